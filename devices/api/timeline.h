@@ -1,0 +1,55 @@
+// A timeline is a counter that only grows. A point on it is reached when the counter is at least its value,
+// and may have failed: then everyone who waits for it learns its Status.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace telegrad {
+
+class Timeline {
+ public:
+  using Callback = std::function<void(const absl::Status&)>;
+
+  // The highest value reached so far.
+  uint64_t value() const { return value_.load(std::memory_order_acquire); }
+
+  // Reaches `value` and every one below. A failed point stays failed. Waiters run on the calling thread,
+  // without the lock.
+  void Signal(uint64_t value, const absl::Status& status = absl::OkStatus());
+
+  // Blocks until `value` is reached; its status, or DEADLINE_EXCEEDED.
+  absl::Status Wait(uint64_t value, absl::Duration timeout = absl::InfiniteDuration());
+
+  // Calls back once `value` is reached: at once, on this thread, if it already is.
+  void OnReached(uint64_t value, Callback callback);
+
+  // The failure of `value`, or OK if it did not fail or is not reached yet.
+  absl::Status StatusOf(uint64_t value) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable reached_;
+  std::atomic<uint64_t> value_{0};
+  std::map<uint64_t, absl::Status> failed_;
+  std::multimap<uint64_t, Callback> waiters_;
+};
+
+struct TimelinePoint {
+  std::shared_ptr<Timeline> timeline;  // null: reached from the start
+  uint64_t value = 0;
+
+  absl::Status Wait(absl::Duration timeout = absl::InfiniteDuration()) const {
+    return timeline ? timeline->Wait(value, timeout) : absl::OkStatus();
+  }
+};
+
+}  // namespace telegrad

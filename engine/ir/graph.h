@@ -1,0 +1,199 @@
+// The graph: an arena of interned nodes with one writer.
+//
+// A UOp is a handle {graph, id}; equal structure means equal id. A node's sources always have smaller ids,
+// so creation order is a topological order, side tables are plain vectors (NodeMap) and a walk is a loop.
+// The graph owns no buffers. A frozen graph (shared_ptr<const Graph>) may be read from any thread.
+//
+// Errors are sticky: a Make that breaks a rule of the op table records the first error and returns an
+// invalid UOp, on which every further Make returns an invalid UOp at once. Check status() when done.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/ir/op.h"
+#include "engine/types/dtype.h"
+
+namespace telegrad {
+
+class Graph;
+
+using Shape = std::vector<int64_t>;
+using ShapeView = std::span<const int64_t>;
+
+// Inclusive bounds of an integer or bool value; [INT64_MIN, INT64_MAX] when nothing is known. For a shaped
+// value they hold for every element. Not tracked for floats and u64 above INT64_MAX (then: unknown).
+struct Interval {
+  int64_t lo = INT64_MIN;
+  int64_t hi = INT64_MAX;
+  bool known() const { return lo != INT64_MIN || hi != INT64_MAX; }
+  bool constant() const { return lo == hi; }
+  friend bool operator==(const Interval&, const Interval&) = default;
+};
+
+class UOp {
+ public:
+  UOp() = default;
+  UOp(const Graph* graph, uint32_t id) : graph_(graph), id_(id) {}
+
+  bool valid() const { return graph_ != nullptr; }
+  explicit operator bool() const { return valid(); }
+  uint32_t id() const { return id_; }
+  const Graph* graph() const { return graph_; }
+
+  inline Op op() const;
+  inline DType dtype() const;
+  inline ShapeView shape() const;
+  inline int num_src() const;
+  inline UOp src(int i) const;
+  inline std::span<const uint32_t> src_ids() const;
+  inline std::span<const int64_t> arg() const;
+  inline int64_t arg(int i) const;
+  inline Interval bounds() const;
+
+  bool is(Op o) const { return valid() && op() == o; }
+  bool is_const() const { return is(Op::kConst); }
+  // The word of a CONST; see scalar.h.
+  int64_t const_word() const { return arg(0); }
+  int64_t vmin() const { return bounds().lo; }
+  int64_t vmax() const { return bounds().hi; }
+
+  friend bool operator==(const UOp&, const UOp&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const UOp& u) {
+    return H::combine(std::move(h), u.graph_, u.id_);
+  }
+
+ private:
+  const Graph* graph_ = nullptr;
+  uint32_t id_ = 0;
+};
+
+class Graph {
+ public:
+  Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  // Adds or finds a node. `dtype` is read only where the op's TypeRule is kGiven. Sources must be of this
+  // graph. Errors are sticky, see above.
+  UOp Make(Op op, DType dtype, std::span<const UOp> src, std::span<const int64_t> arg = {});
+  UOp Make(Op op, DType dtype, std::initializer_list<UOp> src,
+           std::initializer_list<int64_t> arg = {}) {
+    return Make(op, dtype, std::span(src.begin(), src.size()), std::span(arg.begin(), arg.size()));
+  }
+  UOp Make(Op op, std::initializer_list<UOp> src, std::span<const int64_t> arg) {
+    return Make(op, DType::kVoid, std::span(src.begin(), src.size()), arg);
+  }
+  UOp Make(Op op, std::initializer_list<UOp> src) { return Make(op, DType::kVoid, src); }
+
+  UOp Const(DType dtype, int64_t value);      // of an integer value, wrapped or rounded to dtype
+  UOp ConstFloat(DType dtype, double value);  // of a float value
+  UOp ConstWord(DType dtype, int64_t word);   // of a word as const_word() gives it
+  UOp Index(int64_t value) { return Const(DType::kInt64, value); }  // index arithmetic is i64
+  UOp True() { return Const(DType::kBool, 1); }
+  UOp Param(int64_t slot, DType dtype, ShapeView dims);
+  UOp Range(int64_t id, AxisType type, UOp end);
+
+  // OK, or the first error of a Make. TakeStatus also resets it.
+  const absl::Status& status() const { return status_; }
+  absl::Status TakeStatus();
+  // Records an error as Make would; the first one wins.
+  UOp Fail(absl::Status status);
+
+  uint32_t size() const { return static_cast<uint32_t>(ops_.size()); }
+  UOp at(uint32_t id) const { return {this, id}; }
+
+  Op op(uint32_t id) const { return ops_[id]; }
+  DType dtype(uint32_t id) const { return dtypes_[id]; }
+  std::span<const uint32_t> src(uint32_t id) const {
+    return {src_pool_.data() + src_begin_[id], src_begin_[id + 1] - src_begin_[id]};
+  }
+  std::span<const int64_t> arg(uint32_t id) const {
+    return {arg_pool_.data() + arg_begin_[id], arg_begin_[id + 1] - arg_begin_[id]};
+  }
+  ShapeView shape(uint32_t id) const {
+    const auto [begin, rank] = shape_[id];
+    return {shape_pool_.data() + begin, rank};
+  }
+  Interval bounds(uint32_t id) const { return bounds_[id]; }
+
+ private:
+  struct ShapeRef {
+    uint32_t begin;
+    uint32_t rank;
+  };
+
+  // The slot of the intern table that holds the node, or the empty slot where it belongs.
+  size_t Locate(uint64_t hash, Op op, DType dtype, std::span<const UOp> src,
+                std::span<const int64_t> arg) const;
+  void GrowTable();
+  ShapeRef InternShape(ShapeView shape, std::span<const UOp> src);
+
+  std::vector<Op> ops_;
+  std::vector<DType> dtypes_;
+  std::vector<uint32_t> src_begin_, arg_begin_;  // one more than nodes
+  std::vector<uint32_t> src_pool_;
+  std::vector<int64_t> arg_pool_, shape_pool_;
+  std::vector<ShapeRef> shape_;
+  std::vector<Interval> bounds_;
+  std::vector<uint64_t> hashes_;
+  std::vector<uint32_t> table_;  // open addressing; kEmpty or an id
+  absl::Status status_;
+};
+
+inline Op UOp::op() const { return graph_->op(id_); }
+inline DType UOp::dtype() const { return graph_->dtype(id_); }
+inline ShapeView UOp::shape() const { return graph_->shape(id_); }
+inline int UOp::num_src() const { return static_cast<int>(graph_->src(id_).size()); }
+inline UOp UOp::src(int i) const { return {graph_, graph_->src(id_)[i]}; }
+inline std::span<const uint32_t> UOp::src_ids() const { return graph_->src(id_); }
+inline std::span<const int64_t> UOp::arg() const { return graph_->arg(id_); }
+inline int64_t UOp::arg(int i) const { return graph_->arg(id_)[i]; }
+inline Interval UOp::bounds() const { return graph_->bounds(id_); }
+
+// A value per node of a graph, indexed by UOp. Grows when the graph has grown.
+template <typename T>
+class NodeMap {
+ public:
+  explicit NodeMap(const Graph& graph, T initial = T{})
+      : values_(graph.size(), initial), initial_(initial) {}
+  typename std::vector<T>::reference operator[](UOp u) { return (*this)[u.id()]; }
+  typename std::vector<T>::reference operator[](uint32_t id) {
+    if (id >= values_.size()) values_.resize(id + 1 + id / 2, initial_);
+    return values_[id];
+  }
+  typename std::vector<T>::const_reference at(uint32_t id) const {
+    return id < values_.size() ? values_[id] : initial_;
+  }
+
+ private:
+  std::vector<T> values_;
+  T initial_;
+};
+
+// A graph that nobody writes any more, and its root.
+struct FrozenGraph {
+  std::shared_ptr<const Graph> graph;
+  uint32_t root_id = 0;
+  UOp root() const { return {graph.get(), root_id}; }
+};
+
+// The number of elements of a shape whose nodes passed Make (so it does not overflow).
+int64_t NumElements(ShapeView shape);
+std::string ToString(ShapeView shape);  // "[2, 3]"
+
+// The nodes that `root` depends on, itself last, in post-order (sources in order, depth first). This is
+// the canonical order: it depends on structure alone, not on creation order.
+std::vector<uint32_t> PostOrder(UOp root);
+
+// Copies the nodes that `root` needs into `dst` and returns the copied root.
+UOp CopyLive(UOp root, Graph* dst);
+// A fresh graph that holds only what `root` needs, frozen.
+FrozenGraph Freeze(UOp root);
+
+}  // namespace telegrad

@@ -1,0 +1,37 @@
+#include "engine/types/dtype.h"
+
+#include <array>
+
+namespace telegrad {
+namespace {
+
+constexpr auto kTable = std::to_array<DTypeInfo>({
+    {DType::kVoid, "void", 0, 0, DTypeKind::kVoid, "", 0, ""},
+#define DTYPE(name, text, wire, bits, kind, numpy, onnx, safetensors) \
+  {DType::name, text, wire, bits, DTypeKind::kind, numpy, onnx, safetensors},
+#include "engine/types/dtypes.def"
+#undef DTYPE
+});
+
+template <typename Key>
+std::optional<DType> Find(Key DTypeInfo::*column, const Key& key) {
+  for (const DTypeInfo& row : AllDTypes().subspan(1)) {
+    if (row.*column == key) return row.dtype;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::span<const DTypeInfo> AllDTypes() { return kTable; }
+const DTypeInfo& Info(DType dtype) { return kTable[static_cast<size_t>(dtype)]; }
+
+std::optional<DType> DTypeFromText(std::string_view text) { return Find(&DTypeInfo::text, text); }
+std::optional<DType> DTypeFromWire(int wire) { return Find(&DTypeInfo::wire, wire); }
+std::optional<DType> DTypeFromNumpy(std::string_view d) { return Find(&DTypeInfo::numpy, d); }
+std::optional<DType> DTypeFromOnnx(int number) { return Find(&DTypeInfo::onnx, number); }
+std::optional<DType> DTypeFromSafetensors(std::string_view name) {
+  return Find(&DTypeInfo::safetensors, name);
+}
+
+}  // namespace telegrad

@@ -1,0 +1,10 @@
+#include "engine/types/target.h"
+
+namespace telegrad {
+
+std::string Target::Key() const {
+  return arch + "|" + cpu + "|" + features + "|" + std::to_string(vector_bytes) + "|" +
+         std::to_string(vector_registers) + "|" + std::to_string(threads);
+}
+
+}  // namespace telegrad
