@@ -211,10 +211,10 @@ bool ProveInside(UOp address) {
   return b && b->lo >= 0 && b->hi < elements;
 }
 
-std::vector<UOp> FindUnproved(const Program& program) {
+std::vector<UOp> FindUnproved(const Graph& graph, const std::vector<uint32_t>& order) {
   std::vector<UOp> out;
-  for (uint32_t id : program.order) {
-    const UOp u = program.graph->at(id);
+  for (uint32_t id : order) {
+    const UOp u = graph.at(id);
     if (u.is(Op::kIndex) && !ProveInside(u)) out.push_back(u);
   }
   return out;

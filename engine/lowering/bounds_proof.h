@@ -6,14 +6,13 @@
 #include <vector>
 
 #include "engine/ir/graph.h"
-#include "engine/ir/program.h"
 
 namespace telegrad {
 
 // Whether every element that the INDEX `address` names while its gate holds lies inside its buffer.
 bool ProveInside(UOp address);
 
-// The INDEX nodes of `program` for which that could not be shown.
-std::vector<UOp> FindUnproved(const Program& program);
+// The INDEX nodes of a linear program for which that could not be shown.
+std::vector<UOp> FindUnproved(const Graph& graph, const std::vector<uint32_t>& order);
 
 }  // namespace telegrad

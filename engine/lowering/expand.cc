@@ -150,15 +150,16 @@ absl::StatusOr<UOp> Expander::Accumulate(UOp reduce, const std::vector<UOp>& val
       lanes == 0 ? g_.Index(0) : g_.Make(Op::kIota, DType::kInt64, {}, {lanes});
 
   // The accumulator starts anew for each value of the ranges around the loop.
-  uint64_t around = 0;
+  // The thread range is around everything.
   std::vector<UOp> outside;
+  for (UOp range : d_.ranges) {
+    if (IsType(range, AxisType::kThread)) outside.push_back(range);
+  }
   for (UOp v : values) {
     for (uint32_t id : PostOrder(v)) {
       const UOp u = g_.at(id);
-      if (!u.is(Op::kRange) || std::ranges::find(loops, u) != loops.end()) continue;
-      const uint64_t bit = uint64_t{1} << (u.arg(0) % kMaxRanges);
-      if ((around & bit) == 0 || std::ranges::find(outside, u) == outside.end()) {
-        around |= bit;
+      if (u.is(Op::kRange) && std::ranges::find(loops, u) == loops.end() &&
+          std::ranges::find(outside, u) == outside.end()) {
         outside.push_back(u);
       }
     }

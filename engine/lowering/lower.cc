@@ -33,6 +33,31 @@ UOp GateOf(Rewriter& b, UOp address) {
   return g.Make(Op::kIndex, {address.src(0), index, gate});
 }
 
+// Only what the order needs, in a graph of its own. An AFTER of a whole nest becomes one of the END that
+// closes the nest's outermost range.
+Program Compact(Graph* from, const std::vector<uint32_t>& order, std::string name) {
+  auto graph = std::make_shared<Graph>();
+  Program program;
+  program.name = std::move(name);
+  NodeMap<uint32_t> copied(*from);
+  std::vector<UOp> src;
+  for (uint32_t id : order) {
+    const UOp u = from->at(id);
+    src.clear();
+    for (int i = 0; i < u.num_src(); ++i) {
+      UOp s = u.src(i);
+      if (s.is(Op::kEnd) && s.num_src() > 1) s = from->Make(Op::kEnd, {s.src(1)});
+      src.push_back(graph->at(copied[s]));
+    }
+    const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+    const UOp copy = graph->Make(u.op(), u.dtype(), src, arg);
+    copied[id] = copy.id();
+    program.order.push_back(copy.id());
+  }
+  program.graph = std::move(graph);
+  return program;
+}
+
 void CountWork(Program* program) {
   double iterations = 1;
   std::vector<double> outer;
@@ -90,31 +115,30 @@ absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, s
   TG_ASSIGN_OR_RETURN(root, ExpandRanges(simplify, root));
   TG_RETURN_IF_ERROR(budget->SpendNodes(graph->size()));
 
-  Program program;
-  program.name = std::move(name);
-  program.graph = graph;
-  TG_ASSIGN_OR_RETURN(program.order, Linearize(graph.get(), root));
-  const std::vector<UOp> unproved = FindUnproved(program);
-  if (stats != nullptr) {
-    stats->gated += static_cast<int64_t>(unproved.size());
-    stats->proved -= static_cast<int64_t>(unproved.size());
-  }
+  TG_ASSIGN_OR_RETURN(std::vector<uint32_t> order, Linearize(graph.get(), root));
+  const std::vector<UOp> unproved = FindUnproved(*graph, order);
   if (!unproved.empty()) {
     Replacements gates;
     for (UOp address : unproved) gates.emplace(address.id(), Replacement{GateOf(simplify, address), {}});
     root = Substitute(simplify, root, gates);
     if (!root.valid()) return graph->status();
-    TG_ASSIGN_OR_RETURN(program.order, Linearize(graph.get(), root));
-    if (!FindUnproved(program).empty()) {
-      return Internal("lowering: a gated access of ", program.name, " is still unproved");
-    }
+    TG_ASSIGN_OR_RETURN(order, Linearize(graph.get(), root));
+  }
+  Program program = Compact(graph.get(), order, std::move(name));
+  TG_RETURN_IF_ERROR(graph->status());
+  TG_RETURN_IF_ERROR(program.graph->status());
+  if (!FindUnproved(*program.graph, program.order).empty()) {
+    return Internal("lowering: a gated access of ", program.name, " is still unproved");
   }
   if (stats != nullptr) {
-    for (uint32_t id : program.order) stats->proved += graph->op(id) == Op::kIndex;
+    stats->gated += static_cast<int64_t>(unproved.size());
+    stats->proved -= static_cast<int64_t>(unproved.size());
+  }
+  if (stats != nullptr) {
+    for (uint32_t id : program.order) stats->proved += program.graph->op(id) == Op::kIndex;
   }
   TG_RETURN_IF_ERROR(CollectArguments(&program));
   CountWork(&program);
-  TG_RETURN_IF_ERROR(graph->status());
   return program;
 }
 
