@@ -39,12 +39,14 @@ ALLOWED = [
     ("devices/reference", ["engine/ir", "engine/reference"] + CONTRACT),  # hosts the interpreter
     ("devices/remote", ["client/cc"] + CONTRACT),  # a device behind a channel
     ("devices/*", CONTRACT),
-    ("server/pool", ["engine/*", "devices", "devices/api"]),
-    ("server/session", ["server/pool", "engine/*", "devices/api"]),
-    ("server/serving", ["server/session", "server/pool", "engine/*", "devices/api"]),
-    ("server/admin", ["server/session", "server/pool", "server/serving", "engine/*", "devices/api"]),
-    ("server/service", ["server/*", "engine/*", "devices/api"]),
-    ("client/cc", ["engine/base", "engine/types", "engine/ir", "engine/wire", "engine/frontend"]),
+    # The server has floors too: metrics and log, devices, sessions, models, services.
+    ("server/admin", ["engine/*", "devices/api"]),
+    ("server/pool", ["server/admin", "engine/*", "devices/api"]),
+    ("server/session", ["server/pool", "server/admin", "engine/*", "devices/api"]),
+    ("server/serving", ["server/session", "server/pool", "server/admin", "engine/*", "devices/api"]),
+    ("server/service", ["proto", "server/*", "engine/*", "devices/api"]),
+    ("proto", []),  # what both ends of a channel must agree on beyond the .proto files
+    ("client/cc", ["proto", "engine/base", "engine/types", "engine/ir", "engine/wire", "engine/frontend"]),
     ("client/cli", ["client/cc", "engine/base", "engine/types", "engine/ir", "engine/frontend"]),
 ]
 
@@ -52,14 +54,14 @@ MAINS = ["server/main.cc"]  # may include everything
 
 # Headers from outside that only some folders may know.
 OUTSIDE = [
-    (re.compile(r"^(grpc|grpcpp)/|\.grpc\.pb\.h$"), "gRPC", ["server/service", "client/cc"]),
+    (re.compile(r"^(grpc|grpcpp)/|\.grpc\.pb\.h$"), "gRPC", ["proto", "server/service", "client/cc"]),
     (re.compile(r"^google/protobuf/|\.pb\.h$"), "Protobuf",
-     ["server/service", "engine/wire", "client/cc"]),
+     ["proto", "server/service", "engine/wire", "client/cc"]),
     (re.compile(r"^(llvm|llvm-c)/"), "LLVM", ["engine/compile", "devices/cpu"]),
     (re.compile(r"^prometheus/"), "prometheus-cpp", ["server/admin"]),
 ]
 
-OURS = ("engine/", "devices/", "server/", "client/", "tests/", "deploy/")
+OURS = ("proto/", "engine/", "devices/", "server/", "client/", "tests/", "deploy/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 

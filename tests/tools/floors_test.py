@@ -14,7 +14,7 @@ HEADERS = [
     "engine/rules/algebra.h", "engine/frontend/tensor.h", "engine/schedule/schedule.h",
     "engine/execution/executable.h", "devices/api/device.h", "devices/cpu/cpu.h",
     "devices/drivers.h", "server/session/session.h", "server/service/compute.h",
-    "client/cc/client.h", "tests/fakes/device.h",
+    "client/cc/client.h", "proto/transport.h", "tests/fakes/device.h",
 ]
 
 
@@ -52,6 +52,7 @@ class FloorsTest(unittest.TestCase):
         self.assert_allowed("devices/drivers.cc", '"devices/cpu/cpu.h"')
         self.assert_allowed("devices/remote/x.cc", '"client/cc/client.h"')
         self.assert_allowed("server/service/x.cc", '"server/session/session.h"')
+        self.assert_allowed("client/cc/x.cc", '"proto/transport.h"')
         self.assert_allowed("client/cli/x.cc", '"client/cc/client.h"')
 
     def test_up_is_caught(self):
@@ -75,6 +76,10 @@ class FloorsTest(unittest.TestCase):
     def test_client_does_not_know_the_server(self):
         self.assert_caught("client/cc/x.cc", '"server/session/session.h"', "may not include")
         self.assert_caught("client/cli/x.cc", '"engine/execution/executable.h"', "may not")
+
+    def test_transport_is_for_the_two_ends(self):
+        self.assert_caught("engine/wire/x.cc", '"proto/transport.h"', "may not include proto")
+        self.assert_caught("proto/x.h", '"engine/base/status.h"', "proto may not include")
 
     def test_outside_headers(self):
         self.assert_allowed("engine/compile/x.cc", '"llvm/IR/Module.h"')
