@@ -62,6 +62,6 @@ if ! apt "${install[@]}"; then
   echo "dependencies: that did not work with the package lists at hand; updating them"
   apt update || die "apt-get update failed; is there a network?"
   apt "${install[@]}" ||
-    die "apt-get could not install: ${missing[*]} (all are in Debian 12's main since 12.10)"
+    die "apt-get could not install ${missing[*]}: is there a network, and Debian 12.10 or later in its sources?"
 fi
 echo "dependencies: installed ${#missing[@]} packages"
