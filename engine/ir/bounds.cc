@@ -1,5 +1,5 @@
-// Interval analysis, one step per node as it is made. Saturating: an operation that could overflow its
-// type has unknown bounds, because it wraps.
+// Interval analysis, one step per node as it is made. Saturating: an operation that could overflow
+// its type has unknown bounds, because it wraps.
 #include <algorithm>
 #include <array>
 
@@ -15,7 +15,8 @@ constexpr Interval kUnknown{};
 Interval RangeOf(DType dtype) {
   if (IsBool(dtype)) return {0, 1};
   const int bits = Info(dtype).bits;
-  if (IsSigned(dtype) && bits < 64) return {-(int64_t{1} << (bits - 1)), (int64_t{1} << (bits - 1)) - 1};
+  if (IsSigned(dtype) && bits < 64)
+    return {-(int64_t{1} << (bits - 1)), (int64_t{1} << (bits - 1)) - 1};
   if (IsUnsigned(dtype) && bits < 64) return {0, (int64_t{1} << bits) - 1};
   return kUnknown;
 }
@@ -29,6 +30,11 @@ Interval Fit(DType dtype, Interval v) {
 int64_t FloorDiv(int64_t a, int64_t b) {
   const int64_t q = a / b;
   return (a % b != 0 && ((a < 0) != (b < 0))) ? q - 1 : q;
+}
+
+int64_t FloorMod(int64_t a, int64_t b) {
+  const int64_t r = a % b;
+  return (r != 0 && ((r < 0) != (b < 0))) ? r + b : r;
 }
 
 template <typename F>
@@ -48,8 +54,9 @@ Interval Corners(Interval x, Interval y, F f) {
 Interval Mod(Interval x, Interval y) {
   if (y.lo <= 0) return kUnknown;
   if (y.constant()) {
-    const int64_t q = FloorDiv(x.lo, y.lo);
-    if (q == FloorDiv(x.hi, y.lo)) return {x.lo - q * y.lo, x.hi - q * y.lo};
+    if (FloorDiv(x.lo, y.lo) == FloorDiv(x.hi, y.lo)) {
+      return {FloorMod(x.lo, y.lo), FloorMod(x.hi, y.lo)};
+    }
   } else if (x.lo >= 0 && x.hi < y.lo) {
     return x;
   }
@@ -69,7 +76,10 @@ Interval Bitwise(Op op, DType dtype, Interval x, Interval y) {
     if (x.constant() && y.constant()) return {x.lo ^ y.lo, x.lo ^ y.lo};
     return {0, 1};
   }
-  if (op == Op::kAnd && x.lo >= 0 && y.lo >= 0) return {0, std::min(x.hi, y.hi)};
+  // A non-negative side bounds the whole: its clear bits stay clear.
+  if (op == Op::kAnd && (x.lo >= 0 || y.lo >= 0)) {
+    return {0, std::min(x.lo >= 0 ? x.hi : INT64_MAX, y.lo >= 0 ? y.hi : INT64_MAX)};
+  }
   return RangeOf(dtype);
 }
 
@@ -99,6 +109,7 @@ Interval InferBounds(Op op, DType dtype, std::span<const UOp> src, std::span<con
     case Op::kContiguous:
     case Op::kDetach:
       return x;
+    case Op::kGather:
     case Op::kPad:
       return {std::min<int64_t>(x.lo, 0), std::max<int64_t>(x.hi, 0)};
     case Op::kNeg: {
@@ -135,6 +146,14 @@ Interval InferBounds(Op op, DType dtype, std::span<const UOp> src, std::span<con
     case Op::kOr:
     case Op::kXor:
       return Bitwise(op, dtype, x, y);
+    case Op::kShr: {
+      const int bits = Info(dtype).bits;
+      if (y.lo < 0 || y.hi >= bits) return RangeOf(dtype);
+      return Corners(x, y, [](int64_t a, int64_t b, int64_t* v) {
+        *v = a >> b;
+        return true;
+      });
+    }
     case Op::kWhere: {
       const Interval z = src[2].bounds();
       if (x.constant()) return x.lo != 0 ? y : z;
@@ -142,8 +161,8 @@ Interval InferBounds(Op op, DType dtype, std::span<const UOp> src, std::span<con
     }
     case Op::kCast:
       if (IsBool(dtype)) {
-        if (!IsFloat(src[0].dtype()) && (x.lo > 0 || x.hi < 0)) return {1, 1};
-        return {0, 1};
+        if (IsFloat(src[0].dtype())) return {0, 1};
+        return Compare(x.lo > 0 || x.hi < 0, x == Interval{0, 0});
       }
       if (IsFloat(src[0].dtype())) return RangeOf(dtype);
       return Fit(dtype, x);

@@ -1,5 +1,7 @@
 #include "engine/ir/graph.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -7,7 +9,6 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
-#include "engine/base/hash.h"
 #include "engine/base/status.h"
 #include "engine/ir/infer.h"
 #include "engine/ir/scalar.h"
@@ -18,12 +19,40 @@ namespace {
 constexpr uint32_t kEmpty = 0xffffffff;
 constexpr size_t kFirstTableSize = 64;
 
+// Clients choose the argument words, so the table's hash is keyed: whoever does not know the key
+// cannot make many nodes meet in one place of it. Ids do not depend on the hash.
+struct HashKey {
+  uint64_t a = 0x9e3779b97f4a7c15;
+  uint64_t b = 0xd1b54a32d192ed03;
+};
+
+const HashKey& Key() {
+  static const HashKey key = [] {
+    HashKey k;
+    if (getentropy(&k, sizeof(k)) != 0) k = HashKey();  // without entropy, still correct
+    return k;
+  }();
+  return key;
+}
+
+// Both halves of a 128-bit product, folded.
+uint64_t Fold(uint64_t x, uint64_t y) {
+  const auto product = static_cast<unsigned __int128>(x) * y;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
 uint64_t HashNode(Op op, DType dtype, std::span<const UOp> src, std::span<const int64_t> arg) {
-  uint64_t h = Mix64(static_cast<uint64_t>(op) << 8 | static_cast<uint64_t>(dtype), src.size());
-  for (UOp s : src) h = Mix64(h, s.id());
-  for (int64_t word : arg) h = Mix64(h, static_cast<uint64_t>(word));
+  const HashKey& key = Key();
+  uint64_t h = Fold(key.a ^ src.size(),
+                    key.b ^ (static_cast<uint64_t>(op) << 8 | static_cast<uint64_t>(dtype)));
+  for (UOp s : src) h = Fold(h ^ key.a, key.b ^ s.id());
+  for (int64_t word : arg) h = Fold(h ^ key.a, key.b ^ static_cast<uint64_t>(word));
   return h;
 }
+
+constexpr int64_t kNanWord = std::bit_cast<int64_t>(std::numeric_limits<double>::quiet_NaN());
+
+bool IsNan(int64_t word) { return std::isnan(std::bit_cast<double>(word)); }
 
 }  // namespace
 
@@ -31,7 +60,8 @@ Graph::Graph() : src_begin_{0}, arg_begin_{0}, table_(kFirstTableSize, kEmpty) {
 
 size_t Graph::Locate(uint64_t hash, Op op, DType dtype, std::span<const UOp> src,
                      std::span<const int64_t> arg) const {
-  // The dtype is part of a node's identity only where the caller gives it; else the sources imply it.
+  // The dtype is part of a node's identity only where the caller gives it; else the sources imply
+  // it.
   const bool given = Info(op).type_rule == TypeRule::kGiven;
   const size_t mask = table_.size() - 1;
   size_t at = hash & mask;
@@ -83,6 +113,9 @@ UOp Graph::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const in
     }
   }
   if (Info(op).type_rule != TypeRule::kGiven) dtype = DType::kVoid;
+  if (op == Op::kConst && IsFloat(dtype) && arg.size() == 1 && IsNan(arg[0])) {
+    arg = std::span(&kNanWord, 1);  // one NaN, one id
+  }
   const uint64_t hash = HashNode(op, dtype, src, arg);
   size_t at = Locate(hash, op, dtype, src, arg);
   if (table_[at] != kEmpty) return {this, table_[at]};
@@ -114,12 +147,7 @@ UOp Graph::ConstFloat(DType dtype, double value) {
   return ConstWord(dtype, ScalarFromDouble(dtype, value));
 }
 
-UOp Graph::ConstWord(DType dtype, int64_t word) {
-  if (IsFloat(dtype) && std::isnan(std::bit_cast<double>(word))) {
-    word = std::bit_cast<int64_t>(std::numeric_limits<double>::quiet_NaN());  // one NaN, one id
-  }
-  return Make(Op::kConst, dtype, {}, {word});
-}
+UOp Graph::ConstWord(DType dtype, int64_t word) { return Make(Op::kConst, dtype, {}, {word}); }
 
 UOp Graph::Param(int64_t slot, DType dtype, ShapeView dims) {
   std::vector<int64_t> arg{slot};

@@ -1,11 +1,13 @@
 // The graph: an arena of interned nodes with one writer.
 //
-// A UOp is a handle {graph, id}; equal structure means equal id. A node's sources always have smaller ids,
-// so creation order is a topological order, side tables are plain vectors (NodeMap) and a walk is a loop.
-// The graph owns no buffers. A frozen graph (shared_ptr<const Graph>) may be read from any thread.
+// A UOp is a handle {graph, id}; equal structure means equal id. A node's sources always have
+// smaller ids, so creation order is a topological order, side tables are plain vectors (NodeMap)
+// and a walk is a loop. The graph owns no buffers. A frozen graph (shared_ptr<const Graph>) may be
+// read from any thread.
 //
-// Errors are sticky: a Make that breaks a rule of the op table records the first error and returns an
-// invalid UOp, on which every further Make returns an invalid UOp at once. Check status() when done.
+// Errors are sticky: a Make that breaks a rule of the op table records the first error and returns
+// an invalid UOp, on which every further Make returns an invalid UOp at once. Check status() when
+// done.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +27,9 @@ class Graph;
 using Shape = std::vector<int64_t>;
 using ShapeView = std::span<const int64_t>;
 
-// Inclusive bounds of an integer or bool value; [INT64_MIN, INT64_MAX] when nothing is known. For a shaped
-// value they hold for every element. Not tracked for floats and u64 above INT64_MAX (then: unknown).
+// Inclusive bounds of an integer or bool value; [INT64_MIN, INT64_MAX] when nothing is known. For a
+// shaped value they hold for every element. Not tracked for floats and u64 above INT64_MAX (then:
+// unknown).
 struct Interval {
   int64_t lo = INT64_MIN;
   int64_t hi = INT64_MAX;
@@ -79,8 +82,8 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Adds or finds a node. `dtype` is read only where the op's TypeRule is kGiven. Sources must be of this
-  // graph. Errors are sticky, see above.
+  // Adds or finds a node. `dtype` is read only where the op's TypeRule is kGiven. Sources must be
+  // of this graph. Errors are sticky, see above.
   UOp Make(Op op, DType dtype, std::span<const UOp> src, std::span<const int64_t> arg = {});
   UOp Make(Op op, DType dtype, std::initializer_list<UOp> src,
            std::initializer_list<int64_t> arg = {}) {
@@ -187,8 +190,8 @@ struct FrozenGraph {
 int64_t NumElements(ShapeView shape);
 std::string ToString(ShapeView shape);  // "[2, 3]"
 
-// The nodes that `root` depends on, itself last, in post-order (sources in order, depth first). This is
-// the canonical order: it depends on structure alone, not on creation order.
+// The nodes that `root` depends on, itself last, in post-order (sources in order, depth first).
+// This is the canonical order: it depends on structure alone, not on creation order.
 std::vector<uint32_t> PostOrder(UOp root);
 
 // Copies the nodes that `root` needs into `dst` and returns the copied root.

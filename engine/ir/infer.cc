@@ -1,5 +1,5 @@
-// Each rule name in ops.def is one function here. All size arithmetic is checked: the arguments come from
-// clients.
+// Each rule name in ops.def is one function here. All size arithmetic is checked: the arguments
+// come from clients.
 #include "engine/ir/infer.h"
 
 #include <algorithm>
@@ -99,10 +99,10 @@ absl::Status CheckArg(const Context& c, DType dtype) {
     case ArgKind::kScalar: {
       TG_RETURN_IF_ERROR(words(1));
       const int64_t word = c.arg[0];
-      const int64_t canonical =
-          IsFloat(dtype) ? ScalarFromDouble(dtype, std::bit_cast<double>(word))
-                         : ScalarFromInt(dtype, word);
-      // NaNs are made canonical by Graph::ConstWord, not compared here.
+      const int64_t canonical = IsFloat(dtype)
+                                    ? ScalarFromDouble(dtype, std::bit_cast<double>(word))
+                                    : ScalarFromInt(dtype, word);
+      // NaNs are made canonical by Graph::Make, not compared here.
       const bool nan = IsFloat(dtype) && std::bit_cast<double>(word) != std::bit_cast<double>(word);
       if (canonical != word && !nan) {
         return c.Bad("the value is not representable as ", Name(dtype));
@@ -166,8 +166,14 @@ absl::StatusOr<DType> InferType(const Context& c, DType given) {
         TG_RETURN_IF_ERROR(typed(c.src[0].dtype()));
         if (given == DType::kVoid) return c.Bad("has no element type");
       }
-      if (c.op.op == Op::kBitcast && ByteSize(given) != ByteSize(c.src[0].dtype())) {
-        return c.Bad("from ", Name(c.src[0].dtype()), " to ", Name(given), " changes the width");
+      if (c.op.op == Op::kBitcast) {
+        if (ByteSize(given) != ByteSize(c.src[0].dtype())) {
+          return c.Bad("from ", Name(c.src[0].dtype()), " to ", Name(given), " changes the width");
+        }
+        // Most bytes are no bool; a cast says what is meant.
+        if (IsBool(given) && !IsBool(c.src[0].dtype())) {
+          return c.Bad("from ", Name(c.src[0].dtype()), " to bool, expected a cast");
+        }
       }
       return given;
     case TypeRule::kSame:
@@ -306,14 +312,22 @@ absl::StatusOr<Shape> InferShape(const Context& c) {
     }
     case ShapeRule::kIndexShape: {
       if (!IsInt(c.src[1].dtype())) return c.Bad("source 1 is not an integer index");
-      if (c.src.size() == 3 && !IsBool(c.src[2].dtype())) return c.Bad("the gate is not bool");
       const ShapeView index = c.src[1].shape();
+      if (c.src.size() == 3) {
+        if (!IsBool(c.src[2].dtype())) return c.Bad("the gate is not bool");
+        const ShapeView gate = c.src[2].shape();
+        if (!gate.empty() && !std::ranges::equal(gate, index)) {
+          return c.Bad("the gate has shape ", ToString(gate), ", expected ", ToString(index),
+                       " as the index, or a scalar");
+        }
+      }
       return Shape(index.begin(), index.end());
     }
   }
   return Shape{};
 }
 
+// What the rules above leave open about effects, orders and ranges.
 absl::Status CheckEffects(const Context& c) {
   const auto effect = [&](size_t i) -> absl::Status {
     if (Is(c.src[i].op(), kEffect)) return absl::OkStatus();
@@ -328,7 +342,25 @@ absl::Status CheckEffects(const Context& c) {
         if (!c.src[i].is(Op::kRange)) TG_RETURN_IF_ERROR(effect(i));
       }
       return absl::OkStatus();
+    case Op::kRange:
+      if (!c.src[0].shape().empty()) {
+        return c.Bad("the end has shape ", ToString(c.src[0].shape()), ", expected a scalar");
+      }
+      return absl::OkStatus();
+    case Op::kEnd:
+      if (c.src[0].is(Op::kRange)) {
+        if (c.src.size() == 1) return absl::OkStatus();
+        return c.Bad("closes a range and has ", c.src.size(), " sources, expected 1");
+      }
+      TG_RETURN_IF_ERROR(effect(0));
+      for (size_t i = 1; i < c.src.size(); ++i) {
+        if (!c.src[i].is(Op::kRange)) return c.Bad("source ", i, " is not a range");
+      }
+      return absl::OkStatus();
     case Op::kStore: {
+      for (size_t i = 0; i < 2; ++i) {
+        if (c.src[i].dtype() == DType::kVoid) return c.Bad("source ", i, " has no value");
+      }
       if (c.src[0].dtype() != c.src[1].dtype()) {
         return c.Bad("the value has element type ", Name(c.src[1].dtype()), ", expected ",
                      Name(c.src[0].dtype()));

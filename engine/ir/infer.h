@@ -1,4 +1,5 @@
-// The type and shape rules of the op table: what a node's dtype and shape are, and whether it is allowed.
+// The type and shape rules of the op table: what a node's dtype and shape are, and whether it is
+// allowed.
 #pragma once
 
 #include <span>
@@ -13,8 +14,8 @@ struct Inferred {
   Shape shape;
 };
 
-// Checks arity, argument words, element types and shapes against the op's row. The error says what was
-// wrong and what was expected, and starts with the op's name.
+// Checks arity, argument words, element types and shapes against the op's row. The error says what
+// was wrong and what was expected, and starts with the op's name.
 absl::StatusOr<Inferred> Infer(Op op, DType dtype, std::span<const UOp> src,
                                std::span<const int64_t> arg);
 

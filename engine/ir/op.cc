@@ -8,9 +8,13 @@ namespace {
 constexpr uint8_t T = kTensorLevel, K = kKernelLevel, P = kProgramLevel;
 
 constexpr auto kTable = std::to_array<OpInfo>({
-#define OP(name, text, wire, min_src, max_src, arg, traits, elements, type, shape, levels, doc)  \
-  {Op::name,           text,           wire,             min_src, max_src, ArgKind::arg, traits, \
-   Elements::elements, TypeRule::type, ShapeRule::shape, levels,  doc},
+#define OP(name, text, wire, min_src, max_src, arg, traits, elements, type, shape, levels, doc) \
+  {Op::name,       text,                                                                        \
+   wire,           min_src,                                                                     \
+   max_src,        ArgKind::arg,                                                                \
+   traits,         Elements::elements,                                                          \
+   TypeRule::type, ShapeRule::shape,                                                            \
+   levels,         doc},
 #include "engine/ir/ops.def"
 #undef OP
 });

@@ -1,17 +1,23 @@
 // A program: the linear, last form of a kernel, ready to render.
 //
-// `order` lists node ids in execution order; a renderer or interpreter handles them one after another:
-//   RANGE opens a loop over [0, src 0), END with the one source RANGE closes it; loops nest properly.
-//     A range of AxisType::kThread (at most one, outermost, first) runs over the launch's [begin, end)
-//     within [0, src 0) instead.
-//   PARAM(slot) is the flat buffer that the launch passes as argument `slot`; BUFFER(register) is private.
-//   INDEX addresses elements; its gate (src 2), where there is one, gates the LOAD (0 where false) and the
+// `order` lists node ids in execution order; a renderer or interpreter handles them one after
+// another:
+//   RANGE opens a loop over [0, src 0), END with the one source RANGE closes it; loops nest
+//   properly.
+//     A range of AxisType::kThread (at most one, outermost, first) runs over the launch's [begin,
+//     end) within [0, src 0) instead.
+//   PARAM(slot) is the flat buffer that the launch passes as argument `slot`; BUFFER(register) is
+//   private. INDEX addresses elements; its gate (src 2), where there is one, gates the LOAD (0
+//   where false) and the
 //     STORE (skipped where false). Every access without a gate has been proved inside its buffer.
-//   AFTER(buffer, effects...) is the buffer src 0 itself; it only keeps loads before and after an effect
+//   AFTER(buffer, effects...) is the buffer src 0 itself; it only keeps loads before and after an
+//   effect
 //     apart. It executes nothing.
-//   Values are scalars (shape []) or vectors (shape [n]), n lanes; a scalar operand broadcasts. IOTA [n] is
-//     the vector 0..n-1. A vector index is contiguous when it is IOTA or ADD(scalar, IOTA). REDUCE(kind, 0)
-//     of one vector source folds its lanes to shape [1]; RESHAPE to [] makes that a scalar.
+//   Values are scalars (shape []) or vectors (shape [n]), n lanes; a scalar operand broadcasts.
+//   IOTA [n] is
+//     the vector 0..n-1. A vector index is contiguous when it is IOTA or ADD(scalar, IOTA).
+//     REDUCE(kind, 0) of one vector source folds its lanes to shape [1]; RESHAPE to [] makes that a
+//     scalar.
 //   Effects (STORE) happen in order; everything else is a pure value at its first appearance.
 #pragma once
 

@@ -36,7 +36,7 @@ int64_t ScalarFromDouble(DType dtype, double value) {
     return std::bit_cast<int64_t>(static_cast<double>(static_cast<float>(value)));
   }
   if (dtype == DType::kBool) return value != 0.0;
-  if (std::isnan(value)) return 0;
+  if (std::isnan(value) || dtype == DType::kVoid) return 0;
   const int bits = Info(dtype).bits;
   if (IsUnsigned(dtype)) {
     if (value <= 0) return 0;
@@ -62,6 +62,7 @@ int64_t ScalarFromMemory(DType dtype, int64_t raw) {
     const float value = std::bit_cast<float>(static_cast<uint32_t>(raw));
     return std::bit_cast<int64_t>(static_cast<double>(value));
   }
+  if (dtype == DType::kBool) return static_cast<uint8_t>(raw) != 0;
   return ScalarFromInt(dtype, raw);
 }
 

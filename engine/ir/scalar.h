@@ -1,5 +1,5 @@
-// One scalar value as the 64-bit word that CONST carries: the bits of an IEEE double for floats (already
-// rounded to the dtype), the sign- or zero-extended integer otherwise, 0 or 1 for bool.
+// One scalar value as the 64-bit word that CONST carries: the bits of an IEEE double for floats
+// (already rounded to the dtype), the sign- or zero-extended integer otherwise, 0 or 1 for bool.
 #pragma once
 
 #include <bit>
@@ -19,7 +19,8 @@ inline double ScalarAsDouble(DType dtype, int64_t word) {
   return static_cast<double>(word);
 }
 
-// The word whose low ByteSize(dtype) bytes, little-endian, are the element in memory; and its inverse.
+// The word whose low ByteSize(dtype) bytes, little-endian, are the element in memory; and its
+// inverse.
 int64_t ScalarToMemory(DType dtype, int64_t word);
 int64_t ScalarFromMemory(DType dtype, int64_t raw);
 

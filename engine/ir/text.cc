@@ -1,0 +1,115 @@
+// Printing. A label is a position in the printed order; a side table maps node ids to labels.
+#include "engine/ir/text.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "engine/base/strings.h"
+#include "engine/ir/scalar.h"
+
+namespace telegrad {
+namespace {
+
+constexpr uint32_t kNoLabel = 0xffffffff;
+
+template <typename Float>
+void AppendFloat(std::string* out, Float value) {
+  if (std::isnan(value)) {
+    *out += "nan";
+  } else if (std::isinf(value)) {
+    *out += value < 0 ? "-inf" : "inf";
+  } else {
+    char digits[64];
+    const auto end = std::to_chars(digits, digits + sizeof(digits), value).ptr;
+    out->append(digits, end);
+  }
+}
+
+void AppendScalar(std::string* out, DType dtype, int64_t word) {
+  if (dtype == DType::kFloat32) {
+    AppendFloat(out, static_cast<float>(ScalarAsDouble(dtype, word)));
+  } else if (IsFloat(dtype)) {
+    AppendFloat(out, ScalarAsDouble(dtype, word));
+  } else if (IsBool(dtype)) {
+    *out += word != 0 ? "true" : "false";
+  } else if (IsUnsigned(dtype)) {
+    StrAppend(out, static_cast<uint64_t>(word));
+  } else {
+    StrAppend(out, word);
+  }
+}
+
+void AppendArg(std::string* out, UOp u) {
+  switch (Info(u.op()).arg) {
+    case ArgKind::kNone:
+    case ArgKind::kDims:
+      return;
+    case ArgKind::kScalar:
+      *out += ' ';
+      return AppendScalar(out, u.dtype(), u.const_word());
+    case ArgKind::kParam:
+      return StrAppend(out, " slot=", u.arg(0));
+    case ArgKind::kAxes:
+      return StrAppend(out, " axes=", ToString(u.arg()));
+    case ArgKind::kPairs:
+      return StrAppend(out, " pairs=", ToString(u.arg()));
+    case ArgKind::kReduce:
+      return StrAppend(out, " kind=", Name(ReduceKind{u.arg(0)}),
+                       " axes=", ToString(u.arg().subspan(1)));
+    case ArgKind::kRange:
+      return StrAppend(out, " id=", u.arg(0), " type=", Name(AxisType{u.arg(1)}));
+    case ArgKind::kBuffer:
+      return StrAppend(out, " space=", Name(AddressSpace{u.arg(0)}), " slot=", u.arg(1));
+  }
+}
+
+// One line for each node of `order`.
+void AppendNodes(std::string* out, const Graph& graph, std::span<const uint32_t> order) {
+  NodeMap<uint32_t> labels(graph, kNoLabel);
+  uint32_t next = 0;
+  for (uint32_t id : order) {
+    const UOp u = graph.at(id);
+    const uint32_t label = next++;
+    StrAppend(out, "%", label, " = ", Name(u.op()));
+    if (u.dtype() != DType::kVoid) StrAppend(out, " ", Name(u.dtype()));
+    if (!u.shape().empty()) StrAppend(out, " ", ToString(u.shape()));
+    for (uint32_t src : u.src_ids()) {
+      // Only an order that the verifier rejects names a source before it appears.
+      if (labels[src] == kNoLabel) {
+        StrAppend(out, " %?", src);
+      } else {
+        StrAppend(out, " %", labels[src]);
+      }
+    }
+    AppendArg(out, u);
+    *out += '\n';
+    labels[id] = label;
+  }
+}
+
+}  // namespace
+
+std::string Print(UOp root) {
+  if (!root.valid()) return "(no graph)\n";
+  std::string out;
+  AppendNodes(&out, *root.graph(), PostOrder(root));
+  return out;
+}
+
+std::string Print(const Program& program) {
+  std::string out = StrCat("program ", program.name, " iterations=", program.iterations, " flops=");
+  AppendFloat(&out, program.flops);
+  out += " bytes=";
+  AppendFloat(&out, program.bytes);
+  out += " arguments=[";
+  for (size_t i = 0; i < program.arguments.size(); ++i) {
+    const Program::Argument& a = program.arguments[i];
+    StrAppend(&out, i == 0 ? "" : ", ", Name(a.dtype), " ", a.elements, a.read ? " read" : "",
+              a.written ? " write" : "");
+  }
+  out += "]\n";
+  if (program.graph != nullptr) AppendNodes(&out, *program.graph, program.order);
+  return out;
+}
+
+}  // namespace telegrad

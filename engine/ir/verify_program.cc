@@ -1,0 +1,207 @@
+// The program level: one walk along the order with the stack of open loops. A value belongs to the
+// innermost loop that is open where it appears and is gone once that loop ends.
+#include <algorithm>
+#include <string_view>
+
+#include "engine/ir/verify.h"
+#include "engine/ir/verify_walk.h"
+
+namespace telegrad {
+namespace {
+
+using internal::VerifyWalk;
+
+constexpr uint32_t kNotYet = 0xffffffff;
+constexpr uint32_t kOutside = 0;  // the scope of what is in no loop
+
+bool IsIdentifier(std::string_view name) {
+  const auto letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  return !name.empty() && letter(name[0]) &&
+         std::ranges::all_of(name, [&](char c) { return letter(c) || digit(c); });
+}
+
+bool HoldsEverywhere(Op op) { return op == Op::kConst || op == Op::kParam || op == Op::kIota; }
+
+class ProgramVerifier {
+ public:
+  ProgramVerifier(const Program& program, const VerifyWalk& walk)
+      : program_(program), walk_(walk), g_(walk.graph), scope_(g_.size(), kNotYet), open_{true} {}
+
+  absl::Status Run() {
+    if (!IsIdentifier(program_.name)) {
+      return InvalidArgument("the program's name is '", program_.name,
+                             "', expected a C identifier");
+    }
+    for (uint32_t id : walk_.order) {
+      if (scope_[id] != kNotYet) return walk_.Bad(id, "appears twice in the order");
+      if (!IsAt(g_.op(id), kProgramLevel)) {
+        return walk_.Bad(id, "is not an op of the program level");
+      }
+      TG_RETURN_IF_ERROR(CheckSources(id));
+      TG_RETURN_IF_ERROR(internal::VerifyAccess(walk_, id));
+      TG_RETURN_IF_ERROR(CheckShape(id));
+      scope_[id] = HoldsEverywhere(g_.op(id)) ? kOutside : CurrentScope();
+      TG_RETURN_IF_ERROR(Node(id));
+    }
+    if (!loops_.empty()) return walk_.Bad(loops_.back().range, "is not closed by an end");
+    if (thread_ == kNotYet && program_.iterations != 1) {
+      return InvalidArgument("the program has ", program_.iterations,
+                             " iterations and no thread range, expected 1");
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Loop {
+    uint32_t range;
+    uint32_t scope;
+  };
+
+  uint32_t CurrentScope() const { return loops_.empty() ? kOutside : loops_.back().scope; }
+
+  absl::Status CheckSources(uint32_t id) const {
+    const Op op = g_.op(id);
+    const std::span<const uint32_t> src = g_.src(id);
+    for (size_t i = 0; i < src.size(); ++i) {
+      if (scope_[src[i]] == kNotYet) {
+        return walk_.Bad(id, "source ", i, " (", Name(g_.op(src[i])),
+                         ") does not appear before it");
+      }
+      if (op == Op::kAfter && i > 0) continue;  // effects of loops that have ended
+      if (!open_[scope_[src[i]]]) {
+        return walk_.Bad(id, "source ", i, " (node ", walk_.position[src[i]],
+                         ") belongs to a loop that has ended");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckShape(uint32_t id) const {
+    if (g_.shape(id).size() <= 1) return absl::OkStatus();
+    return walk_.Bad(id, "has shape ", ToString(g_.shape(id)), ", expected a scalar or a vector");
+  }
+
+  absl::Status Node(uint32_t id) {
+    const std::span<const uint32_t> src = g_.src(id);
+    switch (g_.op(id)) {
+      case Op::kRange:
+        return Open(id);
+      case Op::kEnd:
+        return Close(id);
+      case Op::kParam:
+        return Param(id);
+      case Op::kBuffer:
+        if (AddressSpace{g_.arg(id)[0]} == AddressSpace::kGlobal) {
+          return walk_.Bad(id, "is in global memory, expected local or register");
+        }
+        return absl::OkStatus();
+      case Op::kAfter:
+        scope_[id] = scope_[src[0]];  // it is that buffer
+        return absl::OkStatus();
+      case Op::kReduce:
+        if (src.size() != 1 || g_.shape(src[0]).size() != 1 || g_.arg(id).size() != 2) {
+          return walk_.Bad(id, "expected to fold axis 0 of one vector");
+        }
+        return absl::OkStatus();
+      case Op::kLoad:
+      case Op::kStore:
+        return Access(id);
+      default:
+        return absl::OkStatus();
+    }
+  }
+
+  absl::Status Open(uint32_t id) {
+    const AxisType type{g_.arg(id)[1]};
+    if (type == AxisType::kThread) {
+      if (open_.size() > 1) {
+        return walk_.Bad(id, "is a thread range, expected the first range");
+      }
+      thread_ = id;
+      const UOp end = g_.at(id).src(0);
+      if (end.is_const() && end.const_word() != program_.iterations) {
+        return walk_.Bad(id, "runs to ", end.const_word(), ", expected the program's ",
+                         program_.iterations, " iterations");
+      }
+    } else if (type != AxisType::kLoop && type != AxisType::kReduce) {
+      return walk_.Bad(id, "is of type ", Name(type), ", expected loop, thread or reduce");
+    } else if (thread_ != kNotYet && loops_.empty()) {
+      return walk_.Bad(id, "is outside of the thread range, expected it inside");
+    }
+    const auto scope = static_cast<uint32_t>(open_.size());
+    open_.push_back(true);
+    loops_.push_back({id, scope});
+    scope_[id] = scope;
+    return absl::OkStatus();
+  }
+
+  absl::Status Close(uint32_t id) {
+    const std::span<const uint32_t> src = g_.src(id);
+    if (g_.op(src[0]) != Op::kRange) return walk_.BadSource(id, 0, "range");
+    if (loops_.empty() || loops_.back().range != src[0]) {
+      return walk_.Bad(id, "closes node ", walk_.position[src[0]],
+                       ", expected the innermost open range");
+    }
+    open_[loops_.back().scope] = false;
+    loops_.pop_back();
+    scope_[id] = CurrentScope();
+    return absl::OkStatus();
+  }
+
+  absl::Status Param(uint32_t id) const {
+    const int64_t slot = g_.arg(id)[0];
+    if (slot >= static_cast<int64_t>(program_.arguments.size())) {
+      return walk_.Bad(id, "slot ", slot, " is not one of the ", program_.arguments.size(),
+                       " arguments");
+    }
+    const Program::Argument& argument = program_.arguments[slot];
+    if (argument.dtype != g_.dtype(id) || g_.shape(id).size() != 1 ||
+        g_.shape(id)[0] != argument.elements) {
+      return walk_.Bad(id, "slot ", slot, " is ", Name(g_.dtype(id)), " ", ToString(g_.shape(id)),
+                       ", expected ", Name(argument.dtype), " [", argument.elements,
+                       "] as the argument");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Access(uint32_t id) const {
+    uint32_t memory = g_.src(g_.src(id)[0])[0];
+    while (g_.op(memory) == Op::kAfter) memory = g_.src(memory)[0];
+    if (g_.op(memory) != Op::kParam) return absl::OkStatus();
+    const Program::Argument& argument = program_.arguments[g_.arg(memory)[0]];
+    const bool store = g_.op(id) == Op::kStore;
+    if (store && thread_ != kNotYet && loops_.empty()) {
+      return walk_.Bad(id, "writes outside of the thread range, expected it inside");
+    }
+    if (store ? argument.written : argument.read) return absl::OkStatus();
+    return walk_.Bad(id, store ? "writes" : "reads", " argument ", g_.arg(memory)[0],
+                     ", which does not say so");
+  }
+
+  const Program& program_;
+  const VerifyWalk& walk_;
+  const Graph& g_;
+  std::vector<uint32_t> scope_;  // by id
+  std::vector<bool> open_;       // by scope
+  std::vector<Loop> loops_;
+  uint32_t thread_ = kNotYet;
+};
+
+}  // namespace
+
+absl::Status Verify(const Program& program) {
+  if (program.graph == nullptr) return InvalidArgument("the program has no graph");
+  for (uint32_t id : program.order) {
+    if (id >= program.graph->size()) {
+      return InvalidArgument("the order names node ", id, ", expected less than ",
+                             program.graph->size());
+    }
+  }
+  const VerifyWalk walk(*program.graph, program.order, {});
+  return ProgramVerifier(program, walk).Run();
+}
+
+}  // namespace telegrad
