@@ -74,54 +74,70 @@ void AppendVarint(uint64_t value, std::string* out) {
 
 constexpr uint64_t PayloadTag(int field) { return static_cast<uint64_t>(field) << 3 | 2; }
 
+absl::Status Malformed(const Cursor& cursor, uint64_t size) {
+  return InvalidArgument("malformed message: field at byte ", size - cursor.left(), " of ", size,
+                         " is cut off or has an invalid varint");
+}
+
+// Passes over the value of a field of any type but a group, appending its bytes to `copy`, if
+// given.
+bool SkipValue(Cursor& cursor, uint64_t wire_type, std::string* copy) {
+  const auto take = [&](Piece part) {
+    if (copy) copy->append(reinterpret_cast<const char*>(part.data()), part.size());
+  };
+  uint64_t value;
+  switch (wire_type) {
+    case 0:
+      return cursor.Varint(&value, copy);
+    case 1:
+      return cursor.Bytes(8, take);
+    case 2:
+      return cursor.Varint(&value, copy) && cursor.Bytes(value, take);
+    case 5:
+      return cursor.Bytes(4, take);
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 absl::Status SplitEnvelope(std::span<const Piece> message, int payload_field, Envelope* envelope) {
-  envelope->head.clear();
-  envelope->payload.clear();
-  envelope->payload_bytes = 0;
+  *envelope = {};
   Cursor cursor(message);
   const uint64_t size = cursor.left();
-  const auto truncated = [&] {
-    return InvalidArgument("malformed message: field at byte ", size - cursor.left(), " of ", size,
-                           " is cut off or has an invalid varint");
-  };
-  const auto to_head = [&](Piece part) {
-    envelope->head.append(reinterpret_cast<const char*>(part.data()), part.size());
-  };
+  std::string tag_bytes;
   while (cursor.left() > 0) {
-    std::string tag_bytes;
-    uint64_t tag, value;
-    if (!cursor.Varint(&tag, &tag_bytes)) return truncated();
+    tag_bytes.clear();
+    uint64_t tag;
+    if (!cursor.Varint(&tag, &tag_bytes)) return Malformed(cursor, size);
     if (tag == PayloadTag(payload_field)) {
-      if (!cursor.Varint(&value, nullptr)) return truncated();
       envelope->payload.clear();
-      envelope->payload_bytes = value;
-      const auto to_payload = [&](Piece part) { envelope->payload.push_back(part); };
-      if (!cursor.Bytes(value, to_payload)) return truncated();
-      continue;
+      const auto take = [&](Piece part) { envelope->payload.push_back(part); };
+      if (!cursor.Varint(&envelope->payload_bytes, nullptr) ||
+          !cursor.Bytes(envelope->payload_bytes, take)) {
+        return Malformed(cursor, size);
+      }
+    } else {
+      envelope->head += tag_bytes;
+      if (!SkipValue(cursor, tag & 7, &envelope->head)) return Malformed(cursor, size);
     }
-    envelope->head += tag_bytes;
-    bool ok;
-    switch (tag & 7) {
-      case 0:
-        ok = cursor.Varint(&value, &envelope->head);
-        break;
-      case 1:
-        ok = cursor.Bytes(8, to_head);
-        break;
-      case 2:
-        ok = cursor.Varint(&value, &envelope->head) && cursor.Bytes(value, to_head);
-        break;
-      case 5:
-        ok = cursor.Bytes(4, to_head);
-        break;
-      default:
-        return InvalidArgument("malformed message: wire type ", tag & 7, " of field ", tag >> 3);
-    }
-    if (!ok) return truncated();
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> CountFields(std::string_view message, int field) {
+  const Piece piece(reinterpret_cast<const uint8_t*>(message.data()), message.size());
+  Cursor cursor(std::span(&piece, 1));
+  int64_t count = 0;
+  while (cursor.left() > 0) {
+    uint64_t tag;
+    if (!cursor.Varint(&tag, nullptr) || !SkipValue(cursor, tag & 7, nullptr)) {
+      return Malformed(cursor, message.size());
+    }
+    if (tag >> 3 == static_cast<uint64_t>(field)) ++count;
+  }
+  return count;
 }
 
 std::string EnvelopeHead(std::string head, int payload_field, uint64_t bytes) {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace telegrad {
 
@@ -25,6 +25,9 @@ struct Envelope {
 // INVALID_ARGUMENT when the message is not well-formed protobuf on its top level. As protobuf has
 // it, the last payload counts where there are several.
 absl::Status SplitEnvelope(std::span<const Piece> message, int payload_field, Envelope* envelope);
+
+// How often `field` occurs on the top level of a message, whatever its type.
+absl::StatusOr<int64_t> CountFields(std::string_view message, int field);
 
 // What has to stand before `bytes` of payload: the serialized head, then the payload's tag and
 // length.

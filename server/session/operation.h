@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <variant>
 #include <vector>
@@ -85,6 +86,9 @@ class HeldRead {
   std::vector<std::function<void()>> released_;
 };
 
+struct OpenResult {
+  uint64_t session = 0;
+};
 struct HasResult {
   bool has = false;
 };
@@ -107,7 +111,7 @@ struct ReadResult {
 struct Answer {
   uint64_t id = 0;
   absl::Status status;
-  std::variant<std::monostate, HasResult, PutResult, RunResult, ReadResult> result;
+  std::variant<std::monostate, OpenResult, HasResult, PutResult, RunResult, ReadResult> result;
 };
 
 }  // namespace telegrad
