@@ -1,0 +1,145 @@
+// The order of lowering: simplify, decompose what no target has, join ranges, apply moves, expand, linearize,
+// prove. What the proof rejects gets a run-time gate and is linearized and proved again.
+#include "engine/lowering/lower.h"
+
+#include <algorithm>
+
+#include "engine/lowering/bounds_proof.h"
+#include "engine/lowering/expand.h"
+#include "engine/lowering/linearize.h"
+#include "engine/lowering/moves.h"
+#include "engine/lowering/substitute.h"
+#include "engine/rewrite/rewriter.h"
+#include "engine/rules/algebra.h"
+#include "engine/rules/decompositions.h"
+#include "engine/rules/divmod.h"
+
+namespace telegrad {
+namespace {
+
+constexpr const RuleTable* kSimplify[] = {&kAlgebra, &kDivMod};
+constexpr const RuleTable* kDecompose[] = {&kDecompositions, &kAlgebra, &kDivMod};
+
+// The gate that makes an access safe whatever its index is.
+UOp GateOf(Rewriter& b, UOp address) {
+  Graph& g = *b.graph();
+  UOp buffer = address.src(0);
+  while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
+  const UOp index = address.src(1);
+  const UOp low = g.Make(Op::kCmpLt, {g.Index(-1), index});
+  const UOp high = g.Make(Op::kCmpLt, {index, g.Index(NumElements(buffer.shape()))});
+  UOp gate = g.Make(Op::kAnd, {low, high});
+  if (address.num_src() == 3) gate = g.Make(Op::kAnd, {address.src(2), gate});
+  return g.Make(Op::kIndex, {address.src(0), index, gate});
+}
+
+// Only what the order needs, in a graph of its own. An AFTER of a whole nest becomes one of the END that
+// closes the nest's outermost range.
+Program Compact(Graph* from, const std::vector<uint32_t>& order, std::string name) {
+  auto graph = std::make_shared<Graph>();
+  Program program;
+  program.name = std::move(name);
+  NodeMap<uint32_t> copied(*from);
+  std::vector<UOp> src;
+  for (uint32_t id : order) {
+    const UOp u = from->at(id);
+    src.clear();
+    for (int i = 0; i < u.num_src(); ++i) {
+      UOp s = u.src(i);
+      if (s.is(Op::kEnd) && s.num_src() > 1) s = from->Make(Op::kEnd, {s.src(1)});
+      src.push_back(graph->at(copied[s]));
+    }
+    const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+    const UOp copy = graph->Make(u.op(), u.dtype(), src, arg);
+    copied[id] = copy.id();
+    program.order.push_back(copy.id());
+  }
+  program.graph = std::move(graph);
+  return program;
+}
+
+void CountWork(Program* program) {
+  double iterations = 1;
+  std::vector<double> outer;
+  for (uint32_t id : program->order) {
+    const UOp u = program->graph->at(id);
+    if (u.is(Op::kRange)) {
+      outer.push_back(iterations);
+      iterations *= static_cast<double>(u.src(0).const_word());
+      if (u.arg(1) == static_cast<int64_t>(AxisType::kThread)) {
+        program->iterations = u.src(0).const_word();
+      }
+    } else if (u.is(Op::kEnd)) {
+      iterations = outer.back();
+      outer.pop_back();
+    } else if (Is(u.op(), kAlu) && u.dtype() != DType::kInt64 && !IsBool(u.dtype())) {
+      const double operations = u.is(Op::kMulAcc) ? 2 : 1;
+      program->flops += iterations * operations * static_cast<double>(NumElements(u.shape()));
+    }
+  }
+  for (const Program::Argument& a : program->arguments) {
+    program->bytes += static_cast<double>(a.elements * ByteSize(a.dtype));
+  }
+}
+
+absl::Status CollectArguments(Program* program) {
+  const auto argument = [&](UOp param) -> Program::Argument& {
+    const auto slot = static_cast<size_t>(param.arg(0));
+    if (program->arguments.size() <= slot) program->arguments.resize(slot + 1);
+    program->arguments[slot].dtype = param.dtype();
+    program->arguments[slot].elements = NumElements(param.shape());
+    return program->arguments[slot];
+  };
+  for (uint32_t id : program->order) {
+    const UOp u = program->graph->at(id);
+    if (!u.is(Op::kLoad) && !u.is(Op::kStore)) continue;
+    const UOp buffer = u.src(0).src(0);
+    if (!buffer.is(Op::kParam)) continue;
+    Program::Argument& a = argument(buffer);
+    (u.is(Op::kLoad) ? a.read : a.written) = true;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, std::string name,
+                              Budget* budget, BoundsStats* stats) {
+  auto graph = std::make_shared<Graph>();
+  Rewriter simplify(graph.get(), kSimplify, budget);
+  Rewriter decompose(graph.get(), kDecompose, budget);
+  UOp root = decompose.Rewrite(CopyLive(kernel.root(), graph.get()));
+  if (root.valid()) root = MergeRanges(simplify, root);
+  if (!root.valid()) return graph->status();
+  TG_ASSIGN_OR_RETURN(root, ApplyMoves(simplify, root, PickMoves(root, target)));
+  TG_ASSIGN_OR_RETURN(root, ExpandRanges(simplify, root));
+  TG_RETURN_IF_ERROR(budget->SpendNodes(graph->size()));
+
+  TG_ASSIGN_OR_RETURN(std::vector<uint32_t> order, Linearize(graph.get(), root));
+  const std::vector<UOp> unproved = FindUnproved(*graph, order);
+  if (!unproved.empty()) {
+    Replacements gates;
+    for (UOp address : unproved) gates.emplace(address.id(), Replacement{GateOf(simplify, address), {}});
+    root = Substitute(simplify, root, gates);
+    if (!root.valid()) return graph->status();
+    TG_ASSIGN_OR_RETURN(order, Linearize(graph.get(), root));
+  }
+  Program program = Compact(graph.get(), order, std::move(name));
+  TG_RETURN_IF_ERROR(graph->status());
+  TG_RETURN_IF_ERROR(program.graph->status());
+  if (!FindUnproved(*program.graph, program.order).empty()) {
+    return Internal("lowering: a gated access of ", program.name, " is still unproved");
+  }
+  if (stats != nullptr) {
+    stats->gated += static_cast<int64_t>(unproved.size());
+    stats->proved -= static_cast<int64_t>(unproved.size());
+  }
+  if (stats != nullptr) {
+    for (uint32_t id : program.order) stats->proved += program.graph->op(id) == Op::kIndex;
+  }
+  TG_RETURN_IF_ERROR(CollectArguments(&program));
+  CountWork(&program);
+  return program;
+}
+
+}  // namespace telegrad
