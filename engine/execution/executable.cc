@@ -1,6 +1,6 @@
-// Plan, bind, submit. The launches are encoded once; a run only checks and passes its buffers. Temporaries
-// of all executables of a device lie in one arena, because the device's queue runs one submission after
-// another.
+// Plan, bind, submit. The launches are encoded once; a run only checks and passes its buffers.
+// Temporaries of all executables of a device lie in one arena, because the device's queue runs one
+// submission after another.
 #include "engine/execution/executable.h"
 
 #include <algorithm>
@@ -106,10 +106,9 @@ class PlannedExecutable : public Executable {
     for (const Part& p : parts) {
       for (const Part* before : {slots_[p.slot].written ? furthest : nullptr, written}) {
         if (before != nullptr && before->memory == p.memory && before->end > p.begin) {
-          return InvalidArgument("run: the buffers of slots ", before->slot, " and ", p.slot,
-                                 " overlap, and slot ",
-                                 slots_[before->slot].written ? before->slot : p.slot,
-                                 " is written");
+          return InvalidArgument(
+              "run: the buffers of slots ", before->slot, " and ", p.slot, " overlap, and slot ",
+              slots_[before->slot].written ? before->slot : p.slot, " is written");
         }
       }
       const auto further = [&](const Part* best) {
@@ -227,6 +226,10 @@ absl::StatusOr<std::shared_ptr<const Executable>> Build(
   return std::shared_ptr<const Executable>(std::move(out));
 }
 
+std::string Key(const Digest& hash, const Device& device) {
+  return std::string(hash.view()) + device.name() + device.target().Key();
+}
+
 }  // namespace
 
 struct ExecutableCache::Impl {
@@ -274,7 +277,7 @@ ExecutableCache::~ExecutableCache() = default;
 absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
                                                              const FrozenGraph& graph,
                                                              Device& device, Budget* budget) {
-  const std::string key = std::string(hash.view()) + device.name() + device.target().Key();
+  const std::string key = Key(hash, device);
   {
     std::unique_lock lock(impl_->mutex);
     while (true) {
@@ -308,6 +311,16 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
   impl_->made.notify_all();
   if (!built.ok()) return built.status();
   return Result{*std::move(built), false, all.ns()};
+}
+
+std::shared_ptr<const Executable> ExecutableCache::Find(const Digest& hash, const Device& device) {
+  const std::string key = Key(hash, device);
+  const std::lock_guard lock(impl_->mutex);
+  const auto it = impl_->entries.find(key);
+  if (it == impl_->entries.end() || it->second.executable == nullptr) return nullptr;
+  ++impl_->hits;
+  impl_->by_age.splice(impl_->by_age.end(), impl_->by_age, it->second.age);
+  return it->second.executable;
 }
 
 ExecutableCache::Stats ExecutableCache::stats() const {
