@@ -105,7 +105,10 @@ absl::StatusOr<std::vector<int64_t>> NodeContext::Ints(std::string_view name,
 
 absl::StatusOr<std::vector<int64_t>> NodeContext::IntsOrInput(std::string_view name, int i,
                                                               int64_t since) {
-  if (opset_ < since) return Ints(name, {});
+  if (opset_ < since) {
+    if (HasInput(i)) return InvalidArgument("input ", i, " exists only since opset ", since);
+    return Ints(name, {});
+  }
   if (!HasInput(i)) return std::vector<int64_t>{};
   return Numbers(i);
 }

@@ -93,6 +93,7 @@ absl::Status ClipOp(NodeContext& c) {
     const std::string_view name = side == 1 ? "min" : "max";
     Tensor bound;
     if (c.opset() < 11) {
+      if (c.HasInput(side)) return InvalidArgument("input ", side, " exists only since opset 11");
       if (!c.HasAttribute(name)) continue;
       TG_ASSIGN_OR_RETURN(const float value, c.Float(name, 0));
       bound = x.Like(value);

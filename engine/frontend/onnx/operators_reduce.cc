@@ -89,7 +89,7 @@ absl::Status GemmOp(NodeContext& c) {
   Tensor out = a.MatMul(b);
   if (alpha != 1) out = out * alpha;
   if (c.HasInput(2)) {
-    TG_ASSIGN_OR_RETURN(Tensor bias, c.Input(2));
+    TG_ASSIGN_OR_RETURN(Tensor bias, c.FloatInput(2));
     if (beta != 1) bias = bias * beta;
     const Shape shape = ToShape(out.shape());
     out = out + bias.Expand(shape);
