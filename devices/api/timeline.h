@@ -1,7 +1,8 @@
-// A timeline is a counter that only grows. A point on it is reached when the counter is at least its value,
-// and may have failed: then everyone who waits for it learns its Status.
+// A timeline is a counter that only grows. A point on it is reached when the counter is at least
+// its value, and may have failed: then everyone who waits for it learns its Status.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -22,8 +23,9 @@ class Timeline {
   // The highest value reached so far.
   uint64_t value() const { return value_.load(std::memory_order_acquire); }
 
-  // Reaches `value` and every one below. A failed point stays failed. Waiters run on the calling thread,
-  // without the lock.
+  // Reaches `value` and every one below. Each point that this call is the first to reach has
+  // `status`; a point that is reached already keeps the one it has. Waiters run on the calling
+  // thread, without the lock, lowest point first.
   void Signal(uint64_t value, const absl::Status& status = absl::OkStatus());
 
   // Blocks until `value` is reached; its status, or DEADLINE_EXCEEDED.
@@ -36,10 +38,19 @@ class Timeline {
   absl::Status StatusOf(uint64_t value) const;
 
  private:
+  // Points [first, last], keyed by `last`, that failed with one status.
+  struct Failure {
+    uint64_t first;
+    absl::Status status;
+  };
+
+  absl::Status StatusLocked(uint64_t value) const;
+  void RecordFailure(uint64_t first, uint64_t last, const absl::Status& status);
+
   mutable std::mutex mutex_;
   std::condition_variable reached_;
   std::atomic<uint64_t> value_{0};
-  std::map<uint64_t, absl::Status> failed_;
+  std::map<uint64_t, Failure> failed_;
   std::multimap<uint64_t, Callback> waiters_;
 };
 

@@ -1,6 +1,6 @@
-// An executable is the compiled form of a tensor graph for one device: its programs loaded, its temporaries
-// planned, its launches encoded. It is immutable and shared by all who send the same graph; a run binds
-// buffers to slots and submits.
+// An executable is the compiled form of a tensor graph for one device: its programs loaded, its
+// temporaries planned, its launches encoded. It is immutable and shared by all who send the same
+// graph; a run binds buffers to slots and submits.
 #pragma once
 
 #include <cstdint>
@@ -34,15 +34,15 @@ class Executable {
   virtual int num_launches() const = 0;
   virtual int64_t temporary_bytes() const = 0;
 
-  // Enqueues a run with bindings[i] as slot i and returns the point at which it has ended. INVALID_ARGUMENT
-  // names the slot that is missing, too short or misaligned, or the two that overlap where one is written.
-  // Thread-safe.
+  // Enqueues a run with bindings[i] as slot i and returns the point at which it has ended.
+  // INVALID_ARGUMENT names the slot that is missing, too short or misaligned, or the two that
+  // overlap where one is written. Thread-safe.
   virtual absl::StatusOr<TimelinePoint> Submit(std::span<const BufferView> bindings,
                                                std::span<const TimelinePoint> waits) const = 0;
 };
 
-// Executables by content, bounded, evicted least recently used. Thread-safe; a graph that several ask for at
-// once is compiled once.
+// Executables by content, bounded, evicted least recently used. Thread-safe; a graph that several
+// ask for at once is compiled once.
 class ExecutableCache {
  public:
   struct Limits {
@@ -71,6 +71,8 @@ class ExecutableCache {
   // `hash` is the content hash of `graph`, a verified tensor graph (its SINK is the root).
   absl::StatusOr<Result> Get(const Digest& hash, const FrozenGraph& graph, Device& device,
                              Budget* budget);
+  // The executable if it is there, without ever waiting or compiling; else null.
+  std::shared_ptr<const Executable> Find(const Digest& hash, const Device& device);
   Stats stats() const;
 
  private:

@@ -51,6 +51,14 @@ int64_t ScalarFromDouble(DType dtype, double value) {
   return static_cast<int64_t>(value);
 }
 
+int64_t ReduceIdentity(ReduceKind kind, DType dtype) {
+  if (kind == ReduceKind::kAdd) return ScalarFromInt(dtype, 0);
+  if (kind == ReduceKind::kMul) return ScalarFromInt(dtype, 1);
+  if (IsFloat(dtype)) return ScalarFromDouble(dtype, -std::numeric_limits<double>::infinity());
+  if (IsUnsigned(dtype) || IsBool(dtype)) return 0;
+  return -static_cast<int64_t>((1ull << (Info(dtype).bits - 1)) - 1) - 1;
+}
+
 int64_t ScalarToMemory(DType dtype, int64_t word) {
   if (dtype != DType::kFloat32) return word;
   return std::bit_cast<uint32_t>(static_cast<float>(std::bit_cast<double>(word)));

@@ -1,0 +1,112 @@
+#include "client/cc/connection.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "client/cc/remote_session.h"
+#include "engine/base/status.h"
+#include "grpcpp/grpcpp.h"
+#include "proto/transport.h"
+#include "telegrad/v1/session.grpc.pb.h"
+
+namespace telegrad {
+namespace {
+
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  for (const ChannelArgument& row : kChannelArguments) arguments.SetInt(row.name, row.value);
+  // Every Connection has a connection of its own, straight to the server.
+  arguments.SetInt("grpc.use_local_subchannel_pool", 1);
+  arguments.SetInt("grpc.enable_http_proxy", 0);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
+  if (status.ok()) return absl::OkStatus();
+  const std::string message = status.error_message();
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+      status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return absl::UnavailableError(StrCat("no Telegrad server answers at ", address, " (", message,
+                                         "); start one with: telegradd --listen ", address,
+                                         ", or name another with --address or TELEGRAD_ADDRESS"));
+  }
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
+}
+
+// One unary call with the connection's deadline.
+template <typename Call>
+absl::Status Invoke(const Connection& connection, Call call) {
+  const auto stub = v1::Session::NewStub(connection.channel());
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + connection.options().timeout));
+  return FromGrpc(call(*stub, &context), connection.address());
+}
+
+}  // namespace
+
+Connection::Connection(std::string address, const ConnectOptions& options,
+                       std::shared_ptr<grpc::Channel> channel)
+    : address_(std::move(address)), options_(options), channel_(std::move(channel)) {}
+
+absl::StatusOr<std::shared_ptr<Connection>> Connection::Connect(std::string_view address,
+                                                                const ConnectOptions& options) {
+  if (address.find(':') == std::string_view::npos) {
+    return InvalidArgument("\"", address, "\" is not an address; expected HOST:PORT or unix:PATH");
+  }
+  std::string target(address);
+  std::shared_ptr<Connection> connection(new Connection(target, options, OpenChannel(target)));
+  TG_RETURN_IF_ERROR(connection->Hello());
+  return connection;
+}
+
+absl::Status Connection::Hello() {
+  v1::HelloRequest request;
+  request.mutable_protocol()->set_min(kProtocolMin);
+  request.mutable_protocol()->set_max(kProtocolMax);
+  request.mutable_graph_form()->set_min(kGraphFormMin);
+  request.mutable_graph_form()->set_max(kGraphFormMax);
+  request.set_client(options_.client);
+  v1::HelloResponse response;
+  TG_RETURN_IF_ERROR(Invoke(*this, [&](auto& stub, grpc::ClientContext* context) {
+    return stub.Hello(context, request, &response);
+  }));
+  server_ = {.server = response.server(),
+             .protocol = response.protocol(),
+             .graph_form = response.graph_form(),
+             .max_message_bytes = static_cast<int64_t>(response.max_message_bytes()),
+             .chunk_bytes = static_cast<int64_t>(response.chunk_bytes())};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<DeviceInfo>> Connection::ListDevices() {
+  v1::ListDevicesResponse response;
+  TG_RETURN_IF_ERROR(Invoke(*this, [&](auto& stub, grpc::ClientContext* context) {
+    return stub.ListDevices(context, {}, &response);
+  }));
+  std::vector<DeviceInfo> devices;
+  for (const v1::Device& device : response.devices()) {
+    devices.push_back({.name = device.name(),
+                       .target = device.target(),
+                       .memory_limit = static_cast<int64_t>(device.memory_limit()),
+                       .memory_used = static_cast<int64_t>(device.memory_used()),
+                       .threads = static_cast<int>(device.threads()),
+                       .healthy = device.healthy(),
+                       .health = device.health()});
+  }
+  return devices;
+}
+
+absl::StatusOr<std::map<std::string, double>> Connection::Stats() {
+  v1::StatsResponse response;
+  TG_RETURN_IF_ERROR(Invoke(*this, [&](auto& stub, grpc::ClientContext* context) {
+    return stub.Stats(context, {}, &response);
+  }));
+  return std::map<std::string, double>(response.values().begin(), response.values().end());
+}
+
+absl::StatusOr<std::unique_ptr<RemoteSession>> Connection::OpenSession() {
+  return std::make_unique<RemoteSession>(shared_from_this());
+}
+
+}  // namespace telegrad

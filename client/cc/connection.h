@@ -1,0 +1,80 @@
+// A connection to a Telegrad server.
+//
+//   TG_ASSIGN_OR_RETURN(auto connection, Connection::Connect("127.0.0.1:50055"));
+//   TG_ASSIGN_OR_RETURN(auto session, connection->OpenSession());
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace grpc {
+class Channel;
+}
+
+namespace telegrad {
+
+class RemoteSession;
+
+inline constexpr std::string_view kDefaultAddress = "127.0.0.1:50055";
+
+struct ConnectOptions {
+  absl::Duration timeout = absl::Seconds(10);  // of connecting and of each call but sessions
+  std::string client = "telegrad-cc";          // name and version, for the server's log
+};
+
+struct ServerInfo {
+  std::string server;
+  uint32_t protocol = 0;
+  uint32_t graph_form = 0;
+  int64_t max_message_bytes = 0;
+  int64_t chunk_bytes = 0;
+};
+
+struct DeviceInfo {
+  std::string name;
+  std::string target;
+  int64_t memory_limit = 0;
+  int64_t memory_used = 0;
+  int threads = 0;
+  bool healthy = false;
+  std::string health;  // why not
+};
+
+// Thread-safe.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  // `address` is HOST:PORT or unix:PATH. Agrees on versions. UNAVAILABLE names the address and what
+  // to do; FAILED_PRECONDITION when the versions do not meet.
+  static absl::StatusOr<std::shared_ptr<Connection>> Connect(std::string_view address,
+                                                             const ConnectOptions& options = {});
+
+  absl::StatusOr<std::vector<DeviceInfo>> ListDevices();
+  absl::StatusOr<std::map<std::string, double>> Stats();  // by metric name
+  // The session keeps the connection. Opening takes no round trip: a refusal shows in the first
+  // answer.
+  absl::StatusOr<std::unique_ptr<RemoteSession>> OpenSession();
+
+  const ServerInfo& server() const { return server_; }
+  const std::string& address() const { return address_; }
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  const ConnectOptions& options() const { return options_; }
+
+ private:
+  Connection(std::string address, const ConnectOptions& options,
+             std::shared_ptr<grpc::Channel> channel);
+  absl::Status Hello();
+
+  const std::string address_;
+  const ConnectOptions options_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  ServerInfo server_;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,322 @@
+// Ids are given when an operation is queued, so the queue's order is the order of the ids and
+// answers meet pending_ from the front. An answer acknowledges every earlier operation that has
+// none of its own.
+//
+// Calls into gRPC are made without the mutex; starting_ counts threads between their decision and
+// the call, so that the hold on the call is not released under them.
+#include "client/cc/execute_stream.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "proto/transport.h"
+
+namespace telegrad {
+namespace {
+
+constexpr size_t kMaxQueued = 1024;      // operations not sent yet
+constexpr size_t kMaxPending = 16384;    // operations not acknowledged yet
+constexpr int kMaxSilent = 1024;         // then a Sync is sent, so that acknowledgements come
+constexpr size_t kCopiedPayload = 4096;  // shorter ones are not worth a slice of their own
+
+struct Fail {
+  absl::Status status;
+  void operator()(std::monostate) const {}
+  void operator()(const ReadTarget& target) const { target.done.Set(status); }
+  template <typename T>
+  void operator()(const Future<T>& future) const {
+    future.Set(status);
+  }
+};
+
+uint64_t NumMessages(bool chunked, size_t bytes) {
+  return chunked ? std::max<uint64_t>((bytes + kChunkBytes - 1) / kChunkBytes, 1) : 1;
+}
+
+}  // namespace
+
+ExecuteStream::ExecuteStream(Connection& connection) : address_(connection.address()) {
+  grpc::GenericStub stub(connection.channel());
+  stub.PrepareBidiStreamingCall(&context_, "/telegrad.v1.Compute/Execute", {}, this);
+  AddHold();  // for writes that are started outside of gRPC's callbacks
+  StartRead(&incoming_);
+  StartCall();
+  v1::ExecuteRequest open;
+  open.mutable_open()->set_protocol(connection.server().protocol);
+  open.mutable_open()->set_client(connection.options().client);
+  Send("open", std::move(open), Future<Done>());
+}
+
+ExecuteStream::~ExecuteStream() {
+  context_.TryCancel();
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return done_; });
+  }
+  outgoing_.Clear();
+  std::unique_lock lock(in_use_->mutex);
+  in_use_->changed.wait(lock, [this] { return in_use_->slices == 0; });
+}
+
+uint64_t ExecuteStream::NewHandle() {
+  std::lock_guard lock(mutex_);
+  return next_handle_++;
+}
+
+absl::Status ExecuteStream::status(bool take) {
+  std::lock_guard lock(mutex_);
+  if (!broken_.ok()) return first_error_.ok() ? broken_ : first_error_;
+  return take ? std::exchange(first_error_, absl::OkStatus()) : first_error_;
+}
+
+void ExecuteStream::Send(const char* what, v1::ExecuteRequest request,
+                                 Completion completion, OutPayload payload) {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] {
+      return ended_ || (queue_.size() < kMaxQueued && pending_.size() < kMaxPending);
+    });
+    if (ended_) {
+      const absl::Status broken = broken_;
+      lock.unlock();
+      std::visit(Fail{broken}, completion);
+      return;
+    }
+    silent_ = std::holds_alternative<std::monostate>(completion) ? silent_ + 1 : 0;
+    Enqueue(what, std::move(request), std::move(completion), std::move(payload), lock);
+    if (silent_ >= kMaxSilent) {
+      v1::ExecuteRequest sync;
+      sync.mutable_sync();
+      silent_ = 0;
+      Enqueue("sync", std::move(sync), Future<Done>(), {}, lock);
+    }
+  }
+  Pump();
+}
+
+void ExecuteStream::Enqueue(const char* what, v1::ExecuteRequest request,
+                                    Completion completion, OutPayload payload,
+                                    std::unique_lock<std::mutex>&) {
+  Outgoing out{.id = next_id_,
+               .request = std::move(request),
+               .payload = std::move(payload),
+               .chunked = false};
+  out.chunked = out.request.has_write();
+  next_id_ += NumMessages(out.chunked, out.payload.bytes.size());
+  pending_.push_back({out.id, next_id_ - 1, what, std::move(completion)});
+  queue_.push_back(std::move(out));
+}
+
+grpc::Slice ExecuteStream::PayloadSlice(std::span<const std::byte> bytes,
+                                                std::shared_ptr<const void> keep) {
+  struct Holder {
+    std::shared_ptr<InUse> in_use;
+    std::shared_ptr<const void> keep;
+    ~Holder() {
+      keep.reset();
+      std::lock_guard lock(in_use->mutex);
+      if (--in_use->slices == 0) in_use->changed.notify_all();
+    }
+  };
+  {
+    std::lock_guard lock(in_use_->mutex);
+    ++in_use_->slices;
+  }
+  return grpc::Slice(
+      const_cast<std::byte*>(bytes.data()), bytes.size(),
+      [](void* holder) { delete static_cast<Holder*>(holder); },
+      new Holder{in_use_, std::move(keep)});
+}
+
+// The next message of the operation at the front of the queue.
+grpc::ByteBuffer ExecuteStream::NextMessage(bool* last) {
+  Outgoing& out = queue_.front();
+  out.request.set_op_id(out.id++);
+  const size_t limit = out.chunked ? kChunkBytes : out.payload.bytes.size();
+  const auto part = out.payload.bytes.first(std::min(limit, out.payload.bytes.size()));
+  std::string head = out.request.SerializeAsString();
+  if (!part.empty()) head = EnvelopeHead(std::move(head), kPayloadField, part.size());
+  out.payload.bytes = out.payload.bytes.subspan(part.size());
+  *last = out.payload.bytes.empty();
+  if (!*last) {
+    out.request.mutable_write()->set_offset(out.request.write().offset() + part.size());
+  }
+  if (part.size() <= kCopiedPayload) {
+    head.append(reinterpret_cast<const char*>(part.data()), part.size());
+    const grpc::Slice slice(head);
+    return grpc::ByteBuffer(&slice, 1);
+  }
+  const grpc::Slice slices[] = {grpc::Slice(head), PayloadSlice(part, out.payload.keep)};
+  return grpc::ByteBuffer(slices, 2);
+}
+
+void ExecuteStream::Pump() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    const bool write = !writing_ && !ended_ && !queue_.empty();
+    const bool release = ended_ && !released_ && starting_ == 0;
+    if (release) {
+      released_ = true;
+      lock.unlock();
+      RemoveHold();  // the object may be gone after this
+      return;
+    }
+    if (!write) return;
+    bool last;
+    outgoing_ = NextMessage(&last);
+    if (last) {
+      queue_.pop_front();
+      changed_.notify_all();
+    }
+    writing_ = true;
+    ++starting_;
+    lock.unlock();
+    StartWrite(&outgoing_);
+    lock.lock();
+    --starting_;
+  }
+}
+
+void ExecuteStream::OnWriteDone(bool ok) {
+  if (!ok) return;  // the end of reading follows
+  {
+    std::lock_guard lock(mutex_);
+    writing_ = false;
+  }
+  Pump();
+}
+
+void ExecuteStream::OnReadDone(bool ok) {
+  absl::Status status = ok ? Receive() : absl::OkStatus();
+  if (ok && status.ok()) {
+    StartRead(&incoming_);
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (!status.ok() && broken_.ok()) broken_ = status;
+    if (broken_.ok()) broken_ = absl::UnavailableError("the session is ending");
+    ended_ = true;
+    changed_.notify_all();
+  }
+  if (ok) context_.TryCancel();
+  Pump();
+}
+
+void ExecuteStream::OnDone(const grpc::Status& status) {
+  std::deque<Pending> pending;
+  std::deque<Outgoing> queue;
+  absl::Status broken;
+  {
+    std::lock_guard lock(mutex_);
+    if (absl::IsUnavailable(broken_)) {
+      const std::string why = status.ok() ? "it was ended" : status.error_message();
+      const auto code = status.ok() ? absl::StatusCode::kUnavailable
+                                    : static_cast<absl::StatusCode>(status.error_code());
+      broken_ = absl::Status(code, StrCat("the session with ", address_, " is over: ", why));
+    }
+    broken = broken_;
+    pending.swap(pending_);
+    queue.swap(queue_);
+  }
+  for (Pending& p : pending) std::visit(Fail{broken}, p.completion);
+  queue.clear();
+  std::lock_guard lock(mutex_);
+  done_ = true;
+  changed_.notify_all();
+}
+
+// Handles the message in incoming_. An error is a violation of the protocol and ends the session.
+absl::Status ExecuteStream::Receive() {
+  std::vector<grpc::Slice> slices;
+  if (!incoming_.Dump(&slices).ok()) return Internal("a message could not be read");
+  incoming_.Clear();
+  std::vector<Piece> pieces;
+  for (const grpc::Slice& slice : slices) pieces.emplace_back(slice.begin(), slice.size());
+  Envelope envelope;
+  TG_RETURN_IF_ERROR(SplitEnvelope(pieces, kPayloadField, &envelope));
+  v1::ExecuteResponse response;
+  if (!response.ParseFromString(envelope.head)) return Internal("not an ExecuteResponse");
+
+  Pending* pending;
+  {
+    std::lock_guard lock(mutex_);
+    while (!pending_.empty() && pending_.front().last < response.op_id()) {
+      if (!std::holds_alternative<std::monostate>(pending_.front().completion)) {
+        return Internal("operation ", pending_.front().last, " was not answered");
+      }
+      pending_.pop_front();
+    }
+    if (pending_.empty() || pending_.front().first > response.op_id()) {
+      return Internal("an answer to operation ", response.op_id(), ", which waits for none");
+    }
+    pending = &pending_.front();  // stays there: others only append
+  }
+  bool finished = true;
+  TG_RETURN_IF_ERROR(Complete(*pending, response, envelope, &finished));
+  if (finished && pending->last == response.op_id()) {
+    std::lock_guard lock(mutex_);
+    pending_.pop_front();
+    changed_.notify_all();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ExecuteStream::RecordError(const Pending& pending, uint64_t id,
+                                                const v1::Status& error) {
+  const absl::Status status(static_cast<absl::StatusCode>(error.code()),
+                            StrCat("operation ", id, " (", pending.what, "): ", error.message()));
+  std::lock_guard lock(mutex_);
+  if (first_error_.ok()) first_error_ = status;
+  return status;
+}
+
+absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse& response,
+                                             const Envelope& envelope, bool* finished) {
+  if (response.status().code() != 0) {
+    std::visit(Fail{RecordError(pending, response.op_id(), response.status())}, pending.completion);
+    return absl::OkStatus();
+  }
+  if (auto* target = std::get_if<ReadTarget>(&pending.completion)) {
+    return TakeChunk(*target, response, envelope, finished);
+  }
+  if (auto* done = std::get_if<Future<Done>>(&pending.completion)) {
+    const absl::Status first = status(/*take=*/false);
+    done->Set(first.ok() ? absl::StatusOr<Done>(Done{}) : first);
+  } else if (auto* has = std::get_if<Future<bool>>(&pending.completion)) {
+    has->Set(response.has().has());
+  } else if (auto* put = std::get_if<Future<Digest>>(&pending.completion)) {
+    Digest digest;
+    if (!Digest::FromBytes(response.put().hash(), &digest)) return Internal("a hash of odd length");
+    put->Set(digest);
+  } else if (auto* run = std::get_if<Future<RunInfo>>(&pending.completion)) {
+    run->Set(RunInfo{.cached = response.run().cached(),
+                     .kernels = static_cast<int>(response.run().kernels()),
+                     .device_ns = static_cast<int64_t>(response.run().device_ns()),
+                     .compile_ns = static_cast<int64_t>(response.run().compile_ns())});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ExecuteStream::TakeChunk(ReadTarget& target,
+                                              const v1::ExecuteResponse& response,
+                                              const Envelope& envelope, bool* finished) {
+  const uint64_t begin = response.read().offset() - static_cast<uint64_t>(target.offset);
+  const uint64_t size = target.into.size();
+  if (begin > size || envelope.payload_bytes > size - begin) {
+    return Internal("operation ", response.op_id(), ": a chunk outside of what was read");
+  }
+  std::byte* out = target.into.data() + begin;
+  for (const Piece& piece : envelope.payload) {
+    std::memcpy(out, piece.data(), piece.size());
+    out += piece.size();
+  }
+  *finished = response.read().last();
+  if (*finished) target.done.Set(Done{});
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

@@ -1,0 +1,113 @@
+#include "client/cc/remote_session.h"
+
+#include <utility>
+
+#include "client/cc/execute_stream.h"
+#include "engine/wire/graph_codec.h"
+#include "telegrad/v1/graph.pb.h"
+
+namespace telegrad {
+namespace {
+
+v1::ExecuteRequest RunRequest(const Digest& hash, std::span<const uint64_t> handles, bool quiet) {
+  v1::ExecuteRequest request;
+  v1::Run& run = *request.mutable_run();
+  run.set_hash(hash.bytes.data(), hash.bytes.size());
+  run.mutable_handles()->Add(handles.begin(), handles.end());
+  run.set_quiet(quiet);
+  return request;
+}
+
+}  // namespace
+
+RemoteSession::RemoteSession(std::shared_ptr<Connection> connection)
+    : connection_(std::move(connection)), stream_(std::make_unique<ExecuteStream>(*connection_)) {}
+
+RemoteSession::~RemoteSession() = default;
+
+uint64_t RemoteSession::NewHandle() { return stream_->NewHandle(); }
+
+void RemoteSession::Alloc(uint64_t handle, int64_t bytes, std::string_view device) {
+  v1::ExecuteRequest request;
+  request.mutable_alloc()->set_handle(handle);
+  request.mutable_alloc()->set_bytes(static_cast<uint64_t>(bytes));
+  request.mutable_alloc()->set_device(std::string(device));
+  stream_->Send("alloc", std::move(request), {});
+}
+
+void RemoteSession::Free(std::span<const uint64_t> handles) {
+  v1::ExecuteRequest request;
+  request.mutable_free()->mutable_handles()->Add(handles.begin(), handles.end());
+  stream_->Send("free", std::move(request), {});
+}
+
+void RemoteSession::Write(uint64_t handle, int64_t offset, std::span<const std::byte> data,
+                          std::shared_ptr<const void> keep) {
+  v1::ExecuteRequest request;
+  request.mutable_write()->set_handle(handle);
+  request.mutable_write()->set_offset(static_cast<uint64_t>(offset));
+  stream_->Send("write", std::move(request), {}, {data, std::move(keep)});
+}
+
+void RemoteSession::WriteCopy(uint64_t handle, int64_t offset, std::span<const std::byte> data) {
+  auto copy = std::make_shared<std::vector<std::byte>>(data.begin(), data.end());
+  const std::span<const std::byte> bytes = *copy;
+  Write(handle, offset, bytes, std::move(copy));
+}
+
+Future<Done> RemoteSession::Read(uint64_t handle, int64_t offset, std::span<std::byte> into) {
+  v1::ExecuteRequest request;
+  request.mutable_read()->set_handle(handle);
+  request.mutable_read()->set_offset(static_cast<uint64_t>(offset));
+  request.mutable_read()->set_bytes(into.size());
+  Future<Done> done;
+  stream_->Send("read", std::move(request), ReadTarget{into, offset, done});
+  return done;
+}
+
+Future<bool> RemoteSession::Has(const Digest& hash) {
+  v1::ExecuteRequest request;
+  request.mutable_has()->set_hash(hash.bytes.data(), hash.bytes.size());
+  Future<bool> has;
+  stream_->Send("has", std::move(request), has);
+  return has;
+}
+
+Future<Digest> RemoteSession::Put(UOp root, bool compile) {
+  v1::Graph graph;
+  ToProto(root, &graph);
+  return PutSerialized(graph.SerializeAsString(), compile);
+}
+
+Future<Digest> RemoteSession::PutSerialized(std::string graph, bool compile) {
+  v1::ExecuteRequest request;
+  request.mutable_put()->set_compile(compile);
+  auto keep = std::make_shared<const std::string>(std::move(graph));
+  Future<Digest> hash;
+  stream_->Send("put", std::move(request), hash,
+                {std::as_bytes(std::span(keep->data(), keep->size())), keep});
+  return hash;
+}
+
+Future<RunInfo> RemoteSession::Run(const Digest& hash, std::span<const uint64_t> handles) {
+  Future<RunInfo> info;
+  stream_->Send("run", RunRequest(hash, handles, /*quiet=*/false), info);
+  return info;
+}
+
+void RemoteSession::RunQuiet(const Digest& hash, std::span<const uint64_t> handles) {
+  stream_->Send("run", RunRequest(hash, handles, /*quiet=*/true), {});
+}
+
+Future<Done> RemoteSession::Sync() {
+  v1::ExecuteRequest request;
+  request.mutable_sync();
+  Future<Done> done;
+  stream_->Send("sync", std::move(request), done);
+  return done;
+}
+
+absl::Status RemoteSession::status() const { return stream_->status(/*take=*/false); }
+absl::Status RemoteSession::TakeStatus() { return stream_->status(/*take=*/true); }
+
+}  // namespace telegrad

@@ -1,0 +1,85 @@
+// A session on a server: buffers under handles, and operations that are sent without waiting for
+// answers. They take effect in order. Where something fails, the operation's future has the error,
+// what depends on it fails too, and status() keeps the first error with the operation it belongs
+// to.
+//
+// Thread-safe; operations of one thread keep their order. Each may block for room when the session
+// is far behind, so none may be called from a Future's callback.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/cc/connection.h"
+#include "client/cc/future.h"
+#include "engine/base/hash.h"
+#include "engine/ir/graph.h"
+
+namespace telegrad {
+
+// How a run went; see RunResult in compute.proto.
+struct RunInfo {
+  bool cached = false;
+  int kernels = 0;
+  int64_t device_ns = 0;
+  int64_t compile_ns = 0;
+};
+
+class ExecuteStream;
+
+class RemoteSession {
+ public:
+  explicit RemoteSession(std::shared_ptr<Connection> connection);
+  // Ends the session at once: what is under way is dropped and everything on the server is freed.
+  // Waits until no memory passed to Write or Read is in use any more.
+  ~RemoteSession();
+
+  // A handle that this session has not used.
+  uint64_t NewHandle();
+
+  void Alloc(uint64_t handle, int64_t bytes, std::string_view device = "");
+  void Free(std::span<const uint64_t> handles);
+  void Free(uint64_t handle) { Free(std::span(&handle, 1)); }
+
+  // Sent from where it lies: `data` must stay unchanged until a later operation has been answered
+  // without an error of the connection, or until this object is gone. `keep`, if given, is held as
+  // long.
+  void Write(uint64_t handle, int64_t offset, std::span<const std::byte> data,
+             std::shared_ptr<const void> keep = nullptr);
+  // The same with a copy of `data`.
+  void WriteCopy(uint64_t handle, int64_t offset, std::span<const std::byte> data);
+
+  // Fills `into`, which must live until the future has its result or this object is gone.
+  Future<Done> Read(uint64_t handle, int64_t offset, std::span<std::byte> into);
+
+  Future<bool> Has(const Digest& hash);
+  Future<Digest> Put(UOp root, bool compile = false);                     // a tensor-level graph
+  Future<Digest> PutSerialized(std::string graph, bool compile = false);  // a telegrad.v1.Graph
+
+  Future<RunInfo> Run(const Digest& hash, std::span<const uint64_t> handles);
+  // Without an answer unless it fails.
+  void RunQuiet(const Digest& hash, std::span<const uint64_t> handles);
+
+  // Answered when everything before it has taken effect: the session's first error, or OK.
+  Future<Done> Sync();
+
+  // The first error so far, beginning with the operation it belongs to.
+  absl::Status status() const;
+  // The same, and forgets it, so that Sync reports later ones. Errors of the connection stay.
+  absl::Status TakeStatus();
+
+  const Connection& connection() const { return *connection_; }
+
+ private:
+
+  const std::shared_ptr<Connection> connection_;
+  std::unique_ptr<ExecuteStream> stream_;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,76 @@
+// The device's memory: one reserved stretch of addresses, backed by huge pages, that is never given
+// back to the system. A page that has been used comes warm, a new one costs a page fault and twenty
+// times as long.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace telegrad {
+
+// Thread-safe. Alignment is 64 bytes up to 1 MiB and 2 MiB above.
+class Arena {
+ public:
+  // `limit` bytes can be in use at once. RESOURCE_EXHAUSTED if the system has not as many
+  // addresses.
+  static absl::StatusOr<std::shared_ptr<Arena>> Create(int64_t limit);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // `size` >= 0 zeroed bytes. RESOURCE_EXHAUSTED over the limit, or when no stretch is long enough.
+  absl::StatusOr<void*> Alloc(int64_t size);
+  // What Alloc returned, with the same size.
+  void Free(void* at, int64_t size);
+
+  int64_t limit() const { return limit_; }
+  int64_t used() const;  // in steps of 64 bytes an allocation
+  // The most bytes that were ever touched: what the system holds for this arena.
+  int64_t footprint() const;
+
+ private:
+  struct Span {
+    int64_t offset = -1;
+    int64_t dirty = 0;  // its first bytes, which are not known to be zero
+  };
+  // A block cut into pieces of one size.
+  struct Slab {
+    int64_t piece = 0;  // bytes; 0: not a slab
+    int64_t live = 0;
+    int64_t untouched = 0;  // offset in the slab from which no piece was handed out
+    int64_t dirty = 0;      // of the slab itself
+    std::vector<int64_t> free;
+  };
+
+  Arena(char* mapping, int64_t mapped, char* base, int64_t capacity, int64_t limit);
+
+  Span TakeBlocks(int64_t bytes);
+  void ReturnBlocks(int64_t offset, int64_t bytes);
+  void AddFree(int64_t offset, int64_t bytes);
+  void RemoveFree(int64_t offset, int64_t bytes);
+  Span TakePiece(int64_t piece);
+  void ReturnPiece(int64_t offset);
+
+  char* const mapping_;
+  const int64_t mapped_;
+  char* const base_;
+  const int64_t capacity_;
+  const int64_t limit_;
+
+  mutable std::mutex mutex_;
+  int64_t used_ = 0;
+  int64_t top_ = 0;                                  // no byte from here on was ever touched
+  std::map<int64_t, int64_t> free_;                  // offset to bytes, never adjacent
+  std::set<std::pair<int64_t, int64_t>> by_size_;    // (bytes, offset) of the same
+  std::vector<Slab> slabs_;                          // by offset / 2 MiB
+  std::map<int64_t, std::set<int64_t>> with_space_;  // piece size to slabs
+};
+
+}  // namespace telegrad

@@ -1,0 +1,86 @@
+#include "devices/cpu/cpu_device.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "devices/cpu/arena.h"
+#include "devices/cpu/command_buffer.h"
+#include "devices/cpu/loader.h"
+#include "devices/cpu/queue.h"
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+class CpuMemory : public Memory {
+ public:
+  CpuMemory(std::shared_ptr<Arena> arena, void* at, int64_t size)
+      : Memory(at, size), arena_(std::move(arena)) {}
+  ~CpuMemory() override { arena_->Free(host(), size()); }
+
+ private:
+  std::shared_ptr<Arena> arena_;
+};
+
+class CpuDevice : public Device {
+ public:
+  CpuDevice(const CpuOptions& options, std::shared_ptr<Arena> arena, std::unique_ptr<Loader> loader)
+      : name_(StrCat("CPU:", options.index)),
+        target_(options.target),
+        arena_(std::move(arena)),
+        loader_(std::move(loader)),
+        threads_(options.threads),
+        queue_(options.threads, options.queue_capacity, options.wait_limit) {}
+
+  const std::string& name() const override { return name_; }
+  const Target& target() const override { return target_; }
+  int64_t memory_limit() const override { return arena_->limit(); }
+  int64_t memory_used() const override { return arena_->used(); }
+
+  absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
+    if (size < 0) return InvalidArgument(name_, ": an allocation of ", size, " bytes");
+    absl::StatusOr<void*> at = arena_->Alloc(size);
+    if (!at.ok()) return ResourceExhausted(name_, ": ", ToStd(at.status().message()));
+    return std::make_shared<CpuMemory>(arena_, *at, size);
+  }
+
+  absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override {
+    return loader_->Load(image);
+  }
+
+  absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
+      std::vector<Command> commands) override {
+    return CpuCommandBuffer::Encode(std::move(commands), threads_);
+  }
+
+  Queue& queue() override { return queue_; }
+  absl::Status Health() const override { return absl::OkStatus(); }
+
+ private:
+  const std::string name_;
+  const Target target_;
+  const std::shared_ptr<Arena> arena_;
+  const std::unique_ptr<Loader> loader_;
+  const int threads_;
+  CpuQueue queue_;  // last: its thread stops first
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> OpenCpu(const CpuOptions& given) {
+  CpuOptions options = given;
+  if (options.threads < 1) options.threads = static_cast<int>(std::thread::hardware_concurrency());
+  options.threads = std::clamp(options.threads, 1, WorkerPool::kMaxThreads);
+  if (options.memory_limit < 1) {
+    options.memory_limit = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 2;
+  }
+  TG_ASSIGN_OR_RETURN(std::shared_ptr<Arena> arena, Arena::Create(options.memory_limit));
+  TG_ASSIGN_OR_RETURN(std::unique_ptr<Loader> loader, Loader::Create());
+  return std::make_unique<CpuDevice>(options, std::move(arena), std::move(loader));
+}
+
+}  // namespace telegrad

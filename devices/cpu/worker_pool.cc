@@ -1,0 +1,96 @@
+// One word says which job there is, whether it still takes workers and how many are inside. A
+// worker enters by adding itself while the job is open; the caller, out of parts, closes it and
+// waits for those inside alone. So nobody waits for a worker that is still waking up: it finds the
+// job closed and sleeps again.
+#include "devices/cpu/worker_pool.h"
+
+#include <algorithm>
+
+#include "devices/cpu/spin.h"
+
+namespace telegrad {
+namespace {
+
+constexpr uint32_t kOpen = 1u << 12;
+constexpr uint32_t kInside = kOpen - 1;
+constexpr uint32_t kJob = kOpen << 1;  // one in the job's number
+
+// Parts for each thread: enough that one that starts late or runs slow leaves little to wait for.
+constexpr int64_t kPartsPerThread = 4;
+
+}  // namespace
+
+WorkerPool::WorkerPool(int threads) {
+  for (int i = 1; i < std::min(threads, kMaxThreads); ++i) {
+    workers_.emplace_back([this] { Work(); });
+  }
+}
+
+WorkerPool::~WorkerPool() {
+  stop_.store(true);
+  state_.fetch_add(kJob);  // so that no sleeper finds the word it went to sleep on
+  state_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void WorkerPool::RunParts() {
+  while (true) {
+    const int64_t begin = next_.fetch_add(part_, std::memory_order_relaxed);
+    if (begin >= iterations_) return;
+    body_(buffers_, begin, std::min(begin + part_, iterations_));
+  }
+}
+
+void WorkerPool::Run(Body body, void* const* buffers, int64_t iterations, int helpers) {
+  helpers = static_cast<int>(std::min<int64_t>({helpers, threads() - 1, iterations - 1}));
+  if (helpers <= 0) {
+    if (iterations > 0) body(buffers, 0, iterations);
+    return;
+  }
+  body_ = body;
+  buffers_ = buffers;
+  iterations_ = iterations;
+  part_ = std::max<int64_t>(1, iterations / ((helpers + 1) * kPartsPerThread));
+  next_.store(0, std::memory_order_relaxed);
+  const uint32_t emptied = emptied_.load(std::memory_order_relaxed);
+  // The word is closed and empty here, so this only opens the next job.
+  state_.store(((state_.load(std::memory_order_relaxed) & ~(kOpen | kInside)) + kJob) | kOpen);
+  if (helpers == threads() - 1) {
+    state_.notify_all();
+  } else {
+    for (int i = 0; i < helpers; ++i) state_.notify_one();
+  }
+  RunParts();
+  const uint32_t closed = state_.fetch_and(~kOpen, std::memory_order_acq_rel);
+  if ((closed & kInside) == 0) return;
+  const auto empty = [&] { return emptied_.load(std::memory_order_acquire) != emptied; };
+  while (!SpinUntil(empty)) emptied_.wait(emptied, std::memory_order_acquire);
+}
+
+void WorkerPool::Work() {
+  uint32_t seen = state_.load();  // a job that began before this thread is joined, too
+  seen -= kJob;
+  while (true) {
+    uint32_t state = state_.load(std::memory_order_acquire);
+    const auto news = [&] {
+      state = state_.load(std::memory_order_acquire);
+      return stop_.load(std::memory_order_relaxed) ||
+             ((state & kOpen) != 0 && (state ^ seen) >= kJob);
+    };
+    if (!SpinUntil(news)) {
+      state_.wait(state, std::memory_order_acquire);
+      continue;
+    }
+    if (stop_.load()) return;
+    if (!state_.compare_exchange_strong(state, state + 1, std::memory_order_acq_rel)) continue;
+    seen = state;
+    RunParts();
+    const uint32_t before = state_.fetch_sub(1, std::memory_order_acq_rel);
+    if ((before & kOpen) == 0 && (before & kInside) == 1) {
+      emptied_.fetch_add(1, std::memory_order_release);
+      emptied_.notify_one();
+    }
+  }
+}
+
+}  // namespace telegrad

@@ -1,0 +1,161 @@
+// Each call has an LLVMContext of its own, so calls share nothing but LLVM's target registry. The
+// pipeline is O2: O1 leaves out the vectorizers, O3 gains nothing on kernels.
+#include "engine/compile/compiler.h"
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "llvm/Analysis/CGSCCPassManager.h"
+#include "llvm/Analysis/LoopAnalysisManager.h"
+#include "llvm/IR/DiagnosticInfo.h"
+#include "llvm/IR/DiagnosticPrinter.h"
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Module.h"
+#include "llvm/IR/Verifier.h"
+#include "llvm/IRReader/IRReader.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/SourceMgr.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Support/raw_ostream.h"
+#include "llvm/Target/TargetMachine.h"
+
+namespace telegrad {
+namespace {
+
+constexpr char kTriple[] = "x86_64-unknown-linux-gnu";
+
+void InitializeLlvm() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+  });
+}
+
+// Keeps the first error that a pass or the code generator reports, instead of printing it and
+// exiting.
+class Diagnostics : public llvm::DiagnosticHandler {
+ public:
+  explicit Diagnostics(std::string* error) : error_(error) {}
+  bool handleDiagnostics(const llvm::DiagnosticInfo& info) override {
+    if (info.getSeverity() == llvm::DS_Error && error_->empty()) {
+      llvm::raw_string_ostream out(*error_);
+      llvm::DiagnosticPrinterRawOStream printer(out);
+      info.print(printer);
+    }
+    return true;
+  }
+
+ private:
+  std::string* error_;
+};
+
+class Compilation {
+ public:
+  Compilation(const std::string& name, const Target& target) : name_(name), target_(target) {
+    context_.setDiagnosticHandler(std::make_unique<Diagnostics>(&error_));
+  }
+
+  absl::StatusOr<ProgramImage> Run(const std::string& llvm_ir) {
+    TG_RETURN_IF_ERROR(Parse(llvm_ir));
+    TG_RETURN_IF_ERROR(MakeMachine());
+    TG_RETURN_IF_ERROR(Optimize());
+    return Emit();
+  }
+
+ private:
+  template <typename... Args>
+  absl::Status Bad(const Args&... args) const {
+    return Internal("kernel ", name_, ": ", args...);
+  }
+
+  absl::Status Parse(const std::string& llvm_ir) {
+    llvm::SMDiagnostic parse_error;
+    module_ = llvm::parseIR(llvm::MemoryBufferRef(llvm_ir, name_), parse_error, context_);
+    std::string why;
+    llvm::raw_string_ostream out(why);
+    if (module_ == nullptr) {
+      parse_error.print(name_.c_str(), out, /*ShowColors=*/false);
+      return Bad("LLVM cannot parse its IR: ", out.str());
+    }
+    if (llvm::verifyModule(*module_, &out)) return Bad("LLVM's verifier: ", out.str());
+    const llvm::Function* entry = module_->getFunction(name_);
+    if (entry == nullptr || entry->isDeclaration()) return Bad("no function of that name");
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeMachine() {
+    std::string why;
+    const llvm::Target* llvm_target = llvm::TargetRegistry::lookupTarget(kTriple, why);
+    if (llvm_target == nullptr) return Bad(why);
+    llvm::TargetOptions options;
+    options.AllowFPOpFusion =
+        llvm::FPOpFusion::Strict;  // a*b+c contracts only where the IR says so
+    // "x86-64" and not target_.cpu: see RenderLlvm on names and features.
+    machine_.reset(llvm_target->createTargetMachine(kTriple, "x86-64", target_.features, options,
+                                                    llvm::Reloc::PIC_, llvm::CodeModel::Small,
+                                                    llvm::CodeGenOptLevel::Default, /*JIT=*/true));
+    if (machine_ == nullptr) return Bad("LLVM has no machine for ", kTriple);
+    module_->setTargetTriple(kTriple);
+    module_->setDataLayout(machine_->createDataLayout());
+    return absl::OkStatus();
+  }
+
+  absl::Status Optimize() {
+    llvm::PipelineTuningOptions tuning;
+    tuning.LoopVectorization = true;
+    tuning.SLPVectorization = true;
+    llvm::PassBuilder builder(machine_.get(), tuning);
+    llvm::LoopAnalysisManager loops;
+    llvm::FunctionAnalysisManager functions;
+    llvm::CGSCCAnalysisManager sccs;
+    llvm::ModuleAnalysisManager modules;
+    builder.registerModuleAnalyses(modules);
+    builder.registerCGSCCAnalyses(sccs);
+    builder.registerFunctionAnalyses(functions);
+    builder.registerLoopAnalyses(loops);
+    builder.crossRegisterProxies(loops, functions, sccs, modules);
+    builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(*module_, modules);
+    return error_.empty() ? absl::OkStatus() : Bad("LLVM's optimizer: ", error_);
+  }
+
+  absl::StatusOr<ProgramImage> Emit() {
+    llvm::SmallVector<char, 0> object;
+    llvm::raw_svector_ostream out(object);
+    llvm::legacy::PassManager passes;
+    if (machine_->addPassesToEmitFile(passes, out, nullptr, llvm::CodeGenFileType::ObjectFile)) {
+      return Bad("LLVM cannot emit an object for ", kTriple);
+    }
+    passes.run(*module_);
+    if (!error_.empty()) return Bad("LLVM's code generator: ", error_);
+    return ProgramImage{name_, std::string(object.data(), object.size())};
+  }
+
+  const std::string& name_;
+  const Target& target_;
+  std::string error_;
+  llvm::LLVMContext context_;
+  std::unique_ptr<llvm::TargetMachine> machine_;
+  std::unique_ptr<llvm::Module> module_;
+};
+
+}  // namespace
+
+absl::StatusOr<ProgramImage> Compile(const std::string& llvm_ir, const std::string& name,
+                                     const Target& target) {
+  if (llvm_ir.size() > kMaxIrBytes) {
+    return ResourceExhausted("kernel ", name, ": ", llvm_ir.size(),
+                             " bytes of LLVM IR are over the limit of ", kMaxIrBytes);
+  }
+  if (target.arch != "x86-64") return Unimplemented("no compiler for ", target.arch);
+  InitializeLlvm();
+  return Compilation(name, target).Run(llvm_ir);
+}
+
+}  // namespace telegrad

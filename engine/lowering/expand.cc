@@ -1,0 +1,287 @@
+// Replication is substitution: an iteration of an UPCAST range is the same expression with the range held at
+// a constant, and interning shares what does not depend on it, which is exactly the reuse that a register
+// tile is made for. Lanes are substitution too: IOTA in place of the range gives every value that depends
+// on it the shape [lanes], and it stays a vector from then on.
+#include "engine/lowering/expand.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_map.h"
+#include "engine/ir/scalar.h"
+#include "engine/lowering/affine.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int kMaxNesting = 8;  // of REDUCEs inside REDUCEs
+constexpr int64_t kNotHeld = -1;
+constexpr int64_t kLanes = -2;
+
+// By index of the range in Dependence: the constant it is held at, kLanes, or kNotHeld.
+using Assignment = std::vector<int64_t>;
+
+bool IsType(UOp range, AxisType type) { return range.arg(1) == static_cast<int64_t>(type); }
+
+class Expander {
+ public:
+  Expander(Rewriter& b, Dependence dependence) : b_(b), g_(*b.graph()), d_(std::move(dependence)) {}
+
+  absl::StatusOr<UOp> Run(UOp sink);
+
+ private:
+  // All combinations of the iterations of `ranges`, added to `base`.
+  std::vector<Assignment> Combinations(const Assignment& base, const std::vector<UOp>& ranges) const;
+  absl::StatusOr<UOp> Value(UOp root, const Assignment& a, int nesting);
+  absl::StatusOr<UOp> Reduce(UOp reduce, const Assignment& a, int nesting);
+  absl::StatusOr<UOp> Accumulate(UOp reduce, const std::vector<UOp>& values,
+                                 const std::vector<UOp>& loops, int64_t lanes);
+  UOp Fold(ReduceKind kind, UOp x, UOp y);
+  UOp FoldLanes(UOp reduce, UOp vector);
+  // One element that every lane reads, gated lane by lane: it is loaded once, under a gate of its own if the
+  // bounds proof asks for one, and the lanes are selected afterwards.
+  static bool GatesOneByLanes(const std::vector<UOp>& index_src) {
+    return index_src.size() == 3 && index_src[1].valid() && index_src[2].valid() &&
+           index_src[1].shape().empty() && !index_src[2].shape().empty();
+  }
+  // ADD(scalar, IOTA) wherever an index is contiguous, so that it can be seen.
+  UOp NormalIndex(UOp index);
+  UOp Held(UOp range, int64_t at) {
+    if (at != kLanes) return g_.Index(at);
+    return g_.Make(Op::kIota, DType::kInt64, {}, {range.src(0).const_word()});
+  }
+
+  Rewriter& b_;
+  Graph& g_;
+  Dependence d_;
+  int64_t next_slot_ = 0;
+  absl::flat_hash_map<std::pair<uint32_t, Assignment>, UOp> reduced_;
+};
+
+std::vector<Assignment> Expander::Combinations(const Assignment& base,
+                                               const std::vector<UOp>& ranges) const {
+  std::vector<Assignment> out{base};
+  for (UOp range : ranges) {
+    const int at = d_.IndexOf(range);
+    std::vector<Assignment> next;
+    for (const Assignment& a : out) {
+      for (int64_t i = 0; i < range.src(0).const_word(); ++i) {
+        next.push_back(a);
+        next.back()[at] = i;
+      }
+    }
+    out = std::move(next);
+  }
+  return out;
+}
+
+UOp Expander::NormalIndex(UOp index) {
+  if (index.shape().empty()) return index;
+  UOp scalar = g_.Index(0), vector;
+  std::vector<UOp> stack{index};
+  while (!stack.empty()) {
+    const UOp u = stack.back();
+    stack.pop_back();
+    if (u.shape().empty()) {
+      scalar = b_.Make(Op::kAdd, {scalar, u});
+    } else if (u.is(Op::kAdd)) {
+      stack.push_back(u.src(0));
+      stack.push_back(u.src(1));
+    } else {
+      vector = vector.valid() ? b_.Make(Op::kAdd, {vector, u}) : u;
+    }
+  }
+  if (scalar.is_const() && scalar.const_word() == 0) return vector;
+  return g_.Make(Op::kAdd, {scalar, vector});  // not through the rules, which would reorder it
+}
+
+absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) {
+  // Post-order that does not enter REDUCEs: those are expanded as a whole.
+  absl::flat_hash_map<uint32_t, UOp> made;
+  std::vector<std::pair<uint32_t, bool>> stack{{root.id(), false}};
+  std::vector<UOp> src;
+  while (!stack.empty()) {
+    const auto [id, ready] = stack.back();
+    stack.pop_back();
+    if (made.contains(id)) continue;
+    const UOp u = g_.at(id);
+    if (u.is(Op::kReduce)) {
+      TG_ASSIGN_OR_RETURN(made[id], Reduce(u, a, nesting));
+      continue;
+    }
+    if (u.is(Op::kRange)) {
+      const int64_t at = a[d_.IndexOf(u)];
+      made[id] = at == kNotHeld ? u : Held(u, at);
+      continue;
+    }
+    if (!ready) {
+      stack.push_back({id, true});
+      for (uint32_t s : u.src_ids()) stack.push_back({s, false});
+      continue;
+    }
+    src.clear();
+    for (uint32_t s : u.src_ids()) src.push_back(made.at(s));
+    if (u.is(Op::kIndex)) {
+      src[1] = NormalIndex(src[1]);
+      if (GatesOneByLanes(src)) src.pop_back();
+    }
+    const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+    made[id] = b_.Make(u.op(), u.dtype(), src, arg);
+    if (u.is(Op::kLoad) && u.src(0).num_src() == 3) {
+      const UOp gate = made.at(u.src(0).src(2).id());
+      if (made[id].valid() && made[id].src(0).num_src() == 2 && !gate.shape().empty()) {
+        made[id] = b_.Make(Op::kWhere, {gate, made[id], g_.Const(u.dtype(), 0)});
+      }
+    }
+    if (!made[id].valid()) return g_.status();
+  }
+  return made.at(root.id());
+}
+
+UOp Expander::Fold(ReduceKind kind, UOp x, UOp y) {
+  switch (kind) {
+    case ReduceKind::kAdd:
+      if (y.is(Op::kMul) && IsFloat(y.dtype())) {
+        return b_.Make(Op::kMulAcc, {y.src(0), y.src(1), x});
+      }
+      return b_.Make(Op::kAdd, {x, y});
+    case ReduceKind::kMul:
+      return b_.Make(Op::kMul, {x, y});
+    case ReduceKind::kMax:
+      return b_.Make(Op::kMax, {x, y});
+  }
+  return {};
+}
+
+UOp Expander::FoldLanes(UOp reduce, UOp vector) {
+  const UOp folded = g_.Make(Op::kReduce, DType::kVoid, {vector}, {reduce.arg(0), 0});
+  return g_.Make(Op::kReshape, DType::kVoid, {folded}, {});
+}
+
+absl::StatusOr<UOp> Expander::Accumulate(UOp reduce, const std::vector<UOp>& values,
+                                         const std::vector<UOp>& loops, int64_t lanes) {
+  const auto kind = static_cast<ReduceKind>(reduce.arg(0));
+  const DType dtype = reduce.dtype();
+  const UOp lane =
+      lanes == 0 ? g_.Index(0) : g_.Make(Op::kIota, DType::kInt64, {}, {lanes});
+
+  // The accumulator starts anew for each value of the ranges around the loop.
+  // The thread range is around everything.
+  std::vector<UOp> outside;
+  for (UOp range : d_.ranges) {
+    if (IsType(range, AxisType::kThread)) outside.push_back(range);
+  }
+  for (UOp v : values) {
+    for (uint32_t id : PostOrder(v)) {
+      const UOp u = g_.at(id);
+      if (u.is(Op::kRange) && std::ranges::find(loops, u) == loops.end() &&
+          std::ranges::find(outside, u) == outside.end()) {
+        outside.push_back(u);
+      }
+    }
+  }
+  UOp memory = g_.Make(Op::kBuffer, dtype, {},
+                       {static_cast<int64_t>(AddressSpace::kRegister), next_slot_++,
+                        std::max<int64_t>(lanes, 1)});
+  if (!outside.empty()) {
+    outside.insert(outside.begin(), memory);
+    memory = g_.Make(Op::kAfter, DType::kVoid, outside);
+  }
+  const UOp init = g_.Make(Op::kStore, {g_.Make(Op::kIndex, {memory, lane}),
+                                        g_.ConstWord(dtype, ReduceIdentity(kind, dtype))});
+  std::vector<UOp> inside{memory, init};
+  inside.insert(inside.end(), loops.begin(), loops.end());
+  const UOp at = g_.Make(Op::kIndex, {g_.Make(Op::kAfter, DType::kVoid, inside), lane});
+  UOp sum = g_.Make(Op::kLoad, {at});
+  for (UOp v : values) sum = Fold(kind, sum, v);
+  std::vector<UOp> end{g_.Make(Op::kStore, {at, sum})};
+  end.insert(end.end(), loops.begin(), loops.end());
+  const UOp closed = g_.Make(Op::kEnd, DType::kVoid, end);
+  const UOp done = g_.Make(Op::kIndex, {g_.Make(Op::kAfter, {memory, closed}), lane});
+  return g_.Make(Op::kLoad, {done});
+}
+
+absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nesting) {
+  if (nesting > kMaxNesting) return ResourceExhausted("lowering: reductions nest too deeply");
+  Assignment key = a;
+  for (size_t i = 0; i < key.size(); ++i) {
+    if (!d_.Depends(reduce, d_.ranges[i])) key[i] = kNotHeld;
+  }
+  if (const auto it = reduced_.find({reduce.id(), key}); it != reduced_.end()) return it->second;
+
+  Assignment base = key;
+  std::vector<UOp> unrolled, loops;
+  bool folds_lanes = false;
+  for (int i = 1; i < reduce.num_src(); ++i) {
+    const UOp range = reduce.src(i);
+    if (IsType(range, AxisType::kUnroll)) {
+      unrolled.push_back(range);
+    } else if (IsType(range, AxisType::kVector)) {
+      folds_lanes = true;
+      base[d_.IndexOf(range)] = kLanes;
+    } else {
+      loops.push_back(range);
+    }
+  }
+  std::vector<UOp> values;
+  int64_t lanes = 0;  // 0: scalars
+  for (const Assignment& c : Combinations(base, unrolled)) {
+    TG_ASSIGN_OR_RETURN(const UOp value, Value(reduce.src(0), c, nesting + 1));
+    values.push_back(value);
+    if (!value.shape().empty()) lanes = value.shape()[0];
+  }
+  if (folds_lanes) {
+    for (int i = 1; i < reduce.num_src(); ++i) {
+      if (IsType(reduce.src(i), AxisType::kVector)) lanes = reduce.src(i).src(0).const_word();
+    }
+  }
+  UOp result;
+  if (loops.empty() && !(folds_lanes && values[0].shape().empty())) {
+    result = values[0];
+    for (size_t i = 1; i < values.size(); ++i) {
+      result = Fold(static_cast<ReduceKind>(reduce.arg(0)), result, values[i]);
+    }
+  } else {
+    TG_ASSIGN_OR_RETURN(result, Accumulate(reduce, values, loops, lanes));
+  }
+  if (folds_lanes) result = FoldLanes(reduce, result);
+  if (!result.valid()) return g_.status();
+  reduced_.emplace(std::pair(reduce.id(), key), result);
+  return result;
+}
+
+absl::StatusOr<UOp> Expander::Run(UOp sink) {
+  const UOp closed = sink.src(0);
+  const UOp store = closed.is(Op::kEnd) ? closed.src(0) : closed;
+  Assignment base(d_.ranges.size(), kNotHeld);
+  std::vector<UOp> replicated, loops;
+  for (int i = 1; closed.is(Op::kEnd) && i < closed.num_src(); ++i) {
+    const UOp range = closed.src(i);
+    if (IsType(range, AxisType::kUpcast)) {
+      replicated.push_back(range);
+    } else if (IsType(range, AxisType::kVector)) {
+      base[d_.IndexOf(range)] = kLanes;
+    } else {
+      loops.push_back(range);
+    }
+  }
+  std::vector<UOp> ends;
+  for (const Assignment& a : Combinations(base, replicated)) {
+    TG_ASSIGN_OR_RETURN(const UOp value, Value(store, a, 0));
+    std::vector<UOp> end{value};
+    end.insert(end.end(), loops.begin(), loops.end());
+    ends.push_back(loops.empty() ? value : g_.Make(Op::kEnd, DType::kVoid, end));
+  }
+  const UOp out = g_.Make(Op::kSink, DType::kVoid, ends);
+  if (!out.valid()) return g_.status();
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink) {
+  std::optional<Dependence> dependence = FindDependence(sink);
+  if (!dependence) return ResourceExhausted("lowering: more than ", kMaxRanges, " ranges");
+  return Expander(b, *std::move(dependence)).Run(sink);
+}
+
+}  // namespace telegrad

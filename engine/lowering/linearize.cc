@@ -1,0 +1,220 @@
+// A kernel's loops form a tree: a range's parent is the innermost range that its own loop depends on. A
+// node belongs to the block of the innermost range it depends on. Each block is then ordered topologically,
+// with a whole child loop as one item, smallest id first, so that the order follows the expression's.
+#include "engine/lowering/linearize.h"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <optional>
+#include <queue>
+#include <set>
+
+#include "engine/lowering/affine.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int kRoot = -1;
+
+class Linearizer {
+ public:
+  Linearizer(Graph* graph, UOp sink, Dependence d)
+      : g_(*graph), sink_(sink), live_(PostOrder(sink)), d_(std::move(d)) {}
+
+  absl::StatusOr<std::vector<uint32_t>> Run() {
+    std::ranges::sort(live_);
+    TG_RETURN_IF_ERROR(BuildTree());
+    TG_RETURN_IF_ERROR(Place());
+    return Emit();
+  }
+
+ private:
+  // One END closes a chain of ranges; chains with the same ranges are one loop nest.
+  absl::Status BuildTree() {
+    const size_t n = d_.ranges.size();
+    parent_.assign(n, kRoot);
+    depth_.assign(n, 0);
+    known_.assign(n, false);
+    std::vector<UOp> ends;
+    for (uint32_t id : live_) {
+      if (g_.op(id) == Op::kEnd) ends.push_back(g_.at(id));
+    }
+    // A nest is placed when all ranges around it are; ids grow inwards only for reductions, so repeat.
+    for (size_t round = 0, placed = 0; placed < ends.size(); ++round) {
+      if (round > ends.size()) return Internal("linearize: the loops do not nest");
+      placed = 0;
+      for (UOp end : ends) placed += PlaceNest(end) ? 1 : 0;
+    }
+    return absl::OkStatus();
+  }
+
+  bool PlaceNest(UOp end) {
+    uint64_t around = d_.of[end.id()];
+    if (known_[d_.IndexOf(end.src(1))]) return true;
+    for (int i = 0; i < static_cast<int>(d_.ranges.size()); ++i) {
+      if ((around >> i & 1) != 0 && !known_[i]) return false;
+    }
+    int outer = Innermost(around);
+    for (int i = 1; i < end.num_src(); ++i) {
+      const int r = d_.IndexOf(end.src(i));
+      parent_[r] = outer;
+      depth_[r] = outer == kRoot ? 1 : depth_[outer] + 1;
+      known_[r] = true;
+      outer = r;
+    }
+    return true;
+  }
+
+  int Innermost(uint64_t set) const {
+    int best = kRoot;
+    for (; set != 0; set &= set - 1) {
+      const int r = std::countr_zero(set);
+      if (best == kRoot || depth_[r] > depth_[best]) best = r;
+    }
+    return best;
+  }
+
+  int Depth(int block) const { return block == kRoot ? 0 : depth_[block]; }
+
+  // Items are node ids, and loops as size + index of the range.
+  uint32_t LoopItem(int range) const { return sink_.id() + 1 + static_cast<uint32_t>(range); }
+
+  // The ancestor of (item in block) that is an item of `target`.
+  std::optional<uint32_t> ItemIn(int target, uint32_t item, int block) const {
+    while (block != target) {
+      if (block == kRoot) return std::nullopt;
+      item = LoopItem(block);
+      block = parent_[block];
+    }
+    return item;
+  }
+
+  absl::Status Place() {
+    const size_t items = sink_.id() + 1 + d_.ranges.size();
+    block_.assign(items, kRoot);
+    for (uint32_t id : live_) {
+      // An END is part of the loop that it closes; its users come after that loop.
+      block_[id] = g_.op(id) == Op::kEnd ? d_.IndexOf(g_.at(id).src(1)) : Innermost(d_.of[id]);
+    }
+    users_.resize(items);
+    waits_.assign(items, 0);
+    for (uint32_t id : live_) {
+      if (g_.op(id) == Op::kEnd || g_.op(id) == Op::kSink || g_.op(id) == Op::kRange) continue;
+      for (uint32_t s : g_.src(id)) {
+        if (g_.op(s) == Op::kRange) continue;
+        TG_RETURN_IF_ERROR(Order(s, id));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // `before` is computed before `after`: an edge in the innermost block that holds both.
+  absl::Status Order(uint32_t before, uint32_t after) {
+    int x = block_[before], y = block_[after];
+    // An END's value exists once its whole nest is done, in the block around it.
+    const bool closes = g_.op(before) == Op::kEnd;
+    uint32_t from = before;
+    if (closes) {
+      from = LoopItem(x);
+      x = parent_[x];
+    }
+    const std::optional<uint32_t> to = ItemIn(x, after, y);
+    if (!to) return Internal("linearize: a value is used outside of its loop");
+    if (*to == from) return absl::OkStatus();
+    if (edges_.insert({from, *to}).second) {
+      users_[from].push_back(*to);
+      ++waits_[*to];
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<uint32_t>> Emit() {
+    const size_t blocks = d_.ranges.size() + 1;
+    std::vector<std::vector<uint32_t>> members(blocks);  // by block + 1
+    for (uint32_t id : live_) {
+      const Op op = g_.op(id);
+      if (op != Op::kEnd && op != Op::kSink && op != Op::kRange) members[block_[id] + 1].push_back(id);
+    }
+    for (int r = 0; r < static_cast<int>(d_.ranges.size()); ++r) {
+      if (known_[r]) members[parent_[r] + 1].push_back(LoopItem(r));
+    }
+    std::vector<std::vector<uint32_t>> sorted(blocks);
+    for (size_t i = 0; i < blocks; ++i) {
+      sorted[i] = Sort(members[i]);
+      if (sorted[i].size() != members[i].size()) return Internal("linearize: a loop depends on itself");
+    }
+    std::vector<uint32_t> order;
+    struct Frame {
+      int block;
+      size_t next;
+    };
+    std::vector<Frame> stack{{kRoot, 0}};
+    while (!stack.empty()) {
+      Frame& top = stack.back();
+      const std::vector<uint32_t>& items = sorted[top.block + 1];
+      if (top.next == items.size()) {
+        if (top.block != kRoot) {
+          order.push_back(g_.Make(Op::kEnd, {d_.ranges[top.block]}).id());
+        }
+        stack.pop_back();
+        continue;
+      }
+      const uint32_t item = items[top.next++];
+      if (item <= sink_.id()) {
+        order.push_back(item);
+      } else {
+        const int range = static_cast<int>(item - sink_.id() - 1);
+        order.push_back(d_.ranges[range].src(0).id());
+        order.push_back(d_.ranges[range].id());
+        stack.push_back({range, 0});
+      }
+    }
+    return Unique(std::move(order));
+  }
+
+  // A loop's end constant may be a value of its own as well.
+  static std::vector<uint32_t> Unique(std::vector<uint32_t> order) {
+    std::set<uint32_t> seen;
+    std::erase_if(order, [&](uint32_t id) { return !seen.insert(id).second; });
+    return order;
+  }
+
+  std::vector<uint32_t> Sort(const std::vector<uint32_t>& members) {
+    std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> ready;
+    for (uint32_t item : members) {
+      if (waits_[item] == 0) ready.push(item);
+    }
+    std::vector<uint32_t> out;
+    while (!ready.empty()) {
+      const uint32_t item = ready.top();
+      ready.pop();
+      out.push_back(item);
+      for (uint32_t user : users_[item]) {
+        if (--waits_[user] == 0) ready.push(user);
+      }
+    }
+    return out;
+  }
+
+  Graph& g_;
+  const UOp sink_;
+  std::vector<uint32_t> live_;
+  Dependence d_;
+  std::vector<int> parent_, depth_;
+  std::vector<bool> known_;
+  std::vector<int> block_;
+  std::vector<std::vector<uint32_t>> users_;
+  std::vector<int> waits_;
+  std::set<std::pair<uint32_t, uint32_t>> edges_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<uint32_t>> Linearize(Graph* graph, UOp sink) {
+  std::optional<Dependence> dependence = FindDependence(sink);
+  if (!dependence) return ResourceExhausted("linearize: more than ", kMaxRanges, " ranges");
+  return Linearizer(graph, sink, *std::move(dependence)).Run();
+}
+
+}  // namespace telegrad

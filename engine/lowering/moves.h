@@ -1,0 +1,38 @@
+// Moves: how a kernel's ranges are split and executed. A heuristic picks them; applying them rewrites the
+// kernel and never changes what it computes, up to the order of float reductions.
+#pragma once
+
+#include <vector>
+
+#include "engine/base/status.h"
+#include "engine/ir/graph.h"
+#include "engine/rewrite/rewriter.h"
+#include "engine/types/target.h"
+
+namespace telegrad {
+
+struct Move {
+  enum class Kind {
+    kVectorize,  // the innermost `amount` iterations become the lanes of vectors
+    kUpcast,     // `amount` iterations are computed together in registers
+    kUnroll,     // the same for a range that is folded; `amount` divides its size
+    kThread,     // the iterations are sliced over workers; the range becomes the outermost
+    kOuter,      // the range is moved outside of all others so far
+  };
+  Kind kind;
+  UOp range;
+  int64_t amount = 0;
+};
+
+std::string_view Name(Move::Kind kind);
+
+// Joins neighbouring ranges that every access walks as one.
+UOp MergeRanges(Rewriter& b, UOp sink);
+
+// A list that is good for the target at once, without measuring.
+std::vector<Move> PickMoves(UOp sink, const Target& target);
+
+// Splits the ranges. A size that the amounts do not divide is rounded up, and the stores are gated.
+absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& moves);
+
+}  // namespace telegrad

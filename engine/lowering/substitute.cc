@@ -1,0 +1,38 @@
+#include "engine/lowering/substitute.h"
+
+#include <algorithm>
+
+namespace telegrad {
+
+UOp Substitute(Rewriter& b, UOp root, const Replacements& with) {
+  const Graph& graph = *root.graph();
+  absl::flat_hash_map<uint32_t, UOp> made;
+  std::vector<UOp> src;
+  for (uint32_t id : PostOrder(root)) {
+    const UOp u = graph.at(id);
+    if (const auto it = with.find(id); it != with.end()) {
+      made[id] = it->second.value;
+      continue;
+    }
+    src.clear();
+    for (int i = 0; i < u.num_src(); ++i) {
+      const auto closed = with.find(u.src(i).id());
+      if (i > 0 && closed != with.end() && (u.is(Op::kEnd) || u.is(Op::kReduce))) {
+        src.insert(src.end(), closed->second.ranges.begin(), closed->second.ranges.end());
+      } else {
+        src.push_back(made[u.src(i).id()]);
+      }
+    }
+    // What nothing changes stays as it is, whatever form an earlier pass has put it into.
+    if (std::ranges::equal(src, u.src_ids(), {}, &UOp::id)) {
+      made[id] = u;
+      continue;
+    }
+    const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+    made[id] = b.Make(u.op(), u.dtype(), src, arg);
+    if (!made[id].valid()) return {};
+  }
+  return made[root.id()];
+}
+
+}  // namespace telegrad

@@ -1,0 +1,258 @@
+// A row per op at the end; the compiler checks that none of the program level is missing. Guards
+// are selects around a safe operand (never a division by 0 whose result is dropped: LLVM may not
+// execute that), and are left out where constants or bounds prove the plain instruction right.
+#include "engine/render/llvm_alu.h"
+
+#include <array>
+#include <bit>
+
+namespace telegrad {
+namespace {
+
+// --- words of the table ---
+
+std::string Plain(const LlvmAlu& a, std::string_view on_ints, std::string_view on_floats) {
+  return a.out.Let(IsFloat(a.from()) ? on_floats : on_ints, " ", a.type(), " ", a.x[0], ", ",
+                   a.x[1]);
+}
+
+std::string Intrinsic(const LlvmAlu& a, std::string_view name) {
+  const std::string full = StrCat("llvm.", name, ".", a.suffix());
+  switch (a.x.size()) {
+    case 1:
+      return a.out.Call(full, a.type(), {{a.type(), a.x[0]}});
+    case 2:
+      return a.out.Call(full, a.type(), {{a.type(), a.x[0]}, {a.type(), a.x[1]}});
+    default:
+      return a.out.Call(full, a.type(),
+                        {{a.type(), a.x[0]}, {a.type(), a.x[1]}, {a.type(), a.x[2]}});
+  }
+}
+
+std::string Compare(const LlvmAlu& a, std::string_view on_signed, std::string_view on_unsigned,
+                    std::string_view on_floats) {
+  const bool is_float = IsFloat(a.from());
+  return a.out.Let(is_float ? "fcmp " : "icmp ",
+                   is_float ? on_floats : (IsSigned(a.from()) ? on_signed : on_unsigned), " ",
+                   a.type(), " ", a.x[0], ", ", a.x[1]);
+}
+
+// `op x, y` on operands of the node's type.
+std::string Do(const LlvmAlu& a, std::string_view op, std::string_view x, std::string_view y) {
+  return a.out.Let(op, " ", a.type(), " ", x, ", ", y);
+}
+
+std::string Select(const LlvmAlu& a, std::string_view condition, std::string_view then,
+                   std::string_view otherwise) {
+  return a.out.Let("select ", LlvmType(DType::kBool, a.lanes), " ", condition, ", ", a.type(), " ",
+                   then, ", ", a.type(), " ", otherwise);
+}
+
+std::string Either(const LlvmAlu& a, std::string_view op, std::string_view p, std::string_view q) {
+  return a.out.Let(op, " ", LlvmType(DType::kBool, a.lanes), " ", p, ", ", q);
+}
+
+// --- division ---
+
+// What is known of a division's operands. Bounds say nothing of u64 beyond INT64_MAX, where they
+// are unknown.
+bool PositiveDivisor(const LlvmAlu& a) { return a.node.src(1).vmin() > 0; }
+bool NonNegative(const LlvmAlu& a) { return a.node.src(0).vmin() >= 0 && PositiveDivisor(a); }
+
+// log2 of the divisor, or -1 if that is no constant power of two.
+int Log2Divisor(const LlvmAlu& a) {
+  const Interval y = a.node.src(1).bounds();
+  if (!y.constant() || y.lo <= 0 || !std::has_single_bit(static_cast<uint64_t>(y.lo))) return -1;
+  return std::countr_zero(static_cast<uint64_t>(y.lo));
+}
+
+std::string UnsignedDivision(const LlvmAlu& a, std::string_view op) {
+  if (PositiveDivisor(a)) return Do(a, op, a.x[0], a.x[1]);
+  const std::string zero = Do(a, "icmp eq", a.x[1], a.Int(0));
+  const std::string safe = Select(a, zero, a.Int(1), a.x[1]);
+  return Select(a, zero, a.Int(0), Do(a, op, a.x[0], safe));
+}
+
+struct SignedDivision {
+  std::string zero, minus_one;  // conditions; empty where the divisor is known to be positive
+  std::string divisor;          // safe: neither 0 nor -1 where it is not known
+  std::string remainder;        // of truncating division
+  std::string adjust;           // truncation went the other way than floor
+};
+
+SignedDivision Divide(const LlvmAlu& a) {
+  SignedDivision d;
+  d.divisor = a.x[1];
+  if (!PositiveDivisor(a)) {
+    d.zero = Do(a, "icmp eq", a.x[1], a.Int(0));
+    d.minus_one = Do(a, "icmp eq", a.x[1], a.Int(-1));
+    d.divisor = Select(a, Either(a, "or", d.zero, d.minus_one), a.Int(1), a.x[1]);
+  }
+  d.remainder = Do(a, "srem", a.x[0], d.divisor);
+  const std::string inexact = Do(a, "icmp ne", d.remainder, a.Int(0));
+  const std::string signs = Do(a, "xor", d.remainder, d.divisor);
+  d.adjust = Either(a, "and", inexact, Do(a, "icmp slt", signs, a.Int(0)));
+  return d;
+}
+
+std::string FloorDiv(const LlvmAlu& a) {
+  if (IsUnsigned(a.from())) return UnsignedDivision(a, "udiv");
+  if (const int shift = Log2Divisor(a); shift >= 0) return Do(a, "ashr", a.x[0], a.Int(shift));
+  if (NonNegative(a)) return Do(a, "udiv", a.x[0], a.x[1]);
+  const SignedDivision d = Divide(a);
+  const std::string truncated = Do(a, "sdiv", a.x[0], d.divisor);
+  const std::string floor = Select(a, d.adjust, Do(a, "sub", truncated, a.Int(1)), truncated);
+  if (d.zero.empty()) return floor;
+  const std::string negated = Do(a, "sub", a.Int(0), a.x[0]);
+  return Select(a, d.zero, a.Int(0), Select(a, d.minus_one, negated, floor));
+}
+
+std::string FloorMod(const LlvmAlu& a) {
+  if (IsUnsigned(a.from())) return UnsignedDivision(a, "urem");
+  if (Log2Divisor(a) >= 0) return Do(a, "and", a.x[0], a.Int(a.node.src(1).vmin() - 1));
+  if (NonNegative(a)) return Do(a, "urem", a.x[0], a.x[1]);
+  const SignedDivision d = Divide(a);
+  // x mod -1 is 0, and so is the remainder by the safe divisor 1 that stands for 0 and -1.
+  return Select(a, d.adjust, Do(a, "add", d.remainder, d.divisor), d.remainder);
+}
+
+// --- shifts ---
+
+bool ShiftInWidth(const LlvmAlu& a) {
+  const Interval y = a.node.src(1).bounds();
+  return y.lo >= 0 && y.hi < Info(a.from()).bits;
+}
+
+std::string Shift(const LlvmAlu& a, std::string_view op) {
+  if (ShiftInWidth(a)) return Do(a, op, a.x[0], a.x[1]);
+  const int bits = Info(a.from()).bits;
+  const std::string inside = Do(a, "icmp ult", a.x[1], a.Int(bits));  // negative is large
+  if (op == "ashr") return Do(a, op, a.x[0], Select(a, inside, a.x[1], a.Int(bits - 1)));
+  const std::string shifted = Do(a, op, a.x[0], Select(a, inside, a.x[1], a.Int(0)));
+  return Select(a, inside, shifted, a.Int(0));
+}
+
+// --- conversions ---
+
+std::string Convert(const LlvmAlu& a, std::string_view op) {
+  return a.out.Let(op, " ", a.type(), " ", a.x[0], " to ", a.to());
+}
+
+std::string NotZero(const LlvmAlu& a) {
+  return a.out.Let(IsFloat(a.from()) ? "fcmp une " : "icmp ne ", a.type(), " ", a.x[0],
+                   ", zeroinitializer");
+}
+
+std::string Cast(const LlvmAlu& a) {
+  const DType from = a.from(), to = a.node.dtype();
+  if (from == to) return a.x[0];
+  if (IsBool(to)) return NotZero(a);
+  if (IsFloat(from) && IsFloat(to)) {
+    return Convert(a, Info(from).bits < Info(to).bits ? "fpext" : "fptrunc");
+  }
+  if (IsFloat(from)) {
+    const std::string name = StrCat(IsSigned(to) ? "llvm.fptosi.sat." : "llvm.fptoui.sat.",
+                                    LlvmSuffix(to, a.lanes), ".", a.suffix());
+    return a.out.Call(name, a.to(), {{a.type(), a.x[0]}});
+  }
+  if (IsFloat(to)) return Convert(a, IsSigned(from) ? "sitofp" : "uitofp");
+  if (IsBool(from) || Info(from).bits < Info(to).bits) {
+    return Convert(a, IsSigned(from) ? "sext" : "zext");
+  }
+  return Info(from).bits > Info(to).bits ? Convert(a, "trunc") : a.x[0];
+}
+
+std::string Bitcast(const LlvmAlu& a) {
+  const DType from = a.from(), to = a.node.dtype();
+  if (from == to) return a.x[0];
+  if (IsBool(to)) return NotZero(a);
+  if (IsBool(from)) return Convert(a, "zext");
+  return IsFloat(from) == IsFloat(to) ? a.x[0] : Convert(a, "bitcast");
+}
+
+// --- the rest ---
+
+std::string Neg(const LlvmAlu& a) {
+  if (IsFloat(a.from())) return a.out.Let("fneg ", a.type(), " ", a.x[0]);
+  return Do(a, "sub", a.Int(0), a.x[0]);
+}
+
+std::string Recip(const LlvmAlu& a) {
+  const std::string one = LlvmLiteral(a.from(), std::bit_cast<int64_t>(1.0), a.lanes);
+  return Do(a, "fdiv", one, a.x[0]);
+}
+
+std::string Max(const LlvmAlu& a) {
+  if (IsFloat(a.from())) return Intrinsic(a, "maximum");
+  return Intrinsic(a, IsSigned(a.from()) ? "smax" : "umax");
+}
+
+std::string Where(const LlvmAlu& a) {
+  return a.out.Let("select ", a.type(), " ", a.x[0], ", ", a.to(), " ", a.x[1], ", ", a.to(), " ",
+                   a.x[2]);
+}
+
+std::string MulAcc(const LlvmAlu& a) {
+  if (IsFloat(a.from())) return Intrinsic(a, "fma");
+  return Do(a, "add", Do(a, "mul", a.x[0], a.x[1]), a.x[2]);
+}
+
+// --- the table ---
+
+struct Row {
+  Op op;
+  LlvmAluPrinter print;
+};
+
+constexpr Row kRows[] = {
+    {Op::kNeg, Neg},
+    {Op::kSqrt, [](const LlvmAlu& a) { return Intrinsic(a, "sqrt"); }},
+    {Op::kRecip, Recip},
+    {Op::kTrunc, [](const LlvmAlu& a) { return Intrinsic(a, "trunc"); }},
+    {Op::kFloor, [](const LlvmAlu& a) { return Intrinsic(a, "floor"); }},
+    {Op::kCast, Cast},
+    {Op::kBitcast, Bitcast},
+    {Op::kAdd, [](const LlvmAlu& a) { return Plain(a, "add", "fadd"); }},
+    {Op::kSub, [](const LlvmAlu& a) { return Plain(a, "sub", "fsub"); }},
+    {Op::kMul, [](const LlvmAlu& a) { return Plain(a, "mul", "fmul"); }},
+    {Op::kFDiv, [](const LlvmAlu& a) { return Plain(a, "", "fdiv"); }},
+    {Op::kFloorDiv, FloorDiv},
+    {Op::kFloorMod, FloorMod},
+    {Op::kMax, Max},
+    {Op::kCmpLt, [](const LlvmAlu& a) { return Compare(a, "slt", "ult", "olt"); }},
+    {Op::kCmpEq, [](const LlvmAlu& a) { return Compare(a, "eq", "eq", "oeq"); }},
+    {Op::kCmpNe, [](const LlvmAlu& a) { return Compare(a, "ne", "ne", "une"); }},
+    {Op::kAnd, [](const LlvmAlu& a) { return Plain(a, "and", ""); }},
+    {Op::kOr, [](const LlvmAlu& a) { return Plain(a, "or", ""); }},
+    {Op::kXor, [](const LlvmAlu& a) { return Plain(a, "xor", ""); }},
+    {Op::kShl, [](const LlvmAlu& a) { return Shift(a, "shl"); }},
+    {Op::kShr, [](const LlvmAlu& a) { return Shift(a, IsSigned(a.from()) ? "ashr" : "lshr"); }},
+    {Op::kWhere, Where},
+    {Op::kMulAcc, MulAcc},
+};
+
+constexpr auto kPrinters = [] {
+  std::array<LlvmAluPrinter, kNumOps> table{};
+  for (const Row& row : kRows) table[static_cast<size_t>(row.op)] = row.print;
+  return table;
+}();
+
+constexpr bool Complete() {
+  [[maybe_unused]] constexpr int T = kTensorLevel, K = kKernelLevel, P = kProgramLevel;
+  bool complete = true;
+#define OP(name, text, wire, min_src, max_src, arg, traits, elements, type, shape, levels, doc) \
+  if (((traits) & kAlu) != 0 && ((levels) & P) != 0 &&                                          \
+      kPrinters[static_cast<size_t>(Op::name)] == nullptr) {                                    \
+    complete = false;                                                                           \
+  }
+#include "engine/ir/ops.def"
+#undef OP
+  return complete;
+}
+static_assert(Complete(), "an elementwise op of the program level has no row");
+
+}  // namespace
+
+LlvmAluPrinter LlvmAluPrinterOf(Op op) { return kPrinters[static_cast<size_t>(op)]; }
+
+}  // namespace telegrad

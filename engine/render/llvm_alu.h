@@ -1,0 +1,33 @@
+// The elementwise operations in LLVM IR, exactly as ops.def defines them: no trap, no poison.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "engine/ir/graph.h"
+#include "engine/render/llvm_writer.h"
+
+namespace telegrad {
+
+// One elementwise node with its operands rendered, each with `lanes` lanes.
+struct LlvmAlu {
+  LlvmWriter& out;
+  UOp node;
+  int64_t lanes;
+  std::span<const std::string> x;
+
+  DType from() const { return node.src(0).dtype(); }
+  // The type of the operands (of the first, for WHERE), with the lanes.
+  std::string type() const { return LlvmType(from(), lanes); }
+  std::string to() const { return LlvmType(node.dtype(), lanes); }
+  std::string suffix() const { return LlvmSuffix(from(), lanes); }
+  std::string Int(int64_t value) const { return LlvmLiteral(from(), value, lanes); }
+};
+
+// Appends the node's instructions and returns its value.
+using LlvmAluPrinter = std::string (*)(const LlvmAlu&);
+
+// Null where `op` is not elementwise or has no program level.
+LlvmAluPrinter LlvmAluPrinterOf(Op op);
+
+}  // namespace telegrad

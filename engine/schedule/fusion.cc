@@ -1,0 +1,187 @@
+// The fusion decision, sources first. A value is either cheap to recompute, then every user does it for
+// itself, or it is stored once. Three facts decide:
+//
+//   cone    the distinct ALU ops that a recomputation would redo, down to the nearest values in memory
+//   reads   how often each element would be recomputed: users through EXPAND multiply, users add up
+//   reduce  whether the cone holds a reduction, whose recomputation multiplies by its whole extent
+//
+// A value with a reduction moves on into its only elementwise user (the epilogue joins the reduction's
+// kernel) and is stored as soon as it is needed more than once or by another reduction. A value without
+// one is stored when redoing its cone costs more than the memory traffic that storing adds.
+#include "engine/schedule/fusion.h"
+
+#include <algorithm>
+
+namespace telegrad {
+namespace {
+
+// Redone work per element, in simple ALU operations, that a store and a load are worth.
+constexpr double kStoreCost = 32;
+constexpr size_t kMaxCone = 64;
+constexpr double kManyReads = 1e12;
+
+double OpCost(Op op) {
+  switch (op) {
+    case Op::kExp2:
+    case Op::kLog2:
+      return 12;
+    case Op::kSqrt:
+    case Op::kRecip:
+    case Op::kFDiv:
+    case Op::kFloorDiv:
+    case Op::kFloorMod:
+      return 6;
+    case Op::kBitcast:
+    case Op::kCast:
+      return 0.5;
+    default:
+      return 1;
+  }
+}
+
+// Ops whose only user may take a reduction along: same elements, same order.
+bool KeepsElements(Op op) {
+  return Is(op, kAlu) || op == Op::kReshape || op == Op::kDetach;
+}
+
+struct Uses {
+  int count = 0;
+  uint32_t only = 0;  // the last user seen; the only one if count is 1
+};
+
+class Planner {
+ public:
+  explicit Planner(UOp sink) : graph_(*sink.graph()), size_(sink.id() + 1) {
+    plan_.order = PostOrder(sink);
+    plan_.decision.assign(size_, Materialize::kFused);
+    uses_.resize(size_);
+    reads_.assign(size_, 0);
+    cone_.resize(size_);
+    reduces_.assign(size_, false);
+  }
+
+  FusionPlan Run() && {
+    CountUses();
+    for (uint32_t id : plan_.order) Decide(id);
+    return std::move(plan_);
+  }
+
+ private:
+  void CountUses() {
+    for (auto it = plan_.order.rbegin(); it != plan_.order.rend(); ++it) {
+      const uint32_t user = *it;
+      const double here = ReadsBy(user);
+      for (uint32_t s : graph_.src(user)) {
+        ++uses_[s].count;
+        uses_[s].only = user;
+        double factor = 1;
+        if (graph_.op(user) == Op::kExpand || graph_.op(user) == Op::kGather) {
+          factor = std::max(1.0, Elements(user) / std::max(1.0, Elements(s)));
+        }
+        reads_[s] = std::min(kManyReads, reads_[s] + here * factor);
+      }
+    }
+  }
+
+  // How often an evaluation of all of `user` happens. Reductions and stores are taken to run once.
+  double ReadsBy(uint32_t user) const {
+    const Op op = graph_.op(user);
+    if (Is(op, kEffect) || op == Op::kReduce || op == Op::kContiguous || op == Op::kAfter) return 1;
+    return std::max(1.0, reads_[user]);
+  }
+
+  double Elements(uint32_t id) const { return static_cast<double>(NumElements(graph_.shape(id))); }
+
+  void MergeCone(uint32_t id, uint32_t from) {
+    std::vector<uint32_t> merged;
+    std::ranges::set_union(cone_[id], cone_[from], std::back_inserter(merged));
+    if (merged.size() > kMaxCone) merged.resize(kMaxCone);
+    cone_[id] = std::move(merged);
+  }
+
+  double ConeCost(uint32_t id) const {
+    double cost = 0;
+    for (uint32_t n : cone_[id]) cost += OpCost(graph_.op(n));
+    return cost;
+  }
+
+  void Decide(uint32_t id) {
+    const Op op = graph_.op(id);
+    if (Is(op, kEffect) || op == Op::kAfter || op == Op::kParam || op == Op::kConst) return;
+    for (uint32_t s : graph_.src(id)) {
+      if (plan_.materialized(s)) continue;
+      MergeCone(id, s);
+      if (reduces_[s]) reduces_[id] = true;
+    }
+    if (Is(op, kAlu) && cone_[id].size() < kMaxCone) {
+      cone_[id].push_back(id);  // ids ascend in post-order of a fresh graph; keep the set sorted anyway
+      std::ranges::sort(cone_[id]);
+    }
+    if (op == Op::kReduce) reduces_[id] = true;
+
+    const Materialize decision = Choose(id);
+    plan_.decision[id] = decision;
+    if (decision != Materialize::kFused) {
+      cone_[id].clear();
+      reduces_[id] = false;
+    }
+  }
+
+  Materialize Choose(uint32_t id) const {
+    if (graph_.op(id) == Op::kContiguous) return Materialize::kRequested;
+    const Uses& uses = uses_[id];
+    if (reduces_[id]) {
+      const Op user = graph_.op(uses.only);
+      if (uses.count == 1 && (user == Op::kStore || KeepsElements(user))) {
+        return Materialize::kFused;
+      }
+      return Materialize::kReduceReuse;
+    }
+    const double redone = ConeCost(id) * (reads_[id] - 1);
+    const bool deep = cone_[id].size() >= kMaxCone && uses.count > 1;
+    return redone >= kStoreCost || deep ? MaterializeAtLastElementwise(id) : Materialize::kFused;
+  }
+
+  // Storing further down an elementwise chain stores the same number of elements and redoes less.
+  Materialize MaterializeAtLastElementwise(uint32_t id) const {
+    const Uses& uses = uses_[id];
+    if (uses.count == 1 && Is(graph_.op(uses.only), kAlu) &&
+        NumElements(graph_.shape(uses.only)) == NumElements(graph_.shape(id)) &&
+        cone_[id].size() < kMaxCone) {
+      return Materialize::kFused;
+    }
+    // A scalar is recomputed from scalars: never worth a kernel of its own unless it is deep.
+    if (NumElements(graph_.shape(id)) == 1 && cone_[id].size() < kMaxCone) {
+      return Materialize::kFused;
+    }
+    return Materialize::kCost;
+  }
+
+  const Graph& graph_;
+  const uint32_t size_;
+  FusionPlan plan_;
+  std::vector<Uses> uses_;
+  std::vector<double> reads_;
+  std::vector<std::vector<uint32_t>> cone_;
+  std::vector<bool> reduces_;
+};
+
+}  // namespace
+
+std::string_view Name(Materialize reason) {
+  switch (reason) {
+    case Materialize::kFused:
+      return "fused into its users";
+    case Materialize::kRequested:
+      return "stored on request";
+    case Materialize::kReduceReuse:
+      return "stored: a reduction is used again";
+    case Materialize::kCost:
+      return "stored: recomputing costs more";
+  }
+  return "";
+}
+
+FusionPlan PlanFusion(UOp sink) { return Planner(sink).Run(); }
+
+}  // namespace telegrad

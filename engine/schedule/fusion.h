@@ -1,0 +1,32 @@
+// Which values of a tensor graph are put into memory, and why. Everything else is recomputed where it is
+// used, inside the kernels of its users.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "engine/base/status.h"
+#include "engine/ir/graph.h"
+
+namespace telegrad {
+
+// Why a value is materialized; kFused: it is not.
+enum class Materialize : uint8_t {
+  kFused,
+  kRequested,    // CONTIGUOUS
+  kReduceReuse,  // holds a reduction and is needed more than once, or inside another reduction
+  kCost,         // recomputing it would cost more than a store and the loads
+};
+
+std::string_view Name(Materialize reason);
+
+struct FusionPlan {
+  std::vector<uint32_t> order;         // post-order of the graph
+  std::vector<Materialize> decision;   // by node id
+  bool materialized(uint32_t id) const { return decision[id] != Materialize::kFused; }
+};
+
+// `sink` is the root of a verified tensor graph.
+FusionPlan PlanFusion(UOp sink);
+
+}  // namespace telegrad

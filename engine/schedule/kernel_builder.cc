@@ -1,0 +1,435 @@
+// The walk from a kernel's output down to memory. A position is (node, one index expression per axis,
+// validity); a movement op maps the position of its result to that of its source, so no view is ever
+// stored. Positions are memoized: what is used twice at the same place is computed once.
+//
+// Validity is the condition under which the position lies inside every PAD passed so far. Loads carry it
+// as their gate, because outside of it the index may be anything.
+#include "engine/schedule/kernel_builder.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/container/flat_hash_map.h"
+#include "engine/ir/scalar.h"
+#include "engine/rewrite/rewriter.h"
+#include "engine/rules/algebra.h"
+#include "engine/rules/divmod.h"
+
+namespace telegrad {
+namespace {
+
+using Indices = std::vector<UOp>;
+
+struct Position {
+  uint32_t node;
+  uint32_t valid;                // id of a bool node of the kernel graph
+  std::vector<uint32_t> index;  // ids, one for each axis of the node
+
+  friend bool operator==(const Position&, const Position&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const Position& p) {
+    return H::combine(std::move(h), p.node, p.valid, p.index);
+  }
+};
+
+class Builder {
+ public:
+  Builder(const Graph& tensor, const ReadFrom& read_from, Budget* budget)
+      : tensor_(tensor), read_from_(read_from), budget_(budget), b_(&graph_, kTables, budget) {}
+
+  absl::StatusOr<KernelGraph> Build(const KernelRequest& request);
+
+ private:
+  struct Frame {
+    Position at;
+    std::vector<UOp> values;    // of the sources evaluated so far
+    Indices reduce_ranges;      // opened by a REDUCE
+    std::optional<UOp> gate;    // of a PAD or GATHER
+  };
+
+  FrozenGraph FreezeLive(UOp sink);
+  // The value at a position, evaluated with an explicit stack.
+  absl::StatusOr<UOp> Evaluate(Position root);
+  // Either the next source position that `frame` needs, or nullopt with the result in `*done`.
+  std::optional<Position> Step(Frame* frame, UOp* done);
+  std::optional<Position> StepElementwise(Frame* frame, UOp* done);
+  std::optional<Position> StepMovement(Frame* frame, UOp* done);
+  std::optional<Position> StepReduce(Frame* frame, UOp* done);
+  std::optional<Position> StepGather(Frame* frame, UOp* done);
+
+  // The position in a movement op's source; `*valid` gains the conditions of a PAD.
+  Indices Move(uint32_t node, const Indices& index, UOp* valid);
+  UOp ZeroOutside(UOp gate, UOp valid, UOp value);
+  Indices Reshape(ShapeView from, ShapeView to, const Indices& index);
+
+  // Of `node`'s value, which lies in `memory`.
+  UOp Load(uint32_t node, MemoryId memory, const Indices& index, UOp valid);
+  UOp Address(MemoryId memory, UOp like, const Indices& index, UOp valid);
+  int64_t Argument(MemoryId memory);
+  // An AFTER is a state of its PARAM's memory.
+  MemoryId Physical(MemoryId memory) const {
+    if ((memory & kCopyBit) == 0 && tensor_.op(memory) == Op::kAfter) return tensor_.src(memory)[0];
+    return memory;
+  }
+
+  UOp Add(UOp x, UOp y) { return b_.Make(Op::kAdd, {x, y}); }
+  UOp Mul(UOp x, int64_t c) { return b_.Make(Op::kMul, {x, graph_.Index(c)}); }
+  UOp Div(UOp x, int64_t c) { return b_.Make(Op::kFloorDiv, {x, graph_.Index(c)}); }
+  UOp Mod(UOp x, int64_t c) { return b_.Make(Op::kFloorMod, {x, graph_.Index(c)}); }
+  UOp And(UOp x, UOp y) { return b_.Make(Op::kAnd, {x, y}); }
+  // 0 <= x < n; folds to true where the bounds show it.
+  UOp InRange(UOp x, int64_t n) {
+    return And(b_.Make(Op::kCmpLt, {graph_.Index(-1), x}),
+               b_.Make(Op::kCmpLt, {x, graph_.Index(n)}));
+  }
+  UOp NewRange(AxisType type, int64_t size) {
+    return size == 1 ? graph_.Index(0) : graph_.Range(next_range_++, type, graph_.Index(size));
+  }
+  Indices ToIndices(const Position& p) const {
+    Indices out;
+    for (uint32_t id : p.index) out.push_back(graph_.at(id));
+    return out;
+  }
+  static Position At(uint32_t node, const Indices& index, UOp valid) {
+    Position p{node, valid.id(), {}};
+    for (UOp i : index) p.index.push_back(i.id());
+    return p;
+  }
+
+  static constexpr const RuleTable* kTables[] = {&kAlgebra, &kDivMod};
+
+  const Graph& tensor_;
+  const ReadFrom& read_from_;
+  Budget* budget_;
+  Graph graph_;
+  Rewriter b_;
+  int64_t next_range_ = 0;
+  uint32_t computed_ = kCopyBit;  // the node that this kernel computes, though others read it from memory
+  KernelGraph out_;
+  absl::flat_hash_map<Position, UOp> memo_;
+};
+
+int64_t Builder::Argument(MemoryId memory) {
+  const auto it = std::ranges::find(out_.arguments, memory);
+  if (it != out_.arguments.end()) return it - out_.arguments.begin();
+  out_.arguments.push_back(memory);
+  return static_cast<int64_t>(out_.arguments.size()) - 1;
+}
+
+UOp Builder::Address(MemoryId memory, UOp like, const Indices& index, UOp valid) {
+  const ShapeView dims = like.shape();
+  UOp flat = graph_.Index(0);
+  int64_t stride = 1;
+  for (size_t i = dims.size(); i-- > 0;) {
+    flat = Add(Mul(index[i], stride), flat);
+    stride *= dims[i];
+  }
+  const int64_t n[] = {stride};
+  const UOp param = graph_.Param(Argument(Physical(memory)), like.dtype(), n);
+  if (valid.is_const() && valid.const_word() == 1) return graph_.Make(Op::kIndex, {param, flat});
+  return graph_.Make(Op::kIndex, {param, flat, valid});
+}
+
+UOp Builder::Load(uint32_t node, MemoryId memory, const Indices& index, UOp valid) {
+  if (std::ranges::find(out_.reads, memory) == out_.reads.end()) out_.reads.push_back(memory);
+  return graph_.Make(Op::kLoad, {Address(memory, tensor_.at(node), index, valid)});
+}
+
+// Axes of `from` and `to` are cut into groups of equal product, so that axes that a reshape leaves alone
+// meet no division.
+Indices Builder::Reshape(ShapeView from, ShapeView to, const Indices& index) {
+  Indices out(from.size(), graph_.Index(0));
+  size_t i = 0, j = 0;
+  while (i < from.size() || j < to.size()) {
+    const size_t i0 = i, j0 = j;
+    int64_t a = i < from.size() ? from[i++] : 1;
+    int64_t b = j < to.size() ? to[j++] : 1;
+    while (a != b) {
+      if (a < b) {
+        a *= from[i++];
+      } else {
+        b *= to[j++];
+      }
+    }
+    if (i - i0 == 1 && j - j0 == 1) {
+      out[i0] = index[j0];
+      continue;
+    }
+    UOp flat = graph_.Index(0);
+    int64_t stride = 1;
+    for (size_t k = j; k-- > j0;) {
+      flat = Add(Mul(index[k], stride), flat);
+      stride *= to[k];
+    }
+    int64_t inner = 1;
+    for (size_t k = i; k-- > i0;) {
+      const UOp part = Div(flat, inner);
+      out[k] = k == i0 ? part : Mod(part, from[k]);
+      inner *= from[k];
+    }
+  }
+  return out;
+}
+
+Indices Builder::Move(uint32_t node, const Indices& index, UOp* valid) {
+  const UOp u = tensor_.at(node);
+  const ShapeView from = u.src(0).shape();
+  Indices out = index;
+  switch (u.op()) {
+    case Op::kReshape:
+      return Reshape(from, u.shape(), index);
+    case Op::kExpand:
+      for (size_t i = 0; i < from.size(); ++i) {
+        if (from[i] == 1) out[i] = graph_.Index(0);
+      }
+      return out;
+    case Op::kPermute:
+      for (size_t i = 0; i < from.size(); ++i) out[u.arg(i)] = index[i];
+      return out;
+    case Op::kFlip:
+      for (int64_t axis : u.arg()) {
+        out[axis] = Add(Mul(index[axis], -1), graph_.Index(from[axis] - 1));
+      }
+      return out;
+    case Op::kPad:
+      for (size_t i = 0; i < from.size(); ++i) {
+        const int64_t before = u.arg(2 * i), after = u.arg(2 * i + 1);
+        if (before == 0 && after == 0) continue;
+        out[i] = Add(index[i], graph_.Index(-before));
+        *valid = And(*valid, InRange(out[i], from[i]));
+      }
+      return out;
+    case Op::kShrink:
+      for (size_t i = 0; i < from.size(); ++i) out[i] = Add(index[i], graph_.Index(u.arg(2 * i)));
+      return out;
+    default:
+      graph_.Fail(Internal(Name(u.op()), " is not a movement op"));
+      return out;
+  }
+}
+
+// `value` where `gate` holds, else 0. A load that carries the gate gives 0 by itself.
+UOp Builder::ZeroOutside(UOp gate, UOp valid, UOp value) {
+  if (gate.is_const() && gate.const_word() == 1) return value;
+  if (value.is(Op::kLoad) && value.src(0).num_src() == 3 && value.src(0).src(2) == And(valid, gate)) {
+    return value;
+  }
+  return b_.Make(Op::kWhere, {gate, value, graph_.Const(value.dtype(), 0)});
+}
+
+std::optional<Position> Builder::StepMovement(Frame* frame, UOp* done) {
+  const uint32_t node = frame->at.node;
+  if (frame->values.empty()) {
+    UOp valid = graph_.True();
+    const Indices index = Move(node, ToIndices(frame->at), &valid);
+    frame->gate = valid;
+    return At(tensor_.src(node)[0], index, And(graph_.at(frame->at.valid), valid));
+  }
+  *done = ZeroOutside(*frame->gate, graph_.at(frame->at.valid), frame->values[0]);
+  return std::nullopt;
+}
+
+std::optional<Position> Builder::StepElementwise(Frame* frame, UOp* done) {
+  const UOp u = tensor_.at(frame->at.node);
+  const int next = static_cast<int>(frame->values.size());
+  if (next < u.num_src()) {
+    Position p{u.src(next).id(), frame->at.valid, frame->at.index};
+    if (u.src(next).shape().empty()) p.index.clear();
+    return p;
+  }
+  *done = b_.Make(u.op(), u.dtype(), frame->values, u.arg());
+  return std::nullopt;
+}
+
+std::optional<Position> Builder::StepReduce(Frame* frame, UOp* done) {
+  const UOp u = tensor_.at(frame->at.node);
+  const auto kind = static_cast<ReduceKind>(u.arg(0));
+  const DType dtype = u.dtype();
+  if (frame->values.empty()) {
+    Indices index = ToIndices(frame->at);
+    for (int64_t axis : u.arg().subspan(1)) {
+      const int64_t size = u.src(0).shape()[axis];
+      if (size == 0) {
+        *done = graph_.ConstWord(dtype, ReduceIdentity(kind, dtype));
+        return std::nullopt;
+      }
+      index[axis] = NewRange(AxisType::kReduce, size);
+      if (size > 1) frame->reduce_ranges.push_back(index[axis]);
+    }
+    return At(u.src(0).id(), index, graph_.at(frame->at.valid));
+  }
+  if (frame->reduce_ranges.empty()) {
+    *done = frame->values[0];
+    return std::nullopt;
+  }
+  std::vector<UOp> src{frame->values[0]};
+  src.insert(src.end(), frame->reduce_ranges.begin(), frame->reduce_ranges.end());
+  const int64_t arg[] = {u.arg(0)};
+  *done = graph_.Make(Op::kReduce, DType::kVoid, src, arg);
+  return std::nullopt;
+}
+
+std::optional<Position> Builder::StepGather(Frame* frame, UOp* done) {
+  const UOp u = tensor_.at(frame->at.node);
+  const UOp valid = graph_.at(frame->at.valid);
+  const auto rank = static_cast<std::ptrdiff_t>(u.src(1).shape().size());
+  const Indices index = ToIndices(frame->at);
+  if (frame->values.empty()) {
+    return At(u.src(1).id(), Indices(index.begin(), index.begin() + rank), valid);
+  }
+  if (frame->values.size() == 1) {
+    const UOp row = b_.Make(Op::kCast, DType::kInt64, {frame->values[0]});
+    frame->gate = InRange(row, u.src(0).shape()[0]);
+    Indices inner{row};
+    inner.insert(inner.end(), index.begin() + rank, index.end());
+    return At(u.src(0).id(), inner, And(valid, *frame->gate));
+  }
+  *done = ZeroOutside(*frame->gate, valid, frame->values[1]);
+  return std::nullopt;
+}
+
+std::optional<Position> Builder::Step(Frame* frame, UOp* done) {
+  const uint32_t node = frame->at.node;
+  const Op op = tensor_.op(node);
+  if (NumElements(tensor_.shape(node)) == 0) {  // reached only where no PAD is valid
+    *done = graph_.Const(tensor_.dtype(node), 0);
+    return std::nullopt;
+  }
+  if (node != computed_) {
+    if (const std::optional<MemoryId> memory = read_from_(node)) {
+      *done = Load(node, *memory, ToIndices(frame->at), graph_.at(frame->at.valid));
+      return std::nullopt;
+    }
+  }
+  if (op == Op::kConst) {
+    *done = graph_.ConstWord(tensor_.dtype(node), tensor_.arg(node)[0]);
+    return std::nullopt;
+  }
+  if (op == Op::kIota) {
+    *done = b_.Make(Op::kCast, tensor_.dtype(node), {graph_.at(frame->at.index[0])});
+    return std::nullopt;
+  }
+  if (op == Op::kReduce) return StepReduce(frame, done);
+  if (op == Op::kGather) return StepGather(frame, done);
+  if (Is(op, kMovement)) return StepMovement(frame, done);
+  if (op == Op::kContiguous || op == Op::kDetach) {
+    if (frame->values.empty()) return Position{tensor_.src(node)[0], frame->at.valid, frame->at.index};
+    *done = frame->values[0];
+    return std::nullopt;
+  }
+  return StepElementwise(frame, done);
+}
+
+absl::StatusOr<UOp> Builder::Evaluate(Position root) {
+  std::vector<Frame> stack;
+  stack.push_back({std::move(root), {}, {}, {}});
+  while (true) {
+    TG_RETURN_IF_ERROR(graph_.status());
+    UOp done;
+    std::optional<Position> need = Step(&stack.back(), &done);
+    if (need.has_value()) {
+      const auto it = memo_.find(*need);
+      if (it != memo_.end()) {
+        stack.back().values.push_back(it->second);
+      } else {
+        TG_RETURN_IF_ERROR(budget_->SpendNodes());
+        stack.push_back({*std::move(need), {}, {}, {}});
+      }
+      continue;
+    }
+    TG_RETURN_IF_ERROR(graph_.status());
+    memo_.emplace(std::move(stack.back().at), done);
+    stack.pop_back();
+    if (stack.empty()) return done;
+    stack.back().values.push_back(done);
+  }
+}
+
+absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
+  const UOp value = request.value;
+  // A PARAM or AFTER cannot be computed: it is loaded.
+  if (!value.is(Op::kParam) && !value.is(Op::kAfter)) computed_ = value.id();
+  const UOp shaped = request.target.valid() ? request.target : value;
+
+  Indices index;
+  std::vector<UOp> ranges;
+  for (int64_t size : shaped.shape()) {
+    index.push_back(NewRange(AxisType::kLoop, size));
+    if (size > 1) ranges.push_back(index.back());
+  }
+
+  // Where the element goes: into new memory, or through the target's views down to its PARAM.
+  UOp valid = graph_.True(), address;
+  if (request.target.valid()) {
+    uint32_t node = shaped.id();
+    Indices at = index;
+    for (; Is(tensor_.op(node), kMovement); node = tensor_.src(node)[0]) {
+      at = Move(node, at, &valid);
+    }
+    address = Address(node, tensor_.at(node), at, valid);
+  } else {
+    address = Address(request.memory, value, index, valid);
+  }
+  const Indices from = value.shape().empty() ? Indices{} : index;
+  UOp result;
+  if (request.copy) {
+    result = Load(value.id(), request.memory, from, graph_.True());
+  } else {
+    TG_ASSIGN_OR_RETURN(result, Evaluate(At(value.id(), from, graph_.True())));
+  }
+
+  const UOp store = graph_.Make(Op::kStore, {address, result});
+  std::vector<UOp> end{store};
+  end.insert(end.end(), ranges.begin(), ranges.end());
+  const UOp closed = ranges.empty() ? store : graph_.Make(Op::kEnd, DType::kVoid, end);
+  const UOp sink = graph_.Make(Op::kSink, {closed});
+  TG_RETURN_IF_ERROR(graph_.status());
+
+  for (const uint32_t id : PostOrder(sink)) {
+    const UOp u = graph_.at(id);
+    if (u.is(Op::kLoad) && u.src(0).src(0) == address.src(0) && u.src(0) != address) {
+      out_.reads_target_elsewhere = true;
+    }
+  }
+  out_.graph = FreezeLive(sink);
+  return std::move(out_);
+}
+
+// Simplification may have removed every use of an argument: the others close up.
+FrozenGraph Builder::FreezeLive(UOp sink) {
+  const std::vector<uint32_t> order = PostOrder(sink);
+  std::vector<bool> live(out_.arguments.size(), false);
+  for (uint32_t id : order) {
+    if (graph_.op(id) == Op::kParam) live[graph_.arg(id)[0]] = true;
+  }
+  std::vector<int64_t> slot(live.size());
+  std::vector<MemoryId> kept;
+  for (size_t i = 0; i < live.size(); ++i) {
+    slot[i] = static_cast<int64_t>(kept.size());
+    if (live[i]) kept.push_back(out_.arguments[i]);
+  }
+  out_.arguments = std::move(kept);
+  std::erase_if(out_.reads, [&](MemoryId read) {
+    return std::ranges::find(out_.arguments, Physical(read)) == out_.arguments.end();
+  });
+  auto frozen = std::make_shared<Graph>();
+  NodeMap<uint32_t> copied(graph_);
+  std::vector<UOp> src;
+  for (uint32_t id : order) {
+    src.clear();
+    for (uint32_t s : graph_.src(id)) src.push_back(frozen->at(copied[s]));
+    std::vector<int64_t> arg(graph_.arg(id).begin(), graph_.arg(id).end());
+    if (graph_.op(id) == Op::kParam) arg[0] = slot[arg[0]];
+    copied[id] = frozen->Make(graph_.op(id), graph_.dtype(id), src, arg).id();
+  }
+  return {std::move(frozen), copied[sink]};
+}
+
+}  // namespace
+
+absl::StatusOr<KernelGraph> BuildKernel(const KernelRequest& request, const ReadFrom& read_from,
+                                        Budget* budget) {
+  return Builder(*request.value.graph(), read_from, budget).Build(request);
+}
+
+}  // namespace telegrad

@@ -1,0 +1,42 @@
+// Turns one stored value of a tensor graph into a kernel graph: movement ops dissolve into index arithmetic
+// on ranges, consumers first, and everything that is not in memory is computed in place.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "engine/base/budget.h"
+#include "engine/base/status.h"
+#include "engine/ir/graph.h"
+
+namespace telegrad {
+
+// Memory is named by a tensor-graph node: a PARAM by itself, a stored value by its own node. A copy that the
+// scheduler makes (of a STORE's value, or of a PARAM as it was before the run) has kCopyBit set.
+using MemoryId = uint32_t;
+inline constexpr MemoryId kCopyBit = 0x80000000;
+
+// A kernel before lowering. PARAM slot i of the graph is the kernel's argument i; argument 0 is written.
+struct KernelGraph {
+  FrozenGraph graph;                // SINK(END(STORE(INDEX(PARAM 0, ...), value), ranges...))
+  std::vector<MemoryId> arguments;  // what the arguments stand for
+  std::vector<MemoryId> reads;      // what is loaded; an AFTER by its own node, not by its PARAM's
+  // Argument 0 is also loaded, and not only at the element that is stored.
+  bool reads_target_elsewhere = false;
+};
+
+struct KernelRequest {
+  UOp value;            // what is computed
+  UOp target;           // the view of a PARAM (or AFTER) that is written, or invalid:
+  MemoryId memory = 0;  // then the new memory, of value's shape, that is written
+  bool copy = false;    // value already lies in `memory`, and is copied from there into target
+};
+
+// Answers how a value is read: from which memory, or nullopt if it is computed in place.
+using ReadFrom = std::function<std::optional<MemoryId>(uint32_t node)>;
+
+absl::StatusOr<KernelGraph> BuildKernel(const KernelRequest& request, const ReadFrom& read_from,
+                                        Budget* budget);
+
+}  // namespace telegrad

@@ -1,0 +1,42 @@
+// The schedule of a tensor graph: its kernels in an order that respects every read and write, and where
+// their temporaries lie.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/base/budget.h"
+#include "engine/base/status.h"
+#include "engine/ir/graph.h"
+
+namespace telegrad {
+
+// Memory that a kernel's argument stands for.
+struct BufferRef {
+  enum class Kind : uint8_t { kSlot, kTemporary } kind = Kind::kSlot;
+  int32_t index = 0;  // the slot, or the index into Schedule::temporaries
+  friend bool operator==(const BufferRef&, const BufferRef&) = default;
+};
+
+struct ScheduledKernel {
+  FrozenGraph graph;                 // see KernelGraph
+  std::vector<BufferRef> arguments;  // by PARAM slot of the kernel graph; argument 0 is written
+  std::string reason;                // why it is a kernel of its own
+};
+
+struct Temporary {
+  int64_t bytes = 0;
+  int64_t offset = 0;  // in the arena of the run
+};
+
+struct Schedule {
+  std::vector<ScheduledKernel> kernels;
+  std::vector<Temporary> temporaries;
+  int64_t arena_bytes = 0;
+};
+
+// `sink` is the root of a verified tensor graph.
+absl::StatusOr<Schedule> ScheduleGraph(UOp sink, Budget* budget);
+
+}  // namespace telegrad

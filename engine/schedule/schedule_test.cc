@@ -1,0 +1,134 @@
+// What the schedule must get right: how many kernels, which order, whose memory.
+#include "engine/schedule/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/ir/text.h"
+#include "engine/schedule/memory_plan.h"
+
+namespace telegrad {
+namespace {
+
+class ScheduleTest : public ::testing::Test {
+ protected:
+  UOp Param(int64_t slot, Shape dims) { return g_.Param(slot, DType::kFloat32, dims); }
+  UOp Reduce(ReduceKind kind, UOp x, int64_t axis) {
+    return g_.Make(Op::kReduce, DType::kVoid, {x}, {static_cast<int64_t>(kind), axis});
+  }
+  UOp To(Op op, UOp x, std::vector<int64_t> arg) { return g_.Make(op, {x}, arg); }
+  UOp Store(UOp to, UOp value) { return g_.Make(Op::kStore, {to, value}); }
+
+  Schedule Run(std::vector<UOp> stores) {
+    const UOp sink = g_.Make(Op::kSink, DType::kVoid, stores);
+    EXPECT_TRUE(g_.status().ok()) << g_.status();
+    Budget budget;
+    auto schedule = ScheduleGraph(sink, &budget);
+    EXPECT_TRUE(schedule.ok()) << schedule.status();
+    return schedule.ok() ? *std::move(schedule) : Schedule{};
+  }
+
+  static BufferRef Slot(int32_t i) { return {BufferRef::Kind::kSlot, i}; }
+
+  Graph g_;
+};
+
+TEST_F(ScheduleTest, ElementwiseChainIsOneKernel) {
+  const UOp a = Param(0, {4, 8}), b = Param(1, {4, 8});
+  const UOp sum = g_.Make(Op::kAdd, {a, b});
+  const Schedule s = Run({Store(Param(2, {4, 8}), g_.Make(Op::kMul, {sum, sum}))});
+  ASSERT_EQ(s.kernels.size(), 1u);
+  EXPECT_EQ(s.kernels[0].arguments, (std::vector<BufferRef>{Slot(2), Slot(0), Slot(1)}));
+  EXPECT_TRUE(s.temporaries.empty());
+}
+
+TEST_F(ScheduleTest, EpilogueJoinsTheReduction) {
+  const UOp a = To(Op::kExpand, To(Op::kReshape, Param(0, {8, 4}), {8, 4, 1}), {8, 4, 16});
+  const UOp b = To(Op::kExpand, To(Op::kReshape, Param(1, {4, 16}), {1, 4, 16}), {8, 4, 16});
+  const UOp product = Reduce(ReduceKind::kAdd, g_.Make(Op::kMul, {a, b}), 1);
+  const UOp relu = g_.Make(Op::kMax, {product, g_.ConstFloat(DType::kFloat32, 0)});
+  EXPECT_EQ(Run({Store(Param(2, {8, 1, 16}), relu)}).kernels.size(), 1u);
+}
+
+TEST_F(ScheduleTest, SoftmaxIsThreeKernels) {
+  const UOp x = Param(0, {64, 128});
+  const UOp max = To(Op::kExpand, Reduce(ReduceKind::kMax, x, 1), {64, 128});
+  const UOp e = g_.Make(Op::kExp2, {g_.Make(Op::kSub, {x, max})});
+  const UOp sum = To(Op::kExpand, Reduce(ReduceKind::kAdd, e, 1), {64, 128});
+  const Schedule s = Run({Store(Param(1, {64, 128}), g_.Make(Op::kFDiv, {e, sum}))});
+  EXPECT_EQ(s.kernels.size(), 3u);
+  EXPECT_EQ(s.temporaries.size(), 2u);
+}
+
+TEST_F(ScheduleTest, ReaderOfTheOldValueRunsBeforeTheStore) {
+  const UOp w = Param(0, {4});
+  const UOp half = g_.Make(Op::kMul, {w, g_.ConstFloat(DType::kFloat32, 0.5)});
+  const UOp total = Reduce(ReduceKind::kAdd, w, 0);
+  const Schedule s = Run({Store(w, half), Store(Param(1, {1}), total)});
+  ASSERT_EQ(s.kernels.size(), 2u);
+  EXPECT_EQ(s.kernels[0].arguments[0], Slot(1)) << "the sum reads w before it is halved";
+  EXPECT_EQ(s.kernels[1].arguments, std::vector<BufferRef>{Slot(0)}) << "halved in place";
+}
+
+TEST_F(ScheduleTest, ReaderOfTheNewValueRunsAfterTheStore) {
+  const UOp w = Param(0, {4});
+  const UOp store = Store(w, g_.Make(Op::kNeg, {w}));
+  const UOp after = g_.Make(Op::kAfter, {w, store});
+  const Schedule s = Run({Store(Param(1, {1}), Reduce(ReduceKind::kAdd, after, 0)), store});
+  ASSERT_EQ(s.kernels.size(), 2u);
+  EXPECT_EQ(s.kernels[0].arguments[0], Slot(0));
+}
+
+TEST_F(ScheduleTest, SwappedBuffersGoThroughTemporaries) {
+  const UOp a = Param(0, {4}), b = Param(1, {4});
+  const Schedule s = Run({Store(a, b), Store(b, a)});
+  ASSERT_GE(s.kernels.size(), 3u);
+  EXPECT_FALSE(s.temporaries.empty());
+}
+
+TEST_F(ScheduleTest, FlippingInPlaceGoesThroughATemporary) {
+  const UOp a = Param(0, {4});
+  const Schedule s = Run({Store(a, To(Op::kFlip, a, {0}))});
+  EXPECT_EQ(s.kernels.size(), 2u);
+  EXPECT_EQ(s.temporaries.size(), 1u);
+}
+
+TEST_F(ScheduleTest, OldAndNewValueInOneKernel) {
+  const UOp a = Param(0, {4});
+  const UOp store = Store(a, g_.Make(Op::kNeg, {a}));
+  const UOp after = g_.Make(Op::kAfter, {a, store});
+  const Schedule s = Run({Store(Param(1, {4}), g_.Make(Op::kSub, {after, a})), store});
+  EXPECT_GE(s.kernels.size(), 3u);
+}
+
+TEST_F(ScheduleTest, EqualKernelsAreEqualGraphs) {
+  std::vector<UOp> stores;
+  for (int i = 0; i < 2; ++i) {
+    stores.push_back(Store(Param(2 * i + 1, {8}), g_.Make(Op::kNeg, {Param(2 * i, {8})})));
+  }
+  const Schedule s = Run(stores);
+  ASSERT_EQ(s.kernels.size(), 2u);
+  EXPECT_EQ(Print(s.kernels[0].graph.root()), Print(s.kernels[1].graph.root()));
+}
+
+TEST_F(ScheduleTest, WindowsLeaveNoDivision) {
+  // Windows of 3 over 8 elements by repeat, shrink and reshape: 3 * (8 + 1) of 4 * 8 repeated elements.
+  UOp x = To(Op::kExpand, To(Op::kReshape, Param(0, {8}), {1, 8}), {4, 8});
+  x = To(Op::kShrink, To(Op::kReshape, x, {32}), {0, 27});
+  x = To(Op::kShrink, To(Op::kReshape, x, {3, 9}), {0, 3, 0, 6});
+  const Schedule s = Run({Store(Param(1, {1, 6}), Reduce(ReduceKind::kAdd, x, 0))});
+  ASSERT_EQ(s.kernels.size(), 1u);
+  const std::string text = Print(s.kernels[0].graph.root());
+  EXPECT_EQ(text.find("floordiv"), std::string::npos) << text;
+  EXPECT_EQ(text.find("floormod"), std::string::npos) << text;
+}
+
+TEST(MemoryPlanTest, DisjointLifetimesShareAndOverlappingOnesDoNot) {
+  const Lifetime lifetimes[] = {{0, 1}, {1, 2}, {2, 3}};
+  Temporary temporaries[] = {{1000, 0}, {1000, 0}, {1000, 0}};
+  EXPECT_EQ(PlanMemory(lifetimes, temporaries), 2048);
+  EXPECT_EQ(temporaries[0].offset, temporaries[2].offset);
+  EXPECT_NE(temporaries[0].offset, temporaries[1].offset);
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,149 @@
+// Only the outermost level of the protobuf encoding is read
+// (https://protobuf.dev/programming-guides/encoding): a tag is a varint of field number and wire
+// type; types 0, 1, 2 and 5 are a varint, eight bytes, a length with as many bytes, and four bytes.
+// Groups (3 and 4) do not occur in our messages and are refused.
+#include "engine/wire/envelope.h"
+
+#include <algorithm>
+
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+class Cursor {
+ public:
+  explicit Cursor(std::span<const Piece> pieces) : pieces_(pieces) {
+    for (const Piece& piece : pieces) left_ += piece.size();
+    SkipEmpty();
+  }
+
+  uint64_t left() const { return left_; }
+
+  // Reads a varint and appends its bytes to `copy`, if given.
+  bool Varint(uint64_t* value, std::string* copy) {
+    *value = 0;
+    for (int shift = 0; shift < 70; shift += 7) {
+      if (left_ == 0) return false;
+      const uint8_t byte = pieces_[piece_][offset_];
+      Advance(1);
+      if (copy) copy->push_back(static_cast<char>(byte));
+      if (shift == 63 && byte > 1) return false;
+      *value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) return true;
+    }
+    return false;
+  }
+
+  // Passes `n` bytes to `take`, one contiguous part at a time.
+  template <typename Take>
+  bool Bytes(uint64_t n, Take take) {
+    if (n > left_) return false;
+    while (n > 0) {
+      const size_t part = std::min<uint64_t>(n, pieces_[piece_].size() - offset_);
+      take(pieces_[piece_].subspan(offset_, part));
+      Advance(part);
+      n -= part;
+    }
+    return true;
+  }
+
+ private:
+  void Advance(size_t n) {
+    offset_ += n;
+    left_ -= n;
+    SkipEmpty();
+  }
+  void SkipEmpty() {
+    while (piece_ < pieces_.size() && offset_ == pieces_[piece_].size()) {
+      ++piece_;
+      offset_ = 0;
+    }
+  }
+
+  std::span<const Piece> pieces_;
+  size_t piece_ = 0;
+  size_t offset_ = 0;
+  uint64_t left_ = 0;
+};
+
+void AppendVarint(uint64_t value, std::string* out) {
+  for (; value >= 0x80; value >>= 7) out->push_back(static_cast<char>(value | 0x80));
+  out->push_back(static_cast<char>(value));
+}
+
+constexpr uint64_t PayloadTag(int field) { return static_cast<uint64_t>(field) << 3 | 2; }
+
+absl::Status Malformed(const Cursor& cursor, uint64_t size) {
+  return InvalidArgument("malformed message: field at byte ", size - cursor.left(), " of ", size,
+                         " is cut off or has an invalid varint");
+}
+
+// Passes over the value of a field of any type but a group, appending its bytes to `copy`, if
+// given.
+bool SkipValue(Cursor& cursor, uint64_t wire_type, std::string* copy) {
+  const auto take = [&](Piece part) {
+    if (copy) copy->append(reinterpret_cast<const char*>(part.data()), part.size());
+  };
+  uint64_t value;
+  switch (wire_type) {
+    case 0:
+      return cursor.Varint(&value, copy);
+    case 1:
+      return cursor.Bytes(8, take);
+    case 2:
+      return cursor.Varint(&value, copy) && cursor.Bytes(value, take);
+    case 5:
+      return cursor.Bytes(4, take);
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+absl::Status SplitEnvelope(std::span<const Piece> message, int payload_field, Envelope* envelope) {
+  *envelope = {};
+  Cursor cursor(message);
+  const uint64_t size = cursor.left();
+  std::string tag_bytes;
+  while (cursor.left() > 0) {
+    tag_bytes.clear();
+    uint64_t tag;
+    if (!cursor.Varint(&tag, &tag_bytes)) return Malformed(cursor, size);
+    if (tag == PayloadTag(payload_field)) {
+      envelope->payload.clear();
+      const auto take = [&](Piece part) { envelope->payload.push_back(part); };
+      if (!cursor.Varint(&envelope->payload_bytes, nullptr) ||
+          !cursor.Bytes(envelope->payload_bytes, take)) {
+        return Malformed(cursor, size);
+      }
+    } else {
+      envelope->head += tag_bytes;
+      if (!SkipValue(cursor, tag & 7, &envelope->head)) return Malformed(cursor, size);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> CountFields(std::string_view message, int field) {
+  const Piece piece(reinterpret_cast<const uint8_t*>(message.data()), message.size());
+  Cursor cursor(std::span(&piece, 1));
+  int64_t count = 0;
+  while (cursor.left() > 0) {
+    uint64_t tag;
+    if (!cursor.Varint(&tag, nullptr) || !SkipValue(cursor, tag & 7, nullptr)) {
+      return Malformed(cursor, message.size());
+    }
+    if (tag >> 3 == static_cast<uint64_t>(field)) ++count;
+  }
+  return count;
+}
+
+std::string EnvelopeHead(std::string head, int payload_field, uint64_t bytes) {
+  AppendVarint(PayloadTag(payload_field), &head);
+  AppendVarint(bytes, &head);
+  return head;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,36 @@
+// A message whose last field is a large payload, taken apart and put together without protobuf ever
+// touching the payload. The message arrives as pieces of memory; any field, and any tag, may be
+// split over them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace telegrad {
+
+using Piece = std::span<const uint8_t>;
+
+struct Envelope {
+  std::string head;            // every field but the payload, a message of its own
+  std::vector<Piece> payload;  // its bytes, where they lie in the pieces given
+  uint64_t payload_bytes = 0;
+};
+
+// INVALID_ARGUMENT when the message is not well-formed protobuf on its top level. As protobuf has
+// it, the last payload counts where there are several.
+absl::Status SplitEnvelope(std::span<const Piece> message, int payload_field, Envelope* envelope);
+
+// How often `field` occurs on the top level of a message, whatever its type.
+absl::StatusOr<int64_t> CountFields(std::string_view message, int field);
+
+// What has to stand before `bytes` of payload: the serialized head, then the payload's tag and
+// length.
+std::string EnvelopeHead(std::string head, int payload_field, uint64_t bytes);
+
+}  // namespace telegrad

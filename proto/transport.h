@@ -1,0 +1,39 @@
+// How both ends set up their gRPC channels, and the versions they speak. Measured for bulk
+// transfers on loopback: large frames and windows, and no probing that shrinks them.
+#pragma once
+
+#include <cstdint>
+
+namespace telegrad {
+
+inline constexpr uint32_t kProtocolMin = 1;
+inline constexpr uint32_t kProtocolMax = 1;
+inline constexpr uint32_t kGraphFormMin = 1;
+inline constexpr uint32_t kGraphFormMax = 1;
+
+inline constexpr int kChunkBytes = 1 << 20;        // of tensor data in one message
+inline constexpr int kMaxMessageBytes = 80 << 20;  // a graph of kMaxGraphBytes and room around it
+inline constexpr int kPayloadField = 15;           // `data` of ExecuteRequest and ExecuteResponse
+
+struct ChannelArgument {
+  const char* name;
+  int value;
+};
+inline constexpr ChannelArgument kChannelArguments[] = {
+    {"grpc.http2.max_frame_size", 16777215},
+    {"grpc.http2.lookahead_bytes", 16 << 20},
+    {"grpc.http2.write_buffer_size", 4 << 20},
+    {"grpc.experimental.tcp_read_chunk_size", 1 << 20},
+    {"grpc.experimental.tcp_max_read_chunk_size", 8 << 20},
+    {"grpc.http2.bdp_probe", 0},
+    // A peer that is gone without a word is noticed within a minute.
+    {"grpc.keepalive_time_ms", 40'000},
+    {"grpc.keepalive_timeout_ms", 20'000},
+    {"grpc.http2.min_ping_interval_without_data_ms", 30'000},
+    // A stream is never repeated; without this the library would keep what it sent.
+    {"grpc.enable_retries", 0},
+    {"grpc.max_receive_message_length", kMaxMessageBytes},
+    {"grpc.max_send_message_length", kMaxMessageBytes},
+};
+
+}  // namespace telegrad

@@ -1,0 +1,64 @@
+// The daemon's metrics: one atomic count per row of metrics.def. Whoever does the work counts it;
+// figures that another part already keeps (the executable cache, the devices) are fetched by a
+// collector before the values are looked at.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace telegrad {
+
+enum class Metric : int {
+#define METRIC(name, ...) name,
+#include "server/admin/metrics.def"
+#undef METRIC
+};
+
+inline constexpr int kNumMetrics = 0
+#define METRIC(...) +1
+#include "server/admin/metrics.def"
+#undef METRIC
+    ;
+
+struct MetricInfo {
+  enum Kind { kCounter, kGauge };
+  std::string_view name;
+  Kind kind;
+  double unit;  // what one count is worth: 1e-9 where nanoseconds are counted and seconds are shown
+  std::string_view help;
+};
+
+// All rows, indexed by Metric.
+std::span<const MetricInfo> AllMetrics();
+
+class Metrics {
+ public:
+  void Add(Metric metric, int64_t n = 1) {
+    counts_[static_cast<int>(metric)].fetch_add(n, std::memory_order_relaxed);
+  }
+  void Set(Metric metric, int64_t n) {
+    counts_[static_cast<int>(metric)].store(n, std::memory_order_relaxed);
+  }
+  int64_t count(Metric metric) const {
+    return counts_[static_cast<int>(metric)].load(std::memory_order_relaxed);
+  }
+
+  // `collector` is called before each Values(), and must outlive this.
+  void AddCollector(std::function<void(Metrics&)> collector);
+
+  // Every metric in its unit, in the order of AllMetrics().
+  std::array<double, kNumMetrics> Values();
+
+ private:
+  std::array<std::atomic<int64_t>, kNumMetrics> counts_{};
+  std::mutex mutex_;
+  std::vector<std::function<void(Metrics&)>> collectors_;
+};
+
+}  // namespace telegrad

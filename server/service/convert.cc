@@ -1,0 +1,180 @@
+#include "server/service/convert.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "engine/ir/content_hash.h"
+#include "engine/types/limits.h"
+#include "engine/wire/envelope.h"
+#include "engine/wire/graph_codec.h"
+#include "google/protobuf/arena.h"
+#include "proto/transport.h"
+
+namespace telegrad {
+namespace {
+
+// A slice over memory that `owner` keeps alive until the transport has sent it.
+template <typename Owner>
+grpc::Slice OwnedSlice(const void* data, size_t size, Owner owner) {
+  return grpc::Slice(
+      const_cast<void*>(data), size, [](void* owner) { delete static_cast<Owner*>(owner); },
+      new Owner(std::move(owner)));
+}
+
+// The decoding of a graph. Its nodes are counted before protobuf makes objects of them, because an
+// empty node takes two bytes on the wire and fifty times that in memory.
+absl::StatusOr<VerifiedGraph> Decode(const Payload& payload, Budget* budget) {
+  const int64_t bytes = payload.size();
+  if (bytes > kMaxGraphBytes) {
+    return ResourceExhausted("a graph of ", bytes, " bytes; the limit is ", kMaxGraphBytes);
+  }
+  std::string serialized(static_cast<size_t>(bytes), '\0');
+  payload.CopyTo(serialized.data());
+  TG_ASSIGN_OR_RETURN(const int64_t nodes, CountFields(serialized, v1::Graph::kNodesFieldNumber));
+  if (nodes > kMaxNodes) {
+    return ResourceExhausted("a graph of ", nodes, " nodes; the limit is ", kMaxNodes);
+  }
+  google::protobuf::Arena arena;
+  auto* graph = google::protobuf::Arena::CreateMessage<v1::Graph>(&arena);
+  if (!graph->ParseFromString(serialized)) return InvalidArgument("data is not a Graph message");
+  TG_ASSIGN_OR_RETURN(FrozenGraph frozen, FromProto(*graph, budget));
+  const Digest hash = ContentHash(frozen.root());
+  return VerifiedGraph{std::move(frozen), hash};
+}
+
+PutOp ToPut(bool compile, std::unique_ptr<Payload> payload) {
+  PutOp put;
+  put.bytes = payload->size();
+  put.compile = compile;
+  put.decode = [payload = std::shared_ptr<Payload>(std::move(payload))](Budget* budget) {
+    return Decode(*payload, budget);
+  };
+  return put;
+}
+
+struct ResultToProto {
+  v1::ExecuteResponse* response;
+  void operator()(std::monostate) const {}
+  void operator()(const OpenResult& r) const { response->mutable_open()->set_session(r.session); }
+  void operator()(const HasResult& r) const { response->mutable_has()->set_has(r.has); }
+  void operator()(const PutResult& r) const {
+    response->mutable_put()->set_hash(r.hash.bytes.data(), r.hash.bytes.size());
+  }
+  void operator()(const RunResult& r) const {
+    v1::RunResult* run = response->mutable_run();
+    run->set_cached(r.cached);
+    run->set_kernels(r.kernels);
+    run->set_device_ns(r.device_ns);
+    run->set_compile_ns(r.compile_ns);
+  }
+  void operator()(const ReadResult&) const {}
+};
+
+grpc::ByteBuffer ToChunk(v1::ExecuteResponse& response, const ReadResult& read, uint64_t* sent,
+                         bool* last) {
+  const uint64_t size = std::min<uint64_t>(read.bytes - *sent, kChunkBytes);
+  const uint64_t offset = read.offset + *sent;
+  *last = *sent + size == read.bytes;
+  response.mutable_read()->set_offset(offset);
+  response.mutable_read()->set_last(*last);
+  std::string head = response.SerializeAsString();
+  if (read.held == nullptr) {
+    head = EnvelopeHead(std::move(head), kPayloadField, size);
+    head.append(read.copy, *sent, size);
+    *sent += size;
+    const void* data = head.data();
+    const size_t bytes = head.size();
+    if (bytes <= 1024) {
+      const grpc::Slice slice(data, bytes);
+      return grpc::ByteBuffer(&slice, 1);
+    }
+    auto owner = std::make_shared<std::string>(std::move(head));
+    const grpc::Slice slice = OwnedSlice(owner->data(), bytes, owner);
+    return grpc::ByteBuffer(&slice, 1);
+  }
+  const auto* memory = static_cast<const std::byte*>(read.held->memory()->host());
+  const grpc::Slice slices[] = {grpc::Slice(EnvelopeHead(std::move(head), kPayloadField, size)),
+                                OwnedSlice(memory + offset, size, read.held)};
+  *sent += size;
+  return grpc::ByteBuffer(slices, 2);
+}
+
+}  // namespace
+
+ReceivedMessage::ReceivedMessage(const grpc::ByteBuffer& buffer) {
+  // Fails only where a compressed message does not decompress, which gRPC has done before.
+  if (!buffer.Valid() || !buffer.Dump(&slices).ok()) slices.clear();
+  for (const grpc::Slice& slice : slices) pieces.emplace_back(slice.begin(), slice.size());
+}
+
+absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
+                                      std::unique_ptr<Payload> payload) {
+  Operation operation{.id = request.op_id(), .op = SyncOp{}};
+  switch (request.op_case()) {
+    case v1::ExecuteRequest::kAlloc: {
+      v1::Alloc& op = *request.mutable_alloc();
+      operation.op = AllocOp{op.handle(), op.bytes(), std::move(*op.mutable_device())};
+      break;
+    }
+    case v1::ExecuteRequest::kFree: {
+      const auto& handles = request.free().handles();
+      operation.op = FreeOp{{handles.begin(), handles.end()}};
+      break;
+    }
+    case v1::ExecuteRequest::kWrite:
+      operation.op =
+          WriteOp{request.write().handle(), request.write().offset(), std::move(payload)};
+      break;
+    case v1::ExecuteRequest::kRead:
+      operation.op =
+          ReadOp{request.read().handle(), request.read().offset(), request.read().bytes()};
+      break;
+    case v1::ExecuteRequest::kHas:
+      operation.op = HasOp{std::move(*request.mutable_has()->mutable_hash())};
+      break;
+    case v1::ExecuteRequest::kPut:
+      operation.op = ToPut(request.put().compile(), std::move(payload));
+      break;
+    case v1::ExecuteRequest::kRun: {
+      v1::Run& op = *request.mutable_run();
+      operation.op = RunOp{
+          std::move(*op.mutable_hash()), {op.handles().begin(), op.handles().end()}, op.quiet()};
+      break;
+    }
+    case v1::ExecuteRequest::kSync:
+      break;
+    case v1::ExecuteRequest::kOpen:
+      return InvalidArgument("operation ", request.op_id(), ": open is only the first of a stream");
+    case v1::ExecuteRequest::OP_NOT_SET:
+      return InvalidArgument("operation ", request.op_id(), " says nothing that this server knows");
+  }
+  return operation;
+}
+
+grpc::ByteBuffer ToMessage(const Answer& answer, uint64_t* sent, bool* last) {
+  v1::ExecuteResponse response;
+  response.set_op_id(answer.id);
+  if (const auto* read = std::get_if<ReadResult>(&answer.result); read && answer.status.ok()) {
+    return ToChunk(response, *read, sent, last);
+  }
+  *last = true;
+  if (answer.status.ok()) {
+    std::visit(ResultToProto{&response}, answer.result);
+  } else {
+    response.mutable_status()->set_code(static_cast<uint32_t>(answer.status.raw_code()));
+    response.mutable_status()->set_message(std::string(answer.status.message()));
+  }
+  return ToMessage(response);
+}
+
+grpc::ByteBuffer ToMessage(const v1::ExecuteResponse& response) {
+  const grpc::Slice slice(response.SerializeAsString());
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  return {static_cast<grpc::StatusCode>(status.raw_code()), std::string(status.message())};
+}
+
+}  // namespace telegrad

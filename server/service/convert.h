@@ -1,0 +1,35 @@
+// Between the wire's messages and the session's plain structs.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/grpcpp.h"
+#include "server/session/operation.h"
+#include "telegrad/v1/compute.pb.h"
+
+namespace telegrad {
+
+// A message as the transport received it, kept alive while `pieces` are in use. Refers to itself:
+// fixed where it is.
+struct ReceivedMessage {
+  explicit ReceivedMessage(const grpc::ByteBuffer& buffer);
+  std::vector<grpc::Slice> slices;
+  std::vector<std::span<const uint8_t>> pieces;
+};
+
+// Any operation but Open. Takes what is large out of `request`. Write and Put come with their
+// payload.
+absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
+                                      std::unique_ptr<Payload> payload);
+
+// The next message for an answer: the whole answer or, of a read, one chunk beginning at byte
+// `*sent` of it. Advances `*sent`; sets `*last` with the last message.
+grpc::ByteBuffer ToMessage(const Answer& answer, uint64_t* sent, bool* last);
+grpc::ByteBuffer ToMessage(const v1::ExecuteResponse& response);
+
+grpc::Status ToGrpc(const absl::Status& status);
+
+}  // namespace telegrad

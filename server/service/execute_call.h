@@ -1,0 +1,74 @@
+// One Execute stream: messages in, operations to the session, answers out. Reads the next message
+// when the last one is with the session and the session has room; writes one message at a time.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "grpcpp/grpcpp.h"
+#include "server/session/session.h"
+#include "telegrad/v1/compute.pb.h"
+
+namespace telegrad {
+
+class ExecuteCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                          public AnswerSink,
+                          public std::enable_shared_from_this<ExecuteCall> {
+ public:
+  // Owns itself until gRPC is done with it.
+  static std::shared_ptr<ExecuteCall> Create(const Environment& env, std::shared_ptr<Tenant> tenant,
+                                             uint64_t id, std::string peer);
+  // Begins to read; or refuses, if the server is draining or has too many sessions.
+  void Start(bool draining);
+
+  // Takes no further operations; ends the stream once those it has are answered.
+  void Drain();
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  void OnAnswer(Answer answer) override;
+  void OnProgress() override;
+
+ private:
+  ExecuteCall(const Environment& env, uint64_t id, std::string peer)
+      : env_(env), id_(id), peer_(std::move(peer)) {}
+
+  absl::Status Accept();  // the message in incoming_
+  absl::Status Open(const v1::Open& open);
+  void Abort(absl::Status status);
+  // Starts whatever can be started: the next read, the next write, the end.
+  void Pump();
+  Answer NextMessage();
+
+  const Environment& env_;
+  const uint64_t id_;
+  const std::string peer_;
+  std::shared_ptr<ExecuteCall> self_;  // until OnDone
+  std::shared_ptr<Session> session_;   // set once, before the first read
+
+  // Of the reader, which is one at a time.
+  grpc::ByteBuffer incoming_;
+  v1::ExecuteRequest request_;
+  uint64_t last_op_ = 0;
+  bool opened_ = false;
+
+  std::mutex mutex_;
+  std::deque<Answer> answers_;
+  uint64_t sent_ = 0;  // bytes of the read at the front of answers_
+  grpc::ByteBuffer outgoing_;
+  int starting_ = 0;
+  bool reading_ = false;
+  bool accepting_ = false;  // a message is on its way to the session
+  bool writing_ = false;
+  bool input_ended_ = false;  // no operation will follow
+  bool finished_ = false;
+  bool aborted_ = false;
+  absl::Status end_;  // what the stream ends with
+};
+
+}  // namespace telegrad

@@ -1,0 +1,85 @@
+#include "server/service/session_service.h"
+
+#include <algorithm>
+#include <string>
+
+#include "engine/base/status.h"
+#include "proto/transport.h"
+#include "server/admin/log.h"
+#include "server/service/convert.h"
+
+namespace telegrad {
+namespace {
+
+// The highest version that both ranges hold.
+absl::StatusOr<uint32_t> Agree(std::string_view what, const v1::VersionRange& client, uint32_t min,
+                               uint32_t max) {
+  const uint32_t version = std::min(client.max(), max);
+  if (version < std::max(client.min(), min)) {
+    return FailedPrecondition("no common version of the ", what, ": the client speaks ",
+                              client.min(), " to ", client.max(), ", this server ", min, " to ",
+                              max);
+  }
+  return version;
+}
+
+absl::Status Negotiate(const v1::HelloRequest& request, v1::HelloResponse* response) {
+  TG_ASSIGN_OR_RETURN(const uint32_t protocol,
+                      Agree("protocol", request.protocol(), kProtocolMin, kProtocolMax));
+  TG_ASSIGN_OR_RETURN(const uint32_t form,
+                      Agree("graph form", request.graph_form(), kGraphFormMin, kGraphFormMax));
+  response->set_protocol(protocol);
+  response->set_graph_form(form);
+  response->set_server("telegradd");
+  response->set_max_message_bytes(kMaxMessageBytes);
+  response->set_chunk_bytes(kChunkBytes);
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* End(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* SessionService::Hello(grpc::CallbackServerContext* context,
+                                                const v1::HelloRequest* request,
+                                                v1::HelloResponse* response) {
+  const absl::Status status = Negotiate(*request, response);
+  Log(LogLevel::kDebug, "hello",
+      {{"peer", context->peer()}, {"client", request->client()}, {"status", status.ToString()}});
+  return End(context, status);
+}
+
+grpc::ServerUnaryReactor* SessionService::ListDevices(grpc::CallbackServerContext* context,
+                                                      const v1::ListDevicesRequest*,
+                                                      v1::ListDevicesResponse* response) {
+  for (const auto& device : env_.devices->devices()) {
+    v1::Device* out = response->add_devices();
+    const Target& target = device->target();
+    const absl::Status health = device->Health();
+    out->set_name(device->name());
+    out->set_target(
+        StrCat(target.arch, " ", target.cpu, ", ", target.vector_bytes * 8, "-bit vectors"));
+    out->set_memory_limit(static_cast<uint64_t>(device->memory_limit()));
+    out->set_memory_used(static_cast<uint64_t>(device->memory_used()));
+    out->set_threads(static_cast<uint32_t>(target.threads));
+    out->set_healthy(health.ok());
+    if (!health.ok()) out->set_health(health.ToString());
+  }
+  return End(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* SessionService::Stats(grpc::CallbackServerContext* context,
+                                                const v1::StatsRequest*,
+                                                v1::StatsResponse* response) {
+  const auto values = env_.metrics->Values();
+  for (int i = 0; i < kNumMetrics; ++i) {
+    (*response->mutable_values())[std::string(AllMetrics()[i].name)] = values[i];
+  }
+  return End(context, absl::OkStatus());
+}
+
+}  // namespace telegrad

@@ -1,0 +1,22 @@
+// What a session needs of the engine: the executable of a graph, looked up without waiting or made.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/execution/executable.h"
+
+namespace telegrad {
+
+// Thread-safe.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  // The executable if it exists; never compiles.
+  virtual std::shared_ptr<const Executable> Find(const Digest& hash, Device& device) = 0;
+  // Schedules and compiles where needed; may take long.
+  virtual absl::StatusOr<ExecutableCache::Result> Get(const Digest& hash, const FrozenGraph& graph,
+                                                      Device& device, Budget* budget) = 0;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,106 @@
+#include "server/session/graph_store.h"
+
+#include <cstring>
+#include <utility>
+
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+// The PARAM that a STORE's target is a view of.
+UOp StoredParam(UOp view) {
+  while (!view.is(Op::kParam) && view.num_src() > 0) view = view.src(0);
+  return view;
+}
+
+}  // namespace
+
+std::vector<SlotEffect> SlotEffects(const FrozenGraph& graph) {
+  std::vector<SlotEffect> slots;
+  if (!graph.graph) return slots;
+  const auto slot = [&](UOp param) -> SlotEffect& {
+    const size_t i = static_cast<size_t>(param.arg(0));
+    if (i >= slots.size()) slots.resize(i + 1);
+    return slots[i];
+  };
+  const std::vector<uint32_t> order = PostOrder(graph.root());
+  std::vector<bool> read;
+  for (const uint32_t id : order) {
+    const UOp u = graph.graph->at(id);
+    if (u.is(Op::kParam)) slot(u).bytes = NumElements(u.shape()) * ByteSize(u.dtype());
+    for (int i = 0; i < u.num_src(); ++i) {
+      if (!u.src(i).is(Op::kParam)) continue;
+      SlotEffect& effect = slot(u.src(i));
+      read.resize(slots.size());
+      const bool whole = u.is(Op::kStore) && i == 0;
+      if (whole) effect.replaced = true;
+      if (!whole) read[static_cast<size_t>(u.src(i).arg(0))] = true;
+    }
+    if (u.is(Op::kStore)) {
+      if (const UOp param = StoredParam(u.src(0)); param.is(Op::kParam)) slot(param).written = true;
+    }
+  }
+  read.resize(slots.size());
+  for (size_t i = 0; i < slots.size(); ++i) slots[i].replaced = slots[i].replaced && !read[i];
+  return slots;
+}
+
+size_t GraphStore::DigestHash::operator()(const Digest& d) const {
+  size_t h;  // any part of a cryptographic hash is a hash
+  std::memcpy(&h, d.bytes.data(), sizeof(h));
+  return h;
+}
+
+GraphStore::~GraphStore() {
+  metrics_->Add(Metric::kGraphs, -static_cast<int64_t>(used_.size()));
+  metrics_->Add(Metric::kGraphBytes, -bytes_);
+}
+
+absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(VerifiedGraph graph,
+                                                                   int64_t bytes) {
+  if (bytes > limits_.graph_bytes) {
+    return ResourceExhausted("a graph of ", bytes, " bytes exceeds graph_bytes, ",
+                             limits_.graph_bytes, " for all graphs of a tenant");
+  }
+  if (std::shared_ptr<const StoredGraph> known = Find(graph.hash)) return known;
+  auto stored = std::make_shared<StoredGraph>();
+  stored->hash = graph.hash;
+  stored->slots = SlotEffects(graph.graph);
+  stored->graph = std::move(graph.graph);
+  stored->bytes = bytes;
+
+  std::lock_guard lock(mutex_);
+  if (const auto it = by_hash_.find(stored->hash); it != by_hash_.end()) return *it->second;
+  Evict(bytes);
+  used_.push_front(stored);
+  by_hash_[stored->hash] = used_.begin();
+  bytes_ += bytes;
+  metrics_->Add(Metric::kGraphs);
+  metrics_->Add(Metric::kGraphBytes, bytes);
+  return std::shared_ptr<const StoredGraph>(std::move(stored));
+}
+
+std::shared_ptr<const StoredGraph> GraphStore::Find(const Digest& hash) {
+  std::lock_guard lock(mutex_);
+  const auto it = by_hash_.find(hash);
+  if (it == by_hash_.end()) return nullptr;
+  used_.splice(used_.begin(), used_, it->second);
+  return *it->second;
+}
+
+// Makes room for one more graph of that size. Runs that use an evicted graph keep their reference.
+void GraphStore::Evict(int64_t bytes_needed) {
+  while (!used_.empty() && (static_cast<int64_t>(used_.size()) >= limits_.graphs ||
+                            bytes_ > limits_.graph_bytes - bytes_needed)) {
+    const auto& oldest = used_.back();
+    bytes_ -= oldest->bytes;
+    metrics_->Add(Metric::kGraphs, -1);
+    metrics_->Add(Metric::kGraphBytes, -oldest->bytes);
+    metrics_->Add(Metric::kGraphEvictions);
+    by_hash_.erase(oldest->hash);
+    used_.pop_back();
+  }
+}
+
+}  // namespace telegrad

@@ -1,0 +1,63 @@
+// The graphs that a tenant has put, by content hash, bounded in number and serialized bytes; the
+// least recently used goes first. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/hash.h"
+#include "server/admin/metrics.h"
+#include "server/session/limits.h"
+#include "server/session/operation.h"
+
+namespace telegrad {
+
+// What a run does to the buffer of a slot, read off the graph alone, so that it is known even where
+// the graph does not compile.
+struct SlotEffect {
+  bool written = false;
+  bool replaced = false;  // every byte of the PARAM is written and none is read
+  int64_t bytes = 0;      // of the PARAM
+};
+
+std::vector<SlotEffect> SlotEffects(const FrozenGraph& graph);
+
+struct StoredGraph {
+  Digest hash;
+  FrozenGraph graph;
+  int64_t bytes = 0;
+  std::vector<SlotEffect> slots;
+};
+
+class GraphStore {
+ public:
+  GraphStore(const SessionLimits& limits, Metrics* metrics) : limits_(limits), metrics_(metrics) {}
+  ~GraphStore();
+
+  // Adds a graph or marks it used. RESOURCE_EXHAUSTED when it is larger than all graphs may be
+  // together.
+  absl::StatusOr<std::shared_ptr<const StoredGraph>> Put(VerifiedGraph graph, int64_t bytes);
+  // Null if this tenant has not put it, or if it was evicted since.
+  std::shared_ptr<const StoredGraph> Find(const Digest& hash);
+
+ private:
+  using List = std::list<std::shared_ptr<const StoredGraph>>;
+  struct DigestHash {
+    size_t operator()(const Digest& d) const;
+  };
+  void Evict(int64_t bytes_needed);
+
+  const SessionLimits limits_;
+  Metrics* const metrics_;
+  std::mutex mutex_;
+  List used_;  // most recent first
+  std::unordered_map<Digest, List::iterator, DigestHash> by_hash_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,31 @@
+// What one client may hold and how far it may run ahead. Each excess is RESOURCE_EXHAUSTED with the
+// limit's name and value, or back-pressure: the stream is not read until there is room.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/types/limits.h"
+
+namespace telegrad {
+
+struct SessionLimits {
+  int64_t sessions = 1024;                 // of the whole server
+  int64_t handles = int64_t{1} << 20;      // buffers of one session
+  int64_t bytes = int64_t{1} << 40;        // buffer bytes of one session
+  int64_t graphs = 4096;                   // stored for one tenant; the least recently used goes
+  int64_t graph_bytes = int64_t{1} << 30;  // their serialized size
+  int64_t run_handles = kMaxParams;        // bindings of one run
+
+  // Back-pressure.
+  int64_t staged_bytes = int64_t{32} << 20;  // received payloads that wait for their buffer
+  int64_t queued_operations = 1024;          // operations that wait for their turn
+  int64_t unanswered = 4096;                 // operations whose answer is not ready
+  int64_t runs_in_flight = 256;              // on the device
+
+  // Reads up to this size are copied out as soon as their bytes exist, so that what overwrites the
+  // buffer never waits for the client; longer ones are sent from device memory and hold it until
+  // they are sent.
+  int64_t copied_read_bytes = int64_t{64} << 10;
+};
+
+}  // namespace telegrad

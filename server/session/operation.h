@@ -1,0 +1,117 @@
+// What a client asks of a session and what it is answered, free of any wire format.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "devices/api/device.h"
+#include "engine/base/budget.h"
+#include "engine/base/hash.h"
+#include "engine/ir/graph.h"
+
+namespace telegrad {
+
+// Received bytes wherever the transport left them.
+class Payload {
+ public:
+  virtual ~Payload() = default;
+  virtual int64_t size() const = 0;
+  virtual void CopyTo(void* to) const = 0;  // size() bytes
+};
+
+struct VerifiedGraph {
+  FrozenGraph graph;
+  Digest hash;
+};
+
+struct AllocOp {
+  uint64_t handle = 0;
+  uint64_t bytes = 0;
+  std::string device;
+};
+struct FreeOp {
+  std::vector<uint64_t> handles;
+};
+struct WriteOp {
+  uint64_t handle = 0;
+  uint64_t offset = 0;
+  std::unique_ptr<Payload> payload;
+};
+struct ReadOp {
+  uint64_t handle = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+struct HasOp {
+  std::string hash;
+};
+struct PutOp {
+  // Decodes, verifies and hashes; called once, on a worker thread.
+  std::function<absl::StatusOr<VerifiedGraph>(Budget*)> decode;
+  int64_t bytes = 0;  // serialized
+  bool compile = false;
+};
+struct RunOp {
+  std::string hash;
+  std::vector<uint64_t> handles;
+  bool quiet = false;
+};
+struct SyncOp {};
+
+struct Operation {
+  uint64_t id = 0;
+  std::variant<AllocOp, FreeOp, WriteOp, ReadOp, HasOp, PutOp, RunOp, SyncOp> op;
+};
+
+// A read that is being sent from device memory. Its buffer is not written before it is destroyed.
+class HeldRead {
+ public:
+  explicit HeldRead(std::shared_ptr<Memory> memory) : memory_(std::move(memory)) {}
+  ~HeldRead();
+  const std::shared_ptr<Memory>& memory() const { return memory_; }
+
+  // What to do once it is destroyed. Set by the session while it holds a reference; must not block
+  // and must not take part in the transport's work on the destroying thread.
+  void OnReleased(std::function<void()> callback);
+
+ private:
+  std::shared_ptr<Memory> memory_;
+  std::mutex mutex_;
+  std::vector<std::function<void()>> released_;
+};
+
+struct OpenResult {
+  uint64_t session = 0;
+};
+struct HasResult {
+  bool has = false;
+};
+struct PutResult {
+  Digest hash;
+};
+struct RunResult {
+  bool cached = false;
+  uint32_t kernels = 0;
+  uint64_t device_ns = 0;
+  uint64_t compile_ns = 0;
+};
+struct ReadResult {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  std::string copy;                // the bytes, or
+  std::shared_ptr<HeldRead> held;  // the memory that has them, at `offset`
+};
+
+struct Answer {
+  uint64_t id = 0;
+  absl::Status status;
+  std::variant<std::monostate, OpenResult, HasResult, PutResult, RunResult, ReadResult> result;
+};
+
+}  // namespace telegrad

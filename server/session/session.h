@@ -1,0 +1,161 @@
+// A session: the buffers of one client and the operations it has pipelined. Operations take effect
+// in order and none waits for more than it needs:
+//
+//   Alloc, Free  nothing
+//   Write        until the runs and reads that use its buffer have ended
+//   Read         is answered once the run that writes its buffer has ended; what follows goes on
+//   Run          is submitted to the device at once; what follows goes on. Before a graph's first
+//   run it is
+//                compiled on a worker thread, and what follows waits
+//   Put          on a worker thread; what follows waits
+//
+// Answers are given in the order of the operations. A failed operation is answered with its error
+// and poisons what it would have written: later operations that read such a buffer fail with the
+// same error until it has been written anew in full. Nothing else is affected.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "engine/base/budget.h"
+#include "server/admin/metrics.h"
+#include "server/pool/device_pool.h"
+#include "server/pool/worker_pool.h"
+#include "server/session/buffer.h"
+#include "server/session/engine.h"
+#include "server/session/graph_store.h"
+#include "server/session/limits.h"
+#include "server/session/operation.h"
+
+namespace telegrad {
+
+// Who pays and who sees what: graphs are found only by the tenant that has put them.
+struct Tenant {
+  Tenant(std::string name, const SessionLimits& limits, Metrics* metrics)
+      : name(std::move(name)), graphs(limits, metrics) {}
+  const std::string name;
+  GraphStore graphs;
+};
+
+// What all sessions share; outlives them.
+struct Environment {
+  const DevicePool* devices;
+  Engine* engine;
+  WorkerPool* workers;
+  Metrics* metrics;
+  SessionLimits limits;
+};
+
+class AnswerSink {
+ public:
+  virtual ~AnswerSink() = default;
+  // In the order of the operations. Called under the session's lock: must not call back.
+  virtual void OnAnswer(Answer answer) = 0;
+  // The session has moved on: see Congested and Idle. Called from any thread, without locks.
+  virtual void OnProgress() = 0;
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(const Environment& env, std::shared_ptr<Tenant> tenant, uint64_t id,
+          std::shared_ptr<AnswerSink> sink);
+  ~Session();
+
+  uint64_t id() const { return id_; }
+
+  // Called by one thread at a time.
+  void Submit(Operation operation);
+  // True while the client should not be read further.
+  bool Congested() const;
+  // True when every operation submitted has been answered.
+  bool Idle() const;
+  // Drops what has not started, frees every buffer, forgets the sink. Runs in flight end on their
+  // own.
+  void Close();
+
+ private:
+  // Where the session's operations are being executed, which decides how much may be done there.
+  enum class Where { kReader, kDeviceThread, kWorker };
+  enum class Step { kDone, kBlocked, kNeedsWorker };
+  // What a blocked operation waits for: one of them.
+  struct Block {
+    TimelinePoint point;
+    std::shared_ptr<HeldRead> held;
+  };
+  struct Queued {
+    Operation operation;
+    int64_t staged = 0;
+    std::optional<ExecutableCache::Result> compiled;  // for this run, before it was blocked
+  };
+  // An operation whose answer is not given yet.
+  struct Slot {
+    bool done = false;
+    bool quiet = false;  // only an error is worth an answer
+    Answer answer;
+  };
+  using SlotRef = std::shared_ptr<Slot>;
+
+  void Drain(Where where);
+  void Unblock(Where where);
+  void Arm(Step step, const Block& block);
+
+  Step Execute(Queued& queued, Where where, Block* block);
+  Step Do(uint64_t id, AllocOp& op, Where where);
+  Step Do(uint64_t id, FreeOp& op);
+  Step Do(uint64_t id, WriteOp& op, Where where, Block* block);
+  Step Do(uint64_t id, ReadOp& op);
+  Step Do(uint64_t id, HasOp& op);
+  Step Do(uint64_t id, PutOp& op, Where where);
+  Step Do(uint64_t id, RunOp& op, Queued& queued, Where where, Block* block);
+
+  // The parts of a run.
+  absl::StatusOr<std::shared_ptr<const StoredGraph>> FindGraph(std::string_view hash);
+  absl::StatusOr<Device*> Bind(const RunOp& op, const StoredGraph& graph);
+  absl::StatusOr<ExecutableCache::Result> Compile(const StoredGraph& graph, Device& device);
+  bool MayOverwrite(const StoredGraph& graph, Block* block);
+  void Started(uint64_t id, bool quiet, const StoredGraph& graph,
+               const ExecutableCache::Result& compiled, const TimelinePoint& point);
+  Step FailRun(uint64_t id, const StoredGraph& graph, const absl::Status& error);
+
+  absl::StatusOr<Buffer*> FindBuffer(uint64_t handle);
+  absl::Status CheckAlloc(const AllocOp& op) const;
+
+  SlotRef NewSlot(uint64_t id, bool quiet = false);
+  void Finish(const SlotRef& slot);
+  Step Reply(uint64_t id, Answer answer);
+  Step Fail(uint64_t id, absl::Status error);
+  void EmitLocked();
+
+  const Environment& env_;
+  const std::shared_ptr<Tenant> tenant_;
+  const uint64_t id_;
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<AnswerSink> sink_;
+  std::deque<Queued> queue_;
+  std::deque<SlotRef> slots_;
+  int64_t staged_ = 0;
+  bool draining_ = false;  // somebody executes operations
+  bool blocked_ = false;   // the front of the queue waits
+  bool closed_ = false;
+  Budget* budget_ = nullptr;  // of the job that the drainer is in, to be cancelled by Close
+
+  // Owned by whoever drains, without the lock.
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Buffer>> buffers_;
+  int64_t bytes_ = 0;
+  std::deque<TimelinePoint> runs_;  // in flight
+  std::vector<Buffer*> bound_;      // of the run at hand, with what it binds and waits for
+  std::vector<BufferView> views_;
+  std::vector<TimelinePoint> waits_;
+
+  std::atomic<int64_t> last_end_ns_{0};  // when a run last ended
+};
+
+}  // namespace telegrad

@@ -1,0 +1,208 @@
+// The operations of a session that are about graphs: Has, Put and Run.
+//
+// A run is ordered behind earlier runs by the device's queue; what it waits for explicitly is there
+// so that it inherits their failure. It does not wait on the device for anything that a client
+// controls: a buffer that is still being sent to a slow reader blocks this session, never the queue
+// that all sessions share.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "server/session/session.h"
+
+namespace telegrad {
+namespace {
+
+int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// True if the run leaves nothing in the buffer of what was there before, good or bad.
+bool Replaces(const StoredGraph& graph, size_t slot, const Buffer& buffer) {
+  return slot < graph.slots.size() && graph.slots[slot].replaced &&
+         graph.slots[slot].bytes == buffer.bytes();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const StoredGraph>> Session::FindGraph(std::string_view hash) {
+  Digest digest;
+  if (!Digest::FromBytes(hash, &digest)) {
+    return InvalidArgument("a graph's hash is 32 bytes, not ", hash.size());
+  }
+  auto graph = tenant_->graphs.Find(digest);
+  if (graph == nullptr) return NotFound("unknown graph ", digest.Hex(), "; put it first");
+  return graph;
+}
+
+Session::Step Session::Do(uint64_t id, HasOp& op) {
+  const auto graph = FindGraph(op.hash);
+  if (!graph.ok() && !absl::IsNotFound(graph.status())) return Fail(id, graph.status());
+  Answer answer;
+  answer.result = HasResult{.has = graph.ok()};
+  return Reply(id, std::move(answer));
+}
+
+Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
+  if (where != Where::kWorker) return Step::kNeedsWorker;
+  Budget budget;
+  auto verified = op.decode(&budget);
+  op.decode = nullptr;
+  if (!verified.ok()) return Fail(id, verified.status());
+  auto stored = tenant_->graphs.Put(*std::move(verified), op.bytes);
+  if (!stored.ok()) return Fail(id, stored.status());
+  env_.metrics->Add(Metric::kGraphPuts);
+  if (op.compile) {
+    auto device = env_.devices->Find("");
+    if (!device.ok()) return Fail(id, device.status());
+    auto compiled = Compile(**stored, **device);
+    if (!compiled.ok()) return Fail(id, compiled.status());
+  }
+  Answer answer;
+  answer.result = PutResult{.hash = (*stored)->hash};
+  return Reply(id, std::move(answer));
+}
+
+absl::StatusOr<ExecutableCache::Result> Session::Compile(const StoredGraph& graph, Device& device) {
+  Budget budget;
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return absl::CancelledError("the session has ended");
+    budget_ = &budget;
+  }
+  auto result = env_.engine->Get(graph.hash, graph.graph, device, &budget);
+  std::lock_guard lock(mutex_);
+  budget_ = nullptr;
+  return result;
+}
+
+// Fills bound_ and views_ and finds the device.
+absl::StatusOr<Device*> Session::Bind(const RunOp& op, const StoredGraph& graph) {
+  bound_.clear();
+  views_.clear();
+  Device* device = nullptr;
+  absl::Status status;
+  const int64_t count = static_cast<int64_t>(op.handles.size());
+  if (count > env_.limits.run_handles) {
+    return ResourceExhausted("run of ", count, " handles; run_handles is limited to ",
+                             env_.limits.run_handles);
+  }
+  for (size_t i = 0; i < op.handles.size(); ++i) {
+    const auto found = FindBuffer(op.handles[i]);
+    Buffer* buffer = found.ok() ? *found : nullptr;
+    bound_.push_back(
+        buffer);  // also after an error: what a failed run would have written is poisoned
+    if (!status.ok()) continue;
+    if (buffer == nullptr) {
+      status = NotFound("run: slot ", i, ": unknown handle ", op.handles[i]);
+    } else if (!buffer->Poison().ok() &&
+               (buffer->memory() == nullptr || !Replaces(graph, i, *buffer))) {
+      status = buffer->Poison();
+    } else if (device != nullptr && buffer->device() != device) {
+      status = InvalidArgument("run: slot ", i, " is on ", buffer->device()->name(),
+                               ", the slots before it are on ", device->name());
+    } else {
+      device = buffer->device();
+      views_.push_back(buffer->view());
+    }
+  }
+  TG_RETURN_IF_ERROR(status);
+  return device != nullptr ? device : env_.devices->Find("");
+}
+
+// What the run waits for. False if it has to wait here, before it is submitted.
+bool Session::MayOverwrite(const StoredGraph& graph, Block* block) {
+  waits_.clear();
+  for (size_t i = 0; i < bound_.size(); ++i) {
+    const SlotEffect effect = i < graph.slots.size() ? graph.slots[i] : SlotEffect{};
+    Buffer& buffer = *bound_[i];
+    if (buffer.last_write().timeline && !Replaces(graph, i, buffer)) {
+      waits_.push_back(buffer.last_write());
+    }
+    if (!effect.written) continue;
+    if ((block->held = buffer.held_read()) != nullptr) return false;
+    for (const TimelinePoint& read : buffer.copied_reads()) waits_.push_back(read);
+  }
+  return true;
+}
+
+Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, Block* block) {
+  const auto found = FindGraph(op.hash);
+  if (!found.ok()) return Fail(id, found.status());
+  const StoredGraph& graph = **found;
+  const auto device = Bind(op, graph);
+  if (!device.ok()) return FailRun(id, graph, device.status());
+
+  if (!queued.compiled) {
+    if (auto executable = env_.engine->Find(graph.hash, **device)) {
+      queued.compiled = {.executable = std::move(executable), .cached = true, .compile_ns = 0};
+    } else if (where != Where::kWorker) {
+      return Step::kNeedsWorker;
+    } else {
+      auto compiled = Compile(graph, **device);
+      if (!compiled.ok()) return FailRun(id, graph, compiled.status());
+      queued.compiled = *std::move(compiled);
+    }
+  }
+  while (!runs_.empty() && IsReached(runs_.front())) runs_.pop_front();
+  if (static_cast<int64_t>(runs_.size()) >= env_.limits.runs_in_flight) {
+    block->point = runs_.front();
+    return Step::kBlocked;
+  }
+  if (!MayOverwrite(graph, block)) return Step::kBlocked;
+
+  const auto point = queued.compiled->executable->Submit(views_, waits_);
+  if (absl::IsResourceExhausted(point.status()) && !runs_.empty()) {
+    block->point = runs_.front();  // its end gives back what it holds; then once more
+    return Step::kBlocked;
+  }
+  if (!point.ok()) return FailRun(id, graph, point.status());
+  Started(id, op.quiet, graph, *queued.compiled, *point);
+  return Step::kDone;
+}
+
+void Session::Started(uint64_t id, bool quiet, const StoredGraph& graph,
+                      const ExecutableCache::Result& compiled, const TimelinePoint& point) {
+  env_.metrics->Add(Metric::kRuns);
+  if (compiled.cached) env_.metrics->Add(Metric::kRunsCached);
+  for (size_t i = 0; i < bound_.size(); ++i) {
+    bound_[i]->UsedBy(point);
+    if (i < graph.slots.size() && graph.slots[i].written) bound_[i]->WrittenBy(point);
+  }
+  runs_.push_back(point);
+  const SlotRef slot = NewSlot(id, quiet);
+  RunResult result{.cached = compiled.cached,
+                   .kernels = static_cast<uint32_t>(compiled.executable->num_launches()),
+                   .compile_ns = compiled.compile_ns};
+  auto ended = [self = shared_from_this(), slot, result,
+                begin = NowNs()](const absl::Status& status) mutable {
+    // The device is this run's from its submission or from the end of the run before it.
+    const int64_t now = NowNs();
+    const int64_t before = self->last_end_ns_.exchange(now, std::memory_order_relaxed);
+    result.device_ns = static_cast<uint64_t>(std::max<int64_t>(now - std::max(begin, before), 0));
+    self->env_.metrics->Add(Metric::kRunNs, static_cast<int64_t>(result.device_ns));
+    slot->answer.status = status;
+    if (status.ok()) slot->answer.result = result;
+    self->Finish(slot);
+  };
+  if (point.timeline == nullptr) {
+    ended(absl::OkStatus());
+  } else {
+    point.timeline->OnReached(point.value, std::move(ended));
+  }
+}
+
+// A run that was not submitted: what it would have written is not what the client expects.
+Session::Step Session::FailRun(uint64_t id, const StoredGraph& graph, const absl::Status& error) {
+  for (size_t i = 0; i < bound_.size() && i < graph.slots.size(); ++i) {
+    if (bound_[i] != nullptr && bound_[i]->memory() != nullptr && graph.slots[i].written) {
+      bound_[i]->SetPoison(error);
+    }
+  }
+  return Fail(id, error);
+}
+
+}  // namespace telegrad
