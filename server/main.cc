@@ -207,7 +207,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   CachingEngine engine(&cache);
   Metrics metrics;
   metrics.AddCollector([&](Metrics& m) { CollectFrom(cache, *pool, m); });
-  WorkerPool workers(static_cast<int>(flags.GetInt("compile-threads")));
+  TaskPool workers(static_cast<int>(flags.GetInt("compile-threads")));
   const Environment env{pool.get(), &engine, &workers, &metrics, limits};
   SessionService sessions(env);
   ComputeService compute(env);
