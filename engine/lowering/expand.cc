@@ -37,6 +37,12 @@ class Expander {
                                  const std::vector<UOp>& loops, int64_t lanes);
   UOp Fold(ReduceKind kind, UOp x, UOp y);
   UOp FoldLanes(UOp reduce, UOp vector);
+  // One element that every lane reads, gated lane by lane: it is loaded once, under a gate of its own if the
+  // bounds proof asks for one, and the lanes are selected afterwards.
+  static bool GatesOneByLanes(const std::vector<UOp>& index_src) {
+    return index_src.size() == 3 && index_src[1].valid() && index_src[2].valid() &&
+           index_src[1].shape().empty() && !index_src[2].shape().empty();
+  }
   // ADD(scalar, IOTA) wherever an index is contiguous, so that it can be seen.
   UOp NormalIndex(UOp index);
   UOp Held(UOp range, int64_t at) {
@@ -114,9 +120,18 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
     }
     src.clear();
     for (uint32_t s : u.src_ids()) src.push_back(made.at(s));
-    if (u.is(Op::kIndex)) src[1] = NormalIndex(src[1]);
+    if (u.is(Op::kIndex)) {
+      src[1] = NormalIndex(src[1]);
+      if (GatesOneByLanes(src)) src.pop_back();
+    }
     const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
     made[id] = b_.Make(u.op(), u.dtype(), src, arg);
+    if (u.is(Op::kLoad) && u.src(0).num_src() == 3) {
+      const UOp gate = made.at(u.src(0).src(2).id());
+      if (made[id].valid() && made[id].src(0).num_src() == 2 && !gate.shape().empty()) {
+        made[id] = b_.Make(Op::kWhere, {gate, made[id], g_.Const(u.dtype(), 0)});
+      }
+    }
     if (!made[id].valid()) return g_.status();
   }
   return made.at(root.id());

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
 #include "engine/lowering/bounds_proof.h"
 #include "engine/lowering/expand.h"
 #include "engine/lowering/linearize.h"
 #include "engine/lowering/moves.h"
-#include "engine/lowering/substitute.h"
 #include "engine/rewrite/rewriter.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
@@ -31,6 +31,25 @@ UOp GateOf(Rewriter& b, UOp address) {
   UOp gate = g.Make(Op::kAnd, {low, high});
   if (address.num_src() == 3) gate = g.Make(Op::kAnd, {address.src(2), gate});
   return g.Make(Op::kIndex, {address.src(0), index, gate});
+}
+
+// Rebuilds the kernel with the unproved accesses gated. An index may come from a load that is gated itself.
+UOp AddGates(Rewriter& b, UOp root, const std::vector<UOp>& unproved) {
+  const absl::flat_hash_set<UOp> gated(unproved.begin(), unproved.end());
+  Graph& g = *b.graph();
+  NodeMap<uint32_t> made(g);
+  std::vector<UOp> src;
+  for (uint32_t id : PostOrder(root)) {
+    const UOp u = g.at(id);
+    src.clear();
+    for (uint32_t s : u.src_ids()) src.push_back(g.at(made[s]));
+    const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+    UOp copy = g.Make(u.op(), u.dtype(), src, arg);
+    if (gated.contains(u)) copy = GateOf(b, copy);
+    if (!copy.valid()) return copy;
+    made[id] = copy.id();
+  }
+  return g.at(made[root]);
 }
 
 // Only what the order needs, in a graph of its own. An AFTER of a whole nest becomes one of the END that
@@ -82,23 +101,24 @@ void CountWork(Program* program) {
   }
 }
 
-absl::Status CollectArguments(Program* program) {
-  const auto argument = [&](UOp param) -> Program::Argument& {
-    const auto slot = static_cast<size_t>(param.arg(0));
+// Every argument of the kernel, even one that simplification left without a use.
+void CollectArguments(UOp kernel, Program* program) {
+  for (uint32_t id : PostOrder(kernel)) {
+    const UOp u = kernel.graph()->at(id);
+    if (!u.is(Op::kParam)) continue;
+    const auto slot = static_cast<size_t>(u.arg(0));
     if (program->arguments.size() <= slot) program->arguments.resize(slot + 1);
-    program->arguments[slot].dtype = param.dtype();
-    program->arguments[slot].elements = NumElements(param.shape());
-    return program->arguments[slot];
-  };
+    program->arguments[slot].dtype = u.dtype();
+    program->arguments[slot].elements = NumElements(u.shape());
+  }
   for (uint32_t id : program->order) {
     const UOp u = program->graph->at(id);
     if (!u.is(Op::kLoad) && !u.is(Op::kStore)) continue;
     const UOp buffer = u.src(0).src(0);
     if (!buffer.is(Op::kParam)) continue;
-    Program::Argument& a = argument(buffer);
+    Program::Argument& a = program->arguments[buffer.arg(0)];
     (u.is(Op::kLoad) ? a.read : a.written) = true;
   }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -118,9 +138,7 @@ absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, s
   TG_ASSIGN_OR_RETURN(std::vector<uint32_t> order, Linearize(graph.get(), root));
   const std::vector<UOp> unproved = FindUnproved(*graph, order);
   if (!unproved.empty()) {
-    Replacements gates;
-    for (UOp address : unproved) gates.emplace(address.id(), Replacement{GateOf(simplify, address), {}});
-    root = Substitute(simplify, root, gates);
+    root = AddGates(simplify, root, unproved);
     if (!root.valid()) return graph->status();
     TG_ASSIGN_OR_RETURN(order, Linearize(graph.get(), root));
   }
@@ -137,7 +155,7 @@ absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, s
   if (stats != nullptr) {
     for (uint32_t id : program.order) stats->proved += program.graph->op(id) == Op::kIndex;
   }
-  TG_RETURN_IF_ERROR(CollectArguments(&program));
+  CollectArguments(kernel.root(), &program);
   CountWork(&program);
   return program;
 }

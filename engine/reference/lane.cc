@@ -32,6 +32,13 @@ Lane Put(T value) {
   return lane;
 }
 
+template <typename Unsigned>
+Lane ReadBytes(const uint8_t* at) {
+  Unsigned value;
+  std::memcpy(&value, at, sizeof(value));
+  return value;
+}
+
 template <auto F>
 struct Lift;
 template <typename R, typename X, R (*F)(X)>
@@ -223,13 +230,32 @@ Lane LaneOfIndex(DType dtype, int64_t index) {
 }
 
 Lane ReadLane(DType dtype, const uint8_t* at) {
-  Lane lane = 0;
-  std::memcpy(&lane, at, static_cast<size_t>(ByteSize(dtype)));
-  return IsBool(dtype) ? lane != 0 : lane;
+  switch (ByteSize(dtype)) {
+    case 1:
+      return IsBool(dtype) ? *at != 0 : *at;
+    case 2:
+      return ReadBytes<uint16_t>(at);
+    case 4:
+      return ReadBytes<uint32_t>(at);
+    default:
+      return ReadBytes<uint64_t>(at);
+  }
 }
 
 void WriteLane(DType dtype, Lane lane, uint8_t* at) {
-  std::memcpy(at, &lane, static_cast<size_t>(ByteSize(dtype)));
+  switch (ByteSize(dtype)) {
+    case 1:
+      *at = static_cast<uint8_t>(lane);
+      return;
+    case 2:
+      std::memcpy(at, &lane, 2);
+      return;
+    case 4:
+      std::memcpy(at, &lane, 4);
+      return;
+    default:
+      std::memcpy(at, &lane, 8);
+  }
 }
 
 }  // namespace telegrad::reference

@@ -99,10 +99,10 @@ constexpr Rule kRows[] = {
 
     // Neutral and absorbing elements.
     rule(x + 0, x, when(kInts)),
-    rule(x + -0.0, x),
+    rule(x + -0.0, x, when(kFloats)),
     rule(x - 0, x),
     rule(0 - x, -x, when(kInts)),
-    rule(-0.0 - x, -x),
+    rule(-0.0 - x, -x, when(kFloats)),
     rule(x * 1, x),
     rule(x * 0, 0, when(kInts)),
     rule(x * -1, -x, when(kFloats)),
@@ -175,8 +175,8 @@ constexpr Rule kRows[] = {
     rule(x != 0, x, when(kBools)),
     rule(x != 1, x ^ 1, when(kBools)),
     rule(x != y, x ^ y, when(kBools)),
-    rule((x == y) ^ 1, x != y),
-    rule((x != y) ^ 1, x == y),
+    rule((x == y) ^ 1, x != y, when(kBools)),
+    rule((x != y) ^ 1, x == y, when(kBools)),
     rule(x&(x ^ 1), 0, when(kBools)),
     rule(x | (x ^ 1), 1, when(kBools)),
 

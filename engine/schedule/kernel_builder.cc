@@ -47,6 +47,7 @@ class Builder {
     std::optional<UOp> gate;    // of a PAD or GATHER
   };
 
+  FrozenGraph FreezeLive(UOp sink);
   // The value at a position, evaluated with an explicit stack.
   absl::StatusOr<UOp> Evaluate(Position root);
   // Either the next source position that `frame` needs, or nullopt with the result in `*done`.
@@ -58,6 +59,7 @@ class Builder {
 
   // The position in a movement op's source; `*valid` gains the conditions of a PAD.
   Indices Move(uint32_t node, const Indices& index, UOp* valid);
+  UOp ZeroOutside(UOp gate, UOp valid, UOp value);
   Indices Reshape(ShapeView from, ShapeView to, const Indices& index);
 
   // Of `node`'s value, which lies in `memory`.
@@ -206,6 +208,15 @@ Indices Builder::Move(uint32_t node, const Indices& index, UOp* valid) {
   }
 }
 
+// `value` where `gate` holds, else 0. A load that carries the gate gives 0 by itself.
+UOp Builder::ZeroOutside(UOp gate, UOp valid, UOp value) {
+  if (gate.is_const() && gate.const_word() == 1) return value;
+  if (value.is(Op::kLoad) && value.src(0).num_src() == 3 && value.src(0).src(2) == And(valid, gate)) {
+    return value;
+  }
+  return b_.Make(Op::kWhere, {gate, value, graph_.Const(value.dtype(), 0)});
+}
+
 std::optional<Position> Builder::StepMovement(Frame* frame, UOp* done) {
   const uint32_t node = frame->at.node;
   if (frame->values.empty()) {
@@ -214,12 +225,7 @@ std::optional<Position> Builder::StepMovement(Frame* frame, UOp* done) {
     frame->gate = valid;
     return At(tensor_.src(node)[0], index, And(graph_.at(frame->at.valid), valid));
   }
-  const UOp value = frame->values[0];
-  const bool gated = !(frame->gate->is_const() && frame->gate->const_word() == 1);
-  // A load under this gate already gives 0 outside of it.
-  *done = !gated || value.is(Op::kLoad)
-              ? value
-              : b_.Make(Op::kWhere, {*frame->gate, value, graph_.Const(value.dtype(), 0)});
+  *done = ZeroOutside(*frame->gate, graph_.at(frame->at.valid), frame->values[0]);
   return std::nullopt;
 }
 
@@ -278,10 +284,7 @@ std::optional<Position> Builder::StepGather(Frame* frame, UOp* done) {
     inner.insert(inner.end(), index.begin() + rank, index.end());
     return At(u.src(0).id(), inner, And(valid, *frame->gate));
   }
-  const UOp value = frame->values[1];
-  *done = value.is(Op::kLoad)
-              ? value
-              : b_.Make(Op::kWhere, {*frame->gate, value, graph_.Const(value.dtype(), 0)});
+  *done = ZeroOutside(*frame->gate, valid, frame->values[1]);
   return std::nullopt;
 }
 
@@ -382,14 +385,44 @@ absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
   const UOp sink = graph_.Make(Op::kSink, {closed});
   TG_RETURN_IF_ERROR(graph_.status());
 
-  out_.graph = Freeze(sink);
   for (const uint32_t id : PostOrder(sink)) {
     const UOp u = graph_.at(id);
     if (u.is(Op::kLoad) && u.src(0).src(0) == address.src(0) && u.src(0) != address) {
       out_.reads_target_elsewhere = true;
     }
   }
+  out_.graph = FreezeLive(sink);
   return std::move(out_);
+}
+
+// Simplification may have removed every use of an argument: the others close up.
+FrozenGraph Builder::FreezeLive(UOp sink) {
+  const std::vector<uint32_t> order = PostOrder(sink);
+  std::vector<bool> live(out_.arguments.size(), false);
+  for (uint32_t id : order) {
+    if (graph_.op(id) == Op::kParam) live[graph_.arg(id)[0]] = true;
+  }
+  std::vector<int64_t> slot(live.size());
+  std::vector<MemoryId> kept;
+  for (size_t i = 0; i < live.size(); ++i) {
+    slot[i] = static_cast<int64_t>(kept.size());
+    if (live[i]) kept.push_back(out_.arguments[i]);
+  }
+  out_.arguments = std::move(kept);
+  std::erase_if(out_.reads, [&](MemoryId read) {
+    return std::ranges::find(out_.arguments, Physical(read)) == out_.arguments.end();
+  });
+  auto frozen = std::make_shared<Graph>();
+  NodeMap<uint32_t> copied(graph_);
+  std::vector<UOp> src;
+  for (uint32_t id : order) {
+    src.clear();
+    for (uint32_t s : graph_.src(id)) src.push_back(frozen->at(copied[s]));
+    std::vector<int64_t> arg(graph_.arg(id).begin(), graph_.arg(id).end());
+    if (graph_.op(id) == Op::kParam) arg[0] = slot[arg[0]];
+    copied[id] = frozen->Make(graph_.op(id), graph_.dtype(id), src, arg).id();
+  }
+  return {std::move(frozen), copied[sink]};
 }
 
 }  // namespace

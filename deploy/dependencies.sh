@@ -1,0 +1,67 @@
+#!/bin/bash
+# Installs the Debian 12 packages that Telegrad needs, and only those that are missing. Needs no network
+# when all of them are there. This list is the only place where they are named.
+set -euo pipefail
+
+packages=(
+  # build
+  g++ cmake ninja-build pkgconf
+  # libraries
+  libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
+  llvm-19-dev prometheus-cpp-dev libssl-dev zlib1g-dev libzstd-dev
+  # tests and benchmarks
+  libgtest-dev libgmock-dev libbenchmark-dev python3 clang-format-19
+)
+
+usage() {
+  cat <<END
+Usage: deploy/dependencies.sh [--list | --help]
+
+Installs what is missing of Telegrad's Debian 12 packages with apt-get, through sudo when not root.
+  --list  prints the packages, one a line, and installs nothing
+END
+}
+
+die() {
+  echo "dependencies: error: $*" >&2
+  exit 1
+}
+
+case "${1:-}" in
+  "") ;;
+  --list) printf '%s\n' "${packages[@]}"; exit 0 ;;
+  --help | -h) usage; exit 0 ;;
+  *) usage >&2; exit 2 ;;
+esac
+
+command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
+  die "this is not a Debian system (dpkg-query or apt-get is missing); install by hand: ${packages[*]}"
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null || true)
+  grep -qx installed <<<"$status" || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "dependencies: all ${#packages[@]} packages are installed"
+  exit 0
+fi
+
+echo "dependencies: installing ${missing[*]}"
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null ||
+    die "not root and no sudo; as root run: apt-get install --no-install-recommends ${missing[*]}"
+  as_root=(sudo)
+fi
+apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 "$@"; }
+
+# Package lists that are already there may do; only when they do not are they fetched.
+install=(install -y --no-install-recommends "${missing[@]}")
+if ! apt "${install[@]}"; then
+  echo "dependencies: that did not work with the package lists at hand; updating them"
+  apt update || die "apt-get update failed; is there a network?"
+  apt "${install[@]}" ||
+    die "apt-get could not install ${missing[*]}: is there a network, and Debian 12.10 or later in its sources?"
+fi
+echo "dependencies: installed ${#missing[@]} packages"

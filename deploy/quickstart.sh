@@ -1,0 +1,106 @@
+#!/bin/bash
+# First light on one machine: builds Telegrad, starts the daemon on a free loopback port, trains a network on
+# handwritten digits through it, runs two ONNX models against their references, and stops the daemon.
+set -euo pipefail
+
+usage() {
+  cat <<END
+Usage: deploy/quickstart.sh [--keep | --help]
+
+Installs what is missing, builds, and shows Telegrad at work. Exits 0 only if every step did.
+  --keep  keeps the files made on the way (log, trained weights, outputs) and prints where they are
+END
+}
+
+keep=false
+case "${1:-}" in
+  "") ;;
+  --keep) keep=true ;;
+  --help | -h) usage; exit 0 ;;
+  *) usage >&2; exit 2 ;;
+esac
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+daemon_bin=build/release/server/telegradd
+cli=build/release/client/cli/telegrad
+models=tests/data/onnx
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/telegrad-quickstart.XXXXXX")
+daemon_pid=
+
+say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+
+die() {
+  echo "quickstart: error: $*" >&2
+  if [ -s "$work/telegradd.log" ]; then
+    echo "quickstart: the daemon's last words:" >&2
+    tail -n 20 "$work/telegradd.log" >&2
+  fi
+  exit 1
+}
+
+cleanup() {
+  local status=$?
+  trap - EXIT
+  if [ -n "$daemon_pid" ]; then
+    kill -KILL "$daemon_pid" 2>/dev/null || true
+    wait "$daemon_pid" 2>/dev/null || true
+  fi
+  if $keep; then echo "quickstart: files are in $work"; else rm -rf "$work"; fi
+  exit "$status"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+say "Packages"
+deploy/dependencies.sh
+
+say "Build (a few minutes the first time)"
+cmake --preset release >"$work/configure.log" 2>&1 || { cat "$work/configure.log" >&2; die "cmake failed"; }
+ninja -C build/release telegradd telegrad || die "the build failed"
+
+say "Daemon"
+# Its stdout is a pipe, so that reading the announced port waits for exactly that line: `read` returns when
+# the line is there, when the daemon has gone (end of file) or after the bound.
+mkfifo "$work/stdout"
+"$daemon_bin" --listen 127.0.0.1:0 >"$work/stdout" 2>"$work/telegradd.log" &
+daemon_pid=$!
+exec 3<"$work/stdout"
+port=
+deadline=$((SECONDS + 60))
+while [ -z "$port" ]; do
+  left=$((deadline - SECONDS))
+  [ "$left" -gt 0 ] && IFS= read -r -t "$left" line <&3 || die "telegradd did not say which port it took"
+  [[ $line =~ ^listening\ on\ 127\.0\.0\.1:([0-9]+) ]] && port=${BASH_REMATCH[1]}
+done
+# Whatever it says on stdout from now on belongs in its log, and must never block it.
+cat <&3 >>"$work/telegradd.log" &
+exec 3<&-
+export TELEGRAD_ADDRESS=127.0.0.1:$port
+echo "telegradd (process $daemon_pid) listens on $TELEGRAD_ADDRESS"
+
+say "Training a network on 1,797 handwritten digits"
+"$cli" train digits --data tests/data/digits/digits.csv.gz --save "$work/digits.safetensors" ||
+  die "training failed"
+[ -s "$work/digits.safetensors" ] || die "training saved no weights"
+
+for model in mnist_8 super_resolution_10; do
+  say "ONNX model $model against its reference"
+  data=$models/$model/test_data_set_0
+  "$cli" run "$models/$model/model.onnx" -i "$data/input_0.pb" -o "$work/$model.npy" \
+    --expect "$data/output_0.pb" || die "$model differs from its reference"
+done
+
+say "What the daemon did"
+"$cli" stats || die "the daemon gave no statistics"
+
+say "Stop"
+kill -TERM "$daemon_pid"
+timeout 60 tail --pid="$daemon_pid" -s 0.1 -f /dev/null || die "telegradd did not stop within a minute"
+status=0
+wait "$daemon_pid" || status=$?
+daemon_pid=
+[ "$status" -eq 0 ] || die "telegradd exited with $status instead of 0"
+echo "telegradd drained and exited 0"

@@ -1,0 +1,92 @@
+#include "engine/compile/compiler.h"
+
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace telegrad {
+namespace {
+
+using testing::HasSubstr;
+
+std::string Returning(const std::string& body) {
+  return "define void @k(ptr %b, i64 %begin, i64 %end) {\n" + body + "\n}\n";
+}
+
+TEST(HostTarget, DescribesTheProcessor) {
+  const Target target = HostTarget(3);
+  EXPECT_EQ(target.arch, "x86-64");
+  EXPECT_EQ(target.threads, 3);
+  EXPECT_GE(HostTarget(0).threads, 1);
+  EXPECT_THAT(target.features, HasSubstr("+sse2"));
+  EXPECT_THAT(target.features, testing::Not(HasSubstr("avx10.1")));
+  EXPECT_THAT(target.features, testing::Not(HasSubstr("-")));
+  EXPECT_EQ(target.vector_bytes == 64, __builtin_cpu_supports("avx512f") != 0);
+  EXPECT_EQ(target.vector_bytes >= 32, __builtin_cpu_supports("avx2") != 0);
+  EXPECT_EQ(HostTarget(3).Key(), target.Key());
+}
+
+TEST(Compile, MakesARelocatableElfObjectTheSameEachTime) {
+  const Target target = HostTarget(1);
+  const auto image = Compile(Returning("ret void"), "k", target);
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(image->name, "k");
+  EXPECT_EQ(image->binary.substr(0, 4), "\177ELF");
+  EXPECT_EQ(image->binary[16], 1);  // e_type: ET_REL
+  EXPECT_EQ(Compile(Returning("ret void"), "k", target)->binary, image->binary);
+}
+
+TEST(Compile, ErrorsNameTheKernel) {
+  const Target target = HostTarget(1);
+  const auto message = [&](const std::string& text, const std::string& name) {
+    const auto image = Compile(text, name, target);
+    EXPECT_EQ(image.status().code(), absl::StatusCode::kInternal);
+    return std::string(image.status().message());
+  };
+  EXPECT_THAT(message("define nonsense", "bad_text"), HasSubstr("bad_text"));
+  EXPECT_THAT(message("", "empty"), HasSubstr("empty"));
+  EXPECT_THAT(message(Returning("ret void"), "other"), HasSubstr("other"));
+  // Parses, but %x does not dominate its use.
+  EXPECT_THAT(
+      message("define void @k(i1 %c) {\n br i1 %c, label %a, label %b\na:\n %x = add i64 1, "
+              "2\n br label %b\nb:\n %y = add i64 %x, 1\n ret void\n}\n",
+              "k"),
+      HasSubstr("dominate"));
+  Target elsewhere = target;
+  elsewhere.arch = "sm_90a";
+  EXPECT_EQ(Compile(Returning("ret void"), "k", elsewhere).status().code(),
+            absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(Compile(std::string(kMaxIrBytes + 1, ' '), "k", target).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+// Only the code generator finds this error; it reports it through the context's handler.
+TEST(Compile, BackendErrorsAreStatuses) {
+  const auto image =
+      Compile("define float @k(float %x) \"target-features\"=\"-sse,-sse2\" {\n ret float %x\n}\n",
+              "k", HostTarget(1));
+  EXPECT_EQ(image.status().code(), absl::StatusCode::kInternal) << image.status();
+  EXPECT_THAT(std::string(image.status().message()), HasSubstr("kernel k"));
+}
+
+TEST(Compile, ThreadsCompileAtOnce) {
+  const Target target = HostTarget(1);
+  std::vector<std::thread> threads;
+  std::vector<std::string> results(4);
+  for (size_t i = 0; i < results.size(); ++i) {
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < 5; ++round) {
+        auto image = Compile(Returning("ret void"), "k", target);
+        if (image.ok()) results[i] = image->binary;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& result : results) EXPECT_EQ(result, results[0]);
+  EXPECT_FALSE(results[0].empty());
+}
+
+}  // namespace
+}  // namespace telegrad

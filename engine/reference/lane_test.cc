@@ -1,0 +1,200 @@
+// The judge is judged by definitions: 8-bit integers exhaustively against arithmetic in doubles
+// (which hold every value that occurs), floats on edges.
+#include "engine/reference/lane.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "engine/base/strings.h"
+
+namespace telegrad::reference {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+const float kNan = std::nanf("");
+
+Lane F32(float x) { return std::bit_cast<uint32_t>(x); }
+float AsF32(Lane lane) { return std::bit_cast<float>(static_cast<uint32_t>(lane)); }
+
+float Unary(Op op, float x) {
+  return AsF32(FindLaneFn(op, DType::kFloat32, DType::kFloat32)(F32(x), 0, 0));
+}
+float Binary(Op op, float x, float y) {
+  return AsF32(FindLaneFn(op, DType::kFloat32, DType::kFloat32)(F32(x), F32(y), 0));
+}
+
+TEST(Lane, EveryAluOpHasAMeaningOnItsTypes) {
+  for (const OpInfo& op : AllOps()) {
+    if (!Is(op.op, kAlu)) continue;
+    for (const DTypeInfo& type : AllDTypes().subspan(1)) {
+      const DType t = type.dtype;
+      bool allowed = true;
+      if (op.elements == Elements::kArith) allowed = IsInt(t) || IsFloat(t);
+      if (op.elements == Elements::kFloatOnly) allowed = IsFloat(t);
+      if (op.elements == Elements::kIntOnly) allowed = IsInt(t);
+      if (op.elements == Elements::kLogic) allowed = IsInt(t) || IsBool(t);
+      if (op.elements == Elements::kBoolOnly) allowed = IsBool(t);
+      if (!allowed) continue;
+      EXPECT_NE(FindLaneFn(op.op, t, t), nullptr)
+          << std::string(op.name) << " on " << std::string(type.text);
+    }
+  }
+}
+
+// The 8 bits of a whole number, however large.
+int Wrap8(double value, bool is_signed) {
+  const int byte = static_cast<int>(value - 256 * std::floor(value / 256));
+  return is_signed && byte > 127 ? byte - 256 : byte;
+}
+
+void CheckBytePairs(DType dtype) {
+  const bool is_signed = dtype == DType::kInt8;
+  const auto value = [&](int byte) { return is_signed && byte > 127 ? byte - 256 : byte; };
+  const auto check = [&](Op op, int i, int j, double expected) {
+    const Lane got = FindLaneFn(op, dtype, dtype)(i, j, 0);
+    ASSERT_EQ(value(static_cast<int>(got)), Wrap8(expected, is_signed))
+        << std::string(Name(op)) << " " << value(i) << ", " << value(j);
+  };
+  for (int i = 0; i < 256; ++i) {
+    for (int j = 0; j < 256; ++j) {
+      const double x = value(i), y = value(j);
+      check(Op::kNeg, i, j, -x);
+      check(Op::kAdd, i, j, x + y);
+      check(Op::kSub, i, j, x - y);
+      check(Op::kMul, i, j, x * y);
+      check(Op::kMax, i, j, std::max(x, y));
+      check(Op::kFloorDiv, i, j, y == 0 ? 0 : std::floor(x / y));
+      check(Op::kFloorMod, i, j, y == 0 ? 0 : x - std::floor(x / y) * y);
+      check(Op::kAnd, i, j, i & j);
+      check(Op::kOr, i, j, i | j);
+      check(Op::kXor, i, j, i ^ j);
+      const bool oversized = y < 0 || y >= 8;
+      check(Op::kShl, i, j, oversized ? 0 : std::ldexp(x, static_cast<int>(y)));
+      check(Op::kShr, i, j,
+            oversized ? (x < 0 ? -1 : 0) : std::floor(std::ldexp(x, -static_cast<int>(y))));
+      ASSERT_EQ(FindLaneFn(Op::kCmpLt, dtype, DType::kBool)(i, j, 0), Lane{x < y});
+      ASSERT_EQ(FindLaneFn(Op::kCmpEq, dtype, DType::kBool)(i, j, 0), Lane{x == y});
+      ASSERT_EQ(FindLaneFn(Op::kCmpNe, dtype, DType::kBool)(i, j, 0), Lane{x != y});
+    }
+  }
+}
+
+TEST(Lane, SignedBytes) { CheckBytePairs(DType::kInt8); }
+TEST(Lane, UnsignedBytes) { CheckBytePairs(DType::kUInt8); }
+
+TEST(Lane, WideIntegersWrapAndNeverTrap) {
+  const auto i64 = [](Op op, int64_t x, int64_t y) {
+    return static_cast<int64_t>(FindLaneFn(op, DType::kInt64, DType::kInt64)(
+        static_cast<Lane>(x), static_cast<Lane>(y), 0));
+  };
+  EXPECT_EQ(i64(Op::kAdd, INT64_MAX, 1), INT64_MIN);
+  EXPECT_EQ(i64(Op::kFloorDiv, INT64_MIN, -1), INT64_MIN);
+  EXPECT_EQ(i64(Op::kFloorMod, INT64_MIN, -1), 0);
+  EXPECT_EQ(i64(Op::kFloorDiv, INT64_MIN, 0), 0);
+  EXPECT_EQ(i64(Op::kFloorDiv, -7, 2), -4);
+  EXPECT_EQ(i64(Op::kFloorMod, -7, 2), 1);
+  EXPECT_EQ(i64(Op::kFloorMod, 7, -2), -1);
+  EXPECT_EQ(i64(Op::kShl, 1, 63), INT64_MIN);
+  EXPECT_EQ(i64(Op::kShl, 1, 64), 0);
+  EXPECT_EQ(i64(Op::kShr, INT64_MIN, 200), -1);
+  EXPECT_EQ(i64(Op::kMul, INT64_MIN, -1), INT64_MIN);
+}
+
+TEST(Lane, FloatsRoundInFloatPrecision) {
+  // In double the sum would not lose the 1.
+  EXPECT_EQ(Binary(Op::kAdd, 16777216.0f, 1.0f), 16777216.0f);
+  EXPECT_EQ(Unary(Op::kRecip, 3.0f), 1.0f / 3.0f);
+  EXPECT_EQ(Binary(Op::kFDiv, 1, 0), kInf);
+  EXPECT_TRUE(std::isnan(Binary(Op::kFDiv, 0, 0)));
+  EXPECT_EQ(Unary(Op::kSqrt, 2.0f), 1.41421356f);
+  EXPECT_TRUE(std::isnan(Unary(Op::kSqrt, -1)));
+  EXPECT_EQ(Unary(Op::kTrunc, -1.5f), -1);
+  EXPECT_EQ(Unary(Op::kFloor, -1.5f), -2);
+  EXPECT_EQ(Unary(Op::kExp2, 10), 1024);
+  EXPECT_EQ(Unary(Op::kExp2, -kInf), 0);
+  EXPECT_EQ(Unary(Op::kLog2, 1024), 10);
+  EXPECT_EQ(Unary(Op::kLog2, 0), -kInf);
+  EXPECT_TRUE(std::isnan(Unary(Op::kLog2, -1)));
+  EXPECT_TRUE(std::signbit(Unary(Op::kNeg, 0)));
+}
+
+TEST(Lane, MulAccRoundsOnce) {
+  const float x = 1.0f + std::ldexp(1.0f, -12);
+  const float once = AsF32(FindLaneFn(Op::kMulAcc, DType::kFloat32, DType::kFloat32)(
+      F32(x), F32(x), F32(-1.0f - std::ldexp(1.0f, -11))));
+  EXPECT_EQ(once, std::ldexp(1.0f, -24));  // rounded twice it would be 0
+}
+
+TEST(Lane, MaxAndComparisonsOnEdges) {
+  EXPECT_TRUE(std::isnan(Binary(Op::kMax, kNan, 1)));
+  EXPECT_TRUE(std::isnan(Binary(Op::kMax, 1, kNan)));
+  EXPECT_FALSE(std::signbit(Binary(Op::kMax, -0.0f, 0.0f)));
+  EXPECT_FALSE(std::signbit(Binary(Op::kMax, 0.0f, -0.0f)));
+  EXPECT_TRUE(std::signbit(Binary(Op::kMax, -0.0f, -0.0f)));
+  const auto compare = [](Op op, float x, float y) {
+    return FindLaneFn(op, DType::kFloat32, DType::kBool)(F32(x), F32(y), 0);
+  };
+  EXPECT_EQ(compare(Op::kCmpLt, kNan, 1), 0u);
+  EXPECT_EQ(compare(Op::kCmpEq, kNan, kNan), 0u);
+  EXPECT_EQ(compare(Op::kCmpNe, kNan, kNan), 1u);
+  EXPECT_EQ(compare(Op::kCmpEq, 0.0f, -0.0f), 1u);
+}
+
+TEST(Lane, Casts) {
+  const auto from_f32 = [](float x, DType to) {
+    return LaneAsIndex(to, FindLaneFn(Op::kCast, DType::kFloat32, to)(F32(x), 0, 0));
+  };
+  EXPECT_EQ(from_f32(300, DType::kInt8), 127);
+  EXPECT_EQ(from_f32(-300, DType::kInt8), -128);
+  EXPECT_EQ(from_f32(-128.9f, DType::kInt8), -128);
+  EXPECT_EQ(from_f32(127.9f, DType::kInt8), 127);
+  EXPECT_EQ(from_f32(-1.9f, DType::kInt32), -1);
+  EXPECT_EQ(from_f32(kNan, DType::kInt32), 0);
+  EXPECT_EQ(from_f32(kInf, DType::kInt64), INT64_MAX);
+  EXPECT_EQ(from_f32(-kInf, DType::kInt64), INT64_MIN);
+  EXPECT_EQ(from_f32(2147483648.0f, DType::kInt32), INT32_MAX);
+  EXPECT_EQ(from_f32(-5, DType::kUInt8), 0);
+  EXPECT_EQ(from_f32(-0.5f, DType::kUInt8), 0);
+  EXPECT_EQ(from_f32(kInf, DType::kUInt32), UINT32_MAX);
+  EXPECT_EQ(FindLaneFn(Op::kCast, DType::kFloat32, DType::kUInt64)(F32(kInf), 0, 0), UINT64_MAX);
+  EXPECT_EQ(from_f32(0.25f, DType::kBool), 1);
+  EXPECT_EQ(from_f32(kNan, DType::kBool), 1);
+  EXPECT_EQ(from_f32(-0.0f, DType::kBool), 0);
+  const auto to_f32 = [](DType from, Lane x) {
+    return AsF32(FindLaneFn(Op::kCast, from, DType::kFloat32)(x, 0, 0));
+  };
+  // By way of double this would round to 2^60 + 2^37 first and then down.
+  EXPECT_EQ(to_f32(DType::kInt64, (1ull << 60) + (1ull << 36) + 1),
+            std::ldexp(1.0f, 60) + std::ldexp(1.0f, 37));
+  EXPECT_EQ(to_f32(DType::kUInt64, UINT64_MAX), std::ldexp(1.0f, 64));
+  EXPECT_EQ(to_f32(DType::kInt8, 0xff), -1);
+  EXPECT_EQ(to_f32(DType::kUInt8, 0xff), 255);
+  EXPECT_EQ(FindLaneFn(Op::kCast, DType::kInt32, DType::kInt8)(0x181, 0, 0), 0x81u);
+  EXPECT_EQ(FindLaneFn(Op::kCast, DType::kInt8, DType::kUInt64)(0xff, 0, 0), UINT64_MAX);
+}
+
+TEST(Lane, FoldStartsAreIdentities) {
+  const auto seed = std::random_device()();
+  SCOPED_TRACE(StrCat("seed ", seed));
+  std::mt19937_64 random(seed);
+  for (const DTypeInfo& type : AllDTypes().subspan(1)) {
+    if (IsBool(type.dtype)) continue;
+    for (const ReduceKind kind : {ReduceKind::kAdd, ReduceKind::kMul, ReduceKind::kMax}) {
+      for (int round = 0; round < 100; ++round) {
+        uint64_t raw = random();
+        Lane x = ReadLane(type.dtype, reinterpret_cast<const uint8_t*>(&raw));
+        if (IsFloat(type.dtype)) x = LaneOfIndex(type.dtype, static_cast<int8_t>(raw));
+        EXPECT_EQ(FoldFn(kind, type.dtype)(FoldStart(kind, type.dtype), x, 0), x)
+            << std::string(type.text) << " " << std::string(Name(kind));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace telegrad::reference

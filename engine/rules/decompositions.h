@@ -1,0 +1,21 @@
+// Late rules: what a target lacks, in terms of what it has.
+#pragma once
+
+#include "engine/rewrite/rule.h"
+
+namespace telegrad {
+
+// EXP2 and LOG2 of f32 and f64 as polynomials over bit operations (program level), within 2 ulp of
+// the true value everywhere: overflow gives inf, results below the normal range are rounded into
+// the subnormal ones, subnormal operands count; exp2(NaN) = log2(NaN) = log2(x < 0) = NaN,
+// log2(+-0) = -inf, log2(inf) = inf.
+extern const RuleTable kDecompositions;
+
+// x * y + z as one MULACC on floats, for targets with fused multiply-add. It changes the rounding.
+extern const RuleTable kMulAcc;
+
+// Signed division and modulo by a power of two as shift and mask. Not together with other tables
+// that divide: this is the last word on an index.
+extern const RuleTable kStrength;
+
+}  // namespace telegrad

@@ -1,0 +1,184 @@
+#include "engine/rules/decompositions.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "engine/base/strings.h"
+#include "engine/rewrite/rewriter.h"
+#include "engine/rules/algebra.h"
+#include "engine/rules/divmod.h"
+#include "engine/rules/fold.h"
+
+namespace telegrad {
+namespace {
+
+// The expression that replaces op(load), evaluated by the folding rules node after node.
+class Decomposed {
+ public:
+  Decomposed(Op op, DType dtype, std::initializer_list<const RuleTable*> tables) : dtype_(dtype) {
+    Budget budget;
+    Rewriter b(&graph_, tables, &budget);
+    const UOp param = graph_.Param(0, dtype, Shape{1});
+    leaf_ = b.Make(Op::kLoad, {b.Make(Op::kIndex, {param, graph_.Index(0)})});
+    root_ = b.Make(op, {leaf_});
+    EXPECT_TRUE(graph_.status().ok()) << graph_.status();
+    for (uint32_t id : PostOrder(root_)) {
+      EXPECT_TRUE(!Is(graph_.op(id), kAlu) || IsAt(graph_.op(id), kProgramLevel));
+      if (Is(graph_.op(id), kAlu) || graph_.op(id) == Op::kConst) order_.push_back(id);
+    }
+    words_.resize(graph_.size());
+  }
+
+  double operator()(double v) {
+    words_[leaf_.id()] = std::bit_cast<int64_t>(v);
+    for (uint32_t id : order_) {
+      const UOp u = graph_.at(id);
+      if (u.is_const()) {
+        words_[id] = u.const_word();
+        continue;
+      }
+      std::vector<DType> types;
+      std::vector<int64_t> words;
+      for (uint32_t s : u.src_ids()) {
+        types.push_back(graph_.dtype(s));
+        words.push_back(words_[s]);
+      }
+      words_[id] = *Fold(u.op(), u.dtype(), types, words);
+    }
+    return std::bit_cast<double>(words_[root_.id()]);
+  }
+
+ private:
+  DType dtype_;
+  Graph graph_;
+  UOp leaf_, root_;
+  std::vector<uint32_t> order_;
+  std::vector<int64_t> words_;
+};
+
+// The distance of `got` from the true value in units of the last place that the format has there.
+double UlpError(DType dtype, double got, long double want) {
+  const bool single = dtype == DType::kFloat32;
+  const double rounded = single ? static_cast<float>(want) : static_cast<double>(want);
+  if (std::isnan(want) || std::isnan(got)) return std::isnan(want) == std::isnan(got) ? 0 : 1e9;
+  if (std::isinf(rounded) || std::isinf(got)) {
+    if (rounded == got) return 0;
+    // Next to the overflow threshold the largest finite value is as good.
+    const double max =
+        single ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
+    return std::fabs(rounded) >= max && std::fabs(got) >= max ? 1 : 1e9;
+  }
+  int exponent;
+  std::frexp(want == 0 ? 0.0L : want, &exponent);
+  const int digits = single ? 24 : 53;
+  const int lowest = single ? -149 : -1074;
+  const int ulp = std::max(exponent - digits, lowest);
+  return static_cast<double>(std::fabs(static_cast<long double>(got) - want) /
+                             std::ldexp(1.0L, ulp));
+}
+
+std::vector<double> Edges(DType dtype) {
+  const bool single = dtype == DType::kFloat32;
+  const double inf = std::numeric_limits<double>::infinity();
+  std::vector<double> out{0.0, -0.0, inf, -inf, std::nan(""), 1, -1, 0.5, -0.5, 2, 1e-30, 1e30};
+  const auto around = [&](double v) {
+    for (int sign : {1, -1}) {
+      double up = sign * v, down = sign * v;
+      for (int i = 0; i < 8; ++i) {
+        out.push_back(up);
+        out.push_back(down);
+        up = single ? std::nextafterf(up, inf) : std::nextafter(up, inf);
+        down = single ? std::nextafterf(down, -inf) : std::nextafter(down, -inf);
+      }
+    }
+  };
+  around(0);
+  around(0.5);
+  around(1);
+  around(std::sqrt(0.5));
+  around(std::sqrt(2.0));
+  for (double v : single ? std::vector<double>{126, 127, 128, 149, 150, 0x1p-126, 0x1p-149, 0x1p127}
+                         : std::vector<double>{1022, 1023, 1024, 1074, 1075, 0x1p-1022, 0x1p1023}) {
+    around(v);
+  }
+  return out;
+}
+
+struct Case {
+  Op op;
+  DType dtype;
+  bool fused;
+};
+
+class TranscendentalTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(TranscendentalTest, WithinTwoUlp) {
+  const auto [op, dtype, fused] = GetParam();
+  Decomposed f = fused ? Decomposed(op, dtype, {&kAlgebra, &kDivMod, &kDecompositions, &kMulAcc})
+                       : Decomposed(op, dtype, {&kAlgebra, &kDivMod, &kDecompositions});
+  const bool single = dtype == DType::kFloat32;
+  const auto truth = [op = op](double v) {
+    return op == Op::kExp2 ? std::exp2(static_cast<long double>(v))
+                           : std::log2(static_cast<long double>(v));
+  };
+  double worst = 0, worst_at = 0;
+  const auto check = [&](double v) {
+    if (single) v = static_cast<float>(v);
+    const double error = UlpError(dtype, f(v), truth(v));
+    if (error > worst) {
+      worst = error;
+      worst_at = v;
+    }
+  };
+  for (double v : Edges(dtype)) check(v);
+  const uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> unit(-1, 1);
+  const double limit = single ? 151 : 1076;
+  for (int i = 0; i < 40'000; ++i) {
+    // All exponents and mantissas, the whole of exp2's domain, and the neighbourhood of 1 and 0.
+    const uint64_t bits = random();
+    check(single ? std::bit_cast<float>(static_cast<uint32_t>(bits)) : std::bit_cast<double>(bits));
+    check(unit(random) * limit);
+    check(1 + unit(random) / 2);
+    check(1 + std::ldexp(unit(random), -static_cast<int>(random() % 30)));
+    check(std::ldexp(unit(random), -static_cast<int>(random() % 30)));
+  }
+  RecordProperty("worst_ulp", std::to_string(worst));
+  EXPECT_LE(worst, 2.0) << "at " << worst_at << ", seed " << seed;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TranscendentalTest,
+                         ::testing::Values(Case{Op::kExp2, DType::kFloat32, false},
+                                           Case{Op::kLog2, DType::kFloat32, false},
+                                           Case{Op::kExp2, DType::kFloat64, false},
+                                           Case{Op::kLog2, DType::kFloat64, false},
+                                           Case{Op::kExp2, DType::kFloat32, true},
+                                           Case{Op::kLog2, DType::kFloat32, true},
+                                           Case{Op::kExp2, DType::kFloat64, true},
+                                           Case{Op::kLog2, DType::kFloat64, true}),
+                         [](const auto& info) {
+                           return StrCat(Name(info.param.op), "_", Name(info.param.dtype),
+                                         info.param.fused ? "_fused" : "");
+                         });
+
+TEST(MulAccTest, FusesFloatsOnly) {
+  Graph graph;
+  Budget budget;
+  Rewriter b(&graph, {&kAlgebra, &kMulAcc}, &budget);
+  for (DType dtype : {DType::kFloat32, DType::kInt32}) {
+    const UOp p = graph.Param(0, dtype, Shape{4}), q = graph.Param(1, dtype, Shape{4}),
+              r = graph.Param(2, dtype, Shape{4});
+    const UOp sum = b.Make(Op::kAdd, {r, b.Make(Op::kMul, {p, q})});
+    EXPECT_EQ(sum.op(), IsFloat(dtype) ? Op::kMulAcc : Op::kAdd);
+    if (IsFloat(dtype)) {
+      EXPECT_EQ(sum, graph.Make(Op::kMulAcc, {p, q, r}));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""Measures Telegrad against its peers and prints one Markdown table.
+
+A benchmark is a row of ROWS. Telegrad and its peer run on the same machine in the same minutes, in
+alternating turns, and the ratio is the median of the ratios of the pairs. A peer that is far below what it
+is known to do makes its row invalid: the machine was not fit to measure on. Exits 1 if a row is not met or is
+invalid; reasons go to stderr.
+
+Usage: bench.py [--build DIR] [--turns N] [--list] [NAME...]
+"""
+
+import argparse
+import os
+import re
+import select
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+TELEGRADD = "server/telegradd"
+TELEGRAD_BENCH = "tests/bench/telegrad_bench"
+TURN_SECONDS = 300  # no single measurement takes longer
+START_SECONDS = 60  # nor does a server take longer to listen, or to end
+
+
+class Absent(Exception):
+    """A program of the peer is not there."""
+
+
+class Broken(Exception):
+    """A program failed; the row has no result."""
+
+
+class Bench:
+    """The programs, and the servers that are started when a row first needs them."""
+
+    def __init__(self, build):
+        self.build = build
+        self.servers = {}
+
+    def path(self, program):
+        path = os.path.join(self.build, program)
+        if not os.access(path, os.X_OK):
+            raise Absent(program)
+        return path
+
+    def server(self, key, program, arguments, environment):
+        """The address of the server `key`, which is started if it is not up."""
+        if key not in self.servers:
+            process = subprocess.Popen(
+                [self.path(program)] + arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, env={**os.environ, **environment})
+            self.servers[key] = (process, self.port(process, program))
+        return self.servers[key][1]
+
+    @staticmethod
+    def port(process, program):
+        """Waits for the line `listening on HOST:PORT`."""
+        text = b""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            match = re.search(rb"^listening on (\S+:\d+)", text, re.MULTILINE)
+            if match and b"\n" in text[match.end():] + b"\n":
+                return match[1].decode()
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+                raise Broken(f"{program} did not listen within {START_SECONDS} s")
+            more = os.read(process.stdout.fileno(), 4096)
+            if not more:
+                raise Broken(f"{program} ended before it listened")
+            text += more
+
+    def number(self, program, arguments, environment=None):
+        """The number that a program prints as its last line."""
+        try:
+            done = subprocess.run(
+                [self.path(program)] + arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                timeout=TURN_SECONDS, env={**os.environ, **(environment or {})}, check=True)
+            return float(done.stdout.split()[-1])
+        except (subprocess.SubprocessError, ValueError, IndexError) as error:
+            raise Broken(f"{program} {' '.join(arguments)}: {error}") from error
+
+    def daemon(self):
+        return self.server("telegradd", TELEGRADD, ["--listen", "127.0.0.1:0"], {})
+
+    def telegrad(self, *arguments):
+        return self.number(TELEGRAD_BENCH, [self.daemon(), *arguments])
+
+    def grpc(self, *arguments, tuned, chunk=1 << 20):
+        environment = {"CHUNK": str(chunk), **({"TUNE": "1"} if tuned else {})}
+        address = self.server(f"echo tuned={tuned}", "tests/bench/echo_server", ["127.0.0.1:0"],
+                              environment)
+        return self.number("tests/bench/echo_client", [address, *arguments], environment)
+
+    def grpc_bulk(self, direction):
+        """The rate of the better of two chunk sizes; which one is better changes from hour to hour."""
+        return max(self.grpc(direction, "3", tuned=True, chunk=chunk) for chunk in (1 << 20, 4 << 20))
+
+    def loops(self, order):
+        return self.number("tests/bench/matmul_loops", [order, "1024", "1"])
+
+    def close(self):
+        for process, _ in self.servers.values():
+            process.terminate()
+        for process, _ in self.servers.values():
+            try:
+                process.wait(START_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class Row:
+    """A benchmark. The ratio is Telegrad / peer where `goal` is an upper bound (a time) and where it is a
+    lower bound of a rate; where `speedup` is set both are times and the ratio is peer / Telegrad."""
+
+    def __init__(self, name, unit, goal, telegrad, peer, known=None, speedup=False, turns=7):
+        self.name = name
+        self.unit = unit
+        self.compare, self.bound = goal
+        self.telegrad = telegrad
+        self.peer = peer
+        self.known = known  # what the peer is known to do, in `unit`
+        self.speedup = speedup
+        self.turns = turns
+
+    def met(self, ratio):
+        return ratio <= self.bound if self.compare == "<=" else ratio >= self.bound
+
+    def peer_is_far_off(self, value):
+        """Whether the peer does less than half of what it is known to do."""
+        if self.known is None:
+            return False
+        return value > 2 * self.known if self.compare == "<=" else value < self.known / 2
+
+
+class CountRow(Row):
+    """A benchmark that counts: Telegrad's number against a limit, with no peer."""
+
+    def __init__(self, name, unit, limit, telegrad):
+        super().__init__(name, unit, ("<=", limit), telegrad, None, turns=1)
+
+
+# `known` are the medians measured for these peers when they were not disturbed: 110 us is the slower of the
+# echo's two modes (whether both ends land on one core decides).
+ROWS = [
+    Row("run_by_hash", "us p50", ("<=", 2.0), known=110,
+        telegrad=lambda b: b.telegrad("run_by_hash", "2000"),
+        peer=lambda b: b.grpc("latency", "2000", tuned=False)),
+    Row("upload_256m", "GB/s", (">=", 0.7), known=2.0,
+        telegrad=lambda b: b.telegrad("upload", "3"),
+        peer=lambda b: b.grpc_bulk("up")),
+    Row("download_256m", "GB/s", (">=", 0.7), known=2.14,
+        telegrad=lambda b: b.telegrad("download", "3"),
+        peer=lambda b: b.grpc_bulk("down")),
+    # Against the better of the two orders of the loops.
+    Row("matmul_1024", "ms", (">=", 4.0), speedup=True, turns=5,
+        telegrad=lambda b: b.telegrad("matmul", "20"),
+        peer=lambda b: min(b.loops("ijk"), b.loops("ikj"))),
+    CountRow("second_run", "schedules and compiles", 0,
+             telegrad=lambda b: b.telegrad("second_run", "1")),
+]
+
+
+def show(value):
+    return f"{value:.4g}"
+
+
+def measure(bench, row, turns):
+    """The cells of a row after its name: Telegrad, peer, ratio, goal, met."""
+    goal = f"{row.compare} {show(row.bound)}" + ("x" if row.peer else "")
+    try:
+        if row.peer is None:
+            value = row.telegrad(bench)
+            return [f"{show(value)} {row.unit}", "limit", "-", goal, "yes" if row.met(value) else "no"]
+        pairs = []
+        for turn in range(turns or row.turns):
+            # Who goes first alternates too.
+            if turn % 2 == 0:
+                ours, theirs = row.telegrad(bench), row.peer(bench)
+            else:
+                theirs, ours = row.peer(bench), row.telegrad(bench)
+            pairs.append((ours, theirs, theirs / ours if row.speedup else ours / theirs))
+            print(f"{row.name}: turn {turn + 1}: {show(ours)} {row.unit} against {show(theirs)}",
+                  file=sys.stderr, flush=True)
+        ours, theirs, ratio = (statistics.median(column) for column in zip(*pairs))
+        verdict = "yes" if row.met(ratio) else "no"
+        if row.peer_is_far_off(theirs):
+            print(f"{row.name}: invalid: the peer did {show(theirs)} {row.unit} and is known to do "
+                  f"{show(row.known)}; this machine is too disturbed", file=sys.stderr)
+            verdict = "invalid"
+        return [f"{show(ours)} {row.unit}", f"{show(theirs)} {row.unit}", f"{ratio:.2f}x", goal, verdict]
+    except Absent as absent:
+        print(f"{row.name}: {absent} is not built", file=sys.stderr)
+        ours = str(absent) in (TELEGRADD, TELEGRAD_BENCH)
+        return ["-", "-", "-", goal, "no" if ours else "peer absent"]
+    except Broken as broken:
+        print(f"{row.name}: {broken}", file=sys.stderr)
+        return ["-", "-", "-", goal, "no"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
+    parser.add_argument("--turns", type=int, default=0, help="pairs of turns for each row")
+    parser.add_argument("--list", action="store_true", help="print the names")
+    arguments = parser.parse_args()
+    names = [row.name for row in ROWS]
+    if arguments.list:
+        print("\n".join(names))
+        return 0
+    unknown = [name for name in arguments.names if name not in names]
+    if unknown:
+        parser.error(f"no benchmark is called {', '.join(unknown)}; there are: {', '.join(names)}")
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    bench = Bench(arguments.build)
+    failed = False
+    try:
+        lines = ["| name | Telegrad | peer or limit | ratio | goal | met |", "|---|---|---|---|---|---|"]
+        for row in ROWS:
+            if arguments.names and row.name not in arguments.names:
+                continue
+            cells = measure(bench, row, arguments.turns)
+            failed = failed or cells[-1] not in ("yes", "peer absent")
+            lines.append("| " + " | ".join([row.name] + cells) + " |")
+        print("\n".join(lines))
+    finally:
+        bench.close()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

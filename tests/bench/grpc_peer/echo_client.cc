@@ -1,0 +1,184 @@
+// The bare gRPC client that Telegrad is measured against. Prints one number.
+//
+// Usage: echo_client HOST:PORT latency CALLS     median microseconds of a unary echo, one in flight
+//        echo_client HOST:PORT up|down REPEATS   median GB/s of 256 MiB in chunks of CHUNK bytes (1
+//        MiB),
+//                                                between the final buffers of both ends
+// TUNE=1 and CHUNK=BYTES in the environment: see common.h.
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tests/bench/grpc_peer/common.h"
+#include "tests/bench/grpc_peer/echo.grpc.pb.h"
+
+namespace telegrad::bench {
+namespace {
+
+double Seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+std::vector<char>& Store() {
+  static std::vector<char> store(kBulkBytes, 2);
+  return store;
+}
+
+// The end of a stream: what it moved, and how.
+class Stream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  void OnDone(const grpc::Status& status) override {
+    std::lock_guard lock(mutex_);
+    status_ = status;
+    done_ = true;
+    changed_.notify_all();
+  }
+  // Waits for the end. True if it was a good one and all bytes arrived.
+  bool Wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_; });
+    if (!status_.ok()) std::fprintf(stderr, "echo_client: %s\n", status_.error_message().c_str());
+    return status_.ok() && moved_ == kBulkBytes;
+  }
+
+ protected:
+  grpc::ClientContext context_;
+  grpc::ByteBuffer in_, out_;
+  uint64_t moved_ = 0;  // as the receiving end counted
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  grpc::Status status_;
+};
+
+class Up final : public Stream {
+ public:
+  Up(grpc::GenericStub* stub, uint64_t chunk) : chunk_(chunk) {
+    stub->PrepareBidiStreamingCall(&context_, kUpMethod, grpc::StubOptions(), this);
+    StartRead(&in_);
+    Next();
+    StartCall();
+  }
+  void OnWriteDone(bool ok) override {
+    if (ok) Next();
+  }
+  void OnReadDone(bool ok) override {
+    Header header{};
+    if (ok && Unpack(in_, &header, [](uint64_t, const char*, size_t) {})) moved_ = header.words[0];
+  }
+
+ private:
+  void Next() {
+    if (sent_ == kBulkBytes) {
+      StartWritesDone();
+      return;
+    }
+    const uint64_t length = std::min(chunk_, kBulkBytes - sent_);
+    out_ = MakeChunk(sent_, length, Store().data() + sent_, length);
+    sent_ += length;
+    StartWrite(&out_);
+  }
+
+  const uint64_t chunk_;
+  uint64_t sent_ = 0;
+};
+
+class Down final : public Stream {
+ public:
+  Down(grpc::GenericStub* stub, uint64_t chunk) {
+    stub->PrepareBidiStreamingCall(&context_, kDownMethod, grpc::StubOptions(), this);
+    out_ = MakeChunk(kBulkBytes, chunk, nullptr, 0);
+    StartRead(&in_);
+    StartWriteLast(&out_, grpc::WriteOptions());
+    StartCall();
+  }
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    Header header;
+    Unpack(in_, &header, [&](uint64_t at, const char* data, size_t length) {
+      const uint64_t offset = header.words[0] + at;
+      if (offset > kBulkBytes || length > kBulkBytes - offset) return;
+      std::memcpy(Store().data() + offset, data, length);
+      moved_ += length;
+    });
+    in_.Clear();
+    StartRead(&in_);
+  }
+};
+
+int Latency(const std::shared_ptr<grpc::Channel>& channel, int calls) {
+  const auto stub = Echo::NewStub(channel);
+  constexpr int kWarmUp = 500;
+  std::vector<double> micros;
+  Chunk request;
+  request.set_data(std::string(16, 'x'));
+  for (int i = 0; i < kWarmUp + calls; ++i) {
+    const double start = Seconds();
+    grpc::ClientContext context;
+    Chunk response;
+    const grpc::Status status = stub->Echo(&context, request, &response);
+    if (!status.ok()) {
+      std::fprintf(stderr, "echo_client: %s\n", status.error_message().c_str());
+      return 1;
+    }
+    if (i >= kWarmUp) micros.push_back((Seconds() - start) * 1e6);
+  }
+  std::printf("%.3f\n", Median(micros));
+  return 0;
+}
+
+int Bulk(int repeats, const std::function<bool()>& transfer) {
+  std::vector<double> rates;
+  for (int i = 0; i <= repeats; ++i) {  // the first one warms up
+    const double start = Seconds();
+    if (!transfer()) return 1;
+    if (i > 0) rates.push_back(kBulkBytes / (Seconds() - start) / 1e9);
+  }
+  std::printf("%.4f\n", Median(rates));
+  return 0;
+}
+
+int Main(const std::string& address, const std::string& what, int count) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  Tune([&](const char* name, int value) { arguments.SetInt(name, value); });
+  const auto channel =
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  if (what == "latency") return Latency(channel, count);
+
+  const char* const given = std::getenv("CHUNK");
+  const uint64_t chunk = given ? std::strtoull(given, nullptr, 10) : 1 << 20;
+  grpc::GenericStub stub(channel);
+  if (chunk > 0 && what == "up") return Bulk(count, [&] { return Up(&stub, chunk).Wait(); });
+  if (chunk > 0 && what == "down") return Bulk(count, [&] { return Down(&stub, chunk).Wait(); });
+  return 2;
+}
+
+}  // namespace
+}  // namespace telegrad::bench
+
+int main(int argc, char** argv) {
+  const int count = argc == 4 ? std::atoi(argv[3]) : 0;
+  if (count <= 0) {
+    std::fprintf(stderr, "Usage: echo_client HOST:PORT latency|up|down COUNT\n");
+    return 2;
+  }
+  return telegrad::bench::Main(argv[1], argv[2], count);
+}

@@ -1,0 +1,256 @@
+// Telegrad's side of the benchmarks: a client of a running daemon. Prints one number as its last
+// line, and fails if a result is wrong: a fast wrong answer is no answer.
+//
+// Usage: telegrad_bench HOST:PORT run_by_hash RUNS   median microseconds of running a tiny graph by
+// its hash
+//        telegrad_bench HOST:PORT upload REPEATS     median GB/s of 256 MiB into a buffer
+//        telegrad_bench HOST:PORT download REPEATS   median GB/s of 256 MiB out of a buffer
+//        telegrad_bench HOST:PORT matmul RUNS        median milliseconds of 1024 x 1024 x 1024,
+//        float32 telegrad_bench HOST:PORT second_run 1       schedules and compiles that a second
+//        run caused
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "client/cc/connection.h"
+#include "client/cc/remote_session.h"
+#include "engine/base/status.h"
+#include "engine/ir/graph.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kBulkBytes = int64_t{256} << 20;
+
+double Seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// The seconds of each of `repeats` calls, after `warm_up` more.
+absl::StatusOr<std::vector<double>> Time(int warm_up, int repeats,
+                                         const std::function<absl::Status()>& call) {
+  std::vector<double> times;
+  for (int i = 0; i < warm_up + repeats; ++i) {
+    const double start = Seconds();
+    TG_RETURN_IF_ERROR(call());
+    if (i >= warm_up) times.push_back(Seconds() - start);
+  }
+  return times;
+}
+
+template <typename T>
+std::span<const std::byte> Bytes(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+// Slot 1 = slot 0 + `addend`, float32.
+UOp AddConstant(Graph* graph, int64_t elements, double addend) {
+  const int64_t dims[] = {elements};
+  const UOp sum = graph->Make(Op::kAdd, {graph->Param(0, DType::kFloat32, dims),
+                                         graph->ConstFloat(DType::kFloat32, addend)});
+  const UOp store = graph->Make(Op::kStore, {graph->Param(1, DType::kFloat32, dims), sum});
+  return graph->Make(Op::kSink, {store});
+}
+
+// Slot 2 = slot 0 times slot 1, n x n float32.
+UOp MatMul(Graph* graph, int64_t n) {
+  const int64_t matrix[] = {n, n};
+  const int64_t left[] = {n, n, 1}, right[] = {1, n, n}, cube[] = {n, n, n};
+  const int64_t add_over_k[] = {0, 1};
+  const auto spread = [&](int64_t slot, std::span<const int64_t> dims) {
+    const UOp param = graph->Param(slot, DType::kFloat32, matrix);
+    return graph->Make(Op::kExpand, {graph->Make(Op::kReshape, {param}, dims)}, cube);
+  };
+  const UOp products = graph->Make(Op::kMul, {spread(0, left), spread(1, right)});
+  const UOp sums = graph->Make(Op::kReduce, {products}, add_over_k);
+  const UOp product = graph->Make(Op::kReshape, {sums}, matrix);
+  const UOp store = graph->Make(Op::kStore, {graph->Param(2, DType::kFloat32, matrix), product});
+  return graph->Make(Op::kSink, {store});
+}
+
+class Bench {
+ public:
+  explicit Bench(std::string address) : address_(std::move(address)) {}
+
+  absl::Status Open() {
+    TG_ASSIGN_OR_RETURN(connection_, Connection::Connect(address_));
+    TG_ASSIGN_OR_RETURN(session_, connection_->OpenSession());
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<double> RunByHash(int runs) {
+    const std::vector<float> in(16, 2.0f);
+    std::vector<float> out(in.size());
+    const uint64_t handles[] = {Upload(in), Allocate(in.size() * sizeof(float))};
+    TG_ASSIGN_OR_RETURN(const Digest hash, Put(AddConstant(&graph_, in.size(), 1.0)));
+    TG_ASSIGN_OR_RETURN(const std::vector<double> times, Time(500, runs, [&] {
+                          return session_->Run(hash, handles).Get().status();
+                        }));
+    TG_RETURN_IF_ERROR(Download(handles[1], &out));
+    for (const float value : out) {
+      if (value != 3.0f) return absl::InternalError("2 + 1 is not 3");
+    }
+    return Median(times) * 1e6;
+  }
+
+  absl::StatusOr<double> Upload256M(int repeats) {
+    const auto data = std::make_shared<const std::vector<uint8_t>>(RandomBytes());
+    const uint64_t handle = Allocate(kBulkBytes);
+    TG_ASSIGN_OR_RETURN(const std::vector<double> times, Time(1, repeats, [&] {
+                          session_->Write(handle, 0, Bytes(*data), data);
+                          return session_->Sync().Get().status();
+                        }));
+    TG_RETURN_IF_ERROR(Compare(handle, *data));
+    return kBulkBytes / Median(times) / 1e9;
+  }
+
+  absl::StatusOr<double> Download256M(int repeats) {
+    const std::vector<uint8_t> data = RandomBytes();
+    std::vector<uint8_t> out(kBulkBytes);
+    const uint64_t handle = Upload(data);
+    TG_RETURN_IF_ERROR(session_->Sync().Get().status());
+    TG_ASSIGN_OR_RETURN(const std::vector<double> times,
+                        Time(1, repeats, [&] { return Download(handle, &out); }));
+    if (out != data) return absl::InternalError("other bytes came back");
+    return kBulkBytes / Median(times) / 1e9;
+  }
+
+  absl::StatusOr<double> MatMul1024(int runs) {
+    constexpr int64_t kN = 1024;
+    std::vector<float> a(kN * kN), b(kN * kN), c(kN * kN);
+    for (int64_t i = 0; i < kN * kN; ++i) {  // small integers: every sum is exact in any order
+      a[i] = static_cast<float>(i % 13) - 6;
+      b[i] = static_cast<float>(i % 7) - 3;
+    }
+    const uint64_t handles[] = {Upload(a), Upload(b), Allocate(c.size() * sizeof(float))};
+    TG_ASSIGN_OR_RETURN(const Digest hash, Put(MatMul(&graph_, kN)));
+    TG_ASSIGN_OR_RETURN(const std::vector<double> times,
+                        Time(3, runs, [&] { return session_->Run(hash, handles).Get().status(); }));
+    TG_RETURN_IF_ERROR(Download(handles[2], &c));
+    for (int64_t at = 0; at < kN * kN; at += 1021) {
+      float expected = 0;
+      for (int64_t k = 0; k < kN; ++k) expected += a[at / kN * kN + k] * b[k * kN + at % kN];
+      if (c[at] != expected) {
+        return absl::InternalError(StrCat("element ", at, " is ", c[at], ", not ", expected));
+      }
+    }
+    return Median(times) * 1e3;
+  }
+
+  absl::StatusOr<double> SecondRun() {
+    const uint64_t handles[] = {Allocate(64 * sizeof(float)), Allocate(64 * sizeof(float))};
+    // A graph that no earlier run has sent, so that the first run has something to compile.
+    const double addend = std::random_device{}() / 1024.0;
+    TG_ASSIGN_OR_RETURN(const Digest hash, Put(AddConstant(&graph_, 64, addend)));
+    TG_ASSIGN_OR_RETURN(const double before, Compilations());
+    TG_RETURN_IF_ERROR(session_->Run(hash, handles).Get().status());
+    TG_ASSIGN_OR_RETURN(const double first, Compilations());
+    if (first <= before)
+      return absl::InternalError("the first run compiled nothing: nothing is counted");
+    TG_ASSIGN_OR_RETURN(const RunInfo info, session_->Run(hash, handles).Get());
+    TG_ASSIGN_OR_RETURN(const double second, Compilations());
+    if (!info.cached) return absl::InternalError("the second run was not answered as cached");
+    return second - first;
+  }
+
+ private:
+  uint64_t Allocate(int64_t bytes) {
+    const uint64_t handle = session_->NewHandle();
+    session_->Alloc(handle, bytes);
+    return handle;
+  }
+
+  template <typename T>
+  uint64_t Upload(const std::vector<T>& values) {
+    const uint64_t handle = Allocate(values.size() * sizeof(T));
+    session_->WriteCopy(handle, 0, Bytes(values));
+    return handle;
+  }
+
+  template <typename T>
+  absl::Status Download(uint64_t handle, std::vector<T>* values) {
+    return session_->Read(handle, 0, std::as_writable_bytes(std::span(*values))).Get().status();
+  }
+
+  absl::Status Compare(uint64_t handle, const std::vector<uint8_t>& expected) {
+    std::vector<uint8_t> out(expected.size());
+    TG_RETURN_IF_ERROR(Download(handle, &out));
+    return out == expected ? absl::OkStatus() : absl::InternalError("other bytes came back");
+  }
+
+  absl::StatusOr<Digest> Put(UOp root) {
+    TG_RETURN_IF_ERROR(graph_.status());
+    return session_->Put(root).Get();
+  }
+
+  static std::vector<uint8_t> RandomBytes() {
+    std::vector<uint8_t> bytes(kBulkBytes);
+    std::mt19937_64 random(7);
+    for (size_t i = 0; i < bytes.size(); i += 8) {
+      const uint64_t word = random();
+      std::memcpy(&bytes[i], &word, 8);
+    }
+    return bytes;
+  }
+
+  // Graphs scheduled and kernels compiled since the daemon's start.
+  absl::StatusOr<double> Compilations() {
+    TG_ASSIGN_OR_RETURN(const auto stats, connection_->Stats());
+    double sum = 0;
+    for (const char* name :
+         {"telegrad_executables_compiled_total", "telegrad_kernels_compiled_total"}) {
+      const auto it = stats.find(name);
+      if (it == stats.end()) return absl::InternalError(StrCat("the daemon has no metric ", name));
+      sum += it->second;
+    }
+    return sum;
+  }
+
+  const std::string address_;
+  std::shared_ptr<Connection> connection_;
+  std::unique_ptr<RemoteSession> session_;
+  Graph graph_;
+};
+
+absl::StatusOr<double> Measure(const std::string& address, const std::string& what, int count) {
+  Bench bench(address);
+  TG_RETURN_IF_ERROR(bench.Open());
+  if (what == "run_by_hash") return bench.RunByHash(count);
+  if (what == "upload") return bench.Upload256M(count);
+  if (what == "download") return bench.Download256M(count);
+  if (what == "matmul") return bench.MatMul1024(count);
+  if (what == "second_run") return bench.SecondRun();
+  return absl::InvalidArgumentError(StrCat("there is no benchmark ", what));
+}
+
+}  // namespace
+}  // namespace telegrad
+
+int main(int argc, char** argv) {
+  const int count = argc == 4 ? std::atoi(argv[3]) : 0;
+  if (count <= 0) {
+    std::fprintf(
+        stderr,
+        "Usage: telegrad_bench HOST:PORT run_by_hash|upload|download|matmul|second_run COUNT\n");
+    return 2;
+  }
+  const absl::StatusOr<double> result = telegrad::Measure(argv[1], argv[2], count);
+  if (!result.ok()) {
+    std::fprintf(stderr, "telegrad_bench: %s\n", result.status().ToString().c_str());
+    return 1;
+  }
+  std::printf("%.4f\n", *result);
+  return 0;
+}

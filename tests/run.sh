@@ -1,0 +1,66 @@
+#!/bin/bash
+# Builds everything and runs every test through CTest. Tests labelled `fuzz` or `soak` run only with --full.
+set -uo pipefail
+
+usage() {
+  cat <<END
+Usage: tests/run.sh [--full] [-j JOBS] [--help]
+
+Installs missing packages, builds the release preset and runs its tests.
+  --full   then also the asan (with UBSan) and tsan presets, and the fuzz and soak tests
+  -j JOBS  tests at a time (default 2)
+Exits 0 only if everything was built and every test passed.
+END
+}
+
+full=false
+jobs=2
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --full) full=true ;;
+    -j) jobs=${2:-}; shift ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+  esac
+  shift
+done
+[[ $jobs =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+# step NAME COMMAND... runs a command and keeps a line of the summary.
+summary=()
+failed=0
+step() {
+  local name=$1 start=$SECONDS result=ok status=0
+  shift
+  printf '\n== %s: %s\n' "$name" "$*"
+  "$@" || { status=$?; result="FAILED (exit $status)"; failed=1; }
+  summary+=("$(printf '%-18s %-18s %4d s' "$name" "$result" $((SECONDS - start)))")
+  return "$status"
+}
+
+finish() {
+  printf '\n== summary\n'
+  printf '%s\n' "${summary[@]}"
+  exit "$failed"
+}
+
+build() {  # PRESET
+  step "configure $1" cmake --preset "$1" && step "build $1" cmake --build --preset "$1"
+}
+
+tests() {  # PRESET CTEST_ARGUMENT...
+  local preset=$1
+  shift
+  step "test $preset" ctest --preset "$preset" -j "$jobs" "$@"
+}
+
+step packages deploy/dependencies.sh || finish
+build release && tests release -LE 'fuzz|soak' --no-tests=error
+if $full; then
+  build asan && tests asan -LE soak --no-tests=error
+  build tsan && tests tsan -LE 'fuzz|soak' --no-tests=error
+  step soak ctest --preset release -L soak
+fi
+finish
