@@ -1,0 +1,202 @@
+// Movement operations of Tensor. A movement that changes nothing makes no node.
+#include <algorithm>
+#include <numeric>
+
+#include "engine/base/checked.h"
+#include "engine/base/status.h"
+#include "engine/frontend/builder.h"
+#include "engine/frontend/shapes.h"
+
+namespace telegrad {
+
+int64_t Tensor::dim(int64_t axis) const {
+  const absl::StatusOr<int64_t> at = ResolveAxis("dim", axis, rank());
+  return at.ok() ? shape()[*at] : 0;
+}
+
+Tensor Tensor::Reshape(const Shape& to) const {
+  if (!valid()) return *this;
+  Shape out = to;
+  int64_t known = 1;
+  int64_t* wild = nullptr;
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (out[i] == -1 && wild == nullptr) {
+      wild = &out[i];
+    } else if (out[i] < 0 || !CheckedMul(known, out[i], &known)) {
+      return builder_->Fail(InvalidArgument("reshape: from ", ToString(shape()), " to ",
+                                            ToString(to), ": axis ", i, " has size ", to[i]));
+    }
+  }
+  if (wild != nullptr) {
+    if (known == 0 || size() % known != 0) {
+      return builder_->Fail(InvalidArgument("reshape: from ", ToString(shape()), " to ",
+                                            ToString(to), ": ", size(),
+                                            " elements are not a multiple of ", known));
+    }
+    *wild = size() / known;
+  } else if (known != size()) {
+    return builder_->Fail(InvalidArgument("reshape: from ", ToString(shape()), " to ", ToString(to),
+                                          ": ", size(), " elements become ", known));
+  }
+  if (std::ranges::equal(out, shape())) return *this;
+  return builder_->Make(Op::kReshape, DType::kVoid, {*this}, out);
+}
+
+Tensor Tensor::Expand(const Shape& to) const {
+  if (!valid()) return *this;
+  const auto rank_to = static_cast<int64_t>(to.size());
+  if (rank() > rank_to) {
+    return builder_->Fail(InvalidArgument("expand: from ", ToString(shape()), " to ", ToString(to),
+                                          " loses an axis"));
+  }
+  Shape same(rank_to - rank(), 1);
+  same.insert(same.end(), shape().begin(), shape().end());
+  for (int64_t i = 0; i < rank_to; ++i) {
+    if (same[i] != to[i] && same[i] != 1) {
+      return builder_->Fail(InvalidArgument("expand: from ", ToString(shape()), " to ",
+                                            ToString(to), ": axis ", i, " has size ", same[i],
+                                            " and cannot become ", to[i]));
+    }
+  }
+  const Tensor aligned = Reshape(same);
+  if (!aligned.valid() || same == to) return aligned;
+  return builder_->Make(Op::kExpand, DType::kVoid, {aligned}, to);
+}
+
+Tensor Tensor::Permute(const Axes& axes) const {
+  if (!valid()) return *this;
+  Axes order(axes.size());
+  for (size_t i = 0; i < axes.size(); ++i) order[i] = axes[i] < 0 ? axes[i] + rank() : axes[i];
+  const absl::StatusOr<Axes> sorted = ResolveAxes("permute", axes, rank());
+  if (!sorted.ok()) return builder_->Fail(sorted.status());
+  if (static_cast<int64_t>(axes.size()) != rank()) {
+    return builder_->Fail(InvalidArgument("permute: ", ToString(shape()), " by ", ToString(axes),
+                                          " names ", axes.size(), " axes of ", rank()));
+  }
+  if (order == *sorted) return *this;
+  return builder_->Make(Op::kPermute, DType::kVoid, {*this}, order);
+}
+
+Tensor Tensor::Transpose(int64_t a, int64_t b) const {
+  if (!valid()) return *this;
+  const absl::StatusOr<Axes> both = ResolveAxes("transpose", {a, b}, rank());
+  if (!both.ok()) return builder_->Fail(both.status());
+  Axes order(rank());
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[(*both)[0]], order[(*both)[1]]);
+  return Permute(order);
+}
+
+Tensor Tensor::Flip(const Axes& axes) const {
+  if (!valid()) return *this;
+  const absl::StatusOr<Axes> resolved = ResolveAxes("flip", axes, rank());
+  if (!resolved.ok()) return builder_->Fail(resolved.status());
+  if (resolved->empty()) return *this;
+  return builder_->Make(Op::kFlip, DType::kVoid, {*this}, *resolved);
+}
+
+Tensor Tensor::Pad(const std::vector<int64_t>& pairs, double value) const {
+  if (!valid() || std::ranges::all_of(pairs, [](int64_t p) { return p == 0; })) return *this;
+  const Tensor padded = builder_->Make(Op::kPad, DType::kVoid, {*this}, pairs);
+  if (value == 0 || !padded.valid()) return padded;
+  const Tensor inside = builder_->Full(DType::kBool, ToShape(shape()), 1);
+  return builder_->Make(Op::kPad, DType::kVoid, {inside}, pairs).Where(padded, Like(value));
+}
+
+Tensor Tensor::Shrink(const std::vector<int64_t>& pairs) const {
+  if (!valid()) return *this;
+  bool whole = static_cast<int64_t>(pairs.size()) == 2 * rank();
+  for (int64_t i = 0; whole && i < rank(); ++i) {
+    whole = pairs[2 * i] == 0 && pairs[2 * i + 1] == shape()[i];
+  }
+  return whole ? *this : builder_->Make(Op::kShrink, DType::kVoid, {*this}, pairs);
+}
+
+Tensor Tensor::Slice(int64_t axis, int64_t begin, int64_t end) const {
+  if (!valid()) return *this;
+  const absl::StatusOr<int64_t> at = ResolveAxis("slice", axis, rank());
+  if (!at.ok()) return builder_->Fail(at.status());
+  const int64_t n = shape()[*at];
+  std::vector<int64_t> pairs;
+  for (int64_t dim : shape()) pairs.insert(pairs.end(), {0, dim});
+  pairs[2 * *at] = begin < 0 ? begin + n : begin;
+  pairs[2 * *at + 1] = end < 0 ? end + n : end;
+  return Shrink(pairs);
+}
+
+Tensor Tensor::Squeeze(int64_t axis) const {
+  if (!valid()) return *this;
+  const absl::StatusOr<int64_t> at = ResolveAxis("squeeze", axis, rank());
+  if (!at.ok()) return builder_->Fail(at.status());
+  if (shape()[*at] != 1) {
+    return builder_->Fail(InvalidArgument("squeeze: axis ", *at, " of ", ToString(shape()),
+                                          " has size ", shape()[*at], ", expected 1"));
+  }
+  Shape out = ToShape(shape());
+  out.erase(out.begin() + *at);
+  return Reshape(out);
+}
+
+Tensor Tensor::Unsqueeze(int64_t axis) const {
+  if (!valid()) return *this;
+  const absl::StatusOr<int64_t> at = ResolveAxis("unsqueeze", axis, rank() + 1);
+  if (!at.ok()) return builder_->Fail(at.status());
+  Shape out = ToShape(shape());
+  out.insert(out.begin() + *at, 1);
+  return Reshape(out);
+}
+
+Tensor Tensor::Flatten(int64_t from) const {
+  if (!valid()) return *this;
+  const absl::StatusOr<int64_t> at = ResolveAxis("flatten", from, rank() + 1);
+  if (!at.ok()) return builder_->Fail(at.status());
+  Shape out(shape().begin(), shape().begin() + *at);
+  out.push_back(NumElements(shape().subspan(*at)));
+  return Reshape(out);
+}
+
+// Each part padded to the whole; a comparison of the position with the part's end selects, so that
+// every element arrives unchanged (a sum of padded parts would turn -0 into +0, and bool has no
+// sum).
+Tensor Concat(std::span<const Tensor> parts, int64_t axis) {
+  if (parts.empty() || parts[0].builder() == nullptr) return {};
+  Builder* builder = parts[0].builder();
+  const ShapeView first = parts[0].shape();
+  const absl::StatusOr<int64_t> at = ResolveAxis("concat", axis, parts[0].rank());
+  if (!at.ok()) return builder->Fail(at.status());
+  int64_t total = 0;
+  for (const Tensor& part : parts) {
+    Shape expected = ToShape(first);
+    if (part.rank() == parts[0].rank()) expected[*at] = part.shape()[*at];
+    if (!std::ranges::equal(expected, part.shape()) || part.dtype() != parts[0].dtype()) {
+      return builder->Fail(InvalidArgument("concat: along axis ", *at, ", ", Name(part.dtype()),
+                                           " ", ToString(part.shape()), " does not match ",
+                                           Name(parts[0].dtype()), " ", ToString(first)));
+    }
+    if (!CheckedAdd(total, part.shape()[*at], &total)) {
+      return builder->Fail(InvalidArgument("concat: axis ", *at, " is too long"));
+    }
+  }
+  const Axes column = [&] {
+    Axes shape(parts[0].rank(), 1);
+    shape[*at] = total;
+    return shape;
+  }();
+  const Tensor position = builder->Iota(DType::kInt64, total).Reshape(column);
+  Tensor out;
+  int64_t begin = total;
+  for (size_t i = parts.size(); i-- > 0;) {
+    const int64_t end = begin;
+    begin -= parts[i].shape()[*at];
+    std::vector<int64_t> pairs(2 * parts[i].rank(), 0);
+    pairs[2 * *at] = begin;
+    pairs[2 * *at + 1] = total - end;
+    const Tensor padded = parts[i].Pad(pairs);
+    out = end == total ? padded
+                       : position.Lt(builder->Const(DType::kInt64, static_cast<double>(end)))
+                             .Where(padded, out);
+  }
+  return out;
+}
+
+}  // namespace telegrad

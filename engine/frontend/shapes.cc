@@ -1,0 +1,44 @@
+#include "engine/frontend/shapes.h"
+
+#include <algorithm>
+
+#include "engine/base/status.h"
+
+namespace telegrad {
+
+absl::StatusOr<int64_t> ResolveAxis(std::string_view op, int64_t axis, int64_t rank) {
+  if (axis < -rank || axis >= rank) {
+    return InvalidArgument(op, ": axis ", axis, " is outside of rank ", rank);
+  }
+  return axis < 0 ? axis + rank : axis;
+}
+
+absl::StatusOr<Axes> ResolveAxes(std::string_view op, const Axes& axes, int64_t rank) {
+  Axes out;
+  for (int64_t axis : axes) {
+    TG_ASSIGN_OR_RETURN(const int64_t resolved, ResolveAxis(op, axis, rank));
+    out.push_back(resolved);
+  }
+  std::ranges::sort(out);
+  if (const auto twice = std::ranges::adjacent_find(out); twice != out.end()) {
+    return InvalidArgument(op, ": axis ", *twice, " appears twice");
+  }
+  return out;
+}
+
+absl::StatusOr<Shape> BroadcastShapes(std::string_view op, ShapeView a, ShapeView b) {
+  const size_t rank = std::max(a.size(), b.size());
+  Shape out(rank);
+  for (size_t i = 0; i < rank; ++i) {
+    const int64_t x = i + a.size() < rank ? 1 : a[i + a.size() - rank];
+    const int64_t y = i + b.size() < rank ? 1 : b[i + b.size() - rank];
+    if (x != y && x != 1 && y != 1) {
+      return InvalidArgument(op, ": shapes ", ToString(a), " and ", ToString(b),
+                             " do not broadcast: axis ", i, " has ", x, " and ", y);
+    }
+    out[i] = x == 1 ? y : x;
+  }
+  return out;
+}
+
+}  // namespace telegrad
