@@ -27,5 +27,6 @@ absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags);
 
 absl::Status Devices(const Flags& flags);
 absl::Status Stats(const Flags& flags);
+absl::Status Train(const Flags& flags);
 
 }  // namespace telegrad::cli

@@ -11,7 +11,19 @@
 namespace telegrad::cli {
 namespace {
 
+constexpr FlagRow kTrainFlags[] = {
+    {"data", 'd', FlagKind::kString, "tests/data/digits/digits.csv.gz", "FILE",
+     "the images: gzip, 64 pixels and the label on each line"},
+    {"epochs", 'e', FlagKind::kInt, "12", "N", "passes over the training images"},
+    {"batch", 'b', FlagKind::kInt, "64", "N", "images in one step"},
+    {"seed", 0, FlagKind::kInt, "1", "N", "of the first weights and of the order of the images"},
+    {"save", 's', FlagKind::kString, "", "FILE", "where weights and optimizer state go (safetensors)"},
+    {"resume", 'r', FlagKind::kString, "", "FILE", "continues from a file made by --save"},
+};
+
 constexpr Command kCommands[] = {
+    {"train", "digits", "trains a small convolutional network on handwritten digits", kTrainFlags,
+     &Train},
     {"devices", "", "lists the devices of the server", {}, &Devices},
     {"stats", "", "shows the counters of the server", {}, &Stats},
 };

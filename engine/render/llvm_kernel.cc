@@ -72,6 +72,9 @@ absl::StatusOr<std::string> LlvmKernel::Render() {
     if (print == nullptr) {
       return Broken("node ", id, " (", telegrad::Name(u.op()), ") is not of the program level");
     }
+    // A value is what it was at its first appearance.
+    const bool repeats = u.is(Op::kRange) || Is(u.op(), kEffect);
+    if (!repeats && (Emitted(u) || addresses_.contains(id))) continue;
     TG_RETURN_IF_ERROR((this->*print)(u));
   }
   if (!open_.empty()) return Broken("range ", open_.back().id(), " is not closed");

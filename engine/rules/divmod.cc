@@ -145,8 +145,9 @@ std::optional<Split> SplitByFactorOf(const Linear& n, int64_t c) {
 
 // n = c*quotient + rest, coefficients of rest below c in magnitude, its constant in [0, c).
 bool Reduce(const Linear& n, int64_t c, Linear* quotient, Linear* rest) {
-  const int64_t q = FloorDivide(n.constant(), c);
-  bool ok = quotient->AddConstant(q) && rest->AddConstant(n.constant() - q * c);
+  const int64_t r = n.constant() % c;
+  bool ok =
+      quotient->AddConstant(FloorDivide(n.constant(), c)) && rest->AddConstant(r < 0 ? r + c : r);
   for (const auto& [atom, coefficient] : n.terms()) {
     ok = ok && quotient->AddTerm(atom, coefficient / c) && rest->AddTerm(atom, coefficient % c);
   }

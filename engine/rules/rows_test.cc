@@ -94,8 +94,14 @@ class Instances {
     switch (Below(4)) {
       case 0: {
         const int bits = Info(dtype).bits;
-        const int64_t edges[] = {
-            0, 1, -1, 2, int64_t{1} << (bits - 1), (int64_t{1} << (bits - 1)) - 1, bits, bits - 1};
+        const int64_t edges[] = {0,
+                                 1,
+                                 -1,
+                                 2,
+                                 static_cast<int64_t>(uint64_t{1} << (bits - 1)),
+                                 static_cast<int64_t>((uint64_t{1} << (bits - 1)) - 1),
+                                 bits,
+                                 bits - 1};
         return ScalarFromInt(dtype, edges[Below(std::size(edges))]);
       }
       case 1:
