@@ -8,9 +8,9 @@
 
 #include "client/cc/remote_plan.h"
 #include "client/cli/command.h"
-#include "client/cli/files.h"
 #include "engine/base/status.h"
 #include "engine/frontend/datasets.h"
+#include "engine/frontend/files.h"
 #include "engine/frontend/models.h"
 #include "engine/frontend/safetensors.h"
 
@@ -101,7 +101,7 @@ absl::Status Trainer::Build() {
 absl::Status Trainer::Resume() {
   if (options_.resume.empty()) return absl::OkStatus();
   TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(options_.resume));
-  TG_ASSIGN_OR_RETURN(Safetensors saved, ReadSafetensors(file));
+  TG_ASSIGN_OR_RETURN(Safetensors saved, ParseSafetensors(file));
   const auto epochs = saved.metadata.find(std::string(kEpochKey));
   if (epochs == saved.metadata.end()) {
     return InvalidArgument(options_.resume, " was not saved by telegrad train");
@@ -172,7 +172,7 @@ absl::Status Trainer::Save() {
   Safetensors content;
   TG_ASSIGN_OR_RETURN(content.tensors, state_.Download());
   content.metadata.emplace(kEpochKey, StrCat(std::max(options_.epochs, done_epochs_)));
-  TG_ASSIGN_OR_RETURN(const std::string file, WriteSafetensors(content));
+  TG_ASSIGN_OR_RETURN(const std::string file, FormatSafetensors(content));
   TG_RETURN_IF_ERROR(WriteFile(options_.save, file));
   std::printf("saved %zu tensors, %zu bytes, to %s\n", content.tensors.size(), file.size(),
               options_.save.c_str());
