@@ -9,6 +9,7 @@
 #include "engine/lowering/expand.h"
 #include "engine/lowering/linearize.h"
 #include "engine/lowering/moves.h"
+#include "engine/rewrite/pass.h"
 #include "engine/rewrite/rewriter.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
@@ -125,14 +126,23 @@ void CollectArguments(UOp kernel, Program* program) {
 
 absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, std::string name,
                               Budget* budget, BoundsStats* stats) {
-  auto graph = std::make_shared<Graph>();
+  const auto graph = std::make_shared<Graph>();
   Rewriter simplify(graph.get(), kSimplify, budget);
   Rewriter decompose(graph.get(), kDecompose, budget);
-  UOp root = decompose.Rewrite(CopyLive(kernel.root(), graph.get()));
-  if (root.valid()) root = MergeRanges(simplify, root);
-  if (!root.valid()) return graph->status();
-  TG_ASSIGN_OR_RETURN(root, ApplyMoves(simplify, root, PickMoves(root, target)));
-  TG_ASSIGN_OR_RETURN(root, ExpandRanges(simplify, root));
+  // A pass that fails records its error in the graph, where the runner finds it.
+  const auto or_fail = [&](absl::StatusOr<UOp> result) {
+    return result.ok() ? *result : graph->Fail(result.status());
+  };
+  const Pass passes[] = {
+      {"decompose", [&](UOp u) { return decompose.Rewrite(u); }},
+      {"merge-ranges", [&](UOp u) { return MergeRanges(simplify, u); }},
+      {"moves", [&](UOp u) { return or_fail(ApplyMoves(simplify, u, PickMoves(u, target))); }},
+      {"expand", [&](UOp u) { return or_fail(ExpandRanges(simplify, u)); }},
+  };
+  PassOptions options;
+  options.budget = budget;
+  TG_ASSIGN_OR_RETURN(
+      UOp root, RunPasses(graph.get(), CopyLive(kernel.root(), graph.get()), passes, options));
   TG_RETURN_IF_ERROR(budget->SpendNodes(graph->size()));
 
   TG_ASSIGN_OR_RETURN(std::vector<uint32_t> order, Linearize(graph.get(), root));
