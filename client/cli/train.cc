@@ -1,5 +1,5 @@
-// telegrad train digits: trains the digits network on the server. Weights and optimizer state stay on the
-// device; each step sends one batch and is enqueued without waiting for the one before.
+// telegrad train digits: trains the digits network on the server. Weights and optimizer state stay
+// on the device; each step sends one batch and is enqueued without waiting for the one before.
 #include <chrono>
 #include <cstdio>
 #include <deque>
@@ -203,14 +203,17 @@ void Report(const std::map<std::string, double>& before, const std::map<std::str
     const auto a = after.find(name), b = before.find(name);
     return (a == after.end() ? 0 : a->second) - (b == before.end() ? 0 : b->second);
   };
-  std::printf("kernels: %.0f compiled, %.0f found compiled, %.0f launched; runs: %.0f, %.0f from the cache\n",
-              delta("telegrad_kernels_compiled_total"), delta("telegrad_kernel_cache_hits_total"),
-              delta("telegrad_kernel_launches_total"), delta("telegrad_runs_total"),
-              delta("telegrad_runs_cached_total"));
-  std::printf("time: %.2f s in all; on the device %.2f s, scheduling %.3f s, lowering %.3f s, LLVM %.2f s "
-              "(both cores)\n",
-              total, delta("telegrad_run_seconds_total"), delta("telegrad_schedule_seconds_total"),
-              delta("telegrad_lower_seconds_total"), delta("telegrad_compile_seconds_total"));
+  std::printf(
+      "kernels: %.0f compiled, %.0f found compiled, %.0f launched; runs: %.0f, %.0f from the "
+      "cache\n",
+      delta("telegrad_kernels_compiled_total"), delta("telegrad_kernel_cache_hits_total"),
+      delta("telegrad_kernel_launches_total"), delta("telegrad_runs_total"),
+      delta("telegrad_runs_cached_total"));
+  std::printf(
+      "time: %.2f s in all; on the device %.2f s, scheduling %.3f s, lowering %.3f s, LLVM %.2f s "
+      "(both cores)\n",
+      total, delta("telegrad_run_seconds_total"), delta("telegrad_schedule_seconds_total"),
+      delta("telegrad_lower_seconds_total"), delta("telegrad_compile_seconds_total"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The order of lowering: simplify, decompose what no target has, join ranges, apply moves, expand, linearize,
-// prove. What the proof rejects gets a run-time gate and is linearized and proved again.
+// The order of lowering: simplify, decompose what no target has, join ranges, apply moves, expand,
+// linearize, prove. What the proof rejects gets a run-time gate and is linearized and proved again.
 #include "engine/lowering/lower.h"
 
 #include <algorithm>
@@ -34,7 +34,8 @@ UOp GateOf(Rewriter& b, UOp address) {
   return g.Make(Op::kIndex, {address.src(0), index, gate});
 }
 
-// Rebuilds the kernel with the unproved accesses gated. An index may come from a load that is gated itself.
+// Rebuilds the kernel with the unproved accesses gated. An index may come from a load that is gated
+// itself.
 UOp AddGates(Rewriter& b, UOp root, const std::vector<UOp>& unproved) {
   const absl::flat_hash_set<UOp> gated(unproved.begin(), unproved.end());
   Graph& g = *b.graph();
@@ -53,8 +54,8 @@ UOp AddGates(Rewriter& b, UOp root, const std::vector<UOp>& unproved) {
   return g.at(made[root]);
 }
 
-// Only what the order needs, in a graph of its own. An AFTER of a whole nest becomes one of the END that
-// closes the nest's outermost range.
+// Only what the order needs, in a graph of its own. An AFTER of a whole nest becomes one of the END
+// that closes the nest's outermost range.
 Program Compact(Graph* from, const std::vector<uint32_t>& order, std::string name) {
   auto graph = std::make_shared<Graph>();
   Program program;
