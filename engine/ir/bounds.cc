@@ -48,8 +48,11 @@ Interval Corners(Interval x, Interval y, F f) {
 Interval Mod(Interval x, Interval y) {
   if (y.lo <= 0) return kUnknown;
   if (y.constant()) {
-    const int64_t q = FloorDiv(x.lo, y.lo);
-    if (q == FloorDiv(x.hi, y.lo)) return {x.lo - q * y.lo, x.hi - q * y.lo};
+    if (FloorDiv(x.lo, y.lo) == FloorDiv(x.hi, y.lo)) {
+      const int64_t r = x.lo % y.lo;  // quotient * y.lo could overflow
+      const int64_t lo = r < 0 ? r + y.lo : r;
+      return {lo, lo + (x.hi - x.lo)};
+    }
   } else if (x.lo >= 0 && x.hi < y.lo) {
     return x;
   }
