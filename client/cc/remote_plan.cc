@@ -53,7 +53,8 @@ absl::StatusOr<std::map<std::string, HostTensor>> RemoteState::Download() const 
     tensor.shape = entry.shape;
     tensor.bytes.resize(NumElements(entry.shape) * ByteSize(entry.dtype));
     reads.push_back(session_->Read(
-        entry.handle, 0, std::as_writable_bytes(std::span(tensor.bytes.data(), tensor.bytes.size()))));
+        entry.handle, 0,
+        std::as_writable_bytes(std::span(tensor.bytes.data(), tensor.bytes.size()))));
   }
   absl::Status status = absl::OkStatus();
   for (Future<Done>& read : reads) {  // all of them: they write into `out`

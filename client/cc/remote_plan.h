@@ -1,5 +1,5 @@
-// Plans on a server. State (weights, optimizer moments) lives in buffers of a session, by name, and is shared
-// by all plans that name it; inputs and outputs are each plan's own.
+// Plans on a server. State (weights, optimizer moments) lives in buffers of a session, by name, and
+// is shared by all plans that name it; inputs and outputs are each plan's own.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,9 @@ class RemoteState {
  public:
   explicit RemoteState(RemoteSession* session) : session_(session) {}
 
-  // The buffer of a state slot. The first caller's slot makes it and fills it: with what Preset has under
-  // its name, else with the slot's initial value. INVALID_ARGUMENT if dtype or shape do not match.
+  // The buffer of a state slot. The first caller's slot makes it and fills it: with what Preset has
+  // under its name, else with the slot's initial value. INVALID_ARGUMENT if dtype or shape do not
+  // match.
   absl::StatusOr<uint64_t> Buffer(const Slot& slot);
 
   // Values for slots that have no buffer yet.
@@ -44,8 +45,8 @@ class RemoteState {
 
 class RemotePlan {
  public:
-  // Puts the graph and allocates its buffers; waits for the server's answer. `compile`: schedule and
-  // compile it now.
+  // Puts the graph and allocates its buffers; waits for the server's answer. `compile`: schedule
+  // and compile it now.
   static absl::StatusOr<std::unique_ptr<RemotePlan>> Create(RemoteSession* session,
                                                             RemoteState* state, const Plan& plan,
                                                             bool compile = false);

@@ -17,7 +17,8 @@ constexpr FlagRow kTrainFlags[] = {
     {"epochs", 'e', FlagKind::kInt, "12", "N", "passes over the training images"},
     {"batch", 'b', FlagKind::kInt, "64", "N", "images in one step"},
     {"seed", 0, FlagKind::kInt, "1", "N", "of the first weights and of the order of the images"},
-    {"save", 's', FlagKind::kString, "", "FILE", "where weights and optimizer state go (safetensors)"},
+    {"save", 's', FlagKind::kString, "", "FILE",
+     "where weights and optimizer state go (safetensors)"},
     {"resume", 'r', FlagKind::kString, "", "FILE", "continues from a file made by --save"},
 };
 

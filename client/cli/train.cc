@@ -1,5 +1,5 @@
-// telegrad train digits: trains the digits network on the server. Weights and optimizer state stay on the
-// device; each step sends one batch and is enqueued without waiting for the one before.
+// telegrad train digits: trains the digits network on the server. Weights and optimizer state stay
+// on the device; each step sends one batch and is enqueued without waiting for the one before.
 #include <chrono>
 #include <cstdio>
 #include <deque>
@@ -8,9 +8,9 @@
 
 #include "client/cc/remote_plan.h"
 #include "client/cli/command.h"
-#include "client/cli/files.h"
 #include "engine/base/status.h"
 #include "engine/frontend/datasets.h"
+#include "engine/frontend/files.h"
 #include "engine/frontend/models.h"
 #include "engine/frontend/safetensors.h"
 
@@ -101,7 +101,7 @@ absl::Status Trainer::Build() {
 absl::Status Trainer::Resume() {
   if (options_.resume.empty()) return absl::OkStatus();
   TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(options_.resume));
-  TG_ASSIGN_OR_RETURN(Safetensors saved, ReadSafetensors(file));
+  TG_ASSIGN_OR_RETURN(Safetensors saved, ParseSafetensors(file));
   const auto epochs = saved.metadata.find(std::string(kEpochKey));
   if (epochs == saved.metadata.end()) {
     return InvalidArgument(options_.resume, " was not saved by telegrad train");
@@ -172,7 +172,7 @@ absl::Status Trainer::Save() {
   Safetensors content;
   TG_ASSIGN_OR_RETURN(content.tensors, state_.Download());
   content.metadata.emplace(kEpochKey, StrCat(std::max(options_.epochs, done_epochs_)));
-  TG_ASSIGN_OR_RETURN(const std::string file, WriteSafetensors(content));
+  TG_ASSIGN_OR_RETURN(const std::string file, FormatSafetensors(content));
   TG_RETURN_IF_ERROR(WriteFile(options_.save, file));
   std::printf("saved %zu tensors, %zu bytes, to %s\n", content.tensors.size(), file.size(),
               options_.save.c_str());
@@ -203,14 +203,17 @@ void Report(const std::map<std::string, double>& before, const std::map<std::str
     const auto a = after.find(name), b = before.find(name);
     return (a == after.end() ? 0 : a->second) - (b == before.end() ? 0 : b->second);
   };
-  std::printf("kernels: %.0f compiled, %.0f found compiled, %.0f launched; runs: %.0f, %.0f from the cache\n",
-              delta("telegrad_kernels_compiled_total"), delta("telegrad_kernel_cache_hits_total"),
-              delta("telegrad_kernel_launches_total"), delta("telegrad_runs_total"),
-              delta("telegrad_runs_cached_total"));
-  std::printf("time: %.2f s in all; on the device %.2f s, scheduling %.3f s, lowering %.3f s, LLVM %.2f s "
-              "(both cores)\n",
-              total, delta("telegrad_run_seconds_total"), delta("telegrad_schedule_seconds_total"),
-              delta("telegrad_lower_seconds_total"), delta("telegrad_compile_seconds_total"));
+  std::printf(
+      "kernels: %.0f compiled, %.0f found compiled, %.0f launched; runs: %.0f, %.0f from the "
+      "cache\n",
+      delta("telegrad_kernels_compiled_total"), delta("telegrad_kernel_cache_hits_total"),
+      delta("telegrad_kernel_launches_total"), delta("telegrad_runs_total"),
+      delta("telegrad_runs_cached_total"));
+  std::printf(
+      "time: %.2f s in all; on the device %.2f s, scheduling %.3f s, lowering %.3f s, LLVM %.2f s "
+      "(both cores)\n",
+      total, delta("telegrad_run_seconds_total"), delta("telegrad_schedule_seconds_total"),
+      delta("telegrad_lower_seconds_total"), delta("telegrad_compile_seconds_total"));
 }
 
 }  // namespace

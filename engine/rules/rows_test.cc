@@ -186,6 +186,7 @@ class Instances {
     } else if (op == Op::kCast || op == Op::kBitcast) {
       operand = i == 0 ? operand_type_ : AnyType();
       if (op == Op::kBitcast && ByteSize(operand) != ByteSize(want)) return {};
+      if (op == Op::kBitcast && IsBool(want) != IsBool(operand)) return {};  // not a bitcast
     }
     if (op != Op::kWhere && !Admits(Info(op).elements, operand)) return {};
     std::vector<UOp> src;

@@ -1,5 +1,5 @@
-// Random graphs three ways: evaluated node by node (the judge), scheduled and lowered and interpreted, and
-// compiled and run on the CPU device. The three must agree.
+// Random graphs three ways: evaluated node by node (the judge), scheduled and lowered and
+// interpreted, and compiled and run on the CPU device. The three must agree.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -41,7 +41,8 @@ std::string Difference(DType dtype, const std::vector<uint8_t>& want,
     if (x == y) continue;
     const double scale = std::max({std::abs(x), std::abs(y), 1.0});
     if (!(std::abs(x - y) <= 1e-4 * scale)) {
-      return "element " + std::to_string(i) + ": " + std::to_string(x) + " and " + std::to_string(y);
+      return "element " + std::to_string(i) + ": " + std::to_string(x) + " and " +
+             std::to_string(y);
     }
   }
   return "";

@@ -1,5 +1,5 @@
-// One training step of the digits network, at a small batch: every slot after the step, on the CPU device,
-// against the tensor evaluator.
+// One training step of the digits network, at a small batch: every slot after the step, on the CPU
+// device, against the tensor evaluator.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -60,8 +60,8 @@ TEST(Training, OneStepAgreesWithTheTensorEvaluator) {
       float x, y;
       std::memcpy(&x, want[i].data() + 4 * j, 4);
       std::memcpy(&y, static_cast<const char*>(bindings[i].memory->host()) + 4 * j, 4);
-      // Adam's first step is lr * g / |g|: an element whose gradient is all rounding may go either way, so
-      // weights are compared within one step of the optimizer and everything else tightly.
+      // Adam's first step is lr * g / |g|: an element whose gradient is all rounding may go either
+      // way, so weights are compared within one step of the optimizer and everything else tightly.
       const double tolerance = plan->slots[i].role == SlotRole::kState ? 4.1e-3 : 1e-4;
       ASSERT_NEAR(x, y, tolerance * std::max(1.0, std::abs(double{x})))
           << plan->slots[i].name << " element " << j;
