@@ -29,7 +29,9 @@ models=tests/data/onnx
 work=$(mktemp -d "${TMPDIR:-/tmp}/telegrad-quickstart.XXXXXX")
 daemon_pid=
 
-say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+bold='' plain=''
+if [ -t 1 ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
+say() { printf '\n%s== %s%s\n' "$bold" "$*" "$plain"; }
 
 die() {
   echo "quickstart: error: $*" >&2
@@ -90,7 +92,7 @@ for model in mnist_8 super_resolution_10; do
   say "ONNX model $model against its reference"
   data=$models/$model/test_data_set_0
   "$cli" run "$models/$model/model.onnx" -i "$data/input_0.pb" -o "$work/$model.npy" \
-    --expect "$data/output_0.pb" || die "$model differs from its reference"
+    --expect "$data/output_0.pb" || die "$model failed, or differs from its reference"
 done
 
 say "What the daemon did"

@@ -17,6 +17,7 @@
 #include "client/cc/remote_session.h"
 #include "engine/wire/envelope.h"
 #include "grpcpp/grpcpp.h"
+#include "grpcpp/support/client_callback.h"
 #include "telegrad/v1/compute.pb.h"
 
 namespace telegrad {
@@ -38,8 +39,7 @@ struct OutPayload {
   std::shared_ptr<const void> keep;
 };
 
-class ExecuteStream final
-    : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   explicit ExecuteStream(Connection& connection);
   ~ExecuteStream() override;

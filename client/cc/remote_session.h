@@ -77,7 +77,6 @@ class RemoteSession {
   const Connection& connection() const { return *connection_; }
 
  private:
-
   const std::shared_ptr<Connection> connection_;
   std::unique_ptr<ExecuteStream> stream_;
 };

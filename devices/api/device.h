@@ -1,6 +1,7 @@
-// The device contract: memory, programs and queues. Everything that runs is asynchronous: a submission names
-// the timeline points it waits for and returns the point it will signal. A wait for a failed point fails the
-// submission with the same Status, and so everything that depends on it, and nothing else.
+// The device contract: memory, programs and queues. Everything that runs is asynchronous: a
+// submission names the timeline points it waits for and returns the point it will signal. A wait
+// for a failed point fails the submission with the same Status, and so everything that depends on
+// it, and nothing else.
 //
 // Thread-safe. Drivers include this folder, base and types; never the IR.
 #pragma once
@@ -17,8 +18,9 @@
 
 namespace telegrad {
 
-// A raw allocation. It returns to its device when the last reference goes; a submission holds a reference to
-// each allocation that it uses until it has ended, so dropping a reference never blocks and never races.
+// A raw allocation. It returns to its device when the last reference goes; a submission holds a
+// reference to each allocation that it uses until it has ended, so dropping a reference never
+// blocks and never races.
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -43,7 +45,7 @@ struct BufferView {
 
 // What a compiler made for a target: the CPU's is a relocatable ELF object.
 struct ProgramImage {
-  std::string name;    // the entry point
+  std::string name;  // the entry point
   std::string binary;
 };
 
@@ -55,7 +57,8 @@ class LoadedProgram {
   virtual ~LoadedProgram() = default;
 };
 
-// One launch of a command buffer. Each argument is a part of one of the buffers bound at submission.
+// One launch of a command buffer. Each argument is a part of one of the buffers bound at
+// submission.
 struct Launch {
   struct Argument {
     int32_t binding = 0;  // which of Submit's bindings
@@ -90,8 +93,9 @@ class Queue {
  public:
   virtual ~Queue() = default;
 
-  // Enqueues the commands, in order, after everything submitted before and after `waits`. Returns at once
-  // with the point that is reached when they have ended. RESOURCE_EXHAUSTED when the queue is full.
+  // Enqueues the commands, in order, after everything submitted before and after `waits`. Returns
+  // at once with the point that is reached when they have ended. RESOURCE_EXHAUSTED when the queue
+  // is full.
   virtual absl::StatusOr<TimelinePoint> Submit(std::shared_ptr<const CommandBuffer> commands,
                                                std::vector<BufferView> bindings,
                                                std::span<const TimelinePoint> waits) = 0;
@@ -106,10 +110,11 @@ class Device {
 
   virtual const std::string& name() const = 0;  // "CPU:0"
   virtual const Target& target() const = 0;
-  virtual int64_t memory_limit() const = 0;     // bytes
+  virtual int64_t memory_limit() const = 0;  // bytes
   virtual int64_t memory_used() const = 0;
 
-  // `size` bytes, zeroed, aligned to at least 64. RESOURCE_EXHAUSTED over the limit, naming both figures.
+  // `size` bytes, zeroed, aligned to at least 64. RESOURCE_EXHAUSTED over the limit, naming both
+  // figures.
   virtual absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) = 0;
   virtual absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) = 0;
   // INVALID_ARGUMENT for a command that this device cannot encode.

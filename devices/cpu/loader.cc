@@ -4,9 +4,9 @@
 // for a kernel, and nothing else.
 #include "devices/cpu/loader.h"
 
-#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,8 +49,11 @@ class Session {
  public:
   explicit Session(std::unique_ptr<llvm::orc::ExecutorProcessControl> process)
       : session_(std::move(process)), layer_(session_) {
-    // Every error also comes back from the call that caused it.
-    session_.setErrorReporter([](llvm::Error error) { llvm::consumeError(std::move(error)); });
+    // A lookup that fails says only that it failed; the reason is reported here before.
+    session_.setErrorReporter([this](llvm::Error error) {
+      std::lock_guard lock(mutex_);
+      StrAppend(&reports_, llvm::toString(std::move(error)), "; ");
+    });
   }
   ~Session() { llvm::consumeError(session_.endSession()); }
 
@@ -81,11 +84,18 @@ class Session {
     return symbol->getAddress().toPtr<WorkerPool::Body>();
   }
 
+  std::string TakeReports() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(reports_, "");
+  }
+
   void Remove(llvm::orc::JITDylib& library) {
     llvm::consumeError(session_.removeJITDylib(library));
   }
 
  private:
+  std::mutex mutex_;
+  std::string reports_;
   llvm::orc::ExecutionSession session_;
   llvm::orc::ObjectLinkingLayer layer_;
   llvm::orc::JITDylib* host_ = nullptr;
@@ -107,7 +117,11 @@ class OrcLoader : public Loader {
   explicit OrcLoader(std::shared_ptr<Session> session) : session_(std::move(session)) {}
 
   absl::StatusOr<std::shared_ptr<CpuProgram>> Load(const ProgramImage& image) override {
-    auto library = session_->Add(image, next_.fetch_add(1));
+    // One at a time, so that the reports are this program's. Linking takes a fraction of a
+    // millisecond.
+    std::lock_guard lock(mutex_);
+    session_->TakeReports();
+    auto library = session_->Add(image, next_++);
     if (!library) return Bad(image, library.takeError());
     auto entry = session_->Entry(**library, image.name);
     if (!entry) {
@@ -119,12 +133,14 @@ class OrcLoader : public Loader {
   }
 
  private:
-  static absl::Status Bad(const ProgramImage& image, llvm::Error error) {
-    return InvalidArgument("program ", image.name, ": ", llvm::toString(std::move(error)));
+  absl::Status Bad(const ProgramImage& image, llvm::Error error) {
+    return InvalidArgument("program ", image.name, ": ", session_->TakeReports(),
+                           llvm::toString(std::move(error)));
   }
 
   std::shared_ptr<Session> session_;
-  std::atomic<uint64_t> next_{0};
+  std::mutex mutex_;
+  uint64_t next_ = 0;
 };
 
 }  // namespace

@@ -32,7 +32,8 @@ absl::Status Budget::SpendKernels(int64_t n) {
 }
 
 absl::Status Budget::CheckTime() {
-  if (cancelled_.load(std::memory_order_relaxed)) return absl::CancelledError("the job was cancelled");
+  if (cancelled_.load(std::memory_order_relaxed))
+    return absl::CancelledError("the job was cancelled");
   if (std::chrono::steady_clock::now() > deadline_) {
     return absl::DeadlineExceededError(
         absl::StrCat("the job's time budget of ", limits_.time.count(), " ms is spent"));

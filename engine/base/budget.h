@@ -1,5 +1,5 @@
-// A Budget bounds what one job may consume. Every loop over a client's data spends from it, so that a
-// hostile graph ends in RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED or CANCELLED and never in a hang.
+// A Budget bounds what one job may consume. Every loop over a client's data spends from it, so that
+// a hostile graph ends in RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED or CANCELLED and never in a hang.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,9 @@ namespace telegrad {
 class Budget {
  public:
   struct Limits {
-    int64_t nodes = 4'000'000;        // nodes made in all graphs of the job
-    int64_t rewrites = 40'000'000;    // rule applications
-    int64_t kernels = 20'000;         // kernels of one schedule
+    int64_t nodes = 4'000'000;      // nodes made in all graphs of the job
+    int64_t rewrites = 40'000'000;  // rule applications
+    int64_t kernels = 20'000;       // kernels of one schedule
     std::chrono::milliseconds time{60'000};
   };
 

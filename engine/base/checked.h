@@ -1,4 +1,5 @@
-// Checked 64-bit arithmetic for sizes that come from a client. Each function returns false on overflow.
+// Checked 64-bit arithmetic for sizes that come from a client. Each function returns false on
+// overflow.
 #pragma once
 
 #include <cstdint>

@@ -12,11 +12,11 @@
 #define TG_CONCAT(a, b) TG_CONCAT_INNER(a, b)
 
 // Returns the status of `expr` from the enclosing function unless it is OK.
-#define TG_RETURN_IF_ERROR(expr)                              \
-  do {                                                        \
-    if (absl::Status tg_status = (expr); !tg_status.ok()) {   \
-      return tg_status;                                       \
-    }                                                         \
+#define TG_RETURN_IF_ERROR(expr)                            \
+  do {                                                      \
+    if (absl::Status tg_status = (expr); !tg_status.ok()) { \
+      return tg_status;                                     \
+    }                                                       \
   } while (false)
 
 // Declares or assigns `lhs` from a StatusOr, or returns its error.

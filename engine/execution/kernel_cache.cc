@@ -12,8 +12,7 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Make(const FrozenGrap
                                                                 Device& device, Budget* budget) {
   const Stopwatch lowering;
   BoundsStats bounds;
-  TG_ASSIGN_OR_RETURN(const Program program,
-                      Lower(kernel, device.target(), name, budget, &bounds));
+  TG_ASSIGN_OR_RETURN(const Program program, Lower(kernel, device.target(), name, budget, &bounds));
   TG_ASSIGN_OR_RETURN(const std::string source, RenderLlvm(program, device.target()));
   const uint64_t lower_ns = lowering.ns();
   const Stopwatch compiling;

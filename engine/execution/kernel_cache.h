@@ -1,5 +1,5 @@
-// Compiled kernels by content, loaded on a device: shared between executables, bounded, evicted least
-// recently used. A kernel that several executables need at once is compiled once.
+// Compiled kernels by content, loaded on a device: shared between executables, bounded, evicted
+// least recently used. A kernel that several executables need at once is compiled once.
 #pragma once
 
 #include <condition_variable>

@@ -17,7 +17,4 @@ absl::StatusOr<HostTensor> HostTensorFromBytes(DType dtype, Shape shape, std::st
 // OK if the tensor keeps the contract of HostTensor::bytes.
 absl::Status CheckHostTensor(const HostTensor& tensor);
 
-// True if `text` is well-formed UTF-8 (RFC 3629: no surrogates, no overlong forms).
-bool IsUtf8(std::string_view text);
-
 }  // namespace telegrad

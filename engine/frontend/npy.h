@@ -1,5 +1,4 @@
-// .npy files (numpy.lib.format): a magic, a version, a Python dict literal, the elements in C
-// order.
+// NumPy's .npy files, format versions 1.0 and 2.0 (numpy.lib.format), little-endian and C order.
 #pragma once
 
 #include <string>
@@ -10,11 +9,9 @@
 
 namespace telegrad {
 
-// Versions 1.0, 2.0 and 3.0. UNIMPLEMENTED: Fortran order, big-endian, object, structured or other
-// element types that this server does not have. INVALID_ARGUMENT: anything else that is wrong.
-absl::StatusOr<HostTensor> ReadNpy(std::string_view file);
-
-// The bytes that numpy.save writes (NumPy 1.23 and later), in version `major`.0, 1 to 3.
-absl::StatusOr<std::string> WriteNpy(const HostTensor& tensor, int major = 1);
+// Every byte of `file` must belong to the tensor. UNIMPLEMENTED for Fortran order, big-endian and
+// types that DType does not have; INVALID_ARGUMENT for everything malformed.
+absl::StatusOr<HostTensor> ParseNpy(std::string_view file);
+std::string FormatNpy(const HostTensor& tensor);
 
 }  // namespace telegrad

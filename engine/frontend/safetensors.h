@@ -1,5 +1,6 @@
-// safetensors files (github.com/huggingface/safetensors, README "Format"): 8 bytes of little-endian
-// header length, a JSON header, then the tensors' bytes without holes or overlaps.
+// The safetensors format: 8 bytes little-endian header length, a JSON header that gives each
+// tensor's dtype, shape and byte range, then the data. https://github.com/huggingface/safetensors,
+// "Format".
 #pragma once
 
 #include <map>
@@ -13,18 +14,14 @@ namespace telegrad {
 
 struct Safetensors {
   std::map<std::string, HostTensor> tensors;
-  std::map<std::string, std::string> metadata;
-
-  friend bool operator==(const Safetensors&, const Safetensors&) = default;
+  std::map<std::string, std::string> metadata;  // "__metadata__"
 };
 
-// INVALID_ARGUMENT names the tensor and what is wrong with the file; UNIMPLEMENTED an element type
-// that this server does not have. At most the length of the file is allocated for tensors.
-absl::StatusOr<Safetensors> ReadSafetensors(std::string_view file);
-
-// Tensors with wider elements come first, so that each is aligned to its element; equal content
-// gives equal bytes. INVALID_ARGUMENT if a name is not UTF-8 or is "__metadata__", or if a tensor's
-// bytes do not fit its shape.
-absl::StatusOr<std::string> WriteSafetensors(const Safetensors& content);
+// Strict: the byte ranges cover the data exactly, without gaps or overlap; names are unique UTF-8.
+// UNIMPLEMENTED for element types that DType does not have, INVALID_ARGUMENT for everything
+// malformed.
+absl::StatusOr<Safetensors> ParseSafetensors(std::string_view file);
+// INVALID_ARGUMENT if a tensor's bytes do not match its shape or a name is not UTF-8.
+absl::StatusOr<std::string> FormatSafetensors(const Safetensors& contents);
 
 }  // namespace telegrad

@@ -100,7 +100,7 @@ Interval InferBounds(Op op, DType dtype, std::span<const UOp> src, std::span<con
     case Op::kIota:
       return Fit(dtype, {0, std::max<int64_t>(arg[0] - 1, 0)});
     case Op::kRange:
-      return {0, std::max<int64_t>(x.hi - 1, 0)};
+      return {0, x.hi > 0 ? x.hi - 1 : 0};  // a range that is never entered has no value
     case Op::kReshape:
     case Op::kExpand:
     case Op::kPermute:

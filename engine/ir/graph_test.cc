@@ -171,7 +171,8 @@ TEST(ContentHash, IsStable) {
   const auto u64 = [](uint64_t v) { return std::string(reinterpret_cast<const char*>(&v), 8); };
   EXPECT_EQ(CanonicalBytes(u), u32(2) + u32(2) + u32(12) + u32(0) + u32(3) + u64(0) + u64(2) +
                                    u64(3) + u32(10) + u32(12) + u32(1) + u32(0) + u32(1) + u64(6));
-  EXPECT_EQ(ContentHash(u), Sha256(CanonicalBytes(u)));
+  EXPECT_EQ(ContentHash(u).Hex(),
+            "cb2e9d2de36957588a1254c1f35282fda2afc7ed105ccc52a2e43ece962dfdf6");
 }
 
 }  // namespace

@@ -50,9 +50,8 @@ std::optional<int64_t> StrideOf(UOp index, UOp range) {
     } else if (u.is(Op::kMul) && u.src(1).is_const()) {
       if (const auto x = stride[u.src(0).id()]) result = *x * u.src(1).const_word();
     } else {
-      const bool free = std::ranges::all_of(u.src_ids(), [&](uint32_t s) {
-        return stride[s].has_value() && *stride[s] == 0;
-      });
+      const bool free = std::ranges::all_of(
+          u.src_ids(), [&](uint32_t s) { return stride[s].has_value() && *stride[s] == 0; });
       if (free) result = 0;
     }
     stride[id] = result;

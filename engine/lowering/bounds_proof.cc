@@ -1,7 +1,7 @@
-// An index is read as a linear form: a constant plus atoms times coefficients, an atom being anything that is
-// not a sum or a multiple. The gate is read as facts lo <= form <= hi. The index is bounded by taking whole
-// multiples of facts out of it, then bounding what is left atom by atom. All arithmetic is checked; an
-// overflow proves nothing.
+// An index is read as a linear form: a constant plus atoms times coefficients, an atom being
+// anything that is not a sum or a multiple. The gate is read as facts lo <= form <= hi. The index
+// is bounded by taking whole multiples of facts out of it, then bounding what is left atom by atom.
+// All arithmetic is checked; an overflow proves nothing.
 #include "engine/lowering/bounds_proof.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct Form {
 };
 
 struct Fact {
-  Form form;      // with constant 0
+  Form form;  // with constant 0
   Bounds bounds;
 };
 
@@ -124,7 +124,8 @@ class Prover {
                              [](const Fact& f) { return f.form.terms.size(); });
   }
 
-  // small < large: large - small >= 1. Kept as two-sided bounds on the form, joined with what is known.
+  // small < large: large - small >= 1. Kept as two-sided bounds on the form, joined with what is
+  // known.
   void AddFact(UOp small, UOp large) {
     Form form;
     if (facts_.size() >= kMaxFacts || !AddTo(large, 1, &form) || !AddTo(small, -1, &form)) return;

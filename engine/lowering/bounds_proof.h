@@ -1,5 +1,5 @@
-// The bounds proof: an independent look at the final linear program. It trusts nothing that was simplified
-// before; it only reads INDEX nodes, their gates, and the sizes of buffers.
+// The bounds proof: an independent look at the final linear program. It trusts nothing that was
+// simplified before; it only reads INDEX nodes, their gates, and the sizes of buffers.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// Replication is substitution: an iteration of an UPCAST range is the same expression with the range held at
-// a constant, and interning shares what does not depend on it, which is exactly the reuse that a register
-// tile is made for. Lanes are substitution too: IOTA in place of the range gives every value that depends
-// on it the shape [lanes], and it stays a vector from then on.
+// Replication is substitution: an iteration of an UPCAST range is the same expression with the
+// range held at a constant, and interning shares what does not depend on it, which is exactly the
+// reuse that a register tile is made for. Lanes are substitution too: IOTA in place of the range
+// gives every value that depends on it the shape [lanes], and it stays a vector from then on.
 #include "engine/lowering/expand.h"
 
 #include <algorithm>
@@ -30,15 +30,16 @@ class Expander {
 
  private:
   // All combinations of the iterations of `ranges`, added to `base`.
-  std::vector<Assignment> Combinations(const Assignment& base, const std::vector<UOp>& ranges) const;
+  std::vector<Assignment> Combinations(const Assignment& base,
+                                       const std::vector<UOp>& ranges) const;
   absl::StatusOr<UOp> Value(UOp root, const Assignment& a, int nesting);
   absl::StatusOr<UOp> Reduce(UOp reduce, const Assignment& a, int nesting);
   absl::StatusOr<UOp> Accumulate(UOp reduce, const std::vector<UOp>& values,
                                  const std::vector<UOp>& loops, int64_t lanes);
   UOp Fold(ReduceKind kind, UOp x, UOp y);
   UOp FoldLanes(UOp reduce, UOp vector);
-  // One element that every lane reads, gated lane by lane: it is loaded once, under a gate of its own if the
-  // bounds proof asks for one, and the lanes are selected afterwards.
+  // One element that every lane reads, gated lane by lane: it is loaded once, under a gate of its
+  // own if the bounds proof asks for one, and the lanes are selected afterwards.
   static bool GatesOneByLanes(const std::vector<UOp>& index_src) {
     return index_src.size() == 3 && index_src[1].valid() && index_src[2].valid() &&
            index_src[1].shape().empty() && !index_src[2].shape().empty();
@@ -161,8 +162,7 @@ absl::StatusOr<UOp> Expander::Accumulate(UOp reduce, const std::vector<UOp>& val
                                          const std::vector<UOp>& loops, int64_t lanes) {
   const auto kind = static_cast<ReduceKind>(reduce.arg(0));
   const DType dtype = reduce.dtype();
-  const UOp lane =
-      lanes == 0 ? g_.Index(0) : g_.Make(Op::kIota, DType::kInt64, {}, {lanes});
+  const UOp lane = lanes == 0 ? g_.Index(0) : g_.Make(Op::kIota, DType::kInt64, {}, {lanes});
 
   // The accumulator starts anew for each value of the ranges around the loop.
   // The thread range is around everything.
@@ -179,9 +179,9 @@ absl::StatusOr<UOp> Expander::Accumulate(UOp reduce, const std::vector<UOp>& val
       }
     }
   }
-  UOp memory = g_.Make(Op::kBuffer, dtype, {},
-                       {static_cast<int64_t>(AddressSpace::kRegister), next_slot_++,
-                        std::max<int64_t>(lanes, 1)});
+  UOp memory = g_.Make(
+      Op::kBuffer, dtype, {},
+      {static_cast<int64_t>(AddressSpace::kRegister), next_slot_++, std::max<int64_t>(lanes, 1)});
   if (!outside.empty()) {
     outside.insert(outside.begin(), memory);
     memory = g_.Make(Op::kAfter, DType::kVoid, outside);

@@ -1,5 +1,5 @@
-// Expansion: ranges that are not loops disappear. UPCAST and UNROLL iterations are replicated, the VECTOR
-// range becomes lanes, and every REDUCE becomes an accumulator in registers.
+// Expansion: ranges that are not loops disappear. UPCAST and UNROLL iterations are replicated, the
+// VECTOR range becomes lanes, and every REDUCE becomes an accumulator in registers.
 #pragma once
 
 #include "engine/base/budget.h"
@@ -8,7 +8,8 @@
 
 namespace telegrad {
 
-// The result is SINK(END(STORE, ranges...)...) over loops only; see program.h for the forms it uses.
+// The result is SINK(END(STORE, ranges...)...) over loops only; see program.h for the forms it
+// uses.
 absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink);
 
 }  // namespace telegrad

@@ -1,7 +1,8 @@
 // The heuristic. It looks at how each access steps over each range:
 //
 //   lanes     the range that most accesses walk with stride 1; a store must be contiguous in it
-//   tile      for a folded value, other ranges that some load does not depend on: upcasting them reuses
+//   tile      for a folded value, other ranges that some load does not depend on: upcasting them
+//   reuses
 //             that load from registers (the register tile of a matrix product)
 //   unroll    short innermost folded ranges, such as a convolution's window
 //   thread    the outermost range with enough iterations to share
@@ -129,9 +130,8 @@ class Heuristic {
   bool Reuses(UOp range) const {
     return std::ranges::any_of(accesses_, [&](const Access& a) {
       return !a.store && StrideOf(a.address.src(1), range) == 0 &&
-             std::ranges::any_of(folded_, [&](UOp f) {
-               return dependence_->Depends(a.address.src(1), f);
-             });
+             std::ranges::any_of(folded_,
+                                 [&](UOp f) { return dependence_->Depends(a.address.src(1), f); });
     });
   }
 
@@ -225,6 +225,8 @@ class Heuristic {
 
 }  // namespace
 
-std::vector<Move> PickMoves(UOp sink, const Target& target) { return Heuristic(sink, target).Run(); }
+std::vector<Move> PickMoves(UOp sink, const Target& target) {
+  return Heuristic(sink, target).Run();
+}
 
 }  // namespace telegrad

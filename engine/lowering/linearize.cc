@@ -1,6 +1,7 @@
-// A kernel's loops form a tree: a range's parent is the innermost range that its own loop depends on. A
-// node belongs to the block of the innermost range it depends on. Each block is then ordered topologically,
-// with a whole child loop as one item, smallest id first, so that the order follows the expression's.
+// A kernel's loops form a tree: a range's parent is the innermost range that its own loop depends
+// on. A node belongs to the block of the innermost range it depends on. Each block is then ordered
+// topologically, with a whole child loop as one item, smallest id first, so that the order follows
+// the expression's.
 #include "engine/lowering/linearize.h"
 
 #include <algorithm>
@@ -40,7 +41,8 @@ class Linearizer {
     for (uint32_t id : live_) {
       if (g_.op(id) == Op::kEnd) ends.push_back(g_.at(id));
     }
-    // A nest is placed when all ranges around it are; ids grow inwards only for reductions, so repeat.
+    // A nest is placed when all ranges around it are; ids grow inwards only for reductions, so
+    // repeat.
     for (size_t round = 0, placed = 0; placed < ends.size(); ++round) {
       if (round > ends.size()) return Internal("linearize: the loops do not nest");
       placed = 0;
@@ -134,7 +136,8 @@ class Linearizer {
     std::vector<std::vector<uint32_t>> members(blocks);  // by block + 1
     for (uint32_t id : live_) {
       const Op op = g_.op(id);
-      if (op != Op::kEnd && op != Op::kSink && op != Op::kRange) members[block_[id] + 1].push_back(id);
+      if (op != Op::kEnd && op != Op::kSink && op != Op::kRange)
+        members[block_[id] + 1].push_back(id);
     }
     for (int r = 0; r < static_cast<int>(d_.ranges.size()); ++r) {
       if (known_[r]) members[parent_[r] + 1].push_back(LoopItem(r));
@@ -142,7 +145,8 @@ class Linearizer {
     std::vector<std::vector<uint32_t>> sorted(blocks);
     for (size_t i = 0; i < blocks; ++i) {
       sorted[i] = Sort(members[i]);
-      if (sorted[i].size() != members[i].size()) return Internal("linearize: a loop depends on itself");
+      if (sorted[i].size() != members[i].size())
+        return Internal("linearize: a loop depends on itself");
     }
     std::vector<uint32_t> order;
     struct Frame {

@@ -8,8 +8,8 @@
 
 namespace telegrad {
 
-// Node ids as Program::order has them; END(effect, ranges...) becomes one closing END for each range, made in
-// `graph`. Each node is placed in the outermost loop in which it can be computed.
+// Node ids as Program::order has them; END(effect, ranges...) becomes one closing END for each
+// range, made in `graph`. Each node is placed in the outermost loop in which it can be computed.
 absl::StatusOr<std::vector<uint32_t>> Linearize(Graph* graph, UOp sink);
 
 }  // namespace telegrad

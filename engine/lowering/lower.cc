@@ -1,5 +1,5 @@
-// The order of lowering: simplify, decompose what no target has, join ranges, apply moves, expand, linearize,
-// prove. What the proof rejects gets a run-time gate and is linearized and proved again.
+// The order of lowering: simplify, decompose what no target has, join ranges, apply moves, expand,
+// linearize, prove. What the proof rejects gets a run-time gate and is linearized and proved again.
 #include "engine/lowering/lower.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "engine/lowering/expand.h"
 #include "engine/lowering/linearize.h"
 #include "engine/lowering/moves.h"
+#include "engine/rewrite/pass.h"
 #include "engine/rewrite/rewriter.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
@@ -33,7 +34,8 @@ UOp GateOf(Rewriter& b, UOp address) {
   return g.Make(Op::kIndex, {address.src(0), index, gate});
 }
 
-// Rebuilds the kernel with the unproved accesses gated. An index may come from a load that is gated itself.
+// Rebuilds the kernel with the unproved accesses gated. An index may come from a load that is gated
+// itself.
 UOp AddGates(Rewriter& b, UOp root, const std::vector<UOp>& unproved) {
   const absl::flat_hash_set<UOp> gated(unproved.begin(), unproved.end());
   Graph& g = *b.graph();
@@ -52,8 +54,8 @@ UOp AddGates(Rewriter& b, UOp root, const std::vector<UOp>& unproved) {
   return g.at(made[root]);
 }
 
-// Only what the order needs, in a graph of its own. An AFTER of a whole nest becomes one of the END that
-// closes the nest's outermost range.
+// Only what the order needs, in a graph of its own. An AFTER of a whole nest becomes one of the END
+// that closes the nest's outermost range.
 Program Compact(Graph* from, const std::vector<uint32_t>& order, std::string name) {
   auto graph = std::make_shared<Graph>();
   Program program;
@@ -125,14 +127,23 @@ void CollectArguments(UOp kernel, Program* program) {
 
 absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, std::string name,
                               Budget* budget, BoundsStats* stats) {
-  auto graph = std::make_shared<Graph>();
+  const auto graph = std::make_shared<Graph>();
   Rewriter simplify(graph.get(), kSimplify, budget);
   Rewriter decompose(graph.get(), kDecompose, budget);
-  UOp root = decompose.Rewrite(CopyLive(kernel.root(), graph.get()));
-  if (root.valid()) root = MergeRanges(simplify, root);
-  if (!root.valid()) return graph->status();
-  TG_ASSIGN_OR_RETURN(root, ApplyMoves(simplify, root, PickMoves(root, target)));
-  TG_ASSIGN_OR_RETURN(root, ExpandRanges(simplify, root));
+  // A pass that fails records its error in the graph, where the runner finds it.
+  const auto or_fail = [&](absl::StatusOr<UOp> result) {
+    return result.ok() ? *result : graph->Fail(result.status());
+  };
+  const Pass passes[] = {
+      {"decompose", [&](UOp u) { return decompose.Rewrite(u); }},
+      {"merge-ranges", [&](UOp u) { return MergeRanges(simplify, u); }},
+      {"moves", [&](UOp u) { return or_fail(ApplyMoves(simplify, u, PickMoves(u, target))); }},
+      {"expand", [&](UOp u) { return or_fail(ExpandRanges(simplify, u)); }},
+  };
+  PassOptions options;
+  options.budget = budget;
+  TG_ASSIGN_OR_RETURN(
+      UOp root, RunPasses(graph.get(), CopyLive(kernel.root(), graph.get()), passes, options));
   TG_RETURN_IF_ERROR(budget->SpendNodes(graph->size()));
 
   TG_ASSIGN_OR_RETURN(std::vector<uint32_t> order, Linearize(graph.get(), root));

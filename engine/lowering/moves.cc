@@ -56,7 +56,8 @@ struct Neighbours {
   UOp outer, inner;
 };
 
-// A pair of ranges closed side by side by one END or REDUCE, and by nothing else, that can be joined.
+// A pair of ranges closed side by side by one END or REDUCE, and by nothing else, that can be
+// joined.
 std::optional<Neighbours> FindMergeable(UOp sink) {
   const std::optional<Dependence> d = FindDependence(sink);
   if (!d) return std::nullopt;
@@ -67,8 +68,7 @@ std::optional<Neighbours> FindMergeable(UOp sink) {
     if (!u.is(Op::kEnd) && !u.is(Op::kReduce)) continue;
     for (int i = 1; i + 1 < u.num_src(); ++i) {
       const UOp outer = u.src(i), inner = u.src(i + 1);
-      const uint64_t both =
-          uint64_t{1} << d->IndexOf(outer) | uint64_t{1} << d->IndexOf(inner);
+      const uint64_t both = uint64_t{1} << d->IndexOf(outer) | uint64_t{1} << d->IndexOf(inner);
       if ((used & both) == 0 && Continues(addresses, outer, inner)) return Neighbours{outer, inner};
     }
   }
@@ -84,12 +84,13 @@ std::string_view Name(Move::Kind kind) {
 
 UOp MergeRanges(Rewriter& b, UOp sink) {
   while (const std::optional<Neighbours> pair = FindMergeable(sink)) {
-    // With the outer range held at 0, the inner one alone walks the whole product: its stride is the same.
+    // With the outer range held at 0, the inner one alone walks the whole product: its stride is
+    // the same.
     Graph& g = *b.graph();
     const UOp merged = g.Range(pair->inner.arg(0), static_cast<AxisType>(pair->inner.arg(1)),
                                g.Index(SizeOf(pair->outer) * SizeOf(pair->inner)));
-    sink = Substitute(b, sink,
-                      {{pair->outer.id(), {g.Index(0), {}}}, {pair->inner.id(), {merged, {merged}}}});
+    sink = Substitute(
+        b, sink, {{pair->outer.id(), {g.Index(0), {}}}, {pair->inner.id(), {merged, {merged}}}});
     if (!sink.valid()) return sink;
   }
   return sink;
@@ -119,9 +120,8 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
     for (const Move& m : splits) tile *= m.range == range ? m.amount : 1;
     const int64_t size = SizeOf(range), loops = (size + tile - 1) / tile;
     const auto type = static_cast<AxisType>(range.arg(1));
-    const bool thread = std::ranges::any_of(moves, [&](const Move& m) {
-      return m.range == range && m.kind == Move::Kind::kThread;
-    });
+    const bool thread = std::ranges::any_of(
+        moves, [&](const Move& m) { return m.range == range && m.kind == Move::Kind::kThread; });
     if (type == AxisType::kReduce && loops * tile != size) {
       return Internal("lowering: ", tile, " does not divide the folded size ", size);
     }

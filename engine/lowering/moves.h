@@ -1,5 +1,5 @@
-// Moves: how a kernel's ranges are split and executed. A heuristic picks them; applying them rewrites the
-// kernel and never changes what it computes, up to the order of float reductions.
+// Moves: how a kernel's ranges are split and executed. A heuristic picks them; applying them
+// rewrites the kernel and never changes what it computes, up to the order of float reductions.
 #pragma once
 
 #include <vector>

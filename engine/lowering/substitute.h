@@ -8,7 +8,8 @@
 
 namespace telegrad {
 
-// What a node becomes. A range becomes an expression where its value is used, and ranges where it is closed.
+// What a node becomes. A range becomes an expression where its value is used, and ranges where it
+// is closed.
 struct Replacement {
   UOp value;
   std::vector<UOp> ranges;

@@ -1,5 +1,6 @@
-// What each elementwise op does to one element: the doc column of ops.def, written out once for the
-// judge. Constant folding and the renderers have their own; a test compares them with this.
+// What each elementwise op does to one element: the doc column of ops.def, written out for the
+// judge. It shares nothing with constant folding (engine/ir/scalar.h, engine/rules) or the
+// renderers, which are compared with it.
 #pragma once
 
 #include <cstdint>

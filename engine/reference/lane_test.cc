@@ -11,6 +11,7 @@
 #include <random>
 
 #include "engine/base/strings.h"
+#include "engine/ir/scalar.h"
 
 namespace telegrad::reference {
 namespace {
@@ -176,6 +177,38 @@ TEST(Lane, Casts) {
   EXPECT_EQ(to_f32(DType::kUInt8, 0xff), 255);
   EXPECT_EQ(FindLaneFn(Op::kCast, DType::kInt32, DType::kInt8)(0x181, 0, 0), 0x81u);
   EXPECT_EQ(FindLaneFn(Op::kCast, DType::kInt8, DType::kUInt64)(0xff, 0, 0), UINT64_MAX);
+}
+
+// Two implementations of CAST, this and the one behind CONST, on random values and edges.
+TEST(Lane, CastsAgreeWithScalarConversions) {
+  const auto seed = std::random_device()();
+  SCOPED_TRACE(StrCat("seed ", seed));
+  std::mt19937_64 random(seed);
+  constexpr double kEdges[] = {0.0,     -0.0,    0.5,          -0.5,         127.5,  255.5,
+                               -128.5,  65535.9, 2147483647.5, 4294967295.5, 9.3e18, 1.9e19,
+                               -9.3e18, 1e300,   -1e300,       3.5e38};
+  for (const DTypeInfo& type : AllDTypes().subspan(1)) {
+    const DType to = type.dtype;
+    const auto check = [&](DType from, Lane lane, int64_t word) {
+      const Lane got = FindLaneFn(Op::kCast, from, to)(lane, 0, 0);
+      const Lane expected = LaneOfConst(to, word);
+      if (IsFloat(to) && std::isnan(std::bit_cast<double>(word))) return;  // any NaN will do
+      ASSERT_EQ(got, expected) << std::string(Name(from)) << " to " << std::string(Name(to));
+      // And to memory and back.
+      Lane memory = 0;
+      WriteLane(to, got, reinterpret_cast<uint8_t*>(&memory));
+      ASSERT_EQ(memory, static_cast<Lane>(ScalarToMemory(to, word)) &
+                            (~Lane{0} >> (64 - 8 * ByteSize(to))));
+    };
+    for (int round = 0; round < 2000; ++round) {
+      const uint64_t bits = random() >> (random() % 64);
+      check(DType::kInt64, bits, ScalarFromInt(to, static_cast<int64_t>(bits)));
+      double value = round < static_cast<int>(std::size(kEdges)) ? kEdges[round]
+                                                                 : std::bit_cast<double>(random());
+      if (round % 2 == 1) value = std::ldexp(static_cast<double>(bits), -20);
+      check(DType::kFloat64, std::bit_cast<Lane>(value), ScalarFromDouble(to, value));
+    }
+  }
 }
 
 TEST(Lane, FoldStartsAreIdentities) {

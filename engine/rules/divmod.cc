@@ -18,57 +18,84 @@ using namespace pattern;  // NOLINT: the names of rows
 
 // --- sums ---
 
-// m*(y % c) with m*c*(y / c) is m*y, and with m*c*((y / c) % e) it is m*(y % (c*e)).
-bool Recombine(Linear* sum, Rewriter& b) {
-  for (const auto& [mod, m] : sum->terms()) {
-    if (!mod.is(Op::kFloorMod) || !mod.src(1).is_const()) continue;
-    const UOp y = mod.src(0), c = mod.src(1);
+bool IsDivMod(UOp u) { return u.is(Op::kFloorDiv) || u.is(Op::kFloorMod); }
+int DivMods(const Linear& sum) {
+  return static_cast<int>(std::ranges::count_if(sum.terms(), IsDivMod, &Linear::Term::atom));
+}
+bool Simpler(const Linear& a, const Linear& b) {
+  return std::pair(DivMods(a), a.terms().size()) < std::pair(DivMods(b), b.terms().size());
+}
+bool IsModulo(UOp u) {
+  return u.is(Op::kFloorMod) && u.src(1).is_const() && u.src(1).const_word() > 0;
+}
+
+// `sum` with m*(y % c) + m*c*(y / c) replaced by m*y; `quotient` is y / c.
+std::optional<Linear> JoinDivision(const Linear& sum, const Linear::Term& mod, const Linear& y,
+                                   const Linear& quotient, int64_t high) {
+  Linear out = sum;
+  if (!out.AddTerm(mod.atom, -mod.coefficient) || !out.AddScaled(quotient, -high) ||
+      !out.AddScaled(y, mod.coefficient) || !Simpler(out, sum)) {
+    return std::nullopt;
+  }
+  return out;
+}
+
+// `sum` with m*(y % c) + m*c*(z % e) replaced by m*(u % (c*e)), where z = y / c + w and u = y +
+// c*w: then u / c = z and u % c = y % c.
+std::optional<Linear> JoinModulo(const Linear& sum, const Linear::Term& mod,
+                                 const Linear::Term& upper, const Linear& y, const Linear& quotient,
+                                 Rewriter& b) {
+  const int64_t c = mod.atom.src(1).const_word();
+  const std::optional<Linear> z = Linear::Of(upper.atom.src(0));
+  int64_t radix;
+  if (!z || __builtin_mul_overflow(upper.atom.src(1).const_word(), c, &radix)) return std::nullopt;
+  Linear w = *z, u = y;
+  if (!w.AddScaled(quotient, -1) || DivMods(w) > 0 || !u.AddScaled(w, c) || !u.Range() ||
+      !z->Range()) {
+    return std::nullopt;
+  }
+  const UOp divisor = b.graph()->Const(y.dtype(), radix);
+  if (divisor.const_word() != radix) return std::nullopt;
+  const UOp joined = b.Make(Op::kFloorMod, {u.Build(b), divisor});
+  if (!joined.valid()) return std::nullopt;
+  const std::optional<Linear> part = Linear::Of(joined);
+  Linear out = sum;
+  if (!part || !out.AddTerm(mod.atom, -mod.coefficient) ||
+      !out.AddTerm(upper.atom, -upper.coefficient) || !out.AddScaled(*part, mod.coefficient) ||
+      !Simpler(out, sum)) {
+    return std::nullopt;
+  }
+  return out;
+}
+
+// Finds one modulo in `sum` whose division is there as well.
+std::optional<Linear> Join(const Linear& sum, Rewriter& b) {
+  for (const Linear::Term& mod : sum.terms()) {
     int64_t high;
-    if (c.const_word() <= 0 || __builtin_mul_overflow(m, c.const_word(), &high)) continue;
-    if (std::ranges::none_of(sum->terms(), [&](const Linear::Term& t) {
-          return t.coefficient == high || t.coefficient == -high ||
-                 (t.coefficient % high == 0 && t.atom.is(Op::kFloorDiv));
+    if (!IsModulo(mod.atom) ||
+        __builtin_mul_overflow(mod.coefficient, mod.atom.src(1).const_word(), &high) ||
+        std::ranges::none_of(sum.terms(), [&](const Linear::Term& t) {
+          return t.atom != mod.atom && t.coefficient % high == 0 && IsDivMod(t.atom);
         })) {
       continue;
     }
-    const UOp quotient = b.Make(Op::kFloorDiv, {y, c});
-    if (!quotient.valid()) return false;
-    const std::optional<Linear> q = Linear::Of(quotient), whole = Linear::Of(y);
-    if (q && whole) {
-      Linear shorter = *sum;
-      if (shorter.AddTerm(mod, -m) && shorter.AddScaled(*q, -high) &&
-          shorter.AddScaled(*whole, m) && shorter.terms().size() < sum->terms().size()) {
-        *sum = std::move(shorter);
-        return true;
-      }
-    }
-    for (const auto& [atom, coefficient] : sum->terms()) {
-      if (coefficient != high || !atom.is(Op::kFloorMod) || atom.src(0) != quotient) continue;
-      int64_t radix;
-      if (!atom.src(1).is_const() || atom.src(1).const_word() <= 0 ||
-          __builtin_mul_overflow(atom.src(1).const_word(), c.const_word(), &radix) ||
-          b.graph()->Const(y.dtype(), radix).const_word() != radix) {
-        continue;
-      }
-      const UOp merged = b.Make(Op::kFloorMod, {y, b.graph()->Const(y.dtype(), radix)});
-      if (!merged.valid()) return false;
-      const std::optional<Linear> part = Linear::Of(merged);
-      Linear shorter = *sum;
-      if (part && shorter.AddTerm(mod, -m) && shorter.AddTerm(atom, -high) &&
-          shorter.AddScaled(*part, m) && shorter.terms().size() < sum->terms().size()) {
-        *sum = std::move(shorter);
-        return true;
-      }
+    const UOp division = b.Make(Op::kFloorDiv, {mod.atom.src(0), mod.atom.src(1)});
+    if (!division.valid()) return std::nullopt;
+    const std::optional<Linear> y = Linear::Of(mod.atom.src(0)), q = Linear::Of(division);
+    if (!y || !q || !y->Range()) continue;
+    if (auto out = JoinDivision(sum, mod, *y, *q, high)) return out;
+    for (const Linear::Term& upper : sum.terms()) {
+      if (upper.coefficient != high || !IsModulo(upper.atom)) continue;
+      if (auto out = JoinModulo(sum, mod, upper, *y, *q, b)) return out;
     }
   }
-  return false;
+  return std::nullopt;
 }
 
 UOp Sum(Rewriter& b, const Match& m) {
   std::optional<Linear> sum = Linear::Of(m.root);
   if (!sum) return {};
-  while (Recombine(&*sum, b)) {
-  }
+  while (std::optional<Linear> joined = Join(*sum, b)) sum = std::move(joined);
   return sum->Build(b);
 }
 
@@ -118,8 +145,9 @@ std::optional<Split> SplitByFactorOf(const Linear& n, int64_t c) {
 
 // n = c*quotient + rest, coefficients of rest below c in magnitude, its constant in [0, c).
 bool Reduce(const Linear& n, int64_t c, Linear* quotient, Linear* rest) {
-  const int64_t q = FloorDivide(n.constant(), c);
-  bool ok = quotient->AddConstant(q) && rest->AddConstant(n.constant() - q * c);
+  const int64_t r = n.constant() % c;
+  bool ok =
+      quotient->AddConstant(FloorDivide(n.constant(), c)) && rest->AddConstant(r < 0 ? r + c : r);
   for (const auto& [atom, coefficient] : n.terms()) {
     ok = ok && quotient->AddTerm(atom, coefficient / c) && rest->AddTerm(atom, coefficient % c);
   }

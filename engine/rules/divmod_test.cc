@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+
 #include "engine/base/strings.h"
 #include "engine/rewrite/rewriter.h"
 #include "engine/rules/algebra.h"
@@ -22,6 +25,8 @@ struct IndexTest : ::testing::Test {
     friend E operator<(E a, E b) { return {a.t, a.t->b_.Make(Op::kCmpLt, {a.u, b.u})}; }
     friend E operator&(E a, E b) { return {a.t, a.t->b_.Make(Op::kAnd, {a.u, b.u})}; }
     friend E operator!(E a) { return {a.t, a.t->b_.Make(Op::kXor, {a.u, a.t->graph_.True()})}; }
+    friend E operator+(int64_t k, E a) { return a.t->K(k) + a; }
+    friend E operator*(int64_t k, E a) { return a.t->K(k) * a; }
     friend E operator+(E a, int64_t k) { return a + a.t->K(k); }
     friend E operator-(E a, int64_t k) { return a - a.t->K(k); }
     friend E operator*(E a, int64_t k) { return a * a.t->K(k); }
@@ -111,6 +116,80 @@ TEST_F(IndexTest, Pads) {
   EXPECT_EQ((i < 3) & (i < 5), i < 3);
   EXPECT_EQ((i < 3) & ((j < 2) & (i < 5)), (j < 2) & (i < 3));
   EXPECT_EQ(i / 2 < 3, i < 6);
+}
+
+// An index decomposed along the axes of one shape and composed again, through two others, is
+// itself.
+TEST_F(IndexTest, RandomReshapesAreUndone) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(StrCat("seed ", seed));
+  std::mt19937_64 random(seed);
+  const auto split = [&](int64_t n) {
+    std::vector<int64_t> dims;
+    while (n > 1) {
+      int64_t d = 1;
+      for (int64_t p = 2; p <= n; ++p) {
+        while (n % p == 0 && (d == 1 || random() % 2 == 0)) {
+          d *= p;
+          n /= p;
+        }
+        if (d > 1 && random() % 2 == 0) break;
+      }
+      dims.push_back(d);
+    }
+    std::ranges::shuffle(dims, random);
+    return dims;
+  };
+  const auto reshape = [&](E flat, const std::vector<int64_t>& dims) {
+    E out = K(0);
+    int64_t stride = 1;
+    for (size_t i = dims.size(); i-- > 0;) {
+      out = out + flat / stride % dims[i] * stride;
+      stride *= dims[i];
+    }
+    return out;
+  };
+  for (int i = 0; i < 300; ++i) {
+    static constexpr int64_t kSizes[] = {12, 24, 36, 60, 64, 90, 210, 720};
+    const int64_t n = kSizes[random() % std::size(kSizes)];
+    E flat = K(0);
+    for (int64_t d : split(n)) flat = flat * d + Range(d);
+    const std::vector<int64_t> a = split(n), b = split(n);
+    EXPECT_EQ(reshape(flat, a), flat);
+    EXPECT_EQ(reshape(reshape(flat, a), b), flat);
+    const E whole = Range(n);
+    EXPECT_EQ(reshape(whole, a), whole) << ToString(a);
+  }
+  ASSERT_TRUE(graph_.status().ok()) << graph_.status();
+}
+
+TEST_F(IndexTest, VectorIndicesStayContiguous) {
+  // ADD(scalar, IOTA) is how a program says that the lanes lie side by side.
+  const E i = Range(8), lanes{this, graph_.Make(Op::kIota, DType::kInt64, {}, {4})};
+  for (E index : {lanes + i * 4 + 3, (i * 4 + lanes) + 3, 3 + (lanes + 4 * i)}) {
+    ASSERT_EQ(index.u.op(), Op::kAdd);
+    EXPECT_EQ(index.u.src(0), (i * 4 + 3).u);
+    EXPECT_EQ(index.u.src(1), lanes.u);
+  }
+  EXPECT_EQ((lanes + 3).u.src(1), lanes.u);
+}
+
+TEST_F(IndexTest, WrappingValuesAreLeftAlone) {
+  // Loaded indices may be anything: (x * 4) / 4 is not x, x + 1 < 5 is not x < 4.
+  const E x{this, b_.Make(Op::kLoad, {b_.Make(Op::kIndex, {graph_.Param(0, DType::kInt64, Shape{8}),
+                                                           graph_.Index(0)})})};
+  EXPECT_EQ((x * 4 / 4).u.op(), Op::kFloorDiv);
+  EXPECT_EQ((x + 1 < 5).u.src(0), (x + 1).u);
+  EXPECT_EQ((x + 8) % 8 == x % 8, false);
+}
+
+TEST_F(IndexTest, LongSumsKeepTheirForm) {
+  // A client's own sum of thousands of terms is not an index; the rules must stay linear in it.
+  E sum = Range(4);
+  for (int i = 0; i < 3000; ++i) sum = sum + Range(4);
+  ASSERT_TRUE(graph_.status().ok());
+  EXPECT_LT(budget_.rewrites_spent(), 100'000);
+  EXPECT_LT(graph_.size(), 50'000u);
 }
 
 }  // namespace

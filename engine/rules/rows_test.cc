@@ -94,8 +94,14 @@ class Instances {
     switch (Below(4)) {
       case 0: {
         const int bits = Info(dtype).bits;
-        const int64_t edges[] = {
-            0, 1, -1, 2, int64_t{1} << (bits - 1), (int64_t{1} << (bits - 1)) - 1, bits, bits - 1};
+        const int64_t edges[] = {0,
+                                 1,
+                                 -1,
+                                 2,
+                                 static_cast<int64_t>(uint64_t{1} << (bits - 1)),
+                                 static_cast<int64_t>((uint64_t{1} << (bits - 1)) - 1),
+                                 bits,
+                                 bits - 1};
         return ScalarFromInt(dtype, edges[Below(std::size(edges))]);
       }
       case 1:
@@ -180,6 +186,7 @@ class Instances {
     } else if (op == Op::kCast || op == Op::kBitcast) {
       operand = i == 0 ? operand_type_ : AnyType();
       if (op == Op::kBitcast && ByteSize(operand) != ByteSize(want)) return {};
+      if (op == Op::kBitcast && IsBool(want) != IsBool(operand)) return {};  // not a bitcast
     }
     if (op != Op::kWhere && !Admits(Info(op).elements, operand)) return {};
     std::vector<UOp> src;

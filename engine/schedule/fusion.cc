@@ -1,13 +1,15 @@
-// The fusion decision, sources first. A value is either cheap to recompute, then every user does it for
-// itself, or it is stored once. Three facts decide:
+// The fusion decision, sources first. A value is either cheap to recompute, then every user does it
+// for itself, or it is stored once. Three facts decide:
 //
-//   cone    the distinct ALU ops that a recomputation would redo, down to the nearest values in memory
-//   reads   how often each element would be recomputed: users through EXPAND multiply, users add up
-//   reduce  whether the cone holds a reduction, whose recomputation multiplies by its whole extent
+//   cone    the distinct ALU ops that a recomputation would redo, down to the nearest values in
+//   memory reads   how often each element would be recomputed: users through EXPAND multiply, users
+//   add up reduce  whether the cone holds a reduction, whose recomputation multiplies by its whole
+//   extent
 //
-// A value with a reduction moves on into its only elementwise user (the epilogue joins the reduction's
-// kernel) and is stored as soon as it is needed more than once or by another reduction. A value without
-// one is stored when redoing its cone costs more than the memory traffic that storing adds.
+// A value with a reduction moves on into its only elementwise user (the epilogue joins the
+// reduction's kernel) and is stored as soon as it is needed more than once or by another reduction.
+// A value without one is stored when redoing its cone costs more than the memory traffic that
+// storing adds.
 #include "engine/schedule/fusion.h"
 
 #include <algorithm>
@@ -40,9 +42,7 @@ double OpCost(Op op) {
 }
 
 // Ops whose only user may take a reduction along: same elements, same order.
-bool KeepsElements(Op op) {
-  return Is(op, kAlu) || op == Op::kReshape || op == Op::kDetach;
-}
+bool KeepsElements(Op op) { return Is(op, kAlu) || op == Op::kReshape || op == Op::kDetach; }
 
 struct Uses {
   int count = 0;
@@ -114,7 +114,8 @@ class Planner {
       if (reduces_[s]) reduces_[id] = true;
     }
     if (Is(op, kAlu) && cone_[id].size() < kMaxCone) {
-      cone_[id].push_back(id);  // ids ascend in post-order of a fresh graph; keep the set sorted anyway
+      cone_[id].push_back(
+          id);  // ids ascend in post-order of a fresh graph; keep the set sorted anyway
       std::ranges::sort(cone_[id]);
     }
     if (op == Op::kReduce) reduces_[id] = true;

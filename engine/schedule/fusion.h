@@ -1,5 +1,5 @@
-// Which values of a tensor graph are put into memory, and why. Everything else is recomputed where it is
-// used, inside the kernels of its users.
+// Which values of a tensor graph are put into memory, and why. Everything else is recomputed where
+// it is used, inside the kernels of its users.
 #pragma once
 
 #include <string_view>
@@ -21,8 +21,8 @@ enum class Materialize : uint8_t {
 std::string_view Name(Materialize reason);
 
 struct FusionPlan {
-  std::vector<uint32_t> order;         // post-order of the graph
-  std::vector<Materialize> decision;   // by node id
+  std::vector<uint32_t> order;        // post-order of the graph
+  std::vector<Materialize> decision;  // by node id
   bool materialized(uint32_t id) const { return decision[id] != Materialize::kFused; }
 };
 

@@ -1,9 +1,9 @@
-// The walk from a kernel's output down to memory. A position is (node, one index expression per axis,
-// validity); a movement op maps the position of its result to that of its source, so no view is ever
-// stored. Positions are memoized: what is used twice at the same place is computed once.
+// The walk from a kernel's output down to memory. A position is (node, one index expression per
+// axis, validity); a movement op maps the position of its result to that of its source, so no view
+// is ever stored. Positions are memoized: what is used twice at the same place is computed once.
 //
-// Validity is the condition under which the position lies inside every PAD passed so far. Loads carry it
-// as their gate, because outside of it the index may be anything.
+// Validity is the condition under which the position lies inside every PAD passed so far. Loads
+// carry it as their gate, because outside of it the index may be anything.
 #include "engine/schedule/kernel_builder.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using Indices = std::vector<UOp>;
 
 struct Position {
   uint32_t node;
-  uint32_t valid;                // id of a bool node of the kernel graph
+  uint32_t valid;               // id of a bool node of the kernel graph
   std::vector<uint32_t> index;  // ids, one for each axis of the node
 
   friend bool operator==(const Position&, const Position&) = default;
@@ -42,9 +42,9 @@ class Builder {
  private:
   struct Frame {
     Position at;
-    std::vector<UOp> values;    // of the sources evaluated so far
-    Indices reduce_ranges;      // opened by a REDUCE
-    std::optional<UOp> gate;    // of a PAD or GATHER
+    std::vector<UOp> values;  // of the sources evaluated so far
+    Indices reduce_ranges;    // opened by a REDUCE
+    std::optional<UOp> gate;  // of a PAD or GATHER
   };
 
   FrozenGraph FreezeLive(UOp sink);
@@ -104,7 +104,8 @@ class Builder {
   Graph graph_;
   Rewriter b_;
   int64_t next_range_ = 0;
-  uint32_t computed_ = kCopyBit;  // the node that this kernel computes, though others read it from memory
+  uint32_t computed_ =
+      kCopyBit;  // the node that this kernel computes, though others read it from memory
   KernelGraph out_;
   absl::flat_hash_map<Position, UOp> memo_;
 };
@@ -135,8 +136,8 @@ UOp Builder::Load(uint32_t node, MemoryId memory, const Indices& index, UOp vali
   return graph_.Make(Op::kLoad, {Address(memory, tensor_.at(node), index, valid)});
 }
 
-// Axes of `from` and `to` are cut into groups of equal product, so that axes that a reshape leaves alone
-// meet no division.
+// Axes of `from` and `to` are cut into groups of equal product, so that axes that a reshape leaves
+// alone meet no division.
 Indices Builder::Reshape(ShapeView from, ShapeView to, const Indices& index) {
   Indices out(from.size(), graph_.Index(0));
   size_t i = 0, j = 0;
@@ -211,7 +212,8 @@ Indices Builder::Move(uint32_t node, const Indices& index, UOp* valid) {
 // `value` where `gate` holds, else 0. A load that carries the gate gives 0 by itself.
 UOp Builder::ZeroOutside(UOp gate, UOp valid, UOp value) {
   if (gate.is_const() && gate.const_word() == 1) return value;
-  if (value.is(Op::kLoad) && value.src(0).num_src() == 3 && value.src(0).src(2) == And(valid, gate)) {
+  if (value.is(Op::kLoad) && value.src(0).num_src() == 3 &&
+      value.src(0).src(2) == And(valid, gate)) {
     return value;
   }
   return b_.Make(Op::kWhere, {gate, value, graph_.Const(value.dtype(), 0)});
@@ -313,7 +315,8 @@ std::optional<Position> Builder::Step(Frame* frame, UOp* done) {
   if (op == Op::kGather) return StepGather(frame, done);
   if (Is(op, kMovement)) return StepMovement(frame, done);
   if (op == Op::kContiguous || op == Op::kDetach) {
-    if (frame->values.empty()) return Position{tensor_.src(node)[0], frame->at.valid, frame->at.index};
+    if (frame->values.empty())
+      return Position{tensor_.src(node)[0], frame->at.valid, frame->at.index};
     *done = frame->values[0];
     return std::nullopt;
   }

@@ -1,5 +1,5 @@
-// Turns one stored value of a tensor graph into a kernel graph: movement ops dissolve into index arithmetic
-// on ranges, consumers first, and everything that is not in memory is computed in place.
+// Turns one stored value of a tensor graph into a kernel graph: movement ops dissolve into index
+// arithmetic on ranges, consumers first, and everything that is not in memory is computed in place.
 #pragma once
 
 #include <functional>
@@ -12,12 +12,14 @@
 
 namespace telegrad {
 
-// Memory is named by a tensor-graph node: a PARAM by itself, a stored value by its own node. A copy that the
-// scheduler makes (of a STORE's value, or of a PARAM as it was before the run) has kCopyBit set.
+// Memory is named by a tensor-graph node: a PARAM by itself, a stored value by its own node. A copy
+// that the scheduler makes (of a STORE's value, or of a PARAM as it was before the run) has
+// kCopyBit set.
 using MemoryId = uint32_t;
 inline constexpr MemoryId kCopyBit = 0x80000000;
 
-// A kernel before lowering. PARAM slot i of the graph is the kernel's argument i; argument 0 is written.
+// A kernel before lowering. PARAM slot i of the graph is the kernel's argument i; argument 0 is
+// written.
 struct KernelGraph {
   FrozenGraph graph;                // SINK(END(STORE(INDEX(PARAM 0, ...), value), ranges...))
   std::vector<MemoryId> arguments;  // what the arguments stand for

@@ -1,10 +1,11 @@
 // From a fusion plan to an ordered list of kernels.
 //
-// A kernel either computes a materialized value into memory or performs one STORE. Order follows from three
-// kinds of edges: a reader of a stored value runs after its writer; a reader of AFTER(p, stores) runs after
-// those stores; and a STORE runs after every kernel that reads the version of its buffer that it overwrites.
-// A kernel may overwrite what it reads itself only at the very element it has read. Where that does not hold,
-// or where the edges form a cycle (two buffers swapped), the STORE computes into a temporary first.
+// A kernel either computes a materialized value into memory or performs one STORE. Order follows
+// from three kinds of edges: a reader of a stored value runs after its writer; a reader of AFTER(p,
+// stores) runs after those stores; and a STORE runs after every kernel that reads the version of
+// its buffer that it overwrites. A kernel may overwrite what it reads itself only at the very
+// element it has read. Where that does not hold, or where the edges form a cycle (two buffers
+// swapped), the STORE computes into a temporary first.
 #include "engine/schedule/schedule.h"
 
 #include <algorithm>
@@ -73,7 +74,8 @@ class Scheduler {
       if (!u.is(Op::kAfter) || snapshots_.contains(u.src(0).id())) continue;
       const UOp param = u.src(0);
       const MemoryId copy = param.id() | kCopyBit;
-      TG_RETURN_IF_ERROR(AddItem({param, {}, copy, false}, copy, "copies a param before its store"));
+      TG_RETURN_IF_ERROR(
+          AddItem({param, {}, copy, false}, copy, "copies a param before its store"));
       snapshots_.insert(param.id());
     }
     return absl::OkStatus();

@@ -1,5 +1,5 @@
-// The schedule of a tensor graph: its kernels in an order that respects every read and write, and where
-// their temporaries lie.
+// The schedule of a tensor graph: its kernels in an order that respects every read and write, and
+// where their temporaries lie.
 #pragma once
 
 #include <cstdint>

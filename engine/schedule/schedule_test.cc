@@ -111,7 +111,8 @@ TEST_F(ScheduleTest, EqualKernelsAreEqualGraphs) {
 }
 
 TEST_F(ScheduleTest, WindowsLeaveNoDivision) {
-  // Windows of 3 over 8 elements by repeat, shrink and reshape: 3 * (8 + 1) of 4 * 8 repeated elements.
+  // Windows of 3 over 8 elements by repeat, shrink and reshape: 3 * (8 + 1) of 4 * 8 repeated
+  // elements.
   UOp x = To(Op::kExpand, To(Op::kReshape, Param(0, {8}), {1, 8}), {4, 8});
   x = To(Op::kShrink, To(Op::kReshape, x, {32}), {0, 27});
   x = To(Op::kShrink, To(Op::kReshape, x, {3, 9}), {0, 3, 0, 6});

@@ -14,7 +14,7 @@ constexpr auto kTable = std::to_array<DTypeInfo>({
 });
 
 template <typename Key>
-std::optional<DType> Find(Key DTypeInfo::*column, const Key& key) {
+std::optional<DType> Find(Key DTypeInfo::* column, const Key& key) {
   for (const DTypeInfo& row : AllDTypes().subspan(1)) {
     if (row.*column == key) return row.dtype;
   }

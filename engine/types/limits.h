@@ -1,5 +1,5 @@
-// Limits on what a client may describe. They bound arithmetic so that sizes and index expressions of an
-// admitted graph never overflow a signed 64-bit integer.
+// Limits on what a client may describe. They bound arithmetic so that sizes and index expressions
+// of an admitted graph never overflow a signed 64-bit integer.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 namespace telegrad {
 
 inline constexpr int kMaxRank = 16;
-inline constexpr int64_t kMaxElements = int64_t{1} << 40;   // of one tensor
-inline constexpr int64_t kMaxNodes = 1'000'000;             // of one client graph
-inline constexpr int kMaxSources = 65'535;                  // of one node
-inline constexpr int kMaxParams = 16'384;                   // slots of one graph
+inline constexpr int64_t kMaxElements = int64_t{1} << 40;     // of one tensor
+inline constexpr int64_t kMaxNodes = 1'000'000;               // of one client graph
+inline constexpr int kMaxSources = 65'535;                    // of one node
+inline constexpr int kMaxParams = 16'384;                     // slots of one graph
 inline constexpr int64_t kMaxGraphBytes = int64_t{64} << 20;  // serialized
 
 }  // namespace telegrad

@@ -339,7 +339,7 @@ Session::Step Session::Do(uint64_t id, ReadOp& op) {
     self->Finish(slot);
   };
   if (IsReached(ready)) {
-    taken(absl::OkStatus());  // Poison() above has already looked at how the run ended
+    taken(ready.timeline ? ready.timeline->StatusOf(ready.value) : absl::OkStatus());
   } else {
     ready.timeline->OnReached(ready.value, std::move(taken));
   }

@@ -27,7 +27,7 @@
 #include "engine/base/budget.h"
 #include "server/admin/metrics.h"
 #include "server/pool/device_pool.h"
-#include "server/pool/worker_pool.h"
+#include "server/pool/task_pool.h"
 #include "server/session/buffer.h"
 #include "server/session/engine.h"
 #include "server/session/graph_store.h"
@@ -48,7 +48,7 @@ struct Tenant {
 struct Environment {
   const DevicePool* devices;
   Engine* engine;
-  WorkerPool* workers;
+  TaskPool* workers;
   Metrics* metrics;
   SessionLimits limits;
 };

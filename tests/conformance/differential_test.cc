@@ -1,5 +1,5 @@
-// Random graphs three ways: evaluated node by node (the judge), scheduled and lowered and interpreted, and
-// compiled and run on the CPU device. The three must agree.
+// Random graphs three ways: evaluated node by node (the judge), scheduled and lowered and
+// interpreted, and compiled and run on the CPU device. The three must agree.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +7,10 @@
 #include <cstring>
 #include <map>
 
+#include "devices/cpu/cpu_device.h"
+#include "engine/compile/compiler.h"
+#include "engine/execution/executable.h"
+#include "engine/ir/content_hash.h"
 #include "engine/ir/scalar.h"
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
@@ -37,7 +41,8 @@ std::string Difference(DType dtype, const std::vector<uint8_t>& want,
     if (x == y) continue;
     const double scale = std::max({std::abs(x), std::abs(y), 1.0});
     if (!(std::abs(x - y) <= 1e-4 * scale)) {
-      return "element " + std::to_string(i) + ": " + std::to_string(x) + " and " + std::to_string(y);
+      return "element " + std::to_string(i) + ": " + std::to_string(x) + " and " +
+             std::to_string(y);
     }
   }
   return "";
@@ -76,6 +81,27 @@ absl::Status RunLowered(UOp sink, const Target& target, Slots* slots) {
   return absl::OkStatus();
 }
 
+// The whole engine: schedule, lower, render, compile, load, submit.
+absl::Status RunOnDevice(UOp sink, Device& device, ExecutableCache& cache, Slots* slots) {
+  Budget budget;
+  auto result = cache.Get(ContentHash(sink), Freeze(sink), device, &budget);
+  if (!result.ok()) return result.status();
+  std::vector<BufferView> bindings;
+  for (const std::vector<uint8_t>& bytes : *slots) {
+    auto memory = device.Alloc(std::max<int64_t>(bytes.size(), 1));
+    if (!memory.ok()) return memory.status();
+    std::memcpy((*memory)->host(), bytes.data(), bytes.size());
+    bindings.push_back({*std::move(memory), 0, static_cast<int64_t>(bytes.size())});
+  }
+  auto point = result->executable->Submit(bindings, {});
+  if (!point.ok()) return point.status();
+  if (auto s = point->Wait(absl::Seconds(30)); !s.ok()) return s;
+  for (size_t i = 0; i < slots->size(); ++i) {
+    std::memcpy((*slots)[i].data(), bindings[i].memory->host(), (*slots)[i].size());
+  }
+  return absl::OkStatus();
+}
+
 uint64_t FirstSeed() {
   const char* seed = std::getenv("TELEGRAD_SEED");
   return seed != nullptr ? std::strtoull(seed, nullptr, 10) : 1;
@@ -102,6 +128,32 @@ TEST_P(Differential, LoweredProgramsAgreeWithTheTensorEvaluator) {
     Budget budget;
     ASSERT_TRUE(reference::Evaluate(random.sink, want, &budget).ok()) << "seed " << seed;
     const absl::Status status = RunLowered(random.sink, target, &got);
+    ASSERT_TRUE(status.ok()) << "seed " << seed << ": " << status << "\n" << Print(random.sink);
+    for (size_t i = 0; i < want.size(); ++i) {
+      ASSERT_EQ(Difference(random.dtypes[i], want[i], got[i]), "")
+          << "seed " << seed << ", slot " << i << "\n"
+          << Print(random.sink);
+    }
+  }
+}
+
+TEST(DifferentialCpu, CompiledKernelsAgreeWithTheTensorEvaluator) {
+  CpuOptions options;
+  options.target = HostTarget(0);
+  auto device = OpenCpu(options);
+  ASSERT_TRUE(device.ok()) << device.status();
+  ExecutableCache cache({});
+  const int cases = std::max(1, Cases() / 8);  // a kernel takes milliseconds to compile
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + cases; ++seed) {
+    std::mt19937_64 rng(seed);
+    Graph graph;
+    const testing::RandomGraph random =
+        testing::MakeRandomGraph(rng, 6 + static_cast<int>(seed % 30), &graph);
+    if (!random.sink.valid() || !Verify(random.sink, kTensorLevel).ok()) continue;
+    Slots want = random.slots, got = random.slots;
+    Budget budget;
+    ASSERT_TRUE(reference::Evaluate(random.sink, want, &budget).ok()) << "seed " << seed;
+    const absl::Status status = RunOnDevice(random.sink, **device, cache, &got);
     ASSERT_TRUE(status.ok()) << "seed " << seed << ": " << status << "\n" << Print(random.sink);
     for (size_t i = 0; i < want.size(); ++i) {
       ASSERT_EQ(Difference(random.dtypes[i], want[i], got[i]), "")

@@ -164,7 +164,8 @@ class Maker {
 
   UOp Reduce(UOp x) {
     std::vector<int64_t> arg{Below(3)};
-    // Products of many elements overflow floats into inf and NaN at different points: keep them short.
+    // Products of many elements overflow floats into inf and NaN at different points: keep them
+    // short.
     if (arg[0] == 1 && IsFloat(x.dtype()) && NumElements(x.shape()) > 16) arg[0] = 0;
     for (int64_t i = 0; i < static_cast<int64_t>(x.shape().size()); ++i) {
       if (Below(2) == 0) arg.push_back(i);
@@ -188,9 +189,9 @@ class Maker {
 
   UOp Alu() {
     constexpr Op kUnary[] = {Op::kNeg, Op::kSqrt, Op::kRecip, Op::kTrunc, Op::kFloor};
-    constexpr Op kBinary[] = {Op::kAdd,      Op::kSub,   Op::kMul,   Op::kMax, Op::kFloorDiv,
+    constexpr Op kBinary[] = {Op::kAdd,      Op::kSub,   Op::kMul,   Op::kMax,   Op::kFloorDiv,
                               Op::kFloorMod, Op::kCmpLt, Op::kCmpEq, Op::kCmpNe, Op::kAnd,
-                              Op::kOr,       Op::kXor,   Op::kShl,   Op::kShr, Op::kAdd,
+                              Op::kOr,       Op::kXor,   Op::kShl,   Op::kShr,   Op::kAdd,
                               Op::kMul,      Op::kSub,   Op::kFDiv};
     const UOp x = Pick();
     if (Below(5) == 0) return g_.Make(kUnary[Below(std::size(kUnary))], {x});

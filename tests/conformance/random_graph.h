@@ -1,5 +1,5 @@
-// Random tensor graphs for differential tests: every op of the tensor level, small shapes, values that keep
-// float results comparable.
+// Random tensor graphs for differential tests: every op of the tensor level, small shapes, values
+// that keep float results comparable.
 #pragma once
 
 #include <cstdint>

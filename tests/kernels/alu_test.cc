@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <tuple>
 #include <type_traits>
 
 #include "tests/kernels/kernel_fixture.h"
@@ -149,8 +150,8 @@ void Check(Op op, const std::vector<Stored<To>>& expected,
       for (int64_t k = 0; k < n; ++k) {
         ASSERT_TRUE(SameValue(actual[k], expected[k]))
             << Name(op) << " to " << Name(kDType<To>) << (vector ? " vector" : " scalar") << " on "
-            << name << ": got " << +actual[k] << ", expected " << +expected[k] << " of"
-            << ((" " + std::to_string(sources[k])) + ...);
+            << name << ": got " << +actual[k] << ", expected " << +expected[k] << " of "
+            << testing::PrintToString(std::make_tuple(+sources[k]...));
       }
     }
   }

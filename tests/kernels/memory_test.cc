@@ -16,7 +16,6 @@ std::vector<float> Numbers(int64_t n, float step = 0.25f) {
   return v;
 }
 
-
 void ExpectOnAllTargets(ProgramBuilder& b, const std::vector<std::shared_ptr<Memory>>& inputs,
                         const std::vector<float>& expected) {
   for (const auto& [name, target] : TestTargets()) {
@@ -172,7 +171,9 @@ TEST(Registers, TileOfVectors) {
   const UOp row = b.Do(Op::kMul, {i, b.Index(kRows)});
   const UOp column = b.Do(Op::kMul, {j, b.Index(kVectors * kLanes)});
   UOp last;
+  std::vector<UOp> lines;
   for (int64_t r = 0; r < kRows; ++r) {
+    lines.push_back(b.Do(Op::kAdd, {row, b.Index(r)}));
     for (int64_t v = 0; v < kVectors; ++v) {
       last = b.Store(acc, slot(r, v), b.graph().ConstFloat(DType::kFloat32, 0));
     }
@@ -180,8 +181,7 @@ TEST(Registers, TileOfVectors) {
   const UOp clean = b.Do(Op::kAfter, {acc, last});
   const UOp k = b.Open(AxisType::kReduce, kK);
   for (int64_t r = 0; r < kRows; ++r) {
-    const UOp line = b.Do(Op::kAdd, {row, b.Index(r)});
-    const UOp a = b.Load(left, b.Do(Op::kAdd, {b.Do(Op::kMul, {line, b.Index(kK)}), k}));
+    const UOp a = b.Load(left, b.Do(Op::kAdd, {b.Do(Op::kMul, {lines[r], b.Index(kK)}), k}));
     for (int64_t v = 0; v < kVectors; ++v) {
       const UOp from = b.Do(Op::kAdd, {b.Do(Op::kMul, {k, b.Index(kN)}), column});
       const UOp at = b.Do(Op::kAdd, {b.Do(Op::kAdd, {from, b.Index(v * kLanes)}), b.Iota(kLanes)});
@@ -192,7 +192,7 @@ TEST(Registers, TileOfVectors) {
   const UOp done = b.Do(Op::kAfter, {clean, b.Close(k)});
   for (int64_t r = 0; r < kRows; ++r) {
     for (int64_t v = 0; v < kVectors; ++v) {
-      const UOp line = b.Do(Op::kMul, {b.Do(Op::kAdd, {row, b.Index(r)}), b.Index(kN)});
+      const UOp line = b.Do(Op::kMul, {lines[r], b.Index(kN)});
       const UOp to = b.Do(Op::kAdd, {b.Do(Op::kAdd, {line, column}), b.Index(v * kLanes)});
       b.Store(out, b.Do(Op::kAdd, {to, b.Iota(kLanes)}), b.Load(done, slot(r, v)));
     }

@@ -1,14 +1,14 @@
-#include "server/pool/worker_pool.h"
+#include "server/pool/task_pool.h"
 
 #include <utility>
 
 namespace telegrad {
 
-WorkerPool::WorkerPool(int threads) {
+TaskPool::TaskPool(int threads) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Loop(); });
 }
 
-WorkerPool::~WorkerPool() {
+TaskPool::~TaskPool() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
@@ -17,7 +17,7 @@ WorkerPool::~WorkerPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void WorkerPool::Post(std::function<void()> task) {
+void TaskPool::Post(std::function<void()> task) {
   {
     std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
@@ -25,7 +25,7 @@ void WorkerPool::Post(std::function<void()> task) {
   wake_.notify_one();
 }
 
-void WorkerPool::Loop() {
+void TaskPool::Loop() {
   std::unique_lock lock(mutex_);
   while (true) {
     wake_.wait(lock, [this] { return stop_ || !tasks_.empty(); });

@@ -11,11 +11,11 @@
 
 namespace telegrad {
 
-class WorkerPool {
+class TaskPool {
  public:
-  explicit WorkerPool(int threads);
+  explicit TaskPool(int threads);
   // Runs what is still queued, then joins.
-  ~WorkerPool();
+  ~TaskPool();
 
   // Thread-safe; tasks start in order.
   void Post(std::function<void()> task);

@@ -1,0 +1,121 @@
+#include "client/cc/remote_plan.h"
+
+#include <algorithm>
+#include <span>
+
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+std::span<const std::byte> Bytes(const std::string& s) {
+  return std::as_bytes(std::span(s.data(), s.size()));
+}
+
+// Servers give no empty buffers; a slot without elements is bound to a byte that nobody reads.
+int64_t BufferBytes(int64_t bytes) { return std::max<int64_t>(bytes, 1); }
+
+}  // namespace
+
+absl::StatusOr<uint64_t> RemoteState::Buffer(const Slot& slot) {
+  if (const auto it = entries_.find(slot.name); it != entries_.end()) {
+    if (it->second.dtype != slot.dtype || it->second.shape != slot.shape) {
+      return InvalidArgument("state ", slot.name, " is ", Name(it->second.dtype), " ",
+                             ToString(it->second.shape), ", another plan expects ",
+                             Name(slot.dtype), " ", ToString(slot.shape));
+    }
+    return it->second.handle;
+  }
+  HostTensor value;
+  if (const auto it = preset_.find(slot.name); it != preset_.end()) {
+    if (it->second.dtype != slot.dtype || it->second.shape != slot.shape) {
+      return InvalidArgument("the value given for ", slot.name, " is ", Name(it->second.dtype), " ",
+                             ToString(it->second.shape), ", expected ", Name(slot.dtype), " ",
+                             ToString(slot.shape));
+    }
+    value = it->second;
+  } else {
+    TG_ASSIGN_OR_RETURN(value, InitialValue(slot));
+  }
+  const uint64_t handle = session_->NewHandle();
+  session_->Alloc(handle, BufferBytes(static_cast<int64_t>(value.bytes.size())));
+  session_->WriteCopy(handle, 0, Bytes(value.bytes));
+  entries_.emplace(slot.name, Entry{handle, slot.dtype, slot.shape});
+  return handle;
+}
+
+absl::StatusOr<std::map<std::string, HostTensor>> RemoteState::Download() const {
+  std::map<std::string, HostTensor> out;
+  std::vector<Future<Done>> reads;
+  for (const auto& [name, entry] : entries_) {
+    HostTensor& tensor = out[name];
+    tensor.dtype = entry.dtype;
+    tensor.shape = entry.shape;
+    tensor.bytes.resize(NumElements(entry.shape) * ByteSize(entry.dtype));
+    reads.push_back(session_->Read(
+        entry.handle, 0,
+        std::as_writable_bytes(std::span(tensor.bytes.data(), tensor.bytes.size()))));
+  }
+  absl::Status status = absl::OkStatus();
+  for (Future<Done>& read : reads) {  // all of them: they write into `out`
+    if (const auto& done = read.Get(); !done.ok() && status.ok()) status = done.status();
+  }
+  TG_RETURN_IF_ERROR(status);
+  return out;
+}
+
+absl::StatusOr<std::unique_ptr<RemotePlan>> RemotePlan::Create(RemoteSession* session,
+                                                               RemoteState* state, const Plan& plan,
+                                                               bool compile) {
+  std::unique_ptr<RemotePlan> out(new RemotePlan(session, plan));
+  const Future<Digest> put = session->Put(plan.graph.root(), compile);
+  for (const Slot& slot : plan.slots) {
+    if (slot.role == SlotRole::kState) {
+      TG_ASSIGN_OR_RETURN(const uint64_t handle, state->Buffer(slot));
+      out->handles_.push_back(handle);
+      continue;
+    }
+    TG_ASSIGN_OR_RETURN(const int64_t bytes, CheckedByteSize(slot.dtype, slot.shape));
+    out->handles_.push_back(session->NewHandle());
+    session->Alloc(out->handles_.back(), BufferBytes(bytes));
+  }
+  const absl::StatusOr<Digest>& hash = put.Get();
+  if (!hash.ok()) return hash.status();
+  out->hash_ = *hash;
+  return out;
+}
+
+absl::StatusOr<size_t> RemotePlan::Find(std::string_view name) const {
+  const auto it = std::ranges::find(slots_, name, &Slot::name);
+  if (it == slots_.end()) return InvalidArgument("the plan has no slot named ", name);
+  return it - slots_.begin();
+}
+
+absl::Status RemotePlan::Set(std::string_view input, const HostTensor& value) {
+  TG_ASSIGN_OR_RETURN(const size_t i, Find(input));
+  const Slot& slot = slots_[i];
+  if (value.dtype != slot.dtype || value.shape != slot.shape) {
+    return InvalidArgument("input ", input, " is ", Name(value.dtype), " ", ToString(value.shape),
+                           ", expected ", Name(slot.dtype), " ", ToString(slot.shape));
+  }
+  session_->WriteCopy(handles_[i], 0, Bytes(value.bytes));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Future<Done>> RemotePlan::ReadAsync(std::string_view slot, HostTensor* into) {
+  TG_ASSIGN_OR_RETURN(const size_t i, Find(slot));
+  into->dtype = slots_[i].dtype;
+  into->shape = slots_[i].shape;
+  into->bytes.resize(NumElements(into->shape) * ByteSize(into->dtype));
+  return session_->Read(handles_[i], 0,
+                        std::as_writable_bytes(std::span(into->bytes.data(), into->bytes.size())));
+}
+
+absl::StatusOr<HostTensor> RemotePlan::Read(std::string_view slot) {
+  HostTensor out;
+  TG_ASSIGN_OR_RETURN(const Future<Done> read, ReadAsync(slot, &out));
+  if (const auto& done = read.Get(); !done.ok()) return done.status();
+  return out;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,76 @@
+// Plans on a server. State (weights, optimizer moments) lives in buffers of a session, by name, and
+// is shared by all plans that name it; inputs and outputs are each plan's own.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cc/remote_session.h"
+#include "engine/base/hash.h"
+#include "engine/frontend/host_tensor.h"
+#include "engine/frontend/plan.h"
+
+namespace telegrad {
+
+class RemoteState {
+ public:
+  explicit RemoteState(RemoteSession* session) : session_(session) {}
+
+  // The buffer of a state slot. The first caller's slot makes it and fills it: with what Preset has
+  // under its name, else with the slot's initial value. INVALID_ARGUMENT if dtype or shape do not
+  // match.
+  absl::StatusOr<uint64_t> Buffer(const Slot& slot);
+
+  // Values for slots that have no buffer yet.
+  void Preset(std::map<std::string, HostTensor> values) { preset_ = std::move(values); }
+
+  // Everything, downloaded.
+  absl::StatusOr<std::map<std::string, HostTensor>> Download() const;
+
+ private:
+  struct Entry {
+    uint64_t handle;
+    DType dtype;
+    Shape shape;
+  };
+  RemoteSession* session_;
+  std::map<std::string, Entry> entries_;
+  std::map<std::string, HostTensor> preset_;
+};
+
+class RemotePlan {
+ public:
+  // Puts the graph and allocates its buffers; waits for the server's answer. `compile`: schedule
+  // and compile it now.
+  static absl::StatusOr<std::unique_ptr<RemotePlan>> Create(RemoteSession* session,
+                                                            RemoteState* state, const Plan& plan,
+                                                            bool compile = false);
+
+  // Sends the content of an input slot. INVALID_ARGUMENT if name, dtype or shape do not match.
+  absl::Status Set(std::string_view input, const HostTensor& value);
+  // Enqueues a run; errors show at the next answer.
+  void Run() { session_->RunQuiet(hash_, handles_); }
+  Future<RunInfo> RunTimed() { return session_->Run(hash_, handles_); }
+
+  // Reads an output (or state) slot; the tensor is filled when the future is ready.
+  absl::StatusOr<Future<Done>> ReadAsync(std::string_view slot, HostTensor* into);
+  absl::StatusOr<HostTensor> Read(std::string_view slot);
+
+  const std::vector<Slot>& slots() const { return slots_; }
+
+ private:
+  RemotePlan(RemoteSession* session, const Plan& plan) : session_(session), slots_(plan.slots) {}
+  absl::StatusOr<size_t> Find(std::string_view name) const;
+
+  RemoteSession* session_;
+  std::vector<Slot> slots_;
+  std::vector<uint64_t> handles_;  // by slot
+  Digest hash_;
+};
+
+}  // namespace telegrad

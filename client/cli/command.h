@@ -1,0 +1,33 @@
+// The commands of the telegrad program. To add one: a row in kCommands (main.cc) and a file with
+// its function.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "client/cc/connection.h"
+#include "engine/base/flags.h"
+
+namespace telegrad::cli {
+
+struct Command {
+  std::string_view name;
+  std::string_view arguments;  // what follows the name in the usage line
+  std::string_view summary;
+  std::span<const FlagRow> flags;  // beside those that every command has
+  // Runs with the flags parsed. INVALID_ARGUMENT from here is shown with a hint to --help.
+  absl::Status (*run)(const Flags& flags);
+};
+
+// Connects to --address, TELEGRAD_ADDRESS or the default address.
+absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags);
+
+absl::Status Devices(const Flags& flags);
+absl::Status Run(const Flags& flags);
+absl::Status Stats(const Flags& flags);
+absl::Status Train(const Flags& flags);
+
+}  // namespace telegrad::cli

@@ -1,0 +1,123 @@
+// telegrad: the command line of a Telegrad server. Exit codes: 0 done, 1 failed, 2 wrong usage, 3
+// no server answers.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "client/cli/command.h"
+#include "engine/base/status.h"
+
+namespace telegrad::cli {
+namespace {
+
+constexpr FlagRow kTrainFlags[] = {
+    {"data", 'd', FlagKind::kString, "tests/data/digits/digits.csv.gz", "FILE",
+     "the images: gzip, 64 pixels and the label on each line"},
+    {"epochs", 'e', FlagKind::kInt, "12", "N", "passes over the training images"},
+    {"batch", 'b', FlagKind::kInt, "64", "N", "images in one step"},
+    {"seed", 0, FlagKind::kInt, "1", "N", "of the first weights and of the order of the images"},
+    {"save", 's', FlagKind::kString, "", "FILE",
+     "where weights and optimizer state go (safetensors)"},
+    {"resume", 'r', FlagKind::kString, "", "FILE", "continues from a file made by --save"},
+};
+
+constexpr FlagRow kRunFlags[] = {
+    {"input", 'i', FlagKind::kList, "", "FILE",
+     "the model's inputs, in order: .npy or ONNX TensorProto .pb"},
+    {"output", 'o', FlagKind::kList, "", "FILE", "where its outputs go, in order: .npy or .pb"},
+    {"expect", 'x', FlagKind::kList, "", "FILE",
+     "what its outputs must be, in order: fails where they differ"},
+    {"rtol", 0, FlagKind::kString, "1e-3", "X", "of --expect: relative tolerance"},
+    {"atol", 0, FlagKind::kString, "1e-5", "X", "of --expect: absolute tolerance"},
+};
+
+constexpr Command kCommands[] = {
+    {"run", "MODEL.onnx", "runs an ONNX model", kRunFlags, &Run},
+    {"train", "digits", "trains a small convolutional network on handwritten digits", kTrainFlags,
+     &Train},
+    {"devices", "", "lists the devices of the server", {}, &Devices},
+    {"stats", "", "shows the counters of the server", {}, &Stats},
+};
+
+// Of every command.
+constexpr FlagRow kCommonFlags[] = {
+    {"address", 'a', FlagKind::kString, "", "ADDRESS",
+     "the server, HOST:PORT or unix:PATH (default: TELEGRAD_ADDRESS, else 127.0.0.1:50055)"},
+    {"timeout", 0, FlagKind::kInt, "10", "SECONDS", "how long to wait for the server to answer"},
+};
+
+constexpr int kFailed = 1, kUsage = 2, kNoServer = 3;
+
+std::vector<FlagRow> FlagsOf(const Command& command) {
+  std::vector<FlagRow> rows(command.flags.begin(), command.flags.end());
+  rows.insert(rows.end(), std::begin(kCommonFlags), std::end(kCommonFlags));
+  return rows;
+}
+
+std::string Usage() {
+  std::string text = "Usage: telegrad COMMAND [flags]\n\nCommands:\n";
+  for (const Command& command : kCommands) {
+    StrAppend(&text, "  ", command.name, std::string(12 - command.name.size(), ' '),
+              command.summary, "\n");
+  }
+  StrAppend(&text, "\ntelegrad COMMAND --help tells more about a command.\n");
+  return text;
+}
+
+int RunCommand(const Command& command, std::span<const std::string_view> args) {
+  const std::vector<FlagRow> rows = FlagsOf(command);
+  const auto flags = Flags::Parse(rows, args);
+  absl::Status status = flags.status();
+  if (status.ok() && flags->help()) {
+    const std::string arguments = StrCat(command.arguments.empty() ? "" : " ", command.arguments);
+    std::printf("Usage: telegrad %s%s [flags]\n%s\n\nFlags:\n%s", std::string(command.name).c_str(),
+                arguments.c_str(), std::string(command.summary).c_str(), FlagHelp(rows).c_str());
+    return 0;
+  }
+  if (status.ok()) status = command.run(*flags);
+  if (status.ok()) return 0;
+  const bool usage = absl::IsInvalidArgument(status);
+  std::fprintf(stderr, "telegrad %s: %s\n%s", std::string(command.name).c_str(),
+               std::string(status.message()).c_str(),
+               usage ? StrCat("see telegrad ", command.name, " --help\n").c_str() : "");
+  return usage ? kUsage : absl::IsUnavailable(status) ? kNoServer : kFailed;
+}
+
+int Main(int argc, char** argv) {
+  const std::vector<std::string_view> args = Arguments(argc, argv);
+  if (args.empty()) {
+    std::fputs(Usage().c_str(), stderr);
+    return kUsage;
+  }
+  if (args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
+    std::fputs(Usage().c_str(), stdout);
+    return 0;
+  }
+  for (const Command& command : kCommands) {
+    if (command.name == args[0]) return RunCommand(command, std::span(args).subspan(1));
+  }
+  std::fprintf(stderr, "telegrad: unknown command \"%s\"\n\n%s", std::string(args[0]).c_str(),
+               Usage().c_str());
+  return kUsage;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags) {
+  std::string address = flags.GetString("address");
+  if (const char* from_env = std::getenv("TELEGRAD_ADDRESS"); address.empty() && from_env) {
+    address = from_env;
+  }
+  if (address.empty()) address = kDefaultAddress;
+  const int64_t seconds = flags.GetInt("timeout");
+  if (seconds < 1) return InvalidArgument("--timeout: ", seconds, " is below 1");
+  ConnectOptions options;
+  options.timeout = absl::Seconds(seconds);
+  options.client = "telegrad-cli";
+  return Connection::Connect(address, options);
+}
+
+}  // namespace telegrad::cli
+
+int main(int argc, char** argv) { return telegrad::cli::Main(argc, argv); }

@@ -1,0 +1,145 @@
+#include "engine/frontend/json.h"
+
+#include <charconv>
+#include <cstdio>
+
+namespace telegrad {
+namespace {
+
+void AppendUtf8(uint32_t code, std::string* out) {
+  const auto put = [&](uint32_t byte) { *out += static_cast<char>(byte); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xc0 | code >> 6);
+    put(0x80 | (code & 63));
+  } else if (code < 0x10000) {
+    put(0xe0 | code >> 12);
+    put(0x80 | (code >> 6 & 63));
+    put(0x80 | (code & 63));
+  } else {
+    put(0xf0 | code >> 18);
+    put(0x80 | (code >> 12 & 63));
+    put(0x80 | (code >> 6 & 63));
+    put(0x80 | (code & 63));
+  }
+}
+
+}  // namespace
+
+void JsonReader::Skip() {
+  while (at_ < text_.size() &&
+         std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos) {
+    ++at_;
+  }
+}
+
+bool JsonReader::Eat(char c) {
+  Skip();
+  if (at_ == text_.size() || text_[at_] != c) return false;
+  ++at_;
+  return true;
+}
+
+bool JsonReader::AtEnd() {
+  Skip();
+  return at_ == text_.size();
+}
+
+bool JsonReader::Size(int64_t* out) {
+  Skip();
+  if (at_ == text_.size() || text_[at_] < '0' || text_[at_] > '9') return false;
+  const char* begin = text_.data() + at_;
+  const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), *out);
+  if (error != std::errc() || (*begin == '0' && end != begin + 1)) return false;
+  at_ += end - begin;
+  return at_ == text_.size() || std::string_view(".eE").find(text_[at_]) == std::string_view::npos;
+}
+
+bool JsonReader::Hex4(uint32_t* out) {
+  if (text_.size() - at_ < 4) return false;
+  const char* begin = text_.data() + at_;
+  if (*begin == '-') return false;
+  const auto [end, error] = std::from_chars(begin, begin + 4, *out, 16);
+  at_ += 4;
+  return error == std::errc() && end == begin + 4;
+}
+
+bool JsonReader::Escape(std::string* out) {
+  if (at_ == text_.size()) return false;
+  const char c = text_[at_++];
+  constexpr std::string_view kFrom = "\"\\/bfnrt", kTo = "\"\\/\b\f\n\r\t";
+  if (const size_t i = kFrom.find(c); i != std::string_view::npos) {
+    *out += kTo[i];
+    return true;
+  }
+  uint32_t code = 0;
+  if (c != 'u' || !Hex4(&code)) return false;
+  if (code >= 0xdc00 && code < 0xe000) return false;
+  if (code >= 0xd800 && code < 0xdc00) {
+    uint32_t low = 0;
+    if (text_.substr(at_, 2) != "\\u") return false;
+    at_ += 2;
+    if (!Hex4(&low) || low < 0xdc00 || low >= 0xe000) return false;
+    code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+  }
+  AppendUtf8(code, out);
+  return true;
+}
+
+bool JsonReader::String(std::string* out) {
+  out->clear();
+  if (!Eat('"')) return false;
+  while (at_ < text_.size()) {
+    const char c = text_[at_++];
+    if (c == '"') return IsUtf8(*out);
+    if (static_cast<uint8_t>(c) < 0x20) return false;
+    if (c != '\\') {
+      *out += c;
+    } else if (!Escape(out)) {
+      return false;
+    }
+  }
+  return false;
+}
+
+bool IsUtf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<uint8_t>(text[i]);
+    const int more = lead < 0x80       ? 0
+                     : lead >> 5 == 6  ? 1
+                     : lead >> 4 == 14 ? 2
+                     : lead >> 3 == 30 ? 3
+                                       : -1;
+    if (more < 0 || text.size() - i <= static_cast<size_t>(more)) return false;
+    uint32_t code = more == 0 ? lead : lead & (63u >> more);
+    for (int k = 1; k <= more; ++k) {
+      const auto next = static_cast<uint8_t>(text[i + k]);
+      if (next >> 6 != 2) return false;
+      code = code << 6 | (next & 63u);
+    }
+    constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
+    if (code < kLeast[more] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return false;
+    i += 1 + more;
+  }
+  return true;
+}
+
+std::string JsonQuote(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<uint8_t>(c) < 0x20) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof(escaped), "\\u%04x", c);
+      out += escaped;
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+}  // namespace telegrad

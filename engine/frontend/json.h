@@ -1,0 +1,38 @@
+// A strict, pull-style JSON reader (RFC 8259) for file headers: no tree, no recursion, no
+// allocation beyond the strings read. Every function returns false at the first thing that is not
+// as asked for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace telegrad {
+
+class JsonReader {
+ public:
+  explicit JsonReader(std::string_view text) : text_(text) {}
+
+  // Skips white space and takes `c`, if it is next.
+  bool Eat(char c);
+  // A string with its escapes undone; false unless it is valid UTF-8.
+  bool String(std::string* out);
+  // An integer without sign, fraction or exponent, at most INT64_MAX.
+  bool Size(int64_t* out);
+  bool AtEnd();
+  size_t position() const { return at_; }
+
+ private:
+  bool Hex4(uint32_t* out);
+  bool Escape(std::string* out);
+  void Skip();
+
+  std::string_view text_;
+  size_t at_ = 0;
+};
+
+bool IsUtf8(std::string_view text);
+// `text`, which is UTF-8, in quotes.
+std::string JsonQuote(std::string_view text);
+
+}  // namespace telegrad

@@ -1,0 +1,134 @@
+// What the text must say; that it computes the right thing is tested where it can run.
+#include "engine/render/llvm.h"
+
+#include <functional>
+
+#include "engine/base/strings.h"
+#include "engine/render/llvm_kernel.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace telegrad {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+const Target kWide{.arch = "x86-64",
+                   .cpu = "sapphirerapids",
+                   .features = "+avx512f,+fma",
+                   .vector_bytes = 64,
+                   .vector_registers = 32};
+
+Program Make(const std::function<void(Graph&, std::vector<UOp>&)>& fill) {
+  auto graph = std::make_shared<Graph>();
+  std::vector<UOp> order;
+  fill(*graph, order);
+  EXPECT_EQ(graph->status(), absl::OkStatus());
+  Program program{.name = "k", .graph = graph, .order = {}, .arguments = {}};
+  for (UOp u : order) program.order.push_back(u.id());
+  program.arguments = {{DType::kFloat32, 64, true, true}, {DType::kFloat32, 64, true, false}};
+  return program;
+}
+
+Program Scale() {
+  return Make([](Graph& g, std::vector<UOp>& order) {
+    const UOp out = g.Param(0, DType::kFloat32, Shape{64}),
+              in = g.Param(1, DType::kFloat32, Shape{64});
+    const UOp i = g.Range(0, AxisType::kThread, g.Index(4));
+    const UOp base = g.Make(Op::kMul, {i, g.Index(16)});
+    const UOp iota = g.Make(Op::kIota, DType::kInt64, std::initializer_list<UOp>{}, {16});
+    const UOp at = g.Make(Op::kAdd, {base, iota});
+    const UOp from = g.Make(Op::kIndex, {in, at}), x = g.Make(Op::kLoad, {from});
+    const UOp y = g.Make(Op::kMul, {x, g.ConstFloat(DType::kFloat32, 0.5)});
+    const UOp to = g.Make(Op::kIndex, {out, at}), store = g.Make(Op::kStore, {to, y});
+    order = {out, in, i, base, iota, at, from, x, y, to, store, g.Make(Op::kEnd, {i})};
+  });
+}
+
+TEST(RenderLlvm, EveryProgramOpHasAPrinterAndNoOther) {
+  for (const OpInfo& op : AllOps()) {
+    EXPECT_EQ(LlvmKernel::Prints(op.op), IsAt(op.op, kProgramLevel)) << op.name;
+  }
+}
+
+TEST(RenderLlvm, ContiguousLanesAreOneVectorAccess) {
+  const std::string text = *RenderLlvm(Scale(), kWide);
+  EXPECT_THAT(text, HasSubstr("define void @k(ptr"));
+  EXPECT_THAT(text, HasSubstr("load <16 x float>, ptr"));
+  EXPECT_THAT(text, HasSubstr("store <16 x float>"));
+  EXPECT_THAT(text, HasSubstr("fmul <16 x float> %"));
+  EXPECT_THAT(text, Not(HasSubstr("gather")));
+  EXPECT_THAT(text, HasSubstr("!noalias"));
+  EXPECT_THAT(text, HasSubstr("\"prefer-vector-width\"=\"512\""));
+  EXPECT_THAT(text, HasSubstr("\"tune-cpu\"=\"sapphirerapids\""));
+  EXPECT_THAT(text, HasSubstr("\"target-features\"=\"+avx512f,+fma\""));
+  // No freedom that the IR does not give.
+  for (const char* flag : {"fast", "contract", "nnan", "ninf", "nsz", "arcp", "afn", "reassoc"}) {
+    EXPECT_THAT(text, Not(HasSubstr(StrCat(" ", flag, " "))));
+  }
+  EXPECT_EQ(text, *RenderLlvm(Scale(), kWide));
+  Target narrow = kWide;
+  narrow.vector_bytes = 32;
+  EXPECT_THAT(*RenderLlvm(Scale(), narrow), Not(HasSubstr("prefer-vector-width")));
+}
+
+std::string ErrorOf(const Program& program, const Target& target = kWide) {
+  const auto text = RenderLlvm(program, target);
+  EXPECT_FALSE(text.ok());
+  return std::string(text.status().message());
+}
+
+TEST(RenderLlvm, BrokenProgramsAreErrorsThatNameTheKernel) {
+  Program p = Scale();
+  p.name = "not a name";
+  EXPECT_THAT(ErrorOf(p), HasSubstr("not a name"));
+  p = Scale();
+  p.order.push_back(1'000'000);
+  EXPECT_THAT(ErrorOf(p), HasSubstr("kernel k: node 1000000"));
+  p = Scale();
+  p.order.pop_back();
+  EXPECT_THAT(ErrorOf(p), HasSubstr("not closed"));
+  p = Scale();
+  p.order.erase(p.order.begin() + 3);  // the product that the index needs
+  EXPECT_THAT(ErrorOf(p), HasSubstr("before it is computed"));
+  p = Scale();
+  p.arguments.pop_back();
+  EXPECT_THAT(ErrorOf(p), HasSubstr("is not argument 1"));
+  p = Scale();
+  p.arguments[1].dtype = DType::kInt32;
+  EXPECT_THAT(ErrorOf(p), HasSubstr("is not argument 1"));
+  p = Scale();
+  p.order.push_back(p.order.back());
+  EXPECT_THAT(ErrorOf(p), HasSubstr("does not close"));
+  Target elsewhere = kWide;
+  elsewhere.arch = "gfx942";
+  EXPECT_EQ(RenderLlvm(Scale(), elsewhere).status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST(RenderLlvm, RejectsForms) {
+  // Another level's op.
+  EXPECT_THAT(ErrorOf(Make([](Graph& g, std::vector<UOp>& order) {
+                const UOp x =
+                    g.Make(Op::kIndex, {g.Param(0, DType::kFloat32, Shape{4}), g.Index(0)});
+                const UOp load = g.Make(Op::kLoad, {x});
+                order = {x, load, g.Make(Op::kExp2, {load})};
+              })),
+              HasSubstr("exp2"));
+  // A parallel range that is not the outermost.
+  EXPECT_THAT(ErrorOf(Make([](Graph& g, std::vector<UOp>& order) {
+                const UOp i = g.Range(0, AxisType::kLoop, g.Index(2));
+                const UOp j = g.Range(1, AxisType::kThread, g.Index(2));
+                order = {i, j, g.Make(Op::kEnd, {j}), g.Make(Op::kEnd, {i})};
+              })),
+              HasSubstr("outermost"));
+  // More private memory than a stack has room for.
+  EXPECT_THAT(ErrorOf(Make([](Graph& g, std::vector<UOp>& order) {
+                order = {g.Make(Op::kBuffer, DType::kFloat32, std::initializer_list<UOp>{},
+                                {2, 0, kMaxPrivateBytes / 4 + 1})};
+              })),
+              HasSubstr("BUFFER"));
+}
+
+}  // namespace
+}  // namespace telegrad

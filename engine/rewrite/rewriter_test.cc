@@ -1,0 +1,155 @@
+#include "engine/rewrite/rewriter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/rewrite/match.h"
+#include "engine/rewrite/rule.h"
+
+namespace telegrad {
+namespace {
+
+using namespace pattern;  // NOLINT: the names of rows
+using ::testing::HasSubstr;
+
+constexpr Rule kRows[] = {
+    rule((x + c0) + c1, x + (c0 + c1), when(kInts)),
+    rule(x * 1, x),
+    rule(x * 0, 0, when(kInts)),
+    rule(x % c0, x, when(kSigned, 0 <= lo(x) && hi(x) < c0)),
+    rule(x - x, 0, when(kInts)),
+    rule(max(x, y) + x,
+         [](Rewriter& b, const Match& m) -> UOp {
+           return m.y().is(Op::kNeg) ? b.Make(Op::kSub, {m.x(), m.y()}) : UOp();
+         }),
+};
+constexpr RuleTable kTable{"test", kRows};
+
+// The two rows undo each other, and the third grows its operand forever.
+constexpr Rule kBadRows[] = {
+    rule(x + x, x * 2),
+    rule(x * 2, x + x),
+    rule(-x, -(x + 1)),
+};
+constexpr RuleTable kBad{"bad", kBadRows};
+
+class RewriterTest : public ::testing::Test {
+ protected:
+  UOp Vector(int64_t slot, DType dtype = DType::kInt32) {
+    return graph_.Param(slot, dtype, Shape{4});
+  }
+  UOp Const(int64_t value, DType dtype = DType::kInt32) { return graph_.Const(dtype, value); }
+
+  Graph graph_;
+  Budget budget_;
+};
+
+TEST_F(RewriterTest, PatternsPrintAsTheyAreWritten) {
+  EXPECT_EQ(Text(kRows[0]), "(x + c0) + c1 -> x + (c0 + c1) on signed|unsigned");
+  EXPECT_EQ(Text(where(x, -y, max(z, -0.0))), "where(x, -y, max(z, -0.0))");
+  EXPECT_THAT(Text(kRows[5]), HasSubstr("max(x, y) + x -> computed"));
+  EXPECT_EQ(kRows[1].line, kRows[0].line + 1);
+}
+
+TEST_F(RewriterTest, MatchesEitherOrderOfOperands) {
+  Rewriter b(&graph_, {&kTable}, &budget_);
+  const UOp v = Vector(0);
+  EXPECT_EQ(b.Make(Op::kMul, {Const(1), v}), v);
+  const UOp sum = b.Make(Op::kAdd, {Const(4), b.Make(Op::kAdd, {Const(3), v})});
+  EXPECT_EQ(sum, graph_.Make(Op::kAdd, {v, Const(7)}));
+  EXPECT_EQ(b.Hits(kRows[0]), 1);
+  EXPECT_THAT(b.HitReport(), HasSubstr("x * 1 -> x"));
+}
+
+TEST_F(RewriterTest, FunctionsMaySayNo) {
+  Rewriter b(&graph_, {&kTable}, &budget_);
+  const UOp v = Vector(0), w = Vector(1);
+  const UOp no = b.Make(Op::kAdd, {b.Make(Op::kMax, {v, w}), v});
+  EXPECT_EQ(no.op(), Op::kAdd);
+  const UOp minus = b.Make(Op::kNeg, {w});
+  // The negated operand is the left one, so the row matches only in the other order of max.
+  EXPECT_EQ(b.Make(Op::kAdd, {b.Make(Op::kMax, {minus, v}), v}), graph_.Make(Op::kSub, {v, minus}));
+}
+
+TEST_F(RewriterTest, TypesAndConditionsGuard) {
+  Rewriter b(&graph_, {&kTable}, &budget_);
+  const UOp f = Vector(0, DType::kFloat32);
+  EXPECT_EQ(b.Make(Op::kMul, {f, Const(0, DType::kFloat32)}).op(), Op::kMul);
+  EXPECT_EQ(b.Make(Op::kMul, {f, Const(1, DType::kFloat32)}), f);
+  const UOp r = graph_.Range(0, AxisType::kLoop, graph_.Index(8));
+  EXPECT_EQ(b.Make(Op::kFloorMod, {r, graph_.Index(8)}), r);
+  EXPECT_NE(b.Make(Op::kFloorMod, {r, graph_.Index(7)}), r);
+  // Constants wrap in the element type, conditions do not.
+  const UOp u = Vector(1, DType::kUInt8);
+  const UOp sum = b.Make(
+      Op::kAdd, {b.Make(Op::kAdd, {u, Const(200, DType::kUInt8)}), Const(100, DType::kUInt8)});
+  EXPECT_EQ(sum, graph_.Make(Op::kAdd, {u, Const(44, DType::kUInt8)}));
+}
+
+TEST_F(RewriterTest, ScalarsBroadcastOrExpand) {
+  const UOp v = Vector(0);
+  Rewriter broadcast(&graph_, {&kTable}, &budget_);
+  EXPECT_EQ(broadcast.Make(Op::kMul, {v, Const(0)}), Const(0));
+  Rewriter exact(&graph_, {&kTable}, &budget_, Shapes::kExact);
+  const UOp zeros = exact.Make(Op::kMul, {v, Const(0)});
+  EXPECT_EQ(zeros.op(), Op::kExpand);
+  EXPECT_TRUE(std::ranges::equal(zeros.shape(), v.shape()));
+  // A sweep keeps the shape wherever the consumer does not broadcast.
+  const UOp reduced =
+      graph_.Make(Op::kReduce, {graph_.Make(Op::kMul, {v, Const(0)})}, std::vector<int64_t>{0, 0});
+  const UOp swept = broadcast.Rewrite(reduced);
+  ASSERT_TRUE(swept.valid()) << graph_.status();
+  EXPECT_EQ(swept.src(0), zeros);
+  EXPECT_EQ(broadcast.Rewrite(graph_.Make(Op::kMul, {v, Const(0)})), zeros);
+}
+
+TEST_F(RewriterTest, RewriteSweepsWholeGraphs) {
+  UOp u = Vector(0);
+  for (int i = 0; i < 20'000; ++i) u = graph_.Make(Op::kAdd, {u, Const(1)});
+  Rewriter b(&graph_, {&kTable}, &budget_);
+  EXPECT_EQ(b.Rewrite(u), graph_.Make(Op::kAdd, {Vector(0), Const(20'000)}));
+}
+
+TEST_F(RewriterTest, RulesThatUndoEachOtherEnd) {
+  Budget::Limits limits;
+  limits.rewrites = 20'000;
+  Budget small(limits);
+  Rewriter b(&graph_, {&kBad}, &small);
+  EXPECT_TRUE(b.Make(Op::kAdd, {Vector(0), Vector(0)}).valid());
+  EXPECT_LT(small.rewrites_spent(), 10);
+  EXPECT_TRUE(b.Make(Op::kNeg, {Vector(0)}).valid() ||
+              graph_.status().code() == absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(RewriterTest, BudgetIsSticky) {
+  Budget::Limits limits;
+  limits.rewrites = 50;
+  Budget small(limits);
+  Rewriter b(&graph_, {&kTable}, &small);
+  UOp u = Vector(0);
+  for (int i = 0; i < 200; ++i) u = graph_.Make(Op::kAdd, {u, Const(1)});
+  EXPECT_FALSE(b.Rewrite(u).valid());
+  EXPECT_EQ(graph_.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(b.Make(Op::kAdd, {Vector(0), Const(1)}).valid());
+}
+
+TEST_F(RewriterTest, ErrorsAreStickyInTheGraph) {
+  Rewriter b(&graph_, {&kTable}, &budget_);
+  EXPECT_FALSE(b.Make(Op::kAdd, {Vector(0), Vector(1, DType::kFloat32)}).valid());
+  EXPECT_FALSE(graph_.status().ok());
+}
+
+TEST_F(RewriterTest, ExplainsWhyARuleDidNotMatch) {
+  Rewriter b(&graph_, {&kTable}, &budget_);
+  const UOp v = Vector(0), f = Vector(1, DType::kFloat32);
+  EXPECT_THAT(Explain(kRows[2], graph_.Make(Op::kMul, {f, f}), b),
+              HasSubstr("the element type f32 is not in the row's types"));
+  EXPECT_THAT(Explain(kRows[2], graph_.Make(Op::kMul, {v, v}), b),
+              HasSubstr("token 2 expects 0, found node"));
+  EXPECT_THAT(Explain(kRows[3], graph_.Make(Op::kFloorMod, {v, Const(4)}), b),
+              HasSubstr("the condition does not hold"));
+  EXPECT_THAT(Explain(kRows[2], graph_.Make(Op::kMul, {v, Const(0)}), b), HasSubstr("matches"));
+}
+
+}  // namespace
+}  // namespace telegrad

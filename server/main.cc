@@ -1,0 +1,271 @@
+// telegradd: puts the daemon together and runs it until SIGTERM or SIGINT.
+//
+// SIGTERM drains: the listeners close, health turns to NOT_SERVING, sessions end what they were
+// asked, and what is still running after --drain-seconds is cancelled. A second signal cancels at
+// once.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "devices/drivers.h"
+#include "engine/base/flags.h"
+#include "engine/base/status.h"
+#include "engine/compile/compiler.h"
+#include "engine/execution/executable.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/grpcpp.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "proto/transport.h"
+#include "server/admin/address.h"
+#include "server/admin/exporter.h"
+#include "server/admin/log.h"
+#include "server/admin/metrics.h"
+#include "server/service/compute_service.h"
+#include "server/service/session_service.h"
+
+namespace telegrad {
+namespace {
+
+constexpr FlagKind kBool = FlagKind::kBool;
+constexpr FlagKind kInt = FlagKind::kInt;
+constexpr FlagKind kString = FlagKind::kString;
+constexpr FlagKind kList = FlagKind::kList;
+
+constexpr FlagRow kFlags[] = {
+#define FLAG(name, kind, default_value, value, help) {name, 0, kind, default_value, value, help},
+#include "server/flags.def"
+#undef FLAG
+};
+
+constexpr int kUsageError = 2;
+
+// The engine's cache as sessions see it.
+class CachingEngine final : public Engine {
+ public:
+  explicit CachingEngine(ExecutableCache* cache) : cache_(cache) {}
+  std::shared_ptr<const Executable> Find(const Digest& hash, Device& device) override {
+    return cache_->Find(hash, device);
+  }
+  absl::StatusOr<ExecutableCache::Result> Get(const Digest& hash, const FrozenGraph& graph,
+                                              Device& device, Budget* budget) override {
+    return cache_->Get(hash, graph, device, budget);
+  }
+
+ private:
+  ExecutableCache* const cache_;
+};
+
+absl::StatusOr<std::vector<ListenAddress>> ListenAddresses(const Flags& flags) {
+  std::vector<std::string> texts = flags.GetList("listen");
+  if (texts.empty()) texts.push_back("127.0.0.1:50055");
+  std::vector<ListenAddress> addresses;
+  for (const std::string& text : texts) {
+    TG_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(text));
+    if (!address.is_local && !flags.GetBool("insecure-listen-anywhere")) {
+      return InvalidArgument("--listen ", text,
+                             ": other machines reach this address and nobody is asked who they "
+                             "are; use a loopback address or a unix socket, or say "
+                             "--insecure-listen-anywhere");
+    }
+    addresses.push_back(std::move(address));
+  }
+  return addresses;
+}
+
+absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
+  SessionLimits limits;
+  const std::pair<std::string_view, int64_t*> rows[] = {
+      {"max-sessions", &limits.sessions}, {"session-handles", &limits.handles},
+      {"session-bytes", &limits.bytes},   {"staged-bytes", &limits.staged_bytes},
+      {"graphs", &limits.graphs},         {"graph-bytes", &limits.graph_bytes},
+  };
+  for (const auto& [name, limit] : rows) {
+    *limit = flags.GetInt(name);
+    if (*limit < 1) return InvalidArgument("--", name, ": ", *limit, " is below 1");
+  }
+  return limits;
+}
+
+absl::Status CheckRanges(const Flags& flags) {
+  constexpr struct {
+    std::string_view name;
+    int64_t min, max;
+  } kRanges[] = {{"drain-seconds", 0, 86'400},  {"compile-threads", 1, 256},
+                 {"cpu-threads", 0, 4096},      {"cpu-memory", 0, INT64_MAX},
+                 {"executables", 1, INT64_MAX}, {"kernels", 1, INT64_MAX}};
+  for (const auto& range : kRanges) {
+    const int64_t value = flags.GetInt(range.name);
+    if (value < range.min || value > range.max) {
+      return InvalidArgument("--", range.name, ": ", value, " is not from ", range.min, " to ",
+                             range.max);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void CollectFrom(const ExecutableCache& cache, const DevicePool& pool, Metrics& metrics) {
+  const ExecutableCache::Stats stats = cache.stats();
+  const std::pair<Metric, uint64_t> rows[] = {
+      {Metric::kCompiled, stats.misses},
+      {Metric::kKernelsCompiled, stats.kernels_compiled},
+      {Metric::kKernelHits, stats.kernel_cache_hits},
+      {Metric::kScheduleNs, stats.schedule_ns},
+      {Metric::kLowerNs, stats.lower_ns},
+      {Metric::kCompileNs, stats.compile_ns},
+      {Metric::kLaunches, stats.launches},
+  };
+  for (const auto& [metric, count] : rows) metrics.Set(metric, static_cast<int64_t>(count));
+  int64_t healthy = 0, limit = 0, used = 0;
+  for (const auto& device : pool.devices()) {
+    healthy += device->Health().ok() ? 1 : 0;
+    limit += device->memory_limit();
+    used += device->memory_used();
+  }
+  metrics.Set(Metric::kDevices, static_cast<int64_t>(pool.devices().size()));
+  metrics.Set(Metric::kDevicesHealthy, healthy);
+  metrics.Set(Metric::kDeviceMemory, limit);
+  metrics.Set(Metric::kDeviceMemoryUsed, used);
+}
+
+// Starts to listen and says where. UNAVAILABLE if an address is taken.
+absl::StatusOr<std::unique_ptr<grpc::Server>> StartServer(
+    const std::vector<ListenAddress>& addresses, const std::vector<grpc::Service*>& services) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  for (const ChannelArgument& row : kChannelArguments) {
+    builder.AddChannelArgument(row.name, row.value);
+  }
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument("grpc.http2.min_ping_interval_without_data_ms", 10'000);
+  std::vector<int> ports(addresses.size(), 0);
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    builder.AddListeningPort(addresses[i].text, grpc::InsecureServerCredentials(), &ports[i]);
+  }
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    if (server == nullptr || ports[i] == 0) {
+      std::string all;
+      for (const ListenAddress& a : addresses) StrAppend(&all, all.empty() ? "" : ", ", a.text);
+      return absl::UnavailableError(StrCat("cannot listen on ", all, "; is an address taken?"));
+    }
+  }
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    std::string where = addresses[i].text;
+    if (!addresses[i].is_unix) where = StrCat(where.substr(0, where.rfind(':') + 1), ports[i]);
+    std::printf("listening on %s\n", where.c_str());
+    Log(LogLevel::kInfo, "listening", {{"address", where}});
+  }
+  return server;
+}
+
+void DrainAndStop(grpc::Server& server, ComputeService& compute, int64_t seconds,
+                  const sigset_t& signals, int signal) {
+  Log(LogLevel::kInfo, "draining", {{"signal", signal}, {"seconds", seconds}});
+  if (auto* health = server.GetHealthCheckService()) health->SetServingStatus(false);
+  const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(seconds);
+  compute.Drain();
+  std::thread shutdown([&] { server.Shutdown(deadline); });
+  // The second signal: everybody who waits for the deadline is cancelled now.
+  std::thread impatient([&] {
+    int again;
+    sigwait(&signals, &again);
+    server.Shutdown(std::chrono::system_clock::now());
+  });
+  server.Wait();
+  shutdown.join();
+  kill(getpid(), SIGTERM);  // ends the wait for a second signal
+  impatient.join();
+}
+
+absl::Status Serve(const Flags& flags, const sigset_t& signals) {
+  TG_ASSIGN_OR_RETURN(const std::vector<ListenAddress> addresses, ListenAddresses(flags));
+  TG_ASSIGN_OR_RETURN(const SessionLimits limits, Limits(flags));
+  TG_RETURN_IF_ERROR(CheckRanges(flags));
+
+  DriverOptions drivers{.host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads"))),
+                        .cpu_memory = flags.GetInt("cpu-memory")};
+  TG_ASSIGN_OR_RETURN(auto devices, OpenDevices(drivers));
+  TG_ASSIGN_OR_RETURN(const std::unique_ptr<DevicePool> pool,
+                      DevicePool::Create(std::move(devices)));
+  for (const auto& device : pool->devices()) {
+    Log(LogLevel::kInfo, "device",
+        {{"name", device->name()},
+         {"cpu", device->target().cpu},
+         {"threads", device->target().threads},
+         {"memory", device->memory_limit()}});
+  }
+  ExecutableCache cache(
+      {.executables = flags.GetInt("executables"), .kernels = flags.GetInt("kernels")});
+  CachingEngine engine(&cache);
+  Metrics metrics;
+  metrics.AddCollector([&](Metrics& m) { CollectFrom(cache, *pool, m); });
+  TaskPool workers(static_cast<int>(flags.GetInt("compile-threads")));
+  const Environment env{pool.get(), &engine, &workers, &metrics, limits};
+  SessionService sessions(env);
+  ComputeService compute(env);
+
+  std::unique_ptr<MetricsExporter> exporter;
+  if (const std::string& address = flags.GetString("metrics"); !address.empty()) {
+    TG_ASSIGN_OR_RETURN(const ListenAddress parsed, ParseListenAddress(address));
+    if (!parsed.is_local && !flags.GetBool("insecure-listen-anywhere")) {
+      return InvalidArgument("--metrics ", address,
+                             ": other machines reach this address; say --insecure-listen-anywhere");
+    }
+    TG_ASSIGN_OR_RETURN(exporter, MetricsExporter::Start(address, &metrics));
+    std::printf("metrics on http://%s:%d/metrics\n", parsed.host.c_str(), exporter->port());
+  }
+  TG_ASSIGN_OR_RETURN(const std::unique_ptr<grpc::Server> server,
+                      StartServer(addresses, {&sessions, &compute}));
+  std::fflush(stdout);
+  int signal = 0;
+  sigwait(&signals, &signal);
+  DrainAndStop(*server, compute, flags.GetInt("drain-seconds"), signals, signal);
+  Log(LogLevel::kInfo, "stopped");
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  const auto args = Arguments(argc, argv);
+  const auto flags = Flags::Parse(kFlags, args);
+  absl::Status status = flags.status();
+  if (status.ok() && flags->help()) {
+    std::printf("Usage: telegradd [flags]\nServes tensor graphs over gRPC.\n\nFlags:\n%s",
+                FlagHelp(kFlags).c_str());
+    return 0;
+  }
+  if (status.ok() && !flags->positional().empty()) {
+    status = InvalidArgument("unexpected argument ", flags->positional().front());
+  }
+  if (status.ok()) {
+    const auto level = LogLevelFromText(flags->GetString("log-level"));
+    if (level) {
+      SetLogLevel(*level);
+    } else {
+      status = InvalidArgument("--log-level: \"", flags->GetString("log-level"),
+                               "\" is not one of debug, info, warning, error, off");
+    }
+  }
+  sigset_t signals;  // taken by sigwait alone; every thread inherits the mask
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  if (status.ok()) status = Serve(*flags, signals);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "telegradd: %s\n", std::string(status.message()).c_str());
+  return absl::IsInvalidArgument(status) ? kUsageError : 1;
+}
+
+}  // namespace
+}  // namespace telegrad
+
+int main(int argc, char** argv) { return telegrad::Main(argc, argv); }

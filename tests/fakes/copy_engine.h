@@ -1,0 +1,82 @@
+// An engine whose every executable copies slot 1 to slot 0 on the device's real queue: enough to
+// watch how a session orders runs, without compiling. Runs wait at a gate while one is closed; the
+// next run can be told to fail.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "engine/base/status.h"
+#include "server/session/engine.h"
+
+namespace telegrad::fakes {
+
+class Gate {
+ public:
+  void Close() { point_ = {std::make_shared<Timeline>(), 1}; }
+  void Open(absl::Status status = absl::OkStatus()) { point_.timeline->Signal(1, status); }
+  TimelinePoint point() const { return point_; }
+
+ private:
+  TimelinePoint point_;
+};
+
+class CopyExecutable final : public Executable {
+ public:
+  CopyExecutable(Device* device, Gate* gate) : device_(device), gate_(gate) {}
+  std::span<const SlotUse> slots() const override { return {}; }
+  int num_launches() const override { return 1; }
+  int64_t temporary_bytes() const override { return 0; }
+  absl::StatusOr<TimelinePoint> Submit(std::span<const BufferView> bindings,
+                                       std::span<const TimelinePoint> waits) const override {
+    if (bindings.size() != 2) return InvalidArgument("expected 2 slots, got ", bindings.size());
+    if (bindings[0].length < bindings[1].length) {
+      return InvalidArgument("slot 0 has ", bindings[0].length, " bytes, expected ",
+                             bindings[1].length);
+    }
+    Command copy;
+    copy.kind = Command::Kind::kCopy;
+    copy.copy = {{0, 0}, {1, 0}, bindings[1].length};
+    TG_ASSIGN_OR_RETURN(auto commands, device_->Encode({copy}));
+    std::vector<TimelinePoint> all(waits.begin(), waits.end());
+    if (gate_->point().timeline) all.push_back(gate_->point());
+    return device_->queue().Submit(std::move(commands), {bindings.begin(), bindings.end()}, all);
+  }
+
+ private:
+  Device* const device_;
+  Gate* const gate_;
+};
+
+class CopyEngine final : public Engine {
+ public:
+  Gate gate;
+  std::atomic<int> compiled = 0;
+  std::function<absl::Status(Budget*)> on_compile;  // set before the first run
+
+  std::shared_ptr<const Executable> Find(const Digest& hash, Device&) override {
+    std::lock_guard lock(mutex_);
+    const auto it = made_.find(hash);
+    return it == made_.end() ? nullptr : it->second;
+  }
+  absl::StatusOr<ExecutableCache::Result> Get(const Digest& hash, const FrozenGraph&,
+                                              Device& device, Budget* budget) override {
+    if (on_compile) TG_RETURN_IF_ERROR(on_compile(budget));
+    ++compiled;
+    auto executable = std::make_shared<CopyExecutable>(&device, &gate);
+    std::lock_guard lock(mutex_);
+    made_[hash] = executable;
+    return ExecutableCache::Result{executable, false, 1};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Digest, std::shared_ptr<const Executable>> made_;
+};
+
+}  // namespace telegrad::fakes

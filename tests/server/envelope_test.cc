@@ -1,0 +1,126 @@
+// The message envelope: however a message is cut into pieces, it is taken apart the same way; what
+// protobuf itself refuses is refused.
+#include "engine/wire/envelope.h"
+
+#include <algorithm>
+#include <random>
+
+#include "gtest/gtest.h"
+#include "telegrad/v1/compute.pb.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int kField = 15;
+
+std::string Payload(const Envelope& envelope) {
+  std::string out;
+  for (const Piece& piece : envelope.payload) {
+    out.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  }
+  return out;
+}
+
+Piece AsPiece(std::string_view s) { return {reinterpret_cast<const uint8_t*>(s.data()), s.size()}; }
+
+std::vector<Piece> Cut(std::string_view message, std::mt19937_64& random) {
+  std::vector<Piece> pieces;
+  while (!message.empty()) {
+    const size_t limit = random() % 4 == 0 ? 40 : 3;
+    const size_t n = std::min<size_t>(random() % limit, message.size());
+    pieces.push_back(AsPiece(message.substr(0, n)));
+    message.remove_prefix(n);
+  }
+  return pieces;
+}
+
+TEST(EnvelopeTest, AnyCutGivesTheSame) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 2000; ++round) {
+    v1::ExecuteRequest request;
+    request.set_op_id(random() >> (random() % 64));
+    request.mutable_write()->set_handle(random() >> (random() % 64));
+    request.mutable_write()->set_offset(random() >> (random() % 64));
+    std::string data(random() % 300, 'x');
+    for (char& c : data) c = static_cast<char>(random());
+    request.set_data(data);
+    const std::string message = request.SerializeAsString();
+
+    Envelope envelope;
+    ASSERT_TRUE(SplitEnvelope(Cut(message, random), kField, &envelope).ok());
+    EXPECT_EQ(Payload(envelope), data);
+    EXPECT_EQ(envelope.payload_bytes, data.size());
+    request.clear_data();
+    v1::ExecuteRequest head;
+    ASSERT_TRUE(head.ParseFromString(envelope.head));
+    EXPECT_EQ(head.SerializeAsString(), request.SerializeAsString());
+    // And back, as protobuf reads it.
+    v1::ExecuteRequest again;
+    ASSERT_TRUE(again.ParseFromString(EnvelopeHead(envelope.head, kField, data.size()) + data));
+    EXPECT_EQ(again.data(), data);
+  }
+}
+
+// Against protobuf: on mutated messages both accept or both refuse, and read the same payload.
+// Protobuf also refuses what is malformed deeper down, which is not the envelope's business.
+TEST(EnvelopeTest, MutatedMessagesAgreeWithProtobuf) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  int refused = 0;
+  for (int round = 0; round < 20000; ++round) {
+    v1::ExecuteRequest request;
+    request.set_op_id(random() % 1000);
+    request.mutable_run()->set_hash("0123456789");
+    request.mutable_run()->add_handles(random());
+    request.set_data("payload");
+    std::string message = request.SerializeAsString();
+    for (int i = random() % 4; i >= 0; --i) {
+      message[random() % message.size()] = static_cast<char>(random());
+    }
+    if (random() % 4 == 0) message.resize(random() % message.size());
+    Envelope envelope;
+    const absl::Status status = SplitEnvelope(Cut(message, random), kField, &envelope);
+    v1::ExecuteRequest parsed;
+    const bool ok = parsed.ParseFromString(message);
+    refused += status.ok() ? 0 : 1;
+    if (!ok) continue;
+    // Protobuf accepts groups as unknown fields; no message of ours has one.
+    if (!status.ok()) {
+      EXPECT_NE(std::string(status.message()).find("malformed"), std::string::npos);
+      continue;
+    }
+    EXPECT_EQ(Payload(envelope), parsed.data()) << testing::PrintToString(message);
+    EXPECT_TRUE(parsed.ParseFromString(envelope.head));
+  }
+  EXPECT_GT(refused, 1000);
+}
+
+TEST(EnvelopeTest, Malformed) {
+  const std::string_view cases[] = {
+      "\x08",                                          // a varint that ends early
+      "\x7a\x05\x61",                                  // fewer bytes than its length
+      "\x7a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",  // a length of 2^64 - 1
+      "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02",  // above 64 bits
+      "\x0b",                                          // a group
+      "\x09\x31\x32",                                  // a cut fixed64
+  };
+  for (const std::string_view bytes : cases) {
+    const Piece piece = AsPiece(bytes);
+    Envelope envelope;
+    EXPECT_TRUE(absl::IsInvalidArgument(SplitEnvelope(std::span(&piece, 1), kField, &envelope)))
+        << testing::PrintToString(std::string(bytes));
+  }
+  Envelope envelope;
+  EXPECT_TRUE(SplitEnvelope({}, kField, &envelope).ok());
+}
+
+TEST(EnvelopeTest, CountsFields) {
+  EXPECT_EQ(*CountFields(std::string_view("\x12\x00\x12\x01\x61\x08\x05", 7), 2), 2);
+  EXPECT_FALSE(CountFields("\x12\x09", 2).ok());
+}
+
+}  // namespace
+}  // namespace telegrad
