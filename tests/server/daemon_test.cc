@@ -262,7 +262,7 @@ TEST_F(DaemonTest, ErrorsAreOfTheOperationAndTheSessionGoesOn) {
   session->Alloc(3, 1, "GPU:9");
   EXPECT_TRUE(absl::IsNotFound(session->Sync().Get().status()) ||
               absl::IsNotFound(session->TakeStatus()));
-  session->TakeStatus();
+  (void)session->TakeStatus();
   session->Alloc(4, int64_t{1} << 39);
   session->Sync().Get();
   EXPECT_TRUE(absl::IsResourceExhausted(session->TakeStatus()));
