@@ -79,7 +79,11 @@ void ExecuteStream::Send(const char* what, v1::ExecuteRequest request,
     changed_.wait(lock, [this] {
       return ended_ || (queue_.size() < kMaxQueued && pending_.size() < kMaxPending);
     });
-    if (ended_) {
+    if (ended_ && !failed_) {  // OnDone will know why
+      pending_.push_back({next_id_, next_id_, what, std::move(completion)});
+      return;
+    }
+    if (failed_) {
       const absl::Status broken = broken_;
       lock.unlock();
       std::visit(Fail{broken}, completion);
@@ -182,10 +186,13 @@ void ExecuteStream::Pump() {
 
 void ExecuteStream::OnWriteDone(bool ok) {
   if (!ok) return;  // the end of reading follows
+  grpc::ByteBuffer sent;  // lets go of the caller's memory
   {
     std::lock_guard lock(mutex_);
+    sent.Swap(&outgoing_);
     writing_ = false;
   }
+  sent.Clear();
   Pump();
 }
 
@@ -219,6 +226,7 @@ void ExecuteStream::OnDone(const grpc::Status& status) {
       broken_ = absl::Status(code, StrCat("the session with ", address_, " is over: ", why));
     }
     broken = broken_;
+    failed_ = true;
     pending.swap(pending_);
     queue.swap(queue_);
   }

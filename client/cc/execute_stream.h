@@ -102,6 +102,7 @@ class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
   bool writing_ = false;
   bool ended_ = false;  // nothing will be read any more
   bool released_ = false;
+  bool failed_ = false;  // broken_ is final, and so is what pending_ had
   bool done_ = false;
   absl::Status first_error_;
   absl::Status broken_;  // of the connection

@@ -131,10 +131,13 @@ absl::Status ExecuteCall::Open(const v1::Open& open) {
 }
 
 void ExecuteCall::OnWriteDone(bool ok) {
+  grpc::ByteBuffer sent;  // lets go of the memory that it was sent from
   {
     std::lock_guard lock(mutex_);
+    sent.Swap(&outgoing_);
     writing_ = false;
   }
+  sent.Clear();
   if (ok) {
     Pump();
   } else {

@@ -259,13 +259,12 @@ TEST_F(DaemonTest, ErrorsAreOfTheOperationAndTheSessionGoesOn) {
   const uint64_t short_handles[] = {1, 2};
   const absl::Status too_short = session->Run(hash, short_handles).Get().status();
   EXPECT_TRUE(absl::IsInvalidArgument(too_short)) << too_short;
+  EXPECT_EQ(session->TakeStatus().code(), absl::StatusCode::kNotFound) << "the first of them";
   session->Alloc(3, 1, "GPU:9");
-  EXPECT_TRUE(absl::IsNotFound(session->Sync().Get().status()) ||
-              absl::IsNotFound(session->TakeStatus()));
-  session->TakeStatus();
+  EXPECT_TRUE(absl::IsNotFound(session->Sync().Get().status()));
+  EXPECT_THAT(std::string(session->TakeStatus().message()), HasSubstr("this server has CPU:0"));
   session->Alloc(4, int64_t{1} << 39);
-  session->Sync().Get();
-  EXPECT_TRUE(absl::IsResourceExhausted(session->TakeStatus()));
+  EXPECT_TRUE(absl::IsResourceExhausted(session->Sync().Get().status()));
   session->Alloc(5, 4000);
   const uint64_t good[] = {5, 2};
   EXPECT_TRUE(session->Run(hash, good).Get().ok());
