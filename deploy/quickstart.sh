@@ -84,8 +84,9 @@ export TELEGRAD_ADDRESS=127.0.0.1:$port
 echo "telegradd (process $daemon_pid) listens on $TELEGRAD_ADDRESS"
 
 say "Training a network on 1,797 handwritten digits"
-"$cli" train digits --data tests/data/digits/digits.csv.gz --save "$work/digits.safetensors" ||
-  die "training failed"
+"$cli" train digits --data tests/data/digits/digits.csv.gz --save "$work/digits.safetensors" |
+  tee "$work/train.log" || die "training failed"
+grep -Eq '^held-out accuracy: (9[7-9]\.|100)' "$work/train.log" || die "held-out accuracy is below 97%"
 [ -s "$work/digits.safetensors" ] || die "training saved no weights"
 
 for model in mnist_8 super_resolution_10; do

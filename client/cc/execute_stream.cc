@@ -184,7 +184,7 @@ void ExecuteStream::Pump() {
 }
 
 void ExecuteStream::OnWriteDone(bool ok) {
-  if (!ok) return;  // the end of reading follows
+  if (!ok) return;        // the end of reading follows
   grpc::ByteBuffer sent;  // lets go of the caller's memory
   {
     std::lock_guard lock(mutex_);

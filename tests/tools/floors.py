@@ -2,8 +2,8 @@
 """The house has floors: a file includes only its own folder and lower floors.
 
 Every folder with C++ sources has a row in one of the tables below; this is the list that is checked. Test
-sources (*_test.cc, test_*.h, everything under tests/) and the named mains may include everything. Prints one line
-for each include that goes where it may not and exits 1 if there is one.
+sources and the named mains may include everything, and nothing but tests includes test sources. Prints one
+line for each include that goes where it may not and exits 1 if there is one.
 
 Usage: floors.py [ROOT]
 """
@@ -66,9 +66,10 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
 def is_test(path):
+    """Tests, and what only tests include: tests/, x_test.cc, test_x.h, and folders named testing."""
     name = os.path.basename(path)
-    return path.startswith("tests/") or name.endswith("_test.cc") or (
-        name.startswith("test_") and name.endswith(".h"))
+    return (path.startswith("tests/") or "/testing/" in path or name.startswith("test_")
+            or name.endswith(("_test.cc", "_test.h")))
 
 
 def may_include(folder, target):
@@ -96,7 +97,7 @@ def check_include(path, header, quoted, exists):
             return "our own headers are included with quotes"
         if not exists(header):
             return "there is no such file"
-        if header.startswith("tests/"):
+        if is_test(header):
             return "only tests may include tests"
         target = house(os.path.dirname(header))
         allowed = may_include(folder, target)

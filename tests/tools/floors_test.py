@@ -15,6 +15,7 @@ HEADERS = [
     "engine/execution/executable.h", "devices/api/device.h", "devices/cpu/cpu.h",
     "devices/drivers.h", "server/session/session.h", "server/service/compute.h",
     "client/cc/client.h", "proto/transport.h", "tests/fakes/device.h",
+    "engine/frontend/test_model.h", "engine/wire/testing/hostile.h",
 ]
 
 
@@ -95,6 +96,9 @@ class FloorsTest(unittest.TestCase):
         self.assert_allowed("server/main.cc", '"devices/drivers.h"')
         self.assert_allowed("tests/server/x.cc", '"devices/cpu/cpu.h"')
         self.assert_caught("engine/execution/x.cc", '"tests/fakes/device.h"', "only tests")
+        self.assert_caught("engine/frontend/x.cc", '"engine/frontend/test_model.h"', "only tests")
+        self.assert_caught("engine/wire/x.cc", '"engine/wire/testing/hostile.h"', "only tests")
+        self.assert_allowed("engine/frontend/test_x.h", '"engine/schedule/schedule.h"')
 
     def test_form(self):
         self.assert_caught("engine/ir/x.cc", "<engine/base/status.h>", "with quotes")
