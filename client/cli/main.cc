@@ -22,7 +22,18 @@ constexpr FlagRow kTrainFlags[] = {
     {"resume", 'r', FlagKind::kString, "", "FILE", "continues from a file made by --save"},
 };
 
+constexpr FlagRow kRunFlags[] = {
+    {"input", 'i', FlagKind::kList, "", "FILE",
+     "the model's inputs, in order: .npy or ONNX TensorProto .pb"},
+    {"output", 'o', FlagKind::kList, "", "FILE", "where its outputs go, in order: .npy or .pb"},
+    {"expect", 'x', FlagKind::kList, "", "FILE",
+     "what its outputs must be, in order: fails where they differ"},
+    {"rtol", 0, FlagKind::kString, "1e-3", "X", "of --expect: relative tolerance"},
+    {"atol", 0, FlagKind::kString, "1e-5", "X", "of --expect: absolute tolerance"},
+};
+
 constexpr Command kCommands[] = {
+    {"run", "MODEL.onnx", "runs an ONNX model", kRunFlags, &Run},
     {"train", "digits", "trains a small convolutional network on handwritten digits", kTrainFlags,
      &Train},
     {"devices", "", "lists the devices of the server", {}, &Devices},

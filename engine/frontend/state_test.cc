@@ -112,7 +112,7 @@ TEST(SafetensorsTest, RefusesWhatIsMalformed) {
 // The bytes that NumPy 1.26 writes for np.array([[1, 2, 3]], dtype='<i2').
 TEST(NpyTest, ReadsAndWritesWhatNumpyWrites) {
   std::string file("\x93NUMPY\1\0v\0{'descr': '<i2', 'fortran_order': False, 'shape': (1, 3), }",
-                   70);
+                   69);
   file.append(127 - file.size(), ' ');
   file += '\n';
   file += std::string_view("\1\0\2\0\3\0", 6);

@@ -186,7 +186,8 @@ Tensor Tensor::AvgPool(const std::vector<int64_t>& kernel, const Window& window,
   if (!valid()) return *this;
   const Axes last = LastAxes(kernel.size());
   const Tensor windows = PaddedWindows(*this, kernel, window, 0);
-  if (count_pads) return windows.Mean(last);
+  const bool padded = std::ranges::any_of(window.pads, [](int64_t p) { return p != 0; });
+  if (count_pads || !padded) return windows.Mean(last);
   const Tensor ones = builder_->Full(dtype(), ToShape(shape()), 1);
   return windows.Sum(last) / PaddedWindows(ones, kernel, window, 0).Sum(last);
 }

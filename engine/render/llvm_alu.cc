@@ -237,14 +237,18 @@ constexpr auto kPrinters = [] {
   return table;
 }();
 
+constexpr bool Has(Op op) {
+  for (const Row& row : kRows) {
+    if (row.op == op) return true;
+  }
+  return false;
+}
+
 constexpr bool Complete() {
   [[maybe_unused]] constexpr int T = kTensorLevel, K = kKernelLevel, P = kProgramLevel;
   bool complete = true;
 #define OP(name, text, wire, min_src, max_src, arg, traits, elements, type, shape, levels, doc) \
-  if (((traits) & kAlu) != 0 && ((levels) & P) != 0 &&                                          \
-      kPrinters[static_cast<size_t>(Op::name)] == nullptr) {                                    \
-    complete = false;                                                                           \
-  }
+  if (((traits) & kAlu) != 0 && ((levels) & P) != 0 && !Has(Op::name)) complete = false;
 #include "engine/ir/ops.def"
 #undef OP
   return complete;

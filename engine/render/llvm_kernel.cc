@@ -41,14 +41,17 @@ struct LlvmKernel::Table {
     for (const Row& row : kRows) table[static_cast<size_t>(row.op)] = row.print;
     return table;
   }
+  static constexpr bool Has(Op op) {
+    for (const Row& row : kRows) {
+      if (row.op == op) return true;
+    }
+    return false;
+  }
   static constexpr bool Complete() {
     [[maybe_unused]] constexpr int T = kTensorLevel, K = kKernelLevel, P = kProgramLevel;
     bool complete = true;
 #define OP(name, text, wire, min_src, max_src, arg, traits, elements, type, shape, levels, doc) \
-  if (((traits) & kAlu) == 0 && ((levels) & P) != 0 &&                                          \
-      Make()[static_cast<size_t>(Op::name)] == nullptr) {                                       \
-    complete = false;                                                                           \
-  }
+  if (((traits) & kAlu) == 0 && ((levels) & P) != 0 && !Has(Op::name)) complete = false;
 #include "engine/ir/ops.def"
 #undef OP
     return complete;

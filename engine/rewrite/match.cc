@@ -76,9 +76,13 @@ bool MatchTokens(const Pat& pat, UOp root, uint32_t swaps, Match* m, Miss* miss)
 
 enum class Overflow { kWraps, kFails };
 
-int64_t FloorDivide(int64_t a, int64_t b) {
-  const int64_t q = a / b;
-  return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+// Floor division; neither b = 0 nor INT64_MIN / -1.
+int64_t Quotient(int64_t a, int64_t b) {
+  return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+}
+int64_t Remainder(int64_t a, int64_t b) {
+  const int64_t r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
 bool Arithmetic(Op op, int64_t a, int64_t b, Overflow overflow, int64_t* out) {
@@ -97,7 +101,7 @@ bool Arithmetic(Op op, int64_t a, int64_t b, Overflow overflow, int64_t* out) {
     case Op::kFloorDiv:
     case Op::kFloorMod:
       if (b == 0 || (a == INT64_MIN && b == -1)) return false;
-      *out = op == Op::kFloorDiv ? FloorDivide(a, b) : a - FloorDivide(a, b) * b;
+      *out = op == Op::kFloorDiv ? Quotient(a, b) : Remainder(a, b);
       return true;
     case Op::kMax:
       *out = a < b ? b : a;

@@ -2,7 +2,7 @@
 """The house has floors: a file includes only its own folder and lower floors.
 
 Every folder with C++ sources has a row in one of the tables below; this is the list that is checked. Test
-sources (*_test.cc, everything under tests/) and the named mains may include everything. Prints one line
+sources (*_test.cc, test_*.h, everything under tests/) and the named mains may include everything. Prints one line
 for each include that goes where it may not and exits 1 if there is one.
 
 Usage: floors.py [ROOT]
@@ -66,7 +66,9 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
 def is_test(path):
-    return path.startswith("tests/") or path.endswith("_test.cc")
+    name = os.path.basename(path)
+    return path.startswith("tests/") or name.endswith("_test.cc") or (
+        name.startswith("test_") and name.endswith(".h"))
 
 
 def may_include(folder, target):

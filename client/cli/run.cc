@@ -1,0 +1,153 @@
+// telegrad run model.onnx -i x.npy -o y.npy: runs an ONNX model on the server.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "absl/strings/str_join.h"
+#include "client/cc/remote_plan.h"
+#include "client/cli/command.h"
+#include "engine/base/status.h"
+#include "engine/frontend/files.h"
+#include "engine/frontend/npy.h"
+#include "engine/frontend/onnx/import.h"
+#include "engine/frontend/onnx/model.h"
+
+namespace telegrad::cli {
+namespace {
+
+bool EndsWith(const std::string& s, std::string_view suffix) {
+  return s.size() >= suffix.size() &&
+         s.compare(s.size() - suffix.size(), suffix.size(), suffix) == 0;
+}
+
+absl::StatusOr<HostTensor> ReadTensor(const std::string& path) {
+  TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(path));
+  absl::StatusOr<HostTensor> tensor = EndsWith(path, ".pb") ? onnx::ReadTensorFile(file)
+                                      : EndsWith(path, ".npy")
+                                          ? ParseNpy(file)
+                                          : InvalidArgument("expected .npy or .pb");
+  if (!tensor.ok()) {
+    return absl::Status(tensor.status().code(),
+                        StrCat(path, ": ", ToStd(tensor.status().message())));
+  }
+  return tensor;
+}
+
+absl::Status WriteTensor(const std::string& path, const HostTensor& tensor, std::string_view name) {
+  if (!EndsWith(path, ".pb")) return WriteFile(path, FormatNpy(tensor));
+  TG_ASSIGN_OR_RETURN(const std::string file, onnx::WriteTensorFile(tensor, name));
+  return WriteFile(path, file);
+}
+
+// The inputs that a caller provides: those without an initializer of the same name.
+std::vector<std::string> InputNames(const onnx::Model& model) {
+  std::vector<std::string> names;
+  for (const onnx::ValueInfo& input : model.inputs) {
+    if (std::ranges::find(model.initializers, input.name, &onnx::TensorProto::name) ==
+        model.initializers.end()) {
+      names.emplace_back(input.name);
+    }
+  }
+  return names;
+}
+
+absl::StatusOr<double> Tolerance(const Flags& flags, std::string_view name) {
+  const std::string& text = flags.GetString(name);
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(value >= 0)) {
+    return InvalidArgument("--", name, ": expected a number from 0, got ", text);
+  }
+  return value;
+}
+
+// The largest excess over the tolerance, as numpy.allclose counts it; an error if types or shapes
+// differ.
+absl::Status Compare(const std::string& path, const HostTensor& want, const HostTensor& got,
+                     double rtol, double atol) {
+  if (want.dtype != got.dtype || want.shape != got.shape) {
+    return FailedPrecondition(path, ": expected ", Name(want.dtype), " ", ToString(want.shape),
+                              ", got ", Name(got.dtype), " ", ToString(got.shape));
+  }
+  const std::vector<double> a = want.AsDoubles(), b = got.AsDoubles();
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+    const double error = std::abs(a[i] - b[i]);
+    if (!(error <= atol + rtol * std::abs(a[i]))) {
+      return FailedPrecondition(path, ": element ", i, " is ", b[i], ", expected ", a[i],
+                                " within rtol ", rtol, " and atol ", atol);
+    }
+    worst = std::max(worst, error);
+  }
+  std::printf("%s: matches, largest error %.3g\n", path.c_str(), worst);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Run(const Flags& flags) {
+  if (flags.positional().size() != 1) return InvalidArgument("expected one ONNX file");
+  const std::string& path = flags.positional()[0];
+  const auto &inputs = flags.GetList("input"), &outputs = flags.GetList("output"),
+             &expected = flags.GetList("expect");
+  TG_ASSIGN_OR_RETURN(const double rtol, Tolerance(flags, "rtol"));
+  TG_ASSIGN_OR_RETURN(const double atol, Tolerance(flags, "atol"));
+  for (const std::string& out : outputs) {
+    if (!EndsWith(out, ".npy") && !EndsWith(out, ".pb")) {
+      return InvalidArgument(out, ": expected .npy or .pb");
+    }
+  }
+
+  TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(path));
+  TG_ASSIGN_OR_RETURN(const onnx::Model parsed, onnx::ParseModel(file));
+  const std::vector<std::string> names = InputNames(parsed);
+  if (inputs.size() != names.size()) {
+    return InvalidArgument("the model has ", names.size(), " inputs (", absl::StrJoin(names, ", "),
+                           "), ", inputs.size(), " were given with -i");
+  }
+  std::vector<HostTensor> values;
+  ImportOptions options;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    TG_ASSIGN_OR_RETURN(HostTensor value, ReadTensor(inputs[i]));
+    options.input_shapes.emplace(names[i], value.shape);
+    values.push_back(std::move(value));
+  }
+  TG_ASSIGN_OR_RETURN(OnnxPlan model, ImportOnnx(file, options));
+  if (outputs.size() > model.outputs.size() || expected.size() > model.outputs.size()) {
+    return InvalidArgument("the model has ", model.outputs.size(), " outputs");
+  }
+
+  TG_ASSIGN_OR_RETURN(const auto connection, Connect(flags));
+  TG_ASSIGN_OR_RETURN(const auto session, connection->OpenSession());
+  RemoteState state(session.get());
+  std::map<std::string, HostTensor> weights;
+  for (OnnxWeight& w : model.weights) {
+    weights.emplace(model.plan.slots[w.slot].name, std::move(w.value));
+  }
+  state.Preset(std::move(weights));
+  TG_ASSIGN_OR_RETURN(const auto plan, RemotePlan::Create(session.get(), &state, model.plan));
+  const std::vector<Slot>& slots = plan->slots();
+  for (size_t i = 0; i < values.size(); ++i) {
+    TG_RETURN_IF_ERROR(plan->Set(slots[model.inputs[i].slot].name, values[i]));
+  }
+  const Future<RunInfo> future = plan->RunTimed();
+  const absl::StatusOr<RunInfo>& run = future.Get();
+  if (!run.ok()) return run.status();
+  std::printf("%s: %d kernels, %s, %.3f ms on the device\n", path.c_str(), run->kernels,
+              run->cached ? "compiled before"
+                          : StrCat("compiled in ", run->compile_ns / 1'000'000, " ms").c_str(),
+              static_cast<double>(run->device_ns) * 1e-6);
+  for (size_t i = 0; i < model.outputs.size(); ++i) {
+    TG_ASSIGN_OR_RETURN(const HostTensor got, plan->Read(slots[model.outputs[i].slot].name));
+    if (i < outputs.size()) TG_RETURN_IF_ERROR(WriteTensor(outputs[i], got, model.outputs[i].name));
+    if (i < expected.size()) {
+      TG_ASSIGN_OR_RETURN(const HostTensor want, ReadTensor(expected[i]));
+      TG_RETURN_IF_ERROR(Compare(expected[i], want, got, rtol, atol));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad::cli

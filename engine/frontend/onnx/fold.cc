@@ -1,0 +1,174 @@
+// Exporters write shapes as small programs: Shape, Gather one of its numbers, compute, Unsqueeze
+// and Concat. They are run here on integers, so that what they feed (Reshape, Expand) sees a
+// constant. Only lists and scalars fold: everything else is left to the graph.
+#include <algorithm>
+
+#include "engine/base/checked.h"
+#include "engine/frontend/onnx/operators.h"
+#include "engine/ir/scalar.h"
+
+namespace telegrad::onnx {
+namespace {
+
+constexpr size_t kMaxFolded = 1024;  // elements
+
+struct List {
+  DType dtype = DType::kInt64;
+  bool scalar = false;  // shape [] rather than [n]
+  std::vector<int64_t> values;
+};
+
+using Inputs = std::vector<List>;
+// No value: the node does not fold.
+using Folded = absl::StatusOr<std::optional<List>>;
+
+Folded FoldGather(NodeContext& c, const Inputs& in) {
+  TG_ASSIGN_OR_RETURN(const int64_t axis, c.Int("axis", 0));
+  if (in[0].scalar || (axis != 0 && axis != -1)) return std::nullopt;
+  const auto n = static_cast<int64_t>(in[0].values.size());
+  List out{in[0].dtype, in[1].scalar, {}};
+  for (const int64_t index : in[1].values) {
+    if (index < -n || index >= n) {
+      return InvalidArgument("index ", index, " is outside of a list of ", n);
+    }
+    out.values.push_back(in[0].values[index < 0 ? index + n : index]);
+  }
+  return out;
+}
+
+Folded FoldConcat(NodeContext& c, const Inputs& in) {
+  TG_ASSIGN_OR_RETURN(const int64_t axis, c.Int("axis", 0));
+  List out{in[0].dtype, false, {}};
+  for (const List& part : in) {
+    if (part.scalar || part.dtype != out.dtype || (axis != 0 && axis != -1)) return std::nullopt;
+    out.values.insert(out.values.end(), part.values.begin(), part.values.end());
+    if (out.values.size() > kMaxFolded) return std::nullopt;
+  }
+  return out;
+}
+
+absl::StatusOr<bool> OneAxis(NodeContext& c, const Inputs& in) {
+  if (c.opset() >= 13) {
+    return in.size() == 2 &&
+           (in[1].values == std::vector<int64_t>{0} || in[1].values == std::vector<int64_t>{-1});
+  }
+  TG_ASSIGN_OR_RETURN(const auto axes, c.Ints("axes", {}));
+  return axes == std::vector<int64_t>{0} || axes == std::vector<int64_t>{-1};
+}
+
+Folded FoldUnsqueeze(NodeContext& c, const Inputs& in) {
+  TG_ASSIGN_OR_RETURN(const bool one, OneAxis(c, in));
+  if (!one || !in[0].scalar) return std::nullopt;
+  return List{in[0].dtype, false, in[0].values};
+}
+
+Folded FoldSqueeze(NodeContext& c, const Inputs& in) {
+  TG_ASSIGN_OR_RETURN(const bool one, OneAxis(c, in));
+  if (!one || in[0].scalar || in[0].values.size() != 1) return std::nullopt;
+  return List{in[0].dtype, true, in[0].values};
+}
+
+Folded FoldCast(NodeContext& c, const Inputs& in) {
+  TG_ASSIGN_OR_RETURN(const int64_t to, c.Int("to", 0));
+  c.Ignore("saturate");
+  List out = in[0];
+  if (to == Info(DType::kInt64).onnx) {
+    out.dtype = DType::kInt64;
+  } else if (to == Info(DType::kInt32).onnx) {
+    out.dtype = DType::kInt32;
+    for (int64_t& v : out.values) v = ScalarFromInt(DType::kInt32, v);
+  } else {
+    return std::nullopt;
+  }
+  return out;
+}
+
+// An overflow or a division by zero is no shape; the graph's own rules then decide.
+bool Compute(char op, int64_t a, int64_t b, int64_t* out) {
+  switch (op) {
+    case '+':
+      return CheckedAdd(a, b, out);
+    case '-':
+      return CheckedSub(a, b, out);
+    case '*':
+      return CheckedMul(a, b, out);
+    default:
+      if (b == 0 || (a == INT64_MIN && b == -1)) return false;
+      *out = a / b;
+      return true;
+  }
+}
+
+template <char op>
+Folded FoldBinary(NodeContext&, const Inputs& in) {
+  const List &a = in[0], &b = in[1];
+  const size_t n = std::max(a.values.size(), b.values.size());
+  const auto fits = [n](const List& l) { return l.values.size() == n || l.values.size() == 1; };
+  if (a.dtype != b.dtype || !fits(a) || !fits(b)) return std::nullopt;
+  List out{a.dtype, a.scalar && b.scalar, {}};
+  for (size_t i = 0; i < n; ++i) {
+    int64_t value = 0;
+    if (!Compute(op, a.values[a.values.size() == 1 ? 0 : i], b.values[b.values.size() == 1 ? 0 : i],
+                 &value) ||
+        ScalarFromInt(a.dtype, value) != value) {
+      return std::nullopt;
+    }
+    out.values.push_back(value);
+  }
+  return out;
+}
+
+struct FoldRow {
+  std::string_view name;
+  size_t inputs;  // 0: one or more
+  Folded (*function)(NodeContext&, const Inputs&);
+};
+
+constexpr FoldRow kFolds[] = {
+    {"Add", 2, FoldBinary<'+'>}, {"Sub", 2, FoldBinary<'-'>}, {"Mul", 2, FoldBinary<'*'>},
+    {"Div", 2, FoldBinary<'/'>}, {"Cast", 1, FoldCast},       {"Concat", 0, FoldConcat},
+    {"Gather", 2, FoldGather},   {"Squeeze", 0, FoldSqueeze}, {"Unsqueeze", 0, FoldUnsqueeze},
+};
+
+// The inputs, or nothing if one is not known or not a short list of integers.
+absl::StatusOr<std::optional<Inputs>> KnownLists(NodeContext& c) {
+  Inputs out;
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(i));
+    if (known == nullptr || known->shape.size() > 1 || known->bytes.size() > kMaxFolded * 8 ||
+        (known->dtype != DType::kInt64 && known->dtype != DType::kInt32)) {
+      return std::nullopt;
+    }
+    TG_ASSIGN_OR_RETURN(std::vector<int64_t> values, ToIntegers(*known));
+    out.push_back({known->dtype, known->shape.empty(), std::move(values)});
+  }
+  return out;
+}
+
+HostTensor ToHost(const List& list) {
+  HostTensor out{list.dtype, {}, {}};
+  if (!list.scalar) out.shape = {static_cast<int64_t>(list.values.size())};
+  for (const int64_t value : list.values) {
+    const int64_t raw = ScalarToMemory(list.dtype, value);
+    out.bytes.append(reinterpret_cast<const char*>(&raw), ByteSize(list.dtype));
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<bool> TryFold(NodeContext& c) {
+  const auto row = std::ranges::find(kFolds, c.node().op_type, &FoldRow::name);
+  if (row == std::end(kFolds) || c.num_inputs() == 0 ||
+      (row->inputs != 0 && row->inputs != static_cast<size_t>(c.num_inputs()))) {
+    return false;
+  }
+  TG_ASSIGN_OR_RETURN(const std::optional<Inputs> inputs, KnownLists(c));
+  if (!inputs) return false;
+  TG_ASSIGN_OR_RETURN(const std::optional<List> out, row->function(c, *inputs));
+  if (!out) return false;
+  TG_RETURN_IF_ERROR(c.OutputKnown(ToHost(*out)));
+  return true;
+}
+
+}  // namespace telegrad::onnx

@@ -1,0 +1,48 @@
+// ONNX models as plans. The model is read from memory; nothing in it names files, and no other
+// library is involved. What is supported is the table in operators.cc.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/frontend/host_tensor.h"
+#include "engine/frontend/plan.h"
+
+namespace telegrad {
+
+struct ImportOptions {
+  // Shapes that replace those that the model declares for its inputs, by input name.
+  std::map<std::string, Shape, std::less<>> input_shapes;
+  // Sizes of the model's named dynamic dimensions ("batch_size").
+  std::map<std::string, int64_t, std::less<>> dims;
+};
+
+// A slot of the plan and the name that the model gives it (slot names are unique, names of a model
+// may not be: an input may also be an output).
+struct OnnxValue {
+  std::string name;
+  int slot = -1;
+};
+
+struct OnnxWeight {
+  int slot = -1;
+  HostTensor value;
+};
+
+struct OnnxPlan {
+  Plan plan;
+  std::vector<OnnxValue> inputs;    // kInput slots, in the model's order
+  std::vector<OnnxValue> outputs;   // kOutput slots, in the model's order
+  std::vector<OnnxWeight> weights;  // every kState slot and its content
+};
+
+// INVALID_ARGUMENT: the bytes are no valid model, or the options do not fit it (an unknown name, a
+// dynamic dimension without a size). UNIMPLEMENTED: an operator, attribute, element type or opset
+// that is not supported; names it and the node. RESOURCE_EXHAUSTED: the model is over a limit.
+absl::StatusOr<OnnxPlan> ImportOnnx(std::string_view bytes, const ImportOptions& options = {});
+
+}  // namespace telegrad

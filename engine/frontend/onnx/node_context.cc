@@ -1,0 +1,142 @@
+#include "engine/frontend/onnx/node_context.h"
+
+namespace telegrad::onnx {
+namespace {
+
+constexpr size_t kMaxNumbers = 65536;  // of an input that decides a shape
+
+}  // namespace
+
+absl::StatusOr<std::vector<int64_t>> ToIntegers(const HostTensor& tensor) {
+  if (tensor.dtype == DType::kInt64) return tensor.Values<int64_t>();
+  if (tensor.dtype == DType::kInt32) {
+    const std::vector<int32_t> values = tensor.Values<int32_t>();
+    return std::vector<int64_t>(values.begin(), values.end());
+  }
+  return InvalidArgument("element type ", Name(tensor.dtype), ", expected i64 or i32");
+}
+
+absl::StatusOr<Tensor> NodeContext::Input(int i) {
+  if (!HasInput(i)) return InvalidArgument("input ", i, " is missing");
+  return values_->GetTensor(node_->inputs[i]);
+}
+
+absl::StatusOr<Tensor> NodeContext::FloatInput(int i) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, Input(i));
+  if (IsFloat(x.dtype())) return x;
+  return Unimplemented("input ", i, " has element type ", Name(x.dtype()),
+                       "; only floats are supported here");
+}
+
+absl::StatusOr<const HostTensor*> NodeContext::Known(int i) {
+  if (!HasInput(i)) return InvalidArgument("input ", i, " is missing");
+  return values_->GetKnown(node_->inputs[i]);
+}
+
+absl::StatusOr<std::vector<int64_t>> NodeContext::Numbers(int i) {
+  TG_ASSIGN_OR_RETURN(const HostTensor* known, Known(i));
+  if (known == nullptr) {
+    return Unimplemented("input ", i, " ('", node_->inputs[i],
+                         "') decides a shape and is only known when the model runs");
+  }
+  if (known->bytes.size() > kMaxNumbers * 8) {
+    return InvalidArgument("input ", i, " has too many elements for a shape");
+  }
+  return ToIntegers(*known);
+}
+
+absl::StatusOr<double> NodeContext::Number(int i) {
+  TG_ASSIGN_OR_RETURN(const HostTensor* known, Known(i));
+  if (known == nullptr) {
+    return Unimplemented("input ", i, " ('", node_->inputs[i],
+                         "') is supported only as a constant");
+  }
+  if (NumElements(known->shape) != 1) {
+    return Unimplemented("input ", i, " of shape ", ToString(known->shape),
+                         " is supported only with one element");
+  }
+  return known->AsDoubles()[0];
+}
+
+const Attribute* NodeContext::Peek(std::string_view name) const {
+  for (const Attribute& attribute : node_->attributes) {
+    if (attribute.name == name) return &attribute;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<const Attribute*> NodeContext::Take(std::string_view name, AttributeType type) {
+  const Attribute* attribute = Peek(name);
+  if (attribute == nullptr) return nullptr;
+  read_.insert(name);
+  if (attribute->type != type) {
+    return InvalidArgument("attribute '", name, "' is of another type than the operator's");
+  }
+  return attribute;
+}
+
+absl::StatusOr<const Attribute*> NodeContext::Required(std::string_view name, AttributeType type) {
+  TG_ASSIGN_OR_RETURN(const Attribute* attribute, Take(name, type));
+  if (attribute == nullptr) return InvalidArgument("attribute '", name, "' is missing");
+  return attribute;
+}
+
+absl::StatusOr<int64_t> NodeContext::Int(std::string_view name, int64_t otherwise) {
+  TG_ASSIGN_OR_RETURN(const Attribute* attribute, Take(name, AttributeType::kInt));
+  return attribute == nullptr ? otherwise : attribute->i;
+}
+
+absl::StatusOr<float> NodeContext::Float(std::string_view name, float otherwise) {
+  TG_ASSIGN_OR_RETURN(const Attribute* attribute, Take(name, AttributeType::kFloat));
+  return attribute == nullptr ? otherwise : attribute->f;
+}
+
+absl::StatusOr<std::string_view> NodeContext::String(std::string_view name,
+                                                     std::string_view otherwise) {
+  TG_ASSIGN_OR_RETURN(const Attribute* attribute, Take(name, AttributeType::kString));
+  return attribute == nullptr ? otherwise : attribute->s;
+}
+
+absl::StatusOr<std::vector<int64_t>> NodeContext::Ints(std::string_view name,
+                                                       std::vector<int64_t> otherwise) {
+  TG_ASSIGN_OR_RETURN(const Attribute* attribute, Take(name, AttributeType::kInts));
+  return attribute == nullptr ? std::move(otherwise) : attribute->ints;
+}
+
+absl::StatusOr<std::vector<int64_t>> NodeContext::IntsOrInput(std::string_view name, int i,
+                                                              int64_t since) {
+  if (opset_ < since) {
+    if (HasInput(i)) return InvalidArgument("input ", i, " exists only since opset ", since);
+    return Ints(name, {});
+  }
+  if (!HasInput(i)) return std::vector<int64_t>{};
+  return Numbers(i);
+}
+
+absl::Status NodeContext::Output(const Tensor& tensor) {
+  TG_RETURN_IF_ERROR(builder().status());
+  if (!tensor.valid()) return Internal("an operator made no tensor and no error");
+  const size_t i = outputs_++;
+  if (i >= node_->outputs.size() || node_->outputs[i].empty()) return absl::OkStatus();
+  return values_->DefineTensor(node_->outputs[i], tensor);
+}
+
+absl::Status NodeContext::OutputKnown(HostTensor value) {
+  const size_t i = outputs_++;
+  if (i >= node_->outputs.size() || node_->outputs[i].empty()) return absl::OkStatus();
+  return values_->DefineKnown(node_->outputs[i], std::move(value));
+}
+
+absl::Status NodeContext::Finish() const {
+  for (const Attribute& attribute : node_->attributes) {
+    if (!read_.contains(attribute.name)) {
+      return Unimplemented("attribute '", attribute.name, "' is not supported in opset ", opset_);
+    }
+  }
+  for (size_t i = outputs_; i < node_->outputs.size(); ++i) {
+    if (!node_->outputs[i].empty()) return Unimplemented("result ", i, " is not supported");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad::onnx

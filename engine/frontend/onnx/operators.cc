@@ -1,0 +1,78 @@
+#include "engine/frontend/onnx/operators.h"
+
+#include <algorithm>
+
+namespace telegrad::onnx {
+namespace {
+
+constexpr Operator kOperators[] = {
+    {"Abs", 1, 1, UnaryOp<&Tensor::Abs>},
+    {"Add", 2, 2, AddOp},
+    {"And", 2, 2, AndOp},
+    {"AveragePool", 1, 1, AveragePoolOp},
+    {"BatchNormalization", 5, 5, BatchNormalizationOp},
+    {"Cast", 1, 1, CastOp},
+    {"Ceil", 1, 1, CeilOp},
+    {"Clip", 1, 3, ClipOp},
+    {"Concat", 1, -1, ConcatOp},
+    {"Constant", 0, 0, ConstantOp},
+    {"Conv", 2, 3, ConvOp},
+    {"Div", 2, 2, DivOp},
+    {"Dropout", 1, 3, DropoutOp},
+    {"Equal", 2, 2, EqualOp},
+    {"Exp", 1, 1, UnaryOp<&Tensor::Exp>},
+    {"Expand", 2, 2, ExpandOp},
+    {"Flatten", 1, 1, FlattenOp},
+    {"Floor", 1, 1, UnaryOp<&Tensor::Floor>},
+    {"Gather", 2, 2, GatherOp},
+    {"Gemm", 2, 3, GemmOp},
+    {"GlobalAveragePool", 1, 1, GlobalAveragePoolOp},
+    {"GlobalMaxPool", 1, 1, GlobalMaxPoolOp},
+    {"Greater", 2, 2, GreaterOp},
+    {"Identity", 1, 1, IdentityOp},
+    {"LeakyRelu", 1, 1, LeakyReluOp},
+    {"Less", 2, 2, LessOp},
+    {"Log", 1, 1, UnaryOp<&Tensor::Log>},
+    {"LogSoftmax", 1, 1, LogSoftmaxOp},
+    {"MatMul", 2, 2, MatMulOp},
+    {"Max", 1, -1, MaxOp},
+    {"MaxPool", 1, 1, MaxPoolOp},
+    {"Mean", 1, -1, MeanOp},
+    {"Min", 1, -1, MinOp},
+    {"Mul", 2, 2, MulOp},
+    {"Neg", 1, 1, UnaryOp<&Tensor::Neg>},
+    {"Not", 1, 1, UnaryOp<&Tensor::Not>},
+    {"Or", 2, 2, OrOp},
+    {"Pad", 1, 4, PadOp},
+    {"Pow", 2, 2, PowOp},
+    {"Reciprocal", 1, 1, UnaryOp<&Tensor::Reciprocal>},
+    {"ReduceMax", 1, 2, ReduceMaxOp},
+    {"ReduceMean", 1, 2, ReduceMeanOp},
+    {"ReduceMin", 1, 2, ReduceMinOp},
+    {"ReduceSum", 1, 2, ReduceSumOp},
+    {"Relu", 1, 1, UnaryOp<&Tensor::Relu>},
+    {"Reshape", 2, 2, ReshapeOp},
+    {"Shape", 1, 1, ShapeOp},
+    {"Sigmoid", 1, 1, UnaryOp<&Tensor::Sigmoid>},
+    {"Softmax", 1, 1, SoftmaxOp},
+    {"Sqrt", 1, 1, UnaryOp<&Tensor::Sqrt>},
+    {"Squeeze", 1, 2, SqueezeOp},
+    {"Sub", 2, 2, SubOp},
+    {"Sum", 1, -1, SumOp},
+    {"Tanh", 1, 1, UnaryOp<&Tensor::Tanh>},
+    {"Transpose", 1, 1, TransposeOp},
+    {"Unsqueeze", 1, 2, UnsqueezeOp},
+    {"Where", 3, 3, WhereOp},
+};
+static_assert(std::ranges::is_sorted(kOperators, {}, &Operator::name));
+
+}  // namespace
+
+std::span<const Operator> AllOperators() { return kOperators; }
+
+const Operator* FindOperator(std::string_view name) {
+  const auto it = std::ranges::lower_bound(kOperators, name, {}, &Operator::name);
+  return it != std::end(kOperators) && it->name == name ? it : nullptr;
+}
+
+}  // namespace telegrad::onnx

@@ -1,0 +1,87 @@
+// The supported operators: one row each. Semantics are those of docs/Operators.md of the ONNX
+// project (Apache-2.0), for the opsets kMinOpset to kMaxOpset.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "engine/frontend/onnx/node_context.h"
+
+namespace telegrad::onnx {
+
+inline constexpr int64_t kMinOpset = 7;  // the first with NumPy's broadcasting
+inline constexpr int64_t kMaxOpset = 24;
+
+using OperatorFunction = absl::Status (*)(NodeContext&);
+
+struct Operator {
+  std::string_view name;
+  int min_inputs;
+  int max_inputs;  // -1: any number
+  OperatorFunction function;
+};
+
+std::span<const Operator> AllOperators();  // sorted by name
+const Operator* FindOperator(std::string_view name);
+
+// Computes the node on the host if it is a small computation of integers that are known at import,
+// as exporters make them for the shapes of Reshape. True if it did.
+absl::StatusOr<bool> TryFold(NodeContext& c);
+
+// The functions, by file.
+absl::Status AddOp(NodeContext& c);  // operators_elementwise.cc
+absl::Status SubOp(NodeContext& c);
+absl::Status MulOp(NodeContext& c);
+absl::Status DivOp(NodeContext& c);
+absl::Status PowOp(NodeContext& c);
+absl::Status SumOp(NodeContext& c);
+absl::Status MeanOp(NodeContext& c);
+absl::Status MaxOp(NodeContext& c);
+absl::Status MinOp(NodeContext& c);
+absl::Status AndOp(NodeContext& c);
+absl::Status OrOp(NodeContext& c);
+absl::Status EqualOp(NodeContext& c);
+absl::Status LessOp(NodeContext& c);
+absl::Status GreaterOp(NodeContext& c);
+absl::Status WhereOp(NodeContext& c);
+absl::Status ClipOp(NodeContext& c);
+absl::Status CastOp(NodeContext& c);
+absl::Status LeakyReluOp(NodeContext& c);
+absl::Status CeilOp(NodeContext& c);
+absl::Status DropoutOp(NodeContext& c);
+template <Tensor (Tensor::*F)() const>
+absl::Status UnaryOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  return c.Output((x.*F)());
+}
+
+absl::Status IdentityOp(NodeContext& c);  // operators_movement.cc
+absl::Status ConstantOp(NodeContext& c);
+absl::Status ShapeOp(NodeContext& c);
+absl::Status ReshapeOp(NodeContext& c);
+absl::Status FlattenOp(NodeContext& c);
+absl::Status TransposeOp(NodeContext& c);
+absl::Status SqueezeOp(NodeContext& c);
+absl::Status UnsqueezeOp(NodeContext& c);
+absl::Status ExpandOp(NodeContext& c);
+absl::Status ConcatOp(NodeContext& c);
+absl::Status GatherOp(NodeContext& c);
+absl::Status PadOp(NodeContext& c);
+
+absl::Status ConvOp(NodeContext& c);  // operators_window.cc
+absl::Status MaxPoolOp(NodeContext& c);
+absl::Status AveragePoolOp(NodeContext& c);
+absl::Status GlobalAveragePoolOp(NodeContext& c);
+absl::Status GlobalMaxPoolOp(NodeContext& c);
+
+absl::Status MatMulOp(NodeContext& c);  // operators_reduce.cc
+absl::Status GemmOp(NodeContext& c);
+absl::Status BatchNormalizationOp(NodeContext& c);
+absl::Status SoftmaxOp(NodeContext& c);
+absl::Status LogSoftmaxOp(NodeContext& c);
+absl::Status ReduceMeanOp(NodeContext& c);
+absl::Status ReduceSumOp(NodeContext& c);
+absl::Status ReduceMaxOp(NodeContext& c);
+absl::Status ReduceMinOp(NodeContext& c);
+
+}  // namespace telegrad::onnx

@@ -1,0 +1,145 @@
+// Elementwise operators. Tensor broadcasts as NumPy does, which is what ONNX means since opset 7.
+#include <algorithm>
+#include <functional>
+
+#include "engine/frontend/builder.h"
+#include "engine/frontend/onnx/operators.h"
+#include "engine/frontend/shapes.h"
+
+namespace telegrad::onnx {
+namespace {
+
+template <typename F>
+absl::Status Binary(NodeContext& c, F f) {
+  TG_ASSIGN_OR_RETURN(const Tensor a, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const Tensor b, c.Input(1));
+  return c.Output(f(a, b));
+}
+
+template <typename F>
+absl::StatusOr<Tensor> Folded(NodeContext& c, F f) {
+  TG_ASSIGN_OR_RETURN(Tensor out, c.Input(0));
+  for (int i = 1; i < c.num_inputs(); ++i) {
+    TG_ASSIGN_OR_RETURN(const Tensor next, c.Input(i));
+    out = f(out, next);
+  }
+  return out;
+}
+
+template <typename F>
+absl::Status Variadic(NodeContext& c, F f) {
+  TG_ASSIGN_OR_RETURN(const Tensor out, Folded(c, f));
+  return c.Output(out);
+}
+
+// Integers divide toward zero in ONNX; Tensor's / rounds down, one less where the signs differ and
+// there is a remainder.
+Tensor Divide(const Tensor& a, const Tensor& b) {
+  const Tensor down = a / b;
+  if (!IsSigned(a.dtype())) return down;
+  const Tensor inexact = (down * b).Ne(a).And(b.Ne(b.Like(0)));
+  const Tensor signs_differ = a.Lt(a.Like(0)).Ne(b.Lt(b.Like(0)));
+  return inexact.And(signs_differ).Where(down + 1, down);
+}
+
+}  // namespace
+
+absl::Status AddOp(NodeContext& c) { return Binary(c, std::plus<>()); }
+absl::Status SubOp(NodeContext& c) { return Binary(c, std::minus<>()); }
+absl::Status MulOp(NodeContext& c) { return Binary(c, std::multiplies<>()); }
+absl::Status DivOp(NodeContext& c) { return Binary(c, Divide); }
+absl::Status AndOp(NodeContext& c) { return Binary(c, std::mem_fn(&Tensor::And)); }
+absl::Status OrOp(NodeContext& c) { return Binary(c, std::mem_fn(&Tensor::Or)); }
+absl::Status EqualOp(NodeContext& c) { return Binary(c, std::mem_fn(&Tensor::Eq)); }
+absl::Status LessOp(NodeContext& c) { return Binary(c, std::mem_fn(&Tensor::Lt)); }
+absl::Status GreaterOp(NodeContext& c) { return Binary(c, std::mem_fn(&Tensor::Gt)); }
+absl::Status SumOp(NodeContext& c) { return Variadic(c, std::plus<>()); }
+absl::Status MaxOp(NodeContext& c) { return Variadic(c, std::mem_fn(&Tensor::Maximum)); }
+absl::Status MinOp(NodeContext& c) { return Variadic(c, std::mem_fn(&Tensor::Minimum)); }
+
+absl::Status MeanOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor sum, Folded(c, std::plus<>()));
+  return c.Output(sum / static_cast<double>(c.num_inputs()));
+}
+
+absl::Status WhereOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor condition, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const Tensor yes, c.Input(1));
+  TG_ASSIGN_OR_RETURN(const Tensor no, c.Input(2));
+  return c.Output(condition.Where(yes, no));
+}
+
+// Constant exponents that products and roots spell.
+absl::Status PowOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const double exponent, c.Number(1));
+  TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(1));
+  if (static_cast<int64_t>(known->shape.size()) > x.rank()) {
+    return Unimplemented("the exponent has a higher rank than the base");
+  }
+  if (exponent == 1) return c.Output(x);
+  if (exponent == 2) return c.Output(x * x);
+  if (exponent == 3) return c.Output(x * x * x);
+  if (exponent == 0.5 && IsFloat(x.dtype())) return c.Output(x.Sqrt());
+  if (exponent == -1 && IsFloat(x.dtype())) return c.Output(x.Reciprocal());
+  return Unimplemented("the exponent ", exponent, " of ", Name(x.dtype()),
+                       " is not supported, only 1, 2, 3 and, for floats, 0.5 and -1");
+}
+
+// The bounds are attributes before opset 11, inputs from then on; either may be left out.
+absl::Status ClipOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(Tensor x, c.opset() < 11 ? c.FloatInput(0) : c.Input(0));
+  for (const int side : {1, 2}) {
+    const std::string_view name = side == 1 ? "min" : "max";
+    Tensor bound;
+    if (c.opset() < 11) {
+      if (c.HasInput(side)) return InvalidArgument("input ", side, " exists only since opset 11");
+      if (!c.HasAttribute(name)) continue;
+      TG_ASSIGN_OR_RETURN(const float value, c.Float(name, 0));
+      bound = x.Like(value);
+    } else {
+      if (!c.HasInput(side)) continue;
+      TG_ASSIGN_OR_RETURN(bound, c.Input(side));
+      if (bound.rank() != 0) return InvalidArgument("'", name, "' is not a scalar");
+    }
+    x = side == 1 ? x.Maximum(bound) : x.Minimum(bound);
+  }
+  return c.Output(x);
+}
+
+absl::Status CastOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const Attribute* to, c.Required("to", AttributeType::kInt));
+  c.Ignore("saturate");  // it concerns 8-bit floats only
+  const auto dtype =
+      to->i >= 1 && to->i <= 1000 ? DTypeFromOnnx(static_cast<int>(to->i)) : std::nullopt;
+  if (!dtype) return Unimplemented("element type ", to->i, " is not supported");
+  return c.Output(x.Cast(*dtype));
+}
+
+absl::Status LeakyReluOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.FloatInput(0));
+  TG_ASSIGN_OR_RETURN(const float alpha, c.Float("alpha", 0.01f));
+  return c.Output(x.Lt(x.Like(0)).Where(x * alpha, x));
+}
+
+absl::Status CeilOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  return c.Output(-(-x).Floor());
+}
+
+// At inference the identity; the mask, which exporters often list without using it, is all true.
+absl::Status DropoutOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  c.Ignore("ratio");
+  c.Ignore("seed");
+  if (c.HasInput(2)) {
+    TG_ASSIGN_OR_RETURN(const double training, c.Number(2));
+    if (training != 0) return Unimplemented("training mode is not supported");
+  }
+  const Shape shape = ToShape(x.shape());
+  TG_RETURN_IF_ERROR(c.Output(x));
+  return c.Output(c.builder().Full(c.opset() < 10 ? x.dtype() : DType::kBool, shape, 1));
+}
+
+}  // namespace telegrad::onnx

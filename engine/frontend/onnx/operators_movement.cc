@@ -1,0 +1,198 @@
+// Operators that move elements. Shapes must be known at import, so inputs that hold shapes are read
+// on the host.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "engine/base/checked.h"
+#include "engine/frontend/builder.h"
+#include "engine/frontend/onnx/operators.h"
+#include "engine/frontend/shapes.h"
+
+namespace telegrad::onnx {
+namespace {
+
+constexpr double kExactInteger = 0x1p53;
+
+// The sizes of `shape` from `begin` on, to `end`, as one; the shape is that of a node, so this does
+// not overflow.
+int64_t Product(ShapeView shape, int64_t begin, int64_t end) {
+  return NumElements(shape.subspan(begin, end - begin));
+}
+
+}  // namespace
+
+// A known value stays known.
+absl::Status IdentityOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(0));
+  if (known != nullptr && known->bytes.size() <= 4096) return c.OutputKnown(*known);
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  return c.Output(x);
+}
+
+absl::Status ConstantOp(NodeContext& c) {
+  if (c.HasAttribute("value")) {
+    TG_ASSIGN_OR_RETURN(const Attribute* a, c.Required("value", AttributeType::kTensor));
+    TG_ASSIGN_OR_RETURN(HostTensor value, ToHostTensor(*a->t));
+    return c.OutputKnown(std::move(value));
+  }
+  if (c.HasAttribute("value_float")) {
+    TG_ASSIGN_OR_RETURN(const float value, c.Float("value_float", 0));
+    return c.OutputKnown(HostTensor::Of<float>({}, {value}));
+  }
+  if (c.HasAttribute("value_int")) {
+    TG_ASSIGN_OR_RETURN(const int64_t value, c.Int("value_int", 0));
+    return c.OutputKnown(HostTensor::Of<int64_t>({}, {value}));
+  }
+  if (c.HasAttribute("value_ints")) {
+    TG_ASSIGN_OR_RETURN(const std::vector<int64_t> values, c.Ints("value_ints", {}));
+    const auto n = static_cast<int64_t>(values.size());
+    return c.OutputKnown(HostTensor::Of<int64_t>({n}, values));
+  }
+  if (c.HasAttribute("value_floats")) {
+    TG_ASSIGN_OR_RETURN(const Attribute* a, c.Required("value_floats", AttributeType::kFloats));
+    const auto n = static_cast<int64_t>(a->floats.size());
+    return c.OutputKnown(HostTensor::Of<float>({n}, a->floats));
+  }
+  return Unimplemented("a constant is supported only as value, value_int(s) or value_float(s)");
+}
+
+absl::Status ShapeOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(int64_t begin, c.Int("start", 0));
+  TG_ASSIGN_OR_RETURN(int64_t end, c.Int("end", x.rank()));
+  // As a slice: negative positions count from the end, and what lies outside is cut off.
+  const auto clamp = [&](int64_t at) {
+    return std::clamp<int64_t>(at < 0 ? std::max(at, -x.rank()) + x.rank() : at, 0, x.rank());
+  };
+  begin = clamp(begin);
+  end = std::max(begin, clamp(end));
+  const ShapeView part = x.shape().subspan(begin, end - begin);
+  return c.OutputKnown(HostTensor::Of<int64_t>({end - begin}, part));
+}
+
+absl::Status ReshapeOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(Shape shape, c.Numbers(1));
+  TG_ASSIGN_OR_RETURN(const int64_t allow_zero, c.Int("allowzero", 0));
+  for (size_t i = 0; allow_zero == 0 && i < shape.size(); ++i) {
+    if (shape[i] != 0) continue;
+    if (static_cast<int64_t>(i) >= x.rank()) {
+      return InvalidArgument("axis ", i, " of the new shape ", ToString(shape), " copies that of ",
+                             ToString(x.shape()), ", which has none");
+    }
+    shape[i] = x.shape()[i];
+  }
+  return c.Output(x.Reshape(shape));
+}
+
+// Always a matrix: the axes before `axis`, the axes from it on.
+absl::Status FlattenOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const int64_t axis, c.Int("axis", 1));
+  int64_t split = axis;  // may be the rank itself
+  if (axis != x.rank()) {
+    TG_ASSIGN_OR_RETURN(split, ResolveAxis("flatten", axis, x.rank()));
+  }
+  return c.Output(x.Reshape({Product(x.shape(), 0, split), Product(x.shape(), split, x.rank())}));
+}
+
+absl::Status TransposeOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  Axes reversed(x.rank());
+  std::iota(reversed.rbegin(), reversed.rend(), 0);
+  TG_ASSIGN_OR_RETURN(const Axes order, c.Ints("perm", reversed));
+  return c.Output(x.Permute(order));
+}
+
+absl::Status SqueezeOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(Axes axes, c.IntsOrInput("axes", 1, 13));
+  if (axes.empty()) {
+    for (int64_t i = 0; i < x.rank(); ++i) {
+      if (x.shape()[i] == 1) axes.push_back(i);
+    }
+  }
+  TG_ASSIGN_OR_RETURN(axes, ResolveAxes("squeeze", axes, x.rank()));
+  Tensor out = x;
+  for (size_t i = axes.size(); i-- > 0;) out = out.Squeeze(axes[i]);
+  return c.Output(out);
+}
+
+// The axes are those of the result.
+absl::Status UnsqueezeOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(Axes axes, c.IntsOrInput("axes", 1, 13));
+  TG_ASSIGN_OR_RETURN(axes,
+                      ResolveAxes("unsqueeze", axes, x.rank() + static_cast<int64_t>(axes.size())));
+  Tensor out = x;
+  for (const int64_t axis : axes) out = out.Unsqueeze(axis);
+  return c.Output(out);
+}
+
+// Both broadcast: a dim of 1 in the wanted shape keeps the input's.
+absl::Status ExpandOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const Shape wanted, c.Numbers(1));
+  TG_ASSIGN_OR_RETURN(const Shape shape, BroadcastShapes("expand", x.shape(), wanted));
+  return c.Output(x.Expand(shape));
+}
+
+absl::Status ConcatOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Attribute* axis, c.Required("axis", AttributeType::kInt));
+  std::vector<Tensor> parts;
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    TG_ASSIGN_OR_RETURN(const Tensor part, c.Input(i));
+    parts.push_back(part);
+  }
+  return c.Output(Concat(parts, axis->i));
+}
+
+// Tensor::Gather takes rows of axis 0: the axis moves to the front, and the index's axes back to
+// its place. An index out of range, an error in ONNX, gives 0.
+absl::Status GatherOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const Tensor index, c.Input(1));
+  TG_ASSIGN_OR_RETURN(const int64_t given, c.Int("axis", 0));
+  TG_ASSIGN_OR_RETURN(const int64_t axis, ResolveAxis("gather", given, x.rank()));
+  if (!IsSigned(index.dtype())) return InvalidArgument("the indices are not i32 or i64");
+  const auto n = static_cast<double>(x.shape()[axis]);
+  const int64_t rank = x.rank(), index_rank = index.rank();
+  Axes front(rank);
+  std::iota(front.begin(), front.end(), 0);
+  std::rotate(front.begin(), front.begin() + axis, front.begin() + axis + 1);
+  Axes back(index_rank + rank - 1);
+  std::iota(back.begin(), back.end(), 0);
+  std::rotate(back.begin(), back.begin() + index_rank, back.begin() + index_rank + axis);
+  const Tensor wrapped = index.Lt(index.Like(0)).Where(index + n, index);
+  return c.Output(x.Permute(front).Gather(wrapped).Permute(back));
+}
+
+absl::Status PadOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const std::string_view mode, c.String("mode", "constant"));
+  if (mode != "constant") return Unimplemented("mode '", mode, "' is not supported");
+  if (c.HasInput(3)) return Unimplemented("axes are not supported");
+  TG_ASSIGN_OR_RETURN(const std::vector<int64_t> pads, c.IntsOrInput("pads", 1, 11));
+  double value = 0;
+  if (c.opset() < 11) {
+    TG_ASSIGN_OR_RETURN(value, c.Float("value", 0));
+  } else if (c.HasInput(2)) {
+    TG_ASSIGN_OR_RETURN(value, c.Number(2));
+  }
+  if (!IsFloat(x.dtype()) && !(std::abs(value) <= kExactInteger)) {
+    return Unimplemented("the value ", value, " of ", Name(x.dtype()));
+  }
+  const auto rank = static_cast<size_t>(x.rank());
+  if (pads.size() != 2 * rank) {
+    return InvalidArgument(pads.size(), " pads, expected ", 2 * rank);
+  }
+  std::vector<int64_t> pairs;
+  for (size_t i = 0; i < rank; ++i) {
+    if (pads[i] < 0 || pads[rank + i] < 0) return Unimplemented("negative pads are not supported");
+    pairs.insert(pairs.end(), {pads[i], pads[rank + i]});
+  }
+  return c.Output(x.Pad(pairs, value));
+}
+
+}  // namespace telegrad::onnx
