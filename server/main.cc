@@ -44,6 +44,7 @@ constexpr FlagRow kFlags[] = {
 };
 
 constexpr int kUsageError = 2;
+constexpr int kWorkers = 2;
 
 // The engine's cache as sessions see it.
 class CachingEngine final : public Engine {
@@ -207,8 +208,9 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   CachingEngine engine(&cache);
   Metrics metrics;
   metrics.AddCollector([&](Metrics& m) { CollectFrom(cache, *pool, m); });
-  TaskPool workers(static_cast<int>(flags.GetInt("compile-threads")));
-  const Environment env{pool.get(), &engine, &workers, &metrics, limits};
+  TaskPool workers(kWorkers);
+  TaskPool compilers(static_cast<int>(flags.GetInt("compile-threads")));
+  const Environment env{pool.get(), &engine, &workers, &compilers, &metrics, limits};
   SessionService sessions(env);
   ComputeService compute(env);
 

@@ -7,6 +7,7 @@
 #include "client/cc/execute_stream.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -51,6 +52,7 @@ ExecuteStream::ExecuteStream(Connection& connection) : address_(connection.addre
 }
 
 ExecuteStream::~ExecuteStream() {
+  EndIfIdle();
   context_.TryCancel();
   {
     std::unique_lock lock(mutex_);
@@ -59,6 +61,28 @@ ExecuteStream::~ExecuteStream() {
   outgoing_.Clear();
   std::unique_lock lock(in_use_->mutex);
   in_use_->changed.wait(lock, [this] { return in_use_->slices == 0; });
+}
+
+// Where nothing is under way the server is told that nothing follows, so that it sees a session
+// that ended and not one that broke off.
+void ExecuteStream::EndIfIdle() {
+  {
+    std::lock_guard lock(mutex_);
+    const bool waited_for = std::any_of(pending_.begin(), pending_.end(), [](const Pending& p) {
+      return !std::holds_alternative<std::monostate>(p.completion);
+    });
+    if (writing_ || ended_ || !queue_.empty() || waited_for) return;
+    writing_ = true;
+    ++starting_;
+  }
+  StartWritesDone();
+  {
+    std::lock_guard lock(mutex_);
+    --starting_;
+  }
+  Pump();
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, std::chrono::seconds(1), [this] { return done_; });
 }
 
 uint64_t ExecuteStream::NewHandle() {

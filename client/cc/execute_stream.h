@@ -76,6 +76,7 @@ class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
 
   void Enqueue(const char* what, v1::ExecuteRequest request, Completion completion,
                OutPayload payload, std::unique_lock<std::mutex>& lock);
+  void EndIfIdle();
   void Pump();
   grpc::ByteBuffer NextMessage(bool* last);
   grpc::Slice PayloadSlice(std::span<const std::byte> bytes, std::shared_ptr<const void> keep);

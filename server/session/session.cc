@@ -5,7 +5,8 @@
 // start when what it waits for has happened.
 //
 // The drainer may be the thread that reads the stream, a device's thread that reports the end of a
-// run (the shortest way to the next operation, but nothing long may be done there), or a worker.
+// run (the shortest way to the next operation, but nothing long may be done there), a worker, or a
+// thread that compiles.
 #include "server/session/session.h"
 
 #include <algorithm>
@@ -124,6 +125,8 @@ void Session::Arm(Step step, const Block& block) {
   auto self = shared_from_this();
   if (step == Step::kNeedsWorker) {
     env_.workers->Post([self] { self->Unblock(Where::kWorker); });
+  } else if (step == Step::kNeedsCompiler) {
+    env_.compilers->Post([self] { self->Unblock(Where::kCompiler); });
   } else if (block.held) {
     // The last reference may go inside the transport, which is no place to do anything.
     block.held->OnReleased(
@@ -219,7 +222,8 @@ absl::Status Session::CheckAlloc(const AllocOp& op) const {
 }
 
 Session::Step Session::Do(uint64_t id, AllocOp& op, Where where) {
-  if (op.bytes > kQuickAllocBytes && where != Where::kWorker) return Step::kNeedsWorker;
+  const bool quick = where == Where::kReader || where == Where::kDeviceThread;
+  if (op.bytes > kQuickAllocBytes && quick) return Step::kNeedsWorker;
   if (absl::Status status = CheckAlloc(op); !status.ok()) return Fail(id, std::move(status));
   const auto allocate = [&]() -> absl::StatusOr<std::unique_ptr<Buffer>> {
     if (op.bytes > static_cast<uint64_t>(env_.limits.bytes - bytes_)) {

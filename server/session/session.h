@@ -6,8 +6,8 @@
 //   Read         is answered once the run that writes its buffer has ended; what follows goes on
 //   Run          is submitted to the device at once; what follows goes on. Before a graph's first
 //   run it is
-//                compiled on a worker thread, and what follows waits
-//   Put          on a worker thread; what follows waits
+//                compiled on a thread for that, and what follows waits
+//   Put          on such a thread too; what follows waits
 //
 // Answers are given in the order of the operations. A failed operation is answered with its error
 // and poisons what it would have written: later operations that read such a buffer fail with the
@@ -48,7 +48,8 @@ struct Tenant {
 struct Environment {
   const DevicePool* devices;
   Engine* engine;
-  TaskPool* workers;
+  TaskPool* workers;    // for what takes milliseconds: large allocations and copies
+  TaskPool* compilers;  // for what may take long: verifying and compiling
   Metrics* metrics;
   SessionLimits limits;
 };
@@ -82,8 +83,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
  private:
   // Where the session's operations are being executed, which decides how much may be done there.
-  enum class Where { kReader, kDeviceThread, kWorker };
-  enum class Step { kDone, kBlocked, kNeedsWorker };
+  enum class Where { kReader, kDeviceThread, kWorker, kCompiler };
+  enum class Step { kDone, kBlocked, kNeedsWorker, kNeedsCompiler };
   // What a blocked operation waits for: one of them.
   struct Block {
     TimelinePoint point;

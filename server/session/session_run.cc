@@ -47,7 +47,7 @@ Session::Step Session::Do(uint64_t id, HasOp& op) {
 }
 
 Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
-  if (where != Where::kWorker) return Step::kNeedsWorker;
+  if (where != Where::kCompiler) return Step::kNeedsCompiler;
   Budget budget;
   auto verified = op.decode(&budget);
   op.decode = nullptr;
@@ -139,8 +139,8 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   if (!queued.compiled) {
     if (auto executable = env_.engine->Find(graph.hash, **device)) {
       queued.compiled = {.executable = std::move(executable), .cached = true, .compile_ns = 0};
-    } else if (where != Where::kWorker) {
-      return Step::kNeedsWorker;
+    } else if (where != Where::kCompiler) {
+      return Step::kNeedsCompiler;
     } else {
       auto compiled = Compile(graph, **device);
       if (!compiled.ok()) return FailRun(id, graph, compiled.status());

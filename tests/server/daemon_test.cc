@@ -516,6 +516,23 @@ TEST_F(DaemonTest, SigtermLetsAnIdleSessionEndAndExitsZero) {
   EXPECT_THAT(std::string(nobody.message()), HasSubstr("telegradd --listen"));
 }
 
+TEST_F(DaemonTest, SigtermLetsRunningOperationsEnd) {
+  constexpr int64_t kElements = 4 << 20;
+  constexpr int kRuns = 50;
+  const auto session = Session();
+  const uint64_t handles[] = {1, 2};
+  for (const uint64_t handle : handles) session->Alloc(handle, 4 * kElements);
+  const Digest hash = *session->Put(Double(kElements).root(), /*compile=*/true).Get();
+  const double before = Stat("telegrad_operations_total");
+  std::vector<Future<RunInfo>> runs;
+  for (int i = 0; i < kRuns; ++i) runs.push_back(session->Run(hash, handles));
+  while (Stat("telegrad_operations_total") < before + kRuns) {
+  }
+  daemon_->Signal(SIGTERM);
+  for (const auto& run : runs) EXPECT_TRUE(run.Get().ok()) << run.Get().status();
+  EXPECT_EQ(daemon_->Wait().exit_code, 0);
+}
+
 TEST_F(DaemonTest, KilledDaemonFailsWhatWasUnderWay) {
   const auto session = Session();
   session->Alloc(1, 8);

@@ -73,7 +73,7 @@ class SessionTest : public ::testing::Test {
     devices.push_back(*OpenCpu(options));
     device_ = devices[0].get();
     pool_ = *DevicePool::Create(std::move(devices));
-    env_ = {pool_.get(), &engine_, &workers_, &metrics_, {}};
+    env_ = {pool_.get(), &engine_, &workers_, &compilers_, &metrics_, {}};
   }
   ~SessionTest() override {
     if (session_) session_->Close();
@@ -128,7 +128,8 @@ class SessionTest : public ::testing::Test {
   Metrics metrics_;
   Device* device_ = nullptr;
   std::unique_ptr<DevicePool> pool_;
-  TaskPool workers_{2};
+  TaskPool workers_{1};
+  TaskPool compilers_{1};
   Environment env_;
   std::shared_ptr<Sink> sink_ = std::make_shared<Sink>();
   std::shared_ptr<Tenant> tenant_;
@@ -380,6 +381,24 @@ TEST_F(SessionTest, CloseCancelsACompilation) {
   sink_->Await([&] { return compiling.load(); });
   session_->Close();
   sink_->Await([&] { return metrics_.count(Metric::kBuffers) == 0; });
+}
+
+TEST_F(SessionTest, OthersGoOnWhileOneCompiles) {
+  fakes::Gate compiler;
+  compiler.Close();
+  engine_.on_compile = [&](Budget*) { return compiler.point().Wait(); };
+  Put(1);
+  Alloc(1, 4);
+  Alloc(2, 4);
+  const uint64_t run = Run(1, 2);
+  const auto other_sink = std::make_shared<Sink>();
+  const auto other = std::make_shared<Session>(env_, tenant_, 2, other_sink);
+  other->Submit({.id = 1, .op = AllocOp{1, 16 << 20, ""}});  // takes a worker
+  other->Submit({.id = 2, .op = ReadOp{1, 0, 1}});
+  EXPECT_TRUE(other_sink->Take(2).status.ok());
+  other->Close();
+  compiler.Open();
+  EXPECT_TRUE(StatusOf(run).ok());
 }
 
 TEST(GraphStoreTest, EvictsTheLeastRecentlyUsed) {
