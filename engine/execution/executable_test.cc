@@ -1,0 +1,160 @@
+// Binding, caching and replay of executables on the CPU device.
+#include "engine/execution/executable.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "devices/cpu/cpu_device.h"
+#include "engine/compile/compiler.h"
+#include "engine/ir/content_hash.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ExecutableTest : public ::testing::Test {
+ protected:
+  ExecutableTest() {
+    CpuOptions options;
+    options.target = HostTarget(2);
+    options.threads = 2;
+    device_ = *OpenCpu(options);
+  }
+
+  // out (slot 1) = in (slot 0) + addend, of n floats.
+  FrozenGraph Add(double addend, int64_t n = 8) {
+    Graph g;
+    const Shape shape{n};
+    const UOp in = g.Param(0, DType::kFloat32, shape), out = g.Param(1, DType::kFloat32, shape);
+    const UOp sum = g.Make(Op::kAdd, {in, g.ConstFloat(DType::kFloat32, addend)});
+    return Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {out, sum})}));
+  }
+
+  absl::StatusOr<ExecutableCache::Result> Get(ExecutableCache& cache, const FrozenGraph& graph) {
+    Budget budget;
+    return cache.Get(ContentHash(graph.root()), graph, *device_, &budget);
+  }
+
+  BufferView Buffer(int64_t bytes) { return {*device_->Alloc(bytes), 0, bytes}; }
+
+  std::unique_ptr<Device> device_;
+};
+
+TEST_F(ExecutableTest, RunsAgainWithOtherBuffersAndCompilesNothing) {
+  ExecutableCache cache({});
+  const auto first = Get(cache, Add(1));
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_FALSE(first->cached);
+  for (int run = 0; run < 3; ++run) {
+    const auto again = Get(cache, Add(1));
+    ASSERT_TRUE(again.ok() && again->cached);
+    const BufferView in = Buffer(32), out = Buffer(32);
+    static_cast<float*>(in.memory->host())[7] = static_cast<float>(run);
+    const auto done = again->executable->Submit(std::vector{in, out}, {});
+    ASSERT_TRUE(done.ok()) << done.status();
+    ASSERT_TRUE(done->Wait().ok());
+    EXPECT_EQ(static_cast<float*>(out.memory->host())[7], static_cast<float>(run) + 1);
+  }
+  const ExecutableCache::Stats stats = cache.stats();
+  EXPECT_EQ(stats.misses, 1u);
+  EXPECT_EQ(stats.hits, 3u);
+  EXPECT_EQ(stats.kernels_compiled, 1u);
+  EXPECT_EQ(stats.launches, 3u);
+}
+
+TEST_F(ExecutableTest, SaysWhatEachSlotIs) {
+  ExecutableCache cache({});
+  const auto result = Get(cache, Add(1));
+  ASSERT_TRUE(result.ok());
+  const std::span<const SlotUse> slots = result->executable->slots();
+  ASSERT_EQ(slots.size(), 2u);
+  EXPECT_TRUE(slots[0].read && !slots[0].written);
+  EXPECT_TRUE(slots[1].written && !slots[1].read);
+  EXPECT_EQ(slots[1].bytes, 32);
+}
+
+TEST_F(ExecutableTest, RefusesBuffersThatDoNotFit) {
+  ExecutableCache cache({});
+  const auto result = Get(cache, Add(1));
+  ASSERT_TRUE(result.ok());
+  const Executable& e = *result->executable;
+  const BufferView whole = Buffer(64);
+  const auto refused = [&](std::vector<BufferView> bindings, std::string_view why) {
+    const absl::Status status = e.Submit(bindings, {}).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(why)));
+  };
+  refused({whole}, "1 buffers for 2 slots");
+  refused({whole, {}}, "slot 1 has no buffer");
+  refused({whole, {Buffer(31).memory, 0, 31}}, "slot 1 has 31 bytes, expected 32");
+  refused({whole, {Buffer(64).memory, 2, 62}}, "starts at byte 2");
+  refused({whole, whole}, "slots 0 and 1 overlap, and slot 1 is written");
+  refused({{whole.memory, 0, 32}, {whole.memory, 28, 36}}, "overlap");
+  EXPECT_TRUE(
+      e.Submit(std::vector<BufferView>{{whole.memory, 0, 32}, {whole.memory, 32, 32}}, {}).ok());
+  ASSERT_TRUE(device_->queue().last().Wait().ok());
+}
+
+TEST_F(ExecutableTest, ForgetsTheLeastRecentlyUsed) {
+  ExecutableCache cache({.executables = 2, .kernels = 2});
+  for (double addend : {1, 2, 1, 3}) ASSERT_TRUE(Get(cache, Add(addend)).ok());
+  EXPECT_TRUE(Get(cache, Add(1))->cached);
+  EXPECT_FALSE(Get(cache, Add(2))->cached) << "2 was the oldest when 3 came";
+}
+
+TEST_F(ExecutableTest, SharesEqualKernelsBetweenGraphs) {
+  ExecutableCache cache({});
+  ASSERT_TRUE(Get(cache, Add(5)).ok());
+  Graph g;  // the same kernel twice, on other slots
+  const Shape shape{8};
+  std::vector<UOp> stores;
+  for (int i = 0; i < 2; ++i) {
+    const UOp in = g.Param(2 * i, DType::kFloat32, shape);
+    const UOp sum = g.Make(Op::kAdd, {in, g.ConstFloat(DType::kFloat32, 5)});
+    stores.push_back(g.Make(Op::kStore, {g.Param(2 * i + 1, DType::kFloat32, shape), sum}));
+  }
+  const auto twice = Get(cache, Freeze(g.Make(Op::kSink, DType::kVoid, stores)));
+  ASSERT_TRUE(twice.ok()) << twice.status();
+  EXPECT_EQ(twice->executable->num_launches(), 2);
+  EXPECT_EQ(cache.stats().kernels_compiled, 1u);
+}
+
+TEST_F(ExecutableTest, CompilesOnceForManyWhoAskAtOnce) {
+  ExecutableCache cache({});
+  const FrozenGraph graph = Add(9);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] { EXPECT_TRUE(Get(cache, graph).ok()); });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(cache.stats().misses, 1u);
+  EXPECT_EQ(cache.stats().kernels_compiled, 1u);
+}
+
+TEST_F(ExecutableTest, RefusesMoreTemporaryMemoryThanTheDeviceHas) {
+  CpuOptions options;
+  options.target = HostTarget(1);
+  options.memory_limit = 1 << 20;
+  const auto small = OpenCpu(options);
+  ASSERT_TRUE(small.ok());
+  Graph g;
+  const Shape shape{int64_t{1} << 20};
+  const UOp x = g.Param(0, DType::kFloat32, shape);
+  const UOp stored = g.Make(Op::kContiguous, {g.Make(Op::kNeg, {x})});
+  const UOp y = g.Make(Op::kMul, {stored, g.Make(Op::kFlip, {stored}, Shape{0})});
+  const FrozenGraph graph =
+      Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {g.Param(1, DType::kFloat32, shape), y})}));
+  ExecutableCache cache({});
+  Budget budget;
+  const absl::Status status =
+      cache.Get(ContentHash(graph.root()), graph, **small, &budget).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("4194304 bytes"));
+}
+
+}  // namespace
+}  // namespace telegrad
