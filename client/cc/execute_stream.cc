@@ -72,8 +72,8 @@ absl::Status ExecuteStream::status(bool take) {
   return take ? std::exchange(first_error_, absl::OkStatus()) : first_error_;
 }
 
-void ExecuteStream::Send(const char* what, v1::ExecuteRequest request,
-                                 Completion completion, OutPayload payload) {
+void ExecuteStream::Send(const char* what, v1::ExecuteRequest request, Completion completion,
+                         OutPayload payload) {
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] {
@@ -101,9 +101,8 @@ void ExecuteStream::Send(const char* what, v1::ExecuteRequest request,
   Pump();
 }
 
-void ExecuteStream::Enqueue(const char* what, v1::ExecuteRequest request,
-                                    Completion completion, OutPayload payload,
-                                    std::unique_lock<std::mutex>&) {
+void ExecuteStream::Enqueue(const char* what, v1::ExecuteRequest request, Completion completion,
+                            OutPayload payload, std::unique_lock<std::mutex>&) {
   Outgoing out{.id = next_id_,
                .request = std::move(request),
                .payload = std::move(payload),
@@ -115,7 +114,7 @@ void ExecuteStream::Enqueue(const char* what, v1::ExecuteRequest request,
 }
 
 grpc::Slice ExecuteStream::PayloadSlice(std::span<const std::byte> bytes,
-                                                std::shared_ptr<const void> keep) {
+                                        std::shared_ptr<const void> keep) {
   struct Holder {
     std::shared_ptr<InUse> in_use;
     std::shared_ptr<const void> keep;
@@ -185,7 +184,7 @@ void ExecuteStream::Pump() {
 }
 
 void ExecuteStream::OnWriteDone(bool ok) {
-  if (!ok) return;  // the end of reading follows
+  if (!ok) return;        // the end of reading follows
   grpc::ByteBuffer sent;  // lets go of the caller's memory
   {
     std::lock_guard lock(mutex_);
@@ -274,7 +273,7 @@ absl::Status ExecuteStream::Receive() {
 }
 
 absl::Status ExecuteStream::RecordError(const Pending& pending, uint64_t id,
-                                                const v1::Status& error) {
+                                        const v1::Status& error) {
   const absl::Status status(static_cast<absl::StatusCode>(error.code()),
                             StrCat("operation ", id, " (", pending.what, "): ", error.message()));
   std::lock_guard lock(mutex_);
@@ -283,7 +282,7 @@ absl::Status ExecuteStream::RecordError(const Pending& pending, uint64_t id,
 }
 
 absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse& response,
-                                             const Envelope& envelope, bool* finished) {
+                                     const Envelope& envelope, bool* finished) {
   if (response.status().code() != 0) {
     std::visit(Fail{RecordError(pending, response.op_id(), response.status())}, pending.completion);
     return absl::OkStatus();
@@ -309,9 +308,8 @@ absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse
   return absl::OkStatus();
 }
 
-absl::Status ExecuteStream::TakeChunk(ReadTarget& target,
-                                              const v1::ExecuteResponse& response,
-                                              const Envelope& envelope, bool* finished) {
+absl::Status ExecuteStream::TakeChunk(ReadTarget& target, const v1::ExecuteResponse& response,
+                                      const Envelope& envelope, bool* finished) {
   const uint64_t begin = response.read().offset() - static_cast<uint64_t>(target.offset);
   const uint64_t size = target.into.size();
   if (begin > size || envelope.payload_bytes > size - begin) {

@@ -121,7 +121,8 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::StatusOr<ExecutableCache::Result> Compile(const StoredGraph& graph, Device& device);
   bool MayOverwrite(const StoredGraph& graph, Block* block);
   void Started(uint64_t id, bool quiet, const StoredGraph& graph,
-               const ExecutableCache::Result& compiled, const TimelinePoint& point);
+               const ExecutableCache::Result& compiled, const TimelinePoint& point,
+               int64_t submitted);  // when Submit was called, as NowNs has it
   Step FailRun(uint64_t id, const StoredGraph& graph, const absl::Status& error);
 
   absl::StatusOr<Buffer*> FindBuffer(uint64_t handle);

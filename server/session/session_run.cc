@@ -154,18 +154,20 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   }
   if (!MayOverwrite(graph, block)) return Step::kBlocked;
 
+  const int64_t submitted = NowNs();
   const auto point = queued.compiled->executable->Submit(views_, waits_);
   if (absl::IsResourceExhausted(point.status()) && !runs_.empty()) {
     block->point = runs_.front();  // its end gives back what it holds; then once more
     return Step::kBlocked;
   }
   if (!point.ok()) return FailRun(id, graph, point.status());
-  Started(id, op.quiet, graph, *queued.compiled, *point);
+  Started(id, op.quiet, graph, *queued.compiled, *point, submitted);
   return Step::kDone;
 }
 
 void Session::Started(uint64_t id, bool quiet, const StoredGraph& graph,
-                      const ExecutableCache::Result& compiled, const TimelinePoint& point) {
+                      const ExecutableCache::Result& compiled, const TimelinePoint& point,
+                      int64_t submitted) {
   env_.metrics->Add(Metric::kRuns);
   if (compiled.cached) env_.metrics->Add(Metric::kRunsCached);
   for (size_t i = 0; i < bound_.size(); ++i) {
@@ -178,11 +180,12 @@ void Session::Started(uint64_t id, bool quiet, const StoredGraph& graph,
                    .kernels = static_cast<uint32_t>(compiled.executable->num_launches()),
                    .compile_ns = compiled.compile_ns};
   auto ended = [self = shared_from_this(), slot, result,
-                begin = NowNs()](const absl::Status& status) mutable {
+                submitted](const absl::Status& status) mutable {
     // The device is this run's from its submission or from the end of the run before it.
     const int64_t now = NowNs();
     const int64_t before = self->last_end_ns_.exchange(now, std::memory_order_relaxed);
-    result.device_ns = static_cast<uint64_t>(std::max<int64_t>(now - std::max(begin, before), 0));
+    result.device_ns =
+        static_cast<uint64_t>(std::max<int64_t>(now - std::max(submitted, before), 0));
     self->env_.metrics->Add(Metric::kRunNs, static_cast<int64_t>(result.device_ns));
     slot->answer.status = status;
     if (status.ok()) slot->answer.result = result;

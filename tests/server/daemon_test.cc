@@ -412,9 +412,10 @@ TEST_F(DaemonTest, RandomMessagesDoNoHarm) {
 
 TEST_F(DaemonTest, ClientThatDisappearsLeavesNothing) {
   {
+    const std::vector<uint8_t> data(8 << 20);
+    std::vector<uint8_t> back(8 << 20);
     const auto connection = Connect(address_);
     const auto session = *connection->OpenSession();
-    const std::vector<uint8_t> data(8 << 20);
     for (int i = 0; i < 10; ++i) {
       const uint64_t handle = session->NewHandle();
       session->Alloc(handle, 8 << 20);
@@ -422,7 +423,6 @@ TEST_F(DaemonTest, ClientThatDisappearsLeavesNothing) {
     }
     ASSERT_TRUE(session->Sync().Get().ok());
     EXPECT_EQ(Stat("telegrad_buffer_bytes"), 10 * (8 << 20));
-    std::vector<uint8_t> back(8 << 20);
     session->Read(1, 0, Writable(back));  // and goes while it is being answered
   }
   for (const char* name : {"telegrad_sessions", "telegrad_buffers", "telegrad_buffer_bytes",
@@ -433,9 +433,9 @@ TEST_F(DaemonTest, ClientThatDisappearsLeavesNothing) {
 
 // A client that sends much and reads nothing is held up; the daemon does not collect its answers.
 TEST_F(DaemonTest, OtherSessionsGoOnBesideAGreedyOne) {
+  std::vector<std::vector<uint8_t>> into(8, std::vector<uint8_t>(64 << 20));
   const auto greedy = Session();
   greedy->Alloc(1, 64 << 20);
-  std::vector<std::vector<uint8_t>> into(8, std::vector<uint8_t>(64 << 20));
   std::vector<Future<Done>> reads;
   for (auto& buffer : into) reads.push_back(greedy->Read(1, 0, Writable(buffer)));
   const auto session = Session();
