@@ -149,7 +149,8 @@ std::vector<SlotUse> CollectSlots(UOp sink) {
 // Compiles the kernels of a schedule, several at a time.
 absl::StatusOr<std::vector<std::shared_ptr<const Kernel>>> CompileKernels(const Schedule& schedule,
                                                                           Device& device,
-                                                                          KernelCache& cache) {
+                                                                          KernelCache& cache,
+                                                                          Budget* all) {
   const size_t n = schedule.kernels.size();
   std::vector<std::shared_ptr<const Kernel>> kernels(n);
   std::atomic<size_t> next{0};
@@ -157,8 +158,9 @@ absl::StatusOr<std::vector<std::shared_ptr<const Kernel>>> CompileKernels(const 
   absl::Status status = absl::OkStatus();
   const auto work = [&] {
     for (size_t i = next++; i < n; i = next++) {
-      Budget budget;  // each kernel its own: budgets have one owner
-      auto kernel = cache.Get(schedule.kernels[i].graph, device, &budget);
+      Budget budget;  // each kernel its own: only the time is common
+      const absl::Status in_time = all->CheckTime();
+      auto kernel = in_time.ok() ? cache.Get(schedule.kernels[i].graph, device, &budget) : in_time;
       const std::lock_guard lock(mutex);
       if (!kernel.ok()) {
         if (status.ok()) status = kernel.status();
@@ -194,7 +196,7 @@ absl::StatusOr<std::shared_ptr<const Executable>> Build(
     return ResourceExhausted("the graph's temporaries need ", out->arena_bytes_,
                              " bytes, over the device's limit of ", device.memory_limit());
   }
-  TG_ASSIGN_OR_RETURN(out->kernels_, CompileKernels(schedule, device, cache));
+  TG_ASSIGN_OR_RETURN(out->kernels_, CompileKernels(schedule, device, cache, budget));
 
   std::vector<int32_t> binding(out->slots_.size(), -1);
   int32_t bindings = 0;

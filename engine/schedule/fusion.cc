@@ -20,6 +20,8 @@ namespace {
 // Redone work per element, in simple ALU operations, that a store and a load are worth.
 constexpr double kStoreCost = 32;
 constexpr size_t kMaxCone = 64;
+// Operations of one kernel, counted as a tree. Bounds what the compiler is asked to do at once.
+constexpr int64_t kMaxKernelOps = 1000;
 constexpr double kManyReads = 1e12;
 
 double OpCost(Op op) {
@@ -58,6 +60,7 @@ class Planner {
     reads_.assign(size_, 0);
     cone_.resize(size_);
     reduces_.assign(size_, false);
+    ops_.assign(size_, 0);
   }
 
   FusionPlan Run() && {
@@ -111,6 +114,7 @@ class Planner {
     for (uint32_t s : graph_.src(id)) {
       if (plan_.materialized(s)) continue;
       MergeCone(id, s);
+      ops_[id] = std::min(kMaxKernelOps + 1, ops_[id] + ops_[s]);
       if (reduces_[s]) reduces_[id] = true;
     }
     if (Is(op, kAlu) && cone_[id].size() < kMaxCone) {
@@ -119,17 +123,20 @@ class Planner {
       std::ranges::sort(cone_[id]);
     }
     if (op == Op::kReduce) reduces_[id] = true;
+    ++ops_[id];
 
     const Materialize decision = Choose(id);
     plan_.decision[id] = decision;
     if (decision != Materialize::kFused) {
       cone_[id].clear();
+      ops_[id] = 0;
       reduces_[id] = false;
     }
   }
 
   Materialize Choose(uint32_t id) const {
     if (graph_.op(id) == Op::kContiguous) return Materialize::kRequested;
+    if (ops_[id] > kMaxKernelOps) return Materialize::kSize;
     const Uses& uses = uses_[id];
     if (reduces_[id]) {
       const Op user = graph_.op(uses.only);
@@ -165,6 +172,7 @@ class Planner {
   std::vector<double> reads_;
   std::vector<std::vector<uint32_t>> cone_;
   std::vector<bool> reduces_;
+  std::vector<int64_t> ops_;
 };
 
 }  // namespace
@@ -177,6 +185,8 @@ std::string_view Name(Materialize reason) {
       return "stored on request";
     case Materialize::kReduceReuse:
       return "stored: a reduction is used again";
+    case Materialize::kSize:
+      return "stored: the kernel would grow too large";
     case Materialize::kCost:
       return "stored: recomputing costs more";
   }

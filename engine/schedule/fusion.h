@@ -15,6 +15,7 @@ enum class Materialize : uint8_t {
   kFused,
   kRequested,    // CONTIGUOUS
   kReduceReuse,  // holds a reduction and is needed more than once, or inside another reduction
+  kSize,         // its kernel would grow without bound
   kCost,         // recomputing it would cost more than a store and the loads
 };
 

@@ -123,6 +123,23 @@ TEST_F(ScheduleTest, WindowsLeaveNoDivision) {
   EXPECT_EQ(text.find("floormod"), std::string::npos) << text;
 }
 
+TEST_F(ScheduleTest, LongChainsAreCutIntoKernelsOfBoundedSize) {
+  constexpr int kLength = 20'000;
+  UOp x = Param(0, {16});
+  for (int i = 0; i < kLength; ++i) x = g_.Make(i % 2 == 0 ? Op::kSqrt : Op::kNeg, {x});
+  const Schedule s = Run({Store(Param(1, {16}), x)});
+  EXPECT_GE(s.kernels.size(), 19u);
+  EXPECT_LE(s.kernels.size(), 30u);
+  for (const ScheduledKernel& k : s.kernels) EXPECT_LT(k.graph.graph->size(), 2000u);
+}
+
+TEST_F(ScheduleTest, ExponentialSharingIsNotRecomputedExponentially) {
+  UOp x = Param(0, {16});
+  for (int i = 0; i < 100; ++i) x = g_.Make(Op::kAdd, {x, To(Op::kFlip, x, {0})});
+  const Schedule s = Run({Store(Param(1, {16}), x)});
+  for (const ScheduledKernel& k : s.kernels) EXPECT_LT(k.graph.graph->size(), 2000u);
+}
+
 TEST(MemoryPlanTest, DisjointLifetimesShareAndOverlappingOnesDoNot) {
   const Lifetime lifetimes[] = {{0, 1}, {1, 2}, {2, 3}};
   Temporary temporaries[] = {{1000, 0}, {1000, 0}, {1000, 0}};
