@@ -1,5 +1,5 @@
 #!/bin/bash
-# Builds everything and runs every test through CTest. Tests labelled `fuzz` or `soak` run only with --full.
+# Builds everything and runs every test through CTest. Sanitizers, fuzzing and soak run only with --full.
 set -uo pipefail
 
 usage() {
@@ -7,7 +7,7 @@ usage() {
 Usage: tests/run.sh [--full] [-j JOBS] [--help]
 
 Installs missing packages, builds the release preset and runs its tests.
-  --full   then also the asan (with UBSan) and tsan presets, and the fuzz and soak tests
+  --full   then also the asan (with UBSan) and tsan presets, fuzzing and soak (about an hour)
   -j JOBS  tests at a time (default 2)
 Exits 0 only if everything was built and every test passed.
 END
@@ -15,6 +15,8 @@ END
 
 full=false
 jobs=2
+fuzz_seconds=600  # for each target
+soak_seconds=300
 while [ $# -gt 0 ]; do
   case "$1" in
     --full) full=true ;;
@@ -57,11 +59,11 @@ tests() {  # PRESET CTEST_ARGUMENT...
 }
 
 step packages deploy/dependencies.sh || finish
-build release && tests release -LE 'fuzz|soak' --no-tests=error
+build release && tests release --no-tests=error
 if $full; then
-  build asan && tests asan -LE soak --no-tests=error
-  build tsan && tests tsan -LE 'fuzz|soak' --no-tests=error
-  ctest --preset release -N -L soak | grep -q '^Total Tests: 0$' ||
-    step soak ctest --preset release -L soak
+  build asan && tests asan --no-tests=error
+  build tsan && tests tsan --no-tests=error
+  step fuzz tests/fuzz/run.sh "$fuzz_seconds"
+  step soak tests/soak/run.sh "$soak_seconds"
 fi
 finish

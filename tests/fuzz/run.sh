@@ -1,0 +1,31 @@
+#!/bin/bash
+# Builds the libFuzzer targets (clang, ASan, UBSan) and runs each for a while. Findings are left in
+# build/fuzz/findings and make it fail.
+set -euo pipefail
+
+if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
+  echo "Usage: tests/fuzz/run.sh [SECONDS]   each target runs for SECONDS (default 60)"
+  exit 0
+fi
+seconds=${1:-60}
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cmake --preset fuzz
+cmake --build build/fuzz --target wire_fuzz text_fuzz files_fuzz
+mkdir -p build/fuzz/findings
+status=0
+for name in wire text files; do
+  mkdir -p "build/fuzz/corpus/$name"
+  log=build/fuzz/$name.log
+  if build/fuzz/tests/fuzz/${name}_fuzz -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 \
+    -artifact_prefix=build/fuzz/findings/$name- "build/fuzz/corpus/$name" "tests/fuzz/corpus/$name" \
+    >"$log" 2>&1; then
+    result=ok
+  else
+    result=FINDING
+    status=1
+    tail -n 30 "$log"
+  fi
+  runs=$(grep -oE '^#[0-9]+' "$log" | tail -n 1 | tr -d '#')
+  echo "fuzz $name: ${runs:-0} executions in $seconds s: $result"
+done
+exit $status
