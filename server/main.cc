@@ -18,6 +18,7 @@
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "engine/execution/executable.h"
+#include "google/protobuf/stubs/logging.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -255,6 +256,12 @@ int Main(int argc, char** argv) {
                                "\" is not one of debug, info, warning, error, off");
     }
   }
+  // Protobuf reports what clients send wrong on stderr; it belongs in the log, and only if asked
+  // for.
+  google::protobuf::SetLogHandler(
+      [](google::protobuf::LogLevel, const char*, int, const std::string& message) {
+        Log(LogLevel::kDebug, "protobuf", {{"message", message}});
+      });
   sigset_t signals;  // taken by sigwait alone; every thread inherits the mask
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
