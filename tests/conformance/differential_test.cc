@@ -90,14 +90,15 @@ absl::Status RunOnDevice(UOp sink, Device& device, ExecutableCache& cache, Slots
   for (const std::vector<uint8_t>& bytes : *slots) {
     auto memory = device.Alloc(std::max<int64_t>(bytes.size(), 1));
     if (!memory.ok()) return memory.status();
-    std::memcpy((*memory)->host(), bytes.data(), bytes.size());
+    std::copy(bytes.begin(), bytes.end(), static_cast<uint8_t*>((*memory)->host()));
     bindings.push_back({*std::move(memory), 0, static_cast<int64_t>(bytes.size())});
   }
   auto point = result->executable->Submit(bindings, {});
   if (!point.ok()) return point.status();
   if (auto s = point->Wait(absl::Seconds(30)); !s.ok()) return s;
   for (size_t i = 0; i < slots->size(); ++i) {
-    std::memcpy((*slots)[i].data(), bindings[i].memory->host(), (*slots)[i].size());
+    std::vector<uint8_t>& slot = (*slots)[i];
+    std::copy_n(static_cast<const uint8_t*>(bindings[i].memory->host()), slot.size(), slot.begin());
   }
   return absl::OkStatus();
 }
