@@ -10,12 +10,10 @@
 namespace telegrad::nn {
 namespace {
 
-// `gain` is the numerator under the root of the bound: 6 keeps the variance through a relu, 1 is
-// for biases.
 Tensor Parameter(Builder* builder, std::string_view layer, std::string_view name,
-                 const Shape& shape, int64_t fan_in, double gain, const Options& options) {
+                 const Shape& shape, int64_t fan_in, const Options& options) {
   const std::string full = StrCat(layer, ".", name);
-  const double bound = std::sqrt(gain / static_cast<double>(std::max<int64_t>(fan_in, 1)));
+  const double bound = 1.0 / std::sqrt(static_cast<double>(std::max<int64_t>(fan_in, 1)));
   return builder->Trainable(options.dtype, shape, full,
                             Init::Uniform(-bound, bound, NamedSeed(options.seed, full)));
 }
@@ -24,8 +22,8 @@ Tensor Parameter(Builder* builder, std::string_view layer, std::string_view name
 
 Linear::Linear(Builder* builder, std::string_view name, int64_t in, int64_t out,
                const Options& options)
-    : weight(Parameter(builder, name, "weight", {out, in}, in, 6, options)) {
-  if (options.bias) bias = Parameter(builder, name, "bias", {out}, in, 1, options);
+    : weight(Parameter(builder, name, "weight", {out, in}, in, options)) {
+  if (options.bias) bias = Parameter(builder, name, "bias", {out}, in, options);
 }
 
 Tensor Linear::operator()(const Tensor& x) const {
@@ -38,8 +36,8 @@ Conv2d::Conv2d(Builder* builder, std::string_view name, int64_t in, int64_t out,
     : window(window), groups(groups) {
   const int64_t in_group = groups > 0 ? in / groups : 0;
   const int64_t fan_in = in_group * kernel * kernel;
-  weight = Parameter(builder, name, "weight", {out, in_group, kernel, kernel}, fan_in, 6, options);
-  if (options.bias) bias = Parameter(builder, name, "bias", {out}, fan_in, 1, options);
+  weight = Parameter(builder, name, "weight", {out, in_group, kernel, kernel}, fan_in, options);
+  if (options.bias) bias = Parameter(builder, name, "bias", {out}, fan_in, options);
 }
 
 Tensor Conv2d::operator()(const Tensor& x) const {

@@ -1,8 +1,7 @@
 // Layers: plain values that hold the tensors of their parameters. Making one registers trainable
 // state slots
-// "<name>.weight" and "<name>.bias", initialized uniformly: weights in +-sqrt(6 / fan in) (He et
-// al., "Delving Deep into Rectifiers", 2015), biases in +-1/sqrt(fan in), from a stream of its own
-// for each name.
+// "<name>.weight" and "<name>.bias", initialized uniformly in +-1/sqrt(fan in) (He et al. 2015 with
+// the gain that PyTorch uses for these layers), from a stream of its own for each name.
 #pragma once
 
 #include <cstdint>
