@@ -14,7 +14,7 @@ namespace {
 constexpr FlagRow kTrainFlags[] = {
     {"data", 'd', FlagKind::kString, "tests/data/digits/digits.csv.gz", "FILE",
      "the images: gzip, 64 pixels and the label on each line"},
-    {"epochs", 'e', FlagKind::kInt, "12", "N", "passes over the training images"},
+    {"epochs", 'e', FlagKind::kInt, "16", "N", "passes over the training images"},
     {"batch", 'b', FlagKind::kInt, "64", "N", "images in one step"},
     {"seed", 0, FlagKind::kInt, "1", "N", "of the first weights and of the order of the images"},
     {"save", 's', FlagKind::kString, "", "FILE",
