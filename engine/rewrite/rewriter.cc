@@ -1,6 +1,6 @@
 // Dispatch: for every op there is a bitset of the rows that may match at such a root, and for each
-// of the first three sources one of the rows that admit such a source. Their intersection is all
-// that is looked at, in priority order.
+// of the first three sources one of the rows that admit such a source; a row of a commutative root
+// may admit them swapped. What these leave of the rows is all that is looked at, in priority order.
 //
 // A node is entered in the memo as itself before its rules run. So a rule whose replacement leads
 // back to the node finds it final, and no chain of rules can run forever. Replacements are built
@@ -10,9 +10,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
+#include <utility>
 
-#include "engine/base/strings.h"
 #include "engine/rewrite/match.h"
+#include "engine/rewrite/observer.h"
 #include "engine/rewrite/rule.h"
 
 namespace telegrad {
@@ -20,48 +22,59 @@ namespace {
 
 constexpr uint32_t kNone = 0xffffffff;
 constexpr int kMaxDepth = 200;
+constexpr int kNumKinds = 8;  // bits of Types
 
-bool Admits(const Token& token, Op op) {
+using Clock = std::chrono::steady_clock;
+
+// The only op that `token` matches; nullopt if it matches any.
+std::optional<Op> OnlyOp(const Token& token) {
   switch (token.kind) {
     case Token::kVar:
-      return true;
+      return std::nullopt;
     case Token::kOp:
-      return token.op == op;
+      return token.op;
     default:
-      return op == Op::kConst;
+      return Op::kConst;
   }
-}
-
-// Whether a node of `op` may stand as source `s` of the pattern's root.
-bool AdmitsSource(const Pat& lhs, int s, Op op) {
-  if (lhs[0].kind != Token::kOp || s >= Operands(lhs[0])) return true;
-  const bool commutes = Is(lhs[0].op, kCommutes);
-  for (int at = 1, i = 0; at < lhs.size(); at = lhs.Skip(at), ++i) {
-    if ((i == s || commutes) && Admits(lhs[at], op)) return true;
-  }
-  return false;
 }
 
 }  // namespace
+
+void Rewriter::Column::Admit(size_t row, std::optional<Op> op, bool only_alu) {
+  const uint64_t bit = uint64_t{1} << (row % 64);
+  const int first = op ? static_cast<int>(*op) : 0, last = op ? first : kNumOps - 1;
+  for (int o = first; o <= last; ++o) {
+    if (!only_alu || Is(static_cast<Op>(o), kAlu)) bits[o * words + row / 64] |= bit;
+  }
+}
 
 Rewriter::Rewriter(Graph* graph, std::span<const RuleTable* const> tables, Budget* budget,
                    Shapes shapes)
     : graph_(graph), budget_(budget), shapes_(shapes), memo_(*graph, kNone) {
   for (const RuleTable* table : tables) {
-    for (const Rule& rule : table->rules()) rows_.push_back({&rule, table, 0});
+    for (const Rule& rule : table->rules()) rows_.push_back({&rule, table, CountOrders(rule.lhs)});
   }
-  words_ = static_cast<int>((rows_.size() + 63) / 64);
-  root_.resize(kNumOps * words_);
-  for (auto& child : child_) child.resize(kNumOps * words_);
+  words_ = (rows_.size() + 63) / 64;
+  for (Column* column :
+       {&root_, &straight_[0], &straight_[1], &straight_[2], &swapped_[0], &swapped_[1]}) {
+    column->words = words_;
+    column->bits.resize(kNumOps * words_);
+  }
+  type_.resize(kNumKinds * words_);
   for (size_t r = 0; r < rows_.size(); ++r) {
-    const Pat& lhs = rows_[r].rule->lhs;
-    for (int o = 0; o < kNumOps; ++o) {
-      const Op op = static_cast<Op>(o);
-      const size_t word = o * words_ + r / 64;
-      const uint64_t bit = uint64_t{1} << (r % 64);
-      if (Admits(lhs[0], op)) root_[word] |= bit;
-      for (int s = 0; s < 3; ++s) {
-        if (AdmitsSource(lhs, s, op)) child_[s][word] |= bit;
+    const Rule& rule = *rows_[r].rule;
+    const Token& top = rule.lhs[0];
+    root_.Admit(r, OnlyOp(top), /*only_alu=*/top.kind == Token::kVar);
+    const int operands = Operands(top);
+    for (int at = 1, s = 0; s < operands; at = rule.lhs.Skip(at), ++s) {
+      const std::optional<Op> op = OnlyOp(rule.lhs[at]);
+      straight_[s].Admit(r, op);
+      if (Is(top.op, kCommutes)) swapped_[1 - s].Admit(r, op);
+    }
+    for (int s = operands; s < 3; ++s) straight_[s].Admit(r, std::nullopt);
+    for (int k = 0; k < kNumKinds; ++k) {
+      if ((rule.when.types >> k & 1) != 0) {
+        type_[k * words_ + r / 64] |= uint64_t{1} << (r % 64);
       }
     }
   }
@@ -83,44 +96,75 @@ UOp Rewriter::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const
 }
 
 UOp Rewriter::Step(UOp u) {
-  const int n = std::min(u.num_src(), 3);
-  const size_t at = static_cast<size_t>(u.op()) * words_;
-  size_t source_at[3];
-  for (int s = 0; s < n; ++s) source_at[s] = static_cast<size_t>(u.src(s).op()) * words_;
-  for (int w = 0; w < words_; ++w) {
-    uint64_t candidates = root_[at + w];
-    for (int s = 0; s < n; ++s) candidates &= child_[s][source_at[s] + w];
-    for (; candidates != 0; candidates &= candidates - 1) {
-      Row& row = rows_[w * 64 + std::countr_zero(candidates)];
-      const UOp out = Apply(*row.rule, u, *this);
+  const std::span<const uint32_t> src = graph_->src(u.id());
+  const size_t n = std::min<size_t>(src.size(), 3);
+  const uint64_t* root = root_.Of(u.op());
+  const uint64_t* type = &type_[static_cast<size_t>(Info(ElementType(u)).kind) * words_];
+  const uint64_t *straight[3], *swapped[2];
+  for (size_t s = 0; s < n; ++s) straight[s] = straight_[s].Of(graph_->op(src[s]));
+  for (size_t s = 0; n == 2 && s < 2; ++s) swapped[s] = swapped_[s].Of(graph_->op(src[s]));
+  for (size_t w = 0; w < words_; ++w) {
+    uint64_t candidates = root[w] & type[w];
+    if (candidates == 0) continue;
+    uint64_t admitted = ~uint64_t{0};
+    for (size_t s = 0; s < n; ++s) admitted &= straight[s][w];
+    if (n == 2) admitted |= swapped[0][w] & swapped[1][w];
+    for (candidates &= admitted; candidates != 0; candidates &= candidates - 1) {
+      const Row& row = rows_[w * 64 + std::countr_zero(candidates)];
+      const UOp out =
+          observer_ == nullptr ? ApplyOrders(*row.rule, row.orders, u, *this) : Try(row, u);
       if (failed_) return {};
-      if (out.valid()) {
-        ++row.hits;
-        return Spend() ? out : UOp();
-      }
+      if (out.valid()) return Spend() ? out : UOp();
     }
   }
   return {};
 }
 
+UOp Rewriter::Try(const Row& row, UOp u) {
+  RuleTry report{row.table, row.rule, u, {}};
+  if (--until_timed_ > 0) {
+    report.after = ApplyOrders(*row.rule, row.orders, u, *this);
+  } else {
+    until_timed_ = kTriesPerSample;
+    std::chrono::nanoseconds nested{0};
+    std::chrono::nanoseconds* const outer = std::exchange(nested_, &nested);
+    const auto begin = Clock::now();
+    report.after = ApplyOrders(*row.rule, row.orders, u, *this);
+    report.nanoseconds = (Clock::now() - begin - nested).count();
+    nested_ = outer;
+  }
+  observer_->OnTry(report);
+  return report.after;
+}
+
 UOp Rewriter::Simplify(UOp u) {
   if (memo_.at(u.id()) != kNone) return graph_->at(memo_.at(u.id()));
   if (depth_ >= kMaxDepth) return u;
+  if (nested_ == nullptr) return SimplifyNew(u);
+  // What happens in here is not the time of the try that asked for it.
+  std::chrono::nanoseconds* const nested = std::exchange(nested_, nullptr);
+  const auto begin = Clock::now();
+  const UOp out = SimplifyNew(u);
+  *nested += Clock::now() - begin;
+  nested_ = nested;
+  return out;
+}
+
+UOp Rewriter::SimplifyNew(UOp u) {
   ++depth_;
-  std::vector<uint32_t> seen{u.id()};
   memo_[u] = u.id();
   UOp now = u;
-  while (true) {
-    const UOp next = Step(now);
-    if (!next.valid()) break;
+  std::vector<uint32_t> seen;  // the nodes between `u` and the last
+  for (UOp next = Step(u); next.valid(); next = Step(now)) {
     now = next;
-    if (memo_.at(now.id()) != kNone) {
-      now = graph_->at(memo_.at(now.id()));
+    if (const uint32_t known = memo_.at(now.id()); known != kNone) {
+      now = graph_->at(known);
       break;
     }
     memo_[now] = now.id();
     seen.push_back(now.id());
   }
+  memo_[u] = now.id();
   for (uint32_t id : seen) memo_[id] = now.id();
   --depth_;
   return failed_ ? UOp() : now;
@@ -165,27 +209,6 @@ UOp Rewriter::Rewrite(UOp root) {
     now[id] = made.id();
   }
   return expand(graph_->at(now[root.id()]), root);
-}
-
-int64_t Rewriter::Hits(const Rule& rule) const {
-  for (const Row& row : rows_) {
-    if (row.rule == &rule) return row.hits;
-  }
-  return 0;
-}
-
-std::string Rewriter::HitReport() const {
-  std::vector<const Row*> hit;
-  for (const Row& row : rows_) {
-    if (row.hits > 0) hit.push_back(&row);
-  }
-  std::ranges::stable_sort(hit, std::greater<>(), &Row::hits);
-  std::string text;
-  for (const Row* row : hit) {
-    StrAppend(&text, row->table->name(), ":", row->rule->line, " ", row->hits, " ",
-              Text(*row->rule), "\n");
-  }
-  return text;
 }
 
 }  // namespace telegrad
