@@ -1,40 +1,128 @@
 #include "engine/rewrite/pass.h"
 
 #include <algorithm>
+#include <bit>
+#include <utility>
 
 #include "engine/base/status.h"
+#include "engine/ir/verify.h"
 
 namespace telegrad {
 namespace {
 
-absl::Status In(std::string_view pass, const absl::Status& status) {
-  return absl::Status(status.code(), StrCat(pass, ": ", status.message()));
+absl::Status In(const PassRow& row, const absl::Status& status) {
+  return absl::Status(status.code(), StrCat(row.name, ": ", status.message()));
+}
+
+template <typename... Visitors>
+struct Overloaded : Visitors... {
+  using Visitors::operator()...;
+};
+
+using Pieces = absl::StatusOr<std::vector<Piece>>;
+
+Pieces One(Piece piece) {
+  std::vector<Piece> pieces;
+  pieces.push_back(std::move(piece));
+  return pieces;
+}
+
+Pieces Run(const PassRow& row, PassContext& context, Piece piece) {
+  const bool takes_program = std::holds_alternative<CheckPass>(row.run);
+  if (takes_program != (piece.program != nullptr)) {
+    return InvalidArgument("works on a ", takes_program ? "program" : "graph", ", got a ",
+                           takes_program ? "graph" : "program");
+  }
+  const auto replace_root = [&](UOp root) -> Pieces {
+    TG_RETURN_IF_ERROR(context.graph()->status());
+    TG_RETURN_IF_ERROR(context.SpendNodes());
+    if (!root.valid()) return Internal("returned no node and no error");
+    piece.root = root;
+    return One(std::move(piece));
+  };
+  return std::visit(
+      Overloaded{
+          [&](Sweep) -> Pieces {
+            return replace_root(context.rewriter(row.tables).Rewrite(piece.root));
+          },
+          [&](GraphPass run) -> Pieces { return replace_root(run(context, piece.root)); },
+          [&](SplitPass run) -> Pieces { return run(context, piece.root); },
+          [&](LinearPass run) -> Pieces {
+            TG_ASSIGN_OR_RETURN(Program program, run(context, piece));
+            piece.program = std::make_shared<const Program>(std::move(program));
+            piece.root = {};
+            return One(std::move(piece));
+          },
+          [&](CheckPass run) -> Pieces {
+            TG_RETURN_IF_ERROR(run(context, *piece.program));
+            return One(std::move(piece));
+          },
+      },
+      row.run);
 }
 
 }  // namespace
 
-absl::StatusOr<UOp> RunPasses(Graph* graph, UOp root, std::span<const Pass> passes,
-                              const PassOptions& options) {
-  for (const Pass& pass : passes) {
-    if (std::ranges::find(options.disabled, pass.name) != options.disabled.end()) continue;
-    if (options.budget != nullptr) {
-      if (absl::Status status = options.budget->CheckTime(); !status.ok()) {
-        return In(pass.name, status);
-      }
-    }
-    const auto begin = std::chrono::steady_clock::now();
-    root = pass.run(root);
-    if (options.times != nullptr) {
-      options.times->push_back({pass.name, std::chrono::steady_clock::now() - begin});
-    }
-    if (!graph->status().ok()) return In(pass.name, graph->status());
-    if (!root.valid()) return In(pass.name, Internal("returned no node and no error"));
-    if (options.dump) options.dump(pass.name, root);
-    if (options.verify) {
-      if (absl::Status status = options.verify(root); !status.ok()) return In(pass.name, status);
+Rewriter& PassContext::rewriter(RuleTables tables) {
+  std::unique_ptr<Rewriter>& rewriter = rewriters_[tables.data()];
+  if (rewriter == nullptr) {
+    rewriter = std::make_unique<Rewriter>(graph_, tables, budget_, shapes_);
+    rewriter->Observe(observer_);
+  }
+  return *rewriter;
+}
+
+void PassContext::Observe(RewriteObserver* observer) {
+  observer_ = observer;
+  for (auto& [tables, rewriter] : rewriters_) rewriter->Observe(observer);
+}
+
+absl::Status PassContext::SpendNodes() {
+  const uint32_t made = graph_->size() - std::exchange(spent_, graph_->size());
+  return budget_->SpendNodes(made);
+}
+
+absl::Status VerifyAfter(const PassRow& row, const Piece& piece) {
+  if (piece.program != nullptr) return Verify(*piece.program);
+  if (std::has_single_bit(row.to)) return Verify(piece.root, static_cast<Level>(row.to));
+  for (uint32_t id : PostOrder(piece.root)) {
+    const Op op = piece.graph->op(id);
+    if ((Info(op).levels & row.to) == 0) {
+      return InvalidArgument("node ", id, " (", Name(op), "): belongs to another level");
     }
   }
-  return root;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Piece>> RunPass(const PassRow& row, PassContext& context, Piece piece,
+                                           const PassOptions& options) {
+  if (std::ranges::find(options.disabled, row.name) != options.disabled.end()) {
+    return One(std::move(piece));
+  }
+  if (absl::Status status = context.budget()->CheckTime(); !status.ok()) return In(row, status);
+  const auto begin = std::chrono::steady_clock::now();
+  Pieces pieces = Run(row, context, std::move(piece));
+  if (options.times != nullptr) {
+    options.times->push_back({row.name, std::chrono::steady_clock::now() - begin});
+  }
+  if (!pieces.ok()) return In(row, pieces.status());
+  for (const Piece& p : *pieces) {
+    if (options.dump) options.dump(row, p);
+    if (!options.verify) continue;
+    if (absl::Status status = options.verify(row, p); !status.ok()) return In(row, status);
+  }
+  return pieces;
+}
+
+absl::StatusOr<Piece> RunPasses(std::span<const PassRow> rows, PassContext& context, Piece piece,
+                                const PassOptions& options) {
+  for (const PassRow& row : rows) {
+    TG_ASSIGN_OR_RETURN(std::vector<Piece> pieces,
+                        RunPass(row, context, std::move(piece), options));
+    if (pieces.size() != 1) return Internal(row.name, ": split what it was to lower");
+    piece = std::move(pieces.front());
+  }
+  return piece;
 }
 
 }  // namespace telegrad
