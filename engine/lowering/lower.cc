@@ -13,6 +13,7 @@ absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, s
   piece.graph = std::make_shared<Graph>();
   piece.root = CopyLive(kernel.root(), piece.graph.get());
   piece.arguments = KernelArguments(kernel.root());
+  piece.levels = kKernelLevel;
   PassContext context(piece.graph.get(), target, budget);
   TG_ASSIGN_OR_RETURN(Piece lowered, RunPasses(LoweringPasses(), context, std::move(piece), {}));
   if (stats != nullptr) {

@@ -29,9 +29,11 @@ Pieces One(Piece piece) {
 
 Pieces Run(const PassRow& row, PassContext& context, Piece piece) {
   const bool takes_program = std::holds_alternative<CheckPass>(row.run);
-  if (takes_program != (piece.program != nullptr)) {
-    return InvalidArgument("works on a ", takes_program ? "program" : "graph", ", got a ",
-                           takes_program ? "graph" : "program");
+  if (takes_program != (piece.program != nullptr) || (piece.levels & ~row.from) != 0) {
+    return InvalidArgument("works on ", takes_program ? "programs" : "graphs", " of the level ",
+                           LevelNames(row.from), ", got a ",
+                           piece.program != nullptr ? "program" : "graph", " of the level ",
+                           LevelNames(piece.levels));
   }
   const auto replace_root = [&](UOp root) -> Pieces {
     TG_RETURN_IF_ERROR(context.graph()->status());
@@ -46,7 +48,7 @@ Pieces Run(const PassRow& row, PassContext& context, Piece piece) {
             return replace_root(context.rewriter(row.tables).Rewrite(piece.root));
           },
           [&](GraphPass run) -> Pieces { return replace_root(run(context, piece.root)); },
-          [&](SplitPass run) -> Pieces { return run(context, piece.root); },
+          [&](SplitPass run) -> Pieces { return run(context, piece); },
           [&](LinearPass run) -> Pieces {
             TG_ASSIGN_OR_RETURN(Program program, run(context, piece));
             piece.program = std::make_shared<const Program>(std::move(program));
@@ -77,17 +79,29 @@ void PassContext::Observe(RewriteObserver* observer) {
   for (auto& [tables, rewriter] : rewriters_) rewriter->Observe(observer);
 }
 
+std::string LevelNames(uint8_t levels) {
+  static constexpr std::pair<Level, std::string_view> kNames[] = {
+      {kTensorLevel, "tensor"}, {kKernelLevel, "kernel"}, {kProgramLevel, "program"}};
+  std::string text;
+  for (const auto& [level, name] : kNames) {
+    if ((levels & level) != 0) StrAppend(&text, text.empty() ? "" : "|", name);
+  }
+  return text;
+}
+
 absl::Status PassContext::SpendNodes() {
   const uint32_t made = graph_->size() - std::exchange(spent_, graph_->size());
   return budget_->SpendNodes(made);
 }
 
-absl::Status VerifyAfter(const PassRow& row, const Piece& piece) {
+absl::Status Verify(const Piece& piece) {
   if (piece.program != nullptr) return Verify(*piece.program);
-  if (std::has_single_bit(row.to)) return Verify(piece.root, static_cast<Level>(row.to));
+  if (std::has_single_bit(piece.levels)) {
+    return Verify(piece.root, static_cast<Level>(piece.levels));
+  }
   for (uint32_t id : PostOrder(piece.root)) {
     const Op op = piece.graph->op(id);
-    if ((Info(op).levels & row.to) == 0) {
+    if ((Info(op).levels & piece.levels) == 0) {
       return InvalidArgument("node ", id, " (", Name(op), "): belongs to another level");
     }
   }
@@ -106,10 +120,11 @@ absl::StatusOr<std::vector<Piece>> RunPass(const PassRow& row, PassContext& cont
     options.times->push_back({row.name, std::chrono::steady_clock::now() - begin});
   }
   if (!pieces.ok()) return In(row, pieces.status());
-  for (const Piece& p : *pieces) {
+  for (Piece& p : *pieces) {
+    if (row.to != row.from) p.levels = row.to;
     if (options.dump) options.dump(row, p);
     if (!options.verify) continue;
-    if (absl::Status status = options.verify(row, p); !status.ok()) return In(row, status);
+    if (absl::Status status = options.verify(p); !status.ok()) return In(row, status);
   }
   return pieces;
 }

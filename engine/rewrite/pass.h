@@ -70,21 +70,23 @@ struct Piece {
   UOp root;  // of `graph`; invalid where there is a program
   // Of a kernel: what its PARAM slots are bound to. A pass may leave one without a node.
   std::vector<Program::Argument> arguments;
+  std::vector<std::string> bindings;  // the same, by name: "slot0", "temporary1"; may be empty
   std::shared_ptr<const Program> program;
+  uint8_t levels = kTensorLevel;  // every node is of one of them; a program's are of kProgramLevel
 };
 
 // The kinds of passes. Errors of those that give a UOp are in the graph's status.
 struct Sweep {};  // the tables are applied once to every node, sources first
 using GraphPass = UOp (*)(PassContext&, UOp root);
-using SplitPass = absl::StatusOr<std::vector<Piece>> (*)(PassContext&, UOp root);
+using SplitPass = absl::StatusOr<std::vector<Piece>> (*)(PassContext&, const Piece&);
 using LinearPass = absl::StatusOr<Program> (*)(PassContext&, const Piece&);
 using CheckPass = absl::Status (*)(PassContext&, const Program&);
 
 struct PassRow {
   std::string_view name;
   std::string_view what;
-  uint8_t from;  // Levels that its nodes may be of
-  uint8_t to;
+  uint8_t from;       // Levels that the nodes it takes may be of
+  uint8_t to;         // of those it gives; equal to `from`: the same as before
   RuleTables tables;  // those of the rewriter that it sweeps or builds with
   std::variant<Sweep, GraphPass, SplitPass, LinearPass, CheckPass> run;
 };
@@ -95,18 +97,19 @@ struct PassTime {
 };
 
 struct PassOptions {
-  std::span<const std::string> disabled;  // names of passes that are skipped
-  std::function<absl::Status(const PassRow&, const Piece&)> verify;  // after every pass, if given
+  std::span<const std::string> disabled;             // names of passes that are skipped
+  std::function<absl::Status(const Piece&)> verify;  // after every pass, if given
   std::function<void(const PassRow&, const Piece&)> dump;
   std::vector<PassTime>* times = nullptr;  // appended to
 };
 
-// Whether `piece` is as the pass says that it leaves it. Between two levels, that is: every node
-// belongs to one of them.
-absl::Status VerifyAfter(const PassRow& row, const Piece& piece);
+std::string LevelNames(uint8_t levels);  // "tensor|kernel"
 
-// Runs one pass on `piece`, whose graph is the context's; only a SplitPass gives other than one
-// piece. An error names the pass.
+// The verifier of the piece's level. Between two levels, each node must belong to one of them.
+absl::Status Verify(const Piece& piece);
+
+// Runs one pass on `piece`, whose graph is the context's unless it is a program; only a SplitPass
+// gives other than one piece. An error names the pass.
 absl::StatusOr<std::vector<Piece>> RunPass(const PassRow& row, PassContext& context, Piece piece,
                                            const PassOptions& options);
 

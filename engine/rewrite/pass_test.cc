@@ -24,12 +24,12 @@ UOp Root(PassContext& c, UOp root) { return c.graph()->Make(Op::kSqrt, {root}); 
 UOp Logic(PassContext& c, UOp root) { return c.graph()->Make(Op::kAnd, {root}); }
 UOp Nothing(PassContext&, UOp) { return {}; }
 
-absl::StatusOr<std::vector<Piece>> Halves(PassContext& c, UOp root) {
+absl::StatusOr<std::vector<Piece>> Halves(PassContext& c, const Piece& piece) {
   c.Count("halves", 2);
   std::vector<Piece> halves(2);
   for (Piece& half : halves) {
     half.graph = std::make_shared<Graph>();
-    half.root = CopyLive(root, half.graph.get());
+    half.root = CopyLive(piece.root, half.graph.get());
   }
   return halves;
 }
@@ -52,7 +52,7 @@ constexpr PassRow kLogic{"logic", "", kTensorLevel, kTensorLevel, {}, GraphPass{
 constexpr PassRow kNothing{"nothing", "", kTensorLevel, kTensorLevel, {}, GraphPass{Nothing}};
 constexpr PassRow kSweep{"sweep", "", kTensorLevel, kTensorLevel, kTables, Sweep{}};
 constexpr PassRow kHalves{"halves", "", kTensorLevel, kKernelLevel, {}, SplitPass{Halves}};
-constexpr PassRow kLine{"line", "", kKernelLevel, kProgramLevel, {}, LinearPass{Line}};
+constexpr PassRow kLine{"line", "", kTensorLevel, kProgramLevel, {}, LinearPass{Line}};
 constexpr PassRow kShort{"short", "", kProgramLevel, kProgramLevel, {}, CheckPass{Short}};
 
 class PassTest : public ::testing::Test {
@@ -63,7 +63,7 @@ class PassTest : public ::testing::Test {
 
   Budget budget_;
   Target target_;
-  Piece piece_{"it", "", std::make_shared<Graph>(), {}, {}, {}};
+  Piece piece_{"it", "", std::make_shared<Graph>(), {}, {}, {}, {}, kTensorLevel};
   PassContext context_{piece_.graph.get(), target_, &budget_};
   Graph& graph_ = *piece_.graph;
   UOp param_ = piece_.root = graph_.Param(0, DType::kFloat32, Shape{4});
@@ -108,8 +108,10 @@ TEST_F(PassTest, GraphsBecomeProgramsAndStayPrograms) {
   ASSERT_NE(out->program, nullptr);
   EXPECT_EQ(out->program->order.size(), 2u);
   EXPECT_EQ(Run({kNegate, kRoot, kLine, kShort}).status().message(), "short: too long");
-  EXPECT_EQ(Run({kShort}).status().message(), "short: works on a program, got a graph");
-  EXPECT_EQ(Run({kLine, kNegate}).status().message(), "negate: works on a graph, got a program");
+  EXPECT_EQ(Run({kShort}).status().message(),
+            "short: works on programs of the level program, got a graph of the level tensor");
+  EXPECT_EQ(Run({kLine, kNegate}).status().message(),
+            "negate: works on graphs of the level tensor, got a program of the level program");
 }
 
 TEST_F(PassTest, SkipsDisabledPasses) {
@@ -123,11 +125,11 @@ TEST_F(PassTest, SkipsDisabledPasses) {
 
 TEST_F(PassTest, ErrorsNameThePass) {
   PassOptions options;
-  options.verify = [](const PassRow&, const Piece& piece) {
+  options.verify = [](const Piece& piece) {
     return piece.root.is(Op::kNeg) ? Internal("no negation") : absl::OkStatus();
   };
   EXPECT_EQ(Run({kNegate}, options).status().message(), "negate: no negation");
-  options.verify = VerifyAfter;
+  options.verify = [](const Piece& piece) { return Verify(piece); };
   EXPECT_THAT(std::string(Run({kNegate}, options).status().message()),
               HasSubstr("negate: node 1 (neg): is the root, expected sink"));
   EXPECT_EQ(Run({kNothing}).status().message(), "nothing: returned no node and no error");
