@@ -90,7 +90,7 @@ absl::StatusOr<std::string> ExplainRules(const Piece& piece, std::string_view ru
       TG_RETURN_IF_ERROR(graph.status());
     }
     if (!said.empty() || node) StrAppend(&text, PrintNode(u), "\n", said);
-    if (node && others > 0) StrAppend(&text, "  ", others, " rows are for other ops\n");
+    if (node && others > 0) StrAppend(&text, "  rows for other ops: ", others, "\n");
   }
   return text.empty() ? "no node has an op that the rows are for\n" : text;
 }

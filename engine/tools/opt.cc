@@ -70,6 +70,11 @@ class Both : public RewriteObserver {
   Trace* trace_;
 };
 
+absl::Status In(std::string_view where, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), StrCat(where, ": ", status.message()));
+}
+
 struct Settings {
   std::vector<PassRow> passes;
   double tolerance = 0;
@@ -125,10 +130,7 @@ class Runner {
   }
 
   absl::Status Run(std::string_view text) {
-    TG_ASSIGN_OR_RETURN(pieces_, ParsePieces(text, flags_.GetInt("piece")));
-    if (options_.verify) {
-      for (const Piece& piece : pieces_) TG_RETURN_IF_ERROR(Verify(piece));
-    }
+    TG_RETURN_IF_ERROR(In(settings_.file, Read(text)));
     TG_RETURN_IF_ERROR(CompareValues("the input"));
     absl::Status status;
     for (size_t i = 0; i < settings_.passes.size() && status.ok(); ++i) {
@@ -151,6 +153,13 @@ class Runner {
   }
 
  private:
+  absl::Status Read(std::string_view text) {
+    TG_ASSIGN_OR_RETURN(pieces_, ParsePieces(text, flags_.GetInt("piece")));
+    if (!options_.verify) return absl::OkStatus();
+    for (const Piece& piece : pieces_) TG_RETURN_IF_ERROR(In(piece.name, Verify(piece)));
+    return absl::OkStatus();
+  }
+
   absl::Status RunOne(size_t number, const PassRow& row) {
     std::vector<Piece> after;
     for (Piece& piece : pieces_) {
@@ -189,10 +198,7 @@ class Runner {
   absl::Status CompareValues(std::string_view after) {
     if (!flags_.GetBool("eval")) return absl::OkStatus();
     auto now = EvaluatePieces(pieces_, static_cast<uint64_t>(flags_.GetInt("seed")), &budget_);
-    if (!now.ok()) {
-      return absl::Status(now.status().code(),
-                          StrCat("--eval, after ", after, ": ", now.status().message()));
-    }
+    if (!now.ok()) return In(StrCat("--eval, after ", after), now.status());
     if (!now->has_value()) {
       StrAppend(&result_.err, "eval: after ", after, ": kernels, not run\n");
       return absl::OkStatus();

@@ -137,7 +137,7 @@ std::string ListPasses() {
   }
   text += "Rule tables:\n";
   for (const RuleTable* table : AllRuleTables()) {
-    StrAppend(&text, "  ", table->name(), ": ", table->rules().size(), " rules, ", table->file(),
+    StrAppend(&text, "  ", table->name(), ": ", table->file(), ", rules: ", table->rules().size(),
               "\n");
   }
   return text;

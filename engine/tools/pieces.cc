@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -19,6 +20,15 @@ struct Section {
   std::string text;  // with an empty line for each line before it, so that errors count right
 };
 
+// The first line that says something; empty if none does.
+absl::string_view FirstLine(std::string_view text) {
+  for (absl::string_view line : absl::StrSplit(ToAbsl(text), '\n')) {
+    line = absl::StripLeadingAsciiWhitespace(line);
+    if (!line.empty() && line[0] != '#') return line;
+  }
+  return {};
+}
+
 std::vector<Section> Sections(std::string_view text) {
   std::vector<Section> sections(1);
   size_t line = 0;
@@ -32,10 +42,10 @@ std::vector<Section> Sections(std::string_view text) {
       sections.back().text += now;
     }
   }
-  const auto blank = [](const Section& s) {
-    return s.header.empty() && s.text.find_first_not_of(" \t\r\n") == std::string::npos;
-  };
-  if (sections.size() > 1 && blank(sections.front())) sections.erase(sections.begin());
+  // Comments above the first header are no piece.
+  if (sections.size() > 1 && FirstLine(sections.front().text).empty()) {
+    sections.erase(sections.begin());
+  }
   return sections;
 }
 
@@ -66,19 +76,11 @@ uint8_t LevelsOf(UOp root) {
   return kKernelLevel | kProgramLevel;
 }
 
-bool IsProgram(std::string_view text) {
-  for (absl::string_view line : absl::StrSplit(ToAbsl(text), '\n')) {
-    line = absl::StripLeadingAsciiWhitespace(line);
-    if (!line.empty() && line[0] != '#') return absl::StartsWith(line, "program");
-  }
-  return false;
-}
-
 absl::StatusOr<Piece> ParsePiece(const Section& section, size_t number) {
   Piece piece;
   ParseHeader(section.header, &piece);
   if (piece.name.empty()) piece.name = StrCat("piece", number);
-  if (IsProgram(section.text)) {
+  if (absl::StartsWith(FirstLine(section.text), "program")) {
     TG_ASSIGN_OR_RETURN(Program program, ParseProgram(section.text));
     piece.levels = kProgramLevel;
     piece.arguments = program.arguments;

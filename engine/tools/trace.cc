@@ -107,6 +107,7 @@ void ReplaceAll(std::string* text, std::string_view mark, std::string_view with)
 
 void Trace::BeginPass(const PassRow& row, const Piece& piece) {
   passes_.push_back({StrCat(row.name, " ", piece.name), LinesOf(piece), {}});
+  steps_.push_back({passes_.size() - 1, nullptr, nullptr, {}, {}});
   if (piece.graph != nullptr) graphs_.push_back(piece.graph);
 }
 
@@ -122,7 +123,6 @@ void Trace::EndPass(const std::vector<Piece>& pieces) {
     const std::vector<std::string> lines = LinesOf(piece);
     pass.after.insert(pass.after.end(), lines.begin(), lines.end());
   }
-  steps_.push_back({passes_.size() - 1, nullptr, nullptr, {}, {}});
 }
 
 std::string Trace::Html(std::string_view title) const {

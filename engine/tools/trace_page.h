@@ -21,9 +21,9 @@ header h1 { display: inline; font-size: 16px; margin: 0 12px 0 0; }
 #note { color: #c60; }
 #what { min-height: 3.2em; padding-top: 6px; overflow-wrap: anywhere; }
 main { flex: 1; display: flex; min-height: 0; }
-nav { width: 26em; overflow: auto; border-right: 1px solid var(--line); }
+nav { width: 30em; overflow: auto; border-right: 1px solid var(--line); }
 ol { margin: 0; padding: 0; list-style: none; }
-li { padding: 2px 12px; cursor: pointer; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+li { padding: 2px 12px; cursor: pointer; white-space: pre; overflow: hidden; text-overflow: ellipsis; }
 li.pass { font-weight: bold; border-bottom: 1px solid var(--line); }
 li[aria-selected=true] { background: var(--on); }
 section { flex: 1; min-width: 0; overflow: auto; padding: 6px 12px; border-right: 1px solid var(--line); }
@@ -55,10 +55,11 @@ const steps = @STEPS@;
 const get = (id) => document.getElementById(id);
 get("title").textContent = title;
 if (leftOut > 0) get("note").textContent = leftOut + " more rewrites were left out (--trace-limit).";
-const items = steps.map(([pass, place, rule], i) => {
+const opOf = (lines) => strings[lines[lines.length - 1]].split(" ")[2];
+const items = steps.map(([pass, place, rule, before], i) => {
   const li = document.createElement("li");
   li.setAttribute("role", "option");
-  li.textContent = rule < 0 ? strings[pass] : strings[rule];
+  li.textContent = rule < 0 ? strings[pass] : opOf(before) + ":  " + strings[rule];
   if (rule < 0) li.className = "pass";
   li.onclick = () => show(i);
   get("steps").append(li);

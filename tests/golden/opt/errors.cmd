@@ -19,15 +19,9 @@ $ telegrad-opt --explain=mulacc --node=%99 tests/golden/opt/multiply_add.uop
 telegrad-opt: there is no node %99, the last is %16
 [exit 1]
 $ telegrad-opt --piece=2 tests/golden/opt/two_programs.uop
---- second(slot1, temporary0): copies
-program second iterations=1 flops=0 bytes=32 arguments=[f32 4 write, f32 4 read]
-%0 = param f32 [4] slot=0
-%1 = param f32 [4] slot=1
-%2 = iota i64 [4]
-%3 = index f32 [4] %1 %2
-%4 = load f32 [4] %3
-%5 = index f32 [4] %0 %2
-%6 = store %5 %4
+[stderr]
+telegrad-opt: tests/golden/opt/two_programs.uop: there is no piece 2, the text has 2
+[exit 1]
 $ telegrad-opt --passes=schedule tests/golden/opt/multiply_add.uop
 [stderr]
 telegrad-opt: schedule: works on graphs of the level tensor, got a graph of the level kernel
@@ -47,4 +41,8 @@ telegrad-opt: --tolerance: "much" is not a number of at least 0
 $ telegrad-opt tests/golden/opt/nowhere.uop
 [stderr]
 telegrad-opt: cannot open tests/golden/opt/nowhere.uop
+[exit 1]
+$ telegrad-opt --piece=0 tests/golden/opt/errors.cmd
+[stderr]
+telegrad-opt: tests/golden/opt/errors.cmd: line 1: expected '%', got '$ telegrad-opt --passes='
 [exit 1]

@@ -78,6 +78,23 @@ $ telegrad-opt --passes=prove,canonicalize --piece=1 tests/golden/opt/two_progra
 telegrad-opt: canonicalize: works on graphs of the level tensor|kernel|program, got a program of the level program
 [exit 1]
 $ telegrad-opt --passes=prove tests/golden/opt/two_programs.uop
-[stderr]
-telegrad-opt: line 2: expected a node
-[exit 1]
+--- first(temporary0, slot0): adds
+program first iterations=1 flops=4 bytes=32 arguments=[f32 4 write, f32 4 read]
+%0 = param f32 [4] slot=0
+%1 = param f32 [4] slot=1
+%2 = const f32 1
+%3 = iota i64 [4]
+%4 = index f32 [4] %1 %3
+%5 = load f32 [4] %4
+%6 = add f32 [4] %5 %2
+%7 = index f32 [4] %0 %3
+%8 = store %7 %6
+--- second(slot1, temporary0): copies
+program second iterations=1 flops=0 bytes=32 arguments=[f32 4 write, f32 4 read]
+%0 = param f32 [4] slot=0
+%1 = param f32 [4] slot=1
+%2 = iota i64 [4]
+%3 = index f32 [4] %1 %2
+%4 = load f32 [4] %3
+%5 = index f32 [4] %0 %2
+%6 = store %5 %4

@@ -26,7 +26,7 @@ $ telegrad-opt --explain=strength --node=%9 tests/golden/opt/multiply_add.uop
 %9 = floordiv i64 %2 %8
   engine/rules/decompositions.cc  x / c0 -> computed on signed if (0 < c0) & ((c0 & (c0 - 1)) == 0)
       matches, giving %18 (shr)
-  1 rows are for other ops
+  rows for other ops: 1
 $ telegrad-opt --explain=mulacc --node=%12 tests/golden/opt/multiply_add.uop
 %12 = mul f32 %6 %11
   engine/rules/decompositions.cc  (x * y) + z -> mulacc(x, y, z) on float
@@ -66,6 +66,25 @@ eval: after gate: kernels, not run
 eval: after linearize: equal
 eval: after prove: equal
 $ telegrad-opt --eval tests/golden/opt/two_programs.uop
+--- first(temporary0, slot0): adds
+program first iterations=1 flops=4 bytes=32 arguments=[f32 4 write, f32 4 read]
+%0 = param f32 [4] slot=0
+%1 = param f32 [4] slot=1
+%2 = const f32 1
+%3 = iota i64 [4]
+%4 = index f32 [4] %1 %3
+%5 = load f32 [4] %4
+%6 = add f32 [4] %5 %2
+%7 = index f32 [4] %0 %3
+%8 = store %7 %6
+--- second(slot1, temporary0): copies
+program second iterations=1 flops=0 bytes=32 arguments=[f32 4 write, f32 4 read]
+%0 = param f32 [4] slot=0
+%1 = param f32 [4] slot=1
+%2 = iota i64 [4]
+%3 = index f32 [4] %1 %2
+%4 = load f32 [4] %3
+%5 = index f32 [4] %0 %2
+%6 = store %5 %4
 [stderr]
-telegrad-opt: line 2: expected a node
-[exit 1]
+eval: after the input: run
