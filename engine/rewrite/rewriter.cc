@@ -38,6 +38,15 @@ std::optional<Op> OnlyOp(const Token& token) {
   }
 }
 
+// Of two values whose dims have the same upper bounds.
+bool SameDims(UOp u, UOp old) {
+  if (!u.symbolic() && !old.symbolic()) return true;
+  for (int axis = 0; axis < static_cast<int>(u.shape().size()); ++axis) {
+    if (u.dim(axis) != old.dim(axis)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void Rewriter::Column::Admit(size_t row, std::optional<Op> op, bool only_alu) {
@@ -171,14 +180,19 @@ UOp Rewriter::SimplifyNew(UOp u) {
 }
 
 UOp Rewriter::WithShapeOf(UOp u, UOp old) {
-  const ShapeView shape = old.shape();
-  if (std::ranges::equal(u.shape(), shape)) return u;
+  if (std::ranges::equal(u.shape(), old.shape()) && SameDims(u, old)) return u;
   if (!u.shape().empty()) return {};
   if (shapes_ == Shapes::kBroadcast) return u;
-  const std::vector<int64_t> dims(shape.begin(),
-                                  shape.end());  // `shape` may move as nodes are made
-  const std::vector<int64_t> ones(dims.size(), 1);
-  return graph_->Make(Op::kExpand, {graph_->Make(Op::kReshape, {u}, ones)}, dims);
+  std::vector<int64_t> dims(old.shape().begin(), old.shape().end());  // may move as nodes are made
+  const UOp one = graph_->Make(Op::kReshape, {u}, std::vector<int64_t>(dims.size(), 1));
+  std::vector<UOp> src{one};
+  for (size_t axis = 0; old.symbolic() && axis < dims.size(); ++axis) {
+    const UOp dim = old.dim(static_cast<int>(axis));
+    if (!dim.valid()) continue;
+    dims[axis] = -static_cast<int64_t>(src.size()) - 1;
+    src.push_back(dim);
+  }
+  return graph_->Make(Op::kExpand, DType::kVoid, src, dims);
 }
 
 UOp Rewriter::Rewrite(UOp root) {

@@ -102,6 +102,20 @@ TEST_F(RewriterTest, ScalarsBroadcastOrExpand) {
   EXPECT_EQ(broadcast.Rewrite(graph_.Make(Op::kMul, {v, Const(0)})), zeros);
 }
 
+TEST_F(RewriterTest, ScalarsExpandToSymbolicDims) {
+  const UOp n = graph_.Make(Op::kVar, DType::kInt64, {}, {0, 1, 4, 1});
+  const UOp part = graph_.Make(Op::kShrink, DType::kVoid, {Vector(0), n}, {0, -2});
+  ASSERT_TRUE(part.valid()) << graph_.status();
+  Rewriter exact(&graph_, {&kTable}, &budget_, Shapes::kExact);
+  const UOp zeros = exact.Make(Op::kMul, {part, Const(0)});
+  ASSERT_TRUE(zeros.valid()) << graph_.status();
+  EXPECT_EQ(zeros.op(), Op::kExpand);
+  EXPECT_EQ(zeros.dim(0), part.dim(0));
+  // The whole vector has the same upper bound, but is not the same shape.
+  EXPECT_FALSE(exact.WithShapeOf(Vector(0), part).valid());
+  EXPECT_EQ(exact.WithShapeOf(part, part), part);
+}
+
 TEST_F(RewriterTest, RewriteSweepsWholeGraphs) {
   UOp u = Vector(0);
   for (int i = 0; i < 20'000; ++i) u = graph_.Make(Op::kAdd, {u, Const(1)});

@@ -12,6 +12,7 @@
 #include "engine/rewrite/rule_counts.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/explain.h"
+#include "engine/tools/ops_doc.h"
 #include "engine/tools/pass_table.h"
 #include "engine/tools/pieces.h"
 #include "engine/tools/trace.h"
@@ -22,6 +23,7 @@ namespace {
 constexpr FlagRow kFlags[] = {
     {"passes", 'p', FlagKind::kString, "", "A,B,C", "runs these passes and groups, in order"},
     {"list", 'l', FlagKind::kBool, "false", "", "prints all passes, groups and rule tables"},
+    {"ops-doc", 0, FlagKind::kBool, "false", "", "prints docs/ops.md"},
     {"piece", 0, FlagKind::kInt, "-1", "N", "reads only the piece N, from 0, of the text"},
     {"verify", 0, FlagKind::kBool, "true", "", "verifies the input and what every pass leaves"},
     {"dump-after", 0, FlagKind::kString, "", "DIR",
@@ -257,6 +259,10 @@ OptResult RunOpt(std::span<const std::string_view> args,
   if (!flags.ok()) return Fail(kUsage, flags.status());
   if (flags->help()) return {0, Help(), ""};
   if (flags->GetBool("list")) return {0, ListPasses(), ""};
+  if (flags->GetBool("ops-doc")) {
+    const auto page = OpsDocument();
+    return page.ok() ? OptResult{0, *page, ""} : Fail(kFailed, page.status());
+  }
   const auto settings = Check(*flags);
   if (!settings.ok()) return Fail(kUsage, settings.status());
   absl::StatusOr<std::string> text =
