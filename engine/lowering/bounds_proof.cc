@@ -62,6 +62,13 @@ bool AddTo(UOp u, int64_t scale, Form* sum) {
   return true;
 }
 
+// The PARAM or BUFFER that an INDEX is into.
+UOp Memory(UOp address) {
+  UOp buffer = address.src(0);
+  while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
+  return buffer;
+}
+
 int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
 class Prover {
@@ -200,9 +207,7 @@ class Prover {
 
 bool ProveInside(UOp address) {
   const UOp index = address.src(1);
-  UOp buffer = address.src(0);
-  while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
-  const int64_t elements = NumElements(buffer.shape());
+  const int64_t elements = NumElements(Memory(address).shape());
   if (address.num_src() == 3 && address.src(2).is_const() && address.src(2).const_word() == 0) {
     return true;  // never accessed
   }
@@ -212,13 +217,28 @@ bool ProveInside(UOp address) {
   return b && b->lo >= 0 && b->hi < elements;
 }
 
-std::vector<UOp> FindUnproved(const Graph& graph, const std::vector<uint32_t>& order) {
-  std::vector<UOp> out;
+BoundsStats& BoundsStats::operator+=(const BoundsStats& other) {
+  proved += other.proved;
+  gated += other.gated;
+  data_dependent += other.data_dependent;
+  return *this;
+}
+
+BoundsReport ProveBounds(const Graph& graph, const std::vector<uint32_t>& order) {
+  BoundsReport report;
+  NodeMap<bool> loaded(graph, false);  // whether the value is computed from a loaded one
   for (uint32_t id : order) {
     const UOp u = graph.at(id);
-    if (u.is(Op::kIndex) && !ProveInside(u)) out.push_back(u);
+    loaded[id] = u.is(Op::kLoad) ||
+                 std::ranges::any_of(u.src_ids(), [&](uint32_t s) { return loaded.at(s); });
+    if (!u.is(Op::kIndex)) continue;
+    const bool inside = ProveInside(u);
+    if (!inside) report.unproved.push_back(u);
+    if (!Memory(u).is(Op::kParam)) continue;
+    BoundsStats& stats = report.stats;
+    ++(loaded.at(u.src(1).id()) ? stats.data_dependent : inside ? stats.proved : stats.gated);
   }
-  return out;
+  return report;
 }
 
 }  // namespace telegrad
