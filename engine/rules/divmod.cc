@@ -34,9 +34,12 @@ std::optional<Linear> JoinDivision(const Linear& sum, const Linear::Term& mod, c
                                    const Linear& quotient, int64_t high) {
   Linear out = sum;
   if (!out.AddTerm(mod.atom, -mod.coefficient) || !out.AddScaled(quotient, -high) ||
-      !out.AddScaled(y, mod.coefficient) || !Simpler(out, sum)) {
+      !out.AddScaled(y, mod.coefficient)) {
     return std::nullopt;
   }
+  // Unless the quotient leaves the sum, y % c next to y / c is as short and says more.
+  const bool leaves = DivMods(out) + DivMods(quotient) < DivMods(sum);
+  if (!leaves && !(DivMods(quotient) == 0 && Simpler(out, sum))) return std::nullopt;
   return out;
 }
 
