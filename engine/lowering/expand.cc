@@ -123,7 +123,8 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
     for (uint32_t s : u.src_ids()) src.push_back(made.at(s));
     if (u.is(Op::kIndex)) {
       src[1] = NormalIndex(src[1]);
-      if (GatesOneByLanes(src)) src.pop_back();
+      const bool always = src.size() == 3 && src[2].is_const() && src[2].const_word() == 1;
+      if (always || GatesOneByLanes(src)) src.pop_back();
     }
     const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
     made[id] = b_.Make(u.op(), u.dtype(), src, arg);
