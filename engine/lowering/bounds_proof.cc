@@ -1,7 +1,7 @@
-// An index is read as a linear form, its gate as facts lo <= form <= hi. The machine computes a form
-// modulo 2^width, so a derivation may replace parts by what is congruent to them; where the bounds
-// that it ends with lie within the type, they hold for the machine's value. What may be anything is
-// an atom with the bounds of its type.
+// An index is read as a linear form, its gate as facts lo <= form <= hi. The machine computes a
+// form modulo 2^width, so a derivation may replace parts by what is congruent to them; where the
+// bounds that it ends with lie within the type, they hold for the machine's value. What may be
+// anything is an atom with the bounds of its type.
 //
 // A value is bounded in several ways, and what all of them allow is left:
 //   intervals    atom by atom
@@ -20,12 +20,12 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kMaxFacts = 64;
-constexpr int kMaxDepth = 8;   // of divisions within divisions
+constexpr int kMaxDepth = 8;    // of divisions within divisions
 constexpr int kMaxWork = 2048;  // forms bounded for one access
 constexpr WideBounds kUnknown{-(Int128{1} << 120), Int128{1} << 120};
 
-// The form has constant 0. The fact is exact where nothing has wrapped in the comparison: then it is
-// one about the integers, and the coefficients have no common divisor. Else it is one about the
+// The form has constant 0. The fact is exact where nothing has wrapped in the comparison: then it
+// is one about the integers, and the coefficients have no common divisor. Else it is one about the
 // machine's value of form + offset, less the offset.
 struct Fact {
   LinearForm form = {};
@@ -118,7 +118,8 @@ class Prover {
     if (quotients > LinearForm::kMaxCoefficient || quotients < -LinearForm::kMaxCoefficient) {
       return kUnknown;
     }
-    return WithFacts(std::move(form), depth) + Quotient(range, c) * static_cast<int64_t>(quotients) +
+    return WithFacts(std::move(form), depth) +
+           Quotient(range, c) * static_cast<int64_t>(quotients) +
            Remainder(range, c) * static_cast<int64_t>(rests);
   }
 

@@ -12,8 +12,8 @@ namespace telegrad {
 // Whether every element that the INDEX `address` names while its gate holds lies inside its buffer.
 bool ProveInside(UOp address);
 
-// The accesses of a program's arguments, by how they are kept inside. Those of its own registers are
-// left out: they are always proved and would only flatter the figures.
+// The accesses of a program's arguments, by how they are kept inside. Those of its own registers
+// are left out: they are always proved and would only flatter the figures.
 struct BoundsStats {
   int64_t proved = 0;
   int64_t gated = 0;           // statically indexed, yet a run-time gate was added

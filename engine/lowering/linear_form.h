@@ -1,5 +1,6 @@
 // Linear forms for the bounds proof: a constant plus atoms times coefficients, an atom being any
-// node that is neither a sum nor a multiple. Shares nothing with the simplifier's Linear on purpose.
+// node that is neither a sum nor a multiple. Shares nothing with the simplifier's Linear on
+// purpose.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,8 @@
 
 namespace telegrad {
 
-// Adds to `stats`, if given, how the program's accesses are kept inside. `kernel` is SINK(END(STORE(INDEX(PARAM 0, ...), value), ranges...)) as the schedule makes it.
+// Adds to `stats`, if given, how the program's accesses are kept inside. `kernel` is
+// SINK(END(STORE(INDEX(PARAM 0, ...), value), ranges...)) as the schedule makes it.
 absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, std::string name,
                               Budget* budget, BoundsStats* stats = nullptr);
 

@@ -68,8 +68,8 @@ ImportOptions OptionsFor(const fs::path& model, std::string_view bytes) {
         parsed->initializers.end()) {
       continue;
     }
-    const fs::path data = model.parent_path() / "test_data_set_0" /
-                          ("input_" + std::to_string(next++) + ".pb");
+    const fs::path data =
+        model.parent_path() / "test_data_set_0" / ("input_" + std::to_string(next++) + ".pb");
     const auto file = ReadFile(data.string());
     const auto tensor = file.ok() ? onnx::ReadTensorFile(*file) : file.status();
     if (tensor.ok()) options.input_shapes.emplace(input.name, tensor->shape);

@@ -275,7 +275,7 @@ int64_t FromEnvironment(const char* name, int64_t otherwise) {
 
 TEST_F(Mutants, OfRandomGraphs) {
   const int64_t first = FromEnvironment("TELEGRAD_SEED", 1);
-  const int64_t cases = FromEnvironment("TELEGRAD_CASES", 200);
+  const int64_t cases = FromEnvironment("TELEGRAD_CASES", 1000);
   for (int64_t seed = first; seed < first + cases; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     random_.seed(static_cast<uint64_t>(seed));

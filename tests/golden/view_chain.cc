@@ -68,10 +68,10 @@ class Printer {
       int binds;
     };
     static constexpr Infix kInfix[] = {
-        {Op::kOr, " | ", 1},       {Op::kXor, " ^ ", 1},  {Op::kAnd, " & ", 2},
-        {Op::kCmpLt, " < ", 3},    {Op::kCmpEq, " == ", 3}, {Op::kCmpNe, " != ", 3},
-        {Op::kAdd, " + ", 4},      {Op::kSub, " - ", 4},  {Op::kMul, "*", 5},
-        {Op::kFloorDiv, "/", 5},   {Op::kFloorMod, "%", 5}};
+        {Op::kOr, " | ", 1},     {Op::kXor, " ^ ", 1},    {Op::kAnd, " & ", 2},
+        {Op::kCmpLt, " < ", 3},  {Op::kCmpEq, " == ", 3}, {Op::kCmpNe, " != ", 3},
+        {Op::kAdd, " + ", 4},    {Op::kSub, " - ", 4},    {Op::kMul, "*", 5},
+        {Op::kFloorDiv, "/", 5}, {Op::kFloorMod, "%", 5}};
     if (u.is_const()) return StrCat(u.const_word());
     if (u.is(Op::kRange)) return NameOf(u);
     if (u.is(Op::kLoad)) return Access("in", u.src(0));
@@ -85,8 +85,7 @@ class Printer {
     if (u.is(Op::kAdd) && u.src(1).is_const() && u.src(1).const_word() < 0) {
       text = StrCat(Expression(u.src(0), it->binds), " - ", -u.src(1).const_word());
     } else {
-      text = StrCat(Expression(u.src(0), it->binds), it->text,
-                    Expression(u.src(1), it->binds + 1));
+      text = StrCat(Expression(u.src(0), it->binds), it->text, Expression(u.src(1), it->binds + 1));
     }
     return it->binds < outer ? StrCat("(", text, ")") : text;
   }
@@ -231,9 +230,8 @@ std::string Difference(UOp value, const FrozenGraph& kernel, int64_t points,
   size_t loop = 0, fold = 0;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 1) continue;
-    const bool folds =
-        sums && std::ranges::find(value.arg().subspan(1), static_cast<int64_t>(i)) !=
-                    value.arg().end();
+    const bool folds = sums && std::ranges::find(value.arg().subspan(1), static_cast<int64_t>(i)) !=
+                                   value.arg().end();
     const std::vector<UOp>& from = folds ? k.folded : k.loops;
     size_t& next = folds ? fold : loop;
     if (next == from.size()) return "the kernel has fewer ranges than the chain";

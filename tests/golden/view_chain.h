@@ -10,8 +10,8 @@
 
 namespace telegrad::test {
 
-// Its loops, then what it stores: "i0<4 i1<8: out[i0*8 + i1] = in[i0 + i1*4]"; an access is followed
-// by its gate, "in[i0 - 1 if 0 < i0]".
+// Its loops, then what it stores: "i0<4 i1<8: out[i0*8 + i1] = in[i0 + i1*4]"; an access is
+// followed by its gate, "in[i0 - 1 if 0 < i0]".
 std::string Text(const FrozenGraph& kernel);
 
 // Compares a kernel with the chain that it was made of: `value` is one PARAM under movement ops, or

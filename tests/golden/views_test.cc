@@ -44,7 +44,9 @@ class Chains {
   // Row i moved right by i, as relative attention does it: [n, m] -> [n, n + m - 1].
   static Tensor Skewed(const Tensor& x) {
     const int64_t n = x.dim(0), m = x.dim(1);
-    return x.Pad({0, 0, 0, n}).Reshape({n * (n + m)}).Slice(0, 0, n * (n + m - 1))
+    return x.Pad({0, 0, 0, n})
+        .Reshape({n * (n + m)})
+        .Slice(0, 0, n * (n + m - 1))
         .Reshape({n, n + m - 1});
   }
 
@@ -77,7 +79,9 @@ constexpr Case kCatalogue[] = {
      }},
     {"pixel shuffle",
      [](Chains& c) {
-       return c.In({2, 12, 5, 7}).Reshape({2, 3, 2, 2, 5, 7}).Permute({0, 1, 4, 2, 5, 3})
+       return c.In({2, 12, 5, 7})
+           .Reshape({2, 3, 2, 2, 5, 7})
+           .Permute({0, 1, 4, 2, 5, 3})
            .Reshape({2, 3, 10, 14});
      }},
     {"channel shuffle",
@@ -93,8 +97,7 @@ constexpr Case kCatalogue[] = {
     {"pad", [](Chains& c) { return c.In({8}).Pad({2, 3}); }},
     {"pad, then shrink to what was there",
      [](Chains& c) { return c.In({8}).Pad({2, 3}).Shrink({2, 10}); }},
-    {"pad, then shrink within",
-     [](Chains& c) { return c.In({8}).Pad({2, 3}).Shrink({4, 9}); }},
+    {"pad, then shrink within", [](Chains& c) { return c.In({8}).Pad({2, 3}).Shrink({4, 9}); }},
     {"pad, then shrink to one margin",
      [](Chains& c) { return c.In({8}).Pad({2, 3}).Shrink({0, 6}); }},
     {"pad twice", [](Chains& c) { return c.In({8}).Pad({2, 3}).Pad({1, 1}); }},
@@ -108,7 +111,8 @@ constexpr Case kCatalogue[] = {
     {"flip twice", [](Chains& c) { return c.In({8}).Flip({0}).Flip({0}); }},
     {"flip, then shrink", [](Chains& c) { return c.In({8}).Flip({0}).Shrink({1, 5}); }},
     {"flip, then pad", [](Chains& c) { return c.In({8}).Flip({0}).Pad({2, 1}); }},
-    {"flip both axes, then merge", [](Chains& c) { return c.In({4, 6}).Flip({0, 1}).Reshape({24}); }},
+    {"flip both axes, then merge",
+     [](Chains& c) { return c.In({4, 6}).Flip({0, 1}).Reshape({24}); }},
     {"flip one axis, then merge", [](Chains& c) { return c.In({4, 6}).Flip({1}).Reshape({24}); }},
     {"flip, then split", [](Chains& c) { return c.In({24}).Flip({0}).Reshape({4, 6}); }},
     {"stride that divides", [](Chains& c) { return Chains::Strided(c.In({24}), 0, 3); }},
@@ -120,21 +124,18 @@ constexpr Case kCatalogue[] = {
     {"stride of a stride",
      [](Chains& c) { return Chains::Strided(Chains::Strided(c.In({50}), 0, 2, 1), 0, 3, 1); }},
     {"expand", [](Chains& c) { return c.In({1, 6}).Expand({4, 6}); }},
-    {"expand, then merge: tiles", [](Chains& c) { return c.In({1, 6}).Expand({4, 6}).Reshape({24}); }},
+    {"expand, then merge: tiles",
+     [](Chains& c) { return c.In({1, 6}).Expand({4, 6}).Reshape({24}); }},
     {"expand, then merge: repeats",
      [](Chains& c) { return c.In({6, 1}).Expand({6, 4}).Reshape({24}); }},
     {"tiles in both axes",
-     [](Chains& c) {
-       return c.In({1, 3, 1, 5}).Expand({2, 3, 4, 5}).Reshape({6, 20});
-     }},
+     [](Chains& c) { return c.In({1, 3, 1, 5}).Expand({2, 3, 4, 5}).Reshape({6, 20}); }},
     {"upsample by repeating",
      [](Chains& c) {
        return c.In({3, 4}).Reshape({3, 1, 4, 1}).Expand({3, 2, 4, 2}).Reshape({6, 8});
      }},
     {"upsample, then every second again",
-     [](Chains& c) {
-       return Chains::Strided(c.In({7, 1}).Expand({7, 2}).Reshape({14}), 0, 2);
-     }},
+     [](Chains& c) { return Chains::Strided(c.In({7, 1}).Expand({7, 2}).Reshape({14}), 0, 2); }},
     {"diagonal",
      [](Chains& c) {
        return c.In({5, 5}).Reshape({25}).Pad({0, 5}).Reshape({5, 6}).Slice(1, 0, 1).Reshape({5});
@@ -153,12 +154,16 @@ constexpr Case kCatalogue[] = {
      [](Chains& c) { return c.In({2, 6, 7}).Windows({3, 3}, {.pads = {1}}); }},
     {"im2col: windows as rows of a matrix",
      [](Chains& c) {
-       return c.In({3, 6, 6}).Windows({3, 3}, {.pads = {1}}).Permute({1, 2, 0, 3, 4})
+       return c.In({3, 6, 6})
+           .Windows({3, 3}, {.pads = {1}})
+           .Permute({1, 2, 0, 3, 4})
            .Reshape({36, 27});
      }},
     {"im2col, stride 2",
      [](Chains& c) {
-       return c.In({3, 9, 9}).Windows({3, 3}, {.stride = {2}}).Permute({1, 2, 0, 3, 4})
+       return c.In({3, 9, 9})
+           .Windows({3, 3}, {.stride = {2}})
+           .Permute({1, 2, 0, 3, 4})
            .Reshape({16, 27});
      }},
     {"windows of flipped data", [](Chains& c) { return c.In({10}).Flip({0}).Windows({3}); }},
@@ -176,8 +181,10 @@ constexpr Case kCatalogue[] = {
      [](Chains& c) { return Chains::Spread(c.In({6}), 0, 2).Pad({2, 2}).Windows({3}); }},
     {"transposed convolution of an image",
      [](Chains& c) {
-       return Chains::Spread(Chains::Spread(c.In({4, 5}), 0, 2), 1, 2).Pad({1, 1, 1, 1})
-           .Windows({3, 3}).Sum({2, 3});
+       return Chains::Spread(Chains::Spread(c.In({4, 5}), 0, 2), 1, 2)
+           .Pad({1, 1, 1, 1})
+           .Windows({3, 3})
+           .Sum({2, 3});
      }},
     {"zeros between, then taken out again",
      [](Chains& c) { return Chains::Strided(Chains::Spread(c.In({8}), 0, 3), 0, 3); }},
@@ -222,7 +229,8 @@ TEST(Views, TheCatalogueIsAsTheFileSays) {
     ASSERT_TRUE(scheduled.ok()) << c.name << ": " << scheduled.status();
     const std::string line = test::Text(scheduled->kernel);
     EXPECT_EQ(test::Difference(scheduled->value, scheduled->kernel, int64_t{1} << 20, &random), "")
-        << c.name << "\n" << line;
+        << c.name << "\n"
+        << line;
     StrAppend(&text, c.name, "\n  ", line, "\n");
   }
   if (std::getenv("BLESS") != nullptr) {
@@ -320,7 +328,8 @@ TEST(Views, RandomChainsKeepEveryElement) {
     const auto scheduled = ScheduleOne(chains.builder(), chains.Make());
     ASSERT_TRUE(scheduled.ok()) << scheduled.status();
     ASSERT_EQ(test::Difference(scheduled->value, scheduled->kernel, kPoints, &random), "")
-        << "chain " << i << "\n" << test::Text(scheduled->kernel);
+        << "chain " << i << "\n"
+        << test::Text(scheduled->kernel);
     Target target;
     target.vector_bytes = 64;
     target.vector_registers = 32;
