@@ -5,7 +5,8 @@
 //
 // A value is bounded in several ways, and what all of them allow is left:
 //   intervals    atom by atom
-//   gate facts   whole multiples of facts are taken out, the rest is bounded atom by atom
+//   gate facts   multiples of facts are taken out, the rest is bounded atom by atom: first only
+//                multiples that leave nothing of a fact's atoms, and any if that does not suffice
 //   congruence   y = c * (y / c) + y % c, where the form holds y next to one of the others; and the
 //                bounds of a fact are multiples of the greatest common divisor of its coefficients
 #include "engine/lowering/bounds_proof.h"
@@ -59,6 +60,12 @@ class Prover {
   // Whether the gate is never true.
   bool never() const { return never_; }
 
+  // Takes more time from here on, and shows more.
+  void SetThorough() {
+    thorough_ = true;
+    atoms_.clear();
+  }
+
   // Of the machine's value of `u`, where the gate holds.
   WideBounds Value(UOp u, int depth = 0) {
     LinearForm form;
@@ -76,6 +83,14 @@ class Prover {
     };
     add(Sum(form, depth));
     if (!facts_.empty()) add(WithFacts(form, depth));
+    if (thorough_) {
+      for (size_t i = 0; i < facts_.size(); ++i) {
+        for (const auto& [atom, c] : facts_[i].form.terms) {
+          const auto it = form.terms.find(atom);
+          if (it != form.terms.end()) add(WithMultiple(form, i, it->second / c, depth));
+        }
+      }
+    }
     for (const auto& [atom, c] : form.terms) {
       if (IsDivision(graph_.at(atom))) add(WithQuotient(form, graph_.at(atom), depth));
     }
@@ -88,15 +103,22 @@ class Prover {
     return total;
   }
 
-  WideBounds WithFacts(LinearForm form, int depth) {
+  // With whole multiples of all facts but one.
+  WideBounds WithFacts(LinearForm form, int depth, size_t without = kMaxFacts) {
     WideBounds total = Point(0);
-    for (const Fact& fact : facts_) {
-      const int64_t times = form.MultipleOf(fact.form);
+    for (size_t i = 0; i < facts_.size(); ++i) {
+      const Fact& fact = facts_[i];
+      const int64_t times = i == without ? 0 : form.MultipleOf(fact.form);
       if (times == 0) continue;
       if (!form.Add(fact.form, -times)) return kUnknown;
       total = total + fact.bounds * times;
     }
     return total + Sum(form, depth);
+  }
+
+  WideBounds WithMultiple(LinearForm form, size_t fact, int64_t times, int depth) {
+    if (++work_ > kMaxWork || !form.Add(facts_[fact].form, -times)) return kUnknown;
+    return WithFacts(std::move(form), depth, fact) + facts_[fact].bounds * times;
   }
 
   // k * y + a * (y / c) + b * (y % c) + rest is (a + k * c) * (y / c) + (b + k) * (y % c) + rest.
@@ -184,6 +206,11 @@ class Prover {
     std::ranges::stable_sort(facts_, std::greater<>{},
                              [](const Fact& f) { return f.form.terms.size(); });
     atoms_.clear();  // what was bounded without all of the facts
+    for (size_t i = facts_.size(); i-- > 0;) {
+      Fact& fact = facts_[i];
+      if (fact.exact) fact.bounds = Intersect(fact.bounds, WithFacts(fact.form, 0, i));
+      never_ |= fact.bounds.empty();
+    }
   }
 
   // Whether the machine's value of `u` is its form's.
@@ -248,6 +275,7 @@ class Prover {
   std::vector<Fact> facts_;
   absl::flat_hash_map<uint32_t, WideBounds> atoms_;
   bool never_ = false;
+  bool thorough_ = false;
   int work_ = 0;
 };
 
@@ -257,8 +285,10 @@ bool ProveInside(UOp address) {
   const UOp index = address.src(1);
   if (index.dtype() != DType::kInt64) return false;
   Prover prover(address);
-  if (prover.never()) return true;
-  return prover.Value(index).within({0, NumElements(Memory(address).shape()) - 1});
+  const WideBounds inside{0, NumElements(Memory(address).shape()) - 1};
+  if (prover.never() || prover.Value(index).within(inside)) return true;
+  prover.SetThorough();
+  return prover.Value(index).within(inside);
 }
 
 BoundsStats& BoundsStats::operator+=(const BoundsStats& other) {

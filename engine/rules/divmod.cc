@@ -38,8 +38,11 @@ std::optional<Linear> JoinDivision(const Linear& sum, const Linear::Term& mod, c
     return std::nullopt;
   }
   // Unless the quotient leaves the sum, y % c next to y / c is as short and says more.
-  const bool leaves = DivMods(out) + DivMods(quotient) < DivMods(sum);
-  if (!leaves && !(DivMods(quotient) == 0 && Simpler(out, sum))) return std::nullopt;
+  const bool leaves = std::ranges::none_of(out.terms(), [&](const Linear::Term& t) {
+    return IsDivMod(t.atom) && std::ranges::find(quotient.terms(), t.atom, &Linear::Term::atom) !=
+                                   quotient.terms().end();
+  });
+  if (!leaves || !Simpler(out, sum)) return std::nullopt;
   return out;
 }
 
