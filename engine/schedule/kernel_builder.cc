@@ -14,6 +14,7 @@
 #include "engine/rewrite/rewriter.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/divmod.h"
+#include "engine/rules/facts.h"
 
 namespace telegrad {
 namespace {
@@ -128,7 +129,7 @@ UOp Builder::Address(MemoryId memory, UOp like, const Indices& index, UOp valid)
   const int64_t n[] = {stride};
   const UOp param = graph_.Param(Argument(Physical(memory)), like.dtype(), n);
   if (valid.is_const() && valid.const_word() == 1) return graph_.Make(Op::kIndex, {param, flat});
-  return graph_.Make(Op::kIndex, {param, flat, valid});
+  return graph_.Make(Op::kIndex, {param, SimplifyUnder(b_, valid, flat), valid});
 }
 
 UOp Builder::Load(uint32_t node, MemoryId memory, const Indices& index, UOp valid) {
