@@ -136,7 +136,7 @@ class Mutator {
       default: {
         int64_t& elements = out_.arguments[u.arg(0)].elements;
         elements -= 1 + Below(std::min<int64_t>(elements - 1, 8));
-        (*arg)[1] = elements;
+        (*arg)[2] = elements;
       }
     }
   }
