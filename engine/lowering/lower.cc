@@ -17,8 +17,9 @@ absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, s
   PassContext context(piece.graph.get(), target, budget);
   TG_ASSIGN_OR_RETURN(Piece lowered, RunPasses(LoweringPasses(), context, std::move(piece), {}));
   if (stats != nullptr) {
-    stats->proved += context.counter(kAccessesProved);
-    stats->gated += context.counter(kAccessesGated);
+    *stats += {.proved = context.counter(kAccessesProved),
+               .gated = context.counter(kAccessesGated),
+               .data_dependent = context.counter(kAccessesByData)};
   }
   return *lowered.program;
 }

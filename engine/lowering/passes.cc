@@ -68,13 +68,11 @@ UOp AddGates(Rewriter& b, UOp root, const std::vector<UOp>& unproved) {
 }
 
 UOp GateUnproved(PassContext& c, UOp root) {
-  const std::vector<uint32_t> order = PostOrder(root);
-  const std::vector<UOp> unproved = FindUnproved(*c.graph(), order);
-  int64_t accesses = 0;
-  for (uint32_t id : order) accesses += c.graph()->op(id) == Op::kIndex;
-  c.Count(kAccessesGated, static_cast<int64_t>(unproved.size()));
-  c.Count(kAccessesProved, accesses - static_cast<int64_t>(unproved.size()));
-  return unproved.empty() ? root : AddGates(c.rewriter(kSimplify), root, unproved);
+  const BoundsReport bounds = ProveBounds(*c.graph(), PostOrder(root));
+  c.Count(kAccessesProved, bounds.stats.proved);
+  c.Count(kAccessesGated, bounds.stats.gated);
+  c.Count(kAccessesByData, bounds.stats.data_dependent);
+  return bounds.unproved.empty() ? root : AddGates(c.rewriter(kSimplify), root, bounds.unproved);
 }
 
 // Only what the order needs, in a graph of its own. An AFTER of a whole nest becomes one of the END
@@ -149,7 +147,7 @@ absl::StatusOr<Program> LinearizeKernel(PassContext& c, const Piece& piece) {
 }
 
 absl::Status Prove(PassContext&, const Program& program) {
-  const std::vector<UOp> unproved = FindUnproved(*program.graph, program.order);
+  const std::vector<UOp> unproved = ProveBounds(*program.graph, program.order).unproved;
   if (unproved.empty()) return absl::OkStatus();
   const auto at = std::ranges::find(program.order, unproved.front().id());
   return Internal("node ", at - program.order.begin(), " (index): of ", program.name,

@@ -13,9 +13,10 @@ namespace telegrad {
 
 std::span<const PassRow> LoweringPasses();
 
-// What the passes count: accesses that were proved inside their buffers, and the others.
+// What the passes count: the fields of BoundsStats.
 inline constexpr std::string_view kAccessesProved = "accesses proved";
 inline constexpr std::string_view kAccessesGated = "accesses gated";
+inline constexpr std::string_view kAccessesByData = "accesses decided by data";
 
 // What the PARAM slots of a kernel are bound to.
 std::vector<Program::Argument> KernelArguments(UOp kernel);
