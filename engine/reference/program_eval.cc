@@ -47,8 +47,8 @@ struct Instruction {
   DType type = DType::kVoid;  // of the index, or of the range
   bool gated = false;
   bool thread = false;
-  uint32_t memory = 0;  // LOAD, STORE, BUFFER
-  Lane start = 0;       // REDUCE of no lanes
+  uint32_t memory = 0;                       // LOAD, STORE, BUFFER
+  Lane start = 0;                            // REDUCE of no lanes
   LaneFn widen = nullptr, narrow = nullptr;  // REDUCE: to the type that it folds in, and back
 };
 
