@@ -32,8 +32,12 @@ absl::StatusOr<std::vector<uint8_t>> RandomBytes(DType dtype, int64_t elements, 
         StrCat("slot", slot, " has ", elements, " elements, at most ", kMaxElements, " are run"));
   }
   std::mt19937_64 random(seed * 1'000'003 + static_cast<uint64_t>(slot));
+  std::vector<uint8_t> bytes(BytesOf(dtype, elements));
+  if (IsPacked(dtype)) {  // every code is a value
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+    return bytes;
+  }
   const int64_t size = ByteSize(dtype);
-  std::vector<uint8_t> bytes(elements * size);
   for (int64_t i = 0; i < elements; ++i) {
     const int64_t raw = ScalarToMemory(dtype, RandomWord(dtype, random));
     std::memcpy(&bytes[i * size], &raw, size);
@@ -46,15 +50,23 @@ std::string SlotName(int64_t slot) { return StrCat("slot", slot); }
 absl::StatusOr<Outputs> EvaluateTensor(const Piece& piece, uint64_t seed, Budget* budget) {
   std::vector<std::vector<uint8_t>> slots;
   std::map<int64_t, DType> types;
+  reference::Variables variables;
   for (uint32_t id : PostOrder(piece.root)) {
     const UOp u = piece.graph->at(id);
+    if (u.is(Op::kVar) && u.num_src() == 0) {
+      // One of the multiples between its bounds.
+      const int64_t lo = u.arg(1), hi = u.arg(2), multiple = u.arg(3);
+      const int64_t first = lo + (multiple - lo % multiple) % multiple;
+      const auto choices = static_cast<uint64_t>(std::max<int64_t>(0, (hi - first) / multiple));
+      variables[u.arg(0)] = first + static_cast<int64_t>(seed % (choices + 1)) * multiple;
+    }
     if (!u.is(Op::kParam) || types.contains(u.arg(0))) continue;
     const int64_t slot = u.arg(0);
     if (static_cast<int64_t>(slots.size()) <= slot) slots.resize(slot + 1);
     TG_ASSIGN_OR_RETURN(slots[slot], RandomBytes(u.dtype(), NumElements(u.shape()), slot, seed));
     types[slot] = u.dtype();
   }
-  TG_RETURN_IF_ERROR(reference::Evaluate(piece.root, slots, budget));
+  TG_RETURN_IF_ERROR(reference::Evaluate(piece.root, slots, budget, variables));
   Outputs outputs;
   for (const auto& [slot, dtype] : types) outputs[SlotName(slot)] = {dtype, std::move(slots[slot])};
   return outputs;
@@ -75,7 +87,7 @@ absl::Status RunProgram(const Piece& piece, uint64_t seed, Outputs* memory) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto [dtype, elements, read, written] = arguments[i];
     SlotValue& value = (*memory)[names[i]];
-    const auto bytes = static_cast<size_t>(elements * ByteSize(dtype));
+    const auto bytes = static_cast<size_t>(BytesOf(dtype, elements));
     if (value.bytes.size() < bytes) {
       const int64_t slot = SlotOf(names[i]);
       value.dtype = dtype;
@@ -128,6 +140,10 @@ std::string FirstDifference(const Outputs& before, const Outputs& after, double 
     const auto it = after.find(name);
     if (it == after.end()) continue;  // a slot that no program names is not written
     const SlotValue& y = it->second;
+    if (IsPacked(x.dtype)) {
+      if (x.bytes != y.bytes) return StrCat(name, " of type ", Name(x.dtype), " differs");
+      continue;
+    }
     const int64_t size = ByteSize(x.dtype);
     const size_t bytes = std::min(x.bytes.size(), y.bytes.size());
     for (size_t at = 0; at + size <= bytes; at += size) {
