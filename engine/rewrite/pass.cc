@@ -66,17 +66,18 @@ Pieces Run(const PassRow& row, PassContext& context, Piece piece) {
 }  // namespace
 
 Rewriter& PassContext::rewriter(RuleTables tables) {
-  std::unique_ptr<Rewriter>& rewriter = rewriters_[tables.data()];
-  if (rewriter == nullptr) {
-    rewriter = std::make_unique<Rewriter>(graph_, tables, budget_, shapes_);
-    rewriter->Observe(observer_);
+  for (const Entry& entry : rewriters_) {
+    if (std::ranges::equal(entry.tables, tables)) return *entry.rewriter;
   }
-  return *rewriter;
+  rewriters_.push_back({{tables.begin(), tables.end()},
+                        std::make_unique<Rewriter>(graph_, tables, budget_, shapes_)});
+  rewriters_.back().rewriter->Observe(observer_);
+  return *rewriters_.back().rewriter;
 }
 
 void PassContext::Observe(RewriteObserver* observer) {
   observer_ = observer;
-  for (auto& [tables, rewriter] : rewriters_) rewriter->Observe(observer);
+  for (const Entry& entry : rewriters_) entry.rewriter->Observe(observer);
 }
 
 std::string LevelNames(uint8_t levels) {

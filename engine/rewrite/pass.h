@@ -35,7 +35,7 @@ class PassContext {
   Graph* graph() { return graph_; }
   const Target& target() const { return target_; }
   Budget* budget() { return budget_; }
-  // The one that applies `tables`, which must outlive the context.
+  // The one that applies `tables`.
   Rewriter& rewriter(RuleTables tables);
   // Is told by all rewriters, from now on.
   void Observe(RewriteObserver* observer);
@@ -57,7 +57,11 @@ class PassContext {
   Budget* budget_;
   Shapes shapes_;
   RewriteObserver* observer_ = nullptr;
-  std::map<const RuleTable* const*, std::unique_ptr<Rewriter>> rewriters_;
+  struct Entry {
+    std::vector<const RuleTable*> tables;
+    std::unique_ptr<Rewriter> rewriter;
+  };
+  std::vector<Entry> rewriters_;
   std::map<std::string_view, int64_t> counters_;
   uint32_t spent_ = 0;  // nodes
 };
