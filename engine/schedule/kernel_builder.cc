@@ -132,7 +132,12 @@ UOp Builder::Address(MemoryId memory, UOp like, const Indices& index, UOp valid)
 }
 
 UOp Builder::Load(uint32_t node, MemoryId memory, const Indices& index, UOp valid) {
-  if (std::ranges::find(out_.reads, memory) == out_.reads.end()) out_.reads.push_back(memory);
+  if (std::ranges::find(out_.reads, memory) == out_.reads.end()) {
+    for (MemoryId other : out_.reads) {
+      if (Physical(other) == Physical(memory)) out_.reads_several_versions = true;
+    }
+    out_.reads.push_back(memory);
+  }
   return graph_.Make(Op::kLoad, {Address(memory, tensor_.at(node), index, valid)});
 }
 
