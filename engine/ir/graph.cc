@@ -124,6 +124,9 @@ UOp Graph::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const in
   if (!inferred.ok()) return Fail(std::move(inferred).status());
 
   const uint32_t id = size();
+  if (budget_ != nullptr && id >= budget_->limits().expression) {
+    return Fail(budget_->ExpressionError());
+  }
   ops_.push_back(op);
   dtypes_.push_back(inferred->dtype);
   for (UOp s : src) src_pool_.push_back(s.id());
@@ -137,6 +140,13 @@ UOp Graph::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const in
   table_[at] = id;
   if (2 * (size() + 1) > table_.size()) GrowTable();
   return {this, id};
+}
+
+int64_t Graph::bytes() const {
+  const auto of = [](const auto& v) { return static_cast<int64_t>(v.capacity() * sizeof(v[0])); };
+  return static_cast<int64_t>(sizeof(Graph)) + of(ops_) + of(dtypes_) + of(src_begin_) +
+         of(arg_begin_) + of(src_pool_) + of(arg_pool_) + of(shape_pool_) + of(shape_) +
+         of(bounds_) + of(hashes_) + of(table_);
 }
 
 UOp Graph::Const(DType dtype, int64_t value) {

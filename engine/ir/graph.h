@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/base/budget.h"
 #include "engine/ir/op.h"
 #include "engine/types/dtype.h"
 
@@ -108,6 +109,11 @@ class Graph {
   // Records an error as Make would; the first one wins.
   UOp Fail(absl::Status status);
 
+  // From now on a Make beyond the budget's limit of an expression's nodes fails. The budget
+  // outlives the writing.
+  void LimitSize(const Budget* budget) { budget_ = budget; }
+  int64_t bytes() const;  // of memory
+
   uint32_t size() const { return static_cast<uint32_t>(ops_.size()); }
   UOp at(uint32_t id) const { return {this, id}; }
 
@@ -146,6 +152,7 @@ class Graph {
   std::vector<Interval> bounds_;
   std::vector<uint64_t> hashes_;
   std::vector<uint32_t> table_;  // open addressing; kEmpty or an id
+  const Budget* budget_ = nullptr;
   absl::Status status_;
 };
 

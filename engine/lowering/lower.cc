@@ -127,7 +127,10 @@ void CollectArguments(UOp kernel, Program* program) {
 
 absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, std::string name,
                               Budget* budget, BoundsStats* stats) {
+  const Budget::Doing doing(budget, "lowering");
+  Budget::Held held(budget);
   const auto graph = std::make_shared<Graph>();
+  graph->LimitSize(budget);
   Rewriter simplify(graph.get(), kSimplify, budget);
   Rewriter decompose(graph.get(), kDecompose, budget);
   // A pass that fails records its error in the graph, where the runner finds it.
@@ -145,6 +148,7 @@ absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, s
   TG_ASSIGN_OR_RETURN(
       UOp root, RunPasses(graph.get(), CopyLive(kernel.root(), graph.get()), passes, options));
   TG_RETURN_IF_ERROR(budget->SpendNodes(graph->size()));
+  TG_RETURN_IF_ERROR(held.Grow(graph->bytes()));
 
   TG_ASSIGN_OR_RETURN(std::vector<uint32_t> order, Linearize(graph.get(), root));
   const std::vector<UOp> unproved = FindUnproved(*graph, order);

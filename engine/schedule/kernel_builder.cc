@@ -35,7 +35,13 @@ struct Position {
 class Builder {
  public:
   Builder(const Graph& tensor, const ReadFrom& read_from, Budget* budget)
-      : tensor_(tensor), read_from_(read_from), budget_(budget), b_(&graph_, kTables, budget) {}
+      : tensor_(tensor),
+        read_from_(read_from),
+        budget_(budget),
+        held_(budget),
+        b_(&graph_, kTables, budget) {
+    graph_.LimitSize(budget);
+  }
 
   absl::StatusOr<KernelGraph> Build(const KernelRequest& request);
 
@@ -46,6 +52,14 @@ class Builder {
     Indices reduce_ranges;    // opened by a REDUCE
     std::optional<UOp> gate;  // of a PAD or GATHER
   };
+
+  // Of a memoized position, which is also a frame of the stack at first.
+  static int64_t BytesOf(const Position& p) {
+    constexpr size_t kSlack = 2;  // of tables that are half full
+    return static_cast<int64_t>(
+        kSlack * (sizeof(Position) + sizeof(UOp) + p.index.size() * sizeof(uint32_t)) +
+        sizeof(Frame));
+  }
 
   FrozenGraph FreezeLive(UOp sink);
   // The value at a position, evaluated with an explicit stack.
@@ -101,6 +115,7 @@ class Builder {
   const Graph& tensor_;
   const ReadFrom& read_from_;
   Budget* budget_;
+  Budget::Held held_;  // the memo
   Graph graph_;
   Rewriter b_;
   int64_t next_range_ = 0;
@@ -341,6 +356,7 @@ absl::StatusOr<UOp> Builder::Evaluate(Position root) {
         stack.back().values.push_back(it->second);
       } else {
         TG_RETURN_IF_ERROR(budget_->SpendNodes());
+        TG_RETURN_IF_ERROR(held_.Grow(BytesOf(*need)));
         stack.push_back({*std::move(need), {}, {}, {}});
       }
       continue;

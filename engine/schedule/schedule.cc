@@ -34,8 +34,12 @@ enum class Caution { kNone, kSplitStores, kSnapshotVersions };
 
 class Scheduler {
  public:
-  Scheduler(UOp sink, Caution caution, Budget* budget)
-      : graph_(*sink.graph()), caution_(caution), budget_(budget), fusion_(PlanFusion(sink)) {}
+  Scheduler(UOp sink, FusionPlan fusion, Caution caution, Budget* budget)
+      : graph_(*sink.graph()),
+        caution_(caution),
+        budget_(budget),
+        held_(budget),
+        fusion_(std::move(fusion)) {}
 
   // nullopt: the kernels form a cycle.
   absl::StatusOr<std::optional<Schedule>> Run() {
@@ -100,6 +104,7 @@ class Scheduler {
     TG_RETURN_IF_ERROR(budget_->SpendKernels());
     const ReadFrom read_from = [this](uint32_t node) { return ReadFromMemory(node); };
     TG_ASSIGN_OR_RETURN(KernelGraph kernel, BuildKernel(request, read_from, budget_));
+    TG_RETURN_IF_ERROR(held_.Grow(kernel.graph.graph->bytes()));
     items_.push_back({writes, std::string(reason), std::move(kernel)});
     return absl::OkStatus();
   }
@@ -268,6 +273,7 @@ class Scheduler {
   const Graph& graph_;
   const Caution caution_;
   Budget* budget_;
+  Budget::Held held_;  // the kernels
   FusionPlan fusion_;
   std::vector<Item> items_;
   absl::flat_hash_map<uint32_t, int> uses_;
@@ -281,8 +287,11 @@ class Scheduler {
 }  // namespace
 
 absl::StatusOr<Schedule> ScheduleGraph(UOp sink, Budget* budget) {
+  const Budget::Doing doing(budget, "scheduling");
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
-    TG_ASSIGN_OR_RETURN(std::optional<Schedule> schedule, Scheduler(sink, caution, budget).Run());
+    TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, budget));
+    TG_ASSIGN_OR_RETURN(std::optional<Schedule> schedule,
+                        Scheduler(sink, std::move(fusion), caution, budget).Run());
     if (schedule.has_value()) return *std::move(schedule);
   }
   return Internal("schedule: the kernels form a cycle");

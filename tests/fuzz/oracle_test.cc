@@ -22,7 +22,7 @@ void ExpectSame(std::string_view text) {
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   std::vector<Program> programs;
   for (const ScheduledKernel& kernel : schedule->kernels) {
-    auto program = Lower(kernel.graph, Target{.arch = "x86-64"}, "test", &budget);
+    auto program = Lower(kernel.graph, Target(), "test", &budget);
     ASSERT_TRUE(program.ok()) << program.status();
     programs.push_back(*std::move(program));
   }
