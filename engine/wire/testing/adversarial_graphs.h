@@ -16,10 +16,4 @@ struct AdversarialGraph {
 
 std::vector<AdversarialGraph> AdversarialGraphs();
 
-// `stores` to one slot, each an element of it, each after the one before.
-v1::Graph ManyStores(int stores);
-// Stores to one slot that name no AFTER: their order is hidden in chains of `length` nodes that the
-// verifier has to search.
-v1::Graph HiddenOrder(int stores, int length);
-
 }  // namespace telegrad::testing
