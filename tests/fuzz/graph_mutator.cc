@@ -26,7 +26,12 @@ class Rebuilder {
                                       ? Edit::kRemove
                                       : Edit{static_cast<int>(Below(int(Edit::kNumEdits)))};
     }
+    const std::vector<bool> in_body = InBody(list);
     for (size_t i = 0; i < list.size(); ++i) {
+      if (in_body[i]) {
+        made_.push_back(Again(list[i]));
+        continue;
+      }
       made_.push_back(Rebuild(list[i], edits[i]));
       make_.Offer(made_.back());
     }
@@ -55,10 +60,31 @@ class Rebuilder {
     const int64_t to = kSizes[Below(std::size(kSizes))];
     for (Node& node : *list) {
       if (node.op == Op::kConst || node.op == Op::kReduce) continue;
-      for (size_t i = node.op == Op::kParam ? 1 : 0; i < node.arg.size(); ++i) {
+      for (size_t i = node.op == Op::kParam ? 2 : 0; i < node.arg.size(); ++i) {
         if (node.arg[i] == from) node.arg[i] = to;
       }
     }
+  }
+
+  // By position: the parts of functions' bodies. They stay as they are: a body must not depend on
+  // anything else.
+  static std::vector<bool> InBody(const NodeList& list) {
+    std::vector<bool> in_body(list.size());
+    for (size_t i = 0; i < list.size(); ++i) {
+      const Op op = list[i].op;
+      in_body[i] = op == Op::kArg || op == Op::kTuple;
+      const size_t bodies = op == Op::kCall || op == Op::kLoop ? 1 : 0;
+      for (size_t s = bodies; s < list[i].src.size(); ++s) {
+        if (in_body[list[i].src[s]]) in_body[i] = true;
+      }
+    }
+    return in_body;
+  }
+
+  UOp Again(const Node& node) {
+    std::vector<UOp> src;
+    for (uint32_t s : node.src) src.push_back(made_[s]);
+    return make_.Try(node.op, node.dtype, src, node.arg);
   }
 
   UOp Rebuild(const Node& node, Edit edit) {
@@ -70,10 +96,13 @@ class Rebuilder {
       }
       return {};
     }
+    const bool tuples = Is(node.op, kTupleValue) || node.op == Op::kGetTuple;
     for (UOp& s : src) {
-      const bool ordered = node.op == Op::kAfter && s.is(Op::kStore);
-      if (!s.valid() || (s.dtype() == DType::kVoid && !ordered)) s = make_.Pick();
+      const bool kept = (node.op == Op::kAfter && s.is(Op::kStore)) ||
+                        (tuples && s.valid() && Is(s.op(), kTupleValue));
+      if (!s.valid() || (s.dtype() == DType::kVoid && !kept)) s = make_.Pick();
     }
+    if (tuples) return make_.Try(node.op, node.dtype, src, node.arg);
     if (node.op == Op::kStore) return Store(src[0], src[1]);
     if (node.op == Op::kAfter) return After(src);
 

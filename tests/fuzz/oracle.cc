@@ -43,7 +43,7 @@ double Work(const Program& program) {
 bool IsInexact(UOp u) {
   if (!IsFloat(u.dtype())) return false;
   if (u.is(Op::kReduce)) return u.arg(0) != static_cast<int64_t>(ReduceKind::kMax);
-  return u.is(Op::kExp2) || u.is(Op::kLog2);
+  return u.is(Op::kExp2) || u.is(Op::kLog2) || u.is(Op::kSin) || u.is(Op::kPow);
 }
 
 // By slot: whether all stores to it are exact.

@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 
+#include "engine/ir/infer.h"
 #include "engine/ir/scalar.h"
 #include "engine/types/limits.h"
 
@@ -11,7 +12,15 @@ namespace telegrad::fuzz {
 namespace {
 
 constexpr int kTries = 6;
-constexpr int64_t kSmall = 512;  // elements of the values that Pick usually gives
+constexpr size_t kParamWords = 2;  // slot and device, before the dims
+constexpr int64_t kSmall = 512;    // elements of the values that Pick usually gives
+
+// Ops that are made rarely, because a graph with one may be more than the kernels can do.
+bool IsRare(const OpInfo& info) {
+  return (info.traits & kTupleValue) != 0 || info.op == Op::kArg || info.op == Op::kGetTuple ||
+         info.arg == ArgKind::kDevices || info.op == Op::kMStack || info.op == Op::kMSelect ||
+         info.op == Op::kAllReduce || info.op == Op::kUnshard;
+}
 
 std::vector<Op> TensorOps() {
   std::vector<Op> ops;
@@ -40,7 +49,7 @@ void NodeMaker::Offer(UOp u) {
 
 UOp NodeMaker::Pick() {
   if (pool_.empty()) Offer(Input(AnyDType(), AnyShape()));
-  if (pool_.empty()) return g_.Const(AnyDType(), 1);
+  if (pool_.empty()) return g_.Const(OneIn(2) ? DType::kInt32 : DType::kFloat32, 1);
   // Rather one of the last few, so that graphs get deep.
   const auto n = static_cast<int64_t>(pool_.size());
   return pool_[OneIn(2) ? Below(n) : n - 1 - Below(std::min<int64_t>(n, 4))];
@@ -62,19 +71,26 @@ Shape NodeMaker::AnyShape() {
 }
 
 UOp NodeMaker::Param(DType dtype, std::vector<int64_t> arg) {
-  if (arg.empty() || arg[0] < 0 || arg[0] >= kMaxParams) arg.insert(arg.begin(), 0);
+  if (in_body_) return {};
+  if (arg.size() < kParamWords || arg[0] < 0 || arg[0] >= kMaxParams) arg = {0, 0};
   const auto slot = static_cast<size_t>(arg[0]);
   if (params_.size() <= slot) params_.resize(slot + 1);
   const UOp before = params_[slot];
   if (before.valid() && (before.dtype() != dtype || !std::ranges::equal(before.arg(), arg))) {
-    return Input(dtype, ShapeView(arg).subspan(1));
+    return Input(dtype, ShapeView(arg).subspan(kParamWords));
   }
   return params_[slot] = Try(Op::kParam, dtype, {}, arg);
 }
 
 UOp NodeMaker::Input(DType dtype, ShapeView shape) {
+  if (in_body_) {
+    const UOp one = g_.Const(dtype, 1);
+    (void)g_.TakeStatus();
+    const UOp ones = Try(Op::kReshape, DType::kVoid, {&one, 1}, Shape(shape.size(), 1));
+    return Try(Op::kExpand, DType::kVoid, {&ones, 1}, shape);
+  }
   const auto free = std::ranges::find_if(params_, [](UOp p) { return !p.valid(); });
-  std::vector<int64_t> arg{free - params_.begin()};
+  std::vector<int64_t> arg{free - params_.begin(), 0};
   if (arg[0] >= kMaxParams) return {};
   if (free == params_.end()) params_.emplace_back();
   arg.insert(arg.end(), shape.begin(), shape.end());
@@ -126,18 +142,13 @@ UOp NodeMaker::Like(UOp u, DType dtype, ShapeView view) {
 }
 
 UOp NodeMaker::OfElements(UOp u, const OpInfo& info) {
-  for (int i = 0; i < kTries && u.valid(); ++i) {
-    const DType t = u.dtype();
-    const bool allowed = info.elements == Elements::kAny ||
-                         (info.elements == Elements::kArith && (IsInt(t) || IsFloat(t))) ||
-                         (info.elements == Elements::kFloatOnly && IsFloat(t)) ||
-                         (info.elements == Elements::kIntOnly && IsInt(t)) ||
-                         (info.elements == Elements::kBoolOnly && IsBool(t)) ||
-                         (info.elements == Elements::kLogic && (IsInt(t) || IsBool(t)));
-    if (allowed) return u;
-    u = i < 2 ? Pick() : Cast(u, AnyDType());
+  if (!u.valid() || Allows(info.elements, u.dtype())) return u;
+  if (const UOp other = Pick(); OneIn(2) && Allows(info.elements, other.dtype())) return other;
+  std::vector<DType> types;
+  for (const DTypeInfo& row : AllDTypes()) {
+    if (Allows(info.elements, row.dtype)) types.push_back(row.dtype);
   }
-  return u;
+  return types.empty() ? u : Cast(u, types[Below(static_cast<int64_t>(types.size()))]);
 }
 
 std::vector<UOp> NodeMaker::Sources(const OpInfo& info, UOp first) {
@@ -151,7 +162,14 @@ std::vector<UOp> NodeMaker::Sources(const OpInfo& info, UOp first) {
     const UOp other = OneIn(8) ? src[0] : Pick();
     const UOp model =
         info.type_rule == TypeRule::kSelect && i == 1 ? Like(other, other) : src.back();
-    if (info.shape_rule == ShapeRule::kGatherRows && i == 1) {
+    const bool rows = info.shape_rule == ShapeRule::kScatterRows;
+    if (rows && i == 2) {
+      Shape shape(src[1].shape().begin(), src[1].shape().end());
+      if (!src[0].shape().empty()) {
+        shape.insert(shape.end(), src[0].shape().begin() + 1, src[0].shape().end());
+      }
+      src.push_back(Like(other, src[0].dtype(), shape));
+    } else if ((rows || info.shape_rule == ShapeRule::kGatherRows) && i == 1) {
       src.push_back(IsInt(other.dtype()) ? other : Cast(other, DType::kInt32));
     } else if (info.type_rule == TypeRule::kSelect && i == 1) {
       src.push_back(Like(model, model.dtype(), src[0].shape()));
@@ -172,9 +190,8 @@ std::vector<int64_t> NodeMaker::Axes(ShapeView from, bool all) {
 }
 
 // Offset and size of each axis, of a part or of something larger.
-std::vector<int64_t> NodeMaker::Pairs(ShapeView from) {
+std::vector<int64_t> NodeMaker::Pairs(ShapeView from, bool grow) {
   std::vector<int64_t> pairs;
-  const bool grow = OneIn(2);
   for (int64_t dim : from) {
     const int64_t offset = grow ? Below(4) : Below(std::max<int64_t>(dim, 1));
     const int64_t size = grow ? offset + dim + Below(4) : Below(dim - std::min(dim, offset) + 1);
@@ -234,34 +251,106 @@ std::vector<int64_t> NodeMaker::Argument(const OpInfo& info, DType dtype, std::v
       const int64_t integer = OneIn(2) ? kInts[Below(std::size(kInts))] : Below(64) - 32;
       return {IsFloat(dtype) ? ScalarFromDouble(dtype, real) : ScalarFromInt(dtype, integer)};
     }
-    case ArgKind::kParam: {
-      std::vector<int64_t> arg = AnyShape();
-      arg.insert(arg.begin(), Below(8));
+    case ArgKind::kDims: {
+      std::vector<int64_t> arg = Dims(info, from);
+      MakeSymbolic(info, &arg, src);
       return arg;
     }
-    case ArgKind::kDims:
-      return Dims(info, from);
+    case ArgKind::kPairs: {
+      std::vector<int64_t> arg = Pairs(from, info.shape_rule == ShapeRule::kPadTo);
+      MakeSymbolic(info, &arg, src);
+      return arg;
+    }
     case ArgKind::kAxes:
+      if (info.shape_rule == ShapeRule::kCatAxis || info.shape_rule == ShapeRule::kUnshardAxis) {
+        return {Below(static_cast<int64_t>(from.size()) + 1)};
+      }
       return Axes(from, info.shape_rule == ShapeRule::kPermuteBy);
-    case ArgKind::kPairs:
-      return Pairs(from);
+    case ArgKind::kVar: {
+      const int64_t multiple = 1 + Below(4), low = Below(3), more = Below(6);
+      return {Below(4), multiple * low, multiple * (low + more), multiple};
+    }
     case ArgKind::kReduce: {
       std::vector<int64_t> arg = Axes(from, false);
       arg.insert(arg.begin(), Below(3));
       return arg;
     }
     default: {
-      std::vector<int64_t> arg(Below(4));
-      for (int64_t& word : arg) word = Below(4);
+      std::vector<int64_t> arg;
+      for (const ArgField& field : ArgFields(info.arg)) {
+        switch (field.type) {
+          case ArgField::kEnum:
+            arg.push_back(Below(static_cast<int64_t>(field.names.size())));
+            break;
+          case ArgField::kDims:
+            for (int64_t dim : AnyShape()) arg.push_back(dim);
+            break;
+          case ArgField::kList:
+            for (int64_t n = 1 + Below(3); n > 0; --n) {
+              arg.push_back(std::min(field.max, field.min + Below(4)));
+            }
+            break;
+          case ArgField::kDevice:
+            arg.push_back(OneIn(32) ? Below(3) : 0);
+            break;
+          default:
+            arg.push_back(OneIn(8) ? field.max : std::min(field.max, field.min + Below(4)));
+        }
+      }
       return arg;
     }
   }
+}
+
+void NodeMaker::MakeSymbolic(const OpInfo& info, std::vector<int64_t>* arg, std::vector<UOp>* src) {
+  if ((info.traits & kSymbolic) == 0 || arg->empty() || !OneIn(12)) return;
+  const OpInfo& var = Info(Op::kVar);
+  std::vector<UOp> none;
+  UOp size = Try(Op::kVar, DType::kVoid, {}, Argument(var, DType::kVoid, &none));
+  if (OneIn(4)) size = Node(OneIn(2) ? Op::kMul : Op::kAdd, size);
+  if (!size.valid()) return;
+  src->push_back(size);
+  (*arg)[Below(static_cast<int64_t>(arg->size()))] = -static_cast<int64_t>(src->size());
+}
+
+UOp NodeMaker::Function(bool loop) {
+  std::vector<UOp> values;  // what the body's arguments stand for
+  for (int64_t n = 1 + Below(3); n > 0; --n) values.push_back(Pick());
+  std::vector<UOp> outer = std::exchange(pool_, {});
+  in_body_ = true;
+  std::vector<UOp> formals;
+  if (loop) Offer(Try(Op::kArg, DType::kInt64, {}, std::vector<int64_t>{0, 0}));
+  for (size_t i = 0; i < values.size(); ++i) {
+    std::vector<int64_t> arg{static_cast<int64_t>(i) + (loop ? 1 : 0), 0};
+    arg.insert(arg.end(), values[i].shape().begin(), values[i].shape().end());
+    formals.push_back(Try(Op::kArg, values[i].dtype(), {}, arg));
+    Offer(formals.back());
+  }
+  for (int64_t n = 1 + Below(5); n > 0; --n) Offer(Node());
+  std::vector<UOp> results;
+  for (UOp formal : formals) {
+    results.push_back(loop && formal.valid() ? Like(Pick(), formal) : Pick());
+  }
+  const UOp body = Try(Op::kTuple, DType::kVoid, results, {});
+  in_body_ = false;
+  pool_ = std::move(outer);
+  std::vector<UOp> src{body};
+  if (loop) src.push_back(g_.Const(DType::kInt64, Below(4)));
+  src.insert(src.end(), values.begin(), values.end());
+  const UOp call = Try(loop ? Op::kLoop : Op::kCall, DType::kVoid, src, {});
+  const std::vector<int64_t> number{Below(static_cast<int64_t>(results.size()))};
+  return Try(Op::kGetTuple, DType::kVoid, {&call, 1}, number);
 }
 
 UOp NodeMaker::Node(std::optional<Op> op, UOp first) {
   static const std::vector<Op> kOps = TensorOps();
   for (int i = 0; i < kTries; ++i) {
     const OpInfo& info = Info(op ? *op : kOps[Below(static_cast<int64_t>(kOps.size()))]);
+    if (!op && IsRare(info) && !OneIn(8)) continue;
+    if ((info.traits & kTupleValue) != 0) {
+      if (!in_body_) return Function(OneIn(2));
+      continue;
+    }
     const DType dtype = AnyDType();
     std::vector<UOp> src = Sources(info, first);
     if (std::ranges::any_of(src, [](UOp s) { return !s.valid(); })) continue;

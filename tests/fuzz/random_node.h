@@ -36,8 +36,10 @@ class NodeMaker {
   UOp Input(DType dtype, ShapeView shape);
   // A view of `u` that a store may write to.
   UOp StorableView(UOp u);
-  // The node in which params name slots already taken by a param of another kind get a new slot.
+  // A parameter; in a slot of its own where another kind of it has that slot.
   UOp Param(DType dtype, std::vector<int64_t> arg);
+  // The node exactly as asked for, or invalid.
+  UOp Try(Op op, DType dtype, std::span<const UOp> src, std::span<const int64_t> arg);
 
   int64_t Below(int64_t n) { return static_cast<int64_t>(rng_() % static_cast<uint64_t>(n)); }
   bool OneIn(int64_t n) { return Below(n) == 0; }
@@ -45,19 +47,22 @@ class NodeMaker {
   Shape AnyShape();
 
  private:
-  // Invalid instead of an error.
-  UOp Try(Op op, DType dtype, std::span<const UOp> src, std::span<const int64_t> arg);
+  // A value of a CALL or LOOP of a body made for it.
+  UOp Function(bool loop);
   UOp OfElements(UOp u, const OpInfo& info);
   std::vector<UOp> Sources(const OpInfo& info, UOp first);
   std::vector<int64_t> Argument(const OpInfo& info, DType dtype, std::vector<UOp>* src);
   std::vector<int64_t> Dims(const OpInfo& info, ShapeView from);
-  std::vector<int64_t> Pairs(ShapeView from);
+  // Lets a word of `arg` be computed by one more source, now and then.
+  void MakeSymbolic(const OpInfo& info, std::vector<int64_t>* arg, std::vector<UOp>* src);
+  std::vector<int64_t> Pairs(ShapeView from, bool grow);
   std::vector<int64_t> Axes(ShapeView from, bool all);
 
   std::mt19937_64 rng_;
   Graph& g_;
   std::vector<UOp> pool_;
   std::vector<UOp> params_;  // by slot; invalid where the slot is free
+  bool in_body_ = false;     // of a function, which has no parameters of the graph
 };
 
 }  // namespace telegrad::fuzz
