@@ -54,21 +54,33 @@ constexpr int64_t kNanWord = std::bit_cast<int64_t>(std::numeric_limits<double>:
 
 bool IsNan(int64_t word) { return std::isnan(std::bit_cast<double>(word)); }
 
+// `words`, which may lie in `pool` itself, at the end of it.
+void Append(std::span<const int64_t> words, std::vector<int64_t>* pool) {
+  const size_t at = pool->size();
+  const bool inside = words.data() >= pool->data() && words.data() < pool->data() + at;
+  const size_t from = inside ? static_cast<size_t>(words.data() - pool->data()) : 0;
+  pool->resize(at + words.size());
+  std::copy_n(inside ? pool->data() + from : words.data(), words.size(), pool->data() + at);
+}
+
 }  // namespace
 
-Graph::Graph() : src_begin_{0}, arg_begin_{0}, table_(kFirstTableSize, kEmpty) {}
+Graph::Graph() : table_(kFirstTableSize, {kEmpty, 0}), places_(1) {}
 
 size_t Graph::Locate(uint64_t hash, Op op, DType dtype, std::span<const UOp> src,
                      std::span<const int64_t> arg) const {
-  // The dtype is part of a node's identity only where the caller gives it; else the sources imply
-  // it.
-  const bool given = Info(op).type_rule == TypeRule::kGiven;
   const size_t mask = table_.size() - 1;
-  size_t at = hash & mask;
-  for (; table_[at] != kEmpty; at = (at + 1) & mask) {
-    const uint32_t id = table_[at];
-    if (hashes_[id] == hash && ops_[id] == op && (!given || dtypes_[id] == dtype) &&
-        std::ranges::equal(this->src(id), src, {}, {}, &UOp::id) &&
+  const auto low = static_cast<uint32_t>(hash);
+  size_t at = low & mask;
+  for (; table_[at].id != kEmpty; at = (at + 1) & mask) {
+    if (table_[at].hash != low) continue;
+    const uint32_t id = table_[at].id;
+    const Node& n = nodes_[id];
+    if (n.op != op || n.num_src != src.size() || n.num_arg != arg.size()) continue;
+    // The dtype is part of a node's identity only where the caller gives it; else the sources imply
+    // it.
+    if (n.dtype != dtype && Info(op).type_rule == TypeRule::kGiven) continue;
+    if (std::ranges::equal(this->src(id), src, {}, {}, &UOp::id) &&
         std::ranges::equal(this->arg(id), arg)) {
       break;
     }
@@ -77,26 +89,38 @@ size_t Graph::Locate(uint64_t hash, Op op, DType dtype, std::span<const UOp> src
 }
 
 void Graph::GrowTable() {
-  std::vector<uint32_t> table(table_.size() * 2, kEmpty);
+  std::vector<Slot> table(table_.size() * 2, {kEmpty, 0});
   const size_t mask = table.size() - 1;
-  for (uint32_t id = 0; id < size(); ++id) {
-    size_t at = hashes_[id] & mask;
-    while (table[at] != kEmpty) at = (at + 1) & mask;
-    table[at] = id;
+  for (const Slot& slot : table_) {
+    if (slot.id == kEmpty) continue;
+    size_t at = slot.hash & mask;
+    while (table[at].id != kEmpty) at = (at + 1) & mask;
+    table[at] = slot;
   }
   table_ = std::move(table);
 }
 
-Graph::ShapeRef Graph::InternShape(ShapeView shape, std::span<const UOp> src) {
-  if (shape.empty()) return {0, 0};
+void Graph::SetShape(ShapeView shape, std::span<const UOp> src, Node* node) {
+  node->rank = static_cast<uint8_t>(shape.size());
+  node->shape_begin = 0;
+  if (shape.empty()) return;
   // Most nodes have the shape of a source; the pool holds each of those once.
   for (UOp s : src) {
-    if (std::ranges::equal(s.shape(), shape)) return shape_[s.id()];
+    const Node& from = nodes_[s.id()];
+    if (from.rank == node->rank &&
+        std::equal(shape.begin(), shape.end(), shape_pool_.data() + from.shape_begin)) {
+      node->shape_begin = from.shape_begin;
+      return;
+    }
   }
-  const ShapeRef ref{static_cast<uint32_t>(shape_pool_.size()),
-                     static_cast<uint32_t>(shape.size())};
+  node->shape_begin = static_cast<uint32_t>(shape_pool_.size());
   shape_pool_.insert(shape_pool_.end(), shape.begin(), shape.end());
-  return ref;
+}
+
+uint16_t Graph::InternPlace(const std::vector<int64_t>& devices) {
+  const auto [it, added] = place_of_.try_emplace(devices, static_cast<uint16_t>(places_.size()));
+  if (added) places_.push_back(devices);
+  return it->second;
 }
 
 UOp Graph::Fail(absl::Status status) {
@@ -117,36 +141,55 @@ UOp Graph::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const in
     arg = std::span(&kNanWord, 1);  // one NaN, one id
   }
   const uint64_t hash = HashNode(op, dtype, src, arg);
-  size_t at = Locate(hash, op, dtype, src, arg);
-  if (table_[at] != kEmpty) return {this, table_[at]};
+  const size_t at = Locate(hash, op, dtype, src, arg);
+  if (table_[at].id != kEmpty) return {this, table_[at].id};
 
-  absl::StatusOr<Inferred> inferred = Infer(op, dtype, src, arg);
-  if (!inferred.ok()) return Fail(std::move(inferred).status());
-
+  Inferred inferred;
+  if (absl::Status s = Infer(op, dtype, src, arg, &inferred); !s.ok()) return Fail(std::move(s));
+  if (!inferred.devices.empty()) {
+    if (places_.size() > UINT16_MAX) {
+      return Fail(ResourceExhausted(Name(op), ": more than ", UINT16_MAX, " lists of devices"));
+    }
+    inferred.place = InternPlace(inferred.devices);
+  }
   const uint32_t id = size();
   if (budget_ != nullptr && id >= budget_->limits().expression) {
     return Fail(budget_->ExpressionError());
   }
-  ops_.push_back(op);
-  dtypes_.push_back(inferred->dtype);
+  Node node;
+  node.bounds = InferBounds(op, inferred.dtype, src, arg);
+  node.op = op;
+  node.dtype = inferred.dtype;
+  node.place = inferred.place;
+  node.src_begin = static_cast<uint32_t>(src_pool_.size());
+  node.num_src = static_cast<uint16_t>(src.size());
   for (UOp s : src) src_pool_.push_back(s.id());
-  src_begin_.push_back(static_cast<uint32_t>(src_pool_.size()));
-  const std::vector<int64_t> words(arg.begin(), arg.end());  // arg may point into the pool
-  arg_pool_.insert(arg_pool_.end(), words.begin(), words.end());
-  arg_begin_.push_back(static_cast<uint32_t>(arg_pool_.size()));
-  shape_.push_back(InternShape(inferred->shape, src));
-  bounds_.push_back(InferBounds(op, inferred->dtype, src, words));
-  hashes_.push_back(hash);
-  table_[at] = id;
+  if (inferred.like >= 0) {
+    const Node& like = nodes_[src[static_cast<size_t>(inferred.like)].id()];
+    node.shape_begin = like.shape_begin;
+    node.rank = like.rank;
+  } else {
+    SetShape(inferred.shape, src, &node);
+  }
+  node.arg_begin = static_cast<uint32_t>(arg_pool_.size());
+  node.num_arg = static_cast<uint32_t>(arg.size());
+  Append(arg, &arg_pool_);
+  nodes_.push_back(node);
+  const std::span<const uint32_t> symbolic =
+      inferred.like >= 0 ? symbolic_dims(src[static_cast<size_t>(inferred.like)].id())
+                         : std::span<const uint32_t>(inferred.symbolic);
+  if (!symbolic.empty()) symbolic_[id] = std::vector(symbolic.begin(), symbolic.end());
+  table_[at] = {id, static_cast<uint32_t>(hash)};
   if (2 * (size() + 1) > table_.size()) GrowTable();
   return {this, id};
 }
 
 int64_t Graph::bytes() const {
   const auto of = [](const auto& v) { return static_cast<int64_t>(v.capacity() * sizeof(v[0])); };
-  return static_cast<int64_t>(sizeof(Graph)) + of(ops_) + of(dtypes_) + of(src_begin_) +
-         of(arg_begin_) + of(src_pool_) + of(arg_pool_) + of(shape_pool_) + of(shape_) +
-         of(bounds_) + of(hashes_) + of(table_);
+  constexpr int64_t kSymbolicBytes = 96;  // of an entry of the map
+  return static_cast<int64_t>(sizeof(Graph)) + of(nodes_) + of(src_pool_) + of(arg_pool_) +
+         of(shape_pool_) + of(table_) + of(places_) +
+         kSymbolicBytes * static_cast<int64_t>(symbolic_.capacity());
 }
 
 UOp Graph::Const(DType dtype, int64_t value) {
@@ -159,14 +202,21 @@ UOp Graph::ConstFloat(DType dtype, double value) {
 
 UOp Graph::ConstWord(DType dtype, int64_t word) { return Make(Op::kConst, dtype, {}, {word}); }
 
-UOp Graph::Param(int64_t slot, DType dtype, ShapeView dims) {
-  std::vector<int64_t> arg{slot};
+UOp Graph::Param(int64_t slot, DType dtype, ShapeView dims, int64_t device) {
+  std::vector<int64_t> arg{slot, device};
   arg.insert(arg.end(), dims.begin(), dims.end());
   return Make(Op::kParam, dtype, std::span<const UOp>{}, arg);
 }
 
 UOp Graph::Range(int64_t id, AxisType type, UOp end) {
   return Make(Op::kRange, DType::kVoid, {end}, {id, static_cast<int64_t>(type)});
+}
+
+bool SameShape(UOp a, UOp b) {
+  const ShapeView x = a.shape(), y = b.shape();
+  if (x.size() != y.size()) return false;
+  return (x.data() == y.data() || std::ranges::equal(x, y)) &&
+         std::ranges::equal(a.graph()->symbolic_dims(a.id()), b.graph()->symbolic_dims(b.id()));
 }
 
 int64_t NumElements(ShapeView shape) {

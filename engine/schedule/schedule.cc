@@ -39,6 +39,7 @@ class Scheduler {
         caution_(caution),
         budget_(budget),
         held_(budget),
+        slot_(graph_, -1),
         fusion_(std::move(fusion)) {}
 
   // nullopt: the kernels form a cycle.
@@ -64,6 +65,9 @@ class Scheduler {
 
   void NumberStores() {
     for (uint32_t id : fusion_.order) {
+      const Op op = graph_.op(id);
+      if (op == Op::kParam) slot_[id] = graph_.arg(id)[0];
+      if (op == Op::kAfter || Is(op, kMovement)) slot_[id] = slot_[graph_.src(id)[0]];
       if (graph_.op(id) != Op::kStore) continue;
       std::vector<uint32_t>& stores = stores_[SlotOf(graph_.src(id)[0])];
       stores.push_back(id);
@@ -72,10 +76,7 @@ class Scheduler {
   }
 
   // Of a PARAM or AFTER, or a view of one.
-  int64_t SlotOf(uint32_t id) const {
-    while (graph_.op(id) != Op::kParam) id = graph_.src(id)[0];
-    return graph_.arg(id)[0];
-  }
+  int64_t SlotOf(uint32_t id) const { return slot_.at(id); }
 
   // How many of the slot's STOREs a PARAM or AFTER has seen.
   size_t Version(uint32_t id) const {
@@ -273,7 +274,8 @@ class Scheduler {
   const Graph& graph_;
   const Caution caution_;
   Budget* budget_;
-  Budget::Held held_;  // the kernels
+  Budget::Held held_;      // the kernels
+  NodeMap<int64_t> slot_;  // of a PARAM or AFTER and their views
   FusionPlan fusion_;
   std::vector<Item> items_;
   absl::flat_hash_map<uint32_t, int> uses_;
@@ -284,9 +286,29 @@ class Scheduler {
   absl::flat_hash_map<MemoryId, size_t> temporaries_;
 };
 
+// What the kernels below cannot say yet.
+absl::Status CheckSupported(UOp sink) {
+  constexpr Op kNotYet[] = {Op::kVar,    Op::kCat,      Op::kSin,       Op::kCDiv,   Op::kCMod,
+                            Op::kPow,    Op::kThreefry, Op::kScatter,   Op::kTuple,  Op::kCopy,
+                            Op::kMStack, Op::kMSelect,  Op::kAllReduce, Op::kUnshard};
+  for (uint32_t id : PostOrder(sink)) {
+    const UOp u = sink.graph()->at(id);
+    const DType dtype = u.dtype();
+    const bool wide = u.is(Op::kBitcast) && Info(dtype).bits != Info(u.src(0).dtype()).bits;
+    if (std::ranges::find(kNotYet, u.op()) != std::end(kNotYet) || wide) {
+      return absl::UnimplementedError(ToAbsl(StrCat("kernels for ", Name(u.op()))));
+    }
+    if (IsNarrowFloat(dtype) || IsStorage(dtype)) {
+      return absl::UnimplementedError(ToAbsl(StrCat("kernels for ", Name(dtype))));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Schedule> ScheduleGraph(UOp sink, Budget* budget) {
+  TG_RETURN_IF_ERROR(CheckSupported(sink));
   const Budget::Doing doing(budget, "scheduling");
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, budget));

@@ -1,20 +1,31 @@
 #include "engine/types/dtype.h"
 
-#include <array>
-
 namespace telegrad {
-namespace {
-
-constexpr auto kTable = std::to_array<DTypeInfo>({
-    {DType::kVoid, "void", 0, 0, DTypeKind::kVoid, "", 0, ""},
-#define DTYPE(name, text, wire, bits, kind, numpy, onnx, safetensors) \
-  {DType::name, text, wire, bits, DTypeKind::kind, numpy, onnx, safetensors},
+constexpr DTypeInfo internal::kDTypeTable[] = {
+    {DType::kVoid, "void", 0, 0, DTypeKind::kVoid, 0, 0, 0, FloatSpecials::kNotFloat, "", 0, ""},
+#define DTYPE(name, text, wire, bits, kind, exponent, mantissa, bias, specials, numpy, onnx, \
+              safetensors)                                                                   \
+  {DType::name,                                                                              \
+   text,                                                                                     \
+   wire,                                                                                     \
+   bits,                                                                                     \
+   DTypeKind::kind,                                                                          \
+   exponent,                                                                                 \
+   mantissa,                                                                                 \
+   bias,                                                                                     \
+   FloatSpecials::specials,                                                                  \
+   numpy,                                                                                    \
+   onnx,                                                                                     \
+   safetensors},
 #include "engine/types/dtypes.def"
 #undef DTYPE
-});
+};
+
+namespace {
 
 template <typename Key>
 std::optional<DType> Find(Key DTypeInfo::* column, const Key& key) {
+  if (key == Key{}) return std::nullopt;  // what a format lacks
   for (const DTypeInfo& row : AllDTypes().subspan(1)) {
     if (row.*column == key) return row.dtype;
   }
@@ -23,8 +34,7 @@ std::optional<DType> Find(Key DTypeInfo::* column, const Key& key) {
 
 }  // namespace
 
-std::span<const DTypeInfo> AllDTypes() { return kTable; }
-const DTypeInfo& Info(DType dtype) { return kTable[static_cast<size_t>(dtype)]; }
+std::span<const DTypeInfo> AllDTypes() { return internal::kDTypeTable; }
 
 std::optional<DType> DTypeFromText(std::string_view text) { return Find(&DTypeInfo::text, text); }
 std::optional<DType> DTypeFromWire(int wire) { return Find(&DTypeInfo::wire, wire); }
