@@ -16,7 +16,6 @@
 namespace telegrad {
 namespace {
 
-constexpr uint32_t kEmpty = 0xffffffff;
 constexpr size_t kFirstTableSize = 64;
 
 // Clients choose the argument words, so the table's hash is keyed: whoever does not know the key
@@ -41,13 +40,13 @@ uint64_t Fold(uint64_t x, uint64_t y) {
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
-uint64_t HashNode(Op op, DType dtype, std::span<const UOp> src, std::span<const int64_t> arg) {
+uint32_t HashNode(Op op, DType dtype, std::span<const UOp> src, std::span<const int64_t> arg) {
   const HashKey& key = Key();
   uint64_t h = Fold(key.a ^ src.size(),
                     key.b ^ (static_cast<uint64_t>(op) << 8 | static_cast<uint64_t>(dtype)));
   for (UOp s : src) h = Fold(h ^ key.a, key.b ^ s.id());
   for (int64_t word : arg) h = Fold(h ^ key.a, key.b ^ static_cast<uint64_t>(word));
-  return h;
+  return static_cast<uint32_t>(h);
 }
 
 constexpr int64_t kNanWord = std::bit_cast<int64_t>(std::numeric_limits<double>::quiet_NaN());
@@ -55,26 +54,26 @@ constexpr int64_t kNanWord = std::bit_cast<int64_t>(std::numeric_limits<double>:
 bool IsNan(int64_t word) { return std::isnan(std::bit_cast<double>(word)); }
 
 // `words`, which may lie in `pool` itself, at the end of it.
-void Append(std::span<const int64_t> words, std::vector<int64_t>* pool) {
-  const size_t at = pool->size();
-  const bool inside = words.data() >= pool->data() && words.data() < pool->data() + at;
-  const size_t from = inside ? static_cast<size_t>(words.data() - pool->data()) : 0;
-  pool->resize(at + words.size());
-  std::copy_n(inside ? pool->data() + from : words.data(), words.size(), pool->data() + at);
+void Append(std::span<const int64_t> words, Pool<int64_t>* pool) {
+  const bool inside = words.data() >= pool->data() && words.data() < pool->data() + pool->size();
+  const ptrdiff_t from = inside ? words.data() - pool->data() : 0;
+  int64_t* const to = pool->Extend(words.size());
+  std::copy_n(inside ? pool->data() + from : words.data(), words.size(), to);
 }
+
+uint8_t Tag(uint32_t hash) { return static_cast<uint8_t>(hash >> 25 | 0x80); }
 
 }  // namespace
 
-Graph::Graph() : table_(kFirstTableSize, {kEmpty, 0}), places_(1) {}
+Graph::Graph() : places_(1) { SetTableSize(kFirstTableSize); }
 
-size_t Graph::Locate(uint64_t hash, Op op, DType dtype, std::span<const UOp> src,
+size_t Graph::Locate(uint32_t hash, Op op, DType dtype, std::span<const UOp> src,
                      std::span<const int64_t> arg) const {
-  const size_t mask = table_.size() - 1;
-  const auto low = static_cast<uint32_t>(hash);
-  size_t at = low & mask;
-  for (; table_[at].id != kEmpty; at = (at + 1) & mask) {
-    if (table_[at].hash != low) continue;
-    const uint32_t id = table_[at].id;
+  const size_t mask = tags_.size() - 1;
+  size_t at = hash & mask;
+  for (; tags_[at] != 0; at = (at + 1) & mask) {
+    if (tags_[at] != Tag(hash)) continue;
+    const uint32_t id = table_[at];
     const Node& n = nodes_[id];
     if (n.op != op || n.num_src != src.size() || n.num_arg != arg.size()) continue;
     // The dtype is part of a node's identity only where the caller gives it; else the sources imply
@@ -88,16 +87,23 @@ size_t Graph::Locate(uint64_t hash, Op op, DType dtype, std::span<const UOp> src
   return at;
 }
 
-void Graph::GrowTable() {
-  std::vector<Slot> table(table_.size() * 2, {kEmpty, 0});
-  const size_t mask = table.size() - 1;
-  for (const Slot& slot : table_) {
-    if (slot.id == kEmpty) continue;
-    size_t at = slot.hash & mask;
-    while (table[at].id != kEmpty) at = (at + 1) & mask;
-    table[at] = slot;
+void Graph::SetTableSize(size_t slots) {
+  tags_.assign(slots, 0);
+  table_.resize(slots);
+  const size_t mask = slots - 1;
+  for (uint32_t id = 0; id < size(); ++id) {
+    size_t at = hashes_[id] & mask;
+    while (tags_[at] != 0) at = (at + 1) & mask;
+    tags_[at] = Tag(hashes_[id]);
+    table_[at] = id;
   }
-  table_ = std::move(table);
+}
+
+void Graph::Reserve(uint32_t nodes) {
+  nodes_.Reserve(nodes);
+  hashes_.Reserve(nodes);
+  const size_t slots = std::bit_ceil(2 * (size_t{nodes} + 1));
+  if (slots > tags_.size()) SetTableSize(slots);
 }
 
 void Graph::SetShape(ShapeView shape, std::span<const UOp> src, Node* node) {
@@ -114,7 +120,7 @@ void Graph::SetShape(ShapeView shape, std::span<const UOp> src, Node* node) {
     }
   }
   node->shape_begin = static_cast<uint32_t>(shape_pool_.size());
-  shape_pool_.insert(shape_pool_.end(), shape.begin(), shape.end());
+  std::ranges::copy(shape, shape_pool_.Extend(shape.size()));
 }
 
 uint16_t Graph::InternPlace(const std::vector<int64_t>& devices) {
@@ -140,9 +146,9 @@ UOp Graph::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const in
   if (op == Op::kConst && IsFloat(dtype) && arg.size() == 1 && IsNan(arg[0])) {
     arg = std::span(&kNanWord, 1);  // one NaN, one id
   }
-  const uint64_t hash = HashNode(op, dtype, src, arg);
+  const uint32_t hash = HashNode(op, dtype, src, arg);
   const size_t at = Locate(hash, op, dtype, src, arg);
-  if (table_[at].id != kEmpty) return {this, table_[at].id};
+  if (tags_[at] != 0) return {this, table_[at]};
 
   Inferred inferred;
   if (absl::Status s = Infer(op, dtype, src, arg, &inferred); !s.ok()) return Fail(std::move(s));
@@ -163,7 +169,8 @@ UOp Graph::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const in
   node.place = inferred.place;
   node.src_begin = static_cast<uint32_t>(src_pool_.size());
   node.num_src = static_cast<uint16_t>(src.size());
-  for (UOp s : src) src_pool_.push_back(s.id());
+  uint32_t* const ids = src_pool_.Extend(src.size());
+  for (size_t i = 0; i < src.size(); ++i) ids[i] = src[i].id();
   if (inferred.like >= 0) {
     const Node& like = nodes_[src[static_cast<size_t>(inferred.like)].id()];
     node.shape_begin = like.shape_begin;
@@ -174,22 +181,24 @@ UOp Graph::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const in
   node.arg_begin = static_cast<uint32_t>(arg_pool_.size());
   node.num_arg = static_cast<uint32_t>(arg.size());
   Append(arg, &arg_pool_);
-  nodes_.push_back(node);
+  nodes_.Add(node);
+  hashes_.Add(hash);
   const std::span<const uint32_t> symbolic =
       inferred.like >= 0 ? symbolic_dims(src[static_cast<size_t>(inferred.like)].id())
                          : std::span<const uint32_t>(inferred.symbolic);
   if (!symbolic.empty()) symbolic_[id] = std::vector(symbolic.begin(), symbolic.end());
-  table_[at] = {id, static_cast<uint32_t>(hash)};
-  if (2 * (size() + 1) > table_.size()) GrowTable();
+  tags_[at] = Tag(hash);
+  table_[at] = id;
+  if (2 * (size() + 1) > table_.size()) SetTableSize(2 * table_.size());
   return {this, id};
 }
 
 int64_t Graph::bytes() const {
-  const auto of = [](const auto& v) { return static_cast<int64_t>(v.capacity() * sizeof(v[0])); };
-  constexpr int64_t kSymbolicBytes = 96;  // of an entry of the map
-  return static_cast<int64_t>(sizeof(Graph)) + of(nodes_) + of(src_pool_) + of(arg_pool_) +
-         of(shape_pool_) + of(table_) + of(places_) +
-         kSymbolicBytes * static_cast<int64_t>(symbolic_.capacity());
+  constexpr size_t kSymbolicBytes = 96;  // of an entry of the map
+  return static_cast<int64_t>(
+      sizeof(Graph) + nodes_.bytes() + src_pool_.bytes() + arg_pool_.bytes() + shape_pool_.bytes() +
+      hashes_.bytes() + tags_.size() * (sizeof(tags_[0]) + sizeof(table_[0])) +
+      places_.size() * sizeof(places_[0]) + symbolic_.capacity() * kSymbolicBytes);
 }
 
 UOp Graph::Const(DType dtype, int64_t value) {
@@ -259,7 +268,9 @@ UOp CopyLive(UOp root, Graph* dst) {
   NodeMap<uint32_t> copied(from);
   std::vector<UOp> src;
   UOp last;
-  for (uint32_t id : PostOrder(root)) {
+  const std::vector<uint32_t> order = PostOrder(root);
+  dst->Reserve(dst->size() + static_cast<uint32_t>(order.size()));
+  for (uint32_t id : order) {
     src.clear();
     for (uint32_t s : from.src(id)) src.push_back(dst->at(copied[s]));
     last = dst->Make(from.op(id), from.dtype(id), src, from.arg(id));

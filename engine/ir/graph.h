@@ -19,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "engine/base/budget.h"
+#include "engine/base/pool.h"
 #include "engine/ir/op.h"
 #include "engine/types/dtype.h"
 
@@ -123,6 +124,8 @@ class Graph {
   // outlives the writing.
   void LimitSize(const Budget* budget) { budget_ = budget; }
   int64_t bytes() const;  // of memory
+  // Makes room for that many nodes.
+  void Reserve(uint32_t nodes);
 
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
   UOp at(uint32_t id) const { return {this, id}; }
@@ -163,23 +166,21 @@ class Graph {
     Op op;
     DType dtype;
   };
-  // Of the intern table, which is open addressed by the hash's low bits.
-  struct Slot {
-    uint32_t id;    // or kEmpty
-    uint32_t hash;  // low half: most other nodes are told apart without a look at them
-  };
-
   // The slot that holds the node, or the empty one where it belongs.
-  size_t Locate(uint64_t hash, Op op, DType dtype, std::span<const UOp> src,
+  size_t Locate(uint32_t hash, Op op, DType dtype, std::span<const UOp> src,
                 std::span<const int64_t> arg) const;
-  void GrowTable();
+  void SetTableSize(size_t slots);
   void SetShape(ShapeView shape, std::span<const UOp> src, Node* node);
   uint16_t InternPlace(const std::vector<int64_t>& devices);
 
-  std::vector<Node> nodes_;
-  std::vector<uint32_t> src_pool_;
-  std::vector<int64_t> arg_pool_, shape_pool_;
-  std::vector<Slot> table_;
+  Pool<Node> nodes_;
+  Pool<uint32_t> src_pool_;
+  Pool<int64_t> arg_pool_, shape_pool_;
+  Pool<uint32_t> hashes_;  // by id
+  // The intern table, open addressed by the hash's low bits. A tag is 0 where a slot is empty, else
+  // bits of the hash: most other nodes are told apart by the tags alone, which stay in the cache.
+  std::vector<uint8_t> tags_;
+  std::vector<uint32_t> table_;                                    // the id, where the tag is not 0
   absl::flat_hash_map<uint32_t, std::vector<uint32_t>> symbolic_;  // few nodes have an entry
   std::vector<std::vector<int64_t>> places_;                       // place 0: anywhere
   absl::flat_hash_map<std::vector<int64_t>, uint16_t> place_of_;

@@ -25,6 +25,7 @@ class Reader {
   Reader(const v1::Graph& in, Budget* budget) : in_(in), budget_(budget), held_(budget) {
     ids_.reserve(in.nodes_size());
     numbers_.reserve(in.nodes_size());
+    graph_->Reserve(static_cast<uint32_t>(in.nodes_size()));
   }
 
   absl::Status ReadNode(int index) {

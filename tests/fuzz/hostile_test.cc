@@ -15,6 +15,13 @@
 #include "engine/wire/testing/adversarial_graphs.h"
 #include "engine/wire/testing/hostile_graphs.h"
 
+// Counts what this program and its static libraries allocate (the linker's --wrap).
+extern "C" {
+void* __real_malloc(size_t size);
+void* __real_realloc(void* memory, size_t size);
+void __real_free(void* memory);
+}
+
 namespace {
 
 std::atomic<int64_t> live{0}, peak{0};
@@ -29,23 +36,26 @@ void* Count(void* memory) {
 }
 
 void Uncount(void* memory) {
-  if (memory == nullptr) return;
-  live -= static_cast<int64_t>(malloc_usable_size(memory));
-  std::free(memory);
+  if (memory != nullptr) live -= static_cast<int64_t>(malloc_usable_size(memory));
 }
 
 }  // namespace
 
-void* operator new(size_t size) { return Count(std::malloc(size)); }
-void* operator new(size_t size, std::align_val_t align) {
-  return Count(std::aligned_alloc(static_cast<size_t>(align),
-                                  (size + static_cast<size_t>(align) - 1) /
-                                      static_cast<size_t>(align) * static_cast<size_t>(align)));
+extern "C" {
+void* __wrap_malloc(size_t size) { return Count(__real_malloc(size)); }
+void* __wrap_realloc(void* memory, size_t size) {
+  Uncount(memory);
+  return Count(__real_realloc(memory, size));
 }
-void operator delete(void* memory) noexcept { Uncount(memory); }
-void operator delete(void* memory, size_t) noexcept { Uncount(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { Uncount(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { Uncount(memory); }
+void __wrap_free(void* memory) {
+  Uncount(memory);
+  __real_free(memory);
+}
+}
+
+void* operator new(size_t size) { return __wrap_malloc(size); }
+void operator delete(void* memory) noexcept { __wrap_free(memory); }
+void operator delete(void* memory, size_t) noexcept { __wrap_free(memory); }
 
 namespace telegrad {
 namespace {
