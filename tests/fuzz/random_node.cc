@@ -56,8 +56,9 @@ UOp NodeMaker::Pick() {
 }
 
 DType NodeMaker::AnyDType() {
-  constexpr DType kUsual[] = {DType::kFloat32, DType::kInt32, DType::kInt64, DType::kBool};
-  if (OneIn(2)) return kUsual[Below(std::size(kUsual))];
+  constexpr DType kUsual[] = {DType::kFloat32, DType::kInt32, DType::kInt64, DType::kBool,
+                              DType::kFloat64, DType::kUInt8, DType::kInt8};
+  if (!OneIn(8)) return kUsual[Below(std::size(kUsual))];
   return AllDTypes()[1 + Below(static_cast<int64_t>(AllDTypes().size()) - 1)].dtype;
 }
 
