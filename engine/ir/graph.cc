@@ -67,20 +67,19 @@ uint8_t Tag(uint32_t hash) { return static_cast<uint8_t>(hash >> 25 | 0x80); }
 
 Graph::Graph() : places_(1) { SetTableSize(kFirstTableSize); }
 
-size_t Graph::Locate(uint32_t hash, Op op, DType dtype, std::span<const UOp> src,
-                     std::span<const int64_t> arg) const {
+size_t Graph::Locate(uint32_t hash, const NodeKey& key) const {
   const size_t mask = tags_.size() - 1;
   size_t at = hash & mask;
   for (; tags_[at] != 0; at = (at + 1) & mask) {
     if (tags_[at] != Tag(hash)) continue;
     const uint32_t id = table_[at];
     const Node& n = nodes_[id];
-    if (n.op != op || n.num_src != src.size() || n.num_arg != arg.size()) continue;
+    if (n.op != key.op || n.num_src != key.src.size() || n.num_arg != key.arg.size()) continue;
     // The dtype is part of a node's identity only where the caller gives it; else the sources imply
     // it.
-    if (n.dtype != dtype && Info(op).type_rule == TypeRule::kGiven) continue;
-    if (std::ranges::equal(this->src(id), src, {}, {}, &UOp::id) &&
-        std::ranges::equal(this->arg(id), arg)) {
+    if (n.dtype != key.dtype && Info(key.op).type_rule == TypeRule::kGiven) continue;
+    if (std::ranges::equal(src(id), key.src, {}, {}, &UOp::id) &&
+        std::ranges::equal(arg(id), key.arg)) {
       break;
     }
   }
@@ -106,21 +105,19 @@ void Graph::Reserve(uint32_t nodes) {
   if (slots > tags_.size()) SetTableSize(slots);
 }
 
-void Graph::SetShape(ShapeView shape, std::span<const UOp> src, Node* node) {
-  node->rank = static_cast<uint8_t>(shape.size());
-  node->shape_begin = 0;
-  if (shape.empty()) return;
+uint32_t Graph::InternShape(ShapeView shape, std::span<const UOp> src) {
+  if (shape.empty()) return 0;
   // Most nodes have the shape of a source; the pool holds each of those once.
   for (UOp s : src) {
     const Node& from = nodes_[s.id()];
-    if (from.rank == node->rank &&
+    if (from.rank == shape.size() &&
         std::equal(shape.begin(), shape.end(), shape_pool_.data() + from.shape_begin)) {
-      node->shape_begin = from.shape_begin;
-      return;
+      return from.shape_begin;
     }
   }
-  node->shape_begin = static_cast<uint32_t>(shape_pool_.size());
+  const auto begin = static_cast<uint32_t>(shape_pool_.size());
   std::ranges::copy(shape, shape_pool_.Extend(shape.size()));
+  return begin;
 }
 
 uint16_t Graph::InternPlace(const std::vector<int64_t>& devices) {
@@ -147,11 +144,13 @@ UOp Graph::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const in
     arg = std::span(&kNanWord, 1);  // one NaN, one id
   }
   const uint32_t hash = HashNode(op, dtype, src, arg);
-  const size_t at = Locate(hash, op, dtype, src, arg);
+  __builtin_prefetch(&table_[hash & (tags_.size() - 1)], /*rw=*/1);
+  const NodeKey key{op, dtype, src, arg};
+  const size_t at = Locate(hash, key);
   if (tags_[at] != 0) return {this, table_[at]};
 
   Inferred inferred;
-  if (absl::Status s = Infer(op, dtype, src, arg, &inferred); !s.ok()) return Fail(std::move(s));
+  if (absl::Status s = Infer(key, &inferred); !s.ok()) return Fail(std::move(s));
   if (!inferred.devices.empty()) {
     if (places_.size() > UINT16_MAX) {
       return Fail(ResourceExhausted(Name(op), ": more than ", UINT16_MAX, " lists of devices"));
@@ -162,30 +161,30 @@ UOp Graph::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const in
   if (budget_ != nullptr && id >= budget_->limits().expression) {
     return Fail(budget_->ExpressionError());
   }
-  Node node;
-  node.bounds = InferBounds(op, inferred.dtype, src, arg);
-  node.op = op;
-  node.dtype = inferred.dtype;
-  node.place = inferred.place;
-  node.src_begin = static_cast<uint32_t>(src_pool_.size());
-  node.num_src = static_cast<uint16_t>(src.size());
+  const Interval bounds = InferBounds(op, inferred.dtype, src, arg);
+  const int like = inferred.like;
+  const Node* const same = like >= 0 ? &nodes_[src[static_cast<size_t>(like)].id()] : nullptr;
+  const uint32_t shape = same != nullptr ? same->shape_begin : InternShape(inferred.shape, src);
+  const size_t rank = same != nullptr ? same->rank : inferred.shape.size();
   uint32_t* const ids = src_pool_.Extend(src.size());
   for (size_t i = 0; i < src.size(); ++i) ids[i] = src[i].id();
-  if (inferred.like >= 0) {
-    const Node& like = nodes_[src[static_cast<size_t>(inferred.like)].id()];
-    node.shape_begin = like.shape_begin;
-    node.rank = like.rank;
-  } else {
-    SetShape(inferred.shape, src, &node);
-  }
-  node.arg_begin = static_cast<uint32_t>(arg_pool_.size());
-  node.num_arg = static_cast<uint32_t>(arg.size());
   Append(arg, &arg_pool_);
-  nodes_.Add(node);
+
+  Node& node = *nodes_.Extend(1);  // field by field: a copy would wait for the stores
+  node.bounds = bounds;
+  node.src_begin = static_cast<uint32_t>(src_pool_.size() - src.size());
+  node.arg_begin = static_cast<uint32_t>(arg_pool_.size() - arg.size());
+  node.shape_begin = shape;
+  node.num_arg = static_cast<uint32_t>(arg.size());
+  node.num_src = static_cast<uint16_t>(src.size());
+  node.place = inferred.place;
+  node.rank = static_cast<uint8_t>(rank);
+  node.op = op;
+  node.dtype = inferred.dtype;
   hashes_.Add(hash);
   const std::span<const uint32_t> symbolic =
-      inferred.like >= 0 ? symbolic_dims(src[static_cast<size_t>(inferred.like)].id())
-                         : std::span<const uint32_t>(inferred.symbolic);
+      like >= 0 ? symbolic_dims(src[static_cast<size_t>(like)].id())
+                : std::span<const uint32_t>(inferred.symbolic);
   if (!symbolic.empty()) symbolic_[id] = std::vector(symbolic.begin(), symbolic.end());
   tags_[at] = Tag(hash);
   table_[at] = id;

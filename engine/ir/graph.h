@@ -26,6 +26,7 @@
 namespace telegrad {
 
 class Graph;
+struct NodeKey;  // infer.h
 
 using Shape = std::vector<int64_t>;
 using ShapeView = std::span<const int64_t>;
@@ -167,10 +168,10 @@ class Graph {
     DType dtype;
   };
   // The slot that holds the node, or the empty one where it belongs.
-  size_t Locate(uint32_t hash, Op op, DType dtype, std::span<const UOp> src,
-                std::span<const int64_t> arg) const;
+  size_t Locate(uint32_t hash, const NodeKey& key) const;
   void SetTableSize(size_t slots);
-  void SetShape(ShapeView shape, std::span<const UOp> src, Node* node);
+  // Where the shape begins in the pool.
+  uint32_t InternShape(ShapeView shape, std::span<const UOp> src);
   uint16_t InternPlace(const std::vector<int64_t>& devices);
 
   Pool<Node> nodes_;

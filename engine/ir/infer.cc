@@ -378,14 +378,13 @@ bool Allows(Elements elements, DType dtype) {
   return false;
 }
 
-absl::Status Infer(Op op, DType dtype, std::span<const UOp> src, std::span<const int64_t> arg,
-                   Inferred* out) {
-  const internal::InferContext c{Info(op), src, arg};
+absl::Status Infer(const NodeKey& key, Inferred* out) {
+  const internal::InferContext c{Info(key.op), key.src, key.arg};
   TG_RETURN_IF_ERROR(internal::CheckArity(c));
   // Arguments that do not depend on the type come first: the sources' checks read them.
-  TG_RETURN_IF_ERROR(internal::CheckArg(c, dtype));
+  TG_RETURN_IF_ERROR(internal::CheckArg(c, key.dtype));
   TG_RETURN_IF_ERROR(internal::CheckSources(c));
-  TG_ASSIGN_OR_RETURN(out->dtype, internal::InferType(c, dtype));
+  TG_ASSIGN_OR_RETURN(out->dtype, internal::InferType(c, key.dtype));
   TG_RETURN_IF_ERROR(internal::InferShape(c, out));
   return internal::InferDevices(c, out);
 }

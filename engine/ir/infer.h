@@ -11,6 +11,15 @@
 
 namespace telegrad {
 
+// A node to be made. By reference: copies of spans that were just passed would wait for the stores
+// of the node before.
+struct NodeKey {
+  Op op;
+  DType dtype;
+  const std::span<const UOp>& src;
+  const std::span<const int64_t>& arg;
+};
+
 struct Inferred {
   DType dtype = DType::kVoid;
   int like = -1;  // the source whose dims these are, unless it is -1; then they are:
@@ -25,8 +34,7 @@ bool Allows(Elements elements, DType dtype);
 
 // Checks arity, argument words, element types, shapes and devices against the op's row. The error
 // says what was wrong and what was expected, and starts with the op's name.
-absl::Status Infer(Op op, DType dtype, std::span<const UOp> src, std::span<const int64_t> arg,
-                   Inferred* out);
+absl::Status Infer(const NodeKey& key, Inferred* out);
 
 // Bounds of an integer or bool node; unknown for floats.
 Interval InferBounds(Op op, DType dtype, std::span<const UOp> src, std::span<const int64_t> arg);
