@@ -395,7 +395,8 @@ UOp NodeMaker::StorableView(UOp u) {
   for (int64_t i = Below(3); i > 0 && u.valid(); --i) {
     const OpInfo& info = Info(kViews[Below(std::size(kViews))]);
     std::vector<UOp> src{u};
-    const UOp view = Try(info.op, DType::kVoid, src, Argument(info, DType::kVoid, &src));
+    const std::vector<int64_t> arg = Argument(info, DType::kVoid, &src);
+    const UOp view = Try(info.op, DType::kVoid, src, arg);
     if (view.valid()) u = view;
   }
   return u;
