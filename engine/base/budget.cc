@@ -61,13 +61,11 @@ absl::Status Budget::CheckTime() {
   return absl::OkStatus();
 }
 
-absl::Status Budget::Held::Grow(int64_t bytes) {
-  bytes_ += bytes;
-  const int64_t all = budget_->whole_->bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  const int64_t limit = budget_->limits_.bytes;
-  return all <= limit ? absl::OkStatus() : budget_->Spent(limit, what::bytes);
+absl::Status Budget::TakeBytes(int64_t n) {
+  const int64_t all = whole_->bytes_.fetch_add(n, std::memory_order_relaxed) + n;
+  if (n <= limits_.bytes && all <= limits_.bytes) return absl::OkStatus();
+  ReturnBytes(n);
+  return Spent(limits_.bytes, what::bytes);
 }
-
-Budget::Held::~Held() { budget_->whole_->bytes_.fetch_sub(bytes_, std::memory_order_relaxed); }
 
 }  // namespace telegrad

@@ -34,6 +34,9 @@ class Budget {
   absl::Status SpendSteps(int64_t n = 1);
   absl::Status SpendKernels(int64_t n = 1);
   absl::Status SpendCode(int64_t bytes);
+  // Memory comes back: an error leaves the budget as it was, and what was taken must be returned.
+  absl::Status TakeBytes(int64_t n);
+  void ReturnBytes(int64_t n) { whole_->bytes_.fetch_sub(n, std::memory_order_relaxed); }
   // The error of a kernel that has grown beyond limits().expression.
   absl::Status ExpressionError() const;
   // Deadline and cancellation; cheap enough to call every few thousand steps.
@@ -53,8 +56,12 @@ class Budget {
     explicit Held(Budget* budget) : budget_(budget) {}
     Held(const Held&) = delete;
     Held& operator=(const Held&) = delete;
-    ~Held();
-    absl::Status Grow(int64_t bytes);
+    ~Held() { budget_->ReturnBytes(bytes_); }
+    absl::Status Grow(int64_t bytes) {
+      absl::Status status = budget_->TakeBytes(bytes);
+      if (status.ok()) bytes_ += bytes;
+      return status;
+    }
     // To `bytes` in all; never less than before.
     absl::Status GrowTo(int64_t bytes) { return bytes > bytes_ ? Grow(bytes - bytes_) : Grow(0); }
 
