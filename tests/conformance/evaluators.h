@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "engine/base/strings.h"
@@ -25,7 +26,8 @@ inline Lane OneNan(DType dtype, Lane x) {
   if (!IsFloat(dtype)) return x;
   const int64_t word = ScalarFromMemory(dtype, static_cast<int64_t>(x));
   if (!std::isnan(std::bit_cast<double>(word))) return x;
-  return static_cast<Lane>(ScalarToMemory(dtype, word)) & Mask(dtype);
+  const auto nan = std::bit_cast<int64_t>(std::numeric_limits<double>::quiet_NaN());
+  return static_cast<Lane>(ScalarToMemory(dtype, nan)) & Mask(dtype);
 }
 
 enum Evaluator { kLanes, kFolding };
