@@ -143,6 +143,19 @@ class Interpreter {
         return absl::OkStatus();
       case Op::kBuffer:
         return DecodeBuffer(position, u);
+      case Op::kVar:
+      case Op::kRole:
+      case Op::kBarrier:
+      case Op::kMBarrier:
+      case Op::kArrive:
+      case Op::kWaitPhase:
+      case Op::kCopyAsync:
+      case Op::kWait:
+      case Op::kMma:
+      case Op::kMmaAsync:
+      case Op::kShuffle:
+        return absl::UnimplementedError(
+            StrCat("node ", position, " (", Name(u.op()), "): programs of one thread only"));
       default:
         break;
     }
