@@ -158,9 +158,8 @@ absl::StatusOr<std::vector<std::shared_ptr<const Kernel>>> CompileKernels(const 
   absl::Status status = absl::OkStatus();
   const auto work = [&] {
     for (size_t i = next++; i < n; i = next++) {
-      Budget budget;  // each kernel its own: only the time is common
-      const absl::Status in_time = all->CheckTime();
-      auto kernel = in_time.ok() ? cache.Get(schedule.kernels[i].graph, device, &budget) : in_time;
+      Budget budget(all);
+      auto kernel = cache.Get(schedule.kernels[i].graph, device, &budget);
       const std::lock_guard lock(mutex);
       if (!kernel.ok()) {
         if (status.ok()) status = kernel.status();

@@ -177,7 +177,10 @@ struct OpInfo {
 };
 
 std::span<const OpInfo> AllOps();  // indexed by Op
-const OpInfo& Info(Op op);
+namespace internal {
+extern const OpInfo kOpTable[kNumOps];
+}
+inline const OpInfo& Info(Op op) { return internal::kOpTable[static_cast<size_t>(op)]; }
 inline std::string_view Name(Op op) { return Info(op).name; }
 inline bool Is(Op op, OpTrait trait) { return (Info(op).traits & trait) != 0; }
 inline bool IsAt(Op op, Level level) { return (Info(op).levels & level) != 0; }

@@ -14,6 +14,8 @@
 
 #include <algorithm>
 
+#include "engine/base/status.h"
+
 namespace telegrad {
 namespace {
 
@@ -53,19 +55,26 @@ struct Uses {
 
 class Planner {
  public:
-  explicit Planner(UOp sink) : graph_(*sink.graph()), size_(sink.id() + 1) {
+  Planner(UOp sink, Budget* budget)
+      : graph_(*sink.graph()), size_(sink.id() + 1), budget_(budget), held_(budget) {
     plan_.order = PostOrder(sink);
     plan_.decision.assign(size_, Materialize::kFused);
     uses_.resize(size_);
     reads_.assign(size_, 0);
+    uses_left_.resize(size_);
     cone_.resize(size_);
     reduces_.assign(size_, false);
     ops_.assign(size_, 0);
   }
 
-  FusionPlan Run() && {
+  absl::StatusOr<FusionPlan> Run() && {
+    TG_RETURN_IF_ERROR(held_.Grow(size_ * kBytesPerNode));
     CountUses();
-    for (uint32_t id : plan_.order) Decide(id);
+    for (uint32_t id : plan_.order) {
+      TG_RETURN_IF_ERROR(budget_->SpendSteps(1 + static_cast<int64_t>(graph_.src(id).size())));
+      Decide(id);
+      TG_RETURN_IF_ERROR(held_.GrowTo(size_ * kBytesPerNode + cone_bytes_));
+    }
     return std::move(plan_);
   }
 
@@ -76,6 +85,7 @@ class Planner {
       const double here = ReadsBy(user);
       for (uint32_t s : graph_.src(user)) {
         ++uses_[s].count;
+        ++uses_left_[s];
         uses_[s].only = user;
         double factor = 1;
         if (graph_.op(user) == Op::kExpand || graph_.op(user) == Op::kGather) {
@@ -99,7 +109,13 @@ class Planner {
     std::vector<uint32_t> merged;
     std::ranges::set_union(cone_[id], cone_[from], std::back_inserter(merged));
     if (merged.size() > kMaxCone) merged.resize(kMaxCone);
-    cone_[id] = std::move(merged);
+    SetCone(id, std::move(merged));
+  }
+
+  void SetCone(uint32_t id, std::vector<uint32_t> cone) {
+    cone_bytes_ += static_cast<int64_t>((cone.size() - cone_[id].size()) * sizeof(uint32_t));
+    cone.shrink_to_fit();
+    cone_[id] = std::move(cone);
   }
 
   double ConeCost(uint32_t id) const {
@@ -112,15 +128,17 @@ class Planner {
     const Op op = graph_.op(id);
     if (Is(op, kEffect) || op == Op::kAfter || op == Op::kParam || op == Op::kConst) return;
     for (uint32_t s : graph_.src(id)) {
+      const bool last = --uses_left_[s] == 0;
       if (plan_.materialized(s)) continue;
       MergeCone(id, s);
+      if (last) SetCone(s, {});  // nobody else asks
       ops_[id] = std::min(kMaxKernelOps + 1, ops_[id] + ops_[s]);
       if (reduces_[s]) reduces_[id] = true;
     }
     if (Is(op, kAlu) && cone_[id].size() < kMaxCone) {
-      cone_[id].push_back(
-          id);  // ids ascend in post-order of a fresh graph; keep the set sorted anyway
-      std::ranges::sort(cone_[id]);
+      std::vector<uint32_t> cone = cone_[id];
+      cone.insert(std::ranges::upper_bound(cone, id), id);
+      SetCone(id, std::move(cone));
     }
     if (op == Op::kReduce) reduces_[id] = true;
     ++ops_[id];
@@ -128,7 +146,7 @@ class Planner {
     const Materialize decision = Choose(id);
     plan_.decision[id] = decision;
     if (decision != Materialize::kFused) {
-      cone_[id].clear();
+      SetCone(id, {});
       ops_[id] = 0;
       reduces_[id] = false;
     }
@@ -165,12 +183,19 @@ class Planner {
     return Materialize::kCost;
   }
 
+  // Of the tables below, without what the cones hold.
+  static constexpr int64_t kBytesPerNode = 80;
+
   const Graph& graph_;
   const uint32_t size_;
+  Budget* budget_;
+  Budget::Held held_;
   FusionPlan plan_;
   std::vector<Uses> uses_;
   std::vector<double> reads_;
+  std::vector<uint32_t> uses_left_;  // users not decided yet
   std::vector<std::vector<uint32_t>> cone_;
+  int64_t cone_bytes_ = 0;
   std::vector<bool> reduces_;
   std::vector<int64_t> ops_;
 };
@@ -193,6 +218,8 @@ std::string_view Name(Materialize reason) {
   return "";
 }
 
-FusionPlan PlanFusion(UOp sink) { return Planner(sink).Run(); }
+absl::StatusOr<FusionPlan> PlanFusion(UOp sink, Budget* budget) {
+  return Planner(sink, budget).Run();
+}
 
 }  // namespace telegrad

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "engine/base/budget.h"
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
 
@@ -28,6 +30,6 @@ struct FusionPlan {
 };
 
 // `sink` is the root of a verified tensor graph.
-FusionPlan PlanFusion(UOp sink);
+absl::StatusOr<FusionPlan> PlanFusion(UOp sink, Budget* budget);
 
 }  // namespace telegrad

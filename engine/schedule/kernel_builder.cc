@@ -36,7 +36,13 @@ struct Position {
 class Builder {
  public:
   Builder(const Graph& tensor, const ReadFrom& read_from, Budget* budget)
-      : tensor_(tensor), read_from_(read_from), budget_(budget), b_(&graph_, kTables, budget) {}
+      : tensor_(tensor),
+        read_from_(read_from),
+        budget_(budget),
+        held_(budget),
+        b_(&graph_, kTables, budget) {
+    graph_.LimitSize(budget);
+  }
 
   absl::StatusOr<KernelGraph> Build(const KernelRequest& request);
 
@@ -47,6 +53,14 @@ class Builder {
     Indices reduce_ranges;    // opened by a REDUCE
     std::optional<UOp> gate;  // of a PAD or GATHER
   };
+
+  // Of a memoized position, which is also a frame of the stack at first.
+  static int64_t BytesOf(const Position& p) {
+    constexpr size_t kSlack = 2;  // of tables that are half full
+    return static_cast<int64_t>(
+        kSlack * (sizeof(Position) + sizeof(UOp) + p.index.size() * sizeof(uint32_t)) +
+        sizeof(Frame));
+  }
 
   FrozenGraph FreezeLive(UOp sink);
   // The value at a position, evaluated with an explicit stack.
@@ -102,6 +116,7 @@ class Builder {
   const Graph& tensor_;
   const ReadFrom& read_from_;
   Budget* budget_;
+  Budget::Held held_;  // the memo
   Graph graph_;
   Rewriter b_;
   int64_t next_range_ = 0;
@@ -133,7 +148,12 @@ UOp Builder::Address(MemoryId memory, UOp like, const Indices& index, UOp valid)
 }
 
 UOp Builder::Load(uint32_t node, MemoryId memory, const Indices& index, UOp valid) {
-  if (std::ranges::find(out_.reads, memory) == out_.reads.end()) out_.reads.push_back(memory);
+  if (std::ranges::find(out_.reads, memory) == out_.reads.end()) {
+    for (MemoryId other : out_.reads) {
+      if (Physical(other) == Physical(memory)) out_.reads_several_versions = true;
+    }
+    out_.reads.push_back(memory);
+  }
   return graph_.Make(Op::kLoad, {Address(memory, tensor_.at(node), index, valid)});
 }
 
@@ -338,6 +358,7 @@ absl::StatusOr<UOp> Builder::Evaluate(Position root) {
         stack.back().values.push_back(it->second);
       } else {
         TG_RETURN_IF_ERROR(budget_->SpendNodes());
+        TG_RETURN_IF_ERROR(held_.Grow(BytesOf(*need)));
         stack.push_back({*std::move(need), {}, {}, {}});
       }
       continue;
@@ -369,6 +390,7 @@ absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
     uint32_t node = shaped.id();
     Indices at = index;
     for (; Is(tensor_.op(node), kMovement); node = tensor_.src(node)[0]) {
+      TG_RETURN_IF_ERROR(budget_->SpendSteps());
       at = Move(node, at, &valid);
     }
     address = Address(node, tensor_.at(node), at, valid);

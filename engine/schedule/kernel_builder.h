@@ -26,6 +26,8 @@ struct KernelGraph {
   std::vector<MemoryId> reads;      // what is loaded; an AFTER by its own node, not by its PARAM's
   // Argument 0 is also loaded, and not only at the element that is stored.
   bool reads_target_elsewhere = false;
+  // It would need one buffer as it is before and after a STORE; its graph confuses the two.
+  bool reads_several_versions = false;
 };
 
 struct KernelRequest {

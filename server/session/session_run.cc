@@ -48,7 +48,7 @@ Session::Step Session::Do(uint64_t id, HasOp& op) {
 
 Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
   if (where != Where::kCompiler) return Step::kNeedsCompiler;
-  Budget budget;
+  Budget budget(env_.limits.job);
   auto verified = op.decode(&budget);
   op.decode = nullptr;
   if (!verified.ok()) return Fail(id, verified.status());
@@ -67,7 +67,7 @@ Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
 }
 
 absl::StatusOr<ExecutableCache::Result> Session::Compile(const StoredGraph& graph, Device& device) {
-  Budget budget;
+  Budget budget(env_.limits.job);
   {
     std::lock_guard lock(mutex_);
     if (closed_) return absl::CancelledError("the session has ended");
