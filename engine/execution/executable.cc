@@ -76,9 +76,9 @@ class PlannedExecutable : public Executable {
                                " bytes, expected ", slot.bytes, " for ", Name(slot.dtype), " ",
                                ToString(slot.shape));
       }
-      if (view.offset % ByteSize(slot.dtype) != 0) {
+      if (const int64_t align = BytesOf(slot.dtype, 1); view.offset % align != 0) {
         return InvalidArgument("run: the buffer of slot ", i, " starts at byte ", view.offset,
-                               ", expected a multiple of ", ByteSize(slot.dtype));
+                               ", expected a multiple of ", align);
       }
     }
     return CheckOverlap(bindings);
@@ -141,7 +141,7 @@ std::vector<SlotUse> CollectSlots(UOp sink) {
     use.used = true;
     use.dtype = u.dtype();
     use.shape.assign(u.shape().begin(), u.shape().end());
-    use.bytes = NumElements(u.shape()) * ByteSize(u.dtype());
+    use.bytes = BytesOf(u.dtype(), NumElements(u.shape()));
   }
   return slots;
 }

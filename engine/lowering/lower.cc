@@ -116,7 +116,8 @@ void CollectArguments(UOp kernel, Program* program) {
   for (uint32_t id : program->order) {
     const UOp u = program->graph->at(id);
     if (!u.is(Op::kLoad) && !u.is(Op::kStore)) continue;
-    const UOp buffer = u.src(0).src(0);
+    UOp buffer = u.src(0).src(0);
+    while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
     if (!buffer.is(Op::kParam)) continue;
     Program::Argument& a = program->arguments[buffer.arg(0)];
     (u.is(Op::kLoad) ? a.read : a.written) = true;
