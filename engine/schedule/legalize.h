@@ -3,21 +3,14 @@
 // the width. What is left says the same.
 #pragma once
 
-#include <cstdint>
 #include <span>
 
 #include "engine/base/budget.h"
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
+#include "engine/types/var_value.h"
 
 namespace telegrad {
-
-// What a run gives for the VAR with that id.
-struct VarValue {
-  int64_t id = 0;
-  int64_t value = 0;
-  friend auto operator<=>(const VarValue&, const VarValue&) = default;
-};
 
 // `sink` is the root of a verified tensor graph; `variables` name each id once, in any order, and
 // hold the value of every VAR without a source. The result has the same slots; one of a packed type

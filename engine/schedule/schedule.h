@@ -10,7 +10,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
-#include "engine/schedule/legalize.h"
+#include "engine/types/var_value.h"
 
 namespace telegrad {
 
