@@ -425,8 +425,7 @@ absl::StatusOr<UOp> Builder::ScatterStore(UOp scatter, std::vector<UOp>* ranges)
 
   Indices to{row};
   to.insert(to.end(), split, at.end());
-  const UOp address =
-      Address(scatter.id(), scatter, to, InRange(row, scatter.shape()[0]), ordered);
+  const UOp address = Address(scatter.id(), scatter, to, InRange(row, scatter.shape()[0]), ordered);
   out_.reads.push_back(scatter.id() | kCopyBit);
   ranges->insert(ranges->end(), ordered.begin(), ordered.end());
   const ScatterKind kind{scatter.arg(0)};

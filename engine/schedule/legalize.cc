@@ -53,10 +53,10 @@ class Legalizer {
   struct Frame {
     uint32_t scope;
     uint32_t node;
-    int next = 0;            // the next source to look at
-    bool inside = false;     // of a CALL or LOOP: its body is being walked
-    int64_t iteration = 0;   // of a LOOP
-    int64_t trips = 0;       // of a LOOP: at most so many
+    int next = 0;                   // the next source to look at
+    bool inside = false;            // of a CALL or LOOP: its body is being walked
+    int64_t iteration = 0;          // of a LOOP
+    int64_t trips = 0;              // of a LOOP: at most so many
     std::vector<Ref> carried = {};  // of a LOOP
   };
 
@@ -120,12 +120,12 @@ class Legalizer {
   std::shared_ptr<Graph> graph_ = std::make_shared<Graph>();
   Graph& g_ = *graph_;
   std::vector<Frame> stack_;
-  std::vector<Scope> scopes_;  // scope n is scopes_[n - 1]
-  std::vector<Ref> top_;       // by node
-  std::vector<UOp> pool_;      // instances
-  std::vector<Ref> lists_;     // values of tuples
+  std::vector<Scope> scopes_;                  // scope n is scopes_[n - 1]
+  std::vector<Ref> top_;                       // by node
+  std::vector<UOp> pool_;                      // instances
+  std::vector<Ref> lists_;                     // values of tuples
   absl::flat_hash_map<uint32_t, UOp> packed_;  // by old node
-  absl::flat_hash_set<UOp> clipped_;  // views with elements that are not the param's
+  absl::flat_hash_set<UOp> clipped_;           // views with elements that are not the param's
   int64_t spent_ = 0;
 };
 
@@ -250,8 +250,7 @@ absl::Status Legalizer::FinishLoop(size_t frame, std::optional<Ref>* out) {
     TG_ASSIGN_OR_RETURN(const Ref values, Leave(frame));
     const bool counts = trips.vmin() > f.iteration;
     const UOp more =
-        counts ? UOp()
-               : g_.Make(Op::kCmpLt, {g_.Const(trips.dtype(), f.iteration), trips});
+        counts ? UOp() : g_.Make(Op::kCmpLt, {g_.Const(trips.dtype(), f.iteration), trips});
     for (size_t i = 0; i < f.carried.size(); ++i) {
       const Ref next = lists_[values.first + i], old = f.carried[i];
       if (counts) {

@@ -49,10 +49,9 @@ UOp Decode(Graph* g, UOp codes, DType packed) {
   const UOp leading = With(g, Op::kAdd, With(g, Op::kAnd, codes, 1), 2);
   const UOp shift = With(g, Op::kSub, With(g, Op::kShr, magnitude, 1), 1);
   const UOp normal = g->Make(Op::kShl, {leading, shift});
-  const UOp halves =
-      g->Make(Op::kWhere, {With(g, Op::kCmpLt, magnitude, 2), magnitude, normal});
-  const UOp value = g->Make(Op::kMul, {Cast(g, halves, DType::kFloat32),
-                                       g->ConstFloat(DType::kFloat32, 0.5)});
+  const UOp halves = g->Make(Op::kWhere, {With(g, Op::kCmpLt, magnitude, 2), magnitude, normal});
+  const UOp value =
+      g->Make(Op::kMul, {Cast(g, halves, DType::kFloat32), g->ConstFloat(DType::kFloat32, 0.5)});
   const UOp negative = With(g, Op::kCmpNe, With(g, Op::kAnd, codes, 8), 0);
   return g->Make(Op::kWhere, {negative, g->Make(Op::kNeg, {value}), value});
 }
@@ -78,8 +77,7 @@ UOp EncodeFloat4(Graph* g, UOp x) {
   const UOp bits = Bitcast(g, x, Unsigned(Bits(dtype)));
   const UOp sign = Cast(g, With(g, Op::kShr, bits, Bits(dtype) - 1), DType::kUInt8);
   code = g->Make(Op::kOr, {code, With(g, Op::kShl, sign, 3)});
-  return g->Make(Op::kWhere,
-                 {g->Make(Op::kCmpNe, {x, x}), g->Const(DType::kUInt8, 8), code});
+  return g->Make(Op::kWhere, {g->Make(Op::kCmpNe, {x, x}), g->Const(DType::kUInt8, 8), code});
 }
 
 UOp Encode(Graph* g, UOp x, DType packed) {
