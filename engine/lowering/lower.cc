@@ -1,5 +1,6 @@
-// The order of lowering: simplify, decompose what no target has, join ranges, apply moves, expand,
-// linearize, prove. What the proof rejects gets a run-time gate and is linearized and proved again.
+// The order of lowering: simplify, decompose what no target has and what this one lacks, join
+// ranges, apply moves, expand, linearize, prove. What the proof rejects gets a run-time gate and is
+// linearized and proved again.
 #include "engine/lowering/lower.h"
 
 #include <algorithm>
@@ -14,12 +15,12 @@
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
 #include "engine/rules/divmod.h"
+#include "engine/rules/emulation.h"
 
 namespace telegrad {
 namespace {
 
 constexpr const RuleTable* kSimplify[] = {&kAlgebra, &kDivMod};
-constexpr const RuleTable* kDecompose[] = {&kDecompositions, &kAlgebra, &kDivMod};
 
 // The gate that makes an access safe whatever its index is.
 UOp GateOf(Rewriter& b, UOp address) {
@@ -129,7 +130,9 @@ absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, s
                               Budget* budget, BoundsStats* stats) {
   const auto graph = std::make_shared<Graph>();
   Rewriter simplify(graph.get(), kSimplify, budget);
-  Rewriter decompose(graph.get(), kDecompose, budget);
+  std::vector<const RuleTable*> late = EmulationTables(target);
+  late.insert(late.end(), {&kDecompositions, &kAlgebra, &kDivMod});
+  Rewriter decompose(graph.get(), late, budget);
   // A pass that fails records its error in the graph, where the runner finds it.
   const auto or_fail = [&](absl::StatusOr<UOp> result) {
     return result.ok() ? *result : graph->Fail(result.status());

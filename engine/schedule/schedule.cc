@@ -236,9 +236,8 @@ class Scheduler {
 
 // What the kernels below cannot say yet.
 absl::Status CheckSupported(UOp sink) {
-  constexpr Op kNotYet[] = {Op::kVar,    Op::kCat,      Op::kSin,       Op::kCDiv,   Op::kCMod,
-                            Op::kPow,    Op::kThreefry, Op::kScatter,   Op::kTuple,  Op::kCopy,
-                            Op::kMStack, Op::kMSelect,  Op::kAllReduce, Op::kUnshard};
+  constexpr Op kNotYet[] = {Op::kVar,    Op::kCat,     Op::kScatter,   Op::kTuple,  Op::kCopy,
+                            Op::kMStack, Op::kMSelect, Op::kAllReduce, Op::kUnshard};
   for (uint32_t id : PostOrder(sink)) {
     const UOp u = sink.graph()->at(id);
     const DType dtype = u.dtype();
@@ -246,7 +245,7 @@ absl::Status CheckSupported(UOp sink) {
     if (std::ranges::find(kNotYet, u.op()) != std::end(kNotYet) || wide) {
       return absl::UnimplementedError(ToAbsl(StrCat("kernels for ", Name(u.op()))));
     }
-    if (IsNarrowFloat(dtype) || IsStorage(dtype)) {
+    if (IsPacked(dtype)) {
       return absl::UnimplementedError(ToAbsl(StrCat("kernels for ", Name(dtype))));
     }
   }
