@@ -43,7 +43,8 @@ Device& TestDevice() {
 std::vector<std::pair<std::string, Target>> TestTargets() {
   const Target host = HostTarget(2);
   std::vector<std::pair<std::string, Target>> targets = {{"host", host}};
-  Target baseline{.arch = "x86-64", .cpu = "", .features = ""};
+  Target baseline;
+  baseline.arch = "x86-64";
   targets.emplace_back("baseline", baseline);
   if (host.vector_bytes >= 32) {
     Target avx2 = baseline;
