@@ -66,8 +66,16 @@ bool Holds(DType to, DType from) {
   return t.bits > f.bits || (t.bits == f.bits && IsSigned(from));
 }
 
+// Whether the values that an integer takes on are all in an integer type.
+bool HoldsValues(DType to, UOp x) {
+  if (!IsInt(to) || !IsInt(x.dtype()) || !x.bounds().known()) return false;
+  return ScalarFromInt(to, x.vmin()) == x.vmin() && ScalarFromInt(to, x.vmax()) == x.vmax() &&
+         to != DType::kUInt64;
+}
+
 UOp CastOfCast(Rewriter& b, const Match& m) {
   const DType to = m.root.dtype(), middle = m.root.src(0).dtype(), from = m.x().dtype();
+  if (HoldsValues(middle, m.x())) return b.Make(Op::kCast, to, {m.x()});
   // Either the middle loses nothing, or all three are integers that wrap and the last is the
   // narrowest.
   const bool wraps =
