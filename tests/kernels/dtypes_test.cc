@@ -7,6 +7,7 @@
 #include <random>
 
 #include "engine/ir/scalar.h"
+#include "engine/lowering/lower.h"
 #include "engine/reference/lane.h"
 #include "tests/kernels/kernel_fixture.h"
 
@@ -234,6 +235,38 @@ TEST_P(DTypes, Casts) {
     while (x.size() % kLanes != 0) x.push_back(0);
   }
   Check(cases, from, {x});
+}
+
+// Ones, so many that the type's own sum would stop growing: a REDUCE folds in f32.
+TEST(NarrowFloats, ReduceFoldsInF32) {
+  const std::pair<DType, int64_t> cases[] = {
+      {DType::kFloat16, 4096},       {DType::kBFloat16, 1024},   {DType::kFloat8E4M3, 128},
+      {DType::kFloat8E4M3Fnuz, 128}, {DType::kFloat8E5M2, 1024}, {DType::kFloat8E5M2Fnuz, 1024}};
+  for (const auto& [dtype, n] : cases) {
+    Graph graph;
+    const UOp range = graph.Range(0, AxisType::kReduce, graph.Index(n));
+    const UOp in = graph.Param(1, dtype, Shape{n}), out = graph.Param(0, dtype, Shape{1});
+    const UOp value = graph.Make(Op::kLoad, {graph.Make(Op::kIndex, {in, range})});
+    const UOp sum = graph.Make(Op::kReduce, DType::kVoid, {value, range},
+                               {static_cast<int64_t>(ReduceKind::kAdd)});
+    const UOp to = graph.Make(Op::kIndex, {out, graph.Index(0)});
+    const UOp sink = graph.Make(Op::kSink, {graph.Make(Op::kStore, {to, sum})});
+    ASSERT_TRUE(sink.valid()) << graph.status();
+    const auto code = [dtype = dtype](double v) {
+      return static_cast<Lane>(ScalarToMemory(dtype, ScalarFromDouble(dtype, v)));
+    };
+    for (const auto& [name, target] : TestTargets()) {
+      Budget budget;
+      const auto program = Lower(Freeze(sink), target, "sum", &budget);
+      ASSERT_TRUE(program.ok()) << program.status();
+      const auto result = UploadLanes(dtype, {0});
+      const auto ones = UploadLanes(dtype, std::vector<Lane>(n, code(1)));
+      ASSERT_EQ(RunOnce(*program, {result, ones}, target), absl::OkStatus());
+      EXPECT_EQ(reference::ReadLane(dtype, static_cast<const uint8_t*>(result->host())),
+                code(static_cast<double>(n)))
+          << Name(dtype) << " on " << name;
+    }
+  }
 }
 
 std::vector<DType> NotPacked() {
