@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -14,8 +15,8 @@ namespace telegrad::test {
 
 inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// The value of a code; codes above the format's are cut.
-inline double DecodeFloat(DType dtype, uint64_t code) {
+// The value of a code that is no NaN; codes above the format's are cut.
+inline double DecodeNumber(DType dtype, uint64_t code) {
   const DTypeInfo& f = Info(dtype);
   const double inf = std::numeric_limits<double>::infinity();
   const uint64_t codes = uint64_t{1} << f.bits;
@@ -38,9 +39,18 @@ inline double DecodeFloat(DType dtype, uint64_t code) {
   return negative ? -value : value;
 }
 
-// The code of a value of the format; NaN's is any NaN.
+// The value of a code. A NaN remembers which one it was, as bits do.
+inline double DecodeFloat(DType dtype, uint64_t code) {
+  const double value = DecodeNumber(dtype, code);
+  if (!std::isnan(value)) return value;
+  return std::bit_cast<double>(std::bit_cast<uint64_t>(kNaN) | code % (1u << Info(dtype).bits));
+}
+
+// The code of a value of the format.
 inline uint64_t EncodeFloat(DType dtype, double value) {
   const uint64_t codes = uint64_t{1} << Info(dtype).bits;
+  const uint64_t remembered = std::bit_cast<uint64_t>(value) % codes;
+  if (std::isnan(value) && std::isnan(DecodeFloat(dtype, remembered))) return remembered;
   for (uint64_t code = 0; code < codes; ++code) {
     const double v = DecodeFloat(dtype, code);
     if (std::isnan(value) ? std::isnan(v) : v == value && std::signbit(v) == std::signbit(value)) {

@@ -210,7 +210,8 @@ TEST_P(DTypes, Casts) {
   for (const DTypeInfo& to : AllDTypes().subspan(1)) {
     if (IsPacked(to.dtype)) continue;
     cases.push_back({Op::kCast, to.dtype});
-    if (to.bits == Info(from).bits) cases.push_back({Op::kBitcast, to.dtype});
+    const bool to_bool = IsBool(to.dtype) && !IsBool(from);  // is no bitcast
+    if (to.bits == Info(from).bits && !to_bool) cases.push_back({Op::kBitcast, to.dtype});
   }
   // Of types of at most 16 bits all values, of others also those around the codes of narrow floats
   // and the midpoints between them.
@@ -235,6 +236,44 @@ TEST_P(DTypes, Casts) {
     while (x.size() % kLanes != 0) x.push_back(0);
   }
   Check(cases, from, {x});
+}
+
+// Selection keeps the bits, of a NaN, too.
+TEST(NarrowFloats, WhereKeepsTheBits) {
+  constexpr int64_t kSize = 256;
+  const DType types[] = {DType::kFloat16,    DType::kBFloat16,       DType::kFloat8E4M3,
+                         DType::kFloat8E5M2, DType::kFloat8E4M3Fnuz, DType::kFloat8E5M2Fnuz,
+                         DType::kFloat8E8M0};
+  for (int64_t step : {int64_t{1}, kLanes}) {
+    for (DType dtype : types) {
+      std::vector<Lane> condition, x, y;
+      for (int64_t k = 0; k < kSize; ++k) {
+        condition.push_back(k % 3 == 0);
+        x.push_back(static_cast<Lane>(k * 257) & Mask(dtype));
+        y.push_back(static_cast<Lane>(~k * 257) & Mask(dtype));
+      }
+      ProgramBuilder b("where");
+      const UOp out = b.Argument(dtype, kSize), c = b.Argument(DType::kBool, kSize),
+                p = b.Argument(dtype, kSize), q = b.Argument(dtype, kSize);
+      const UOp i = b.Open(AxisType::kLoop, kSize / step);
+      UOp at = i;
+      if (step > 1) at = b.Do(Op::kAdd, {b.Do(Op::kMul, {i, b.Index(step)}), b.Iota(step)});
+      b.Store(out, at, b.Do(Op::kWhere, {b.Load(c, at), b.Load(p, at), b.Load(q, at)}));
+      b.Close(i);
+      const auto result = UploadLanes(dtype, std::vector<Lane>(kSize, 0));
+      ASSERT_EQ(RunOnce(b.Build(),
+                        {result, UploadLanes(DType::kBool, condition), UploadLanes(dtype, x),
+                         UploadLanes(dtype, y)},
+                        HostTarget(1)),
+                absl::OkStatus());
+      const auto* bytes = static_cast<const uint8_t*>(result->host());
+      for (int64_t k = 0; k < kSize; ++k) {
+        ASSERT_EQ(reference::ReadLane(dtype, bytes + k * ByteSize(dtype)),
+                  condition[k] != 0 ? x[k] : y[k])
+            << Name(dtype) << " " << k;
+      }
+    }
+  }
 }
 
 // Ones, so many that the type's own sum would stop growing: a REDUCE folds in f32.

@@ -10,6 +10,11 @@
 namespace telegrad {
 namespace {
 
+uint64_t Seed() {
+  static const uint64_t seed = std::random_device{}();
+  return seed;
+}
+
 // The distance of `got` from the true value in units of the last place that the format has there.
 template <typename T>
 double UlpError(T got, long double want) {
@@ -76,19 +81,10 @@ void Check(Op op, const std::vector<Argument<T>>& arguments, long double (*f)(T,
       worst_at = k;
     }
   }
-  printf("%s %s: %lld arguments, at most %.4f ulp, %d nodes\n", std::string(Name(op)).c_str(),
-         std::string(Name(kType)).c_str(), static_cast<long long>(n), worst, nodes);
+  testing::Test::RecordProperty("worst_ulp", std::to_string(worst));
+  testing::Test::RecordProperty("nodes", nodes);
   EXPECT_LE(worst, limit) << Name(op) << " " << Name(kType) << " of " << first[worst_at] << ", "
-                          << second[worst_at] << ": " << got[worst_at];
-}
-
-uint64_t Seed() {
-  static const uint64_t seed = [] {
-    const uint64_t s = std::random_device{}();
-    printf("seed %llu\n", static_cast<unsigned long long>(s));
-    return s;
-  }();
-  return seed;
+                          << second[worst_at] << ": " << got[worst_at] << ", seed " << Seed();
 }
 
 template <typename T>
