@@ -29,7 +29,8 @@ constexpr uint64_t kTwoOverPi[] = {
 constexpr double kUnit = 0x1.921fb54442d18p-62;
 constexpr double kUnitHi = 0x1.921fb58p-62, kUnitLo = -0x1.dde973dcb3b3ap-89;
 
-// The `count` words of kTwoOverPi from bit `at` on; at most 2^top_bit times 128 bits are in reach.
+// `count` words of kTwoOverPi from bit `at` on, selected by one bit of the word's number after
+// another, from `top_bit` on; a number of more bits does not come.
 std::vector<Term> Window(Term at, int count, int top_bit) {
   const Term word = at >> 6, offset = at & 63, complement = offset.Word(63) - offset;
   std::vector<Term> words;
@@ -61,7 +62,7 @@ struct Reduced {
   Term r;
 };
 
-// Of the product's top, `high`, and for f64 the 64 bits below it.
+// Of the product's top 64 bits: the nearest multiple of pi/2, and the signed rest in r.
 Reduced Split(Term high) {
   const Term quadrant = (high + high.Word(int64_t{1} << 61)) >> 62;
   return {quadrant, (high - (quadrant << 62)).Bitcast(DType::kInt64)};

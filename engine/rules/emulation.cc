@@ -49,9 +49,11 @@ int64_t CodeOf(DType dtype, double value) {
 // What the two directions need of a format.
 struct Narrow {
   explicit Narrow(DType dtype) : info(Info(dtype)), shift(23 - info.mantissa_bits) {}
-  // 2 to the value's exponent less f32's, as a difference of magnitudes in f32's place.
+  // What f32's exponent of a value is more than the format's, where f32 has its exponent.
   int64_t rebias() const { return int64_t{127 - info.bias} << 23; }
+  // A code is the upper part of f32's.
   bool like_f32() const { return info.exponent_bits == 8 && info.bias == 127; }
+  // How many codes there are of one sign.
   int64_t magnitudes() const { return int64_t{1} << (info.bits - 1); }
   const DTypeInfo& info;
   int shift;
