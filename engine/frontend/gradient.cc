@@ -53,7 +53,8 @@ Grads Pad(const Node& n, const Tensor& g) {
 
 Grads Shrink(const Node& n, const Tensor& g) {
   std::vector<int64_t> pairs = n.arg;
-  for (size_t i = 0; i < pairs.size(); i += 2) pairs[i + 1] = n.x().shape()[i / 2] - pairs[i + 1];
+  for (size_t i = 0; i < pairs.size(); i += 2)
+    pairs[i + 1] = n.x().shape()[i / 2] - pairs[i] - pairs[i + 1];
   return {g.Pad(pairs)};
 }
 

@@ -10,11 +10,12 @@
 namespace telegrad {
 
 std::vector<double> HostTensor::AsDoubles() const {
-  const size_t size = ByteSize(dtype);
-  std::vector<double> out(size == 0 ? 0 : bytes.size() / size);
+  const size_t bits = static_cast<size_t>(Info(dtype).bits);
+  std::vector<double> out(static_cast<size_t>(NumElements(shape)));
   for (size_t i = 0; i < out.size(); ++i) {
     int64_t raw = 0;
-    std::memcpy(&raw, bytes.data() + i * size, size);
+    std::memcpy(&raw, bytes.data() + i * bits / 8, (bits + 7) / 8);
+    if (IsPacked(dtype)) raw = raw >> (i * bits % 8) & ((1 << bits) - 1);
     out[i] = ScalarAsDouble(dtype, ScalarFromMemory(dtype, raw));
   }
   return out;
@@ -35,7 +36,7 @@ absl::StatusOr<int64_t> CheckedByteSize(DType dtype, ShapeView shape) {
                              kMaxElements, " elements");
     }
   }
-  return empty ? 0 : bounded * ByteSize(dtype);
+  return empty ? 0 : BytesOf(dtype, bounded);
 }
 
 }  // namespace telegrad

@@ -97,10 +97,19 @@ Tensor Tensor::Flip(const Axes& axes) const {
 
 Tensor Tensor::Pad(const std::vector<int64_t>& pairs, double value) const {
   if (!valid() || std::ranges::all_of(pairs, [](int64_t p) { return p == 0; })) return *this;
-  const Tensor padded = builder_->Make(Op::kPad, DType::kVoid, {*this}, pairs);
+  std::vector<int64_t> placed = pairs;  // the offset in the result, its size
+  for (size_t i = 0; i + 1 < pairs.size() && i / 2 < shape().size(); i += 2) {
+    const int64_t size = shape()[i / 2];
+    if (pairs[i] < 0 || pairs[i + 1] < 0 || !CheckedAdd(size, pairs[i], &placed[i + 1]) ||
+        !CheckedAdd(placed[i + 1], pairs[i + 1], &placed[i + 1])) {
+      return builder_->Fail(InvalidArgument("pad: axis ", i / 2, " has padding (", pairs[i], ", ",
+                                            pairs[i + 1], "), expected two sizes >= 0"));
+    }
+  }
+  const Tensor padded = builder_->Make(Op::kPad, DType::kVoid, {*this}, placed);
   if (value == 0 || !padded.valid()) return padded;
   const Tensor inside = builder_->Full(DType::kBool, ToShape(shape()), 1);
-  return builder_->Make(Op::kPad, DType::kVoid, {inside}, pairs).Where(padded, Like(value));
+  return builder_->Make(Op::kPad, DType::kVoid, {inside}, placed).Where(padded, Like(value));
 }
 
 Tensor Tensor::Shrink(const std::vector<int64_t>& pairs) const {
@@ -109,7 +118,17 @@ Tensor Tensor::Shrink(const std::vector<int64_t>& pairs) const {
   for (int64_t i = 0; whole && i < rank(); ++i) {
     whole = pairs[2 * i] == 0 && pairs[2 * i + 1] == shape()[i];
   }
-  return whole ? *this : builder_->Make(Op::kShrink, DType::kVoid, {*this}, pairs);
+  if (whole) return *this;
+  std::vector<int64_t> part = pairs;  // the offset, the size
+  for (size_t i = 0; i + 1 < pairs.size() && i / 2 < shape().size(); i += 2) {
+    const int64_t begin = pairs[i], end = pairs[i + 1];
+    if (begin < 0 || begin > end || end > shape()[i / 2]) {
+      return builder_->Fail(InvalidArgument("shrink: axis ", i / 2, " of size ", shape()[i / 2],
+                                            " has no part [", begin, ", ", end, ")"));
+    }
+    part[i + 1] = end - begin;
+  }
+  return builder_->Make(Op::kShrink, DType::kVoid, {*this}, part);
 }
 
 Tensor Tensor::Slice(int64_t axis, int64_t begin, int64_t end) const {

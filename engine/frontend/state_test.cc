@@ -62,6 +62,7 @@ TEST(SafetensorsTest, RoundTripOfAllTypes) {
   Safetensors in;
   in.metadata["format"] = "pt";
   for (const DTypeInfo& row : AllDTypes().subspan(1)) {
+    if (row.safetensors.empty()) continue;
     in.tensors[StrCat("\xc3\xa9\"", row.text)] = Filled(row.dtype, {2, 3}, row.wire);
   }
   in.tensors["empty"] = {DType::kFloat32, {0, 5}, ""};
@@ -127,6 +128,7 @@ TEST(NpyTest, ReadsAndWritesWhatNumpyWrites) {
 
 TEST(NpyTest, RoundTripOfAllTypesAndRanks) {
   for (const DTypeInfo& row : AllDTypes().subspan(1)) {
+    if (row.numpy.empty()) continue;
     for (const Shape& shape : {Shape{}, Shape{5}, Shape{2, 0, 3}, Shape(16, 1)}) {
       const HostTensor in = Filled(row.dtype, shape, row.wire);
       const absl::StatusOr<HostTensor> out = ParseNpy(FormatNpy(in));

@@ -90,6 +90,7 @@ Interval InferBounds(Op op, DType dtype, std::span<const UOp> src, std::span<con
   // Values of u64 above INT64_MAX have no place in an Interval.
   if (dtype == DType::kUInt64) return kUnknown;
   for (UOp s : src) {
+    if (op == Op::kVar) break;  // clamped
     if (s.dtype() == DType::kUInt64) return RangeOf(dtype);
   }
   const Interval x = src.size() > 0 ? src[0].bounds() : kUnknown;
@@ -97,18 +98,29 @@ Interval InferBounds(Op op, DType dtype, std::span<const UOp> src, std::span<con
   switch (op) {
     case Op::kConst:
       return {arg[0], arg[0]};
-    case Op::kIota:
-      return Fit(dtype, {0, std::max<int64_t>(arg[0] - 1, 0)});
+    case Op::kVar:
+      return {arg[1], arg[2]};
+    case Op::kIota: {
+      const int64_t n = arg[0] >= 0 ? arg[0] : src[0].bounds().hi;
+      return Fit(dtype, {0, std::max<int64_t>(n - 1, 0)});
+    }
     case Op::kRange:
       return {0, x.hi > 0 ? x.hi - 1 : 0};  // a range that is never entered has no value
     case Op::kReshape:
     case Op::kExpand:
     case Op::kPermute:
     case Op::kFlip:
-    case Op::kShrink:
     case Op::kContiguous:
     case Op::kDetach:
+    case Op::kCopy:
+    case Op::kMSelect:
+    case Op::kUnshard:
       return x;
+    case Op::kShrink:
+      // A part that leaves its source, which only a symbolic one can, has zeros there.
+      if (src.size() == 1 && !src[0].symbolic()) return x;
+      [[fallthrough]];
+    case Op::kShuffle:
     case Op::kGather:
     case Op::kPad:
       return {std::min<int64_t>(x.lo, 0), std::max<int64_t>(x.hi, 0)};
@@ -133,6 +145,15 @@ Interval InferBounds(Op op, DType dtype, std::span<const UOp> src, std::span<con
       });
     case Op::kFloorMod:
       return Fit(dtype, Mod(x, y));
+    case Op::kCDiv:
+      if (y.lo <= 0) return RangeOf(dtype);
+      return Corners(x, y, [](int64_t a, int64_t b, int64_t* v) {
+        *v = a / b;
+        return true;
+      });
+    case Op::kCMod:
+      if (y.lo <= 0) return RangeOf(dtype);
+      return {x.lo >= 0 ? 0 : std::max(x.lo, 1 - y.hi), x.hi <= 0 ? 0 : std::min(x.hi, y.hi - 1)};
     case Op::kCmpLt:
       if (IsFloat(src[0].dtype())) return {0, 1};
       return Compare(x.hi < y.lo, x.lo >= y.hi);

@@ -56,7 +56,7 @@ bool IsNan(int64_t word) { return std::isnan(std::bit_cast<double>(word)); }
 
 }  // namespace
 
-Graph::Graph() : src_begin_{0}, arg_begin_{0}, table_(kFirstTableSize, kEmpty) {}
+Graph::Graph() : src_begin_{0}, arg_begin_{0}, places_(1), table_(kFirstTableSize, kEmpty) {}
 
 size_t Graph::Locate(uint64_t hash, Op op, DType dtype, std::span<const UOp> src,
                      std::span<const int64_t> arg) const {
@@ -99,6 +99,13 @@ Graph::ShapeRef Graph::InternShape(ShapeView shape, std::span<const UOp> src) {
   return ref;
 }
 
+uint16_t Graph::InternPlace(std::vector<int64_t> devices) {
+  const auto it = std::ranges::find(places_, devices);
+  const auto place = static_cast<uint16_t>(it - places_.begin());
+  if (it == places_.end()) places_.push_back(std::move(devices));
+  return place;
+}
+
 UOp Graph::Fail(absl::Status status) {
   if (status_.ok()) status_ = std::move(status);
   return {};
@@ -122,6 +129,12 @@ UOp Graph::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const in
 
   absl::StatusOr<Inferred> inferred = Infer(op, dtype, src, arg);
   if (!inferred.ok()) return Fail(std::move(inferred).status());
+  if (!inferred->devices.empty()) {
+    if (places_.size() > UINT16_MAX) {
+      return Fail(ResourceExhausted(Name(op), ": more than ", UINT16_MAX, " lists of devices"));
+    }
+    inferred->place = InternPlace(std::move(inferred->devices));
+  }
 
   const uint32_t id = size();
   ops_.push_back(op);
@@ -133,6 +146,8 @@ UOp Graph::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const in
   arg_begin_.push_back(static_cast<uint32_t>(arg_pool_.size()));
   shape_.push_back(InternShape(inferred->shape, src));
   bounds_.push_back(InferBounds(op, inferred->dtype, src, words));
+  place_.push_back(inferred->place);
+  if (!inferred->symbolic.empty()) symbolic_.emplace(id, std::move(inferred->symbolic));
   hashes_.push_back(hash);
   table_[at] = id;
   if (2 * (size() + 1) > table_.size()) GrowTable();
@@ -149,14 +164,19 @@ UOp Graph::ConstFloat(DType dtype, double value) {
 
 UOp Graph::ConstWord(DType dtype, int64_t word) { return Make(Op::kConst, dtype, {}, {word}); }
 
-UOp Graph::Param(int64_t slot, DType dtype, ShapeView dims) {
-  std::vector<int64_t> arg{slot};
+UOp Graph::Param(int64_t slot, DType dtype, ShapeView dims, int64_t device) {
+  std::vector<int64_t> arg{slot, device};
   arg.insert(arg.end(), dims.begin(), dims.end());
   return Make(Op::kParam, dtype, std::span<const UOp>{}, arg);
 }
 
 UOp Graph::Range(int64_t id, AxisType type, UOp end) {
   return Make(Op::kRange, DType::kVoid, {end}, {id, static_cast<int64_t>(type)});
+}
+
+bool SameShape(UOp a, UOp b) {
+  return std::ranges::equal(a.shape(), b.shape()) &&
+         std::ranges::equal(a.graph()->symbolic_dims(a.id()), b.graph()->symbolic_dims(b.id()));
 }
 
 int64_t NumElements(ShapeView shape) {

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "engine/ir/op.h"
 #include "engine/types/dtype.h"
@@ -26,6 +27,8 @@ class Graph;
 
 using Shape = std::vector<int64_t>;
 using ShapeView = std::span<const int64_t>;
+
+inline constexpr uint32_t kStaticDim = 0xffffffff;
 
 // Inclusive bounds of an integer or bool value; [INT64_MIN, INT64_MAX] when nothing is known. For a
 // shaped value they hold for every element. Not tracked for floats and u64 above INT64_MAX (then:
@@ -50,7 +53,14 @@ class UOp {
 
   inline Op op() const;
   inline DType dtype() const;
+  // The dims; of a symbolic one, its upper bound.
   inline ShapeView shape() const;
+  // The scalar that computes a symbolic dim; invalid for a fixed one.
+  inline UOp dim(int axis) const;
+  inline bool symbolic() const;  // some dim is
+  // The devices of a value's instances; empty: it can be anywhere. Equal lists have equal places.
+  inline std::span<const int64_t> devices() const;
+  inline uint16_t place() const;
   inline int num_src() const;
   inline UOp src(int i) const;
   inline std::span<const uint32_t> src_ids() const;
@@ -99,7 +109,7 @@ class Graph {
   UOp ConstWord(DType dtype, int64_t word);   // of a word as const_word() gives it
   UOp Index(int64_t value) { return Const(DType::kInt64, value); }  // index arithmetic is i64
   UOp True() { return Const(DType::kBool, 1); }
-  UOp Param(int64_t slot, DType dtype, ShapeView dims);
+  UOp Param(int64_t slot, DType dtype, ShapeView dims, int64_t device = 0);
   UOp Range(int64_t id, AxisType type, UOp end);
 
   // OK, or the first error of a Make. TakeStatus also resets it.
@@ -124,6 +134,14 @@ class Graph {
     return {shape_pool_.data() + begin, rank};
   }
   Interval bounds(uint32_t id) const { return bounds_[id]; }
+  // By axis, kStaticDim or the node of the dim; empty where all dims are fixed.
+  std::span<const uint32_t> symbolic_dims(uint32_t id) const {
+    if (symbolic_.empty()) return {};
+    const auto it = symbolic_.find(id);
+    return it == symbolic_.end() ? std::span<const uint32_t>{} : it->second;
+  }
+  uint16_t place(uint32_t id) const { return place_[id]; }
+  std::span<const int64_t> devices(uint32_t id) const { return places_[place_[id]]; }
 
  private:
   struct ShapeRef {
@@ -136,6 +154,7 @@ class Graph {
                 std::span<const int64_t> arg) const;
   void GrowTable();
   ShapeRef InternShape(ShapeView shape, std::span<const UOp> src);
+  uint16_t InternPlace(std::vector<int64_t> devices);
 
   std::vector<Op> ops_;
   std::vector<DType> dtypes_;
@@ -144,6 +163,9 @@ class Graph {
   std::vector<int64_t> arg_pool_, shape_pool_;
   std::vector<ShapeRef> shape_;
   std::vector<Interval> bounds_;
+  absl::flat_hash_map<uint32_t, std::vector<uint32_t>> symbolic_;  // few nodes have an entry
+  std::vector<uint16_t> place_;
+  std::vector<std::vector<int64_t>> places_;  // place 0: anywhere
   std::vector<uint64_t> hashes_;
   std::vector<uint32_t> table_;  // open addressing; kEmpty or an id
   absl::Status status_;
@@ -152,6 +174,14 @@ class Graph {
 inline Op UOp::op() const { return graph_->op(id_); }
 inline DType UOp::dtype() const { return graph_->dtype(id_); }
 inline ShapeView UOp::shape() const { return graph_->shape(id_); }
+inline UOp UOp::dim(int axis) const {
+  const std::span<const uint32_t> dims = graph_->symbolic_dims(id_);
+  if (dims.empty() || dims[axis] == kStaticDim) return {};
+  return {graph_, dims[axis]};
+}
+inline bool UOp::symbolic() const { return !graph_->symbolic_dims(id_).empty(); }
+inline std::span<const int64_t> UOp::devices() const { return graph_->devices(id_); }
+inline uint16_t UOp::place() const { return graph_->place(id_); }
 inline int UOp::num_src() const { return static_cast<int>(graph_->src(id_).size()); }
 inline UOp UOp::src(int i) const { return {graph_, graph_->src(id_)[i]}; }
 inline std::span<const uint32_t> UOp::src_ids() const { return graph_->src(id_); }
@@ -186,6 +216,8 @@ struct FrozenGraph {
   UOp root() const { return {graph.get(), root_id}; }
 };
 
+// The same dims, symbolic ones included.
+bool SameShape(UOp a, UOp b);
 // The number of elements of a shape whose nodes passed Make (so it does not overflow).
 int64_t NumElements(ShapeView shape);
 std::string ToString(ShapeView shape);  // "[2, 3]"

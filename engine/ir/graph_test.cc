@@ -166,13 +166,14 @@ TEST(ContentHash, IsIndependentOfCreationOrder) {
 TEST(ContentHash, IsStable) {
   Graph g;
   const UOp u = g.Make(Op::kReshape, {g.Param(0, kF32, Shape{2, 3})}, Shape{6});
-  // Nodes; param: op, dtype, no sources, 3 words; reshape: op, dtype, source 0, 1 word.
+  // Nodes; param: op, dtype, no sources, 4 words; reshape: op, dtype, source 0, 1 word.
   const auto u32 = [](uint32_t v) { return std::string(reinterpret_cast<const char*>(&v), 4); };
   const auto u64 = [](uint64_t v) { return std::string(reinterpret_cast<const char*>(&v), 8); };
-  EXPECT_EQ(CanonicalBytes(u), u32(2) + u32(2) + u32(12) + u32(0) + u32(3) + u64(0) + u64(2) +
-                                   u64(3) + u32(10) + u32(12) + u32(1) + u32(0) + u32(1) + u64(6));
+  EXPECT_EQ(CanonicalBytes(u), u32(2) + u32(2) + u32(12) + u32(0) + u32(4) + u64(0) + u64(0) +
+                                   u64(2) + u64(3) + u32(10) + u32(12) + u32(1) + u32(0) + u32(1) +
+                                   u64(6));
   EXPECT_EQ(ContentHash(u).Hex(),
-            "cb2e9d2de36957588a1254c1f35282fda2afc7ed105ccc52a2e43ece962dfdf6");
+            "9e35a9db4f7eee10dea449de16a9d3e2c9d826277a331761f86b25ac0b81dc7a");
 }
 
 }  // namespace

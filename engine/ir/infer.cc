@@ -1,64 +1,18 @@
-// Each rule name in ops.def is one function here. All size arithmetic is checked: the arguments
-// come from clients.
+// Arity, argument words and element types. Each rule name in ops.def is one case here or in
+// infer_shape.cc. All size arithmetic is checked: the arguments come from clients.
 #include "engine/ir/infer.h"
 
 #include <algorithm>
 
 #include "engine/base/checked.h"
+#include "engine/ir/infer_context.h"
 #include "engine/ir/scalar.h"
 #include "engine/types/limits.h"
 
 namespace telegrad {
-namespace {
+namespace internal {
 
-struct Context {
-  const OpInfo& op;
-  std::span<const UOp> src;
-  std::span<const int64_t> arg;
-
-  template <typename... Args>
-  absl::Status Bad(const Args&... args) const {
-    return InvalidArgument(op.name, ": ", args...);
-  }
-};
-
-bool Allowed(Elements elements, DType dtype) {
-  switch (elements) {
-    case Elements::kAny:
-      return dtype != DType::kVoid;
-    case Elements::kArith:
-      return IsInt(dtype) || IsFloat(dtype);
-    case Elements::kFloatOnly:
-      return IsFloat(dtype);
-    case Elements::kIntOnly:
-      return IsInt(dtype);
-    case Elements::kBoolOnly:
-      return IsBool(dtype);
-    case Elements::kLogic:
-      return IsInt(dtype) || IsBool(dtype);
-  }
-  return false;
-}
-
-std::string_view Describe(Elements elements) {
-  switch (elements) {
-    case Elements::kAny:
-      return "a value";
-    case Elements::kArith:
-      return "an integer or float type";
-    case Elements::kFloatOnly:
-      return "a float type";
-    case Elements::kIntOnly:
-      return "an integer type";
-    case Elements::kBoolOnly:
-      return "bool";
-    case Elements::kLogic:
-      return "an integer type or bool";
-  }
-  return "";
-}
-
-absl::Status CheckDims(const Context& c, ShapeView dims) {
+absl::Status CheckDims(const InferContext& c, ShapeView dims) {
   if (dims.size() > kMaxRank) {
     return c.Bad("rank ", dims.size(), " is over the limit of ", kMaxRank);
   }
@@ -74,12 +28,10 @@ absl::Status CheckDims(const Context& c, ShapeView dims) {
   return absl::OkStatus();
 }
 
-// --- arguments ---
-
-absl::Status CheckAxes(const Context& c, std::span<const int64_t> axes, int rank) {
+absl::Status CheckAxes(const InferContext& c, std::span<const int64_t> axes, size_t rank) {
   uint32_t seen = 0;
   for (int64_t axis : axes) {
-    if (axis < 0 || axis >= rank) {
+    if (axis < 0 || axis >= static_cast<int64_t>(rank)) {
       return c.Bad("axis ", axis, " is outside of the source's rank ", rank);
     }
     if (seen & (1u << axis)) return c.Bad("axis ", axis, " appears twice");
@@ -88,58 +40,118 @@ absl::Status CheckAxes(const Context& c, std::span<const int64_t> axes, int rank
   return absl::OkStatus();
 }
 
-absl::Status CheckArg(const Context& c, DType dtype) {
-  const auto words = [&](size_t n) -> absl::Status {
-    if (c.arg.size() == n) return absl::OkStatus();
-    return c.Bad("has ", c.arg.size(), " argument words, expected ", n);
-  };
-  switch (c.op.arg) {
-    case ArgKind::kNone:
-      return words(0);
-    case ArgKind::kScalar: {
-      TG_RETURN_IF_ERROR(words(1));
-      const int64_t word = c.arg[0];
-      const int64_t canonical = IsFloat(dtype)
-                                    ? ScalarFromDouble(dtype, std::bit_cast<double>(word))
-                                    : ScalarFromInt(dtype, word);
-      // NaNs are made canonical by Graph::Make, not compared here.
-      const bool nan = IsFloat(dtype) && std::bit_cast<double>(word) != std::bit_cast<double>(word);
-      if (canonical != word && !nan) {
-        return c.Bad("the value is not representable as ", Name(dtype));
-      }
-      return absl::OkStatus();
-    }
-    case ArgKind::kParam:
-      if (c.arg.empty()) return c.Bad("has no slot");
-      if (c.arg[0] < 0 || c.arg[0] >= kMaxParams) {
-        return c.Bad("slot ", c.arg[0], " is outside of [0, ", kMaxParams, ")");
-      }
-      return CheckDims(c, c.arg.subspan(1));
-    case ArgKind::kDims:
-      return CheckDims(c, c.arg);
-    case ArgKind::kAxes:
-      return CheckAxes(c, c.arg, static_cast<int>(c.src[0].shape().size()));
-    case ArgKind::kPairs:
-      return words(2 * c.src[0].shape().size());
-    case ArgKind::kReduce:
-      if (c.arg.empty() || c.arg[0] < 0 || c.arg[0] > static_cast<int64_t>(ReduceKind::kMax)) {
-        return c.Bad("has no known kind");
-      }
-      return CheckAxes(c, c.arg.subspan(1), static_cast<int>(c.src[0].shape().size()));
-    case ArgKind::kRange:
-      TG_RETURN_IF_ERROR(words(2));
-      if (c.arg[1] < 0 || c.arg[1] > static_cast<int64_t>(AxisType::kVector)) {
-        return c.Bad("unknown axis type ", c.arg[1]);
-      }
-      return absl::OkStatus();
-    case ArgKind::kBuffer:
-      TG_RETURN_IF_ERROR(words(3));
-      if (c.arg[0] < 0 || c.arg[0] > static_cast<int64_t>(AddressSpace::kRegister)) {
-        return c.Bad("unknown address space ", c.arg[0]);
-      }
-      return CheckDims(c, c.arg.subspan(2));
+UOp TupleElement(const InferContext& c) {
+  const UOp tuple = c.src[0].is(Op::kTuple) ? c.src[0] : c.src[0].src(0);
+  return tuple.src(static_cast<int>(c.arg[0]));
+}
+
+namespace {
+
+using Context = InferContext;
+
+bool Allowed(Elements elements, DType dtype) {
+  if (dtype == DType::kVoid) return false;
+  if (elements == Elements::kAny) return true;
+  if (IsStorage(dtype)) return false;
+  switch (elements) {
+    case Elements::kAny:
+    case Elements::kCompute:
+      return true;
+    case Elements::kArith:
+      return IsInt(dtype) || IsFloat(dtype);
+    case Elements::kFloatOnly:
+      return IsFloat(dtype);
+    case Elements::kIntOnly:
+      return IsInt(dtype);
+    case Elements::kBoolOnly:
+      return IsBool(dtype);
+    case Elements::kLogic:
+      return IsInt(dtype) || IsBool(dtype);
+    case Elements::kU64Only:
+      return dtype == DType::kUInt64;
+  }
+  return false;
+}
+
+std::string_view Describe(Elements elements) {
+  switch (elements) {
+    case Elements::kAny:
+      return "a value";
+    case Elements::kCompute:
+      return "a type that is not for storage only";
+    case Elements::kArith:
+      return "an integer or float type";
+    case Elements::kFloatOnly:
+      return "a float type";
+    case Elements::kIntOnly:
+      return "an integer type";
+    case Elements::kBoolOnly:
+      return "bool";
+    case Elements::kLogic:
+      return "an integer type or bool";
+    case Elements::kU64Only:
+      return "u64";
+  }
+  return "";
+}
+
+// --- arguments ---
+
+absl::Status CheckScalar(const Context& c, DType dtype, int64_t word) {
+  const int64_t canonical = IsFloat(dtype) ? ScalarFromDouble(dtype, std::bit_cast<double>(word))
+                                           : ScalarFromInt(dtype, word);
+  // NaNs are made canonical by Graph::Make, not compared here.
+  const bool nan = IsFloat(dtype) && std::bit_cast<double>(word) != std::bit_cast<double>(word);
+  if (nan ? !HasNan(dtype) : canonical != word) {
+    return c.Bad("the value is not representable as ", Name(dtype));
   }
   return absl::OkStatus();
+}
+
+// Words that the table alone bounds. Dims, axes and pairs are the shape rules' business.
+absl::Status CheckArg(const Context& c, DType dtype) {
+  const std::span<const ArgField> fields = ArgFields(c.op.arg);
+  size_t at = 0;
+  for (const ArgField& field : fields) {
+    const bool list = field.type == ArgField::kList || field.type == ArgField::kDims;
+    if (!list && at >= c.arg.size()) {
+      return c.Bad("has ", c.arg.size(), " argument words, expected ", fields.size(), "; no ",
+                   field.name);
+    }
+    switch (field.type) {
+      case ArgField::kScalar:
+        TG_RETURN_IF_ERROR(CheckScalar(c, dtype, c.arg[at++]));
+        break;
+      case ArgField::kEnum:
+        if (c.arg[at] < 0 || c.arg[at] >= static_cast<int64_t>(field.names.size())) {
+          return c.Bad("unknown ", field.name, " ", c.arg[at]);
+        }
+        ++at;
+        break;
+      case ArgField::kInt:
+      case ArgField::kDevice:
+        if (c.arg[at] < field.min || c.arg[at] > field.max) {
+          return c.Bad(field.name, " ", c.arg[at], " is outside of [", field.min, ", ", field.max,
+                       "]");
+        }
+        ++at;
+        break;
+      case ArgField::kList:
+        for (; at < c.arg.size(); ++at) {
+          if (c.arg[at] < field.min || c.arg[at] > field.max) {
+            return c.Bad(field.name, " has ", c.arg[at], ", expected [", field.min, ", ", field.max,
+                         "]");
+          }
+        }
+        break;
+      case ArgField::kDims:
+        if (!Is(c.op.op, kSymbolic)) TG_RETURN_IF_ERROR(CheckDims(c, c.arg.subspan(at)));
+        at = c.arg.size();
+        break;
+    }
+  }
+  if (at == c.arg.size()) return absl::OkStatus();
+  return c.Bad("has ", c.arg.size(), " argument words, expected ", at);
 }
 
 // --- types ---
@@ -160,20 +172,16 @@ absl::StatusOr<DType> InferType(const Context& c, DType given) {
   };
   switch (c.op.type_rule) {
     case TypeRule::kGiven:
-      if (c.src.empty()) {
+      // Symbolic dims are sources without a part in the value.
+      if (c.src.empty() || c.op.max_src == 0) {
         TG_RETURN_IF_ERROR(typed(given));
       } else {
         TG_RETURN_IF_ERROR(typed(c.src[0].dtype()));
         if (given == DType::kVoid) return c.Bad("has no element type");
       }
-      if (c.op.op == Op::kBitcast) {
-        if (ByteSize(given) != ByteSize(c.src[0].dtype())) {
-          return c.Bad("from ", Name(c.src[0].dtype()), " to ", Name(given), " changes the width");
-        }
-        // Most bytes are no bool; a cast says what is meant.
-        if (IsBool(given) && !IsBool(c.src[0].dtype())) {
-          return c.Bad("from ", Name(c.src[0].dtype()), " to bool, expected a cast");
-        }
+      // Most bytes are no bool; a cast says what is meant.
+      if (c.op.op == Op::kBitcast && IsBool(given) && !IsBool(c.src[0].dtype())) {
+        return c.Bad("from ", Name(c.src[0].dtype()), " to bool, expected a cast");
       }
       return given;
     case TypeRule::kSame:
@@ -183,6 +191,8 @@ absl::StatusOr<DType> InferType(const Context& c, DType given) {
     case TypeRule::kFirst:
       TG_RETURN_IF_ERROR(typed(c.src[0].dtype()));
       return c.src[0].dtype();
+    case TypeRule::kThird:
+      return c.src[2].dtype();
     case TypeRule::kCompare:
       TG_RETURN_IF_ERROR(typed(c.src[0].dtype()));
       TG_RETURN_IF_ERROR(same(0));
@@ -192,143 +202,90 @@ absl::StatusOr<DType> InferType(const Context& c, DType given) {
       TG_RETURN_IF_ERROR(same(1));
       if (c.src[1].dtype() == DType::kVoid) return c.Bad("selects between effects");
       return c.src[1].dtype();
+    case TypeRule::kIndexType:
+      return DType::kInt64;
+    case TypeRule::kTupleType:
+      return TupleElement(c).dtype();
     case TypeRule::kVoid:
       return DType::kVoid;
   }
   return DType::kVoid;
 }
 
-// --- shapes ---
+// --- sources ---
 
-absl::StatusOr<Shape> Elementwise(const Context& c) {
-  ShapeView shape;
-  size_t from = 0;
-  for (size_t i = 0; i < c.src.size(); ++i) {
-    const ShapeView s = c.src[i].shape();
-    if (s.empty()) continue;
-    if (shape.empty()) {
-      shape = s;
-      from = i;
-    } else if (!std::ranges::equal(s, shape)) {
-      return c.Bad("source ", i, " has shape ", ToString(s), ", expected ", ToString(shape),
-                   " as source ", from, ", or a scalar");
-    }
-  }
-  return Shape(shape.begin(), shape.end());
+absl::Status ExpectScalarInt(const Context& c, size_t i) {
+  if (IsInt(c.src[i].dtype()) && c.src[i].shape().empty()) return absl::OkStatus();
+  return c.Bad("source ", i, " is ", Name(c.src[i].dtype()), " ", ToString(c.src[i].shape()),
+               ", expected a scalar integer");
 }
 
-absl::StatusOr<Shape> ExpandTo(const Context& c) {
-  const ShapeView from = c.src[0].shape();
-  if (from.size() != c.arg.size()) {
-    return c.Bad("from ", ToString(from), " to ", ToString(c.arg), " changes the rank");
-  }
-  for (size_t i = 0; i < from.size(); ++i) {
-    if (from[i] != c.arg[i] && from[i] != 1) {
-      return c.Bad("axis ", i, " has size ", from[i], " and cannot become ", c.arg[i]);
-    }
-  }
-  return Shape(c.arg.begin(), c.arg.end());
+absl::Status ExpectTuple(const Context& c, size_t i) {
+  if (c.src[i].is(Op::kTuple)) return absl::OkStatus();
+  return c.Bad("source ", i, " is ", Name(c.src[i].op()), ", expected a tuple");
 }
 
-absl::StatusOr<Shape> PadOrShrink(const Context& c, bool pad) {
-  const ShapeView from = c.src[0].shape();
-  Shape out(from.begin(), from.end());
-  for (size_t i = 0; i < from.size(); ++i) {
-    const int64_t a = c.arg[2 * i], b = c.arg[2 * i + 1];
-    if (pad) {
-      if (a < 0 || b < 0 || !CheckedAdd(out[i], a, &out[i]) || !CheckedAdd(out[i], b, &out[i])) {
-        return c.Bad("axis ", i, " has padding (", a, ", ", b, "), expected two sizes >= 0");
-      }
-    } else {
-      if (a < 0 || a > b || b > from[i]) {
-        return c.Bad("axis ", i, " of size ", from[i], " has no part [", a, ", ", b, ")");
-      }
-      out[i] = b - a;
+absl::Status CheckLoop(const Context& c) {
+  TG_RETURN_IF_ERROR(ExpectTuple(c, 0));
+  TG_RETURN_IF_ERROR(ExpectScalarInt(c, 1));
+  if (c.src[1].vmax() > kMaxTrips) {
+    return c.Bad("the trip count may be more than the limit of ", kMaxTrips,
+                 "; expected a constant or a variable with a bound");
+  }
+  const UOp body = c.src[0];
+  if (body.num_src() != static_cast<int>(c.src.size()) - 2) {
+    return c.Bad("the body gives ", body.num_src(), " values, expected ", c.src.size() - 2,
+                 " as are carried");
+  }
+  for (int i = 0; i < body.num_src(); ++i) {
+    const UOp next = body.src(i), first = c.src[i + 2];
+    if (next.dtype() != first.dtype() || !SameShape(next, first)) {
+      return c.Bad("value ", i, " of the body is ", Name(next.dtype()), " ", ToString(next.shape()),
+                   ", expected ", Name(first.dtype()), " ", ToString(first.shape()),
+                   " as is carried");
     }
   }
-  TG_RETURN_IF_ERROR(CheckDims(c, out));
-  return out;
+  return absl::OkStatus();
 }
 
-absl::StatusOr<Shape> InferShape(const Context& c) {
-  const auto first = [&] { return Shape(c.src[0].shape().begin(), c.src[0].shape().end()); };
-  switch (c.op.shape_rule) {
-    case ShapeRule::kScalarShape:
-    case ShapeRule::kNoShape:
-      return Shape{};
-    case ShapeRule::kArgShape: {
-      const auto dims = c.arg.subspan(c.op.arg == ArgKind::kParam ? 1 : 0);
-      if (c.op.op == Op::kIota && dims.size() != 1) return c.Bad("expects one dimension");
-      return Shape(dims.begin(), dims.end());
-    }
-    case ShapeRule::kBufferShape:
-      return Shape{c.arg[2]};
-    case ShapeRule::kElementwise:
-      return Elementwise(c);
-    case ShapeRule::kFirstShape:
-      return first();
-    case ShapeRule::kReshapeTo:
-      if (NumElements(c.arg) != NumElements(c.src[0].shape())) {
-        return c.Bad("from ", ToString(c.src[0].shape()), " to ", ToString(c.arg),
-                     " changes the number of elements");
-      }
-      return Shape(c.arg.begin(), c.arg.end());
-    case ShapeRule::kExpandTo:
-      return ExpandTo(c);
-    case ShapeRule::kPermuteBy: {
-      const ShapeView from = c.src[0].shape();
-      if (c.arg.size() != from.size()) {
-        return c.Bad("names ", c.arg.size(), " axes of ", from.size());
-      }
-      Shape out(from.size());
-      for (size_t i = 0; i < from.size(); ++i) out[i] = from[c.arg[i]];
-      return out;
-    }
-    case ShapeRule::kSameAxes:
-      return first();
-    case ShapeRule::kPadBy:
-      return PadOrShrink(c, /*pad=*/true);
-    case ShapeRule::kShrinkTo:
-      return PadOrShrink(c, /*pad=*/false);
-    case ShapeRule::kReduceAxes: {
-      Shape out = first();
-      for (int64_t axis : c.arg.subspan(1)) out[axis] = 1;
-      for (size_t i = 1; i < c.src.size(); ++i) {
-        if (!c.src[i].is(Op::kRange)) return c.Bad("source ", i, " is not a range");
-      }
-      return out;
-    }
-    case ShapeRule::kGatherRows: {
-      const ShapeView from = c.src[0].shape(), index = c.src[1].shape();
-      if (from.empty()) return c.Bad("source 0 is a scalar, expected rows");
-      if (!IsInt(c.src[1].dtype())) {
-        return c.Bad("the index has element type ", Name(c.src[1].dtype()),
-                     ", expected an integer type");
-      }
-      Shape out(index.begin(), index.end());
-      out.insert(out.end(), from.begin() + 1, from.end());
-      TG_RETURN_IF_ERROR(CheckDims(c, out));
-      return out;
-    }
-    case ShapeRule::kIndexShape: {
-      if (!IsInt(c.src[1].dtype())) return c.Bad("source 1 is not an integer index");
-      const ShapeView index = c.src[1].shape();
-      if (c.src.size() == 3) {
-        if (!IsBool(c.src[2].dtype())) return c.Bad("the gate is not bool");
-        const ShapeView gate = c.src[2].shape();
-        if (!gate.empty() && !std::ranges::equal(gate, index)) {
-          return c.Bad("the gate has shape ", ToString(gate), ", expected ", ToString(index),
-                       " as the index, or a scalar");
-        }
-      }
-      return Shape(index.begin(), index.end());
+absl::Status CheckStore(const Context& c) {
+  for (size_t i = 0; i < 2; ++i) {
+    if (c.src[i].dtype() == DType::kVoid) return c.Bad("source ", i, " has no value");
+  }
+  if (c.src[0].dtype() != c.src[1].dtype()) {
+    return c.Bad("the value has element type ", Name(c.src[1].dtype()), ", expected ",
+                 Name(c.src[0].dtype()));
+  }
+  if (c.src[1].shape().empty() || SameShape(c.src[0], c.src[1])) return absl::OkStatus();
+  return c.Bad("the value has shape ", ToString(c.src[1].shape()), ", expected ",
+               ToString(c.src[0].shape()));
+}
+
+absl::Status CheckMma(const Context& c) {
+  const MmaInfo& row = AllMmas()[c.arg[0]];
+  if (row.async != (c.op.op == Op::kMmaAsync)) {
+    return c.Bad(row.name, " is ", row.async ? "" : "not ", "asynchronous");
+  }
+  const DType types[] = {row.a, row.b, row.c};
+  for (size_t i = 0; i < 3; ++i) {
+    if (c.src[i].dtype() != types[i]) {
+      return c.Bad("source ", i, " has element type ", Name(c.src[i].dtype()), ", expected ",
+                   Name(types[i]), " for ", row.name);
     }
   }
-  return Shape{};
+  if (row.async) return absl::OkStatus();
+  const int sizes[] = {row.a_size(), row.b_size(), row.c_size()};
+  for (size_t i = 0; i < 3; ++i) {
+    if (c.src[i].shape().size() != 1 || c.src[i].shape()[0] != sizes[i]) {
+      return c.Bad("source ", i, " has shape ", ToString(c.src[i].shape()), ", expected [",
+                   sizes[i], "] for ", row.name);
+    }
+  }
+  return absl::OkStatus();
 }
 
-// What the rules above leave open about effects, orders and ranges.
-absl::Status CheckEffects(const Context& c) {
+// What the type and shape rules leave open about single sources.
+absl::Status CheckSources(const Context& c) {
   const auto effect = [&](size_t i) -> absl::Status {
     if (Is(c.src[i].op(), kEffect)) return absl::OkStatus();
     return c.Bad("source ", i, " (", Name(c.src[i].op()), ") is not an effect");
@@ -342,63 +299,97 @@ absl::Status CheckEffects(const Context& c) {
         if (!c.src[i].is(Op::kRange)) TG_RETURN_IF_ERROR(effect(i));
       }
       return absl::OkStatus();
+    case Op::kWait:
+      for (size_t i = 0; i < c.src.size(); ++i) {
+        if (Is(c.src[i].op(), kAsync)) continue;
+        return c.Bad("source ", i, " (", Name(c.src[i].op()), ") is not asynchronous");
+      }
+      return absl::OkStatus();
     case Op::kRange:
       if (!c.src[0].shape().empty()) {
         return c.Bad("the end has shape ", ToString(c.src[0].shape()), ", expected a scalar");
       }
       return absl::OkStatus();
     case Op::kEnd:
-      if (c.src[0].is(Op::kRange)) {
+      if (c.src[0].is(Op::kRange) || c.src[0].is(Op::kRole)) {
         if (c.src.size() == 1) return absl::OkStatus();
-        return c.Bad("closes a range and has ", c.src.size(), " sources, expected 1");
+        return c.Bad("closes a ", Name(c.src[0].op()), " and has ", c.src.size(),
+                     " sources, expected 1");
       }
       TG_RETURN_IF_ERROR(effect(0));
       for (size_t i = 1; i < c.src.size(); ++i) {
         if (!c.src[i].is(Op::kRange)) return c.Bad("source ", i, " is not a range");
       }
       return absl::OkStatus();
-    case Op::kStore: {
-      for (size_t i = 0; i < 2; ++i) {
-        if (c.src[i].dtype() == DType::kVoid) return c.Bad("source ", i, " has no value");
+    case Op::kStore:
+      return CheckStore(c);
+    case Op::kVar:
+      if (c.arg[1] > c.arg[2] || c.arg[1] % c.arg[3] != 0 || c.arg[2] % c.arg[3] != 0) {
+        return c.Bad("has bounds [", c.arg[1], ", ", c.arg[2],
+                     "], expected min <= max, both a multiple of ", c.arg[3]);
       }
-      if (c.src[0].dtype() != c.src[1].dtype()) {
-        return c.Bad("the value has element type ", Name(c.src[1].dtype()), ", expected ",
-                     Name(c.src[0].dtype()));
+      return c.src.empty() ? absl::OkStatus() : ExpectScalarInt(c, 0);
+    case Op::kCall:
+      return ExpectTuple(c, 0);
+    case Op::kLoop:
+      return CheckLoop(c);
+    case Op::kGetTuple: {
+      if (!Is(c.src[0].op(), kTupleValue)) {
+        return c.Bad("source 0 is ", Name(c.src[0].op()), ", expected a tuple, call or loop");
       }
-      const ShapeView to = c.src[0].shape(), value = c.src[1].shape();
-      if (!value.empty() && !std::ranges::equal(to, value)) {
-        return c.Bad("the value has shape ", ToString(value), ", expected ", ToString(to));
-      }
-      return absl::OkStatus();
+      const UOp tuple = c.src[0].is(Op::kTuple) ? c.src[0] : c.src[0].src(0);
+      if (c.arg[0] < tuple.num_src()) return absl::OkStatus();
+      return c.Bad("names value ", c.arg[0], " of ", tuple.num_src());
     }
+    case Op::kMma:
+    case Op::kMmaAsync:
+      return CheckMma(c);
+    case Op::kCopyAsync:
+      if (c.src[0].dtype() == c.src[1].dtype()) return absl::OkStatus();
+      return c.Bad("source 1 has element type ", Name(c.src[1].dtype()), ", expected ",
+                   Name(c.src[0].dtype()), " as source 0");
+    case Op::kShuffle:
+      return IsInt(c.src[1].dtype()) ? absl::OkStatus() : c.Bad("the lane is not an integer");
     default:
       return absl::OkStatus();
   }
 }
 
-}  // namespace
-
-absl::StatusOr<Inferred> Infer(Op op, DType dtype, std::span<const UOp> src,
-                               std::span<const int64_t> arg) {
-  const Context c{Info(op), src, arg};
-  const auto n = static_cast<int64_t>(src.size());
-  if (n < c.op.min_src || (c.op.max_src >= 0 && n > c.op.max_src) || n > kMaxSources) {
+absl::Status CheckArity(const Context& c) {
+  const auto n = static_cast<int64_t>(c.src.size());
+  const bool more = c.op.max_src < 0 || Is(c.op.op, kSymbolic);
+  if (n < c.op.min_src || (!more && n > c.op.max_src) || n > kMaxSources) {
     return c.Bad("has ", n, " sources, expected ", c.op.min_src,
                  c.op.max_src == c.op.min_src ? ""
                  : c.op.max_src < 0           ? " or more"
                                               : absl::StrCat(" to ", c.op.max_src));
   }
-  // Only effects and orders take a node without a value as a source.
-  if (!Is(op, kEffect) && op != Op::kAfter) {
-    for (size_t i = 0; i < src.size(); ++i) {
-      if (src[i].dtype() == DType::kVoid) return c.Bad("source ", i, " has no value");
-    }
+  // Only effects, orders and tuples take a node without a value as a source.
+  if (Is(c.op.op, kEffect) || c.op.op == Op::kAfter || c.op.op == Op::kGetTuple) {
+    return absl::OkStatus();
   }
-  TG_ASSIGN_OR_RETURN(const DType type, InferType(c, dtype));
-  TG_RETURN_IF_ERROR(CheckArg(c, type));
-  TG_RETURN_IF_ERROR(CheckEffects(c));
-  TG_ASSIGN_OR_RETURN(Shape shape, InferShape(c));
-  return Inferred{type, std::move(shape)};
+  const size_t bodies = c.op.op == Op::kCall || c.op.op == Op::kLoop ? 1 : 0;
+  for (size_t i = bodies; i < c.src.size(); ++i) {
+    if (c.src[i].dtype() == DType::kVoid) return c.Bad("source ", i, " has no value");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace internal
+
+absl::StatusOr<Inferred> Infer(Op op, DType dtype, std::span<const UOp> src,
+                               std::span<const int64_t> arg) {
+  const internal::InferContext c{Info(op), src, arg};
+  Inferred out;
+  TG_RETURN_IF_ERROR(internal::CheckArity(c));
+  // Arguments that do not depend on the type come first: the sources' checks read them.
+  TG_RETURN_IF_ERROR(internal::CheckArg(c, dtype));
+  TG_RETURN_IF_ERROR(internal::CheckSources(c));
+  TG_ASSIGN_OR_RETURN(out.dtype, internal::InferType(c, dtype));
+  TG_RETURN_IF_ERROR(internal::InferShape(c, &out));
+  TG_RETURN_IF_ERROR(internal::InferDevices(c, &out));
+  return out;
 }
 
 }  // namespace telegrad

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "engine/types/limits.h"
+
 namespace telegrad {
 namespace {
 
@@ -20,9 +22,67 @@ constexpr auto kTable = std::to_array<OpInfo>({
 });
 
 constexpr std::string_view kReduceNames[] = {"add", "mul", "max"};
-constexpr std::string_view kAxisNames[] = {"loop",   "thread", "reduce",
-                                           "upcast", "unroll", "vector"};
+constexpr std::string_view kScatterNames[] = {"set", "add", "mul", "min", "max"};
+constexpr std::string_view kAxisNames[] = {"loop",   "thread", "reduce", "upcast", "unroll",
+                                           "vector", "group",  "local",  "warp"};
 constexpr std::string_view kSpaceNames[] = {"global", "local", "register"};
+constexpr std::string_view kScopeNames[] = {"thread", "warp", "warpgroup", "workgroup", "cluster"};
+
+constexpr auto kMmas = std::to_array<MmaInfo>({
+#define MMA(name, text, scope, threads, m, n, k, a, b, c, async) \
+  {MmaKind::name, text, Scope::scope, threads, m, n, k, DType::a, DType::b, DType::c, async},
+#include "engine/ir/mma.def"
+#undef MMA
+});
+constexpr std::string_view kMmaNames[] = {
+#define MMA(name, text, ...) text,
+#include "engine/ir/mma.def"
+#undef MMA
+};
+
+// Far from where sums of a few such numbers overflow.
+constexpr int64_t kMaxNumber = int64_t{1} << 48;
+constexpr int64_t kMaxDevice = 255;
+
+constexpr ArgField kSlot{"slot", ArgField::kInt, 0, kMaxParams - 1};
+constexpr ArgField kDims{"dims", ArgField::kDims};
+constexpr ArgField kReduceField{.name = "kind", .type = ArgField::kEnum, .names = kReduceNames};
+constexpr ArgField kAxesField{"axes", ArgField::kList, INT64_MIN, INT64_MAX};
+
+constexpr ArgField kScalarFields[] = {{"value", ArgField::kScalar}};
+constexpr ArgField kParamFields[] = {kSlot, {"device", ArgField::kDevice, 0, kMaxDevice}, kDims};
+constexpr ArgField kDimsFields[] = {kDims};
+constexpr ArgField kAxesFields[] = {kAxesField};
+constexpr ArgField kPairsFields[] = {{"pairs", ArgField::kList, INT64_MIN, INT64_MAX}};
+constexpr ArgField kReduceFields[] = {kReduceField, kAxesField};
+constexpr ArgField kRangeFields[] = {
+    {"id", ArgField::kInt, INT64_MIN, INT64_MAX},
+    {.name = "type", .type = ArgField::kEnum, .names = kAxisNames}};
+constexpr ArgField kBufferFields[] = {
+    {.name = "space", .type = ArgField::kEnum, .names = kSpaceNames},
+    {"slot", ArgField::kInt, INT64_MIN, INT64_MAX},
+    kDims};
+constexpr ArgField kVarFields[] = {{"id", ArgField::kInt, 0, kMaxParams - 1},
+                                   {"min", ArgField::kInt, -kMaxNumber, kMaxNumber},
+                                   {"max", ArgField::kInt, -kMaxNumber, kMaxNumber},
+                                   {"multiple", ArgField::kInt, 1, kMaxNumber}};
+constexpr ArgField kNumberFields[] = {{"n", ArgField::kInt, 0, kMaxNumber}};
+constexpr ArgField kKindFields[] = {kReduceField};
+constexpr ArgField kScatterFields[] = {
+    {.name = "kind", .type = ArgField::kEnum, .names = kScatterNames}};
+constexpr ArgField kDevicesFields[] = {{"devices", ArgField::kList, 0, kMaxDevice}};
+constexpr ArgField kScopeFields[] = {
+    {.name = "scope", .type = ArgField::kEnum, .names = kScopeNames}};
+constexpr ArgField kRoleFields[] = {{"first", ArgField::kInt, 0, 1024},
+                                    {"count", ArgField::kInt, 1, 1024}};
+constexpr ArgField kMBarrierFields[] = {kSlot, {"arrivals", ArgField::kInt, 1, 1 << 20}, kDims};
+constexpr ArgField kBoxFields[] = {{"rows", ArgField::kInt, 1, 1 << 20},
+                                   {"columns", ArgField::kInt, 1, 1 << 20},
+                                   {"to_stride", ArgField::kInt, 0, kMaxNumber},
+                                   {"from_stride", ArgField::kInt, 0, kMaxNumber}};
+constexpr ArgField kMmaFields[] = {{.name = "kind", .type = ArgField::kEnum, .names = kMmaNames},
+                                   {"a_stride", ArgField::kInt, 0, 1 << 20},
+                                   {"b_stride", ArgField::kInt, 0, 1 << 20}};
 
 template <typename E, size_t N>
 std::string_view NameOf(const std::string_view (&names)[N], E value) {
@@ -49,8 +109,56 @@ std::optional<Op> OpFromWire(int wire) {
   return std::nullopt;
 }
 
+std::span<const ArgField> ArgFields(ArgKind kind) {
+  switch (kind) {
+    case ArgKind::kNone:
+      return {};
+    case ArgKind::kScalar:
+      return kScalarFields;
+    case ArgKind::kParam:
+      return kParamFields;
+    case ArgKind::kDims:
+      return kDimsFields;
+    case ArgKind::kAxes:
+      return kAxesFields;
+    case ArgKind::kPairs:
+      return kPairsFields;
+    case ArgKind::kReduce:
+      return kReduceFields;
+    case ArgKind::kRange:
+      return kRangeFields;
+    case ArgKind::kBuffer:
+      return kBufferFields;
+    case ArgKind::kVar:
+      return kVarFields;
+    case ArgKind::kNumber:
+      return kNumberFields;
+    case ArgKind::kKind:
+      return kKindFields;
+    case ArgKind::kScatter:
+      return kScatterFields;
+    case ArgKind::kDevices:
+      return kDevicesFields;
+    case ArgKind::kScope:
+      return kScopeFields;
+    case ArgKind::kRole:
+      return kRoleFields;
+    case ArgKind::kMBarrier:
+      return kMBarrierFields;
+    case ArgKind::kBox:
+      return kBoxFields;
+    case ArgKind::kMma:
+      return kMmaFields;
+  }
+  return {};
+}
+
+std::span<const MmaInfo> AllMmas() { return kMmas; }
+
 std::string_view Name(ReduceKind kind) { return NameOf(kReduceNames, kind); }
+std::string_view Name(ScatterKind kind) { return NameOf(kScatterNames, kind); }
 std::string_view Name(AxisType type) { return NameOf(kAxisNames, type); }
 std::string_view Name(AddressSpace space) { return NameOf(kSpaceNames, space); }
+std::string_view Name(Scope scope) { return NameOf(kScopeNames, scope); }
 
 }  // namespace telegrad

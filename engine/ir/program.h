@@ -6,6 +6,13 @@
 //   properly.
 //     A range of AxisType::kThread (at most one, outermost, first) runs over the launch's [begin,
 //     end) within [0, src 0) instead.
+//   A program for many threads opens its parallel ranges first: up to three of kGroup, up to three
+//   of
+//     kLocal, one of kWarp of the warp's size. Every iteration of the group ranges is a workgroup,
+//     every iteration of the others a thread of it; all of them run at once. The thread number is
+//     the row-major position in the local and warp ranges, its warp that number divided by the
+//     warp's size. ROLE opens a part that only some warps run. Local memory and MBARRIERs belong to
+//     a workgroup, registers to a thread.
 //   PARAM(slot) is the flat buffer that the launch passes as argument `slot`; BUFFER(register) is
 //   private. INDEX addresses elements; its gate (src 2), where there is one, gates the LOAD (0
 //   where false) and the
@@ -43,6 +50,7 @@ struct Program {
   std::vector<uint32_t> order;
   std::vector<Argument> arguments;  // by PARAM slot, without holes
   int64_t iterations = 1;           // size of the kThread range; 1 if there is none
+  int64_t warp = 1;                 // threads of a warp
   double flops = 0;                 // arithmetic operations of the whole launch
   double bytes = 0;                 // distinct bytes read and written, once each
 };

@@ -20,8 +20,10 @@ inline double ScalarAsDouble(DType dtype, int64_t word) {
   return static_cast<double>(word);
 }
 
-// The word whose low ByteSize(dtype) bytes, little-endian, are the element in memory; and its
-// inverse.
+// The float type has a NaN.
+bool HasNan(DType dtype);
+
+// The word whose low bits, as many as the type has, are the element in memory; and its inverse.
 int64_t ScalarToMemory(DType dtype, int64_t word);
 int64_t ScalarFromMemory(DType dtype, int64_t raw);
 

@@ -41,8 +41,11 @@ TEST(OpTable, RowsMakeSense) {
     if (Is(row.op, kAssociates)) {
       EXPECT_TRUE(Is(row.op, kCommutes)) << name;
     }
-    EXPECT_EQ(Is(row.op, kEffect), row.type_rule == TypeRule::kVoid) << name;
-    EXPECT_EQ(Is(row.op, kAlu), row.shape_rule == ShapeRule::kElementwise) << name;
+    EXPECT_EQ(Is(row.op, kEffect) || Is(row.op, kTupleValue), row.type_rule == TypeRule::kVoid)
+        << name;
+    EXPECT_EQ(Is(row.op, kAlu), row.shape_rule == ShapeRule::kElementwise ||
+                                    row.shape_rule == ShapeRule::kBitcastShape)
+        << name;
   }
 }
 
@@ -56,16 +59,27 @@ TEST(DTypeTable, NamesAndNumbersAreUnique) {
     EXPECT_EQ(static_cast<size_t>(row.dtype), i);
     EXPECT_TRUE(texts.insert(text).second) << text;
     EXPECT_TRUE(wires.insert(row.wire).second) << text;
-    EXPECT_TRUE(numpys.insert(std::string(row.numpy)).second) << text;
+    EXPECT_TRUE(row.numpy.empty() || numpys.insert(std::string(row.numpy)).second) << text;
     EXPECT_TRUE(onnx.insert(row.onnx).second) << text;
-    EXPECT_TRUE(safetensors.insert(std::string(row.safetensors)).second) << text;
-    EXPECT_EQ(row.bits % 8, 0) << text;
+    EXPECT_TRUE(row.safetensors.empty() || safetensors.insert(std::string(row.safetensors)).second)
+        << text;
+    EXPECT_EQ(row.kind == DTypeKind::kFloat, row.specials != FloatSpecials::kNotFloat) << text;
     if (i == 0) continue;
+    EXPECT_EQ(row.bits % 8 != 0, IsPacked(row.dtype)) << text;
+    EXPECT_TRUE(!IsPacked(row.dtype) || 8 % row.bits == 0) << text;
+    if (IsFloat(row.dtype)) {
+      const int sign = row.specials == FloatSpecials::kPowersOfTwo ? 0 : 1;
+      EXPECT_EQ(row.bits, sign + row.exponent_bits + row.mantissa_bits) << text;
+    }
     EXPECT_EQ(DTypeFromText(row.text), row.dtype);
     EXPECT_EQ(DTypeFromWire(row.wire), row.dtype);
-    EXPECT_EQ(DTypeFromNumpy(row.numpy), row.dtype);
+    if (!row.numpy.empty()) {
+      EXPECT_EQ(DTypeFromNumpy(row.numpy), row.dtype);
+    }
     EXPECT_EQ(DTypeFromOnnx(row.onnx), row.dtype);
-    EXPECT_EQ(DTypeFromSafetensors(row.safetensors), row.dtype);
+    if (!row.safetensors.empty()) {
+      EXPECT_EQ(DTypeFromSafetensors(row.safetensors), row.dtype);
+    }
   }
   // The void row is nobody's answer.
   EXPECT_EQ(DTypeFromText("void"), std::nullopt);

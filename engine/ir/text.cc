@@ -40,26 +40,31 @@ void AppendScalar(std::string* out, DType dtype, int64_t word) {
 }
 
 void AppendArg(std::string* out, UOp u) {
-  switch (Info(u.op()).arg) {
-    case ArgKind::kNone:
-    case ArgKind::kDims:
-      return;
-    case ArgKind::kScalar:
-      *out += ' ';
-      return AppendScalar(out, u.dtype(), u.const_word());
-    case ArgKind::kParam:
-      return StrAppend(out, " slot=", u.arg(0));
-    case ArgKind::kAxes:
-      return StrAppend(out, " axes=", ToString(u.arg()));
-    case ArgKind::kPairs:
-      return StrAppend(out, " pairs=", ToString(u.arg()));
-    case ArgKind::kReduce:
-      return StrAppend(out, " kind=", Name(ReduceKind{u.arg(0)}),
-                       " axes=", ToString(u.arg().subspan(1)));
-    case ArgKind::kRange:
-      return StrAppend(out, " id=", u.arg(0), " type=", Name(AxisType{u.arg(1)}));
-    case ArgKind::kBuffer:
-      return StrAppend(out, " space=", Name(AddressSpace{u.arg(0)}), " slot=", u.arg(1));
+  size_t at = 0;
+  for (const ArgField& field : ArgFields(Info(u.op()).arg)) {
+    const auto rest = u.arg().subspan(at);
+    switch (field.type) {
+      case ArgField::kScalar:
+        *out += ' ';
+        AppendScalar(out, u.dtype(), rest[0]);
+        break;
+      case ArgField::kInt:
+        StrAppend(out, " ", field.name, "=", rest[0]);
+        break;
+      case ArgField::kDevice:
+        if (rest[0] != 0) StrAppend(out, " ", field.name, "=", rest[0]);
+        break;
+      case ArgField::kEnum:
+        StrAppend(out, " ", field.name, "=", field.names[static_cast<size_t>(rest[0])]);
+        break;
+      case ArgField::kList:
+        StrAppend(out, " ", field.name, "=", ToString(rest));
+        break;
+      case ArgField::kDims:  // the shape says them, but for what a symbolic one is
+        if (u.symbolic()) StrAppend(out, " ", field.name, "=", ToString(rest));
+        break;
+    }
+    ++at;
   }
 }
 
@@ -101,6 +106,7 @@ std::string Print(const Program& program) {
   AppendFloat(&out, program.flops);
   out += " bytes=";
   AppendFloat(&out, program.bytes);
+  if (program.warp != 1) StrAppend(&out, " warp=", program.warp);
   out += " arguments=[";
   for (size_t i = 0; i < program.arguments.size(); ++i) {
     const Program::Argument& a = program.arguments[i];

@@ -71,18 +71,16 @@ class Cursor {
     TG_RETURN_IF_ERROR(Literal("]"));
     return list;
   }
-  // One of the names of an enum that counts from 0.
-  template <typename E>
-  absl::StatusOr<int64_t> OneOf(E last) {
-    std::string names;
-    for (int64_t i = 0; i <= static_cast<int64_t>(last); ++i) {
-      if (Peek() == Name(E{i})) {
+  absl::StatusOr<int64_t> OneOf(std::span<const std::string_view> names) {
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (Peek() == names[i]) {
         Word();
-        return i;
+        return static_cast<int64_t>(i);
       }
-      StrAppend(&names, i == 0 ? "" : ", ", Name(E{i}));
     }
-    return Expected(StrCat("one of ", names));
+    std::string list;
+    for (std::string_view name : names) StrAppend(&list, list.empty() ? "" : ", ", name);
+    return Expected(StrCat("one of ", list));
   }
 
   absl::Status Expected(std::string_view what) {
@@ -180,50 +178,39 @@ class NodeParser {
   absl::StatusOr<std::vector<int64_t>> ParseArg(Cursor& in, const OpInfo& info, DType dtype,
                                                 const std::vector<int64_t>& shape) {
     std::vector<int64_t> arg;
-    switch (info.arg) {
-      case ArgKind::kNone:
-        return arg;
-      case ArgKind::kDims:
-        return shape;
-      case ArgKind::kScalar: {
-        TG_ASSIGN_OR_RETURN(const int64_t word, ParseScalar(in, dtype));
-        return std::vector<int64_t>{word};
+    for (const ArgField& field : ArgFields(info.arg)) {
+      const std::string key = StrCat(field.name, "=");
+      // What is left out where the rest of the line implies it.
+      const bool optional = field.type == ArgField::kDevice || field.type == ArgField::kDims;
+      if (field.type != ArgField::kScalar && !in.TryLiteral(key)) {
+        if (!optional) return in.Expected(StrCat("'", key, "'"));
+        if (field.type == ArgField::kDevice) arg.push_back(0);
+        if (field.type == ArgField::kDims) arg.insert(arg.end(), shape.begin(), shape.end());
+        continue;
       }
-      case ArgKind::kParam: {
-        TG_RETURN_IF_ERROR(in.Literal("slot="));
-        TG_ASSIGN_OR_RETURN(const int64_t slot, in.ReadNumber<int64_t>("a slot"));
-        arg = {slot};
-        arg.insert(arg.end(), shape.begin(), shape.end());
-        return arg;
-      }
-      case ArgKind::kAxes:
-        TG_RETURN_IF_ERROR(in.Literal("axes="));
-        return in.List();
-      case ArgKind::kPairs:
-        TG_RETURN_IF_ERROR(in.Literal("pairs="));
-        return in.List();
-      case ArgKind::kReduce: {
-        TG_RETURN_IF_ERROR(in.Literal("kind="));
-        TG_ASSIGN_OR_RETURN(const int64_t kind, in.OneOf(ReduceKind::kMax));
-        TG_RETURN_IF_ERROR(in.Literal("axes="));
-        TG_ASSIGN_OR_RETURN(arg, in.List());
-        arg.insert(arg.begin(), kind);
-        return arg;
-      }
-      case ArgKind::kRange: {
-        TG_RETURN_IF_ERROR(in.Literal("id="));
-        TG_ASSIGN_OR_RETURN(const int64_t id, in.ReadNumber<int64_t>("an id"));
-        TG_RETURN_IF_ERROR(in.Literal("type="));
-        TG_ASSIGN_OR_RETURN(const int64_t type, in.OneOf(AxisType::kVector));
-        return std::vector<int64_t>{id, type};
-      }
-      case ArgKind::kBuffer: {
-        if (shape.size() != 1) return in.Error("expected a shape of one dimension");
-        TG_RETURN_IF_ERROR(in.Literal("space="));
-        TG_ASSIGN_OR_RETURN(const int64_t space, in.OneOf(AddressSpace::kRegister));
-        TG_RETURN_IF_ERROR(in.Literal("slot="));
-        TG_ASSIGN_OR_RETURN(const int64_t slot, in.ReadNumber<int64_t>("a slot"));
-        return std::vector<int64_t>{space, slot, shape[0]};
+      switch (field.type) {
+        case ArgField::kScalar: {
+          TG_ASSIGN_OR_RETURN(const int64_t word, ParseScalar(in, dtype));
+          arg.push_back(word);
+          break;
+        }
+        case ArgField::kEnum: {
+          TG_ASSIGN_OR_RETURN(const int64_t value, in.OneOf(field.names));
+          arg.push_back(value);
+          break;
+        }
+        case ArgField::kInt:
+        case ArgField::kDevice: {
+          TG_ASSIGN_OR_RETURN(const int64_t value, in.ReadNumber<int64_t>("an integer"));
+          arg.push_back(value);
+          break;
+        }
+        case ArgField::kList:
+        case ArgField::kDims: {
+          TG_ASSIGN_OR_RETURN(const std::vector<int64_t> list, in.List());
+          arg.insert(arg.end(), list.begin(), list.end());
+          break;
+        }
       }
     }
     return arg;
@@ -282,6 +269,9 @@ absl::Status ParseHeader(Cursor& in, Program* program) {
   TG_ASSIGN_OR_RETURN(program->flops, in.ReadNumber<double>("a number"));
   TG_RETURN_IF_ERROR(in.Literal("bytes="));
   TG_ASSIGN_OR_RETURN(program->bytes, in.ReadNumber<double>("a number"));
+  if (in.TryLiteral("warp=")) {
+    TG_ASSIGN_OR_RETURN(program->warp, in.ReadNumber<int64_t>("an integer"));
+  }
   TG_RETURN_IF_ERROR(in.Literal("arguments="));
   TG_RETURN_IF_ERROR(ParseArguments(in, program));
   if (!in.AtEnd()) return in.Expected("the end of the line");

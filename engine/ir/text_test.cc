@@ -39,7 +39,7 @@ TEST(Text, PrintsThePostOrder) {
 constexpr std::string_view kEverything = R"(%0 = param f32 [8] slot=1
 %1 = param f32 [2, 3] slot=0
 %2 = permute f32 [3, 2] %1 axes=[1, 0]
-%3 = pad f32 [4, 2] %2 pairs=[1, 0, 0, 0]
+%3 = pad f32 [4, 2] %2 pairs=[1, 4, 0, 2]
 %4 = shrink f32 [2, 2] %3 pairs=[0, 2, 0, 2]
 %5 = flip f32 [2, 2] %4 axes=[]
 %6 = reshape f32 [4] %5

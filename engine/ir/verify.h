@@ -20,7 +20,10 @@ namespace telegrad {
 //   AFTER's src 0 is a PARAM, its other sources are STOREs to that slot.
 //   One slot has one dtype and one shape.
 //   Of two STOREs to a slot, one depends on the other (by way of an AFTER), so their order is
-//   defined.
+//   defined. A STORE to a packed type writes a whole param.
+//   Symbolic dims depend on constants and variables without a source only.
+//   ARG stands only in bodies of CALL and LOOP, and has the type, shape and device of the value
+//   that it stands for; a body has no PARAM, AFTER or effect.
 // Kernel level, one kernel:
 //   The root is a SINK of STOREs and ENDs. LOAD and STORE address an INDEX, INDEX a flat PARAM or
 //   BUFFER; these are not used as values. REDUCE folds over ranges of type reduce or unroll. Range

@@ -8,7 +8,50 @@ namespace {
 
 constexpr size_t kMaxOpenSetWords = size_t{1} << 26;
 
-bool IsMemory(Op op) { return op == Op::kParam || op == Op::kBuffer || op == Op::kAfter; }
+bool IsMemory(Op op) {
+  return op == Op::kParam || op == Op::kBuffer || op == Op::kMBarrier || op == Op::kAfter;
+}
+
+enum class Place { kAnywhere, kLocalMemory, kRegisters, kPhase };
+
+// The sources that are addresses, and where these must point.
+struct Address {
+  Op op;
+  size_t source;
+  Place place;
+};
+constexpr Address kAddresses[] = {
+    {Op::kLoad, 0, Place::kAnywhere},        {Op::kStore, 0, Place::kAnywhere},
+    {Op::kArrive, 0, Place::kPhase},         {Op::kWaitPhase, 0, Place::kPhase},
+    {Op::kCopyAsync, 0, Place::kAnywhere},   {Op::kCopyAsync, 1, Place::kAnywhere},
+    {Op::kCopyAsync, 2, Place::kPhase},      {Op::kMmaAsync, 0, Place::kLocalMemory},
+    {Op::kMmaAsync, 1, Place::kLocalMemory}, {Op::kMmaAsync, 2, Place::kRegisters},
+};
+
+const Address* FindAddress(Op op, size_t source) {
+  for (const Address& a : kAddresses) {
+    if (a.op == op && a.source == source) return &a;
+  }
+  return nullptr;
+}
+
+absl::Status CheckPlace(const VerifyWalk& walk, uint32_t id, size_t i, Place place) {
+  const Graph& g = walk.graph;
+  uint32_t memory = g.src(g.src(id)[i])[0];
+  while (g.op(memory) == Op::kAfter) memory = g.src(memory)[0];
+  const bool phase = g.op(memory) == Op::kMBarrier;
+  if (phase != (place == Place::kPhase)) {
+    return walk.Bad(id, "source ", i, " points into ", Name(g.op(memory)), ", expected ",
+                    phase ? "param or buffer" : "mbarrier");
+  }
+  if (place != Place::kLocalMemory && place != Place::kRegisters) return absl::OkStatus();
+  const AddressSpace want =
+      place == Place::kLocalMemory ? AddressSpace::kLocal : AddressSpace::kRegister;
+  if (g.op(memory) == Op::kBuffer && AddressSpace{g.arg(memory)[0]} == want) {
+    return absl::OkStatus();
+  }
+  return walk.Bad(id, "source ", i, " does not point into ", Name(want), " memory");
+}
 
 class KernelVerifier {
  public:
@@ -117,16 +160,24 @@ absl::Status VerifyAccess(const VerifyWalk& walk, uint32_t id) {
   const std::span<const uint32_t> src = g.src(id);
   for (size_t i = 0; i < src.size(); ++i) {
     const Op source = g.op(src[i]);
-    const bool address = (op == Op::kLoad || op == Op::kStore) && i == 0;
+    const Address* const address = FindAddress(op, i);
     const bool memory = (op == Op::kIndex || op == Op::kAfter) && i == 0;
-    if (address && source != Op::kIndex) return walk.BadSource(id, i, "index");
+    if (address != nullptr) {
+      if (source != Op::kIndex) return walk.BadSource(id, i, "index");
+      TG_RETURN_IF_ERROR(CheckPlace(walk, id, i, address->place));
+    }
     if (memory && !IsMemory(source)) return walk.BadSource(id, i, "param, buffer or after");
-    if (!address && source == Op::kIndex) {
+    if (address == nullptr && source == Op::kIndex) {
       return walk.Bad(id, "source ", i, " is an address, expected a load of it");
     }
     if (!memory && IsMemory(source)) {
       return walk.Bad(id, "source ", i, " is memory (", Name(source), "), expected a load from it");
     }
+  }
+  if (g.at(id).symbolic()) return walk.Bad(id, "has a symbolic size, expected fixed ones");
+  if (op == Op::kBitcast && Info(g.dtype(id)).bits != Info(g.dtype(src[0])).bits) {
+    return walk.Bad(id, "from ", Name(g.dtype(src[0])), " to ", Name(g.dtype(id)),
+                    " changes the width");
   }
   if (op == Op::kIndex && g.shape(src[0]).size() != 1) {
     return walk.Bad(id, "the buffer has shape ", ToString(g.shape(src[0])),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "engine/base/checked.h"
 #include "engine/ir/verify.h"
 #include "engine/ir/verify_walk.h"
 
@@ -13,6 +14,7 @@ using internal::VerifyWalk;
 
 constexpr uint32_t kNotYet = 0xffffffff;
 constexpr uint32_t kOutside = 0;  // the scope of what is in no loop
+constexpr int64_t kMaxThreads = 1024;
 
 bool IsIdentifier(std::string_view name) {
   const auto letter = [](char c) {
@@ -31,6 +33,10 @@ class ProgramVerifier {
       : program_(program), walk_(walk), g_(walk.graph), scope_(g_.size(), kNotYet), open_{true} {}
 
   absl::Status Run() {
+    if (program_.warp < 1 || program_.warp > kMaxThreads) {
+      return InvalidArgument("the program has warps of ", program_.warp, " threads, expected 1 to ",
+                             kMaxThreads);
+    }
     if (!IsIdentifier(program_.name)) {
       return InvalidArgument("the program's name is '", program_.name,
                              "', expected a C identifier");
@@ -89,6 +95,8 @@ class ProgramVerifier {
     switch (g_.op(id)) {
       case Op::kRange:
         return Open(id);
+      case Op::kRole:
+        return OpenRole(id);
       case Op::kEnd:
         return Close(id);
       case Op::kParam:
@@ -116,7 +124,9 @@ class ProgramVerifier {
 
   absl::Status Open(uint32_t id) {
     const AxisType type{g_.arg(id)[1]};
-    if (type == AxisType::kThread) {
+    if (IsParallel(type)) {
+      TG_RETURN_IF_ERROR(CheckParallel(id, type));
+    } else if (type == AxisType::kThread) {
       if (open_.size() > 1) {
         return walk_.Bad(id, "is a thread range, expected the first range");
       }
@@ -127,20 +137,74 @@ class ProgramVerifier {
                          program_.iterations, " iterations");
       }
     } else if (type != AxisType::kLoop && type != AxisType::kReduce) {
-      return walk_.Bad(id, "is of type ", Name(type), ", expected loop, thread or reduce");
+      return walk_.Bad(id, "is of type ", Name(type),
+                       ", expected loop, thread, reduce, group, local or warp");
     } else if (thread_ != kNotYet && loops_.empty()) {
       return walk_.Bad(id, "is outside of the thread range, expected it inside");
     }
+    Push(id);
+    return absl::OkStatus();
+  }
+
+  static bool IsParallel(AxisType type) {
+    return type == AxisType::kGroup || type == AxisType::kLocal || type == AxisType::kWarp;
+  }
+
+  void Push(uint32_t id) {
     const auto scope = static_cast<uint32_t>(open_.size());
     open_.push_back(true);
     loops_.push_back({id, scope});
     scope_[id] = scope;
+  }
+
+  // Groups, then locals, then the warp, and nothing opened before or between them.
+  absl::Status CheckParallel(uint32_t id, AxisType type) {
+    if (loops_.size() != parallel_.size() || open_.size() != parallel_.size() + 1) {
+      return walk_.Bad(id, "is of type ", Name(type), ", expected it before any loop");
+    }
+    if (!parallel_.empty() && (type < parallel_.back() || parallel_.back() == AxisType::kWarp)) {
+      return walk_.Bad(id, "is of type ", Name(type), " inside of ", Name(parallel_.back()),
+                       ", expected groups, then locals, then one warp");
+    }
+    constexpr int64_t kMost = 3;
+    if (std::ranges::count(parallel_, type) == kMost) {
+      return walk_.Bad(id, "is range number ", kMost + 1, " of type ", Name(type));
+    }
+    const UOp end = g_.at(id).src(0);
+    if (type != AxisType::kGroup) {
+      if (!end.is_const() || end.const_word() < 1) {
+        return walk_.Bad(id, "has no constant size, expected the number of threads to be fixed");
+      }
+      if (!CheckedMul(threads_, end.const_word(), &threads_) || threads_ > kMaxThreads) {
+        return walk_.Bad(id, "makes a workgroup of more than ", kMaxThreads, " threads");
+      }
+    }
+    if (type == AxisType::kWarp && end.const_word() != program_.warp) {
+      return walk_.Bad(id, "has size ", end.const_word(), ", expected the warp's size ",
+                       program_.warp);
+    }
+    parallel_.push_back(type);
+    return absl::OkStatus();
+  }
+
+  absl::Status OpenRole(uint32_t id) {
+    if (role_ != kNotYet) return walk_.Bad(id, "is inside of another role");
+    const int64_t warps = threads_ / program_.warp;
+    if (g_.arg(id)[0] + g_.arg(id)[1] > warps) {
+      return walk_.Bad(id, "names warps up to ", g_.arg(id)[0] + g_.arg(id)[1],
+                       ", but the workgroup has ", warps);
+    }
+    role_ = id;
+    Push(id);
     return absl::OkStatus();
   }
 
   absl::Status Close(uint32_t id) {
     const std::span<const uint32_t> src = g_.src(id);
-    if (g_.op(src[0]) != Op::kRange) return walk_.BadSource(id, 0, "range");
+    if (g_.op(src[0]) != Op::kRange && g_.op(src[0]) != Op::kRole) {
+      return walk_.BadSource(id, 0, "range or role");
+    }
+    if (src[0] == role_) role_ = kNotYet;
     if (loops_.empty() || loops_.back().range != src[0]) {
       return walk_.Bad(id, "closes node ", walk_.position[src[0]],
                        ", expected the innermost open range");
@@ -187,6 +251,9 @@ class ProgramVerifier {
   std::vector<uint32_t> scope_;  // by id
   std::vector<bool> open_;       // by scope
   std::vector<Loop> loops_;
+  std::vector<AxisType> parallel_;  // of the parallel ranges, which come first
+  int64_t threads_ = 1;             // of a workgroup
+  uint32_t role_ = kNotYet;         // the open one
   uint32_t thread_ = kNotYet;
 };
 

@@ -57,7 +57,7 @@ TEST(VerifyTensor, TheRootIsASinkOfStores) {
 
 TEST(VerifyTensor, OnlyViewsOfParamsAreStoredTo) {
   for (std::string_view target :
-       {"expand f32 [1, 3] %0", "pad f32 [1, 3] %0 pairs=[0, 0, 0, 0]", "neg f32 [1, 3] %0",
+       {"expand f32 [1, 3] %0", "pad f32 [1, 3] %0 pairs=[0, 1, 0, 3]", "neg f32 [1, 3] %0",
         "contiguous f32 [1, 3] %0", "detach f32 [1, 3] %0"}) {
     EXPECT_THAT(Tensor(StrCat("%0 = param f32 [1, 3] slot=0\n%1 = ", target,
                               "\n%2 = reshape f32 [3] %1\n%3 = const f32 1\n%4 = store %2 %3\n"
@@ -264,8 +264,9 @@ TEST(VerifyProgram, GoodAndBad) {
               HasSubstr("(end): closes node 6, expected the innermost open range"));
   EXPECT_EQ(with("%22", "%22 = neg f32 %16"),
             "node 22 (neg): source 0 (node 16) belongs to a loop that has ended");
-  EXPECT_EQ(with("%9", "%9 = range i64 %0 id=1 type=unroll"),
-            "node 9 (range): is of type unroll, expected loop, thread or reduce");
+  EXPECT_EQ(
+      with("%9", "%9 = range i64 %0 id=1 type=unroll"),
+      "node 9 (range): is of type unroll, expected loop, thread, reduce, group, local or warp");
   EXPECT_EQ(with("%9", "%9 = range i64 %0 id=1 type=thread"),
             "node 9 (range): is a thread range, expected the first range");
   EXPECT_EQ(with("%6", "%6 = range i64 %2 id=0 type=thread"),
@@ -282,7 +283,8 @@ TEST(VerifyProgram, GoodAndBad) {
             "node 13 (load): reads argument 1, which does not say so");
   EXPECT_EQ(with("%23", "%23 = index f32 %3 %6"),
             "node 24 (store): writes argument 0, which does not say so");
-  EXPECT_EQ(with("%17", "%17 = exp2 f32 %16"), "node 17 (exp2): is not an op of the program level");
+  EXPECT_EQ(with("%17", "%17 = detach f32 %16"),
+            "node 17 (detach): is not an op of the program level");
   EXPECT_EQ(with("%5", "%5 = buffer f32 [1] space=global slot=0"),
             "node 5 (buffer): is in global memory, expected local or register");
   EXPECT_THAT(with("%17", "%17 = add f32 %15 %13"), HasSubstr("is an address"));
@@ -310,6 +312,108 @@ TEST(VerifyProgram, OrdersThatTextCannotSay) {
               HasSubstr("appears twice"));
   EXPECT_THAT(message([](Program& p) { p.order.push_back(10'000); }), HasSubstr("node 10000"));
   EXPECT_THAT(message([](Program& p) { p.graph = nullptr; }), HasSubstr("no graph"));
+}
+
+// --- functions, symbolic sizes, packed types ---
+
+constexpr std::string_view kFunction = R"(
+%0 = param f32 [4] slot=0
+%1 = arg f32 [4] slot=0
+%2 = neg f32 [4] %1
+%3 = tuple %2
+%4 = call %3 %0
+%5 = gettuple f32 [4] %4 n=0
+%6 = param f32 [4] slot=1
+%7 = store %6 %5
+%8 = sink %7
+)";
+
+TEST(VerifyTensor, BodiesNameOnlyTheirArguments) {
+  const auto with = [](std::string_view label, std::string_view line) {
+    return Tensor(With(kFunction, label, line));
+  };
+  EXPECT_EQ(Tensor(kFunction), "");
+  EXPECT_THAT(with("%2", "%2 = add f32 [4] %1 %0"), HasSubstr("(param): is in the body of node"));
+  EXPECT_THAT(with("%1", "%1 = arg f32 [4] slot=1"),
+              HasSubstr("is argument 1 of node 5, which has 1"));
+  EXPECT_THAT(with("%0", "%9 = param f32 [4] slot=0\n%0 = copy f32 [4] %9 devices=[1]"),
+              HasSubstr("on device 0, expected as argument 0 of node 6: f32 [4] on [1]"));
+  EXPECT_THAT(with("%7", "%7 = store %6 %2"), HasSubstr("(arg): is outside of a body"));
+  // A loop's argument 0 is its iteration.
+  EXPECT_EQ(with("%4", "%9 = const i64 3\n%4 = loop %3 %9 %0"),
+            "node 1 (arg): is f32 [4], expected the iteration of node 6, a scalar i64");
+}
+
+TEST(VerifyTensor, SizesAreKnownBeforeTheRun) {
+  const auto message = [](std::string_view size) {
+    return Tensor(StrCat(R"(
+      %0 = param f32 [8] slot=0
+      %1 = param i64 slot=1
+      %9 = )",
+                         size, R"(
+      %2 = shrink f32 [8] %0 %9 pairs=[0, -2]
+      %3 = reduce f32 [1] %2 kind=add axes=[0]
+      %4 = param f32 [1] slot=2
+      %5 = store %4 %3
+      %6 = sink %5)"));
+  };
+  EXPECT_EQ(message("var i64 id=0 min=0 max=8 multiple=1"), "");
+  EXPECT_THAT(message("var i64 %1 id=0 min=0 max=8 multiple=1"),
+              HasSubstr("(shrink): the symbolic size (source 1) depends on more than constants"));
+}
+
+TEST(VerifyTensor, PackedBuffersAreWrittenWhole) {
+  const auto message = [](std::string_view target) {
+    return Tensor(StrCat("%0 = param u4 [8] slot=0\n%1 = param u4 [8] slot=1\n%2 = ", target,
+                         "\n%3 = flip u4 [8] %1 axes=[0]\n%4 = store %2 %3\n%5 = sink %4"));
+  };
+  EXPECT_EQ(message("reshape u4 [8] %0"), "");
+  EXPECT_THAT(message("flip u4 [8] %0 axes=[0]"), HasSubstr("writes a part of a packed u4 buffer"));
+}
+
+// --- programs for many threads ---
+
+constexpr std::string_view kManyThreads = R"(
+program copy iterations=1 flops=0 bytes=512 warp=32 arguments=[f32 128 read, f32 128 write]
+%0 = const i64 2
+%1 = const i64 32
+%2 = range i64 %0 id=0 type=group
+%3 = range i64 %0 id=1 type=local
+%4 = range i64 %1 id=2 type=warp
+%5 = param f32 [128] slot=0
+%6 = param f32 [128] slot=1
+%7 = mbarrier i64 [1] slot=0 arrivals=1
+%8 = buffer f32 [64] space=local slot=1
+%9 = const i64 0
+%10 = index i64 %7 %9
+%11 = role first=0 count=1
+%12 = arrive %10 n=0
+%13 = end %11
+%14 = wait_phase %10 %9
+%15 = index f32 %5 %4
+%16 = load f32 %15
+%17 = index f32 %6 %4
+%18 = store %17 %16
+%19 = barrier scope=workgroup
+%20 = end %4
+%21 = end %3
+%22 = end %2
+)";
+
+TEST(VerifyProgram, ManyThreads) {
+  const auto with = [](std::string_view label, std::string_view line) {
+    return ProgramMessage(With(kManyThreads, label, line));
+  };
+  EXPECT_EQ(ProgramMessage(kManyThreads), "");
+  EXPECT_THAT(with("%3", "%3 = range i64 %0 id=1 type=loop"),
+              HasSubstr("expected it before any loop"));
+  EXPECT_THAT(with("%2", "%2 = range i64 %0 id=0 type=warp"),
+              HasSubstr("expected the warp's size 32"));
+  EXPECT_THAT(with("%4", "%4 = range i64 %1 id=2 type=group"), HasSubstr("inside of local"));
+  EXPECT_THAT(with("%11", "%11 = role first=1 count=2"),
+              HasSubstr("names warps up to 3, but the workgroup has 2"));
+  EXPECT_THAT(with("%12", "%30 = index f32 %8 %9\n%12 = arrive %30 n=0"),
+              HasSubstr("points into buffer, expected mbarrier"));
 }
 
 }  // namespace

@@ -85,10 +85,9 @@ LaneFn Visit(DType dtype, F f) {
       return f(float{});
     case DType::kFloat64:
       return f(double{});
-    case DType::kVoid:
+    default:
       return nullptr;
   }
-  return nullptr;
 }
 
 template <typename T>

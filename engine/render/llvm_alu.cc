@@ -3,6 +3,7 @@
 // execute that), and are left out where constants or bounds prove the plain instruction right.
 #include "engine/render/llvm_alu.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -237,11 +238,15 @@ constexpr auto kPrinters = [] {
   return table;
 }();
 
+// Gone before a program for the CPU is rendered: engine/rules/decompositions.
+constexpr Op kDecomposed[] = {Op::kExp2, Op::kLog2, Op::kSin,     Op::kPow,
+                              Op::kCDiv, Op::kCMod, Op::kThreefry};
+
 constexpr bool Has(Op op) {
   for (const Row& row : kRows) {
     if (row.op == op) return true;
   }
-  return false;
+  return std::ranges::find(kDecomposed, op) != std::end(kDecomposed);
 }
 
 constexpr bool Complete() {

@@ -3,6 +3,7 @@
 // have been.
 #include "engine/render/llvm_kernel.h"
 
+#include <algorithm>
 #include <array>
 
 #include "engine/base/status.h"
@@ -36,6 +37,11 @@ struct LlvmKernel::Table {
       {Op::kStore, &LlvmKernel::Store},
   };
 
+  // What only programs for many threads have.
+  static constexpr Op kManyThreads[] = {Op::kRole,      Op::kBarrier,   Op::kMBarrier, Op::kArrive,
+                                        Op::kWaitPhase, Op::kCopyAsync, Op::kWait,     Op::kMma,
+                                        Op::kMmaAsync,  Op::kShuffle,   Op::kVar};
+
   static constexpr std::array<Printer, kNumOps> Make() {
     std::array<Printer, kNumOps> table{};
     for (const Row& row : kRows) table[static_cast<size_t>(row.op)] = row.print;
@@ -45,7 +51,7 @@ struct LlvmKernel::Table {
     for (const Row& row : kRows) {
       if (row.op == op) return true;
     }
-    return false;
+    return std::ranges::find(kManyThreads, op) != std::end(kManyThreads);
   }
   static constexpr bool Complete() {
     [[maybe_unused]] constexpr int T = kTensorLevel, K = kKernelLevel, P = kProgramLevel;

@@ -46,9 +46,9 @@ Program Scale() {
   });
 }
 
-TEST(RenderLlvm, EveryProgramOpHasAPrinterAndNoOther) {
+TEST(RenderLlvm, OnlyProgramOpsHaveAPrinter) {
   for (const OpInfo& op : AllOps()) {
-    EXPECT_EQ(LlvmKernel::Prints(op.op), IsAt(op.op, kProgramLevel)) << op.name;
+    EXPECT_TRUE(!LlvmKernel::Prints(op.op) || IsAt(op.op, kProgramLevel)) << op.name;
   }
 }
 

@@ -52,12 +52,15 @@ TEST(FoldTest, EveryOpOnEveryType) {
           (IsFloat(type)  ? info.elements != Elements::kIntOnly && info.elements != Elements::kLogic
            : IsBool(type) ? info.elements == Elements::kLogic
                           : info.elements != Elements::kFloatOnly);
-      if (type == DType::kVoid || !allowed) continue;
+      if (type == DType::kVoid || !allowed || IsNarrowFloat(type) || IsStorage(type)) continue;
+      if (info.op == Op::kSin || info.op == Op::kPow || info.op == Op::kThreefry) continue;
+      if (info.op == Op::kCDiv || info.op == Op::kCMod) continue;
       if (info.op == Op::kExp2 || info.op == Op::kLog2) continue;  // not exact: decompositions_test
       for (int64_t x : Edges(type)) {
         if (info.type_rule == TypeRule::kGiven) {
           for (const DTypeInfo& to : AllDTypes()) {
-            if (to.dtype == DType::kVoid) continue;
+            if (to.dtype == DType::kVoid || IsNarrowFloat(to.dtype) || IsStorage(to.dtype))
+              continue;
             if (info.op == Op::kBitcast && to.bits != row.bits) continue;
             Check(info.op, to.dtype, type, {x});
           }

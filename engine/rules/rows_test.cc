@@ -26,7 +26,10 @@ constexpr DType kTypes[] = {DType::kBool,   DType::kInt8,    DType::kInt16,  DTy
 bool Admits(Elements elements, DType dtype) {
   switch (elements) {
     case Elements::kAny:
+    case Elements::kCompute:
       return true;
+    case Elements::kU64Only:
+      return dtype == DType::kUInt64;
     case Elements::kArith:
       return !IsBool(dtype);
     case Elements::kFloatOnly:

@@ -194,9 +194,9 @@ Indices Builder::Move(uint32_t node, const Indices& index, UOp* valid) {
       return out;
     case Op::kPad:
       for (size_t i = 0; i < from.size(); ++i) {
-        const int64_t before = u.arg(2 * i), after = u.arg(2 * i + 1);
-        if (before == 0 && after == 0) continue;
-        out[i] = Add(index[i], graph_.Index(-before));
+        const int64_t offset = u.arg(2 * i);
+        if (offset == 0 && u.arg(2 * i + 1) == from[i]) continue;
+        out[i] = Add(index[i], graph_.Index(-offset));
         *valid = And(*valid, InRange(out[i], from[i]));
       }
       return out;

@@ -234,9 +234,29 @@ class Scheduler {
   absl::flat_hash_map<MemoryId, size_t> temporaries_;
 };
 
+// What the kernels below cannot say yet.
+absl::Status CheckSupported(UOp sink) {
+  constexpr Op kNotYet[] = {Op::kVar,    Op::kCat,      Op::kSin,       Op::kCDiv,   Op::kCMod,
+                            Op::kPow,    Op::kThreefry, Op::kScatter,   Op::kTuple,  Op::kCopy,
+                            Op::kMStack, Op::kMSelect,  Op::kAllReduce, Op::kUnshard};
+  for (uint32_t id : PostOrder(sink)) {
+    const UOp u = sink.graph()->at(id);
+    const DType dtype = u.dtype();
+    const bool wide = u.is(Op::kBitcast) && Info(dtype).bits != Info(u.src(0).dtype()).bits;
+    if (std::ranges::find(kNotYet, u.op()) != std::end(kNotYet) || wide) {
+      return absl::UnimplementedError(ToAbsl(StrCat("kernels for ", Name(u.op()))));
+    }
+    if (IsNarrowFloat(dtype) || IsStorage(dtype)) {
+      return absl::UnimplementedError(ToAbsl(StrCat("kernels for ", Name(dtype))));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Schedule> ScheduleGraph(UOp sink, Budget* budget) {
+  TG_RETURN_IF_ERROR(CheckSupported(sink));
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotParams}) {
     TG_ASSIGN_OR_RETURN(std::optional<Schedule> schedule, Scheduler(sink, caution, budget).Run());
     if (schedule.has_value()) return *std::move(schedule);

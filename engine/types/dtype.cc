@@ -6,15 +6,28 @@ namespace telegrad {
 namespace {
 
 constexpr auto kTable = std::to_array<DTypeInfo>({
-    {DType::kVoid, "void", 0, 0, DTypeKind::kVoid, "", 0, ""},
-#define DTYPE(name, text, wire, bits, kind, numpy, onnx, safetensors) \
-  {DType::name, text, wire, bits, DTypeKind::kind, numpy, onnx, safetensors},
+    {DType::kVoid, "void", 0, 0, DTypeKind::kVoid, 0, 0, 0, FloatSpecials::kNotFloat, "", 0, ""},
+#define DTYPE(name, text, wire, bits, kind, exponent, mantissa, bias, specials, numpy, onnx, \
+              safetensors)                                                                   \
+  {DType::name,                                                                              \
+   text,                                                                                     \
+   wire,                                                                                     \
+   bits,                                                                                     \
+   DTypeKind::kind,                                                                          \
+   exponent,                                                                                 \
+   mantissa,                                                                                 \
+   bias,                                                                                     \
+   FloatSpecials::specials,                                                                  \
+   numpy,                                                                                    \
+   onnx,                                                                                     \
+   safetensors},
 #include "engine/types/dtypes.def"
 #undef DTYPE
 });
 
 template <typename Key>
 std::optional<DType> Find(Key DTypeInfo::* column, const Key& key) {
+  if (key == Key{}) return std::nullopt;  // what a format lacks
   for (const DTypeInfo& row : AllDTypes().subspan(1)) {
     if (row.*column == key) return row.dtype;
   }

@@ -12,9 +12,19 @@ enum class DTypeKind : uint8_t { kVoid, kBoolean, kSigned, kUnsigned, kFloat };
 
 enum class DType : uint8_t {
   kVoid = 0,  // the type of nodes without a value (STORE, SINK, END)
-#define DTYPE(name, text, wire, bits, kind, numpy, onnx, safetensors) name,
+#define DTYPE(name, ...) name,
 #include "engine/types/dtypes.def"
 #undef DTYPE
+};
+
+// Which codes of a float format are no finite numbers.
+enum class FloatSpecials : uint8_t {
+  kNotFloat,
+  kIeee,         // the largest exponent holds the infinities and NaNs
+  kNanOnly,      // no infinity; all bits but the sign set is NaN ("fn")
+  kNegZeroNan,   // no infinity, no -0; the code of -0 is NaN ("fnuz")
+  kPowersOfTwo,  // an exponent only: no sign, no zero, no infinity; all bits set is NaN
+  kFinite,       // neither infinity nor NaN
 };
 
 struct DTypeInfo {
@@ -23,6 +33,10 @@ struct DTypeInfo {
   int wire;
   int bits;
   DTypeKind kind;
+  int exponent_bits;
+  int mantissa_bits;  // explicit ones
+  int bias;
+  FloatSpecials specials;
   std::string_view numpy;
   int onnx;
   std::string_view safetensors;
@@ -33,11 +47,24 @@ std::span<const DTypeInfo> AllDTypes();
 const DTypeInfo& Info(DType dtype);
 
 inline std::string_view Name(DType dtype) { return Info(dtype).text; }
+// Several elements share a byte.
+inline bool IsPacked(DType dtype) { return Info(dtype).bits < 8 && dtype != DType::kVoid; }
+// Of one element in memory; of a type that is not packed.
 inline int64_t ByteSize(DType dtype) { return Info(dtype).bits / 8; }
+// Of `elements` elements next to each other; at most kMaxElements of them.
+inline int64_t BytesOf(DType dtype, int64_t elements) {
+  return (elements * Info(dtype).bits + 7) / 8;
+}
+// No arithmetic: see dtypes.def.
+inline bool IsStorage(DType dtype) {
+  return IsPacked(dtype) || Info(dtype).specials == FloatSpecials::kPowersOfTwo;
+}
 inline bool IsFloat(DType dtype) { return Info(dtype).kind == DTypeKind::kFloat; }
 inline bool IsBool(DType dtype) { return dtype == DType::kBool; }
 inline bool IsUnsigned(DType dtype) { return Info(dtype).kind == DTypeKind::kUnsigned; }
 inline bool IsSigned(DType dtype) { return Info(dtype).kind == DTypeKind::kSigned; }
+// A float type of less than 32 bits: arithmetic is done in f32 and rounded once.
+inline bool IsNarrowFloat(DType dtype) { return IsFloat(dtype) && Info(dtype).bits < 32; }
 // Signed or unsigned integers; not bool.
 inline bool IsInt(DType dtype) { return IsSigned(dtype) || IsUnsigned(dtype); }
 

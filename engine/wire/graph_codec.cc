@@ -1,7 +1,5 @@
-// A node's argument has one proto form for each ArgKind that may travel; ranges and buffers have
-// none. Reading checks what a proto can say and a Graph cannot (numbers, indices, the kind of the
-// argument); everything else is Graph::Make's and the verifier's business, so that no rule is
-// written twice.
+// Reading checks what a proto can say and a Graph cannot (numbers, indices); everything else is
+// Graph::Make's and the verifier's business, so that no rule is written twice.
 #include "engine/wire/graph_codec.h"
 
 #include <bit>
@@ -17,86 +15,7 @@
 namespace telegrad {
 namespace {
 
-void WordsToProto(std::span<const int64_t> words, v1::Words* out) {
-  out->mutable_word()->Assign(words.begin(), words.end());
-}
-
-void ArgToProto(UOp u, v1::Node* out) {
-  const std::span<const int64_t> arg = u.arg();
-  switch (Info(u.op()).arg) {
-    case ArgKind::kNone:
-    case ArgKind::kRange:
-    case ArgKind::kBuffer:
-      return;
-    case ArgKind::kScalar:
-      if (IsFloat(u.dtype())) {
-        out->mutable_scalar()->set_real(ScalarAsDouble(u.dtype(), arg[0]));
-      } else {
-        out->mutable_scalar()->set_integer(arg[0]);
-      }
-      return;
-    case ArgKind::kParam:
-      out->mutable_param()->set_slot(static_cast<uint32_t>(arg[0]));
-      for (int64_t dim : arg.subspan(1)) {
-        out->mutable_param()->add_dims(static_cast<uint64_t>(dim));
-      }
-      return;
-    case ArgKind::kDims:
-      return WordsToProto(arg, out->mutable_dims());
-    case ArgKind::kAxes:
-      return WordsToProto(arg, out->mutable_axes());
-    case ArgKind::kPairs:
-      return WordsToProto(arg, out->mutable_pairs());
-    case ArgKind::kReduce:
-      out->mutable_reduce()->set_kind(static_cast<uint32_t>(arg[0]));
-      for (int64_t axis : arg.subspan(1)) {
-        out->mutable_reduce()->add_axes(static_cast<uint32_t>(axis));
-      }
-      return;
-  }
-}
-
-std::string_view Describe(v1::Node::ArgCase arg) {
-  switch (arg) {
-    case v1::Node::kScalar:
-      return "a scalar";
-    case v1::Node::kParam:
-      return "a param";
-    case v1::Node::kDims:
-      return "dims";
-    case v1::Node::kAxes:
-      return "axes";
-    case v1::Node::kPairs:
-      return "pairs";
-    case v1::Node::kReduce:
-      return "a reduce";
-    case v1::Node::ARG_NOT_SET:
-      return "none";
-  }
-  return "an unknown one";
-}
-
-v1::Node::ArgCase ExpectedArg(ArgKind kind) {
-  switch (kind) {
-    case ArgKind::kScalar:
-      return v1::Node::kScalar;
-    case ArgKind::kParam:
-      return v1::Node::kParam;
-    case ArgKind::kDims:
-      return v1::Node::kDims;
-    case ArgKind::kAxes:
-      return v1::Node::kAxes;
-    case ArgKind::kPairs:
-      return v1::Node::kPairs;
-    case ArgKind::kReduce:
-      return v1::Node::kReduce;
-    case ArgKind::kNone:
-    case ArgKind::kRange:
-    case ArgKind::kBuffer:
-      return v1::Node::ARG_NOT_SET;
-  }
-  return v1::Node::ARG_NOT_SET;
-}
+bool IsReal(Op op, DType dtype) { return op == Op::kConst && IsFloat(dtype); }
 
 // Reads the nodes of one proto into a graph of its own.
 class Reader {
@@ -112,7 +31,13 @@ class Reader {
     if (!IsAt(*op, kTensorLevel)) return Bad("is not an op of the tensor level");
     TG_ASSIGN_OR_RETURN(const DType dtype, ReadDType(node));
     TG_RETURN_IF_ERROR(ReadSources(node));
-    TG_RETURN_IF_ERROR(ReadArg(node, dtype));
+    const bool real = IsReal(*op, dtype);
+    if (real ? !node.arg().empty() : node.real() != 0) {
+      return Bad("has ", real ? "argument words" : "a real value", ", expected ",
+                 real ? "a real value: it is a const of a float type" : "argument words");
+    }
+    arg_.assign(node.arg().begin(), node.arg().end());
+    if (real) arg_.push_back(std::bit_cast<int64_t>(node.real()));
     const UOp u = graph_.Make(*op, dtype, src_, arg_);
     if (!u.valid()) {
       // The graph's message starts with "add: ".
@@ -164,53 +89,6 @@ class Reader {
     return absl::OkStatus();
   }
 
-  absl::Status ReadArg(const v1::Node& node, DType dtype) {
-    arg_.clear();
-    const v1::Node::ArgCase expected = ExpectedArg(info_->arg);
-    if (node.arg_case() != expected) {
-      return Bad("the argument is ", Describe(node.arg_case()), ", expected ", Describe(expected));
-    }
-    switch (expected) {
-      case v1::Node::kScalar:
-        return ReadScalar(node.scalar(), dtype);
-      case v1::Node::kParam:
-        arg_.push_back(node.param().slot());
-        for (uint64_t dim : node.param().dims()) {
-          if (dim > static_cast<uint64_t>(kMaxElements)) {
-            return Bad("dimension ", dim, " is over the limit of ", kMaxElements);
-          }
-          arg_.push_back(static_cast<int64_t>(dim));
-        }
-        return absl::OkStatus();
-      case v1::Node::kDims:
-        arg_.assign(node.dims().word().begin(), node.dims().word().end());
-        return absl::OkStatus();
-      case v1::Node::kAxes:
-        arg_.assign(node.axes().word().begin(), node.axes().word().end());
-        return absl::OkStatus();
-      case v1::Node::kPairs:
-        arg_.assign(node.pairs().word().begin(), node.pairs().word().end());
-        return absl::OkStatus();
-      case v1::Node::kReduce:
-        arg_.push_back(node.reduce().kind());
-        arg_.insert(arg_.end(), node.reduce().axes().begin(), node.reduce().axes().end());
-        return absl::OkStatus();
-      case v1::Node::ARG_NOT_SET:
-        return absl::OkStatus();
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status ReadScalar(const v1::Scalar& scalar, DType dtype) {
-    const auto expected = IsFloat(dtype) ? v1::Scalar::kReal : v1::Scalar::kInteger;
-    if (scalar.value_case() != expected) {
-      return Bad("a ", Name(dtype), " needs ",
-                 IsFloat(dtype) ? "a real value" : "an integer value");
-    }
-    arg_.push_back(IsFloat(dtype) ? std::bit_cast<int64_t>(scalar.real()) : scalar.integer());
-    return absl::OkStatus();
-  }
-
   const v1::Graph& in_;
   Graph graph_;
   std::vector<uint32_t> ids_;      // by index in the proto
@@ -243,7 +121,11 @@ void ToProto(UOp root, v1::Graph* out) {
       node->set_dtype(static_cast<uint32_t>(Info(u.dtype()).wire));
     }
     for (uint32_t s : u.src_ids()) node->add_src(position[s]);
-    ArgToProto(u, node);
+    if (IsReal(u.op(), u.dtype())) {
+      node->set_real(ScalarAsDouble(u.dtype(), u.const_word()));
+    } else {
+      node->mutable_arg()->Assign(u.arg().begin(), u.arg().end());
+    }
   }
 }
 

@@ -11,7 +11,7 @@
 namespace telegrad {
 
 // The version of the form that Graph.form names.
-inline constexpr uint32_t kGraphForm = 1;
+inline constexpr uint32_t kGraphForm = 2;
 
 // The nodes that the tensor-level graph `root` depends on, in post-order; the root is the last.
 void ToProto(UOp root, v1::Graph* out);

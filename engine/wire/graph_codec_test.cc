@@ -20,7 +20,7 @@ constexpr std::string_view kText = R"(
 %3 = const f32 nan
 %4 = max f32 [2, 3] %2 %3
 %5 = permute f32 [3, 2] %4 axes=[1, 0]
-%6 = pad f32 [5, 2] %5 pairs=[1, 1, 0, 0]
+%6 = pad f32 [5, 2] %5 pairs=[1, 5, 0, 2]
 %7 = shrink f32 [2, 2] %6 pairs=[0, 2, 0, 2]
 %8 = flip f32 [2, 2] %7 axes=[0]
 %9 = reduce f32 [1, 2] %8 kind=max axes=[0]
@@ -68,7 +68,7 @@ TEST(GraphCodec, DropsWhatTheRootDoesNotNeed) {
   v1::Node* extra = proto.add_nodes();
   extra->set_op(Info(Op::kConst).wire);
   extra->set_dtype(Info(DType::kFloat32).wire);
-  extra->mutable_scalar()->set_real(1234);
+  extra->set_real(1234);
   Budget budget;
   const auto back = FromProto(proto, &budget);
   ASSERT_TRUE(back.ok()) << back.status();
@@ -112,7 +112,7 @@ TEST(GraphCodec, VerifierErrorsUseTheClientsIndex) {
     v1::Node* unused = shifted.add_nodes();
     unused->set_op(Info(Op::kConst).wire);
     unused->set_dtype(Info(DType::kInt32).wire);
-    unused->mutable_scalar()->set_integer(i);
+    unused->add_arg(i);
   }
   for (v1::Node node : proto.nodes()) {
     for (int i = 0; i < node.src_size(); ++i) node.set_src(i, node.src(i) + 10);

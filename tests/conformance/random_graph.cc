@@ -150,13 +150,17 @@ class Maker {
         }
         return g_.Make(Op::kFlip, {x}, arg);
       case 4:
-        for (int64_t i = 0; i < 2 * rank; ++i) arg.push_back(Below(3));
+        for (int64_t d : from) {
+          const int64_t offset = Below(3);
+          arg.push_back(offset);
+          arg.push_back(offset + d + Below(3));
+        }
         return g_.Make(Op::kPad, {x}, arg);
       default:
         for (int64_t d : from) {
           const int64_t begin = Below(d + 1), length = d > begin ? 1 + Below(d - begin) : 0;
           arg.push_back(begin);
-          arg.push_back(begin + length);
+          arg.push_back(length);
         }
         return g_.Make(Op::kShrink, {x}, arg);
     }

@@ -32,7 +32,8 @@ TypedField FieldOf(DType dtype) {
 // Grows with what the file holds and stops at `size` bytes, which only the file claims.
 absl::StatusOr<std::string> TypedBytes(const TensorProto& tensor, DType dtype, size_t size) {
   const TypedField typed = FieldOf(dtype);
-  const auto width = static_cast<size_t>(ByteSize(dtype));
+  // Packed types come a byte at a time.
+  const auto width = static_cast<size_t>(BytesOf(dtype, 1));
   std::string out;
   ProtoReader reader(tensor.message);
   Field field;

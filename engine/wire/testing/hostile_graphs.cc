@@ -46,7 +46,7 @@ class List {
 void Structure(List& list) {
   list.Invalid("empty", "form", [](RawGraph& g) { g.proto().Clear(); });
   list.Invalid("no nodes", "root", [](RawGraph& g) { g.proto().clear_nodes(); });
-  list.Invalid("later form", "form 2", [](RawGraph& g) { g.proto().set_form(kGraphForm + 1); });
+  list.Invalid("later form", "form 3", [](RawGraph& g) { g.proto().set_form(kGraphForm + 1); });
   list.Invalid("root outside", "root is node 6", [](RawGraph& g) { g.proto().set_root(6); });
   list.Invalid("root is no sink", "node 2 (add)",
                [](RawGraph& g) { g.proto().set_root(kAddIndex); });
@@ -86,33 +86,28 @@ void Numbers(List& list) {
 }
 
 void Arguments(List& list) {
-  list.Invalid("argument where none belongs", "expected none",
-               [](RawGraph& g) { g.node(kAddIndex)->mutable_dims(); });
-  list.Invalid("no argument", "expected a param", [](RawGraph& g) { g.node(0)->clear_param(); });
-  list.Invalid("argument of another kind", "expected dims", [](RawGraph& g) {
-    g.node(g.Add(Op::kReshape, DType::kVoid, {0}))->mutable_axes()->add_word(0);
-  });
-  list.Invalid("slot outside", "slot",
-               [](RawGraph& g) { g.node(0)->mutable_param()->set_slot(0xffffffff); });
-  list.Invalid("scalar without value", "real value",
-               [](RawGraph& g) { g.node(g.Add(Op::kConst, kF32, {}))->mutable_scalar(); });
-  list.Invalid("real value of an integer", "integer value", [](RawGraph& g) {
-    g.node(g.Add(Op::kConst, DType::kInt32, {}))->mutable_scalar()->set_real(1);
-  });
-  list.Invalid("integer outside of its type", "not representable", [](RawGraph& g) {
-    g.node(g.Add(Op::kConst, DType::kInt8, {}))->mutable_scalar()->set_integer(128);
-  });
-  list.Invalid("real outside of its type", "not representable", [](RawGraph& g) {
-    g.node(g.Add(Op::kConst, kF32, {}))->mutable_scalar()->set_real(0.1);
-  });
-  list.Invalid("bool of two", "not representable", [](RawGraph& g) {
-    g.node(g.Add(Op::kConst, DType::kBool, {}))->mutable_scalar()->set_integer(2);
-  });
-  list.Invalid("unknown reduction", "kind", [](RawGraph& g) {
-    g.node(g.Add(Op::kReduce, DType::kVoid, {0}))->mutable_reduce()->set_kind(3);
-  });
+  list.Invalid("argument where none belongs", "node 2 (add): has 1 argument words, expected 0",
+               [](RawGraph& g) { g.node(kAddIndex)->add_arg(0); });
+  list.Invalid("no argument", "node 0 (param): has 0 argument words",
+               [](RawGraph& g) { g.node(0)->clear_arg(); });
+  list.Invalid("slot outside", "slot", [](RawGraph& g) { g.node(0)->set_arg(0, 0xffffffff); });
+  list.Invalid("device outside", "device", [](RawGraph& g) { g.node(0)->set_arg(1, 256); });
+  list.Invalid("words for a real", "expected a real value",
+               [](RawGraph& g) { g.node(g.Add(Op::kConst, kF32, {}))->add_arg(0); });
+  list.Invalid("real value of an integer", "expected argument words",
+               [](RawGraph& g) { g.node(g.Add(Op::kConst, DType::kInt32, {}))->set_real(1); });
+  list.Invalid("integer outside of its type", "not representable",
+               [](RawGraph& g) { g.node(g.Add(Op::kConst, DType::kInt8, {}))->add_arg(128); });
+  list.Invalid("real outside of its type", "not representable",
+               [](RawGraph& g) { g.node(g.Add(Op::kConst, kF32, {}))->set_real(0.1); });
+  list.Invalid("bool of two", "not representable",
+               [](RawGraph& g) { g.node(g.Add(Op::kConst, DType::kBool, {}))->add_arg(2); });
+  list.Invalid("unknown reduction", "kind",
+               [](RawGraph& g) { g.node(g.Add(Op::kReduce, DType::kVoid, {0}))->add_arg(3); });
   list.Invalid("reduced axis outside", "axis 4294967295", [](RawGraph& g) {
-    g.node(g.Add(Op::kReduce, DType::kVoid, {0}))->mutable_reduce()->add_axes(0xffffffff);
+    v1::Node* n = g.node(g.Add(Op::kReduce, DType::kVoid, {0}));
+    n->add_arg(0);
+    n->add_arg(0xffffffff);
   });
   list.Invalid("permutation that repeats", "twice",
                [](RawGraph& g) { g.Words(Op::kPermute, 0, {0, 0}); });
@@ -126,9 +121,9 @@ void Sizes(List& list) {
   list.Invalid("mismatched types", "node 2 (add): source 1 has element type i32",
                [](RawGraph& g) { g.node(1)->set_dtype(Info(DType::kInt32).wire); });
   list.Invalid("mismatched shapes", "node 2 (add): source 1 has shape [4, 9]",
-               [](RawGraph& g) { g.node(1)->mutable_param()->set_dims(1, 9); });
-  list.Invalid("dimension beyond int64", "dimension",
-               [](RawGraph& g) { g.node(0)->mutable_param()->set_dims(0, UINT64_MAX); });
+               [](RawGraph& g) { g.node(1)->set_arg(3, 9); });
+  list.Invalid("smallest dimension", "dimension",
+               [](RawGraph& g) { g.node(0)->set_arg(2, INT64_MIN); });
   list.Invalid("product that overflows", "elements",
                [](RawGraph& g) { g.Param(5, kF32, {uint64_t{1} << 40, uint64_t{1} << 40}); });
   list.Invalid("product that wraps to a small one", "elements",
@@ -136,9 +131,9 @@ void Sizes(List& list) {
   list.Invalid("negative dimension", "negative",
                [](RawGraph& g) { g.Words(Op::kReshape, 0, {-4, -8}); });
   list.Invalid("padding that overflows", "node 6 (pad)",
-               [](RawGraph& g) { g.Words(Op::kPad, 0, {INT64_MAX, INT64_MAX, 0, 0}); });
+               [](RawGraph& g) { g.Words(Op::kPad, 0, {INT64_MAX, INT64_MAX, 0, 8}); });
   list.Invalid("padding beyond the limit", "elements",
-               [](RawGraph& g) { g.Words(Op::kPad, 0, {int64_t{1} << 40, 0, 0, 0}); });
+               [](RawGraph& g) { g.Words(Op::kPad, 0, {0, int64_t{1} << 40, 0, 8}); });
   list.Invalid("expansion beyond the limit", "elements", [](RawGraph& g) {
     const uint32_t column = g.Words(Op::kReshape, 0, {4, 8, 1});
     g.Words(Op::kExpand, column, {4, 8, int64_t{1} << 60});
@@ -165,10 +160,10 @@ void Effects(List& list) {
   list.Invalid("store to a computed value", "node 4 (store): source 0 is add",
                [](RawGraph& g) { g.node(kStoreIndex)->set_src(0, kAddIndex); });
   list.Invalid("one slot, two shapes", "slot 0", [](RawGraph& g) {
-    g.node(1)->mutable_param()->set_slot(0), g.node(1)->mutable_param()->set_dims(0, 8),
-        g.node(1)->mutable_param()->set_dims(1, 4), g.node(kAddIndex)->set_src(1, 0),
-        g.node(kSinkIndex)->add_src(kStoreIndex), g.Words(Op::kReshape, 1, {4, 8}),
-        g.Add(Op::kStore, DType::kVoid, {6, 0}), g.Add(Op::kSink, DType::kVoid, {kStoreIndex, 7});
+    g.node(1)->set_arg(0, 0), g.node(1)->set_arg(2, 8), g.node(1)->set_arg(3, 4),
+        g.node(kAddIndex)->set_src(1, 0), g.node(kSinkIndex)->add_src(kStoreIndex),
+        g.Words(Op::kReshape, 1, {4, 8}), g.Add(Op::kStore, DType::kVoid, {6, 0}),
+        g.Add(Op::kSink, DType::kVoid, {kStoreIndex, 7});
   });
   list.Invalid("two stores in no order", "no defined order", [](RawGraph& g) {
     const uint32_t second = g.Add(Op::kStore, DType::kVoid, {kOutIndex, 0});
@@ -197,20 +192,16 @@ uint32_t RawGraph::Add(Op op, DType dtype, std::initializer_list<uint32_t> src) 
 
 uint32_t RawGraph::Param(uint32_t slot, DType dtype, std::initializer_list<uint64_t> dims) {
   const uint32_t index = Add(Op::kParam, dtype, {});
-  v1::Param* param = node(index)->mutable_param();
-  param->set_slot(slot);
-  for (uint64_t dim : dims) param->add_dims(dim);
+  v1::Node* n = node(index);
+  n->add_arg(slot);
+  n->add_arg(0);
+  for (uint64_t dim : dims) n->add_arg(static_cast<int64_t>(dim));
   return index;
 }
 
 uint32_t RawGraph::Words(Op op, uint32_t src, std::initializer_list<int64_t> words) {
   const uint32_t index = Add(op, DType::kVoid, {src});
-  v1::Node* n = node(index);
-  const ArgKind kind = Info(op).arg;
-  v1::Words* out = kind == ArgKind::kDims   ? n->mutable_dims()
-                   : kind == ArgKind::kAxes ? n->mutable_axes()
-                                            : n->mutable_pairs();
-  out->mutable_word()->Assign(words.begin(), words.end());
+  node(index)->mutable_arg()->Assign(words.begin(), words.end());
   return index;
 }
 
