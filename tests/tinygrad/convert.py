@@ -9,8 +9,9 @@ of a table. What differs, and how it is said here:
                 that is asked of it.
   broadcasting  is implicit in tinygrad; here reshape and expand.
   bool          has no sum, product or maximum here: or, and, or; reductions count in u8.
-  buffers       may live on several devices: one slot for each. Host memory (PYTHON, NPY) is a slot on device 0 and its
-                COPY to one device is nothing, since the bytes of a slot are uploaded anyway. Arguments that are views
+  integer POW   becomes products, or a power in f64.
+  buffers       may live on several devices: one slot for each. Host memory (PYTHON, NPY) is a slot on device 0,
+                uploaded like any other, and its COPY to device 0 is nothing. Arguments that are views
                 of one buffer are views of one slot.
   stores        see storage.py.
   functions     become CALL of a TUPLE over ARGs; those that store, or whose shapes are symbolic, or that live on
@@ -30,7 +31,7 @@ from tinygrad.uop.ops import GroupOp, Ops, UOp
 import storage
 from graph_builder import REDUCE_KINDS, GraphBuilder
 from typing_rules import INDEX, asked_type, source_types, value_type
-from vocabulary import (ALU, BOOL_ALU, DTYPES, REDUCE, Unsupported, device_number, device_ranges, devices_of, is_host)
+from vocabulary import (ALU, BOOL_ALU, DTYPES, REDUCE, Unsupported, device_number, device_ranges, devices_of)
 
 
 class Slot(typing.NamedTuple):
@@ -145,10 +146,25 @@ class Scope:
   def alu(self, u, dt):
     src = self.sources(u, dt)
     comparison = u.op in GroupOp.Comparison
+    if u.op is Ops.POW and dtypes.is_int(dt): return self.integer_power(*src, exponent=u.src[1])
     name = (BOOL_ALU if src[-1].dtype == "bool" else ALU).get(u.op)
     if name is None: raise Unsupported(str(u.op))
     value = self.b.alu(name, src, "bool" if comparison else None)
     return value if comparison else self.b.cast(value, DTYPES[dt])
+
+  def integer_power(self, x, e, exponent):
+    """There is no power of integers here: products for a literal exponent, else in f64, to the nearest."""
+    b = self.b
+    if exponent.op is Ops.CONST and exponent.val >= 0:
+      result, square, left = b.const(x.dtype, 1), x, exponent.val
+      while left > 0:
+        if left & 1: result = b.alu("mul", [result, square])
+        square, left = b.alu("mul", [square, square]), left >> 1
+      return b.broadcast(result, x.dims)
+    power = b.alu("pow", [b.cast(x, "f64"), b.cast(e, "f64")])
+    nearest = b.alu("floor", [b.alu("add", [power, b.const("f64", 0.5)])])
+    negative = b.alu("cmplt", [e, b.const(e.dtype, 0)], "bool")
+    return b.cast(b.alu("where", [negative, power, nearest]), x.dtype)
 
   def const(self, u, dt):
     value = 0 if u.is_invalid else u.val
@@ -202,21 +218,24 @@ class Scope:
 
   def copy(self, u, dt):
     x, source, to = self.sources(u, dt)[0], u.src[0].device, u.arg
-    if source == to or (isinstance(to, str) and (source is None or is_host(source))): return x
+    if source == to or (source is None and isinstance(to, str)): return x
     if isinstance(source, tuple):
       if isinstance(to, tuple): raise Unsupported("COPY between different sets of devices")
-      return self.to_device(self.select(x, 0), source[0], to)
-    return self.b.op("copy", (x,), tuple(map(device_number, devices_of(to))), x.dtype, x.dims)
-
-  def to_device(self, x, source, to):
-    return x if source == to else self.b.op("copy", (x,), (device_number(to),), x.dtype, x.dims)
+      x, source = self.select(x, 0), source[0]
+    return self.on_device(x, source, to)
 
   def allreduce(self, u, dt):
     x, (kind, to), source = self.sources(u, dt)[0], u.arg, u.src[0].device
     x = self.b.op("allreduce", (x,), (REDUCE_KINDS.index(REDUCE[kind]),), x.dtype, x.dims)
     if to == source: return x
     if isinstance(to, tuple): raise Unsupported("ALLREDUCE to other devices")
-    return self.to_device(self.select(x, 0), source[0], to)
+    return self.on_device(self.select(x, 0), source[0], to)
+
+  def on_device(self, x, source, to):
+    """`x`, which is on the device `source` (none: a constant), on `to`, which may be several."""
+    numbers = tuple(map(device_number, devices_of(to)))
+    if source is not None and numbers == (device_number(source),): return x
+    return self.b.op("copy", (x,), numbers, x.dtype, x.dims)
 
   def unary(self, name, u, dt):
     x = self.sources(u, dt)[0]

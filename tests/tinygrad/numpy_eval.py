@@ -98,12 +98,12 @@ class _Run:
       return dtype, {arg[1]: x.reshape(arg[2:])}
     if op == "arg": return args[arg[0]] if args is not None else None
     if op in ("tuple", "sink"): return src
-    if op == "call": return None if any(s is None for s in src[1:]) else self.call(n.src[0], src[1:])
+    # The nodes of a body have values only in a call.
+    if any(s is None for s in (src[1:] if op == "call" else src)): return None
+    if op == "call": return self.call(n.src[0], src[1:])
     if op == "gettuple": return src[0][arg[0]]
     if op == "store": return self.store(n, src)
     if op == "after": return src[0][0], {d: self.state(n.src[1]) for d in src[0][1]}
-    if any(s is None or isinstance(s, list) and any(e is None for e in s) for s in src): return None  # of a body
-    dtype = given or src[-1][0] if op != "cmplt" else "bool"
     if op == "copy": return src[0][0], {d: next(iter(src[0][1].values())) for d in arg}
     if op == "mstack": return src[0][0], {d: x for s in src for d, x in s[1].items()}
     if op == "mselect":

@@ -23,18 +23,12 @@ ALU = {
 BOOL_ALU = ALU | {Ops.ADD: "or", Ops.MUL: "and", Ops.MAX: "or"}
 REDUCE = {Ops.ADD: "add", Ops.MUL: "mul", Ops.MAX: "max"}
 
-_HOSTS = ("PYTHON", "NPY")
-
-
-def is_host(device): return isinstance(device, str) and device.startswith(_HOSTS)
-
-
 def devices_of(device): return device if isinstance(device, tuple) else (device,)
 
 
 def device_number(device):
-  """CPU is 0, CPU:3 is 3; host memory is uploaded to 0."""
-  return int(device.split(":")[1]) if ":" in device and not is_host(device) else 0
+  """CPU is 0, CPU:3 is 3; host memory (PYTHON, NPY) is uploaded to 0."""
+  return int(device.split(":")[1]) if ":" in device else 0
 
 
 def device_ranges(u):

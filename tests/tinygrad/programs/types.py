@@ -51,7 +51,7 @@ PROGRAMS = {
     "wide_int64": forward(lambda x: x * 6364136223846793005 + 1442695040888963407, lambda: ints(6, dtype=dtypes.int64)),
     "bitcast_float_int": forward(lambda x: x.bitcast(dtypes.int32), _f(dtypes.float32)),
     "bitcast_int_float": forward(lambda x: (x + 0x3f800000).bitcast(dtypes.float32), lambda: ints(3, 4, low=0, high=1 << 22)),
-    "bitcast_half": forward(lambda x: x.bitcast(dtypes.uint16), _f(dtypes.half)),
+    "bitcast_half": forward(lambda x: (x + x).bitcast(dtypes.uint16), _f(dtypes.half)),
     "bitcast_bfloat16": forward(lambda x: x.bitcast(dtypes.bfloat16), lambda: ints(4, low=0x3f00, high=0x4100, dtype=dtypes.uint16)),
     "bitcast_double": forward(lambda x: x.bitcast(dtypes.uint64), _f(dtypes.float64)),
     "bitcast_narrower": forward(lambda x: x.bitcast(dtypes.uint8) + 1, _f(dtypes.float32, 2, 3)),
