@@ -47,8 +47,9 @@ struct Instruction {
   DType type = DType::kVoid;  // of the index, or of the range
   bool gated = false;
   bool thread = false;
-  uint32_t memory = 0;  // LOAD, STORE, BUFFER
-  Lane start = 0;       // REDUCE of no lanes
+  uint32_t memory = 0;                       // LOAD, STORE, BUFFER
+  Lane start = 0;                            // REDUCE of no lanes
+  LaneFn widen = nullptr, narrow = nullptr;  // REDUCE: to the type that it folds in, and back
 };
 
 struct Loop {
@@ -213,6 +214,8 @@ class Interpreter {
         in->lanes = static_cast<uint32_t>(NumElements(u.src(0).shape()));
         in->fn = FoldFn(ReduceKind{u.arg(0)}, u.dtype());
         in->start = FoldStart(ReduceKind{u.arg(0)}, u.dtype());
+        in->widen = FindLaneFn(Op::kCast, u.dtype(), FoldType(u.dtype()));
+        in->narrow = FindLaneFn(Op::kCast, FoldType(u.dtype()), u.dtype());
         break;
       case Op::kReshape:
       case Op::kExpand:
@@ -304,9 +307,10 @@ class Interpreter {
   }
 
   void Reduce(const Instruction& in) {
-    Lane sum = in.lanes == 0 ? in.start : frame_[in.src[0].at];
-    for (uint32_t lane = 1; lane < in.lanes; ++lane) sum = in.fn(sum, At(in.src[0], lane), 0);
-    frame_[in.out] = sum;
+    const auto wide = [&](uint32_t lane) { return in.widen(At(in.src[0], lane), 0, 0); };
+    Lane sum = in.lanes == 0 ? in.start : wide(0);
+    for (uint32_t lane = 1; lane < in.lanes; ++lane) sum = in.fn(sum, wide(lane), 0);
+    frame_[in.out] = in.narrow(sum, 0, 0);
   }
 
   template <typename... Args>
