@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,8 @@
 #include <string_view>
 
 #include "engine/base/status.h"
+#include "engine/base/strings.h"
+#include "engine/ir/scalar.h"
 
 namespace telegrad::testing {
 namespace {
@@ -84,7 +87,77 @@ absl::StatusOr<Capture> ReadCapture(const std::string& group, Cursor& in) {
   return capture;
 }
 
+double Tolerance(DType dtype) {
+  const double unit = std::exp2(-Info(dtype).mantissa_bits);  // in the last place
+  switch (dtype) {
+    case DType::kFloat64:
+      return 1e-9;
+    case DType::kFloat32:
+      return 1e-5;
+    case DType::kFloat16:
+      return 6 * unit;  // whole optimizer steps in it were captured
+    default:
+      return 1.5 * unit;
+  }
+}
+
+double Tolerance(UOp root) {
+  double tolerance = 0;
+  for (uint32_t id : PostOrder(root)) {
+    const DType dtype = root.graph()->dtype(id);
+    if (IsFloat(dtype)) tolerance = std::max(tolerance, Tolerance(dtype));
+  }
+  return tolerance;
+}
+
+double Element(DType dtype, const std::vector<uint8_t>& bytes, int64_t i) {
+  int64_t raw = 0;
+  std::memcpy(&raw, bytes.data() + i * ByteSize(dtype), ByteSize(dtype));
+  return ScalarAsDouble(dtype, ScalarFromMemory(dtype, raw));
+}
+
+std::string SlotDifference(DType dtype, double tolerance, const std::vector<uint8_t>& want,
+                           const std::vector<uint8_t>& got) {
+  if (want == got) return "";
+  if (want.size() != got.size()) return StrCat(got.size(), " bytes, expected ", want.size());
+  const int64_t n = static_cast<int64_t>(want.size()) / ByteSize(dtype);
+  double largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const double x = std::abs(Element(dtype, want, i));
+    if (std::isfinite(x)) largest = std::max(largest, x);
+  }
+  if (!IsFloat(dtype)) tolerance = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const double x = Element(dtype, want, i), y = Element(dtype, got, i);
+    if (x == y || (std::isnan(x) && std::isnan(y))) continue;
+    if (std::abs(x - y) <= tolerance * std::max(std::abs(x), largest / 8)) continue;
+    return StrCat("element ", i, " of ", n, " is ", y, ", expected ", x);
+  }
+  // Integers of 64 bits may differ where doubles do not.
+  return IsFloat(dtype) ? "" : "integers differ";
+}
+
 }  // namespace
+
+std::vector<std::vector<uint8_t>> Capture::SlotsBefore() const {
+  std::vector<std::vector<uint8_t>> out;
+  for (const CapturedSlot& slot : slots) out.push_back(slot.before);
+  return out;
+}
+
+std::string Difference(const Capture& capture, UOp root,
+                       const std::vector<std::vector<uint8_t>>& slots) {
+  const double tolerance = Tolerance(root);
+  for (size_t i = 0; i < capture.slots.size(); ++i) {
+    const CapturedSlot& slot = capture.slots[i];
+    // What is not stored to must keep its bits.
+    const std::string difference =
+        slot.after ? SlotDifference(slot.dtype, tolerance, *slot.after, slots[i])
+                   : (slot.before == slots[i] ? "" : "changed, expected no store");
+    if (!difference.empty()) return StrCat("slot ", i, ": ", difference);
+  }
+  return "";
+}
 
 absl::StatusOr<std::vector<Capture>> ReadCaptures() {
   std::vector<std::filesystem::path> paths;

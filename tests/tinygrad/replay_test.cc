@@ -1,24 +1,13 @@
 // Graphs of real tinygrad programs against the values that tinygrad's own CPU backend computed.
 //
-// Integers and bools must be equal. A float may differ by a tolerance that the coarsest float type
-// among the graph's nodes decides: tinygrad's CPU backend computes narrow types in f32 and rounds
-// only what it stores, where each op of ours rounds once, so one narrow value on the way is enough.
-// The tolerance is relative to the element, or to an eighth of the largest element of its slot
-// where that is more (sums cancel).
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <iostream>
 #include <map>
 #include <set>
 
-#include "engine/base/strings.h"
 #include "engine/ir/content_hash.h"
-#include "engine/ir/scalar.h"
 #include "engine/ir/text.h"
-#include "engine/ir/verify.h"
 #include "engine/reference/tensor_eval.h"
 #include "engine/wire/graph_codec.h"
 #include "tests/tinygrad/captures.h"
@@ -27,6 +16,7 @@ namespace telegrad {
 namespace {
 
 using ::telegrad::testing::Capture;
+using ::telegrad::testing::Difference;
 using ::telegrad::testing::ReadCaptures;
 
 constexpr int kLeastGraphs = 200;
@@ -45,50 +35,6 @@ FrozenGraph Admit(const Capture& capture) {
   auto graph = FromProto(capture.graph, &budget);
   EXPECT_TRUE(graph.ok()) << capture.name << ": " << graph.status();
   return graph.ok() ? *std::move(graph) : FrozenGraph();
-}
-
-double Tolerance(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return 1e-9;
-    case DType::kFloat32:
-      return 1e-5;
-    default:  // one and a half units in the last place
-      return 1.5 * std::exp2(-Info(dtype).mantissa_bits);
-  }
-}
-
-double Tolerance(const Graph& graph) {
-  double tolerance = 0;
-  for (uint32_t id = 0; id < graph.size(); ++id) {
-    if (IsFloat(graph.dtype(id))) tolerance = std::max(tolerance, Tolerance(graph.dtype(id)));
-  }
-  return tolerance;
-}
-
-double Element(DType dtype, const std::vector<uint8_t>& bytes, int64_t i) {
-  int64_t raw = 0;
-  std::memcpy(&raw, bytes.data() + i * ByteSize(dtype), ByteSize(dtype));
-  return ScalarAsDouble(dtype, ScalarFromMemory(dtype, raw));
-}
-
-// The first element that differs by more than it may, or "".
-std::string Difference(DType dtype, double tolerance, const std::vector<uint8_t>& want,
-                       const std::vector<uint8_t>& got) {
-  if (!IsFloat(dtype)) return want == got ? "" : "integers differ";
-  const int64_t n = static_cast<int64_t>(want.size()) / ByteSize(dtype);
-  double largest = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const double x = std::abs(Element(dtype, want, i));
-    if (std::isfinite(x)) largest = std::max(largest, x);
-  }
-  for (int64_t i = 0; i < n; ++i) {
-    const double x = Element(dtype, want, i), y = Element(dtype, got, i);
-    if (x == y || (std::isnan(x) && std::isnan(y))) continue;
-    if (std::abs(x - y) <= tolerance * std::max(std::abs(x), largest / 8)) continue;
-    return StrCat("element ", i, " of ", n, ": expected ", x, ", got ", y);
-  }
-  return "";
 }
 
 TEST(Replay, Coverage) {
@@ -139,21 +85,14 @@ TEST(Replay, ReferenceAgrees) {
   for (const Capture& capture : Captures()) {
     const FrozenGraph graph = Admit(capture);
     if (graph.graph == nullptr) continue;
-    std::vector<std::vector<uint8_t>> slots;
-    for (const auto& slot : capture.slots) slots.push_back(slot.before);
+    std::vector<std::vector<uint8_t>> slots = capture.SlotsBefore();
     reference::Variables variables;
     for (size_t i = 0; i < capture.variables.size(); ++i) variables[i] = capture.variables[i];
     Budget budget;
     const absl::Status status = reference::Evaluate(graph.root(), slots, &budget, variables);
     EXPECT_TRUE(status.ok()) << capture.name << ": " << status;
     if (!status.ok()) continue;
-    const double tolerance = Tolerance(*graph.root().graph());
-    for (size_t i = 0; i < slots.size(); ++i) {
-      const auto& slot = capture.slots[i];
-      EXPECT_EQ(Difference(slot.dtype, tolerance, slot.after ? *slot.after : slot.before, slots[i]),
-                "")
-          << capture.name << ", slot " << i;
-    }
+    EXPECT_EQ(Difference(capture, graph.root(), slots), "") << capture.name;
   }
 }
 
