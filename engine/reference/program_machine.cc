@@ -322,7 +322,7 @@ absl::Status Machine::CheckUnderWay(const Thread& t, const Instruction& in, uint
       const Operation& op = operations_[part.operation];
       const Instruction& mma = code_.instructions[op.pc];
       if (mma.op != Op::kMmaAsync || code_.addresses[mma.more + 2].memory != memory) continue;
-      if (std::ranges::count(op.c[part.part], i) > 0) position = mma.position;
+      if (position == 0 && std::ranges::count(op.c[part.part], i) > 0) position = mma.position;
     }
   }
   return Wrong(t, in, "lane ", lane, write ? " writes" : " reads", " element ", i, " of ",

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ostream>
-
 #include "engine/base/strings.h"
 #include "tests/programs/problems.h"
 
@@ -24,11 +22,11 @@ struct Mistake {
 constexpr Mistake kMistakes[] = {
     {"missing_barrier", "tree_reduction", "%27 = barrier %26 scope=workgroup",
      "%27 = barrier %26 scope=thread",
-     "writes element 16 of buffer 0, which thread 0 reads at node 24"},
+     "writes element 1 of buffer 0, which thread 0 reads at node 24"},
     {"barrier_in_a_divergent_loop", "tree_reduction", "%15 = range i64 %14 ", "%15 = range i64 %3 ",
      "node 27 (barrier): thread 1 of workgroup [0], deadlock: waits for thread 0, which has ended"},
     {"threads_write_one_element", "tree_reduction", "%35 = index i32 %5 %1 %30",
-     "%35 = index i32 %5 %1", "writes element 0 of argument 1, which thread 63 writes at node 36"},
+     "%35 = index i32 %5 %1", "writes element 0 of argument 1, which thread 57 writes at node 36"},
     {"workgroups_write_one_element", "tree_reduction", "%35 = index i32 %5 %1 %30",
      "%35 = index i32 %5 %32 %30",
      "writes element 0 of argument 1, which workgroup [0] writes at node 36"},
@@ -53,8 +51,8 @@ constexpr Mistake kMistakes[] = {
      "%90 = barrier %79 %87 scope=warp", "buffer 1"},
     {"stage_overwritten", "mma_gemm", "%120 = barrier %119 scope=workgroup",
      "%120 = barrier %119 scope=warp", "buffer 1"},
-    {"no_wait_at_the_end", "mma_gemm", "%88 = wait %42 %45 n=0", "%88 = wait %42 n=0",
-     "node 45 (copy_async)"},
+    {"one_of_two_copies_not_awaited", "mma_gemm", "%88 = wait %42 %45 n=0", "%88 = wait %42 n=0",
+     "still under way, writes at node 45"},
     {"full_phase_not_awaited", "wgmma_gemm", "%25 = wait_phase %24 %23",
      "%25 = barrier scope=thread",
      "node 32 (mma_async): thread 0 of workgroup [0], reads element 0 of buffer 0, which has not "
@@ -78,7 +76,8 @@ constexpr Mistake kMistakes[] = {
      "node 32"},
     {"accumulator_read_before_the_wait", "wgmma_gemm", "%40 = wait %32 %39 n=0",
      "%100 = load f32 [32] %17\n%40 = wait %32 %39 n=0",
-     "node 40 (load): thread 0 of workgroup [0], lane 0 reads element 0 of buffer 4, to which the "
+     "node 40 (load): thread 126 of workgroup [0], lane 0 reads element 0 of buffer 4, to which "
+     "the "
      "mma_async of node 32, still under way, adds"},
     {"wait_for_what_was_never_started", "wgmma_gemm", "%95 = end %74",
      "%100 = wait %32 n=0\n%95 = end %74",

@@ -131,7 +131,7 @@ absl::Status RunProblem(const Problem& problem, std::string_view text,
     std::memcpy(&number, &got[4 * i], 4);
     std::memcpy(&integer, &got[4 * i], 4);
     const double x = problem.floats ? double{number} : integer, want = problem.want[i];
-    if (std::abs(x - want) <= problem.tolerance * std::abs(want)) continue;
+    if (std::abs(x - want) <= problem.tolerance * (1 + std::abs(want))) continue;
     return absl::DataLossError(StrCat("element ", i, " is ", x, ", expected ", want));
   }
   return absl::OkStatus();

@@ -20,7 +20,7 @@ struct Problem {
   // The last argument as it should become: f32 where `floats` is set, i32 otherwise.
   bool floats = true;
   std::vector<double> want = {};
-  double tolerance = 0;  // relative
+  double tolerance = 0;  // of 1 + |want|
 };
 
 std::vector<Problem> AllProblems();

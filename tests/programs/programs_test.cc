@@ -35,7 +35,7 @@ TEST_P(Programs, PrintAndParseBack) {
 
 TEST_P(Programs, StopWithinTheirSteps) {
   const absl::Status status =
-      RunProblem(GetParam(), ReadProgramText(GetParam().name), {.max_steps = 100});
+      RunProblem(GetParam(), ReadProgramText(GetParam().name), {.max_steps = 50});
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
 
