@@ -31,6 +31,15 @@ absl::Status Budget::SpendKernels(int64_t n) {
   return CheckTime();
 }
 
+absl::Status Budget::TakeBytes(int64_t n) {
+  if (n > limits_.bytes - bytes_) {
+    return ResourceExhausted("the budget of ", limits_.bytes, " bytes is spent: ", n,
+                             " more than the ", bytes_, " in use");
+  }
+  bytes_ += n;
+  return absl::OkStatus();
+}
+
 absl::Status Budget::CheckTime() {
   if (cancelled_.load(std::memory_order_relaxed))
     return absl::CancelledError("the job was cancelled");

@@ -13,9 +13,10 @@ namespace telegrad {
 class Budget {
  public:
   struct Limits {
-    int64_t nodes = 4'000'000;      // nodes made in all graphs of the job
-    int64_t rewrites = 40'000'000;  // rule applications
-    int64_t kernels = 20'000;       // kernels of one schedule
+    int64_t nodes = 4'000'000;         // nodes made in all graphs of the job
+    int64_t rewrites = 40'000'000;     // rule applications
+    int64_t kernels = 20'000;          // kernels of one schedule
+    int64_t bytes = int64_t{4} << 30;  // of values that are alive at once, where a job evaluates
     std::chrono::milliseconds time{60'000};
   };
 
@@ -26,6 +27,9 @@ class Budget {
   absl::Status SpendNodes(int64_t n = 1);
   absl::Status SpendRewrites(int64_t n = 1);
   absl::Status SpendKernels(int64_t n = 1);
+  // Memory comes back: an error leaves the budget as it was, and what was taken must be returned.
+  absl::Status TakeBytes(int64_t n);
+  void ReturnBytes(int64_t n) { bytes_ -= n; }
   // Deadline and cancellation; cheap enough to call every few thousand steps.
   absl::Status CheckTime();
 
@@ -41,6 +45,7 @@ class Budget {
   int64_t nodes_ = 0;
   int64_t rewrites_ = 0;
   int64_t kernels_ = 0;
+  int64_t bytes_ = 0;
   std::chrono::steady_clock::time_point deadline_;
   std::atomic<bool> cancelled_{false};
 };

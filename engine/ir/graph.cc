@@ -100,10 +100,10 @@ Graph::ShapeRef Graph::InternShape(ShapeView shape, std::span<const UOp> src) {
 }
 
 uint16_t Graph::InternPlace(std::vector<int64_t> devices) {
-  const auto it = std::ranges::find(places_, devices);
-  const auto place = static_cast<uint16_t>(it - places_.begin());
-  if (it == places_.end()) places_.push_back(std::move(devices));
-  return place;
+  const auto next = static_cast<uint16_t>(places_.size());
+  const auto [it, is_new] = place_of_.try_emplace(std::move(devices), next);
+  if (is_new) places_.push_back(it->first);
+  return it->second;
 }
 
 UOp Graph::Fail(absl::Status status) {

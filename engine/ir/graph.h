@@ -166,6 +166,7 @@ class Graph {
   absl::flat_hash_map<uint32_t, std::vector<uint32_t>> symbolic_;  // few nodes have an entry
   std::vector<uint16_t> place_;
   std::vector<std::vector<int64_t>> places_;  // place 0: anywhere
+  absl::flat_hash_map<std::vector<int64_t>, uint16_t> place_of_;
   std::vector<uint64_t> hashes_;
   std::vector<uint32_t> table_;  // open addressing; kEmpty or an id
   absl::Status status_;

@@ -118,7 +118,9 @@ absl::StatusOr<Product> Multiply(const Context& c, const Graph* graph,
   Product out;
   for (const Dim& dim : dims) {
     if (dim.is_static()) {
-      out.constant *= dim.bound;  // within kMaxElements, or a zero
+      if (!CheckedMul(out.constant, dim.bound, &out.constant)) {
+        return c.Bad("a symbolic size overflows");
+      }
       continue;
     }
     std::vector<uint32_t> stack{dim.node};
@@ -186,10 +188,16 @@ absl::Status PadOrShrink(const Context& c, bool pad, Dims* out) {
     const Dim from = Dims::Of(x, i);
     TG_ASSIGN_OR_RETURN(const Dim offset, Read(c, c.arg[2 * i]));
     TG_ASSIGN_OR_RETURN(const Dim size, Read(c, c.arg[2 * i + 1]));
+    for (const Dim& dim : {offset, size}) {
+      if (dim.bound > kMaxElements) {
+        return c.Bad("axis ", i, " has ", dim.bound, ", over the limit of ", kMaxElements,
+                     " elements");
+      }
+    }
     if (from.is_static() && offset.is_static() && size.is_static()) {
       const Dim& inner = pad ? from : size;
       const Dim& outer = pad ? size : from;
-      if (offset.bound > kMaxElements || offset.bound + inner.bound > outer.bound) {
+      if (offset.bound + inner.bound > outer.bound) {
         return c.Bad("axis ", i, " of size ", from.bound,
                      pad ? " does not fit at offset " : " has no part at offset ", offset.bound,
                      pad ? " of size " : " of size ", size.bound);

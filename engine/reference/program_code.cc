@@ -191,8 +191,8 @@ class Decoder {
       case Op::kReduce:
         in->src[0] = PlaceOf(u.src(0));
         in->lanes = static_cast<uint32_t>(NumElements(u.src(0).shape()));
-        in->fn = FoldFn(ReduceKind{u.arg(0)}, FoldType(u.dtype()));
-        in->start = FoldStart(ReduceKind{u.arg(0)}, FoldType(u.dtype()));
+        in->fn = FoldFn(ReduceKind{u.arg(0)}, u.dtype());
+        in->start = FoldStart(ReduceKind{u.arg(0)}, u.dtype());
         break;
       case Op::kReshape:
       case Op::kExpand:
@@ -210,9 +210,6 @@ class Decoder {
     return Internal("program ", program_.name, ", node ", in->position, " (", Name(u.op()),
                     "): has no meaning on ", Name(u.dtype()));
   }
-
-  // Narrow floats fold in f32; the interpreter widens and rounds.
-  static DType FoldType(DType dtype) { return IsNarrowFloat(dtype) ? DType::kFloat32 : dtype; }
 
   // One lane is the same for every lane of the user.
   Operand PlaceOf(UOp u) const { return {place_[u.id()], NumElements(u.shape()) == 1 ? 0u : 1u}; }

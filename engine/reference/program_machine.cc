@@ -264,17 +264,16 @@ absl::Status Machine::Store(Thread& t, const Instruction& in) {
   return absl::OkStatus();
 }
 
-// Floats under 32 bits fold in f32 and round once.
 void Machine::Reduce(Thread& t, const Instruction& in) {
-  const bool narrow = IsNarrowFloat(in.type);
-  const LaneFn widen = narrow ? FindLaneFn(Op::kCast, in.type, DType::kFloat32) : nullptr;
+  const DType type = FoldType(in.type);
+  const LaneFn widen = type == in.type ? nullptr : FindLaneFn(Op::kCast, in.type, type);
   const auto lane_at = [&](uint32_t lane) {
     const Lane x = At(t, in.src[0], lane);
-    return narrow ? widen(x, 0, 0) : x;
+    return widen == nullptr ? x : widen(x, 0, 0);
   };
   Lane sum = in.lanes == 0 ? in.start : lane_at(0);
   for (uint32_t lane = 1; lane < in.lanes; ++lane) sum = in.fn(sum, lane_at(lane), 0);
-  if (narrow) sum = FindLaneFn(Op::kCast, DType::kFloat32, in.type)(sum, 0, 0);
+  if (widen != nullptr) sum = FindLaneFn(Op::kCast, type, in.type)(sum, 0, 0);
   t.frame[in.out] = sum;
 }
 

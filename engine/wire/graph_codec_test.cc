@@ -1,8 +1,10 @@
 #include "engine/wire/graph_codec.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <random>
 
 #include "engine/base/strings.h"
@@ -39,15 +41,48 @@ constexpr std::string_view kText = R"(
 %22 = sink %16 %21
 )";
 
+// Functions, devices, variables and symbolic sizes.
+constexpr std::string_view kWideText = R"(
+%0 = param f16 [4, 8] slot=0
+%1 = param f16 [4, 8] slot=1 device=3
+%2 = mstack f16 [4, 8] %0 %1
+%3 = allreduce f16 [4, 8] %2 kind=max
+%4 = unshard f16 [4, 16] %3 axes=[1]
+%5 = mselect f16 [4, 16] %4 n=0
+%6 = var i64 id=2 min=-8 max=8 multiple=8
+%7 = const i64 8
+%8 = add i64 %6 %7
+%9 = shrink f16 [4, 16] %5 %8 pairs=[0, 4, 0, -2]
+%10 = arg f16 [1, 1] slot=1
+%11 = arg i64 slot=0
+%12 = cast f16 %11
+%13 = add f16 [1, 1] %10 %12
+%14 = tuple %13
+%15 = reduce f16 [1, 1] %9 kind=add axes=[0, 1]
+%16 = loop %14 %8 %15
+%17 = gettuple f16 [1, 1] %16 n=0
+%18 = copy f16 [1, 1] %17 devices=[3]
+%19 = bitcast u8 [1, 2] %18
+%21 = param u8 [4, 2] slot=2 device=3
+%22 = const i64 3
+%24 = reshape u8 [2] %19
+%23 = scatter u8 [4, 2] %21 %22 %24 kind=max
+%25 = store %21 %23
+%26 = sink %25
+)";
+
 UOp ParseOrDie(std::string_view text, Graph* graph) {
   absl::StatusOr<UOp> root = Parse(text, graph);
   EXPECT_TRUE(root.ok()) << root.status();
   return root.value_or(UOp());
 }
 
-TEST(GraphCodec, RoundTrip) {
+class GraphCodecText : public ::testing::TestWithParam<std::string_view> {};
+INSTANTIATE_TEST_SUITE_P(Texts, GraphCodecText, ::testing::Values(kText, kWideText));
+
+TEST_P(GraphCodecText, RoundTrip) {
   Graph graph;
-  const UOp root = ParseOrDie(kText, &graph);
+  const UOp root = ParseOrDie(GetParam(), &graph);
   ASSERT_TRUE(root.valid());
   v1::Graph proto;
   ToProto(root, &proto);
@@ -122,6 +157,29 @@ TEST(GraphCodec, VerifierErrorsUseTheClientsIndex) {
   Budget budget;
   const absl::Status status = FromProto(shifted, &budget).status();
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("node 12 (store)"));
+}
+
+// The graph of docs/wire.md is what it says.
+TEST(GraphCodec, TheDocumentsExample) {
+  std::ifstream file("docs/wire.md");
+  ASSERT_TRUE(file.is_open()) << "run it from the root of the project";
+  std::string line, text;
+  while (std::getline(file, line)) {
+    if (line.starts_with("       form:") || line.starts_with("       nodes")) text += line + "\n";
+    if (line.starts_with("       root:")) text += line.substr(0, line.find('}'));
+  }
+  v1::Graph proto;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &proto)) << text;
+  Budget budget;
+  const auto graph = FromProto(proto, &budget);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_EQ(Print(graph->root()), R"(%0 = param f32 [4] slot=1
+%1 = param f32 [4] slot=0
+%2 = const f32 1
+%3 = add f32 [4] %1 %2
+%4 = store %0 %3
+%5 = sink %4
+)");
 }
 
 // Random damage to single fields: a graph or an error, and every admitted graph survives a round
