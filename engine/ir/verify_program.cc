@@ -339,14 +339,15 @@ class ProgramVerifier {
     if (mma.scope == Scope::kWarpgroup) warps = kWarpsOfWarpgroup;
     if (warps > 0) {
       const int64_t threads = warps * program_.warp;
-      if (threads != mma.threads || threads_ % threads != 0) {
-        return walk_.Bad(id, mma.name, " is made for ", mma.threads, " threads, expected a ",
-                         "workgroup of whole such scopes, got ", threads_, " threads in warps of ",
-                         program_.warp);
+      if (threads != mma.threads) {
+        return walk_.Bad(id, mma.name, " is made for ", mma.threads, " threads, but ", warps,
+                         " warps have ", threads);
       }
-      if (role_ != kNotYet && (g_.arg(role_)[0] % warps != 0 || g_.arg(role_)[1] % warps != 0)) {
-        return walk_.Bad(id, mma.name, " is run by ", warps, " warps together, expected the role ",
-                         "of node ", walk_.position[role_], " to hold all of them");
+      const bool role = role_ != kNotYet;
+      if (role ? g_.arg(role_)[0] % warps != 0 || g_.arg(role_)[1] % warps != 0
+               : threads_ % threads != 0) {
+        return walk_.Bad(id, mma.name, " is run by ", warps, " warps together, expected ",
+                         role ? "the role" : "the workgroup", " to be made of such");
       }
     }
     if (g_.op(id) == Op::kMma) return absl::OkStatus();

@@ -415,7 +415,7 @@ TEST(VerifyProgram, ManyThreads) {
   EXPECT_THAT(with("%12", "%30 = index f32 %8 %9\n%12 = arrive %30 n=0"),
               HasSubstr("points into buffer, expected mbarrier"));
   // All of it is inside of the parallel ranges.
-  EXPECT_THAT(with("%3", "%30 = barrier scope=workgroup\n%3 = range i64 %0 id=1 type=local"),
+  EXPECT_THAT(with("%3", "%30 = barrier scope=warp\n%3 = range i64 %0 id=1 type=local"),
               HasSubstr("comes after an effect (node 3)"));
   EXPECT_THAT(with("%21", "%30 = add i64 %3 %3\n%21 = end %3"),
               HasSubstr("(add): comes after the end of a parallel range"));
@@ -472,9 +472,10 @@ TEST(VerifyProgram, MatrixInstructionsHaveTheThreadsThatTheyAreMadeFor) {
   };
   EXPECT_EQ(with(4, "first=0 count=4"), "");
   EXPECT_EQ(with(8, "first=4 count=4"), "");
-  EXPECT_THAT(with(3, "first=0 count=3"), HasSubstr("is made for 128 threads"));
+  EXPECT_EQ(with(5, "first=0 count=4"), "");
+  EXPECT_THAT(with(3, "first=0 count=3"), HasSubstr("expected the role to be made of such"));
   EXPECT_THAT(with(8, "first=2 count=4"),
-              HasSubstr("is run by 4 warps together, expected the role of node 10 to hold all"));
+              HasSubstr("is run by 4 warps together, expected the role to be made of such"));
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "engine/base/strings.h"
 #include "tests/programs/problems.h"
 
@@ -18,6 +20,8 @@ struct Mistake {
   std::string_view from, to;
   std::string_view message;  // of the run without a seed
 };
+
+void PrintTo(const Mistake& mistake, std::ostream* out) { *out << std::string(mistake.name); }
 
 constexpr Mistake kMistakes[] = {
     {"missing_barrier", "tree_reduction", "%27 = barrier %26 scope=workgroup",
@@ -43,45 +47,45 @@ constexpr Mistake kMistakes[] = {
      "reads element 0 of buffer 0, which thread 0 writes at node 33"},
     {"accumulator_not_cleared", "tiled_gemm", "%16 = store %15 %13", "%16 = barrier scope=thread",
      "reads element 0 of buffer 2, which has not been written"},
-    {"missing_wait", "mma_gemm", "%89 = wait %79 %87 n=1\n", "",
-     "still under way, writes at node 79"},
-    {"pending_too_large", "mma_gemm", "%89 = wait %79 %87 n=1", "%89 = wait %79 %87 n=2",
-     "still under way, writes at node 79"},
-    {"barrier_of_a_smaller_scope", "mma_gemm", "%90 = barrier %79 %87 scope=workgroup",
-     "%90 = barrier %79 %87 scope=warp", "buffer 1"},
-    {"stage_overwritten", "mma_gemm", "%120 = barrier %119 scope=workgroup",
-     "%120 = barrier %119 scope=warp", "buffer 1"},
-    {"one_of_two_copies_not_awaited", "mma_gemm", "%88 = wait %42 %45 n=0", "%88 = wait %42 n=0",
+    {"missing_wait", "mma_gemm", "%90 = wait %80 %88 n=1\n", "",
+     "still under way, writes at node 80"},
+    {"pending_too_large", "mma_gemm", "%90 = wait %80 %88 n=1", "%90 = wait %80 %88 n=2",
+     "still under way, writes at node 80"},
+    {"barrier_of_a_smaller_scope", "mma_gemm", "%91 = barrier %80 %88 scope=workgroup",
+     "%91 = barrier %80 %88 scope=warp", "buffer 1"},
+    {"stage_overwritten", "mma_gemm", "%117 = barrier %116 scope=workgroup",
+     "%117 = barrier %116 scope=warp", "buffer 1"},
+    {"one_of_two_copies_not_awaited", "mma_gemm", "%89 = wait %42 %45 n=0", "%89 = wait %42 n=0",
      "still under way, writes at node 45"},
-    {"full_phase_not_awaited", "wgmma_gemm", "%25 = wait_phase %24 %23",
-     "%25 = barrier scope=thread",
-     "node 32 (mma_async): thread 0 of workgroup [0], reads element 0 of buffer 0, which has not "
+    {"full_phase_not_awaited", "wgmma_gemm", "%27 = wait_phase %26 %25",
+     "%27 = barrier scope=thread",
+     "node 34 (mma_async): thread 0 of workgroup [0], reads element 0 of buffer 0, which has not "
      "been written"},
-    {"wrong_parity_of_the_consumer", "wgmma_gemm", "%25 = wait_phase %24 %23",
-     "%100 = const i64 1\n%25 = wait_phase %24 %100",
+    {"wrong_parity_of_the_consumer", "wgmma_gemm", "%27 = wait_phase %26 %25",
+     "%100 = const i64 1\n%27 = wait_phase %26 %100",
      "reads element 0 of buffer 0, which has not been written"},
     {"wrong_parity_of_the_producer", "wgmma_gemm", "%78 = sub i64 %72 %77", "%78 = mul i64 %72 %77",
-     "node 25 (wait_phase): thread 0 of workgroup [0], deadlock: waits for phase 0 of mbarrier "
+     "node 27 (wait_phase): thread 0 of workgroup [0], deadlock: waits for phase 0 of mbarrier "
      "2[0], which lacks 1 of 1 arrivals and 0 bytes; thread 128 at node 80 waits for phase 0 of "
      "mbarrier 3[0], which lacks 128 of 128 arrivals and 0 bytes"},
     {"too_few_arrivals", "wgmma_gemm", "arrivals=128", "arrivals=127",
-     "writes element 0 of buffer 0, which the mma_async of thread 0 reads at node 32"},
+     "writes element 0 of buffer 0, which the mma_async of thread 0 reads at node 34"},
     {"too_many_arrivals", "wgmma_gemm", "arrivals=128", "arrivals=129", "deadlock: waits for"},
     {"too_few_bytes", "wgmma_gemm", "%82 = arrive %81 n=8192", "%82 = arrive %81 n=4096",
      "of buffer 1, which the copy_async of thread 128, still under way, writes at node 94"},
     {"too_many_bytes", "wgmma_gemm", "%82 = arrive %81 n=8192", "%82 = arrive %81 n=8256",
      "deadlock: waits for phase 0 of mbarrier 2[0], which lacks 0 of 1 arrivals and 64 bytes"},
-    {"missing_wait_for_the_products", "wgmma_gemm", "%40 = wait %32 %39 n=0\n", "",
+    {"missing_wait_for_the_products", "wgmma_gemm", "%42 = wait %34 %41 n=0\n", "",
      "writes element 0 of buffer 0, which the mma_async of thread 0, still under way, reads at "
-     "node 32"},
-    {"accumulator_read_before_the_wait", "wgmma_gemm", "%40 = wait %32 %39 n=0",
-     "%100 = load f32 [32] %17\n%40 = wait %32 %39 n=0",
-     "node 40 (load): thread 126 of workgroup [0], lane 0 reads element 0 of buffer 4, to which "
+     "node 34"},
+    {"accumulator_read_before_the_wait", "wgmma_gemm", "%42 = wait %34 %41 n=0",
+     "%100 = load f32 [32] %19\n%42 = wait %34 %41 n=0",
+     "node 42 (load): thread 126 of workgroup [0], lane 0 reads element 0 of buffer 4, to which "
      "the "
-     "mma_async of node 32, still under way, adds"},
+     "mma_async of node 34, still under way, adds"},
     {"wait_for_what_was_never_started", "wgmma_gemm", "%95 = end %74",
-     "%100 = wait %32 n=0\n%95 = end %74",
-     "waits for node 32 (mma_async), which this thread has never started"},
+     "%100 = wait %34 n=0\n%95 = end %74",
+     "waits for node 34 (mma_async), which this thread has never started"},
     {"stage_not_empty", "wgmma_gemm", "%80 = wait_phase %79 %78\n", "",
      "node 81 (arrive): thread 128 of workgroup [0], is one arrival too many at mbarrier 2[0]"},
     {"accumulator_not_cleared_amx", "amx_gemm", "%28 = store %27 %26", "%28 = barrier scope=thread",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostream>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,10 @@ struct Problem {
   std::vector<double> want = {};
   double tolerance = 0;  // of 1 + |want|
 };
+
+inline void PrintTo(const Problem& problem, std::ostream* out) {
+  *out << std::string(problem.name);
+}
 
 std::vector<Problem> AllProblems();
 
