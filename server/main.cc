@@ -120,6 +120,9 @@ void CollectFrom(const ExecutableCache& cache, const DevicePool& pool, Metrics& 
       {Metric::kScheduleNs, stats.schedule_ns},
       {Metric::kLowerNs, stats.lower_ns},
       {Metric::kCompileNs, stats.compile_ns},
+      {Metric::kAccessesProved, stats.bounds.proved},
+      {Metric::kAccessesGated, stats.bounds.gated},
+      {Metric::kAccessesByData, stats.bounds.data_dependent},
       {Metric::kLaunches, stats.launches},
   };
   for (const auto& [metric, count] : rows) metrics.Set(metric, static_cast<int64_t>(count));

@@ -336,6 +336,7 @@ ExecutableCache::Stats ExecutableCache::stats() const {
   s.schedule_ns = impl_->schedule_ns;
   s.lower_ns = kernels.lower_ns;
   s.compile_ns = kernels.compile_ns;
+  s.bounds = kernels.bounds;
   s.launches = impl_->launches->load(std::memory_order_relaxed);
   return s;
 }

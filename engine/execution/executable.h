@@ -13,6 +13,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/hash.h"
 #include "engine/ir/graph.h"
+#include "engine/lowering/bounds_proof.h"
 
 namespace telegrad {
 
@@ -58,6 +59,7 @@ class ExecutableCache {
     uint64_t lower_ns = 0;
     uint64_t compile_ns = 0;
     uint64_t launches = 0;  // submitted
+    BoundsStats bounds;     // of the kernels compiled
   };
   struct Result {
     std::shared_ptr<const Executable> executable;

@@ -64,6 +64,8 @@ TEST_F(ExecutableTest, RunsAgainWithOtherBuffersAndCompilesNothing) {
   EXPECT_EQ(stats.hits, 3u);
   EXPECT_EQ(stats.kernels_compiled, 1u);
   EXPECT_EQ(stats.launches, 3u);
+  EXPECT_EQ(stats.bounds.proved, 2);  // a load and a store
+  EXPECT_EQ(stats.bounds.gated + stats.bounds.data_dependent, 0);
 }
 
 TEST_F(ExecutableTest, SaysWhatEachSlotIs) {

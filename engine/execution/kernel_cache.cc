@@ -29,8 +29,7 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Make(const FrozenGrap
   ++stats_.compiled;
   stats_.lower_ns += lower_ns;
   stats_.compile_ns += compiling.ns();
-  stats_.bounds.proved += bounds.proved;
-  stats_.bounds.gated += bounds.gated;
+  stats_.bounds += bounds;
   return out;
 }
 

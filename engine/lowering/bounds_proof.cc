@@ -1,68 +1,55 @@
-// An index is read as a linear form: a constant plus atoms times coefficients, an atom being
-// anything that is not a sum or a multiple. The gate is read as facts lo <= form <= hi. The index
-// is bounded by taking whole multiples of facts out of it, then bounding what is left atom by atom.
-// All arithmetic is checked; an overflow proves nothing.
+// An index is read as a linear form, its gate as facts lo <= form <= hi. The machine computes a
+// form modulo 2^width, so a derivation may replace parts by what is congruent to them; where the
+// bounds that it ends with lie within the type, they hold for the machine's value. What may be
+// anything is an atom with the bounds of its type.
+//
+// A value is bounded in several ways, and what all of them allow is left:
+//   intervals    atom by atom
+//   gate facts   multiples of facts are taken out, the rest is bounded atom by atom: first only
+//                multiples that leave nothing of a fact's atoms, and any if that does not suffice
+//   congruence   y = c * (y / c) + y % c, where the form holds y next to one of the others; and the
+//                bounds of a fact are multiples of the greatest common divisor of its coefficients
 #include "engine/lowering/bounds_proof.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
+#include <utility>
 
-#include "engine/base/checked.h"
+#include "absl/container/flat_hash_map.h"
+#include "engine/lowering/linear_form.h"
 
 namespace telegrad {
 namespace {
 
-constexpr int kMaxTerms = 64;
-constexpr int kMaxFacts = 64;
+constexpr size_t kMaxFacts = 64;
+constexpr int kMaxDepth = 8;    // of divisions within divisions
+constexpr int kMaxWork = 2048;  // forms bounded for one access
+constexpr WideBounds kUnknown{-(Int128{1} << 120), Int128{1} << 120};
 
-struct Bounds {
-  int64_t lo, hi;
-};
-
-struct Form {
-  std::map<uint32_t, int64_t> terms;  // atom -> coefficient, never 0
-  int64_t constant = 0;
-};
-
+// The form has constant 0. The fact is exact where nothing has wrapped in the comparison: then it
+// is one about the integers, and the coefficients have no common divisor. Else it is one about the
+// machine's value of form + offset, less the offset.
 struct Fact {
-  Form form;  // with constant 0
-  Bounds bounds;
+  LinearForm form = {};
+  WideBounds bounds = {};
+  bool exact = true;
+  int64_t offset = 0;
 };
 
-// sum += scale * u; false on overflow or when there are too many terms.
-bool AddTo(UOp u, int64_t scale, Form* sum) {
-  std::vector<std::pair<UOp, int64_t>> stack{{u, scale}};
-  for (int steps = 0; !stack.empty(); ++steps) {
-    if (steps > 4 * kMaxTerms || sum->terms.size() > kMaxTerms) return false;
-    const auto [at, c] = stack.back();
-    stack.pop_back();
-    int64_t next;
-    if (at.is_const()) {
-      if (!CheckedMul(at.const_word(), c, &next) ||
-          !CheckedAdd(sum->constant, next, &sum->constant)) {
-        return false;
-      }
-    } else if (at.is(Op::kAdd)) {
-      stack.emplace_back(at.src(0), c);
-      stack.emplace_back(at.src(1), c);
-    } else if (at.is(Op::kSub)) {
-      if (!CheckedSub(0, c, &next)) return false;
-      stack.emplace_back(at.src(0), c);
-      stack.emplace_back(at.src(1), next);
-    } else if (at.is(Op::kMul) && at.src(1).is_const()) {
-      if (!CheckedMul(c, at.src(1).const_word(), &next)) return false;
-      stack.emplace_back(at.src(0), next);
-    } else {
-      int64_t& coefficient = sum->terms[at.id()];
-      if (!CheckedAdd(coefficient, c, &coefficient)) return false;
-      if (coefficient == 0) sum->terms.erase(at.id());
-    }
-  }
-  return true;
+// The PARAM or BUFFER that an INDEX is into.
+UOp Memory(UOp address) {
+  UOp buffer = address.src(0);
+  while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
+  return buffer;
 }
 
-int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+Int128 FloorDiv(Int128 a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }  // b > 0
+
+WideBounds Point(Int128 x) { return {x, x}; }
+
+bool IsDivision(UOp u) {
+  return (u.is(Op::kFloorDiv) || u.is(Op::kFloorMod)) && u.src(1).is_const() &&
+         u.src(1).const_word() > 0;
+}
 
 class Prover {
  public:
@@ -70,155 +57,262 @@ class Prover {
     if (address.num_src() == 3) ReadGate(address.src(2));
   }
 
-  std::optional<Bounds> Bound(Form form) const {
-    Bounds total{form.constant, form.constant};
-    for (const Fact& fact : facts_) {
-      const int64_t times = Multiple(form, fact.form);
-      if (times == 0) continue;
-      for (const auto& [atom, c] : fact.form.terms) form.terms[atom] -= c * times;
-      std::erase_if(form.terms, [](const auto& t) { return t.second == 0; });
-      if (!AddScaled(fact.bounds, times, &total)) return std::nullopt;
-    }
-    for (const auto& [atom, c] : form.terms) {
-      const std::optional<Bounds> b = Atom(graph_.at(atom), 0);
-      if (!b || !AddScaled(*b, c, &total)) return std::nullopt;
-    }
-    return total;
+  // Whether the gate is never true.
+  bool never() const { return never_; }
+
+  // Takes more time from here on, and shows more.
+  void SetThorough() {
+    thorough_ = true;
+    atoms_.clear();
+  }
+
+  // Of the machine's value of `u`, where the gate holds.
+  WideBounds Value(UOp u, int depth = 0) {
+    LinearForm form;
+    return form.Add(u, 1) ? Bound(form, u.dtype(), depth) : ValuesOf(u.dtype());
   }
 
  private:
-  static bool AddScaled(Bounds b, int64_t c, Bounds* total) {
-    int64_t x, y;
-    if (!CheckedMul(b.lo, c, &x) || !CheckedMul(b.hi, c, &y)) return false;
-    return CheckedAdd(total->lo, std::min(x, y), &total->lo) &&
-           CheckedAdd(total->hi, std::max(x, y), &total->hi);
+  // Of the machine's value of the form.
+  WideBounds Bound(const LinearForm& form, DType dtype, int depth) {
+    const WideBounds all = ValuesOf(dtype);
+    if (++work_ > kMaxWork) return all;
+    WideBounds best = all;
+    const auto add = [&](const WideBounds& bounds) {
+      if (bounds.within(all)) best = Intersect(best, bounds);
+    };
+    add(Sum(form, depth));
+    if (!facts_.empty()) add(WithFacts(form, depth));
+    if (thorough_) {
+      for (size_t i = 0; i < facts_.size(); ++i) {
+        for (const auto& [atom, c] : facts_[i].form.terms) {
+          const auto it = form.terms.find(atom);
+          if (it != form.terms.end()) add(WithMultiple(form, i, it->second / c, depth));
+        }
+      }
+    }
+    for (const auto& [atom, c] : form.terms) {
+      if (IsDivision(graph_.at(atom))) add(WithQuotient(form, graph_.at(atom), depth));
+    }
+    return best;
   }
 
-  // k such that form - k * part has none of part's atoms; 0 if there is no such k.
-  static int64_t Multiple(const Form& form, const Form& part) {
-    int64_t times = 0;
-    for (const auto& [atom, c] : part.terms) {
-      const auto it = form.terms.find(atom);
-      if (it == form.terms.end() || it->second % c != 0) return 0;
-      const int64_t k = it->second / c;
-      if (times != 0 && k != times) return 0;
-      times = k;
+  WideBounds Sum(const LinearForm& form, int depth) {
+    WideBounds total = Point(form.constant);
+    for (const auto& [atom, c] : form.terms) total = total + Atom(graph_.at(atom), depth) * c;
+    return total;
+  }
+
+  // With whole multiples of all facts but one.
+  WideBounds WithFacts(LinearForm form, int depth, size_t without = kMaxFacts) {
+    WideBounds total = Point(0);
+    for (size_t i = 0; i < facts_.size(); ++i) {
+      const Fact& fact = facts_[i];
+      const int64_t times = i == without ? 0 : form.MultipleOf(fact.form);
+      if (times == 0) continue;
+      if (!form.Add(fact.form, -times)) return kUnknown;
+      total = total + fact.bounds * times;
     }
-    return times;
+    return total + Sum(form, depth);
+  }
+
+  WideBounds WithMultiple(LinearForm form, size_t fact, int64_t times, int depth) {
+    if (++work_ > kMaxWork || !form.Add(facts_[fact].form, -times)) return kUnknown;
+    return WithFacts(std::move(form), depth, fact) + facts_[fact].bounds * times;
+  }
+
+  // k * y + a * (y / c) + b * (y % c) + rest is (a + k * c) * (y / c) + (b + k) * (y % c) + rest.
+  WideBounds WithQuotient(LinearForm form, UOp division, int depth) {
+    const UOp operand = division.src(0);
+    const int64_t c = division.src(1).const_word();
+    LinearForm y;
+    if (depth == kMaxDepth || !y.Add(operand, 1)) return kUnknown;
+    const int64_t k = form.MultipleOf(y);
+    if (k == 0 || !form.Add(y, -k)) return kUnknown;
+    const WideBounds range = Bound(y, operand.dtype(), depth + 1);
+    Int128 quotients = Int128{k} * c, rests = k;
+    for (const auto& [atom, a] : LinearForm(form).terms) {
+      const UOp u = graph_.at(atom);
+      if (!IsDivision(u) || u.src(0) != operand || u.src(1) != division.src(1)) continue;
+      (u.is(Op::kFloorDiv) ? quotients : rests) += a;
+      form.terms.erase(atom);
+    }
+    if (quotients > LinearForm::kMaxCoefficient || quotients < -LinearForm::kMaxCoefficient) {
+      return kUnknown;
+    }
+    return WithFacts(std::move(form), depth) +
+           Quotient(range, c) * static_cast<int64_t>(quotients) +
+           Remainder(range, c) * static_cast<int64_t>(rests);
+  }
+
+  static WideBounds Quotient(const WideBounds& x, int64_t c) {
+    return {FloorDiv(x.lo, c), FloorDiv(x.hi, c)};
+  }
+  static WideBounds Remainder(const WideBounds& x, int64_t c) {
+    const Int128 q = FloorDiv(x.lo, c);
+    if (q != FloorDiv(x.hi, c)) return {0, c - 1};
+    return {x.lo - q * c, x.hi - q * c};
+  }
+
+  // Of a value that is no sum: what its op and its facts say.
+  WideBounds Atom(UOp u, int depth) {
+    if (const auto it = atoms_.find(u.id()); it != atoms_.end()) return it->second;
+    WideBounds bounds = ValuesOf(u.dtype());
+    if (depth < kMaxDepth) {
+      bounds = Intersect(bounds, ByOp(u, depth));
+      atoms_.emplace(u.id(), bounds);
+    }
+    return bounds;
+  }
+
+  WideBounds ByOp(UOp u, int depth) {
+    if (u.is(Op::kIota)) return {0, std::max<int64_t>(u.arg(0), 1) - 1};
+    if (u.is(Op::kRange) && u.src(0).is_const()) {
+      return {0, std::max<int64_t>(u.src(0).const_word(), 1) - 1};
+    }
+    if (IsDivision(u)) {
+      const WideBounds x = Value(u.src(0), depth + 1);
+      const int64_t c = u.src(1).const_word();
+      return u.is(Op::kFloorDiv) ? Quotient(x, c) : Remainder(x, c);
+    }
+    const WideBounds all = ValuesOf(u.dtype());
+    if (u.is(Op::kMax)) {
+      const WideBounds x = Value(u.src(0), depth + 1), y = Value(u.src(1), depth + 1);
+      return {std::max(x.lo, y.lo), std::max(x.hi, y.hi)};
+    }
+    if (u.is(Op::kCast) && !IsFloat(u.src(0).dtype()) && !IsBool(u.dtype())) {
+      const WideBounds x = Value(u.src(0), depth + 1);
+      return x.within(all) ? x : all;  // else it wraps
+    }
+    return all;
   }
 
   void ReadGate(UOp gate) {
     std::vector<UOp> stack{gate};
-    for (int steps = 0; !stack.empty() && steps < 4 * kMaxFacts; ++steps) {
+    for (size_t steps = 0; !stack.empty() && steps < 4 * kMaxFacts; ++steps) {
       const UOp u = stack.back();
       stack.pop_back();
       if (u.is(Op::kAnd)) {
         stack.push_back(u.src(0));
         stack.push_back(u.src(1));
-      } else if (u.is(Op::kCmpLt) && IsSigned(u.src(0).dtype())) {
-        AddFact(u.src(0), u.src(1));
+      } else if (u.is_const()) {
+        never_ |= u.const_word() == 0;
+      } else if (u.num_src() == 2 && IsSigned(u.src(0).dtype())) {
+        if (u.is(Op::kCmpLt)) AddFact(u.src(0), u.src(1), {1, Int128{1} << 64});
+        if (u.is(Op::kCmpEq)) AddFact(u.src(0), u.src(1), Point(0));
       }
     }
     // Facts about sums say more than facts about one atom: use them first.
     std::ranges::stable_sort(facts_, std::greater<>{},
                              [](const Fact& f) { return f.form.terms.size(); });
+    atoms_.clear();  // what was bounded without all of the facts
+    for (size_t i = facts_.size(); i-- > 0;) {
+      Fact& fact = facts_[i];
+      if (fact.exact) fact.bounds = Intersect(fact.bounds, WithFacts(fact.form, 0, i));
+      never_ |= fact.bounds.empty();
+    }
   }
 
-  // small < large: large - small >= 1. Kept as two-sided bounds on the form, joined with what is
-  // known.
-  void AddFact(UOp small, UOp large) {
-    Form form;
-    if (facts_.size() >= kMaxFacts || !AddTo(large, 1, &form) || !AddTo(small, -1, &form)) return;
-    int64_t lo;
-    if (form.terms.empty() || !CheckedSub(1, form.constant, &lo)) return;
-    form.constant = 0;
-    for (Fact& f : facts_) {
-      if (f.form.terms == form.terms) {
-        f.bounds.lo = std::max(f.bounds.lo, lo);
-        return;
-      }
-      if (Negated(f.form.terms) == form.terms && lo != INT64_MIN) {
-        f.bounds.hi = std::min(f.bounds.hi, -lo);
-        return;
-      }
-    }
-    const std::optional<Bounds> known = BoundAtoms(form);
-    const Bounds all = known.value_or(Bounds{INT64_MIN / 4, INT64_MAX / 4});
-    facts_.push_back({std::move(form), {std::max(lo, all.lo), all.hi}});
+  // Whether the machine's value of `u` is its form's.
+  bool Exact(UOp u) {
+    LinearForm form;
+    return form.Add(u, 1) && Sum(form, 0).within(ValuesOf(u.dtype()));
   }
 
-  static std::map<uint32_t, int64_t> Negated(std::map<uint32_t, int64_t> terms) {
-    for (auto& [atom, c] : terms) c = -c;
-    return terms;
+  // The machine's value of y less that of x is as given.
+  void AddFact(UOp x, UOp y, const WideBounds& given) {
+    if (Exact(x) && Exact(y)) {
+      AddExact(x, y, given);
+    } else if (x.is_const()) {
+      AddMachine(y, given + Point(x.const_word()));
+    } else if (y.is_const()) {
+      AddMachine(x, given * -1 + Point(y.const_word()));
+    }
   }
 
-  std::optional<Bounds> BoundAtoms(const Form& form) const {
-    Bounds total{form.constant, form.constant};
-    for (const auto& [atom, c] : form.terms) {
-      const std::optional<Bounds> b = Atom(graph_.at(atom), 0);
-      if (!b || !AddScaled(*b, c, &total)) return std::nullopt;
+  void AddExact(UOp x, UOp y, const WideBounds& given) {
+    Fact fact;
+    if (!fact.form.Add(y, 1) || !fact.form.Add(x, -1)) return;
+    fact.bounds = given + Point(-Int128{fact.form.constant});
+    fact.form.constant = 0;
+    const int64_t g = fact.form.Gcd();
+    if (g == 0) {
+      never_ |= !Point(0).within(fact.bounds);
+      return;
     }
-    return total;
+    fact.bounds = Intersect(fact.bounds, Sum(fact.form, 0));
+    for (auto& [atom, c] : fact.form.terms) c /= g;
+    fact.bounds = {-FloorDiv(-fact.bounds.lo, g), FloorDiv(fact.bounds.hi, g)};
+    if (fact.form.terms.begin()->second < 0) {  // one sign, so that equal forms meet
+      for (auto& [atom, c] : fact.form.terms) c = -c;
+      fact.bounds = fact.bounds * -1;
+    }
+    Keep(std::move(fact));
   }
 
-  // What the op alone says about a value. Division and remainder look one form deeper.
-  std::optional<Bounds> Atom(UOp u, int depth) const {
-    if (u.is(Op::kIota) && u.arg(0) > 0) return Bounds{0, u.arg(0) - 1};
-    if (u.is(Op::kRange) && u.src(0).is_const() && u.src(0).const_word() > 0) {
-      return Bounds{0, u.src(0).const_word() - 1};
-    }
-    if (depth > 8) return std::nullopt;
-    const bool divides = u.is(Op::kFloorDiv) || u.is(Op::kFloorMod);
-    if (divides && u.src(1).is_const() && u.src(1).const_word() > 0) {
-      const int64_t c = u.src(1).const_word();
-      const std::optional<Bounds> x = Inner(u.src(0), depth + 1);
-      if (u.is(Op::kFloorMod)) {
-        return x && x->lo >= 0 && x->hi < c ? *x : Bounds{0, c - 1};
-      }
-      if (!x) return std::nullopt;
-      return Bounds{FloorDiv(x->lo, c), FloorDiv(x->hi, c)};
-    }
-    return std::nullopt;
+  void AddMachine(UOp u, const WideBounds& value) {
+    Fact fact{.exact = false};
+    if (!fact.form.Add(u, 1)) return;
+    fact.offset = std::exchange(fact.form.constant, 0);
+    fact.bounds = Intersect(ValuesOf(u.dtype()), value) + Point(-Int128{fact.offset});
+    Keep(std::move(fact));
   }
 
-  std::optional<Bounds> Inner(UOp u, int depth) const {
-    Form form;
-    if (!AddTo(u, 1, &form)) return std::nullopt;
-    Bounds total{form.constant, form.constant};
-    for (const auto& [atom, c] : form.terms) {
-      const std::optional<Bounds> b = Atom(graph_.at(atom), depth);
-      if (!b || !AddScaled(*b, c, &total)) return std::nullopt;
+  void Keep(Fact fact) {
+    const auto same = std::ranges::find_if(facts_, [&](const Fact& f) {
+      return f.exact == fact.exact && f.offset == fact.offset && f.form.terms == fact.form.terms;
+    });
+    if (same != facts_.end()) {
+      same->bounds = Intersect(same->bounds, fact.bounds);
+      never_ |= same->bounds.empty();
+    } else if (facts_.size() < kMaxFacts) {
+      never_ |= fact.bounds.empty();
+      facts_.push_back(std::move(fact));
     }
-    return total;
   }
 
   const Graph& graph_;
   std::vector<Fact> facts_;
+  absl::flat_hash_map<uint32_t, WideBounds> atoms_;
+  bool never_ = false;
+  bool thorough_ = false;
+  int work_ = 0;
 };
 
 }  // namespace
 
 bool ProveInside(UOp address) {
   const UOp index = address.src(1);
-  UOp buffer = address.src(0);
-  while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
-  const int64_t elements = NumElements(buffer.shape());
-  if (address.num_src() == 3 && address.src(2).is_const() && address.src(2).const_word() == 0) {
-    return true;  // never accessed
-  }
-  Form form;
-  if (index.dtype() != DType::kInt64 || !AddTo(index, 1, &form)) return false;
-  const std::optional<Bounds> b = Prover(address).Bound(std::move(form));
-  return b && b->lo >= 0 && b->hi < elements;
+  if (index.dtype() != DType::kInt64) return false;
+  Prover prover(address);
+  const WideBounds inside{0, NumElements(Memory(address).shape()) - 1};
+  if (prover.never() || prover.Value(index).within(inside)) return true;
+  prover.SetThorough();
+  return prover.Value(index).within(inside);
 }
 
-std::vector<UOp> FindUnproved(const Graph& graph, const std::vector<uint32_t>& order) {
-  std::vector<UOp> out;
+BoundsStats& BoundsStats::operator+=(const BoundsStats& other) {
+  proved += other.proved;
+  gated += other.gated;
+  data_dependent += other.data_dependent;
+  return *this;
+}
+
+BoundsReport ProveBounds(const Graph& graph, const std::vector<uint32_t>& order) {
+  BoundsReport report;
+  NodeMap<bool> loaded(graph, false);  // whether the value is computed from a loaded one
   for (uint32_t id : order) {
     const UOp u = graph.at(id);
-    if (u.is(Op::kIndex) && !ProveInside(u)) out.push_back(u);
+    loaded[id] = u.is(Op::kLoad) ||
+                 std::ranges::any_of(u.src_ids(), [&](uint32_t s) { return loaded.at(s); });
+    if (!u.is(Op::kIndex)) continue;
+    const bool inside = ProveInside(u);
+    if (!inside) report.unproved.push_back(u);
+    if (!Memory(u).is(Op::kParam)) continue;
+    BoundsStats& stats = report.stats;
+    ++(loaded.at(u.src(1).id()) ? stats.data_dependent : inside ? stats.proved : stats.gated);
   }
-  return out;
+  return report;
 }
 
 }  // namespace telegrad

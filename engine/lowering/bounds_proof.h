@@ -12,7 +12,21 @@ namespace telegrad {
 // Whether every element that the INDEX `address` names while its gate holds lies inside its buffer.
 bool ProveInside(UOp address);
 
-// The INDEX nodes of a linear program for which that could not be shown.
-std::vector<UOp> FindUnproved(const Graph& graph, const std::vector<uint32_t>& order);
+// The accesses of a program's arguments, by how they are kept inside. Those of its own registers
+// are left out: they are always proved and would only flatter the figures.
+struct BoundsStats {
+  int64_t proved = 0;
+  int64_t gated = 0;           // statically indexed, yet a run-time gate was added
+  int64_t data_dependent = 0;  // the index is computed from loaded values: always gated
+
+  BoundsStats& operator+=(const BoundsStats& other);
+};
+
+struct BoundsReport {
+  std::vector<UOp> unproved;  // INDEX nodes for which ProveInside does not hold
+  BoundsStats stats;          // as they are once every one of those is gated
+};
+
+BoundsReport ProveBounds(const Graph& graph, const std::vector<uint32_t>& order);
 
 }  // namespace telegrad

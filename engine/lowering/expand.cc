@@ -38,12 +38,14 @@ class Expander {
                                  const std::vector<UOp>& loops, int64_t lanes);
   UOp Fold(ReduceKind kind, UOp x, UOp y);
   UOp FoldLanes(UOp reduce, UOp vector);
-  // One element that every lane reads, gated lane by lane: it is loaded once, under a gate of its
-  // own if the bounds proof asks for one, and the lanes are selected afterwards.
+  // One element that every lane reads, gated lane by lane: it is loaded once, under those
+  // conditions that all lanes share, and the lanes are selected afterwards.
   static bool GatesOneByLanes(const std::vector<UOp>& index_src) {
     return index_src.size() == 3 && index_src[1].valid() && index_src[2].valid() &&
            index_src[1].shape().empty() && !index_src[2].shape().empty();
   }
+  // The conditions of a conjunction that are the same for every lane; invalid if there are none.
+  UOp SharedByLanes(UOp gate);
   // ADD(scalar, IOTA) wherever an index is contiguous, so that it can be seen.
   UOp NormalIndex(UOp index);
   UOp Held(UOp range, int64_t at) {
@@ -73,6 +75,22 @@ std::vector<Assignment> Expander::Combinations(const Assignment& base,
     out = std::move(next);
   }
   return out;
+}
+
+UOp Expander::SharedByLanes(UOp gate) {
+  UOp shared;
+  std::vector<UOp> stack{gate};
+  while (!stack.empty()) {
+    const UOp u = stack.back();
+    stack.pop_back();
+    if (u.shape().empty()) {
+      shared = shared.valid() ? b_.Make(Op::kAnd, {shared, u}) : u;
+    } else if (u.is(Op::kAnd)) {
+      stack.push_back(u.src(1));
+      stack.push_back(u.src(0));
+    }
+  }
+  return shared;
 }
 
 UOp Expander::NormalIndex(UOp index) {
@@ -123,13 +141,17 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
     for (uint32_t s : u.src_ids()) src.push_back(made.at(s));
     if (u.is(Op::kIndex)) {
       src[1] = NormalIndex(src[1]);
-      if (GatesOneByLanes(src)) src.pop_back();
+      if (GatesOneByLanes(src)) src[2] = SharedByLanes(src[2]);
+      const bool gated = src.size() == 3 && src[2].valid();
+      if (src.size() == 3 && (!gated || (src[2].is_const() && src[2].const_word() == 1))) {
+        src.pop_back();
+      }
     }
     const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
     made[id] = b_.Make(u.op(), u.dtype(), src, arg);
     if (u.is(Op::kLoad) && u.src(0).num_src() == 3) {
       const UOp gate = made.at(u.src(0).src(2).id());
-      if (made[id].valid() && made[id].src(0).num_src() == 2 && !gate.shape().empty()) {
+      if (made[id].valid() && made[id].shape().empty() && !gate.shape().empty()) {
         made[id] = b_.Make(Op::kWhere, {gate, made[id], g_.Const(u.dtype(), 0)});
       }
     }

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"
-#include "engine/lowering/bounds_proof.h"
 #include "engine/lowering/expand.h"
 #include "engine/lowering/linearize.h"
 #include "engine/lowering/moves.h"
@@ -147,25 +146,19 @@ absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, s
   TG_RETURN_IF_ERROR(budget->SpendNodes(graph->size()));
 
   TG_ASSIGN_OR_RETURN(std::vector<uint32_t> order, Linearize(graph.get(), root));
-  const std::vector<UOp> unproved = FindUnproved(*graph, order);
-  if (!unproved.empty()) {
-    root = AddGates(simplify, root, unproved);
+  const BoundsReport bounds = ProveBounds(*graph, order);
+  if (!bounds.unproved.empty()) {
+    root = AddGates(simplify, root, bounds.unproved);
     if (!root.valid()) return graph->status();
     TG_ASSIGN_OR_RETURN(order, Linearize(graph.get(), root));
   }
   Program program = Compact(graph.get(), order, std::move(name));
   TG_RETURN_IF_ERROR(graph->status());
   TG_RETURN_IF_ERROR(program.graph->status());
-  if (!FindUnproved(*program.graph, program.order).empty()) {
+  if (!ProveBounds(*program.graph, program.order).unproved.empty()) {
     return Internal("lowering: a gated access of ", program.name, " is still unproved");
   }
-  if (stats != nullptr) {
-    stats->gated += static_cast<int64_t>(unproved.size());
-    stats->proved -= static_cast<int64_t>(unproved.size());
-  }
-  if (stats != nullptr) {
-    for (uint32_t id : program.order) stats->proved += program.graph->op(id) == Op::kIndex;
-  }
+  if (stats != nullptr) *stats += bounds.stats;
   CollectArguments(kernel.root(), &program);
   CountWork(&program);
   return program;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "engine/lowering/affine.h"
+#include "engine/lowering/bounds_proof.h"
 #include "engine/lowering/substitute.h"
 
 namespace telegrad {
@@ -75,6 +76,44 @@ std::optional<Neighbours> FindMergeable(UOp sink) {
   return std::nullopt;
 }
 
+// A range whose size was rounded up: what it became, and where that is an iteration of the kernel.
+struct Padded {
+  std::vector<UOp> parts;
+  UOp inside;
+};
+
+UOp WithGate(Rewriter& b, UOp address, UOp gate) {
+  if (address.num_src() == 3) gate = b.Make(Op::kAnd, {address.src(2), gate});
+  return b.Make(Op::kIndex, {address.src(0), address.src(1), gate});
+}
+
+// What a padded iteration computes is not stored, so it need not load either. A load that stays
+// inside its buffer all the same is left without a gate.
+UOp GateLoads(Rewriter& b, UOp root, const std::vector<Padded>& padded) {
+  Graph& g = *b.graph();
+  const std::optional<Dependence> d = FindDependence(root);
+  if (!d) return g.Fail(ResourceExhausted("lowering: more than ", kMaxRanges, " ranges"));
+  NodeMap<uint32_t> made(g);
+  std::vector<UOp> src;
+  for (uint32_t id : PostOrder(root)) {
+    const UOp u = g.at(id);
+    src.clear();
+    for (uint32_t s : u.src_ids()) src.push_back(g.at(made[s]));
+    if (u.is(Op::kLoad) && !ProveInside(u.src(0))) {
+      for (const Padded& p : padded) {
+        const bool follows = std::ranges::any_of(
+            p.parts, [&](UOp part) { return d->Depends(u.src(0).src(1), part); });
+        if (follows) src[0] = WithGate(b, src[0], p.inside);
+      }
+    }
+    const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+    const UOp copy = g.Make(u.op(), u.dtype(), src, arg);
+    if (!copy.valid()) return copy;
+    made[id] = copy.id();
+  }
+  return g.at(made[root]);
+}
+
 }  // namespace
 
 std::string_view Name(Move::Kind kind) {
@@ -105,7 +144,7 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
 
   // Outermost first: the loops that remain, then the register tile, then the lanes.
   Replacements with;
-  UOp pad_gate = g.True();
+  std::vector<Padded> padded;
   std::vector<Move> splits;
   for (const Move& move : moves) {
     if (move.kind == Move::Kind::kThread || move.kind == Move::Kind::kOuter) continue;
@@ -141,12 +180,13 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
       r.ranges.push_back(part);
     }
     if (loops * tile != size) {
-      pad_gate = b.Make(Op::kAnd, {pad_gate, b.Make(Op::kCmpLt, {r.value, g.Index(size)})});
+      padded.push_back({r.ranges, b.Make(Op::kCmpLt, {r.value, g.Index(size)})});
     }
     with.emplace(range.id(), std::move(r));
   }
 
   UOp out = Substitute(b, sink, with);
+  if (out.valid() && !padded.empty()) out = GateLoads(b, out, padded);
   if (!out.valid()) return g.status();
 
   // The order of the loops, and the gate that keeps padded iterations from storing.
@@ -171,10 +211,10 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
     if (std::ranges::find(order, closed.src(i)) == order.end()) order.push_back(closed.src(i));
   }
   UOp store = closed.src(0);
-  if (!(pad_gate.is_const() && pad_gate.const_word() == 1)) {
-    const UOp at = store.src(0);
-    const UOp gate = at.num_src() == 3 ? b.Make(Op::kAnd, {at.src(2), pad_gate}) : pad_gate;
-    store = b.Make(Op::kStore, {b.Make(Op::kIndex, {at.src(0), at.src(1), gate}), store.src(1)});
+  if (!padded.empty()) {
+    UOp address = store.src(0);
+    for (const Padded& p : padded) address = WithGate(b, address, p.inside);
+    store = b.Make(Op::kStore, {address, store.src(1)});
   }
   order.insert(order.begin(), store);
   out = b.Make(Op::kSink, {order.size() == 1 ? store : b.Make(Op::kEnd, DType::kVoid, order)});

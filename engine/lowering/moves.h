@@ -32,7 +32,8 @@ UOp MergeRanges(Rewriter& b, UOp sink);
 // A list that is good for the target at once, without measuring.
 std::vector<Move> PickMoves(UOp sink, const Target& target);
 
-// Splits the ranges. A size that the amounts do not divide is rounded up, and the stores are gated.
+// Splits the ranges. A size that the amounts do not divide is rounded up; the stores, and the loads
+// that would leave their buffers, are gated.
 absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& moves);
 
 }  // namespace telegrad

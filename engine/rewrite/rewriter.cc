@@ -21,25 +21,12 @@ namespace {
 constexpr uint32_t kNone = 0xffffffff;
 constexpr int kMaxDepth = 200;
 
-bool Admits(const Token& token, Op op) {
-  switch (token.kind) {
-    case Token::kVar:
-      return true;
-    case Token::kOp:
-      return token.op == op;
-    default:
-      return op == Op::kConst;
-  }
-}
-
-// Whether a node of `op` may stand as source `s` of the pattern's root.
-bool AdmitsSource(const Pat& lhs, int s, Op op) {
-  if (lhs[0].kind != Token::kOp || s >= Operands(lhs[0])) return true;
-  const bool commutes = Is(lhs[0].op, kCommutes);
-  for (int at = 1, i = 0; at < lhs.size(); at = lhs.Skip(at), ++i) {
-    if ((i == s || commutes) && Admits(lhs[at], op)) return true;
-  }
-  return false;
+// Calls set(op) for every op that the token admits.
+template <typename F>
+void ForEachAdmitted(const Token& token, F set) {
+  if (token.kind == Token::kOp) return set(token.op);
+  if (token.kind != Token::kVar) return set(Op::kConst);
+  for (int op = 0; op < kNumOps; ++op) set(static_cast<Op>(op));
 }
 
 }  // namespace
@@ -55,15 +42,20 @@ Rewriter::Rewriter(Graph* graph, std::span<const RuleTable* const> tables, Budge
   for (auto& child : child_) child.resize(kNumOps * words_);
   for (size_t r = 0; r < rows_.size(); ++r) {
     const Pat& lhs = rows_[r].rule->lhs;
-    for (int o = 0; o < kNumOps; ++o) {
-      const Op op = static_cast<Op>(o);
-      const size_t word = o * words_ + r / 64;
-      const uint64_t bit = uint64_t{1} << (r % 64);
-      if (Admits(lhs[0], op)) root_[word] |= bit;
-      for (int s = 0; s < 3; ++s) {
-        if (AdmitsSource(lhs, s, op)) child_[s][word] |= bit;
+    const auto admit = [&](const Token& token, std::vector<uint64_t>& bits) {
+      ForEachAdmitted(token, [&](Op op) {
+        bits[static_cast<size_t>(op) * words_ + r / 64] |= uint64_t{1} << (r % 64);
+      });
+    };
+    admit(lhs[0], root_);
+    const int operands = lhs[0].kind == Token::kOp ? Operands(lhs[0]) : 0;
+    const bool commutes = lhs[0].kind == Token::kOp && Is(lhs[0].op, kCommutes);
+    for (int at = 1, i = 0; i < operands; at = lhs.Skip(at), ++i) {
+      for (int s = 0; s < std::min(operands, 3); ++s) {
+        if (i == s || commutes) admit(lhs[at], child_[s]);
       }
     }
+    for (int s = operands; s < 3; ++s) admit(Token{}, child_[s]);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "engine/ir/scalar.h"
 #include "engine/rewrite/rewriter.h"
 #include "engine/rules/fold.h"
 #include "engine/rules/order.h"
@@ -48,8 +49,16 @@ bool Holds(DType to, DType from) {
   return to_bits > from_bits || (to_bits == from_bits && IsSigned(from));
 }
 
+// Whether the values that an integer takes on are all in an integer type.
+bool HoldsValues(DType to, UOp x) {
+  if (!IsInt(to) || !IsInt(x.dtype()) || !x.bounds().known()) return false;
+  return ScalarFromInt(to, x.vmin()) == x.vmin() && ScalarFromInt(to, x.vmax()) == x.vmax() &&
+         to != DType::kUInt64;
+}
+
 UOp CastOfCast(Rewriter& b, const Match& m) {
   const DType to = m.root.dtype(), middle = m.root.src(0).dtype(), from = m.x().dtype();
+  if (HoldsValues(middle, m.x())) return b.Make(Op::kCast, to, {m.x()});
   // Either the middle loses nothing, or all three are integers that wrap and the last is the
   // narrowest.
   const bool wraps =

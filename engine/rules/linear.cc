@@ -107,6 +107,20 @@ std::optional<Linear> Linear::Of(UOp u) {
   return out;
 }
 
+bool Linear::DivideBy(int64_t c, Residues residues, Linear* quotient, Linear* rest) const {
+  const int64_t q = FloorDivide(constant_, c);
+  bool ok = quotient->AddConstant(q) && rest->AddConstant(constant_ - q * c);
+  for (const auto& [atom, coefficient] : terms_) {
+    int64_t high = coefficient / c, low = coefficient % c;
+    if (residues == Residues::kNearest && (low > c / 2 || low < -(c / 2))) {
+      high += low > 0 ? 1 : -1;
+      low += low > 0 ? -c : c;
+    }
+    ok = ok && quotient->AddTerm(atom, high) && rest->AddTerm(atom, low);
+  }
+  return ok;
+}
+
 int64_t Linear::GcdOfTerms() const {
   int64_t g = 0;
   for (const Term& term : terms_) g = Gcd(g, term.coefficient);

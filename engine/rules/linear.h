@@ -45,6 +45,11 @@ class Linear {
   [[nodiscard]] bool AddTerm(UOp atom, int64_t coefficient);
   [[nodiscard]] bool AddScaled(const Linear& other, int64_t factor);
 
+  // this = c * quotient + rest, both 0 before; c > 0. The coefficients of `rest` are what C's %
+  // leaves, or the nearest to 0; its constant is in [0, c).
+  enum class Residues { kTruncated, kNearest };
+  [[nodiscard]] bool DivideBy(int64_t c, Residues residues, Linear* quotient, Linear* rest) const;
+
   // The greatest common divisor of the coefficients; 0 if there are none.
   int64_t GcdOfTerms() const;
   // The bounds of the true value; nullopt if they may lie outside of the type.

@@ -14,6 +14,7 @@
 #include "engine/rewrite/rewriter.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/divmod.h"
+#include "engine/rules/facts.h"
 
 namespace telegrad {
 namespace {
@@ -59,7 +60,7 @@ class Builder {
 
   // The position in a movement op's source; `*valid` gains the conditions of a PAD.
   Indices Move(uint32_t node, const Indices& index, UOp* valid);
-  UOp ZeroOutside(UOp gate, UOp valid, UOp value);
+  UOp ZeroOutside(UOp gate, UOp value);
   Indices Reshape(ShapeView from, ShapeView to, const Indices& index);
 
   // Of `node`'s value, which lies in `memory`.
@@ -128,7 +129,7 @@ UOp Builder::Address(MemoryId memory, UOp like, const Indices& index, UOp valid)
   const int64_t n[] = {stride};
   const UOp param = graph_.Param(Argument(Physical(memory)), like.dtype(), n);
   if (valid.is_const() && valid.const_word() == 1) return graph_.Make(Op::kIndex, {param, flat});
-  return graph_.Make(Op::kIndex, {param, flat, valid});
+  return graph_.Make(Op::kIndex, {param, SimplifyUnder(b_, valid, flat), valid});
 }
 
 UOp Builder::Load(uint32_t node, MemoryId memory, const Indices& index, UOp valid) {
@@ -198,6 +199,7 @@ Indices Builder::Move(uint32_t node, const Indices& index, UOp* valid) {
         if (offset == 0 && u.arg(2 * i + 1) == from[i]) continue;
         out[i] = Add(index[i], graph_.Index(-offset));
         *valid = And(*valid, InRange(out[i], from[i]));
+        if (from[i] == 1) out[i] = graph_.Index(0);  // the only one that is valid
       }
       return out;
     case Op::kShrink:
@@ -210,11 +212,11 @@ Indices Builder::Move(uint32_t node, const Indices& index, UOp* valid) {
 }
 
 // `value` where `gate` holds, else 0. A load that carries the gate gives 0 by itself.
-UOp Builder::ZeroOutside(UOp gate, UOp valid, UOp value) {
+UOp Builder::ZeroOutside(UOp gate, UOp value) {
   if (gate.is_const() && gate.const_word() == 1) return value;
-  if (value.is(Op::kLoad) && value.src(0).num_src() == 3 &&
-      value.src(0).src(2) == And(valid, gate)) {
-    return value;
+  if (value.is(Op::kLoad) && value.src(0).num_src() == 3) {
+    const UOp loads = value.src(0).src(2);
+    if (loads == And(loads, gate)) return value;
   }
   return b_.Make(Op::kWhere, {gate, value, graph_.Const(value.dtype(), 0)});
 }
@@ -227,7 +229,7 @@ std::optional<Position> Builder::StepMovement(Frame* frame, UOp* done) {
     frame->gate = valid;
     return At(tensor_.src(node)[0], index, And(graph_.at(frame->at.valid), valid));
   }
-  *done = ZeroOutside(*frame->gate, graph_.at(frame->at.valid), frame->values[0]);
+  *done = ZeroOutside(*frame->gate, frame->values[0]);
   return std::nullopt;
 }
 
@@ -286,7 +288,7 @@ std::optional<Position> Builder::StepGather(Frame* frame, UOp* done) {
     inner.insert(inner.end(), index.begin() + rank, index.end());
     return At(u.src(0).id(), inner, And(valid, *frame->gate));
   }
-  *done = ZeroOutside(*frame->gate, valid, frame->values[1]);
+  *done = ZeroOutside(*frame->gate, frame->values[1]);
   return std::nullopt;
 }
 

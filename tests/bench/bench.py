@@ -22,6 +22,7 @@ import time
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 TELEGRADD = "server/telegradd"
 TELEGRAD_BENCH = "tests/bench/telegrad_bench"
+SIMPLIFY_BENCH = "tests/bench/simplify_bench"
 TURN_SECONDS = 300  # no single measurement takes longer
 START_SECONDS = 60  # nor does a server take longer to listen, or to end
 
@@ -137,8 +138,8 @@ class Row:
         return value > 2 * self.known if self.compare == "<=" else value < self.known / 2
 
 
-class CountRow(Row):
-    """A benchmark that counts: Telegrad's number against a limit, with no peer."""
+class LimitRow(Row):
+    """A benchmark without a peer: a count or a time of Telegrad against a limit."""
 
     def __init__(self, name, unit, limit, telegrad):
         super().__init__(name, unit, ("<=", limit), telegrad, None, turns=1)
@@ -160,8 +161,12 @@ ROWS = [
     Row("matmul_1024", "ms", (">=", 4.0), speedup=True, turns=5,
         telegrad=lambda b: b.telegrad("matmul", "20"),
         peer=lambda b: min(b.loops("ijk"), b.loops("ikj"))),
-    CountRow("second_run", "schedules and compiles", 0,
+    LimitRow("second_run", "schedules and compiles", 0,
              telegrad=lambda b: b.telegrad("second_run", "1")),
+    # Scheduling a ResNet-50 forward graph, which simplifies its indices, and the passes that do so before
+    # expansion, on one core.
+    LimitRow("resnet50_indices", "ms", 50,
+             telegrad=lambda b: b.number(SIMPLIFY_BENCH, ["indices", "20"])),
 ]
 
 
@@ -195,7 +200,7 @@ def measure(bench, row, turns):
         return [f"{show(ours)} {row.unit}", f"{show(theirs)} {row.unit}", f"{ratio:.2f}x", goal, verdict]
     except Absent as absent:
         print(f"{row.name}: {absent} is not built", file=sys.stderr)
-        ours = str(absent) in (TELEGRADD, TELEGRAD_BENCH)
+        ours = str(absent) in (TELEGRADD, TELEGRAD_BENCH, SIMPLIFY_BENCH)
         return ["-", "-", "-", goal, "no" if ours else "peer absent"]
     except Broken as broken:
         print(f"{row.name}: {broken}", file=sys.stderr)

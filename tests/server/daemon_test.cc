@@ -197,6 +197,7 @@ TEST_F(DaemonTest, RunsAGraphOverTcpAndUnixSocket) {
     const double compiled = Stat("telegrad_kernels_compiled_total");
     EXPECT_TRUE(session->Run(ContentHash(graph.root()), handles).Get()->cached);
     EXPECT_EQ(Stat("telegrad_kernels_compiled_total"), compiled);
+    EXPECT_GE(Stat("telegrad_accesses_proved_total"), 2);
     EXPECT_TRUE(session->status().ok()) << session->status();
   }
 }

@@ -1,0 +1,332 @@
+// Mutants of lowered programs against the bounds proof. A mutation changes one thing of the final
+// linear program (an offset, the end of a range, the width of vectors, a gate, a constant, the size
+// of a buffer); the interpreter, which knows nothing of proofs, says whether the mutant then leaves
+// its memory. Each one that does must have an access that the proof does not accept.
+//
+// TELEGRAD_SEED and TELEGRAD_CASES choose the random graphs, as in differential_test.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <optional>
+#include <random>
+
+#include "engine/frontend/builder.h"
+#include "engine/frontend/models.h"
+#include "engine/ir/scalar.h"
+#include "engine/ir/text.h"
+#include "engine/ir/verify.h"
+#include "engine/lowering/lower.h"
+#include "engine/reference/program_eval.h"
+#include "engine/schedule/schedule.h"
+#include "tests/conformance/random_graph.h"
+
+namespace telegrad {
+namespace {
+
+enum Kind { kOffset, kRangeEnd, kWidth, kGate, kConstant, kBuffer, kNumKinds };
+constexpr std::string_view kNames[] = {"offset", "range end", "width",
+                                       "gate",   "constant",  "buffer"};
+
+struct Counts {
+  int64_t mutants = 0;
+  int64_t leave = 0;     // their memory, in the interpreter
+  int64_t refused = 0;   // of those that stay inside
+  int64_t accepted = 0;  // of those that stay inside
+};
+
+class Mutator {
+ public:
+  Mutator(const Program& program, std::mt19937_64* random)
+      : from_(program), g_(*program.graph), random_(*random) {}
+
+  // The program with one random change of that kind; nullopt where there is nothing to change.
+  std::optional<Program> Mutate(Kind kind) {
+    victim_ = Victim(kind);
+    if (!victim_.valid()) return std::nullopt;
+    out_ = from_;
+    graph_ = std::make_shared<Graph>();
+    out_.order.clear();
+    placed_.clear();
+    copied_.assign(g_.size(), 0);
+    for (uint32_t id : from_.order) copied_[id] = Copy(kind, g_.at(id)).id();
+    out_.graph = graph_;
+    if (!graph_->status().ok()) return std::nullopt;
+    return std::move(out_);
+  }
+
+ private:
+  int64_t Below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
+  int64_t Delta() {
+    static constexpr int64_t kDeltas[] = {1, -1, 1, -1, 2, -2, 4, -4, 8, 15, -16, 1000};
+    return kDeltas[Below(std::size(kDeltas))];
+  }
+  static bool IsIndexConst(UOp u) { return u.is_const() && u.dtype() == DType::kInt64; }
+
+  bool Suits(Kind kind, UOp u) const {
+    switch (kind) {
+      case kOffset:
+        return u.is(Op::kIndex);
+      case kRangeEnd:
+        return u.is(Op::kRange) && u.src(0).is_const();
+      case kWidth:
+        return u.is(Op::kIota);
+      case kGate:
+        return u.is(Op::kIndex) && u.num_src() == 3;
+      case kConstant:
+        return Is(u.op(), kAlu) && u.num_src() == 2 &&
+               (IsIndexConst(u.src(0)) || IsIndexConst(u.src(1)));
+      default:
+        return u.is(Op::kParam) && from_.arguments[u.arg(0)].elements > 1;
+    }
+  }
+
+  UOp Victim(Kind kind) {
+    std::vector<UOp> all;
+    for (uint32_t id : from_.order) {
+      if (Suits(kind, g_.at(id))) all.push_back(g_.at(id));
+    }
+    return all.empty() ? UOp() : all[Below(static_cast<int64_t>(all.size()))];
+  }
+
+  UOp Place(UOp u) {
+    if (u.valid() && std::ranges::find(placed_, u.id()) == placed_.end()) {
+      placed_.push_back(u.id());
+      out_.order.push_back(u.id());
+    }
+    return u;
+  }
+
+  // A copy of `u` in the mutant; mutated where it is the victim.
+  UOp Copy(Kind kind, UOp u) {
+    std::vector<UOp> src;
+    for (uint32_t s : u.src_ids()) src.push_back(graph_->at(copied_[s]));
+    std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+    // Every IOTA of one width is one node: widening it widens all of its vectors.
+    if (u == victim_) Change(kind, u, &src, &arg);
+    return Place(graph_->Make(u.op(), u.dtype(), src, arg));
+  }
+
+  void Change(Kind kind, UOp u, std::vector<UOp>* src, std::vector<int64_t>* arg) {
+    switch (kind) {
+      case kOffset:
+        (*src)[1] = Place(graph_->Make(Op::kAdd, {(*src)[1], Place(graph_->Index(Delta()))}));
+        break;
+      case kRangeEnd: {
+        const int64_t end = u.src(0).const_word() + 1 + Below(3);
+        (*src)[0] = Place(graph_->Const(u.dtype(), end));
+        if (AxisType{u.arg(1)} == AxisType::kThread) out_.iterations = end;
+        break;
+      }
+      case kWidth:
+        (*arg)[0] = Below(2) == 0 ? 2 * u.arg(0) : u.arg(0) + 1;
+        break;
+      case kGate:
+        Weaken(u.src(2), src);
+        break;
+      case kConstant: {
+        const int at = IsIndexConst(u.src(1)) ? 1 : 0;
+        const int64_t c = u.src(at).const_word();
+        (*src)[at] = Place(graph_->Index(Below(4) == 0 ? 2 * c : c + Delta()));
+        break;
+      }
+      default: {
+        int64_t& elements = out_.arguments[u.arg(0)].elements;
+        elements -= 1 + Below(std::min<int64_t>(elements - 1, 8));
+        (*arg)[2] = elements;
+      }
+    }
+  }
+
+  // Drops the whole gate or one of its conditions.
+  void Weaken(UOp gate, std::vector<UOp>* src) {
+    if (!gate.is(Op::kAnd) || Below(3) == 0) {
+      src->pop_back();
+    } else {
+      (*src)[2] = graph_->at(copied_[gate.src(static_cast<int>(Below(2))).id()]);
+    }
+  }
+
+  const Program& from_;
+  const Graph& g_;
+  std::mt19937_64& random_;
+  UOp victim_;
+  Program out_;
+  std::shared_ptr<Graph> graph_;
+  std::vector<uint32_t> copied_, placed_;
+};
+
+bool LeavesMemory(const absl::Status& status) {
+  const std::string text(status.message());
+  return status.code() == absl::StatusCode::kInternal && text.find(", which has ") != text.npos &&
+         text.find("has not been written") == text.npos;
+}
+
+class Mutants : public ::testing::Test {
+ protected:
+  // Integers small, negative, and now and then at the ends of their type: data decides indices.
+  std::vector<std::vector<uint8_t>> Buffers(const Program& program) {
+    std::vector<std::vector<uint8_t>> out;
+    for (const Program::Argument& a : program.arguments) {
+      const int64_t width = ByteSize(a.dtype);
+      std::vector<uint8_t> bytes(static_cast<size_t>(a.elements * width));
+      for (int64_t i = 0; i < a.elements; ++i) {
+        int64_t v = static_cast<int64_t>(random_() % 30) - 8;
+        if (random_() % 16 == 0) v = random_() % 2 == 0 ? INT64_MIN : INT64_MAX;
+        const int64_t raw = ScalarToMemory(a.dtype, ScalarFromInt(a.dtype, v));
+        std::memcpy(bytes.data() + i * width, &raw, static_cast<size_t>(width));
+      }
+      out.push_back(std::move(bytes));
+    }
+    return out;
+  }
+
+  absl::Status Interpret(const Program& program) {
+    std::vector<std::vector<uint8_t>> bytes = Buffers(program);
+    const std::vector<std::span<uint8_t>> spans(bytes.begin(), bytes.end());
+    return reference::Run(program, spans, 0, program.iterations);
+  }
+
+  static double Work(const Program& program) {
+    double iterations = 1, work = 0;
+    std::vector<double> outer;
+    for (uint32_t id : program.order) {
+      const UOp u = program.graph->at(id);
+      work += iterations * static_cast<double>(std::max<int64_t>(1, NumElements(u.shape())));
+      if (u.is(Op::kRange)) {
+        outer.push_back(iterations);
+        iterations *= static_cast<double>(u.src(0).const_word());
+      } else if (u.is(Op::kEnd)) {
+        iterations = outer.back();
+        outer.pop_back();
+      }
+    }
+    return work;
+  }
+
+  void MutateProgram(const Program& program, int times) {
+    if (Work(program) > 60'000) return;  // each mutant is interpreted
+    ASSERT_TRUE(ProveBounds(*program.graph, program.order).unproved.empty());
+    ++programs_;
+    Mutator mutator(program, &random_);
+    for (int i = 0; i < times; ++i) {
+      const Kind kind = static_cast<Kind>(random_() % kNumKinds);
+      const std::optional<Program> mutant = mutator.Mutate(kind);
+      if (!mutant || !Verify(*mutant).ok()) continue;
+      const bool accepted = ProveBounds(*mutant->graph, mutant->order).unproved.empty();
+      const absl::Status status = Interpret(*mutant);
+      Counts& c = counts_[kind];
+      ++c.mutants;
+      if (LeavesMemory(status)) {
+        ++c.leave;
+        ASSERT_FALSE(accepted) << kNames[kind] << ": " << status << "\n" << Print(*mutant);
+      } else {
+        ++(accepted ? c.accepted : c.refused);
+      }
+    }
+  }
+
+  void MutateGraph(UOp sink, int times) {
+    for (const int64_t vector_bytes : {16, 64}) {
+      Target target;
+      target.vector_bytes = vector_bytes;
+      target.vector_registers = 16;
+      target.threads = 2;
+      Budget budget;
+      const auto schedule = ScheduleGraph(sink, &budget);
+      ASSERT_TRUE(schedule.ok()) << schedule.status();
+      for (const ScheduledKernel& kernel : schedule->kernels) {
+        const auto program = Lower(kernel.graph, target, "kernel", &budget);
+        ASSERT_TRUE(program.ok()) << program.status();
+        MutateProgram(*program, times);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+
+  void Report(int64_t at_least) {
+    Counts all;
+    for (int k = 0; k < kNumKinds; ++k) {
+      const Counts& c = counts_[k];
+      std::cout << kNames[k] << ": " << c.mutants << " mutants, " << c.leave
+                << " leave memory and are refused; of the others " << c.accepted << " accepted, "
+                << c.refused << " refused\n";
+      EXPECT_GT(c.leave, 0) << kNames[k];
+      all.mutants += c.mutants;
+      all.leave += c.leave;
+    }
+    std::cout << all.mutants << " mutants of " << programs_ << " programs, " << all.leave
+              << " leave memory\n";
+    EXPECT_GE(all.mutants, at_least);
+  }
+
+  std::mt19937_64 random_;
+  std::array<Counts, kNumKinds> counts_;
+  int programs_ = 0;
+};
+
+int64_t FromEnvironment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::strtoll(text, nullptr, 10) : otherwise;
+}
+
+TEST_F(Mutants, OfRandomGraphs) {
+  const int64_t first = FromEnvironment("TELEGRAD_SEED", 1);
+  const int64_t cases = FromEnvironment("TELEGRAD_CASES", 1000);
+  for (int64_t seed = first; seed < first + cases; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    random_.seed(static_cast<uint64_t>(seed));
+    Graph graph;
+    const testing::RandomGraph random =
+        testing::MakeRandomGraph(random_, 6 + static_cast<int>(seed % 30), &graph);
+    if (!random.sink.valid() || !Verify(random.sink, kTensorLevel).ok()) continue;
+    MutateGraph(random.sink, 12);
+    if (HasFatalFailure()) return;
+  }
+  Report(cases * 10);
+}
+
+// Convolutions, products, windows and lookups, small enough to interpret.
+TEST_F(Mutants, OfLayers) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  random_.seed(seed);
+  Builder b;
+  const auto param = [&](const Shape& shape, DType dtype = DType::kFloat32) {
+    return b.Param(dtype, shape, "in" + std::to_string(b.slots().size()));
+  };
+  const std::vector<Tensor> values = {
+      param({1, 2, 7, 9}).Conv(param({3, 2, 3, 3}), {.pads = {1}}),
+      param({1, 2, 9, 8}).Conv(param({2, 2, 2, 3}), {.stride = {2}, .dilation = {2}, .pads = {2}}),
+      param({1, 4, 5, 5}).Conv(param({4, 1, 3, 3}), {.pads = {1}}, 4),
+      param({1, 1, 7, 7}).MaxPool({3, 3}, {.stride = {2}, .pads = {1}}),
+      param({1, 1, 6, 6}).AvgPool({2, 2}, {.stride = {2}}),
+      param({5, 7}).MatMul(param({7, 9})),
+      param({16, 16}).MatMul(param({16, 20})),
+      param({3, 20}).Softmax(),
+      param({11, 3}).Gather(param({7}, DType::kInt32)),
+      param({11, 3}).Gather(param({7}, DType::kInt64)),
+      param({6, 8}).Flip({0}).Pad({1, 2, 0, 3}).Transpose(),
+  };
+  for (size_t i = 0; i < values.size(); ++i) b.Output(values[i], "out" + std::to_string(i));
+  const auto plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  MutateGraph(plan->graph.root(), 120);
+  Report(2000);
+}
+
+TEST_F(Mutants, OfATrainingStep) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  random_.seed(seed);
+  const auto plan = DigitsCnn{}.TrainStep(2);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  MutateGraph(plan->graph.root(), 20);
+  Report(500);
+}
+
+}  // namespace
+}  // namespace telegrad
