@@ -111,8 +111,15 @@ std::vector<Problem> AllProblems() {
           PagedAttention()};
 }
 
-std::string ReadProgramText(std::string_view name) {
-  const auto text = ReadFile(StrCat(PROGRAMS_DIR, "/", name, ".uop"));
+Problem FindProblem(std::string_view name) {
+  for (const Problem& problem : AllProblems()) {
+    if (problem.name == name) return problem;
+  }
+  return {.name = "of no such name"};
+}
+
+std::string ReadData(std::string_view name) {
+  const auto text = ReadFile(StrCat(PROGRAMS_DIR, "/", name));
   return text.ok() ? *text : StrCat("# ", text.status().ToString());
 }
 

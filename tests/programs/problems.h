@@ -30,7 +30,10 @@ inline void PrintTo(const Problem& problem, std::ostream* out) {
 
 std::vector<Problem> AllProblems();
 
-std::string ReadProgramText(std::string_view name);
+Problem FindProblem(std::string_view name);
+
+// A file of this folder.
+std::string ReadData(std::string_view name);
 // Runs `text` on a copy of the problem's arguments and compares. The status is the program's, or
 // DATA_LOSS where the result is not as wanted.
 absl::Status RunProblem(const Problem& problem, std::string_view text,

@@ -2,6 +2,7 @@
 // what a plain computation gives, however their threads take turns.
 #include <gtest/gtest.h>
 
+#include "engine/base/strings.h"
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
 #include "tests/programs/problems.h"
@@ -12,7 +13,7 @@ namespace {
 class Programs : public ::testing::TestWithParam<Problem> {};
 
 TEST_P(Programs, ComputeWhatPlainCodeComputes) {
-  const std::string text = ReadProgramText(GetParam().name);
+  const std::string text = ReadData(StrCat(GetParam().name, ".uop"));
   EXPECT_EQ(RunProblem(GetParam(), text, {}), absl::OkStatus());
   EXPECT_EQ(RunProblem(GetParam(), text, {.sources_at_issue = true}), absl::OkStatus());
   for (uint64_t seed = 1; seed <= 4; ++seed) {
@@ -23,7 +24,7 @@ TEST_P(Programs, ComputeWhatPlainCodeComputes) {
 }
 
 TEST_P(Programs, PrintAndParseBack) {
-  const auto program = ParseProgram(ReadProgramText(GetParam().name));
+  const auto program = ParseProgram(ReadData(StrCat(GetParam().name, ".uop")));
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_EQ(Verify(*program), absl::OkStatus());
   const std::string printed = Print(*program);
@@ -35,7 +36,7 @@ TEST_P(Programs, PrintAndParseBack) {
 
 TEST_P(Programs, StopWithinTheirSteps) {
   const absl::Status status =
-      RunProblem(GetParam(), ReadProgramText(GetParam().name), {.max_steps = 50});
+      RunProblem(GetParam(), ReadData(StrCat(GetParam().name, ".uop")), {.max_steps = 50});
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
 
