@@ -84,6 +84,12 @@ class Pat {
     for (int open = 1; open > 0; ++i) open += Operands(tokens_[i]) - 1;
     return i;
   }
+  // That subpattern.
+  constexpr Pat Sub(int i) const {
+    Pat out;
+    for (const int end = Skip(i); i < end; ++i) out.Append(tokens_[i]);
+    return out;
+  }
 
  private:
   constexpr void Append(const Token& token) {

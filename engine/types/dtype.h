@@ -44,7 +44,12 @@ struct DTypeInfo {
 
 // All rows, kVoid first, indexed by the enumerator.
 std::span<const DTypeInfo> AllDTypes();
-const DTypeInfo& Info(DType dtype);
+namespace internal {
+extern const DTypeInfo kDTypeTable[];
+}
+inline const DTypeInfo& Info(DType dtype) {
+  return internal::kDTypeTable[static_cast<size_t>(dtype)];
+}
 
 inline std::string_view Name(DType dtype) { return Info(dtype).text; }
 // Several elements share a byte.
