@@ -55,12 +55,14 @@ constexpr int kWorkers = 2;
 class CachingEngine final : public Engine {
  public:
   explicit CachingEngine(ExecutableCache* cache) : cache_(cache) {}
-  std::shared_ptr<const Executable> Find(const Digest& hash, Device& device) override {
-    return cache_->Find(hash, device);
+  std::shared_ptr<const Executable> Find(const Digest& hash, Device& device,
+                                         std::span<const VarValue> variables) override {
+    return cache_->Find(hash, device, variables);
   }
   absl::StatusOr<ExecutableCache::Result> Get(const Digest& hash, const FrozenGraph& graph,
-                                              Device& device, Budget* budget) override {
-    return cache_->Get(hash, graph, device, budget);
+                                              Device& device, Budget* budget,
+                                              std::span<const VarValue> variables) override {
+    return cache_->Get(hash, graph, device, budget, variables);
   }
 
  private:

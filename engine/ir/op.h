@@ -115,7 +115,7 @@ enum class ScatterKind : int64_t { kSet = 0, kAdd = 1, kMul = 2, kMin = 3, kMax 
 enum class AxisType : int64_t {
   kLoop = 0,    // independent iterations, run in order
   kThread = 1,  // independent; the launch's [begin, end) slices it. At most one, and the outermost
-  kReduce = 2,  // folded by a REDUCE
+  kReduce = 2,  // folded by a REDUCE; closed by an END: iterations that must run in order
   kUpcast = 3,  // independent; replicated into registers before the program is linear
   kUnroll = 4,  // folded; replicated
   kVector = 5,  // becomes the lanes of vector values

@@ -87,10 +87,7 @@ class Planner {
         ++uses_[s].count;
         ++uses_left_[s];
         uses_[s].only = user;
-        double factor = 1;
-        if (graph_.op(user) == Op::kExpand || graph_.op(user) == Op::kGather) {
-          factor = std::max(1.0, Elements(user) / std::max(1.0, Elements(s)));
-        }
+        const double factor = std::max(1.0, Evaluations(user) / std::max(1.0, Elements(s)));
         reads_[s] = std::min(kManyReads, reads_[s] + here * factor);
       }
     }
@@ -99,8 +96,26 @@ class Planner {
   // How often an evaluation of all of `user` happens. Reductions and stores are taken to run once.
   double ReadsBy(uint32_t user) const {
     const Op op = graph_.op(user);
-    if (Is(op, kEffect) || op == Op::kReduce || op == Op::kContiguous || op == Op::kAfter) return 1;
+    if (Is(op, kEffect) || op == Op::kReduce || op == Op::kContiguous || op == Op::kAfter ||
+        op == Op::kScatter) {
+      return 1;
+    }
     return std::max(1.0, reads_[user]);
+  }
+
+  // How many elements of a source one evaluation of `user` computes, where that may be more often
+  // than each once: repeated ones, and for CAT those that the selection throws away.
+  double Evaluations(uint32_t user) const {
+    switch (graph_.op(user)) {
+      case Op::kExpand:
+      case Op::kGather:
+      case Op::kCat:
+        return Elements(user);
+      case Op::kScatter:
+        return Elements(graph_.src(user)[2]);
+      default:
+        return 0;
+    }
   }
 
   double Elements(uint32_t id) const { return static_cast<double>(NumElements(graph_.shape(id))); }
@@ -154,6 +169,7 @@ class Planner {
 
   Materialize Choose(uint32_t id) const {
     if (graph_.op(id) == Op::kContiguous) return Materialize::kRequested;
+    if (graph_.op(id) == Op::kScatter) return Materialize::kScatter;
     if (ops_[id] > kMaxKernelOps) return Materialize::kSize;
     const Uses& uses = uses_[id];
     if (reduces_[id]) {
@@ -214,6 +230,8 @@ std::string_view Name(Materialize reason) {
       return "stored: the kernel would grow too large";
     case Materialize::kCost:
       return "stored: recomputing costs more";
+    case Materialize::kScatter:
+      return "scatters rows";
   }
   return "";
 }

@@ -19,6 +19,7 @@ enum class Materialize : uint8_t {
   kReduceReuse,  // holds a reduction and is needed more than once, or inside another reduction
   kSize,         // its kernel would grow without bound
   kCost,         // recomputing it would cost more than a store and the loads
+  kScatter,      // written in place, row by row
 };
 
 std::string_view Name(Materialize reason);

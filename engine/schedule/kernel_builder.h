@@ -14,7 +14,7 @@ namespace telegrad {
 
 // Memory is named by a tensor-graph node: a PARAM by itself, a stored value by its own node. A copy
 // that the scheduler makes (of a STORE's value, or of a PARAM as it was before the run) has
-// kCopyBit set.
+// kCopyBit set. That of a SCATTER is the SCATTER's memory while it holds no more than its base.
 using MemoryId = uint32_t;
 inline constexpr MemoryId kCopyBit = 0x80000000;
 
@@ -33,7 +33,9 @@ struct KernelGraph {
 struct KernelRequest {
   UOp value;            // what is computed
   UOp target;           // the view of a PARAM (or AFTER) that is written, or invalid:
-  MemoryId memory = 0;  // then the new memory, of value's shape, that is written
+  MemoryId memory = 0;  // then the new memory, of value's shape, that is written. Of a SCATTER
+                        // named by itself, only the rows that the index names: a request to its
+                        // kCopyBit comes first
   bool copy = false;    // value already lies in `memory`, and is copied from there into target
 };
 

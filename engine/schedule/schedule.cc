@@ -18,6 +18,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "engine/schedule/fusion.h"
 #include "engine/schedule/kernel_builder.h"
+#include "engine/schedule/legalize.h"
 #include "engine/schedule/memory_plan.h"
 
 namespace telegrad {
@@ -139,10 +140,18 @@ class Scheduler {
       if (u.is(Op::kStore)) {
         TG_RETURN_IF_ERROR(AddStore(u));
       } else if (fusion_.materialized(id) && NumElements(u.shape()) > 0) {
+        if (u.is(Op::kScatter)) TG_RETURN_IF_ERROR(AddScatterBase(u));
         TG_RETURN_IF_ERROR(AddItem({u, {}, id, false}, id, Name(fusion_.decision[id])));
       }
     }
     return absl::OkStatus();
+  }
+
+  // First the base into the SCATTER's memory, then its rows in place. A kernel without iterations
+  // does nothing, which is what no rows ask for.
+  absl::Status AddScatterBase(UOp scatter) {
+    const MemoryId base = scatter.id() | kCopyBit;
+    return AddItem({scatter.src(0), {}, base, false}, base, "the base of a scatter");
   }
 
   absl::Status AddStore(UOp store) {
@@ -246,7 +255,7 @@ class Scheduler {
     const auto [it, added] = temporaries_.emplace(memory, temporaries_.size());
     if (added) {
       const UOp value = ValueIn(memory);
-      schedule->temporaries.push_back({NumElements(value.shape()) * ByteSize(value.dtype()), 0});
+      schedule->temporaries.push_back({BytesOf(value.dtype(), NumElements(value.shape())), 0});
     }
     return {BufferRef::Kind::kTemporary, static_cast<int32_t>(it->second)};
   }
@@ -286,29 +295,12 @@ class Scheduler {
   absl::flat_hash_map<MemoryId, size_t> temporaries_;
 };
 
-// What the kernels below cannot say yet.
-absl::Status CheckSupported(UOp sink) {
-  constexpr Op kNotYet[] = {Op::kVar,    Op::kCat,      Op::kSin,       Op::kCDiv,   Op::kCMod,
-                            Op::kPow,    Op::kThreefry, Op::kScatter,   Op::kTuple,  Op::kCopy,
-                            Op::kMStack, Op::kMSelect,  Op::kAllReduce, Op::kUnshard};
-  for (uint32_t id : PostOrder(sink)) {
-    const UOp u = sink.graph()->at(id);
-    const DType dtype = u.dtype();
-    const bool wide = u.is(Op::kBitcast) && Info(dtype).bits != Info(u.src(0).dtype()).bits;
-    if (std::ranges::find(kNotYet, u.op()) != std::end(kNotYet) || wide) {
-      return absl::UnimplementedError(ToAbsl(StrCat("kernels for ", Name(u.op()))));
-    }
-    if (IsNarrowFloat(dtype) || IsStorage(dtype)) {
-      return absl::UnimplementedError(ToAbsl(StrCat("kernels for ", Name(dtype))));
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-absl::StatusOr<Schedule> ScheduleGraph(UOp sink, Budget* budget) {
-  TG_RETURN_IF_ERROR(CheckSupported(sink));
+absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue> variables,
+                                       Budget* budget) {
+  TG_ASSIGN_OR_RETURN(const FrozenGraph legal, Legalize(client_sink, variables, budget));
+  const UOp sink = legal.root();
   const Budget::Doing doing(budget, "scheduling");
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, budget));

@@ -1,5 +1,6 @@
 #include "server/session/graph_store.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -19,6 +20,14 @@ NodeMap<int64_t> SlotsUnder(const Graph& graph, std::span<const uint32_t> order)
   return slots;
 }
 
+bool HasVariables(const FrozenGraph& graph) {
+  if (!graph.graph) return false;
+  const std::vector<uint32_t> order = PostOrder(graph.root());
+  return std::ranges::any_of(order, [&](uint32_t id) {
+    return graph.graph->op(id) == Op::kVar && graph.graph->src(id).empty();
+  });
+}
+
 }  // namespace
 
 std::vector<SlotEffect> SlotEffects(const FrozenGraph& graph) {
@@ -34,7 +43,7 @@ std::vector<SlotEffect> SlotEffects(const FrozenGraph& graph) {
   std::vector<bool> read;
   for (const uint32_t id : order) {
     const UOp u = graph.graph->at(id);
-    if (u.is(Op::kParam)) slot(u).bytes = NumElements(u.shape()) * ByteSize(u.dtype());
+    if (u.is(Op::kParam)) slot(u).bytes = BytesOf(u.dtype(), NumElements(u.shape()));
     for (int i = 0; i < u.num_src(); ++i) {
       if (!u.src(i).is(Op::kParam)) continue;
       SlotEffect& effect = slot(u.src(i));
@@ -74,6 +83,7 @@ absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(VerifiedGraph
   auto stored = std::make_shared<StoredGraph>();
   stored->hash = graph.hash;
   stored->slots = SlotEffects(graph.graph);
+  stored->has_variables = HasVariables(graph.graph);
   stored->graph = std::move(graph.graph);
   stored->bytes = bytes;
 
