@@ -9,6 +9,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "engine/base/budget.h"
 #include "engine/ir/graph.h"
 #include "engine/ir/program.h"
 
@@ -35,9 +36,10 @@ namespace telegrad {
 // `numbers[id]` is what errors call the node `id` instead of its position, for a graph that came
 // from somewhere with numbers of its own.
 //
-// Linear in the graph except for the order of STOREs, whose search is cut off with
-// RESOURCE_EXHAUSTED.
-absl::Status Verify(UOp root, Level level, std::span<const uint32_t> numbers = {});
+// Linear in the graph except for the order of STOREs and the bodies of functions, whose searches
+// spend the budget's steps (without one, those of a budget of its own).
+absl::Status Verify(UOp root, Level level, std::span<const uint32_t> numbers = {},
+                    Budget* budget = nullptr);
 
 // All of program.h: sources appear before their users and in a loop that is still open (CONST,
 // PARAM and IOTA hold everywhere), loops nest and end, the thread range is first and outermost,

@@ -8,9 +8,11 @@ namespace telegrad {
 
 absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, std::string name,
                               Budget* budget, BoundsStats* stats) {
+  const Budget::Doing doing(budget, "lowering");
   Piece piece;
   piece.name = std::move(name);
   piece.graph = std::make_shared<Graph>();
+  piece.graph->LimitSize(budget);
   piece.root = CopyLive(kernel.root(), piece.graph.get());
   piece.arguments = KernelArguments(kernel.root());
   piece.levels = kKernelLevel;

@@ -145,6 +145,10 @@ TEST(Lane, ThreefryGivesTheKnownAnswers) {
             words(0x1cb996fc, 0xbb002be7));
   EXPECT_EQ(threefry(words(0x243f6a88, 0x85a308d3), words(0x13198a2e, 0x03707344), 0),
             words(0xc4923a9c, 0x483df7a0));
+  // What tinygrad 0.14.0 computes on its CPU device.
+  EXPECT_EQ(threefry(1, 0, 0), 0xc0de3f32508efb2cu);
+  EXPECT_EQ(threefry(0x4164d8399f767c45, 0x87b0b125ec1d7da0, 0), 0xdbc8566fe326f97bu);
+  EXPECT_EQ(threefry(0x5bc8fbbcbde5c099, 0xd7210dff076ce2ef, 0), 0x3f5fcf9ae15291fau);
 }
 
 // A float function of `ulps` precision, checked in long double on values of all sizes.
