@@ -236,6 +236,7 @@ UOp ThroughF32(Rewriter& b, const Match& m) {
 template <DType kType>
 constexpr Rule kArithmeticRows[] = {
     rule(x, ThroughF32<kType>, when(kFloats)),
+    rule(Pat::Of(Op::kReduce, x), ThroughF32<kType>, when(kFloats)),
 };
 template <DType kType>
 constexpr Rule kEmulatedCastRows[] = {
