@@ -62,7 +62,10 @@ std::string Compare(const RandomGraph& random, const Way& way) {
   for (const VarValue& v : random.variables) {
     if (ids.contains(v.id)) variables.push_back(v);
   }
-  if (auto s = way(random.sink, variables, &got); !s.ok()) return s.ToString();
+  if (auto s = way(random.sink, variables, &got); !s.ok()) {
+    // The scheduler says which ops and dtypes kernels do not have.
+    return absl::IsUnimplemented(s) ? "" : s.ToString();
+  }
   for (size_t i = 0; i < want.size(); ++i) {
     const std::string difference =
         testing::Difference(random.dtypes[i], random.exact[i], want[i], got[i]);
@@ -83,8 +86,8 @@ void Check(const Way& way) {
       const std::string d = Compare(r, way);
       return !d.empty() && d.starts_with("the judge") == difference.starts_with("the judge");
     });
-    FAIL() << "seed " << seed << ": " << difference << "\nthe smallest graph that differs: "
-           << Compare(small.random, way) << "\n"
+    FAIL() << "seed " << seed << ": " << difference
+           << "\nthe smallest graph that differs: " << Compare(small.random, way) << "\n"
            << Print(small.random.sink);
   }
 }
@@ -164,9 +167,9 @@ TEST(Minimizer, FindsThePlantedMistake) {
     EXPECT_TRUE(fails(small.random));
     // Two inputs, the max, an output, its store, the sink; and at most what links them.
     EXPECT_LE(order.size(), 9u) << "seed " << seed << "\n" << Print(small.random.sink);
-    EXPECT_TRUE(std::ranges::any_of(
-        order, [&](uint32_t id) { return small.graph.graph->op(id) == Op::kMax; }))
-        << Print(small.random.sink);
+    EXPECT_TRUE(std::ranges::any_of(order, [&](uint32_t id) {
+      return small.graph.graph->op(id) == Op::kMax;
+    })) << Print(small.random.sink);
   }
   EXPECT_GE(found, 3);
 }
