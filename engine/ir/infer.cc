@@ -271,7 +271,9 @@ absl::Status CheckSources(const Context& c) {
       for (size_t i = 0; i < c.src.size(); ++i) TG_RETURN_IF_ERROR(effect(i));
       return absl::OkStatus();
     case Op::kAfter:
-      for (size_t i = 1; i < c.src.size(); ++i) {
+    case Op::kBarrier:
+    case Op::kRole:
+      for (size_t i = c.op.op == Op::kAfter ? 1 : 0; i < c.src.size(); ++i) {
         if (!c.src[i].is(Op::kRange)) TG_RETURN_IF_ERROR(effect(i));
       }
       return absl::OkStatus();
@@ -325,7 +327,7 @@ absl::Status CheckSources(const Context& c) {
       return c.Bad("source 1 has element type ", Name(c.src[1].dtype()), ", expected ",
                    Name(c.src[0].dtype()), " as source 0");
     case Op::kShuffle:
-      return IsInt(c.src[1].dtype()) ? absl::OkStatus() : c.Bad("the lane is not an integer");
+      return ExpectScalarInt(c, 1);
     default:
       return absl::OkStatus();
   }

@@ -9,19 +9,15 @@ namespace telegrad {
 absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, std::string name,
                               Budget* budget, BoundsStats* stats) {
   const Budget::Doing doing(budget, "lowering");
-  Budget::Held held(budget);
-  const auto graph = std::make_shared<Graph>();
-  graph->LimitSize(budget);
   Piece piece;
   piece.name = std::move(name);
-  piece.graph = graph;
-  piece.root = CopyLive(kernel.root(), graph.get());
+  piece.graph = std::make_shared<Graph>();
+  piece.graph->LimitSize(budget);
+  piece.root = CopyLive(kernel.root(), piece.graph.get());
   piece.arguments = KernelArguments(kernel.root());
   piece.levels = kKernelLevel;
-  PassContext context(graph.get(), target, budget);
+  PassContext context(piece.graph.get(), target, budget);
   TG_ASSIGN_OR_RETURN(Piece lowered, RunPasses(LoweringPasses(), context, std::move(piece), {}));
-  TG_RETURN_IF_ERROR(budget->SpendNodes(graph->size()));
-  TG_RETURN_IF_ERROR(held.Grow(graph->bytes()));
   if (stats != nullptr) {
     *stats += {.proved = context.counter(kAccessesProved),
                .gated = context.counter(kAccessesGated),

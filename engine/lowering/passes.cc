@@ -13,6 +13,7 @@
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
 #include "engine/rules/divmod.h"
+#include "engine/rules/emulation.h"
 
 namespace telegrad {
 namespace {
@@ -22,6 +23,12 @@ constexpr const RuleTable* kDecompose[] = {&kDecompositions, &kAlgebra, &kDivMod
 
 UOp OrFail(Graph* graph, absl::StatusOr<UOp> result) {
   return result.ok() ? *result : graph->Fail(std::move(result).status());
+}
+
+UOp Decompose(PassContext& c, UOp root) {
+  std::vector<const RuleTable*> tables = EmulationTables(c.target());
+  tables.insert(tables.end(), std::begin(kDecompose), std::end(kDecompose));
+  return c.rewriter(tables).Rewrite(root);
 }
 
 UOp Merge(PassContext& c, UOp root) { return MergeRanges(c.rewriter(kSimplify), root); }
@@ -120,7 +127,7 @@ void CountWork(Program* program) {
     }
   }
   for (const Program::Argument& a : program->arguments) {
-    program->bytes += static_cast<double>(a.elements * ByteSize(a.dtype));
+    program->bytes += static_cast<double>(BytesOf(a.dtype, a.elements));
   }
 }
 
@@ -158,8 +165,8 @@ absl::Status Prove(PassContext&, const Program& program) {
 constexpr uint8_t kBetween = kKernelLevel | kProgramLevel;
 
 constexpr PassRow kPasses[] = {
-    {"decompose", "simplifies, and puts what no target has in terms of what it has", kKernelLevel,
-     kKernelLevel, kDecompose, Sweep{}},
+    {"decompose", "simplifies, and puts what no target has, or this one lacks, in terms of what it has",
+     kKernelLevel, kKernelLevel, kDecompose, GraphPass{Decompose}},
     {"merge-ranges", "joins neighbouring ranges that every access walks as one", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Merge}},
     {"moves", "splits ranges for the target's vectors, registers and threads", kKernelLevel,

@@ -92,7 +92,8 @@ std::string LevelNames(uint8_t levels) {
 
 absl::Status PassContext::SpendNodes() {
   const uint32_t made = graph_->size() - std::exchange(spent_, graph_->size());
-  return budget_->SpendNodes(made);
+  TG_RETURN_IF_ERROR(budget_->SpendNodes(made));
+  return held_.GrowTo(graph_->bytes());
 }
 
 absl::Status Verify(const Piece& piece) {

@@ -30,7 +30,7 @@ class PassContext {
  public:
   PassContext(Graph* graph, const Target& target, Budget* budget,
               Shapes shapes = Shapes::kBroadcast)
-      : graph_(graph), target_(target), budget_(budget), shapes_(shapes) {}
+      : graph_(graph), target_(target), budget_(budget), held_(budget), shapes_(shapes) {}
 
   Graph* graph() { return graph_; }
   const Target& target() const { return target_; }
@@ -48,13 +48,14 @@ class PassContext {
   }
   const std::map<std::string_view, int64_t>& counters() const { return counters_; }
 
-  // Charges the budget for the nodes that were made since the last call.
+  // Charges the budget for the nodes that were made since the last call, and their memory.
   absl::Status SpendNodes();
 
  private:
   Graph* graph_;
   const Target& target_;
   Budget* budget_;
+  Budget::Held held_;
   Shapes shapes_;
   RewriteObserver* observer_ = nullptr;
   struct Entry {

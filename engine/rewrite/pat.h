@@ -145,6 +145,9 @@ constexpr Pat bitcast(const Pat& a) { return Pat::Of(Op::kBitcast, a); }
 constexpr Pat recip(const Pat& a) { return Pat::Of(Op::kRecip, a); }
 constexpr Pat exp2(const Pat& a) { return Pat::Of(Op::kExp2, a); }
 constexpr Pat log2(const Pat& a) { return Pat::Of(Op::kLog2, a); }
+constexpr Pat sin(const Pat& a) { return Pat::Of(Op::kSin, a); }
+constexpr Pat pow(const Pat& a, const Pat& b) { return Pat::Of(Op::kPow, a, b); }
+constexpr Pat threefry(const Pat& a, const Pat& b) { return Pat::Of(Op::kThreefry, a, b); }
 constexpr Pat floor(const Pat& a) { return Pat::Of(Op::kFloor, a); }
 constexpr Pat trunc(const Pat& a) { return Pat::Of(Op::kTrunc, a); }
 constexpr Pat where(const Pat& a, const Pat& b, const Pat& c) {

@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -15,6 +13,7 @@
 
 #include "engine/ir/graph.h"
 #include "engine/ir/scalar.h"
+#include "engine/rules/test_narrow_float.h"
 
 namespace telegrad::test {
 
@@ -36,47 +35,9 @@ inline Value WrapInt(DType dtype, Int v) {
   return {dtype, v, 0};
 }
 
-// The finite values of a narrow float type from 0 up, by code, and the value that one more code
-// would have.
-inline std::vector<double> NarrowValues(DType dtype) {
-  std::vector<double> out;
-  for (int64_t code = 0; code < int64_t{1} << (Info(dtype).bits - 1); ++code) {
-    const double value = std::bit_cast<double>(ScalarFromMemory(dtype, code));
-    if (std::isfinite(value)) out.push_back(value);
-  }
-  out.push_back(2 * out.back() - out[out.size() - 2]);
-  return out;
-}
-
-// By search: the nearest of all values, of two the one with the even code.
-inline Value RoundNarrow(DType dtype, long double v) {
-  static auto* tables = new std::map<DType, std::vector<double>>();
-  std::vector<double>& values = (*tables)[dtype];
-  if (values.empty()) values = NarrowValues(dtype);
-  if (std::isnan(v)) return {dtype, 0, std::nan("")};
-  const int64_t last = static_cast<int64_t>(values.size()) - 1;
-  const long double size = std::fmin(std::fabs(v), static_cast<long double>(values[last]));
-  int64_t code = std::lower_bound(values.begin(), values.end(), size) - values.begin();
-  if (code > 0) {
-    const long double below = size - values[code - 1], above = values[code] - size;
-    if (below < above || (below == above && code % 2 != 0)) --code;
-  }
-  const FloatSpecials specials = Info(dtype).specials;
-  double value = values[code];
-  if (code == last) {
-    value =
-        specials == FloatSpecials::kIeee ? std::numeric_limits<double>::infinity() : std::nan("");
-  }
-  if (code == 0 && specials == FloatSpecials::kNegZeroNan) return {dtype, 0, 0};
-  return {dtype, 0, std::copysign(value, std::signbit(v) ? -1.0 : 1.0)};
-}
-
-// Narrow types are computed in f32.
 inline Value RoundFloat(DType dtype, double v) {
-  if (dtype == DType::kFloat64) return {dtype, 0, v};
-  const auto single = static_cast<double>(static_cast<float>(v));
-  if (IsNarrowFloat(dtype)) return RoundNarrow(dtype, single);
-  return {dtype, 0, single};
+  if (IsNarrowFloat(dtype)) return {dtype, 0, RoundNarrow(dtype, v)};
+  return {dtype, 0, dtype == DType::kFloat32 ? static_cast<double>(static_cast<float>(v)) : v};
 }
 
 inline Value FromWord(DType dtype, int64_t word) {
@@ -94,10 +55,11 @@ inline bool Same(const Value& a, const Value& b) {
 }
 
 inline Value EvalFloat(Op op, DType t, double x, double y, double z) {
-  const bool single = t != DType::kFloat64;
+  if (IsNarrowFloat(t)) return RoundFloat(t, EvalFloat(op, DType::kFloat32, x, y, z).f);
+  const bool single = t == DType::kFloat32;
   switch (op) {
     case Op::kNeg:
-      return RoundFloat(t, std::copysign(x, std::signbit(x) ? 1.0 : -1.0));
+      return {t, 0, std::copysign(x, std::signbit(x) ? 1.0 : -1.0)};
     case Op::kAdd:
       return RoundFloat(t, x + y);  // double rounding is innocuous: 53 >= 2*24 + 2
     case Op::kSub:
@@ -119,17 +81,18 @@ inline Value EvalFloat(Op op, DType t, double x, double y, double z) {
     case Op::kLog2:
       return RoundFloat(t, single ? std::log2(x) : static_cast<double>(log2l(x)));
     case Op::kSin:
-      return RoundFloat(t, single ? std::sin(x) : static_cast<double>(sinl(x)));
+      return RoundFloat(t, static_cast<double>(sinl(x)));
     case Op::kPow:
-      return RoundFloat(t, single ? std::pow(x, y) : static_cast<double>(powl(x, y)));
+      return RoundFloat(t, static_cast<double>(powl(x, y)));
     case Op::kMax:
       if (std::isnan(x) || std::isnan(y)) return {t, 0, std::nan("")};
       if (x == 0 && y == 0) return {t, 0, std::signbit(x) && std::signbit(y) ? -0.0 : 0.0};
       return {t, 0, std::fmax(x, y)};
     case Op::kMulAcc:
       if (single) {
-        return RoundFloat(
-            t, std::fma(static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)));
+        return {t, 0,
+                static_cast<double>(
+                    std::fma(static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)))};
       }
       return {t, 0, std::fma(x, y, z)};
     default:
@@ -143,6 +106,23 @@ inline Int FloorQuotient(Int x, Int y) {
   Int q = x / y;
   if (q * y != x && (x < 0) != (y < 0)) --q;
   return q;
+}
+
+// The 20 rounds of Threefry-2x32, on words kept in 64 bits.
+inline Int Threefry(uint64_t counter, uint64_t key) {
+  constexpr uint64_t kWord = 0xffffffff;
+  constexpr int kRotations[] = {13, 15, 26, 6, 17, 29, 16, 24};
+  const uint64_t keys[] = {key & kWord, key >> 32, (key ^ key >> 32 ^ 0x1bd11bda) & kWord};
+  uint64_t x = (counter + keys[0]) & kWord, y = ((counter >> 32) + keys[1]) & kWord;
+  for (int i = 0; i < 20; ++i) {
+    x = (x + y) & kWord;
+    y = ((y << kRotations[i % 8] | y >> (32 - kRotations[i % 8])) & kWord) ^ x;
+    if (i % 4 != 3) continue;
+    const int part = i / 4 + 1;
+    x = (x + keys[part % 3]) & kWord;
+    y = (y + keys[(part + 1) % 3] + part) & kWord;
+  }
+  return Int{y << 32 | x};
 }
 
 inline Value EvalInt(Op op, DType t, Int x, Int y, Int z) {
@@ -170,6 +150,8 @@ inline Value EvalInt(Op op, DType t, Int x, Int y, Int z) {
       return WrapInt(t, y == 0 ? 0 : x / y);
     case Op::kCMod:
       return WrapInt(t, y == 0 ? 0 : x % y);
+    case Op::kThreefry:
+      return {t, Threefry(static_cast<uint64_t>(x), static_cast<uint64_t>(y))};
     case Op::kMax:
       return {t, x > y ? x : y};
     case Op::kAnd:
@@ -191,7 +173,6 @@ inline Value EvalInt(Op op, DType t, Int x, Int y, Int z) {
 
 inline Value EvalCast(DType to, const Value& v) {
   if (IsFloat(v.dtype)) {
-    if (IsNarrowFloat(to)) return RoundNarrow(to, v.f);
     if (IsFloat(to)) return RoundFloat(to, v.f);
     if (IsBool(to)) return {to, v.f != 0 ? 1 : 0, 0};
     if (std::isnan(v.f)) return {to, 0, 0};
@@ -206,17 +187,21 @@ inline Value EvalCast(DType to, const Value& v) {
   if (!IsFloat(to)) return WrapInt(to, v.i);
   // long double holds every 64-bit integer on this platform.
   const auto exact = static_cast<long double>(v.i);
-  if (IsNarrowFloat(to)) return RoundNarrow(to, exact);
+  if (IsNarrowFloat(to)) {
+    // Every bit below the 40 highest only matters for not being 0.
+    const double top = std::trunc(static_cast<double>(std::ldexp(exact, -24)));
+    const double rest = static_cast<double>(exact - std::ldexp(static_cast<long double>(top), 24));
+    const double sticky = rest == 0 ? 0 : std::copysign(1, rest);
+    return RoundFloat(to, std::fabs(exact) < 0x1p52L ? static_cast<double>(exact)
+                                                     : std::ldexp(top, 24) + sticky * 0x1p12);
+  }
   return {to, 0,
           to == DType::kFloat32 ? static_cast<double>(static_cast<float>(exact))
                                 : static_cast<double>(exact)};
 }
 
 inline uint64_t Bits(const Value& v) {
-  if (IsNarrowFloat(v.dtype)) {
-    const int64_t raw = ScalarToMemory(v.dtype, std::bit_cast<int64_t>(v.f));
-    return static_cast<uint64_t>(raw) & ((1ull << Info(v.dtype).bits) - 1);
-  }
+  if (IsNarrowFloat(v.dtype)) return EncodeFloat(v.dtype, v.f);
   if (v.dtype == DType::kFloat32) return std::bit_cast<uint32_t>(static_cast<float>(v.f));
   if (v.dtype == DType::kFloat64) return std::bit_cast<uint64_t>(v.f);
   const int bits = Info(v.dtype).bits;
@@ -225,9 +210,9 @@ inline uint64_t Bits(const Value& v) {
 
 inline Value EvalBitcast(DType to, const Value& v) {
   const uint64_t bits = Bits(v);
+  if (IsNarrowFloat(to)) return {to, 0, DecodeFloat(to, bits)};
   if (to == DType::kFloat32) return {to, 0, std::bit_cast<float>(static_cast<uint32_t>(bits))};
   if (to == DType::kFloat64) return {to, 0, std::bit_cast<double>(bits)};
-  if (IsNarrowFloat(to)) return FromWord(to, ScalarFromMemory(to, static_cast<int64_t>(bits)));
   return WrapInt(to, Int{bits});
 }
 

@@ -295,26 +295,12 @@ class Scheduler {
   absl::flat_hash_map<MemoryId, size_t> temporaries_;
 };
 
-// What the kernels below cannot say yet.
-absl::Status CheckSupported(UOp sink) {
-  constexpr Op kNotYet[] = {Op::kSin, Op::kCDiv, Op::kCMod, Op::kPow, Op::kThreefry};
-  for (uint32_t id : PostOrder(sink)) {
-    const UOp u = sink.graph()->at(id);
-    if (std::ranges::find(kNotYet, u.op()) != std::end(kNotYet)) {
-      return Unimplemented("kernels for ", Name(u.op()));
-    }
-    if (IsNarrowFloat(u.dtype())) return Unimplemented("kernels for ", Name(u.dtype()));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue> variables,
                                        Budget* budget) {
   TG_ASSIGN_OR_RETURN(const FrozenGraph legal, Legalize(client_sink, variables, budget));
   const UOp sink = legal.root();
-  TG_RETURN_IF_ERROR(CheckSupported(sink));
   const Budget::Doing doing(budget, "scheduling");
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, budget));
