@@ -42,6 +42,10 @@ constexpr FlagRow kFlags[] = {
 #define FLAG(name, kind, default_value, value, help) {name, 0, kind, default_value, value, help},
 #include "server/flags.def"
 #undef FLAG
+#define BUDGET(name, default_value, what) \
+  {"job-" #name, 0, kInt, #default_value, "N", what " that one graph's admission may take"},
+#include "engine/base/budget.def"
+#undef BUDGET
 };
 
 constexpr int kUsageError = 2;
@@ -51,12 +55,14 @@ constexpr int kWorkers = 2;
 class CachingEngine final : public Engine {
  public:
   explicit CachingEngine(ExecutableCache* cache) : cache_(cache) {}
-  std::shared_ptr<const Executable> Find(const Digest& hash, Device& device) override {
-    return cache_->Find(hash, device);
+  std::shared_ptr<const Executable> Find(const Digest& hash, Device& device,
+                                         std::span<const VarValue> variables) override {
+    return cache_->Find(hash, device, variables);
   }
   absl::StatusOr<ExecutableCache::Result> Get(const Digest& hash, const FrozenGraph& graph,
-                                              Device& device, Budget* budget) override {
-    return cache_->Get(hash, graph, device, budget);
+                                              Device& device, Budget* budget,
+                                              std::span<const VarValue> variables) override {
+    return cache_->Get(hash, graph, device, budget, variables);
   }
 
  private:
@@ -82,15 +88,24 @@ absl::StatusOr<std::vector<ListenAddress>> ListenAddresses(const Flags& flags) {
 
 absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
   SessionLimits limits;
+  int64_t job_time = 0;
   const std::pair<std::string_view, int64_t*> rows[] = {
-      {"max-sessions", &limits.sessions}, {"session-handles", &limits.handles},
-      {"session-bytes", &limits.bytes},   {"staged-bytes", &limits.staged_bytes},
-      {"graphs", &limits.graphs},         {"graph-bytes", &limits.graph_bytes},
+      {"max-sessions", &limits.sessions},
+      {"session-handles", &limits.handles},
+      {"session-bytes", &limits.bytes},
+      {"staged-bytes", &limits.staged_bytes},
+      {"graphs", &limits.graphs},
+      {"graph-bytes", &limits.graph_bytes},
+      {"job-time", &job_time},
+#define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
+#include "engine/base/budget.def"
+#undef BUDGET
   };
   for (const auto& [name, limit] : rows) {
     *limit = flags.GetInt(name);
     if (*limit < 1) return InvalidArgument("--", name, ": ", *limit, " is below 1");
   }
+  limits.job.time = std::chrono::milliseconds(job_time);
   return limits;
 }
 

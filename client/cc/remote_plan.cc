@@ -51,7 +51,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> RemoteState::Download() const 
     HostTensor& tensor = out[name];
     tensor.dtype = entry.dtype;
     tensor.shape = entry.shape;
-    tensor.bytes.resize(NumElements(entry.shape) * ByteSize(entry.dtype));
+    tensor.bytes.resize(BytesOf(entry.dtype, NumElements(entry.shape)));
     reads.push_back(session_->Read(
         entry.handle, 0,
         std::as_writable_bytes(std::span(tensor.bytes.data(), tensor.bytes.size()))));
@@ -106,7 +106,7 @@ absl::StatusOr<Future<Done>> RemotePlan::ReadAsync(std::string_view slot, HostTe
   TG_ASSIGN_OR_RETURN(const size_t i, Find(slot));
   into->dtype = slots_[i].dtype;
   into->shape = slots_[i].shape;
-  into->bytes.resize(NumElements(into->shape) * ByteSize(into->dtype));
+  into->bytes.resize(BytesOf(into->dtype, NumElements(into->shape)));
   return session_->Read(handles_[i], 0,
                         std::as_writable_bytes(std::span(into->bytes.data(), into->bytes.size())));
 }

@@ -9,12 +9,18 @@
 namespace telegrad {
 namespace {
 
-v1::ExecuteRequest RunRequest(const Digest& hash, std::span<const uint64_t> handles, bool quiet) {
+v1::ExecuteRequest RunRequest(const Digest& hash, std::span<const uint64_t> handles, bool quiet,
+                              std::span<const VarValue> variables) {
   v1::ExecuteRequest request;
   v1::Run& run = *request.mutable_run();
   run.set_hash(hash.bytes.data(), hash.bytes.size());
   run.mutable_handles()->Add(handles.begin(), handles.end());
   run.set_quiet(quiet);
+  for (const VarValue& v : variables) {
+    v1::Variable& variable = *run.add_variables();
+    variable.set_id(v.id);
+    variable.set_value(v.value);
+  }
   return request;
 }
 
@@ -89,14 +95,16 @@ Future<Digest> RemoteSession::PutSerialized(std::string graph, bool compile) {
   return hash;
 }
 
-Future<RunInfo> RemoteSession::Run(const Digest& hash, std::span<const uint64_t> handles) {
+Future<RunInfo> RemoteSession::Run(const Digest& hash, std::span<const uint64_t> handles,
+                                   std::span<const VarValue> variables) {
   Future<RunInfo> info;
-  stream_->Send("run", RunRequest(hash, handles, /*quiet=*/false), info);
+  stream_->Send("run", RunRequest(hash, handles, /*quiet=*/false, variables), info);
   return info;
 }
 
-void RemoteSession::RunQuiet(const Digest& hash, std::span<const uint64_t> handles) {
-  stream_->Send("run", RunRequest(hash, handles, /*quiet=*/true), {});
+void RemoteSession::RunQuiet(const Digest& hash, std::span<const uint64_t> handles,
+                             std::span<const VarValue> variables) {
+  stream_->Send("run", RunRequest(hash, handles, /*quiet=*/true, variables), {});
 }
 
 Future<Done> RemoteSession::Sync() {

@@ -20,6 +20,7 @@
 #include "client/cc/future.h"
 #include "engine/base/hash.h"
 #include "engine/ir/graph.h"
+#include "engine/types/var_value.h"
 
 namespace telegrad {
 
@@ -62,9 +63,12 @@ class RemoteSession {
   Future<Digest> Put(UOp root, bool compile = false);                     // a tensor-level graph
   Future<Digest> PutSerialized(std::string graph, bool compile = false);  // a telegrad.v1.Graph
 
-  Future<RunInfo> Run(const Digest& hash, std::span<const uint64_t> handles);
+  // `variables`: the values of the graph's VARs, each id once.
+  Future<RunInfo> Run(const Digest& hash, std::span<const uint64_t> handles,
+                      std::span<const VarValue> variables = {});
   // Without an answer unless it fails.
-  void RunQuiet(const Digest& hash, std::span<const uint64_t> handles);
+  void RunQuiet(const Digest& hash, std::span<const uint64_t> handles,
+                std::span<const VarValue> variables = {});
 
   // Answered when everything before it has taken effect: the session's first error, or OK.
   Future<Done> Sync();

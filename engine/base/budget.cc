@@ -7,38 +7,65 @@ namespace {
 
 constexpr int64_t kStepsPerClockRead = 4096;
 
-absl::Status Spend(int64_t n, int64_t limit, const char* what, int64_t* spent) {
-  *spent += n;
-  if (*spent <= limit) return absl::OkStatus();
-  return ResourceExhausted("the budget of ", limit, " ", what, " is spent");
-}
+namespace what {
+#define BUDGET(name, default_value, what) constexpr std::string_view name = what;
+#include "engine/base/budget.def"
+#undef BUDGET
+}  // namespace what
 
 }  // namespace
 
 Budget::Budget(const Limits& limits)
-    : limits_(limits), deadline_(std::chrono::steady_clock::now() + limits.time) {}
+    : limits_(limits), whole_(this), deadline_(std::chrono::steady_clock::now() + limits.time) {}
 
-absl::Status Budget::SpendNodes(int64_t n) { return Spend(n, limits_.nodes, "nodes", &nodes_); }
+Budget::Budget(Budget* whole) : limits_(whole->limits_), whole_(whole->whole_) {}
+
+absl::Status Budget::Spent(int64_t limit, std::string_view what) const {
+  return ResourceExhausted("the budget of ", limit, " ", what, " is spent while ", doing_);
+}
+
+absl::Status Budget::SpendNodes(int64_t n) { return Spend(n, limits_.nodes, what::nodes, &nodes_); }
 
 absl::Status Budget::SpendRewrites(int64_t n) {
-  TG_RETURN_IF_ERROR(Spend(n, limits_.rewrites, "rewrites", &rewrites_));
+  TG_RETURN_IF_ERROR(Spend(n, limits_.rewrites, what::rewrites, &rewrites_));
   if (rewrites_ % kStepsPerClockRead < n) return CheckTime();
   return absl::OkStatus();
 }
 
+absl::Status Budget::SpendSteps(int64_t n) {
+  TG_RETURN_IF_ERROR(Spend(n, limits_.steps, what::steps, &steps_));
+  if (steps_ % kStepsPerClockRead < n) return CheckTime();
+  return absl::OkStatus();
+}
+
 absl::Status Budget::SpendKernels(int64_t n) {
-  TG_RETURN_IF_ERROR(Spend(n, limits_.kernels, "kernels", &kernels_));
+  TG_RETURN_IF_ERROR(Spend(n, limits_.kernels, what::kernels, &kernels_));
   return CheckTime();
 }
 
+absl::Status Budget::SpendCode(int64_t bytes) {
+  const int64_t all = whole_->code_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  return all <= limits_.code ? CheckTime() : Spent(limits_.code, what::code);
+}
+
+absl::Status Budget::ExpressionError() const { return Spent(limits_.expression, what::expression); }
+
 absl::Status Budget::CheckTime() {
-  if (cancelled_.load(std::memory_order_relaxed))
+  if (whole_->cancelled_.load(std::memory_order_relaxed)) {
     return absl::CancelledError("the job was cancelled");
-  if (std::chrono::steady_clock::now() > deadline_) {
+  }
+  if (std::chrono::steady_clock::now() > whole_->deadline_) {
     return absl::DeadlineExceededError(
-        absl::StrCat("the job's time budget of ", limits_.time.count(), " ms is spent"));
+        StrCat("the job's time budget of ", limits_.time.count(), " ms is spent while ", doing_));
   }
   return absl::OkStatus();
+}
+
+absl::Status Budget::TakeBytes(int64_t n) {
+  const int64_t all = whole_->bytes_.fetch_add(n, std::memory_order_relaxed) + n;
+  if (n <= limits_.bytes && all <= limits_.bytes) return absl::OkStatus();
+  ReturnBytes(n);
+  return Spent(limits_.bytes, what::bytes);
 }
 
 }  // namespace telegrad

@@ -34,6 +34,8 @@ Target HostTarget(int threads) {
     target.vector_bytes = detected.lookup("avx2") ? 32 : 16;
     target.vector_registers = 16;
   }
+  // bf16's instruction flushes subnormals and is no CAST.
+  if (detected.lookup("f16c")) target.converts = {DType::kFloat16};
   target.threads =
       threads >= 1 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   return target;

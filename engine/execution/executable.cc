@@ -60,7 +60,7 @@ class PlannedExecutable : public Executable {
  private:
   friend absl::StatusOr<std::shared_ptr<const Executable>> Build(
       const FrozenGraph&, Device&, KernelCache&, std::shared_ptr<Arena>,
-      std::shared_ptr<std::atomic<uint64_t>>, Budget*, uint64_t*);
+      std::shared_ptr<std::atomic<uint64_t>>, std::span<const VarValue>, Budget*, uint64_t*);
 
   absl::Status Check(std::span<const BufferView> bindings) const {
     if (bindings.size() < slots_.size()) {
@@ -76,9 +76,9 @@ class PlannedExecutable : public Executable {
                                " bytes, expected ", slot.bytes, " for ", Name(slot.dtype), " ",
                                ToString(slot.shape));
       }
-      if (view.offset % ByteSize(slot.dtype) != 0) {
+      if (const int64_t align = BytesOf(slot.dtype, 1); view.offset % align != 0) {
         return InvalidArgument("run: the buffer of slot ", i, " starts at byte ", view.offset,
-                               ", expected a multiple of ", ByteSize(slot.dtype));
+                               ", expected a multiple of ", align);
       }
     }
     return CheckOverlap(bindings);
@@ -141,7 +141,7 @@ std::vector<SlotUse> CollectSlots(UOp sink) {
     use.used = true;
     use.dtype = u.dtype();
     use.shape.assign(u.shape().begin(), u.shape().end());
-    use.bytes = NumElements(u.shape()) * ByteSize(u.dtype());
+    use.bytes = BytesOf(u.dtype(), NumElements(u.shape()));
   }
   return slots;
 }
@@ -158,9 +158,8 @@ absl::StatusOr<std::vector<std::shared_ptr<const Kernel>>> CompileKernels(const 
   absl::Status status = absl::OkStatus();
   const auto work = [&] {
     for (size_t i = next++; i < n; i = next++) {
-      Budget budget;  // each kernel its own: only the time is common
-      const absl::Status in_time = all->CheckTime();
-      auto kernel = in_time.ok() ? cache.Get(schedule.kernels[i].graph, device, &budget) : in_time;
+      Budget budget(all);
+      auto kernel = cache.Get(schedule.kernels[i].graph, device, &budget);
       const std::lock_guard lock(mutex);
       if (!kernel.ok()) {
         if (status.ok()) status = kernel.status();
@@ -181,9 +180,10 @@ absl::StatusOr<std::vector<std::shared_ptr<const Kernel>>> CompileKernels(const 
 
 absl::StatusOr<std::shared_ptr<const Executable>> Build(
     const FrozenGraph& graph, Device& device, KernelCache& cache, std::shared_ptr<Arena> arena,
-    std::shared_ptr<std::atomic<uint64_t>> launches, Budget* budget, uint64_t* schedule_ns) {
+    std::shared_ptr<std::atomic<uint64_t>> launches, std::span<const VarValue> variables,
+    Budget* budget, uint64_t* schedule_ns) {
   const Stopwatch scheduling;
-  TG_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleGraph(graph.root(), budget));
+  TG_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleGraph(graph.root(), variables, budget));
   *schedule_ns = scheduling.ns();
   auto out = std::make_shared<PlannedExecutable>();
   out->device_ = &device;
@@ -228,8 +228,12 @@ absl::StatusOr<std::shared_ptr<const Executable>> Build(
   return std::shared_ptr<const Executable>(std::move(out));
 }
 
-std::string Key(const Digest& hash, const Device& device) {
-  return std::string(hash.view()) + device.name() + device.target().Key();
+std::string Key(const Digest& hash, const Device& device, std::span<const VarValue> variables) {
+  std::string key = std::string(hash.view()) + device.name() + device.target().Key();
+  std::vector<VarValue> sorted(variables.begin(), variables.end());
+  std::ranges::sort(sorted);
+  for (const VarValue& v : sorted) StrAppend(&key, " ", v.id, "=", v.value);
+  return key;
 }
 
 }  // namespace
@@ -278,8 +282,9 @@ ExecutableCache::~ExecutableCache() = default;
 
 absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
                                                              const FrozenGraph& graph,
-                                                             Device& device, Budget* budget) {
-  const std::string key = Key(hash, device);
+                                                             Device& device, Budget* budget,
+                                                             std::span<const VarValue> variables) {
+  const std::string key = Key(hash, device, variables);
   {
     std::unique_lock lock(impl_->mutex);
     while (true) {
@@ -298,8 +303,8 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
   }
   const Stopwatch all;
   uint64_t schedule_ns = 0;
-  auto built = Build(graph, device, impl_->kernels, impl_->ArenaOf(device), impl_->launches, budget,
-                     &schedule_ns);
+  auto built = Build(graph, device, impl_->kernels, impl_->ArenaOf(device), impl_->launches,
+                     variables, budget, &schedule_ns);
   const std::lock_guard lock(impl_->mutex);
   impl_->schedule_ns += schedule_ns;
   const auto it = impl_->entries.find(key);
@@ -315,8 +320,9 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
   return Result{*std::move(built), false, all.ns()};
 }
 
-std::shared_ptr<const Executable> ExecutableCache::Find(const Digest& hash, const Device& device) {
-  const std::string key = Key(hash, device);
+std::shared_ptr<const Executable> ExecutableCache::Find(const Digest& hash, const Device& device,
+                                                        std::span<const VarValue> variables) {
+  const std::string key = Key(hash, device, variables);
   const std::lock_guard lock(impl_->mutex);
   const auto it = impl_->entries.find(key);
   if (it == impl_->entries.end() || it->second.executable == nullptr) return nullptr;

@@ -14,6 +14,7 @@
 #include "engine/base/hash.h"
 #include "engine/ir/graph.h"
 #include "engine/lowering/bounds_proof.h"
+#include "engine/types/var_value.h"
 
 namespace telegrad {
 
@@ -43,7 +44,8 @@ class Executable {
 };
 
 // Executables by content, bounded, evicted least recently used. Thread-safe; a graph that several
-// ask for at once is compiled once.
+// ask for at once is compiled once. A graph with variables has one executable for each set of
+// their values: it is specialized to them, so that kernels are as good as with fixed sizes.
 class ExecutableCache {
  public:
   struct Limits {
@@ -71,10 +73,12 @@ class ExecutableCache {
   ~ExecutableCache();
 
   // `hash` is the content hash of `graph`, a verified tensor graph (its SINK is the root).
+  // INVALID_ARGUMENT: a variable has no value, or one that it does not allow.
   absl::StatusOr<Result> Get(const Digest& hash, const FrozenGraph& graph, Device& device,
-                             Budget* budget);
+                             Budget* budget, std::span<const VarValue> variables = {});
   // The executable if it is there, without ever waiting or compiling; else null.
-  std::shared_ptr<const Executable> Find(const Digest& hash, const Device& device);
+  std::shared_ptr<const Executable> Find(const Digest& hash, const Device& device,
+                                         std::span<const VarValue> variables = {});
   Stats stats() const;
 
  private:

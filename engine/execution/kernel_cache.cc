@@ -14,6 +14,7 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Make(const FrozenGrap
   BoundsStats bounds;
   TG_ASSIGN_OR_RETURN(const Program program, Lower(kernel, device.target(), name, budget, &bounds));
   TG_ASSIGN_OR_RETURN(const std::string source, RenderLlvm(program, device.target()));
+  TG_RETURN_IF_ERROR(budget->SpendCode(static_cast<int64_t>(source.size())));
   const uint64_t lower_ns = lowering.ns();
   const Stopwatch compiling;
   TG_ASSIGN_OR_RETURN(const ProgramImage image, Compile(source, name, device.target()));

@@ -36,15 +36,19 @@ absl::StatusOr<HostTensor> InitialValue(const Slot& slot) {
                               ") has no initial value");
   }
   TG_ASSIGN_OR_RETURN(const int64_t size, CheckedByteSize(slot.dtype, slot.shape));
-  const int64_t width = ByteSize(slot.dtype);
+  const int64_t bits = Info(slot.dtype).bits;
   HostTensor out{slot.dtype, slot.shape, std::string(size, '\0')};
-  for (int64_t i = 0; i < size / width; ++i) {
+  for (int64_t i = 0; i < NumElements(slot.shape); ++i) {
     double value = slot.init.low;
     if (slot.init.kind == Init::kUniform) {
       value += (slot.init.high - slot.init.low) * UnitFraction(slot.init.seed, i);
     }
     const int64_t raw = ScalarToMemory(slot.dtype, ScalarFromDouble(slot.dtype, value));
-    std::memcpy(out.bytes.data() + i * width, &raw, width);
+    if (IsPacked(slot.dtype)) {
+      out.bytes[i * bits / 8] |= static_cast<char>((raw & ((1 << bits) - 1)) << (i * bits % 8));
+    } else {
+      std::memcpy(out.bytes.data() + i * bits / 8, &raw, bits / 8);
+    }
   }
   return out;
 }

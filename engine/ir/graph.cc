@@ -16,7 +16,6 @@
 namespace telegrad {
 namespace {
 
-constexpr uint32_t kEmpty = 0xffffffff;
 constexpr size_t kFirstTableSize = 64;
 
 // Clients choose the argument words, so the table's hash is keyed: whoever does not know the key
@@ -41,68 +40,89 @@ uint64_t Fold(uint64_t x, uint64_t y) {
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
-uint64_t HashNode(Op op, DType dtype, std::span<const UOp> src, std::span<const int64_t> arg) {
+uint32_t HashNode(Op op, DType dtype, std::span<const UOp> src, std::span<const int64_t> arg) {
   const HashKey& key = Key();
   uint64_t h = Fold(key.a ^ src.size(),
                     key.b ^ (static_cast<uint64_t>(op) << 8 | static_cast<uint64_t>(dtype)));
   for (UOp s : src) h = Fold(h ^ key.a, key.b ^ s.id());
   for (int64_t word : arg) h = Fold(h ^ key.a, key.b ^ static_cast<uint64_t>(word));
-  return h;
+  return static_cast<uint32_t>(h);
 }
 
 constexpr int64_t kNanWord = std::bit_cast<int64_t>(std::numeric_limits<double>::quiet_NaN());
 
 bool IsNan(int64_t word) { return std::isnan(std::bit_cast<double>(word)); }
 
+// `words`, which may lie in `pool` itself, at the end of it.
+void Append(std::span<const int64_t> words, Pool<int64_t>* pool) {
+  const bool inside = words.data() >= pool->data() && words.data() < pool->data() + pool->size();
+  const ptrdiff_t from = inside ? words.data() - pool->data() : 0;
+  int64_t* const to = pool->Extend(words.size());
+  std::copy_n(inside ? pool->data() + from : words.data(), words.size(), to);
+}
+
+uint8_t Tag(uint32_t hash) { return static_cast<uint8_t>(hash >> 25 | 0x80); }
+
 }  // namespace
 
-Graph::Graph() : src_begin_{0}, arg_begin_{0}, places_(1), table_(kFirstTableSize, kEmpty) {}
+Graph::Graph() : places_(1) { SetTableSize(kFirstTableSize); }
 
-size_t Graph::Locate(uint64_t hash, Op op, DType dtype, std::span<const UOp> src,
-                     std::span<const int64_t> arg) const {
-  // The dtype is part of a node's identity only where the caller gives it; else the sources imply
-  // it.
-  const bool given = Info(op).type_rule == TypeRule::kGiven;
-  const size_t mask = table_.size() - 1;
+size_t Graph::Locate(uint32_t hash, const NodeKey& key) const {
+  const size_t mask = tags_.size() - 1;
   size_t at = hash & mask;
-  for (; table_[at] != kEmpty; at = (at + 1) & mask) {
+  for (; tags_[at] != 0; at = (at + 1) & mask) {
+    if (tags_[at] != Tag(hash)) continue;
     const uint32_t id = table_[at];
-    if (hashes_[id] == hash && ops_[id] == op && (!given || dtypes_[id] == dtype) &&
-        std::ranges::equal(this->src(id), src, {}, {}, &UOp::id) &&
-        std::ranges::equal(this->arg(id), arg)) {
+    const Node& n = nodes_[id];
+    if (n.op != key.op || n.num_src != key.src.size() || n.num_arg != key.arg.size()) continue;
+    // The dtype is part of a node's identity only where the caller gives it; else the sources imply
+    // it.
+    if (n.dtype != key.dtype && Info(key.op).type_rule == TypeRule::kGiven) continue;
+    if (std::ranges::equal(src(id), key.src, {}, {}, &UOp::id) &&
+        std::ranges::equal(arg(id), key.arg)) {
       break;
     }
   }
   return at;
 }
 
-void Graph::GrowTable() {
-  std::vector<uint32_t> table(table_.size() * 2, kEmpty);
-  const size_t mask = table.size() - 1;
+void Graph::SetTableSize(size_t slots) {
+  tags_.assign(slots, 0);
+  table_.resize(slots);
+  const size_t mask = slots - 1;
   for (uint32_t id = 0; id < size(); ++id) {
     size_t at = hashes_[id] & mask;
-    while (table[at] != kEmpty) at = (at + 1) & mask;
-    table[at] = id;
+    while (tags_[at] != 0) at = (at + 1) & mask;
+    tags_[at] = Tag(hashes_[id]);
+    table_[at] = id;
   }
-  table_ = std::move(table);
 }
 
-Graph::ShapeRef Graph::InternShape(ShapeView shape, std::span<const UOp> src) {
-  if (shape.empty()) return {0, 0};
+void Graph::Reserve(uint32_t nodes) {
+  nodes_.Reserve(nodes);
+  hashes_.Reserve(nodes);
+  const size_t slots = std::bit_ceil(2 * (size_t{nodes} + 1));
+  if (slots > tags_.size()) SetTableSize(slots);
+}
+
+uint32_t Graph::InternShape(ShapeView shape, std::span<const UOp> src) {
+  if (shape.empty()) return 0;
   // Most nodes have the shape of a source; the pool holds each of those once.
   for (UOp s : src) {
-    if (std::ranges::equal(s.shape(), shape)) return shape_[s.id()];
+    const Node& from = nodes_[s.id()];
+    if (from.rank == shape.size() &&
+        std::equal(shape.begin(), shape.end(), shape_pool_.data() + from.shape_begin)) {
+      return from.shape_begin;
+    }
   }
-  const ShapeRef ref{static_cast<uint32_t>(shape_pool_.size()),
-                     static_cast<uint32_t>(shape.size())};
-  shape_pool_.insert(shape_pool_.end(), shape.begin(), shape.end());
-  return ref;
+  const auto begin = static_cast<uint32_t>(shape_pool_.size());
+  std::ranges::copy(shape, shape_pool_.Extend(shape.size()));
+  return begin;
 }
 
-uint16_t Graph::InternPlace(std::vector<int64_t> devices) {
-  const auto next = static_cast<uint16_t>(places_.size());
-  const auto [it, is_new] = place_of_.try_emplace(std::move(devices), next);
-  if (is_new) places_.push_back(it->first);
+uint16_t Graph::InternPlace(const std::vector<int64_t>& devices) {
+  const auto [it, added] = place_of_.try_emplace(devices, static_cast<uint16_t>(places_.size()));
+  if (added) places_.push_back(devices);
   return it->second;
 }
 
@@ -123,35 +143,61 @@ UOp Graph::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const in
   if (op == Op::kConst && IsFloat(dtype) && arg.size() == 1 && IsNan(arg[0])) {
     arg = std::span(&kNanWord, 1);  // one NaN, one id
   }
-  const uint64_t hash = HashNode(op, dtype, src, arg);
-  size_t at = Locate(hash, op, dtype, src, arg);
-  if (table_[at] != kEmpty) return {this, table_[at]};
+  const uint32_t hash = HashNode(op, dtype, src, arg);
+  __builtin_prefetch(&table_[hash & (tags_.size() - 1)], /*rw=*/1);
+  const NodeKey key{op, dtype, src, arg};
+  const size_t at = Locate(hash, key);
+  if (tags_[at] != 0) return {this, table_[at]};
 
-  absl::StatusOr<Inferred> inferred = Infer(op, dtype, src, arg);
-  if (!inferred.ok()) return Fail(std::move(inferred).status());
-  if (!inferred->devices.empty()) {
+  Inferred inferred;
+  if (absl::Status s = Infer(key, &inferred); !s.ok()) return Fail(std::move(s));
+  if (!inferred.devices.empty()) {
     if (places_.size() > UINT16_MAX) {
       return Fail(ResourceExhausted(Name(op), ": more than ", UINT16_MAX, " lists of devices"));
     }
-    inferred->place = InternPlace(std::move(inferred->devices));
+    inferred.place = InternPlace(inferred.devices);
   }
-
   const uint32_t id = size();
-  ops_.push_back(op);
-  dtypes_.push_back(inferred->dtype);
-  for (UOp s : src) src_pool_.push_back(s.id());
-  src_begin_.push_back(static_cast<uint32_t>(src_pool_.size()));
-  const std::vector<int64_t> words(arg.begin(), arg.end());  // arg may point into the pool
-  arg_pool_.insert(arg_pool_.end(), words.begin(), words.end());
-  arg_begin_.push_back(static_cast<uint32_t>(arg_pool_.size()));
-  shape_.push_back(InternShape(inferred->shape, src));
-  bounds_.push_back(InferBounds(op, inferred->dtype, src, words));
-  place_.push_back(inferred->place);
-  if (!inferred->symbolic.empty()) symbolic_.emplace(id, std::move(inferred->symbolic));
-  hashes_.push_back(hash);
+  if (budget_ != nullptr && id >= budget_->limits().expression) {
+    return Fail(budget_->ExpressionError());
+  }
+  const Interval bounds = InferBounds(op, inferred.dtype, src, arg);
+  const int like = inferred.like;
+  const Node* const same = like >= 0 ? &nodes_[src[static_cast<size_t>(like)].id()] : nullptr;
+  const uint32_t shape = same != nullptr ? same->shape_begin : InternShape(inferred.shape, src);
+  const size_t rank = same != nullptr ? same->rank : inferred.shape.size();
+  uint32_t* const ids = src_pool_.Extend(src.size());
+  for (size_t i = 0; i < src.size(); ++i) ids[i] = src[i].id();
+  Append(arg, &arg_pool_);
+
+  Node& node = *nodes_.Extend(1);  // field by field: a copy would wait for the stores
+  node.bounds = bounds;
+  node.src_begin = static_cast<uint32_t>(src_pool_.size() - src.size());
+  node.arg_begin = static_cast<uint32_t>(arg_pool_.size() - arg.size());
+  node.shape_begin = shape;
+  node.num_arg = static_cast<uint32_t>(arg.size());
+  node.num_src = static_cast<uint16_t>(src.size());
+  node.place = inferred.place;
+  node.rank = static_cast<uint8_t>(rank);
+  node.op = op;
+  node.dtype = inferred.dtype;
+  hashes_.Add(hash);
+  const std::span<const uint32_t> symbolic =
+      like >= 0 ? symbolic_dims(src[static_cast<size_t>(like)].id())
+                : std::span<const uint32_t>(inferred.symbolic);
+  if (!symbolic.empty()) symbolic_[id] = std::vector(symbolic.begin(), symbolic.end());
+  tags_[at] = Tag(hash);
   table_[at] = id;
-  if (2 * (size() + 1) > table_.size()) GrowTable();
+  if (2 * (size() + 1) > table_.size()) SetTableSize(2 * table_.size());
   return {this, id};
+}
+
+int64_t Graph::bytes() const {
+  constexpr size_t kSymbolicBytes = 96;  // of an entry of the map
+  return static_cast<int64_t>(
+      sizeof(Graph) + nodes_.bytes() + src_pool_.bytes() + arg_pool_.bytes() + shape_pool_.bytes() +
+      hashes_.bytes() + tags_.size() * (sizeof(tags_[0]) + sizeof(table_[0])) +
+      places_.size() * sizeof(places_[0]) + symbolic_.capacity() * kSymbolicBytes);
 }
 
 UOp Graph::Const(DType dtype, int64_t value) {
@@ -175,7 +221,9 @@ UOp Graph::Range(int64_t id, AxisType type, UOp end) {
 }
 
 bool SameShape(UOp a, UOp b) {
-  return std::ranges::equal(a.shape(), b.shape()) &&
+  const ShapeView x = a.shape(), y = b.shape();
+  if (x.size() != y.size()) return false;
+  return (x.data() == y.data() || std::ranges::equal(x, y)) &&
          std::ranges::equal(a.graph()->symbolic_dims(a.id()), b.graph()->symbolic_dims(b.id()));
 }
 
@@ -219,7 +267,9 @@ UOp CopyLive(UOp root, Graph* dst) {
   NodeMap<uint32_t> copied(from);
   std::vector<UOp> src;
   UOp last;
-  for (uint32_t id : PostOrder(root)) {
+  const std::vector<uint32_t> order = PostOrder(root);
+  dst->Reserve(dst->size() + static_cast<uint32_t>(order.size()));
+  for (uint32_t id : order) {
     src.clear();
     for (uint32_t s : from.src(id)) src.push_back(dst->at(copied[s]));
     last = dst->Make(from.op(id), from.dtype(id), src, from.arg(id));

@@ -18,12 +18,15 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "engine/base/budget.h"
+#include "engine/base/pool.h"
 #include "engine/ir/op.h"
 #include "engine/types/dtype.h"
 
 namespace telegrad {
 
 class Graph;
+struct NodeKey;  // infer.h
 
 using Shape = std::vector<int64_t>;
 using ShapeView = std::span<const int64_t>;
@@ -118,57 +121,71 @@ class Graph {
   // Records an error as Make would; the first one wins.
   UOp Fail(absl::Status status);
 
-  uint32_t size() const { return static_cast<uint32_t>(ops_.size()); }
+  // From now on a Make beyond the budget's limit of an expression's nodes fails. The budget
+  // outlives the writing.
+  void LimitSize(const Budget* budget) { budget_ = budget; }
+  int64_t bytes() const;  // of memory
+  // Makes room for that many nodes.
+  void Reserve(uint32_t nodes);
+
+  uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
   UOp at(uint32_t id) const { return {this, id}; }
 
-  Op op(uint32_t id) const { return ops_[id]; }
-  DType dtype(uint32_t id) const { return dtypes_[id]; }
+  Op op(uint32_t id) const { return nodes_[id].op; }
+  DType dtype(uint32_t id) const { return nodes_[id].dtype; }
   std::span<const uint32_t> src(uint32_t id) const {
-    return {src_pool_.data() + src_begin_[id], src_begin_[id + 1] - src_begin_[id]};
+    const Node& n = nodes_[id];
+    return {src_pool_.data() + n.src_begin, n.num_src};
   }
   std::span<const int64_t> arg(uint32_t id) const {
-    return {arg_pool_.data() + arg_begin_[id], arg_begin_[id + 1] - arg_begin_[id]};
+    const Node& n = nodes_[id];
+    return {arg_pool_.data() + n.arg_begin, n.num_arg};
   }
   ShapeView shape(uint32_t id) const {
-    const auto [begin, rank] = shape_[id];
-    return {shape_pool_.data() + begin, rank};
+    const Node& n = nodes_[id];
+    return {shape_pool_.data() + n.shape_begin, n.rank};
   }
-  Interval bounds(uint32_t id) const { return bounds_[id]; }
+  Interval bounds(uint32_t id) const { return nodes_[id].bounds; }
   // By axis, kStaticDim or the node of the dim; empty where all dims are fixed.
   std::span<const uint32_t> symbolic_dims(uint32_t id) const {
     if (symbolic_.empty()) return {};
     const auto it = symbolic_.find(id);
     return it == symbolic_.end() ? std::span<const uint32_t>{} : it->second;
   }
-  uint16_t place(uint32_t id) const { return place_[id]; }
-  std::span<const int64_t> devices(uint32_t id) const { return places_[place_[id]]; }
+  uint16_t place(uint32_t id) const { return nodes_[id].place; }
+  std::span<const int64_t> devices(uint32_t id) const { return places_[place(id)]; }
 
  private:
-  struct ShapeRef {
-    uint32_t begin;
-    uint32_t rank;
+  // What making a node touches lies together.
+  struct Node {
+    Interval bounds;
+    uint32_t src_begin, arg_begin, shape_begin;  // in the pools
+    uint32_t num_arg;
+    uint16_t num_src;
+    uint16_t place;
+    uint8_t rank;
+    Op op;
+    DType dtype;
   };
+  // The slot that holds the node, or the empty one where it belongs.
+  size_t Locate(uint32_t hash, const NodeKey& key) const;
+  void SetTableSize(size_t slots);
+  // Where the shape begins in the pool.
+  uint32_t InternShape(ShapeView shape, std::span<const UOp> src);
+  uint16_t InternPlace(const std::vector<int64_t>& devices);
 
-  // The slot of the intern table that holds the node, or the empty slot where it belongs.
-  size_t Locate(uint64_t hash, Op op, DType dtype, std::span<const UOp> src,
-                std::span<const int64_t> arg) const;
-  void GrowTable();
-  ShapeRef InternShape(ShapeView shape, std::span<const UOp> src);
-  uint16_t InternPlace(std::vector<int64_t> devices);
-
-  std::vector<Op> ops_;
-  std::vector<DType> dtypes_;
-  std::vector<uint32_t> src_begin_, arg_begin_;  // one more than nodes
-  std::vector<uint32_t> src_pool_;
-  std::vector<int64_t> arg_pool_, shape_pool_;
-  std::vector<ShapeRef> shape_;
-  std::vector<Interval> bounds_;
+  Pool<Node> nodes_;
+  Pool<uint32_t> src_pool_;
+  Pool<int64_t> arg_pool_, shape_pool_;
+  Pool<uint32_t> hashes_;  // by id
+  // The intern table, open addressed by the hash's low bits. A tag is 0 where a slot is empty, else
+  // bits of the hash: most other nodes are told apart by the tags alone, which stay in the cache.
+  std::vector<uint8_t> tags_;
+  std::vector<uint32_t> table_;                                    // the id, where the tag is not 0
   absl::flat_hash_map<uint32_t, std::vector<uint32_t>> symbolic_;  // few nodes have an entry
-  std::vector<uint16_t> place_;
-  std::vector<std::vector<int64_t>> places_;  // place 0: anywhere
+  std::vector<std::vector<int64_t>> places_;                       // place 0: anywhere
   absl::flat_hash_map<std::vector<int64_t>, uint16_t> place_of_;
-  std::vector<uint64_t> hashes_;
-  std::vector<uint32_t> table_;  // open addressing; kEmpty or an id
+  const Budget* budget_ = nullptr;
   absl::Status status_;
 };
 

@@ -49,30 +49,6 @@ namespace {
 
 using Context = InferContext;
 
-bool Allowed(Elements elements, DType dtype) {
-  if (dtype == DType::kVoid) return false;
-  if (elements == Elements::kAny) return true;
-  if (IsStorage(dtype)) return false;
-  switch (elements) {
-    case Elements::kAny:
-    case Elements::kCompute:
-      return true;
-    case Elements::kArith:
-      return IsInt(dtype) || IsFloat(dtype);
-    case Elements::kFloatOnly:
-      return IsFloat(dtype);
-    case Elements::kIntOnly:
-      return IsInt(dtype);
-    case Elements::kBoolOnly:
-      return IsBool(dtype);
-    case Elements::kLogic:
-      return IsInt(dtype) || IsBool(dtype);
-    case Elements::kU64Only:
-      return dtype == DType::kUInt64;
-  }
-  return false;
-}
-
 std::string_view Describe(Elements elements) {
   switch (elements) {
     case Elements::kAny:
@@ -158,7 +134,7 @@ absl::Status CheckArg(const Context& c, DType dtype) {
 
 absl::StatusOr<DType> InferType(const Context& c, DType given) {
   const auto typed = [&](DType dtype) -> absl::Status {
-    if (Allowed(c.op.elements, dtype)) return absl::OkStatus();
+    if (Allows(c.op.elements, dtype)) return absl::OkStatus();
     return c.Bad("has element type ", Name(dtype), ", expected ", Describe(c.op.elements));
   };
   const auto same = [&](size_t first) -> absl::Status {
@@ -295,7 +271,9 @@ absl::Status CheckSources(const Context& c) {
       for (size_t i = 0; i < c.src.size(); ++i) TG_RETURN_IF_ERROR(effect(i));
       return absl::OkStatus();
     case Op::kAfter:
-      for (size_t i = 1; i < c.src.size(); ++i) {
+    case Op::kBarrier:
+    case Op::kRole:
+      for (size_t i = c.op.op == Op::kAfter ? 1 : 0; i < c.src.size(); ++i) {
         if (!c.src[i].is(Op::kRange)) TG_RETURN_IF_ERROR(effect(i));
       }
       return absl::OkStatus();
@@ -349,7 +327,7 @@ absl::Status CheckSources(const Context& c) {
       return c.Bad("source 1 has element type ", Name(c.src[1].dtype()), ", expected ",
                    Name(c.src[0].dtype()), " as source 0");
     case Op::kShuffle:
-      return IsInt(c.src[1].dtype()) ? absl::OkStatus() : c.Bad("the lane is not an integer");
+      return ExpectScalarInt(c, 1);
     default:
       return absl::OkStatus();
   }
@@ -378,18 +356,39 @@ absl::Status CheckArity(const Context& c) {
 }  // namespace
 }  // namespace internal
 
-absl::StatusOr<Inferred> Infer(Op op, DType dtype, std::span<const UOp> src,
-                               std::span<const int64_t> arg) {
-  const internal::InferContext c{Info(op), src, arg};
-  Inferred out;
+bool Allows(Elements elements, DType dtype) {
+  if (dtype == DType::kVoid) return false;
+  if (elements == Elements::kAny) return true;
+  if (IsStorage(dtype)) return false;
+  switch (elements) {
+    case Elements::kAny:
+    case Elements::kCompute:
+      return true;
+    case Elements::kArith:
+      return IsInt(dtype) || IsFloat(dtype);
+    case Elements::kFloatOnly:
+      return IsFloat(dtype);
+    case Elements::kIntOnly:
+      return IsInt(dtype);
+    case Elements::kBoolOnly:
+      return IsBool(dtype);
+    case Elements::kLogic:
+      return IsInt(dtype) || IsBool(dtype);
+    case Elements::kU64Only:
+      return dtype == DType::kUInt64;
+  }
+  return false;
+}
+
+absl::Status Infer(const NodeKey& key, Inferred* out) {
+  const internal::InferContext c{Info(key.op), key.src, key.arg};
   TG_RETURN_IF_ERROR(internal::CheckArity(c));
   // Arguments that do not depend on the type come first: the sources' checks read them.
-  TG_RETURN_IF_ERROR(internal::CheckArg(c, dtype));
+  TG_RETURN_IF_ERROR(internal::CheckArg(c, key.dtype));
   TG_RETURN_IF_ERROR(internal::CheckSources(c));
-  TG_ASSIGN_OR_RETURN(out.dtype, internal::InferType(c, dtype));
-  TG_RETURN_IF_ERROR(internal::InferShape(c, &out));
-  TG_RETURN_IF_ERROR(internal::InferDevices(c, &out));
-  return out;
+  TG_ASSIGN_OR_RETURN(out->dtype, internal::InferType(c, key.dtype));
+  TG_RETURN_IF_ERROR(internal::InferShape(c, out));
+  return internal::InferDevices(c, out);
 }
 
 }  // namespace telegrad

@@ -8,8 +8,8 @@ namespace telegrad::internal {
 
 struct InferContext {
   const OpInfo& op;
-  std::span<const UOp> src;
-  std::span<const int64_t> arg;
+  const std::span<const UOp>& src;
+  const std::span<const int64_t>& arg;
 
   template <typename... Args>
   absl::Status Bad(const Args&... args) const {

@@ -29,7 +29,9 @@ class Dims {
     for (size_t i = first; i < u.shape().size(); ++i) Add(Of(u, i));
   }
   Dim& operator[](size_t i) { return dims_[i]; }
-  const std::vector<Dim>& all() const { return dims_; }
+  std::span<const Dim> all() const { return dims_; }
+  // All dims are those of source `i`.
+  void SetLike(size_t i) { like_ = static_cast<int>(i); }
 
   static Dim Of(UOp u, size_t axis) {
     const UOp dim = u.dim(static_cast<int>(axis));
@@ -37,6 +39,8 @@ class Dims {
   }
 
   absl::Status Write(const Context& c, Inferred* out) const {
+    out->like = like_;
+    if (like_ >= 0) return absl::OkStatus();
     bool symbolic = false;
     for (const Dim& dim : dims_) {
       out->shape.push_back(dim.bound);
@@ -49,7 +53,8 @@ class Dims {
   }
 
  private:
-  std::vector<Dim> dims_;
+  absl::InlinedVector<Dim, 6> dims_;
+  int like_ = -1;
 };
 
 // The value of a dims or pairs word.
@@ -102,7 +107,7 @@ absl::Status Elementwise(const Context& c, Dims* out) {
                    Describe(c.src[from]), " as source ", from, ", or a scalar");
     }
   }
-  if (from < c.src.size()) out->AddAll(c.src[from]);
+  if (from < c.src.size()) out->SetLike(from);
   return absl::OkStatus();
 }
 
@@ -113,8 +118,7 @@ struct Product {
   friend bool operator==(const Product&, const Product&) = default;
 };
 
-absl::StatusOr<Product> Multiply(const Context& c, const Graph* graph,
-                                 const std::vector<Dim>& dims) {
+absl::StatusOr<Product> Multiply(const Context& c, const Graph* graph, std::span<const Dim> dims) {
   Product out;
   for (const Dim& dim : dims) {
     if (dim.is_static()) {
@@ -148,7 +152,7 @@ absl::StatusOr<Product> Multiply(const Context& c, const Graph* graph,
 }
 
 absl::Status Reshape(const Context& c, Dims* out) {
-  Shape bounds;
+  absl::InlinedVector<int64_t, 6> bounds;
   for (int64_t word : c.arg) {
     TG_ASSIGN_OR_RETURN(const Dim dim, Read(c, word));
     out->Add(dim);
@@ -282,7 +286,7 @@ absl::Status ScatterRows(const Context& c, Dims* out) {
   }
   Dims got;
   got.AddAll(c.src[2]);
-  if (got.all() != rows.all()) {
+  if (!std::ranges::equal(got.all(), rows.all())) {
     return c.Bad("the rows have shape ", Describe(c.src[2]),
                  ", expected the index's shape and then that of a row");
   }
@@ -291,7 +295,7 @@ absl::Status ScatterRows(const Context& c, Dims* out) {
     return c.Bad("has element type ", Name(c.src[0].dtype()),
                  ", expected an integer or float type for ", Name(ScatterKind{c.arg[0]}));
   }
-  out->AddAll(c.src[0]);
+  out->SetLike(0);
   return absl::OkStatus();
 }
 
@@ -304,7 +308,7 @@ absl::Status IndexShape(const Context& c, Dims* out) {
                    ToString(c.src[1].shape()), " as the index, or a scalar");
     }
   }
-  out->AddAll(c.src[1]);
+  out->SetLike(1);
   return absl::OkStatus();
 }
 
@@ -329,14 +333,15 @@ absl::Status Shapes(const Context& c, DType dtype, Dims* out) {
     case ShapeRule::kFirstShape:
     case ShapeRule::kSameShape:
     case ShapeRule::kMmaShape: {
-      const UOp like = c.op.shape_rule == ShapeRule::kMmaShape ? c.src[2] : c.src[0];
+      const size_t number = c.op.shape_rule == ShapeRule::kMmaShape ? 2 : 0;
+      const UOp like = c.src[number];
       for (size_t i = 1; c.op.shape_rule == ShapeRule::kSameShape && i < c.src.size(); ++i) {
         if (!SameShape(c.src[i], like) || c.src[i].dtype() != like.dtype()) {
           return c.Bad("source ", i, " is ", Name(c.src[i].dtype()), " ", Describe(c.src[i]),
                        ", expected ", Name(like.dtype()), " ", Describe(like), " as source 0");
         }
       }
-      out->AddAll(like);
+      out->SetLike(number);
       return absl::OkStatus();
     }
     case ShapeRule::kReshapeTo:
@@ -352,7 +357,7 @@ absl::Status Shapes(const Context& c, DType dtype, Dims* out) {
       return absl::OkStatus();
     case ShapeRule::kSameAxes:
       TG_RETURN_IF_ERROR(CheckAxes(c, c.arg, c.src[0].shape().size()));
-      out->AddAll(c.src[0]);
+      out->SetLike(0);
       return absl::OkStatus();
     case ShapeRule::kPadTo:
       return PadOrShrink(c, /*pad=*/true, out);

@@ -304,7 +304,7 @@ constexpr Case kCases[] = {
     {"role first=0 count=4", ""},
     {"role first=0 count=0", "count 0 is outside"},
     {"barrier scope=workgroup", ""},
-    {"barrier %3 scope=warp", "has 1 sources, expected 0"},
+    {"barrier %3 scope=warp", "source 0 (const) is not an effect"},
     {"mbarrier i64 [2] slot=1 arrivals=1", ""},
     {"mbarrier i64 [2] slot=1 arrivals=0", "arrivals 0 is outside"},
     {"arrive %35 n=128", ""},
@@ -324,7 +324,7 @@ constexpr Case kCases[] = {
     {"mma_async %33 %33 %33 kind=sm90_m64n64k16_f16 a_stride=16 b_stride=16",
      "source 2 has element type f16, expected f32"},
     {"shuffle f32 %3 %8", ""},
-    {"shuffle f32 %3 %3", "the lane is not an integer"},
+    {"shuffle f32 %3 %3", "expected a scalar integer"},
     {"end %11 %3", "is not a range"},
 };
 

@@ -9,18 +9,6 @@ namespace {
 
 constexpr uint8_t T = kTensorLevel, K = kKernelLevel, P = kProgramLevel;
 
-constexpr auto kTable = std::to_array<OpInfo>({
-#define OP(name, text, wire, min_src, max_src, arg, traits, elements, type, shape, levels, doc) \
-  {Op::name,       text,                                                                        \
-   wire,           min_src,                                                                     \
-   max_src,        ArgKind::arg,                                                                \
-   traits,         Elements::elements,                                                          \
-   TypeRule::type, ShapeRule::shape,                                                            \
-   levels,         doc},
-#include "engine/ir/ops.def"
-#undef OP
-});
-
 constexpr std::string_view kReduceNames[] = {"add", "mul", "max"};
 constexpr std::string_view kScatterNames[] = {"set", "add", "mul", "min", "max"};
 constexpr std::string_view kAxisNames[] = {"loop",   "thread", "reduce", "upcast", "unroll",
@@ -92,21 +80,44 @@ std::string_view NameOf(const std::string_view (&names)[N], E value) {
 
 }  // namespace
 
-std::span<const OpInfo> AllOps() { return kTable; }
-const OpInfo& Info(Op op) { return kTable[static_cast<size_t>(op)]; }
+constexpr OpInfo internal::kOpTable[kNumOps] = {
+#define OP(name, text, wire, min_src, max_src, arg, traits, elements, type, shape, levels, doc) \
+  {Op::name,       text,                                                                        \
+   wire,           min_src,                                                                     \
+   max_src,        ArgKind::arg,                                                                \
+   traits,         Elements::elements,                                                          \
+   TypeRule::type, ShapeRule::shape,                                                            \
+   levels,         doc},
+#include "engine/ir/ops.def"
+#undef OP
+};
+
+namespace {
+
+// By wire number: the op, or kNumOps.
+constexpr auto kByWire = [] {
+  std::array<uint8_t, 256> out{};
+  out.fill(kNumOps);
+  for (const OpInfo& row : internal::kOpTable) out[row.wire] = static_cast<uint8_t>(row.op);
+  return out;
+}();
+
+}  // namespace
+
+std::span<const OpInfo> AllOps() { return internal::kOpTable; }
 
 std::optional<Op> OpFromName(std::string_view name) {
-  for (const OpInfo& row : kTable) {
+  for (const OpInfo& row : internal::kOpTable) {
     if (row.name == name) return row.op;
   }
   return std::nullopt;
 }
 
 std::optional<Op> OpFromWire(int wire) {
-  for (const OpInfo& row : kTable) {
-    if (row.wire == wire) return row.op;
+  if (wire < 0 || wire >= static_cast<int>(kByWire.size()) || kByWire[wire] == kNumOps) {
+    return std::nullopt;
   }
-  return std::nullopt;
+  return static_cast<Op>(kByWire[wire]);
 }
 
 std::span<const ArgField> ArgFields(ArgKind kind) {

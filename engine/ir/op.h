@@ -115,7 +115,7 @@ enum class ScatterKind : int64_t { kSet = 0, kAdd = 1, kMul = 2, kMin = 3, kMax 
 enum class AxisType : int64_t {
   kLoop = 0,    // independent iterations, run in order
   kThread = 1,  // independent; the launch's [begin, end) slices it. At most one, and the outermost
-  kReduce = 2,  // folded by a REDUCE
+  kReduce = 2,  // folded by a REDUCE; closed by an END: iterations that must run in order
   kUpcast = 3,  // independent; replicated into registers before the program is linear
   kUnroll = 4,  // folded; replicated
   kVector = 5,  // becomes the lanes of vector values
@@ -177,7 +177,10 @@ struct OpInfo {
 };
 
 std::span<const OpInfo> AllOps();  // indexed by Op
-const OpInfo& Info(Op op);
+namespace internal {
+extern const OpInfo kOpTable[kNumOps];
+}
+inline const OpInfo& Info(Op op) { return internal::kOpTable[static_cast<size_t>(op)]; }
 inline std::string_view Name(Op op) { return Info(op).name; }
 inline bool Is(Op op, OpTrait trait) { return (Info(op).traits & trait) != 0; }
 inline bool IsAt(Op op, Level level) { return (Info(op).levels & level) != 0; }

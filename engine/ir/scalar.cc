@@ -24,8 +24,8 @@ double RoundTo(const DTypeInfo& type, double value) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   const double largest = Largest(type);
   if (type.specials == FloatSpecials::kPowersOfTwo) {
-    // The codes of powers of two have no mantissa whose evenness could break a tie: halves go up to
-    // the even code's neighbour as in binary rounding of the mantissa, that is away from zero.
+    // Between powers of two, halves go up, as ml_dtypes does from f32. (Its casts from f64 go by
+    // way of f32 and so find 0 in what is smaller; here it is the smallest power.)
     if (!(value > 0) || std::isinf(value)) return kNan;
     int exponent;
     const double fraction = std::frexp(value, &exponent);  // in [0.5, 1)
@@ -49,6 +49,21 @@ double RoundTo(const DTypeInfo& type, double value) {
   return rounded;
 }
 
+// Rounded once.
+int64_t FloatFromMagnitude(DType dtype, uint64_t magnitude, bool negative) {
+  if (dtype != DType::kFloat64) {
+    // What a double cannot hold is rounded to odd, with the lowest bit for all that is below it:
+    // two bits more than the type's are enough that rounding again is rounding once.
+    const int below = std::bit_width(magnitude) - 53;
+    if (below > 0) {
+      const uint64_t rest = magnitude & ((uint64_t{1} << below) - 1);
+      magnitude = (magnitude - rest) | (rest != 0 ? uint64_t{1} << below : 0);
+    }
+  }
+  const auto value = static_cast<double>(magnitude);
+  return ScalarFromDouble(dtype, negative ? -value : value);
+}
+
 }  // namespace
 
 bool HasNan(DType dtype) {
@@ -57,15 +72,20 @@ bool HasNan(DType dtype) {
 
 int64_t ScalarFromInt(DType dtype, int64_t value) {
   if (IsBool(dtype)) return value != 0;
-  if (dtype == DType::kFloat32) {  // not by way of double, which would round twice
-    return std::bit_cast<int64_t>(static_cast<double>(static_cast<float>(value)));
+  if (IsFloat(dtype)) {
+    const auto bits = static_cast<uint64_t>(value);
+    return FloatFromMagnitude(dtype, value < 0 ? -bits : bits, value < 0);
   }
-  if (IsFloat(dtype)) return ScalarFromDouble(dtype, static_cast<double>(value));
   const int bits = Info(dtype).bits;
   if (bits == 0 || bits == 64) return value;
   const auto low = static_cast<uint64_t>(value) << (64 - bits);
   return IsSigned(dtype) ? static_cast<int64_t>(low) >> (64 - bits)
                          : static_cast<int64_t>(low >> (64 - bits));
+}
+
+int64_t ScalarFromUnsigned(DType dtype, uint64_t value) {
+  if (IsFloat(dtype)) return FloatFromMagnitude(dtype, value, false);
+  return ScalarFromInt(dtype, static_cast<int64_t>(value));
 }
 
 int64_t ScalarFromDouble(DType dtype, double value) {

@@ -13,6 +13,7 @@ namespace telegrad {
 // Rounds or wraps to `dtype` with the semantics of CAST in ops.def.
 int64_t ScalarFromDouble(DType dtype, double value);
 int64_t ScalarFromInt(DType dtype, int64_t value);
+int64_t ScalarFromUnsigned(DType dtype, uint64_t value);
 
 inline double ScalarAsDouble(DType dtype, int64_t word) {
   if (IsFloat(dtype)) return std::bit_cast<double>(word);

@@ -68,25 +68,27 @@ void AppendArg(std::string* out, UOp u) {
   }
 }
 
+// `labels(id)` is what a source is called.
+template <typename Labels>
+void AppendNode(std::string* out, UOp u, uint32_t label, Labels labels) {
+  StrAppend(out, "%", label, " = ", Name(u.op()));
+  if (u.dtype() != DType::kVoid) StrAppend(out, " ", Name(u.dtype()));
+  if (!u.shape().empty()) StrAppend(out, " ", ToString(u.shape()));
+  for (uint32_t src : u.src_ids()) {
+    // Only an order that the verifier rejects names a source before it appears.
+    const uint32_t l = labels(src);
+    StrAppend(out, l == kNoLabel ? " %?" : " %", l == kNoLabel ? src : l);
+  }
+  AppendArg(out, u);
+}
+
 // One line for each node of `order`.
 void AppendNodes(std::string* out, const Graph& graph, std::span<const uint32_t> order) {
   NodeMap<uint32_t> labels(graph, kNoLabel);
   uint32_t next = 0;
   for (uint32_t id : order) {
-    const UOp u = graph.at(id);
     const uint32_t label = next++;
-    StrAppend(out, "%", label, " = ", Name(u.op()));
-    if (u.dtype() != DType::kVoid) StrAppend(out, " ", Name(u.dtype()));
-    if (!u.shape().empty()) StrAppend(out, " ", ToString(u.shape()));
-    for (uint32_t src : u.src_ids()) {
-      // Only an order that the verifier rejects names a source before it appears.
-      if (labels[src] == kNoLabel) {
-        StrAppend(out, " %?", src);
-      } else {
-        StrAppend(out, " %", labels[src]);
-      }
-    }
-    AppendArg(out, u);
+    AppendNode(out, graph.at(id), label, [&](uint32_t src) { return labels[src]; });
     *out += '\n';
     labels[id] = label;
   }
@@ -98,6 +100,12 @@ std::string Print(UOp root) {
   if (!root.valid()) return "(no graph)\n";
   std::string out;
   AppendNodes(&out, *root.graph(), PostOrder(root));
+  return out;
+}
+
+std::string PrintNode(UOp u) {
+  std::string out;
+  AppendNode(&out, u, u.id(), [](uint32_t src) { return src; });
   return out;
 }
 

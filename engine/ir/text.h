@@ -26,6 +26,8 @@ namespace telegrad {
 
 // The nodes that `root` depends on, labelled by their post-order position.
 std::string Print(UOp root);
+// The line of one node, with node ids as labels and without a newline.
+std::string PrintNode(UOp u);
 // A header line, then the linear order, labelled by position:
 //   program add iterations=16 flops=16 bytes=192 arguments=[f32 16 read, f32 16 write, f32 16 read
 //   write]

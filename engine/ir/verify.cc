@@ -17,17 +17,18 @@ namespace telegrad {
 namespace internal {
 namespace {
 
-constexpr int64_t kMaxSearchSteps = 50'000'000;
 constexpr uint32_t kNone = 0xffffffff;
 
 class TensorVerifier {
  public:
-  explicit TensorVerifier(const VerifyWalk& walk)
+  TensorVerifier(const VerifyWalk& walk, Budget* budget)
       : walk_(walk),
+        budget_(budget),
         g_(walk.graph),
         base_(g_.size(), kNone),
         visited_(g_.size(), kNone),
-        host_(g_.size(), false) {}
+        host_(g_.size(), false),
+        whole_(g_.size(), false) {}
 
   absl::Status Run(uint32_t root) {
     if (g_.op(root) != Op::kSink) return walk_.Bad(root, "is the root, expected sink");
@@ -51,17 +52,19 @@ class TensorVerifier {
         return absl::OkStatus();
       case Op::kParam:
         base_[id] = id;
+        whole_[id] = true;
         return CheckSlot(id);
       case Op::kReshape:
       case Op::kPermute:
       case Op::kFlip:
       case Op::kShrink:
         base_[id] = base_[src[0]];
+        whole_[id] = g_.op(id) == Op::kReshape && whole_[src[0]];
         return absl::OkStatus();
       case Op::kAfter:
         return After(id);
       case Op::kStore:
-        if (IsPacked(g_.dtype(src[0])) && !Whole(src[0])) {
+        if (IsPacked(g_.dtype(src[0])) && !whole_[src[0]]) {
           return walk_.Bad(id, "writes a part of a packed ", Name(g_.dtype(src[0])),
                            " buffer, expected the whole of it in order");
         }
@@ -102,6 +105,7 @@ class TensorVerifier {
       functions |= op == Op::kArg || op == Op::kCall || op == Op::kLoop;
     }
     if (!functions) return absl::OkStatus();
+    const Budget::Doing doing(budget_, "verifying the bodies of functions");
     std::vector<uint32_t> calls{
         root};  // whose parts are still to be walked; the root stands for all
     std::vector<uint32_t> seen(g_.size(), kNone);
@@ -121,11 +125,7 @@ class TensorVerifier {
           calls.push_back(id);
         }
         const std::span<const uint32_t> src = g_.src(id).subspan(calls_on ? 1 : 0);
-        steps_ += static_cast<int64_t>(src.size()) + 1;
-        if (steps_ > kMaxSearchSteps) {
-          return ResourceExhausted("the bodies of the calls take more than ", kMaxSearchSteps,
-                                   " steps to verify");
-        }
+        TG_RETURN_IF_ERROR(budget_->SpendSteps(static_cast<int64_t>(src.size()) + 1));
         stack_.insert(stack_.end(), src.begin(), src.end());
       }
     }
@@ -181,12 +181,6 @@ class TensorVerifier {
                      " as elsewhere");
   }
 
-  // The param itself, or a reshape of it.
-  bool Whole(uint32_t id) const {
-    while (g_.op(id) == Op::kReshape) id = g_.src(id)[0];
-    return g_.op(id) == Op::kParam || g_.op(id) == Op::kAfter;
-  }
-
   absl::Status After(uint32_t id) {
     const std::span<const uint32_t> src = g_.src(id);
     if (g_.op(src[0]) != Op::kParam) return walk_.BadSource(id, 0, "param");
@@ -199,10 +193,12 @@ class TensorVerifier {
       }
     }
     base_[id] = src[0];
+    whole_[id] = true;
     return absl::OkStatus();
   }
 
   absl::Status CheckOrder() {
+    const Budget::Doing doing(budget_, "proving the order of the stores");
     // In post-order, so that the first error found is always the same one.
     absl::flat_hash_map<int64_t, uint32_t> last;
     for (uint32_t id : walk_.order) {
@@ -221,11 +217,12 @@ class TensorVerifier {
     while (!stack_.empty()) {
       const std::span<const uint32_t> src = g_.src(stack_.back());
       stack_.pop_back();
-      steps_ += static_cast<int64_t>(src.size());
-      if (steps_ > kMaxSearchSteps) {
-        return ResourceExhausted("the order of the stores takes more than ", kMaxSearchSteps,
-                                 " steps to prove; expected each store's target to be its param "
-                                 "after the store before it");
+      const absl::Status spent = budget_->SpendSteps(static_cast<int64_t>(src.size()));
+      if (!spent.ok()) {
+        return absl::Status(spent.code(),
+                            StrCat(spent.message(),
+                                   "; expected each store's target to be its param after the store "
+                                   "before it"));
       }
       // Reversed: the target, which usually names the earlier store, is looked at first.
       for (size_t i = src.size(); i-- > 0;) {
@@ -240,24 +237,25 @@ class TensorVerifier {
   }
 
   const VerifyWalk& walk_;
+  Budget* budget_;
   const Graph& g_;
   std::vector<uint32_t> base_;     // by id: the param that a node is a storable view of
   std::vector<uint32_t> visited_;  // by id: the last search that saw it
   std::vector<bool> host_;         // by id: known before anything runs
+  std::vector<bool> whole_;        // by id: a param or reshapes of one
   std::vector<uint32_t> stack_;
   absl::flat_hash_map<int64_t, uint32_t> slots_;  // the param of each slot
-  int64_t steps_ = 0;
 };
 
 }  // namespace
 
-absl::Status VerifyTensor(const VerifyWalk& walk, uint32_t root) {
-  return TensorVerifier(walk).Run(root);
+absl::Status VerifyTensor(const VerifyWalk& walk, uint32_t root, Budget* budget) {
+  return TensorVerifier(walk, budget).Run(root);
 }
 
 }  // namespace internal
 
-absl::Status Verify(UOp root, Level level, std::span<const uint32_t> numbers) {
+absl::Status Verify(UOp root, Level level, std::span<const uint32_t> numbers, Budget* budget) {
   if (!root.valid()) return InvalidArgument("there is no graph, expected a root");
   const internal::VerifyWalk walk(*root.graph(), PostOrder(root), numbers);
   constexpr std::string_view kNames[] = {"", "tensor", "kernel", "", "program"};
@@ -267,8 +265,10 @@ absl::Status Verify(UOp root, Level level, std::span<const uint32_t> numbers) {
     }
   }
   switch (level) {
-    case kTensorLevel:
-      return internal::VerifyTensor(walk, root.id());
+    case kTensorLevel: {
+      Budget own;
+      return internal::VerifyTensor(walk, root.id(), budget != nullptr ? budget : &own);
+    }
     case kKernelLevel:
       return internal::VerifyKernel(walk, root.id());
     case kProgramLevel:

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "engine/base/budget.h"
 #include "engine/ir/graph.h"
 #include "engine/ir/program.h"
 
@@ -26,7 +27,7 @@ namespace telegrad {
 //   that it stands for; a body has no PARAM, AFTER or effect.
 // Kernel level, one kernel:
 //   The root is a SINK of STOREs and ENDs. LOAD and STORE address an INDEX, INDEX a flat PARAM or
-//   BUFFER; these are not used as values. REDUCE folds over ranges of type reduce or unroll. Range
+//   BUFFER; these are not used as values. REDUCE folds over ranges of type reduce, unroll or vector. Range
 //   ids are unique, at most one range is of type thread, and every range is closed by an END or
 //   REDUCE.
 // Program level: each node is allowed there; the rest is a matter of the order, see
@@ -35,9 +36,10 @@ namespace telegrad {
 // `numbers[id]` is what errors call the node `id` instead of its position, for a graph that came
 // from somewhere with numbers of its own.
 //
-// Linear in the graph except for the order of STOREs, whose search is cut off with
-// RESOURCE_EXHAUSTED.
-absl::Status Verify(UOp root, Level level, std::span<const uint32_t> numbers = {});
+// Linear in the graph except for the order of STOREs and the bodies of functions, whose searches
+// spend the budget's steps (without one, those of a budget of its own).
+absl::Status Verify(UOp root, Level level, std::span<const uint32_t> numbers = {},
+                    Budget* budget = nullptr);
 
 // All of program.h: sources appear before their users and in a loop that is still open (CONST,
 // PARAM and IOTA hold everywhere), loops nest and end, the thread range is first and outermost,

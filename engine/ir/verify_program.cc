@@ -49,6 +49,7 @@ class ProgramVerifier {
       TG_RETURN_IF_ERROR(CheckSources(id));
       TG_RETURN_IF_ERROR(internal::VerifyAccess(walk_, id));
       TG_RETURN_IF_ERROR(CheckShape(id));
+      TG_RETURN_IF_ERROR(CheckPlace(id));
       scope_[id] = HoldsEverywhere(g_.op(id)) ? kOutside : CurrentScope();
       TG_RETURN_IF_ERROR(Node(id));
     }
@@ -76,7 +77,10 @@ class ProgramVerifier {
         return walk_.Bad(id, "source ", i, " (", Name(g_.op(src[i])),
                          ") does not appear before it");
       }
-      if (op == Op::kAfter && i > 0) continue;  // effects of loops that have ended
+      // Effects that only order or name it may be in loops that have ended.
+      if (op == Op::kAfter ? i > 0 : op == Op::kWait || op == Op::kBarrier || op == Op::kRole) {
+        continue;
+      }
       if (!open_[scope_[src[i]]]) {
         return walk_.Bad(id, "source ", i, " (node ", walk_.position[src[i]],
                          ") belongs to a loop that has ended");
@@ -105,7 +109,9 @@ class ProgramVerifier {
         if (AddressSpace{g_.arg(id)[0]} == AddressSpace::kGlobal) {
           return walk_.Bad(id, "is in global memory, expected local or register");
         }
-        return absl::OkStatus();
+        return AddressSpace{g_.arg(id)[0]} == AddressSpace::kLocal ? Shared(id) : absl::OkStatus();
+      case Op::kMBarrier:
+        return Shared(id);
       case Op::kAfter:
         scope_[id] = scope_[src[0]];  // it is that buffer
         return absl::OkStatus();
@@ -115,8 +121,16 @@ class ProgramVerifier {
         }
         return absl::OkStatus();
       case Op::kLoad:
+        return Access(id, src[0], false);
       case Op::kStore:
-        return Access(id);
+        return Access(id, src[0], true);
+      case Op::kCopyAsync:
+        return Copy(id);
+      case Op::kWait:
+        return Wait(id);
+      case Op::kMma:
+      case Op::kMmaAsync:
+        return Mma(id);
       default:
         return absl::OkStatus();
     }
@@ -162,6 +176,10 @@ class ProgramVerifier {
     if (loops_.size() != parallel_.size() || open_.size() != parallel_.size() + 1) {
       return walk_.Bad(id, "is of type ", Name(type), ", expected it before any loop");
     }
+    if (effect_ != kNotYet) {
+      return walk_.Bad(id, "comes after an effect (node ", walk_.position[effect_],
+                       "), expected effects inside of the parallel ranges");
+    }
     if (!parallel_.empty() && (type < parallel_.back() || parallel_.back() == AxisType::kWarp)) {
       return walk_.Bad(id, "is of type ", Name(type), " inside of ", Name(parallel_.back()),
                        ", expected groups, then locals, then one warp");
@@ -205,6 +223,10 @@ class ProgramVerifier {
       return walk_.BadSource(id, 0, "range or role");
     }
     if (src[0] == role_) role_ = kNotYet;
+    if (closed_ == kNotYet && g_.op(src[0]) == Op::kRange &&
+        IsParallel(AxisType{g_.arg(src[0])[1]})) {
+      closed_ = src[0];
+    }
     if (loops_.empty() || loops_.back().range != src[0]) {
       return walk_.Bad(id, "closes node ", walk_.position[src[0]],
                        ", expected the innermost open range");
@@ -231,18 +253,114 @@ class ProgramVerifier {
     return absl::OkStatus();
   }
 
-  absl::Status Access(uint32_t id) const {
-    uint32_t memory = g_.src(g_.src(id)[0])[0];
+  // The node's memory, of which `index` is an address.
+  uint32_t MemoryOf(uint32_t index) const {
+    uint32_t memory = g_.src(index)[0];
     while (g_.op(memory) == Op::kAfter) memory = g_.src(memory)[0];
+    return memory;
+  }
+
+  absl::Status Access(uint32_t id, uint32_t index, bool write) const {
+    const uint32_t memory = MemoryOf(index);
     if (g_.op(memory) != Op::kParam) return absl::OkStatus();
     const Program::Argument& argument = program_.arguments[g_.arg(memory)[0]];
-    const bool store = g_.op(id) == Op::kStore;
-    if (store && thread_ != kNotYet && loops_.empty()) {
+    if (write && thread_ != kNotYet && loops_.empty()) {
       return walk_.Bad(id, "writes outside of the thread range, expected it inside");
     }
-    if (store ? argument.written : argument.read) return absl::OkStatus();
-    return walk_.Bad(id, store ? "writes" : "reads", " argument ", g_.arg(memory)[0],
+    if (write ? argument.written : argument.read) return absl::OkStatus();
+    return walk_.Bad(id, write ? "writes" : "reads", " argument ", g_.arg(memory)[0],
                      ", which does not say so");
+  }
+
+  // What a workgroup has only one of is not made again by a loop.
+  absl::Status Shared(uint32_t id) const {
+    if (parallel_.empty() || loops_.size() == parallel_.size()) return absl::OkStatus();
+    return walk_.Bad(id, "belongs to the workgroup, expected it outside of loops and roles");
+  }
+
+  // A program for many threads is all inside of its parallel ranges: only values are computed
+  // before the last of them, and nothing is after the first that ends.
+  absl::Status CheckPlace(uint32_t id) {
+    const Op op = g_.op(id);
+    if (closed_ != kNotYet && op != Op::kEnd) {
+      return walk_.Bad(id, "comes after the end of a parallel range (node ",
+                       walk_.position[closed_], ")");
+    }
+    if (Is(op, kEffect) || op == Op::kShuffle || op == Op::kMma) effect_ = id;
+    return absl::OkStatus();
+  }
+
+  absl::Status ScalarAddresses(uint32_t id, size_t count) const {
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t index = g_.src(id)[i];
+      if (!g_.shape(index).empty()) {
+        return walk_.Bad(id, "source ", i, " has shape ", ToString(g_.shape(index)),
+                         ", expected one address");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Copy(uint32_t id) const {
+    const std::span<const uint32_t> src = g_.src(id);
+    TG_RETURN_IF_ERROR(ScalarAddresses(id, src.size()));
+    for (size_t i = 0; i < 2; ++i) {
+      const uint32_t memory = MemoryOf(src[i]);
+      if (g_.op(memory) == Op::kBuffer && AddressSpace{g_.arg(memory)[0]} != AddressSpace::kLocal) {
+        return walk_.Bad(id, "source ", i,
+                         " points into registers, expected global or local "
+                         "memory");
+      }
+      TG_RETURN_IF_ERROR(Access(id, src[i], i == 0));
+    }
+    const std::span<const int64_t> arg = g_.arg(id);
+    if (arg[0] > 1 && arg[2] < arg[1]) {
+      return walk_.Bad(id, "has rows of ", arg[1], " elements ", arg[2],
+                       " apart, which overlap where they are written");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Wait(uint32_t id) const {
+    for (uint32_t src : g_.src(id)) {
+      if (g_.op(src) != Op::kCopyAsync || g_.src(src).size() < 3) continue;
+      return walk_.Bad(id, "waits for node ", walk_.position[src],
+                       ", whose bytes a phased barrier counts, expected a wait_phase");
+    }
+    return absl::OkStatus();
+  }
+
+  // All threads of the scope run it, and it is made for so many.
+  absl::Status Mma(uint32_t id) const {
+    const MmaInfo& mma = AllMmas()[static_cast<size_t>(g_.arg(id)[0])];
+    constexpr int64_t kWarpsOfWarpgroup = 4;
+    int64_t warps = 0;  // of the scope; 0: one thread
+    if (mma.scope == Scope::kWarp) warps = 1;
+    if (mma.scope == Scope::kWarpgroup) warps = kWarpsOfWarpgroup;
+    if (warps > 0) {
+      const int64_t threads = warps * program_.warp;
+      if (threads != mma.threads) {
+        return walk_.Bad(id, mma.name, " is made for ", mma.threads, " threads, but ", warps,
+                         " warps have ", threads);
+      }
+      const bool role = role_ != kNotYet;
+      if (role ? g_.arg(role_)[0] % warps != 0 || g_.arg(role_)[1] % warps != 0
+               : threads_ % threads != 0) {
+        return walk_.Bad(id, mma.name, " is run by ", warps, " warps together, expected ",
+                         role ? "the role" : "the workgroup", " to be made of such");
+      }
+    }
+    if (g_.op(id) == Op::kMma) return absl::OkStatus();
+    TG_RETURN_IF_ERROR(ScalarAddresses(id, 2));
+    const std::span<const uint32_t> src = g_.src(id);
+    if (g_.shape(src[2]).size() != 1 || g_.shape(src[2])[0] != mma.c_size()) {
+      return walk_.Bad(id, "source 2 has shape ", ToString(g_.shape(src[2])), ", expected [",
+                       mma.c_size(), "]");
+    }
+    for (size_t i = 0; i < src.size(); ++i) {
+      if (g_.src(src[i]).size() == 3) return walk_.Bad(id, "source ", i, " has a gate");
+    }
+    return absl::OkStatus();
   }
 
   const Program& program_;
@@ -255,6 +373,8 @@ class ProgramVerifier {
   int64_t threads_ = 1;             // of a workgroup
   uint32_t role_ = kNotYet;         // the open one
   uint32_t thread_ = kNotYet;
+  uint32_t effect_ = kNotYet;  // the last effect
+  uint32_t closed_ = kNotYet;  // the first parallel range that has ended
 };
 
 }  // namespace

@@ -208,7 +208,7 @@ TEST(VerifyKernel, GoodAndBad) {
   EXPECT_EQ(Kernel(With(kGoodKernel, "%6", "%6 = range i64 %1 id=0 type=reduce")),
             "node 6 (range): id 0 is used twice, expected unique range ids");
   EXPECT_EQ(Kernel(With(kGoodKernel, "%6", "%6 = range i64 %1 id=1 type=loop")),
-            "node 10 (reduce): folds over a range of type loop, expected reduce or unroll");
+            "node 10 (reduce): folds over a range of type loop, expected reduce, unroll or vector");
   EXPECT_THAT(Kernel(With(kGoodKernel, "%9", "%9 = add f32 %8 %8")),
               HasSubstr("(add): source 0 is an address, expected a load of it"));
   EXPECT_THAT(Kernel(With(kGoodKernel, "%4", "%4 = param f32 [4, 4] slot=0")),
@@ -414,6 +414,68 @@ TEST(VerifyProgram, ManyThreads) {
               HasSubstr("names warps up to 3, but the workgroup has 2"));
   EXPECT_THAT(with("%12", "%30 = index f32 %8 %9\n%12 = arrive %30 n=0"),
               HasSubstr("points into buffer, expected mbarrier"));
+  // All of it is inside of the parallel ranges.
+  EXPECT_THAT(with("%3", "%30 = barrier scope=warp\n%3 = range i64 %0 id=1 type=local"),
+              HasSubstr("comes after an effect (node 3)"));
+  EXPECT_THAT(with("%21", "%30 = add i64 %3 %3\n%21 = end %3"),
+              HasSubstr("(add): comes after the end of a parallel range"));
+  EXPECT_THAT(with("%12", "%30 = buffer f32 [4] space=local slot=9\n%12 = arrive %10 n=0"),
+              HasSubstr("belongs to the workgroup, expected it outside of loops and roles"));
+  EXPECT_EQ(with("%12", "%30 = buffer f32 [4] space=register slot=9\n%12 = arrive %10 n=0"), "");
+  // Sources tell one barrier, and one role, from another.
+  EXPECT_THAT(with("%20", "%30 = barrier scope=workgroup\n%20 = end %4"),
+              HasSubstr("appears twice in the order"));
+  EXPECT_EQ(with("%20", "%30 = barrier %18 scope=workgroup\n%20 = end %4"), "");
+  EXPECT_EQ(with("%14", "%30 = role %12 first=0 count=1\n%31 = end %30\n%14 = wait_phase %10 %9"),
+            "");
+}
+
+TEST(VerifyProgram, AsynchronousOperations) {
+  const auto with = [](std::string_view lines) {
+    return ProgramMessage(
+        With(kManyThreads, "%19", StrCat("%30 = index f32 %8 %9\n%31 = index f32 %5 %9\n", lines)));
+  };
+  EXPECT_EQ(with("%19 = copy_async %30 %31 rows=2 columns=4 to_stride=4 from_stride=0"), "");
+  EXPECT_THAT(with("%19 = copy_async %30 %31 rows=2 columns=4 to_stride=3 from_stride=0"),
+              HasSubstr("has rows of 4 elements 3 apart, which overlap where they are written"));
+  EXPECT_THAT(with("%19 = copy_async %31 %30 rows=1 columns=4 to_stride=4 from_stride=4"),
+              HasSubstr("writes argument 0, which does not say so"));
+  EXPECT_THAT(with("%32 = buffer f32 [4] space=register slot=9\n%33 = index f32 %32 %9\n"
+                   "%19 = copy_async %33 %31 rows=1 columns=4 to_stride=4 from_stride=4"),
+              HasSubstr("source 0 points into registers, expected global or local memory"));
+  EXPECT_THAT(with("%32 = copy_async %30 %31 %10 rows=1 columns=4 to_stride=4 from_stride=4\n"
+                   "%19 = wait %32 n=0"),
+              HasSubstr("whose bytes a phased barrier counts, expected a wait_phase"));
+}
+
+TEST(VerifyProgram, MatrixInstructionsHaveTheThreadsThatTheyAreMadeFor) {
+  const auto with = [](int warps, std::string_view role) {
+    return ProgramMessage(StrCat(R"(
+      program mma iterations=1 flops=0 bytes=0 warp=32 arguments=[]
+      %0 = const i64 )",
+                                 warps, R"(
+      %1 = range i64 %0 id=0 type=local
+      %2 = const i64 32
+      %3 = range i64 %2 id=1 type=warp
+      %4 = buffer f16 [4096] space=local slot=0
+      %5 = buffer f32 [32] space=register slot=1
+      %6 = const i64 0
+      %7 = iota i64 [32]
+      %8 = index f16 %4 %6
+      %9 = index f32 [32] %5 %7
+      %10 = role )",
+                                 role, R"(
+      %11 = mma_async %8 %8 %9 kind=sm90_m64n64k16_f16 a_stride=16 b_stride=64
+      %12 = end %10
+      %13 = end %3
+      %14 = end %1)"));
+  };
+  EXPECT_EQ(with(4, "first=0 count=4"), "");
+  EXPECT_EQ(with(8, "first=4 count=4"), "");
+  EXPECT_EQ(with(5, "first=0 count=4"), "");
+  EXPECT_THAT(with(3, "first=0 count=3"), HasSubstr("expected the role to be made of such"));
+  EXPECT_THAT(with(8, "first=2 count=4"),
+              HasSubstr("is run by 4 warps together, expected the role to be made of such"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/budget.h"
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
 
@@ -32,7 +33,7 @@ struct VerifyWalk {
   std::span<const uint32_t> numbers;
 };
 
-absl::Status VerifyTensor(const VerifyWalk& walk, uint32_t root);
+absl::Status VerifyTensor(const VerifyWalk& walk, uint32_t root, Budget* budget);
 absl::Status VerifyKernel(const VerifyWalk& walk, uint32_t root);
 // How node `id` uses addresses and memory, the same on the kernel and the program level.
 absl::Status VerifyAccess(const VerifyWalk& walk, uint32_t id);

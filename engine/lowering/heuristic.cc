@@ -32,7 +32,9 @@ class Heuristic {
     dependence_ = FindDependence(sink_);
     const UOp end = sink_.src(0);
     if (!dependence_ || !end.is(Op::kEnd)) return {};
-    for (int i = 1; i < end.num_src(); ++i) loops_.push_back(end.src(i));
+    for (int i = 1; i < end.num_src(); ++i) {
+      if (end.src(i).arg(1) == static_cast<int64_t>(AxisType::kLoop)) loops_.push_back(end.src(i));
+    }
     Collect();
     PickLanes();
     if (reduce_.valid() && nodes_ <= kMaxTiledNodes) {

@@ -10,7 +10,7 @@
 
 namespace telegrad::reference {
 
-// One element: its bytes in memory as a little-endian number, zero-extended. A bool is 0 or 1.
+// One element: its bits in memory as a little-endian number, zero-extended. A bool is 0 or 1.
 using Lane = uint64_t;
 // Ops of fewer than three sources ignore the rest.
 using LaneFn = Lane (*)(Lane, Lane, Lane);
@@ -19,10 +19,15 @@ using LaneFn = Lane (*)(Lane, Lane, Lane);
 // whose result has type `out`. Null where the op is not elementwise or not defined on the type.
 LaneFn FindLaneFn(Op op, DType in, DType out);
 
-// What a fold of no elements gives: 0, 1, or the least value.
+// The type that REDUCE folds in: narrow floats fold in f32 and are rounded once, at the end.
+DType FoldType(DType dtype);
+// What a fold of no elements of `dtype` gives: 0, 1, or the least value; a lane of FoldType(dtype).
 Lane FoldStart(ReduceKind kind, DType dtype);
-// The function that folds two elements.
+// The function that folds two lanes of FoldType(dtype).
 LaneFn FoldFn(ReduceKind kind, DType dtype);
+
+// What SCATTER puts where x is when y arrives: each arrival is one op, which rounds.
+LaneFn ScatterFn(ScatterKind kind, DType dtype);
 
 // The element that a CONST's word stands for.
 Lane LaneOfConst(DType dtype, int64_t word);
@@ -30,8 +35,15 @@ Lane LaneOfConst(DType dtype, int64_t word);
 int64_t LaneAsIndex(DType dtype, Lane lane);
 Lane LaneOfIndex(DType dtype, int64_t index);  // wraps
 
+// Bytes that an element takes where ReadLane and WriteLane look: a packed one has a whole byte.
+inline int64_t LaneBytes(DType dtype) { return IsPacked(dtype) ? 1 : ByteSize(dtype); }
 // `at` needs no alignment. A stored bool is true if its byte is not 0.
 Lane ReadLane(DType dtype, const uint8_t* at);
 void WriteLane(DType dtype, Lane lane, uint8_t* at);
+
+// Between memory as dtypes.def has it, where packed types have no gaps, and LaneBytes an element.
+// Both have room for n elements; Unpack also makes the bytes of bools 0 or 1.
+void Unpack(DType dtype, const uint8_t* memory, int64_t n, uint8_t* lanes);
+void Pack(DType dtype, const uint8_t* lanes, int64_t n, uint8_t* memory);
 
 }  // namespace telegrad::reference

@@ -1,8 +1,9 @@
 // Each elementwise op as a small function on C++ values. Integers compute in uint64_t, whose
 // wrap-around truncates to every narrower type's; f32 computes in float, so each step rounds as the
-// hardware's does. Included by lane.cc only.
+// hardware's does. Casts are lane_exact.h's. Included by lane.cc only.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -64,6 +65,10 @@ T Max(T x, T y) {
   return x > y ? x : y;
 }
 template <typename T>
+T Min(T x, T y) {
+  return kFloat<T> ? Neg(Max(Neg(x), Neg(y))) : x < y ? x : y;
+}
+template <typename T>
 bool CmpLt(T x, T y) {
   return x < y;
 }
@@ -89,6 +94,14 @@ T Exp2(T x) {
 template <typename T>
 T Log2(T x) {
   return static_cast<T>(std::log2(static_cast<Wider<T>>(x)));
+}
+template <typename T>
+T Sin(T x) {
+  return static_cast<T>(std::sin(static_cast<Wider<T>>(x)));
+}
+template <typename T>
+T Pow(T x, T y) {
+  return static_cast<T>(std::pow(static_cast<Wider<T>>(x), static_cast<Wider<T>>(y)));
 }
 template <typename T>
 T Sqrt(T x) {
@@ -129,6 +142,18 @@ T FloorMod(T x, T y) {
   return y == 0 ? T{0} : Sub(x, Mul(FloorDiv(x, y), y));
 }
 template <typename T>
+T CDiv(T x, T y) {
+  if (y == 0) return 0;
+  if constexpr (std::is_signed_v<T>) {
+    if (y == -1) return Neg(x);
+  }
+  return static_cast<T>(x / y);
+}
+template <typename T>
+T CMod(T x, T y) {
+  return y == 0 ? T{0} : Sub(x, Mul(CDiv(x, y), y));
+}
+template <typename T>
 bool Oversized(T y) {
   constexpr T kWidth = 8 * sizeof(T);
   if constexpr (std::is_signed_v<T>) {
@@ -158,24 +183,27 @@ T Xor(T x, T y) {
   return static_cast<T>(x ^ y);
 }
 
-// --- conversions ---
+// --- Threefry-2x32, 20 rounds ---
+//
+// Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as 1, 2, 3", SC11, section 4.2; the
+// constants are those of its reference implementation, Random123.
 
-template <typename To, typename From>
-To Cast(From x) {
-  if constexpr (std::is_same_v<To, bool>) {
-    return x != From{0};
-  } else if constexpr (kFloat<From> && !kFloat<To>) {
-    if (std::isnan(x)) return 0;
-    // Both bounds are powers of two (or 0), which every float type holds.
-    const From whole = std::trunc(x);
-    constexpr int kBits = std::numeric_limits<To>::digits;
-    if (whole >= std::ldexp(From{1}, kBits)) return std::numeric_limits<To>::max();
-    const From least = std::is_signed_v<To> ? -std::ldexp(From{1}, kBits) : From{0};
-    if (whole < least) return std::numeric_limits<To>::min();
-    return static_cast<To>(whole);
-  } else {
-    return static_cast<To>(x);
+inline uint64_t Threefry(uint64_t counter, uint64_t key) {
+  constexpr int kRotations[8] = {13, 15, 26, 6, 17, 29, 16, 24};
+  constexpr uint32_t kParity = 0x1bd11bda;
+  const auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  const uint32_t schedule[3] = {k0, k1, kParity ^ k0 ^ k1};
+  uint32_t a = static_cast<uint32_t>(counter) + k0;
+  uint32_t b = static_cast<uint32_t>(counter >> 32) + k1;
+  for (uint32_t round = 0; round < 20; ++round) {
+    a += b;
+    b = std::rotl(b, kRotations[round % 8]) ^ a;
+    if (round % 4 != 3) continue;
+    const uint32_t n = round / 4 + 1;  // of the key injection
+    a += schedule[n % 3];
+    b += schedule[(n + 1) % 3] + n;
   }
+  return uint64_t{b} << 32 | a;
 }
 
 }  // namespace telegrad::reference::lane_ops

@@ -254,5 +254,44 @@ program bools iterations=1 flops=0 bytes=0 arguments=[bool 3 read, i32 3 write]
   EXPECT_THAT(out, ElementsAre(0, 1, 1));
 }
 
+TEST(ProgramEval, NarrowAndPackedTypes) {
+  constexpr std::string_view kText = R"(
+program narrow iterations=1 flops=0 bytes=0 arguments=[u4 5 read, f16 1 write, i4 5 write, i2 4 read write]
+%0 = iota i64 [5]
+%1 = const i64 0
+%2 = param u4 [5] slot=0
+%3 = param f16 [1] slot=1
+%4 = param i4 [5] slot=2
+%5 = param i2 [4] slot=3
+%6 = index u4 [5] %2 %0
+%7 = load u4 [5] %6
+%8 = cast f16 [5] %7
+%9 = reduce f16 [1] %8 kind=add axes=[0]
+%10 = reshape f16 %9
+%11 = index f16 %3 %1
+%12 = store %11 %10
+%13 = cast i32 [5] %7
+%14 = neg i32 [5] %13
+%15 = cast i4 [5] %14
+%16 = index i4 [5] %4 %0
+%17 = store %16 %15
+%18 = const i64 2
+%19 = index i2 %5 %18
+%20 = const i64 3
+%21 = index i2 %5 %20
+%22 = load i2 %21
+%23 = store %19 %22
+)";
+  std::vector<uint8_t> in{0x21, 0x43, 0xf5}, out{0, 0, 0xa0}, pairs{0b10'00'01'11};
+  std::vector<uint16_t> sum{0};
+  const absl::Status status =
+      RunText(kText, {Bytes(in), Bytes(sum), Bytes(out), Bytes(pairs)}, 0, 1);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(sum[0], 0x4b80);  // 1 + 2 + 3 + 4 + 5 = 15
+  // -1 to -5, the first one lowest; what is behind the last element stays.
+  EXPECT_THAT(out, ElementsAre(0xef, 0xcd, 0xab));
+  EXPECT_THAT(pairs, ElementsAre(0b10'10'01'11));
+}
+
 }  // namespace
 }  // namespace telegrad::reference

@@ -1,162 +1,302 @@
-// Each node becomes a dense array of bytes, shared where the bytes are the same (RESHAPE, DETACH)
-// and freed after its last user. The value of a STORE is the whole slot after it, so that AFTER is
-// just the value of the last of its stores; the verifier has made sure that the stores to a slot
-// are in a total order, which post-order therefore follows.
+// Each node becomes tensors, one for each instance of its value, shared where the bytes are the
+// same and freed after the last user. The value of a STORE is the whole slot after it, so that
+// AFTER is just the value of the last of its stores; the verifier has made sure that the stores to
+// a slot are in a total order, which post-order therefore follows.
 //
-// All movement, of values and of store targets, is one function: it asks for each element of the
-// result which element of the source it is. A store's target is that function applied to the
-// element numbers.
+// A function body is evaluated in a frame of its own, which holds the values of the body's nodes
+// for these arguments. The frames are a stack: a CALL or LOOP pushes one and goes on when it has
+// become the body's values. A body only has nodes older than itself, so the stack is finite.
 #include "engine/reference/tensor_eval.h"
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "engine/base/status.h"
 #include "engine/ir/verify.h"
 #include "engine/reference/lane.h"
+#include "engine/reference/tensor_eval_ops.h"
+#include "engine/types/limits.h"
 
 namespace telegrad::reference {
 namespace {
 
-constexpr int64_t kMaxElementsOfValue = int64_t{1} << 28;
-constexpr int64_t kElementsPerTimeCheck = int64_t{1} << 20;
+using internal::Movement;
+using internal::Sources;
+using internal::Tensor;
+using internal::Work;
 
-using Bytes = std::vector<uint8_t>;
-using Value = std::shared_ptr<const Bytes>;
+using Value = std::vector<Tensor>;  // by instance; one that can be anywhere has one
+using Result = std::vector<Value>;  // of a node: one value, those of a tuple, or none (an effect)
 
-// The row-major number of the element at `at`.
-int64_t Flat(ShapeView shape, std::span<const int64_t> at) {
-  int64_t flat = 0;
-  for (size_t i = 0; i < shape.size(); ++i) flat = flat * shape[i] + at[i];
-  return flat;
-}
+// The order in which one body, or the graph around all bodies, is evaluated.
+struct Plan {
+  std::vector<uint32_t> order;                     // the root last
+  absl::flat_hash_map<uint32_t, uint32_t> places;  // by id: the position in the order
+  std::vector<uint32_t> uses;                      // by place
+};
 
-// Steps `at` to the next element in row-major order.
-void Advance(ShapeView shape, std::span<int64_t> at) {
-  for (size_t i = shape.size(); i-- > 0;) {
-    if (++at[i] < shape[i]) return;
-    at[i] = 0;
-  }
-}
+struct Frame {
+  const Plan* plan;
+  std::vector<Value> args = {};
+  int64_t trips = 1;  // still to run, this one included
+  int64_t trip = 0;
+  size_t next = 0;                   // place
+  std::vector<Result> results = {};  // by place
+  std::vector<uint32_t> uses = {};   // by place: users not evaluated yet
+};
 
-// Where the element `at` of the movement `u` comes from in its source; false for padding.
-bool SourceOf(UOp u, std::span<const int64_t> at, std::span<int64_t> from) {
-  const ShapeView shape = u.src(0).shape();
-  std::ranges::copy(at, from.begin());
-  switch (u.op()) {
-    case Op::kExpand:
-      for (size_t i = 0; i < shape.size(); ++i) {
-        if (shape[i] == 1) from[i] = 0;
-      }
-      return true;
-    case Op::kPermute:
-      for (size_t i = 0; i < shape.size(); ++i) from[u.arg(static_cast<int>(i))] = at[i];
-      return true;
-    case Op::kFlip:
-      for (int64_t axis : u.arg()) from[axis] = shape[axis] - 1 - at[axis];
-      return true;
-    case Op::kShrink:
-      for (size_t i = 0; i < shape.size(); ++i) from[i] += u.arg()[2 * i];
-      return true;
-    case Op::kPad:
-      for (size_t i = 0; i < shape.size(); ++i) {
-        from[i] -= u.arg()[2 * i];
-        if (from[i] < 0 || from[i] >= shape[i]) return false;
-      }
-      return true;
-    default:
-      return false;
-  }
-}
+bool HasBody(Op op) { return op == Op::kCall || op == Op::kLoop; }
 
 class Evaluator {
  public:
-  Evaluator(const Graph& graph, std::span<std::vector<uint8_t>> slots, Budget* budget)
-      : g_(graph),
-        slots_(slots),
-        budget_(budget),
-        values_(g_.size()),
-        uses_(g_.size(), 0),
-        position_(g_.size(), 0) {}
+  Evaluator(const Graph& graph, std::span<std::vector<uint8_t>> slots, const Variables& variables,
+            Budget* budget)
+      : g_(graph), slots_(slots), variables_(variables), budget_(budget), work_(budget) {}
 
   absl::Status Run(UOp sink) {
-    const std::vector<uint32_t> order = PostOrder(sink);
-    for (uint32_t i = 0; i < order.size(); ++i) {
-      position_[order[i]] = i;
-      for (uint32_t s : g_.src(order[i])) ++uses_[s];
-    }
-    for (uint32_t id : order) {
+    TG_RETURN_IF_ERROR(Push(sink.id(), {}, 1));
+    while (!frames_.empty()) {
+      Frame& frame = frames_.back();
+      if (frame.next == frame.plan->order.size()) {
+        TG_RETURN_IF_ERROR(Finish());
+        continue;
+      }
+      const UOp u = g_.at(frame.plan->order[frame.next]);
       TG_RETURN_IF_ERROR(budget_->SpendNodes());
       TG_RETURN_IF_ERROR(budget_->CheckTime());
-      const UOp u = g_.at(id);
-      if (u.dtype() != DType::kVoid && NumElements(u.shape()) > kMaxElementsOfValue) {
-        return ResourceExhausted(Name(u.op()), ": shape ", ToString(u.shape()),
-                                 " is too large for the reference, whose limit is ",
-                                 kMaxElementsOfValue, " elements");
+      if (HasBody(u.op())) {
+        TG_RETURN_IF_ERROR(Enter(u));
+        continue;
       }
-      TG_ASSIGN_OR_RETURN(values_[id], ValueOf(u));
-      for (uint32_t s : g_.src(id)) {
-        if (--uses_[s] == 0) values_[s].reset();
-      }
+      TG_ASSIGN_OR_RETURN(Result result, ResultOf(u));
+      Deliver(std::move(result));
     }
-    for (const auto& [slot, value] : stored_) {
-      std::ranges::copy(*value, slots_[slot].begin());
+    for (const auto& [slot, tensor] : stored_) {
+      Pack(tensor.dtype, tensor.at(0), NumElements(tensor.dims), slots_[slot].data());
     }
     return absl::OkStatus();
   }
 
  private:
-  absl::StatusOr<Value> ValueOf(UOp u) {
-    switch (u.op()) {
-      case Op::kConst: {
-        Bytes out(ByteSize(u.dtype()));
-        WriteLane(u.dtype(), LaneOfConst(u.dtype(), u.const_word()), out.data());
-        return Share(std::move(out));
+  // --- frames ---
+
+  absl::StatusOr<const Plan*> PlanOf(uint32_t root) {
+    std::unique_ptr<Plan>& plan = plans_[root];
+    if (plan != nullptr) return plan.get();
+    plan = std::make_unique<Plan>();
+    std::vector<std::pair<uint32_t, size_t>> stack{{root, 0}};  // id, next source
+    absl::flat_hash_map<uint32_t, uint32_t>& places = plan->places;
+    constexpr uint32_t kOpen = 0xffffffff;
+    places[root] = kOpen;
+    while (!stack.empty()) {
+      auto& [id, next] = stack.back();
+      const std::span<const uint32_t> src = g_.src(id);
+      if (next == 0 && HasBody(g_.op(id))) next = 1;
+      if (next < src.size()) {
+        const uint32_t child = src[next++];
+        if (places.try_emplace(child, kOpen).second) stack.emplace_back(child, 0);
+        continue;
       }
-      case Op::kParam:
-        return Param(u);
-      case Op::kIota:
-        return Iota(u);
-      case Op::kReshape:
-      case Op::kContiguous:
-      case Op::kDetach:
-        return Of(u.src(0));
-      case Op::kExpand:
-      case Op::kPermute:
-      case Op::kFlip:
-      case Op::kPad:
-      case Op::kShrink:
-        return Move(u, *Of(u.src(0)), ByteSize(u.dtype()));
-      case Op::kReduce:
-        return Reduce(u);
-      case Op::kGather:
-        return Gather(u);
-      case Op::kStore:
-        return Store(u);
-      case Op::kAfter:
-        return After(u);
-      case Op::kSink:
-        return Value();
-      default:
-        return Elementwise(u);
+      TG_RETURN_IF_ERROR(budget_->SpendNodes());
+      places[id] = static_cast<uint32_t>(plan->order.size());
+      plan->order.push_back(id);
+      plan->uses.push_back(0);
+      for (uint32_t s : src.subspan(HasBody(g_.op(id)) ? 1 : 0)) ++plan->uses[places[s]];
+      stack.pop_back();
+    }
+    return plan.get();
+  }
+
+  absl::Status Push(uint32_t root, std::vector<Value> args, int64_t trips) {
+    TG_ASSIGN_OR_RETURN(const Plan* plan, PlanOf(root));
+    frames_.push_back({.plan = plan, .args = std::move(args), .trips = trips});
+    frames_.back().results.resize(plan->order.size());
+    frames_.back().uses = plan->uses;
+    return absl::OkStatus();
+  }
+
+  // Evaluates the body of the CALL or LOOP that the top frame is at.
+  absl::Status Enter(UOp u) {
+    if (u.is(Op::kCall)) {
+      std::vector<Value> args;
+      for (int i = 1; i < u.num_src(); ++i) args.push_back(Of(u.src(i)));
+      return Push(u.src(0).id(), std::move(args), 1);
+    }
+    const Tensor& count = Of(u.src(1))[0];
+    const int64_t trips = LaneAsIndex(count.dtype, count.lane(0));
+    if (trips > kMaxTrips) return Internal("loop: runs ", trips, " times, over the limit");
+    std::vector<Value> args(1);  // the iteration
+    for (int i = 2; i < u.num_src(); ++i) args.push_back(Of(u.src(i)));
+    if (trips <= 0) {
+      args.erase(args.begin());
+      Deliver(std::move(args));
+      return absl::OkStatus();
+    }
+    TG_ASSIGN_OR_RETURN(args[0], Scalar(0));
+    return Push(u.src(0).id(), std::move(args), trips);
+  }
+
+  // The top frame has its root's result, the body's values.
+  absl::Status Finish() {
+    Frame& frame = frames_.back();
+    Result result = std::move(frame.results.back());
+    if (--frame.trips == 0) {
+      frames_.pop_back();
+      if (!frames_.empty()) Deliver(std::move(result));
+      return absl::OkStatus();
+    }
+    TG_ASSIGN_OR_RETURN(frame.args[0], Scalar(++frame.trip));
+    std::ranges::move(result, frame.args.begin() + 1);
+    frame.next = 0;
+    frame.uses = frame.plan->uses;
+    return absl::OkStatus();
+  }
+
+  // The result of the node that the top frame is at.
+  void Deliver(Result result) {
+    Frame& frame = frames_.back();
+    const uint32_t id = frame.plan->order[frame.next];
+    frame.results[frame.next++] = std::move(result);
+    for (uint32_t s : g_.src(id).subspan(HasBody(g_.op(id)) ? 1 : 0)) {
+      const uint32_t place = frame.plan->places.at(s);
+      if (--frame.uses[place] == 0) frame.results[place] = {};
     }
   }
 
-  static Value Share(Bytes bytes) { return std::make_shared<const Bytes>(std::move(bytes)); }
-  const Value& Of(UOp u) const { return values_[u.id()]; }
+  uint32_t PlaceOf(UOp u) const { return frames_.back().plan->places.at(u.id()); }
+  const Result& ResultAt(UOp u) const { return frames_.back().results[PlaceOf(u)]; }
+  const Value& Of(UOp u) const { return ResultAt(u)[0]; }
 
-  // One element's worth of work.
-  absl::Status Tick() {
-    if (++ticks_ % kElementsPerTimeCheck != 0) return absl::OkStatus();
-    return budget_->CheckTime();
+  // --- nodes ---
+
+  absl::StatusOr<Result> ResultOf(UOp u) {
+    switch (u.op()) {
+      case Op::kSink:
+        return Result();
+      case Op::kTuple: {
+        Result out;
+        for (int i = 0; i < u.num_src(); ++i) out.push_back(Of(u.src(i)));
+        return out;
+      }
+      default: {
+        TG_ASSIGN_OR_RETURN(Value value, ValueOf(u));
+        return Result{std::move(value)};
+      }
+    }
   }
 
-  absl::StatusOr<Value> Param(UOp u) {
-    const int64_t slot = u.arg(0);
-    const int64_t bytes = NumElements(u.shape()) * ByteSize(u.dtype());
+  absl::StatusOr<Value> ValueOf(UOp u) {
+    switch (u.op()) {
+      case Op::kParam:
+        return Single(Param(u));
+      case Op::kArg:
+        return frames_.back().args[static_cast<size_t>(u.arg(0))];
+      case Op::kVar:
+        return u.num_src() == 0 ? Variable(u) : Instances(u);
+      case Op::kStore:
+        return Single(Store(u));
+      case Op::kAfter:
+        return After(u);
+      case Op::kGetTuple:
+        return ResultAt(u.src(0))[static_cast<size_t>(u.arg(0))];
+      case Op::kCopy:
+        return Value(u.arg().size(), Of(u.src(0))[0]);
+      case Op::kMStack: {
+        Value out;
+        for (int i = 0; i < u.num_src(); ++i) out.push_back(Of(u.src(i))[0]);
+        return out;
+      }
+      case Op::kMSelect:
+        return Value{Of(u.src(0))[static_cast<size_t>(u.arg(0))]};
+      case Op::kAllReduce:
+      case Op::kUnshard:
+        return Collective(u);
+      default:
+        return Instances(u);
+    }
+  }
+
+  static absl::StatusOr<Value> Single(absl::StatusOr<Tensor> tensor) {
+    if (!tensor.ok()) return std::move(tensor).status();
+    return Value{*std::move(tensor)};
+  }
+
+  absl::StatusOr<Value> Scalar(int64_t value) {
+    TG_ASSIGN_OR_RETURN(Tensor out, work_.New(DType::kInt64, {}));
+    out.set(0, static_cast<Lane>(value));
+    return Value{std::move(out)};
+  }
+
+  absl::StatusOr<Value> Variable(UOp u) {
+    const int64_t id = u.arg(0), min = u.arg(1), max = u.arg(2), multiple = u.arg(3);
+    const auto it = variables_.find(id);
+    if (it == variables_.end()) return InvalidArgument("var: variable ", id, " has no value");
+    const int64_t value = it->second;
+    if (value < min || value > max || value % multiple != 0) {
+      return InvalidArgument("var: variable ", id, " is ", value, ", expected a multiple of ",
+                             multiple, " in [", min, ", ", max, "]");
+    }
+    return Scalar(value);
+  }
+
+  // The argument with symbolic sizes and offsets replaced by their values.
+  absl::StatusOr<std::vector<int64_t>> Words(UOp u) {
+    std::vector<int64_t> words(u.arg().begin(), u.arg().end());
+    if (!Is(u.op(), kSymbolic)) return words;
+    for (int64_t& word : words) {
+      if (word >= 0) continue;
+      const Tensor& size = Of(u.src(static_cast<int>(-word - 1)))[0];
+      word = LaneAsIndex(size.dtype, size.lane(0));
+      if (word < 0 || word > kMaxElements) {
+        return Internal(Name(u.op()), ": a symbolic size is ", word, ", out of its bounds");
+      }
+    }
+    // A STORE looks at these after the sizes themselves are gone.
+    if (Is(u.op(), kMovement) && u.num_src() > 1) symbolic_words_[u.id()] = words;
+    return words;
+  }
+
+  // An op that works instance by instance.
+  absl::StatusOr<Value> Instances(UOp u) {
+    TG_ASSIGN_OR_RETURN(const std::vector<int64_t> words, Words(u));
+    std::vector<const Value*> values;
+    size_t n = 1;
+    const int num_src = Is(u.op(), kSymbolic) ? Info(u.op()).min_src : u.num_src();
+    for (int i = 0; i < num_src; ++i) {
+      values.push_back(&Of(u.src(i)));
+      n = std::max(n, values.back()->size());
+    }
+    Value out;
+    std::vector<const Tensor*> src(values.size());
+    for (size_t instance = 0; instance < n; ++instance) {
+      for (size_t i = 0; i < src.size(); ++i) {
+        src[i] = &(*values[i])[values[i]->size() == 1 ? 0 : instance];
+      }
+      TG_ASSIGN_OR_RETURN(Tensor tensor, internal::Compute(u, words, src, &work_));
+      out.push_back(std::move(tensor));
+    }
+    return out;
+  }
+
+  absl::StatusOr<Value> Collective(UOp u) {
+    const Value& in = Of(u.src(0));
+    std::vector<const Tensor*> src;
+    for (const Tensor& t : in) src.push_back(&t);
+    absl::StatusOr<Tensor> out =
+        u.is(Op::kUnshard) ? internal::Concatenate(u, static_cast<size_t>(u.arg(0)), src, &work_)
+                           : internal::FoldAll(u, ReduceKind{u.arg(0)}, src, &work_);
+    if (!out.ok()) return std::move(out).status();
+    return Value(in.size(), *out);
+  }
+
+  // --- memory ---
+
+  absl::StatusOr<Tensor> Param(UOp u) {
+    const int64_t slot = u.arg(0), n = NumElements(u.shape());
+    const int64_t bytes = BytesOf(u.dtype(), n);
     if (slot >= static_cast<int64_t>(slots_.size())) {
       return InvalidArgument("param: slot ", slot, " is not bound, got ", slots_.size(), " slots");
     }
@@ -164,171 +304,85 @@ class Evaluator {
       return InvalidArgument("param: slot ", slot, " has ", slots_[slot].size(),
                              " bytes, expected ", bytes);
     }
-    return Share(Bytes(slots_[slot].begin(), slots_[slot].begin() + bytes));
-  }
-
-  absl::StatusOr<Value> Iota(UOp u) {
-    const int64_t n = u.shape()[0], size = ByteSize(u.dtype());
-    Bytes out(n * size);
-    for (int64_t i = 0; i < n; ++i) {
-      TG_RETURN_IF_ERROR(Tick());
-      WriteLane(u.dtype(), LaneOfIndex(u.dtype(), i), &out[i * size]);
-    }
-    return Share(std::move(out));
-  }
-
-  absl::StatusOr<Value> Elementwise(UOp u) {
-    struct Operand {
-      const uint8_t* data = nullptr;
-      int64_t stride = 0;  // 0: a scalar, which broadcasts
-      DType dtype = DType::kVoid;
-    };
-    const LaneFn fn = FindLaneFn(u.op(), u.src(0).dtype(), u.dtype());
-    if (fn == nullptr) {
-      return Internal(Name(u.op()), ": has no meaning on ", Name(u.src(0).dtype()));
-    }
-    Operand src[3];
-    const int num_src = u.num_src();
-    for (int i = 0; i < num_src; ++i) {
-      const UOp s = u.src(i);
-      src[i] = {Of(s)->data(), s.shape().empty() ? 0 : ByteSize(s.dtype()), s.dtype()};
-    }
-    const int64_t n = NumElements(u.shape()), size = ByteSize(u.dtype());
-    Bytes out(n * size);
-    for (int64_t i = 0; i < n; ++i) {
-      TG_RETURN_IF_ERROR(Tick());
-      Lane lanes[3] = {0, 0, 0};
-      for (int k = 0; k < num_src; ++k) {
-        lanes[k] = ReadLane(src[k].dtype, src[k].data + i * src[k].stride);
-      }
-      WriteLane(u.dtype(), fn(lanes[0], lanes[1], lanes[2]), &out[i * size]);
-    }
-    return Share(std::move(out));
-  }
-
-  // The movement `u` applied to elements of `size` bytes.
-  absl::StatusOr<Value> Move(UOp u, const Bytes& in, int64_t size) {
-    const ShapeView from_shape = u.src(0).shape();
-    const int64_t n = NumElements(u.shape());
-    Bytes out(n * size);
-    Shape at(u.shape().size(), 0), from(from_shape.size());
-    for (int64_t i = 0; i < n; ++i) {
-      TG_RETURN_IF_ERROR(Tick());
-      if (SourceOf(u, at, from)) {
-        std::memcpy(&out[i * size], &in[Flat(from_shape, from) * size], size);
-      }
-      Advance(u.shape(), at);
-    }
-    return Share(std::move(out));
-  }
-
-  absl::StatusOr<Value> Reduce(UOp u) {
-    const UOp s = u.src(0);
-    const ReduceKind kind{u.arg(0)};
-    const DType dtype = u.dtype();
-    const LaneFn fn = FoldFn(kind, dtype);
-    const int64_t size = ByteSize(dtype), n = NumElements(s.shape());
-    Bytes out(NumElements(u.shape()) * size);
-    for (size_t i = 0; i < out.size(); i += size) {
-      TG_RETURN_IF_ERROR(Tick());
-      WriteLane(dtype, FoldStart(kind, dtype), &out[i]);
-    }
-    Shape at(s.shape().size(), 0), to;
-    for (int64_t i = 0; i < n; ++i) {
-      TG_RETURN_IF_ERROR(Tick());
-      to = at;
-      for (int64_t axis : u.arg().subspan(1)) to[axis] = 0;
-      uint8_t* sum = &out[Flat(u.shape(), to) * size];
-      WriteLane(dtype, fn(ReadLane(dtype, sum), ReadLane(dtype, &(*Of(s))[i * size]), 0), sum);
-      Advance(s.shape(), at);
-    }
-    return Share(std::move(out));
-  }
-
-  absl::StatusOr<Value> Gather(UOp u) {
-    const UOp rows = u.src(0), index = u.src(1);
-    const int64_t row_bytes = NumElements(rows.shape().subspan(1)) * ByteSize(u.dtype());
-    const int64_t index_size = ByteSize(index.dtype()), n = NumElements(index.shape());
-    Bytes out(n * row_bytes, 0);
-    for (int64_t i = 0; i < n; ++i) {
-      TG_RETURN_IF_ERROR(Tick());
-      const Lane lane = ReadLane(index.dtype(), Of(index)->data() + i * index_size);
-      const int64_t row = LaneAsIndex(index.dtype(), lane);
-      if (row < 0 || row >= rows.shape()[0] || row_bytes == 0) continue;
-      std::memcpy(&out[i * row_bytes], Of(rows)->data() + row * row_bytes, row_bytes);
-    }
-    return Share(std::move(out));
+    TG_ASSIGN_OR_RETURN(Tensor out, work_.New(u, Shape(u.shape().begin(), u.shape().end())));
+    Unpack(u.dtype(), slots_[slot].data(), n, out.at(0));
+    return out;
   }
 
   // The slot as it is after the store.
-  absl::StatusOr<Value> Store(UOp u) {
+  absl::StatusOr<Tensor> Store(UOp u) {
     std::vector<UOp> views;  // from the target down to the param
     UOp param = u.src(0);
     for (; !param.is(Op::kParam); param = param.src(0)) {
+      TG_RETURN_IF_ERROR(work_.Tick());
       if (!param.is(Op::kAfter)) views.push_back(param);
     }
     const int64_t slot = param.arg(0);
-    TG_ASSIGN_OR_RETURN(const Value numbers, Target(param, views));
-    auto it = stored_.find(slot);
-    Bytes out;
-    if (it != stored_.end()) {
-      out = *it->second;
-    } else {
-      TG_ASSIGN_OR_RETURN(const Value before, Param(param));
-      out = *before;
-    }
-    const UOp value = u.src(1);
-    const int64_t size = ByteSize(value.dtype());
-    const int64_t stride = value.shape().empty() ? 0 : size;
-    for (size_t i = 0; i < numbers->size() / sizeof(int64_t); ++i) {
-      TG_RETURN_IF_ERROR(Tick());
-      int64_t element;
-      std::memcpy(&element, &(*numbers)[i * sizeof(int64_t)], sizeof(element));
-      std::memcpy(&out[element * size], Of(value)->data() + i * stride, size);
-    }
-    return stored_[slot] = Share(std::move(out));
-  }
+    const auto stored = stored_.find(slot);
+    absl::StatusOr<Tensor> before = stored == stored_.end() ? Param(param) : stored->second;
+    if (!before.ok()) return before;
+    TG_ASSIGN_OR_RETURN(Tensor out, work_.New(param, before->dims));
+    std::memcpy(out.at(0), before->at(0),
+                static_cast<size_t>(NumElements(out.dims) * LaneBytes(out.dtype)));
 
-  // For each element of the view the number of its element in the param, as int64.
-  absl::StatusOr<Value> Target(UOp param, std::span<const UOp> views) {
-    const int64_t n = NumElements(param.shape());
-    Bytes first(n * sizeof(int64_t));
-    for (int64_t i = 0; i < n; ++i) {
-      TG_RETURN_IF_ERROR(Tick());
-      std::memcpy(&first[i * sizeof(int64_t)], &i, sizeof(i));
-    }
-    Value numbers = Share(std::move(first));
+    std::vector<Movement> moves;  // from the param up to the target
+    Shape dims = out.dims;
     for (size_t i = views.size(); i-- > 0;) {
-      TG_RETURN_IF_ERROR(Tick());
-      if (views[i].is(Op::kReshape)) continue;
-      TG_ASSIGN_OR_RETURN(numbers, Move(views[i], *numbers, sizeof(int64_t)));
+      TG_RETURN_IF_ERROR(work_.Tick());
+      const auto it = symbolic_words_.find(views[i].id());
+      moves.push_back(internal::MovementOf(
+          views[i].op(), std::move(dims),
+          it == symbolic_words_.end() ? views[i].arg() : std::span<const int64_t>(it->second)));
+      dims = moves.back().dims;
     }
-    return numbers;
+    const Tensor& value = Of(u.src(1))[0];
+    const int64_t stride = value.dims.empty() ? 0 : 1;
+    Shape at(dims.size(), 0);
+    std::vector<Shape> sources;  // by move: the coordinates of the element in its source
+    for (const Movement& m : moves) sources.emplace_back(m.from.size());
+    for (int64_t i = 0; i < NumElements(dims); ++i) {
+      TG_RETURN_IF_ERROR(work_.Tick());
+      const Shape* to = &at;
+      bool inside = true;
+      for (size_t m = moves.size(); inside && m-- > 0;) {
+        TG_RETURN_IF_ERROR(work_.Tick());
+        inside = internal::SourceOf(moves[m], *to, sources[m]);
+        to = &sources[m];
+      }
+      if (inside) {
+        std::memcpy(out.at(internal::Flat(out.dims, *to)), value.at(i * stride),
+                    static_cast<size_t>(LaneBytes(value.dtype)));
+      }
+      internal::Advance(dims, at);
+    }
+    return stored_[slot] = std::move(out);
   }
 
   absl::StatusOr<Value> After(UOp u) {
     UOp last = u.src(1);
     for (int i = 2; i < u.num_src(); ++i) {
-      if (position_[u.src(i).id()] > position_[last.id()]) last = u.src(i);
+      if (PlaceOf(u.src(i)) > PlaceOf(last)) last = u.src(i);
     }
     return Of(last);
   }
 
   const Graph& g_;
   std::span<std::vector<uint8_t>> slots_;
+  const Variables& variables_;
   Budget* budget_;
-  std::vector<Value> values_;        // by id
-  std::vector<uint32_t> uses_;       // by id: users not evaluated yet
-  std::vector<uint32_t> position_;   // by id: in post-order
-  std::map<int64_t, Value> stored_;  // by slot: as the stores so far left it
-  int64_t ticks_ = 0;
+  Work work_;
+  absl::flat_hash_map<uint32_t, std::unique_ptr<Plan>> plans_;  // by root
+  std::vector<Frame> frames_;
+  std::map<int64_t, Tensor> stored_;  // by slot: as the stores so far left it
+  absl::flat_hash_map<uint32_t, std::vector<int64_t>> symbolic_words_;  // by movement
 };
 
 }  // namespace
 
-absl::Status Evaluate(UOp sink, std::span<std::vector<uint8_t>> slots, Budget* budget) {
+absl::Status Evaluate(UOp sink, std::span<std::vector<uint8_t>> slots, Budget* budget,
+                      const Variables& variables) {
   TG_RETURN_IF_ERROR(Verify(sink, kTensorLevel));
-  return Evaluator(*sink.graph(), slots, budget).Run(sink);
+  return Evaluator(*sink.graph(), slots, variables, budget).Run(sink);
 }
 
 }  // namespace telegrad::reference

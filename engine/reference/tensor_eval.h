@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -12,15 +13,22 @@
 
 namespace telegrad::reference {
 
+// The value of each VAR without a source, by id.
+using Variables = std::map<int64_t, int64_t>;
+
 // Runs the tensor-level graph `sink` on slots[i] as the elements of PARAM slot i, row-major,
-// little-endian. A PARAM reads its slot as it was before the run; AFTER(PARAM, stores) reads it
-// after the last of them; when the run has succeeded, the slots hold what all stores left. On an
-// error they are unchanged.
+// little-endian, packed types without gaps, as many as the PARAM's dims say. A PARAM reads its slot
+// as it was before the run; AFTER(PARAM, stores) reads it after the last of them; when the run has
+// succeeded, the slots hold what all stores left. On an error they are unchanged.
 //
-// REDUCE folds in row-major order from the identity, in the element type's own precision.
+// A value of symbolic dims has the elements of its actual dims, which the variables give. REDUCE
+// folds in row-major order from the identity, ALLREDUCE in the order of the devices.
 //
-// INVALID_ARGUMENT: the graph is not well formed, or a slot is missing or shorter than its PARAM.
-// RESOURCE_EXHAUSTED: a value of more than 2^28 elements, or the budget.
-absl::Status Evaluate(UOp sink, std::span<std::vector<uint8_t>> slots, Budget* budget);
+// INVALID_ARGUMENT: the graph is not well formed, a slot is missing or shorter than its PARAM, or a
+// variable has no value or one that its VAR does not allow. RESOURCE_EXHAUSTED: the budget. It pays
+// a node for each node evaluated, once for each time that a body runs, and the bytes of the values
+// that are alive at once.
+absl::Status Evaluate(UOp sink, std::span<std::vector<uint8_t>> slots, Budget* budget,
+                      const Variables& variables = {});
 
 }  // namespace telegrad::reference

@@ -3,40 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <random>
 
 #include "engine/base/strings.h"
-#include "engine/ir/text.h"
+#include "engine/reference/tensor_eval_test.h"
 
 namespace telegrad::reference {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
-
-using Bytes = std::vector<uint8_t>;
-
-template <typename T>
-Bytes ToBytes(const std::vector<T>& values) {
-  Bytes bytes(values.size() * sizeof(T));
-  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-template <typename T>
-std::vector<T> FromBytes(const Bytes& bytes) {
-  std::vector<T> values(bytes.size() / sizeof(T));
-  if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
-
-absl::Status Eval(std::string_view text, std::vector<Bytes>& slots) {
-  Graph graph;
-  const absl::StatusOr<UOp> root = Parse(text, &graph);
-  if (!root.ok()) return root.status();
-  Budget budget;
-  return Evaluate(*root, slots, &budget);
-}
 
 TEST(TensorEval, MatmulAsExpandMultiplyReduce) {
   const auto seed = std::random_device()();

@@ -74,24 +74,29 @@ std::string UnsignedDivision(const LlvmAlu& a, std::string_view op) {
   return Select(a, zero, a.Int(0), Do(a, op, a.x[0], safe));
 }
 
-struct SignedDivision {
+struct Divisor {
   std::string zero, minus_one;  // conditions; empty where the divisor is known to be positive
-  std::string divisor;          // safe: neither 0 nor -1 where it is not known
-  std::string remainder;        // of truncating division
-  std::string adjust;           // truncation went the other way than floor
+  std::string safe;             // neither 0 nor -1 where it is not known
 };
 
-SignedDivision Divide(const LlvmAlu& a) {
-  SignedDivision d;
-  d.divisor = a.x[1];
-  if (!PositiveDivisor(a)) {
-    d.zero = Do(a, "icmp eq", a.x[1], a.Int(0));
-    d.minus_one = Do(a, "icmp eq", a.x[1], a.Int(-1));
-    d.divisor = Select(a, Either(a, "or", d.zero, d.minus_one), a.Int(1), a.x[1]);
-  }
-  d.remainder = Do(a, "srem", a.x[0], d.divisor);
+Divisor SafeDivisor(const LlvmAlu& a) {
+  if (PositiveDivisor(a)) return {"", "", a.x[1]};
+  const std::string zero = Do(a, "icmp eq", a.x[1], a.Int(0));
+  const std::string minus_one = Do(a, "icmp eq", a.x[1], a.Int(-1));
+  return {zero, minus_one, Select(a, Either(a, "or", zero, minus_one), a.Int(1), a.x[1])};
+}
+
+struct FloorDivision {
+  Divisor divisor;
+  std::string remainder;  // of truncating division
+  std::string adjust;     // truncation went the other way than floor
+};
+
+FloorDivision Divide(const LlvmAlu& a) {
+  FloorDivision d{SafeDivisor(a), "", ""};
+  d.remainder = Do(a, "srem", a.x[0], d.divisor.safe);
   const std::string inexact = Do(a, "icmp ne", d.remainder, a.Int(0));
-  const std::string signs = Do(a, "xor", d.remainder, d.divisor);
+  const std::string signs = Do(a, "xor", d.remainder, d.divisor.safe);
   d.adjust = Either(a, "and", inexact, Do(a, "icmp slt", signs, a.Int(0)));
   return d;
 }
@@ -100,21 +105,37 @@ std::string FloorDiv(const LlvmAlu& a) {
   if (IsUnsigned(a.from())) return UnsignedDivision(a, "udiv");
   if (const int shift = Log2Divisor(a); shift >= 0) return Do(a, "ashr", a.x[0], a.Int(shift));
   if (NonNegative(a)) return Do(a, "udiv", a.x[0], a.x[1]);
-  const SignedDivision d = Divide(a);
-  const std::string truncated = Do(a, "sdiv", a.x[0], d.divisor);
+  const FloorDivision d = Divide(a);
+  const std::string truncated = Do(a, "sdiv", a.x[0], d.divisor.safe);
   const std::string floor = Select(a, d.adjust, Do(a, "sub", truncated, a.Int(1)), truncated);
-  if (d.zero.empty()) return floor;
+  if (d.divisor.zero.empty()) return floor;
   const std::string negated = Do(a, "sub", a.Int(0), a.x[0]);
-  return Select(a, d.zero, a.Int(0), Select(a, d.minus_one, negated, floor));
+  return Select(a, d.divisor.zero, a.Int(0), Select(a, d.divisor.minus_one, negated, floor));
 }
 
 std::string FloorMod(const LlvmAlu& a) {
   if (IsUnsigned(a.from())) return UnsignedDivision(a, "urem");
   if (Log2Divisor(a) >= 0) return Do(a, "and", a.x[0], a.Int(a.node.src(1).vmin() - 1));
   if (NonNegative(a)) return Do(a, "urem", a.x[0], a.x[1]);
-  const SignedDivision d = Divide(a);
+  const FloorDivision d = Divide(a);
   // x mod -1 is 0, and so is the remainder by the safe divisor 1 that stands for 0 and -1.
-  return Select(a, d.adjust, Do(a, "add", d.remainder, d.divisor), d.remainder);
+  return Select(a, d.adjust, Do(a, "add", d.remainder, d.divisor.safe), d.remainder);
+}
+
+std::string CDiv(const LlvmAlu& a) {
+  if (IsUnsigned(a.from())) return UnsignedDivision(a, "udiv");
+  if (NonNegative(a)) return Do(a, "udiv", a.x[0], a.x[1]);
+  const Divisor d = SafeDivisor(a);
+  const std::string truncated = Do(a, "sdiv", a.x[0], d.safe);
+  if (d.zero.empty()) return truncated;
+  const std::string negated = Do(a, "sub", a.Int(0), a.x[0]);
+  return Select(a, d.zero, a.Int(0), Select(a, d.minus_one, negated, truncated));
+}
+
+std::string CMod(const LlvmAlu& a) {
+  if (IsUnsigned(a.from())) return UnsignedDivision(a, "urem");
+  if (NonNegative(a)) return Do(a, "urem", a.x[0], a.x[1]);
+  return Do(a, "srem", a.x[0], SafeDivisor(a).safe);  // 0 for both divisors that 1 stands for
 }
 
 // --- shifts ---
@@ -135,40 +156,64 @@ std::string Shift(const LlvmAlu& a, std::string_view op) {
 
 // --- conversions ---
 
-std::string Convert(const LlvmAlu& a, std::string_view op) {
-  return a.out.Let(op, " ", a.type(), " ", a.x[0], " to ", a.to());
+std::string Convert(const LlvmAlu& a, std::string_view op, DType from, DType to,
+                    std::string_view x) {
+  return a.out.Let(op, " ", LlvmType(from, a.lanes), " ", x, " to ", LlvmType(to, a.lanes));
 }
 
-std::string NotZero(const LlvmAlu& a) {
-  return a.out.Let(IsFloat(a.from()) ? "fcmp une " : "icmp ne ", a.type(), " ", a.x[0],
+std::string NotZero(const LlvmAlu& a, DType from, std::string_view x) {
+  return a.out.Let(IsLlvmFloat(from) ? "fcmp une " : "icmp ne ", LlvmType(from, a.lanes), " ", x,
                    ", zeroinitializer");
 }
 
-std::string Cast(const LlvmAlu& a) {
-  const DType from = a.from(), to = a.node.dtype();
-  if (from == to) return a.x[0];
-  if (IsBool(to)) return NotZero(a);
+std::string Cast(const LlvmAlu& a, DType from, DType to, const std::string& x) {
+  if (from == to) return x;
+  if (IsBool(to)) return NotZero(a, from, x);
+  const int from_bits = Info(from).bits, to_bits = Info(to).bits;
   if (IsFloat(from) && IsFloat(to)) {
-    return Convert(a, Info(from).bits < Info(to).bits ? "fpext" : "fptrunc");
+    return Convert(a, from_bits < to_bits ? "fpext" : "fptrunc", from, to, x);
   }
   if (IsFloat(from)) {
     const std::string name = StrCat(IsSigned(to) ? "llvm.fptosi.sat." : "llvm.fptoui.sat.",
-                                    LlvmSuffix(to, a.lanes), ".", a.suffix());
-    return a.out.Call(name, a.to(), {{a.type(), a.x[0]}});
+                                    LlvmSuffix(to, a.lanes), ".", LlvmSuffix(from, a.lanes));
+    return a.out.Call(name, LlvmType(to, a.lanes), {{LlvmType(from, a.lanes), x}});
   }
-  if (IsFloat(to)) return Convert(a, IsSigned(from) ? "sitofp" : "uitofp");
-  if (IsBool(from) || Info(from).bits < Info(to).bits) {
-    return Convert(a, IsSigned(from) ? "sext" : "zext");
+  if (IsFloat(to)) return Convert(a, IsSigned(from) ? "sitofp" : "uitofp", from, to, x);
+  if (IsBool(from) || from_bits < to_bits) {
+    return Convert(a, IsSigned(from) ? "sext" : "zext", from, to, x);
   }
-  return Info(from).bits > Info(to).bits ? Convert(a, "trunc") : a.x[0];
+  return from_bits > to_bits ? Convert(a, "trunc", from, to, x) : x;
+}
+
+// Between a code of f16 and f32, by the processor's conversion.
+std::string Half(const LlvmAlu& a, bool extend, std::string_view x) {
+  const std::string half = a.lanes == 1 ? "half" : StrCat("<", a.lanes, " x half>");
+  const std::string single = LlvmType(DType::kFloat32, a.lanes);
+  const std::string code = LlvmType(DType::kFloat16, a.lanes);
+  if (extend) {
+    const std::string value = a.out.Let("bitcast ", code, " ", x, " to ", half);
+    return a.out.Let("fpext ", half, " ", value, " to ", single);
+  }
+  const std::string value = a.out.Let("fptrunc ", single, " ", x, " to ", half);
+  return a.out.Let("bitcast ", half, " ", value, " to ", code);
+}
+
+// What goes by way of f32 here is exact there: see LlvmAluComputes.
+std::string Cast(const LlvmAlu& a) {
+  const DType from = a.from(), to = a.node.dtype();
+  constexpr DType kHalf = DType::kFloat16, kSingle = DType::kFloat32;
+  if (from == to) return a.x[0];
+  if (from == kHalf) return Cast(a, kSingle, to, Half(a, /*extend=*/true, a.x[0]));
+  if (to == kHalf) return Half(a, /*extend=*/false, Cast(a, from, kSingle, a.x[0]));
+  return Cast(a, from, to, a.x[0]);
 }
 
 std::string Bitcast(const LlvmAlu& a) {
   const DType from = a.from(), to = a.node.dtype();
   if (from == to) return a.x[0];
-  if (IsBool(to)) return NotZero(a);
-  if (IsBool(from)) return Convert(a, "zext");
-  return IsFloat(from) == IsFloat(to) ? a.x[0] : Convert(a, "bitcast");
+  if (IsBool(to)) return NotZero(a, from, a.x[0]);
+  if (IsBool(from)) return Convert(a, "zext", from, to, a.x[0]);
+  return IsLlvmFloat(from) == IsLlvmFloat(to) ? a.x[0] : Convert(a, "bitcast", from, to, a.x[0]);
 }
 
 // --- the rest ---
@@ -219,6 +264,8 @@ constexpr Row kRows[] = {
     {Op::kFDiv, [](const LlvmAlu& a) { return Plain(a, "", "fdiv"); }},
     {Op::kFloorDiv, FloorDiv},
     {Op::kFloorMod, FloorMod},
+    {Op::kCDiv, CDiv},
+    {Op::kCMod, CMod},
     {Op::kMax, Max},
     {Op::kCmpLt, [](const LlvmAlu& a) { return Compare(a, "slt", "ult", "olt"); }},
     {Op::kCmpEq, [](const LlvmAlu& a) { return Compare(a, "eq", "eq", "oeq"); }},
@@ -239,8 +286,7 @@ constexpr auto kPrinters = [] {
 }();
 
 // Gone before a program for the CPU is rendered: engine/rules/decompositions.
-constexpr Op kDecomposed[] = {Op::kExp2, Op::kLog2, Op::kSin,     Op::kPow,
-                              Op::kCDiv, Op::kCMod, Op::kThreefry};
+constexpr Op kDecomposed[] = {Op::kExp2, Op::kLog2, Op::kSin, Op::kPow, Op::kThreefry};
 
 constexpr bool Has(Op op) {
   for (const Row& row : kRows) {
@@ -261,6 +307,19 @@ constexpr bool Complete() {
 static_assert(Complete(), "an elementwise op of the program level has no row");
 
 }  // namespace
+
+bool LlvmAluComputes(UOp u, const Target& target) {
+  const bool moves = u.is(Op::kBitcast) || u.is(Op::kWhere);
+  if (moves || u.num_src() == 0) return true;
+  const auto plain = [](DType dtype) { return !IsNarrowFloat(dtype); };
+  const DType from = u.src(0).dtype(), to = u.dtype();
+  if (plain(from) && plain(to)) return true;
+  if (!u.is(Op::kCast) || !target.converts.Has(DType::kFloat16)) return false;
+  // Exactly to f32, or from what f32 holds exactly.
+  if (from == DType::kFloat16) return plain(to) || to == from;
+  const bool held = from == DType::kFloat32 || (!IsFloat(from) && Info(from).bits <= 16);
+  return to == DType::kFloat16 && held;
+}
 
 LlvmAluPrinter LlvmAluPrinterOf(Op op) { return kPrinters[static_cast<size_t>(op)]; }
 

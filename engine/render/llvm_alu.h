@@ -6,6 +6,7 @@
 
 #include "engine/ir/graph.h"
 #include "engine/render/llvm_writer.h"
+#include "engine/types/target.h"
 
 namespace telegrad {
 
@@ -23,6 +24,11 @@ struct LlvmAlu {
   std::string suffix() const { return LlvmSuffix(from(), lanes); }
   std::string Int(int64_t value) const { return LlvmLiteral(from(), value, lanes); }
 };
+
+// Whether the elementwise node `u` has element types that there are instructions for. Floats under
+// 32 bits are bits; f16 is also converted, where the target says so, from what f32 holds exactly
+// and to all others.
+bool LlvmAluComputes(UOp u, const Target& target);
 
 // Appends the node's instructions and returns its value.
 using LlvmAluPrinter = std::string (*)(const LlvmAlu&);

@@ -127,6 +127,10 @@ absl::Status LlvmKernel::Same(UOp u) {
 }
 
 absl::Status LlvmKernel::Alu(UOp u) {
+  if (!LlvmAluComputes(u, target_)) {
+    return Broken("node ", u.id(), " (", telegrad::Name(u.op()), ") computes in ",
+                  telegrad::Name(u.src(0).dtype()), ", which the target does not");
+  }
   TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(u));
   std::vector<std::string> x(u.num_src());
   for (int i = 0; i < u.num_src(); ++i) {

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "engine/ir/scalar.h"
+
 namespace telegrad {
 namespace {
 
@@ -25,17 +27,19 @@ std::string LlvmMemoryType(DType dtype, int64_t lanes) {
 
 std::string LlvmSuffix(DType dtype, int64_t lanes) {
   const std::string element =
-      IsBool(dtype) ? "i1" : StrCat(IsFloat(dtype) ? "f" : "i", Info(dtype).bits);
+      IsBool(dtype) ? "i1" : StrCat(IsLlvmFloat(dtype) ? "f" : "i", Info(dtype).bits);
   return lanes == 1 ? element : StrCat("v", lanes, element);
 }
 
 std::string LlvmLiteral(DType dtype, int64_t word, int64_t lanes) {
   std::string text;
-  if (IsFloat(dtype)) {
+  if (IsLlvmFloat(dtype)) {
     // LLVM writes a float, too, as the bits of the double of the same value.
     char hex[32];
     std::snprintf(hex, sizeof hex, "0x%016llX", static_cast<unsigned long long>(word));
     text = hex;
+  } else if (IsFloat(dtype)) {
+    text = StrCat(ScalarToMemory(dtype, word));
   } else if (IsUnsigned(dtype)) {
     text = StrCat(static_cast<uint64_t>(word));
   } else {

@@ -14,6 +14,9 @@
 
 namespace telegrad {
 
+// A float under 32 bits is its code, an integer: LLVM's own such types would pull in a library's
+// conversions.
+inline bool IsLlvmFloat(DType dtype) { return IsFloat(dtype) && !IsNarrowFloat(dtype); }
 // "float", "i64", "i1" for bool; "<16 x float>" for more than one lane.
 std::string LlvmType(DType dtype, int64_t lanes);
 // As LlvmType, but bool is a byte.

@@ -5,7 +5,10 @@
 // a client.
 #include "engine/rewrite/match.h"
 
-#include <utility>
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <vector>
 
 #include "engine/base/checked.h"
 #include "engine/base/strings.h"
@@ -14,11 +17,29 @@
 namespace telegrad {
 namespace {
 
-// Where a match ended; filled only for Explain.
+// Of a pattern with more, the later ones are met only as they are written.
+constexpr int kMaxCommutative = 6;
+
+// Where a match ended.
 struct Miss {
   int token = -1;
+  int commutative = 0;  // commutative ops before it
   UOp at;
 };
+
+// The nodes that the names stand for, or kUnbound.
+constexpr uint32_t kUnbound = 0xffffffff;
+struct Names {
+  uint32_t vars[3] = {kUnbound, kUnbound, kUnbound};
+  uint32_t consts[3] = {kUnbound, kUnbound, kUnbound};
+};
+
+Match ToMatch(UOp root, const Names& names) {
+  const auto node = [&](uint32_t id) { return id == kUnbound ? UOp() : UOp(root.graph(), id); };
+  return {root,
+          {node(names.vars[0]), node(names.vars[1]), node(names.vars[2])},
+          {node(names.consts[0]), node(names.consts[1]), node(names.consts[2])}};
+}
 
 bool MatchConst(const Token& token, UOp u) {
   if (!u.is_const()) return false;
@@ -27,45 +48,48 @@ bool MatchConst(const Token& token, UOp u) {
   return word == ScalarFromInt(u.dtype(), token.value);
 }
 
-bool Bind(UOp u, UOp* name) {
-  if (!name->valid()) *name = u;
-  return *name == u;
+bool Bind(uint32_t id, uint32_t* name) {
+  if (*name == kUnbound) *name = id;
+  return *name == id;
 }
 
-bool MatchTokens(const Pat& pat, UOp root, uint32_t swaps, Match* m, Miss* miss) {
-  std::array<UOp, 3 * Pat::kMaxTokens> stack;
-  int depth = 0;
-  stack[depth++] = root;
-  m->root = root;
+bool Swapped(uint32_t swaps, int i) { return i < kMaxCommutative && (swaps >> i & 1) != 0; }
+
+// Bit i of `swaps` says that the i-th commutative op of the pattern is met with its operands
+// swapped.
+bool MatchTokens(const Pat& pat, UOp root, uint32_t swaps, Names* names, Miss* miss) {
+  const Graph& graph = *root.graph();
+  uint32_t stack[3 * Pat::kMaxTokens];
+  int depth = 0, commutative = 0;
+  stack[depth++] = root.id();
   for (int i = 0; i < pat.size(); ++i) {
     const Token& token = pat[i];
-    const UOp u = stack[--depth];
+    const uint32_t id = stack[--depth];
     bool ok = false;
     switch (token.kind) {
       case Token::kVar:
-        ok = Bind(u, &m->vars[token.index]);
+        ok = Bind(id, &names->vars[token.index]);
         break;
       case Token::kConst:
-        ok = u.is_const() && Bind(u, &m->consts[token.index]);
+        ok = graph.op(id) == Op::kConst && Bind(id, &names->consts[token.index]);
         break;
       case Token::kInt:
       case Token::kFloat:
-        ok = MatchConst(token, u);
+        ok = MatchConst(token, graph.at(id));
         break;
       case Token::kOp: {
-        ok = u.op() == token.op;
+        ok = graph.op(id) == token.op;
         if (!ok) break;
-        const bool commutes = Is(token.op, kCommutes);
-        const bool swap = commutes && (swaps & 1);
-        if (commutes) swaps >>= 1;
-        for (int s = u.num_src() - 1; s >= 0; --s) stack[depth++] = u.src(swap ? 1 - s : s);
+        const std::span<const uint32_t> src = graph.src(id);
+        const bool swap = Is(token.op, kCommutes) && Swapped(swaps, commutative++);
+        for (size_t s = src.size(); s-- > 0;) stack[depth++] = src[swap ? 1 - s : s];
         break;
       }
       default:
         break;
     }
     if (!ok) {
-      *miss = {i, u};
+      *miss = {i, commutative, graph.at(id)};
       return false;
     }
   }
@@ -132,8 +156,6 @@ bool Arithmetic(Op op, int64_t a, int64_t b, Overflow overflow, int64_t* out) {
       return false;
   }
 }
-
-DType ElementType(UOp root) { return root.num_src() > 0 ? root.src(0).dtype() : root.dtype(); }
 
 // Computes the subpattern at `i` in int64. False where it has no value.
 bool Compute(const Pat& pat, int i, const Match& m, Overflow overflow, int64_t* out) {
@@ -243,59 +265,134 @@ UOp Replace(const Rule& rule, const Match& m, Rewriter& b) {
   return b.WithShapeOf(out, m.root);
 }
 
-int CommutativeOps(const Pat& pat) {
-  int n = 0;
-  for (int i = 0; i < pat.size(); ++i) n += pat[i].kind == Token::kOp && Is(pat[i].op, kCommutes);
-  return n;
+// The orders that agree with `order` in its lowest `bits` bits.
+uint64_t SamePrefix(uint32_t order, int bits) {
+  static constexpr uint64_t kEvery[] = {~0ull,
+                                        0x5555555555555555,
+                                        0x1111111111111111,
+                                        0x0101010101010101,
+                                        0x0001000100010001,
+                                        0x0000000100000001,
+                                        1};
+  bits = std::min(bits, kMaxCommutative);
+  return kEvery[bits] << (order & ((1u << bits) - 1));
 }
 
 }  // namespace
 
-UOp Apply(const Rule& rule, UOp u, Rewriter& b) {
-  if (!Has(rule.when.types, ElementType(u))) return {};
-  const uint32_t orders = 1u << CommutativeOps(rule.lhs);
-  Miss miss;
-  for (uint32_t swaps = 0; swaps < orders; ++swaps) {
-    Match m;
-    if (!MatchTokens(rule.lhs, u, swaps, &m, &miss)) {
-      if (miss.token == 0) return {};
+uint32_t CountOrders(const Pat& lhs) {
+  int n = 0;
+  for (int i = 0; i < lhs.size(); ++i) n += lhs[i].kind == Token::kOp && Is(lhs[i].op, kCommutes);
+  return 1u << std::min(n, kMaxCommutative);
+}
+
+UOp ApplyOrders(const Rule& rule, uint32_t orders, UOp u, Rewriter& b) {
+  if (rule.lhs.size() == 1 && rule.lhs[0].kind == Token::kVar) {  // rows for every node
+    const Match m{u, {u, {}, {}}, {}};
+    return Holds(rule.when, m) ? Replace(rule, m, b) : UOp();
+  }
+  // A match that ends before the next commutative op ends there whatever that one's order is.
+  uint64_t left = SamePrefix(0, 0) >> (64 - orders);
+  while (left != 0) {
+    const auto swaps = static_cast<uint32_t>(std::countr_zero(left));
+    Names names;
+    Miss miss;
+    if (!MatchTokens(rule.lhs, u, swaps, &names, &miss)) {
+      left &= ~SamePrefix(swaps, miss.commutative);
       continue;
     }
+    left &= left - 1;
+    const Match m = ToMatch(u, names);
     if (!Holds(rule.when, m)) continue;
     if (UOp out = Replace(rule, m, b); out.valid()) return out;
   }
   return {};
 }
 
-std::string Explain(const Rule& rule, UOp u, Rewriter& b) {
-  std::string text = StrCat(Text(rule), " at node ", u.id(), " (", Name(u.op()), "): ");
-  if (!Has(rule.when.types, ElementType(u))) {
-    return StrCat(text, "the element type ", Name(ElementType(u)), " is not in the row's types");
+UOp Apply(const Rule& rule, UOp u, Rewriter& b) {
+  if (!Has(rule.when.types, ElementType(u))) return {};
+  return ApplyOrders(rule, CountOrders(rule.lhs), u, b);
+}
+
+namespace {
+
+std::string NodeText(UOp u) {
+  std::string text = StrCat("%", u.id(), " (", Name(u.op()));
+  if (u.is_const() && !IsFloat(u.dtype())) StrAppend(&text, " ", u.const_word());
+  return text + ")";
+}
+
+// What stood where the subpattern at miss.token was expected. `m` is as the match left it.
+std::string ExplainMiss(const Pat& lhs, const Miss& miss, const Match& m) {
+  const Token& token = lhs[miss.token];
+  const std::string found = StrCat(", found ", NodeText(miss.at));
+  const std::string expected = StrCat("expected ", Text(lhs.Sub(miss.token)));
+  if (token.kind == Token::kVar)
+    return StrCat(expected, " = ", NodeText(m.vars[token.index]), found);
+  if (token.kind == Token::kConst && miss.at.is_const()) {
+    return StrCat(expected, " = ", NodeText(m.consts[token.index]), found);
   }
-  const uint32_t orders = 1u << CommutativeOps(rule.lhs);
+  return StrCat(expected, found);
+}
+
+// The first of the conjuncts of the condition at `i` that is false, with the values in it.
+std::string ExplainCondition(const Pat& condition, int i, const Match& m) {
+  int64_t value;
+  while (condition[i].kind == Token::kOp && condition[i].op == Op::kAnd) {
+    const bool first = Compute(condition, i + 1, m, Overflow::kFails, &value) && value != 0;
+    i = first ? condition.Skip(i + 1) : i + 1;
+  }
+  const bool computed = Compute(condition, i, m, Overflow::kFails, &value);
+  std::string text = StrCat(Text(condition.Sub(i)), computed ? " is false" : " overflows");
+  std::vector<std::string> said;
+  for (int end = condition.Skip(i); i < end; ++i) {
+    const Token::Kind kind = condition[i].kind;
+    if (kind != Token::kConst && kind != Token::kLo && kind != Token::kHi) continue;
+    const std::string name = Text(condition.Sub(i));
+    if (std::ranges::find(said, name) != said.end()) continue;
+    if (!Compute(condition, i, m, Overflow::kFails, &value)) continue;
+    StrAppend(&text, said.empty() ? ": " : ", ", name, " = ", value);
+    said.push_back(name);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string Explain(const Rule& rule, UOp u, Rewriter& b) {
+  if (!Has(rule.when.types, ElementType(u))) {
+    return StrCat("the element type ", Name(ElementType(u)), " is not one of the row's");
+  }
   Miss furthest;
-  bool structure = false, condition = false;
-  for (uint32_t swaps = 0; swaps < orders; ++swaps) {
-    Match m;
+  std::string miss_text, condition_text;
+  bool matched = false;
+  for (uint32_t swaps = 0; swaps < CountOrders(rule.lhs); ++swaps) {
+    Names names;
     Miss miss;
-    if (!MatchTokens(rule.lhs, u, swaps, &m, &miss)) {
-      if (miss.token > furthest.token) furthest = miss;
+    const bool met = MatchTokens(rule.lhs, u, swaps, &names, &miss);
+    const Match m = ToMatch(u, names);
+    if (!met) {
+      if (miss.token <= furthest.token) continue;
+      furthest = miss;
+      miss_text = ExplainMiss(rule.lhs, miss, m);
       continue;
     }
-    structure = true;
-    if (!Holds(rule.when, m)) continue;
-    condition = true;
+    if (!Holds(rule.when, m)) {
+      if (condition_text.empty()) condition_text = ExplainCondition(rule.when.condition, 0, m);
+      continue;
+    }
+    matched = true;
     if (const UOp out = Replace(rule, m, b); out.valid()) {
-      return StrCat(text, "matches, giving node ", out.id());
+      return StrCat("matches, giving ", NodeText(out));
     }
   }
-  if (condition) return StrCat(text, "matches, but there is no other node to replace it with");
-  if (structure) return StrCat(text, "the condition does not hold");
-  const Token& token = rule.lhs[furthest.token];
-  Pat expected(token);
-  return StrCat(text, "token ", furthest.token, " expects ",
-                token.kind == Token::kOp ? std::string(Name(token.op)) : Text(expected),
-                ", found node ", furthest.at.id(), " (", Name(furthest.at.op()), ")");
+  if (matched) {
+    return rule.fn != nullptr
+               ? "the pattern matches, but the row's function found nothing to do"
+               : "the pattern matches, but the replacement is the node itself or has "
+                 "no value";
+  }
+  return condition_text.empty() ? miss_text : condition_text;
 }
 
 }  // namespace telegrad

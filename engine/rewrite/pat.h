@@ -84,6 +84,12 @@ class Pat {
     for (int open = 1; open > 0; ++i) open += Operands(tokens_[i]) - 1;
     return i;
   }
+  // That subpattern.
+  constexpr Pat Sub(int i) const {
+    Pat out;
+    for (const int end = Skip(i); i < end; ++i) out.Append(tokens_[i]);
+    return out;
+  }
 
  private:
   constexpr void Append(const Token& token) {
@@ -139,6 +145,9 @@ constexpr Pat bitcast(const Pat& a) { return Pat::Of(Op::kBitcast, a); }
 constexpr Pat recip(const Pat& a) { return Pat::Of(Op::kRecip, a); }
 constexpr Pat exp2(const Pat& a) { return Pat::Of(Op::kExp2, a); }
 constexpr Pat log2(const Pat& a) { return Pat::Of(Op::kLog2, a); }
+constexpr Pat sin(const Pat& a) { return Pat::Of(Op::kSin, a); }
+constexpr Pat pow(const Pat& a, const Pat& b) { return Pat::Of(Op::kPow, a, b); }
+constexpr Pat threefry(const Pat& a, const Pat& b) { return Pat::Of(Op::kThreefry, a, b); }
 constexpr Pat floor(const Pat& a) { return Pat::Of(Op::kFloor, a); }
 constexpr Pat trunc(const Pat& a) { return Pat::Of(Op::kTrunc, a); }
 constexpr Pat where(const Pat& a, const Pat& b, const Pat& c) {

@@ -1,6 +1,6 @@
 // Dispatch: for every op there is a bitset of the rows that may match at such a root, and for each
-// of the first three sources one of the rows that admit such a source. Their intersection is all
-// that is looked at, in priority order.
+// of the first three sources one of the rows that admit such a source; a row of a commutative root
+// may admit them swapped. What these leave of the rows is all that is looked at, in priority order.
 //
 // A node is entered in the memo as itself before its rules run. So a rule whose replacement leads
 // back to the node finds it final, and no chain of rules can run forever. Replacements are built
@@ -10,9 +10,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
+#include <utility>
 
-#include "engine/base/strings.h"
 #include "engine/rewrite/match.h"
+#include "engine/rewrite/observer.h"
 #include "engine/rewrite/rule.h"
 
 namespace telegrad {
@@ -20,42 +22,70 @@ namespace {
 
 constexpr uint32_t kNone = 0xffffffff;
 constexpr int kMaxDepth = 200;
+constexpr int kNumKinds = 8;  // bits of Types
 
-// Calls set(op) for every op that the token admits.
-template <typename F>
-void ForEachAdmitted(const Token& token, F set) {
-  if (token.kind == Token::kOp) return set(token.op);
-  if (token.kind != Token::kVar) return set(Op::kConst);
-  for (int op = 0; op < kNumOps; ++op) set(static_cast<Op>(op));
+using Clock = std::chrono::steady_clock;
+
+// The only op that `token` matches; nullopt if it matches any.
+std::optional<Op> OnlyOp(const Token& token) {
+  switch (token.kind) {
+    case Token::kVar:
+      return std::nullopt;
+    case Token::kOp:
+      return token.op;
+    default:
+      return Op::kConst;
+  }
+}
+
+// Of two values whose dims have the same upper bounds.
+bool SameDims(UOp u, UOp old) {
+  if (!u.symbolic() && !old.symbolic()) return true;
+  for (int axis = 0; axis < static_cast<int>(u.shape().size()); ++axis) {
+    if (u.dim(axis) != old.dim(axis)) return false;
+  }
+  return true;
 }
 
 }  // namespace
+
+void Rewriter::Column::Admit(size_t row, std::optional<Op> op, bool only_alu) {
+  const uint64_t bit = uint64_t{1} << (row % 64);
+  const int first = op ? static_cast<int>(*op) : 0, last = op ? first : kNumOps - 1;
+  for (int o = first; o <= last; ++o) {
+    if (!only_alu || Is(static_cast<Op>(o), kAlu)) bits[o * words + row / 64] |= bit;
+  }
+}
 
 Rewriter::Rewriter(Graph* graph, std::span<const RuleTable* const> tables, Budget* budget,
                    Shapes shapes)
     : graph_(graph), budget_(budget), shapes_(shapes), memo_(*graph, kNone) {
   for (const RuleTable* table : tables) {
-    for (const Rule& rule : table->rules()) rows_.push_back({&rule, table, 0});
+    for (const Rule& rule : table->rules()) rows_.push_back({&rule, table, CountOrders(rule.lhs)});
   }
-  words_ = static_cast<int>((rows_.size() + 63) / 64);
-  root_.resize(kNumOps * words_);
-  for (auto& child : child_) child.resize(kNumOps * words_);
+  words_ = (rows_.size() + 63) / 64;
+  for (Column* column :
+       {&root_, &straight_[0], &straight_[1], &straight_[2], &swapped_[0], &swapped_[1]}) {
+    column->words = words_;
+    column->bits.resize(kNumOps * words_);
+  }
+  type_.resize(kNumKinds * words_);
   for (size_t r = 0; r < rows_.size(); ++r) {
-    const Pat& lhs = rows_[r].rule->lhs;
-    const auto admit = [&](const Token& token, std::vector<uint64_t>& bits) {
-      ForEachAdmitted(token, [&](Op op) {
-        bits[static_cast<size_t>(op) * words_ + r / 64] |= uint64_t{1} << (r % 64);
-      });
-    };
-    admit(lhs[0], root_);
-    const int operands = lhs[0].kind == Token::kOp ? Operands(lhs[0]) : 0;
-    const bool commutes = lhs[0].kind == Token::kOp && Is(lhs[0].op, kCommutes);
-    for (int at = 1, i = 0; i < operands; at = lhs.Skip(at), ++i) {
-      for (int s = 0; s < std::min(operands, 3); ++s) {
-        if (i == s || commutes) admit(lhs[at], child_[s]);
+    const Rule& rule = *rows_[r].rule;
+    const Token& top = rule.lhs[0];
+    root_.Admit(r, OnlyOp(top), /*only_alu=*/top.kind == Token::kVar);
+    const int operands = Operands(top);
+    for (int at = 1, s = 0; s < operands; at = rule.lhs.Skip(at), ++s) {
+      const std::optional<Op> op = OnlyOp(rule.lhs[at]);
+      straight_[s].Admit(r, op);
+      if (Is(top.op, kCommutes)) swapped_[1 - s].Admit(r, op);
+    }
+    for (int s = operands; s < 3; ++s) straight_[s].Admit(r, std::nullopt);
+    for (int k = 0; k < kNumKinds; ++k) {
+      if ((rule.when.types >> k & 1) != 0) {
+        type_[k * words_ + r / 64] |= uint64_t{1} << (r % 64);
       }
     }
-    for (int s = operands; s < 3; ++s) admit(Token{}, child_[s]);
   }
 }
 
@@ -75,58 +105,94 @@ UOp Rewriter::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const
 }
 
 UOp Rewriter::Step(UOp u) {
-  const int n = std::min(u.num_src(), 3);
-  const size_t at = static_cast<size_t>(u.op()) * words_;
-  size_t source_at[3];
-  for (int s = 0; s < n; ++s) source_at[s] = static_cast<size_t>(u.src(s).op()) * words_;
-  for (int w = 0; w < words_; ++w) {
-    uint64_t candidates = root_[at + w];
-    for (int s = 0; s < n; ++s) candidates &= child_[s][source_at[s] + w];
-    for (; candidates != 0; candidates &= candidates - 1) {
-      Row& row = rows_[w * 64 + std::countr_zero(candidates)];
-      const UOp out = Apply(*row.rule, u, *this);
+  const std::span<const uint32_t> src = graph_->src(u.id());
+  const size_t n = std::min<size_t>(src.size(), 3);
+  const uint64_t* root = root_.Of(u.op());
+  const uint64_t* type = &type_[static_cast<size_t>(Info(ElementType(u)).kind) * words_];
+  const uint64_t *straight[3], *swapped[2];
+  for (size_t s = 0; s < n; ++s) straight[s] = straight_[s].Of(graph_->op(src[s]));
+  for (size_t s = 0; n == 2 && s < 2; ++s) swapped[s] = swapped_[s].Of(graph_->op(src[s]));
+  for (size_t w = 0; w < words_; ++w) {
+    uint64_t candidates = root[w] & type[w];
+    if (candidates == 0) continue;
+    uint64_t admitted = ~uint64_t{0};
+    for (size_t s = 0; s < n; ++s) admitted &= straight[s][w];
+    if (n == 2) admitted |= swapped[0][w] & swapped[1][w];
+    for (candidates &= admitted; candidates != 0; candidates &= candidates - 1) {
+      const Row& row = rows_[w * 64 + std::countr_zero(candidates)];
+      const UOp out =
+          observer_ == nullptr ? ApplyOrders(*row.rule, row.orders, u, *this) : Try(row, u);
       if (failed_) return {};
-      if (out.valid()) {
-        ++row.hits;
-        return Spend() ? out : UOp();
-      }
+      if (out.valid()) return Spend() ? out : UOp();
     }
   }
   return {};
 }
 
+UOp Rewriter::Try(const Row& row, UOp u) {
+  RuleTry report{row.table, row.rule, u, {}};
+  if (--until_timed_ > 0) {
+    report.after = ApplyOrders(*row.rule, row.orders, u, *this);
+  } else {
+    until_timed_ = kTriesPerSample;
+    std::chrono::nanoseconds nested{0};
+    std::chrono::nanoseconds* const outer = std::exchange(nested_, &nested);
+    const auto begin = Clock::now();
+    report.after = ApplyOrders(*row.rule, row.orders, u, *this);
+    report.nanoseconds = (Clock::now() - begin - nested).count();
+    nested_ = outer;
+  }
+  observer_->OnTry(report);
+  return report.after;
+}
+
 UOp Rewriter::Simplify(UOp u) {
   if (memo_.at(u.id()) != kNone) return graph_->at(memo_.at(u.id()));
   if (depth_ >= kMaxDepth) return u;
+  if (nested_ == nullptr) return SimplifyNew(u);
+  // What happens in here is not the time of the try that asked for it.
+  std::chrono::nanoseconds* const nested = std::exchange(nested_, nullptr);
+  const auto begin = Clock::now();
+  const UOp out = SimplifyNew(u);
+  *nested += Clock::now() - begin;
+  nested_ = nested;
+  return out;
+}
+
+UOp Rewriter::SimplifyNew(UOp u) {
   ++depth_;
-  std::vector<uint32_t> seen{u.id()};
   memo_[u] = u.id();
   UOp now = u;
-  while (true) {
-    const UOp next = Step(now);
-    if (!next.valid()) break;
+  std::vector<uint32_t> seen;  // the nodes between `u` and the last
+  for (UOp next = Step(u); next.valid(); next = Step(now)) {
     now = next;
-    if (memo_.at(now.id()) != kNone) {
-      now = graph_->at(memo_.at(now.id()));
+    if (const uint32_t known = memo_.at(now.id()); known != kNone) {
+      now = graph_->at(known);
       break;
     }
     memo_[now] = now.id();
     seen.push_back(now.id());
   }
+  memo_[u] = now.id();
   for (uint32_t id : seen) memo_[id] = now.id();
   --depth_;
   return failed_ ? UOp() : now;
 }
 
 UOp Rewriter::WithShapeOf(UOp u, UOp old) {
-  const ShapeView shape = old.shape();
-  if (std::ranges::equal(u.shape(), shape)) return u;
+  if (std::ranges::equal(u.shape(), old.shape()) && SameDims(u, old)) return u;
   if (!u.shape().empty()) return {};
   if (shapes_ == Shapes::kBroadcast) return u;
-  const std::vector<int64_t> dims(shape.begin(),
-                                  shape.end());  // `shape` may move as nodes are made
-  const std::vector<int64_t> ones(dims.size(), 1);
-  return graph_->Make(Op::kExpand, {graph_->Make(Op::kReshape, {u}, ones)}, dims);
+  std::vector<int64_t> dims(old.shape().begin(), old.shape().end());  // may move as nodes are made
+  const UOp one = graph_->Make(Op::kReshape, {u}, std::vector<int64_t>(dims.size(), 1));
+  std::vector<UOp> src{one};
+  for (size_t axis = 0; old.symbolic() && axis < dims.size(); ++axis) {
+    const UOp dim = old.dim(static_cast<int>(axis));
+    if (!dim.valid()) continue;
+    dims[axis] = -static_cast<int64_t>(src.size()) - 1;
+    src.push_back(dim);
+  }
+  return graph_->Make(Op::kExpand, DType::kVoid, src, dims);
 }
 
 UOp Rewriter::Rewrite(UOp root) {
@@ -157,27 +223,6 @@ UOp Rewriter::Rewrite(UOp root) {
     now[id] = made.id();
   }
   return expand(graph_->at(now[root.id()]), root);
-}
-
-int64_t Rewriter::Hits(const Rule& rule) const {
-  for (const Row& row : rows_) {
-    if (row.rule == &rule) return row.hits;
-  }
-  return 0;
-}
-
-std::string Rewriter::HitReport() const {
-  std::vector<const Row*> hit;
-  for (const Row& row : rows_) {
-    if (row.hits > 0) hit.push_back(&row);
-  }
-  std::ranges::stable_sort(hit, std::greater<>(), &Row::hits);
-  std::string text;
-  for (const Row* row : hit) {
-    StrAppend(&text, row->table->name(), ":", row->rule->line, " ", row->hits, " ",
-              Text(*row->rule), "\n");
-  }
-  return text;
 }
 
 }  // namespace telegrad

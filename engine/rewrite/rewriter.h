@@ -1,10 +1,11 @@
 // The rule interpreter at work on a graph.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "engine/base/budget.h"
@@ -12,6 +13,7 @@
 
 namespace telegrad {
 
+class RewriteObserver;
 class RuleTable;
 struct Rule;
 
@@ -44,24 +46,35 @@ class Rewriter {
 
   Graph* graph() { return graph_; }
 
+  // Tells `observer`, if there is one, of every row that is tried from now on, and times one try in
+  // kTriesPerSample.
+  static constexpr int kTriesPerSample = 61;
+  void Observe(RewriteObserver* observer) { observer_ = observer; }
+
   // `u`, which replaces `old`, with the shape that `old`'s consumers expect; invalid where it has
   // none.
   UOp WithShapeOf(UOp u, UOp old);
-
-  // How often a row has matched; 0 for a row of another table.
-  int64_t Hits(const Rule& rule) const;
-  // The rows that have matched, most frequent first: table, line, count and text of each.
-  std::string HitReport() const;
 
  private:
   struct Row {
     const Rule* rule;
     const RuleTable* table;
-    int64_t hits;
+    uint32_t orders;
+  };
+
+  // For each op the bitset of the rows that admit it at one place.
+  struct Column {
+    void Admit(size_t row, std::optional<Op> op, bool only_alu = false);  // nullopt: any
+    const uint64_t* Of(Op op) const { return &bits[static_cast<size_t>(op) * words]; }
+    size_t words = 0;
+    std::vector<uint64_t> bits;
   };
 
   UOp Simplify(UOp u);
-  UOp Step(UOp u);  // the first rule that matches, or invalid
+  UOp SimplifyNew(UOp u);  // one that the memo does not have
+  // The replacement by the first rule that matches, or invalid.
+  UOp Step(UOp u);
+  UOp Try(const Row& row, UOp u);  // and tell the observer
   bool Spend();
 
   Graph* graph_;
@@ -69,12 +82,17 @@ class Rewriter {
   Shapes shapes_;
   int depth_ = 0;
   bool failed_ = false;
-  std::vector<Row> rows_;  // in priority order
-  // Bitsets over rows_: by root op, and by the op of each of the first three sources.
-  int words_ = 0;
-  std::vector<uint64_t> root_;
-  std::vector<uint64_t> child_[3];
-  NodeMap<uint32_t> memo_;  // the simplified node, or kNone
+  std::vector<Row> rows_;       // in priority order
+  size_t words_ = 0;            // of a bitset over rows_
+  Column root_;                 // by root op
+  Column straight_[3];          // by the op of each of the first three sources
+  Column swapped_[2];           // the same for rows that commute, met in the other order
+  std::vector<uint64_t> type_;  // by the kind of the element type
+  NodeMap<uint32_t> memo_;      // the simplified node, or kNone
+
+  RewriteObserver* observer_ = nullptr;
+  uint32_t until_timed_ = 1;                    // tries
+  std::chrono::nanoseconds* nested_ = nullptr;  // of the try being timed: spent in other rewrites
 };
 
 }  // namespace telegrad

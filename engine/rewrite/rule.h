@@ -7,7 +7,8 @@
 //   rule(cast(x), [](Rewriter& b, const Match& m) -> UOp { ... }),
 //
 // A replacement has the value, the element type and (see Shapes in rewriter.h) the shape of what it
-// replaces. A rule that gives back the same node has not matched.
+// replaces. A rule that gives back the same node has not matched. A pattern that is a bare name is
+// met at every elementwise op.
 #pragma once
 
 #include <array>
@@ -92,14 +93,23 @@ constexpr Rule rule(const Pat& lhs, F* fn, const When& when = {}, int line = __b
 
 class RuleTable {
  public:
-  constexpr RuleTable(std::string_view name, std::span<const Rule> rules)
-      : name_(name), rules_(rules) {}
+  constexpr RuleTable(std::string_view name, std::span<const Rule> rules,
+                      const char* file = __builtin_FILE())
+      : name_(name), rules_(rules), file_(FromRoot(file)) {}
   constexpr std::string_view name() const { return name_; }
   constexpr std::span<const Rule> rules() const { return rules_; }
+  // Where the table is written, from the repository's root.
+  constexpr std::string_view file() const { return file_; }
 
  private:
+  static constexpr std::string_view FromRoot(std::string_view file) {
+    const size_t at = file.rfind("engine/");
+    return at == std::string_view::npos ? file : file.substr(at);
+  }
+
   std::string_view name_;
   std::span<const Rule> rules_;
+  std::string_view file_;
 };
 
 // The row as text: "x * 0 -> 0 if int".

@@ -35,18 +35,35 @@ UOp Commute(Rewriter& b, const Match& m) {
   return b.Make(u.op(), {u.src(1), u.src(0)});
 }
 
+// Whether every value of a float format has its own value in another.
+bool HoldsFormat(const DTypeInfo& to, const DTypeInfo& from) {
+  using enum FloatSpecials;
+  const auto top = [](const DTypeInfo& f) {  // exponent of the largest value
+    return (1 << f.exponent_bits) - 1 - f.bias - (f.specials == kIeee || f.mantissa_bits == 0);
+  };
+  const auto quantum = [](const DTypeInfo& f) {  // exponent of the smallest value
+    return (f.mantissa_bits == 0 ? 0 : 1) - f.bias - f.mantissa_bits;
+  };
+  if (to.specials == kPowersOfTwo) return false;  // without zero
+  if (from.specials == kIeee && to.specials != kIeee) return false;
+  if (from.specials != kFinite && to.specials == kFinite) return false;  // NaN
+  if (to.specials == kNegZeroNan && from.specials != kNegZeroNan && from.specials != kPowersOfTwo) {
+    return false;  // -0
+  }
+  return to.mantissa_bits >= from.mantissa_bits && top(to) >= top(from) &&
+         quantum(to) <= quantum(from) && (to.specials != kNanOnly || top(to) > top(from));
+}
+
 // Whether every value of `from` has its own value in `to`.
 bool Holds(DType to, DType from) {
-  const int to_bits = Info(to).bits, from_bits = Info(from).bits;
-  if (to == from || IsBool(from)) return true;
-  if (IsBool(to)) return false;
-  if (IsFloat(to)) {
-    if (IsFloat(from)) return to_bits >= from_bits;
-    return from_bits <= (to == DType::kFloat64 ? 32 : 16);
-  }
-  if (IsFloat(from)) return false;
-  if (IsUnsigned(to)) return IsUnsigned(from) && to_bits >= from_bits;
-  return to_bits > from_bits || (to_bits == from_bits && IsSigned(from));
+  const DTypeInfo &t = Info(to), &f = Info(from);
+  if (to == from) return true;
+  if (IsFloat(from)) return IsFloat(to) && HoldsFormat(t, f);
+  if (IsBool(to) || t.specials == FloatSpecials::kPowersOfTwo) return false;
+  if (IsBool(from)) return true;
+  if (IsFloat(to)) return f.bits - (IsSigned(from) ? 1 : 0) <= t.mantissa_bits + 1;
+  if (IsUnsigned(to)) return IsUnsigned(from) && t.bits >= f.bits;
+  return t.bits > f.bits || (t.bits == f.bits && IsSigned(from));
 }
 
 // Whether the values that an integer takes on are all in an integer type.
@@ -81,19 +98,19 @@ UOp SubConst(Rewriter& b, const Match& m) {
   return b.Make(Op::kAdd, {m.x(), b.Make(Op::kNeg, {m.c0()})});
 }
 
-// x / 2^k = x * 2^-k, where both are normal.
+// x / 2^k = x * 2^-k, where the type has both.
 UOp DivByPowerOfTwo(Rewriter& b, const Match& m) {
   const double c = std::bit_cast<double>(m.k0());
   int exponent;
   if (!std::isfinite(c) || std::fabs(std::frexp(c, &exponent)) != 0.5) return {};
-  const int limit = m.root.dtype() == DType::kFloat32 ? 126 : 1022;
-  if (exponent - 1 > limit || exponent - 1 < -limit) return {};
+  const int64_t inverse = ScalarFromDouble(m.root.dtype(), 1 / c);
+  if (!std::isfinite(1 / c) || inverse != std::bit_cast<int64_t>(1 / c)) return {};
   return b.Make(Op::kMul, {m.x(), b.graph()->ConstFloat(m.root.dtype(), 1 / c)});
 }
 
 // cast(x) to bool is x != 0, so that comparisons are all one kind.
 UOp CastToBool(Rewriter& b, const Match& m) {
-  if (!IsBool(m.root.dtype()) || IsBool(m.x().dtype())) return {};
+  if (!IsBool(m.root.dtype()) || IsBool(m.x().dtype()) || IsStorage(m.x().dtype())) return {};
   return b.Make(Op::kCmpNe, {m.x(), b.graph()->Const(m.x().dtype(), 0)});
 }
 

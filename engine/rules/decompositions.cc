@@ -10,27 +10,15 @@
 #include "engine/rules/decompositions.h"
 
 #include <bit>
+#include <cmath>
 #include <limits>
 
-#include "engine/rewrite/rewriter.h"
+#include "engine/rules/decompositions_functions.h"
 
 namespace telegrad {
 namespace {
 
 using namespace pattern;  // NOLINT: the names of rows
-
-// An IEEE format and the polynomials for it.
-struct Format {
-  DType floats, ints;
-  int mantissa;  // explicit bits
-  int64_t bias;
-  double smallest;         // x below this gives exp2(x) = 0
-  int64_t one, sqrt_half;  // bits of 1 and of sqrt(1/2)
-  int64_t upper;           // mask of the upper half of the mantissa
-  double log2e_hi, log2e_lo;
-  std::span<const double> exp2;  // q, ascending
-  std::span<const double> log2;  // P, ascending
-};
 
 constexpr double kExp2F32[] = {0.69314718055994530942,    0.24022650922288758071,
                                0.055504108839096183929,   0.0096180566785246380754,
@@ -38,6 +26,10 @@ constexpr double kExp2F32[] = {0.69314718055994530942,    0.24022650922288758071
                                0.000015297323760701074108};
 constexpr double kLog2F32[] = {0.66666666554497091551, 0.40000121839806126714,
                                0.28550820815960663296, 0.23330467216303836299};
+constexpr double kSinF32[] = {-0.16666666663853044094, 0.0083333318738370880222,
+                              -0.00019840086263755436606, 2.7249864655139087094e-6};
+constexpr double kCosF32[] = {0.041666664658300420931, -0.001388830280230915728,
+                              0.000024547891619813450954};
 constexpr double kExp2F64[] = {
     0.69314718055994530925,     0.24022650695910071233,   0.055504108664821627039,
     0.0096181291076284794928,   0.0013333558146406470697, 0.00015403530393370733411,
@@ -46,112 +38,77 @@ constexpr double kExp2F64[] = {
 constexpr double kLog2F64[] = {
     0.66666666666666696862, 0.3999999999989950449,  0.28571428625975484921, 0.22222211134795079855,
     0.1818288912526172208,  0.15331721600556041269, 0.1461644968504340586};
+constexpr double kSinF64[] = {-0.16666666666666664621,    0.0083333333333309461029,
+                              -0.00019841269836754970014, 2.7557316100683029116e-6,
+                              -2.5051131455427943527e-8,  1.5918101230273892618e-10};
+constexpr double kCosF64[] = {0.041666666666666665387,    -0.0013888888888887395746,
+                              0.000024801587298763433164, -2.7557317270560324051e-7,
+                              2.0876146024689744184e-9,   -1.1382614868556182128e-11};
 
-constexpr Format kF32{DType::kFloat32,
-                      DType::kInt32,
-                      23,
-                      127,
-                      -150,
-                      0x3f800000,
-                      0x3f3504f3,
-                      ~int64_t{0xfff},
-                      1.4423828125,
-                      0.000312228388963,
-                      kExp2F32,
-                      kLog2F32};
-constexpr Format kF64{DType::kFloat64,
-                      DType::kInt64,
-                      52,
-                      1023,
-                      -1075,
-                      0x3ff0000000000000,
-                      0x3fe6a09e667f3bcd,
-                      ~int64_t{0xffffffff},
-                      1.4426946640014648,
-                      3.7688749856360992468e-7,
-                      kExp2F64,
-                      kLog2F64};
+constexpr FunctionFormat kF32{.floats = DType::kFloat32,
+                              .ints = DType::kInt32,
+                              .codes = DType::kUInt32,
+                              .mantissa = 23,
+                              .bias = 127,
+                              .smallest = -150,
+                              .one = 0x3f800000,
+                              .sqrt_half = 0x3f3504f3,
+                              .upper = ~int64_t{0xfff},
+                              .log2e_hi = 1.4423828125,
+                              .log2e_lo = 0.000312228388963,
+                              .exp2 = kExp2F32,
+                              .log2 = kLog2F32,
+                              .sin = kSinF32,
+                              .cos = kCosF32};
+constexpr FunctionFormat kF64{.floats = DType::kFloat64,
+                              .ints = DType::kInt64,
+                              .codes = DType::kUInt64,
+                              .mantissa = 52,
+                              .bias = 1023,
+                              .smallest = -1075,
+                              .one = 0x3ff0000000000000,
+                              .sqrt_half = 0x3fe6a09e667f3bcd,
+                              .upper = ~int64_t{0xffffffff},
+                              .log2e_hi = 1.4426946640014648,
+                              .log2e_lo = 3.7688749856360992468e-7,
+                              .exp2 = kExp2F64,
+                              .log2 = kLog2F64,
+                              .sin = kSinF64,
+                              .cos = kCosF64};
 
-const Format& FormatOf(DType dtype) { return dtype == DType::kFloat32 ? kF32 : kF64; }
-
-// A value under construction; numbers become constants of its type.
-struct Term {
-  Rewriter* b;
-  UOp u;
-
-  Term Number(double value) const {
-    const DType dtype = u.dtype();
-    return {b, IsFloat(dtype) ? b->graph()->ConstFloat(dtype, value)
-                              : b->graph()->Const(dtype, static_cast<int64_t>(value))};
-  }
-  Term Word(int64_t value) const { return {b, b->graph()->Const(u.dtype(), value)}; }
-  Term To(Op op, DType dtype) const { return {b, b->Make(op, dtype, {u})}; }
-  Term Then(Op op, Term other) const { return {b, b->Make(op, {u, other.u})}; }
-  Term Select(Term yes, Term no) const { return {b, b->Make(Op::kWhere, {u, yes.u, no.u})}; }
-
-  friend Term operator+(Term x, Term y) { return x.Then(Op::kAdd, y); }
-  friend Term operator-(Term x, Term y) { return x.Then(Op::kSub, y); }
-  friend Term operator*(Term x, Term y) { return x.Then(Op::kMul, y); }
-  friend Term operator/(Term x, Term y) { return x.Then(Op::kFDiv, y); }
-  friend Term operator<(Term x, Term y) { return x.Then(Op::kCmpLt, y); }
-  friend Term operator&(Term x, Term y) { return x.Then(Op::kAnd, y); }
-};
-
-Term Horner(Term t, std::span<const double> ascending) {
-  Term sum = t.Number(ascending.back());
-  for (size_t i = ascending.size() - 1; i-- > 0;) sum = sum * t + t.Number(ascending[i]);
-  return sum;
-}
-
-UOp Exp2(Rewriter& b, const Match& m) {
-  const Format& format = FormatOf(m.root.dtype());
-  const Term v{&b, m.x()};
-  const Term whole = (v + v.Number(0.5)).To(Op::kFloor, format.floats);
-  const Term f = v - whole;
+// 2^(whole + f), in range or not: PowerOfTwo looks at v alone where it is not.
+Term Exp2(const FunctionFormat& format, Term v, Term whole, Term f) {
   const Term power = f * Horner(f, format.exp2) + f.Number(1);
-
-  const Term n = whole.To(Op::kCast, format.ints);
+  const Term n = whole.Cast(format.ints);
   const auto scale = [&](Term k) {
-    return (k + k.Word(format.bias))
-        .Then(Op::kShl, k.Word(format.mantissa))
-        .To(Op::kBitcast, format.floats);
+    return ((k + k.Word(format.bias)) << format.mantissa).Bitcast(format.floats);
   };
-  const Term half = n.Then(Op::kShr, n.Word(1));
+  const Term half = n >> 1;
   const Term result = power * scale(half) * scale(n - half);
 
   // x + inf is inf where x is too large, and NaN where it is NaN.
   const double inf = std::numeric_limits<double>::infinity();
   const Term top = v.Number(static_cast<double>(format.bias + 1));
   const Term upper = (v < top).Select(result, v + v.Number(inf));
-  return (v < v.Number(format.smallest)).Select(v.Number(0), upper).u;
+  return (v < v.Number(format.smallest)).Select(v.Number(0), upper);
 }
 
-UOp Log2(Rewriter& b, const Match& m) {
-  const Format& format = FormatOf(m.root.dtype());
+UOp DecomposeExp2(Rewriter& b, const Match& m) {
   const Term v{&b, m.x()};
-  // Subnormals are scaled up by 2^(mantissa + 2) first.
-  const int up = format.mantissa + 2;
-  const double smallest_normal = format.floats == DType::kFloat32
-                                     ? double{std::numeric_limits<float>::min()}
-                                     : std::numeric_limits<double>::min();
-  const Term tiny = v < v.Number(smallest_normal);
-  const Term scaled = tiny.Select(v * v.Number(static_cast<double>(int64_t{1} << up)), v);
-  const Term bits = scaled.To(Op::kBitcast, format.ints);
-  const Term shifted = bits + bits.Word(format.one - format.sqrt_half);
-  const Term k = shifted.Then(Op::kShr, bits.Word(format.mantissa)) +
-                 tiny.Select(bits.Word(-up - format.bias), bits.Word(-format.bias));
-  const Term mantissa =
-      ((shifted & bits.Word((int64_t{1} << format.mantissa) - 1)) + bits.Word(format.sqrt_half))
-          .To(Op::kBitcast, format.floats);
+  const Term whole = (v + v.Number(0.5)).Floor();
+  return Exp2(FormatOf(m.root.dtype()), v, whole, v - whole).u;
+}
 
+UOp DecomposeLog2(Rewriter& b, const Match& m) {
+  const FunctionFormat& format = FormatOf(m.root.dtype());
+  const Term v{&b, m.x()};
+  const auto [mantissa, exponent] = ScaleToOne(format, v);
   const Term f = mantissa - v.Number(1);
   const Term s = f / (f + v.Number(2));
   const Term z = s * s;
   const Term half_square = f * f * v.Number(0.5);
-  const Term hi = ((f - half_square).To(Op::kBitcast, format.ints) & bits.Word(format.upper))
-                      .To(Op::kBitcast, format.floats);
+  const Term hi = ((f - half_square).Bitcast(format.ints) & format.upper).Bitcast(format.floats);
   const Term lo = (f - hi) - half_square + s * (half_square + z * Horner(z, format.log2));
-  const Term exponent = k.To(Op::kCast, format.floats);
   const Term head = hi * v.Number(format.log2e_hi);
   const Term sum = exponent + head;
   const Term tail = (lo + hi) * v.Number(format.log2e_lo) + lo * v.Number(format.log2e_hi) +
@@ -159,8 +116,8 @@ UOp Log2(Rewriter& b, const Match& m) {
   const Term result = tail + sum;
 
   const double inf = std::numeric_limits<double>::infinity();
-  const Term zero{&b, b.Make(Op::kCmpEq, {v.u, v.Number(0).u})};
-  const Term low = zero.Select(v.Number(-inf), v.Number(std::numeric_limits<double>::quiet_NaN()));
+  const Term low = v.Equals(v.Number(0))
+                       .Select(v.Number(-inf), v.Number(std::numeric_limits<double>::quiet_NaN()));
   const Term high = (v < v.Number(inf)).Select(result, v);
   return (v.Number(0) < v).Select(high, low).u;
 }
@@ -171,8 +128,11 @@ UOp ShiftForDivision(Rewriter& b, const Match& m) {
 }
 
 constexpr Rule kDecompositionRows[] = {
-    rule(exp2(x), Exp2),
-    rule(log2(x), Log2),
+    rule(exp2(x), DecomposeExp2),
+    rule(log2(x), DecomposeLog2),
+    rule(sin(x), DecomposeSin),
+    rule(pow(x, y), DecomposePow),
+    rule(threefry(x, y), DecomposeThreefry),
 };
 
 constexpr Rule kMulAccRows[] = {
@@ -185,6 +145,28 @@ constexpr Rule kStrengthRows[] = {
 };
 
 }  // namespace
+
+const FunctionFormat& FormatOf(DType dtype) { return dtype == DType::kFloat32 ? kF32 : kF64; }
+
+Scaled ScaleToOne(const FunctionFormat& format, Term x) {
+  // Subnormals are scaled up by 2^(mantissa + 2) first.
+  const int up = format.mantissa + 2;
+  const double smallest_normal = std::ldexp(1.0, static_cast<int>(1 - format.bias));
+  const Term tiny = x < x.Number(smallest_normal);
+  const Term scaled = tiny.Select(x * x.Number(static_cast<double>(int64_t{1} << up)), x);
+  const Term bits = scaled.Bitcast(format.ints);
+  const Term shifted = bits + bits.Word(format.one - format.sqrt_half);
+  const Term exponent = (shifted >> format.mantissa) +
+                        tiny.Select(bits.Word(-up - format.bias), bits.Word(-format.bias));
+  const Term mantissa =
+      (shifted & ((int64_t{1} << format.mantissa) - 1)) + bits.Word(format.sqrt_half);
+  return {mantissa.Bitcast(format.floats), exponent.Cast(format.floats)};
+}
+
+Term PowerOfTwo(const FunctionFormat& format, Term v, Term high, Term low) {
+  const Term whole = (v + v.Number(0.5)).Floor();
+  return Exp2(format, v, whole, (high - whole) + low);
+}
 
 constexpr RuleTable kDecompositions{"decompositions", kDecompositionRows};
 constexpr RuleTable kMulAcc{"mulacc", kMulAccRows};

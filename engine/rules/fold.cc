@@ -1,6 +1,6 @@
 // Integers are computed as uint64 and wrapped to their type; only comparison, division and right
-// shift look at the sign. Floats are computed in their own type, so that each operation rounds
-// once.
+// shift look at the sign. Floats are computed in their own type, or in float, so that each
+// operation rounds once there.
 #include "engine/rules/fold.h"
 
 #include <array>
@@ -21,6 +21,10 @@ std::optional<T> FoldFloat(Op op, T x, T y, T z) {
       return static_cast<T>(std::exp2(static_cast<double>(x)));
     case Op::kLog2:
       return static_cast<T>(std::log2(static_cast<double>(x)));
+    case Op::kSin:
+      return static_cast<T>(std::sin(static_cast<double>(x)));
+    case Op::kPow:
+      return static_cast<T>(std::pow(static_cast<double>(x), static_cast<double>(y)));
     case Op::kSqrt:
       return std::sqrt(x);
     case Op::kRecip:
@@ -64,6 +68,32 @@ Division FloorDivide(bool is_unsigned, int64_t x, int64_t y) {
   return {q, r};
 }
 
+// Toward zero.
+Division Divide(bool is_unsigned, int64_t x, int64_t y) {
+  const Division floor = FloorDivide(is_unsigned, x, y);
+  if (floor.remainder == 0 || is_unsigned || (x < 0) == (y < 0)) return floor;
+  return {floor.quotient + 1, floor.remainder - y};
+}
+
+// Random123's Threefry-2x32 with 20 rounds: the words of the counter and of the key, low first.
+uint64_t Threefry(uint64_t counter, uint64_t key) {
+  uint32_t x[2] = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32)};
+  const uint32_t k[2] = {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
+  const uint32_t keys[3] = {k[0], k[1], 0x1bd11bda ^ k[0] ^ k[1]};
+  constexpr int kRotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
+  x[0] += keys[0];
+  x[1] += keys[1];
+  for (uint32_t block = 0; block < 5; ++block) {
+    for (int rotation : kRotations[block % 2]) {
+      x[0] += x[1];
+      x[1] = std::rotl(x[1], rotation) ^ x[0];
+    }
+    x[0] += keys[(block + 1) % 3];
+    x[1] += keys[(block + 2) % 3] + block + 1;
+  }
+  return uint64_t{x[1]} << 32 | x[0];
+}
+
 std::optional<int64_t> FoldInt(Op op, DType dtype, int64_t x, int64_t y, int64_t z) {
   const auto a = static_cast<uint64_t>(x), b = static_cast<uint64_t>(y);
   const bool is_unsigned = IsUnsigned(dtype);
@@ -83,6 +113,12 @@ std::optional<int64_t> FoldInt(Op op, DType dtype, int64_t x, int64_t y, int64_t
       return FloorDivide(is_unsigned, x, y).quotient;
     case Op::kFloorMod:
       return FloorDivide(is_unsigned, x, y).remainder;
+    case Op::kCDiv:
+      return Divide(is_unsigned, x, y).quotient;
+    case Op::kCMod:
+      return Divide(is_unsigned, x, y).remainder;
+    case Op::kThreefry:
+      return static_cast<int64_t>(Threefry(a, b));
     case Op::kMax:
       return (is_unsigned ? a < b : x < y) ? y : x;
     case Op::kAnd:
@@ -114,11 +150,7 @@ int64_t FoldCompare(Op op, DType type, int64_t x, int64_t y) {
 
 int64_t FoldCast(DType to, DType from, int64_t word) {
   if (IsFloat(from)) return ScalarFromDouble(to, std::bit_cast<double>(word));
-  if (from == DType::kUInt64 && word < 0 && IsFloat(to)) {
-    const auto value = static_cast<uint64_t>(word);
-    return to == DType::kFloat32 ? std::bit_cast<int64_t>(double{static_cast<float>(value)})
-                                 : std::bit_cast<int64_t>(static_cast<double>(value));
-  }
+  if (from == DType::kUInt64) return ScalarFromUnsigned(to, static_cast<uint64_t>(word));
   return ScalarFromInt(to, word);
 }
 
@@ -142,11 +174,11 @@ std::optional<int64_t> Fold(Op op, DType dtype, std::span<const DType> types,
     default:
       break;
   }
-  if (dtype == DType::kFloat32) {
+  if (dtype == DType::kFloat32 || IsNarrowFloat(dtype)) {
     const auto f = [&](size_t i) { return static_cast<float>(std::bit_cast<double>(word(i))); };
     const std::optional<float> value = FoldFloat<float>(op, f(0), f(1), f(2));
     if (!value) return std::nullopt;
-    return std::bit_cast<int64_t>(static_cast<double>(*value));
+    return ScalarFromDouble(dtype, static_cast<double>(*value));
   }
   if (dtype == DType::kFloat64) {
     const auto d = [&](size_t i) { return std::bit_cast<double>(word(i)); };

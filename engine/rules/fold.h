@@ -1,5 +1,6 @@
 // The value of an ALU op on constants, with the meaning that the doc column of ops.def gives it.
-// f32 is computed in float. Words are those of CONST, see ir/scalar.h.
+// Floats of at most 32 bits are computed in float; the narrow ones are then rounded. Words are
+// those of CONST, see ir/scalar.h.
 #pragma once
 
 #include <cstdint>

@@ -7,6 +7,7 @@
 
 #include "engine/base/strings.h"
 #include "engine/rewrite/rewriter.h"
+#include "engine/rewrite/rule_counts.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/divmod.h"
 #include "engine/rules/linear.h"
@@ -148,6 +149,8 @@ class IndexRandomTest : public ::testing::TestWithParam<int> {
     budget_ = std::make_unique<Budget>(limits);
     rules_ = std::make_unique<Rewriter>(
         graph_.get(), std::initializer_list<const RuleTable*>{&kAlgebra, &kDivMod}, budget_.get());
+    counts_ = {};
+    rules_->Observe(&counts_);
     sizes_.clear();
     leaves_.clear();
     for (int i = 0; i < 4; ++i) {
@@ -159,7 +162,7 @@ class IndexRandomTest : public ::testing::TestWithParam<int> {
   }
 
   void Compare(const Pair& e) {
-    ASSERT_TRUE(graph_->status().ok()) << graph_->status() << "\n" << rules_->HitReport();
+    ASSERT_TRUE(graph_->status().ok()) << graph_->status() << "\n" << counts_.Report(false);
     ASSERT_TRUE(e.ruled.valid());
     const std::vector<uint32_t> plain = PostOrder(e.plain), ruled = PostOrder(e.ruled);
     std::vector<int64_t> v(graph_->size());
@@ -172,7 +175,7 @@ class IndexRandomTest : public ::testing::TestWithParam<int> {
         rest /= sizes_[i];
       }
       const int64_t a = Evaluate(*graph_, plain, &v), b = Evaluate(*graph_, ruled, &v);
-      ASSERT_EQ(a, b) << "at point " << p << "\n" << rules_->HitReport();
+      ASSERT_EQ(a, b) << "at point " << p << "\n" << counts_.Report(false);
       ASSERT_GE(b, e.ruled.vmin());
       ASSERT_LE(b, e.ruled.vmax());
     }
@@ -181,6 +184,7 @@ class IndexRandomTest : public ::testing::TestWithParam<int> {
   std::mt19937_64 random_;
   std::unique_ptr<Graph> graph_;
   std::unique_ptr<Budget> budget_;
+  RuleCounts counts_;
   std::unique_ptr<Rewriter> rules_;
   std::vector<int64_t> sizes_;
   std::vector<Pair> leaves_;

@@ -19,9 +19,10 @@ namespace {
 using test::Environment;
 using test::Value;
 
-constexpr DType kTypes[] = {DType::kBool,   DType::kInt8,    DType::kInt16,  DType::kInt32,
-                            DType::kInt64,  DType::kUInt8,   DType::kUInt16, DType::kUInt32,
-                            DType::kUInt64, DType::kFloat32, DType::kFloat64};
+constexpr DType kTypes[] = {
+    DType::kBool,    DType::kInt8,    DType::kInt16,    DType::kInt32,      DType::kInt64,
+    DType::kUInt8,   DType::kUInt16,  DType::kUInt32,   DType::kUInt64,     DType::kFloat32,
+    DType::kFloat64, DType::kFloat16, DType::kBFloat16, DType::kFloat8E4M3, DType::kFloat8E5M2Fnuz};
 
 bool Admits(Elements elements, DType dtype) {
   switch (elements) {
@@ -188,7 +189,7 @@ class Instances {
       operand = i == 0 ? operand_type_ : AnyType();
     } else if (op == Op::kCast || op == Op::kBitcast) {
       operand = i == 0 ? operand_type_ : AnyType();
-      if (op == Op::kBitcast && ByteSize(operand) != ByteSize(want)) return {};
+      if (op == Op::kBitcast && Info(operand).bits != Info(want).bits) return {};
       if (op == Op::kBitcast && IsBool(want) != IsBool(operand)) return {};  // not a bitcast
     }
     if (op != Op::kWhere && !Admits(Info(op).elements, operand)) return {};

@@ -13,6 +13,7 @@
 
 #include "engine/ir/graph.h"
 #include "engine/ir/scalar.h"
+#include "engine/rules/test_narrow_float.h"
 
 namespace telegrad::test {
 
@@ -35,6 +36,7 @@ inline Value WrapInt(DType dtype, Int v) {
 }
 
 inline Value RoundFloat(DType dtype, double v) {
+  if (IsNarrowFloat(dtype)) return {dtype, 0, RoundNarrow(dtype, v)};
   return {dtype, 0, dtype == DType::kFloat32 ? static_cast<double>(static_cast<float>(v)) : v};
 }
 
@@ -53,6 +55,7 @@ inline bool Same(const Value& a, const Value& b) {
 }
 
 inline Value EvalFloat(Op op, DType t, double x, double y, double z) {
+  if (IsNarrowFloat(t)) return RoundFloat(t, EvalFloat(op, DType::kFloat32, x, y, z).f);
   const bool single = t == DType::kFloat32;
   switch (op) {
     case Op::kNeg:
@@ -77,6 +80,10 @@ inline Value EvalFloat(Op op, DType t, double x, double y, double z) {
       return RoundFloat(t, single ? std::exp2(x) : static_cast<double>(exp2l(x)));
     case Op::kLog2:
       return RoundFloat(t, single ? std::log2(x) : static_cast<double>(log2l(x)));
+    case Op::kSin:
+      return RoundFloat(t, static_cast<double>(sinl(x)));
+    case Op::kPow:
+      return RoundFloat(t, static_cast<double>(powl(x, y)));
     case Op::kMax:
       if (std::isnan(x) || std::isnan(y)) return {t, 0, std::nan("")};
       if (x == 0 && y == 0) return {t, 0, std::signbit(x) && std::signbit(y) ? -0.0 : 0.0};
@@ -101,6 +108,23 @@ inline Int FloorQuotient(Int x, Int y) {
   return q;
 }
 
+// The 20 rounds of Threefry-2x32, on words kept in 64 bits.
+inline Int Threefry(uint64_t counter, uint64_t key) {
+  constexpr uint64_t kWord = 0xffffffff;
+  constexpr int kRotations[] = {13, 15, 26, 6, 17, 29, 16, 24};
+  const uint64_t keys[] = {key & kWord, key >> 32, (key ^ key >> 32 ^ 0x1bd11bda) & kWord};
+  uint64_t x = (counter + keys[0]) & kWord, y = ((counter >> 32) + keys[1]) & kWord;
+  for (int i = 0; i < 20; ++i) {
+    x = (x + y) & kWord;
+    y = ((y << kRotations[i % 8] | y >> (32 - kRotations[i % 8])) & kWord) ^ x;
+    if (i % 4 != 3) continue;
+    const int part = i / 4 + 1;
+    x = (x + keys[part % 3]) & kWord;
+    y = (y + keys[(part + 1) % 3] + part) & kWord;
+  }
+  return Int{y << 32 | x};
+}
+
 inline Value EvalInt(Op op, DType t, Int x, Int y, Int z) {
   const int bits = Info(t).bits;
   switch (op) {
@@ -122,6 +146,12 @@ inline Value EvalInt(Op op, DType t, Int x, Int y, Int z) {
       return WrapInt(t, FloorQuotient(x, y));
     case Op::kFloorMod:
       return WrapInt(t, y == 0 ? 0 : x - FloorQuotient(x, y) * y);
+    case Op::kCDiv:
+      return WrapInt(t, y == 0 ? 0 : x / y);
+    case Op::kCMod:
+      return WrapInt(t, y == 0 ? 0 : x % y);
+    case Op::kThreefry:
+      return {t, Threefry(static_cast<uint64_t>(x), static_cast<uint64_t>(y))};
     case Op::kMax:
       return {t, x > y ? x : y};
     case Op::kAnd:
@@ -157,12 +187,21 @@ inline Value EvalCast(DType to, const Value& v) {
   if (!IsFloat(to)) return WrapInt(to, v.i);
   // long double holds every 64-bit integer on this platform.
   const auto exact = static_cast<long double>(v.i);
+  if (IsNarrowFloat(to)) {
+    // Every bit below the 40 highest only matters for not being 0.
+    const double top = std::trunc(static_cast<double>(std::ldexp(exact, -24)));
+    const double rest = static_cast<double>(exact - std::ldexp(static_cast<long double>(top), 24));
+    const double sticky = rest == 0 ? 0 : std::copysign(1, rest);
+    return RoundFloat(to, std::fabs(exact) < 0x1p52L ? static_cast<double>(exact)
+                                                     : std::ldexp(top, 24) + sticky * 0x1p12);
+  }
   return {to, 0,
           to == DType::kFloat32 ? static_cast<double>(static_cast<float>(exact))
                                 : static_cast<double>(exact)};
 }
 
 inline uint64_t Bits(const Value& v) {
+  if (IsNarrowFloat(v.dtype)) return EncodeFloat(v.dtype, v.f);
   if (v.dtype == DType::kFloat32) return std::bit_cast<uint32_t>(static_cast<float>(v.f));
   if (v.dtype == DType::kFloat64) return std::bit_cast<uint64_t>(v.f);
   const int bits = Info(v.dtype).bits;
@@ -171,6 +210,7 @@ inline uint64_t Bits(const Value& v) {
 
 inline Value EvalBitcast(DType to, const Value& v) {
   const uint64_t bits = Bits(v);
+  if (IsNarrowFloat(to)) return {to, 0, DecodeFloat(to, bits)};
   if (to == DType::kFloat32) return {to, 0, std::bit_cast<float>(static_cast<uint32_t>(bits))};
   if (to == DType::kFloat64) return {to, 0, std::bit_cast<double>(bits)};
   return WrapInt(to, Int{bits});

@@ -14,6 +14,8 @@
 
 #include <algorithm>
 
+#include "engine/base/status.h"
+
 namespace telegrad {
 namespace {
 
@@ -53,19 +55,26 @@ struct Uses {
 
 class Planner {
  public:
-  explicit Planner(UOp sink) : graph_(*sink.graph()), size_(sink.id() + 1) {
+  Planner(UOp sink, Budget* budget)
+      : graph_(*sink.graph()), size_(sink.id() + 1), budget_(budget), held_(budget) {
     plan_.order = PostOrder(sink);
     plan_.decision.assign(size_, Materialize::kFused);
     uses_.resize(size_);
     reads_.assign(size_, 0);
+    uses_left_.resize(size_);
     cone_.resize(size_);
     reduces_.assign(size_, false);
     ops_.assign(size_, 0);
   }
 
-  FusionPlan Run() && {
+  absl::StatusOr<FusionPlan> Run() && {
+    TG_RETURN_IF_ERROR(held_.Grow(size_ * kBytesPerNode));
     CountUses();
-    for (uint32_t id : plan_.order) Decide(id);
+    for (uint32_t id : plan_.order) {
+      TG_RETURN_IF_ERROR(budget_->SpendSteps(1 + static_cast<int64_t>(graph_.src(id).size())));
+      Decide(id);
+      TG_RETURN_IF_ERROR(held_.GrowTo(size_ * kBytesPerNode + cone_bytes_));
+    }
     return std::move(plan_);
   }
 
@@ -76,11 +85,9 @@ class Planner {
       const double here = ReadsBy(user);
       for (uint32_t s : graph_.src(user)) {
         ++uses_[s].count;
+        ++uses_left_[s];
         uses_[s].only = user;
-        double factor = 1;
-        if (graph_.op(user) == Op::kExpand || graph_.op(user) == Op::kGather) {
-          factor = std::max(1.0, Elements(user) / std::max(1.0, Elements(s)));
-        }
+        const double factor = std::max(1.0, Evaluations(user) / std::max(1.0, Elements(s)));
         reads_[s] = std::min(kManyReads, reads_[s] + here * factor);
       }
     }
@@ -89,8 +96,26 @@ class Planner {
   // How often an evaluation of all of `user` happens. Reductions and stores are taken to run once.
   double ReadsBy(uint32_t user) const {
     const Op op = graph_.op(user);
-    if (Is(op, kEffect) || op == Op::kReduce || op == Op::kContiguous || op == Op::kAfter) return 1;
+    if (Is(op, kEffect) || op == Op::kReduce || op == Op::kContiguous || op == Op::kAfter ||
+        op == Op::kScatter) {
+      return 1;
+    }
     return std::max(1.0, reads_[user]);
+  }
+
+  // How many elements of a source one evaluation of `user` computes, where that may be more often
+  // than each once: repeated ones, and for CAT those that the selection throws away.
+  double Evaluations(uint32_t user) const {
+    switch (graph_.op(user)) {
+      case Op::kExpand:
+      case Op::kGather:
+      case Op::kCat:
+        return Elements(user);
+      case Op::kScatter:
+        return Elements(graph_.src(user)[2]);
+      default:
+        return 0;
+    }
   }
 
   double Elements(uint32_t id) const { return static_cast<double>(NumElements(graph_.shape(id))); }
@@ -99,7 +124,13 @@ class Planner {
     std::vector<uint32_t> merged;
     std::ranges::set_union(cone_[id], cone_[from], std::back_inserter(merged));
     if (merged.size() > kMaxCone) merged.resize(kMaxCone);
-    cone_[id] = std::move(merged);
+    SetCone(id, std::move(merged));
+  }
+
+  void SetCone(uint32_t id, std::vector<uint32_t> cone) {
+    cone_bytes_ += static_cast<int64_t>((cone.size() - cone_[id].size()) * sizeof(uint32_t));
+    cone.shrink_to_fit();
+    cone_[id] = std::move(cone);
   }
 
   double ConeCost(uint32_t id) const {
@@ -112,15 +143,17 @@ class Planner {
     const Op op = graph_.op(id);
     if (Is(op, kEffect) || op == Op::kAfter || op == Op::kParam || op == Op::kConst) return;
     for (uint32_t s : graph_.src(id)) {
+      const bool last = --uses_left_[s] == 0;
       if (plan_.materialized(s)) continue;
       MergeCone(id, s);
+      if (last) SetCone(s, {});  // nobody else asks
       ops_[id] = std::min(kMaxKernelOps + 1, ops_[id] + ops_[s]);
       if (reduces_[s]) reduces_[id] = true;
     }
     if (Is(op, kAlu) && cone_[id].size() < kMaxCone) {
-      cone_[id].push_back(
-          id);  // ids ascend in post-order of a fresh graph; keep the set sorted anyway
-      std::ranges::sort(cone_[id]);
+      std::vector<uint32_t> cone = cone_[id];
+      cone.insert(std::ranges::upper_bound(cone, id), id);
+      SetCone(id, std::move(cone));
     }
     if (op == Op::kReduce) reduces_[id] = true;
     ++ops_[id];
@@ -128,7 +161,7 @@ class Planner {
     const Materialize decision = Choose(id);
     plan_.decision[id] = decision;
     if (decision != Materialize::kFused) {
-      cone_[id].clear();
+      SetCone(id, {});
       ops_[id] = 0;
       reduces_[id] = false;
     }
@@ -136,6 +169,7 @@ class Planner {
 
   Materialize Choose(uint32_t id) const {
     if (graph_.op(id) == Op::kContiguous) return Materialize::kRequested;
+    if (graph_.op(id) == Op::kScatter) return Materialize::kScatter;
     if (ops_[id] > kMaxKernelOps) return Materialize::kSize;
     const Uses& uses = uses_[id];
     if (reduces_[id]) {
@@ -165,12 +199,19 @@ class Planner {
     return Materialize::kCost;
   }
 
+  // Of the tables below, without what the cones hold.
+  static constexpr int64_t kBytesPerNode = 80;
+
   const Graph& graph_;
   const uint32_t size_;
+  Budget* budget_;
+  Budget::Held held_;
   FusionPlan plan_;
   std::vector<Uses> uses_;
   std::vector<double> reads_;
+  std::vector<uint32_t> uses_left_;  // users not decided yet
   std::vector<std::vector<uint32_t>> cone_;
+  int64_t cone_bytes_ = 0;
   std::vector<bool> reduces_;
   std::vector<int64_t> ops_;
 };
@@ -189,10 +230,14 @@ std::string_view Name(Materialize reason) {
       return "stored: the kernel would grow too large";
     case Materialize::kCost:
       return "stored: recomputing costs more";
+    case Materialize::kScatter:
+      return "scatters rows";
   }
   return "";
 }
 
-FusionPlan PlanFusion(UOp sink) { return Planner(sink).Run(); }
+absl::StatusOr<FusionPlan> PlanFusion(UOp sink, Budget* budget) {
+  return Planner(sink, budget).Run();
+}
 
 }  // namespace telegrad

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "engine/base/budget.h"
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
 
@@ -17,6 +19,7 @@ enum class Materialize : uint8_t {
   kReduceReuse,  // holds a reduction and is needed more than once, or inside another reduction
   kSize,         // its kernel would grow without bound
   kCost,         // recomputing it would cost more than a store and the loads
+  kScatter,      // written in place, row by row
 };
 
 std::string_view Name(Materialize reason);
@@ -28,6 +31,6 @@ struct FusionPlan {
 };
 
 // `sink` is the root of a verified tensor graph.
-FusionPlan PlanFusion(UOp sink);
+absl::StatusOr<FusionPlan> PlanFusion(UOp sink, Budget* budget);
 
 }  // namespace telegrad

@@ -36,18 +36,39 @@ struct Position {
 class Builder {
  public:
   Builder(const Graph& tensor, const ReadFrom& read_from, Budget* budget)
-      : tensor_(tensor), read_from_(read_from), budget_(budget), b_(&graph_, kTables, budget) {}
+      : tensor_(tensor),
+        read_from_(read_from),
+        budget_(budget),
+        held_(budget),
+        b_(&graph_, kTables, budget) {
+    graph_.LimitSize(budget);
+  }
 
   absl::StatusOr<KernelGraph> Build(const KernelRequest& request);
 
  private:
+  struct Part {
+    int source;
+    int64_t begin, end;  // on the axis
+  };
   struct Frame {
     Position at;
-    std::vector<UOp> values;  // of the sources evaluated so far
-    Indices reduce_ranges;    // opened by a REDUCE
-    std::optional<UOp> gate;  // of a PAD or GATHER
+    std::vector<UOp> values = {};  // of the sources evaluated so far
+    Indices reduce_ranges = {};    // opened by a REDUCE
+    std::optional<UOp> gate = {};  // of a PAD or GATHER
+    std::vector<Part> parts = {};  // of a CAT: those that the position can lie in
   };
 
+  // Of a memoized position, which is also a frame of the stack at first.
+  static int64_t BytesOf(const Position& p) {
+    constexpr size_t kSlack = 2;  // of tables that are half full
+    return static_cast<int64_t>(
+        kSlack * (sizeof(Position) + sizeof(UOp) + p.index.size() * sizeof(uint32_t)) +
+        sizeof(Frame));
+  }
+
+  // The kernel that is `store` for all values of `ranges`.
+  absl::StatusOr<KernelGraph> Close(UOp store, std::span<const UOp> ranges);
   FrozenGraph FreezeLive(UOp sink);
   // The value at a position, evaluated with an explicit stack.
   absl::StatusOr<UOp> Evaluate(Position root);
@@ -57,6 +78,10 @@ class Builder {
   std::optional<Position> StepMovement(Frame* frame, UOp* done);
   std::optional<Position> StepReduce(Frame* frame, UOp* done);
   std::optional<Position> StepGather(Frame* frame, UOp* done);
+  std::optional<Position> StepCat(Frame* frame, UOp* done);
+  // The store of a SCATTER's rows; its ranges go to `*ranges`.
+  absl::StatusOr<UOp> ScatterStore(UOp scatter, std::vector<UOp>* ranges);
+  UOp Combine(ScatterKind kind, UOp old, UOp value);
 
   // The position in a movement op's source; `*valid` gains the conditions of a PAD.
   Indices Move(uint32_t node, const Indices& index, UOp* valid);
@@ -65,12 +90,16 @@ class Builder {
 
   // Of `node`'s value, which lies in `memory`.
   UOp Load(uint32_t node, MemoryId memory, const Indices& index, UOp valid);
-  UOp Address(MemoryId memory, UOp like, const Indices& index, UOp valid);
+  // `inside`: ranges in each of whose iterations the memory may have changed.
+  UOp Address(MemoryId memory, UOp like, const Indices& index, UOp valid,
+              std::span<const UOp> inside = {});
   int64_t Argument(MemoryId memory);
-  // An AFTER is a state of its PARAM's memory.
+  // An AFTER is a state of its PARAM's memory, the base of a SCATTER one of the SCATTER's.
   MemoryId Physical(MemoryId memory) const {
-    if ((memory & kCopyBit) == 0 && tensor_.op(memory) == Op::kAfter) return tensor_.src(memory)[0];
-    return memory;
+    const Op op = tensor_.op(memory & ~kCopyBit);
+    const bool copy = (memory & kCopyBit) != 0;
+    if (!copy && op == Op::kAfter) return tensor_.src(memory)[0];
+    return copy && op == Op::kScatter ? memory & ~kCopyBit : memory;
   }
 
   UOp Add(UOp x, UOp y) { return b_.Make(Op::kAdd, {x, y}); }
@@ -102,6 +131,7 @@ class Builder {
   const Graph& tensor_;
   const ReadFrom& read_from_;
   Budget* budget_;
+  Budget::Held held_;  // the memo
   Graph graph_;
   Rewriter b_;
   int64_t next_range_ = 0;
@@ -118,7 +148,8 @@ int64_t Builder::Argument(MemoryId memory) {
   return static_cast<int64_t>(out_.arguments.size()) - 1;
 }
 
-UOp Builder::Address(MemoryId memory, UOp like, const Indices& index, UOp valid) {
+UOp Builder::Address(MemoryId memory, UOp like, const Indices& index, UOp valid,
+                     std::span<const UOp> inside) {
   const ShapeView dims = like.shape();
   UOp flat = graph_.Index(0);
   int64_t stride = 1;
@@ -127,13 +158,23 @@ UOp Builder::Address(MemoryId memory, UOp like, const Indices& index, UOp valid)
     stride *= dims[i];
   }
   const int64_t n[] = {stride};
-  const UOp param = graph_.Param(Argument(Physical(memory)), like.dtype(), n);
+  UOp param = graph_.Param(Argument(Physical(memory)), like.dtype(), n);
+  if (!inside.empty()) {
+    std::vector<UOp> after{param};
+    after.insert(after.end(), inside.begin(), inside.end());
+    param = graph_.Make(Op::kAfter, DType::kVoid, after);
+  }
   if (valid.is_const() && valid.const_word() == 1) return graph_.Make(Op::kIndex, {param, flat});
   return graph_.Make(Op::kIndex, {param, SimplifyUnder(b_, valid, flat), valid});
 }
 
 UOp Builder::Load(uint32_t node, MemoryId memory, const Indices& index, UOp valid) {
-  if (std::ranges::find(out_.reads, memory) == out_.reads.end()) out_.reads.push_back(memory);
+  if (std::ranges::find(out_.reads, memory) == out_.reads.end()) {
+    for (MemoryId other : out_.reads) {
+      if (Physical(other) == Physical(memory)) out_.reads_several_versions = true;
+    }
+    out_.reads.push_back(memory);
+  }
   return graph_.Make(Op::kLoad, {Address(memory, tensor_.at(node), index, valid)});
 }
 
@@ -292,6 +333,42 @@ std::optional<Position> Builder::StepGather(Frame* frame, UOp* done) {
   return std::nullopt;
 }
 
+// Where the position lies on the axis decides; the other sources' loads are gated off.
+std::optional<Position> Builder::StepCat(Frame* frame, UOp* done) {
+  const UOp u = tensor_.at(frame->at.node);
+  const auto axis = static_cast<size_t>(u.arg(0));
+  Indices index = ToIndices(frame->at);
+  const UOp at = index[axis];
+  if (frame->values.empty()) {
+    int64_t end = 0;
+    for (int i = 0; i < u.num_src(); ++i) {
+      const int64_t begin = end;
+      end += u.src(i).shape()[axis];
+      if (begin < end && at.vmin() < end && at.vmax() >= begin) {
+        frame->parts.push_back({i, begin, end});
+      }
+    }
+    if (frame->parts.empty()) {  // no PAD around it is valid
+      *done = graph_.Const(u.dtype(), 0);
+      return std::nullopt;
+    }
+  }
+  const size_t next = frame->values.size();
+  if (next < frame->parts.size()) {
+    const Part& part = frame->parts[next];
+    index[axis] = Add(at, graph_.Index(-part.begin));
+    const UOp inside = InRange(index[axis], part.end - part.begin);
+    return At(u.src(part.source).id(), index, And(graph_.at(frame->at.valid), inside));
+  }
+  UOp value = frame->values.back();
+  for (size_t i = next - 1; i-- > 0;) {
+    const UOp before = b_.Make(Op::kCmpLt, {at, graph_.Index(frame->parts[i].end)});
+    value = b_.Make(Op::kWhere, {before, frame->values[i], value});
+  }
+  *done = value;
+  return std::nullopt;
+}
+
 std::optional<Position> Builder::Step(Frame* frame, UOp* done) {
   const uint32_t node = frame->at.node;
   const Op op = tensor_.op(node);
@@ -315,6 +392,7 @@ std::optional<Position> Builder::Step(Frame* frame, UOp* done) {
   }
   if (op == Op::kReduce) return StepReduce(frame, done);
   if (op == Op::kGather) return StepGather(frame, done);
+  if (op == Op::kCat) return StepCat(frame, done);
   if (Is(op, kMovement)) return StepMovement(frame, done);
   if (op == Op::kContiguous || op == Op::kDetach) {
     if (frame->values.empty())
@@ -327,7 +405,7 @@ std::optional<Position> Builder::Step(Frame* frame, UOp* done) {
 
 absl::StatusOr<UOp> Builder::Evaluate(Position root) {
   std::vector<Frame> stack;
-  stack.push_back({std::move(root), {}, {}, {}});
+  stack.push_back({.at = std::move(root)});
   while (true) {
     TG_RETURN_IF_ERROR(graph_.status());
     UOp done;
@@ -338,7 +416,8 @@ absl::StatusOr<UOp> Builder::Evaluate(Position root) {
         stack.back().values.push_back(it->second);
       } else {
         TG_RETURN_IF_ERROR(budget_->SpendNodes());
-        stack.push_back({*std::move(need), {}, {}, {}});
+        TG_RETURN_IF_ERROR(held_.Grow(BytesOf(*need)));
+        stack.push_back({.at = *std::move(need)});
       }
       continue;
     }
@@ -350,10 +429,64 @@ absl::StatusOr<UOp> Builder::Evaluate(Position root) {
   }
 }
 
+// The memory of the SCATTER holds its base. Each position of the index, in order, combines one row
+// with what is there by then; the elements of a row are independent.
+absl::StatusOr<UOp> Builder::ScatterStore(UOp scatter, std::vector<UOp>* ranges) {
+  const UOp index = scatter.src(1), rows = scatter.src(2);
+  const size_t rank = index.shape().size();
+  Indices at;
+  std::vector<UOp> ordered;
+  for (size_t i = 0; i < rows.shape().size(); ++i) {
+    const bool in_order = i < rank;
+    at.push_back(NewRange(in_order ? AxisType::kReduce : AxisType::kLoop, rows.shape()[i]));
+    if (rows.shape()[i] > 1) (in_order ? ordered : *ranges).push_back(at.back());
+  }
+  const auto split = at.begin() + static_cast<std::ptrdiff_t>(rank);
+  TG_ASSIGN_OR_RETURN(UOp row, Evaluate(At(index.id(), Indices(at.begin(), split), graph_.True())));
+  row = b_.Make(Op::kCast, DType::kInt64, {row});
+  TG_ASSIGN_OR_RETURN(const UOp value, Evaluate(At(rows.id(), at, graph_.True())));
+
+  Indices to{row};
+  to.insert(to.end(), split, at.end());
+  const UOp address = Address(scatter.id(), scatter, to, InRange(row, scatter.shape()[0]), ordered);
+  out_.reads.push_back(scatter.id() | kCopyBit);
+  ranges->insert(ranges->end(), ordered.begin(), ordered.end());
+  const ScatterKind kind{scatter.arg(0)};
+  if (kind == ScatterKind::kSet) return graph_.Make(Op::kStore, {address, value});
+  return graph_.Make(Op::kStore,
+                     {address, Combine(kind, graph_.Make(Op::kLoad, {address}), value)});
+}
+
+UOp Builder::Combine(ScatterKind kind, UOp old, UOp value) {
+  switch (kind) {
+    case ScatterKind::kSet:
+      return value;
+    case ScatterKind::kAdd:
+      return b_.Make(Op::kAdd, {old, value});
+    case ScatterKind::kMul:
+      return b_.Make(Op::kMul, {old, value});
+    case ScatterKind::kMax:
+      return b_.Make(Op::kMax, {old, value});
+    case ScatterKind::kMin:
+      break;
+  }
+  if (!IsFloat(old.dtype())) {
+    return b_.Make(Op::kWhere, {b_.Make(Op::kCmpLt, {value, old}), value, old});
+  }
+  const UOp x = b_.Make(Op::kNeg, {old}), y = b_.Make(Op::kNeg, {value});
+  return b_.Make(Op::kNeg, {b_.Make(Op::kMax, {x, y})});
+}
+
 absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
   const UOp value = request.value;
-  // A PARAM or AFTER cannot be computed: it is loaded.
-  if (!value.is(Op::kParam) && !value.is(Op::kAfter)) computed_ = value.id();
+  // Anything else is loaded where it lies in memory already.
+  const bool computes = !request.target.valid() && request.memory == value.id();
+  if (computes) computed_ = value.id();
+  if (computes && value.is(Op::kScatter)) {
+    std::vector<UOp> ranges;
+    TG_ASSIGN_OR_RETURN(const UOp store, ScatterStore(value, &ranges));
+    return Close(store, ranges);
+  }
   const UOp shaped = request.target.valid() ? request.target : value;
 
   Indices index;
@@ -369,6 +502,7 @@ absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
     uint32_t node = shaped.id();
     Indices at = index;
     for (; Is(tensor_.op(node), kMovement); node = tensor_.src(node)[0]) {
+      TG_RETURN_IF_ERROR(budget_->SpendSteps());
       at = Move(node, at, &valid);
     }
     address = Address(node, tensor_.at(node), at, valid);
@@ -383,7 +517,12 @@ absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
     TG_ASSIGN_OR_RETURN(result, Evaluate(At(value.id(), from, graph_.True())));
   }
 
-  const UOp store = graph_.Make(Op::kStore, {address, result});
+  return Close(graph_.Make(Op::kStore, {address, result}), ranges);
+}
+
+absl::StatusOr<KernelGraph> Builder::Close(UOp store, std::span<const UOp> ranges) {
+  TG_RETURN_IF_ERROR(graph_.status());
+  const UOp address = store.src(0);
   std::vector<UOp> end{store};
   end.insert(end.end(), ranges.begin(), ranges.end());
   const UOp closed = ranges.empty() ? store : graph_.Make(Op::kEnd, DType::kVoid, end);

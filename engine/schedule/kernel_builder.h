@@ -14,7 +14,7 @@ namespace telegrad {
 
 // Memory is named by a tensor-graph node: a PARAM by itself, a stored value by its own node. A copy
 // that the scheduler makes (of a STORE's value, or of a PARAM as it was before the run) has
-// kCopyBit set.
+// kCopyBit set. That of a SCATTER is the SCATTER's memory while it holds no more than its base.
 using MemoryId = uint32_t;
 inline constexpr MemoryId kCopyBit = 0x80000000;
 
@@ -26,12 +26,16 @@ struct KernelGraph {
   std::vector<MemoryId> reads;      // what is loaded; an AFTER by its own node, not by its PARAM's
   // Argument 0 is also loaded, and not only at the element that is stored.
   bool reads_target_elsewhere = false;
+  // It would need one buffer as it is before and after a STORE; its graph confuses the two.
+  bool reads_several_versions = false;
 };
 
 struct KernelRequest {
   UOp value;            // what is computed
   UOp target;           // the view of a PARAM (or AFTER) that is written, or invalid:
-  MemoryId memory = 0;  // then the new memory, of value's shape, that is written
+  MemoryId memory = 0;  // then the new memory, of value's shape, that is written. Of a SCATTER
+                        // named by itself, only the rows that the index names: a request to its
+                        // kCopyBit comes first
   bool copy = false;    // value already lies in `memory`, and is copied from there into target
 };
 

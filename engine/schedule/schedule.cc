@@ -1,11 +1,13 @@
 // From a fusion plan to an ordered list of kernels.
 //
-// A kernel either computes a materialized value into memory or performs one STORE. Order follows
-// from three kinds of edges: a reader of a stored value runs after its writer; a reader of AFTER(p,
-// stores) runs after those stores; and a STORE runs after every kernel that reads the version of
-// its buffer that it overwrites. A kernel may overwrite what it reads itself only at the very
-// element it has read. Where that does not hold, or where the edges form a cycle (two buffers
-// swapped), the STORE computes into a temporary first.
+// A kernel either computes a materialized value into memory or performs one STORE. The STOREs to a
+// slot are in a total order, so a slot has numbered versions: PARAM is version 0, AFTER(PARAM,
+// stores) the one that the last of its stores made. Order follows from three kinds of edges: a
+// reader of a stored value runs after its writer; STOREs to a slot run in their order; and a reader
+// of a version runs after the STORE that made it and before the next one. A kernel may overwrite
+// what it reads itself only at the very element it has read. Where that does not hold, or where the
+// edges form a cycle (two buffers swapped), the STORE computes into a temporary first; where a
+// kernel needs several versions of a slot, or an old one late, it reads copies of them.
 #include "engine/schedule/schedule.h"
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "engine/schedule/fusion.h"
 #include "engine/schedule/kernel_builder.h"
+#include "engine/schedule/legalize.h"
 #include "engine/schedule/memory_plan.h"
 
 namespace telegrad {
@@ -28,18 +31,27 @@ struct Item {
 };
 
 // What a cycle asks for; each step rebuilds the kernels.
-enum class Caution { kNone, kSplitStores, kSnapshotParams };
+enum class Caution { kNone, kSplitStores, kSnapshotVersions };
 
 class Scheduler {
  public:
-  Scheduler(UOp sink, Caution caution, Budget* budget)
-      : graph_(*sink.graph()), caution_(caution), budget_(budget), fusion_(PlanFusion(sink)) {}
+  Scheduler(UOp sink, FusionPlan fusion, Caution caution, Budget* budget)
+      : graph_(*sink.graph()),
+        caution_(caution),
+        budget_(budget),
+        held_(budget),
+        slot_(graph_, -1),
+        fusion_(std::move(fusion)) {}
 
   // nullopt: the kernels form a cycle.
   absl::StatusOr<std::optional<Schedule>> Run() {
     CountUses();
-    if (caution_ == Caution::kSnapshotParams) TG_RETURN_IF_ERROR(TakeSnapshots());
+    NumberStores();
+    if (caution_ == Caution::kSnapshotVersions) TG_RETURN_IF_ERROR(TakeSnapshots());
     TG_RETURN_IF_ERROR(CollectItems());
+    for (const Item& item : items_) {
+      if (item.kernel.reads_several_versions) return std::nullopt;
+    }
     const std::vector<size_t> order = Order();
     if (order.size() < items_.size()) return std::nullopt;
     return Emit(order);
@@ -52,10 +64,41 @@ class Scheduler {
     }
   }
 
+  void NumberStores() {
+    for (uint32_t id : fusion_.order) {
+      const Op op = graph_.op(id);
+      if (op == Op::kParam) slot_[id] = graph_.arg(id)[0];
+      if (op == Op::kAfter || Is(op, kMovement)) slot_[id] = slot_[graph_.src(id)[0]];
+      if (graph_.op(id) != Op::kStore) continue;
+      std::vector<uint32_t>& stores = stores_[SlotOf(graph_.src(id)[0])];
+      stores.push_back(id);
+      number_[id] = stores.size();
+    }
+  }
+
+  // Of a PARAM or AFTER, or a view of one.
+  int64_t SlotOf(uint32_t id) const { return slot_.at(id); }
+
+  // How many of the slot's STOREs a PARAM or AFTER has seen.
+  size_t Version(uint32_t id) const {
+    size_t version = 0;
+    if (graph_.op(id) == Op::kParam) return version;
+    for (uint32_t store : graph_.src(id).subspan(1)) version = std::max(version, number_.at(store));
+    return version;
+  }
+
+  bool IsOverwritten(uint32_t id) const {
+    const auto it = stores_.find(SlotOf(id));
+    return it != stores_.end() && it->second.size() > Version(id);
+  }
+
+  bool IsVersion(MemoryId memory) const {
+    return IsNode(memory, Op::kParam) || IsNode(memory, Op::kAfter);
+  }
+
   std::optional<MemoryId> ReadFromMemory(uint32_t node) const {
-    const Op op = graph_.op(node);
-    if (op == Op::kParam) return snapshots_.contains(node) ? node | kCopyBit : node;
-    if (op == Op::kAfter || fusion_.materialized(node)) return node;
+    if (IsVersion(node)) return snapshots_.contains(node) ? node | kCopyBit : node;
+    if (fusion_.materialized(node)) return node;
     return std::nullopt;
   }
 
@@ -63,20 +106,30 @@ class Scheduler {
     TG_RETURN_IF_ERROR(budget_->SpendKernels());
     const ReadFrom read_from = [this](uint32_t node) { return ReadFromMemory(node); };
     TG_ASSIGN_OR_RETURN(KernelGraph kernel, BuildKernel(request, read_from, budget_));
+    TG_RETURN_IF_ERROR(held_.Grow(kernel.graph.graph->bytes()));
     items_.push_back({writes, std::string(reason), std::move(kernel)});
     return absl::OkStatus();
   }
 
-  // Copies every PARAM that is read both before and after a STORE to it.
+  // Copies every version that is read and then overwritten.
   absl::Status TakeSnapshots() {
+    std::vector<bool> read(graph_.size(), false);  // not only a STORE's target
+    for (auto it = fusion_.order.rbegin(); it != fusion_.order.rend(); ++it) {
+      const uint32_t id = *it;
+      const Op op = graph_.op(id);
+      const std::span<const uint32_t> src = graph_.src(id);
+      if (op == Op::kSink || op == Op::kAfter) continue;
+      for (size_t i = op == Op::kStore ? 1 : 0; i < src.size(); ++i) {
+        if (!Is(op, kMovement) || read[id]) read[src[i]] = true;
+      }
+    }
     for (uint32_t id : fusion_.order) {
-      const UOp u = graph_.at(id);
-      if (!u.is(Op::kAfter) || snapshots_.contains(u.src(0).id())) continue;
-      const UOp param = u.src(0);
-      const MemoryId copy = param.id() | kCopyBit;
+      if (!read[id] || !IsVersion(id) || !IsOverwritten(id)) continue;
+      if (NumElements(graph_.shape(id)) == 0) continue;
+      const MemoryId copy = id | kCopyBit;
       TG_RETURN_IF_ERROR(
-          AddItem({param, {}, copy, false}, copy, "copies a param before its store"));
-      snapshots_.insert(param.id());
+          AddItem({graph_.at(id), {}, copy, false}, copy, "copies a param before its store"));
+      snapshots_.insert(id);
     }
     return absl::OkStatus();
   }
@@ -87,10 +140,18 @@ class Scheduler {
       if (u.is(Op::kStore)) {
         TG_RETURN_IF_ERROR(AddStore(u));
       } else if (fusion_.materialized(id) && NumElements(u.shape()) > 0) {
+        if (u.is(Op::kScatter)) TG_RETURN_IF_ERROR(AddScatterBase(u));
         TG_RETURN_IF_ERROR(AddItem({u, {}, id, false}, id, Name(fusion_.decision[id])));
       }
     }
     return absl::OkStatus();
+  }
+
+  // First the base into the SCATTER's memory, then its rows in place. A kernel without iterations
+  // does nothing, which is what no rows ask for.
+  absl::Status AddScatterBase(UOp scatter) {
+    const MemoryId base = scatter.id() | kCopyBit;
+    return AddItem({scatter.src(0), {}, base, false}, base, "the base of a scatter");
   }
 
   absl::Status AddStore(UOp store) {
@@ -121,12 +182,6 @@ class Scheduler {
            std::ranges::equal(target.shape(), value.shape());
   }
 
-  // The PARAM or AFTER that a STORE overwrites.
-  uint32_t VersionUnder(UOp target) const {
-    while (Is(target.op(), kMovement)) target = target.src(0);
-    return target.id();
-  }
-
   bool IsNode(MemoryId memory, Op op) const {
     return (memory & kCopyBit) == 0 && graph_.op(memory) == op;
   }
@@ -134,11 +189,7 @@ class Scheduler {
   // Items in dependency order, smallest index first; shorter than items_ if there is a cycle.
   std::vector<size_t> Order() const {
     absl::flat_hash_map<MemoryId, size_t> writer;
-    absl::flat_hash_map<MemoryId, std::vector<size_t>> readers;
-    for (size_t i = 0; i < items_.size(); ++i) {
-      writer.emplace(items_[i].writes, i);
-      for (MemoryId read : items_[i].kernel.reads) readers[read].push_back(i);
-    }
+    for (size_t i = 0; i < items_.size(); ++i) writer.emplace(items_[i].writes, i);
     std::vector<std::vector<size_t>> after(items_.size());
     std::vector<int> waits(items_.size(), 0);
     const auto edge = [&](size_t from, size_t to) {
@@ -146,22 +197,28 @@ class Scheduler {
       after[from].push_back(to);
       ++waits[to];
     };
-    const auto after_writer = [&](MemoryId memory, size_t to) {
-      if (const auto it = writer.find(memory); it != writer.end()) edge(it->second, to);
-    };
-    const auto after_stores = [&](MemoryId version, size_t to) {
-      if (!IsNode(version, Op::kAfter)) return;
-      for (uint32_t store : graph_.src(version).subspan(1)) after_writer(store, to);
-    };
+    // Each slot's STOREs that are items (those of no elements are none): number and item.
+    absl::flat_hash_map<int64_t, std::vector<std::pair<size_t, size_t>>> chains;
+    for (const auto& [slot, stores] : stores_) {
+      std::vector<std::pair<size_t, size_t>>& chain = chains[slot];
+      for (uint32_t store : stores) {
+        const auto it = writer.find(store);
+        if (it == writer.end()) continue;
+        if (!chain.empty()) edge(chain.back().second, it->second);
+        chain.emplace_back(number_.at(store), it->second);
+      }
+    }
     for (size_t i = 0; i < items_.size(); ++i) {
       for (MemoryId read : items_[i].kernel.reads) {
-        after_stores(read, i);
-        after_writer(read, i);
+        if (const auto it = writer.find(read); it != writer.end()) edge(it->second, i);
+        if (!IsVersion(read)) continue;
+        const auto chain = chains.find(SlotOf(read));
+        if (chain == chains.end()) continue;
+        const auto next = std::ranges::upper_bound(chain->second, Version(read), {},
+                                                   &std::pair<size_t, size_t>::first);
+        if (next != chain->second.begin()) edge(std::prev(next)->second, i);
+        if (next != chain->second.end()) edge(i, next->second);
       }
-      if (!IsNode(items_[i].writes, Op::kStore)) continue;
-      const uint32_t version = VersionUnder(graph_.at(items_[i].writes).src(0));
-      after_stores(version, i);
-      for (size_t reader : readers[version]) edge(reader, i);
     }
     return Sort(after, std::move(waits));
   }
@@ -198,7 +255,7 @@ class Scheduler {
     const auto [it, added] = temporaries_.emplace(memory, temporaries_.size());
     if (added) {
       const UOp value = ValueIn(memory);
-      schedule->temporaries.push_back({NumElements(value.shape()) * ByteSize(value.dtype()), 0});
+      schedule->temporaries.push_back({BytesOf(value.dtype(), NumElements(value.shape())), 0});
     }
     return {BufferRef::Kind::kTemporary, static_cast<int32_t>(it->second)};
   }
@@ -226,39 +283,29 @@ class Scheduler {
   const Graph& graph_;
   const Caution caution_;
   Budget* budget_;
+  Budget::Held held_;      // the kernels
+  NodeMap<int64_t> slot_;  // of a PARAM or AFTER and their views
   FusionPlan fusion_;
   std::vector<Item> items_;
   absl::flat_hash_map<uint32_t, int> uses_;
-  absl::flat_hash_map<MemoryId, uint32_t> aliases_;  // stored value -> output PARAM
-  absl::flat_hash_set<uint32_t> snapshots_;          // PARAMs read from a copy
+  absl::flat_hash_map<MemoryId, uint32_t> aliases_;             // stored value -> output PARAM
+  absl::flat_hash_set<uint32_t> snapshots_;                     // versions read from a copy
+  absl::flat_hash_map<int64_t, std::vector<uint32_t>> stores_;  // by slot, in order
+  absl::flat_hash_map<uint32_t, size_t> number_;  // of each STORE among its slot's, from 1
   absl::flat_hash_map<MemoryId, size_t> temporaries_;
 };
 
-// What the kernels below cannot say yet.
-absl::Status CheckSupported(UOp sink) {
-  constexpr Op kNotYet[] = {Op::kVar,    Op::kCat,      Op::kSin,       Op::kCDiv,   Op::kCMod,
-                            Op::kPow,    Op::kThreefry, Op::kScatter,   Op::kTuple,  Op::kCopy,
-                            Op::kMStack, Op::kMSelect,  Op::kAllReduce, Op::kUnshard};
-  for (uint32_t id : PostOrder(sink)) {
-    const UOp u = sink.graph()->at(id);
-    const DType dtype = u.dtype();
-    const bool wide = u.is(Op::kBitcast) && Info(dtype).bits != Info(u.src(0).dtype()).bits;
-    if (std::ranges::find(kNotYet, u.op()) != std::end(kNotYet) || wide) {
-      return absl::UnimplementedError(ToAbsl(StrCat("kernels for ", Name(u.op()))));
-    }
-    if (IsNarrowFloat(dtype) || IsStorage(dtype)) {
-      return absl::UnimplementedError(ToAbsl(StrCat("kernels for ", Name(dtype))));
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-absl::StatusOr<Schedule> ScheduleGraph(UOp sink, Budget* budget) {
-  TG_RETURN_IF_ERROR(CheckSupported(sink));
-  for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotParams}) {
-    TG_ASSIGN_OR_RETURN(std::optional<Schedule> schedule, Scheduler(sink, caution, budget).Run());
+absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue> variables,
+                                       Budget* budget) {
+  TG_ASSIGN_OR_RETURN(const FrozenGraph legal, Legalize(client_sink, variables, budget));
+  const UOp sink = legal.root();
+  const Budget::Doing doing(budget, "scheduling");
+  for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
+    TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, budget));
+    TG_ASSIGN_OR_RETURN(std::optional<Schedule> schedule,
+                        Scheduler(sink, std::move(fusion), caution, budget).Run());
     if (schedule.has_value()) return *std::move(schedule);
   }
   return Internal("schedule: the kernels form a cycle");

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/base/budget.h"
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
+#include "engine/types/var_value.h"
 
 namespace telegrad {
 
@@ -36,7 +38,11 @@ struct Schedule {
   int64_t arena_bytes = 0;
 };
 
-// `sink` is the root of a verified tensor graph.
-absl::StatusOr<Schedule> ScheduleGraph(UOp sink, Budget* budget);
+// `sink` is the root of a verified tensor graph; `variables` as in Legalize.
+absl::StatusOr<Schedule> ScheduleGraph(UOp sink, std::span<const VarValue> variables,
+                                       Budget* budget);
+inline absl::StatusOr<Schedule> ScheduleGraph(UOp sink, Budget* budget) {
+  return ScheduleGraph(sink, {}, budget);
+}
 
 }  // namespace telegrad

@@ -1,11 +1,7 @@
 #include "engine/types/dtype.h"
 
-#include <array>
-
 namespace telegrad {
-namespace {
-
-constexpr auto kTable = std::to_array<DTypeInfo>({
+constexpr DTypeInfo internal::kDTypeTable[] = {
     {DType::kVoid, "void", 0, 0, DTypeKind::kVoid, 0, 0, 0, FloatSpecials::kNotFloat, "", 0, ""},
 #define DTYPE(name, text, wire, bits, kind, exponent, mantissa, bias, specials, numpy, onnx, \
               safetensors)                                                                   \
@@ -23,7 +19,9 @@ constexpr auto kTable = std::to_array<DTypeInfo>({
    safetensors},
 #include "engine/types/dtypes.def"
 #undef DTYPE
-});
+};
+
+namespace {
 
 template <typename Key>
 std::optional<DType> Find(Key DTypeInfo::* column, const Key& key) {
@@ -36,8 +34,7 @@ std::optional<DType> Find(Key DTypeInfo::* column, const Key& key) {
 
 }  // namespace
 
-std::span<const DTypeInfo> AllDTypes() { return kTable; }
-const DTypeInfo& Info(DType dtype) { return kTable[static_cast<size_t>(dtype)]; }
+std::span<const DTypeInfo> AllDTypes() { return internal::kDTypeTable; }
 
 std::optional<DType> DTypeFromText(std::string_view text) { return Find(&DTypeInfo::text, text); }
 std::optional<DType> DTypeFromWire(int wire) { return Find(&DTypeInfo::wire, wire); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -44,7 +45,12 @@ struct DTypeInfo {
 
 // All rows, kVoid first, indexed by the enumerator.
 std::span<const DTypeInfo> AllDTypes();
-const DTypeInfo& Info(DType dtype);
+namespace internal {
+extern const DTypeInfo kDTypeTable[];
+}
+inline const DTypeInfo& Info(DType dtype) {
+  return internal::kDTypeTable[static_cast<size_t>(dtype)];
+}
 
 inline std::string_view Name(DType dtype) { return Info(dtype).text; }
 // Several elements share a byte.
@@ -67,6 +73,21 @@ inline bool IsSigned(DType dtype) { return Info(dtype).kind == DTypeKind::kSigne
 inline bool IsNarrowFloat(DType dtype) { return IsFloat(dtype) && Info(dtype).bits < 32; }
 // Signed or unsigned integers; not bool.
 inline bool IsInt(DType dtype) { return IsSigned(dtype) || IsUnsigned(dtype); }
+
+// A set of element types.
+class DTypeSet {
+ public:
+  constexpr DTypeSet() = default;
+  constexpr DTypeSet(std::initializer_list<DType> dtypes) {
+    for (DType dtype : dtypes) bits_ |= Bit(dtype);
+  }
+  constexpr bool Has(DType dtype) const { return (bits_ & Bit(dtype)) != 0; }
+  constexpr uint32_t bits() const { return bits_; }  // a different number for every set
+
+ private:
+  static constexpr uint32_t Bit(DType dtype) { return uint32_t{1} << static_cast<int>(dtype); }
+  uint32_t bits_ = 0;
+};
 
 // Each is nullopt for an unknown or void type.
 std::optional<DType> DTypeFromText(std::string_view text);

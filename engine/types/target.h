@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "engine/types/dtype.h"
+
 namespace telegrad {
 
 struct Target {
@@ -13,6 +15,12 @@ struct Target {
   int vector_bytes = 16;  // width of the widest useful vector register
   int vector_registers = 16;
   int threads = 1;  // workers that run one launch
+  // Element types of its arithmetic. Of others it loads, stores, selects and moves the bits.
+  DTypeSet computes = {DType::kBool,   DType::kInt8,    DType::kInt16,  DType::kInt32,
+                       DType::kInt64,  DType::kUInt8,   DType::kUInt16, DType::kUInt32,
+                       DType::kUInt64, DType::kFloat32, DType::kFloat64};
+  // Types besides that it converts to f32 and, with CAST's rounding, from f32.
+  DTypeSet converts;
 
   // Every field, unambiguously: equal keys mean interchangeable code.
   std::string Key() const;

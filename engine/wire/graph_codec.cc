@@ -2,7 +2,9 @@
 // Graph::Make's and the verifier's business, so that no rule is written twice.
 #include "engine/wire/graph_codec.h"
 
+#include <algorithm>
 #include <bit>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -20,7 +22,11 @@ bool IsReal(Op op, DType dtype) { return op == Op::kConst && IsFloat(dtype); }
 // Reads the nodes of one proto into a graph of its own.
 class Reader {
  public:
-  explicit Reader(const v1::Graph& in) : in_(in) { ids_.reserve(in.nodes_size()); }
+  Reader(const v1::Graph& in, Budget* budget) : in_(in), budget_(budget), held_(budget) {
+    ids_.reserve(in.nodes_size());
+    numbers_.reserve(in.nodes_size());
+    graph_->Reserve(static_cast<uint32_t>(in.nodes_size()));
+  }
 
   absl::Status ReadNode(int index) {
     const v1::Node& node = in_.nodes(index);
@@ -38,10 +44,10 @@ class Reader {
     }
     arg_.assign(node.arg().begin(), node.arg().end());
     if (real) arg_.push_back(std::bit_cast<int64_t>(node.real()));
-    const UOp u = graph_.Make(*op, dtype, src_, arg_);
+    const UOp u = graph_->Make(*op, dtype, src_, arg_);
     if (!u.valid()) {
       // The graph's message starts with "add: ".
-      std::string_view message = ToStd(graph_.status().message());
+      std::string_view message = ToStd(graph_->status().message());
       if (message.starts_with(info_->name)) message.remove_prefix(info_->name.size());
       if (message.starts_with(": ")) message.remove_prefix(2);
       return Bad(message);
@@ -53,9 +59,23 @@ class Reader {
   }
 
   absl::StatusOr<FrozenGraph> Finish() {
-    const UOp root = graph_.at(ids_[in_.root()]);
-    TG_RETURN_IF_ERROR(Verify(root, kTensorLevel, numbers_));
+    const UOp root = graph_->at(ids_[in_.root()]);
+    TG_RETURN_IF_ERROR(CheckMemory());
+    TG_RETURN_IF_ERROR(Verify(root, kTensorLevel, numbers_, budget_));
+    // What ToProto writes is in canonical order already, and all of it is needed.
+    const std::vector<uint32_t> order = PostOrder(root);
+    if (order.size() == graph_->size() && std::ranges::is_sorted(order)) {
+      return FrozenGraph{std::move(graph_), root.id()};
+    }
+    TG_RETURN_IF_ERROR(held_.Grow(graph_->bytes()));
     return Freeze(root);
+  }
+
+  // What the graph read so far takes.
+  absl::Status CheckMemory() {
+    constexpr int64_t kBytesPerNode = 2 * sizeof(uint32_t);  // of this reader
+    TG_RETURN_IF_ERROR(budget_->CheckTime());
+    return held_.GrowTo(graph_->bytes() + kBytesPerNode * in_.nodes_size());
   }
 
  private:
@@ -84,13 +104,15 @@ class Reader {
       if (node.src(i) >= static_cast<uint32_t>(index_)) {
         return Bad("source ", i, " is node ", node.src(i), ", expected an earlier one");
       }
-      src_.push_back(graph_.at(ids_[node.src(i)]));
+      src_.push_back(graph_->at(ids_[node.src(i)]));
     }
     return absl::OkStatus();
   }
 
   const v1::Graph& in_;
-  Graph graph_;
+  Budget* budget_;
+  Budget::Held held_;
+  std::shared_ptr<Graph> graph_ = std::make_shared<Graph>();
   std::vector<uint32_t> ids_;      // by index in the proto
   std::vector<uint32_t> numbers_;  // by id: the index of the first node that became it
   // The node being read.
@@ -105,7 +127,7 @@ class Reader {
 void ToProto(UOp root, v1::Graph* out) {
   const Graph& graph = *root.graph();
   const std::vector<uint32_t> order = PostOrder(root);
-  NodeMap<uint32_t> position(graph);
+  std::vector<uint32_t> position(graph.size());
   out->Clear();
   out->set_form(kGraphForm);
   out->set_root(static_cast<uint32_t>(order.size() - 1));
@@ -120,7 +142,9 @@ void ToProto(UOp root, v1::Graph* out) {
     if (info.type_rule == TypeRule::kGiven) {
       node->set_dtype(static_cast<uint32_t>(Info(u.dtype()).wire));
     }
-    for (uint32_t s : u.src_ids()) node->add_src(position[s]);
+    const std::span<const uint32_t> src = u.src_ids();
+    node->mutable_src()->Reserve(static_cast<int>(src.size()));
+    for (uint32_t s : src) node->mutable_src()->AddAlreadyReserved(position[s]);
     if (IsReal(u.op(), u.dtype())) {
       node->set_real(ScalarAsDouble(u.dtype(), u.const_word()));
     } else {
@@ -130,6 +154,7 @@ void ToProto(UOp root, v1::Graph* out) {
 }
 
 absl::StatusOr<FrozenGraph> FromProto(const v1::Graph& in, Budget* budget) {
+  const Budget::Doing doing(budget, "reading the graph");
   if (in.form() != kGraphForm) {
     return InvalidArgument("the graph has form ", in.form(), ", expected ", kGraphForm);
   }
@@ -144,10 +169,10 @@ absl::StatusOr<FrozenGraph> FromProto(const v1::Graph& in, Budget* budget) {
     return InvalidArgument("the root is node ", in.root(), " of ", in.nodes_size(), " nodes");
   }
   TG_RETURN_IF_ERROR(budget->SpendNodes(in.nodes_size()));
-  Reader reader(in);
-  constexpr int kNodesPerTimeCheck = 4096;
+  Reader reader(in, budget);
+  constexpr int kNodesPerCheck = 4096;
   for (int i = 0; i < in.nodes_size(); ++i) {
-    if (i % kNodesPerTimeCheck == 0) TG_RETURN_IF_ERROR(budget->CheckTime());
+    if (i % kNodesPerCheck == 0) TG_RETURN_IF_ERROR(reader.CheckMemory());
     TG_RETURN_IF_ERROR(reader.ReadNode(i));
   }
   return reader.Finish();

@@ -138,8 +138,10 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
       break;
     case v1::ExecuteRequest::kRun: {
       v1::Run& op = *request.mutable_run();
-      operation.op = RunOp{
+      RunOp run{
           std::move(*op.mutable_hash()), {op.handles().begin(), op.handles().end()}, op.quiet()};
+      for (const v1::Variable& v : op.variables()) run.variables.push_back({v.id(), v.value()});
+      operation.op = std::move(run);
       break;
     }
     case v1::ExecuteRequest::kSync:

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "absl/status/statusor.h"
 #include "engine/execution/executable.h"
+#include "engine/types/var_value.h"
 
 namespace telegrad {
 
@@ -13,10 +15,12 @@ class Engine {
  public:
   virtual ~Engine() = default;
   // The executable if it exists; never compiles.
-  virtual std::shared_ptr<const Executable> Find(const Digest& hash, Device& device) = 0;
+  virtual std::shared_ptr<const Executable> Find(const Digest& hash, Device& device,
+                                                 std::span<const VarValue> variables) = 0;
   // Schedules and compiles where needed; may take long.
   virtual absl::StatusOr<ExecutableCache::Result> Get(const Digest& hash, const FrozenGraph& graph,
-                                                      Device& device, Budget* budget) = 0;
+                                                      Device& device, Budget* budget,
+                                                      std::span<const VarValue> variables) = 0;
 };
 
 }  // namespace telegrad

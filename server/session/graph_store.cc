@@ -1,5 +1,6 @@
 #include "server/session/graph_store.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -8,10 +9,23 @@
 namespace telegrad {
 namespace {
 
-// The PARAM that a STORE's target is a view of.
-UOp StoredParam(UOp view) {
-  while (!view.is(Op::kParam) && view.num_src() > 0) view = view.src(0);
-  return view;
+// By node: the slot of the PARAM that it is by way of first sources, -1 for none.
+NodeMap<int64_t> SlotsUnder(const Graph& graph, std::span<const uint32_t> order) {
+  NodeMap<int64_t> slots(graph, -1);
+  for (const uint32_t id : order) {
+    const std::span<const uint32_t> src = graph.src(id);
+    if (!src.empty()) slots[id] = slots[src[0]];
+    if (graph.op(id) == Op::kParam) slots[id] = graph.arg(id)[0];
+  }
+  return slots;
+}
+
+bool HasVariables(const FrozenGraph& graph) {
+  if (!graph.graph) return false;
+  const std::vector<uint32_t> order = PostOrder(graph.root());
+  return std::ranges::any_of(order, [&](uint32_t id) {
+    return graph.graph->op(id) == Op::kVar && graph.graph->src(id).empty();
+  });
 }
 
 }  // namespace
@@ -25,10 +39,11 @@ std::vector<SlotEffect> SlotEffects(const FrozenGraph& graph) {
     return slots[i];
   };
   const std::vector<uint32_t> order = PostOrder(graph.root());
+  NodeMap<int64_t> under = SlotsUnder(*graph.graph, order);
   std::vector<bool> read;
   for (const uint32_t id : order) {
     const UOp u = graph.graph->at(id);
-    if (u.is(Op::kParam)) slot(u).bytes = NumElements(u.shape()) * ByteSize(u.dtype());
+    if (u.is(Op::kParam)) slot(u).bytes = BytesOf(u.dtype(), NumElements(u.shape()));
     for (int i = 0; i < u.num_src(); ++i) {
       if (!u.src(i).is(Op::kParam)) continue;
       SlotEffect& effect = slot(u.src(i));
@@ -38,7 +53,8 @@ std::vector<SlotEffect> SlotEffects(const FrozenGraph& graph) {
       if (!whole) read[static_cast<size_t>(u.src(i).arg(0))] = true;
     }
     if (u.is(Op::kStore)) {
-      if (const UOp param = StoredParam(u.src(0)); param.is(Op::kParam)) slot(param).written = true;
+      const int64_t written = under[u.src(0)];
+      if (written >= 0) slots[static_cast<size_t>(written)].written = true;
     }
   }
   read.resize(slots.size());
@@ -67,6 +83,7 @@ absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(VerifiedGraph
   auto stored = std::make_shared<StoredGraph>();
   stored->hash = graph.hash;
   stored->slots = SlotEffects(graph.graph);
+  stored->has_variables = HasVariables(graph.graph);
   stored->graph = std::move(graph.graph);
   stored->bytes = bytes;
 

@@ -32,6 +32,7 @@ struct StoredGraph {
   FrozenGraph graph;
   int64_t bytes = 0;
   std::vector<SlotEffect> slots;
+  bool has_variables = false;  // whose values each run gives
 };
 
 class GraphStore {

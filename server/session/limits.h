@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "engine/base/budget.h"
 #include "engine/types/limits.h"
 
 namespace telegrad {
@@ -15,6 +16,8 @@ struct SessionLimits {
   int64_t graphs = 4096;                   // stored for one tenant; the least recently used goes
   int64_t graph_bytes = int64_t{1} << 30;  // their serialized size
   int64_t run_handles = kMaxParams;        // bindings of one run
+
+  Budget::Limits job;  // of the verification or compilation of one graph
 
   // Back-pressure.
   int64_t staged_bytes = int64_t{32} << 20;  // received payloads that wait for their buffer

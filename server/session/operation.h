@@ -14,6 +14,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/hash.h"
 #include "engine/ir/graph.h"
+#include "engine/types/var_value.h"
 
 namespace telegrad {
 
@@ -61,6 +62,7 @@ struct RunOp {
   std::string hash;
   std::vector<uint64_t> handles;
   bool quiet = false;
+  std::vector<VarValue> variables = {};
 };
 struct SyncOp {};
 

@@ -119,7 +119,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // The parts of a run.
   absl::StatusOr<std::shared_ptr<const StoredGraph>> FindGraph(std::string_view hash);
   absl::StatusOr<Device*> Bind(const RunOp& op, const StoredGraph& graph);
-  absl::StatusOr<ExecutableCache::Result> Compile(const StoredGraph& graph, Device& device);
+  absl::StatusOr<ExecutableCache::Result> Compile(const StoredGraph& graph, Device& device,
+                                                  std::span<const VarValue> variables);
   bool MayOverwrite(const StoredGraph& graph, Block* block);
   void Started(uint64_t id, bool quiet, const StoredGraph& graph,
                const ExecutableCache::Result& compiled, const TimelinePoint& point,

@@ -48,17 +48,17 @@ Session::Step Session::Do(uint64_t id, HasOp& op) {
 
 Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
   if (where != Where::kCompiler) return Step::kNeedsCompiler;
-  Budget budget;
+  Budget budget(env_.limits.job);
   auto verified = op.decode(&budget);
   op.decode = nullptr;
   if (!verified.ok()) return Fail(id, verified.status());
   auto stored = tenant_->graphs.Put(*std::move(verified), op.bytes);
   if (!stored.ok()) return Fail(id, stored.status());
   env_.metrics->Add(Metric::kGraphPuts);
-  if (op.compile) {
+  if (op.compile && !(*stored)->has_variables) {  // these are specialized to each run's values
     auto device = env_.devices->Find("");
     if (!device.ok()) return Fail(id, device.status());
-    auto compiled = Compile(**stored, **device);
+    auto compiled = Compile(**stored, **device, {});
     if (!compiled.ok()) return Fail(id, compiled.status());
   }
   Answer answer;
@@ -66,14 +66,15 @@ Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
   return Reply(id, std::move(answer));
 }
 
-absl::StatusOr<ExecutableCache::Result> Session::Compile(const StoredGraph& graph, Device& device) {
-  Budget budget;
+absl::StatusOr<ExecutableCache::Result> Session::Compile(const StoredGraph& graph, Device& device,
+                                                         std::span<const VarValue> variables) {
+  Budget budget(env_.limits.job);
   {
     std::lock_guard lock(mutex_);
     if (closed_) return absl::CancelledError("the session has ended");
     budget_ = &budget;
   }
-  auto result = env_.engine->Get(graph.hash, graph.graph, device, &budget);
+  auto result = env_.engine->Get(graph.hash, graph.graph, device, &budget, variables);
   std::lock_guard lock(mutex_);
   budget_ = nullptr;
   return result;
@@ -137,12 +138,12 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   if (!device.ok()) return FailRun(id, graph, device.status());
 
   if (!queued.compiled) {
-    if (auto executable = env_.engine->Find(graph.hash, **device)) {
+    if (auto executable = env_.engine->Find(graph.hash, **device, op.variables)) {
       queued.compiled = {.executable = std::move(executable), .cached = true, .compile_ns = 0};
     } else if (where != Where::kCompiler) {
       return Step::kNeedsCompiler;
     } else {
-      auto compiled = Compile(graph, **device);
+      auto compiled = Compile(graph, **device, op.variables);
       if (!compiled.ok()) return FailRun(id, graph, compiled.status());
       queued.compiled = *std::move(compiled);
     }

@@ -59,13 +59,15 @@ class CopyEngine final : public Engine {
   std::atomic<int> compiled = 0;
   std::function<absl::Status(Budget*)> on_compile;  // set before the first run
 
-  std::shared_ptr<const Executable> Find(const Digest& hash, Device&) override {
+  std::shared_ptr<const Executable> Find(const Digest& hash, Device&,
+                                         std::span<const VarValue>) override {
     std::lock_guard lock(mutex_);
     const auto it = made_.find(hash);
     return it == made_.end() ? nullptr : it->second;
   }
   absl::StatusOr<ExecutableCache::Result> Get(const Digest& hash, const FrozenGraph&,
-                                              Device& device, Budget* budget) override {
+                                              Device& device, Budget* budget,
+                                              std::span<const VarValue>) override {
     if (on_compile) TG_RETURN_IF_ERROR(on_compile(budget));
     ++compiled;
     auto executable = std::make_shared<CopyExecutable>(&device, &gate);

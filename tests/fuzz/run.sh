@@ -4,21 +4,24 @@
 set -euo pipefail
 
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
-  echo "Usage: tests/fuzz/run.sh [SECONDS]   each target runs for SECONDS (default 60)"
+  echo "Usage: tests/fuzz/run.sh [SECONDS [TARGET...]]"
+  echo "Each target (default: wire text admit files) runs for SECONDS (default 60)."
   exit 0
 fi
 seconds=${1:-60}
+targets=("${@:2}")
+[ ${#targets[@]} -gt 0 ] || targets=(wire text admit files)
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 cmake --preset fuzz
-cmake --build build/fuzz --target wire_fuzz text_fuzz files_fuzz
+cmake --build build/fuzz --target "${targets[@]/%/_fuzz}"
 mkdir -p build/fuzz/findings
 status=0
-for name in wire text files; do
+for name in "${targets[@]}"; do
   mkdir -p "build/fuzz/corpus/$name"
   log=build/fuzz/$name.log
   if build/fuzz/tests/fuzz/${name}_fuzz -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 \
-    -artifact_prefix=build/fuzz/findings/$name- "build/fuzz/corpus/$name" "tests/fuzz/corpus/$name" \
-    >"$log" 2>&1; then
+    -max_len=16384 -artifact_prefix=build/fuzz/findings/$name- "build/fuzz/corpus/$name" \
+    "tests/fuzz/corpus/$name" >"$log" 2>&1; then
     result=ok
   else
     result=FINDING
@@ -26,6 +29,8 @@ for name in wire text files; do
     tail -n 30 "$log"
   fi
   runs=$(grep -oE '^#[0-9]+' "$log" | tail -n 1 | tr -d '#')
-  echo "fuzz $name: ${runs:-0} executions in $seconds s: $result"
+  edges=$(grep -oE 'cov: [0-9]+' "$log" | tail -n 1)
+  echo "fuzz $name: ${runs:-0} executions in $seconds s, $edges: $result"
+  grep '^inputs:' "$log" | sed 's/^/  /' || true
 done
 exit $status

@@ -1,5 +1,6 @@
-// Every elementwise op on edge values and random ones, as scalars and as vectors, on each target,
-// against the definitions of ops.def spelled out in plain C++.
+// The elementwise ops that the target computes itself, but casts (see dtypes_test.cc), on edge
+// values and random ones, as scalars and as vectors, on each target, against the definitions of
+// ops.def spelled out in plain C++.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -216,6 +217,8 @@ void IntegerOps() {
   Binary<T, T>(Op::kFloorMod, [=](T a, T b) {
     return b == 0 ? T(0) : static_cast<T>(Wide{a} - floor_div(a, b) * b);
   });
+  Binary<T, T>(Op::kCDiv, [](T a, T b) { return b == 0 ? T(0) : static_cast<T>(Wide{a} / b); });
+  Binary<T, T>(Op::kCMod, [](T a, T b) { return b == 0 ? T(0) : static_cast<T>(Wide{a} % b); });
   Binary<T, T>(Op::kMax, [](T a, T b) { return std::max(a, b); });
   Binary<T, T>(Op::kAnd, [](T a, T b) { return static_cast<T>(a & b); });
   Binary<T, T>(Op::kOr, [](T a, T b) { return static_cast<T>(a | b); });
@@ -277,61 +280,6 @@ void FloatOps() {
 
 TEST(Alu, Float32) { FloatOps<float>(); }
 TEST(Alu, Float64) { FloatOps<double>(); }
-
-// CAST as ops.def says it.
-template <typename To, typename From>
-To CastTo(From x) {
-  if constexpr (std::is_same_v<To, bool>) {
-    return x != From(0);
-  } else if constexpr (std::is_floating_point_v<From> && !std::is_floating_point_v<To>) {
-    using Limits = std::numeric_limits<To>;
-    if (std::isnan(x)) return 0;
-    const long double whole = std::trunc(static_cast<long double>(x));
-    if (whole <= static_cast<long double>(Limits::min())) return Limits::min();
-    if (whole >= static_cast<long double>(Limits::max())) return Limits::max();
-    return static_cast<To>(whole);
-  } else {
-    return static_cast<To>(x);
-  }
-}
-
-template <typename From, typename... To>
-void Casts() {
-  (Unary<To, From>(Op::kCast, CastTo<To, From>), ...);
-}
-
-template <typename From>
-void CastsToAll() {
-  Casts<From, bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, float,
-        double>();
-}
-
-TEST(Cast, FromBool) { CastsToAll<bool>(); }
-TEST(Cast, FromInt8) { CastsToAll<int8_t>(); }
-TEST(Cast, FromInt16) { CastsToAll<int16_t>(); }
-TEST(Cast, FromInt32) { CastsToAll<int32_t>(); }
-TEST(Cast, FromInt64) { CastsToAll<int64_t>(); }
-TEST(Cast, FromUInt8) { CastsToAll<uint8_t>(); }
-TEST(Cast, FromUInt16) { CastsToAll<uint16_t>(); }
-TEST(Cast, FromUInt32) { CastsToAll<uint32_t>(); }
-TEST(Cast, FromUInt64) { CastsToAll<uint64_t>(); }
-TEST(Cast, FromFloat32) { CastsToAll<float>(); }
-TEST(Cast, FromFloat64) { CastsToAll<double>(); }
-
-template <typename To, typename From>
-void BitcastBothWays() {
-  Unary<To, From>(Op::kBitcast, [](From x) { return std::bit_cast<To>(x); });
-  Unary<From, To>(Op::kBitcast, [](To x) { return std::bit_cast<From>(x); });
-}
-
-TEST(Alu, Bitcast) {
-  BitcastBothWays<float, int32_t>();
-  BitcastBothWays<float, uint32_t>();
-  BitcastBothWays<double, int64_t>();
-  BitcastBothWays<uint64_t, int64_t>();
-  BitcastBothWays<uint8_t, int8_t>();
-  Unary<uint8_t, bool>(Op::kBitcast, [](bool x) { return x ? 1 : 0; });
-}
 
 TEST(Alu, WhereAndMulAcc) {
   std::mt19937_64 random(Seed());

@@ -1,8 +1,31 @@
 #include "tests/kernels/kernel_fixture.h"
 
+#include <algorithm>
+
 #include "engine/base/status.h"
+#include "engine/rewrite/rewriter.h"
+#include "engine/rules/algebra.h"
+#include "engine/rules/decompositions.h"
+#include "engine/rules/divmod.h"
+#include "engine/rules/emulation.h"
 
 namespace telegrad {
+
+UOp ProgramBuilder::Lowered(const Target& target, Op op, DType dtype,
+                            std::initializer_list<UOp> src, int* nodes) {
+  Budget budget;
+  std::vector<const RuleTable*> tables = EmulationTables(target);
+  tables.insert(tables.end(), {&kDecompositions, &kAlgebra, &kDivMod});
+  const UOp result = Rewriter(graph_.get(), tables, &budget).Make(op, dtype, src);
+  EXPECT_TRUE(result.valid()) << graph_->status();
+  if (!result.valid()) return result;
+  for (uint32_t id : PostOrder(result)) {
+    if (std::ranges::find(program_.order, id) != program_.order.end()) continue;
+    program_.order.push_back(id);
+    if (nodes != nullptr) ++*nodes;
+  }
+  return result;
+}
 
 Device& TestDevice() {
   static Device* const device = [] {
@@ -20,7 +43,8 @@ Device& TestDevice() {
 std::vector<std::pair<std::string, Target>> TestTargets() {
   const Target host = HostTarget(2);
   std::vector<std::pair<std::string, Target>> targets = {{"host", host}};
-  Target baseline{.arch = "x86-64", .cpu = "", .features = ""};
+  Target baseline;
+  baseline.arch = "x86-64";
   targets.emplace_back("baseline", baseline);
   if (host.vector_bytes >= 32) {
     Target avx2 = baseline;

@@ -35,6 +35,9 @@ class ProgramBuilder {
   UOp Bitcast(UOp x, DType dtype) { return Do(Op::kBitcast, dtype, {x}, {}); }
   UOp Index(int64_t value) { return graph_->Index(value); }
   UOp Iota(int64_t lanes, DType dtype = DType::kInt64) { return Do(Op::kIota, dtype, {}, {lanes}); }
+  // `op` as lowering leaves it for `target`; counts the nodes that it took.
+  UOp Lowered(const Target& target, Op op, DType dtype, std::initializer_list<UOp> src,
+              int* nodes = nullptr);
   // The next argument.
   UOp Argument(DType dtype, int64_t elements) {
     const auto slot = static_cast<int64_t>(program_.arguments.size());

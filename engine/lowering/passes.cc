@@ -1,0 +1,209 @@
+// Lowering as rows. A pass that fails records its error in the graph, where the runner finds it.
+#include "engine/lowering/passes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "engine/base/status.h"
+#include "engine/lowering/bounds_proof.h"
+#include "engine/lowering/expand.h"
+#include "engine/lowering/linearize.h"
+#include "engine/lowering/moves.h"
+#include "engine/rules/algebra.h"
+#include "engine/rules/decompositions.h"
+#include "engine/rules/divmod.h"
+#include "engine/rules/emulation.h"
+
+namespace telegrad {
+namespace {
+
+constexpr const RuleTable* kSimplify[] = {&kAlgebra, &kDivMod};
+constexpr const RuleTable* kDecompose[] = {&kDecompositions, &kAlgebra, &kDivMod};
+
+UOp OrFail(Graph* graph, absl::StatusOr<UOp> result) {
+  return result.ok() ? *result : graph->Fail(std::move(result).status());
+}
+
+UOp Decompose(PassContext& c, UOp root) {
+  std::vector<const RuleTable*> tables = EmulationTables(c.target());
+  tables.insert(tables.end(), std::begin(kDecompose), std::end(kDecompose));
+  return c.rewriter(tables).Rewrite(root);
+}
+
+UOp Merge(PassContext& c, UOp root) { return MergeRanges(c.rewriter(kSimplify), root); }
+
+UOp Move(PassContext& c, UOp root) {
+  return OrFail(c.graph(), ApplyMoves(c.rewriter(kSimplify), root, PickMoves(root, c.target())));
+}
+
+UOp Expand(PassContext& c, UOp root) {
+  return OrFail(c.graph(), ExpandRanges(c.rewriter(kSimplify), root));
+}
+
+// The gate that makes an access safe whatever its index is.
+UOp GateOf(Rewriter& b, UOp address) {
+  Graph& g = *b.graph();
+  UOp buffer = address.src(0);
+  while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
+  const UOp index = address.src(1);
+  const UOp low = g.Make(Op::kCmpLt, {g.Index(-1), index});
+  const UOp high = g.Make(Op::kCmpLt, {index, g.Index(NumElements(buffer.shape()))});
+  UOp gate = g.Make(Op::kAnd, {low, high});
+  if (address.num_src() == 3) gate = g.Make(Op::kAnd, {address.src(2), gate});
+  return g.Make(Op::kIndex, {address.src(0), index, gate});
+}
+
+// Rebuilds the kernel with the unproved accesses gated. An index may come from a load that is gated
+// itself.
+UOp AddGates(Rewriter& b, UOp root, const std::vector<UOp>& unproved) {
+  const absl::flat_hash_set<UOp> gated(unproved.begin(), unproved.end());
+  Graph& g = *b.graph();
+  NodeMap<uint32_t> made(g);
+  std::vector<UOp> src;
+  for (uint32_t id : PostOrder(root)) {
+    const UOp u = g.at(id);
+    src.clear();
+    for (uint32_t s : u.src_ids()) src.push_back(g.at(made[s]));
+    const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+    UOp copy = g.Make(u.op(), u.dtype(), src, arg);
+    if (gated.contains(u)) copy = GateOf(b, copy);
+    if (!copy.valid()) return copy;
+    made[id] = copy.id();
+  }
+  return g.at(made[root]);
+}
+
+UOp GateUnproved(PassContext& c, UOp root) {
+  const BoundsReport bounds = ProveBounds(*c.graph(), PostOrder(root));
+  c.Count(kAccessesProved, bounds.stats.proved);
+  c.Count(kAccessesGated, bounds.stats.gated);
+  c.Count(kAccessesByData, bounds.stats.data_dependent);
+  return bounds.unproved.empty() ? root : AddGates(c.rewriter(kSimplify), root, bounds.unproved);
+}
+
+// Only what the order needs, in a graph of its own. An AFTER of a whole nest becomes one of the END
+// that closes the nest's outermost range.
+Program Compact(Graph* from, const std::vector<uint32_t>& order, std::string name) {
+  auto graph = std::make_shared<Graph>();
+  Program program;
+  program.name = std::move(name);
+  NodeMap<uint32_t> copied(*from);
+  std::vector<UOp> src;
+  for (uint32_t id : order) {
+    const UOp u = from->at(id);
+    src.clear();
+    for (int i = 0; i < u.num_src(); ++i) {
+      UOp s = u.src(i);
+      if (s.is(Op::kEnd) && s.num_src() > 1) s = from->Make(Op::kEnd, {s.src(1)});
+      src.push_back(graph->at(copied[s]));
+    }
+    const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+    const UOp copy = graph->Make(u.op(), u.dtype(), src, arg);
+    copied[id] = copy.id();
+    program.order.push_back(copy.id());
+  }
+  program.graph = std::move(graph);
+  return program;
+}
+
+void CountWork(Program* program) {
+  double iterations = 1;
+  std::vector<double> outer;
+  for (uint32_t id : program->order) {
+    const UOp u = program->graph->at(id);
+    if (u.is(Op::kRange)) {
+      outer.push_back(iterations);
+      iterations *= static_cast<double>(u.src(0).const_word());
+      if (u.arg(1) == static_cast<int64_t>(AxisType::kThread)) {
+        program->iterations = u.src(0).const_word();
+      }
+    } else if (u.is(Op::kEnd)) {
+      iterations = outer.back();
+      outer.pop_back();
+    } else if (Is(u.op(), kAlu) && u.dtype() != DType::kInt64 && !IsBool(u.dtype())) {
+      const double operations = u.is(Op::kMulAcc) ? 2 : 1;
+      program->flops += iterations * operations * static_cast<double>(NumElements(u.shape()));
+    }
+  }
+  for (const Program::Argument& a : program->arguments) {
+    program->bytes += static_cast<double>(BytesOf(a.dtype, a.elements));
+  }
+}
+
+void MarkArguments(Program* program) {
+  for (uint32_t id : program->order) {
+    const UOp u = program->graph->at(id);
+    if (!u.is(Op::kLoad) && !u.is(Op::kStore)) continue;
+    UOp buffer = u.src(0).src(0);
+    while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
+    if (!buffer.is(Op::kParam)) continue;
+    Program::Argument& a = program->arguments[buffer.arg(0)];
+    (u.is(Op::kLoad) ? a.read : a.written) = true;
+  }
+}
+
+absl::StatusOr<Program> LinearizeKernel(PassContext& c, const Piece& piece) {
+  TG_ASSIGN_OR_RETURN(const std::vector<uint32_t> order, Linearize(c.graph(), piece.root));
+  Program program = Compact(c.graph(), order, piece.name);
+  TG_RETURN_IF_ERROR(c.graph()->status());
+  TG_RETURN_IF_ERROR(program.graph->status());
+  program.arguments = piece.arguments;
+  MarkArguments(&program);
+  CountWork(&program);
+  return program;
+}
+
+absl::Status Prove(PassContext&, const Program& program) {
+  const std::vector<UOp> unproved = ProveBounds(*program.graph, program.order).unproved;
+  if (unproved.empty()) return absl::OkStatus();
+  const auto at = std::ranges::find(program.order, unproved.front().id());
+  return Internal("node ", at - program.order.begin(), " (index): of ", program.name,
+                  " is not proved to stay inside its buffer, and not gated");
+}
+
+constexpr uint8_t kBetween = kKernelLevel | kProgramLevel;
+
+constexpr PassRow kPasses[] = {
+    {"decompose", "simplifies, and puts what no target has, or this one lacks, in terms of what it has",
+     kKernelLevel, kKernelLevel, kDecompose, GraphPass{Decompose}},
+    {"merge-ranges", "joins neighbouring ranges that every access walks as one", kKernelLevel,
+     kKernelLevel, kSimplify, GraphPass{Merge}},
+    {"moves", "splits ranges for the target's vectors, registers and threads", kKernelLevel,
+     kKernelLevel, kSimplify, GraphPass{Move}},
+    {"expand", "replicates what is not a loop; reductions become accumulators", kKernelLevel,
+     kBetween, kSimplify, GraphPass{Expand}},
+    {"gate", "gives a run-time gate to each access that is not proved inside its buffer", kBetween,
+     kBetween, kSimplify, GraphPass{GateUnproved}},
+    {"linearize",
+     "puts the nodes into execution order",
+     kBetween,
+     kProgramLevel,
+     {},
+     LinearPass{LinearizeKernel}},
+    {"prove",
+     "fails unless each access is gated or proved inside its buffer",
+     kProgramLevel,
+     kProgramLevel,
+     {},
+     CheckPass{Prove}},
+};
+
+}  // namespace
+
+std::span<const PassRow> LoweringPasses() { return kPasses; }
+
+std::vector<Program::Argument> KernelArguments(UOp kernel) {
+  std::vector<Program::Argument> arguments;
+  for (uint32_t id : PostOrder(kernel)) {
+    const UOp u = kernel.graph()->at(id);
+    if (!u.is(Op::kParam)) continue;
+    const auto slot = static_cast<size_t>(u.arg(0));
+    if (arguments.size() <= slot) arguments.resize(slot + 1);
+    arguments[slot].dtype = u.dtype();
+    arguments[slot].elements = NumElements(u.shape());
+  }
+  return arguments;
+}
+
+}  // namespace telegrad

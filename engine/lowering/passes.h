@@ -1,0 +1,24 @@
+// The passes of lowering, in their order: from a scheduled kernel to a proved program.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "engine/ir/graph.h"
+#include "engine/ir/program.h"
+#include "engine/rewrite/pass.h"
+
+namespace telegrad {
+
+std::span<const PassRow> LoweringPasses();
+
+// What the passes count: the fields of BoundsStats.
+inline constexpr std::string_view kAccessesProved = "accesses proved";
+inline constexpr std::string_view kAccessesGated = "accesses gated";
+inline constexpr std::string_view kAccessesByData = "accesses decided by data";
+
+// What the PARAM slots of a kernel are bound to.
+std::vector<Program::Argument> KernelArguments(UOp kernel);
+
+}  // namespace telegrad

@@ -1,0 +1,68 @@
+#include "engine/reference/fragments.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace telegrad::reference {
+namespace {
+
+// The fragments of a scope's threads together are the matrix, every element once.
+TEST(Fragments, CoverTheirMatrixOnce) {
+  using Fragment = Element (*)(const MmaInfo&, int, int);
+  for (const MmaInfo& mma : AllMmas()) {
+    struct Matrix {
+      Fragment fragment;
+      int rows, columns, held;
+    };
+    std::vector<Matrix> matrices = {{FragmentC, mma.m, mma.n, mma.c_size()}};
+    if (!mma.async) {
+      matrices.push_back({FragmentA, mma.m, mma.k, mma.a_size()});
+      matrices.push_back({FragmentB, mma.k, mma.n, mma.b_size()});
+    }
+    for (const Matrix& matrix : matrices) {
+      std::vector<int> seen(matrix.rows * matrix.columns);
+      for (int t = 0; t < mma.threads; ++t) {
+        for (int i = 0; i < matrix.held; ++i) {
+          const Element e = matrix.fragment(mma, t, i);
+          ASSERT_TRUE(e.row >= 0 && e.row < matrix.rows && e.column >= 0 &&
+                      e.column < matrix.columns)
+              << std::string(mma.name) << " thread " << t << " element " << i;
+          ++seen[e.row * matrix.columns + e.column];
+        }
+      }
+      EXPECT_EQ(seen, std::vector<int>(seen.size(), 1)) << std::string(mma.name);
+    }
+  }
+}
+
+void ExpectAt(Element e, int row, int column) {
+  EXPECT_EQ(e.row, row);
+  EXPECT_EQ(e.column, column);
+}
+
+// Elements read off the figures of the manuals.
+TEST(Fragments, SpotChecks) {
+  const MmaInfo& sm80 = AllMmas()[static_cast<size_t>(MmaKind::kSm80F16)];
+  ExpectAt(FragmentA(sm80, 5, 1), 1, 3);
+  ExpectAt(FragmentA(sm80, 5, 2), 9, 2);
+  ExpectAt(FragmentA(sm80, 5, 4), 1, 10);
+  ExpectAt(FragmentA(sm80, 31, 7), 15, 15);
+  ExpectAt(FragmentB(sm80, 5, 1), 3, 1);
+  ExpectAt(FragmentB(sm80, 5, 2), 10, 1);
+  ExpectAt(FragmentC(sm80, 5, 1), 1, 3);
+  ExpectAt(FragmentC(sm80, 5, 3), 9, 3);
+  const MmaInfo& sm90 = AllMmas()[static_cast<size_t>(MmaKind::kSm90F16)];
+  ExpectAt(FragmentC(sm90, 0, 4), 0, 8);
+  ExpectAt(FragmentC(sm90, 37, 3), 25, 3);
+  ExpectAt(FragmentC(sm90, 127, 31), 63, 63);
+  const MmaInfo& amx = AllMmas()[static_cast<size_t>(MmaKind::kAmxBF16)];
+  ExpectAt(FragmentA(amx, 0, 33), 1, 1);
+  ExpectAt(FragmentB(amx, 0, 1), 1, 0);
+  ExpectAt(FragmentB(amx, 0, 2), 0, 1);
+  ExpectAt(FragmentB(amx, 0, 32), 2, 0);
+}
+
+}  // namespace
+}  // namespace telegrad::reference

@@ -1,0 +1,24 @@
+// A tensor graph as clients send it becomes a smaller language that kernels speak: no functions, no
+// variables, one instance of every value on one device, no packed types, no bitcasts that change
+// the width. What is left says the same.
+#pragma once
+
+#include <span>
+
+#include "engine/base/budget.h"
+#include "engine/base/status.h"
+#include "engine/ir/graph.h"
+#include "engine/types/var_value.h"
+
+namespace telegrad {
+
+// `sink` is the root of a verified tensor graph; `variables` name each id once, in any order, and
+// hold the value of every VAR without a source. The result has the same slots; one of a packed type
+// is one of u8, with the bytes of its elements.
+//
+// INVALID_ARGUMENT: a variable is missing, unknown, outside of its bounds or no multiple, or with
+// these values a size does not fit.
+// RESOURCE_EXHAUSTED: calls, loops and instances make the graph grow by more than kMaxNodes.
+absl::StatusOr<FrozenGraph> Legalize(UOp sink, std::span<const VarValue> variables, Budget* budget);
+
+}  // namespace telegrad

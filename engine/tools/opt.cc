@@ -1,0 +1,278 @@
+#include "engine/tools/opt.h"
+
+#include <cmath>
+#include <filesystem>
+#include <optional>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "engine/base/flags.h"
+#include "engine/base/status.h"
+#include "engine/frontend/files.h"
+#include "engine/rewrite/rule_counts.h"
+#include "engine/tools/evaluate.h"
+#include "engine/tools/explain.h"
+#include "engine/tools/ops_doc.h"
+#include "engine/tools/pass_table.h"
+#include "engine/tools/pieces.h"
+#include "engine/tools/trace.h"
+
+namespace telegrad {
+namespace {
+
+constexpr FlagRow kFlags[] = {
+    {"passes", 'p', FlagKind::kString, "", "A,B,C", "runs these passes and groups, in order"},
+    {"list", 'l', FlagKind::kBool, "false", "", "prints all passes, groups and rule tables"},
+    {"ops-doc", 0, FlagKind::kBool, "false", "", "prints docs/ops.md"},
+    {"piece", 0, FlagKind::kInt, "-1", "N", "reads only the piece N, from 0, of the text"},
+    {"verify", 0, FlagKind::kBool, "true", "", "verifies the input and what every pass leaves"},
+    {"dump-after", 0, FlagKind::kString, "", "DIR",
+     "prints what every pass leaves, to files in DIR or, where it is -, to stderr"},
+    {"explain", 'x', FlagKind::kString, "", "RULES",
+     "instead of the result, says why the rows of a table (algebra), or one of them by its line "
+     "(algebra:107), match or do not match"},
+    {"node", 'n', FlagKind::kString, "", "%N", "of --explain: only at this node"},
+    {"counts", 'c', FlagKind::kBool, "false", "",
+     "prints hits, misses and time of rules to stderr"},
+    {"times", 0, FlagKind::kBool, "true", "", "of --counts: with times, which are sampled"},
+    {"trace", 't', FlagKind::kString, "", "FILE", "writes every rewrite as an HTML page"},
+    {"trace-limit", 0, FlagKind::kInt, "2000", "N", "of --trace: rewrites that are kept"},
+    {"eval", 'e', FlagKind::kBool, "false", "",
+     "runs tensor graphs and programs on random inputs before and after every pass"},
+    {"seed", 0, FlagKind::kInt, "1", "N", "of --eval: of the inputs"},
+    {"tolerance", 0, FlagKind::kString, "0", "X",
+     "of --eval: floats may differ by X times the larger, or X where that is below 1"},
+    {"vector-bytes", 0, FlagKind::kInt, "64", "N", "the target's vector registers: how wide"},
+    {"vector-registers", 0, FlagKind::kInt, "32", "N", "the target's vector registers: how many"},
+    {"threads", 0, FlagKind::kInt, "2", "N", "workers that run one launch on the target"},
+};
+
+constexpr int kFailed = 1, kUsage = 2;
+
+std::string Help() {
+  return StrCat(
+      "Usage: telegrad-opt [flags] [FILE]\n\n"
+      "Reads graphs or programs in their text form from FILE or standard input, runs passes on "
+      "them\n"
+      "and prints the result.\n\n",
+      FlagHelp(kFlags), "\nExit codes: 0 done, 1 failed, 2 wrong usage.\n");
+}
+
+// Two observers may watch the same rewriters.
+class Both : public RewriteObserver {
+ public:
+  Both(RuleCounts* counts, Trace* trace) : counts_(counts), trace_(trace) {}
+  void OnTry(const RuleTry& what) override {
+    if (counts_ != nullptr) counts_->OnTry(what);
+    if (trace_ != nullptr) trace_->OnTry(what);
+  }
+
+ private:
+  RuleCounts* counts_;
+  Trace* trace_;
+};
+
+absl::Status In(std::string_view where, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), StrCat(where, ": ", status.message()));
+}
+
+struct Settings {
+  std::vector<PassRow> passes;
+  double tolerance = 0;
+  std::optional<uint32_t> node;
+  std::string file;  // "-": standard input
+};
+
+absl::StatusOr<Settings> Check(const Flags& flags) {
+  Settings s;
+  TG_ASSIGN_OR_RETURN(s.passes, FindPasses(flags.GetString("passes")));
+  if (!absl::SimpleAtod(flags.GetString("tolerance"), &s.tolerance) || !(s.tolerance >= 0)) {
+    return InvalidArgument("--tolerance: \"", flags.GetString("tolerance"),
+                           "\" is not a number of at least 0");
+  }
+  std::string_view node = flags.GetString("node");
+  if (!node.empty()) {
+    if (flags.GetString("explain").empty()) return InvalidArgument("--node: needs --explain");
+    uint32_t number;
+    if (!absl::SimpleAtoi(ToAbsl(node.substr(node.starts_with('%') ? 1 : 0)), &number)) {
+      return InvalidArgument("--node: \"", node, "\" is not a label like %5");
+    }
+    s.node = number;
+  }
+  for (const std::string_view positive : {"vector-bytes", "vector-registers", "threads"}) {
+    if (const int64_t n = flags.GetInt(positive); n < 1 || n > 65536) {
+      return InvalidArgument("--", positive, ": ", n, " is not within 1 to 65536");
+    }
+  }
+  if (flags.GetInt("trace-limit") < 0)
+    return InvalidArgument("--trace-limit: must not be negative");
+  if (flags.positional().size() > 1) {
+    return InvalidArgument("one file at most, got ", flags.positional().size());
+  }
+  s.file = flags.positional().empty() ? "-" : flags.positional()[0];
+  return s;
+}
+
+class Runner {
+ public:
+  Runner(const Flags& flags, const Settings& settings, OptResult* result)
+      : flags_(flags),
+        settings_(settings),
+        result_(*result),
+        trace_(flags.GetInt("trace-limit")),
+        observer_(flags.GetBool("counts") ? &counts_ : nullptr,
+                  flags.GetString("trace").empty() ? nullptr : &trace_) {
+    target_.arch = "any";
+    target_.vector_bytes = static_cast<int>(flags.GetInt("vector-bytes"));
+    target_.vector_registers = static_cast<int>(flags.GetInt("vector-registers"));
+    target_.threads = static_cast<int>(flags.GetInt("threads"));
+    if (flags.GetBool("verify")) options_.verify = [](const Piece& piece) { return Verify(piece); };
+    options_.times = &times_;
+  }
+
+  absl::Status Run(std::string_view text) {
+    TG_RETURN_IF_ERROR(In(settings_.file, Read(text)));
+    TG_RETURN_IF_ERROR(CompareValues("the input"));
+    absl::Status status;
+    for (size_t i = 0; i < settings_.passes.size() && status.ok(); ++i) {
+      status = RunOne(i, settings_.passes[i]);
+    }
+    // What happened up to a failure is what one wants to see.
+    TG_RETURN_IF_ERROR(Report());
+    TG_RETURN_IF_ERROR(status);
+    if (flags_.GetString("explain").empty()) {
+      result_.out += PrintPieces(pieces_);
+      return absl::OkStatus();
+    }
+    for (const Piece& piece : pieces_) {
+      TG_ASSIGN_OR_RETURN(const std::string said, ExplainRules(piece, flags_.GetString("explain"),
+                                                               settings_.node, &budget_));
+      if (pieces_.size() > 1) StrAppend(&result_.out, "--- ", piece.name, "\n");
+      result_.out += said;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Read(std::string_view text) {
+    TG_ASSIGN_OR_RETURN(pieces_, ParsePieces(text, flags_.GetInt("piece")));
+    if (!options_.verify) return absl::OkStatus();
+    for (const Piece& piece : pieces_) TG_RETURN_IF_ERROR(In(piece.name, Verify(piece)));
+    return absl::OkStatus();
+  }
+
+  absl::Status RunOne(size_t number, const PassRow& row) {
+    std::vector<Piece> after;
+    for (Piece& piece : pieces_) {
+      PassContext context(piece.graph.get(), target_, &budget_,
+                          piece.levels == kTensorLevel ? Shapes::kExact : Shapes::kBroadcast);
+      if (flags_.GetBool("counts") || !flags_.GetString("trace").empty()) {
+        context.Observe(&observer_);
+      }
+      trace_.BeginPass(row, piece);
+      auto out = RunPass(row, context, std::move(piece), options_);
+      for (const auto& [what, n] : context.counters()) counters_[std::string(what)] += n;
+      if (!out.ok()) return out.status();
+      trace_.EndPass(*out);
+      for (Piece& p : *out) after.push_back(std::move(p));
+    }
+    pieces_ = std::move(after);
+    TG_RETURN_IF_ERROR(Dump(number, row));
+    return CompareValues(row.name);
+  }
+
+  absl::Status Dump(size_t number, const PassRow& row) {
+    const std::string& where = flags_.GetString("dump-after");
+    if (where.empty()) return absl::OkStatus();
+    if (where == "-") {
+      StrAppend(&result_.err, "# after ", row.name, "\n", PrintPieces(pieces_));
+      return absl::OkStatus();
+    }
+    std::error_code error;  // a folder that is not there shows when a file is written into it
+    std::filesystem::create_directories(where, error);
+    const std::string name =
+        absl::StrFormat("%s/%02d-%s.uop", where, number + 1, std::string(row.name));
+    return WriteFile(name, PrintPieces(pieces_));
+  }
+
+  // That the pieces compute what they did when they were last run.
+  absl::Status CompareValues(std::string_view after) {
+    if (!flags_.GetBool("eval")) return absl::OkStatus();
+    auto now = EvaluatePieces(pieces_, static_cast<uint64_t>(flags_.GetInt("seed")), &budget_);
+    if (!now.ok()) return In(StrCat("--eval, after ", after), now.status());
+    if (!now->has_value()) {
+      StrAppend(&result_.err, "eval: after ", after, ": kernels, not run\n");
+      return absl::OkStatus();
+    }
+    if (values_) {
+      const std::string difference = FirstDifference(*values_, **now, settings_.tolerance);
+      if (!difference.empty()) return Internal("--eval, after ", after, ": ", difference);
+    }
+    StrAppend(&result_.err, "eval: after ", after, ": ", values_ ? "equal" : "run", "\n");
+    values_ = **std::move(now);
+    return absl::OkStatus();
+  }
+
+  absl::Status Report() {
+    if (flags_.GetBool("counts")) {
+      const bool times = flags_.GetBool("times");
+      result_.err += counts_.Report(times);
+      for (const auto& [what, n] : counters_) StrAppend(&result_.err, what, ": ", n, "\n");
+      for (const PassTime& t : times_) {
+        if (times) {
+          absl::StrAppendFormat(&result_.err, "pass %s: %.3f ms\n", std::string(t.name),
+                                std::chrono::duration<double, std::milli>(t.time).count());
+        }
+      }
+    }
+    const std::string& file = flags_.GetString("trace");
+    return file.empty() ? absl::OkStatus() : WriteFile(file, trace_.Html(settings_.file));
+  }
+
+  const Flags& flags_;
+  const Settings& settings_;
+  OptResult& result_;
+  Budget budget_;
+  Target target_;
+  PassOptions options_;
+  RuleCounts counts_;
+  Trace trace_;
+  Both observer_;
+  std::vector<PassTime> times_;
+  std::map<std::string, int64_t> counters_;
+  std::vector<Piece> pieces_;
+  std::optional<Outputs> values_;
+};
+
+OptResult Fail(int code, const absl::Status& status, OptResult result = {}) {
+  result.exit_code = code;
+  StrAppend(&result.err, "telegrad-opt: ", ToStd(status.message()), "\n");
+  return result;
+}
+
+}  // namespace
+
+OptResult RunOpt(std::span<const std::string_view> args,
+                 const std::function<std::string()>& read_stdin) {
+  const auto flags = Flags::Parse(kFlags, args);
+  if (!flags.ok()) return Fail(kUsage, flags.status());
+  if (flags->help()) return {0, Help(), ""};
+  if (flags->GetBool("list")) return {0, ListPasses(), ""};
+  if (flags->GetBool("ops-doc")) {
+    const auto page = OpsDocument();
+    return page.ok() ? OptResult{0, *page, ""} : Fail(kFailed, page.status());
+  }
+  const auto settings = Check(*flags);
+  if (!settings.ok()) return Fail(kUsage, settings.status());
+  absl::StatusOr<std::string> text =
+      settings->file == "-" ? read_stdin() : ReadFile(settings->file);
+  if (!text.ok()) return Fail(kFailed, text.status());
+  OptResult result;
+  if (const absl::Status status = Runner(*flags, *settings, &result).Run(*text); !status.ok()) {
+    return Fail(kFailed, status, std::move(result));
+  }
+  return result;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,146 @@
+#include "engine/tools/pass_table.h"
+
+#include <utility>
+
+#include "absl/strings/str_split.h"
+#include "engine/base/status.h"
+#include "engine/lowering/passes.h"
+#include "engine/rewrite/rule.h"
+#include "engine/rules/algebra.h"
+#include "engine/rules/decompositions.h"
+#include "engine/rules/divmod.h"
+#include "engine/schedule/schedule.h"
+
+namespace telegrad {
+namespace {
+
+constexpr const RuleTable* kTables[] = {&kAlgebra, &kDivMod, &kDecompositions, &kMulAcc,
+                                        &kStrength};
+
+constexpr const RuleTable* kSimplify[] = {&kAlgebra, &kDivMod};
+constexpr const RuleTable* kOnlyAlgebra[] = {&kAlgebra};
+constexpr const RuleTable* kOnlyDivMod[] = {&kDivMod};
+constexpr const RuleTable* kOnlyDecompositions[] = {&kDecompositions};
+constexpr const RuleTable* kOnlyMulAcc[] = {&kMulAcc};
+constexpr const RuleTable* kOnlyStrength[] = {&kStrength};
+
+// Equal nodes are one node in any graph; a copy also drops what the root does not need.
+absl::StatusOr<std::vector<Piece>> Canonicalize(PassContext&, const Piece& piece) {
+  Piece out = piece;
+  out.graph = std::make_shared<Graph>();
+  out.root = CopyLive(piece.root, out.graph.get());
+  TG_RETURN_IF_ERROR(out.graph->status());
+  return std::vector<Piece>{std::move(out)};
+}
+
+absl::StatusOr<std::vector<Piece>> SplitIntoKernels(PassContext& c, const Piece& piece) {
+  TG_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleGraph(piece.root, c.budget()));
+  std::vector<Piece> kernels;
+  for (const ScheduledKernel& scheduled : schedule.kernels) {
+    Piece& kernel = kernels.emplace_back();
+    kernel.name = StrCat("kernel", kernels.size() - 1);
+    kernel.note = scheduled.reason;
+    kernel.graph = std::make_shared<Graph>();
+    kernel.root = CopyLive(scheduled.graph.root(), kernel.graph.get());
+    kernel.arguments = KernelArguments(kernel.root);
+    for (const BufferRef& ref : scheduled.arguments) {
+      const bool slot = ref.kind == BufferRef::Kind::kSlot;
+      kernel.bindings.push_back(StrCat(slot ? "slot" : "temporary", ref.index));
+    }
+  }
+  return kernels;
+}
+
+constexpr uint8_t kGraphs = kTensorLevel | kKernelLevel;
+
+constexpr PassRow kOwnPasses[] = {
+    {"canonicalize",
+     "copies the live nodes into a fresh graph, where equal nodes are one",
+     kTensorLevel | kKernelLevel | kProgramLevel,
+     kTensorLevel | kKernelLevel | kProgramLevel,
+     {},
+     SplitPass{Canonicalize}},
+    {"simplify", "applies the rules that every stage builds with", kGraphs, kGraphs, kSimplify,
+     Sweep{}},
+    {"algebra", "identities of the elementwise ops", kGraphs, kGraphs, kOnlyAlgebra, Sweep{}},
+    {"divmod", "index arithmetic: sums, division, remainder, comparison", kGraphs, kGraphs,
+     kOnlyDivMod, Sweep{}},
+    {"decompositions", "what no target has, in terms of what it has", kKernelLevel, kKernelLevel,
+     kOnlyDecompositions, Sweep{}},
+    {"mulacc", "x * y + z as one op that rounds once", kKernelLevel, kKernelLevel, kOnlyMulAcc,
+     Sweep{}},
+    {"strength", "division by powers of two as shift and mask", kKernelLevel, kKernelLevel,
+     kOnlyStrength, Sweep{}},
+    {"schedule",
+     "splits a tensor graph into kernels",
+     kTensorLevel,
+     kKernelLevel,
+     {},
+     SplitPass{SplitIntoKernels}},
+};
+
+const std::vector<PassRow>& Table() {
+  static const auto* const table = [] {
+    auto* rows = new std::vector<PassRow>(std::begin(kOwnPasses), std::end(kOwnPasses));
+    rows->insert(rows->end(), LoweringPasses().begin(), LoweringPasses().end());
+    return rows;
+  }();
+  return *table;
+}
+
+}  // namespace
+
+std::span<const PassRow> AllPasses() { return Table(); }
+
+std::span<const PassGroup> AllPassGroups() {
+  static const PassGroup groups[] = {
+      {"lower", "all of lowering: from a kernel to a proved program", LoweringPasses()}};
+  return groups;
+}
+
+std::span<const RuleTable* const> AllRuleTables() { return kTables; }
+
+absl::StatusOr<std::vector<PassRow>> FindPasses(std::string_view list) {
+  std::vector<PassRow> passes;
+  for (const absl::string_view part : absl::StrSplit(ToAbsl(list), ',', absl::SkipWhitespace())) {
+    const std::string_view name = ToStd(absl::StripAsciiWhitespace(part));
+    const size_t before = passes.size();
+    for (const PassRow& row : AllPasses()) {
+      if (row.name == name) passes.push_back(row);
+    }
+    for (const PassGroup& group : AllPassGroups()) {
+      if (group.name == name) passes.insert(passes.end(), group.passes.begin(), group.passes.end());
+    }
+    if (passes.size() == before)
+      return InvalidArgument("there is no pass \"", name, "\"; see --list");
+  }
+  return passes;
+}
+
+std::string ListPasses() {
+  static constexpr std::string_view kWalks[] = {"sweep", "function", "split", "linear", "check"};
+  std::string text = "Passes (levels, walk: what):\n";
+  for (const PassRow& row : AllPasses()) {
+    StrAppend(&text, "  ", row.name, " (", LevelNames(row.from));
+    if (row.to != row.from) StrAppend(&text, " -> ", LevelNames(row.to));
+    StrAppend(&text, ", ", kWalks[row.run.index()], "): ", row.what, "\n");
+    if (row.tables.empty()) continue;
+    text += "      tables:";
+    for (const RuleTable* table : row.tables) StrAppend(&text, " ", table->name());
+    text += "\n";
+  }
+  text += "Groups:\n";
+  for (const PassGroup& group : AllPassGroups()) {
+    StrAppend(&text, "  ", group.name, ": ", group.what, "\n      passes:");
+    for (const PassRow& row : group.passes) StrAppend(&text, " ", row.name);
+    text += "\n";
+  }
+  text += "Rule tables:\n";
+  for (const RuleTable* table : AllRuleTables()) {
+    StrAppend(&text, "  ", table->name(), ": ", table->file(), ", rules: ", table->rules().size(),
+              "\n");
+  }
+  return text;
+}
+
+}  // namespace telegrad

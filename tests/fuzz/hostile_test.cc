@@ -1,0 +1,146 @@
+// The whole way of adversarial graphs, from message to programs: each ends in success or in a
+// Status, after a number of steps that the budget bounds (the clock is not asked), and holds no
+// more memory than the budget and a small multiple of the request.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "engine/lowering/lower.h"
+#include "engine/schedule/schedule.h"
+#include "engine/wire/graph_codec.h"
+#include "engine/wire/testing/adversarial_graphs.h"
+#include "engine/wire/testing/hostile_graphs.h"
+
+// Counts what this program and its static libraries allocate (the linker's --wrap).
+extern "C" {
+void* __real_malloc(size_t size);
+void* __real_realloc(void* memory, size_t size);
+void __real_free(void* memory);
+}
+
+namespace {
+
+std::atomic<int64_t> live{0}, peak{0};
+
+void* Count(void* memory) {
+  if (memory == nullptr) std::abort();
+  const int64_t now = live += static_cast<int64_t>(malloc_usable_size(memory));
+  int64_t seen = peak;
+  while (now > seen && !peak.compare_exchange_weak(seen, now)) {
+  }
+  return memory;
+}
+
+void Uncount(void* memory) {
+  if (memory != nullptr) live -= static_cast<int64_t>(malloc_usable_size(memory));
+}
+
+}  // namespace
+
+extern "C" {
+void* __wrap_malloc(size_t size) { return Count(__real_malloc(size)); }
+void* __wrap_realloc(void* memory, size_t size) {
+  Uncount(memory);
+  return Count(__real_realloc(memory, size));
+}
+void __wrap_free(void* memory) {
+  Uncount(memory);
+  __real_free(memory);
+}
+}
+
+void* operator new(size_t size) { return __wrap_malloc(size); }
+void operator delete(void* memory) noexcept { __wrap_free(memory); }
+void operator delete(void* memory, size_t) noexcept { __wrap_free(memory); }
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+// What a request may hold besides what its budget counts, per byte of it and in all.
+constexpr int64_t kBytesPerByte = 64;
+constexpr int64_t kBytesBesides = 32 * kMiB;
+
+Budget::Limits SmallLimits() {
+  Budget::Limits limits;
+  limits.nodes = 1'200'000;
+  limits.rewrites = 300'000;
+  limits.steps = 20'000'000;
+  limits.expression = 100'000;
+  limits.kernels = 2'000;
+  limits.bytes = 256 * kMiB;
+  limits.time = std::chrono::hours(24);
+  return limits;
+}
+
+struct Outcome {
+  absl::Status status;
+  int kernels = 0;
+  int64_t peak = 0;
+};
+
+absl::Status Process(const std::string& request, int* kernels) {
+  v1::Graph message;
+  if (!message.ParseFromString(request)) return absl::InvalidArgumentError("no message");
+  Budget budget(SmallLimits());
+  TG_ASSIGN_OR_RETURN(const FrozenGraph graph, FromProto(message, &budget));
+  message.Clear();
+  TG_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleGraph(graph.root(), &budget));
+  Target target;
+  target.vector_bytes = 64;
+  for (const ScheduledKernel& kernel : schedule.kernels) {
+    TG_RETURN_IF_ERROR(Lower(kernel.graph, target, "test", &budget).status());
+    ++*kernels;
+  }
+  return absl::OkStatus();
+}
+
+Outcome Measure(const std::string& request) {
+  Outcome outcome;
+  const int64_t before = live;
+  peak = before;
+  outcome.status = Process(request, &outcome.kernels);
+  outcome.peak = peak - before;
+  return outcome;
+}
+
+void Expect(const std::string& name, const v1::Graph& graph) {
+  SCOPED_TRACE(name);
+  const std::string request = graph.SerializeAsString();
+  const Outcome first = Measure(request);
+  if (!first.status.ok()) {
+    EXPECT_EQ(first.status.code(), absl::StatusCode::kResourceExhausted) << first.status;
+    EXPECT_THAT(std::string(first.status.message()), ::testing::HasSubstr("while "));
+  }
+  EXPECT_LE(first.peak, SmallLimits().bytes + kBytesBesides +
+                            kBytesPerByte * static_cast<int64_t>(request.size()));
+  std::printf("%-44s %8zu bytes, peak %6.1f MiB, %4d kernels, %s\n", name.c_str(), request.size(),
+              static_cast<double>(first.peak) / kMiB, first.kernels,
+              first.status.ToString().c_str());
+}
+
+TEST(Hostile, AdversarialGraphsEndWithinTheirBudget) {
+  for (const auto& [name, graph] : testing::AdversarialGraphs()) Expect(name, graph);
+}
+
+TEST(Hostile, ADeepChainEndsWithinItsBudget) {
+  Expect("chain of 1000000 nodes", testing::DeepChain(1'000'000));
+}
+
+// Counted, not timed: the same graph ends at the same place each time.
+TEST(Hostile, TheEndDoesNotDependOnTheClock) {
+  for (const auto& [name, graph] : testing::AdversarialGraphs()) {
+    if (graph.nodes_size() > 2'000) continue;
+    const std::string request = graph.SerializeAsString();
+    const Outcome first = Measure(request), again = Measure(request);
+    EXPECT_EQ(first.status, again.status) << name;
+    EXPECT_EQ(first.kernels, again.kernels) << name;
+  }
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,290 @@
+"""tinygrad's tensor graph -> telegrad.v1.Graph.
+
+`convert(call)` takes what tinygrad hands to its scheduler, CALL(SINK(AFTER(buffer, STORE(buffer, value))...), args...),
+and gives the same computation in Telegrad's vocabulary. Both are graphs of nodes over sources, so most ops are a row
+of a table. What differs, and how it is said here:
+
+  weak types    A Python literal has no width until something concrete uses it. So types flow from the consumers down
+                (typing_rules.py) before nodes are made from the sources up, and a weak node is made once for each type
+                that is asked of it.
+  broadcasting  is implicit in tinygrad; here reshape and expand.
+  bool          has no sum, product or maximum here: or, and, or; reductions count in u8.
+  integer POW   becomes products, or a power in f64.
+  buffers       may live on several devices: one slot for each. Host memory (PYTHON, NPY) is a slot on device 0,
+                uploaded like any other, and its COPY to device 0 is nothing. Arguments that are views
+                of one buffer are views of one slot.
+  stores        see storage.py.
+  functions     become CALL of a TUPLE over ARGs; those that store, or whose shapes are symbolic, or that live on
+                several devices, are put in place.
+  device ranges (a value that depends on which device runs it) are spelled out: MSTACK of one node for each device.
+
+Ranges, indexing and source text of custom kernels raise Unsupported.
+"""
+
+import collections
+import dataclasses
+import typing
+
+from tinygrad.dtype import AddrSpace, dtypes, truncate
+from tinygrad.uop.ops import GroupOp, Ops, UOp
+
+import storage
+from graph_builder import REDUCE_KINDS, GraphBuilder
+from typing_rules import INDEX, asked_type, source_types, value_type
+from vocabulary import (ALU, BOOL_ALU, DTYPES, REDUCE, Unsupported, device_number, device_ranges, devices_of)
+
+
+class Slot(typing.NamedTuple):
+  """Instance `instance` of a buffer among the arguments of the CALL."""
+  buffer: UOp
+  instance: int
+
+
+@dataclasses.dataclass
+class Converted:
+  graph: object    # the message
+  slots: list      # Slot by slot number
+  variables: list  # the bound variable by variable id
+  stored: set      # numbers of the slots that the graph writes
+  ops: dict        # how often each op of tinygrad occurred
+
+
+def convert(call):
+  """The graph of a CALL as Tensor.realize hands it to the scheduler. Unsupported: something a server cannot be told."""
+  module = Module(call)
+  Scope(module).run(call.src[0])
+  if not module.stores: raise Unsupported("a graph that stores nothing")
+  graph = module.b.to_message(module.b.op("sink", module.stores))
+  return Converted(graph, list(module.slots), list(module.variables), set(module.last), module.ops)
+
+
+class Module:
+  """What all scopes of one conversion share."""
+
+  def __init__(self, call):
+    self.b = GraphBuilder()
+    self.args = call.src[1:]
+    uses = collections.Counter(_buffer_under(a) for a in self.args)
+    self.shared = {b for b, n in uses.items() if n > 1}
+    self.slots, self.variables = {}, {}  # Slot, bound variable -> number. No lists: == of two UOps makes a third
+    self.last = {}  # slot number -> its last store
+    self.stores = []
+    self.ops = collections.Counter()
+
+  def view_of_shared(self, u):
+    """The argument behind the PARAM `u`, if it is a view of a buffer that other arguments are views of too."""
+    arg = self.args[u.arg.slot]
+    return arg if arg.op in (Ops.SHRINK, Ops.BITCAST) and _buffer_under(arg) in self.shared else None
+
+  def param(self, u, instance):
+    """Slot number and node of one instance of `u`: a PARAM of the outermost body, or the BUFFER behind several."""
+    slot = Slot(self.args[u.arg.slot] if u.op is Ops.PARAM else u, instance)
+    number, dims = self.slots.setdefault(slot, len(self.slots)), tuple(int(d) for d in u.max_shape)
+    device = device_number(devices_of(u.device)[instance])
+    return number, self.b.op("param", arg=(number, device, *dims), dtype=DTYPES[u.dtype], dims=dims)
+
+  def variable(self, u):
+    number = self.variables.setdefault(self.args[u.arg.slot], len(self.variables))
+    low, high = u.arg.vmin_vmax
+    return self.b.op("var", arg=(number, low, high, u.arg.multiple_of or 1), dtype="i64")
+
+
+def _buffer_under(arg):
+  while arg.op in (Ops.SHRINK, Ops.BITCAST): arg = arg.src[0]
+  return arg
+
+
+class Scope:
+  """One body: the outermost one, a function put in place (`args` in `parent`), or a function of its own (`own`)."""
+
+  def __init__(self, module, parent=None, args=None, own=False):
+    self.module, self.b, self.parent, self.args, self.own = module, module.b, parent, args, own
+    self.values = {}   # (node, type) -> Value; those of TUPLE and FUNCTION are lists
+    self.effects = {}  # node -> {slot number: the last store to it that the node waits for}
+
+  def run(self, root):
+    order = list(root.toposort(enter_calls=False))
+    asked = {root: {root.dtype: None}}
+    for u in reversed(order):
+      for dt in asked.get(u, ()):
+        for s, want in self.demands(u, dt): asked.setdefault(s, {})[want] = None
+    for u in order:
+      self.module.ops[u.op.name] += u in asked
+      for dt in asked.get(u, ()): self.values[u, dt] = self.make(u, dt)
+    return self.values[root, root.dtype]
+
+  def demands(self, u, dt):
+    """The sources that `u`, made as `dt`, needs, each with the type it is made in."""
+    for s, want in zip(u.src, source_types(u, dt)):
+      if want is not None: yield s, asked_type(s, want)
+    for arg in _shape_args(u):
+      for d in _dims(arg):
+        if d.op is not Ops.CONST and not device_ranges(d): yield d, INDEX
+
+  def get(self, s, want):
+    value = self.values[s, asked_type(s, want)]
+    return value if want is dtypes.void else self.b.cast(value, DTYPES[want])
+
+  def sources(self, u, dt): return [self.get(s, w) for s, w in zip(u.src, source_types(u, dt)) if w is not None]
+
+  def dims(self, arg, instance=0):
+    """The dims that a source of a movement stands for, on one device."""
+    def dim(d):
+      if d.op is Ops.CONST: return d.val
+      if ranges := device_ranges(d): return int(d.substitute({r: r.const_like(instance) for r in ranges}).ssimplify())
+      return self.values[d, INDEX]
+    return tuple(map(dim, _dims(arg)))
+
+  # --- nodes ---
+
+  def make(self, u, dt):
+    if u.op in GroupOp.ALU: return self.alu(u, dt)
+    if u.op in GroupOp.Movement or u.op in (Ops.UNSHARD, Ops.BITCAST): return self.view(u, self.sources(u, dt)[0])
+    if u.op not in HANDLERS: raise Unsupported(str(u.op))
+    return HANDLERS[u.op](self, u, dt)
+
+  def alu(self, u, dt):
+    src = self.sources(u, dt)
+    comparison = u.op in GroupOp.Comparison
+    if u.op is Ops.POW and dtypes.is_int(dt): return self.integer_power(*src, exponent=u.src[1])
+    name = (BOOL_ALU if src[-1].dtype == "bool" else ALU).get(u.op)
+    if name is None: raise Unsupported(str(u.op))
+    value = self.b.alu(name, src, "bool" if comparison else None)
+    return value if comparison else self.b.cast(value, DTYPES[dt])
+
+  def integer_power(self, x, e, exponent):
+    """There is no power of integers here: products for a literal exponent, else in f64, to the nearest."""
+    b = self.b
+    if exponent.op is Ops.CONST and exponent.val >= 0:
+      result, square, left = b.const(x.dtype, 1), x, exponent.val
+      while left > 0:
+        if left & 1: result = b.alu("mul", [result, square])
+        square, left = b.alu("mul", [square, square]), left >> 1
+      return b.broadcast(result, x.dims)
+    power = b.alu("pow", [b.cast(x, "f64"), b.cast(e, "f64")])
+    nearest = b.alu("floor", [b.alu("add", [power, b.const("f64", 0.5)])])
+    negative = b.alu("cmplt", [e, b.const(e.dtype, 0)], "bool")
+    return b.cast(b.alu("where", [negative, power, nearest]), x.dtype)
+
+  def const(self, u, dt):
+    value = 0 if u.is_invalid else u.val
+    if dtypes.is_float(dt): value = truncate.get(dt, float)(float(value))
+    elif dtypes.is_bool(dt): value = int(bool(value))
+    else: value = truncate[dt](int(value))
+    if dt is dtypes.uint64 and value >= 1 << 63: value -= 1 << 64
+    return self.b.const(DTYPES[dt], value)
+
+  def param(self, u, dt):
+    if self.args is not None:
+      arg = self.args[u.arg.slot]
+      return self.b.cast(self.parent.get(arg, value_type(arg)), DTYPES[dt])
+    if self.own:
+      dims = tuple(int(d) for d in u.shape)
+      return self.b.op("arg", arg=(u.arg.slot, device_number(u.device), *dims), dtype=DTYPES[u.dtype], dims=dims)
+    if u.addrspace is AddrSpace.ALU: return self.b.cast(self.module.variable(u), DTYPES[dt])
+    return storage.read(self, u)
+
+  def on_devices(self, instances):
+    if len(instances) == 1: return instances[0]
+    return self.b.op("mstack", instances, dtype=instances[0].dtype, dims=instances[0].dims)
+
+  def select(self, x, instance): return self.b.op("mselect", (x,), (instance,), x.dtype, x.dims)
+
+  def view(self, u, x, instance=None):
+    """The movement `u` of `x`, which is on all devices, or what one of them has where `instance` says which."""
+    b = self.b
+    if instance is None and any(device_ranges(a) for a in _shape_args(u)):
+      return self.on_devices([self.view(u, self.select(x, i), i) for i in range(len(u.device))])
+    instance = instance or 0
+    if u.op is Ops.RESHAPE: return b.reshape(x, self.dims(u.src[1], instance))
+    if u.op is Ops.EXPAND: return b.broadcast(x, self.dims(u.src[1], instance) + x.dims)
+    if u.op is Ops.PERMUTE: return b.permute(x, u.marg)
+    if u.op is Ops.FLIP: return b.flip(x, tuple(a for a, flipped in enumerate(u.marg) if flipped))
+    if u.op is Ops.PAD: return b.box("pad", x, *(self.dims(a, instance) for a in u.src[1:]))
+    if u.op is Ops.SHRINK: return b.box("shrink", x, *(self.dims(a, instance) for a in u.src[1:]))
+    if u.op is Ops.BITCAST: return b.bitcast(x, DTYPES[u.dtype])
+    if u.op is Ops.MSELECT: return self.select(x, u.arg)
+    if u.op is Ops.UNSHARD:
+      if len(u.arg) != 1: raise Unsupported("UNSHARD of several axes")
+      dims = tuple(d * len(u.device) if a == u.arg[0] else d for a, d in enumerate(x.dims))
+      return b.op("unshard", (x,), u.arg, x.dtype, dims)
+    raise Unsupported(f"a view through {u.op}")
+
+  def reduce(self, u, dt):
+    x, axes = self.sources(u, dt)[0], tuple(range(u.arg[1]))
+    if x.dtype != "bool": return self.b.reduce(REDUCE[u.arg[0]], x, axes)
+    kind = "mul" if u.arg[0] is Ops.MUL else "max"
+    return self.b.cast(self.b.reduce(kind, self.b.cast(x, "u8"), axes), "bool")
+
+  def copy(self, u, dt):
+    x, source, to = self.sources(u, dt)[0], u.src[0].device, u.arg
+    if source == to or (source is None and isinstance(to, str)): return x
+    if isinstance(source, tuple):
+      if isinstance(to, tuple): raise Unsupported("COPY between different sets of devices")
+      x, source = self.select(x, 0), source[0]
+    return self.on_device(x, source, to)
+
+  def allreduce(self, u, dt):
+    x, (kind, to), source = self.sources(u, dt)[0], u.arg, u.src[0].device
+    x = self.b.op("allreduce", (x,), (REDUCE_KINDS.index(REDUCE[kind]),), x.dtype, x.dims)
+    if to == source: return x
+    if isinstance(to, tuple): raise Unsupported("ALLREDUCE to other devices")
+    return self.on_device(self.select(x, 0), source[0], to)
+
+  def on_device(self, x, source, to):
+    """`x`, which is on the device `source` (none: a constant), on `to`, which may be several."""
+    numbers = tuple(map(device_number, devices_of(to)))
+    if source is not None and numbers == (device_number(source),): return x
+    return self.b.op("copy", (x,), numbers, x.dtype, x.dims)
+
+  def unary(self, name, u, dt):
+    x = self.sources(u, dt)[0]
+    return self.b.op(name, (x,), dtype=x.dtype, dims=x.dims)
+
+  # --- functions ---
+
+  def function(self, u, dt):
+    if not _can_be_called(u.src[0], u.src[1:]): return self.in_place(u, dt)
+    values = Scope(self.module, own=True).run(u.src[0])
+    call = self.b.op("call", [self.b.op("tuple", values), *self.sources(u, dt)])
+    return [self.b.op("gettuple", (call,), (i,), v.dtype, v.dims) for i, v in enumerate(values)]
+
+  def in_place(self, u, dt):
+    if u.op is Ops.CALL and (u.src[0].op is not Ops.SINK or u.src[0].arg is not None):
+      raise Unsupported("a custom kernel")
+    inner = Scope(self.module, parent=self, args=u.src[1:])
+    result = inner.run(u.src[0])
+    self.effects[u] = inner.effects.get(u.src[0], {})
+    return result
+
+  def wait(self, u, dt):
+    storage.wait(self, u)
+    return self.sources(u, dt)
+
+
+def _shape_args(u): return u.src[1:] if u.op in (Ops.RESHAPE, Ops.EXPAND, Ops.PAD, Ops.SHRINK) else ()
+
+
+def _dims(arg): return arg.src if arg.op is Ops.STACK else (arg,)
+
+
+def _can_be_called(body, args):
+  """Whether a body has a meaning of its own: values of known shape on one device, and no effect."""
+  nodes = body.toposort(enter_calls=False)
+  if any(n.op in (Ops.STORE, Ops.AFTER, Ops.CALL) or isinstance(n.device, tuple) for n in nodes): return False
+  if any(isinstance(a.device, tuple) or a.addrspace is AddrSpace.ALU for a in args): return False
+  return all(isinstance(d, int) for n in nodes if n.op is Ops.PARAM for d in n.shape)
+
+
+HANDLERS = {
+    Ops.CONST: Scope.const, Ops.PARAM: Scope.param, Ops.REDUCE: Scope.reduce, Ops.COPY: Scope.copy,
+    Ops.ALLREDUCE: Scope.allreduce, Ops.FUNCTION: Scope.function, Ops.CALL: Scope.in_place,
+    Ops.STORE: storage.store, Ops.AFTER: storage.after, Ops.SINK: Scope.wait, Ops.TUPLE: Scope.wait,
+    Ops.CAST: lambda s, u, dt: s.b.cast(s.sources(u, dt)[0], DTYPES[dt]),
+    Ops.STACK: lambda s, u, dt: s.b.stack(s.sources(u, dt)),
+    Ops.MSTACK: lambda s, u, dt: s.on_devices(s.sources(u, dt)),
+    Ops.MSELECT: lambda s, u, dt: s.select(s.sources(u, dt)[0], u.arg),
+    Ops.CONTIGUOUS: lambda s, u, dt: s.unary("contiguous", u, dt),
+    Ops.DETACH: lambda s, u, dt: s.unary("detach", u, dt),
+    Ops.CONTIGUOUS_BACKWARD: lambda s, u, dt: s.sources(u, dt)[0],
+    Ops.GETTUPLE: lambda s, u, dt: s.values[u.src[0], dtypes.void][u.arg]}
