@@ -1,6 +1,7 @@
 #include "engine/tools/explain.h"
 
 #include <set>
+#include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -26,11 +27,11 @@ absl::StatusOr<std::vector<Row>> FindRules(std::string_view name) {
   if (colon != std::string_view::npos && !absl::SimpleAtoi(ToAbsl(name.substr(colon + 1)), &line)) {
     return InvalidArgument("\"", name, "\": expected a line number after the colon");
   }
-  std::set<std::string_view> known;
+  std::set<std::string> known;
   bool found = false;
   std::vector<Row> rows;
   for (const RuleTable* table : AllRuleTables()) {
-    known.insert(table->name());
+    known.emplace(table->name());
     if (table->name() != table_name && table->file() != table_name) continue;
     found = true;
     for (const Rule& rule : table->rules()) {
