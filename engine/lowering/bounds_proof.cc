@@ -103,12 +103,14 @@ class Prover {
     return total;
   }
 
-  // With whole multiples of all facts but one.
-  WideBounds WithFacts(LinearForm form, int depth, size_t without = kMaxFacts) {
+  // With whole multiples of the facts, but for one. With exact facts alone, the bounds are the
+  // form's over the integers, whether they lie within the type or not.
+  WideBounds WithFacts(LinearForm form, int depth, size_t without = kMaxFacts, bool exact = false) {
     WideBounds total = Point(0);
     for (size_t i = 0; i < facts_.size(); ++i) {
       const Fact& fact = facts_[i];
-      const int64_t times = i == without ? 0 : form.MultipleOf(fact.form);
+      if (i == without || (exact && !fact.exact)) continue;
+      const int64_t times = form.MultipleOf(fact.form);
       if (times == 0) continue;
       if (!form.Add(fact.form, -times)) return kUnknown;
       total = total + fact.bounds * times;
@@ -208,7 +210,7 @@ class Prover {
     atoms_.clear();  // what was bounded without all of the facts
     for (size_t i = facts_.size(); i-- > 0;) {
       Fact& fact = facts_[i];
-      if (fact.exact) fact.bounds = Intersect(fact.bounds, WithFacts(fact.form, 0, i));
+      if (fact.exact) fact.bounds = Intersect(fact.bounds, WithFacts(fact.form, 0, i, true));
       never_ |= fact.bounds.empty();
     }
   }

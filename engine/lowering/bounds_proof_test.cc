@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "engine/ir/text.h"
@@ -66,6 +67,95 @@ TEST_F(BoundsProofTest, DataDependentIndexNeedsItsGate) {
   EXPECT_TRUE(ProveInside(At(30, row, And(Lt(g_.Index(-1), load), Lt(load, g_.Index(10))))));
 }
 
+TEST_F(BoundsProofTest, AComparisonThatMayWrapSaysOnlyWhatItCompared) {
+  const UOp load = g_.Make(
+      Op::kLoad, {g_.Make(Op::kIndex, {g_.Param(1, DType::kInt64, Shape{4}), Range(0, 4)})});
+  // The largest load plus 5 is negative: below 10, and no reason to trust the load.
+  const UOp plus = Add(load, g_.Index(5));
+  EXPECT_FALSE(ProveInside(At(5, load, And(Lt(g_.Index(-1), load), Lt(plus, g_.Index(10))))));
+  EXPECT_TRUE(ProveInside(At(10, plus, And(Lt(g_.Index(-1), plus), Lt(plus, g_.Index(10))))));
+  EXPECT_TRUE(ProveInside(At(5, load, And(Lt(g_.Index(4), plus), Lt(plus, g_.Index(10))))))
+      << "5 <= load + 5 < 10 wherever that has wrapped or not";
+  const UOp negated = g_.Make(Op::kNeg, {load});
+  EXPECT_TRUE(
+      ProveInside(At(3, negated, And(Lt(g_.Index(-1), negated), Lt(negated, g_.Index(3))))));
+  EXPECT_FALSE(ProveInside(At(3, load, And(Lt(g_.Index(-1), negated), Lt(negated, g_.Index(3))))));
+}
+
+TEST_F(BoundsProofTest, NarrowIntegersBoundWhatTheyAreCastTo) {
+  const UOp load = g_.Make(
+      Op::kLoad, {g_.Make(Op::kIndex, {g_.Param(1, DType::kUInt8, Shape{4}), Range(0, 4)})});
+  const UOp wide = g_.Make(Op::kCast, DType::kInt64, {load});
+  EXPECT_TRUE(ProveInside(At(256, wide)));
+  EXPECT_FALSE(ProveInside(At(255, wide)));
+  // Through a narrower type: 300 iterations do not fit into a byte.
+  const auto through = [&](DType narrow, UOp u) {
+    return g_.Make(Op::kCast, DType::kInt64, {g_.Make(Op::kCast, narrow, {u})});
+  };
+  EXPECT_TRUE(ProveInside(At(300, through(DType::kInt16, Range(1, 300)))));
+  EXPECT_TRUE(ProveInside(At(256, through(DType::kUInt8, Range(1, 300)))));
+  EXPECT_FALSE(ProveInside(At(300, through(DType::kInt8, Range(1, 300)))));
+}
+
+TEST_F(BoundsProofTest, QuotientAndRemainderOfOneValueMoveTogether) {
+  // 16 k - 47 (k / 3) is 16 (k % 3) + k / 3.
+  const UOp k = Range(0, 12);
+  const UOp index = Add(Mul(k, 16), Mul(g_.Make(Op::kFloorDiv, {k, g_.Index(3)}), -47));
+  EXPECT_TRUE(ProveInside(At(36, index)));
+  EXPECT_FALSE(ProveInside(At(35, index)));
+  const UOp rest = Add(k, Mul(g_.Make(Op::kFloorMod, {k, g_.Index(3)}), -1));
+  EXPECT_TRUE(ProveInside(At(10, rest)));
+  EXPECT_FALSE(ProveInside(At(9, rest)));
+}
+
+TEST_F(BoundsProofTest, FactsAreCongruentToTheirCoefficients) {
+  // 4 i + 1 below 31 is at most 29.
+  const UOp index = Add(Mul(Range(0, 100), 4), g_.Index(1));
+  EXPECT_TRUE(ProveInside(At(30, index, Lt(index, g_.Index(31)))));
+  EXPECT_FALSE(ProveInside(At(29, index, Lt(index, g_.Index(31)))));
+}
+
+TEST_F(BoundsProofTest, FactsTightenEachOther) {
+  const UOp i = Range(0, 6), j = Range(1, 2);
+  const UOp sum = Add(Mul(i, 2), j);
+  // From 0 < i, 2 i + j is at least 2.
+  EXPECT_TRUE(
+      ProveInside(At(10, Add(sum, g_.Index(-2)), And(Lt(g_.Index(0), sum), Lt(g_.Index(0), i)))));
+  // 3 i + 2 j - 2 from 0 < i + j: twice the fact, and one i is left.
+  EXPECT_TRUE(ProveInside(
+      At(16, Add(Add(Mul(i, 3), Mul(j, 2)), g_.Index(-2)), Lt(g_.Index(0), Add(i, j)))));
+  EXPECT_TRUE(ProveInside(At(1, Add(i, g_.Index(70)), And(Lt(i, g_.Index(2)), Lt(g_.Index(3), i)))))
+      << "a gate that contradicts itself is never true";
+}
+
+TEST_F(BoundsProofTest, DivisionsWithinDivisionsEnd) {
+  UOp u = Range(0, 1000);
+  for (int i = 0; i < 40; ++i) {
+    const UOp q = g_.Make(Op::kFloorDiv, {u, g_.Index(2)});
+    const UOp r = g_.Make(Op::kFloorMod, {u, g_.Index(3)});
+    u = Add(Add(u, q), Add(r, Mul(g_.Make(Op::kFloorMod, {Add(u, q), g_.Index(5)}), 7)));
+  }
+  EXPECT_FALSE(ProveInside(At(10, u, Lt(u, g_.Index(1'000'000)))));
+}
+
+TEST_F(BoundsProofTest, CountsWhatDecidesAnIndex) {
+  const UOp i = Range(0, 4);
+  const UOp data = g_.Param(1, DType::kInt64, Shape{4});
+  const UOp first = g_.Make(Op::kIndex, {data, i});
+  const UOp load = g_.Make(Op::kLoad, {first});
+  const UOp by_data = At(4, load), outside = At(3, i), inside = At(4, i);
+  const UOp scratch =
+      g_.Make(Op::kIndex, {g_.Make(Op::kBuffer, DType::kFloat32, {},
+                                   {static_cast<int64_t>(AddressSpace::kRegister), 0, 1}),
+                           g_.Index(0)});
+  const BoundsReport report = ProveBounds(
+      g_, {first.id(), load.id(), by_data.id(), outside.id(), inside.id(), scratch.id()});
+  EXPECT_EQ(report.unproved, (std::vector<UOp>{by_data, outside}));
+  EXPECT_EQ(report.stats.proved, 2);
+  EXPECT_EQ(report.stats.gated, 1);
+  EXPECT_EQ(report.stats.data_dependent, 1);
+}
+
 TEST_F(BoundsProofTest, OverflowProvesNothing) {
   const UOp huge = Mul(Mul(Range(0, int64_t{1} << 40), int64_t{1} << 30), 4);
   EXPECT_FALSE(ProveInside(At(100, huge)));
@@ -106,6 +196,63 @@ TEST_F(BoundsProofTest, NeverAcceptsAnAccessThatLeavesItsBuffer) {
     inside += !leaves;
   }
   EXPECT_GT(proved, inside / 3) << "of " << inside << " that stay inside";
+}
+
+// A loaded value may be any, so sums with it wrap: both sides are evaluated as the machine does.
+TEST_F(BoundsProofTest, NeverTrustsAComparisonThatWrapped) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937_64 rng(seed);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(rng() % n); };
+  struct Scaled {
+    int64_t k, c;
+    int64_t At(int64_t v) const {
+      return static_cast<int64_t>(static_cast<uint64_t>(k) * static_cast<uint64_t>(v) +
+                                  static_cast<uint64_t>(c));
+    }
+  };
+  const UOp load = g_.Make(
+      Op::kLoad, {g_.Make(Op::kIndex, {g_.Param(1, DType::kInt64, Shape{4}), Range(0, 4)})});
+  const auto build = [&](const Scaled& s) { return Add(Mul(load, s.k), g_.Index(s.c)); };
+  const auto scaled = [&] {
+    static constexpr int64_t kFactors[] = {1, 1, -1, 2, 3, -2};
+    return Scaled{kFactors[below(6)], below(13) - 6};
+  };
+  std::vector<int64_t> values;
+  for (int64_t v = -30; v <= 30; ++v) {
+    values.push_back(v);
+    values.push_back(static_cast<int64_t>(static_cast<uint64_t>(INT64_MIN) + v));
+    values.push_back(static_cast<int64_t>(static_cast<uint64_t>(INT64_MIN) / 2 + v));
+  }
+  int proved = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    struct Condition {
+      Scaled form;
+      int64_t bound;
+      bool upper;
+    };
+    std::vector<Condition> conditions;
+    UOp gate = g_.True();
+    for (int64_t n = 2 + below(2); n > 0; --n) {
+      const Condition c{scaled(), below(20) - 5, below(2) == 0};
+      conditions.push_back(c);
+      const UOp form = build(c.form), bound = g_.Index(c.bound);
+      gate = And(gate, c.upper ? Lt(form, bound) : Lt(bound, form));
+    }
+    const Scaled index = scaled();
+    const int64_t size = 1 + below(30);
+    if (!ProveInside(At(size, build(index), gate))) continue;
+    ++proved;
+    for (int64_t v : values) {
+      const bool open = std::ranges::all_of(conditions, [&](const Condition& c) {
+        return c.upper ? c.form.At(v) < c.bound : c.bound < c.form.At(v);
+      });
+      const int64_t at = index.At(v);
+      ASSERT_TRUE(!open || (0 <= at && at < size)) << "loaded " << v << "\n"
+                                                   << Print(build(index)) << Print(gate);
+    }
+  }
+  EXPECT_GT(proved, 300);
 }
 
 }  // namespace

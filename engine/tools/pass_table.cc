@@ -9,13 +9,11 @@
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
 #include "engine/rules/divmod.h"
+#include "engine/rules/emulation.h"
 #include "engine/schedule/schedule.h"
 
 namespace telegrad {
 namespace {
-
-constexpr const RuleTable* kTables[] = {&kAlgebra, &kDivMod, &kDecompositions, &kMulAcc,
-                                        &kStrength};
 
 constexpr const RuleTable* kSimplify[] = {&kAlgebra, &kDivMod};
 constexpr const RuleTable* kOnlyAlgebra[] = {&kAlgebra};
@@ -98,7 +96,17 @@ std::span<const PassGroup> AllPassGroups() {
   return groups;
 }
 
-std::span<const RuleTable* const> AllRuleTables() { return kTables; }
+std::span<const RuleTable* const> AllRuleTables() {
+  static const auto* const tables = [] {
+    auto* all = new std::vector<const RuleTable*>{&kAlgebra, &kDivMod, &kDecompositions, &kMulAcc,
+                                                  &kStrength};
+    // Those of a target that computes in no narrow type: all of them.
+    const std::vector<const RuleTable*> emulation = EmulationTables(Target());
+    all->insert(all->end(), emulation.begin(), emulation.end());
+    return all;
+  }();
+  return *tables;
+}
 
 absl::StatusOr<std::vector<PassRow>> FindPasses(std::string_view list) {
   std::vector<PassRow> passes;
