@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -181,6 +182,34 @@ TEST(Lane, FunctionsAreAsPreciseAsTheTableSays) {
   CheckUlps(Op::kLog2, 1, 1e30, [](long double x, long double) { return std::log2(x); });
   CheckUlps(Op::kSin, 1, 1e30, [](long double x, long double) { return std::sin(x); });
   CheckUlps(Op::kPow, 1, 1e4, [](long double x, long double y) { return std::pow(x, y); });
+}
+
+// Rounded from what f32 gives: within one unit, on every code.
+TEST(Lane, NarrowFunctionsAreWithinAUnit) {
+  for (const DTypeInfo& type : AllDTypes()) {
+    if (!IsNarrowFloat(type.dtype) || IsStorage(type.dtype)) continue;
+    const auto value = [&](Lane x) {
+      return std::bit_cast<double>(ScalarFromMemory(type.dtype, static_cast<int64_t>(x)));
+    };
+    const auto check = [&](Op op, Lane x, Lane y, double exact) {
+      const double got = value(FindLaneFn(op, type.dtype, type.dtype)(x, y, 0));
+      const double nearest = std::bit_cast<double>(ScalarFromDouble(type.dtype, exact));
+      if (!std::isfinite(nearest)) {
+        ASSERT_TRUE(got == nearest || (std::isnan(got) && std::isnan(nearest)));
+        return;
+      }
+      const int exponent = exact == 0 ? 1 - type.bias : std::max(std::ilogb(exact), 1 - type.bias);
+      ASSERT_LE(std::fabs(got - exact), std::ldexp(1, exponent - type.mantissa_bits))
+          << std::string(Name(op)) << " " << std::string(type.text) << " of " << value(x);
+    };
+    for (Lane x = 0; x < Lane{1} << type.bits; ++x) {
+      check(Op::kExp2, x, 0, std::exp2(value(x)));
+      check(Op::kLog2, x, 0, std::log2(value(x)));
+      check(Op::kSin, x, 0, std::sin(value(x)));
+      const Lane y = x * 0x9e3779b97f4a7c15 >> (64 - type.bits);
+      check(Op::kPow, x, y, std::pow(value(x), value(y)));
+    }
+  }
 }
 
 TEST(Lane, FunctionsOnEdges) {

@@ -273,5 +273,36 @@ TEST(TensorEvalBudget, LiveBytesAreCountedAndGivenBack) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("bytes"));
 }
 
+TEST(TensorEvalBudget, ADeepGraphNeedsNoStack) {
+  Graph g;
+  const UOp param = g.Param(0, DType::kInt32, {});
+  UOp x = param;
+  for (int i = 0; i < 300'000; ++i) x = g.Make(Op::kAdd, {x, i % 3 == 0 ? x : param});
+  const UOp sink = g.Make(Op::kSink, {g.Make(Op::kStore, {param, x})});
+  ASSERT_TRUE(g.status().ok()) << g.status();
+  std::vector<Bytes> slots{ToBytes<int32_t>({3})};
+  Budget budget;
+  const absl::Status status = Evaluate(sink, slots, &budget);
+  ASSERT_TRUE(status.ok()) << status;
+  uint32_t want = 3;
+  for (int i = 0; i < 300'000; ++i) want += i % 3 == 0 ? want : 3;
+  EXPECT_THAT(FromBytes<uint32_t>(slots[0]), ElementsAre(want));
+}
+
+TEST(TensorEvalBudget, WorkEndsAtTheDeadline) {
+  std::vector<Bytes> slots{Bytes(8), Bytes(8)};
+  EXPECT_EQ(Eval(R"(
+    %0 = param i64 [1] slot=0
+    %1 = expand i64 [100000000] %0
+    %2 = reduce i64 [1] %1 kind=add axes=[0]
+    %3 = param i64 [1] slot=1
+    %4 = store %3 %2
+    %5 = sink %4
+  )",
+                 slots, {}, {.time = std::chrono::milliseconds(50)})
+                .code(),
+            absl::StatusCode::kDeadlineExceeded);
+}
+
 }  // namespace
 }  // namespace telegrad::reference

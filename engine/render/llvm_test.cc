@@ -18,7 +18,8 @@ const Target kWide{.arch = "x86-64",
                    .cpu = "sapphirerapids",
                    .features = "+avx512f,+fma",
                    .vector_bytes = 64,
-                   .vector_registers = 32};
+                   .vector_registers = 32,
+                   .converts = {}};
 
 Program Make(const std::function<void(Graph&, std::vector<UOp>&)>& fill) {
   auto graph = std::make_shared<Graph>();

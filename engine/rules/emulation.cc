@@ -1,3 +1,5 @@
+// Kernels have no packed types: engine/schedule/legalize carries those as bytes.
+//
 // A float format of n bits, exponent bias b and m mantissa bits, seen as a magnitude (the code
 // without its sign) and a sign.
 //
@@ -31,16 +33,7 @@ using namespace pattern;  // NOLINT: the names of rows
 constexpr int64_t kSign = 0x80000000, kInfinity = 0x7f800000, kNan = 0x7fc00000;
 
 // The unsigned integer that has a format's bits.
-DType CodeType(DType dtype) {
-  switch (Info(dtype).bits) {
-    case 4:
-      return DType::kUInt4;
-    case 8:
-      return DType::kUInt8;
-    default:
-      return DType::kUInt16;
-  }
-}
+DType CodeType(DType dtype) { return Info(dtype).bits == 8 ? DType::kUInt8 : DType::kUInt16; }
 
 int64_t CodeOf(DType dtype, double value) {
   return ScalarToMemory(dtype, ScalarFromDouble(dtype, value));
@@ -132,9 +125,8 @@ Term Code(Term value, DType dtype) {
   // What rounding carried beyond the largest value.
   const bool ieee = specials == FloatSpecials::kIeee;
   const double inf = std::numeric_limits<double>::infinity();
-  const bool saturates = specials == FloatSpecials::kFinite;
   const int64_t nan = CodeOf(dtype, std::numeric_limits<double>::quiet_NaN());
-  const int64_t over = ieee || saturates ? CodeOf(dtype, inf) : nan;
+  const int64_t over = ieee ? CodeOf(dtype, inf) : nan;
   const int64_t largest = ieee ? over - 1 : format.magnitudes() - 1;
   const Term last = code.Word(specials == FloatSpecials::kNanOnly ? largest - 1 : largest);
   const Term beyond = last < code;
@@ -244,6 +236,7 @@ UOp ThroughF32(Rewriter& b, const Match& m) {
 template <DType kType>
 constexpr Rule kArithmeticRows[] = {
     rule(x, ThroughF32<kType>, when(kFloats)),
+    rule(Pat::Of(Op::kReduce, x), ThroughF32<kType>, when(kFloats)),
 };
 template <DType kType>
 constexpr Rule kEmulatedCastRows[] = {
@@ -271,7 +264,7 @@ constexpr Row RowOf() {
 constexpr Row kRows[] = {
     RowOf<DType::kFloat16>(),    RowOf<DType::kBFloat16>(),       RowOf<DType::kFloat8E4M3>(),
     RowOf<DType::kFloat8E5M2>(), RowOf<DType::kFloat8E4M3Fnuz>(), RowOf<DType::kFloat8E5M2Fnuz>(),
-    RowOf<DType::kFloat8E8M0>(), RowOf<DType::kFloat4E2M1>(),
+    RowOf<DType::kFloat8E8M0>(),
 };
 
 }  // namespace

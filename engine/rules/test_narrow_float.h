@@ -51,6 +51,9 @@ inline uint64_t EncodeFloat(DType dtype, double value) {
   const uint64_t codes = uint64_t{1} << Info(dtype).bits;
   const uint64_t remembered = std::bit_cast<uint64_t>(value) % codes;
   if (std::isnan(value) && std::isnan(DecodeFloat(dtype, remembered))) return remembered;
+  if (std::isnan(value) && Info(dtype).specials == FloatSpecials::kIeee) {  // quiet, positive
+    return codes / 2 - (uint64_t{1} << (Info(dtype).mantissa_bits - 1));
+  }
   for (uint64_t code = 0; code < codes; ++code) {
     const double v = DecodeFloat(dtype, code);
     if (std::isnan(value) ? std::isnan(v) : v == value && std::signbit(v) == std::signbit(value)) {

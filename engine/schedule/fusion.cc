@@ -87,7 +87,7 @@ class Planner {
         ++uses_[s].count;
         ++uses_left_[s];
         uses_[s].only = user;
-        const double factor = std::max(1.0, Evaluations(user) / std::max(1.0, Elements(s)));
+        const double factor = std::max(1.0, Evaluations(user, s) / std::max(1.0, Elements(s)));
         reads_[s] = std::min(kManyReads, reads_[s] + here * factor);
       }
     }
@@ -103,16 +103,16 @@ class Planner {
     return std::max(1.0, reads_[user]);
   }
 
-  // How many elements of a source one evaluation of `user` computes, where that may be more often
-  // than each once: repeated ones, and for CAT those that the selection throws away.
-  double Evaluations(uint32_t user) const {
+  // How many elements of `source` one evaluation of `user` computes, where that may be more than
+  // each once: repeated ones, and for CAT those that the selection throws away.
+  double Evaluations(uint32_t user, uint32_t source) const {
     switch (graph_.op(user)) {
       case Op::kExpand:
       case Op::kGather:
       case Op::kCat:
         return Elements(user);
       case Op::kScatter:
-        return Elements(graph_.src(user)[2]);
+        return source == graph_.src(user)[0] ? 0 : Elements(graph_.src(user)[2]);
       default:
         return 0;
     }

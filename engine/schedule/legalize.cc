@@ -41,7 +41,8 @@ class Legalizer {
         order_(PostOrder(sink)),
         variables_(variables.begin(), variables.end()),
         budget_(budget),
-        top_(sink.id() + 1) {}
+        top_(sink.id() + 1),
+        held_(budget) {}
 
   absl::StatusOr<FrozenGraph> Run();
 
@@ -126,7 +127,8 @@ class Legalizer {
   std::vector<Ref> lists_;                     // values of tuples
   absl::flat_hash_map<uint32_t, UOp> packed_;  // by old node
   absl::flat_hash_set<UOp> clipped_;           // views with elements that are not the param's
-  int64_t spent_ = 0;
+  int64_t spent_ = 0, calls_ = 0;
+  Budget::Held held_;
 };
 
 absl::Status Legalizer::Spend(int64_t n) {
@@ -136,7 +138,11 @@ absl::Status Legalizer::Spend(int64_t n) {
     return ResourceExhausted("inlining calls, unrolling loops and making instances: more than ",
                              kMaxNodes, " nodes more than the graph has");
   }
-  if (spent_ % 4096 == 0) TG_RETURN_IF_ERROR(budget_->CheckTime());
+  if (++calls_ % 1024 == 0) {
+    const size_t pools = pool_.size() * sizeof(UOp) + lists_.size() * sizeof(Ref);
+    TG_RETURN_IF_ERROR(held_.GrowTo(g_.bytes() + static_cast<int64_t>(pools)));
+    TG_RETURN_IF_ERROR(budget_->CheckTime());
+  }
   return budget_->SpendNodes(n);
 }
 

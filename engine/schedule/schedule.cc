@@ -301,6 +301,8 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
                                        Budget* budget) {
   TG_ASSIGN_OR_RETURN(const FrozenGraph legal, Legalize(client_sink, variables, budget));
   const UOp sink = legal.root();
+  Budget::Held held(budget);
+  TG_RETURN_IF_ERROR(held.Grow(legal.graph->bytes()));
   const Budget::Doing doing(budget, "scheduling");
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, budget));

@@ -45,6 +45,14 @@ absl::StatusOr<std::vector<uint8_t>> RandomBytes(DType dtype, int64_t elements, 
   return bytes;
 }
 
+// One of the multiples between the bounds of a VAR.
+int64_t VariableValue(UOp var, uint64_t seed) {
+  const int64_t lo = var.arg(1), hi = var.arg(2), multiple = var.arg(3);
+  const int64_t first = lo + (multiple - lo % multiple) % multiple;
+  const auto choices = static_cast<uint64_t>(std::max<int64_t>(0, (hi - first) / multiple));
+  return first + static_cast<int64_t>(seed % (choices + 1)) * multiple;
+}
+
 std::string SlotName(int64_t slot) { return StrCat("slot", slot); }
 
 absl::StatusOr<Outputs> EvaluateTensor(const Piece& piece, uint64_t seed, Budget* budget) {
@@ -54,11 +62,7 @@ absl::StatusOr<Outputs> EvaluateTensor(const Piece& piece, uint64_t seed, Budget
   for (uint32_t id : PostOrder(piece.root)) {
     const UOp u = piece.graph->at(id);
     if (u.is(Op::kVar) && u.num_src() == 0) {
-      // One of the multiples between its bounds.
-      const int64_t lo = u.arg(1), hi = u.arg(2), multiple = u.arg(3);
-      const int64_t first = lo + (multiple - lo % multiple) % multiple;
-      const auto choices = static_cast<uint64_t>(std::max<int64_t>(0, (hi - first) / multiple));
-      variables[u.arg(0)] = first + static_cast<int64_t>(seed % (choices + 1)) * multiple;
+      variables[u.arg(0)] = VariableValue(u, seed);
     }
     if (!u.is(Op::kParam) || types.contains(u.arg(0))) continue;
     const int64_t slot = u.arg(0);
@@ -100,7 +104,15 @@ absl::Status RunProgram(const Piece& piece, uint64_t seed, Outputs* memory) {
   }
   // Only now, because a name may stand for two arguments.
   for (size_t i = 0; i < arguments.size(); ++i) buffers.push_back((*memory)[names[i]].bytes);
-  return reference::Run(*piece.program, buffers, 0, piece.program->iterations);
+  std::vector<int64_t> variables;
+  for (uint32_t id : piece.program->order) {
+    const UOp u = piece.program->graph->at(id);
+    if (!u.is(Op::kVar)) continue;
+    if (static_cast<int64_t>(variables.size()) <= u.arg(0)) variables.resize(u.arg(0) + 1);
+    variables[u.arg(0)] = VariableValue(u, seed);
+  }
+  return reference::Run(*piece.program, buffers, 0, piece.program->iterations,
+                        {.variables = variables});
 }
 
 template <typename Word>

@@ -1,5 +1,6 @@
 #include "engine/tools/pass_table.h"
 
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_split.h"
@@ -9,13 +10,11 @@
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
 #include "engine/rules/divmod.h"
+#include "engine/rules/emulation.h"
 #include "engine/schedule/schedule.h"
 
 namespace telegrad {
 namespace {
-
-constexpr const RuleTable* kTables[] = {&kAlgebra, &kDivMod, &kDecompositions, &kMulAcc,
-                                        &kStrength};
 
 constexpr const RuleTable* kSimplify[] = {&kAlgebra, &kDivMod};
 constexpr const RuleTable* kOnlyAlgebra[] = {&kAlgebra};
@@ -98,7 +97,17 @@ std::span<const PassGroup> AllPassGroups() {
   return groups;
 }
 
-std::span<const RuleTable* const> AllRuleTables() { return kTables; }
+std::span<const RuleTable* const> AllRuleTables() {
+  static const auto* const tables = [] {
+    auto* all = new std::vector<const RuleTable*>{&kAlgebra, &kDivMod, &kDecompositions, &kMulAcc,
+                                                  &kStrength};
+    // Those of a target that computes in no narrow type: all of them.
+    const std::vector<const RuleTable*> emulation = EmulationTables(Target());
+    all->insert(all->end(), emulation.begin(), emulation.end());
+    return all;
+  }();
+  return *tables;
+}
 
 absl::StatusOr<std::vector<PassRow>> FindPasses(std::string_view list) {
   std::vector<PassRow> passes;
@@ -136,9 +145,15 @@ std::string ListPasses() {
     text += "\n";
   }
   text += "Rule tables:\n";
+  // Tables that are made for several types share their name.
+  std::map<std::string_view, std::pair<std::string_view, size_t>> tables;
   for (const RuleTable* table : AllRuleTables()) {
-    StrAppend(&text, "  ", table->name(), ": ", table->file(), ", rules: ", table->rules().size(),
-              "\n");
+    auto& [file, rules] = tables[table->name()];
+    file = table->file();
+    rules += table->rules().size();
+  }
+  for (const auto& [name, value] : tables) {
+    StrAppend(&text, "  ", name, ": ", value.first, ", rules: ", value.second, "\n");
   }
   return text;
 }

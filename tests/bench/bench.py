@@ -23,6 +23,7 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 TELEGRADD = "server/telegradd"
 TELEGRAD_BENCH = "tests/bench/telegrad_bench"
 SIMPLIFY_BENCH = "tests/bench/simplify_bench"
+REWRITE_BENCH = "tests/bench/rewrite_bench"
 TURN_SECONDS = 300  # no single measurement takes longer
 START_SECONDS = 60  # nor does a server take longer to listen, or to end
 
@@ -167,6 +168,9 @@ ROWS = [
     # expansion, on one core.
     LimitRow("resnet50_indices", "ms", 50,
              telegrad=lambda b: b.number(SIMPLIFY_BENCH, ["indices", "20"])),
+    # All rows of the rule tables, at a node that none of them matches.
+    LimitRow("rule_misses", "ns a node", 100,
+             telegrad=lambda b: b.number(REWRITE_BENCH, ["misses", "2000"])),
 ]
 
 
@@ -200,7 +204,7 @@ def measure(bench, row, turns):
         return [f"{show(ours)} {row.unit}", f"{show(theirs)} {row.unit}", f"{ratio:.2f}x", goal, verdict]
     except Absent as absent:
         print(f"{row.name}: {absent} is not built", file=sys.stderr)
-        ours = str(absent) in (TELEGRADD, TELEGRAD_BENCH, SIMPLIFY_BENCH)
+        ours = str(absent) in (TELEGRADD, TELEGRAD_BENCH, SIMPLIFY_BENCH, REWRITE_BENCH)
         return ["-", "-", "-", goal, "no" if ours else "peer absent"]
     except Broken as broken:
         print(f"{row.name}: {broken}", file=sys.stderr)

@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "engine/base/status.h"
 #include "engine/ir/text.h"
 #include "engine/rewrite/rewriter.h"
 #include "engine/rules/algebra.h"
@@ -51,34 +54,46 @@ double NodeTime(Graph* graph, const std::vector<UOp>& roots, int64_t nodes,
                 std::span<const RuleTable* const> tables, Budget* budget) {
   Rewriter rewriter(graph, tables, budget);
   const auto begin = std::chrono::steady_clock::now();
-  for (const UOp root : roots) benchmark::DoNotOptimize(rewriter.Rewrite(root));
+  for (const UOp root : roots)
+    if (!rewriter.Rewrite(root).valid()) return 1e9;
   const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - begin;
   return time.count() / static_cast<double>(nodes);
 }
 
-void BM_RuleMisses(benchmark::State& state) {
+absl::StatusOr<double> Measure(std::string_view what, int count) {
+  if (what != "misses" && what != "sweep") {
+    return InvalidArgument("there is no benchmark ", what);
+  }
   Budget budget({.nodes = INT64_MAX, .rewrites = INT64_MAX, .kernels = INT64_MAX});
   Graph graph;
   const std::vector<UOp> roots = Kernels(&graph, &budget);
   int64_t nodes = 0;
   for (const UOp root : roots) nodes += static_cast<int64_t>(PostOrder(root).size());
-  if (nodes == 0) return state.SkipWithError("no kernels");
+  if (nodes == 0) return Internal("no kernels");
   // The machine has other work: the least of many turns is what the code costs.
   double sweep = 1e9, empty = 1e9;
-  for (auto _ : state) {
+  for (int i = 0; i < count; ++i) {
     sweep = std::min(sweep, NodeTime(&graph, roots, nodes, kTables, &budget));
     empty = std::min(empty, NodeTime(&graph, roots, nodes, {}, &budget));
   }
-  size_t rules = 0;
-  for (const RuleTable* table : kTables) rules += table->rules().size();
-  state.counters["rules"] = static_cast<double>(rules);
-  state.counters["nodes"] = static_cast<double>(nodes);
-  state.counters["sweep_ns_per_node"] = sweep;
-  state.counters["miss_ns_per_node"] = sweep - empty;
+  TG_RETURN_IF_ERROR(graph.status());
+  return what == "sweep" ? sweep : sweep - empty;
 }
-BENCHMARK(BM_RuleMisses);
 
 }  // namespace
 }  // namespace telegrad
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  const int count = argc == 3 ? std::atoi(argv[2]) : 0;
+  if (count <= 0) {
+    std::fprintf(stderr, "Usage: rewrite_bench misses|sweep COUNT\n");
+    return 2;
+  }
+  const absl::StatusOr<double> result = telegrad::Measure(argv[1], count);
+  if (!result.ok()) {
+    std::fprintf(stderr, "rewrite_bench: %s\n", result.status().ToString().c_str());
+    return 1;
+  }
+  std::printf("%.1f\n", *result);
+  return 0;
+}

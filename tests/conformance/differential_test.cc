@@ -83,8 +83,8 @@ void Check(const Way& way) {
       const std::string d = Compare(r, way);
       return !d.empty() && d.starts_with("the judge") == difference.starts_with("the judge");
     });
-    FAIL() << "seed " << seed << ": " << difference << "\nthe smallest graph that differs: "
-           << Compare(small.random, way) << "\n"
+    FAIL() << "seed " << seed << ": " << difference
+           << "\nthe smallest graph that differs: " << Compare(small.random, way) << "\n"
            << Print(small.random.sink);
   }
 }
@@ -164,9 +164,9 @@ TEST(Minimizer, FindsThePlantedMistake) {
     EXPECT_TRUE(fails(small.random));
     // Two inputs, the max, an output, its store, the sink; and at most what links them.
     EXPECT_LE(order.size(), 9u) << "seed " << seed << "\n" << Print(small.random.sink);
-    EXPECT_TRUE(std::ranges::any_of(
-        order, [&](uint32_t id) { return small.graph.graph->op(id) == Op::kMax; }))
-        << Print(small.random.sink);
+    EXPECT_TRUE(std::ranges::any_of(order, [&](uint32_t id) {
+      return small.graph.graph->op(id) == Op::kMax;
+    })) << Print(small.random.sink);
   }
   EXPECT_GE(found, 3);
 }

@@ -19,8 +19,7 @@ using Change = std::function<std::optional<UOp>(UOp old, std::span<const UOp> sr
 using Resize = std::function<int64_t(int64_t)>;
 
 std::optional<Failure> Rebuild(const RandomGraph& from, const Change& change, const Resize& resize,
-                               std::vector<std::vector<uint8_t>> slots,
-                               std::vector<DType> dtypes) {
+                               std::vector<std::vector<uint8_t>> slots, std::vector<DType> dtypes) {
   auto graph = std::make_shared<Graph>();
   const Graph& old = *from.sink.graph();
   NodeMap<UOp> made(old);

@@ -194,13 +194,13 @@ class Maker {
 };
 
 const Maker::Row Maker::kRows[] = {
-    {&Maker::Input, 4, true},      {&Maker::Constant, 2, true},     {&Maker::Iota, 2, true},
-    {&Maker::Movement, 12, true},  {&Maker::Reduce, 4, true},       {&Maker::Gather, 4, true},
-    {&Maker::Convert, 4, true},    {&Maker::Keep, 1, true},         {&Maker::Select, 3, true},
-    {&Maker::Unary, 3, true},      {&Maker::Binary, 9, true},       {&Maker::Cat, 3, false},
-    {&Maker::Scatter, 3, false},   {&Maker::Inexact, 3, false},     {&Maker::Bitcast, 3, false},
-    {&Maker::Threefry, 1, false},  {&Maker::Sharded, 2, false},     {&Maker::Call, 2, false},
-    {&Maker::Loop, 2, false},      {&Maker::Symbolic, 2, false},    {&Maker::DeviceScalar, 1, false},
+    {&Maker::Input, 4, true},     {&Maker::Constant, 2, true},  {&Maker::Iota, 2, true},
+    {&Maker::Movement, 12, true}, {&Maker::Reduce, 4, true},    {&Maker::Gather, 4, true},
+    {&Maker::Convert, 4, true},   {&Maker::Keep, 1, true},      {&Maker::Select, 3, true},
+    {&Maker::Unary, 3, true},     {&Maker::Binary, 9, true},    {&Maker::Cat, 3, false},
+    {&Maker::Scatter, 3, false},  {&Maker::Inexact, 3, false},  {&Maker::Bitcast, 3, false},
+    {&Maker::Threefry, 1, false}, {&Maker::Sharded, 2, false},  {&Maker::Call, 2, false},
+    {&Maker::Loop, 2, false},     {&Maker::Symbolic, 2, false}, {&Maker::DeviceScalar, 1, false},
 };
 
 RandomGraph Maker::Make(int size) {
@@ -353,10 +353,10 @@ UOp Maker::Unary() {
 }
 
 UOp Maker::Binary() {
-  constexpr Op kOps[] = {Op::kAdd,   Op::kAdd,   Op::kSub,      Op::kSub,     Op::kMul,
+  constexpr Op kOps[] = {Op::kAdd,   Op::kAdd,   Op::kSub,      Op::kSub,      Op::kMul,
                          Op::kMul,   Op::kMax,   Op::kFloorDiv, Op::kFloorMod, Op::kCmpLt,
-                         Op::kCmpEq, Op::kCmpNe, Op::kAnd,      Op::kOr,      Op::kXor,
-                         Op::kShl,   Op::kShr,   Op::kFDiv,     Op::kCDiv,    Op::kCMod};
+                         Op::kCmpEq, Op::kCmpNe, Op::kAnd,      Op::kOr,       Op::kXor,
+                         Op::kShl,   Op::kShr,   Op::kFDiv,     Op::kCDiv,     Op::kCMod};
   const UOp x = PickNumber();
   if (!x.valid()) return x;
   const Op op = OneOf(kOps);
@@ -482,8 +482,8 @@ UOp Maker::Symbolic() {
   for (const int64_t d : x.shape().subspan(1)) part.insert(part.end(), {0, d});
   UOp y = g_.Make(Op::kShrink, DType::kVoid, std::vector<UOp>{x, size}, part);
   if (IsInt(x.dtype()) && x.shape().size() == 1) {
-    const UOp iota = g_.Make(Op::kIota, DType::kInt64, std::vector<UOp>{size},
-                             std::vector<int64_t>{-1});
+    const UOp iota =
+        g_.Make(Op::kIota, DType::kInt64, std::vector<UOp>{size}, std::vector<int64_t>{-1});
     y = g_.Make(Op::kXor, {y, Cast(iota, x.dtype())});
   } else {
     y = g_.Make(Op::kMax, {y, y});

@@ -202,6 +202,48 @@ TEST_F(DaemonTest, RunsAGraphOverTcpAndUnixSocket) {
   }
 }
 
+// The sum of the first n elements, n chosen by each run.
+TEST_F(DaemonTest, RunsAGraphWithVariables) {
+  Graph g;
+  const int64_t dims[] = {8}, one[] = {1};
+  const UOp n = g.Make(Op::kVar, DType::kVoid, {}, {5, 0, 8, 2});
+  const UOp x = g.Param(0, DType::kFloat32, dims);
+  const UOp part = g.Make(Op::kShrink, DType::kVoid, {x, n}, {0, -2});
+  const UOp sum = g.Make(Op::kReduce, DType::kVoid, {part}, {0, 0});
+  const UOp sink = g.Make(Op::kSink, {g.Make(Op::kStore, {g.Param(1, DType::kFloat32, one), sum})});
+  ASSERT_TRUE(g.status().ok()) << g.status();
+
+  const auto session = Session();
+  const Digest hash = *session->Put(sink, /*compile=*/true).Get();
+  session->Alloc(1, 32);
+  session->Alloc(2, 4);
+  session->WriteCopy(1, 0, Bytes(std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8}));
+  const uint64_t handles[] = {1, 2};
+  const auto run = [&](std::vector<VarValue> variables) {
+    return session->Run(hash, handles, variables).Get();
+  };
+  for (const auto& [size, want] : {std::pair(0, 0.0f), {2, 3.0f}, {8, 36.0f}, {2, 3.0f}}) {
+    const auto info = run({{5, size}});
+    ASSERT_TRUE(info.ok()) << info.status();
+    std::vector<float> out(1);
+    EXPECT_TRUE(session->Read(2, 0, Writable(out)).Get().ok());
+    EXPECT_EQ(out[0], want) << size;
+  }
+  EXPECT_TRUE(run({{5, 8}})->cached);
+  const std::pair<std::vector<VarValue>, std::string> kWrong[] = {
+      {{}, "variable 5 has no value, expected one in [0, 8]"},
+      {{{5, 3}}, "variable 5 is 3, expected a multiple of 2 in [0, 8]"},
+      {{{5, -2}}, "variable 5 is -2, expected a multiple of 2 in [0, 8]"},
+      {{{5, 10}}, "variable 5 is 10, expected a multiple of 2 in [0, 8]"},
+      {{{5, 2}, {6, 0}}, "variable 6 is none of the graph's"},
+  };
+  for (const auto& [variables, message] : kWrong) {
+    const absl::Status status = run(variables).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+  }
+}
+
 TEST_F(DaemonTest, ManyBytesThereAndBack) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
