@@ -53,6 +53,16 @@ bool Bind(uint32_t id, uint32_t* name) {
   return *name == id;
 }
 
+// Is(op, kCommutes), where it is asked for every token.
+constexpr bool Commutes(Op op) {
+  constexpr bool kTable[] = {
+#define OP(name, text, wire, min_src, max_src, arg, traits, ...) ((traits) & kCommutes) != 0,
+#include "engine/ir/ops.def"
+#undef OP
+  };
+  return kTable[static_cast<size_t>(op)];
+}
+
 bool Swapped(uint32_t swaps, int i) { return i < kMaxCommutative && (swaps >> i & 1) != 0; }
 
 // Bit i of `swaps` says that the i-th commutative op of the pattern is met with its operands
@@ -81,7 +91,7 @@ bool MatchTokens(const Pat& pat, UOp root, uint32_t swaps, Names* names, Miss* m
         ok = graph.op(id) == token.op;
         if (!ok) break;
         const std::span<const uint32_t> src = graph.src(id);
-        const bool swap = Is(token.op, kCommutes) && Swapped(swaps, commutative++);
+        const bool swap = Commutes(token.op) && Swapped(swaps, commutative++);
         for (size_t s = src.size(); s-- > 0;) stack[depth++] = src[swap ? 1 - s : s];
         break;
       }
@@ -282,7 +292,7 @@ uint64_t SamePrefix(uint32_t order, int bits) {
 
 uint32_t CountOrders(const Pat& lhs) {
   int n = 0;
-  for (int i = 0; i < lhs.size(); ++i) n += lhs[i].kind == Token::kOp && Is(lhs[i].op, kCommutes);
+  for (int i = 0; i < lhs.size(); ++i) n += lhs[i].kind == Token::kOp && Commutes(lhs[i].op);
   return 1u << std::min(n, kMaxCommutative);
 }
 

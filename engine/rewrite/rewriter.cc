@@ -22,7 +22,6 @@ namespace {
 
 constexpr uint32_t kNone = 0xffffffff;
 constexpr int kMaxDepth = 200;
-constexpr int kNumKinds = 8;  // bits of Types
 
 using Clock = std::chrono::steady_clock;
 
@@ -49,11 +48,21 @@ bool SameDims(UOp u, UOp old) {
 
 }  // namespace
 
-void Rewriter::Column::Admit(size_t row, std::optional<Op> op, bool only_alu) {
-  const uint64_t bit = uint64_t{1} << (row % 64);
-  const int first = op ? static_cast<int>(*op) : 0, last = op ? first : kNumOps - 1;
-  for (int o = first; o <= last; ++o) {
-    if (!only_alu || Is(static_cast<Op>(o), kAlu)) bits[o * words + row / 64] |= bit;
+void Rewriter::Column::Reset(size_t n) {
+  words = n;
+  bits.assign(kNumOps * words, 0);
+  any.assign(words, 0);
+}
+
+void Rewriter::Column::Admit(size_t row, std::optional<Op> op) {
+  uint64_t* rows = op ? &bits[static_cast<size_t>(*op) * words] : any.data();
+  rows[row / 64] |= uint64_t{1} << (row % 64);
+}
+
+void Rewriter::Column::SpreadAny(bool only_alu) {
+  for (int o = 0; o < kNumOps; ++o) {
+    if (only_alu && !Is(static_cast<Op>(o), kAlu)) continue;
+    for (size_t w = 0; w < words; ++w) bits[o * words + w] |= any[w];
   }
 }
 
@@ -66,14 +75,13 @@ Rewriter::Rewriter(Graph* graph, std::span<const RuleTable* const> tables, Budge
   words_ = (rows_.size() + 63) / 64;
   for (Column* column :
        {&root_, &straight_[0], &straight_[1], &straight_[2], &swapped_[0], &swapped_[1]}) {
-    column->words = words_;
-    column->bits.resize(kNumOps * words_);
+    column->Reset(words_);
   }
-  type_.resize(kNumKinds * words_);
+  type_.resize(AllDTypes().size() * words_);
   for (size_t r = 0; r < rows_.size(); ++r) {
     const Rule& rule = *rows_[r].rule;
     const Token& top = rule.lhs[0];
-    root_.Admit(r, OnlyOp(top), /*only_alu=*/top.kind == Token::kVar);
+    root_.Admit(r, OnlyOp(top));
     const int operands = Operands(top);
     for (int at = 1, s = 0; s < operands; at = rule.lhs.Skip(at), ++s) {
       const std::optional<Op> op = OnlyOp(rule.lhs[at]);
@@ -81,12 +89,14 @@ Rewriter::Rewriter(Graph* graph, std::span<const RuleTable* const> tables, Budge
       if (Is(top.op, kCommutes)) swapped_[1 - s].Admit(r, op);
     }
     for (int s = operands; s < 3; ++s) straight_[s].Admit(r, std::nullopt);
-    for (int k = 0; k < kNumKinds; ++k) {
-      if ((rule.when.types >> k & 1) != 0) {
-        type_[k * words_ + r / 64] |= uint64_t{1} << (r % 64);
-      }
+    for (const DTypeInfo& info : AllDTypes()) {
+      if (!Has(rule.when.types, info.dtype)) continue;
+      type_[static_cast<size_t>(info.dtype) * words_ + r / 64] |= uint64_t{1} << (r % 64);
     }
   }
+  root_.SpreadAny(/*only_alu=*/true);
+  for (Column& column : straight_) column.SpreadAny();
+  for (Column& column : swapped_) column.SpreadAny();
 }
 
 bool Rewriter::Spend() {
@@ -108,7 +118,7 @@ UOp Rewriter::Step(UOp u) {
   const std::span<const uint32_t> src = graph_->src(u.id());
   const size_t n = std::min<size_t>(src.size(), 3);
   const uint64_t* root = root_.Of(u.op());
-  const uint64_t* type = &type_[static_cast<size_t>(Info(ElementType(u)).kind) * words_];
+  const uint64_t* type = &type_[static_cast<size_t>(ElementType(u)) * words_];
   const uint64_t *straight[3], *swapped[2];
   for (size_t s = 0; s < n; ++s) straight[s] = straight_[s].Of(graph_->op(src[s]));
   for (size_t s = 0; n == 2 && s < 2; ++s) swapped[s] = swapped_[s].Of(graph_->op(src[s]));

@@ -64,10 +64,13 @@ class Rewriter {
 
   // For each op the bitset of the rows that admit it at one place.
   struct Column {
-    void Admit(size_t row, std::optional<Op> op, bool only_alu = false);  // nullopt: any
+    void Reset(size_t n);
+    void Admit(size_t row, std::optional<Op> op);  // nullopt: any, see SpreadAny
+    void SpreadAny(bool only_alu = false);
     const uint64_t* Of(Op op) const { return &bits[static_cast<size_t>(op) * words]; }
     size_t words = 0;
     std::vector<uint64_t> bits;
+    std::vector<uint64_t> any;  // rows that admit every op
   };
 
   UOp Simplify(UOp u);
@@ -87,7 +90,7 @@ class Rewriter {
   Column root_;                 // by root op
   Column straight_[3];          // by the op of each of the first three sources
   Column swapped_[2];           // the same for rows that commute, met in the other order
-  std::vector<uint64_t> type_;  // by the kind of the element type
+  std::vector<uint64_t> type_;  // by element type
   NodeMap<uint32_t> memo_;      // the simplified node, or kNone
 
   RewriteObserver* observer_ = nullptr;
