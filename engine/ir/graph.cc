@@ -164,11 +164,12 @@ UOp Graph::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const in
   const Interval bounds = InferBounds(op, inferred.dtype, src, arg);
   const int like = inferred.like;
   const Node* const same = like >= 0 ? &nodes_[src[static_cast<size_t>(like)].id()] : nullptr;
+  // The words first: they may be a shape() of this graph, whose pool a new shape moves.
+  Append(arg, &arg_pool_);
   const uint32_t shape = same != nullptr ? same->shape_begin : InternShape(inferred.shape, src);
   const size_t rank = same != nullptr ? same->rank : inferred.shape.size();
   uint32_t* const ids = src_pool_.Extend(src.size());
   for (size_t i = 0; i < src.size(); ++i) ids[i] = src[i].id();
-  Append(arg, &arg_pool_);
 
   Node& node = *nodes_.Extend(1);  // field by field: a copy would wait for the stores
   node.bounds = bounds;
