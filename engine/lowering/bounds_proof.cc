@@ -168,7 +168,11 @@ class Prover {
   }
 
   WideBounds ByOp(UOp u, int depth) {
-    if (u.is(Op::kIota)) return {0, std::max<int64_t>(u.arg(0), 1) - 1};
+    const WideBounds all = ValuesOf(u.dtype());
+    if (u.is(Op::kIota)) {
+      const WideBounds lanes{0, std::max<int64_t>(u.arg(0), 1) - 1};
+      return lanes.within(all) ? lanes : all;  // else it wraps
+    }
     if (u.is(Op::kRange) && u.src(0).is_const()) {
       return {0, std::max<int64_t>(u.src(0).const_word(), 1) - 1};
     }
@@ -177,7 +181,6 @@ class Prover {
       const int64_t c = u.src(1).const_word();
       return u.is(Op::kFloorDiv) ? Quotient(x, c) : Remainder(x, c);
     }
-    const WideBounds all = ValuesOf(u.dtype());
     if (u.is(Op::kMax)) {
       const WideBounds x = Value(u.src(0), depth + 1), y = Value(u.src(1), depth + 1);
       return {std::max(x.lo, y.lo), std::max(x.hi, y.hi)};

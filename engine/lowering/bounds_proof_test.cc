@@ -95,6 +95,8 @@ TEST_F(BoundsProofTest, NarrowIntegersBoundWhatTheyAreCastTo) {
   EXPECT_TRUE(ProveInside(At(300, through(DType::kInt16, Range(1, 300)))));
   EXPECT_TRUE(ProveInside(At(256, through(DType::kUInt8, Range(1, 300)))));
   EXPECT_FALSE(ProveInside(At(300, through(DType::kInt8, Range(1, 300)))));
+  const UOp lanes = g_.Make(Op::kIota, DType::kInt8, {}, {300});
+  EXPECT_FALSE(ProveInside(At(300, g_.Make(Op::kCast, DType::kInt64, {lanes})))) << "-128 to 127";
 }
 
 TEST_F(BoundsProofTest, QuotientAndRemainderOfOneValueMoveTogether) {

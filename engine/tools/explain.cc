@@ -1,8 +1,11 @@
 #include "engine/tools/explain.h"
 
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
 #include "engine/base/status.h"
 #include "engine/ir/text.h"
 #include "engine/rewrite/match.h"
@@ -11,34 +14,36 @@
 namespace telegrad {
 namespace {
 
-struct Named {
+struct Row {
   const RuleTable* table;
-  std::vector<const Rule*> rules;
+  const Rule* rule;
 };
 
-absl::StatusOr<Named> FindRules(std::string_view name) {
+// Tables that are made for several types share their name.
+absl::StatusOr<std::vector<Row>> FindRules(std::string_view name) {
   const size_t colon = name.rfind(':');
   const std::string_view table_name = name.substr(0, colon);
-  std::string known;
-  for (const RuleTable* table : AllRuleTables()) {
-    StrAppend(&known, known.empty() ? "" : ", ", table->name());
-    if (table->name() != table_name && table->file() != table_name) continue;
-    Named named{table, {}};
-    int line = 0;
-    if (colon != std::string_view::npos &&
-        !absl::SimpleAtoi(ToAbsl(name.substr(colon + 1)), &line)) {
-      return InvalidArgument("\"", name, "\": expected a line number after the colon");
-    }
-    for (const Rule& rule : table->rules()) {
-      if (line == 0 || rule.line == line) named.rules.push_back(&rule);
-    }
-    if (named.rules.empty()) {
-      return InvalidArgument("table ", table->name(), " has no row in line ", line, " of ",
-                             table->file());
-    }
-    return named;
+  int line = 0;
+  if (colon != std::string_view::npos && !absl::SimpleAtoi(ToAbsl(name.substr(colon + 1)), &line)) {
+    return InvalidArgument("\"", name, "\": expected a line number after the colon");
   }
-  return InvalidArgument("there is no rule table \"", table_name, "\", expected one of ", known);
+  std::set<std::string> known;
+  bool found = false;
+  std::vector<Row> rows;
+  for (const RuleTable* table : AllRuleTables()) {
+    known.emplace(table->name());
+    if (table->name() != table_name && table->file() != table_name) continue;
+    found = true;
+    for (const Rule& rule : table->rules()) {
+      if (line == 0 || rule.line == line) rows.push_back({table, &rule});
+    }
+  }
+  if (!found) {
+    return InvalidArgument("there is no rule table \"", table_name, "\", expected one of ",
+                           absl::StrJoin(known, ", "));
+  }
+  if (rows.empty()) return InvalidArgument(table_name, " has no row in line ", line);
+  return rows;
 }
 
 // The nodes of `piece`, each at the id that is its label.
@@ -67,25 +72,24 @@ bool MayMatch(const Rule& rule, UOp u) {
 
 absl::StatusOr<std::string> ExplainRules(const Piece& piece, std::string_view rules,
                                          std::optional<uint32_t> node, Budget* budget) {
-  TG_ASSIGN_OR_RETURN(const Named named, FindRules(rules));
+  TG_ASSIGN_OR_RETURN(const std::vector<Row> rows, FindRules(rules));
   Graph graph;
   TG_ASSIGN_OR_RETURN(const std::vector<UOp> nodes, LabelledNodes(piece, &graph));
   if (node && *node >= nodes.size()) {
     return InvalidArgument("there is no node %", *node, ", the last is %", nodes.size() - 1);
   }
-  const RuleTable* tables[] = {named.table};
   std::string text;
   for (const UOp u : nodes) {
     if (node && u.id() != *node) continue;
     size_t others = 0;
     std::string said;
-    for (const Rule* rule : named.rules) {
-      if (!MayMatch(*rule, u) && (!node || named.rules.size() > 1)) {
+    for (const auto& [table, rule] : rows) {
+      if (!MayMatch(*rule, u) && (!node || rows.size() > 1)) {
         ++others;
         continue;
       }
-      Rewriter b(&graph, tables, budget);
-      StrAppend(&said, "  ", named.table->file(), ":", rule->line, "  ", Text(*rule), "\n      ",
+      Rewriter b(&graph, {table}, budget);
+      StrAppend(&said, "  ", table->file(), ":", rule->line, "  ", Text(*rule), "\n      ",
                 Explain(*rule, u, b), "\n");
       TG_RETURN_IF_ERROR(graph.status());
     }

@@ -369,8 +369,7 @@ program product iterations=1 flops=131072 bytes=16384 warp=32 arguments=[f32 409
 %26 = barrier scope=workgroup
 %27 = index f16 %7 %21
 %28 = index f16 %8 %21
-%29 = index f32 %9 %21
-%30 = mma_async %27 %28 %29 kind=sm90_m64n64k16_f16 a_stride=16 b_stride=64
+%30 = mma_async %27 %28 %24 kind=sm90_m64n64k16_f16 a_stride=16 b_stride=64
 %31 = wait %30 n=0
 %32 = after f32 [32] %9 %31
 %33 = index f32 [32] %32 %23

@@ -1,5 +1,6 @@
 #include "engine/tools/pass_table.h"
 
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_split.h"
@@ -144,9 +145,15 @@ std::string ListPasses() {
     text += "\n";
   }
   text += "Rule tables:\n";
+  // Tables that are made for several types share their name.
+  std::map<std::string_view, std::pair<std::string_view, size_t>> tables;
   for (const RuleTable* table : AllRuleTables()) {
-    StrAppend(&text, "  ", table->name(), ": ", table->file(), ", rules: ", table->rules().size(),
-              "\n");
+    auto& [file, rules] = tables[table->name()];
+    file = table->file();
+    rules += table->rules().size();
+  }
+  for (const auto& [name, value] : tables) {
+    StrAppend(&text, "  ", name, ": ", value.first, ", rules: ", value.second, "\n");
   }
   return text;
 }

@@ -58,19 +58,8 @@ TEST(PiecesTest, LevelsAreTheNarrowest) {
       ParsePieces("%0 = param f32 [4] slot=0\n%1 = store %0 %0\n%2 = sink %1\n", -1);
   ASSERT_TRUE(tensor.ok()) << tensor.status();
   EXPECT_EQ(tensor->front().levels, kTensorLevel);
-  // An AFTER within a kernel is of the program level.
-  const auto between = ParsePieces(StrCat(R"(
-%0 = param f32 [4] slot=0
-%1 = const i64 0
-%2 = index f32 %0 %1
-%3 = load f32 %2
-%4 = store %2 %3
-%5 = after f32 [4] %0 %4
-%6 = index f32 %5 %1
-%7 = store %6 %3
-%8 = sink %7
-)"),
-                                   -1);
+  // A SINK is of the kernel level and none of the program level, a BARRIER the reverse.
+  const auto between = ParsePieces("%0 = barrier scope=workgroup\n%1 = sink %0\n", -1);
   ASSERT_TRUE(between.ok()) << between.status();
   EXPECT_EQ(between->front().levels, kKernelLevel | kProgramLevel);
 }

@@ -1,6 +1,6 @@
-// Runs a fuzz target where there is no libFuzzer: on each file of a corpus, on prefixes and bit
-// flips of each, and on mutants, made by the target's own mutator where it has one. The same seed
-// (TELEGRAD_SEED) gives the same inputs.
+// Runs a fuzz target where there is no libFuzzer: on each file of a corpus and on mutants, made by
+// the target's own mutator, or where it has none, as bytes; then also on prefixes and bit flips of
+// each file. The same seed (TELEGRAD_SEED) gives the same inputs.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -110,6 +110,7 @@ int main(int argc, char** argv) {
   Random().seed(seed);
   constexpr size_t kCuts = 8;  // of each file
   for (const Bytes& bytes : corpus) {
+    if (LLVMFuzzerCustomMutator != nullptr) break;
     const size_t step = bytes.size() / kCuts + 1;
     for (size_t i = 0; i < bytes.size(); i += step) {
       Run({bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(i)});

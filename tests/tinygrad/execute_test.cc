@@ -1,0 +1,79 @@
+// The captured graphs through the engine: scheduled, lowered and interpreted, and compiled and run
+// on the CPU device.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+#include <span>
+
+#include "engine/wire/graph_codec.h"
+#include "tests/conformance/run_graph.h"
+#include "tests/tinygrad/captures.h"
+
+namespace telegrad {
+namespace {
+
+using ::telegrad::testing::Capture;
+using ::telegrad::testing::CpuRunner;
+using ::telegrad::testing::Difference;
+using ::telegrad::testing::ReadCaptures;
+using ::telegrad::testing::RunLowered;
+using ::telegrad::testing::Slots;
+
+// Graphs that do not run yet, by name. One that does fails the test, so that no row outlives its
+// reason.
+struct Exception {
+  std::string_view name;
+  std::string_view why;
+};
+constexpr std::span<const Exception> kExceptions;
+
+bool IsException(const Capture& capture) {
+  return std::ranges::any_of(kExceptions,
+                             [&](const Exception& e) { return e.name == capture.name; });
+}
+
+// Calls run(root, variables, &slots) for each graph and compares what it left with tinygrad's.
+template <typename Run>
+void ForEachCapture(const Run& run) {
+  const auto captures = ReadCaptures();
+  ASSERT_TRUE(captures.ok()) << captures.status();
+  int agreed = 0;
+  for (const Capture& capture : *captures) {
+    Budget budget;
+    const auto graph = FromProto(capture.graph, &budget);
+    ASSERT_TRUE(graph.ok()) << capture.name << ": " << graph.status();
+    std::vector<VarValue> variables;
+    for (size_t i = 0; i < capture.variables.size(); ++i) {
+      variables.push_back({static_cast<int64_t>(i), capture.variables[i]});
+    }
+    Slots slots = capture.SlotsBefore();
+    const absl::Status status = run(graph->root(), variables, &slots);
+    const std::string difference =
+        status.ok() ? Difference(capture, graph->root(), slots) : status.ToString();
+    agreed += difference.empty();
+    if (IsException(capture)) {
+      EXPECT_NE(difference, "") << capture.name << " runs; expected no exception for it";
+    } else {
+      EXPECT_EQ(difference, "") << capture.name;
+    }
+  }
+  std::cout << agreed << " of " << captures->size() << " graphs agree\n";
+}
+
+TEST(Execute, LoweredProgramsAgree) {
+  ForEachCapture([](UOp root, std::span<const VarValue> variables, Slots* slots) {
+    return RunLowered(root, 32, variables, slots);
+  });
+}
+
+TEST(Execute, CpuDeviceAgrees) {
+  auto cpu = CpuRunner::Open();
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  ForEachCapture([&](UOp root, std::span<const VarValue> variables, Slots* slots) {
+    return (*cpu)->Run(root, variables, slots);
+  });
+}
+
+}  // namespace
+}  // namespace telegrad
