@@ -164,12 +164,7 @@ UOp Graph::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const in
   const Interval bounds = InferBounds(op, inferred.dtype, src, arg);
   const int like = inferred.like;
   const Node* const same = like >= 0 ? &nodes_[src[static_cast<size_t>(like)].id()] : nullptr;
-<<<<<<< HEAD
-  // The words first: they may be a shape() of this graph, whose pool a new shape moves.
-  Append(arg, &arg_pool_);
-=======
   Append(arg, &arg_pool_);  // before the shape: the words may be another node's dims
->>>>>>> main
   const uint32_t shape = same != nullptr ? same->shape_begin : InternShape(inferred.shape, src);
   const size_t rank = same != nullptr ? same->rank : inferred.shape.size();
   uint32_t* const ids = src_pool_.Extend(src.size());
