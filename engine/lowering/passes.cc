@@ -165,7 +165,8 @@ absl::Status Prove(PassContext&, const Program& program) {
 constexpr uint8_t kBetween = kKernelLevel | kProgramLevel;
 
 constexpr PassRow kPasses[] = {
-    {"decompose", "simplifies, and puts what no target has, or this one lacks, in terms of what it has",
+    {"decompose",
+     "simplifies, and puts what no target has, or this one lacks, in terms of what it has",
      kKernelLevel, kKernelLevel, kDecompose, GraphPass{Decompose}},
     {"merge-ranges", "joins neighbouring ranges that every access walks as one", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Merge}},

@@ -1,9 +1,7 @@
 // What rule misses cost: real kernels at the fixed point of the rule tables are swept again, so
-// that each node meets all rows and none matches. sweep_ns_per_node is the whole sweep: the walk,
-// finding each rebuilt node, the memo, the dispatch and the tries; miss_ns_per_node is what it
-// costs more than a sweep without rules.
-#include <benchmark/benchmark.h>
-
+// that each node meets all rows and none matches. Prints nanoseconds for one node: of the whole
+// sweep (the walk, finding each rebuilt node, the memo, the dispatch and the tries), or of the
+// misses, which is what the sweep costs more than one without rules.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -12,7 +12,7 @@ telegrad-opt: --node: needs --explain
 [exit 2]
 $ telegrad-opt --explain=nonsense tests/golden/opt/row_sum.uop
 [stderr]
-telegrad-opt: there is no rule table "nonsense", expected one of algebra, divmod, decompositions, mulacc, strength
+telegrad-opt: there is no rule table "nonsense", expected one of algebra, decompositions, divmod, emulated-arithmetic, emulated-casts, mulacc, strength
 [exit 1]
 $ telegrad-opt --explain=mulacc --node=%99 tests/golden/opt/multiply_add.uop
 [stderr]
