@@ -88,6 +88,20 @@ TEST(Graph, ArgumentsMayPointIntoTheGraph) {
   }
 }
 
+// A new shape moves the pool that the words lie in: a reshape of each to the next one's.
+TEST(Graph, ArgumentsMayBeAShapeOfTheGraph) {
+  Graph g;
+  for (int64_t n = 1; n < 5000; ++n) {
+    const int64_t dims[] = {n, 2}, flat[] = {2 * n};
+    const UOp to = g.Param(2 * n, DType::kFloat32, dims);
+    const UOp x = g.Param(2 * n + 1, DType::kFloat32, flat);
+    const UOp reshaped = g.Make(Op::kReshape, {x}, to.shape());
+    ASSERT_TRUE(reshaped.valid()) << g.status();
+    ASSERT_TRUE(std::ranges::equal(reshaped.arg(), dims)) << n;
+    ASSERT_TRUE(std::ranges::equal(reshaped.shape(), dims)) << n;
+  }
+}
+
 TEST(Graph, PostOrderDependsOnStructureAlone) {
   Graph g;
   const UOp a = g.Param(0, kF32, {}), b = g.Param(1, kF32, {});

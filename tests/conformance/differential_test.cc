@@ -153,7 +153,7 @@ TEST(Minimizer, FindsThePlantedMistake) {
     return Judge(other, slots);
   };
   int found = 0;
-  for (uint64_t seed = 1; seed <= 60 && found < 5; ++seed) {
+  for (uint64_t seed = 1; seed <= 400 && found < 5; ++seed) {
     Graph graph;
     const RandomGraph random = Make(seed, &graph);
     if (!random.sink.valid() || Compare(random, wrong).empty()) continue;
@@ -162,8 +162,8 @@ TEST(Minimizer, FindsThePlantedMistake) {
     const testing::Failure small = testing::Minimize(random, fails);
     const std::vector<uint32_t> order = PostOrder(small.random.sink);
     EXPECT_TRUE(fails(small.random));
-    // Two inputs, the max, an output, its store, the sink; and at most what links them.
-    EXPECT_LE(order.size(), 9u) << "seed " << seed << "\n" << Print(small.random.sink);
+    // Two inputs, the max, an output, its store, the sink; and what links them, a body at most.
+    EXPECT_LE(order.size(), 14u) << "seed " << seed << "\n" << Print(small.random.sink);
     EXPECT_TRUE(std::ranges::any_of(order, [&](uint32_t id) {
       return small.graph.graph->op(id) == Op::kMax;
     })) << Print(small.random.sink);

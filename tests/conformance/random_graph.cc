@@ -198,7 +198,7 @@ const Maker::Row Maker::kRows[] = {
     {&Maker::Movement, 12, true}, {&Maker::Reduce, 4, true},    {&Maker::Gather, 4, true},
     {&Maker::Convert, 4, true},   {&Maker::Keep, 1, true},      {&Maker::Select, 3, true},
     {&Maker::Unary, 3, true},     {&Maker::Binary, 9, true},    {&Maker::Cat, 3, false},
-    {&Maker::Scatter, 3, false},  {&Maker::Inexact, 3, false},  {&Maker::Bitcast, 3, false},
+    {&Maker::Scatter, 3, false},  {&Maker::Inexact, 6, false},  {&Maker::Bitcast, 3, false},
     {&Maker::Threefry, 1, false}, {&Maker::Sharded, 2, false},  {&Maker::Call, 2, false},
     {&Maker::Loop, 2, false},     {&Maker::Symbolic, 2, false}, {&Maker::DeviceScalar, 1, false},
 };
