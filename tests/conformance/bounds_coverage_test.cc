@@ -51,10 +51,11 @@ Target Wide() {
   return target;
 }
 
-absl::StatusOr<Coverage> LowerAll(const FrozenGraph& graph) {
+absl::StatusOr<Coverage> LowerAll(const FrozenGraph& graph,
+                                  std::span<const VarValue> variables = {}) {
   Budget budget;
   Coverage out;
-  const auto schedule = ScheduleGraph(graph.root(), &budget);
+  const auto schedule = ScheduleGraph(graph.root(), variables, &budget);
   if (!schedule.ok()) return schedule.status();
   for (const ScheduledKernel& kernel : schedule->kernels) {
     Budget own;
@@ -145,7 +146,11 @@ TEST(BoundsCoverage, GraphsOfTinygrad) {
     Budget budget;
     const auto graph = FromProto(capture.graph, &budget);
     ASSERT_TRUE(graph.ok()) << capture.name << ": " << graph.status();
-    const auto coverage = LowerAll(*graph);
+    std::vector<VarValue> variables;
+    for (const int64_t value : capture.variables) {
+      variables.push_back({static_cast<int64_t>(variables.size()), value});
+    }
+    const auto coverage = LowerAll(*graph, variables);
     if (absl::IsUnimplemented(coverage.status())) {
       ++unscheduled;
       continue;

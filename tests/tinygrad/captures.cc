@@ -146,8 +146,8 @@ std::vector<std::vector<uint8_t>> Capture::SlotsBefore() const {
 }
 
 std::string Difference(const Capture& capture, UOp root,
-                       const std::vector<std::vector<uint8_t>>& slots) {
-  const double tolerance = Tolerance(root);
+                       const std::vector<std::vector<uint8_t>>& slots, double slack) {
+  const double tolerance = slack * Tolerance(root);
   for (size_t i = 0; i < capture.slots.size(); ++i) {
     const CapturedSlot& slot = capture.slots[i];
     // What is not stored to must keep its bits.

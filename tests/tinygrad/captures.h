@@ -38,8 +38,9 @@ absl::StatusOr<std::vector<Capture>> ReadCaptures();
 // float may differ by a tolerance that the coarsest float type among the graph's nodes decides:
 // tinygrad's CPU backend computes narrow types in f32 and rounds only what it stores, where each op
 // of ours rounds once, so one narrow value on the way is enough. The tolerance is relative to the
-// element, or to an eighth of the largest element of its slot where that is more (sums cancel).
+// element, or to an eighth of the largest element of its slot where that is more (sums cancel). It
+// is `slack` times the usual one: compiled sums add in another order.
 std::string Difference(const Capture& capture, UOp root,
-                       const std::vector<std::vector<uint8_t>>& slots);
+                       const std::vector<std::vector<uint8_t>>& slots, double slack = 1);
 
 }  // namespace telegrad::testing
