@@ -152,7 +152,8 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
     if (u.is(Op::kLoad) && u.src(0).num_src() == 3) {
       const UOp gate = made.at(u.src(0).src(2).id());
       if (made[id].valid() && made[id].shape().empty() && !gate.shape().empty()) {
-        made[id] = b_.Make(Op::kWhere, {gate, made[id], g_.Const(u.dtype(), 0)});
+        made[id] = b_.Make(
+            Op::kWhere, {gate, made[id], g_.ConstWord(u.dtype(), ScalarFromMemory(u.dtype(), 0))});
       }
     }
     if (!made[id].valid()) return g_.status();

@@ -202,7 +202,11 @@ inline Value EvalCast(DType to, const Value& v) {
 
 inline uint64_t Bits(const Value& v) {
   if (IsNarrowFloat(v.dtype)) return EncodeFloat(v.dtype, v.f);
-  if (v.dtype == DType::kFloat32) return std::bit_cast<uint32_t>(static_cast<float>(v.f));
+  if (v.dtype == DType::kFloat32) {
+    const auto remembered = static_cast<uint32_t>(std::bit_cast<uint64_t>(v.f));
+    if (std::isnan(v.f) && std::isnan(std::bit_cast<float>(remembered))) return remembered;
+    return std::bit_cast<uint32_t>(static_cast<float>(v.f));
+  }
   if (v.dtype == DType::kFloat64) return std::bit_cast<uint64_t>(v.f);
   const int bits = Info(v.dtype).bits;
   return static_cast<uint64_t>(v.i) & (bits == 64 ? ~0ull : (1ull << bits) - 1);
@@ -211,7 +215,13 @@ inline uint64_t Bits(const Value& v) {
 inline Value EvalBitcast(DType to, const Value& v) {
   const uint64_t bits = Bits(v);
   if (IsNarrowFloat(to)) return {to, 0, DecodeFloat(to, bits)};
-  if (to == DType::kFloat32) return {to, 0, std::bit_cast<float>(static_cast<uint32_t>(bits))};
+  if (to == DType::kFloat32) {
+    // A conversion would make a signaling NaN quiet; a NaN remembers its bits instead.
+    const float value = std::bit_cast<float>(static_cast<uint32_t>(bits));
+    return {
+        to, 0,
+        std::isnan(value) ? std::bit_cast<double>(std::bit_cast<uint64_t>(kNaN) | bits) : value};
+  }
   if (to == DType::kFloat64) return {to, 0, std::bit_cast<double>(bits)};
   return WrapInt(to, Int{bits});
 }

@@ -102,6 +102,8 @@ class Builder {
     return copy && op == Op::kScatter ? memory & ~kCopyBit : memory;
   }
 
+  // What a load gives where its gate is false.
+  UOp Zero(DType dtype) { return graph_.ConstWord(dtype, ScalarFromMemory(dtype, 0)); }
   UOp Add(UOp x, UOp y) { return b_.Make(Op::kAdd, {x, y}); }
   UOp Mul(UOp x, int64_t c) { return b_.Make(Op::kMul, {x, graph_.Index(c)}); }
   UOp Div(UOp x, int64_t c) { return b_.Make(Op::kFloorDiv, {x, graph_.Index(c)}); }
@@ -259,7 +261,7 @@ UOp Builder::ZeroOutside(UOp gate, UOp value) {
     const UOp loads = value.src(0).src(2);
     if (loads == And(loads, gate)) return value;
   }
-  return b_.Make(Op::kWhere, {gate, value, graph_.Const(value.dtype(), 0)});
+  return b_.Make(Op::kWhere, {gate, value, Zero(value.dtype())});
 }
 
 std::optional<Position> Builder::StepMovement(Frame* frame, UOp* done) {
@@ -349,7 +351,7 @@ std::optional<Position> Builder::StepCat(Frame* frame, UOp* done) {
       }
     }
     if (frame->parts.empty()) {  // no PAD around it is valid
-      *done = graph_.Const(u.dtype(), 0);
+      *done = Zero(u.dtype());
       return std::nullopt;
     }
   }
@@ -373,7 +375,7 @@ std::optional<Position> Builder::Step(Frame* frame, UOp* done) {
   const uint32_t node = frame->at.node;
   const Op op = tensor_.op(node);
   if (NumElements(tensor_.shape(node)) == 0) {  // reached only where no PAD is valid
-    *done = graph_.Const(tensor_.dtype(node), 0);
+    *done = Zero(tensor_.dtype(node));
     return std::nullopt;
   }
   if (node != computed_) {

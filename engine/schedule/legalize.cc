@@ -396,8 +396,9 @@ absl::StatusOr<UOp> Legalizer::Node(UOp u, std::span<const UOp> src) {
   if (!out.valid()) return out;
   // Sizes and trip counts are scalars computed from variables: known now.
   if (Is(u.op(), kAlu) && out.shape().empty() && (IsInt(dtype) || IsBool(dtype))) {
-    if (const std::optional<int64_t> word = telegrad::Fold(out)) return g_.ConstWord(dtype, *word);
-    if (out.bounds().constant()) return g_.ConstWord(dtype, out.vmin());
+    const std::optional<int64_t> word = telegrad::Fold(out);
+    if (word) return g_.ConstWord(out.dtype(), *word);
+    if (out.bounds().constant()) return g_.ConstWord(out.dtype(), out.vmin());
   }
   if (!clipped_.empty() && Is(u.op(), kMovement) && clipped_.contains(src[0])) {
     clipped_.insert(out);

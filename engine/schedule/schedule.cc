@@ -140,18 +140,23 @@ class Scheduler {
       if (u.is(Op::kStore)) {
         TG_RETURN_IF_ERROR(AddStore(u));
       } else if (fusion_.materialized(id) && NumElements(u.shape()) > 0) {
-        if (u.is(Op::kScatter)) TG_RETURN_IF_ERROR(AddScatterBase(u));
-        TG_RETURN_IF_ERROR(AddItem({u, {}, id, false}, id, Name(fusion_.decision[id])));
+        if (u.is(Op::kScatter)) {
+          TG_RETURN_IF_ERROR(AddScatter(u));
+        } else {
+          TG_RETURN_IF_ERROR(AddItem({u, {}, id, false}, id, Name(fusion_.decision[id])));
+        }
       }
     }
     return absl::OkStatus();
   }
 
-  // First the base into the SCATTER's memory, then its rows in place. A kernel without iterations
-  // does nothing, which is what no rows ask for.
-  absl::Status AddScatterBase(UOp scatter) {
-    const MemoryId base = scatter.id() | kCopyBit;
-    return AddItem({scatter.src(0), {}, base, false}, base, "the base of a scatter");
+  // First the base into the SCATTER's memory, then its rows, if there are any, in place.
+  absl::Status AddScatter(UOp scatter) {
+    const bool rows = NumElements(scatter.src(2).shape()) > 0;
+    const MemoryId base = rows ? scatter.id() | kCopyBit : scatter.id();
+    TG_RETURN_IF_ERROR(AddItem({scatter.src(0), {}, base, false}, base, "the base of a scatter"));
+    if (!rows) return absl::OkStatus();
+    return AddItem({scatter, {}, scatter.id(), false}, scatter.id(), Name(Materialize::kScatter));
   }
 
   absl::Status AddStore(UOp store) {

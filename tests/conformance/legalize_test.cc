@@ -151,6 +151,16 @@ TEST_F(LegalizeTest, ScatterOfScatterWithOneTarget) {
   EXPECT_EQ(Values<int32_t>(out[0]), (std::vector<int32_t>{30, 30, 28, 28, 28, 28, 28}));
 }
 
+TEST_F(LegalizeTest, ScatterOfNoRowsIsItsBase) {
+  const UOp scatter = g_.Make(Op::kScatter, DType::kVoid,
+                              {g_.Make(Op::kNeg, {Param(0, kI32, {2, 1})}), Param(1, kI32, {0, 1}),
+                               Param(2, kI32, {0, 1, 1})},
+                              {static_cast<int64_t>(ScatterKind::kMin)});
+  const Slots out = Run({Store(Param(3, kI32, {2, 1}), scatter)},
+                        {Bytes<int32_t>({5, -6}), {}, {}, std::vector<uint8_t>(8)});
+  EXPECT_EQ(Values<int32_t>(out[3]), (std::vector<int32_t>{-5, 6}));
+}
+
 TEST_F(LegalizeTest, CallsAndLoops) {
   const UOp a = Arg(0, kI32, {3}), b = Arg(1, kI32, {3});
   const UOp body = g_.Make(Op::kTuple, {g_.Make(Op::kAdd, {a, b}), g_.Make(Op::kMul, {a, b})});
