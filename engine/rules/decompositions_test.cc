@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "engine/base/strings.h"
@@ -46,7 +48,9 @@ class Decomposed {
         types.push_back(graph_.dtype(s));
         words.push_back(words_[s]);
       }
-      words_[id] = *Fold(u.op(), u.dtype(), types, words);
+      // Nothing only for the bits of a NaN that is not the CONST's.
+      words_[id] = Fold(u.op(), u.dtype(), types, words)
+                       .value_or(std::bit_cast<int64_t>(std::numeric_limits<double>::quiet_NaN()));
     }
     return std::bit_cast<double>(words_[root_.id()]);
   }

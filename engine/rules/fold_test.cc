@@ -35,6 +35,10 @@ void Check(Op op, DType dtype, DType type, std::vector<int64_t> words, bool cond
   std::vector<test::Value> values;
   for (size_t i = 0; i < words.size(); ++i) values.push_back(test::FromWord(types[i], words[i]));
   const std::optional<int64_t> word = Fold(op, dtype, types, words);
+  if (op == Op::kBitcast && IsFloat(dtype) && !word) {  // a CONST cannot tell one NaN from another
+    EXPECT_TRUE(std::isnan(test::EvalOp(op, dtype, values).f));
+    return;
+  }
   ASSERT_TRUE(word) << Name(op);
   const test::Value got = test::FromWord(dtype, *word);
   EXPECT_TRUE(test::Same(got, test::EvalOp(op, dtype, values)))
