@@ -322,8 +322,7 @@ class Evaluator {
     absl::StatusOr<Tensor> before = stored == stored_.end() ? Param(param) : stored->second;
     if (!before.ok()) return before;
     TG_ASSIGN_OR_RETURN(Tensor out, work_.New(param, before->dims));
-    std::memcpy(out.at(0), before->at(0),
-                static_cast<size_t>(NumElements(out.dims) * LaneBytes(out.dtype)));
+    std::copy_n(before->at(0), NumElements(out.dims) * LaneBytes(out.dtype), out.at(0));
 
     std::vector<Movement> moves;  // from the param up to the target
     Shape dims = out.dims;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 
+#include "engine/base/checked.h"
 #include "engine/ir/infer.h"
 #include "engine/ir/scalar.h"
 #include "engine/types/limits.h"
@@ -29,6 +30,15 @@ std::vector<Op> TensorOps() {
     if (IsAt(info.op, kTensorLevel) && !order) ops.push_back(info.op);
   }
   return ops;
+}
+
+// The number of elements of a shape that nobody has checked; -1 where it is too large to say.
+int64_t Elements(ShapeView shape) {
+  int64_t n = 1;
+  for (int64_t dim : shape) {
+    if (!CheckedMul(n, dim, &n)) return -1;
+  }
+  return n;
 }
 
 }  // namespace
@@ -109,7 +119,7 @@ UOp NodeMaker::Like(UOp u, DType dtype, ShapeView view) {
   UOp out = u;
   if (std::ranges::equal(u.shape(), shape) || (u.shape().empty() && OneIn(2))) {
     // A scalar broadcasts.
-  } else if (NumElements(u.shape()) == NumElements(shape)) {
+  } else if (NumElements(u.shape()) == Elements(shape)) {
     out = Try(Op::kReshape, DType::kVoid, {&u, 1}, shape);
   } else if (u.shape().size() == shape.size() && !OneIn(4)) {
     std::vector<int64_t> part, whole;  // (offset, size) of each axis
