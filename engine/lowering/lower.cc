@@ -7,7 +7,7 @@
 namespace telegrad {
 
 absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, std::string name,
-                              Budget* budget, BoundsStats* stats) {
+                              Budget* budget, BoundsStats* stats, const PassOptions& options) {
   const Budget::Doing doing(budget, "lowering");
   Piece piece;
   piece.name = std::move(name);
@@ -17,7 +17,8 @@ absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, s
   piece.arguments = KernelArguments(kernel.root());
   piece.levels = kKernelLevel;
   PassContext context(piece.graph.get(), target, budget);
-  TG_ASSIGN_OR_RETURN(Piece lowered, RunPasses(LoweringPasses(), context, std::move(piece), {}));
+  TG_ASSIGN_OR_RETURN(Piece lowered,
+                      RunPasses(LoweringPasses(), context, std::move(piece), options));
   if (stats != nullptr) {
     *stats += {.proved = context.counter(kAccessesProved),
                .gated = context.counter(kAccessesGated),

@@ -8,13 +8,16 @@
 #include "engine/ir/graph.h"
 #include "engine/ir/program.h"
 #include "engine/lowering/bounds_proof.h"
+#include "engine/rewrite/pass.h"
 #include "engine/types/target.h"
 
 namespace telegrad {
 
 // Adds to `stats`, if given, how the program's accesses are kept inside. `kernel` is
-// SINK(END(STORE(INDEX(PARAM 0, ...), value), ranges...)) as the schedule makes it.
+// SINK(END(STORE(INDEX(PARAM 0, ...), value), ranges...)) as the schedule makes it. Tests verify
+// and dump after every pass through `options`.
 absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, std::string name,
-                              Budget* budget, BoundsStats* stats = nullptr);
+                              Budget* budget, BoundsStats* stats = nullptr,
+                              const PassOptions& options = {});
 
 }  // namespace telegrad

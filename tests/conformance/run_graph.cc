@@ -46,6 +46,8 @@ absl::Status RunLowered(UOp sink, int vector_bytes, std::span<const VarValue> va
   target.vector_registers = vector_bytes == 64 ? 32 : 16;
   target.threads = 2;
   Budget budget;
+  PassOptions options;
+  options.verify = [](const Piece& piece) { return Verify(piece); };
   TG_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleGraph(sink, variables, &budget));
   Slots temporaries;
   for (const Temporary& t : schedule.temporaries) temporaries.emplace_back(t.bytes, 0xcd);
@@ -53,7 +55,8 @@ absl::Status RunLowered(UOp sink, int vector_bytes, std::span<const VarValue> va
     const ScheduledKernel& kernel = schedule.kernels[k];
     TG_RETURN_IF_ERROR(Verify(kernel.graph.root(), kKernelLevel));
     TG_ASSIGN_OR_RETURN(const Program program,
-                        Lower(kernel.graph, target, "k" + std::to_string(k), &budget));
+                        Lower(kernel.graph, target, "k" + std::to_string(k), &budget,
+                              /*stats=*/nullptr, options));
     if (auto s = Verify(program); !s.ok()) return Internal(s.ToString(), "\n", Print(program));
     std::vector<std::span<uint8_t>> buffers;
     for (const BufferRef ref : kernel.arguments) {
