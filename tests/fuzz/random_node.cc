@@ -225,7 +225,8 @@ std::vector<int64_t> NodeMaker::Dims(const OpInfo& info, ShapeView from) {
       if (!to.empty() && OneIn(3)) {
         to.back() *= dim;
       } else if (dim > 1 && OneIn(2)) {
-        int64_t factor = 2 + Below(dim - 1);
+        constexpr int64_t kLargest = 1000;  // the search for a divisor goes down from here
+        int64_t factor = 2 + Below(std::min(dim - 1, kLargest));
         while (dim % factor != 0) --factor;
         to.insert(to.end(), {factor, dim / factor});
       } else {
