@@ -7,6 +7,7 @@
 #include <random>
 
 #include "engine/base/strings.h"
+#include "engine/ir/infer.h"
 #include "engine/rewrite/match.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
@@ -24,27 +25,6 @@ constexpr DType kTypes[] = {
     DType::kUInt8,   DType::kUInt16,  DType::kUInt32,   DType::kUInt64,     DType::kFloat32,
     DType::kFloat64, DType::kFloat16, DType::kBFloat16, DType::kFloat8E4M3, DType::kFloat8E5M2Fnuz};
 
-bool Admits(Elements elements, DType dtype) {
-  switch (elements) {
-    case Elements::kAny:
-    case Elements::kCompute:
-      return true;
-    case Elements::kU64Only:
-      return dtype == DType::kUInt64;
-    case Elements::kArith:
-      return !IsBool(dtype);
-    case Elements::kFloatOnly:
-      return IsFloat(dtype);
-    case Elements::kIntOnly:
-      return IsInt(dtype);
-    case Elements::kBoolOnly:
-      return IsBool(dtype);
-    case Elements::kLogic:
-      return !IsFloat(dtype);
-  }
-  return false;
-}
-
 class Instances {
  public:
   Instances(Graph* graph, std::mt19937_64* random) : g_(*graph), random_(*random) {}
@@ -58,7 +38,7 @@ class Instances {
     if (lhs[0].kind == Token::kVar) return Expression(type, 1 + static_cast<int>(Below(2)));
     DType want = type;
     const Op op = lhs[0].op;
-    if (!Admits(Info(op).elements, type)) return {};
+    if (!Allows(Info(op).elements, type)) return {};
     if (Info(op).type_rule == TypeRule::kCompare) want = DType::kBool;
     if (op == Op::kCast || op == Op::kBitcast || op == Op::kWhere) want = AnyType();
     return Build(lhs, 0, want);
@@ -192,7 +172,7 @@ class Instances {
       if (op == Op::kBitcast && Info(operand).bits != Info(want).bits) return {};
       if (op == Op::kBitcast && IsBool(want) != IsBool(operand)) return {};  // not a bitcast
     }
-    if (op != Op::kWhere && !Admits(Info(op).elements, operand)) return {};
+    if (op != Op::kWhere && !Allows(Info(op).elements, operand)) return {};
     std::vector<UOp> src;
     for (int at = i + 1, end = pat.Skip(i); at < end; at = pat.Skip(at)) {
       const bool condition = op == Op::kWhere && src.empty();
@@ -227,7 +207,7 @@ TEST_P(RowsTest, EveryRowKeepsTheValue) {
     int hits = 0;
     for (DType type : kTypes) {
       if (!Has(rule.when.types, type)) continue;
-      if (rule.lhs[0].kind == Token::kOp && !Admits(Info(rule.lhs[0].op).elements, type)) continue;
+      if (rule.lhs[0].kind == Token::kOp && !Allows(Info(rule.lhs[0].op).elements, type)) continue;
       int hits_of_type = 0;
       for (int trial = 0; trial < kTrials && hits_of_type < kHits; ++trial) {
         Graph graph;

@@ -112,7 +112,7 @@ std::vector<fs::path> Models() {
 
 TEST(BoundsCoverage, OnnxModels) {
   Coverage all;
-  int lowered = 0, refused = 0, unscheduled = 0;
+  int lowered = 0, refused = 0;
   for (const fs::path& path : Models()) {
     const auto bytes = ReadFile(path.string());
     ASSERT_TRUE(bytes.ok()) << bytes.status();
@@ -122,17 +122,12 @@ TEST(BoundsCoverage, OnnxModels) {
       continue;
     }
     const auto coverage = LowerAll(model->plan.graph);
-    if (absl::IsUnimplemented(coverage.status())) {  // an op or type that has no kernels
-      ++unscheduled;
-      continue;
-    }
     ASSERT_TRUE(coverage.ok()) << path << ": " << coverage.status();
     all.stats += coverage->stats;
     all.masked += coverage->masked;
     ++lowered;
   }
-  std::cout << lowered << " models lowered, " << refused << " not imported, " << unscheduled
-            << " without kernels\n";
+  std::cout << lowered << " models lowered, " << refused << " not imported\n";
   EXPECT_GE(lowered, 2);
   ExpectProved("ONNX models", all);
 }
@@ -141,7 +136,7 @@ TEST(BoundsCoverage, GraphsOfTinygrad) {
   const auto captures = testing::ReadCaptures();
   ASSERT_TRUE(captures.ok()) << captures.status();
   Coverage all;
-  int lowered = 0, unscheduled = 0;
+  int lowered = 0;
   for (const testing::Capture& capture : *captures) {
     Budget budget;
     const auto graph = FromProto(capture.graph, &budget);
@@ -151,17 +146,13 @@ TEST(BoundsCoverage, GraphsOfTinygrad) {
       variables.push_back({static_cast<int64_t>(variables.size()), value});
     }
     const auto coverage = LowerAll(*graph, variables);
-    if (absl::IsUnimplemented(coverage.status())) {
-      ++unscheduled;
-      continue;
-    }
     ASSERT_TRUE(coverage.ok()) << capture.name << ": " << coverage.status();
     if (coverage->stats.gated > 0) std::cout << capture.name << ": " << *coverage << "\n";
     all.stats += coverage->stats;
     all.masked += coverage->masked;
     ++lowered;
   }
-  std::cout << lowered << " graphs lowered, " << unscheduled << " without kernels\n";
+  std::cout << lowered << " graphs lowered\n";
   ExpectProved("graphs of tinygrad", all);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/ir/infer.h"
 #include "tests/conformance/evaluators.h"
 
 namespace telegrad::testing {
@@ -142,27 +143,6 @@ std::vector<Lane> Edges(DType dtype) {
   return out;
 }
 
-bool Allowed(Elements elements, DType t) {
-  if (elements == Elements::kAny) return true;
-  if (IsStorage(t)) return false;
-  switch (elements) {
-    case Elements::kArith:
-      return IsInt(t) || IsFloat(t);
-    case Elements::kFloatOnly:
-      return IsFloat(t);
-    case Elements::kIntOnly:
-      return IsInt(t);
-    case Elements::kLogic:
-      return IsInt(t) || IsBool(t);
-    case Elements::kBoolOnly:
-      return IsBool(t);
-    case Elements::kU64Only:
-      return t == DType::kUInt64;
-    default:
-      return true;
-  }
-}
-
 // In units of the last place; at least one of them is no NaN.
 double UlpsApart(DType dtype, Lane a, Lane b) {
   const auto value = [&](Lane x) {
@@ -181,7 +161,7 @@ TEST(DefinedEverywhere, FoldingAgreesWithTheInterpreter) {
     if (!Is(info.op, kAlu) || info.min_src == 3) continue;  // WHERE and MULACC: below
     for (const DTypeInfo& row : AllDTypes().subspan(1)) {
       const DType type = row.dtype;
-      if (!Allowed(info.elements, type)) continue;
+      if (!Allows(info.elements, type)) continue;
       // Two libraries' functions, each within an ulp.
       const bool inexact =
           type == DType::kFloat64 && (info.op == Op::kExp2 || info.op == Op::kLog2 ||
@@ -238,7 +218,7 @@ TEST(DefinedEverywhere, MulAccAndWhereFoldAsTheyAreInterpreted) {
       for (Lane z : edges) {
         check(Op::kWhere, DType::kBool, 0, y, z);
         check(Op::kWhere, DType::kBool, 1, y, z);
-        if (!Allowed(Elements::kArith, type)) continue;
+        if (!Allows(Elements::kArith, type)) continue;
         for (Lane x : edges) check(Op::kMulAcc, type, x, y, z);
       }
     }

@@ -6,6 +6,7 @@
 #include <bit>
 #include <random>
 
+#include "engine/ir/infer.h"
 #include "engine/ir/scalar.h"
 #include "engine/lowering/lower.h"
 #include "engine/reference/lane.h"
@@ -19,27 +20,7 @@ using reference::Lane;
 
 constexpr int64_t kLanes = 8;
 
-bool Admits(Op op, DType dtype) {
-  if (IsStorage(dtype)) return false;
-  switch (Info(op).elements) {
-    case Elements::kAny:
-    case Elements::kCompute:
-      return true;
-    case Elements::kArith:
-      return !IsBool(dtype);
-    case Elements::kFloatOnly:
-      return IsFloat(dtype);
-    case Elements::kIntOnly:
-      return IsInt(dtype);
-    case Elements::kBoolOnly:
-      return IsBool(dtype);
-    case Elements::kLogic:
-      return !IsFloat(dtype);
-    case Elements::kU64Only:
-      return dtype == DType::kUInt64;
-  }
-  return false;
-}
+bool Admits(Op op, DType dtype) { return !IsStorage(dtype) && Allows(Info(op).elements, dtype); }
 
 uint64_t Mask(DType dtype) {
   const int bits = Info(dtype).bits;
