@@ -52,16 +52,7 @@ using Way = std::function<absl::Status(UOp sink, std::span<const VarValue>, Slot
 std::string Compare(const RandomGraph& random, const Way& way) {
   Slots want = random.slots, got = random.slots;
   if (auto s = Judge(random, &want); !s.ok()) return StrCat("the judge: ", s.ToString());
-  // Variables of functions or views that nothing uses are not the graph's.
-  std::set<int64_t> ids;
-  for (const uint32_t id : PostOrder(random.sink)) {
-    const UOp u = random.sink.graph()->at(id);
-    if (u.is(Op::kVar) && u.num_src() == 0) ids.insert(u.arg(0));
-  }
-  std::vector<VarValue> variables;
-  for (const VarValue& v : random.variables) {
-    if (ids.contains(v.id)) variables.push_back(v);
-  }
+  const std::vector<VarValue> variables = testing::VariablesOf(random.sink, random.variables);
   if (auto s = way(random.sink, variables, &got); !s.ok()) return s.ToString();
   for (size_t i = 0; i < want.size(); ++i) {
     const std::string difference =

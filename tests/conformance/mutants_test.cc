@@ -229,14 +229,14 @@ class Mutants : public ::testing::Test {
     }
   }
 
-  void MutateGraph(UOp sink, int times) {
+  void MutateGraph(UOp sink, int times, std::span<const VarValue> variables = {}) {
     for (const int64_t vector_bytes : {16, 64}) {
       Target target;
       target.vector_bytes = vector_bytes;
       target.vector_registers = 16;
       target.threads = 2;
       Budget budget;
-      const auto schedule = ScheduleGraph(sink, &budget);
+      const auto schedule = ScheduleGraph(sink, variables, &budget);
       ASSERT_TRUE(schedule.ok()) << schedule.status();
       for (const ScheduledKernel& kernel : schedule->kernels) {
         const auto program = Lower(kernel.graph, target, "kernel", &budget);
@@ -280,10 +280,11 @@ TEST_F(Mutants, OfRandomGraphs) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     random_.seed(static_cast<uint64_t>(seed));
     Graph graph;
+    const auto vocabulary = seed % 2 == 0 ? testing::Vocabulary::kPlain : testing::Vocabulary::kAll;
     const testing::RandomGraph random =
-        testing::MakeRandomGraph(random_, 6 + static_cast<int>(seed % 30), &graph);
+        testing::MakeRandomGraph(random_, 6 + static_cast<int>(seed % 30), &graph, vocabulary);
     if (!random.sink.valid() || !Verify(random.sink, kTensorLevel).ok()) continue;
-    MutateGraph(random.sink, 12);
+    MutateGraph(random.sink, 12, testing::VariablesOf(random.sink, random.variables));
     if (HasFatalFailure()) return;
   }
   Report(cases * 10);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/ir/scalar.h"
@@ -520,6 +521,19 @@ void Maker::MaybeUpdateInput(std::vector<UOp>* stores) {
 }
 
 }  // namespace
+
+std::vector<VarValue> VariablesOf(UOp sink, std::span<const VarValue> variables) {
+  std::set<int64_t> ids;
+  for (const uint32_t id : PostOrder(sink)) {
+    const UOp u = sink.graph()->at(id);
+    if (u.is(Op::kVar) && u.num_src() == 0) ids.insert(u.arg(0));
+  }
+  std::vector<VarValue> out;
+  for (const VarValue& v : variables) {
+    if (ids.contains(v.id)) out.push_back(v);
+  }
+  return out;
+}
 
 RandomGraph MakeRandomGraph(std::mt19937_64& rng, int size, Graph* graph, Vocabulary vocabulary) {
   return Maker(rng, graph, vocabulary).Make(size);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "engine/ir/graph.h"
@@ -32,5 +33,8 @@ enum class Vocabulary {
 // malformed (an invalid sink, or one that Verify refuses), if seldom.
 RandomGraph MakeRandomGraph(std::mt19937_64& rng, int size, Graph* graph,
                             Vocabulary vocabulary = Vocabulary::kPlain);
+
+// Those of `variables` that the graph of `sink` has: not of functions or views that nothing uses.
+std::vector<VarValue> VariablesOf(UOp sink, std::span<const VarValue> variables);
 
 }  // namespace telegrad::testing
