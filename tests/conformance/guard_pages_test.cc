@@ -151,9 +151,9 @@ class GuardPages : public ::testing::Test {
     ++kernels_;
   }
 
-  void RunGraph(UOp sink) {
+  void RunGraph(UOp sink, std::span<const VarValue> variables = {}) {
     Budget budget;
-    const auto schedule = ScheduleGraph(sink, &budget);
+    const auto schedule = ScheduleGraph(sink, variables, &budget);
     ASSERT_TRUE(schedule.ok()) << schedule.status();
     for (const ScheduledKernel& kernel : schedule->kernels) {
       RunKernel(kernel.graph);
@@ -175,10 +175,11 @@ TEST_F(GuardPages, RandomGraphs) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     random_.seed(static_cast<uint64_t>(seed));
     Graph graph;
+    const auto vocabulary = seed % 2 == 0 ? testing::Vocabulary::kPlain : testing::Vocabulary::kAll;
     const testing::RandomGraph random =
-        testing::MakeRandomGraph(random_, 6 + static_cast<int>(seed % 30), &graph);
+        testing::MakeRandomGraph(random_, 6 + static_cast<int>(seed % 30), &graph, vocabulary);
     if (!random.sink.valid() || !Verify(random.sink, kTensorLevel).ok()) continue;
-    RunGraph(random.sink);
+    RunGraph(random.sink, testing::VariablesOf(random.sink, random.variables));
     if (HasFatalFailure()) return;
   }
   std::cout << "\n" << kernels_ << " kernels\n";
