@@ -7,9 +7,12 @@
 #include "engine/schedule/kernel_builder.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <optional>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "engine/ir/scalar.h"
 #include "engine/rewrite/rewriter.h"
 #include "engine/rules/algebra.h"
@@ -67,8 +70,12 @@ class Builder {
         sizeof(Frame));
   }
 
-  // The kernel that is `store` for all values of `ranges`.
-  absl::StatusOr<KernelGraph> Close(UOp store, std::span<const UOp> ranges);
+  // The STORE of an output, over the loops.
+  absl::StatusOr<UOp> StoreOutput(const KernelOutput& output, const Indices& loops);
+  // The kernel that is `stores` for all values of `ranges`.
+  absl::StatusOr<KernelGraph> Close(const std::vector<UOp>& stores, std::vector<UOp> ranges);
+  // The order in which every reduction is folded as seldom as it can be.
+  std::vector<UOp> LoopOrder(const std::vector<UOp>& stores, std::vector<UOp> ranges) const;
   FrozenGraph FreezeLive(UOp sink);
   // The value at a position, evaluated with an explicit stack.
   absl::StatusOr<UOp> Evaluate(Position root);
@@ -114,6 +121,8 @@ class Builder {
     return And(b_.Make(Op::kCmpLt, {graph_.Index(-1), x}),
                b_.Make(Op::kCmpLt, {x, graph_.Index(n)}));
   }
+  // The range that a REDUCE folds along `axis`, which independent ones at the same place share.
+  UOp FoldedRange(UOp reduce, const Indices& index, int64_t axis);
   UOp NewRange(AxisType type, int64_t size) {
     return size == 1 ? graph_.Index(0) : graph_.Range(next_range_++, type, graph_.Index(size));
   }
@@ -137,10 +146,12 @@ class Builder {
   Graph graph_;
   Rewriter b_;
   int64_t next_range_ = 0;
-  uint32_t computed_ =
-      kCopyBit;  // the node that this kernel computes, though others read it from memory
+  std::span<const uint32_t> level_;
+  // The nodes that this kernel computes, though others read them from memory.
+  absl::flat_hash_set<uint32_t> computed_;
   KernelGraph out_;
   absl::flat_hash_map<Position, UOp> memo_;
+  absl::flat_hash_map<std::vector<int64_t>, UOp> folded_;
 };
 
 int64_t Builder::Argument(MemoryId memory) {
@@ -288,19 +299,35 @@ std::optional<Position> Builder::StepElementwise(Frame* frame, UOp* done) {
   return std::nullopt;
 }
 
+// Two REDUCEs of the same level never hold each other.
+UOp Builder::FoldedRange(UOp reduce, const Indices& index, int64_t axis) {
+  const int64_t size = reduce.src(0).shape()[axis];
+  const int64_t group = reduce.id() < level_.size() ? level_[reduce.id()] : -1 - int64_t{reduce.id()};
+  std::vector<int64_t> key{group, axis};
+  for (UOp i : index) key.push_back(i.id());
+  for (int64_t folded : reduce.arg().subspan(1)) {
+    key.push_back(folded);
+    key.push_back(reduce.src(0).shape()[folded]);
+  }
+  const auto [it, added] = folded_.try_emplace(std::move(key));
+  if (added) it->second = NewRange(AxisType::kReduce, size);
+  return it->second;
+}
+
 std::optional<Position> Builder::StepReduce(Frame* frame, UOp* done) {
   const UOp u = tensor_.at(frame->at.node);
   const auto kind = static_cast<ReduceKind>(u.arg(0));
   const DType dtype = u.dtype();
   if (frame->values.empty()) {
-    Indices index = ToIndices(frame->at);
+    const Indices kept = ToIndices(frame->at);
+    Indices index = kept;
     for (int64_t axis : u.arg().subspan(1)) {
       const int64_t size = u.src(0).shape()[axis];
       if (size == 0) {
         *done = graph_.ConstWord(dtype, ReduceIdentity(kind, dtype));
         return std::nullopt;
       }
-      index[axis] = NewRange(AxisType::kReduce, size);
+      index[axis] = FoldedRange(u, kept, axis);
       if (size > 1) frame->reduce_ranges.push_back(index[axis]);
     }
     return At(u.src(0).id(), index, graph_.at(frame->at.valid));
@@ -378,7 +405,7 @@ std::optional<Position> Builder::Step(Frame* frame, UOp* done) {
     *done = Zero(tensor_.dtype(node));
     return std::nullopt;
   }
-  if (node != computed_) {
+  if (!computed_.contains(node)) {
     if (const std::optional<MemoryId> memory = read_from_(node)) {
       *done = Load(node, *memory, ToIndices(frame->at), graph_.at(frame->at.valid));
       return std::nullopt;
@@ -479,28 +506,17 @@ UOp Builder::Combine(ScatterKind kind, UOp old, UOp value) {
   return b_.Make(Op::kNeg, {b_.Make(Op::kMax, {x, y})});
 }
 
-absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
-  const UOp value = request.value;
-  // Anything else is loaded where it lies in memory already.
-  const bool computes = !request.target.valid() && request.memory == value.id();
-  if (computes) computed_ = value.id();
-  if (computes && value.is(Op::kScatter)) {
-    std::vector<UOp> ranges;
-    TG_ASSIGN_OR_RETURN(const UOp store, ScatterStore(value, &ranges));
-    return Close(store, ranges);
-  }
-  const UOp shaped = request.target.valid() ? request.target : value;
-
+absl::StatusOr<UOp> Builder::StoreOutput(const KernelOutput& output, const Indices& loops) {
+  const UOp value = output.value;
+  const UOp shaped = output.target.valid() ? output.target : value;
   Indices index;
-  std::vector<UOp> ranges;
+  size_t next = 0;
   for (int64_t size : shaped.shape()) {
-    index.push_back(NewRange(AxisType::kLoop, size));
-    if (size > 1) ranges.push_back(index.back());
+    index.push_back(size == 1 ? graph_.Index(0) : loops[next++]);
   }
-
   // Where the element goes: into new memory, or through the target's views down to its PARAM.
   UOp valid = graph_.True(), address;
-  if (request.target.valid()) {
+  if (output.target.valid()) {
     uint32_t node = shaped.id();
     Indices at = index;
     for (; Is(tensor_.op(node), kMovement); node = tensor_.src(node)[0]) {
@@ -509,32 +525,84 @@ absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
     }
     address = Address(node, tensor_.at(node), at, valid);
   } else {
-    address = Address(request.memory, value, index, valid);
+    address = Address(output.memory, value, index, valid);
   }
   const Indices from = value.shape().empty() ? Indices{} : index;
   UOp result;
-  if (request.copy) {
-    result = Load(value.id(), request.memory, from, graph_.True());
+  if (output.copy) {
+    result = Load(value.id(), output.memory, from, graph_.True());
   } else {
     TG_ASSIGN_OR_RETURN(result, Evaluate(At(value.id(), from, graph_.True())));
   }
-
-  return Close(graph_.Make(Op::kStore, {address, result}), ranges);
+  return graph_.Make(Op::kStore, {address, result});
 }
 
-absl::StatusOr<KernelGraph> Builder::Close(UOp store, std::span<const UOp> ranges) {
+absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
+  level_ = request.level;
+  // Anything else is loaded where it lies in memory already.
+  for (const KernelOutput& output : request.outputs) {
+    const bool own = !output.target.valid() && output.memory == output.value.id();
+    if (own || output.computes) computed_.insert(output.value.id());
+  }
+  const KernelOutput& first = request.outputs.front();
+  if (first.value.is(Op::kScatter) && computed_.contains(first.value.id())) {
+    std::vector<UOp> ranges;
+    TG_ASSIGN_OR_RETURN(const UOp store, ScatterStore(first.value, &ranges));
+    return Close({store}, std::move(ranges));
+  }
+  std::vector<UOp> loops, stores;
+  for (int64_t size : (first.target.valid() ? first.target : first.value).shape()) {
+    if (size > 1) loops.push_back(NewRange(AxisType::kLoop, size));
+  }
+  for (const KernelOutput& output : request.outputs) {
+    TG_ASSIGN_OR_RETURN(stores.emplace_back(), StoreOutput(output, loops));
+  }
   TG_RETURN_IF_ERROR(graph_.status());
-  const UOp address = store.src(0);
-  std::vector<UOp> end{store};
-  end.insert(end.end(), ranges.begin(), ranges.end());
-  const UOp closed = ranges.empty() ? store : graph_.Make(Op::kEnd, DType::kVoid, end);
-  const UOp sink = graph_.Make(Op::kSink, {closed});
+  loops = LoopOrder(stores, std::move(loops));
+  return Close(stores, std::move(loops));
+}
+
+std::vector<UOp> Builder::LoopOrder(const std::vector<UOp>& stores,
+                                    std::vector<UOp> ranges) const {
+  constexpr size_t kMaxLoops = 64;
+  if (ranges.size() > kMaxLoops) return ranges;
+  std::vector<uint64_t> depends(graph_.size(), 0);
+  for (size_t i = 0; i < ranges.size(); ++i) depends[ranges[i].id()] = uint64_t{1} << i;
+  const uint64_t all = ranges.size() == kMaxLoops ? ~uint64_t{0} : (uint64_t{1} << ranges.size()) - 1;
+  std::vector<int> reductions(ranges.size(), 0);  // that depend on the loop, but not on all
+  for (uint32_t id = 0; id < graph_.size(); ++id) {
+    for (uint32_t s : graph_.src(id)) depends[id] |= depends[s];
+    if (graph_.op(id) != Op::kReduce || depends[id] == all) continue;
+    for (size_t i = 0; i < ranges.size(); ++i) reductions[i] += depends[id] >> i & 1;
+  }
+  std::vector<size_t> order(ranges.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater<>{}, [&](size_t i) { return reductions[i]; });
+  std::vector<UOp> ordered;
+  for (size_t i : order) ordered.push_back(ranges[i]);
+  return ordered;
+}
+
+absl::StatusOr<KernelGraph> Builder::Close(const std::vector<UOp>& stores,
+                                           std::vector<UOp> ranges) {
+  TG_RETURN_IF_ERROR(graph_.status());
+  std::vector<UOp> ends;
+  for (const UOp store : stores) {
+    std::vector<UOp> end{store};
+    end.insert(end.end(), ranges.begin(), ranges.end());
+    ends.push_back(ranges.empty() ? store : graph_.Make(Op::kEnd, DType::kVoid, end));
+  }
+  const UOp sink = graph_.Make(Op::kSink, DType::kVoid, ends);
   TG_RETURN_IF_ERROR(graph_.status());
 
   for (const uint32_t id : PostOrder(sink)) {
     const UOp u = graph_.at(id);
-    if (u.is(Op::kLoad) && u.src(0).src(0) == address.src(0) && u.src(0) != address) {
-      out_.reads_target_elsewhere = true;
+    if (!u.is(Op::kLoad)) continue;
+    for (const UOp store : stores) {
+      const UOp address = store.src(0);
+      if (u.src(0).src(0) == address.src(0) && u.src(0) != address) {
+        out_.reads_target_elsewhere = true;
+      }
     }
   }
   out_.graph = FreezeLive(sink);
@@ -575,7 +643,7 @@ FrozenGraph Builder::FreezeLive(UOp sink) {
 
 absl::StatusOr<KernelGraph> BuildKernel(const KernelRequest& request, const ReadFrom& read_from,
                                         Budget* budget) {
-  return Builder(*request.value.graph(), read_from, budget).Build(request);
+  return Builder(*request.outputs.front().value.graph(), read_from, budget).Build(request);
 }
 
 }  // namespace telegrad

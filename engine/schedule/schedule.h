@@ -23,8 +23,8 @@ struct BufferRef {
 
 struct ScheduledKernel {
   FrozenGraph graph;                 // see KernelGraph
-  std::vector<BufferRef> arguments;  // by PARAM slot of the kernel graph; argument 0 is written
-  std::string reason;                // why it is a kernel of its own
+  std::vector<BufferRef> arguments;  // by PARAM slot of the kernel graph
+  std::vector<std::string> reasons;  // why it is a kernel of its own, and computes what it does
 };
 
 struct Temporary {
