@@ -9,7 +9,7 @@ constexpr double kMostWork = 1e12;
 // A shorter sum of products gains nothing from a tile.
 constexpr double kShortFold = 16;
 
-double Elements(const Graph& graph, uint32_t id) {
+double Count(const Graph& graph, uint32_t id) {
   return static_cast<double>(std::max<int64_t>(1, NumElements(graph.shape(id))));
 }
 
@@ -86,7 +86,7 @@ std::vector<NodeCost> EstimateCosts(const Graph& graph, const std::vector<uint32
       cost.work = op == Op::kConst ? 0 : 1;
       continue;
     }
-    const double here = Elements(graph, id);
+    const double here = Count(graph, id);
     for (int i = 0; i < u.num_src(); ++i) {
       const uint32_t s = u.src(i).id();
       cost.level = std::max(cost.level, costs[s].level);
@@ -98,7 +98,7 @@ std::vector<NodeCost> EstimateCosts(const Graph& graph, const std::vector<uint32
       // What is repeated is computed once and kept.
       const double share = op == Op::kReduce || op == Op::kCat || op == Op::kShrink
                                ? 1
-                               : std::min(1.0, Elements(graph, s) / here);
+                               : std::min(1.0, Count(graph, s) / here);
       cost.work += op == Op::kGather && i == 0 ? work : work * share;
     }
     if (Is(op, kAlu)) cost.work += OpCost(op);

@@ -569,10 +569,15 @@ std::vector<UOp> Builder::LoopOrder(const std::vector<UOp>& stores,
   std::vector<uint64_t> depends(graph_.size(), 0);
   for (size_t i = 0; i < ranges.size(); ++i) depends[ranges[i].id()] = uint64_t{1} << i;
   const uint64_t all = ranges.size() == kMaxLoops ? ~uint64_t{0} : (uint64_t{1} << ranges.size()) - 1;
+  std::vector<bool> live(graph_.size(), false);
+  for (UOp store : stores) live[store.id()] = true;
+  for (uint32_t id = static_cast<uint32_t>(graph_.size()); id-- > 0;) {
+    for (uint32_t s : graph_.src(id)) live[s] = live[s] || live[id];
+  }
   std::vector<int> reductions(ranges.size(), 0);  // that depend on the loop, but not on all
   for (uint32_t id = 0; id < graph_.size(); ++id) {
     for (uint32_t s : graph_.src(id)) depends[id] |= depends[s];
-    if (graph_.op(id) != Op::kReduce || depends[id] == all) continue;
+    if (graph_.op(id) != Op::kReduce || !live[id] || depends[id] == all) continue;
     for (size_t i = 0; i < ranges.size(); ++i) reductions[i] += depends[id] >> i & 1;
   }
   std::vector<size_t> order(ranges.size());

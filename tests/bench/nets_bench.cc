@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "devices/cpu/cpu_device.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
@@ -79,7 +80,7 @@ absl::Status Print(const Plan& plan) {
   for (size_t i = 0; i < of.size(); ++i) {
     const Program& p = programs[of[i]];
     std::printf("kernel %zu %s %.0f flops %.0f bytes, %zu arguments: %s\n", i, p.name.c_str(),
-                p.flops, p.bytes, p.arguments.size(), schedule.kernels[i].reason.c_str());
+                p.flops, p.bytes, p.arguments.size(), absl::StrJoin(schedule.kernels[i].reasons, "; ").c_str());
     flops += p.flops;
     bytes += p.bytes;
   }
