@@ -30,6 +30,8 @@ struct ScheduledKernel {
 struct Temporary {
   int64_t bytes = 0;
   int64_t offset = 0;  // in the arena of the run
+  int64_t first = 0;   // the kernel that writes it
+  int64_t last = 0;    // the last one that reads it; from there on its memory is used again
 };
 
 struct Schedule {
