@@ -134,12 +134,11 @@ class Bench {
     for (const SlotUse& slot : built.executable->slots()) {
       TG_RETURN_IF_ERROR(Bind(slot.bytes, slot.dtype, &bindings));
     }
-    TG_ASSIGN_OR_RETURN(
-        const double run,
-        Best([&]() -> absl::Status {
-          TG_ASSIGN_OR_RETURN(TimelinePoint point, built.executable->Submit(bindings, {}));
-          return point.Wait(absl::Minutes(1));
-        }));
+    TG_ASSIGN_OR_RETURN(const double run, Best([&]() -> absl::Status {
+                          TG_ASSIGN_OR_RETURN(TimelinePoint point,
+                                              built.executable->Submit(bindings, {}));
+                          return point.Wait(absl::Minutes(1));
+                        }));
     std::printf("%-12s %7d %9.3f\n", "as a whole", built.executable->num_launches(), run);
     return absl::OkStatus();
   }
