@@ -1,6 +1,6 @@
-// Times the kernels of a graph one by one on the CPU, and then the whole graph, best of COUNT.
+// Times the kernels of a graph one by one on the CPU, best of COUNT.
 //
-//   kernel_bench resnet50 COUNT
+//   kernel_bench MODEL COUNT        a row of kModels
 //   kernel_bench FILE.uop COUNT     a tensor graph, or one kernel, in its text form
 //
 // One line for each unique kernel, the slowest first: how often the graph launches it, how long all
@@ -18,7 +18,6 @@
 #include "devices/cpu/cpu_device.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
-#include "engine/execution/executable.h"
 #include "engine/frontend/files.h"
 #include "engine/ir/content_hash.h"
 #include "engine/ir/text.h"
@@ -26,7 +25,7 @@
 #include "engine/lowering/lower.h"
 #include "engine/render/llvm.h"
 #include "engine/schedule/schedule.h"
-#include "tests/conformance/resnet50.h"
+#include "tests/models/models.h"
 
 namespace telegrad {
 namespace {
@@ -63,8 +62,7 @@ class Bench {
         ++rows_[at->second].launches;
       }
     }
-    TG_RETURN_IF_ERROR(Kernels());
-    return Whole(graph);
+    return Kernels();
   }
 
   absl::Status Kernel(const FrozenGraph& kernel) {
@@ -121,25 +119,13 @@ class Bench {
     }
     TG_ASSIGN_OR_RETURN(const auto commands,
                         device_.Encode({Command{Command::Kind::kLaunch, launch, {}}}));
-    TG_ASSIGN_OR_RETURN(row->run, Best([&] { return Submit(commands, bindings); }));
-    return absl::OkStatus();
-  }
-
-  absl::Status Whole(const FrozenGraph& graph) {
-    Budget budget;
-    ExecutableCache cache({});
-    TG_ASSIGN_OR_RETURN(const auto built,
-                        cache.Get(ContentHash(graph.root()), graph, device_, &budget));
-    std::vector<BufferView> bindings;
-    for (const SlotUse& slot : built.executable->slots()) {
-      TG_RETURN_IF_ERROR(Bind(slot.bytes, slot.dtype, &bindings));
+    for (int i = 0; i <= count_; ++i) {
+      const auto begin = Clock::now();
+      TG_ASSIGN_OR_RETURN(TimelinePoint point, device_.queue().Submit(commands, bindings, {}));
+      TG_RETURN_IF_ERROR(point.Wait(absl::Minutes(1)));
+      const double time = Milliseconds(begin);
+      row->run = i <= 1 ? time : std::min(row->run, time);  // the first one touches the memory
     }
-    TG_ASSIGN_OR_RETURN(const double run, Best([&]() -> absl::Status {
-                          TG_ASSIGN_OR_RETURN(TimelinePoint point,
-                                              built.executable->Submit(bindings, {}));
-                          return point.Wait(absl::Minutes(1));
-                        }));
-    std::printf("%-12s %7d %9.3f\n", "as a whole", built.executable->num_launches(), run);
     return absl::OkStatus();
   }
 
@@ -158,24 +144,6 @@ class Bench {
     return absl::OkStatus();
   }
 
-  absl::Status Submit(const std::shared_ptr<const CommandBuffer>& commands,
-                      const std::vector<BufferView>& bindings) {
-    TG_ASSIGN_OR_RETURN(TimelinePoint point, device_.queue().Submit(commands, bindings, {}));
-    return point.Wait(absl::Minutes(1));
-  }
-
-  template <typename Run>
-  absl::StatusOr<double> Best(Run run) {
-    double best = 0;
-    for (int i = 0; i <= count_; ++i) {
-      const auto begin = Clock::now();
-      TG_RETURN_IF_ERROR(run());
-      const double time = Milliseconds(begin);
-      best = i <= 1 ? time : std::min(best, time);  // the first one touches the memory
-    }
-    return best;
-  }
-
   Device& device_;
   const int count_;
   std::vector<Row> rows_;
@@ -186,8 +154,9 @@ absl::Status Run(const std::string& what, int count) {
   options.target = HostTarget(0);
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenCpu(options));
   Bench bench(device.get(), count);
-  if (what == "resnet50") {
-    TG_ASSIGN_OR_RETURN(const Plan plan, testing::ResNet50(1));
+  for (const testing::NamedModel& model : testing::kModels) {
+    if (model.name != what) continue;
+    TG_ASSIGN_OR_RETURN(const Plan plan, model.plan());
     return bench.Graph(plan.graph);
   }
   TG_ASSIGN_OR_RETURN(const std::string text, ReadFile(what));
@@ -204,7 +173,7 @@ absl::Status Run(const std::string& what, int count) {
 int main(int argc, char** argv) {
   const int count = argc == 3 ? std::atoi(argv[2]) : 0;
   if (count <= 0) {
-    std::fprintf(stderr, "Usage: kernel_bench resnet50|FILE.uop COUNT\n");
+    std::fprintf(stderr, "Usage: kernel_bench MODEL|FILE.uop COUNT\n");
     return 2;
   }
   if (const absl::Status status = telegrad::Run(argv[1], count); !status.ok()) {
