@@ -107,7 +107,8 @@ Access AccessSource(UOp movement, const Access& access) {
         Offset(&out.axes[i], movement.arg(2 * i));
         if (from[i] == 1 || movement.arg(2 * i + 1) == 1) {
           // One element: its place is a constant.
-          out.axes[i] = {from[i] == 1 ? 0 : Mix64(1, static_cast<uint64_t>(movement.arg(2 * i))), 0};
+          out.axes[i] = {from[i] == 1 ? 0 : Mix64(1, static_cast<uint64_t>(movement.arg(2 * i))),
+                         0};
         }
       }
       return out;

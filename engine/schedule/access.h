@@ -12,7 +12,6 @@ namespace telegrad {
 
 // A set of a kernel's ranges, by bit.
 using RangeSet = uint64_t;
-inline constexpr size_t kMaxAccessRanges = 60;
 
 struct AxisUse {
   uint64_t hash = 0;    // equal: the same index; 0: always index 0

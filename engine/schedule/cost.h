@@ -1,6 +1,6 @@
 // What the fusion decision weighs: arithmetic, memory traffic and launches, all in simple ALU
-// operations of one element. Measured on a processor with vectors of 64 bytes: a simple operation of
-// one f32 element costs about 0.02 ns, 4 bytes through the second-level cache about 0.15 ns and
+// operations of one element. Measured on a processor with vectors of 64 bytes: a simple operation
+// of one f32 element costs about 0.02 ns, 4 bytes through the second-level cache about 0.15 ns and
 // through memory 0.5 ns, a launch about 1 us.
 #pragma once
 

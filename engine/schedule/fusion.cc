@@ -10,6 +10,11 @@
 // it would cost alone, so it stays in its user's kernel unless that would take its parallelism or,
 // if it is a sum of products, its register tile away.
 //
+// At last, kernels that follow each other become nests of one where each iteration of their common
+// outer loops only needs what that iteration itself has stored: a launch less, and the slice is
+// still in the cache. Scores, softmax and weighted sum of an attention are one kernel for each
+// head.
+//
 // What a node costs depends on which of its sources are stored, which is decided later: a first
 // guess is refined by planning again with what the plan before has stored.
 #include "engine/schedule/fusion.h"
@@ -17,6 +22,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "engine/base/hash.h"
@@ -29,12 +35,22 @@ namespace {
 constexpr int kRounds = 4;
 constexpr size_t kMaxPlaces = 16;  // where one value is recomputed
 constexpr size_t kMaxRoots = 6;    // of a kernel
+// Loops and folded ranges of a kernel; lowering splits each into up to four.
+constexpr size_t kMaxRanges = 14;
+constexpr int kMaxFolds = 4;  // reductions that one holds inside of each other
 // Positions of nodes in a kernel. Bounds what the compiler is asked to do at once.
 constexpr int64_t kMaxKernelNodes = 1000;
 constexpr int64_t kMaxMergedNodes = 400;
+// Kernels looked at to find out which of two comes first.
+constexpr size_t kMaxWalk = 1024;
 // A reduction of less work is not worth spreading over threads.
 constexpr double kSmallWork = 32'768;
 constexpr double kMinParallel = 16;
+// Nests of one kernel: iterations of the loops that they share, and bytes that pass between them in
+// one.
+constexpr double kMinShared = 8;
+constexpr double kMaxSlice = 512 * 1024;
+constexpr size_t kMaxNests = 4;
 
 // A kernel while it is planned.
 struct Draft {
@@ -51,7 +67,8 @@ struct Draft {
   std::vector<std::string> reasons;
   int64_t nodes = 0;
   uint32_t contraction = 0;
-  std::vector<int> after;  // drafts that run after this one
+  RangeSet common = ~RangeSet{0};  // what all operands of its sums of products depend on
+  std::vector<int> after;          // drafts that run after this one
   int merged_into = -1;
 
   RangeSet LoopSet() const { return (RangeSet{1} << loops) - 1; }
@@ -67,6 +84,7 @@ struct Place {
   int draft = 0;
   Access access;
   bool tiled = false;  // an operand of a sum of products
+  int folds = 0;       // reductions that hold it
 };
 
 class Planner {
@@ -93,12 +111,8 @@ class Planner {
     }
     plan_.level.resize(size_);
     for (uint32_t id : plan_.order) plan_.level[id] = costs_[id].level;
-    for (Draft& draft : drafts_) {
-      if (draft.merged_into >= 0 || draft.roots.empty()) continue;
-      std::ranges::sort(draft.roots);
-      plan_.kernels.push_back({std::move(draft.roots), std::move(draft.reasons)});
-    }
-    std::ranges::sort(plan_.kernels, {}, [](const PlannedKernel& k) { return k.roots.back(); });
+    JoinNests();
+    EmitKernels();
     return std::move(plan_);
   }
 
@@ -138,6 +152,7 @@ class Planner {
     plan_.aliases.clear();
     places_.assign(size_, {});
     readers_.clear();
+    stored_values_.clear();
     for (auto it = plan_.order.rbegin(); it != plan_.order.rend(); ++it) {
       TG_RETURN_IF_ERROR(Visit(*it));
       places_[*it] = {};
@@ -157,12 +172,14 @@ class Planner {
     std::vector<Place>& places = places_[id];
     if (op == Op::kSink || places.empty()) return absl::OkStatus();
     if (op == Op::kAfter) {
+      NoteOperand(id, places);
       for (const Place& p : places) {
         for (int i = 1; i < u.num_src(); ++i) readers_[u.src(i).id()].push_back(p.draft);
       }
       return absl::OkStatus();
     }
     MergeKernels(id, &places);
+    if (op == Op::kParam) NoteOperand(id, places);
     if (op == Op::kParam || op == Op::kConst || op == Op::kIota) return absl::OkStatus();
     if (op == Op::kScatter) {
       VisitScatter(u, places);
@@ -207,7 +224,8 @@ class Planner {
     Draft draft;
     const Access loops = Loops(shape);
     for (size_t i = 0; i < shape.size(); ++i) {
-      if (shape[i] != 1) draft.ranges.push_back({static_cast<double>(shape[i]), loops.axes[i].hash});
+      if (shape[i] != 1)
+        draft.ranges.push_back({static_cast<double>(shape[i]), loops.axes[i].hash});
     }
     draft.loops = static_cast<int>(draft.ranges.size());
     draft.roots.push_back(root);
@@ -223,6 +241,7 @@ class Planner {
     for (Place& p : places_[node]) {
       if (Find(p.draft) == place.draft && p.access == place.access) {
         p.tiled = p.tiled && place.tiled;
+        p.folds = std::max(p.folds, place.folds);
         return;
       }
     }
@@ -230,7 +249,7 @@ class Planner {
     places_[node].push_back(std::move(place));
   }
 
-  // Whether `from` has to run before `to`.
+  // Whether `from` has to run before `to`; true where it would take long to tell.
   bool HasPath(int from, int to) const {
     std::vector<int> stack{Find(from)};
     absl::flat_hash_set<int> seen;
@@ -238,7 +257,7 @@ class Planner {
     while (!stack.empty()) {
       const int draft = stack.back();
       stack.pop_back();
-      if (draft == to) return true;
+      if (draft == to || seen.size() > kMaxWalk) return true;
       for (int next : drafts_[draft].after) {
         if (const int d = Find(next); seen.insert(d).second) stack.push_back(d);
       }
@@ -290,6 +309,7 @@ class Planner {
         Place &a = (*places)[i], &b = (*places)[j];
         if (a.draft == Find(b.draft) && a.access == b.access) {
           a.tiled = a.tiled && b.tiled;
+          a.folds = std::max(a.folds, b.folds);
           places->erase(places->begin() + static_cast<std::ptrdiff_t>(j));
         } else {
           ++j;
@@ -328,8 +348,8 @@ class Planner {
     }
     if (WritesSameSlot(a, b) || HasPath(x, y) || HasPath(y, x)) return;
     const int into = &larger == &a ? x : y;
-    larger.reasons.push_back(StrCat("writes ", a.roots.size() + b.roots.size(),
-                                    " results that share loads"));
+    larger.reasons.push_back(
+        StrCat("writes ", a.roots.size() + b.roots.size(), " results that share loads"));
     larger.roots.insert(larger.roots.end(), smaller.roots.begin(), smaller.roots.end());
     larger.reasons.insert(larger.reasons.end(), smaller.reasons.begin(), smaller.reasons.end());
     larger.fronts.insert(larger.fronts.end(), smaller.fronts.begin(), smaller.fronts.end());
@@ -369,8 +389,11 @@ class Planner {
     for (const Place& p : places) {
       const Draft& draft = drafts_[p.draft];
       const size_t folds = u.is(Op::kReduce) ? u.arg().size() - 1 : 0;
-      if (draft.nodes > kMaxKernelNodes || draft.ranges.size() + folds > kMaxAccessRanges) {
-        *why = StrCat("stored: its user's kernel has ", draft.nodes, " nodes already");
+      const bool many = folds > 0 && draft.ranges.size() + folds > kMaxRanges;
+      const bool deep = folds > 0 && p.folds >= kMaxFolds;
+      if (draft.nodes > kMaxKernelNodes || many || deep) {
+        *why = StrCat("stored: its user's kernel has ", draft.nodes, " nodes and ",
+                      draft.ranges.size(), " ranges already");
         return Materialize::kSize;
       }
     }
@@ -398,7 +421,9 @@ class Planner {
     return Materialize::kCost;
   }
 
-  static std::string Ratio(double x) { return StrCat(std::min(x, 1e9) < 10 ? std::round(x * 10) / 10 : std::round(std::min(x, 1e9))); }
+  static std::string Ratio(double x) {
+    return StrCat(std::min(x, 1e9) < 10 ? std::round(x * 10) / 10 : std::round(std::min(x, 1e9)));
+  }
   static std::string Scaled(double x) {
     static constexpr std::string_view kUnits[] = {"", "k", "M", "G", "T"};
     size_t unit = 0;
@@ -446,9 +471,8 @@ class Planner {
       if (std::ranges::count_if(places, same) != 1 || p.access.gate != 0) continue;
       if (p.access.ranges() != draft.LoopSet() || p.access != Loops(u.shape())) continue;
       if (!SameLoops(draft, u.shape())) continue;
-      const bool first = std::ranges::none_of(places, [&](const Place& q) {
-        return q.draft != p.draft && HasPath(q.draft, p.draft);
-      });
+      const bool first = std::ranges::none_of(
+          places, [&](const Place& q) { return q.draft != p.draft && HasPath(q.draft, p.draft); });
       if (first) return p.draft;
     }
     return -1;
@@ -477,7 +501,17 @@ class Planner {
       drafts_[home].reasons.push_back(StrCat("also keeps a value that is ", why));
     }
     for (const Place& p : places) AddEdge(draft, p.draft);
+    NoteOperand(u.id(), places);
+    stored_values_.push_back({u.id(), draft, places});
     AddSources(u, {draft, Loops(u.shape()), false});
+  }
+
+  // What a sum of products reads from memory.
+  void NoteOperand(uint32_t id, const std::vector<Place>& places) {
+    if (NumElements(graph_.shape(id)) == 1) return;
+    for (const Place& p : places) {
+      if (p.tiled) drafts_[p.draft].common &= p.access.ranges();
+    }
   }
 
   // A STORE of `u` that is a root of the draft and the whole of a PARAM that nothing else touches.
@@ -505,7 +539,8 @@ class Planner {
       case Op::kGather: {
         const size_t rank = u.src(1).shape().size();
         Place index = p, rows = p;
-        index.access.axes.assign(access.axes.begin(), access.axes.begin() + static_cast<std::ptrdiff_t>(rank));
+        index.access.axes.assign(access.axes.begin(),
+                                 access.axes.begin() + static_cast<std::ptrdiff_t>(rank));
         AxisUse row{Mix64(u.src(1).id(), index.access.Hash()) | 1, index.access.ranges()};
         rows.access.axes.clear();
         rows.access.axes.push_back(row);
@@ -520,7 +555,8 @@ class Planner {
         const auto axis = static_cast<size_t>(u.arg(0));
         for (int i = 0; i < u.num_src(); ++i) {
           Place part = p;
-          part.access.axes[axis].hash = Mix64(part.access.axes[axis].hash, static_cast<uint64_t>(i));
+          part.access.axes[axis].hash =
+              Mix64(part.access.axes[axis].hash, static_cast<uint64_t>(i));
           if (u.src(i).shape()[axis] == 1) part.access.axes[axis] = {};
           part.access.gate = Mix64(part.access.gate, static_cast<uint64_t>(i)) | 1;
           AddPlace(u.src(i).id(), std::move(part));
@@ -531,7 +567,7 @@ class Planner {
         break;
     }
     if (Is(u.op(), kMovement)) {
-      AddPlace(u.src(0).id(), {p.draft, AccessSource(u, access), p.tiled});
+      AddPlace(u.src(0).id(), {p.draft, AccessSource(u, access), p.tiled, p.folds});
       return;
     }
     for (int i = 0; i < u.num_src(); ++i) AddPlace(u.src(i).id(), p);
@@ -551,6 +587,7 @@ class Planner {
     }
     Place below = p;
     below.tiled = p.tiled || IsContraction(u);
+    ++below.folds;
     uint64_t all = Mix64(p.access.Hash(), costs_[u.id()].level);
     for (int64_t axis : u.arg().subspan(1)) {
       all = Mix64(Mix64(all, static_cast<uint64_t>(axis)),
@@ -574,6 +611,7 @@ class Planner {
     const UOp target = store.src(0), value = store.src(1);
     if (NumElements(target.shape()) == 0) return;
     const int draft = NewDraft(target.shape(), store.id());
+    drafts_[draft].reasons.push_back(StrCat("writes slot ", *SlotOf(store.id())));
     if (const auto it = readers_.find(store.id()); it != readers_.end()) {
       for (int reader : it->second) AddEdge(draft, reader);
     }
@@ -592,11 +630,158 @@ class Planner {
     drafts_[update].roots.clear();  // the scheduler makes both kernels of the one root
     const Access at = Loops(rows.shape());
     Access index_at;
-    index_at.axes.assign(at.axes.begin(), at.axes.begin() + static_cast<std::ptrdiff_t>(index.shape().size()));
+    index_at.axes.assign(at.axes.begin(),
+                         at.axes.begin() + static_cast<std::ptrdiff_t>(index.shape().size()));
     AddPlace(index.id(), {update, std::move(index_at), false});
     AddPlace(rows.id(), {update, at, false});
     AddEdge(base, update);
     for (const Place& p : places) AddEdge(update, p.draft);
+  }
+
+  // --- nests ------------------------------------------------------------------------------------
+
+  struct StoredValue {
+    uint32_t node;
+    int writer;                  // a draft
+    std::vector<Place> readers;  // and where they need it
+  };
+  // Drafts that are one kernel.
+  struct Group {
+    std::vector<int> drafts;  // writers before readers
+    int shared = 0;
+  };
+
+  void JoinNests() {
+    group_of_.resize(drafts_.size());
+    std::iota(group_of_.begin(), group_of_.end(), 0);
+    groups_.resize(drafts_.size());
+    for (size_t i = 0; i < drafts_.size(); ++i) {
+      groups_[i].drafts = {static_cast<int>(i)};
+      groups_[i].shared = drafts_[i].loops;
+    }
+    values_of_.resize(drafts_.size());
+    for (size_t v = 0; v < stored_values_.size(); ++v) {
+      values_of_[Find(stored_values_[v].writer)].push_back(v);
+    }
+    for (auto value = stored_values_.rbegin(); value != stored_values_.rend(); ++value) {
+      for (const Place& p : value->readers) TryJoin(*value, Find(value->writer), Find(p.draft));
+    }
+  }
+
+  void TryJoin(const StoredValue& value, int writer, int reader) {
+    const int from = group_of_[writer], to = group_of_[reader];
+    if (from == to) return;
+    Group &a = groups_[from], &b = groups_[to];
+    if (a.drafts.size() + b.drafts.size() > kMaxNests) return;
+    if (std::ranges::any_of(a.drafts, [&](int d) { return HoldsStore(drafts_[d]); })) return;
+    size_t ranges = 0;
+    for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {
+      for (int d : *drafts) ranges += drafts_[d].ranges.size();
+    }
+    if (ranges > kMaxRanges) return;
+    // As many loops as all of them can share.
+    int shared = std::min(a.shared, b.shared);
+    for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {
+      for (int d : *drafts) shared = std::min(shared, MayShare(drafts_[d]));
+    }
+    for (int d : a.drafts) {
+      for (size_t v : values_of_[d]) {
+        for (const Place& p : stored_values_[v].readers) {
+          if (group_of_[Find(p.draft)] != to) continue;
+          shared = std::min(shared, SharedLoops(stored_values_[v], p));
+        }
+      }
+    }
+    const Draft& outer = drafts_[writer];
+    const double iterations = outer.Product((RangeSet{1} << shared) - 1);
+    if (shared == 0 || iterations < kMinShared) return;
+    const auto bytes = static_cast<double>(
+        BytesOf(graph_.dtype(value.node), NumElements(graph_.shape(value.node))));
+    if (bytes / iterations > kMaxSlice || PassesOutside(from, to)) return;
+    for (int d : a.drafts) group_of_[d] = to;
+    b.drafts.insert(b.drafts.begin(), a.drafts.begin(), a.drafts.end());
+    b.shared = shared;
+    a.drafts.clear();
+  }
+
+  bool HoldsStore(const Draft& draft) const {
+    return std::ranges::any_of(draft.roots,
+                               [&](uint32_t root) { return graph_.op(root) == Op::kStore; });
+  }
+
+  // How many of its outermost loops the draft can leave to be shared: those that its reductions may
+  // run inside of, and that no register tile needs.
+  int MayShare(const Draft& draft) const {
+    if (Alone(draft)) return 0;
+    int shared = 0;
+    for (; shared < draft.loops; ++shared) {
+      const RangeSet all = (RangeSet{2} << shared) - 1, last = RangeSet{1} << shared;
+      if (draft.contraction != 0 && (draft.common & last) == 0) break;
+      const bool orders = std::ranges::all_of(
+          draft.fronts, [&](RangeSet front) { return (all & ~front) == 0 || (front & ~all) == 0; });
+      if (!orders) break;
+    }
+    return shared;
+  }
+
+  // The outermost loops of the writer and of the reader that walk over the same slices of a value.
+  int SharedLoops(const StoredValue& value, const Place& place) const {
+    const Draft& writer = drafts_[Find(value.writer)];
+    const Draft& reader = drafts_[Find(place.draft)];
+    const ShapeView shape = graph_.shape(value.node);
+    int shared = 0;
+    for (size_t axis = 0; axis < shape.size(); ++axis) {
+      if (shape[axis] == 1) continue;
+      if (shared >= reader.loops || shared >= writer.loops) break;
+      const AxisUse loop{reader.ranges[shared].hash, RangeSet{1} << shared};
+      if (place.access.axes[axis] != loop) break;
+      if (reader.ranges[shared].size != writer.ranges[shared].size) break;
+      ++shared;
+    }
+    return shared;
+  }
+
+  // Whether something that is in neither group runs after the one and before the other.
+  bool PassesOutside(int from, int to) const {
+    std::vector<int> stack;
+    absl::flat_hash_set<int> seen;
+    for (int d : groups_[from].drafts) stack.push_back(d);
+    while (!stack.empty()) {
+      const int draft = stack.back();
+      stack.pop_back();
+      if (seen.size() > kMaxWalk) return true;
+      const bool outside = group_of_[draft] != from;
+      for (int next : drafts_[draft].after) {
+        const int d = Find(next);
+        if (group_of_[d] == to && outside) return true;
+        if (group_of_[d] == to || !seen.insert(d).second) continue;
+        stack.insert(stack.end(), groups_[group_of_[d]].drafts.begin(),
+                     groups_[group_of_[d]].drafts.end());
+      }
+    }
+    return false;
+  }
+
+  void EmitKernels() {
+    for (const Group& group : groups_) {
+      PlannedKernel kernel;
+      for (int d : group.drafts) {
+        Draft& draft = drafts_[d];
+        if (draft.merged_into >= 0 || draft.roots.empty()) continue;
+        std::ranges::sort(draft.roots);
+        kernel.nests.push_back({std::move(draft.roots)});
+        std::ranges::move(draft.reasons, std::back_inserter(kernel.reasons));
+      }
+      if (kernel.nests.empty()) continue;
+      if (kernel.nests.size() > 1) {
+        kernel.shared_loops = group.shared;
+        kernel.reasons.push_back(StrCat(kernel.nests.size(), " nests inside of ", group.shared,
+                                        group.shared == 1 ? " loop" : " loops"));
+      }
+      plan_.kernels.push_back(std::move(kernel));
+    }
+    std::ranges::sort(plan_.kernels, {},
+                      [](const PlannedKernel& k) { return k.nests.back().roots.back(); });
   }
 
   // Of the tables below, without the places and drafts.
@@ -613,8 +798,12 @@ class Planner {
   std::vector<bool> stored_;  // by the plan before
   std::vector<NodeCost> costs_;
   std::vector<Draft> drafts_;
-  std::vector<std::vector<Place>> places_;                       // of the nodes not visited yet
+  std::vector<std::vector<Place>> places_;                   // of the nodes not visited yet
   absl::flat_hash_map<uint32_t, std::vector<int>> readers_;  // of what a STORE has written
+  std::vector<StoredValue> stored_values_;
+  std::vector<int> group_of_;                   // by draft
+  std::vector<std::vector<size_t>> values_of_;  // by draft: what it stores
+  std::vector<Group> groups_;
 };
 
 }  // namespace

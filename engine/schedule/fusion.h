@@ -19,19 +19,26 @@ namespace telegrad {
 // Why a value is materialized; kFused: it is not.
 enum class Materialize : uint8_t {
   kFused,
-  kRequested,    // CONTIGUOUS
-  kReduction,    // it holds a reduction that does not fit into the loops of its users
-  kSize,         // its kernel would grow without bound
-  kCost,         // recomputing it would cost more than a store and the loads
-  kScatter,      // written in place, row by row
+  kRequested,  // CONTIGUOUS
+  kReduction,  // it holds a reduction that does not fit into the loops of its users
+  kSize,       // its kernel would grow without bound
+  kCost,       // recomputing it would cost more than a store and the loads
+  kScatter,    // written in place, row by row
 };
 
 std::string_view Name(Materialize reason);
 
-// One kernel: what it writes. All roots have the same elements, up to axes of size 1.
-struct PlannedKernel {
+// One loop nest of a kernel: what it writes. All roots have the same elements, up to axes of
+// size 1.
+struct PlannedNest {
   // STOREs, and materialized values, which go to memory of their own. A SCATTER is alone.
   std::vector<uint32_t> roots;
+};
+
+// One launch. Its nests run one after another inside of the outermost loops that they share.
+struct PlannedKernel {
+  std::vector<PlannedNest> nests;
+  int shared_loops = 0;  // 0: there is one nest
   std::vector<std::string> reasons;
 };
 

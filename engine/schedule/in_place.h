@@ -9,8 +9,8 @@
 
 namespace telegrad {
 
-// Pairs of arguments of a kernel, one written and one read, that may be the same memory: of one type
-// and size, and an element of the one is only read to compute the same element of the other.
+// Pairs of arguments of a kernel, one written and one read, that may be the same memory: of one
+// type and size, and an element of the one is only read to compute the same element of the other.
 std::vector<std::pair<int64_t, int64_t>> InPlaceArguments(UOp kernel);
 
 // The kernel that writes `read` instead of `written`; the arguments after `written` move up.

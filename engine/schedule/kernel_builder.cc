@@ -73,7 +73,9 @@ class Builder {
   // The STORE of an output, over the loops.
   absl::StatusOr<UOp> StoreOutput(const KernelOutput& output, const Indices& loops);
   // The kernel that is `stores` for all values of `ranges`.
-  absl::StatusOr<KernelGraph> Close(const std::vector<UOp>& stores, std::vector<UOp> ranges);
+  absl::StatusOr<KernelGraph> Close(const std::vector<UOp>& stores, std::span<const UOp> ranges);
+  absl::StatusOr<KernelGraph> Finish(const std::vector<UOp>& stores, const std::vector<UOp>& ends);
+  UOp End(UOp effect, std::span<const UOp> ranges);
   // The order in which every reduction is folded as seldom as it can be.
   std::vector<UOp> LoopOrder(const std::vector<UOp>& stores, std::vector<UOp> ranges) const;
   FrozenGraph FreezeLive(UOp sink);
@@ -97,9 +99,10 @@ class Builder {
 
   // Of `node`'s value, which lies in `memory`.
   UOp Load(uint32_t node, MemoryId memory, const Indices& index, UOp valid);
-  // `inside`: ranges in each of whose iterations the memory may have changed.
+  // `after`: what has changed the memory, or ranges in each of whose iterations it may have
+  // changed.
   UOp Address(MemoryId memory, UOp like, const Indices& index, UOp valid,
-              std::span<const UOp> inside = {});
+              std::span<const UOp> after = {});
   int64_t Argument(MemoryId memory);
   // An AFTER is a state of its PARAM's memory, the base of a SCATTER one of the SCATTER's.
   MemoryId Physical(MemoryId memory) const {
@@ -152,6 +155,8 @@ class Builder {
   KernelGraph out_;
   absl::flat_hash_map<Position, UOp> memo_;
   absl::flat_hash_map<std::vector<int64_t>, UOp> folded_;
+  // What nests before this one have written, and the nest.
+  absl::flat_hash_map<MemoryId, UOp> written_;
 };
 
 int64_t Builder::Argument(MemoryId memory) {
@@ -162,7 +167,7 @@ int64_t Builder::Argument(MemoryId memory) {
 }
 
 UOp Builder::Address(MemoryId memory, UOp like, const Indices& index, UOp valid,
-                     std::span<const UOp> inside) {
+                     std::span<const UOp> after) {
   const ShapeView dims = like.shape();
   UOp flat = graph_.Index(0);
   int64_t stride = 1;
@@ -172,10 +177,10 @@ UOp Builder::Address(MemoryId memory, UOp like, const Indices& index, UOp valid,
   }
   const int64_t n[] = {stride};
   UOp param = graph_.Param(Argument(Physical(memory)), like.dtype(), n);
-  if (!inside.empty()) {
-    std::vector<UOp> after{param};
-    after.insert(after.end(), inside.begin(), inside.end());
-    param = graph_.Make(Op::kAfter, DType::kVoid, after);
+  if (!after.empty()) {
+    std::vector<UOp> src{param};
+    src.insert(src.end(), after.begin(), after.end());
+    param = graph_.Make(Op::kAfter, DType::kVoid, src);
   }
   if (valid.is_const() && valid.const_word() == 1) return graph_.Make(Op::kIndex, {param, flat});
   return graph_.Make(Op::kIndex, {param, SimplifyUnder(b_, valid, flat), valid});
@@ -188,7 +193,10 @@ UOp Builder::Load(uint32_t node, MemoryId memory, const Indices& index, UOp vali
     }
     out_.reads.push_back(memory);
   }
-  return graph_.Make(Op::kLoad, {Address(memory, tensor_.at(node), index, valid)});
+  const auto nest = written_.find(memory);
+  const std::span<const UOp> after =
+      nest == written_.end() ? std::span<const UOp>() : std::span(&nest->second, 1);
+  return graph_.Make(Op::kLoad, {Address(memory, tensor_.at(node), index, valid, after)});
 }
 
 // Axes of `from` and `to` are cut into groups of equal product, so that axes that a reshape leaves
@@ -302,7 +310,8 @@ std::optional<Position> Builder::StepElementwise(Frame* frame, UOp* done) {
 // Two REDUCEs of the same level never hold each other.
 UOp Builder::FoldedRange(UOp reduce, const Indices& index, int64_t axis) {
   const int64_t size = reduce.src(0).shape()[axis];
-  const int64_t group = reduce.id() < level_.size() ? level_[reduce.id()] : -1 - int64_t{reduce.id()};
+  const int64_t group =
+      reduce.id() < level_.size() ? level_[reduce.id()] : -1 - int64_t{reduce.id()};
   std::vector<int64_t> key{group, axis};
   for (UOp i : index) key.push_back(i.id());
   for (int64_t folded : reduce.arg().subspan(1)) {
@@ -539,36 +548,55 @@ absl::StatusOr<UOp> Builder::StoreOutput(const KernelOutput& output, const Indic
 
 absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
   level_ = request.level;
-  // Anything else is loaded where it lies in memory already.
-  for (const KernelOutput& output : request.outputs) {
-    const bool own = !output.target.valid() && output.memory == output.value.id();
-    if (own || output.computes) computed_.insert(output.value.id());
-  }
-  const KernelOutput& first = request.outputs.front();
-  if (first.value.is(Op::kScatter) && computed_.contains(first.value.id())) {
+  const KernelOutput& first = request.nests.front().outputs.front();
+  if (first.value.is(Op::kScatter) && first.memory == first.value.id()) {
+    computed_.insert(first.value.id());
     std::vector<UOp> ranges;
     TG_ASSIGN_OR_RETURN(const UOp store, ScatterStore(first.value, &ranges));
-    return Close({store}, std::move(ranges));
+    return Close({store}, ranges);
   }
-  std::vector<UOp> loops, stores;
-  for (int64_t size : (first.target.valid() ? first.target : first.value).shape()) {
-    if (size > 1) loops.push_back(NewRange(AxisType::kLoop, size));
+  std::vector<UOp> shared, all_stores, all_ends;
+  for (const KernelNest& nest : request.nests) {
+    computed_.clear();
+    for (const KernelOutput& output : nest.outputs) {
+      // Anything else is loaded where it lies in memory already.
+      const bool own = !output.target.valid() && output.memory == output.value.id();
+      if (own || output.computes) computed_.insert(output.value.id());
+    }
+    const KernelOutput& shaped = nest.outputs.front();
+    std::vector<UOp> loops = shared, stores;
+    size_t loop = 0;
+    for (int64_t size : (shaped.target.valid() ? shaped.target : shaped.value).shape()) {
+      if (size > 1 && loop++ >= shared.size()) loops.push_back(NewRange(AxisType::kLoop, size));
+    }
+    for (const KernelOutput& output : nest.outputs) {
+      TG_ASSIGN_OR_RETURN(stores.emplace_back(), StoreOutput(output, loops));
+    }
+    TG_RETURN_IF_ERROR(graph_.status());
+    if (shared.empty()) {
+      shared.assign(loops.begin(), loops.begin() + request.shared_loops);
+    }
+    const std::vector<UOp> inner =
+        LoopOrder(stores, {loops.begin() + request.shared_loops, loops.end()});
+    if (request.nests.size() == 1) return Close(stores, inner);
+    for (size_t i = 0; i < stores.size(); ++i) {
+      const KernelOutput& output = nest.outputs[i];
+      const UOp end = End(stores[i], inner);
+      written_.emplace(output.target.valid() ? output.value.id() : output.memory, end);
+      all_stores.push_back(stores[i]);
+      all_ends.push_back(End(end, shared));
+    }
   }
-  for (const KernelOutput& output : request.outputs) {
-    TG_ASSIGN_OR_RETURN(stores.emplace_back(), StoreOutput(output, loops));
-  }
-  TG_RETURN_IF_ERROR(graph_.status());
-  loops = LoopOrder(stores, std::move(loops));
-  return Close(stores, std::move(loops));
+  return Finish(all_stores, all_ends);
 }
 
-std::vector<UOp> Builder::LoopOrder(const std::vector<UOp>& stores,
-                                    std::vector<UOp> ranges) const {
+std::vector<UOp> Builder::LoopOrder(const std::vector<UOp>& stores, std::vector<UOp> ranges) const {
   constexpr size_t kMaxLoops = 64;
   if (ranges.size() > kMaxLoops) return ranges;
   std::vector<uint64_t> depends(graph_.size(), 0);
   for (size_t i = 0; i < ranges.size(); ++i) depends[ranges[i].id()] = uint64_t{1} << i;
-  const uint64_t all = ranges.size() == kMaxLoops ? ~uint64_t{0} : (uint64_t{1} << ranges.size()) - 1;
+  const uint64_t all =
+      ranges.size() == kMaxLoops ? ~uint64_t{0} : (uint64_t{1} << ranges.size()) - 1;
   std::vector<bool> live(graph_.size(), false);
   for (UOp store : stores) live[store.id()] = true;
   for (uint32_t id = static_cast<uint32_t>(graph_.size()); id-- > 0;) {
@@ -588,15 +616,23 @@ std::vector<UOp> Builder::LoopOrder(const std::vector<UOp>& stores,
   return ordered;
 }
 
+UOp Builder::End(UOp effect, std::span<const UOp> ranges) {
+  if (ranges.empty()) return effect;
+  std::vector<UOp> src{effect};
+  src.insert(src.end(), ranges.begin(), ranges.end());
+  return graph_.Make(Op::kEnd, DType::kVoid, src);
+}
+
 absl::StatusOr<KernelGraph> Builder::Close(const std::vector<UOp>& stores,
-                                           std::vector<UOp> ranges) {
-  TG_RETURN_IF_ERROR(graph_.status());
+                                           std::span<const UOp> ranges) {
   std::vector<UOp> ends;
-  for (const UOp store : stores) {
-    std::vector<UOp> end{store};
-    end.insert(end.end(), ranges.begin(), ranges.end());
-    ends.push_back(ranges.empty() ? store : graph_.Make(Op::kEnd, DType::kVoid, end));
-  }
+  for (const UOp store : stores) ends.push_back(End(store, ranges));
+  return Finish(stores, ends);
+}
+
+absl::StatusOr<KernelGraph> Builder::Finish(const std::vector<UOp>& stores,
+                                            const std::vector<UOp>& ends) {
+  TG_RETURN_IF_ERROR(graph_.status());
   const UOp sink = graph_.Make(Op::kSink, DType::kVoid, ends);
   TG_RETURN_IF_ERROR(graph_.status());
 
@@ -648,7 +684,8 @@ FrozenGraph Builder::FreezeLive(UOp sink) {
 
 absl::StatusOr<KernelGraph> BuildKernel(const KernelRequest& request, const ReadFrom& read_from,
                                         Budget* budget) {
-  return Builder(*request.outputs.front().value.graph(), read_from, budget).Build(request);
+  return Builder(*request.nests.front().outputs.front().value.graph(), read_from, budget)
+      .Build(request);
 }
 
 }  // namespace telegrad

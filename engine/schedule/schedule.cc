@@ -38,7 +38,7 @@ enum class Caution { kNone, kSplitStores, kSnapshotVersions };
 
 // A schedule, or what stands in its way.
 struct Attempt {
-  std::optional<Schedule> schedule;     // none: the kernels form a cycle,
+  std::optional<Schedule> schedule;           // none: the kernels form a cycle,
   std::vector<uint32_t> to_be_written_alone;  // which writing these apart from others may resolve
 };
 
@@ -120,11 +120,15 @@ class Scheduler {
     return std::nullopt;
   }
 
-  absl::Status AddItem(std::vector<KernelOutput> outputs, std::vector<MemoryId> writes,
-                       std::vector<std::string> reasons) {
+  absl::Status AddItem(KernelOutput output, MemoryId writes, std::vector<std::string> reasons) {
+    return AddItem({{{output}}}, 0, {writes}, std::move(reasons));
+  }
+
+  absl::Status AddItem(std::vector<KernelNest> nests, int shared_loops,
+                       std::vector<MemoryId> writes, std::vector<std::string> reasons) {
     TG_RETURN_IF_ERROR(budget_->SpendKernels());
     const ReadFrom read_from = [this](uint32_t node) { return ReadFromMemory(node); };
-    const KernelRequest request{std::move(outputs), fusion_.level};
+    const KernelRequest request{std::move(nests), shared_loops, fusion_.level};
     TG_ASSIGN_OR_RETURN(KernelGraph kernel, BuildKernel(request, read_from, budget_));
     TG_RETURN_IF_ERROR(held_.Grow(kernel.graph.graph->bytes()));
     items_.push_back({std::move(writes), std::move(reasons), std::move(kernel)});
@@ -148,7 +152,7 @@ class Scheduler {
       if (NumElements(graph_.shape(id)) == 0) continue;
       const MemoryId copy = id | kCopyBit;
       TG_RETURN_IF_ERROR(
-          AddItem({{graph_.at(id), {}, copy, false}}, {copy}, {"copies a param before its store"}));
+          AddItem({graph_.at(id), {}, copy}, copy, {"copies a param before its store"}));
       snapshots_.insert(id);
     }
     return absl::OkStatus();
@@ -156,10 +160,11 @@ class Scheduler {
 
   absl::Status CollectItems() {
     for (PlannedKernel& kernel : fusion_.kernels) {
-      const UOp first = graph_.at(kernel.roots.front());
+      const UOp first = graph_.at(kernel.nests.front().roots.front());
+      const bool single = kernel.nests.size() == 1 && kernel.nests.front().roots.size() == 1;
       if (first.is(Op::kScatter)) {
         TG_RETURN_IF_ERROR(AddScatter(first));
-      } else if (kernel.roots.size() == 1 && first.is(Op::kStore)) {
+      } else if (single && first.is(Op::kStore)) {
         TG_RETURN_IF_ERROR(AddStore(first, std::move(kernel.reasons)));
       } else {
         TG_RETURN_IF_ERROR(AddKernel(kernel));
@@ -169,10 +174,14 @@ class Scheduler {
   }
 
   absl::Status AddKernel(PlannedKernel& kernel) {
-    std::vector<KernelOutput> outputs;
+    std::vector<KernelNest> nests;
     std::vector<MemoryId> writes;
-    for (uint32_t root : kernel.roots) AddOutput(root, &outputs, &writes);
-    TG_RETURN_IF_ERROR(AddItem(std::move(outputs), std::move(writes), std::move(kernel.reasons)));
+    for (const PlannedNest& nest : kernel.nests) {
+      nests.emplace_back();
+      for (uint32_t root : nest.roots) AddOutput(root, &nests.back().outputs, &writes);
+    }
+    TG_RETURN_IF_ERROR(AddItem(std::move(nests), kernel.shared_loops, std::move(writes),
+                               std::move(kernel.reasons)));
     // A STORE that needs its value in a copy first is written alone.
     if (items_.back().kernel.reads_target_elsewhere) Separate(items_.back());
     return absl::OkStatus();
@@ -204,10 +213,9 @@ class Scheduler {
   absl::Status AddScatter(UOp scatter) {
     const bool rows = NumElements(scatter.src(2).shape()) > 0;
     const MemoryId base = rows ? scatter.id() | kCopyBit : scatter.id();
-    TG_RETURN_IF_ERROR(
-        AddItem({{scatter.src(0), {}, base, false}}, {base}, {"the base of a scatter"}));
+    TG_RETURN_IF_ERROR(AddItem({scatter.src(0), {}, base}, base, {"the base of a scatter"}));
     if (!rows) return absl::OkStatus();
-    return AddItem({{scatter, {}, scatter.id(), false}}, {scatter.id()},
+    return AddItem({scatter, {}, scatter.id()}, scatter.id(),
                    {std::string(Name(Materialize::kScatter))});
   }
 
@@ -218,15 +226,15 @@ class Scheduler {
       std::vector<KernelOutput> outputs;
       std::vector<MemoryId> writes;
       AddOutput(store.id(), &outputs, &writes);
-      TG_RETURN_IF_ERROR(AddItem(std::move(outputs), std::move(writes), reasons));
+      TG_RETURN_IF_ERROR(AddItem({{std::move(outputs)}}, 0, std::move(writes), reasons));
       if (!items_.back().kernel.reads_target_elsewhere) return absl::OkStatus();
       items_.pop_back();
     }
     // The value into a copy first: only the second kernel then waits for readers of the target.
     const MemoryId copy = store.id() | kCopyBit;
     reasons.emplace_back("stored: its target is still read");
-    TG_RETURN_IF_ERROR(AddItem({{value, {}, copy, false}}, {copy}, std::move(reasons)));
-    return AddItem({{value, target, copy, true}}, {store.id()}, {"copies"});
+    TG_RETURN_IF_ERROR(AddItem({value, {}, copy}, copy, std::move(reasons)));
+    return AddItem({value, target, copy, true}, store.id(), {"copies"});
   }
 
   bool IsNode(MemoryId memory, Op op) const {

@@ -15,8 +15,8 @@ std::string Key(const Digest& hash, std::span<const VarValue> variables) {
 }
 
 int64_t BytesOf(const Schedule& schedule) {
-  auto bytes = static_cast<int64_t>(sizeof(Schedule) +
-                                    schedule.temporaries.size() * sizeof(Temporary));
+  auto bytes =
+      static_cast<int64_t>(sizeof(Schedule) + schedule.temporaries.size() * sizeof(Temporary));
   for (const ScheduledKernel& kernel : schedule.kernels) {
     bytes += kernel.graph.graph->bytes() + static_cast<int64_t>(sizeof(ScheduledKernel)) +
              static_cast<int64_t>(kernel.arguments.size() * sizeof(BufferRef));

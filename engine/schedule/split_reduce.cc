@@ -1,6 +1,6 @@
-// REDUCE(x) of n elements along an axis becomes REDUCE(CONTIGUOUS(REDUCE(x as [parts, n / parts]))),
-// folded with what n leaves over. CONTIGUOUS makes the parts a kernel of their own, with a loop over
-// the parts that threads can share.
+// REDUCE(x) of n elements along an axis becomes REDUCE(CONTIGUOUS(REDUCE(x as [parts, n /
+// parts]))), folded with what n leaves over. CONTIGUOUS makes the parts a kernel of their own, with
+// a loop over the parts that threads can share.
 #include "engine/schedule/split_reduce.h"
 
 #include <algorithm>
@@ -28,7 +28,9 @@ bool ShouldSplit(UOp u) {
 }
 
 UOp Combine(Graph* g, ReduceKind kind, UOp x, UOp y) {
-  const Op op = kind == ReduceKind::kAdd ? Op::kAdd : kind == ReduceKind::kMul ? Op::kMul : Op::kMax;
+  const Op op = kind == ReduceKind::kAdd   ? Op::kAdd
+                : kind == ReduceKind::kMul ? Op::kMul
+                                           : Op::kMax;
   return g->Make(op, {x, y});
 }
 
@@ -85,7 +87,8 @@ absl::StatusOr<FrozenGraph> SplitReductions(FrozenGraph graph, Budget* budget) {
     if (ShouldSplit(u)) {
       copy = Split(out.get(), u, src[0]);
     } else {
-      copy = out->Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));
+      copy =
+          out->Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));
     }
     if (!copy.valid()) return out->status();
     made[id] = copy.id();
