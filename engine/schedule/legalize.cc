@@ -276,10 +276,10 @@ absl::Status Legalizer::FinishLoop(size_t frame, std::optional<Ref>* out) {
       TG_RETURN_IF_ERROR(Spend(count));
       const auto first = static_cast<uint32_t>(pool_.size());
       for (uint32_t k = 0; k < count; ++k) {
-        const UOp there = Instance(next, k).devices().empty() ? Instance(old, k) : Instance(next, k);
-        pool_.push_back(g_.Make(
-            Op::kWhere, {Near(more, there), Near(Instance(next, k), there),
-                         Near(Instance(old, k), there)}));
+        const UOp there =
+            Instance(next, k).devices().empty() ? Instance(old, k) : Instance(next, k);
+        pool_.push_back(g_.Make(Op::kWhere, {Near(more, there), Near(Instance(next, k), there),
+                                             Near(Instance(old, k), there)}));
       }
       f.carried[i] = {first, count};
     }
@@ -550,8 +550,8 @@ UOp Legalizer::Window(UOp u, UOp x, std::span<const int64_t> arg) {
 
 }  // namespace
 
-absl::StatusOr<FrozenGraph> Legalize(UOp sink, std::span<const VarValue> variables,
-                                     Budget* budget, const Placement* placement) {
+absl::StatusOr<FrozenGraph> Legalize(UOp sink, std::span<const VarValue> variables, Budget* budget,
+                                     const Placement* placement) {
   return Legalizer(sink, variables, budget, placement).Run();
 }
 

@@ -292,9 +292,9 @@ class Partitioner {
   PartStages stages_;
   NodeMap<int32_t> buffer_;  // by node
   std::map<Place, Part> parts_;
-  absl::flat_hash_map<uint32_t, int32_t> transfer_;       // step, by COPY
-  std::map<Place, std::vector<int32_t>> read_before_;     // transfers that the part overwrites
-  absl::flat_hash_map<int64_t, int32_t> last_part_;       // step, by device
+  absl::flat_hash_map<uint32_t, int32_t> transfer_;    // step, by COPY
+  std::map<Place, std::vector<int32_t>> read_before_;  // transfers that the part overwrites
+  absl::flat_hash_map<int64_t, int32_t> last_part_;    // step, by device
   Partition out_;
 };
 

@@ -3,14 +3,14 @@
 // of the others: what it needs of another part lies in a buffer, which is a slot of both.
 //
 // Stages. A value's stage is the number of parts on the longest way to it that end in a transfer:
-// a transfer starts when a whole part has ended, or at once where it sends an input. A device has as
-// few parts as that allows: work waits for the latest part that still needs it, what is sent goes
-// with the first part that can make it.
+// a transfer starts when a whole part has ended, or at once where it sends an input. A device has
+// as few parts as that allows: work waits for the latest part that still needs it, what is sent
+// goes with the first part that can make it.
 //
 // Hazards. Within a part they are the scheduler's business. Between parts, a part that reads a slot
 // as it was before a STORE of an earlier part reads a copy that that part has made; a transfer of
-// a slot starts after the last STORE before it has ended, and ends before the part with the next one
-// starts. Steps name what they wait for, so a run needs no order but that.
+// a slot starts after the last STORE before it has ended, and ends before the part with the next
+// one starts. Steps name what they wait for, so a run needs no order but that.
 //
 // Deterministic: the same graph, placement and variables give the same partition, and devices that
 // do the same have equal part graphs.

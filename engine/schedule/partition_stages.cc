@@ -1,7 +1,7 @@
 // Two walks give each node the earliest stage that can compute it and the latest that must. Those
-// intervals that matter, of what is sent and what is stored, are then stabbed with as few points for
-// each device as possible: the parts. A last walk, backwards, puts each node into the earliest part
-// that needs it.
+// intervals that matter, of what is sent and what is stored, are then stabbed with as few points
+// for each device as possible: the parts. A last walk, backwards, puts each node into the earliest
+// part that needs it.
 #include "engine/schedule/partition_stages.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-// Where the part of a SHRINK begins in its source's row-major order; below 0 if it is not one piece.
+// Where the part of a SHRINK begins in its source's row-major order; below 0 if it is not one
+// piece.
 int64_t PieceOffset(ShapeView from, std::span<const int64_t> pairs) {
   int64_t offset = 0;
   bool pieces = false;  // an axis before this one has more than one

@@ -91,12 +91,13 @@ class PartStages {
   const Graph& g_;
   const std::vector<uint32_t> order_;
   NodeMap<uint32_t> base_;
-  NodeMap<int64_t> offset_;  // in the base's elements; below 0: not one piece of it
-  NodeMap<Sent> sent_;       // by COPY
+  NodeMap<int64_t> offset_;     // in the base's elements; below 0: not one piece of it
+  NodeMap<Sent> sent_;          // by COPY
   NodeMap<bool> sent_by_part_;  // computed by a part, for a COPY
   NodeMap<size_t> version_;
   NodeMap<int64_t> earliest_, latest_, home_, ready_;
-  NodeMap<int64_t> read_until_;  // by PARAM or AFTER: the earliest stage that all its readers can have
+  NodeMap<int64_t>
+      read_until_;  // by PARAM or AFTER: the earliest stage that all its readers can have
   absl::flat_hash_map<uint32_t, std::vector<uint32_t>> stores_;  // by PARAM
   std::vector<std::vector<int64_t>> points_;                     // by device: stages with a part
   const std::vector<uint32_t> no_stores_;

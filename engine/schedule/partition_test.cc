@@ -57,8 +57,8 @@ class PartitionTest : public ::testing::Test {
       if (made) x = g_.Make(Op::kSqrt, {x});
       shards.push_back(x);
     }
-    const UOp sum = g_.Make(Op::kAllReduce, DType::kVoid,
-                            {g_.Make(Op::kMStack, DType::kVoid, shards)}, {0});
+    const UOp sum =
+        g_.Make(Op::kAllReduce, DType::kVoid, {g_.Make(Op::kMStack, DType::kVoid, shards)}, {0});
     for (int64_t d = 0; d < n; ++d) {
       stores.push_back(Store(Param(2 * d + 1, {elements}, d, dtype), Select(sum, d)));
     }
@@ -73,8 +73,7 @@ int Transfers(const Partition& p) { return static_cast<int>(p.steps.size()) - p.
 TEST_F(PartitionTest, DevicesThatShareNothingAreOnePartEach) {
   std::vector<UOp> stores;
   for (int64_t d = 0; d < 3; ++d) {
-    stores.push_back(
-        Store(Param(2 * d, {8}, d), g_.Make(Op::kNeg, {Param(2 * d + 1, {8}, d)})));
+    stores.push_back(Store(Param(2 * d, {8}, d), g_.Make(Op::kNeg, {Param(2 * d + 1, {8}, d)})));
   }
   const Partition p = Run(stores, On(3));
   EXPECT_EQ(p.num_parts(), 3);
@@ -135,8 +134,8 @@ TEST_F(PartitionTest, AViewMovesAsItsSmallestSource) {
 }
 
 TEST_F(PartitionTest, ConstantsAreSentToNobody) {
-  const UOp c = g_.Make(Op::kExpand, {g_.Make(Op::kReshape, {g_.ConstFloat(kF32, 2)}, Shape{1})},
-                        Shape{8});
+  const UOp c =
+      g_.Make(Op::kExpand, {g_.Make(Op::kReshape, {g_.ConstFloat(kF32, 2)}, Shape{1})}, Shape{8});
   const Partition p = Run({Store(Param(0, {8}, 1), Copy(Copy(c, {0}), {1}))}, On(2));
   EXPECT_EQ(p.num_parts(), 1);
   EXPECT_EQ(Transfers(p), 0);
@@ -161,8 +160,8 @@ TEST_F(PartitionTest, PingPongHasAPartForEachTurn) {
 
 TEST_F(PartitionTest, WhatIsStoredAfterItWasSentWaitsForTheTransfer) {
   const UOp w = Param(0, {8}, 0);
-  const Partition p = Run({Store(Param(1, {8}, 1), Copy(w, {1})), Store(w, g_.Make(Op::kNeg, {w}))},
-                          On(2));
+  const Partition p =
+      Run({Store(Param(1, {8}, 1), Copy(w, {1})), Store(w, g_.Make(Op::kNeg, {w}))}, On(2));
   ASSERT_EQ(p.steps.size(), 3u);
   EXPECT_EQ(p.steps[0].kind, PartitionStep::Kind::kTransfer);
   for (const size_t part : {1, 2}) EXPECT_EQ(p.steps[part].waits, std::vector<int32_t>{0});
@@ -209,8 +208,7 @@ TEST_F(PartitionTest, AllReduceSendsWhatTheoryAsks) {
 }
 
 TEST_F(PartitionTest, PartialSumsOfNarrowFloatsTravelWide) {
-  const Partition p =
-      Run(AllReduced(4, 64, DType::kFloat16), On(4, AllReduceAlgorithm::kRing));
+  const Partition p = Run(AllReduced(4, 64, DType::kFloat16), On(4, AllReduceAlgorithm::kRing));
   EXPECT_EQ(p.BytesSent(4), std::vector<int64_t>(4, 3 * 16 * 4 + 3 * 16 * 2));
 }
 
@@ -225,8 +223,8 @@ TEST_F(PartitionTest, TheAlgorithmIsChosenBySize) {
 }
 
 TEST_F(PartitionTest, UnshardSendsEachShardToAllOthers) {
-  const UOp shards = g_.Make(Op::kMStack, DType::kVoid,
-                             {Param(0, {5}, 0), Param(1, {5}, 1), Param(2, {5}, 2)});
+  const UOp shards =
+      g_.Make(Op::kMStack, DType::kVoid, {Param(0, {5}, 0), Param(1, {5}, 1), Param(2, {5}, 2)});
   const UOp all = g_.Make(Op::kUnshard, {shards}, Shape{0});
   std::vector<UOp> stores;
   for (int64_t d = 0; d < 3; ++d) stores.push_back(Store(Param(3 + d, {15}, d), Select(all, d)));

@@ -1,6 +1,8 @@
 // Random graphs on several devices: the parts of a partition, evaluated one by one with the
-// transfers between them, leave what the whole graph does. Every order of the steps that their waits
-// allow must do, so the steps run in a random one.
+// transfers between them, leave what the whole graph does. Every order of the steps that their
+// waits allow must do, so the steps run in a random one.
+#include "engine/schedule/partition.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +12,6 @@
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
 #include "engine/reference/tensor_eval.h"
-#include "engine/schedule/partition.h"
 #include "tests/conformance/random_graph.h"
 #include "tests/conformance/run_graph.h"
 #include "tests/conformance/spread_graph.h"
@@ -116,12 +117,14 @@ void ExpectAgrees(uint64_t seed, const RandomGraph& random, const std::vector<Va
   ASSERT_EQ(Print(*partition), Print(*again));
   const auto status = RunPartition(*partition, rng, &got);
   ASSERT_TRUE(status.ok()) << "seed " << seed << ": " << status << "\n"
-                           << Print(random.sink) << "\n" << Print(*partition);
+                           << Print(random.sink) << "\n"
+                           << Print(*partition);
   for (size_t i = 0; i < want.size(); ++i) {
     const bool exact = random.exact[i] && algorithm != AllReduceAlgorithm::kRing;
     const std::string difference = testing::Difference(random.dtypes[i], exact, want[i], got[i]);
     ASSERT_EQ(difference, "") << "seed " << seed << ", slot " << i << "\n"
-                              << Print(random.sink) << "\n" << Print(*partition);
+                              << Print(random.sink) << "\n"
+                              << Print(*partition);
   }
   *out = *std::move(partition);
 }
@@ -151,8 +154,8 @@ TEST_P(PartitionDifferential, PartsAgreeWithTheWhole) {
   EXPECT_GT(transfers, 1000);
 }
 
-// Chains of in-place STOREs on few slots, whose old and new contents are all read again, here and on
-// other devices.
+// Chains of in-place STOREs on few slots, whose old and new contents are all read again, here and
+// on other devices.
 RandomGraph MakeUpdates(std::mt19937_64& rng, int size, Graph* g) {
   RandomGraph out;
   const auto below = [&](size_t n) { return static_cast<size_t>(rng() % n); };

@@ -33,7 +33,7 @@ UOp Spread(UOp sink, int64_t devices, std::mt19937_64& rng, Graph* to) {
     const bool free = u.is(Op::kSink) || u.is(Op::kTuple) || u.is(Op::kAfter) || u.is(Op::kMStack);
     if (!places.empty() && !free) {
       // A body's arguments are on device 0; a store's target stays where it is.
-      const int64_t at = calls                ? 0
+      const int64_t at = calls              ? 0
                          : u.is(Op::kStore) ? src[0].devices()[0]
                                             : places[rng() % places.size()];
       for (UOp& x : src) {

@@ -1,5 +1,5 @@
-// Golden partitions: each file holds a tensor graph for several devices and, after it, its parts and
-// transfers. The first line names the algorithm of its collectives. BLESS=1 rewrites the files.
+// Golden partitions: each file holds a tensor graph for several devices and, after it, its parts
+// and transfers. The first line names the algorithm of its collectives. BLESS=1 rewrites the files.
 #include <gtest/gtest.h>
 
 #include <algorithm>
