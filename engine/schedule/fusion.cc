@@ -675,10 +675,14 @@ class Planner {
     if (a.drafts.size() + b.drafts.size() > kMaxNests) return;
     if (std::ranges::any_of(a.drafts, [&](int d) { return HoldsStore(drafts_[d]); })) return;
     size_t ranges = 0;
+    int64_t nodes = 0;
     for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {
-      for (int d : *drafts) ranges += drafts_[d].ranges.size();
+      for (int d : *drafts) {
+        ranges += drafts_[d].ranges.size();
+        nodes += drafts_[d].nodes;
+      }
     }
-    if (ranges > kMaxRanges) return;
+    if (ranges > kMaxRanges || nodes > kMaxMergedNodes) return;
     // As many loops as all of them can share.
     int shared = std::min(a.shared, b.shared);
     for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {

@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "absl/strings/str_join.h"
-
 #include "engine/frontend/files.h"
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
