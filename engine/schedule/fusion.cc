@@ -381,6 +381,7 @@ class Planner {
   Materialize Choose(UOp u, const std::vector<Place>& places, std::string* why) const {
     const uint32_t id = u.id();
     if (u.is(Op::kContiguous)) {
+      if (places.size() == 1 && Home(u, places) >= 0) return Materialize::kFused;
       *why = "stored on request";
       return Materialize::kRequested;
     }
