@@ -90,7 +90,7 @@ TEST_F(ScheduleTest, AttentionIsOneKernel) {
   const UOp y = Reduce(ReduceKind::kAdd, g_.Make(Op::kMul, {To(Op::kExpand, p, wide), v}), 2);
   const Schedule s = Run({Store(Param(3, {16, 32, 1, 64}), y)});
   ASSERT_EQ(s.kernels.size(), 1u);
-  EXPECT_EQ(s.kernels[0].reasons.back(), "3 nests inside of 1 loop");
+  EXPECT_EQ(s.kernels[0].reasons.back(), "3 nests inside of 2 loops");
   EXPECT_EQ(s.temporaries.size(), 2u);
 }
 
