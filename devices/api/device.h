@@ -66,7 +66,8 @@ struct Launch {
   };
   std::shared_ptr<LoadedProgram> program;
   std::vector<Argument> arguments;
-  int64_t iterations = 1;  // of the parallel range; split over the device's workers
+  int64_t begin = 0;       // the first iteration of the parallel range
+  int64_t iterations = 1;  // how many from there; split over the device's workers
   double flops = 0;        // predicted, with bytes: decides how many workers are worth waking
   double bytes = 0;
 };
@@ -104,6 +105,12 @@ class Queue {
   virtual TimelinePoint last() const = 0;
 };
 
+// What a device can do in a second at its usual rather than its best, as it declares it; 0: unknown.
+struct Rates {
+  double flops = 0;
+  double bytes = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -112,6 +119,7 @@ class Device {
   virtual const Target& target() const = 0;
   virtual int64_t memory_limit() const = 0;  // bytes
   virtual int64_t memory_used() const = 0;
+  virtual Rates rates() const { return {}; }
 
   // `size` bytes, zeroed, aligned to at least 64. RESOURCE_EXHAUSTED over the limit, naming both
   // figures.

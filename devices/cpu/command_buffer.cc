@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "devices/cpu/loader.h"
+#include "devices/cpu/rates.h"
 #include "engine/base/checked.h"
 #include "engine/base/status.h"
 
@@ -14,17 +15,14 @@ namespace {
 
 constexpr int64_t kMaxBindings = 65'536;
 
-// What a thread does in a microsecond, at its usual rather than its best.
-constexpr double kFlopsPerMicrosecond = 40'000;
-constexpr double kBytesPerMicrosecond = 12'000;
-// Waking a thread takes some 25 us. Below the first it is not worth it; each helper gets at least
+// In microseconds. Waking a thread takes some 25. Below the first it is not worth it; each helper gets at least
 // the second.
 constexpr double kWorthSplitting = 20;
 constexpr double kWorthAThread = 10;
 
 int HelpersWorthWaking(const Launch& launch, int threads) {
   const double time =
-      std::max(launch.flops / kFlopsPerMicrosecond, launch.bytes / kBytesPerMicrosecond);
+      1e6 * std::max(launch.flops / kThreadRates.flops, launch.bytes / kThreadRates.bytes);
   if (!(time >= kWorthSplitting)) return 0;
   const double most = static_cast<double>(std::min<int64_t>(threads, launch.iterations));
   return std::max(0, static_cast<int>(std::min(most, std::floor(time / kWorthAThread))) - 1);
@@ -66,10 +64,14 @@ absl::Status CpuCommandBuffer::AddArgument(const Launch::Argument& argument, int
 absl::Status CpuCommandBuffer::Add(const Launch& launch, int threads) {
   const auto* program = dynamic_cast<const CpuProgram*>(launch.program.get());
   if (program == nullptr) return InvalidArgument("the program was not loaded on a CPU");
-  if (launch.iterations < 0) return InvalidArgument(launch.iterations, " iterations");
+  int64_t end;
+  if (launch.begin < 0 || launch.iterations < 0 ||
+      !CheckedAdd(launch.begin, launch.iterations, &end)) {
+    return InvalidArgument(launch.iterations, " iterations from ", launch.begin);
+  }
   Step step{program->entry(), static_cast<int64_t>(arguments_.size()),
             static_cast<int64_t>(launch.arguments.size()), launch.iterations,
-            HelpersWorthWaking(launch, threads)};
+            launch.begin, HelpersWorthWaking(launch, threads)};
   for (const Launch::Argument& argument : launch.arguments) {
     TG_RETURN_IF_ERROR(AddArgument(argument, 0));
   }
@@ -80,7 +82,7 @@ absl::Status CpuCommandBuffer::Add(const Launch& launch, int threads) {
 
 absl::Status CpuCommandBuffer::Add(const CopyBytes& copy) {
   if (copy.length < 0) return InvalidArgument("a copy of ", copy.length, " bytes");
-  steps_.push_back({nullptr, static_cast<int64_t>(arguments_.size()), 2, copy.length, 0});
+  steps_.push_back({nullptr, static_cast<int64_t>(arguments_.size()), 2, copy.length});
   TG_RETURN_IF_ERROR(AddArgument(copy.to, copy.length));
   return AddArgument(copy.from, copy.length);
 }
@@ -130,7 +132,7 @@ void CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerPool& poo
     }
     void* const* arguments = scratch->data();
     if (step.entry != nullptr) {
-      pool.Run(step.entry, arguments, step.amount, step.helpers);
+      pool.Run(step.entry, arguments, step.begin, step.begin + step.amount, step.helpers);
     } else if (step.amount > 0) {
       std::memcpy(arguments[0], arguments[1], step.amount);
     }

@@ -32,6 +32,7 @@ class CpuCommandBuffer : public CommandBuffer {
     int64_t first = 0;  // its arguments in arguments_
     int64_t arguments = 0;
     int64_t amount = 0;  // iterations or bytes
+    int64_t begin = 0;   // the first iteration
     int helpers = 0;     // workers worth waking
   };
 

@@ -11,6 +11,7 @@
 #include "devices/cpu/command_buffer.h"
 #include "devices/cpu/loader.h"
 #include "devices/cpu/queue.h"
+#include "devices/cpu/rates.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -40,6 +41,9 @@ class CpuDevice : public Device {
   const Target& target() const override { return target_; }
   int64_t memory_limit() const override { return arena_->limit(); }
   int64_t memory_used() const override { return arena_->used(); }
+  Rates rates() const override {
+    return {kThreadRates.flops * threads_, kThreadRates.bytes * threads_};
+  }
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
     if (size < 0) return InvalidArgument(name_, ": an allocation of ", size, " bytes");

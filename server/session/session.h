@@ -94,6 +94,7 @@ class Session : public std::enable_shared_from_this<Session> {
     Operation operation;
     int64_t staged = 0;
     std::optional<ExecutableCache::Result> compiled;  // for this run, before it was blocked
+    bool waited = false;                              // this run, for what other sessions hold
   };
   // An operation whose answer is not given yet.
   struct Slot {

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "devices/api/device.h"
-#include "engine/execution/executable.h"
+#include "engine/execution/executable_cache.h"
 #include "engine/ir/graph.h"
 #include "engine/types/target.h"
 #include "engine/types/var_value.h"
