@@ -116,10 +116,10 @@ absl::Status CheckRanges(const Flags& flags) {
   constexpr struct {
     std::string_view name;
     int64_t min, max;
-  } kRanges[] = {{"drain-seconds", 0, 86'400},  {"compile-threads", 1, 256},
-                 {"cpu-threads", 0, 4096},      {"cpu-memory", 0, INT64_MAX},
-                 {"run-memory", 0, INT64_MAX},
-                 {"executables", 1, INT64_MAX}, {"kernels", 1, INT64_MAX}};
+  } kRanges[] = {{"drain-seconds", 0, 86'400}, {"compile-threads", 1, 256},
+                 {"cpu-threads", 0, 4096},     {"cpu-memory", 0, INT64_MAX},
+                 {"run-memory", 0, INT64_MAX}, {"executables", 1, INT64_MAX},
+                 {"kernels", 1, INT64_MAX}};
   for (const auto& range : kRanges) {
     const int64_t value = flags.GetInt(range.name);
     if (value < range.min || value > range.max) {

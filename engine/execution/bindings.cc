@@ -1,5 +1,6 @@
-// Once a run, for all of its kernels together. Buffers of different allocations never overlap, so
-// only those that share one are compared: sorted by position, neighbours suffice to see it.
+// Once a run, for all of its kernels together. Sorted by position, neighbours suffice to see an
+// overlap. A position is an address where the host has one, for two memories may wrap the same
+// bytes, and else a place in an allocation.
 #include "engine/execution/bindings.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace telegrad {
 namespace {
 
 struct Part {
-  const Memory* memory;
+  const Memory* memory;  // null: begin and end are addresses
   int64_t begin, end;
   size_t slot;
 };
@@ -64,7 +65,9 @@ absl::Status CheckBindings(std::span<const SlotUse> slots, std::span<const Buffe
       return InvalidArgument("run: the buffer of slot ", i, " starts at byte ", view.offset,
                              ", expected a multiple of ", align);
     }
-    parts.push_back({view.memory.get(), view.offset, view.offset + slot.bytes, i});
+    const void* host = view.memory->host();
+    const int64_t begin = view.offset + reinterpret_cast<intptr_t>(host);
+    parts.push_back({host != nullptr ? nullptr : view.memory.get(), begin, begin + slot.bytes, i});
   }
   return CheckOverlap(slots, parts);
 }

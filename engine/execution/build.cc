@@ -110,8 +110,7 @@ absl::StatusOr<Built> Build(const FrozenGraph& graph, std::span<const VarValue> 
     plan.kernels.push_back(Describe(*kernels[k], schedule.kernels[k], schedule));
     plan.programs.push_back(kernels[k]->program);
   }
-  TG_ASSIGN_OR_RETURN(out.executable,
-                      PlannedExecutable::Create(std::move(plan), std::move(runs)));
+  TG_ASSIGN_OR_RETURN(out.executable, PlannedExecutable::Create(std::move(plan), std::move(runs)));
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -71,9 +72,19 @@ class Executable {
   // Enqueues a run with bindings[i] as slot i and returns the point at which it has ended.
   // INVALID_ARGUMENT names the slot that is missing, too short or misaligned, or the two that
   // overlap where one is written. RESOURCE_EXHAUSTED: no memory for the temporaries now, or the
-  // queue is full; nothing was enqueued. Thread-safe.
-  virtual absl::StatusOr<TimelinePoint> Submit(std::span<const BufferView> bindings,
-                                               std::span<const TimelinePoint> waits) const = 0;
+  // queue is full; nothing was enqueued. `trace` and `cancellation` may be null, see
+  // Queue::Submit. Thread-safe.
+  absl::StatusOr<TimelinePoint> Submit(
+      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
+      std::shared_ptr<RunTrace> trace = nullptr,
+      std::shared_ptr<const Cancellation> cancellation = nullptr) const {
+    return Run(bindings, waits, std::move(trace), std::move(cancellation));
+  }
+
+ private:
+  virtual absl::StatusOr<TimelinePoint> Run(
+      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
+      std::shared_ptr<RunTrace> trace, std::shared_ptr<const Cancellation> cancellation) const = 0;
 };
 
 }  // namespace telegrad

@@ -61,7 +61,7 @@ struct ExecutableCache::Impl {
   mutable std::mutex mutex;
   std::condition_variable made;
   absl::flat_hash_map<std::string, Entry> entries;
-  std::list<std::string> by_age;  // least recently used first
+  std::list<std::string> by_age;                                       // least recently used first
   absl::flat_hash_map<std::string, std::shared_ptr<DeviceRuns>> runs;  // by device
   uint64_t hits = 0, misses = 0, schedule_ns = 0;
 };

@@ -34,9 +34,9 @@ class ExecutableCache {
     uint64_t lower_ns = 0;
     uint64_t compile_ns = 0;
     uint64_t submissions = 0;
-    uint64_t launches = 0;   // of kernels, submitted
-    uint64_t segments = 0;   // that they were cut into
-    BoundsStats bounds;      // of the kernels compiled
+    uint64_t launches = 0;  // of kernels, submitted
+    uint64_t segments = 0;  // that they were cut into
+    BoundsStats bounds;     // of the kernels compiled
   };
   struct Result {
     std::shared_ptr<const Executable> executable;

@@ -34,6 +34,7 @@ absl::Status PlannedExecutable::Encode() {
     cost_.seconds += kernel.seconds;
     Launch launch;
     launch.program = plan_.programs[k];
+    launch.name = kernel.name;
     for (const KernelArgument& a : kernel.arguments) {
       if (a.temporary) {
         launch.arguments.push_back({temporaries, a.offset});
@@ -68,8 +69,9 @@ absl::Status PlannedExecutable::Encode() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<TimelinePoint> PlannedExecutable::Submit(
-    std::span<const BufferView> bindings, std::span<const TimelinePoint> waits) const {
+absl::StatusOr<TimelinePoint> PlannedExecutable::Run(
+    std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
+    std::shared_ptr<RunTrace> trace, std::shared_ptr<const Cancellation> cancellation) const {
   TG_RETURN_IF_ERROR(CheckBindings(plan_.slots, bindings));
   std::vector<BufferView> bound;
   bound.reserve(bound_.size() + 1);
@@ -82,7 +84,8 @@ absl::StatusOr<TimelinePoint> PlannedExecutable::Submit(
     bound.push_back(std::move(temporaries));
   }
   TG_ASSIGN_OR_RETURN(TimelinePoint point,
-                      runs_->device.queue().Submit(commands_, std::move(bound), waits));
+                      runs_->device.queue().Submit(commands_, std::move(bound), waits,
+                                                   std::move(trace), std::move(cancellation)));
   runs_->submissions.fetch_add(1, std::memory_order_relaxed);
   runs_->launches.fetch_add(plan_.kernels.size(), std::memory_order_relaxed);
   runs_->segments.fetch_add(segments_, std::memory_order_relaxed);

@@ -47,14 +47,16 @@ class PlannedExecutable final : public Executable {
   std::span<const SlotUse> slots() const override { return plan_.slots; }
   std::span<const KernelInfo> kernels() const override { return plan_.kernels; }
   RunCost cost() const override { return cost_; }
-  absl::StatusOr<TimelinePoint> Submit(std::span<const BufferView> bindings,
-                                       std::span<const TimelinePoint> waits) const override;
 
  private:
   PlannedExecutable(Plan plan, std::shared_ptr<DeviceRuns> runs)
       : plan_(std::move(plan)), runs_(std::move(runs)) {}
 
   absl::Status Encode();
+  absl::StatusOr<TimelinePoint> Run(
+      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
+      std::shared_ptr<RunTrace> trace,
+      std::shared_ptr<const Cancellation> cancellation) const override;
 
   Plan plan_;
   const std::shared_ptr<DeviceRuns> runs_;

@@ -80,6 +80,7 @@ void Session::Close() {
     if (closed_) return;
     closed_ = true;
     if (budget_ != nullptr) budget_->Cancel();
+    cancellation_->Cancel();
     queue.swap(queue_);
     slots.swap(slots_);
     sink.swap(sink_);

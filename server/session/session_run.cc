@@ -160,7 +160,8 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   if (!MayOverwrite(graph, block)) return Step::kBlocked;
 
   const int64_t submitted = NowNs();
-  const auto point = queued.compiled->executable->Submit(views_, waits_);
+  const auto point =
+      queued.compiled->executable->Submit(views_, waits_, /*trace=*/nullptr, cancellation_);
   if (absl::IsResourceExhausted(point.status()) && !runs_.empty()) {
     block->point = runs_.front();  // its end gives back what it holds; then once more
     return Step::kBlocked;

@@ -33,8 +33,12 @@ class CopyExecutable final : public Executable {
   std::span<const SlotUse> slots() const override { return {}; }
   std::span<const KernelInfo> kernels() const override { return {&kernel_, 1}; }
   RunCost cost() const override { return cost_; }
-  absl::StatusOr<TimelinePoint> Submit(std::span<const BufferView> bindings,
-                                       std::span<const TimelinePoint> waits) const override {
+
+ private:
+  absl::StatusOr<TimelinePoint> Run(
+      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
+      std::shared_ptr<RunTrace> trace,
+      std::shared_ptr<const Cancellation> cancellation) const override {
     if (bindings.size() != 2) return InvalidArgument("expected 2 slots, got ", bindings.size());
     if (bindings[0].length < bindings[1].length) {
       return InvalidArgument("slot 0 has ", bindings[0].length, " bytes, expected ",
@@ -46,10 +50,10 @@ class CopyExecutable final : public Executable {
     TG_ASSIGN_OR_RETURN(auto commands, device_->Encode({copy}));
     std::vector<TimelinePoint> all(waits.begin(), waits.end());
     if (gate_->point().timeline) all.push_back(gate_->point());
-    return device_->queue().Submit(std::move(commands), {bindings.begin(), bindings.end()}, all);
+    return device_->queue().Submit(std::move(commands), {bindings.begin(), bindings.end()}, all,
+                                   std::move(trace), std::move(cancellation));
   }
 
- private:
   Device* const device_;
   Gate* const gate_;
   const RunCost cost_;
@@ -60,7 +64,7 @@ class CopyEngine final : public Engine {
  public:
   Gate gate;
   std::atomic<int> compiled = 0;
-  std::atomic<int> released = 0;  // calls of ReleaseTemporaries
+  std::atomic<int> released = 0;                    // calls of ReleaseTemporaries
   std::function<absl::Status(Budget*)> on_compile;  // set before the first run
   RunCost cost;                                     // what a run says it takes; likewise
 

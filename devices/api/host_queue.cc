@@ -1,0 +1,130 @@
+// The thread takes a submission out of the ring, waits for its foreign points, runs it, drops what
+// it held, and signals its point. Points of the own timeline need no waiting, for the queue is in
+// order; only their failures count.
+#include "devices/api/host_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "devices/api/spin.h"
+#include "engine/base/status.h"
+
+namespace telegrad {
+
+void HostQueue::Bell::Ring() {
+  // The lock makes the ring wait for whoever has looked and is about to sleep.
+  {
+    std::lock_guard lock(mutex);
+  }
+  rung.notify_all();
+}
+
+HostQueue::HostQueue(HostQueueOptions options, std::unique_ptr<QueueRunner> runner)
+    : options_(std::move(options)),
+      runner_(std::move(runner)),
+      ring_(std::max(options_.capacity, 1)) {
+  thread_ = std::thread([this] { Serve(); });
+}
+
+HostQueue::~HostQueue() {
+  bell_->stop.store(true);
+  bell_->Ring();
+  thread_.join();
+}
+
+absl::StatusOr<TimelinePoint> HostQueue::Enqueue(std::shared_ptr<const CommandBuffer> commands,
+                                                 std::vector<BufferView> bindings,
+                                                 std::span<const TimelinePoint> waits,
+                                                 std::shared_ptr<RunTrace> trace,
+                                                 std::shared_ptr<const Cancellation> cancellation) {
+  TG_RETURN_IF_ERROR(runner_->Check(commands.get(), bindings));
+  TimelinePoint point{timeline_, 0};
+  {
+    std::lock_guard lock(mutex_);
+    const uint64_t before = submitted_.load(std::memory_order_relaxed);
+    if (before - finished_ == ring_.size()) {
+      return ResourceExhausted(options_.name, ": the queue holds its limit of ", ring_.size(),
+                               " submissions");
+    }
+    for (const TimelinePoint& wait : waits) {
+      if (wait.timeline == timeline_ && wait.value > before) {
+        return InvalidArgument(options_.name, ": a wait for point ", wait.value,
+                               " of a queue that is at ", before);
+      }
+    }
+    point.value = before + 1;
+    ring_[point.value % ring_.size()] = {std::move(commands), std::move(bindings),
+                                         std::vector(waits.begin(), waits.end()), std::move(trace),
+                                         std::move(cancellation)};
+    submitted_.store(point.value);
+  }
+  bell_->Ring();
+  return point;
+}
+
+TimelinePoint HostQueue::last() const { return {timeline_, submitted_.load()}; }
+
+bool HostQueue::WaitForWork(uint64_t done) {
+  const auto ready = [&] {
+    return submitted_.load(std::memory_order_acquire) > done || bell_->stop.load();
+  };
+  if (options_.spins ? !SpinUntil(ready) : !ready()) {
+    std::unique_lock lock(bell_->mutex);
+    bell_->rung.wait(lock, ready);
+  }
+  return submitted_.load() > done;
+}
+
+void HostQueue::Serve() {
+  for (uint64_t done = 0; WaitForWork(done); ++done) {
+    Submission work;
+    {
+      std::lock_guard lock(mutex_);
+      work = std::move(ring_[(done + 1) % ring_.size()]);
+    }
+    const absl::Status status = RunOne(work);
+    // First the references, then the place, then the point: whoever sees the point finds all that
+    // free.
+    work = {};
+    {
+      std::lock_guard lock(mutex_);
+      finished_ = done + 1;
+    }
+    timeline_->Signal(done + 1, status);
+  }
+}
+
+absl::Status HostQueue::RunOne(const Submission& work) {
+  for (const TimelinePoint& point : work.waits) {
+    if (point.timeline != nullptr) TG_RETURN_IF_ERROR(Await(point));
+  }
+  const Cancellation* cancellation = work.cancellation.get();
+  if (work.trace == nullptr) {
+    return runner_->Run(*work.commands, work.bindings, nullptr, cancellation);
+  }
+  std::vector<TraceEvent> events;
+  const absl::Status status = runner_->Run(*work.commands, work.bindings, &events, cancellation);
+  for (TraceEvent& event : events) event.queue = options_.name;
+  work.trace->Add(std::move(events));
+  return status;
+}
+
+absl::Status HostQueue::Await(const TimelinePoint& point) {
+  const auto reached = [&] { return point.timeline->value() >= point.value; };
+  if (!reached()) {
+    point.timeline->OnReached(point.value, [bell = bell_](const absl::Status&) { bell->Ring(); });
+    const auto over = [&] { return reached() || bell_->stop.load(); };
+    std::unique_lock lock(bell_->mutex);
+    if (options_.wait_limit == absl::InfiniteDuration()) {
+      bell_->rung.wait(lock, over);
+    } else if (!bell_->rung.wait_for(lock, absl::ToChronoNanoseconds(options_.wait_limit), over)) {
+      return absl::DeadlineExceededError(
+          StrCat("a point that the work waits for was not reached within ",
+                 absl::FormatDuration(options_.wait_limit)));
+    }
+    if (!reached()) return absl::CancelledError("the device was closed before the work could run");
+  }
+  return point.timeline->StatusOf(point.value);
+}
+
+}  // namespace telegrad
