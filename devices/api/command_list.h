@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "devices/api/device.h"
+#include "devices/api/run_control.h"
 
 namespace telegrad {
 
@@ -21,16 +23,36 @@ class CommandList : public CommandBuffer {
   bool has_launches() const { return copies_.size() < commands_.size(); }
 
   // Whether `bindings` are as many and as long as the commands need and inside of their memories,
-  // and no copy overlaps itself. INVALID_ARGUMENT says which is not.
+  // and no copy overlaps itself or writes what is read-only. INVALID_ARGUMENT says which does.
   absl::Status Check(std::span<const BufferView> bindings) const;
 
-  // What command `index` says of itself, without times and queue.
-  TraceEvent Describe(size_t index) const;
+  // Calls `run` with each command's index, until one fails or the run is cancelled, and returns its
+  // status.
+  template <typename Run>
+  absl::Status RunEach(const RunControl& control, Run run) const {
+    absl::Status status;
+    for (size_t i = 0; status.ok() && i < commands_.size(); ++i) {
+      if (control.cancellation != nullptr) status = control.cancellation->Check();
+      if (!status.ok()) break;
+      if (control.events == nullptr) {
+        status = run(i);
+        continue;
+      }
+      TraceEvent event = Describe(i);
+      event.begin_ns = SteadyNs();
+      status = run(i);
+      event.end_ns = SteadyNs();
+      control.events->push_back(std::move(event));
+    }
+    return status;
+  }
 
  protected:
   absl::Status Fill(std::vector<Command> commands);
 
  private:
+  // What command `index` says of itself, without times and queue.
+  TraceEvent Describe(size_t index) const;
   absl::Status Need(const Launch::Argument& argument, int64_t length);
   absl::Status Add(const Command& command);
 

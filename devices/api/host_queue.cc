@@ -100,10 +100,10 @@ absl::Status HostQueue::RunOne(const Submission& work) {
   }
   const Cancellation* cancellation = work.cancellation.get();
   if (work.trace == nullptr) {
-    return runner_->Run(*work.commands, work.bindings, nullptr, cancellation);
+    return runner_->Run(*work.commands, work.bindings, {nullptr, cancellation});
   }
   std::vector<TraceEvent> events;
-  const absl::Status status = runner_->Run(*work.commands, work.bindings, &events, cancellation);
+  const absl::Status status = runner_->Run(*work.commands, work.bindings, {&events, cancellation});
   for (TraceEvent& event : events) event.queue = options_.name;
   work.trace->Add(std::move(events));
   return status;

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/api/device.h"
+#include "devices/api/run_control.h"
 
 namespace telegrad {
 
@@ -28,11 +29,10 @@ class QueueRunner {
   virtual absl::Status Check(const CommandBuffer* commands,
                              std::span<const BufferView> bindings) const = 0;
 
-  // On the queue's thread: runs what passed Check. Where `events` is not null, it gets one for each
-  // command that ran or failed, without the queue's name. `cancellation` may be null, and is asked
-  // before each command.
+  // On the queue's thread: runs what passed Check. The events are one for each command that ran or
+  // failed, without the queue's name.
   virtual absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
-                           std::vector<TraceEvent>* events, const Cancellation* cancellation) = 0;
+                           const RunControl& control) = 0;
 };
 
 struct HostQueueOptions {

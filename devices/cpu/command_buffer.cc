@@ -76,8 +76,7 @@ void CpuCommandBuffer::RunStep(const Step& step, void* const* arguments, WorkerP
 }
 
 absl::Status CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerPool& pool,
-                                   Scratch* scratch, std::vector<TraceEvent>* events,
-                                   const Cancellation* cancellation) const {
+                                   Scratch* scratch, const RunControl& control) const {
   scratch->bases.clear();
   for (const BufferView& view : bindings) {
     scratch->bases.push_back(static_cast<char*>(view.memory->host()) + view.offset);
@@ -87,19 +86,10 @@ absl::Status CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerP
     scratch->arguments[i] = scratch->bases[patches_[i].binding] + patches_[i].offset;
   }
   void* const* const arguments = scratch->arguments.data();
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    if (cancellation != nullptr) TG_RETURN_IF_ERROR(cancellation->Check());
-    if (events == nullptr) {
-      RunStep(steps_[i], arguments + steps_[i].first, pool);
-      continue;
-    }
-    TraceEvent event = Describe(i);
-    event.begin_ns = SteadyNs();
+  return RunEach(control, [&](size_t i) {
     RunStep(steps_[i], arguments + steps_[i].first, pool);
-    event.end_ns = SteadyNs();
-    events->push_back(std::move(event));
-  }
-  return absl::OkStatus();
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace telegrad

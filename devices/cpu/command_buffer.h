@@ -28,10 +28,9 @@ class CpuCommandBuffer : public CommandList {
     std::vector<void*> arguments;  // of all steps
   };
 
-  // Runs everything, in order, unless it is cancelled. `bindings` passed Check; `events` and
-  // `cancellation` may be null, see QueueRunner.
+  // Runs everything, in order. `bindings` passed Check; for `control` see QueueRunner.
   absl::Status Run(std::span<const BufferView> bindings, WorkerPool& pool, Scratch* scratch,
-                   std::vector<TraceEvent>* events, const Cancellation* cancellation) const;
+                   const RunControl& control) const;
 
  private:
   struct Step {

@@ -42,9 +42,8 @@ class CpuRunner : public QueueRunner {
   }
 
   absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
-                   std::vector<TraceEvent>* events, const Cancellation* cancellation) override {
-    return static_cast<const CpuCommandBuffer&>(commands).Run(bindings, pool_, &scratch_, events,
-                                                              cancellation);
+                   const RunControl& control) override {
+    return static_cast<const CpuCommandBuffer&>(commands).Run(bindings, pool_, &scratch_, control);
   }
 
  private:
@@ -79,6 +78,7 @@ class CpuDevice : public Device {
   Rates rates() const override {
     return {kThreadRates.flops * threads_, kThreadRates.bytes * threads_};
   }
+  int64_t memory_footprint() const override { return arena_->footprint(); }
   bool host_visible() const override { return true; }
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {

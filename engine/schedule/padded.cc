@@ -62,8 +62,7 @@ void Window(Graph* g, Slab* s, int64_t shift, int64_t size) {
   const int64_t before = std::clamp<int64_t>(-shift, 0, size);
   const int64_t length = std::min(s->axis - begin, size - before);
   if (begin != 0 || length != s->axis) {
-    s->value =
-        Fixed(g, Op::kShrink, s->value, {0, s->before, begin, length, 0, s->after});
+    s->value = Fixed(g, Op::kShrink, s->value, {0, s->before, begin, length, 0, s->after});
   }
   if (before != 0 || length != size) {
     s->value = Fixed(g, Op::kPad, s->value, {0, s->before, before, size, 0, s->after});
@@ -93,7 +92,8 @@ Padded Move(Graph* g, const Padded& x, std::span<const RunDim> offsets, std::vec
   UOp value = x.value;
   for (size_t a = 0; a < sizes.size(); ++a) {
     UOp shift = Size(g, offsets[a]);
-    if (forward) shift = shift.is_const() ? g->Index(-shift.const_word()) : Sub(g, g->Index(0), shift);
+    if (forward)
+      shift = shift.is_const() ? g->Index(-shift.const_word()) : Sub(g, g->Index(0), shift);
     if (shift == g->Index(0) && sizes[a] == x.dims[a]) continue;
     Slab s = SlabOf(g, value, bounds, a);
     Shift(g, &s, x.dims[a], shift, sizes[a].bound);
