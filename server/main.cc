@@ -116,10 +116,11 @@ absl::Status CheckRanges(const Flags& flags) {
   constexpr struct {
     std::string_view name;
     int64_t min, max;
-  } kRanges[] = {
-      {"drain-seconds", 0, 86'400}, {"compile-threads", 1, 256},   {"cpu-threads", 0, 4096},
-      {"cpu-memory", 0, INT64_MAX}, {"disk-growth", 0, INT64_MAX}, {"null-devices", 0, 1024},
-      {"run-memory", 0, INT64_MAX}, {"executables", 1, INT64_MAX}, {"kernels", 1, INT64_MAX}};
+  } kRanges[] = {{"drain-seconds", 0, 86'400},  {"compile-threads", 1, 256},
+                 {"cpu-threads", 0, 4096},      {"cpu-memory", 0, INT64_MAX},
+                 {"disk-growth", 0, INT64_MAX}, {"null-devices", 0, 1024},
+                 {"run-memory", 0, INT64_MAX},  {"executables", 1, INT64_MAX},
+                 {"kernels", 1, INT64_MAX},     {"specializations", 0, INT64_MAX}};
   for (const auto& range : kRanges) {
     const int64_t value = flags.GetInt(range.name);
     if (value < range.min || value > range.max) {
@@ -233,8 +234,9 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
          {"threads", device->target().threads},
          {"memory", device->memory_limit()}});
   }
-  ExecutableCache cache(
-      {.executables = flags.GetInt("executables"), .kernels = flags.GetInt("kernels")});
+  ExecutableCache cache({.executables = flags.GetInt("executables"),
+                         .kernels = flags.GetInt("kernels"),
+                         .specializations = flags.GetInt("specializations")});
   CachingEngine engine(&cache);
   Metrics metrics;
   metrics.AddCollector([&](Metrics& m) { CollectFrom(cache, *pool, m); });

@@ -67,6 +67,7 @@ class Executable {
 
   virtual std::span<const SlotUse> slots() const = 0;
   virtual std::span<const KernelInfo> kernels() const = 0;  // in the order of their launches
+  int num_launches() const { return static_cast<int>(kernels().size()); }
   virtual RunCost cost() const = 0;
 
   // Enqueues a run with bindings[i] as slot i and returns the point at which it has ended.

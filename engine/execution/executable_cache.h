@@ -17,17 +17,18 @@
 namespace telegrad {
 
 // Thread-safe; a graph that several ask for at once is compiled once. A graph with variables has
-// one executable for each set of their values: it is specialized to them, so that kernels are as
-// good as with fixed sizes.
+// several forms, see forms.h.
 class ExecutableCache {
  public:
   struct Limits {
     int64_t executables = 1024;
-    int64_t kernels = 8192;  // compiled programs, shared between executables
+    int64_t kernels = 8192;       // compiled programs, shared between executables
+    int64_t specializations = 4;  // of a graph, to values of its variables
   };
   struct Stats {  // totals since construction
     uint64_t hits = 0;
     uint64_t misses = 0;
+    uint64_t general_forms = 0;  // made, for ranges of variables
     uint64_t kernels_compiled = 0;
     uint64_t kernel_cache_hits = 0;
     uint64_t schedule_ns = 0;
