@@ -40,7 +40,7 @@ struct KernelArgument {
 struct KernelInfo {
   std::string name;
   std::vector<std::string> reasons;  // why it is a kernel of its own, and computes what it does
-  double flops = 0;     // of the whole kernel, with bytes
+  double flops = 0;                  // of the whole kernel, with bytes
   double bytes = 0;
   double seconds = 0;  // predicted, see PredictedSeconds
   int64_t iterations = 1;
