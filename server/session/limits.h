@@ -6,6 +6,7 @@
 
 #include "engine/base/budget.h"
 #include "engine/types/limits.h"
+#include "server/pool/admission.h"
 
 namespace telegrad {
 
@@ -17,6 +18,7 @@ struct SessionLimits {
   int64_t graph_bytes = int64_t{1} << 30;  // their serialized size
   int64_t run_handles = kMaxParams;        // bindings of one run
 
+  RunLimits run;       // what one run may take of a device
   Budget::Limits job;  // of the verification or compilation of one graph
 
   // Back-pressure.

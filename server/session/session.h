@@ -77,8 +77,8 @@ class Session : public std::enable_shared_from_this<Session> {
   bool Congested() const;
   // True when every operation submitted has been answered.
   bool Idle() const;
-  // Drops what has not started, frees every buffer, forgets the sink. Runs in flight end on their
-  // own.
+  // Drops what has not started, frees every buffer, forgets the sink. Runs in flight end at their
+  // next segment.
   void Close();
 
  private:
@@ -94,6 +94,7 @@ class Session : public std::enable_shared_from_this<Session> {
     Operation operation;
     int64_t staged = 0;
     std::optional<ExecutableCache::Result> compiled;  // for this run, before it was blocked
+    bool waited = false;                              // this run, for what other sessions hold
   };
   // An operation whose answer is not given yet.
   struct Slot {
@@ -149,6 +150,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool blocked_ = false;   // the front of the queue waits
   bool closed_ = false;
   Budget* budget_ = nullptr;  // of the job that the drainer is in, to be cancelled by Close
+  const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();  // of runs
 
   // Owned by whoever drains, without the lock.
   absl::flat_hash_map<uint64_t, std::unique_ptr<Buffer>> buffers_;

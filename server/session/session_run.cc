@@ -148,6 +148,10 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
       queued.compiled = *std::move(compiled);
     }
   }
+  if (absl::Status status = Admit(queued.compiled->executable->cost(), env_.limits.run);
+      !status.ok()) {
+    return FailRun(id, graph, status);
+  }
   while (!runs_.empty() && IsReached(runs_.front())) runs_.pop_front();
   if (static_cast<int64_t>(runs_.size()) >= env_.limits.runs_in_flight) {
     block->point = runs_.front();
@@ -156,10 +160,16 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   if (!MayOverwrite(graph, block)) return Step::kBlocked;
 
   const int64_t submitted = NowNs();
-  const auto point = queued.compiled->executable->Submit(views_, waits_);
+  const auto point =
+      queued.compiled->executable->Submit(views_, waits_, /*trace=*/nullptr, cancellation_);
   if (absl::IsResourceExhausted(point.status()) && !runs_.empty()) {
     block->point = runs_.front();  // its end gives back what it holds; then once more
     return Step::kBlocked;
+  }
+  if (absl::IsResourceExhausted(point.status()) && !queued.waited) {
+    queued.waited = true;
+    block->point = (*device)->queue().last();  // likewise, if it is others' runs that hold it
+    if (!IsReached(block->point)) return Step::kBlocked;
   }
   if (!point.ok()) return FailRun(id, graph, point.status());
   Started(id, op.quiet, graph, *queued.compiled, *point, submitted);
@@ -178,7 +188,7 @@ void Session::Started(uint64_t id, bool quiet, const StoredGraph& graph,
   runs_.push_back(point);
   const SlotRef slot = NewSlot(id, quiet);
   RunResult result{.cached = compiled.cached,
-                   .kernels = static_cast<uint32_t>(compiled.executable->num_launches()),
+                   .kernels = static_cast<uint32_t>(compiled.executable->kernels().size()),
                    .compile_ns = compiled.compile_ns};
   auto ended = [self = shared_from_this(), slot, result,
                 submitted](const absl::Status& status) mutable {
