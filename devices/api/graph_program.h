@@ -17,10 +17,8 @@ class GraphProgram {
  public:
   virtual ~GraphProgram() = default;
 
-  // Enqueues a run with bindings[i] as slot i of the graph; otherwise as Queue::Submit.
-  virtual absl::StatusOr<TimelinePoint> Submit(
-      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
-      std::shared_ptr<RunTrace> trace, std::shared_ptr<const Cancellation> cancellation) const = 0;
+  // Enqueues a run with bindings[i] as slot i of the graph, see Queue::Submit.
+  virtual absl::StatusOr<TimelinePoint> Submit(std::span<const BufferView> bindings) const = 0;
 };
 
 // Makes the graph of a ProgramImage for a tensor level device ready on `device`.

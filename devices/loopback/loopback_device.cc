@@ -1,14 +1,13 @@
-// A submission becomes submissions to the inner device, one for each command, chained by their
-// points: so a failure ends the chain. The point of the chain's end, once it is reached, is passed on
-// to the timeline of this device.
+// The device's queues have threads of their own, which submit each command to the inner device and
+// wait for it there.
 #include "devices/loopback/loopback_device.h"
 
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "devices/api/command_list.h"
+#include "devices/api/host_queue.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -50,113 +49,71 @@ class LoopbackCommands : public CommandList {
       out->copies_.push_back(nullptr);
     }
     TG_RETURN_IF_ERROR(out->Fill(std::move(commands)));
-    TG_ASSIGN_OR_RETURN(out->nothing_, inner.Encode({}));
     return out;
   }
 
   // As the inner device encodes it; null for a launch.
   const std::shared_ptr<const CommandBuffer>& copy(size_t i) const { return copies_[i]; }
-  const std::shared_ptr<const CommandBuffer>& nothing() const { return nothing_; }
 
  private:
   std::vector<std::shared_ptr<const CommandBuffer>> copies_;
-  std::shared_ptr<const CommandBuffer> nothing_;
 };
 
-class LoopbackQueue : public Queue {
+// The other side. It is in order and waits for each command, as a channel's far end would.
+class LoopbackRunner : public QueueRunner {
  public:
-  explicit LoopbackQueue(Queue* inner) : inner_(*inner) {}
+  LoopbackRunner(QueueKind kind, Queue* inner) : kind_(kind), inner_(*inner) {}
 
-  TimelinePoint last() const override {
-    const std::lock_guard lock(mutex_);
-    return {timeline_, submitted_};
-  }
-
- private:
-  struct Run {
-    const LoopbackCommands& commands;
-    const std::vector<BufferView>& bindings;
-    const std::shared_ptr<RunTrace>& trace;
-    const std::shared_ptr<const Cancellation>& cancellation;
-  };
-
-  absl::StatusOr<TimelinePoint> Enqueue(std::shared_ptr<const CommandBuffer> commands,
-                                        std::vector<BufferView> bindings,
-                                        std::span<const TimelinePoint> waits,
-                                        std::shared_ptr<RunTrace> trace,
-                                        std::shared_ptr<const Cancellation> cancellation) override {
-    const auto* encoded = dynamic_cast<const LoopbackCommands*>(commands.get());
+  absl::Status Check(const CommandBuffer* commands,
+                     std::span<const BufferView> bindings) const override {
+    const auto* encoded = dynamic_cast<const LoopbackCommands*>(commands);
     if (encoded == nullptr) {
       return InvalidArgument("the commands were not encoded for a loopback device");
     }
+    if (kind_ == QueueKind::kCopy && encoded->has_launches()) {
+      return InvalidArgument("a launch on a copy queue");
+    }
     TG_RETURN_IF_ERROR(encoded->Check(bindings));
-    TG_RETURN_IF_ERROR(Cross(&bindings));
-    const Run run{*encoded, bindings, trace, cancellation};
-    const std::lock_guard lock(mutex_);
-    for (const TimelinePoint& wait : waits) {
-      if (wait.timeline == timeline_ && wait.value > submitted_) {
-        return InvalidArgument("a wait for point ", wait.value, " of a queue that is at ",
-                               submitted_);
-      }
-    }
-    // The inner queue runs in order, so the points below are reached in order too.
-    TimelinePoint point;
-    const size_t n = encoded->commands().size();
-    absl::Status status = Step(run, 0, waits, &point);
-    if (!status.ok()) return status;
-    for (size_t i = 1; i < n && status.ok(); ++i) {
-      const TimelinePoint before = point;
-      status = Step(run, i, {&before, 1}, &point);
-    }
-    const uint64_t value = ++submitted_;
-    point.timeline->OnReached(
-        point.value, [timeline = timeline_, value, status](const absl::Status& ended) {
-          timeline->Signal(value, ended.ok() ? status : ended);
-        });
-    return TimelinePoint{timeline_, value};
-  }
-
-  // What of the bindings lies beyond becomes what it is there; the rest has to be host memory.
-  static absl::Status Cross(std::vector<BufferView>* bindings) {
-    for (size_t i = 0; i < bindings->size(); ++i) {
-      std::shared_ptr<Memory>& memory = (*bindings)[i].memory;
-      if (const auto* beyond = dynamic_cast<const LoopbackMemory*>(memory.get())) {
-        memory = beyond->inner();
-      } else if (memory->host() == nullptr) {
+    for (size_t i = 0; i < bindings.size(); ++i) {
+      const Memory* memory = bindings[i].memory.get();
+      if (memory->host() == nullptr && dynamic_cast<const LoopbackMemory*>(memory) == nullptr) {
         return InvalidArgument("binding ", i, " is memory that a loopback device cannot reach");
       }
     }
     return absl::OkStatus();
   }
 
-  absl::Status Step(const Run& run, size_t i, std::span<const TimelinePoint> waits,
-                    TimelinePoint* point) {
-    const bool copies = i >= run.commands.commands().size() || run.commands.copy(i) != nullptr;
-    if (copies) {
-      const auto& encoded =
-          i < run.commands.commands().size() ? run.commands.copy(i) : run.commands.nothing();
-      TG_ASSIGN_OR_RETURN(*point, inner_.Submit(encoded, run.bindings, waits, run.trace,
-                                                run.cancellation));
-      return absl::OkStatus();
+  absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
+                   const RunControl& control) override {
+    const auto& encoded = static_cast<const LoopbackCommands&>(commands);
+    // What of the bindings lies beyond becomes what it is there.
+    std::vector<BufferView> there(bindings.begin(), bindings.end());
+    for (BufferView& view : there) {
+      const auto* beyond = dynamic_cast<const LoopbackMemory*>(view.memory.get());
+      if (beyond != nullptr) view.memory = beyond->inner();
     }
-    const Launch& launch = run.commands.commands()[i].launch;
-    std::vector<BufferView> slots;
-    for (const Launch::Argument& argument : launch.arguments) {
-      BufferView view = run.bindings[argument.binding];
-      view.offset += argument.offset;
-      view.length -= argument.offset;
-      slots.push_back(std::move(view));
-    }
-    const auto& program = static_cast<const LoopbackProgram&>(*launch.program);
-    TG_ASSIGN_OR_RETURN(*point,
-                        program.graph().Submit(slots, waits, run.trace, run.cancellation));
-    return absl::OkStatus();
+    return encoded.RunEach(control, [&](size_t i) -> absl::Status {
+      if (encoded.copy(i) != nullptr) {
+        TG_ASSIGN_OR_RETURN(const TimelinePoint copied, inner_.Submit(encoded.copy(i), there, {}));
+        return copied.Wait();
+      }
+      const Launch& launch = encoded.commands()[i].launch;
+      std::vector<BufferView> slots;
+      for (const Launch::Argument& argument : launch.arguments) {
+        BufferView view = there[argument.binding];
+        view.offset += argument.offset;
+        view.length -= argument.offset;
+        slots.push_back(std::move(view));
+      }
+      const auto& program = static_cast<const LoopbackProgram&>(*launch.program);
+      TG_ASSIGN_OR_RETURN(const TimelinePoint ran, program.graph().Submit(slots));
+      return ran.Wait();
+    });
   }
 
+ private:
+  const QueueKind kind_;
   Queue& inner_;
-  const std::shared_ptr<Timeline> timeline_ = std::make_shared<Timeline>();
-  mutable std::mutex mutex_;
-  uint64_t submitted_ = 0;
 };
 
 class LoopbackDevice : public Device {
@@ -165,7 +122,12 @@ class LoopbackDevice : public Device {
       : name_(StrCat("LOOPBACK:", options.index)),
         inner_(std::move(options.inner)),
         load_(std::move(options.load)),
-        queue_(&inner_->queue()) {}
+        compute_({.name = StrCat(name_, " compute")},
+                 std::make_unique<LoopbackRunner>(QueueKind::kCompute,
+                                                  &inner_->queue(QueueKind::kCompute))),
+        copy_({.name = StrCat(name_, " copy")},
+              std::make_unique<LoopbackRunner>(QueueKind::kCopy,
+                                               &inner_->queue(QueueKind::kCopy))) {}
 
   const std::string& name() const override { return name_; }
   const Target& target() const override { return inner_->target(); }
@@ -193,7 +155,7 @@ class LoopbackDevice : public Device {
     return LoopbackCommands::Encode(std::move(commands), *inner_);
   }
 
-  Queue& queue(QueueKind) override { return queue_; }
+  Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? copy_ : compute_; }
   absl::Status Health() const override { return inner_->Health(); }
 
  private:
@@ -204,7 +166,7 @@ class LoopbackDevice : public Device {
   const std::string name_;
   const std::unique_ptr<Device> inner_;
   const GraphLoader load_;
-  LoopbackQueue queue_;
+  HostQueue compute_, copy_;  // last: their threads stop first
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ struct LoopbackOptions {
   GraphLoader load;
 };
 
-// One queue for both kinds.
+// The device ends what was submitted to it before the inner device goes.
 std::unique_ptr<Device> OpenLoopback(LoopbackOptions options);
 
 }  // namespace telegrad

@@ -289,7 +289,7 @@ RandomGraph MakeSharded(std::mt19937_64& rng, int size, Graph* g) {
       }
       case 6: {  // a matrix times another by way of three axes
         if (rank != 2 || NumElements(dims) > 80) break;
-        const UOp other = below(2) == 0 ? whole({dims[1], n}, dtype)
+        const UOp other = below(2) == 0 ? whole(Shape{dims[1], n}, dtype)
                                         : sharded(Shape{dims[1], n}, dtype, dims[1] % n == 0 ? 0 : 1);
         const Shape all{dims[0], dims[1], n};
         const UOp a = g->Make(
