@@ -82,15 +82,6 @@ std::shared_ptr<const Executable> PartitionedCache::Find(const Digest& hash,
   return FindLocked(Key(hash, devices, variables));
 }
 
-int64_t PartitionedCache::bytes_sent() const {
-  const std::lock_guard lock(mutex_);
-  int64_t sum = 0;
-  for (const auto& [key, entry] : entries_) {
-    for (const int64_t bytes : entry.executable->BytesSent()) sum += bytes;
-  }
-  return sum;
-}
-
 PartitionedCache::Made PartitionedCache::FindLocked(const std::string& key) {
   const auto it = entries_.find(key);
   if (it == entries_.end()) return nullptr;
@@ -128,7 +119,7 @@ absl::StatusOr<PartitionedCache::Made> PartitionedCache::Make(
     part = std::move(made.executable);
   }
   return PartitionedExecutable::Create(std::move(partition), CollectSlotUses(graph.root()),
-                                       std::move(distinct), std::move(parts));
+                                       std::move(distinct), std::move(parts), sent_);
 }
 
 }  // namespace telegrad

@@ -49,8 +49,8 @@ class PartitionedCache {
   std::shared_ptr<const Executable> Find(const Digest& hash, std::span<Device* const> devices,
                                          std::span<const VarValue> variables = {});
 
-  // That runs were told to send between devices, by those executables that are still here.
-  int64_t bytes_sent() const;
+  // That runs were told to send between devices.
+  int64_t bytes_sent() const { return sent_->load(); }
 
  private:
   using Made = std::shared_ptr<const PartitionedExecutable>;
@@ -65,6 +65,7 @@ class PartitionedCache {
 
   ExecutableCache& parts_;
   const Limits limits_;
+  const std::shared_ptr<std::atomic<int64_t>> sent_ = std::make_shared<std::atomic<int64_t>>(0);
   mutable std::mutex mutex_;
   absl::flat_hash_map<std::string, Entry> entries_;
   std::list<std::string> by_age_;  // least recently used first

@@ -60,7 +60,8 @@ class End {
 
 PartitionedExecutable::PartitionedExecutable(Partition partition, std::vector<SlotUse> slots,
                                              std::vector<Device*> devices,
-                                             std::vector<std::shared_ptr<const Executable>> parts)
+                                             std::vector<std::shared_ptr<const Executable>> parts,
+                                             std::shared_ptr<std::atomic<int64_t>> total)
     : partition_(std::move(partition)),
       slots_(std::move(slots)),
       devices_(std::move(devices)),
@@ -68,13 +69,16 @@ PartitionedExecutable::PartitionedExecutable(Partition partition, std::vector<Sl
       transfers_(partition_.steps.size()),
       last_(partition_.steps.size(), true),
       buffer_bytes_(devices_.size(), 0),
-      sent_(devices_.size()) {}
+      sent_(devices_.size()),
+      total_(std::move(total)) {}
 
 absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> PartitionedExecutable::Create(
     Partition partition, std::vector<SlotUse> slots, std::vector<Device*> devices,
-    std::vector<std::shared_ptr<const Executable>> parts) {
-  std::shared_ptr<PartitionedExecutable> out(new PartitionedExecutable(
-      std::move(partition), std::move(slots), std::move(devices), std::move(parts)));
+    std::vector<std::shared_ptr<const Executable>> parts,
+    std::shared_ptr<std::atomic<int64_t>> total) {
+  std::shared_ptr<PartitionedExecutable> out(
+      new PartitionedExecutable(std::move(partition), std::move(slots), std::move(devices),
+                                std::move(parts), std::move(total)));
   TG_RETURN_IF_ERROR(out->Encode());
   return std::shared_ptr<const PartitionedExecutable>(std::move(out));
 }
@@ -176,6 +180,7 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Submit(
                       device.queue(QueueKind::kCopy)
                           .Submit(transfers_[i], std::move(views), waits, trace, cancel));
   sent_[static_cast<size_t>(step.device)].fetch_add(step.bytes, std::memory_order_relaxed);
+  total_->fetch_add(step.bytes, std::memory_order_relaxed);
   return point;
 }
 

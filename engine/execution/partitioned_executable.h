@@ -21,9 +21,11 @@ namespace telegrad {
 class PartitionedExecutable final : public Executable {
  public:
   // `parts` are by step, null for a transfer; `devices` by the partition's numbers, and outlive it.
+  // All bytes sent are added to `total`, too.
   static absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> Create(
       Partition partition, std::vector<SlotUse> slots, std::vector<Device*> devices,
-      std::vector<std::shared_ptr<const Executable>> parts);
+      std::vector<std::shared_ptr<const Executable>> parts,
+      std::shared_ptr<std::atomic<int64_t>> total);
 
   const Partition& partition() const { return partition_; }
   // By device: what its transfers have been told to send so far.
@@ -44,7 +46,8 @@ class PartitionedExecutable final : public Executable {
 
   PartitionedExecutable(Partition partition, std::vector<SlotUse> slots,
                         std::vector<Device*> devices,
-                        std::vector<std::shared_ptr<const Executable>> parts);
+                        std::vector<std::shared_ptr<const Executable>> parts,
+                        std::shared_ptr<std::atomic<int64_t>> total);
 
   absl::Status Encode();
   absl::StatusOr<Buffers*> TakeBuffers() const;
@@ -76,6 +79,7 @@ class PartitionedExecutable final : public Executable {
   mutable std::mutex mutex_;  // submits one run at a time
   mutable std::vector<std::unique_ptr<Buffers>> buffers_;
   mutable std::vector<std::atomic<int64_t>> sent_;  // by device
+  const std::shared_ptr<std::atomic<int64_t>> total_;
 };
 
 }  // namespace telegrad
