@@ -1,9 +1,11 @@
 #include "devices/drivers.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "devices/cpu/cpu_device.h"
 #include "devices/disk/disk_device.h"
+#include "devices/loopback/loopback_device.h"
 #include "devices/null/null_device.h"
 #include "engine/base/status.h"
 
@@ -13,13 +15,21 @@ namespace {
 using Devices = std::vector<std::unique_ptr<Device>>;
 
 absl::StatusOr<Devices> OpenCpus(const DriverOptions& options) {
-  CpuOptions cpu;
-  cpu.target = options.host;
-  cpu.threads = options.host.threads;
-  cpu.memory_limit = options.cpu_memory;
-  TG_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, OpenCpu(cpu));
+  const int64_t n = std::max<int64_t>(options.cpu_devices, 1);
+  const int64_t memory =
+      (options.cpu_memory > 0 ? options.cpu_memory : DefaultCpuMemory()) / n;
   Devices devices;
-  devices.push_back(std::move(device));
+  for (int64_t i = 0; i < n; ++i) {
+    // The first get what does not divide.
+    const int64_t threads = options.host.threads / n + (i < options.host.threads % n ? 1 : 0);
+    CpuOptions cpu;
+    cpu.index = static_cast<int>(i);
+    cpu.threads = static_cast<int>(std::max<int64_t>(threads, 1));
+    cpu.target = options.host;
+    cpu.target.threads = cpu.threads;
+    cpu.memory_limit = memory;
+    TG_ASSIGN_OR_RETURN(devices.emplace_back(), OpenCpu(cpu));
+  }
   return devices;
 }
 
@@ -47,10 +57,29 @@ absl::StatusOr<Devices> OpenDisks(const DriverOptions& options) {
   return devices;
 }
 
+// Beyond each is a CPU of its own, as there would be one in another server.
+absl::StatusOr<Devices> OpenLoopbacks(const DriverOptions& options) {
+  Devices devices;
+  for (int64_t i = 0; i < options.loopback_devices; ++i) {
+    CpuOptions cpu;
+    cpu.threads = 1;
+    cpu.target = options.host;
+    cpu.target.threads = 1;
+    cpu.memory_limit = options.cpu_memory;
+    LoopbackOptions loopback;
+    loopback.index = static_cast<int>(i);
+    loopback.load = options.load_graph;
+    TG_ASSIGN_OR_RETURN(loopback.inner, OpenCpu(cpu));
+    devices.push_back(OpenLoopback(std::move(loopback)));
+  }
+  return devices;
+}
+
 constexpr Driver kDrivers[] = {
     {"cpu", &OpenCpus},
     {"null", &OpenNulls},
     {"disk", &OpenDisks},
+    {"loopback", &OpenLoopbacks},
 };
 
 }  // namespace

@@ -10,16 +10,20 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
+#include "devices/api/graph_program.h"
 
 namespace telegrad {
 
 struct DriverOptions {
   Target host;                          // the processor that this process runs on
-  int64_t cpu_memory = 0;               // below 1: a share of the machine's
+  int64_t cpu_memory = 0;               // of all CPU devices; below 1: a share of the machine's
+  int64_t cpu_devices = 1;              // which share its threads and memory
   std::vector<std::string> disk_roots;  // NAME=DIRECTORY each
   std::vector<std::string> read_only_disk_roots;
   int64_t disk_growth = 0;  // see DiskOptions
   int64_t null_devices = 0;
+  int64_t loopback_devices = 0;  // each with a CPU of one thread beyond it
+  GraphLoader load_graph;        // for those
 };
 
 struct Driver {

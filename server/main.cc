@@ -19,6 +19,8 @@
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "engine/execution/executable_cache.h"
+#include "engine/execution/graph_loader.h"
+#include "engine/execution/partitioned_cache.h"
 #include "google/protobuf/stubs/logging.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
@@ -30,6 +32,7 @@
 #include "server/admin/metrics.h"
 #include "server/service/compute_service.h"
 #include "server/service/session_service.h"
+#include "server/session/caching_engine.h"
 
 namespace telegrad {
 namespace {
@@ -51,25 +54,6 @@ constexpr FlagRow kFlags[] = {
 
 constexpr int kUsageError = 2;
 constexpr int kWorkers = 2;
-
-// The engine's cache as sessions see it.
-class CachingEngine final : public Engine {
- public:
-  explicit CachingEngine(ExecutableCache* cache) : cache_(cache) {}
-  std::shared_ptr<const Executable> Find(const Digest& hash, Device& device,
-                                         std::span<const VarValue> variables) override {
-    return cache_->Find(hash, device, variables);
-  }
-  absl::StatusOr<ExecutableCache::Result> Get(const Digest& hash, const FrozenGraph& graph,
-                                              Device& device, Budget* budget,
-                                              std::span<const VarValue> variables) override {
-    return cache_->Get(hash, graph, device, budget, variables);
-  }
-  void ReleaseTemporaries(const Device& device) override { cache_->ReleaseTemporaries(device); }
-
- private:
-  ExecutableCache* const cache_;
-};
 
 absl::StatusOr<std::vector<ListenAddress>> ListenAddresses(const Flags& flags) {
   std::vector<std::string> texts = flags.GetList("listen");
@@ -118,7 +102,7 @@ absl::Status CheckRanges(const Flags& flags) {
     std::string_view name;
     int64_t min, max;
   } kRanges[] = {{"drain-seconds", 0, 86'400},  {"compile-threads", 1, 256},
-                 {"cpu-threads", 0, 4096},      {"cpu-memory", 0, INT64_MAX},
+                 {"cpu-threads", 0, 4096}, {"cpu-devices", 1, 256}, {"loopback-devices", 0, 64},      {"cpu-memory", 0, INT64_MAX},
                  {"disk-growth", 0, INT64_MAX}, {"null-devices", 0, 1024},
                  {"run-memory", 0, INT64_MAX},  {"executables", 1, INT64_MAX},
                  {"kernels", 1, INT64_MAX},     {"specializations", 0, INT64_MAX}};
@@ -132,7 +116,8 @@ absl::Status CheckRanges(const Flags& flags) {
   return absl::OkStatus();
 }
 
-void CollectFrom(const ExecutableCache& cache, const DevicePool& pool, Metrics& metrics) {
+void CollectFrom(const ExecutableCache& cache, const PartitionedCache& partitioned,
+                 const DevicePool& pool, Metrics& metrics) {
   const ExecutableCache::Stats stats = cache.stats();
   const std::pair<Metric, uint64_t> rows[] = {
       {Metric::kCompiled, stats.misses},
@@ -148,6 +133,7 @@ void CollectFrom(const ExecutableCache& cache, const DevicePool& pool, Metrics& 
       {Metric::kSegments, stats.segments},
   };
   for (const auto& [metric, count] : rows) metrics.Set(metric, static_cast<int64_t>(count));
+  metrics.Set(Metric::kTransferBytes, partitioned.bytes_sent());
   int64_t healthy = 0, limit = 0, used = 0, footprint = 0;
   for (const auto& device : pool.devices()) {
     healthy += device->Health().ok() ? 1 : 0;
@@ -221,10 +207,17 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
 
   DriverOptions drivers{.host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads"))),
                         .cpu_memory = flags.GetInt("cpu-memory"),
+                        .cpu_devices = flags.GetInt("cpu-devices"),
                         .disk_roots = flags.GetList("disk-root"),
                         .read_only_disk_roots = flags.GetList("disk-root-readonly"),
                         .disk_growth = flags.GetInt("disk-growth"),
-                        .null_devices = flags.GetInt("null-devices")};
+                        .null_devices = flags.GetInt("null-devices"),
+                        .loopback_devices = flags.GetInt("loopback-devices")};
+  if (drivers.loopback_devices > 0) {
+    // Beyond the loopback nothing is shared with this side, as nothing would be with another server.
+    drivers.load_graph = MakeGraphLoader(
+        std::make_shared<ExecutableCache>(ExecutableCache::Limits{}), limits.job);
+  }
   TG_ASSIGN_OR_RETURN(auto devices, OpenDevices(drivers));
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<DevicePool> pool,
                       DevicePool::Create(std::move(devices)));
@@ -238,9 +231,10 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   ExecutableCache cache({.executables = flags.GetInt("executables"),
                          .kernels = flags.GetInt("kernels"),
                          .specializations = flags.GetInt("specializations")});
-  CachingEngine engine(&cache);
+  PartitionedCache partitioned(&cache, {.executables = flags.GetInt("executables")});
+  CachingEngine engine(&cache, &partitioned);
   Metrics metrics;
-  metrics.AddCollector([&](Metrics& m) { CollectFrom(cache, *pool, m); });
+  metrics.AddCollector([&](Metrics& m) { CollectFrom(cache, partitioned, *pool, m); });
   TaskPool workers(kWorkers);
   TaskPool compilers(static_cast<int>(flags.GetInt("compile-threads")));
   const Environment env{pool.get(), &engine, &workers, &compilers, &metrics, limits};

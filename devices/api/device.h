@@ -51,7 +51,8 @@ struct BufferView {
   int64_t length = 0;
 };
 
-// What a compiler made for a target: the CPU's is a relocatable ELF object.
+// What a compiler made for a target: the CPU's is a relocatable ELF object. For a device of the
+// tensor level, a serialized tensor graph.
 struct ProgramImage {
   std::string name;  // the entry point
   std::string binary;
@@ -134,6 +135,10 @@ class Queue {
       std::shared_ptr<const Cancellation> cancellation) = 0;
 };
 
+// What a device loads as a ProgramImage's binary: code for its target, or a tensor graph (see
+// graph_program.h), which it compiles itself.
+enum class ProgramLevel : uint8_t { kBinary, kTensorGraph };
+
 // The copy queue takes copies only, so that long copies and long kernels do not wait for each
 // other.
 enum class QueueKind : uint8_t { kCompute, kCopy };
@@ -162,6 +167,7 @@ class Device {
   virtual Rates rates() const { return {}; }
   // What the device holds of the system's memory, whether or not it is in use.
   virtual int64_t memory_footprint() const { return 0; }
+  virtual ProgramLevel accepts() const { return ProgramLevel::kBinary; }
   // Whether the host can address its memory: Memory::host() is not null.
   virtual bool host_visible() const = 0;
 

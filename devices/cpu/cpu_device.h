@@ -15,11 +15,14 @@ namespace telegrad {
 struct CpuOptions {
   int index = 0;    // the device is called CPU:<index>
   int threads = 0;  // that run one launch, the queue's included; below 1: what the hardware has
-  int64_t memory_limit = 0;  // bytes; below 1: half of the machine's memory
+  int64_t memory_limit = 0;  // bytes; below 1: DefaultCpuMemory
   Target target = {};        // what programs are compiled for; passed through
   int queue_capacity = HostQueueOptions{}.capacity;
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
 };
+
+// Half of the machine's memory.
+int64_t DefaultCpuMemory();
 
 // Destroying the device ends what was submitted, first on the copy queue, see ~HostQueue. Memory,
 // programs and timelines may outlive it.

@@ -8,27 +8,12 @@
 
 #include "engine/base/status.h"
 #include "engine/execution/clock.h"
+#include "engine/execution/slot_uses.h"
 #include "engine/execution/written_first.h"
 #include "engine/schedule/schedule.h"
 
 namespace telegrad {
 namespace {
-
-std::vector<SlotUse> CollectSlots(UOp sink) {
-  std::vector<SlotUse> slots;
-  for (uint32_t id : PostOrder(sink)) {
-    const UOp u = sink.graph()->at(id);
-    if (!u.is(Op::kParam)) continue;
-    const auto slot = static_cast<size_t>(u.arg(0));
-    if (slots.size() <= slot) slots.resize(slot + 1);
-    SlotUse& use = slots[slot];
-    use.used = true;
-    use.dtype = u.dtype();
-    use.shape.assign(u.shape().begin(), u.shape().end());
-    use.bytes = BytesOf(u.dtype(), NumElements(u.shape()));
-  }
-  return slots;
-}
 
 using Kernels = std::vector<std::shared_ptr<const Kernel>>;
 

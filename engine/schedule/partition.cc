@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "engine/ir/text.h"
 #include "engine/schedule/partition_stages.h"
+#include "engine/schedule/shard.h"
 
 namespace telegrad {
 namespace {
@@ -302,8 +303,11 @@ class Partitioner {
 
 absl::StatusOr<Partition> PartitionGraph(UOp sink, std::span<const VarValue> variables,
                                          const Placement& placement, Budget* budget) {
-  TG_ASSIGN_OR_RETURN(const FrozenGraph legal, Legalize(sink, variables, budget, &placement));
+  TG_ASSIGN_OR_RETURN(const FrozenGraph sharded, ShardGraph(sink, budget));
   Budget::Held held(budget);
+  TG_RETURN_IF_ERROR(held.Grow(sharded.graph->bytes()));
+  TG_ASSIGN_OR_RETURN(const FrozenGraph legal,
+                      Legalize(sharded.root(), variables, budget, &placement));
   TG_RETURN_IF_ERROR(held.Grow(legal.graph->bytes()));
   return Partitioner(legal, budget).Run();
 }

@@ -231,6 +231,111 @@ TEST_F(PartitionTest, UnshardSendsEachShardToAllOthers) {
   EXPECT_EQ(Run(stores, On(3)).BytesSent(3), std::vector<int64_t>(3, 2 * 20));
 }
 
+// --- sharding ---
+
+class ShardTest : public PartitionTest {
+ protected:
+  // A value of these dims, sharded over n devices along an axis, from slot `slot` on.
+  UOp Sharded(int64_t n, int64_t slot, Shape dims, int64_t axis) {
+    dims[axis] /= n;
+    std::vector<UOp> parts;
+    for (int64_t d = 0; d < n; ++d) parts.push_back(Param(slot + d, dims, d));
+    return g_.Make(Op::kUnshard, {g_.Make(Op::kMStack, DType::kVoid, parts)}, Shape{axis});
+  }
+  UOp Everywhere(int64_t n, int64_t slot, Shape dims) {
+    std::vector<UOp> parts;
+    for (int64_t d = 0; d < n; ++d) parts.push_back(Param(slot + d, dims, d));
+    return g_.Make(Op::kMStack, DType::kVoid, parts);
+  }
+  UOp Matmul(UOp a, UOp b) {
+    const int64_t m = a.shape()[0], k = a.shape()[1], n = b.shape()[1];
+    const UOp x = g_.Make(Op::kExpand, {g_.Make(Op::kReshape, {a}, Shape{m, k, 1})}, Shape{m, k, n});
+    const UOp y = g_.Make(Op::kExpand, {g_.Make(Op::kReshape, {b}, Shape{1, k, n})}, Shape{m, k, n});
+    const UOp sum = g_.Make(Op::kReduce, {g_.Make(Op::kMul, {x, y})}, Shape{0, 1});
+    return g_.Make(Op::kReshape, {sum}, Shape{m, n});
+  }
+  // Bytes sent when each device stores its instance of `x`, or its shard along `axis` of it.
+  std::vector<int64_t> Sent(int64_t n, UOp x, int64_t axis = -1) {
+    std::vector<UOp> stores;
+    for (int64_t d = 0; d < n; ++d) {
+      UOp one = Select(x, d);
+      if (axis >= 0) {
+        std::vector<int64_t> pairs;
+        for (size_t i = 0; i < x.shape().size(); ++i) {
+          const int64_t size = x.shape()[i], part = size / n;
+          const bool cut = static_cast<int64_t>(i) == axis;
+          pairs.insert(pairs.end(), {cut ? d * part : 0, cut ? part : size});
+        }
+        one = g_.Make(Op::kShrink, {one}, pairs);
+      }
+      const Shape dims(one.shape().begin(), one.shape().end());
+      stores.push_back(Store(Param(100 + d, dims, d), one));
+    }
+    return Run(stores, On(n, AllReduceAlgorithm::kAllToAll)).BytesSent(n);
+  }
+};
+
+TEST_F(ShardTest, MatmulOfShardedRowsSendsNothing) {
+  const UOp c = Matmul(Sharded(4, 0, {16, 8}, 0), Everywhere(4, 10, {8, 12}));
+  EXPECT_EQ(Sent(4, c, 0), std::vector<int64_t>(4, 0));
+}
+
+TEST_F(ShardTest, MatmulOfShardedColumnsSendsNothing) {
+  const UOp c = Matmul(Everywhere(4, 0, {16, 8}), Sharded(4, 10, {8, 12}, 1));
+  EXPECT_EQ(Sent(4, c, 1), std::vector<int64_t>(4, 0));
+}
+
+TEST_F(ShardTest, MatmulAlongTheShardedAxisSendsAnAllReduce) {
+  const UOp c = Matmul(Sharded(4, 0, {16, 8}, 1), Sharded(4, 10, {8, 12}, 0));
+  EXPECT_EQ(Sent(4, c), std::vector<int64_t>(4, 2 * 3 * (16 * 12 * 4) / 4));
+}
+
+TEST_F(ShardTest, ALayerSplitByColumnsThenRowsSendsOneAllReduce) {
+  // The two matmuls of a feed-forward block, split so that nothing travels between them.
+  const UOp x = Everywhere(4, 0, {4, 8});
+  const UOp hidden = Matmul(x, Sharded(4, 10, {8, 32}, 1));
+  const UOp relu = g_.Make(Op::kMax, {hidden, g_.ConstFloat(kF32, 0)});
+  const UOp y = Matmul(relu, Sharded(4, 20, {32, 8}, 0));
+  EXPECT_EQ(Sent(4, y), std::vector<int64_t>(4, 2 * 3 * (4 * 8 * 4) / 4));
+}
+
+TEST_F(ShardTest, ReductionAlongOtherAxesStaysSharded) {
+  const UOp sum = g_.Make(Op::kReduce, {Sharded(4, 0, {8, 6}, 0)}, Shape{0, 1});
+  EXPECT_EQ(Sent(4, sum, 0), std::vector<int64_t>(4, 0));
+}
+
+TEST_F(ShardTest, ReductionAlongTheShardedAxisSendsOneRow) {
+  const UOp sum = g_.Make(Op::kReduce, {Sharded(4, 0, {64, 8}, 0)}, Shape{0, 0});
+  EXPECT_EQ(Sent(4, sum), std::vector<int64_t>(4, 2 * 3 * (8 * 4) / 4));
+}
+
+TEST_F(ShardTest, ABiasAndAReplicatedOperandAreCutWhereTheyLie) {
+  const UOp x = Sharded(4, 0, {8, 6}, 0);
+  const UOp bias = g_.Make(Op::kExpand, {Everywhere(4, 10, {1, 6})}, Shape{8, 6});
+  const UOp y = g_.Make(Op::kAdd, {g_.Make(Op::kAdd, {x, bias}), Everywhere(4, 20, {8, 6})});
+  EXPECT_EQ(Sent(4, y, 0), std::vector<int64_t>(4, 0));
+}
+
+TEST_F(ShardTest, AnEmbeddingOfShardedTokensSendsNothing) {
+  std::vector<UOp> parts;
+  for (int64_t d = 0; d < 4; ++d) parts.push_back(Param(d, {3}, d, DType::kInt32));
+  const UOp tokens =
+      g_.Make(Op::kUnshard, {g_.Make(Op::kMStack, DType::kVoid, parts)}, Shape{0});
+  const UOp rows = g_.Make(Op::kGather, {Everywhere(4, 10, {50, 6}), tokens});
+  EXPECT_EQ(Sent(4, rows, 0), std::vector<int64_t>(4, 0));
+}
+
+TEST_F(ShardTest, WhatNeedsTheWholeGathersIt) {
+  const UOp flipped = g_.Make(Op::kFlip, {Sharded(4, 0, {8, 6}, 0)}, Shape{0});
+  EXPECT_EQ(Sent(4, flipped), std::vector<int64_t>(4, 3 * 2 * 6 * 4));
+}
+
+TEST_F(ShardTest, UnevenShardsAreRefusedWhereTheyAreMade) {
+  EXPECT_FALSE(
+      g_.Make(Op::kMStack, DType::kVoid, {Param(0, {3}, 0), Param(1, {2}, 1)}).valid());
+  EXPECT_THAT(g_.status().message(), HasSubstr("source 1 is f32 [2], expected f32 [3]"));
+}
+
 TEST_F(PartitionTest, ADeviceThatIsBoundToNoneIsNamed) {
   const std::vector<UOp> stores{Store(Param(0, {8}, 3), Param(1, {8}, 3))};
   EXPECT_THAT(Error(stores, On(2)).message(), HasSubstr("device 3, which is bound to none"));

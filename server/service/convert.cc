@@ -159,6 +159,7 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
       RunOp run{
           std::move(*op.mutable_hash()), {op.handles().begin(), op.handles().end()}, op.quiet()};
       for (const v1::Variable& v : op.variables()) run.variables.push_back({v.id(), v.value()});
+      run.devices.assign(op.devices().begin(), op.devices().end());
       operation.op = std::move(run);
       break;
     }

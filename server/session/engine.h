@@ -10,16 +10,19 @@
 
 namespace telegrad {
 
-// Thread-safe.
+// Thread-safe. devices[n] is the device that number n of a graph means; null where it names none
+// such.
 class Engine {
  public:
   virtual ~Engine() = default;
   // The executable if it exists; never compiles.
-  virtual std::shared_ptr<const Executable> Find(const Digest& hash, Device& device,
+  virtual std::shared_ptr<const Executable> Find(const Digest& hash,
+                                                 std::span<Device* const> devices,
                                                  std::span<const VarValue> variables) = 0;
   // Schedules and compiles where needed; may take long.
   virtual absl::StatusOr<ExecutableCache::Result> Get(const Digest& hash, const FrozenGraph& graph,
-                                                      Device& device, Budget* budget,
+                                                      std::span<Device* const> devices,
+                                                      Budget* budget,
                                                       std::span<const VarValue> variables) = 0;
   // Gives back the memory for temporaries that no run in flight uses.
   virtual void ReleaseTemporaries(const Device& device) = 0;

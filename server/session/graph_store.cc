@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/execution/partitioned_cache.h"
 
 namespace telegrad {
 namespace {
@@ -43,7 +44,10 @@ std::vector<SlotEffect> SlotEffects(const FrozenGraph& graph) {
   std::vector<bool> read;
   for (const uint32_t id : order) {
     const UOp u = graph.graph->at(id);
-    if (u.is(Op::kParam)) slot(u).bytes = BytesOf(u.dtype(), NumElements(u.shape()));
+    if (u.is(Op::kParam)) {
+      slot(u).bytes = BytesOf(u.dtype(), NumElements(u.shape()));
+      slot(u).device = u.arg(1);
+    }
     for (int i = 0; i < u.num_src(); ++i) {
       if (!u.src(i).is(Op::kParam)) continue;
       SlotEffect& effect = slot(u.src(i));
@@ -84,6 +88,7 @@ absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(VerifiedGraph
   stored->hash = graph.hash;
   stored->slots = SlotEffects(graph.graph);
   stored->has_variables = HasVariables(graph.graph);
+  if (graph.graph.graph) stored->devices = DeviceNumbers(graph.graph.root());
   stored->graph = std::move(graph.graph);
   stored->bytes = bytes;
 

@@ -23,6 +23,7 @@ struct SlotEffect {
   bool written = false;
   bool replaced = false;  // every byte of the PARAM is written and none is read
   int64_t bytes = 0;      // of the PARAM
+  int64_t device = -1;    // the number that the graph gives it; below 0: the slot is not used
 };
 
 std::vector<SlotEffect> SlotEffects(const FrozenGraph& graph);
@@ -32,7 +33,8 @@ struct StoredGraph {
   FrozenGraph graph;
   int64_t bytes = 0;
   std::vector<SlotEffect> slots;
-  bool has_variables = false;  // whose values each run gives
+  std::vector<int64_t> devices;  // the numbers that the graph names, ascending
+  bool has_variables = false;    // whose values each run gives
 };
 
 class GraphStore {

@@ -127,9 +127,13 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // The parts of a run.
   absl::StatusOr<std::shared_ptr<const StoredGraph>> FindGraph(std::string_view hash);
-  absl::StatusOr<Device*> Bind(const RunOp& op, const StoredGraph& graph);
-  absl::StatusOr<ExecutableCache::Result> Compile(const StoredGraph& graph, Device& device,
+  absl::Status Bind(const RunOp& op, const StoredGraph& graph);
+  absl::Status NameDevices(const StoredGraph& graph, std::span<const std::string> names);
+  absl::Status PlaceSlot(size_t slot, const StoredGraph& graph, Device* device);
+  absl::Status DefaultDevices(const StoredGraph& graph);
+  absl::StatusOr<ExecutableCache::Result> Compile(const StoredGraph& graph,
                                                   std::span<const VarValue> variables);
+  bool BusyDevice(Block* block) const;
   bool MayOverwrite(const StoredGraph& graph, Block* block);
   void Started(uint64_t id, bool quiet, const StoredGraph& graph,
                const ExecutableCache::Result& compiled, const TimelinePoint& point,
@@ -168,6 +172,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<Buffer*> bound_;           // of the run at hand, with what it binds and waits for
   std::vector<BufferView> views_;
   std::vector<TimelinePoint> waits_;
+  std::vector<Device*> devices_;  // by the graph's number
 
   std::atomic<int64_t> last_end_ns_{0};  // when a run last ended
 };

@@ -1,7 +1,8 @@
 // The operations of a session that are about graphs: Has, Put and Run.
 //
-// A run is ordered behind earlier runs by the device's queue; what it waits for explicitly is there
-// so that it inherits their failure. It does not wait on the device for anything that a client
+// A run on one device is ordered behind earlier runs by the device's queue; what it waits for
+// explicitly is there so that it inherits their failure. One on several devices also reads in copy
+// queues, so who writes its buffers next waits for it. It does not wait on the device for anything that a client
 // controls: a buffer that is still being sent to a slow reader blocks this session, never the queue
 // that all sessions share.
 #include <algorithm>
@@ -24,6 +25,22 @@ int64_t NowNs() {
 bool Replaces(const StoredGraph& graph, size_t slot, const Buffer& buffer) {
   return slot < graph.slots.size() && graph.slots[slot].replaced &&
          graph.slots[slot].bytes == buffer.bytes();
+}
+
+// A run on several devices reads buffers in queues that later runs are not ordered behind: the point,
+// which never fails, from which on it has read them. None for a run on one device.
+TimelinePoint EndOfTransfers(std::span<Device* const> devices, const TimelinePoint& run) {
+  const Device* first = nullptr;
+  bool several = false;
+  for (const Device* device : devices) {
+    several |= first != nullptr && device != nullptr && device != first;
+    if (first == nullptr) first = device;
+  }
+  if (!several || run.timeline == nullptr) return {};
+  const TimelinePoint read{std::make_shared<Timeline>(), 1};
+  run.timeline->OnReached(run.value,
+                          [timeline = read.timeline](const absl::Status&) { timeline->Signal(1); });
+  return read;
 }
 
 }  // namespace
@@ -56,9 +73,10 @@ Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
   if (!stored.ok()) return Fail(id, stored.status());
   env_.metrics->Add(Metric::kGraphPuts);
   if (op.compile && !(*stored)->has_variables) {  // these are specialized to each run's values
-    auto device = env_.devices->Find("");
-    if (!device.ok()) return Fail(id, device.status());
-    auto compiled = Compile(**stored, **device, {});
+    absl::Status placed = NameDevices(**stored, {});
+    if (placed.ok()) placed = DefaultDevices(**stored);
+    if (!placed.ok()) return Fail(id, placed);
+    auto compiled = Compile(**stored, {});
     if (!compiled.ok()) return Fail(id, compiled.status());
   }
   Answer answer;
@@ -66,7 +84,7 @@ Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
   return Reply(id, std::move(answer));
 }
 
-absl::StatusOr<ExecutableCache::Result> Session::Compile(const StoredGraph& graph, Device& device,
+absl::StatusOr<ExecutableCache::Result> Session::Compile(const StoredGraph& graph,
                                                          std::span<const VarValue> variables) {
   Budget budget(env_.limits.job);
   {
@@ -74,23 +92,64 @@ absl::StatusOr<ExecutableCache::Result> Session::Compile(const StoredGraph& grap
     if (closed_) return absl::CancelledError("the session has ended");
     budget_ = &budget;
   }
-  auto result = env_.engine->Get(graph.hash, graph.graph, device, &budget, variables);
+  auto result = env_.engine->Get(graph.hash, graph.graph, devices_, &budget, variables);
   std::lock_guard lock(mutex_);
   budget_ = nullptr;
   return result;
 }
 
-// Fills bound_ and views_ and finds the device.
-absl::StatusOr<Device*> Session::Bind(const RunOp& op, const StoredGraph& graph) {
+// Which devices the graph's numbers mean: first as the request says, then as the slots that are bound
+// say, then in the order of the server's list.
+absl::Status Session::NameDevices(const StoredGraph& graph, std::span<const std::string> names) {
+  const size_t numbers =
+      graph.devices.empty() ? 0 : static_cast<size_t>(graph.devices.back()) + 1;
+  devices_.assign(numbers, nullptr);
+  for (const int64_t number : graph.devices) {
+    const auto n = static_cast<size_t>(number);
+    if (n >= names.size() || names[n].empty()) continue;
+    TG_ASSIGN_OR_RETURN(devices_[n], env_.devices->Find(names[n]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::PlaceSlot(size_t slot, const StoredGraph& graph, Device* device) {
+  const int64_t number = slot < graph.slots.size() ? graph.slots[slot].device : -1;
+  if (number < 0) return absl::OkStatus();
+  Device*& known = devices_[static_cast<size_t>(number)];
+  if (known == nullptr) known = device;
+  if (known == device) return absl::OkStatus();
+  return InvalidArgument("run: slot ", slot, " is on ", device->name(), ", but the graph has it on ",
+                         "device ", number, ", which is ", known->name(),
+                         " by the request or the slots before it");
+}
+
+absl::Status Session::DefaultDevices(const StoredGraph& graph) {
+  const auto& all = env_.devices->devices();
+  for (const int64_t number : graph.devices) {
+    const auto n = static_cast<size_t>(number);
+    if (devices_[n] != nullptr) continue;
+    if (n >= all.size()) {
+      return InvalidArgument("run: the graph names device ", number,
+                             ", which neither the request nor a slot binds, and this server has ",
+                             all.size(), " devices");
+    }
+    devices_[n] = all[n].get();
+  }
+  // A graph of no device at all runs on the first.
+  if (graph.devices.empty()) devices_.assign(1, all.front().get());
+  return absl::OkStatus();
+}
+
+// Fills bound_, views_ and devices_.
+absl::Status Session::Bind(const RunOp& op, const StoredGraph& graph) {
   bound_.clear();
   views_.clear();
-  Device* device = nullptr;
-  absl::Status status;
   const int64_t count = static_cast<int64_t>(op.handles.size());
   if (count > env_.limits.run_handles) {
     return ResourceExhausted("run of ", count, " handles; run_handles is limited to ",
                              env_.limits.run_handles);
   }
+  absl::Status status = NameDevices(graph, op.devices);
   for (size_t i = 0; i < op.handles.size(); ++i) {
     const auto found = FindBuffer(op.handles[i]);
     Buffer* buffer = found.ok() ? *found : nullptr;
@@ -102,16 +161,23 @@ absl::StatusOr<Device*> Session::Bind(const RunOp& op, const StoredGraph& graph)
     } else if (!buffer->Poison().ok() &&
                (buffer->memory() == nullptr || !Replaces(graph, i, *buffer))) {
       status = buffer->Poison();
-    } else if (device != nullptr && buffer->device() != device) {
-      status = InvalidArgument("run: slot ", i, " is on ", buffer->device()->name(),
-                               ", the slots before it are on ", device->name());
     } else {
-      device = buffer->device();
+      status = PlaceSlot(i, graph, buffer->device());
       views_.push_back(buffer->view());
     }
   }
   TG_RETURN_IF_ERROR(status);
-  return device != nullptr ? device : env_.devices->Find("");
+  return DefaultDevices(graph);
+}
+
+// Whether one of the run's devices has work to end that may hold what the run needs.
+bool Session::BusyDevice(Block* block) const {
+  for (Device* const device : devices_) {
+    if (device == nullptr) continue;
+    block->point = device->queue().last();
+    if (!IsReached(block->point)) return true;
+  }
+  return false;
 }
 
 // What the run waits for. False if it has to wait here, before it is submitted.
@@ -134,16 +200,15 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   const auto found = FindGraph(op.hash);
   if (!found.ok()) return Fail(id, found.status());
   const StoredGraph& graph = **found;
-  const auto device = Bind(op, graph);
-  if (!device.ok()) return FailRun(id, graph, device.status());
+  if (absl::Status bound = Bind(op, graph); !bound.ok()) return FailRun(id, graph, bound);
 
   if (!queued.compiled) {
-    if (auto executable = env_.engine->Find(graph.hash, **device, op.variables)) {
+    if (auto executable = env_.engine->Find(graph.hash, devices_, op.variables)) {
       queued.compiled = {.executable = std::move(executable), .cached = true, .compile_ns = 0};
     } else if (where != Where::kCompiler) {
       return Step::kNeedsCompiler;
     } else {
-      auto compiled = Compile(graph, **device, op.variables);
+      auto compiled = Compile(graph, op.variables);
       if (!compiled.ok()) return FailRun(id, graph, compiled.status());
       queued.compiled = *std::move(compiled);
     }
@@ -168,8 +233,7 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   }
   if (absl::IsResourceExhausted(point.status()) && !queued.waited) {
     queued.waited = true;
-    block->point = (*device)->queue().last();  // likewise, if it is others' runs that hold it
-    if (!IsReached(block->point)) return Step::kBlocked;
+    if (BusyDevice(block)) return Step::kBlocked;  // likewise, if it is others' runs that hold it
   }
   if (!point.ok()) return FailRun(id, graph, point.status());
   Started(id, op.quiet, graph, *queued.compiled, *point, submitted);
@@ -181,8 +245,10 @@ void Session::Started(uint64_t id, bool quiet, const StoredGraph& graph,
                       int64_t submitted) {
   env_.metrics->Add(Metric::kRuns);
   if (compiled.cached) env_.metrics->Add(Metric::kRunsCached);
+  const TimelinePoint transfers = EndOfTransfers(devices_, point);
   for (size_t i = 0; i < bound_.size(); ++i) {
     bound_[i]->UsedBy(point);
+    if (transfers.timeline) bound_[i]->ReadUntil(transfers);
     if (i < graph.slots.size() && graph.slots[i].written) bound_[i]->WrittenBy(point);
   }
   runs_.push_back(point);

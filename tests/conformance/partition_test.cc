@@ -2,6 +2,7 @@
 // transfers between them, leave what the whole graph does. Every order of the steps that their
 // waits allow must do, so the steps run in a random one.
 #include "engine/schedule/partition.h"
+#include "engine/schedule/shard.h"
 
 #include <gtest/gtest.h>
 
@@ -211,6 +212,147 @@ TEST(PartitionHazards, InPlaceStoresBetweenDevices) {
     ExpectAgrees(seed, random, {}, AllReduceAlgorithm::kBySize, rng, &partition);
     if (HasFatalFailure()) return;
   }
+}
+
+// Values sharded over all devices under ops that work shard by shard, and some that do not.
+RandomGraph MakeSharded(std::mt19937_64& rng, int size, Graph* g) {
+  RandomGraph out;
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(rng() % n); };
+  const int64_t n = 2 + below(3);
+  const DType dtype = below(2) == 0 ? DType::kInt32 : DType::kFloat16;
+  const auto slot = [&](ShapeView dims, int64_t device, DType type) {
+    std::vector<uint8_t> bytes(BytesOf(type, NumElements(dims)));
+    for (size_t i = 0; i < bytes.size(); ++i) {  // small numbers: of f16, from 1 to 2
+      bytes[i] = static_cast<uint8_t>(type == DType::kFloat16 ? (i % 2 == 0 ? rng() : 0x3c)
+                                      : i % 4 == 0            ? rng() % 5
+                                                              : 0);
+    }
+    out.slots.push_back(bytes);
+    out.dtypes.push_back(type);
+    out.exact.push_back(type != DType::kFloat16);
+    return g->Param(static_cast<int64_t>(out.slots.size()) - 1, type, dims, device);
+  };
+  std::vector<int64_t> devices(n);
+  for (int64_t d = 0; d < n; ++d) devices[d] = d;
+  const auto whole = [&](ShapeView dims, DType type) {
+    return g->Make(Op::kCopy, {slot(dims, below(n), type)}, devices);
+  };
+  const auto sharded = [&](ShapeView dims, DType type, int64_t axis) {
+    Shape local(dims.begin(), dims.end());
+    local[axis] /= n;
+    std::vector<UOp> parts;
+    for (int64_t d = 0; d < n; ++d) parts.push_back(slot(local, d, type));
+    return g->Make(Op::kUnshard, {g->Make(Op::kMStack, DType::kVoid, parts)}, Shape{axis});
+  };
+  const Shape square{2 * n, 2 * n};
+  std::vector<UOp> pool{sharded(square, dtype, 0), sharded(square, dtype, 1), whole(square, dtype)};
+  for (int i = 0; i < size; ++i) {
+    const UOp x = pool[pool.size() - 1 - below(std::min<int64_t>(pool.size(), 4))];
+    const ShapeView dims = x.shape();
+    const auto rank = static_cast<int64_t>(dims.size());
+    const int64_t axis = rank > 0 ? below(rank) : 0;
+    UOp y;
+    switch (below(10)) {
+      case 0:
+        y = g->Make(Op::kAdd, {x, g->Const(DType::kInt32, 1)});
+        if (x.dtype() != DType::kInt32) y = g->Make(Op::kMax, {x, g->ConstFloat(dtype, 1.5)});
+        break;
+      case 1: {
+        const UOp z = pool[below(static_cast<int64_t>(pool.size()))];
+        const UOp other = SameShape(x, z) ? z : whole(dims, dtype);
+        y = g->Make(Op::kMax, {x, other});
+        break;
+      }
+      case 2: {
+        Shape order(rank);
+        for (int64_t k = 0; k < rank; ++k) order[k] = k;
+        std::shuffle(order.begin(), order.end(), rng);
+        y = g->Make(Op::kPermute, {x}, order);
+        break;
+      }
+      case 3:
+        if (rank > 0) y = g->Make(Op::kFlip, {x}, Shape{axis});
+        break;
+      case 4:
+        if (rank > 0) y = g->Make(Op::kReduce, {x}, Shape{2 * below(2), axis});
+        break;
+      case 5: {  // split or join
+        Shape to(dims.begin(), dims.end());
+        if (rank > 0 && dims[axis] % 2 == 0) {
+          to[axis] /= 2;
+          to.insert(to.begin() + axis + below(2), 2);
+        } else {
+          to = {NumElements(dims)};
+        }
+        y = g->Make(Op::kReshape, {x}, to);
+        break;
+      }
+      case 6: {  // a matrix times another by way of three axes
+        if (rank != 2 || NumElements(dims) > 80) break;
+        const UOp other = below(2) == 0 ? whole(Shape{dims[1], n}, dtype)
+                                        : sharded(Shape{dims[1], n}, dtype, dims[1] % n == 0 ? 0 : 1);
+        const Shape all{dims[0], dims[1], n};
+        const UOp a = g->Make(
+            Op::kExpand, {g->Make(Op::kReshape, {x}, Shape{dims[0], dims[1], 1})}, all);
+        const UOp b = g->Make(Op::kExpand, {g->Make(Op::kReshape, {other}, Shape{1, dims[1], n})},
+                              all);
+        y = g->Make(Op::kReduce, {g->Make(Op::kMul, {a, b})}, Shape{0, 1});
+        y = g->Make(Op::kReshape, {y}, Shape{dims[0], n});
+        break;
+      }
+      case 7: {  // rows
+        if (rank == 0) break;
+        const UOp index = below(2) == 0 ? whole(Shape{n}, DType::kInt32)
+                                        : sharded(Shape{n}, DType::kInt32, 0);
+        y = g->Make(Op::kGather, {x, index});
+        break;
+      }
+      case 8: {
+        if (rank == 0) break;
+        Shape pairs;
+        for (int64_t k = 0; k < rank; ++k) {
+          const int64_t begin = k == axis ? below(dims[k]) : 0;
+          pairs.insert(pairs.end(), {begin, k == axis ? 1 + below(dims[k] - begin) : dims[k]});
+        }
+        y = g->Make(Op::kShrink, {x}, pairs);
+        break;
+      }
+      default:
+        if (rank > 0) y = g->Make(Op::kCat, DType::kVoid, {x, x}, {axis});
+        break;
+    }
+    (void)g->TakeStatus();
+    if (y.valid() && NumElements(y.shape()) <= 400) pool.push_back(y);
+  }
+  std::vector<UOp> stores;
+  for (int64_t d = 0; d < n; ++d) {
+    const UOp value = pool[pool.size() - 1 - below(std::min<int64_t>(pool.size(), 3))];
+    const UOp one = g->Make(Op::kMSelect, DType::kVoid, {value}, {d});
+    stores.push_back(g->Make(Op::kStore, {slot(one.shape(), d, one.dtype()), one}));
+  }
+  out.sink = g->Make(Op::kSink, DType::kVoid, stores);
+  return out;
+}
+
+TEST(PartitionSharding, ShardByShardAgreesWithTheWhole) {
+  int moved = 0;
+  for (uint64_t seed = 1; seed <= 1500; ++seed) {
+    std::mt19937_64 rng(seed);
+    Graph graph;
+    const RandomGraph random = MakeSharded(rng, 2 + static_cast<int>(seed % 12), &graph);
+    ASSERT_TRUE(random.sink.valid()) << graph.status();
+    ASSERT_TRUE(Verify(random.sink, kTensorLevel).ok()) << Verify(random.sink, kTensorLevel);
+    Budget budget;
+    const auto by_shard = ShardGraph(random.sink, &budget);
+    ASSERT_TRUE(by_shard.ok()) << "seed " << seed << ": " << by_shard.status();
+    const absl::Status verified = Verify(by_shard->root(), kTensorLevel);
+    ASSERT_TRUE(verified.ok()) << "seed " << seed << ": " << verified;
+    moved += Print(by_shard->root()) != Print(random.sink);
+    Partition partition;
+    ExpectAgrees(seed, random, {}, AllReduceAlgorithm::kBySize, rng, &partition);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(moved, 1000);
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, PartitionDifferential,

@@ -34,6 +34,41 @@ TEST(Drivers, OpenWhatTheOptionsSay) {
             absl::StatusCode::kPermissionDenied);
 }
 
+TEST(Drivers, CpusShareThreadsAndMemory) {
+  DriverOptions options = Options();
+  options.host.threads = 7;
+  options.cpu_devices = 3;
+  const auto devices = OpenDevices(options);
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  ASSERT_EQ(devices->size(), 3u);
+  int threads = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ((*devices)[i]->name(), StrCat("CPU:", i));
+    EXPECT_EQ((*devices)[i]->memory_limit(), (1 << 20) / 3);
+    threads += (*devices)[i]->target().threads;
+  }
+  EXPECT_EQ(threads, 7);
+  EXPECT_EQ((*devices)[0]->target().threads, 3);
+}
+
+TEST(Drivers, LoopbackDevicesTakeGraphs) {
+  DriverOptions options = Options();
+  options.loopback_devices = 2;
+  options.load_graph = [](std::string_view graph, Device& inner)
+      -> absl::StatusOr<std::shared_ptr<const GraphProgram>> {
+    return absl::NotFoundError(StrCat(graph, " for ", inner.name()));
+  };
+  const auto devices = OpenDevices(options);
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  ASSERT_EQ(devices->size(), 3u);
+  Device& second = *(*devices)[2];
+  EXPECT_EQ(second.name(), "LOOPBACK:1");
+  EXPECT_EQ(second.accepts(), ProgramLevel::kTensorGraph);
+  EXPECT_EQ((*devices)[0]->accepts(), ProgramLevel::kBinary);
+  EXPECT_EQ(second.Load({"name", "bytes"}).status(),
+            absl::NotFoundError("LOOPBACK:1: bytes for CPU:0"));
+}
+
 TEST(Drivers, RefuseRootsThatAreNone) {
   for (const char* root : {"", "data", "=/", "data=/no/such/directory"}) {
     DriverOptions options = Options();

@@ -68,18 +68,18 @@ class CopyEngine final : public Engine {
   std::function<absl::Status(Budget*)> on_compile;  // set before the first run
   RunCost cost;                                     // what a run says it takes; likewise
 
-  std::shared_ptr<const Executable> Find(const Digest& hash, Device&,
+  std::shared_ptr<const Executable> Find(const Digest& hash, std::span<Device* const>,
                                          std::span<const VarValue>) override {
     std::lock_guard lock(mutex_);
     const auto it = made_.find(hash);
     return it == made_.end() ? nullptr : it->second;
   }
   absl::StatusOr<ExecutableCache::Result> Get(const Digest& hash, const FrozenGraph&,
-                                              Device& device, Budget* budget,
+                                              std::span<Device* const> devices, Budget* budget,
                                               std::span<const VarValue>) override {
     if (on_compile) TG_RETURN_IF_ERROR(on_compile(budget));
     ++compiled;
-    auto executable = std::make_shared<CopyExecutable>(&device, &gate, cost);
+    auto executable = std::make_shared<CopyExecutable>(devices[0], &gate, cost);
     std::lock_guard lock(mutex_);
     made_[hash] = executable;
     return ExecutableCache::Result{executable, false, 1};

@@ -1,0 +1,16 @@
+// The other side of a device of the tensor level: graphs that arrive as bytes are decoded, verified,
+// scheduled and compiled for the device that is there.
+#pragma once
+
+#include <memory>
+
+#include "devices/api/graph_program.h"
+#include "engine/base/budget.h"
+#include "engine/execution/executable_cache.h"
+
+namespace telegrad {
+
+// `limits` are those of one graph. Errors are those of the graph's admission and compilation.
+GraphLoader MakeGraphLoader(std::shared_ptr<ExecutableCache> cache, const Budget::Limits& limits);
+
+}  // namespace telegrad

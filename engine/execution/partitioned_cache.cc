@@ -1,0 +1,125 @@
+#include "engine/execution/partitioned_cache.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "engine/execution/clock.h"
+#include "engine/execution/graph_executable.h"
+#include "engine/execution/slot_uses.h"
+#include "engine/ir/content_hash.h"
+
+namespace telegrad {
+namespace {
+
+// The device that all numbers mean and that takes binaries; null where there is none such.
+Device* OnlyBinaryDevice(std::span<Device* const> devices) {
+  Device* only = nullptr;
+  for (Device* const device : devices) {
+    if (device == nullptr) continue;
+    if (only != nullptr && device != only) return nullptr;
+    only = device;
+  }
+  return only != nullptr && only->accepts() == ProgramLevel::kBinary ? only : nullptr;
+}
+
+std::string Key(const Digest& hash, std::span<Device* const> devices,
+                std::span<const VarValue> variables) {
+  std::string key(hash.view());
+  for (Device* const device : devices) {
+    StrAppend(&key, " ", device != nullptr ? device->name() : "-");
+  }
+  std::vector<VarValue> sorted(variables.begin(), variables.end());
+  std::ranges::sort(sorted);
+  for (const VarValue& v : sorted) StrAppend(&key, " ", v.id, "=", v.value);
+  return key;
+}
+
+}  // namespace
+
+std::vector<int64_t> DeviceNumbers(UOp sink) {
+  std::set<int64_t> numbers;
+  for (const uint32_t id : PostOrder(sink)) {
+    const std::span<const int64_t> devices = sink.graph()->devices(id);
+    numbers.insert(devices.begin(), devices.end());
+  }
+  return {numbers.begin(), numbers.end()};
+}
+
+absl::StatusOr<ExecutableCache::Result> PartitionedCache::Get(
+    const Digest& hash, const FrozenGraph& graph, std::span<Device* const> devices, Budget* budget,
+    std::span<const VarValue> variables) {
+  if (Device* const only = OnlyBinaryDevice(devices); only != nullptr) {
+    return parts_.Get(hash, graph, *only, budget, variables);
+  }
+  const std::string key = Key(hash, devices, variables);
+  {
+    const std::lock_guard lock(mutex_);
+    if (Made known = FindLocked(key)) return ExecutableCache::Result{std::move(known), true, 0};
+  }
+  const Stopwatch all;
+  TG_ASSIGN_OR_RETURN(Made made, Make(graph, devices, budget, variables));
+  const std::lock_guard lock(mutex_);
+  // Whoever made the same meanwhile was first.
+  if (Made known = FindLocked(key)) return ExecutableCache::Result{std::move(known), true, 0};
+  by_age_.push_back(key);
+  entries_.emplace(key, Entry{made, std::prev(by_age_.end())});
+  while (static_cast<int64_t>(entries_.size()) > limits_.executables) {
+    entries_.erase(by_age_.front());
+    by_age_.pop_front();
+  }
+  return ExecutableCache::Result{std::move(made), false, all.ns()};
+}
+
+std::shared_ptr<const Executable> PartitionedCache::Find(const Digest& hash,
+                                                         std::span<Device* const> devices,
+                                                         std::span<const VarValue> variables) {
+  if (const Device* const only = OnlyBinaryDevice(devices); only != nullptr) {
+    return parts_.Find(hash, *only, variables);
+  }
+  const std::lock_guard lock(mutex_);
+  return FindLocked(Key(hash, devices, variables));
+}
+
+PartitionedCache::Made PartitionedCache::FindLocked(const std::string& key) {
+  const auto it = entries_.find(key);
+  if (it == entries_.end()) return nullptr;
+  by_age_.splice(by_age_.end(), by_age_, it->second.age);
+  return it->second.executable;
+}
+
+absl::StatusOr<PartitionedCache::Made> PartitionedCache::Make(
+    const FrozenGraph& graph, std::span<Device* const> devices, Budget* budget,
+    std::span<const VarValue> variables) {
+  // Devices by order of their first number.
+  Placement placement;
+  placement.all_reduce = limits_.all_reduce;
+  std::vector<Device*> distinct;
+  for (Device* const device : devices) {
+    const auto at = std::ranges::find(distinct, device) - distinct.begin();
+    placement.device_of.push_back(device != nullptr ? at : -1);
+    if (device != nullptr && at == static_cast<int64_t>(distinct.size())) {
+      distinct.push_back(device);
+    }
+  }
+  TG_ASSIGN_OR_RETURN(Partition partition,
+                      PartitionGraph(graph.root(), variables, placement, budget));
+  std::vector<std::shared_ptr<const Executable>> parts;
+  for (const PartitionStep& step : partition.steps) {
+    std::shared_ptr<const Executable>& part = parts.emplace_back();
+    if (step.kind == PartitionStep::Kind::kTransfer) continue;
+    Device& device = *distinct[static_cast<size_t>(step.device)];
+    if (device.accepts() == ProgramLevel::kTensorGraph) {
+      TG_ASSIGN_OR_RETURN(part, MakeGraphExecutable(step.graph, device));
+      continue;
+    }
+    TG_ASSIGN_OR_RETURN(auto made, parts_.Get(ContentHash(step.graph.root()), step.graph, device,
+                                              budget));
+    part = std::move(made.executable);
+  }
+  return PartitionedExecutable::Create(std::move(partition), CollectSlotUses(graph.root()),
+                                       std::move(distinct), std::move(parts), sent_);
+}
+
+}  // namespace telegrad

@@ -1,0 +1,221 @@
+// The order of submissions is that of the steps, one run after the other, and a step waits for earlier
+// ones only: so whatever a queue waits for was submitted before, and no two queues wait for each
+// other. The end of a run is a point of a timeline of its own, which the last steps reach together.
+#include "engine/execution/partitioned_executable.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "engine/execution/bindings.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+// Reaches its points when all that it waits for has ended: the first with the error that is first in
+// the order of the steps, the second without.
+class End {
+ public:
+  TimelinePoint ended() const { return {ended_, 1}; }
+  TimelinePoint free() const { return {free_, 1}; }
+
+  static void Await(const std::shared_ptr<End>& end, std::span<const TimelinePoint> points,
+                    absl::Status status) {
+    end->status_ = std::move(status);
+    end->first_ = points.size();
+    end->open_.store(points.size() + 1);
+    for (size_t i = 0; i < points.size(); ++i) {
+      const auto ended = [end, i](const absl::Status& s) { end->One(i, s); };
+      points[i].timeline == nullptr ? ended(absl::OkStatus())
+                                    : points[i].timeline->OnReached(points[i].value, ended);
+    }
+    end->One(points.size(), absl::OkStatus());
+  }
+
+ private:
+  void One(size_t i, const absl::Status& status) {
+    if (!status.ok()) {
+      const std::lock_guard lock(mutex_);
+      if (i < first_) {
+        first_ = i;
+        status_ = status;
+      }
+    }
+    if (open_.fetch_sub(1) != 1) return;
+    free_->Signal(1);
+    ended_->Signal(1, status_);
+  }
+
+  const std::shared_ptr<Timeline> ended_ = std::make_shared<Timeline>();
+  const std::shared_ptr<Timeline> free_ = std::make_shared<Timeline>();
+  std::atomic<size_t> open_{0};
+  std::mutex mutex_;
+  size_t first_ = 0;
+  absl::Status status_;
+};
+
+}  // namespace
+
+PartitionedExecutable::PartitionedExecutable(Partition partition, std::vector<SlotUse> slots,
+                                             std::vector<Device*> devices,
+                                             std::vector<std::shared_ptr<const Executable>> parts,
+                                             std::shared_ptr<std::atomic<int64_t>> total)
+    : partition_(std::move(partition)),
+      slots_(std::move(slots)),
+      devices_(std::move(devices)),
+      parts_(std::move(parts)),
+      transfers_(partition_.steps.size()),
+      last_(partition_.steps.size(), true),
+      buffer_bytes_(devices_.size(), 0),
+      sent_(devices_.size()),
+      total_(std::move(total)) {}
+
+absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> PartitionedExecutable::Create(
+    Partition partition, std::vector<SlotUse> slots, std::vector<Device*> devices,
+    std::vector<std::shared_ptr<const Executable>> parts,
+    std::shared_ptr<std::atomic<int64_t>> total) {
+  std::shared_ptr<PartitionedExecutable> out(
+      new PartitionedExecutable(std::move(partition), std::move(slots), std::move(devices),
+                                std::move(parts), std::move(total)));
+  TG_RETURN_IF_ERROR(out->Encode());
+  return std::shared_ptr<const PartitionedExecutable>(std::move(out));
+}
+
+absl::Status PartitionedExecutable::Encode() {
+  for (const PartBuffer& buffer : partition_.buffers) {
+    int64_t& end = buffer_bytes_[static_cast<size_t>(buffer.device)];
+    offsets_.push_back(end);
+    end += (buffer.bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  std::vector<int64_t> temporaries(devices_.size(), 0);
+  std::vector<double> seconds(devices_.size(), 0);
+  for (size_t i = 0; i < partition_.steps.size(); ++i) {
+    const PartitionStep& step = partition_.steps[i];
+    for (const int32_t w : step.waits) last_[static_cast<size_t>(w)] = false;
+    if (step.kind == PartitionStep::Kind::kTransfer) {
+      Command command;
+      command.kind = CommandKind::kCopy;
+      command.copy = {.to = {0, 0}, .from = {1, step.from_offset}, .length = step.bytes};
+      Device& device = CopyDevice(*devices_[step.to_device], *devices_[step.device]);
+      TG_ASSIGN_OR_RETURN(transfers_[i], device.Encode({std::move(command)}));
+      cost_.bytes += 2 * static_cast<double>(step.bytes);
+      continue;
+    }
+    const RunCost part = parts_[i]->cost();
+    cost_.flops += part.flops;
+    cost_.bytes += part.bytes;
+    seconds[step.device] += part.seconds;
+    temporaries[step.device] = std::max(temporaries[step.device], part.temporary_bytes);
+    const std::span<const KernelInfo> kernels = parts_[i]->kernels();
+    kernels_.insert(kernels_.end(), kernels.begin(), kernels.end());
+  }
+  cost_.seconds = *std::ranges::max_element(seconds);
+  for (const SlotUse& slot : slots_) {
+    (slot.written ? cost_.output_bytes : cost_.input_bytes) += slot.bytes;
+  }
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    cost_.temporary_bytes += temporaries[d] + buffer_bytes_[d];
+    if (temporaries[d] + buffer_bytes_[d] > devices_[d]->memory_limit()) {
+      return ResourceExhausted("the graph's temporaries and transfers need ",
+                               temporaries[d] + buffer_bytes_[d], " bytes on ",
+                               devices_[d]->name(), ", over its limit of ",
+                               devices_[d]->memory_limit());
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<int64_t> PartitionedExecutable::BytesSent() const {
+  std::vector<int64_t> out;
+  for (const std::atomic<int64_t>& bytes : sent_) out.push_back(bytes.load());
+  return out;
+}
+
+// A set that is free, a new one, or the one that is free first.
+absl::StatusOr<PartitionedExecutable::Buffers*> PartitionedExecutable::TakeBuffers() const {
+  const auto is_free = [](const std::unique_ptr<Buffers>& b) {
+    return b->free.timeline == nullptr || b->free.timeline->value() >= b->free.value;
+  };
+  const auto free = std::ranges::find_if(buffers_, is_free);
+  if (free != buffers_.end()) return free->get();
+  if (buffers_.size() == kBufferSets) {  // they are taken in turn
+    std::ranges::rotate(buffers_, buffers_.begin() + 1);
+    return buffers_.back().get();
+  }
+  auto made = std::make_unique<Buffers>();
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    std::shared_ptr<Memory>& memory = made->memories.emplace_back();
+    if (buffer_bytes_[d] > 0) {
+      TG_ASSIGN_OR_RETURN(memory, devices_[d]->Alloc(buffer_bytes_[d]));
+    }
+  }
+  buffers_.push_back(std::move(made));
+  return buffers_.back().get();
+}
+
+BufferView PartitionedExecutable::View(PartMemory memory, const Buffers& buffers,
+                                       std::span<const BufferView> bindings) const {
+  const auto index = static_cast<size_t>(memory.index);
+  if (memory.kind == PartMemory::Kind::kSlot) return bindings[index];
+  const PartBuffer& buffer = partition_.buffers[index];
+  return {buffers.memories[static_cast<size_t>(buffer.device)], offsets_[index], buffer.bytes};
+}
+
+absl::StatusOr<TimelinePoint> PartitionedExecutable::Submit(
+    size_t i, std::span<const BufferView> bindings, const Buffers& buffers,
+    std::span<const TimelinePoint> waits, const std::shared_ptr<RunTrace>& trace,
+    const std::shared_ptr<const Cancellation>& cancel) const {
+  const PartitionStep& step = partition_.steps[i];
+  std::vector<BufferView> views;
+  if (step.kind == PartitionStep::Kind::kPart) {
+    for (const PartMemory slot : step.slots) views.push_back(View(slot, buffers, bindings));
+    return parts_[i]->Submit(views, waits, trace, cancel);
+  }
+  views.push_back(View({PartMemory::Kind::kBuffer, step.to}, buffers, bindings));
+  views.push_back(View(step.from, buffers, bindings));
+  Device& device = CopyDevice(*devices_[step.to_device], *devices_[step.device]);
+  TG_ASSIGN_OR_RETURN(TimelinePoint point,
+                      device.queue(QueueKind::kCopy)
+                          .Submit(transfers_[i], std::move(views), waits, trace, cancel));
+  sent_[static_cast<size_t>(step.device)].fetch_add(step.bytes, std::memory_order_relaxed);
+  total_->fetch_add(step.bytes, std::memory_order_relaxed);
+  return point;
+}
+
+absl::StatusOr<TimelinePoint> PartitionedExecutable::Run(
+    std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
+    std::shared_ptr<RunTrace> trace, std::shared_ptr<const Cancellation> cancellation) const {
+  TG_RETURN_IF_ERROR(CheckBindings(slots_, bindings));
+  const auto end = std::make_shared<End>();
+  std::vector<TimelinePoint> points, lasts;
+  absl::Status status;
+  {
+    const std::lock_guard lock(mutex_);
+    TG_ASSIGN_OR_RETURN(Buffers * buffers, TakeBuffers());
+    std::vector<TimelinePoint> before(waits.begin(), waits.end());
+    if (buffers->free.timeline != nullptr) before.push_back(buffers->free);
+    std::vector<TimelinePoint> all;
+    for (size_t i = 0; i < partition_.steps.size(); ++i) {
+      all = before;
+      for (const int32_t w : partition_.steps[i].waits) all.push_back(points[w]);
+      auto point = Submit(i, bindings, *buffers, all, trace, cancellation);
+      if (!point.ok()) {
+        status = point.status();
+        break;
+      }
+      points.push_back(*std::move(point));
+    }
+    if (!status.ok() && points.empty()) return status;
+    buffers->free = end->free();
+    // Of a run that was not submitted as a whole, all that was.
+    for (size_t i = 0; i < points.size(); ++i) {
+      if (last_[i] || !status.ok()) lasts.push_back(points[i]);
+    }
+  }
+  End::Await(end, lasts, std::move(status));
+  return end->ended();
+}
+
+}  // namespace telegrad

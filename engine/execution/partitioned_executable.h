@@ -1,0 +1,85 @@
+// An executable over several devices: the parts of a partition, each an executable of its device,
+// and the transfers between them. A run submits every step at once, part to the compute queue of its
+// device and transfer to a copy queue, with the points that it waits for; nothing waits on the host.
+// A step that fails fails what depends on it, and so the run.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "devices/api/device.h"
+#include "engine/execution/executable.h"
+#include "engine/schedule/partition.h"
+
+namespace telegrad {
+
+class PartitionedExecutable final : public Executable {
+ public:
+  // `parts` are by step, null for a transfer; `devices` by the partition's numbers, and outlive it.
+  // All bytes sent are added to `total`, too.
+  static absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> Create(
+      Partition partition, std::vector<SlotUse> slots, std::vector<Device*> devices,
+      std::vector<std::shared_ptr<const Executable>> parts,
+      std::shared_ptr<std::atomic<int64_t>> total);
+
+  const Partition& partition() const { return partition_; }
+  // By device: what its transfers have been told to send so far.
+  std::vector<int64_t> BytesSent() const;
+
+  std::span<const SlotUse> slots() const override { return slots_; }
+  std::span<const KernelInfo> kernels() const override { return kernels_; }
+  RunCost cost() const override { return cost_; }
+
+ private:
+  // The memory that a run hands values over in. The next run but one uses it again: two runs may
+  // overlap, so that transfers of one hide behind the work of the other.
+  struct Buffers {
+    std::vector<std::shared_ptr<Memory>> memories;  // by device
+    TimelinePoint free;                             // once reached; never fails
+  };
+  static constexpr size_t kBufferSets = 2;
+
+  PartitionedExecutable(Partition partition, std::vector<SlotUse> slots,
+                        std::vector<Device*> devices,
+                        std::vector<std::shared_ptr<const Executable>> parts,
+                        std::shared_ptr<std::atomic<int64_t>> total);
+
+  absl::Status Encode();
+  absl::StatusOr<Buffers*> TakeBuffers() const;
+  BufferView View(PartMemory memory, const Buffers& buffers,
+                  std::span<const BufferView> bindings) const;
+  absl::StatusOr<TimelinePoint> Submit(size_t step, std::span<const BufferView> bindings,
+                                       const Buffers& buffers,
+                                       std::span<const TimelinePoint> waits,
+                                       const std::shared_ptr<RunTrace>& trace,
+                                       const std::shared_ptr<const Cancellation>& cancel) const;
+  // A queue that is full in the middle of a run fails the run: what was submitted cannot be taken
+  // back.
+  absl::StatusOr<TimelinePoint> Run(
+      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
+      std::shared_ptr<RunTrace> trace,
+      std::shared_ptr<const Cancellation> cancellation) const override;
+
+  const Partition partition_;
+  const std::vector<SlotUse> slots_;
+  const std::vector<Device*> devices_;
+  const std::vector<std::shared_ptr<const Executable>> parts_;   // by step
+  std::vector<std::shared_ptr<const CommandBuffer>> transfers_;  // by step
+  std::vector<bool> last_;                                       // by step: no other waits for it
+  std::vector<int64_t> offsets_;                                 // by buffer, in its device's memory
+  std::vector<int64_t> buffer_bytes_;                            // by device
+  std::vector<KernelInfo> kernels_;
+  RunCost cost_;
+
+  mutable std::mutex mutex_;  // submits one run at a time
+  mutable std::vector<std::unique_ptr<Buffers>> buffers_;
+  mutable std::vector<std::atomic<int64_t>> sent_;  // by device
+  const std::shared_ptr<std::atomic<int64_t>> total_;
+};
+
+}  // namespace telegrad

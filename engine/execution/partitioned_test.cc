@@ -1,0 +1,378 @@
+// Runs over several devices of one process: CPUs, and a loopback device that takes graphs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "devices/loopback/loopback_device.h"
+#include "engine/execution/execution_test.h"
+#include "engine/execution/graph_loader.h"
+#include "engine/execution/partitioned_cache.h"
+#include "engine/wire/graph_bytes.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr DType kF32 = DType::kFloat32;
+
+class PartitionedTest : public ::testing::Test {
+ protected:
+  static std::unique_ptr<Device> Cpu(int index) {
+    CpuOptions options;
+    options.index = index;
+    options.target = HostTarget(1);
+    options.threads = 1;
+    options.memory_limit = int64_t{64} << 20;
+    return *OpenCpu(options);
+  }
+  void Add(std::unique_ptr<Device> device) {
+    devices_.push_back(device.get());
+    owned_.push_back(std::move(device));
+  }
+  void AddCpus(int n) {
+    for (int i = 0; i < n; ++i) Add(Cpu(i));
+  }
+  void AddLoopback(const Budget::Limits& limits = {}) {
+    beyond_ = std::make_shared<ExecutableCache>(ExecutableCache::Limits{});
+    LoopbackOptions options;
+    options.inner = Cpu(7);
+    options.load = MakeGraphLoader(beyond_, limits);
+    Add(OpenLoopback(std::move(options)));
+  }
+
+  UOp Param(int64_t slot, int64_t n, int64_t device) {
+    return g_.Param(slot, kF32, Shape{n}, device);
+  }
+  UOp Copy(UOp x, int64_t device) { return g_.Make(Op::kCopy, DType::kVoid, {x}, {device}); }
+  FrozenGraph Stores(const std::vector<std::pair<UOp, UOp>>& stores) {
+    std::vector<UOp> roots;
+    for (const auto& [to, value] : stores) roots.push_back(g_.Make(Op::kStore, {to, value}));
+    const UOp sink = g_.Make(Op::kSink, DType::kVoid, roots);
+    EXPECT_TRUE(sink.valid()) << g_.status();
+    return Freeze(sink);
+  }
+  // slot 1 (device 1) = sqrt of -(slot 0 (device 0)) ... twice over the border and back to slot 2.
+  FrozenGraph ThereAndBack(int64_t n) {
+    const UOp there = Copy(g_.Make(Op::kNeg, {Param(0, n, 0)}), 1);
+    const UOp squared = g_.Make(Op::kMul, {there, there});
+    return Stores({{Param(1, n, 1), squared}, {Param(2, n, 0), Copy(squared, 0)}});
+  }
+
+  absl::StatusOr<ExecutableCache::Result> Get(const FrozenGraph& graph) {
+    Budget budget;
+    return cache_.Get(ContentHash(graph.root()), graph, devices_, &budget);
+  }
+  std::shared_ptr<const Executable> Make(const FrozenGraph& graph) {
+    const auto made = Get(graph);
+    EXPECT_TRUE(made.ok()) << made.status();
+    return made.ok() ? made->executable : nullptr;
+  }
+
+  BufferView Buffer(int64_t device, int64_t n) {
+    return {*devices_[device]->Alloc(4 * n), 0, 4 * n};
+  }
+  // By way of host memory of the first device where the device's cannot be addressed.
+  void Move(const BufferView& to, const BufferView& from, Device& device) {
+    Command command;
+    command.kind = CommandKind::kCopy;
+    command.copy = {.to = {0, 0}, .from = {1, 0}, .length = from.length};
+    const auto commands = device.Encode({command});
+    ASSERT_TRUE(commands.ok()) << commands.status();
+    const auto point = device.queue(QueueKind::kCopy).Submit(*commands, {to, from}, {});
+    ASSERT_TRUE(point.ok()) << point.status();
+    ASSERT_TRUE(point->Wait().ok());
+  }
+  BufferView Filled(int64_t device, const std::vector<float>& values) {
+    const auto n = static_cast<int64_t>(values.size());
+    BufferView host = Buffer(0, n);
+    std::memcpy(host.memory->host(), values.data(), static_cast<size_t>(host.length));
+    if (devices_[device]->host_visible() && device == 0) return host;
+    BufferView out = Buffer(device, n);
+    Move(out, host, *devices_[device]);
+    return out;
+  }
+  std::vector<float> Values(int64_t device, const BufferView& view) {
+    BufferView host = view;
+    if (!devices_[device]->host_visible()) {
+      EXPECT_EQ(view.memory->host(), nullptr);
+      host = Buffer(0, view.length / 4);
+      Move(host, view, *devices_[device]);
+    }
+    const auto* first = static_cast<const float*>(host.memory->host());
+    return {first, first + view.length / 4};
+  }
+
+  Graph g_;
+  std::shared_ptr<ExecutableCache> beyond_;
+  std::vector<std::unique_ptr<Device>> owned_;
+  std::vector<Device*> devices_;  // by the graph's numbers
+  ExecutableCache parts_{ExecutableCache::Limits{}};
+  PartitionedCache cache_{&parts_, {}};
+};
+
+TEST_F(PartitionedTest, AGraphRunsOnTwoDevices) {
+  AddCpus(2);
+  const auto executable = Make(ThereAndBack(4));
+  const std::vector<BufferView> bound{Filled(0, {1, 2, 3, 4}), Buffer(1, 4), Buffer(0, 4)};
+  const auto point = executable->Submit(bound, {});
+  ASSERT_TRUE(point.ok()) << point.status();
+  ASSERT_TRUE(point->Wait().ok());
+  EXPECT_EQ(Values(1, bound[1]), (std::vector<float>{1, 4, 9, 16}));
+  EXPECT_EQ(Values(0, bound[2]), (std::vector<float>{1, 4, 9, 16}));
+  EXPECT_EQ(cache_.bytes_sent(), 2 * 16);
+}
+
+TEST_F(PartitionedTest, TheSameGraphIsFoundAgain) {
+  AddCpus(2);
+  const FrozenGraph graph = ThereAndBack(4);
+  const Digest hash = ContentHash(graph.root());
+  EXPECT_EQ(cache_.Find(hash, devices_), nullptr);
+  const auto made = Get(graph), again = Get(graph);
+  ASSERT_TRUE(made.ok() && again.ok());
+  EXPECT_FALSE(made->cached);
+  EXPECT_TRUE(again->cached);
+  EXPECT_EQ(made->executable, again->executable);
+  EXPECT_EQ(cache_.Find(hash, devices_), made->executable);
+  std::swap(devices_[0], devices_[1]);
+  EXPECT_EQ(cache_.Find(hash, devices_), nullptr) << "what the numbers mean is part of the key";
+}
+
+TEST_F(PartitionedTest, ManyNumbersOfOneDeviceAreThatDevicesExecutable) {
+  AddCpus(1);
+  devices_.push_back(devices_[0]);
+  const FrozenGraph graph = ThereAndBack(4);
+  const auto made = Make(graph);
+  EXPECT_EQ(parts_.Find(ContentHash(graph.root()), *devices_[0]), made);
+  EXPECT_EQ(DeviceNumbers(graph.root()), (std::vector<int64_t>{0, 1}));
+}
+
+TEST_F(PartitionedTest, AllReducesSendWhatTheoryAsks) {
+  AddCpus(4);
+  constexpr int64_t kDevices = 4;
+  for (const auto algorithm : {AllReduceAlgorithm::kNaive, AllReduceAlgorithm::kAllToAll,
+                               AllReduceAlgorithm::kRing}) {
+    PartitionedCache cache(&parts_, {.executables = 16, .all_reduce = algorithm});
+    for (const int64_t n : {1, 3, 8, 1001}) {
+      SCOPED_TRACE(StrCat(n, " elements by algorithm ", static_cast<int>(algorithm)));
+      std::vector<UOp> shards;
+      for (int64_t d = 0; d < kDevices; ++d) shards.push_back(Param(d, n, d));
+      const UOp sum = g_.Make(Op::kAllReduce, DType::kVoid,
+                              {g_.Make(Op::kMStack, DType::kVoid, shards)}, {0});
+      std::vector<std::pair<UOp, UOp>> stores;
+      std::vector<BufferView> bound;
+      for (int64_t d = 0; d < kDevices; ++d) {
+        stores.emplace_back(Param(kDevices + d, n, d),
+                            g_.Make(Op::kMSelect, DType::kVoid, {sum}, {d}));
+        std::vector<float> values(n);
+        std::iota(values.begin(), values.end(), static_cast<float>(100 * d));
+        bound.push_back(Filled(d, values));
+      }
+      for (int64_t d = 0; d < kDevices; ++d) bound.push_back(Buffer(d, n));
+      const FrozenGraph graph = Stores(stores);
+      Budget budget;
+      const auto made = cache.Get(ContentHash(graph.root()), graph, devices_, &budget);
+      ASSERT_TRUE(made.ok()) << made.status();
+      for (int run = 0; run < 3; ++run) {
+        const auto point = made->executable->Submit(bound, {});
+        ASSERT_TRUE(point.ok()) << point.status();
+        ASSERT_TRUE(point->Wait().ok());
+      }
+      for (int64_t d = 0; d < kDevices; ++d) {
+        const std::vector<float> got = Values(d, bound[kDevices + d]);
+        for (int64_t i = 0; i < n; ++i) ASSERT_EQ(got[i], static_cast<float>(600 + 4 * i));
+      }
+      std::vector<int64_t> want;
+      for (int64_t d = 0; d < kDevices; ++d) {
+        const auto chunk = [&](int64_t c) { return ChunkOf(n, kDevices, c % kDevices).size; };
+        const int64_t elements =
+            algorithm == AllReduceAlgorithm::kNaive      ? (d == 0 ? kDevices - 1 : 1) * n
+            : algorithm == AllReduceAlgorithm::kAllToAll ? n + (kDevices - 2) * chunk(d)
+                                                         : 2 * n - chunk(d + 1) - chunk(d + 2);
+        want.push_back(3 * 4 * elements);
+      }
+      const auto& partitioned = static_cast<const PartitionedExecutable&>(*made->executable);
+      EXPECT_EQ(partitioned.BytesSent(), want);
+    }
+  }
+}
+
+TEST_F(PartitionedTest, NothingWaitsOnTheHost) {
+  AddCpus(2);
+  const auto executable = Make(ThereAndBack(4));
+  const std::vector<BufferView> bound{Filled(0, {1, 2, 3, 4}), Buffer(1, 4), Buffer(0, 4)};
+  // Every run waits for a gate that opens only after all were submitted.
+  const auto gate = std::make_shared<Timeline>();
+  const TimelinePoint open{gate, 1};
+  std::vector<TimelinePoint> points;
+  for (int run = 0; run < 20; ++run) {
+    const auto point = executable->Submit(bound, {&open, 1});
+    ASSERT_TRUE(point.ok()) << point.status();
+    points.push_back(*point);
+  }
+  for (const TimelinePoint& p : points) EXPECT_EQ(p.timeline->value(), 0u);
+  gate->Signal(1);
+  for (const TimelinePoint& p : points) EXPECT_TRUE(p.Wait().ok());
+  EXPECT_EQ(Values(0, bound[2]), (std::vector<float>{1, 4, 9, 16}));
+}
+
+TEST_F(PartitionedTest, RunsInARowSeeEachOthersStores) {
+  AddCpus(2);
+  // w (device 0) = w + 1 + what device 1 counts; device 1 counts by the new w.
+  const UOp w = Param(0, 4, 0), c = Param(1, 4, 1);
+  const UOp next = g_.Make(Op::kAdd, {w, Copy(c, 0)});
+  const UOp store = g_.Make(Op::kStore, {w, next});
+  const UOp after = g_.Make(Op::kAfter, {w, store});
+  const UOp counted = g_.Make(Op::kStore, {c, g_.Make(Op::kAdd, {c, Copy(after, 1)})});
+  const auto executable = Make(Freeze(g_.Make(Op::kSink, DType::kVoid, {store, counted})));
+  const std::vector<BufferView> bound{Filled(0, {1, 1, 1, 1}), Filled(1, {1, 2, 3, 4})};
+  std::vector<TimelinePoint> last;
+  for (int run = 0; run < 6; ++run) {
+    const auto point = executable->Submit(bound, last);
+    ASSERT_TRUE(point.ok()) << point.status();
+    last = {*point};
+  }
+  ASSERT_TRUE(last[0].Wait().ok());
+  std::vector<float> want_w{1, 1, 1, 1}, want_c{1, 2, 3, 4};
+  for (int run = 0; run < 6; ++run) {
+    for (size_t i = 0; i < 4; ++i) want_c[i] += want_w[i] += want_c[i];
+  }
+  EXPECT_EQ(Values(0, bound[0]), want_w);
+  EXPECT_EQ(Values(1, bound[1]), want_c);
+}
+
+TEST_F(PartitionedTest, AFailedWaitFailsTheRunAndNotTheNext) {
+  AddCpus(2);
+  const auto executable = Make(ThereAndBack(4));
+  const std::vector<BufferView> bound{Filled(0, {1, 2, 3, 4}), Buffer(1, 4), Buffer(0, 4)};
+  const auto bad = std::make_shared<Timeline>();
+  bad->Signal(1, absl::DataLossError("the input is gone"));
+  const TimelinePoint poisoned{bad, 1};
+  for (int run = 0; run < 4; ++run) {  // as many as take every set of buffers
+    const auto failed = executable->Submit(bound, {&poisoned, 1});
+    ASSERT_TRUE(failed.ok()) << failed.status();
+    EXPECT_EQ(failed->Wait(), absl::DataLossError("the input is gone"));
+    EXPECT_EQ(Values(1, bound[1]), (std::vector<float>{0, 0, 0, 0}));
+  }
+  const auto point = executable->Submit(bound, {});
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_TRUE(point->Wait().ok());
+  EXPECT_EQ(Values(1, bound[1]), (std::vector<float>{1, 4, 9, 16}));
+}
+
+TEST_F(PartitionedTest, BindingsAreChecked) {
+  AddCpus(2);
+  const auto executable = Make(ThereAndBack(4));
+  const std::vector<BufferView> bound{Filled(0, {1, 2, 3, 4}), Buffer(1, 3), Buffer(0, 4)};
+  EXPECT_THAT(executable->Submit(bound, {}).status().message(), HasSubstr("slot 1 has 12 bytes"));
+}
+
+TEST_F(PartitionedTest, ANumberThatMeansNoDeviceIsNamed) {
+  AddCpus(2);
+  const FrozenGraph graph = Stores({{Param(0, 4, 0), Copy(Param(1, 4, 5), 0)}});
+  EXPECT_THAT(Get(graph).status().message(), HasSubstr("device 5, which is bound to none"));
+}
+
+TEST_F(PartitionedTest, MoreThanADeviceHasIsRefusedBeforeTheRun) {
+  AddCpus(2);
+  constexpr int64_t kMany = int64_t{20} << 20;  // of 4 bytes
+  const UOp there = Copy(g_.Make(Op::kNeg, {Param(0, kMany, 0)}), 1);
+  const FrozenGraph graph = Stores({{Param(1, kMany, 1), there}});
+  EXPECT_EQ(Get(graph).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Get(graph).status().message(), HasSubstr("on CPU:"));
+}
+
+// --- a device that takes graphs ---
+
+TEST_F(PartitionedTest, HalfOfAGraphRunsBeyondTheSeam) {
+  AddCpus(1);
+  AddLoopback();
+  const auto executable = Make(ThereAndBack(5));
+  const std::vector<BufferView> bound{Filled(0, {1, 2, 3, 4, 5}), Buffer(1, 5), Buffer(0, 5)};
+  for (int run = 0; run < 3; ++run) {
+    const auto point = executable->Submit(bound, {});
+    ASSERT_TRUE(point.ok()) << point.status();
+    ASSERT_TRUE(point->Wait().ok()) << point->Wait();
+  }
+  EXPECT_EQ(Values(1, bound[1]), (std::vector<float>{1, 4, 9, 16, 25}));
+  EXPECT_EQ(Values(0, bound[2]), (std::vector<float>{1, 4, 9, 16, 25}));
+  EXPECT_EQ(beyond_->stats().misses, 1u) << "its part was compiled there";
+  EXPECT_EQ(beyond_->stats().submissions, 3u);
+}
+
+TEST_F(PartitionedTest, AWholeGraphRunsBeyondTheSeam) {
+  AddCpus(1);
+  AddLoopback();
+  const FrozenGraph graph = Stores({{Param(1, 4, 1), g_.Make(Op::kNeg, {Param(0, 4, 1)})}});
+  const auto executable = Make(graph);
+  const std::vector<BufferView> bound{Filled(1, {1, 2, 3, 4}), Buffer(1, 4)};
+  const auto point = executable->Submit(bound, {});
+  ASSERT_TRUE(point.ok()) << point.status();
+  ASSERT_TRUE(point->Wait().ok());
+  EXPECT_EQ(Values(1, bound[1]), (std::vector<float>{-1, -2, -3, -4}));
+}
+
+TEST_F(PartitionedTest, APartThatDoesNotCompileBeyondTheSeamFailsHere) {
+  AddCpus(1);
+  Budget::Limits limits;
+  limits.code = 10;
+  AddLoopback(limits);
+  const absl::Status status = Get(ThereAndBack(4)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("LOOPBACK:0: "));
+}
+
+TEST_F(PartitionedTest, FailuresCrossTheSeam) {
+  AddCpus(1);
+  AddLoopback();
+  const auto executable = Make(ThereAndBack(4));
+  const std::vector<BufferView> bound{Filled(0, {1, 2, 3, 4}), Buffer(1, 4), Buffer(0, 4)};
+  const auto bad = std::make_shared<Timeline>();
+  bad->Signal(1, absl::DataLossError("the input is gone"));
+  const TimelinePoint poisoned{bad, 1};
+  const auto failed = executable->Submit(bound, {&poisoned, 1});
+  ASSERT_TRUE(failed.ok()) << failed.status();
+  EXPECT_EQ(failed->Wait(), absl::DataLossError("the input is gone"));
+  EXPECT_EQ(Values(1, bound[1]), (std::vector<float>{0, 0, 0, 0}));
+  // A point of the loopback device's own, waited for on this side.
+  const auto point = executable->Submit(bound, {&*failed, 1});
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_EQ(point->Wait(), absl::DataLossError("the input is gone"));
+}
+
+TEST_F(PartitionedTest, WhatIsNoGraphIsRefusedByTheDevice) {
+  AddLoopback();
+  EXPECT_THAT(devices_[0]->Load({"x", "no graph"}).status().message(),
+              HasSubstr("LOOPBACK:0: the 8 bytes of a graph are no graph.proto"));
+  Graph g;
+  const std::string unverified = GraphBytes(g.Make(Op::kNeg, {g.Param(0, kF32, Shape{4})}));
+  EXPECT_EQ(devices_[0]->Load({"x", unverified}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  const auto commands = devices_[0]->Encode({Command{}});
+  EXPECT_THAT(commands.status().message(), HasSubstr("not loaded on a loopback device"));
+}
+
+TEST_F(PartitionedTest, LaunchesAreNotCopies) {
+  AddCpus(1);
+  AddLoopback();
+  Device& device = *devices_[1];
+  const FrozenGraph graph = Stores({{Param(0, 4, 0), g_.ConstFloat(kF32, 1)}});
+  const auto program = device.Load({"ones", GraphBytes(graph.root())});
+  ASSERT_TRUE(program.ok()) << program.status();
+  Command command;
+  command.launch.program = *program;
+  command.launch.arguments = {{0, 0}};
+  const auto commands = device.Encode({command});
+  ASSERT_TRUE(commands.ok()) << commands.status();
+  const BufferView out = Buffer(1, 4);
+  EXPECT_THAT(device.queue(QueueKind::kCopy).Submit(*commands, {out}, {}).status().message(),
+              HasSubstr("a launch on a copy queue"));
+  const auto point = device.queue().Submit(*commands, {out}, {});
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_TRUE(point->Wait().ok());
+  EXPECT_EQ(Values(1, out), (std::vector<float>{1, 1, 1, 1}));
+}
+
+}  // namespace
+}  // namespace telegrad

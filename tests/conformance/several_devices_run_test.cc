@@ -1,0 +1,135 @@
+// Random graphs on three CPUs and a device that takes graphs, compiled and run, leave what the
+// reference interpreter says. Runs follow each other without waiting, so that they share buffers.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "devices/cpu/cpu_device.h"
+#include "devices/loopback/loopback_device.h"
+#include "engine/base/status.h"
+#include "engine/compile/compiler.h"
+#include "engine/execution/graph_loader.h"
+#include "engine/execution/partitioned_cache.h"
+#include "engine/ir/content_hash.h"
+#include "engine/ir/text.h"
+#include "engine/ir/verify.h"
+#include "engine/reference/tensor_eval.h"
+#include "tests/conformance/random_graph.h"
+#include "tests/conformance/run_graph.h"
+#include "tests/conformance/spread_graph.h"
+
+namespace telegrad {
+namespace {
+
+using testing::RandomGraph;
+using testing::Slots;
+
+constexpr int kDevices = 4;  // the last one takes graphs
+constexpr int kRuns = 3;
+
+std::unique_ptr<Device> Cpu(int index) {
+  CpuOptions options;
+  options.index = index;
+  options.target = HostTarget(1);
+  options.threads = 1;
+  options.memory_limit = int64_t{256} << 20;
+  return *OpenCpu(options);
+}
+
+class SeveralDevices : public ::testing::Test {
+ protected:
+  SeveralDevices() {
+    for (int i = 0; i + 1 < kDevices; ++i) owned_.push_back(Cpu(i));
+    LoopbackOptions options;
+    options.inner = Cpu(kDevices);
+    options.load = MakeGraphLoader(std::make_shared<ExecutableCache>(ExecutableCache::Limits{}), {});
+    owned_.push_back(OpenLoopback(std::move(options)));
+    for (const auto& device : owned_) devices_.push_back(device.get());
+  }
+
+  absl::Status Copy(Device& device, const BufferView& to, const BufferView& from) {
+    Command command;
+    command.kind = CommandKind::kCopy;
+    command.copy = {.to = {0, 0}, .from = {1, 0}, .length = from.length};
+    TG_ASSIGN_OR_RETURN(const auto commands, device.Encode({command}));
+    TG_ASSIGN_OR_RETURN(const TimelinePoint point,
+                        device.queue(QueueKind::kCopy).Submit(commands, {to, from}, {}));
+    return point.Wait();
+  }
+
+  // The slots' bytes go to the devices that the graph has them on, and come back.
+  absl::Status Run(UOp sink, std::span<const VarValue> variables, Slots* slots) {
+    std::vector<Device*> of(slots->size(), devices_[0]);
+    for (const uint32_t id : PostOrder(sink)) {
+      const UOp u = sink.graph()->at(id);
+      if (u.is(Op::kParam)) of[static_cast<size_t>(u.arg(0))] = devices_[u.arg(1)];
+    }
+    std::vector<BufferView> staged, bound;
+    for (size_t i = 0; i < slots->size(); ++i) {
+      const auto size = static_cast<int64_t>((*slots)[i].size());
+      TG_ASSIGN_OR_RETURN(auto host, devices_[0]->Alloc(std::max<int64_t>(size, 1)));
+      TG_ASSIGN_OR_RETURN(auto memory, of[i]->Alloc(std::max<int64_t>(size, 1)));
+      std::ranges::copy((*slots)[i], static_cast<uint8_t*>(host->host()));
+      staged.push_back({std::move(host), 0, size});
+      bound.push_back({std::move(memory), 0, size});
+      TG_RETURN_IF_ERROR(Copy(*of[i], bound[i], staged[i]));
+    }
+    Budget budget;
+    TG_ASSIGN_OR_RETURN(const auto made, cache_.Get(ContentHash(sink), Freeze(sink), devices_,
+                                                    &budget, variables));
+    std::vector<TimelinePoint> last;
+    for (int run = 0; run < kRuns; ++run) {
+      TG_ASSIGN_OR_RETURN(TimelinePoint point, made.executable->Submit(bound, last));
+      last = {std::move(point)};
+    }
+    TG_RETURN_IF_ERROR(last[0].Wait(absl::Seconds(60)));
+    for (size_t i = 0; i < slots->size(); ++i) {
+      TG_RETURN_IF_ERROR(Copy(*of[i], staged[i], bound[i]));
+      std::copy_n(static_cast<const uint8_t*>(staged[i].memory->host()), (*slots)[i].size(),
+                  (*slots)[i].begin());
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<std::unique_ptr<Device>> owned_;
+  std::vector<Device*> devices_;
+  ExecutableCache parts_{ExecutableCache::Limits{}};
+  PartitionedCache cache_{&parts_, {}};
+};
+
+TEST_F(SeveralDevices, RunsAgreeWithTheReference) {
+  int ran = 0;
+  for (uint64_t seed = 1; seed <= 80; ++seed) {
+    std::mt19937_64 rng(seed);
+    Graph graph, spread;
+    RandomGraph random = testing::MakeRandomGraph(rng, 6 + static_cast<int>(seed % 25), &graph,
+                                                  testing::Vocabulary::kAll);
+    if (!random.sink.valid()) continue;
+    const UOp sink = testing::Spread(random.sink, kDevices, rng, &spread);
+    if (!sink.valid() || !Verify(sink, kTensorLevel).ok()) continue;
+    const std::vector<VarValue> values = testing::VariablesOf(sink, random.variables);
+    reference::Variables variables;
+    for (const VarValue& v : values) variables[v.id] = v.value;
+    Slots want = random.slots, got = random.slots;
+    Budget budget;
+    bool judged = true;
+    for (int run = 0; run < kRuns; ++run) {
+      judged &= reference::Evaluate(sink, want, &budget, variables).ok();
+    }
+    if (!judged) continue;
+    const absl::Status status = Run(sink, values, &got);
+    ASSERT_TRUE(status.ok()) << "seed " << seed << ": " << status << "\n" << Print(sink);
+    ++ran;
+    for (size_t i = 0; i < want.size(); ++i) {
+      const std::string difference =
+          testing::Difference(random.dtypes[i], random.exact[i], want[i], got[i]);
+      ASSERT_EQ(difference, "") << "seed " << seed << ", slot " << i << "\n" << Print(sink);
+    }
+  }
+  EXPECT_GT(ran, 50);
+  EXPECT_GT(cache_.bytes_sent(), 0);
+}
+
+}  // namespace
+}  // namespace telegrad

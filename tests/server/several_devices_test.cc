@@ -1,0 +1,222 @@
+// A session's runs over several devices, with the real engine: which device a graph's number means,
+// and the order of runs whose transfers are in other queues.
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "devices/drivers.h"
+#include "engine/compile/compiler.h"
+#include "engine/execution/graph_loader.h"
+#include "engine/ir/content_hash.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/session/caching_engine.h"
+#include "server/session/session.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr DType kI32 = DType::kInt32;
+
+class Words final : public Payload {
+ public:
+  explicit Words(std::vector<int32_t> words) : words_(std::move(words)) {}
+  int64_t size() const override { return static_cast<int64_t>(4 * words_.size()); }
+  void CopyTo(void* to) const override { std::memcpy(to, words_.data(), 4 * words_.size()); }
+
+ private:
+  const std::vector<int32_t> words_;
+};
+
+class Answers final : public AnswerSink {
+ public:
+  void OnAnswer(Answer answer) override {
+    const std::lock_guard lock(mutex_);
+    answers_[answer.id] = std::move(answer);
+    changed_.notify_all();
+  }
+  void OnProgress() override {}
+  Answer Take(uint64_t id) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return answers_.contains(id); });
+    return std::move(answers_[id]);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<uint64_t, Answer> answers_;
+};
+
+class SeveralDevices : public ::testing::Test {
+ protected:
+  SeveralDevices() {
+    DriverOptions options;
+    options.host = HostTarget(2);
+    options.cpu_memory = int64_t{64} << 20;
+    options.cpu_devices = 2;
+    options.loopback_devices = 1;
+    options.load_graph =
+        MakeGraphLoader(std::make_shared<ExecutableCache>(ExecutableCache::Limits{}), {});
+    pool_ = *DevicePool::Create(*OpenDevices(options));
+    env_ = {pool_.get(), &engine_, &workers_, &compilers_, &metrics_, {}};
+    session_ = std::make_shared<Session>(
+        env_, std::make_shared<Tenant>("test", env_.limits, &metrics_), 1, answers_);
+  }
+  ~SeveralDevices() override { session_->Close(); }
+
+  template <typename Op>
+  uint64_t Submit(Op op) {
+    session_->Submit({.id = ++last_id_, .op = std::move(op)});
+    return last_id_;
+  }
+  absl::Status StatusOf(uint64_t id) { return answers_->Take(id).status; }
+  void Alloc(uint64_t handle, std::string device, std::vector<int32_t> words = {0, 0, 0, 0}) {
+    ASSERT_TRUE(StatusOf(Submit(AllocOp{handle, 16, std::move(device)})).ok());
+    ASSERT_TRUE(StatusOf(Submit(WriteOp{handle, 0, std::make_unique<Words>(words)})).ok());
+  }
+  std::vector<int32_t> Read(uint64_t handle) {
+    const Answer answer = answers_->Take(Submit(ReadOp{handle, 0, 16}));
+    EXPECT_TRUE(answer.status.ok()) << answer.status;
+    if (!answer.status.ok()) return {};
+    const std::string& bytes = std::get<ReadResult>(answer.result).copy;
+    std::vector<int32_t> words(bytes.size() / 4);
+    std::memcpy(words.data(), bytes.data(), bytes.size());
+    return words;
+  }
+
+  UOp Param(int64_t slot, int64_t device) { return g_.Param(slot, kI32, Shape{4}, device); }
+  UOp Copy(UOp x, int64_t device) { return g_.Make(Op::kCopy, DType::kVoid, {x}, {device}); }
+  std::string Put(const std::vector<std::pair<UOp, UOp>>& stores, absl::Status* status = nullptr) {
+    std::vector<UOp> roots;
+    for (const auto& [to, value] : stores) roots.push_back(g_.Make(Op::kStore, {to, value}));
+    const FrozenGraph graph = Freeze(g_.Make(Op::kSink, DType::kVoid, roots));
+    const Digest hash = ContentHash(graph.root());
+    const absl::Status put = StatusOf(Submit(
+        PutOp{[graph, hash](Budget*) -> absl::StatusOr<VerifiedGraph> {
+                return VerifiedGraph{graph, hash};
+              },
+              100, /*compile=*/true}));
+    if (status != nullptr) *status = put;
+    EXPECT_TRUE(put.ok() || status != nullptr) << put;
+    return std::string(hash.view());
+  }
+  // slot 1 (number 1) += slot 0 (number 0).
+  std::string AddAcross() {
+    return Put({{Param(1, 1), g_.Make(Op::kAdd, {Param(1, 1), Copy(Param(0, 0), 1)})}});
+  }
+  uint64_t Run(const std::string& hash, std::vector<uint64_t> handles,
+               std::vector<std::string> devices = {}) {
+    return Submit(RunOp{hash, std::move(handles), false, {}, std::move(devices)});
+  }
+
+  Graph g_;
+  ExecutableCache cache_{ExecutableCache::Limits{}};
+  PartitionedCache partitioned_{&cache_, {}};
+  CachingEngine engine_{&cache_, &partitioned_};
+  Metrics metrics_;
+  std::unique_ptr<DevicePool> pool_;
+  TaskPool workers_{1};
+  TaskPool compilers_{1};
+  Environment env_;
+  std::shared_ptr<Answers> answers_ = std::make_shared<Answers>();
+  std::shared_ptr<Session> session_;
+  uint64_t last_id_ = 0;
+};
+
+TEST_F(SeveralDevices, NumbersAreTheDevicesOfTheBuffers) {
+  Alloc(1, "CPU:0", {1, 2, 3, 4});
+  Alloc(2, "CPU:1", {10, 20, 30, 40});
+  const std::string add = AddAcross();
+  ASSERT_TRUE(StatusOf(Run(add, {1, 2})).ok());
+  EXPECT_THAT(Read(2), ElementsAre(11, 22, 33, 44));
+  EXPECT_EQ(partitioned_.bytes_sent(), 16);
+  // The other way round it is the same graph.
+  ASSERT_TRUE(StatusOf(Run(add, {2, 1})).ok());
+  EXPECT_THAT(Read(1), ElementsAre(12, 24, 36, 48));
+  EXPECT_EQ(partitioned_.bytes_sent(), 32);
+  // On one device nothing is sent.
+  Alloc(3, "CPU:0", {1, 1, 1, 1});
+  ASSERT_TRUE(StatusOf(Run(add, {3, 1})).ok());
+  EXPECT_THAT(Read(1), ElementsAre(13, 25, 37, 49));
+  EXPECT_EQ(partitioned_.bytes_sent(), 32);
+}
+
+TEST_F(SeveralDevices, TheRequestSaysWhatNoSlotDoes) {
+  // Device 1 computes, and has no slot.
+  const UOp there = Copy(Param(0, 0), 1);
+  const std::string graph = Put({{Param(1, 0), Copy(g_.Make(Op::kMul, {there, there}), 0)}});
+  Alloc(1, "CPU:0", {1, 2, 3, 4});
+  Alloc(2, "CPU:0");
+  ASSERT_TRUE(StatusOf(Run(graph, {1, 2}, {"CPU:0", "LOOPBACK:0"})).ok());
+  EXPECT_THAT(Read(2), ElementsAre(1, 4, 9, 16));
+  EXPECT_EQ(partitioned_.bytes_sent(), 32);
+  // The server's second device, where the request says nothing; the buffers' own.
+  ASSERT_TRUE(StatusOf(Run(graph, {2, 1})).ok());
+  EXPECT_THAT(Read(1), ElementsAre(1, 16, 81, 256));
+  ASSERT_TRUE(StatusOf(Run(graph, {1, 2}, {"", "CPU:0"})).ok());
+  EXPECT_THAT(Read(2), ElementsAre(1, 256, 6561, 65536));
+  EXPECT_EQ(partitioned_.bytes_sent(), 64);
+}
+
+TEST_F(SeveralDevices, ErrorsNameTheSlotAndTheDevice) {
+  Alloc(1, "CPU:0");
+  Alloc(2, "CPU:1");
+  const std::string add = AddAcross();
+  EXPECT_THAT(StatusOf(Run(add, {1, 2}, {"CPU:1"})).message(),
+              HasSubstr("slot 0 is on CPU:0, but the graph has it on device 0, which is CPU:1"));
+  EXPECT_THAT(StatusOf(Run(add, {1, 2}, {"GPU:0"})).message(), HasSubstr("unknown device"));
+  const std::string same = Put({{Param(1, 0), g_.Make(Op::kNeg, {Param(0, 0)})}});
+  EXPECT_THAT(StatusOf(Run(same, {1, 2})).message(),
+              HasSubstr("slot 1 is on CPU:1, but the graph has it on device 0, which is CPU:0"));
+  absl::Status put;
+  const std::string far = Put({{Param(1, 0), Copy(Copy(Param(0, 0), 9), 0)}}, &put);
+  EXPECT_THAT(put.message(), HasSubstr("device 9"));
+  EXPECT_THAT(StatusOf(Run(far, {1, 1})).message(), HasSubstr("this server has 3 devices"));
+  // What would have been written is poisoned, nothing else.
+  Alloc(3, "CPU:1");
+  EXPECT_FALSE(StatusOf(Run(add, {3, 2}, {"CPU:0"})).ok());
+  EXPECT_FALSE(StatusOf(Submit(ReadOp{2, 0, 16})).ok());
+  EXPECT_THAT(Read(3), ElementsAre(0, 0, 0, 0));
+}
+
+// A transfer reads a buffer in a queue of its own; the run that overwrites it comes after.
+TEST_F(SeveralDevices, WhatATransferReadsIsOverwrittenAfterIt) {
+  Alloc(1, "CPU:0", {1, 1, 1, 1});
+  Alloc(2, "CPU:1");
+  Alloc(3, "CPU:0", {5, 5, 5, 5});
+  const std::string add = AddAcross();
+  const std::string grow = Put({{Param(0, 0), g_.Make(Op::kAdd, {Param(0, 0), Param(1, 0)})}});
+  int32_t w = 1, sum = 0;
+  std::vector<uint64_t> ids;
+  for (int i = 0; i < 200; ++i) {
+    ids.push_back(Run(add, {1, 2}));
+    ids.push_back(Run(grow, {1, 3}));
+    sum += w;
+    w += 5;
+  }
+  for (const uint64_t id : ids) ASSERT_TRUE(StatusOf(id).ok());
+  EXPECT_THAT(Read(1), ElementsAre(w, w, w, w));
+  EXPECT_THAT(Read(2), ElementsAre(sum, sum, sum, sum));
+}
+
+// So is what the host writes.
+TEST_F(SeveralDevices, WhatATransferReadsIsWrittenAfterIt) {
+  Alloc(1, "CPU:0");
+  Alloc(2, "CPU:1");
+  const std::string add = AddAcross();
+  int32_t sum = 0;
+  for (int32_t i = 1; i <= 100; ++i) {
+    Submit(WriteOp{1, 0, std::make_unique<Words>(std::vector<int32_t>{i, i, i, i})});
+    Run(add, {1, 2});
+    sum += i;
+  }
+  EXPECT_THAT(Read(2), ElementsAre(sum, sum, sum, sum));
+}
+
+}  // namespace
+}  // namespace telegrad
