@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -24,6 +25,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "proto/transport.h"
 #include "server/admin/address.h"
+#include "server/admin/compile_service.h"
 #include "server/admin/exporter.h"
 #include "server/admin/log.h"
 #include "server/admin/metrics.h"
@@ -113,9 +115,11 @@ absl::Status CheckRanges(const Flags& flags) {
   constexpr struct {
     std::string_view name;
     int64_t min, max;
-  } kRanges[] = {{"drain-seconds", 0, 86'400},  {"compile-threads", 1, 256},
-                 {"cpu-threads", 0, 4096},      {"cpu-memory", 0, INT64_MAX},
-                 {"executables", 1, INT64_MAX}, {"kernels", 1, INT64_MAX}};
+  } kRanges[] = {{"drain-seconds", 0, 86'400},     {"compile-threads", 1, 256},
+                 {"cpu-threads", 0, 4096},         {"cpu-memory", 0, INT64_MAX},
+                 {"executables", 1, INT64_MAX},    {"kernels", 1, INT64_MAX},
+                 {"compile-workers", -1, 256},     {"kernel-time", 1, 86'400'000},
+                 {"compile-memory", 0, INT64_MAX}, {"kernel-cache-bytes", 1, INT64_MAX}};
   for (const auto& range : kRanges) {
     const int64_t value = flags.GetInt(range.name);
     if (value < range.min || value > range.max) {
@@ -124,6 +128,20 @@ absl::Status CheckRanges(const Flags& flags) {
     }
   }
   return absl::OkStatus();
+}
+
+CompileService::Options CompileOptions(const Flags& flags) {
+  constexpr int64_t kMostByDefault = 16;
+  int64_t workers = flags.GetInt("compile-workers");
+  if (workers < 0) {
+    workers = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, kMostByDefault);
+  }
+  return {.workers = static_cast<int>(workers),
+          .kernel_time = std::chrono::milliseconds(flags.GetInt("kernel-time")),
+          .worker_memory = flags.GetInt("compile-memory"),
+          .store = flags.GetString("kernel-cache"),
+          .store_bytes = flags.GetInt("kernel-cache-bytes"),
+          .reproducers = flags.GetString("reproducers")};
 }
 
 void CollectFrom(const ExecutableCache& cache, const DevicePool& pool, Metrics& metrics) {
@@ -222,11 +240,15 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
          {"threads", device->target().threads},
          {"memory", device->memory_limit()}});
   }
+  TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
+                      CompileService::Start(CompileOptions(flags)));
   ExecutableCache cache(
-      {.executables = flags.GetInt("executables"), .kernels = flags.GetInt("kernels")});
+      {.executables = flags.GetInt("executables"), .kernels = flags.GetInt("kernels")},
+      compile_service->services());
   CachingEngine engine(&cache);
   Metrics metrics;
   metrics.AddCollector([&](Metrics& m) { CollectFrom(cache, *pool, m); });
+  metrics.AddCollector([&](Metrics& m) { compile_service->CollectInto(m); });
   TaskPool workers(kWorkers);
   TaskPool compilers(static_cast<int>(flags.GetInt("compile-threads")));
   const Environment env{pool.get(), &engine, &workers, &compilers, &metrics, limits};
@@ -286,6 +308,7 @@ int Main(int argc, char** argv) {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error of the write
   if (status.ok()) status = Serve(*flags, signals);
   if (status.ok()) return 0;
   std::fprintf(stderr, "telegradd: %s\n", std::string(status.message()).c_str());

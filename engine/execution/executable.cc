@@ -244,7 +244,8 @@ struct ExecutableCache::Impl {
     std::list<std::string>::iterator age;
   };
 
-  explicit Impl(const Limits& l) : limits(l), kernels(l.kernels) {}
+  Impl(const Limits& l, KernelServices services)
+      : limits(l), kernels(l.kernels, std::move(services)) {}
 
   std::shared_ptr<Arena> ArenaOf(const Device& device) {
     const std::lock_guard lock(mutex);
@@ -277,7 +278,8 @@ struct ExecutableCache::Impl {
   uint64_t hits = 0, misses = 0, schedule_ns = 0;
 };
 
-ExecutableCache::ExecutableCache(const Limits& limits) : impl_(std::make_unique<Impl>(limits)) {}
+ExecutableCache::ExecutableCache(const Limits& limits, KernelServices services)
+    : impl_(std::make_unique<Impl>(limits, std::move(services))) {}
 ExecutableCache::~ExecutableCache() = default;
 
 absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,

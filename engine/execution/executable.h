@@ -12,6 +12,7 @@
 #include "devices/api/device.h"
 #include "engine/base/budget.h"
 #include "engine/base/hash.h"
+#include "engine/execution/kernel_services.h"
 #include "engine/ir/graph.h"
 #include "engine/lowering/bounds_proof.h"
 #include "engine/types/var_value.h"
@@ -69,7 +70,7 @@ class ExecutableCache {
     uint64_t compile_ns = 0;  // schedule, lower and compile; 0 when cached
   };
 
-  explicit ExecutableCache(const Limits& limits);
+  explicit ExecutableCache(const Limits& limits, KernelServices services = {});
   ~ExecutableCache();
 
   // `hash` is the content hash of `graph`, a verified tensor graph (its SINK is the root).
