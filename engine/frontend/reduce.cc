@@ -96,6 +96,11 @@ Tensor Tensor::LogSoftmax(int64_t axis) const {
   return shifted - shifted.Exp().Sum({axis}, true).Log();
 }
 
+Tensor Tensor::Standardize(const Axes& axes, double epsilon) const {
+  const Tensor centered = *this - Mean(axes, true);
+  return centered * ((centered * centered).Mean(axes, true) + epsilon).Sqrt().Reciprocal();
+}
+
 Tensor Tensor::Gather(const Tensor& index) const {
   return builder_ == nullptr ? Tensor() : builder_->Make(Op::kGather, DType::kVoid, {*this, index});
 }

@@ -62,7 +62,10 @@ class Tensor {
   Tensor Relu() const;
   Tensor Sigmoid() const;
   Tensor Tanh() const;
-  Tensor Not() const;  // of bool
+  Tensor Erf() const;       // at most 1e-6 of the true value away, relative to it
+  Tensor Gelu() const;      // x times the normal distribution's probability to be below x
+  Tensor GeluTanh() const;  // its approximation by a tanh (Hendrycks and Gimpel 2016)
+  Tensor Not() const;       // of bool
   Tensor Cast(DType dtype) const;
   Tensor Maximum(const Tensor& other) const;
   Tensor Minimum(const Tensor& other) const;
@@ -104,6 +107,8 @@ class Tensor {
   Tensor ArgMax(int64_t axis, bool keepdim = false) const;
   Tensor Softmax(int64_t axis = -1) const;
   Tensor LogSoftmax(int64_t axis = -1) const;
+  // Shifted and scaled to mean 0 and variance 1 over the axes; `epsilon` is added to the variance.
+  Tensor Standardize(const Axes& axes, double epsilon) const;
 
   // Products and windows.
   Tensor MatMul(const Tensor& other) const;  // NumPy's matmul
