@@ -1,6 +1,7 @@
-// A compile worker that does what the text of a kernel tells it to, for the tests of who talks to
-// workers. As telegrad-silent-worker it never says hello, as telegrad-chatty-worker it says
-// something else, as telegrad-foreign-worker every one of it is of another build.
+// A compile worker that does what the text of a kernel tells it to, or a file called "orders" in
+// its folder where there is one, for the tests of who talks to workers. As telegrad-silent-worker
+// it never says hello, as telegrad-chatty-worker it says something else, as telegrad-foreign-worker
+// every one of it is of another build.
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -10,6 +11,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <sstream>
 #include <string>
 
@@ -64,7 +66,9 @@ std::string Answer(uint64_t id, const std::string& binary) {
 }
 
 // What a request asks for is the first word; more words are its arguments.
-std::string Obey(const WorkerRequest& request) {
+std::string Obey(WorkerRequest& request, const std::string& folder) {
+  std::ifstream orders(folder + "/orders");
+  if (orders) std::getline(orders, request.llvm_ir);
   std::istringstream words(request.llvm_ir);
   std::string what, first;
   words >> what >> first;
@@ -99,9 +103,9 @@ int Serve(const std::string& name) {
   while (true) {
     const auto frame = ReadFrame(kWorkerSocket, kMaxRequestBytes);
     if (!frame.ok()) return 0;
-    const auto request = DecodeRequest(*frame);
+    auto request = DecodeRequest(*frame);
     if (!request.ok()) return 1;
-    std::string answer = Obey(*request);
+    const std::string answer = Obey(*request, name.substr(0, name.rfind('/')));
     if (request->llvm_ir == "checksum") {
       Raw(std::string("TGRF\4\0\0\0", 8) + std::string(32, 'x') + "abcd");
     } else if (request->llvm_ir == "endless") {
