@@ -32,4 +32,8 @@ struct Target {
   friend bool operator==(const Target&, const Target&) = default;
 };
 
+// The processor that this process runs on, without what only a compiler has names for: `cpu` and
+// `features` are empty. `threads` below 1 means as many as the hardware has.
+Target HostShape(int threads);
+
 }  // namespace telegrad

@@ -19,6 +19,19 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using testing::Output;
+using testing::Process;
+using testing::RunProgram;
+
+// y = x + x, float32.
+FrozenGraph Double(int64_t elements) {
+  Graph g;
+  const int64_t dims[] = {elements};
+  const UOp x = g.Param(1, DType::kFloat32, dims);
+  const UOp store =
+      g.Make(Op::kStore, {g.Param(0, DType::kFloat32, dims), g.Make(Op::kAdd, {x, x})});
+  return Freeze(g.Make(Op::kSink, {store}));
+}
 
 std::string Slurp(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -42,8 +55,8 @@ ProcessState StateOf(int pid) {
 class CompileServiceTest : public ::testing::Test {
  protected:
   CompileServiceTest()
-      : folder_(StrCat(testing::TempDir(), "compile_service_", getpid(), "_",
-                       testing::UnitTest::GetInstance()->current_test_info()->name())) {
+      : folder_(StrCat(::testing::TempDir(), "compile_service_", getpid(), "_",
+                       ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
     fs::remove_all(folder_);
     fs::create_directories(folder_ + "/bin");
   }

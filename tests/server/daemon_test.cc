@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -31,6 +32,19 @@ namespace telegrad {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::Output;
+using testing::Process;
+using testing::RunProgram;
+
+// y = x + x, float32.
+FrozenGraph Double(int64_t elements) {
+  Graph g;
+  const int64_t dims[] = {elements};
+  const UOp x = g.Param(1, DType::kFloat32, dims);
+  const UOp store =
+      g.Make(Op::kStore, {g.Param(0, DType::kFloat32, dims), g.Make(Op::kAdd, {x, x})});
+  return Freeze(g.Make(Op::kSink, {store}));
+}
 
 template <typename T>
 std::span<const std::byte> Bytes(const std::vector<T>& v) {
@@ -46,7 +60,7 @@ class DaemonTest : public ::testing::Test {
   void SetUp() override { Start({}); }
 
   void Start(std::vector<std::string> more) {
-    socket_ = StrCat(testing::TempDir(), "telegrad_", getpid(), ".sock");
+    socket_ = StrCat(::testing::TempDir(), "telegrad_", getpid(), ".sock");
     std::vector<std::string> args = {
         "--listen",    "127.0.0.1:0",  "--listen",   "unix:" + socket_, "--metrics",
         "127.0.0.1:0", "--cpu-memory", "1073741824", "--log-level",     "off"};
@@ -155,7 +169,7 @@ TEST_F(DaemonTest, RunsAGraphWithVariables) {
 
 TEST_F(DaemonTest, ManyBytesThereAndBack) {
   const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   const auto session = Session();
   for (const size_t size : {size_t{0}, size_t{1}, size_t{4097}, size_t{65536}, size_t{65537},
@@ -322,7 +336,7 @@ TEST_F(DaemonTest, BrokenStreamsEndWithAStatus) {
 
 TEST_F(DaemonTest, RandomMessagesDoNoHarm) {
   const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   for (int round = 0; round < 150; ++round) {
     std::vector<std::string> messages = {Open().SerializeAsString()};

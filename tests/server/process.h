@@ -1,4 +1,4 @@
-// Programs run as child processes, and a small graph for the daemon among them.
+// For tests only: programs of ours as child processes.
 #pragma once
 
 #include <fcntl.h>
@@ -13,12 +13,11 @@
 #include <thread>
 #include <vector>
 
-#include "engine/ir/graph.h"
 #include "gtest/gtest.h"
 
 extern char** environ;
 
-namespace telegrad {
+namespace telegrad::testing {
 
 struct Output {
   int exit_code = -1;
@@ -99,14 +98,4 @@ inline Output RunProgram(const std::string& program, const std::vector<std::stri
   return Process(program, args).Wait();
 }
 
-// y = x + x, float32.
-inline FrozenGraph Double(int64_t elements) {
-  Graph g;
-  const int64_t dims[] = {elements};
-  const UOp x = g.Param(1, DType::kFloat32, dims);
-  const UOp store =
-      g.Make(Op::kStore, {g.Param(0, DType::kFloat32, dims), g.Make(Op::kAdd, {x, x})});
-  return Freeze(g.Make(Op::kSink, {store}));
-}
-
-}  // namespace telegrad
+}  // namespace telegrad::testing
