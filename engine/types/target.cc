@@ -40,21 +40,24 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   target.converts = DTypeSet::FromBits(number(7, uint32_t{0}));
   good &= target.vector_bytes >= 1 && target.vector_registers >= 1 && target.threads >= 1;
   if (!good || target.Key() != whole) return std::nullopt;
-  Target HostShape(int threads) {
-    Target target;
-    target.arch = "x86-64";
-    if (__builtin_cpu_supports("avx512f") != 0) {
-      target.vector_bytes = 64;
-      target.vector_registers = 32;
-    } else {
-      target.vector_bytes = __builtin_cpu_supports("avx2") != 0 ? 32 : 16;
-      target.vector_registers = 16;
-    }
-    // bf16's instruction flushes subnormals and is no CAST.
-    if (__builtin_cpu_supports("f16c") != 0) target.converts = {DType::kFloat16};
-    target.threads =
-        threads >= 1 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    return target;
+  return target;
+}
+
+Target HostShape(int threads) {
+  Target target;
+  target.arch = "x86-64";
+  if (__builtin_cpu_supports("avx512f") != 0) {
+    target.vector_bytes = 64;
+    target.vector_registers = 32;
+  } else {
+    target.vector_bytes = __builtin_cpu_supports("avx2") != 0 ? 32 : 16;
+    target.vector_registers = 16;
   }
+  // bf16's instruction flushes subnormals and is no CAST.
+  if (__builtin_cpu_supports("f16c") != 0) target.converts = {DType::kFloat16};
+  target.threads =
+      threads >= 1 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return target;
+}
 
 }  // namespace telegrad
