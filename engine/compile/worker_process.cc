@@ -91,7 +91,7 @@ absl::Status Limit(pid_t pid, int64_t memory_bytes) {
   if (prlimit(pid, RLIMIT_CORE, &none, nullptr) != 0) {
     return Internal("cannot limit a worker's core file: ", std::strerror(errno));
   }
-  if (memory_bytes == 0) return absl::OkStatus();
+  if (memory_bytes == 0 || !kLimitsMemory) return absl::OkStatus();
   const auto bytes = static_cast<rlim_t>(memory_bytes);
   const rlimit memory{bytes, bytes};
   if (prlimit(pid, RLIMIT_AS, &memory, nullptr) != 0) {

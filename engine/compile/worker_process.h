@@ -13,11 +13,17 @@
 
 namespace telegrad {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kLimitsMemory = false;  // the sanitizer's shadow is larger than any limit
+#else
+inline constexpr bool kLimitsMemory = true;
+#endif
+
 class WorkerProcess {
  public:
   struct Options {
     std::string executable;
-    int64_t memory_bytes = 0;  // of address space; 0: no limit
+    int64_t memory_bytes = 0;  // of address space, where kLimitsMemory; 0: no limit
   };
 
   // Starts one and waits for its hello. The process lives no longer than the calling thread.

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -124,4 +125,7 @@ int Serve(const std::string& name) {
 }  // namespace
 }  // namespace telegrad
 
-int main(int, char** argv) { return telegrad::Serve(argv[0]); }
+int main(int, char** argv) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  return telegrad::Serve(argv[0]);
+}
