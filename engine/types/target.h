@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "engine/types/dtype.h"
 
@@ -24,6 +26,10 @@ struct Target {
 
   // Every field, unambiguously: equal keys mean interchangeable code.
   std::string Key() const;
+  // What Key() made; nullopt for any other text.
+  static std::optional<Target> FromKey(std::string_view key);
+
+  friend bool operator==(const Target&, const Target&) = default;
 };
 
 // The processor that this process runs on, without what only a compiler has names for: `cpu` and

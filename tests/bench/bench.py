@@ -25,6 +25,7 @@ TELEGRAD_BENCH = "tests/bench/telegrad_bench"
 SIMPLIFY_BENCH = "tests/bench/simplify_bench"
 REWRITE_BENCH = "tests/bench/rewrite_bench"
 REPLAY_BENCH = "tests/bench/replay_bench"
+START_BENCH = "tests/bench/start_bench"
 TURN_SECONDS = 300  # no single measurement takes longer
 START_SECONDS = 60  # nor does a server take longer to listen, or to end
 
@@ -175,6 +176,11 @@ ROWS = [
     # An executable of 1000 kernels of 16 floats, from its submission until its point is reached.
     LimitRow("replay", "us a kernel", 2,
              telegrad=lambda b: b.number(REPLAY_BENCH, ["1000", "1000"])),
+    # ResNet-50 from its graph to an executable: compiled by the workers, and loaded from the disk cache.
+    LimitRow("resnet50_cold", "ms", 2500,
+             telegrad=lambda b: b.number(START_BENCH, ["cold", "resnet50", "3"])),
+    LimitRow("resnet50_warm", "ms", 200,
+             telegrad=lambda b: b.number(START_BENCH, ["warm", "resnet50", "5"])),
 ]
 
 
@@ -208,7 +214,8 @@ def measure(bench, row, turns):
         return [f"{show(ours)} {row.unit}", f"{show(theirs)} {row.unit}", f"{ratio:.2f}x", goal, verdict]
     except Absent as absent:
         print(f"{row.name}: {absent} is not built", file=sys.stderr)
-        ours = str(absent) in (TELEGRADD, TELEGRAD_BENCH, SIMPLIFY_BENCH, REWRITE_BENCH, REPLAY_BENCH)
+        ours = str(absent) in (TELEGRADD, TELEGRAD_BENCH, SIMPLIFY_BENCH, REWRITE_BENCH, REPLAY_BENCH,
+                                START_BENCH)
         return ["-", "-", "-", goal, "no" if ours else "peer absent"]
     except Broken as broken:
         print(f"{row.name}: {broken}", file=sys.stderr)
