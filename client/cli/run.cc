@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cc/remote_plan.h"
 #include "client/cli/command.h"
+#include "client/cli/timeline.h"
 #include "engine/base/status.h"
 #include "engine/frontend/files.h"
 #include "engine/frontend/npy.h"
@@ -100,6 +101,9 @@ absl::Status Run(const Flags& flags) {
     }
   }
 
+  const std::string& timeline_path = flags.GetString("timeline");
+  Timeline timeline;
+  timeline.Begin("read files");
   TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(path));
   TG_ASSIGN_OR_RETURN(const onnx::Model parsed, onnx::ParseModel(file));
   const std::vector<std::string> names = InputNames(parsed);
@@ -114,13 +118,16 @@ absl::Status Run(const Flags& flags) {
     options.input_shapes.emplace(names[i], value.shape);
     values.push_back(std::move(value));
   }
+  timeline.Begin("import");
   TG_ASSIGN_OR_RETURN(OnnxPlan model, ImportOnnx(file, options));
   if (outputs.size() > model.outputs.size() || expected.size() > model.outputs.size()) {
     return InvalidArgument("the model has ", model.outputs.size(), " outputs");
   }
 
+  timeline.Begin("connect");
   TG_ASSIGN_OR_RETURN(const auto connection, Connect(flags));
   TG_ASSIGN_OR_RETURN(const auto session, connection->OpenSession());
+  timeline.Begin("send model and inputs");
   RemoteState state(session.get());
   std::map<std::string, HostTensor> weights;
   for (OnnxWeight& w : model.weights) {
@@ -132,9 +139,16 @@ absl::Status Run(const Flags& flags) {
   for (size_t i = 0; i < values.size(); ++i) {
     TG_RETURN_IF_ERROR(plan->Set(slots[model.inputs[i].slot].name, values[i]));
   }
-  const Future<RunInfo> future = plan->RunTimed();
+  if (!timeline_path.empty()) {  // so that the run begins when it is asked for
+    const Future<Done> sent = session->Sync();
+    if (!sent.Get().ok()) return sent.Get().status();
+  }
+  timeline.Begin("run");
+  const Future<RunInfo> future = timeline_path.empty() ? plan->RunTimed() : plan->RunTraced();
   const absl::StatusOr<RunInfo>& run = future.Get();
   if (!run.ok()) return run.status();
+  timeline.AddRun(*run);
+  timeline.Begin("read results");
   std::printf("%s: %d kernels, %s, %.3f ms on the device\n", path.c_str(), run->kernels,
               run->cached ? "compiled before"
                           : StrCat("compiled in ", run->compile_ns / 1'000'000, " ms").c_str(),
@@ -147,7 +161,8 @@ absl::Status Run(const Flags& flags) {
       TG_RETURN_IF_ERROR(Compare(expected[i], want, got, rtol, atol));
     }
   }
-  return absl::OkStatus();
+  timeline.End();
+  return timeline_path.empty() ? absl::OkStatus() : WriteFile(timeline_path, timeline.ToJson());
 }
 
 }  // namespace telegrad::cli

@@ -53,6 +53,33 @@ PutOp ToPut(bool compile, std::unique_ptr<Payload> payload) {
   return put;
 }
 
+// Events that the trace has no more room for are counted. Launches come in the order of the
+// executable's kernels, each in one or more segments.
+void ToProto(const TracedRun& run, v1::RunTrace* out) {
+  const std::vector<TraceEvent> events = run.trace.events();
+  const size_t kept = std::min(events.size(), static_cast<size_t>(run.most_events));
+  out->set_dropped(events.size() - kept);
+  out->set_end_ns(static_cast<uint64_t>(std::max<int64_t>(run.ended_ns - run.submitted_ns, 0)));
+  const std::span<const KernelInfo> kernels = run.executable->kernels();
+  size_t kernel = 0;
+  int segment = 0;
+  for (const TraceEvent& event : std::span(events).first(kept)) {
+    v1::TraceEvent* to = out->add_events();
+    to->set_kind(event.kind == CommandKind::kCopy ? v1::TraceEvent::COPY : v1::TraceEvent::LAUNCH);
+    to->set_name(event.name);
+    to->set_queue(event.queue);
+    to->set_begin_ns(event.begin_ns - run.submitted_ns);
+    to->set_duration_ns(static_cast<uint64_t>(std::max<int64_t>(event.end_ns - event.begin_ns, 0)));
+    to->set_flops(event.flops);
+    to->set_bytes(event.bytes);
+    if (event.kind == CommandKind::kCopy || kernel == kernels.size()) continue;
+    to->mutable_reasons()->Add(kernels[kernel].reasons.begin(), kernels[kernel].reasons.end());
+    if (++segment < kernels[kernel].segments) continue;
+    segment = 0;
+    ++kernel;
+  }
+}
+
 struct ResultToProto {
   v1::ExecuteResponse* response;
   void operator()(std::monostate) const {}
@@ -67,6 +94,7 @@ struct ResultToProto {
     run->set_kernels(r.kernels);
     run->set_device_ns(r.device_ns);
     run->set_compile_ns(r.compile_ns);
+    if (r.traced != nullptr) ToProto(*r.traced, run->mutable_trace());
   }
   void operator()(const ReadResult&) const {}
 };
@@ -138,8 +166,10 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
       break;
     case v1::ExecuteRequest::kRun: {
       v1::Run& op = *request.mutable_run();
-      RunOp run{
-          std::move(*op.mutable_hash()), {op.handles().begin(), op.handles().end()}, op.quiet()};
+      RunOp run{std::move(*op.mutable_hash()),
+                {op.handles().begin(), op.handles().end()},
+                op.quiet(),
+                op.trace()};
       for (const v1::Variable& v : op.variables()) run.variables.push_back({v.id(), v.value()});
       operation.op = std::move(run);
       break;
