@@ -17,7 +17,7 @@
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
-#include "engine/execution/executable.h"
+#include "engine/execution/executable_cache.h"
 #include "google/protobuf/stubs/logging.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
@@ -64,6 +64,7 @@ class CachingEngine final : public Engine {
                                               std::span<const VarValue> variables) override {
     return cache_->Get(hash, graph, device, budget, variables);
   }
+  void ReleaseTemporaries(const Device& device) override { cache_->ReleaseTemporaries(device); }
 
  private:
   ExecutableCache* const cache_;
@@ -98,6 +99,7 @@ absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
       {"graph-bytes", &limits.graph_bytes},
       {"trace-events", &limits.trace_events},
       {"job-time", &job_time},
+      {"run-time", &limits.run.ms},
 #define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
 #include "engine/base/budget.def"
 #undef BUDGET
@@ -107,6 +109,7 @@ absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
     if (*limit < 1) return InvalidArgument("--", name, ": ", *limit, " is below 1");
   }
   limits.job.time = std::chrono::milliseconds(job_time);
+  limits.run.bytes = flags.GetInt("run-memory");
   return limits;
 }
 
@@ -117,7 +120,8 @@ absl::Status CheckRanges(const Flags& flags) {
   } kRanges[] = {{"drain-seconds", 0, 86'400},  {"compile-threads", 1, 256},
                  {"cpu-threads", 0, 4096},      {"cpu-memory", 0, INT64_MAX},
                  {"disk-growth", 0, INT64_MAX}, {"null-devices", 0, 1024},
-                 {"executables", 1, INT64_MAX}, {"kernels", 1, INT64_MAX}};
+                 {"run-memory", 0, INT64_MAX},  {"executables", 1, INT64_MAX},
+                 {"kernels", 1, INT64_MAX},     {"specializations", 0, INT64_MAX}};
   for (const auto& range : kRanges) {
     const int64_t value = flags.GetInt(range.name);
     if (value < range.min || value > range.max) {
@@ -141,6 +145,7 @@ void CollectFrom(const ExecutableCache& cache, const DevicePool& pool, Metrics& 
       {Metric::kAccessesGated, stats.bounds.gated},
       {Metric::kAccessesByData, stats.bounds.data_dependent},
       {Metric::kLaunches, stats.launches},
+      {Metric::kSegments, stats.segments},
   };
   for (const auto& [metric, count] : rows) metrics.Set(metric, static_cast<int64_t>(count));
   int64_t healthy = 0, limit = 0, used = 0, footprint = 0;
@@ -230,8 +235,9 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
          {"threads", device->target().threads},
          {"memory", device->memory_limit()}});
   }
-  ExecutableCache cache(
-      {.executables = flags.GetInt("executables"), .kernels = flags.GetInt("kernels")});
+  ExecutableCache cache({.executables = flags.GetInt("executables"),
+                         .kernels = flags.GetInt("kernels"),
+                         .specializations = flags.GetInt("specializations")});
   CachingEngine engine(&cache);
   Metrics metrics;
   metrics.AddCollector([&](Metrics& m) { CollectFrom(cache, *pool, m); });

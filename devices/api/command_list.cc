@@ -53,7 +53,11 @@ absl::Status CommandList::Add(const Command& command) {
   }
   const Launch& launch = command.launch;
   if (launch.program == nullptr) return InvalidArgument("a launch without a program");
-  if (launch.iterations < 0) return InvalidArgument(launch.iterations, " iterations");
+  int64_t end;
+  if (launch.begin < 0 || launch.iterations < 0 ||
+      !CheckedAdd(launch.begin, launch.iterations, &end)) {
+    return InvalidArgument(launch.iterations, " iterations from ", launch.begin);
+  }
   for (const Launch::Argument& argument : launch.arguments) {
     TG_RETURN_IF_ERROR(Need(argument, 0));
   }

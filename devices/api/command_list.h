@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "devices/api/device.h"
+#include "devices/api/run_control.h"
 
 namespace telegrad {
 
@@ -25,25 +26,25 @@ class CommandList : public CommandBuffer {
   // and no copy overlaps itself or writes what is read-only. INVALID_ARGUMENT says which does.
   absl::Status Check(std::span<const BufferView> bindings) const;
 
-  // Calls `run` with each command's index, until one fails, and returns its status. Where `events`
-  // is not null, it gets an event for each, see QueueRunner.
+  // Calls `run` with each command's index, until one fails or the run is cancelled, and returns its
+  // status.
   template <typename Run>
-  absl::Status RunEach(std::vector<TraceEvent>* events, Run run) const {
-    if (events == nullptr) {
-      for (size_t i = 0; i < commands_.size(); ++i) {
-        if (absl::Status status = run(i); !status.ok()) return status;
+  absl::Status RunEach(const RunControl& control, Run run) const {
+    absl::Status status;
+    for (size_t i = 0; status.ok() && i < commands_.size(); ++i) {
+      if (control.cancellation != nullptr) status = control.cancellation->Check();
+      if (!status.ok()) break;
+      if (control.events == nullptr) {
+        status = run(i);
+        continue;
       }
-      return absl::OkStatus();
-    }
-    for (size_t i = 0; i < commands_.size(); ++i) {
       TraceEvent event = Describe(i);
       event.begin_ns = SteadyNs();
-      absl::Status status = run(i);
+      status = run(i);
       event.end_ns = SteadyNs();
-      events->push_back(std::move(event));
-      if (!status.ok()) return status;
+      control.events->push_back(std::move(event));
     }
-    return absl::OkStatus();
+    return status;
   }
 
  protected:

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "devices/api/cancellation.h"
 #include "devices/api/timeline.h"
 #include "devices/api/trace.h"
 #include "engine/types/target.h"
@@ -73,7 +74,8 @@ struct Launch {
   };
   std::shared_ptr<LoadedProgram> program;
   std::vector<Argument> arguments;
-  int64_t iterations = 1;  // of the parallel range; split over the device's workers
+  int64_t begin = 0;       // the first iteration of the parallel range
+  int64_t iterations = 1;  // how many from there; split over the device's workers
   double flops = 0;        // predicted, with bytes: decides how many workers are worth waking
   double bytes = 0;
   std::string name;  // for traces
@@ -111,27 +113,36 @@ class Queue {
   // with the first command that does, and the commands behind that one do not run.
   // INVALID_ARGUMENT for commands of another device, bindings that do not fit them or that this
   // device cannot reach, or a wait for a point of this queue that is not submitted yet.
-  // RESOURCE_EXHAUSTED when the queue is full. `trace` may be null.
+  // RESOURCE_EXHAUSTED when the queue is full. `trace` and `cancellation` may be null; a cancelled
+  // submission ends before its next command, with CANCELLED.
   absl::StatusOr<TimelinePoint> Submit(std::shared_ptr<const CommandBuffer> commands,
                                        std::vector<BufferView> bindings,
                                        std::span<const TimelinePoint> waits,
-                                       std::shared_ptr<RunTrace> trace = nullptr) {
-    return Enqueue(std::move(commands), std::move(bindings), waits, std::move(trace));
+                                       std::shared_ptr<RunTrace> trace = nullptr,
+                                       std::shared_ptr<const Cancellation> cancellation = nullptr) {
+    return Enqueue(std::move(commands), std::move(bindings), waits, std::move(trace),
+                   std::move(cancellation));
   }
 
   // The point of the last submission: reached when the queue is idle.
   virtual TimelinePoint last() const = 0;
 
  private:
-  virtual absl::StatusOr<TimelinePoint> Enqueue(std::shared_ptr<const CommandBuffer> commands,
-                                                std::vector<BufferView> bindings,
-                                                std::span<const TimelinePoint> waits,
-                                                std::shared_ptr<RunTrace> trace) = 0;
+  virtual absl::StatusOr<TimelinePoint> Enqueue(
+      std::shared_ptr<const CommandBuffer> commands, std::vector<BufferView> bindings,
+      std::span<const TimelinePoint> waits, std::shared_ptr<RunTrace> trace,
+      std::shared_ptr<const Cancellation> cancellation) = 0;
 };
 
 // The copy queue takes copies only, so that long copies and long kernels do not wait for each
 // other.
 enum class QueueKind : uint8_t { kCompute, kCopy };
+
+// What a device does in a second at its usual rather than its best, as it declares; 0: unknown.
+struct Rates {
+  double flops = 0;
+  double bytes = 0;
+};
 
 // What a buffer made from a file may do with it.
 enum class OpenMode : uint8_t {
@@ -148,6 +159,7 @@ class Device {
   virtual const Target& target() const = 0;
   virtual int64_t memory_limit() const = 0;  // bytes
   virtual int64_t memory_used() const = 0;
+  virtual Rates rates() const { return {}; }
   // What the device holds of the system's memory, whether or not it is in use.
   virtual int64_t memory_footprint() const { return 0; }
   // Whether the host can address its memory: Memory::host() is not null.

@@ -35,7 +35,8 @@ HostQueue::~HostQueue() {
 absl::StatusOr<TimelinePoint> HostQueue::Enqueue(std::shared_ptr<const CommandBuffer> commands,
                                                  std::vector<BufferView> bindings,
                                                  std::span<const TimelinePoint> waits,
-                                                 std::shared_ptr<RunTrace> trace) {
+                                                 std::shared_ptr<RunTrace> trace,
+                                                 std::shared_ptr<const Cancellation> cancellation) {
   TG_RETURN_IF_ERROR(runner_->Check(commands.get(), bindings));
   TimelinePoint point{timeline_, 0};
   {
@@ -53,7 +54,8 @@ absl::StatusOr<TimelinePoint> HostQueue::Enqueue(std::shared_ptr<const CommandBu
     }
     point.value = before + 1;
     ring_[point.value % ring_.size()] = {std::move(commands), std::move(bindings),
-                                         std::vector(waits.begin(), waits.end()), std::move(trace)};
+                                         std::vector(waits.begin(), waits.end()), std::move(trace),
+                                         std::move(cancellation)};
     submitted_.store(point.value);
   }
   bell_->Ring();
@@ -96,9 +98,12 @@ absl::Status HostQueue::RunOne(const Submission& work) {
   for (const TimelinePoint& point : work.waits) {
     if (point.timeline != nullptr) TG_RETURN_IF_ERROR(Await(point));
   }
-  if (work.trace == nullptr) return runner_->Run(*work.commands, work.bindings, nullptr);
+  const Cancellation* cancellation = work.cancellation.get();
+  if (work.trace == nullptr) {
+    return runner_->Run(*work.commands, work.bindings, {nullptr, cancellation});
+  }
   std::vector<TraceEvent> events;
-  const absl::Status status = runner_->Run(*work.commands, work.bindings, &events);
+  const absl::Status status = runner_->Run(*work.commands, work.bindings, {&events, cancellation});
   for (TraceEvent& event : events) event.queue = options_.name;
   work.trace->Add(std::move(events));
   return status;

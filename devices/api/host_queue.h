@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/api/device.h"
+#include "devices/api/run_control.h"
 
 namespace telegrad {
 
@@ -28,10 +29,10 @@ class QueueRunner {
   virtual absl::Status Check(const CommandBuffer* commands,
                              std::span<const BufferView> bindings) const = 0;
 
-  // On the queue's thread: runs what passed Check. Where `events` is not null, it gets one for each
-  // command that ran or failed, without the queue's name.
+  // On the queue's thread: runs what passed Check. The events are one for each command that ran or
+  // failed, without the queue's name.
   virtual absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
-                           std::vector<TraceEvent>* events) = 0;
+                           const RunControl& control) = 0;
 };
 
 struct HostQueueOptions {
@@ -60,6 +61,7 @@ class HostQueue final : public Queue {
     std::vector<BufferView> bindings;
     std::vector<TimelinePoint> waits;
     std::shared_ptr<RunTrace> trace;
+    std::shared_ptr<const Cancellation> cancellation;
   };
 
   // Wakes the queue's thread. Callbacks on foreign timelines hold it, which may outlive the queue.
@@ -74,7 +76,8 @@ class HostQueue final : public Queue {
   absl::StatusOr<TimelinePoint> Enqueue(std::shared_ptr<const CommandBuffer> commands,
                                         std::vector<BufferView> bindings,
                                         std::span<const TimelinePoint> waits,
-                                        std::shared_ptr<RunTrace> trace) override;
+                                        std::shared_ptr<RunTrace> trace,
+                                        std::shared_ptr<const Cancellation> cancellation) override;
   void Serve();
   bool WaitForWork(uint64_t done);
   absl::Status RunOne(const Submission& work);

@@ -6,22 +6,20 @@
 #include <utility>
 
 #include "devices/cpu/loader.h"
+#include "devices/cpu/rates.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
 namespace {
 
-// What a thread does in a microsecond, at its usual rather than its best.
-constexpr double kFlopsPerMicrosecond = 40'000;
-constexpr double kBytesPerMicrosecond = 12'000;
-// Waking a thread takes some 25 us. Below the first it is not worth it; each helper gets at least
-// the second.
+// In microseconds. Waking a thread takes some 25. Below the first it is not worth it; each helper
+// gets at least the second.
 constexpr double kWorthSplitting = 20;
 constexpr double kWorthAThread = 10;
 
 int HelpersWorthWaking(const Launch& launch, int threads) {
   const double time =
-      std::max(launch.flops / kFlopsPerMicrosecond, launch.bytes / kBytesPerMicrosecond);
+      1e6 * std::max(launch.flops / kThreadRates.flops, launch.bytes / kThreadRates.bytes);
   if (!(time >= kWorthSplitting)) return 0;
   const double most = static_cast<double>(std::min<int64_t>(threads, launch.iterations));
   return std::max(0, static_cast<int>(std::min(most, std::floor(time / kWorthAThread))) - 1);
@@ -50,6 +48,7 @@ absl::Status CpuCommandBuffer::AddStep(const Command& command, int threads) {
     const auto* program = dynamic_cast<const CpuProgram*>(launch.program.get());
     if (program == nullptr) return InvalidArgument("the program was not loaded on a CPU");
     step.entry = program->entry();
+    step.begin = launch.begin;
     step.amount = launch.iterations;
     step.helpers = HelpersWorthWaking(launch, threads);
     patches_.insert(patches_.end(), launch.arguments.begin(), launch.arguments.end());
@@ -70,14 +69,14 @@ absl::Status CpuCommandBuffer::Check(std::span<const BufferView> bindings) const
 
 void CpuCommandBuffer::RunStep(const Step& step, void* const* arguments, WorkerPool& pool) {
   if (step.entry != nullptr) {
-    pool.Run(step.entry, arguments, step.amount, step.helpers);
+    pool.Run(step.entry, arguments, step.begin, step.begin + step.amount, step.helpers);
   } else if (step.amount > 0) {
     std::memcpy(arguments[0], arguments[1], step.amount);
   }
 }
 
 absl::Status CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerPool& pool,
-                                   Scratch* scratch, std::vector<TraceEvent>* events) const {
+                                   Scratch* scratch, const RunControl& control) const {
   scratch->bases.clear();
   for (const BufferView& view : bindings) {
     scratch->bases.push_back(static_cast<char*>(view.memory->host()) + view.offset);
@@ -87,7 +86,7 @@ absl::Status CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerP
     scratch->arguments[i] = scratch->bases[patches_[i].binding] + patches_[i].offset;
   }
   void* const* const arguments = scratch->arguments.data();
-  return RunEach(events, [&](size_t i) {
+  return RunEach(control, [&](size_t i) {
     RunStep(steps_[i], arguments + steps_[i].first, pool);
     return absl::OkStatus();
   });

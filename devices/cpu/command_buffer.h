@@ -28,14 +28,15 @@ class CpuCommandBuffer : public CommandList {
     std::vector<void*> arguments;  // of all steps
   };
 
-  // Runs everything, in order. `bindings` passed Check; `events` may be null, see QueueRunner.
+  // Runs everything, in order. `bindings` passed Check; for `control` see QueueRunner.
   absl::Status Run(std::span<const BufferView> bindings, WorkerPool& pool, Scratch* scratch,
-                   std::vector<TraceEvent>* events) const;
+                   const RunControl& control) const;
 
  private:
   struct Step {
     WorkerPool::Body entry = nullptr;  // null: copies `amount` bytes from argument 1 to argument 0
     int64_t first = 0;                 // its arguments in patches_
+    int64_t begin = 0;                 // the first iteration
     int64_t amount = 0;                // iterations or bytes
     int helpers = 0;                   // workers worth waking
   };

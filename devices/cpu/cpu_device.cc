@@ -11,6 +11,7 @@
 #include "devices/cpu/arena.h"
 #include "devices/cpu/command_buffer.h"
 #include "devices/cpu/loader.h"
+#include "devices/cpu/rates.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -41,8 +42,8 @@ class CpuRunner : public QueueRunner {
   }
 
   absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
-                   std::vector<TraceEvent>* events) override {
-    return static_cast<const CpuCommandBuffer&>(commands).Run(bindings, pool_, &scratch_, events);
+                   const RunControl& control) override {
+    return static_cast<const CpuCommandBuffer&>(commands).Run(bindings, pool_, &scratch_, control);
   }
 
  private:
@@ -74,6 +75,9 @@ class CpuDevice : public Device {
   const Target& target() const override { return target_; }
   int64_t memory_limit() const override { return arena_->limit(); }
   int64_t memory_used() const override { return arena_->used(); }
+  Rates rates() const override {
+    return {kThreadRates.flops * threads_, kThreadRates.bytes * threads_};
+  }
   int64_t memory_footprint() const override { return arena_->footprint(); }
   bool host_visible() const override { return true; }
 

@@ -36,22 +36,23 @@ WorkerPool::~WorkerPool() {
 void WorkerPool::RunParts() {
   while (true) {
     const int64_t begin = next_.fetch_add(part_, std::memory_order_relaxed);
-    if (begin >= iterations_) return;
-    body_(buffers_, begin, std::min(begin + part_, iterations_));
+    if (begin >= end_) return;
+    body_(buffers_, begin, std::min(begin + part_, end_));
   }
 }
 
-void WorkerPool::Run(Body body, void* const* buffers, int64_t iterations, int helpers) {
+void WorkerPool::Run(Body body, void* const* buffers, int64_t begin, int64_t end, int helpers) {
+  const int64_t iterations = end - begin;
   helpers = static_cast<int>(std::min<int64_t>({helpers, threads() - 1, iterations - 1}));
   if (helpers <= 0) {
-    if (iterations > 0) body(buffers, 0, iterations);
+    if (iterations > 0) body(buffers, begin, end);
     return;
   }
   body_ = body;
   buffers_ = buffers;
-  iterations_ = iterations;
+  end_ = end;
   part_ = std::max<int64_t>(1, iterations / ((helpers + 1) * kPartsPerThread));
-  next_.store(0, std::memory_order_relaxed);
+  next_.store(begin, std::memory_order_relaxed);
   const uint32_t emptied = emptied_.load(std::memory_order_relaxed);
   // The word is closed and empty here, so this only opens the next job.
   state_.store(((state_.load(std::memory_order_relaxed) & ~(kOpen | kInside)) + kJob) | kOpen);

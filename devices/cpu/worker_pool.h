@@ -24,9 +24,9 @@ class WorkerPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls `body` with parts that together are [0, iterations), on this thread and on others, of
+  // Calls `body` with parts that together are [begin, end), on this thread and on others, of
   // which `helpers` are woken; returns when all have ended, and what they wrote is visible.
-  void Run(Body body, void* const* buffers, int64_t iterations, int helpers);
+  void Run(Body body, void* const* buffers, int64_t begin, int64_t end, int helpers);
 
  private:
   void Work();
@@ -35,7 +35,7 @@ class WorkerPool {
   // The job, written while no worker is inside.
   Body body_ = nullptr;
   void* const* buffers_ = nullptr;
-  int64_t iterations_ = 0;
+  int64_t end_ = 0;
   int64_t part_ = 1;
   std::atomic<int64_t> next_{0};
 

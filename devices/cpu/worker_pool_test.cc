@@ -26,10 +26,13 @@ TEST(WorkerPool, RunsEachIterationOnce) {
     EXPECT_EQ(pool.threads(), threads);
     for (int64_t n : {0, 1, 2, 3, 7, 64, 1000}) {
       for (int helpers = 0; helpers <= threads; ++helpers) {
-        Count count(n);
+        const int64_t begin = helpers % 3;
+        Count count(begin + n);
         void* context[] = {&count};
-        pool.Run(CountEach, context, n, helpers);
-        for (int64_t i = 0; i < n; ++i) ASSERT_EQ(count.runs[i], 1) << n << " " << i;
+        pool.Run(CountEach, context, begin, begin + n, helpers);
+        for (int64_t i = 0; i < begin + n; ++i) {
+          ASSERT_EQ(count.runs[i], i < begin ? 0 : 1) << n << " " << i;
+        }
       }
     }
   }
@@ -41,7 +44,7 @@ TEST(WorkerPool, ManyShortJobs) {
   for (int round = 0; round < 20'000; ++round) {
     Count count(8);
     void* context[] = {&count};
-    pool.Run(CountEach, context, 8, 3);
+    pool.Run(CountEach, context, 0, 8, 3);
     for (auto& runs : count.runs) ASSERT_EQ(runs, 1);
   }
 }
@@ -70,7 +73,7 @@ TEST(WorkerPool, ThreadsRunAtTheSameTime) {
   for (int round = 0; round < 100; ++round) {
     Meeting meeting;
     void* context[] = {&meeting};
-    pool.Run(Meet, context, 2, 1);
+    pool.Run(Meet, context, 0, 2, 1);
     EXPECT_EQ(meeting.who.size(), 2u);
   }
 }

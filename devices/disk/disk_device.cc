@@ -132,9 +132,9 @@ class DiskRunner : public QueueRunner {
   }
 
   absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
-                   std::vector<TraceEvent>* events) override {
+                   const RunControl& control) override {
     const auto& list = static_cast<const CommandList&>(commands);
-    return list.RunEach(events, [&](size_t i) {
+    return list.RunEach(control, [&](size_t i) {
       const CopyBytes& copy = list.commands()[i].copy;
       return Copy(End(bindings[copy.to.binding], copy.to.offset),
                   End(bindings[copy.from.binding], copy.from.offset), copy.length);

@@ -41,13 +41,13 @@ class NpyRunner : public QueueRunner {
   }
 
   absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
-                   std::vector<TraceEvent>* events) override {
+                   const RunControl& control) override {
     const auto& list = static_cast<const CommandList&>(commands);
     const auto at = [&](const Launch::Argument& argument) {
       const BufferView& view = bindings[argument.binding];
       return static_cast<char*>(view.memory->host()) + view.offset + argument.offset;
     };
-    return list.RunEach(events, [&](size_t i) {
+    return list.RunEach(control, [&](size_t i) {
       const CopyBytes& copy = list.commands()[i].copy;
       if (copy.length > 0) std::memcpy(at(copy.to), at(copy.from), copy.length);
       return absl::OkStatus();

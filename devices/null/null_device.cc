@@ -39,11 +39,11 @@ class NullRunner : public QueueRunner {
   }
 
   absl::Status Run(const CommandBuffer& commands, std::span<const BufferView>,
-                   std::vector<TraceEvent>* events) override {
+                   const RunControl& control) override {
     const auto& list = static_cast<const CommandList&>(commands);
     const std::lock_guard lock(counter_->mutex);
     NullDevice::Counts& counts = counter_->counts;
-    return list.RunEach(events, [&](size_t i) {
+    return list.RunEach(control, [&](size_t i) {
       const Command& command = list.commands()[i];
       if (command.kind == CommandKind::kCopy) {
         ++counts.copies;

@@ -1,20 +1,18 @@
 // An executable is the compiled form of a tensor graph for one device: its programs loaded, its
 // temporaries planned, its launches encoded. It is immutable and shared by all who send the same
-// graph; a run binds buffers to slots and submits.
+// graph; a run binds buffers to slots and submits. What a run takes is known before it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
-#include "engine/base/budget.h"
-#include "engine/base/hash.h"
 #include "engine/ir/graph.h"
-#include "engine/lowering/bounds_proof.h"
-#include "engine/types/var_value.h"
 
 namespace telegrad {
 
@@ -28,62 +26,66 @@ struct SlotUse {
   int64_t bytes = 0;
 };
 
+// Memory that a kernel works on: a slot's, or a part of the temporaries'.
+struct KernelArgument {
+  bool temporary = false;
+  int32_t slot = 0;    // unless it is temporary
+  int64_t offset = 0;  // bytes into the temporaries
+  int64_t bytes = 0;
+  bool read = false;
+  bool written = false;
+};
+
+// A kernel of an executable, for those who want to see what runs and why.
+struct KernelInfo {
+  std::string name;
+  std::string reasons;  // why it is a kernel of its own
+  double flops = 0;     // of the whole kernel, with bytes
+  double bytes = 0;
+  double seconds = 0;  // predicted, see PredictedSeconds
+  int64_t iterations = 1;
+  int segments = 1;  // launches that it is cut into
+  std::vector<KernelArgument> arguments;
+};
+
+// What one run takes. A buffer that is read and written counts as an output.
+struct RunCost {
+  int64_t input_bytes = 0;
+  int64_t output_bytes = 0;
+  int64_t temporary_bytes = 0;
+  double flops = 0;
+  double bytes = 0;    // moved
+  double seconds = 0;  // predicted
+
+  // The most that is in use at a time: buffers are bound for as long as the run lasts.
+  int64_t peak_bytes() const { return input_bytes + output_bytes + temporary_bytes; }
+};
+
 class Executable {
  public:
   virtual ~Executable() = default;
 
   virtual std::span<const SlotUse> slots() const = 0;
-  virtual int num_launches() const = 0;
-  virtual int64_t temporary_bytes() const = 0;
+  virtual std::span<const KernelInfo> kernels() const = 0;  // in the order of their launches
+  int num_launches() const { return static_cast<int>(kernels().size()); }
+  virtual RunCost cost() const = 0;
 
   // Enqueues a run with bindings[i] as slot i and returns the point at which it has ended.
   // INVALID_ARGUMENT names the slot that is missing, too short or misaligned, or the two that
-  // overlap where one is written. Thread-safe.
-  virtual absl::StatusOr<TimelinePoint> Submit(std::span<const BufferView> bindings,
-                                               std::span<const TimelinePoint> waits) const = 0;
-};
-
-// Executables by content, bounded, evicted least recently used. Thread-safe; a graph that several
-// ask for at once is compiled once. A graph with variables has one executable for each set of
-// their values: it is specialized to them, so that kernels are as good as with fixed sizes.
-class ExecutableCache {
- public:
-  struct Limits {
-    int64_t executables = 1024;
-    int64_t kernels = 8192;  // compiled programs, shared between executables
-  };
-  struct Stats {  // totals since construction
-    uint64_t hits = 0;
-    uint64_t misses = 0;
-    uint64_t kernels_compiled = 0;
-    uint64_t kernel_cache_hits = 0;
-    uint64_t schedule_ns = 0;
-    uint64_t lower_ns = 0;
-    uint64_t compile_ns = 0;
-    uint64_t launches = 0;  // submitted
-    BoundsStats bounds;     // of the kernels compiled
-  };
-  struct Result {
-    std::shared_ptr<const Executable> executable;
-    bool cached = false;      // nothing was scheduled or compiled for this call
-    uint64_t compile_ns = 0;  // schedule, lower and compile; 0 when cached
-  };
-
-  explicit ExecutableCache(const Limits& limits);
-  ~ExecutableCache();
-
-  // `hash` is the content hash of `graph`, a verified tensor graph (its SINK is the root).
-  // INVALID_ARGUMENT: a variable has no value, or one that it does not allow.
-  absl::StatusOr<Result> Get(const Digest& hash, const FrozenGraph& graph, Device& device,
-                             Budget* budget, std::span<const VarValue> variables = {});
-  // The executable if it is there, without ever waiting or compiling; else null.
-  std::shared_ptr<const Executable> Find(const Digest& hash, const Device& device,
-                                         std::span<const VarValue> variables = {});
-  Stats stats() const;
+  // overlap where one is written. RESOURCE_EXHAUSTED: no memory for the temporaries now, or the
+  // queue is full; nothing was enqueued. `trace` and `cancellation` may be null, see
+  // Queue::Submit. Thread-safe.
+  absl::StatusOr<TimelinePoint> Submit(
+      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
+      std::shared_ptr<RunTrace> trace = nullptr,
+      std::shared_ptr<const Cancellation> cancellation = nullptr) const {
+    return Run(bindings, waits, std::move(trace), std::move(cancellation));
+  }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  virtual absl::StatusOr<TimelinePoint> Run(
+      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
+      std::shared_ptr<RunTrace> trace, std::shared_ptr<const Cancellation> cancellation) const = 0;
 };
 
 }  // namespace telegrad

@@ -1,48 +1,18 @@
 // Binding, caching and replay of executables on the CPU device.
-#include "engine/execution/executable.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <thread>
 
-#include "devices/cpu/cpu_device.h"
-#include "engine/compile/compiler.h"
-#include "engine/ir/content_hash.h"
+#include "engine/execution/executable_cache.h"
+#include "engine/execution/execution_test.h"
 
 namespace telegrad {
 namespace {
 
 using ::testing::HasSubstr;
 
-class ExecutableTest : public ::testing::Test {
- protected:
-  ExecutableTest() {
-    CpuOptions options;
-    options.target = HostTarget(2);
-    options.threads = 2;
-    device_ = *OpenCpu(options);
-  }
-
-  // out (slot 1) = in (slot 0) + addend, of n floats.
-  FrozenGraph Add(double addend, int64_t n = 8) {
-    Graph g;
-    const Shape shape{n};
-    const UOp in = g.Param(0, DType::kFloat32, shape), out = g.Param(1, DType::kFloat32, shape);
-    const UOp sum = g.Make(Op::kAdd, {in, g.ConstFloat(DType::kFloat32, addend)});
-    return Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {out, sum})}));
-  }
-
-  absl::StatusOr<ExecutableCache::Result> Get(ExecutableCache& cache, const FrozenGraph& graph) {
-    Budget budget;
-    return cache.Get(ContentHash(graph.root()), graph, *device_, &budget);
-  }
-
-  BufferView Buffer(int64_t bytes) { return {*device_->Alloc(bytes), 0, bytes}; }
-
-  std::unique_ptr<Device> device_;
-};
+using ExecutableTest = ExecutionTest;
 
 TEST_F(ExecutableTest, RunsAgainWithOtherBuffersAndCompilesNothing) {
   ExecutableCache cache({});
@@ -64,6 +34,7 @@ TEST_F(ExecutableTest, RunsAgainWithOtherBuffersAndCompilesNothing) {
   EXPECT_EQ(stats.hits, 3u);
   EXPECT_EQ(stats.kernels_compiled, 1u);
   EXPECT_EQ(stats.launches, 3u);
+  EXPECT_EQ(stats.submissions, 3u);
   EXPECT_EQ(stats.bounds.proved, 2);  // a load and a store
   EXPECT_EQ(stats.bounds.gated + stats.bounds.data_dependent, 0);
 }
@@ -121,7 +92,7 @@ TEST_F(ExecutableTest, SharesEqualKernelsBetweenGraphs) {
   }
   const auto twice = Get(cache, Freeze(g.Make(Op::kSink, DType::kVoid, stores)));
   ASSERT_TRUE(twice.ok()) << twice.status();
-  EXPECT_EQ(twice->executable->num_launches(), 2);
+  EXPECT_EQ(twice->executable->kernels().size(), 2u);
   EXPECT_EQ(cache.stats().kernels_compiled, 1u);
 }
 
@@ -135,27 +106,6 @@ TEST_F(ExecutableTest, CompilesOnceForManyWhoAskAtOnce) {
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(cache.stats().misses, 1u);
   EXPECT_EQ(cache.stats().kernels_compiled, 1u);
-}
-
-TEST_F(ExecutableTest, RefusesMoreTemporaryMemoryThanTheDeviceHas) {
-  CpuOptions options;
-  options.target = HostTarget(1);
-  options.memory_limit = 1 << 20;
-  const auto small = OpenCpu(options);
-  ASSERT_TRUE(small.ok());
-  Graph g;
-  const Shape shape{int64_t{1} << 20};
-  const UOp x = g.Param(0, DType::kFloat32, shape);
-  const UOp stored = g.Make(Op::kContiguous, {g.Make(Op::kNeg, {x})});
-  const UOp y = g.Make(Op::kMul, {stored, g.Make(Op::kFlip, {stored}, Shape{0})});
-  const FrozenGraph graph =
-      Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {g.Param(1, DType::kFloat32, shape), y})}));
-  ExecutableCache cache({});
-  Budget budget;
-  const absl::Status status =
-      cache.Get(ContentHash(graph.root()), graph, **small, &budget).status();
-  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("4194304 bytes"));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "absl/status/statusor.h"
-#include "engine/execution/executable.h"
+#include "engine/execution/executable_cache.h"
 #include "engine/types/var_value.h"
 
 namespace telegrad {
@@ -21,6 +21,8 @@ class Engine {
   virtual absl::StatusOr<ExecutableCache::Result> Get(const Digest& hash, const FrozenGraph& graph,
                                                       Device& device, Budget* budget,
                                                       std::span<const VarValue> variables) = 0;
+  // Gives back the memory for temporaries that no run in flight uses.
+  virtual void ReleaseTemporaries(const Device& device) = 0;
 };
 
 }  // namespace telegrad

@@ -6,6 +6,7 @@
 
 #include "engine/base/budget.h"
 #include "engine/types/limits.h"
+#include "server/pool/admission.h"
 
 namespace telegrad {
 
@@ -18,6 +19,7 @@ struct SessionLimits {
   int64_t run_handles = kMaxParams;        // bindings of one run
   int64_t trace_events = 16'384;           // that one answer tells
 
+  RunLimits run;       // what one run may take of a device
   Budget::Limits job;  // of the verification or compilation of one graph
 
   // Back-pressure.

@@ -80,6 +80,7 @@ void Session::Close() {
     if (closed_) return;
     closed_ = true;
     if (budget_ != nullptr) budget_->Cancel();
+    cancellation_->Cancel();
     queue.swap(queue_);
     slots.swap(slots_);
     sink.swap(sink_);
@@ -233,8 +234,13 @@ Session::Step Session::Do(uint64_t id, AllocOp& op, Where where) {
     TG_ASSIGN_OR_RETURN(Device * device, env_.devices->Find(op.device));
     TG_RETURN_IF_ERROR(device->Health());
     const int64_t bytes = static_cast<int64_t>(op.bytes);
-    TG_ASSIGN_OR_RETURN(auto memory, device->Alloc(std::max<int64_t>(bytes, 1)));
-    return std::make_unique<Buffer>(std::move(memory), bytes, device, env_.metrics);
+    auto memory = device->Alloc(std::max<int64_t>(bytes, 1));
+    if (absl::IsResourceExhausted(memory.status())) {
+      env_.engine->ReleaseTemporaries(*device);
+      memory = device->Alloc(std::max<int64_t>(bytes, 1));
+    }
+    TG_RETURN_IF_ERROR(memory.status());
+    return std::make_unique<Buffer>(*std::move(memory), bytes, device, env_.metrics);
   };
   auto buffer = allocate();
   if (!buffer.ok()) {

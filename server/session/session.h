@@ -77,8 +77,8 @@ class Session : public std::enable_shared_from_this<Session> {
   bool Congested() const;
   // True when every operation submitted has been answered.
   bool Idle() const;
-  // Drops what has not started, frees every buffer, forgets the sink. Runs in flight end on their
-  // own.
+  // Drops what has not started, frees every buffer, forgets the sink. Runs in flight end at their
+  // next segment.
   void Close();
 
  private:
@@ -94,6 +94,7 @@ class Session : public std::enable_shared_from_this<Session> {
     Operation operation;
     int64_t staged = 0;
     std::optional<ExecutableCache::Result> compiled;  // for this run, before it was blocked
+    bool waited = false;                              // this run, for what other sessions hold
   };
   // An operation whose answer is not given yet.
   struct Slot {
@@ -122,9 +123,11 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::StatusOr<ExecutableCache::Result> Compile(const StoredGraph& graph, Device& device,
                                                   std::span<const VarValue> variables);
   bool MayOverwrite(const StoredGraph& graph, Block* block);
+  absl::StatusOr<std::shared_ptr<TracedRun>> NewTrace(const RunOp& op);
   void Started(uint64_t id, bool quiet, const StoredGraph& graph,
                const ExecutableCache::Result& compiled, const TimelinePoint& point,
-               int64_t submitted);  // when Submit was called, as NowNs has it
+               int64_t submitted,  // when Submit was called, as SteadyNs has it
+               std::shared_ptr<TracedRun> traced);
   Step FailRun(uint64_t id, const StoredGraph& graph, const absl::Status& error);
 
   absl::StatusOr<Buffer*> FindBuffer(uint64_t handle);
@@ -149,6 +152,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool blocked_ = false;   // the front of the queue waits
   bool closed_ = false;
   Budget* budget_ = nullptr;  // of the job that the drainer is in, to be cancelled by Close
+  const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();  // of runs
 
   // Owned by whoever drains, without the lock.
   absl::flat_hash_map<uint64_t, std::unique_ptr<Buffer>> buffers_;
@@ -157,6 +161,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<Buffer*> bound_;      // of the run at hand, with what it binds and waits for
   std::vector<BufferView> views_;
   std::vector<TimelinePoint> waits_;
+  std::weak_ptr<TracedRun> traced_;  // until its answer is sent
 
   std::atomic<int64_t> last_end_ns_{0};  // when a run last ended
 };

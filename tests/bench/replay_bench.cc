@@ -13,7 +13,7 @@
 #include "devices/cpu/cpu_device.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
-#include "engine/execution/executable.h"
+#include "engine/execution/executable_cache.h"
 #include "engine/ir/content_hash.h"
 
 namespace telegrad {

@@ -69,11 +69,11 @@ absl::Status RunLowered(UOp sink, int vector_bytes, std::span<const VarValue> va
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<CpuRunner>> CpuRunner::Open() {
+absl::StatusOr<std::unique_ptr<CpuRunner>> CpuRunner::Open(ExecutableCache::Limits limits) {
   CpuOptions options;
   options.target = HostTarget(0);
   TG_ASSIGN_OR_RETURN(auto device, OpenCpu(options));
-  return std::unique_ptr<CpuRunner>(new CpuRunner(std::move(device)));
+  return std::unique_ptr<CpuRunner>(new CpuRunner(std::move(device), limits));
 }
 
 absl::Status CpuRunner::Run(UOp sink, std::span<const VarValue> variables, Slots* slots) {

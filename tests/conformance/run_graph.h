@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "devices/api/device.h"
-#include "engine/execution/executable.h"
+#include "engine/execution/executable_cache.h"
 #include "engine/ir/graph.h"
 #include "engine/types/target.h"
 #include "engine/types/var_value.h"
@@ -27,11 +27,13 @@ absl::Status RunLowered(UOp sink, int vector_bytes, std::span<const VarValue> va
 // The whole engine on the CPU device: schedule, lower, render, compile, load, submit.
 class CpuRunner {
  public:
-  static absl::StatusOr<std::unique_ptr<CpuRunner>> Open();
+  static absl::StatusOr<std::unique_ptr<CpuRunner>> Open(ExecutableCache::Limits limits = {});
   absl::Status Run(UOp sink, std::span<const VarValue> variables, Slots* slots);
+  ExecutableCache::Stats stats() const { return cache_.stats(); }
 
  private:
-  explicit CpuRunner(std::unique_ptr<Device> device) : device_(std::move(device)), cache_({}) {}
+  CpuRunner(std::unique_ptr<Device> device, const ExecutableCache::Limits& limits)
+      : device_(std::move(device)), cache_(limits) {}
 
   std::unique_ptr<Device> device_;
   ExecutableCache cache_;

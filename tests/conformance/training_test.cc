@@ -7,7 +7,7 @@
 
 #include "devices/cpu/cpu_device.h"
 #include "engine/compile/compiler.h"
-#include "engine/execution/executable.h"
+#include "engine/execution/executable_cache.h"
 #include "engine/frontend/datasets.h"
 #include "engine/frontend/models.h"
 #include "engine/ir/content_hash.h"

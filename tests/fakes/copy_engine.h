@@ -28,12 +28,17 @@ class Gate {
 
 class CopyExecutable final : public Executable {
  public:
-  CopyExecutable(Device* device, Gate* gate) : device_(device), gate_(gate) {}
+  CopyExecutable(Device* device, Gate* gate, const RunCost& cost)
+      : device_(device), gate_(gate), cost_(cost) {}
   std::span<const SlotUse> slots() const override { return {}; }
-  int num_launches() const override { return 1; }
-  int64_t temporary_bytes() const override { return 0; }
-  absl::StatusOr<TimelinePoint> Submit(std::span<const BufferView> bindings,
-                                       std::span<const TimelinePoint> waits) const override {
+  std::span<const KernelInfo> kernels() const override { return {&kernel_, 1}; }
+  RunCost cost() const override { return cost_; }
+
+ private:
+  absl::StatusOr<TimelinePoint> Run(
+      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
+      std::shared_ptr<RunTrace> trace,
+      std::shared_ptr<const Cancellation> cancellation) const override {
     if (bindings.size() != 2) return InvalidArgument("expected 2 slots, got ", bindings.size());
     if (bindings[0].length < bindings[1].length) {
       return InvalidArgument("slot 0 has ", bindings[0].length, " bytes, expected ",
@@ -45,19 +50,23 @@ class CopyExecutable final : public Executable {
     TG_ASSIGN_OR_RETURN(auto commands, device_->Encode({copy}));
     std::vector<TimelinePoint> all(waits.begin(), waits.end());
     if (gate_->point().timeline) all.push_back(gate_->point());
-    return device_->queue().Submit(std::move(commands), {bindings.begin(), bindings.end()}, all);
+    return device_->queue().Submit(std::move(commands), {bindings.begin(), bindings.end()}, all,
+                                   std::move(trace), std::move(cancellation));
   }
 
- private:
   Device* const device_;
   Gate* const gate_;
+  const RunCost cost_;
+  const KernelInfo kernel_;
 };
 
 class CopyEngine final : public Engine {
  public:
   Gate gate;
   std::atomic<int> compiled = 0;
+  std::atomic<int> released = 0;                    // calls of ReleaseTemporaries
   std::function<absl::Status(Budget*)> on_compile;  // set before the first run
+  RunCost cost;                                     // what a run says it takes; likewise
 
   std::shared_ptr<const Executable> Find(const Digest& hash, Device&,
                                          std::span<const VarValue>) override {
@@ -70,11 +79,13 @@ class CopyEngine final : public Engine {
                                               std::span<const VarValue>) override {
     if (on_compile) TG_RETURN_IF_ERROR(on_compile(budget));
     ++compiled;
-    auto executable = std::make_shared<CopyExecutable>(&device, &gate);
+    auto executable = std::make_shared<CopyExecutable>(&device, &gate, cost);
     std::lock_guard lock(mutex_);
     made_[hash] = executable;
     return ExecutableCache::Result{executable, false, 1};
   }
+
+  void ReleaseTemporaries(const Device&) override { ++released; }
 
  private:
   std::mutex mutex_;

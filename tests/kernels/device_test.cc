@@ -252,7 +252,7 @@ TEST(Trace, HasEachCommandOfEachSubmission) {
   const auto device = Open();
   const auto word = Word(*device), copied = Word(*device);
   Command append, copy;
-  append.launch = {LoadText(*device, AppendDigit(7), "append"), {{0, 0}}, 1, 2, 16, "add_1"};
+  append.launch = {LoadText(*device, AppendDigit(7), "append"), {{0, 0}}, 0, 1, 2, 16, "add_1"};
   copy = {CommandKind::kCopy, {}, {{1, 0}, {0, 0}, 8}};
   const auto trace = std::make_shared<RunTrace>();
   const int64_t before = SteadyNs();
@@ -440,7 +440,8 @@ TEST(Launch, IterationsRunAtTheSameTime) {
   const auto program = LoadText(*device, kMeet, "meet");
   const auto memory = *device->Alloc(24);
   Command command;
-  command.launch = {program, {{0, 0}}, /*iterations=*/2, /*flops=*/1e9, /*bytes=*/0, "meet"};
+  command.launch = {program,       {{0, 0}},    /*begin=*/0, /*iterations=*/2,
+                    /*flops=*/1e9, /*bytes=*/0, "meet"};
   const auto point = device->queue().Submit(*device->Encode({command}), {Whole(memory)}, {});
   ASSERT_EQ(point->Wait(), absl::OkStatus());
   const auto* words = static_cast<const int64_t*>(memory->host());

@@ -345,6 +345,51 @@ TEST_F(SessionTest, StagedBytesAreBounded) {
   EXPECT_EQ(metrics_.count(Metric::kStagedBytes), 0);
 }
 
+TEST_F(SessionTest, ARunThatIsPredictedToTakeTooMuchIsRefused) {
+  env_.limits.run = {.bytes = 999, .ms = 50};
+  Put(1);
+  for (const uint64_t handle : {1, 2, 3, 4}) Alloc(handle, 4);
+  Write(2, "1234");
+  engine_.cost = {.input_bytes = 4, .output_bytes = 4, .temporary_bytes = 1000};
+  const absl::Status memory = StatusOf(Run(1, 2));
+  EXPECT_TRUE(absl::IsResourceExhausted(memory)) << memory;
+  EXPECT_THAT(std::string(memory.message()), HasSubstr("needs 1008 bytes"));
+  EXPECT_THAT(std::string(memory.message()), HasSubstr("limited to 999"));
+  EXPECT_EQ(StatusOf(Read(1, 4)), memory) << "what it would have written";
+  EXPECT_EQ(Bytes(Read(2, 4)), "1234") << "and nothing else";
+  EXPECT_EQ(device_->queue().last().value, 0u) << "nothing was enqueued";
+
+  engine_.cost = {.seconds = 0.0501};
+  Put(2);
+  const absl::Status time = StatusOf(Run(3, 2));
+  EXPECT_TRUE(absl::IsResourceExhausted(time)) << time;
+  EXPECT_THAT(std::string(time.message()), HasSubstr("predicted to take 51 ms"));
+  EXPECT_THAT(std::string(time.message()), HasSubstr("limited to 50 ms"));
+
+  engine_.cost = {.input_bytes = 4, .output_bytes = 4, .temporary_bytes = 991, .seconds = 0.05};
+  Put(3);
+  EXPECT_TRUE(StatusOf(Run(4, 2)).ok());
+}
+
+TEST_F(SessionTest, BuffersMayTakeWhatTemporariesHeld) {
+  const uint64_t too_much = Alloc(1, uint64_t{257} << 20);
+  EXPECT_TRUE(absl::IsResourceExhausted(StatusOf(too_much)));
+  EXPECT_EQ(engine_.released, 1) << "before the allocation was given up";
+}
+
+TEST_F(SessionTest, CloseCancelsRuns) {
+  Put(1);
+  Alloc(1, 4);
+  Alloc(2, 4);
+  engine_.gate.Close();
+  Run(1, 2);
+  sink_->Await([&] { return metrics_.count(Metric::kRuns) == 1; });
+  const TimelinePoint run = device_->queue().last();
+  session_->Close();
+  engine_.gate.Open();
+  EXPECT_TRUE(absl::IsCancelled(run.Wait())) << run.Wait();
+}
+
 TEST_F(SessionTest, CloseLeavesNothingBehind) {
   Put(1);
   Alloc(1, 4);
@@ -354,7 +399,7 @@ TEST_F(SessionTest, CloseLeavesNothingBehind) {
   Write(2, "never");
   session_->Close();
   engine_.gate.Open();
-  ASSERT_TRUE(device_->queue().last().Wait().ok());
+  device_->queue().last().Wait().IgnoreError();  // it was cancelled
   sink_->Await([&] { return metrics_.count(Metric::kBuffers) == 0; });
   session_.reset();
   for (const Metric metric :

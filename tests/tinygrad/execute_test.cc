@@ -35,11 +35,12 @@ bool IsException(const Capture& capture) {
 
 // Calls run(root, variables, &slots) for each graph and compares what it left with tinygrad's.
 template <typename Run>
-void ForEachCapture(const Run& run) {
+void ForEachCapture(const Run& run, bool only_with_variables = false) {
   const auto captures = ReadCaptures();
   ASSERT_TRUE(captures.ok()) << captures.status();
   int agreed = 0;
   for (const Capture& capture : *captures) {
+    if (only_with_variables && capture.variables.empty()) continue;
     Budget budget;
     const auto graph = FromProto(capture.graph, &budget);
     ASSERT_TRUE(graph.ok()) << capture.name << ": " << graph.status();
@@ -73,6 +74,17 @@ TEST(Execute, CpuDeviceAgrees) {
   ForEachCapture([&](UOp root, std::span<const VarValue> variables, Slots* slots) {
     return (*cpu)->Run(root, variables, slots);
   });
+}
+
+TEST(Execute, GeneralFormsAgree) {
+  auto cpu = CpuRunner::Open({.specializations = 0});
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  ForEachCapture(
+      [&](UOp root, std::span<const VarValue> variables, Slots* slots) {
+        return (*cpu)->Run(root, variables, slots);
+      },
+      /*only_with_variables=*/true);
+  EXPECT_GT((*cpu)->stats().general_forms, 0u);
 }
 
 }  // namespace

@@ -1,0 +1,75 @@
+// Once a run, for all of its kernels together. Sorted by position, neighbours suffice to see an
+// overlap. A position is an address where the host has one, for two memories may wrap the same
+// bytes, and else a place in an allocation.
+#include "engine/execution/bindings.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "absl/container/inlined_vector.h"
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+struct Part {
+  const Memory* memory;  // null: begin and end are addresses
+  int64_t begin, end;
+  size_t slot;
+};
+
+using Parts = absl::InlinedVector<Part, 16>;
+
+absl::Status CheckOverlap(std::span<const SlotUse> slots, Parts& parts) {
+  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+    return std::tie(a.memory, a.begin) < std::tie(b.memory, b.begin);
+  });
+  // The part so far that reaches furthest, and the written one that does.
+  const Part* furthest = nullptr;
+  const Part* written = nullptr;
+  for (const Part& p : parts) {
+    for (const Part* before : {slots[p.slot].written ? furthest : nullptr, written}) {
+      if (before != nullptr && before->memory == p.memory && before->end > p.begin) {
+        return InvalidArgument("run: the buffers of slots ", before->slot, " and ", p.slot,
+                               " overlap, and slot ",
+                               slots[before->slot].written ? before->slot : p.slot, " is written");
+      }
+    }
+    const auto further = [&](const Part* best) {
+      return best == nullptr || best->memory != p.memory || p.end > best->end;
+    };
+    if (further(furthest)) furthest = &p;
+    if (slots[p.slot].written && further(written)) written = &p;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckBindings(std::span<const SlotUse> slots, std::span<const BufferView> bindings) {
+  if (bindings.size() < slots.size()) {
+    return InvalidArgument("run: ", bindings.size(), " buffers for ", slots.size(), " slots");
+  }
+  Parts parts;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const SlotUse& slot = slots[i];
+    if (!slot.used || slot.bytes == 0) continue;
+    const BufferView& view = bindings[i];
+    if (view.memory == nullptr) return InvalidArgument("run: slot ", i, " has no buffer");
+    if (view.length < slot.bytes) {
+      return InvalidArgument("run: the buffer of slot ", i, " has ", view.length,
+                             " bytes, expected ", slot.bytes, " for ", Name(slot.dtype), " ",
+                             ToString(slot.shape));
+    }
+    if (const int64_t align = BytesOf(slot.dtype, 1); view.offset % align != 0) {
+      return InvalidArgument("run: the buffer of slot ", i, " starts at byte ", view.offset,
+                             ", expected a multiple of ", align);
+    }
+    const void* host = view.memory->host();
+    const int64_t begin = view.offset + reinterpret_cast<intptr_t>(host);
+    parts.push_back({host != nullptr ? nullptr : view.memory.get(), begin, begin + slot.bytes, i});
+  }
+  return CheckOverlap(slots, parts);
+}
+
+}  // namespace telegrad

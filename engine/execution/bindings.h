@@ -1,0 +1,16 @@
+// What may be bound to the slots of an executable: buffers that are long enough and aligned, of
+// which a written one overlaps no other.
+#pragma once
+
+#include <span>
+
+#include "absl/status/status.h"
+#include "devices/api/device.h"
+#include "engine/execution/executable.h"
+
+namespace telegrad {
+
+// INVALID_ARGUMENT names the slots and what is wrong with their buffers.
+absl::Status CheckBindings(std::span<const SlotUse> slots, std::span<const BufferView> bindings);
+
+}  // namespace telegrad

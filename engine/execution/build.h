@@ -1,0 +1,26 @@
+// From a tensor graph to an executable: schedule, compile, encode.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "engine/base/budget.h"
+#include "engine/execution/kernel_cache.h"
+#include "engine/execution/planned_executable.h"
+#include "engine/ir/graph.h"
+#include "engine/types/var_value.h"
+
+namespace telegrad {
+
+struct Built {
+  std::shared_ptr<const PlannedExecutable> executable;
+  uint64_t schedule_ns = 0;
+};
+
+// `graph` is a verified tensor graph, `variables` as in Legalize. RESOURCE_EXHAUSTED before
+// anything is compiled where the temporaries alone are more than the device has.
+absl::StatusOr<Built> Build(const FrozenGraph& graph, std::span<const VarValue> variables,
+                            std::shared_ptr<DeviceRuns> runs, KernelCache& cache, Budget* budget);
+
+}  // namespace telegrad

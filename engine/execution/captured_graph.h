@@ -1,0 +1,34 @@
+// Several runs as one: their launches in one command buffer, in order, so that a replay checks its
+// bindings once and is one submission. Each run's temporaries are dead when the next one begins, so
+// all share the memory of the largest.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/execution/planned_executable.h"
+
+namespace telegrad {
+
+class CaptureGraph {
+ public:
+  // Adds a run of `executable`, whose slot i is slot slots[i] of the capture. Slots of different
+  // runs that are the same slot of the capture are the same buffer; what one writes, the next
+  // reads. INVALID_ARGUMENT: it is on another device than those before, a slot is missing, used
+  // as another type, or given twice to a run that writes it. UNIMPLEMENTED for one that holds
+  // values of variables. After an error the capture is as it was.
+  absl::Status Add(const std::shared_ptr<const Executable>& executable,
+                   std::span<const int32_t> slots);
+
+  // All of them as one executable. INVALID_ARGUMENT where there are none.
+  absl::StatusOr<std::shared_ptr<const Executable>> Finish() &&;
+
+ private:
+  std::shared_ptr<DeviceRuns> runs_;
+  Plan plan_;
+};
+
+}  // namespace telegrad

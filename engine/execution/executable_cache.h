@@ -1,0 +1,67 @@
+// Executables by content, bounded, evicted least recently used.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "devices/api/device.h"
+#include "engine/base/budget.h"
+#include "engine/base/hash.h"
+#include "engine/execution/executable.h"
+#include "engine/ir/graph.h"
+#include "engine/lowering/bounds_proof.h"
+#include "engine/types/var_value.h"
+
+namespace telegrad {
+
+// Thread-safe; a graph that several ask for at once is compiled once. A graph with variables has
+// several forms, see forms.h.
+class ExecutableCache {
+ public:
+  struct Limits {
+    int64_t executables = 1024;
+    int64_t kernels = 8192;       // compiled programs, shared between executables
+    int64_t specializations = 4;  // of a graph, to values of its variables
+  };
+  struct Stats {  // totals since construction
+    uint64_t hits = 0;
+    uint64_t misses = 0;
+    uint64_t general_forms = 0;  // made, for ranges of variables
+    uint64_t kernels_compiled = 0;
+    uint64_t kernel_cache_hits = 0;
+    uint64_t schedule_ns = 0;
+    uint64_t lower_ns = 0;
+    uint64_t compile_ns = 0;
+    uint64_t submissions = 0;
+    uint64_t launches = 0;  // of kernels, submitted
+    uint64_t segments = 0;  // that they were cut into
+    BoundsStats bounds;     // of the kernels compiled
+  };
+  struct Result {
+    std::shared_ptr<const Executable> executable;
+    bool cached = false;      // nothing was scheduled or compiled for this call
+    uint64_t compile_ns = 0;  // schedule, lower and compile; 0 when cached
+  };
+
+  explicit ExecutableCache(const Limits& limits);
+  ~ExecutableCache();
+
+  // `hash` is the content hash of `graph`, a verified tensor graph (its SINK is the root).
+  // INVALID_ARGUMENT: a variable has no value, or one that it does not allow.
+  absl::StatusOr<Result> Get(const Digest& hash, const FrozenGraph& graph, Device& device,
+                             Budget* budget, std::span<const VarValue> variables = {});
+  // The executable if it is there, without ever waiting or compiling; else null.
+  std::shared_ptr<const Executable> Find(const Digest& hash, const Device& device,
+                                         std::span<const VarValue> variables = {});
+  // Gives back the device's memory for temporaries that no run in flight uses.
+  void ReleaseTemporaries(const Device& device);
+  Stats stats() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace telegrad

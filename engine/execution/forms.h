@@ -1,0 +1,34 @@
+// Which forms a graph with variables has. The first values that it is run with are specialized to:
+// sizes are constants and kernels as good as can be. All others share general forms, each for a
+// range: from the least value up to a power of two, because a general kernel works on the bounds of
+// its sizes, and so never does more than twice the work along an axis.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/schedule/generalize.h"
+#include "engine/types/var_value.h"
+
+namespace telegrad {
+
+// What a form asks of the variables, by id. A run may use it if every guard holds.
+struct Guards {
+  std::vector<VarRange> ranges;
+  bool general = false;  // one form for all of the ranges; else they are single values
+
+  friend bool operator==(const Guards&, const Guards&) = default;
+};
+
+// Whether `values`, sorted by id, are of these variables and in their ranges.
+bool Holds(std::span<const VarRange> ranges, std::span<const VarValue> values);
+
+Guards Specialized(std::span<const VarValue> values);
+
+// A variable that no size depends on has its whole range: it costs a general kernel nothing.
+Guards Ranged(std::span<const VarRange> declared, std::span<const int64_t> sizes,
+              std::span<const VarValue> values);
+Guards Whole(std::span<const VarRange> declared);
+
+}  // namespace telegrad

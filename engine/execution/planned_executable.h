@@ -1,0 +1,69 @@
+// An executable on one queue of one device: a plan, encoded once. A run checks and passes its
+// buffers, so that its cost on the host does not depend on how many kernels it has.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "devices/api/device.h"
+#include "engine/execution/executable.h"
+#include "engine/execution/temporaries.h"
+
+namespace telegrad {
+
+// What the executables of a device share.
+struct DeviceRuns {
+  explicit DeviceRuns(Device* d) : device(*d), temporaries(d) {}
+
+  Device& device;
+  Temporaries temporaries;
+  std::atomic<uint64_t> submissions{0};
+  std::atomic<uint64_t> launches{0};  // of kernels, submitted
+  std::atomic<uint64_t> segments{0};  // that they were cut into
+};
+
+// What to launch, in order.
+struct Plan {
+  std::vector<SlotUse> slots;
+  std::vector<KernelInfo> kernels;
+  std::vector<std::shared_ptr<LoadedProgram>> programs;  // of the kernels
+  int64_t temporary_bytes = 0;
+  bool zeroed_temporaries = false;  // a kernel may read one that none has written
+};
+
+class PlannedExecutable final : public Executable {
+ public:
+  // Marks in the plan's slots what its kernels do with them, and cuts the kernels into segments.
+  static absl::StatusOr<std::shared_ptr<const PlannedExecutable>> Create(
+      Plan plan, std::shared_ptr<DeviceRuns> runs);
+
+  const Plan& plan() const { return plan_; }
+  const std::shared_ptr<DeviceRuns>& runs() const { return runs_; }
+
+  std::span<const SlotUse> slots() const override { return plan_.slots; }
+  std::span<const KernelInfo> kernels() const override { return plan_.kernels; }
+  RunCost cost() const override { return cost_; }
+
+ private:
+  PlannedExecutable(Plan plan, std::shared_ptr<DeviceRuns> runs)
+      : plan_(std::move(plan)), runs_(std::move(runs)) {}
+
+  absl::Status Encode();
+  absl::StatusOr<TimelinePoint> Run(
+      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
+      std::shared_ptr<RunTrace> trace,
+      std::shared_ptr<const Cancellation> cancellation) const override;
+
+  Plan plan_;
+  const std::shared_ptr<DeviceRuns> runs_;
+  RunCost cost_;
+  uint64_t segments_ = 0;
+  std::vector<size_t> bound_;  // the slots that are bindings 0, 1, ...; the temporaries follow
+  std::shared_ptr<const CommandBuffer> commands_;
+};
+
+}  // namespace telegrad

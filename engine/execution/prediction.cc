@@ -1,0 +1,26 @@
+#include "engine/execution/prediction.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace telegrad {
+namespace {
+
+// A kernel that is predicted to take longer than this many segments has longer ones.
+constexpr double kMaxSegments = 65'536;
+
+}  // namespace
+
+double PredictedSeconds(double flops, double bytes, const Rates& rates) {
+  double seconds = 0;
+  if (rates.flops > 0) seconds = flops / rates.flops;
+  if (rates.bytes > 0) seconds = std::max(seconds, bytes / rates.bytes);
+  return seconds;
+}
+
+int SegmentsOf(double seconds, int64_t iterations) {
+  const double most = std::min(kMaxSegments, static_cast<double>(iterations));
+  return static_cast<int>(std::max(1.0, std::min(most, std::ceil(seconds / kSegmentSeconds))));
+}
+
+}  // namespace telegrad

@@ -1,0 +1,20 @@
+// Which runs are let onto a device: those whose predicted memory and time are within the limits.
+// Decided before anything is allocated or enqueued for the run.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "engine/execution/executable.h"
+
+namespace telegrad {
+
+struct RunLimits {
+  int64_t bytes = 0;     // of buffers and temporaries at a time; 0: what the device has
+  int64_t ms = 600'000;  // of device time, as predicted
+};
+
+// RESOURCE_EXHAUSTED with the predicted figure and the limit.
+absl::Status Admit(const RunCost& cost, const RunLimits& limits);
+
+}  // namespace telegrad

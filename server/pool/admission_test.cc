@@ -1,0 +1,35 @@
+#include "server/pool/admission.h"
+
+#include <gtest/gtest.h>
+
+namespace telegrad {
+namespace {
+
+constexpr RunCost kCost{.input_bytes = 100,
+                        .output_bytes = 20,
+                        .temporary_bytes = 3,
+                        .flops = 5e9,
+                        .bytes = 7e6,
+                        .seconds = 0.2001};
+
+TEST(Admission, LetsInWhatIsWithinTheLimits) {
+  EXPECT_TRUE(Admit(kCost, {}).ok());
+  EXPECT_TRUE(Admit(kCost, {.bytes = 123, .ms = 201}).ok());
+  EXPECT_TRUE(Admit({}, {.bytes = 1, .ms = 1}).ok());
+}
+
+TEST(Admission, SaysWhatIsNeededAndWhatTheLimitIs) {
+  const absl::Status memory = Admit(kCost, {.bytes = 122});
+  EXPECT_TRUE(absl::IsResourceExhausted(memory));
+  EXPECT_EQ(memory.message(),
+            "run: needs 123 bytes at a time (100 of inputs, 20 of outputs, 3 of temporaries); "
+            "run_memory is limited to 122");
+  const absl::Status time = Admit(kCost, {.ms = 200});
+  EXPECT_TRUE(absl::IsResourceExhausted(time));
+  EXPECT_EQ(time.message(),
+            "run: is predicted to take 201 ms on the device, for 5e+09 arithmetic operations and "
+            "7e+06 bytes moved; run_time is limited to 200 ms");
+}
+
+}  // namespace
+}  // namespace telegrad

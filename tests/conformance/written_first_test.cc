@@ -1,0 +1,68 @@
+// No schedule at hand reads a temporary that it has not written: so all of them run in memory that
+// others have used.
+#include "engine/execution/written_first.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/ir/text.h"
+#include "engine/ir/verify.h"
+#include "engine/schedule/schedule.h"
+#include "engine/wire/graph_codec.h"
+#include "tests/conformance/random_graph.h"
+#include "tests/models/models.h"
+#include "tests/tinygrad/captures.h"
+
+namespace telegrad {
+namespace {
+
+// The temporaries of the graph.
+size_t Expect(UOp sink, std::span<const VarValue> variables, std::string_view name) {
+  Budget budget;
+  const auto schedule = ScheduleGraph(sink, variables, &budget);
+  EXPECT_TRUE(schedule.ok()) << name << ": " << schedule.status();
+  if (!schedule.ok()) return 0;
+  EXPECT_TRUE(WritesTemporariesFirst(*schedule)) << name;
+  return schedule->temporaries.size();
+}
+
+TEST(WrittenFirst, Models) {
+  for (const testing::NamedModel& model : testing::kModels) {
+    const auto plan = model.plan();
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_GT(Expect(plan->graph.root(), {}, model.name), 10u);
+  }
+}
+
+TEST(WrittenFirst, GraphsOfTinygrad) {
+  const auto captures = testing::ReadCaptures();
+  ASSERT_TRUE(captures.ok()) << captures.status();
+  size_t temporaries = 0;
+  for (const testing::Capture& capture : *captures) {
+    Budget budget;
+    const auto graph = FromProto(capture.graph, &budget);
+    ASSERT_TRUE(graph.ok()) << capture.name << ": " << graph.status();
+    std::vector<VarValue> variables;
+    for (const int64_t value : capture.variables) {
+      variables.push_back({static_cast<int64_t>(variables.size()), value});
+    }
+    temporaries += Expect(graph->root(), variables, capture.name);
+  }
+  EXPECT_GT(temporaries, 1000u);
+}
+
+TEST(WrittenFirst, RandomGraphs) {
+  size_t temporaries = 0;
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+    Graph graph;
+    std::mt19937_64 rng(seed);
+    const testing::RandomGraph random = testing::MakeRandomGraph(
+        rng, 6 + static_cast<int>(seed % 30), &graph, testing::Vocabulary::kAll);
+    if (!random.sink.valid() || !Verify(random.sink, kTensorLevel).ok()) continue;
+    const auto variables = testing::VariablesOf(random.sink, random.variables);
+    temporaries += Expect(random.sink, variables, "seed " + std::to_string(seed));
+  }
+  EXPECT_GT(temporaries, 300u);
+}
+
+}  // namespace
+}  // namespace telegrad
