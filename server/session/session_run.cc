@@ -199,7 +199,8 @@ void Session::Started(uint64_t id, bool quiet, const StoredGraph& graph,
   const SlotRef slot = NewSlot(id, quiet);
   RunResult result{.cached = compiled.cached,
                    .kernels = static_cast<uint32_t>(compiled.executable->kernels().size()),
-                   .compile_ns = compiled.compile_ns};
+                   .compile_ns = compiled.compile_ns,
+                   .traced = nullptr};
   if (traced != nullptr) {
     traced->executable = compiled.executable;
     traced->submitted_ns = submitted;

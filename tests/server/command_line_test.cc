@@ -44,10 +44,12 @@ std::vector<std::string> Words(const std::string& text, std::string_view prefix,
 
 class CliTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    daemon_ = std::make_unique<Process>(
-        TELEGRADD, std::vector<std::string>{"--listen", "127.0.0.1:0", "--cpu-memory", "1073741824",
-                                            "--log-level", "off"});
+  void SetUp() override { Start({}); }
+  void Start(const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"--listen",   "127.0.0.1:0", "--cpu-memory",
+                                     "1073741824", "--log-level", "off"};
+    args.insert(args.end(), more.begin(), more.end());
+    daemon_ = std::make_unique<Process>(TELEGRADD, args);
     address_ = daemon_->Line("listening on ");
     ASSERT_FALSE(address_.empty());
     daemon_->ReadOn();
@@ -160,6 +162,22 @@ TEST_F(CliTest, TimelineOfARun) {
     EXPECT_EQ(i, launches);
     EXPECT_EQ(i, kernels.size());
   }
+  std::filesystem::remove(file);
+}
+
+TEST_F(CliTest, TimelinesAreBounded) {
+  Start({"--trace-events", "2"});
+  const std::string file = StrCat(::testing::TempDir(), "bounded_", getpid(), ".json");
+  const Output ran = Cli({"run", StrCat(kMnist, "model.onnx"), "-i",
+                          StrCat(kMnist, "test_data_set_0/input_0.pb"), "-t", file});
+  ASSERT_EQ(ran.exit_code, 0) << ran.text;
+  std::ifstream in(file);
+  const std::string json{std::istreambuf_iterator<char>(in), {}};
+  int launches = 0;
+  for (const CompleteEvent& e : ParseTimeline(json)) launches += e.category == "launch";
+  EXPECT_EQ(launches, 2);
+  EXPECT_EQ(Number(At(ParseJson(json), "otherData").struct_value(), "dropped_events"),
+            Launches() - 2);
   std::filesystem::remove(file);
 }
 
