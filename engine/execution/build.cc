@@ -66,7 +66,7 @@ KernelInfo Describe(const Kernel& kernel, const ScheduledKernel& scheduled,
                     const Schedule& schedule) {
   KernelInfo info;
   info.name = kernel.name;
-  info.reasons = scheduled.reason;
+  info.reasons = scheduled.reasons;
   info.flops = kernel.flops;
   info.bytes = kernel.bytes;
   info.iterations = kernel.iterations;

@@ -39,8 +39,8 @@ struct KernelArgument {
 // A kernel of an executable, for those who want to see what runs and why.
 struct KernelInfo {
   std::string name;
-  std::string reasons;  // why it is a kernel of its own
-  double flops = 0;     // of the whole kernel, with bytes
+  std::vector<std::string> reasons;  // why it is a kernel of its own
+  double flops = 0;                  // of the whole kernel, with bytes
   double bytes = 0;
   double seconds = 0;  // predicted, see PredictedSeconds
   int64_t iterations = 1;

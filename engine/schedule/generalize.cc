@@ -20,6 +20,16 @@ namespace {
 
 bool IsVariable(UOp u) { return u.is(Op::kVar) && u.num_src() == 0; }
 
+// Whether the run decides which elements a STORE writes.
+bool HasSymbolicTarget(UOp store) {
+  UOp view = store.src(0);
+  bool symbolic = false;
+  for (; Is(view.op(), kMovement); view = view.src(0)) {
+    symbolic |= view.symbolic() || view.num_src() > 1;
+  }
+  return symbolic;
+}
+
 class Generalizer {
  public:
   Generalizer(UOp sink, std::span<const VarRange> ranges, Budget* budget)
@@ -100,6 +110,7 @@ UOp Generalizer::Node(UOp u) {
                           return from_.at(s).symbolic();
                         });
   if (IsVariable(u)) return Var(u);
+  if (u.is(Op::kStore) && HasSymbolicTarget(u)) return Store(u);
   const auto sources =
       static_cast<size_t>(Is(u.op(), kSymbolic) ? Info(u.op()).min_src : u.num_src());
   if (symbolic || sources < static_cast<size_t>(u.num_src())) {
@@ -120,8 +131,6 @@ UOp Generalizer::Node(UOp u) {
         return Gather(u);
       case Op::kScatter:
         return Scatter(u);
-      case Op::kStore:
-        return Store(u);
       default:
         break;
     }

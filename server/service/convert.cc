@@ -101,7 +101,9 @@ void ToProto(const TracedRun& run, v1::RunTrace* out) {
     to->set_flops(event.flops);
     to->set_bytes(event.bytes);
     if (event.kind == CommandKind::kCopy) continue;
-    if (const KernelInfo* kernel = reasons.Next(event.name)) to->add_reasons(kernel->reasons);
+    if (const KernelInfo* kernel = reasons.Next(event.name)) {
+      to->mutable_reasons()->Add(kernel->reasons.begin(), kernel->reasons.end());
+    }
   }
 }
 

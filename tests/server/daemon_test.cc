@@ -525,6 +525,39 @@ TEST_F(DaemonTest, LimitsAreFlags) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("sessions is limited to 1"));
 }
 
+// For n elements of x: the sum over all j of the larger of x[i] and x[j].
+FrozenGraph AllPairs(int64_t n) {
+  Graph g;
+  const int64_t dims[] = {n}, column[] = {n, 1}, row[] = {1, n}, all[] = {n, n}, over_j[] = {0, 1};
+  const UOp x = g.Param(1, DType::kFloat32, dims);
+  const auto spread = [&](std::span<const int64_t> as) {
+    return g.Make(Op::kExpand, {g.Make(Op::kReshape, {x}, as)}, all);
+  };
+  const UOp sum = g.Make(Op::kReduce, {g.Make(Op::kMax, {spread(column), spread(row)})}, over_j);
+  const UOp out = g.Make(Op::kReshape, {sum}, dims);
+  return Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {g.Param(0, DType::kFloat32, dims), out})}));
+}
+
+TEST_F(DaemonTest, RunsOverTheirLimitsAreRefused) {
+  Start({"--run-memory", "1000000", "--run-time", "1"});
+  const auto session = Session();
+  const auto run = [&](const FrozenGraph& graph, int64_t bytes) {
+    const uint64_t handles[] = {session->NewHandle(), session->NewHandle()};
+    for (const uint64_t handle : handles) session->Alloc(handle, bytes);
+    return session->Run(*session->Put(graph.root()).Get(), handles).Get().status();
+  };
+  EXPECT_TRUE(run(Double(1000), 4000).ok());
+  const absl::Status memory = run(Double(200'000), 800'000);
+  EXPECT_TRUE(absl::IsResourceExhausted(memory)) << memory;
+  EXPECT_THAT(std::string(memory.message()), HasSubstr("needs 1600000 bytes"));
+  EXPECT_THAT(std::string(memory.message()), HasSubstr("limited to 1000000"));
+  const absl::Status time = run(AllPairs(65'536), 4 * 65'536);
+  EXPECT_TRUE(absl::IsResourceExhausted(time)) << time;
+  EXPECT_THAT(std::string(time.message()), HasSubstr("predicted to take"));
+  EXPECT_THAT(std::string(time.message()), HasSubstr("limited to 1 ms"));
+  EXPECT_EQ(Stat("telegrad_kernel_launches_total"), 1) << "the one that was let in";
+}
+
 TEST_F(DaemonTest, CommandLine) {
   const Output devices = RunProgram(TELEGRAD, {"devices", "--address", address_});
   EXPECT_EQ(devices.exit_code, 0);

@@ -79,11 +79,9 @@ TEST(Execute, CpuDeviceAgrees) {
 TEST(Execute, GeneralFormsAgree) {
   auto cpu = CpuRunner::Open({.specializations = 0});
   ASSERT_TRUE(cpu.ok()) << cpu.status();
-  ForEachCapture(
-      [&](UOp root, std::span<const VarValue> variables, Slots* slots) {
-        return (*cpu)->Run(root, variables, slots);
-      },
-      /*only_with_variables=*/true);
+  ForEachCapture([&](UOp root, std::span<const VarValue> variables,
+                     Slots* slots) { return (*cpu)->Run(root, variables, slots); },
+                 /*only_with_variables=*/true);
   EXPECT_GT((*cpu)->stats().general_forms, 0u);
 }
 
