@@ -39,7 +39,7 @@ struct KernelArgument {
 // A kernel of an executable, for those who want to see what runs and why.
 struct KernelInfo {
   std::string name;
-  std::vector<std::string> reasons;  // why it is a kernel of its own
+  std::vector<std::string> reasons;  // why it is a kernel of its own, and computes what it does
   double flops = 0;                  // of the whole kernel, with bytes
   double bytes = 0;
   double seconds = 0;  // predicted, see PredictedSeconds

@@ -69,6 +69,58 @@ TEST_F(WrittenFirst, WhatIsWrittenInPart) {
   EXPECT_FALSE(WritesTemporariesFirst(Storing(full, /*gated=*/true)));
 }
 
+// A row of argument 0 is filled and read again, for argument 1, in the same iteration of the rows.
+class Staged : public ExecutionTest {
+ protected:
+  using Index = std::function<UOp(Graph&, UOp row, UOp column)>;
+
+  static bool Proved(const Index& read, bool ordered = true) {
+    Graph g;
+    const UOp row = g.Range(0, AxisType::kLoop, g.Index(4));
+    const auto nest = [&](int64_t slot, UOp column, UOp value) {
+      const UOp at = Sum(g, row, 6, column);
+      const UOp store = g.Make(Op::kStore, {g.Make(Op::kIndex, {Floats(g, slot, 24), at}), value});
+      return g.Make(Op::kEnd, {store, column});
+    };
+    const UOp j = g.Range(1, AxisType::kLoop, g.Index(6));
+    const UOp k = g.Range(2, AxisType::kLoop, g.Index(6));
+    const UOp filled = nest(0, j, g.ConstFloat(DType::kFloat32, 1));
+    const UOp staged = ordered ? g.Make(Op::kAfter, {Floats(g, 0, 24), filled}) : Floats(g, 0, 24);
+    const UOp load = g.Make(Op::kLoad, {g.Make(Op::kIndex, {staged, read(g, row, k)})});
+    const UOp sink = g.Make(
+        Op::kSink, {g.Make(Op::kEnd, {filled, row}), g.Make(Op::kEnd, {nest(1, k, load), row})});
+    EXPECT_TRUE(g.status().ok()) << g.status();
+    Schedule out;
+    out.kernels.push_back({});
+    out.kernels[0].graph = Freeze(sink);
+    out.kernels[0].arguments = {{BufferRef::Kind::kTemporary, 0}, {BufferRef::Kind::kSlot, 0}};
+    out.temporaries = {{96, 0}};
+    return WritesTemporariesFirst(out);
+  }
+};
+
+TEST_F(Staged, ReadsItsOwnRowOnly) {
+  const auto own = [](Graph& g, UOp row, UOp column) { return Sum(g, row, 6, column); };
+  const auto backwards = [](Graph& g, UOp row, UOp column) {
+    return Sum(g, row, 6, g.Make(Op::kSub, {g.Index(5), column}));
+  };
+  const auto column_of = [](Graph& g, UOp row, UOp column) { return Sum(g, column, 4, row); };
+  const auto first_row = [](Graph&, UOp, UOp column) { return column; };
+  const auto next_row = [](Graph& g, UOp row, UOp column) {
+    return g.Make(Op::kFloorMod, {Sum(g, row, 6, Sum(g, column, 1, g.Index(6))), g.Index(24)});
+  };
+  const auto over = [](Graph& g, UOp row, UOp column) {
+    return Sum(g, row, 6, Sum(g, column, 1, g.Index(1)));
+  };
+  EXPECT_TRUE(Proved(own));
+  EXPECT_TRUE(Proved(backwards));
+  EXPECT_FALSE(Proved(own, /*ordered=*/false));
+  EXPECT_FALSE(Proved(column_of));
+  EXPECT_FALSE(Proved(first_row));
+  EXPECT_FALSE(Proved(next_row));
+  EXPECT_FALSE(Proved(over));
+}
+
 // The device zeroes what one that is not proved gets, and the others see what was there.
 TEST_F(WrittenFirst, DecidesWhichMemoryARunGets) {
   Temporaries temporaries(device_.get());
