@@ -84,6 +84,7 @@ absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
       {"staged-bytes", &limits.staged_bytes},
       {"graphs", &limits.graphs},
       {"graph-bytes", &limits.graph_bytes},
+      {"trace-events", &limits.trace_events},
       {"job-time", &job_time},
       {"run-time", &limits.run.ms},
 #define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
