@@ -10,10 +10,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "devices/api/timeline.h"
+#include "devices/api/trace.h"
 #include "engine/types/target.h"
 
 namespace telegrad {
@@ -27,13 +30,17 @@ class Memory {
   int64_t size() const { return size_; }
   // The bytes, where the host can address them; else null.
   void* host() const { return host_; }
+  // Whether commands may write it.
+  bool writable() const { return writable_; }
 
  protected:
-  Memory(void* host, int64_t size) : host_(host), size_(size) {}
+  Memory(void* host, int64_t size, bool writable = true)
+      : host_(host), size_(size), writable_(writable) {}
 
  private:
   void* host_;
   int64_t size_;
+  bool writable_;
 };
 
 // A flat part of an allocation, in bytes.
@@ -69,16 +76,20 @@ struct Launch {
   int64_t iterations = 1;  // of the parallel range; split over the device's workers
   double flops = 0;        // predicted, with bytes: decides how many workers are worth waking
   double bytes = 0;
+  std::string name;  // for traces
 };
 
-// Copies within the bound buffers; source and destination may not overlap.
+// Copies from one bound buffer to another, or within one; source and destination may not overlap.
+// The two may lie in memories of different devices: a device reaches its own memory and all that
+// the host can address.
 struct CopyBytes {
   Launch::Argument to, from;
   int64_t length = 0;
 };
 
 struct Command {
-  enum class Kind { kLaunch, kCopy } kind = Kind::kLaunch;
+  using Kind = CommandKind;
+  Kind kind = Kind::kLaunch;
   Launch launch;
   CopyBytes copy;
 };
@@ -89,19 +100,44 @@ class CommandBuffer {
   virtual ~CommandBuffer() = default;
 };
 
+// Each queue of a device has a timeline of its own. Queues run at the same time; what must be
+// ordered between two of them waits for a point.
 class Queue {
  public:
   virtual ~Queue() = default;
 
-  // Enqueues the commands, in order, after everything submitted before and after `waits`. Returns
-  // at once with the point that is reached when they have ended. RESOURCE_EXHAUSTED when the queue
-  // is full.
-  virtual absl::StatusOr<TimelinePoint> Submit(std::shared_ptr<const CommandBuffer> commands,
-                                               std::vector<BufferView> bindings,
-                                               std::span<const TimelinePoint> waits) = 0;
+  // Enqueues the commands, in order, after everything submitted to this queue before and after
+  // `waits`. Returns at once with the point that is reached when they have ended; the point fails
+  // with the first command that does, and the commands behind that one do not run.
+  // INVALID_ARGUMENT for commands of another device, bindings that do not fit them or that this
+  // device cannot reach, or a wait for a point of this queue that is not submitted yet.
+  // RESOURCE_EXHAUSTED when the queue is full. `trace` may be null.
+  absl::StatusOr<TimelinePoint> Submit(std::shared_ptr<const CommandBuffer> commands,
+                                       std::vector<BufferView> bindings,
+                                       std::span<const TimelinePoint> waits,
+                                       std::shared_ptr<RunTrace> trace = nullptr) {
+    return Enqueue(std::move(commands), std::move(bindings), waits, std::move(trace));
+  }
 
   // The point of the last submission: reached when the queue is idle.
   virtual TimelinePoint last() const = 0;
+
+ private:
+  virtual absl::StatusOr<TimelinePoint> Enqueue(std::shared_ptr<const CommandBuffer> commands,
+                                                std::vector<BufferView> bindings,
+                                                std::span<const TimelinePoint> waits,
+                                                std::shared_ptr<RunTrace> trace) = 0;
+};
+
+// The copy queue takes copies only, so that long copies and long kernels do not wait for each
+// other.
+enum class QueueKind : uint8_t { kCompute, kCopy };
+
+// What a buffer made from a file may do with it.
+enum class OpenMode : uint8_t {
+  kRead,
+  kWrite,   // read and write, within the file's size
+  kCreate,  // read and write; the file is made, and zero
 };
 
 class Device {
@@ -112,18 +148,38 @@ class Device {
   virtual const Target& target() const = 0;
   virtual int64_t memory_limit() const = 0;  // bytes
   virtual int64_t memory_used() const = 0;
+  // What the device holds of the system's memory, whether or not it is in use.
+  virtual int64_t memory_footprint() const { return 0; }
+  // Whether the host can address its memory: Memory::host() is not null.
+  virtual bool host_visible() const = 0;
 
   // `size` bytes, zeroed, aligned to at least 64. RESOURCE_EXHAUSTED over the limit, naming both
   // figures.
   virtual absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) = 0;
+  // Bytes [offset, offset + length) of one of the device's files; to the end of the file where
+  // `length` is -1. UNIMPLEMENTED where a device has none.
+  virtual absl::StatusOr<std::shared_ptr<Memory>> Open(std::string_view path, int64_t offset,
+                                                       int64_t length, OpenMode mode);
   virtual absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) = 0;
   // INVALID_ARGUMENT for a command that this device cannot encode.
   virtual absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
       std::vector<Command> commands) = 0;
-  virtual Queue& queue() = 0;
+  // A device with a single queue returns it for both kinds.
+  virtual Queue& queue(QueueKind kind) = 0;
+  Queue& queue() { return queue(QueueKind::kCompute); }
 
   // OK while the device can be trusted with more work.
   virtual absl::Status Health() const = 0;
 };
+
+inline absl::StatusOr<std::shared_ptr<Memory>> Device::Open(std::string_view, int64_t, int64_t,
+                                                            OpenMode) {
+  return absl::UnimplementedError(name() + " has no files");
+}
+
+// The one of two devices that encodes and runs a copy between their memories, on its copy queue.
+inline Device& CopyDevice(Device& to, Device& from) {
+  return to.host_visible() && !from.host_visible() ? from : to;
+}
 
 }  // namespace telegrad

@@ -6,13 +6,10 @@
 #include <utility>
 
 #include "devices/cpu/loader.h"
-#include "engine/base/checked.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
 namespace {
-
-constexpr int64_t kMaxBindings = 65'536;
 
 // What a thread does in a microsecond, at its usual rather than its best.
 constexpr double kFlopsPerMicrosecond = 40'000;
@@ -30,111 +27,70 @@ int HelpersWorthWaking(const Launch& launch, int threads) {
   return std::max(0, static_cast<int>(std::min(most, std::floor(time / kWorthAThread))) - 1);
 }
 
-bool Overlap(const char* a, const char* b, int64_t length) {
-  return a < b + length && b < a + length;
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const CpuCommandBuffer>> CpuCommandBuffer::Encode(
     std::vector<Command> commands, int threads) {
   auto buffer = std::make_shared<CpuCommandBuffer>();
-  for (size_t i = 0; i < commands.size(); ++i) {
-    const absl::Status status = commands[i].kind == Command::Kind::kLaunch
-                                    ? buffer->Add(commands[i].launch, threads)
-                                    : buffer->Add(commands[i].copy);
+  TG_RETURN_IF_ERROR(buffer->Fill(std::move(commands)));
+  for (size_t i = 0; i < buffer->commands().size(); ++i) {
+    const absl::Status status = buffer->AddStep(buffer->commands()[i], threads);
     if (!status.ok()) return InvalidArgument("command ", i, ": ", ToStd(status.message()));
   }
   return buffer;
 }
 
-absl::Status CpuCommandBuffer::AddArgument(const Launch::Argument& argument, int64_t length) {
-  int64_t end;
-  if (argument.binding < 0 || argument.binding >= kMaxBindings || argument.offset < 0 ||
-      !CheckedAdd(argument.offset, length, &end)) {
-    return InvalidArgument("an argument at byte ", argument.offset, " of binding ",
-                           argument.binding);
-  }
-  if (argument.binding >= static_cast<int64_t>(needed_.size())) {
-    needed_.resize(argument.binding + 1);
-  }
-  needed_[argument.binding] = std::max(needed_[argument.binding], end);
-  arguments_.push_back(argument);
-  return absl::OkStatus();
-}
-
-absl::Status CpuCommandBuffer::Add(const Launch& launch, int threads) {
-  const auto* program = dynamic_cast<const CpuProgram*>(launch.program.get());
-  if (program == nullptr) return InvalidArgument("the program was not loaded on a CPU");
-  if (launch.iterations < 0) return InvalidArgument(launch.iterations, " iterations");
-  Step step{program->entry(), static_cast<int64_t>(arguments_.size()),
-            static_cast<int64_t>(launch.arguments.size()), launch.iterations,
-            HelpersWorthWaking(launch, threads)};
-  for (const Launch::Argument& argument : launch.arguments) {
-    TG_RETURN_IF_ERROR(AddArgument(argument, 0));
+absl::Status CpuCommandBuffer::AddStep(const Command& command, int threads) {
+  Step step{.first = static_cast<int64_t>(patches_.size())};
+  if (command.kind == CommandKind::kCopy) {
+    step.amount = command.copy.length;
+    patches_.insert(patches_.end(), {command.copy.to, command.copy.from});
+  } else {
+    const Launch& launch = command.launch;
+    const auto* program = dynamic_cast<const CpuProgram*>(launch.program.get());
+    if (program == nullptr) return InvalidArgument("the program was not loaded on a CPU");
+    step.entry = program->entry();
+    step.amount = launch.iterations;
+    step.helpers = HelpersWorthWaking(launch, threads);
+    patches_.insert(patches_.end(), launch.arguments.begin(), launch.arguments.end());
   }
   steps_.push_back(step);
-  programs_.push_back(launch.program);
   return absl::OkStatus();
-}
-
-absl::Status CpuCommandBuffer::Add(const CopyBytes& copy) {
-  if (copy.length < 0) return InvalidArgument("a copy of ", copy.length, " bytes");
-  steps_.push_back({nullptr, static_cast<int64_t>(arguments_.size()), 2, copy.length, 0});
-  TG_RETURN_IF_ERROR(AddArgument(copy.to, copy.length));
-  return AddArgument(copy.from, copy.length);
-}
-
-void* CpuCommandBuffer::Resolve(const Launch::Argument& argument,
-                                std::span<const BufferView> bindings) {
-  const BufferView& view = bindings[argument.binding];
-  return static_cast<char*>(view.memory->host()) + view.offset + argument.offset;
 }
 
 absl::Status CpuCommandBuffer::Check(std::span<const BufferView> bindings) const {
-  if (bindings.size() < needed_.size()) {
-    return InvalidArgument(bindings.size(), " buffers are bound, expected ", needed_.size());
-  }
+  TG_RETURN_IF_ERROR(CommandList::Check(bindings));
   for (size_t i = 0; i < bindings.size(); ++i) {
-    const BufferView& view = bindings[i];
-    if (view.memory == nullptr || view.memory->host() == nullptr) {
+    if (bindings[i].memory->host() == nullptr) {
       return InvalidArgument("binding ", i, " is no memory that the CPU can address");
-    }
-    int64_t end;
-    if (view.offset < 0 || view.length < 0 || !CheckedAdd(view.offset, view.length, &end) ||
-        end > view.memory->size()) {
-      return InvalidArgument("binding ", i, ": ", view.length, " bytes at ", view.offset,
-                             " are not inside of the ", view.memory->size(), " of its memory");
-    }
-    if (i < needed_.size() && needed_[i] > view.length) {
-      return InvalidArgument("binding ", i, " has ", view.length, " bytes, expected at least ",
-                             needed_[i]);
-    }
-  }
-  for (const Step& step : steps_) {
-    if (step.entry != nullptr || step.amount == 0) continue;
-    if (Overlap(static_cast<char*>(Resolve(arguments_[step.first], bindings)),
-                static_cast<char*>(Resolve(arguments_[step.first + 1], bindings)), step.amount)) {
-      return InvalidArgument("a copy of ", step.amount, " bytes overlaps itself");
     }
   }
   return absl::OkStatus();
 }
 
-void CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerPool& pool,
-                           std::vector<void*>* scratch) const {
-  for (const Step& step : steps_) {
-    scratch->clear();
-    for (int64_t i = 0; i < step.arguments; ++i) {
-      scratch->push_back(Resolve(arguments_[step.first + i], bindings));
-    }
-    void* const* arguments = scratch->data();
-    if (step.entry != nullptr) {
-      pool.Run(step.entry, arguments, step.amount, step.helpers);
-    } else if (step.amount > 0) {
-      std::memcpy(arguments[0], arguments[1], step.amount);
-    }
+void CpuCommandBuffer::RunStep(const Step& step, void* const* arguments, WorkerPool& pool) {
+  if (step.entry != nullptr) {
+    pool.Run(step.entry, arguments, step.amount, step.helpers);
+  } else if (step.amount > 0) {
+    std::memcpy(arguments[0], arguments[1], step.amount);
   }
+}
+
+absl::Status CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerPool& pool,
+                                   Scratch* scratch, std::vector<TraceEvent>* events) const {
+  scratch->bases.clear();
+  for (const BufferView& view : bindings) {
+    scratch->bases.push_back(static_cast<char*>(view.memory->host()) + view.offset);
+  }
+  scratch->arguments.resize(patches_.size());
+  for (size_t i = 0; i < patches_.size(); ++i) {
+    scratch->arguments[i] = scratch->bases[patches_[i].binding] + patches_[i].offset;
+  }
+  void* const* const arguments = scratch->arguments.data();
+  return RunEach(events, [&](size_t i) {
+    RunStep(steps_[i], arguments + steps_[i].first, pool);
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace telegrad

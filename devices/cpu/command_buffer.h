@@ -1,4 +1,5 @@
-// Commands as the queue runs them: one flat list of steps, one flat table of arguments.
+// Commands as the CPU's queues run them: one flat list of steps and one flat patch table of their
+// arguments, which a run fills in from its bindings before the first step.
 #pragma once
 
 #include <cstdint>
@@ -7,43 +8,43 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "devices/api/device.h"
+#include "devices/api/command_list.h"
 #include "devices/cpu/worker_pool.h"
 
 namespace telegrad {
 
-class CpuCommandBuffer : public CommandBuffer {
+class CpuCommandBuffer : public CommandList {
  public:
   // INVALID_ARGUMENT names the command that is malformed or holds a program of another device.
   static absl::StatusOr<std::shared_ptr<const CpuCommandBuffer>> Encode(
       std::vector<Command> commands, int threads);
 
-  // Whether `bindings` are as many and as long as the commands need, and addressable.
+  // As CommandList, and whether the host can address them.
   absl::Status Check(std::span<const BufferView> bindings) const;
 
-  // Runs everything, in order. `bindings` passed Check; `scratch` is space to reuse.
-  void Run(std::span<const BufferView> bindings, WorkerPool& pool,
-           std::vector<void*>* scratch) const;
+  // Where a run keeps its addresses; to be reused.
+  struct Scratch {
+    std::vector<char*> bases;      // of the bindings
+    std::vector<void*> arguments;  // of all steps
+  };
+
+  // Runs everything, in order. `bindings` passed Check; `events` may be null, see QueueRunner.
+  absl::Status Run(std::span<const BufferView> bindings, WorkerPool& pool, Scratch* scratch,
+                   std::vector<TraceEvent>* events) const;
 
  private:
   struct Step {
-    WorkerPool::Body entry =
-        nullptr;        // null: a copy of `amount` bytes from argument 1 to argument 0
-    int64_t first = 0;  // its arguments in arguments_
-    int64_t arguments = 0;
-    int64_t amount = 0;  // iterations or bytes
-    int helpers = 0;     // workers worth waking
+    WorkerPool::Body entry = nullptr;  // null: copies `amount` bytes from argument 1 to argument 0
+    int64_t first = 0;                 // its arguments in patches_
+    int64_t amount = 0;                // iterations or bytes
+    int helpers = 0;                   // workers worth waking
   };
 
-  absl::Status Add(const Launch& launch, int threads);
-  absl::Status Add(const CopyBytes& copy);
-  absl::Status AddArgument(const Launch::Argument& argument, int64_t length);
-  static void* Resolve(const Launch::Argument& argument, std::span<const BufferView> bindings);
+  absl::Status AddStep(const Command& command, int threads);
+  static void RunStep(const Step& step, void* const* arguments, WorkerPool& pool);
 
-  std::vector<Step> steps_;
-  std::vector<Launch::Argument> arguments_;
-  std::vector<int64_t> needed_;  // bytes of each binding
-  std::vector<std::shared_ptr<LoadedProgram>> programs_;
+  std::vector<Step> steps_;  // one for each command
+  std::vector<Launch::Argument> patches_;
 };
 
 }  // namespace telegrad

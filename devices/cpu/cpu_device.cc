@@ -7,10 +7,10 @@
 #include <thread>
 #include <utility>
 
+#include "devices/api/host_queue.h"
 #include "devices/cpu/arena.h"
 #include "devices/cpu/command_buffer.h"
 #include "devices/cpu/loader.h"
-#include "devices/cpu/queue.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -26,6 +26,31 @@ class CpuMemory : public Memory {
   std::shared_ptr<Arena> arena_;
 };
 
+class CpuRunner : public QueueRunner {
+ public:
+  CpuRunner(QueueKind kind, int threads) : kind_(kind), pool_(threads) {}
+
+  absl::Status Check(const CommandBuffer* commands,
+                     std::span<const BufferView> bindings) const override {
+    const auto* encoded = dynamic_cast<const CpuCommandBuffer*>(commands);
+    if (encoded == nullptr) return InvalidArgument("the commands were not encoded for a CPU");
+    if (kind_ == QueueKind::kCopy && encoded->has_launches()) {
+      return InvalidArgument("a launch on a copy queue");
+    }
+    return encoded->Check(bindings);
+  }
+
+  absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
+                   std::vector<TraceEvent>* events) override {
+    return static_cast<const CpuCommandBuffer&>(commands).Run(bindings, pool_, &scratch_, events);
+  }
+
+ private:
+  const QueueKind kind_;
+  WorkerPool pool_;
+  CpuCommandBuffer::Scratch scratch_;  // of the queue's thread
+};
+
 class CpuDevice : public Device {
  public:
   CpuDevice(const CpuOptions& options, std::shared_ptr<Arena> arena, std::unique_ptr<Loader> loader)
@@ -34,12 +59,23 @@ class CpuDevice : public Device {
         arena_(std::move(arena)),
         loader_(std::move(loader)),
         threads_(options.threads),
-        queue_(options.threads, options.queue_capacity, options.wait_limit) {}
+        // Alone on its core, a thread that spins keeps away the one it waits for.
+        compute_({.name = StrCat(name_, " compute"),
+                  .capacity = options.queue_capacity,
+                  .wait_limit = options.wait_limit,
+                  .spins = options.threads > 1},
+                 std::make_unique<CpuRunner>(QueueKind::kCompute, options.threads)),
+        copy_({.name = StrCat(name_, " copy"),
+               .capacity = options.queue_capacity,
+               .wait_limit = options.wait_limit},
+              std::make_unique<CpuRunner>(QueueKind::kCopy, 1)) {}
 
   const std::string& name() const override { return name_; }
   const Target& target() const override { return target_; }
   int64_t memory_limit() const override { return arena_->limit(); }
   int64_t memory_used() const override { return arena_->used(); }
+  int64_t memory_footprint() const override { return arena_->footprint(); }
+  bool host_visible() const override { return true; }
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
     if (size < 0) return InvalidArgument(name_, ": an allocation of ", size, " bytes");
@@ -57,7 +93,7 @@ class CpuDevice : public Device {
     return CpuCommandBuffer::Encode(std::move(commands), threads_);
   }
 
-  Queue& queue() override { return queue_; }
+  Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? copy_ : compute_; }
   absl::Status Health() const override { return absl::OkStatus(); }
 
  private:
@@ -66,7 +102,7 @@ class CpuDevice : public Device {
   const std::shared_ptr<Arena> arena_;
   const std::unique_ptr<Loader> loader_;
   const int threads_;
-  CpuQueue queue_;  // last: its thread stops first
+  HostQueue compute_, copy_;  // last: their threads stop first
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "devices/cpu/spin.h"
+#include "devices/api/spin.h"
 
 namespace telegrad {
 namespace {

@@ -2,7 +2,6 @@
 // what CPUID says, one by one.
 #include <algorithm>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -14,8 +13,7 @@
 namespace telegrad {
 
 Target HostTarget(int threads) {
-  Target target;
-  target.arch = "x86-64";
+  Target target = HostShape(threads);
   target.cpu = llvm::sys::getHostCPUName().str();
   std::vector<std::string> features;
   const auto detected = llvm::sys::getHostCPUFeatures();
@@ -27,17 +25,6 @@ Target HostTarget(int threads) {
   }
   std::ranges::sort(features);
   target.features = absl::StrJoin(features, ",");
-  if (detected.lookup("avx512f")) {
-    target.vector_bytes = 64;
-    target.vector_registers = 32;
-  } else {
-    target.vector_bytes = detected.lookup("avx2") ? 32 : 16;
-    target.vector_registers = 16;
-  }
-  // bf16's instruction flushes subnormals and is no CAST.
-  if (detected.lookup("f16c")) target.converts = {DType::kFloat16};
-  target.threads =
-      threads >= 1 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   return target;
 }
 

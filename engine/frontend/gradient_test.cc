@@ -109,6 +109,8 @@ const Case kCases[] = {
        const Tensor twice = b.Iota(DType::kInt32, 6) / 2.0;  // 0 0 1 1 2 2
        return x[0].Gather(twice.Reshape({2, 3}));
      }},
+    {"gelu", {{7}}, [](Builder&, In x) { return x[0].Gelu() + x[0].GeluTanh(); }},
+    {"standardize", {{3, 4}}, [](Builder&, In x) { return x[0].Standardize({-1}, 0.1); }},
     {"matmul", {{2, 2, 3}, {3, 4}}, [](Builder&, In x) { return x[0].MatMul(x[1]); }},
     {"conv",
      {{2, 2, 4, 5}, {4, 1, 3, 2}},

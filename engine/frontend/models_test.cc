@@ -99,6 +99,17 @@ TEST(NnTest, LinearIsMatrixTimesVector) {
   EXPECT_THAT(bindings["y"], testing::ElementsAre(11, 25));
 }
 
+TEST(NnTest, LayerNormScalesAndShiftsChannels) {
+  Builder b;
+  const nn::LayerNorm layer(&b, "norm", 2, {.dtype = DType::kFloat64}, 0);
+  b.Output(layer(b.Param(DType::kFloat64, {2, 2}, "x")), "y");
+  Bindings bindings = {{"x", {1, 3, 20, 10}}, {"norm.weight", {1, 5}}, {"norm.bias", {10, 100}}};
+  test::Run(*b.Finish(), &bindings);
+  EXPECT_THAT(bindings["y"],
+              testing::ElementsAre(testing::DoubleNear(9, 1e-12), testing::DoubleNear(105, 1e-12),
+                                   testing::DoubleNear(11, 1e-12), testing::DoubleNear(95, 1e-12)));
+}
+
 TEST(DigitsCnnTest, PlansShareTheirParameters) {
   const DigitsCnn model;
   const absl::StatusOr<Plan> train = model.TrainStep(64), eval = model.Eval(100);

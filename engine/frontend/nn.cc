@@ -45,4 +45,18 @@ Tensor Conv2d::operator()(const Tensor& x) const {
   return bias.builder() == nullptr ? y : y + bias.Reshape({-1, 1, 1});
 }
 
+LayerNorm::LayerNorm(Builder* builder, std::string_view name, int64_t channels,
+                     const Options& options, double epsilon)
+    : weight(builder->Trainable(options.dtype, {channels}, StrCat(name, ".weight"),
+                                Init::Constant(1))),
+      epsilon(epsilon) {
+  if (!options.bias) return;
+  bias = builder->Trainable(options.dtype, {channels}, StrCat(name, ".bias"), Init::Constant(0));
+}
+
+Tensor LayerNorm::operator()(const Tensor& x) const {
+  const Tensor y = x.Standardize({-1}, epsilon) * weight;
+  return bias.builder() == nullptr ? y : y + bias;
+}
+
 }  // namespace telegrad::nn

@@ -1,7 +1,7 @@
 // Layers: plain values that hold the tensors of their parameters. Making one registers trainable
-// state slots
-// "<name>.weight" and "<name>.bias", initialized uniformly in +-1/sqrt(fan in) (He et al. 2015 with
-// the gain that PyTorch uses for these layers), from a stream of its own for each name.
+// state slots "<name>.weight" and "<name>.bias", initialized uniformly in +-1/sqrt(fan in) (He et
+// al. 2015 with the gain that PyTorch uses for these layers) where not said otherwise, from a
+// stream of its own for each name.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,17 @@ struct Conv2d {
   Tensor weight, bias;
   Window window;
   int64_t groups;
+};
+
+// [..., channels], standardized over the channels, times the weight plus the bias, which begin as 1
+// and 0.
+struct LayerNorm {
+  LayerNorm(Builder* builder, std::string_view name, int64_t channels, const Options& options = {},
+            double epsilon = 1e-5);
+  Tensor operator()(const Tensor& x) const;
+
+  Tensor weight, bias;
+  double epsilon;
 };
 
 }  // namespace telegrad::nn

@@ -96,8 +96,19 @@ Tensor Tensor::LogSoftmax(int64_t axis) const {
   return shifted - shifted.Exp().Sum({axis}, true).Log();
 }
 
+Tensor Tensor::Standardize(const Axes& axes, double epsilon) const {
+  const Tensor centered = *this - Mean(axes, true);
+  return centered * ((centered * centered).Mean(axes, true) + epsilon).Sqrt().Reciprocal();
+}
+
 Tensor Tensor::Gather(const Tensor& index) const {
   return builder_ == nullptr ? Tensor() : builder_->Make(Op::kGather, DType::kVoid, {*this, index});
+}
+
+Tensor Tensor::Scatter(const Tensor& index, const Tensor& updates, ScatterKind kind) const {
+  if (builder_ == nullptr) return {};
+  const int64_t arg[] = {static_cast<int64_t>(kind)};
+  return builder_->Make(Op::kScatter, DType::kVoid, {*this, index, updates}, arg);
 }
 
 Tensor Tensor::OneHot(int64_t classes) const {

@@ -135,6 +135,28 @@ TEST(TensorTest, ElementwiseMatchesTheMathLibrary) {
   check([](T x) { return x.Ge(x.Like(0.5)).Not().Cast(kF64); }, [](double x) { return x < 0.5; });
 }
 
+TEST(TensorTest, ErfAndGeluAreNearTheirDefinitions) {
+  Values in = {0, 1e-30, -1e-8, 1e-4, 30, -1e30, HUGE_VAL, -HUGE_VAL};
+  for (int i = -500; i <= 500; ++i) in.push_back(i * 0.01);
+  const auto check = [&](auto op, auto expected, double relative, double absolute) {
+    Builder b;
+    const Tensor x = b.Param(kF64, {static_cast<int64_t>(in.size())}, "x");
+    const Values got = Evaluate(&b, op(x), {{"x", in}});
+    ASSERT_EQ(got.size(), in.size());
+    for (size_t i = 0; i < in.size(); ++i) {
+      const double want = expected(in[i]);
+      if (std::isinf(in[i]) && std::isnan(want)) continue;
+      if (want == got[i]) continue;
+      EXPECT_NEAR(got[i], want, absolute + relative * std::abs(want)) << in[i];
+    }
+  };
+  using T = const Tensor&;
+  check([](T x) { return x.Erf(); }, [](double x) { return std::erf(x); }, 1e-7, 0);
+  const auto normal = [](double x) { return x * 0.5 * std::erfc(-x / std::sqrt(2)); };
+  check([](T x) { return x.Gelu(); }, normal, 1e-7, 1e-6);
+  check([](T x) { return x.GeluTanh(); }, normal, 0, 1e-3);
+}
+
 TEST(TensorTest, MinimumOfUnsignedDoesNotWrap) {
   Builder b;
   const Tensor x = b.Param(DType::kUInt8, {2}, "x"), y = b.Param(DType::kUInt8, {2}, "y");
@@ -195,6 +217,15 @@ TEST(TensorTest, SoftmaxAndCrossEntropy) {
   EXPECT_NEAR(got[1], std::exp(2) / sum, 1e-12);
   EXPECT_NEAR(got[3], 1 / tail, 1e-12);
   EXPECT_NEAR(got[6], (-std::log(std::exp(2) / sum) + std::log(tail)) / 2, 1e-12);
+}
+
+TEST(TensorTest, StandardizeHasMeanZeroAndVarianceOne) {
+  Builder b;
+  const Values got =
+      Evaluate(&b, b.Param(kF64, {3, 2}, "x").Standardize({0}, 0.25), {{"x", {1, 5, 2, 5, 3, 5}}});
+  const double deviation = std::sqrt(2.0 / 3 + 0.25);
+  const double want[] = {-1 / deviation, 0, 0, 0, 1 / deviation, 0};
+  for (int i = 0; i < 6; ++i) EXPECT_NEAR(got[i], want[i], 1e-12) << i;
 }
 
 TEST(TensorTest, OneHotDoesNotWrapNarrowLabels) {

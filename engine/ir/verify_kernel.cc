@@ -84,9 +84,10 @@ class KernelVerifier {
       case Op::kReduce:
         for (size_t i = 1; i < src.size(); ++i) {
           const AxisType type{g_.arg(src[i])[1]};
-          if (type != AxisType::kReduce && type != AxisType::kUnroll && type != AxisType::kVector) {
+          if (type != AxisType::kReduce && type != AxisType::kUnroll && type != AxisType::kUpcast &&
+              type != AxisType::kVector) {
             return walk_.Bad(id, "folds over a range of type ", Name(type),
-                             ", expected reduce, unroll or vector");
+                             ", expected reduce, unroll, upcast or vector");
           }
         }
         return absl::OkStatus();

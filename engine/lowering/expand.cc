@@ -2,6 +2,10 @@
 // range held at a constant, and interning shares what does not depend on it, which is exactly the
 // reuse that a register tile is made for. Lanes are substitution too: IOTA in place of the range
 // gives every value that depends on it the shape [lanes], and it stays a vector from then on.
+//
+// A loop nest, be it a root or one that an AFTER waits for, becomes one END for each of its
+// replicas, all over the same loops. A folded range of type UPCAST is replicated like any other:
+// each replica has an accumulator of its own, and these are folded at the end.
 #include "engine/lowering/expand.h"
 
 #include <algorithm>
@@ -13,7 +17,7 @@
 namespace telegrad {
 namespace {
 
-constexpr int kMaxNesting = 8;  // of REDUCEs inside REDUCEs
+constexpr int kMaxNesting = 8;  // of REDUCEs and nests inside each other
 constexpr int64_t kNotHeld = -1;
 constexpr int64_t kLanes = -2;
 
@@ -21,6 +25,8 @@ constexpr int64_t kLanes = -2;
 using Assignment = std::vector<int64_t>;
 
 bool IsType(UOp range, AxisType type) { return range.arg(1) == static_cast<int64_t>(type); }
+
+bool IsNest(UOp u) { return u.is(Op::kEnd) || u.is(Op::kStore); }
 
 class Expander {
  public:
@@ -33,8 +39,12 @@ class Expander {
   std::vector<Assignment> Combinations(const Assignment& base,
                                        const std::vector<UOp>& ranges) const;
   absl::StatusOr<UOp> Value(UOp root, const Assignment& a, int nesting);
+  // What becomes of END(... STORE) or a STORE alone: one effect for each replica.
+  absl::StatusOr<std::vector<UOp>> Nest(UOp effect, const Assignment& a, int nesting);
+  // `a` without what `u` does not depend on.
+  Assignment KeyOf(UOp u, const Assignment& a) const;
   absl::StatusOr<UOp> Reduce(UOp reduce, const Assignment& a, int nesting);
-  absl::StatusOr<UOp> Accumulate(UOp reduce, const std::vector<UOp>& values,
+  absl::StatusOr<UOp> Accumulate(UOp reduce, const Assignment& key, const std::vector<UOp>& values,
                                  const std::vector<UOp>& loops, int64_t lanes);
   UOp Fold(ReduceKind kind, UOp x, UOp y);
   UOp FoldLanes(UOp reduce, UOp vector);
@@ -58,6 +68,7 @@ class Expander {
   Dependence d_;
   int64_t next_slot_ = 0;
   absl::flat_hash_map<std::pair<uint32_t, Assignment>, UOp> reduced_;
+  absl::flat_hash_map<std::pair<uint32_t, Assignment>, std::vector<UOp>> nests_;
 };
 
 std::vector<Assignment> Expander::Combinations(const Assignment& base,
@@ -134,11 +145,20 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
     }
     if (!ready) {
       stack.push_back({id, true});
-      for (uint32_t s : u.src_ids()) stack.push_back({s, false});
+      for (uint32_t s : u.src_ids()) {
+        if (!IsNest(g_.at(s))) stack.push_back({s, false});
+      }
       continue;
     }
     src.clear();
-    for (uint32_t s : u.src_ids()) src.push_back(made.at(s));
+    for (uint32_t s : u.src_ids()) {
+      if (IsNest(g_.at(s))) {
+        TG_ASSIGN_OR_RETURN(const std::vector<UOp> effects, Nest(g_.at(s), a, nesting + 1));
+        src.insert(src.end(), effects.begin(), effects.end());
+      } else {
+        src.push_back(made.at(s));
+      }
+    }
     if (u.is(Op::kIndex)) {
       src[1] = NormalIndex(src[1]);
       if (GatesOneByLanes(src)) src[2] = SharedByLanes(src[2]);
@@ -181,26 +201,20 @@ UOp Expander::FoldLanes(UOp reduce, UOp vector) {
   return g_.Make(Op::kReshape, DType::kVoid, {folded}, {});
 }
 
-absl::StatusOr<UOp> Expander::Accumulate(UOp reduce, const std::vector<UOp>& values,
+absl::StatusOr<UOp> Expander::Accumulate(UOp reduce, const Assignment& key,
+                                         const std::vector<UOp>& values,
                                          const std::vector<UOp>& loops, int64_t lanes) {
   const auto kind = static_cast<ReduceKind>(reduce.arg(0));
   const DType dtype = reduce.dtype();
   const UOp lane = lanes == 0 ? g_.Index(0) : g_.Make(Op::kIota, DType::kInt64, {}, {lanes});
 
-  // The accumulator starts anew for each value of the ranges around the loop.
-  // The thread range is around everything.
+  // The accumulator starts anew for each value of the ranges around the loop: the same ranges for
+  // all replicas, for they share the loop. The thread range is around everything.
   std::vector<UOp> outside;
-  for (UOp range : d_.ranges) {
-    if (IsType(range, AxisType::kThread)) outside.push_back(range);
-  }
-  for (UOp v : values) {
-    for (uint32_t id : PostOrder(v)) {
-      const UOp u = g_.at(id);
-      if (u.is(Op::kRange) && std::ranges::find(loops, u) == loops.end() &&
-          std::ranges::find(outside, u) == outside.end()) {
-        outside.push_back(u);
-      }
-    }
+  for (size_t i = 0; i < d_.ranges.size(); ++i) {
+    const UOp range = d_.ranges[i];
+    const bool around = (d_.of[reduce.id()] >> i & 1) != 0 && key[i] == kNotHeld;
+    if (around || IsType(range, AxisType::kThread)) outside.push_back(range);
   }
   UOp memory = g_.Make(
       Op::kBuffer, dtype, {},
@@ -225,74 +239,95 @@ absl::StatusOr<UOp> Expander::Accumulate(UOp reduce, const std::vector<UOp>& val
 
 absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nesting) {
   if (nesting > kMaxNesting) return ResourceExhausted("lowering: reductions nest too deeply");
-  Assignment key = a;
-  for (size_t i = 0; i < key.size(); ++i) {
-    if (!d_.Depends(reduce, d_.ranges[i])) key[i] = kNotHeld;
-  }
+  const Assignment key = KeyOf(reduce, a);
   if (const auto it = reduced_.find({reduce.id(), key}); it != reduced_.end()) return it->second;
 
+  const auto kind = static_cast<ReduceKind>(reduce.arg(0));
   Assignment base = key;
-  std::vector<UOp> unrolled, loops;
-  bool folds_lanes = false;
+  std::vector<UOp> unrolled, upcast, loops;
+  int64_t folded_lanes = 0;
   for (int i = 1; i < reduce.num_src(); ++i) {
     const UOp range = reduce.src(i);
     if (IsType(range, AxisType::kUnroll)) {
       unrolled.push_back(range);
+    } else if (IsType(range, AxisType::kUpcast)) {
+      upcast.push_back(range);
     } else if (IsType(range, AxisType::kVector)) {
-      folds_lanes = true;
+      folded_lanes = range.src(0).const_word();
       base[d_.IndexOf(range)] = kLanes;
     } else {
       loops.push_back(range);
     }
   }
-  std::vector<UOp> values;
-  int64_t lanes = 0;  // 0: scalars
-  for (const Assignment& c : Combinations(base, unrolled)) {
-    TG_ASSIGN_OR_RETURN(const UOp value, Value(reduce.src(0), c, nesting + 1));
-    values.push_back(value);
-    if (!value.shape().empty()) lanes = value.shape()[0];
-  }
-  if (folds_lanes) {
-    for (int i = 1; i < reduce.num_src(); ++i) {
-      if (IsType(reduce.src(i), AxisType::kVector)) lanes = reduce.src(i).src(0).const_word();
-    }
-  }
   UOp result;
-  if (loops.empty() && !(folds_lanes && values[0].shape().empty())) {
-    result = values[0];
-    for (size_t i = 1; i < values.size(); ++i) {
-      result = Fold(static_cast<ReduceKind>(reduce.arg(0)), result, values[i]);
+  for (const Assignment& side : Combinations(base, upcast)) {
+    std::vector<UOp> values;
+    int64_t lanes = folded_lanes;  // 0: scalars
+    for (const Assignment& c : Combinations(side, unrolled)) {
+      TG_ASSIGN_OR_RETURN(const UOp value, Value(reduce.src(0), c, nesting + 1));
+      values.push_back(value);
+      if (!value.shape().empty()) lanes = value.shape()[0];
     }
-  } else {
-    TG_ASSIGN_OR_RETURN(result, Accumulate(reduce, values, loops, lanes));
+    UOp folded;
+    if (loops.empty() && !(folded_lanes > 0 && values[0].shape().empty())) {
+      folded = values[0];
+      for (size_t i = 1; i < values.size(); ++i) folded = Fold(kind, folded, values[i]);
+    } else {
+      TG_ASSIGN_OR_RETURN(folded, Accumulate(reduce, key, values, loops, lanes));
+    }
+    result = result.valid() ? Fold(kind, result, folded) : folded;
   }
-  if (folds_lanes) result = FoldLanes(reduce, result);
+  if (folded_lanes > 0) result = FoldLanes(reduce, result);
   if (!result.valid()) return g_.status();
   reduced_.emplace(std::pair(reduce.id(), key), result);
   return result;
 }
 
-absl::StatusOr<UOp> Expander::Run(UOp sink) {
-  const UOp closed = sink.src(0);
-  const UOp store = closed.is(Op::kEnd) ? closed.src(0) : closed;
-  Assignment base(d_.ranges.size(), kNotHeld);
+Assignment Expander::KeyOf(UOp u, const Assignment& a) const {
+  Assignment key = a;
+  for (size_t i = 0; i < key.size(); ++i) {
+    if ((d_.of[u.id()] >> i & 1) == 0) key[i] = kNotHeld;
+  }
+  return key;
+}
+
+absl::StatusOr<std::vector<UOp>> Expander::Nest(UOp effect, const Assignment& a, int nesting) {
+  if (nesting > kMaxNesting) return ResourceExhausted("lowering: loops nest too deeply");
+  const Assignment key = KeyOf(effect, a);
+  if (const auto it = nests_.find({effect.id(), key}); it != nests_.end()) return it->second;
+  Assignment base = key;
   std::vector<UOp> replicated, loops;
-  for (int i = 1; closed.is(Op::kEnd) && i < closed.num_src(); ++i) {
-    const UOp range = closed.src(i);
-    if (IsType(range, AxisType::kUpcast)) {
-      replicated.push_back(range);
-    } else if (IsType(range, AxisType::kVector)) {
-      base[d_.IndexOf(range)] = kLanes;
-    } else {
-      loops.push_back(range);
+  UOp store = effect;
+  for (; store.is(Op::kEnd); store = store.src(0)) {
+    for (int i = 1; i < store.num_src(); ++i) {
+      const UOp range = store.src(i);
+      if (IsType(range, AxisType::kUpcast)) {
+        replicated.push_back(range);
+      } else if (IsType(range, AxisType::kVector)) {
+        base[d_.IndexOf(range)] = kLanes;
+      } else {
+        loops.push_back(range);
+      }
     }
   }
-  std::vector<UOp> ends;
-  for (const Assignment& a : Combinations(base, replicated)) {
-    TG_ASSIGN_OR_RETURN(const UOp value, Value(store, a, 0));
+  std::vector<UOp> effects;
+  for (const Assignment& c : Combinations(base, replicated)) {
+    TG_ASSIGN_OR_RETURN(const UOp value, Value(store, c, nesting));
     std::vector<UOp> end{value};
     end.insert(end.end(), loops.begin(), loops.end());
-    ends.push_back(loops.empty() ? value : g_.Make(Op::kEnd, DType::kVoid, end));
+    effects.push_back(loops.empty() ? value : g_.Make(Op::kEnd, DType::kVoid, end));
+  }
+  if (!g_.status().ok()) return g_.status();
+  nests_.emplace(std::pair(effect.id(), key), effects);
+  return effects;
+}
+
+absl::StatusOr<UOp> Expander::Run(UOp sink) {
+  const Assignment base(d_.ranges.size(), kNotHeld);
+  std::vector<UOp> ends;
+  for (int i = 0; i < sink.num_src(); ++i) {
+    TG_ASSIGN_OR_RETURN(const std::vector<UOp> effects, Nest(sink.src(i), base, 0));
+    ends.insert(ends.end(), effects.begin(), effects.end());
   }
   const UOp out = g_.Make(Op::kSink, DType::kVoid, ends);
   if (!out.valid()) return g_.status();

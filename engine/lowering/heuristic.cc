@@ -32,10 +32,11 @@ class Heuristic {
     dependence_ = FindDependence(sink_);
     const UOp end = sink_.src(0);
     if (!dependence_ || !end.is(Op::kEnd)) return {};
+    Collect();
+    if (!simple_) return ThreadOnly();
     for (int i = 1; i < end.num_src(); ++i) {
       if (end.src(i).arg(1) == static_cast<int64_t>(AxisType::kLoop)) loops_.push_back(end.src(i));
     }
-    Collect();
     PickLanes();
     if (reduce_.valid() && nodes_ <= kMaxTiledNodes) {
       PickTile();
@@ -48,14 +49,26 @@ class Heuristic {
  private:
   static int64_t SizeOf(UOp range) { return range.src(0).const_word(); }
 
+  // The outermost range that everything depends on.
+  std::vector<Move> ThreadOnly() {
+    const UOp range = sink_.src(0).src(1);
+    if (range.arg(1) != static_cast<int64_t>(AxisType::kLoop)) return {};
+    for (uint32_t id : PostOrder(sink_)) {
+      const UOp u = sink_.graph()->at(id);
+      if ((u.is(Op::kStore) || u.is(Op::kReduce)) && !dependence_->Depends(u, range)) return {};
+    }
+    return {{Move::Kind::kThread, range, 0}};
+  }
+
   void Collect() {
     const Graph& graph = *sink_.graph();
-    int reduces = 0;
+    int reduces = 0, stores = 0;
     for (uint32_t id : PostOrder(sink_)) {
       const UOp u = graph.at(id);
       ++nodes_;
       if (u.is(Op::kLoad)) accesses_.push_back({u.src(0), false});
       if (u.is(Op::kStore)) accesses_.push_back({u.src(0), true});
+      if (u.is(Op::kStore)) ++stores;
       if (u.is(Op::kReduce)) {
         ++reduces;
         reduce_ = u;
@@ -64,6 +77,7 @@ class Heuristic {
         widest_ = std::max(widest_, ByteSize(u.src(0).dtype()));
       }
     }
+    if (reduces > 1 || stores > 1 || sink_.src(0).src(0).is(Op::kEnd)) simple_ = false;
     if (reduces != 1) reduce_ = UOp();
     if (reduce_.valid()) {
       for (int i = 1; i < reduce_.num_src(); ++i) folded_.push_back(reduce_.src(i));
@@ -216,6 +230,7 @@ class Heuristic {
   std::vector<UOp> loops_, folded_;
   std::vector<Access> accesses_;
   UOp reduce_;  // the only REDUCE, if there is one
+  bool simple_ = true;
   size_t nodes_ = 0;
   int64_t widest_ = 1;
   UOp lanes_range_, tiled_;

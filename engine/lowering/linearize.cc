@@ -31,7 +31,8 @@ class Linearizer {
   }
 
  private:
-  // One END closes a chain of ranges; chains with the same ranges are one loop nest.
+  // One END closes a chain of ranges, outermost first; what begins with the same ranges as another
+  // shares those loops.
   absl::Status BuildTree() {
     const size_t n = d_.ranges.size();
     parent_.assign(n, kRoot);
@@ -43,25 +44,30 @@ class Linearizer {
     }
     // A nest is placed when all ranges around it are; ids grow inwards only for reductions, so
     // repeat.
-    for (size_t round = 0, placed = 0; placed < ends.size(); ++round) {
-      if (round > ends.size()) return Internal("linearize: the loops do not nest");
-      placed = 0;
-      for (UOp end : ends) placed += PlaceNest(end) ? 1 : 0;
+    while (!ends.empty()) {
+      const size_t before = ends.size();
+      absl::Status status;
+      std::erase_if(ends, [&](UOp end) { return status.ok() && PlaceNest(end, &status); });
+      TG_RETURN_IF_ERROR(status);
+      if (ends.size() == before) return Internal("linearize: the loops do not nest");
     }
     return absl::OkStatus();
   }
 
-  bool PlaceNest(UOp end) {
-    uint64_t around = d_.of[end.id()];
-    if (known_[d_.IndexOf(end.src(1))]) return true;
+  bool PlaceNest(UOp end, absl::Status* status) {
+    const uint64_t around = d_.of[end.id()];
     for (int i = 0; i < static_cast<int>(d_.ranges.size()); ++i) {
       if ((around >> i & 1) != 0 && !known_[i]) return false;
     }
     int outer = Innermost(around);
     for (int i = 1; i < end.num_src(); ++i) {
       const int r = d_.IndexOf(end.src(i));
+      if (known_[r] && parent_[r] != outer) {
+        *status = Internal("linearize: a loop has two places");
+        return false;
+      }
       parent_[r] = outer;
-      depth_[r] = outer == kRoot ? 1 : depth_[outer] + 1;
+      depth_[r] = Depth(outer) + 1;
       known_[r] = true;
       outer = r;
     }

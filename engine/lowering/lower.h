@@ -13,9 +13,21 @@
 
 namespace telegrad {
 
-// Adds to `stats`, if given, how the program's accesses are kept inside. `kernel` is
-// SINK(END(STORE(INDEX(PARAM 0, ...), value), ranges...)) as the schedule makes it. Tests verify
-// and dump after every pass through `options`.
+// `kernel` is as the schedule makes it:
+//
+//   SINK(root, ...)       a root is a nest: STORE, or END(nest, ranges...), outermost range first
+//   STORE(INDEX(PARAM s, index[, gate]), value)
+//
+// All roots close the same outermost ranges: they are one loop nest with several stores, of which
+// some may be in further loops. A value holds any number of REDUCEs, beside or inside of each
+// other, and each is computed once for every value of the ranges that it depends on: one that does
+// not depend on a loop's range is done before that loop. Two REDUCEs over the same range are one
+// loop where neither needs the other. What a nest reads of what an earlier one of the same outer
+// iteration wrote, it reads from AFTER(PARAM t, nest over inner ranges); the outermost ranges, on
+// which all such nests depend, are then the only ones that are sliced over threads.
+//
+// Adds to `stats`, if given, how the program's accesses are kept inside. Tests verify and dump
+// after every pass through `options`.
 absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, std::string name,
                               Budget* budget, BoundsStats* stats = nullptr,
                               const PassOptions& options = {});

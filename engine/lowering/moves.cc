@@ -37,14 +37,6 @@ uint64_t UsedOutsideAddresses(UOp sink, const Dependence& d) {
   return used;
 }
 
-std::vector<UOp> Addresses(UOp sink) {
-  std::vector<UOp> out;
-  for (uint32_t id : PostOrder(sink)) {
-    if (sink.graph()->op(id) == Op::kIndex) out.push_back(sink.graph()->at(id));
-  }
-  return out;
-}
-
 // Whether every access steps over `outer` as if it continued `inner`.
 bool Continues(const std::vector<UOp>& addresses, UOp outer, UOp inner) {
   return std::ranges::all_of(addresses, [&](UOp a) {
@@ -57,20 +49,35 @@ struct Neighbours {
   UOp outer, inner;
 };
 
-// A pair of ranges closed side by side by one END or REDUCE, and by nothing else, that can be
-// joined.
+// Whether `u` closes both ranges, one right after the other, or neither.
+bool ClosesAsOne(UOp u, UOp outer, UOp inner) {
+  for (int i = 1; i < u.num_src(); ++i) {
+    if (u.src(i) == inner) return false;
+    if (u.src(i) != outer) continue;
+    return i + 1 < u.num_src() && u.src(i + 1) == inner;
+  }
+  return true;
+}
+
+// A pair of ranges that can be joined: whoever closes one closes the other next to it.
 std::optional<Neighbours> FindMergeable(UOp sink) {
   const std::optional<Dependence> d = FindDependence(sink);
   if (!d) return std::nullopt;
   const uint64_t used = UsedOutsideAddresses(sink, *d);
-  const std::vector<UOp> addresses = Addresses(sink);
+  std::vector<UOp> addresses, closers;
   for (uint32_t id : PostOrder(sink)) {
     const UOp u = sink.graph()->at(id);
-    if (!u.is(Op::kEnd) && !u.is(Op::kReduce)) continue;
+    if (u.is(Op::kIndex)) addresses.push_back(u);
+    if (u.is(Op::kEnd) || u.is(Op::kReduce)) closers.push_back(u);
+  }
+  for (UOp u : closers) {
     for (int i = 1; i + 1 < u.num_src(); ++i) {
       const UOp outer = u.src(i), inner = u.src(i + 1);
       const uint64_t both = uint64_t{1} << d->IndexOf(outer) | uint64_t{1} << d->IndexOf(inner);
-      if ((used & both) == 0 && Continues(addresses, outer, inner)) return Neighbours{outer, inner};
+      if ((used & both) == 0 && Continues(addresses, outer, inner) &&
+          std::ranges::all_of(closers, [&](UOp c) { return ClosesAsOne(c, outer, inner); })) {
+        return Neighbours{outer, inner};
+      }
     }
   }
   return std::nullopt;
@@ -88,23 +95,43 @@ UOp WithGate(Rewriter& b, UOp address, UOp gate) {
 }
 
 // What a padded iteration computes is not stored, so it need not load either. A load that stays
-// inside its buffer all the same is left without a gate.
-UOp GateLoads(Rewriter& b, UOp root, const std::vector<Padded>& padded) {
+// inside its buffer all the same is left without a gate. An END's ranges are put into `order`, as
+// far as that names them; an END of an END becomes one.
+UOp GateAndOrder(Rewriter& b, UOp root, const std::vector<Padded>& padded,
+                 const std::vector<UOp>& order) {
   Graph& g = *b.graph();
   const std::optional<Dependence> d = FindDependence(root);
   if (!d) return g.Fail(ResourceExhausted("lowering: more than ", kMaxRanges, " ranges"));
+  const auto rank = [&](UOp range) { return std::ranges::find(order, range) - order.begin(); };
   NodeMap<uint32_t> made(g);
   std::vector<UOp> src;
   for (uint32_t id : PostOrder(root)) {
     const UOp u = g.at(id);
     src.clear();
     for (uint32_t s : u.src_ids()) src.push_back(g.at(made[s]));
-    if (u.is(Op::kLoad) && !ProveInside(u.src(0))) {
+    const bool load = u.is(Op::kLoad) && !padded.empty() && !ProveInside(u.src(0));
+    if (load || u.is(Op::kStore)) {
+      const UOp decides = load ? u.src(0).src(1) : u;
       for (const Padded& p : padded) {
-        const bool follows = std::ranges::any_of(
-            p.parts, [&](UOp part) { return d->Depends(u.src(0).src(1), part); });
+        const bool follows =
+            std::ranges::any_of(p.parts, [&](UOp part) { return d->Depends(decides, part); });
         if (follows) src[0] = WithGate(b, src[0], p.inside);
       }
+    }
+    if (u.is(Op::kEnd)) {
+      std::vector<UOp> ranges(src.begin() + 1, src.end());
+      UOp body = src[0];
+      if (body.is(Op::kEnd)) {
+        for (int i = 1; i < body.num_src(); ++i) ranges.push_back(body.src(i));
+        body = body.src(0);
+      }
+      std::ranges::stable_sort(ranges, {}, rank);
+      src.assign(1, body);
+      src.insert(src.end(), ranges.begin(), ranges.end());
+    }
+    if (u.is(Op::kEnd) && src.size() == 1) {
+      made[id] = src[0].id();
+      continue;
     }
     const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
     const UOp copy = g.Make(u.op(), u.dtype(), src, arg);
@@ -186,12 +213,10 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
   }
 
   UOp out = Substitute(b, sink, with);
-  if (out.valid() && !padded.empty()) out = GateLoads(b, out, padded);
   if (!out.valid()) return g.status();
 
-  // The order of the loops, and the gate that keeps padded iterations from storing.
   std::vector<UOp> order;
-  const auto place = [&](Move::Kind kind) {
+  for (const Move::Kind kind : {Move::Kind::kThread, Move::Kind::kOuter}) {
     for (const Move& m : moves) {
       if (m.kind != kind) continue;
       for (UOp part : with.at(m.range.id()).ranges) {
@@ -202,22 +227,8 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
         }
       }
     }
-  };
-  place(Move::Kind::kThread);
-  place(Move::Kind::kOuter);
-  const UOp closed = out.src(0);
-  if (!closed.is(Op::kEnd)) return out;
-  for (int i = 1; i < closed.num_src(); ++i) {
-    if (std::ranges::find(order, closed.src(i)) == order.end()) order.push_back(closed.src(i));
   }
-  UOp store = closed.src(0);
-  if (!padded.empty()) {
-    UOp address = store.src(0);
-    for (const Padded& p : padded) address = WithGate(b, address, p.inside);
-    store = b.Make(Op::kStore, {address, store.src(1)});
-  }
-  order.insert(order.begin(), store);
-  out = b.Make(Op::kSink, {order.size() == 1 ? store : b.Make(Op::kEnd, DType::kVoid, order)});
+  out = GateAndOrder(b, out, padded, order);
   if (!out.valid()) return g.status();
   return out;
 }

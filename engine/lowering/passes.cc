@@ -10,6 +10,7 @@
 #include "engine/lowering/expand.h"
 #include "engine/lowering/linearize.h"
 #include "engine/lowering/moves.h"
+#include "engine/lowering/separate.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
 #include "engine/rules/divmod.h"
@@ -30,6 +31,8 @@ UOp Decompose(PassContext& c, UOp root) {
   tables.insert(tables.end(), std::begin(kDecompose), std::end(kDecompose));
   return c.rewriter(tables).Rewrite(root);
 }
+
+UOp Separate(PassContext& c, UOp root) { return SeparateRanges(c.graph(), root); }
 
 UOp Merge(PassContext& c, UOp root) { return MergeRanges(c.rewriter(kSimplify), root); }
 
@@ -168,6 +171,12 @@ constexpr PassRow kPasses[] = {
     {"decompose",
      "simplifies, and puts what no target has, or this one lacks, in terms of what it has",
      kKernelLevel, kKernelLevel, kDecompose, GraphPass{Decompose}},
+    {"separate-ranges",
+     "gives each reduction ranges of its own, but where several are one loop",
+     kKernelLevel,
+     kKernelLevel,
+     {},
+     GraphPass{Separate}},
     {"merge-ranges", "joins neighbouring ranges that every access walks as one", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Merge}},
     {"moves", "splits ranges for the target's vectors, registers and threads", kKernelLevel,

@@ -1,11 +1,31 @@
 #include "engine/types/target.h"
 
+#include <algorithm>
+#include <thread>
+
 namespace telegrad {
 
 std::string Target::Key() const {
   return arch + "|" + cpu + "|" + features + "|" + std::to_string(vector_bytes) + "|" +
          std::to_string(vector_registers) + "|" + std::to_string(threads) + "|" +
          std::to_string(computes.bits()) + "|" + std::to_string(converts.bits());
+}
+
+Target HostShape(int threads) {
+  Target target;
+  target.arch = "x86-64";
+  if (__builtin_cpu_supports("avx512f") != 0) {
+    target.vector_bytes = 64;
+    target.vector_registers = 32;
+  } else {
+    target.vector_bytes = __builtin_cpu_supports("avx2") != 0 ? 32 : 16;
+    target.vector_registers = 16;
+  }
+  // bf16's instruction flushes subnormals and is no CAST.
+  if (__builtin_cpu_supports("f16c") != 0) target.converts = {DType::kFloat16};
+  target.threads =
+      threads >= 1 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return target;
 }
 
 }  // namespace telegrad

@@ -18,7 +18,7 @@
 #include "engine/rules/decompositions.h"
 #include "engine/rules/divmod.h"
 #include "engine/schedule/schedule.h"
-#include "tests/conformance/resnet50.h"
+#include "tests/models/models.h"
 
 namespace telegrad {
 namespace {

@@ -17,7 +17,7 @@
 #include "engine/lowering/lower.h"
 #include "engine/schedule/schedule.h"
 #include "engine/wire/graph_codec.h"
-#include "tests/conformance/resnet50.h"
+#include "tests/models/models.h"
 #include "tests/tinygrad/captures.h"
 
 namespace telegrad {
@@ -164,12 +164,14 @@ TEST(BoundsCoverage, TheDigitsNetworkInTraining) {
   ExpectProved("digits, a training step", *coverage);
 }
 
-TEST(BoundsCoverage, ResNet50) {
-  const auto plan = testing::ResNet50(1);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  const auto coverage = LowerAll(plan->graph);
-  ASSERT_TRUE(coverage.ok()) << coverage.status();
-  ExpectProved("ResNet-50", *coverage);
+TEST(BoundsCoverage, Models) {
+  for (const testing::NamedModel& model : testing::kModels) {
+    const auto plan = model.plan();
+    ASSERT_TRUE(plan.ok()) << model.name << ": " << plan.status();
+    const auto coverage = LowerAll(plan->graph);
+    ASSERT_TRUE(coverage.ok()) << model.name << ": " << coverage.status();
+    ExpectProved(model.name, *coverage);
+  }
 }
 
 }  // namespace

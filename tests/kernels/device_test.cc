@@ -187,6 +187,103 @@ TEST(Queue, IsBounded) {
   EXPECT_EQ(Value(word), 11111);
 }
 
+// Either queue goes on while the other one waits.
+TEST(Queues, AClosedGateHoldsItsOwnQueueOnly) {
+  const auto device = Open();
+  const auto word = Word(*device), copied = Word(*device);
+  const auto append = Appending(*device, 7);
+  const auto copy = *device->Encode({Command{CommandKind::kCopy, {}, {{0, 0}, {1, 0}, 8}}});
+  Queue& compute = device->queue(QueueKind::kCompute);
+  Queue& copies = device->queue(QueueKind::kCopy);
+  EXPECT_EQ(&compute, &device->queue());
+  EXPECT_NE(&compute, &copies);
+  Gate gate;
+  const TimelinePoint closed[] = {gate.point()};
+
+  const auto held = compute.Submit(append, {Whole(word)}, closed);
+  const auto passed = copies.Submit(copy, {Whole(copied), Whole(word)}, {});
+  ASSERT_TRUE(held.ok() && passed.ok());
+  EXPECT_EQ(passed->Wait(), absl::OkStatus());
+  EXPECT_EQ(held->timeline->value(), 0u);
+  gate.Open();
+  EXPECT_EQ(held->Wait(), absl::OkStatus());
+  EXPECT_EQ(Value(word), 7);
+
+  Gate second;
+  const TimelinePoint closed_again[] = {second.point()};
+  const auto held_copy = copies.Submit(copy, {Whole(copied), Whole(word)}, closed_again);
+  const auto passed_kernel = compute.Submit(append, {Whole(word)}, {});
+  ASSERT_TRUE(held_copy.ok() && passed_kernel.ok());
+  EXPECT_EQ(passed_kernel->Wait(), absl::OkStatus());
+  EXPECT_EQ(Value(copied), 0);
+  second.Open();
+  EXPECT_EQ(held_copy->Wait(), absl::OkStatus());
+  EXPECT_EQ(Value(copied), 77);
+}
+
+// word -> 1, copied, word -> 12, copied elsewhere: each step waits for the one on the other queue.
+TEST(Queues, PointsOrderOneBehindTheOther) {
+  const auto device = Open();
+  const auto word = Word(*device), first = Word(*device), second = Word(*device);
+  const auto copy = *device->Encode({Command{CommandKind::kCopy, {}, {{0, 0}, {1, 0}, 8}}});
+  Queue& compute = device->queue(QueueKind::kCompute);
+  Queue& copies = device->queue(QueueKind::kCopy);
+  Gate gate;
+  const auto after = [](const TimelinePoint& point) { return std::vector<TimelinePoint>{point}; };
+  const auto a = *compute.Submit(Appending(*device, 1), {Whole(word)}, after(gate.point()));
+  const auto b = *copies.Submit(copy, {Whole(first), Whole(word)}, after(a));
+  const auto c = *compute.Submit(Appending(*device, 2), {Whole(word)}, after(b));
+  const auto d = *copies.Submit(copy, {Whole(second), Whole(word)}, after(c));
+  gate.Open();
+  EXPECT_EQ(d.Wait(), absl::OkStatus());
+  EXPECT_EQ(Value(first), 1);
+  EXPECT_EQ(Value(second), 12);
+}
+
+TEST(Queues, TheCopyQueueTakesCopiesOnly) {
+  const auto device = Open();
+  const auto word = Word(*device);
+  const auto point =
+      device->queue(QueueKind::kCopy).Submit(Appending(*device, 1), {Whole(word)}, {});
+  EXPECT_EQ(point.status().code(), absl::StatusCode::kInvalidArgument) << point.status();
+}
+
+TEST(Trace, HasEachCommandOfEachSubmission) {
+  const auto device = Open();
+  const auto word = Word(*device), copied = Word(*device);
+  Command append, copy;
+  append.launch = {LoadText(*device, AppendDigit(7), "append"), {{0, 0}}, 1, 2, 16, "add_1"};
+  copy = {CommandKind::kCopy, {}, {{1, 0}, {0, 0}, 8}};
+  const auto trace = std::make_shared<RunTrace>();
+  const int64_t before = SteadyNs();
+  const auto run = *device->queue().Submit(*device->Encode({append, copy}),
+                                           {Whole(word), Whole(copied)}, {}, trace);
+  const TimelinePoint waits[] = {run};
+  const auto copy_back =
+      *device->queue(QueueKind::kCopy)
+           .Submit(*device->Encode({copy}), {Whole(copied), Whole(word)}, waits, trace);
+  ASSERT_EQ(copy_back.Wait(), absl::OkStatus());
+  const std::vector<TraceEvent> events = trace->events();
+  ASSERT_EQ(events.size(), 3u);
+  int64_t last = before;
+  for (const TraceEvent& event : events) {
+    EXPECT_LE(last, event.begin_ns);
+    EXPECT_LE(event.begin_ns, event.end_ns);
+    last = event.end_ns;
+  }
+  EXPECT_LE(last, SteadyNs());
+  EXPECT_EQ(events[0].kind, CommandKind::kLaunch);
+  EXPECT_EQ(events[0].name, "add_1");
+  EXPECT_EQ(events[0].queue, "CPU:0 compute");
+  EXPECT_EQ(events[0].flops, 2);
+  EXPECT_EQ(events[0].bytes, 16);
+  EXPECT_EQ(events[1].kind, CommandKind::kCopy);
+  EXPECT_EQ(events[1].queue, "CPU:0 compute");
+  EXPECT_EQ(events[1].bytes, 8);
+  EXPECT_EQ(events[2].name, "copy");
+  EXPECT_EQ(events[2].queue, "CPU:0 copy");
+}
+
 constexpr char kCountUp[] =
     "define void @count(ptr %buffers, i64 %begin, i64 %end) {\n"
     "  %b = load ptr, ptr %buffers\n  %x = load i64, ptr %b\n  %y = add i64 %x, 1\n"
@@ -297,6 +394,22 @@ TEST(Copies, MoveBytesAndCheckTheirBounds) {
   EXPECT_EQ(code({{0, 0}, {1, 8}, 8}, {Whole(to), Whole(to)}), absl::StatusCode::kOk);
 }
 
+TEST(Copies, BetweenDevicesOnTheCopyQueue) {
+  CpuOptions options;
+  options.index = 1;
+  const auto here = Open(), there = Open(options);
+  const auto from = Word(*here), to = Word(*there);
+  Value(from) = 42;
+  Device& copier = CopyDevice(*there, *here);
+  EXPECT_EQ(copier.name(), "CPU:1");
+  auto commands = *copier.Encode(
+      {Command{CommandKind::kCopy, {}, {.to = {0, 0}, .from = {1, 0}, .length = 8}}});
+  const auto point = copier.queue(QueueKind::kCopy).Submit(commands, {Whole(to), Whole(from)}, {});
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_EQ(point->Wait(), absl::OkStatus());
+  EXPECT_EQ(Value(to), 42);
+}
+
 // Each iteration says that it is here and waits for the other (for a while: 2^34 rounds are many
 // seconds). If both ran on one thread, the first would wait in vain and record it.
 TEST(Launch, IterationsRunAtTheSameTime) {
@@ -327,7 +440,7 @@ TEST(Launch, IterationsRunAtTheSameTime) {
   const auto program = LoadText(*device, kMeet, "meet");
   const auto memory = *device->Alloc(24);
   Command command;
-  command.launch = {program, {{0, 0}}, /*iterations=*/2, /*flops=*/1e9, /*bytes=*/0};
+  command.launch = {program, {{0, 0}}, /*iterations=*/2, /*flops=*/1e9, /*bytes=*/0, "meet"};
   const auto point = device->queue().Submit(*device->Encode({command}), {Whole(memory)}, {});
   ASSERT_EQ(point->Wait(), absl::OkStatus());
   const auto* words = static_cast<const int64_t*>(memory->host());

@@ -4,7 +4,6 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,91 +26,15 @@
 #include "telegrad/v1/compute.grpc.pb.h"
 #include "telegrad/v1/graph.pb.h"
 #include "telegrad/v1/session.grpc.pb.h"
-
-extern char** environ;
+#include "tests/server/process.h"
 
 namespace telegrad {
 namespace {
 
 using ::testing::HasSubstr;
-
-struct Output {
-  int exit_code = -1;
-  std::string text;
-};
-
-// A child process with its stdout and stderr in a pipe.
-class Process {
- public:
-  Process(const std::string& program, std::vector<std::string> args) {
-    int ends[2];
-    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
-    args.insert(args.begin(), program);
-    std::vector<char*> argv;
-    for (std::string& arg : args) argv.push_back(arg.data());
-    argv.push_back(nullptr);
-    EXPECT_EQ(posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv.data(), environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
-    out_ = fdopen(ends[0], "r");
-  }
-  ~Process() {
-    if (pid_ > 0) {
-      kill(pid_, SIGKILL);
-      waitpid(pid_, nullptr, 0);
-    }
-    if (reader_.joinable()) reader_.join();
-    fclose(out_);
-  }
-
-  // Reads up to the line that begins with `prefix`; its rest. Empty if the output ends before.
-  std::string Line(std::string_view prefix) {
-    char line[4096];
-    while (fgets(line, sizeof(line), out_) != nullptr) {
-      std::string_view text(line);
-      text_ += text;
-      if (text.starts_with(prefix)) {
-        return std::string(text.substr(prefix.size(), text.size() - prefix.size() - 1));
-      }
-    }
-    return "";
-  }
-  // Keeps the pipe empty from now on.
-  void ReadOn() {
-    reader_ = std::thread([this] {
-      char line[4096];
-      while (fgets(line, sizeof(line), out_) != nullptr) text_ += line;
-    });
-  }
-  void Signal(int number) { kill(pid_, number); }
-  // Waits for its end.
-  Output Wait() {
-    if (reader_.joinable()) {
-      reader_.join();
-    } else {
-      char line[4096];
-      while (fgets(line, sizeof(line), out_) != nullptr) text_ += line;
-    }
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    pid_ = 0;
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), text_};
-  }
-
- private:
-  pid_t pid_ = 0;
-  FILE* out_ = nullptr;
-  std::string text_;
-  std::thread reader_;
-};
-
-Output RunProgram(const std::string& program, const std::vector<std::string>& args) {
-  return Process(program, args).Wait();
-}
+using testing::Output;
+using testing::Process;
+using testing::RunProgram;
 
 // y = x + x, float32.
 FrozenGraph Double(int64_t elements) {
@@ -137,7 +60,7 @@ class DaemonTest : public ::testing::Test {
   void SetUp() override { Start({}); }
 
   void Start(std::vector<std::string> more) {
-    socket_ = StrCat(testing::TempDir(), "telegrad_", getpid(), ".sock");
+    socket_ = StrCat(::testing::TempDir(), "telegrad_", getpid(), ".sock");
     std::vector<std::string> args = {
         "--listen",    "127.0.0.1:0",  "--listen",   "unix:" + socket_, "--metrics",
         "127.0.0.1:0", "--cpu-memory", "1073741824", "--log-level",     "off"};
@@ -246,7 +169,7 @@ TEST_F(DaemonTest, RunsAGraphWithVariables) {
 
 TEST_F(DaemonTest, ManyBytesThereAndBack) {
   const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   const auto session = Session();
   for (const size_t size : {size_t{0}, size_t{1}, size_t{4097}, size_t{65536}, size_t{65537},
@@ -413,7 +336,7 @@ TEST_F(DaemonTest, BrokenStreamsEndWithAStatus) {
 
 TEST_F(DaemonTest, RandomMessagesDoNoHarm) {
   const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   for (int round = 0; round < 150; ++round) {
     std::vector<std::string> messages = {Open().SerializeAsString()};

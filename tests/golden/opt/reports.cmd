@@ -59,6 +59,7 @@ eval: after the input: run
 eval: after algebra: equal
 eval: after schedule: kernels, not run
 eval: after decompose: kernels, not run
+eval: after separate-ranges: kernels, not run
 eval: after merge-ranges: kernels, not run
 eval: after moves: kernels, not run
 eval: after expand: kernels, not run

@@ -1,8 +1,7 @@
-#include "tests/conformance/resnet50.h"
-
 #include "engine/base/strings.h"
 #include "engine/frontend/builder.h"
 #include "engine/frontend/nn.h"
+#include "tests/models/models.h"
 
 namespace telegrad::testing {
 namespace {

@@ -1,0 +1,63 @@
+// Commands as drivers that run them on the host keep them: as they came, with what they need of
+// each binding, so that a submission is checked against a few numbers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "devices/api/device.h"
+
+namespace telegrad {
+
+class CommandList : public CommandBuffer {
+ public:
+  // INVALID_ARGUMENT names the command that is malformed.
+  static absl::StatusOr<std::shared_ptr<const CommandList>> Encode(std::vector<Command> commands);
+
+  std::span<const Command> commands() const { return commands_; }
+  bool has_launches() const { return copies_.size() < commands_.size(); }
+
+  // Whether `bindings` are as many and as long as the commands need and inside of their memories,
+  // and no copy overlaps itself or writes what is read-only. INVALID_ARGUMENT says which does.
+  absl::Status Check(std::span<const BufferView> bindings) const;
+
+  // Calls `run` with each command's index, until one fails, and returns its status. Where `events`
+  // is not null, it gets an event for each, see QueueRunner.
+  template <typename Run>
+  absl::Status RunEach(std::vector<TraceEvent>* events, Run run) const {
+    if (events == nullptr) {
+      for (size_t i = 0; i < commands_.size(); ++i) {
+        if (absl::Status status = run(i); !status.ok()) return status;
+      }
+      return absl::OkStatus();
+    }
+    for (size_t i = 0; i < commands_.size(); ++i) {
+      TraceEvent event = Describe(i);
+      event.begin_ns = SteadyNs();
+      absl::Status status = run(i);
+      event.end_ns = SteadyNs();
+      events->push_back(std::move(event));
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+ protected:
+  absl::Status Fill(std::vector<Command> commands);
+
+ private:
+  // What command `index` says of itself, without times and queue.
+  TraceEvent Describe(size_t index) const;
+  absl::Status Need(const Launch::Argument& argument, int64_t length);
+  absl::Status Add(const Command& command);
+
+  std::vector<Command> commands_;
+  std::vector<size_t> copies_;   // which commands are
+  std::vector<int64_t> needed_;  // bytes of each binding
+};
+
+}  // namespace telegrad

@@ -1,0 +1,96 @@
+// A queue that a thread of this process serves: a bounded ring of submissions, run one after the
+// other by what the driver gives it.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/api/device.h"
+
+namespace telegrad {
+
+// What a driver does with a submission.
+class QueueRunner {
+ public:
+  virtual ~QueueRunner() = default;
+
+  // On the submitting thread, any number at a time: whether this queue can run the commands on the
+  // bindings. Must not keep either.
+  virtual absl::Status Check(const CommandBuffer* commands,
+                             std::span<const BufferView> bindings) const = 0;
+
+  // On the queue's thread: runs what passed Check. Where `events` is not null, it gets one for each
+  // command that ran or failed, without the queue's name.
+  virtual absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
+                           std::vector<TraceEvent>* events) = 0;
+};
+
+struct HostQueueOptions {
+  std::string name;       // "CPU:0 compute", for traces
+  int capacity = 16'384;  // submissions
+  // A submission whose foreign wait is not reached by then fails with DEADLINE_EXCEEDED, so that a
+  // lost point does not stop the queue for good.
+  absl::Duration wait_limit = absl::Minutes(5);
+  // Whether the thread spins for a moment before it sleeps. Waking it costs the submitter less
+  // then, and everybody else a core.
+  bool spins = false;
+};
+
+class HostQueue final : public Queue {
+ public:
+  HostQueue(HostQueueOptions options, std::unique_ptr<QueueRunner> runner);
+  // Ends everything that was submitted: what can run runs, what still waits for a point of another
+  // timeline fails with CANCELLED.
+  ~HostQueue() override;
+
+  TimelinePoint last() const override;
+
+ private:
+  struct Submission {
+    std::shared_ptr<const CommandBuffer> commands;
+    std::vector<BufferView> bindings;
+    std::vector<TimelinePoint> waits;
+    std::shared_ptr<RunTrace> trace;
+  };
+
+  // Wakes the queue's thread. Callbacks on foreign timelines hold it, which may outlive the queue.
+  struct Bell {
+    std::mutex mutex;
+    std::condition_variable rung;
+    std::atomic<bool> stop{false};
+
+    void Ring();
+  };
+
+  absl::StatusOr<TimelinePoint> Enqueue(std::shared_ptr<const CommandBuffer> commands,
+                                        std::vector<BufferView> bindings,
+                                        std::span<const TimelinePoint> waits,
+                                        std::shared_ptr<RunTrace> trace) override;
+  void Serve();
+  bool WaitForWork(uint64_t done);
+  absl::Status RunOne(const Submission& work);
+  absl::Status Await(const TimelinePoint& point);
+
+  const HostQueueOptions options_;
+  const std::unique_ptr<QueueRunner> runner_;
+  const std::shared_ptr<Timeline> timeline_ = std::make_shared<Timeline>();
+  const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
+
+  mutable std::mutex mutex_;            // for what follows
+  std::vector<Submission> ring_;        // submission n, from 1, is at n % size
+  std::atomic<uint64_t> submitted_{0};  // written under the lock
+  uint64_t finished_ = 0;               // those whose place in the ring is free again
+
+  std::thread thread_;
+};
+
+}  // namespace telegrad

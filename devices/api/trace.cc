@@ -1,0 +1,25 @@
+#include "devices/api/trace.h"
+
+#include <chrono>
+#include <iterator>
+
+namespace telegrad {
+
+int64_t SteadyNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void RunTrace::Add(std::vector<TraceEvent> events) {
+  const std::lock_guard lock(mutex_);
+  events_.insert(events_.end(), std::make_move_iterator(events.begin()),
+                 std::make_move_iterator(events.end()));
+}
+
+std::vector<TraceEvent> RunTrace::events() const {
+  const std::lock_guard lock(mutex_);
+  return events_;
+}
+
+}  // namespace telegrad

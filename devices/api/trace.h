@@ -1,0 +1,40 @@
+// When the commands of a run began and ended. Whoever wants to see a run passes one RunTrace with
+// each of its submissions; a submission without one reads no clock.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace telegrad {
+
+enum class CommandKind : uint8_t { kLaunch, kCopy };
+
+// Nanoseconds of the steady clock, with which all times of this process can be compared.
+int64_t SteadyNs();
+
+struct TraceEvent {
+  CommandKind kind = CommandKind::kLaunch;
+  std::string name = {};   // the launch's; "copy" for a copy
+  std::string queue = {};  // that ran it: "CPU:0 compute"
+  int64_t begin_ns = 0;    // SteadyNs
+  int64_t end_ns = 0;
+  double bytes = 0;  // of a launch: as predicted
+  double flops = 0;  // as predicted
+};
+
+// Thread-safe. Before its point is signaled, a submission adds an event for each command that ran,
+// in the order of the commands, and for the one that failed.
+class RunTrace {
+ public:
+  void Add(std::vector<TraceEvent> events);
+  // Submissions in the order in which they ended.
+  std::vector<TraceEvent> events() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<TraceEvent> events_;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,13 @@
+// Gives each loop its own range.
+#pragma once
+
+#include "engine/ir/graph.h"
+
+namespace telegrad {
+
+// Several REDUCEs may fold over one RANGE node, and an END may close it as well. They stay one loop
+// where that is possible: REDUCEs over the same ranges, inside of the same loops, of which none
+// needs another. Every other REDUCE gets ranges of its own. The ENDs of several roots share theirs.
+UOp SeparateRanges(Graph* graph, UOp sink);
+
+}  // namespace telegrad

@@ -1,0 +1,184 @@
+// Times the kernels of a graph one by one on the CPU, best of COUNT.
+//
+//   kernel_bench MODEL COUNT        a row of kModels
+//   kernel_bench FILE.uop COUNT     a tensor graph, or one kernel, in its text form
+//
+// One line for each unique kernel, the slowest first: how often the graph launches it, how long all
+// its launches take together and their share, what it does in that time, and how long lowering it
+// and compiling it took. A kernel runs with warm caches here, and again and again on the same
+// buffers.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "devices/cpu/cpu_device.h"
+#include "engine/base/status.h"
+#include "engine/compile/compiler.h"
+#include "engine/frontend/files.h"
+#include "engine/ir/content_hash.h"
+#include "engine/ir/text.h"
+#include "engine/ir/verify.h"
+#include "engine/lowering/lower.h"
+#include "engine/render/llvm.h"
+#include "engine/schedule/schedule.h"
+#include "tests/models/models.h"
+
+namespace telegrad {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Milliseconds(Clock::time_point since) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - since).count();
+}
+
+struct Row {
+  std::string name;
+  FrozenGraph kernel;
+  int launches = 0;
+  double flops = 0, bytes = 0;
+  double run = 0, lower = 0, compile = 0;  // milliseconds
+};
+
+class Bench {
+ public:
+  Bench(Device* device, int count) : device_(*device), count_(count) {}
+
+  absl::Status Graph(const FrozenGraph& graph) {
+    Budget budget;
+    TG_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleGraph(graph.root(), &budget));
+    std::vector<std::pair<std::string, size_t>> known;
+    for (size_t i = 0; i < schedule.kernels.size(); ++i) {
+      const std::string hash = ContentHash(schedule.kernels[i].graph.root()).Hex();
+      const auto at = std::ranges::find(known, hash, &std::pair<std::string, size_t>::first);
+      if (at == known.end()) {
+        known.emplace_back(hash, rows_.size());
+        rows_.push_back({StrCat("kernel", i), schedule.kernels[i].graph, 1});
+      } else {
+        ++rows_[at->second].launches;
+      }
+    }
+    return Kernels();
+  }
+
+  absl::Status Kernel(const FrozenGraph& kernel) {
+    rows_.push_back({"kernel0", kernel, 1});
+    return Kernels();
+  }
+
+ private:
+  absl::Status Kernels() {
+    for (Row& row : rows_) TG_RETURN_IF_ERROR(Measure(&row));
+    std::ranges::stable_sort(rows_, std::greater<>{},
+                             [](const Row& r) { return r.run * r.launches; });
+    Row sum;
+    for (const Row& row : rows_) {
+      sum.launches += row.launches;
+      sum.run += row.run * row.launches;
+      sum.flops += row.flops * row.launches;
+      sum.bytes += row.bytes * row.launches;
+      sum.lower += row.lower;
+      sum.compile += row.compile;
+    }
+    std::printf("kernel         times        ms  share  GFLOP/s     GB/s  lower ms  compile ms\n");
+    for (const Row& row : rows_) {
+      const double ms = row.run * row.launches, work = row.launches / ms / 1e6;
+      std::printf("%-12s %7d %9.3f %5.1f%% %8.1f %8.1f %9.2f %11.1f\n", row.name.c_str(),
+                  row.launches, ms, 100 * ms / sum.run, row.flops * work, row.bytes * work,
+                  row.lower, row.compile);
+    }
+    std::printf("%-12s %7d %9.3f %5.1f%% %8.1f %8.1f %9.2f %11.1f\n", "all", sum.launches, sum.run,
+                100.0, sum.flops / sum.run / 1e6, sum.bytes / sum.run / 1e6, sum.lower,
+                sum.compile);
+    return absl::OkStatus();
+  }
+
+  absl::Status Measure(Row* row) {
+    Budget budget;
+    const auto lowering = Clock::now();
+    TG_ASSIGN_OR_RETURN(const Program program,
+                        Lower(row->kernel, device_.target(), row->name, &budget));
+    TG_ASSIGN_OR_RETURN(const std::string source, RenderLlvm(program, device_.target()));
+    row->lower = Milliseconds(lowering);
+    const auto compiling = Clock::now();
+    TG_ASSIGN_OR_RETURN(const ProgramImage image, Compile(source, row->name, device_.target()));
+    row->compile = Milliseconds(compiling);
+    Launch launch;
+    TG_ASSIGN_OR_RETURN(launch.program, device_.Load(image));
+    launch.iterations = program.iterations;
+    row->flops = launch.flops = program.flops;
+    row->bytes = launch.bytes = program.bytes;
+    std::vector<BufferView> bindings;
+    for (const Program::Argument& a : program.arguments) {
+      launch.arguments.push_back({static_cast<int32_t>(bindings.size()), 0});
+      TG_RETURN_IF_ERROR(Bind(BytesOf(a.dtype, a.elements), a.dtype, &bindings));
+    }
+    TG_ASSIGN_OR_RETURN(const auto commands,
+                        device_.Encode({Command{Command::Kind::kLaunch, launch, {}}}));
+    for (int i = 0; i <= count_; ++i) {
+      const auto begin = Clock::now();
+      TG_ASSIGN_OR_RETURN(TimelinePoint point, device_.queue().Submit(commands, bindings, {}));
+      TG_RETURN_IF_ERROR(point.Wait(absl::Minutes(1)));
+      const double time = Milliseconds(begin);
+      row->run = i <= 1 ? time : std::min(row->run, time);  // the first one touches the memory
+    }
+    return absl::OkStatus();
+  }
+
+  // Small numbers: neither zeros nor what overflows after some layers.
+  absl::Status Bind(int64_t bytes, DType dtype, std::vector<BufferView>* bindings) {
+    TG_ASSIGN_OR_RETURN(auto memory, device_.Alloc(std::max<int64_t>(bytes, 64)));
+    if (dtype == DType::kFloat32) {
+      auto* const values = static_cast<float*>(memory->host());
+      uint32_t state = 1;
+      for (int64_t i = 0; i < bytes / 4; ++i) {
+        state = state * 1664525 + 1013904223;
+        values[i] = (static_cast<float>(state >> 8) * 0x1p-24f - 0.5f) * 0.1f;
+      }
+    }
+    bindings->push_back({std::move(memory), 0, bytes});
+    return absl::OkStatus();
+  }
+
+  Device& device_;
+  const int count_;
+  std::vector<Row> rows_;
+};
+
+absl::Status Run(const std::string& what, int count) {
+  CpuOptions options;
+  options.target = HostTarget(0);
+  TG_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenCpu(options));
+  Bench bench(device.get(), count);
+  for (const testing::NamedModel& model : testing::kModels) {
+    if (model.name != what) continue;
+    TG_ASSIGN_OR_RETURN(const Plan plan, model.plan());
+    return bench.Graph(plan.graph);
+  }
+  TG_ASSIGN_OR_RETURN(const std::string text, ReadFile(what));
+  Graph graph;
+  TG_ASSIGN_OR_RETURN(const UOp root, Parse(text.substr(0, text.find("---")), &graph));
+  if (Verify(root, kTensorLevel).ok()) return bench.Graph(Freeze(root));
+  TG_RETURN_IF_ERROR(Verify(root, kKernelLevel));
+  return bench.Kernel(Freeze(root));
+}
+
+}  // namespace
+}  // namespace telegrad
+
+int main(int argc, char** argv) {
+  const int count = argc == 3 ? std::atoi(argv[2]) : 0;
+  if (count <= 0) {
+    std::fprintf(stderr, "Usage: kernel_bench MODEL|FILE.uop COUNT\n");
+    return 2;
+  }
+  if (const absl::Status status = telegrad::Run(argv[1], count); !status.ok()) {
+    std::fprintf(stderr, "kernel_bench: %s\n", status.ToString().c_str());
+    return 1;
+  }
+  return 0;
+}

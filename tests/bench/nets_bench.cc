@@ -1,0 +1,152 @@
+// The models of tests/models on the way to the device, on one thread and without a daemon.
+//
+// Usage: nets_bench MODE MODEL [REPEATS]
+//   schedule  ms of processor time to cut the graph into kernels
+//   lower     ms of processor time to lower the different ones among them
+//   front     both
+//   cold      ms until an executable is there, nothing cached, on as many cores as there are
+//   run       ms of a run of the executable
+//   kernels   no measurement: what telegrad explain prints, then the number of launches
+// MODEL is a row of kModels. The figure is the last line; of REPEATS the best one.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <limits>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "devices/cpu/cpu_device.h"
+#include "engine/base/status.h"
+#include "engine/compile/compiler.h"
+#include "engine/execution/executable.h"
+#include "engine/explain/explain.h"
+#include "engine/ir/content_hash.h"
+#include "engine/lowering/lower.h"
+#include "engine/schedule/schedule.h"
+#include "tests/models/models.h"
+
+namespace telegrad {
+namespace {
+
+double ProcessorMs() { return static_cast<double>(std::clock()) * 1e3 / CLOCKS_PER_SEC; }
+
+double WallMs() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::milli>(now).count();
+}
+
+// Kernels of the same content are lowered once.
+absl::Status LowerAll(const Schedule& schedule, const Target& target) {
+  std::set<std::string> seen;
+  for (const ScheduledKernel& kernel : schedule.kernels) {
+    const std::string hash = ContentHash(kernel.graph.root()).Hex();
+    if (!seen.insert(hash).second) continue;
+    Budget budget;
+    TG_RETURN_IF_ERROR(Lower(kernel.graph, target, "kernel", &budget).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Schedule> Kernels(const Plan& plan) {
+  Budget budget;
+  return ScheduleGraph(plan.graph.root(), &budget);
+}
+
+absl::StatusOr<double> Front(const Plan& plan, bool schedule, bool lower) {
+  const double begin = ProcessorMs();
+  TG_ASSIGN_OR_RETURN(const Schedule kernels, Kernels(plan));
+  const double scheduled = ProcessorMs();
+  if (lower) TG_RETURN_IF_ERROR(LowerAll(kernels, HostShape(1)));
+  return ProcessorMs() - (schedule ? begin : scheduled);
+}
+
+absl::Status Print(const Plan& plan) {
+  Budget budget;
+  TG_ASSIGN_OR_RETURN(const Explanation explanation,
+                      ExplainGraph(plan.graph.root(), {}, HostShape(1), &budget));
+  std::vector<std::string> names;
+  for (const Slot& slot : plan.slots) names.push_back(slot.name);
+  std::printf("%s%zu\n", ToText(explanation, names).c_str(), explanation.kernels.size());
+  return absl::OkStatus();
+}
+
+// A device with an executable of the plan on it.
+struct Ready {
+  std::unique_ptr<Device> device;
+  std::shared_ptr<const Executable> executable;
+};
+
+absl::StatusOr<double> Cold(const Plan& plan, Ready* ready) {
+  CpuOptions options;
+  options.target = HostTarget(0);
+  TG_ASSIGN_OR_RETURN(ready->device, OpenCpu(options));
+  ExecutableCache cache({});
+  Budget budget;
+  const double begin = WallMs();
+  TG_ASSIGN_OR_RETURN(const auto made, cache.Get(ContentHash(plan.graph.root()), plan.graph,
+                                                 *ready->device, &budget));
+  ready->executable = made.executable;
+  return WallMs() - begin;
+}
+
+absl::StatusOr<double> Run(const Plan& plan, int repeats) {
+  Ready ready;
+  TG_RETURN_IF_ERROR(Cold(plan, &ready).status());
+  std::vector<BufferView> bindings;
+  for (const SlotUse& slot : ready.executable->slots()) {
+    TG_ASSIGN_OR_RETURN(auto memory, ready.device->Alloc(std::max<int64_t>(slot.bytes, 1)));
+    bindings.push_back({std::move(memory), 0, slot.bytes});
+  }
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < repeats + 1; ++i) {
+    const double begin = WallMs();
+    TG_ASSIGN_OR_RETURN(const TimelinePoint end, ready.executable->Submit(bindings, {}));
+    TG_RETURN_IF_ERROR(end.Wait());
+    if (i > 0) best = std::min(best, WallMs() - begin);  // the first run touches new memory
+  }
+  return best;
+}
+
+absl::StatusOr<double> Measure(std::string_view mode, const Plan& plan, int repeats) {
+  if (mode == "run") return Run(plan, repeats);
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < repeats; ++i) {
+    Ready ready;
+    TG_ASSIGN_OR_RETURN(const double ms, mode == "cold"
+                                             ? Cold(plan, &ready)
+                                             : Front(plan, mode != "lower", mode != "schedule"));
+    best = std::min(best, ms);
+  }
+  return best;
+}
+
+absl::Status Main(std::string_view mode, std::string_view name, int repeats) {
+  const auto* model = std::ranges::find(testing::kModels, name, &testing::NamedModel::name);
+  if (model == std::end(testing::kModels)) return InvalidArgument("there is no model ", name);
+  TG_ASSIGN_OR_RETURN(const Plan plan, model->plan());
+  if (mode == "kernels") return Print(plan);
+  TG_ASSIGN_OR_RETURN(const double ms, Measure(mode, plan, repeats));
+  std::printf("%.3f\n", ms);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace telegrad
+
+int main(int argc, char** argv) {
+  constexpr std::string_view kModes[] = {"schedule", "lower", "front", "cold", "run", "kernels"};
+  const int repeats = argc > 3 ? std::atoi(argv[3]) : 5;
+  if (argc < 3 || argc > 4 || repeats < 1 || std::ranges::count(kModes, argv[1]) == 0) {
+    std::fprintf(stderr, "Usage: nets_bench MODE MODEL [REPEATS]; see the head of its source\n");
+    return 2;
+  }
+  const absl::Status status = telegrad::Main(argv[1], argv[2], repeats);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "nets_bench: %s\n", status.ToString().c_str());
+  return 1;
+}

@@ -1,0 +1,38 @@
+// Networks as plans, written as a user of the frontend writes them, for tests and benchmarks that
+// need graphs of real size: normalizations, softmax and activations are compositions of Tensor
+// operations, weights are state with random first values.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "engine/frontend/plan.h"
+
+namespace telegrad::testing {
+
+// ResNet-50 (He et al. 2015; the stride of a stage on its 3x3 convolution), forward, with batch
+// normalization folded into a scale and a shift for each channel. Input "images" [batch, 3, 224,
+// 224] f32, output "logits" [batch, 1000].
+absl::StatusOr<Plan> ResNet50(int64_t batch);
+
+// GPT-2 small (Radford et al. 2019): 12 layers of 12 heads over 768 channels, 50257 tokens. Input
+// "tokens" [batch, length] i32, output "logits" [batch, length, 50257] of every position, by the
+// weights of the embedding.
+absl::StatusOr<Plan> Gpt2(int64_t batch, int64_t length);
+
+// BERT-base (Devlin et al. 2018): 12 layers of 12 heads over 768 channels, 30522 tokens. Inputs
+// "tokens" and "types" [batch, length] i32 and "mask", 1 where there is a token, [batch, length]
+// f32; outputs "hidden" [batch, length, 768] and "pooled" [batch, 768].
+absl::StatusOr<Plan> Bert(int64_t batch, int64_t length);
+
+struct NamedModel {
+  std::string_view name;
+  absl::StatusOr<Plan> (*plan)();  // one image, or one text of 128 tokens
+};
+inline constexpr NamedModel kModels[] = {
+    {"resnet50", [] { return ResNet50(1); }},
+    {"gpt2", [] { return Gpt2(1, 128); }},
+    {"bert", [] { return Bert(1, 128); }},
+};
+
+}  // namespace telegrad::testing
