@@ -17,6 +17,8 @@
 #include "engine/ir/scalar.h"
 #include "engine/schedule/index_form.h"
 #include "engine/schedule/masked_reduction.h"
+#include "engine/schedule/scatter_form.h"
+#include "engine/schedule/select_chain.h"
 #include "engine/schedule/tensor_form.h"
 #include "engine/types/limits.h"
 
@@ -25,6 +27,8 @@ namespace {
 
 // A fold of so few values is done sooner than its rows are scattered.
 constexpr int64_t kLeastScattered = 8;
+
+bool Has(uint32_t axes, size_t axis) { return ((axes >> axis) & 1) != 0; }
 
 class Collapser {
  public:
@@ -40,14 +44,23 @@ class Collapser {
   absl::StatusOr<FrozenGraph> Run() {
     NodeMap<uint32_t> now(from_);
     std::vector<UOp> src;
-    for (const uint32_t id : PostOrder(sink_)) {
+    const std::vector<uint32_t> order = PostOrder(sink_);
+    const SelectChains chains(from_, order);
+    for (const uint32_t id : order) {
       TG_RETURN_IF_ERROR(budget_->SpendSteps());
       src.clear();
       for (uint32_t s : from_.src(id)) src.push_back(g_.at(now[s]));
       UOp made = Copy(from_.at(id), src);
-      if (made.is(Op::kReduce)) {
+      if (from_.op(id) == Op::kReduce) {
         TG_ASSIGN_OR_RETURN(const UOp collapsed, Collapse(made));
         if (collapsed.valid()) made = collapsed;
+      }
+      if (from_.op(id) == Op::kWhere) {
+        TG_ASSIGN_OR_RETURN(const auto chain, chains.At(from_.at(id), budget_));
+        if (chain) {
+          TG_ASSIGN_OR_RETURN(const UOp written, CollapseChain(*chain, made, now));
+          if (written.valid()) made = written;
+        }
       }
       TG_RETURN_IF_ERROR(g_.status());
       now[id] = made.id();
@@ -65,7 +78,7 @@ class Collapser {
   // Along some axis that is folded over, all elements are the same.
   bool Repeats(UOp x, uint32_t axes) const {
     for (size_t d = 0; d < x.shape().size(); ++d) {
-      if (((axes >> d) & 1) != 0 && x.shape()[d] > 1 && !facts_.varies(x.id(), d)) return true;
+      if (Has(axes, d) && x.shape()[d] > 1 && !facts_.varies(x.id(), d)) return true;
     }
     return false;
   }
@@ -76,16 +89,14 @@ class Collapser {
     const Shape dims(x.shape().begin(), x.shape().end());
     if (NumElements(dims) == 0) return UOp();
     facts_.Update();
-    uint32_t axes = 0, all = 0;
+    uint32_t axes = 0;
     for (int64_t axis : reduce.arg().subspan(1)) axes |= uint32_t{1} << axis;
     if (!facts_.pure(x.id()) && !facts_.masked(x.id()) && !Repeats(x, axes)) return UOp();
-    for (size_t d = 0; d < dims.size(); ++d) all |= dims[d] > 1 ? uint32_t{1} << d : 0;
+    const uint32_t all = Large(dims);
     const auto kind = static_cast<ReduceKind>(reduce.arg(0));
     const uint32_t kept = all & ~axes;
 
-    if (form_ == nullptr || form_->large()) {
-      form_ = std::make_unique<IndexForm>(g_, facts_, budget_);
-    }
+    Renew();
     TG_ASSIGN_OR_RETURN(const UOp body, form_->ElementOf(x, form_->Everywhere(dims)));
     if (!body.valid()) return UOp();
     MaskedReduction reduction(form_.get(), kind, body, all & axes, dims);
@@ -96,8 +107,16 @@ class Collapser {
     if (reduction.axes() != 0) {
       const auto places = reduction.ToPlaces();
       TG_RETURN_IF_ERROR(form_->graph().status());
-      if (places) return Scatter(kind, &reduction, *places, kept, &tensors);
-      if (!eliminated) return UOp();
+      int64_t count = 1;
+      for (size_t d = 0; d < dims.size(); ++d) count *= Has(reduction.axes(), d) ? dims[d] : 1;
+      if (places && count >= kLeastScattered) {
+        constexpr ScatterKind kKinds[] = {ScatterKind::kAdd, ScatterKind::kMul, ScatterKind::kMax};
+        const UOp none = g_.ConstWord(body.dtype(), ReduceIdentity(kind, body.dtype()));
+        return MakeScatter(&g_, form_.get(), &tensors,
+                           {kKinds[static_cast<size_t>(kind)], reduction.body(), reduction.axes(),
+                            kept, *places, none});
+      }
+      if (places || !eliminated) return UOp();
     }
     const UOp element = tensors.Make(reduction.body(), kept | reduction.axes());
     TG_RETURN_IF_ERROR(form_->graph().status());
@@ -108,104 +127,79 @@ class Collapser {
 
   UOp Fold(ReduceKind kind, UOp x, uint32_t axes) {
     std::vector<int64_t> arg{static_cast<int64_t>(kind)};
-    for (int d = 0; d < kMaxRank; ++d) {
-      if (((axes >> d) & 1) != 0) arg.push_back(d);
+    for (size_t d = 0; d < kMaxRank; ++d) {
+      if (Has(axes, d)) arg.push_back(static_cast<int64_t>(d));
     }
     return g_.Make(Op::kReduce, {x}, arg);
   }
 
-  // The rows are the places of all sent axes, for each place of the axes that their indices depend
-  // on besides those folded over; what else there is lies within a row.
-  absl::StatusOr<UOp> Scatter(ReduceKind kind, MaskedReduction* reduction,
-                              const std::vector<MaskedReduction::Place>& places, uint32_t kept,
-                              TensorForm* tensors) {
-    constexpr ScatterKind kKinds[] = {ScatterKind::kAdd, ScatterKind::kMul, ScatterKind::kMax};
-    const Shape& dims = tensors->dims();
+  // The element of slice number `number`, an index expression, at a place of the slices.
+  absl::StatusOr<UOp> SliceElement(const Slices& slices, const NodeMap<uint32_t>& now,
+                                   std::span<const UOp> place, UOp number) {
+    if (slices.first.shape().empty()) place = {};
+    if (!slices.shrink.valid()) {
+      return form_->ElementOf(g_.at(now.at(slices.first.id())), {place.begin(), place.end()});
+    }
     Rewriter& b = form_->b();
-    const uint32_t folded = reduction->axes();
-    uint32_t sent = 0, depends = 0;
-    for (const auto& place : places) {
-      sent |= uint32_t{1} << place.axis;
-      depends |= form_->Axes(place.index);
-    }
-    const uint32_t outer = depends & ~folded, inner = kept & ~sent & ~outer;
-    const auto list = [&](uint32_t axes, Shape* sizes, std::vector<int64_t>* order) {
-      int64_t product = 1;
-      for (size_t d = 0; d < dims.size(); ++d) {
-        if (((axes >> d) & 1) == 0) continue;
-        product *= dims[d];
-        if (sizes != nullptr) sizes->push_back(dims[d]);
-        if (order != nullptr) order->push_back(static_cast<int64_t>(d));
-      }
-      return product;
-    };
-    const int64_t count = list(folded, nullptr, nullptr), rows = list(outer, nullptr, nullptr);
-    const int64_t places_of_row = list(sent, nullptr, nullptr);
-    if (count < kLeastScattered) return UOp();
+    Indices index(place.begin(), place.end());
+    UOp valid = form_->graph().True();  // there is no PAD
+    for (const UOp view : slices.views) index = SourceIndices(b, view, index, &valid);
+    index = SourceIndices(b, slices.shrink, index, &valid);
+    const UOp ahead = b.Make(Op::kMul, {number, form_->graph().Index(slices.step)});
+    index[slices.axis] = b.Make(Op::kAdd, {index[slices.axis], ahead});
+    TG_RETURN_IF_ERROR(form_->graph().status());
+    return form_->ElementOf(g_.at(now.at(slices.shrink.src(0).id())), index);
+  }
 
-    // outer..., sent... in row-major order.
+  // The last of a chain's writes to a place stays, as in a SCATTER. The links become an axis of
+  // their own.
+  absl::StatusOr<UOp> CollapseChain(const SelectChain& chain, UOp where,
+                                    const NodeMap<uint32_t>& now) {
+    facts_.Update();
+    const UOp masks = g_.at(now.at(chain.masks.shrink.src(0).id()));
+    const size_t rank = chain.dims.size();
+    if (!facts_.masked(masks.id()) || rank == kMaxRank || NumElements(chain.dims) == 0) {
+      return UOp();
+    }
+    Shape dims = chain.dims;
+    dims.push_back(chain.length);
+    Renew();
     const Indices at = form_->Everywhere(dims);
-    Indices index;
-    Shape sizes;
-    UOp valid = form_->graph().True();
-    for (size_t d = 0; d < dims.size(); ++d) {
-      if (((outer >> d) & 1) == 0) continue;
-      index.push_back(at[d]);
-      sizes.push_back(dims[d]);
-    }
-    for (const auto& place : places) {
-      index.push_back(place.index);
-      sizes.push_back(dims[static_cast<size_t>(place.axis)]);
-      valid = b.Make(Op::kAnd, {valid, InRange(b, place.index, sizes.back())});
-    }
-    UOp row = FlatIndex(b, sizes, index);
-    if (sizes.size() > 1) row = b.Make(Op::kWhere, {valid, row, form_->graph().Index(-1)});
+    const auto place = std::span(at).first(rank);
+    TG_ASSIGN_OR_RETURN(const UOp mask, SliceElement(chain.masks, now, place, at[rank]));
+    if (!mask.valid()) return UOp();
+    TG_ASSIGN_OR_RETURN(const UOp value, SliceElement(chain.values, now, place, at[rank]));
+    if (!value.valid()) return UOp();
+    UOp base = g_.at(now.at(chain.base.id()));
+    const UOp kept = form_->Anywhere(base);
+    const UOp body = form_->b().Make(Op::kWhere, {mask, value, kept});
     TG_RETURN_IF_ERROR(form_->graph().status());
-
-    // [outer, folded] and [outer, folded, inner].
-    std::vector<int64_t> order, result_order;
-    Shape value_dims{rows * count}, base_dims{rows * places_of_row}, result_dims;
-    list(outer, nullptr, &order);
-    list(folded, nullptr, &order);
-    list(inner, nullptr, &order);
-    list(inner, &value_dims, nullptr);
-    list(inner, &base_dims, nullptr);
-    const auto arrange = [&](UOp x, uint32_t axes, const Shape& to) {
-      std::vector<int64_t> permuted = order;
-      for (size_t d = 0; d < dims.size(); ++d) {
-        if (((axes >> d) & 1) == 0) std::erase(permuted, static_cast<int64_t>(d));
-      }
-      for (size_t d = 0; d < dims.size(); ++d) {  // of size 1: to the end
-        if (((axes >> d) & 1) == 0) permuted.push_back(static_cast<int64_t>(d));
-      }
-      if (!std::ranges::is_sorted(permuted)) x = g_.Make(Op::kPermute, {x}, permuted);
-      return Reshaped(g_, x, to);
-    };
-    const UOp to = arrange(tensors->Make(row, outer | folded), outer | folded, Shape{rows * count});
-    const UOp values = arrange(tensors->Make(reduction->body(), outer | folded | inner),
-                               outer | folded | inner, value_dims);
+    MaskedReduction reduction(form_.get(), kept, body, uint32_t{1} << rank, dims);
+    const auto places = reduction.ToPlaces();
     TG_RETURN_IF_ERROR(form_->graph().status());
-    TG_RETURN_IF_ERROR(g_.status());
-    const DType dtype = values.dtype();
-    const UOp identity = g_.ConstWord(dtype, ReduceIdentity(kind, dtype));
-    const UOp base =
-        g_.Make(Op::kExpand, {Reshaped(g_, identity, Shape(base_dims.size(), 1))}, base_dims);
-    const UOp scattered = g_.Make(Op::kScatter, DType::kVoid, {base, to, values},
-                                  {static_cast<int64_t>(kKinds[static_cast<size_t>(kind)])});
+    if (!places) return UOp();
+    dims.back() = 1;
+    if (!base.shape().empty()) base = Reshaped(g_, base, dims);
+    dims.back() = chain.length;
+    TensorForm tensors(&g_, form_.get(), dims);
+    const uint32_t all = Large(chain.dims);
+    TG_ASSIGN_OR_RETURN(const UOp out, MakeScatter(&g_, form_.get(), &tensors,
+                                                   {ScatterKind::kSet, reduction.body(),
+                                                    reduction.axes(), all, *places, base}));
+    return Reshaped(g_, out, {where.shape().begin(), where.shape().end()});
+  }
 
-    // Back to one dim for each axis.
-    list(outer, &result_dims, &result_order);
-    for (const auto& place : places) {
-      result_dims.push_back(dims[static_cast<size_t>(place.axis)]);
-      result_order.push_back(place.axis);
+  // The axes of more than one element.
+  static uint32_t Large(ShapeView dims) {
+    uint32_t out = 0;
+    for (size_t d = 0; d < dims.size(); ++d) out |= dims[d] > 1 ? uint32_t{1} << d : 0;
+    return out;
+  }
+
+  void Renew() {
+    if (form_ == nullptr || form_->large()) {
+      form_ = std::make_unique<IndexForm>(g_, facts_, budget_);
     }
-    list(inner, &result_dims, &result_order);
-    UOp out = Reshaped(g_, scattered, result_dims);
-    std::vector<int64_t> back(result_order.size());
-    for (size_t i = 0; i < back.size(); ++i) back[i] = static_cast<int64_t>(i);
-    std::ranges::sort(back, {}, [&](int64_t i) { return result_order[static_cast<size_t>(i)]; });
-    if (!std::ranges::is_sorted(back)) out = g_.Make(Op::kPermute, {out}, back);
-    return Reshaped(g_, out, tensors->DimsOf(kept));
   }
 
   const Graph& from_;

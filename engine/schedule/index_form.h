@@ -40,6 +40,9 @@ class IndexForm {
   // The element of `node` there; invalid where it would take too many steps.
   absl::StatusOr<UOp> ElementOf(UOp node, const Indices& index);
 
+  // The element of `node` at the place in question, whichever that is.
+  UOp Anywhere(UOp node) { return MakeLeaf({node.id(), {}}); }
+
   bool is_leaf(UOp u) const { return u.is(Op::kParam); }
   const Leaf& leaf(UOp u) const { return leaves_[static_cast<size_t>(u.arg(0))]; }
   // The axes whose RANGE an expression depends on, as bits.

@@ -36,9 +36,22 @@ UOp Mirrored(Graph& g, UOp equality) {
 
 MaskedReduction::MaskedReduction(IndexForm* form, ReduceKind kind, UOp body, uint32_t axes,
                                  Shape dims)
-    : form_(*form), b_(form->b()), kind_(kind), body_(body), axes_(axes), dims_(std::move(dims)) {}
+    : form_(*form),
+      b_(form->b()),
+      kind_(kind),
+      identity_(form->graph().ConstWord(body.dtype(), ReduceIdentity(kind, body.dtype()))),
+      body_(body),
+      axes_(axes),
+      dims_(std::move(dims)) {}
 
-int64_t MaskedReduction::ReduceIdentityWord() const { return ReduceIdentity(kind_, body_.dtype()); }
+MaskedReduction::MaskedReduction(IndexForm* form, UOp identity, UOp body, uint32_t axes, Shape dims)
+    : form_(*form),
+      b_(form->b()),
+      kind_(ReduceKind::kMax),
+      identity_(identity),
+      body_(body),
+      axes_(axes),
+      dims_(std::move(dims)) {}
 
 bool MaskedReduction::Eliminate() {
   bool any = false;
@@ -73,7 +86,7 @@ UOp MaskedReduction::Repeated(UOp value, UOp n) {
   const UOp some = b_.Make(Op::kCmpLt, {g.Index(0), n});
   switch (kind_) {
     case ReduceKind::kMax:
-      return b_.Make(Op::kWhere, {some, value, Identity()});
+      return b_.Make(Op::kWhere, {some, value, identity_});
     case ReduceKind::kMul:
       return {};
     case ReduceKind::kAdd:
@@ -84,7 +97,7 @@ UOp MaskedReduction::Repeated(UOp value, UOp n) {
   const bool finite = value.is_const() && std::isfinite(std::bit_cast<double>(value.const_word()));
   picked_ = picked_ || !finite || std::signbit(std::bit_cast<double>(value.const_word()));
   // 0 times infinity is not the sum of nothing.
-  return finite ? sum : b_.Make(Op::kWhere, {some, sum, Identity()});
+  return finite ? sum : b_.Make(Op::kWhere, {some, sum, identity_});
 }
 
 bool MaskedReduction::EliminateUnused(int axis) {
@@ -144,7 +157,7 @@ bool MaskedReduction::EliminateEqual(int axis) {
     if (!place.valid() || !IsIdentity(Assuming(c, c.is(Op::kCmpNe)))) continue;
     const UOp value = ValueAt(c, axis, place);
     if (!value.valid()) return false;
-    body_ = b_.Make(Op::kWhere, {InRange(b_, place, Size(axis)), value, Identity()});
+    body_ = b_.Make(Op::kWhere, {InRange(b_, place, Size(axis)), value, identity_});
     picked_ = picked_ || IsFloat(body_.dtype());
     return true;
   }

@@ -14,6 +14,8 @@ class MaskedReduction {
   // Folds `body`, an expression of `form`, over the RANGEs of `axes` (bits); RANGE d has dims[d]
   // values.
   MaskedReduction(IndexForm* form, ReduceKind kind, UOp body, uint32_t axes, Shape dims);
+  // Of a fold whose identity is an expression: only for ToPlaces.
+  MaskedReduction(IndexForm* form, UOp identity, UOp body, uint32_t axes, Shape dims);
 
   // Takes out of `axes` those that it can, in terms of the others. True if any.
   bool Eliminate();
@@ -49,9 +51,7 @@ class MaskedReduction {
   std::optional<std::vector<UOp>> Comparisons(Op op, int axis);
   // The body if a comparison is `holds`.
   UOp Assuming(UOp comparison, bool holds);
-  bool IsIdentity(UOp u) const { return u.is_const() && u.const_word() == ReduceIdentityWord(); }
-  int64_t ReduceIdentityWord() const;
-  UOp Identity() { return form_.graph().ConstWord(body_.dtype(), ReduceIdentityWord()); }
+  bool IsIdentity(UOp u) const { return u == identity_; }
   // The axis's place where the comparison, an equality, holds; invalid if it cannot be told.
   UOp Solve(UOp equality, int axis);
   // The body there, where the equality holds.
@@ -70,6 +70,7 @@ class MaskedReduction {
   IndexForm& form_;
   Rewriter& b_;
   const ReduceKind kind_;
+  const UOp identity_;
   UOp body_;
   uint32_t axes_;
   const Shape dims_;

@@ -64,4 +64,35 @@ UOp Masked::Scattered(ReduceKind kind, UOp v, UOp index, UOp places) {
   return To(Op::kReshape, Fold(kind, sent, 0), result);
 }
 
+UOp Masked::Written(UOp x, UOp v, UOp index, UOp places, bool any_first) {
+  const int64_t m = index.shape()[0], n = places.shape()[0];
+  Shape mask{m, n}, one{1, n}, row{1};
+  for (size_t d = 1; d < x.shape().size(); ++d) {
+    mask.push_back(1);
+    one.push_back(x.shape()[d]);
+    row.push_back(x.shape()[d]);
+  }
+  const Shape dims(x.shape().begin(), x.shape().end());
+  Shape all = one;
+  all[0] = m;
+  const UOp hits = To(Op::kExpand, To(Op::kReshape, Hits(index, places), mask), all);
+  const auto slice = [&](UOp from, int64_t k) {
+    std::vector<int64_t> pairs{k, 1};
+    for (size_t d = 1; d < from.shape().size(); ++d)
+      pairs.insert(pairs.end(), {0, from.shape()[d]});
+    return To(Op::kShrink, from, pairs);
+  };
+  Shape between = row;
+  between.insert(between.begin() + 1, 1);
+  UOp any, out = any_first ? UOp() : To(Op::kReshape, x, one);
+  for (int64_t k = 0; k < m; ++k) {
+    const UOp hit = slice(hits, k);
+    const UOp value = To(Op::kExpand, To(Op::kReshape, slice(v, k), between), one);
+    any = any.valid() ? g_.Make(Op::kOr, {any, hit}) : hit;
+    out = out.valid() ? g_.Make(Op::kWhere, {hit, value, out}) : value;
+  }
+  out = To(Op::kReshape, out, dims);
+  return any_first ? g_.Make(Op::kWhere, {To(Op::kReshape, any, dims), out, x}) : out;
+}
+
 }  // namespace telegrad::testing

@@ -38,6 +38,9 @@ class Masked {
   UOp Rows(UOp x, UOp index, UOp places);
   // [n, ...]: what of the rows of v [m, ...] the index [m] sends to each place, folded.
   UOp Scattered(ReduceKind kind, UOp v, UOp index, UOp places);
+  // x [n, ...] after the rows of v [m, ...] were written, one by one, to where the index [m] says:
+  // a WHERE for each row. `any_first`: those with a write somewhere are told by a disjunction.
+  UOp Written(UOp x, UOp v, UOp index, UOp places, bool any_first);
 
  private:
   Graph& g_;

@@ -34,9 +34,17 @@ $ telegrad-opt --passes=collapse tests/golden/opt/masked_write.uop
 %6 = cast i64 [9, 1, 1] %5
 %7 = reshape i64 [9] %6
 %8 = param f32 [9, 4] slot=2
-%9 = reshape f32 [9, 1, 4] %8
-%10 = permute f32 [9, 4, 1] %9 axes=[0, 2, 1]
-%11 = reshape f32 [9, 4] %10
-%12 = scatter f32 [5, 4] %3 %7 %11 kind=add
-%13 = store %0 %12
-%14 = sink %13
+%9 = scatter f32 [5, 4] %3 %7 %8 kind=add
+%10 = store %0 %9
+%11 = sink %10
+$ telegrad-opt --passes=collapse tests/golden/opt/masked_writes.uop
+%0 = param f32 [5] slot=0
+%1 = param f32 [5] slot=1
+%2 = param i32 [8] slot=2
+%3 = reshape i32 [1, 1, 8] %2
+%4 = cast i64 [1, 1, 8] %3
+%5 = reshape i64 [8] %4
+%6 = param f32 [8] slot=3
+%7 = scatter f32 [5] %1 %5 %6 kind=set
+%8 = store %0 %7
+%9 = sink %8
