@@ -86,7 +86,7 @@ absl::StatusOr<Explanation> ExplainGraph(UOp sink, std::span<const VarValue> var
       kernel = out.kernels[it->second];
     }
     kernel.buffers = scheduled.arguments;
-    kernel.reasons = {scheduled.reason};
+    kernel.reasons = scheduled.reasons;
     out.flops += kernel.flops;
     out.bytes += kernel.bytes;
     out.kernels.push_back(std::move(kernel));

@@ -1,10 +1,7 @@
-// What the tests of devices share: gates, temporary directories, copies.
+// What the tests of devices share: gates and copies.
 #pragma once
 
-#include <stdlib.h>
-
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +10,7 @@
 #include "devices/cpu/cpu_device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fakes/temporary_directory.h"
 
 namespace telegrad {
 
@@ -21,27 +19,6 @@ struct Gate {
   std::shared_ptr<Timeline> timeline = std::make_shared<Timeline>();
   TimelinePoint point() const { return {timeline, 1}; }
   void Open(const absl::Status& status = absl::OkStatus()) const { timeline->Signal(1, status); }
-};
-
-// Gone with everything in it.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string pattern = testing::TempDir() + "/telegrad.XXXXXX";
-    const char* made = mkdtemp(pattern.data());
-    EXPECT_NE(made, nullptr) << pattern;
-    path_ = pattern;
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
 };
 
 inline std::unique_ptr<Device> OpenHost(int index = 0) {
