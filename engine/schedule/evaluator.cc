@@ -13,8 +13,7 @@ Evaluator::Evaluator(const Graph& tensor, const ReadFrom& read_from,
       level_(level),
       budget_(budget),
       held_(budget),
-      b_(&graph_, kTables, budget),
-      math_(&b_) {
+      b_(&graph_, kTables, budget) {
   graph_.LimitSize(budget);
 }
 
@@ -40,7 +39,7 @@ int64_t Evaluator::Argument(MemoryId memory) {
 
 UOp Evaluator::Address(MemoryId memory, UOp like, const Indices& index, UOp valid,
                        std::span<const UOp> after) {
-  const UOp flat = math_.Flat(like.shape(), index);
+  const UOp flat = FlatIndex(b_, like.shape(), index);
   const int64_t n[] = {NumElements(like.shape())};
   UOp param = graph_.Param(Argument(Physical(memory)), like.dtype(), n);
   if (!after.empty()) {
@@ -70,7 +69,7 @@ UOp Evaluator::ZeroOutside(UOp gate, UOp value) {
   if (gate.is_const() && gate.const_word() == 1) return value;
   if (value.is(Op::kLoad) && value.src(0).num_src() == 3) {
     const UOp loads = value.src(0).src(2);
-    if (loads == math_.And(loads, gate)) return value;
+    if (loads == And(loads, gate)) return value;
   }
   return b_.Make(Op::kWhere, {gate, value, Zero(value.dtype())});
 }
@@ -79,9 +78,9 @@ std::optional<Position> Evaluator::StepMovement(Frame* frame, UOp* done) {
   const uint32_t node = frame->at.node;
   if (frame->values.empty()) {
     UOp valid = graph_.True();
-    const Indices index = math_.ThroughView(tensor_.at(node), ToIndices(frame->at), &valid);
+    const Indices index = SourceIndices(b_, tensor_.at(node), ToIndices(frame->at), &valid);
     frame->gate = valid;
-    return At(tensor_.src(node)[0], index, math_.And(graph_.at(frame->at.valid), valid));
+    return At(tensor_.src(node)[0], index, And(graph_.at(frame->at.valid), valid));
   }
   *done = ZeroOutside(*frame->gate, frame->values[0]);
   return std::nullopt;
@@ -154,10 +153,10 @@ std::optional<Position> Evaluator::StepGather(Frame* frame, UOp* done) {
   }
   if (frame->values.size() == 1) {
     const UOp row = b_.Make(Op::kCast, DType::kInt64, {frame->values[0]});
-    frame->gate = math_.InRange(row, u.src(0).shape()[0]);
+    frame->gate = InRange(b_, row, u.src(0).shape()[0]);
     Indices inner{row};
     inner.insert(inner.end(), index.begin() + rank, index.end());
-    return At(u.src(0).id(), inner, math_.And(valid, *frame->gate));
+    return At(u.src(0).id(), inner, And(valid, *frame->gate));
   }
   *done = ZeroOutside(*frame->gate, frame->values[1]);
   return std::nullopt;
@@ -186,9 +185,9 @@ std::optional<Position> Evaluator::StepCat(Frame* frame, UOp* done) {
   const size_t next = frame->values.size();
   if (next < frame->parts.size()) {
     const Part& part = frame->parts[next];
-    index[axis] = math_.Add(at, graph_.Index(-part.begin));
-    const UOp inside = math_.InRange(index[axis], part.end - part.begin);
-    return At(u.src(part.source).id(), index, math_.And(graph_.at(frame->at.valid), inside));
+    index[axis] = Add(at, graph_.Index(-part.begin));
+    const UOp inside = InRange(b_, index[axis], part.end - part.begin);
+    return At(u.src(part.source).id(), index, And(graph_.at(frame->at.valid), inside));
   }
   UOp value = frame->values.back();
   for (size_t i = next - 1; i-- > 0;) {

@@ -43,7 +43,6 @@ class Evaluator {
 
   Graph& graph() { return graph_; }
   Rewriter& rewriter() { return b_; }
-  IndexMath& math() { return math_; }
 
   // The value at a position, evaluated with an explicit stack.
   absl::StatusOr<UOp> Evaluate(Position root);
@@ -104,6 +103,8 @@ class Evaluator {
   // The range that a REDUCE folds along `axis`, which independent ones at the same place share.
   UOp FoldedRange(UOp reduce, const Indices& index, int64_t axis);
   int64_t Argument(MemoryId memory);
+  UOp Add(UOp x, UOp y) { return b_.Make(Op::kAdd, {x, y}); }
+  UOp And(UOp x, UOp y) { return b_.Make(Op::kAnd, {x, y}); }
   // What a load gives where its gate is false.
   UOp Zero(DType dtype) { return graph_.ConstWord(dtype, ScalarFromMemory(dtype, 0)); }
   Indices ToIndices(const Position& p) const {
@@ -121,7 +122,6 @@ class Evaluator {
   Budget::Held held_;  // the memo
   Graph graph_;
   Rewriter b_;
-  IndexMath math_;
   int64_t next_range_ = 0;
   absl::flat_hash_set<uint32_t> computed_;
   absl::flat_hash_map<MemoryId, UOp> written_;

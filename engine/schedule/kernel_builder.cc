@@ -62,8 +62,8 @@ absl::StatusOr<UOp> Builder::ScatterStore(UOp scatter, std::vector<UOp>* ranges)
 
   Indices to{row};
   to.insert(to.end(), split, at.end());
-  const UOp address =
-      e_.Address(scatter.id(), scatter, to, e_.math().InRange(row, scatter.shape()[0]), ordered);
+  const UOp address = e_.Address(scatter.id(), scatter, to,
+                                 InRange(e_.rewriter(), row, scatter.shape()[0]), ordered);
   e_.reads().push_back(scatter.id() | kCopyBit);
   ranges->insert(ranges->end(), ordered.begin(), ordered.end());
   const ScatterKind kind{scatter.arg(0)};
@@ -108,7 +108,7 @@ absl::StatusOr<UOp> Builder::StoreOutput(const KernelOutput& output, const Indic
     Indices at = index;
     for (; Is(tensor_.op(node), kMovement); node = tensor_.src(node)[0]) {
       TG_RETURN_IF_ERROR(budget_->SpendSteps());
-      at = e_.math().ThroughView(tensor_.at(node), at, &valid);
+      at = SourceIndices(e_.rewriter(), tensor_.at(node), at, &valid);
     }
     address = e_.Address(node, tensor_.at(node), at, valid);
   } else {
@@ -157,7 +157,9 @@ absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
       loops.push_back(shared[loop]);
       if (tile == 1) continue;
       inner.push_back(e_.NewRange(AxisType::kLoop, tile));
-      loops.back() = e_.math().Add(e_.math().Mul(shared[loop], tile), inner.back());
+      Rewriter& b = e_.rewriter();
+      const UOp first = b.Make(Op::kMul, {shared[loop], graph_.Index(tile)});
+      loops.back() = b.Make(Op::kAdd, {first, inner.back()});
     }
     for (const KernelOutput& output : nest.outputs) {
       TG_ASSIGN_OR_RETURN(stores.emplace_back(), StoreOutput(output, loops));

@@ -73,7 +73,8 @@ struct RunOp {
   bool quiet = false;
   bool trace = false;
   std::vector<VarValue> variables = {};
-  std::vector<std::string> devices = {};  // by the graph's numbers; "": as the slots or the server say
+  std::vector<std::string> devices =
+      {};  // by the graph's numbers; "": as the slots or the server say
 };
 struct SyncOp {};
 

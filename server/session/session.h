@@ -174,7 +174,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<Buffer*> bound_;           // of the run at hand, with what it binds and waits for
   std::vector<BufferView> views_;
   std::vector<TimelinePoint> waits_;
-  std::vector<Device*> devices_;  // by the graph's number
+  std::vector<Device*> devices_;     // by the graph's number
   std::weak_ptr<TracedRun> traced_;  // until its answer is sent
 
   std::atomic<int64_t> last_end_ns_{0};  // when a run last ended

@@ -18,7 +18,7 @@
 #include "engine/base/status.h"
 #include "engine/compile/compile_pool.h"
 #include "engine/compile/compiler.h"
-#include "engine/execution/executable.h"
+#include "engine/execution/executable_cache.h"
 #include "engine/ir/content_hash.h"
 #include "tests/models/models.h"
 

@@ -1,6 +1,7 @@
 // Which devices a daemon gets for its flags.
 #include "devices/drivers.h"
 
+#include "engine/base/strings.h"
 #include "tests/devices/fixture.h"
 
 namespace telegrad {
@@ -54,8 +55,8 @@ TEST(Drivers, CpusShareThreadsAndMemory) {
 TEST(Drivers, LoopbackDevicesTakeGraphs) {
   DriverOptions options = Options();
   options.loopback_devices = 2;
-  options.load_graph = [](std::string_view graph, Device& inner)
-      -> absl::StatusOr<std::shared_ptr<const GraphProgram>> {
+  options.load_graph = [](std::string_view graph,
+                          Device& inner) -> absl::StatusOr<std::shared_ptr<const GraphProgram>> {
     return absl::NotFoundError(StrCat(graph, " for ", inner.name()));
   };
   const auto devices = OpenDevices(options);

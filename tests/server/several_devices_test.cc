@@ -96,11 +96,11 @@ class SeveralDevices : public ::testing::Test {
     for (const auto& [to, value] : stores) roots.push_back(g_.Make(Op::kStore, {to, value}));
     const FrozenGraph graph = Freeze(g_.Make(Op::kSink, DType::kVoid, roots));
     const Digest hash = ContentHash(graph.root());
-    const absl::Status put = StatusOf(Submit(
-        PutOp{[graph, hash](Budget*) -> absl::StatusOr<VerifiedGraph> {
-                return VerifiedGraph{graph, hash};
-              },
-              100, /*compile=*/true}));
+    const absl::Status put =
+        StatusOf(Submit(PutOp{[graph, hash](Budget*) -> absl::StatusOr<VerifiedGraph> {
+                                return VerifiedGraph{graph, hash};
+                              },
+                              100, /*compile=*/true}));
     if (status != nullptr) *status = put;
     EXPECT_TRUE(put.ok() || status != nullptr) << put;
     return std::string(hash.view());
@@ -111,7 +111,8 @@ class SeveralDevices : public ::testing::Test {
   }
   uint64_t Run(const std::string& hash, std::vector<uint64_t> handles,
                std::vector<std::string> devices = {}) {
-    return Submit(RunOp{hash, std::move(handles), false, {}, std::move(devices)});
+    return Submit(
+        RunOp{.hash = hash, .handles = std::move(handles), .devices = std::move(devices)});
   }
 
   Graph g_;
