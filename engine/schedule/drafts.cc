@@ -135,6 +135,7 @@ void Drafts::TryMerge(int x, int y, double elements, RangeSet shared) {
   larger.after.insert(larger.after.end(), smaller.after.begin(), smaller.after.end());
   for (int i = 0; i < larger.loops; ++i) larger.reread[i] += smaller.reread[i];
   larger.nodes += smaller.nodes;
+  larger.folds += smaller.folds;
   if (larger.contraction == 0) larger.contraction = smaller.contraction;
   smaller.merged_into = into;
   smaller.roots.clear();

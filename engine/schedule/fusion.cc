@@ -203,11 +203,11 @@ class Planner {
     for (const Place& p : places) {
       const Draft& draft = drafts_[p.draft];
       const size_t folds = u.is(Op::kReduce) ? u.arg().size() - 1 : 0;
-      const bool many = folds > 0 && draft.ranges.size() + folds > Drafts::kMaxRanges;
+      const bool many = folds > 0 && draft.loops + draft.folds + folds > Drafts::kMaxRanges;
       const bool deep = folds > 0 && p.folds >= kMaxFolds;
       if (draft.nodes > kMaxKernelNodes || many || deep) {
         *why = StrCat("stored: its user's kernel has ", draft.nodes, " nodes and ",
-                      draft.ranges.size(), " ranges already");
+                      draft.loops + draft.folds, " ranges already");
         return Materialize::kSize;
       }
     }
@@ -423,6 +423,7 @@ class Planner {
         it = std::prev(draft.ranges.end());
       }
       below.access.axes[axis] = {hash, RangeSet{1} << (it - draft.ranges.begin())};
+      ++draft.folds;
     }
     return below;
   }
@@ -455,7 +456,19 @@ class Planner {
     AddPlace(index.id(), {update, std::move(index_at), false});
     AddPlace(rows.id(), {update, at, false});
     drafts_.AddEdge(base, update);
-    for (const Place& p : places) drafts_.AddEdge(update, p.draft);
+    for (const Place& p : places) {
+      // Rows that go to a whole output go there at once.
+      Draft& draft = drafts_[p.draft];
+      const uint32_t output = draft.roots.size() == 1 ? WholeOutput(scatter, draft) : 0;
+      if (output == 0 || plan_.aliases.contains(scatter.id())) {
+        drafts_.AddEdge(update, p.draft);
+        continue;
+      }
+      plan_.aliases.emplace(scatter.id(), output);
+      draft.roots.clear();
+      draft.merged_into = update;
+      for (int after : draft.after) drafts_.AddEdge(update, after);
+    }
   }
 
   void EmitKernels() {

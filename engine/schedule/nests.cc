@@ -54,7 +54,7 @@ class Joiner {
     int64_t nodes = 0;
     for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {
       for (int d : *drafts) {
-        ranges += drafts_[d].ranges.size();
+        ranges += static_cast<size_t>(drafts_[d].loops + drafts_[d].folds);
         nodes += drafts_[d].nodes;
       }
     }
