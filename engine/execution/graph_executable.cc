@@ -18,7 +18,7 @@ class GraphExecutable final : public Executable {
       : device_(*device), slots_(std::move(slots)) {
     KernelInfo kernel;
     kernel.name = std::move(name);
-    kernel.reasons = "a graph that its device schedules";
+    kernel.reasons = {"a graph that its device schedules"};
     for (size_t i = 0; i < slots_.size(); ++i) {
       const SlotUse& slot = slots_[i];
       if (!slot.used) continue;
