@@ -16,8 +16,7 @@ using Devices = std::vector<std::unique_ptr<Device>>;
 
 absl::StatusOr<Devices> OpenCpus(const DriverOptions& options) {
   const int64_t n = std::max<int64_t>(options.cpu_devices, 1);
-  const int64_t memory =
-      (options.cpu_memory > 0 ? options.cpu_memory : DefaultCpuMemory()) / n;
+  const int64_t memory = (options.cpu_memory > 0 ? options.cpu_memory : DefaultCpuMemory()) / n;
   Devices devices;
   for (int64_t i = 0; i < n; ++i) {
     // The first get what does not divide.

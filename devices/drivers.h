@@ -23,7 +23,7 @@ struct DriverOptions {
   int64_t disk_growth = 0;  // see DiskOptions
   int64_t null_devices = 0;
   int64_t loopback_devices = 0;  // each with a CPU of one thread beyond it
-  GraphLoader load_graph;        // for those
+  GraphLoader load_graph = {};   // for those
 };
 
 struct Driver {

@@ -101,7 +101,8 @@ absl::Status CheckRanges(const Flags& flags) {
     std::string_view name;
     int64_t min, max;
   } kRanges[] = {{"drain-seconds", 0, 86'400},  {"compile-threads", 1, 256},
-                 {"cpu-threads", 0, 4096}, {"cpu-devices", 1, 256}, {"loopback-devices", 0, 64},      {"cpu-memory", 0, INT64_MAX},
+                 {"cpu-threads", 0, 4096},      {"cpu-devices", 1, 256},
+                 {"loopback-devices", 0, 64},   {"cpu-memory", 0, INT64_MAX},
                  {"disk-growth", 0, INT64_MAX}, {"null-devices", 0, 1024},
                  {"run-memory", 0, INT64_MAX},  {"executables", 1, INT64_MAX},
                  {"kernels", 1, INT64_MAX},     {"specializations", 0, INT64_MAX}};
@@ -213,9 +214,10 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
                         .null_devices = flags.GetInt("null-devices"),
                         .loopback_devices = flags.GetInt("loopback-devices")};
   if (drivers.loopback_devices > 0) {
-    // Beyond the loopback nothing is shared with this side, as nothing would be with another server.
-    drivers.load_graph = MakeGraphLoader(
-        std::make_shared<ExecutableCache>(ExecutableCache::Limits{}), limits.job);
+    // Beyond the loopback nothing is shared with this side, as nothing would be with another
+    // server.
+    drivers.load_graph =
+        MakeGraphLoader(std::make_shared<ExecutableCache>(ExecutableCache::Limits{}), limits.job);
   }
   TG_ASSIGN_OR_RETURN(auto devices, OpenDevices(drivers));
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<DevicePool> pool,

@@ -1,6 +1,6 @@
-// What a device of the tensor level runs in place of a binary: a tensor graph, which the device's own
-// side schedules and compiles. A driver knows nothing of graphs; whoever opens such a device gives it
-// a loader.
+// What a device of the tensor level runs in place of a binary: a tensor graph, which the device's
+// own side schedules and compiles. A driver knows nothing of graphs; whoever opens such a device
+// gives it a loader.
 #pragma once
 
 #include <functional>

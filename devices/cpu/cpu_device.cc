@@ -111,9 +111,7 @@ class CpuDevice : public Device {
 
 }  // namespace
 
-int64_t DefaultCpuMemory() {
-  return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 2;
-}
+int64_t DefaultCpuMemory() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 2; }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenCpu(const CpuOptions& given) {
   CpuOptions options = given;

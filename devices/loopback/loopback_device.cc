@@ -125,9 +125,9 @@ class LoopbackDevice : public Device {
         compute_({.name = StrCat(name_, " compute")},
                  std::make_unique<LoopbackRunner>(QueueKind::kCompute,
                                                   &inner_->queue(QueueKind::kCompute))),
-        copy_({.name = StrCat(name_, " copy")},
-              std::make_unique<LoopbackRunner>(QueueKind::kCopy,
-                                               &inner_->queue(QueueKind::kCopy))) {}
+        copy_(
+            {.name = StrCat(name_, " copy")},
+            std::make_unique<LoopbackRunner>(QueueKind::kCopy, &inner_->queue(QueueKind::kCopy))) {}
 
   const std::string& name() const override { return name_; }
   const Target& target() const override { return inner_->target(); }

@@ -26,8 +26,9 @@ class LoadedGraph final : public GraphProgram {
 }  // namespace
 
 GraphLoader MakeGraphLoader(std::shared_ptr<ExecutableCache> cache, const Budget::Limits& limits) {
-  return [cache = std::move(cache), limits](std::string_view bytes, Device& device)
-             -> absl::StatusOr<std::shared_ptr<const GraphProgram>> {
+  return [cache = std::move(cache), limits](
+             std::string_view bytes,
+             Device& device) -> absl::StatusOr<std::shared_ptr<const GraphProgram>> {
     Budget budget(limits);
     TG_ASSIGN_OR_RETURN(const FrozenGraph graph, GraphFromBytes(bytes, &budget));
     TG_ASSIGN_OR_RETURN(auto made, cache->Get(ContentHash(graph.root()), graph, device, &budget));

@@ -1,5 +1,5 @@
-// The other side of a device of the tensor level: graphs that arrive as bytes are decoded, verified,
-// scheduled and compiled for the device that is there.
+// The other side of a device of the tensor level: graphs that arrive as bytes are decoded,
+// verified, scheduled and compiled for the device that is there.
 #pragma once
 
 #include <memory>

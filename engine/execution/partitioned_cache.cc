@@ -47,9 +47,11 @@ std::vector<int64_t> DeviceNumbers(UOp sink) {
   return {numbers.begin(), numbers.end()};
 }
 
-absl::StatusOr<ExecutableCache::Result> PartitionedCache::Get(
-    const Digest& hash, const FrozenGraph& graph, std::span<Device* const> devices, Budget* budget,
-    std::span<const VarValue> variables) {
+absl::StatusOr<ExecutableCache::Result> PartitionedCache::Get(const Digest& hash,
+                                                              const FrozenGraph& graph,
+                                                              std::span<Device* const> devices,
+                                                              Budget* budget,
+                                                              std::span<const VarValue> variables) {
   if (Device* const only = OnlyBinaryDevice(devices); only != nullptr) {
     return parts_.Get(hash, graph, *only, budget, variables);
   }
@@ -89,9 +91,10 @@ PartitionedCache::Made PartitionedCache::FindLocked(const std::string& key) {
   return it->second.executable;
 }
 
-absl::StatusOr<PartitionedCache::Made> PartitionedCache::Make(
-    const FrozenGraph& graph, std::span<Device* const> devices, Budget* budget,
-    std::span<const VarValue> variables) {
+absl::StatusOr<PartitionedCache::Made> PartitionedCache::Make(const FrozenGraph& graph,
+                                                              std::span<Device* const> devices,
+                                                              Budget* budget,
+                                                              std::span<const VarValue> variables) {
   // Devices by order of their first number.
   Placement placement;
   placement.all_reduce = limits_.all_reduce;
@@ -114,8 +117,8 @@ absl::StatusOr<PartitionedCache::Made> PartitionedCache::Make(
       TG_ASSIGN_OR_RETURN(part, MakeGraphExecutable(step.graph, device));
       continue;
     }
-    TG_ASSIGN_OR_RETURN(auto made, parts_.Get(ContentHash(step.graph.root()), step.graph, device,
-                                              budget));
+    TG_ASSIGN_OR_RETURN(auto made,
+                        parts_.Get(ContentHash(step.graph.root()), step.graph, device, budget));
     part = std::move(made.executable);
   }
   return PartitionedExecutable::Create(std::move(partition), CollectSlotUses(graph.root()),

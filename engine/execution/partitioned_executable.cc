@@ -1,6 +1,7 @@
-// The order of submissions is that of the steps, one run after the other, and a step waits for earlier
-// ones only: so whatever a queue waits for was submitted before, and no two queues wait for each
-// other. The end of a run is a point of a timeline of its own, which the last steps reach together.
+// The order of submissions is that of the steps, one run after the other, and a step waits for
+// earlier ones only: so whatever a queue waits for was submitted before, and no two queues wait for
+// each other. The end of a run is a point of a timeline of its own, which the last steps reach
+// together.
 #include "engine/execution/partitioned_executable.h"
 
 #include <algorithm>
@@ -14,8 +15,8 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 
-// Reaches its points when all that it waits for has ended: the first with the error that is first in
-// the order of the steps, the second without.
+// Reaches its points when all that it waits for has ended: the first with the error that is first
+// in the order of the steps, the second without.
 class End {
  public:
   TimelinePoint ended() const { return {ended_, 1}; }
@@ -119,9 +120,8 @@ absl::Status PartitionedExecutable::Encode() {
     cost_.temporary_bytes += temporaries[d] + buffer_bytes_[d];
     if (temporaries[d] + buffer_bytes_[d] > devices_[d]->memory_limit()) {
       return ResourceExhausted("the graph's temporaries and transfers need ",
-                               temporaries[d] + buffer_bytes_[d], " bytes on ",
-                               devices_[d]->name(), ", over its limit of ",
-                               devices_[d]->memory_limit());
+                               temporaries[d] + buffer_bytes_[d], " bytes on ", devices_[d]->name(),
+                               ", over its limit of ", devices_[d]->memory_limit());
     }
   }
   return absl::OkStatus();
@@ -176,9 +176,9 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Submit(
   views.push_back(View({PartMemory::Kind::kBuffer, step.to}, buffers, bindings));
   views.push_back(View(step.from, buffers, bindings));
   Device& device = CopyDevice(*devices_[step.to_device], *devices_[step.device]);
-  TG_ASSIGN_OR_RETURN(TimelinePoint point,
-                      device.queue(QueueKind::kCopy)
-                          .Submit(transfers_[i], std::move(views), waits, trace, cancel));
+  TG_ASSIGN_OR_RETURN(
+      TimelinePoint point,
+      device.queue(QueueKind::kCopy).Submit(transfers_[i], std::move(views), waits, trace, cancel));
   sent_[static_cast<size_t>(step.device)].fetch_add(step.bytes, std::memory_order_relaxed);
   total_->fetch_add(step.bytes, std::memory_order_relaxed);
   return point;

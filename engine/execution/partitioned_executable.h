@@ -1,7 +1,7 @@
 // An executable over several devices: the parts of a partition, each an executable of its device,
-// and the transfers between them. A run submits every step at once, part to the compute queue of its
-// device and transfer to a copy queue, with the points that it waits for; nothing waits on the host.
-// A step that fails fails what depends on it, and so the run.
+// and the transfers between them. A run submits every step at once, part to the compute queue of
+// its device and transfer to a copy queue, with the points that it waits for; nothing waits on the
+// host. A step that fails fails what depends on it, and so the run.
 #pragma once
 
 #include <atomic>
@@ -54,8 +54,7 @@ class PartitionedExecutable final : public Executable {
   BufferView View(PartMemory memory, const Buffers& buffers,
                   std::span<const BufferView> bindings) const;
   absl::StatusOr<TimelinePoint> Submit(size_t step, std::span<const BufferView> bindings,
-                                       const Buffers& buffers,
-                                       std::span<const TimelinePoint> waits,
+                                       const Buffers& buffers, std::span<const TimelinePoint> waits,
                                        const std::shared_ptr<RunTrace>& trace,
                                        const std::shared_ptr<const Cancellation>& cancel) const;
   // A queue that is full in the middle of a run fails the run: what was submitted cannot be taken
@@ -71,8 +70,8 @@ class PartitionedExecutable final : public Executable {
   const std::vector<std::shared_ptr<const Executable>> parts_;   // by step
   std::vector<std::shared_ptr<const CommandBuffer>> transfers_;  // by step
   std::vector<bool> last_;                                       // by step: no other waits for it
-  std::vector<int64_t> offsets_;                                 // by buffer, in its device's memory
-  std::vector<int64_t> buffer_bytes_;                            // by device
+  std::vector<int64_t> offsets_;       // by buffer, in its device's memory
+  std::vector<int64_t> buffer_bytes_;  // by device
   std::vector<KernelInfo> kernels_;
   RunCost cost_;
 

@@ -151,15 +151,15 @@ TEST_F(PartitionedTest, ManyNumbersOfOneDeviceAreThatDevicesExecutable) {
 TEST_F(PartitionedTest, AllReducesSendWhatTheoryAsks) {
   AddCpus(4);
   constexpr int64_t kDevices = 4;
-  for (const auto algorithm : {AllReduceAlgorithm::kNaive, AllReduceAlgorithm::kAllToAll,
-                               AllReduceAlgorithm::kRing}) {
+  for (const auto algorithm :
+       {AllReduceAlgorithm::kNaive, AllReduceAlgorithm::kAllToAll, AllReduceAlgorithm::kRing}) {
     PartitionedCache cache(&parts_, {.executables = 16, .all_reduce = algorithm});
     for (const int64_t n : {1, 3, 8, 1001}) {
       SCOPED_TRACE(StrCat(n, " elements by algorithm ", static_cast<int>(algorithm)));
       std::vector<UOp> shards;
       for (int64_t d = 0; d < kDevices; ++d) shards.push_back(Param(d, n, d));
-      const UOp sum = g_.Make(Op::kAllReduce, DType::kVoid,
-                              {g_.Make(Op::kMStack, DType::kVoid, shards)}, {0});
+      const UOp sum =
+          g_.Make(Op::kAllReduce, DType::kVoid, {g_.Make(Op::kMStack, DType::kVoid, shards)}, {0});
       std::vector<std::pair<UOp, UOp>> stores;
       std::vector<BufferView> bound;
       for (int64_t d = 0; d < kDevices; ++d) {

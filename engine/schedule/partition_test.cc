@@ -249,8 +249,10 @@ class ShardTest : public PartitionTest {
   }
   UOp Matmul(UOp a, UOp b) {
     const int64_t m = a.shape()[0], k = a.shape()[1], n = b.shape()[1];
-    const UOp x = g_.Make(Op::kExpand, {g_.Make(Op::kReshape, {a}, Shape{m, k, 1})}, Shape{m, k, n});
-    const UOp y = g_.Make(Op::kExpand, {g_.Make(Op::kReshape, {b}, Shape{1, k, n})}, Shape{m, k, n});
+    const UOp x =
+        g_.Make(Op::kExpand, {g_.Make(Op::kReshape, {a}, Shape{m, k, 1})}, Shape{m, k, n});
+    const UOp y =
+        g_.Make(Op::kExpand, {g_.Make(Op::kReshape, {b}, Shape{1, k, n})}, Shape{m, k, n});
     const UOp sum = g_.Make(Op::kReduce, {g_.Make(Op::kMul, {x, y})}, Shape{0, 1});
     return g_.Make(Op::kReshape, {sum}, Shape{m, n});
   }
@@ -319,8 +321,7 @@ TEST_F(ShardTest, ABiasAndAReplicatedOperandAreCutWhereTheyLie) {
 TEST_F(ShardTest, AnEmbeddingOfShardedTokensSendsNothing) {
   std::vector<UOp> parts;
   for (int64_t d = 0; d < 4; ++d) parts.push_back(Param(d, {3}, d, DType::kInt32));
-  const UOp tokens =
-      g_.Make(Op::kUnshard, {g_.Make(Op::kMStack, DType::kVoid, parts)}, Shape{0});
+  const UOp tokens = g_.Make(Op::kUnshard, {g_.Make(Op::kMStack, DType::kVoid, parts)}, Shape{0});
   const UOp rows = g_.Make(Op::kGather, {Everywhere(4, 10, {50, 6}), tokens});
   EXPECT_EQ(Sent(4, rows, 0), std::vector<int64_t>(4, 0));
 }
@@ -331,8 +332,7 @@ TEST_F(ShardTest, WhatNeedsTheWholeGathersIt) {
 }
 
 TEST_F(ShardTest, UnevenShardsAreRefusedWhereTheyAreMade) {
-  EXPECT_FALSE(
-      g_.Make(Op::kMStack, DType::kVoid, {Param(0, {3}, 0), Param(1, {2}, 1)}).valid());
+  EXPECT_FALSE(g_.Make(Op::kMStack, DType::kVoid, {Param(0, {3}, 0), Param(1, {2}, 1)}).valid());
   EXPECT_THAT(g_.status().message(), HasSubstr("source 1 is f32 [2], expected f32 [3]"));
 }
 

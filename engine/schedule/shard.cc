@@ -1,5 +1,5 @@
-// One walk that builds the graph anew. Where a source has become an UNSHARD, the op is asked whether
-// it works shard by shard; if not, it takes the whole value, and only then is it gathered.
+// One walk that builds the graph anew. Where a source has become an UNSHARD, the op is asked
+// whether it works shard by shard; if not, it takes the whole value, and only then is it gathered.
 #include "engine/schedule/shard.h"
 
 #include <algorithm>

@@ -11,7 +11,8 @@
 //
 // So a matmul whose operands are sharded along the contracted axis is a local matmul and an
 // ALLREDUCE, and one along another axis needs no transfer. Shards are equal by construction: MSTACK
-// refuses sources of different shapes, so who shards an axis that its devices do not divide pads it.
+// refuses sources of different shapes, so who shards an axis that its devices do not divide pads
+// it.
 //
 // The result of a REDUCE along the axis is folded shard by shard: floats may round differently, as
 // a reassociated sum does. Floats under 32 bits are summed in f32 across the shards too.

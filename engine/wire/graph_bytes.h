@@ -12,8 +12,8 @@ namespace telegrad {
 
 std::string GraphBytes(UOp root);
 
-// Admits a graph from outside, see FromProto. Also INVALID_ARGUMENT for bytes that are no graph.proto,
-// RESOURCE_EXHAUSTED for more than kMaxGraphBytes.
+// Admits a graph from outside, see FromProto. Also INVALID_ARGUMENT for bytes that are no
+// graph.proto, RESOURCE_EXHAUSTED for more than kMaxGraphBytes.
 absl::StatusOr<FrozenGraph> GraphFromBytes(std::string_view bytes, Budget* budget);
 
 }  // namespace telegrad

@@ -71,7 +71,8 @@ struct RunOp {
   std::vector<uint64_t> handles;
   bool quiet = false;
   std::vector<VarValue> variables = {};
-  std::vector<std::string> devices = {};  // by the graph's numbers; "": as the slots or the server say
+  std::vector<std::string> devices =
+      {};  // by the graph's numbers; "": as the slots or the server say
 };
 struct SyncOp {};
 

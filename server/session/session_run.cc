@@ -2,9 +2,9 @@
 //
 // A run on one device is ordered behind earlier runs by the device's queue; what it waits for
 // explicitly is there so that it inherits their failure. One on several devices also reads in copy
-// queues, so who writes its buffers next waits for it. It does not wait on the device for anything that a client
-// controls: a buffer that is still being sent to a slow reader blocks this session, never the queue
-// that all sessions share.
+// queues, so who writes its buffers next waits for it. It does not wait on the device for anything
+// that a client controls: a buffer that is still being sent to a slow reader blocks this session,
+// never the queue that all sessions share.
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -27,8 +27,8 @@ bool Replaces(const StoredGraph& graph, size_t slot, const Buffer& buffer) {
          graph.slots[slot].bytes == buffer.bytes();
 }
 
-// A run on several devices reads buffers in queues that later runs are not ordered behind: the point,
-// which never fails, from which on it has read them. None for a run on one device.
+// A run on several devices reads buffers in queues that later runs are not ordered behind: the
+// point, which never fails, from which on it has read them. None for a run on one device.
 TimelinePoint EndOfTransfers(std::span<Device* const> devices, const TimelinePoint& run) {
   const Device* first = nullptr;
   bool several = false;
@@ -98,11 +98,10 @@ absl::StatusOr<ExecutableCache::Result> Session::Compile(const StoredGraph& grap
   return result;
 }
 
-// Which devices the graph's numbers mean: first as the request says, then as the slots that are bound
-// say, then in the order of the server's list.
+// Which devices the graph's numbers mean: first as the request says, then as the slots that are
+// bound say, then in the order of the server's list.
 absl::Status Session::NameDevices(const StoredGraph& graph, std::span<const std::string> names) {
-  const size_t numbers =
-      graph.devices.empty() ? 0 : static_cast<size_t>(graph.devices.back()) + 1;
+  const size_t numbers = graph.devices.empty() ? 0 : static_cast<size_t>(graph.devices.back()) + 1;
   devices_.assign(numbers, nullptr);
   for (const int64_t number : graph.devices) {
     const auto n = static_cast<size_t>(number);
@@ -118,9 +117,9 @@ absl::Status Session::PlaceSlot(size_t slot, const StoredGraph& graph, Device* d
   Device*& known = devices_[static_cast<size_t>(number)];
   if (known == nullptr) known = device;
   if (known == device) return absl::OkStatus();
-  return InvalidArgument("run: slot ", slot, " is on ", device->name(), ", but the graph has it on ",
-                         "device ", number, ", which is ", known->name(),
-                         " by the request or the slots before it");
+  return InvalidArgument("run: slot ", slot, " is on ", device->name(),
+                         ", but the graph has it on ", "device ", number, ", which is ",
+                         known->name(), " by the request or the slots before it");
 }
 
 absl::Status Session::DefaultDevices(const StoredGraph& graph) {

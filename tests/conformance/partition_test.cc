@@ -2,7 +2,6 @@
 // transfers between them, leave what the whole graph does. Every order of the steps that their
 // waits allow must do, so the steps run in a random one.
 #include "engine/schedule/partition.h"
-#include "engine/schedule/shard.h"
 
 #include <gtest/gtest.h>
 
@@ -13,6 +12,7 @@
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
 #include "engine/reference/tensor_eval.h"
+#include "engine/schedule/shard.h"
 #include "tests/conformance/random_graph.h"
 #include "tests/conformance/run_graph.h"
 #include "tests/conformance/spread_graph.h"
@@ -289,21 +289,22 @@ RandomGraph MakeSharded(std::mt19937_64& rng, int size, Graph* g) {
       }
       case 6: {  // a matrix times another by way of three axes
         if (rank != 2 || NumElements(dims) > 80) break;
-        const UOp other = below(2) == 0 ? whole(Shape{dims[1], n}, dtype)
-                                        : sharded(Shape{dims[1], n}, dtype, dims[1] % n == 0 ? 0 : 1);
+        const UOp other = below(2) == 0
+                              ? whole(Shape{dims[1], n}, dtype)
+                              : sharded(Shape{dims[1], n}, dtype, dims[1] % n == 0 ? 0 : 1);
         const Shape all{dims[0], dims[1], n};
-        const UOp a = g->Make(
-            Op::kExpand, {g->Make(Op::kReshape, {x}, Shape{dims[0], dims[1], 1})}, all);
-        const UOp b = g->Make(Op::kExpand, {g->Make(Op::kReshape, {other}, Shape{1, dims[1], n})},
-                              all);
+        const UOp a =
+            g->Make(Op::kExpand, {g->Make(Op::kReshape, {x}, Shape{dims[0], dims[1], 1})}, all);
+        const UOp b =
+            g->Make(Op::kExpand, {g->Make(Op::kReshape, {other}, Shape{1, dims[1], n})}, all);
         y = g->Make(Op::kReduce, {g->Make(Op::kMul, {a, b})}, Shape{0, 1});
         y = g->Make(Op::kReshape, {y}, Shape{dims[0], n});
         break;
       }
       case 7: {  // rows
         if (rank == 0) break;
-        const UOp index = below(2) == 0 ? whole(Shape{n}, DType::kInt32)
-                                        : sharded(Shape{n}, DType::kInt32, 0);
+        const UOp index =
+            below(2) == 0 ? whole(Shape{n}, DType::kInt32) : sharded(Shape{n}, DType::kInt32, 0);
         y = g->Make(Op::kGather, {x, index});
         break;
       }

@@ -43,7 +43,8 @@ class SeveralDevices : public ::testing::Test {
     for (int i = 0; i + 1 < kDevices; ++i) owned_.push_back(Cpu(i));
     LoopbackOptions options;
     options.inner = Cpu(kDevices);
-    options.load = MakeGraphLoader(std::make_shared<ExecutableCache>(ExecutableCache::Limits{}), {});
+    options.load =
+        MakeGraphLoader(std::make_shared<ExecutableCache>(ExecutableCache::Limits{}), {});
     owned_.push_back(OpenLoopback(std::move(options)));
     for (const auto& device : owned_) devices_.push_back(device.get());
   }
@@ -76,8 +77,8 @@ class SeveralDevices : public ::testing::Test {
       TG_RETURN_IF_ERROR(Copy(*of[i], bound[i], staged[i]));
     }
     Budget budget;
-    TG_ASSIGN_OR_RETURN(const auto made, cache_.Get(ContentHash(sink), Freeze(sink), devices_,
-                                                    &budget, variables));
+    TG_ASSIGN_OR_RETURN(const auto made,
+                        cache_.Get(ContentHash(sink), Freeze(sink), devices_, &budget, variables));
     std::vector<TimelinePoint> last;
     for (int run = 0; run < kRuns; ++run) {
       TG_ASSIGN_OR_RETURN(TimelinePoint point, made.executable->Submit(bound, last));

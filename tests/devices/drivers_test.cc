@@ -54,8 +54,8 @@ TEST(Drivers, CpusShareThreadsAndMemory) {
 TEST(Drivers, LoopbackDevicesTakeGraphs) {
   DriverOptions options = Options();
   options.loopback_devices = 2;
-  options.load_graph = [](std::string_view graph, Device& inner)
-      -> absl::StatusOr<std::shared_ptr<const GraphProgram>> {
+  options.load_graph = [](std::string_view graph,
+                          Device& inner) -> absl::StatusOr<std::shared_ptr<const GraphProgram>> {
     return absl::NotFoundError(StrCat(graph, " for ", inner.name()));
   };
   const auto devices = OpenDevices(options);

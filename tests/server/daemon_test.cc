@@ -540,8 +540,7 @@ TEST_F(DaemonTest, RunsAGraphOnSeveralDevices) {
   const UOp in = g.Param(0, DType::kFloat32, Shape{100});
   const UOp there = g.Make(Op::kNeg, {copy(in, 1)});
   const UOp beyond = g.Make(Op::kMul, {copy(there, 2), copy(there, 2)});
-  const UOp store =
-      g.Make(Op::kStore, {g.Param(1, DType::kFloat32, Shape{100}), copy(beyond, 0)});
+  const UOp store = g.Make(Op::kStore, {g.Param(1, DType::kFloat32, Shape{100}), copy(beyond, 0)});
   const FrozenGraph graph = Freeze(g.Make(Op::kSink, {store}));
   const auto session = Session();
   std::vector<float> x(100), y(100);

@@ -83,9 +83,10 @@ class SeveralDevices : public ::testing::Test {
     const Answer answer = answers_->Take(Submit(ReadOp{handle, 0, 16}));
     EXPECT_TRUE(answer.status.ok()) << answer.status;
     if (!answer.status.ok()) return {};
-    const std::string& bytes = std::get<ReadResult>(answer.result).copy;
-    std::vector<int32_t> words(bytes.size() / 4);
-    std::memcpy(words.data(), bytes.data(), bytes.size());
+    const auto& result = std::get<ReadResult>(answer.result);
+    std::vector<int32_t> words(4);
+    const void* from = result.held ? result.held->memory()->host() : result.copy.data();
+    std::memcpy(words.data(), from, 16);
     return words;
   }
 
@@ -96,11 +97,11 @@ class SeveralDevices : public ::testing::Test {
     for (const auto& [to, value] : stores) roots.push_back(g_.Make(Op::kStore, {to, value}));
     const FrozenGraph graph = Freeze(g_.Make(Op::kSink, DType::kVoid, roots));
     const Digest hash = ContentHash(graph.root());
-    const absl::Status put = StatusOf(Submit(
-        PutOp{[graph, hash](Budget*) -> absl::StatusOr<VerifiedGraph> {
-                return VerifiedGraph{graph, hash};
-              },
-              100, /*compile=*/true}));
+    const absl::Status put =
+        StatusOf(Submit(PutOp{[graph, hash](Budget*) -> absl::StatusOr<VerifiedGraph> {
+                                return VerifiedGraph{graph, hash};
+                              },
+                              100, /*compile=*/true}));
     EXPECT_TRUE(put.ok()) << put;
     return std::string(hash.view());
   }
@@ -160,6 +161,21 @@ TEST_F(SeveralDevices, TheRequestSaysWhatNoSlotDoes) {
   ASSERT_TRUE(StatusOf(Run(graph, {1, 2}, {"", "CPU:0"})).ok());
   EXPECT_THAT(Read(2), ElementsAre(1, 256, 6561, 65536));
   EXPECT_EQ(partitioned_.bytes_sent(), 64);
+}
+
+TEST_F(SeveralDevices, BuffersLieBeyondTheSeam) {
+  Alloc(1, "LOOPBACK:0", {1, 2, 3, 4});
+  Alloc(2, "CPU:1", {10, 20, 30, 40});
+  const std::string add = AddAcross();
+  ASSERT_TRUE(StatusOf(Run(add, {1, 2})).ok());
+  EXPECT_THAT(Read(2), ElementsAre(11, 22, 33, 44));
+  ASSERT_TRUE(StatusOf(Run(add, {2, 1})).ok());
+  EXPECT_THAT(Read(1), ElementsAre(12, 24, 36, 48));
+  // All of it beyond.
+  Alloc(3, "LOOPBACK:0", {1, 1, 1, 1});
+  ASSERT_TRUE(StatusOf(Run(add, {3, 1})).ok());
+  EXPECT_THAT(Read(1), ElementsAre(13, 25, 37, 49));
+  EXPECT_EQ(partitioned_.bytes_sent(), 32);
 }
 
 TEST_F(SeveralDevices, ErrorsNameTheSlotAndTheDevice) {
