@@ -198,8 +198,10 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Run(
     if (buffers->free.timeline != nullptr) before.push_back(buffers->free);
     std::vector<TimelinePoint> all;
     for (size_t i = 0; i < partition_.steps.size(); ++i) {
-      all = before;
+      // What waits for another step waits, by way of that, for what the first steps wait for.
+      all.clear();
       for (const int32_t w : partition_.steps[i].waits) all.push_back(points[w]);
+      if (all.empty()) all = before;
       auto point = Submit(i, bindings, *buffers, all, trace, cancellation);
       if (!point.ok()) {
         status = point.status();

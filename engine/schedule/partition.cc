@@ -15,6 +15,8 @@
 namespace telegrad {
 namespace {
 
+constexpr int64_t kTableBytes = 128;  // of a node, in the tables of PartStages and here
+
 class Partitioner {
  public:
   Partitioner(const FrozenGraph& legal, Budget* budget)
@@ -22,6 +24,7 @@ class Partitioner {
 
   absl::StatusOr<Partition> Run() {
     const Budget::Doing doing(budget_, "partitioning");
+    TG_RETURN_IF_ERROR(held_.Grow(g_.size() * kTableBytes));
     TG_RETURN_IF_ERROR(stages_.Assign(budget_));
     FindParts();
     for (auto& [at, part] : parts_) TG_RETURN_IF_ERROR(Build(&part));

@@ -66,11 +66,11 @@ Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
   if (!stored.ok()) return Fail(id, stored.status());
   env_.metrics->Add(Metric::kGraphPuts);
   if (op.compile && !(*stored)->has_variables) {  // these are specialized to each run's values
+    // For the server's own devices. A graph that names more may still run where its buffers are.
     absl::Status placed = NameDevices(**stored, {});
     if (placed.ok()) placed = DefaultDevices(**stored);
-    if (!placed.ok()) return Fail(id, placed);
-    auto compiled = Compile(**stored, {});
-    if (!compiled.ok()) return Fail(id, compiled.status());
+    if (placed.ok()) placed = Compile(**stored, {}).status();
+    if (!placed.ok() && !absl::IsNotFound(placed)) return Fail(id, placed);
   }
   Answer answer;
   answer.result = PutResult{.hash = (*stored)->hash};
@@ -121,9 +121,9 @@ absl::Status Session::DefaultDevices(const StoredGraph& graph) {
     const auto n = static_cast<size_t>(number);
     if (devices_[n] != nullptr) continue;
     if (n >= all.size()) {
-      return InvalidArgument("run: the graph names device ", number,
-                             ", which neither the request nor a slot binds, and this server has ",
-                             all.size(), " devices");
+      return NotFound("run: the graph names device ", number,
+                      ", which neither the request nor a slot binds, and this server has ",
+                      all.size(), " devices");
     }
     devices_[n] = all[n].get();
   }

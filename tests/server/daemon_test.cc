@@ -33,6 +33,7 @@
 namespace telegrad {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::Output;
 using testing::Process;
@@ -533,6 +534,39 @@ TEST_F(DaemonTest, HealthAndMetricsPage) {
   for (const auto& [name, value] : *stats) {
     EXPECT_THAT(page, HasSubstr(StrCat("# HELP ", name, " "))) << name;
   }
+}
+
+TEST_F(DaemonTest, RunsAGraphOnSeveralDevices) {
+  Start({"--cpu-devices", "2", "--loopback-devices", "1"});
+  std::vector<std::string> names;
+  const auto devices = connection_->ListDevices();
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  for (const DeviceInfo& device : *devices) names.push_back(device.name);
+  EXPECT_THAT(names, ElementsAre("CPU:0", "CPU:1", "LOOPBACK:0"));
+  // Half of the work is on number 1, half on number 2, which the server's list says.
+  Graph g;
+  const auto copy = [&](UOp x, int64_t device) {
+    return g.Make(Op::kCopy, DType::kVoid, {x}, {device});
+  };
+  const UOp in = g.Param(0, DType::kFloat32, Shape{100});
+  const UOp there = g.Make(Op::kNeg, {copy(in, 1)});
+  const UOp beyond = g.Make(Op::kMul, {copy(there, 2), copy(there, 2)});
+  const UOp store = g.Make(Op::kStore, {g.Param(1, DType::kFloat32, Shape{100}), copy(beyond, 0)});
+  const FrozenGraph graph = Freeze(g.Make(Op::kSink, {store}));
+  const auto session = Session();
+  std::vector<float> x(100), y(100);
+  for (int i = 0; i < 100; ++i) x[i] = static_cast<float>(i);
+  session->Alloc(1, 400);
+  session->Alloc(2, 400);
+  session->WriteCopy(1, 0, Bytes(x));
+  session->Put(graph.root());
+  const uint64_t handles[] = {1, 2};
+  const auto run = session->Run(ContentHash(graph.root()), handles);
+  const auto read = session->Read(2, 0, Writable(y));
+  ASSERT_TRUE(run.Get().ok()) << run.Get().status();
+  ASSERT_TRUE(read.Get().ok()) << read.Get().status();
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(y[i], x[i] * x[i]);
+  EXPECT_EQ(Stat("telegrad_transfer_bytes_total"), 3 * 400);
 }
 
 TEST_F(DaemonTest, SigtermLetsAnIdleSessionEndAndExitsZero) {
