@@ -169,7 +169,11 @@ UOp IndexForm::Replace(UOp root, std::span<const std::pair<UOp, UOp>> from) {
   absl::flat_hash_map<uint32_t, UOp> now;
   for (const auto& [old, replacement] : from) now.emplace(old.id(), replacement);
   std::vector<UOp> src;
-  for (const UOp u : Cone(root)) {
+  const std::vector<UOp> cone = Cone(root);
+  if (absl::Status s = budget_->SpendSteps(static_cast<int64_t>(cone.size())); !s.ok()) {
+    return graph_.Fail(std::move(s));
+  }
+  for (const UOp u : cone) {
     if (now.contains(u.id())) continue;
     bool changed = false;
     const auto find = [&](uint32_t id) {

@@ -64,7 +64,10 @@ SelectChains::SelectChains(const Graph& graph, const std::vector<uint32_t>& orde
     const UOp u = graph.at(id);
     if (!u.is(Op::kWhere)) continue;
     if (users_[u.src(2).id()] == 1) goes_on_[u.src(2).id()] = true;
-    if (ThroughReshapes(u.src(0)).is(Op::kOr)) goes_on_[ThroughReshapes(u.src(1)).id()] = true;
+    const UOp inner = ThroughReshapes(u.src(1));
+    if (ThroughReshapes(u.src(0)).is(Op::kOr) && users_[inner.id()] == 1) {
+      goes_on_[inner.id()] = true;
+    }
   }
 }
 
