@@ -1,5 +1,7 @@
 // What this processor is. Virtual machines mask names, so the name only tunes; the features are
 // what CPUID says, one by one.
+#include <unistd.h>
+
 #include <algorithm>
 #include <string>
 #include <thread>
@@ -38,6 +40,10 @@ Target HostTarget(int threads) {
   if (detected.lookup("f16c")) target.converts = {DType::kFloat16};
   target.threads =
       threads >= 1 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (const int64_t bytes = sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0) target.cache_bytes = bytes;
+  // What takes so much of the shared cache is gone from there before it is read again.
+  constexpr int64_t kShare = 4, kLeast = int64_t{16} << 20;
+  target.stream_bytes = std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE) / kShare, kLeast);
   return target;
 }
 

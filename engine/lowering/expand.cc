@@ -323,6 +323,9 @@ absl::StatusOr<std::vector<UOp>> Expander::Nest(UOp effect, const Assignment& a,
 }
 
 absl::StatusOr<UOp> Expander::Run(UOp sink) {
+  for (uint32_t id : PostOrder(sink)) {
+    if (g_.op(id) == Op::kBuffer) next_slot_ = std::max(next_slot_, g_.arg(id)[1] + 1);
+  }
   const Assignment base(d_.ranges.size(), kNotHeld);
   std::vector<UOp> ends;
   for (int i = 0; i < sink.num_src(); ++i) {
