@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,8 +14,12 @@
 namespace telegrad {
 
 struct DriverOptions {
-  Target host;             // the processor that this process runs on
-  int64_t cpu_memory = 0;  // below 1: a share of the machine's
+  Target host;                          // the processor that this process runs on
+  int64_t cpu_memory = 0;               // below 1: a share of the machine's
+  std::vector<std::string> disk_roots;  // NAME=DIRECTORY each
+  std::vector<std::string> read_only_disk_roots;
+  int64_t disk_growth = 0;  // see DiskOptions
+  int64_t null_devices = 0;
 };
 
 struct Driver {

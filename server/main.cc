@@ -115,6 +115,7 @@ absl::Status CheckRanges(const Flags& flags) {
     int64_t min, max;
   } kRanges[] = {{"drain-seconds", 0, 86'400},  {"compile-threads", 1, 256},
                  {"cpu-threads", 0, 4096},      {"cpu-memory", 0, INT64_MAX},
+                 {"disk-growth", 0, INT64_MAX}, {"null-devices", 0, 1024},
                  {"executables", 1, INT64_MAX}, {"kernels", 1, INT64_MAX}};
   for (const auto& range : kRanges) {
     const int64_t value = flags.GetInt(range.name);
@@ -141,16 +142,18 @@ void CollectFrom(const ExecutableCache& cache, const DevicePool& pool, Metrics& 
       {Metric::kLaunches, stats.launches},
   };
   for (const auto& [metric, count] : rows) metrics.Set(metric, static_cast<int64_t>(count));
-  int64_t healthy = 0, limit = 0, used = 0;
+  int64_t healthy = 0, limit = 0, used = 0, footprint = 0;
   for (const auto& device : pool.devices()) {
     healthy += device->Health().ok() ? 1 : 0;
     limit += device->memory_limit();
     used += device->memory_used();
+    footprint += device->memory_footprint();
   }
   metrics.Set(Metric::kDevices, static_cast<int64_t>(pool.devices().size()));
   metrics.Set(Metric::kDevicesHealthy, healthy);
   metrics.Set(Metric::kDeviceMemory, limit);
   metrics.Set(Metric::kDeviceMemoryUsed, used);
+  metrics.Set(Metric::kDeviceFootprint, footprint);
 }
 
 // Starts to listen and says where. UNAVAILABLE if an address is taken.
@@ -211,7 +214,11 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   TG_RETURN_IF_ERROR(CheckRanges(flags));
 
   DriverOptions drivers{.host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads"))),
-                        .cpu_memory = flags.GetInt("cpu-memory")};
+                        .cpu_memory = flags.GetInt("cpu-memory"),
+                        .disk_roots = flags.GetList("disk-root"),
+                        .read_only_disk_roots = flags.GetList("disk-root-readonly"),
+                        .disk_growth = flags.GetInt("disk-growth"),
+                        .null_devices = flags.GetInt("null-devices")};
   TG_ASSIGN_OR_RETURN(auto devices, OpenDevices(drivers));
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<DevicePool> pool,
                       DevicePool::Create(std::move(devices)));
@@ -286,6 +293,7 @@ int Main(int argc, char** argv) {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error like others
   if (status.ok()) status = Serve(*flags, signals);
   if (status.ok()) return 0;
   std::fprintf(stderr, "telegradd: %s\n", std::string(status.message()).c_str());

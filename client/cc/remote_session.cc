@@ -41,6 +41,28 @@ void RemoteSession::Alloc(uint64_t handle, int64_t bytes, std::string_view devic
   stream_->Send("alloc", std::move(request), {});
 }
 
+void RemoteSession::AllocFile(uint64_t handle, int64_t bytes, const RemoteFile& file) {
+  v1::ExecuteRequest request;
+  v1::Alloc& alloc = *request.mutable_alloc();
+  alloc.set_handle(handle);
+  alloc.set_bytes(static_cast<uint64_t>(bytes));
+  alloc.set_device(file.device);
+  alloc.set_path(file.path);
+  alloc.set_file_offset(static_cast<uint64_t>(file.offset));
+  switch (file.mode) {
+    case RemoteFile::Mode::kRead:
+      alloc.set_mode(v1::FILE_MODE_READ);
+      break;
+    case RemoteFile::Mode::kWrite:
+      alloc.set_mode(v1::FILE_MODE_WRITE);
+      break;
+    case RemoteFile::Mode::kCreate:
+      alloc.set_mode(v1::FILE_MODE_CREATE);
+      break;
+  }
+  stream_->Send("alloc", std::move(request), {});
+}
+
 void RemoteSession::Free(std::span<const uint64_t> handles) {
   v1::ExecuteRequest request;
   request.mutable_free()->mutable_handles()->Add(handles.begin(), handles.end());

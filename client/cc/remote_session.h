@@ -32,6 +32,15 @@ struct RunInfo {
   int64_t compile_ns = 0;
 };
 
+// A part of a file of the server, on one of its disk devices; see Alloc in data.proto.
+struct RemoteFile {
+  enum class Mode { kRead, kWrite, kCreate };
+  std::string device;  // "DISK:models"
+  std::string path;    // below its root
+  int64_t offset = 0;
+  Mode mode = Mode::kRead;
+};
+
 class ExecuteStream;
 
 class RemoteSession {
@@ -45,6 +54,8 @@ class RemoteSession {
   uint64_t NewHandle();
 
   void Alloc(uint64_t handle, int64_t bytes, std::string_view device = "");
+  // A buffer whose bytes are `bytes` bytes of the file.
+  void AllocFile(uint64_t handle, int64_t bytes, const RemoteFile& file);
   void Free(std::span<const uint64_t> handles);
   void Free(uint64_t handle) { Free(std::span(&handle, 1)); }
 

@@ -26,6 +26,7 @@ struct Command {
 absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags);
 
 absl::Status Devices(const Flags& flags);
+absl::Status Explain(const Flags& flags);
 absl::Status Run(const Flags& flags);
 absl::Status Stats(const Flags& flags);
 absl::Status Train(const Flags& flags);

@@ -32,8 +32,20 @@ constexpr FlagRow kRunFlags[] = {
     {"atol", 0, FlagKind::kString, "1e-5", "X", "of --expect: absolute tolerance"},
 };
 
+constexpr FlagRow kExplainFlags[] = {
+    {"shape", 's', FlagKind::kList, "", "NAME=AxBxC",
+     "the shape of an input, where the model leaves it open or has another"},
+    {"dim", 'd', FlagKind::kList, "", "NAME=N",
+     "the size of a dimension that the model only names"},
+    {"threads", 0, FlagKind::kInt, "0", "N",
+     "that one launch would run on; 0: as many as there are"},
+    {"json", 'j', FlagKind::kBool, "false", "", "prints one JSON object instead of lines"},
+};
+
 constexpr Command kCommands[] = {
     {"run", "MODEL.onnx", "runs an ONNX model", kRunFlags, &Run},
+    {"explain", "MODEL.onnx", "shows the kernels and the memory that a model would take, and why",
+     kExplainFlags, &Explain},
     {"train", "digits", "trains a small convolutional network on handwritten digits", kTrainFlags,
      &Train},
     {"devices", "", "lists the devices of the server", {}, &Devices},

@@ -94,6 +94,9 @@ absl::Status CommandList::Check(std::span<const BufferView> bindings) const {
   }
   for (const size_t i : copies_) {
     const auto& [to, from, length] = commands_[i].copy;
+    if (!bindings[to.binding].memory->writable()) {
+      return InvalidArgument("a copy to binding ", to.binding, ", which is read-only");
+    }
     if (length > 0 &&
         Overlap(bindings[to.binding], to.offset, bindings[from.binding], from.offset, length)) {
       return InvalidArgument("a copy of ", length, " bytes overlaps itself");
@@ -104,7 +107,7 @@ absl::Status CommandList::Check(std::span<const BufferView> bindings) const {
 
 TraceEvent CommandList::Describe(size_t index) const {
   const Command& command = commands_[index];
-  TraceEvent event{.kind = command.kind, .name = "copy", .queue = {}};
+  TraceEvent event{.kind = command.kind, .name = "copy"};
   if (command.kind == CommandKind::kCopy) {
     event.bytes = static_cast<double>(command.copy.length);
   } else {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,16 +22,36 @@ class CommandList : public CommandBuffer {
   bool has_launches() const { return copies_.size() < commands_.size(); }
 
   // Whether `bindings` are as many and as long as the commands need and inside of their memories,
-  // and no copy overlaps itself. INVALID_ARGUMENT says which is not.
+  // and no copy overlaps itself or writes what is read-only. INVALID_ARGUMENT says which does.
   absl::Status Check(std::span<const BufferView> bindings) const;
 
-  // What command `index` says of itself, without times and queue.
-  TraceEvent Describe(size_t index) const;
+  // Calls `run` with each command's index, until one fails, and returns its status. Where `events`
+  // is not null, it gets an event for each, see QueueRunner.
+  template <typename Run>
+  absl::Status RunEach(std::vector<TraceEvent>* events, Run run) const {
+    if (events == nullptr) {
+      for (size_t i = 0; i < commands_.size(); ++i) {
+        if (absl::Status status = run(i); !status.ok()) return status;
+      }
+      return absl::OkStatus();
+    }
+    for (size_t i = 0; i < commands_.size(); ++i) {
+      TraceEvent event = Describe(i);
+      event.begin_ns = SteadyNs();
+      absl::Status status = run(i);
+      event.end_ns = SteadyNs();
+      events->push_back(std::move(event));
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
 
  protected:
   absl::Status Fill(std::vector<Command> commands);
 
  private:
+  // What command `index` says of itself, without times and queue.
+  TraceEvent Describe(size_t index) const;
   absl::Status Need(const Launch::Argument& argument, int64_t length);
   absl::Status Add(const Command& command);
 

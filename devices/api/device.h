@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,13 +30,17 @@ class Memory {
   int64_t size() const { return size_; }
   // The bytes, where the host can address them; else null.
   void* host() const { return host_; }
+  // Whether commands may write it.
+  bool writable() const { return writable_; }
 
  protected:
-  Memory(void* host, int64_t size) : host_(host), size_(size) {}
+  Memory(void* host, int64_t size, bool writable = true)
+      : host_(host), size_(size), writable_(writable) {}
 
  private:
   void* host_;
   int64_t size_;
+  bool writable_;
 };
 
 // A flat part of an allocation, in bytes.
@@ -128,6 +133,13 @@ class Queue {
 // other.
 enum class QueueKind : uint8_t { kCompute, kCopy };
 
+// What a buffer made from a file may do with it.
+enum class OpenMode : uint8_t {
+  kRead,
+  kWrite,   // read and write, within the file's size
+  kCreate,  // read and write; the file is made, and zero
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -136,12 +148,18 @@ class Device {
   virtual const Target& target() const = 0;
   virtual int64_t memory_limit() const = 0;  // bytes
   virtual int64_t memory_used() const = 0;
+  // What the device holds of the system's memory, whether or not it is in use.
+  virtual int64_t memory_footprint() const { return 0; }
   // Whether the host can address its memory: Memory::host() is not null.
   virtual bool host_visible() const = 0;
 
   // `size` bytes, zeroed, aligned to at least 64. RESOURCE_EXHAUSTED over the limit, naming both
   // figures.
   virtual absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) = 0;
+  // Bytes [offset, offset + length) of one of the device's files; to the end of the file where
+  // `length` is -1. UNIMPLEMENTED where a device has none.
+  virtual absl::StatusOr<std::shared_ptr<Memory>> Open(std::string_view path, int64_t offset,
+                                                       int64_t length, OpenMode mode);
   virtual absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) = 0;
   // INVALID_ARGUMENT for a command that this device cannot encode.
   virtual absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
@@ -153,6 +171,11 @@ class Device {
   // OK while the device can be trusted with more work.
   virtual absl::Status Health() const = 0;
 };
+
+inline absl::StatusOr<std::shared_ptr<Memory>> Device::Open(std::string_view, int64_t, int64_t,
+                                                            OpenMode) {
+  return absl::UnimplementedError(name() + " has no files");
+}
 
 // The one of two devices that encodes and runs a copy between their memories, on its copy queue.
 inline Device& CopyDevice(Device& to, Device& from) {

@@ -16,9 +16,9 @@ int64_t SteadyNs();
 
 struct TraceEvent {
   CommandKind kind = CommandKind::kLaunch;
-  std::string name;      // the launch's; "copy" for a copy
-  std::string queue;     // that ran it: "CPU:0 compute"
-  int64_t begin_ns = 0;  // SteadyNs
+  std::string name = {};   // the launch's; "copy" for a copy
+  std::string queue = {};  // that ran it: "CPU:0 compute"
+  int64_t begin_ns = 0;    // SteadyNs
   int64_t end_ns = 0;
   double bytes = 0;  // of a launch: as predicted
   double flops = 0;  // as predicted

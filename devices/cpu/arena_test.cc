@@ -1,7 +1,10 @@
 #include "devices/cpu/arena.h"
 
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <random>
+#include <string>
 #include <thread>
 
 #include "gmock/gmock.h"
@@ -48,6 +51,23 @@ TEST(Arena, MemoryIsReusedNotTakenAnew) {
   auto all = arena->Alloc(28 * kMiB);
   ASSERT_TRUE(all.ok());
   EXPECT_LE(arena->footprint(), 30 * kMiB);
+}
+
+// The system was asked for huge pages: the mapping has the flag "hg" in /proc/self/smaps.
+TEST(Arena, AsksForHugePages) {
+  if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled")) {
+    GTEST_SKIP() << "this kernel has no transparent huge pages";
+  }
+  const auto arena = Make(64 * kMiB);
+  const auto at = reinterpret_cast<uintptr_t>(*arena->Alloc(8 * kMiB));
+  std::ifstream maps("/proc/self/smaps");
+  bool here = false, huge = false;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin, end;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) here = begin <= at && at < end;
+    if (here && line.starts_with("VmFlags:")) huge = line.find(" hg") != line.npos;
+  }
+  EXPECT_TRUE(huge);
 }
 
 // Random sizes in random order: zeroed, aligned, inside the limit, and never overlapping, which a

@@ -76,8 +76,8 @@ void CpuCommandBuffer::RunStep(const Step& step, void* const* arguments, WorkerP
   }
 }
 
-void CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerPool& pool, Scratch* scratch,
-                           std::vector<TraceEvent>* events) const {
+absl::Status CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerPool& pool,
+                                   Scratch* scratch, std::vector<TraceEvent>* events) const {
   scratch->bases.clear();
   for (const BufferView& view : bindings) {
     scratch->bases.push_back(static_cast<char*>(view.memory->host()) + view.offset);
@@ -87,17 +87,10 @@ void CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerPool& poo
     scratch->arguments[i] = scratch->bases[patches_[i].binding] + patches_[i].offset;
   }
   void* const* const arguments = scratch->arguments.data();
-  if (events == nullptr) {
-    for (const Step& step : steps_) RunStep(step, arguments + step.first, pool);
-    return;
-  }
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    TraceEvent event = Describe(i);
-    event.begin_ns = SteadyNs();
+  return RunEach(events, [&](size_t i) {
     RunStep(steps_[i], arguments + steps_[i].first, pool);
-    event.end_ns = SteadyNs();
-    events->push_back(std::move(event));
-  }
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace telegrad

@@ -29,8 +29,8 @@ class CpuCommandBuffer : public CommandList {
   };
 
   // Runs everything, in order. `bindings` passed Check; `events` may be null, see QueueRunner.
-  void Run(std::span<const BufferView> bindings, WorkerPool& pool, Scratch* scratch,
-           std::vector<TraceEvent>* events) const;
+  absl::Status Run(std::span<const BufferView> bindings, WorkerPool& pool, Scratch* scratch,
+                   std::vector<TraceEvent>* events) const;
 
  private:
   struct Step {

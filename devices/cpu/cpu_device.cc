@@ -42,8 +42,7 @@ class CpuRunner : public QueueRunner {
 
   absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
                    std::vector<TraceEvent>* events) override {
-    static_cast<const CpuCommandBuffer&>(commands).Run(bindings, pool_, &scratch_, events);
-    return absl::OkStatus();
+    return static_cast<const CpuCommandBuffer&>(commands).Run(bindings, pool_, &scratch_, events);
   }
 
  private:
@@ -75,6 +74,7 @@ class CpuDevice : public Device {
   const Target& target() const override { return target_; }
   int64_t memory_limit() const override { return arena_->limit(); }
   int64_t memory_used() const override { return arena_->used(); }
+  int64_t memory_footprint() const override { return arena_->footprint(); }
   bool host_visible() const override { return true; }
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {

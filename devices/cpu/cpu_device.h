@@ -16,7 +16,7 @@ struct CpuOptions {
   int index = 0;    // the device is called CPU:<index>
   int threads = 0;  // that run one launch, the queue's included; below 1: what the hardware has
   int64_t memory_limit = 0;  // bytes; below 1: half of the machine's memory
-  Target target;             // what programs are compiled for; passed through
+  Target target = {};        // what programs are compiled for; passed through
   int queue_capacity = HostQueueOptions{}.capacity;
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
 };

@@ -23,8 +23,12 @@ TEST(HostTarget, DescribesTheProcessor) {
   EXPECT_THAT(target.features, HasSubstr("+sse2"));
   EXPECT_THAT(target.features, testing::Not(HasSubstr("avx10.1")));
   EXPECT_THAT(target.features, testing::Not(HasSubstr(",-")));
-  EXPECT_EQ(target.vector_bytes == 64, __builtin_cpu_supports("avx512f") != 0);
-  EXPECT_EQ(target.vector_bytes >= 32, __builtin_cpu_supports("avx2") != 0);
+  const auto has = [&](const char* name) {
+    return target.features.find(name) != std::string::npos;
+  };
+  EXPECT_EQ(target.vector_bytes == 64, has("+avx512f"));
+  EXPECT_EQ(target.vector_bytes >= 32, has("+avx2"));
+  EXPECT_EQ(target.converts.Has(DType::kFloat16), has("+f16c"));
   EXPECT_EQ(HostTarget(3).Key(), target.Key());
 }
 

@@ -108,8 +108,19 @@ Tensor Tensor::Minimum(const Tensor& other) const {
   return Binary("minimum", Op::kCmpLt, *this, other).Where(*this, other);
 }
 
+Tensor Tensor::Pow(const Tensor& exponent) const {
+  return Binary("pow", Op::kPow, *this, exponent);
+}
+Tensor Tensor::FloorMod(const Tensor& divisor) const {
+  return Binary("floor_mod", Op::kFloorMod, *this, divisor);
+}
+Tensor Tensor::TruncMod(const Tensor& divisor) const {
+  return Binary("trunc_mod", Op::kCMod, *this, divisor);
+}
+
 Tensor Tensor::And(const Tensor& other) const { return Binary("and", Op::kAnd, *this, other); }
 Tensor Tensor::Or(const Tensor& other) const { return Binary("or", Op::kOr, *this, other); }
+Tensor Tensor::Xor(const Tensor& other) const { return Binary("xor", Op::kXor, *this, other); }
 Tensor Tensor::Lt(const Tensor& other) const { return Binary("lt", Op::kCmpLt, *this, other); }
 Tensor Tensor::Gt(const Tensor& other) const { return Binary("gt", Op::kCmpLt, other, *this); }
 Tensor Tensor::Eq(const Tensor& other) const { return Binary("eq", Op::kCmpEq, *this, other); }

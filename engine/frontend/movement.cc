@@ -143,6 +143,24 @@ Tensor Tensor::Slice(int64_t axis, int64_t begin, int64_t end) const {
   return Shrink(pairs);
 }
 
+// Padded to rows of `step` elements, of which the first are taken.
+Tensor Tensor::Stride(int64_t axis, int64_t step) const {
+  if (!valid()) return *this;
+  const absl::StatusOr<int64_t> at = ResolveAxis("stride", axis, rank());
+  if (!at.ok()) return builder_->Fail(at.status());
+  if (step < 1) return builder_->Fail(InvalidArgument("stride: the step ", step, " is below 1"));
+  const int64_t n = shape()[*at];
+  if (step == 1 || n == 0) return *this;
+  step = std::min(step, n);
+  const int64_t rows = CeilDiv(n, step);
+  std::vector<int64_t> pairs(2 * rank(), 0);
+  pairs[2 * *at + 1] = rows * step - n;
+  Shape split = ToShape(shape());
+  split[*at] = rows;
+  split.insert(split.begin() + *at + 1, step);
+  return Pad(pairs).Reshape(split).Slice(*at + 1, 0, 1).Squeeze(*at + 1);
+}
+
 Tensor Tensor::Squeeze(int64_t axis) const {
   if (!valid()) return *this;
   const absl::StatusOr<int64_t> at = ResolveAxis("squeeze", axis, rank());

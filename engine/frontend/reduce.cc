@@ -105,6 +105,12 @@ Tensor Tensor::Gather(const Tensor& index) const {
   return builder_ == nullptr ? Tensor() : builder_->Make(Op::kGather, DType::kVoid, {*this, index});
 }
 
+Tensor Tensor::Scatter(const Tensor& index, const Tensor& updates, ScatterKind kind) const {
+  if (builder_ == nullptr) return {};
+  const int64_t arg[] = {static_cast<int64_t>(kind)};
+  return builder_->Make(Op::kScatter, DType::kVoid, {*this, index, updates}, arg);
+}
+
 Tensor Tensor::OneHot(int64_t classes) const {
   if (!valid()) return *this;
   if (!IsInt(dtype())) {

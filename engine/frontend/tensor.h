@@ -69,8 +69,12 @@ class Tensor {
   Tensor Cast(DType dtype) const;
   Tensor Maximum(const Tensor& other) const;
   Tensor Minimum(const Tensor& other) const;
-  Tensor And(const Tensor& other) const;  // bitwise; of bool, logical
+  Tensor Pow(const Tensor& exponent) const;      // of floats
+  Tensor FloorMod(const Tensor& divisor) const;  // of integers, with the sign of the divisor
+  Tensor TruncMod(const Tensor& divisor) const;  // of integers, with this one's sign
+  Tensor And(const Tensor& other) const;         // bitwise; of bool, logical
   Tensor Or(const Tensor& other) const;
+  Tensor Xor(const Tensor& other) const;
   Tensor Lt(const Tensor& other) const;
   Tensor Le(const Tensor& other) const;
   Tensor Gt(const Tensor& other) const;
@@ -92,6 +96,8 @@ class Tensor {
   Tensor Shrink(const std::vector<int64_t>& pairs) const;
   // [begin, end) of one axis; negative positions count from the end.
   Tensor Slice(int64_t axis, int64_t begin, int64_t end) const;
+  // Elements 0, step, 2 step, ... of one axis; `step` is at least 1.
+  Tensor Stride(int64_t axis, int64_t step) const;
   Tensor Squeeze(int64_t axis) const;
   Tensor Unsqueeze(int64_t axis) const;
   Tensor Flatten(int64_t from = 1) const;  // axes from.. become one
@@ -124,7 +130,10 @@ class Tensor {
 
   // Indices.
   Tensor Gather(const Tensor& index) const;  // rows of axis 0; 0 where out of range
-  Tensor OneHot(int64_t classes) const;      // integers [...] -> bool [..., classes]
+  // This with rows of axis 0 combined with those of `updates` that the index sends there: see
+  // SCATTER in docs/ops.md.
+  Tensor Scatter(const Tensor& index, const Tensor& updates, ScatterKind kind) const;
+  Tensor OneHot(int64_t classes) const;  // integers [...] -> bool [..., classes]
   // Mean over all rows of -log softmax(this)[label]: this [..., classes], labels [...] of integers
   // -> [].
   Tensor CrossEntropy(const Tensor& labels) const;

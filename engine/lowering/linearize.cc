@@ -7,10 +7,11 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <map>
 #include <optional>
 #include <queue>
-#include <set>
 
+#include "absl/container/flat_hash_set.h"
 #include "engine/lowering/affine.h"
 
 namespace telegrad {
@@ -114,7 +115,37 @@ class Linearizer {
         TG_RETURN_IF_ERROR(Order(s, id));
       }
     }
+    KeepOldValues();
     return absl::OkStatus();
+  }
+
+  // A load from a PARAM that is not the base of an AFTER sees what was there before the kernel: it
+  // comes before the stores, which touch the same element (see KernelGraph).
+  void KeepOldValues() {
+    std::map<uint32_t, std::vector<uint32_t>> loads;
+    for (uint32_t id : live_) {
+      if (g_.op(id) == Op::kLoad) loads[g_.at(id).src(0).src(0).id()].push_back(id);
+    }
+    for (uint32_t id : live_) {
+      if (g_.op(id) != Op::kStore) continue;
+      const UOp base = g_.at(id).src(0).src(0);
+      if (!base.is(Op::kParam)) continue;
+      for (uint32_t load : loads[base.id()]) OrderInCommonBlock(load, id);
+    }
+  }
+
+  void OrderInCommonBlock(uint32_t before, uint32_t after) {
+    int x = block_[before], y = block_[after];
+    while (x != y) {
+      if (Depth(x) >= Depth(y)) {
+        before = LoopItem(x);
+        x = parent_[x];
+      } else {
+        after = LoopItem(y);
+        y = parent_[y];
+      }
+    }
+    AddEdge(before, after);
   }
 
   // `before` is computed before `after`: an edge in the innermost block that holds both.
@@ -129,12 +160,14 @@ class Linearizer {
     }
     const std::optional<uint32_t> to = ItemIn(x, after, y);
     if (!to) return Internal("linearize: a value is used outside of its loop");
-    if (*to == from) return absl::OkStatus();
-    if (edges_.insert({from, *to}).second) {
-      users_[from].push_back(*to);
-      ++waits_[*to];
-    }
+    AddEdge(from, *to);
     return absl::OkStatus();
+  }
+
+  void AddEdge(uint32_t from, uint32_t to) {
+    if (from == to || !edges_.insert({from, to}).second) return;
+    users_[from].push_back(to);
+    ++waits_[to];
   }
 
   absl::StatusOr<std::vector<uint32_t>> Emit() {
@@ -185,8 +218,12 @@ class Linearizer {
 
   // A loop's end constant may be a value of its own as well.
   static std::vector<uint32_t> Unique(std::vector<uint32_t> order) {
-    std::set<uint32_t> seen;
-    std::erase_if(order, [&](uint32_t id) { return !seen.insert(id).second; });
+    std::vector<bool> seen(order.empty() ? 0 : 1 + *std::ranges::max_element(order), false);
+    std::erase_if(order, [&](uint32_t id) {
+      const bool again = seen[id];
+      seen[id] = true;
+      return again;
+    });
     return order;
   }
 
@@ -216,7 +253,7 @@ class Linearizer {
   std::vector<int> block_;
   std::vector<std::vector<uint32_t>> users_;
   std::vector<int> waits_;
-  std::set<std::pair<uint32_t, uint32_t>> edges_;
+  absl::flat_hash_set<std::pair<uint32_t, uint32_t>> edges_;
 };
 
 }  // namespace

@@ -1,10 +1,14 @@
-// Which values of a tensor graph are put into memory, and why. Everything else is recomputed where
-// it is used, inside the kernels of its users.
+// Which values of a tensor graph are put into memory, by which kernel, and why. Everything else is
+// recomputed where it is used, inside the kernels of its users.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "engine/base/budget.h"
 #include "engine/base/status.h"
@@ -15,22 +19,45 @@ namespace telegrad {
 // Why a value is materialized; kFused: it is not.
 enum class Materialize : uint8_t {
   kFused,
-  kRequested,    // CONTIGUOUS
-  kReduceReuse,  // holds a reduction and is needed more than once, or inside another reduction
-  kSize,         // its kernel would grow without bound
-  kCost,         // recomputing it would cost more than a store and the loads
-  kScatter,      // written in place, row by row
+  kRequested,  // CONTIGUOUS
+  kReduction,  // it holds a reduction that does not fit into the loops of its users
+  kSize,       // its kernel would grow without bound
+  kCost,       // recomputing it would cost more than a store and the loads
+  kScatter,    // written in place, row by row
 };
 
 std::string_view Name(Materialize reason);
 
+// One loop nest of a kernel: what it writes. All roots have the same elements, up to axes of
+// size 1.
+struct PlannedNest {
+  // STOREs, and materialized values, which go to memory of their own. A SCATTER is alone.
+  std::vector<uint32_t> roots;
+};
+
+// One launch. Its nests run one after another inside of the outermost loops that they share.
+struct PlannedKernel {
+  std::vector<PlannedNest> nests;
+  int shared_loops = 0;  // 0: there is one nest
+  std::vector<std::string> reasons;
+};
+
 struct FusionPlan {
   std::vector<uint32_t> order;        // post-order of the graph
   std::vector<Materialize> decision;  // by node id
+  std::vector<uint32_t> level;        // by node id: REDUCEs on the longest way down to inputs
+  std::vector<PlannedKernel> kernels;
+  // Materialized values that lie in the whole PARAM that the STORE writes.
+  absl::flat_hash_map<uint32_t, uint32_t> aliases;
   bool materialized(uint32_t id) const { return decision[id] != Materialize::kFused; }
 };
 
+struct FusionOptions {
+  // Roots (STOREs and values) whose kernels write nothing else.
+  absl::flat_hash_set<uint32_t> alone;
+};
+
 // `sink` is the root of a verified tensor graph.
-absl::StatusOr<FusionPlan> PlanFusion(UOp sink, Budget* budget);
+absl::StatusOr<FusionPlan> PlanFusion(UOp sink, const FusionOptions& options, Budget* budget);
 
 }  // namespace telegrad

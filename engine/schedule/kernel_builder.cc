@@ -7,9 +7,12 @@
 #include "engine/schedule/kernel_builder.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <optional>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "engine/ir/scalar.h"
 #include "engine/rewrite/rewriter.h"
 #include "engine/rules/algebra.h"
@@ -67,8 +70,14 @@ class Builder {
         sizeof(Frame));
   }
 
-  // The kernel that is `store` for all values of `ranges`.
-  absl::StatusOr<KernelGraph> Close(UOp store, std::span<const UOp> ranges);
+  // The STORE of an output, over the loops.
+  absl::StatusOr<UOp> StoreOutput(const KernelOutput& output, const Indices& loops);
+  // The kernel that is `stores` for all values of `ranges`.
+  absl::StatusOr<KernelGraph> Close(const std::vector<UOp>& stores, std::span<const UOp> ranges);
+  absl::StatusOr<KernelGraph> Finish(const std::vector<UOp>& stores, const std::vector<UOp>& ends);
+  UOp End(UOp effect, std::span<const UOp> ranges);
+  // The order in which every reduction is folded as seldom as it can be.
+  std::vector<UOp> LoopOrder(const std::vector<UOp>& stores, std::vector<UOp> ranges) const;
   FrozenGraph FreezeLive(UOp sink);
   // The value at a position, evaluated with an explicit stack.
   absl::StatusOr<UOp> Evaluate(Position root);
@@ -90,9 +99,10 @@ class Builder {
 
   // Of `node`'s value, which lies in `memory`.
   UOp Load(uint32_t node, MemoryId memory, const Indices& index, UOp valid);
-  // `inside`: ranges in each of whose iterations the memory may have changed.
+  // `after`: what has changed the memory, or ranges in each of whose iterations it may have
+  // changed.
   UOp Address(MemoryId memory, UOp like, const Indices& index, UOp valid,
-              std::span<const UOp> inside = {});
+              std::span<const UOp> after = {});
   int64_t Argument(MemoryId memory);
   // An AFTER is a state of its PARAM's memory, the base of a SCATTER one of the SCATTER's.
   MemoryId Physical(MemoryId memory) const {
@@ -114,6 +124,8 @@ class Builder {
     return And(b_.Make(Op::kCmpLt, {graph_.Index(-1), x}),
                b_.Make(Op::kCmpLt, {x, graph_.Index(n)}));
   }
+  // The range that a REDUCE folds along `axis`, which independent ones at the same place share.
+  UOp FoldedRange(UOp reduce, const Indices& index, int64_t axis);
   UOp NewRange(AxisType type, int64_t size) {
     return size == 1 ? graph_.Index(0) : graph_.Range(next_range_++, type, graph_.Index(size));
   }
@@ -137,10 +149,14 @@ class Builder {
   Graph graph_;
   Rewriter b_;
   int64_t next_range_ = 0;
-  uint32_t computed_ =
-      kCopyBit;  // the node that this kernel computes, though others read it from memory
+  std::span<const uint32_t> level_;
+  // The nodes that this kernel computes, though others read them from memory.
+  absl::flat_hash_set<uint32_t> computed_;
   KernelGraph out_;
   absl::flat_hash_map<Position, UOp> memo_;
+  absl::flat_hash_map<std::vector<int64_t>, UOp> folded_;
+  // What nests before this one have written, and the nest.
+  absl::flat_hash_map<MemoryId, UOp> written_;
 };
 
 int64_t Builder::Argument(MemoryId memory) {
@@ -151,7 +167,7 @@ int64_t Builder::Argument(MemoryId memory) {
 }
 
 UOp Builder::Address(MemoryId memory, UOp like, const Indices& index, UOp valid,
-                     std::span<const UOp> inside) {
+                     std::span<const UOp> after) {
   const ShapeView dims = like.shape();
   UOp flat = graph_.Index(0);
   int64_t stride = 1;
@@ -161,10 +177,10 @@ UOp Builder::Address(MemoryId memory, UOp like, const Indices& index, UOp valid,
   }
   const int64_t n[] = {stride};
   UOp param = graph_.Param(Argument(Physical(memory)), like.dtype(), n);
-  if (!inside.empty()) {
-    std::vector<UOp> after{param};
-    after.insert(after.end(), inside.begin(), inside.end());
-    param = graph_.Make(Op::kAfter, DType::kVoid, after);
+  if (!after.empty()) {
+    std::vector<UOp> src{param};
+    src.insert(src.end(), after.begin(), after.end());
+    param = graph_.Make(Op::kAfter, DType::kVoid, src);
   }
   if (valid.is_const() && valid.const_word() == 1) return graph_.Make(Op::kIndex, {param, flat});
   return graph_.Make(Op::kIndex, {param, SimplifyUnder(b_, valid, flat), valid});
@@ -177,7 +193,10 @@ UOp Builder::Load(uint32_t node, MemoryId memory, const Indices& index, UOp vali
     }
     out_.reads.push_back(memory);
   }
-  return graph_.Make(Op::kLoad, {Address(memory, tensor_.at(node), index, valid)});
+  const auto nest = written_.find(memory);
+  const std::span<const UOp> after =
+      nest == written_.end() ? std::span<const UOp>() : std::span(&nest->second, 1);
+  return graph_.Make(Op::kLoad, {Address(memory, tensor_.at(node), index, valid, after)});
 }
 
 // Axes of `from` and `to` are cut into groups of equal product, so that axes that a reshape leaves
@@ -288,19 +307,36 @@ std::optional<Position> Builder::StepElementwise(Frame* frame, UOp* done) {
   return std::nullopt;
 }
 
+// Two REDUCEs of the same level never hold each other.
+UOp Builder::FoldedRange(UOp reduce, const Indices& index, int64_t axis) {
+  const int64_t size = reduce.src(0).shape()[axis];
+  const int64_t group =
+      reduce.id() < level_.size() ? level_[reduce.id()] : -1 - int64_t{reduce.id()};
+  std::vector<int64_t> key{group, axis};
+  for (UOp i : index) key.push_back(i.id());
+  for (int64_t folded : reduce.arg().subspan(1)) {
+    key.push_back(folded);
+    key.push_back(reduce.src(0).shape()[folded]);
+  }
+  const auto [it, added] = folded_.try_emplace(std::move(key));
+  if (added) it->second = NewRange(AxisType::kReduce, size);
+  return it->second;
+}
+
 std::optional<Position> Builder::StepReduce(Frame* frame, UOp* done) {
   const UOp u = tensor_.at(frame->at.node);
   const auto kind = static_cast<ReduceKind>(u.arg(0));
   const DType dtype = u.dtype();
   if (frame->values.empty()) {
-    Indices index = ToIndices(frame->at);
+    const Indices kept = ToIndices(frame->at);
+    Indices index = kept;
     for (int64_t axis : u.arg().subspan(1)) {
       const int64_t size = u.src(0).shape()[axis];
       if (size == 0) {
         *done = graph_.ConstWord(dtype, ReduceIdentity(kind, dtype));
         return std::nullopt;
       }
-      index[axis] = NewRange(AxisType::kReduce, size);
+      index[axis] = FoldedRange(u, kept, axis);
       if (size > 1) frame->reduce_ranges.push_back(index[axis]);
     }
     return At(u.src(0).id(), index, graph_.at(frame->at.valid));
@@ -378,7 +414,7 @@ std::optional<Position> Builder::Step(Frame* frame, UOp* done) {
     *done = Zero(tensor_.dtype(node));
     return std::nullopt;
   }
-  if (node != computed_) {
+  if (!computed_.contains(node)) {
     if (const std::optional<MemoryId> memory = read_from_(node)) {
       *done = Load(node, *memory, ToIndices(frame->at), graph_.at(frame->at.valid));
       return std::nullopt;
@@ -479,28 +515,17 @@ UOp Builder::Combine(ScatterKind kind, UOp old, UOp value) {
   return b_.Make(Op::kNeg, {b_.Make(Op::kMax, {x, y})});
 }
 
-absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
-  const UOp value = request.value;
-  // Anything else is loaded where it lies in memory already.
-  const bool computes = !request.target.valid() && request.memory == value.id();
-  if (computes) computed_ = value.id();
-  if (computes && value.is(Op::kScatter)) {
-    std::vector<UOp> ranges;
-    TG_ASSIGN_OR_RETURN(const UOp store, ScatterStore(value, &ranges));
-    return Close(store, ranges);
-  }
-  const UOp shaped = request.target.valid() ? request.target : value;
-
+absl::StatusOr<UOp> Builder::StoreOutput(const KernelOutput& output, const Indices& loops) {
+  const UOp value = output.value;
+  const UOp shaped = output.target.valid() ? output.target : value;
   Indices index;
-  std::vector<UOp> ranges;
+  size_t next = 0;
   for (int64_t size : shaped.shape()) {
-    index.push_back(NewRange(AxisType::kLoop, size));
-    if (size > 1) ranges.push_back(index.back());
+    index.push_back(size == 1 ? graph_.Index(0) : loops[next++]);
   }
-
   // Where the element goes: into new memory, or through the target's views down to its PARAM.
   UOp valid = graph_.True(), address;
-  if (request.target.valid()) {
+  if (output.target.valid()) {
     uint32_t node = shaped.id();
     Indices at = index;
     for (; Is(tensor_.op(node), kMovement); node = tensor_.src(node)[0]) {
@@ -509,32 +534,116 @@ absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
     }
     address = Address(node, tensor_.at(node), at, valid);
   } else {
-    address = Address(request.memory, value, index, valid);
+    address = Address(output.memory, value, index, valid);
   }
   const Indices from = value.shape().empty() ? Indices{} : index;
   UOp result;
-  if (request.copy) {
-    result = Load(value.id(), request.memory, from, graph_.True());
+  if (output.copy) {
+    result = Load(value.id(), output.memory, from, graph_.True());
   } else {
     TG_ASSIGN_OR_RETURN(result, Evaluate(At(value.id(), from, graph_.True())));
   }
-
-  return Close(graph_.Make(Op::kStore, {address, result}), ranges);
+  return graph_.Make(Op::kStore, {address, result});
 }
 
-absl::StatusOr<KernelGraph> Builder::Close(UOp store, std::span<const UOp> ranges) {
+absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
+  level_ = request.level;
+  const KernelOutput& first = request.nests.front().outputs.front();
+  if (first.value.is(Op::kScatter) && first.memory == first.value.id()) {
+    computed_.insert(first.value.id());
+    std::vector<UOp> ranges;
+    TG_ASSIGN_OR_RETURN(const UOp store, ScatterStore(first.value, &ranges));
+    return Close({store}, ranges);
+  }
+  std::vector<UOp> shared, all_stores, all_ends;
+  for (const KernelNest& nest : request.nests) {
+    computed_.clear();
+    for (const KernelOutput& output : nest.outputs) {
+      // Anything else is loaded where it lies in memory already.
+      const bool own = !output.target.valid() && output.memory == output.value.id();
+      if (own || output.computes) computed_.insert(output.value.id());
+    }
+    const KernelOutput& shaped = nest.outputs.front();
+    std::vector<UOp> loops = shared, stores;
+    size_t loop = 0;
+    for (int64_t size : (shaped.target.valid() ? shaped.target : shaped.value).shape()) {
+      if (size > 1 && loop++ >= shared.size()) loops.push_back(NewRange(AxisType::kLoop, size));
+    }
+    for (const KernelOutput& output : nest.outputs) {
+      TG_ASSIGN_OR_RETURN(stores.emplace_back(), StoreOutput(output, loops));
+    }
+    TG_RETURN_IF_ERROR(graph_.status());
+    if (shared.empty()) {
+      shared.assign(loops.begin(), loops.begin() + request.shared_loops);
+    }
+    const std::vector<UOp> inner =
+        LoopOrder(stores, {loops.begin() + request.shared_loops, loops.end()});
+    if (request.nests.size() == 1) return Close(stores, inner);
+    for (size_t i = 0; i < stores.size(); ++i) {
+      const KernelOutput& output = nest.outputs[i];
+      const UOp end = End(stores[i], inner);
+      written_.emplace(output.target.valid() ? output.value.id() : output.memory, end);
+      all_stores.push_back(stores[i]);
+      all_ends.push_back(End(end, shared));
+    }
+  }
+  return Finish(all_stores, all_ends);
+}
+
+std::vector<UOp> Builder::LoopOrder(const std::vector<UOp>& stores, std::vector<UOp> ranges) const {
+  constexpr size_t kMaxLoops = 64;
+  if (ranges.size() > kMaxLoops) return ranges;
+  std::vector<uint64_t> depends(graph_.size(), 0);
+  for (size_t i = 0; i < ranges.size(); ++i) depends[ranges[i].id()] = uint64_t{1} << i;
+  const uint64_t all =
+      ranges.size() == kMaxLoops ? ~uint64_t{0} : (uint64_t{1} << ranges.size()) - 1;
+  std::vector<bool> live(graph_.size(), false);
+  for (UOp store : stores) live[store.id()] = true;
+  for (uint32_t id = static_cast<uint32_t>(graph_.size()); id-- > 0;) {
+    for (uint32_t s : graph_.src(id)) live[s] = live[s] || live[id];
+  }
+  std::vector<int> reductions(ranges.size(), 0);  // that depend on the loop, but not on all
+  for (uint32_t id = 0; id < graph_.size(); ++id) {
+    for (uint32_t s : graph_.src(id)) depends[id] |= depends[s];
+    if (graph_.op(id) != Op::kReduce || !live[id] || depends[id] == all) continue;
+    for (size_t i = 0; i < ranges.size(); ++i) reductions[i] += depends[id] >> i & 1;
+  }
+  std::vector<size_t> order(ranges.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater<>{}, [&](size_t i) { return reductions[i]; });
+  std::vector<UOp> ordered;
+  for (size_t i : order) ordered.push_back(ranges[i]);
+  return ordered;
+}
+
+UOp Builder::End(UOp effect, std::span<const UOp> ranges) {
+  if (ranges.empty()) return effect;
+  std::vector<UOp> src{effect};
+  src.insert(src.end(), ranges.begin(), ranges.end());
+  return graph_.Make(Op::kEnd, DType::kVoid, src);
+}
+
+absl::StatusOr<KernelGraph> Builder::Close(const std::vector<UOp>& stores,
+                                           std::span<const UOp> ranges) {
+  std::vector<UOp> ends;
+  for (const UOp store : stores) ends.push_back(End(store, ranges));
+  return Finish(stores, ends);
+}
+
+absl::StatusOr<KernelGraph> Builder::Finish(const std::vector<UOp>& stores,
+                                            const std::vector<UOp>& ends) {
   TG_RETURN_IF_ERROR(graph_.status());
-  const UOp address = store.src(0);
-  std::vector<UOp> end{store};
-  end.insert(end.end(), ranges.begin(), ranges.end());
-  const UOp closed = ranges.empty() ? store : graph_.Make(Op::kEnd, DType::kVoid, end);
-  const UOp sink = graph_.Make(Op::kSink, {closed});
+  const UOp sink = graph_.Make(Op::kSink, DType::kVoid, ends);
   TG_RETURN_IF_ERROR(graph_.status());
 
   for (const uint32_t id : PostOrder(sink)) {
     const UOp u = graph_.at(id);
-    if (u.is(Op::kLoad) && u.src(0).src(0) == address.src(0) && u.src(0) != address) {
-      out_.reads_target_elsewhere = true;
+    if (!u.is(Op::kLoad)) continue;
+    for (const UOp store : stores) {
+      const UOp address = store.src(0);
+      if (u.src(0).src(0) == address.src(0) && u.src(0) != address) {
+        out_.reads_target_elsewhere = true;
+      }
     }
   }
   out_.graph = FreezeLive(sink);
@@ -575,7 +684,8 @@ FrozenGraph Builder::FreezeLive(UOp sink) {
 
 absl::StatusOr<KernelGraph> BuildKernel(const KernelRequest& request, const ReadFrom& read_from,
                                         Budget* budget) {
-  return Builder(*request.value.graph(), read_from, budget).Build(request);
+  return Builder(*request.nests.front().outputs.front().value.graph(), read_from, budget)
+      .Build(request);
 }
 
 }  // namespace telegrad

@@ -7,8 +7,9 @@
 // the walk. Interning makes equal results one node; what hostile nesting multiplies is stopped by a
 // limit on the growth.
 //
-// Devices: one process runs the whole graph on one device, so a COPY is a value in memory that all
-// its instances share, and placing parts of the graph is not decided here.
+// Devices: on one device a COPY is a value in memory that all its instances share. On several, a
+// COPY is one for each device that it goes to, and collectives are what collectives.h makes of
+// them; which part of the graph runs when is not decided here.
 #include "engine/schedule/legalize.h"
 
 #include <algorithm>
@@ -23,8 +24,6 @@
 namespace telegrad {
 namespace {
 
-// A CAT of more sources is built from parts in memory: a kernel reads from all sources of a CAT.
-constexpr size_t kMaxCat = 16;
 constexpr uint32_t kTop = 0;  // the scope of what is in no body
 
 // What a node became: `count` entries of a pool from `first`.
@@ -35,12 +34,14 @@ struct Ref {
 
 class Legalizer {
  public:
-  Legalizer(UOp sink, std::span<const VarValue> variables, Budget* budget)
+  Legalizer(UOp sink, std::span<const VarValue> variables, Budget* budget,
+            const Placement* placement)
       : from_(*sink.graph()),
         sink_(sink),
         order_(PostOrder(sink)),
         variables_(variables.begin(), variables.end()),
         budget_(budget),
+        placement_(placement),
         top_(sink.id() + 1),
         held_(budget) {}
 
@@ -80,10 +81,17 @@ class Legalizer {
   absl::StatusOr<UOp> Var(UOp u, std::span<const UOp> src);
   absl::StatusOr<UOp> Store(UOp u, std::span<const UOp> src);
   UOp After(UOp u, std::span<const UOp> src);
-  UOp Param(UOp u);
+  absl::StatusOr<UOp> Param(UOp u);
   UOp Window(UOp u, UOp x, std::span<const int64_t> arg);
-  UOp Cat(std::vector<UOp> parts, int64_t axis);
-  UOp Fold(ReduceKind kind, std::span<const UOp> values);
+
+  // Devices.
+  absl::StatusOr<int64_t> DeviceOf(int64_t number) const;
+  absl::StatusOr<Ref> Copy(UOp u, UOp x);
+  absl::StatusOr<Ref> Collective(UOp u, Ref all);
+  // `x` where `like` is.
+  UOp Near(UOp x, UOp like) {
+    return like.devices().empty() ? x : CopyTo(&g_, x, like.devices()[0], budget_);
+  }
 
   // The bytes of a packed PARAM, or of one after stores; an invalid UOp for anything else.
   UOp PackedMemory(UOp u) const {
@@ -118,6 +126,7 @@ class Legalizer {
   const std::vector<uint32_t> order_;
   std::vector<VarValue> variables_;
   Budget* budget_;
+  const Placement* const placement_;  // null: all on one device
   std::shared_ptr<Graph> graph_ = std::make_shared<Graph>();
   Graph& g_ = *graph_;
   std::vector<Frame> stack_;
@@ -267,7 +276,10 @@ absl::Status Legalizer::FinishLoop(size_t frame, std::optional<Ref>* out) {
       TG_RETURN_IF_ERROR(Spend(count));
       const auto first = static_cast<uint32_t>(pool_.size());
       for (uint32_t k = 0; k < count; ++k) {
-        pool_.push_back(g_.Make(Op::kWhere, {more, Instance(next, k), Instance(old, k)}));
+        const UOp there =
+            Instance(next, k).devices().empty() ? Instance(old, k) : Instance(next, k);
+        pool_.push_back(g_.Make(Op::kWhere, {Near(more, there), Near(Instance(next, k), there),
+                                             Near(Instance(old, k), there)}));
       }
       f.carried[i] = {first, count};
     }
@@ -287,7 +299,6 @@ absl::Status Legalizer::FinishLoop(size_t frame, std::optional<Ref>* out) {
 
 absl::StatusOr<Ref> Legalizer::Structure(const Frame& frame, UOp u) {
   const auto source = [&](int i) { return Of(frame.scope, u.src(i)); };
-  const auto instances = [&](Ref ref) { return std::span(pool_).subspan(ref.first, ref.count); };
   switch (u.op()) {
     case Op::kArg:
       return scopes_[frame.scope - 1].args[static_cast<size_t>(u.arg(0))];
@@ -299,11 +310,8 @@ absl::StatusOr<Ref> Legalizer::Structure(const Frame& frame, UOp u) {
     }
     case Op::kGetTuple:
       return lists_[source(0).first + static_cast<uint32_t>(u.arg(0))];
-    case Op::kCopy: {
-      const UOp x = pool_[source(0).first];
-      TG_RETURN_IF_ERROR(Spend(static_cast<int64_t>(u.arg().size())));
-      return Repeated(x.is_const() ? x : g_.Make(Op::kContiguous, {x}), u.arg().size());
-    }
+    case Op::kCopy:
+      return Copy(u, pool_[source(0).first]);
     case Op::kMStack: {
       std::vector<UOp> parts;
       for (int i = 0; i < u.num_src(); ++i) parts.push_back(pool_[source(i).first]);
@@ -315,17 +323,65 @@ absl::StatusOr<Ref> Legalizer::Structure(const Frame& frame, UOp u) {
     case Op::kMSelect:
       return Single(Instance(source(0), static_cast<uint32_t>(u.arg(0))));
     case Op::kAllReduce:
-    case Op::kUnshard: {
-      const Ref all = source(0);
-      TG_RETURN_IF_ERROR(Spend(all.count));
-      const std::vector<UOp> values(instances(all).begin(), instances(all).end());
-      const UOp one = u.is(Op::kUnshard) ? Cat(values, u.arg(0))
-                                         : Fold(static_cast<ReduceKind>(u.arg(0)), values);
-      return Repeated(one, all.count);
-    }
+    case Op::kUnshard:
+      return Collective(u, source(0));
     default:
       return Instances(frame, u);
   }
+}
+
+absl::StatusOr<int64_t> Legalizer::DeviceOf(int64_t number) const {
+  if (placement_ == nullptr) return 0;
+  const std::vector<int64_t>& known = placement_->device_of;
+  if (number < static_cast<int64_t>(known.size()) && known[number] >= 0) return known[number];
+  return InvalidArgument("the graph names device ", number, ", which is bound to none");
+}
+
+absl::StatusOr<Ref> Legalizer::Copy(UOp u, UOp x) {
+  const auto count = static_cast<int64_t>(u.arg().size());
+  TG_RETURN_IF_ERROR(Spend(count));
+  if (placement_ == nullptr) {
+    return Repeated(x.is_const() ? x : g_.Make(Op::kContiguous, {x}), u.arg().size());
+  }
+  const auto first = static_cast<uint32_t>(pool_.size());
+  for (const int64_t number : u.arg()) {
+    TG_ASSIGN_OR_RETURN(const int64_t device, DeviceOf(number));
+    pool_.push_back(CopyTo(&g_, x, device, budget_));
+  }
+  return Ref{first, static_cast<uint32_t>(count)};
+}
+
+absl::StatusOr<Ref> Legalizer::Collective(UOp u, Ref all) {
+  const auto n = static_cast<int64_t>(all.count);
+  TG_RETURN_IF_ERROR(Spend(placement_ == nullptr ? n : n * n));
+  const auto from = std::span(pool_).subspan(all.first, all.count);
+  const std::vector<UOp> values(from.begin(), from.end());
+  const auto kind = static_cast<ReduceKind>(u.arg(0));
+  if (placement_ == nullptr || all.count == 1) {
+    const UOp one =
+        u.is(Op::kUnshard) ? Concatenate(&g_, values, u.arg(0)) : FoldValues(&g_, kind, values);
+    return Repeated(one, all.count);
+  }
+  std::vector<int64_t> devices;
+  for (const int64_t number : u.src(0).devices()) {
+    TG_ASSIGN_OR_RETURN(devices.emplace_back(), DeviceOf(number));
+  }
+  if (devices.size() != values.size()) {
+    return InvalidArgument(Name(u.op()), ": a value of ", values.size(), " instances on ",
+                           devices.size(), " devices: the body of a loop moves what it carries");
+  }
+  std::vector<UOp> made;
+  if (u.is(Op::kAllReduce)) {
+    made = AllReduceInstances(&g_, kind, values, devices, placement_->all_reduce, budget_);
+  } else {
+    for (const int64_t device : devices) {
+      std::vector<UOp> parts;
+      for (const UOp x : values) parts.push_back(CopyTo(&g_, x, device, budget_));
+      made.push_back(Concatenate(&g_, std::move(parts), u.arg(0)));
+    }
+  }
+  pool_.insert(pool_.end(), made.begin(), made.end());
+  return Ref{static_cast<uint32_t>(pool_.size() - made.size()), all.count};
 }
 
 absl::StatusOr<Ref> Legalizer::Instances(const Frame& frame, UOp u) {
@@ -377,7 +433,7 @@ absl::StatusOr<UOp> Legalizer::Node(UOp u, std::span<const UOp> src) {
     case Op::kBitcast:
       return CarriedBitcast(&g_, src[0], u.src(0).dtype(), dtype);
     case Op::kCat:
-      return Cat({src.begin(), src.end()}, arg[0]);
+      return Concatenate(&g_, {src.begin(), src.end()}, arg[0]);
     case Op::kReduce: {
       // Folded in f32, rounded once; a fold of nothing is the type's own identity.
       const bool wide = IsNarrowFloat(dtype) && NumElements(src[0].shape()) > 0;
@@ -406,10 +462,11 @@ absl::StatusOr<UOp> Legalizer::Node(UOp u, std::span<const UOp> src) {
   return out;
 }
 
-UOp Legalizer::Param(UOp u) {
-  if (!IsPacked(u.dtype())) return g_.Param(u.arg(0), u.dtype(), u.shape());
+absl::StatusOr<UOp> Legalizer::Param(UOp u) {
+  TG_ASSIGN_OR_RETURN(const int64_t device, DeviceOf(u.arg(1)));
+  if (!IsPacked(u.dtype())) return g_.Param(u.arg(0), u.dtype(), u.shape(), device);
   const int64_t bytes = BytesOf(u.dtype(), NumElements(u.shape()));
-  const UOp memory = g_.Param(u.arg(0), DType::kUInt8, Shape{bytes});
+  const UOp memory = g_.Param(u.arg(0), DType::kUInt8, Shape{bytes}, device);
   packed_[u.id()] = memory;
   return UnpackCodes(&g_, u.dtype(), memory, u.shape());
 }
@@ -491,39 +548,11 @@ UOp Legalizer::Window(UOp u, UOp x, std::span<const int64_t> arg) {
   return x;
 }
 
-UOp Legalizer::Cat(std::vector<UOp> parts, int64_t axis) {
-  const int64_t arg[] = {axis};
-  while (parts.size() > kMaxCat) {
-    std::vector<UOp> joined;
-    for (size_t i = 0; i < parts.size(); i += kMaxCat) {
-      const auto group = std::span(parts).subspan(i, std::min(kMaxCat, parts.size() - i));
-      const UOp cat = g_.Make(Op::kCat, DType::kVoid, group, arg);
-      joined.push_back(g_.Make(Op::kContiguous, {cat}));
-    }
-    parts = std::move(joined);
-  }
-  return g_.Make(Op::kCat, DType::kVoid, parts, arg);
-}
-
-// In order; under 32 bits in f32, rounded once.
-UOp Legalizer::Fold(ReduceKind kind, std::span<const UOp> values) {
-  constexpr Op kOps[] = {Op::kAdd, Op::kMul, Op::kMax};
-  const DType dtype = values[0].dtype();
-  const auto widen = [&](UOp x) {
-    return IsNarrowFloat(dtype) ? g_.Make(Op::kCast, DType::kFloat32, {x}) : x;
-  };
-  UOp out = widen(values[0]);
-  for (const UOp x : values.subspan(1)) {
-    out = g_.Make(kOps[static_cast<size_t>(kind)], {out, widen(x)});
-  }
-  return out.valid() && out.dtype() != dtype ? g_.Make(Op::kCast, dtype, {out}) : out;
-}
-
 }  // namespace
 
-absl::StatusOr<FrozenGraph> Legalize(UOp sink, std::span<const VarValue> variables,
-                                     Budget* budget) {
-  return Legalizer(sink, variables, budget).Run();
+absl::StatusOr<FrozenGraph> Legalize(UOp sink, std::span<const VarValue> variables, Budget* budget,
+                                     const Placement* placement) {
+  return Legalizer(sink, variables, budget, placement).Run();
 }
 
 }  // namespace telegrad

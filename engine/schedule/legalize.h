@@ -1,16 +1,25 @@
 // A tensor graph as clients send it becomes a smaller language that kernels speak: no functions, no
-// variables, one instance of every value on one device, no packed types, no bitcasts that change
-// the width. What is left says the same.
+// variables, one instance of every value, no packed types, no bitcasts that change the width. What
+// is left says the same.
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <vector>
 
 #include "engine/base/budget.h"
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
+#include "engine/schedule/collectives.h"
 #include "engine/types/var_value.h"
 
 namespace telegrad {
+
+// Where a graph's device numbers are.
+struct Placement {
+  std::vector<int64_t> device_of;  // by number; below 0: nowhere
+  AllReduceAlgorithm all_reduce = AllReduceAlgorithm::kBySize;
+};
 
 // `sink` is the root of a verified tensor graph; `variables` name each id once, in any order, and
 // hold the value of every VAR without a source. The result has the same slots; one of a packed type
@@ -19,6 +28,11 @@ namespace telegrad {
 // INVALID_ARGUMENT: a variable is missing, unknown, outside of its bounds or no multiple, or with
 // these values a size does not fit.
 // RESOURCE_EXHAUSTED: calls, loops and instances make the graph grow by more than kMaxNodes.
-absl::StatusOr<FrozenGraph> Legalize(UOp sink, std::span<const VarValue> variables, Budget* budget);
+//
+// Without a placement everything is on device 0, a COPY is memory that its instances share. With
+// one, each value is on one of its devices or anywhere, and a COPY to one device is where it
+// changes; INVALID_ARGUMENT where the graph names a device that is nowhere.
+absl::StatusOr<FrozenGraph> Legalize(UOp sink, std::span<const VarValue> variables, Budget* budget,
+                                     const Placement* placement = nullptr);
 
 }  // namespace telegrad

@@ -1,6 +1,6 @@
 // From a fusion plan to an ordered list of kernels.
 //
-// A kernel either computes a materialized value into memory or performs one STORE. The STOREs to a
+// A kernel computes materialized values into memory, performs STOREs, or both. The STOREs to a
 // slot are in a total order, so a slot has numbered versions: PARAM is version 0, AFTER(PARAM,
 // stores) the one that the last of its stores made. Order follows from three kinds of edges: a
 // reader of a stored value runs after its writer; STOREs to a slot run in their order; and a reader
@@ -11,27 +11,36 @@
 #include "engine/schedule/schedule.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <queue>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "engine/schedule/fusion.h"
+#include "engine/schedule/in_place.h"
 #include "engine/schedule/kernel_builder.h"
 #include "engine/schedule/legalize.h"
 #include "engine/schedule/memory_plan.h"
+#include "engine/schedule/split_reduce.h"
 
 namespace telegrad {
 namespace {
 
 struct Item {
-  MemoryId writes = 0;  // the memory that it fills, or the STORE that it performs
-  std::string reason;
+  std::vector<MemoryId> writes;  // the memory that it fills, and the STOREs that it performs
+  std::vector<std::string> reasons;
   KernelGraph kernel;
 };
 
 // What a cycle asks for; each step rebuilds the kernels.
 enum class Caution { kNone, kSplitStores, kSnapshotVersions };
+
+// A schedule, or what stands in its way.
+struct Attempt {
+  std::optional<Schedule> schedule;           // none: the kernels form a cycle,
+  std::vector<uint32_t> to_be_written_alone;  // which writing these apart from others may resolve
+};
 
 class Scheduler {
  public:
@@ -43,25 +52,34 @@ class Scheduler {
         slot_(graph_, -1),
         fusion_(std::move(fusion)) {}
 
-  // nullopt: the kernels form a cycle.
-  absl::StatusOr<std::optional<Schedule>> Run() {
-    CountUses();
+  absl::StatusOr<Attempt> Run() {
     NumberStores();
     if (caution_ == Caution::kSnapshotVersions) TG_RETURN_IF_ERROR(TakeSnapshots());
     TG_RETURN_IF_ERROR(CollectItems());
     for (const Item& item : items_) {
-      if (item.kernel.reads_several_versions) return std::nullopt;
+      if (item.kernel.reads_several_versions) Separate(item);
     }
+    for (const Item& item : items_) {
+      if (item.kernel.reads_several_versions) return Attempt{std::nullopt, std::move(alone_)};
+    }
+    if (!alone_.empty()) return Attempt{std::nullopt, std::move(alone_)};
     const std::vector<size_t> order = Order();
-    if (order.size() < items_.size()) return std::nullopt;
-    return Emit(order);
+    if (order.size() < items_.size()) {
+      std::vector<bool> ordered(items_.size(), false);
+      for (size_t i : order) ordered[i] = true;
+      for (size_t i = 0; i < items_.size(); ++i) {
+        if (!ordered[i]) Separate(items_[i]);
+      }
+      return Attempt{std::nullopt, std::move(alone_)};
+    }
+    return Attempt{Emit(order), {}};
   }
 
  private:
-  void CountUses() {
-    for (uint32_t id : fusion_.order) {
-      for (uint32_t s : graph_.src(id)) ++uses_[s];
-    }
+  // What the item writes is to be written by kernels of its own, where it is several things.
+  void Separate(const Item& item) {
+    if (item.writes.size() < 2) return;
+    alone_.insert(alone_.end(), item.writes.begin(), item.writes.end());
   }
 
   void NumberStores() {
@@ -102,12 +120,18 @@ class Scheduler {
     return std::nullopt;
   }
 
-  absl::Status AddItem(const KernelRequest& request, MemoryId writes, std::string_view reason) {
+  absl::Status AddItem(KernelOutput output, MemoryId writes, std::vector<std::string> reasons) {
+    return AddItem({{{output}}}, 0, {writes}, std::move(reasons));
+  }
+
+  absl::Status AddItem(std::vector<KernelNest> nests, int shared_loops,
+                       std::vector<MemoryId> writes, std::vector<std::string> reasons) {
     TG_RETURN_IF_ERROR(budget_->SpendKernels());
     const ReadFrom read_from = [this](uint32_t node) { return ReadFromMemory(node); };
+    const KernelRequest request{std::move(nests), shared_loops, fusion_.level};
     TG_ASSIGN_OR_RETURN(KernelGraph kernel, BuildKernel(request, read_from, budget_));
     TG_RETURN_IF_ERROR(held_.Grow(kernel.graph.graph->bytes()));
-    items_.push_back({writes, std::string(reason), std::move(kernel)});
+    items_.push_back({std::move(writes), std::move(reasons), std::move(kernel)});
     return absl::OkStatus();
   }
 
@@ -128,63 +152,89 @@ class Scheduler {
       if (NumElements(graph_.shape(id)) == 0) continue;
       const MemoryId copy = id | kCopyBit;
       TG_RETURN_IF_ERROR(
-          AddItem({graph_.at(id), {}, copy, false}, copy, "copies a param before its store"));
+          AddItem({graph_.at(id), {}, copy}, copy, {"copies a param before its store"}));
       snapshots_.insert(id);
     }
     return absl::OkStatus();
   }
 
   absl::Status CollectItems() {
-    for (uint32_t id : fusion_.order) {
-      const UOp u = graph_.at(id);
-      if (u.is(Op::kStore)) {
-        TG_RETURN_IF_ERROR(AddStore(u));
-      } else if (fusion_.materialized(id) && NumElements(u.shape()) > 0) {
-        if (u.is(Op::kScatter)) {
-          TG_RETURN_IF_ERROR(AddScatter(u));
-        } else {
-          TG_RETURN_IF_ERROR(AddItem({u, {}, id, false}, id, Name(fusion_.decision[id])));
-        }
+    for (PlannedKernel& kernel : fusion_.kernels) {
+      const UOp first = graph_.at(kernel.nests.front().roots.front());
+      const bool single = kernel.nests.size() == 1 && kernel.nests.front().roots.size() == 1;
+      if (first.is(Op::kScatter)) {
+        TG_RETURN_IF_ERROR(AddScatter(first));
+      } else if (single && first.is(Op::kStore)) {
+        TG_RETURN_IF_ERROR(AddStore(first, std::move(kernel.reasons)));
+      } else {
+        TG_RETURN_IF_ERROR(AddKernel(kernel));
       }
     }
     return absl::OkStatus();
+  }
+
+  absl::Status AddKernel(PlannedKernel& kernel) {
+    std::vector<KernelNest> nests;
+    std::vector<MemoryId> writes;
+    for (const PlannedNest& nest : kernel.nests) {
+      nests.emplace_back();
+      for (uint32_t root : nest.roots) AddOutput(root, &nests.back().outputs, &writes);
+    }
+    TG_RETURN_IF_ERROR(AddItem(std::move(nests), kernel.shared_loops, std::move(writes),
+                               std::move(kernel.reasons)));
+    // A STORE that needs its value in a copy first is written alone.
+    if (items_.back().kernel.reads_target_elsewhere) Separate(items_.back());
+    return absl::OkStatus();
+  }
+
+  // A STORE, and the value that it leaves in the PARAM for others; or a value.
+  void AddOutput(uint32_t root, std::vector<KernelOutput>* outputs,
+                 std::vector<MemoryId>* writes) const {
+    const UOp u = graph_.at(root);
+    writes->push_back(root);
+    if (!u.is(Op::kStore)) {
+      outputs->push_back({u, {}, root, false});
+      return;
+    }
+    outputs->push_back({u.src(1), u.src(0), 0, false});
+    if (IsAlias(u)) {
+      outputs->back().computes = true;
+      writes->push_back(u.src(1).id());
+    }
+  }
+
+  // Whether the stored value is read from what the STORE has written.
+  bool IsAlias(UOp store) const {
+    const auto it = fusion_.aliases.find(store.src(1).id());
+    return it != fusion_.aliases.end() && it->second == store.id();
   }
 
   // First the base into the SCATTER's memory, then its rows, if there are any, in place.
   absl::Status AddScatter(UOp scatter) {
     const bool rows = NumElements(scatter.src(2).shape()) > 0;
     const MemoryId base = rows ? scatter.id() | kCopyBit : scatter.id();
-    TG_RETURN_IF_ERROR(AddItem({scatter.src(0), {}, base, false}, base, "the base of a scatter"));
+    TG_RETURN_IF_ERROR(AddItem({scatter.src(0), {}, base}, base, {"the base of a scatter"}));
     if (!rows) return absl::OkStatus();
-    return AddItem({scatter, {}, scatter.id(), false}, scatter.id(), Name(Materialize::kScatter));
+    return AddItem({scatter, {}, scatter.id()}, scatter.id(),
+                   {std::string(Name(Materialize::kScatter))});
   }
 
-  absl::Status AddStore(UOp store) {
+  absl::Status AddStore(UOp store, std::vector<std::string> reasons) {
     const UOp target = store.src(0), value = store.src(1);
-    if (NumElements(target.shape()) == 0) return absl::OkStatus();
-    if (fusion_.materialized(value.id())) {
-      if (IsWholeOutput(store)) {
-        aliases_.emplace(value.id(), target.id());
-        return absl::OkStatus();
-      }
-      return AddItem({value, target, value.id(), true}, store.id(), "copies");
-    }
-    if (caution_ == Caution::kNone) {
-      TG_RETURN_IF_ERROR(AddItem({value, target, 0, false}, store.id(), "stores"));
+    const bool computes = !fusion_.materialized(value.id()) || IsAlias(store);
+    if (caution_ == Caution::kNone || IsAlias(store) || !computes) {
+      std::vector<KernelOutput> outputs;
+      std::vector<MemoryId> writes;
+      AddOutput(store.id(), &outputs, &writes);
+      TG_RETURN_IF_ERROR(AddItem({{std::move(outputs)}}, 0, std::move(writes), reasons));
       if (!items_.back().kernel.reads_target_elsewhere) return absl::OkStatus();
       items_.pop_back();
     }
     // The value into a copy first: only the second kernel then waits for readers of the target.
     const MemoryId copy = store.id() | kCopyBit;
-    TG_RETURN_IF_ERROR(AddItem({value, {}, copy, false}, copy, "stored: its target is still read"));
-    return AddItem({value, target, copy, true}, store.id(), "copies");
-  }
-
-  // A stored value that is an output, whole, and nothing else needs no memory besides the output's.
-  bool IsWholeOutput(UOp store) const {
-    const UOp target = store.src(0), value = store.src(1);
-    return target.is(Op::kParam) && uses_.at(target.id()) == 1 && !aliases_.contains(value.id()) &&
-           std::ranges::equal(target.shape(), value.shape());
+    reasons.emplace_back("stored: its target is still read");
+    TG_RETURN_IF_ERROR(AddItem({value, {}, copy}, copy, std::move(reasons)));
+    return AddItem({value, target, copy, true}, store.id(), {"copies"});
   }
 
   bool IsNode(MemoryId memory, Op op) const {
@@ -194,7 +244,9 @@ class Scheduler {
   // Items in dependency order, smallest index first; shorter than items_ if there is a cycle.
   std::vector<size_t> Order() const {
     absl::flat_hash_map<MemoryId, size_t> writer;
-    for (size_t i = 0; i < items_.size(); ++i) writer.emplace(items_[i].writes, i);
+    for (size_t i = 0; i < items_.size(); ++i) {
+      for (MemoryId memory : items_[i].writes) writer.emplace(memory, i);
+    }
     std::vector<std::vector<size_t>> after(items_.size());
     std::vector<int> waits(items_.size(), 0);
     const auto edge = [&](size_t from, size_t to) {
@@ -253,7 +305,9 @@ class Scheduler {
   }
 
   BufferRef Buffer(MemoryId memory, Schedule* schedule) {
-    if (const auto it = aliases_.find(memory); it != aliases_.end()) memory = it->second;
+    if (const auto it = fusion_.aliases.find(memory); it != fusion_.aliases.end()) {
+      memory = graph_.src(it->second)[0];
+    }
     if (IsNode(memory, Op::kParam)) {
       return {BufferRef::Kind::kSlot, static_cast<int32_t>(graph_.arg(memory)[0])};
     }
@@ -271,7 +325,7 @@ class Scheduler {
     for (size_t i : order) {
       Item& item = items_[i];
       const auto at = static_cast<int64_t>(schedule.kernels.size());
-      ScheduledKernel kernel{std::move(item.kernel.graph), {}, std::move(item.reason)};
+      ScheduledKernel kernel{std::move(item.kernel.graph), {}, std::move(item.reasons)};
       for (MemoryId memory : item.kernel.arguments) {
         const BufferRef ref = Buffer(memory, &schedule);
         kernel.arguments.push_back(ref);
@@ -281,8 +335,70 @@ class Scheduler {
       }
       schedule.kernels.push_back(std::move(kernel));
     }
+    WriteOverOperands(&schedule, &lifetimes);
     schedule.arena_bytes = PlanMemory(lifetimes, schedule.temporaries);
+    for (size_t i = 0; i < lifetimes.size(); ++i) {
+      schedule.temporaries[i].first = lifetimes[i].first;
+      schedule.temporaries[i].last = lifetimes[i].last;
+    }
     return schedule;
+  }
+
+  // Temporaries that become one lie where the first of them does; the others go.
+  static void WriteOverOperands(Schedule* schedule, std::vector<Lifetime>* lifetimes) {
+    std::vector<int32_t> same(lifetimes->size());
+    std::iota(same.begin(), same.end(), 0);
+    for (size_t k = 0; k < schedule->kernels.size(); ++k) {
+      ScheduledKernel& kernel = schedule->kernels[k];
+      for (BufferRef& ref : kernel.arguments) {
+        if (ref.kind == BufferRef::Kind::kTemporary) ref.index = same[ref.index];
+      }
+      while (const auto pair = DyingOperand(kernel, *lifetimes, static_cast<int64_t>(k))) {
+        const auto [written, read] = *pair;
+        const int32_t to = kernel.arguments[read].index, from = kernel.arguments[written].index;
+        kernel.graph = WriteInPlace(kernel.graph.root(), written, read);
+        kernel.arguments.erase(kernel.arguments.begin() + written);
+        kernel.reasons.emplace_back("writes over an operand that is read no more");
+        (*lifetimes)[to].last = (*lifetimes)[from].last;
+        same[from] = to;
+      }
+    }
+    std::vector<int32_t> kept(same.size(), -1);
+    size_t next = 0;
+    for (size_t i = 0; i < same.size(); ++i) {
+      if (same[i] != static_cast<int32_t>(i)) continue;
+      kept[i] = static_cast<int32_t>(next);
+      (*lifetimes)[next] = (*lifetimes)[i];
+      schedule->temporaries[next++] = schedule->temporaries[i];
+    }
+    lifetimes->resize(next);
+    schedule->temporaries.resize(next);
+    for (ScheduledKernel& kernel : schedule->kernels) {
+      for (BufferRef& ref : kernel.arguments) {
+        if (ref.kind == BufferRef::Kind::kTemporary) ref.index = kept[ref.index];
+      }
+    }
+  }
+
+  // Arguments of kernel number k: a result that begins to live, an operand that it may replace.
+  static std::optional<std::pair<int64_t, int64_t>> DyingOperand(
+      const ScheduledKernel& kernel, const std::vector<Lifetime>& lifetimes, int64_t k) {
+    const auto temporary = [&](int64_t argument) -> const Lifetime* {
+      const BufferRef ref = kernel.arguments[argument];
+      return ref.kind == BufferRef::Kind::kTemporary ? &lifetimes[ref.index] : nullptr;
+    };
+    const bool any = std::ranges::any_of(kernel.arguments, [&](BufferRef ref) {
+      return ref.kind == BufferRef::Kind::kTemporary && lifetimes[ref.index].first < k &&
+             lifetimes[ref.index].last == k;
+    });
+    if (!any) return std::nullopt;
+    for (const auto& [written, read] : InPlaceArguments(kernel.graph.root())) {
+      const Lifetime *w = temporary(written), *r = temporary(read);
+      if (w != nullptr && r != nullptr && w->first == k && r->first < k && r->last == k) {
+        return std::pair(written, read);
+      }
+    }
+    return std::nullopt;
   }
 
   const Graph& graph_;
@@ -292,8 +408,7 @@ class Scheduler {
   NodeMap<int64_t> slot_;  // of a PARAM or AFTER and their views
   FusionPlan fusion_;
   std::vector<Item> items_;
-  absl::flat_hash_map<uint32_t, int> uses_;
-  absl::flat_hash_map<MemoryId, uint32_t> aliases_;             // stored value -> output PARAM
+  std::vector<uint32_t> alone_;                                 // see Attempt
   absl::flat_hash_set<uint32_t> snapshots_;                     // versions read from a copy
   absl::flat_hash_map<int64_t, std::vector<uint32_t>> stores_;  // by slot, in order
   absl::flat_hash_map<uint32_t, size_t> number_;  // of each STORE among its slot's, from 1
@@ -304,16 +419,23 @@ class Scheduler {
 
 absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue> variables,
                                        Budget* budget) {
-  TG_ASSIGN_OR_RETURN(const FrozenGraph legal, Legalize(client_sink, variables, budget));
+  TG_ASSIGN_OR_RETURN(FrozenGraph legal, Legalize(client_sink, variables, budget));
+  TG_ASSIGN_OR_RETURN(legal, SplitReductions(std::move(legal), budget));
   const UOp sink = legal.root();
   Budget::Held held(budget);
   TG_RETURN_IF_ERROR(held.Grow(legal.graph->bytes()));
   const Budget::Doing doing(budget, "scheduling");
+  FusionOptions options;
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
-    TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, budget));
-    TG_ASSIGN_OR_RETURN(std::optional<Schedule> schedule,
-                        Scheduler(sink, std::move(fusion), caution, budget).Run());
-    if (schedule.has_value()) return *std::move(schedule);
+    while (true) {
+      TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, options, budget));
+      TG_ASSIGN_OR_RETURN(Attempt attempt,
+                          Scheduler(sink, std::move(fusion), caution, budget).Run());
+      if (attempt.schedule.has_value()) return *std::move(attempt.schedule);
+      const size_t before = options.alone.size();
+      options.alone.insert(attempt.to_be_written_alone.begin(), attempt.to_be_written_alone.end());
+      if (options.alone.size() == before) break;
+    }
   }
   return Internal("schedule: the kernels form a cycle");
 }

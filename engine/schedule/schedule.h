@@ -23,13 +23,15 @@ struct BufferRef {
 
 struct ScheduledKernel {
   FrozenGraph graph;                 // see KernelGraph
-  std::vector<BufferRef> arguments;  // by PARAM slot of the kernel graph; argument 0 is written
-  std::string reason;                // why it is a kernel of its own
+  std::vector<BufferRef> arguments;  // by PARAM slot of the kernel graph
+  std::vector<std::string> reasons;  // why it is a kernel of its own, and computes what it does
 };
 
 struct Temporary {
   int64_t bytes = 0;
   int64_t offset = 0;  // in the arena of the run
+  int64_t first = 0;   // the kernel that writes it
+  int64_t last = 0;    // the last one that reads it; from there on its memory is used again
 };
 
 struct Schedule {

@@ -49,14 +49,95 @@ TEST_F(ScheduleTest, EpilogueJoinsTheReduction) {
   EXPECT_EQ(Run({Store(Param(2, {8, 1, 16}), relu)}).kernels.size(), 1u);
 }
 
-TEST_F(ScheduleTest, SoftmaxIsThreeKernels) {
+TEST_F(ScheduleTest, SoftmaxIsOneKernel) {
   const UOp x = Param(0, {64, 128});
   const UOp max = To(Op::kExpand, Reduce(ReduceKind::kMax, x, 1), {64, 128});
   const UOp e = g_.Make(Op::kExp2, {g_.Make(Op::kSub, {x, max})});
   const UOp sum = To(Op::kExpand, Reduce(ReduceKind::kAdd, e, 1), {64, 128});
   const Schedule s = Run({Store(Param(1, {64, 128}), g_.Make(Op::kFDiv, {e, sum}))});
-  EXPECT_EQ(s.kernels.size(), 3u);
+  EXPECT_EQ(s.kernels.size(), 1u);
+  EXPECT_TRUE(s.temporaries.empty());
+}
+
+TEST_F(ScheduleTest, LayerNormIsOneKernel) {
+  const UOp x = Param(0, {64, 128});
+  const auto mean = [&](UOp of) {
+    const UOp sum = Reduce(ReduceKind::kAdd, of, 1);
+    const UOp part =
+        To(Op::kExpand, g_.Make(Op::kMul, {sum, g_.ConstFloat(DType::kFloat32, 1.0 / 128)}),
+           {64, 128});
+    return part;
+  };
+  const UOp centered = g_.Make(Op::kSub, {x, mean(x)});
+  const UOp variance = mean(g_.Make(Op::kMul, {centered, centered}));
+  const UOp y =
+      g_.Make(Op::kMul, {centered, g_.Make(Op::kRecip, {g_.Make(Op::kSqrt, {variance})})});
+  EXPECT_EQ(Run({Store(Param(1, {64, 128}), y)}).kernels.size(), 1u);
+}
+
+// Scores, softmax and weighted sum: nests of one kernel, which share the loop over the heads.
+TEST_F(ScheduleTest, AttentionIsOneKernel) {
+  const Shape wide = {16, 32, 32, 64};
+  const UOp q = To(Op::kExpand, To(Op::kReshape, Param(0, {16, 32, 64}), {16, 32, 1, 64}), wide);
+  const UOp k = To(Op::kExpand, To(Op::kReshape, Param(1, {16, 32, 64}), {16, 1, 32, 64}), wide);
+  const UOp scores =
+      To(Op::kReshape, Reduce(ReduceKind::kAdd, g_.Make(Op::kMul, {q, k}), 3), {16, 32, 32});
+  const UOp max = To(Op::kExpand, Reduce(ReduceKind::kMax, scores, 2), {16, 32, 32});
+  const UOp e = g_.Make(Op::kExp2, {g_.Make(Op::kSub, {scores, max})});
+  const UOp sum = To(Op::kExpand, Reduce(ReduceKind::kAdd, e, 2), {16, 32, 32});
+  const UOp p = To(Op::kReshape, g_.Make(Op::kFDiv, {e, sum}), {16, 32, 32, 1});
+  const UOp v = To(Op::kExpand, To(Op::kReshape, Param(2, {16, 32, 64}), {16, 1, 32, 64}), wide);
+  const UOp y = Reduce(ReduceKind::kAdd, g_.Make(Op::kMul, {To(Op::kExpand, p, wide), v}), 2);
+  const Schedule s = Run({Store(Param(3, {16, 32, 1, 64}), y)});
+  ASSERT_EQ(s.kernels.size(), 1u);
+  EXPECT_EQ(s.kernels[0].reasons.back(), "3 nests inside of 1 loop");
   EXPECT_EQ(s.temporaries.size(), 2u);
+}
+
+TEST_F(ScheduleTest, ResultsThatShareLoadsAreOneKernel) {
+  const UOp a = Param(0, {4, 8}), b = Param(1, {4, 8});
+  const UOp sum = g_.Make(Op::kAdd, {a, b});
+  const Schedule s = Run({Store(Param(4, {4, 8}), g_.Make(Op::kAdd, {sum, Param(2, {4, 8})})),
+                          Store(Param(5, {4, 8}), g_.Make(Op::kAdd, {sum, Param(3, {4, 8})}))});
+  ASSERT_EQ(s.kernels.size(), 1u);
+  EXPECT_EQ(s.kernels[0].arguments.size(), 6u);
+}
+
+// Adam: both moments and the weight, read and written in place.
+TEST_F(ScheduleTest, AnOptimizerStepIsOneKernel) {
+  const UOp w = Param(0, {1024}), m = Param(1, {1024}), v = Param(2, {1024}), g = Param(3, {1024});
+  const auto c = [&](double x) { return g_.ConstFloat(DType::kFloat32, x); };
+  const auto blend = [&](UOp x, UOp y, double beta) {
+    return g_.Make(Op::kAdd,
+                   {g_.Make(Op::kMul, {x, c(beta)}), g_.Make(Op::kMul, {y, c(1 - beta)})});
+  };
+  const UOp m1 = blend(m, g, 0.9), v1 = blend(v, g_.Make(Op::kMul, {g, g}), 0.999);
+  const UOp step = g_.Make(Op::kFDiv, {m1, g_.Make(Op::kAdd, {g_.Make(Op::kSqrt, {v1}), c(1e-8)})});
+  const Schedule s = Run({Store(m, m1), Store(v, v1),
+                          Store(w, g_.Make(Op::kSub, {w, g_.Make(Op::kMul, {step, c(1e-3)})}))});
+  ASSERT_EQ(s.kernels.size(), 1u);
+  EXPECT_EQ(s.kernels[0].arguments.size(), 4u);
+}
+
+TEST_F(ScheduleTest, LargeSumsAreSplit) {
+  const Schedule s = Run({Store(Param(1, {1}), Reduce(ReduceKind::kAdd, Param(0, {1 << 20}), 0))});
+  ASSERT_EQ(s.kernels.size(), 2u);
+  ASSERT_EQ(s.temporaries.size(), 1u);
+  EXPECT_EQ(s.temporaries[0].bytes, 64 * 4);
+  // A prime number of elements leaves some over.
+  EXPECT_EQ(Run({Store(Param(1, {1}), Reduce(ReduceKind::kMax, Param(0, {1'000'003}), 0))})
+                .kernels.size(),
+            2u);
+}
+
+TEST_F(ScheduleTest, ResultsReplaceOperandsThatDie) {
+  const UOp x = g_.Make(Op::kContiguous, {g_.Make(Op::kNeg, {Param(0, {4})})});
+  const UOp y = g_.Make(Op::kContiguous, {g_.Make(Op::kSqrt, {x})});
+  const UOp z = To(Op::kFlip, y, {0});
+  const Schedule s = Run({Store(Param(1, {4}), z)});
+  ASSERT_EQ(s.kernels.size(), 3u);
+  EXPECT_EQ(s.temporaries.size(), 1u) << "y lies where x was";
+  EXPECT_EQ(s.kernels[1].arguments.size(), 1u);
 }
 
 TEST_F(ScheduleTest, ReaderOfTheOldValueRunsBeforeTheStore) {

@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status.h"
 #include "engine/lowering/passes.h"
@@ -38,7 +39,7 @@ absl::StatusOr<std::vector<Piece>> SplitIntoKernels(PassContext& c, const Piece&
   for (const ScheduledKernel& scheduled : schedule.kernels) {
     Piece& kernel = kernels.emplace_back();
     kernel.name = StrCat("kernel", kernels.size() - 1);
-    kernel.note = scheduled.reason;
+    kernel.note = absl::StrJoin(scheduled.reasons, "; ");
     kernel.graph = std::make_shared<Graph>();
     kernel.root = CopyLive(scheduled.graph.root(), kernel.graph.get());
     kernel.arguments = KernelArguments(kernel.root);

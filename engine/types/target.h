@@ -30,4 +30,8 @@ struct Target {
   std::string Key() const;
 };
 
+// The processor that this process runs on, without what only a compiler has names for: `cpu` and
+// `features` are empty. `threads` below 1 means as many as the hardware has.
+Target HostShape(int threads);
+
 }  // namespace telegrad

@@ -43,6 +43,19 @@ absl::StatusOr<VerifiedGraph> Decode(const Payload& payload, Budget* budget) {
   return VerifiedGraph{std::move(frozen), hash};
 }
 
+absl::StatusOr<OpenMode> ToOpenMode(v1::FileMode mode) {
+  switch (mode) {
+    case v1::FILE_MODE_READ:
+      return OpenMode::kRead;
+    case v1::FILE_MODE_WRITE:
+      return OpenMode::kWrite;
+    case v1::FILE_MODE_CREATE:
+      return OpenMode::kCreate;
+    default:
+      return InvalidArgument("alloc: this server knows no file mode ", static_cast<int>(mode));
+  }
+}
+
 PutOp ToPut(bool compile, std::unique_ptr<Payload> payload) {
   PutOp put;
   put.bytes = payload->size();
@@ -95,7 +108,7 @@ grpc::ByteBuffer ToChunk(v1::ExecuteResponse& response, const ReadResult& read, 
   }
   const auto* memory = static_cast<const std::byte*>(read.held->memory()->host());
   const grpc::Slice slices[] = {grpc::Slice(EnvelopeHead(std::move(head), kPayloadField, size)),
-                                OwnedSlice(memory + offset, size, read.held)};
+                                OwnedSlice(memory + read.at + *sent, size, read.held)};
   *sent += size;
   return grpc::ByteBuffer(slices, 2);
 }
@@ -114,7 +127,12 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
   switch (request.op_case()) {
     case v1::ExecuteRequest::kAlloc: {
       v1::Alloc& op = *request.mutable_alloc();
-      operation.op = AllocOp{op.handle(), op.bytes(), std::move(*op.mutable_device())};
+      AllocOp alloc{op.handle(), op.bytes(), std::move(*op.mutable_device())};
+      if (!op.path().empty()) {
+        TG_ASSIGN_OR_RETURN(const OpenMode mode, ToOpenMode(op.mode()));
+        alloc.file = {std::move(*op.mutable_path()), op.file_offset(), mode};
+      }
+      operation.op = std::move(alloc);
       break;
     }
     case v1::ExecuteRequest::kFree: {

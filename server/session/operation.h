@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -32,9 +33,16 @@ struct VerifiedGraph {
 };
 
 struct AllocOp {
+  // A part of one of the device's files, see Device::Open.
+  struct File {
+    std::string path;
+    uint64_t offset = 0;
+    OpenMode mode = OpenMode::kRead;
+  };
   uint64_t handle = 0;
   uint64_t bytes = 0;
   std::string device;
+  std::optional<File> file = {};
 };
 struct FreeOp {
   std::vector<uint64_t> handles;
@@ -106,8 +114,9 @@ struct RunResult {
 struct ReadResult {
   uint64_t offset = 0;
   uint64_t bytes = 0;
-  std::string copy;                // the bytes, or
-  std::shared_ptr<HeldRead> held;  // the memory that has them, at `offset`
+  std::string copy = {};                // the bytes, or
+  std::shared_ptr<HeldRead> held = {};  // the memory that has them,
+  uint64_t at = 0;                      // from this offset
 };
 
 struct Answer {

@@ -150,8 +150,8 @@ Session::Step Session::Execute(Queued& queued, Where where, Block* block) {
   auto& op = queued.operation.op;
   if (auto* alloc = std::get_if<AllocOp>(&op)) return Do(id, *alloc, where);
   if (auto* free = std::get_if<FreeOp>(&op)) return Do(id, *free);
-  if (auto* write = std::get_if<WriteOp>(&op)) return Do(id, *write, where, block);
-  if (auto* read = std::get_if<ReadOp>(&op)) return Do(id, *read);
+  if (auto* write = std::get_if<WriteOp>(&op)) return Do(id, *write, queued, where, block);
+  if (auto* read = std::get_if<ReadOp>(&op)) return Do(id, *read, where, block);
   if (auto* has = std::get_if<HasOp>(&op)) return Do(id, *has);
   if (auto* put = std::get_if<PutOp>(&op)) return Do(id, *put, where);
   if (auto* run = std::get_if<RunOp>(&op)) return Do(id, *run, queued, where, block);
@@ -223,7 +223,7 @@ absl::Status Session::CheckAlloc(const AllocOp& op) const {
 
 Session::Step Session::Do(uint64_t id, AllocOp& op, Where where) {
   const bool quick = where == Where::kReader || where == Where::kDeviceThread;
-  if (op.bytes > kQuickAllocBytes && quick) return Step::kNeedsWorker;
+  if (quick && (op.bytes > kQuickAllocBytes || op.file)) return Step::kNeedsWorker;
   if (absl::Status status = CheckAlloc(op); !status.ok()) return Fail(id, std::move(status));
   const auto allocate = [&]() -> absl::StatusOr<std::unique_ptr<Buffer>> {
     if (op.bytes > static_cast<uint64_t>(env_.limits.bytes - bytes_)) {
@@ -233,6 +233,14 @@ Session::Step Session::Do(uint64_t id, AllocOp& op, Where where) {
     TG_ASSIGN_OR_RETURN(Device * device, env_.devices->Find(op.device));
     TG_RETURN_IF_ERROR(device->Health());
     const int64_t bytes = static_cast<int64_t>(op.bytes);
+    if (op.file) {
+      if (op.file->offset > INT64_MAX) {
+        return InvalidArgument("handle ", op.handle, ": a file offset of ", op.file->offset);
+      }
+      const auto offset = static_cast<int64_t>(op.file->offset);
+      TG_ASSIGN_OR_RETURN(auto memory, device->Open(op.file->path, offset, bytes, op.file->mode));
+      return std::make_unique<Buffer>(std::move(memory), bytes, device, env_.metrics);
+    }
     TG_ASSIGN_OR_RETURN(auto memory, device->Alloc(std::max<int64_t>(bytes, 1)));
     return std::make_unique<Buffer>(std::move(memory), bytes, device, env_.metrics);
   };
@@ -261,7 +269,7 @@ Session::Step Session::Do(uint64_t id, FreeOp& op) {
   return status.ok() ? Step::kDone : Fail(id, std::move(status));
 }
 
-Session::Step Session::Do(uint64_t id, WriteOp& op, Where where, Block* block) {
+Session::Step Session::Do(uint64_t id, WriteOp& op, Queued& queued, Where where, Block* block) {
   auto found = FindBuffer(op.handle);
   if (!found.ok()) return Fail(id, found.status());
   Buffer& buffer = **found;
@@ -289,21 +297,32 @@ Session::Step Session::Do(uint64_t id, WriteOp& op, Where where, Block* block) {
   if ((block->held = buffer.held_read()) != nullptr) return Step::kBlocked;
   if (where == Where::kDeviceThread && size > kQuickWriteBytes) return Step::kNeedsWorker;
 
-  std::byte* to = buffer.host(op.offset);
-  if (to == nullptr) {
-    return Fail(id,
-                Unimplemented(buffer.device()->name(), " has no memory that the host can write"));
+  if (std::byte* to = buffer.host(op.offset); to != nullptr) {
+    buffer.Poison();  // takes over the failure of a run that has ended, which this write may then
+                      // repair
+    op.payload->CopyTo(to);
+  } else if (!queued.copied) {
+    auto copied = WriteStaged(op, buffer);
+    if (!copied.ok()) {
+      buffer.SetPoison(copied.status());
+      return Fail(id, copied.status());
+    }
+    block->point = *(queued.copied = *std::move(copied));
+    return Step::kBlocked;
+  } else {
+    buffer.Poison();
+    if (absl::Status status = queued.copied->Wait(); !status.ok()) {  // it is reached
+      buffer.SetPoison(status);
+      return Fail(id, std::move(status));
+    }
   }
-  buffer.Poison();  // takes over the failure of a run that has ended, which this write may then
-                    // repair
-  op.payload->CopyTo(to);
   op.payload.reset();
   buffer.Rewritten(op.offset, size);
   env_.metrics->Add(Metric::kBytesWritten, static_cast<int64_t>(size));
   return Step::kDone;
 }
 
-Session::Step Session::Do(uint64_t id, ReadOp& op) {
+Session::Step Session::Do(uint64_t id, ReadOp& op, Where where, Block* block) {
   auto found = FindBuffer(op.handle);
   if (!found.ok()) return Fail(id, found.status());
   Buffer& buffer = **found;
@@ -315,13 +334,11 @@ Session::Step Session::Do(uint64_t id, ReadOp& op) {
   }
   const std::byte* from = buffer.host(op.offset);
   if (from == nullptr) {
-    return Fail(id,
-                Unimplemented(buffer.device()->name(), " has no memory that the host can read"));
+    if (where == Where::kDeviceThread) return Step::kNeedsWorker;
+    return ReadStaged(id, op, buffer, block);
   }
 
-  ReadResult result;
-  result.offset = op.offset;
-  result.bytes = op.bytes;
+  ReadResult result{.offset = op.offset, .bytes = op.bytes, .at = op.offset};
   const bool copy = op.bytes <= static_cast<uint64_t>(env_.limits.copied_read_bytes);
   const TimelinePoint ready = buffer.last_write();
   const TimelinePoint copied{std::make_shared<Timeline>(), 1};
@@ -335,12 +352,7 @@ Session::Step Session::Do(uint64_t id, ReadOp& op) {
                 copied, from, memory = buffer.memory()](const absl::Status& status) mutable {
     if (copy && status.ok()) result.copy.assign(reinterpret_cast<const char*>(from), result.bytes);
     copied.timeline->Signal(1);
-    slot->answer.status = status;
-    if (status.ok()) {
-      self->env_.metrics->Add(Metric::kBytesRead, static_cast<int64_t>(result.bytes));
-      slot->answer.result = std::move(result);
-    }
-    self->Finish(slot);
+    self->Answered(slot, std::move(result), status);
   };
   if (IsReached(ready)) {
     taken(ready.timeline ? ready.timeline->StatusOf(ready.value) : absl::OkStatus());
@@ -348,6 +360,15 @@ Session::Step Session::Do(uint64_t id, ReadOp& op) {
     ready.timeline->OnReached(ready.value, std::move(taken));
   }
   return Step::kDone;
+}
+
+void Session::Answered(const SlotRef& slot, ReadResult result, const absl::Status& status) {
+  slot->answer.status = status;
+  if (status.ok()) {
+    env_.metrics->Add(Metric::kBytesRead, static_cast<int64_t>(result.bytes));
+    slot->answer.result = std::move(result);
+  }
+  Finish(slot);
 }
 
 }  // namespace telegrad

@@ -94,6 +94,7 @@ class Session : public std::enable_shared_from_this<Session> {
     Operation operation;
     int64_t staged = 0;
     std::optional<ExecutableCache::Result> compiled;  // for this run, before it was blocked
+    std::optional<TimelinePoint> copied;              // this write's bytes are in its buffer
   };
   // An operation whose answer is not given yet.
   struct Slot {
@@ -110,11 +111,18 @@ class Session : public std::enable_shared_from_this<Session> {
   Step Execute(Queued& queued, Where where, Block* block);
   Step Do(uint64_t id, AllocOp& op, Where where);
   Step Do(uint64_t id, FreeOp& op);
-  Step Do(uint64_t id, WriteOp& op, Where where, Block* block);
-  Step Do(uint64_t id, ReadOp& op);
+  Step Do(uint64_t id, WriteOp& op, Queued& queued, Where where, Block* block);
+  Step Do(uint64_t id, ReadOp& op, Where where, Block* block);
   Step Do(uint64_t id, HasOp& op);
   Step Do(uint64_t id, PutOp& op, Where where);
   Step Do(uint64_t id, RunOp& op, Queued& queued, Where where, Block* block);
+
+  // The parts of writes and reads of memory that the host cannot address: the device copies
+  // between it and memory of the host.
+  absl::StatusOr<TimelinePoint> WriteStaged(const WriteOp& op, const Buffer& buffer);
+  Step ReadStaged(uint64_t id, const ReadOp& op, Buffer& buffer, Block* block);
+  absl::StatusOr<std::shared_ptr<Memory>> Stage(const Buffer& buffer, uint64_t bytes);
+  void Answered(const SlotRef& slot, ReadResult result, const absl::Status& status);
 
   // The parts of a run.
   absl::StatusOr<std::shared_ptr<const StoredGraph>> FindGraph(std::string_view hash);
@@ -153,8 +161,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // Owned by whoever drains, without the lock.
   absl::flat_hash_map<uint64_t, std::unique_ptr<Buffer>> buffers_;
   int64_t bytes_ = 0;
-  std::deque<TimelinePoint> runs_;  // in flight
-  std::vector<Buffer*> bound_;      // of the run at hand, with what it binds and waits for
+  std::deque<TimelinePoint> runs_;       // in flight
+  std::weak_ptr<HeldRead> staged_read_;  // the one that ReadStaged may have going
+  std::vector<Buffer*> bound_;           // of the run at hand, with what it binds and waits for
   std::vector<BufferView> views_;
   std::vector<TimelinePoint> waits_;
 

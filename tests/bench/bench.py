@@ -24,6 +24,7 @@ TELEGRADD = "server/telegradd"
 TELEGRAD_BENCH = "tests/bench/telegrad_bench"
 SIMPLIFY_BENCH = "tests/bench/simplify_bench"
 REWRITE_BENCH = "tests/bench/rewrite_bench"
+REPLAY_BENCH = "tests/bench/replay_bench"
 TURN_SECONDS = 300  # no single measurement takes longer
 START_SECONDS = 60  # nor does a server take longer to listen, or to end
 
@@ -171,6 +172,9 @@ ROWS = [
     # All rows of the rule tables, at a node that none of them matches.
     LimitRow("rule_misses", "ns a node", 100,
              telegrad=lambda b: b.number(REWRITE_BENCH, ["misses", "2000"])),
+    # An executable of 1000 kernels of 16 floats, from its submission until its point is reached.
+    LimitRow("replay", "us a kernel", 2,
+             telegrad=lambda b: b.number(REPLAY_BENCH, ["1000", "1000"])),
 ]
 
 
@@ -204,7 +208,7 @@ def measure(bench, row, turns):
         return [f"{show(ours)} {row.unit}", f"{show(theirs)} {row.unit}", f"{ratio:.2f}x", goal, verdict]
     except Absent as absent:
         print(f"{row.name}: {absent} is not built", file=sys.stderr)
-        ours = str(absent) in (TELEGRADD, TELEGRAD_BENCH, SIMPLIFY_BENCH, REWRITE_BENCH)
+        ours = str(absent) in (TELEGRADD, TELEGRAD_BENCH, SIMPLIFY_BENCH, REWRITE_BENCH, REPLAY_BENCH)
         return ["-", "-", "-", goal, "no" if ours else "peer absent"]
     except Broken as broken:
         print(f"{row.name}: {broken}", file=sys.stderr)

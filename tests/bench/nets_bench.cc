@@ -6,7 +6,7 @@
 //   front     both
 //   cold      ms until an executable is there, nothing cached, on as many cores as there are
 //   run       ms of a run of the executable
-//   kernels   no measurement: a line for each launch, then their number
+//   kernels   no measurement: what telegrad explain prints, then the number of launches
 // MODEL is a row of kModels. The figure is the last line; of REPEATS the best one.
 #include <algorithm>
 #include <chrono>
@@ -14,8 +14,8 @@
 #include <cstdlib>
 #include <ctime>
 #include <limits>
-#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +24,7 @@
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "engine/execution/executable.h"
+#include "engine/explain/explain.h"
 #include "engine/ir/content_hash.h"
 #include "engine/lowering/lower.h"
 #include "engine/schedule/schedule.h"
@@ -40,21 +41,15 @@ double WallMs() {
 }
 
 // Kernels of the same content are lowered once.
-absl::StatusOr<std::vector<Program>> LowerAll(const Schedule& schedule, const Target& target,
-                                              std::vector<size_t>* programs) {
-  std::map<std::string, size_t> seen;
-  std::vector<Program> out;
+absl::Status LowerAll(const Schedule& schedule, const Target& target) {
+  std::set<std::string> seen;
   for (const ScheduledKernel& kernel : schedule.kernels) {
     const std::string hash = ContentHash(kernel.graph.root()).Hex();
-    const auto [it, added] = seen.emplace(hash, out.size());
-    programs->push_back(it->second);
-    if (!added) continue;
+    if (!seen.insert(hash).second) continue;
     Budget budget;
-    TG_ASSIGN_OR_RETURN(Program program,
-                        Lower(kernel.graph, target, "k_" + hash.substr(0, 16), &budget));
-    out.push_back(std::move(program));
+    TG_RETURN_IF_ERROR(Lower(kernel.graph, target, "kernel", &budget).status());
   }
-  return out;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Schedule> Kernels(const Plan& plan) {
@@ -66,26 +61,17 @@ absl::StatusOr<double> Front(const Plan& plan, bool schedule, bool lower) {
   const double begin = ProcessorMs();
   TG_ASSIGN_OR_RETURN(const Schedule kernels, Kernels(plan));
   const double scheduled = ProcessorMs();
-  std::vector<size_t> programs;
-  if (lower) TG_RETURN_IF_ERROR(LowerAll(kernels, HostTarget(1), &programs).status());
+  if (lower) TG_RETURN_IF_ERROR(LowerAll(kernels, HostShape(1)));
   return ProcessorMs() - (schedule ? begin : scheduled);
 }
 
 absl::Status Print(const Plan& plan) {
-  TG_ASSIGN_OR_RETURN(const Schedule schedule, Kernels(plan));
-  std::vector<size_t> of;
-  TG_ASSIGN_OR_RETURN(const std::vector<Program> programs, LowerAll(schedule, HostTarget(1), &of));
-  double flops = 0, bytes = 0;
-  for (size_t i = 0; i < of.size(); ++i) {
-    const Program& p = programs[of[i]];
-    std::printf("kernel %zu %s %.0f flops %.0f bytes, %zu arguments: %s\n", i, p.name.c_str(),
-                p.flops, p.bytes, p.arguments.size(), schedule.kernels[i].reason.c_str());
-    flops += p.flops;
-    bytes += p.bytes;
-  }
-  std::printf("%.4g Gflop, %.4g MB, arena %.4g MB, %zu different kernels, launches:\n%zu\n",
-              flops / 1e9, bytes / 1e6, static_cast<double>(schedule.arena_bytes) / 1e6,
-              programs.size(), of.size());
+  Budget budget;
+  TG_ASSIGN_OR_RETURN(const Explanation explanation,
+                      ExplainGraph(plan.graph.root(), {}, HostShape(1), &budget));
+  std::vector<std::string> names;
+  for (const Slot& slot : plan.slots) names.push_back(slot.name);
+  std::printf("%s%zu\n", ToText(explanation, names).c_str(), explanation.kernels.size());
   return absl::OkStatus();
 }
 

@@ -73,6 +73,7 @@ class KernelForm : public ::testing::TestWithParam<std::pair<int64_t, int64_t>> 
     target.vector_bytes = vector_bytes;
     target.vector_registers = vector_bytes == 64 ? 32 : 16;
     target.threads = 2;
+    target.cache_bytes = 128 << 10;
     return target;
   }
 
@@ -436,8 +437,8 @@ TEST_P(LargeKernel, ProductThroughPackedPanels) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, LargeKernel, ::testing::Values(std::pair(49, 300)),
-                         [](const auto&) { return "49x300"; });
+INSTANTIATE_TEST_SUITE_P(Sizes, LargeKernel, ::testing::Values(std::pair(98, 300)),
+                         [](const auto&) { return "98x300"; });
 
 }  // namespace
 }  // namespace telegrad

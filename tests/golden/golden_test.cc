@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "absl/strings/str_join.h"
 #include "engine/frontend/files.h"
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
@@ -38,7 +39,7 @@ std::string Programs(std::string_view graph_text) {
     const ScheduledKernel& kernel = schedule->kernels[k];
     const auto program = Lower(kernel.graph, MadeUpTarget(), "kernel" + std::to_string(k), &budget);
     if (!program.ok()) return program.status().ToString();
-    text += "; " + kernel.reason + ", arguments";
+    text += "; " + absl::StrJoin(kernel.reasons, "; ") + ", arguments";
     for (const BufferRef ref : kernel.arguments) {
       text += ref.kind == BufferRef::Kind::kSlot ? " slot" : " temporary";
       text += std::to_string(ref.index);

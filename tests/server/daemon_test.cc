@@ -4,7 +4,6 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -27,91 +27,16 @@
 #include "telegrad/v1/compute.grpc.pb.h"
 #include "telegrad/v1/graph.pb.h"
 #include "telegrad/v1/session.grpc.pb.h"
-
-extern char** environ;
+#include "tests/fakes/temporary_directory.h"
+#include "tests/server/process.h"
 
 namespace telegrad {
 namespace {
 
 using ::testing::HasSubstr;
-
-struct Output {
-  int exit_code = -1;
-  std::string text;
-};
-
-// A child process with its stdout and stderr in a pipe.
-class Process {
- public:
-  Process(const std::string& program, std::vector<std::string> args) {
-    int ends[2];
-    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
-    args.insert(args.begin(), program);
-    std::vector<char*> argv;
-    for (std::string& arg : args) argv.push_back(arg.data());
-    argv.push_back(nullptr);
-    EXPECT_EQ(posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv.data(), environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
-    out_ = fdopen(ends[0], "r");
-  }
-  ~Process() {
-    if (pid_ > 0) {
-      kill(pid_, SIGKILL);
-      waitpid(pid_, nullptr, 0);
-    }
-    if (reader_.joinable()) reader_.join();
-    fclose(out_);
-  }
-
-  // Reads up to the line that begins with `prefix`; its rest. Empty if the output ends before.
-  std::string Line(std::string_view prefix) {
-    char line[4096];
-    while (fgets(line, sizeof(line), out_) != nullptr) {
-      std::string_view text(line);
-      text_ += text;
-      if (text.starts_with(prefix)) {
-        return std::string(text.substr(prefix.size(), text.size() - prefix.size() - 1));
-      }
-    }
-    return "";
-  }
-  // Keeps the pipe empty from now on.
-  void ReadOn() {
-    reader_ = std::thread([this] {
-      char line[4096];
-      while (fgets(line, sizeof(line), out_) != nullptr) text_ += line;
-    });
-  }
-  void Signal(int number) { kill(pid_, number); }
-  // Waits for its end.
-  Output Wait() {
-    if (reader_.joinable()) {
-      reader_.join();
-    } else {
-      char line[4096];
-      while (fgets(line, sizeof(line), out_) != nullptr) text_ += line;
-    }
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    pid_ = 0;
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), text_};
-  }
-
- private:
-  pid_t pid_ = 0;
-  FILE* out_ = nullptr;
-  std::string text_;
-  std::thread reader_;
-};
-
-Output RunProgram(const std::string& program, const std::vector<std::string>& args) {
-  return Process(program, args).Wait();
-}
+using testing::Output;
+using testing::Process;
+using testing::RunProgram;
 
 // y = x + x, float32.
 FrozenGraph Double(int64_t elements) {
@@ -137,7 +62,7 @@ class DaemonTest : public ::testing::Test {
   void SetUp() override { Start({}); }
 
   void Start(std::vector<std::string> more) {
-    socket_ = StrCat(testing::TempDir(), "telegrad_", getpid(), ".sock");
+    socket_ = StrCat(::testing::TempDir(), "telegrad_", getpid(), ".sock");
     std::vector<std::string> args = {
         "--listen",    "127.0.0.1:0",  "--listen",   "unix:" + socket_, "--metrics",
         "127.0.0.1:0", "--cpu-memory", "1073741824", "--log-level",     "off"};
@@ -246,7 +171,7 @@ TEST_F(DaemonTest, RunsAGraphWithVariables) {
 
 TEST_F(DaemonTest, ManyBytesThereAndBack) {
   const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   const auto session = Session();
   for (const size_t size : {size_t{0}, size_t{1}, size_t{4097}, size_t{65536}, size_t{65537},
@@ -275,6 +200,61 @@ TEST_F(DaemonTest, ManyBytesThereAndBack) {
   }
   EXPECT_TRUE(session->Sync().Get().ok()) << session->status();
   EXPECT_EQ(Stat("telegrad_buffer_bytes"), 0);
+}
+
+TEST_F(DaemonTest, FilesBelowARootAreBuffers) {
+  const TemporaryDirectory directory;
+  std::ofstream(directory.path() / "digits") << "0123456789";
+  Start({"--disk-root", StrCat("data=", directory.path().string()), "--disk-root-readonly",
+         StrCat("models=", directory.path().string()), "--disk-growth", "100000000"});
+  using Mode = RemoteFile::Mode;
+  const auto session = Session();
+  const auto read = [&](uint64_t handle, size_t bytes) {
+    std::vector<char> out(bytes);
+    const absl::Status status = session->Read(handle, 0, Writable(out)).Get().status();
+    return status.ok() ? std::string(out.begin(), out.end()) : status.ToString();
+  };
+  session->AllocFile(1, 4, {"DISK:models", "digits", 3});
+  EXPECT_EQ(read(1, 4), "3456");
+  session->AllocFile(2, 10, {"DISK:data", "digits", 0, Mode::kWrite});
+  session->Write(2, 1, std::as_bytes(std::span("xyz", 3)));
+  EXPECT_EQ(read(2, 10), "0xyz456789");
+  // A file of many messages, made, written, and read through another name for its device.
+  std::vector<uint8_t> data((40 << 20) + 5), back(data.size());
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<uint8_t>(i * 11 + i / 997);
+  session->AllocFile(3, static_cast<int64_t>(data.size()), {"DISK:data", "big", 0, Mode::kCreate});
+  session->Write(3, 0, Bytes(data));
+  ASSERT_TRUE(session->Sync().Get().ok()) << session->status();
+  session->AllocFile(4, static_cast<int64_t>(data.size()), {"DISK:models", "big"});
+  EXPECT_TRUE(session->Read(4, 0, Writable(back)).Get().ok());
+  EXPECT_TRUE(data == back);
+  EXPECT_EQ(std::filesystem::file_size(directory.path() / "big"), data.size());
+
+  const auto fails = [&](const RemoteFile& file, int64_t bytes) {
+    const uint64_t handle = session->NewHandle() + 100;
+    session->AllocFile(handle, bytes, file);
+    session->Sync().Get();
+    const absl::Status first = session->TakeStatus();
+    EXPECT_EQ(session->Read(handle, 0, {}).Get().status().code(), first.code());
+    EXPECT_EQ(session->TakeStatus().code(), first.code());
+    return first.code();
+  };
+  using absl::StatusCode;
+  EXPECT_EQ(fails({"DISK:data", "../digits"}, 1), StatusCode::kInvalidArgument);
+  EXPECT_EQ(fails({"DISK:data", "/etc/passwd"}, 1), StatusCode::kInvalidArgument);
+  EXPECT_EQ(fails({"DISK:data", "none"}, 1), StatusCode::kNotFound);
+  EXPECT_EQ(fails({"DISK:data", "digits"}, 11), StatusCode::kOutOfRange);
+  EXPECT_EQ(fails({"DISK:data", "digits", -1}, 1), StatusCode::kInvalidArgument);
+  EXPECT_EQ(fails({"DISK:data", "more", 0, Mode::kCreate}, 70'000'000),
+            StatusCode::kResourceExhausted);
+  EXPECT_EQ(fails({"DISK:models", "digits", 0, Mode::kWrite}, 1), StatusCode::kPermissionDenied);
+  EXPECT_EQ(fails({"DISK:none", "digits"}, 1), StatusCode::kNotFound);
+  EXPECT_EQ(fails({"CPU:0", "digits"}, 1), StatusCode::kUnimplemented);
+  // What is opened to be read is not written, and the file's next reader sees no harm.
+  session->Write(1, 0, std::as_bytes(std::span("z", 1)));
+  session->Sync().Get();
+  EXPECT_EQ(session->TakeStatus().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(read(2, 10), "0xyz456789");
 }
 
 TEST_F(DaemonTest, ErrorsAreOfTheOperationAndTheSessionGoesOn) {
@@ -413,7 +393,7 @@ TEST_F(DaemonTest, BrokenStreamsEndWithAStatus) {
 
 TEST_F(DaemonTest, RandomMessagesDoNoHarm) {
   const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   for (int round = 0; round < 150; ++round) {
     std::vector<std::string> messages = {Open().SerializeAsString()};

@@ -3,12 +3,16 @@
 
 #include <condition_variable>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "devices/cpu/cpu_device.h"
+#include "devices/disk/disk_device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fakes/copy_engine.h"
+#include "tests/fakes/temporary_directory.h"
 #include "tests/server/copy_graph.h"
 
 namespace telegrad {
@@ -118,7 +122,7 @@ class SessionTest : public ::testing::Test {
     if (!answer.status.ok()) return "error";
     const auto& result = std::get<ReadResult>(answer.result);
     if (!result.held) return result.copy;
-    return std::string(static_cast<const char*>(result.held->memory()->host()) + result.offset,
+    return std::string(static_cast<const char*>(result.held->memory()->host()) + result.at,
                        result.bytes);
   }
   absl::Status StatusOf(uint64_t id) { return sink_->Take(id).status; }
@@ -251,6 +255,53 @@ TEST_F(SessionTest, BufferBeingSentIsNotOverwritten) {
   sending = {};
   const_cast<std::shared_ptr<HeldRead>&>(held).reset();
   EXPECT_EQ(Bytes(after), "over");
+}
+
+// Counts how often its bytes are copied, and where to.
+class CountedPayload final : public Payload {
+ public:
+  CountedPayload(int64_t size, std::vector<void*>* copies) : size_(size), copies_(copies) {}
+  int64_t size() const override { return size_; }
+  void CopyTo(void* to) const override {
+    copies_->push_back(to);
+    std::memset(to, 'u', size_);
+  }
+
+ private:
+  const int64_t size_;
+  std::vector<void*>* const copies_;
+};
+
+// An upload is copied once, from where the transport received it to where kernels read it, and no
+// memory is taken for it in between; also if it had to wait for a run.
+TEST_F(SessionTest, UploadsAreCopiedOnceIntoTheArena) {
+  constexpr int64_t kBytes = 1 << 20;
+  env_.limits.copied_read_bytes = 0;
+  Put(kBytes / 4);
+  Alloc(1, 4 * kBytes);
+  Alloc(2, 4 * kBytes);
+  ASSERT_TRUE(Sync().ok());
+  const int64_t used = device_->memory_used(), footprint = device_->memory_footprint();
+  std::vector<void*> copies;
+  const auto upload = [&](uint64_t offset) {
+    return Submit(WriteOp{1, offset, std::make_unique<CountedPayload>(kBytes, &copies)});
+  };
+  upload(0);
+  upload(kBytes);
+  engine_.gate.Close();
+  Run(2, 1);
+  upload(2 * kBytes);  // waits for the run
+  sink_->Await([&] { return metrics_.count(Metric::kStagedBytes) == kBytes; });
+  engine_.gate.Open();
+  ASSERT_TRUE(Sync().ok());
+  EXPECT_EQ(metrics_.count(Metric::kStagedBytes), 0);
+  EXPECT_EQ(device_->memory_used(), used);
+  EXPECT_EQ(device_->memory_footprint(), footprint);
+  const Answer whole = sink_->Take(Read(1, 4 * kBytes));
+  const auto held = std::get<ReadResult>(whole.result).held;
+  auto* const memory = static_cast<char*>(held->memory()->host());
+  EXPECT_THAT(copies, ElementsAre(memory, memory + kBytes, memory + 2 * kBytes));
+  EXPECT_EQ(memory[3 * kBytes - 1], 'u');
 }
 
 TEST_F(SessionTest, FailedRunPoisonsUntilRewritten) {
@@ -442,6 +493,71 @@ TEST(GraphStoreTest, KnowsWhatARunWrites) {
   ASSERT_EQ(partial.size(), 1u);
   EXPECT_TRUE(partial[0].written);
   EXPECT_FALSE(partial[0].replaced);
+}
+
+// With a disk beside the CPU.
+class FileSessionTest : public SessionTest {
+ protected:
+  FileSessionTest() {
+    std::ofstream(directory_.path() / "digits") << "0123456789";
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(*OpenCpu({.threads = 1, .memory_limit = 64 << 20}));
+    devices.push_back(*OpenDisk({.name = "d", .directory = directory_.path(), .growth = 1000}));
+    device_ = devices[0].get();
+    pool_ = *DevicePool::Create(std::move(devices));
+    env_.devices = pool_.get();
+  }
+  ~FileSessionTest() override {
+    if (session_) session_->Close();
+  }
+  uint64_t AllocFile(uint64_t handle, uint64_t bytes, OpenMode mode = OpenMode::kRead,
+                     uint64_t offset = 0, const std::string& path = "digits") {
+    return Submit(AllocOp{handle, bytes, "DISK:d", AllocOp::File{path, offset, mode}});
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(FileSessionTest, OperationsOnAFileKeepTheirOrder) {
+  AllocFile(1, 10, OpenMode::kWrite);
+  const uint64_t before = Read(1, 10);
+  Write(1, "ab", 2);
+  const uint64_t between = Read(1, 4);
+  Write(1, "c", 0);
+  const uint64_t after = Read(1, 3, 0);
+  EXPECT_EQ(Bytes(before), "0123456789");
+  EXPECT_EQ(Bytes(between), "01ab");
+  EXPECT_EQ(Bytes(after), "c1a");
+  EXPECT_TRUE(Sync().ok());
+  EXPECT_EQ(metrics_.count(Metric::kBytesWritten), 3);
+  EXPECT_EQ(metrics_.count(Metric::kBytesRead), 17);
+}
+
+TEST_F(FileSessionTest, OneReadIsStagedAtATime) {
+  AllocFile(1, 10);
+  const int64_t used = device_->memory_used();
+  Answer first = sink_->Take(Read(1, 10));
+  const uint64_t second = Read(1, 5, 5);
+  EXPECT_EQ(device_->memory_used(), used + 64) << "more than one piece of the arena";
+  first = {};  // sent
+  EXPECT_EQ(Bytes(second), "56789");
+  EXPECT_EQ(device_->memory_used(), used);
+}
+
+TEST_F(FileSessionTest, FailuresOfTheFileAreOfTheOperation) {
+  AllocFile(1, 10, OpenMode::kWrite);
+  ASSERT_TRUE(Sync().ok());
+  std::filesystem::resize_file(directory_.path() / "digits", 4);
+  const absl::Status read = StatusOf(Read(1, 10));
+  EXPECT_TRUE(absl::IsOutOfRange(read)) << read;
+  EXPECT_EQ(Bytes(Read(1, 4)), "0123") << "what is there is read";
+  AllocFile(2, 4);
+  const absl::Status refused = StatusOf(Write(2, "x"));
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_EQ(StatusOf(Read(2, 4)), refused) << "it is not what the client expects";
+  EXPECT_EQ(Bytes(Read(1, 4)), "0123");
+  AllocFile(3, 1, OpenMode::kRead, UINT64_MAX);
+  EXPECT_TRUE(absl::IsInvalidArgument(StatusOf(Read(3, 1))));
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ FLOOR = {
     "engine/frontend": 5,
     "engine/schedule": 5,
     "engine/lowering": 5,
+    "engine/explain": 6,
     "engine/render": 6,
     "engine/compile": 7,
     "engine/execution": 8,
@@ -47,7 +48,7 @@ ALLOWED = [
     ("server/service", ["proto", "server/*", "engine/*", "devices/api"]),
     ("proto", []),  # what both ends of a channel must agree on beyond the .proto files
     ("client/cc", ["proto", "engine/base", "engine/types", "engine/ir", "engine/wire", "engine/frontend"]),
-    ("client/cli", ["client/cc", "engine/base", "engine/types", "engine/ir", "engine/frontend"]),
+    ("client/cli", ["client/cc", "engine/base", "engine/types", "engine/ir", "engine/frontend", "engine/explain"]),
 ]
 
 MAINS = ["server/main.cc"]  # may include everything

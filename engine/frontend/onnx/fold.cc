@@ -1,6 +1,7 @@
 // Exporters write shapes as small programs: Shape, Gather one of its numbers, compute, Unsqueeze
-// and Concat. They are run here on integers, so that what they feed (Reshape, Expand) sees a
-// constant. Only lists and scalars fold: everything else is left to the graph.
+// and Concat. They are run here on integers and what comparing them gives, so that what they feed
+// (Reshape, Expand) sees a constant. Only lists and scalars fold: everything else is left to the
+// graph.
 #include <algorithm>
 
 #include "engine/base/checked.h"
@@ -24,7 +25,7 @@ using Folded = absl::StatusOr<std::optional<List>>;
 
 Folded FoldGather(NodeContext& c, const Inputs& in) {
   TG_ASSIGN_OR_RETURN(const int64_t axis, c.Int("axis", 0));
-  if (in[0].scalar || (axis != 0 && axis != -1)) return std::nullopt;
+  if (in[0].scalar || IsBool(in[1].dtype) || (axis != 0 && axis != -1)) return std::nullopt;
   const auto n = static_cast<int64_t>(in[0].values.size());
   List out{in[0].dtype, in[1].scalar, {}};
   for (const int64_t index : in[1].values) {
@@ -83,6 +84,59 @@ Folded FoldCast(NodeContext& c, const Inputs& in) {
   return out;
 }
 
+Folded FoldSlice(NodeContext& c, const Inputs& in) {
+  if (in[0].scalar) return std::nullopt;
+  const auto n = static_cast<int64_t>(in[0].values.size());
+  TG_ASSIGN_OR_RETURN(const std::vector<SlicePart> parts, SliceParts(c, Shape{n}));
+  List out = in[0];
+  for (const SlicePart& part : parts) {
+    out.values.clear();
+    const int64_t step = std::min(std::abs(part.step), n + 1);
+    for (int64_t i = 0; i < part.end - part.begin; i += step) {
+      const int64_t at = part.step > 0 ? part.begin + i : part.end - 1 - i;
+      out.values.push_back(in[0].values[at]);
+    }
+  }
+  return out;
+}
+
+// To a list: whether it is a list already or a scalar.
+Folded FoldReshape(NodeContext& c, const Inputs& in) {
+  c.Ignore("allowzero");
+  const std::vector<int64_t>& shape = in[1].values;
+  if (in[1].scalar || shape.size() != 1 ||
+      (shape[0] != -1 && shape[0] != static_cast<int64_t>(in[0].values.size()))) {
+    return std::nullopt;
+  }
+  return List{in[0].dtype, false, in[0].values};
+}
+
+// Whether lists of these lengths have elements to go with all of `n`.
+bool Broadcasts(std::initializer_list<const List*> lists, size_t n) {
+  return std::ranges::all_of(
+      lists, [n](const List* l) { return l->values.size() == n || l->values.size() == 1; });
+}
+
+int64_t At(const List& list, size_t i) { return list.values[list.values.size() == 1 ? 0 : i]; }
+
+Folded FoldEqual(NodeContext&, const Inputs& in) {
+  const List &a = in[0], &b = in[1];
+  const size_t n = std::max(a.values.size(), b.values.size());
+  if (a.dtype != b.dtype || !Broadcasts({&a, &b}, n)) return std::nullopt;
+  List out{DType::kBool, a.scalar && b.scalar, {}};
+  for (size_t i = 0; i < n; ++i) out.values.push_back(At(a, i) == At(b, i));
+  return out;
+}
+
+Folded FoldWhere(NodeContext&, const Inputs& in) {
+  const List &c = in[0], &a = in[1], &b = in[2];
+  const size_t n = std::max({c.values.size(), a.values.size(), b.values.size()});
+  if (!IsBool(c.dtype) || a.dtype != b.dtype || !Broadcasts({&c, &a, &b}, n)) return std::nullopt;
+  List out{a.dtype, c.scalar && a.scalar && b.scalar, {}};
+  for (size_t i = 0; i < n; ++i) out.values.push_back(At(c, i) != 0 ? At(a, i) : At(b, i));
+  return out;
+}
+
 // An overflow or a division by zero is no shape; the graph's own rules then decide.
 bool Compute(char op, int64_t a, int64_t b, int64_t* out) {
   switch (op) {
@@ -103,14 +157,11 @@ template <char op>
 Folded FoldBinary(NodeContext&, const Inputs& in) {
   const List &a = in[0], &b = in[1];
   const size_t n = std::max(a.values.size(), b.values.size());
-  const auto fits = [n](const List& l) { return l.values.size() == n || l.values.size() == 1; };
-  if (a.dtype != b.dtype || !fits(a) || !fits(b)) return std::nullopt;
+  if (a.dtype != b.dtype || IsBool(a.dtype) || !Broadcasts({&a, &b}, n)) return std::nullopt;
   List out{a.dtype, a.scalar && b.scalar, {}};
   for (size_t i = 0; i < n; ++i) {
     int64_t value = 0;
-    if (!Compute(op, a.values[a.values.size() == 1 ? 0 : i], b.values[b.values.size() == 1 ? 0 : i],
-                 &value) ||
-        ScalarFromInt(a.dtype, value) != value) {
+    if (!Compute(op, At(a, i), At(b, i), &value) || ScalarFromInt(a.dtype, value) != value) {
       return std::nullopt;
     }
     out.values.push_back(value);
@@ -124,22 +175,34 @@ struct FoldRow {
   Folded (*function)(NodeContext&, const Inputs&);
 };
 
+constexpr int kFirstOptional = 3;  // of Slice, the only row with inputs that may be left out
+
 constexpr FoldRow kFolds[] = {
     {"Add", 2, FoldBinary<'+'>}, {"Sub", 2, FoldBinary<'-'>}, {"Mul", 2, FoldBinary<'*'>},
     {"Div", 2, FoldBinary<'/'>}, {"Cast", 1, FoldCast},       {"Concat", 0, FoldConcat},
-    {"Gather", 2, FoldGather},   {"Squeeze", 0, FoldSqueeze}, {"Unsqueeze", 0, FoldUnsqueeze},
+    {"Equal", 2, FoldEqual},     {"Gather", 2, FoldGather},   {"Reshape", 2, FoldReshape},
+    {"Slice", 0, FoldSlice},     {"Squeeze", 0, FoldSqueeze}, {"Unsqueeze", 0, FoldUnsqueeze},
+    {"Where", 3, FoldWhere},
 };
 
 // The inputs, or nothing if one is not known or not a short list of integers.
 absl::StatusOr<std::optional<Inputs>> KnownLists(NodeContext& c) {
   Inputs out;
   for (int i = 0; i < c.num_inputs(); ++i) {
+    if (!c.HasInput(i) && i >= kFirstOptional) {
+      out.emplace_back();
+      continue;
+    }
     TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(i));
     if (known == nullptr || known->shape.size() > 1 || known->bytes.size() > kMaxFolded * 8 ||
-        (known->dtype != DType::kInt64 && known->dtype != DType::kInt32)) {
+        (known->dtype != DType::kInt64 && known->dtype != DType::kInt32 &&
+         known->dtype != DType::kBool)) {
       return std::nullopt;
     }
-    TG_ASSIGN_OR_RETURN(std::vector<int64_t> values, ToIntegers(*known));
+    std::vector<int64_t> values(known->bytes.begin(), known->bytes.end());
+    if (!IsBool(known->dtype)) {
+      TG_ASSIGN_OR_RETURN(values, ToIntegers(*known));
+    }
     out.push_back({known->dtype, known->shape.empty(), std::move(values)});
   }
   return out;

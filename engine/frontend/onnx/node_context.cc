@@ -127,6 +127,19 @@ absl::Status NodeContext::OutputKnown(HostTensor value) {
   return values_->DefineKnown(node_->outputs[i], std::move(value));
 }
 
+absl::Status NodeContext::OutputBoth(const Tensor& tensor, HostTensor value) {
+  TG_RETURN_IF_ERROR(builder().status());
+  const size_t i = outputs_++;
+  if (i >= node_->outputs.size() || node_->outputs[i].empty()) return absl::OkStatus();
+  return values_->DefineBoth(node_->outputs[i], tensor, std::move(value));
+}
+
+absl::StatusOr<Tensor> NodeContext::Constant(const HostTensor& value) {
+  const Tensor out = ConstantOf(builder(), value);
+  TG_RETURN_IF_ERROR(builder().status());
+  return out;
+}
+
 absl::Status NodeContext::Finish() const {
   for (const Attribute& attribute : node_->attributes) {
     if (!read_.contains(attribute.name)) {

@@ -45,12 +45,16 @@ class NodeContext {
   // As Ints, from the attribute in opsets before `since` and from input `i` from then on.
   absl::StatusOr<std::vector<int64_t>> IntsOrInput(std::string_view name, int i, int64_t since);
   void Ignore(std::string_view name) { read_.insert(name); }
+  // One element, as a CONST of shape [].
+  absl::StatusOr<Tensor> Constant(const HostTensor& value);
   // Input `i` if its elements are floats.
   absl::StatusOr<Tensor> FloatInput(int i);
 
   // Results, in order. The error of the builder if the tensor is invalid.
   absl::Status Output(const Tensor& tensor);
   absl::Status OutputKnown(HostTensor value);
+  // The same value both ways: as a tensor that costs no weight, and known at import.
+  absl::Status OutputBoth(const Tensor& tensor, HostTensor value);
 
   // UNIMPLEMENTED if an attribute was not read or a result was not made.
   absl::Status Finish() const;

@@ -28,6 +28,15 @@ const Operator* FindOperator(std::string_view name);
 // as exporters make them for the shapes of Reshape. True if it did.
 absl::StatusOr<bool> TryFold(NodeContext& c);
 
+// The part of one axis that a Slice node takes: [begin, end), from its end if the step is negative,
+// every |step|-th element.
+struct SlicePart {
+  int64_t axis = 0, begin = 0, end = 0, step = 1;
+};
+absl::StatusOr<std::vector<SlicePart>> SliceParts(NodeContext& c, ShapeView shape);
+
+inline constexpr int64_t kMaxWindowNumber = int64_t{1} << 20;  // of kernels, strides, pads
+
 // The functions, by file.
 absl::Status AddOp(NodeContext& c);  // operators_elementwise.cc
 absl::Status SubOp(NodeContext& c);
@@ -40,12 +49,19 @@ absl::Status MaxOp(NodeContext& c);
 absl::Status MinOp(NodeContext& c);
 absl::Status AndOp(NodeContext& c);
 absl::Status OrOp(NodeContext& c);
+absl::Status XorOp(NodeContext& c);
 absl::Status EqualOp(NodeContext& c);
 absl::Status LessOp(NodeContext& c);
 absl::Status GreaterOp(NodeContext& c);
+absl::Status LessOrEqualOp(NodeContext& c);
+absl::Status GreaterOrEqualOp(NodeContext& c);
+absl::Status ModOp(NodeContext& c);
+absl::Status IsNanOp(NodeContext& c);
+absl::Status GeluOp(NodeContext& c);
 absl::Status WhereOp(NodeContext& c);
 absl::Status ClipOp(NodeContext& c);
 absl::Status CastOp(NodeContext& c);
+absl::Status CastLikeOp(NodeContext& c);
 absl::Status LeakyReluOp(NodeContext& c);
 absl::Status CeilOp(NodeContext& c);
 absl::Status DropoutOp(NodeContext& c);
@@ -68,6 +84,16 @@ absl::Status ConcatOp(NodeContext& c);
 absl::Status GatherOp(NodeContext& c);
 absl::Status PadOp(NodeContext& c);
 
+absl::Status SliceOp(NodeContext& c);  // operators_slice.cc
+absl::Status SplitOp(NodeContext& c);
+absl::Status TileOp(NodeContext& c);
+absl::Status TriluOp(NodeContext& c);
+
+absl::Status ConstantOfShapeOp(NodeContext& c);  // operators_index.cc
+absl::Status GatherNdOp(NodeContext& c);
+absl::Status RangeOp(NodeContext& c);
+absl::Status ScatterNdOp(NodeContext& c);
+
 absl::Status ConvOp(NodeContext& c);  // operators_window.cc
 absl::Status MaxPoolOp(NodeContext& c);
 absl::Status AveragePoolOp(NodeContext& c);
@@ -76,12 +102,16 @@ absl::Status GlobalMaxPoolOp(NodeContext& c);
 
 absl::Status MatMulOp(NodeContext& c);  // operators_reduce.cc
 absl::Status GemmOp(NodeContext& c);
-absl::Status BatchNormalizationOp(NodeContext& c);
 absl::Status SoftmaxOp(NodeContext& c);
 absl::Status LogSoftmaxOp(NodeContext& c);
 absl::Status ReduceMeanOp(NodeContext& c);
 absl::Status ReduceSumOp(NodeContext& c);
 absl::Status ReduceMaxOp(NodeContext& c);
 absl::Status ReduceMinOp(NodeContext& c);
+
+absl::Status BatchNormalizationOp(NodeContext& c);  // operators_norm.cc
+absl::Status InstanceNormalizationOp(NodeContext& c);
+absl::Status LayerNormalizationOp(NodeContext& c);
+absl::Status LrnOp(NodeContext& c);
 
 }  // namespace telegrad::onnx

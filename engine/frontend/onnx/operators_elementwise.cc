@@ -50,9 +50,12 @@ absl::Status MulOp(NodeContext& c) { return Binary(c, std::multiplies<>()); }
 absl::Status DivOp(NodeContext& c) { return Binary(c, Divide); }
 absl::Status AndOp(NodeContext& c) { return Binary(c, std::mem_fn(&Tensor::And)); }
 absl::Status OrOp(NodeContext& c) { return Binary(c, std::mem_fn(&Tensor::Or)); }
+absl::Status XorOp(NodeContext& c) { return Binary(c, std::mem_fn(&Tensor::Xor)); }
 absl::Status EqualOp(NodeContext& c) { return Binary(c, std::mem_fn(&Tensor::Eq)); }
 absl::Status LessOp(NodeContext& c) { return Binary(c, std::mem_fn(&Tensor::Lt)); }
 absl::Status GreaterOp(NodeContext& c) { return Binary(c, std::mem_fn(&Tensor::Gt)); }
+absl::Status LessOrEqualOp(NodeContext& c) { return Binary(c, std::mem_fn(&Tensor::Le)); }
+absl::Status GreaterOrEqualOp(NodeContext& c) { return Binary(c, std::mem_fn(&Tensor::Ge)); }
 absl::Status SumOp(NodeContext& c) { return Variadic(c, std::plus<>()); }
 absl::Status MaxOp(NodeContext& c) { return Variadic(c, std::mem_fn(&Tensor::Maximum)); }
 absl::Status MinOp(NodeContext& c) { return Variadic(c, std::mem_fn(&Tensor::Minimum)); }
@@ -69,21 +72,47 @@ absl::Status WhereOp(NodeContext& c) {
   return c.Output(condition.Where(yes, no));
 }
 
-// Constant exponents that products and roots spell.
+// Constant exponents that products and roots spell; any exponent of a float base.
 absl::Status PowOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  TG_ASSIGN_OR_RETURN(const double exponent, c.Number(1));
   TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(1));
-  if (static_cast<int64_t>(known->shape.size()) > x.rank()) {
-    return Unimplemented("the exponent has a higher rank than the base");
+  if (known != nullptr && NumElements(known->shape) == 1 &&
+      static_cast<int64_t>(known->shape.size()) <= x.rank()) {
+    const double exponent = known->AsDoubles()[0];
+    if (exponent == 1) return c.Output(x);
+    if (exponent == 2) return c.Output(x * x);
+    if (exponent == 3) return c.Output(x * x * x);
+    if (exponent == 0.5 && IsFloat(x.dtype())) return c.Output(x.Sqrt());
+    if (exponent == -1 && IsFloat(x.dtype())) return c.Output(x.Reciprocal());
   }
-  if (exponent == 1) return c.Output(x);
-  if (exponent == 2) return c.Output(x * x);
-  if (exponent == 3) return c.Output(x * x * x);
-  if (exponent == 0.5 && IsFloat(x.dtype())) return c.Output(x.Sqrt());
-  if (exponent == -1 && IsFloat(x.dtype())) return c.Output(x.Reciprocal());
-  return Unimplemented("the exponent ", exponent, " of ", Name(x.dtype()),
-                       " is not supported, only 1, 2, 3 and, for floats, 0.5 and -1");
+  if (!IsFloat(x.dtype())) {
+    return Unimplemented("of a base of ", Name(x.dtype()),
+                         " only the constant exponents 1, 2 and 3 are supported");
+  }
+  TG_ASSIGN_OR_RETURN(const Tensor exponent, c.Input(1));
+  return c.Output(x.Pow(exponent.Cast(x.dtype())));
+}
+
+// The remainder has the sign of the divisor, or with `fmod` that of the dividend.
+absl::Status ModOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const int64_t fmod, c.Int("fmod", 0));
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  if (!IsInt(x.dtype()))
+    return Unimplemented("of ", Name(x.dtype()), "; only integers are supported");
+  return Binary(c, std::mem_fn(fmod != 0 ? &Tensor::TruncMod : &Tensor::FloorMod));
+}
+
+absl::Status IsNanOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.FloatInput(0));
+  return c.Output(x.Ne(x));
+}
+
+absl::Status GeluOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.FloatInput(0));
+  TG_ASSIGN_OR_RETURN(const std::string_view approximate, c.String("approximate", "none"));
+  if (approximate == "none") return c.Output(x.Gelu());
+  if (approximate == "tanh") return c.Output(x.GeluTanh());
+  return InvalidArgument("'approximate' is '", approximate, "'");
 }
 
 // The bounds are attributes before opset 11, inputs from then on; either may be left out.
@@ -115,6 +144,11 @@ absl::Status CastOp(NodeContext& c) {
       to->i >= 1 && to->i <= 1000 ? DTypeFromOnnx(static_cast<int>(to->i)) : std::nullopt;
   if (!dtype) return Unimplemented("element type ", to->i, " is not supported");
   return c.Output(x.Cast(*dtype));
+}
+
+absl::Status CastLikeOp(NodeContext& c) {
+  c.Ignore("saturate");
+  return Binary(c, [](const Tensor& x, const Tensor& like) { return x.Cast(like.dtype()); });
 }
 
 absl::Status LeakyReluOp(NodeContext& c) {

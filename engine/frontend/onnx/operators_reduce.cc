@@ -1,4 +1,4 @@
-// Matrix products, normalizations and reductions.
+// Matrix products and reductions.
 #include <algorithm>
 #include <numeric>
 
@@ -95,28 +95,6 @@ absl::Status GemmOp(NodeContext& c) {
     out = out + bias.Expand(shape);
   }
   return c.Output(out);
-}
-
-// (x - mean) scale / sqrt(variance + epsilon) + bias, each by channel.
-absl::Status BatchNormalizationOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.FloatInput(0));
-  if (x.rank() < 2) return InvalidArgument("the input has no channels: ", ToString(x.shape()));
-  TG_ASSIGN_OR_RETURN(const float epsilon, c.Float("epsilon", 1e-5f));
-  TG_ASSIGN_OR_RETURN(const int64_t training, c.Int("training_mode", 0));
-  TG_ASSIGN_OR_RETURN(const int64_t spatial, c.Int("spatial", 1));
-  c.Ignore("momentum");  // it concerns training
-  if (training != 0) return Unimplemented("training mode is not supported");
-  if (spatial != 1) return Unimplemented("statistics of every activation are not supported");
-  Shape column(x.rank() - 1, 1);
-  column[0] = x.dim(1);
-  Tensor by_channel[4];
-  for (int i = 0; i < 4; ++i) {
-    TG_ASSIGN_OR_RETURN(const Tensor input, c.FloatInput(i + 1));
-    by_channel[i] = input.Reshape(column);
-  }
-  const auto& [scale, bias, mean, variance] = by_channel;
-  const Tensor factor = scale / (variance + epsilon).Sqrt();
-  return c.Output((x - mean) * factor + bias);
 }
 
 }  // namespace telegrad::onnx

@@ -10,66 +10,18 @@
 #include <limits>
 #include <random>
 
-#include "engine/frontend/onnx/test_model.h"
+#include "engine/frontend/onnx/test_node.h"
 
 namespace telegrad::onnx {
 namespace {
 
 using test::Attributes;
-using test::ModelWriter;
+using test::Expect;
+using test::Floats;
+using test::Ints;
+using test::OneNode;
+using test::Random;
 using ::testing::ElementsAre;
-using ::testing::FloatNear;
-using ::testing::Pointwise;
-
-using Ints = std::vector<int64_t>;
-
-HostTensor Floats(Shape shape, std::initializer_list<float> values) {
-  return HostTensor::Of<float>(std::move(shape), values);
-}
-
-HostTensor Random(const Shape& shape, std::mt19937_64* random) {
-  std::vector<float> values(NumElements(shape));
-  for (float& v : values) v = static_cast<float>(static_cast<int>((*random)() % 33) - 16) / 8;
-  return HostTensor::Of<float>(shape, values);
-}
-
-// One node whose inputs are inputs of the model, or with `fixed` (by position) initializers.
-struct OneNode {
-  std::string_view op;
-  int64_t opset = 13;
-  Attributes attributes = {};
-  std::vector<bool> fixed = {};
-
-  absl::StatusOr<HostTensor> operator()(const std::vector<HostTensor>& inputs) const {
-    ModelWriter writer;
-    test::Names names;
-    std::vector<HostTensor> bound;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      names.push_back(StrCat("in", i));
-      if (i < fixed.size() && fixed[i]) {
-        writer.Initializer(names.back(), inputs[i]);
-      } else {
-        writer.Input(names.back(), inputs[i].dtype, inputs[i].shape);
-        bound.push_back(inputs[i]);
-      }
-    }
-    writer.Node(op, names, {"out"}, attributes).Output("out");
-    TG_ASSIGN_OR_RETURN(const OnnxPlan onnx, ImportOnnx(writer.File(opset)));
-    TG_ASSIGN_OR_RETURN(std::vector<HostTensor> out, test::Run(onnx, bound));
-    return std::move(out[0]);
-  }
-};
-
-void Expect(const absl::StatusOr<HostTensor>& got, const HostTensor& want, float within = 1e-5f) {
-  ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_EQ(got->shape, want.shape);
-  ASSERT_EQ(got->dtype, want.dtype);
-  if (want.dtype == DType::kFloat32) {
-    EXPECT_THAT(got->Values<float>(), Pointwise(FloatNear(within), want.Values<float>()));
-  } else {
-    EXPECT_EQ(got->bytes, want.bytes);
-  }
-}
 
 TEST(Elementwise, Broadcasts) {
   Expect(OneNode{"Sub"}({Floats({2, 1}, {1, 2}), Floats({3}, {10, 20, 30})}),
@@ -128,8 +80,12 @@ TEST(Elementwise, PowClipCastWhere) {
     Expect(OneNode{"Pow", 13, {}, {false, true}}({Floats({2}, {3, 4}), Floats({}, {exponent})}),
            want);
   }
-  EXPECT_EQ(OneNode{"Pow"}({Floats({2}, {3, 4}), Floats({}, {2})}).status().code(),
-            absl::StatusCode::kUnimplemented);
+  Expect(OneNode{"Pow"}({Floats({2}, {3, 4}), Floats({3, 1}, {2, 0, -2})}),
+         Floats({3, 2}, {9, 16, 1, 1, 1.0f / 9, 1.0f / 16}));
+  Expect(OneNode{"Pow"}({Floats({2}, {3, 4}), HostTensor::Of<int64_t>({}, {3})}),
+         Floats({2}, {27, 64}), 1e-4f);
+  const HostTensor ints = HostTensor::Of<int32_t>({2}, {3, 4});
+  EXPECT_EQ(OneNode{"Pow"}({ints, ints}).status().code(), absl::StatusCode::kUnimplemented);
   const HostTensor x = Floats({3}, {-4, 0.5f, 4});
   Expect(OneNode{"Clip", 10, {{"min", -1.0f}, {"max", 2.0f}}}({x}), Floats({3}, {-1, 0.5f, 2}));
   Expect(OneNode{"Clip", 10, {{"max", 2.0f}}}({x}), Floats({3}, {-4, 0.5f, 2}));

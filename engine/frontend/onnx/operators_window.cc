@@ -8,8 +8,6 @@
 namespace telegrad::onnx {
 namespace {
 
-constexpr int64_t kMaxWindowNumber = int64_t{1} << 20;
-
 struct Geometry {
   std::vector<int64_t> kernel;
   Window window;           // one number for each spatial axis, two for pads

@@ -27,6 +27,11 @@ absl::Status Values::DefineKnown(std::string_view name, HostTensor value) {
   return Define(name, {.tensor = {}, .known = static_cast<int>(known_.size()) - 1});
 }
 
+absl::Status Values::DefineBoth(std::string_view name, Tensor tensor, HostTensor value) {
+  known_.push_back({std::move(value)});
+  return Define(name, {.tensor = tensor, .known = static_cast<int>(known_.size()) - 1});
+}
+
 // Also reads an initializer that has not been read.
 absl::StatusOr<Values::Value*> Values::Find(std::string_view name) {
   const auto it = values_.find(name);
@@ -62,16 +67,20 @@ absl::StatusOr<Tensor> Values::Materialize(std::string_view name, Known* known) 
   const HostTensor& value = known->value;
   Tensor out;
   if (NumElements(value.shape) == 1) {
-    int64_t raw = 0;
-    std::memcpy(&raw, value.bytes.data(), value.bytes.size());
-    const int64_t word = ScalarFromMemory(value.dtype, raw);
-    out = Tensor(builder_, builder_->graph().ConstWord(value.dtype, word)).Expand(value.shape);
+    out = ConstantOf(*builder_, value).Expand(value.shape);
   } else {
     known->slot = static_cast<int>(builder_->slots().size());
     out = builder_->Param(value.dtype, value.shape, name, SlotRole::kState);
   }
   TG_RETURN_IF_ERROR(builder_->status());
   return out;
+}
+
+Tensor ConstantOf(Builder& builder, const HostTensor& value) {
+  int64_t raw = 0;
+  std::memcpy(&raw, value.bytes.data(), value.bytes.size());
+  const int64_t word = ScalarFromMemory(value.dtype, raw);
+  return Tensor(&builder, builder.graph().ConstWord(value.dtype, word));
 }
 
 std::vector<OnnxWeight> Values::TakeWeights() {

@@ -27,6 +27,8 @@ class Values {
   absl::Status DefineTensor(std::string_view name, Tensor tensor);
   absl::Status DefineKnown(std::string_view name, HostTensor value);
 
+  absl::Status DefineBoth(std::string_view name, Tensor tensor, HostTensor value);
+
   bool Has(std::string_view name) const { return values_.contains(name); }
   absl::StatusOr<Tensor> GetTensor(std::string_view name);
   // Null if the value is only known when the plan runs.
@@ -54,5 +56,8 @@ class Values {
   std::map<std::string_view, Value> values_;
   std::deque<Known> known_;
 };
+
+// One element as a CONST of shape [].
+Tensor ConstantOf(Builder& builder, const HostTensor& value);
 
 }  // namespace telegrad::onnx

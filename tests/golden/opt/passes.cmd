@@ -5,7 +5,7 @@ $ telegrad-opt --passes=algebra tests/golden/opt/row_sum.uop
 %3 = store %0 %2
 %4 = sink %3
 $ telegrad-opt --passes=algebra,schedule tests/golden/opt/row_sum.uop
---- kernel0(slot1, slot0): stores
+--- kernel0(slot1, slot0): writes slot 1
 %0 = param f32 [2] slot=0
 %1 = const i64 2
 %2 = range i64 %1 id=0 type=loop

@@ -1,0 +1,61 @@
+// What a graph becomes, before it runs: its launches with the reasons why each is a kernel of its
+// own and the work it does, and where its temporaries lie. Nothing is compiled.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/budget.h"
+#include "engine/ir/graph.h"
+#include "engine/ir/program.h"
+#include "engine/schedule/schedule.h"
+#include "engine/types/target.h"
+#include "engine/types/var_value.h"
+
+namespace telegrad {
+
+struct ExplainedKernel {
+  std::string name;                          // by content, as a run's timeline shows it
+  Shape loops;                               // sizes of the ranges over what is written
+  Shape reduces;                             // of those that are folded
+  std::vector<BufferRef> buffers;            // what its arguments stand for
+  std::vector<Program::Argument> arguments;  // one for each buffer
+  std::vector<std::string> reasons;
+  double flops = 0;
+  double bytes = 0;  // distinct bytes read and written, once each
+
+  // Flops for each byte moved, at the least.
+  double intensity() const { return bytes > 0 ? flops / bytes : 0; }
+};
+
+struct ExplainedTemporary {
+  int64_t bytes = 0;
+  int64_t offset = 0;           // in the arena
+  int64_t first = 0, last = 0;  // the kernels that write it first and use it last
+};
+
+struct Explanation {
+  std::vector<ExplainedKernel> kernels;  // in the order of their launches
+  std::vector<ExplainedTemporary> temporaries;
+  int64_t different_kernels = 0;  // as many are compiled
+  double flops = 0, bytes = 0;    // of all kernels
+  int64_t arena_bytes = 0;        // what a run takes for temporaries
+  int64_t peak_bytes = 0;         // of temporaries alive at a time: no plan takes less
+  int64_t unshared_bytes = 0;     // what they would take without sharing memory
+  int64_t slot_bytes = 0;         // of the slots that kernels use
+};
+
+// `sink` is the root of a verified tensor graph, `variables` as in ScheduleGraph.
+absl::StatusOr<Explanation> ExplainGraph(UOp sink, std::span<const VarValue> variables,
+                                         const Target& target, Budget* budget);
+
+// Lines "kernel ...", one for each launch, then "temporary ...", then totals. slot_names[i] is what
+// slot i is called.
+std::string ToText(const Explanation& explanation, std::span<const std::string> slot_names);
+// The same as one JSON object.
+std::string ToJson(const Explanation& explanation, std::span<const std::string> slot_names);
+
+}  // namespace telegrad

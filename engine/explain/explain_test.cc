@@ -1,0 +1,103 @@
+// What an explanation says against the schedule and against arithmetic.
+#include "engine/explain/explain.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "absl/strings/str_split.h"
+#include "engine/frontend/builder.h"
+#include "engine/frontend/models.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::HasSubstr;
+
+Explanation Explain(const Plan& plan) {
+  Budget budget;
+  auto out = ExplainGraph(plan.graph.root(), {}, HostShape(1), &budget);
+  EXPECT_TRUE(out.ok()) << out.status();
+  return out.ok() ? *std::move(out) : Explanation{};
+}
+
+std::vector<std::string> Names(const Plan& plan) {
+  std::vector<std::string> names;
+  for (const Slot& slot : plan.slots) names.push_back(slot.name);
+  return names;
+}
+
+size_t LinesThatBegin(const std::string& text, std::string_view prefix) {
+  size_t n = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    n += ToStd(line).starts_with(prefix);
+  }
+  return n;
+}
+
+TEST(Explain, MatrixProduct) {
+  Builder b;
+  const Tensor x = b.Param(DType::kFloat32, {48, 32}, "x");
+  const Tensor y = b.Param(DType::kFloat32, {32, 64}, "y");
+  b.Output(x.MatMul(y), "z");
+  const Plan plan = *b.Finish();
+  const Explanation e = Explain(plan);
+  ASSERT_EQ(e.kernels.size(), 1u);
+  const ExplainedKernel& kernel = e.kernels[0];
+  EXPECT_EQ(kernel.flops, 2.0 * 48 * 32 * 64);
+  EXPECT_EQ(kernel.bytes, 4.0 * (48 * 32 + 32 * 64 + 48 * 64));
+  EXPECT_EQ(kernel.loops, (Shape{48, 64}));
+  EXPECT_EQ(kernel.reduces, (Shape{32}));
+  EXPECT_EQ(e.slot_bytes, kernel.bytes);
+  EXPECT_EQ(e.arena_bytes, 0);
+  EXPECT_FALSE(kernel.reasons.empty());
+  const std::string text = ToText(e, Names(plan));
+  EXPECT_THAT(text, HasSubstr("kernel 0 " + kernel.name +
+                              " loops [48, 64] reduces [32] "
+                              "writes z:f32[3072] reads x:f32[1536] y:f32[2048] "
+                              "flops 196608 bytes 26624 intensity 7.385 because: "));
+  EXPECT_THAT(text, HasSubstr("total: 1 launches of 1 different kernels"));
+}
+
+// Temporaries that are alive at the same time lie apart, inside the arena.
+TEST(Explain, MemoryPlanOfATrainingStep) {
+  const Plan plan = *DigitsCnn{}.TrainStep(16);
+  const Explanation e = Explain(plan);
+  Budget budget;
+  const auto schedule = ScheduleGraph(plan.graph.root(), &budget);
+  ASSERT_TRUE(schedule.ok());
+  EXPECT_EQ(e.kernels.size(), schedule->kernels.size());
+  std::set<std::string> names;
+  for (const ExplainedKernel& kernel : e.kernels) names.insert(kernel.name);
+  EXPECT_EQ(e.different_kernels, static_cast<int64_t>(names.size()));
+  ASSERT_GT(e.temporaries.size(), 2u);
+  int64_t sum = 0;
+  for (const ExplainedTemporary& a : e.temporaries) {
+    sum += a.bytes;
+    EXPECT_LE(0, a.first);
+    EXPECT_LE(a.first, a.last);
+    EXPECT_LE(a.offset + a.bytes, e.arena_bytes);
+    for (const ExplainedTemporary& b : e.temporaries) {
+      if (&a == &b || a.last < b.first || b.last < a.first) continue;
+      EXPECT_TRUE(a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset);
+    }
+  }
+  EXPECT_EQ(e.unshared_bytes, sum);
+  EXPECT_LE(e.peak_bytes, e.arena_bytes);
+  // No more than all of them side by side, each rounded up to its alignment.
+  EXPECT_LE(e.arena_bytes, e.unshared_bytes + 256 * static_cast<int64_t>(e.temporaries.size()));
+  const std::string text = ToText(e, Names(plan));
+  EXPECT_EQ(LinesThatBegin(text, "kernel "), e.kernels.size());
+  EXPECT_EQ(LinesThatBegin(text, "temporary "), e.temporaries.size());
+}
+
+TEST(Explain, OverBudgetIsRefused) {
+  const Plan plan = *DigitsCnn{}.TrainStep(16);
+  Budget budget(Budget::Limits{.kernels = 3});
+  EXPECT_EQ(ExplainGraph(plan.graph.root(), {}, HostShape(1), &budget).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace telegrad

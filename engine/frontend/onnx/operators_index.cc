@@ -1,0 +1,133 @@
+// Operators that read or write where an index says, and those that make values from their place.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "engine/base/checked.h"
+#include "engine/frontend/builder.h"
+#include "engine/frontend/onnx/operators.h"
+#include "engine/frontend/shapes.h"
+
+namespace telegrad::onnx {
+namespace {
+
+constexpr int64_t kMaxKnown = 1024;  // elements that stay known on the host as well
+
+Tensor Wrapped(const Tensor& index, int64_t n) {
+  return index.Lt(index.Like(0)).Where(index + static_cast<double>(n), index);
+}
+
+// What the last axis of `index` [..., k] points at among the first k axes of `shape`, in row-major
+// order. A part that is out of range stays so as a whole: it makes -1.
+absl::StatusOr<Tensor> RowNumber(const Tensor& index, const Shape& shape) {
+  if (!IsSigned(index.dtype())) return InvalidArgument("the indices are not i32 or i64");
+  if (index.rank() == 0 || index.dim(-1) > static_cast<int64_t>(shape.size())) {
+    return InvalidArgument("indices of shape ", ToString(index.shape()), " into ", ToString(shape));
+  }
+  Shape rows = ToShape(index.shape());
+  rows.pop_back();
+  Tensor number = index.Like(0).Expand(rows), inside;
+  for (int64_t i = 0; i < index.dim(-1); ++i) {
+    const Tensor part = Wrapped(index.Slice(-1, i, i + 1).Squeeze(-1), shape[i]);
+    const Tensor fits =
+        part.Ge(part.Like(0)).And(part.Lt(part.Like(static_cast<double>(shape[i]))));
+    inside = i == 0 ? fits : inside.And(fits);
+    number = number * static_cast<double>(shape[i]) + part;
+  }
+  return index.dim(-1) == 0 ? number : inside.Where(number, number.Like(-1));
+}
+
+// The first k axes of `x` as one.
+Tensor Rows(const Tensor& x, int64_t k) {
+  Shape out = {NumElements(x.shape().first(k))};
+  out.insert(out.end(), x.shape().begin() + k, x.shape().end());
+  return x.Reshape(out);
+}
+
+// A value of an operator's one-element tensor attribute.
+absl::StatusOr<HostTensor> ValueOr(NodeContext& c, std::string_view name, HostTensor otherwise) {
+  if (!c.HasAttribute(name)) return otherwise;
+  TG_ASSIGN_OR_RETURN(const Attribute* a, c.Required(name, AttributeType::kTensor));
+  TG_ASSIGN_OR_RETURN(HostTensor value, ToHostTensor(*a->t));
+  if (NumElements(value.shape) != 1) {
+    return InvalidArgument("'", name, "' has the shape ", ToString(value.shape),
+                           ", expected one element");
+  }
+  return value;
+}
+
+}  // namespace
+
+// An index out of range, an error in ONNX, gives 0.
+absl::Status GatherNdOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const Tensor index, c.Input(1));
+  TG_ASSIGN_OR_RETURN(const int64_t batch, c.Int("batch_dims", 0));
+  if (batch != 0) return Unimplemented("'batch_dims' is ", batch, ", supported is 0");
+  TG_ASSIGN_OR_RETURN(const Tensor number, RowNumber(index, ToShape(x.shape())));
+  return c.Output(Rows(x, index.dim(-1)).Gather(number));
+}
+
+// An index out of range, an error in ONNX, is skipped.
+absl::Status ScatterNdOp(NodeContext& c) {
+  constexpr struct {
+    std::string_view name;
+    ScatterKind kind;
+  } kReductions[] = {{"none", ScatterKind::kSet},
+                     {"add", ScatterKind::kAdd},
+                     {"mul", ScatterKind::kMul},
+                     {"min", ScatterKind::kMin},
+                     {"max", ScatterKind::kMax}};
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const Tensor index, c.Input(1));
+  TG_ASSIGN_OR_RETURN(const Tensor updates, c.Input(2));
+  TG_ASSIGN_OR_RETURN(const std::string_view reduction, c.String("reduction", "none"));
+  const auto* row = std::ranges::find(kReductions, reduction, [](const auto& r) { return r.name; });
+  if (row == std::end(kReductions)) return InvalidArgument("'reduction' is '", reduction, "'");
+  TG_ASSIGN_OR_RETURN(const Tensor number, RowNumber(index, ToShape(x.shape())));
+  const Shape shape = ToShape(x.shape());
+  return c.Output(Rows(x, index.dim(-1)).Scatter(number, updates, row->kind).Reshape(shape));
+}
+
+// Known at import where it is short, since exporters compute shapes with it.
+absl::Status ConstantOfShapeOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Shape shape, c.Numbers(0));
+  TG_ASSIGN_OR_RETURN(const HostTensor value,
+                      ValueOr(c, "value", HostTensor::Of<float>({1}, {0.0f})));
+  TG_ASSIGN_OR_RETURN(const int64_t bytes, CheckedByteSize(value.dtype, shape));
+  if (shape.size() == 1 && shape[0] <= kMaxKnown && !IsFloat(value.dtype)) {
+    HostTensor known{value.dtype, shape, {}};
+    while (static_cast<int64_t>(known.bytes.size()) < bytes) known.bytes += value.bytes;
+    return c.OutputKnown(std::move(known));
+  }
+  TG_ASSIGN_OR_RETURN(const Tensor one, c.Constant(value));
+  return c.Output(one.Expand(shape));
+}
+
+// start, start + delta, ... before limit. Short ones of integers stay known at import.
+absl::Status RangeOp(NodeContext& c) {
+  double number[3];
+  for (int i = 0; i < 3; ++i) {
+    TG_ASSIGN_OR_RETURN(number[i], c.Number(i));
+  }
+  TG_ASSIGN_OR_RETURN(const HostTensor* first, c.Known(0));
+  const DType dtype = first->dtype;
+  const auto [start, limit, delta] = number;
+  if (delta == 0) return InvalidArgument("the step is 0");
+  const double n = std::max(0.0, std::ceil((limit - start) / delta));
+  if (!(n <= 1e9)) return InvalidArgument("has ", n, " elements");
+  const auto size = static_cast<int64_t>(n);
+  const DType counter = IsInt(dtype) ? dtype : DType::kInt64;
+  Tensor out = c.builder().Iota(counter, size).Cast(dtype);
+  if (delta != 1) out = out * delta;
+  if (start != 0) out = out + start;
+  if ((dtype != DType::kInt64 && dtype != DType::kInt32) || size > kMaxKnown) return c.Output(out);
+  HostTensor known{dtype, {size}, {}};
+  for (int64_t i = 0; i < size; ++i) {
+    const auto value = static_cast<int64_t>(start + static_cast<double>(i) * delta);
+    known.bytes.append(reinterpret_cast<const char*>(&value), ByteSize(dtype));
+  }
+  return c.OutputBoth(out, std::move(known));
+}
+
+}  // namespace telegrad::onnx

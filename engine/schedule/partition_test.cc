@@ -1,0 +1,255 @@
+// How many parts and transfers a graph for several devices becomes, what they send, and which
+// graphs are refused. That they compute the right thing is tests/conformance/partition_test.cc.
+#include "engine/schedule/partition.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "engine/ir/content_hash.h"
+#include "engine/ir/text.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr DType kF32 = DType::kFloat32;
+
+Placement On(int64_t devices, AllReduceAlgorithm algorithm = AllReduceAlgorithm::kBySize) {
+  Placement placement;
+  for (int64_t i = 0; i < devices; ++i) placement.device_of.push_back(i);
+  placement.all_reduce = algorithm;
+  return placement;
+}
+
+class PartitionTest : public ::testing::Test {
+ protected:
+  UOp Param(int64_t slot, Shape dims, int64_t device, DType dtype = kF32) {
+    return g_.Param(slot, dtype, dims, device);
+  }
+  UOp Copy(UOp x, std::vector<int64_t> devices) { return g_.Make(Op::kCopy, {x}, devices); }
+  UOp Store(UOp to, UOp value) { return g_.Make(Op::kStore, {to, value}); }
+  UOp Select(UOp x, int64_t i) { return g_.Make(Op::kMSelect, DType::kVoid, {x}, {i}); }
+  UOp Sink(const std::vector<UOp>& stores) {
+    const UOp sink = g_.Make(Op::kSink, DType::kVoid, stores);
+    EXPECT_TRUE(g_.status().ok()) << g_.status();
+    return sink;
+  }
+  Partition Run(const std::vector<UOp>& stores, const Placement& placement) {
+    Budget budget;
+    auto partition = PartitionGraph(Sink(stores), {}, placement, &budget);
+    EXPECT_TRUE(partition.ok()) << partition.status();
+    return partition.ok() ? *std::move(partition) : Partition{};
+  }
+  absl::Status Error(const std::vector<UOp>& stores, const Placement& placement,
+                     const Budget::Limits& limits = {}) {
+    Budget budget(limits);
+    return PartitionGraph(Sink(stores), {}, placement, &budget).status();
+  }
+  // An ALLREDUCE of one input for each device; the result is stored on each.
+  std::vector<UOp> AllReduced(int64_t n, int64_t elements, DType dtype = kF32, bool made = false) {
+    std::vector<UOp> shards, stores;
+    for (int64_t d = 0; d < n; ++d) {
+      UOp x = Param(2 * d, {elements}, d, dtype);
+      if (made) x = g_.Make(Op::kSqrt, {x});
+      shards.push_back(x);
+    }
+    const UOp sum =
+        g_.Make(Op::kAllReduce, DType::kVoid, {g_.Make(Op::kMStack, DType::kVoid, shards)}, {0});
+    for (int64_t d = 0; d < n; ++d) {
+      stores.push_back(Store(Param(2 * d + 1, {elements}, d, dtype), Select(sum, d)));
+    }
+    return stores;
+  }
+
+  Graph g_;
+};
+
+int Transfers(const Partition& p) { return static_cast<int>(p.steps.size()) - p.num_parts(); }
+
+TEST_F(PartitionTest, DevicesThatShareNothingAreOnePartEach) {
+  std::vector<UOp> stores;
+  for (int64_t d = 0; d < 3; ++d) {
+    stores.push_back(Store(Param(2 * d, {8}, d), g_.Make(Op::kNeg, {Param(2 * d + 1, {8}, d)})));
+  }
+  const Partition p = Run(stores, On(3));
+  EXPECT_EQ(p.num_parts(), 3);
+  EXPECT_EQ(Transfers(p), 0);
+  std::set<std::string> graphs;
+  for (const PartitionStep& step : p.steps) {
+    graphs.insert(ContentHash(step.graph.root()).Hex());
+    EXPECT_TRUE(step.waits.empty());
+  }
+  EXPECT_EQ(graphs.size(), 1u) << "devices that do the same share what is compiled";
+}
+
+TEST_F(PartitionTest, NumbersOfOneDeviceAreOnePart) {
+  const UOp x = Copy(g_.Make(Op::kNeg, {Param(0, {8}, 0)}), {1});
+  Placement placement;
+  placement.device_of = {5, 5};
+  const std::vector<UOp> stores{Store(Param(1, {8}, 1), x)};
+  EXPECT_EQ(OnlyDevice(Sink(stores), placement), 5);
+  EXPECT_EQ(OnlyDevice(Sink(stores), On(2)), std::nullopt);
+  const Partition p = Run(stores, placement);
+  EXPECT_EQ(p.num_parts(), 1);
+  EXPECT_EQ(Transfers(p), 0);
+  EXPECT_EQ(p.steps[0].device, 5);
+}
+
+TEST_F(PartitionTest, AnInputIsSentWithoutAPart) {
+  const UOp x = Copy(Param(0, {8}, 0), {1});
+  const Partition p = Run({Store(Param(1, {8}, 1), g_.Make(Op::kNeg, {x}))}, On(2));
+  EXPECT_EQ(p.num_parts(), 1);
+  ASSERT_EQ(Transfers(p), 1);
+  EXPECT_EQ(p.steps[0].bytes, 32);
+  EXPECT_TRUE(p.steps[0].waits.empty());
+  EXPECT_EQ(p.steps[1].waits, std::vector<int32_t>{0});
+}
+
+TEST_F(PartitionTest, APieceOfAnInputIsSentFromWhereItLies) {
+  const UOp rows = g_.Make(Op::kShrink, {Param(0, {6, 4}, 0)}, Shape{2, 3, 0, 4});
+  const Partition p = Run({Store(Param(1, {3, 4}, 1), Copy(rows, {1}))}, On(2));
+  ASSERT_EQ(Transfers(p), 1);
+  EXPECT_EQ(p.num_parts(), 1);
+  EXPECT_EQ(p.steps[0].from_offset, 2 * 4 * 4);
+  EXPECT_EQ(p.steps[0].bytes, 3 * 4 * 4);
+}
+
+TEST_F(PartitionTest, AColumnIsGatheredBeforeItIsSent) {
+  const UOp column = g_.Make(Op::kShrink, {Param(0, {6, 4}, 0)}, Shape{0, 6, 1, 1});
+  const Partition p = Run({Store(Param(1, {6, 1}, 1), Copy(column, {1}))}, On(2));
+  EXPECT_EQ(p.num_parts(), 2);
+  EXPECT_EQ(p.BytesSent(2), (std::vector<int64_t>{6 * 4, 0}));
+}
+
+TEST_F(PartitionTest, AViewMovesAsItsSmallestSource) {
+  const UOp wide = g_.Make(Op::kExpand, {Param(0, {8, 1}, 0)}, Shape{8, 100});
+  const UOp turned = g_.Make(Op::kPermute, {wide}, Shape{1, 0});
+  const Partition p = Run({Store(Param(1, {100, 8}, 1), Copy(turned, {1}))}, On(2));
+  EXPECT_EQ(p.num_parts(), 1);
+  EXPECT_EQ(p.BytesSent(2), (std::vector<int64_t>{32, 0}));
+}
+
+TEST_F(PartitionTest, ConstantsAreSentToNobody) {
+  const UOp c =
+      g_.Make(Op::kExpand, {g_.Make(Op::kReshape, {g_.ConstFloat(kF32, 2)}, Shape{1})}, Shape{8});
+  const Partition p = Run({Store(Param(0, {8}, 1), Copy(Copy(c, {0}), {1}))}, On(2));
+  EXPECT_EQ(p.num_parts(), 1);
+  EXPECT_EQ(Transfers(p), 0);
+}
+
+TEST_F(PartitionTest, WorkWaitsForThePartThatNeedsIt) {
+  // Device 1 could compute its own half at once, but has to wait for the other half anyway.
+  const UOp sent = Copy(g_.Make(Op::kSqrt, {Param(0, {8}, 0)}), {1});
+  const UOp own = g_.Make(Op::kSqrt, {Param(1, {8}, 1)});
+  const Partition p = Run({Store(Param(2, {8}, 1), g_.Make(Op::kAdd, {own, sent}))}, On(2));
+  EXPECT_EQ(p.num_parts(), 2);
+  EXPECT_EQ(Transfers(p), 1);
+}
+
+TEST_F(PartitionTest, PingPongHasAPartForEachTurn) {
+  UOp x = Param(0, {8}, 0);
+  for (int turn = 1; turn <= 6; ++turn) x = Copy(g_.Make(Op::kSqrt, {x}), {turn % 2});
+  const Partition p = Run({Store(Param(1, {8}, 0), x)}, On(2));
+  EXPECT_EQ(p.num_parts(), 7) << "six turns and the store";
+  EXPECT_EQ(Transfers(p), 6);
+}
+
+TEST_F(PartitionTest, WhatIsStoredAfterItWasSentWaitsForTheTransfer) {
+  const UOp w = Param(0, {8}, 0);
+  const Partition p =
+      Run({Store(Param(1, {8}, 1), Copy(w, {1})), Store(w, g_.Make(Op::kNeg, {w}))}, On(2));
+  ASSERT_EQ(p.steps.size(), 3u);
+  EXPECT_EQ(p.steps[0].kind, PartitionStep::Kind::kTransfer);
+  for (const size_t part : {1, 2}) EXPECT_EQ(p.steps[part].waits, std::vector<int32_t>{0});
+}
+
+TEST_F(PartitionTest, AllReduceHasFewParts) {
+  // The parts of a device: what it sends, then for all to all its chunk, then the result. The first
+  // device of the naive one has only the last.
+  EXPECT_EQ(Run(AllReduced(4, 64, kF32, true), On(4, AllReduceAlgorithm::kNaive)).num_parts(),
+            1 + 3 * 2);
+  EXPECT_EQ(Run(AllReduced(4, 64, kF32, true), On(4, AllReduceAlgorithm::kAllToAll)).num_parts(),
+            4 * 3);
+  // Three partial sums, and the result.
+  EXPECT_EQ(Run(AllReduced(4, 64, kF32, true), On(4, AllReduceAlgorithm::kRing)).num_parts(),
+            4 * 5);
+}
+
+// What each device sends, by the formulas of collectives.h.
+TEST_F(PartitionTest, AllReduceSendsWhatTheoryAsks) {
+  int slot_base = 0;
+  for (const int64_t n : {2, 3, 4, 7}) {
+    for (const int64_t elements : {int64_t{1}, n - 1, n, n + 1, int64_t{64}, int64_t{1001}}) {
+      SCOPED_TRACE(StrCat(n, " devices, ", elements, " elements, case ", slot_base++));
+      const auto chunk = [&](int64_t c) { return 4 * ChunkOf(elements, n, c % n).size; };
+      const int64_t all = 4 * elements;
+      std::vector<int64_t> naive, to_all, ring;
+      for (int64_t i = 0; i < n; ++i) {
+        naive.push_back(i == 0 ? (n - 1) * all : all);
+        to_all.push_back(all - chunk(i) + (n - 1) * chunk(i));
+        ring.push_back(2 * all - chunk(i + 1) - chunk(i + 2));
+      }
+      const auto sent = [&](AllReduceAlgorithm algorithm) {
+        return Run(AllReduced(n, elements), On(n, algorithm)).BytesSent(n);
+      };
+      EXPECT_EQ(sent(AllReduceAlgorithm::kNaive), naive);
+      EXPECT_EQ(sent(AllReduceAlgorithm::kAllToAll), to_all);
+      EXPECT_EQ(sent(AllReduceAlgorithm::kRing), ring);
+      if (elements % n != 0) continue;
+      EXPECT_EQ(to_all, std::vector<int64_t>(n, 2 * (n - 1) * all / n));
+      EXPECT_EQ(ring, to_all);
+      g_.TakeStatus().IgnoreError();
+    }
+  }
+}
+
+TEST_F(PartitionTest, PartialSumsOfNarrowFloatsTravelWide) {
+  const Partition p = Run(AllReduced(4, 64, DType::kFloat16), On(4, AllReduceAlgorithm::kRing));
+  EXPECT_EQ(p.BytesSent(4), std::vector<int64_t>(4, 3 * 16 * 4 + 3 * 16 * 2));
+}
+
+TEST_F(PartitionTest, TheAlgorithmIsChosenBySize) {
+  using enum AllReduceAlgorithm;
+  EXPECT_EQ(ChooseAllReduce(4096, 4), kNaive);
+  EXPECT_EQ(ChooseAllReduce(1 << 20, 4), kAllToAll);
+  EXPECT_EQ(ChooseAllReduce(int64_t{1} << 30, 4), kRing);
+  EXPECT_EQ(ChooseAllReduce(int64_t{1} << 30, 2), kAllToAll);
+  const std::vector<UOp> stores = AllReduced(4, 1 << 18);
+  EXPECT_EQ(Print(Run(stores, On(4))), Print(Run(stores, On(4, kAllToAll))));
+}
+
+TEST_F(PartitionTest, UnshardSendsEachShardToAllOthers) {
+  const UOp shards =
+      g_.Make(Op::kMStack, DType::kVoid, {Param(0, {5}, 0), Param(1, {5}, 1), Param(2, {5}, 2)});
+  const UOp all = g_.Make(Op::kUnshard, {shards}, Shape{0});
+  std::vector<UOp> stores;
+  for (int64_t d = 0; d < 3; ++d) stores.push_back(Store(Param(3 + d, {15}, d), Select(all, d)));
+  EXPECT_EQ(Run(stores, On(3)).BytesSent(3), std::vector<int64_t>(3, 2 * 20));
+}
+
+TEST_F(PartitionTest, ADeviceThatIsBoundToNoneIsNamed) {
+  const std::vector<UOp> stores{Store(Param(0, {8}, 3), Param(1, {8}, 3))};
+  EXPECT_THAT(Error(stores, On(2)).message(), HasSubstr("device 3, which is bound to none"));
+  Placement hole = On(4);
+  hole.device_of[3] = -1;
+  EXPECT_THAT(Error(stores, hole).message(), HasSubstr("device 3, which is bound to none"));
+}
+
+TEST_F(PartitionTest, WhatItMakesIsPaidFor) {
+  Budget::Limits limits;
+  limits.nodes = 200;
+  EXPECT_EQ(Error(AllReduced(8, 64), On(8, AllReduceAlgorithm::kRing), limits).code(),
+            absl::StatusCode::kResourceExhausted);
+  // Collectives of more instances than there are devices, n times n pieces.
+  const UOp many = Copy(Param(0, {1}, 0), std::vector<int64_t>(2000, 1));
+  const UOp all = g_.Make(Op::kUnshard, {many}, Shape{0});
+  EXPECT_THAT(Error({Store(Param(1, {2000}, 1), Select(all, 0))}, On(2)).message(),
+              HasSubstr("more than"));
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,99 @@
+// REDUCE(x) of n elements along an axis becomes REDUCE(CONTIGUOUS(REDUCE(x as [parts, n /
+// parts]))), folded with what n leaves over. CONTIGUOUS makes the parts a kernel of their own, with
+// a loop over the parts that threads can share.
+#include "engine/schedule/split_reduce.h"
+
+#include <algorithm>
+
+namespace telegrad {
+namespace {
+
+// Fewer results than this leave threads without work...
+constexpr int64_t kFewResults = 16;
+// ...and so many parts and results give each some.
+constexpr int64_t kParts = 64;
+// A smaller reduction takes no longer than a second launch.
+constexpr int64_t kManyElements = int64_t{1} << 17;
+
+int64_t Extent(UOp reduce) {
+  int64_t n = 1;
+  for (int64_t axis : reduce.arg().subspan(1)) n *= reduce.src(0).shape()[axis];
+  return n;
+}
+
+bool ShouldSplit(UOp u) {
+  if (!u.is(Op::kReduce)) return false;
+  const int64_t results = NumElements(u.shape());
+  return results > 0 && results < kFewResults && Extent(u) * results >= kManyElements;
+}
+
+UOp Combine(Graph* g, ReduceKind kind, UOp x, UOp y) {
+  const Op op = kind == ReduceKind::kAdd   ? Op::kAdd
+                : kind == ReduceKind::kMul ? Op::kMul
+                                           : Op::kMax;
+  return g->Make(op, {x, y});
+}
+
+// `reduce` with `x` for its source, in `g`.
+UOp Split(Graph* g, UOp reduce, UOp x) {
+  const std::span<const int64_t> axes = reduce.arg().subspan(1);
+  const Shape shape(x.shape().begin(), x.shape().end());
+  const int64_t axis = *std::ranges::max_element(axes, {}, [&](int64_t a) { return shape[a]; });
+  const int64_t n = shape[axis];
+  const int64_t parts = std::min(n, kParts / NumElements(reduce.shape()));
+  const int64_t length = n / parts, rest = n % parts;
+  const auto kind = static_cast<ReduceKind>(reduce.arg(0));
+  const auto range = [&](int64_t offset, int64_t size) {
+    std::vector<int64_t> pairs;
+    for (size_t i = 0; i < shape.size(); ++i) {
+      const bool here = static_cast<int64_t>(i) == axis;
+      pairs.push_back(here ? offset : 0);
+      pairs.push_back(here ? size : shape[i]);
+    }
+    return g->Make(Op::kShrink, {x}, pairs);
+  };
+  Shape cut = shape;
+  cut[axis] = parts;
+  cut.insert(cut.begin() + axis + 1, length);
+  const UOp whole = rest == 0 ? x : range(0, parts * length);
+  std::vector<int64_t> inner{reduce.arg(0)}, outer{reduce.arg(0), axis};
+  for (int64_t a : axes) inner.push_back(a >= axis ? a + 1 : a);
+  UOp sum = g->Make(Op::kReduce, {g->Make(Op::kReshape, {whole}, cut)}, inner);
+  sum = g->Make(Op::kReduce, {g->Make(Op::kContiguous, {sum})}, outer);
+  sum = g->Make(Op::kReshape, {sum}, Shape(reduce.shape().begin(), reduce.shape().end()));
+  if (rest == 0) return sum;
+  const std::vector<int64_t> same(reduce.arg().begin(), reduce.arg().end());
+  return Combine(g, kind, sum, g->Make(Op::kReduce, {range(parts * length, rest)}, same));
+}
+
+}  // namespace
+
+absl::StatusOr<FrozenGraph> SplitReductions(FrozenGraph graph, Budget* budget) {
+  const Graph& from = *graph.graph;
+  const std::vector<uint32_t> order = PostOrder(graph.root());
+  TG_RETURN_IF_ERROR(budget->SpendSteps(static_cast<int64_t>(order.size())));
+  if (std::ranges::none_of(order, [&](uint32_t id) { return ShouldSplit(from.at(id)); })) {
+    return graph;
+  }
+  auto out = std::make_shared<Graph>();
+  NodeMap<uint32_t> made(from);
+  std::vector<UOp> src;
+  for (uint32_t id : order) {
+    TG_RETURN_IF_ERROR(budget->SpendSteps(1 + static_cast<int64_t>(from.src(id).size())));
+    const UOp u = from.at(id);
+    src.clear();
+    for (uint32_t s : u.src_ids()) src.push_back(out->at(made[s]));
+    UOp copy;
+    if (ShouldSplit(u)) {
+      copy = Split(out.get(), u, src[0]);
+    } else {
+      copy =
+          out->Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));
+    }
+    if (!copy.valid()) return out->status();
+    made[id] = copy.id();
+  }
+  return FrozenGraph{std::move(out), made[graph.root()]};
+}
+
+}  // namespace telegrad

@@ -1,0 +1,222 @@
+// Random graphs on several devices: the parts of a partition, evaluated one by one with the
+// transfers between them, leave what the whole graph does. Every order of the steps that their
+// waits allow must do, so the steps run in a random one.
+#include "engine/schedule/partition.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/base/status.h"
+#include "engine/ir/text.h"
+#include "engine/ir/verify.h"
+#include "engine/reference/tensor_eval.h"
+#include "tests/conformance/random_graph.h"
+#include "tests/conformance/run_graph.h"
+#include "tests/conformance/spread_graph.h"
+
+namespace telegrad {
+namespace {
+
+using testing::RandomGraph;
+using testing::Slots;
+
+constexpr int64_t kDevices = 4;
+
+Placement EachItsOwn(AllReduceAlgorithm algorithm) {
+  Placement placement;
+  for (int64_t i = 0; i < kDevices; ++i) placement.device_of.push_back(i);
+  placement.all_reduce = algorithm;
+  return placement;
+}
+
+// A step that may run next: all it waits for have run.
+size_t PickNext(const Partition& p, const std::vector<bool>& done, std::mt19937_64& rng) {
+  std::vector<size_t> ready;
+  for (size_t i = 0; i < p.steps.size(); ++i) {
+    const auto waits = [&](int32_t w) { return !done[w]; };
+    if (!done[i] && std::ranges::none_of(p.steps[i].waits, waits)) ready.push_back(i);
+  }
+  return ready[rng() % ready.size()];
+}
+
+absl::Status RunPart(const PartitionStep& step, Slots* slots, Slots* buffers) {
+  TG_RETURN_IF_ERROR(Verify(step.graph.root(), kTensorLevel));
+  const auto memory = [&](PartMemory m) -> std::vector<uint8_t>& {
+    return m.kind == PartMemory::Kind::kSlot ? (*slots)[m.index] : (*buffers)[m.index];
+  };
+  for (const uint32_t id : PostOrder(step.graph.root())) {
+    for (const int64_t device : step.graph.graph->devices(id)) {
+      if (device != 0) return Internal("a part with a device number: ", Print(step.graph.root()));
+    }
+  }
+  Slots bound;
+  for (const PartMemory m : step.slots) bound.push_back(memory(m));
+  Budget budget;
+  TG_RETURN_IF_ERROR(reference::Evaluate(step.graph.root(), bound, &budget));
+  for (size_t i = 0; i < bound.size(); ++i) memory(step.slots[i]) = bound[i];
+  return absl::OkStatus();
+}
+
+absl::Status RunPartition(const Partition& p, std::mt19937_64& rng, Slots* slots) {
+  Slots buffers;
+  for (const PartBuffer& b : p.buffers) buffers.emplace_back(b.bytes, 0xcd);
+  std::vector<bool> done(p.steps.size(), false);
+  for (size_t n = 0; n < p.steps.size(); ++n) {
+    const size_t i = PickNext(p, done, rng);
+    const PartitionStep& step = p.steps[i];
+    done[i] = true;
+    if (step.kind == PartitionStep::Kind::kPart) {
+      TG_RETURN_IF_ERROR(RunPart(step, slots, &buffers));
+      continue;
+    }
+    const std::vector<uint8_t>& from = step.from.kind == PartMemory::Kind::kSlot
+                                           ? (*slots)[step.from.index]
+                                           : buffers[step.from.index];
+    std::vector<uint8_t>& to = buffers[step.to];
+    if (step.from_offset + step.bytes > static_cast<int64_t>(from.size()) ||
+        step.bytes != static_cast<int64_t>(to.size())) {
+      return Internal("step ", i, " leaves its memory");
+    }
+    std::copy_n(from.begin() + step.from_offset, step.bytes, to.begin());
+  }
+  return absl::OkStatus();
+}
+
+// A device has one part for each stage, and what a part waits for comes before it.
+absl::Status CheckShape(const Partition& p) {
+  std::vector<std::pair<int64_t, int64_t>> parts;
+  for (size_t i = 0; i < p.steps.size(); ++i) {
+    const PartitionStep& step = p.steps[i];
+    if (step.kind == PartitionStep::Kind::kPart) parts.emplace_back(step.device, step.stage);
+    if (!step.waits.empty() && step.waits.back() >= static_cast<int32_t>(i)) {
+      return Internal("step ", i, " waits for a later one");
+    }
+  }
+  std::ranges::sort(parts);
+  if (std::ranges::adjacent_find(parts) != parts.end()) return Internal("a stage with two parts");
+  return absl::OkStatus();
+}
+
+// What the partition of `random` on several devices does, compared with what the graph does.
+void ExpectAgrees(uint64_t seed, const RandomGraph& random, const std::vector<VarValue>& values,
+                  AllReduceAlgorithm algorithm, std::mt19937_64& rng, Partition* out) {
+  reference::Variables variables;
+  for (const VarValue& v : values) variables[v.id] = v.value;
+  Slots want = random.slots, got = random.slots;
+  Budget budget;
+  if (!reference::Evaluate(random.sink, want, &budget, variables).ok()) return;
+  const Placement placement = EachItsOwn(algorithm);
+  auto partition = PartitionGraph(random.sink, values, placement, &budget);
+  ASSERT_TRUE(partition.ok()) << "seed " << seed << ": " << partition.status() << "\n"
+                              << Print(random.sink);
+  ASSERT_TRUE(CheckShape(*partition).ok()) << "seed " << seed << CheckShape(*partition);
+  const auto again = PartitionGraph(random.sink, values, placement, &budget);
+  ASSERT_TRUE(again.ok());
+  ASSERT_EQ(Print(*partition), Print(*again));
+  const auto status = RunPartition(*partition, rng, &got);
+  ASSERT_TRUE(status.ok()) << "seed " << seed << ": " << status << "\n"
+                           << Print(random.sink) << "\n"
+                           << Print(*partition);
+  for (size_t i = 0; i < want.size(); ++i) {
+    const bool exact = random.exact[i] && algorithm != AllReduceAlgorithm::kRing;
+    const std::string difference = testing::Difference(random.dtypes[i], exact, want[i], got[i]);
+    ASSERT_EQ(difference, "") << "seed " << seed << ", slot " << i << "\n"
+                              << Print(random.sink) << "\n"
+                              << Print(*partition);
+  }
+  *out = *std::move(partition);
+}
+
+class PartitionDifferential : public ::testing::TestWithParam<AllReduceAlgorithm> {};
+
+TEST_P(PartitionDifferential, PartsAgreeWithTheWhole) {
+  int several = 0, transfers = 0;
+  for (uint64_t seed = 1; seed <= 1200; ++seed) {
+    std::mt19937_64 rng(seed);
+    Graph graph, spread;
+    const auto vocabulary = seed % 4 == 0 ? testing::Vocabulary::kPlain : testing::Vocabulary::kAll;
+    RandomGraph random =
+        testing::MakeRandomGraph(rng, 6 + static_cast<int>(seed % 40), &graph, vocabulary);
+    if (!random.sink.valid()) continue;
+    const UOp sink = testing::Spread(random.sink, kDevices, rng, &spread);
+    if (!sink.valid() || !Verify(sink, kTensorLevel).ok()) continue;
+    const std::vector<VarValue> values = testing::VariablesOf(sink, random.variables);
+    random.sink = sink;
+    Partition partition;
+    ExpectAgrees(seed, random, values, GetParam(), rng, &partition);
+    if (HasFatalFailure()) return;
+    several += partition.num_parts() > 1;
+    transfers += static_cast<int>(partition.steps.size()) - partition.num_parts();
+  }
+  EXPECT_GT(several, 200);
+  EXPECT_GT(transfers, 1000);
+}
+
+// Chains of in-place STOREs on few slots, whose old and new contents are all read again, here and
+// on other devices.
+RandomGraph MakeUpdates(std::mt19937_64& rng, int size, Graph* g) {
+  RandomGraph out;
+  const auto below = [&](size_t n) { return static_cast<size_t>(rng() % n); };
+  const auto slot = [&](int64_t device) {
+    std::vector<uint8_t> bytes(4 * sizeof(int32_t));
+    for (uint8_t& b : bytes) b = static_cast<uint8_t>(rng());
+    out.slots.push_back(bytes);
+    out.dtypes.push_back(DType::kInt32);
+    out.exact.push_back(true);
+    return g->Param(static_cast<int64_t>(out.slots.size()) - 1, DType::kInt32, Shape{4}, device);
+  };
+  const auto to = [&](UOp x, UOp like) {
+    if (x.place() == like.place()) return x;
+    return g->Make(Op::kCopy, DType::kVoid, {x}, {like.devices()[0]});
+  };
+  std::vector<UOp> params, latest, pool, stores;
+  for (int64_t i = 0; i < 4; ++i) params.push_back(slot(i % 3));
+  latest = pool = params;
+  for (int i = 0; i < size; ++i) {
+    const UOp x = pool[below(pool.size())], y = pool[below(pool.size())];
+    if (rng() % 3 != 0) {
+      UOp z = g->Make(rng() % 2 == 0 ? Op::kAdd : Op::kMul, {x, to(y, x)});
+      if (rng() % 3 == 0) z = g->Make(Op::kFlip, {z}, Shape{0});
+      pool.push_back(z);
+      continue;
+    }
+    const size_t p = below(params.size());
+    UOp target = latest[p], value = to(x, target);
+    if (rng() % 2 == 0) {
+      const Shape half{static_cast<int64_t>(rng() % 3), 2};
+      target = g->Make(Op::kShrink, {target}, half);
+      value = g->Make(Op::kShrink, {value}, half);
+    }
+    stores.push_back(g->Make(Op::kStore, {target, value}));
+    latest[p] = g->Make(Op::kAfter, {params[p], stores.back()});
+    pool.push_back(latest[p]);
+  }
+  for (int i = 0; i < 3; ++i) {
+    const UOp value = pool[pool.size() - 1 - below(pool.size() / 2)];
+    stores.push_back(g->Make(Op::kStore, {slot(value.devices()[0]), value}));
+  }
+  out.sink = g->Make(Op::kSink, DType::kVoid, stores);
+  return out;
+}
+
+TEST(PartitionHazards, InPlaceStoresBetweenDevices) {
+  for (uint64_t seed = 1; seed <= 1200; ++seed) {
+    std::mt19937_64 rng(seed);
+    Graph graph;
+    const RandomGraph random = MakeUpdates(rng, 4 + static_cast<int>(seed % 30), &graph);
+    ASSERT_TRUE(Verify(random.sink, kTensorLevel).ok()) << Verify(random.sink, kTensorLevel);
+    Partition partition;
+    ExpectAgrees(seed, random, {}, AllReduceAlgorithm::kBySize, rng, &partition);
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Algorithms, PartitionDifferential,
+                         ::testing::Values(AllReduceAlgorithm::kBySize,
+                                           AllReduceAlgorithm::kAllToAll,
+                                           AllReduceAlgorithm::kRing));
+
+}  // namespace
+}  // namespace telegrad

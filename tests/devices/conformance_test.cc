@@ -1,0 +1,442 @@
+// The device contract, held against every driver. What a driver leaves out is said in its row, with
+// the reason.
+#include <functional>
+#include <thread>
+
+#include "devices/disk/disk_device.h"
+#include "devices/npy/npy_device.h"
+#include "devices/null/null_device.h"
+#include "engine/base/status.h"
+#include "engine/compile/compiler.h"
+#include "tests/devices/fixture.h"
+
+namespace telegrad {
+namespace {
+
+using testing::HasSubstr;
+
+struct QueueLimits {
+  int capacity = HostQueueOptions{}.capacity;
+  absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
+};
+
+struct Driver {
+  std::string name;
+  std::function<std::unique_ptr<Device>(const QueueLimits&)> open;
+  // Why a part of the contract is excluded; empty: it is not.
+  std::string no_contents = "", no_alloc = "", no_programs = "";
+};
+
+constexpr int64_t kLimit = 10'000'000;
+
+const std::filesystem::path& DiskRoot() {
+  static const TemporaryDirectory directory;
+  return directory.path();
+}
+
+std::vector<Driver> AllDrivers() {
+  return {
+      {.name = "cpu",
+       .open =
+           [](const QueueLimits& limits) {
+             return *OpenCpu({.threads = 2,
+                              .memory_limit = kLimit,
+                              .queue_capacity = limits.capacity,
+                              .wait_limit = limits.wait_limit});
+           }},
+      {.name = "null",
+       .open = [](const QueueLimits& limits) -> std::unique_ptr<Device> {
+         return OpenNull({.memory_limit = kLimit,
+                          .queue_capacity = limits.capacity,
+                          .wait_limit = limits.wait_limit});
+       },
+       .no_contents = "a null device runs nothing, so its copies leave no bytes"},
+      {.name = "disk",
+       .open =
+           [](const QueueLimits& limits) {
+             return *OpenDisk({.name = "test",
+                               .directory = DiskRoot(),
+                               .growth = kLimit,
+                               .queue_capacity = limits.capacity,
+                               .wait_limit = limits.wait_limit});
+           },
+       .no_programs = "a disk copies only"},
+      {.name = "npy",
+       .open = [](const QueueLimits& limits) -> std::unique_ptr<Device> {
+         return OpenNpy({.queue_capacity = limits.capacity, .wait_limit = limits.wait_limit});
+       },
+       .no_alloc = "host arrays belong to the caller; they are imported",
+       .no_programs = "host arrays are copied only"},
+  };
+}
+
+class Conformance : public testing::TestWithParam<Driver> {
+ protected:
+  void OpenDevice(const QueueLimits& limits = {}) { device_ = GetParam().open(limits); }
+
+  // A buffer of the device, zeroed.
+  BufferView Buffer(int64_t bytes) {
+    if (auto* npy = dynamic_cast<NpyDevice*>(device_.get())) {
+      const auto array = std::make_shared<std::vector<char>>(bytes);
+      return Whole(*npy->Import(array->data(), bytes, array));
+    }
+    auto memory = device_->Alloc(bytes);
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    return Whole(*memory);
+  }
+  TimelinePoint Copied(const BufferView& to, const BufferView& from,
+                       std::vector<TimelinePoint> waits = {}) {
+    const auto point = Copy(*device_, to, from, std::move(waits));
+    EXPECT_TRUE(point.ok()) << point.status();
+    return point.ok() ? *point : TimelinePoint{};
+  }
+  std::string Read(const BufferView& buffer) {
+    const BufferView out = HostBuffer(*host_, std::string(buffer.length, '?'));
+    EXPECT_EQ(Copied(out, buffer).Wait(), absl::OkStatus());
+    return Bytes(out);
+  }
+  void ExpectBytes(const BufferView& buffer, const std::string& expected) {
+    if (GetParam().no_contents.empty()) {
+      EXPECT_EQ(Read(buffer), expected);
+    }
+  }
+
+  std::unique_ptr<Device> host_ = OpenHost(7);  // where bytes come from and go to
+  std::unique_ptr<Device> device_;
+};
+
+#define SKIP_IF_EXCLUDED(what) \
+  if (!GetParam().what.empty()) GTEST_SKIP() << GetParam().what
+
+TEST_P(Conformance, SaysWhatItIs) {
+  OpenDevice();
+  EXPECT_EQ(device_->name().find(':'), device_->name().rfind(':'));
+  EXPECT_EQ(device_->Health(), absl::OkStatus());
+  const BufferView buffer = Buffer(100);
+  EXPECT_EQ(buffer.memory->size(), 100);
+  EXPECT_EQ(buffer.memory->host() != nullptr, device_->host_visible());
+  EXPECT_GE(device_->memory_used(), 100);
+  EXPECT_GE(device_->memory_limit(), device_->memory_used());
+}
+
+TEST_P(Conformance, CopiesMoveBytes) {
+  SKIP_IF_EXCLUDED(no_contents);
+  OpenDevice();
+  const BufferView buffer = Buffer(16);
+  EXPECT_EQ(Read(buffer), std::string(16, '\0'));
+  const BufferView from = HostBuffer(*host_, "0123456789");
+  auto commands =
+      *device_->Encode({CopyCommand({{0, 4}, {1, 2}, 6}), CopyCommand({{0, 0}, {0, 5}, 3}),
+                        CopyCommand({{0, 15}, {1, 9}, 0})});
+  const auto point = device_->queue(QueueKind::kCopy).Submit(commands, {buffer, from}, {});
+  ASSERT_TRUE(point.ok()) << point.status();
+  ASSERT_EQ(point->Wait(), absl::OkStatus());
+  EXPECT_EQ(Read(buffer), std::string("345\0"
+                                      "234567\0\0\0\0\0\0",
+                                      16));
+  EXPECT_EQ(Read({buffer.memory, 5, 3}), "345");
+}
+
+// Larger than what a driver may move at once, and not a multiple of it.
+TEST_P(Conformance, LongCopiesBetweenItsOwnBuffers) {
+  SKIP_IF_EXCLUDED(no_contents);
+  OpenDevice();
+  std::string bytes(3'000'001, '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 + i / 251);
+  const BufferView first = Buffer(bytes.size()), second = Buffer(bytes.size());
+  Copied(first, HostBuffer(*host_, bytes));
+  Copied(second, first);
+  EXPECT_TRUE(Read(second) == bytes);
+}
+
+TEST_P(Conformance, SubmitReturnsBeforeAnythingRuns) {
+  OpenDevice();
+  const BufferView buffer = Buffer(1);
+  const Gate gate;
+  const TimelinePoint point = Copied(buffer, HostBuffer(*host_, "x"), {gate.point()});
+  EXPECT_EQ(point.timeline->value(), 0u);
+  EXPECT_EQ(device_->queue(QueueKind::kCopy).last().value, point.value);
+  gate.Open();
+  EXPECT_EQ(point.Wait(), absl::OkStatus());
+  ExpectBytes(buffer, "x");
+}
+
+TEST_P(Conformance, RunsInOrderBehindAClosedGate) {
+  OpenDevice();
+  const BufferView buffer = Buffer(1);
+  const Gate gate;
+  std::vector<BufferView> seen;
+  TimelinePoint last;
+  for (const char* digit : {"1", "2", "3"}) {
+    last = Copied(buffer, HostBuffer(*host_, digit), {gate.point()});
+    seen.push_back(HostBuffer(*host_, "?"));
+    last = Copied(seen.back(), buffer);
+  }
+  gate.Open();
+  EXPECT_EQ(last.Wait(), absl::OkStatus());
+  EXPECT_EQ(last.value, 6u);
+  if (!GetParam().no_contents.empty()) return;
+  EXPECT_EQ(Bytes(seen[0]) + Bytes(seen[1]) + Bytes(seen[2]), "123");
+}
+
+TEST_P(Conformance, FailuresReachWhatDependsOnThemAndNothingElse) {
+  OpenDevice();
+  const BufferView buffer = Buffer(1);
+  const Gate gate;
+  const absl::Status lost = absl::DataLossError("the upload broke off");
+  const TimelinePoint failing = Copied(buffer, HostBuffer(*host_, "1"), {gate.point()});
+  const TimelinePoint dependent = Copied(buffer, HostBuffer(*host_, "2"), {failing});
+  const TimelinePoint further =
+      Copied(buffer, HostBuffer(*host_, "3"), {TimelinePoint{}, dependent});
+  const TimelinePoint independent = Copied(buffer, HostBuffer(*host_, "4"));
+  gate.Open(lost);
+  EXPECT_EQ(failing.Wait(), lost);
+  EXPECT_EQ(dependent.Wait(), lost);
+  EXPECT_EQ(further.Wait(), lost);
+  EXPECT_EQ(independent.Wait(), absl::OkStatus());
+  EXPECT_EQ(device_->Health(), absl::OkStatus());
+  ExpectBytes(buffer, "4");
+}
+
+// A failure goes from one device to the next and back, on whichever queues its dependents are.
+TEST_P(Conformance, FailuresCrossDevicesAndQueues) {
+  OpenDevice();
+  const BufferView buffer = Buffer(1), other = Buffer(1);
+  const BufferView staged = HostBuffer(*host_, "s"), out = HostBuffer(*host_, "o");
+  const Gate gate;
+  const absl::Status lost = absl::DataLossError("the upload broke off");
+  const TimelinePoint a = Copied(buffer, HostBuffer(*host_, "1"), {gate.point()});
+  const TimelinePoint b = *Copy(*host_, out, staged, {a}, QueueKind::kCompute);
+  const TimelinePoint c = *Copy(*host_, out, staged, {b}, QueueKind::kCopy);
+  const TimelinePoint d = Copied(other, out, {c});
+  const TimelinePoint bystander = *Copy(*host_, out, staged, {}, QueueKind::kCompute);
+  gate.Open(lost);
+  EXPECT_EQ(d.Wait(), lost);
+  EXPECT_EQ(b.Wait(), lost);
+  EXPECT_EQ(c.Wait(), lost);
+  EXPECT_EQ(bystander.Wait(), absl::OkStatus());
+  EXPECT_EQ(Copied(other, out, {bystander}).Wait(), absl::OkStatus());
+  ExpectBytes(other, "s");
+}
+
+TEST_P(Conformance, PointsOrderItBehindOtherDevices) {
+  OpenDevice();
+  const BufferView buffer = Buffer(1);
+  const BufferView here = HostBuffer(*host_, "h"), there = HostBuffer(*host_, "t");
+  const Gate gate;
+  const TimelinePoint a = *Copy(*host_, there, here, {gate.point()});
+  const TimelinePoint b = Copied(buffer, there, {a});
+  const TimelinePoint c = *Copy(*host_, there, HostBuffer(*host_, "x"), {b});
+  gate.Open();
+  EXPECT_EQ(c.Wait(), absl::OkStatus());
+  ExpectBytes(buffer, "h");
+  EXPECT_EQ(Bytes(there), "x");
+}
+
+TEST_P(Conformance, ALostPointFailsAndTheQueueGoesOn) {
+  OpenDevice({.wait_limit = absl::Milliseconds(1)});
+  const BufferView buffer = Buffer(1);
+  const TimelinePoint lost = Copied(buffer, HostBuffer(*host_, "1"), {Gate().point()});
+  const TimelinePoint next = Copied(buffer, HostBuffer(*host_, "2"));
+  EXPECT_EQ(lost.Wait().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(next.Wait(), absl::OkStatus());
+  ExpectBytes(buffer, "2");
+}
+
+TEST_P(Conformance, FreesOnlyAfterTheRun) {
+  OpenDevice();
+  const int64_t before = device_->memory_used();
+  const Gate gate;
+  BufferView buffer = Buffer(1 << 20);
+  const std::weak_ptr<Memory> watch = buffer.memory;
+  const TimelinePoint point = Copied(buffer, HostBuffer(*host_, "1"), {gate.point()});
+  buffer = {};
+  EXPECT_FALSE(watch.expired());  // the queue alone holds it now
+  EXPECT_GT(device_->memory_used(), before);
+  gate.Open();
+  EXPECT_EQ(point.Wait(), absl::OkStatus());
+  EXPECT_TRUE(watch.expired());
+  EXPECT_EQ(device_->memory_used(), before);
+}
+
+TEST_P(Conformance, ItsQueueIsBounded) {
+  OpenDevice({.capacity = 4});
+  const BufferView buffer = Buffer(1), from = HostBuffer(*host_, "1");
+  const Gate gate;
+  TimelinePoint last;
+  for (int i = 0; i < 4; ++i) last = Copied(buffer, from, {gate.point()});
+  const auto full = Copy(*device_, buffer, from);
+  EXPECT_EQ(full.status().code(), absl::StatusCode::kResourceExhausted) << full.status();
+  gate.Open();
+  EXPECT_EQ(last.Wait(), absl::OkStatus());
+  EXPECT_EQ(Copied(buffer, from).Wait(), absl::OkStatus());
+}
+
+TEST_P(Conformance, TwoThreadsSubmit) {
+  OpenDevice({.capacity = 100});  // so that the ring wraps and fills
+  constexpr int kEach = 2000;
+  const BufferView buffer = Buffer(2);
+  const auto work = [&](int64_t at, const std::string& text) {
+    const BufferView from = HostBuffer(*host_, text);
+    const auto commands = *device_->Encode({CopyCommand({{0, at}, {1, 0}, 1})});
+    for (int i = 0; i < kEach;) {
+      const auto point = device_->queue(QueueKind::kCopy).Submit(commands, {buffer, from}, {});
+      if (point.ok()) {
+        ++i;
+      } else {
+        ASSERT_EQ(point.status().code(), absl::StatusCode::kResourceExhausted);
+        std::this_thread::yield();
+      }
+    }
+  };
+  std::thread a(work, 0, "a"), b(work, 1, "b");
+  a.join();
+  b.join();
+  const TimelinePoint last = device_->queue(QueueKind::kCopy).last();
+  EXPECT_EQ(last.value, 2u * kEach);
+  EXPECT_EQ(last.Wait(), absl::OkStatus());
+  ExpectBytes(buffer, "ab");
+}
+
+TEST_P(Conformance, ClosingDrains) {
+  OpenDevice();
+  const BufferView buffer = Buffer(1), from = HostBuffer(*host_, "1");
+  TimelinePoint ran;
+  for (int i = 0; i < 5; ++i) ran = Copied(buffer, from);
+  const Gate never;
+  const TimelinePoint waiting = Copied(buffer, from, {never.point()});
+  const TimelinePoint behind = Copied(buffer, from);
+  device_.reset();
+  EXPECT_EQ(ran.Wait(), absl::OkStatus());
+  EXPECT_EQ(waiting.Wait().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(behind.Wait(), absl::OkStatus());
+  never.Open();  // too late, and harmless
+}
+
+TEST_P(Conformance, RejectsWhatDoesNotFit) {
+  class Foreign : public CommandBuffer {};
+  OpenDevice();
+  const BufferView buffer = Buffer(8), from = HostBuffer(*host_, "12345678");
+  Queue& queue = device_->queue(QueueKind::kCopy);
+  const auto commands = *device_->Encode({CopyCommand({{0, 0}, {1, 0}, 8})});
+  const auto submit = [&](std::shared_ptr<const CommandBuffer> c, std::vector<BufferView> bindings,
+                          std::vector<TimelinePoint> waits = {}) {
+    return queue.Submit(std::move(c), std::move(bindings), waits).status().code();
+  };
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(submit(nullptr, {buffer, from}), kInvalid);
+  EXPECT_EQ(submit(std::make_shared<Foreign>(), {buffer, from}), kInvalid);
+  EXPECT_EQ(submit(commands, {buffer}), kInvalid);
+  EXPECT_EQ(submit(commands, {buffer, BufferView{}}), kInvalid);
+  EXPECT_EQ(submit(commands, {{buffer.memory, 0, 9}, from}), kInvalid);
+  EXPECT_EQ(submit(commands, {{buffer.memory, 0, 7}, from}), kInvalid);
+  EXPECT_EQ(submit(commands, {{buffer.memory, -1, 8}, from}), kInvalid);
+  EXPECT_EQ(submit(commands, {{buffer.memory, INT64_MAX, INT64_MAX}, from}), kInvalid);
+  EXPECT_EQ(submit(commands, {buffer, buffer}), kInvalid) << "overlaps itself";
+  EXPECT_EQ(submit(commands, {buffer, from}, {{queue.last().timeline, 1000}}), kInvalid);
+  EXPECT_EQ(queue.last().value, 0u);
+  ExpectBytes(buffer, std::string(8, '\0'));
+}
+
+TEST_P(Conformance, RejectsCommandsThatAreMalformed) {
+  OpenDevice();
+  const auto code = [&](const Command& bad) {
+    const auto encoded = device_->Encode({CopyCommand({{0, 0}, {1, 0}, 1}), bad});
+    EXPECT_THAT(std::string(encoded.status().message()), HasSubstr("command 1"));
+    return encoded.status().code();
+  };
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(code(CopyCommand({{0, 0}, {1, 0}, -1})), kInvalid);
+  EXPECT_EQ(code(CopyCommand({{0, INT64_MAX}, {1, 0}, 8})), kInvalid);
+  EXPECT_EQ(code(CopyCommand({{-1, 0}, {1, 0}, 8})), kInvalid);
+  EXPECT_EQ(code(CopyCommand({{0, 0}, {1 << 30, 0}, 8})), kInvalid);
+  EXPECT_EQ(code(CopyCommand({{0, 0}, {1, -8}, 8})), kInvalid);
+  EXPECT_EQ(code(Command{}), kInvalid) << "a launch without a program";
+}
+
+TEST_P(Conformance, TracesEachCommand) {
+  OpenDevice();
+  const BufferView buffer = Buffer(4), from = HostBuffer(*host_, "1234");
+  const auto commands =
+      *device_->Encode({CopyCommand({{0, 0}, {1, 0}, 4}), CopyCommand({{0, 0}, {1, 1}, 2})});
+  const auto trace = std::make_shared<RunTrace>();
+  const int64_t before = SteadyNs();
+  const auto point = device_->queue(QueueKind::kCopy).Submit(commands, {buffer, from}, {}, trace);
+  ASSERT_EQ(point->Wait(), absl::OkStatus());
+  const std::vector<TraceEvent> events = trace->events();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_LE(before, events[0].begin_ns);
+  EXPECT_LE(events[0].begin_ns, events[0].end_ns);
+  EXPECT_LE(events[0].end_ns, events[1].begin_ns);
+  EXPECT_LE(events[1].end_ns, SteadyNs());
+  EXPECT_EQ(events[0].bytes, 4);
+  EXPECT_EQ(events[1].bytes, 2);
+  EXPECT_THAT(events[1].queue, HasSubstr(device_->name()));
+}
+
+TEST_P(Conformance, CopiesInBothDirectionsHaveADevice) {
+  SKIP_IF_EXCLUDED(no_contents);
+  OpenDevice();
+  const BufferView buffer = Buffer(1), out = HostBuffer(*host_, "?");
+  Device& in = CopyDevice(*device_, *host_);
+  const TimelinePoint there = *Copy(in, buffer, HostBuffer(*host_, "x"));
+  Device& back = CopyDevice(*host_, *device_);
+  const TimelinePoint here = *Copy(back, out, buffer, {there});
+  EXPECT_EQ(here.Wait(), absl::OkStatus());
+  EXPECT_EQ(Bytes(out), "x");
+}
+
+TEST_P(Conformance, MemoryIsLimitedAndZeroed) {
+  SKIP_IF_EXCLUDED(no_alloc);
+  OpenDevice();
+  BufferView buffer = Buffer(6'000'000);
+  Copied(buffer, HostBuffer(*host_, "used"));
+  const auto more = device_->Alloc(6'000'000);
+  EXPECT_EQ(more.status().code(), absl::StatusCode::kResourceExhausted);
+  for (const std::string& part : {device_->name(), StrCat(kLimit), std::string("6000000")}) {
+    EXPECT_THAT(std::string(more.status().message()), HasSubstr(part));
+  }
+  EXPECT_EQ(device_->Alloc(-1).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device_->queue(QueueKind::kCopy).last().Wait(), absl::OkStatus());
+  buffer = {};
+  buffer = Buffer(9'000'000);
+  ExpectBytes({buffer.memory, 0, 100}, std::string(100, '\0'));
+  EXPECT_EQ((*device_->Alloc(0))->size(), 0);
+  device_.reset();  // memory outlives its device
+  EXPECT_EQ(buffer.memory->size(), 9'000'000);
+}
+
+TEST_P(Conformance, LaunchesRunInOrder) {
+  SKIP_IF_EXCLUDED(no_programs);
+  OpenDevice();
+  const auto image = Compile(
+      "define void @next(ptr %buffers, i64 %begin, i64 %end) {\n"
+      "  %b = load ptr, ptr %buffers\n  %x = load i8, ptr %b\n  %y = add i8 %x, 1\n"
+      "  store i8 %y, ptr %b\n  ret void\n}\n",
+      "next", HostTarget(1));
+  ASSERT_TRUE(image.ok()) << image.status();
+  Command next;
+  next.launch.program = *device_->Load(*image);
+  next.launch.arguments = {{0, 0}};
+  const auto commands = *device_->Encode({next, CopyCommand({{0, 1}, {0, 0}, 1}), next});
+  const BufferView buffer = Buffer(2);
+  const TimelinePoint upload = Copied(buffer, HostBuffer(*host_, "a"));
+  const TimelinePoint waits[] = {upload};
+  const auto point = device_->queue().Submit(commands, {buffer}, waits);
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_EQ(point->Wait(), absl::OkStatus());
+  ExpectBytes(buffer, "cb");
+}
+
+TEST_P(Conformance, OnlyFilesAreOpened) {
+  OpenDevice();
+  if (GetParam().name == "disk") GTEST_SKIP() << "see disk_test.cc";
+  EXPECT_EQ(device_->Open("file", 0, 1, OpenMode::kRead).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+INSTANTIATE_TEST_SUITE_P(Drivers, Conformance, testing::ValuesIn(AllDrivers()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,46 @@
+// Which devices a daemon gets for its flags.
+#include "devices/drivers.h"
+
+#include "tests/devices/fixture.h"
+
+namespace telegrad {
+namespace {
+
+DriverOptions Options() {
+  DriverOptions options;
+  options.host.threads = 1;
+  options.cpu_memory = 1 << 20;
+  return options;
+}
+
+TEST(Drivers, OpenWhatTheOptionsSay) {
+  const TemporaryDirectory directory;
+  DriverOptions options = Options();
+  options.null_devices = 2;
+  options.disk_roots = {"data=" + directory.path().string()};
+  options.read_only_disk_roots = {"models=" + directory.path().string()};
+  options.disk_growth = 1000;
+  const auto devices = OpenDevices(options);
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  std::vector<std::string> names;
+  for (const auto& device : *devices) names.push_back(device->name());
+  EXPECT_THAT(names, testing::ElementsAre("CPU:0", "NULL:0", "NULL:1", "DISK:data", "DISK:models"));
+  Device& data = *(*devices)[3];
+  Device& models = *(*devices)[4];
+  EXPECT_EQ(data.memory_limit(), 1000);
+  EXPECT_TRUE(data.Open("new", 0, 1000, OpenMode::kCreate).ok());
+  EXPECT_TRUE(models.Open("new", 0, -1, OpenMode::kRead).ok());
+  EXPECT_EQ(models.Open("new", 0, -1, OpenMode::kWrite).status().code(),
+            absl::StatusCode::kPermissionDenied);
+}
+
+TEST(Drivers, RefuseRootsThatAreNone) {
+  for (const char* root : {"", "data", "=/", "data=/no/such/directory"}) {
+    DriverOptions options = Options();
+    options.disk_roots = {root};
+    EXPECT_EQ(OpenDevices(options).status().code(), absl::StatusCode::kInvalidArgument) << root;
+  }
+}
+
+}  // namespace
+}  // namespace telegrad
