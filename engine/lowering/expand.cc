@@ -276,8 +276,18 @@ absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nestin
       values.push_back(value);
       if (!value.shape().empty()) lanes = value.shape()[0];
     }
+    // The same in every lane: as often as there are lanes.
+    const bool same =
+        folded_lanes > 0 && std::ranges::all_of(values, [](UOp v) { return v.shape().empty(); });
+    if (same) {
+      const std::vector<UOp> once = values;
+      for (int64_t i = 1; i < folded_lanes; ++i) {
+        values.insert(values.end(), once.begin(), once.end());
+      }
+      lanes = 0;
+    }
     UOp folded;
-    if (loops.empty() && !(folded_lanes > 0 && values[0].shape().empty())) {
+    if (loops.empty()) {
       folded = values[0];
       for (size_t i = 1; i < values.size(); ++i) folded = Fold(kind, folded, values[i]);
     } else {
@@ -285,7 +295,7 @@ absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nestin
     }
     result = result.valid() ? Fold(kind, result, folded) : folded;
   }
-  if (folded_lanes > 0) result = FoldLanes(reduce, result);
+  if (folded_lanes > 0 && !result.shape().empty()) result = FoldLanes(reduce, result);
   if (!result.valid()) return g_.status();
   reduced_.emplace(std::pair(reduce.id(), key), result);
   return result;

@@ -2,9 +2,10 @@
 //
 //   kernel_bench MODEL COUNT        a row of kModels
 //   kernel_bench FILE.uop COUNT     a tensor graph, or one kernel, in its text form
+//   kernel_bench MODEL COUNT NAME   one of its kernels, whose text form is printed first
 //
 // One line for each unique kernel, the slowest first: how often the graph launches it, how long all
-// its launches take together and their share, the processor time of that (twice the time where two
+// its launches take together and their share, their mean processor time (twice the time where two
 // threads really run at once), what it does in that time, and how long lowering it and compiling it
 // took. A kernel runs with warm caches here, and again and again on the same buffers.
 #include <algorithm>
@@ -53,7 +54,8 @@ struct Row {
 
 class Bench {
  public:
-  Bench(Device* device, int count) : device_(*device), count_(count) {}
+  Bench(Device* device, int count, std::string only)
+      : device_(*device), count_(count), only_(std::move(only)) {}
 
   absl::Status Graph(const FrozenGraph& graph) {
     Budget budget;
@@ -79,6 +81,10 @@ class Bench {
 
  private:
   absl::Status Kernels() {
+    if (!only_.empty()) {
+      std::erase_if(rows_, [&](const Row& row) { return row.name != only_; });
+      for (const Row& row : rows_) std::printf("%s\n", Print(row.kernel.root()).c_str());
+    }
     for (Row& row : rows_) TG_RETURN_IF_ERROR(Measure(&row));
     std::ranges::stable_sort(rows_, std::greater<>{},
                              [](const Row& r) { return r.run * r.launches; });
@@ -131,14 +137,13 @@ class Bench {
                         device_.Encode({Command{Command::Kind::kLaunch, launch, {}}}));
     for (int i = 0; i <= count_; ++i) {
       const auto begin = Clock::now();
-      const double processor = ProcessorMilliseconds();
+      if (i == 1) row->processor = ProcessorMilliseconds();
       TG_ASSIGN_OR_RETURN(TimelinePoint point, device_.queue().Submit(commands, bindings, {}));
       TG_RETURN_IF_ERROR(point.Wait(absl::Minutes(1)));
       const double time = Milliseconds(begin);
-      const double used = ProcessorMilliseconds() - processor;
       row->run = i <= 1 ? time : std::min(row->run, time);  // the first one touches the memory
-      row->processor = i <= 1 ? used : std::min(row->processor, used);
     }
+    row->processor = (ProcessorMilliseconds() - row->processor) / count_;
     return absl::OkStatus();
   }
 
@@ -159,14 +164,15 @@ class Bench {
 
   Device& device_;
   const int count_;
+  const std::string only_;  // the name of a kernel, or all
   std::vector<Row> rows_;
 };
 
-absl::Status Run(const std::string& what, int count) {
+absl::Status Run(const std::string& what, int count, const std::string& only) {
   CpuOptions options;
   options.target = HostTarget(0);
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenCpu(options));
-  Bench bench(device.get(), count);
+  Bench bench(device.get(), count, only);
   for (const testing::NamedModel& model : testing::kModels) {
     if (model.name != what) continue;
     TG_ASSIGN_OR_RETURN(const Plan plan, model.plan());
@@ -184,12 +190,13 @@ absl::Status Run(const std::string& what, int count) {
 }  // namespace telegrad
 
 int main(int argc, char** argv) {
-  const int count = argc == 3 ? std::atoi(argv[2]) : 0;
+  const int count = argc == 3 || argc == 4 ? std::atoi(argv[2]) : 0;
   if (count <= 0) {
-    std::fprintf(stderr, "Usage: kernel_bench MODEL|FILE.uop COUNT\n");
+    std::fprintf(stderr, "Usage: kernel_bench MODEL|FILE.uop COUNT [KERNEL]\n");
     return 2;
   }
-  if (const absl::Status status = telegrad::Run(argv[1], count); !status.ok()) {
+  if (const absl::Status status = telegrad::Run(argv[1], count, argc == 4 ? argv[3] : "");
+      !status.ok()) {
     std::fprintf(stderr, "kernel_bench: %s\n", status.ToString().c_str());
     return 1;
   }

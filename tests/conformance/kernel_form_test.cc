@@ -353,6 +353,18 @@ TEST_P(KernelForm, StagedInAnArgument) {
           exponential});
 }
 
+// A fold of what does not depend on its range, next to one that does.
+TEST_P(KernelForm, SumsOfTheSame) {
+  const UOp r = Loop(rows_), c = Folded(columns_), c1 = Folded(columns_);
+  const UOp out = Param(0, rows_), x = Load(Param(1, rows_), r);
+  const UOp value = Add(Sum(x, c), Sum(Mul(x, Load(Matrix(2), At(r, c1))), c1));
+  Expect({End(Store(out, r, value), {r})}, {[&](int64_t row) {
+           const double one = Input(1, row);
+           return one * static_cast<double>(columns_) +
+                  OverColumns([&](int64_t k) { return one * X(2, row, k); });
+         }});
+}
+
 // Nothing but the whole: sums over all rows, of which the columns are the lanes.
 TEST_P(KernelForm, ColumnSumsAndProducts) {
   const UOp c = Loop(columns_), r1 = Folded(rows_), r2 = Folded(rows_);
@@ -406,7 +418,7 @@ class LargeKernel : public KernelForm {};
 // A matrix product whose panels are worth a packed copy, also where they come with gates and steps.
 TEST_P(LargeKernel, ProductThroughPackedPanels) {
   for (int64_t step : {1, 2}) {
-    const int64_t inner = 150;
+    const int64_t inner = 300;
     const UOp r = Loop(rows_), c = Loop(columns_), k = Folded(inner);
     const UOp out = Matrix(0), a = Param(1, rows_ * inner);
     const UOp b = Param(2, inner * columns_ * step);
