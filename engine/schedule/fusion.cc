@@ -51,6 +51,10 @@ constexpr double kMinParallel = 16;
 constexpr double kMinShared = 8;
 constexpr double kMaxSlice = 512 * 1024;
 constexpr size_t kMaxNests = 4;
+// Of a loop that a register tile needs, so many iterations stay with each nest, if what they read
+// again is no more than this.
+constexpr int64_t kSharedTile = 16;
+constexpr double kMaxReread = 256 * 1024;
 
 // A kernel while it is planned.
 struct Draft {
@@ -67,8 +71,9 @@ struct Draft {
   std::vector<std::string> reasons;
   int64_t nodes = 0;
   uint32_t contraction = 0;
-  RangeSet common = ~RangeSet{0};  // what all operands of its sums of products depend on
-  std::vector<int> after;          // drafts that run after this one
+  // By loop: bytes of the operands of its sums of products that do not depend on it.
+  std::vector<double> reread;
+  std::vector<int> after;  // drafts that run after this one
   int merged_into = -1;
 
   RangeSet LoopSet() const { return (RangeSet{1} << loops) - 1; }
@@ -228,6 +233,7 @@ class Planner {
         draft.ranges.push_back({static_cast<double>(shape[i]), loops.axes[i].hash});
     }
     draft.loops = static_cast<int>(draft.ranges.size());
+    draft.reread.assign(draft.ranges.size(), 0);
     draft.roots.push_back(root);
     draft.contraction = costs_[root].contraction;
     drafts_.push_back(std::move(draft));
@@ -354,6 +360,7 @@ class Planner {
     larger.reasons.insert(larger.reasons.end(), smaller.reasons.begin(), smaller.reasons.end());
     larger.fronts.insert(larger.fronts.end(), smaller.fronts.begin(), smaller.fronts.end());
     larger.after.insert(larger.after.end(), smaller.after.begin(), smaller.after.end());
+    for (int i = 0; i < larger.loops; ++i) larger.reread[i] += smaller.reread[i];
     larger.nodes += smaller.nodes;
     if (larger.contraction == 0) larger.contraction = smaller.contraction;
     smaller.merged_into = into;
@@ -381,6 +388,7 @@ class Planner {
   Materialize Choose(UOp u, const std::vector<Place>& places, std::string* why) const {
     const uint32_t id = u.id();
     if (u.is(Op::kContiguous)) {
+      if (places.size() == 1 && Home(u, places) >= 0) return Materialize::kFused;
       *why = "stored on request";
       return Materialize::kRequested;
     }
@@ -508,9 +516,14 @@ class Planner {
 
   // What a sum of products reads from memory.
   void NoteOperand(uint32_t id, const std::vector<Place>& places) {
-    if (NumElements(graph_.shape(id)) == 1) return;
+    const int64_t elements = NumElements(graph_.shape(id));
+    if (elements == 1) return;
+    const auto bytes = static_cast<double>(BytesOf(graph_.dtype(id), elements));
     for (const Place& p : places) {
-      if (p.tiled) drafts_[p.draft].common &= p.access.ranges();
+      Draft& draft = drafts_[p.draft];
+      for (int loop = 0; p.tiled && loop < draft.loops; ++loop) {
+        if ((p.access.ranges() >> loop & 1) == 0) draft.reread[loop] += bytes;
+      }
     }
   }
 
@@ -649,6 +662,7 @@ class Planner {
   struct Group {
     std::vector<int> drafts;  // writers before readers
     int shared = 0;
+    int64_t tile = 1;  // iterations of the last shared loop that they run together
   };
 
   void JoinNests() {
@@ -685,8 +699,15 @@ class Planner {
     if (ranges > kMaxRanges || nodes > kMaxMergedNodes) return;
     // As many loops as all of them can share.
     int shared = std::min(a.shared, b.shared);
+    std::vector<double> reread;
     for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {
-      for (int d : *drafts) shared = std::min(shared, MayShare(drafts_[d]));
+      for (int d : *drafts) {
+        shared = std::min(shared, MayShare(drafts_[d]));
+        for (int loop = 0; loop < shared; ++loop) {
+          reread.resize(std::max<size_t>(reread.size(), loop + 1), 0);
+          reread[loop] = std::max(reread[loop], drafts_[d].reread[loop]);
+        }
+      }
     }
     for (int d : a.drafts) {
       for (size_t v : values_of_[d]) {
@@ -697,7 +718,13 @@ class Planner {
       }
     }
     const Draft& outer = drafts_[writer];
-    const double iterations = outer.Product((RangeSet{1} << shared) - 1);
+    const int64_t tile = LimitSharing(outer, reread, &shared);
+    if (std::max(a.tile, b.tile) > 1 &&
+        (std::max(a.tile, b.tile) != tile || std::max(a.shared, b.shared) < shared)) {
+      return;
+    }
+    const double iterations =
+        outer.Product((RangeSet{1} << shared) - 1) / static_cast<double>(tile);
     if (shared == 0 || iterations < kMinShared) return;
     const auto bytes = static_cast<double>(
         BytesOf(graph_.dtype(value.node), NumElements(graph_.shape(value.node))));
@@ -705,7 +732,25 @@ class Planner {
     for (int d : a.drafts) group_of_[d] = to;
     b.drafts.insert(b.drafts.begin(), a.drafts.begin(), a.drafts.end());
     b.shared = shared;
+    b.tile = tile;
     a.drafts.clear();
+  }
+
+  // A sum of products shares a loop that one of its operands does not depend on only in tiles, for
+  // each of which that operand is read again: from a cache, or not at all. The tile's iterations of
+  // the last shared loop; `*shared` shrinks to what is shared.
+  static int64_t LimitSharing(const Draft& draft, const std::vector<double>& reread, int* shared) {
+    for (int loop = 0; loop < *shared; ++loop) {
+      if (reread[loop] == 0) continue;
+      *shared = loop;
+      const auto size = static_cast<int64_t>(draft.ranges[loop].size);
+      const bool tiles =
+          reread[loop] <= kMaxReread && size % kSharedTile == 0 && size / kSharedTile > 1;
+      if (!tiles) return 1;
+      ++*shared;
+      return kSharedTile;
+    }
+    return 1;
   }
 
   bool HoldsStore(const Draft& draft) const {
@@ -714,13 +759,12 @@ class Planner {
   }
 
   // How many of its outermost loops the draft can leave to be shared: those that its reductions may
-  // run inside of, and that no register tile needs.
+  // run inside of.
   int MayShare(const Draft& draft) const {
     if (Alone(draft)) return 0;
     int shared = 0;
     for (; shared < draft.loops; ++shared) {
-      const RangeSet all = (RangeSet{2} << shared) - 1, last = RangeSet{1} << shared;
-      if (draft.contraction != 0 && (draft.common & last) == 0) break;
+      const RangeSet all = (RangeSet{2} << shared) - 1;
       const bool orders = std::ranges::all_of(
           draft.fronts, [&](RangeSet front) { return (all & ~front) == 0 || (front & ~all) == 0; });
       if (!orders) break;
@@ -779,6 +823,7 @@ class Planner {
       if (kernel.nests.empty()) continue;
       if (kernel.nests.size() > 1) {
         kernel.shared_loops = group.shared;
+        kernel.shared_tile = group.tile;
         kernel.reasons.push_back(StrCat(kernel.nests.size(), " nests inside of ", group.shared,
                                         group.shared == 1 ? " loop" : " loops"));
       }

@@ -38,7 +38,8 @@ struct PlannedNest {
 // One launch. Its nests run one after another inside of the outermost loops that they share.
 struct PlannedKernel {
   std::vector<PlannedNest> nests;
-  int shared_loops = 0;  // 0: there is one nest
+  int shared_loops = 0;     // 0: there is one nest
+  int64_t shared_tile = 1;  // iterations of the last shared loop that each nest does together
   std::vector<std::string> reasons;
 };
 

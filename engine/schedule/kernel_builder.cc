@@ -564,20 +564,28 @@ absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
       if (own || output.computes) computed_.insert(output.value.id());
     }
     const KernelOutput& shaped = nest.outputs.front();
-    std::vector<UOp> loops = shared, stores;
-    size_t loop = 0;
+    Indices loops;
+    std::vector<UOp> inner, stores;
     for (int64_t size : (shaped.target.valid() ? shaped.target : shaped.value).shape()) {
-      if (size > 1 && loop++ >= shared.size()) loops.push_back(NewRange(AxisType::kLoop, size));
+      if (size == 1) continue;
+      const size_t loop = loops.size(), last = request.shared_loops;
+      if (loop >= last) {
+        inner.push_back(NewRange(AxisType::kLoop, size));
+        loops.push_back(inner.back());
+        continue;
+      }
+      const int64_t tile = loop + 1 == last ? request.shared_tile : 1;
+      if (shared.size() == loop) shared.push_back(NewRange(AxisType::kLoop, size / tile));
+      loops.push_back(shared[loop]);
+      if (tile == 1) continue;
+      inner.push_back(NewRange(AxisType::kLoop, tile));
+      loops.back() = Add(Mul(shared[loop], tile), inner.back());
     }
     for (const KernelOutput& output : nest.outputs) {
       TG_ASSIGN_OR_RETURN(stores.emplace_back(), StoreOutput(output, loops));
     }
     TG_RETURN_IF_ERROR(graph_.status());
-    if (shared.empty()) {
-      shared.assign(loops.begin(), loops.begin() + request.shared_loops);
-    }
-    const std::vector<UOp> inner =
-        LoopOrder(stores, {loops.begin() + request.shared_loops, loops.end()});
+    inner = LoopOrder(stores, std::move(inner));
     if (request.nests.size() == 1) return Close(stores, inner);
     for (size_t i = 0; i < stores.size(); ++i) {
       const KernelOutput& output = nest.outputs[i];

@@ -51,11 +51,13 @@ struct KernelNest {
 
 struct KernelRequest {
   // One after another; a later one may read what an earlier one has written in the same iteration
-  // of the `shared_loops` outermost loops, which are those of all of them.
-  std::vector<KernelNest> nests;
+  // of the `shared_loops` outermost loops, which are those of all of them. An iteration of the last
+  // of these stands for `shared_tile` ones, which each nest goes through for itself.
+  std::vector<KernelNest> nests = {};
   int shared_loops = 0;
+  int64_t shared_tile = 1;
   // By node id, FusionPlan::level: REDUCEs of one level fold together where they can.
-  std::span<const uint32_t> level;
+  std::span<const uint32_t> level = {};
 };
 
 // Answers how a value is read: from which memory, or nullopt if it is computed in place.

@@ -121,14 +121,14 @@ class Scheduler {
   }
 
   absl::Status AddItem(KernelOutput output, MemoryId writes, std::vector<std::string> reasons) {
-    return AddItem({{{output}}}, 0, {writes}, std::move(reasons));
+    return AddItem({.nests = {{{output}}}}, {writes}, std::move(reasons));
   }
 
-  absl::Status AddItem(std::vector<KernelNest> nests, int shared_loops,
-                       std::vector<MemoryId> writes, std::vector<std::string> reasons) {
+  absl::Status AddItem(KernelRequest request, std::vector<MemoryId> writes,
+                       std::vector<std::string> reasons) {
     TG_RETURN_IF_ERROR(budget_->SpendKernels());
     const ReadFrom read_from = [this](uint32_t node) { return ReadFromMemory(node); };
-    const KernelRequest request{std::move(nests), shared_loops, fusion_.level};
+    request.level = fusion_.level;
     TG_ASSIGN_OR_RETURN(KernelGraph kernel, BuildKernel(request, read_from, budget_));
     TG_RETURN_IF_ERROR(held_.Grow(kernel.graph.graph->bytes()));
     items_.push_back({std::move(writes), std::move(reasons), std::move(kernel)});
@@ -174,14 +174,15 @@ class Scheduler {
   }
 
   absl::Status AddKernel(PlannedKernel& kernel) {
-    std::vector<KernelNest> nests;
+    KernelRequest request;
+    request.shared_loops = kernel.shared_loops;
+    request.shared_tile = kernel.shared_tile;
     std::vector<MemoryId> writes;
     for (const PlannedNest& nest : kernel.nests) {
-      nests.emplace_back();
-      for (uint32_t root : nest.roots) AddOutput(root, &nests.back().outputs, &writes);
+      request.nests.emplace_back();
+      for (uint32_t root : nest.roots) AddOutput(root, &request.nests.back().outputs, &writes);
     }
-    TG_RETURN_IF_ERROR(AddItem(std::move(nests), kernel.shared_loops, std::move(writes),
-                               std::move(kernel.reasons)));
+    TG_RETURN_IF_ERROR(AddItem(std::move(request), std::move(writes), std::move(kernel.reasons)));
     // A STORE that needs its value in a copy first is written alone.
     if (items_.back().kernel.reads_target_elsewhere) Separate(items_.back());
     return absl::OkStatus();
@@ -226,7 +227,7 @@ class Scheduler {
       std::vector<KernelOutput> outputs;
       std::vector<MemoryId> writes;
       AddOutput(store.id(), &outputs, &writes);
-      TG_RETURN_IF_ERROR(AddItem({{std::move(outputs)}}, 0, std::move(writes), reasons));
+      TG_RETURN_IF_ERROR(AddItem({.nests = {{std::move(outputs)}}}, std::move(writes), reasons));
       if (!items_.back().kernel.reads_target_elsewhere) return absl::OkStatus();
       items_.pop_back();
     }

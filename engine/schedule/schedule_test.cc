@@ -90,7 +90,7 @@ TEST_F(ScheduleTest, AttentionIsOneKernel) {
   const UOp y = Reduce(ReduceKind::kAdd, g_.Make(Op::kMul, {To(Op::kExpand, p, wide), v}), 2);
   const Schedule s = Run({Store(Param(3, {16, 32, 1, 64}), y)});
   ASSERT_EQ(s.kernels.size(), 1u);
-  EXPECT_EQ(s.kernels[0].reasons.back(), "3 nests inside of 1 loop");
+  EXPECT_EQ(s.kernels[0].reasons.back(), "3 nests inside of 2 loops");
   EXPECT_EQ(s.temporaries.size(), 2u);
 }
 
@@ -131,13 +131,28 @@ TEST_F(ScheduleTest, LargeSumsAreSplit) {
 }
 
 TEST_F(ScheduleTest, ResultsReplaceOperandsThatDie) {
-  const UOp x = g_.Make(Op::kContiguous, {g_.Make(Op::kNeg, {Param(0, {4})})});
-  const UOp y = g_.Make(Op::kContiguous, {g_.Make(Op::kSqrt, {x})});
-  const UOp z = To(Op::kFlip, y, {0});
-  const Schedule s = Run({Store(Param(1, {4}), z)});
-  ASSERT_EQ(s.kernels.size(), 3u);
-  EXPECT_EQ(s.temporaries.size(), 1u) << "y lies where x was";
-  EXPECT_EQ(s.kernels[1].arguments.size(), 1u);
+  const Shape wide = {64, 64, 64};
+  const auto product = [&](UOp x, UOp y) {
+    x = To(Op::kExpand, To(Op::kReshape, x, {64, 64, 1}), wide);
+    y = To(Op::kExpand, To(Op::kReshape, y, {1, 64, 64}), wide);
+    return To(Op::kReshape, Reduce(ReduceKind::kAdd, g_.Make(Op::kMul, {x, y}), 1), {64, 64});
+  };
+  const UOp x = product(Param(0, {64, 64}), Param(1, {64, 64}));
+  const UOp h = g_.Make(Op::kContiguous, {g_.Make(Op::kExp2, {To(Op::kFlip, x, {0})})});
+  const UOp y = g_.Make(Op::kAdd, {product(h, Param(2, {64, 64})), x});
+  const Schedule s = Run({Store(Param(3, {64, 64}), To(Op::kFlip, y, {0})),
+                          Store(Param(4, {64, 64}), To(Op::kFlip, y, {1}))});
+  ASSERT_EQ(s.kernels.size(), 5u);
+  EXPECT_EQ(s.temporaries.size(), 2u) << "y lies where x was";
+  EXPECT_EQ(s.kernels[2].arguments.size(), 3u);
+}
+
+// Nothing else reads it from memory.
+TEST_F(ScheduleTest, AContiguousValueOfOneElementwiseUserIsNotStored) {
+  const UOp x = g_.Make(Op::kContiguous, {g_.Make(Op::kNeg, {Param(0, {64})})});
+  const Schedule s = Run({Store(Param(1, {64}), g_.Make(Op::kSqrt, {x}))});
+  EXPECT_EQ(s.kernels.size(), 1u);
+  EXPECT_TRUE(s.temporaries.empty());
 }
 
 TEST_F(ScheduleTest, ReaderOfTheOldValueRunsBeforeTheStore) {
