@@ -1,5 +1,7 @@
 #include "engine/types/target.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -10,6 +12,7 @@ namespace telegrad {
 std::string Target::Key() const {
   return arch + "|" + cpu + "|" + features + "|" + std::to_string(vector_bytes) + "|" +
          std::to_string(vector_registers) + "|" + std::to_string(threads) + "|" +
+         std::to_string(cache_bytes) + "|" + std::to_string(stream_bytes) + "|" +
          std::to_string(computes.bits()) + "|" + std::to_string(converts.bits());
 }
 
@@ -57,6 +60,10 @@ Target HostShape(int threads) {
   if (__builtin_cpu_supports("f16c") != 0) target.converts = {DType::kFloat16};
   target.threads =
       threads >= 1 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (const int64_t bytes = sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0) target.cache_bytes = bytes;
+  // What takes so much of the shared cache is gone from there before it is read again.
+  constexpr int64_t kShare = 4, kLeast = int64_t{16} << 20;
+  target.stream_bytes = std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE) / kShare, kLeast);
   return target;
 }
 
