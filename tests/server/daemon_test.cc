@@ -255,7 +255,8 @@ TEST_F(DaemonTest, FilesBelowARootAreBuffers) {
   const FrozenGraph doubled = Double(1);
   const auto hash = session->Put(doubled.root()).Get();
   ASSERT_TRUE(hash.ok()) << hash.status();
-  const uint64_t slots[] = {2, 1};
+  session->AllocFile(6, 4, {"DISK:data", "digits"});
+  const uint64_t slots[] = {2, 6};
   const absl::Status run = session->Run(*hash, slots).Get().status();
   EXPECT_EQ(run.code(), StatusCode::kUnimplemented) << run;
   EXPECT_THAT(std::string(run.message()), HasSubstr("none"));
