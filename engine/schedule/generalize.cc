@@ -87,14 +87,15 @@ absl::StatusOr<GeneralForm> Generalizer::Run() {
   for (uint32_t id : order) {
     if (from_.op(id) == Op::kParam) out.slot = std::max(out.slot, from_.arg(id)[0] + 1);
   }
-  if (out.slot >= kMaxParams) return ResourceExhausted("no slot is left for the variables");
+  if (out.slot >= kMaxParams) return Unimplemented("no slot is left for the variables");
   const int64_t dims[] = {static_cast<int64_t>(ranges_.size())};
   values_ = g_.Param(out.slot, DType::kInt64, dims);
   Budget::Held held(budget_);
   for (size_t i = 0; i < order.size(); ++i) {
-    TG_RETURN_IF_ERROR(budget_->SpendNodes());
+    const uint32_t before = g_.size();
     const UOp node = Node(from_.at(order[i]));
     TG_RETURN_IF_ERROR(g_.status());
+    TG_RETURN_IF_ERROR(budget_->SpendNodes(1 + g_.size() - before));
     made_[order[i]] = node;
     if (i % 1024 == 0) {
       TG_RETURN_IF_ERROR(held.GrowTo(g_.bytes()));
@@ -269,6 +270,7 @@ std::vector<int64_t> SizesOf(UOp sink) {
     for (uint32_t dim : g.symbolic_dims(id)) {
       if (dim != kStaticDim) of_size[dim] = true;
     }
+    if (g.op(id) == Op::kLoop) of_size[g.src(id)[1]] = true;
   }
   std::vector<int64_t> out;
   for (size_t i = order.size(); i-- > 0;) {  // users first

@@ -29,7 +29,7 @@ struct VarRange {
 // declared to allow.
 std::vector<VarRange> RangesOf(UOp sink);
 
-// The ids of those that a size depends on.
+// The ids of those that a size, or how often a LOOP runs, depends on.
 std::vector<int64_t> SizesOf(UOp sink);
 
 struct GeneralForm {
