@@ -18,7 +18,7 @@ std::string Target::Key() const {
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 8> parts;
+  std::array<std::string_view, 10> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -39,9 +39,12 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   target.vector_bytes = number(3, 0);
   target.vector_registers = number(4, 0);
   target.threads = number(5, 0);
-  target.computes = DTypeSet::FromBits(number(6, uint32_t{0}));
-  target.converts = DTypeSet::FromBits(number(7, uint32_t{0}));
-  good &= target.vector_bytes >= 1 && target.vector_registers >= 1 && target.threads >= 1;
+  target.cache_bytes = number(6, int64_t{0});
+  target.stream_bytes = number(7, int64_t{0});
+  target.computes = DTypeSet::FromBits(number(8, uint32_t{0}));
+  target.converts = DTypeSet::FromBits(number(9, uint32_t{0}));
+  good &= target.vector_bytes >= 1 && target.vector_registers >= 1 && target.threads >= 1 &&
+          target.cache_bytes >= 0 && target.stream_bytes >= 0;
   if (!good || target.Key() != whole) return std::nullopt;
   return target;
 }

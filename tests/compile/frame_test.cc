@@ -133,8 +133,8 @@ TEST(Target, KeysReadBack) {
   ASSERT_TRUE(Target::FromKey(target.Key()).has_value());
   EXPECT_EQ(*Target::FromKey(target.Key()), target);
   for (const std::string_view bad :
-       {"", "x86-64", "a|b|c|1|1|1|1", "a|b|c|1|1|1|1|x", "a|b|c|01|1|1|1|1", "a|b|c|0|1|1|1|1",
-        "a|b|c|1|1|1|1|1|1", "a|b|c|1|1|1|-1|1"}) {
+       {"", "x86-64", "a|b|c|1|1|1|1|1|1", "a|b|c|1|1|1|1|1|1|x", "a|b|c|01|1|1|1|1|1|1",
+        "a|b|c|0|1|1|1|1|1|1", "a|b|c|1|1|1|1|1|1|1|1", "a|b|c|1|1|1|-1|1|1|1"}) {
     EXPECT_FALSE(Target::FromKey(bad).has_value()) << bad;
   }
 }
