@@ -98,7 +98,7 @@ program second iterations=1 flops=0 bytes=32 arguments=[f32 4 write, f32 4 read]
 %4 = load f32 [4] %3
 %5 = index f32 [4] %0 %2
 %6 = store %5 %4
-$ telegrad-opt --piece=0 --emit=llvm --target=x86-64||+sse2|16|16|1|2047|0 tests/golden/opt/two_programs.uop
+$ telegrad-opt --piece=0 --emit=llvm --target=x86-64||+sse2|16|16|1|1048576|0|2047|0 tests/golden/opt/two_programs.uop
 target triple = "x86_64-unknown-linux-gnu"
 
 define void @first(ptr noalias readonly %buffers, i64 %begin, i64 %end) #0 {
@@ -125,3 +125,4 @@ attributes #0 = { nounwind "target-cpu"="x86-64" "probe-stack"="inline-asm" "tar
 !4 = distinct !{!4, !0}
 !5 = !{!4}
 !6 = !{!1}
+!7 = !{i32 1}
