@@ -1,6 +1,7 @@
 // Which devices a daemon gets for its flags.
 #include "devices/drivers.h"
 
+#include "engine/base/strings.h"
 #include "tests/devices/fixture.h"
 
 namespace telegrad {
