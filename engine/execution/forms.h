@@ -26,8 +26,8 @@ bool Holds(std::span<const VarRange> ranges, std::span<const VarValue> values);
 
 Guards Specialized(std::span<const VarValue> values);
 
-// `sizes` as SizesOf; a variable that is none of them has its whole range: it costs a general kernel
-// nothing.
+// `sizes` as SizesOf; a variable that is none of them has its whole range: it costs a general
+// kernel nothing.
 Guards Ranged(std::span<const VarRange> declared, std::span<const int64_t> sizes,
               std::span<const VarValue> values);
 Guards Whole(std::span<const VarRange> declared);

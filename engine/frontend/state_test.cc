@@ -87,7 +87,7 @@ TEST(SafetensorsTest, RefusesWhatIsMalformed) {
       {entry(R"("shape":[2],"data_offsets":[1,3])"), "abc", "from 0"},
       {entry(R"("shape":[2],"data_offsets":[0,2])"), "abc", "belong to no tensor"},
       {entry(R"("shape":[4],"data_offsets":[0,4])"), "abc", "within 3"},
-      {entry(R"("shape":[1099511627776,9],"data_offsets":[0,2])"), "ab", "limit"},
+      {entry(R"("shape":[281474976710656,9],"data_offsets":[0,2])"), "ab", "limit"},
       {entry(R"("shape":[-2],"data_offsets":[0,2])"), "ab", "expected an object"},
       {entry(R"("shape":[2],"data_offsets":[0,2],"shape":[2])"), "ab", "expected an object"},
       {entry(R"("shape":[2])"), "ab", "expected an object"},

@@ -16,8 +16,9 @@
 namespace telegrad {
 namespace {
 
-// Bounds window numbers so that no product below overflows: sizes are at most 2^40.
+// Bounds window numbers and sizes so that no product below overflows.
 constexpr int64_t kMaxWindow = int64_t{1} << 20;
+constexpr int64_t kMaxSize = int64_t{1} << 40;
 
 struct AxisWindow {
   int64_t in, kernel, stride, dilation, out;
@@ -54,6 +55,10 @@ absl::StatusOr<std::vector<AxisWindow>> Geometry(ShapeView spatial,
     if (spatial[i] < extent) {
       return InvalidArgument("windows: spatial axis ", i, " of ", ToString(spatial),
                              " (padded) is smaller than the window of ", extent);
+    }
+    if (spatial[i] > kMaxSize) {
+      return InvalidArgument("windows: spatial axis ", i, " of ", ToString(spatial),
+                             " (padded) is over the limit of ", kMaxSize);
     }
     out[i] = {spatial[i], kernels[i], strides[i], dilation, (spatial[i] - extent) / strides[i] + 1};
   }

@@ -117,6 +117,9 @@ UOp CastToBool(Rewriter& b, const Match& m) {
 // A bool that was widened and is compared with 0 again.
 UOp WidenedBool(Rewriter&, const Match& m) { return IsBool(m.x().dtype()) ? m.x() : UOp(); }
 
+// A bool that is chosen by itself.
+UOp SelectedBool(Rewriter&, const Match& m) { return IsBool(m.root.dtype()) ? m.x() : UOp(); }
+
 constexpr Rule kRows[] = {
     // Constants.
     rule(x, FoldConstants),
@@ -210,6 +213,7 @@ constexpr Rule kRows[] = {
     rule(where(1, x, y), x),
     rule(where(0, x, y), y),
     rule(where(x, y, y), y),
+    rule(where(x, 1, 0), SelectedBool),
     rule(where(x ^ 1, y, z), where(x, z, y)),
     rule(where(x, where(x, y, z), c0), where(x, y, c0)),
     rule(where(x, c0, where(x, y, z)), where(x, c0, z)),

@@ -17,6 +17,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "engine/schedule/collapse.h"
 #include "engine/schedule/fusion.h"
 #include "engine/schedule/in_place.h"
 #include "engine/schedule/kernel_builder.h"
@@ -421,6 +422,7 @@ class Scheduler {
 absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue> variables,
                                        Budget* budget) {
   TG_ASSIGN_OR_RETURN(FrozenGraph legal, Legalize(client_sink, variables, budget));
+  TG_ASSIGN_OR_RETURN(legal, CollapseReductions(legal.root(), budget));
   TG_ASSIGN_OR_RETURN(legal, SplitReductions(std::move(legal), budget));
   const UOp sink = legal.root();
   Budget::Held held(budget);

@@ -12,6 +12,8 @@
 #include "engine/rules/decompositions.h"
 #include "engine/rules/divmod.h"
 #include "engine/rules/emulation.h"
+#include "engine/schedule/collapse.h"
+#include "engine/schedule/legalize.h"
 #include "engine/schedule/schedule.h"
 
 namespace telegrad {
@@ -51,6 +53,16 @@ absl::StatusOr<std::vector<Piece>> SplitIntoKernels(PassContext& c, const Piece&
   return kernels;
 }
 
+absl::StatusOr<std::vector<Piece>> Collapse(PassContext& c, const Piece& piece) {
+  TG_ASSIGN_OR_RETURN(const FrozenGraph legal, Legalize(piece.root, {}, c.budget()));
+  TG_ASSIGN_OR_RETURN(const FrozenGraph collapsed, CollapseReductions(legal.root(), c.budget()));
+  Piece out = piece;
+  out.graph = std::make_shared<Graph>();
+  out.root = CopyLive(collapsed.root(), out.graph.get());
+  TG_RETURN_IF_ERROR(out.graph->status());
+  return std::vector<Piece>{std::move(out)};
+}
+
 constexpr uint8_t kGraphs = kTensorLevel | kKernelLevel;
 
 constexpr PassRow kOwnPasses[] = {
@@ -71,6 +83,12 @@ constexpr PassRow kOwnPasses[] = {
      Sweep{}},
     {"strength", "division by powers of two as shift and mask", kKernelLevel, kKernelLevel,
      kOnlyStrength, Sweep{}},
+    {"collapse",
+     "legalizes, then turns masked reductions into iota, gather and scatter",
+     kTensorLevel,
+     kTensorLevel,
+     {},
+     SplitPass{Collapse}},
     {"schedule",
      "splits a tensor graph into kernels",
      kTensorLevel,

@@ -7,7 +7,7 @@
 namespace telegrad {
 
 inline constexpr int kMaxRank = 16;
-inline constexpr int64_t kMaxElements = int64_t{1} << 40;     // of one tensor
+inline constexpr int64_t kMaxElements = int64_t{1} << 48;     // of one tensor
 inline constexpr int64_t kMaxNodes = 1'000'000;               // of one client graph
 inline constexpr int kMaxSources = 65'535;                    // of one node
 inline constexpr int kMaxParams = 16'384;                     // slots of one graph

@@ -2,13 +2,17 @@
 //
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iostream>
 #include <map>
 #include <set>
 
 #include "engine/ir/content_hash.h"
 #include "engine/ir/text.h"
+#include "engine/ir/verify.h"
 #include "engine/reference/tensor_eval.h"
+#include "engine/schedule/collapse.h"
+#include "engine/schedule/legalize.h"
 #include "engine/wire/graph_codec.h"
 #include "tests/tinygrad/captures.h"
 
@@ -20,6 +24,7 @@ using ::telegrad::testing::Difference;
 using ::telegrad::testing::ReadCaptures;
 
 constexpr int kLeastGraphs = 200;
+constexpr int kLeastCollapsed = 150;
 
 const std::vector<Capture>& Captures() {
   static const auto* captures = [] {
@@ -35,6 +40,12 @@ FrozenGraph Admit(const Capture& capture) {
   auto graph = FromProto(capture.graph, &budget);
   EXPECT_TRUE(graph.ok()) << capture.name << ": " << graph.status();
   return graph.ok() ? *std::move(graph) : FrozenGraph();
+}
+
+int Reductions(UOp root) {
+  const std::vector<uint32_t> order = PostOrder(root);
+  return static_cast<int>(std::ranges::count_if(
+      order, [&](uint32_t id) { return root.graph()->op(id) == Op::kReduce; }));
 }
 
 TEST(Replay, Coverage) {
@@ -94,6 +105,41 @@ TEST(Replay, ReferenceAgrees) {
     if (!status.ok()) continue;
     EXPECT_EQ(Difference(capture, graph.root(), slots), "") << capture.name;
   }
+}
+
+// Where one float is added up several times, the collapsed graph rounds less often.
+constexpr std::string_view kAddsEqualFloats[] = {"indexing/triangle_of_rows",
+                                                 "indexing/sum_of_expanded", "movement/expand",
+                                                 "movement/expand_leading"};
+
+TEST(Replay, CollapsedReductionsLeaveTheSameBits) {
+  int fewer = 0;
+  for (const Capture& capture : Captures()) {
+    const FrozenGraph graph = Admit(capture);
+    if (graph.graph == nullptr) continue;
+    std::vector<VarValue> variables;
+    for (size_t i = 0; i < capture.variables.size(); ++i) {
+      variables.push_back({static_cast<int64_t>(i), capture.variables[i]});
+    }
+    Budget budget;
+    const auto legal = Legalize(graph.root(), variables, &budget);
+    ASSERT_TRUE(legal.ok()) << capture.name << ": " << legal.status();
+    const auto collapsed = CollapseReductions(legal->root(), &budget);
+    ASSERT_TRUE(collapsed.ok()) << capture.name << ": " << collapsed.status();
+    EXPECT_TRUE(Verify(collapsed->root(), kTensorLevel).ok()) << capture.name;
+    fewer += Reductions(collapsed->root()) < Reductions(legal->root());
+    std::vector<std::vector<uint8_t>> want = capture.SlotsBefore(), got = want;
+    ASSERT_TRUE(reference::Evaluate(legal->root(), want, &budget).ok()) << capture.name;
+    const absl::Status status = reference::Evaluate(collapsed->root(), got, &budget);
+    EXPECT_TRUE(status.ok()) << capture.name << ": " << status;
+    if (std::ranges::find(kAddsEqualFloats, capture.name) != std::end(kAddsEqualFloats)) {
+      EXPECT_EQ(Difference(capture, graph.root(), got), "") << capture.name;
+    } else {
+      EXPECT_TRUE(want == got) << capture.name;
+    }
+  }
+  std::cout << fewer << " graphs have fewer reductions\n";
+  EXPECT_GE(fewer, kLeastCollapsed);
 }
 
 }  // namespace
