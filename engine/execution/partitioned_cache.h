@@ -1,7 +1,7 @@
 // Executables of graphs that name several devices, by content and by what the device numbers mean;
 // bounded, evicted least recently used. A graph whose numbers are all one device is an executable
-// of that device, see ExecutableCache; parts of others are too, so that devices that do the same
-// share kernels.
+// of that device, see ExecutableCache; parts of others are too, shared by all graphs that have the
+// same part there.
 #pragma once
 
 #include <atomic>

@@ -83,7 +83,7 @@ TEST_F(PartitionTest, DevicesThatShareNothingAreOnePartEach) {
     graphs.insert(ContentHash(step.graph.root()).Hex());
     EXPECT_TRUE(step.waits.empty());
   }
-  EXPECT_EQ(graphs.size(), 1u) << "devices that do the same share what is compiled";
+  EXPECT_EQ(graphs.size(), 1u) << "devices that do the same have equal parts";
 }
 
 TEST_F(PartitionTest, NumbersOfOneDeviceAreOnePart) {

@@ -76,8 +76,9 @@ class SeveralDevices : public ::testing::Test {
   }
   absl::Status StatusOf(uint64_t id) { return answers_->Take(id).status; }
   void Alloc(uint64_t handle, std::string device, std::vector<int32_t> words = {0, 0, 0, 0}) {
-    ASSERT_TRUE(StatusOf(Submit(AllocOp{handle, 16, std::move(device)})).ok());
-    ASSERT_TRUE(StatusOf(Submit(WriteOp{handle, 0, std::make_unique<Words>(words)})).ok());
+    Submit(AllocOp{handle, 16, std::move(device)});
+    Submit(WriteOp{handle, 0, std::make_unique<Words>(std::move(words))});
+    ASSERT_TRUE(StatusOf(Submit(SyncOp{})).ok());
   }
   std::vector<int32_t> Read(uint64_t handle) {
     const Answer answer = answers_->Take(Submit(ReadOp{handle, 0, 16}));
