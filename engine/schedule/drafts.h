@@ -21,7 +21,7 @@ struct Draft {
   };
   std::vector<Range> ranges;  // the loops, outermost first, then the folded ones
   int loops = 0;
-  int folds = 0;  // folded ranges, those that reductions share counted for each
+  int folds = 0;                 // folded ranges, those that reductions share counted for each
   bool closed = false;           // takes no more roots
   std::vector<RangeSet> fronts;  // loops that reductions depend on: each a part of the next
   std::vector<uint32_t> roots;
