@@ -3,6 +3,7 @@
 // SIGTERM drains: the listeners close, health turns to NOT_SERVING, sessions end what they were
 // asked, and what is still running after --drain-seconds is cancelled. A second signal cancels at
 // once.
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -314,6 +315,10 @@ int Main(int argc, char** argv) {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // What the transport receives lies in malloc's memory until it is copied into the arena. Pages of
+  // it that are given back come as slowly as new ones of the arena would, so they are kept, too.
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error like others
   if (status.ok()) status = Serve(*flags, signals);

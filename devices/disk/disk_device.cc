@@ -185,7 +185,9 @@ class DiskDevice : public Device {
         queue_({.name = StrCat(name_, " copy"),
                 .capacity = options.queue_capacity,
                 .wait_limit = options.wait_limit},
-               std::make_unique<DiskRunner>(options.io)) {}
+               std::make_unique<DiskRunner>(options.io)) {
+    target_.arch = "none";  // for which nothing compiles
+  }
 
   const std::string& name() const override { return name_; }
   const Target& target() const override { return target_; }
@@ -268,7 +270,7 @@ class DiskDevice : public Device {
 
   const std::string name_;
   const bool read_only_;
-  const Target target_;
+  Target target_;
   const FileDescriptor root_;
   const std::shared_ptr<Allowances> used_;
   HostQueue queue_;  // last: its thread stops first

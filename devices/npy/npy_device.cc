@@ -61,7 +61,9 @@ class NpyDeviceImpl : public NpyDevice {
       : queue_({.name = name_ + " copy",
                 .capacity = options.queue_capacity,
                 .wait_limit = options.wait_limit},
-               std::make_unique<NpyRunner>()) {}
+               std::make_unique<NpyRunner>()) {
+    target_.arch = "none";  // for which nothing compiles
+  }
 
   const std::string& name() const override { return name_; }
   const Target& target() const override { return target_; }
@@ -104,7 +106,7 @@ class NpyDeviceImpl : public NpyDevice {
   }
 
   const std::string name_ = "NPY:0";
-  const Target target_;
+  Target target_;
   const std::shared_ptr<std::atomic<int64_t>> used_ = std::make_shared<std::atomic<int64_t>>(0);
   HostQueue queue_;  // last: its thread stops first
 };

@@ -250,11 +250,23 @@ TEST_F(DaemonTest, FilesBelowARootAreBuffers) {
   EXPECT_EQ(fails({"DISK:models", "digits", 0, Mode::kWrite}, 1), StatusCode::kPermissionDenied);
   EXPECT_EQ(fails({"DISK:none", "digits"}, 1), StatusCode::kNotFound);
   EXPECT_EQ(fails({"CPU:0", "digits"}, 1), StatusCode::kUnimplemented);
+  // A disk runs no kernels.
+  const FrozenGraph doubled = Double(1);
+  const auto hash = session->Put(doubled.root()).Get();
+  ASSERT_TRUE(hash.ok()) << hash.status();
+  session->AllocFile(6, 4, {"DISK:data", "digits"});
+  const uint64_t slots[] = {2, 6};
+  const absl::Status run = session->Run(*hash, slots).Get().status();
+  EXPECT_EQ(run.code(), StatusCode::kUnimplemented) << run;
+  EXPECT_THAT(std::string(run.message()), HasSubstr("none"));
+  session->AllocFile(5, 10, {"DISK:data", "digits", 0, Mode::kWrite});
+  EXPECT_EQ(read(5, 10), "0xyz456789");
+  EXPECT_EQ(session->TakeStatus().code(), StatusCode::kUnimplemented);
   // What is opened to be read is not written, and the file's next reader sees no harm.
   session->Write(1, 0, std::as_bytes(std::span("z", 1)));
   session->Sync().Get();
   EXPECT_EQ(session->TakeStatus().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(read(2, 10), "0xyz456789");
+  EXPECT_EQ(read(5, 10), "0xyz456789");
 }
 
 TEST_F(DaemonTest, ErrorsAreOfTheOperationAndTheSessionGoesOn) {
