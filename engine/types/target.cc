@@ -43,8 +43,7 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   target.stream_bytes = number(7, int64_t{0});
   target.computes = DTypeSet::FromBits(number(8, uint32_t{0}));
   target.converts = DTypeSet::FromBits(number(9, uint32_t{0}));
-  good &= target.vector_bytes >= 1 && target.vector_registers >= 1 && target.threads >= 1 &&
-          target.cache_bytes >= 0 && target.stream_bytes >= 0;
+  good &= target.vector_bytes >= 1 && target.vector_registers >= 1 && target.threads >= 1;
   if (!good || target.Key() != whole) return std::nullopt;
   return target;
 }

@@ -128,15 +128,20 @@ TEST(Target, KeysReadBack) {
   target.vector_bytes = 64;
   target.vector_registers = 32;
   target.threads = 3;
+  target.cache_bytes = int64_t{3} << 40;
+  target.stream_bytes = 5;
   target.computes = {DType::kFloat32};
   target.converts = {DType::kFloat16};
-  ASSERT_TRUE(Target::FromKey(target.Key()).has_value());
-  EXPECT_EQ(*Target::FromKey(target.Key()), target);
-  for (const std::string_view bad :
-       {"", "x86-64", "a|b|c|1|1|1|1|1|1", "a|b|c|1|1|1|1|1|1|x", "a|b|c|01|1|1|1|1|1|1",
-        "a|b|c|0|1|1|1|1|1|1", "a|b|c|1|1|1|1|1|1|1|1", "a|b|c|1|1|1|-1|1|1|1"}) {
+  const std::string key = target.Key();
+  ASSERT_TRUE(Target::FromKey(key).has_value());
+  EXPECT_EQ(*Target::FromKey(key), target);
+  for (const std::string& bad :
+       {std::string(), key + "|1", key + " ", key.substr(0, key.size() - 1) + "x",
+        key.substr(0, key.rfind('|')), key.substr(key.find('|') + 1)}) {
     EXPECT_FALSE(Target::FromKey(bad).has_value()) << bad;
   }
+  target.threads = 0;
+  EXPECT_FALSE(Target::FromKey(target.Key()).has_value());
 }
 
 }  // namespace

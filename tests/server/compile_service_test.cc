@@ -176,12 +176,14 @@ TEST_F(CompileServiceTest, ACrashIsAnErrorOfTheGraphAndLeavesAReproducer) {
   EXPECT_THAT(log, HasSubstr(files[0]));
   // The command that the file names compiles it, in a telegrad-opt whose LLVM is in order.
   const std::string text = Slurp(files[0]);
-  const size_t key = text.find("--target=") + 9;
-  const Output replay = RunProgram(
-      TELEGRAD_OPT, {"--passes=lower", "--emit=object",
-                     "--target=" + text.substr(key, text.find('\'', key) - key), files[0]});
-  EXPECT_EQ(replay.exit_code, 0) << replay.text;
-  EXPECT_THAT(replay.text, HasSubstr("ELF"));
+  const size_t key = text.find("--target=");
+  const std::string target = text.substr(key, text.find('\'', key) - key);
+  for (const auto& [form, content] : {std::pair("llvm", "define void @"), {"object", "ELF"}}) {
+    const Output replay =
+        RunProgram(TELEGRAD_OPT, {"--passes=lower", StrCat("--emit=", form), target, files[0]});
+    EXPECT_EQ(replay.exit_code, 0) << replay.text;
+    EXPECT_THAT(replay.text, HasSubstr(content));
+  }
 }
 
 TEST_F(CompileServiceTest, WithoutAFolderTheLogHasTheKernel) {

@@ -98,31 +98,3 @@ program second iterations=1 flops=0 bytes=32 arguments=[f32 4 write, f32 4 read]
 %4 = load f32 [4] %3
 %5 = index f32 [4] %0 %2
 %6 = store %5 %4
-$ telegrad-opt --piece=0 --emit=llvm --target=x86-64||+sse2|16|16|1|1048576|0|2047|0 tests/golden/opt/two_programs.uop
-target triple = "x86_64-unknown-linux-gnu"
-
-define void @first(ptr noalias readonly %buffers, i64 %begin, i64 %end) #0 {
-entry:
-  %t0 = getelementptr ptr, ptr %buffers, i64 0
-  %a0 = load ptr, ptr %t0, align 8
-  %t1 = getelementptr ptr, ptr %buffers, i64 1
-  %a1 = load ptr, ptr %t1, align 8
-  %v4 = getelementptr inbounds float, ptr %a1, i64 0
-  %t2 = load <4 x float>, ptr %v4, align 4, !alias.scope !5, !noalias !6
-  %t3 = fadd <4 x float> %t2, splat (float 0x3FF0000000000000)
-  %v7 = getelementptr inbounds float, ptr %a0, i64 0
-  store <4 x float> %t3, ptr %v7, align 4, !alias.scope !2, !noalias !3
-  ret void
-}
-
-
-attributes #0 = { nounwind "target-cpu"="x86-64" "probe-stack"="inline-asm" "target-features"="+sse2" }
-
-!0 = distinct !{!0}
-!1 = distinct !{!1, !0}
-!2 = !{!1}
-!3 = !{!4}
-!4 = distinct !{!4, !0}
-!5 = !{!4}
-!6 = !{!1}
-!7 = !{i32 1}
