@@ -334,16 +334,23 @@ class Planner {
     }
   }
 
-  // A STORE of `u` that is a root of the draft and the whole of a PARAM that nothing else touches.
+  // A STORE of `u` that is a root of the draft and the whole of a PARAM that nothing else touches;
+  // 0: there is none.
   uint32_t WholeOutput(UOp u, const Draft& draft) const {
     for (uint32_t root : draft.roots) {
-      const UOp store = graph_.at(root);
-      if (!store.is(Op::kStore) || store.src(1) != u) continue;
-      const UOp target = store.src(0);
-      if (target.is(Op::kParam) && uses_[target.id()] == 1 &&
-          std::ranges::equal(target.shape(), u.shape())) {
-        return root;
+      UOp target = graph_.at(root);
+      if (!target.is(Op::kStore)) continue;
+      UOp value = target.src(1);
+      target = target.src(0);
+      // A SCATTER writes by row-major position: other dims are as good.
+      while (u.is(Op::kScatter) && value.is(Op::kReshape)) value = value.src(0);
+      bool whole = value == u && NumElements(target.shape()) == NumElements(u.shape());
+      while (whole && u.is(Op::kScatter) && target.is(Op::kReshape)) {
+        whole = uses_[target.id()] == 1;
+        target = target.src(0);
       }
+      const bool same = u.is(Op::kScatter) || std::ranges::equal(target.shape(), u.shape());
+      if (whole && same && target.is(Op::kParam) && uses_[target.id()] == 1) return root;
     }
     return 0;
   }

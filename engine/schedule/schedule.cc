@@ -308,6 +308,7 @@ class Scheduler {
   BufferRef Buffer(MemoryId memory, Schedule* schedule) {
     if (const auto it = fusion_.aliases.find(memory); it != fusion_.aliases.end()) {
       memory = graph_.src(it->second)[0];
+      while (graph_.op(memory) == Op::kReshape) memory = graph_.src(memory)[0];
     }
     if (IsNode(memory, Op::kParam)) {
       return {BufferRef::Kind::kSlot, static_cast<int32_t>(graph_.arg(memory)[0])};

@@ -119,6 +119,16 @@ TEST_F(ScheduleTest, AnOptimizerStepIsOneKernel) {
   EXPECT_EQ(s.kernels[0].arguments.size(), 4u);
 }
 
+TEST_F(ScheduleTest, AScatterWritesItsOutput) {
+  const UOp base = Param(0, {8, 4}), rows = Param(1, {3, 4});
+  const UOp index = g_.Param(2, DType::kInt32, Shape{3});
+  const int64_t add[] = {static_cast<int64_t>(ScatterKind::kAdd)};
+  const UOp scatter = g_.Make(Op::kScatter, DType::kVoid, {{base, index, rows}}, add);
+  const Schedule s = Run({Store(To(Op::kReshape, Param(3, {32}), {8, 4}), scatter)});
+  EXPECT_EQ(s.kernels.size(), 2u);
+  EXPECT_TRUE(s.temporaries.empty());
+}
+
 TEST_F(ScheduleTest, LargeSumsAreSplit) {
   const Schedule s = Run({Store(Param(1, {1}), Reduce(ReduceKind::kAdd, Param(0, {1 << 20}), 0))});
   ASSERT_EQ(s.kernels.size(), 2u);
