@@ -3,8 +3,9 @@
 // harms nobody. The padding is filled where it would count: in a REDUCE of a symbolic axis, in the
 // rows that GATHER and SCATTER may name, and in what STORE writes.
 //
-// A STORE to a symbolic view becomes a SCATTER into its buffer: the view of the buffer's own
-// element numbers says where each element goes.
+// A STORE to a symbolic view writes its whole buffer in place: the way back from the view to the
+// buffer puts the value at its elements, and a mask that goes the same way says which they are; the
+// others keep what they hold.
 #include "engine/schedule/generalize.h"
 
 #include <algorithm>
@@ -44,8 +45,10 @@ class Generalizer {
   UOp Gather(UOp u);
   UOp Scatter(UOp u);
   UOp Store(UOp u);
-  // The movement op `u` of `x` instead of its own source.
-  Padded Move(UOp u, const Padded& x);
+  // The movement op `u` of its source.
+  Padded Move(UOp u);
+  // From a view that a STORE may have to its source: `x` where the view is, zeros elsewhere.
+  Padded Back(UOp view, const Padded& x);
 
   UOp Made(UOp u) const { return made_.at(u.id()); }
   UOp Source(UOp u, int i) const { return Made(u.src(i)); }
@@ -62,6 +65,12 @@ class Generalizer {
   // A word of dims or pairs.
   RunDim Word(UOp u, int64_t word) const {
     return word >= 0 ? RunDim{word, {}} : Sized(Source(u, static_cast<int>(-(word + 1))));
+  }
+  // Of a PAD or SHRINK.
+  std::vector<RunDim> Offsets(UOp u) const {
+    std::vector<RunDim> out;
+    for (size_t i = 0; i < u.arg().size(); i += 2) out.push_back(Word(u, u.arg()[i]));
+    return out;
   }
   static RunDim Sized(UOp size) {
     const int64_t bound = std::clamp<int64_t>(size.vmax(), 0, kMaxElements);
@@ -125,7 +134,7 @@ UOp Generalizer::Node(UOp u) {
       case Op::kPad:
       case Op::kShrink:
       case Op::kFlip:
-        return Move(u, Value(u.src(0))).value;
+        return Move(u).value;
       case Op::kReduce:
         return Reduce(u);
       case Op::kGather:
@@ -153,7 +162,8 @@ UOp Generalizer::Var(UOp u) {
   return g_.Make(Op::kVar, DType::kVoid, {value}, {it->id, it->min, it->max, it->multiple});
 }
 
-Padded Generalizer::Move(UOp u, const Padded& x) {
+Padded Generalizer::Move(UOp u) {
+  const Padded x = Value(u.src(0));
   switch (u.op()) {
     case Op::kReshape:
       return Reshape(&g_, x, Dims(u));
@@ -161,15 +171,10 @@ Padded Generalizer::Move(UOp u, const Padded& x) {
       return Expand(&g_, x, Dims(u));
     case Op::kFlip:
       return Flip(&g_, x, u.arg());
-    case Op::kPermute: {
-      const std::vector<int64_t> axes(u.arg().begin(), u.arg().end());
-      return {g_.Make(Op::kPermute, {x.value}, axes), Dims(u)};
-    }
-    default: {
-      std::vector<RunDim> offsets;
-      for (size_t i = 0; i < u.arg().size(); i += 2) offsets.push_back(Word(u, u.arg()[i]));
-      return u.is(Op::kPad) ? Pad(&g_, x, offsets, Dims(u)) : Shrink(&g_, x, offsets, Dims(u));
-    }
+    case Op::kPad:
+      return Pad(&g_, x, Offsets(u), Dims(u));
+    default:
+      return Shrink(&g_, x, Offsets(u), Dims(u));
   }
 }
 
@@ -204,41 +209,43 @@ UOp Generalizer::Scatter(UOp u) {
   return g_.Make(Op::kScatter, {Source(u, 0), index, Source(u, 2)}, arg);
 }
 
-UOp Generalizer::Store(UOp u) {
-  std::vector<UOp> views;  // from the target to its buffer
-  UOp base = u.src(0);
-  while (Is(base.op(), kMovement)) {
-    views.push_back(base);
-    base = base.src(0);
+Padded Generalizer::Back(UOp view, const Padded& x) {
+  const std::vector<RunDim> dims = Dims(view.src(0));
+  switch (view.op()) {
+    case Op::kReshape:
+      return Reshape(&g_, x, dims);
+    case Op::kFlip:
+      return Flip(&g_, x, view.arg());
+    case Op::kPermute: {
+      std::vector<int64_t> axes(view.arg().size());
+      for (size_t i = 0; i < axes.size(); ++i) {
+        axes[static_cast<size_t>(view.arg()[i])] = static_cast<int64_t>(i);
+      }
+      return {g_.Make(Op::kPermute, {x.value}, axes), dims};
+    }
+    default:  // SHRINK
+      return Pad(&g_, x, Offsets(view), dims);
   }
-  const UOp buffer = Made(base);
-  const int64_t elements = NumElements(buffer.shape());
-  const int64_t flat[] = {elements};
-  // From 1, so that zeros say "nowhere".
-  const UOp numbers = g_.Make(
-      Op::kAdd, {g_.Make(Op::kIota, DType::kInt64, std::span<const UOp>{}, flat), g_.Index(1)});
-  const std::vector<int64_t> dims(buffer.shape().begin(), buffer.shape().end());
-  Padded to{g_.Make(Op::kReshape, {numbers}, dims), Dims(base)};
-  for (auto view = views.rbegin(); view != views.rend(); ++view) to = Move(*view, to);
-  std::vector<int64_t> axes;
-  for (size_t a = 0; a < to.dims.size(); ++a) axes.push_back(static_cast<int64_t>(a));
-  to.value = g_.Make(Op::kSub, {Fill(&g_, to, axes, 0), g_.Index(1)});
+}
 
-  UOp value = Source(u, 1);
-  const std::vector<int64_t> bounds = BoundsOf(to.dims);
-  if (value.shape().empty() && !bounds.empty()) {
-    const std::vector<int64_t> ones(bounds.size(), 1);
-    value = g_.Make(Op::kReshape, {value}, ones);
-    value = g_.Make(Op::kExpand, {value}, bounds);
+UOp Generalizer::Store(UOp u) {
+  const std::vector<RunDim> dims = Dims(u.src(0));
+  const std::vector<int64_t> bounds = BoundsOf(dims), ones(dims.size(), 1);
+  const auto spread = [&](UOp scalar) {
+    return g_.Make(Op::kExpand, {g_.Make(Op::kReshape, {scalar}, ones)}, bounds);
+  };
+  Padded value{Source(u, 1), dims}, mask{spread(g_.True()), dims};
+  if (value.value.shape().empty() && !bounds.empty()) value.value = spread(value.value);
+  std::vector<int64_t> axes(dims.size());
+  std::iota(axes.begin(), axes.end(), 0);
+  mask.value = Fill(&g_, mask, axes, 0);
+  UOp view = u.src(0);
+  for (; Is(view.op(), kMovement); view = view.src(0)) {
+    value = Back(view, value);
+    mask = Back(view, mask);
   }
-  const int64_t stored[] = {NumElements(to.value.shape())},
-                set[] = {static_cast<int64_t>(ScatterKind::kSet)};
-  const UOp scatter =
-      g_.Make(Op::kScatter,
-              {g_.Make(Op::kReshape, {buffer}, flat), g_.Make(Op::kReshape, {to.value}, stored),
-               g_.Make(Op::kReshape, {value}, stored)},
-              set);
-  return g_.Make(Op::kStore, {buffer, g_.Make(Op::kReshape, {scatter}, dims)});
+  const UOp buffer = Made(view);
+  return g_.Make(Op::kStore, {buffer, g_.Make(Op::kWhere, {mask.value, value.value, buffer})});
 }
 
 }  // namespace
