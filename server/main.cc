@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -27,6 +28,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "proto/transport.h"
 #include "server/admin/address.h"
+#include "server/admin/compile_service.h"
 #include "server/admin/exporter.h"
 #include "server/admin/log.h"
 #include "server/admin/metrics.h"
@@ -82,6 +84,7 @@ absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
       {"staged-bytes", &limits.staged_bytes},
       {"graphs", &limits.graphs},
       {"graph-bytes", &limits.graph_bytes},
+      {"trace-events", &limits.trace_events},
       {"job-time", &job_time},
       {"run-time", &limits.run.ms},
 #define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
@@ -101,12 +104,14 @@ absl::Status CheckRanges(const Flags& flags) {
   constexpr struct {
     std::string_view name;
     int64_t min, max;
-  } kRanges[] = {{"drain-seconds", 0, 86'400},  {"compile-threads", 1, 256},
-                 {"cpu-threads", 0, 4096},      {"cpu-devices", 1, 256},
-                 {"loopback-devices", 0, 64},   {"cpu-memory", 0, INT64_MAX},
-                 {"disk-growth", 0, INT64_MAX}, {"null-devices", 0, 1024},
-                 {"run-memory", 0, INT64_MAX},  {"executables", 1, INT64_MAX},
-                 {"kernels", 1, INT64_MAX},     {"specializations", 0, INT64_MAX}};
+  } kRanges[] = {{"drain-seconds", 0, 86'400},     {"compile-threads", 1, 256},
+                 {"cpu-threads", 0, 4096},         {"cpu-devices", 1, 256},
+                 {"loopback-devices", 0, 64},      {"cpu-memory", 0, INT64_MAX},
+                 {"disk-growth", 0, INT64_MAX},    {"null-devices", 0, 1024},
+                 {"run-memory", 0, INT64_MAX},     {"executables", 1, INT64_MAX},
+                 {"kernels", 1, INT64_MAX},        {"specializations", 0, INT64_MAX},
+                 {"compile-workers", -1, 256},     {"kernel-time", 1, 86'400'000},
+                 {"compile-memory", 0, INT64_MAX}, {"kernel-cache-bytes", 1, INT64_MAX}};
   for (const auto& range : kRanges) {
     const int64_t value = flags.GetInt(range.name);
     if (value < range.min || value > range.max) {
@@ -115,6 +120,20 @@ absl::Status CheckRanges(const Flags& flags) {
     }
   }
   return absl::OkStatus();
+}
+
+CompileService::Options CompileOptions(const Flags& flags) {
+  constexpr int64_t kMostByDefault = 16;
+  int64_t workers = flags.GetInt("compile-workers");
+  if (workers < 0) {
+    workers = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, kMostByDefault);
+  }
+  return {.workers = static_cast<int>(workers),
+          .kernel_time = std::chrono::milliseconds(flags.GetInt("kernel-time")),
+          .worker_memory = flags.GetInt("compile-memory"),
+          .store = flags.GetString("kernel-cache"),
+          .store_bytes = flags.GetInt("kernel-cache-bytes"),
+          .reproducers = flags.GetString("reproducers")};
 }
 
 void CollectFrom(const ExecutableCache& cache, const PartitionedCache& partitioned,
@@ -230,13 +249,17 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
          {"threads", device->target().threads},
          {"memory", device->memory_limit()}});
   }
+  TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
+                      CompileService::Start(CompileOptions(flags)));
   ExecutableCache cache({.executables = flags.GetInt("executables"),
                          .kernels = flags.GetInt("kernels"),
-                         .specializations = flags.GetInt("specializations")});
+                         .specializations = flags.GetInt("specializations")},
+                        compile_service->services());
   PartitionedCache partitioned(&cache, {.executables = flags.GetInt("executables")});
   CachingEngine engine(&cache, &partitioned);
   Metrics metrics;
   metrics.AddCollector([&](Metrics& m) { CollectFrom(cache, partitioned, *pool, m); });
+  metrics.AddCollector([&](Metrics& m) { compile_service->CollectInto(m); });
   TaskPool workers(kWorkers);
   TaskPool compilers(static_cast<int>(flags.GetInt("compile-threads")));
   const Environment env{pool.get(), &engine, &workers, &compilers, &metrics, limits};

@@ -18,6 +18,30 @@
 namespace telegrad {
 namespace {
 
+RunInfo ToRunInfo(const v1::RunResult& run) {
+  RunInfo info{.cached = run.cached(),
+               .kernels = static_cast<int>(run.kernels()),
+               .device_ns = static_cast<int64_t>(run.device_ns()),
+               .compile_ns = static_cast<int64_t>(run.compile_ns()),
+               .trace = nullptr};
+  if (!run.has_trace()) return info;
+  auto trace = std::make_shared<RunEvents>();
+  trace->dropped = static_cast<int64_t>(run.trace().dropped());
+  trace->end_ns = static_cast<int64_t>(run.trace().end_ns());
+  for (const v1::TraceEvent& e : run.trace().events()) {
+    trace->events.push_back({.copy = e.kind() == v1::TraceEvent::COPY,
+                             .name = e.name(),
+                             .queue = e.queue(),
+                             .begin_ns = e.begin_ns(),
+                             .duration_ns = static_cast<int64_t>(e.duration_ns()),
+                             .flops = e.flops(),
+                             .bytes = e.bytes(),
+                             .reasons = {e.reasons().begin(), e.reasons().end()}});
+  }
+  info.trace = std::move(trace);
+  return info;
+}
+
 constexpr size_t kMaxQueued = 1024;      // operations not sent yet
 constexpr size_t kMaxPending = 16384;    // operations not acknowledged yet
 constexpr int kMaxSilent = 1024;         // then a Sync is sent, so that acknowledgements come
@@ -324,10 +348,7 @@ absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse
     if (!Digest::FromBytes(response.put().hash(), &digest)) return Internal("a hash of odd length");
     put->Set(digest);
   } else if (auto* run = std::get_if<Future<RunInfo>>(&pending.completion)) {
-    run->Set(RunInfo{.cached = response.run().cached(),
-                     .kernels = static_cast<int>(response.run().kernels()),
-                     .device_ns = static_cast<int64_t>(response.run().device_ns()),
-                     .compile_ns = static_cast<int64_t>(response.run().compile_ns())});
+    run->Set(ToRunInfo(response.run()));
   }
   return absl::OkStatus();
 }

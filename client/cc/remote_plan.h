@@ -56,6 +56,7 @@ class RemotePlan {
   // Enqueues a run; errors show at the next answer.
   void Run() { session_->RunQuiet(hash_, handles_); }
   Future<RunInfo> RunTimed() { return session_->Run(hash_, handles_); }
+  Future<RunInfo> RunTraced() { return session_->RunTraced(hash_, handles_); }
 
   // Reads an output (or state) slot; the tensor is filled when the future is ready.
   absl::StatusOr<Future<Done>> ReadAsync(std::string_view slot, HostTensor* into);

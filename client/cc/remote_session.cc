@@ -9,13 +9,16 @@
 namespace telegrad {
 namespace {
 
-v1::ExecuteRequest RunRequest(const Digest& hash, std::span<const uint64_t> handles, bool quiet,
+enum class Wanted { kNothing, kResult, kTrace };
+
+v1::ExecuteRequest RunRequest(const Digest& hash, std::span<const uint64_t> handles, Wanted wanted,
                               std::span<const VarValue> variables) {
   v1::ExecuteRequest request;
   v1::Run& run = *request.mutable_run();
   run.set_hash(hash.bytes.data(), hash.bytes.size());
   run.mutable_handles()->Add(handles.begin(), handles.end());
-  run.set_quiet(quiet);
+  run.set_quiet(wanted == Wanted::kNothing);
+  run.set_trace(wanted == Wanted::kTrace);
   for (const VarValue& v : variables) {
     v1::Variable& variable = *run.add_variables();
     variable.set_id(v.id);
@@ -120,13 +123,20 @@ Future<Digest> RemoteSession::PutSerialized(std::string graph, bool compile) {
 Future<RunInfo> RemoteSession::Run(const Digest& hash, std::span<const uint64_t> handles,
                                    std::span<const VarValue> variables) {
   Future<RunInfo> info;
-  stream_->Send("run", RunRequest(hash, handles, /*quiet=*/false, variables), info);
+  stream_->Send("run", RunRequest(hash, handles, Wanted::kResult, variables), info);
+  return info;
+}
+
+Future<RunInfo> RemoteSession::RunTraced(const Digest& hash, std::span<const uint64_t> handles,
+                                         std::span<const VarValue> variables) {
+  Future<RunInfo> info;
+  stream_->Send("run", RunRequest(hash, handles, Wanted::kTrace, variables), info);
   return info;
 }
 
 void RemoteSession::RunQuiet(const Digest& hash, std::span<const uint64_t> handles,
                              std::span<const VarValue> variables) {
-  stream_->Send("run", RunRequest(hash, handles, /*quiet=*/true, variables), {});
+  stream_->Send("run", RunRequest(hash, handles, Wanted::kNothing, variables), {});
 }
 
 Future<Done> RemoteSession::Sync() {

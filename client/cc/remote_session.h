@@ -24,12 +24,30 @@
 
 namespace telegrad {
 
+// What the devices did for a run; see RunTrace in compute.proto.
+struct RunEvent {
+  bool copy = false;  // else a launch
+  std::string name;
+  std::string queue;
+  int64_t begin_ns = 0;  // since the device got the run
+  int64_t duration_ns = 0;
+  double flops = 0;
+  double bytes = 0;
+  std::vector<std::string> reasons;
+};
+struct RunEvents {
+  std::vector<RunEvent> events;
+  int64_t dropped = 0;
+  int64_t end_ns = 0;
+};
+
 // How a run went; see RunResult in compute.proto.
 struct RunInfo {
   bool cached = false;
   int kernels = 0;
   int64_t device_ns = 0;
   int64_t compile_ns = 0;
+  std::shared_ptr<const RunEvents> trace;  // null unless it was asked for
 };
 
 // A part of a file of the server, on one of its disk devices; see Alloc in data.proto.
@@ -77,6 +95,10 @@ class RemoteSession {
   // `variables`: the values of the graph's VARs, each id once.
   Future<RunInfo> Run(const Digest& hash, std::span<const uint64_t> handles,
                       std::span<const VarValue> variables = {});
+  // The same, and the answer says what ran when. One at a time: a second one is refused until the
+  // answer to the first is on its way.
+  Future<RunInfo> RunTraced(const Digest& hash, std::span<const uint64_t> handles,
+                            std::span<const VarValue> variables = {});
   // Without an answer unless it fails.
   void RunQuiet(const Digest& hash, std::span<const uint64_t> handles,
                 std::span<const VarValue> variables = {});

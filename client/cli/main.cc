@@ -30,6 +30,8 @@ constexpr FlagRow kRunFlags[] = {
      "what its outputs must be, in order: fails where they differ"},
     {"rtol", 0, FlagKind::kString, "1e-3", "X", "of --expect: relative tolerance"},
     {"atol", 0, FlagKind::kString, "1e-5", "X", "of --expect: absolute tolerance"},
+    {"timeline", 't', FlagKind::kString, "", "FILE",
+     "where a timeline of the run goes, for Perfetto (Chrome trace JSON)"},
 };
 
 constexpr FlagRow kExplainFlags[] = {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cc/remote_plan.h"
 #include "client/cli/command.h"
+#include "client/cli/timeline.h"
 #include "engine/base/status.h"
 #include "engine/frontend/files.h"
 #include "engine/frontend/npy.h"
@@ -85,69 +86,123 @@ absl::Status Compare(const std::string& path, const HostTensor& want, const Host
   return absl::OkStatus();
 }
 
-}  // namespace
+struct Settings {
+  std::string path, timeline;
+  std::vector<std::string> inputs, outputs, expected;
+  double rtol = 0, atol = 0;
+};
 
-absl::Status Run(const Flags& flags) {
+absl::StatusOr<Settings> ParseSettings(const Flags& flags) {
   if (flags.positional().size() != 1) return InvalidArgument("expected one ONNX file");
-  const std::string& path = flags.positional()[0];
-  const auto &inputs = flags.GetList("input"), &outputs = flags.GetList("output"),
-             &expected = flags.GetList("expect");
-  TG_ASSIGN_OR_RETURN(const double rtol, Tolerance(flags, "rtol"));
-  TG_ASSIGN_OR_RETURN(const double atol, Tolerance(flags, "atol"));
-  for (const std::string& out : outputs) {
+  Settings s{flags.positional()[0], flags.GetString("timeline"), flags.GetList("input"),
+             flags.GetList("output"), flags.GetList("expect")};
+  TG_ASSIGN_OR_RETURN(s.rtol, Tolerance(flags, "rtol"));
+  TG_ASSIGN_OR_RETURN(s.atol, Tolerance(flags, "atol"));
+  for (const std::string& out : s.outputs) {
     if (!EndsWith(out, ".npy") && !EndsWith(out, ".pb")) {
       return InvalidArgument(out, ": expected .npy or .pb");
     }
   }
+  return s;
+}
 
-  TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(path));
+// A model with what is bound to its inputs.
+struct Bound {
+  OnnxPlan model;
+  std::vector<HostTensor> inputs;
+};
+
+absl::StatusOr<Bound> ReadModel(const Settings& settings, Timeline* timeline) {
+  timeline->Begin("read files");
+  TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(settings.path));
   TG_ASSIGN_OR_RETURN(const onnx::Model parsed, onnx::ParseModel(file));
   const std::vector<std::string> names = InputNames(parsed);
-  if (inputs.size() != names.size()) {
+  if (settings.inputs.size() != names.size()) {
     return InvalidArgument("the model has ", names.size(), " inputs (", absl::StrJoin(names, ", "),
-                           "), ", inputs.size(), " were given with -i");
+                           "), ", settings.inputs.size(), " were given with -i");
   }
-  std::vector<HostTensor> values;
+  Bound out;
   ImportOptions options;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    TG_ASSIGN_OR_RETURN(HostTensor value, ReadTensor(inputs[i]));
+  for (size_t i = 0; i < names.size(); ++i) {
+    TG_ASSIGN_OR_RETURN(HostTensor value, ReadTensor(settings.inputs[i]));
     options.input_shapes.emplace(names[i], value.shape);
-    values.push_back(std::move(value));
+    out.inputs.push_back(std::move(value));
   }
-  TG_ASSIGN_OR_RETURN(OnnxPlan model, ImportOnnx(file, options));
-  if (outputs.size() > model.outputs.size() || expected.size() > model.outputs.size()) {
-    return InvalidArgument("the model has ", model.outputs.size(), " outputs");
+  timeline->Begin("import");
+  TG_ASSIGN_OR_RETURN(out.model, ImportOnnx(file, options));
+  const size_t outputs = out.model.outputs.size();
+  if (settings.outputs.size() > outputs || settings.expected.size() > outputs) {
+    return InvalidArgument("the model has ", outputs, " outputs");
   }
+  return out;
+}
 
-  TG_ASSIGN_OR_RETURN(const auto connection, Connect(flags));
-  TG_ASSIGN_OR_RETURN(const auto session, connection->OpenSession());
-  RemoteState state(session.get());
+// Sends the model, its weights (which it gives up) and its inputs.
+absl::StatusOr<std::unique_ptr<RemotePlan>> Send(RemoteSession* session, Bound* bound) {
+  RemoteState state(session);
   std::map<std::string, HostTensor> weights;
-  for (OnnxWeight& w : model.weights) {
-    weights.emplace(model.plan.slots[w.slot].name, std::move(w.value));
+  for (OnnxWeight& w : bound->model.weights) {
+    weights.emplace(bound->model.plan.slots[w.slot].name, std::move(w.value));
   }
   state.Preset(std::move(weights));
-  TG_ASSIGN_OR_RETURN(const auto plan, RemotePlan::Create(session.get(), &state, model.plan));
-  const std::vector<Slot>& slots = plan->slots();
-  for (size_t i = 0; i < values.size(); ++i) {
-    TG_RETURN_IF_ERROR(plan->Set(slots[model.inputs[i].slot].name, values[i]));
+  TG_ASSIGN_OR_RETURN(auto plan, RemotePlan::Create(session, &state, bound->model.plan));
+  for (size_t i = 0; i < bound->inputs.size(); ++i) {
+    TG_RETURN_IF_ERROR(
+        plan->Set(plan->slots()[bound->model.inputs[i].slot].name, bound->inputs[i]));
   }
-  const Future<RunInfo> future = plan->RunTimed();
+  return plan;
+}
+
+absl::StatusOr<RunInfo> RunOnce(const Settings& settings, RemoteSession* session, RemotePlan* plan,
+                                Timeline* timeline) {
+  const bool traced = !settings.timeline.empty();
+  if (traced) {  // so that the run begins when it is asked for
+    const Future<Done> sent = session->Sync();
+    if (!sent.Get().ok()) return sent.Get().status();
+  }
+  timeline->Begin("run");
+  const Future<RunInfo> future = traced ? plan->RunTraced() : plan->RunTimed();
   const absl::StatusOr<RunInfo>& run = future.Get();
-  if (!run.ok()) return run.status();
-  std::printf("%s: %d kernels, %s, %.3f ms on the device\n", path.c_str(), run->kernels,
-              run->cached ? "compiled before"
-                          : StrCat("compiled in ", run->compile_ns / 1'000'000, " ms").c_str(),
-              static_cast<double>(run->device_ns) * 1e-6);
+  if (run.ok()) timeline->AddRun(*run);
+  return run;
+}
+
+absl::Status ReadResults(const Settings& settings, const OnnxPlan& model, RemotePlan* plan) {
   for (size_t i = 0; i < model.outputs.size(); ++i) {
-    TG_ASSIGN_OR_RETURN(const HostTensor got, plan->Read(slots[model.outputs[i].slot].name));
-    if (i < outputs.size()) TG_RETURN_IF_ERROR(WriteTensor(outputs[i], got, model.outputs[i].name));
-    if (i < expected.size()) {
-      TG_ASSIGN_OR_RETURN(const HostTensor want, ReadTensor(expected[i]));
-      TG_RETURN_IF_ERROR(Compare(expected[i], want, got, rtol, atol));
+    TG_ASSIGN_OR_RETURN(const HostTensor got,
+                        plan->Read(plan->slots()[model.outputs[i].slot].name));
+    if (i < settings.outputs.size()) {
+      TG_RETURN_IF_ERROR(WriteTensor(settings.outputs[i], got, model.outputs[i].name));
+    }
+    if (i < settings.expected.size()) {
+      TG_ASSIGN_OR_RETURN(const HostTensor want, ReadTensor(settings.expected[i]));
+      TG_RETURN_IF_ERROR(Compare(settings.expected[i], want, got, settings.rtol, settings.atol));
     }
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Run(const Flags& flags) {
+  TG_ASSIGN_OR_RETURN(const Settings settings, ParseSettings(flags));
+  Timeline timeline;
+  TG_ASSIGN_OR_RETURN(Bound bound, ReadModel(settings, &timeline));
+  timeline.Begin("connect");
+  TG_ASSIGN_OR_RETURN(const auto connection, Connect(flags));
+  TG_ASSIGN_OR_RETURN(const auto session, connection->OpenSession());
+  timeline.Begin("send model and inputs");
+  TG_ASSIGN_OR_RETURN(const auto plan, Send(session.get(), &bound));
+  TG_ASSIGN_OR_RETURN(const RunInfo run, RunOnce(settings, session.get(), plan.get(), &timeline));
+  std::printf("%s: %d kernels, %s, %.3f ms on the device\n", settings.path.c_str(), run.kernels,
+              run.cached ? "compiled before"
+                         : StrCat("compiled in ", run.compile_ns / 1'000'000, " ms").c_str(),
+              static_cast<double>(run.device_ns) * 1e-6);
+  timeline.Begin("read results");
+  TG_RETURN_IF_ERROR(ReadResults(settings, bound.model, plan.get()));
+  timeline.End();
+  if (settings.timeline.empty()) return absl::OkStatus();
+  return WriteFile(settings.timeline, timeline.ToJson());
 }
 
 }  // namespace telegrad::cli

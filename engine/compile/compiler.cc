@@ -147,12 +147,15 @@ class Compilation {
 
 }  // namespace
 
+absl::Status CheckIrSize(const std::string& llvm_ir, const std::string& name) {
+  if (llvm_ir.size() <= kMaxIrBytes) return absl::OkStatus();
+  return ResourceExhausted("kernel ", name, ": ", llvm_ir.size(),
+                           " bytes of LLVM IR are over the limit of ", kMaxIrBytes);
+}
+
 absl::StatusOr<ProgramImage> Compile(const std::string& llvm_ir, const std::string& name,
                                      const Target& target) {
-  if (llvm_ir.size() > kMaxIrBytes) {
-    return ResourceExhausted("kernel ", name, ": ", llvm_ir.size(),
-                             " bytes of LLVM IR are over the limit of ", kMaxIrBytes);
-  }
+  TG_RETURN_IF_ERROR(CheckIrSize(llvm_ir, name));
   if (target.arch != "x86-64") return Unimplemented("no compiler for ", target.arch);
   InitializeLlvm();
   return Compilation(name, target).Run(llvm_ir);

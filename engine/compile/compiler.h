@@ -24,5 +24,6 @@ absl::StatusOr<ProgramImage> Compile(const std::string& llvm_ir, const std::stri
                                      const Target& target);
 
 inline constexpr size_t kMaxIrBytes = size_t{16} << 20;
+absl::Status CheckIrSize(const std::string& llvm_ir, const std::string& name);
 
 }  // namespace telegrad

@@ -75,11 +75,14 @@ KernelInfo Describe(const Kernel& kernel, const ScheduledKernel& scheduled,
 
 }  // namespace
 
-absl::StatusOr<Built> Build(const FrozenGraph& graph, std::span<const VarValue> variables,
-                            std::shared_ptr<DeviceRuns> runs, KernelCache& cache, Budget* budget) {
+absl::StatusOr<Built> Build(const Digest& hash, const FrozenGraph& graph,
+                            std::span<const VarValue> variables, std::shared_ptr<DeviceRuns> runs,
+                            ScheduleCache& schedules, KernelCache& cache, Budget* budget) {
   Built out;
   const Stopwatch scheduling;
-  TG_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleGraph(graph.root(), variables, budget));
+  TG_ASSIGN_OR_RETURN(const std::shared_ptr<const Schedule> shared,
+                      schedules.Get(hash, graph.root(), variables, budget));
+  const Schedule& schedule = *shared;
   out.schedule_ns = scheduling.ns();
   Device& device = runs->device;
   if (schedule.arena_bytes > device.memory_limit()) {

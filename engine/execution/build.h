@@ -6,9 +6,11 @@
 
 #include "absl/status/statusor.h"
 #include "engine/base/budget.h"
+#include "engine/base/hash.h"
 #include "engine/execution/kernel_cache.h"
 #include "engine/execution/planned_executable.h"
 #include "engine/ir/graph.h"
+#include "engine/schedule/schedule_cache.h"
 #include "engine/types/var_value.h"
 
 namespace telegrad {
@@ -18,9 +20,11 @@ struct Built {
   uint64_t schedule_ns = 0;
 };
 
-// `graph` is a verified tensor graph, `variables` as in Legalize. RESOURCE_EXHAUSTED before
+// `graph` is a verified tensor graph with the content hash `hash`, `variables` as in Legalize.
+// RESOURCE_EXHAUSTED before
 // anything is compiled where the temporaries alone are more than the device has.
-absl::StatusOr<Built> Build(const FrozenGraph& graph, std::span<const VarValue> variables,
-                            std::shared_ptr<DeviceRuns> runs, KernelCache& cache, Budget* budget);
+absl::StatusOr<Built> Build(const Digest& hash, const FrozenGraph& graph,
+                            std::span<const VarValue> variables, std::shared_ptr<DeviceRuns> runs,
+                            ScheduleCache& schedules, KernelCache& cache, Budget* budget);
 
 }  // namespace telegrad

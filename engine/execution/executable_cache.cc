@@ -17,6 +17,7 @@
 #include "engine/execution/forms.h"
 #include "engine/execution/kernel_cache.h"
 #include "engine/execution/planned_executable.h"
+#include "engine/ir/content_hash.h"
 #include "engine/schedule/generalize.h"
 
 namespace telegrad {
@@ -59,7 +60,8 @@ struct ExecutableCache::Impl {
     std::vector<Forms::iterator> forms = {};
   };
 
-  explicit Impl(const Limits& l) : limits(l), kernels(l.kernels) {}
+  Impl(const Limits& l, KernelServices services)
+      : limits(l), kernels(l.kernels, std::move(services)), schedules(l.schedule_bytes) {}
 
   // With the lock:
   std::shared_ptr<DeviceRuns> RunsOf(Device& device) {
@@ -76,6 +78,7 @@ struct ExecutableCache::Impl {
 
   const Limits limits;
   KernelCache kernels;
+  ScheduleCache schedules;
   mutable std::mutex mutex;
   std::condition_variable made;
   Forms forms;  // least recently used first
@@ -136,7 +139,8 @@ void ExecutableCache::Impl::Evict() {
   drop([&](const Form&) { return static_cast<int64_t>(forms.size()) > limits.executables; });
 }
 
-ExecutableCache::ExecutableCache(const Limits& limits) : impl_(std::make_unique<Impl>(limits)) {}
+ExecutableCache::ExecutableCache(const Limits& limits, KernelServices services)
+    : impl_(std::make_unique<Impl>(limits, std::move(services))) {}
 ExecutableCache::~ExecutableCache() = default;
 
 namespace {
@@ -148,12 +152,15 @@ absl::StatusOr<std::shared_ptr<const Executable>> ForValues(
   return std::shared_ptr<const Executable>(std::move(form));
 }
 
-absl::StatusOr<Built> BuildForm(const FrozenGraph& graph, const Guards& guards,
+absl::StatusOr<Built> BuildForm(const Digest& hash, const FrozenGraph& graph, const Guards& guards,
                                 std::span<const VarValue> values, std::shared_ptr<DeviceRuns> runs,
-                                KernelCache& kernels, Budget* budget) {
-  if (!guards.general) return Build(graph, values, std::move(runs), kernels, budget);
+                                ScheduleCache& schedules, KernelCache& kernels, Budget* budget) {
+  if (!guards.general) {
+    return Build(hash, graph, values, std::move(runs), schedules, kernels, budget);
+  }
   TG_ASSIGN_OR_RETURN(const GeneralForm form, Generalize(graph.root(), guards.ranges, budget));
-  return Build(form.graph, {}, std::move(runs), kernels, budget);
+  return Build(ContentHash(form.graph.root()), form.graph, {}, std::move(runs), schedules, kernels,
+               budget);
 }
 
 }  // namespace
@@ -195,7 +202,8 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
     const auto make = [&] {
       const Guards now = form->guards;  // nobody else changes them
       lock.unlock();
-      auto built = BuildForm(graph, now, values, runs, impl_->kernels, budget);
+      auto built =
+          BuildForm(hash, graph, now, values, runs, impl_->schedules, impl_->kernels, budget);
       lock.lock();
       return built;
     };
@@ -255,6 +263,7 @@ ExecutableCache::Stats ExecutableCache::stats() const {
   s.general_forms = impl_->general_forms;
   s.kernels_compiled = kernels.compiled;
   s.kernel_cache_hits = kernels.hits;
+  s.schedule_hits = impl_->schedules.stats().hits;
   s.schedule_ns = impl_->schedule_ns;
   s.lower_ns = kernels.lower_ns;
   s.compile_ns = kernels.compile_ns;

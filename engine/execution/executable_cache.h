@@ -10,6 +10,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/hash.h"
 #include "engine/execution/executable.h"
+#include "engine/execution/kernel_services.h"
 #include "engine/ir/graph.h"
 #include "engine/lowering/bounds_proof.h"
 #include "engine/types/var_value.h"
@@ -22,8 +23,9 @@ class ExecutableCache {
  public:
   struct Limits {
     int64_t executables = 1024;
-    int64_t kernels = 8192;       // compiled programs, shared between executables
-    int64_t specializations = 4;  // of a graph, to values of its variables
+    int64_t kernels = 8192;                      // compiled programs, shared between executables
+    int64_t specializations = 4;                 // of a graph, to values of its variables
+    int64_t schedule_bytes = int64_t{64} << 20;  // of schedules kept, shared between devices
   };
   struct Stats {  // totals since construction
     uint64_t hits = 0;
@@ -31,6 +33,7 @@ class ExecutableCache {
     uint64_t general_forms = 0;  // made, for ranges of variables
     uint64_t kernels_compiled = 0;
     uint64_t kernel_cache_hits = 0;
+    uint64_t schedule_hits = 0;  // graphs scheduled before, for another device or an evicted form
     uint64_t schedule_ns = 0;
     uint64_t lower_ns = 0;
     uint64_t compile_ns = 0;
@@ -45,7 +48,7 @@ class ExecutableCache {
     uint64_t compile_ns = 0;  // schedule, lower and compile; 0 when cached
   };
 
-  explicit ExecutableCache(const Limits& limits);
+  explicit ExecutableCache(const Limits& limits, KernelServices services = {});
   ~ExecutableCache();
 
   // `hash` is the content hash of `graph`, a verified tensor graph (its SINK is the root).

@@ -1,37 +1,118 @@
 #include "engine/execution/kernel_cache.h"
 
-#include "engine/compile/compiler.h"
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "engine/compile/build_identity.h"
 #include "engine/execution/clock.h"
 #include "engine/ir/content_hash.h"
+#include "engine/ir/text.h"
 #include "engine/render/llvm.h"
 
 namespace telegrad {
+namespace {
 
-absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Make(const FrozenGraph& kernel,
-                                                                const std::string& name,
-                                                                Device& device, Budget* budget) {
+KernelServices WithCompiler(KernelServices services) {
+  if (services.compiler == nullptr) services.compiler = CompileInProcess();
+  return services;
+}
+
+absl::StatusOr<std::shared_ptr<const Kernel>> LoadOn(Device& device, CompiledKernel compiled) {
+  auto out = std::make_shared<Kernel>();
+  TG_ASSIGN_OR_RETURN(out->program, device.Load(compiled.image));
+  out->name = std::move(compiled.image.name);
+  out->arguments = std::move(compiled.arguments);
+  out->iterations = compiled.iterations;
+  out->flops = compiled.flops;
+  out->bytes = compiled.bytes;
+  return out;
+}
+
+// `text` as comments.
+std::string Commented(std::string_view text) {
+  std::string out = "# ";
+  for (const char c : text) {
+    out += c;
+    if (c == '\n') out += "# ";
+  }
+  return out + "\n";
+}
+
+FailedKernel Failure(UOp kernel, const std::string& name, const Target& target,
+                     const absl::Status& status) {
+  const std::string flags = StrCat("--passes=lower --emit=object '--target=", target.Key(), "'");
+  return {name, status,
+          StrCat("# kernel ", name, " of the build ", ExecutableBuildId(), "\n",
+                 Commented(ToStd(status.message())), "# telegrad-opt ", flags, " FILE\n",
+                 Print(kernel)),
+          flags};
+}
+
+}  // namespace
+
+KernelCache::KernelCache(int64_t capacity, KernelServices services)
+    : capacity_(capacity), services_(WithCompiler(std::move(services))) {}
+
+std::string KernelCache::StoreKey(const Named& kernel, const Target& target) const {
+  const std::string& build = ExecutableBuildId();
+  const std::string& compiler = services_.compiler->identity();
+  if (services_.store == nullptr || build.empty() || compiler.empty()) return "";
+  return StrCat("kernel ", kernel.hash, "\ntarget ", target.Key(), "\nlowered by ", build,
+                "\ncompiled by ", compiler, "\n");
+}
+
+std::shared_ptr<const Kernel> KernelCache::LoadStored(const std::string& store_key,
+                                                      Device& device) {
+  if (store_key.empty()) return nullptr;
+  auto stored = services_.store->Get(store_key);
+  if (!stored) return nullptr;
+  auto loaded = LoadOn(device, *std::move(stored));
+  if (loaded.ok()) return *std::move(loaded);
+  if (absl::IsInvalidArgument(loaded.status())) services_.store->Reject(store_key);
+  return nullptr;
+}
+
+absl::StatusOr<CompiledKernel> KernelCache::LowerAndCompile(const Named& kernel,
+                                                            const Target& target, Budget* budget) {
   const Stopwatch lowering;
-  BoundsStats bounds;
-  TG_ASSIGN_OR_RETURN(const Program program, Lower(kernel, device.target(), name, budget, &bounds));
-  TG_ASSIGN_OR_RETURN(const std::string source, RenderLlvm(program, device.target()));
+  CompiledKernel out;
+  TG_ASSIGN_OR_RETURN(Program program,
+                      Lower(kernel.graph, target, kernel.name, budget, &out.bounds));
+  TG_ASSIGN_OR_RETURN(const std::string source, RenderLlvm(program, target));
   TG_RETURN_IF_ERROR(budget->SpendCode(static_cast<int64_t>(source.size())));
   const uint64_t lower_ns = lowering.ns();
   const Stopwatch compiling;
-  TG_ASSIGN_OR_RETURN(const ProgramImage image, Compile(source, name, device.target()));
-  auto out = std::make_shared<Kernel>();
-  out->name = name;
-  TG_ASSIGN_OR_RETURN(out->program, device.Load(image));
-  out->arguments = program.arguments;
-  out->iterations = program.iterations;
-  out->flops = program.flops;
-  out->bytes = program.bytes;
+  TG_ASSIGN_OR_RETURN(out.image, services_.compiler->Compile(source, kernel.name, target, budget));
+  out.arguments = std::move(program.arguments);
+  out.iterations = program.iterations;
+  out.flops = program.flops;
+  out.bytes = program.bytes;
 
   const std::lock_guard lock(mutex_);
   ++stats_.compiled;
   stats_.lower_ns += lower_ns;
   stats_.compile_ns += compiling.ns();
-  stats_.bounds += bounds;
+  stats_.bounds += out.bounds;
   return out;
+}
+
+absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Make(const Named& kernel, Device& device,
+                                                                Budget* budget) {
+  const std::string store_key = StoreKey(kernel, device.target());
+  if (auto stored = LoadStored(store_key, device)) return stored;
+  const auto make = [&]() -> absl::StatusOr<std::shared_ptr<const Kernel>> {
+    TG_ASSIGN_OR_RETURN(CompiledKernel compiled, LowerAndCompile(kernel, device.target(), budget));
+    if (!store_key.empty()) services_.store->Put(store_key, compiled);
+    auto loaded = LoadOn(device, std::move(compiled));
+    if (!absl::IsInvalidArgument(loaded.status())) return loaded;
+    return Internal("kernel ", kernel.name, ": ", ToStd(loaded.status().message()));
+  };
+  auto made = make();
+  if (absl::IsInternal(made.status()) && services_.on_failure) {
+    services_.on_failure(Failure(kernel.graph.root(), kernel.name, device.target(), made.status()));
+  }
+  return made;
 }
 
 absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const FrozenGraph& kernel,
@@ -53,7 +134,7 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const FrozenGraph
     by_age_.push_back(key);
     entries_.emplace(key, Entry{nullptr, std::prev(by_age_.end())});
   }
-  auto made = Make(kernel, "k_" + hash.substr(0, 16), device, budget);
+  auto made = Make({kernel, hash, "k_" + hash.substr(0, 16)}, device, budget);
   const std::lock_guard lock(mutex_);
   const auto it = entries_.find(key);
   if (made.ok()) {

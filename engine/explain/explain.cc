@@ -29,31 +29,21 @@ void FindRanges(UOp kernel, ExplainedKernel* out) {
   }
 }
 
-// Lifetimes, and what they come to.
 void DescribeMemory(const Schedule& schedule, Explanation* out) {
-  for (const Temporary& t : schedule.temporaries) {
-    out->temporaries.push_back({t.bytes, t.offset, -1, -1});
-    out->unshared_bytes += t.bytes;
-  }
   std::map<int32_t, int64_t> slots;
-  for (size_t k = 0; k < out->kernels.size(); ++k) {
-    const ExplainedKernel& kernel = out->kernels[k];
+  for (const ExplainedKernel& kernel : out->kernels) {
     for (size_t a = 0; a < kernel.buffers.size(); ++a) {
       const auto& [kind, index] = kernel.buffers[a];
-      if (kind == BufferRef::Kind::kSlot) {
-        slots[index] = BytesOf(kernel.arguments[a].dtype, kernel.arguments[a].elements);
-        continue;
-      }
-      ExplainedTemporary& t = out->temporaries[index];
-      if (t.first < 0) t.first = static_cast<int64_t>(k);
-      t.last = static_cast<int64_t>(k);
+      if (kind == BufferRef::Kind::kTemporary) continue;
+      slots[index] = BytesOf(kernel.arguments[a].dtype, kernel.arguments[a].elements);
     }
   }
   for (const auto& [slot, bytes] : slots) out->slot_bytes += bytes;
+  out->temporaries = schedule.temporaries;
   out->arena_bytes = schedule.arena_bytes;
   std::vector<int64_t> change(out->kernels.size() + 1, 0);
-  for (const ExplainedTemporary& t : out->temporaries) {
-    if (t.first < 0) continue;
+  for (const Temporary& t : schedule.temporaries) {
+    out->unshared_bytes += t.bytes;
     change[t.first] += t.bytes;
     change[t.last + 1] -= t.bytes;
   }

@@ -31,15 +31,9 @@ struct ExplainedKernel {
   double intensity() const { return bytes > 0 ? flops / bytes : 0; }
 };
 
-struct ExplainedTemporary {
-  int64_t bytes = 0;
-  int64_t offset = 0;           // in the arena
-  int64_t first = 0, last = 0;  // the kernels that write it first and use it last
-};
-
 struct Explanation {
   std::vector<ExplainedKernel> kernels;  // in the order of their launches
-  std::vector<ExplainedTemporary> temporaries;
+  std::vector<Temporary> temporaries;
   int64_t different_kernels = 0;  // as many are compiled
   double flops = 0, bytes = 0;    // of all kernels
   int64_t arena_bytes = 0;        // what a run takes for temporaries

@@ -60,7 +60,8 @@ TEST(Explain, MatrixProduct) {
   EXPECT_THAT(text, HasSubstr("total: 1 launches of 1 different kernels"));
 }
 
-// Temporaries that are alive at the same time lie apart, inside the arena.
+// Temporaries that are alive at the same time lie apart, inside the arena, and those of a kernel
+// are alive.
 TEST(Explain, MemoryPlanOfATrainingStep) {
   const Plan plan = *DigitsCnn{}.TrainStep(16);
   const Explanation e = Explain(plan);
@@ -73,14 +74,21 @@ TEST(Explain, MemoryPlanOfATrainingStep) {
   EXPECT_EQ(e.different_kernels, static_cast<int64_t>(names.size()));
   ASSERT_GT(e.temporaries.size(), 2u);
   int64_t sum = 0;
-  for (const ExplainedTemporary& a : e.temporaries) {
+  for (const Temporary& a : e.temporaries) {
     sum += a.bytes;
     EXPECT_LE(0, a.first);
     EXPECT_LE(a.first, a.last);
     EXPECT_LE(a.offset + a.bytes, e.arena_bytes);
-    for (const ExplainedTemporary& b : e.temporaries) {
+    for (const Temporary& b : e.temporaries) {
       if (&a == &b || a.last < b.first || b.last < a.first) continue;
       EXPECT_TRUE(a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset);
+    }
+  }
+  for (size_t k = 0; k < e.kernels.size(); ++k) {
+    for (const BufferRef& ref : e.kernels[k].buffers) {
+      if (ref.kind == BufferRef::Kind::kSlot) continue;
+      EXPECT_LE(e.temporaries[ref.index].first, static_cast<int64_t>(k));
+      EXPECT_GE(e.temporaries[ref.index].last, static_cast<int64_t>(k));
     }
   }
   EXPECT_EQ(e.unshared_bytes, sum);

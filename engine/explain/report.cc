@@ -81,7 +81,7 @@ std::string ToText(const Explanation& e, std::span<const std::string> slot_names
               " because: ", absl::StrJoin(kernel.reasons, "; "), "\n");
   }
   for (size_t i = 0; i < e.temporaries.size(); ++i) {
-    const ExplainedTemporary& t = e.temporaries[i];
+    const Temporary& t = e.temporaries[i];
     StrAppend(&out, "temporary t", i, " bytes ", t.bytes, " offset ", t.offset, " kernels ",
               t.first, " to ", t.last, "\n");
   }
@@ -99,7 +99,7 @@ std::string ToJson(const Explanation& e, std::span<const std::string> slot_names
   for (const ExplainedKernel& kernel : e.kernels) {
     StrAppend(&kernels, kernels.empty() ? "\n" : ",\n", KernelJson(kernel, slot_names));
   }
-  for (const ExplainedTemporary& t : e.temporaries) {
+  for (const Temporary& t : e.temporaries) {
     StrAppend(&temporaries, temporaries.empty() ? "\n" : ",\n", "{\"bytes\":", t.bytes,
               ",\"offset\":", t.offset, ",\"first\":", t.first, ",\"last\":", t.last, "}");
   }

@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "engine/ir/scalar.h"
 #include "engine/lowering/affine.h"
+#include "engine/lowering/kernel_shape.h"
 
 namespace telegrad {
 namespace {
@@ -67,6 +68,7 @@ class Expander {
   Graph& g_;
   Dependence d_;
   int64_t next_slot_ = 0;
+  std::vector<bool> plain_;  // by node: it needs no REDUCE, nest or gate
   absl::flat_hash_map<std::pair<uint32_t, Assignment>, UOp> reduced_;
   absl::flat_hash_map<std::pair<uint32_t, Assignment>, std::vector<UOp>> nests_;
 };
@@ -125,6 +127,8 @@ UOp Expander::NormalIndex(UOp index) {
 }
 
 absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) {
+  RangeSet held = 0;
+  for (size_t i = 0; i < a.size(); ++i) held |= RangeSet{a[i] != kNotHeld} << i;
   // Post-order that does not enter REDUCEs: those are expanded as a whole.
   absl::flat_hash_map<uint32_t, UOp> made;
   std::vector<std::pair<uint32_t, bool>> stack{{root.id(), false}};
@@ -141,6 +145,10 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
     if (u.is(Op::kRange)) {
       const int64_t at = a[d_.IndexOf(u)];
       made[id] = at == kNotHeld ? u : Held(u, at);
+      continue;
+    }
+    if (id < plain_.size() && plain_[id] && (d_.of[id] & held) == 0) {
+      made[id] = u;
       continue;
     }
     if (!ready) {
@@ -268,8 +276,18 @@ absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nestin
       values.push_back(value);
       if (!value.shape().empty()) lanes = value.shape()[0];
     }
+    // The same in every lane: as often as there are lanes.
+    const bool same =
+        folded_lanes > 0 && std::ranges::all_of(values, [](UOp v) { return v.shape().empty(); });
+    if (same) {
+      const std::vector<UOp> once = values;
+      for (int64_t i = 1; i < folded_lanes; ++i) {
+        values.insert(values.end(), once.begin(), once.end());
+      }
+      lanes = 0;
+    }
     UOp folded;
-    if (loops.empty() && !(folded_lanes > 0 && values[0].shape().empty())) {
+    if (loops.empty()) {
       folded = values[0];
       for (size_t i = 1; i < values.size(); ++i) folded = Fold(kind, folded, values[i]);
     } else {
@@ -277,7 +295,7 @@ absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nestin
     }
     result = result.valid() ? Fold(kind, result, folded) : folded;
   }
-  if (folded_lanes > 0) result = FoldLanes(reduce, result);
+  if (folded_lanes > 0 && !result.shape().empty()) result = FoldLanes(reduce, result);
   if (!result.valid()) return g_.status();
   reduced_.emplace(std::pair(reduce.id(), key), result);
   return result;
@@ -323,6 +341,13 @@ absl::StatusOr<std::vector<UOp>> Expander::Nest(UOp effect, const Assignment& a,
 }
 
 absl::StatusOr<UOp> Expander::Run(UOp sink) {
+  plain_.resize(sink.id() + 1, false);
+  for (uint32_t id : PostOrder(sink)) {
+    const UOp u = g_.at(id);
+    if (u.is(Op::kBuffer)) next_slot_ = std::max(next_slot_, u.arg(1) + 1);
+    plain_[id] = !u.is(Op::kReduce) && !IsNest(u) && !(u.is(Op::kIndex) && u.num_src() == 3) &&
+                 std::ranges::all_of(u.src_ids(), [&](uint32_t s) { return plain_[s]; });
+  }
   const Assignment base(d_.ranges.size(), kNotHeld);
   std::vector<UOp> ends;
   for (int i = 0; i < sink.num_src(); ++i) {

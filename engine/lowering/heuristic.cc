@@ -1,249 +1,402 @@
-// The heuristic. It looks at how each access steps over each range:
+// The heuristic. It predicts cycles for every choice among a few hundred and takes the least:
 //
-//   lanes     the range that most accesses walk with stride 1; a store must be contiguous in it
-//   tile      for a folded value, other ranges that some load does not depend on: upcasting them
-//   reuses
-//             that load from registers (the register tile of a matrix product)
+//   lanes     the range that becomes vectors: one for each work, its own if it folds
+//   tile      other ranges that some load does not depend on: upcasting them reuses that load from
+//             registers (the register tile of a matrix product). It is chosen for the heaviest work
+//   chains    a fold that is added to fewer accumulators than its additions take cycles waits for
+//             them: some of its iterations get accumulators of their own
+//   peel      what the lanes and chains of a fold leave over becomes a fold of its own
 //   unroll    short innermost folded ranges, such as a convolution's window
-//   thread    the outermost range with enough iterations to share
+//
+// Then it orders the loops and picks the one that is shared by the threads: see loop_order.h.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <optional>
 
-#include "engine/lowering/affine.h"
+#include "engine/lowering/kernel_shape.h"
+#include "engine/lowering/loop_order.h"
 #include "engine/lowering/moves.h"
 
 namespace telegrad {
 namespace {
 
-constexpr size_t kMaxTiledNodes = 400;  // a larger kernel is not replicated
-constexpr int64_t kMinLanes = 4;
+constexpr double kMaxReplicated = 4000;  // operations in the innermost loop, of all replicas
+constexpr size_t kMaxNodes = 2000;       // a larger kernel is not tiled
 
-struct Access {
-  UOp address;
-  bool store = false;
+// Cycles, of a processor that loads twice and computes twice in each.
+constexpr double kLoad = 0.5, kOperation = 0.5, kUnaligned = 0.3, kShuffle = 0.8;
+constexpr double kLaneGate = 0.7, kBranch = 1.5, kGather = 0.8;
+constexpr double kLoop = 1.5;  // of an iteration
+constexpr double kLineBytes = 64, kFirstLevelBytes = 32 << 10;
+constexpr double kCyclesPerByte = 1.0 / 28;  // from the second-level cache
+constexpr int kMaxStride = 4;                // of lanes that are loaded as whole vectors
+constexpr int64_t kChains = 8;               // accumulators that hide the latency of an addition
+
+constexpr int64_t kAmounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16};
+
+RangeSet Bit(int range) { return RangeSet{1} << range; }
+bool Has(RangeSet set, int range) { return range >= 0 && (set >> range & 1) != 0; }
+
+// How one work runs: at most three ranges are upcast.
+struct Tile {
+  int lanes = -1;
+  int64_t width = 1;
+  struct Part {
+    int range = -1;
+    int64_t amount = 1;
+  };
+  Part parts[3];
+
+  int64_t Copies(RangeSet set) const {
+    int64_t n = 1;
+    for (const Part& p : parts) n *= Has(set, p.range) ? p.amount : 1;
+    return n;
+  }
+  int64_t Of(int range) const {
+    int64_t n = range == lanes ? width : 1;
+    for (const Part& p : parts) n *= p.range == range ? p.amount : 1;
+    return n;
+  }
 };
 
 class Heuristic {
  public:
-  Heuristic(UOp sink, const Target& target) : sink_(sink), target_(target) {}
+  // `peels`: find what is to be peeled, else all other moves.
+  Heuristic(KernelShape shape, const Target& target, bool peels)
+      : s_(std::move(shape)), target_(target), peels_(peels) {}
 
   std::vector<Move> Run() {
-    dependence_ = FindDependence(sink_);
-    const UOp end = sink_.src(0);
-    if (!dependence_ || !end.is(Op::kEnd)) return {};
-    Collect();
-    if (!simple_) return ThreadOnly();
-    for (int i = 1; i < end.num_src(); ++i) {
-      if (end.src(i).arg(1) == static_cast<int64_t>(AxisType::kLoop)) loops_.push_back(end.src(i));
+    std::vector<size_t> order(s_.works.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::ranges::stable_sort(order, std::greater<>{},
+                             [&](size_t i) { return Weight(s_.works[i]); });
+    for (size_t i : order) {
+      const bool first = i == order[0];
+      const Tile tile = Best(s_.works[i], first && s_.nodes <= kMaxNodes);
+      Apply(s_.works[i], tile, first);
     }
-    PickLanes();
-    if (reduce_.valid() && nodes_ <= kMaxTiledNodes) {
-      PickTile();
-      PickUnroll();
+    for (const Work& work : s_.works) {
+      if (work.is_reduce()) Chains(work);
     }
-    PickThread();
+    if (peels_) return std::move(moves_);
+    for (const Work& work : s_.works) {
+      if (work.is_reduce()) Unroll(work);
+    }
+    for (size_t r = 0; r < s_.size.size(); ++r) {
+      if (lanes_[r] > 1) moves_.push_back({Move::Kind::kVectorize, s_.d.ranges[r], lanes_[r]});
+    }
+    Order();
     return std::move(moves_);
   }
 
  private:
-  static int64_t SizeOf(UOp range) { return range.src(0).const_word(); }
-
-  // The outermost range that everything depends on.
-  std::vector<Move> ThreadOnly() {
-    const UOp range = sink_.src(0).src(1);
-    if (range.arg(1) != static_cast<int64_t>(AxisType::kLoop)) return {};
-    for (uint32_t id : PostOrder(sink_)) {
-      const UOp u = sink_.graph()->at(id);
-      if ((u.is(Op::kStore) || u.is(Op::kReduce)) && !dependence_->Depends(u, range)) return {};
-    }
-    return {{Move::Kind::kThread, range, 0}};
+  double Weight(const Work& work) const {
+    double cost = 0;
+    for (const Work::Operation& o : work.operations) cost += o.cost;
+    return s_.Iterations(work.all) * (cost + static_cast<double>(work.accesses.size())) *
+           (work.is_reduce() ? 1 : 0.5);
   }
 
-  void Collect() {
-    const Graph& graph = *sink_.graph();
-    int reduces = 0, stores = 0;
-    for (uint32_t id : PostOrder(sink_)) {
-      const UOp u = graph.at(id);
-      ++nodes_;
-      if (u.is(Op::kLoad)) accesses_.push_back({u.src(0), false});
-      if (u.is(Op::kStore)) accesses_.push_back({u.src(0), true});
-      if (u.is(Op::kStore)) ++stores;
-      if (u.is(Op::kReduce)) {
-        ++reduces;
-        reduce_ = u;
-      }
-      if (u.is(Op::kLoad) || u.is(Op::kStore)) {
-        widest_ = std::max(widest_, ByteSize(u.src(0).dtype()));
-      }
-    }
-    if (reduces > 1 || stores > 1 || sink_.src(0).src(0).is(Op::kEnd)) simple_ = false;
-    if (reduces != 1) reduce_ = UOp();
-    if (reduce_.valid()) {
-      for (int i = 1; i < reduce_.num_src(); ++i) folded_.push_back(reduce_.src(i));
-    }
+  int64_t WidestBytes(const Work& work) const {
+    int64_t bytes = 1;
+    for (const Access& a : work.accesses) bytes = std::max(bytes, a.bytes);
+    return bytes;
   }
 
-  // Higher is better; nullopt: this range cannot be the lanes.
-  std::optional<double> LaneScore(UOp range, bool folded) const {
-    double score = 0;
-    for (const Access& a : accesses_) {
-      const auto stride = StrideOf(a.address.src(1), range);
-      if (a.store) {
-        if (folded) continue;
-        if (stride != 1) return std::nullopt;
-        score += 4;
-      } else if (stride == 1) {
-        score += 3;
-      } else if (stride != 0) {
-        score -= 4;
-      }
-    }
-    return score;
+  // Lanes are one axis: no work may depend on two ranges of lanes.
+  bool MayBeLanes(int range) const {
+    return std::ranges::all_of(s_.works, [&](const Work& w) {
+      return !Has(w.all, range) || (w.all & vectors_ & ~Bit(range)) == 0;
+    });
   }
 
-  int64_t Lanes(UOp range, bool folded) const {
-    const int64_t most = target_.vector_bytes / widest_, size = SizeOf(range);
-    if (folded) {  // no remainder is possible
-      int64_t lanes = most;
-      while (lanes > 1 && size % lanes != 0) lanes /= 2;
-      return lanes;
+  double LoadCycles(const Access& a, const Tile& tile) const {
+    double gate = 0;
+    if (Has(a.gate, tile.lanes)) {
+      gate = kLaneGate;
+    } else if (a.gate != 0) {
+      gate = kBranch;
     }
-    int64_t best = 1;
-    double least = static_cast<double>(size);
-    for (int64_t lanes = 2; lanes <= most; lanes *= 2) {
-      const double steps = std::ceil(static_cast<double>(size) / static_cast<double>(lanes));
-      if (steps < least) {
-        least = steps;
-        best = lanes;
+    if (!Has(a.ranges, tile.lanes)) return kLoad + (Has(a.gate, tile.lanes) ? kLaneGate : gate);
+    const int64_t stride = a.stride[tile.lanes];
+    if (stride == 1) return kLoad + (tile.width * a.bytes > 32 ? kUnaligned : 0) + gate;
+    if (stride > 1 && stride <= kMaxStride && !a.store) {
+      return static_cast<double>(stride) * (kLoad + kUnaligned + kShuffle) + gate;
+    }
+    return static_cast<double>(tile.width) * kGather * (a.store ? 2 : 1) + 2;
+  }
+
+  // What one copy of a load brings into the first-level cache, where neighbours are used later.
+  static double BytesOf(const Access& a, const Tile& tile) {
+    const int64_t stride = tile.lanes < 0 ? 0 : a.stride[tile.lanes];
+    const auto bytes = static_cast<double>(a.bytes), width = static_cast<double>(tile.width);
+    if (stride == 0) return bytes;
+    if (stride == kIrregular) return width * kLineBytes;
+    return width * std::min(kLineBytes, bytes * static_cast<double>(std::abs(stride)));
+  }
+
+  // Predicted cycles of all iterations; infinite where the tile does not fit.
+  double Cycles(const Work& work, const Tile& tile) const {
+    double memory = 0, compute = 0, stores = 0, bytes = 0;
+    int64_t operands = 1 << 20, loads = 0;
+    for (const Access& a : work.accesses) {
+      const double cycles = static_cast<double>(tile.Copies(a.ranges)) * LoadCycles(a, tile);
+      (a.store ? stores : memory) += cycles;
+      if (a.store) continue;
+      ++loads;
+      bytes += static_cast<double>(tile.Copies(a.ranges)) * BytesOf(a, tile);
+      operands = std::min(operands, tile.Copies(a.ranges));
+    }
+    for (const Work::Operation& o : work.operations) {
+      compute += kOperation * o.cost * static_cast<double>(tile.Copies(o.ranges));
+    }
+    const int64_t values = tile.Copies(~RangeSet{0});
+    if (work.is_reduce()) {
+      const int64_t registers = values + (loads > 1 ? operands : 0) + 1;
+      if (values > 1 && registers > target_.vector_registers) return HUGE_VAL;
+    } else {
+      memory += stores;
+    }
+    if (compute / kOperation > kMaxReplicated) return HUGE_VAL;
+    double iterations = 1;
+    for (RangeSet set = work.all; set != 0; set &= set - 1) {
+      const int r = std::countr_zero(set);
+      iterations *= std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
+    }
+    // What a fold walks over seldom stays in the first-level cache until the next tile.
+    if (work.is_reduce() && FoldedIterations(work, tile) * bytes > kFirstLevelBytes) {
+      memory = std::max(memory, bytes * kCyclesPerByte);
+    }
+    const double one = std::max(memory, compute) + 0.2 * std::min(memory, compute) + kLoop;
+    double total = iterations * one;
+    // What a folded result costs to store, and to add up over its lanes.
+    if (work.is_reduce())
+      total += iterations / FoldedIterations(work, tile) * StoreCycles(work, tile);
+    return total;
+  }
+
+  double FoldedIterations(const Work& work, const Tile& tile) const {
+    double n = 1;
+    for (RangeSet set = work.own; set != 0; set &= set - 1) {
+      const int r = std::countr_zero(set);
+      n *= std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
+    }
+    return n;
+  }
+
+  // Of the stores that a fold's tile ends in, once for each time that the fold is done.
+  double StoreCycles(const Work& work, const Tile& tile) const {
+    const RangeSet kept = work.all & ~work.own;
+    if (Has(work.own, tile.lanes)) {
+      return static_cast<double>(tile.Copies(kept)) * 2 *
+             std::log2(static_cast<double>(tile.width) + 1);
+    }
+    double cycles = static_cast<double>(tile.Copies(kept));
+    for (const Work& other : s_.works) {
+      for (const Access& a : other.accesses) {
+        if (a.store && (a.ranges & ~kept) == 0) {
+          cycles += static_cast<double>(tile.Copies(kept)) * LoadCycles(a, tile);
+        }
+      }
+    }
+    return cycles;
+  }
+
+  // Amounts that leave a remainder move the last tile back, which is wrong where an element may be
+  // computed only once.
+  bool Fits(int range, int64_t amount) const {
+    const int64_t size = s_.size[range];
+    return size % amount == 0 || (!s_.in_place && size > amount);
+  }
+
+  // The lanes that `range` may have: powers of two.
+  int64_t Width(const Work& work, int range) const {
+    const int64_t most = std::max<int64_t>(1, target_.vector_bytes / WidestBytes(work));
+    const int64_t size = s_.size[range];
+    int64_t width = most;
+    if (Has(work.own, range)) {
+      while (width > size || (!peels_ && size % width != 0)) width /= 2;
+      return width;
+    }
+    while (width > 2 && width / 2 >= size) width /= 2;
+    return size == 1 ? 1 : width;
+  }
+
+  Tile Best(const Work& work, bool tiled) const {
+    Tile best;
+    // A range that is lanes already is lanes here.
+    const RangeSet given = work.all & vectors_;
+    if (given != 0) {
+      best.lanes = std::countr_zero(given);
+      best.width = lanes_[best.lanes];
+      return best;
+    }
+    double least = Cycles(work, best);
+    const RangeSet kept = work.all & s_.loops & ~work.own;
+    std::vector<int> candidates{-1};
+    for (RangeSet set = kept | work.own; set != 0; set &= set - 1) {
+      const int r = std::countr_zero(set);
+      if (s_.size[r] > 1 && Width(work, r) > 1 && MayBeLanes(r)) candidates.push_back(r);
+    }
+    // Ranges that some load does not depend on.
+    std::vector<int> reused;
+    for (RangeSet set = kept; tiled && work.is_reduce() && set != 0; set &= set - 1) {
+      const int r = std::countr_zero(set);
+      const bool reuses = std::ranges::any_of(
+          work.accesses, [&](const Access& a) { return !a.store && a.stride[r] == 0; });
+      if (reuses && s_.size[r] > 1) reused.push_back(r);
+    }
+    const auto consider = [&](const Tile& tile) {
+      const double cycles = Cycles(work, tile);
+      if (cycles < least) {
+        least = cycles;
+        best = tile;
+      }
+    };
+    for (int lanes : candidates) {
+      Tile tile;
+      tile.lanes = lanes;
+      if (lanes >= 0) tile.width = Width(work, lanes);
+      for (int64_t vectors : {1, 2, 3, 4, 7, 8, 16}) {
+        if (vectors > 1) {
+          const bool reuses = std::ranges::find(reused, lanes) != reused.end();
+          const bool sums = tiled && work.is_reduce() && Has(kept, lanes);
+          if (!(reuses || sums) || !FitsVectors(lanes, tile.width, vectors)) continue;
+        }
+        tile.parts[0] = {lanes, vectors};
+        tile.parts[1] = tile.parts[2] = {};
+        consider(tile);
+        for (size_t i = 0; i < reused.size(); ++i) {
+          if (reused[i] == lanes) continue;
+          for (int64_t m : kAmounts) {
+            if (m == 1 || !Fits(reused[i], m)) continue;
+            tile.parts[1] = {reused[i], m};
+            tile.parts[2] = {};
+            if (vectors * m > target_.vector_registers) break;
+            consider(tile);
+            for (size_t j = i + 1; j < reused.size(); ++j) {
+              if (reused[j] == lanes) continue;
+              for (int64_t n : kAmounts) {
+                if (n == 1 || !Fits(reused[j], n)) continue;
+                if (vectors * m * n > target_.vector_registers) break;
+                tile.parts[2] = {reused[j], n};
+                consider(tile);
+              }
+              tile.parts[2] = {};
+            }
+          }
+        }
       }
     }
     return best;
   }
 
-  void PickLanes() {
-    double best = 0;
-    for (const bool folded : {false, true}) {
-      for (UOp range : folded ? folded_ : loops_) {
-        const std::optional<double> score = LaneScore(range, folded);
-        if (!score || *score <= best || Lanes(range, folded) < std::min(kMinLanes, SizeOf(range))) {
-          continue;
-        }
-        best = *score;
-        lanes_range_ = range;
-        lanes_folded_ = folded;
-      }
+  // Vectors that overhang are gated, unless there are whole ones to move the last tile back over.
+  bool FitsVectors(int range, int64_t width, int64_t vectors) const {
+    const int64_t size = s_.size[range], tile = width * vectors;
+    if (tile >= size) return tile - size < width;  // the whole range
+    return Fits(range, tile);
+  }
+
+  void Apply(const Work& work, const Tile& tile, bool first) {
+    if (tile.lanes >= 0 && tile.width > 1 && !Has(vectors_, tile.lanes)) {
+      vectors_ |= Bit(tile.lanes);
+      lanes_[tile.lanes] = tile.width;
+      if (Has(work.own, tile.lanes)) Peel(tile.lanes, tile.width);
     }
-    if (!lanes_range_.valid()) return;
-    lanes_ = Lanes(lanes_range_, lanes_folded_);
-    if (lanes_ < 2) {
-      lanes_range_ = UOp();
-      return;
+    if (!first) return;
+    for (const Tile::Part& p : tile.parts) {
+      if (p.range >= 0) Upcast(p.range, p.amount);
     }
   }
 
-  // Whether some load inside the fold stays the same as `range` advances.
-  bool Reuses(UOp range) const {
-    return std::ranges::any_of(accesses_, [&](const Access& a) {
-      return !a.store && StrideOf(a.address.src(1), range) == 0 &&
-             std::ranges::any_of(folded_,
-                                 [&](UOp f) { return dependence_->Depends(a.address.src(1), f); });
-    });
+  void Upcast(int range, int64_t amount, Move::Kind kind = Move::Kind::kUpcast) {
+    if (amount < 2) return;
+    upcast_[range] *= amount;
+    if (!peels_) moves_.push_back({kind, s_.d.ranges[range], amount});
   }
 
-  static int64_t LargestDivisor(int64_t size, int64_t most) {
-    for (int64_t d = std::min(size, most); d > 1; --d) {
-      if (size % d == 0) return d;
-    }
-    return 1;
+  void Peel(int range, int64_t step) {
+    const int64_t rest = s_.size[range] % step;
+    if (!peels_ || rest == 0 || s_.size[range] < step || Has(peeled_, range)) return;
+    peeled_ |= Bit(range);
+    moves_.push_back({Move::Kind::kPeel, s_.d.ranges[range], s_.size[range] - rest});
   }
 
-  void PickTile() {
-    // Two thirds of the registers hold the tile, the rest its operands.
-    int64_t room = std::max<int64_t>(1, target_.vector_registers * 2 / 3);
-    if (lanes_range_.valid() && !lanes_folded_) {
-      const int64_t size = SizeOf(lanes_range_);
-      if (size % (2 * lanes_) == 0 && Reuses(lanes_range_)) {
-        moves_.push_back({Move::Kind::kUpcast, lanes_range_, 2});
-        tile_ = 2;
-        room /= 2;
-      }
+  int64_t Left(int range) const { return s_.size[range] / (lanes_[range] * upcast_[range]); }
+
+  // Accumulators for a fold that has few.
+  void Chains(const Work& work) {
+    int64_t chains = 1;
+    for (RangeSet set = work.all; set != 0; set &= set - 1)
+      chains *= upcast_[std::countr_zero(set)];
+    int range = -1;
+    for (RangeSet set = work.own; set != 0; set &= set - 1) {
+      const int r = std::countr_zero(set);
+      if (range < 0 || lanes_[r] > 1 || (lanes_[range] == 1 && Left(r) > Left(range))) range = r;
     }
-    std::vector<UOp> candidates;
-    for (UOp range : loops_) {
-      if (range != lanes_range_ && Reuses(range)) candidates.push_back(range);
+    if (range < 0 || work.operations.size() > 64 || Left(range) < 4) return;
+    // An iteration of many operations gives the last addition time to end.
+    double cost = 0;
+    for (const Work::Operation& o : work.operations) cost += o.cost;
+    chains = static_cast<int64_t>(static_cast<double>(chains) * std::max(1.0, cost));
+    int64_t most = 1;
+    while (2 * most * chains <= kChains && 2 * most <= Left(range) / 2) most *= 2;
+    if (most < 2) return;
+    const int64_t step = lanes_[range] * upcast_[range];
+    if (peels_ && s_.size[range] >= 4 * step * most) Peel(range, step * most);
+    while (most > 1 && s_.size[range] % (step * most) != 0) most /= 2;
+    Upcast(range, most);
+  }
+
+  void Unroll(const Work& work) {
+    double replicas = 1;
+    for (RangeSet set = work.all; set != 0; set &= set - 1) {
+      replicas *= static_cast<double>(upcast_[std::countr_zero(set)]);
     }
-    std::ranges::stable_sort(candidates, std::greater<>{}, SizeOf);
-    const size_t dims = lanes_range_.valid() && !lanes_folded_ ? 1 : 2;
-    for (size_t i = 0; i < std::min(dims, candidates.size()); ++i) {
-      const int64_t most = dims == 2 ? 4 : std::min<int64_t>(room, 12);
-      const int64_t amount = LargestDivisor(SizeOf(candidates[i]), most);
-      if (amount == 1) continue;
-      if (!tiled_.valid()) tiled_ = candidates[i];
-      moves_.push_back({Move::Kind::kUpcast, candidates[i], amount});
-      tile_ *= amount;
+    replicas *= static_cast<double>(std::max<size_t>(1, work.operations.size()));
+    for (int i = work.root.num_src() - 1; i > 0; --i) {
+      const int r = s_.d.IndexOf(work.root.src(i));
+      const int64_t left = Left(r);
+      if (left < 2) continue;
+      if (left > 8 || replicas * static_cast<double>(left) > 200) return;
+      replicas *= static_cast<double>(left);
+      Upcast(r, left, Move::Kind::kUnroll);
     }
   }
 
-  void PickUnroll() {
-    const UOp inner = folded_.back();
-    if (inner == lanes_range_) return;
-    const int64_t size = SizeOf(inner);
-    if (size <= 8 && size * tile_ <= 96) {
-      moves_.push_back({Move::Kind::kUnroll, inner, size});
-    } else if (tile_ <= 8) {
-      const int64_t amount = LargestDivisor(size, 4);
-      if (amount > 1) moves_.push_back({Move::Kind::kUnroll, inner, amount});
+  void Order() {
+    std::vector<int64_t> tile(s_.size.size());
+    for (size_t r = 0; r < tile.size(); ++r) tile[r] = lanes_[r] * upcast_[r];
+    const LoopOrder order = OrderLoops(s_, tile, target_);
+    if (order.thread >= 0) {
+      moves_.push_back({Move::Kind::kThread, s_.d.ranges[order.thread], 0});
     }
+    for (int r : order.loops) moves_.push_back({Move::Kind::kOuter, s_.d.ranges[r], 0});
   }
 
-  void PickThread() {
-    if (lanes_range_.valid()) moves_.push_back({Move::Kind::kVectorize, lanes_range_, lanes_});
-    const auto remaining = [&](UOp range) {
-      int64_t tile = 1;
-      for (const Move& m : moves_) tile *= m.range == range ? m.amount : 1;
-      return (SizeOf(range) + tile - 1) / tile;
-    };
-    // The panel of the lanes stays in cache while the tiled range runs over it.
-    const bool panel = tiled_.valid() && lanes_range_.valid() && !lanes_folded_;
-    std::vector<UOp> order;
-    for (UOp range : loops_) {
-      if (panel && range == lanes_range_) continue;
-      if (panel && range == tiled_) order.push_back(lanes_range_);
-      order.push_back(range);
-    }
-    UOp best;
-    for (UOp range : order) {
-      if (!best.valid() || remaining(range) > remaining(best)) best = range;
-      if (remaining(range) >= 4 * target_.threads) {
-        best = range;
-        break;
-      }
-    }
-    if (best.valid() && remaining(best) > 1) moves_.push_back({Move::Kind::kThread, best, 0});
-    for (UOp range : order) moves_.push_back({Move::Kind::kOuter, range, 0});
-  }
-
-  const UOp sink_;
+  const KernelShape s_;
   const Target& target_;
-  std::optional<Dependence> dependence_;
-  std::vector<UOp> loops_, folded_;
-  std::vector<Access> accesses_;
-  UOp reduce_;  // the only REDUCE, if there is one
-  bool simple_ = true;
-  size_t nodes_ = 0;
-  int64_t widest_ = 1;
-  UOp lanes_range_, tiled_;
-  bool lanes_folded_ = false;
-  int64_t lanes_ = 1;
-  int64_t tile_ = 1;
+  const bool peels_;
+  RangeSet vectors_ = 0, peeled_ = 0;
+  std::vector<int64_t> lanes_ = std::vector<int64_t>(kMaxRanges, 1);
+  std::vector<int64_t> upcast_ = std::vector<int64_t>(kMaxRanges, 1);
   std::vector<Move> moves_;
 };
 
 }  // namespace
 
+std::vector<Move> PickPeels(UOp sink, const Target& target) {
+  std::optional<KernelShape> shape = ReadShape(sink);
+  if (!shape) return {};
+  return Heuristic(*std::move(shape), target, /*peels=*/true).Run();
+}
+
 std::vector<Move> PickMoves(UOp sink, const Target& target) {
-  return Heuristic(sink, target).Run();
+  std::optional<KernelShape> shape = ReadShape(sink);
+  if (!shape) return {};
+  return Heuristic(*std::move(shape), target, /*peels=*/false).Run();
 }
 
 }  // namespace telegrad

@@ -10,8 +10,8 @@
 #include <map>
 #include <optional>
 #include <queue>
-#include <set>
 
+#include "absl/container/flat_hash_set.h"
 #include "engine/lowering/affine.h"
 
 namespace telegrad {
@@ -218,8 +218,12 @@ class Linearizer {
 
   // A loop's end constant may be a value of its own as well.
   static std::vector<uint32_t> Unique(std::vector<uint32_t> order) {
-    std::set<uint32_t> seen;
-    std::erase_if(order, [&](uint32_t id) { return !seen.insert(id).second; });
+    std::vector<bool> seen(order.empty() ? 0 : 1 + *std::ranges::max_element(order), false);
+    std::erase_if(order, [&](uint32_t id) {
+      const bool again = seen[id];
+      seen[id] = true;
+      return again;
+    });
     return order;
   }
 
@@ -249,7 +253,7 @@ class Linearizer {
   std::vector<int> block_;
   std::vector<std::vector<uint32_t>> users_;
   std::vector<int> waits_;
-  std::set<std::pair<uint32_t, uint32_t>> edges_;
+  absl::flat_hash_set<std::pair<uint32_t, uint32_t>> edges_;
 };
 
 }  // namespace

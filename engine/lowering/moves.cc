@@ -5,6 +5,7 @@
 
 #include "engine/lowering/affine.h"
 #include "engine/lowering/bounds_proof.h"
+#include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/substitute.h"
 
 namespace telegrad {
@@ -141,10 +142,59 @@ UOp GateAndOrder(Rewriter& b, UOp root, const std::vector<Padded>& padded,
   return g.at(made[root]);
 }
 
+int64_t NextRangeId(UOp sink) {
+  const Graph& g = *sink.graph();
+  int64_t next = 0;
+  for (uint32_t id : PostOrder(sink)) {
+    if (g.op(id) == Op::kRange) next = std::max(next, g.arg(id)[0] + 1);
+  }
+  return next;
+}
+
+// `reduce` over fewer ranges, in the order in which it has them; its body alone if none is left.
+UOp Refold(Rewriter& b, UOp reduce, UOp range, const Replacement& with) {
+  std::vector<UOp> src{Substitute(b, reduce.src(0), {{range.id(), with}})};
+  for (int i = 1; i < reduce.num_src(); ++i) {
+    if (reduce.src(i) != range) {
+      src.push_back(reduce.src(i));
+    } else {
+      src.insert(src.end(), with.ranges.begin(), with.ranges.end());
+    }
+  }
+  if (!src[0].valid() || src.size() == 1) return src[0];
+  return b.Make(Op::kReduce, DType::kVoid, src, std::vector<int64_t>{reduce.arg(0)});
+}
+
+UOp Peel(Rewriter& b, UOp sink, UOp range, int64_t amount) {
+  constexpr Op kCombine[] = {Op::kAdd, Op::kMul, Op::kMax};  // by ReduceKind
+  Graph& g = *b.graph();
+  const int64_t next = NextRangeId(sink), rest = SizeOf(range) - amount;
+  const auto type = static_cast<AxisType>(range.arg(1));
+  const UOp first = g.Range(next, type, g.Index(amount));
+  Replacement last{g.Index(amount), {}};
+  if (rest > 1) {
+    last.ranges.push_back(g.Range(next + 1, type, g.Index(rest)));
+    last.value = b.Make(Op::kAdd, {last.ranges[0], g.Index(amount)});
+  }
+  Replacements with;
+  for (uint32_t id : PostOrder(sink)) {
+    const UOp u = g.at(id);
+    if (!u.is(Op::kReduce)) continue;
+    bool folds = false;
+    for (int i = 1; i < u.num_src(); ++i) folds |= u.src(i) == range;
+    if (!folds) continue;
+    const UOp x = Refold(b, u, range, {first, {first}}), y = Refold(b, u, range, last);
+    if (!x.valid() || !y.valid()) return {};
+    with[id] = {b.Make(kCombine[u.arg(0)], {x, y}), {}};
+  }
+  return Substitute(b, sink, with);
+}
+
 }  // namespace
 
 std::string_view Name(Move::Kind kind) {
-  constexpr std::string_view kNames[] = {"VECTORIZE", "UPCAST", "UNROLL", "THREAD", "OUTER"};
+  constexpr std::string_view kNames[] = {"VECTORIZE", "UPCAST", "UNROLL",
+                                         "THREAD",    "OUTER",  "PEEL"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -164,10 +214,15 @@ UOp MergeRanges(Rewriter& b, UOp sink) {
 
 absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& moves) {
   Graph& g = *b.graph();
-  int64_t next_id = 0;
-  for (uint32_t id : PostOrder(sink)) {
-    if (g.op(id) == Op::kRange) next_id = std::max(next_id, g.arg(id)[0] + 1);
+  if (!moves.empty() && moves[0].kind == Move::Kind::kPeel) {
+    for (const Move& move : moves) {
+      sink = Peel(b, sink, move.range, move.amount);
+      if (!sink.valid()) return g.status();
+    }
+    return sink;
   }
+  int64_t next_id = NextRangeId(sink);
+  const bool once = WritesWhatItReads(sink);
 
   // Outermost first: the loops that remain, then the register tile, then the lanes.
   Replacements with;
@@ -197,16 +252,28 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
       r.value = g.Range(next_id++, thread ? AxisType::kThread : type, g.Index(loops));
       r.ranges.push_back(r.value);
     }
+    const bool whole = loops * tile == size, back = !whole && !once && size > tile;
+    if (back) {  // min(value * tile, size - tile); what follows adds to it, element by element
+      const UOp begin = b.Make(Op::kMul, {r.value, g.Index(-tile)});
+      const UOp least = b.Make(Op::kMax, {begin, g.Index(tile - size)});
+      r.value = b.Make(Op::kMul, {least, g.Index(-1)});
+    }
+    int64_t step = tile;  // of `value`, in elements
     for (const Move& m : splits) {
       if (m.range != range) continue;
       const AxisType axis = m.kind == Move::Kind::kVectorize ? AxisType::kVector
                             : m.kind == Move::Kind::kUpcast  ? AxisType::kUpcast
                                                              : AxisType::kUnroll;
       const UOp part = g.Range(next_id++, axis, g.Index(m.amount));
-      r.value = b.Make(Op::kAdd, {b.Make(Op::kMul, {r.value, g.Index(m.amount)}), part});
+      step /= m.amount;
+      if (back) {
+        r.value = b.Make(Op::kAdd, {r.value, b.Make(Op::kMul, {part, g.Index(step)})});
+      } else {
+        r.value = b.Make(Op::kAdd, {b.Make(Op::kMul, {r.value, g.Index(m.amount)}), part});
+      }
       r.ranges.push_back(part);
     }
-    if (loops * tile != size) {
+    if (!whole && !back) {
       padded.push_back({r.ranges, b.Make(Op::kCmpLt, {r.value, g.Index(size)})});
     }
     with.emplace(range.id(), std::move(r));

@@ -18,6 +18,7 @@ struct Move {
     kUnroll,     // the same for a range that is folded; `amount` divides its size
     kThread,     // the iterations are sliced over workers; the range becomes the outermost
     kOuter,      // the range is moved outside of all others so far
+    kPeel,       // the first `amount` iterations of a folded range are a fold of their own
   };
   Kind kind;
   UOp range;
@@ -29,11 +30,15 @@ std::string_view Name(Move::Kind kind);
 // Joins neighbouring ranges that every access walks as one.
 UOp MergeRanges(Rewriter& b, UOp sink);
 
-// A list that is good for the target at once, without measuring.
+// Lists that are good for the target at once, without measuring: PEELs, and once these are applied
+// the others.
+std::vector<Move> PickPeels(UOp sink, const Target& target);
 std::vector<Move> PickMoves(UOp sink, const Target& target);
 
-// Splits the ranges. A size that the amounts do not divide is rounded up; the stores, and the loads
-// that would leave their buffers, are gated.
+// Peels, or splits the ranges. Where the amounts do not divide a size, the last tile is moved back
+// until it is whole, and computes some elements again; or, where an argument is both written and
+// read or the tile is larger than the size, it is rounded up, and the stores, and the loads that
+// would leave their buffers, are gated.
 absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& moves);
 
 }  // namespace telegrad

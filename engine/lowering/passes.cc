@@ -11,6 +11,7 @@
 #include "engine/lowering/linearize.h"
 #include "engine/lowering/moves.h"
 #include "engine/lowering/separate.h"
+#include "engine/lowering/stage.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
 #include "engine/rules/divmod.h"
@@ -36,9 +37,22 @@ UOp Separate(PassContext& c, UOp root) { return SeparateRanges(c.graph(), root);
 
 UOp Merge(PassContext& c, UOp root) { return MergeRanges(c.rewriter(kSimplify), root); }
 
+// What is peeled off may want to be peeled itself.
+UOp PeelFolds(PassContext& c, UOp root) {
+  constexpr int kRounds = 3;
+  for (int i = 0; i < kRounds && root.valid(); ++i) {
+    const std::vector<telegrad::Move> peels = PickPeels(root, c.target());
+    if (peels.empty()) break;
+    root = OrFail(c.graph(), ApplyMoves(c.rewriter(kSimplify), root, peels));
+  }
+  return root;
+}
+
 UOp Move(PassContext& c, UOp root) {
   return OrFail(c.graph(), ApplyMoves(c.rewriter(kSimplify), root, PickMoves(root, c.target())));
 }
+
+UOp Stage(PassContext& c, UOp root) { return StageLoads(c.rewriter(kSimplify), root, c.target()); }
 
 UOp Expand(PassContext& c, UOp root) {
   return OrFail(c.graph(), ExpandRanges(c.rewriter(kSimplify), root));
@@ -179,8 +193,12 @@ constexpr PassRow kPasses[] = {
      GraphPass{Separate}},
     {"merge-ranges", "joins neighbouring ranges that every access walks as one", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Merge}},
+    {"peel", "makes what vectors and accumulators leave over of a fold a fold of its own",
+     kKernelLevel, kKernelLevel, kSimplify, GraphPass{PeelFolds}},
     {"moves", "splits ranges for the target's vectors, registers and threads", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Move}},
+    {"stage", "copies what a tile reads again and again into private memory", kKernelLevel,
+     kKernelLevel, kSimplify, GraphPass{Stage}},
     {"expand", "replicates what is not a loop; reductions become accumulators", kKernelLevel,
      kBetween, kSimplify, GraphPass{Expand}},
     {"gate", "gives a run-time gate to each access that is not proved inside its buffer", kBetween,

@@ -58,6 +58,10 @@ absl::Status LlvmKernel::Prologue() {
   for (size_t slot = 0; slot < program_.arguments.size(); ++slot) {
     const std::string at = out_.Let("getelementptr ptr, ptr %buffers, i64 ", slot);
     out_.Name(StrCat("a", slot), "load ptr, ptr ", at, ", align 8");
+    if (!Streams(static_cast<int64_t>(slot))) continue;
+    const std::string address = out_.Let("ptrtoint ptr %a", slot, " to i64");
+    const std::string beyond = out_.Let("and i64 ", address, ", 63");
+    out_.Name(StrCat("s", slot), "icmp eq i64 ", beyond, ", 0");
   }
   int64_t bytes = 0;
   for (uint32_t id : program_.order) {
@@ -96,10 +100,13 @@ std::string LlvmKernel::AliasMetadata() const {
     }
     out += "}\n";
   }
+  StrAppend(&out, "!", 3 * n + 1, " = !{i32 1}\n");
   return out;
 }
 
 std::string LlvmKernel::Assemble() {
+  // Such stores become visible in any order; what follows the launch must see them all.
+  if (streamed_) out_.CallVoid("llvm.x86.sse.sfence", {});
   return StrCat("target triple = \"x86_64-unknown-linux-gnu\"\n\ndefine void @", program_.name,
                 "(ptr noalias readonly %buffers, i64 %begin, i64 %end) #0 {\nentry:\n",
                 out_.TakeBody(), "  ret void\n}\n\n", out_.Declarations(), "\n",

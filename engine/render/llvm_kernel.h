@@ -27,13 +27,16 @@ class LlvmKernel {
 
   // Where an INDEX points to.
   struct Address {
-    enum Kind { kScalar, kContiguous, kLanes } kind = kScalar;  // kLanes: a vector of pointers
+    // kStrided: lanes `stride` elements apart, from `pointer` on. kLanes: a vector of pointers.
+    enum Kind { kScalar, kContiguous, kStrided, kLanes } kind = kScalar;
     DType dtype = DType::kVoid;
     int64_t lanes = 1;
+    int64_t stride = 1;
     std::string pointer;
     std::string gate;        // empty: always
     bool lane_gate = false;  // the gate is a vector
     std::string alias;       // metadata
+    std::string streams;     // whether its stores may go past the caches; empty: no
   };
 
   template <typename... Args>
@@ -68,9 +71,16 @@ class LlvmKernel {
   static UOp BehindOrder(UOp u);
   bool Emitted(UOp u) const { return !values_.at(u.id()).empty(); }
 
-  // `index` as an i64 offset of its first lane if its lanes are consecutive elements; else empty.
-  absl::StatusOr<std::string> ContiguousBase(UOp index);
+  // `index` as an i64 offset of its first lane if its lanes are a few elements apart; else empty.
+  absl::StatusOr<std::string> LanesBase(UOp index, int64_t* stride);
+  std::string PickGate(const Address& at, std::vector<int64_t> from);
+  std::string LoadStrided(const Address& at, std::string_view suffix);
   std::string AsOffset(DType dtype, std::string_view text, int64_t lanes);
+  // Whether stores to the argument go past the caches where it is aligned.
+  bool Streams(int64_t slot) const;
+  // Whether the scalar part of the contiguous `index` is a multiple of its lanes.
+  static bool IsWholeVectors(UOp index);
+  void StoreStreamed(UOp u, const Address& at, std::string_view type, std::string_view value);
   void OpenGate(UOp u, const Address& at);
   void CloseGate(UOp u, const Address& at);
 
@@ -82,6 +92,7 @@ class LlvmKernel {
   std::vector<UOp> open_;                  // ranges
   std::string gate_from_;                  // the block in front of the open gate
   bool thread_seen_ = false;
+  bool streamed_ = false;
 };
 
 }  // namespace telegrad

@@ -10,11 +10,6 @@
 // it would cost alone, so it stays in its user's kernel unless that would take its parallelism or,
 // if it is a sum of products, its register tile away.
 //
-// At last, kernels that follow each other become nests of one where each iteration of their common
-// outer loops only needs what that iteration itself has stored: a launch less, and the slice is
-// still in the cache. Scores, softmax and weighted sum of an attention are one kernel for each
-// head.
-//
 // What a node costs depends on which of its sources are stored, which is decided later: a first
 // guess is refined by planning again with what the plan before has stored.
 #include "engine/schedule/fusion.h"
@@ -28,70 +23,20 @@
 #include "engine/base/hash.h"
 #include "engine/schedule/access.h"
 #include "engine/schedule/cost.h"
+#include "engine/schedule/drafts.h"
+#include "engine/schedule/nests.h"
 
 namespace telegrad {
 namespace {
 
 constexpr int kRounds = 4;
 constexpr size_t kMaxPlaces = 16;  // where one value is recomputed
-constexpr size_t kMaxRoots = 6;    // of a kernel
-// Loops and folded ranges of a kernel; lowering splits each into up to four.
-constexpr size_t kMaxRanges = 14;
-constexpr int kMaxFolds = 4;  // reductions that one holds inside of each other
+constexpr int kMaxFolds = 4;       // reductions that one holds inside of each other
 // Positions of nodes in a kernel. Bounds what the compiler is asked to do at once.
 constexpr int64_t kMaxKernelNodes = 1000;
-constexpr int64_t kMaxMergedNodes = 400;
-// Kernels looked at to find out which of two comes first.
-constexpr size_t kMaxWalk = 1024;
 // A reduction of less work is not worth spreading over threads.
 constexpr double kSmallWork = 32'768;
 constexpr double kMinParallel = 16;
-// Nests of one kernel: iterations of the loops that they share, and bytes that pass between them in
-// one.
-constexpr double kMinShared = 8;
-constexpr double kMaxSlice = 512 * 1024;
-constexpr size_t kMaxNests = 4;
-// Of a loop that a register tile needs, so many iterations stay with each nest, if what they read
-// again is no more than this.
-constexpr int64_t kSharedTile = 16;
-constexpr double kMaxReread = 256 * 1024;
-
-// A kernel while it is planned.
-struct Draft {
-  struct Range {
-    double size = 1;
-    uint64_t hash = 0;    // equal in two kernels: the same range
-    RangeSet around = 0;  // of a folded one: those that it runs inside of
-  };
-  std::vector<Range> ranges;  // the loops, outermost first, then the folded ones
-  int loops = 0;
-  bool closed = false;           // takes no more roots
-  std::vector<RangeSet> fronts;  // loops that reductions depend on: each a part of the next
-  std::vector<uint32_t> roots;
-  std::vector<std::string> reasons;
-  int64_t nodes = 0;
-  uint32_t contraction = 0;
-  // By loop: bytes of the operands of its sums of products that do not depend on it.
-  std::vector<double> reread;
-  std::vector<int> after;  // drafts that run after this one
-  int merged_into = -1;
-
-  RangeSet LoopSet() const { return (RangeSet{1} << loops) - 1; }
-  double Product(RangeSet set) const {
-    double n = 1;
-    for (; set != 0; set &= set - 1) n *= ranges[std::countr_zero(set)].size;
-    return n;
-  }
-};
-
-// A node that a kernel computes, or loads.
-struct Place {
-  int draft = 0;
-  Access access;
-  bool tiled = false;  // an operand of a sum of products
-  int folds = 0;       // reductions that hold it
-};
-
 class Planner {
  public:
   Planner(UOp sink, const FusionOptions& options, Budget* budget)
@@ -99,7 +44,8 @@ class Planner {
         size_(sink.id() + 1),
         options_(options),
         budget_(budget),
-        held_(budget) {
+        held_(budget),
+        drafts_(graph_, options) {
     plan_.order = PostOrder(sink);
     CountUses();
   }
@@ -116,7 +62,6 @@ class Planner {
     }
     plan_.level.resize(size_);
     for (uint32_t id : plan_.order) plan_.level[id] = costs_[id].level;
-    JoinNests();
     EmitKernels();
     return std::move(plan_);
   }
@@ -201,51 +146,12 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // --- drafts -----------------------------------------------------------------------------------
-
-  int Find(int draft) const {
-    while (drafts_[draft].merged_into >= 0) draft = drafts_[draft].merged_into;
-    return draft;
-  }
-
-  // What identifies loop number i of those over `shape`.
-  static Access Loops(ShapeView shape) {
-    uint64_t all = 0;
-    for (int64_t n : shape) all = n == 1 ? all : Mix64(all, static_cast<uint64_t>(n));
-    Access access;
-    int loop = 0;
-    for (int64_t n : shape) {
-      AxisUse use;
-      if (n != 1) {
-        use = {Mix64(all, static_cast<uint64_t>(loop)) | 1, RangeSet{1} << loop};
-        ++loop;
-      }
-      access.axes.push_back(use);
-    }
-    return access;
-  }
-
-  int NewDraft(ShapeView shape, uint32_t root) {
-    Draft draft;
-    const Access loops = Loops(shape);
-    for (size_t i = 0; i < shape.size(); ++i) {
-      if (shape[i] != 1)
-        draft.ranges.push_back({static_cast<double>(shape[i]), loops.axes[i].hash});
-    }
-    draft.loops = static_cast<int>(draft.ranges.size());
-    draft.reread.assign(draft.ranges.size(), 0);
-    draft.roots.push_back(root);
-    draft.contraction = costs_[root].contraction;
-    drafts_.push_back(std::move(draft));
-    return static_cast<int>(drafts_.size()) - 1;
-  }
-
   void AddPlace(uint32_t node, Place place) {
     if (NumElements(graph_.shape(node)) == 0) return;
-    place.draft = Find(place.draft);
+    place.draft = drafts_.Find(place.draft);
     if (graph_.shape(node).empty()) place.access.axes.clear();
     for (Place& p : places_[node]) {
-      if (Find(p.draft) == place.draft && p.access == place.access) {
+      if (drafts_.Find(p.draft) == place.draft && p.access == place.access) {
         p.tiled = p.tiled && place.tiled;
         p.folds = std::max(p.folds, place.folds);
         return;
@@ -255,47 +161,6 @@ class Planner {
     places_[node].push_back(std::move(place));
   }
 
-  // Whether `from` has to run before `to`; true where it would take long to tell.
-  bool HasPath(int from, int to) const {
-    std::vector<int> stack{Find(from)};
-    absl::flat_hash_set<int> seen;
-    to = Find(to);
-    while (!stack.empty()) {
-      const int draft = stack.back();
-      stack.pop_back();
-      if (draft == to || seen.size() > kMaxWalk) return true;
-      for (int next : drafts_[draft].after) {
-        if (const int d = Find(next); seen.insert(d).second) stack.push_back(d);
-      }
-    }
-    return false;
-  }
-
-  void AddEdge(int from, int to) {
-    if (Find(from) != Find(to)) drafts_[Find(from)].after.push_back(Find(to));
-  }
-
-  // How often a position is computed that depends on `set`: a loop repeats what stands inside of
-  // it, whether that depends on it or not.
-  double Count(const Draft& draft, RangeSet set) const {
-    RangeSet all = set;
-    for (RangeSet folded = set & ~draft.LoopSet(); folded != 0; folded &= folded - 1) {
-      all |= draft.ranges[std::countr_zero(folded)].around;
-    }
-    const RangeSet loops = all & draft.LoopSet();
-    RangeSet around = loops == 0 ? 0 : (RangeSet{2} << (63 - std::countl_zero(loops))) - 1;
-    for (RangeSet front : draft.fronts) {
-      if ((loops & ~front) == 0 && draft.Product(front) < draft.Product(around)) around = front;
-    }
-    return draft.Product(around | (all & ~draft.LoopSet()));
-  }
-
-  bool Alone(const Draft& draft) const {
-    return draft.closed || std::ranges::any_of(draft.roots, [&](uint32_t root) {
-             return options_.alone.contains(root);
-           });
-  }
-
   // --- merging ----------------------------------------------------------------------------------
 
   void MergeKernels(uint32_t id, std::vector<Place>* places) {
@@ -303,17 +168,17 @@ class Planner {
     for (size_t i = 0; i < places->size(); ++i) {
       for (size_t j = i + 1; j < places->size(); ++j) {
         Place &a = (*places)[i], &b = (*places)[j];
-        a.draft = Find(a.draft);
-        b.draft = Find(b.draft);
+        a.draft = drafts_.Find(a.draft);
+        b.draft = drafts_.Find(b.draft);
         if (a.draft == b.draft || a.access.axes != b.access.axes) continue;
-        TryMerge(a.draft, b.draft, elements, a.access.ranges());
+        drafts_.TryMerge(a.draft, b.draft, elements, a.access.ranges());
       }
     }
     for (size_t i = 0; i < places->size(); ++i) {
-      (*places)[i].draft = Find((*places)[i].draft);
+      (*places)[i].draft = drafts_.Find((*places)[i].draft);
       for (size_t j = i + 1; j < places->size();) {
         Place &a = (*places)[i], &b = (*places)[j];
-        if (a.draft == Find(b.draft) && a.access == b.access) {
+        if (a.draft == drafts_.Find(b.draft) && a.access == b.access) {
           a.tiled = a.tiled && b.tiled;
           a.folds = std::max(a.folds, b.folds);
           places->erase(places->begin() + static_cast<std::ptrdiff_t>(j));
@@ -322,65 +187,6 @@ class Planner {
         }
       }
     }
-  }
-
-  void TryMerge(int x, int y, double elements, RangeSet shared) {
-    Draft &a = drafts_[x], &b = drafts_[y];
-    if (Alone(a) || Alone(b) || a.loops != b.loops) return;
-    if (a.roots.size() + b.roots.size() > kMaxRoots || a.nodes + b.nodes > kMaxMergedNodes) return;
-    if (a.contraction != 0 && b.contraction != 0 &&
-        (a.contraction != b.contraction || a.contraction == kSeveral)) {
-      return;
-    }
-    Draft& larger = a.ranges.size() >= b.ranges.size() ? a : b;
-    Draft& smaller = &larger == &a ? b : a;
-    for (size_t i = 0; i < smaller.ranges.size(); ++i) {
-      if (smaller.ranges[i].hash != larger.ranges[i].hash ||
-          smaller.ranges[i].size != larger.ranges[i].size) {
-        return;
-      }
-    }
-    const double loops = larger.Product(larger.LoopSet());
-    if (elements * 2 < loops) return;
-    // Two that fold stream over the same elements, or they stay apart.
-    if (larger.ranges.size() > static_cast<size_t>(larger.loops) &&
-        shared != (RangeSet{1} << larger.ranges.size()) - 1) {
-      return;
-    }
-    for (RangeSet f : a.fronts) {
-      for (RangeSet g : b.fronts) {
-        if ((f & ~g) != 0 && (g & ~f) != 0) return;
-      }
-    }
-    if (WritesSameSlot(a, b) || HasPath(x, y) || HasPath(y, x)) return;
-    const int into = &larger == &a ? x : y;
-    larger.reasons.push_back(
-        StrCat("writes ", a.roots.size() + b.roots.size(), " results that share loads"));
-    larger.roots.insert(larger.roots.end(), smaller.roots.begin(), smaller.roots.end());
-    larger.reasons.insert(larger.reasons.end(), smaller.reasons.begin(), smaller.reasons.end());
-    larger.fronts.insert(larger.fronts.end(), smaller.fronts.begin(), smaller.fronts.end());
-    larger.after.insert(larger.after.end(), smaller.after.begin(), smaller.after.end());
-    for (int i = 0; i < larger.loops; ++i) larger.reread[i] += smaller.reread[i];
-    larger.nodes += smaller.nodes;
-    if (larger.contraction == 0) larger.contraction = smaller.contraction;
-    smaller.merged_into = into;
-    smaller.roots.clear();
-  }
-
-  std::optional<int64_t> SlotOf(uint32_t root) const {
-    if (graph_.op(root) != Op::kStore) return std::nullopt;
-    uint32_t target = graph_.src(root)[0];
-    while (graph_.op(target) != Op::kParam) target = graph_.src(target)[0];
-    return graph_.arg(target)[0];
-  }
-
-  bool WritesSameSlot(const Draft& a, const Draft& b) const {
-    for (uint32_t x : a.roots) {
-      for (uint32_t y : b.roots) {
-        if (const auto slot = SlotOf(x); slot.has_value() && slot == SlotOf(y)) return true;
-      }
-    }
-    return false;
   }
 
   // --- decisions --------------------------------------------------------------------------------
@@ -397,11 +203,11 @@ class Planner {
     for (const Place& p : places) {
       const Draft& draft = drafts_[p.draft];
       const size_t folds = u.is(Op::kReduce) ? u.arg().size() - 1 : 0;
-      const bool many = folds > 0 && draft.ranges.size() + folds > kMaxRanges;
+      const bool many = folds > 0 && draft.loops + draft.folds + folds > Drafts::kMaxRanges;
       const bool deep = folds > 0 && p.folds >= kMaxFolds;
       if (draft.nodes > kMaxKernelNodes || many || deep) {
         *why = StrCat("stored: its user's kernel has ", draft.nodes, " nodes and ",
-                      draft.ranges.size(), " ranges already");
+                      draft.loops + draft.folds, " ranges already");
         return Materialize::kSize;
       }
     }
@@ -411,7 +217,7 @@ class Planner {
     const auto elements = static_cast<double>(NumElements(u.shape()));
     double computed = 0, loaded = 0;
     for (const Place& p : places) {
-      const double count = Count(drafts_[p.draft], p.access.ranges());
+      const double count = drafts_[p.draft].Count(p.access.ranges());
       const double reuse = p.tiled ? kTileReuse : 1;
       loaded += count / reuse;
       computed += std::max(std::min(count, elements), count / reuse);
@@ -461,7 +267,7 @@ class Planner {
       }
     }
     const bool serial = draft.Product(loops) < kMinParallel && (folded || loops != draft.LoopSet());
-    if (serial && Count(draft, set) * cost.work > kSmallWork) {
+    if (serial && draft.Count(set) * cost.work > kSmallWork) {
       *why = "stored: inside its user too few threads could share it";
       return false;
     }
@@ -475,12 +281,13 @@ class Planner {
     for (const Place& p : places) {
       const Draft& draft = drafts_[p.draft];
       const auto same = [&](const Place& q) { return q.draft == p.draft; };
-      if (Alone(draft) || draft.roots.size() >= kMaxRoots) continue;
+      if (drafts_.Alone(draft) || draft.roots.size() >= Drafts::kMaxRoots) continue;
       if (std::ranges::count_if(places, same) != 1 || p.access.gate != 0) continue;
-      if (p.access.ranges() != draft.LoopSet() || p.access != Loops(u.shape())) continue;
+      if (p.access.ranges() != draft.LoopSet() || p.access != LoopAccess(u.shape())) continue;
       if (!SameLoops(draft, u.shape())) continue;
-      const bool first = std::ranges::none_of(
-          places, [&](const Place& q) { return q.draft != p.draft && HasPath(q.draft, p.draft); });
+      const bool first = std::ranges::none_of(places, [&](const Place& q) {
+        return q.draft != p.draft && drafts_.HasPath(q.draft, p.draft);
+      });
       if (first) return p.draft;
     }
     return -1;
@@ -500,7 +307,7 @@ class Planner {
     const int home = Home(u, places);
     int draft = home;
     if (home < 0) {
-      draft = NewDraft(u.shape(), u.id());
+      draft = drafts_.Add(u.shape(), u.id(), costs_[u.id()].contraction);
       drafts_[draft].reasons.push_back(std::move(why));
     } else if (const uint32_t output = WholeOutput(u, drafts_[home]); output != 0) {
       plan_.aliases.emplace(u.id(), output);
@@ -508,10 +315,10 @@ class Planner {
       drafts_[home].roots.push_back(u.id());
       drafts_[home].reasons.push_back(StrCat("also keeps a value that is ", why));
     }
-    for (const Place& p : places) AddEdge(draft, p.draft);
+    for (const Place& p : places) drafts_.AddEdge(draft, p.draft);
     NoteOperand(u.id(), places);
     stored_values_.push_back({u.id(), draft, places});
-    AddSources(u, {draft, Loops(u.shape()), false});
+    AddSources(u, {draft, LoopAccess(u.shape()), false});
   }
 
   // What a sum of products reads from memory.
@@ -616,6 +423,7 @@ class Planner {
         it = std::prev(draft.ranges.end());
       }
       below.access.axes[axis] = {hash, RangeSet{1} << (it - draft.ranges.begin())};
+      ++draft.folds;
     }
     return below;
   }
@@ -623,195 +431,48 @@ class Planner {
   void VisitStore(UOp store) {
     const UOp target = store.src(0), value = store.src(1);
     if (NumElements(target.shape()) == 0) return;
-    const int draft = NewDraft(target.shape(), store.id());
-    drafts_[draft].reasons.push_back(StrCat("writes slot ", *SlotOf(store.id())));
+    const int draft = drafts_.Add(target.shape(), store.id(), costs_[store.id()].contraction);
+    drafts_[draft].reasons.push_back(StrCat("writes slot ", *drafts_.SlotOf(store.id())));
     if (const auto it = readers_.find(store.id()); it != readers_.end()) {
-      for (int reader : it->second) AddEdge(draft, reader);
+      for (int reader : it->second) drafts_.AddEdge(draft, reader);
     }
-    AddPlace(value.id(), {draft, Loops(target.shape()), false});
+    AddPlace(value.id(), {draft, LoopAccess(target.shape()), false});
   }
 
   void VisitScatter(UOp scatter, const std::vector<Place>& places) {
     plan_.decision[scatter.id()] = Materialize::kScatter;
-    const int base = NewDraft(scatter.shape(), scatter.id());
+    const int base = drafts_.Add(scatter.shape(), scatter.id(), costs_[scatter.id()].contraction);
     drafts_[base].closed = true;
     drafts_[base].reasons.emplace_back("scatters rows into a copy of its base");
-    AddPlace(scatter.src(0).id(), {base, Loops(scatter.shape()), false});
+    AddPlace(scatter.src(0).id(), {base, LoopAccess(scatter.shape()), false});
     const UOp index = scatter.src(1), rows = scatter.src(2);
-    const int update = NewDraft(rows.shape(), scatter.id());
+    const int update = drafts_.Add(rows.shape(), scatter.id(), costs_[scatter.id()].contraction);
     drafts_[update].closed = true;
     drafts_[update].roots.clear();  // the scheduler makes both kernels of the one root
-    const Access at = Loops(rows.shape());
+    const Access at = LoopAccess(rows.shape());
     Access index_at;
     index_at.axes.assign(at.axes.begin(),
                          at.axes.begin() + static_cast<std::ptrdiff_t>(index.shape().size()));
     AddPlace(index.id(), {update, std::move(index_at), false});
     AddPlace(rows.id(), {update, at, false});
-    AddEdge(base, update);
-    for (const Place& p : places) AddEdge(update, p.draft);
-  }
-
-  // --- nests ------------------------------------------------------------------------------------
-
-  struct StoredValue {
-    uint32_t node;
-    int writer;                  // a draft
-    std::vector<Place> readers;  // and where they need it
-  };
-  // Drafts that are one kernel.
-  struct Group {
-    std::vector<int> drafts;  // writers before readers
-    int shared = 0;
-    int64_t tile = 1;  // iterations of the last shared loop that they run together
-  };
-
-  void JoinNests() {
-    group_of_.resize(drafts_.size());
-    std::iota(group_of_.begin(), group_of_.end(), 0);
-    groups_.resize(drafts_.size());
-    for (size_t i = 0; i < drafts_.size(); ++i) {
-      groups_[i].drafts = {static_cast<int>(i)};
-      groups_[i].shared = drafts_[i].loops;
-    }
-    values_of_.resize(drafts_.size());
-    for (size_t v = 0; v < stored_values_.size(); ++v) {
-      values_of_[Find(stored_values_[v].writer)].push_back(v);
-    }
-    for (auto value = stored_values_.rbegin(); value != stored_values_.rend(); ++value) {
-      for (const Place& p : value->readers) TryJoin(*value, Find(value->writer), Find(p.draft));
-    }
-  }
-
-  void TryJoin(const StoredValue& value, int writer, int reader) {
-    const int from = group_of_[writer], to = group_of_[reader];
-    if (from == to) return;
-    Group &a = groups_[from], &b = groups_[to];
-    if (a.drafts.size() + b.drafts.size() > kMaxNests) return;
-    if (std::ranges::any_of(a.drafts, [&](int d) { return HoldsStore(drafts_[d]); })) return;
-    size_t ranges = 0;
-    int64_t nodes = 0;
-    for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {
-      for (int d : *drafts) {
-        ranges += drafts_[d].ranges.size();
-        nodes += drafts_[d].nodes;
+    drafts_.AddEdge(base, update);
+    for (const Place& p : places) {
+      // Rows that go to a whole output go there at once.
+      Draft& draft = drafts_[p.draft];
+      const uint32_t output = draft.roots.size() == 1 ? WholeOutput(scatter, draft) : 0;
+      if (output == 0 || plan_.aliases.contains(scatter.id())) {
+        drafts_.AddEdge(update, p.draft);
+        continue;
       }
+      plan_.aliases.emplace(scatter.id(), output);
+      draft.roots.clear();
+      draft.merged_into = update;
+      for (int after : draft.after) drafts_.AddEdge(update, after);
     }
-    if (ranges > kMaxRanges || nodes > kMaxMergedNodes) return;
-    // As many loops as all of them can share.
-    int shared = std::min(a.shared, b.shared);
-    std::vector<double> reread;
-    for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {
-      for (int d : *drafts) {
-        shared = std::min(shared, MayShare(drafts_[d]));
-        for (int loop = 0; loop < shared; ++loop) {
-          reread.resize(std::max<size_t>(reread.size(), loop + 1), 0);
-          reread[loop] = std::max(reread[loop], drafts_[d].reread[loop]);
-        }
-      }
-    }
-    for (int d : a.drafts) {
-      for (size_t v : values_of_[d]) {
-        for (const Place& p : stored_values_[v].readers) {
-          if (group_of_[Find(p.draft)] != to) continue;
-          shared = std::min(shared, SharedLoops(stored_values_[v], p));
-        }
-      }
-    }
-    const Draft& outer = drafts_[writer];
-    const int64_t tile = LimitSharing(outer, reread, &shared);
-    if (std::max(a.tile, b.tile) > 1 &&
-        (std::max(a.tile, b.tile) != tile || std::max(a.shared, b.shared) < shared)) {
-      return;
-    }
-    const double iterations =
-        outer.Product((RangeSet{1} << shared) - 1) / static_cast<double>(tile);
-    if (shared == 0 || iterations < kMinShared) return;
-    const auto bytes = static_cast<double>(
-        BytesOf(graph_.dtype(value.node), NumElements(graph_.shape(value.node))));
-    if (bytes / iterations > kMaxSlice || PassesOutside(from, to)) return;
-    for (int d : a.drafts) group_of_[d] = to;
-    b.drafts.insert(b.drafts.begin(), a.drafts.begin(), a.drafts.end());
-    b.shared = shared;
-    b.tile = tile;
-    a.drafts.clear();
-  }
-
-  // A sum of products shares a loop that one of its operands does not depend on only in tiles, for
-  // each of which that operand is read again: from a cache, or not at all. The tile's iterations of
-  // the last shared loop; `*shared` shrinks to what is shared.
-  static int64_t LimitSharing(const Draft& draft, const std::vector<double>& reread, int* shared) {
-    for (int loop = 0; loop < *shared; ++loop) {
-      if (reread[loop] == 0) continue;
-      *shared = loop;
-      const auto size = static_cast<int64_t>(draft.ranges[loop].size);
-      const bool tiles =
-          reread[loop] <= kMaxReread && size % kSharedTile == 0 && size / kSharedTile > 1;
-      if (!tiles) return 1;
-      ++*shared;
-      return kSharedTile;
-    }
-    return 1;
-  }
-
-  bool HoldsStore(const Draft& draft) const {
-    return std::ranges::any_of(draft.roots,
-                               [&](uint32_t root) { return graph_.op(root) == Op::kStore; });
-  }
-
-  // How many of its outermost loops the draft can leave to be shared: those that its reductions may
-  // run inside of.
-  int MayShare(const Draft& draft) const {
-    if (Alone(draft)) return 0;
-    int shared = 0;
-    for (; shared < draft.loops; ++shared) {
-      const RangeSet all = (RangeSet{2} << shared) - 1;
-      const bool orders = std::ranges::all_of(
-          draft.fronts, [&](RangeSet front) { return (all & ~front) == 0 || (front & ~all) == 0; });
-      if (!orders) break;
-    }
-    return shared;
-  }
-
-  // The outermost loops of the writer and of the reader that walk over the same slices of a value.
-  int SharedLoops(const StoredValue& value, const Place& place) const {
-    const Draft& writer = drafts_[Find(value.writer)];
-    const Draft& reader = drafts_[Find(place.draft)];
-    const ShapeView shape = graph_.shape(value.node);
-    int shared = 0;
-    for (size_t axis = 0; axis < shape.size(); ++axis) {
-      if (shape[axis] == 1) continue;
-      if (shared >= reader.loops || shared >= writer.loops) break;
-      const AxisUse loop{reader.ranges[shared].hash, RangeSet{1} << shared};
-      if (place.access.axes[axis] != loop) break;
-      if (reader.ranges[shared].size != writer.ranges[shared].size) break;
-      ++shared;
-    }
-    return shared;
-  }
-
-  // Whether something that is in neither group runs after the one and before the other.
-  bool PassesOutside(int from, int to) const {
-    std::vector<int> stack;
-    absl::flat_hash_set<int> seen;
-    for (int d : groups_[from].drafts) stack.push_back(d);
-    while (!stack.empty()) {
-      const int draft = stack.back();
-      stack.pop_back();
-      if (seen.size() > kMaxWalk) return true;
-      const bool outside = group_of_[draft] != from;
-      for (int next : drafts_[draft].after) {
-        const int d = Find(next);
-        if (group_of_[d] == to && outside) return true;
-        if (group_of_[d] == to || !seen.insert(d).second) continue;
-        stack.insert(stack.end(), groups_[group_of_[d]].drafts.begin(),
-                     groups_[group_of_[d]].drafts.end());
-      }
-    }
-    return false;
   }
 
   void EmitKernels() {
-    for (const Group& group : groups_) {
+    for (const NestGroup& group : JoinNests(graph_, drafts_, stored_values_)) {
       PlannedKernel kernel;
       for (int d : group.drafts) {
         Draft& draft = drafts_[d];
@@ -846,13 +507,10 @@ class Planner {
   std::vector<uint32_t> last_user_;
   std::vector<bool> stored_;  // by the plan before
   std::vector<NodeCost> costs_;
-  std::vector<Draft> drafts_;
+  Drafts drafts_;
   std::vector<std::vector<Place>> places_;                   // of the nodes not visited yet
   absl::flat_hash_map<uint32_t, std::vector<int>> readers_;  // of what a STORE has written
   std::vector<StoredValue> stored_values_;
-  std::vector<int> group_of_;                   // by draft
-  std::vector<std::vector<size_t>> values_of_;  // by draft: what it stores
-  std::vector<Group> groups_;
 };
 
 }  // namespace

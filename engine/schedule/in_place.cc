@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
+#include <utility>
 
 namespace telegrad {
 namespace {
@@ -14,8 +16,8 @@ struct Use {
   bool written = false;
 };
 
-}  // namespace
-
+// Pairs of arguments of a kernel, one written and one read, that may be the same memory: of one
+// type and size, and an element of the one is only read to compute the same element of the other.
 std::vector<std::pair<int64_t, int64_t>> InPlaceArguments(UOp kernel) {
   const Graph& graph = *kernel.graph();
   std::map<int64_t, Use> uses;
@@ -51,7 +53,8 @@ std::vector<std::pair<int64_t, int64_t>> InPlaceArguments(UOp kernel) {
   return pairs;
 }
 
-FrozenGraph WriteInPlace(UOp kernel, int64_t written, int64_t read) {
+// The kernel that writes `read` instead of `written`; the arguments after `written` move up.
+FrozenGraph UniteArguments(UOp kernel, int64_t written, int64_t read) {
   const Graph& from = *kernel.graph();
   auto out = std::make_shared<Graph>();
   NodeMap<uint32_t> made(from);
@@ -68,6 +71,65 @@ FrozenGraph WriteInPlace(UOp kernel, int64_t written, int64_t read) {
     made[id] = out->Make(u.op(), u.dtype(), src, arg).id();
   }
   return {std::move(out), made[kernel]};
+}
+
+// Arguments of kernel number k: a result that begins to live, an operand that it may replace.
+std::optional<std::pair<int64_t, int64_t>> DyingOperand(const ScheduledKernel& kernel,
+                                                        const std::vector<Lifetime>& lifetimes,
+                                                        int64_t k) {
+  const auto temporary = [&](int64_t argument) -> const Lifetime* {
+    const BufferRef ref = kernel.arguments[argument];
+    return ref.kind == BufferRef::Kind::kTemporary ? &lifetimes[ref.index] : nullptr;
+  };
+  const bool any = std::ranges::any_of(kernel.arguments, [&](BufferRef ref) {
+    return ref.kind == BufferRef::Kind::kTemporary && lifetimes[ref.index].first < k &&
+           lifetimes[ref.index].last == k;
+  });
+  if (!any) return std::nullopt;
+  for (const auto& [written, read] : InPlaceArguments(kernel.graph.root())) {
+    const Lifetime *w = temporary(written), *r = temporary(read);
+    if (w != nullptr && r != nullptr && w->first == k && r->first < k && r->last == k) {
+      return std::pair(written, read);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void WriteInPlace(Schedule* schedule, std::vector<Lifetime>* lifetimes) {
+  std::vector<int32_t> same(lifetimes->size());
+  std::iota(same.begin(), same.end(), 0);
+  for (size_t k = 0; k < schedule->kernels.size(); ++k) {
+    ScheduledKernel& kernel = schedule->kernels[k];
+    for (BufferRef& ref : kernel.arguments) {
+      if (ref.kind == BufferRef::Kind::kTemporary) ref.index = same[ref.index];
+    }
+    while (const auto pair = DyingOperand(kernel, *lifetimes, static_cast<int64_t>(k))) {
+      const auto [written, read] = *pair;
+      const int32_t to = kernel.arguments[read].index, from = kernel.arguments[written].index;
+      kernel.graph = UniteArguments(kernel.graph.root(), written, read);
+      kernel.arguments.erase(kernel.arguments.begin() + written);
+      kernel.reasons.emplace_back("writes over an operand that is read no more");
+      (*lifetimes)[to].last = (*lifetimes)[from].last;
+      same[from] = to;
+    }
+  }
+  std::vector<int32_t> kept(same.size(), -1);
+  size_t next = 0;
+  for (size_t i = 0; i < same.size(); ++i) {
+    if (same[i] != static_cast<int32_t>(i)) continue;
+    kept[i] = static_cast<int32_t>(next);
+    (*lifetimes)[next] = (*lifetimes)[i];
+    schedule->temporaries[next++] = schedule->temporaries[i];
+  }
+  lifetimes->resize(next);
+  schedule->temporaries.resize(next);
+  for (ScheduledKernel& kernel : schedule->kernels) {
+    for (BufferRef& ref : kernel.arguments) {
+      if (ref.kind == BufferRef::Kind::kTemporary) ref.index = kept[ref.index];
+    }
+  }
 }
 
 }  // namespace telegrad

@@ -11,7 +11,6 @@
 #include "engine/schedule/schedule.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <queue>
 
@@ -337,70 +336,13 @@ class Scheduler {
       }
       schedule.kernels.push_back(std::move(kernel));
     }
-    WriteOverOperands(&schedule, &lifetimes);
+    WriteInPlace(&schedule, &lifetimes);
     schedule.arena_bytes = PlanMemory(lifetimes, schedule.temporaries);
     for (size_t i = 0; i < lifetimes.size(); ++i) {
       schedule.temporaries[i].first = lifetimes[i].first;
       schedule.temporaries[i].last = lifetimes[i].last;
     }
     return schedule;
-  }
-
-  // Temporaries that become one lie where the first of them does; the others go.
-  static void WriteOverOperands(Schedule* schedule, std::vector<Lifetime>* lifetimes) {
-    std::vector<int32_t> same(lifetimes->size());
-    std::iota(same.begin(), same.end(), 0);
-    for (size_t k = 0; k < schedule->kernels.size(); ++k) {
-      ScheduledKernel& kernel = schedule->kernels[k];
-      for (BufferRef& ref : kernel.arguments) {
-        if (ref.kind == BufferRef::Kind::kTemporary) ref.index = same[ref.index];
-      }
-      while (const auto pair = DyingOperand(kernel, *lifetimes, static_cast<int64_t>(k))) {
-        const auto [written, read] = *pair;
-        const int32_t to = kernel.arguments[read].index, from = kernel.arguments[written].index;
-        kernel.graph = WriteInPlace(kernel.graph.root(), written, read);
-        kernel.arguments.erase(kernel.arguments.begin() + written);
-        kernel.reasons.emplace_back("writes over an operand that is read no more");
-        (*lifetimes)[to].last = (*lifetimes)[from].last;
-        same[from] = to;
-      }
-    }
-    std::vector<int32_t> kept(same.size(), -1);
-    size_t next = 0;
-    for (size_t i = 0; i < same.size(); ++i) {
-      if (same[i] != static_cast<int32_t>(i)) continue;
-      kept[i] = static_cast<int32_t>(next);
-      (*lifetimes)[next] = (*lifetimes)[i];
-      schedule->temporaries[next++] = schedule->temporaries[i];
-    }
-    lifetimes->resize(next);
-    schedule->temporaries.resize(next);
-    for (ScheduledKernel& kernel : schedule->kernels) {
-      for (BufferRef& ref : kernel.arguments) {
-        if (ref.kind == BufferRef::Kind::kTemporary) ref.index = kept[ref.index];
-      }
-    }
-  }
-
-  // Arguments of kernel number k: a result that begins to live, an operand that it may replace.
-  static std::optional<std::pair<int64_t, int64_t>> DyingOperand(
-      const ScheduledKernel& kernel, const std::vector<Lifetime>& lifetimes, int64_t k) {
-    const auto temporary = [&](int64_t argument) -> const Lifetime* {
-      const BufferRef ref = kernel.arguments[argument];
-      return ref.kind == BufferRef::Kind::kTemporary ? &lifetimes[ref.index] : nullptr;
-    };
-    const bool any = std::ranges::any_of(kernel.arguments, [&](BufferRef ref) {
-      return ref.kind == BufferRef::Kind::kTemporary && lifetimes[ref.index].first < k &&
-             lifetimes[ref.index].last == k;
-    });
-    if (!any) return std::nullopt;
-    for (const auto& [written, read] : InPlaceArguments(kernel.graph.root())) {
-      const Lifetime *w = temporary(written), *r = temporary(read);
-      if (w != nullptr && r != nullptr && w->first == k && r->first < k && r->last == k) {
-        return std::pair(written, read);
-      }
-    }
-    return std::nullopt;
   }
 
   const Graph& graph_;

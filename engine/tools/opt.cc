@@ -8,7 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
+#include "engine/compile/compiler.h"
 #include "engine/frontend/files.h"
+#include "engine/render/llvm.h"
 #include "engine/rewrite/rule_counts.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/explain.h"
@@ -42,6 +44,12 @@ constexpr FlagRow kFlags[] = {
     {"seed", 0, FlagKind::kInt, "1", "N", "of --eval: of the inputs"},
     {"tolerance", 0, FlagKind::kString, "0", "X",
      "of --eval: floats may differ by X times the larger, or X where that is below 1"},
+    {"emit", 0, FlagKind::kString, "uop", "FORM",
+     "what is printed: uop, the text form; of programs also llvm, their LLVM IR, or object, their "
+     "machine code"},
+    {"target", 0, FlagKind::kString, "", "KEY",
+     "what programs are lowered and compiled for, as a reproducer says it; host: this machine "
+     "(default: any, of the following)"},
     {"vector-bytes", 0, FlagKind::kInt, "64", "N", "the target's vector registers: how wide"},
     {"vector-registers", 0, FlagKind::kInt, "32", "N", "the target's vector registers: how many"},
     {"threads", 0, FlagKind::kInt, "2", "N", "workers that run one launch on the target"},
@@ -77,12 +85,41 @@ absl::Status In(std::string_view where, const absl::Status& status) {
   return absl::Status(status.code(), StrCat(where, ": ", status.message()));
 }
 
+enum class Form { kUop, kLlvm, kObject };
+
+std::optional<Form> FormFromText(std::string_view text) {
+  constexpr std::string_view kTexts[] = {"uop", "llvm", "object"};
+  for (int i = 0; i < 3; ++i) {
+    if (text == kTexts[i]) return static_cast<Form>(i);
+  }
+  return std::nullopt;
+}
+
 struct Settings {
   std::vector<PassRow> passes;
+  Form form = Form::kUop;
+  Target target;
   double tolerance = 0;
   std::optional<uint32_t> node;
   std::string file;  // "-": standard input
 };
+
+absl::StatusOr<Target> TargetOf(const Flags& flags) {
+  const std::string& key = flags.GetString("target");
+  const int threads = static_cast<int>(flags.GetInt("threads"));
+  if (key == "host") return HostTarget(threads);
+  if (!key.empty()) {
+    const auto target = Target::FromKey(key);
+    if (!target) return InvalidArgument("--target: \"", key, "\" is neither host nor a key");
+    return *target;
+  }
+  Target target;
+  target.arch = "any";
+  target.vector_bytes = static_cast<int>(flags.GetInt("vector-bytes"));
+  target.vector_registers = static_cast<int>(flags.GetInt("vector-registers"));
+  target.threads = threads;
+  return target;
+}
 
 absl::StatusOr<Settings> Check(const Flags& flags) {
   Settings s;
@@ -105,6 +142,13 @@ absl::StatusOr<Settings> Check(const Flags& flags) {
       return InvalidArgument("--", positive, ": ", n, " is not within 1 to 65536");
     }
   }
+  const auto form = FormFromText(flags.GetString("emit"));
+  if (!form) {
+    return InvalidArgument("--emit: \"", flags.GetString("emit"),
+                           "\" is not one of uop, llvm, object");
+  }
+  s.form = *form;
+  TG_ASSIGN_OR_RETURN(s.target, TargetOf(flags));
   if (flags.GetInt("trace-limit") < 0)
     return InvalidArgument("--trace-limit: must not be negative");
   if (flags.positional().size() > 1) {
@@ -123,10 +167,6 @@ class Runner {
         trace_(flags.GetInt("trace-limit")),
         observer_(flags.GetBool("counts") ? &counts_ : nullptr,
                   flags.GetString("trace").empty() ? nullptr : &trace_) {
-    target_.arch = "any";
-    target_.vector_bytes = static_cast<int>(flags.GetInt("vector-bytes"));
-    target_.vector_registers = static_cast<int>(flags.GetInt("vector-registers"));
-    target_.threads = static_cast<int>(flags.GetInt("threads"));
     if (flags.GetBool("verify")) options_.verify = [](const Piece& piece) { return Verify(piece); };
     options_.times = &times_;
   }
@@ -141,6 +181,7 @@ class Runner {
     // What happened up to a failure is what one wants to see.
     TG_RETURN_IF_ERROR(Report());
     TG_RETURN_IF_ERROR(status);
+    if (settings_.form != Form::kUop) return Emit();
     if (flags_.GetString("explain").empty()) {
       result_.out += PrintPieces(pieces_);
       return absl::OkStatus();
@@ -165,7 +206,7 @@ class Runner {
   absl::Status RunOne(size_t number, const PassRow& row) {
     std::vector<Piece> after;
     for (Piece& piece : pieces_) {
-      PassContext context(piece.graph.get(), target_, &budget_,
+      PassContext context(piece.graph.get(), settings_.target, &budget_,
                           piece.levels == kTensorLevel ? Shapes::kExact : Shapes::kBroadcast);
       if (flags_.GetBool("counts") || !flags_.GetString("trace").empty()) {
         context.Observe(&observer_);
@@ -194,6 +235,23 @@ class Runner {
     const std::string name =
         absl::StrFormat("%s/%02d-%s.uop", where, number + 1, std::string(row.name));
     return WriteFile(name, PrintPieces(pieces_));
+  }
+
+  // What the daemon makes of programs after lowering.
+  absl::Status Emit() {
+    for (const Piece& piece : pieces_) {
+      if (piece.program == nullptr) {
+        return InvalidArgument("--emit: ", piece.name, " is no program; run --passes=lower");
+      }
+      TG_ASSIGN_OR_RETURN(std::string text, RenderLlvm(*piece.program, settings_.target));
+      if (settings_.form == Form::kObject) {
+        TG_ASSIGN_OR_RETURN(ProgramImage image,
+                            Compile(text, piece.program->name, settings_.target));
+        text = std::move(image.binary);
+      }
+      result_.out += text;
+    }
+    return absl::OkStatus();
   }
 
   // That the pieces compute what they did when they were last run.
@@ -234,7 +292,6 @@ class Runner {
   const Settings& settings_;
   OptResult& result_;
   Budget budget_;
-  Target target_;
   PassOptions options_;
   RuleCounts counts_;
   Trace trace_;

@@ -83,6 +83,12 @@ class DTypeSet {
   }
   constexpr bool Has(DType dtype) const { return (bits_ & Bit(dtype)) != 0; }
   constexpr uint32_t bits() const { return bits_; }  // a different number for every set
+  static constexpr DTypeSet FromBits(uint32_t bits) {
+    DTypeSet set;
+    set.bits_ = bits;
+    return set;
+  }
+  friend constexpr bool operator==(const DTypeSet&, const DTypeSet&) = default;
 
  private:
   static constexpr uint32_t Bit(DType dtype) { return uint32_t{1} << static_cast<int>(dtype); }

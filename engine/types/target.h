@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "engine/types/dtype.h"
 
@@ -14,7 +16,11 @@ struct Target {
   std::string features;   // "+avx2,+fma,...", sorted: what the code may use
   int vector_bytes = 16;  // width of the widest useful vector register
   int vector_registers = 16;
-  int threads = 1;  // workers that run one launch
+  int threads = 1;                         // workers that run one launch
+  int64_t cache_bytes = int64_t{1} << 20;  // that each of them has to itself
+  // Results of at least so many bytes, if nothing else is read or written there, go past the caches
+  // to memory; 0: none.
+  int64_t stream_bytes = 0;
   // Element types of its arithmetic. Of others it loads, stores, selects and moves the bits.
   DTypeSet computes = {DType::kBool,   DType::kInt8,    DType::kInt16,  DType::kInt32,
                        DType::kInt64,  DType::kUInt8,   DType::kUInt16, DType::kUInt32,
@@ -24,6 +30,10 @@ struct Target {
 
   // Every field, unambiguously: equal keys mean interchangeable code.
   std::string Key() const;
+  // What Key() made; nullopt for any other text.
+  static std::optional<Target> FromKey(std::string_view key);
+
+  friend bool operator==(const Target&, const Target&) = default;
 };
 
 // The processor that this process runs on, without what only a compiler has names for: `cpu` and

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "engine/base/status.h"
 #include "engine/ir/content_hash.h"
 #include "engine/types/limits.h"
@@ -66,6 +67,59 @@ PutOp ToPut(bool compile, std::unique_ptr<Payload> payload) {
   return put;
 }
 
+// Kernels by name, in the order of their launches; a trace has them in that order, each in one or
+// more segments.
+class ReasonFinder {
+ public:
+  explicit ReasonFinder(std::span<const KernelInfo> kernels) {
+    for (const KernelInfo& kernel : kernels) by_name_[kernel.name].kernels.push_back(&kernel);
+  }
+
+  // The kernel of the next launch of that name; null if there are no more.
+  const KernelInfo* Next(const std::string& name) {
+    const auto it = by_name_.find(name);
+    if (it == by_name_.end() || it->second.at == it->second.kernels.size()) return nullptr;
+    Cursor& cursor = it->second;
+    const KernelInfo* kernel = cursor.kernels[cursor.at];
+    if (++cursor.segment >= kernel->segments) {
+      cursor.segment = 0;
+      ++cursor.at;
+    }
+    return kernel;
+  }
+
+ private:
+  struct Cursor {
+    std::vector<const KernelInfo*> kernels;
+    size_t at = 0;
+    int segment = 0;
+  };
+  absl::flat_hash_map<std::string, Cursor> by_name_;
+};
+
+// Events that the answer has no more room for are counted.
+void ToProto(const TracedRun& run, v1::RunTrace* out) {
+  const std::vector<TraceEvent> events = run.trace.events();
+  const size_t kept = std::min(events.size(), static_cast<size_t>(run.most_events));
+  out->set_dropped(events.size() - kept);
+  out->set_end_ns(static_cast<uint64_t>(std::max<int64_t>(run.ended_ns - run.submitted_ns, 0)));
+  ReasonFinder reasons(run.executable->kernels());
+  for (const TraceEvent& event : std::span(events).first(kept)) {
+    v1::TraceEvent* to = out->add_events();
+    to->set_kind(event.kind == CommandKind::kCopy ? v1::TraceEvent::COPY : v1::TraceEvent::LAUNCH);
+    to->set_name(event.name);
+    to->set_queue(event.queue);
+    to->set_begin_ns(event.begin_ns - run.submitted_ns);
+    to->set_duration_ns(static_cast<uint64_t>(std::max<int64_t>(event.end_ns - event.begin_ns, 0)));
+    to->set_flops(event.flops);
+    to->set_bytes(event.bytes);
+    if (event.kind == CommandKind::kCopy) continue;
+    if (const KernelInfo* kernel = reasons.Next(event.name)) {
+      to->mutable_reasons()->Add(kernel->reasons.begin(), kernel->reasons.end());
+    }
+  }
+}
+
 struct ResultToProto {
   v1::ExecuteResponse* response;
   void operator()(std::monostate) const {}
@@ -80,6 +134,7 @@ struct ResultToProto {
     run->set_kernels(r.kernels);
     run->set_device_ns(r.device_ns);
     run->set_compile_ns(r.compile_ns);
+    if (r.traced != nullptr) ToProto(*r.traced, run->mutable_trace());
   }
   void operator()(const ReadResult&) const {}
 };
@@ -156,8 +211,10 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
       break;
     case v1::ExecuteRequest::kRun: {
       v1::Run& op = *request.mutable_run();
-      RunOp run{
-          std::move(*op.mutable_hash()), {op.handles().begin(), op.handles().end()}, op.quiet()};
+      RunOp run{std::move(*op.mutable_hash()),
+                {op.handles().begin(), op.handles().end()},
+                op.quiet(),
+                op.trace()};
       for (const v1::Variable& v : op.variables()) run.variables.push_back({v.id(), v.value()});
       run.devices.assign(op.devices().begin(), op.devices().end());
       operation.op = std::move(run);

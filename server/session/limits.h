@@ -17,6 +17,7 @@ struct SessionLimits {
   int64_t graphs = 4096;                   // stored for one tenant; the least recently used goes
   int64_t graph_bytes = int64_t{1} << 30;  // their serialized size
   int64_t run_handles = kMaxParams;        // bindings of one run
+  int64_t trace_events = 16'384;           // that one answer tells
 
   RunLimits run;       // what one run may take of a device
   Budget::Limits job;  // of the verification or compilation of one graph

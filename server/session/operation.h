@@ -14,6 +14,7 @@
 #include "devices/api/device.h"
 #include "engine/base/budget.h"
 #include "engine/base/hash.h"
+#include "engine/execution/executable.h"
 #include "engine/ir/graph.h"
 #include "engine/types/var_value.h"
 
@@ -70,6 +71,7 @@ struct RunOp {
   std::string hash;
   std::vector<uint64_t> handles;
   bool quiet = false;
+  bool trace = false;
   std::vector<VarValue> variables = {};
   std::vector<std::string> devices =
       {};  // by the graph's numbers; "": as the slots or the server say
@@ -107,11 +109,19 @@ struct HasResult {
 struct PutResult {
   Digest hash;
 };
+// What the devices did for one run, and what is known of its kernels.
+struct TracedRun {
+  RunTrace trace;
+  std::shared_ptr<const Executable> executable;
+  int64_t submitted_ns = 0, ended_ns = 0;  // SteadyNs
+  int64_t most_events = 0;                 // that the answer tells
+};
 struct RunResult {
   bool cached = false;
   uint32_t kernels = 0;
   uint64_t device_ns = 0;
   uint64_t compile_ns = 0;
+  std::shared_ptr<const TracedRun> traced;  // null unless it was asked for
 };
 struct ReadResult {
   uint64_t offset = 0;

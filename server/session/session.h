@@ -135,9 +135,11 @@ class Session : public std::enable_shared_from_this<Session> {
                                                   std::span<const VarValue> variables);
   bool BusyDevice(Block* block) const;
   bool MayOverwrite(const StoredGraph& graph, Block* block);
+  absl::StatusOr<std::shared_ptr<TracedRun>> NewTrace(const RunOp& op);
   void Started(uint64_t id, bool quiet, const StoredGraph& graph,
                const ExecutableCache::Result& compiled, const TimelinePoint& point,
-               int64_t submitted);  // when Submit was called, as NowNs has it
+               int64_t submitted,  // when Submit was called, as SteadyNs has it
+               std::shared_ptr<TracedRun> traced);
   Step FailRun(uint64_t id, const StoredGraph& graph, const absl::Status& error);
 
   absl::StatusOr<Buffer*> FindBuffer(uint64_t handle);
@@ -172,7 +174,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<Buffer*> bound_;           // of the run at hand, with what it binds and waits for
   std::vector<BufferView> views_;
   std::vector<TimelinePoint> waits_;
-  std::vector<Device*> devices_;  // by the graph's number
+  std::vector<Device*> devices_;     // by the graph's number
+  std::weak_ptr<TracedRun> traced_;  // until its answer is sent
 
   std::atomic<int64_t> last_end_ns_{0};  // when a run last ended
 };

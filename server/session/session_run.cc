@@ -6,7 +6,6 @@
 // that a client controls: a buffer that is still being sent to a slow reader blocks this session,
 // never the queue that all sessions share.
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -14,12 +13,6 @@
 
 namespace telegrad {
 namespace {
-
-int64_t NowNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // True if the run leaves nothing in the buffer of what was there before, good or bad.
 bool Replaces(const StoredGraph& graph, size_t slot, const Buffer& buffer) {
@@ -223,9 +216,13 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   }
   if (!MayOverwrite(graph, block)) return Step::kBlocked;
 
-  const int64_t submitted = NowNs();
-  const auto point =
-      queued.compiled->executable->Submit(views_, waits_, /*trace=*/nullptr, cancellation_);
+  const auto traced = NewTrace(op);
+  if (!traced.ok()) return FailRun(id, graph, traced.status());
+  const int64_t submitted = SteadyNs();
+  const auto point = queued.compiled->executable->Submit(
+      views_, waits_,
+      *traced == nullptr ? nullptr : std::shared_ptr<RunTrace>(*traced, &(*traced)->trace),
+      cancellation_);
   if (absl::IsResourceExhausted(point.status()) && !runs_.empty()) {
     block->point = runs_.front();  // its end gives back what it holds; then once more
     return Step::kBlocked;
@@ -235,13 +232,26 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
     if (BusyDevice(block)) return Step::kBlocked;  // likewise, if it is others' runs that hold it
   }
   if (!point.ok()) return FailRun(id, graph, point.status());
-  Started(id, op.quiet, graph, *queued.compiled, *point, submitted);
+  Started(id, op.quiet, graph, *queued.compiled, *point, submitted, *traced);
   return Step::kDone;
+}
+
+// Null unless the run is to be traced. A trace is held until its answer is sent, so a session may
+// have one: a client that does not read its answers holds no more.
+absl::StatusOr<std::shared_ptr<TracedRun>> Session::NewTrace(const RunOp& op) {
+  if (!op.trace) return nullptr;
+  if (op.quiet) return InvalidArgument("run: a quiet run has no answer that could carry a trace");
+  if (!traced_.expired()) {
+    return ResourceExhausted("run: the trace of an earlier run of this session is not sent yet");
+  }
+  auto traced = std::make_shared<TracedRun>();
+  traced->most_events = env_.limits.trace_events;
+  return traced;
 }
 
 void Session::Started(uint64_t id, bool quiet, const StoredGraph& graph,
                       const ExecutableCache::Result& compiled, const TimelinePoint& point,
-                      int64_t submitted) {
+                      int64_t submitted, std::shared_ptr<TracedRun> traced) {
   env_.metrics->Add(Metric::kRuns);
   if (compiled.cached) env_.metrics->Add(Metric::kRunsCached);
   const TimelinePoint transfers = EndOfTransfers(devices_, point);
@@ -254,17 +264,25 @@ void Session::Started(uint64_t id, bool quiet, const StoredGraph& graph,
   const SlotRef slot = NewSlot(id, quiet);
   RunResult result{.cached = compiled.cached,
                    .kernels = static_cast<uint32_t>(compiled.executable->kernels().size()),
-                   .compile_ns = compiled.compile_ns};
-  auto ended = [self = shared_from_this(), slot, result,
-                submitted](const absl::Status& status) mutable {
+                   .compile_ns = compiled.compile_ns,
+                   .traced = nullptr};
+  if (traced != nullptr) {
+    traced->executable = compiled.executable;
+    traced->submitted_ns = submitted;
+    traced_ = traced;
+  }
+  auto ended = [self = shared_from_this(), slot, result, submitted,
+                traced = std::move(traced)](const absl::Status& status) mutable {
     // The device is this run's from its submission or from the end of the run before it.
-    const int64_t now = NowNs();
+    const int64_t now = SteadyNs();
     const int64_t before = self->last_end_ns_.exchange(now, std::memory_order_relaxed);
     result.device_ns =
         static_cast<uint64_t>(std::max<int64_t>(now - std::max(submitted, before), 0));
     self->env_.metrics->Add(Metric::kRunNs, static_cast<int64_t>(result.device_ns));
+    if (traced != nullptr) traced->ended_ns = now;
+    result.traced = std::move(traced);
     slot->answer.status = status;
-    if (status.ok()) slot->answer.result = result;
+    if (status.ok()) slot->answer.result = std::move(result);
     self->Finish(slot);
   };
   if (point.timeline == nullptr) {

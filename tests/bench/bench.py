@@ -23,8 +23,10 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 TELEGRADD = "server/telegradd"
 TELEGRAD_BENCH = "tests/bench/telegrad_bench"
 SIMPLIFY_BENCH = "tests/bench/simplify_bench"
+NETS_BENCH = "tests/bench/nets_bench"
 REWRITE_BENCH = "tests/bench/rewrite_bench"
 REPLAY_BENCH = "tests/bench/replay_bench"
+START_BENCH = "tests/bench/start_bench"
 TURN_SECONDS = 300  # no single measurement takes longer
 START_SECONDS = 60  # nor does a server take longer to listen, or to end
 
@@ -172,9 +174,29 @@ ROWS = [
     # All rows of the rule tables, at a node that none of them matches.
     LimitRow("rule_misses", "ns a node", 100,
              telegrad=lambda b: b.number(REWRITE_BENCH, ["misses", "2000"])),
+    # From the graph to programs, without LLVM, on one core.
+    *(LimitRow(f"{net}_front", "ms", limit, telegrad=lambda b, net=net: b.number(NETS_BENCH, ["front", net, "9"]))
+      for net, limit in (("resnet50", 150), ("gpt2", 60), ("bert", 60))),
+    # The limits are what tinygrad launches for the same networks.
+    *(LimitRow(f"{net}_launches", "launches", limit,
+               telegrad=lambda b, net=net: b.number(NETS_BENCH, ["launches", net]))
+      for net, limit in (("resnet50", 51), ("gpt2", 174), ("bert", 172), ("attention", 4), ("softmax", 3),
+                         ("layernorm", 3), ("sums", 1))),
+    # Flops of the kernels for each of the graph's with every value computed once.
+    *(LimitRow(f"{net}_flops", "x", 1.1, telegrad=lambda b, net=net: b.number(NETS_BENCH, ["flops", net]))
+      for net in ("resnet50", "gpt2", "bert")),
+    # Everything up to an executable, nothing cached, on all cores; then a run of it: tinygrad's 484 ms on
+    # another machine of two cores, by three.
+    LimitRow("resnet50_cold", "ms", 2500, telegrad=lambda b: b.number(NETS_BENCH, ["cold", "resnet50", "3"])),
+    LimitRow("resnet50_run", "ms", 161, telegrad=lambda b: b.number(NETS_BENCH, ["run", "resnet50", "9"])),
     # An executable of 1000 kernels of 16 floats, from its submission until its point is reached.
     LimitRow("replay", "us a kernel", 2,
              telegrad=lambda b: b.number(REPLAY_BENCH, ["1000", "1000"])),
+    # ResNet-50 from its graph to an executable: compiled by the workers, and loaded from the disk cache.
+    LimitRow("resnet50_cold", "ms", 2500,
+             telegrad=lambda b: b.number(START_BENCH, ["cold", "resnet50", "3"])),
+    LimitRow("resnet50_warm", "ms", 200,
+             telegrad=lambda b: b.number(START_BENCH, ["warm", "resnet50", "5"])),
 ]
 
 
@@ -208,7 +230,8 @@ def measure(bench, row, turns):
         return [f"{show(ours)} {row.unit}", f"{show(theirs)} {row.unit}", f"{ratio:.2f}x", goal, verdict]
     except Absent as absent:
         print(f"{row.name}: {absent} is not built", file=sys.stderr)
-        ours = str(absent) in (TELEGRADD, TELEGRAD_BENCH, SIMPLIFY_BENCH, REWRITE_BENCH, REPLAY_BENCH)
+        ours = str(absent) in (TELEGRADD, TELEGRAD_BENCH, SIMPLIFY_BENCH, REWRITE_BENCH, REPLAY_BENCH,
+                                START_BENCH, NETS_BENCH)
         return ["-", "-", "-", goal, "no" if ours else "peer absent"]
     except Broken as broken:
         print(f"{row.name}: {broken}", file=sys.stderr)

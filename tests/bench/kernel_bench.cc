@@ -2,15 +2,17 @@
 //
 //   kernel_bench MODEL COUNT        a row of kModels
 //   kernel_bench FILE.uop COUNT     a tensor graph, or one kernel, in its text form
+//   kernel_bench MODEL COUNT NAME   one of its kernels, whose text form is printed first
 //
 // One line for each unique kernel, the slowest first: how often the graph launches it, how long all
-// its launches take together and their share, what it does in that time, and how long lowering it
-// and compiling it took. A kernel runs with warm caches here, and again and again on the same
-// buffers.
+// its launches take together and their share, their mean processor time (twice the time where two
+// threads really run at once), what it does in that time, and how long lowering it and compiling it
+// took. A kernel runs with warm caches here, and again and again on the same buffers.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,17 +38,24 @@ double Milliseconds(Clock::time_point since) {
   return std::chrono::duration<double, std::milli>(Clock::now() - since).count();
 }
 
+double ProcessorMilliseconds() {
+  timespec time;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) / 1e6;
+}
+
 struct Row {
   std::string name;
   FrozenGraph kernel;
   int launches = 0;
   double flops = 0, bytes = 0;
-  double run = 0, lower = 0, compile = 0;  // milliseconds
+  double run = 0, processor = 0, lower = 0, compile = 0;  // milliseconds
 };
 
 class Bench {
  public:
-  Bench(Device* device, int count) : device_(*device), count_(count) {}
+  Bench(Device* device, int count, std::string only)
+      : device_(*device), count_(count), only_(std::move(only)) {}
 
   absl::Status Graph(const FrozenGraph& graph) {
     Budget budget;
@@ -72,6 +81,10 @@ class Bench {
 
  private:
   absl::Status Kernels() {
+    if (!only_.empty()) {
+      std::erase_if(rows_, [&](const Row& row) { return row.name != only_; });
+      for (const Row& row : rows_) std::printf("%s\n", Print(row.kernel.root()).c_str());
+    }
     for (Row& row : rows_) TG_RETURN_IF_ERROR(Measure(&row));
     std::ranges::stable_sort(rows_, std::greater<>{},
                              [](const Row& r) { return r.run * r.launches; });
@@ -79,21 +92,24 @@ class Bench {
     for (const Row& row : rows_) {
       sum.launches += row.launches;
       sum.run += row.run * row.launches;
+      sum.processor += row.processor * row.launches;
       sum.flops += row.flops * row.launches;
       sum.bytes += row.bytes * row.launches;
       sum.lower += row.lower;
       sum.compile += row.compile;
     }
-    std::printf("kernel         times        ms  share  GFLOP/s     GB/s  lower ms  compile ms\n");
+    std::printf(
+        "kernel         times        ms  share    cpu ms  GFLOP/s     GB/s  lower ms  compile "
+        "ms\n");
     for (const Row& row : rows_) {
       const double ms = row.run * row.launches, work = row.launches / ms / 1e6;
-      std::printf("%-12s %7d %9.3f %5.1f%% %8.1f %8.1f %9.2f %11.1f\n", row.name.c_str(),
-                  row.launches, ms, 100 * ms / sum.run, row.flops * work, row.bytes * work,
-                  row.lower, row.compile);
+      std::printf("%-12s %7d %9.3f %5.1f%% %9.3f %8.1f %8.1f %9.2f %11.1f\n", row.name.c_str(),
+                  row.launches, ms, 100 * ms / sum.run, row.processor * row.launches,
+                  row.flops * work, row.bytes * work, row.lower, row.compile);
     }
-    std::printf("%-12s %7d %9.3f %5.1f%% %8.1f %8.1f %9.2f %11.1f\n", "all", sum.launches, sum.run,
-                100.0, sum.flops / sum.run / 1e6, sum.bytes / sum.run / 1e6, sum.lower,
-                sum.compile);
+    std::printf("%-12s %7d %9.3f %5.1f%% %9.3f %8.1f %8.1f %9.2f %11.1f\n", "all", sum.launches,
+                sum.run, 100.0, sum.processor, sum.flops / sum.run / 1e6, sum.bytes / sum.run / 1e6,
+                sum.lower, sum.compile);
     return absl::OkStatus();
   }
 
@@ -121,11 +137,13 @@ class Bench {
                         device_.Encode({Command{Command::Kind::kLaunch, launch, {}}}));
     for (int i = 0; i <= count_; ++i) {
       const auto begin = Clock::now();
+      if (i == 1) row->processor = ProcessorMilliseconds();
       TG_ASSIGN_OR_RETURN(TimelinePoint point, device_.queue().Submit(commands, bindings, {}));
       TG_RETURN_IF_ERROR(point.Wait(absl::Minutes(1)));
       const double time = Milliseconds(begin);
       row->run = i <= 1 ? time : std::min(row->run, time);  // the first one touches the memory
     }
+    row->processor = (ProcessorMilliseconds() - row->processor) / count_;
     return absl::OkStatus();
   }
 
@@ -146,14 +164,15 @@ class Bench {
 
   Device& device_;
   const int count_;
+  const std::string only_;  // the name of a kernel, or all
   std::vector<Row> rows_;
 };
 
-absl::Status Run(const std::string& what, int count) {
+absl::Status Run(const std::string& what, int count, const std::string& only) {
   CpuOptions options;
   options.target = HostTarget(0);
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenCpu(options));
-  Bench bench(device.get(), count);
+  Bench bench(device.get(), count, only);
   for (const testing::NamedModel& model : testing::kModels) {
     if (model.name != what) continue;
     TG_ASSIGN_OR_RETURN(const Plan plan, model.plan());
@@ -171,12 +190,13 @@ absl::Status Run(const std::string& what, int count) {
 }  // namespace telegrad
 
 int main(int argc, char** argv) {
-  const int count = argc == 3 ? std::atoi(argv[2]) : 0;
+  const int count = argc == 3 || argc == 4 ? std::atoi(argv[2]) : 0;
   if (count <= 0) {
-    std::fprintf(stderr, "Usage: kernel_bench MODEL|FILE.uop COUNT\n");
+    std::fprintf(stderr, "Usage: kernel_bench MODEL|FILE.uop COUNT [KERNEL]\n");
     return 2;
   }
-  if (const absl::Status status = telegrad::Run(argv[1], count); !status.ok()) {
+  if (const absl::Status status = telegrad::Run(argv[1], count, argc == 4 ? argv[3] : "");
+      !status.ok()) {
     std::fprintf(stderr, "kernel_bench: %s\n", status.ToString().c_str());
     return 1;
   }

@@ -6,6 +6,8 @@
 //   front     both
 //   cold      ms until an executable is there, nothing cached, on as many cores as there are
 //   run       ms of a run of the executable
+//   flops     no measurement: the kernels' flops for each of the graph's, every value computed once
+//   launches  no measurement: how many there are
 //   kernels   no measurement: what telegrad explain prints, then the number of launches
 // MODEL is a row of kModels. The figure is the last line; of REPEATS the best one.
 #include <algorithm>
@@ -65,10 +67,27 @@ absl::StatusOr<double> Front(const Plan& plan, bool schedule, bool lower) {
   return ProcessorMs() - (schedule ? begin : scheduled);
 }
 
-absl::Status Print(const Plan& plan) {
+absl::StatusOr<Explanation> Explain(const Plan& plan) {
   Budget budget;
-  TG_ASSIGN_OR_RETURN(const Explanation explanation,
-                      ExplainGraph(plan.graph.root(), {}, HostShape(1), &budget));
+  return ExplainGraph(plan.graph.root(), {}, HostShape(1), &budget);
+}
+
+// Of the graph as it is written, counted as programs count theirs: an operation of floats for each
+// element of its result, or for each that it folds.
+double GraphFlops(UOp sink) {
+  double flops = 0;
+  for (uint32_t id : PostOrder(sink)) {
+    const UOp u = sink.graph()->at(id);
+    if (u.is(Op::kReduce)) flops += static_cast<double>(NumElements(u.src(0).shape()));
+    if (Is(u.op(), kAlu) && IsFloat(u.dtype())) {
+      flops += static_cast<double>(NumElements(u.shape()));
+    }
+  }
+  return flops;
+}
+
+absl::Status Print(const Plan& plan) {
+  TG_ASSIGN_OR_RETURN(const Explanation explanation, Explain(plan));
   std::vector<std::string> names;
   for (const Slot& slot : plan.slots) names.push_back(slot.name);
   std::printf("%s%zu\n", ToText(explanation, names).c_str(), explanation.kernels.size());
@@ -114,6 +133,11 @@ absl::StatusOr<double> Run(const Plan& plan, int repeats) {
 
 absl::StatusOr<double> Measure(std::string_view mode, const Plan& plan, int repeats) {
   if (mode == "run") return Run(plan, repeats);
+  if (mode == "flops" || mode == "launches") {
+    TG_ASSIGN_OR_RETURN(const Explanation explanation, Explain(plan));
+    return mode == "flops" ? explanation.flops / GraphFlops(plan.graph.root())
+                           : static_cast<double>(explanation.kernels.size());
+  }
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < repeats; ++i) {
     Ready ready;
@@ -139,7 +163,8 @@ absl::Status Main(std::string_view mode, std::string_view name, int repeats) {
 }  // namespace telegrad
 
 int main(int argc, char** argv) {
-  constexpr std::string_view kModes[] = {"schedule", "lower", "front", "cold", "run", "kernels"};
+  constexpr std::string_view kModes[] = {"schedule", "lower", "front",    "cold",
+                                         "run",      "flops", "launches", "kernels"};
   const int repeats = argc > 3 ? std::atoi(argv[3]) : 5;
   if (argc < 3 || argc > 4 || repeats < 1 || std::ranges::count(kModes, argv[1]) == 0) {
     std::fprintf(stderr, "Usage: nets_bench MODE MODEL [REPEATS]; see the head of its source\n");

@@ -73,6 +73,7 @@ class KernelForm : public ::testing::TestWithParam<std::pair<int64_t, int64_t>> 
     target.vector_bytes = vector_bytes;
     target.vector_registers = vector_bytes == 64 ? 32 : 16;
     target.threads = 2;
+    target.cache_bytes = 128 << 10;
     return target;
   }
 
@@ -352,6 +353,18 @@ TEST_P(KernelForm, StagedInAnArgument) {
           exponential});
 }
 
+// A fold of what does not depend on its range, next to one that does.
+TEST_P(KernelForm, SumsOfTheSame) {
+  const UOp r = Loop(rows_), c = Folded(columns_), c1 = Folded(columns_);
+  const UOp out = Param(0, rows_), x = Load(Param(1, rows_), r);
+  const UOp value = Add(Sum(x, c), Sum(Mul(x, Load(Matrix(2), At(r, c1))), c1));
+  Expect({End(Store(out, r, value), {r})}, {[&](int64_t row) {
+           const double one = Input(1, row);
+           return one * static_cast<double>(columns_) +
+                  OverColumns([&](int64_t k) { return one * X(2, row, k); });
+         }});
+}
+
 // Nothing but the whole: sums over all rows, of which the columns are the lanes.
 TEST_P(KernelForm, ColumnSumsAndProducts) {
   const UOp c = Loop(columns_), r1 = Folded(rows_), r2 = Folded(rows_);
@@ -370,12 +383,74 @@ TEST_P(KernelForm, ColumnSumsAndProducts) {
           }});
 }
 
+// Lanes that are two to five elements apart, of which some lie in front of the buffer.
+TEST_P(KernelForm, StepsOverTheInput) {
+  for (int64_t step : {2, 3, 4, 5}) {
+    const UOp r = Loop(rows_), c = Loop(columns_), k = Folded(3);
+    const UOp out = Matrix(0), x = Param(1, rows_ * columns_ * step);
+    const UOp column = Add(Add(g_.Make(Op::kMul, {c, g_.Index(step)}), k), g_.Index(-1));
+    const UOp inside =
+        g_.Make(Op::kAnd, {g_.Make(Op::kCmpLt, {g_.Index(-1), column}),
+                           g_.Make(Op::kCmpLt, {column, g_.Index(columns_ * step)})});
+    const UOp at = Add(g_.Make(Op::kMul, {r, g_.Index(columns_ * step)}), column);
+    const UOp value = g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {x, at, inside})});
+    Expect({End(Store(out, At(r, c), Sum(value, k)), {r, c})}, {[&](int64_t i) {
+             const int64_t row = i / columns_, first = i % columns_ * step - 1;
+             double sum = 0;
+             for (int64_t j = first; j < first + 3; ++j) {
+               if (j >= 0 && j < columns_ * step) sum += Input(1, row * columns_ * step + j);
+             }
+             return sum;
+           }});
+    if (HasFatalFailure()) return;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, KernelForm,
                          ::testing::Values(std::pair(8, 64), std::pair(5, 7), std::pair(3, 100),
                                            std::pair(1, 37), std::pair(48, 1), std::pair(6, 131)),
                          [](const auto& info) {
                            return StrCat(info.param.first, "x", info.param.second);
                          });
+
+class LargeKernel : public KernelForm {};
+
+// A matrix product whose panels are worth a packed copy, also where they come with gates and steps.
+TEST_P(LargeKernel, ProductThroughPackedPanels) {
+  for (int64_t step : {1, 2}) {
+    const int64_t inner = 300;
+    const UOp r = Loop(rows_), c = Loop(columns_), k = Folded(inner);
+    const UOp out = Matrix(0), a = Param(1, rows_ * inner);
+    const UOp b = Param(2, inner * columns_ * step);
+    const UOp column = g_.Make(Op::kMul, {c, g_.Index(step)});
+    const UOp at = Add(g_.Make(Op::kMul, {k, g_.Index(columns_ * step)}), column);
+    const UOp gate = g_.Make(Op::kCmpLt, {g_.Index(2), column});
+    const UOp value = g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {b, at, gate})});
+    const UOp x = Load(a, Add(g_.Make(Op::kMul, {r, g_.Index(inner)}), k));
+    Expect({End(Store(out, At(r, c), Sum(Mul(x, value), k)), {r, c})}, {[&](int64_t i) {
+             const int64_t row = i / columns_, at_column = i % columns_ * step;
+             double sum = 0;
+             for (int64_t j = 0; j < inner && at_column > 2; ++j) {
+               sum += double{Input(1, row * inner + j)} * Input(2, j * columns_ * step + at_column);
+             }
+             return sum;
+           }});
+    if (HasFatalFailure()) return;
+    const auto program = Lowered(
+        g_.Make(Op::kSink, {End(Store(out, At(r, c), Sum(Mul(x, value), k)), {r, c})}), MadeUp(64));
+    ASSERT_TRUE(program.ok());
+    EXPECT_TRUE(std::ranges::any_of(program->order,
+                                    [&](uint32_t id) {
+                                      const UOp u = program->graph->at(id);
+                                      return u.is(Op::kBuffer) && u.arg(2) > 1024;
+                                    }))
+        << "no packed copy\n"
+        << Print(*program);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, LargeKernel, ::testing::Values(std::pair(98, 300)),
+                         [](const auto&) { return "98x300"; });
 
 }  // namespace
 }  // namespace telegrad

@@ -158,6 +158,11 @@ class OnnxModels : public ::testing::Test {
 
 TEST_F(OnnxModels, OfTheRepository) { EXPECT_EQ(CheckFolder("tests/data/onnx"), 2); }
 
+TEST_F(OnnxModels, OperatorsOfTheOnnxProject) {
+  const auto cases = std::distance(fs::directory_iterator("tests/data/onnx_nodes"), {});
+  EXPECT_EQ(CheckFolder("tests/data/onnx_nodes"), cases - 1);  // beside the NOTICE
+}
+
 TEST_F(OnnxModels, OfOtherFolders) {
   const char* folders = std::getenv("TELEGRAD_ONNX");
   if (folders == nullptr) GTEST_SKIP() << "TELEGRAD_ONNX names no folders";

@@ -31,11 +31,13 @@ size_t Expect(UOp sink, std::span<const VarValue> variables, std::string_view na
 }
 
 TEST(WrittenFirst, Models) {
+  size_t temporaries = 0;
   for (const testing::NamedModel& model : testing::kModels) {
     const auto plan = model.plan();
     ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_GT(Expect(plan->graph.root(), {}, model.name), 10u);
+    temporaries += Expect(plan->graph.root(), {}, model.name);
   }
+  EXPECT_GT(temporaries, 100u);
 }
 
 TEST(WrittenFirst, GraphsOfTinygrad) {

@@ -25,14 +25,25 @@ absl::StatusOr<Plan> Gpt2(int64_t batch, int64_t length);
 // f32; outputs "hidden" [batch, length, 768] and "pooled" [batch, 768].
 absl::StatusOr<Plan> Bert(int64_t batch, int64_t length);
 
+// Pieces of them: of each row of "x" [rows, columns]; of "q", "k" and "v" [heads, length,
+// channels], without a mask; and a + b + c beside a + b + d.
+absl::StatusOr<Plan> Softmax(int64_t rows, int64_t columns);
+absl::StatusOr<Plan> LayerNorm(int64_t rows, int64_t columns);
+absl::StatusOr<Plan> Attention(int64_t heads, int64_t length, int64_t channels);
+absl::StatusOr<Plan> Sums(int64_t elements);
+
 struct NamedModel {
   std::string_view name;
-  absl::StatusOr<Plan> (*plan)();  // one image, or one text of 128 tokens
+  absl::StatusOr<Plan> (*plan)();  // of one image, or one text of 128 tokens
 };
 inline constexpr NamedModel kModels[] = {
     {"resnet50", [] { return ResNet50(1); }},
     {"gpt2", [] { return Gpt2(1, 128); }},
     {"bert", [] { return Bert(1, 128); }},
+    {"softmax", [] { return Softmax(1024, 768); }},
+    {"layernorm", [] { return LayerNorm(1024, 768); }},
+    {"attention", [] { return Attention(12, 128, 64); }},
+    {"sums", [] { return Sums(1 << 20); }},
 };
 
 }  // namespace telegrad::testing

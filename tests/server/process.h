@@ -71,6 +71,7 @@ class Process {
       while (fgets(line, sizeof(line), out_) != nullptr) text_ += line;
     });
   }
+  pid_t pid() const { return pid_; }
   void Signal(int number) { kill(pid_, number); }
   // Waits for its end.
   Output Wait() {

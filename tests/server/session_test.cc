@@ -366,6 +366,31 @@ TEST_F(SessionTest, QuietRunsAnswerOnlyErrors) {
   EXPECT_EQ(sink_->order().size(), 3u) << "the put, the sync and the error";
 }
 
+// A session holds one trace, so that a client that takes no answers cannot make it hold more.
+TEST_F(SessionTest, OneTraceAtATime) {
+  Put(1);
+  Alloc(1, 4);
+  Alloc(2, 4);
+  const auto traced = [&](bool quiet) {
+    return Submit(RunOp{std::string(hash_.view()), {1, 2}, quiet, /*trace=*/true});
+  };
+  const uint64_t first = traced(false), second = traced(false);
+  {
+    const Answer answer = sink_->Take(first);
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    const auto& run = std::get<RunResult>(answer.result).traced;
+    ASSERT_NE(run, nullptr);
+    EXPECT_EQ(run->executable->num_launches(), 1);
+    EXPECT_LE(run->submitted_ns, run->ended_ns);
+    EXPECT_TRUE(absl::IsResourceExhausted(StatusOf(second)));
+    EXPECT_TRUE(absl::IsResourceExhausted(StatusOf(traced(false))));
+  }
+  EXPECT_TRUE(StatusOf(traced(false)).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(StatusOf(traced(true))));
+  const Answer plain = sink_->Take(Run(1, 2));
+  EXPECT_EQ(std::get<RunResult>(plain.result).traced, nullptr);
+}
+
 TEST_F(SessionTest, ManyRunsAreHeldBackAndAllRun) {
   env_.limits.runs_in_flight = 4;
   Put(1);

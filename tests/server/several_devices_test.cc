@@ -112,7 +112,8 @@ class SeveralDevices : public ::testing::Test {
   }
   uint64_t Run(const std::string& hash, std::vector<uint64_t> handles,
                std::vector<std::string> devices = {}) {
-    return Submit(RunOp{hash, std::move(handles), false, {}, std::move(devices)});
+    return Submit(
+        RunOp{.hash = hash, .handles = std::move(handles), .devices = std::move(devices)});
   }
 
   Graph g_;

@@ -137,6 +137,7 @@ absl::Status ConvOp(NodeContext& c) {
 }
 
 absl::Status MaxPoolOp(NodeContext& c) {
+  TG_RETURN_IF_ERROR(c.FloatInput(0).status());
   TG_ASSIGN_OR_RETURN(const Tensor x, SpatialInput(c));
   TG_ASSIGN_OR_RETURN(const Geometry g, PoolGeometry(c, x));
   c.Ignore("storage_order");  // it concerns the indices only, which are not made

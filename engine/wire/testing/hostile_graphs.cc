@@ -133,7 +133,7 @@ void Sizes(List& list) {
   list.Invalid("padding that overflows", "node 6 (pad)",
                [](RawGraph& g) { g.Words(Op::kPad, 0, {INT64_MAX, INT64_MAX, 0, 8}); });
   list.Invalid("padding beyond the limit", "elements",
-               [](RawGraph& g) { g.Words(Op::kPad, 0, {0, int64_t{1} << 40, 0, 8}); });
+               [](RawGraph& g) { g.Words(Op::kPad, 0, {0, int64_t{1} << 48, 0, 8}); });
   list.Invalid("expansion beyond the limit", "elements", [](RawGraph& g) {
     const uint32_t column = g.Words(Op::kReshape, 0, {4, 8, 1});
     g.Words(Op::kExpand, column, {4, 8, int64_t{1} << 60});

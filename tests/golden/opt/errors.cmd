@@ -46,3 +46,19 @@ $ telegrad-opt --piece=0 tests/golden/opt/errors.cmd
 [stderr]
 telegrad-opt: tests/golden/opt/errors.cmd: line 1: expected '%', got '$ telegrad-opt --passes='
 [exit 1]
+$ telegrad-opt --emit=wasm tests/golden/opt/two_programs.uop
+[stderr]
+telegrad-opt: --emit: "wasm" is not one of uop, llvm, object
+[exit 2]
+$ telegrad-opt --emit=llvm tests/golden/opt/row_sum.uop
+[stderr]
+telegrad-opt: --emit: piece0 is no program; run --passes=lower
+[exit 1]
+$ telegrad-opt --target=x86-64 tests/golden/opt/two_programs.uop
+[stderr]
+telegrad-opt: --target: "x86-64" is neither host nor a key
+[exit 2]
+$ telegrad-opt --emit=llvm tests/golden/opt/two_programs.uop
+[stderr]
+telegrad-opt: no LLVM rendering for the architecture any
+[exit 1]

@@ -33,27 +33,26 @@ $ telegrad-opt --explain=mulacc --node=%12 tests/golden/opt/multiply_add.uop
       expected (x * y) + z, found %12 (mul)
 $ telegrad-opt --passes=algebra,schedule,lower --eval --seed=7 tests/golden/opt/row_sum.uop
 --- kernel0(slot1, slot0): writes slot 1
-program kernel0 iterations=2 flops=4 bytes=32 arguments=[f32 2 write, f32 6 read]
+program kernel0 iterations=2 flops=2 bytes=32 arguments=[f32 2 write, f32 6 read]
 %0 = param f32 [2] slot=0
 %1 = const i64 2
 %2 = param f32 [6] slot=1
 %3 = const i64 3
-%4 = const i64 1
-%5 = range i64 %1 id=3 type=thread
+%4 = iota i64 [2]
+%5 = range i64 %1 id=4 type=thread
 %6 = index f32 %0 %5
 %7 = mul i64 %5 %3
-%8 = index f32 %2 %7
-%9 = load f32 %8
-%10 = add i64 %7 %4
-%11 = index f32 %2 %10
-%12 = load f32 %11
-%13 = add i64 %7 %1
-%14 = index f32 %2 %13
-%15 = load f32 %14
-%16 = add f32 %9 %12
-%17 = add f32 %15 %16
-%18 = store %6 %17
-%19 = end %5
+%8 = add i64 %7 %1
+%9 = index f32 %2 %8
+%10 = load f32 %9
+%11 = add i64 [2] %7 %4
+%12 = index f32 [2] %2 %11
+%13 = load f32 [2] %12
+%14 = reduce f32 [1] %13 kind=add axes=[0]
+%15 = reshape f32 %14
+%16 = add f32 %10 %15
+%17 = store %6 %16
+%18 = end %5
 [stderr]
 eval: after the input: run
 eval: after algebra: equal
@@ -61,7 +60,9 @@ eval: after schedule: kernels, not run
 eval: after decompose: kernels, not run
 eval: after separate-ranges: kernels, not run
 eval: after merge-ranges: kernels, not run
+eval: after peel: kernels, not run
 eval: after moves: kernels, not run
+eval: after stage: kernels, not run
 eval: after expand: kernels, not run
 eval: after gate: kernels, not run
 eval: after linearize: equal

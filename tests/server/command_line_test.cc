@@ -1,43 +1,34 @@
 // The command line against a real daemon: what explain says a model would take is what a run of it
 // takes.
 #include <filesystem>
+#include <fstream>
+#include <map>
 
 #include "absl/strings/str_split.h"
 #include "client/cc/connection.h"
 #include "engine/base/strings.h"
 #include "gmock/gmock.h"
-#include "google/protobuf/struct.pb.h"
-#include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"
+#include "tests/server/json.h"
 #include "tests/server/process.h"
+#include "tests/server/trace_events.h"
 
 namespace telegrad {
 namespace {
 
-using google::protobuf::Struct;
-using google::protobuf::Value;
+using testing::At;
+using testing::CompleteEvent;
 using ::testing::HasSubstr;
+using testing::Number;
 using testing::Output;
+using testing::ParseJson;
+using testing::ParseTimeline;
 using testing::Process;
 using testing::RunProgram;
+using testing::Struct;
 
 constexpr char kMnist[] = "tests/data/onnx/mnist_8/";
 constexpr char kSuperResolution[] = "tests/data/onnx/super_resolution_10/";
-
-Struct ParseJson(const std::string& text) {
-  Struct out;
-  const auto status = google::protobuf::util::JsonStringToMessage(text, &out);
-  EXPECT_TRUE(status.ok()) << status.ToString() << "\n" << text.substr(0, 1000);
-  return out;
-}
-
-const Value& At(const Struct& s, const std::string& name) {
-  const auto it = s.fields().find(name);
-  EXPECT_NE(it, s.fields().end()) << name;
-  static const Value nothing;
-  return it == s.fields().end() ? nothing : it->second;
-}
-double Number(const Struct& s, const std::string& name) { return At(s, name).number_value(); }
 
 // Of lines that begin with `prefix`, the word number `word`.
 std::vector<std::string> Words(const std::string& text, std::string_view prefix, size_t word) {
@@ -53,10 +44,12 @@ std::vector<std::string> Words(const std::string& text, std::string_view prefix,
 
 class CliTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    daemon_ = std::make_unique<Process>(
-        TELEGRADD, std::vector<std::string>{"--listen", "127.0.0.1:0", "--cpu-memory", "1073741824",
-                                            "--log-level", "off"});
+  void SetUp() override { Start({}); }
+  void Start(const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"--listen",   "127.0.0.1:0", "--cpu-memory",
+                                     "1073741824", "--log-level", "off"};
+    args.insert(args.end(), more.begin(), more.end());
+    daemon_ = std::make_unique<Process>(TELEGRADD, args);
     address_ = daemon_->Line("listening on ");
     ASSERT_FALSE(address_.empty());
     daemon_->ReadOn();
@@ -118,6 +111,74 @@ TEST_F(CliTest, ExplainTakesShapesAndSaysTheSameAsJson) {
   const Struct& memory = At(all, "memory").struct_value();
   EXPECT_EQ(static_cast<size_t>(At(memory, "temporaries").list_value().values_size()),
             Words(text.text, "temporary ", 1).size());
+}
+
+// The launches are those that explain lists, one after another inside the run, inside the client's
+// phase; the reasons are explain's.
+TEST_F(CliTest, TimelineOfARun) {
+  const std::string file = StrCat(::testing::TempDir(), "timeline_", getpid(), ".json");
+  for (const bool cached : {false, true}) {
+    SCOPED_TRACE(cached);
+    const double before = Launches();
+    const Output ran = Cli({"run", StrCat(kMnist, "model.onnx"), "-i",
+                            StrCat(kMnist, "test_data_set_0/input_0.pb"), "--timeline", file});
+    ASSERT_EQ(ran.exit_code, 0) << ran.text;
+    const double launches = Launches() - before;
+    std::ifstream in(file);
+    const std::string json{std::istreambuf_iterator<char>(in), {}};
+    const std::vector<CompleteEvent> events = ParseTimeline(json);
+    std::map<std::string, CompleteEvent> phases;  // by process and name
+    for (const CompleteEvent& e : events) {
+      if (e.category == "phase") phases[e.process + " " + e.name] = e;
+    }
+    EXPECT_EQ(phases.contains("telegradd compile"), !cached);
+    for (const char* name : {"telegrad read files", "telegrad import", "telegrad connect",
+                             "telegrad send model and inputs", "telegrad run",
+                             "telegrad read results", "telegradd run"}) {
+      EXPECT_TRUE(phases.contains(name)) << name;
+    }
+    const CompleteEvent &asked = phases["telegrad run"], &served = phases["telegradd run"];
+    EXPECT_LE(asked.begin, served.begin);
+    EXPECT_LE(served.end, asked.end);
+
+    const Output explained = Cli({"explain", StrCat(kMnist, "model.onnx"), "--json"});
+    const Struct all = ParseJson(explained.text);
+    const auto& kernels = At(all, "kernels").list_value().values();
+    double last = served.begin;
+    int i = 0;
+    for (const CompleteEvent& e : events) {
+      if (e.category != "launch") continue;
+      ASSERT_LT(i, kernels.size());
+      const Struct& kernel = kernels[i++].struct_value();
+      EXPECT_EQ(e.thread, "CPU:0 compute");
+      EXPECT_EQ(e.name, At(kernel, "name").string_value());
+      EXPECT_EQ(Number(e.args, "flops"), Number(kernel, "flops"));
+      EXPECT_EQ(Number(e.args, "bytes"), Number(kernel, "bytes"));
+      EXPECT_EQ(At(e.args, "reasons").DebugString(), At(kernel, "reasons").DebugString());
+      EXPECT_GE(e.begin, last - 0.001);  // a queue runs one after another
+      EXPECT_LE(e.end, served.end + 0.001);
+      last = e.end;
+    }
+    EXPECT_EQ(i, launches);
+    EXPECT_EQ(i, kernels.size());
+  }
+  std::filesystem::remove(file);
+}
+
+TEST_F(CliTest, TimelinesAreBounded) {
+  Start({"--trace-events", "2"});
+  const std::string file = StrCat(::testing::TempDir(), "bounded_", getpid(), ".json");
+  const Output ran = Cli({"run", StrCat(kMnist, "model.onnx"), "-i",
+                          StrCat(kMnist, "test_data_set_0/input_0.pb"), "-t", file});
+  ASSERT_EQ(ran.exit_code, 0) << ran.text;
+  std::ifstream in(file);
+  const std::string json{std::istreambuf_iterator<char>(in), {}};
+  int launches = 0;
+  for (const CompleteEvent& e : ParseTimeline(json)) launches += e.category == "launch";
+  EXPECT_EQ(launches, 2);
+  EXPECT_EQ(Number(At(ParseJson(json), "otherData").struct_value(), "dropped_events"),
+            Launches() - 2);
+  std::filesystem::remove(file);
 }
 
 TEST_F(CliTest, ExplainRefusals) {

@@ -1,0 +1,16 @@
+// Which build this process is: what cached code is keyed by besides its source and its target.
+#pragma once
+
+#include <string>
+
+namespace telegrad {
+
+// The linker's build id of the executable: another one for any change of any of its sources,
+// compiler options or static libraries. Empty if it was linked without one.
+const std::string& ExecutableBuildId();
+
+// The version and build id of the LLVM that this process has loaded, and ExecutableBuildId. Empty
+// if that is empty.
+const std::string& CompilerIdentity();
+
+}  // namespace telegrad

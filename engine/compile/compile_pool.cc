@@ -1,0 +1,222 @@
+// One thread looks after one worker: it starts it, takes a job, asks, and passes the answer on. The
+// threads live as long as the pool, which matters, since a worker dies with the thread that started
+// it. Jobs wait in one queue; who asked for one waits for its `done`.
+#include "engine/compile/compile_pool.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/base/status.h"
+#include "engine/compile/compiler.h"
+#include "engine/compile/worker_process.h"
+
+namespace telegrad {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kStartTime{10};
+constexpr std::chrono::milliseconds kBudgetTick{20};  // between looks at a waiting job's budget
+
+struct Job {
+  WorkerRequest request;
+  std::string first_death;  // of the worker that had it before
+  bool done = false;
+  absl::StatusOr<ProgramImage> result;
+};
+
+class Pool final : public CompilePool {
+ public:
+  explicit Pool(const Options& options)
+      : options_(options), processes_(static_cast<size_t>(options.workers)) {
+    for (size_t i = 0; i < processes_.size(); ++i) {
+      threads_.emplace_back([this, i] { LookAfter(i); });
+    }
+  }
+
+  ~Pool() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+      for (WorkerProcess* process : processes_) {
+        if (process != nullptr) process->Interrupt();
+      }
+    }
+    work_.notify_all();
+    stopping_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  absl::Status WaitForTheFirst() {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [this] { return alive_ > 0 || failed_starts_ >= options_.workers; });
+    return alive_ > 0 ? absl::OkStatus() : start_error_;
+  }
+
+  absl::StatusOr<ProgramImage> Compile(const std::string& llvm_ir, const std::string& name,
+                                       const Target& target, Budget* budget) override {
+    TG_RETURN_IF_ERROR(CheckIrSize(llvm_ir, name));
+    const auto job = std::make_shared<Job>();
+    std::unique_lock lock(mutex_);
+    job->request = {next_id_++, name, target, llvm_ir};
+    if (alive_ == 0 && !start_error_.ok()) return start_error_;
+    waiting_.push_back(job);
+    work_.notify_one();
+    while (!done_.wait_for(lock, kBudgetTick, [&] { return job->done; })) {
+      if (absl::Status status = budget->CheckTime(); !status.ok()) {
+        std::erase(waiting_, job);  // where a worker has it already, nobody takes its answer
+        return status;
+      }
+    }
+    return std::move(job->result);
+  }
+
+  const std::string& identity() const override { return identity_; }
+
+  Stats stats() const override {
+    const std::lock_guard lock(mutex_);
+    Stats s = stats_;
+    s.workers = alive_;
+    s.waiting = static_cast<int64_t>(waiting_.size());
+    return s;
+  }
+
+ private:
+  void LookAfter(size_t index) {
+    Clock::duration delay{0};
+    while (true) {
+      std::unique_lock lock(mutex_);
+      stopping_.wait_for(lock, delay, [this] { return stop_; });
+      if (stop_) return;
+      lock.unlock();
+      std::unique_ptr<WorkerProcess> process = StartOne(index);
+      const bool worked = process != nullptr && Work(index, *process);
+      delay = worked ? Clock::duration{0}
+                     : std::clamp<Clock::duration>(2 * delay, options_.first_delay,
+                                                   options_.last_delay);
+    }
+  }
+
+  std::unique_ptr<WorkerProcess> StartOne(size_t index) {
+    auto process = WorkerProcess::Start({options_.executable, options_.memory_bytes},
+                                        Clock::now() + kStartTime);
+    const std::lock_guard lock(mutex_);
+    if (process.ok() && identity_.empty()) identity_ = (*process)->identity();
+    absl::Status status = process.status();
+    if (process.ok() && (*process)->identity() != identity_) {
+      status = absl::UnavailableError(StrCat("the compile worker ", options_.executable,
+                                             " is now of another build (", (*process)->identity(),
+                                             "); restart the daemon"));
+    }
+    if (!status.ok()) {
+      ++failed_starts_;
+      start_error_ = status;
+      if (options_.on_death) options_.on_death(std::string(status.message()), "");
+      if (alive_ == 0) FailAllWaiting(status);
+      done_.notify_all();
+      return nullptr;
+    }
+    start_error_ = absl::OkStatus();
+    ++alive_;
+    processes_[index] = process->get();
+    if (stop_) (*process)->Interrupt();
+    done_.notify_all();
+    return *std::move(process);
+  }
+
+  // Gives jobs to the process until it has died or the pool stops. Whether it has compiled one.
+  bool Work(size_t index, WorkerProcess& process) {
+    bool worked = false;
+    while (true) {
+      std::unique_lock lock(mutex_);
+      work_.wait(lock, [this] { return stop_ || !waiting_.empty(); });
+      if (stop_ || !process.IsIdle()) {
+        Leave(index, stop_ ? "" : "it died while it had nothing to do", "");
+        return worked;
+      }
+      const std::shared_ptr<Job> job = waiting_.front();
+      waiting_.pop_front();
+      ++stats_.compiling;
+      lock.unlock();
+      auto answer = process.Ask(job->request, Clock::now() + options_.deadline);
+      lock.lock();
+      --stats_.compiling;
+      if (!answer.ok()) {
+        Died(*job, answer.status());
+        if (!job->done) {
+          waiting_.push_front(job);
+          work_.notify_one();
+        }
+        Leave(index, std::string(answer.status().message()), job->request.name);
+        return worked;
+      }
+      worked = true;
+      Finish(*job, std::move(answer->image));
+    }
+  }
+
+  // What becomes of a job whose worker has not answered.
+  void Died(Job& job, const absl::Status& how) {
+    const auto bad = [&](const auto&... what) {
+      Finish(job, Internal("kernel ", job.request.name, ": ", what...));
+    };
+    if (stop_) {
+      Finish(job, absl::CancelledError("the compile service stops"));
+    } else if (absl::IsDeadlineExceeded(how)) {
+      bad("its compiler took longer than ", options_.deadline.count(), " ms and was killed");
+    } else if (!job.first_death.empty()) {
+      bad(ToStd(how.message()), "; a second attempt in a fresh process, after ", job.first_death);
+    } else {
+      job.first_death = std::string(how.message());
+      ++stats_.retries;
+    }
+  }
+
+  void Leave(size_t index, const std::string& what, const std::string& kernel) {
+    processes_[index] = nullptr;
+    --alive_;
+    if (stop_) return;
+    ++stats_.deaths;
+    if (options_.on_death) options_.on_death(what, kernel);
+  }
+
+  void Finish(Job& job, absl::StatusOr<ProgramImage> result) {
+    job.result = std::move(result);
+    job.done = true;
+    done_.notify_all();
+  }
+
+  void FailAllWaiting(const absl::Status& status) {
+    for (const auto& job : waiting_) Finish(*job, status);
+    waiting_.clear();
+  }
+
+  const Options options_;
+  mutable std::mutex mutex_;  // of all below
+  std::condition_variable work_, done_, stopping_;
+  std::deque<std::shared_ptr<Job>> waiting_;
+  std::vector<WorkerProcess*> processes_;  // those alive, for Interrupt
+  std::string identity_;                   // written once, before Start returns
+  absl::Status start_error_;               // of the last attempt to start one
+  int64_t alive_ = 0;
+  int failed_starts_ = 0;
+  uint64_t next_id_ = 1;
+  Stats stats_;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CompilePool>> CompilePool::Start(const Options& options) {
+  if (options.workers < 1) return InvalidArgument("a compile pool of ", options.workers);
+  auto pool = std::make_unique<Pool>(options);
+  TG_RETURN_IF_ERROR(pool->WaitForTheFirst());
+  return pool;
+}
+
+}  // namespace telegrad

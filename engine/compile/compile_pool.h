@@ -1,0 +1,50 @@
+// Kernels compiled by worker processes, so that a crash, a hang or a leak of LLVM costs one kernel
+// and not the daemon.
+//
+// A kernel whose worker dies or talks nonsense is tried once more in a fresh one, for the cause may
+// have come from outside (an operator's kill, a machine out of memory); the second time it is
+// INTERNAL. One that takes longer than its deadline is INTERNAL at once: its worker is killed, and
+// to wait as long again would only double the harm. Kernels on other workers never notice.
+//
+// A worker that has ended is started again, at first at once, then after a delay that doubles until
+// one has compiled something. While no worker can be started, kernels fail with UNAVAILABLE.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/compile/kernel_compiler.h"
+
+namespace telegrad {
+
+class CompilePool : public KernelCompiler {
+ public:
+  struct Options {
+    std::string executable;  // of the workers
+    int workers = 1;
+    std::chrono::milliseconds deadline{30'000};  // of one kernel in a worker
+    int64_t memory_bytes = int64_t{4} << 30;     // of one worker's address space; 0: no limit
+    std::chrono::milliseconds first_delay{50}, last_delay{5'000};  // between starts
+    // Told of every worker that ended unasked: what happened, and the kernel it had, if any.
+    std::function<void(const std::string& what, const std::string& kernel)> on_death;
+  };
+  struct Stats {  // totals since construction, but for the last three
+    uint64_t deaths = 0;
+    uint64_t retries = 0;
+    int64_t workers = 0;    // that are alive
+    int64_t compiling = 0;  // kernels that are with a worker
+    int64_t waiting = 0;    // kernels that wait for one
+  };
+
+  // Starts the workers and returns when the first is ready; the error of the last if none can be
+  // started.
+  static absl::StatusOr<std::unique_ptr<CompilePool>> Start(const Options& options);
+
+  virtual Stats stats() const = 0;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,28 @@
+// Messages over a stream socket between a process and one it does not trust to stay sane: a frame
+// is the word kFrameMagic, the payload's length (u32), the payload's SHA-256, the payload. The
+// reader bounds the length before it allocates.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace telegrad {
+
+using FrameDeadline = std::chrono::steady_clock::time_point;
+inline constexpr FrameDeadline kNoDeadline = FrameDeadline::max();
+
+inline constexpr uint32_t kFrameMagic = 0x46524754;  // "TGRF"
+inline constexpr size_t kFrameHeaderBytes = 40;
+
+// Both work on blocking and nonblocking sockets. DEADLINE_EXCEEDED: the other side took too long;
+// UNAVAILABLE: it has closed its end; DATA_LOSS: what it sent is no frame, or one over `max_bytes`.
+// After an error the stream is at no known place.
+absl::Status WriteFrame(int socket, std::string_view payload, FrameDeadline deadline = kNoDeadline);
+absl::StatusOr<std::string> ReadFrame(int socket, size_t max_bytes,
+                                      FrameDeadline deadline = kNoDeadline);
+
+}  // namespace telegrad

@@ -1,0 +1,64 @@
+// One worker process, seen from the daemon: started with nothing of the daemon's but a socket,
+// bounded in memory, asked one thing at a time, killed when it is of no use any more.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/compile/frame.h"
+#include "engine/compile/worker_protocol.h"
+
+namespace telegrad {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kLimitsMemory = false;  // the sanitizer's shadow is larger than any limit
+#else
+inline constexpr bool kLimitsMemory = true;
+#endif
+
+class WorkerProcess {
+ public:
+  struct Options {
+    std::string executable;
+    int64_t memory_bytes = 0;  // of address space, where kLimitsMemory; 0: no limit
+  };
+
+  // Starts one and waits for its hello. The process lives no longer than the calling thread.
+  // UNAVAILABLE, naming the executable and what happened.
+  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const Options& options,
+                                                              FrameDeadline deadline);
+  // Kills it.
+  ~WorkerProcess();
+
+  const std::string& identity() const { return hello_.identity; }
+
+  // Whether it waits for a request. False once it has died or said something unasked.
+  bool IsIdle() const;
+
+  // Its answer. DEADLINE_EXCEEDED where none came in time; ABORTED, saying what happened, where it
+  // died or its answer was none. After either it is good for nothing but destruction.
+  absl::StatusOr<WorkerAnswer> Ask(const WorkerRequest& request, FrameDeadline deadline);
+  // Thread-safe: ends an Ask as if the process had died.
+  void Interrupt();
+
+ private:
+  WorkerProcess(pid_t pid, int socket, int errors) : pid_(pid), socket_(socket), errors_(errors) {}
+
+  absl::Status Greet(FrameDeadline deadline);
+  // Ends the process and says how it ended, with its last words.
+  std::string Bury();
+
+  const pid_t pid_;
+  const int socket_;
+  const int errors_;  // the reading end of its stderr
+  bool buried_ = false;
+  WorkerHello hello_;
+};
+
+// telegrad-compile-worker in the folder of this process's executable. NOT_FOUND names the path.
+absl::StatusOr<std::string> FindCompileWorker();
+
+}  // namespace telegrad

@@ -1,0 +1,54 @@
+// The structured bindings name every member, so that a new one does not compile until it is here.
+#include "engine/execution/compiled_kernel.h"
+
+#include "engine/base/byte_codec.h"
+
+namespace telegrad {
+
+std::string Encode(const CompiledKernel& kernel) {
+  ByteWriter out;
+  const auto& [image, arguments, iterations, flops, bytes, bounds] = kernel;
+  const auto& [name, binary] = image;
+  out.Text(name);
+  out.Text(binary);
+  out.Word(static_cast<uint64_t>(arguments.size()));
+  for (const auto& [dtype, elements, read, written] : arguments) {
+    out.Word(static_cast<int32_t>(Info(dtype).wire));
+    out.Word(elements);
+    out.Word(static_cast<uint8_t>(read));
+    out.Word(static_cast<uint8_t>(written));
+  }
+  out.Word(iterations);
+  out.Word(flops);
+  out.Word(bytes);
+  const auto& [proved, gated, data_dependent] = bounds;
+  for (const int64_t n : {proved, gated, data_dependent}) out.Word(n);
+  return out.Take();
+}
+
+std::optional<CompiledKernel> DecodeCompiledKernel(std::string_view text) {
+  ByteReader in(text);
+  CompiledKernel kernel;
+  auto& [image, arguments, iterations, flops, bytes, bounds] = kernel;
+  auto& [name, binary] = image;
+  name = in.Text();
+  binary = in.Text();
+  arguments.resize(in.Count());
+  for (auto& [dtype, elements, read, written] : arguments) {
+    const auto type = DTypeFromWire(in.Word<int32_t>());
+    if (!type) in.Fail();
+    dtype = type.value_or(DType::kVoid);
+    elements = in.Word<int64_t>();
+    read = in.Bool();
+    written = in.Bool();
+  }
+  iterations = in.Word<int64_t>();
+  flops = in.Word<double>();
+  bytes = in.Word<double>();
+  auto& [proved, gated, data_dependent] = bounds;
+  for (int64_t* n : {&proved, &gated, &data_dependent}) *n = in.Word<int64_t>();
+  if (!in.Done()) return std::nullopt;
+  return kernel;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,29 @@
+// What lowering and the compiler made of a kernel, before a device has loaded it: everything that a
+// launch needs, as a plain value that can be kept on disk.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "devices/api/device.h"
+#include "engine/ir/program.h"
+#include "engine/lowering/bounds_proof.h"
+
+namespace telegrad {
+
+struct CompiledKernel {
+  ProgramImage image;
+  std::vector<Program::Argument> arguments;
+  int64_t iterations = 1;
+  double flops = 0;
+  double bytes = 0;
+  BoundsStats bounds;
+};
+
+std::string Encode(const CompiledKernel& kernel);
+// nullopt for bytes that Encode did not make.
+std::optional<CompiledKernel> DecodeCompiledKernel(std::string_view bytes);
+
+}  // namespace telegrad

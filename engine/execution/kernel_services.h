@@ -1,0 +1,32 @@
+// What the making of kernels needs from outside, all of it optional: the daemon gives it worker
+// processes, a folder on disk and a place for what failed; tests mostly give it nothing.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "engine/compile/kernel_compiler.h"
+#include "engine/execution/kernel_store.h"
+
+namespace telegrad {
+
+// A kernel that we, and not its client, are to blame for: an INTERNAL error of lowering, the
+// renderer, the compiler or the loader.
+struct FailedKernel {
+  std::string name;
+  absl::Status status;
+  // A file for telegrad-opt: the kernel as text, below comments that say what failed and how to
+  // repeat it, and the flags that repeat it.
+  std::string reproducer;
+  std::string replay_flags;
+};
+
+struct KernelServices {
+  std::shared_ptr<KernelCompiler> compiler;  // null: this process compiles
+  std::shared_ptr<KernelStore> store;        // null: nothing is kept on disk
+  std::function<void(const FailedKernel&)> on_failure;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,198 @@
+// A node belongs to the work of each REDUCE or STORE that reaches it without passing another
+// REDUCE. What it does not share with the ranges that the work folds is done before that loop and
+// is left out.
+#include "engine/lowering/kernel_shape.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/container/flat_hash_set.h"
+#include "engine/base/checked.h"
+
+namespace telegrad {
+namespace {
+
+UOp Memory(UOp address) {
+  UOp buffer = address.src(0);
+  while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
+  return buffer;
+}
+
+double CostOf(UOp u) {
+  if (u.is(Op::kFDiv) || u.is(Op::kRecip) || u.is(Op::kSqrt)) return 16;
+  return u.is(Op::kMulAcc) ? 1 : ByteSize(u.dtype()) == 8 ? 2 : 1;
+}
+
+class ShapeReader {
+ public:
+  ShapeReader(UOp sink, Dependence d) : g_(*sink.graph()), sink_(sink), order_(PostOrder(sink)) {
+    shape_.d = std::move(d);
+  }
+
+  std::optional<KernelShape> Run() {
+    for (UOp range : shape_.d.ranges) {
+      if (!range.src(0).is_const()) return std::nullopt;
+      shape_.size.push_back(range.src(0).const_word());
+      if (range.arg(1) == static_cast<int64_t>(AxisType::kLoop)) {
+        shape_.loops |= Bit(shape_.d.IndexOf(range));
+      }
+    }
+    shape_.nodes = order_.size();
+    strides_.resize(shape_.size.size());
+    FindOuter();
+    FindEnclosing();
+    for (uint32_t id : order_) {
+      const UOp u = g_.at(id);
+      if (u.is(Op::kReduce) || u.is(Op::kStore)) shape_.works.push_back(WorkOf(u));
+      if (u.is(Op::kStore)) shape_.parallel &= shape_.d.of[id];
+    }
+    shape_.in_place = WritesWhatItReads(sink_);
+    return std::move(shape_);
+  }
+
+ private:
+  static RangeSet Bit(int i) { return RangeSet{1} << i; }
+
+  // The common beginning of the roots' nests.
+  void FindOuter() {
+    for (int i = 0; i < sink_.num_src(); ++i) {
+      std::vector<int> ranges;
+      for (UOp u = sink_.src(i); u.is(Op::kEnd); u = u.src(0)) {
+        for (int j = 1; j < u.num_src(); ++j) ranges.push_back(shape_.d.IndexOf(u.src(j)));
+      }
+      if (i == 0) {
+        shape_.outer = ranges;
+      } else {
+        const auto end = std::ranges::mismatch(shape_.outer, ranges).in1;
+        shape_.outer.erase(end, shape_.outer.end());
+      }
+    }
+    // Others run in order: what is inside of them stays there.
+    const auto sequential =
+        std::ranges::find_if(shape_.outer, [&](int r) { return (shape_.loops >> r & 1) == 0; });
+    shape_.outer.erase(sequential, shape_.outer.end());
+    for (int r : shape_.outer) shape_.parallel |= Bit(r);
+  }
+
+  // A STORE is done for each value of the ranges that the ENDs around it close.
+  void FindEnclosing() {
+    enclosing_.resize(sink_.id() + 1, 0);
+    for (size_t i = order_.size(); i-- > 0;) {
+      const UOp u = g_.at(order_[i]);
+      if (!u.is(Op::kEnd)) continue;
+      RangeSet set = enclosing_[u.id()] | shape_.d.of[u.id()];
+      for (int j = 1; j < u.num_src(); ++j) set |= Bit(shape_.d.IndexOf(u.src(j)));
+      enclosing_[u.src(0).id()] |= set;
+    }
+  }
+
+  Work WorkOf(UOp root) {
+    Work work;
+    work.root = root;
+    work.all = root.is(Op::kStore) ? enclosing_[root.id()] | shape_.d.of[root.id()]
+                                   : shape_.d.of[root.src(0).id()];
+    for (int i = 1; root.is(Op::kReduce) && i < root.num_src(); ++i) {
+      work.own |= Bit(shape_.d.IndexOf(root.src(i)));
+    }
+    work.all |= work.own;
+    if (root.is(Op::kStore)) AddAccess(root, &work);
+    absl::flat_hash_set<uint32_t> seen;
+    std::vector<UOp> stack;
+    for (int i = 0; i < (root.is(Op::kReduce) ? 1 : root.num_src()); ++i) {
+      stack.push_back(root.src(i));
+    }
+    while (!stack.empty()) {
+      const UOp u = stack.back();
+      stack.pop_back();
+      if (!seen.insert(u.id()).second || u.is(Op::kReduce) || u.is(Op::kEnd)) continue;
+      const RangeSet ranges = shape_.d.of[u.id()];
+      const bool inside = work.own == 0 ? ranges != 0 : (ranges & work.own) != 0;
+      if (inside && u.is(Op::kLoad)) AddAccess(u, &work);
+      const bool fused = root.is(Op::kReduce) && u == root.src(0) && u.is(Op::kMul) &&
+                         IsFloat(u.dtype());  // with the sum's addition
+      if (inside && !fused && Is(u.op(), kAlu) && u.dtype() != DType::kInt64 &&
+          !IsBool(u.dtype())) {
+        work.operations.push_back({ranges, CostOf(u)});
+      }
+      for (uint32_t s : u.src_ids()) stack.push_back(g_.at(s));
+    }
+    if (root.is(Op::kReduce)) work.operations.push_back({work.all, 1});
+    return work;
+  }
+
+  void AddAccess(UOp u, Work* work) {
+    Access a;
+    a.address = u.src(0);
+    a.store = u.is(Op::kStore);
+    a.ranges = shape_.d.of[a.address.src(1).id()];
+    if (a.address.num_src() == 3) a.gate = shape_.d.of[a.address.src(2).id()];
+    for (size_t r = 0; r < shape_.size.size(); ++r) {
+      a.stride.push_back(Stride(a.address.src(1), static_cast<int>(r)));
+    }
+    a.bytes = std::max<int64_t>(1, ByteSize(a.address.dtype()));
+    a.buffer_bytes = static_cast<double>(NumElements(Memory(a.address).shape()) * a.bytes);
+    work->accesses.push_back(std::move(a));
+  }
+
+  int64_t Stride(UOp index, int range) {
+    if ((shape_.d.of[index.id()] >> range & 1) == 0) return 0;
+    std::vector<int64_t>& stride = strides_[range];
+    if (stride.empty()) {
+      stride.assign(sink_.id() + 1, 0);
+      for (uint32_t id : order_) {
+        if ((shape_.d.of[id] >> range & 1) != 0) stride[id] = StrideOfNode(g_.at(id), stride);
+      }
+    }
+    return stride[index.id()];
+  }
+
+  // Of a node that depends on a range, from its sources'.
+  static int64_t StrideOfNode(UOp u, const std::vector<int64_t>& stride) {
+    if (u.is(Op::kRange)) return 1;
+    const auto of = [&](int i) { return stride[u.src(i).id()]; };
+    if (u.dtype() != DType::kInt64 || of(0) == kIrregular) return kIrregular;
+    int64_t out;
+    bool exact = false;
+    if (u.is(Op::kMul) && u.src(1).is_const()) {
+      exact = CheckedMul(of(0), u.src(1).const_word(), &out);
+    } else if (u.is(Op::kAdd) && of(1) != kIrregular) {
+      exact = CheckedAdd(of(0), of(1), &out);
+    } else if (u.is(Op::kSub) && of(1) != kIrregular) {
+      exact = CheckedSub(of(0), of(1), &out);
+    }
+    return exact ? out : kIrregular;
+  }
+
+  const Graph& g_;
+  const UOp sink_;
+  const std::vector<uint32_t> order_;
+  std::vector<RangeSet> enclosing_;            // of ENDs and STOREs, by node
+  std::vector<std::vector<int64_t>> strides_;  // by range and node
+  KernelShape shape_;
+};
+
+}  // namespace
+
+double KernelShape::Iterations(RangeSet set) const {
+  double n = 1;
+  for (; set != 0; set &= set - 1) n *= static_cast<double>(size[std::countr_zero(set)]);
+  return n;
+}
+
+bool WritesWhatItReads(UOp sink) {
+  absl::flat_hash_set<uint32_t> read, written;
+  for (uint32_t id : PostOrder(sink)) {
+    const UOp u = sink.graph()->at(id);
+    if (u.is(Op::kLoad)) read.insert(Memory(u.src(0)).id());
+    if (u.is(Op::kStore)) written.insert(Memory(u.src(0)).id());
+  }
+  return std::ranges::any_of(written, [&](uint32_t id) { return read.contains(id); });
+}
+
+std::optional<KernelShape> ReadShape(UOp sink) {
+  std::optional<Dependence> d = FindDependence(sink);
+  if (!d || !sink.src(0).is(Op::kEnd)) return std::nullopt;
+  return ShapeReader(sink, *std::move(d)).Run();
+}
+
+}  // namespace telegrad

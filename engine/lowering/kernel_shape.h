@@ -1,0 +1,63 @@
+// What a kernel does in its innermost loops: the facts by which its moves are chosen.
+#pragma once
+
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "engine/ir/graph.h"
+#include "engine/lowering/affine.h"
+
+namespace telegrad {
+
+// A set of ranges is a bit set in the order of Dependence::ranges.
+using RangeSet = uint64_t;
+
+inline constexpr int64_t kIrregular = std::numeric_limits<int64_t>::min();
+
+// A LOAD's or STORE's address.
+struct Access {
+  UOp address;
+  bool store = false;
+  RangeSet ranges = 0;          // that the index depends on
+  RangeSet gate = 0;            // that its gate depends on
+  std::vector<int64_t> stride;  // in elements, by range; kIrregular where it is not constant
+  int64_t bytes = 1;            // of an element
+  double buffer_bytes = 0;
+};
+
+// What is done for every value of some ranges: the body of a REDUCE, or a STORE.
+struct Work {
+  UOp root;
+  RangeSet own = 0;  // a REDUCE's: folded
+  RangeSet all = 0;  // it is done for each value of these
+  std::vector<Access> accesses;
+  struct Operation {
+    RangeSet ranges;
+    double cost;  // in those of an addition
+  };
+  std::vector<Operation> operations;
+
+  bool is_reduce() const { return root.is(Op::kReduce); }
+};
+
+struct KernelShape {
+  Dependence d;
+  std::vector<int64_t> size;  // by range
+  std::vector<Work> works;
+  RangeSet loops = 0;      // of type LOOP
+  std::vector<int> outer;  // LOOP ranges that all roots close, outermost first
+  RangeSet parallel = 0;   // those of them that every store depends on
+  size_t nodes = 0;
+  bool in_place = false;  // WritesWhatItReads
+
+  double Iterations(RangeSet set) const;
+};
+
+// Whether some memory is both read and written: then no element may be computed twice.
+bool WritesWhatItReads(UOp sink);
+
+// nullopt: not a kernel of loops, or too many ranges.
+std::optional<KernelShape> ReadShape(UOp sink);
+
+}  // namespace telegrad

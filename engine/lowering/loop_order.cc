@@ -1,0 +1,153 @@
+// All orders of the outermost loops are tried, and the predicted time of each is the sum of
+//
+//   compute   a work is done once for each iteration of the loops down to the innermost one that it
+//             depends on: a fold that does not depend on a loop must stand outside of it
+//   memory    what a work reads again in each iteration of a loop that the access does not depend
+//             on: for nothing if all that one iteration reads stays in the worker's cache
+//
+// times how unevenly the outermost loop is shared by the threads.
+#include "engine/lowering/loop_order.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace telegrad {
+namespace {
+
+constexpr size_t kMaxOrdered = 5;
+constexpr double kLineBytes = 64;
+// Cycles for a byte that the worker's own cache does not have, where the access is in lines.
+constexpr double kCyclesPerByte = 0.12;
+
+RangeSet Bit(int range) { return RangeSet{1} << range; }
+
+class Orderer {
+ public:
+  Orderer(const KernelShape& shape, const std::vector<int64_t>& tile, const Target& target)
+      : s_(shape), tile_(tile), target_(target) {}
+
+  LoopOrder Run() {
+    std::vector<int> loops;
+    for (int r : s_.outer) {
+      if (Trips(r) > 1) loops.push_back(r);
+    }
+    LoopOrder best;
+    if (loops.empty()) return best;
+    if (loops.size() > kMaxOrdered) {
+      best.loops = loops;
+      const auto thread =
+          std::ranges::find_if(loops, [&](int r) { return (s_.parallel >> r & 1) != 0; });
+      if (thread != loops.end()) best.thread = *thread;
+      return best;
+    }
+    std::vector<size_t> position(loops.size());
+    for (size_t i = 0; i < position.size(); ++i) position[i] = i;
+    double least = HUGE_VAL;
+    do {
+      std::vector<int> order;
+      for (size_t p : position) order.push_back(loops[p]);
+      const bool parallel = (s_.parallel >> order[0] & 1) != 0;
+      const double time = Time(order) * (parallel ? Unevenness(order[0]) : target_.threads);
+      if (time < least * 0.999) {
+        least = time;
+        best.thread = parallel ? order[0] : -1;
+        best.loops = std::move(order);
+      }
+    } while (std::ranges::next_permutation(position).found);
+    return best;
+  }
+
+ private:
+  double Trips(int r) const {
+    return std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile_[r]));
+  }
+
+  // 1: each thread has the same; as many as there are threads: one has it all.
+  double Unevenness(int r) const {
+    const double trips = Trips(r), threads = target_.threads;
+    return std::ceil(trips / threads) * threads / trips;
+  }
+
+  double Time(const std::vector<int>& order) const {
+    double time = 0;
+    for (const Work& work : s_.works) {
+      double times = 1, trips = 1;
+      for (int r : order) {
+        trips *= Trips(r);
+        if ((work.all >> r & 1) != 0) times = trips;
+      }
+      RangeSet rest = work.all;
+      for (int r : order) rest &= ~Bit(r);
+      time += times * s_.Iterations(rest) * Cost(work) + Memory(work, order) * kCyclesPerByte;
+    }
+    return time;
+  }
+
+  // Cycles of what is computed together of one value of the other ranges, roughly.
+  double Cost(const Work& work) const {
+    double cost = 1;
+    for (const Work::Operation& o : work.operations) cost += 0.5 * o.cost;
+    return cost;
+  }
+
+  // Bytes that `a` touches while the ranges of `set` run and the others stand.
+  double Footprint(const Access& a, RangeSet set) const {
+    double elements = 1, span = 1;
+    bool dense = false, regular = true;
+    for (RangeSet left = a.ranges; left != 0; left &= left - 1) {
+      const int r = std::countr_zero(left);
+      const auto n = static_cast<double>((set >> r & 1) != 0 ? s_.size[r] : tile_[r]);
+      elements *= n;
+      if (a.stride[r] == kIrregular) {
+        regular = false;
+      } else {
+        const auto stride = static_cast<double>(std::abs(a.stride[r]));
+        span += stride * (n - 1);
+        dense |= n * stride * static_cast<double>(a.bytes) >= kLineBytes && stride <= 2;
+      }
+    }
+    const auto bytes = static_cast<double>(a.bytes);
+    double out = elements * (dense ? bytes : kLineBytes);
+    if (regular) out = std::min(out, span * bytes + kLineBytes);
+    return std::min(out, a.buffer_bytes + kLineBytes);
+  }
+
+  double Memory(const Work& work, const std::vector<int>& order) const {
+    // inside[i]: what runs within one iteration of the loops up to i.
+    RangeSet set = work.all;
+    std::vector<RangeSet> inside;
+    for (int r : order) inside.push_back(set &= ~Bit(r));
+    double total = 0;
+    for (const Access& a : work.accesses) {
+      double bytes = Footprint(a, inside.back());
+      for (size_t i = order.size(); i-- > 0;) {
+        const int r = order[i];
+        if ((work.all >> r & 1) == 0) continue;
+        if ((a.ranges >> r & 1) != 0) {
+          const RangeSet whole = i == 0 ? work.all : inside[i - 1];
+          bytes *= Footprint(a, whole) / Footprint(a, inside[i]);
+        } else {
+          double all = 0;
+          for (const Access& other : work.accesses) all += Footprint(other, inside[i]);
+          if (all > static_cast<double>(target_.cache_bytes) * 0.75) bytes *= Trips(r);
+        }
+      }
+      total += bytes;
+    }
+    return total;
+  }
+
+  const KernelShape& s_;
+  const std::vector<int64_t>& tile_;
+  const Target& target_;
+};
+
+}  // namespace
+
+LoopOrder OrderLoops(const KernelShape& shape, const std::vector<int64_t>& tile,
+                     const Target& target) {
+  return Orderer(shape, tile, target).Run();
+}
+
+}  // namespace telegrad

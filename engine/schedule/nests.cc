@@ -1,0 +1,190 @@
+#include "engine/schedule/nests.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/container/flat_hash_set.h"
+
+namespace telegrad {
+namespace {
+
+// Nests of one kernel: iterations of the loops that they share, and bytes that pass between them in
+// one.
+constexpr double kMinShared = 8;
+constexpr double kMaxSlice = 512 * 1024;
+constexpr size_t kMaxNests = 4;
+// Of a loop that a register tile needs, so many iterations stay with each nest, if what they read
+// again is no more than this.
+constexpr int64_t kSharedTile = 16;
+constexpr double kMaxReread = 256 * 1024;
+
+class Joiner {
+ public:
+  Joiner(const Graph& graph, const Drafts& drafts, const std::vector<StoredValue>& values)
+      : graph_(graph), drafts_(drafts), values_(values) {}
+
+  std::vector<NestGroup> Run() && {
+    group_of_.resize(drafts_.size());
+    std::iota(group_of_.begin(), group_of_.end(), 0);
+    groups_.resize(drafts_.size());
+    for (size_t i = 0; i < drafts_.size(); ++i) {
+      groups_[i].drafts = {static_cast<int>(i)};
+      groups_[i].shared = drafts_[i].loops;
+    }
+    values_of_.resize(drafts_.size());
+    for (size_t v = 0; v < values_.size(); ++v) {
+      values_of_[Find(values_[v].writer)].push_back(v);
+    }
+    for (auto value = values_.rbegin(); value != values_.rend(); ++value) {
+      for (const Place& p : value->readers) TryJoin(*value, Find(value->writer), Find(p.draft));
+    }
+    return std::move(groups_);
+  }
+
+ private:
+  int Find(int draft) const { return drafts_.Find(draft); }
+
+  void TryJoin(const StoredValue& value, int writer, int reader) {
+    const int from = group_of_[writer], to = group_of_[reader];
+    if (from == to) return;
+    NestGroup &a = groups_[from], &b = groups_[to];
+    if (a.drafts.size() + b.drafts.size() > kMaxNests) return;
+    if (std::ranges::any_of(a.drafts, [&](int d) { return HoldsStore(drafts_[d]); })) return;
+    size_t ranges = 0;
+    int64_t nodes = 0;
+    for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {
+      for (int d : *drafts) {
+        ranges += static_cast<size_t>(drafts_[d].loops + drafts_[d].folds);
+        nodes += drafts_[d].nodes;
+      }
+    }
+    if (ranges > Drafts::kMaxRanges || nodes > Drafts::kMaxMergedNodes) return;
+    // As many loops as all of them can share.
+    int shared = std::min(a.shared, b.shared);
+    std::vector<double> reread;
+    for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {
+      for (int d : *drafts) {
+        shared = std::min(shared, MayShare(drafts_[d]));
+        for (int loop = 0; loop < shared; ++loop) {
+          reread.resize(std::max<size_t>(reread.size(), loop + 1), 0);
+          reread[loop] = std::max(reread[loop], drafts_[d].reread[loop]);
+        }
+      }
+    }
+    for (int d : a.drafts) {
+      for (size_t v : values_of_[d]) {
+        for (const Place& p : values_[v].readers) {
+          if (group_of_[Find(p.draft)] != to) continue;
+          shared = std::min(shared, SharedLoops(values_[v], p));
+        }
+      }
+    }
+    const Draft& outer = drafts_[writer];
+    const int64_t tile = LimitSharing(outer, reread, &shared);
+    if (std::max(a.tile, b.tile) > 1 &&
+        (std::max(a.tile, b.tile) != tile || std::max(a.shared, b.shared) < shared)) {
+      return;
+    }
+    const double iterations =
+        outer.Product((RangeSet{1} << shared) - 1) / static_cast<double>(tile);
+    if (shared == 0 || iterations < kMinShared) return;
+    const auto bytes = static_cast<double>(
+        BytesOf(graph_.dtype(value.node), NumElements(graph_.shape(value.node))));
+    if (bytes / iterations > kMaxSlice || PassesOutside(from, to)) return;
+    for (int d : a.drafts) group_of_[d] = to;
+    b.drafts.insert(b.drafts.begin(), a.drafts.begin(), a.drafts.end());
+    b.shared = shared;
+    b.tile = tile;
+    a.drafts.clear();
+  }
+
+  // A sum of products shares a loop that one of its operands does not depend on only in tiles, for
+  // each of which that operand is read again: from a cache, or not at all. The tile's iterations of
+  // the last shared loop; `*shared` shrinks to what is shared.
+  static int64_t LimitSharing(const Draft& draft, const std::vector<double>& reread, int* shared) {
+    for (int loop = 0; loop < *shared; ++loop) {
+      if (reread[loop] == 0) continue;
+      *shared = loop;
+      const auto size = static_cast<int64_t>(draft.ranges[loop].size);
+      const bool tiles =
+          reread[loop] <= kMaxReread && size % kSharedTile == 0 && size / kSharedTile > 1;
+      if (!tiles) return 1;
+      ++*shared;
+      return kSharedTile;
+    }
+    return 1;
+  }
+
+  bool HoldsStore(const Draft& draft) const {
+    return std::ranges::any_of(draft.roots,
+                               [&](uint32_t root) { return graph_.op(root) == Op::kStore; });
+  }
+
+  // How many of its outermost loops the draft can leave to be shared: those that its reductions may
+  // run inside of.
+  int MayShare(const Draft& draft) const {
+    if (drafts_.Alone(draft)) return 0;
+    int shared = 0;
+    for (; shared < draft.loops; ++shared) {
+      const RangeSet all = (RangeSet{2} << shared) - 1;
+      const bool orders = std::ranges::all_of(
+          draft.fronts, [&](RangeSet front) { return (all & ~front) == 0 || (front & ~all) == 0; });
+      if (!orders) break;
+    }
+    return shared;
+  }
+
+  // The outermost loops of the writer and of the reader that walk over the same slices of a value.
+  int SharedLoops(const StoredValue& value, const Place& place) const {
+    const Draft& writer = drafts_[Find(value.writer)];
+    const Draft& reader = drafts_[Find(place.draft)];
+    const ShapeView shape = graph_.shape(value.node);
+    int shared = 0;
+    for (size_t axis = 0; axis < shape.size(); ++axis) {
+      if (shape[axis] == 1) continue;
+      if (shared >= reader.loops || shared >= writer.loops) break;
+      const AxisUse loop{reader.ranges[shared].hash, RangeSet{1} << shared};
+      if (place.access.axes[axis] != loop) break;
+      if (reader.ranges[shared].size != writer.ranges[shared].size) break;
+      ++shared;
+    }
+    return shared;
+  }
+
+  // Whether something that is in neither group runs after the one and before the other.
+  bool PassesOutside(int from, int to) const {
+    std::vector<int> stack;
+    absl::flat_hash_set<int> seen;
+    for (int d : groups_[from].drafts) stack.push_back(d);
+    while (!stack.empty()) {
+      const int draft = stack.back();
+      stack.pop_back();
+      if (seen.size() > Drafts::kMaxWalk) return true;
+      const bool outside = group_of_[draft] != from;
+      for (int next : drafts_[draft].after) {
+        const int d = Find(next);
+        if (group_of_[d] == to && outside) return true;
+        if (group_of_[d] == to || !seen.insert(d).second) continue;
+        stack.insert(stack.end(), groups_[group_of_[d]].drafts.begin(),
+                     groups_[group_of_[d]].drafts.end());
+      }
+    }
+    return false;
+  }
+
+  const Graph& graph_;
+  const Drafts& drafts_;
+  const std::vector<StoredValue>& values_;
+  std::vector<int> group_of_;                   // by draft
+  std::vector<std::vector<size_t>> values_of_;  // by draft: what it stores
+  std::vector<NestGroup> groups_;
+};
+
+}  // namespace
+
+std::vector<NestGroup> JoinNests(const Graph& graph, const Drafts& drafts,
+                                 const std::vector<StoredValue>& values) {
+  return Joiner(graph, drafts, values).Run();
+}
+
+}  // namespace telegrad

@@ -1,0 +1,30 @@
+// Kernels that follow each other become nests of one where each iteration of their common outer
+// loops only needs what that iteration itself has stored: a launch less, and the slice is still in
+// the cache. Scores, softmax and weighted sum of an attention are one kernel for each head.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/schedule/drafts.h"
+
+namespace telegrad {
+
+struct StoredValue {
+  uint32_t node;
+  int writer;                  // a draft
+  std::vector<Place> readers;  // and where they need it
+};
+
+// Drafts that are one kernel.
+struct NestGroup {
+  std::vector<int> drafts;  // writers before readers
+  int shared = 0;           // outermost loops
+  int64_t tile = 1;         // iterations of the last shared loop that each nest does together
+};
+
+// Each draft that is left is in one group. `values` by consumers first.
+std::vector<NestGroup> JoinNests(const Graph& graph, const Drafts& drafts,
+                                 const std::vector<StoredValue>& values);
+
+}  // namespace telegrad

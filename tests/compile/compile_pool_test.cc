@@ -1,0 +1,350 @@
+// The pool against workers that crash, hang, exit and lie, and against the real one.
+#include "engine/compile/compile_pool.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "engine/base/status.h"
+#include "engine/compile/compiler.h"
+#include "engine/compile/worker_process.h"
+
+namespace telegrad {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CompilePoolTest : public ::testing::Test {
+ protected:
+  CompilePoolTest()
+      : folder_(StrCat(testing::TempDir(), "compile_pool_", getpid(), "_",
+                       testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~CompilePoolTest() override {
+    pool_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  CompilePool::Options Options(int workers) {
+    CompilePool::Options options;
+    options.executable = FAKE_WORKER;
+    options.workers = workers;
+    options.first_delay = options.last_delay = milliseconds(1);
+    options.on_death = [this](const std::string& what, const std::string& kernel) {
+      const std::lock_guard lock(mutex_);
+      deaths_.push_back(StrCat(kernel, ": ", what));
+    };
+    return options;
+  }
+  void Start(const CompilePool::Options& options) {
+    auto pool = CompilePool::Start(options);
+    ASSERT_TRUE(pool.ok()) << pool.status();
+    pool_ = *std::move(pool);
+  }
+
+  absl::StatusOr<std::string> Compile(const std::string& text, const std::string& name = "k") {
+    Budget budget;
+    TG_ASSIGN_OR_RETURN(ProgramImage image, pool_->Compile(text, name, Target(), &budget));
+    return image.binary;
+  }
+  // Compiles in a thread of its own.
+  std::thread Beside(const std::string& text, absl::StatusOr<std::string>* result) {
+    return std::thread([this, text, result] { *result = Compile(text); });
+  }
+  std::string Fifo(const std::string& name) {
+    const std::string path = folder_ + "/" + name;
+    EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
+    return path;
+  }
+  // The fake under another name.
+  std::string Called(const std::string& name) {
+    const std::string path = folder_ + "/" + name;
+    std::filesystem::create_symlink(FAKE_WORKER, path);
+    return path;
+  }
+  std::vector<std::string> deaths() {
+    const std::lock_guard lock(mutex_);
+    return deaths_;
+  }
+
+  const std::string folder_;
+  std::mutex mutex_;
+  std::vector<std::string> deaths_;
+  std::unique_ptr<CompilePool> pool_;
+};
+
+TEST_F(CompilePoolTest, AnswersComeBack) {
+  Start(Options(2));
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{70'000}, kMaxIrBytes}) {
+    const std::string text(size, ' ');
+    const auto answer = Compile(text);
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_EQ(*answer, text);
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(Compile(std::string(kMaxIrBytes + 1, ' ')).status()));
+  const auto error = Compile("error").status();
+  EXPECT_EQ(error.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(error.message(), "no such op");
+  EXPECT_EQ(pool_->stats().deaths, 0u);
+  EXPECT_EQ(pool_->identity(), "fake");
+}
+
+TEST_F(CompilePoolTest, WorkersGetNothingOfThisProcess) {
+  // Descriptors that an exec would keep, a blocked and an ignored signal.
+  const int leaked = open("/dev/null", O_RDONLY);
+  const int high = dup2(leaked, 200);
+  sigset_t term;
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &term, nullptr);
+  const auto before = signal(SIGPIPE, SIG_IGN);
+  auto options = Options(1);
+  options.memory_bytes = int64_t{3} << 30;
+  Start(options);
+  EXPECT_EQ(*Compile("descriptors"), "0 1 2 3 ");
+  EXPECT_EQ(
+      *Compile("limits"),
+      StrCat("0 ", kLimitsMemory ? static_cast<rlim_t>(options.memory_bytes) : RLIM_INFINITY));
+  EXPECT_EQ(*Compile("signals"), "0 1 1");
+  EXPECT_EQ(*Compile("environment"), "none");
+  signal(SIGPIPE, before);
+  pthread_sigmask(SIG_UNBLOCK, &term, nullptr);
+  close(leaked);
+  close(high);
+}
+
+// A death costs its kernel, which is named, after a second attempt; the worker comes back.
+TEST_F(CompilePoolTest, DeathsAreErrorsOfTheKernel) {
+  Start(Options(1));
+  const struct {
+    std::string text, message;
+  } kCases[] = {
+      {"segfault", "was ended by signal 11 (Segmentation fault), its last words: what a crash"},
+      {"abort", "was ended by signal 6 (Aborted)"},
+      {"exit", "ended with exit code 7"},
+      {"other", "an answer to another request"},
+      {"text", "a malformed answer"},
+      {"nothing", "a malformed answer"},
+      {"checksum", "a frame with a wrong checksum"},
+      {"endless", "a frame of 4294967295 bytes, over"},
+      {"half", "ended with exit code 0"},
+  };
+  uint64_t count = 0;
+  for (const auto& c : kCases) {
+    const absl::Status status = Compile(c.text, "k_" + c.text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << c.text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("kernel k_" + c.text + ": "));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.message));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("a second attempt in a fresh process"));
+    EXPECT_EQ(*Compile("fine"), "fine") << "after " << c.text;
+    EXPECT_EQ(pool_->stats().retries, ++count);
+    EXPECT_EQ(pool_->stats().deaths, 2 * count);
+    ASSERT_EQ(deaths().size(), 2 * count);
+    EXPECT_THAT(deaths().back(), HasSubstr("k_" + c.text + ": "));
+  }
+}
+
+TEST_F(CompilePoolTest, ADeathFromOutsideCostsNothing) {
+  Start(Options(1));
+  const auto answer = Compile("once " + folder_ + "/mark");
+  EXPECT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(pool_->stats().retries, 1u);
+}
+
+TEST_F(CompilePoolTest, AWorkerThatDiesBetweenKernelsIsReplaced) {
+  Start(Options(1));
+  for (const char* text : {"bye", "more"}) {
+    EXPECT_TRUE(Compile(text).ok());
+    const auto next = Compile("next");  // is never given to a worker in doubt
+    ASSERT_TRUE(next.ok()) << next.status();
+    EXPECT_EQ(*next, "next");
+  }
+  const int pid = std::stoi(*Compile("pid"));
+  EXPECT_EQ(kill(pid, SIGKILL), 0);
+  EXPECT_NE(std::stoi(*Compile("pid")), pid);
+}
+
+TEST_F(CompilePoolTest, AHangEndsAtTheDeadlineAndIsNotRepeated) {
+  auto options = Options(1);
+  options.deadline = milliseconds(50);
+  Start(options);
+  const absl::Status status = Compile("hang", "k_slow").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(status.message(), "kernel k_slow: its compiler took longer than 50 ms and was killed");
+  EXPECT_EQ(pool_->stats().retries, 0u);
+  EXPECT_EQ(*Compile("fine"), "fine");
+}
+
+// Two kernels that wait for each other end only if they are compiled at the same time; three
+// workers take three such.
+TEST_F(CompilePoolTest, WorkersWorkAtTheSameTime) {
+  Start(Options(3));
+  const std::string ab = Fifo("ab"), cd = Fifo("cd");
+  absl::StatusOr<std::string> results[2];
+  std::thread first = Beside("write " + ab, &results[0]);
+  EXPECT_TRUE(Compile("read " + ab).ok());
+  std::thread second = Beside("read " + cd, &results[1]);
+  EXPECT_TRUE(Compile("write " + cd).ok());
+  first.join();
+  second.join();
+  for (const auto& result : results) EXPECT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(pool_->stats().deaths, 0u);
+}
+
+TEST_F(CompilePoolTest, OtherKernelsDoNotNoticeACrash) {
+  Start(Options(2));
+  const std::string fifo = Fifo("fifo");
+  absl::StatusOr<std::string> result;
+  std::thread other = Beside("write " + fifo, &result);
+  EXPECT_FALSE(Compile("segfault").ok());  // two deaths, on the other worker
+  EXPECT_EQ(*Compile("fine"), "fine");
+  close(open(fifo.c_str(), O_RDONLY));
+  other.join();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(pool_->stats().deaths, 2u);
+}
+
+TEST_F(CompilePoolTest, ManyKernelsThroughFewWorkersWithDeathsBetween) {
+  Start(Options(3));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 6; ++t) {
+    threads.emplace_back([this, t] {
+      for (int i = 0; i < 20; ++i) {
+        const std::string text = StrCat("kernel ", t, " ", i);
+        const auto answer = Compile(text);
+        EXPECT_TRUE(answer.ok()) << answer.status();
+        EXPECT_EQ(answer.value_or(""), text);
+        if (i % 7 != t) continue;
+        EXPECT_FALSE(Compile("segfault").ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(pool_->stats().waiting, 0);
+  EXPECT_EQ(pool_->stats().compiling, 0);
+}
+
+TEST_F(CompilePoolTest, ACancelledJobWaitsNoLonger) {
+  Start(Options(1));
+  const std::string fifo = Fifo("fifo");
+  absl::StatusOr<std::string> result;
+  std::thread other = Beside("write " + fifo, &result);
+  while (pool_->stats().compiling == 0) std::this_thread::yield();
+  Budget budget;
+  budget.Cancel();
+  const auto cancelled = pool_->Compile("never", "k", Target(), &budget);
+  EXPECT_TRUE(absl::IsCancelled(cancelled.status())) << cancelled.status();
+  close(open(fifo.c_str(), O_RDONLY));
+  other.join();
+  EXPECT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(pool_->stats().waiting, 0);
+}
+
+// Its caller has left, the worker has not: the pool waits for neither.
+TEST_F(CompilePoolTest, EndsWhileWorkersAreBusy) {
+  Start(Options(2));
+  Budget budget;
+  std::thread caller([&] {
+    EXPECT_TRUE(absl::IsCancelled(pool_->Compile("hang", "k", Target(), &budget).status()));
+  });
+  while (pool_->stats().compiling == 0) std::this_thread::yield();
+  budget.Cancel();
+  caller.join();
+  pool_.reset();
+  EXPECT_TRUE(deaths().empty());
+}
+
+TEST_F(CompilePoolTest, SaysWhyWorkersDoNotStart) {
+  const struct {
+    std::string executable, message;
+  } kCases[] = {
+      {folder_ + "/absent", "No such file or directory"},
+      {"/dev/null", "Permission denied"},
+      {"/bin/true", "ended with exit code 0"},
+      {Called("telegrad-chatty-worker"), "no frame begins here"},
+  };
+  for (const auto& c : kCases) {
+    auto options = Options(2);
+    options.executable = c.executable;
+    const absl::Status status = CompilePool::Start(options).status();
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("cannot start the compile worker " + c.executable));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.message));
+  }
+}
+
+// When the file is replaced under a running daemon, its code would get into caches under the name
+// of the old one.
+TEST_F(CompilePoolTest, AWorkerOfAnotherBuildIsRefused) {
+  auto options = Options(1);
+  options.executable = Called("telegrad-foreign-worker");
+  Start(options);
+  EXPECT_FALSE(Compile("segfault").ok());
+  const absl::Status status = Compile("fine").status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("restart the daemon"));
+}
+
+class RealWorkerTest : public CompilePoolTest {
+ protected:
+  void StartReal(int64_t memory_bytes) {
+    auto options = Options(2);
+    options.executable = REAL_WORKER;
+    options.memory_bytes = memory_bytes;
+    Start(options);
+  }
+};
+
+constexpr char kReturn[] = "define void @k(ptr %b, i64 %begin, i64 %end) {\n ret void\n}\n";
+
+TEST_F(RealWorkerTest, CompilesWhatThisProcessDoes) {
+  StartReal(0);
+  EXPECT_THAT(pool_->identity(), HasSubstr("LLVM 19"));
+  const Target target = HostTarget(1);
+  Budget budget;
+  const auto ours = telegrad::Compile(kReturn, "k", target);
+  const auto its = pool_->Compile(kReturn, "k", target, &budget);
+  ASSERT_TRUE(ours.ok() && its.ok()) << its.status();
+  EXPECT_EQ(its->binary, ours->binary);
+  EXPECT_EQ(its->name, "k");
+  const auto bad = pool_->Compile("nonsense", "k_bad", target, &budget).status();
+  EXPECT_EQ(bad, telegrad::Compile("nonsense", "k_bad", target).status());
+  EXPECT_EQ(pool_->stats().deaths, 0u);
+}
+
+// LLVM has no way to say that it is out of memory but to end the process.
+TEST_F(RealWorkerTest, MemoryIsLimited) {
+  if (!kLimitsMemory) GTEST_SKIP() << "a sanitizer needs more memory than any limit";
+  StartReal(int64_t{256} << 20);
+  std::string body;
+  for (int i = 0; i < 150'000; ++i) {
+    StrAppend(&body, " %p", i, " = getelementptr i64, ptr %b, i64 ", i, "\n store volatile i64 ", i,
+              ", ptr %p", i, "\n");
+  }
+  ASSERT_LE(body.size(), kMaxIrBytes);
+  const Target target = HostTarget(1);
+  Budget budget;
+  const auto status =
+      pool_
+          ->Compile("define void @k(ptr %b, i64 %begin, i64 %end) {\n" + body + " ret void\n}\n",
+                    "k_large", target, &budget)
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("kernel k_large: its compiler"));
+  EXPECT_TRUE(pool_->Compile(kReturn, "k", target, &budget).ok());
+}
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,131 @@
+// A compile worker that does what the text of a kernel tells it to, or a file called "orders" in
+// its folder where there is one, for the tests of who talks to workers. As telegrad-silent-worker
+// it never says hello, as telegrad-chatty-worker it says something else, as telegrad-foreign-worker
+// every one of it is of another build.
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "engine/base/strings.h"
+#include "engine/compile/frame.h"
+#include "engine/compile/worker_protocol.h"
+
+namespace telegrad {
+namespace {
+
+void Raw(const std::string& bytes) { send(kWorkerSocket, bytes.data(), bytes.size(), 0); }
+
+// Waits at a FIFO for another process: both open it, each for its own direction.
+void Meet(const std::string& fifo, int flags) { close(open(fifo.c_str(), flags)); }
+
+[[noreturn]] void Crash(int number) {
+  std::fprintf(stderr, "what a crash says\n");
+  raise(number);
+  _exit(99);
+}
+
+// Open descriptors, the one that lists them left out.
+std::string Descriptors() {
+  std::string out;
+  DIR* folder = opendir("/proc/self/fd");
+  while (const dirent* entry = readdir(folder)) {
+    const std::string name(entry->d_name);
+    if (name[0] != '.' && name != StrCat(dirfd(folder))) StrAppend(&out, name, " ");
+  }
+  closedir(folder);
+  return out;
+}
+
+std::string Limits() {
+  rlimit core{}, memory{};
+  getrlimit(RLIMIT_CORE, &core);
+  getrlimit(RLIMIT_AS, &memory);
+  return StrCat(core.rlim_max, " ", memory.rlim_max);
+}
+
+std::string Signals() {
+  sigset_t mask;
+  sigprocmask(SIG_SETMASK, nullptr, &mask);
+  struct sigaction pipe{};
+  sigaction(SIGPIPE, nullptr, &pipe);
+  return StrCat(sigismember(&mask, SIGTERM), " ", pipe.sa_handler == SIG_DFL, " ",
+                getpgrp() == getpid());
+}
+
+std::string Answer(uint64_t id, const std::string& binary) {
+  return Encode(WorkerAnswer{id, ProgramImage{"fake", binary}});
+}
+
+// What a request asks for is the first word; more words are its arguments.
+std::string Obey(WorkerRequest& request, const std::string& folder) {
+  std::ifstream orders(folder + "/orders");
+  if (orders) std::getline(orders, request.llvm_ir);
+  std::istringstream words(request.llvm_ir);
+  std::string what, first;
+  words >> what >> first;
+  if (what == "segfault") Crash(SIGSEGV);
+  if (what == "abort") Crash(SIGABRT);
+  if (what == "exit") _exit(7);
+  if (what == "hang") pause();
+  if (what == "once") {  // crashes unless somebody was here before
+    const int mark = open(first.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0600);
+    if (mark >= 0) Crash(SIGSEGV);
+  }
+  if (what == "write") Meet(first, O_WRONLY);
+  if (what == "read") Meet(first, O_RDONLY);
+  if (what == "error") return Encode(WorkerAnswer{request.id, absl::InternalError("no such op")});
+  if (what == "other") return Answer(request.id + 1, "other");
+  if (what == "text") return "neither an answer nor anything else";
+  if (what == "nothing") return "";
+  if (what == "descriptors") return Answer(request.id, Descriptors());
+  if (what == "limits") return Answer(request.id, Limits());
+  if (what == "signals") return Answer(request.id, Signals());
+  if (what == "environment") return Answer(request.id, getenv("HOME") == nullptr ? "none" : "HOME");
+  if (what == "pid") return Answer(request.id, StrCat(getpid()));
+  return Answer(request.id, request.llvm_ir);
+}
+
+int Serve(const std::string& name) {
+  if (name.ends_with("silent-worker")) pause();
+  if (name.ends_with("chatty-worker")) Raw("HTTP/1.1 400 Bad Request\r\n\r\n and forty bytes more");
+  std::string identity = "fake";
+  if (name.ends_with("foreign-worker")) identity = StrCat("fake ", getpid());
+  if (!WriteFrame(kWorkerSocket, Encode(WorkerHello{kWorkerProtocol, identity})).ok()) return 1;
+  while (true) {
+    const auto frame = ReadFrame(kWorkerSocket, kMaxRequestBytes);
+    if (!frame.ok()) return 0;
+    auto request = DecodeRequest(*frame);
+    if (!request.ok()) return 1;
+    const std::string answer = Obey(*request, name.substr(0, name.rfind('/')));
+    if (request->llvm_ir == "checksum") {
+      Raw(std::string("TGRF\4\0\0\0", 8) + std::string(32, 'x') + "abcd");
+    } else if (request->llvm_ir == "endless") {
+      Raw(std::string("TGRF\xff\xff\xff\xff", 8) + std::string(32, 'x'));
+    } else if (request->llvm_ir == "half") {
+      Raw(std::string("TGRF\x40\0\0\0", 8) + std::string(40, 'x'));
+      return 0;
+    } else if (!WriteFrame(kWorkerSocket, answer).ok()) {
+      return 1;
+    }
+    if (request->llvm_ir == "more") Raw("and one more thing");
+    if (request->llvm_ir == "bye") return 0;
+  }
+}
+
+}  // namespace
+}  // namespace telegrad
+
+int main(int, char** argv) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  return telegrad::Serve(argv[0]);
+}
