@@ -101,7 +101,7 @@ class SeveralDevices : public ::testing::Test {
 
 TEST_F(SeveralDevices, RunsAgreeWithTheReference) {
   int ran = 0;
-  for (uint64_t seed = 1; seed <= 80; ++seed) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
     std::mt19937_64 rng(seed);
     Graph graph, spread;
     RandomGraph random = testing::MakeRandomGraph(rng, 6 + static_cast<int>(seed % 25), &graph,
@@ -128,7 +128,7 @@ TEST_F(SeveralDevices, RunsAgreeWithTheReference) {
       ASSERT_EQ(difference, "") << "seed " << seed << ", slot " << i << "\n" << Print(sink);
     }
   }
-  EXPECT_GT(ran, 50);
+  EXPECT_GT(ran, 25);
   EXPECT_GT(cache_.bytes_sent(), 0);
 }
 
