@@ -225,6 +225,8 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   TG_ASSIGN_OR_RETURN(const SessionLimits limits, Limits(flags));
   TG_RETURN_IF_ERROR(CheckRanges(flags));
 
+  TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
+                      CompileService::Start(CompileOptions(flags)));
   DriverOptions drivers{.host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads"))),
                         .cpu_memory = flags.GetInt("cpu-memory"),
                         .cpu_devices = flags.GetInt("cpu-devices"),
@@ -234,10 +236,11 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
                         .null_devices = flags.GetInt("null-devices"),
                         .loopback_devices = flags.GetInt("loopback-devices")};
   if (drivers.loopback_devices > 0) {
-    // Beyond the loopback nothing is shared with this side, as nothing would be with another
-    // server.
-    drivers.load_graph =
-        MakeGraphLoader(std::make_shared<ExecutableCache>(ExecutableCache::Limits{}), limits.job);
+    // Beyond the loopback is an engine of its own, as there would be in another server; but its
+    // compilers can crash, too, and that must not end this one.
+    drivers.load_graph = MakeGraphLoader(
+        std::make_shared<ExecutableCache>(ExecutableCache::Limits{}, compile_service->services()),
+        limits.job);
   }
   TG_ASSIGN_OR_RETURN(auto devices, OpenDevices(drivers));
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<DevicePool> pool,
@@ -249,8 +252,6 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
          {"threads", device->target().threads},
          {"memory", device->memory_limit()}});
   }
-  TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
-                      CompileService::Start(CompileOptions(flags)));
   ExecutableCache cache({.executables = flags.GetInt("executables"),
                          .kernels = flags.GetInt("kernels"),
                          .specializations = flags.GetInt("specializations")},
