@@ -94,7 +94,11 @@ std::vector<NodeCost> EstimateCosts(const Graph& graph, const std::vector<uint32
       for (int k = 0; k < i; ++k) seen |= u.src(k).id() == s;
       if (seen) continue;
       const double work = stored[s] ? 1 : costs[s].work;
-      if (!stored[s]) cost.contraction = Join(cost.contraction, costs[s].contraction);
+      if (!stored[s] && costs[s].contraction != 0) {
+        cost.contraction = Join(cost.contraction, costs[s].contraction);
+        cost.contraction_elements =
+            std::max(cost.contraction_elements, std::min(here, costs[s].contraction_elements));
+      }
       // What is repeated is computed once and kept.
       const double share = op == Op::kReduce || op == Op::kCat || op == Op::kShrink
                                ? 1
@@ -106,7 +110,10 @@ std::vector<NodeCost> EstimateCosts(const Graph& graph, const std::vector<uint32
     if (op == Op::kReduce) {
       ++cost.level;
       cost.work = (cost.work + 1) * FoldedExtent(u);
-      if (IsContraction(u)) cost.contraction = Join(cost.contraction, id);
+      if (IsContraction(u)) {
+        cost.contraction = Join(cost.contraction, id);
+        cost.contraction_elements = here;
+      }
     }
     cost.work = std::min(cost.work, kMostWork);
   }

@@ -27,7 +27,9 @@ inline constexpr uint32_t kSeveral = 0xffffffff;
 struct NodeCost {
   double work = 0;           // to compute one element from what is in memory
   uint32_t contraction = 0;  // computing it computes this sum of products; 0: none
-  uint32_t level = 0;        // of REDUCEs on the longest way down to inputs
+  // The fewest elements of a value on the way from that sum of products, which say all of it.
+  double contraction_elements = 0;
+  uint32_t level = 0;  // of REDUCEs on the longest way down to inputs
 };
 
 // A sum of products whose operands are used for several results, such as a matrix product or a

@@ -211,10 +211,16 @@ class Planner {
         return Materialize::kSize;
       }
     }
+    const auto elements = static_cast<double>(NumElements(u.shape()));
+    // What repeats or pads the result of a sum of products is stored through that.
+    const NodeCost& cost = costs_[id];
+    if (cost.contraction != 0 && cost.contraction_elements < elements &&
+        places.size() <= kMaxPlaces) {
+      return Materialize::kFused;
+    }
     for (const Place& p : places) {
       if (!Fits(u, p, why)) return Materialize::kReduction;
     }
-    const auto elements = static_cast<double>(NumElements(u.shape()));
     double computed = 0, loaded = 0;
     for (const Place& p : places) {
       const double count = drafts_[p.draft].Count(p.access.ranges());
