@@ -64,7 +64,10 @@ class Heuristic {
  public:
   // `peels`: find what is to be peeled, else all other moves.
   Heuristic(KernelShape shape, const Target& target, bool peels)
-      : s_(std::move(shape)), target_(target), peels_(peels) {}
+      : s_(std::move(shape)),
+        target_(target),
+        peels_(peels),
+        room_(kMaxRanges - static_cast<int>(s_.size.size())) {}
 
   std::vector<Move> Run() {
     std::vector<size_t> order(s_.works.size());
@@ -300,7 +303,8 @@ class Heuristic {
   }
 
   void Apply(const Work& work, const Tile& tile, bool first) {
-    if (tile.lanes >= 0 && tile.width > 1 && !Has(vectors_, tile.lanes)) {
+    if (tile.lanes >= 0 && tile.width > 1 && !Has(vectors_, tile.lanes) && room_ > 0) {
+      --room_;
       vectors_ |= Bit(tile.lanes);
       lanes_[tile.lanes] = tile.width;
       if (Has(work.own, tile.lanes)) Peel(tile.lanes, tile.width);
@@ -312,7 +316,8 @@ class Heuristic {
   }
 
   void Upcast(int range, int64_t amount, Move::Kind kind = Move::Kind::kUpcast) {
-    if (amount < 2) return;
+    if (amount < 2 || room_ <= 0) return;
+    --room_;
     upcast_[range] *= amount;
     if (!peels_) moves_.push_back({kind, s_.d.ranges[range], amount});
   }
@@ -320,6 +325,8 @@ class Heuristic {
   void Peel(int range, int64_t step) {
     const int64_t rest = s_.size[range] % step;
     if (!peels_ || rest == 0 || s_.size[range] < step || Has(peeled_, range)) return;
+    if (room_ <= 0) return;
+    --room_;
     peeled_ |= Bit(range);
     moves_.push_back({Move::Kind::kPeel, s_.d.ranges[range], s_.size[range] - rest});
   }
@@ -379,6 +386,7 @@ class Heuristic {
   const KernelShape s_;
   const Target& target_;
   const bool peels_;
+  int room_;  // for ranges: every split and peel makes one more
   RangeSet vectors_ = 0, peeled_ = 0;
   std::vector<int64_t> lanes_ = std::vector<int64_t>(kMaxRanges, 1);
   std::vector<int64_t> upcast_ = std::vector<int64_t>(kMaxRanges, 1);

@@ -32,6 +32,7 @@ class Stager {
     limit_ = std::min(kMaxPanelBytes, static_cast<double>(target.cache_bytes) * 0.5);
     const UOp end = sink.src(0);
     for (int i = 1; i < end.num_src(); ++i) order_.push_back(s_.d.IndexOf(end.src(i)));
+    room_ = kMaxRanges - static_cast<int>(s_.size.size());
     for (UOp range : s_.d.ranges) next_id_ = std::max(next_id_, range.arg(0) + 1);
   }
 
@@ -77,6 +78,7 @@ class Stager {
       }
     }
     if (!vector || (panel & work.own) == 0 || !(far || window)) return 0;
+    if (std::popcount(panel) > room_) return 0;
     const double bytes = s_.Iterations(panel) * static_cast<double>(a.bytes);
     if (used_ + bytes > limit_ || (!window && bytes < kFirstLevelBytes)) return 0;
     // How often the loops inside of those that it depends on repeat it.
@@ -100,6 +102,7 @@ class Stager {
       if (IsLoop(r) && (work.all >> r & 1) == 0) return 0;
     }
     used_ += bytes;
+    room_ -= std::popcount(panel);
     return panel;
   }
 
@@ -146,6 +149,7 @@ class Stager {
   std::vector<int> order_;  // the ranges that the first root closes, outermost first
   int64_t next_id_ = 0, next_slot_ = 0;
   double used_ = 0, limit_;
+  int room_;  // for ranges
 };
 
 }  // namespace

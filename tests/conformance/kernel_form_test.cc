@@ -365,6 +365,22 @@ TEST_P(KernelForm, SumsOfTheSame) {
          }});
 }
 
+// So many ranges that there is no room to split them all.
+TEST_P(KernelForm, ManyFolds) {
+  constexpr int kFolds = 50;
+  const UOp r = Loop(rows_), out = Param(0, rows_), x = Matrix(1);
+  UOp total = Float(0);
+  for (int i = 0; i < kFolds; ++i) {
+    const UOp c = Folded(columns_);
+    total = Add(total, Sum(Mul(Load(x, At(r, c)), Float(1 + i % 3)), c));
+  }
+  Expect({End(Store(out, r, total), {r})}, {[&](int64_t row) {
+           double factors = 0;
+           for (int i = 0; i < kFolds; ++i) factors += 1 + i % 3;
+           return factors * OverColumns([&](int64_t k) { return X(1, row, k); });
+         }});
+}
+
 // Nothing but the whole: sums over all rows, of which the columns are the lanes.
 TEST_P(KernelForm, ColumnSumsAndProducts) {
   const UOp c = Loop(columns_), r1 = Folded(rows_), r2 = Folded(rows_);
