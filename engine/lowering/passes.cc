@@ -37,13 +37,15 @@ UOp Separate(PassContext& c, UOp root) { return SeparateRanges(c.graph(), root);
 
 UOp Merge(PassContext& c, UOp root) { return MergeRanges(c.rewriter(kSimplify), root); }
 
-// What is peeled off may want to be peeled itself.
+// What is peeled off may want to be peeled itself. It folds by ranges of its own: one that two
+// folds share, inside of ranges that they do not, would have two places.
 UOp PeelFolds(PassContext& c, UOp root) {
   constexpr int kRounds = 3;
   for (int i = 0; i < kRounds && root.valid(); ++i) {
     const std::vector<telegrad::Move> peels = PickPeels(root, c.target());
     if (peels.empty()) break;
     root = OrFail(c.graph(), ApplyMoves(c.rewriter(kSimplify), root, peels));
+    if (root.valid()) root = SeparateRanges(c.graph(), root);
   }
   return root;
 }
