@@ -4,8 +4,7 @@
 //   schedule  ms of processor time to cut the graph into kernels
 //   lower     ms of processor time to lower the different ones among them
 //   front     both
-//   cold      ms until an executable is there, nothing cached, on as many cores as there are
-//   run       ms of a run of the executable
+//   run       ms of a run of its executable, on as many cores as there are
 //   flops     no measurement: the kernels' flops for each of the graph's, every value computed once
 //   launches  no measurement: how many there are
 //   kernels   no measurement: what telegrad explain prints, then the number of launches
@@ -94,37 +93,23 @@ absl::Status Print(const Plan& plan) {
   return absl::OkStatus();
 }
 
-// A device with an executable of the plan on it.
-struct Ready {
-  std::unique_ptr<Device> device;
-  std::shared_ptr<const Executable> executable;
-};
-
-absl::StatusOr<double> Cold(const Plan& plan, Ready* ready) {
+absl::StatusOr<double> Run(const Plan& plan, int repeats) {
   CpuOptions options;
   options.target = HostTarget(0);
-  TG_ASSIGN_OR_RETURN(ready->device, OpenCpu(options));
+  TG_ASSIGN_OR_RETURN(const auto device, OpenCpu(options));
   ExecutableCache cache({});
   Budget budget;
-  const double begin = WallMs();
-  TG_ASSIGN_OR_RETURN(const auto made, cache.Get(ContentHash(plan.graph.root()), plan.graph,
-                                                 *ready->device, &budget));
-  ready->executable = made.executable;
-  return WallMs() - begin;
-}
-
-absl::StatusOr<double> Run(const Plan& plan, int repeats) {
-  Ready ready;
-  TG_RETURN_IF_ERROR(Cold(plan, &ready).status());
+  TG_ASSIGN_OR_RETURN(const auto made,
+                      cache.Get(ContentHash(plan.graph.root()), plan.graph, *device, &budget));
   std::vector<BufferView> bindings;
-  for (const SlotUse& slot : ready.executable->slots()) {
-    TG_ASSIGN_OR_RETURN(auto memory, ready.device->Alloc(std::max<int64_t>(slot.bytes, 1)));
+  for (const SlotUse& slot : made.executable->slots()) {
+    TG_ASSIGN_OR_RETURN(auto memory, device->Alloc(std::max<int64_t>(slot.bytes, 1)));
     bindings.push_back({std::move(memory), 0, slot.bytes});
   }
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < repeats + 1; ++i) {
     const double begin = WallMs();
-    TG_ASSIGN_OR_RETURN(const TimelinePoint end, ready.executable->Submit(bindings, {}));
+    TG_ASSIGN_OR_RETURN(const TimelinePoint end, made.executable->Submit(bindings, {}));
     TG_RETURN_IF_ERROR(end.Wait());
     if (i > 0) best = std::min(best, WallMs() - begin);  // the first run touches new memory
   }
@@ -140,10 +125,7 @@ absl::StatusOr<double> Measure(std::string_view mode, const Plan& plan, int repe
   }
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < repeats; ++i) {
-    Ready ready;
-    TG_ASSIGN_OR_RETURN(const double ms, mode == "cold"
-                                             ? Cold(plan, &ready)
-                                             : Front(plan, mode != "lower", mode != "schedule"));
+    TG_ASSIGN_OR_RETURN(const double ms, Front(plan, mode != "lower", mode != "schedule"));
     best = std::min(best, ms);
   }
   return best;
@@ -163,8 +145,8 @@ absl::Status Main(std::string_view mode, std::string_view name, int repeats) {
 }  // namespace telegrad
 
 int main(int argc, char** argv) {
-  constexpr std::string_view kModes[] = {"schedule", "lower", "front",    "cold",
-                                         "run",      "flops", "launches", "kernels"};
+  constexpr std::string_view kModes[] = {"schedule", "lower",    "front",  "run",
+                                         "flops",    "launches", "kernels"};
   const int repeats = argc > 3 ? std::atoi(argv[3]) : 5;
   if (argc < 3 || argc > 4 || repeats < 1 || std::ranges::count(kModes, argv[1]) == 0) {
     std::fprintf(stderr, "Usage: nets_bench MODE MODEL [REPEATS]; see the head of its source\n");
