@@ -102,6 +102,21 @@ absl::Status RemotePlan::Set(std::string_view input, const HostTensor& value) {
   return absl::OkStatus();
 }
 
+absl::Status RemotePlan::SetVariable(std::string_view name, int64_t value) {
+  const auto it = std::ranges::find(variables_, name, &PlanVariable::name);
+  if (it == variables_.end()) return InvalidArgument("the plan has no variable named ", name);
+  if (value < it->min || value > it->max || value % it->multiple != 0) {
+    return InvalidArgument("variable ", name, " is ", value, ", expected a multiple of ",
+                           it->multiple, " within [", it->min, ", ", it->max, "]");
+  }
+  const auto known = std::ranges::find(values_, it->id, &VarValue::id);
+  if (known != values_.end())
+    known->value = value;
+  else
+    values_.push_back({it->id, value});
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Future<Done>> RemotePlan::ReadAsync(std::string_view slot, HostTensor* into) {
   TG_ASSIGN_OR_RETURN(const size_t i, Find(slot));
   into->dtype = slots_[i].dtype;

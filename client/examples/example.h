@@ -1,0 +1,63 @@
+// What the examples share: flags, the connection, exit codes. Each example is a program of one
+// file, made to be copied: it builds its graphs, sends them to a daemon, and keeps all state there.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/cc/connection.h"
+#include "client/cc/remote_plan.h"
+#include "client/cc/remote_session.h"
+#include "engine/base/flags.h"
+#include "engine/base/status.h"
+#include "engine/base/strings.h"
+
+namespace telegrad::examples {
+
+inline constexpr FlagRow kAddress = {
+    "address",
+    'a',
+    FlagKind::kString,
+    "",
+    "ADDRESS",
+    "the daemon, HOST:PORT or unix:PATH (default: TELEGRAD_ADDRESS, else 127.0.0.1:50055)"};
+
+inline absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags) {
+  std::string address = flags.GetString("address");
+  if (const char* from_env = std::getenv("TELEGRAD_ADDRESS"); address.empty() && from_env) {
+    address = from_env;
+  }
+  return Connection::Connect(address.empty() ? std::string(kDefaultAddress) : address);
+}
+
+// The value of an integer flag within [low, high].
+inline absl::StatusOr<int64_t> IntFlag(const Flags& flags, std::string_view name, int64_t low,
+                                       int64_t high) {
+  const int64_t value = flags.GetInt(name);
+  if (value < low || value > high) {
+    return InvalidArgument("--", name, ": ", value, " is outside of [", low, ", ", high, "]");
+  }
+  return value;
+}
+
+// main(): 0 done, 1 failed, 2 wrong usage, 3 no daemon answers.
+inline int Main(int argc, char** argv, std::string_view summary, std::vector<FlagRow> rows,
+                absl::Status (*run)(const Flags&)) {
+  rows.push_back(kAddress);
+  const auto flags = Flags::Parse(rows, Arguments(argc, argv));
+  if (flags.ok() && flags->help()) {
+    std::printf("Usage: %s [flags]\n%s\n\nFlags:\n%s", argv[0], std::string(summary).c_str(),
+                FlagHelp(rows).c_str());
+    return 0;
+  }
+  const absl::Status status = flags.ok() ? run(*flags) : flags.status();
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s: %s\n", argv[0], std::string(status.message()).c_str());
+  return absl::IsInvalidArgument(status) ? 2 : absl::IsUnavailable(status) ? 3 : 1;
+}
+
+}  // namespace telegrad::examples
