@@ -121,18 +121,29 @@ struct Text {
   std::string characters;  // by number
 };
 
+absl::StatusOr<std::string> Decompress(const std::string& path, const std::string& bytes) {
+  const std::unique_ptr<ZSTD_DStream, decltype(&ZSTD_freeDStream)> stream(ZSTD_createDStream(),
+                                                                          &ZSTD_freeDStream);
+  std::string text, part(ZSTD_DStreamOutSize(), '\0');
+  ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
+  size_t more = 1;
+  while (in.pos < in.size) {
+    ZSTD_outBuffer out{part.data(), part.size(), 0};
+    more = ZSTD_decompressStream(stream.get(), &out, &in);
+    if (ZSTD_isError(more)) return InvalidArgument(path, ": ", ZSTD_getErrorName(more));
+    text.append(part, 0, out.pos);
+    if (static_cast<int64_t>(text.size()) > kMaxTextBytes) {
+      return InvalidArgument(path, ": holds more than ", kMaxTextBytes, " bytes");
+    }
+  }
+  if (more != 0) return InvalidArgument(path, ": ends too early");
+  return text;
+}
+
 absl::StatusOr<Text> ReadText(const std::string& path) {
   TG_ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, kMaxTextBytes));
   if (path.ends_with(".zst")) {
-    const unsigned long long size = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
-    if (size > static_cast<unsigned long long>(kMaxTextBytes)) {  // unknown and damaged ones too
-      return InvalidArgument(path, ": does not say that it holds at most ", kMaxTextBytes,
-                             " bytes");
-    }
-    std::string text(size, '\0');
-    const size_t got = ZSTD_decompress(text.data(), text.size(), bytes.data(), bytes.size());
-    if (ZSTD_isError(got) || got != size) return InvalidArgument(path, ": damaged");
-    bytes = std::move(text);
+    TG_ASSIGN_OR_RETURN(bytes, Decompress(path, bytes));
   }
   Text out;
   std::array<int32_t, 256> number;
