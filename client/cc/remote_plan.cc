@@ -133,4 +133,35 @@ absl::StatusOr<HostTensor> RemotePlan::Read(std::string_view slot) {
   return out;
 }
 
+absl::StatusOr<std::map<std::string, HostTensor>> Evaluate(
+    RemoteSession* session, RemoteState* state, const Plan& plan,
+    const std::map<std::string, HostTensor>& inputs,
+    const std::map<std::string, int64_t>& variables) {
+  TG_ASSIGN_OR_RETURN(const auto remote, RemotePlan::Create(session, state, plan));
+  for (const Slot& slot : plan.slots) {
+    if (slot.role != SlotRole::kInput) continue;
+    const auto it = inputs.find(slot.name);
+    if (it == inputs.end()) return InvalidArgument("there is no value for input ", slot.name);
+    TG_RETURN_IF_ERROR(remote->Set(slot.name, it->second));
+  }
+  for (const auto& [name, value] : variables) TG_RETURN_IF_ERROR(remote->SetVariable(name, value));
+  remote->Run();
+  std::map<std::string, HostTensor> out;
+  std::vector<Future<Done>> reads;
+  absl::Status status = absl::OkStatus();
+  for (const Slot& slot : plan.slots) {
+    if (slot.role != SlotRole::kOutput) continue;
+    absl::StatusOr<Future<Done>> read = remote->ReadAsync(slot.name, &out[slot.name]);
+    if (read.ok())
+      reads.push_back(*std::move(read));
+    else if (status.ok())
+      status = read.status();
+  }
+  for (const Future<Done>& read : reads) {  // all of them: they write into `out`
+    if (const auto& done = read.Get(); !done.ok() && status.ok()) status = done.status();
+  }
+  TG_RETURN_IF_ERROR(status);
+  return out;
+}
+
 }  // namespace telegrad

@@ -80,4 +80,11 @@ class RemotePlan {
   Digest hash_;
 };
 
+// Runs a plan once and reads its outputs, by name: what one wants of a graph that is not run again.
+// INVALID_ARGUMENT names an input that `inputs` lacks.
+absl::StatusOr<std::map<std::string, HostTensor>> Evaluate(
+    RemoteSession* session, RemoteState* state, const Plan& plan,
+    const std::map<std::string, HostTensor>& inputs = {},
+    const std::map<std::string, int64_t>& variables = {});
+
 }  // namespace telegrad
