@@ -28,7 +28,7 @@ def path(name):
 
 
 def expect(file, name, value):
-    tensor = value.detach() if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value))
+    tensor = value.detach() if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value, order="C"))
     expected[f"{file}/{name}"] = tensor.clone().contiguous()
 
 
