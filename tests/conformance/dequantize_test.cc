@@ -1,13 +1,13 @@
 // Quantized GGUF tensors on the device: what the graph of Dequantize makes of the blocks, on the
 // tensor evaluator, the lowered programs and the CPU device, against the values that the package
 // gguf decodes (tests/data/state).
-#include "engine/base/strings.h"
 #include "engine/frontend/state/dequantize.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
+#include "engine/base/strings.h"
 #include "engine/reference/tensor_eval.h"
 #include "tests/conformance/run_graph.h"
 

@@ -10,7 +10,7 @@
 
 #include "engine/base/byte_codec.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/random.h"
+#include "engine/frontend/host_random.h"
 #include "engine/frontend/state/byte_sink.h"
 #include "engine/frontend/state/tensor_file.h"
 
