@@ -13,7 +13,7 @@
 #include "engine/frontend/builder.h"
 #include "engine/frontend/files.h"
 #include "engine/frontend/host_random.h"
-#include "engine/frontend/npy.h"
+#include "engine/frontend/state/npy.h"
 
 namespace telegrad::examples {
 namespace {

@@ -158,10 +158,6 @@ absl::StatusOr<Text> ReadText(const std::string& path) {
   return out;
 }
 
-double Seconds(std::chrono::steady_clock::time_point since) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
-}
-
 absl::Status Train(RemoteSession* session, RemoteState* state, const Config& c, const Text& text,
                    int64_t steps, int64_t batch, double rate) {
   TG_ASSIGN_OR_RETURN(const Plan plan, TrainPlan(c, batch, rate));

@@ -2,6 +2,7 @@
 // file, made to be copied: it builds its graphs, sends them to a daemon, and keeps all state there.
 #pragma once
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -15,6 +16,7 @@
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/base/strings.h"
+#include "engine/frontend/state/tensor_file.h"
 
 namespace telegrad::examples {
 
@@ -42,6 +44,26 @@ inline absl::StatusOr<int64_t> IntFlag(const Flags& flags, std::string_view name
     return InvalidArgument("--", name, ": ", value, " is outside of [", low, ", ", high, "]");
   }
   return value;
+}
+
+inline double Seconds(std::chrono::steady_clock::time_point since) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
+}
+
+// What --weights names, for the plan's state; nothing if it is empty. The error names the first
+// tensor that the file lacks; shapes are checked when they are sent.
+inline absl::Status LoadWeights(const Flags& flags, const Plan& plan, RemoteState* state) {
+  const std::string& path = flags.GetString("weights");
+  if (path.empty()) return absl::OkStatus();
+  TG_ASSIGN_OR_RETURN(std::shared_ptr<const TensorFile> file, OpenTensorFile(path));
+  for (const Slot& slot : plan.slots) {
+    if (slot.role == SlotRole::kState && file->Find(slot.name) == nullptr) {
+      return NotFound("--weights: ", path, " has ", file->tensors().size(), " tensors, none named ",
+                      slot.name, ", which is ", Name(slot.dtype), " ", ToString(slot.shape));
+    }
+  }
+  state->Preset(std::move(file));
+  return absl::OkStatus();
 }
 
 // main(): 0 done, 1 failed, 2 wrong usage, 3 no daemon answers.

@@ -10,7 +10,7 @@
 
 #include "engine/base/strings.h"
 #include "engine/frontend/files.h"
-#include "engine/frontend/npy.h"
+#include "engine/frontend/state/npy.h"
 #include "tests/fakes/temporary_directory.h"
 #include "tests/server/process.h"
 
