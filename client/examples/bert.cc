@@ -11,9 +11,7 @@
 
 #include "client/examples/example.h"
 #include "engine/frontend/builder.h"
-#include "engine/frontend/files.h"
 #include "engine/frontend/host_random.h"
-#include "engine/frontend/state/npy.h"
 
 namespace telegrad::examples {
 namespace {
@@ -159,7 +157,7 @@ absl::Status Run(const Flags& flags) {
               static_cast<long long>(n), static_cast<long long>(runs));
   if (const std::string& to = flags.GetString("hidden"); !to.empty()) {
     TG_ASSIGN_OR_RETURN(const HostTensor out, net->Read("hidden"));
-    TG_RETURN_IF_ERROR(WriteFile(to, FormatNpy(out)));
+    TG_RETURN_IF_ERROR(WriteNpyFile(to, out));
   }
   return absl::OkStatus();
 }

@@ -16,6 +16,8 @@
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/base/strings.h"
+#include "engine/frontend/state/byte_sink.h"
+#include "engine/frontend/state/npy.h"
 #include "engine/frontend/state/tensor_file.h"
 
 namespace telegrad::examples {
@@ -48,6 +50,19 @@ inline absl::StatusOr<int64_t> IntFlag(const Flags& flags, std::string_view name
 
 inline double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
+}
+
+// The only tensor of a file, as .npy.
+inline absl::StatusOr<HostTensor> ReadTensor(const std::string& path) {
+  TG_ASSIGN_OR_RETURN(const auto file, OpenTensorFile(path));
+  if (file->tensors().size() != 1) {
+    return InvalidArgument(path, " has ", file->tensors().size(), " tensors, expected one");
+  }
+  return file->Load(file->tensors()[0]);
+}
+
+inline absl::Status WriteNpyFile(const std::string& path, const HostTensor& tensor) {
+  return SaveFile(path, [&](ByteSink* sink) { return WriteNpy(tensor, sink); });
 }
 
 // What --weights names, for the plan's state; nothing if it is empty. The error names the first

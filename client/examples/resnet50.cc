@@ -12,9 +12,7 @@
 
 #include "client/examples/example.h"
 #include "engine/frontend/builder.h"
-#include "engine/frontend/files.h"
 #include "engine/frontend/host_random.h"
-#include "engine/frontend/state/npy.h"
 
 namespace telegrad::examples {
 namespace {
@@ -88,8 +86,7 @@ absl::StatusOr<HostTensor> ReadImage(const std::string& path, int64_t size) {
     }
     return HostTensor::Of<float>(shape, std::span<const float>(noise));
   }
-  TG_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, int64_t{1} << 30));
-  TG_ASSIGN_OR_RETURN(HostTensor image, ParseNpy(bytes));
+  TG_ASSIGN_OR_RETURN(HostTensor image, ReadTensor(path));
   if (image.dtype != DType::kFloat32 || NumElements(image.shape) != NumElements(shape) ||
       image.shape.size() < 3 || image.shape[image.shape.size() - 3] != 3) {
     return InvalidArgument("--image: ", path, " is ", Name(image.dtype), " ", ToString(image.shape),
@@ -143,7 +140,7 @@ absl::Status Run(const Flags& flags) {
               static_cast<long long>(runs));
   if (const std::string& to = flags.GetString("logits"); !to.empty()) {
     TG_ASSIGN_OR_RETURN(const HostTensor out, net->Read("logits"));
-    TG_RETURN_IF_ERROR(WriteFile(to, FormatNpy(out)));
+    TG_RETURN_IF_ERROR(WriteNpyFile(to, out));
   }
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include "engine/base/strings.h"
 #include "engine/frontend/files.h"
 #include "engine/frontend/state/npy.h"
+#include "engine/frontend/state/tensor_file.h"
 #include "tests/fakes/temporary_directory.h"
 #include "tests/server/process.h"
 
@@ -36,9 +37,9 @@ class ExamplesTest : public ::testing::Test {
   std::string File(std::string_view name) const { return StrCat(directory_.path(), "/", name); }
 
   static HostTensor Npy(const std::string& path) {
-    const auto bytes = ReadFile(path);
-    EXPECT_TRUE(bytes.ok()) << bytes.status();
-    const auto tensor = ParseNpy(bytes.value_or(""));
+    const auto file = OpenTensorFile(path);
+    EXPECT_TRUE(file.ok()) << file.status();
+    const auto tensor = (*file)->Load(kOnlyTensor);
     EXPECT_TRUE(tensor.ok()) << tensor.status();
     return tensor.value_or(HostTensor());
   }
