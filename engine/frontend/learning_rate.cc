@@ -15,14 +15,14 @@ Tensor Number(const Tensor& like, double value) {
 }
 
 // `x`, between 0 and 1.
-Tensor Clamp(const Tensor& x) { return x.Maximum(x.Like(0)).Minimum(x.Like(1)); }
+Tensor Clamp(const Tensor& x) { return x.Maximum(0).Minimum(1); }
 
 // From 1 at 0 down to 0 at 1: half a cosine or a line.
 Tensor Fall(const Tensor& x, bool linear) {
   if (linear) return 1.0 - x;
   // cos(pi x) = sin(pi (1/2 - x))
-  const Tensor cosine = x.builder()->Make(Op::kSin, DType::kVoid, {(0.5 - x) * std::numbers::pi});
-  return (cosine + 1.0) * 0.5;
+  const Tensor angle = (0.5 - x) * std::numbers::pi;
+  return (x.builder()->Make(Op::kSin, DType::kVoid, {angle}) + 1.0) * 0.5;
 }
 
 double AtLeastOne(int64_t n) { return static_cast<double>(std::max<int64_t>(n, 1)); }
@@ -35,7 +35,7 @@ Tensor LearningRate::At(const Tensor& step) const {
 
 LearningRate StepDecay(double lr, int64_t every, double gamma) {
   return LearningRate::Schedule([=](const Tensor& step) {
-    const Tensor drops = step / AtLeastOne(every);
+    const Tensor drops = step.FloorDiv(std::max<int64_t>(every, 1));
     return Number(step, gamma).Pow(drops.Cast(DType::kFloat32)) * lr;
   });
 }
@@ -51,7 +51,7 @@ LearningRate CosineDecay(double lr, int64_t steps, double least) {
 
 LearningRate WarmUp(int64_t steps, double factor, const LearningRate& then) {
   return LearningRate::Schedule([=](const Tensor& step) {
-    const Tensor after = step - static_cast<double>(steps);
+    const Tensor after = step - steps;
     const Tensor rate = then.At(after.Maximum(after.Like(0)));
     const Tensor done = Clamp(step.Cast(DType::kFloat32) * (1 / AtLeastOne(steps)));
     return rate * (done * (1 - factor) + factor);

@@ -28,7 +28,7 @@ class Group {
     if (!lr.is_constant()) {
       const Tensor step = State("step", DType::kInt32, {});
       rate = lr.At(step);
-      builder_->Store(step, step + 1.0);
+      builder_->Store(step, step + 1);
     }
     for (size_t i = 0; i < params.size(); ++i) {
       const DType type = ComputeType(params[i].dtype());
@@ -55,7 +55,9 @@ class Group {
   }
   // The average of ones, which tells how much of a young average is its first value.
   Tensor Correction(std::string_view what, double beta) {
-    const Tensor state = State(what, DType::kFloat32, {});
+    const bool wide = std::ranges::any_of(
+        items_, [](const Item& item) { return item.p.dtype() == DType::kFloat64; });
+    const Tensor state = State(what, wide ? DType::kFloat64 : DType::kFloat32, {});
     return Average(state, beta, state.Like(1));
   }
   void Step(const Item& item, const Tensor& update) {
@@ -239,14 +241,14 @@ std::vector<Tensor> ClipByNorm(std::span<const Tensor> grads, double limit, Tens
   if (!square.valid()) return out;
   const Tensor root = square.Sqrt();
   if (norm != nullptr) *norm = root;
-  const Tensor scale = (limit / (root + 1e-6)).Minimum(root.Like(1));
+  const Tensor scale = (limit / (root + 1e-6)).Minimum(1.0);
   for (Tensor& g : out) g = g * scale.Cast(g.dtype());
   return out;
 }
 
 std::vector<Tensor> ClipByValue(std::span<const Tensor> grads, double limit) {
   std::vector<Tensor> out(grads.begin(), grads.end());
-  for (Tensor& g : out) g = g.Maximum(g.Like(-limit)).Minimum(g.Like(limit));
+  for (Tensor& g : out) g = g.Maximum(-limit).Minimum(limit);
   return out;
 }
 

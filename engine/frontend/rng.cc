@@ -53,6 +53,16 @@ double Product(const Shape& shape, size_t from) {
   return product;
 }
 
+Tensor Shift(Op op, const Tensor& x, double bits) {
+  return x.valid() ? x.builder()->Make(op, DType::kVoid, {x, x.Like(bits)}) : x;
+}
+
+// x * scale + offset, rounded once on f32 and f64, as tinygrad's backends do it.
+Tensor MulAcc(const Tensor& x, double scale, double offset) {
+  if (!x.valid()) return x;
+  return x.builder()->Make(Op::kMulAcc, DType::kVoid, {x, x.Like(scale), x.Like(offset)});
+}
+
 // [rows, n] -> i32 [rows, count]: the positions of the `count` smallest elements of each row in
 // their order, equal ones as they come.
 Tensor Smallest(const Tensor& x, int64_t count) {
@@ -78,9 +88,8 @@ void Rng::Open(const std::string& name, uint64_t seed) {
   const auto low = static_cast<uint32_t>(seed);
   const Tensor word = builder_->State(DType::kUInt32, {}, name + ".seed", Init::Constant(low));
   counter_ = builder_->State(DType::kUInt64, {}, name + ".counter", Init::Constant(0));
-  const Tensor high = builder_->Make(
-      Op::kShl, DType::kVoid, {word.Cast(DType::kUInt64), builder_->Const(DType::kUInt64, 32)});
-  key_ = high.Or(builder_->Const(DType::kUInt64, DeviceWord(options_.device_order)));
+  key_ =
+      Shift(Op::kShl, word.Cast(DType::kUInt64), 32).Or(int64_t{DeviceWord(options_.device_order)});
   drawn_ = 0;
 }
 
@@ -95,11 +104,10 @@ Tensor Rng::RandomBits(int64_t n) {
     const Tensor at = counter_ + constant(drawn_ + static_cast<uint64_t>(begin));
     const Tensor subkey = builder_->Make(Op::kThreefry, DType::kVoid, {at, key_});
     const Tensor i = builder_->Iota(DType::kUInt64, half);
-    const Tensor second = builder_->Make(Op::kShl, DType::kVoid,
-                                         {i + constant(static_cast<uint64_t>(half)), constant(32)});
+    const Tensor second = Shift(Op::kShl, i + constant(static_cast<uint64_t>(half)), 32);
     const Tensor pairs = builder_->Make(Op::kThreefry, DType::kVoid, {second.Or(i), subkey});
     // Row 0 takes the first words, row 1 the second ones.
-    const Tensor shift = builder_->Iota(DType::kUInt64, 2).Reshape({2, 1}) * constant(32);
+    const Tensor shift = builder_->Iota(DType::kUInt64, 2).Reshape({2, 1}) * 32;
     const Tensor words =
         builder_->Make(Op::kShr, DType::kVoid,
                        {pairs.Reshape({1, half}).Expand({2, half}), shift.Expand({2, half})});
@@ -124,14 +132,11 @@ Tensor Rng::Fraction(const Shape& shape, DType dtype) {
   if (*bytes == 0) return builder_->Full(dtype, shape, 0);
   const DTypeInfo& info = Info(dtype);
   const DType type = UnsignedOf(ByteSize(dtype));
-  const auto constant = [&](int64_t value) {
-    return Tensor(builder_, builder_->graph().Const(type, value));
-  };
   const Tensor bits = builder_->Make(Op::kBitcast, type, {RandomBits(CeilDiv(*bytes, 4))});
-  const Tensor mantissa =
-      builder_->Make(Op::kShr, DType::kVoid, {bits, constant(info.bits - info.mantissa_bits)});
-  const int64_t one = ScalarToMemory(dtype, ScalarFromDouble(dtype, 1));
-  const Tensor wide = builder_->Make(Op::kBitcast, dtype, {mantissa.Or(constant(one))});
+  const Tensor mantissa = Shift(Op::kShr, bits, info.bits - info.mantissa_bits);
+  const Tensor one(
+      builder_, builder_->graph().Const(type, ScalarToMemory(dtype, ScalarFromDouble(dtype, 1))));
+  const Tensor wide = builder_->Make(Op::kBitcast, dtype, {mantissa.Or(one)});
   return (wide.Slice(0, 0, NumElements(shape)) - 1.0).Reshape(shape);
 }
 
@@ -147,10 +152,11 @@ Tensor Rng::Randn(const Shape& shape, DType dtype) {
   two.insert(two.begin(), 2);
   const Tensor both = Rand(two);
   if (!both.valid()) return both;
-  const Tensor angle = both.Slice(0, 0, 1).Reshape(shape) * (2 * std::numbers::pi);
+  const Tensor angle =
+      MulAcc(both.Slice(0, 0, 1).Reshape(shape), -2 * std::numbers::pi, std::numbers::pi / 2);
   const Tensor rest = 1.0 - both.Slice(0, 1, 2).Reshape(shape);
-  const Tensor cosine = builder_->Make(Op::kSin, DType::kVoid, {std::numbers::pi / 2 - angle});
   const Tensor radius = (rest.Log2() * std::numbers::ln2 * -2.0).Sqrt();
+  const Tensor cosine = builder_->Make(Op::kSin, DType::kVoid, {angle});
   return (cosine * radius).Cast(dtype);
 }
 
@@ -162,15 +168,14 @@ Tensor Rng::RandInt(const Shape& shape, int64_t low, int64_t high, DType dtype) 
                                           ", expected low < high, less than 2^63 apart, of an "
                                           "integer type of arithmetic"));
   }
-  const Tensor scale(builder_, builder_->graph().Const(DType::kFloat32, range));
   const Tensor begin(builder_, builder_->graph().Const(dtype, low));
   // Through i64: a cast from a float saturates, and what the bounds ask for is to wrap.
-  return (scale * Rand(shape)).Cast(DType::kInt64).Cast(dtype) + begin;
+  return (Rand(shape) * static_cast<double>(range)).Cast(DType::kInt64).Cast(dtype) + begin;
 }
 
 Tensor Rng::Normal(const Shape& shape, double mean, double std, DType dtype) {
   if (!(std >= 0)) return builder_->Fail(InvalidArgument("normal: standard deviation ", std));
-  return Randn(shape, dtype) * std + mean;
+  return MulAcc(Randn(shape, dtype), std, mean);
 }
 
 Tensor Rng::Uniform(const Shape& shape, double low, double high, DType dtype) {
@@ -178,7 +183,9 @@ Tensor Rng::Uniform(const Shape& shape, double low, double high, DType dtype) {
     return builder_->Fail(InvalidArgument("uniform: [", low, ", ", high, ") of ", Name(dtype),
                                           ", expected low < high of a float type"));
   }
-  return (Rand(shape) * (high - low)).Cast(dtype) + low;
+  const Tensor x = Rand(shape);
+  if (dtype == DType::kFloat32) return MulAcc(x, high - low, low);
+  return (x * (high - low)).Cast(dtype) + low;
 }
 
 Tensor Rng::ScaledUniform(const Shape& shape, DType dtype) {
