@@ -7,9 +7,10 @@
 // same numbers. Seed and counter are the two state slots "<name>.seed" and "<name>.counter"; saving
 // and loading them resumes the stream, and graphs of different seeds are one graph.
 //
-// Integers, bits and uniform numbers are those of tinygrad bit by bit. Randn and all that is made of
-// it goes through SIN, LOG2 and SQRT: at most 4 ulp of f32 from those functions correctly rounded,
-// before the cast to the type asked for (tinygrad's own code for CPUs is up to 2^-24 off there).
+// Integers, bits and uniform numbers are those of tinygrad bit by bit. Randn and all that is made
+// of it goes through SIN, LOG2 and SQRT: at most 4 ulp of f32 from those functions correctly
+// rounded, before the cast to the type asked for (tinygrad's own code for CPUs is up to 2^-24 off
+// there).
 #pragma once
 
 #include <cstdint>
