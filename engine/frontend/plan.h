@@ -1,8 +1,9 @@
 // A plan: what a Builder makes. A tensor-level graph whose PARAM slots are described one by one,
 // ready to be sent to a server, and rerun with other buffers as often as one likes.
 //
-// Contract: a PARAM node always means the slot's content before the run; the STOREs of the graph
-// take effect as if all at once at its end. A slot is stored to at most once.
+// Contract: a PARAM node always means the slot's content before the run, an AFTER of it what the
+// STOREs that it names have left. Several STOREs to a slot are in order, each into a view of the
+// AFTER of the one before.
 #pragma once
 
 #include <cstdint>
