@@ -346,6 +346,8 @@ constexpr Row kRules[] = {
      [](const Node& n, const Tensor& g) { return Grads{g / n.y(), -(g * n.out / n.y())}; }},
     {Op::kMax, Maximum},
     {Op::kPow, Pow},
+    {Op::kMulAcc,
+     [](const Node& n, const Tensor& g) { return Grads{g * n.y(), g * n.x(), g}; }},
     {Op::kWhere, Where},
     {Op::kReduce, Reduce},
     {Op::kGather, Gather},
