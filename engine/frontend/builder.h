@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -61,6 +62,11 @@ class Builder {
   // before has left it. The slot's new value, which reads and views what is stored by then:
   //   keys = b.Assign(keys.At({Ellipsis(), Slice(position, position + 1), Slice()}), key);
   Tensor Assign(const Tensor& view, const Tensor& value);
+  // Store into a whole state slot that takes the place of an earlier Update of it: what uses a slot
+  // several times in one run (a random stream, running statistics) tells its last value so far.
+  void Update(const Tensor& slot, const Tensor& value);
+  // The value of the last Update of a slot, else the slot itself.
+  Tensor Updated(const Tensor& slot) const;
   // An output slot for `value`; its number, or -1 after an error. Where an axis is symbolic the slot
   // has room for the bound, and only the elements that are there are written.
   int Output(const Tensor& value, std::string_view name);
@@ -92,6 +98,7 @@ class Builder {
   std::vector<PlanVariable> variables_;
   std::vector<UOp> stores_;
   std::vector<Tensor> current_;  // by slot: after the last store to it; invalid before the first
+  std::map<int64_t, size_t> updates_;  // by slot: which of the stores is its Update
   std::vector<Tensor> trainable_;
 };
 

@@ -102,6 +102,35 @@ Tensor Builder::Assign(const Tensor& view, const Tensor& value) {
   return param.valid() ? current_[param.arg(0)] : Tensor(this, param);
 }
 
+void Builder::Update(const Tensor& slot, const Tensor& value) {
+  if (FindSlot(slot) == nullptr) {
+    Fail(InvalidArgument("update: the target is not a whole slot"));
+    return;
+  }
+  const int64_t number = slot.uop().arg(0);
+  const auto before = updates_.find(number);
+  if (before == updates_.end()) {
+    Store(slot, value);
+    if (status().ok()) updates_[number] = stores_.size() - 1;
+    return;
+  }
+  const size_t place = before->second;
+  if (current_[number].uop().src(1) != stores_[place]) {
+    Fail(InvalidArgument("update: slot '", slots_[number].name, "' is assigned to since"));
+    return;
+  }
+  current_[number] = Tensor();
+  if (!StoreInto(slot, value).valid()) return;
+  stores_[place] = stores_.back();
+  stores_.pop_back();
+}
+
+Tensor Builder::Updated(const Tensor& slot) const {
+  if (FindSlot(slot) == nullptr) return slot;
+  const auto found = updates_.find(slot.uop().arg(0));
+  return found == updates_.end() ? slot : Tensor(slot.builder(), stores_[found->second].src(1));
+}
+
 int Builder::Output(const Tensor& value, std::string_view name) {
   if (!value.valid()) {
     Fail(InvalidArgument("output '", name, "': the value is an empty tensor"));
