@@ -93,13 +93,12 @@ class Builder {
   UOp StoreInto(const Tensor& target, const Tensor& value);  // the slot's param
   Tensor AddSlot(DType dtype, const Shape& shape, std::string_view name, SlotRole role, Init init);
 
-
   Graph graph_;
   std::vector<Slot> slots_;
   std::vector<PlanVariable> variables_;
   std::vector<UOp> stores_;
   std::vector<Tensor> current_;  // by slot: after the last store to it; invalid before the first
-  std::map<int64_t, size_t> updates_;  // by slot, which of the stores
+  std::map<int64_t, size_t> updates_;  // by slot: which of the stores is its Update
   std::vector<Tensor> trainable_;
 };
 

@@ -47,7 +47,7 @@ absl::StatusOr<std::vector<Group>> Groups(std::string_view side) {
     at += token.size();
     if ((c == '(' && !inside) || (c == ')' && inside)) {
       inside = c == '(';
-      if (inside) out.push_back({.joined = true});
+      if (inside) out.push_back({true, {}});
       continue;
     }
     const bool name = token.size() > 1 || std::isalpha(static_cast<unsigned char>(c)) != 0 ||
@@ -66,7 +66,7 @@ std::vector<Group> WithoutDots(const std::vector<Group>& groups, int64_t axes) {
   std::vector<Group> out;
   for (const Group& group : groups) {
     const bool alone = IsDots(group);
-    if (!alone) out.push_back({group.joined});
+    if (!alone) out.push_back({group.joined, {}});
     for (const std::string& name : group.names) {
       if (name != kDots) {
         out.back().names.push_back(name);

@@ -109,16 +109,20 @@ void Builder::Update(const Tensor& slot, const Tensor& value) {
   }
   const int64_t number = slot.uop().arg(0);
   const auto before = updates_.find(number);
-  if (before != updates_.end()) current_[number] = {};
-  const size_t count = stores_.size();
-  Store(slot, value);
-  if (stores_.size() == count) return;
   if (before == updates_.end()) {
-    updates_[number] = count;
-  } else {
-    stores_[before->second] = stores_.back();
-    stores_.pop_back();
+    Store(slot, value);
+    if (status().ok()) updates_[number] = stores_.size() - 1;
+    return;
   }
+  const size_t place = before->second;
+  if (current_[number].uop().src(1) != stores_[place]) {
+    Fail(InvalidArgument("update: slot '", slots_[number].name, "' is assigned to since"));
+    return;
+  }
+  current_[number] = Tensor();
+  if (!StoreInto(slot, value).valid()) return;
+  stores_[place] = stores_.back();
+  stores_.pop_back();
 }
 
 Tensor Builder::Updated(const Tensor& slot) const {

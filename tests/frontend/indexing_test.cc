@@ -199,8 +199,8 @@ TEST(IndexingTest, EachMistakeHasItsMessage) {
       {[](const Tensor& x) { x.TakeAlong(0, Zeros(x, {2, 5}, DType::kInt32)); },
        "take_along: the index of shape [2, 5] does not fit [3, 4]: of each axis but 0 it must have "
        "as many elements, or fewer"},
-      {[](const Tensor& x) { x.PutAlong(0, Zeros(x, {2, 4}, DType::kInt32), x.At({0, kRest, kNew})); },
-       "put_along: the source of shape [4, 1] does not fit the index of [2, 4]"},
+      {[](const Tensor& x) { x.PutAlong(0, Zeros(x, {2, 4}, DType::kInt32), x.T()); },
+       "put_along: the source of shape [4, 3] does not fit the index of [2, 4]"},
       {[](const Tensor& x) { x.GatherNd(Zeros(x, {2, 3}, DType::kInt32)); },
        "gather_nd: the index of shape [2, 3] does not fit [3, 4] with 0 batch axes: these must be "
        "equal, and the last axis a fixed number of positions in the other axes"},
