@@ -2,7 +2,9 @@
 // outlive it. One thread at a time.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -76,6 +78,16 @@ class Builder {
   Tensor Fail(absl::Status status);  // records the error unless there is one; an invalid tensor
   Graph& graph() { return graph_; }
 
+  // How the gradient of a composition of operations flows to `sources` (before it in the graph),
+  // where that is better known as another composition than the rules of the operations in between
+  // would find it: `rule` gives the gradient of each source from that of the value.
+  struct Derivative {
+    std::vector<Tensor> sources;
+    std::function<std::vector<Tensor>(const Tensor& gradient)> rule;
+  };
+  void SetDerivative(const Tensor& value, Derivative derivative);
+  const Derivative* FindDerivative(uint32_t id) const;  // of a node; null if it has none
+
  private:
   Tensor AddSlot(DType dtype, const Shape& shape, std::string_view name, SlotRole role, Init init);
 
@@ -85,6 +97,7 @@ class Builder {
   std::vector<UOp> stores_;
   std::vector<bool> stored_;  // by slot
   std::vector<Tensor> trainable_;
+  std::map<uint32_t, Derivative> derivatives_;
 };
 
 }  // namespace telegrad

@@ -185,11 +185,13 @@ std::vector<Tensor> Gradients(const Tensor& loss, std::span<const Tensor> wrt) {
     const Tensor g = grads[id];
     if (!g.valid() || !needed.at(id) || graph.src(id).empty()) continue;
     const Rule rule = kRuleOf[static_cast<size_t>(graph.op(id))];
-    if (rule == nullptr) {
+    const Builder::Derivative* derivative = builder->FindDerivative(id);
+    if (rule == nullptr && derivative == nullptr) {
       return fail(Unimplemented("gradient: ", Name(graph.op(id)), " has no rule"));
     }
-    const Node node = NodeOf(builder, id);
-    const Grads contributions = rule(node, g);
+    Node node = NodeOf(builder, id);
+    if (derivative != nullptr) node.src = derivative->sources;
+    const Grads contributions = derivative != nullptr ? derivative->rule(g) : rule(node, g);
     if (!builder->status().ok()) return fail(builder->status());
     for (size_t i = 0; i < contributions.size(); ++i) {
       const uint32_t s = node.src[i].uop().id();
