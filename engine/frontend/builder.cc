@@ -86,6 +86,27 @@ const Slot* Builder::FindSlot(const Tensor& tensor) const {
   return &slots_[tensor.uop().arg(0)];
 }
 
+// A value that is a source, or was there before one, was folded away: the rules of operations know
+// it. Where two compositions make the same node, that with the nearer sources stays, since from
+// these the gradient flows on to the farther ones.
+void Builder::SetDerivative(const Tensor& value, Derivative derivative) {
+  if (!value.valid()) return;
+  const uint32_t id = value.uop().id();
+  const auto before = [&](const Tensor& s) { return s.valid() && s.uop().id() < id; };
+  if (!std::ranges::all_of(derivative.sources, before)) return;
+  const auto at = derivatives_.find(id);
+  const auto less = [](const Tensor& a, const Tensor& b) { return a.uop().id() < b.uop().id(); };
+  if (at == derivatives_.end() ||
+      std::ranges::lexicographical_compare(at->second.sources, derivative.sources, less)) {
+    derivatives_.insert_or_assign(id, std::move(derivative));
+  }
+}
+
+const Builder::Derivative* Builder::FindDerivative(uint32_t id) const {
+  const auto at = derivatives_.find(id);
+  return at == derivatives_.end() ? nullptr : &at->second;
+}
+
 absl::StatusOr<Plan> Builder::Finish() {
   TG_RETURN_IF_ERROR(graph_.status());
   if (stores_.empty()) return InvalidArgument("finish: the graph stores nothing");

@@ -2,6 +2,7 @@
 // outlive it. One thread at a time.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -89,6 +90,16 @@ class Builder {
   Tensor Fail(absl::Status status);  // records the error unless there is one; an invalid tensor
   Graph& graph() { return graph_; }
 
+  // How the gradient of a composition of operations flows to `sources` (before it in the graph),
+  // where that is better known as another composition than the rules of the operations in between
+  // would find it: `rule` gives the gradient of each source from that of the value.
+  struct Derivative {
+    std::vector<Tensor> sources;
+    std::function<std::vector<Tensor>(const Tensor& gradient)> rule;
+  };
+  void SetDerivative(const Tensor& value, Derivative derivative);
+  const Derivative* FindDerivative(uint32_t id) const;  // of a node; null if it has none
+
  private:
   UOp StoreInto(const Tensor& target, const Tensor& value);  // the slot's param
   Tensor AddSlot(DType dtype, const Shape& shape, std::string_view name, SlotRole role, Init init);
@@ -100,6 +111,7 @@ class Builder {
   std::vector<Tensor> current_;  // by slot: after the last store to it; invalid before the first
   std::map<int64_t, size_t> updates_;  // by slot: which of the stores is its Update
   std::vector<Tensor> trainable_;
+  std::map<uint32_t, Derivative> derivatives_;
 };
 
 }  // namespace telegrad
