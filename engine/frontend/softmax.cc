@@ -26,8 +26,7 @@ Tensor Tensor::Softmax(int64_t axis) const {
 
 Tensor Tensor::LogSoftmax(int64_t axis) const {
   return InWideFloat(*this, [&](const Tensor& x) {
-    const Tensor shifted =
-        x - x.Reduce("log_softmax", ReduceKind::kMax, {axis}, true).Detach();
+    const Tensor shifted = x - x.Reduce("log_softmax", ReduceKind::kMax, {axis}, true).Detach();
     return shifted - shifted.Exp().Sum({axis}, true).Log();
   });
 }

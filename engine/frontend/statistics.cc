@@ -68,9 +68,8 @@ Tensor Tensor::Mean(const Axes& axes, bool keepdim) const {
 
 Tensor Tensor::Var(const Axes& axes, double correction, bool keepdim) const {
   if (!CheckAxes("var", *this, axes)) return {builder_, UOp()};
-  return InWideFloat(*this, [&](const Tensor& x) {
-    return WideMoments(x, axes, correction, keepdim).variance;
-  });
+  return InWideFloat(
+      *this, [&](const Tensor& x) { return WideMoments(x, axes, correction, keepdim).variance; });
 }
 
 Tensor Tensor::Std(const Axes& axes, double correction, bool keepdim) const {
@@ -80,13 +79,11 @@ Tensor Tensor::Std(const Axes& axes, double correction, bool keepdim) const {
   });
 }
 
-std::pair<Tensor, Tensor> Tensor::VarMean(const Axes& axes, double correction,
-                                          bool keepdim) const {
+std::pair<Tensor, Tensor> Tensor::VarMean(const Axes& axes, double correction, bool keepdim) const {
   return {Var(axes, correction, keepdim), Mean(axes, keepdim)};
 }
 
-std::pair<Tensor, Tensor> Tensor::StdMean(const Axes& axes, double correction,
-                                          bool keepdim) const {
+std::pair<Tensor, Tensor> Tensor::StdMean(const Axes& axes, double correction, bool keepdim) const {
   return {Std(axes, correction, keepdim), Mean(axes, keepdim)};
 }
 

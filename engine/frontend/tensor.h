@@ -293,13 +293,14 @@ class Tensor {
   // --- Scans and orders along one axis ---
   Tensor CumSum(int64_t axis) const;
   Tensor CumProd(int64_t axis) const;
-  std::pair<Tensor, Tensor> CumMax(int64_t axis) const;  // values, positions i32
+  // Values, and the positions (i32) of the first of equals; a NaN stays.
+  std::pair<Tensor, Tensor> CumMax(int64_t axis) const;
   std::pair<Tensor, Tensor> CumMin(int64_t axis) const;
   Tensor LogCumSumExp(int64_t axis) const;
   // Values and positions (i32); stable; NaN is larger than all.
   std::pair<Tensor, Tensor> Sort(int64_t axis = -1, bool descending = false) const;
   Tensor ArgSort(int64_t axis = -1, bool descending = false) const;
-  std::pair<Tensor, Tensor> TopK(int64_t k, int64_t axis = -1, bool largest = true) const;
+  std::pair<Tensor, Tensor> TopK(int64_t k, int64_t axis = -1, bool largest = true) const;  // ditto
 
   // --- Products, windows, layers ---
   Tensor Dot(const Tensor& other) const;                               // NumPy's dot
@@ -393,6 +394,8 @@ class Tensor {
   Tensor Reduce(std::string_view name, ReduceKind kind, const Axes& axes, bool keepdim) const;
   Tensor Extreme(std::string_view name, const Axes& axes, bool keepdim) const;
   Tensor FirstOfLargest(std::string_view name, int64_t axis, bool keepdim) const;
+  std::pair<Tensor, Tensor> CumExtreme(std::string_view name, int64_t axis, bool largest) const;
+  Tensor Order(std::string_view name, int64_t axis, bool descending, int64_t keep = -1) const;
 
   Builder* builder_;
   UOp uop_;
