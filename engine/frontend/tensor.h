@@ -264,8 +264,8 @@ class Tensor {
   Tensor Any(const Axes& axes, bool keepdim = false) const;
   Tensor All(const Axes& axes, bool keepdim = false) const;
   Tensor LogSumExp(const Axes& axes, bool keepdim = false) const;
-  // (sum |x|^p)^(1 / p) for any p; 0 counts what is not 0, inf and -inf are the largest and smallest
-  // |x|. Its derivative at 0 is 0.
+  // (sum |x|^p)^(1 / p) for any p; 0 counts what is not 0, inf and -inf are the largest and
+  // smallest |x|. Its derivative at 0 is 0.
   Tensor Norm(const Axes& axes, double p = 2, bool keepdim = false) const;
   Tensor Sum() const;
   Tensor Prod() const;
