@@ -78,6 +78,9 @@ absl::StatusOr<std::unique_ptr<RemotePlan>> RemotePlan::Create(RemoteSession* se
     TG_ASSIGN_OR_RETURN(const int64_t bytes, CheckedByteSize(slot.dtype, slot.shape));
     out->handles_.push_back(session->NewHandle());
     session->Alloc(out->handles_.back(), BufferBytes(bytes));
+    if (slot.content != nullptr) {
+      session->WriteCopy(out->handles_.back(), 0, Bytes(slot.content->bytes));
+    }
   }
   const absl::StatusOr<Digest>& hash = put.Get();
   if (!hash.ok()) return hash.status();

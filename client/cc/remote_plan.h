@@ -45,8 +45,8 @@ class RemoteState {
 
 class RemotePlan {
  public:
-  // Puts the graph and allocates its buffers; waits for the server's answer. `compile`: schedule
-  // and compile it now.
+  // Puts the graph, allocates its buffers and sends the inputs that the plan brings along; waits for
+  // the server's answer. `compile`: schedule and compile it now.
   static absl::StatusOr<std::unique_ptr<RemotePlan>> Create(RemoteSession* session,
                                                             RemoteState* state, const Plan& plan,
                                                             bool compile = false);

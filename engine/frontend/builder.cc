@@ -83,13 +83,26 @@ Tensor Builder::AddSlot(DType dtype, const Shape& shape, std::string_view name, 
   const auto slot = static_cast<int64_t>(slots_.size());
   const UOp param = graph_.Param(slot, dtype, shape);
   if (!param.valid()) return {this, param};
-  slots_.push_back({std::string(name), dtype, shape, role, init});
+  slots_.push_back({std::string(name), dtype, shape, role, init, nullptr});
   stored_.push_back(false);
   return {this, param};
 }
 
 Tensor Builder::Param(DType dtype, const Shape& shape, std::string_view name, SlotRole role) {
   return AddSlot(dtype, shape, name, role, Init{});
+}
+
+Tensor Builder::From(const HostTensor& values, std::string_view name) {
+  const absl::StatusOr<int64_t> bytes = CheckedByteSize(values.dtype, values.shape);
+  if (!bytes.ok()) return Fail(bytes.status());
+  if (*bytes != static_cast<int64_t>(values.bytes.size())) {
+    return Fail(InvalidArgument("from: '", name, "' is ", Name(values.dtype), " ",
+                                ToString(values.shape), " of ", *bytes, " bytes, got ",
+                                values.bytes.size()));
+  }
+  const Tensor t = Param(values.dtype, values.shape, name);
+  if (t.valid()) slots_.back().content = std::make_shared<const HostTensor>(values);
+  return t;
 }
 
 Tensor Builder::State(DType dtype, const Shape& shape, std::string_view name, Init init) {

@@ -122,18 +122,4 @@ Tensor Tensor::OneHot(int64_t classes) const {
   return Cast(type).Unsqueeze(-1).Eq(builder_->Iota(type, classes));
 }
 
-Tensor Tensor::CrossEntropy(const Tensor& labels) const {
-  if (!valid() || !labels.valid()) {
-    return builder_ == nullptr ? Tensor()
-                               : builder_->Fail(InvalidArgument("cross_entropy: an empty tensor"));
-  }
-  if (rank() == 0 || !std::ranges::equal(shape().first(rank() - 1), labels.shape())) {
-    return builder_->Fail(InvalidArgument("cross_entropy: logits ", ToString(shape()),
-                                          " need labels of all axes but the last, got ",
-                                          ToString(labels.shape())));
-  }
-  const Tensor picked = labels.OneHot(shape().back()).Where(LogSoftmax(), Like(0));
-  return picked.Sum() * (-1.0 / static_cast<double>(std::max<int64_t>(labels.size(), 1)));
-}
-
 }  // namespace telegrad

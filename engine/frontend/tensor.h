@@ -68,13 +68,15 @@ class Tensor {
 
   // --- Creation like this one: same shape and, unless said, element type ---
   Tensor Like(double value) const;  // a scalar of this element type
-  Tensor FullLike(const Operand& value) const;
-  Tensor ZerosLike() const;
-  Tensor OnesLike() const;
+  Tensor FullLike(const Operand& value, DType dtype = DType::kVoid) const;
+  Tensor ZerosLike(DType dtype = DType::kVoid) const;
+  Tensor OnesLike(DType dtype = DType::kVoid) const;
 
-  // --- Elementwise, one operand ---
-  Tensor Neg() const;
-  Tensor Abs() const;
+  // --- Elementwise, one operand. Errors of the functions, in units of the last place: sqrt, rsqrt
+  // and reciprocal 1; exp2, log2, sin 2; exp, sinh, cosh 2 + |x|; cos see trigonometry.cc; the others
+  // 8. Floats under 32 bits are computed in f32 and rounded once ---
+  Tensor Neg() const;  // of bool: not
+  Tensor Abs() const;  // its gradient at 0 is 0
   Tensor Sign() const;  // NaN where NaN
   Tensor Square() const;
   Tensor Sqrt() const;
@@ -99,7 +101,7 @@ class Tensor {
   Tensor Asinh() const;
   Tensor Acosh() const;
   Tensor Atanh() const;
-  Tensor Erf() const;  // at most 1e-6 of the true value away, relative to it; in f64 1e-12
+  Tensor Erf() const;
   Tensor Floor() const;
   Tensor Ceil() const;
   Tensor Trunc() const;
@@ -113,7 +115,8 @@ class Tensor {
   Tensor Cast(DType dtype) const;
   Tensor Bitcast(DType dtype) const;  // where the width changes, the last axis grows or shrinks
 
-  // --- Elementwise, several operands; the operators +, -, *, /, %, &, |, ^, <<, >> are below ---
+  // --- Elementwise, several operands; the operators +, -, *, /, %, &, |, ^, <<, >> are below. Of
+  // bool, + is or, * is and, - an error, and the integer divisions, %, <<, >> and pow make i8 of it, as NumPy has it ---
   Tensor Add(const Operand& other) const;
   Tensor Sub(const Operand& other) const;
   Tensor Mul(const Operand& other) const;
@@ -121,7 +124,9 @@ class Tensor {
   Tensor FloorDiv(const Operand& other) const;  // 0 where an integer divisor is 0
   Tensor TruncDiv(const Operand& other) const;
   Tensor FloorMod(const Operand& divisor) const;  // the sign of the divisor
-  Tensor TruncMod(const Operand& divisor) const;  // this one's sign (fmod)
+  // This one's sign (fmod). Either remainder of floats is exact for quotients below 2^36 in f32 and
+  // less, 2^52 in f64.
+  Tensor TruncMod(const Operand& divisor) const;
   Tensor Pow(const Operand& exponent) const;  // integers wrap; of a negative integer exponent: 0, 1
                                               // or -1
   Tensor Maximum(const Operand& other) const;  // NaN if either is
@@ -162,7 +167,7 @@ class Tensor {
   Tensor HardSwish() const;
   Tensor HardTanh(double low = -1, double high = 1) const;
   Tensor LeakyRelu(double slope = 0.01) const;
-  Tensor PRelu(const Tensor& slope) const;
+  Tensor PRelu(const Tensor& slope) const;  // which broadcasts; PyTorch's [C] is a [C, 1, 1] here
   Tensor Elu(double alpha = 1) const;
   Tensor Celu(double alpha = 1) const;
   Tensor Selu() const;
@@ -351,7 +356,7 @@ class Tensor {
 
   // --- Losses ---
   // -log softmax(this)[label]: this [..., classes], labels [...] of integers.
-  Tensor CrossEntropy(const Tensor& labels) const;
+  Tensor CrossEntropy(const Tensor& labels) const;  // the mean
   // PyTorch's: classes on axis 1 (0 without a batch); labels of integers, or probabilities of this
   // shape.
   Tensor CrossEntropy(const Tensor& labels, Reduction reduction, double label_smoothing = 0,
