@@ -25,8 +25,7 @@ constexpr Case kCases[] = {
      8, kLargest, true},
     {"CrossEntropy", "cross_entropy_options",
      [](Builder&, In in) {
-       const Tensor weight = in[2].Detach();
-       return Each([&](Reduction r) { return in[0].CrossEntropy(in[1], r, 0.1, -1, weight); });
+       return Each([&](Reduction r) { return in[0].CrossEntropy(in[1], r, 0.1, -1, in[2]); });
      },
      8, kLargest},
     {"CrossEntropy", "cross_entropy_smooth",
@@ -49,12 +48,12 @@ constexpr Case kCases[] = {
      kLargest, true},
     {"NllLoss", "nll_options",
      [](Builder&, In in) {
-       return Each([&](Reduction r) { return in[0].NllLoss(in[1], r, -1, in[2].Detach()); });
+       return Each([&](Reduction r) { return in[0].NllLoss(in[1], r, -1, in[2]); });
      },
      4, kLargest},
     {"BinaryCrossEntropy", "binary_cross_entropy",
      [](Builder&, In in) {
-       return Each([&](Reduction r) { return in[0].BinaryCrossEntropy(in[1].Detach(), r); });
+       return Each([&](Reduction r) { return in[0].BinaryCrossEntropy(in[1], r); });
      },
      8, kLargest},
     {"BinaryCrossEntropy", "binary_cross_entropy_edge",

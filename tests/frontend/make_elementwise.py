@@ -20,14 +20,14 @@ SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan]
 
 
 def true(f, special, *arrays):
-    """f in 50 digits of finite arguments; of others, and where f says so, `special` by NumPy."""
+    """f in 50 digits; of infinities, NaN and zeros, whose sign may count, `special` by NumPy."""
     arrays = np.broadcast_arrays(*arrays)
     wide = [a.astype(F64) for a in arrays]
     fallback = special(*wide)
     out = np.empty(arrays[0].shape, F64)
     for i in np.ndindex(out.shape):
         args = [float(a[i]) for a in wide]
-        if not all(map(np.isfinite, args)) or not np.isfinite(fallback[i]) or fallback[i] == 0:
+        if not np.isfinite(args + [fallback[i]]).all() or 0 in args or fallback[i] == 0:
             out[i] = fallback[i]
         else:
             out[i] = float(f(*map(mp.mpf, args)))
@@ -52,7 +52,7 @@ tiny = [1e-30, -1e-30, 1e-4, -1e-4]
 unary('sqrt', mp.sqrt, np.sqrt, 0, 100, [1e-30])
 unary('rsqrt', lambda x: 1 / mp.sqrt(x), lambda x: 1 / np.sqrt(x), 0.01, 100, [1e-30])
 unary('reciprocal', lambda x: 1 / x, lambda x: 1 / x, -5, 5, [1e-30])
-unary('exp', mp.exp, np.exp, -80, 80, tiny + [88.7, -104, 709.7, 1000])
+unary('exp', mp.exp, np.exp, -80, 80, tiny + [88.7, -104, 1000])
 unary('exp_small', mp.exp, np.exp, -8, 8, kinds=(F32, F64, F16, BF16))
 unary('exp2', lambda x: mp.mpf(2) ** x, np.exp2, -20, 20, tiny)
 unary('expm1', mp.expm1, np.expm1, -2, 2, tiny + [80, -80, 0.5, -0.5, 1000])
@@ -261,7 +261,7 @@ def activation(case, f, points=grid, kinds=(F32, F64)):
 activation('relu', F.relu, np.concatenate([grid, [0.0]]))
 activation('relu6', F.relu6)
 activation('log_sigmoid', F.logsigmoid)
-activation('hard_sigmoid', F.hardsigmoid)
+activation('hard_sigmoid', lambda x: (x / 6 + 0.5).clamp(0, 1))  # PyTorch's own 1/6 is an f32
 activation('hard_swish', F.hardswish)
 activation('hard_tanh', F.hardtanh)
 activation('leaky_relu', lambda x: F.leaky_relu(x, 0.2))
