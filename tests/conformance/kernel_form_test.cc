@@ -365,6 +365,20 @@ TEST_P(KernelForm, SumsOfTheSame) {
          }});
 }
 
+// A sum over sums, each of which depends on the outer one's range; all are peeled.
+TEST_P(KernelForm, SumsInsideOfSums) {
+  const UOp r = Loop(rows_), c = Folded(columns_), c1 = Folded(columns_);
+  const UOp out = Param(0, rows_), x = Matrix(1), y = Param(2, columns_ * columns_);
+  const UOp inner = Sum(Mul(Load(y, At(c, c1)), Load(x, At(r, c1))), c1);
+  const UOp value = Sum(Mul(inner, Load(x, At(r, c))), c);
+  Expect({End(Store(out, r, value), {r})}, {[&](int64_t row) {
+           return OverColumns([&](int64_t j) {
+             return X(1, row, j) *
+                    OverColumns([&](int64_t k) { return double{X(2, j, k)} * X(1, row, k); });
+           });
+         }});
+}
+
 // So many ranges that there is no room to split them all.
 TEST_P(KernelForm, ManyFolds) {
   constexpr int kFolds = 50;
