@@ -35,7 +35,7 @@ UOp Decompose(PassContext& c, UOp root) {
 
 UOp Separate(PassContext& c, UOp root) { return SeparateRanges(c.graph(), root); }
 
-UOp Merge(PassContext& c, UOp root) { return MergeRanges(c.rewriter(kSimplify), root); }
+UOp Merge(PassContext& c, UOp root) { return MergeRanges(c.rewriter(kSimplify), root, c.target()); }
 
 // What is peeled off may want to be peeled itself. It folds by ranges of its own: one that two
 // folds share, inside of ranges that they do not, would have two places.
@@ -200,7 +200,7 @@ constexpr PassRow kPasses[] = {
      GraphPass{Separate}},
     {"merge-ranges", "joins neighbouring ranges that every access walks as one", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Merge}},
-    {"peel", "makes what vectors and accumulators leave over of a fold a fold of its own",
+    {"peel", "makes what vectors and accumulators leave over of a fold or a loop one of its own",
      kKernelLevel, kKernelLevel, kSimplify, GraphPass{PeelFolds}},
     {"moves", "splits ranges for the target's vectors, registers and threads", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Move}},
