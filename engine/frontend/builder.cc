@@ -43,6 +43,35 @@ Tensor Builder::Make(Op op, DType dtype, std::initializer_list<Tensor> src,
   return {this, graph_.Make(op, dtype, uops, arg)};
 }
 
+Tensor Builder::MakeSized(Op op, DType dtype, std::initializer_list<Tensor> src,
+                          std::span<const Dim> sizes) {
+  std::vector<UOp> uops;
+  for (const Tensor& t : src) {
+    if (!t.valid()) return Fail(InvalidArgument(Name(op), ": an operand is an empty tensor"));
+    if (t.builder() != this) {
+      return Fail(InvalidArgument(Name(op), ": an operand is of another builder"));
+    }
+    uops.push_back(t.uop());
+  }
+  std::vector<int64_t> words;
+  for (const Dim& size : sizes) {
+    if (size.is_static()) {
+      if (size.size() < 0) {  // would name a source
+        return Fail(InvalidArgument(Name(op), ": the size ", size.size(), " is negative"));
+      }
+      words.push_back(size.size());
+      continue;
+    }
+    if (size.value().graph() != &graph_) {
+      return Fail(InvalidArgument(Name(op), ": a symbolic size is of another builder"));
+    }
+    auto at = std::find(uops.begin() + static_cast<int64_t>(src.size()), uops.end(), size.value());
+    words.push_back(-(at - uops.begin()) - 1);
+    if (at == uops.end()) uops.push_back(size.value());
+  }
+  return {this, graph_.Make(op, dtype, uops, words)};
+}
+
 Tensor Builder::Fail(absl::Status status) { return {this, graph_.Fail(std::move(status))}; }
 
 Tensor Builder::AddSlot(DType dtype, const Shape& shape, std::string_view name, SlotRole role,
@@ -73,59 +102,75 @@ Tensor Builder::Trainable(DType dtype, const Shape& shape, std::string_view name
   return t;
 }
 
-Tensor Builder::Const(DType dtype, double value) {
-  if (dtype == DType::kVoid) return Fail(InvalidArgument("const: needs an element type"));
-  if (IsFloat(dtype)) return {this, graph_.ConstFloat(dtype, value)};
-  return {this, graph_.Const(dtype, static_cast<int64_t>(value))};
-}
-
-Tensor Builder::Full(DType dtype, const Shape& shape, double value) {
-  return Const(dtype, value).Expand(shape);
-}
-
-Tensor Builder::Iota(DType dtype, int64_t n) {
-  const int64_t arg[] = {n};
-  return Make(Op::kIota, dtype, {}, arg);
-}
-
 const Slot* Builder::FindSlot(const Tensor& tensor) const {
   if (!tensor.valid() || tensor.builder() != this || !tensor.uop().is(Op::kParam)) return nullptr;
   return &slots_[tensor.uop().arg(0)];
 }
 
-void Builder::Store(const Tensor& target, const Tensor& value) {
+int64_t Builder::StoredSlot(const Tensor& target, const Tensor& value) {
+  const auto fail = [&](absl::Status status) {
+    Fail(std::move(status));
+    return int64_t{-1};
+  };
   if (!target.valid() || !value.valid()) {
-    Fail(InvalidArgument("store: the target or the value is an empty tensor"));
-    return;
+    return fail(InvalidArgument("store: the target or the value is an empty tensor"));
   }
   const UOp param = ViewedParam(target.uop());
   if (!param.valid()) {
-    Fail(InvalidArgument("store: the target (", Name(target.uop().op()),
-                         ") is not a slot or a one-to-one view of one"));
-    return;
+    return fail(InvalidArgument("store: the target (", Name(target.uop().op()),
+                                ") is not a slot or a one-to-one view of one"));
   }
   const int64_t slot = param.arg(0);
   if (slots_[slot].role == SlotRole::kInput) {
-    Fail(InvalidArgument("store: slot '", slots_[slot].name, "' is an input"));
-    return;
+    return fail(InvalidArgument("store: slot '", slots_[slot].name, "' is an input"));
   }
+  if (value.dtype() != target.dtype()) {
+    return fail(InvalidArgument("store: the value has element type ", Name(value.dtype()),
+                                ", slot '", slots_[slot].name, "' has ", Name(target.dtype())));
+  }
+  return slot;
+}
+
+UOp Builder::MakeStore(const Tensor& target, const Tensor& value) {
+  Tensor full = value;
+  if (value.rank() != 0) full = value.Expand(target.dims());
+  return Make(Op::kStore, DType::kVoid, {target, full}).uop();
+}
+
+void Builder::Store(const Tensor& target, const Tensor& value) {
+  const int64_t slot = StoredSlot(target, value);
+  if (slot < 0) return;
   if (stored_[slot]) {
     Fail(InvalidArgument("store: slot '", slots_[slot].name, "' is stored to already"));
     return;
   }
-  if (value.dtype() != target.dtype()) {
-    Fail(InvalidArgument("store: the value has element type ", Name(value.dtype()), ", slot '",
-                         slots_[slot].name, "' has ", Name(target.dtype())));
-    return;
-  }
-  Tensor full = value;
-  if (value.rank() != 0) {
-    full = value.Expand(Shape(target.shape().begin(), target.shape().end()));
-  }
-  const Tensor store = Make(Op::kStore, DType::kVoid, {target, full});
+  const UOp store = MakeStore(target, value);
   if (!store.valid()) return;
   stored_[slot] = true;
-  stores_.push_back(store.uop());
+  stores_.push_back(store);
+}
+
+void Builder::Update(const Tensor& slot, const Tensor& value) {
+  const int64_t number = StoredSlot(slot, value);
+  if (number < 0) return;
+  const auto before = updates_.find(number);
+  if (FindSlot(slot) == nullptr) {
+    Fail(InvalidArgument("update: the target is a part of slot '", slots_[number].name, "'"));
+    return;
+  }
+  if (before == updates_.end()) {
+    Store(slot, value);
+    if (stored_[number]) updates_[number] = stores_.size() - 1;
+    return;
+  }
+  const UOp store = MakeStore(slot, value);
+  if (store.valid()) stores_[before->second] = store;
+}
+
+Tensor Builder::Updated(const Tensor& slot) const {
+  if (FindSlot(slot) == nullptr) return slot;
+  const auto found = updates_.find(slot.uop().arg(0));
+  return found == updates_.end() ? slot : Tensor(slot.builder(), stores_[found->second].src(1));
 }
 
 int Builder::Output(const Tensor& value, std::string_view name) {
@@ -145,7 +190,7 @@ absl::StatusOr<Plan> Builder::Finish() {
   if (stores_.empty()) return InvalidArgument("finish: the graph stores nothing");
   const UOp sink = graph_.Make(Op::kSink, DType::kVoid, stores_);
   TG_RETURN_IF_ERROR(graph_.status());
-  return Plan{Freeze(sink), slots_};
+  return Plan{Freeze(sink), slots_, variables_};
 }
 
 }  // namespace telegrad
