@@ -65,6 +65,10 @@ absl::Status CheckBindings(std::span<const SlotUse> slots, std::span<const Buffe
       return InvalidArgument("run: the buffer of slot ", i, " starts at byte ", view.offset,
                              ", expected a multiple of ", align);
     }
+    if (slot.written && !view.memory->writable()) {
+      return InvalidArgument("run: the buffer of slot ", i,
+                             " is read-only, and the graph writes that slot");
+    }
     const void* host = view.memory->host();
     const int64_t begin = view.offset + reinterpret_cast<intptr_t>(host);
     parts.push_back({host != nullptr ? nullptr : view.memory.get(), begin, begin + slot.bytes, i});

@@ -1,5 +1,5 @@
 // What may be bound to the slots of an executable: buffers that are long enough and aligned, of
-// which a written one overlaps no other.
+// which a written one may be written and overlaps no other.
 #pragma once
 
 #include <span>
