@@ -382,7 +382,6 @@ class Tensor {
   // --- Graph and devices ---
   Tensor Contiguous() const;
   Tensor Detach() const;
-  Tensor ContiguousBackward() const;  // its gradient is materialized
   Tensor To(int64_t device) const;    // a number that the caller of the plan binds
   // One part on each device along `axis`, or without one a whole copy on each. The size must be a
   // multiple of the number of devices.
