@@ -83,12 +83,15 @@ std::vector<Tensor> Gradients(std::span<const Tensor> outputs, std::span<const T
     const Tensor g = grads[id];
     if (!g.valid() || !needed.at(id) || graph.src(id).empty()) continue;
     const GradientRule rule = FindGradientRule(graph.op(id));
-    if (rule == nullptr) {
+    const Builder::Derivative* derivative = builder->FindDerivative(id);
+    if (rule == nullptr && derivative == nullptr) {
       return fail(Unimplemented("gradient: the op ", Name(graph.op(id)),
                                 " has no rule; Detach() keeps gradients from it"));
     }
-    const GradientNode node = GradientNode::Of(builder, graph.at(id));
-    const std::vector<Tensor> contributions = rule(node, g);
+    GradientNode node = GradientNode::Of(builder, graph.at(id));
+    if (derivative != nullptr) node.src = derivative->sources;
+    const std::vector<Tensor> contributions =
+        derivative != nullptr ? derivative->rule(g) : rule(node, g);
     if (!builder->status().ok()) return fail(builder->status());
     for (size_t i = 0; i < contributions.size(); ++i) {
       const uint32_t s = node.src[i].uop().id();

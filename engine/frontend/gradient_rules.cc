@@ -69,10 +69,6 @@ Grads Where(const Node& n, const Tensor& g) {
   return {Tensor(), n.x().Where(g, 0), n.x().Where(0, g)};
 }
 
-Tensor Cosine(const Tensor& x) {
-  return x.builder()->Make(Op::kSin, DType::kVoid, {x + std::numbers::pi / 2});
-}
-
 // The exponent of a base of 0 has the derivative 0 where the power is defined, as in PyTorch.
 Grads Pow(const Node& n, const Tensor& g) {
   const Tensor& x = n.x();
@@ -334,7 +330,7 @@ constexpr Row kRules[] = {
      [](const Node& n, const Tensor& g) { return Grads{g / (n.x() * std::numbers::ln2)}; }},
     {Op::kSqrt, [](const Node& n, const Tensor& g) { return Grads{g / (n.out * 2)}; }},
     {Op::kRecip, [](const Node& n, const Tensor& g) { return Grads{-(g * n.out * n.out)}; }},
-    {Op::kSin, [](const Node& n, const Tensor& g) { return Grads{g * Cosine(n.x())}; }},
+    {Op::kSin, [](const Node& n, const Tensor& g) { return Grads{g * n.x().Cos()}; }},
     {Op::kTrunc, Stop},
     {Op::kFloor, Stop},
     {Op::kCast, Cast},
@@ -346,6 +342,7 @@ constexpr Row kRules[] = {
      [](const Node& n, const Tensor& g) { return Grads{g / n.y(), -(g * n.out / n.y())}; }},
     {Op::kMax, Maximum},
     {Op::kPow, Pow},
+    {Op::kMulAcc, [](const Node& n, const Tensor& g) { return Grads{g * n.y(), g * n.x(), g}; }},
     {Op::kWhere, Where},
     {Op::kReduce, Reduce},
     {Op::kGather, Gather},

@@ -1,11 +1,13 @@
 // A plan: what a Builder makes. A tensor-level graph whose PARAM slots are described one by one,
 // ready to be sent to a server, and rerun with other buffers as often as one likes.
 //
-// Contract: a PARAM node always means the slot's content before the run; the STOREs of the graph
-// take effect as if all at once at its end. A slot is stored to at most once.
+// Contract: a PARAM node always means the slot's content before the run, an AFTER of it what the
+// STOREs that it names have left. Several STOREs to a slot are in order, each into a view of the
+// AFTER of the one before.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +18,7 @@
 namespace telegrad {
 
 enum class SlotRole : uint8_t {
-  kInput,   // bound anew for each run
+  kInput,   // bound anew for each run, or brought along by the plan
   kState,   // lives on the device between runs: parameters, optimizer state
   kOutput,  // written by the run
 };
@@ -43,6 +45,8 @@ struct Slot {
   Shape shape;
   SlotRole role = SlotRole::kInput;
   Init init;
+  // The content of an input that the plan brings along, else null; a run may bind another one.
+  std::shared_ptr<const HostTensor> content = nullptr;
 };
 
 // A number that each run chooses.
@@ -61,7 +65,7 @@ struct Plan {
   int Find(std::string_view name) const;
 };
 
-// The first content of a slot. FAILED_PRECONDITION if its init is kNone.
+// The first content of a slot. FAILED_PRECONDITION if it has neither content nor init.
 absl::StatusOr<HostTensor> InitialValue(const Slot& slot);
 
 }  // namespace telegrad

@@ -144,6 +144,12 @@ const OpCase kCases[] = {
      },
      0.3,
      3},
+    {Op::kMulAcc,
+     "mulacc",
+     {Floats({3}), Floats({3}), Floats({3})},
+     [](Builder& b, const Inputs& in) {
+       return Inputs{b.Make(Op::kMulAcc, DType::kVoid, {in[0], in[1], in[2]}).Square()};
+     }},
     {Op::kWhere,
      "where",
      {Floats({2, 3}), Floats({3})},
