@@ -85,6 +85,10 @@ Tensor Tensor::All(const Axes& axes, bool keepdim) const {
   return some_not.valid() ? some_not.LogicalNot() : some_not;
 }
 
+Tensor Tensor::AllClose(const Tensor& other, double rtol, double atol) const {
+  return IsClose(other, rtol, atol).All();
+}
+
 Tensor Tensor::Sum() const { return Sum(AllAxes(*this)); }
 Tensor Tensor::Prod() const { return Prod(AllAxes(*this)); }
 Tensor Tensor::Max() const { return Max(AllAxes(*this)); }
