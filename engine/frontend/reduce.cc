@@ -14,11 +14,6 @@ Axes AllAxes(const Tensor& t) {
   return axes;
 }
 
-// The integer type that counts 0..n-1.
-DType IndexType(int64_t n) {
-  return n > std::numeric_limits<int32_t>::max() ? DType::kInt64 : DType::kInt32;
-}
-
 }  // namespace
 
 Tensor Tensor::Reduce(std::string_view name, ReduceKind kind, const Axes& axes,
@@ -99,27 +94,6 @@ Tensor Tensor::LogSoftmax(int64_t axis) const {
 Tensor Tensor::Standardize(const Axes& axes, double epsilon) const {
   const Tensor centered = *this - Mean(axes, true);
   return centered * ((centered * centered).Mean(axes, true) + epsilon).Sqrt().Reciprocal();
-}
-
-Tensor Tensor::Gather(const Tensor& index) const {
-  return builder_ == nullptr ? Tensor() : builder_->Make(Op::kGather, DType::kVoid, {*this, index});
-}
-
-Tensor Tensor::Scatter(const Tensor& index, const Tensor& updates, ScatterKind kind) const {
-  if (builder_ == nullptr) return {};
-  const int64_t arg[] = {static_cast<int64_t>(kind)};
-  return builder_->Make(Op::kScatter, DType::kVoid, {*this, index, updates}, arg);
-}
-
-Tensor Tensor::OneHot(int64_t classes) const {
-  if (!valid()) return *this;
-  if (!IsInt(dtype())) {
-    return builder_->Fail(
-        InvalidArgument("one_hot: element type ", Name(dtype()), " is not an integer type"));
-  }
-  // Wide enough for both the labels and the classes: a wrapped number must not match.
-  const DType type = ByteSize(dtype()) == 8 ? DType::kInt64 : IndexType(classes);
-  return Cast(type).Unsqueeze(-1).Eq(builder_->Iota(type, classes));
 }
 
 Tensor Tensor::CrossEntropy(const Tensor& labels) const {
