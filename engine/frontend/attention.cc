@@ -67,7 +67,7 @@ Tensor Tensor::ScaledDotProductAttention(const Tensor& key, const Tensor& value,
                                           " is symbolic; give the scale"));
   }
   const DType type = FloatType(PromoteTypes(PromoteTypes(dtype(), key.dtype()), value.dtype()));
-  const DType wide = SumType(type);
+  const DType wide = ProductType(type);
   Tensor q = Cast(wide), k = key.Cast(wide), v = value.Cast(wide), seen = mask;
   const bool split = grouped && of_q.size() >= 3;
   if (split) {

@@ -217,6 +217,11 @@ Tensor Tensor::ConvTranspose(const Tensor& weight, const Window& window, int64_t
       const Dim& size = dims()[2 + i];
       AxisWindow a{0,          pads[2 * i],  pads[2 * i + 1], kernels[i],
                    strides[i], dilations[i], size.size(),     0};
+      if (ends[i] >= std::max(a.stride, a.dilation)) {
+        return InvalidArgument("conv_transpose: output_pads ", ends[i], " on axis ", i,
+                               ", expected less than the stride ", a.stride, " or the dilation ",
+                               a.dilation);
+      }
       if (a.kernel == 1) a.dilation = 0;
       a.in = (a.out - 1) * a.stride + a.extent() + ends[i] - a.before - a.after;
       if (!size.is_static() || a.kernel < 1 || a.out < 1 || a.in < 0) {

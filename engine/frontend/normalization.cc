@@ -11,7 +11,7 @@ namespace {
 
 // The types that a normalization of `type` has and is computed in.
 struct Types {
-  explicit Types(DType type) : out(FloatType(type)), wide(SumType(out)) {}
+  explicit Types(DType type) : out(FloatType(type)), wide(ProductType(out)) {}
   DType out, wide;
 };
 
@@ -37,7 +37,7 @@ Tensor Tensor::BatchNorm(const Tensor& mean, const Tensor& variance, const Tenso
   const Types types(dtype());
   const Tensor m = by_channel("mean", mean), v = by_channel("variance", variance);
   if (!m.valid() || !v.valid()) return m.valid() ? v : m;
-  Tensor factor = (v.Cast(SumType(FloatType(v.dtype()))) + epsilon).Sqrt().Reciprocal();
+  Tensor factor = (v.Cast(ProductType(FloatType(v.dtype()))) + epsilon).Sqrt().Reciprocal();
   if (weight.builder() != nullptr) factor = by_channel("weight", weight) * factor;
   Tensor out = (Cast(types.wide) - m) * factor;
   if (bias.builder() != nullptr) out = out + by_channel("bias", bias);

@@ -52,6 +52,7 @@ int Plan::Find(std::string_view name) const {
 }
 
 absl::StatusOr<HostTensor> InitialValue(const Slot& slot) {
+  if (slot.content != nullptr) return *slot.content;
   if (slot.init.kind == Init::kNone) {
     return FailedPrecondition("slot '", slot.name, "' (", Name(slot.role),
                               ") has no initial value");

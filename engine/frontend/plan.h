@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,7 @@
 namespace telegrad {
 
 enum class SlotRole : uint8_t {
-  kInput,   // bound anew for each run
+  kInput,   // bound anew for each run, or brought along by the plan
   kState,   // lives on the device between runs: parameters, optimizer state
   kOutput,  // written by the run
 };
@@ -48,6 +49,8 @@ struct Slot {
   Shape shape;
   SlotRole role = SlotRole::kInput;
   Init init;
+  // The content of an input that the plan brings along, else null; a run may bind another one.
+  std::shared_ptr<const HostTensor> content = nullptr;
 };
 
 // A number that each run chooses.
@@ -66,7 +69,7 @@ struct Plan {
   int Find(std::string_view name) const;
 };
 
-// The first content of a slot. FAILED_PRECONDITION if its init is kNone.
+// The first content of a slot. FAILED_PRECONDITION if it has neither content nor init.
 absl::StatusOr<HostTensor> InitialValue(const Slot& slot);
 
 }  // namespace telegrad

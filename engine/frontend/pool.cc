@@ -136,7 +136,7 @@ Tensor Tensor::LpPool(const std::vector<int64_t>& kernel, const Window& window, 
   const absl::StatusOr<AxisWindows> axes = PoolWindows("lp_pool", *this, kernel, window);
   if (!axes.ok()) return builder_->Fail(axes.status());
   if (!(p > 0)) return builder_->Fail(InvalidArgument("lp_pool: p is ", p, ", expected above 0"));
-  const DType type = FloatType(dtype()), wide = SumType(type);
+  const DType type = FloatType(dtype()), wide = ProductType(type);
   const Tensor x = Cast(wide);
   const Axes last = LastAxes(axes->size());
   if (std::isinf(p)) return MakeWindows(x.Abs(), *axes).Max(last).Cast(type);

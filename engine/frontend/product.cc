@@ -8,7 +8,7 @@
 
 namespace telegrad {
 
-DType SumType(DType type) {
+DType ProductType(DType type) {
   if (IsFloat(type) && ByteSize(type) < 4) return DType::kFloat32;
   return IsBool(type) ? DType::kInt32 : type;
 }
@@ -28,7 +28,7 @@ Factors ToFactors(std::string_view op, const Tensor& a, const Tensor& b) {
     return {};
   }
   // The products of the type itself are exact in the wider one.
-  const DType sum = SumType(type);
+  const DType sum = ProductType(type);
   return {a.Cast(type).Cast(sum), b.Cast(type).Cast(sum), type};
 }
 

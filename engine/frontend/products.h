@@ -10,7 +10,7 @@
 namespace telegrad {
 
 // The type that products of `type` are summed in.
-DType SumType(DType type);
+DType ProductType(DType type);
 
 struct Factors {
   Tensor a, b;                // of the type that their products are summed in

@@ -68,13 +68,15 @@ class Tensor {
 
   // --- Creation like this one: same shape and, unless said, element type ---
   Tensor Like(double value) const;  // a scalar of this element type
-  Tensor FullLike(const Operand& value) const;
-  Tensor ZerosLike() const;
-  Tensor OnesLike() const;
+  Tensor FullLike(const Operand& value, DType dtype = DType::kVoid) const;
+  Tensor ZerosLike(DType dtype = DType::kVoid) const;
+  Tensor OnesLike(DType dtype = DType::kVoid) const;
 
-  // --- Elementwise, one operand ---
-  Tensor Neg() const;
-  Tensor Abs() const;
+  // --- Elementwise, one operand. Errors of the functions, in units of the last place: sqrt, rsqrt
+  // and reciprocal 1; exp2, log2, sin 2; exp, sinh, cosh 2 + |x|; cos see trigonometry.cc; the others
+  // 8. Floats under 32 bits are computed in f32 and rounded once ---
+  Tensor Neg() const;  // of bool: not
+  Tensor Abs() const;  // its gradient at 0 is 0
   Tensor Sign() const;  // NaN where NaN
   Tensor Square() const;
   Tensor Sqrt() const;
@@ -99,7 +101,7 @@ class Tensor {
   Tensor Asinh() const;
   Tensor Acosh() const;
   Tensor Atanh() const;
-  Tensor Erf() const;  // at most 1e-6 of the true value away, relative to it; in f64 1e-12
+  Tensor Erf() const;
   Tensor Floor() const;
   Tensor Ceil() const;
   Tensor Trunc() const;
@@ -113,7 +115,8 @@ class Tensor {
   Tensor Cast(DType dtype) const;
   Tensor Bitcast(DType dtype) const;  // where the width changes, the last axis grows or shrinks
 
-  // --- Elementwise, several operands; the operators +, -, *, /, %, &, |, ^, <<, >> are below ---
+  // --- Elementwise, several operands; the operators +, -, *, /, %, &, |, ^, <<, >> are below. Of
+  // bool, + is or, * is and, - an error, and the integer divisions, %, <<, >> and pow make i8 of it, as NumPy has it ---
   Tensor Add(const Operand& other) const;
   Tensor Sub(const Operand& other) const;
   Tensor Mul(const Operand& other) const;
@@ -121,7 +124,9 @@ class Tensor {
   Tensor FloorDiv(const Operand& other) const;  // 0 where an integer divisor is 0
   Tensor TruncDiv(const Operand& other) const;
   Tensor FloorMod(const Operand& divisor) const;  // the sign of the divisor
-  Tensor TruncMod(const Operand& divisor) const;  // this one's sign (fmod)
+  // This one's sign (fmod). Either remainder of floats is exact for quotients below 2^36 in f32 and
+  // less, 2^52 in f64.
+  Tensor TruncMod(const Operand& divisor) const;
   Tensor Pow(const Operand& exponent) const;  // integers wrap; of a negative integer exponent: 0, 1
                                               // or -1
   Tensor Maximum(const Operand& other) const;  // NaN if either is
@@ -162,7 +167,7 @@ class Tensor {
   Tensor HardSwish() const;
   Tensor HardTanh(double low = -1, double high = 1) const;
   Tensor LeakyRelu(double slope = 0.01) const;
-  Tensor PRelu(const Tensor& slope) const;
+  Tensor PRelu(const Tensor& slope) const;  // which broadcasts; PyTorch's [C] is a [C, 1, 1] here
   Tensor Elu(double alpha = 1) const;
   Tensor Celu(double alpha = 1) const;
   Tensor Selu() const;
@@ -246,7 +251,9 @@ class Tensor {
   Tensor Nonzero(int64_t size, int64_t fill = -1) const;  // [size, rank] i64
   Tensor CountNonzero() const;
 
-  // --- Reductions. Sum() etc. without arguments fold all axes, an empty list none ---
+  // --- Reductions. Sum() etc. without arguments fold all axes, an empty list none. Floats of less
+  // than 32 bits are folded in f32. Sums and products of integers have at least 32 bits, as
+  // tinygrad's; NumPy's have 64. The largest of no elements is an error ---
   Tensor Sum(const Axes& axes, bool keepdim = false) const;
   Tensor Prod(const Axes& axes, bool keepdim = false) const;
   Tensor Max(const Axes& axes, bool keepdim = false) const;
@@ -262,6 +269,8 @@ class Tensor {
   Tensor Any(const Axes& axes, bool keepdim = false) const;
   Tensor All(const Axes& axes, bool keepdim = false) const;
   Tensor LogSumExp(const Axes& axes, bool keepdim = false) const;
+  // (sum |x|^p)^(1 / p) for any p; 0 counts what is not 0, inf and -inf are the largest and
+  // smallest |x|. Its derivative at 0 is 0.
   Tensor Norm(const Axes& axes, double p = 2, bool keepdim = false) const;
   Tensor Sum() const;
   Tensor Prod() const;
@@ -275,6 +284,8 @@ class Tensor {
   // The first position of the largest (smallest) element, i32; a NaN counts as both.
   Tensor ArgMax(int64_t axis, bool keepdim = false) const;
   Tensor ArgMin(int64_t axis, bool keepdim = false) const;
+  Tensor ArgMax() const;  // of the flat tensor
+  Tensor ArgMin() const;
   Tensor AllClose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8) const;  // bool []
   Tensor Softmax(int64_t axis = -1) const;
   Tensor LogSoftmax(int64_t axis = -1) const;
@@ -287,15 +298,17 @@ class Tensor {
   // --- Scans and orders along one axis ---
   Tensor CumSum(int64_t axis) const;
   Tensor CumProd(int64_t axis) const;
-  std::pair<Tensor, Tensor> CumMax(int64_t axis) const;  // values, positions i32
+  // Values, and the positions (i32) of the first of equals; a NaN stays.
+  std::pair<Tensor, Tensor> CumMax(int64_t axis) const;
   std::pair<Tensor, Tensor> CumMin(int64_t axis) const;
   Tensor LogCumSumExp(int64_t axis) const;
   // Values and positions (i32); stable; NaN is larger than all.
   std::pair<Tensor, Tensor> Sort(int64_t axis = -1, bool descending = false) const;
   Tensor ArgSort(int64_t axis = -1, bool descending = false) const;
-  std::pair<Tensor, Tensor> TopK(int64_t k, int64_t axis = -1, bool largest = true) const;
+  std::pair<Tensor, Tensor> TopK(int64_t k, int64_t axis = -1, bool largest = true) const;  // ditto
 
-  // --- Products, windows, layers ---
+  // --- Products, windows, layers. Sums of products of f16, bf16 and f8 are made in f32 and rounded
+  // once; of bool they say whether any product holds; integers wrap ---
   Tensor Dot(const Tensor& other) const;                               // NumPy's dot
   Tensor MatMul(const Tensor& other) const;                            // NumPy's matmul
   Tensor Linear(const Tensor& weight, const Tensor& bias = {}) const;  // weight [out, in]
@@ -305,19 +318,22 @@ class Tensor {
   // axes.
   Tensor Conv(const Tensor& weight, const Window& window = {}, int64_t groups = 1) const;
   // Its transpose: weight [C, O / groups, KH, KW]; `output_pads`, one number or one for each axis,
-  // adds to the ends of the result.
+  // is added to the ends of the result and less than the stride or the dilation.
   Tensor ConvTranspose(const Tensor& weight, const Window& window = {}, int64_t groups = 1,
                        const std::vector<int64_t>& output_pads = {}) const;
   Tensor MaxPool(const std::vector<int64_t>& kernel, const Window& window) const;
   // Also the flat positions within a channel's plane, i32; the first of equals.
   std::pair<Tensor, Tensor> MaxPoolIndices(const std::vector<int64_t>& kernel,
                                            const Window& window) const;
-  // Padding counts as elements only with `count_pads`.
+  // Padding counts as elements only with `count_pads`; what ceil_mode adds behind it never does.
   Tensor AvgPool(const std::vector<int64_t>& kernel, const Window& window,
                  bool count_pads = true) const;
+  // The p-norm of each window; its derivative where that is 0 is 0.
   Tensor LpPool(const std::vector<int64_t>& kernel, const Window& window, double p = 2) const;
+  // Zeros [..., spatial...] but for these elements at the positions that MaxPoolIndices gives; where
+  // one repeats, the last element stays.
   Tensor MaxUnpool(const Tensor& indices, const Shape& spatial) const;
-  // The last axes resampled to `spatial` sizes.
+  // The last axes resampled to `spatial` sizes, as PyTorch's interpolate, at exact positions.
   Tensor Interpolate(const Shape& spatial, Interpolation mode = Interpolation::kLinear,
                      bool align_corners = false) const;
   // (this - mean) * rsqrt(variance + epsilon) * weight + bias, each of one element a channel, axis
@@ -328,8 +344,10 @@ class Tensor {
   Tensor GroupNorm(int64_t groups, double epsilon = 1e-5) const;  // channels are axis 1
   Tensor RmsNorm(int64_t axis = -1, double epsilon = 1e-6) const;
   // This [..., L, D] as queries with keys [..., S, D] and values [..., S, E] -> [..., L, E]. A bool
-  // mask says what may be seen, any other one is added. `scale` is 1 / sqrt(D) unless given. Heads
-  // of keys may be fewer by a whole factor (grouped queries) with `grouped`.
+  // mask says what may be seen, any other one is added; `causal` shows query i the keys up to i. A
+  // query that sees nothing, its row of the mask false or -inf throughout, gives 0, not NaN. `scale`
+  // is 1 / sqrt(D) unless given. Heads of keys may be fewer by a whole factor (grouped queries) with
+  // `grouped`.
   Tensor ScaledDotProductAttention(const Tensor& key, const Tensor& value, const Tensor& mask = {},
                                    bool causal = false, std::optional<double> scale = {},
                                    bool grouped = false) const;
@@ -351,7 +369,7 @@ class Tensor {
 
   // --- Losses ---
   // -log softmax(this)[label]: this [..., classes], labels [...] of integers.
-  Tensor CrossEntropy(const Tensor& labels) const;
+  Tensor CrossEntropy(const Tensor& labels) const;  // the mean
   // PyTorch's: classes on axis 1 (0 without a batch); labels of integers, or probabilities of this
   // shape.
   Tensor CrossEntropy(const Tensor& labels, Reduction reduction, double label_smoothing = 0,
@@ -375,7 +393,6 @@ class Tensor {
   // --- Graph and devices ---
   Tensor Contiguous() const;
   Tensor Detach() const;
-  Tensor ContiguousBackward() const;  // its gradient is materialized
   Tensor To(int64_t device) const;    // a number that the caller of the plan binds
   // One part on each device along `axis`, or without one a whole copy on each. The size must be a
   // multiple of the number of devices.
@@ -385,6 +402,10 @@ class Tensor {
  private:
   Tensor Unary(Op op) const;
   Tensor Reduce(std::string_view name, ReduceKind kind, const Axes& axes, bool keepdim) const;
+  Tensor Extreme(std::string_view name, const Axes& axes, bool keepdim) const;
+  Tensor FirstOfLargest(std::string_view name, int64_t axis, bool keepdim) const;
+  std::pair<Tensor, Tensor> CumExtreme(std::string_view name, int64_t axis, bool largest) const;
+  Tensor Order(std::string_view name, int64_t axis, bool descending, int64_t keep = -1) const;
 
   Builder* builder_;
   UOp uop_;

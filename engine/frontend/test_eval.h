@@ -234,10 +234,11 @@ inline void Run(const Plan& plan, Bindings* bindings) {
   }
 }
 
-// Adds the initial values of the plan's state slots that are not bound yet.
+// Adds the initial values of the plan's slots that are not bound yet.
 inline void BindInitialState(const Plan& plan, Bindings* bindings) {
   for (const Slot& slot : plan.slots) {
-    if (slot.init.kind == Init::kNone || bindings->contains(slot.name)) continue;
+    const bool has_value = slot.content != nullptr || slot.init.kind != Init::kNone;
+    if (!has_value || bindings->contains(slot.name)) continue;
     const absl::StatusOr<HostTensor> value = InitialValue(slot);
     ASSERT_TRUE(value.ok()) << value.status();
     (*bindings)[slot.name] = value->AsDoubles();

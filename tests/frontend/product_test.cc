@@ -1,17 +1,10 @@
-// Products, windows and layers: see cases.h; their symbolic sizes, errors and launches.
-#include <gmock/gmock.h>
+// Products, windows and layers: see cases.h.
 #include <gtest/gtest.h>
 
-#include "engine/base/strings.h"
-#include "engine/explain/explain.h"
-#include "engine/frontend/gradient.h"
 #include "tests/frontend/cases.h"
-#include "tests/frontend/run_plan.h"
 
 namespace telegrad::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr auto kLargest = Case::kLargest;
 constexpr auto kElement = Case::kElement;

@@ -30,11 +30,10 @@ absl::Status BatchNormalizationOp(NodeContext& c) {
   if (spatial != 1) return Unimplemented("statistics of every activation are not supported");
   Tensor by_channel[4];
   for (int i = 0; i < 4; ++i) {
-    TG_ASSIGN_OR_RETURN(by_channel[i], ByChannel(c, i + 1, x));
+    TG_ASSIGN_OR_RETURN(by_channel[i], c.FloatInput(i + 1));
   }
   const auto& [scale, bias, mean, variance] = by_channel;
-  const Tensor factor = scale / (variance + epsilon).Sqrt();
-  return c.Output((x - mean) * factor + bias);
+  return c.Output(x.BatchNorm(mean, variance, scale, bias, epsilon));
 }
 
 // Over the axes from `axis` on, computed in the type `stash_type`. Mean and the inverse standard
@@ -73,9 +72,7 @@ absl::Status InstanceNormalizationOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor scale, ByChannel(c, 1, x));
   TG_ASSIGN_OR_RETURN(const Tensor bias, ByChannel(c, 2, x));
   TG_ASSIGN_OR_RETURN(const float epsilon, c.Float("epsilon", 1e-5f));
-  Axes spatial(x.rank() - 2);
-  std::iota(spatial.begin(), spatial.end(), 2);
-  return c.Output(x.Standardize(spatial, epsilon) * scale + bias);
+  return c.Output(x.GroupNorm(x.dim(1), epsilon) * scale + bias);
 }
 
 // x / (bias + alpha / size * (sum of squares of `size` channels around))^beta.
