@@ -101,7 +101,7 @@ class Conformance : public testing::TestWithParam<Driver> {
     }
   }
 
-  std::unique_ptr<Device> host_ = OpenHost(7);  // where bytes come from and go to
+  std::unique_ptr<Device> host_ = OpenHost({.index = 7});  // where bytes come from and go to
   std::unique_ptr<Device> device_;
 };
 
