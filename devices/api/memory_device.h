@@ -49,6 +49,7 @@ class MemoryDevice : public Device {
  public:
   const std::string& name() const override { return name_; }
   const Target& target() const override { return target_; }
+  ProgramLevel accepts() const override { return ProgramLevel::kNothing; }
   absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override;
   absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
       std::vector<Command> commands) override;

@@ -1,6 +1,7 @@
 // Files below the roots that the daemon's operator names, as buffers of a client.
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 
 #include "tests/fakes/temporary_directory.h"
 #include "tests/server/daemon_fixture.h"
@@ -58,7 +59,7 @@ TEST_F(DaemonTest, FilesBelowARootAreBuffers) {
   EXPECT_EQ(fails({"DISK:models", "digits", 0, Mode::kWrite}, 1), StatusCode::kPermissionDenied);
   EXPECT_EQ(fails({"DISK:none", "digits"}, 1), StatusCode::kNotFound);
   EXPECT_EQ(fails({"CPU:0", "digits"}, 1), StatusCode::kUnimplemented);
-  // A disk runs no kernels.
+  // A disk runs no programs.
   const FrozenGraph doubled = DoubleGraph(1);
   const auto hash = session->Put(doubled.root()).Get();
   ASSERT_TRUE(hash.ok()) << hash.status();
@@ -66,7 +67,8 @@ TEST_F(DaemonTest, FilesBelowARootAreBuffers) {
   const uint64_t slots[] = {2, 6};
   const absl::Status run = session->Run(*hash, slots).Get().status();
   EXPECT_EQ(run.code(), StatusCode::kUnimplemented) << run;
-  EXPECT_THAT(std::string(run.message()), HasSubstr("none"));
+  EXPECT_THAT(std::string(run.message()), HasSubstr("DISK:data runs no programs, but the graph has "
+                                                    "it compute add of [1]; copy to a device"));
   session->AllocFile(5, 10, {"DISK:data", "digits", 0, Mode::kWrite});
   EXPECT_EQ(read(5, 10), "0xyz456789");
   EXPECT_EQ(session->TakeStatus().code(), StatusCode::kUnimplemented);
@@ -75,6 +77,43 @@ TEST_F(DaemonTest, FilesBelowARootAreBuffers) {
   session->Sync().Get();
   EXPECT_EQ(session->TakeStatus().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(read(5, 10), "0xyz456789");
+}
+
+// A graph reads a file where it lies and copies it to where it computes, and its result to a file.
+TEST_F(DaemonTest, GraphsCopyFromFilesAndToThem) {
+  const TemporaryDirectory directory;
+  std::vector<float> x(3000), y(1000), z(1000);
+  std::iota(x.begin(), x.end(), 0.0f);
+  std::ofstream(directory.path() / "x", std::ios::binary)
+      .write(reinterpret_cast<const char*>(x.data()), 12'000);
+  Start({"--disk-root", StrCat("data=", directory.path().string())});
+  // Slot 0 is on device 1, a disk; slot 2 as well.
+  Graph g;
+  const auto copy = [&](UOp u, int64_t device) {
+    return g.Make(Op::kCopy, DType::kVoid, {u}, {device});
+  };
+  const Shape dims{1000};
+  const UOp part =
+      g.Make(Op::kShrink, {g.Param(0, DType::kFloat32, Shape{3000}, 1)}, Shape{1000, 1000});
+  const UOp doubled = g.Make(Op::kAdd, {copy(part, 0), copy(part, 0)});
+  const UOp here = g.Make(Op::kStore, {g.Param(1, DType::kFloat32, dims), doubled});
+  const UOp there = g.Make(Op::kStore, {g.Param(2, DType::kFloat32, dims, 1), copy(doubled, 1)});
+  const FrozenGraph graph = Freeze(g.Make(Op::kSink, {here, there}));
+  ASSERT_TRUE(g.status().ok()) << g.status();
+
+  const auto session = Session();
+  session->AllocFile(1, 12'000, {"DISK:data", "x"});
+  session->Alloc(2, 4000);
+  session->AllocFile(3, 4000, {"DISK:data", "z", 0, RemoteFile::Mode::kCreate});
+  const auto hash = session->Put(graph.root()).Get();
+  ASSERT_TRUE(hash.ok()) << hash.status();
+  const uint64_t handles[] = {1, 2, 3};
+  const auto run = session->Run(*hash, handles);
+  ASSERT_TRUE(run.Get().ok()) << run.Get().status();
+  EXPECT_TRUE(session->Read(2, 0, Writable(y)).Get().ok());
+  EXPECT_TRUE(session->Read(3, 0, Writable(z)).Get().ok());
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(y[i], 2 * x[1000 + i]);
+  EXPECT_EQ(y, z);
 }
 
 }  // namespace
