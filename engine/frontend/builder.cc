@@ -43,6 +43,35 @@ Tensor Builder::Make(Op op, DType dtype, std::initializer_list<Tensor> src,
   return {this, graph_.Make(op, dtype, uops, arg)};
 }
 
+Tensor Builder::MakeSized(Op op, DType dtype, std::initializer_list<Tensor> src,
+                          std::span<const Dim> sizes) {
+  std::vector<UOp> uops;
+  for (const Tensor& t : src) {
+    if (!t.valid()) return Fail(InvalidArgument(Name(op), ": an operand is an empty tensor"));
+    if (t.builder() != this) {
+      return Fail(InvalidArgument(Name(op), ": an operand is of another builder"));
+    }
+    uops.push_back(t.uop());
+  }
+  std::vector<int64_t> words;
+  for (const Dim& size : sizes) {
+    if (size.is_static()) {
+      if (size.size() < 0) {  // would name a source
+        return Fail(InvalidArgument(Name(op), ": the size ", size.size(), " is negative"));
+      }
+      words.push_back(size.size());
+      continue;
+    }
+    if (size.value().graph() != &graph_) {
+      return Fail(InvalidArgument(Name(op), ": a symbolic size is of another builder"));
+    }
+    auto at = std::find(uops.begin() + static_cast<int64_t>(src.size()), uops.end(), size.value());
+    words.push_back(-(at - uops.begin()) - 1);
+    if (at == uops.end()) uops.push_back(size.value());
+  }
+  return {this, graph_.Make(op, dtype, uops, words)};
+}
+
 Tensor Builder::Fail(absl::Status status) { return {this, graph_.Fail(std::move(status))}; }
 
 Tensor Builder::AddSlot(DType dtype, const Shape& shape, std::string_view name, SlotRole role,
@@ -71,21 +100,6 @@ Tensor Builder::Trainable(DType dtype, const Shape& shape, std::string_view name
   const Tensor t = State(dtype, shape, name, init);
   if (t.valid()) trainable_.push_back(t);
   return t;
-}
-
-Tensor Builder::Const(DType dtype, double value) {
-  if (dtype == DType::kVoid) return Fail(InvalidArgument("const: needs an element type"));
-  if (IsFloat(dtype)) return {this, graph_.ConstFloat(dtype, value)};
-  return {this, graph_.Const(dtype, static_cast<int64_t>(value))};
-}
-
-Tensor Builder::Full(DType dtype, const Shape& shape, double value) {
-  return Const(dtype, value).Expand(shape);
-}
-
-Tensor Builder::Iota(DType dtype, int64_t n) {
-  const int64_t arg[] = {n};
-  return Make(Op::kIota, dtype, {}, arg);
 }
 
 const Slot* Builder::FindSlot(const Tensor& tensor) const {
@@ -119,9 +133,7 @@ void Builder::Store(const Tensor& target, const Tensor& value) {
     return;
   }
   Tensor full = value;
-  if (value.rank() != 0) {
-    full = value.Expand(Shape(target.shape().begin(), target.shape().end()));
-  }
+  if (value.rank() != 0) full = value.Expand(target.dims());
   const Tensor store = Make(Op::kStore, DType::kVoid, {target, full});
   if (!store.valid()) return;
   stored_[slot] = true;
@@ -145,7 +157,7 @@ absl::StatusOr<Plan> Builder::Finish() {
   if (stores_.empty()) return InvalidArgument("finish: the graph stores nothing");
   const UOp sink = graph_.Make(Op::kSink, DType::kVoid, stores_);
   TG_RETURN_IF_ERROR(graph_.status());
-  return Plan{Freeze(sink), slots_};
+  return Plan{Freeze(sink), slots_, variables_};
 }
 
 }  // namespace telegrad

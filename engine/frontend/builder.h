@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,8 +29,28 @@ class Builder {
   // State that optimizers train; see trainable().
   Tensor Trainable(DType dtype, const Shape& shape, std::string_view name, Init init);
   Tensor Const(DType dtype, double value);  // a scalar, shape []
-  Tensor Full(DType dtype, const Shape& shape, double value);
-  Tensor Iota(DType dtype, int64_t n);  // 0, 1, ... n - 1
+  Tensor Const(DType dtype, const Operand& number);
+  Tensor Full(DType dtype, const Dims& shape, const Operand& number);
+  Tensor Zeros(const Dims& shape, DType dtype = DType::kFloat32);
+  Tensor Ones(const Dims& shape, DType dtype = DType::kFloat32);
+  Tensor Iota(DType dtype, const Dim& n);  // 0, 1, ... n - 1
+  // NumPy's arange: begin, begin + step, ... before `end`; begin + i * step in i64 or f64, rounded
+  // to the type. i32 if all three are integers, else f32, unless said.
+  Tensor Arange(const Operand& begin, const Operand& end, const Operand& step = 1,
+                DType dtype = DType::kVoid);
+  Tensor Linspace(double begin, double end, int64_t count, DType dtype = DType::kFloat32);
+  Tensor Eye(int64_t rows, std::optional<int64_t> columns = {}, DType dtype = DType::kFloat32);
+  // The values as they are, a part of the plan: an input slot that is bound by whoever runs it.
+  Tensor From(const HostTensor& values, std::string_view name);
+  // A few numbers as constants of the graph, row-major.
+  Tensor Literal(DType dtype, const Shape& shape, std::span<const double> values);
+  Tensor Literal(std::initializer_list<double> values) {  // a vector of f32
+    return Literal(DType::kFloat32, {static_cast<int64_t>(values.size())},
+                   std::span(values.begin(), values.size()));
+  }
+  // A scalar i64 that each run chooses: a multiple of `multiple` within [min, max]. Sizes and
+  // positions made of it are symbolic (dims.h).
+  Tensor Variable(std::string_view name, int64_t min, int64_t max, int64_t multiple = 1);
 
   // Effects. Store writes `value`, broadcast, into a state or output slot, or a view of one made of
   // reshape, permute, flip and shrink; at most one Store for each slot. Output makes an output slot
@@ -49,6 +70,9 @@ class Builder {
   // For the operations themselves.
   Tensor Make(Op op, DType dtype, std::initializer_list<Tensor> src,
               std::span<const int64_t> arg = {});
+  // Of an op whose argument words are sizes, some of which may be symbolic.
+  Tensor MakeSized(Op op, DType dtype, std::initializer_list<Tensor> src,
+                   std::span<const Dim> sizes);
   Tensor Fail(absl::Status status);  // records the error unless there is one; an invalid tensor
   Graph& graph() { return graph_; }
 
@@ -57,6 +81,7 @@ class Builder {
 
   Graph graph_;
   std::vector<Slot> slots_;
+  std::vector<PlanVariable> variables_;
   std::vector<UOp> stores_;
   std::vector<bool> stored_;  // by slot
   std::vector<Tensor> trainable_;

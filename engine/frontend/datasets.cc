@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/base/status.h"
-#include "engine/frontend/random.h"
+#include "engine/frontend/host_random.h"
 
 namespace telegrad {
 namespace {

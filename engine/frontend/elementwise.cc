@@ -7,28 +7,15 @@
 
 #include "engine/base/status.h"
 #include "engine/frontend/builder.h"
+#include "engine/frontend/promotion.h"
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {
 namespace {
 
-// `t` as an operand of an operation on `shape`: scalars broadcast by themselves.
-Tensor Spread(const Tensor& t, const Shape& shape) { return t.rank() == 0 ? t : t.Expand(shape); }
-
-Tensor Binary(std::string_view name, Op op, const Tensor& a, const Tensor& b) {
-  Builder* builder = a.builder() != nullptr ? a.builder() : b.builder();
-  if (builder == nullptr) return {};
-  if (!a.valid() || !b.valid()) {
-    return builder->Fail(InvalidArgument(name, ": an operand is an empty tensor"));
-  }
-  if (a.dtype() != b.dtype()) {
-    return builder->Fail(InvalidArgument(name, ": element types ", Name(a.dtype()), " ",
-                                         ToString(a.shape()), " and ", Name(b.dtype()), " ",
-                                         ToString(b.shape()), " differ; cast one"));
-  }
-  absl::StatusOr<Shape> shape = BroadcastShapes(name, a.shape(), b.shape());
-  if (!shape.ok()) return builder->Fail(shape.status());
-  return builder->Make(op, DType::kVoid, {Spread(a, *shape), Spread(b, *shape)});
+Tensor Binary(std::string_view name, Op op, const Operand& a, const Operand& b) {
+  const auto [x, y] = Unify(name, a, b);
+  return x.valid() && y.valid() ? x.builder()->Make(op, DType::kVoid, {x, y}) : x;
 }
 
 // c[0] + c[1] t + c[2] t^2 + ...
@@ -89,64 +76,102 @@ Tensor Tensor::GeluTanh() const {
   return *this * 0.5 * (1.0 + (inner * std::sqrt(2 / std::numbers::pi)).Tanh());
 }
 
-Tensor Tensor::Not() const {
-  return Binary("not", Op::kXor, *this, valid() ? builder_->Const(DType::kBool, 1) : Tensor());
+Tensor Tensor::LogicalNot() const {
+  return Binary("logical_not", Op::kXor, Cast(DType::kBool), true);
 }
 
 Tensor Tensor::Cast(DType to) const {
-  if (builder_ == nullptr || to == dtype()) return *this;
+  if (!valid() || to == dtype()) return *this;
   return builder_->Make(Op::kCast, to, {*this});
 }
 
-Tensor Tensor::Maximum(const Tensor& other) const {
+Tensor Tensor::Add(const Operand& other) const { return Binary("add", Op::kAdd, *this, other); }
+Tensor Tensor::Sub(const Operand& other) const { return Binary("sub", Op::kSub, *this, other); }
+Tensor Tensor::Mul(const Operand& other) const { return Binary("mul", Op::kMul, *this, other); }
+Tensor Tensor::Maximum(const Operand& other) const {
   return Binary("maximum", Op::kMax, *this, other);
 }
 
-Tensor Tensor::Minimum(const Tensor& other) const {
+Tensor Tensor::Minimum(const Operand& other) const {
+  const auto [a, b] = Unify("minimum", *this, other);
+  if (!a.valid()) return a;
   // -max(-x, -y) keeps NaN; integers select, since -x wraps.
-  if (IsFloat(dtype())) return Binary("minimum", Op::kMax, Neg(), other.Neg()).Neg();
-  return Binary("minimum", Op::kCmpLt, *this, other).Where(*this, other);
+  if (IsFloat(a.dtype())) return a.Neg().Maximum(b.Neg()).Neg();
+  return a.Lt(b).Where(a, b);
 }
 
-Tensor Tensor::Pow(const Tensor& exponent) const {
+Tensor Tensor::FloorDiv(const Operand& other) const {
+  const auto [a, b] = Unify("floor_div", *this, other);
+  if (!a.valid()) return a;
+  if (IsFloat(a.dtype())) return (a / b).Floor();
+  return Binary("floor_div", Op::kFloorDiv, a, b);
+}
+
+Tensor Tensor::TruncDiv(const Operand& other) const {
+  const auto [a, b] = Unify("trunc_div", *this, other);
+  if (!a.valid()) return a;
+  if (IsFloat(a.dtype())) return (a / b).Trunc();
+  return Binary("trunc_div", Op::kCDiv, a, b);
+}
+
+Tensor Tensor::FloorMod(const Operand& divisor) const {
+  const auto [a, b] = Unify("floor_mod", *this, divisor);
+  if (!a.valid()) return a;
+  if (IsFloat(a.dtype())) return a - (a / b).Floor() * b;
+  return Binary("floor_mod", Op::kFloorMod, a, b);
+}
+
+Tensor Tensor::TruncMod(const Operand& divisor) const {
+  const auto [a, b] = Unify("trunc_mod", *this, divisor);
+  if (!a.valid()) return a;
+  if (IsFloat(a.dtype())) return a - (a / b).Trunc() * b;
+  return Binary("trunc_mod", Op::kCMod, a, b);
+}
+
+Tensor Tensor::Pow(const Operand& exponent) const {
   return Binary("pow", Op::kPow, *this, exponent);
 }
-Tensor Tensor::FloorMod(const Tensor& divisor) const {
-  return Binary("floor_mod", Op::kFloorMod, *this, divisor);
-}
-Tensor Tensor::TruncMod(const Tensor& divisor) const {
-  return Binary("trunc_mod", Op::kCMod, *this, divisor);
+Tensor Tensor::And(const Operand& other) const { return Binary("and", Op::kAnd, *this, other); }
+Tensor Tensor::Or(const Operand& other) const { return Binary("or", Op::kOr, *this, other); }
+Tensor Tensor::Xor(const Operand& other) const { return Binary("xor", Op::kXor, *this, other); }
+Tensor Tensor::Lt(const Operand& other) const { return Binary("lt", Op::kCmpLt, *this, other); }
+Tensor Tensor::Gt(const Operand& other) const { return Binary("gt", Op::kCmpLt, other, *this); }
+Tensor Tensor::Eq(const Operand& other) const { return Binary("eq", Op::kCmpEq, *this, other); }
+Tensor Tensor::Ne(const Operand& other) const { return Binary("ne", Op::kCmpNe, *this, other); }
+
+Tensor Tensor::Le(const Operand& other) const {
+  const auto [a, b] = Unify("le", *this, other);
+  if (!a.valid()) return a;
+  return IsFloat(a.dtype()) ? a.Lt(b).Or(a.Eq(b)) : a.Gt(b).Not();
 }
 
-Tensor Tensor::And(const Tensor& other) const { return Binary("and", Op::kAnd, *this, other); }
-Tensor Tensor::Or(const Tensor& other) const { return Binary("or", Op::kOr, *this, other); }
-Tensor Tensor::Xor(const Tensor& other) const { return Binary("xor", Op::kXor, *this, other); }
-Tensor Tensor::Lt(const Tensor& other) const { return Binary("lt", Op::kCmpLt, *this, other); }
-Tensor Tensor::Gt(const Tensor& other) const { return Binary("gt", Op::kCmpLt, other, *this); }
-Tensor Tensor::Eq(const Tensor& other) const { return Binary("eq", Op::kCmpEq, *this, other); }
-Tensor Tensor::Ne(const Tensor& other) const { return Binary("ne", Op::kCmpNe, *this, other); }
-Tensor Tensor::Le(const Tensor& other) const {
-  return IsFloat(dtype()) ? Lt(other).Or(Eq(other)) : Gt(other).Not();
+Tensor Tensor::Ge(const Operand& other) const {
+  const auto [a, b] = Unify("ge", *this, other);
+  return a.valid() ? b.Le(a) : a;
 }
-Tensor Tensor::Ge(const Tensor& other) const { return other.Le(*this); }
 
-Tensor Tensor::Where(const Tensor& yes, const Tensor& no) const {
-  if (builder_ == nullptr) return {};
-  if (!valid() || !yes.valid() || !no.valid()) {
-    return builder_->Fail(InvalidArgument("where: an operand is an empty tensor"));
-  }
-  absl::StatusOr<Shape> out = BroadcastShapes("where", yes.shape(), no.shape());
-  if (out.ok()) out = BroadcastShapes("where", shape(), *out);
+Tensor Tensor::Where(const Operand& yes, const Operand& no) const {
+  if (!valid()) return *this;
+  const Pair pair = !yes.is_tensor() && !no.is_tensor()
+                        ? Unify("where", builder_->Const(FloatType(DType::kInt32), yes), no)
+                        : Unify("where", yes, no);
+  if (!pair.a.valid()) return pair.a;
+  absl::StatusOr<Dims> out = Broadcast("where", pair.a.dims(), pair.b.dims());
+  if (out.ok()) out = Broadcast("where", dims(), *out);
   if (!out.ok()) return builder_->Fail(out.status());
+  const auto spread = [&](const Tensor& t) { return t.rank() == 0 ? t : t.Expand(*out); };
   return builder_->Make(Op::kWhere, DType::kVoid,
-                        {Spread(*this, *out), Spread(yes, *out), Spread(no, *out)});
+                        {spread(Cast(DType::kBool)), spread(pair.a), spread(pair.b)});
 }
 
-Tensor operator+(const Tensor& a, const Tensor& b) { return Binary("add", Op::kAdd, a, b); }
-Tensor operator-(const Tensor& a, const Tensor& b) { return Binary("sub", Op::kSub, a, b); }
-Tensor operator*(const Tensor& a, const Tensor& b) { return Binary("mul", Op::kMul, a, b); }
-Tensor operator/(const Tensor& a, const Tensor& b) {
-  return Binary("div", IsInt(a.dtype()) ? Op::kFloorDiv : Op::kFDiv, a, b);
+Tensor operator+(const Operand& a, const Operand& b) { return Binary("add", Op::kAdd, a, b); }
+Tensor operator-(const Operand& a, const Operand& b) { return Binary("sub", Op::kSub, a, b); }
+Tensor operator*(const Operand& a, const Operand& b) { return Binary("mul", Op::kMul, a, b); }
+Tensor operator/(const Operand& a, const Operand& b) {
+  const auto [x, y] = Unify("div", a, b);
+  if (!x.valid()) return x;
+  const DType type = FloatType(x.dtype());
+  return Binary("div", Op::kFDiv, x.Cast(type), y.Cast(type));
 }
 
 }  // namespace telegrad

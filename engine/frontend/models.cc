@@ -16,7 +16,7 @@ Tensor Logits(Builder* builder, const Tensor& images, uint64_t seed) {
   const nn::Linear linear2(builder, "linear2", 64, 10, options);
   Tensor x = conv1(images).Relu();
   x = conv2(x).Relu().MaxPool({2, 2}, {.stride = {2}});
-  return linear2(linear1(x.Flatten()).Relu());
+  return linear2(linear1(x.Flatten(1)).Relu());
 }
 
 }  // namespace

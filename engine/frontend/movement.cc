@@ -14,53 +14,92 @@ int64_t Tensor::dim(int64_t axis) const {
   return at.ok() ? shape()[*at] : 0;
 }
 
-Tensor Tensor::Reshape(const Shape& to) const {
-  if (!valid()) return *this;
-  Shape out = to;
-  int64_t known = 1;
-  int64_t* wild = nullptr;
-  for (size_t i = 0; i < out.size(); ++i) {
-    if (out[i] == -1 && wild == nullptr) {
-      wild = &out[i];
-    } else if (out[i] < 0 || !CheckedMul(known, out[i], &known)) {
-      return builder_->Fail(InvalidArgument("reshape: from ", ToString(shape()), " to ",
-                                            ToString(to), ": axis ", i, " has size ", to[i]));
+namespace {
+
+bool Same(const Dims& a, const Dims& b) { return std::ranges::equal(a, b); }
+
+// The words (offset, size) of a PAD or SHRINK. A symbolic axis must stay as it is: its pairs were
+// made of its bound.
+absl::StatusOr<Dims> KeepSymbolic(std::string_view op, const Tensor& x,
+                                  const std::vector<int64_t>& words) {
+  Dims out(words.begin(), words.end());
+  const Dims from = x.dims();
+  for (size_t i = 0; i < from.size() && 2 * i + 1 < out.size(); ++i) {
+    if (from[i].is_static()) continue;
+    if (words[2 * i] != 0 || words[2 * i + 1] != from[i].size()) {
+      return InvalidArgument(op, ": axis ", i, " of ", ToString(from),
+                             " is symbolic; Narrow takes a part of it");
     }
+    out[2 * i + 1] = from[i];
   }
-  if (wild != nullptr) {
-    if (known == 0 || size() % known != 0) {
-      return builder_->Fail(InvalidArgument("reshape: from ", ToString(shape()), " to ",
-                                            ToString(to), ": ", size(),
-                                            " elements are not a multiple of ", known));
-    }
-    *wild = size() / known;
-  } else if (known != size()) {
-    return builder_->Fail(InvalidArgument("reshape: from ", ToString(shape()), " to ", ToString(to),
-                                          ": ", size(), " elements become ", known));
-  }
-  if (std::ranges::equal(out, shape())) return *this;
-  return builder_->Make(Op::kReshape, DType::kVoid, {*this}, out);
+  return out;
 }
 
-Tensor Tensor::Expand(const Shape& to) const {
+}  // namespace
+
+// The product of the fixed sizes tells what a -1 stands for; the IR judges symbolic ones.
+Tensor Tensor::Reshape(const Dims& to) const {
   if (!valid()) return *this;
-  const auto rank_to = static_cast<int64_t>(to.size());
-  if (rank() > rank_to) {
-    return builder_->Fail(InvalidArgument("expand: from ", ToString(shape()), " to ", ToString(to),
-                                          " loses an axis"));
+  const Dims from = dims();
+  const auto fixed = [](const Dims& dims, int64_t* product) {
+    *product = 1;
+    for (const Dim& dim : dims) {
+      if (dim.is_static() && dim.size() != -1 && !CheckedMul(*product, dim.size(), product)) {
+        return false;
+      }
+    }
+    return true;
+  };
+  Dims out = to;
+  Dim* wild = nullptr;
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (out[i] == Dim(-1) && wild == nullptr) {
+      wild = &out[i];
+    } else if (out[i].size() < 0) {
+      return builder_->Fail(InvalidArgument("reshape: from ", ToString(from), " to ", ToString(to),
+                                            ": axis ", i, " has size ", to[i].size()));
+    }
   }
-  Shape same(rank_to - rank(), 1);
-  same.insert(same.end(), shape().begin(), shape().end());
-  for (int64_t i = 0; i < rank_to; ++i) {
-    if (same[i] != to[i] && same[i] != 1) {
-      return builder_->Fail(InvalidArgument("expand: from ", ToString(shape()), " to ",
-                                            ToString(to), ": axis ", i, " has size ", same[i],
-                                            " and cannot become ", to[i]));
+  int64_t have, known;
+  if (!fixed(from, &have) || !fixed(to, &known)) {
+    return builder_->Fail(InvalidArgument("reshape: from ", ToString(from), " to ", ToString(to),
+                                          ": too many elements"));
+  }
+  if (wild != nullptr) {
+    if (known == 0 || have % known != 0) {
+      return builder_->Fail(InvalidArgument("reshape: from ", ToString(from), " to ", ToString(to),
+                                            ": ", have, " elements are not a multiple of ", known));
+    }
+    *wild = have / known;
+  } else if (from.is_static() && to.is_static() && known != have) {
+    return builder_->Fail(InvalidArgument("reshape: from ", ToString(from), " to ", ToString(to),
+                                          ": ", have, " elements become ", known));
+  }
+  if (Same(out, from)) return *this;
+  return builder_->MakeSized(Op::kReshape, DType::kVoid, {*this}, out);
+}
+
+Tensor Tensor::Expand(const Dims& to) const {
+  if (!valid()) return *this;
+  const Dims from = dims();
+  if (from.size() > to.size()) {
+    return builder_->Fail(
+        InvalidArgument("expand: from ", ToString(from), " to ", ToString(to), " loses an axis"));
+  }
+  Dims same(to.size() - from.size(), Dim(1));
+  same.insert(same.end(), from.begin(), from.end());
+  Dims out = to;
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (out[i] == Dim(-1)) out[i] = same[i];
+    if (same[i] != out[i] && same[i] != Dim(1)) {
+      return builder_->Fail(InvalidArgument("expand: from ", ToString(from), " to ", ToString(to),
+                                            ": axis ", i, " has size ", same[i].size(),
+                                            " and cannot become ", out[i].size()));
     }
   }
   const Tensor aligned = Reshape(same);
-  if (!aligned.valid() || same == to) return aligned;
-  return builder_->Make(Op::kExpand, DType::kVoid, {aligned}, to);
+  if (!aligned.valid() || Same(same, out)) return aligned;
+  return builder_->MakeSized(Op::kExpand, DType::kVoid, {aligned}, out);
 }
 
 Tensor Tensor::Permute(const Axes& axes) const {
@@ -106,10 +145,12 @@ Tensor Tensor::Pad(const std::vector<int64_t>& pairs, double value) const {
                                             pairs[i + 1], "), expected two sizes >= 0"));
     }
   }
-  const Tensor padded = builder_->Make(Op::kPad, DType::kVoid, {*this}, placed);
+  const absl::StatusOr<Dims> words = KeepSymbolic("pad", *this, placed);
+  if (!words.ok()) return builder_->Fail(words.status());
+  const Tensor padded = builder_->MakeSized(Op::kPad, DType::kVoid, {*this}, *words);
   if (value == 0 || !padded.valid()) return padded;
-  const Tensor inside = builder_->Full(DType::kBool, ToShape(shape()), 1);
-  return builder_->Make(Op::kPad, DType::kVoid, {inside}, placed).Where(padded, Like(value));
+  const Tensor inside = builder_->Full(DType::kBool, dims(), true);
+  return builder_->MakeSized(Op::kPad, DType::kVoid, {inside}, *words).Where(padded, Like(value));
 }
 
 Tensor Tensor::Shrink(const std::vector<int64_t>& pairs) const {
@@ -128,7 +169,9 @@ Tensor Tensor::Shrink(const std::vector<int64_t>& pairs) const {
     }
     part[i + 1] = end - begin;
   }
-  return builder_->Make(Op::kShrink, DType::kVoid, {*this}, part);
+  const absl::StatusOr<Dims> words = KeepSymbolic("shrink", *this, part);
+  return words.ok() ? builder_->MakeSized(Op::kShrink, DType::kVoid, {*this}, *words)
+                    : builder_->Fail(words.status());
 }
 
 Tensor Tensor::Slice(int64_t axis, int64_t begin, int64_t end) const {
@@ -169,7 +212,7 @@ Tensor Tensor::Squeeze(int64_t axis) const {
     return builder_->Fail(InvalidArgument("squeeze: axis ", *at, " of ", ToString(shape()),
                                           " has size ", shape()[*at], ", expected 1"));
   }
-  Shape out = ToShape(shape());
+  Dims out = dims();
   out.erase(out.begin() + *at);
   return Reshape(out);
 }
@@ -178,18 +221,48 @@ Tensor Tensor::Unsqueeze(int64_t axis) const {
   if (!valid()) return *this;
   const absl::StatusOr<int64_t> at = ResolveAxis("unsqueeze", axis, rank() + 1);
   if (!at.ok()) return builder_->Fail(at.status());
-  Shape out = ToShape(shape());
-  out.insert(out.begin() + *at, 1);
+  Dims out = dims();
+  out.insert(out.begin() + *at, Dim(1));
   return Reshape(out);
 }
 
-Tensor Tensor::Flatten(int64_t from) const {
+Tensor Tensor::Flatten(int64_t from, int64_t to) const {
   if (!valid()) return *this;
-  const absl::StatusOr<int64_t> at = ResolveAxis("flatten", from, rank() + 1);
-  if (!at.ok()) return builder_->Fail(at.status());
-  Shape out(shape().begin(), shape().begin() + *at);
-  out.push_back(NumElements(shape().subspan(*at)));
+  if (rank() == 0) return Reshape({1});
+  const absl::StatusOr<int64_t> first = ResolveAxis("flatten", from, rank());
+  const absl::StatusOr<int64_t> last = ResolveAxis("flatten", to, rank());
+  if (!first.ok() || !last.ok()) return builder_->Fail(first.ok() ? last.status() : first.status());
+  if (*first > *last) {
+    return builder_->Fail(InvalidArgument("flatten: axis ", *first, " comes after ", *last));
+  }
+  Axes joined;
+  for (int64_t axis = *first; axis <= *last; ++axis) joined.push_back(axis);
+  Dims out = dims();
+  out.erase(out.begin() + *first, out.begin() + *last + 1);
+  out.insert(out.begin() + *first, Dim(SizeOf(joined)));
   return Reshape(out);
+}
+
+Tensor Tensor::Narrow(int64_t axis, const Dim& begin, const Dim& length) const {
+  if (!valid()) return *this;
+  const absl::StatusOr<int64_t> at = ResolveAxis("narrow", axis, rank());
+  if (!at.ok()) return builder_->Fail(at.status());
+  const Dims from = dims();
+  const Dim& whole = from[*at];
+  if (begin.size() < 0 || length.size() < 0 ||
+      (begin.is_static() && length.is_static() && whole.is_static() &&
+       (begin.size() > whole.size() || length.size() > whole.size() - begin.size()))) {
+    return builder_->Fail(InvalidArgument("narrow: axis ", *at, " of size ", whole.size(),
+                                          " has no ", length.size(), " elements from ",
+                                          begin.size(), " on"));
+  }
+  if (begin == Dim(0) && length == whole) return *this;
+  Dims words;
+  for (int64_t i = 0; i < rank(); ++i) {
+    words.push_back(i == *at ? begin : Dim(0));
+    words.push_back(i == *at ? length : from[i]);
+  }
+  return builder_->MakeSized(Op::kShrink, DType::kVoid, {*this}, words);
 }
 
 // Each part padded to the whole; a comparison of the position with the part's end selects, so that
@@ -229,9 +302,7 @@ Tensor Concat(std::span<const Tensor> parts, int64_t axis) {
     pairs[2 * *at] = begin;
     pairs[2 * *at + 1] = total - end;
     const Tensor padded = parts[i].Pad(pairs);
-    out = end == total ? padded
-                       : position.Lt(builder->Const(DType::kInt64, static_cast<double>(end)))
-                             .Where(padded, out);
+    out = end == total ? padded : position.Lt(end).Where(padded, out);
   }
   return out;
 }

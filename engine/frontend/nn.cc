@@ -5,7 +5,7 @@
 
 #include "engine/base/strings.h"
 #include "engine/frontend/builder.h"
-#include "engine/frontend/random.h"
+#include "engine/frontend/host_random.h"
 
 namespace telegrad::nn {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "engine/base/status.h"
-#include "engine/frontend/random.h"
+#include "engine/frontend/host_random.h"
 #include "engine/ir/scalar.h"
 
 namespace telegrad {

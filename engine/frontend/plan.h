@@ -45,9 +45,17 @@ struct Slot {
   Init init;
 };
 
+// A number that each run chooses.
+struct PlanVariable {
+  std::string name;  // unique within a plan
+  int64_t id = 0;    // of its VAR
+  int64_t min = 0, max = 0, multiple = 1;
+};
+
 struct Plan {
   FrozenGraph graph;        // the root is a SINK of STOREs
   std::vector<Slot> slots;  // index i describes PARAM slot i
+  std::vector<PlanVariable> variables;
 
   // The index of the slot with this name, or -1.
   int Find(std::string_view name) const;

@@ -80,7 +80,7 @@ Tensor Tensor::ArgMax(int64_t axis, bool keepdim) const {
   if (IsFloat(dtype())) hit = hit.Or(Ne(*this));
   Shape column(rank(), 1);
   column[*at] = n;
-  const double last = static_cast<double>(n);
+  const int64_t last = n;
   const Tensor from_end = last - builder_->Iota(DType::kInt32, n).Reshape(column);
   return last - hit.Where(from_end, from_end.Like(0)).Max({*at}, keepdim);
 }

@@ -26,19 +26,28 @@ absl::StatusOr<Axes> ResolveAxes(std::string_view op, const Axes& axes, int64_t 
   return out;
 }
 
-absl::StatusOr<Shape> BroadcastShapes(std::string_view op, ShapeView a, ShapeView b) {
+absl::StatusOr<Dims> Broadcast(std::string_view op, const Dims& a, const Dims& b) {
   const size_t rank = std::max(a.size(), b.size());
-  Shape out(rank);
+  const Dim one = 1;
+  Dims out;
   for (size_t i = 0; i < rank; ++i) {
-    const int64_t x = i + a.size() < rank ? 1 : a[i + a.size() - rank];
-    const int64_t y = i + b.size() < rank ? 1 : b[i + b.size() - rank];
-    if (x != y && x != 1 && y != 1) {
-      return InvalidArgument(op, ": shapes ", ToString(a), " and ", ToString(b),
-                             " do not broadcast: axis ", i, " has ", x, " and ", y);
+    const Dim& x = i + a.size() < rank ? one : a[i + a.size() - rank];
+    const Dim& y = i + b.size() < rank ? one : b[i + b.size() - rank];
+    if (x != y && x != one && y != one) {
+      const bool symbolic = !x.is_static() || !y.is_static();
+      return InvalidArgument(
+          op, ": shapes ", ToString(a), " and ", ToString(b), " do not broadcast: axis ", i,
+          " has ", x.size(), " and ", y.size(),
+          symbolic ? ", of which one is symbolic and not known to be equal" : "");
     }
-    out[i] = x == 1 ? y : x;
+    out.push_back(x == one ? y : x);
   }
   return out;
+}
+
+absl::StatusOr<Shape> BroadcastShapes(std::string_view op, ShapeView a, ShapeView b) {
+  TG_ASSIGN_OR_RETURN(const Dims out, Broadcast(op, a, b));
+  return out.sizes();
 }
 
 }  // namespace telegrad

@@ -15,7 +15,10 @@ absl::StatusOr<int64_t> ResolveAxis(std::string_view op, int64_t axis, int64_t r
 // Every axis resolved and sorted; an error if one appears twice.
 absl::StatusOr<Axes> ResolveAxes(std::string_view op, const Axes& axes, int64_t rank);
 
-// NumPy's broadcast of two shapes. The error names both shapes and the axis of the result.
+// NumPy's broadcast of two shapes; a symbolic axis meets itself or 1. The error names both shapes
+// and the axis of the result.
+absl::StatusOr<Dims> Broadcast(std::string_view op, const Dims& a, const Dims& b);
+// The same of fixed sizes.
 absl::StatusOr<Shape> BroadcastShapes(std::string_view op, ShapeView a, ShapeView b);
 
 inline Shape ToShape(ShapeView shape) { return Shape(shape.begin(), shape.end()); }

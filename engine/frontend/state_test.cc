@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/strings.h"
+#include "engine/frontend/host_random.h"
 #include "engine/frontend/json.h"
 #include "engine/frontend/npy.h"
-#include "engine/frontend/random.h"
 #include "engine/frontend/safetensors.h"
 
 namespace telegrad {

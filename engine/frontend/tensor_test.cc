@@ -69,8 +69,8 @@ TEST(TensorTest, EachMistakeHasItsMessage) {
     make(b, x);
     return std::string(b.status().message());
   };
-  EXPECT_THAT(message([](Builder& b, Tensor x) { x + b.Const(DType::kInt32, 1); }),
-              HasSubstr("add: element types f64 [2, 3] and i32 [] differ"));
+  EXPECT_THAT(message([](Builder& b, Tensor x) { x + b.Const(DType::kInt4, 1); }),
+              HasSubstr("add: element types f64 [2, 3] and i4 [] have no common type; cast one"));
   EXPECT_THAT(message([](Builder&, Tensor x) { x.Reshape({4, -1}); }),
               HasSubstr("from [2, 3] to [4, -1]: 6 elements are not a multiple of 4"));
   EXPECT_THAT(message([](Builder&, Tensor x) { x.Reshape({-1, -1}); }), HasSubstr("axis 1"));

@@ -68,6 +68,8 @@ inline double Alu(Op op, DType type, double x, double y, double z) {
       return y == 0 ? 0 : std::floor(x / y);
     case Op::kFloorMod:
       return y == 0 ? 0 : x - std::floor(x / y) * y;
+    case Op::kCDiv:
+      return y == 0 ? 0 : std::trunc(x / y);
     case Op::kMax:
       return std::isnan(x) || std::isnan(y) ? NAN : std::max(x, y);
     case Op::kCmpLt:

@@ -32,15 +32,7 @@ absl::Status Variadic(NodeContext& c, F f) {
   return c.Output(out);
 }
 
-// Integers divide toward zero in ONNX; Tensor's / rounds down, one less where the signs differ and
-// there is a remainder.
-Tensor Divide(const Tensor& a, const Tensor& b) {
-  const Tensor down = a / b;
-  if (!IsSigned(a.dtype())) return down;
-  const Tensor inexact = (down * b).Ne(a).And(b.Ne(b.Like(0)));
-  const Tensor signs_differ = a.Lt(a.Like(0)).Ne(b.Lt(b.Like(0)));
-  return inexact.And(signs_differ).Where(down + 1, down);
-}
+Tensor Divide(const Tensor& a, const Tensor& b) { return IsInt(a.dtype()) ? a.TruncDiv(b) : a / b; }
 
 }  // namespace
 

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMaxKnown = 1024;  // elements that stay known on the host as well
 
 Tensor Wrapped(const Tensor& index, int64_t n) {
-  return index.Lt(index.Like(0)).Where(index + static_cast<double>(n), index);
+  return index.Lt(index.Like(0)).Where(index + n, index);
 }
 
 // What the last axis of `index` [..., k] points at among the first k axes of `shape`, in row-major
@@ -32,7 +32,7 @@ absl::StatusOr<Tensor> RowNumber(const Tensor& index, const Shape& shape) {
     const Tensor fits =
         part.Ge(part.Like(0)).And(part.Lt(part.Like(static_cast<double>(shape[i]))));
     inside = i == 0 ? fits : inside.And(fits);
-    number = number * static_cast<double>(shape[i]) + part;
+    number = number * shape[i] + part;
   }
   return index.dim(-1) == 0 ? number : inside.Where(number, number.Like(-1));
 }
@@ -119,8 +119,8 @@ absl::Status RangeOp(NodeContext& c) {
   const auto size = static_cast<int64_t>(n);
   const DType counter = IsInt(dtype) ? dtype : DType::kInt64;
   Tensor out = c.builder().Iota(counter, size).Cast(dtype);
-  if (delta != 1) out = out * delta;
-  if (start != 0) out = out + start;
+  if (delta != 1) out = out * out.Like(delta);
+  if (start != 0) out = out + out.Like(start);
   if ((dtype != DType::kInt64 && dtype != DType::kInt32) || size > kMaxKnown) return c.Output(out);
   HostTensor known{dtype, {size}, {}};
   for (int64_t i = 0; i < size; ++i) {

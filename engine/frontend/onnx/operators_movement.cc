@@ -156,7 +156,7 @@ absl::Status GatherOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const int64_t given, c.Int("axis", 0));
   TG_ASSIGN_OR_RETURN(const int64_t axis, ResolveAxis("gather", given, x.rank()));
   if (!IsSigned(index.dtype())) return InvalidArgument("the indices are not i32 or i64");
-  const auto n = static_cast<double>(x.shape()[axis]);
+  const int64_t n = x.shape()[axis];
   const int64_t rank = x.rank(), index_rank = index.rank();
   Axes front(rank);
   std::iota(front.begin(), front.end(), 0);
