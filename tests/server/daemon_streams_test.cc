@@ -3,13 +3,17 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <condition_variable>
+#include <fstream>
 #include <random>
 
+#include "engine/ir/content_hash.h"
+#include "engine/wire/graph_bytes.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/client_callback.h"
 #include "telegrad/v1/compute.grpc.pb.h"
 #include "telegrad/v1/graph.pb.h"
 #include "telegrad/v1/session.grpc.pb.h"
+#include "tests/fakes/temporary_directory.h"
 #include "tests/server/daemon_fixture.h"
 
 namespace telegrad {
@@ -114,46 +118,128 @@ TEST_F(DaemonTest, BrokenStreamsEndWithAStatus) {
   EXPECT_TRUE(BecomesZero("telegrad_sessions"));
 }
 
+// Requests with every field, most of them wrong: small numbers, and those at the ends of their
+// types.
+class RandomRequests {
+ public:
+  explicit RandomRequests(uint64_t seed) : random_(seed) {}
+
+  uint64_t Below(uint64_t n) { return random_() % n; }
+
+  // A graph, two buffers and a run of it.
+  std::vector<v1::ExecuteRequest> Good(uint64_t id) const {
+    std::vector<v1::ExecuteRequest> out(4);
+    for (v1::ExecuteRequest& r : out) r.set_op_id(id++);
+    out[0].mutable_put();
+    out[0].set_data(graph_);
+    for (const uint64_t handle : {1, 2}) {
+      out[handle].mutable_alloc()->set_handle(handle);
+      out[handle].mutable_alloc()->set_bytes(16);
+      out[3].mutable_run()->add_handles(handle);
+    }
+    out[3].mutable_run()->set_hash(hash_);
+    return out;
+  }
+  v1::ExecuteRequest Next(uint64_t id) {
+    v1::ExecuteRequest r;
+    r.set_op_id(id);
+    switch (Below(8)) {
+      case 0:
+        Alloc(r.mutable_alloc());
+        break;
+      case 1:
+        r.mutable_write()->set_handle(Handle());
+        r.mutable_write()->set_offset(Number());
+        r.set_data("some bytes");
+        break;
+      case 2:
+        r.mutable_read()->set_handle(Handle());
+        r.mutable_read()->set_offset(Number());
+        r.mutable_read()->set_bytes(Number());
+        break;
+      case 3:
+        r.mutable_free()->add_handles(Handle());
+        break;
+      case 4:
+        r.mutable_put()->set_compile(Below(2) == 0);
+        r.set_data(Below(2) == 0 ? "\x08\x01\x12\x02\x08\x02" : graph_);
+        break;
+      case 5:
+      case 6:
+        Run(r.mutable_run());
+        break;
+      default:
+        r.mutable_sync();
+    }
+    return r;
+  }
+
+ private:
+  template <typename T, size_t N>
+  T OneOf(const T (&items)[N]) {
+    return items[Below(N)];
+  }
+  uint64_t Handle() { return Below(4); }
+  uint64_t Number() {
+    constexpr uint64_t kEnds[] = {0, INT64_MAX, uint64_t{1} << 63, UINT64_MAX};
+    return Below(3) == 0 ? OneOf(kEnds) : Below(99);
+  }
+  const char* Device() {
+    constexpr const char* kNames[] = {"", "CPU:0", "CPU:1", "DISK:data", "CPU:-1", "\n%s"};
+    return OneOf(kNames);
+  }
+  void Alloc(v1::Alloc* alloc) {
+    constexpr const char* kPaths[] = {"digits", "new", "..", "/", "digits/x", "\x01"};
+    alloc->set_handle(Handle());
+    alloc->set_bytes(Number());
+    alloc->set_device(Device());
+    if (Below(2) == 0) return;
+    alloc->set_path(OneOf(kPaths));
+    alloc->set_file_offset(Number());
+    alloc->set_mode(static_cast<v1::FileMode>(Below(5)));
+  }
+  void Run(v1::Run* run) {
+    run->set_hash(Below(8) == 0 ? "hash" : hash_);
+    for (uint64_t n = Below(4) == 0 ? Below(4) : 2; n > 0; --n) run->add_handles(Handle());
+    for (uint64_t n = Below(3); n > 0; --n) run->add_devices(Device());
+    for (uint64_t n = Below(4) / 2; n > 0; --n) {
+      v1::Variable* variable = run->add_variables();
+      variable->set_id(static_cast<int64_t>(Number()));
+      variable->set_value(static_cast<int64_t>(Number()));
+    }
+    run->set_quiet(Below(4) == 0);
+    run->set_trace(Below(4) == 0);
+  }
+
+  std::mt19937_64 random_;
+  const FrozenGraph doubled_ = DoubleGraph(4);
+  const std::string graph_ = GraphBytes(doubled_.root());
+  const std::string hash_ = std::string(ContentHash(doubled_.root()).view());
+};
+
 TEST_F(DaemonTest, RandomMessagesDoNoHarm) {
+  const TemporaryDirectory directory;
+  std::ofstream(directory.path() / "digits") << "0123456789";
+  Start({"--cpu-devices", "2", "--disk-root", StrCat("data=", directory.path().string()),
+         "--disk-growth", "1000"});
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
-  std::mt19937_64 random(seed);
+  RandomRequests random(seed);
   for (int round = 0; round < 150; ++round) {
     std::vector<std::string> messages = {Open().SerializeAsString()};
-    for (uint64_t id = 2; id < 12; ++id) {
-      v1::ExecuteRequest r;
-      r.set_op_id(id);
-      const uint64_t handle = random() % 4;
-      switch (random() % 7) {
-        case 0:
-          r.mutable_alloc()->set_handle(handle), r.mutable_alloc()->set_bytes(random() % 99);
-          break;
-        case 1:
-          r.mutable_write()->set_handle(handle), r.set_data("some bytes");
-          break;
-        case 2:
-          r.mutable_read()->set_handle(handle), r.mutable_read()->set_bytes(random() % 99);
-          break;
-        case 3:
-          r.mutable_free()->add_handles(handle);
-          break;
-        case 4:
-          r.mutable_put(), r.set_data("\x08\x01\x12\x02\x08\x02");
-          break;
-        case 5:
-          r.mutable_run()->set_hash(std::string(32, 'h')), r.mutable_run()->add_handles(handle);
-          break;
-        default:
-          r.mutable_sync();
+    for (const auto& good : random.Good(2)) messages.push_back(good.SerializeAsString());
+    for (uint64_t id = 6; id < 20; ++id) {
+      std::string message = random.Next(id).SerializeAsString();
+      if (random.Below(8) == 0) {
+        message[random.Below(message.size())] = static_cast<char>(random.Below(256));
       }
-      std::string message = r.SerializeAsString();
-      if (random() % 8 == 0) message[random() % message.size()] = static_cast<char>(random());
       messages.push_back(message);
     }
     RawStream(connection_->channel(), messages).Wait();
   }
   EXPECT_TRUE(BecomesZero("telegrad_sessions"));
   EXPECT_TRUE(BecomesZero("telegrad_buffers"));
+  EXPECT_GT(Stat("telegrad_kernel_launches_total"), 0) << "good runs run";
 }
 
 TEST_F(DaemonTest, ClientThatDisappearsLeavesNothing) {
