@@ -2,8 +2,9 @@
 // answers meet pending_ from the front. An answer acknowledges every earlier operation that has
 // none of its own.
 //
-// Calls into gRPC are made without the mutex; starting_ counts threads between their decision and
-// the call, so that the hold on the call is not released under them.
+// Calls into gRPC are made without the mutex, and so is the next message, for which a file may be
+// read; starting_ counts threads between their decision and the call, so that the hold on the call
+// is not released under them. The front of queue_ belongs to the thread that set writing_.
 #include "client/cc/execute_stream.h"
 
 #include <algorithm>
@@ -57,7 +58,7 @@ struct Fail {
   }
 };
 
-uint64_t NumMessages(bool chunked, size_t bytes) {
+uint64_t NumMessages(bool chunked, uint64_t bytes) {
   return chunked ? std::max<uint64_t>((bytes + kChunkBytes - 1) / kChunkBytes, 1) : 1;
 }
 
@@ -152,11 +153,12 @@ void ExecuteStream::Send(const char* what, v1::ExecuteRequest request, Completio
 void ExecuteStream::Enqueue(const char* what, v1::ExecuteRequest request, Completion completion,
                             OutPayload payload, std::unique_lock<std::mutex>&) {
   Outgoing out{.id = next_id_,
+               .what = what,
                .request = std::move(request),
                .payload = std::move(payload),
                .chunked = false};
   out.chunked = out.request.has_write();
-  next_id_ += NumMessages(out.chunked, out.payload.bytes.size());
+  next_id_ += NumMessages(out.chunked, out.payload.left());
   pending_.push_back({out.id, next_id_ - 1, what, std::move(completion)});
   queue_.push_back(std::move(out));
 }
@@ -182,26 +184,52 @@ grpc::Slice ExecuteStream::PayloadSlice(std::span<const std::byte> bytes,
       new Holder{in_use_, std::move(keep)});
 }
 
-// The next message of the operation at the front of the queue.
-grpc::ByteBuffer ExecuteStream::NextMessage(bool* last) {
-  Outgoing& out = queue_.front();
+// The next bytes of the payload, which the payload then no longer has.
+absl::Status ExecuteStream::NextPart(Outgoing& out, OutPayload* part) {
+  const uint64_t left = out.payload.left();
+  const uint64_t n = out.chunked ? std::min<uint64_t>(kChunkBytes, left) : left;
+  if (out.payload.file == nullptr) {
+    part->bytes = out.payload.bytes.first(n);
+    part->keep = out.payload.keep;
+    out.payload.bytes = out.payload.bytes.subspan(n);
+    return absl::OkStatus();
+  }
+  const std::shared_ptr<std::byte[]> chunk = chunks_->Take();
+  const std::span<std::byte> bytes(chunk.get(), n);
+  part->bytes = bytes;
+  part->keep = chunk;
+  return out.payload.file->Read(bytes);
+}
+
+// Makes outgoing_ the next message of the operation; true if it is the last one.
+bool ExecuteStream::PrepareMessage(Outgoing& out) {
+  OutPayload part;
+  if (const absl::Status read = NextPart(out, &part); !read.ok()) {
+    // The rest of the content does not come, so what was sent of it must not be computed with: the
+    // buffer goes, and operations that name it fail.
+    const uint64_t handle = out.request.write().handle();
+    (void)RecordError(out.what, out.id, read.code(), ToStd(read.message()));
+    out.request.mutable_free()->add_handles(handle);
+    part = {};
+    out.payload = {};
+  }
   out.request.set_op_id(out.id++);
-  const size_t limit = out.chunked ? kChunkBytes : out.payload.bytes.size();
-  const auto part = out.payload.bytes.first(std::min(limit, out.payload.bytes.size()));
   std::string head = out.request.SerializeAsString();
-  if (!part.empty()) head = EnvelopeHead(std::move(head), kPayloadField, part.size());
-  out.payload.bytes = out.payload.bytes.subspan(part.size());
-  *last = out.payload.bytes.empty();
-  if (!*last) {
-    out.request.mutable_write()->set_offset(out.request.write().offset() + part.size());
+  if (!part.bytes.empty()) head = EnvelopeHead(std::move(head), kPayloadField, part.bytes.size());
+  const bool last = out.payload.left() == 0;
+  if (!last) {
+    out.request.mutable_write()->set_offset(out.request.write().offset() + part.bytes.size());
   }
-  if (part.size() <= kCopiedPayload) {
-    head.append(reinterpret_cast<const char*>(part.data()), part.size());
+  if (part.bytes.size() <= kCopiedPayload) {
+    head.append(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
     const grpc::Slice slice(head);
-    return grpc::ByteBuffer(&slice, 1);
+    outgoing_ = grpc::ByteBuffer(&slice, 1);
+  } else {
+    const grpc::Slice slices[] = {grpc::Slice(head),
+                                  PayloadSlice(part.bytes, std::move(part.keep))};
+    outgoing_ = grpc::ByteBuffer(slices, 2);
   }
-  const grpc::Slice slices[] = {grpc::Slice(head), PayloadSlice(part, out.payload.keep)};
-  return grpc::ByteBuffer(slices, 2);
+  return last;
 }
 
 void ExecuteStream::Pump() {
@@ -216,15 +244,16 @@ void ExecuteStream::Pump() {
       return;
     }
     if (!write) return;
-    bool last;
-    outgoing_ = NextMessage(&last);
-    if (last) {
-      queue_.pop_front();
-      changed_.notify_all();
-    }
     writing_ = true;
     ++starting_;
+    Outgoing& front = queue_.front();
     lock.unlock();
+    if (PrepareMessage(front)) {
+      lock.lock();
+      queue_.pop_front();
+      changed_.notify_all();
+      lock.unlock();
+    }
     StartWrite(&outgoing_);
     lock.lock();
     --starting_;
@@ -320,10 +349,9 @@ absl::Status ExecuteStream::Receive() {
   return absl::OkStatus();
 }
 
-absl::Status ExecuteStream::RecordError(const Pending& pending, uint64_t id,
-                                        const v1::Status& error) {
-  const absl::Status status(static_cast<absl::StatusCode>(error.code()),
-                            StrCat("operation ", id, " (", pending.what, "): ", error.message()));
+absl::Status ExecuteStream::RecordError(const char* what, uint64_t id, absl::StatusCode code,
+                                        std::string_view message) {
+  const absl::Status status(code, ToAbsl(StrCat("operation ", id, " (", what, "): ", message)));
   std::lock_guard lock(mutex_);
   if (first_error_.ok()) first_error_ = status;
   return status;
@@ -332,7 +360,10 @@ absl::Status ExecuteStream::RecordError(const Pending& pending, uint64_t id,
 absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse& response,
                                      const Envelope& envelope, bool* finished) {
   if (response.status().code() != 0) {
-    std::visit(Fail{RecordError(pending, response.op_id(), response.status())}, pending.completion);
+    const auto code = static_cast<absl::StatusCode>(response.status().code());
+    const absl::Status error =
+        RecordError(pending.what, response.op_id(), code, response.status().message());
+    std::visit(Fail{error}, pending.completion);
     return absl::OkStatus();
   }
   if (auto* target = std::get_if<ReadTarget>(&pending.completion)) {

@@ -13,11 +13,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/cc/chunk_pool.h"
 #include "client/cc/future.h"
 #include "client/cc/remote_session.h"
+#include "engine/frontend/state/tensor_file.h"
 #include "engine/wire/envelope.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/client_callback.h"
+#include "proto/transport.h"
 #include "telegrad/v1/compute.pb.h"
 
 namespace telegrad {
@@ -33,10 +36,15 @@ struct ReadTarget {
 using Completion = std::variant<std::monostate, Future<Done>, Future<bool>, Future<Digest>,
                                 Future<RunInfo>, ReadTarget>;
 
-// What follows the fields of a message: sent from where it lies.
+// What follows the fields of a message: sent from where it lies, or read from a file when its turn
+// has come.
 struct OutPayload {
-  std::span<const std::byte> bytes;
-  std::shared_ptr<const void> keep;
+  std::span<const std::byte> bytes = {};
+  std::shared_ptr<const void> keep = nullptr;
+  std::unique_ptr<TensorReader> file = nullptr;  // in place of `bytes`
+  uint64_t left() const {
+    return file != nullptr ? static_cast<uint64_t>(file->left()) : bytes.size();
+  }
 };
 
 class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
@@ -58,6 +66,7 @@ class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
  private:
   struct Outgoing {
     uint64_t id = 0;  // of its next message
+    const char* what = "";
     v1::ExecuteRequest request;
     OutPayload payload;
     bool chunked = false;
@@ -78,18 +87,21 @@ class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
                OutPayload payload, std::unique_lock<std::mutex>& lock);
   void EndIfIdle();
   void Pump();
-  grpc::ByteBuffer NextMessage(bool* last);
+  bool PrepareMessage(Outgoing& out);
+  absl::Status NextPart(Outgoing& out, OutPayload* part);
   grpc::Slice PayloadSlice(std::span<const std::byte> bytes, std::shared_ptr<const void> keep);
   absl::Status Receive();
   absl::Status Complete(Pending& pending, const v1::ExecuteResponse& response,
                         const Envelope& envelope, bool* finished);
   absl::Status TakeChunk(ReadTarget& target, const v1::ExecuteResponse& response,
                          const Envelope& envelope, bool* finished);
-  absl::Status RecordError(const Pending& pending, uint64_t id, const v1::Status& error);
+  absl::Status RecordError(const char* what, uint64_t id, absl::StatusCode code,
+                           std::string_view message);
 
   const std::string address_;
   grpc::ClientContext context_;
   const std::shared_ptr<InUse> in_use_ = std::make_shared<InUse>();
+  const std::shared_ptr<ChunkPool> chunks_ = std::make_shared<ChunkPool>(kChunkBytes);
   grpc::ByteBuffer incoming_, outgoing_;
 
   mutable std::mutex mutex_;

@@ -15,6 +15,13 @@ std::span<const std::byte> Bytes(const std::string& s) {
 // Servers give no empty buffers; a slot without elements is bound to a byte that nobody reads.
 int64_t BufferBytes(int64_t bytes) { return std::max<int64_t>(bytes, 1); }
 
+absl::Status CheckFits(const Slot& slot, DType dtype, const Shape& shape) {
+  if (dtype == slot.dtype && shape == slot.shape) return absl::OkStatus();
+  return InvalidArgument("the value given for ", slot.name, " is ", Name(dtype), " ",
+                         ToString(shape), ", expected ", Name(slot.dtype), " ",
+                         ToString(slot.shape));
+}
+
 }  // namespace
 
 absl::StatusOr<uint64_t> RemoteState::Buffer(const Slot& slot) {
@@ -26,22 +33,32 @@ absl::StatusOr<uint64_t> RemoteState::Buffer(const Slot& slot) {
     }
     return it->second.handle;
   }
-  HostTensor value;
-  if (const auto it = preset_.find(slot.name); it != preset_.end()) {
-    if (it->second.dtype != slot.dtype || it->second.shape != slot.shape) {
-      return InvalidArgument("the value given for ", slot.name, " is ", Name(it->second.dtype), " ",
-                             ToString(it->second.shape), ", expected ", Name(slot.dtype), " ",
-                             ToString(slot.shape));
-    }
-    value = it->second;
-  } else {
-    TG_ASSIGN_OR_RETURN(value, InitialValue(slot));
-  }
+  TG_ASSIGN_OR_RETURN(const int64_t bytes, CheckedByteSize(slot.dtype, slot.shape));
   const uint64_t handle = session_->NewHandle();
-  session_->Alloc(handle, BufferBytes(static_cast<int64_t>(value.bytes.size())));
-  session_->WriteCopy(handle, 0, Bytes(value.bytes));
+  session_->Alloc(handle, BufferBytes(bytes));
+  TG_RETURN_IF_ERROR(Fill(slot, handle));
   entries_.emplace(slot.name, Entry{handle, slot.dtype, slot.shape});
   return handle;
+}
+
+absl::Status RemoteState::Fill(const Slot& slot, uint64_t handle) {
+  auto value = std::make_shared<HostTensor>();
+  if (const auto it = preset_.find(slot.name); it != preset_.end()) {
+    TG_RETURN_IF_ERROR(CheckFits(slot, it->second.dtype, it->second.shape));
+    *value = std::move(it->second);
+    preset_.erase(it);
+  } else if (const TensorEntry* entry = file_ ? file_->Find(slot.name) : nullptr) {
+    const bool blocks = entry->quantized.has_value();
+    TG_RETURN_IF_ERROR(CheckFits(slot, blocks ? DType::kUInt8 : entry->dtype,
+                                 blocks ? Shape{entry->bytes} : entry->shape));
+    session_->Write(handle, 0, file_->Open(*entry));
+    return absl::OkStatus();
+  } else {
+    TG_ASSIGN_OR_RETURN(*value, InitialValue(slot));
+  }
+  const std::span<const std::byte> content = Bytes(value->bytes);
+  session_->Write(handle, 0, content, std::move(value));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::map<std::string, HostTensor>> RemoteState::Download() const {

@@ -14,6 +14,7 @@
 #include "engine/base/hash.h"
 #include "engine/frontend/host_tensor.h"
 #include "engine/frontend/plan.h"
+#include "engine/frontend/state/tensor_file.h"
 
 namespace telegrad {
 
@@ -22,12 +23,15 @@ class RemoteState {
   explicit RemoteState(RemoteSession* session) : session_(session) {}
 
   // The buffer of a state slot. The first caller's slot makes it and fills it: with what Preset has
-  // under its name, else with the slot's initial value. INVALID_ARGUMENT if dtype or shape do not
-  // match.
+  // under its name, values before files, else with the slot's initial value. INVALID_ARGUMENT if
+  // dtype or shape do not match.
   absl::StatusOr<uint64_t> Buffer(const Slot& slot);
 
-  // Values for slots that have no buffer yet.
+  // Values for slots that have no buffer yet; each is given up to the one that takes it.
   void Preset(std::map<std::string, HostTensor> values) { preset_ = std::move(values); }
+  // The same from a file, whose tensors are sent from there as they are read. A quantized one is
+  // for a slot of u8 [bytes].
+  void Preset(std::shared_ptr<const TensorFile> file) { file_ = std::move(file); }
 
   // Everything, downloaded.
   absl::StatusOr<std::map<std::string, HostTensor>> Download() const;
@@ -38,9 +42,12 @@ class RemoteState {
     DType dtype;
     Shape shape;
   };
+  absl::Status Fill(const Slot& slot, uint64_t handle);
+
   RemoteSession* session_;
   std::map<std::string, Entry> entries_;
   std::map<std::string, HostTensor> preset_;
+  std::shared_ptr<const TensorFile> file_;
 };
 
 class RemotePlan {

@@ -80,6 +80,13 @@ void RemoteSession::Write(uint64_t handle, int64_t offset, std::span<const std::
   stream_->Send("write", std::move(request), {}, {data, std::move(keep)});
 }
 
+void RemoteSession::Write(uint64_t handle, int64_t offset, std::unique_ptr<TensorReader> content) {
+  v1::ExecuteRequest request;
+  request.mutable_write()->set_handle(handle);
+  request.mutable_write()->set_offset(static_cast<uint64_t>(offset));
+  stream_->Send("write", std::move(request), {}, {.file = std::move(content)});
+}
+
 void RemoteSession::WriteCopy(uint64_t handle, int64_t offset, std::span<const std::byte> data) {
   auto copy = std::make_shared<std::vector<std::byte>>(data.begin(), data.end());
   const std::span<const std::byte> bytes = *copy;

@@ -60,6 +60,7 @@ struct RemoteFile {
 };
 
 class ExecuteStream;
+class TensorReader;
 
 class RemoteSession {
  public:
@@ -82,7 +83,10 @@ class RemoteSession {
   // long.
   void Write(uint64_t handle, int64_t offset, std::span<const std::byte> data,
              std::shared_ptr<const void> keep = nullptr);
-  // The same with a copy of `data`.
+  // The content of a tensor of a file, read as it is sent, a few chunks of it in memory at a time.
+  // If it cannot be read to its end, that becomes the session's error, and the buffer is freed.
+  void Write(uint64_t handle, int64_t offset, std::unique_ptr<TensorReader> content);
+  // The same as the first with a copy of `data`.
   void WriteCopy(uint64_t handle, int64_t offset, std::span<const std::byte> data);
 
   // Fills `into`, which must live until the future has its result or this object is gone.

@@ -29,6 +29,7 @@ absl::Status Devices(const Flags& flags);
 absl::Status Explain(const Flags& flags);
 absl::Status Run(const Flags& flags);
 absl::Status Stats(const Flags& flags);
+absl::Status Tensors(const Flags& flags);
 absl::Status Train(const Flags& flags);
 
 }  // namespace telegrad::cli

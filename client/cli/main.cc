@@ -24,7 +24,7 @@ constexpr FlagRow kTrainFlags[] = {
 
 constexpr FlagRow kRunFlags[] = {
     {"input", 'i', FlagKind::kList, "", "FILE",
-     "the model's inputs, in order: .npy or ONNX TensorProto .pb"},
+     "the model's inputs, in order: ONNX TensorProto .pb, or a tensor file of one tensor (.npy)"},
     {"output", 'o', FlagKind::kList, "", "FILE", "where its outputs go, in order: .npy or .pb"},
     {"expect", 'x', FlagKind::kList, "", "FILE",
      "what its outputs must be, in order: fails where they differ"},
@@ -44,6 +44,10 @@ constexpr FlagRow kExplainFlags[] = {
     {"json", 'j', FlagKind::kBool, "false", "", "prints one JSON object instead of lines"},
 };
 
+constexpr FlagRow kTensorsFlags[] = {
+    {"metadata", 'm', FlagKind::kBool, "false", "", "prints the metadata too"},
+};
+
 constexpr Command kCommands[] = {
     {"run", "MODEL.onnx", "runs an ONNX model", kRunFlags, &Run},
     {"explain", "MODEL.onnx", "shows the kernels and the memory that a model would take, and why",
@@ -51,6 +55,8 @@ constexpr Command kCommands[] = {
     {"train", "digits", "trains a small convolutional network on handwritten digits", kTrainFlags,
      &Train},
     {"devices", "", "lists the devices of the server", {}, &Devices},
+    {"tensors", "FILE", "lists the tensors of a safetensors, npy, npz, GGUF or PyTorch file",
+     kTensorsFlags, &Tensors},
     {"stats", "", "shows the counters of the server", {}, &Stats},
 };
 

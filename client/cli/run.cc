@@ -10,9 +10,11 @@
 #include "client/cli/timeline.h"
 #include "engine/base/status.h"
 #include "engine/frontend/files.h"
-#include "engine/frontend/npy.h"
 #include "engine/frontend/onnx/import.h"
 #include "engine/frontend/onnx/model.h"
+#include "engine/frontend/state/byte_sink.h"
+#include "engine/frontend/state/npy.h"
+#include "engine/frontend/state/tensor_file.h"
 
 namespace telegrad::cli {
 namespace {
@@ -23,11 +25,15 @@ bool EndsWith(const std::string& s, std::string_view suffix) {
 }
 
 absl::StatusOr<HostTensor> ReadTensor(const std::string& path) {
+  if (!EndsWith(path, ".pb")) {
+    TG_ASSIGN_OR_RETURN(const auto file, OpenTensorFile(path));
+    if (file->tensors().size() != 1) {
+      return InvalidArgument(path, " holds ", file->tensors().size(), " tensors, expected one");
+    }
+    return file->Load(file->tensors()[0]);
+  }
   TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(path));
-  absl::StatusOr<HostTensor> tensor = EndsWith(path, ".pb") ? onnx::ReadTensorFile(file)
-                                      : EndsWith(path, ".npy")
-                                          ? ParseNpy(file)
-                                          : InvalidArgument("expected .npy or .pb");
+  absl::StatusOr<HostTensor> tensor = onnx::ReadTensorFile(file);
   if (!tensor.ok()) {
     return absl::Status(tensor.status().code(),
                         StrCat(path, ": ", ToStd(tensor.status().message())));
@@ -36,7 +42,9 @@ absl::StatusOr<HostTensor> ReadTensor(const std::string& path) {
 }
 
 absl::Status WriteTensor(const std::string& path, const HostTensor& tensor, std::string_view name) {
-  if (!EndsWith(path, ".pb")) return WriteFile(path, FormatNpy(tensor));
+  if (!EndsWith(path, ".pb")) {
+    return SaveFile(path, [&](ByteSink* sink) { return WriteNpy(tensor, sink); });
+  }
   TG_ASSIGN_OR_RETURN(const std::string file, onnx::WriteTensorFile(tensor, name));
   return WriteFile(path, file);
 }

@@ -10,9 +10,10 @@
 #include "client/cli/command.h"
 #include "engine/base/status.h"
 #include "engine/frontend/datasets.h"
-#include "engine/frontend/files.h"
 #include "engine/frontend/models.h"
-#include "engine/frontend/safetensors.h"
+#include "engine/frontend/state/byte_sink.h"
+#include "engine/frontend/state/safetensors.h"
+#include "engine/frontend/state/tensor_file.h"
 
 namespace telegrad::cli {
 namespace {
@@ -100,14 +101,15 @@ absl::Status Trainer::Build() {
 
 absl::Status Trainer::Resume() {
   if (options_.resume.empty()) return absl::OkStatus();
-  TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(options_.resume));
-  TG_ASSIGN_OR_RETURN(Safetensors saved, ParseSafetensors(file));
-  const auto epochs = saved.metadata.find(std::string(kEpochKey));
-  if (epochs == saved.metadata.end()) {
+  TG_ASSIGN_OR_RETURN(const auto saved, OpenTensorFile(options_.resume));
+  const auto entry = saved->metadata().find(kEpochKey);
+  const std::string* epochs =
+      entry != saved->metadata().end() ? std::get_if<std::string>(&entry->second) : nullptr;
+  if (epochs == nullptr) {
     return InvalidArgument(options_.resume, " was not saved by telegrad train");
   }
-  done_epochs_ = std::strtoll(epochs->second.c_str(), nullptr, 10);
-  state_.Preset(std::move(saved.tensors));
+  done_epochs_ = std::strtoll(epochs->c_str(), nullptr, 10);
+  state_.Preset(saved);
   std::printf("resumed from %s after %lld epochs\n", options_.resume.c_str(),
               static_cast<long long>(done_epochs_));
   return absl::OkStatus();
@@ -169,12 +171,14 @@ absl::StatusOr<double> Trainer::HeldOut() {
 
 absl::Status Trainer::Save() {
   if (options_.save.empty()) return absl::OkStatus();
-  Safetensors content;
-  TG_ASSIGN_OR_RETURN(content.tensors, state_.Download());
-  content.metadata.emplace(kEpochKey, StrCat(std::max(options_.epochs, done_epochs_)));
-  TG_ASSIGN_OR_RETURN(const std::string file, FormatSafetensors(content));
-  TG_RETURN_IF_ERROR(WriteFile(options_.save, file));
-  std::printf("saved %zu tensors, %zu bytes, to %s\n", content.tensors.size(), file.size(),
+  TG_ASSIGN_OR_RETURN(const auto tensors, state_.Download());
+  const std::map<std::string, std::string> metadata = {
+      {std::string(kEpochKey), StrCat(std::max(options_.epochs, done_epochs_))}};
+  TG_RETURN_IF_ERROR(SaveFile(
+      options_.save, [&](ByteSink* sink) { return WriteSafetensors(tensors, metadata, sink); }));
+  size_t bytes = 0;
+  for (const auto& [name, tensor] : tensors) bytes += tensor.bytes.size();
+  std::printf("saved %zu tensors, %zu bytes, to %s\n", tensors.size(), bytes,
               options_.save.c_str());
   return absl::OkStatus();
 }

@@ -6,7 +6,7 @@
 
 #include "engine/base/status.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/safetensors.h"
+#include "engine/frontend/state/tensor_file.h"
 
 namespace telegrad::testing {
 namespace {
@@ -27,10 +27,11 @@ absl::StatusOr<std::string> ReadGzip(const std::string& path) {
 
 absl::StatusOr<CaseData> ReadCaseData(std::string_view section) {
   const std::string path = StrCat("tests/data/frontend/", section, ".safetensors.gz");
-  TG_ASSIGN_OR_RETURN(const std::string bytes, ReadGzip(path));
-  TG_ASSIGN_OR_RETURN(Safetensors file, ParseSafetensors(bytes));
+  TG_ASSIGN_OR_RETURN(std::string bytes, ReadGzip(path));
+  TG_ASSIGN_OR_RETURN(const auto file, ReadTensorFile(MemorySource(std::move(bytes), path)));
+  TG_ASSIGN_OR_RETURN(auto tensors, file->LoadAll());
   CaseData data;
-  for (auto& [key, tensor] : file.tensors) {
+  for (auto& [key, tensor] : tensors) {
     // case/variant/<kind><number>
     const size_t last = key.rfind('/'), first = key.rfind('/', last - 1);
     const size_t digit = key.find_first_of("0123456789", last);

@@ -1,18 +1,20 @@
 // The header is a Python dict literal with three keys. Only the subset that NumPy writes is read:
 // strings in either quote without escapes, True, False and tuples of decimal integers.
-#include "engine/frontend/npy.h"
+#include "engine/frontend/state/npy.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
 #include "absl/strings/str_join.h"
 #include "engine/base/status.h"
+#include "engine/frontend/host_bytes.h"
 
 namespace telegrad {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr size_t kMaxHeader = 1 << 16;
+constexpr size_t kMaxHeader = kNpyHead - 12;
 
 class Header {
  public:
@@ -108,46 +110,72 @@ absl::StatusOr<Fields> ParseHeader(std::string_view text) {
 
 }  // namespace
 
-absl::StatusOr<HostTensor> ParseNpy(std::string_view file) {
-  if (!file.starts_with(kMagic) || file.size() < 10) return InvalidArgument("npy: no magic string");
-  const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<uint8_t>(file[i])); };
+absl::StatusOr<TensorEntry> ParseNpyHeader(std::string_view head, int64_t size) {
+  if (!head.starts_with(kMagic) || head.size() < 10) return InvalidArgument("npy: no magic string");
+  const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<uint8_t>(head[i])); };
   const size_t version = byte(6);
   if ((version != 1 && version != 2) || byte(7) != 0) {
     return Unimplemented("npy: version ", version, ".", byte(7), ", expected 1.0 or 2.0");
   }
   size_t begin = 10, length = byte(8) | byte(9) << 8;
   if (version == 2) {
-    if (file.size() < 12) return InvalidArgument("npy: the file ends in its header");
+    if (head.size() < 12) return InvalidArgument("npy: the file ends in its header");
     begin = 12;
     length |= byte(10) << 16 | byte(11) << 24;
   }
-  if (length > kMaxHeader || length > file.size() - begin) {
+  if (length > kMaxHeader || length > head.size() - begin) {
     return InvalidArgument("npy: a header of ", length, " bytes does not fit");
   }
-  TG_ASSIGN_OR_RETURN(const Fields fields, ParseHeader(file.substr(begin, length)));
-  if (*fields.fortran) return Unimplemented("npy: Fortran order; save it in C order");
+  TG_ASSIGN_OR_RETURN(const Fields fields, ParseHeader(head.substr(begin, length)));
   const std::optional<DType> dtype = DTypeFromNumpy(*fields.descr);
   if (!dtype) return Unimplemented("npy: element type '", *fields.descr, "'");
-  TG_ASSIGN_OR_RETURN(const int64_t size, CheckedByteSize(*dtype, *fields.shape));
-  const std::string_view data = file.substr(begin + length);
-  if (data.size() != static_cast<size_t>(size)) {
-    return InvalidArgument("npy: ", data.size(), " bytes of data for ", Name(*dtype), " ",
-                           ToString(*fields.shape), ", expected ", size);
+  TensorEntry out;
+  out.name = kOnlyTensor;
+  out.dtype = *dtype;
+  out.shape = *fields.shape;
+  TG_ASSIGN_OR_RETURN(out.bytes, CheckedByteSize(*dtype, out.shape));
+  out.offset = static_cast<int64_t>(begin + length);
+  out.stored = size - out.offset;
+  if (out.stored != out.bytes) {
+    return InvalidArgument("npy: ", out.stored, " bytes of data for ", Name(*dtype), " ",
+                           ToString(out.shape), ", expected ", out.bytes);
   }
-  return HostTensor{*dtype, *fields.shape, std::string(data)};
+  if (*fields.fortran && out.shape.size() > 1) {
+    int64_t stride = 1;
+    for (const int64_t dim : out.shape) {
+      out.strides.push_back(stride);
+      stride *= std::max<int64_t>(dim, 1);
+    }
+  }
+  return out;
 }
 
-std::string FormatNpy(const HostTensor& tensor) {
+absl::StatusOr<TensorListing> ListNpy(const ByteSource& source) {
+  TG_ASSIGN_OR_RETURN(const std::string head,
+                      source.ReadString(0, std::min(kNpyHead, source.size())));
+  TG_ASSIGN_OR_RETURN(TensorEntry entry, ParseNpyHeader(head, source.size()));
+  return TensorListing{.format = "npy", .tensors = {std::move(entry)}, .metadata = {}};
+}
+
+absl::StatusOr<std::string> FormatNpyHeader(DType dtype, const Shape& shape) {
+  if (Info(dtype).numpy.empty()) return Unimplemented("npy has no element type ", Name(dtype));
   std::string header =
-      StrCat("{'descr': '", Info(tensor.dtype).numpy, "', 'fortran_order': False, 'shape': (",
-             absl::StrJoin(tensor.shape, ", "), tensor.shape.size() == 1 ? "," : "", "), }");
+      StrCat("{'descr': '", Info(dtype).numpy, "', 'fortran_order': False, 'shape': (",
+             absl::StrJoin(shape, ", "), shape.size() == 1 ? "," : "", "), }");
   // The data begins at a multiple of 64 bytes; rank is at most 16, so that two bytes hold the
   // length.
   header.append(63 - (10 + header.size()) % 64, ' ');
   header += '\n';
   std::string out(kMagic);
   out += {1, 0, static_cast<char>(header.size() & 255), static_cast<char>(header.size() >> 8)};
-  return out + header + tensor.bytes;
+  return out + header;
+}
+
+absl::Status WriteNpy(const HostTensor& tensor, ByteSink* sink) {
+  TG_RETURN_IF_ERROR(CheckHostTensor(tensor));
+  TG_ASSIGN_OR_RETURN(const std::string header, FormatNpyHeader(tensor.dtype, tensor.shape));
+  TG_RETURN_IF_ERROR(sink->Append(header));
+  return sink->Append(tensor.bytes);
 }
 
 }  // namespace telegrad

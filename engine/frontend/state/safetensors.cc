@@ -1,7 +1,7 @@
 // Nothing is allocated by a size from the file before that size has been compared with the file's
 // length, and the ranges must tile the data, so a small file cannot describe large or overlapping
 // tensors.
-#include "engine/frontend/safetensors.h"
+#include "engine/frontend/state/safetensors.h"
 
 #include <algorithm>
 #include <optional>
@@ -15,6 +15,7 @@
 namespace telegrad {
 namespace {
 
+constexpr int64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeader = 100'000'000;  // the limit of the format's reference reader
 
 struct Entry {
@@ -34,7 +35,7 @@ bool ReadSizes(JsonReader* json, size_t limit, std::vector<int64_t>* out) {
   return json->Eat(']');
 }
 
-bool ReadMetadata(JsonReader* json, std::map<std::string, std::string>* out) {
+bool ReadMetadata(JsonReader* json, Metadata* out) {
   if (!json->Eat('{')) return false;
   if (json->Eat('}')) return true;
   do {
@@ -70,8 +71,7 @@ bool ReadEntry(JsonReader* json, Entry* out) {
   return json->Eat('}') && dtype && shape && offsets;
 }
 
-absl::Status ReadHeader(JsonReader* json, std::vector<Entry>* entries,
-                        std::map<std::string, std::string>* metadata) {
+absl::Status ReadHeader(JsonReader* json, std::vector<Entry>* entries, Metadata* metadata) {
   const auto bad = [&](std::string_view what) {
     return InvalidArgument("safetensors: header byte ", json->position(), ": ", what);
   };
@@ -98,21 +98,33 @@ absl::Status ReadHeader(JsonReader* json, std::vector<Entry>* entries,
   return json->AtEnd() ? absl::OkStatus() : bad("expected the end");
 }
 
+uint64_t Length(std::string_view head) {
+  uint64_t length = 0;
+  std::memcpy(&length, head.data(), kLengthBytes);
+  return length;
+}
+
 }  // namespace
 
-absl::StatusOr<Safetensors> ParseSafetensors(std::string_view file) {
-  if (file.size() < 8) return InvalidArgument("safetensors: shorter than its length field");
-  uint64_t length = 0;
-  std::memcpy(&length, file.data(), 8);
-  if (length > kMaxHeader || length > file.size() - 8) {
+bool LooksLikeSafetensors(std::string_view head) {
+  return head.size() > kLengthBytes && Length(head) <= kMaxHeader &&
+         std::string_view("{ \t\r\n").find(head[kLengthBytes]) != std::string_view::npos;
+}
+
+absl::StatusOr<TensorListing> ListSafetensors(const ByteSource& source) {
+  TG_ASSIGN_OR_RETURN(const std::string head, source.ReadString(0, kLengthBytes));
+  const uint64_t length = Length(head);
+  if (length > kMaxHeader || length > static_cast<uint64_t>(source.size()) - kLengthBytes) {
     return InvalidArgument("safetensors: a header of ", length, " bytes does not fit");
   }
-  Safetensors out;
+  TG_ASSIGN_OR_RETURN(const std::string header, source.ReadString(kLengthBytes, length));
+  TensorListing out{.format = "safetensors", .tensors = {}, .metadata = {}};
   std::vector<Entry> entries;
-  JsonReader json(file.substr(8, length));
+  JsonReader json(header);
   TG_RETURN_IF_ERROR(ReadHeader(&json, &entries, &out.metadata));
 
-  const std::string_view data = file.substr(8 + length);
+  const int64_t data = kLengthBytes + static_cast<int64_t>(length);
+  const int64_t data_bytes = source.size() - data;
   std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
@@ -120,38 +132,44 @@ absl::StatusOr<Safetensors> ParseSafetensors(std::string_view file) {
   for (Entry& e : entries) {
     const std::optional<DType> dtype = DTypeFromSafetensors(e.dtype);
     if (!dtype) return Unimplemented("safetensors: '", e.name, "' has element type ", e.dtype);
-    TG_ASSIGN_OR_RETURN(const int64_t size, CheckedByteSize(*dtype, e.shape));
-    if (e.begin != at || e.end < e.begin || e.end - e.begin != size ||
-        e.end > static_cast<int64_t>(data.size())) {
+    const absl::StatusOr<int64_t> size = CheckedByteSize(*dtype, e.shape);
+    if (!size.ok()) {
+      return InvalidArgument("safetensors: '", e.name, "': ", ToStd(size.status().message()));
+    }
+    if (e.begin != at || e.end < e.begin || e.end - e.begin != *size || e.end > data_bytes) {
       return InvalidArgument("safetensors: '", e.name, "', ", e.dtype, " ", ToString(e.shape),
-                             ", has the bytes [", e.begin, ", ", e.end, "), expected ", size,
-                             " of them from ", at, " within ", data.size());
+                             ", has the bytes [", e.begin, ", ", e.end, "), expected ", *size,
+                             " of them from ", at, " within ", data_bytes);
     }
-    HostTensor tensor{*dtype, e.shape, std::string(data.substr(at, size))};
-    if (!out.tensors.emplace(e.name, std::move(tensor)).second) {
-      return InvalidArgument("safetensors: '", e.name, "' appears twice");
-    }
+    TensorEntry& entry = out.tensors.emplace_back();
+    entry.name = std::move(e.name);
+    entry.dtype = *dtype;
+    entry.shape = std::move(e.shape);
+    entry.offset = data + at;
+    entry.bytes = entry.stored = *size;
     at = e.end;
   }
-  if (at != static_cast<int64_t>(data.size())) {
-    return InvalidArgument("safetensors: ", data.size() - at, " bytes belong to no tensor");
+  if (at != data_bytes) {
+    return InvalidArgument("safetensors: ", data_bytes - at, " bytes belong to no tensor");
   }
   return out;
 }
 
-absl::StatusOr<std::string> FormatSafetensors(const Safetensors& contents) {
+absl::Status WriteSafetensors(const std::map<std::string, HostTensor>& tensors,
+                              const std::map<std::string, std::string>& metadata, ByteSink* sink) {
   std::vector<std::string> fields;
-  std::string data;
-  if (!contents.metadata.empty()) {
+  if (!metadata.empty()) {
     std::vector<std::string> pairs;
-    for (const auto& [key, value] : contents.metadata) {
-      if (!IsUtf8(key) || !IsUtf8(value))
+    for (const auto& [key, value] : metadata) {
+      if (!IsUtf8(key) || !IsUtf8(value)) {
         return InvalidArgument("safetensors: metadata is not UTF-8");
+      }
       pairs.push_back(StrCat(JsonQuote(key), ":", JsonQuote(value)));
     }
     fields.push_back(StrCat("\"__metadata__\":{", absl::StrJoin(pairs, ","), "}"));
   }
-  for (const auto& [name, tensor] : contents.tensors) {
+  int64_t at = 0;
+  for (const auto& [name, tensor] : tensors) {
     if (!IsUtf8(name) || name == "__metadata__") {
       return InvalidArgument("safetensors: a tensor cannot have the name ", JsonQuote(name));
     }
@@ -160,17 +178,23 @@ absl::StatusOr<std::string> FormatSafetensors(const Safetensors& contents) {
       return InvalidArgument("safetensors: '", name, "' has ", tensor.bytes.size(),
                              " bytes, expected ", size);
     }
+    if (Info(tensor.dtype).safetensors.empty()) {
+      return Unimplemented("safetensors has no element type ", Name(tensor.dtype), ", of '", name,
+                           "'");
+    }
     fields.push_back(StrCat(JsonQuote(name), ":{\"dtype\":\"", Info(tensor.dtype).safetensors,
                             "\",\"shape\":[", absl::StrJoin(tensor.shape, ","),
-                            "],\"data_offsets\":[", data.size(), ",", data.size() + size, "]}"));
-    data += tensor.bytes;
+                            "],\"data_offsets\":[", at, ",", at + size, "]}"));
+    at += size;
   }
   std::string header = StrCat("{", absl::StrJoin(fields, ","), "}");
   header.append((8 - header.size() % 8) % 8, ' ');  // the data is aligned
   const uint64_t length = header.size();
-  std::string out(8, '\0');
-  std::memcpy(out.data(), &length, 8);
-  return out + header + data;
+  std::string head(kLengthBytes, '\0');
+  std::memcpy(head.data(), &length, kLengthBytes);
+  TG_RETURN_IF_ERROR(sink->Append(head + header));
+  for (const auto& [name, tensor] : tensors) TG_RETURN_IF_ERROR(sink->Append(tensor.bytes));
+  return absl::OkStatus();
 }
 
 }  // namespace telegrad

@@ -1,0 +1,46 @@
+// Memory for the chunks of files on their way out. A chunk goes back to the pool when the transport
+// lets go of it, so that an upload takes as many as the transport holds at a time, and touches no
+// fresh pages for each.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace telegrad {
+
+class ChunkPool : public std::enable_shared_from_this<ChunkPool> {
+ public:
+  explicit ChunkPool(size_t bytes) : bytes_(bytes) {}
+
+  // Of as many bytes as the pool was made with.
+  std::shared_ptr<std::byte[]> Take() {
+    std::unique_ptr<std::byte[]> chunk;
+    {
+      std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        chunk = std::move(free_.back());
+        free_.pop_back();
+      }
+    }
+    if (chunk == nullptr) chunk.reset(new std::byte[bytes_]);
+    return {chunk.release(),
+            [pool = shared_from_this()](std::byte* memory) { pool->GiveBack(memory); }};
+  }
+
+ private:
+  static constexpr size_t kMaxFree = 16;
+
+  void GiveBack(std::byte* memory) {
+    std::unique_ptr<std::byte[]> chunk(memory);
+    std::lock_guard lock(mutex_);
+    if (free_.size() < kMaxFree) free_.push_back(std::move(chunk));
+  }
+
+  const size_t bytes_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<std::byte[]>> free_;
+};
+
+}  // namespace telegrad
