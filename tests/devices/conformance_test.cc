@@ -430,7 +430,7 @@ TEST_P(Conformance, LaunchesRunInOrder) {
 
 TEST_P(Conformance, OnlyFilesAreOpened) {
   OpenDevice();
-  if (GetParam().name == "disk") GTEST_SKIP() << "see disk_test.cc";
+  if (GetParam().name == "disk") GTEST_SKIP() << "a disk has files; disk_test.cc opens them";
   EXPECT_EQ(device_->Open("file", 0, 1, OpenMode::kRead).status().code(),
             absl::StatusCode::kUnimplemented);
 }

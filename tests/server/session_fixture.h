@@ -1,11 +1,7 @@
 // A session on the real CPU device, with runs that can be held at a gate.
 #pragma once
 
-#include <condition_variable>
-#include <cstring>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -15,54 +11,9 @@
 #include "server/session/session.h"
 #include "tests/fakes/copy_engine.h"
 #include "tests/server/copy_graph.h"
+#include "tests/server/session_ends.h"
 
 namespace telegrad {
-
-class StringPayload final : public Payload {
- public:
-  explicit StringPayload(std::string bytes) : bytes_(std::move(bytes)) {}
-  int64_t size() const override { return static_cast<int64_t>(bytes_.size()); }
-  void CopyTo(void* to) const override { std::memcpy(to, bytes_.data(), bytes_.size()); }
-
- private:
-  std::string bytes_;
-};
-
-// Collects answers; a test waits for the one with an id.
-class Sink final : public AnswerSink {
- public:
-  void OnAnswer(Answer answer) override {
-    std::lock_guard lock(mutex_);
-    order_.push_back(answer.id);
-    answers_[answer.id] = std::move(answer);
-    changed_.notify_all();
-  }
-  void OnProgress() override {
-    std::lock_guard lock(mutex_);
-    changed_.notify_all();
-  }
-  Answer Take(uint64_t id) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return answers_.contains(id); });
-    Answer answer = std::move(answers_[id]);
-    return answer;
-  }
-  template <typename Condition>
-  void Await(Condition condition) {
-    std::unique_lock lock(mutex_);
-    while (!condition()) changed_.wait_for(lock, std::chrono::milliseconds(1));
-  }
-  std::vector<uint64_t> order() {
-    std::lock_guard lock(mutex_);
-    return order_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<uint64_t> order_;
-  std::map<uint64_t, Answer> answers_;
-};
 
 class SessionTest : public ::testing::Test {
  protected:
@@ -106,11 +57,7 @@ class SessionTest : public ::testing::Test {
   void Put(int64_t elements) {
     const FrozenGraph graph = CopyGraph(elements);
     hash_ = ContentHash(graph.root());
-    const uint64_t id =
-        Submit(PutOp{[graph, hash = hash_](Budget*) -> absl::StatusOr<VerifiedGraph> {
-                       return VerifiedGraph{graph, hash};
-                     },
-                     100, false});
+    const uint64_t id = Submit(PutOf(graph, /*compile=*/false));
     ASSERT_TRUE(sink_->Take(id).status.ok());
   }
   std::string Bytes(uint64_t read) {
