@@ -9,8 +9,7 @@
 #include <cmath>
 
 #include "engine/base/strings.h"
-#include "engine/frontend/files.h"
-#include "engine/frontend/safetensors.h"
+#include "engine/frontend/state/tensor_file.h"
 #include "tests/frontend/run_plan.h"
 
 namespace telegrad::testing {
@@ -23,13 +22,11 @@ using ::testing::Pointwise;
 constexpr int64_t kSteps = 10;
 using Tensors = std::vector<Tensor>;
 
-const Safetensors& Data() {
+const Named& Data() {
   static const auto* const data = [] {
-    const auto file = ReadFile("tests/data/frontend/optim.safetensors");
+    const auto file = OpenTensorFile("tests/data/frontend/optim.safetensors");
     EXPECT_TRUE(file.ok()) << file.status();
-    auto parsed = ParseSafetensors(*file);
-    EXPECT_TRUE(parsed.ok()) << parsed.status();
-    return new Safetensors(*std::move(parsed));
+    return new Named(*(*file)->LoadAll());
   }();
   return *data;
 }
@@ -121,7 +118,7 @@ const Row kRows[] = {
 std::vector<int> Kept(std::string_view name) {
   std::vector<int> kept;
   for (int i = 0; i < 3; ++i) {
-    if (Data().tensors.contains(StrCat(name, "/", i))) kept.push_back(i);
+    if (Data().contains(StrCat(name, "/", i))) kept.push_back(i);
   }
   return kept;
 }
@@ -130,7 +127,7 @@ Plan StepOf(const Row& row, DType dtype) {
   Builder b;
   Tensors params, grads;
   for (int i : Kept(row.name)) {
-    const Shape& shape = Data().tensors.at(StrCat("params/", i)).shape;
+    const Shape& shape = Data().at(StrCat("params/", i)).shape;
     params.push_back(b.Trainable(dtype, shape, StrCat("p", i), Init::Constant(0)));
     grads.push_back(b.Param(dtype, shape, StrCat("g", i)));
   }
@@ -147,19 +144,19 @@ void Follow(const Row& row, DType dtype, CpuRunner* cpu, double tolerance) {
   ASSERT_FALSE(kept.empty()) << row.name;
   Named state;
   for (int i : kept) {
-    const HostTensor& p = Data().tensors.at(StrCat("params/", i));
+    const HostTensor& p = Data().at(StrCat("params/", i));
     state[StrCat("p", i)] = Host(dtype, p.shape, p.AsDoubles());
   }
   for (int64_t step = 0; step < kSteps; ++step) {
     Named inputs;
     for (int i : kept) {
-      inputs[StrCat("g", i)] = Host(dtype, state.at(StrCat("p", i)).shape,
-                                    Part(Data().tensors.at(StrCat("grads/", i)), step));
+      inputs[StrCat("g", i)] =
+          Host(dtype, state.at(StrCat("p", i)).shape, Part(Data().at(StrCat("grads/", i)), step));
     }
     const auto ran = RunPlan(plan, inputs, cpu, &state);
     ASSERT_TRUE(ran.ok()) << ran.status();
     for (int i : kept) {
-      const std::vector<double> want = Part(Data().tensors.at(StrCat(row.name, "/", i)), step);
+      const std::vector<double> want = Part(Data().at(StrCat(row.name, "/", i)), step);
       EXPECT_THAT(state.at(StrCat("p", i)).AsDoubles(), Pointwise(DoubleNear(tolerance), want))
           << row.name << ", step " << step << ", parameter " << i;
     }
@@ -184,7 +181,7 @@ TEST(Optim, TenStepsInF32) {
 }
 
 TEST(Optim, EveryCaseOfTheDataIsTested) {
-  for (const auto& [name, value] : Data().tensors) {
+  for (const auto& [name, value] : Data()) {
     const std::string prefix = name.substr(0, name.find('/'));
     const bool known = prefix == "params" || prefix == "grads" || prefix == "rate" ||
                        prefix == "clip" ||
@@ -236,7 +233,7 @@ TEST(LearningRate, FollowsPyTorchsSchedulers) {
     for (CpuRunner* device : {static_cast<CpuRunner*>(nullptr), cpu->get()}) {
       Named state;
       std::vector<double> got;
-      const std::vector<double> want = Data().tensors.at(StrCat("rate/", row.name)).AsDoubles();
+      const std::vector<double> want = Data().at(StrCat("rate/", row.name)).AsDoubles();
       for (size_t step = 0; step < want.size(); ++step) {
         state["p"] = HostTensor::Of<float>({1}, {0});
         ASSERT_TRUE(RunPlan(*plan, {}, device, &state).ok());
@@ -267,8 +264,8 @@ TEST(Clip, IsPyTorchs) {
     Named inputs;
     double square = 0;
     for (int i = 0; i < 3; ++i) {
-      const Shape& shape = Data().tensors.at(StrCat("params/", i)).shape;
-      const std::vector<double> first = Part(Data().tensors.at(StrCat("grads/", i)), 0);
+      const Shape& shape = Data().at(StrCat("params/", i)).shape;
+      const std::vector<double> first = Part(Data().at(StrCat("grads/", i)), 0);
       grads.push_back(b.Param(DType::kFloat64, shape, StrCat("g", i)));
       inputs[StrCat("g", i)] = Host(DType::kFloat64, shape, first);
       for (double x : first) square += x * x;
@@ -284,9 +281,9 @@ TEST(Clip, IsPyTorchs) {
     const auto out = RunPlan(*plan, inputs);
     ASSERT_TRUE(out.ok()) << out.status();
     for (int i = 0; i < 3; ++i) {
-      EXPECT_THAT(out->at(StrCat(i)).AsDoubles(),
-                  Pointwise(DoubleNear(1e-13),
-                            Data().tensors.at(StrCat("clip/", name, "/", i)).AsDoubles()))
+      EXPECT_THAT(
+          out->at(StrCat(i)).AsDoubles(),
+          Pointwise(DoubleNear(1e-13), Data().at(StrCat("clip/", name, "/", i)).AsDoubles()))
           << name;
     }
     EXPECT_NEAR(out->at("norm").AsDoubles()[0], std::sqrt(square), 1e-12);

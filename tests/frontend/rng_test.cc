@@ -13,8 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/files.h"
-#include "engine/frontend/safetensors.h"
+#include "engine/frontend/state/tensor_file.h"
 #include "engine/ir/content_hash.h"
 #include "tests/frontend/run_plan.h"
 
@@ -44,9 +43,9 @@ double Number(std::string_view text) {
   return value;
 }
 
-std::map<std::string, Stream> Streams(const Safetensors& vectors) {
+std::map<std::string, Stream> Streams(const Named& vectors) {
   std::map<std::string, Stream> out;
-  for (const auto& [name, value] : vectors.tensors) {
+  for (const auto& [name, value] : vectors) {
     const std::vector<std::string> part = absl::StrSplit(name, '/');
     const std::vector<std::string> seed = absl::StrSplit(part.at(0), '.');
     Stream& stream = out[part[0]];
@@ -147,9 +146,9 @@ std::string Compare(const Call& call, const HostTensor& want, const HostTensor& 
 }
 
 TEST(Rng, GivesTheNumbersOfTinygrad) {
-  const auto file = ReadFile("tests/data/frontend/rng.safetensors");
+  const auto file = OpenTensorFile("tests/data/frontend/rng.safetensors");
   ASSERT_TRUE(file.ok()) << file.status();
-  const auto vectors = ParseSafetensors(*file);
+  const auto vectors = (*file)->LoadAll();
   ASSERT_TRUE(vectors.ok()) << vectors.status();
   const auto cpu = CpuRunner::Open();
   ASSERT_TRUE(cpu.ok()) << cpu.status();
@@ -173,7 +172,7 @@ TEST(Rng, GivesTheNumbersOfTinygrad) {
       ASSERT_TRUE(on_cpu.ok()) << on_cpu.status();
       for (size_t i = 0; i < repetition.size(); ++i) {
         const Call& call = repetition[i];
-        const HostTensor& want = vectors->tensors.at(call.name);
+        const HostTensor& want = vectors->at(call.name);
         EXPECT_EQ(Compare(call, want, on_reference->at(StrCat(i))), "") << call.name;
         EXPECT_EQ(Compare(call, want, on_cpu->at(StrCat(i))), "") << call.name << " on the CPU";
         ++compared;
@@ -181,7 +180,7 @@ TEST(Rng, GivesTheNumbersOfTinygrad) {
     }
     EXPECT_EQ(reference_state, cpu_state);
   }
-  EXPECT_EQ(compared, static_cast<int>(vectors->tensors.size()));
+  EXPECT_EQ(compared, static_cast<int>(vectors->size()));
 }
 
 // One plan that draws `n` numbers.
