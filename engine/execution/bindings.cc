@@ -76,4 +76,17 @@ absl::Status CheckBindings(std::span<const SlotUse> slots, std::span<const Buffe
   return CheckOverlap(slots, parts);
 }
 
+std::vector<BufferView> BindAll(std::span<const SlotUse> slots,
+                                std::span<const BufferView> bindings) {
+  BufferView empty;
+  for (size_t i = 0; i < slots.size() && empty.memory == nullptr; ++i) {
+    if (bindings[i].memory != nullptr) empty = {bindings[i].memory, bindings[i].offset, 0};
+  }
+  std::vector<BufferView> bound;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    bound.push_back(slots[i].used && slots[i].bytes > 0 ? bindings[i] : empty);
+  }
+  return bound;
+}
+
 }  // namespace telegrad

@@ -171,8 +171,9 @@ absl::Status GatherOp(NodeContext& c) {
 absl::Status PadOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
   TG_ASSIGN_OR_RETURN(const std::string_view mode, c.String("mode", "constant"));
-  if (mode != "constant") return Unimplemented("mode '", mode, "' is not supported");
-  if (c.HasInput(3)) return Unimplemented("axes are not supported");
+  if (mode != "constant")
+    return Unimplemented("mode '", mode, "' is not supported, only 'constant'");
+  if (c.HasInput(3)) return Unimplemented("axes are not supported; give pads for every axis");
   TG_ASSIGN_OR_RETURN(const std::vector<int64_t> pads, c.IntsOrInput("pads", 1, 11));
   double value = 0;
   if (c.opset() < 11) {
@@ -181,7 +182,8 @@ absl::Status PadOp(NodeContext& c) {
     TG_ASSIGN_OR_RETURN(value, c.Number(2));
   }
   if (!IsFloat(x.dtype()) && !(std::abs(value) <= kExactInteger)) {
-    return Unimplemented("the value ", value, " of ", Name(x.dtype()));
+    return Unimplemented("a pad of ", value, " in ", Name(x.dtype()),
+                         "; expected at most 2^53 in magnitude");
   }
   const auto rank = static_cast<size_t>(x.rank());
   if (pads.size() != 2 * rank) {
@@ -189,7 +191,8 @@ absl::Status PadOp(NodeContext& c) {
   }
   std::vector<int64_t> pairs;
   for (size_t i = 0; i < rank; ++i) {
-    if (pads[i] < 0 || pads[rank + i] < 0) return Unimplemented("negative pads are not supported");
+    if (pads[i] < 0 || pads[rank + i] < 0)
+      return Unimplemented("negative pads are not supported; use Slice");
     pairs.insert(pairs.end(), {pads[i], pads[rank + i]});
   }
   return c.Output(x.Pad(pairs, value));
