@@ -162,7 +162,6 @@ constexpr Case kCases[] = {
 };
 
 TEST(IndexingTest, Values) { CheckValues("indexing", kCases); }
-TEST(IndexingTest, Gradients) { CheckGradients("indexing", kCases); }
 
 Tensor Zeros(const Tensor& x, const Dims& shape, DType dtype) {
   return x.builder()->Zeros(shape, dtype);
