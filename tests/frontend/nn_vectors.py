@@ -111,7 +111,7 @@ def main():
         for i, (result, pull) in enumerate(zip(results, pulls)):
             out[f"{case}/out/{i}"], out[f"{case}/pull/{i}"] = result, pull
     with open(sys.argv[1], "wb") as f:
-        f.write(save({k: np.ascontiguousarray(v.detach().numpy()) for k, v in out.items()}))
+        f.write(save({k: np.array(v.detach().numpy(), order="C") for k, v in out.items()}))
 
 
 if __name__ == "__main__":
