@@ -26,11 +26,11 @@ absl::StatusOr<StateDict> InitialState(const Plan& plan);
 struct StateMatch {
   // (a beginning of given names, what takes its place); the first that fits. {"", "encoder."} puts
   // all names below encoder, {"module.", ""} takes a level away.
-  std::vector<std::pair<std::string, std::string>> rename;
+  std::vector<std::pair<std::string, std::string>> rename = {};
   // Beginnings of names of slots that may be missing: they start with their initial values.
-  std::vector<std::string> keep;
+  std::vector<std::string> keep = {};
   // Beginnings of names, renamed already, that the plan may have no slot for.
-  std::vector<std::string> ignore;
+  std::vector<std::string> ignore = {};
 };
 
 // A value for every state slot of the plan out of `given`. Floats are converted to the slot's float
