@@ -148,10 +148,9 @@ Tensor Tensor::PutAlong(int64_t axis, const Tensor& index, const Operand& src,
                                           ToString(to)));
   }
   updates = updates.Cast(dtype()).Expand(to);
-  const Tensor out =
-      Reshape({ProductOf(builder_, dims())})
-          .Scatter(number->Reshape({ProductOf(builder_, to)}),
-                   updates.Reshape({ProductOf(builder_, to)}), kind);
+  const Tensor out = Reshape({ProductOf(builder_, dims())})
+                         .Scatter(number->Reshape({ProductOf(builder_, to)}),
+                                  updates.Reshape({ProductOf(builder_, to)}), kind);
   return out.Reshape(dims());
 }
 

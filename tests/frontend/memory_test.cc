@@ -26,10 +26,8 @@ struct CostCase {
 
 constexpr CostCase kCases[] = {
     {"slices with steps",
-     [](Builder&, const Leaves& in) {
-       return in.x.At({Slice(std::nullopt, std::nullopt, -3)});
-     },
-     1, 0},
+     [](Builder&, const Leaves& in) { return in.x.At({Slice(std::nullopt, std::nullopt, -3)}); }, 1,
+     0},
     {"concat",
      [](Builder&, const Leaves& in) {
        const Tensor parts[] = {in.x, in.value};
@@ -41,9 +39,7 @@ constexpr CostCase kCases[] = {
      [](Builder&, const Leaves& in) { return in.x.Pad({3, 4}, PadMode::kReflect); }, 1, 0},
     {"at a tensor", [](Builder&, const Leaves& in) { return in.x.At({in.index}); }, 1, 0},
     {"at two tensors",
-     [](Builder&, const Leaves& in) {
-       return in.x.Reshape({1024, 1024}).At({in.index, in.index});
-     },
+     [](Builder&, const Leaves& in) { return in.x.Reshape({1024, 1024}).At({in.index, in.index}); },
      1, 0},
     {"take_along", [](Builder&, const Leaves& in) { return in.x.TakeAlong(0, in.index); }, 1, 0},
     {"set a slice",
@@ -68,8 +64,7 @@ constexpr CostCase kCases[] = {
     {"assign two parts",
      [](Builder& b, const Leaves& in) {
        b.Assign(in.state.At({Slice(0, 8)}), in.value.At({Slice(0, 8)}));
-       return b.Assign(in.state.At({Slice(8, 12)}), in.value.At({Slice(8, 12)}))
-           .At({Slice(0, 16)});
+       return b.Assign(in.state.At({Slice(8, 12)}), in.value.At({Slice(8, 12)})).At({Slice(0, 16)});
      },
      3, 0},
 };

@@ -1,5 +1,5 @@
-// Symbolic sizes and positions, and assignment in place, for several values of the variable, against
-// what each element is by definition; on the reference interpreter and on the CPU device.
+// Symbolic sizes and positions, and assignment in place, for several values of the variable,
+// against what each element is by definition; on the reference interpreter and on the CPU device.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -40,8 +40,7 @@ const SymbolicCase kCases[] = {
      SHAPE(n, 5), AT(X(i[0], i[1]))},
     {"position", [](const Tensor& x, const Tensor& n) { return x.At({n, Slice(1, kOpen)}); },
      SHAPE(4), AT(X(n, i[0] + 1))},
-    {"window",
-     [](const Tensor& x, const Tensor& n) { return x.At({Slice(Dim(n), Dim(n + 2))}); },
+    {"window", [](const Tensor& x, const Tensor& n) { return x.At({Slice(Dim(n), Dim(n + 2))}); },
      SHAPE(2, 5), AT(X(n + i[0], i[1]))},
     {"rest", [](const Tensor& x, const Tensor& n) { return x.At({Slice(Dim(n), kOpen, 1)}); },
      SHAPE(6 - n, 5), AT(X(n + i[0], i[1]))},
@@ -63,14 +62,11 @@ const SymbolicCase kCases[] = {
        return x.Narrow(0, 0, n).Unsqueeze(0).Rearrange("b n c -> c (b n)");
      },
      SHAPE(5, n), AT(X(i[1], i[0]))},
-    {"expand",
-     [](const Tensor& x, const Tensor& n) { return x.At({Slice(1, 2)}).Expand({n, 5}); },
+    {"expand", [](const Tensor& x, const Tensor& n) { return x.At({Slice(1, 2)}).Expand({n, 5}); },
      SHAPE(n, 5), AT(X(1, i[1]))},
-    {"repeat",
-     [](const Tensor& x, const Tensor& n) { return x.Narrow(0, 0, n).Repeat({2, 1}); },
+    {"repeat", [](const Tensor& x, const Tensor& n) { return x.Narrow(0, 0, n).Repeat({2, 1}); },
      SHAPE(2 * n, 5), AT(X(i[0] % n, i[1]))},
-    {"pad",
-     [](const Tensor& x, const Tensor& n) { return x.Narrow(0, 0, n).Pad({1, 2, 0, 0}, 7); },
+    {"pad", [](const Tensor& x, const Tensor& n) { return x.Narrow(0, 0, n).Pad({1, 2, 0, 0}, 7); },
      SHAPE(n + 3, 5), AT(i[0] >= 1 && i[0] <= n ? X(i[0] - 1, i[1]) : 7)},
     {"concat",
      [](const Tensor& x, const Tensor& n) {
@@ -125,7 +121,8 @@ const SymbolicCase kCases[] = {
      },
      SHAPE(6, 5),
      AT((i[0] == n || i[0] == n + 1) && i[1] % 2 == 0 ? X(0, i[1] / 2) : X(i[0], i[1]))},
-    {"set a rest", [](const Tensor& x, const Tensor& n) { return x.Set({Slice(Dim(n), kOpen)}, 0.5); },
+    {"set a rest",
+     [](const Tensor& x, const Tensor& n) { return x.Set({Slice(Dim(n), kOpen)}, 0.5); },
      SHAPE(6, 5), AT(i[0] >= n ? 0.5 : X(i[0], i[1]))},
 };
 
@@ -182,7 +179,6 @@ TEST(SymbolicTest, Values) {
   }
 }
 
-
 TEST(AssignTest, ACacheGrowsInPlace) {
   Builder b;
   const Tensor position = b.Variable("position", 0, 7);
@@ -233,7 +229,9 @@ const AssignCase kAssignCases[] = {
        b.Assign(s.At({Slice(0, 2)}), b.Const(DType::kFloat32, 1));
        return b.Assign(s.At({Slice(), 4}), b.Const(DType::kFloat32, 2)).At({1});
      },
-     [](int64_t i, int64_t j, int64_t) { return j == 4 ? 2.0 : i < 2 ? 1.0 : X(i, j); },
+     [](int64_t i, int64_t j, int64_t) { return j == 4  ? 2.0
+                                                : i < 2 ? 1.0
+                                                        : X(i, j); },
      [](int64_t k, int64_t) { return k == 4 ? 2.0 : 1.0; }},
     {"the later one stays",
      [](Builder& b, const Tensor& s, const Tensor& n) {
@@ -244,7 +242,9 @@ const AssignCase kAssignCases[] = {
      [](int64_t i, int64_t j, int64_t n) {
        return i == n && j < 2 ? 3.0 : j == 0 ? 2.0 : i == n ? 1.0 : X(i, j);
      },
-     [](int64_t k, int64_t n) { return n == 6 ? 0.0 : k < 2 ? 3.0 : 1.0; }},
+     [](int64_t k, int64_t n) { return n == 6  ? 0.0
+                                       : k < 2 ? 3.0
+                                               : 1.0; }},
     {"what the one before left",
      [](Builder& b, const Tensor& s, const Tensor& n) {
        const Tensor once = b.Assign(s.At({n}), s.At({0}) + 1);
