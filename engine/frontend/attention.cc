@@ -6,6 +6,7 @@
 #include "engine/frontend/builder.h"
 #include "engine/frontend/products.h"
 #include "engine/frontend/promotion.h"
+#include "engine/frontend/reduce.h"
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {
@@ -16,8 +17,7 @@ constexpr double kHidden = -std::numeric_limits<double>::infinity();
 // exp(s) over its sum along the last axis, 0 in rows that hide all. The shift by the maximum
 // cancels in value and gradient.
 Tensor MaskedSoftmax(const Tensor& scores) {
-  const Tensor largest = scores.Max({-1}, true).Detach();
-  const Tensor e = (scores - largest.Eq(kHidden).Where(0, largest)).Exp();
+  const Tensor e = (scores - ExponentShift(scores.Max({-1}, true))).Exp();
   const Tensor sum = e.Sum({-1}, true);
   return e / sum.Eq(0).Where(1, sum);
 }
@@ -67,7 +67,7 @@ Tensor Tensor::ScaledDotProductAttention(const Tensor& key, const Tensor& value,
                                           " is symbolic; give the scale"));
   }
   const DType type = FloatType(PromoteTypes(PromoteTypes(dtype(), key.dtype()), value.dtype()));
-  const DType wide = ProductType(type);
+  const DType wide = FactorType(type);
   Tensor q = Cast(wide), k = key.Cast(wide), v = value.Cast(wide), seen = mask;
   const bool split = grouped && of_q.size() >= 3;
   if (split) {

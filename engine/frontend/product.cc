@@ -8,8 +8,8 @@
 
 namespace telegrad {
 
-DType ProductType(DType type) {
-  if (IsFloat(type) && ByteSize(type) < 4) return DType::kFloat32;
+DType FactorType(DType type) {
+  if (IsNarrowFloat(type)) return DType::kFloat32;
   return IsBool(type) ? DType::kInt32 : type;
 }
 
@@ -28,7 +28,7 @@ Factors ToFactors(std::string_view op, const Tensor& a, const Tensor& b) {
     return {};
   }
   // The products of the type itself are exact in the wider one.
-  const DType sum = ProductType(type);
+  const DType sum = FactorType(type);
   return {a.Cast(type).Cast(sum), b.Cast(type).Cast(sum), type};
 }
 
