@@ -37,7 +37,7 @@ struct LayerNorm {
 };
 
 // [N, channels, H, W], standardized over the channels of each pixel.
-struct LayerNorm2d : private LayerNorm {
+struct LayerNorm2d : LayerNorm {
   using LayerNorm::LayerNorm;
   Tensor operator()(const Tensor& x) const;
 };

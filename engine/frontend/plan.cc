@@ -1,6 +1,6 @@
 // Uniform numbers come from SplitMix64 (Steele, Lea, Flood 2014) used as a counter-based generator:
 // element i hashes seed + (i + 1) * gamma. The top 24 bits make a fraction in [0, 1) that is exact
-// in a float.
+// in a float. A normal number is made of two of them.
 #include "engine/frontend/plan.h"
 
 #include <cmath>
@@ -11,7 +11,6 @@
 #include "engine/ir/scalar.h"
 
 namespace telegrad {
-
 namespace {
 
 double Element(const Init& init, int64_t i) {
