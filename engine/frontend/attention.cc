@@ -116,10 +116,12 @@ Tensor Tensor::Rope(const Tensor& cos, const Tensor& sin, bool interleaved) cons
   pairs.insert(interleaved ? pairs.end() : pairs.end() - 1, Dim(2));
   const DType type = FloatType(dtype());
   const Tensor x = Cast(type).Reshape(pairs);
-  const Tensor a = x.Slice(pair, 0, 1), b = x.Slice(pair, 1, 2);
-  const Tensor c = cos.Unsqueeze(pair), s = sin.Unsqueeze(pair);
-  const Tensor turned[] = {(a * c - b * s).Cast(type), (a * s + b * c).Cast(type)};
-  return Concat(turned, pair).Reshape(dims());
+  // (a, b) becomes (a cos - b sin, b cos + a sin): the pair itself, and the pair turned over.
+  Dims two = {2};
+  if (!interleaved) two.push_back(1);
+  const Tensor first = builder_->Iota(DType::kInt32, 2).Eq(0).Reshape(two);
+  const Tensor turned = x.Flip({pair}) * sin.Unsqueeze(pair);
+  return (x * cos.Unsqueeze(pair) + first.Where(-turned, turned)).Cast(type).Reshape(dims());
 }
 
 }  // namespace telegrad

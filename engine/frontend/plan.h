@@ -63,7 +63,7 @@ struct PlanVariable {
 struct Plan {
   FrozenGraph graph;        // the root is a SINK of STOREs
   std::vector<Slot> slots;  // index i describes PARAM slot i
-  std::vector<PlanVariable> variables;
+  std::vector<PlanVariable> variables;  // those that the graph depends on
 
   // The index of the slot with this name, or -1.
   int Find(std::string_view name) const;

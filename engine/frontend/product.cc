@@ -67,7 +67,11 @@ Tensor Tensor::MatMul(const Tensor& other) const {
   const bool row = rank() == 1, column = other.rank() == 1;
   const Tensor a = row ? f.a.Unsqueeze(0) : f.a;
   const Tensor b = column ? f.b : f.b.Transpose();
-  const Tensor products = a.Unsqueeze(-2).Mul(column ? b.Unsqueeze(0) : b.Unsqueeze(-3));
+  const Tensor left = a.Unsqueeze(-2), right = column ? b.Unsqueeze(0) : b.Unsqueeze(-3);
+  if (const auto out = Broadcast("matmul", left.dims(), right.dims()); !out.ok()) {
+    return builder_->Fail(out.status());
+  }
+  const Tensor products = left.Mul(right);
   Tensor out = SumLast(products, f.type);
   if (column) out = out.Squeeze(-1);
   if (row) out = out.Squeeze(column ? -1 : -2);
