@@ -1,8 +1,9 @@
 // A plan: what a Builder makes. A tensor-level graph whose PARAM slots are described one by one,
 // ready to be sent to a server, and rerun with other buffers as often as one likes.
 //
-// Contract: a PARAM node always means the slot's content before the run; the STOREs of the graph
-// take effect as if all at once at its end. A slot is stored to at most once.
+// Contract: a PARAM node always means the slot's content before the run, an AFTER of it what the
+// STOREs that it names have left. Several STOREs to a slot are in order, each into a view of the
+// AFTER of the one before.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +27,19 @@ std::string_view Name(SlotRole role);
 // How a state slot is filled before the first run. Values depend on the seed and the element's
 // index only, so they are the same on every machine.
 struct Init {
-  enum Kind : uint8_t { kNone, kConstant, kUniform };
+  enum Kind : uint8_t { kNone, kConstant, kUniform, kNormal };
   Kind kind = kNone;
-  double low = 0;   // the constant, or the inclusive lower end
-  double high = 0;  // exclusive
+  double low = 0;   // the constant, the inclusive lower end, or the mean
+  double high = 0;  // exclusive, or the standard deviation
   uint64_t seed = 0;
 
   static Init Constant(double value) { return {kConstant, value, value, 0}; }
   static Init Uniform(double low, double high, uint64_t seed) {
     return {kUniform, low, high, seed};
+  }
+  // Of f64 logarithms and cosines, whose last digit is the C library's.
+  static Init Normal(double mean, double deviation, uint64_t seed) {
+    return {kNormal, mean, deviation, seed};
   }
 };
 
