@@ -107,37 +107,70 @@ const Slot* Builder::FindSlot(const Tensor& tensor) const {
   return &slots_[tensor.uop().arg(0)];
 }
 
-void Builder::Store(const Tensor& target, const Tensor& value) {
+int64_t Builder::StoredSlot(const Tensor& target, const Tensor& value) {
+  const auto fail = [&](absl::Status status) {
+    Fail(std::move(status));
+    return int64_t{-1};
+  };
   if (!target.valid() || !value.valid()) {
-    Fail(InvalidArgument("store: the target or the value is an empty tensor"));
-    return;
+    return fail(InvalidArgument("store: the target or the value is an empty tensor"));
   }
   const UOp param = ViewedParam(target.uop());
   if (!param.valid()) {
-    Fail(InvalidArgument("store: the target (", Name(target.uop().op()),
-                         ") is not a slot or a one-to-one view of one"));
-    return;
+    return fail(InvalidArgument("store: the target (", Name(target.uop().op()),
+                                ") is not a slot or a one-to-one view of one"));
   }
   const int64_t slot = param.arg(0);
   if (slots_[slot].role == SlotRole::kInput) {
-    Fail(InvalidArgument("store: slot '", slots_[slot].name, "' is an input"));
-    return;
+    return fail(InvalidArgument("store: slot '", slots_[slot].name, "' is an input"));
   }
+  if (value.dtype() != target.dtype()) {
+    return fail(InvalidArgument("store: the value has element type ", Name(value.dtype()),
+                                ", slot '", slots_[slot].name, "' has ", Name(target.dtype())));
+  }
+  return slot;
+}
+
+UOp Builder::MakeStore(const Tensor& target, const Tensor& value) {
+  Tensor full = value;
+  if (value.rank() != 0) full = value.Expand(target.dims());
+  return Make(Op::kStore, DType::kVoid, {target, full}).uop();
+}
+
+void Builder::Store(const Tensor& target, const Tensor& value) {
+  const int64_t slot = StoredSlot(target, value);
+  if (slot < 0) return;
   if (stored_[slot]) {
     Fail(InvalidArgument("store: slot '", slots_[slot].name, "' is stored to already"));
     return;
   }
-  if (value.dtype() != target.dtype()) {
-    Fail(InvalidArgument("store: the value has element type ", Name(value.dtype()), ", slot '",
-                         slots_[slot].name, "' has ", Name(target.dtype())));
-    return;
-  }
-  Tensor full = value;
-  if (value.rank() != 0) full = value.Expand(target.dims());
-  const Tensor store = Make(Op::kStore, DType::kVoid, {target, full});
+  const UOp store = MakeStore(target, value);
   if (!store.valid()) return;
   stored_[slot] = true;
-  stores_.push_back(store.uop());
+  stores_.push_back(store);
+}
+
+void Builder::Update(const Tensor& slot, const Tensor& value) {
+  const int64_t number = StoredSlot(slot, value);
+  if (number < 0) return;
+  const auto before = updates_.find(number);
+  if (FindSlot(slot) == nullptr) {
+    Fail(InvalidArgument("update: the target is a part of slot '", slots_[number].name, "'"));
+    return;
+  }
+  if (before == updates_.end()) {
+    Store(slot, value);
+    if (stored_[number]) updates_[number] = stores_.size() - 1;
+    return;
+  }
+  const UOp store = MakeStore(slot, value);
+  if (store.valid()) stores_[before->second] = store;
+}
+
+Tensor Builder::Updated(const Tensor& slot) const {
+  if (FindSlot(slot) == nullptr) return slot;
+  const auto found = updates_.find(slot.uop().arg(0));
+  return found == updates_.end() ? slot : Tensor(slot.builder(), stores_[found->second].src(1));
 }
 
 int Builder::Output(const Tensor& value, std::string_view name) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -56,6 +57,11 @@ class Builder {
   // reshape, permute, flip and shrink; at most one Store for each slot. Output makes an output slot
   // for `value` and returns its number (-1 after an error).
   void Store(const Tensor& target, const Tensor& value);
+  // Store into a whole state slot that takes the place of an earlier Update of it: what uses a slot
+  // several times in one run (a random stream, running statistics) tells its last value so far.
+  void Update(const Tensor& slot, const Tensor& value);
+  // The value of the last Update of a slot, else the slot itself.
+  Tensor Updated(const Tensor& slot) const;
   int Output(const Tensor& value, std::string_view name);
 
   // The first error of any operation, or the plan. The builder may go on after it.
@@ -79,11 +85,16 @@ class Builder {
  private:
   Tensor AddSlot(DType dtype, const Shape& shape, std::string_view name, SlotRole role, Init init);
 
+  // Which slot the target of a store is a view of, or -1 after an error.
+  int64_t StoredSlot(const Tensor& target, const Tensor& value);
+  UOp MakeStore(const Tensor& target, const Tensor& value);
+
   Graph graph_;
   std::vector<Slot> slots_;
   std::vector<PlanVariable> variables_;
   std::vector<UOp> stores_;
-  std::vector<bool> stored_;  // by slot
+  std::vector<bool> stored_;           // by slot
+  std::map<int64_t, size_t> updates_;  // by slot, which of the stores
   std::vector<Tensor> trainable_;
 };
 

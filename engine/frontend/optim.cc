@@ -1,67 +1,255 @@
 #include "engine/frontend/optim.h"
 
+#include <algorithm>
+
 #include "engine/base/status.h"
 #include "engine/frontend/shapes.h"
 
 namespace telegrad::optim {
 namespace {
 
-// The slots of the params, or false after recording an error.
-bool Check(Builder* builder, std::span<const Tensor> params, std::span<const Tensor> grads) {
-  bool ok = params.size() == grads.size();
-  for (const Tensor& p : params) {
-    ok = ok && builder->FindSlot(p) != nullptr && IsFloat(p.dtype());
+// One parameter on its way through a step, in the type that its update is computed in.
+struct Item {
+  Tensor param;      // the slot
+  std::string name;  // of the slot
+  Tensor p, g;
+  Tensor lr;  // scalar
+};
+
+DType ComputeType(DType dtype) { return IsNarrowFloat(dtype) ? DType::kFloat32 : dtype; }
+
+class Group {
+ public:
+  Group(Builder* builder, std::string name, std::span<const Tensor> params,
+        std::span<const Tensor> grads, const LearningRate& lr)
+      : builder_(builder), name_(std::move(name)) {
+    if (!Check(params, grads) || params.empty()) return;
+    Tensor rate;
+    if (!lr.is_constant()) {
+      const Tensor step = State("step", DType::kInt32, {});
+      rate = lr.At(step);
+      builder_->Store(step, step + 1);
+    }
+    for (size_t i = 0; i < params.size(); ++i) {
+      const DType type = ComputeType(params[i].dtype());
+      items_.push_back({params[i], builder_->FindSlot(params[i])->name, params[i].Cast(type),
+                        grads[i].Cast(type),
+                        rate.valid() ? rate.Cast(type) : builder_->Const(type, lr.value())});
+    }
   }
-  if (!ok) {
-    builder->Fail(InvalidArgument("optimizer: expects float state slots and a gradient for each"));
+
+  const std::vector<Item>& items() const { return items_; }
+
+  // State of one parameter.
+  Tensor StateOf(std::string_view what, const Item& item) {
+    return State(StrCat(what, ".", item.name), item.p.dtype(), ToShape(item.p.shape()));
   }
-  return ok;
+  Tensor State(std::string_view what, DType dtype, const Shape& shape) {
+    return builder_->State(dtype, shape, StrCat(name_, ".", what), Init::Constant(0));
+  }
+  // beta * state + (1 - beta) * value, stored.
+  Tensor Average(const Tensor& state, double beta, const Tensor& value) {
+    const Tensor now = state * beta + value * (1 - beta);
+    builder_->Store(state, now);
+    return now;
+  }
+  // The average of ones, which tells how much of a young average is its first value.
+  Tensor Correction(std::string_view what, double beta) {
+    const bool wide = std::ranges::any_of(
+        items_, [](const Item& item) { return item.p.dtype() == DType::kFloat64; });
+    const Tensor state = State(what, wide ? DType::kFloat64 : DType::kFloat32, {});
+    return Average(state, beta, state.Like(1));
+  }
+  void Step(const Item& item, const Tensor& update) {
+    builder_->Store(item.param, (item.p - update).Cast(item.param.dtype()));
+  }
+  Builder* builder() const { return builder_; }
+
+ private:
+  bool Check(std::span<const Tensor> params, std::span<const Tensor> grads) {
+    if (params.size() != grads.size()) {
+      builder_->Fail(InvalidArgument(name_, ": ", params.size(), " parameters and ", grads.size(),
+                                     " gradients"));
+      return false;
+    }
+    for (size_t i = 0; i < params.size(); ++i) {
+      const Slot* slot = builder_->FindSlot(params[i]);
+      if (slot == nullptr || slot->role != SlotRole::kState || !IsFloat(params[i].dtype())) {
+        builder_->Fail(
+            InvalidArgument(name_, ": parameter ", i, " is not a state slot of a float type"));
+        return false;
+      }
+      if (!std::ranges::equal(params[i].shape(), grads[i].shape())) {
+        builder_->Fail(InvalidArgument(name_, ": parameter '", slot->name, "' is ",
+                                       ToString(params[i].shape()), ", its gradient ",
+                                       ToString(grads[i].shape())));
+        return false;
+      }
+    }
+    return true;
+  }
+
+  Builder* builder_;
+  std::string name_;
+  std::vector<Item> items_;
+};
+
+Tensor Norm(const Tensor& x) { return (x * x).Sum().Sqrt(); }
+
+// v = momentum * v + g, stored; what the step follows: v, or a look ahead along it.
+Tensor Momentum(Group* group, const Item& item, const Tensor& g, double momentum, bool nesterov) {
+  if (momentum == 0) return g;
+  const Tensor v = group->StateOf("v", item);
+  const Tensor now = v * momentum + g;
+  group->builder()->Store(v, now);
+  return nesterov ? g + now * momentum : now;
 }
 
-Tensor StateLike(Builder* builder, std::string_view prefix, const Tensor& param) {
-  const std::string name = StrCat(prefix, builder->FindSlot(param)->name);
-  return builder->State(param.dtype(), ToShape(param.shape()), name, Init::Constant(0));
+// Adam's direction: the mean of the gradients over the root of the mean of their squares. `options`
+// are of any of Adam's kin.
+class Moments {
+ public:
+  Moments(Group* group, const auto& options)
+      : group_(group),
+        beta1_(options.beta1),
+        beta2_(options.beta2),
+        eps_(options.eps),
+        correction1_(group->Correction("correction1", options.beta1)),
+        correction2_(group->Correction("correction2", options.beta2)) {}
+
+  Tensor Direction(const Item& item, const Tensor& g) const {
+    const DType type = g.dtype();
+    const Tensor m = group_->Average(group_->StateOf("m", item), beta1_, g);
+    const Tensor v = group_->Average(group_->StateOf("v", item), beta2_, g * g);
+    const Tensor scale = (v / correction2_.Cast(type)).Sqrt() + eps_;
+    return m / correction1_.Cast(type) / scale;
+  }
+
+ private:
+  Group* group_;
+  double beta1_, beta2_, eps_;
+  Tensor correction1_, correction2_;
+};
+
+// The matrix m, whose singular values a polynomial draws towards 1.
+Tensor Orthogonal(const Tensor& m, int steps, const std::array<double, 3>& coefficients) {
+  if (m.dim(0) > m.dim(1)) {
+    return Orthogonal(m.Transpose(), steps, coefficients).Transpose();
+  }
+  const auto [a, b, c] = coefficients;
+  Tensor x = m / (Norm(m) + 1e-7);
+  for (int i = 0; i < steps; ++i) {
+    const Tensor square = x.MatMul(x.Transpose());
+    const Tensor cubed = square.MatMul(x);
+    x = x * a + cubed * b + square.MatMul(cubed) * c;
+  }
+  return x;
 }
 
 }  // namespace
 
 void Sgd(Builder* builder, std::span<const Tensor> params, std::span<const Tensor> grads,
          const SgdOptions& options) {
-  if (!Check(builder, params, grads)) return;
-  for (size_t i = 0; i < params.size(); ++i) {
-    Tensor step = grads[i];
-    if (options.momentum != 0) {
-      const Tensor v = StateLike(builder, "sgd.v.", params[i]);
-      step = v * options.momentum + step;
-      builder->Store(v, step);
-    }
-    builder->Store(params[i], params[i] - step * options.lr);
+  Group group(builder, options.name, params, grads, options.lr);
+  for (const Item& item : group.items()) {
+    const Tensor g = options.weight_decay == 0 ? item.g : item.g + item.p * options.weight_decay;
+    group.Step(item, Momentum(&group, item, g, options.momentum, options.nesterov) * item.lr);
   }
 }
 
 void Adam(Builder* builder, std::span<const Tensor> params, std::span<const Tensor> grads,
           const AdamOptions& options) {
-  if (!Check(builder, params, grads) || params.empty()) return;
-  const DType dtype = params[0].dtype();
-  const auto power = [&](std::string_view name, double beta) {
-    const Tensor before = builder->State(dtype, {}, name, Init::Constant(1));
-    const Tensor now = before * beta;
-    builder->Store(before, now);
-    return now;
-  };
-  const Tensor correct1 = 1.0 - power("adam.beta1_power", options.beta1);
-  const Tensor correct2 = 1.0 - power("adam.beta2_power", options.beta2);
-  for (size_t i = 0; i < params.size(); ++i) {
-    const Tensor& g = grads[i];
-    const Tensor m = StateLike(builder, "adam.m.", params[i]);
-    const Tensor v = StateLike(builder, "adam.v.", params[i]);
-    const Tensor new_m = m * options.beta1 + g * (1 - options.beta1);
-    const Tensor new_v = v * options.beta2 + g * g * (1 - options.beta2);
-    builder->Store(m, new_m);
-    builder->Store(v, new_v);
-    const Tensor scale = (new_v / correct2).Sqrt() + options.eps;
-    builder->Store(params[i], params[i] - new_m / correct1 * options.lr / scale);
+  Group group(builder, options.name, params, grads, options.lr);
+  if (group.items().empty()) return;
+  const Moments moments(&group, options);
+  for (const Item& item : group.items()) {
+    const Tensor g = options.weight_decay == 0 ? item.g : item.g + item.p * options.weight_decay;
+    group.Step(item, moments.Direction(item, g) * item.lr);
   }
+}
+
+void AdamW(Builder* builder, std::span<const Tensor> params, std::span<const Tensor> grads,
+           const AdamWOptions& options) {
+  Group group(builder, options.name, params, grads, options.lr);
+  if (group.items().empty()) return;
+  const Moments moments(&group, options);
+  for (const Item& item : group.items()) {
+    const Tensor direction = moments.Direction(item, item.g);
+    group.Step(item, (direction + item.p * options.weight_decay) * item.lr);
+  }
+}
+
+void Lamb(Builder* builder, std::span<const Tensor> params, std::span<const Tensor> grads,
+          const LambOptions& options) {
+  Group group(builder, options.name, params, grads, options.lr);
+  if (group.items().empty()) return;
+  const Moments moments(&group, options);
+  for (const Item& item : group.items()) {
+    const Tensor up = moments.Direction(item, item.g) + item.p * options.weight_decay;
+    const Tensor of_p = Norm(item.p), of_up = Norm(up), zero = of_p.Like(0), one = of_p.Like(1);
+    const Tensor trust = of_p.Gt(zero).And(of_up.Gt(zero)).Where(of_p / of_up, one);
+    group.Step(item, up * (trust * item.lr));
+  }
+}
+
+void Lars(Builder* builder, std::span<const Tensor> params, std::span<const Tensor> grads,
+          const LarsOptions& options) {
+  Group group(builder, options.name, params, grads, options.lr);
+  for (const Item& item : group.items()) {
+    Tensor rate = item.lr;
+    if (options.trust != 0) {
+      const Tensor of_p = Norm(item.p), of_g = Norm(item.g);
+      const Tensor zero = of_p.Like(0), one = of_p.Like(1);
+      const Tensor trust = of_p * options.trust / (of_g + of_p * options.weight_decay);
+      rate = rate * of_p.Gt(zero).And(of_g.Gt(zero)).Where(trust, one);
+    }
+    Tensor g = item.g + item.p * options.weight_decay;
+    if (options.classic) g = g * rate;
+    Tensor update = Momentum(&group, item, g, options.momentum, options.nesterov);
+    if (!options.classic) update = update * rate;
+    group.Step(item, update);
+  }
+}
+
+void Muon(Builder* builder, std::span<const Tensor> params, std::span<const Tensor> grads,
+          const MuonOptions& options) {
+  Group group(builder, options.name, params, grads, options.lr);
+  for (const Item& item : group.items()) {
+    if (item.p.rank() < 2 || item.p.size() == 0) {
+      builder->Fail(InvalidArgument(options.name, ": parameter '", item.name, "' is ",
+                                    ToString(item.p.shape()),
+                                    ", expected a matrix or more axes; give it to another "
+                                    "optimizer"));
+      return;
+    }
+    const Tensor g = Momentum(&group, item, item.g, options.momentum, options.nesterov);
+    const Tensor direction =
+        Orthogonal(g.Reshape({g.dim(0), -1}), options.steps, options.coefficients)
+            .Reshape(ToShape(item.p.shape()));
+    group.Step(item, (direction + item.p * options.weight_decay) * item.lr);
+  }
+}
+
+std::vector<Tensor> ClipByNorm(std::span<const Tensor> grads, double limit, Tensor* norm) {
+  std::vector<Tensor> out(grads.begin(), grads.end());
+  Tensor square;
+  for (const Tensor& g : grads) {
+    const Tensor wide = g.Cast(ComputeType(g.dtype()));
+    const Tensor part = (wide * wide).Sum();
+    square = square.valid() ? square + part.Cast(square.dtype()) : part;
+  }
+  if (!square.valid()) return out;
+  const Tensor root = square.Sqrt();
+  if (norm != nullptr) *norm = root;
+  const Tensor scale = (limit / (root + 1e-6)).Minimum(1.0);
+  for (Tensor& g : out) g = g * scale.Cast(g.dtype());
+  return out;
+}
+
+std::vector<Tensor> ClipByValue(std::span<const Tensor> grads, double limit) {
+  std::vector<Tensor> out(grads.begin(), grads.end());
+  for (Tensor& g : out) g = g.Maximum(-limit).Minimum(limit);
+  return out;
 }
 
 }  // namespace telegrad::optim

@@ -1,18 +1,13 @@
-// Reductions of Tensor, and what is made of them.
+// Reductions of Tensor to sums, products, extremes and their positions.
+#include "engine/frontend/reduce.h"
+
 #include <limits>
 
 #include "engine/base/status.h"
-#include "engine/frontend/builder.h"
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {
 namespace {
-
-Axes AllAxes(const Tensor& t) {
-  Axes axes(t.rank());
-  for (int64_t i = 0; i < t.rank(); ++i) axes[i] = i;
-  return axes;
-}
 
 // The integer type that counts 0..n-1.
 DType IndexType(int64_t n) {
@@ -21,16 +16,32 @@ DType IndexType(int64_t n) {
 
 }  // namespace
 
+Axes AllAxes(const Tensor& t) {
+  Axes axes(t.rank());
+  for (int64_t i = 0; i < t.rank(); ++i) axes[i] = i;
+  return axes;
+}
+
+DType SumType(DType type) {
+  if (IsFloat(type)) return type;
+  return PromoteTypes(type, IsUnsigned(type) ? DType::kUInt32 : DType::kInt32);
+}
+
+Tensor Complement(const Tensor& x) {
+  return IsBool(x.dtype()) ? x.LogicalNot() : x.Xor(x.Like(-1));
+}
+
 Tensor Tensor::Reduce(std::string_view name, ReduceKind kind, const Axes& axes,
                       bool keepdim) const {
   if (!valid()) return *this;
   const absl::StatusOr<Axes> over = ResolveAxes(name, axes, rank());
   if (!over.ok()) return builder_->Fail(over.status());
-  Shape out;
+  const Dims from = dims();
+  Dims out;
   for (int64_t i = 0, next = 0; i < rank(); ++i) {
     const bool folded = next < static_cast<int64_t>(over->size()) && (*over)[next] == i;
     next += folded;
-    if (!folded) out.push_back(shape()[i]);
+    if (!folded) out.push_back(from[i]);
   }
   Tensor result = *this;
   if (!over->empty()) {
@@ -42,64 +53,85 @@ Tensor Tensor::Reduce(std::string_view name, ReduceKind kind, const Axes& axes,
 }
 
 Tensor Tensor::Sum(const Axes& axes, bool keepdim) const {
-  const Tensor x = IsBool(dtype()) ? Cast(DType::kInt32) : *this;  // a count
-  return x.Reduce("sum", ReduceKind::kAdd, axes, keepdim);
+  return Cast(SumType(dtype())).Reduce("sum", ReduceKind::kAdd, axes, keepdim);
 }
 
-Tensor Tensor::Max(const Axes& axes, bool keepdim) const {
-  return Reduce("max", ReduceKind::kMax, axes, keepdim);
+Tensor Tensor::Prod(const Axes& axes, bool keepdim) const {
+  return Cast(SumType(dtype())).Reduce("prod", ReduceKind::kMul, axes, keepdim);
 }
 
-Tensor Tensor::Mean(const Axes& axes, bool keepdim) const {
+// As in NumPy the extreme of no elements is an error, unless there is no result to have it.
+Tensor Tensor::Extreme(std::string_view name, const Axes& axes, bool keepdim) const {
   if (!valid()) return *this;
-  if (!IsFloat(dtype())) {
-    return builder_->Fail(InvalidArgument("mean: element type ", Name(dtype()), " is not a float"));
+  const Tensor x = IsBool(dtype()) ? Cast(DType::kUInt8) : *this;
+  const Tensor out = x.Reduce(name, ReduceKind::kMax, axes, keepdim);
+  if (out.valid() && size() == 0 && out.size() != 0) {
+    return builder_->Fail(InvalidArgument(name, ": axes ", ToString(axes), " of ", ToString(dims()),
+                                          " have no elements, of which none is the largest"));
   }
-  const Tensor sum = Sum(axes, keepdim);
-  if (!sum.valid()) return sum;
-  // Of nothing it is 0 / 0, NaN, as in NumPy.
-  const double n = sum.size() == 0 ? 1.0 : static_cast<double>(size()) / sum.size();
-  return n == 0 ? sum / 0.0 : sum * (1.0 / n);
+  return out.Cast(dtype());
+}
+
+Tensor Tensor::Max(const Axes& axes, bool keepdim) const { return Extreme("max", axes, keepdim); }
+
+Tensor Tensor::Min(const Axes& axes, bool keepdim) const {
+  if (!valid()) return *this;
+  if (IsFloat(dtype())) return -(-*this).Extreme("min", axes, keepdim);
+  const Tensor largest = Complement(*this).Extreme("min", axes, keepdim);
+  return largest.valid() ? Complement(largest) : largest;
+}
+
+Tensor Tensor::Any(const Axes& axes, bool keepdim) const {
+  return Cast(DType::kBool)
+      .Cast(DType::kUInt8)
+      .Reduce("any", ReduceKind::kMax, axes, keepdim)
+      .Cast(DType::kBool);
+}
+
+Tensor Tensor::All(const Axes& axes, bool keepdim) const {
+  const Tensor some_not =
+      LogicalNot().Cast(DType::kUInt8).Reduce("all", ReduceKind::kMax, axes, keepdim);
+  return some_not.valid() ? some_not.LogicalNot() : some_not;
 }
 
 Tensor Tensor::Sum() const { return Sum(AllAxes(*this)); }
+Tensor Tensor::Prod() const { return Prod(AllAxes(*this)); }
 Tensor Tensor::Max() const { return Max(AllAxes(*this)); }
-Tensor Tensor::Mean() const { return Mean(AllAxes(*this)); }
+Tensor Tensor::Min() const { return Min(AllAxes(*this)); }
+Tensor Tensor::Any() const { return Any(AllAxes(*this)); }
+Tensor Tensor::All() const { return All(AllAxes(*this)); }
 
 // Among the positions of the maximum the first one has the largest n - position.
-Tensor Tensor::ArgMax(int64_t axis, bool keepdim) const {
+Tensor Tensor::FirstOfLargest(std::string_view name, int64_t axis, bool keepdim) const {
   if (!valid()) return *this;
-  const absl::StatusOr<int64_t> at = ResolveAxis("argmax", axis, rank());
+  const absl::StatusOr<int64_t> at = ResolveAxis(name, axis, rank());
   if (!at.ok()) return builder_->Fail(at.status());
   const int64_t n = shape()[*at];
   if (n == 0 || n > std::numeric_limits<int32_t>::max()) {
-    return builder_->Fail(InvalidArgument("argmax: axis ", *at, " of ", ToString(shape()), " has ",
+    return builder_->Fail(InvalidArgument(name, ": axis ", *at, " of ", ToString(shape()), " has ",
                                           n, " elements, expected 1 to 2^31 - 1"));
   }
-  Tensor hit = Eq(Max({*at}, true));
+  const Tensor x = IsBool(dtype()) ? Cast(DType::kUInt8) : *this;
+  Tensor hit = x.Eq(x.Reduce(name, ReduceKind::kMax, {*at}, true));
   if (IsFloat(dtype())) hit = hit.Or(Ne(*this));
-  Shape column(rank(), 1);
-  column[*at] = n;
-  const int64_t last = n;
-  const Tensor from_end = last - builder_->Iota(DType::kInt32, n).Reshape(column);
-  return last - hit.Where(from_end, from_end.Like(0)).Max({*at}, keepdim);
+  Dims column(rank(), Dim(1));
+  column[*at] = dims()[*at];
+  const Tensor from_end = n - builder_->Iota(DType::kInt32, column[*at]).Reshape(column);
+  return n - hit.Where(from_end, from_end.Like(0)).Reduce(name, ReduceKind::kMax, {*at}, keepdim);
 }
 
-// The shift by the maximum cancels in value and gradient, so no gradient flows through it.
-Tensor Tensor::Softmax(int64_t axis) const {
-  const Tensor e = (*this - Max({axis}, true).Detach()).Exp();
-  return e / e.Sum({axis}, true);
+Tensor Tensor::ArgMax(int64_t axis, bool keepdim) const {
+  return FirstOfLargest("argmax", axis, keepdim);
 }
 
-Tensor Tensor::LogSoftmax(int64_t axis) const {
-  const Tensor shifted = *this - Max({axis}, true).Detach();
-  return shifted - shifted.Exp().Sum({axis}, true).Log();
+Tensor Tensor::ArgMin(int64_t axis, bool keepdim) const {
+  if (!valid()) return *this;
+  const Tensor reversed = IsFloat(dtype()) ? -*this : Complement(*this);
+  return reversed.FirstOfLargest("argmin", axis, keepdim);
 }
 
-Tensor Tensor::Standardize(const Axes& axes, double epsilon) const {
-  const Tensor centered = *this - Mean(axes, true);
-  return centered * ((centered * centered).Mean(axes, true) + epsilon).Sqrt().Reciprocal();
-}
+Tensor Tensor::ArgMax() const { return Flatten().ArgMax(0); }
+Tensor Tensor::ArgMin() const { return Flatten().ArgMin(0); }
 
 Tensor Tensor::Gather(const Tensor& index) const {
   return builder_ == nullptr ? Tensor() : builder_->Make(Op::kGather, DType::kVoid, {*this, index});

@@ -246,7 +246,9 @@ class Tensor {
   Tensor Nonzero(int64_t size, int64_t fill = -1) const;  // [size, rank] i64
   Tensor CountNonzero() const;
 
-  // --- Reductions. Sum() etc. without arguments fold all axes, an empty list none ---
+  // --- Reductions. Sum() etc. without arguments fold all axes, an empty list none. Floats of less
+  // than 32 bits are folded in f32. Sums and products of integers have at least 32 bits, as
+  // tinygrad's; NumPy's have 64. The largest of no elements is an error ---
   Tensor Sum(const Axes& axes, bool keepdim = false) const;
   Tensor Prod(const Axes& axes, bool keepdim = false) const;
   Tensor Max(const Axes& axes, bool keepdim = false) const;
@@ -262,6 +264,8 @@ class Tensor {
   Tensor Any(const Axes& axes, bool keepdim = false) const;
   Tensor All(const Axes& axes, bool keepdim = false) const;
   Tensor LogSumExp(const Axes& axes, bool keepdim = false) const;
+  // (sum |x|^p)^(1 / p) for any p; 0 counts what is not 0, inf and -inf are the largest and
+  // smallest |x|. Its derivative at 0 is 0.
   Tensor Norm(const Axes& axes, double p = 2, bool keepdim = false) const;
   Tensor Sum() const;
   Tensor Prod() const;
@@ -275,6 +279,8 @@ class Tensor {
   // The first position of the largest (smallest) element, i32; a NaN counts as both.
   Tensor ArgMax(int64_t axis, bool keepdim = false) const;
   Tensor ArgMin(int64_t axis, bool keepdim = false) const;
+  Tensor ArgMax() const;  // of the flat tensor
+  Tensor ArgMin() const;
   Tensor AllClose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8) const;  // bool []
   Tensor Softmax(int64_t axis = -1) const;
   Tensor LogSoftmax(int64_t axis = -1) const;
@@ -287,13 +293,14 @@ class Tensor {
   // --- Scans and orders along one axis ---
   Tensor CumSum(int64_t axis) const;
   Tensor CumProd(int64_t axis) const;
-  std::pair<Tensor, Tensor> CumMax(int64_t axis) const;  // values, positions i32
+  // Values, and the positions (i32) of the first of equals; a NaN stays.
+  std::pair<Tensor, Tensor> CumMax(int64_t axis) const;
   std::pair<Tensor, Tensor> CumMin(int64_t axis) const;
   Tensor LogCumSumExp(int64_t axis) const;
   // Values and positions (i32); stable; NaN is larger than all.
   std::pair<Tensor, Tensor> Sort(int64_t axis = -1, bool descending = false) const;
   Tensor ArgSort(int64_t axis = -1, bool descending = false) const;
-  std::pair<Tensor, Tensor> TopK(int64_t k, int64_t axis = -1, bool largest = true) const;
+  std::pair<Tensor, Tensor> TopK(int64_t k, int64_t axis = -1, bool largest = true) const;  // ditto
 
   // --- Products, windows, layers ---
   Tensor Dot(const Tensor& other) const;                               // NumPy's dot
@@ -385,6 +392,10 @@ class Tensor {
  private:
   Tensor Unary(Op op) const;
   Tensor Reduce(std::string_view name, ReduceKind kind, const Axes& axes, bool keepdim) const;
+  Tensor Extreme(std::string_view name, const Axes& axes, bool keepdim) const;
+  Tensor FirstOfLargest(std::string_view name, int64_t axis, bool keepdim) const;
+  std::pair<Tensor, Tensor> CumExtreme(std::string_view name, int64_t axis, bool largest) const;
+  Tensor Order(std::string_view name, int64_t axis, bool descending, int64_t keep = -1) const;
 
   Builder* builder_;
   UOp uop_;

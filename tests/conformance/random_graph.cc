@@ -362,6 +362,7 @@ UOp Maker::Binary() {
   if (!x.valid()) return x;
   const Op op = OneOf(kOps);
   if (!all_ && (op == Op::kCDiv || op == Op::kCMod)) return {};
+  if (all_ && op == Op::kMul && Chance(2)) return g_.Make(Op::kMulAcc, {x, Like(x), Like(x)});
   return g_.Make(op, {x, Like(x)});
 }
 
