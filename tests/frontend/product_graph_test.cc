@@ -6,6 +6,7 @@
 
 #include "engine/base/strings.h"
 #include "engine/explain/explain.h"
+#include "engine/frontend/builder.h"
 #include "engine/frontend/gradient.h"
 #include "engine/frontend/host_random.h"
 #include "tests/frontend/run_plan.h"
@@ -184,6 +185,8 @@ struct Error {
 Tensor Of(Builder& b, const Shape& shape, DType dtype = kF32) {
   return b.Param(dtype, shape, StrCat("x", b.slots().size()));
 }
+
+Tensor Ein(std::string_view formula, const std::vector<Tensor>& in) { return Einsum(formula, in); }
 
 #define FAILS(message, expression) {message, [](Builder& b) -> Tensor { return expression; }}
 
