@@ -6,6 +6,7 @@
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {
+
 Tensor Tensor::BatchNorm(const Tensor& mean, const Tensor& variance, const Tensor& weight,
                          const Tensor& bias, double epsilon) const {
   if (!valid()) return *this;
@@ -26,7 +27,8 @@ Tensor Tensor::BatchNorm(const Tensor& mean, const Tensor& variance, const Tenso
   const Tensor m = by_channel("mean", mean), v = by_channel("variance", variance);
   if (!m.valid() || !v.valid()) return m.valid() ? v : m;
   return InWideFloat(*this, [&](const Tensor& x) {
-    Tensor factor = (v + epsilon).Sqrt().Reciprocal();
+    const DType wide = PromoteTypes(v.dtype(), x.dtype());
+    Tensor factor = (v.Cast(wide) + epsilon).Sqrt().Reciprocal();
     if (weight.builder() != nullptr) factor = by_channel("weight", weight) * factor;
     const Tensor out = (x - m) * factor;
     return bias.builder() == nullptr ? out : out + by_channel("bias", bias);
