@@ -61,8 +61,8 @@ struct PlanVariable {
 };
 
 struct Plan {
-  FrozenGraph graph;        // the root is a SINK of STOREs
-  std::vector<Slot> slots;  // index i describes PARAM slot i
+  FrozenGraph graph;                    // the root is a SINK of STOREs
+  std::vector<Slot> slots;              // index i describes PARAM slot i
   std::vector<PlanVariable> variables;  // those that the graph depends on
 
   // The index of the slot with this name, or -1.
