@@ -73,10 +73,11 @@ class Tensor {
   Tensor OnesLike(DType dtype = DType::kVoid) const;
 
   // --- Elementwise, one operand. Errors of the functions, in units of the last place: sqrt, rsqrt
-  // and reciprocal 1; exp2, log2, sin 2; exp, sinh, cosh 2 + |x|; cos see trigonometry.cc; the others
+  // and reciprocal 1; exp2, log2, sin 2; exp, sinh, cosh 2 + |x|; cos see trigonometry.cc; the
+  // others
   // 8. Floats under 32 bits are computed in f32 and rounded once ---
-  Tensor Neg() const;  // of bool: not
-  Tensor Abs() const;  // its gradient at 0 is 0
+  Tensor Neg() const;   // of bool: not
+  Tensor Abs() const;   // its gradient at 0 is 0
   Tensor Sign() const;  // NaN where NaN
   Tensor Square() const;
   Tensor Sqrt() const;
@@ -116,7 +117,8 @@ class Tensor {
   Tensor Bitcast(DType dtype) const;  // where the width changes, the last axis grows or shrinks
 
   // --- Elementwise, several operands; the operators +, -, *, /, %, &, |, ^, <<, >> are below. Of
-  // bool, + is or, * is and, - an error, and the integer divisions, %, <<, >> and pow make i8 of it, as NumPy has it ---
+  // bool, + is or, * is and, - an error, and the integer divisions, %, <<, >> and pow make i8 of
+  // it, as NumPy has it ---
   Tensor Add(const Operand& other) const;
   Tensor Sub(const Operand& other) const;
   Tensor Mul(const Operand& other) const;
@@ -305,7 +307,7 @@ class Tensor {
   // Values and positions (i32); stable; NaN is larger than all.
   std::pair<Tensor, Tensor> Sort(int64_t axis = -1, bool descending = false) const;
   Tensor ArgSort(int64_t axis = -1, bool descending = false) const;
-  std::pair<Tensor, Tensor> TopK(int64_t k, int64_t axis = -1, bool largest = true) const;  // ditto
+  std::pair<Tensor, Tensor> TopK(int64_t k, int64_t axis = -1, bool largest = true) const;
 
   // --- Products, windows, layers. Sums of products of f16, bf16 and f8 are made in f32 and rounded
   // once; of bool they say whether any product holds; integers wrap ---
@@ -330,8 +332,8 @@ class Tensor {
                  bool count_pads = true) const;
   // The p-norm of each window; its derivative where that is 0 is 0.
   Tensor LpPool(const std::vector<int64_t>& kernel, const Window& window, double p = 2) const;
-  // Zeros [..., spatial...] but for these elements at the positions that MaxPoolIndices gives; where
-  // one repeats, the last element stays.
+  // Zeros [..., spatial...] but for these elements at the positions that MaxPoolIndices gives;
+  // where one repeats, the last element stays.
   Tensor MaxUnpool(const Tensor& indices, const Shape& spatial) const;
   // The last axes resampled to `spatial` sizes, as PyTorch's interpolate, at exact positions.
   Tensor Interpolate(const Shape& spatial, Interpolation mode = Interpolation::kLinear,
@@ -345,9 +347,9 @@ class Tensor {
   Tensor RmsNorm(int64_t axis = -1, double epsilon = 1e-6) const;
   // This [..., L, D] as queries with keys [..., S, D] and values [..., S, E] -> [..., L, E]. A bool
   // mask says what may be seen, any other one is added; `causal` shows query i the keys up to i. A
-  // query that sees nothing, its row of the mask false or -inf throughout, gives 0, not NaN. `scale`
-  // is 1 / sqrt(D) unless given. Heads of keys may be fewer by a whole factor (grouped queries) with
-  // `grouped`.
+  // query that sees nothing, its row of the mask false or -inf throughout, gives 0, not NaN.
+  // `scale` is 1 / sqrt(D) unless given. Heads of keys may be fewer by a whole factor (grouped
+  // queries) with `grouped`.
   Tensor ScaledDotProductAttention(const Tensor& key, const Tensor& value, const Tensor& mask = {},
                                    bool causal = false, std::optional<double> scale = {},
                                    bool grouped = false) const;
@@ -355,16 +357,20 @@ class Tensor {
   // cos, sin [..., length, D / 2] (Su et al. 2021); `interleaved` pairs neighbours.
   Tensor Rope(const Tensor& cos, const Tensor& sin, bool interleaved = false) const;
 
-  // --- Linear algebra of the last two axes ---
-  std::pair<Tensor, Tensor> Qr() const;            // reduced; R's diagonal is not signed
-  std::tuple<Tensor, Tensor, Tensor> Svd() const;  // U [m, k], S [k] falling, V^T [k, n]
+  // --- Linear algebra of the last two axes. The eliminations have steps for each column, of which
+  // there may be 128; 64 of Svd ---
+  std::pair<Tensor, Tensor> Qr() const;  // reduced; R's diagonal has any sign
+  // U [m, k], S [k] falling, V^T [k, n]; columns of U are 0 where S is. No gradient flows through
+  // it.
+  std::tuple<Tensor, Tensor, Tensor> Svd() const;
+  // `steps` times X = c0 X + c1 (X X^T) X + c2 (X X^T)^2 X + ..., of X divided by its norm.
   Tensor NewtonSchulz(int64_t steps, const std::vector<double>& coefficients,
                       double epsilon = 1e-7) const;
-  Tensor Cholesky() const;
-  Tensor Inverse() const;
+  Tensor Cholesky() const;  // of the lower triangle; NaN where it is not positive definite
+  Tensor Inverse() const;   // not finite where singular
   Tensor Determinant() const;
   Tensor Trace() const;
-  Tensor Outer(const Tensor& other) const;
+  Tensor Outer(const Tensor& other) const;  // of the flat tensors, as NumPy's
   Tensor Cross(const Tensor& other, int64_t axis = -1) const;
 
   // --- Losses ---
@@ -393,7 +399,7 @@ class Tensor {
   // --- Graph and devices ---
   Tensor Contiguous() const;
   Tensor Detach() const;
-  Tensor To(int64_t device) const;    // a number that the caller of the plan binds
+  Tensor To(int64_t device) const;  // a number that the caller of the plan binds
   // One part on each device along `axis`, or without one a whole copy on each. The size must be a
   // multiple of the number of devices.
   Tensor Shard(const std::vector<int64_t>& devices, std::optional<int64_t> axis = {}) const;
