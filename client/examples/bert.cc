@@ -126,9 +126,7 @@ absl::Status Run(const Flags& flags) {
   Bert bert(&b, c);
   const Tensor hidden = bert.Hidden(b.Param(DType::kInt32, {1, n}, "tokens"));
   const Tensor words = bert.Words(hidden.Slice(1, place, place + 1)).Reshape({c.vocabulary});
-  const auto [chances, likely] = words.Softmax().TopK(std::min<int64_t>(5, c.vocabulary));
-  b.Output(chances, "chances");
-  b.Output(likely, "words");
+  b.Output(words.Softmax(), "chances");
   b.Output(hidden, "hidden");
   TG_ASSIGN_OR_RETURN(const Plan plan, b.Finish());
 
@@ -139,20 +137,17 @@ absl::Status Run(const Flags& flags) {
   TG_ASSIGN_OR_RETURN(const auto net, RemotePlan::Create(session.get(), &state, plan, true));
   TG_RETURN_IF_ERROR(
       net->Set("tokens", HostTensor::Of<int32_t>({1, n}, std::span<const int32_t>(tokens))));
-  HostTensor chance;
+  HostTensor chances;
   std::vector<double> seconds;
   for (int64_t i = 0; i < runs; ++i) {
     const auto start = std::chrono::steady_clock::now();
     net->Run();
-    TG_ASSIGN_OR_RETURN(chance, net->Read("chances"));
+    TG_ASSIGN_OR_RETURN(chances, net->Read("chances"));
     seconds.push_back(Seconds(start));
   }
-  TG_ASSIGN_OR_RETURN(const HostTensor word, net->Read("words"));
   std::ranges::sort(seconds);
   std::printf("place %lld:\n", static_cast<long long>(place));
-  for (size_t i = 0; i < word.AsDoubles().size(); ++i) {
-    std::printf("token %6.0f  %6.2f%%\n", word.AsDoubles()[i], 100 * chance.AsDoubles()[i]);
-  }
+  PrintLikely("token", chances);
   std::printf("%.1f ms a text of %lld tokens (median of %lld)\n", 1e3 * seconds[seconds.size() / 2],
               static_cast<long long>(n), static_cast<long long>(runs));
   if (const std::string& to = flags.GetString("hidden"); !to.empty()) {

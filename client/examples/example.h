@@ -2,11 +2,13 @@
 // file, made to be copied: it builds its graphs, sends them to a daemon, and keeps all state there.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -63,6 +65,18 @@ inline absl::StatusOr<HostTensor> ReadTensor(const std::string& path) {
 
 inline absl::Status WriteNpyFile(const std::string& path, const HostTensor& tensor) {
   return SaveFile(path, [&](ByteSink* sink) { return WriteNpy(tensor, sink); });
+}
+
+// The five most likely of a distribution, a line each.
+inline void PrintLikely(const char* what, const HostTensor& chances) {
+  const std::vector<double> p = chances.AsDoubles();
+  std::vector<size_t> order(p.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const size_t n = std::min<size_t>(5, order.size());
+  std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(n), order.end(),
+                    [&](size_t a, size_t b) { return p[a] > p[b]; });
+  for (size_t i = 0; i < n; ++i)
+    std::printf("%s %6zu  %6.2f%%\n", what, order[i], 100 * p[order[i]]);
 }
 
 // What --weights names, for the plan's state; nothing if it is empty. The error names the first

@@ -30,7 +30,7 @@ class ResNet {
   // images [batch, 3, size, size] -> logits [batch, classes].
   Tensor operator()(const Tensor& images) {
     Tensor x = ConvNorm("conv1", "bn1", images, config_.width, 7, 2).Relu();
-    x = x.MaxPool({3}, {.stride = {2}, .pads = {1}});
+    x = x.MaxPool({3, 3}, {.stride = {2}, .pads = {1}});
     for (size_t stage = 0; stage < config_.blocks.size(); ++stage) {
       const int64_t inner = config_.width << stage;
       for (int64_t block = 0; block < config_.blocks[stage]; ++block) {
@@ -110,10 +110,7 @@ absl::Status Run(const Flags& flags) {
   Builder b;
   const Tensor logits =
       ResNet(&b, config)(b.Param(DType::kFloat32, {1, 3, config.size, config.size}, "image"));
-  const Tensor all = logits.Reshape({config.classes}).Softmax();
-  const auto [chances, classes] = all.TopK(std::min<int64_t>(5, config.classes));
-  b.Output(chances, "chances");
-  b.Output(classes, "classes");
+  b.Output(logits.Softmax(), "chances");
   b.Output(logits, "logits");
   TG_ASSIGN_OR_RETURN(const Plan plan, b.Finish());
 
@@ -123,19 +120,16 @@ absl::Status Run(const Flags& flags) {
   TG_RETURN_IF_ERROR(LoadWeights(flags, plan, &state));
   TG_ASSIGN_OR_RETURN(const auto net, RemotePlan::Create(session.get(), &state, plan, true));
   TG_RETURN_IF_ERROR(net->Set("image", image));
-  HostTensor chance, name;
+  HostTensor chances;
   std::vector<double> seconds;
   for (int64_t i = 0; i < runs; ++i) {
     const auto start = std::chrono::steady_clock::now();
     net->Run();
-    TG_ASSIGN_OR_RETURN(chance, net->Read("chances"));
+    TG_ASSIGN_OR_RETURN(chances, net->Read("chances"));
     seconds.push_back(Seconds(start));
   }
-  TG_ASSIGN_OR_RETURN(name, net->Read("classes"));
   std::ranges::sort(seconds);
-  for (size_t i = 0; i < name.AsDoubles().size(); ++i) {
-    std::printf("class %4.0f  %6.2f%%\n", name.AsDoubles()[i], 100 * chance.AsDoubles()[i]);
-  }
+  PrintLikely("class", chances);
   std::printf("%.1f ms an image (median of %lld)\n", 1e3 * seconds[seconds.size() / 2],
               static_cast<long long>(runs));
   if (const std::string& to = flags.GetString("logits"); !to.empty()) {

@@ -6,6 +6,7 @@
 #include "engine/frontend/builder.h"
 #include "engine/frontend/products.h"
 #include "engine/frontend/promotion.h"
+#include "engine/frontend/reduce.h"
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {
@@ -16,8 +17,7 @@ constexpr double kHidden = -std::numeric_limits<double>::infinity();
 // exp(s) over its sum along the last axis, 0 in rows that hide all. The shift by the maximum
 // cancels in value and gradient.
 Tensor MaskedSoftmax(const Tensor& scores) {
-  const Tensor largest = scores.Max({-1}, true).Detach();
-  const Tensor e = (scores - largest.Eq(kHidden).Where(0, largest)).Exp();
+  const Tensor e = (scores - ExponentShift(scores.Max({-1}, true))).Exp();
   const Tensor sum = e.Sum({-1}, true);
   return e / sum.Eq(0).Where(1, sum);
 }
@@ -67,7 +67,7 @@ Tensor Tensor::ScaledDotProductAttention(const Tensor& key, const Tensor& value,
                                           " is symbolic; give the scale"));
   }
   const DType type = FloatType(PromoteTypes(PromoteTypes(dtype(), key.dtype()), value.dtype()));
-  const DType wide = ProductType(type);
+  const DType wide = FactorType(type);
   Tensor q = Cast(wide), k = key.Cast(wide), v = value.Cast(wide), seen = mask;
   const bool split = grouped && of_q.size() >= 3;
   if (split) {
@@ -116,10 +116,12 @@ Tensor Tensor::Rope(const Tensor& cos, const Tensor& sin, bool interleaved) cons
   pairs.insert(interleaved ? pairs.end() : pairs.end() - 1, Dim(2));
   const DType type = FloatType(dtype());
   const Tensor x = Cast(type).Reshape(pairs);
-  const Tensor a = x.Slice(pair, 0, 1), b = x.Slice(pair, 1, 2);
-  const Tensor c = cos.Unsqueeze(pair), s = sin.Unsqueeze(pair);
-  const Tensor turned[] = {(a * c - b * s).Cast(type), (a * s + b * c).Cast(type)};
-  return Concat(turned, pair).Reshape(dims());
+  // (a, b) becomes (a cos - b sin, b cos + a sin): the pair itself, and the pair turned over.
+  Dims two = {2};
+  if (!interleaved) two.push_back(1);
+  const Tensor first = builder_->Iota(DType::kInt32, 2).Eq(0).Reshape(two);
+  const Tensor turned = x.Flip({pair}) * sin.Unsqueeze(pair);
+  return (x * cos.Unsqueeze(pair) + first.Where(-turned, turned)).Cast(type).Reshape(dims());
 }
 
 }  // namespace telegrad

@@ -125,7 +125,14 @@ absl::StatusOr<Plan> Builder::Finish() {
   if (stores_.empty()) return InvalidArgument("finish: the graph stores nothing");
   const UOp sink = graph_.Make(Op::kSink, DType::kVoid, stores_);
   TG_RETURN_IF_ERROR(graph_.status());
-  return Plan{Freeze(sink), slots_, variables_};
+  Plan plan{Freeze(sink), slots_, {}};
+  const Graph& live = *plan.graph.graph;
+  for (uint32_t id = 0; id < live.size(); ++id) {
+    if (live.op(id) == Op::kVar && live.src(id).empty()) {
+      plan.variables.push_back(variables_[live.arg(id)[0]]);
+    }
+  }
+  return plan;
 }
 
 }  // namespace telegrad

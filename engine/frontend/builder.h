@@ -68,8 +68,8 @@ class Builder {
   void Update(const Tensor& slot, const Tensor& value);
   // The value of the last Update of a slot, else the slot itself.
   Tensor Updated(const Tensor& slot) const;
-  // An output slot for `value`; its number, or -1 after an error. Where an axis is symbolic the slot
-  // has room for the bound, and only the elements that are there are written.
+  // An output slot for `value`; its number, or -1 after an error. Where an axis is symbolic the
+  // slot has room for the bound, and only the elements that are there are written.
   int Output(const Tensor& value, std::string_view name);
 
   // The first error of any operation, or the plan. The builder may go on after it.

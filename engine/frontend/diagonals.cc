@@ -19,8 +19,8 @@ Tensor Tensor::Diag(int64_t offset) const {
   if (!valid()) return *this;
   if (rank() == 2) return Diagonal(offset);
   if (rank() != 1 || !dims().is_static()) {
-    return builder_->Fail(InvalidArgument("diag: ", ToString(dims()),
-                                          " is not a vector or matrix of fixed size"));
+    return builder_->Fail(
+        InvalidArgument("diag: ", ToString(dims()), " is not a vector or matrix of fixed size"));
   }
   const int64_t n = shape()[0];
   if (n > kLongest || offset < -kLongest || offset > kLongest) {
@@ -41,7 +41,8 @@ Tensor Tensor::Diagonal(int64_t offset, int64_t axis1, int64_t axis2) const {
   const Dim m = dims()[row_axis], n = dims()[column_axis];
   if (!m.is_static() || !n.is_static() || std::min(m.size(), n.size()) > kLongest) {
     return builder_->Fail(InvalidArgument("diagonal: axes ", axis1, " and ", axis2, " of ",
-                                          ToString(dims()), " must have fixed sizes, one of them up to ", kLongest));
+                                          ToString(dims()),
+                                          " must have fixed sizes, one of them up to ", kLongest));
   }
   Axes order;
   for (int64_t i = 0; i < rank(); ++i) {

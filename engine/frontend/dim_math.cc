@@ -65,8 +65,7 @@ Dim AddDims(Builder* builder, const Dim& a, const Dim& b) {
   if (!x.base.valid() || !y.base.valid()) {
     return FromSum(builder, {x.base.valid() ? x.base : y.base, offset});
   }
-  const Dim both =
-      Node(builder, Op::kAdd, Tensor(builder, x.base), Tensor(builder, y.base));
+  const Dim both = Node(builder, Op::kAdd, Tensor(builder, x.base), Tensor(builder, y.base));
   return FromSum(builder, {both.value(), offset});
 }
 
@@ -107,9 +106,8 @@ Dim MinDims(Builder* builder, const Dim& a, const Dim& b) {
   if (x.base == y.base) return x.offset < y.offset ? a : b;
   if (BoundsOf(a).hi <= BoundsOf(b).lo) return a;
   if (BoundsOf(b).hi <= BoundsOf(a).lo) return b;
-  return Negated(builder,
-                 Node(builder, Op::kMax, AsTensor(builder, Negated(builder, a)),
-                      AsTensor(builder, Negated(builder, b))));
+  return Negated(builder, Node(builder, Op::kMax, AsTensor(builder, Negated(builder, a)),
+                               AsTensor(builder, Negated(builder, b))));
 }
 
 bool IsHostSize(UOp u) {

@@ -271,7 +271,7 @@ Tensor Einsum(std::string_view formula, std::span<const Tensor> operands) {
   if (absl::Status s = Prepare(formula, operands, &terms, &sizes, &out); !s.ok()) {
     return builder->Fail(s);
   }
-  const DType wide = ProductType(type);
+  const DType wide = FactorType(type);
   for (Term& t : terms) {
     t.tensor = t.tensor.Cast(type).Cast(wide);
     t = Diagonals(t);

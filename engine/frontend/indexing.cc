@@ -11,8 +11,8 @@
 #include "engine/frontend/builder.h"
 #include "engine/frontend/dim_math.h"
 #include "engine/frontend/index.h"
-#include "engine/frontend/promotion.h"
 #include "engine/frontend/positions.h"
+#include "engine/frontend/promotion.h"
 #include "engine/frontend/shapes.h"
 #include "engine/frontend/views.h"
 
@@ -63,8 +63,8 @@ Tensor Cut(std::string_view op, const Tensor& x, int64_t axis, const telegrad::S
   }
   for (const std::optional<Dim>& end : {slice.begin, slice.end}) {
     if (end.has_value() && !end->is_static() && BoundsOf(*end).lo < 0) {
-      return builder->Fail(InvalidArgument(op, ": axis ", axis,
-                                           " has a symbolic position that may be negative"));
+      return builder->Fail(
+          InvalidArgument(op, ": axis ", axis, " has a symbolic position that may be negative"));
     }
   }
   const bool falling = slice.step < 0;

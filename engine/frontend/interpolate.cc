@@ -155,7 +155,7 @@ Tensor Tensor::Interpolate(const Shape& spatial, Interpolation mode, bool align_
     }
   }
   const DType type = mode == Interpolation::kLinear ? FloatType(dtype()) : dtype();
-  Tensor x = mode == Interpolation::kLinear ? Cast(ProductType(type)) : *this;
+  Tensor x = mode == Interpolation::kLinear ? Cast(FactorType(type)) : *this;
   for (int64_t i = 0; i < n; ++i) {
     x = AlongAxis(x, rank() - n + i, spatial[i], mode, align_corners);
   }

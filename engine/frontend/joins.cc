@@ -29,9 +29,8 @@ Tensor PadAndSelect(Builder* builder, const std::vector<Tensor>& parts, int64_t 
       words.push_back(k == axis ? ends.back() : parts[i].dims()[static_cast<size_t>(k)]);
     }
     const Tensor padded = builder->MakeSized(Op::kPad, DType::kVoid, {parts[i]}, words);
-    out = i + 1 == parts.size()
-              ? padded
-              : position.Lt(AsTensor(builder, ends[i + 1])).Where(padded, out);
+    out = i + 1 == parts.size() ? padded
+                                : position.Lt(AsTensor(builder, ends[i + 1])).Where(padded, out);
   }
   return out;
 }
@@ -117,8 +116,8 @@ std::vector<Tensor> MeshGrid(std::span<const Tensor> parts, bool xy) {
     if (!parts[i].valid()) return {};
     if (parts[i].rank() > 1) {
       return Failed(parts[i].builder(),
-                    InvalidArgument("mesh_grid: part ", i, " has shape ",
-                                    ToString(parts[i].dims()), ", expected a vector"));
+                    InvalidArgument("mesh_grid: part ", i, " has shape ", ToString(parts[i].dims()),
+                                    ", expected a vector"));
     }
     shape[axis[i]] = parts[i].rank() == 0 ? Dim(1) : parts[i].dims()[0];
   }
@@ -183,16 +182,16 @@ std::vector<Tensor> Tensor::Unbind(int64_t axis) const {
   const absl::StatusOr<int64_t> at = ResolveAxis("unbind", axis, rank());
   if (!at.ok()) return Failed(builder_, at.status());
   if (!dims()[*at].is_static()) {
-    return Failed(builder_, InvalidArgument("unbind: axis ", *at, " of ", ToString(dims()),
-                                            " is symbolic"));
+    return Failed(builder_,
+                  InvalidArgument("unbind: axis ", *at, " of ", ToString(dims()), " is symbolic"));
   }
   std::vector<Tensor> out;
   for (int64_t i = 0; i < shape()[*at]; ++i) out.push_back(Narrow(*at, i, 1).Squeeze(*at));
   return out;
 }
 
-// [a, b] -> [1, a, 1, b] -> [r, a, s, b] -> [r a, s b]. As in NumPy the shorter of the shape and the
-// times is filled up with 1 in front.
+// [a, b] -> [1, a, 1, b] -> [r, a, s, b] -> [r a, s b]. As in NumPy the shorter of the shape and
+// the times is filled up with 1 in front.
 Tensor Tensor::Repeat(const std::vector<int64_t>& times) const {
   if (!valid()) return *this;
   Dims sizes = dims();

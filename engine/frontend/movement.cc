@@ -147,9 +147,9 @@ Tensor Tensor::Slice(int64_t axis, int64_t begin, int64_t end) const {
   const Dim last = end < 0 ? AddDims(builder_, n, end) : Dim(end);
   const Dim length = SubDims(builder_, last, first);
   // A symbolic axis may be too short for some of its sizes, and is then cut off.
-  const bool fits =
-      n.is_static() ? first.size() >= 0 && length.size() >= 0 && last.size() <= n.size()
-                    : BoundsOf(first).lo >= 0 && BoundsOf(length).hi >= 0;
+  const bool fits = n.is_static()
+                        ? first.size() >= 0 && length.size() >= 0 && last.size() <= n.size()
+                        : BoundsOf(first).lo >= 0 && BoundsOf(length).hi >= 0;
   if (!fits) {
     return builder_->Fail(InvalidArgument("slice: axis ", *at, " of size ", n.size(),
                                           " has no part [", begin, ", ", end, ")"));

@@ -1,21 +1,11 @@
-// Normalizations. Floats of 16 bits are normalized in f32 and rounded once, since the squares of
-// their deviations leave their range early.
+// Normalizations, of 16-bit floats in f32, since the squares of their deviations leave their range
+// early.
 #include "engine/base/status.h"
 #include "engine/frontend/builder.h"
-#include "engine/frontend/products.h"
-#include "engine/frontend/promotion.h"
+#include "engine/frontend/reduce.h"
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {
-namespace {
-
-// The types that a normalization of `type` has and is computed in.
-struct Types {
-  explicit Types(DType type) : out(FloatType(type)), wide(ProductType(out)) {}
-  DType out, wide;
-};
-
-}  // namespace
 
 Tensor Tensor::BatchNorm(const Tensor& mean, const Tensor& variance, const Tensor& weight,
                          const Tensor& bias, double epsilon) const {
@@ -34,22 +24,21 @@ Tensor Tensor::BatchNorm(const Tensor& mean, const Tensor& variance, const Tenso
                                           " for ", ToString(dims()), ", expected [",
                                           channels.size(), "]"));
   };
-  const Types types(dtype());
   const Tensor m = by_channel("mean", mean), v = by_channel("variance", variance);
   if (!m.valid() || !v.valid()) return m.valid() ? v : m;
-  Tensor factor = (v.Cast(ProductType(FloatType(v.dtype()))) + epsilon).Sqrt().Reciprocal();
-  if (weight.builder() != nullptr) factor = by_channel("weight", weight) * factor;
-  Tensor out = (Cast(types.wide) - m) * factor;
-  if (bias.builder() != nullptr) out = out + by_channel("bias", bias);
-  return out.Cast(types.out);
+  return InWideFloat(*this, [&](const Tensor& x) {
+    const DType wide = PromoteTypes(v.dtype(), x.dtype());
+    Tensor factor = (v.Cast(wide) + epsilon).Sqrt().Reciprocal();
+    if (weight.builder() != nullptr) factor = by_channel("weight", weight) * factor;
+    const Tensor out = (x - m) * factor;
+    return bias.builder() == nullptr ? out : out + by_channel("bias", bias);
+  });
 }
 
 Tensor Tensor::LayerNorm(const Axes& axes, double epsilon) const {
   if (!valid()) return *this;
   const absl::StatusOr<Axes> over = ResolveAxes("layer_norm", axes, rank());
-  if (!over.ok()) return builder_->Fail(over.status());
-  const Types types(dtype());
-  return Cast(types.wide).Standardize(*over, epsilon).Cast(types.out);
+  return over.ok() ? Standardize(*over, epsilon) : builder_->Fail(over.status());
 }
 
 Tensor Tensor::GroupNorm(int64_t groups, double epsilon) const {
@@ -58,22 +47,21 @@ Tensor Tensor::GroupNorm(int64_t groups, double epsilon) const {
     return builder_->Fail(InvalidArgument("group_norm: the channels, axis 1 of ", ToString(dims()),
                                           ", do not divide into ", groups, " groups"));
   }
-  const Types types(dtype());
   Dims split = dims();
   split[1] = dim(1) / groups;
   split.insert(split.begin() + 1, Dim(groups));
   Axes over;
   for (int64_t i = 2; i <= rank(); ++i) over.push_back(i);
-  return Cast(types.wide).Reshape(split).Standardize(over, epsilon).Reshape(dims()).Cast(types.out);
+  return Reshape(split).Standardize(over, epsilon).Reshape(dims());
 }
 
 Tensor Tensor::RmsNorm(int64_t axis, double epsilon) const {
   if (!valid()) return *this;
   const absl::StatusOr<int64_t> at = ResolveAxis("rms_norm", axis, rank());
   if (!at.ok()) return builder_->Fail(at.status());
-  const Types types(dtype());
-  const Tensor x = Cast(types.wide);
-  return (x * ((x * x).Mean({*at}, true) + epsilon).Sqrt().Reciprocal()).Cast(types.out);
+  return InWideFloat(*this, [&](const Tensor& x) {
+    return x * ((x * x).Mean({*at}, true) + epsilon).Sqrt().Reciprocal();
+  });
 }
 
 }  // namespace telegrad

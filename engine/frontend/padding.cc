@@ -126,8 +126,8 @@ Tensor Tensor::PadTo(const Shape& shape, double value) const {
     pairs.insert(pairs.end(), {0, to - n});
   }
   if (!fits) {
-    return builder_->Fail(InvalidArgument("pad_to: ", ToString(dims()), " cannot grow to ",
-                                          ToString(shape)));
+    return builder_->Fail(
+        InvalidArgument("pad_to: ", ToString(dims()), " cannot grow to ", ToString(shape)));
   }
   return Pad(pairs, value);
 }
@@ -163,8 +163,8 @@ Tensor Tensor::ShrinkTo(const Shape& shape) const {
     if (fits) out = out.Narrow(static_cast<int64_t>(i), 0, shape[i]);
   }
   if (!fits) {
-    return builder_->Fail(InvalidArgument("shrink_to: ", ToString(dims()), " cannot shrink to ",
-                                          ToString(shape)));
+    return builder_->Fail(
+        InvalidArgument("shrink_to: ", ToString(dims()), " cannot shrink to ", ToString(shape)));
   }
   return out;
 }

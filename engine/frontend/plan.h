@@ -27,15 +27,19 @@ std::string_view Name(SlotRole role);
 // How a state slot is filled before the first run. Values depend on the seed and the element's
 // index only, so they are the same on every machine.
 struct Init {
-  enum Kind : uint8_t { kNone, kConstant, kUniform };
+  enum Kind : uint8_t { kNone, kConstant, kUniform, kNormal };
   Kind kind = kNone;
-  double low = 0;   // the constant, or the inclusive lower end
-  double high = 0;  // exclusive
+  double low = 0;   // the constant, the inclusive lower end, or the mean
+  double high = 0;  // exclusive, or the standard deviation
   uint64_t seed = 0;
 
   static Init Constant(double value) { return {kConstant, value, value, 0}; }
   static Init Uniform(double low, double high, uint64_t seed) {
     return {kUniform, low, high, seed};
+  }
+  // Of f64 logarithms and cosines, whose last digit is the C library's.
+  static Init Normal(double mean, double deviation, uint64_t seed) {
+    return {kNormal, mean, deviation, seed};
   }
 };
 
@@ -59,7 +63,7 @@ struct PlanVariable {
 struct Plan {
   FrozenGraph graph;        // the root is a SINK of STOREs
   std::vector<Slot> slots;  // index i describes PARAM slot i
-  std::vector<PlanVariable> variables;
+  std::vector<PlanVariable> variables;  // those that the graph depends on
 
   // The index of the slot with this name, or -1.
   int Find(std::string_view name) const;

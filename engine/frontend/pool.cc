@@ -7,6 +7,7 @@
 #include "engine/frontend/builder.h"
 #include "engine/frontend/products.h"
 #include "engine/frontend/promotion.h"
+#include "engine/frontend/reduce.h"
 #include "engine/frontend/shapes.h"
 #include "engine/frontend/windows.h"
 
@@ -42,14 +43,6 @@ Tensor Counts(Builder* builder, DType type, const AxisWindows& axes, bool count_
     out = out * MakeWindows(ones, {a}).Sum({-1}).Reshape(column);
   }
   return out;
-}
-
-// A sum to the power 1 / p, whose derivative at 0, where it has none, is 0.
-Tensor Root(const Tensor& sum, double p) {
-  if (p == 1) return sum;
-  const Tensor zero = sum.Eq(0);
-  const Tensor safe = zero.Where(1, sum);
-  return zero.Where(0, p == 2 ? safe.Sqrt() : safe.Pow(1 / p));
 }
 
 }  // namespace
@@ -136,12 +129,13 @@ Tensor Tensor::LpPool(const std::vector<int64_t>& kernel, const Window& window, 
   const absl::StatusOr<AxisWindows> axes = PoolWindows("lp_pool", *this, kernel, window);
   if (!axes.ok()) return builder_->Fail(axes.status());
   if (!(p > 0)) return builder_->Fail(InvalidArgument("lp_pool: p is ", p, ", expected above 0"));
-  const DType type = FloatType(dtype()), wide = ProductType(type);
+  const DType type = FloatType(dtype()), wide = FactorType(type);
   const Tensor x = Cast(wide);
   const Axes last = LastAxes(axes->size());
   if (std::isinf(p)) return MakeWindows(x.Abs(), *axes).Max(last).Cast(type);
   const Tensor powers = p == 1 ? x.Abs() : p == 2 ? x * x : x.Abs().Pow(p);
-  return Root(MakeWindows(powers, *axes).Sum(last), p).Cast(type);
+  const Tensor sum = MakeWindows(powers, *axes).Sum(last);
+  return (p == 1 ? sum : SafeRoot(sum, p)).Cast(type);
 }
 
 }  // namespace telegrad

@@ -8,8 +8,8 @@
 
 namespace telegrad {
 
-DType ProductType(DType type) {
-  if (IsFloat(type) && ByteSize(type) < 4) return DType::kFloat32;
+DType FactorType(DType type) {
+  if (IsNarrowFloat(type)) return DType::kFloat32;
   return IsBool(type) ? DType::kInt32 : type;
 }
 
@@ -28,7 +28,7 @@ Factors ToFactors(std::string_view op, const Tensor& a, const Tensor& b) {
     return {};
   }
   // The products of the type itself are exact in the wider one.
-  const DType sum = ProductType(type);
+  const DType sum = FactorType(type);
   return {a.Cast(type).Cast(sum), b.Cast(type).Cast(sum), type};
 }
 
@@ -67,7 +67,11 @@ Tensor Tensor::MatMul(const Tensor& other) const {
   const bool row = rank() == 1, column = other.rank() == 1;
   const Tensor a = row ? f.a.Unsqueeze(0) : f.a;
   const Tensor b = column ? f.b : f.b.Transpose();
-  const Tensor products = a.Unsqueeze(-2).Mul(column ? b.Unsqueeze(0) : b.Unsqueeze(-3));
+  const Tensor left = a.Unsqueeze(-2), right = column ? b.Unsqueeze(0) : b.Unsqueeze(-3);
+  if (const auto out = Broadcast("matmul", left.dims(), right.dims()); !out.ok()) {
+    return builder_->Fail(out.status());
+  }
+  const Tensor products = left.Mul(right);
   Tensor out = SumLast(products, f.type);
   if (column) out = out.Squeeze(-1);
   if (row) out = out.Squeeze(column ? -1 : -2);

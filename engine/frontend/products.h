@@ -9,8 +9,8 @@
 
 namespace telegrad {
 
-// The type that products of `type` are summed in.
-DType ProductType(DType type);
+// The type that products of `type` are made in.
+DType FactorType(DType type);
 
 struct Factors {
   Tensor a, b;                // of the type that their products are summed in

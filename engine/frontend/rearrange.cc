@@ -101,8 +101,8 @@ absl::StatusOr<Parts> PartsOf(const std::vector<Group>& groups, const Dims& dims
       }
       const int64_t size = it->second.size();
       if (!rest.is_static() || size < 1 || rest.size() % size != 0) {
-        return InvalidArgument("axis ", axis, " of size ", dims[axis].size(),
-                               " has no part '", name, "' of size ", size);
+        return InvalidArgument("axis ", axis, " of size ", dims[axis].size(), " has no part '",
+                               name, "' of size ", size);
       }
       rest = rest.size() / size;
       if (!out.emplace(name, size).second) return InvalidArgument("'", name, "' is there twice");
@@ -169,9 +169,8 @@ absl::StatusOr<Tensor> Rearranged(const Tensor& x, std::string_view pattern, con
 
 }  // namespace
 
-Tensor Tensor::Rearrange(
-    std::string_view pattern,
-    std::initializer_list<std::pair<std::string_view, int64_t>> sizes) const {
+Tensor Tensor::Rearrange(std::string_view pattern,
+                         std::initializer_list<std::pair<std::string_view, int64_t>> sizes) const {
   if (!valid()) return *this;
   Parts given;
   for (const auto& [name, size] : sizes) given.emplace(name, size);

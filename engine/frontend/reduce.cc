@@ -8,6 +8,7 @@
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {
+
 Axes AllAxes(const Tensor& t) {
   Axes axes(t.rank());
   for (int64_t i = 0; i < t.rank(); ++i) axes[i] = i;

@@ -65,8 +65,8 @@ Placed PutBack(std::string_view op, const Tensor& view, UOp base, const Tensor& 
         if (!out.mask.valid()) out.mask = builder->Full(DType::kBool, Dims::Of(u), true);
         break;
       default:
-        return {builder->Fail(InvalidArgument(op, ": the target (", Name(u.op()),
-                                              ") is no one-to-one view")),
+        return {builder->Fail(
+                    InvalidArgument(op, ": the target (", Name(u.op()), ") is no one-to-one view")),
                 {}};
     }
     out.value = StepBack(builder, u, out.value);

@@ -167,6 +167,8 @@ ROWS = [
         peer=lambda b: min(b.loops("ijk"), b.loops("ikj"))),
     LimitRow("second_run", "schedules and compiles", 0,
              telegrad=lambda b: b.telegrad("second_run", "1")),
+    # A safetensors file of 1 GiB into buffers against the same bytes from memory, over the same stream.
+    LimitRow("load_1g", "x", 1.3, telegrad=lambda b: b.telegrad("load", "7")),
     # Scheduling a ResNet-50 forward graph, which simplifies its indices, and the passes that do so before
     # expansion, on one core.
     LimitRow("resnet50_indices", "ms", 50,

@@ -8,12 +8,18 @@
 //        telegrad_bench HOST:PORT matmul RUNS        median milliseconds of 1024 x 1024 x 1024,
 //        float32 telegrad_bench HOST:PORT second_run 1       schedules and compiles that a second
 //        run caused
+//        telegrad_bench HOST:PORT load PAIRS         how many times as long a safetensors file of
+//        1 GiB takes into buffers as the same bytes from memory, median
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -22,12 +28,17 @@
 #include "client/cc/connection.h"
 #include "client/cc/remote_session.h"
 #include "engine/base/status.h"
+#include "engine/frontend/state/byte_sink.h"
+#include "engine/frontend/state/safetensors.h"
+#include "engine/frontend/state/tensor_file.h"
 #include "engine/ir/graph.h"
 
 namespace telegrad {
 namespace {
 
 constexpr int64_t kBulkBytes = int64_t{256} << 20;
+constexpr int kLoadTensors = 64;  // of 16 MiB
+constexpr int64_t kLoadBytes = int64_t{1} << 30;
 
 double Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -165,7 +176,82 @@ class Bench {
     return second - first;
   }
 
+  // A file in the system's cache against the same bytes from memory, in turns, into new buffers.
+  absl::StatusOr<double> Load1G(int pairs) {
+    const std::string path =
+        (std::filesystem::temp_directory_path() / StrCat("telegrad_bench_", getpid(), ".st"))
+            .string();
+    const auto file = MakeLoadFile(path);
+    std::filesystem::remove(path);  // it stays as long as it is open
+    if (!file.ok()) return file.status();
+    const auto bytes = std::make_shared<std::vector<std::byte>>(kLoadBytes);
+    for (size_t at = 0; const TensorEntry& entry : (*file)->tensors()) {
+      const std::span<std::byte> part(bytes->data() + at, static_cast<size_t>(entry.bytes));
+      TG_RETURN_IF_ERROR((*file)->Open(entry)->Read(part));
+      at += part.size();
+    }
+    std::vector<double> ratios, of_file, of_memory;
+    for (int i = -1; i < pairs; ++i) {
+      const auto from_file = [&] { return LoadTensors(**file, *bytes); };
+      const auto from_memory = [&] { return CopyBytes(bytes); };
+      TG_ASSIGN_OR_RETURN(const std::vector<double> a, Time(0, 1, from_file));
+      TG_ASSIGN_OR_RETURN(const std::vector<double> b, Time(0, 1, from_memory));
+      if (i < 0) continue;
+      of_file.push_back(kLoadBytes / a[0] / 1e9);
+      of_memory.push_back(kLoadBytes / b[0] / 1e9);
+      ratios.push_back(a[0] / b[0]);
+    }
+    std::fprintf(stderr, "load: %.3f GB/s from the file, %.3f GB/s from memory\n", Median(of_file),
+                 Median(of_memory));
+    return Median(ratios);
+  }
+
  private:
+  static absl::StatusOr<std::shared_ptr<const TensorFile>> MakeLoadFile(const std::string& path) {
+    std::map<std::string, HostTensor> tensors;
+    constexpr int64_t kSide = 2048;
+    std::mt19937_64 random(7);
+    for (int i = 0; i < kLoadTensors; ++i) {
+      HostTensor t{DType::kFloat32, {kSide, kSide}, std::string(kSide * kSide * 4, '\0')};
+      for (size_t at = 0; at < t.bytes.size(); at += 8) {
+        const uint64_t word = random();
+        std::memcpy(&t.bytes[at], &word, 8);
+      }
+      tensors.emplace(StrCat("layer.", i, ".weight"), std::move(t));
+    }
+    TG_RETURN_IF_ERROR(
+        SaveFile(path, [&](ByteSink* sink) { return WriteSafetensors(tensors, {}, sink); }));
+    return OpenTensorFile(path);
+  }
+
+  // The end of the last tensor is compared: an answer that takes no time beside the rest.
+  absl::Status LoadTensors(const TensorFile& file, const std::vector<std::byte>& expected) {
+    std::vector<uint64_t> handles;
+    for (const TensorEntry& entry : file.tensors()) {
+      handles.push_back(Allocate(entry.bytes));
+      session_->Write(handles.back(), 0, file.Open(entry));
+    }
+    TG_RETURN_IF_ERROR(session_->Sync().Get().status());
+    std::vector<std::byte> end(64);
+    TG_RETURN_IF_ERROR(
+        session_->Read(handles.back(), file.tensors().back().bytes - 64, end).Get().status());
+    session_->Free(handles);
+    const bool same = std::equal(end.begin(), end.end(), expected.end() - 64);
+    return same ? absl::OkStatus() : absl::InternalError("other bytes arrived");
+  }
+
+  absl::Status CopyBytes(const std::shared_ptr<std::vector<std::byte>>& bytes) {
+    std::vector<uint64_t> handles;
+    const size_t each = bytes->size() / kLoadTensors;
+    for (int i = 0; i < kLoadTensors; ++i) {
+      handles.push_back(Allocate(static_cast<int64_t>(each)));
+      session_->Write(handles.back(), 0, std::span(*bytes).subspan(i * each, each), bytes);
+    }
+    TG_RETURN_IF_ERROR(session_->Sync().Get().status());
+    session_->Free(handles);
+    return absl::OkStatus();
+  }
+
   uint64_t Allocate(int64_t bytes) {
     const uint64_t handle = session_->NewHandle();
     session_->Alloc(handle, bytes);
@@ -232,6 +318,7 @@ absl::StatusOr<double> Measure(const std::string& address, const std::string& wh
   if (what == "download") return bench.Download256M(count);
   if (what == "matmul") return bench.MatMul1024(count);
   if (what == "second_run") return bench.SecondRun();
+  if (what == "load") return bench.Load1G(count);
   return absl::InvalidArgumentError(StrCat("there is no benchmark ", what));
 }
 
@@ -241,9 +328,9 @@ absl::StatusOr<double> Measure(const std::string& address, const std::string& wh
 int main(int argc, char** argv) {
   const int count = argc == 4 ? std::atoi(argv[3]) : 0;
   if (count <= 0) {
-    std::fprintf(
-        stderr,
-        "Usage: telegrad_bench HOST:PORT run_by_hash|upload|download|matmul|second_run COUNT\n");
+    std::fprintf(stderr,
+                 "Usage: telegrad_bench HOST:PORT "
+                 "run_by_hash|upload|download|matmul|second_run|load COUNT\n");
     return 2;
   }
   const absl::StatusOr<double> result = telegrad::Measure(argv[1], argv[2], count);

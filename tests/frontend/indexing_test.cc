@@ -83,8 +83,12 @@ Inputs SetTensors(Builder&, const Inputs& in) {
 
 Inputs SetMask(Builder&, const Inputs& in) {
   const Tensor &x = in[0], &m1 = in[1], &m2 = in[2], &m3 = in[3], &v6 = in[4];
-  return {x.Set({m1}, 2),  x.Set({m1}, v6),           x.Set({m2}, v6),
-          x.Set({m3}, -1), x.Set({m1, Slice(1, 3)}, 4), x.Set({m1, kRest, 2}, 9)};
+  return {x.Set({m1}, 2),
+          x.Set({m1}, v6),
+          x.Set({m2}, v6),
+          x.Set({m3}, -1),
+          x.Set({m1, Slice(1, 3)}, 4),
+          x.Set({m1, kRest, 2}, 9)};
 }
 
 template <ScatterKind kKind>
@@ -157,8 +161,19 @@ constexpr Case kCases[] = {
                           in[0].ScatterNd(in[1], in[2], ScatterKind::kAdd)};
           }),
     Exact(
-        "OneHot", "one_hot",
-        [](Builder&, const Inputs& in) { return Inputs{in[0].OneHot(3)}; }, false),
+        "OneHot", "one_hot", [](Builder&, const Inputs& in) { return Inputs{in[0].OneHot(3)}; },
+        false),
+    Exact(
+        "CountNonzero", "count_nonzero",
+        [](Builder&, const Inputs& in) { return Inputs{in[0].CountNonzero()}; }, false),
+    Exact(
+        "Nonzero", "nonzero",
+        [](Builder&, const Inputs& in) { return Inputs{in[0].Nonzero(14), in[0].Nonzero(3)}; },
+        false),
+    Exact("MaskedSelect", "masked_select",
+          [](Builder&, const Inputs& in) {
+            return Inputs{in[0].MaskedSelect(in[1], 14, 9), in[0].MaskedSelect(in[1], 2)};
+          }),
 };
 
 TEST(IndexingTest, Values) { CheckValues("indexing", kCases); }
@@ -173,8 +188,7 @@ TEST(IndexingTest, EachMistakeHasItsMessage) {
       {[](const Tensor& x) { x.At({0, 0, 0}); },
        "at: the indices are for 3 axes of [3, 4], which has 2"},
       {[](const Tensor& x) { x.At({kRest, kRest}); }, "at: there are 2 ellipses"},
-      {[](const Tensor& x) { x.At({0, -5}); },
-       "at: position -5 is outside of axis 1 of size 4"},
+      {[](const Tensor& x) { x.At({0, -5}); }, "at: position -5 is outside of axis 1 of size 4"},
       {[](const Tensor& x) { x.At({Slice(0, 1, 0)}); }, "at: axis 0 has the step 0"},
       {[](const Tensor& x) { x.At({x}); },
        "at: an index has element type f32, expected integers or bool"},
@@ -182,9 +196,7 @@ TEST(IndexingTest, EachMistakeHasItsMessage) {
       {[](const Tensor& x) { x.At({x.Gt(0)}); },
        "at: how many elements a mask holds is not known before the run; MaskedSelect takes them, "
        "Set may have one mask and no tensors"},
-      {[](const Tensor& x) {
-         x.At({Zeros(x, {2}, DType::kInt32), Zeros(x, {3}, DType::kInt32)});
-       },
+      {[](const Tensor& x) { x.At({Zeros(x, {2}, DType::kInt32), Zeros(x, {3}, DType::kInt32)}); },
        "at: shapes [2] and [3] do not broadcast: axis 0 has 2 and 3"},
       {[](const Tensor& x) { x.Set({0}, Zeros(x, {3}, DType::kFloat32)); },
        "set: a value of shape [3] does not broadcast to the target's shape [4]"},
@@ -206,6 +218,8 @@ TEST(IndexingTest, EachMistakeHasItsMessage) {
        "equal, and the last axis a fixed number of positions in the other axes"},
       {[](const Tensor& x) { x.OneHot(3); },
        "one_hot: the index has element type f32, expected integers"},
+      {[](const Tensor& x) { x.MaskedSelect(x, 3); },
+       "masked_select: the mask is f32, expected bool"},
   };
   CheckMessages(kMistakes);
 }

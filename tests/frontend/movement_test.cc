@@ -42,8 +42,7 @@ constexpr Case kCases[] = {
           }),
     Exact("Pad", "pad_crop",
           [](Builder&, const Inputs& in) {
-            return Inputs{in[0].Pad({-1, 2, 0, -2}, PadMode::kReflect),
-                          in[0].Pad({-1, 2, 0, -2})};
+            return Inputs{in[0].Pad({-1, 2, 0, -2}, PadMode::kReflect), in[0].Pad({-1, 2, 0, -2})};
           }),
     Exact("PadTo", "pad_to",
           [](Builder&, const Inputs& in) {
@@ -61,10 +60,9 @@ constexpr Case kCases[] = {
           [](Builder&, const Inputs& in) {
             return Inputs{in[0].Narrow(-1, 2, 3), in[0].Narrow(0, 1, 0)};
           }),
-    Exact("Stride", "stride",
-          [](Builder&, const Inputs& in) {
-            return Inputs{in[0].Stride(1, 3), in[0].Stride(-1, 9)};
-          }),
+    Exact(
+        "Stride", "stride",
+        [](Builder&, const Inputs& in) { return Inputs{in[0].Stride(1, 3), in[0].Stride(-1, 9)}; }),
     Exact("Squeeze", "squeeze",
           [](Builder&, const Inputs& in) {
             return Inputs{in[0].Squeeze(0), in[0].Squeeze(-2), in[0].Squeeze(),
@@ -101,8 +99,7 @@ constexpr Case kCases[] = {
           }),
     Exact("Roll", "roll",
           [](Builder&, const Inputs& in) {
-            return Inputs{in[0].Roll({2}, {0}), in[0].Roll({-1, 7}, {0, 1}),
-                          in[0].Roll({5}, {-1})};
+            return Inputs{in[0].Roll({2}, {0}), in[0].Roll({-1, 7}, {0, 1}), in[0].Roll({5}, {-1})};
           }),
     Exact("Diag", "diag",
           [](Builder&, const Inputs& in) {
@@ -128,14 +125,12 @@ constexpr Case kCases[] = {
           [](Builder&, const Inputs& in) {
             return Inputs{in[0].Triu(), in[0].Triu(1), in[0].Triu(-2)};
           }),
-    Exact("Concat", "concat",
-          [](Builder&, const Inputs& in) { return Inputs{Concat(in, -1)}; }),
+    Exact("Concat", "concat", [](Builder&, const Inputs& in) { return Inputs{Concat(in, -1)}; }),
     Exact("Concat", "concat_promotes",
           [](Builder&, const Inputs& in) { return Inputs{Concat(in, 0)}; }),
-    Exact("Stack", "stack",
-          [](Builder&, const Inputs& in) {
-            return Inputs{Stack(in), Stack(in, -1), Stack(in, 1)};
-          }),
+    Exact(
+        "Stack", "stack",
+        [](Builder&, const Inputs& in) { return Inputs{Stack(in), Stack(in, -1), Stack(in, 1)}; }),
     Exact("MeshGrid", "mesh_grid",
           [](Builder&, const Inputs& in) {
             Inputs out = MeshGrid(in);
@@ -157,8 +152,7 @@ TEST(MovementTest, EachMistakeHasItsMessage) {
        "pad: axis 0 of [3, 4] has the padding (-2, -2), which leaves less than nothing"},
       {[](const Tensor& x) { x.PadTo({3, 2}); }, "pad_to: [3, 4] cannot grow to [3, 2]"},
       {[](const Tensor& x) { x.ShrinkTo({3, 5}); }, "shrink_to: [3, 4] cannot shrink to [3, 5]"},
-      {[](const Tensor& x) { x.Slice(1, 1, 9); },
-       "slice: axis 1 of size 4 has no part [1, 9)"},
+      {[](const Tensor& x) { x.Slice(1, 1, 9); }, "slice: axis 1 of size 4 has no part [1, 9)"},
       {[](const Tensor& x) { x.Narrow(1, 3, 2); },
        "narrow: axis 1 of size 4 has no 2 elements from 3 on"},
       {[](const Tensor& x) { x.Stride(0, 0); }, "stride: the step 0 is below 1"},
@@ -181,8 +175,7 @@ TEST(MovementTest, EachMistakeHasItsMessage) {
        "rearrange: 'a ? -> a' of [3, 4]: '?' at column 2"},
       {[](const Tensor& x) { x.Split({1, 1}, 0); },
        "split: axis 0 of [3, 4] is not made of parts of [1, 1]"},
-      {[](const Tensor& x) { x.Split(0, 0); },
-       "split: axis 0 of [3, 4] is not made of parts of 0"},
+      {[](const Tensor& x) { x.Split(0, 0); }, "split: axis 0 of [3, 4] is not made of parts of 0"},
       {[](const Tensor& x) { x.Chunk(0); }, "chunk: 0 chunks, expected at least 1"},
       {[](const Tensor& x) { x.Repeat({-1, 1}); }, "repeat: [3, 4] cannot repeat [-1, 1]"},
       {[](const Tensor& x) { x.Roll({1, 2}, {0}); }, "roll: 2 shifts for 1 axes"},

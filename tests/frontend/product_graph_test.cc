@@ -6,6 +6,7 @@
 
 #include "engine/base/strings.h"
 #include "engine/explain/explain.h"
+#include "engine/frontend/builder.h"
 #include "engine/frontend/gradient.h"
 #include "engine/frontend/host_random.h"
 #include "tests/frontend/run_plan.h"
@@ -185,6 +186,10 @@ Tensor Of(Builder& b, const Shape& shape, DType dtype = kF32) {
   return b.Param(dtype, shape, StrCat("x", b.slots().size()));
 }
 
+Tensor Ein(std::string_view formula, const std::vector<Tensor>& operands) {
+  return Einsum(formula, operands);
+}
+
 #define FAILS(message, expression) {message, [](Builder& b) -> Tensor { return expression; }}
 
 constexpr Error kErrors[] = {
@@ -202,12 +207,10 @@ constexpr Error kErrors[] = {
           Of(b, {2, 3}).Linear(Of(b, {4, 3}), Of(b, {3}))),
     FAILS("einsum: 'ij,jk' has 2 terms for 1 operands", Ein("ij,jk", {Of(b, {2, 3})})),
     FAILS("einsum: 'i?->i' has '?', expected letters", Ein("i?->i", {Of(b, {2, 3})})),
-    FAILS("einsum: term 0 of 'ijk' has 3 letters for operand [2, 3]",
-          Ein("ijk", {Of(b, {2, 3})})),
+    FAILS("einsum: term 0 of 'ijk' has 3 letters for operand [2, 3]", Ein("ijk", {Of(b, {2, 3})})),
     FAILS("einsum: 'ij,jk->ik': axis 0 of operand 1 [4, 5] has 4, 'j' has 3",
           Ein("ij,jk->ik", {Of(b, {2, 3}), Of(b, {4, 5})})),
-    FAILS("einsum: 'ii': axis 1 of operand 0 [2, 3] has 3, 'i' has 2",
-          Ein("ii", {Of(b, {2, 3})})),
+    FAILS("einsum: 'ii': axis 1 of operand 0 [2, 3] has 3, 'i' has 2", Ein("ii", {Of(b, {2, 3})})),
     FAILS("einsum: 'ij->k': the output has 'k', no term has", Ein("ij->k", {Of(b, {2, 3})})),
     FAILS("einsum: 'ij->ii' has 'i' twice in the output", Ein("ij->ii", {Of(b, {2, 3})})),
     FAILS("windows: spatial axis 1 of [2, 3, 2], padded by 0 and 1, is smaller than the window of "
@@ -356,8 +359,8 @@ const Launches kLaunches[] = {
     {"rope",
      {{4, 12, 128, 64}, {128, 32}, {128, 32}},
      [](const std::vector<Tensor>& x) { return x[0].Rope(x[1], x[2]); },
-     1,
-     1},
+     2,  // which of a pair is the first is a kernel of two elements
+     2},
 };
 
 TEST(ProductGraphTest, Launches) {

@@ -1,9 +1,12 @@
-// Files from strangers: tensor files of every format, whose first bytes say which, and ONNX models.
+// Files from strangers: tensor files of every format, whose first bytes say which, ONNX models, and
+// two parts of files that mutation seldom reaches, a PyTorch file's pickle and a deflated stream.
 // The first byte chooses.
 #include "engine/frontend/onnx/import.h"
 #include "engine/frontend/state/byte_sink.h"
+#include "engine/frontend/state/inflate.h"
 #include "engine/frontend/state/safetensors.h"
 #include "engine/frontend/state/tensor_file.h"
+#include "engine/frontend/state/zip.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace telegrad {
@@ -31,15 +34,39 @@ void FuzzTensorFile(std::string_view bytes) {
   FUZZ_CHECK(again.ok() && *(*again)->LoadAll(kMaxBytes) == tensors);
 }
 
+void FuzzPickle(std::string_view pickle) {
+  const std::string floats(32, '\1');
+  StringSink sink;
+  ZipWriter zip(&sink);
+  FUZZ_CHECK(zip.Add("a/data.pkl", {pickle}).ok() && zip.Add("a/data/0", {floats}).ok());
+  FUZZ_CHECK(zip.Finish().ok());
+  FuzzTensorFile(sink.bytes());
+}
+
+void FuzzDeflated(std::string_view stream) {
+  const auto source = MemorySource(std::string(stream));
+  Inflater inflater(source.get(), 0, source->size());
+  std::byte out[1000];
+  for (int64_t n = 0; n < kMaxBytes; n += sizeof(out)) {
+    if (!inflater.Read(out).ok()) return;
+  }
+  (void)inflater.ExpectEnd(0);
+}
+
 }  // namespace
 }  // namespace telegrad
 
 FUZZ_TARGET(data) {
   if (data.empty()) return;
   const std::string_view file(reinterpret_cast<const char*>(data.data()) + 1, data.size() - 1);
-  if (data[0] % 3 == 2) {
-    (void)telegrad::ImportOnnx(file).status();
-  } else {
-    telegrad::FuzzTensorFile(file);
+  switch (data[0] % 8) {
+    case 2:
+      return (void)telegrad::ImportOnnx(file).status();
+    case 3:
+      return telegrad::FuzzPickle(file);
+    case 4:
+      return telegrad::FuzzDeflated(file);
+    default:
+      return telegrad::FuzzTensorFile(file);
   }
 }

@@ -123,8 +123,11 @@ void Check(const std::vector<Case>& cases, DType from, const std::vector<std::ve
       std::vector<UOp> values;
       for (UOp argument : in) values.push_back(b.Load(argument, at));
       for (size_t k = 0; k < cases.size(); ++k) {
-        const auto sources = static_cast<size_t>(Info(cases[k].op).min_src);
-        const UOp y = b.Lowered(target, cases[k].op, cases[k].to, std::span(values).first(sources));
+        const auto& [op, to] = cases[k];
+        const int sources = Info(op).min_src;
+        const UOp y = sources == 1   ? b.Lowered(target, op, to, {values[0]})
+                      : sources == 2 ? b.Lowered(target, op, to, {values[0], values[1]})
+                                     : b.Lowered(target, op, to, {values[0], values[1], values[2]});
         ASSERT_TRUE(y.valid());
         b.Store(out[k], at, y);
       }
@@ -165,13 +168,13 @@ TEST_P(DTypes, Ops) {
   SCOPED_TRACE(testing::Message() << "seed " << seed_);
   const DType dtype = GetParam();
   if (IsStorage(dtype)) return;
-  std::vector<Case> unary, binary, ternary;
+  std::vector<Case> unary, others;
   for (const OpInfo& info : AllOps()) {
     const bool separate = info.op == Op::kCast || info.op == Op::kBitcast || info.op == Op::kWhere;
     if (!Is(info.op, kAlu) || !IsAt(info.op, kTensorLevel) || separate) continue;
     if (!Admits(info.op, dtype)) continue;
     const DType to = info.type_rule == TypeRule::kCompare ? DType::kBool : dtype;
-    (info.min_src == 1 ? unary : info.min_src == 2 ? binary : ternary).push_back({info.op, to});
+    (info.min_src == 1 ? unary : others).push_back({info.op, to});
   }
   const std::vector<Lane> edges = EdgeValues(dtype, random_);
   if (!unary.empty()) Check(unary, dtype, {edges});
@@ -183,8 +186,7 @@ TEST_P(DTypes, Ops) {
       z.push_back(edges[random_() % edges.size()]);
     }
   }
-  Check(binary, dtype, {x, y});
-  if (!ternary.empty()) Check(ternary, dtype, {x, y, z});
+  Check(others, dtype, {x, y, z});
 }
 
 TEST_P(DTypes, Casts) {
