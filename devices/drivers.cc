@@ -16,6 +16,11 @@ using Devices = std::vector<std::unique_ptr<Device>>;
 
 absl::StatusOr<Devices> OpenCpus(const DriverOptions& options) {
   const int64_t n = std::max<int64_t>(options.cpu_devices, 1);
+  if (options.cpu_memory > 0 && options.cpu_memory < n) {
+    return InvalidArgument("CPU memory of ", options.cpu_memory, " bytes for ", n,
+                           " devices; expected at least a byte for each, or 0: a share of the "
+                           "machine's");
+  }
   const int64_t memory = (options.cpu_memory > 0 ? options.cpu_memory : DefaultCpuMemory()) / n;
   Devices devices;
   for (int64_t i = 0; i < n; ++i) {

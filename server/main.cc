@@ -109,9 +109,10 @@ absl::Status CheckRanges(const Flags& flags) {
                  {"loopback-devices", 0, 64},      {"cpu-memory", 0, INT64_MAX},
                  {"disk-growth", 0, INT64_MAX},    {"null-devices", 0, 1024},
                  {"run-memory", 0, INT64_MAX},     {"executables", 1, INT64_MAX},
-                 {"kernels", 1, INT64_MAX},        {"specializations", 0, INT64_MAX},
+                 {"kernels", 1, INT64_MAX},        {"specializations", 0, 1'000'000},
                  {"compile-workers", -1, 256},     {"kernel-time", 1, 86'400'000},
-                 {"compile-memory", 0, INT64_MAX}, {"kernel-cache-bytes", 1, INT64_MAX}};
+                 {"compile-memory", 0, INT64_MAX}, {"kernel-cache-bytes", 1, INT64_MAX},
+                 {"job-time", 1, 86'400'000}};
   for (const auto& range : kRanges) {
     const int64_t value = flags.GetInt(range.name);
     if (value < range.min || value > range.max) {

@@ -95,6 +95,9 @@ absl::StatusOr<std::unique_ptr<RemotePlan>> RemotePlan::Create(RemoteSession* se
     TG_ASSIGN_OR_RETURN(const int64_t bytes, CheckedByteSize(slot.dtype, slot.shape));
     out->handles_.push_back(session->NewHandle());
     session->Alloc(out->handles_.back(), BufferBytes(bytes));
+    if (slot.content != nullptr) {
+      session->WriteCopy(out->handles_.back(), 0, Bytes(slot.content->bytes));
+    }
   }
   const absl::StatusOr<Digest>& hash = put.Get();
   if (!hash.ok()) return hash.status();
@@ -119,6 +122,21 @@ absl::Status RemotePlan::Set(std::string_view input, const HostTensor& value) {
   return absl::OkStatus();
 }
 
+absl::Status RemotePlan::SetVariable(std::string_view name, int64_t value) {
+  const auto it = std::ranges::find(variables_, name, &PlanVariable::name);
+  if (it == variables_.end()) return InvalidArgument("the plan has no variable named ", name);
+  if (value < it->min || value > it->max || value % it->multiple != 0) {
+    return InvalidArgument("variable ", name, " is ", value, ", expected a multiple of ",
+                           it->multiple, " within [", it->min, ", ", it->max, "]");
+  }
+  const auto known = std::ranges::find(values_, it->id, &VarValue::id);
+  if (known != values_.end())
+    known->value = value;
+  else
+    values_.push_back({it->id, value});
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Future<Done>> RemotePlan::ReadAsync(std::string_view slot, HostTensor* into) {
   TG_ASSIGN_OR_RETURN(const size_t i, Find(slot));
   into->dtype = slots_[i].dtype;
@@ -132,6 +150,37 @@ absl::StatusOr<HostTensor> RemotePlan::Read(std::string_view slot) {
   HostTensor out;
   TG_ASSIGN_OR_RETURN(const Future<Done> read, ReadAsync(slot, &out));
   if (const auto& done = read.Get(); !done.ok()) return done.status();
+  return out;
+}
+
+absl::StatusOr<std::map<std::string, HostTensor>> Evaluate(
+    RemoteSession* session, RemoteState* state, const Plan& plan,
+    const std::map<std::string, HostTensor>& inputs,
+    const std::map<std::string, int64_t>& variables) {
+  TG_ASSIGN_OR_RETURN(const auto remote, RemotePlan::Create(session, state, plan));
+  for (const Slot& slot : plan.slots) {
+    if (slot.role != SlotRole::kInput) continue;
+    const auto it = inputs.find(slot.name);
+    if (it == inputs.end()) return InvalidArgument("there is no value for input ", slot.name);
+    TG_RETURN_IF_ERROR(remote->Set(slot.name, it->second));
+  }
+  for (const auto& [name, value] : variables) TG_RETURN_IF_ERROR(remote->SetVariable(name, value));
+  remote->Run();
+  std::map<std::string, HostTensor> out;
+  std::vector<Future<Done>> reads;
+  absl::Status status = absl::OkStatus();
+  for (const Slot& slot : plan.slots) {
+    if (slot.role != SlotRole::kOutput) continue;
+    absl::StatusOr<Future<Done>> read = remote->ReadAsync(slot.name, &out[slot.name]);
+    if (read.ok())
+      reads.push_back(*std::move(read));
+    else if (status.ok())
+      status = read.status();
+  }
+  for (const Future<Done>& read : reads) {  // all of them: they write into `out`
+    if (const auto& done = read.Get(); !done.ok() && status.ok()) status = done.status();
+  }
+  TG_RETURN_IF_ERROR(status);
   return out;
 }
 

@@ -52,18 +52,21 @@ class RemoteState {
 
 class RemotePlan {
  public:
-  // Puts the graph and allocates its buffers; waits for the server's answer. `compile`: schedule
-  // and compile it now.
+  // Puts the graph, allocates its buffers and sends the inputs that the plan brings along; waits
+  // for the server's answer. `compile`: schedule and compile it now.
   static absl::StatusOr<std::unique_ptr<RemotePlan>> Create(RemoteSession* session,
                                                             RemoteState* state, const Plan& plan,
                                                             bool compile = false);
 
   // Sends the content of an input slot. INVALID_ARGUMENT if name, dtype or shape do not match.
   absl::Status Set(std::string_view input, const HostTensor& value);
+  // What the runs from now on have for a variable of the plan. INVALID_ARGUMENT if the name or the
+  // value does not match; a run without a value for each is refused by the server.
+  absl::Status SetVariable(std::string_view name, int64_t value);
   // Enqueues a run; errors show at the next answer.
-  void Run() { session_->RunQuiet(hash_, handles_); }
-  Future<RunInfo> RunTimed() { return session_->Run(hash_, handles_); }
-  Future<RunInfo> RunTraced() { return session_->RunTraced(hash_, handles_); }
+  void Run() { session_->RunQuiet(hash_, handles_, values_); }
+  Future<RunInfo> RunTimed() { return session_->Run(hash_, handles_, values_); }
+  Future<RunInfo> RunTraced() { return session_->RunTraced(hash_, handles_, values_); }
 
   // Reads an output (or state) slot; the tensor is filled when the future is ready.
   absl::StatusOr<Future<Done>> ReadAsync(std::string_view slot, HostTensor* into);
@@ -72,13 +75,23 @@ class RemotePlan {
   const std::vector<Slot>& slots() const { return slots_; }
 
  private:
-  RemotePlan(RemoteSession* session, const Plan& plan) : session_(session), slots_(plan.slots) {}
+  RemotePlan(RemoteSession* session, const Plan& plan)
+      : session_(session), slots_(plan.slots), variables_(plan.variables) {}
   absl::StatusOr<size_t> Find(std::string_view name) const;
 
   RemoteSession* session_;
   std::vector<Slot> slots_;
+  std::vector<PlanVariable> variables_;
+  std::vector<VarValue> values_;
   std::vector<uint64_t> handles_;  // by slot
   Digest hash_;
 };
+
+// Runs a plan once and reads its outputs, by name: what one wants of a graph that is not run again.
+// INVALID_ARGUMENT names an input that `inputs` lacks.
+absl::StatusOr<std::map<std::string, HostTensor>> Evaluate(
+    RemoteSession* session, RemoteState* state, const Plan& plan,
+    const std::map<std::string, HostTensor>& inputs = {},
+    const std::map<std::string, int64_t>& variables = {});
 
 }  // namespace telegrad

@@ -135,9 +135,9 @@ class Queue {
       std::shared_ptr<const Cancellation> cancellation) = 0;
 };
 
-// What a device loads as a ProgramImage's binary: code for its target, or a tensor graph (see
-// graph_program.h), which it compiles itself.
-enum class ProgramLevel : uint8_t { kBinary, kTensorGraph };
+// What a device loads as a ProgramImage's binary: code for its target, a tensor graph (see
+// graph_program.h), which it compiles itself, or nothing: it only copies.
+enum class ProgramLevel : uint8_t { kBinary, kTensorGraph, kNothing };
 
 // The copy queue takes copies only, so that long copies and long kernels do not wait for each
 // other.

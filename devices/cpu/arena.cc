@@ -18,6 +18,7 @@ namespace {
 constexpr int64_t kBlock = int64_t{2} << 20;
 constexpr int64_t kLargestPiece = int64_t{1} << 20;
 constexpr int64_t kStep = 64;
+constexpr int64_t kMaxLimit = int64_t{1} << 62;  // with room for half as much again
 
 int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 int64_t Charge(int64_t size) { return RoundUp(std::max<int64_t>(size, 1), kStep); }
@@ -32,17 +33,17 @@ int64_t PieceSize(int64_t size) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Arena>> Arena::Create(int64_t limit) {
-  // Rounding and fragmentation take room, too.
-  int64_t capacity, mapped;
-  if (limit < 0 || !CheckedAdd(limit, limit / 2 + 32 * kBlock, &capacity) ||
-      !CheckedAdd(capacity, 2 * kBlock, &mapped)) {
-    return InvalidArgument("a memory limit of ", limit, " bytes");
+  if (limit < 0 || limit > kMaxLimit) {
+    return InvalidArgument("a memory limit of ", limit, " bytes; expected 0 to ", kMaxLimit);
   }
-  capacity = RoundUp(capacity, kBlock);
+  // Rounding and fragmentation take room, too.
+  const int64_t capacity = RoundUp(limit + limit / 2 + 32 * kBlock, kBlock);
+  const int64_t mapped = capacity + kBlock;
   void* mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) {
-    return ResourceExhausted("the system refused ", mapped, " bytes of address space");
+    return ResourceExhausted("the system refused ", mapped,
+                             " bytes of address space for a memory limit of ", limit);
   }
   auto* first = static_cast<char*>(mapping);
   char* base = first + (-reinterpret_cast<intptr_t>(first) & (kBlock - 1));

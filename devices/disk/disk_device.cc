@@ -11,7 +11,6 @@
 #include <cstring>
 #include <utility>
 
-#include "devices/api/command_list.h"
 #include "devices/disk/open_beneath.h"
 #include "engine/base/checked.h"
 #include "engine/base/status.h"
@@ -112,61 +111,31 @@ class DiskMemory : public Memory {
   const std::vector<Taken> taken_;
 };
 
-class DiskRunner : public QueueRunner {
+// Reaches files, besides what the host can address.
+class DiskRunner : public CopyRunner {
  public:
-  explicit DiskRunner(std::shared_ptr<FileIo> io) : io_(std::move(io)) {}
-
-  absl::Status Check(const CommandBuffer* commands,
-                     std::span<const BufferView> bindings) const override {
-    const auto* list = dynamic_cast<const CommandList*>(commands);
-    if (list == nullptr) return InvalidArgument("the commands were not encoded for a disk");
-    if (list->has_launches()) return InvalidArgument("a disk runs no programs");
-    TG_RETURN_IF_ERROR(list->Check(bindings));
-    for (size_t i = 0; i < bindings.size(); ++i) {
-      const Memory* memory = bindings[i].memory.get();
-      if (memory->host() == nullptr && dynamic_cast<const DiskMemory*>(memory) == nullptr) {
-        return InvalidArgument("binding ", i, " is neither a file nor memory of the host");
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
-                   const RunControl& control) override {
-    const auto& list = static_cast<const CommandList&>(commands);
-    return list.RunEach(control, [&](size_t i) {
-      const CopyBytes& copy = list.commands()[i].copy;
-      return Copy(End(bindings[copy.to.binding], copy.to.offset),
-                  End(bindings[copy.from.binding], copy.from.offset), copy.length);
-    });
-  }
+  DiskRunner(std::string device, std::shared_ptr<FileIo> io)
+      : CopyRunner(std::move(device)), io_(std::move(io)) {}
 
  private:
-  // One end of a copy: bytes of the host, or of a file from `at`.
-  struct End {
-    End(const BufferView& view, int64_t offset)
-        : host(static_cast<char*>(view.memory->host())),
-          file(host != nullptr ? nullptr : static_cast<const DiskMemory*>(view.memory.get())),
-          at(view.offset + offset) {
-      if (host != nullptr) host += at;
-    }
-    char* host;
-    const DiskMemory* file;  // where `host` is null
-    int64_t at;
-  };
+  static const DiskMemory* File(const Memory& memory) {
+    return dynamic_cast<const DiskMemory*>(&memory);
+  }
 
-  absl::Status Copy(const End& to, const End& from, int64_t length) {
-    if (to.host != nullptr && from.host != nullptr) {
-      if (length > 0) std::memcpy(to.host, from.host, length);
-      return absl::OkStatus();
-    }
-    if (to.host != nullptr) return from.file->Read(*io_, to.host, length, from.at);
-    if (from.host != nullptr) return to.file->Write(*io_, from.host, length, to.at);
+  bool Reaches(const Memory& memory) const override {
+    return CopyRunner::Reaches(memory) || File(memory) != nullptr;
+  }
+
+  absl::Status Copy(const CopyEnd& to, const CopyEnd& from, int64_t length) override {
+    const DiskMemory *target = File(*to.memory), *source = File(*from.memory);
+    if (target == nullptr && source == nullptr) return CopyRunner::Copy(to, from, length);
+    if (target == nullptr) return source->Read(*io_, to.host(), length, from.at);
+    if (source == nullptr) return target->Write(*io_, from.host(), length, to.at);
     chunk_.resize(std::min(length, kChunk));
     for (int64_t done = 0; done < length; done += kChunk) {
       const int64_t bytes = std::min(kChunk, length - done);
-      TG_RETURN_IF_ERROR(from.file->Read(*io_, chunk_.data(), bytes, from.at + done));
-      TG_RETURN_IF_ERROR(to.file->Write(*io_, chunk_.data(), bytes, to.at + done));
+      TG_RETURN_IF_ERROR(source->Read(*io_, chunk_.data(), bytes, from.at + done));
+      TG_RETURN_IF_ERROR(target->Write(*io_, chunk_.data(), bytes, to.at + done));
     }
     return absl::OkStatus();
   }
@@ -175,42 +144,35 @@ class DiskRunner : public QueueRunner {
   std::vector<char> chunk_;
 };
 
-class DiskDevice : public Device {
+class DiskDevice : public MemoryDevice {
  public:
-  DiskDevice(const DiskOptions& options, FileDescriptor root)
-      : name_(StrCat("DISK:", options.name)),
+  DiskDevice(const std::string& name, const DiskOptions& options, FileDescriptor root)
+      : MemoryDevice(name, options.queue_capacity, options.wait_limit,
+                     std::make_unique<DiskRunner>(name, options.io)),
         read_only_(options.read_only),
         root_(std::move(root)),
-        used_(new Allowances{Allowance(options.growth), Allowance(options.open_files)}),
-        queue_({.name = StrCat(name_, " copy"),
-                .capacity = options.queue_capacity,
-                .wait_limit = options.wait_limit},
-               std::make_unique<DiskRunner>(options.io)) {
-    target_.arch = "none";  // for which nothing compiles
-  }
+        used_(new Allowances{Allowance(options.growth), Allowance(options.open_files)}) {}
 
-  const std::string& name() const override { return name_; }
-  const Target& target() const override { return target_; }
   int64_t memory_limit() const override { return used_->growth.limit(); }
   int64_t memory_used() const override { return used_->growth.used(); }
   bool host_visible() const override { return false; }
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
-    if (size < 0) return InvalidArgument(name_, ": an allocation of ", size, " bytes");
+    if (size < 0) return InvalidArgument(name(), ": an allocation of ", size, " bytes");
     if (read_only_) return ReadOnly();
     std::vector<Taken> taken;
     TG_RETURN_IF_ERROR(Take(&Allowances::files, 1, "open files", &taken));
     TG_RETURN_IF_ERROR(Take(&Allowances::growth, size, "bytes", &taken));
     FileDescriptor file(openat(root_.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-    if (file.get() < 0) return FileError(errno, "making a file in", name_);
-    if (ftruncate(file.get(), size) != 0) return FileError(errno, "growing a file in", name_);
-    return std::make_shared<DiskMemory>(std::move(file), name_, 0, size, true, std::move(taken));
+    if (file.get() < 0) return FileError(errno, "making a file in", name());
+    if (ftruncate(file.get(), size) != 0) return FileError(errno, "growing a file in", name());
+    return std::make_shared<DiskMemory>(std::move(file), name(), 0, size, true, std::move(taken));
   }
 
   absl::StatusOr<std::shared_ptr<Memory>> Open(std::string_view path, int64_t offset,
                                                int64_t length, OpenMode mode) override {
     const std::string file_path(path);
-    const std::string what = StrCat(name_, "/", file_path);
+    const std::string what = StrCat(name(), "/", file_path);
     TG_RETURN_IF_ERROR(CheckRelativePath(path));
     int64_t end = 0;
     if (offset < 0 || length < -1 || (length == -1 && mode == OpenMode::kCreate) ||
@@ -243,37 +205,24 @@ class DiskDevice : public Device {
                                         mode != OpenMode::kRead, std::move(taken));
   }
 
-  absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage&) override {
-    return Unimplemented(name_, " runs no programs");
-  }
-  absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
-      std::vector<Command> commands) override {
-    return CommandList::Encode(std::move(commands));
-  }
-  Queue& queue(QueueKind) override { return queue_; }
-  absl::Status Health() const override { return absl::OkStatus(); }
-
  private:
   absl::Status ReadOnly() const {
-    return absl::PermissionDeniedError(StrCat(name_, " is read-only"));
+    return absl::PermissionDeniedError(StrCat(name(), " is read-only"));
   }
   absl::Status Take(Allowance Allowances::* which, int64_t amount, std::string_view unit,
                     std::vector<Taken>* taken) {
     Allowance& allowance = (*used_).*which;
     if (!allowance.Take(amount)) {
-      return ResourceExhausted(name_, ": ", amount, " ", unit, " beside ", allowance.used(),
+      return ResourceExhausted(name(), ": ", amount, " ", unit, " beside ", allowance.used(),
                                " would pass the limit of ", allowance.limit());
     }
     taken->emplace_back(used_, which, amount);
     return absl::OkStatus();
   }
 
-  const std::string name_;
   const bool read_only_;
-  Target target_;
   const FileDescriptor root_;
   const std::shared_ptr<Allowances> used_;
-  HostQueue queue_;  // last: its thread stops first
 };
 
 }  // namespace
@@ -297,7 +246,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDisk(const DiskOptions& options) {
     return InvalidArgument("disk root ", options.name, ": ",
                            FileError(errno, "opening", options.directory).ToString());
   }
-  return std::make_unique<DiskDevice>(options, std::move(root));
+  return std::make_unique<DiskDevice>(StrCat("DISK:", options.name), options, std::move(root));
 }
 
 }  // namespace telegrad

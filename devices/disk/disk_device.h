@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "devices/api/host_queue.h"
+#include "devices/api/memory_device.h"
 
 namespace telegrad {
 

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "devices/api/host_queue.h"
+#include "devices/api/memory_device.h"
 
 namespace telegrad {
 
@@ -16,7 +16,7 @@ struct NpyOptions {
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
 };
 
-class NpyDevice : public Device {
+class NpyDevice : public MemoryDevice {
  public:
   // `size` bytes at `data`, which stay where they are. `owner` is held until the last reference to
   // the memory has gone, and with it every submission that uses it.
@@ -25,6 +25,9 @@ class NpyDevice : public Device {
   // The same for bytes that nobody may write.
   virtual absl::StatusOr<std::shared_ptr<Memory>> ImportReadOnly(
       const void* data, int64_t size, std::shared_ptr<const void> owner) = 0;
+
+ protected:
+  using MemoryDevice::MemoryDevice;
 };
 
 // Called NPY:0. Alloc and Load are UNIMPLEMENTED.

@@ -31,7 +31,8 @@ const FlagRow* FindByLetter(std::span<const FlagRow> table, char letter) {
 
 absl::Status CheckValue(const FlagRow& row, std::string_view value) {
   if (row.kind == FlagKind::kInt && !ToInt(value)) {
-    return InvalidArgument("--", row.name, ": \"", value, "\" is not a whole number");
+    return InvalidArgument("--", row.name, ": \"", value,
+                           "\" is not a whole number from -2^63 to 2^63 - 1");
   }
   if (row.kind == FlagKind::kBool && value != "true" && value != "false") {
     return InvalidArgument("--", row.name, ": \"", value, "\" is neither true nor false");

@@ -156,7 +156,8 @@ absl::Status CheckIrSize(const std::string& llvm_ir, const std::string& name) {
 absl::StatusOr<ProgramImage> Compile(const std::string& llvm_ir, const std::string& name,
                                      const Target& target) {
   TG_RETURN_IF_ERROR(CheckIrSize(llvm_ir, name));
-  if (target.arch != "x86-64") return Unimplemented("no compiler for ", target.arch);
+  if (target.arch != "x86-64")
+    return Unimplemented("no compiler for ", target.arch, "; expected x86-64");
   InitializeLlvm();
   return Compilation(name, target).Run(llvm_ir);
 }

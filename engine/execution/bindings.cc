@@ -65,11 +65,28 @@ absl::Status CheckBindings(std::span<const SlotUse> slots, std::span<const Buffe
       return InvalidArgument("run: the buffer of slot ", i, " starts at byte ", view.offset,
                              ", expected a multiple of ", align);
     }
+    if (slot.written && !view.memory->writable()) {
+      return InvalidArgument("run: the buffer of slot ", i,
+                             " is read-only, and the graph writes that slot");
+    }
     const void* host = view.memory->host();
     const int64_t begin = view.offset + reinterpret_cast<intptr_t>(host);
     parts.push_back({host != nullptr ? nullptr : view.memory.get(), begin, begin + slot.bytes, i});
   }
   return CheckOverlap(slots, parts);
+}
+
+std::vector<BufferView> BindAll(std::span<const SlotUse> slots,
+                                std::span<const BufferView> bindings) {
+  BufferView empty;
+  for (size_t i = 0; i < slots.size() && empty.memory == nullptr; ++i) {
+    if (bindings[i].memory != nullptr) empty = {bindings[i].memory, bindings[i].offset, 0};
+  }
+  std::vector<BufferView> bound;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    bound.push_back(slots[i].used && slots[i].bytes > 0 ? bindings[i] : empty);
+  }
+  return bound;
 }
 
 }  // namespace telegrad

@@ -1,8 +1,9 @@
 // What may be bound to the slots of an executable: buffers that are long enough and aligned, of
-// which a written one overlaps no other.
+// which a written one may be written and overlaps no other.
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "devices/api/device.h"
@@ -12,5 +13,10 @@ namespace telegrad {
 
 // INVALID_ARGUMENT names the slots and what is wrong with their buffers.
 absl::Status CheckBindings(std::span<const SlotUse> slots, std::span<const BufferView> bindings);
+
+// Of bindings that passed: one for every slot, as a queue expects them; those without bytes get an
+// empty one.
+std::vector<BufferView> BindAll(std::span<const SlotUse> slots,
+                                std::span<const BufferView> bindings);
 
 }  // namespace telegrad

@@ -31,7 +31,10 @@ absl::Status AddSlot(size_t slot, const SlotUse& use, std::vector<SlotUse>* slot
 absl::Status CaptureGraph::Add(const std::shared_ptr<const Executable>& executable,
                                std::span<const int32_t> slots) {
   const auto planned = std::dynamic_pointer_cast<const PlannedExecutable>(executable);
-  if (planned == nullptr) return Unimplemented("capture: an executable without a plan of its own");
+  if (planned == nullptr)
+    return Unimplemented(
+        "capture: an executable over several devices or with values of variables; submit it by "
+        "itself");
   const Plan& plan = planned->plan();
   if (runs_ != nullptr && runs_ != planned->runs()) {
     return InvalidArgument("capture: a run on ", planned->runs()->device.name(),

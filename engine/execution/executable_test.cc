@@ -67,6 +67,9 @@ TEST_F(ExecutableTest, RefusesBuffersThatDoNotFit) {
   refused({whole, {Buffer(64).memory, 2, 62}}, "starts at byte 2");
   refused({whole, whole}, "slots 0 and 1 overlap, and slot 1 is written");
   refused({{whole.memory, 0, 32}, {whole.memory, 28, 36}}, "overlap");
+  const auto read_only = std::make_shared<ReadOnlyMemory>(Buffer(32).memory);
+  refused({whole, {read_only, 0, 32}}, "the buffer of slot 1 is read-only");
+  EXPECT_TRUE(e.Submit(std::vector<BufferView>{{read_only, 0, 32}, Buffer(32)}, {}).ok());
   EXPECT_TRUE(
       e.Submit(std::vector<BufferView>{{whole.memory, 0, 32}, {whole.memory, 32, 32}}, {}).ok());
   ASSERT_TRUE(device_->queue().last().Wait().ok());

@@ -44,6 +44,16 @@ class DeclaredDevice final : public Device {
   std::unique_ptr<Device> cpu_;
 };
 
+// Memory that commands may not write.
+class ReadOnlyMemory final : public Memory {
+ public:
+  explicit ReadOnlyMemory(std::shared_ptr<Memory> inner)
+      : Memory(inner->host(), inner->size(), /*writable=*/false), inner_(std::move(inner)) {}
+
+ private:
+  const std::shared_ptr<Memory> inner_;
+};
+
 class ExecutionTest : public ::testing::Test {
  protected:
   explicit ExecutionTest(int64_t memory_limit = 0) {

@@ -53,16 +53,7 @@ class GraphExecutable final : public Executable {
       std::shared_ptr<RunTrace> trace,
       std::shared_ptr<const Cancellation> cancellation) const override {
     TG_RETURN_IF_ERROR(CheckBindings(slots_, bindings));
-    // Every slot has a binding, those without bytes an empty one.
-    BufferView empty;
-    for (size_t i = 0; i < slots_.size() && empty.memory == nullptr; ++i) {
-      if (bindings[i].memory != nullptr) empty = {bindings[i].memory, bindings[i].offset, 0};
-    }
-    std::vector<BufferView> bound;
-    for (size_t i = 0; i < slots_.size(); ++i) {
-      bound.push_back(slots_[i].used && slots_[i].bytes > 0 ? bindings[i] : empty);
-    }
-    return device_.queue().Submit(commands_, std::move(bound), waits, std::move(trace),
+    return device_.queue().Submit(commands_, BindAll(slots_, bindings), waits, std::move(trace),
                                   std::move(cancellation));
   }
 

@@ -6,6 +6,7 @@
 
 #include "engine/base/status.h"
 #include "engine/execution/clock.h"
+#include "engine/execution/copy_executable.h"
 #include "engine/execution/graph_executable.h"
 #include "engine/execution/slot_uses.h"
 #include "engine/ir/content_hash.h"
@@ -113,13 +114,22 @@ absl::StatusOr<PartitionedCache::Made> PartitionedCache::Make(const FrozenGraph&
     std::shared_ptr<const Executable>& part = parts.emplace_back();
     if (step.kind == PartitionStep::Kind::kTransfer) continue;
     Device& device = *distinct[static_cast<size_t>(step.device)];
-    if (device.accepts() == ProgramLevel::kTensorGraph) {
-      TG_ASSIGN_OR_RETURN(part, MakeGraphExecutable(step.graph, device));
-      continue;
+    switch (device.accepts()) {
+      case ProgramLevel::kTensorGraph: {
+        TG_ASSIGN_OR_RETURN(part, MakeGraphExecutable(step.graph, device));
+        break;
+      }
+      case ProgramLevel::kNothing: {
+        TG_ASSIGN_OR_RETURN(part, MakeCopyExecutable(step.graph, device));
+        break;
+      }
+      case ProgramLevel::kBinary: {
+        TG_ASSIGN_OR_RETURN(auto made,
+                            parts_.Get(ContentHash(step.graph.root()), step.graph, device, budget));
+        part = std::move(made.executable);
+        break;
+      }
     }
-    TG_ASSIGN_OR_RETURN(auto made,
-                        parts_.Get(ContentHash(step.graph.root()), step.graph, device, budget));
-    part = std::move(made.executable);
   }
   return PartitionedExecutable::Create(std::move(partition), CollectSlotUses(graph.root()),
                                        std::move(distinct), std::move(parts), sent_);

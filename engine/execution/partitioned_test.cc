@@ -9,6 +9,7 @@
 #include "engine/execution/graph_loader.h"
 #include "engine/execution/partitioned_cache.h"
 #include "engine/wire/graph_bytes.h"
+#include "tests/devices/fixture.h"
 
 namespace telegrad {
 namespace {
@@ -20,12 +21,7 @@ constexpr DType kF32 = DType::kFloat32;
 class PartitionedTest : public ::testing::Test {
  protected:
   static std::unique_ptr<Device> Cpu(int index) {
-    CpuOptions options;
-    options.index = index;
-    options.target = HostTarget(1);
-    options.threads = 1;
-    options.memory_limit = int64_t{64} << 20;
-    return *OpenCpu(options);
+    return OpenHost({.index = index, .target = HostTarget(1)});
   }
   void Add(std::unique_ptr<Device> device) {
     devices_.push_back(device.get());
@@ -75,12 +71,7 @@ class PartitionedTest : public ::testing::Test {
   }
   // By way of host memory of the first device where the device's cannot be addressed.
   void Move(const BufferView& to, const BufferView& from, Device& device) {
-    Command command;
-    command.kind = CommandKind::kCopy;
-    command.copy = {.to = {0, 0}, .from = {1, 0}, .length = from.length};
-    const auto commands = device.Encode({command});
-    ASSERT_TRUE(commands.ok()) << commands.status();
-    const auto point = device.queue(QueueKind::kCopy).Submit(*commands, {to, from}, {});
+    const auto point = telegrad::Copy(device, to, from);
     ASSERT_TRUE(point.ok()) << point.status();
     ASSERT_TRUE(point->Wait().ok());
   }

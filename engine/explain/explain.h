@@ -25,7 +25,7 @@ struct ExplainedKernel {
   std::vector<Program::Argument> arguments;  // one for each buffer
   std::vector<std::string> reasons;
   double flops = 0;
-  double bytes = 0;  // distinct bytes read and written, once each
+  double bytes = 0;  // bytes of its arguments that it can touch, once each
 
   // Flops for each byte moved, at the least.
   double intensity() const { return bytes > 0 ? flops / bytes : 0; }

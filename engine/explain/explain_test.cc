@@ -60,6 +60,18 @@ TEST(Explain, MatrixProduct) {
   EXPECT_THAT(text, HasSubstr("total: 1 launches of 1 different kernels"));
 }
 
+// A table counts as far as it is read.
+TEST(Explain, GatherOfAFewRows) {
+  Builder b;
+  const Tensor table = b.Param(DType::kFloat32, {1 << 20, 256}, "table");
+  const Tensor rows = b.Param(DType::kInt32, {10}, "rows");
+  b.Output(table.Gather(rows), "out");
+  const Explanation e = Explain(*b.Finish());
+  ASSERT_EQ(e.kernels.size(), 1u);
+  EXPECT_EQ(e.kernels[0].bytes, 4.0 * (10 * 256 + 10 + 10 * 256));
+  EXPECT_EQ(e.slot_bytes, 4 * ((1 << 20) * 256 + 10 + 10 * 256));
+}
+
 // Temporaries that are alive at the same time lie apart, inside the arena, and those of a kernel
 // are alive.
 TEST(Explain, MemoryPlanOfATrainingStep) {

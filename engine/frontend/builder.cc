@@ -7,27 +7,6 @@
 #include "engine/types/limits.h"
 
 namespace telegrad {
-namespace {
-
-// The param that a target of a Store is a one-to-one view of, or an invalid node.
-UOp ViewedParam(UOp view) {
-  while (true) {
-    switch (view.op()) {
-      case Op::kParam:
-        return view;
-      case Op::kReshape:
-      case Op::kPermute:
-      case Op::kFlip:
-      case Op::kShrink:
-        view = view.src(0);
-        break;
-      default:
-        return {};
-    }
-  }
-}
-
-}  // namespace
 
 Tensor Builder::Make(Op op, DType dtype, std::initializer_list<Tensor> src,
                      std::span<const int64_t> arg) {
@@ -83,13 +62,26 @@ Tensor Builder::AddSlot(DType dtype, const Shape& shape, std::string_view name, 
   const auto slot = static_cast<int64_t>(slots_.size());
   const UOp param = graph_.Param(slot, dtype, shape);
   if (!param.valid()) return {this, param};
-  slots_.push_back({std::string(name), dtype, shape, role, init});
-  stored_.push_back(false);
+  slots_.push_back({std::string(name), dtype, shape, role, init, nullptr});
+  current_.emplace_back();
   return {this, param};
 }
 
 Tensor Builder::Param(DType dtype, const Shape& shape, std::string_view name, SlotRole role) {
   return AddSlot(dtype, shape, name, role, Init{});
+}
+
+Tensor Builder::From(const HostTensor& values, std::string_view name) {
+  const absl::StatusOr<int64_t> bytes = CheckedByteSize(values.dtype, values.shape);
+  if (!bytes.ok()) return Fail(bytes.status());
+  if (*bytes != static_cast<int64_t>(values.bytes.size())) {
+    return Fail(InvalidArgument("from: '", name, "' is ", Name(values.dtype), " ",
+                                ToString(values.shape), " of ", *bytes, " bytes, got ",
+                                values.bytes.size()));
+  }
+  const Tensor t = Param(values.dtype, values.shape, name);
+  if (t.valid()) slots_.back().content = std::make_shared<const HostTensor>(values);
+  return t;
 }
 
 Tensor Builder::State(DType dtype, const Shape& shape, std::string_view name, Init init) {
@@ -107,82 +99,25 @@ const Slot* Builder::FindSlot(const Tensor& tensor) const {
   return &slots_[tensor.uop().arg(0)];
 }
 
-int64_t Builder::StoredSlot(const Tensor& target, const Tensor& value) {
-  const auto fail = [&](absl::Status status) {
-    Fail(std::move(status));
-    return int64_t{-1};
-  };
-  if (!target.valid() || !value.valid()) {
-    return fail(InvalidArgument("store: the target or the value is an empty tensor"));
+// A value that is a source, or was there before one, was folded away: the rules of operations know
+// it. Where two compositions make the same node, that with the nearer sources stays, since from
+// these the gradient flows on to the farther ones.
+void Builder::SetDerivative(const Tensor& value, Derivative derivative) {
+  if (!value.valid()) return;
+  const uint32_t id = value.uop().id();
+  const auto before = [&](const Tensor& s) { return s.valid() && s.uop().id() < id; };
+  if (!std::ranges::all_of(derivative.sources, before)) return;
+  const auto at = derivatives_.find(id);
+  const auto less = [](const Tensor& a, const Tensor& b) { return a.uop().id() < b.uop().id(); };
+  if (at == derivatives_.end() ||
+      std::ranges::lexicographical_compare(at->second.sources, derivative.sources, less)) {
+    derivatives_.insert_or_assign(id, std::move(derivative));
   }
-  const UOp param = ViewedParam(target.uop());
-  if (!param.valid()) {
-    return fail(InvalidArgument("store: the target (", Name(target.uop().op()),
-                                ") is not a slot or a one-to-one view of one"));
-  }
-  const int64_t slot = param.arg(0);
-  if (slots_[slot].role == SlotRole::kInput) {
-    return fail(InvalidArgument("store: slot '", slots_[slot].name, "' is an input"));
-  }
-  if (value.dtype() != target.dtype()) {
-    return fail(InvalidArgument("store: the value has element type ", Name(value.dtype()),
-                                ", slot '", slots_[slot].name, "' has ", Name(target.dtype())));
-  }
-  return slot;
 }
 
-UOp Builder::MakeStore(const Tensor& target, const Tensor& value) {
-  Tensor full = value;
-  if (value.rank() != 0) full = value.Expand(target.dims());
-  return Make(Op::kStore, DType::kVoid, {target, full}).uop();
-}
-
-void Builder::Store(const Tensor& target, const Tensor& value) {
-  const int64_t slot = StoredSlot(target, value);
-  if (slot < 0) return;
-  if (stored_[slot]) {
-    Fail(InvalidArgument("store: slot '", slots_[slot].name, "' is stored to already"));
-    return;
-  }
-  const UOp store = MakeStore(target, value);
-  if (!store.valid()) return;
-  stored_[slot] = true;
-  stores_.push_back(store);
-}
-
-void Builder::Update(const Tensor& slot, const Tensor& value) {
-  const int64_t number = StoredSlot(slot, value);
-  if (number < 0) return;
-  const auto before = updates_.find(number);
-  if (FindSlot(slot) == nullptr) {
-    Fail(InvalidArgument("update: the target is a part of slot '", slots_[number].name, "'"));
-    return;
-  }
-  if (before == updates_.end()) {
-    Store(slot, value);
-    if (stored_[number]) updates_[number] = stores_.size() - 1;
-    return;
-  }
-  const UOp store = MakeStore(slot, value);
-  if (store.valid()) stores_[before->second] = store;
-}
-
-Tensor Builder::Updated(const Tensor& slot) const {
-  if (FindSlot(slot) == nullptr) return slot;
-  const auto found = updates_.find(slot.uop().arg(0));
-  return found == updates_.end() ? slot : Tensor(slot.builder(), stores_[found->second].src(1));
-}
-
-int Builder::Output(const Tensor& value, std::string_view name) {
-  if (!value.valid()) {
-    Fail(InvalidArgument("output '", name, "': the value is an empty tensor"));
-    return -1;
-  }
-  const Shape shape(value.shape().begin(), value.shape().end());
-  const Tensor target = Param(value.dtype(), shape, name, SlotRole::kOutput);
-  if (!target.valid()) return -1;
-  Store(target, value);
-  return static_cast<int>(target.uop().arg(0));
+const Builder::Derivative* Builder::FindDerivative(uint32_t id) const {
+  const auto at = derivatives_.find(id);
+  return at == derivatives_.end() ? nullptr : &at->second;
 }
 
 absl::StatusOr<Plan> Builder::Finish() {

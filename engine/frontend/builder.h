@@ -2,6 +2,7 @@
 // outlive it. One thread at a time.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -53,15 +54,22 @@ class Builder {
   // positions made of it are symbolic (dims.h).
   Tensor Variable(std::string_view name, int64_t min, int64_t max, int64_t multiple = 1);
 
-  // Effects. Store writes `value`, broadcast, into a state or output slot, or a view of one made of
-  // reshape, permute, flip and shrink; at most one Store for each slot. Output makes an output slot
-  // for `value` and returns its number (-1 after an error).
+  // Effects. Store writes `value`, broadcast, into a state or output slot that nothing is stored to
+  // yet, or into a view of one: numbers, slices (symbolic ones too) and new axes of At, and what
+  // else reshapes, permutes, flips or narrows. Tensors that are there keep their values: reading
+  // the slot gives what it was before the run.
   void Store(const Tensor& target, const Tensor& value);
+  // The same as often as one likes, one after the other: each writes into the slot as the one
+  // before has left it. The slot's new value, which reads and views what is stored by then:
+  //   keys = b.Assign(keys.At({Ellipsis(), Slice(position, position + 1), Slice()}), key);
+  Tensor Assign(const Tensor& view, const Tensor& value);
   // Store into a whole state slot that takes the place of an earlier Update of it: what uses a slot
   // several times in one run (a random stream, running statistics) tells its last value so far.
   void Update(const Tensor& slot, const Tensor& value);
   // The value of the last Update of a slot, else the slot itself.
   Tensor Updated(const Tensor& slot) const;
+  // An output slot for `value`; its number, or -1 after an error. Where an axis is symbolic the
+  // slot has room for the bound, and only the elements that are there are written.
   int Output(const Tensor& value, std::string_view name);
 
   // The first error of any operation, or the plan. The builder may go on after it.
@@ -82,20 +90,28 @@ class Builder {
   Tensor Fail(absl::Status status);  // records the error unless there is one; an invalid tensor
   Graph& graph() { return graph_; }
 
- private:
-  Tensor AddSlot(DType dtype, const Shape& shape, std::string_view name, SlotRole role, Init init);
+  // How the gradient of a composition of operations flows to `sources` (before it in the graph),
+  // where that is better known as another composition than the rules of the operations in between
+  // would find it: `rule` gives the gradient of each source from that of the value.
+  struct Derivative {
+    std::vector<Tensor> sources;
+    std::function<std::vector<Tensor>(const Tensor& gradient)> rule;
+  };
+  void SetDerivative(const Tensor& value, Derivative derivative);
+  const Derivative* FindDerivative(uint32_t id) const;  // of a node; null if it has none
 
-  // Which slot the target of a store is a view of, or -1 after an error.
-  int64_t StoredSlot(const Tensor& target, const Tensor& value);
-  UOp MakeStore(const Tensor& target, const Tensor& value);
+ private:
+  UOp StoreInto(const Tensor& target, const Tensor& value);  // the slot's param
+  Tensor AddSlot(DType dtype, const Shape& shape, std::string_view name, SlotRole role, Init init);
 
   Graph graph_;
   std::vector<Slot> slots_;
   std::vector<PlanVariable> variables_;
   std::vector<UOp> stores_;
-  std::vector<bool> stored_;           // by slot
-  std::map<int64_t, size_t> updates_;  // by slot, which of the stores
+  std::vector<Tensor> current_;  // by slot: after the last store to it; invalid before the first
+  std::map<int64_t, size_t> updates_;  // by slot: which of the stores is its Update
   std::vector<Tensor> trainable_;
+  std::map<uint32_t, Derivative> derivatives_;
 };
 
 }  // namespace telegrad

@@ -1,6 +1,7 @@
 // Tensors made of nothing: constants, ranges, identity, variables.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "engine/base/checked.h"
 #include "engine/base/status.h"
@@ -9,6 +10,28 @@
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {
+namespace {
+
+constexpr double kMostInt32 = std::numeric_limits<int32_t>::max();
+
+bool IsWhole(double x) { return x == std::floor(x); }
+
+// ceil((end - begin) / step), 0 if that is negative; empty if 64 bits cannot hold it.
+std::optional<int64_t> CountOf(int64_t begin, int64_t end, int64_t step) {
+  using Wide = __int128;
+  const Wide span = static_cast<Wide>(end) - begin, stride = step;
+  const Wide count = span / stride + (span % stride != 0 && (span < 0) == (stride < 0) ? 1 : 0);
+  if (count > std::numeric_limits<int64_t>::max()) return std::nullopt;
+  return static_cast<int64_t>(std::max<Wide>(count, 0));
+}
+
+std::optional<int64_t> CountOf(double begin, double end, double step) {
+  const double count = std::ceil((end - begin) / step);
+  if (!(count < 0x1p63)) return std::nullopt;
+  return static_cast<int64_t>(std::max(count, 0.0));
+}
+
+}  // namespace
 
 Tensor Builder::Const(DType dtype, double value) { return Const(dtype, Operand(value)); }
 
@@ -38,6 +61,58 @@ Tensor Builder::Ones(const Dims& shape, DType dtype) { return Full(dtype, shape,
 
 Tensor Builder::Iota(DType dtype, const Dim& n) {
   return MakeSized(Op::kIota, dtype, {}, std::span(&n, 1));
+}
+
+// Where all values are i32 they are computed in it: not every device has 64-bit types.
+Tensor Builder::Arange(const Operand& begin, const Operand& end, const Operand& step, DType dtype) {
+  bool whole = true;
+  for (const Operand* x : {&begin, &end, &step}) {
+    if (x->is_tensor()) {
+      return Fail(
+          InvalidArgument("arange: expects numbers, got a tensor; Iota takes a symbolic "
+                          "size"));
+    }
+    whole = whole && x->kind() != Operand::Kind::kFloat;
+  }
+  const double first = begin.float_value(), stride = step.float_value();
+  if (stride == 0 || !std::isfinite(first) || !std::isfinite(end.float_value()) ||
+      !std::isfinite(stride)) {
+    return Fail(InvalidArgument("arange: from ", first, " to ", end.float_value(), " by ", stride,
+                                " has no end"));
+  }
+  const std::optional<int64_t> count =
+      whole ? CountOf(begin.int_value(), end.int_value(), step.int_value())
+            : CountOf(first, end.float_value(), stride);
+  if (!count) {
+    return Fail(InvalidArgument("arange: from ", first, " to ", end.float_value(), " by ", stride,
+                                " has too many elements"));
+  }
+  if (dtype == DType::kVoid) dtype = whole ? DType::kInt32 : DType::kFloat32;
+  const double last = first + static_cast<double>(*count) * stride;
+  const bool narrow = IsWhole(first) && IsWhole(stride) && std::abs(first) <= kMostInt32 &&
+                      std::abs(last) <= kMostInt32 && std::abs(stride) <= kMostInt32;
+  const DType inside = narrow ? DType::kInt32 : whole ? DType::kInt64 : DType::kFloat64;
+  const auto number = [&](const Operand& x) { return Const(inside, x); };
+  const Tensor steps = Iota(narrow ? DType::kInt32 : DType::kInt64, *count).Cast(inside);
+  return (steps * number(step) + number(begin)).Cast(dtype);
+}
+
+// The last is `end` itself; integers are rounded down, as NumPy does.
+Tensor Builder::Linspace(double begin, double end, int64_t count, DType dtype) {
+  if (count < 0) return Fail(InvalidArgument("linspace: ", count, " elements"));
+  const Tensor steps = Iota(DType::kInt64, count);
+  const double step = count > 1 ? (end - begin) / static_cast<double>(count - 1) : 0;
+  const Tensor inner = steps.Cast(DType::kFloat64) * step + begin;
+  const Tensor out = count > 1 ? steps.Eq(count - 1).Where(end, inner) : inner;
+  return (IsInt(dtype) ? out.Floor() : out).Cast(dtype);
+}
+
+Tensor Builder::Eye(int64_t rows, std::optional<int64_t> columns, DType dtype) {
+  if (rows < 0 || columns.value_or(rows) < 0) {
+    return Fail(InvalidArgument("eye: ", rows, " rows, ", columns.value_or(rows), " columns"));
+  }
+  const Tensor row = Iota(DType::kInt64, rows).Unsqueeze(-1);
+  return row.Eq(Iota(DType::kInt64, columns.value_or(rows))).Cast(dtype);
 }
 
 Tensor Builder::Literal(DType dtype, const Shape& shape, std::span<const double> values) {
@@ -71,11 +146,12 @@ Tensor Builder::Variable(std::string_view name, int64_t min, int64_t max, int64_
   return out;
 }
 
-Tensor Tensor::FullLike(const Operand& value) const {
-  return valid() ? builder_->Full(dtype(), dims(), value) : *this;
+Tensor Tensor::FullLike(const Operand& value, DType type) const {
+  if (!valid()) return *this;
+  return builder_->Full(type == DType::kVoid ? dtype() : type, dims(), value);
 }
-Tensor Tensor::ZerosLike() const { return FullLike(0); }
-Tensor Tensor::OnesLike() const { return FullLike(1); }
+Tensor Tensor::ZerosLike(DType type) const { return FullLike(0, type); }
+Tensor Tensor::OnesLike(DType type) const { return FullLike(1, type); }
 
 Tensor Tensor::SizeOf(const Axes& axes) const {
   if (!valid()) return *this;

@@ -1,28 +1,52 @@
-// Elementwise operations of Tensor. The IR wants equal shapes or scalars, so that NumPy's
-// broadcasting is spelled out here as RESHAPE and EXPAND.
+// Elementwise operations of Tensor that are one op, or few: arithmetic, bits, comparisons,
+// selections, rounding. The IR wants equal shapes or scalars, so that NumPy's broadcasting is
+// spelled out as RESHAPE and EXPAND (Unify).
 #include <cmath>
-#include <numbers>
-#include <span>
-#include <utility>
+#include <limits>
 
 #include "engine/base/status.h"
 #include "engine/frontend/builder.h"
-#include "engine/frontend/promotion.h"
+#include "engine/frontend/composed.h"
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {
 namespace {
 
-Tensor Binary(std::string_view name, Op op, const Operand& a, const Operand& b) {
-  const auto [x, y] = Unify(name, a, b);
-  return x.valid() && y.valid() ? x.builder()->Make(op, DType::kVoid, {x, y}) : x;
+// What an op of numbers is on bools.
+Op OfBool(Op op) {
+  switch (op) {
+    case Op::kAdd:
+    case Op::kMax:
+      return Op::kOr;
+    case Op::kMul:
+      return Op::kAnd;
+    default:
+      return op;
+  }
 }
 
-// c[0] + c[1] t + c[2] t^2 + ...
-Tensor Polynomial(const Tensor& t, std::span<const double> c) {
-  Tensor sum = t.Like(c.back());
-  for (size_t i = c.size() - 1; i-- > 0;) sum = sum * t + c[i];
-  return sum;
+Tensor Binary(std::string_view name, Op op, const Operand& a, const Operand& b) {
+  const auto [x, y] = Unify(name, a, b);
+  if (!x.valid() || !y.valid()) return x;
+  return x.builder()->Make(IsBool(x.dtype()) ? OfBool(op) : op, DType::kVoid, {x, y});
+}
+
+// Of integers, and with `bools` of bool; bools without are i8, as NumPy has it.
+Tensor Bits(std::string_view name, Op op, const Operand& a, const Operand& b, bool bools) {
+  auto [x, y] = Unify(name, a, b);
+  if (!x.valid() || !y.valid()) return x;
+  if (IsFloat(x.dtype())) {
+    return x.builder()->Fail(InvalidArgument(
+        name, ": element type ", Name(x.dtype()), " of ", ToString(x.dims()), " and ",
+        ToString(y.dims()), " is a float, expected integers", bools ? " or bool" : ""));
+  }
+  if (IsBool(x.dtype()) && !bools) x = x.Cast(DType::kInt8), y = y.Cast(DType::kInt8);
+  return x.builder()->Make(op, DType::kVoid, {x, y});
+}
+
+Tensor Logical(std::string_view name, Op op, const Tensor& a, const Operand& b) {
+  if (b.is_tensor()) return Binary(name, op, a.Cast(DType::kBool), b.tensor().Cast(DType::kBool));
+  return Binary(name, op, a.Cast(DType::kBool), b.float_value() != 0);
 }
 
 }  // namespace
@@ -35,105 +59,111 @@ Tensor Tensor::Like(double value) const {
   return valid() ? builder_->Const(dtype(), value) : Tensor();
 }
 
-Tensor Tensor::Neg() const { return Unary(Op::kNeg); }
-Tensor Tensor::Exp2() const { return Unary(Op::kExp2); }
-Tensor Tensor::Log2() const { return Unary(Op::kLog2); }
-Tensor Tensor::Sqrt() const { return Unary(Op::kSqrt); }
-Tensor Tensor::Reciprocal() const { return Unary(Op::kRecip); }
-Tensor Tensor::Floor() const { return Unary(Op::kFloor); }
-Tensor Tensor::Trunc() const { return Unary(Op::kTrunc); }
 Tensor Tensor::Contiguous() const { return Unary(Op::kContiguous); }
 Tensor Tensor::Detach() const { return Unary(Op::kDetach); }
-Tensor Tensor::Exp() const { return (*this * std::numbers::log2e).Exp2(); }
-Tensor Tensor::Log() const { return Log2() * std::numbers::ln2; }
-Tensor Tensor::Abs() const { return Maximum(Neg()); }
-Tensor Tensor::Relu() const { return Maximum(Like(0)); }
-Tensor Tensor::Sigmoid() const { return (1.0 + Neg().Exp()).Reciprocal(); }
-// tanh x = 2 sigmoid(2 x) - 1: saturates at both ends without inf / inf.
-Tensor Tensor::Tanh() const { return 2.0 * (*this * 2.0).Sigmoid() - 1.0; }
-
-// An odd rational function, a least-maximum fit of the relative error on [0, 3.925], from where on
-// erf is 1 in f32; it is 2e-8 off, the rest is f32's rounding. At 4.2 it has risen above 1, so that
-// the last line makes exactly 1 of it and of all that comes after.
-Tensor Tensor::Erf() const {
-  constexpr double kEnd = 4.2;
-  constexpr double kOver[] = {1.12837915,   0.190596285,   0.0527696297,
-                              0.0037726553, 0.00028484526, 2.04600081e-06};
-  constexpr double kUnder[] = {
-      1, 0.50224429, 0.114183763, 0.0149834125, 0.00116388191, 3.80475874e-05};
-  const Tensor x = Maximum(Like(-kEnd)).Minimum(Like(kEnd));
-  const Tensor t = x * x;
-  const Tensor y = x * Polynomial(t, kOver) / Polynomial(t, kUnder);
-  return y.Maximum(Like(-1)).Minimum(Like(1));
-}
-
-Tensor Tensor::Gelu() const {
-  return *this * 0.5 * (1.0 + (*this * (1 / std::numbers::sqrt2)).Erf());
-}
-
-Tensor Tensor::GeluTanh() const {
-  const Tensor inner = *this + 0.044715 * (*this * *this * *this);
-  return *this * 0.5 * (1.0 + (inner * std::sqrt(2 / std::numbers::pi)).Tanh());
-}
-
-Tensor Tensor::LogicalNot() const {
-  return Binary("logical_not", Op::kXor, Cast(DType::kBool), true);
-}
 
 Tensor Tensor::Cast(DType to) const {
   if (!valid() || to == dtype()) return *this;
   return builder_->Make(Op::kCast, to, {*this});
 }
 
-Tensor Tensor::Add(const Operand& other) const { return Binary("add", Op::kAdd, *this, other); }
-Tensor Tensor::Sub(const Operand& other) const { return Binary("sub", Op::kSub, *this, other); }
-Tensor Tensor::Mul(const Operand& other) const { return Binary("mul", Op::kMul, *this, other); }
+Tensor Tensor::Bitcast(DType to) const {
+  if (!valid() || to == dtype()) return *this;
+  return builder_->Make(Op::kBitcast, to, {*this});
+}
+
+Tensor Tensor::Neg() const { return IsBool(dtype()) ? LogicalNot() : Unary(Op::kNeg); }
+Tensor Tensor::Square() const { return *this * *this; }
+
+// A product, whose gradient at 0 is 0, the middle of -1 and 1.
+Tensor Tensor::Abs() const {
+  if (!valid() || IsUnsigned(dtype()) || IsBool(dtype())) return *this;
+  return IsFloat(dtype()) ? *this * Sign() : Maximum(Neg());
+}
+
+Tensor Tensor::Sign() const {
+  if (!valid() || IsBool(dtype())) return *this;
+  return Gt(0).Where(1, IsUnsigned(dtype()) ? Like(0) : Lt(0).Where(-1, Detach()));
+}
+
+Tensor Tensor::Floor() const { return IsFloat(dtype()) ? Unary(Op::kFloor) : *this; }
+Tensor Tensor::Trunc() const { return IsFloat(dtype()) ? Unary(Op::kTrunc) : *this; }
+Tensor Tensor::Ceil() const { return IsFloat(dtype()) ? -(-*this).Floor() : *this; }
+
+// x - floor(x) is exact, but for x within -2^-p of an integer, where it rounds to 1 or 1/2 and the
+// result is right all the same.
+Tensor Tensor::Round() const {
+  if (!IsFloat(dtype())) return *this;
+  const Tensor low = Floor(), rest = *this - low, half = low * 0.5;
+  const Tensor odd = half.Ne(half.Floor());
+  return rest.Gt(0.5).Or(rest.Eq(0.5).And(odd)).Where(low + 1.0, low);
+}
+
+Tensor Tensor::IsNan() const {
+  if (!valid() || IsFloat(dtype())) return Ne(*this);
+  return builder_->Full(DType::kBool, dims(), false);
+}
+
+Tensor Tensor::IsInf(bool positive, bool negative) const {
+  if (!valid()) return *this;
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const Tensor none = builder_->Full(DType::kBool, dims(), false);
+  if (!IsFloat(dtype()) || (!positive && !negative)) return none;
+  if (!positive) return Eq(-kInf);
+  return negative ? Eq(kInf).Or(Eq(-kInf)) : Eq(kInf);
+}
+
+// x - x is 0, but of infinities and NaN; formats without infinities have no constant for them.
+Tensor Tensor::IsFinite() const {
+  return IsFloat(dtype()) ? (*this - *this).Eq(0) : IsNan().LogicalNot();
+}
+
+Tensor Tensor::LogicalNot() const {
+  return Binary("logical_not", Op::kXor, Cast(DType::kBool), true);
+}
+
+Tensor Tensor::BitwiseNot() const {
+  if (!valid()) return *this;
+  if (IsBool(dtype())) return LogicalNot();
+  if (IsFloat(dtype())) {
+    return builder_->Fail(InvalidArgument("bitwise_not: element type ", Name(dtype()), " of ",
+                                          ToString(dims()),
+                                          " is a float, expected integers or bool"));
+  }
+  return Xor(builder_->Const(dtype(), -1));
+}
+
+Tensor Tensor::Add(const Operand& other) const { return *this + other; }
+Tensor Tensor::Sub(const Operand& other) const { return *this - other; }
+Tensor Tensor::Mul(const Operand& other) const { return *this * other; }
 Tensor Tensor::Maximum(const Operand& other) const {
   return Binary("maximum", Op::kMax, *this, other);
 }
 
 Tensor Tensor::Minimum(const Operand& other) const {
   const auto [a, b] = Unify("minimum", *this, other);
-  if (!a.valid()) return a;
+  if (!a.valid() || !b.valid()) return a;
+  if (IsBool(a.dtype())) return a.And(b);
   // -max(-x, -y) keeps NaN; integers select, since -x wraps.
   if (IsFloat(a.dtype())) return a.Neg().Maximum(b.Neg()).Neg();
   return a.Lt(b).Where(a, b);
 }
 
-Tensor Tensor::FloorDiv(const Operand& other) const {
-  const auto [a, b] = Unify("floor_div", *this, other);
-  if (!a.valid()) return a;
-  if (IsFloat(a.dtype())) return (a / b).Floor();
-  return Binary("floor_div", Op::kFloorDiv, a, b);
+Tensor Tensor::And(const Operand& other) const { return *this & other; }
+Tensor Tensor::Or(const Operand& other) const { return *this | other; }
+Tensor Tensor::Xor(const Operand& other) const { return *this ^ other; }
+Tensor Tensor::ShiftLeft(const Operand& bits) const { return *this << bits; }
+Tensor Tensor::ShiftRight(const Operand& bits) const { return *this >> bits; }
+Tensor Tensor::LogicalAnd(const Operand& other) const {
+  return Logical("logical_and", Op::kAnd, *this, other);
+}
+Tensor Tensor::LogicalOr(const Operand& other) const {
+  return Logical("logical_or", Op::kOr, *this, other);
+}
+Tensor Tensor::LogicalXor(const Operand& other) const {
+  return Logical("logical_xor", Op::kXor, *this, other);
 }
 
-Tensor Tensor::TruncDiv(const Operand& other) const {
-  const auto [a, b] = Unify("trunc_div", *this, other);
-  if (!a.valid()) return a;
-  if (IsFloat(a.dtype())) return (a / b).Trunc();
-  return Binary("trunc_div", Op::kCDiv, a, b);
-}
-
-Tensor Tensor::FloorMod(const Operand& divisor) const {
-  const auto [a, b] = Unify("floor_mod", *this, divisor);
-  if (!a.valid()) return a;
-  if (IsFloat(a.dtype())) return a - (a / b).Floor() * b;
-  return Binary("floor_mod", Op::kFloorMod, a, b);
-}
-
-Tensor Tensor::TruncMod(const Operand& divisor) const {
-  const auto [a, b] = Unify("trunc_mod", *this, divisor);
-  if (!a.valid()) return a;
-  if (IsFloat(a.dtype())) return a - (a / b).Trunc() * b;
-  return Binary("trunc_mod", Op::kCMod, a, b);
-}
-
-Tensor Tensor::Pow(const Operand& exponent) const {
-  return Binary("pow", Op::kPow, *this, exponent);
-}
-Tensor Tensor::And(const Operand& other) const { return Binary("and", Op::kAnd, *this, other); }
-Tensor Tensor::Or(const Operand& other) const { return Binary("or", Op::kOr, *this, other); }
-Tensor Tensor::Xor(const Operand& other) const { return Binary("xor", Op::kXor, *this, other); }
 Tensor Tensor::Lt(const Operand& other) const { return Binary("lt", Op::kCmpLt, *this, other); }
 Tensor Tensor::Gt(const Operand& other) const { return Binary("gt", Op::kCmpLt, other, *this); }
 Tensor Tensor::Eq(const Operand& other) const { return Binary("eq", Op::kCmpEq, *this, other); }
@@ -141,21 +171,69 @@ Tensor Tensor::Ne(const Operand& other) const { return Binary("ne", Op::kCmpNe, 
 
 Tensor Tensor::Le(const Operand& other) const {
   const auto [a, b] = Unify("le", *this, other);
-  if (!a.valid()) return a;
+  if (!a.valid() || !b.valid()) return a;
   return IsFloat(a.dtype()) ? a.Lt(b).Or(a.Eq(b)) : a.Gt(b).Not();
 }
 
 Tensor Tensor::Ge(const Operand& other) const {
   const auto [a, b] = Unify("ge", *this, other);
-  return a.valid() ? b.Le(a) : a;
+  return a.valid() && b.valid() ? b.Le(a) : a;
+}
+
+// Equal values are close whatever they are: integers too wide for a float, infinities.
+Tensor Tensor::IsClose(const Operand& other, double rtol, double atol, bool equal_nan) const {
+  const auto [a, b] = Unify("isclose", *this, other);
+  if (!a.valid() || !b.valid()) return a;
+  const DType type = ComposedType(a.dtype());
+  const Tensor x = a.Cast(type), y = b.Cast(type);
+  const Tensor near = Magnitude(x - y).Le(Magnitude(y) * rtol + atol);
+  const Tensor close = a.Eq(b).Or(near.And(y.IsFinite()));
+  return equal_nan ? close.Or(a.IsNan().And(b.IsNan())) : close;
+}
+
+Tensor Tensor::CopySign(const Operand& sign) const {
+  const auto [a, b] = Unify("copysign", *this, sign);
+  if (!a.valid() || !b.valid()) return a;
+  const DType type = FloatType(a.dtype());
+  const Tensor x = a.Cast(type);
+  return SignBit(x).Eq(SignBit(b.Cast(type))).Where(x, -x);
+}
+
+Tensor Tensor::Lerp(const Operand& end, const Operand& weight) const {
+  return *this + weight * (end - *this);
+}
+
+// Bounds that an integer type cannot have do not bound it.
+Tensor Tensor::Clamp(std::optional<double> low, std::optional<double> high) const {
+  const auto whole = [](std::optional<double> x) { return !x || *x == std::floor(*x); };
+  if (!IsInt(dtype()) || !whole(low) || !whole(high)) {
+    const Tensor x = low ? Maximum(*low) : *this;
+    return high ? x.Minimum(*high) : x;
+  }
+  const int bits = Info(dtype()).bits - IsSigned(dtype());
+  const double top = std::ldexp(1.0, bits) - 1, bottom = IsSigned(dtype()) ? -top - 1 : 0;
+  Tensor x = *this;
+  if (low && *low > bottom) x = x.Maximum(Like(std::min(*low, top)));
+  if (high && *high < top) x = x.Minimum(Like(std::max(*high, bottom)));
+  return x;
+}
+
+Tensor Tensor::Clamp(const Tensor& low, const Tensor& high) const {
+  return Maximum(low).Minimum(high);
 }
 
 Tensor Tensor::Where(const Operand& yes, const Operand& no) const {
   if (!valid()) return *this;
-  const Pair pair = !yes.is_tensor() && !no.is_tensor()
-                        ? Unify("where", builder_->Const(FloatType(DType::kInt32), yes), no)
-                        : Unify("where", yes, no);
-  if (!pair.a.valid()) return pair.a;
+  Operand first = yes;
+  if (!yes.is_tensor() && !no.is_tensor()) {
+    const Operand::Kind kind = std::max(yes.kind(), no.kind());
+    first = builder_->Const(kind == Operand::Kind::kBool  ? DType::kBool
+                            : kind == Operand::Kind::kInt ? DType::kInt32
+                                                          : DType::kFloat32,
+                            yes);
+  }
+  const Pair pair = Unify("where", first, no);
+  if (!pair.a.valid() || !pair.b.valid()) return pair.a;
   absl::StatusOr<Dims> out = Broadcast("where", pair.a.dims(), pair.b.dims());
   if (out.ok()) out = Broadcast("where", dims(), *out);
   if (!out.ok()) return builder_->Fail(out.status());
@@ -164,14 +242,28 @@ Tensor Tensor::Where(const Operand& yes, const Operand& no) const {
                         {spread(Cast(DType::kBool)), spread(pair.a), spread(pair.b)});
 }
 
-Tensor operator+(const Operand& a, const Operand& b) { return Binary("add", Op::kAdd, a, b); }
-Tensor operator-(const Operand& a, const Operand& b) { return Binary("sub", Op::kSub, a, b); }
-Tensor operator*(const Operand& a, const Operand& b) { return Binary("mul", Op::kMul, a, b); }
-Tensor operator/(const Operand& a, const Operand& b) {
-  const auto [x, y] = Unify("div", a, b);
-  if (!x.valid()) return x;
-  const DType type = FloatType(x.dtype());
-  return Binary("div", Op::kFDiv, x.Cast(type), y.Cast(type));
+Tensor Tensor::MaskedFill(const Tensor& mask, const Operand& value) const {
+  return mask.Where(value, *this);
 }
+
+Tensor operator+(const Operand& a, const Operand& b) { return Binary("add", Op::kAdd, a, b); }
+Tensor operator*(const Operand& a, const Operand& b) { return Binary("mul", Op::kMul, a, b); }
+
+Tensor operator-(const Operand& a, const Operand& b) {
+  const auto [x, y] = Unify("sub", a, b);
+  if (!x.valid() || !y.valid()) return x;
+  if (IsBool(x.dtype())) {
+    return x.builder()->Fail(InvalidArgument("sub: bool ", ToString(x.dims()), " and ",
+                                             ToString(y.dims()),
+                                             " have no difference; ^ tells where they differ"));
+  }
+  return x.builder()->Make(Op::kSub, DType::kVoid, {x, y});
+}
+
+Tensor operator&(const Operand& a, const Operand& b) { return Bits("and", Op::kAnd, a, b, true); }
+Tensor operator|(const Operand& a, const Operand& b) { return Bits("or", Op::kOr, a, b, true); }
+Tensor operator^(const Operand& a, const Operand& b) { return Bits("xor", Op::kXor, a, b, true); }
+Tensor operator<<(const Operand& a, const Operand& b) { return Bits("shl", Op::kShl, a, b, false); }
+Tensor operator>>(const Operand& a, const Operand& b) { return Bits("shr", Op::kShr, a, b, false); }
 
 }  // namespace telegrad

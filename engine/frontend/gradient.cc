@@ -1,145 +1,24 @@
 // One reverse sweep over the node ids, which are a topological order. Only nodes between `wrt` and
-// the loss are visited. A rule gets a node, its sources and the gradient of its value and returns a
-// gradient for each source, an empty tensor meaning zero; the sweep sums them up. A scalar source
-// that the op broadcast gets the sum.
+// the outputs are visited. What the rules say of a node's sources is summed up; a scalar source
+// that the op broadcast gets the sum over all elements. An effect (STORE) passes on a gradient too,
+// that of the value which it stores.
 #include "engine/frontend/gradient.h"
 
-#include <array>
-#include <numbers>
+#include <algorithm>
 
 #include "engine/base/status.h"
 #include "engine/frontend/builder.h"
-#include "engine/frontend/shapes.h"
+#include "engine/frontend/gradient_rules.h"
 
 namespace telegrad {
 namespace {
 
-using Grads = std::vector<Tensor>;
-
-struct Node {
-  Tensor out;  // the node itself
-  std::vector<Tensor> src;
-  std::vector<int64_t> arg;
-
-  const Tensor& x() const { return src[0]; }
-  const Tensor& y() const { return src[1]; }
-  Shape x_shape() const { return ToShape(src[0].shape()); }
-};
-
-using Rule = Grads (*)(const Node& n, const Tensor& g);
-
-Grads Stop(const Node&, const Tensor&) { return {}; }
-Grads Pass(const Node&, const Tensor& g) { return {g}; }
-
-Grads Expand(const Node& n, const Tensor& g) {
-  Axes axes;
-  for (int64_t i = 0; i < g.rank(); ++i) {
-    if (n.x().shape()[i] != g.shape()[i]) axes.push_back(i);
-  }
-  return {g.Sum(axes, true)};
-}
-
-Grads Permute(const Node& n, const Tensor& g) {
-  Axes inverse(n.arg.size());
-  for (size_t i = 0; i < n.arg.size(); ++i) inverse[n.arg[i]] = static_cast<int64_t>(i);
-  return {g.Permute(inverse)};
-}
-
-Grads Pad(const Node& n, const Tensor& g) {
-  std::vector<int64_t> pairs = n.arg;
-  for (size_t i = 0; i < pairs.size(); i += 2) pairs[i + 1] = pairs[i] + n.x().shape()[i / 2];
-  return {g.Shrink(pairs)};
-}
-
-Grads Shrink(const Node& n, const Tensor& g) {
-  std::vector<int64_t> pairs = n.arg;
-  for (size_t i = 0; i < pairs.size(); i += 2)
-    pairs[i + 1] = n.x().shape()[i / 2] - pairs[i] - pairs[i + 1];
-  return {g.Pad(pairs)};
-}
-
-Grads Cast(const Node& n, const Tensor& g) { return {g.Cast(n.x().dtype())}; }
-
-Grads Maximum(const Node& n, const Tensor& g) {
-  const Tensor first = n.y().Lt(n.x());
-  return {first.Where(g, g.Like(0)), first.Where(g.Like(0), g)};
-}
-
-Grads Where(const Node& n, const Tensor& g) {
-  return {Tensor(), n.x().Where(g, g.Like(0)), n.x().Where(g.Like(0), g)};
-}
-
-Grads Reduce(const Node& n, const Tensor& g) {
-  const auto kind = static_cast<ReduceKind>(n.arg[0]);
-  const Tensor spread = g.Expand(n.x_shape());
-  if (kind == ReduceKind::kAdd) return {spread};
-  if (kind == ReduceKind::kMul) {
-    n.out.builder()->Fail(Unimplemented("gradient: a product over axes has no rule"));
-    return {};
-  }
-  const Tensor hit = n.x().Eq(n.out.Expand(n.x_shape()));
-  const Tensor hits = hit.Cast(g.dtype()).Sum(Axes(n.arg.begin() + 1, n.arg.end()), true);
-  return {hit.Where((g / hits).Expand(n.x_shape()), g.Like(0))};
-}
-
-// Row r of the source gets the sum of g[i] over all i whose index is r.
-Grads Gather(const Node& n, const Tensor& g) {
-  const int64_t rows = n.x().dim(0), picks = n.y().size();
-  const Tensor index = n.y().Reshape({picks});
-  const Tensor picked = index.OneHot(rows).Transpose().Unsqueeze(-1);  // [rows, picks, 1]
-  const int64_t width = rows == 0 ? 0 : n.x().size() / rows;
-  const Tensor flat = g.Reshape({1, picks, width});
-  return {picked.Where(flat, g.Like(0)).Sum({1}).Reshape(n.x_shape())};
-}
-
-struct Row {
-  Op op;
-  Rule rule;
-};
-
-constexpr Row kRules[] = {
-    {Op::kReshape, [](const Node& n, const Tensor& g) { return Grads{g.Reshape(n.x_shape())}; }},
-    {Op::kExpand, Expand},
-    {Op::kPermute, Permute},
-    {Op::kFlip, [](const Node& n, const Tensor& g) { return Grads{g.Flip(n.arg)}; }},
-    {Op::kPad, Pad},
-    {Op::kShrink, Shrink},
-    {Op::kNeg, [](const Node&, const Tensor& g) { return Grads{-g}; }},
-    {Op::kExp2,
-     [](const Node& n, const Tensor& g) { return Grads{g * n.out * std::numbers::ln2}; }},
-    {Op::kLog2,
-     [](const Node& n, const Tensor& g) { return Grads{g / (n.x() * std::numbers::ln2)}; }},
-    {Op::kSqrt, [](const Node& n, const Tensor& g) { return Grads{g / (n.out * 2.0)}; }},
-    {Op::kRecip, [](const Node& n, const Tensor& g) { return Grads{-(g * n.out * n.out)}; }},
-    {Op::kTrunc, Stop},
-    {Op::kFloor, Stop},
-    {Op::kCast, Cast},
-    {Op::kAdd, [](const Node&, const Tensor& g) { return Grads{g, g}; }},
-    {Op::kSub, [](const Node&, const Tensor& g) { return Grads{g, -g}; }},
-    {Op::kMul, [](const Node& n, const Tensor& g) { return Grads{g * n.y(), g * n.x()}; }},
-    {Op::kFDiv,
-     [](const Node& n, const Tensor& g) { return Grads{g / n.y(), -(g * n.out / n.y())}; }},
-    {Op::kMax, Maximum},
-    {Op::kWhere, Where},
-    {Op::kReduce, Reduce},
-    {Op::kGather, Gather},
-    {Op::kAfter, Pass},
-    {Op::kContiguous, Pass},
-    {Op::kDetach, Stop},
-};
-
-constexpr auto kRuleOf = [] {
-  std::array<Rule, kNumOps> table{};
-  for (const Row& row : kRules) table[static_cast<size_t>(row.op)] = row.rule;
-  return table;
-}();
-
-// Which nodes up to `last` depend on one of `wrt` through float values.
+// Which nodes up to `last` depend on one of `wrt` through float values, effects and functions.
 NodeMap<bool> Dependents(const Graph& graph, uint32_t last, std::span<const Tensor> wrt) {
   NodeMap<bool> out(graph, false);
   for (const Tensor& w : wrt) out[w.uop()] = true;
   for (uint32_t id = 0; id <= last; ++id) {
-    if (!IsFloat(graph.dtype(id))) continue;
+    if (!IsFloat(graph.dtype(id)) && graph.dtype(id) != DType::kVoid) continue;
     for (uint32_t s : graph.src(id)) {
       if (out[s]) out[id] = true;
     }
@@ -147,63 +26,85 @@ NodeMap<bool> Dependents(const Graph& graph, uint32_t last, std::span<const Tens
   return out;
 }
 
-Node NodeOf(Builder* builder, uint32_t id) {
-  const UOp uop = builder->graph().at(id);
-  Node n{Tensor(builder, uop), {}, {uop.arg().begin(), uop.arg().end()}};
-  for (int i = 0; i < uop.num_src(); ++i) n.src.emplace_back(builder, uop.src(i));
-  return n;
-}
-
 }  // namespace
 
 std::vector<Tensor> Gradients(const Tensor& loss, std::span<const Tensor> wrt) {
-  Builder* builder = loss.builder();
+  if (loss.builder() == nullptr) return std::vector<Tensor>(wrt.size());
+  if (loss.valid() && loss.size() != 1) {
+    const Tensor failed =
+        loss.builder()->Fail(InvalidArgument("gradient: the loss is ", Name(loss.dtype()), " ",
+                                             ToString(loss.dims()), ", expected one element"));
+    return std::vector<Tensor>(wrt.size(), failed);
+  }
+  const Tensor one = loss.OnesLike();
+  return Gradients(std::span(&loss, 1), std::span(&one, 1), wrt);
+}
+
+std::vector<Tensor> Gradients(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
+                              std::span<const Tensor> wrt) {
   std::vector<Tensor> out(wrt.size());
-  if (builder == nullptr) return out;
+  if (outputs.empty() || outputs[0].builder() == nullptr) return out;
+  Builder* builder = outputs[0].builder();
   const auto fail = [&](absl::Status status) {
     const Tensor failed = builder->Fail(std::move(status));
     return std::vector<Tensor>(wrt.size(), failed);
   };
-  if (!loss.valid() || loss.size() != 1 || !IsFloat(loss.dtype())) {
-    return fail(InvalidArgument("gradient: the loss is ", Name(loss.dtype()), " ",
-                                ToString(loss.shape()), ", expected one element of a float type"));
+  if (seeds.size() != outputs.size()) {
+    return fail(InvalidArgument("gradient: ", outputs.size(), " outputs and ", seeds.size(),
+                                " gradients of them"));
+  }
+  uint32_t last = 0;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Tensor &y = outputs[i], &seed = seeds[i];
+    if (!y.valid() || y.builder() != builder || !IsFloat(y.dtype()) || !seed.valid() ||
+        seed.builder() != builder || seed.dtype() != y.dtype() || seed.dims() != y.dims()) {
+      return fail(InvalidArgument("gradient: output ", i, " is ", Name(y.dtype()), " ",
+                                  ToString(y.dims()), ", its gradient ", Name(seed.dtype()), " ",
+                                  ToString(seed.dims()),
+                                  ", expected the same float type and shape of one builder"));
+    }
+    last = std::max(last, y.uop().id());
   }
   for (const Tensor& w : wrt) {
     if (!w.valid() || w.builder() != builder || !IsFloat(w.dtype())) {
       return fail(InvalidArgument("gradient: with respect to ", Name(w.dtype()), " ",
-                                  ToString(w.shape()),
-                                  ", expected a float tensor of this builder"));
+                                  ToString(w.dims()), ", expected a float tensor of this builder"));
     }
   }
 
   const Graph& graph = builder->graph();
-  const uint32_t last = loss.uop().id();
   const NodeMap<bool> needed = Dependents(graph, last, wrt);
   std::vector<Tensor> grads(last + 1);
-  grads[last] = builder->Full(loss.dtype(), ToShape(loss.shape()), 1);
+  const auto add = [&](uint32_t id, const Tensor& part) {
+    grads[id] = grads[id].valid() ? grads[id] + part : part;
+  };
+  for (size_t i = 0; i < outputs.size(); ++i) add(outputs[i].uop().id(), seeds[i]);
   for (uint32_t id = last + 1; id-- > 0;) {
     const Tensor g = grads[id];
     if (!g.valid() || !needed.at(id) || graph.src(id).empty()) continue;
-    const Rule rule = kRuleOf[static_cast<size_t>(graph.op(id))];
-    if (rule == nullptr) {
-      return fail(Unimplemented("gradient: ", Name(graph.op(id)), " has no rule"));
+    const GradientRule rule = FindGradientRule(graph.op(id));
+    const Builder::Derivative* derivative = builder->FindDerivative(id);
+    if (rule == nullptr && derivative == nullptr) {
+      return fail(Unimplemented("gradient: the op ", Name(graph.op(id)),
+                                " has no rule; Detach() keeps gradients from it"));
     }
-    const Node node = NodeOf(builder, id);
-    const Grads contributions = rule(node, g);
+    GradientNode node = GradientNode::Of(builder, graph.at(id));
+    if (derivative != nullptr) node.src = derivative->sources;
+    const std::vector<Tensor> contributions =
+        derivative != nullptr ? derivative->rule(g) : rule(node, g);
     if (!builder->status().ok()) return fail(builder->status());
     for (size_t i = 0; i < contributions.size(); ++i) {
       const uint32_t s = node.src[i].uop().id();
       if (!contributions[i].valid() || !needed.at(s)) continue;
-      Tensor part = contributions[i];
-      if (part.rank() != 0 && node.src[i].rank() == 0) part = part.Sum();
-      grads[s] = grads[s].valid() ? grads[s] + part : part;
+      const Tensor& part = contributions[i];
+      const bool was_broadcast =
+          part.rank() != 0 && node.src[i].rank() == 0 && node.src[i].dtype() != DType::kVoid;
+      add(s, was_broadcast ? part.Sum() : part);
     }
   }
   for (size_t i = 0; i < wrt.size(); ++i) {
     const uint32_t id = wrt[i].uop().id();
-    const Shape shape = ToShape(wrt[i].shape());
-    const bool reached = id <= last && grads[id].valid();
-    out[i] = reached ? grads[id].Expand(shape) : builder->Full(wrt[i].dtype(), shape, 0);
+    out[i] = id <= last && grads[id].valid() ? grads[id].Expand(wrt[i].dims()) : wrt[i].ZerosLike();
   }
   return out;
 }

@@ -12,12 +12,14 @@
 
 namespace telegrad {
 
-// begin:end:step with Python's defaults, clamping and negative positions; any step but 0.
+// begin:end:step with Python's defaults, clamping and negative positions; any step but 0. Positions
+// may be symbolic: not negative then, and not clamped: what lies beyond the axis reads 0 and is not
+// written. position:position + 4 has the size 4.
 struct Slice {
   Slice() = default;
-  Slice(std::optional<int64_t> begin, std::optional<int64_t> end, int64_t step = 1)
+  Slice(std::optional<Dim> begin, std::optional<Dim> end, int64_t step = 1)
       : begin(begin), end(end), step(step) {}
-  std::optional<int64_t> begin, end;
+  std::optional<Dim> begin, end;
   int64_t step = 1;
 };
 struct NewAxis {};
@@ -32,7 +34,8 @@ class Index {
   Index(NewAxis axis) : value_(axis) {}                          // NOLINT
   Index(Ellipsis rest) : value_(rest) {}                         // NOLINT
   // Integers: advanced indexing, which broadcasts with the other tensors; out of range reads 0 and
-  // writes nothing. Negative ones count from the end.
+  // writes nothing. Negative ones count from the end. A scalar i64 made of variables is a symbolic
+  // position, as a plain number would be. A bool tensor is a mask of as many axes, for Set only.
   Index(Tensor positions) : value_(std::move(positions)) {}  // NOLINT
   const Value& value() const { return value_; }
 

@@ -15,14 +15,12 @@ Tensor Number(const Tensor& like, double value) {
 }
 
 // `x`, between 0 and 1.
-Tensor Clamp(const Tensor& x) { return x.Maximum(0).Minimum(1); }
+Tensor Clamp(const Tensor& x) { return x.Clamp(0, 1); }
 
 // From 1 at 0 down to 0 at 1: half a cosine or a line.
 Tensor Fall(const Tensor& x, bool linear) {
   if (linear) return 1.0 - x;
-  // cos(pi x) = sin(pi (1/2 - x))
-  const Tensor angle = (0.5 - x) * std::numbers::pi;
-  return (x.builder()->Make(Op::kSin, DType::kVoid, {angle}) + 1.0) * 0.5;
+  return ((x * std::numbers::pi).Cos() + 1.0) * 0.5;
 }
 
 double AtLeastOne(int64_t n) { return static_cast<double>(std::max<int64_t>(n, 1)); }

@@ -5,6 +5,7 @@
 #include "engine/base/checked.h"
 #include "engine/base/status.h"
 #include "engine/frontend/builder.h"
+#include "engine/frontend/dim_math.h"
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {
@@ -17,23 +18,6 @@ int64_t Tensor::dim(int64_t axis) const {
 namespace {
 
 bool Same(const Dims& a, const Dims& b) { return std::ranges::equal(a, b); }
-
-// The words (offset, size) of a PAD or SHRINK. A symbolic axis must stay as it is: its pairs were
-// made of its bound.
-absl::StatusOr<Dims> KeepSymbolic(std::string_view op, const Tensor& x,
-                                  const std::vector<int64_t>& words) {
-  Dims out(words.begin(), words.end());
-  const Dims from = x.dims();
-  for (size_t i = 0; i < from.size() && 2 * i + 1 < out.size(); ++i) {
-    if (from[i].is_static()) continue;
-    if (words[2 * i] != 0 || words[2 * i + 1] != from[i].size()) {
-      return InvalidArgument(op, ": axis ", i, " of ", ToString(from),
-                             " is symbolic; Narrow takes a part of it");
-    }
-    out[2 * i + 1] = from[i];
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -134,74 +118,68 @@ Tensor Tensor::Flip(const Axes& axes) const {
   return builder_->Make(Op::kFlip, DType::kVoid, {*this}, *resolved);
 }
 
-Tensor Tensor::Pad(const std::vector<int64_t>& pairs, double value) const {
-  if (!valid() || std::ranges::all_of(pairs, [](int64_t p) { return p == 0; })) return *this;
-  std::vector<int64_t> placed = pairs;  // the offset in the result, its size
-  for (size_t i = 0; i + 1 < pairs.size() && i / 2 < shape().size(); i += 2) {
-    const int64_t size = shape()[i / 2];
-    if (pairs[i] < 0 || pairs[i + 1] < 0 || !CheckedAdd(size, pairs[i], &placed[i + 1]) ||
-        !CheckedAdd(placed[i + 1], pairs[i + 1], &placed[i + 1])) {
-      return builder_->Fail(InvalidArgument("pad: axis ", i / 2, " has padding (", pairs[i], ", ",
-                                            pairs[i + 1], "), expected two sizes >= 0"));
-    }
-  }
-  const absl::StatusOr<Dims> words = KeepSymbolic("pad", *this, placed);
-  if (!words.ok()) return builder_->Fail(words.status());
-  const Tensor padded = builder_->MakeSized(Op::kPad, DType::kVoid, {*this}, *words);
-  if (value == 0 || !padded.valid()) return padded;
-  const Tensor inside = builder_->Full(DType::kBool, dims(), true);
-  return builder_->MakeSized(Op::kPad, DType::kVoid, {inside}, *words).Where(padded, Like(value));
+Tensor Tensor::T() const {
+  Axes order(static_cast<size_t>(rank()));
+  std::iota(order.rbegin(), order.rend(), 0);
+  return Permute(order);
 }
 
-Tensor Tensor::Shrink(const std::vector<int64_t>& pairs) const {
+Tensor Tensor::MoveAxis(int64_t from, int64_t to) const {
   if (!valid()) return *this;
-  bool whole = static_cast<int64_t>(pairs.size()) == 2 * rank();
-  for (int64_t i = 0; whole && i < rank(); ++i) {
-    whole = pairs[2 * i] == 0 && pairs[2 * i + 1] == shape()[i];
+  const absl::StatusOr<int64_t> source = ResolveAxis("move_axis", from, rank());
+  const absl::StatusOr<int64_t> target = ResolveAxis("move_axis", to, rank());
+  if (!source.ok() || !target.ok()) {
+    return builder_->Fail(source.ok() ? target.status() : source.status());
   }
-  if (whole) return *this;
-  std::vector<int64_t> part = pairs;  // the offset, the size
-  for (size_t i = 0; i + 1 < pairs.size() && i / 2 < shape().size(); i += 2) {
-    const int64_t begin = pairs[i], end = pairs[i + 1];
-    if (begin < 0 || begin > end || end > shape()[i / 2]) {
-      return builder_->Fail(InvalidArgument("shrink: axis ", i / 2, " of size ", shape()[i / 2],
-                                            " has no part [", begin, ", ", end, ")"));
-    }
-    part[i + 1] = end - begin;
-  }
-  const absl::StatusOr<Dims> words = KeepSymbolic("shrink", *this, part);
-  return words.ok() ? builder_->MakeSized(Op::kShrink, DType::kVoid, {*this}, *words)
-                    : builder_->Fail(words.status());
+  Axes order(static_cast<size_t>(rank()));
+  std::iota(order.begin(), order.end(), 0);
+  order.erase(order.begin() + *source);
+  order.insert(order.begin() + *target, *source);
+  return Permute(order);
 }
 
 Tensor Tensor::Slice(int64_t axis, int64_t begin, int64_t end) const {
   if (!valid()) return *this;
   const absl::StatusOr<int64_t> at = ResolveAxis("slice", axis, rank());
   if (!at.ok()) return builder_->Fail(at.status());
-  const int64_t n = shape()[*at];
-  std::vector<int64_t> pairs;
-  for (int64_t dim : shape()) pairs.insert(pairs.end(), {0, dim});
-  pairs[2 * *at] = begin < 0 ? begin + n : begin;
-  pairs[2 * *at + 1] = end < 0 ? end + n : end;
-  return Shrink(pairs);
+  const Dim n = dims()[*at];
+  const Dim first = begin < 0 ? AddDims(builder_, n, begin) : Dim(begin);
+  const Dim last = end < 0 ? AddDims(builder_, n, end) : Dim(end);
+  const Dim length = SubDims(builder_, last, first);
+  // A symbolic axis may be too short for some of its sizes, and is then cut off.
+  const bool fits = n.is_static()
+                        ? first.size() >= 0 && length.size() >= 0 && last.size() <= n.size()
+                        : BoundsOf(first).lo >= 0 && BoundsOf(length).hi >= 0;
+  if (!fits) {
+    return builder_->Fail(InvalidArgument("slice: axis ", *at, " of size ", n.size(),
+                                          " has no part [", begin, ", ", end, ")"));
+  }
+  return Narrow(*at, first, MaxDims(builder_, length, 0));
 }
 
-// Padded to rows of `step` elements, of which the first are taken.
+// Padded to rows of `step` elements, of which the first are taken. A symbolic axis is read by
+// positions.
 Tensor Tensor::Stride(int64_t axis, int64_t step) const {
   if (!valid()) return *this;
   const absl::StatusOr<int64_t> at = ResolveAxis("stride", axis, rank());
   if (!at.ok()) return builder_->Fail(at.status());
   if (step < 1) return builder_->Fail(InvalidArgument("stride: the step ", step, " is below 1"));
-  const int64_t n = shape()[*at];
-  if (step == 1 || n == 0) return *this;
+  if (step == 1) return *this;
+  const Dim size = dims()[*at];
+  if (!size.is_static()) {
+    const Dim count(AsTensor(builder_, AddDims(builder_, size, step - 1)).FloorDiv(step));
+    return IndexSelect(*at, builder_->Iota(DType::kInt64, count) * step);
+  }
+  const int64_t n = size.size();
+  if (n == 0) return *this;
   step = std::min(step, n);
   const int64_t rows = CeilDiv(n, step);
   std::vector<int64_t> pairs(2 * rank(), 0);
   pairs[2 * *at + 1] = rows * step - n;
-  Shape split = ToShape(shape());
+  Dims split = dims();
   split[*at] = rows;
   split.insert(split.begin() + *at + 1, step);
-  return Pad(pairs).Reshape(split).Slice(*at + 1, 0, 1).Squeeze(*at + 1);
+  return Pad(pairs).Reshape(split).Narrow(*at + 1, 0, 1).Squeeze(*at + 1);
 }
 
 Tensor Tensor::Squeeze(int64_t axis) const {
@@ -214,6 +192,14 @@ Tensor Tensor::Squeeze(int64_t axis) const {
   }
   Dims out = dims();
   out.erase(out.begin() + *at);
+  return Reshape(out);
+}
+
+Tensor Tensor::Squeeze() const {
+  Dims out;
+  for (const Dim& dim : dims()) {
+    if (dim != Dim(1)) out.push_back(dim);
+  }
   return Reshape(out);
 }
 
@@ -243,6 +229,34 @@ Tensor Tensor::Flatten(int64_t from, int64_t to) const {
   return Reshape(out);
 }
 
+Tensor Tensor::Unflatten(int64_t axis, const Shape& sizes) const {
+  if (!valid()) return *this;
+  const absl::StatusOr<int64_t> at = ResolveAxis("unflatten", axis, rank());
+  if (!at.ok()) return builder_->Fail(at.status());
+  const Dim n = dims()[*at];
+  Dims parts(sizes);
+  const auto wild = std::ranges::find(parts, Dim(-1));
+  int64_t known = 1;
+  bool fits = n.is_static();
+  for (auto it = parts.begin(); it != parts.end(); ++it) {
+    if (it != wild) fits &= it->size() >= 0 && CheckedMul(known, it->size(), &known);
+  }
+  if (fits && wild != parts.end()) {
+    fits = known != 0 && n.size() % known == 0;
+    if (fits) *wild = n.size() / known;
+  } else {
+    fits &= known == n.size();
+  }
+  if (!fits) {
+    return builder_->Fail(InvalidArgument("unflatten: axis ", *at, " of ", ToString(dims()),
+                                          " is not made of axes of sizes ", ToString(sizes)));
+  }
+  Dims out = dims();
+  out.erase(out.begin() + *at);
+  out.insert(out.begin() + *at, parts.begin(), parts.end());
+  return Reshape(out);
+}
+
 Tensor Tensor::Narrow(int64_t axis, const Dim& begin, const Dim& length) const {
   if (!valid()) return *this;
   const absl::StatusOr<int64_t> at = ResolveAxis("narrow", axis, rank());
@@ -265,46 +279,16 @@ Tensor Tensor::Narrow(int64_t axis, const Dim& begin, const Dim& length) const {
   return builder_->MakeSized(Op::kShrink, DType::kVoid, {*this}, words);
 }
 
-// Each part padded to the whole; a comparison of the position with the part's end selects, so that
-// every element arrives unchanged (a sum of padded parts would turn -0 into +0, and bool has no
-// sum).
-Tensor Concat(std::span<const Tensor> parts, int64_t axis) {
-  if (parts.empty() || parts[0].builder() == nullptr) return {};
-  Builder* builder = parts[0].builder();
-  const ShapeView first = parts[0].shape();
-  const absl::StatusOr<int64_t> at = ResolveAxis("concat", axis, parts[0].rank());
-  if (!at.ok()) return builder->Fail(at.status());
-  int64_t total = 0;
-  for (const Tensor& part : parts) {
-    Shape expected = ToShape(first);
-    if (part.rank() == parts[0].rank()) expected[*at] = part.shape()[*at];
-    if (!std::ranges::equal(expected, part.shape()) || part.dtype() != parts[0].dtype()) {
-      return builder->Fail(InvalidArgument("concat: along axis ", *at, ", ", Name(part.dtype()),
-                                           " ", ToString(part.shape()), " does not match ",
-                                           Name(parts[0].dtype()), " ", ToString(first)));
-    }
-    if (!CheckedAdd(total, part.shape()[*at], &total)) {
-      return builder->Fail(InvalidArgument("concat: axis ", *at, " is too long"));
-    }
+Tensor Tensor::Unfold(int64_t axis, int64_t size, int64_t step) const {
+  if (!valid()) return *this;
+  const absl::StatusOr<int64_t> at = ResolveAxis("unfold", axis, rank());
+  if (!at.ok()) return builder_->Fail(at.status());
+  const Dim n = dims()[*at];
+  if (!n.is_static() || size < 1 || size > n.size() || step < 1) {
+    return builder_->Fail(InvalidArgument("unfold: axis ", *at, " of ", ToString(dims()),
+                                          " has no windows of ", size, " with step ", step));
   }
-  const Axes column = [&] {
-    Axes shape(parts[0].rank(), 1);
-    shape[*at] = total;
-    return shape;
-  }();
-  const Tensor position = builder->Iota(DType::kInt64, total).Reshape(column);
-  Tensor out;
-  int64_t begin = total;
-  for (size_t i = parts.size(); i-- > 0;) {
-    const int64_t end = begin;
-    begin -= parts[i].shape()[*at];
-    std::vector<int64_t> pairs(2 * parts[i].rank(), 0);
-    pairs[2 * *at] = begin;
-    pairs[2 * *at + 1] = total - end;
-    const Tensor padded = parts[i].Pad(pairs);
-    out = end == total ? padded : position.Lt(end).Where(padded, out);
-  }
-  return out;
+  return MoveAxis(*at, -1).Windows({size}, {.stride = {step}}).MoveAxis(-2, *at);
 }
 
 }  // namespace telegrad

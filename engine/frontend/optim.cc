@@ -248,7 +248,7 @@ std::vector<Tensor> ClipByNorm(std::span<const Tensor> grads, double limit, Tens
 
 std::vector<Tensor> ClipByValue(std::span<const Tensor> grads, double limit) {
   std::vector<Tensor> out(grads.begin(), grads.end());
-  for (Tensor& g : out) g = g.Maximum(-limit).Minimum(limit);
+  for (Tensor& g : out) g = g.Clamp(-limit, limit);
   return out;
 }
 

@@ -1,15 +1,35 @@
 // Uniform numbers come from SplitMix64 (Steele, Lea, Flood 2014) used as a counter-based generator:
 // element i hashes seed + (i + 1) * gamma. The top 24 bits make a fraction in [0, 1) that is exact
-// in a float.
+// in a float. A normal number is made of two of them.
 #include "engine/frontend/plan.h"
 
 #include <cmath>
+#include <numbers>
 
 #include "engine/base/status.h"
 #include "engine/frontend/host_random.h"
 #include "engine/ir/scalar.h"
 
 namespace telegrad {
+namespace {
+
+double Element(const Init& init, int64_t i) {
+  switch (init.kind) {
+    case Init::kUniform:
+      return init.low + (init.high - init.low) * UnitFraction(init.seed, i);
+    case Init::kNormal: {  // Box and Muller 1958
+      const double radius = std::sqrt(-2 * std::log(1 - UnitFraction(init.seed, 2 * i)));
+      const double angle = 2 * std::numbers::pi * UnitFraction(init.seed, 2 * i + 1);
+      return init.low + init.high * radius * std::cos(angle);
+    }
+    case Init::kConstant:
+    case Init::kNone:
+      break;
+  }
+  return init.low;
+}
+
+}  // namespace
 
 std::string_view Name(SlotRole role) {
   switch (role) {
@@ -31,6 +51,7 @@ int Plan::Find(std::string_view name) const {
 }
 
 absl::StatusOr<HostTensor> InitialValue(const Slot& slot) {
+  if (slot.content != nullptr) return *slot.content;
   if (slot.init.kind == Init::kNone) {
     return FailedPrecondition("slot '", slot.name, "' (", Name(slot.role),
                               ") has no initial value");
@@ -39,10 +60,7 @@ absl::StatusOr<HostTensor> InitialValue(const Slot& slot) {
   const int64_t bits = Info(slot.dtype).bits;
   HostTensor out{slot.dtype, slot.shape, std::string(size, '\0')};
   for (int64_t i = 0; i < NumElements(slot.shape); ++i) {
-    double value = slot.init.low;
-    if (slot.init.kind == Init::kUniform) {
-      value += (slot.init.high - slot.init.low) * UnitFraction(slot.init.seed, i);
-    }
+    const double value = Element(slot.init, i);
     const int64_t raw = ScalarToMemory(slot.dtype, ScalarFromDouble(slot.dtype, value));
     if (IsPacked(slot.dtype)) {
       out.bytes[i * bits / 8] |= static_cast<char>((raw & ((1 << bits) - 1)) << (i * bits % 8));

@@ -26,7 +26,10 @@ constexpr Edge kLattice[] = {
     {DType::kUInt32, DType::kUInt64},
     {DType::kUInt32, DType::kInt64},
     {DType::kInt32, DType::kInt64},
-    {DType::kInt64, DType::kUInt64},
+    {DType::kInt64, DType::kFloat8E4M3},
+    {DType::kInt64, DType::kFloat8E5M2},
+    {DType::kInt64, DType::kFloat8E4M3Fnuz},
+    {DType::kInt64, DType::kFloat8E5M2Fnuz},
     {DType::kUInt64, DType::kFloat8E4M3},
     {DType::kUInt64, DType::kFloat8E5M2},
     {DType::kUInt64, DType::kFloat8E4M3Fnuz},
@@ -56,8 +59,23 @@ constexpr auto kAbove = [] {
   return above;
 }();
 
-Tensor Materialize(Builder* builder, const Operand& x, DType type) {
-  return x.is_tensor() ? x.tensor().Cast(type) : builder->Const(type, x);
+// Whether an integer type has the value of a number. One of 2^63 or more has a negative
+// int_value().
+bool Holds(DType type, const Operand& number) {
+  const int bits = Info(type).bits;
+  const int64_t value = number.int_value();
+  if (value < 0 && number.float_value() > 0) return type == DType::kUInt64;
+  if (IsUnsigned(type)) return value >= 0 && (bits == 64 || value >> bits == 0);
+  return bits == 64 || (value >> (bits - 1) == 0 || value >> (bits - 1) == -1);
+}
+
+Tensor Materialize(std::string_view op, Builder* builder, const Operand& x, DType type) {
+  if (x.is_tensor()) return x.tensor().Cast(type);
+  if (x.kind() == Operand::Kind::kInt && IsInt(type) && !Holds(type, x)) {
+    return builder->Fail(
+        InvalidArgument(op, ": the number ", x.int_value(), " is outside of ", Name(type)));
+  }
+  return builder->Const(type, x);
 }
 
 // Scalars broadcast by themselves.
@@ -71,8 +89,10 @@ DType PromoteTypes(DType a, DType b) {
     const int type = __builtin_ctz(rest);
     if (kAbove[type] == both) return static_cast<DType>(type);
   }
-  // Two formats of 8 bits have two types above them, f16 and bf16; tinygrad takes the first.
-  return both == 0 ? DType::kVoid : static_cast<DType>(__builtin_ctz(both));
+  if (both == 0) return DType::kVoid;
+  // Of i64 with u64 there is no least one: tinygrad takes its default float. Two formats of 8 bits
+  // have two types above them, f16 and bf16; it takes the first.
+  return IsInt(a) ? DType::kFloat32 : static_cast<DType>(__builtin_ctz(both));
 }
 
 DType PromoteNumber(DType tensor, Operand::Kind number) {
@@ -104,7 +124,7 @@ Pair Unify(std::string_view op, const Operand& a, const Operand& b) {
       return {};
     }
   }
-  const Tensor x = Materialize(builder, a, type), y = Materialize(builder, b, type);
+  const Tensor x = Materialize(op, builder, a, type), y = Materialize(op, builder, b, type);
   if (!x.valid() || !y.valid()) return {};
   const absl::StatusOr<Dims> shape = Broadcast(op, x.dims(), y.dims());
   if (!shape.ok()) {

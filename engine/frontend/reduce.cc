@@ -7,14 +7,6 @@
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {
-namespace {
-
-// The integer type that counts 0..n-1.
-DType IndexType(int64_t n) {
-  return n > std::numeric_limits<int32_t>::max() ? DType::kInt64 : DType::kInt32;
-}
-
-}  // namespace
 
 Axes AllAxes(const Tensor& t) {
   Axes axes(t.rank());
@@ -94,6 +86,10 @@ Tensor Tensor::All(const Axes& axes, bool keepdim) const {
   return some_not.valid() ? some_not.LogicalNot() : some_not;
 }
 
+Tensor Tensor::AllClose(const Tensor& other, double rtol, double atol) const {
+  return IsClose(other, rtol, atol).All();
+}
+
 Tensor Tensor::Sum() const { return Sum(AllAxes(*this)); }
 Tensor Tensor::Prod() const { return Prod(AllAxes(*this)); }
 Tensor Tensor::Max() const { return Max(AllAxes(*this)); }
@@ -132,40 +128,5 @@ Tensor Tensor::ArgMin(int64_t axis, bool keepdim) const {
 
 Tensor Tensor::ArgMax() const { return Flatten().ArgMax(0); }
 Tensor Tensor::ArgMin() const { return Flatten().ArgMin(0); }
-
-Tensor Tensor::Gather(const Tensor& index) const {
-  return builder_ == nullptr ? Tensor() : builder_->Make(Op::kGather, DType::kVoid, {*this, index});
-}
-
-Tensor Tensor::Scatter(const Tensor& index, const Tensor& updates, ScatterKind kind) const {
-  if (builder_ == nullptr) return {};
-  const int64_t arg[] = {static_cast<int64_t>(kind)};
-  return builder_->Make(Op::kScatter, DType::kVoid, {*this, index, updates}, arg);
-}
-
-Tensor Tensor::OneHot(int64_t classes) const {
-  if (!valid()) return *this;
-  if (!IsInt(dtype())) {
-    return builder_->Fail(
-        InvalidArgument("one_hot: element type ", Name(dtype()), " is not an integer type"));
-  }
-  // Wide enough for both the labels and the classes: a wrapped number must not match.
-  const DType type = ByteSize(dtype()) == 8 ? DType::kInt64 : IndexType(classes);
-  return Cast(type).Unsqueeze(-1).Eq(builder_->Iota(type, classes));
-}
-
-Tensor Tensor::CrossEntropy(const Tensor& labels) const {
-  if (!valid() || !labels.valid()) {
-    return builder_ == nullptr ? Tensor()
-                               : builder_->Fail(InvalidArgument("cross_entropy: an empty tensor"));
-  }
-  if (rank() == 0 || !std::ranges::equal(shape().first(rank() - 1), labels.shape())) {
-    return builder_->Fail(InvalidArgument("cross_entropy: logits ", ToString(shape()),
-                                          " need labels of all axes but the last, got ",
-                                          ToString(labels.shape())));
-  }
-  const Tensor picked = labels.OneHot(shape().back()).Where(LogSoftmax(), Like(0));
-  return picked.Sum() * (-1.0 / static_cast<double>(std::max<int64_t>(labels.size(), 1)));
-}
 
 }  // namespace telegrad

@@ -53,27 +53,10 @@ double Product(const Shape& shape, size_t from) {
   return product;
 }
 
-Tensor Shift(Op op, const Tensor& x, double bits) {
-  return x.valid() ? x.builder()->Make(op, DType::kVoid, {x, x.Like(bits)}) : x;
-}
-
 // x * scale + offset, rounded once on f32 and f64, as tinygrad's backends do it.
 Tensor MulAcc(const Tensor& x, double scale, double offset) {
   if (!x.valid()) return x;
   return x.builder()->Make(Op::kMulAcc, DType::kVoid, {x, x.Like(scale), x.Like(offset)});
-}
-
-// [rows, n] -> i32 [rows, count]: the positions of the `count` smallest elements of each row in
-// their order, equal ones as they come.
-Tensor Smallest(const Tensor& x, int64_t count) {
-  Builder* b = x.builder();
-  const int64_t n = x.dim(1);
-  const Tensor at = b->Iota(DType::kInt32, n);
-  const Tensor mine = x.Unsqueeze(2), other = x.Unsqueeze(1);
-  const Tensor before = at.Reshape({1, n}).Lt(at.Reshape({n, 1}));
-  const Tensor rank = other.Lt(mine).Or(other.Eq(mine).And(before)).Sum({2});  // [rows, n]
-  const Tensor wanted = b->Iota(DType::kInt32, count).Reshape({count, 1});
-  return rank.Unsqueeze(1).Eq(wanted).Where(at, at.Like(0)).Sum({2});
 }
 
 }  // namespace
@@ -88,8 +71,7 @@ void Rng::Open(const std::string& name, uint64_t seed) {
   const auto low = static_cast<uint32_t>(seed);
   const Tensor word = builder_->State(DType::kUInt32, {}, name + ".seed", Init::Constant(low));
   counter_ = builder_->State(DType::kUInt64, {}, name + ".counter", Init::Constant(0));
-  key_ =
-      Shift(Op::kShl, word.Cast(DType::kUInt64), 32).Or(int64_t{DeviceWord(options_.device_order)});
+  key_ = (word.Cast(DType::kUInt64) << 32).Or(int64_t{DeviceWord(options_.device_order)});
   drawn_ = 0;
 }
 
@@ -104,13 +86,11 @@ Tensor Rng::RandomBits(int64_t n) {
     const Tensor at = counter_ + constant(drawn_ + static_cast<uint64_t>(begin));
     const Tensor subkey = builder_->Make(Op::kThreefry, DType::kVoid, {at, key_});
     const Tensor i = builder_->Iota(DType::kUInt64, half);
-    const Tensor second = Shift(Op::kShl, i + constant(static_cast<uint64_t>(half)), 32);
+    const Tensor second = (i + constant(static_cast<uint64_t>(half))) << 32;
     const Tensor pairs = builder_->Make(Op::kThreefry, DType::kVoid, {second.Or(i), subkey});
     // Row 0 takes the first words, row 1 the second ones.
     const Tensor shift = builder_->Iota(DType::kUInt64, 2).Reshape({2, 1}) * 32;
-    const Tensor words =
-        builder_->Make(Op::kShr, DType::kVoid,
-                       {pairs.Reshape({1, half}).Expand({2, half}), shift.Expand({2, half})});
+    const Tensor words = pairs.Reshape({1, half}) >> shift;
     parts.push_back(words.Cast(DType::kUInt32).Reshape({2 * half}).Slice(0, 0, count));
   }
   drawn_ += static_cast<uint64_t>(n);
@@ -132,11 +112,11 @@ Tensor Rng::Fraction(const Shape& shape, DType dtype) {
   if (*bytes == 0) return builder_->Full(dtype, shape, 0);
   const DTypeInfo& info = Info(dtype);
   const DType type = UnsignedOf(ByteSize(dtype));
-  const Tensor bits = builder_->Make(Op::kBitcast, type, {RandomBits(CeilDiv(*bytes, 4))});
-  const Tensor mantissa = Shift(Op::kShr, bits, info.bits - info.mantissa_bits);
+  const Tensor bits = RandomBits(CeilDiv(*bytes, 4)).Bitcast(type);
+  const Tensor mantissa = bits >> (info.bits - info.mantissa_bits);
   const Tensor one(
       builder_, builder_->graph().Const(type, ScalarToMemory(dtype, ScalarFromDouble(dtype, 1))));
-  const Tensor wide = builder_->Make(Op::kBitcast, dtype, {mantissa.Or(one)});
+  const Tensor wide = (mantissa | one).Bitcast(dtype);
   return (wide.Slice(0, 0, NumElements(shape)) - 1.0).Reshape(shape);
 }
 
@@ -156,8 +136,7 @@ Tensor Rng::Randn(const Shape& shape, DType dtype) {
       MulAcc(both.Slice(0, 0, 1).Reshape(shape), -2 * std::numbers::pi, std::numbers::pi / 2);
   const Tensor rest = 1.0 - both.Slice(0, 1, 2).Reshape(shape);
   const Tensor radius = (rest.Log2() * std::numbers::ln2 * -2.0).Sqrt();
-  const Tensor cosine = builder_->Make(Op::kSin, DType::kVoid, {angle});
-  return (cosine * radius).Cast(dtype);
+  return (angle.Sin() * radius).Cast(dtype);
 }
 
 Tensor Rng::RandInt(const Shape& shape, int64_t low, int64_t high, DType dtype) {
@@ -220,9 +199,7 @@ Tensor Rng::RandPerm(int64_t n, DType dtype) {
     return builder_->Fail(
         InvalidArgument("randperm: element type ", Name(dtype), " is not an integer type"));
   }
-  const Tensor keys = Rand({n});
-  if (!keys.valid() || n == 0) return keys.Cast(dtype);
-  return Smallest(keys.Reshape({1, n}), n).Reshape({n}).Cast(dtype);
+  return Rand({n}).ArgSort(0).Cast(dtype);
 }
 
 Tensor Rng::Multinomial(const Tensor& weights, int64_t samples, bool replacement) {
@@ -236,16 +213,13 @@ Tensor Rng::Multinomial(const Tensor& weights, int64_t samples, bool replacement
   const Tensor rows = weights.Reshape({-1, n});
   Tensor picks;  // [rows, samples]
   if (replacement || samples == 1) {
-    const Tensor at = builder_->Iota(DType::kInt32, n);
-    const Tensor upto = at.Reshape({1, n}).Le(at.Reshape({n, 1}));
-    const Tensor sums = upto.Where(rows.Unsqueeze(1), rows.Like(0)).Sum({2});
-    const Tensor cdf = sums.Cast(DType::kFloat32);
+    const Tensor cdf = rows.CumSum(1).Cast(DType::kFloat32);
     const Tensor share = cdf * cdf.Slice(1, n - 1, n).Reciprocal();
     const Tensor draw = Rand({samples, rows.dim(0), 1});
     picks = draw.Ge(share).Sum({2}).Transpose(0, 1);
   } else {  // Efraimidis and Spirakis 2006
     const Tensor keys = Rand(ToShape(rows.shape())).Log2() / rows.Cast(DType::kFloat32);
-    picks = Smallest(keys.Neg(), samples);
+    picks = keys.TopK(samples, 1).second;
   }
   return weights.rank() == 1 ? picks.Reshape({samples}) : picks;
 }

@@ -68,13 +68,16 @@ class Tensor {
 
   // --- Creation like this one: same shape and, unless said, element type ---
   Tensor Like(double value) const;  // a scalar of this element type
-  Tensor FullLike(const Operand& value) const;
-  Tensor ZerosLike() const;
-  Tensor OnesLike() const;
+  Tensor FullLike(const Operand& value, DType dtype = DType::kVoid) const;
+  Tensor ZerosLike(DType dtype = DType::kVoid) const;
+  Tensor OnesLike(DType dtype = DType::kVoid) const;
 
-  // --- Elementwise, one operand ---
-  Tensor Neg() const;
-  Tensor Abs() const;
+  // --- Elementwise, one operand. Errors of the functions, in units of the last place: sqrt, rsqrt
+  // and reciprocal 1; exp2, log2, sin 2; exp, sinh, cosh 2 + |x|; cos see trigonometry.cc; the
+  // others
+  // 8. Floats under 32 bits are computed in f32 and rounded once ---
+  Tensor Neg() const;   // of bool: not
+  Tensor Abs() const;   // its gradient at 0 is 0
   Tensor Sign() const;  // NaN where NaN
   Tensor Square() const;
   Tensor Sqrt() const;
@@ -99,7 +102,7 @@ class Tensor {
   Tensor Asinh() const;
   Tensor Acosh() const;
   Tensor Atanh() const;
-  Tensor Erf() const;  // at most 1e-6 of the true value away, relative to it; in f64 1e-12
+  Tensor Erf() const;
   Tensor Floor() const;
   Tensor Ceil() const;
   Tensor Trunc() const;
@@ -113,7 +116,9 @@ class Tensor {
   Tensor Cast(DType dtype) const;
   Tensor Bitcast(DType dtype) const;  // where the width changes, the last axis grows or shrinks
 
-  // --- Elementwise, several operands; the operators +, -, *, /, %, &, |, ^, <<, >> are below ---
+  // --- Elementwise, several operands; the operators +, -, *, /, %, &, |, ^, <<, >> are below. Of
+  // bool, + is or, * is and, - an error, and the integer divisions, %, <<, >> and pow make i8 of
+  // it, as NumPy has it ---
   Tensor Add(const Operand& other) const;
   Tensor Sub(const Operand& other) const;
   Tensor Mul(const Operand& other) const;
@@ -121,7 +126,9 @@ class Tensor {
   Tensor FloorDiv(const Operand& other) const;  // 0 where an integer divisor is 0
   Tensor TruncDiv(const Operand& other) const;
   Tensor FloorMod(const Operand& divisor) const;  // the sign of the divisor
-  Tensor TruncMod(const Operand& divisor) const;  // this one's sign (fmod)
+  // This one's sign (fmod). Either remainder of floats is exact for quotients below 2^36 in f32 and
+  // less, 2^52 in f64.
+  Tensor TruncMod(const Operand& divisor) const;
   Tensor Pow(const Operand& exponent) const;  // integers wrap; of a negative integer exponent: 0, 1
                                               // or -1
   Tensor Maximum(const Operand& other) const;  // NaN if either is
@@ -162,7 +169,7 @@ class Tensor {
   Tensor HardSwish() const;
   Tensor HardTanh(double low = -1, double high = 1) const;
   Tensor LeakyRelu(double slope = 0.01) const;
-  Tensor PRelu(const Tensor& slope) const;
+  Tensor PRelu(const Tensor& slope) const;  // which broadcasts; PyTorch's [C] is a [C, 1, 1] here
   Tensor Elu(double alpha = 1) const;
   Tensor Celu(double alpha = 1) const;
   Tensor Selu() const;
@@ -302,7 +309,8 @@ class Tensor {
   Tensor ArgSort(int64_t axis = -1, bool descending = false) const;
   std::pair<Tensor, Tensor> TopK(int64_t k, int64_t axis = -1, bool largest = true) const;  // ditto
 
-  // --- Products, windows, layers ---
+  // --- Products, windows, layers. Sums of products of f16, bf16 and f8 are made in f32 and rounded
+  // once; of bool they say whether any product holds; integers wrap ---
   Tensor Dot(const Tensor& other) const;                               // NumPy's dot
   Tensor MatMul(const Tensor& other) const;                            // NumPy's matmul
   Tensor Linear(const Tensor& weight, const Tensor& bias = {}) const;  // weight [out, in]
@@ -312,19 +320,22 @@ class Tensor {
   // axes.
   Tensor Conv(const Tensor& weight, const Window& window = {}, int64_t groups = 1) const;
   // Its transpose: weight [C, O / groups, KH, KW]; `output_pads`, one number or one for each axis,
-  // adds to the ends of the result.
+  // is added to the ends of the result and less than the stride or the dilation.
   Tensor ConvTranspose(const Tensor& weight, const Window& window = {}, int64_t groups = 1,
                        const std::vector<int64_t>& output_pads = {}) const;
   Tensor MaxPool(const std::vector<int64_t>& kernel, const Window& window) const;
   // Also the flat positions within a channel's plane, i32; the first of equals.
   std::pair<Tensor, Tensor> MaxPoolIndices(const std::vector<int64_t>& kernel,
                                            const Window& window) const;
-  // Padding counts as elements only with `count_pads`.
+  // Padding counts as elements only with `count_pads`; what ceil_mode adds behind it never does.
   Tensor AvgPool(const std::vector<int64_t>& kernel, const Window& window,
                  bool count_pads = true) const;
+  // The p-norm of each window; its derivative where that is 0 is 0.
   Tensor LpPool(const std::vector<int64_t>& kernel, const Window& window, double p = 2) const;
+  // Zeros [..., spatial...] but for these elements at the positions that MaxPoolIndices gives;
+  // where one repeats, the last element stays.
   Tensor MaxUnpool(const Tensor& indices, const Shape& spatial) const;
-  // The last axes resampled to `spatial` sizes.
+  // The last axes resampled to `spatial` sizes, as PyTorch's interpolate, at exact positions.
   Tensor Interpolate(const Shape& spatial, Interpolation mode = Interpolation::kLinear,
                      bool align_corners = false) const;
   // (this - mean) * rsqrt(variance + epsilon) * weight + bias, each of one element a channel, axis
@@ -335,8 +346,10 @@ class Tensor {
   Tensor GroupNorm(int64_t groups, double epsilon = 1e-5) const;  // channels are axis 1
   Tensor RmsNorm(int64_t axis = -1, double epsilon = 1e-6) const;
   // This [..., L, D] as queries with keys [..., S, D] and values [..., S, E] -> [..., L, E]. A bool
-  // mask says what may be seen, any other one is added. `scale` is 1 / sqrt(D) unless given. Heads
-  // of keys may be fewer by a whole factor (grouped queries) with `grouped`.
+  // mask says what may be seen, any other one is added; `causal` shows query i the keys up to i. A
+  // query that sees nothing, its row of the mask false or -inf throughout, gives 0, not NaN.
+  // `scale` is 1 / sqrt(D) unless given. Heads of keys may be fewer by a whole factor (grouped
+  // queries) with `grouped`.
   Tensor ScaledDotProductAttention(const Tensor& key, const Tensor& value, const Tensor& mask = {},
                                    bool causal = false, std::optional<double> scale = {},
                                    bool grouped = false) const;
@@ -358,7 +371,7 @@ class Tensor {
 
   // --- Losses ---
   // -log softmax(this)[label]: this [..., classes], labels [...] of integers.
-  Tensor CrossEntropy(const Tensor& labels) const;
+  Tensor CrossEntropy(const Tensor& labels) const;  // the mean
   // PyTorch's: classes on axis 1 (0 without a batch); labels of integers, or probabilities of this
   // shape.
   Tensor CrossEntropy(const Tensor& labels, Reduction reduction, double label_smoothing = 0,
@@ -382,8 +395,7 @@ class Tensor {
   // --- Graph and devices ---
   Tensor Contiguous() const;
   Tensor Detach() const;
-  Tensor ContiguousBackward() const;  // its gradient is materialized
-  Tensor To(int64_t device) const;    // a number that the caller of the plan binds
+  Tensor To(int64_t device) const;  // a number that the caller of the plan binds
   // One part on each device along `axis`, or without one a whole copy on each. The size must be a
   // multiple of the number of devices.
   Tensor Shard(const std::vector<int64_t>& devices, std::optional<int64_t> axis = {}) const;

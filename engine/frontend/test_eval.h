@@ -151,6 +151,19 @@ inline Values Rows(UOp u, const Values& x, const Values& index) {
   return result;
 }
 
+inline Values Join(UOp u, const std::vector<const Values*>& parts) {
+  const auto axis = static_cast<size_t>(u.arg(0));
+  const int64_t outer = NumElements(u.shape().first(axis));
+  Values result;
+  for (int64_t i = 0; i < outer; ++i) {
+    for (const Values* part : parts) {
+      const auto row = static_cast<int64_t>(part->size()) / outer;
+      result.insert(result.end(), part->begin() + i * row, part->begin() + (i + 1) * row);
+    }
+  }
+  return result;
+}
+
 inline Values ParamValues(const Plan& plan, UOp u, const Bindings& bindings) {
   const Slot& slot = plan.slots[u.arg(0)];
   const auto it = bindings.find(slot.name);
@@ -188,6 +201,10 @@ inline void Run(const Plan& plan, Bindings* bindings) {
       out = Fold(u, get(u.src(0)));
     } else if (u.is(Op::kGather)) {
       out = Rows(u, get(u.src(0)), get(u.src(1)));
+    } else if (u.is(Op::kCat)) {
+      std::vector<const Values*> parts;
+      for (int i = 0; i < u.num_src(); ++i) parts.push_back(&get(u.src(i)));
+      out = Join(u, parts);
     } else if (u.is(Op::kDetach) || u.is(Op::kContiguous)) {
       out = get(u.src(0));
     } else if (u.is(Op::kStore) || u.is(Op::kSink)) {
@@ -217,10 +234,11 @@ inline void Run(const Plan& plan, Bindings* bindings) {
   }
 }
 
-// Adds the initial values of the plan's state slots that are not bound yet.
+// Adds the initial values of the plan's slots that are not bound yet.
 inline void BindInitialState(const Plan& plan, Bindings* bindings) {
   for (const Slot& slot : plan.slots) {
-    if (slot.init.kind == Init::kNone || bindings->contains(slot.name)) continue;
+    const bool has_value = slot.content != nullptr || slot.init.kind != Init::kNone;
+    if (!has_value || bindings->contains(slot.name)) continue;
     const absl::StatusOr<HostTensor> value = InitialValue(slot);
     ASSERT_TRUE(value.ok()) << value.status();
     (*bindings)[slot.name] = value->AsDoubles();

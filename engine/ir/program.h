@@ -62,7 +62,7 @@ struct Program {
   int64_t iterations = 1;           // size of the kThread range; 1 if there is none
   int64_t warp = 1;                 // threads of a warp
   double flops = 0;                 // arithmetic operations of the whole launch
-  double bytes = 0;                 // distinct bytes read and written, once each
+  double bytes = 0;                 // bytes of the arguments that it can touch, once each
 };
 
 }  // namespace telegrad

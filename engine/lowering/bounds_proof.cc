@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "engine/base/checked.h"
 #include "engine/lowering/linear_form.h"
 
 namespace telegrad {
@@ -94,6 +95,7 @@ class Prover {
     for (const auto& [atom, c] : form.terms) {
       if (IsDivision(graph_.at(atom))) add(WithQuotient(form, graph_.at(atom), depth));
     }
+    for (const UOp u : remainders_) add(WithRemainder(form, u, depth));
     return best;
   }
 
@@ -145,6 +147,53 @@ class Prover {
     return WithFacts(std::move(form), depth) +
            Quotient(range, c) * static_cast<int64_t>(quotients) +
            Remainder(range, c) * static_cast<int64_t>(rests);
+  }
+
+  // Where facts are about y % c: k * y + rest is k * c * (y / c) + k * (y % c) + rest.
+  WideBounds WithRemainder(const LinearForm& form, UOp remainder, int depth) {
+    WideBounds best = kUnknown;
+    LinearForm y;
+    if (!y.Add(remainder.src(0), 1)) return best;
+    int64_t before = 0;
+    for (const auto& [atom, a] : y.terms) {
+      const auto it = form.terms.find(atom);
+      const int64_t k = it == form.terms.end() || it->second % a != 0 ? 0 : it->second / a;
+      if (k == 0 || k == before) continue;
+      before = k;
+      best = Intersect(best, Divided(form, k, y, remainder, depth));
+    }
+    return best;
+  }
+
+  WideBounds Divided(LinearForm form, int64_t k, const LinearForm& y, UOp remainder, int depth) {
+    const int64_t c = remainder.src(1).const_word();
+    int64_t scaled;
+    if (++work_ > kMaxWork || !CheckedMul(k, c, &scaled) || !form.Add(y, -k) ||
+        !form.Add(remainder, k)) {
+      return kUnknown;
+    }
+    const WideBounds all = ValuesOf(remainder.dtype());
+    WideBounds range = all;
+    for (const WideBounds& bounds : {Sum(y, depth), WithFacts(y, depth)}) {
+      if (bounds.within(all)) range = Intersect(range, bounds);
+    }
+    const WideBounds best = WithFacts(form, depth) + Quotient(range, c) * scaled;
+    const auto quotient = std::ranges::find_if(
+        quotients_, [&](UOp q) { return std::ranges::equal(q.src_ids(), remainder.src_ids()); });
+    if (quotient == quotients_.end() || !form.Add(*quotient, scaled)) return best;
+    return Intersect(best, WithFacts(std::move(form), depth));
+  }
+
+  // Divisions that facts are about.
+  void FindDivisions() {
+    for (const Fact& fact : facts_) {
+      for (const auto& [atom, c] : fact.form.terms) {
+        const UOp u = graph_.at(atom);
+        if (!IsDivision(u)) continue;
+        std::vector<UOp>& known = u.is(Op::kFloorDiv) ? quotients_ : remainders_;
+        if (std::ranges::find(known, u) == known.end()) known.push_back(u);
+      }
+    }
   }
 
   static WideBounds Quotient(const WideBounds& x, int64_t c) {
@@ -216,6 +265,7 @@ class Prover {
       if (fact.exact) fact.bounds = Intersect(fact.bounds, WithFacts(fact.form, 0, i, true));
       never_ |= fact.bounds.empty();
     }
+    FindDivisions();
   }
 
   // Whether the machine's value of `u` is its form's.
@@ -278,6 +328,7 @@ class Prover {
 
   const Graph& graph_;
   std::vector<Fact> facts_;
+  std::vector<UOp> quotients_, remainders_;
   absl::flat_hash_map<uint32_t, WideBounds> atoms_;
   bool never_ = false;
   bool thorough_ = false;

@@ -110,6 +110,27 @@ TEST_F(BoundsProofTest, QuotientAndRemainderOfOneValueMoveTogether) {
   EXPECT_FALSE(ProveInside(At(9, rest)));
 }
 
+// A row of 14 behind the other: p = 14 (p / 14) + p % 14, and the gate is about these.
+TEST_F(BoundsProofTest, GateOfAWindowAcrossRows) {
+  const UOp t = Range(0, 12), lane = g_.Make(Op::kIota, DType::kInt64, {}, {16});
+  const UOp p = Add(Mul(t, 16), lane);
+  const UOp index = Add(p, g_.Index(-15));  // one row up and one to the left
+  const auto gate = [&](UOp row, UOp column) {
+    return And(And(Lt(g_.Index(0), row), Lt(row, g_.Index(15))), Lt(g_.Index(0), column));
+  };
+  const auto div = [&](UOp x) { return g_.Make(Op::kFloorDiv, {x, g_.Index(14)}); };
+  const auto mod = [&](UOp x) { return g_.Make(Op::kFloorMod, {x, g_.Index(14)}); };
+  EXPECT_TRUE(ProveInside(At(192 - 15, index, gate(div(p), mod(p)))));
+  EXPECT_FALSE(ProveInside(At(192 - 16, index, gate(div(p), mod(p)))));
+  EXPECT_FALSE(ProveInside(At(192, Add(index, g_.Index(-1)), gate(div(p), mod(p)))));
+  EXPECT_FALSE(ProveInside(At(192, index, Lt(g_.Index(0), mod(p))))) << "the first row";
+  // As the simplifier writes it: p / 14 is t + y / 14, and the row's condition one on p itself.
+  const UOp y = Add(Mul(t, 2), lane);
+  EXPECT_TRUE(ProveInside(At(192, index, gate(Add(t, div(y)), mod(y)))));
+  EXPECT_TRUE(ProveInside(At(192, index, And(Lt(g_.Index(13), p), Lt(g_.Index(0), mod(p))))));
+  EXPECT_FALSE(ProveInside(At(192, index, And(Lt(g_.Index(12), p), Lt(g_.Index(0), mod(p))))));
+}
+
 TEST_F(BoundsProofTest, FactsAreCongruentToTheirCoefficients) {
   // 4 i + 1 below 31 is at most 29.
   const UOp index = Add(Mul(Range(0, 100), 4), g_.Index(1));
@@ -198,6 +219,40 @@ TEST_F(BoundsProofTest, NeverAcceptsAnAccessThatLeavesItsBuffer) {
     inside += !leaves;
   }
   EXPECT_GT(proved, inside / 3) << "of " << inside << " that stay inside";
+}
+
+TEST_F(BoundsProofTest, NeverAcceptsAWindowThatLeavesItsBuffer) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937_64 rng(seed);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(rng() % n); };
+  int proved = 0, inside = 0;
+  for (int round = 0; round < 6000; ++round) {
+    const int64_t n = 1 + below(6), m = 1 + below(5), c = 2 + below(5), step = 1 + below(7);
+    const int64_t times = 1 + below(3), x = below(4), shift = -below(10), size = 1 + below(60);
+    const int64_t low = below(3) - 1, high = below(6), left = below(3) - 1, right = below(c + 2);
+    const UOp i = Range(10, n), j = Range(11, m);
+    const UOp p = Add(Mul(i, step), j);
+    const UOp row = Add(g_.Make(Op::kFloorDiv, {p, g_.Index(c)}), Mul(i, x));
+    const UOp column = g_.Make(Op::kFloorMod, {p, g_.Index(c)});
+    const UOp gate = And(And(Lt(g_.Index(low), row), Lt(row, g_.Index(high))),
+                         And(Lt(g_.Index(left), column), Lt(column, g_.Index(right))));
+    const UOp index = Add(Add(Mul(p, times), Mul(i, x * c * times)), g_.Index(shift));
+    const bool accepted = ProveInside(At(size, index, gate));
+    bool leaves = false;
+    for (int64_t a = 0; a < n; ++a) {
+      for (int64_t b = 0; b < m; ++b) {
+        const int64_t at = a * step + b, r = at / c + a * x, k = at % c;
+        if (low >= r || r >= high || left >= k || k >= right) continue;
+        const int64_t element = at * times + a * x * c * times + shift;
+        leaves |= element < 0 || element >= size;
+      }
+    }
+    ASSERT_FALSE(accepted && leaves) << Print(index) << Print(gate) << "size " << size;
+    proved += accepted;
+    inside += !leaves;
+  }
+  EXPECT_GT(proved, inside / 2) << "of " << inside << " that stay inside";
 }
 
 // A loaded value may be any, so sums with it wrap: both sides are evaluated as the machine does.

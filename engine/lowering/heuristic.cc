@@ -5,7 +5,8 @@
 //             registers (the register tile of a matrix product). It is chosen for the heaviest work
 //   chains    a fold that is added to fewer accumulators than its additions take cycles waits for
 //             them: some of its iterations get accumulators of their own
-//   peel      what the lanes and chains of a fold leave over becomes a fold of its own
+//   peel      what the lanes and chains of a fold leave over becomes a fold of its own, and many
+//             lanes that the last vector of a loop would compute in vain become a nest of its own
 //   unroll    short innermost folded ranges, such as a convolution's window
 //
 // Then it orders the loops and picks the one that is shared by the threads: see loop_order.h.
@@ -22,6 +23,10 @@ namespace telegrad {
 namespace {
 
 constexpr double kMaxReplicated = 4000;  // operations in the innermost loop, of all replicas
+constexpr double kMaxUnrolled = 200;     // the same of a window
+constexpr double kMaxMasked = 1000;      // of one whose masks only then do not change in the loop
+constexpr int64_t kMinCopies = 4;        // of a tile that is worth a peel
+constexpr double kMinOutside = 64;       // iterations around it, for each thread
 constexpr size_t kMaxNodes = 2000;       // a larger kernel is not tiled
 
 // Cycles, of a processor that loads twice and computes twice in each.
@@ -261,11 +266,12 @@ class Heuristic {
       Tile tile;
       tile.lanes = lanes;
       if (lanes >= 0) tile.width = Width(work, lanes);
+      const bool masked = work.is_reduce() && IsMasked(work, lanes);
       for (int64_t vectors : {1, 2, 3, 4, 7, 8, 16}) {
         if (vectors > 1) {
           const bool reuses = std::ranges::find(reused, lanes) != reused.end();
           const bool sums = tiled && work.is_reduce() && Has(kept, lanes);
-          if (!(reuses || sums) || !FitsVectors(lanes, tile.width, vectors)) continue;
+          if (!(reuses || sums) || masked || !FitsVectors(lanes, tile.width, vectors)) continue;
         }
         tile.parts[0] = {lanes, vectors};
         tile.parts[1] = tile.parts[2] = {};
@@ -295,6 +301,15 @@ class Heuristic {
     return best;
   }
 
+  // Whether each vector of kept lanes, in each iteration of a window, has a mask of its own. There
+  // are few registers for masks.
+  bool IsMasked(const Work& work, int lanes) const {
+    return Has(work.all & ~work.own, lanes) &&
+           std::ranges::any_of(work.accesses, [&](const Access& a) {
+             return Has(a.gate, lanes) && (a.gate & work.own) != 0;
+           });
+  }
+
   // Vectors that overhang are gated, unless there are whole ones to move the last tile back over.
   bool FitsVectors(int range, int64_t width, int64_t vectors) const {
     const int64_t size = s_.size[range], tile = width * vectors;
@@ -307,7 +322,11 @@ class Heuristic {
       --room_;
       vectors_ |= Bit(tile.lanes);
       lanes_[tile.lanes] = tile.width;
-      if (Has(work.own, tile.lanes)) Peel(tile.lanes, tile.width);
+      if (Has(work.own, tile.lanes)) {
+        Peel(tile.lanes, tile.width);
+      } else if (first && work.is_reduce() && PaysToPeel(tile)) {
+        Peel(tile.lanes, tile.width);
+      }
     }
     if (!first) return;
     for (const Tile::Part& p : tile.parts) {
@@ -329,6 +348,22 @@ class Heuristic {
     --room_;
     peeled_ |= Bit(range);
     moves_.push_back({Move::Kind::kPeel, s_.d.ranges[range], s_.size[range] - rest});
+  }
+
+  // Whether narrower vectors for the rest of a loop save many lanes of a register tile, and the
+  // loops that are left around both parts still are enough for the threads.
+  bool PaysToPeel(const Tile& tile) const {
+    const int64_t size = s_.size[tile.lanes], whole = size / tile.width * tile.width;
+    const auto rest = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size - whole)));
+    if (s_.in_place || s_.outer.empty() || s_.outer.back() != tile.lanes || whole == 0) {
+      return false;
+    }
+    if (3 * s_.size.size() > kMaxRanges) return false;  // both parts have ranges of their own
+    if ((whole + tile.width) * 20 < (whole + rest) * 21) return false;
+    if (tile.Copies(~Bit(tile.lanes)) < kMinCopies) return false;
+    double iterations = 1;
+    for (int r : s_.outer) iterations *= r == tile.lanes ? 1 : static_cast<double>(s_.size[r]);
+    return iterations >= kMinOutside * target_.threads;
   }
 
   int64_t Left(int range) const { return s_.size[range] / (lanes_[range] * upcast_[range]); }
@@ -367,7 +402,12 @@ class Heuristic {
       const int r = s_.d.IndexOf(work.root.src(i));
       const int64_t left = Left(r);
       if (left < 2) continue;
-      if (left > 8 || replicas * static_cast<double>(left) > 200) return;
+      const bool masks = std::ranges::any_of(work.accesses, [&](const Access& a) {
+        return Has(a.gate, r) && (a.gate & vectors_) != 0;
+      });
+      if (left > 8 || replicas * static_cast<double>(left) > (masks ? kMaxMasked : kMaxUnrolled)) {
+        return;
+      }
       replicas *= static_cast<double>(left);
       Upcast(r, left, Move::Kind::kUnroll);
     }

@@ -1,11 +1,13 @@
 // A kernel's loops form a tree: a range's parent is the innermost range that its own loop depends
 // on. A node belongs to the block of the innermost range it depends on. Each block is then ordered
-// topologically, with a whole child loop as one item, smallest id first, so that the order follows
-// the expression's.
+// topologically, with a whole child loop as one item: first what has fewer MULACCs in a row below
+// it, so that sums of products grow side by side and none waits for itself, then the smallest id,
+// so that the order follows the expression's.
 #include "engine/lowering/linearize.h"
 
 #include <algorithm>
 #include <bit>
+#include <climits>
 #include <functional>
 #include <map>
 #include <optional>
@@ -108,6 +110,7 @@ class Linearizer {
     }
     users_.resize(items);
     waits_.assign(items, 0);
+    step_.assign(items, 0);
     for (uint32_t id : live_) {
       if (g_.op(id) == Op::kEnd || g_.op(id) == Op::kSink || g_.op(id) == Op::kRange) continue;
       for (uint32_t s : g_.src(id)) {
@@ -227,18 +230,36 @@ class Linearizer {
     return order;
   }
 
-  std::vector<uint32_t> Sort(const std::vector<uint32_t>& members) {
-    std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> ready;
+  // How many MULACCs stand in a row below each of `members`; what needs none comes with the first
+  // of its users.
+  void FindSteps(const std::vector<uint32_t>& members) {
+    for (uint32_t item : members) step_[item] = 0;
     for (uint32_t item : members) {
-      if (waits_[item] == 0) ready.push(item);
+      if (item <= sink_.id() && g_.op(item) == Op::kMulAcc) ++step_[item];
+      for (uint32_t user : users_[item]) step_[user] = std::max(step_[user], step_[item]);
+    }
+    for (size_t i = members.size(); i-- > 0;) {
+      if (step_[members[i]] != 0) continue;
+      int least = INT_MAX;
+      for (uint32_t user : users_[members[i]]) least = std::min(least, step_[user]);
+      if (least != INT_MAX) step_[members[i]] = least;
+    }
+  }
+
+  std::vector<uint32_t> Sort(const std::vector<uint32_t>& members) {
+    FindSteps(members);
+    using Key = std::pair<int, uint32_t>;
+    std::priority_queue<Key, std::vector<Key>, std::greater<>> ready;
+    for (uint32_t item : members) {
+      if (waits_[item] == 0) ready.push({step_[item], item});
     }
     std::vector<uint32_t> out;
     while (!ready.empty()) {
-      const uint32_t item = ready.top();
+      const uint32_t item = ready.top().second;
       ready.pop();
       out.push_back(item);
       for (uint32_t user : users_[item]) {
-        if (--waits_[user] == 0) ready.push(user);
+        if (--waits_[user] == 0) ready.push({step_[user], user});
       }
     }
     return out;
@@ -252,7 +273,7 @@ class Linearizer {
   std::vector<bool> known_;
   std::vector<int> block_;
   std::vector<std::vector<uint32_t>> users_;
-  std::vector<int> waits_;
+  std::vector<int> waits_, step_;
   absl::flat_hash_set<std::pair<uint32_t, uint32_t>> edges_;
 };
 

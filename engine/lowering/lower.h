@@ -21,10 +21,11 @@ namespace telegrad {
 // All roots close the same outermost ranges: they are one loop nest with several stores, of which
 // some may be in further loops. A value holds any number of REDUCEs, beside or inside of each
 // other, and each is computed once for every value of the ranges that it depends on: one that does
-// not depend on a loop's range is done before that loop. Two REDUCEs over the same range are one
-// loop where neither needs the other. What a nest reads of what an earlier one of the same outer
-// iteration wrote, it reads from AFTER(PARAM t, nest over inner ranges); the outermost ranges, on
-// which all such nests depend, are then the only ones that are sliced over threads.
+// not depend on a loop's range is done before that loop. REDUCEs over the same range are one
+// loop where equally many others stand below each of them. What a nest reads of what an earlier one
+// of the same outer iteration wrote, it reads from AFTER(PARAM t, nest over inner ranges); the
+// outermost ranges, on which all such nests depend, are then the only ones that are sliced over
+// threads.
 //
 // Adds to `stats`, if given, how the program's accesses are kept inside. Tests verify and dump
 // after every pass through `options`.

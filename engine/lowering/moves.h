@@ -18,7 +18,7 @@ struct Move {
     kUnroll,     // the same for a range that is folded; `amount` divides its size
     kThread,     // the iterations are sliced over workers; the range becomes the outermost
     kOuter,      // the range is moved outside of all others so far
-    kPeel,       // the first `amount` iterations of a folded range are a fold of their own
+    kPeel,       // the first `amount` iterations of a fold, or of a loop, are one of their own
   };
   Kind kind;
   UOp range;
@@ -27,11 +27,13 @@ struct Move {
 
 std::string_view Name(Move::Kind kind);
 
-// Joins neighbouring ranges that every access walks as one.
-UOp MergeRanges(Rewriter& b, UOp sink);
+// Joins neighbouring ranges that every access walks as one. Only where that saves lanes, and where
+// the gates of a fold's windows are all that can tell them apart, gates get both from their
+// product.
+UOp MergeRanges(Rewriter& b, UOp sink, const Target& target);
 
 // Lists that are good for the target at once, without measuring: PEELs, and once these are applied
-// the others.
+// and the ranges separated the others.
 std::vector<Move> PickPeels(UOp sink, const Target& target);
 std::vector<Move> PickMoves(UOp sink, const Target& target);
 

@@ -35,7 +35,7 @@ UOp Decompose(PassContext& c, UOp root) {
 
 UOp Separate(PassContext& c, UOp root) { return SeparateRanges(c.graph(), root); }
 
-UOp Merge(PassContext& c, UOp root) { return MergeRanges(c.rewriter(kSimplify), root); }
+UOp Merge(PassContext& c, UOp root) { return MergeRanges(c.rewriter(kSimplify), root, c.target()); }
 
 // What is peeled off may want to be peeled itself. It folds by ranges of its own: one that two
 // folds share, inside of ranges that they do not, would have two places.
@@ -126,9 +126,19 @@ Program Compact(Graph* from, const std::vector<uint32_t>& order, std::string nam
   return program;
 }
 
+// Null for private memory.
+Program::Argument* ArgumentOf(UOp address, Program* program) {
+  UOp buffer = address.src(0);
+  while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
+  return buffer.is(Op::kParam) ? &program->arguments[buffer.arg(0)] : nullptr;
+}
+
+// Counts the program's work and marks what it does with its arguments. Of an argument no more bytes
+// count than its accesses can touch: a gather of a few rows does not move the whole table.
 void CountWork(Program* program) {
   double iterations = 1;
   std::vector<double> outer;
+  std::vector<double> touched(program->arguments.size(), 0);  // elements
   for (uint32_t id : program->order) {
     const UOp u = program->graph->at(id);
     if (u.is(Op::kRange)) {
@@ -143,22 +153,18 @@ void CountWork(Program* program) {
     } else if (Is(u.op(), kAlu) && u.dtype() != DType::kInt64 && !IsBool(u.dtype())) {
       const double operations = u.is(Op::kMulAcc) ? 2 : 1;
       program->flops += iterations * operations * static_cast<double>(NumElements(u.shape()));
+    } else if (u.is(Op::kLoad) || u.is(Op::kStore)) {
+      Program::Argument* const a = ArgumentOf(u.src(0), program);
+      if (a == nullptr) continue;
+      (u.is(Op::kLoad) ? a->read : a->written) = true;
+      touched[static_cast<size_t>(a - program->arguments.data())] +=
+          iterations * static_cast<double>(NumElements(u.src(0).shape()));
     }
   }
-  for (const Program::Argument& a : program->arguments) {
-    program->bytes += static_cast<double>(BytesOf(a.dtype, a.elements));
-  }
-}
-
-void MarkArguments(Program* program) {
-  for (uint32_t id : program->order) {
-    const UOp u = program->graph->at(id);
-    if (!u.is(Op::kLoad) && !u.is(Op::kStore)) continue;
-    UOp buffer = u.src(0).src(0);
-    while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
-    if (!buffer.is(Op::kParam)) continue;
-    Program::Argument& a = program->arguments[buffer.arg(0)];
-    (u.is(Op::kLoad) ? a.read : a.written) = true;
+  for (size_t i = 0; i < touched.size(); ++i) {
+    const Program::Argument& a = program->arguments[i];
+    const auto bytes = static_cast<double>(BytesOf(a.dtype, a.elements));
+    program->bytes += std::min(bytes, touched[i] * static_cast<double>(BytesOf(a.dtype, 1)));
   }
 }
 
@@ -168,7 +174,6 @@ absl::StatusOr<Program> LinearizeKernel(PassContext& c, const Piece& piece) {
   TG_RETURN_IF_ERROR(c.graph()->status());
   TG_RETURN_IF_ERROR(program.graph->status());
   program.arguments = piece.arguments;
-  MarkArguments(&program);
   CountWork(&program);
   return program;
 }
@@ -195,7 +200,7 @@ constexpr PassRow kPasses[] = {
      GraphPass{Separate}},
     {"merge-ranges", "joins neighbouring ranges that every access walks as one", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Merge}},
-    {"peel", "makes what vectors and accumulators leave over of a fold a fold of its own",
+    {"peel", "makes what vectors and accumulators leave over of a fold or a loop one of its own",
      kKernelLevel, kKernelLevel, kSimplify, GraphPass{PeelFolds}},
     {"moves", "splits ranges for the target's vectors, registers and threads", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Move}},

@@ -1,38 +1,36 @@
-// A RANGE is a bound variable: a REDUCE binds it in its body. Of those that bind the same one, the
-// outermost keep it and the others get new ones, inner ones first: so no body that is renamed holds
-// another that binds the same RANGE.
+// A RANGE is a bound variable: a REDUCE binds it in its body. REDUCEs of one level, that is with
+// equally long chains of REDUCEs below them, do not need each other; those that also stand in the
+// same loops are one loop. Of the loops that bind the same RANGE the outermost keeps it and the
+// others get new ones, inner ones first: so no body that is renamed holds another that binds it.
 #include "engine/lowering/separate.h"
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "engine/base/status.h"
 #include "engine/lowering/affine.h"
+#include "engine/lowering/kernel_shape.h"
 
 namespace telegrad {
 namespace {
 
-// Those that keep a range as their loop.
-struct Owners {
-  bool end = false;             // an END is one
-  std::vector<uint32_t> folds;  // REDUCEs
-};
-
 class Separator {
  public:
   Separator(Graph* graph, UOp sink, Dependence d)
-      : g_(*graph), order_(PostOrder(sink)), d_(std::move(d)), needs_(g_, 0), keeps_(g_, false) {}
+      : g_(*graph), order_(PostOrder(sink)), d_(std::move(d)), level_(g_, 0) {}
 
   UOp Run(UOp sink) {
-    FindOwners();
+    FindLoops();
     NodeMap<uint32_t> made(g_);
     std::vector<UOp> src;
     for (uint32_t id : order_) {
       const UOp u = g_.at(id);
       src.clear();
       for (uint32_t s : u.src_ids()) src.push_back(g_.at(made[s]));
-      if (u.is(Op::kReduce) && !keeps_[id]) Rename(&src);
+      if (u.is(Op::kReduce)) Rename(loops_.at(KeyOf(u)), &src);
       made[id] = id;
       if (std::ranges::equal(src, u.src_ids(), {}, &UOp::id)) continue;
       const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
@@ -44,51 +42,50 @@ class Separator {
   }
 
  private:
-  void FindOwners() {
-    int folds = 0;
+  using Ranges = std::vector<uint32_t>;
+  using Key = std::tuple<Ranges, int, RangeSet>;  // ranges, level, the loops around
+
+  static Ranges RangesOf(UOp closer) {
+    const std::span<const uint32_t> ranges = closer.src_ids().subspan(1);
+    return {ranges.begin(), ranges.end()};
+  }
+  Key KeyOf(UOp reduce) { return {RangesOf(reduce), level_.at(reduce.id()), d_.of[reduce.id()]}; }
+
+  // What each loop's ranges become.
+  void FindLoops() {
+    absl::flat_hash_set<uint32_t> taken;
     for (uint32_t id : order_) {
       const UOp u = g_.at(id);
-      for (uint32_t s : u.src_ids()) needs_[id] |= needs_[s];
+      for (uint32_t s : u.src_ids()) level_[id] = std::max<int>(level_[id], level_.at(s));
+      if (u.is(Op::kReduce)) ++level_[id];
       if (u.is(Op::kRange)) next_id_ = std::max(next_id_, u.arg(0) + 1);
-      for (int i = 1; u.is(Op::kEnd) && i < u.num_src(); ++i) owners_[u.src(i).id()].end = true;
-      if (u.is(Op::kReduce)) bit_[id] = folds++;
-      if (u.is(Op::kReduce) && bit_[id] < 64) needs_[id] |= uint64_t{1} << bit_[id];
+      if (u.is(Op::kEnd)) {
+        for (uint32_t range : RangesOf(u)) taken.insert(range);
+      }
     }
     for (size_t i = order_.size(); i-- > 0;) {
       const UOp u = g_.at(order_[i]);
-      if (u.is(Op::kReduce)) keeps_[u] = Keeps(u);
-    }
-  }
-
-  bool Keeps(UOp reduce) {
-    for (int i = 1; i < reduce.num_src(); ++i) {
-      const Owners& owners = owners_[reduce.src(i).id()];
-      if (owners.end) return false;
-      for (uint32_t other : owners.folds) {
-        if (!AreOneLoop(reduce, g_.at(other))) return false;
+      if (!u.is(Op::kReduce)) continue;
+      const auto [loop, added] = loops_.try_emplace(KeyOf(u), RangesOf(u));
+      if (!added) continue;
+      const bool free =
+          std::ranges::none_of(loop->second, [&](uint32_t range) { return taken.contains(range); });
+      for (uint32_t& range : loop->second) {
+        taken.insert(range);
+        if (free) continue;
+        const UOp old = g_.at(range);
+        range = g_.Range(next_id_++, static_cast<AxisType>(old.arg(1)), old.src(0)).id();
       }
     }
-    for (int i = 1; i < reduce.num_src(); ++i) {
-      owners_[reduce.src(i).id()].folds.push_back(reduce.id());
-    }
-    return true;
   }
 
-  // `inner` comes first in the order, so only `outer` may need the other.
-  bool AreOneLoop(UOp inner, UOp outer) {
-    const int bit = bit_[inner.id()];
-    return bit < 64 && (needs_[outer.id()] >> bit & 1) == 0 &&
-           d_.of[inner.id()] == d_.of[outer.id()] &&
-           std::ranges::equal(inner.src_ids().subspan(1), outer.src_ids().subspan(1));
-  }
-
-  // `src` are those of a REDUCE: new ranges, and the body with them.
-  void Rename(std::vector<UOp>* src) {
+  // `src` are those of a REDUCE: it gets `ranges`, and so does its body.
+  void Rename(const Ranges& ranges, std::vector<UOp>* src) {
+    if (std::ranges::equal(ranges, std::span(*src).subspan(1), {}, {}, &UOp::id)) return;
     absl::flat_hash_map<uint32_t, uint32_t> made;
     for (size_t i = 1; i < src->size(); ++i) {
-      const UOp range = (*src)[i];
-      (*src)[i] = g_.Range(next_id_++, static_cast<AxisType>(range.arg(1)), range.src(0));
-      made[range.id()] = (*src)[i].id();
+      made[(*src)[i].id()] = ranges[i - 1];
+      (*src)[i] = g_.at(ranges[i - 1]);
     }
     std::vector<UOp> sources;
     for (uint32_t id : PostOrder((*src)[0])) {
@@ -110,10 +107,8 @@ class Separator {
   Graph& g_;
   const std::vector<uint32_t> order_;
   const Dependence d_;
-  NodeMap<uint64_t> needs_;  // by node: the REDUCEs it depends on, by their bits
-  NodeMap<bool> keeps_;
-  absl::flat_hash_map<uint32_t, int> bit_;
-  absl::flat_hash_map<uint32_t, Owners> owners_;  // by range
+  NodeMap<int> level_;  // how many REDUCEs need each other from the node down
+  absl::flat_hash_map<Key, Ranges> loops_;
   int64_t next_id_ = 0;
 };
 

@@ -42,7 +42,8 @@ LlvmKernel::LlvmKernel(const Program& program, const Target& target)
 
 absl::Status LlvmKernel::CheckHeader() const {
   if (target_.arch != "x86-64") {
-    return Unimplemented("no LLVM rendering for the architecture ", target_.arch);
+    return Unimplemented("no LLVM rendering for the architecture ", target_.arch,
+                         "; expected x86-64");
   }
   if (!IsIdentifier(program_.name)) return Broken("the name is not an identifier");
   if (!IsPlain(target_.cpu) || !IsPlain(target_.features)) return Broken("malformed target");

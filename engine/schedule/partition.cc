@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -313,23 +312,6 @@ absl::StatusOr<Partition> PartitionGraph(UOp sink, std::span<const VarValue> var
                       Legalize(sharded.root(), variables, budget, &placement));
   TG_RETURN_IF_ERROR(held.Grow(legal.graph->bytes()));
   return Partitioner(legal, budget).Run();
-}
-
-std::optional<int64_t> OnlyDevice(UOp sink, const Placement& placement) {
-  std::optional<int64_t> device;
-  const auto same = [&](int64_t number) {
-    if (number >= static_cast<int64_t>(placement.device_of.size())) return false;
-    const int64_t d = placement.device_of[number];
-    if (d < 0 || (device.has_value() && *device != d)) return false;
-    device = d;
-    return true;
-  };
-  for (const uint32_t id : PostOrder(sink)) {
-    const UOp u = sink.graph()->at(id);
-    if (u.is(Op::kParam) && !same(u.arg(1))) return std::nullopt;
-    if (u.is(Op::kCopy) && !std::ranges::all_of(u.arg(), same)) return std::nullopt;
-  }
-  return device;
 }
 
 int Partition::num_parts() const {

@@ -17,7 +17,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -68,10 +67,6 @@ struct Partition {
   // By device: what it sends in a run.
   std::vector<int64_t> BytesSent(int64_t devices) const;
 };
-
-// The device that all of a graph is on: such a graph needs no partition. None where there are
-// several, or one of its numbers is bound to none.
-std::optional<int64_t> OnlyDevice(UOp sink, const Placement& placement);
 
 // `sink` is the root of a verified tensor graph, `variables` as in Legalize, `placement` says on
 // which device each of its device numbers is.

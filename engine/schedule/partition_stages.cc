@@ -7,24 +7,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/schedule/piece.h"
+
 namespace telegrad {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-
-// Where the part of a SHRINK begins in its source's row-major order; below 0 if it is not one
-// piece.
-int64_t PieceOffset(ShapeView from, std::span<const int64_t> pairs) {
-  int64_t offset = 0;
-  bool pieces = false;  // an axis before this one has more than one
-  bool whole = true;    // all axes after the first that has more than one are whole
-  for (size_t i = 0; i < from.size(); ++i) {
-    offset = offset * from[i] + pairs[2 * i];
-    if (pieces) whole &= pairs[2 * i + 1] == from[i];
-    pieces |= pairs[2 * i + 1] != 1;
-  }
-  return whole ? offset : -1;
-}
 
 }  // namespace
 
@@ -70,8 +58,7 @@ void PartStages::FindViews() {
     if (!Is(g_.op(id), kMovement)) continue;
     const uint32_t source = g_.src(id)[0];
     base_[id] = base_[source];
-    int64_t offset = g_.op(id) == Op::kReshape ? 0 : -1;
-    if (g_.op(id) == Op::kShrink) offset = PieceOffset(g_.shape(source), g_.arg(id));
+    const int64_t offset = PieceOffset(g_.at(id));
     offset_[id] = offset < 0 || offset_[source] < 0 ? -1 : offset_[source] + offset;
   }
 }

@@ -91,8 +91,6 @@ TEST_F(PartitionTest, NumbersOfOneDeviceAreOnePart) {
   Placement placement;
   placement.device_of = {5, 5};
   const std::vector<UOp> stores{Store(Param(1, {8}, 1), x)};
-  EXPECT_EQ(OnlyDevice(Sink(stores), placement), 5);
-  EXPECT_EQ(OnlyDevice(Sink(stores), On(2)), std::nullopt);
   const Partition p = Run(stores, placement);
   EXPECT_EQ(p.num_parts(), 1);
   EXPECT_EQ(Transfers(p), 0);

@@ -31,29 +31,33 @@ absl::StatusOr<double> Milliseconds(const std::function<absl::Status()>& work) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
+Target Avx512() {
+  Target target;
+  target.arch = "x86-64";
+  target.vector_bytes = 64;
+  target.vector_registers = 32;
+  target.threads = 2;
+  return target;
+}
+
 // The passes of Lower that come before expansion.
-absl::Status Simplify(const Schedule& schedule) {
+absl::Status Simplify(const Schedule& schedule, const Target& target) {
   for (const ScheduledKernel& kernel : schedule.kernels) {
     Budget budget;
     Graph graph;
     Rewriter simplify(&graph, {&kAlgebra, &kDivMod}, &budget);
     Rewriter decompose(&graph, {&kDecompositions, &kAlgebra, &kDivMod}, &budget);
     const UOp root = decompose.Rewrite(CopyLive(kernel.graph.root(), &graph));
-    if (root.valid()) MergeRanges(simplify, root);
+    if (root.valid()) MergeRanges(simplify, root, target);
     TG_RETURN_IF_ERROR(graph.status());
   }
   return absl::OkStatus();
 }
 
 absl::Status LowerAll(const Schedule& schedule) {
-  Target target;
-  target.arch = "x86-64";
-  target.vector_bytes = 64;
-  target.vector_registers = 32;
-  target.threads = 2;
   for (const ScheduledKernel& kernel : schedule.kernels) {
     Budget budget;
-    TG_RETURN_IF_ERROR(Lower(kernel.graph, target, "kernel", &budget).status());
+    TG_RETURN_IF_ERROR(Lower(kernel.graph, Avx512(), "kernel", &budget).status());
   }
   return absl::OkStatus();
 }
@@ -68,7 +72,8 @@ absl::StatusOr<double> Once(const FrozenGraph& graph, std::string_view what) {
   if (what == "schedule") return time;
   if (what == "lower") return Milliseconds([&] { return LowerAll(*schedule); });
   if (what == "indices") {
-    TG_ASSIGN_OR_RETURN(const double passes, Milliseconds([&] { return Simplify(*schedule); }));
+    TG_ASSIGN_OR_RETURN(const double passes,
+                        Milliseconds([&] { return Simplify(*schedule, Avx512()); }));
     return time + passes;
   }
   return InvalidArgument("there is no benchmark ", what);

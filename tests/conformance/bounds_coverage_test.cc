@@ -16,9 +16,8 @@
 #include "engine/frontend/onnx/model.h"
 #include "engine/lowering/lower.h"
 #include "engine/schedule/schedule.h"
-#include "engine/wire/graph_codec.h"
 #include "tests/models/models.h"
-#include "tests/tinygrad/captures.h"
+#include "tests/tinygrad/for_each_capture.h"
 
 namespace telegrad {
 namespace {
@@ -133,25 +132,17 @@ TEST(BoundsCoverage, OnnxModels) {
 }
 
 TEST(BoundsCoverage, GraphsOfTinygrad) {
-  const auto captures = testing::ReadCaptures();
-  ASSERT_TRUE(captures.ok()) << captures.status();
   Coverage all;
   int lowered = 0;
-  for (const testing::Capture& capture : *captures) {
-    Budget budget;
-    const auto graph = FromProto(capture.graph, &budget);
-    ASSERT_TRUE(graph.ok()) << capture.name << ": " << graph.status();
-    std::vector<VarValue> variables;
-    for (const int64_t value : capture.variables) {
-      variables.push_back({static_cast<int64_t>(variables.size()), value});
-    }
-    const auto coverage = LowerAll(*graph, variables);
+  testing::ForEachCapture([&](const testing::Capture& capture, const FrozenGraph& graph,
+                              std::span<const VarValue> variables) {
+    const auto coverage = LowerAll(graph, variables);
     ASSERT_TRUE(coverage.ok()) << capture.name << ": " << coverage.status();
     if (coverage->stats.gated > 0) std::cout << capture.name << ": " << *coverage << "\n";
     all.stats += coverage->stats;
     all.masked += coverage->masked;
     ++lowered;
-  }
+  });
   std::cout << lowered << " graphs lowered\n";
   ExpectProved("graphs of tinygrad", all);
 }

@@ -365,6 +365,20 @@ TEST_P(KernelForm, SumsOfTheSame) {
          }});
 }
 
+// A sum over sums, each of which depends on the outer one's range; all are peeled.
+TEST_P(KernelForm, SumsInsideOfSums) {
+  const UOp r = Loop(rows_), c = Folded(columns_), c1 = Folded(columns_);
+  const UOp out = Param(0, rows_), x = Matrix(1), y = Param(2, columns_ * columns_);
+  const UOp inner = Sum(Mul(Load(y, At(c, c1)), Load(x, At(r, c1))), c1);
+  const UOp value = Sum(Mul(inner, Load(x, At(r, c))), c);
+  Expect({End(Store(out, r, value), {r})}, {[&](int64_t row) {
+           return OverColumns([&](int64_t j) {
+             return X(1, row, j) *
+                    OverColumns([&](int64_t k) { return double{X(2, j, k)} * X(1, row, k); });
+           });
+         }});
+}
+
 // So many ranges that there is no room to split them all.
 TEST_P(KernelForm, ManyFolds) {
   constexpr int kFolds = 50;
@@ -425,6 +439,80 @@ TEST_P(KernelForm, StepsOverTheInput) {
 INSTANTIATE_TEST_SUITE_P(Sizes, KernelForm,
                          ::testing::Values(std::pair(8, 64), std::pair(5, 7), std::pair(3, 100),
                                            std::pair(1, 37), std::pair(48, 1), std::pair(6, 131)),
+                         [](const auto& info) {
+                           return StrCat(info.param.first, "x", info.param.second);
+                         });
+
+// Many channels of images whose rows are short: rows_ is the height, columns_ the width.
+class Images : public KernelForm {
+ protected:
+  static constexpr int64_t kChannels = 128, kInputs = 5;
+
+  // By MULACCs that a target with vectors of 64 bytes executes, for each that is needed.
+  void ExpectFewLanes(UOp root, double products, double most) {
+    const auto program = Lowered(g_.Make(Op::kSink, {root}), MadeUp(64));
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_LE(program->flops, 2 * products * most) << Print(*program);
+    EXPECT_EQ(program->iterations, kChannels / 16) << "channels are what threads share";
+  }
+};
+
+// A window of 3 x 3 with zeros around the image.
+TEST_P(Images, Convolution) {
+  const int64_t pixels = rows_ * columns_;
+  const UOp o = Loop(kChannels), y = Loop(rows_), x = Loop(columns_);
+  const UOp c = Folded(kInputs), ky = Folded(3), kx = Folded(3);
+  const UOp out = Param(0, kChannels * pixels), in = Param(1, kInputs * pixels);
+  const UOp weights = Param(2, kChannels * kInputs * 9);
+  const UOp row = Add(Add(y, ky), g_.Index(-1)), column = Add(Add(x, kx), g_.Index(-1));
+  const auto within = [&](UOp at, int64_t size) {
+    return g_.Make(Op::kAnd, {g_.Make(Op::kCmpLt, {g_.Index(-1), at}),
+                              g_.Make(Op::kCmpLt, {at, g_.Index(size)})});
+  };
+  const auto flat = [&](UOp i, int64_t size, UOp j) {
+    return Add(g_.Make(Op::kMul, {i, g_.Index(size)}), j);
+  };
+  const UOp gate = g_.Make(Op::kAnd, {within(row, rows_), within(column, columns_)});
+  const UOp at = flat(flat(c, rows_, row), columns_, column);
+  const UOp value = g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {in, at, gate})});
+  const UOp weight = Load(weights, flat(flat(flat(o, kInputs, c), 3, ky), 3, kx));
+  const UOp sum = Reduce(ReduceKind::kAdd, Mul(value, weight), {c, ky, kx});
+  const UOp root = End(Store(out, flat(flat(o, rows_, y), columns_, x), sum), {o, y, x});
+  Expect({root}, {[&](int64_t i) {
+           const int64_t channel = i / pixels, r = i % pixels / columns_, s = i % columns_;
+           double total = 0;
+           for (int64_t k = 0; k < kInputs * 9; ++k) {
+             const int64_t v = r + k % 9 / 3 - 1, u = s + k % 3 - 1;
+             if (v < 0 || v >= rows_ || u < 0 || u >= columns_) continue;
+             total += double{Input(1, k / 9 * pixels + v * columns_ + u)} *
+                      Input(2, channel * kInputs * 9 + k);
+           }
+           return total;
+         }});
+  if (HasFatalFailure()) return;
+  ExpectFewLanes(root, static_cast<double>(kChannels * pixels * kInputs * 9), 1.03);
+}
+
+// A product of matrices, of which the last vector of a row is narrow.
+TEST_P(Images, Product) {
+  const int64_t pixels = rows_ * columns_, inner = 40;
+  const UOp o = Loop(kChannels), p = Loop(pixels), k = Folded(inner);
+  const UOp out = Param(0, kChannels * pixels), x = Param(1, inner * pixels);
+  const UOp weights = Param(2, kChannels * inner);
+  const UOp value = Load(x, Add(g_.Make(Op::kMul, {k, g_.Index(pixels)}), p));
+  const UOp weight = Load(weights, Add(g_.Make(Op::kMul, {o, g_.Index(inner)}), k));
+  const UOp to = Add(g_.Make(Op::kMul, {o, g_.Index(pixels)}), p);
+  const UOp root = End(Store(out, to, Sum(Mul(value, weight), k)), {o, p});
+  Expect({root}, {[&](int64_t i) {
+           double sum = 0;
+           for (int64_t j = 0; j < inner; ++j) {
+             sum += double{Input(1, j * pixels + i % pixels)} * Input(2, i / pixels * inner + j);
+           }
+           return sum;
+         }});
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Images, ::testing::Values(std::pair(7, 7), std::pair(14, 14)),
                          [](const auto& info) {
                            return StrCat(info.param.first, "x", info.param.second);
                          });

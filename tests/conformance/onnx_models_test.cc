@@ -165,7 +165,8 @@ TEST_F(OnnxModels, OperatorsOfTheOnnxProject) {
 
 TEST_F(OnnxModels, OfOtherFolders) {
   const char* folders = std::getenv("TELEGRAD_ONNX");
-  if (folders == nullptr) GTEST_SKIP() << "TELEGRAD_ONNX names no folders";
+  if (folders == nullptr)
+    GTEST_SKIP() << "set TELEGRAD_ONNX to folders with models and their data, separated by colons";
   for (const auto& folder : absl::StrSplit(folders, ':')) {
     EXPECT_GT(CheckFolder(std::string(folder)), 0) << folder;
   }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "devices/cpu/cpu_device.h"
 #include "devices/loopback/loopback_device.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
@@ -18,6 +17,7 @@
 #include "tests/conformance/random_graph.h"
 #include "tests/conformance/run_graph.h"
 #include "tests/conformance/spread_graph.h"
+#include "tests/devices/fixture.h"
 
 namespace telegrad {
 namespace {
@@ -29,12 +29,7 @@ constexpr int kDevices = 4;  // the last one takes graphs
 constexpr int kRuns = 3;
 
 std::unique_ptr<Device> Cpu(int index) {
-  CpuOptions options;
-  options.index = index;
-  options.target = HostTarget(1);
-  options.threads = 1;
-  options.memory_limit = int64_t{256} << 20;
-  return *OpenCpu(options);
+  return OpenHost({.index = index, .memory_limit = int64_t{256} << 20, .target = HostTarget(1)});
 }
 
 class SeveralDevices : public ::testing::Test {
@@ -49,13 +44,8 @@ class SeveralDevices : public ::testing::Test {
     for (const auto& device : owned_) devices_.push_back(device.get());
   }
 
-  absl::Status Copy(Device& device, const BufferView& to, const BufferView& from) {
-    Command command;
-    command.kind = CommandKind::kCopy;
-    command.copy = {.to = {0, 0}, .from = {1, 0}, .length = from.length};
-    TG_ASSIGN_OR_RETURN(const auto commands, device.Encode({command}));
-    TG_ASSIGN_OR_RETURN(const TimelinePoint point,
-                        device.queue(QueueKind::kCopy).Submit(commands, {to, from}, {}));
+  absl::Status CopyNow(Device& device, const BufferView& to, const BufferView& from) {
+    TG_ASSIGN_OR_RETURN(const TimelinePoint point, Copy(device, to, from));
     return point.Wait();
   }
 
@@ -74,7 +64,7 @@ class SeveralDevices : public ::testing::Test {
       std::ranges::copy((*slots)[i], static_cast<uint8_t*>(host->host()));
       staged.push_back({std::move(host), 0, size});
       bound.push_back({std::move(memory), 0, size});
-      TG_RETURN_IF_ERROR(Copy(*of[i], bound[i], staged[i]));
+      TG_RETURN_IF_ERROR(CopyNow(*of[i], bound[i], staged[i]));
     }
     Budget budget;
     TG_ASSIGN_OR_RETURN(const auto made,
@@ -86,7 +76,7 @@ class SeveralDevices : public ::testing::Test {
     }
     TG_RETURN_IF_ERROR(last[0].Wait(absl::Seconds(60)));
     for (size_t i = 0; i < slots->size(); ++i) {
-      TG_RETURN_IF_ERROR(Copy(*of[i], staged[i], bound[i]));
+      TG_RETURN_IF_ERROR(CopyNow(*of[i], staged[i], bound[i]));
       std::copy_n(static_cast<const uint8_t*>(staged[i].memory->host()), (*slots)[i].size(),
                   (*slots)[i].begin());
     }

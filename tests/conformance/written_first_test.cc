@@ -8,10 +8,9 @@
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
 #include "engine/schedule/schedule.h"
-#include "engine/wire/graph_codec.h"
 #include "tests/conformance/random_graph.h"
 #include "tests/models/models.h"
-#include "tests/tinygrad/captures.h"
+#include "tests/tinygrad/for_each_capture.h"
 
 namespace telegrad {
 namespace {
@@ -41,19 +40,11 @@ TEST(WrittenFirst, Models) {
 }
 
 TEST(WrittenFirst, GraphsOfTinygrad) {
-  const auto captures = testing::ReadCaptures();
-  ASSERT_TRUE(captures.ok()) << captures.status();
   size_t temporaries = 0;
-  for (const testing::Capture& capture : *captures) {
-    Budget budget;
-    const auto graph = FromProto(capture.graph, &budget);
-    ASSERT_TRUE(graph.ok()) << capture.name << ": " << graph.status();
-    std::vector<VarValue> variables;
-    for (const int64_t value : capture.variables) {
-      variables.push_back({static_cast<int64_t>(variables.size()), value});
-    }
-    temporaries += Expect(graph->root(), variables, capture.name);
-  }
+  testing::ForEachCapture([&](const testing::Capture& capture, const FrozenGraph& graph,
+                              std::span<const VarValue> variables) {
+    temporaries += Expect(graph.root(), variables, capture.name);
+  });
   EXPECT_GT(temporaries, 400u);
 }
 

@@ -101,7 +101,7 @@ class Conformance : public testing::TestWithParam<Driver> {
     }
   }
 
-  std::unique_ptr<Device> host_ = OpenHost(7);  // where bytes come from and go to
+  std::unique_ptr<Device> host_ = OpenHost({.index = 7});  // where bytes come from and go to
   std::unique_ptr<Device> device_;
 };
 
@@ -430,7 +430,7 @@ TEST_P(Conformance, LaunchesRunInOrder) {
 
 TEST_P(Conformance, OnlyFilesAreOpened) {
   OpenDevice();
-  if (GetParam().name == "disk") GTEST_SKIP() << "see disk_test.cc";
+  if (GetParam().name == "disk") GTEST_SKIP() << "a disk has files; disk_test.cc opens them";
   EXPECT_EQ(device_->Open("file", 0, 1, OpenMode::kRead).status().code(),
             absl::StatusCode::kUnimplemented);
 }

@@ -25,8 +25,8 @@ class DiskTest : public testing::Test {
   DiskTest() {
     Write("outside.txt", "secret");
     fs::create_directories(root() / "deep" / "er");
-    Write("root/digits.bin", "0123456789");
-    Write("root/deep/er/file", "deep");
+    Write("files/digits.bin", "0123456789");
+    Write("files/deep/er/file", "deep");
     fs::create_symlink("../outside.txt", root() / "link_out");
     fs::create_symlink("digits.bin", root() / "link_in");
     fs::create_symlink(directory_.path(), root() / "link_up");
@@ -35,7 +35,7 @@ class DiskTest : public testing::Test {
     Reopen({});
   }
 
-  fs::path root() const { return directory_.path() / "root"; }
+  fs::path root() const { return directory_.path() / "files"; }
   void Write(const std::string& path, const std::string& bytes) const {
     fs::create_directories((directory_.path() / path).parent_path());
     std::ofstream(directory_.path() / path, std::ios::binary) << bytes;
@@ -92,14 +92,14 @@ TEST_F(DiskTest, ReadsPartsOfFiles) {
 TEST_F(DiskTest, WritesInPlaceAndMakesFiles) {
   const BufferView hello = HostBuffer(*host_, "hello");
   EXPECT_EQ(CopyNow(File("digits.bin", OpenMode::kWrite, 2, 5), hello), absl::OkStatus());
-  EXPECT_EQ(Contents("root/digits.bin"), "01hello789");
+  EXPECT_EQ(Contents("files/digits.bin"), "01hello789");
   const BufferView made = File("deep/new", OpenMode::kCreate, 0, 8);
-  EXPECT_EQ(Contents("root/deep/new"), std::string(8, '\0'));
+  EXPECT_EQ(Contents("files/deep/new"), std::string(8, '\0'));
   EXPECT_EQ(CopyNow({made.memory, 3, 5}, hello), absl::OkStatus());
-  EXPECT_EQ(Contents("root/deep/new"), std::string("\0\0\0hello", 8));
+  EXPECT_EQ(Contents("files/deep/new"), std::string("\0\0\0hello", 8));
   // From file to file.
   EXPECT_EQ(CopyNow(File("digits.bin", OpenMode::kWrite), File("deep/new")), absl::OkStatus());
-  EXPECT_EQ(Contents("root/digits.bin"), std::string("\0\0\0hello89", 10));
+  EXPECT_EQ(Contents("files/digits.bin"), std::string("\0\0\0hello89", 10));
   // What is there is never replaced.
   EXPECT_EQ(OpenCode("deep/new", OpenMode::kCreate, 0, 1), StatusCode::kAlreadyExists);
   EXPECT_EQ(OpenCode("link_out", OpenMode::kCreate, 0, 1), StatusCode::kAlreadyExists);
@@ -120,7 +120,7 @@ TEST_F(DiskTest, PathsStayInside) {
     }
   }
   for (const char* path : {"link_out", "link_in", "link_up/outside.txt", "link_deep/er/file",
-                           "link_up/root/digits.bin"}) {
+                           "link_up/files/digits.bin"}) {
     EXPECT_EQ(OpenCode(path), StatusCode::kPermissionDenied) << path;
     EXPECT_EQ(OpenCode(path, OpenMode::kWrite), StatusCode::kPermissionDenied) << path;
   }
@@ -182,7 +182,7 @@ TEST_F(DiskTest, AReadOnlyRootIsNotWritten) {
   }
   const BufferView hello = HostBuffer(*host_, "hello");
   EXPECT_EQ(CopyNow(File("digits.bin"), hello).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(Contents("root/digits.bin"), "0123456789");
+  EXPECT_EQ(Contents("files/digits.bin"), "0123456789");
 }
 
 TEST_F(DiskTest, GrowthIsLimited) {
@@ -272,7 +272,7 @@ TEST_F(DiskTest, ShortAndInterruptedCallsGoOn) {
   EXPECT_EQ(io->calls, 6);
   io->calls = 0;
   EXPECT_EQ(CopyNow(File("new", OpenMode::kCreate, 0, 10), out), absl::OkStatus());
-  EXPECT_EQ(Contents("root/new"), "0123456789");
+  EXPECT_EQ(Contents("files/new"), "0123456789");
   EXPECT_EQ(io->calls, 6);
 }
 

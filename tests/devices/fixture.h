@@ -21,8 +21,11 @@ struct Gate {
   void Open(const absl::Status& status = absl::OkStatus()) const { timeline->Signal(1, status); }
 };
 
-inline std::unique_ptr<Device> OpenHost(int index = 0) {
-  auto device = OpenCpu({.index = index, .threads = 1, .memory_limit = int64_t{64} << 20});
+// One thread and 64 MiB, where `options` say nothing else.
+inline std::unique_ptr<Device> OpenHost(CpuOptions options = {}) {
+  if (options.threads == 0) options.threads = 1;
+  if (options.memory_limit == 0) options.memory_limit = int64_t{64} << 20;
+  auto device = OpenCpu(options);
   EXPECT_TRUE(device.ok()) << device.status();
   return *std::move(device);
 }

@@ -15,7 +15,7 @@ namespace telegrad {
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
-    std::string pattern = testing::TempDir() + "/telegrad.XXXXXX";
+    std::string pattern = ::testing::TempDir() + "/telegrad.XXXXXX";
     const char* made = mkdtemp(pattern.data());
     EXPECT_NE(made, nullptr) << pattern;
     path_ = pattern;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/frontend/builder.h"
+#include "engine/frontend/host_tensor.h"
 #include "engine/frontend/index.h"
 #include "engine/frontend/tensor.h"
 
@@ -40,6 +41,8 @@ struct Case {
 // Runs the value tests of a section, or the gradient tests of its differentiable cases.
 void CheckValues(std::string_view section, std::span<const Case> cases);
 void CheckGradients(std::string_view section, std::span<const Case> cases);
+// The comparison with differences alone: float inputs give shapes, the others also values.
+void CheckDifferences(const Case& c, std::span<const HostTensor> in);
 
 // A section of the cases, each in a file of its own.
 std::span<const Case> ElementwiseCases();

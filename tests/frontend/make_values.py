@@ -33,7 +33,7 @@ class Section:
         self.variants[case] = v + 1
         for kind, arrays in (('in', inputs), ('out', outputs), ('w', weights), ('grad', grads)):
             for i, a in enumerate(arrays):
-                self.tensors[f'{case}/{v}/{kind}{i}'] = np.asarray(a, order='C')
+                self.tensors[f'{case}/{v}/{kind}{i}'] = np.array(a, order='C', copy=True)
 
     def normal(self, shape, dtype=np.float32, scale=1.0):
         return (self.rng.standard_normal(shape) * scale).astype(dtype)

@@ -7,198 +7,19 @@
 #include <functional>
 #include <limits>
 #include <random>
-#include <tuple>
 #include <type_traits>
 
-#include "tests/kernels/kernel_fixture.h"
+#include "tests/kernels/alu_kernel.h"
 
 namespace telegrad {
 namespace {
-
-template <typename T>
-constexpr DType kDType = DType::kVoid;
-template <>
-constexpr DType kDType<bool> = DType::kBool;
-template <>
-constexpr DType kDType<int8_t> = DType::kInt8;
-template <>
-constexpr DType kDType<int16_t> = DType::kInt16;
-template <>
-constexpr DType kDType<int32_t> = DType::kInt32;
-template <>
-constexpr DType kDType<int64_t> = DType::kInt64;
-template <>
-constexpr DType kDType<uint8_t> = DType::kUInt8;
-template <>
-constexpr DType kDType<uint16_t> = DType::kUInt16;
-template <>
-constexpr DType kDType<uint32_t> = DType::kUInt32;
-template <>
-constexpr DType kDType<uint64_t> = DType::kUInt64;
-template <>
-constexpr DType kDType<float> = DType::kFloat32;
-template <>
-constexpr DType kDType<double> = DType::kFloat64;
-
-// std::vector<bool> is no array.
-template <typename T>
-using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
-
-constexpr int64_t kLanes = 8;
-
-template <typename T>
-std::vector<Stored<T>> EdgeValues() {
-  using Limits = std::numeric_limits<T>;
-  if constexpr (std::is_same_v<T, bool>) {
-    return {0, 1};
-  } else if constexpr (std::is_floating_point_v<T>) {
-    return {T(0),
-            T(-0.0),
-            T(1),
-            T(-1),
-            T(0.5),
-            T(-0.5),
-            T(2.5),
-            T(-2.5),
-            T(1e-3),
-            T(300.7),
-            T(-129.9),
-            T(65536.5),
-            T(3e9),
-            T(-3e9),
-            T(1e19),
-            T(-1e19),
-            Limits::max(),
-            Limits::lowest(),
-            Limits::min(),
-            Limits::denorm_min(),
-            Limits::infinity(),
-            -Limits::infinity(),
-            Limits::quiet_NaN(),
-            T(9223372036854775808.0)};
-  } else {
-    return {T(0),
-            T(1),
-            T(2),
-            T(3),
-            T(5),
-            T(7),
-            T(8),
-            T(31),
-            T(63),
-            T(64),
-            T(100),
-            T(-1),
-            T(-2),
-            T(-3),
-            T(-7),
-            Limits::max(),
-            Limits::min(),
-            T(Limits::max() - 1),
-            T(Limits::min() + 1)};
-  }
-}
-
-template <typename T>
-Stored<T> RandomValue(std::mt19937_64& random) {
-  if constexpr (std::is_same_v<T, bool>) {
-    return random() & 1;
-  } else if constexpr (std::is_floating_point_v<T>) {
-    return std::ldexp(static_cast<T>(static_cast<int64_t>(random())),
-                      -40 - static_cast<int>(random() % 40));
-  } else {
-    return static_cast<T>(random() >> (random() % 64));
-  }
-}
-
-template <typename T>
-bool SameValue(T a, T b) {
-  if constexpr (std::is_floating_point_v<T>) {
-    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
-    return a == b && std::signbit(a) == std::signbit(b);
-  } else {
-    return a == b;
-  }
-}
-
-// Runs `op` over all of `sources` and compares with `expected`, scalar and vector.
-template <typename To, typename... From>
-void Check(Op op, const std::vector<Stored<To>>& expected,
-           const std::vector<Stored<From>>&... sources) {
-  const auto n = static_cast<int64_t>(expected.size());
-  ASSERT_EQ(n % kLanes, 0);
-  for (bool vector : {false, true}) {
-    ProgramBuilder b("alu");
-    const UOp out = b.Argument(kDType<To>, n);
-    const std::vector<UOp> arguments = {b.Argument(kDType<From>, n)...};
-    const int64_t step = vector ? kLanes : 1;
-    const UOp i = b.Open(AxisType::kThread, n / step);
-    UOp at = i;
-    if (vector) at = b.Do(Op::kAdd, {b.Do(Op::kMul, {i, b.Index(step)}), b.Iota(step)});
-    std::vector<UOp> x;
-    for (UOp argument : arguments) x.push_back(b.Load(argument, at));
-    const UOp y = b.Put(b.graph().Make(op, kDType<To>, x));
-    ASSERT_TRUE(y.valid());
-    b.Store(out, at, y);
-    b.Close(i);
-    const std::vector<std::shared_ptr<Memory>> inputs = {Upload(sources)...};
-    for (const auto& [name, target] : TestTargets()) {
-      const auto memory = Upload(std::vector<Stored<To>>(n, Stored<To>(77)));
-      std::vector<std::shared_ptr<Memory>> memories = {memory};
-      memories.insert(memories.end(), inputs.begin(), inputs.end());
-      ASSERT_EQ(RunOnce(b.Build(), memories, target), absl::OkStatus());
-      const auto actual = Download<Stored<To>>(*memory);
-      for (int64_t k = 0; k < n; ++k) {
-        ASSERT_TRUE(SameValue(actual[k], expected[k]))
-            << Name(op) << " to " << Name(kDType<To>) << (vector ? " vector" : " scalar") << " on "
-            << name << ": got " << +actual[k] << ", expected " << +expected[k] << " of "
-            << testing::PrintToString(std::make_tuple(+sources[k]...));
-      }
-    }
-  }
-}
-
-uint64_t Seed() {
-  static const uint64_t seed = std::random_device{}();
-  return seed;
-}
-
-template <typename To, typename T>
-void Unary(Op op, const std::function<To(T)>& f) {
-  SCOPED_TRACE(testing::Message() << "seed " << Seed());
-  std::mt19937_64 random(Seed());
-  std::vector<Stored<T>> x = EdgeValues<T>();
-  while (x.size() < 64 || x.size() % kLanes != 0) x.push_back(RandomValue<T>(random));
-  std::vector<Stored<To>> expected;
-  for (auto v : x) expected.push_back(f(v));
-  Check<To, T>(op, expected, x);
-}
-
-template <typename To, typename T>
-void Binary(Op op, const std::function<To(T, T)>& f) {
-  SCOPED_TRACE(testing::Message() << "seed " << Seed());
-  std::mt19937_64 random(Seed());
-  std::vector<Stored<T>> x, y;
-  for (auto a : EdgeValues<T>()) {
-    for (auto b : EdgeValues<T>()) {
-      x.push_back(a);
-      y.push_back(b);
-    }
-  }
-  for (int i = 0; i < 100 || x.size() % kLanes != 0; ++i) {
-    x.push_back(RandomValue<T>(random));
-    y.push_back(RandomValue<T>(random));
-  }
-  std::vector<Stored<To>> expected;
-  for (size_t i = 0; i < x.size(); ++i) expected.push_back(f(x[i], y[i]));
-  Check<To, T, T>(op, expected, x, y);
-}
 
 template <typename T>
 using Unsigned = std::make_unsigned_t<T>;
 
 template <typename T>
 void IntegerOps() {
+  TypeOps<T> ops;
   constexpr int kBits = sizeof(T) * 8;
   // In 128 bits nothing overflows, so these are the definitions themselves, then wrapped.
   using Wide = __int128;
@@ -207,33 +28,36 @@ void IntegerOps() {
     return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
   };
   const auto outside = [](T y) { return y < 0 || static_cast<Wide>(y) >= kBits; };
-  Binary<T, T>(Op::kAdd, [](T a, T b) { return static_cast<T>(Wide{a} + b); });
-  Binary<T, T>(Op::kSub, [](T a, T b) { return static_cast<T>(Wide{a} - b); });
-  Binary<T, T>(Op::kMul, [](T a, T b) {
+  ops.template Binary<T>(Op::kAdd, [](T a, T b) { return static_cast<T>(Wide{a} + b); });
+  ops.template Binary<T>(Op::kSub, [](T a, T b) { return static_cast<T>(Wide{a} - b); });
+  ops.template Binary<T>(Op::kMul, [](T a, T b) {
     return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
   });
-  Binary<T, T>(Op::kFloorDiv,
-               [=](T a, T b) { return b == 0 ? T(0) : static_cast<T>(floor_div(a, b)); });
-  Binary<T, T>(Op::kFloorMod, [=](T a, T b) {
+  ops.template Binary<T>(Op::kFloorDiv,
+                         [=](T a, T b) { return b == 0 ? T(0) : static_cast<T>(floor_div(a, b)); });
+  ops.template Binary<T>(Op::kFloorMod, [=](T a, T b) {
     return b == 0 ? T(0) : static_cast<T>(Wide{a} - floor_div(a, b) * b);
   });
-  Binary<T, T>(Op::kCDiv, [](T a, T b) { return b == 0 ? T(0) : static_cast<T>(Wide{a} / b); });
-  Binary<T, T>(Op::kCMod, [](T a, T b) { return b == 0 ? T(0) : static_cast<T>(Wide{a} % b); });
-  Binary<T, T>(Op::kMax, [](T a, T b) { return std::max(a, b); });
-  Binary<T, T>(Op::kAnd, [](T a, T b) { return static_cast<T>(a & b); });
-  Binary<T, T>(Op::kOr, [](T a, T b) { return static_cast<T>(a | b); });
-  Binary<T, T>(Op::kXor, [](T a, T b) { return static_cast<T>(a ^ b); });
-  Binary<T, T>(Op::kShl, [=](T a, T b) {
+  ops.template Binary<T>(Op::kCDiv,
+                         [](T a, T b) { return b == 0 ? T(0) : static_cast<T>(Wide{a} / b); });
+  ops.template Binary<T>(Op::kCMod,
+                         [](T a, T b) { return b == 0 ? T(0) : static_cast<T>(Wide{a} % b); });
+  ops.template Binary<T>(Op::kMax, [](T a, T b) { return std::max(a, b); });
+  ops.template Binary<T>(Op::kAnd, [](T a, T b) { return static_cast<T>(a & b); });
+  ops.template Binary<T>(Op::kOr, [](T a, T b) { return static_cast<T>(a | b); });
+  ops.template Binary<T>(Op::kXor, [](T a, T b) { return static_cast<T>(a ^ b); });
+  ops.template Binary<T>(Op::kShl, [=](T a, T b) {
     return outside(b) ? T(0) : static_cast<T>(static_cast<Unsigned<T>>(a) * (Wide{1} << b));
   });
-  Binary<T, T>(Op::kShr, [=](T a, T b) {
+  ops.template Binary<T>(Op::kShr, [=](T a, T b) {
     if (outside(b)) return a < 0 ? T(-1) : T(0);
     return static_cast<T>(floor_div(a, Wide{1} << b));
   });
-  Binary<bool, T>(Op::kCmpLt, [](T a, T b) { return a < b; });
-  Binary<bool, T>(Op::kCmpEq, [](T a, T b) { return a == b; });
-  Binary<bool, T>(Op::kCmpNe, [](T a, T b) { return a != b; });
-  Unary<T, T>(Op::kNeg, [](T a) { return static_cast<T>(-Wide{a}); });
+  ops.template Binary<bool>(Op::kCmpLt, [](T a, T b) { return a < b; });
+  ops.template Binary<bool>(Op::kCmpEq, [](T a, T b) { return a == b; });
+  ops.template Binary<bool>(Op::kCmpNe, [](T a, T b) { return a != b; });
+  ops.template Unary<T>(Op::kNeg, [](T a) { return static_cast<T>(-Wide{a}); });
+  ops.Run();
 }
 
 TEST(Alu, Int8) { IntegerOps<int8_t>(); }
@@ -246,12 +70,14 @@ TEST(Alu, UInt32) { IntegerOps<uint32_t>(); }
 TEST(Alu, UInt64) { IntegerOps<uint64_t>(); }
 
 TEST(Alu, Bool) {
-  Binary<bool, bool>(Op::kAnd, [](bool a, bool b) { return a && b; });
-  Binary<bool, bool>(Op::kOr, [](bool a, bool b) { return a || b; });
-  Binary<bool, bool>(Op::kXor, [](bool a, bool b) { return a != b; });
-  Binary<bool, bool>(Op::kCmpLt, [](bool a, bool b) { return !a && b; });
-  Binary<bool, bool>(Op::kCmpEq, [](bool a, bool b) { return a == b; });
-  Binary<bool, bool>(Op::kCmpNe, [](bool a, bool b) { return a != b; });
+  TypeOps<bool> ops;
+  ops.Binary<bool>(Op::kAnd, [](bool a, bool b) { return a && b; });
+  ops.Binary<bool>(Op::kOr, [](bool a, bool b) { return a || b; });
+  ops.Binary<bool>(Op::kXor, [](bool a, bool b) { return a != b; });
+  ops.Binary<bool>(Op::kCmpLt, [](bool a, bool b) { return !a && b; });
+  ops.Binary<bool>(Op::kCmpEq, [](bool a, bool b) { return a == b; });
+  ops.Binary<bool>(Op::kCmpNe, [](bool a, bool b) { return a != b; });
+  ops.Run();
 }
 
 template <typename T>
@@ -263,19 +89,21 @@ T MaxOf(T a, T b) {
 
 template <typename T>
 void FloatOps() {
-  Binary<T, T>(Op::kAdd, [](T a, T b) { return a + b; });
-  Binary<T, T>(Op::kSub, [](T a, T b) { return a - b; });
-  Binary<T, T>(Op::kMul, [](T a, T b) { return a * b; });
-  Binary<T, T>(Op::kFDiv, [](T a, T b) { return a / b; });
-  Binary<T, T>(Op::kMax, MaxOf<T>);
-  Binary<bool, T>(Op::kCmpLt, [](T a, T b) { return a < b; });
-  Binary<bool, T>(Op::kCmpEq, [](T a, T b) { return a == b; });
-  Binary<bool, T>(Op::kCmpNe, [](T a, T b) { return a != b; });
-  Unary<T, T>(Op::kNeg, [](T a) { return -a; });
-  Unary<T, T>(Op::kSqrt, [](T a) { return std::sqrt(a); });
-  Unary<T, T>(Op::kRecip, [](T a) { return T(1) / a; });
-  Unary<T, T>(Op::kTrunc, [](T a) { return std::trunc(a); });
-  Unary<T, T>(Op::kFloor, [](T a) { return std::floor(a); });
+  TypeOps<T> ops;
+  ops.template Binary<T>(Op::kAdd, [](T a, T b) { return a + b; });
+  ops.template Binary<T>(Op::kSub, [](T a, T b) { return a - b; });
+  ops.template Binary<T>(Op::kMul, [](T a, T b) { return a * b; });
+  ops.template Binary<T>(Op::kFDiv, [](T a, T b) { return a / b; });
+  ops.template Binary<T>(Op::kMax, MaxOf<T>);
+  ops.template Binary<bool>(Op::kCmpLt, [](T a, T b) { return a < b; });
+  ops.template Binary<bool>(Op::kCmpEq, [](T a, T b) { return a == b; });
+  ops.template Binary<bool>(Op::kCmpNe, [](T a, T b) { return a != b; });
+  ops.template Unary<T>(Op::kNeg, [](T a) { return -a; });
+  ops.template Unary<T>(Op::kSqrt, [](T a) { return std::sqrt(a); });
+  ops.template Unary<T>(Op::kRecip, [](T a) { return T(1) / a; });
+  ops.template Unary<T>(Op::kTrunc, [](T a) { return std::trunc(a); });
+  ops.template Unary<T>(Op::kFloor, [](T a) { return std::floor(a); });
+  ops.Run();
 }
 
 TEST(Alu, Float32) { FloatOps<float>(); }
@@ -302,9 +130,15 @@ TEST(Alu, WhereAndMulAcc) {
     mulacc[i] = static_cast<int32_t>(static_cast<uint32_t>(a[i]) * static_cast<uint32_t>(b[i]) +
                                      static_cast<uint32_t>(c[i]));
   }
-  Check<float, bool, float, float>(Op::kWhere, where, condition, x, y);
-  Check<float, float, float, float>(Op::kMulAcc, fma, x, y, z);
-  Check<int32_t, int32_t, int32_t, int32_t>(Op::kMulAcc, mulacc, a, b, c);
+  AluKernel kernel(kSize);
+  const int first = kernel.Column<bool>(condition);
+  const int floats[] = {kernel.Column<float>(x), kernel.Column<float>(y), kernel.Column<float>(z)};
+  const int ints[] = {kernel.Column<int32_t>(a), kernel.Column<int32_t>(b),
+                      kernel.Column<int32_t>(c)};
+  kernel.Add<float>(Op::kWhere, {first, floats[0], floats[1]}, where);
+  kernel.Add<float>(Op::kMulAcc, {floats[0], floats[1], floats[2]}, fma);
+  kernel.Add<int32_t>(Op::kMulAcc, {ints[0], ints[1], ints[2]}, mulacc);
+  kernel.Run();
 }
 
 // Division and shifts whose operands are known keep their meaning in the shorter forms.

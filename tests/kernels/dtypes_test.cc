@@ -123,9 +123,11 @@ void Check(const std::vector<Case>& cases, DType from, const std::vector<std::ve
       std::vector<UOp> values;
       for (UOp argument : in) values.push_back(b.Load(argument, at));
       for (size_t k = 0; k < cases.size(); ++k) {
-        const int sources = Info(cases[k].op).min_src;
-        UOp y = sources == 1 ? b.Lowered(target, cases[k].op, cases[k].to, {values[0]})
-                             : b.Lowered(target, cases[k].op, cases[k].to, {values[0], values[1]});
+        const auto& [op, to] = cases[k];
+        const int sources = Info(op).min_src;
+        const UOp y = sources == 1   ? b.Lowered(target, op, to, {values[0]})
+                      : sources == 2 ? b.Lowered(target, op, to, {values[0], values[1]})
+                                     : b.Lowered(target, op, to, {values[0], values[1], values[2]});
         ASSERT_TRUE(y.valid());
         b.Store(out[k], at, y);
       }
@@ -141,12 +143,14 @@ void Check(const std::vector<Case>& cases, DType from, const std::vector<std::ve
         ASSERT_NE(f, nullptr) << Name(op) << " on " << Name(from);
         for (int64_t j = 0; j < n; ++j) {
           const Lane got = reference::ReadLane(to, bytes + j * ByteSize(to));
-          const Lane want = f(x[0][j], x.size() > 1 ? x[1][j] : 0, 0);
+          const auto source = [&](size_t i) { return i < x.size() ? x[i][j] : 0; };
+          const Lane want = f(source(0), source(1), source(2));
           if (SameLane(to, got, want)) continue;
           ASSERT_TRUE(IsFloat(to) && Distance(to, got, want) <= AllowedUlp(op, to))
               << Name(op) << " of " << Name(from) << " to " << Name(to)
               << (vector ? " vector" : " scalar") << " on " << name << ": got " << std::hex << got
-              << ", expected " << want << " of " << x[0][j] << ", " << (x.size() > 1 ? x[1][j] : 0);
+              << ", expected " << want << " of " << source(0) << ", " << source(1) << ", "
+              << source(2);
         }
       }
     }
@@ -164,24 +168,25 @@ TEST_P(DTypes, Ops) {
   SCOPED_TRACE(testing::Message() << "seed " << seed_);
   const DType dtype = GetParam();
   if (IsStorage(dtype)) return;
-  std::vector<Case> unary, binary;
+  std::vector<Case> unary, others;
   for (const OpInfo& info : AllOps()) {
     const bool separate = info.op == Op::kCast || info.op == Op::kBitcast || info.op == Op::kWhere;
     if (!Is(info.op, kAlu) || !IsAt(info.op, kTensorLevel) || separate) continue;
     if (!Admits(info.op, dtype)) continue;
     const DType to = info.type_rule == TypeRule::kCompare ? DType::kBool : dtype;
-    (info.min_src == 1 ? unary : binary).push_back({info.op, to});
+    (info.min_src == 1 ? unary : others).push_back({info.op, to});
   }
   const std::vector<Lane> edges = EdgeValues(dtype, random_);
   if (!unary.empty()) Check(unary, dtype, {edges});
-  std::vector<Lane> x, y;
+  std::vector<Lane> x, y, z;
   for (Lane a : edges) {
     for (Lane b : edges) {
       x.push_back(a);
       y.push_back(b);
+      z.push_back(edges[random_() % edges.size()]);
     }
   }
-  Check(binary, dtype, {x, y});
+  Check(others, dtype, {x, y, z});
 }
 
 TEST_P(DTypes, Casts) {

@@ -11,8 +11,8 @@
 
 namespace telegrad {
 
-UOp ProgramBuilder::Lowered(const Target& target, Op op, DType dtype,
-                            std::initializer_list<UOp> src, int* nodes) {
+UOp ProgramBuilder::Lowered(const Target& target, Op op, DType dtype, std::span<const UOp> src,
+                            int* nodes) {
   Budget budget;
   std::vector<const RuleTable*> tables = EmulationTables(target);
   tables.insert(tables.end(), {&kDecompositions, &kAlgebra, &kDivMod});

@@ -36,8 +36,12 @@ class ProgramBuilder {
   UOp Index(int64_t value) { return graph_->Index(value); }
   UOp Iota(int64_t lanes, DType dtype = DType::kInt64) { return Do(Op::kIota, dtype, {}, {lanes}); }
   // `op` as lowering leaves it for `target`; counts the nodes that it took.
-  UOp Lowered(const Target& target, Op op, DType dtype, std::initializer_list<UOp> src,
+  UOp Lowered(const Target& target, Op op, DType dtype, std::span<const UOp> src,
               int* nodes = nullptr);
+  UOp Lowered(const Target& target, Op op, DType dtype, std::initializer_list<UOp> src,
+              int* nodes = nullptr) {
+    return Lowered(target, op, dtype, std::span(src.begin(), src.size()), nodes);
+  }
   // The next argument.
   UOp Argument(DType dtype, int64_t elements) {
     const auto slot = static_cast<int64_t>(program_.arguments.size());

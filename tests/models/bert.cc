@@ -1,6 +1,4 @@
 // BERT adds the result of attention and of the perceptron to what came in, and normalizes the sums.
-#include <cmath>
-
 #include "engine/base/strings.h"
 #include "tests/models/models.h"
 #include "tests/models/transformer.h"
@@ -22,15 +20,7 @@ Tensor Attention(Builder* b, const std::string& name, const Tensor& x, const Ten
     return SplitHeads(nn::Linear(b, StrCat(name, what), kChannels, kChannels)(x), kHeads);
   };
   const Tensor q = project(".query"), k = project(".key"), v = project(".value");
-  const Tensor scores =
-      q.MatMul(k.Transpose()) / std::sqrt(static_cast<double>(kChannels / kHeads)) + bias;
-  return nn::Linear(b, name + ".out", kChannels,
-                    kChannels)(MergeHeads(scores.Softmax(-1).MatMul(v)));
-}
-
-Tensor Perceptron(Builder* b, const std::string& name, const Tensor& x) {
-  const Tensor inner = nn::Linear(b, name + ".in", kChannels, 4 * kChannels)(x).Gelu();
-  return nn::Linear(b, name + ".out", 4 * kChannels, kChannels)(inner);
+  return Attend(b, name, Scores(q, k) + bias, v);
 }
 
 }  // namespace
@@ -48,7 +38,7 @@ absl::StatusOr<Plan> Bert(int64_t batch, int64_t length) {
   for (int64_t i = 0; i < kLayers; ++i) {
     const std::string name = StrCat("layer", i);
     x = Norm(&b, name + ".norm1", x + Attention(&b, name + ".attention", x, bias));
-    x = Norm(&b, name + ".norm2", x + Perceptron(&b, name + ".perceptron", x));
+    x = Norm(&b, name + ".norm2", x + Perceptron(&b, name + ".perceptron", x, &Tensor::Gelu));
   }
   b.Output(x, "hidden");
   const Tensor first = x.Slice(1, 0, 1).Reshape({batch, kChannels});

@@ -1,6 +1,5 @@
 // GPT-2 normalizes before attention and before the perceptron, and adds their results to what came
 // in.
-#include <cmath>
 #include <limits>
 
 #include "engine/base/strings.h"
@@ -18,18 +17,11 @@ Tensor Attention(Builder* b, const std::string& name, const Tensor& x) {
     return SplitHeads(all.Slice(-1, i * kChannels, (i + 1) * kChannels), kHeads);
   };
   const Tensor q = part(0), k = part(1), v = part(2);
-  const Tensor scores =
-      q.MatMul(k.Transpose()) / std::sqrt(static_cast<double>(kChannels / kHeads));
+  const Tensor scores = Scores(q, k);
   const Tensor position = b->Iota(DType::kInt32, x.dim(1));
   const Tensor seen = position.Le(position.Unsqueeze(-1));  // [query, key]
   const Tensor masked = seen.Where(scores, scores.Like(-std::numeric_limits<double>::infinity()));
-  return nn::Linear(b, name + ".out", kChannels,
-                    kChannels)(MergeHeads(masked.Softmax(-1).MatMul(v)));
-}
-
-Tensor Perceptron(Builder* b, const std::string& name, const Tensor& x) {
-  const Tensor inner = nn::Linear(b, name + ".in", kChannels, 4 * kChannels)(x).GeluTanh();
-  return nn::Linear(b, name + ".out", 4 * kChannels, kChannels)(inner);
+  return Attend(b, name, masked, v);
 }
 
 }  // namespace
@@ -43,7 +35,8 @@ absl::StatusOr<Plan> Gpt2(int64_t batch, int64_t length) {
   for (int64_t i = 0; i < kLayers; ++i) {
     const std::string name = StrCat("layer", i);
     x = x + Attention(&b, name + ".attention", nn::LayerNorm(&b, name + ".norm1", kChannels)(x));
-    x = x + Perceptron(&b, name + ".perceptron", nn::LayerNorm(&b, name + ".norm2", kChannels)(x));
+    x = x + Perceptron(&b, name + ".perceptron", nn::LayerNorm(&b, name + ".norm2", kChannels)(x),
+                       &Tensor::GeluTanh);
   }
   x = nn::LayerNorm(&b, "norm", kChannels)(x);
   b.Output(x.MatMul(embedding.Transpose()), "logits");

@@ -1,6 +1,7 @@
 // What the transformers among the models share.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -21,6 +22,25 @@ inline Tensor MergeHeads(const Tensor& x) {
 // A table of `rows` vectors, as a weight.
 inline Tensor Table(Builder* b, const std::string& name, int64_t rows, int64_t channels) {
   return b->State(DType::kFloat32, {rows, channels}, name, Init::Uniform(-0.05, 0.05, rows));
+}
+
+// How much each query [.., n, size] wants of each key [.., m, size].
+inline Tensor Scores(const Tensor& q, const Tensor& k) {
+  return q.MatMul(k.Transpose()) / std::sqrt(static_cast<double>(q.dim(-1)));
+}
+
+// What is wanted of the values of all heads, brought together.
+inline Tensor Attend(Builder* b, const std::string& name, const Tensor& scores, const Tensor& v) {
+  const Tensor merged = MergeHeads(scores.Softmax(-1).MatMul(v));
+  return nn::Linear(b, name + ".out", merged.dim(-1), merged.dim(-1))(merged);
+}
+
+// Four times as wide on the inside.
+inline Tensor Perceptron(Builder* b, const std::string& name, const Tensor& x,
+                         Tensor (Tensor::*activation)() const) {
+  const int64_t channels = x.dim(-1);
+  const Tensor inner = (nn::Linear(b, name + ".in", channels, 4 * channels)(x).*activation)();
+  return nn::Linear(b, name + ".out", 4 * channels, channels)(inner);
 }
 
 }  // namespace telegrad::testing

@@ -12,6 +12,7 @@
 #include "engine/ir/content_hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/server/double_graph.h"
 #include "tests/server/process.h"
 
 namespace telegrad {
@@ -22,16 +23,6 @@ using ::testing::HasSubstr;
 using testing::Output;
 using testing::Process;
 using testing::RunProgram;
-
-// y = x + x, float32.
-FrozenGraph Double(int64_t elements) {
-  Graph g;
-  const int64_t dims[] = {elements};
-  const UOp x = g.Param(1, DType::kFloat32, dims);
-  const UOp store =
-      g.Make(Op::kStore, {g.Param(0, DType::kFloat32, dims), g.Make(Op::kAdd, {x, x})});
-  return Freeze(g.Make(Op::kSink, {store}));
-}
 
 std::string Slurp(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -101,7 +92,7 @@ class CompileServiceTest : public ::testing::Test {
   // Compiles and runs a graph that is the same for the same number of elements.
   absl::Status Run(int64_t elements) {
     TG_ASSIGN_OR_RETURN(const auto session, connection_->OpenSession());
-    const FrozenGraph graph = Double(elements);
+    const FrozenGraph graph = DoubleGraph(elements);
     session->Alloc(1, 4 * elements);
     session->Alloc(2, 4 * elements);
     std::vector<float> x(static_cast<size_t>(elements), 1.5f);

@@ -1,9 +1,6 @@
 // A session's runs over several devices, with the real engine: which device a graph's number means,
 // and the order of runs whose transfers are in other queues.
-#include <condition_variable>
 #include <cstring>
-#include <map>
-#include <mutex>
 
 #include "devices/drivers.h"
 #include "engine/compile/compiler.h"
@@ -13,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "server/session/caching_engine.h"
 #include "server/session/session.h"
+#include "tests/server/session_ends.h"
 
 namespace telegrad {
 namespace {
@@ -21,36 +19,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr DType kI32 = DType::kInt32;
-
-class Words final : public Payload {
- public:
-  explicit Words(std::vector<int32_t> words) : words_(std::move(words)) {}
-  int64_t size() const override { return static_cast<int64_t>(4 * words_.size()); }
-  void CopyTo(void* to) const override { std::memcpy(to, words_.data(), 4 * words_.size()); }
-
- private:
-  const std::vector<int32_t> words_;
-};
-
-class Answers final : public AnswerSink {
- public:
-  void OnAnswer(Answer answer) override {
-    const std::lock_guard lock(mutex_);
-    answers_[answer.id] = std::move(answer);
-    changed_.notify_all();
-  }
-  void OnProgress() override {}
-  Answer Take(uint64_t id) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return answers_.contains(id); });
-    return std::move(answers_[id]);
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<uint64_t, Answer> answers_;
-};
 
 class SeveralDevices : public ::testing::Test {
  protected:
@@ -77,8 +45,12 @@ class SeveralDevices : public ::testing::Test {
   absl::Status StatusOf(uint64_t id) { return answers_->Take(id).status; }
   void Alloc(uint64_t handle, std::string device, std::vector<int32_t> words = {0, 0, 0, 0}) {
     Submit(AllocOp{handle, 16, std::move(device)});
-    Submit(WriteOp{handle, 0, std::make_unique<Words>(std::move(words))});
+    Write(handle, words);
     ASSERT_TRUE(StatusOf(Submit(SyncOp{})).ok());
+  }
+  void Write(uint64_t handle, const std::vector<int32_t>& words) {
+    std::string bytes(reinterpret_cast<const char*>(words.data()), 4 * words.size());
+    Submit(WriteOp{handle, 0, std::make_unique<StringPayload>(std::move(bytes))});
   }
   std::vector<int32_t> Read(uint64_t handle) {
     const Answer answer = answers_->Take(Submit(ReadOp{handle, 0, 16}));
@@ -98,11 +70,7 @@ class SeveralDevices : public ::testing::Test {
     for (const auto& [to, value] : stores) roots.push_back(g_.Make(Op::kStore, {to, value}));
     const FrozenGraph graph = Freeze(g_.Make(Op::kSink, DType::kVoid, roots));
     const Digest hash = ContentHash(graph.root());
-    const absl::Status put =
-        StatusOf(Submit(PutOp{[graph, hash](Budget*) -> absl::StatusOr<VerifiedGraph> {
-                                return VerifiedGraph{graph, hash};
-                              },
-                              100, /*compile=*/true}));
+    const absl::Status put = StatusOf(Submit(PutOf(graph, /*compile=*/true)));
     EXPECT_TRUE(put.ok()) << put;
     return std::string(hash.view());
   }
@@ -125,7 +93,7 @@ class SeveralDevices : public ::testing::Test {
   TaskPool workers_{1};
   TaskPool compilers_{1};
   Environment env_;
-  std::shared_ptr<Answers> answers_ = std::make_shared<Answers>();
+  std::shared_ptr<Sink> answers_ = std::make_shared<Sink>();
   std::shared_ptr<Session> session_;
   uint64_t last_id_ = 0;
 };
@@ -229,7 +197,7 @@ TEST_F(SeveralDevices, WhatATransferReadsIsWrittenAfterIt) {
   const std::string add = AddAcross();
   int32_t sum = 0;
   for (int32_t i = 1; i <= 100; ++i) {
-    Submit(WriteOp{1, 0, std::make_unique<Words>(std::vector<int32_t>{i, i, i, i})});
+    Write(1, {i, i, i, i});
     Run(add, {1, 2});
     sum += i;
   }

@@ -145,6 +145,12 @@ std::vector<std::vector<uint8_t>> Capture::SlotsBefore() const {
   return out;
 }
 
+std::vector<VarValue> Capture::VarValues() const {
+  std::vector<VarValue> out;
+  for (const int64_t value : variables) out.push_back({static_cast<int64_t>(out.size()), value});
+  return out;
+}
+
 std::string Difference(const Capture& capture, UOp root,
                        const std::vector<std::vector<uint8_t>>& slots, double slack) {
   const double tolerance = slack * Tolerance(root);

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/ir/graph.h"
 #include "engine/types/dtype.h"
+#include "engine/types/var_value.h"
 #include "telegrad/v1/graph.pb.h"
 
 namespace telegrad::testing {
@@ -27,6 +28,7 @@ struct Capture {
   std::vector<CapturedSlot> slots;
 
   std::vector<std::vector<uint8_t>> SlotsBefore() const;
+  std::vector<VarValue> VarValues() const;
 };
 
 // All archives under tests/data/tinygrad of the source tree, which is the working directory of

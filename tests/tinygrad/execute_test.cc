@@ -8,7 +8,7 @@
 
 #include "engine/wire/graph_codec.h"
 #include "tests/conformance/run_graph.h"
-#include "tests/tinygrad/captures.h"
+#include "tests/tinygrad/for_each_capture.h"
 
 namespace telegrad {
 namespace {
@@ -16,7 +16,6 @@ namespace {
 using ::telegrad::testing::Capture;
 using ::telegrad::testing::CpuRunner;
 using ::telegrad::testing::Difference;
-using ::telegrad::testing::ReadCaptures;
 using ::telegrad::testing::RunLowered;
 using ::telegrad::testing::Slots;
 
@@ -35,35 +34,28 @@ bool IsException(const Capture& capture) {
 
 // Calls run(root, variables, &slots) for each graph and compares what it left with tinygrad's.
 template <typename Run>
-void ForEachCapture(const Run& run, bool only_with_variables = false) {
-  const auto captures = ReadCaptures();
-  ASSERT_TRUE(captures.ok()) << captures.status();
-  int agreed = 0;
-  for (const Capture& capture : *captures) {
-    if (only_with_variables && capture.variables.empty()) continue;
-    Budget budget;
-    const auto graph = FromProto(capture.graph, &budget);
-    ASSERT_TRUE(graph.ok()) << capture.name << ": " << graph.status();
-    std::vector<VarValue> variables;
-    for (size_t i = 0; i < capture.variables.size(); ++i) {
-      variables.push_back({static_cast<int64_t>(i), capture.variables[i]});
-    }
-    Slots slots = capture.SlotsBefore();
-    const absl::Status status = run(graph->root(), variables, &slots);
-    const std::string difference =
-        status.ok() ? Difference(capture, graph->root(), slots, /*slack=*/4) : status.ToString();
-    agreed += difference.empty();
-    if (IsException(capture)) {
-      EXPECT_NE(difference, "") << capture.name << " runs; expected no exception for it";
-    } else {
-      EXPECT_EQ(difference, "") << capture.name;
-    }
-  }
-  std::cout << agreed << " of " << captures->size() << " graphs agree\n";
+void ExpectAgreement(const Run& run, bool only_with_variables = false) {
+  int agreed = 0, all = 0;
+  testing::ForEachCapture(
+      [&](const Capture& capture, const FrozenGraph& graph, std::span<const VarValue> variables) {
+        ++all;
+        if (only_with_variables && variables.empty()) return;
+        Slots slots = capture.SlotsBefore();
+        const absl::Status status = run(graph.root(), variables, &slots);
+        const std::string difference =
+            status.ok() ? Difference(capture, graph.root(), slots, /*slack=*/4) : status.ToString();
+        agreed += difference.empty();
+        if (IsException(capture)) {
+          EXPECT_NE(difference, "") << capture.name << " runs; expected no exception for it";
+        } else {
+          EXPECT_EQ(difference, "") << capture.name;
+        }
+      });
+  std::cout << agreed << " of " << all << " graphs agree\n";
 }
 
 TEST(Execute, LoweredProgramsAgree) {
-  ForEachCapture([](UOp root, std::span<const VarValue> variables, Slots* slots) {
+  ExpectAgreement([](UOp root, std::span<const VarValue> variables, Slots* slots) {
     return RunLowered(root, 32, variables, slots);
   });
 }
@@ -71,7 +63,7 @@ TEST(Execute, LoweredProgramsAgree) {
 TEST(Execute, CpuDeviceAgrees) {
   auto cpu = CpuRunner::Open();
   ASSERT_TRUE(cpu.ok()) << cpu.status();
-  ForEachCapture([&](UOp root, std::span<const VarValue> variables, Slots* slots) {
+  ExpectAgreement([&](UOp root, std::span<const VarValue> variables, Slots* slots) {
     return (*cpu)->Run(root, variables, slots);
   });
 }
@@ -79,9 +71,9 @@ TEST(Execute, CpuDeviceAgrees) {
 TEST(Execute, GeneralFormsAgree) {
   auto cpu = CpuRunner::Open({.specializations = 0});
   ASSERT_TRUE(cpu.ok()) << cpu.status();
-  ForEachCapture([&](UOp root, std::span<const VarValue> variables,
-                     Slots* slots) { return (*cpu)->Run(root, variables, slots); },
-                 /*only_with_variables=*/true);
+  ExpectAgreement([&](UOp root, std::span<const VarValue> variables,
+                      Slots* slots) { return (*cpu)->Run(root, variables, slots); },
+                  /*only_with_variables=*/true);
   EXPECT_GT((*cpu)->stats().general_forms, 0u);
 }
 

@@ -1,5 +1,4 @@
 // Graphs of real tinygrad programs against the values that tinygrad's own CPU backend computed.
-//
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -117,10 +116,7 @@ TEST(Replay, CollapsedReductionsLeaveTheSameBits) {
   for (const Capture& capture : Captures()) {
     const FrozenGraph graph = Admit(capture);
     if (graph.graph == nullptr) continue;
-    std::vector<VarValue> variables;
-    for (size_t i = 0; i < capture.variables.size(); ++i) {
-      variables.push_back({static_cast<int64_t>(i), capture.variables[i]});
-    }
+    const std::vector<VarValue> variables = capture.VarValues();
     Budget budget;
     const auto legal = Legalize(graph.root(), variables, &budget);
     ASSERT_TRUE(legal.ok()) << capture.name << ": " << legal.status();

@@ -48,6 +48,7 @@ ALLOWED = [
     ("server/service", ["proto", "server/*", "engine/*", "devices/api"]),
     ("proto", []),  # what both ends of a channel must agree on beyond the .proto files
     ("client/cc", ["proto", "engine/base", "engine/types", "engine/ir", "engine/wire", "engine/frontend"]),
+    ("client/examples", ["client/cc", "engine/base", "engine/types", "engine/ir", "engine/frontend"]),
     ("client/cli", ["client/cc", "engine/base", "engine/types", "engine/ir", "engine/frontend", "engine/explain"]),
 ]
 

@@ -77,8 +77,10 @@ absl::Status Importer::CheckModel() const {
     return Unimplemented("ONNX: opset ", model_.opset, " is not supported, only ", kMinOpset,
                          " to ", kMaxOpset);
   }
-  if (model_.has_functions) return Unimplemented("ONNX: model-local functions are not supported");
-  if (model_.has_sparse) return Unimplemented("ONNX: sparse initializers are not supported");
+  if (model_.has_functions)
+    return Unimplemented("ONNX: model-local functions are not supported; inline them first");
+  if (model_.has_sparse)
+    return Unimplemented("ONNX: sparse initializers are not supported; store them dense");
   if (model_.outputs.empty()) return InvalidArgument("ONNX: the model has no outputs");
   for (const auto& [name, shape] : options_.input_shapes) {
     if (std::ranges::find(model_.inputs, name, &ValueInfo::name) == model_.inputs.end()) {

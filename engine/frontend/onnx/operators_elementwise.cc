@@ -161,7 +161,8 @@ absl::Status DropoutOp(NodeContext& c) {
   c.Ignore("seed");
   if (c.HasInput(2)) {
     TG_ASSIGN_OR_RETURN(const double training, c.Number(2));
-    if (training != 0) return Unimplemented("training mode is not supported");
+    if (training != 0)
+      return Unimplemented("training mode is not supported; export the model for inference");
   }
   const Shape shape = ToShape(x.shape());
   TG_RETURN_IF_ERROR(c.Output(x));

@@ -181,7 +181,8 @@ absl::Status PadOp(NodeContext& c) {
     TG_ASSIGN_OR_RETURN(value, c.Number(2));
   }
   if (!IsFloat(x.dtype()) && !(std::abs(value) <= kExactInteger)) {
-    return Unimplemented("the value ", value, " of ", Name(x.dtype()));
+    return Unimplemented("a pad of ", value, " in ", Name(x.dtype()),
+                         "; expected at most 2^53 in magnitude");
   }
   const auto rank = static_cast<size_t>(x.rank());
   if (pads.size() != 2 * rank) {

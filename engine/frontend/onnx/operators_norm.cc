@@ -26,15 +26,15 @@ absl::Status BatchNormalizationOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const int64_t training, c.Int("training_mode", 0));
   TG_ASSIGN_OR_RETURN(const int64_t spatial, c.Int("spatial", 1));
   c.Ignore("momentum");  // it concerns training
-  if (training != 0) return Unimplemented("training mode is not supported");
-  if (spatial != 1) return Unimplemented("statistics of every activation are not supported");
+  if (training != 0)
+    return Unimplemented("training mode is not supported; export the model for inference");
+  if (spatial != 1) return Unimplemented("'spatial' is 0, supported is 1: statistics of a channel");
   Tensor by_channel[4];
   for (int i = 0; i < 4; ++i) {
-    TG_ASSIGN_OR_RETURN(by_channel[i], ByChannel(c, i + 1, x));
+    TG_ASSIGN_OR_RETURN(by_channel[i], c.FloatInput(i + 1));
   }
   const auto& [scale, bias, mean, variance] = by_channel;
-  const Tensor factor = scale / (variance + epsilon).Sqrt();
-  return c.Output((x - mean) * factor + bias);
+  return c.Output(x.BatchNorm(mean, variance, scale, bias, epsilon));
 }
 
 // Over the axes from `axis` on, computed in the type `stash_type`. Mean and the inverse standard
@@ -48,7 +48,8 @@ absl::Status LayerNormalizationOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const int64_t stash, c.Int("stash_type", 1));
   const auto type =
       stash >= 1 && stash <= 1000 ? DTypeFromOnnx(static_cast<int>(stash)) : std::nullopt;
-  if (!type || !IsFloat(*type)) return Unimplemented("'stash_type' is ", stash);
+  if (!type || !IsFloat(*type))
+    return Unimplemented("'stash_type' is ", stash, ", supported are types of floats");
   const DType wide = ByteSize(x.dtype()) > ByteSize(*type) ? x.dtype() : *type;
   Axes axes(x.rank() - first);
   std::iota(axes.begin(), axes.end(), first);
@@ -73,9 +74,7 @@ absl::Status InstanceNormalizationOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor scale, ByChannel(c, 1, x));
   TG_ASSIGN_OR_RETURN(const Tensor bias, ByChannel(c, 2, x));
   TG_ASSIGN_OR_RETURN(const float epsilon, c.Float("epsilon", 1e-5f));
-  Axes spatial(x.rank() - 2);
-  std::iota(spatial.begin(), spatial.end(), 2);
-  return c.Output(x.Standardize(spatial, epsilon) * scale + bias);
+  return c.Output(x.GroupNorm(x.dim(1), epsilon) * scale + bias);
 }
 
 // x / (bias + alpha / size * (sum of squares of `size` channels around))^beta.

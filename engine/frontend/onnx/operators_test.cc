@@ -305,6 +305,8 @@ TEST(Window, CeilModeAndGlobalPools) {
   pool["ceil_mode"] = int64_t{1};
   Expect(OneNode{"MaxPool", 12, pool}({x}), Floats({1, 1, 3}, {2, 4, 6}));
   Expect(OneNode{"AveragePool", 12, pool}({x}), Floats({1, 1, 3}, {1.5f, 3.5f, 6}));
+  pool["count_include_pad"] = int64_t{1};  // what ceil_mode adds is no padding
+  Expect(OneNode{"AveragePool", 19, pool}({x}), Floats({1, 1, 3}, {1.5f, 3.5f, 6}));
   // A last window that would begin beyond the input is not made.
   Expect(OneNode{"MaxPool",
                  12,

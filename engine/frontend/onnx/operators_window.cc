@@ -10,8 +10,7 @@ namespace {
 
 struct Geometry {
   std::vector<int64_t> kernel;
-  Window window;           // one number for each spatial axis, two for pads
-  bool ceil_adds = false;  // the last window of ceil_mode reaches beyond the pads
+  Window window;  // one number for each spatial axis, two for pads
 };
 
 absl::Status CheckList(std::string_view name, const std::vector<int64_t>& list, size_t size,
@@ -57,22 +56,6 @@ absl::StatusOr<std::vector<int64_t>> Pads(NodeContext& c, ShapeView spatial, con
   return out;
 }
 
-// With ceil_mode a last window may begin inside the input or its left pad and end outside.
-void CeilPads(ShapeView spatial, Geometry* g) {
-  for (size_t i = 0; i < spatial.size(); ++i) {
-    int64_t* pads = &g->window.pads[2 * i];
-    const int64_t stride = g->window.stride[i];
-    const int64_t extent = (g->kernel[i] - 1) * g->window.dilation[i] + 1;
-    const int64_t room = spatial[i] + pads[0] + pads[1] - extent;
-    if (room < 0) continue;  // Tensor reports it
-    const int64_t windows = CeilDiv(room, stride) + 1;
-    const int64_t missing = (windows - 1) * stride - room;
-    if (missing <= 0 || (windows - 1) * stride >= spatial[i] + pads[0]) continue;
-    pads[1] += missing;
-    g->ceil_adds = true;
-  }
-}
-
 absl::StatusOr<Geometry> ReadGeometry(NodeContext& c, const Tensor& x,
                                       std::vector<int64_t> kernel) {
   const Shape spatial(x.shape().begin() + 2, x.shape().end());
@@ -86,7 +69,7 @@ absl::StatusOr<Geometry> ReadGeometry(NodeContext& c, const Tensor& x,
   TG_RETURN_IF_ERROR(CheckList("dilations", g.window.dilation, n, 1));
   TG_ASSIGN_OR_RETURN(g.window.pads, Pads(c, spatial, g));
   TG_ASSIGN_OR_RETURN(const int64_t ceil_mode, c.Int("ceil_mode", 0));
-  if (ceil_mode != 0) CeilPads(spatial, &g);
+  g.window.ceil_mode = ceil_mode != 0;
   return g;
 }
 
@@ -148,11 +131,7 @@ absl::Status AveragePoolOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, SpatialInput(c));
   TG_ASSIGN_OR_RETURN(const Geometry g, PoolGeometry(c, x));
   TG_ASSIGN_OR_RETURN(const int64_t count_pads, c.Int("count_include_pad", 0));
-  if (count_pads != 0 && g.ceil_adds) {
-    return Unimplemented("'ceil_mode' with 'count_include_pad' where the last window is cut off");
-  }
-  const bool padded = std::ranges::any_of(g.window.pads, [](int64_t p) { return p != 0; });
-  return c.Output(x.AvgPool(g.kernel, g.window, count_pads != 0 || !padded));
+  return c.Output(x.AvgPool(g.kernel, g.window, count_pads != 0));
 }
 
 absl::Status GlobalAveragePoolOp(NodeContext& c) {

@@ -55,7 +55,8 @@ absl::StatusOr<HostTensor> Convert(const TensorProto& tensor) {
                                          ? DTypeFromOnnx(static_cast<int>(tensor.data_type))
                                          : std::nullopt;
   if (!dtype) return Unimplemented("element type ", tensor.data_type, " is not supported");
-  if (tensor.elsewhere) return Unimplemented("its elements are in another file or segment");
+  if (tensor.elsewhere)
+    return Unimplemented("its elements are in another file or segment; save the model as one file");
   if (tensor.has_raw) return HostTensorFromBytes(*dtype, tensor.dims, tensor.raw);
   TG_ASSIGN_OR_RETURN(const int64_t size, CheckedByteSize(*dtype, tensor.dims));
   TG_ASSIGN_OR_RETURN(const std::string bytes, TypedBytes(tensor, *dtype, size));

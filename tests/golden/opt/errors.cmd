@@ -60,5 +60,5 @@ telegrad-opt: --target: "x86-64" is neither host nor a key
 [exit 2]
 $ telegrad-opt --emit=llvm tests/golden/opt/two_programs.uop
 [stderr]
-telegrad-opt: no LLVM rendering for the architecture any
+telegrad-opt: no LLVM rendering for the architecture any; expected x86-64
 [exit 1]

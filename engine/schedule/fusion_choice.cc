@@ -1,0 +1,159 @@
+// Whether one value is stored, and by which kernel.
+//
+// A reduction is one value more. Hoisted out of the loops that it does not depend on it costs what
+// it would cost alone, so it stays in its user's kernel unless that would take its parallelism or,
+// if it is a sum of products, its register tile away.
+#include <algorithm>
+#include <cmath>
+
+#include "engine/schedule/fusion_planner.h"
+
+namespace telegrad {
+namespace {
+
+constexpr size_t kMaxPlaces = 16;  // where one value is recomputed
+constexpr int kMaxFolds = 4;       // reductions that one holds inside of each other
+// Positions of nodes in a kernel. Bounds what the compiler is asked to do at once.
+constexpr int64_t kMaxKernelNodes = 1000;
+// A reduction of less work is not worth spreading over threads.
+constexpr double kSmallWork = 32'768;
+constexpr double kMinParallel = 16;
+
+std::string Ratio(double x) {
+  return StrCat(std::min(x, 1e9) < 10 ? std::round(x * 10) / 10 : std::round(std::min(x, 1e9)));
+}
+
+std::string Scaled(double x) {
+  static constexpr std::string_view kUnits[] = {"", "k", "M", "G", "T"};
+  size_t unit = 0;
+  for (; x >= 1000 && unit + 1 < std::size(kUnits); x /= 1000) ++unit;
+  return StrCat(std::round(x * 10) / 10, kUnits[unit]);
+}
+
+bool SameLoops(const Draft& draft, ShapeView shape) {
+  int loop = 0;
+  for (int64_t n : shape) {
+    if (n == 1) continue;
+    if (loop >= draft.loops || draft.ranges[loop].size != static_cast<double>(n)) return false;
+    ++loop;
+  }
+  return loop == draft.loops;
+}
+
+}  // namespace
+
+Materialize FusionPlanner::Choose(UOp u, const std::vector<Place>& places, std::string* why) const {
+  const uint32_t id = u.id();
+  if (u.is(Op::kContiguous)) {
+    if (places.size() == 1 && Home(u, places) >= 0) return Materialize::kFused;
+    *why = "stored on request";
+    return Materialize::kRequested;
+  }
+  // A view is stored through its source.
+  if (Is(u.op(), kMovement) || u.is(Op::kDetach)) return Materialize::kFused;
+  for (const Place& p : places) {
+    const Draft& draft = drafts_[p.draft];
+    const size_t folds = u.is(Op::kReduce) ? u.arg().size() - 1 : 0;
+    const bool many = folds > 0 && draft.loops + draft.folds + folds > Drafts::kMaxRanges;
+    const bool deep = folds > 0 && p.folds >= kMaxFolds;
+    if (draft.nodes > kMaxKernelNodes || many || deep) {
+      *why = StrCat("stored: its user's kernel has ", draft.nodes, " nodes and ",
+                    draft.loops + draft.folds, " ranges already");
+      return Materialize::kSize;
+    }
+  }
+  const auto elements = static_cast<double>(NumElements(u.shape()));
+  // What repeats or pads the result of a sum of products is stored through that.
+  const NodeCost& cost = costs_[id];
+  if (cost.contraction != 0 && cost.contraction_elements < elements &&
+      places.size() <= kMaxPlaces) {
+    return Materialize::kFused;
+  }
+  for (const Place& p : places) {
+    if (!Fits(u, p, why)) return Materialize::kReduction;
+  }
+  double computed = 0, loaded = 0;
+  for (const Place& p : places) {
+    const double count = drafts_[p.draft].Count(p.access.ranges());
+    const double reuse = p.tiled ? kTileReuse : 1;
+    loaded += count / reuse;
+    computed += std::max(std::min(count, elements), count / reuse);
+  }
+  if (computed <= elements) return Materialize::kFused;
+  const double work = costs_[id].work;
+  const auto bytes = static_cast<double>(BytesOf(u.dtype(), 1));
+  const double redone = (computed - elements) * work;
+  const double moved = bytes * (elements * kStoreCostPerByte + loaded * kLoadCostPerByte);
+  const double launch = Home(u, places) >= 0 ? 0 : kLaunchCost;
+  if (redone <= moved + launch && places.size() <= kMaxPlaces) return Materialize::kFused;
+  *why = StrCat("stored: ", places.size(), places.size() == 1 ? " use computes" : " uses compute",
+                " it ", Ratio(computed / elements), " times; redoing that costs ", Scaled(redone),
+                " operations, memory ", Scaled(moved + launch));
+  return Materialize::kCost;
+}
+
+bool FusionPlanner::Fits(UOp u, const Place& p, std::string* why) const {
+  const NodeCost& cost = costs_[u.id()];
+  const Draft& draft = drafts_[p.draft];
+  const RangeSet set = p.access.ranges(), loops = set & draft.LoopSet();
+  const bool folded = (set & ~draft.LoopSet()) != 0;
+  if (cost.contraction != 0 && (folded || loops != draft.LoopSet())) {
+    const auto elements = static_cast<double>(NumElements(u.shape()));
+    if (elements * cost.work > kSmallWork) {
+      *why = folded ? "stored: its sum of products would run inside another reduction"
+                    : "stored: its sum of products would lose its tile to other loops";
+      return false;
+    }
+  }
+  if (!u.is(Op::kReduce)) return true;
+  for (RangeSet front : draft.fronts) {
+    if ((loops & ~front) != 0 && (front & ~loops) != 0) {
+      *why = "stored: no order of its user's loops suits all of its reductions";
+      return false;
+    }
+  }
+  const bool serial = draft.Product(loops) < kMinParallel && (folded || loops != draft.LoopSet());
+  if (serial && draft.Count(set) * cost.work > kSmallWork) {
+    *why = "stored: inside its user too few threads could share it";
+    return false;
+  }
+  return true;
+}
+
+int FusionPlanner::Home(UOp u, const std::vector<Place>& places) const {
+  if (options_.alone.contains(u.id())) return -1;
+  for (const Place& p : places) {
+    const Draft& draft = drafts_[p.draft];
+    const auto same = [&](const Place& q) { return q.draft == p.draft; };
+    if (drafts_.Alone(draft) || draft.roots.size() >= Drafts::kMaxRoots) continue;
+    if (std::ranges::count_if(places, same) != 1 || p.access.gate != 0) continue;
+    if (p.access.ranges() != draft.LoopSet() || p.access != LoopAccess(u.shape())) continue;
+    if (!SameLoops(draft, u.shape())) continue;
+    const bool first = std::ranges::none_of(places, [&](const Place& q) {
+      return q.draft != p.draft && drafts_.HasPath(q.draft, p.draft);
+    });
+    if (first) return p.draft;
+  }
+  return -1;
+}
+
+uint32_t FusionPlanner::WholeOutput(UOp u, const Draft& draft) const {
+  for (uint32_t root : draft.roots) {
+    UOp target = graph_.at(root);
+    if (!target.is(Op::kStore)) continue;
+    UOp value = target.src(1);
+    target = target.src(0);
+    // A SCATTER writes by row-major position: other dims are as good.
+    while (u.is(Op::kScatter) && value.is(Op::kReshape)) value = value.src(0);
+    bool whole = value == u && NumElements(target.shape()) == NumElements(u.shape());
+    while (whole && u.is(Op::kScatter) && target.is(Op::kReshape)) {
+      whole = uses_[target.id()] == 1;
+      target = target.src(0);
+    }
+    const bool same = u.is(Op::kScatter) || std::ranges::equal(target.shape(), u.shape());
+    if (whole && same && target.is(Op::kParam) && uses_[target.id()] == 1) return root;
+  }
+  return 0;
+}
+
+}  // namespace telegrad

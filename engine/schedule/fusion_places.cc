@@ -1,0 +1,204 @@
+// Which kernels need a value, at which positions. What a node reads is needed where the node is, at
+// the positions that it says; what is stored is needed by the kernel that writes it.
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <optional>
+
+#include "engine/base/hash.h"
+#include "engine/schedule/fusion_planner.h"
+
+namespace telegrad {
+
+void FusionPlanner::AddPlace(uint32_t node, Place place) {
+  if (NumElements(graph_.shape(node)) == 0) return;
+  place.draft = drafts_.Find(place.draft);
+  if (graph_.shape(node).empty()) place.access.axes.clear();
+  for (Place& p : places_[node]) {
+    if (drafts_.Find(p.draft) == place.draft && p.access == place.access) {
+      p.tiled = p.tiled && place.tiled;
+      p.folds = std::max(p.folds, place.folds);
+      return;
+    }
+  }
+  ++drafts_[place.draft].nodes;
+  places_[node].push_back(std::move(place));
+}
+
+void FusionPlanner::MergeKernels(uint32_t id, std::vector<Place>* places) {
+  const auto elements = static_cast<double>(NumElements(graph_.shape(id)));
+  for (size_t i = 0; i < places->size(); ++i) {
+    for (size_t j = i + 1; j < places->size(); ++j) {
+      Place &a = (*places)[i], &b = (*places)[j];
+      a.draft = drafts_.Find(a.draft);
+      b.draft = drafts_.Find(b.draft);
+      if (a.draft == b.draft || a.access.axes != b.access.axes) continue;
+      drafts_.TryMerge(a.draft, b.draft, elements, a.access.ranges());
+    }
+  }
+  for (size_t i = 0; i < places->size(); ++i) {
+    (*places)[i].draft = drafts_.Find((*places)[i].draft);
+    for (size_t j = i + 1; j < places->size();) {
+      Place &a = (*places)[i], &b = (*places)[j];
+      if (a.draft == drafts_.Find(b.draft) && a.access == b.access) {
+        a.tiled = a.tiled && b.tiled;
+        a.folds = std::max(a.folds, b.folds);
+        places->erase(places->begin() + static_cast<std::ptrdiff_t>(j));
+      } else {
+        ++j;
+      }
+    }
+  }
+}
+
+void FusionPlanner::Store(UOp u, const std::vector<Place>& places, std::string why) {
+  const int home = Home(u, places);
+  int draft = home;
+  if (home < 0) {
+    draft = drafts_.Add(u.shape(), u.id(), costs_[u.id()].contraction);
+    drafts_[draft].reasons.push_back(std::move(why));
+  } else if (const uint32_t output = WholeOutput(u, drafts_[home]); output != 0) {
+    plan_.aliases.emplace(u.id(), output);
+  } else {
+    drafts_[home].roots.push_back(u.id());
+    drafts_[home].reasons.push_back(StrCat("also keeps a value that is ", why));
+  }
+  for (const Place& p : places) drafts_.AddEdge(draft, p.draft);
+  NoteOperand(u.id(), places);
+  stored_values_.push_back({u.id(), draft, places});
+  AddSources(u, {draft, LoopAccess(u.shape()), false});
+}
+
+void FusionPlanner::NoteOperand(uint32_t id, const std::vector<Place>& places) {
+  const int64_t elements = NumElements(graph_.shape(id));
+  if (elements == 1) return;
+  const auto bytes = static_cast<double>(BytesOf(graph_.dtype(id), elements));
+  for (const Place& p : places) {
+    Draft& draft = drafts_[p.draft];
+    for (int loop = 0; p.tiled && loop < draft.loops; ++loop) {
+      if ((p.access.ranges() >> loop & 1) == 0) draft.reread[loop] += bytes;
+    }
+  }
+}
+
+void FusionPlanner::AddSources(UOp u, const Place& p) {
+  const Access& access = p.access;
+  switch (u.op()) {
+    case Op::kReduce:
+      AddPlace(u.src(0).id(), BelowReduce(u, p));
+      return;
+    case Op::kGather: {
+      const size_t rank = u.src(1).shape().size();
+      Place index = p, rows = p;
+      index.access.axes.assign(access.axes.begin(),
+                               access.axes.begin() + static_cast<std::ptrdiff_t>(rank));
+      AxisUse row{Mix64(u.src(1).id(), index.access.Hash()) | 1, index.access.ranges()};
+      rows.access.axes.clear();
+      rows.access.axes.push_back(row);
+      rows.access.axes.insert(rows.access.axes.end(),
+                              access.axes.begin() + static_cast<std::ptrdiff_t>(rank),
+                              access.axes.end());
+      AddPlace(u.src(1).id(), std::move(index));
+      AddPlace(u.src(0).id(), std::move(rows));
+      return;
+    }
+    case Op::kCat: {
+      const auto axis = static_cast<size_t>(u.arg(0));
+      for (int i = 0; i < u.num_src(); ++i) {
+        Place part = p;
+        part.access.axes[axis].hash = Mix64(part.access.axes[axis].hash, static_cast<uint64_t>(i));
+        if (u.src(i).shape()[axis] == 1) part.access.axes[axis] = {};
+        part.access.gate = Mix64(part.access.gate, static_cast<uint64_t>(i)) | 1;
+        AddPlace(u.src(i).id(), std::move(part));
+      }
+      return;
+    }
+    default:
+      break;
+  }
+  if (Is(u.op(), kMovement)) {
+    AddPlace(u.src(0).id(), {p.draft, AccessSource(u, access), p.tiled, p.folds});
+    return;
+  }
+  for (int i = 0; i < u.num_src(); ++i) AddPlace(u.src(i).id(), p);
+}
+
+Place FusionPlanner::BelowReduce(UOp u, const Place& p) {
+  Draft& draft = drafts_[p.draft];
+  const RangeSet set = p.access.ranges(), loops = set & draft.LoopSet();
+  if (loops != draft.LoopSet() && std::ranges::find(draft.fronts, loops) == draft.fronts.end()) {
+    draft.fronts.push_back(loops);
+    draft.reasons.push_back(StrCat("folds ", FoldedExtent(u), " elements once for each of ",
+                                   draft.Product(loops), " iterations of its outer loops"));
+  }
+  RangeSet around = set;
+  for (RangeSet folded = set & ~draft.LoopSet(); folded != 0; folded &= folded - 1) {
+    around |= draft.ranges[std::countr_zero(folded)].around;
+  }
+  Place below = p;
+  below.tiled = p.tiled || IsContraction(u);
+  ++below.folds;
+  uint64_t all = Mix64(p.access.Hash(), costs_[u.id()].level);
+  for (int64_t axis : u.arg().subspan(1)) {
+    all = Mix64(Mix64(all, static_cast<uint64_t>(axis)),
+                static_cast<uint64_t>(u.src(0).shape()[axis]));
+  }
+  for (int64_t axis : u.arg().subspan(1)) {
+    const int64_t size = u.src(0).shape()[axis];
+    if (size == 1) continue;
+    const uint64_t hash = Mix64(all, static_cast<uint64_t>(axis)) | 1;
+    auto it = std::ranges::find(draft.ranges, hash, &Draft::Range::hash);
+    if (it == draft.ranges.end()) {
+      draft.ranges.push_back({static_cast<double>(size), hash, around});
+      it = std::prev(draft.ranges.end());
+    }
+    below.access.axes[axis] = {hash, RangeSet{1} << (it - draft.ranges.begin())};
+    ++draft.folds;
+  }
+  return below;
+}
+
+void FusionPlanner::VisitStore(UOp store) {
+  const UOp target = store.src(0), value = store.src(1);
+  if (NumElements(target.shape()) == 0) return;
+  const int draft = drafts_.Add(target.shape(), store.id(), costs_[store.id()].contraction);
+  drafts_[draft].reasons.push_back(StrCat("writes slot ", *drafts_.SlotOf(store.id())));
+  if (const auto it = readers_.find(store.id()); it != readers_.end()) {
+    for (int reader : it->second) drafts_.AddEdge(draft, reader);
+  }
+  AddPlace(value.id(), {draft, LoopAccess(target.shape()), false});
+}
+
+void FusionPlanner::VisitScatter(UOp scatter, const std::vector<Place>& places) {
+  plan_.decision[scatter.id()] = Materialize::kScatter;
+  const int base = drafts_.Add(scatter.shape(), scatter.id(), costs_[scatter.id()].contraction);
+  drafts_[base].closed = true;
+  drafts_[base].reasons.emplace_back("scatters rows into a copy of its base");
+  AddPlace(scatter.src(0).id(), {base, LoopAccess(scatter.shape()), false});
+  const UOp index = scatter.src(1), rows = scatter.src(2);
+  const int update = drafts_.Add(rows.shape(), scatter.id(), costs_[scatter.id()].contraction);
+  drafts_[update].closed = true;
+  drafts_[update].roots.clear();  // the scheduler makes both kernels of the one root
+  const Access at = LoopAccess(rows.shape());
+  Access index_at;
+  index_at.axes.assign(at.axes.begin(),
+                       at.axes.begin() + static_cast<std::ptrdiff_t>(index.shape().size()));
+  AddPlace(index.id(), {update, std::move(index_at), false});
+  AddPlace(rows.id(), {update, at, false});
+  drafts_.AddEdge(base, update);
+  for (const Place& p : places) {
+    // Rows that go to a whole output go there at once.
+    Draft& draft = drafts_[p.draft];
+    const uint32_t output = draft.roots.size() == 1 ? WholeOutput(scatter, draft) : 0;
+    if (output == 0 || plan_.aliases.contains(scatter.id())) {
+      drafts_.AddEdge(update, p.draft);
+      continue;
+    }
+    plan_.aliases.emplace(scatter.id(), output);
+    draft.roots.clear();
+    draft.merged_into = update;
+    for (int after : draft.after) drafts_.AddEdge(update, after);
+  }
+}
+
+}  // namespace telegrad

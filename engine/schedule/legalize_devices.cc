@@ -1,0 +1,62 @@
+// On one device a COPY is a value in memory that all its instances share. On several, a COPY is one
+// for each device that it goes to, and collectives are what collectives.h makes of them; which part
+// of the graph runs when is not decided here.
+#include "engine/schedule/legalizer.h"
+
+namespace telegrad {
+
+absl::StatusOr<int64_t> Legalizer::DeviceOf(int64_t number) const {
+  if (placement_ == nullptr) return 0;
+  const std::vector<int64_t>& known = placement_->device_of;
+  if (number < static_cast<int64_t>(known.size()) && known[number] >= 0) return known[number];
+  return InvalidArgument("the graph names device ", number, ", which is bound to none");
+}
+
+absl::StatusOr<InstanceRef> Legalizer::Copy(UOp u, UOp x) {
+  const auto count = static_cast<int64_t>(u.arg().size());
+  TG_RETURN_IF_ERROR(Spend(count));
+  if (placement_ == nullptr) {
+    return Repeated(x.is_const() ? x : g_.Make(Op::kContiguous, {x}), u.arg().size());
+  }
+  const auto first = static_cast<uint32_t>(pool_.size());
+  for (const int64_t number : u.arg()) {
+    TG_ASSIGN_OR_RETURN(const int64_t device, DeviceOf(number));
+    pool_.push_back(CopyTo(&g_, x, device, budget_));
+  }
+  return InstanceRef{first, static_cast<uint32_t>(count)};
+}
+
+absl::StatusOr<InstanceRef> Legalizer::Collective(UOp u, InstanceRef all) {
+  const auto n = static_cast<int64_t>(all.count);
+  TG_RETURN_IF_ERROR(Spend(placement_ == nullptr ? n : n * n));
+  const auto from = std::span(pool_).subspan(all.first, all.count);
+  const std::vector<UOp> values(from.begin(), from.end());
+  const auto kind = static_cast<ReduceKind>(u.arg(0));
+  if (placement_ == nullptr || all.count == 1) {
+    const UOp one =
+        u.is(Op::kUnshard) ? Concatenate(&g_, values, u.arg(0)) : FoldValues(&g_, kind, values);
+    return Repeated(one, all.count);
+  }
+  std::vector<int64_t> devices;
+  for (const int64_t number : u.src(0).devices()) {
+    TG_ASSIGN_OR_RETURN(devices.emplace_back(), DeviceOf(number));
+  }
+  if (devices.size() != values.size()) {
+    return InvalidArgument(Name(u.op()), ": a value of ", values.size(), " instances on ",
+                           devices.size(), " devices: the body of a loop moves what it carries");
+  }
+  std::vector<UOp> made;
+  if (u.is(Op::kAllReduce)) {
+    made = AllReduceInstances(&g_, kind, values, devices, placement_->all_reduce, budget_);
+  } else {
+    for (const int64_t device : devices) {
+      std::vector<UOp> parts;
+      for (const UOp x : values) parts.push_back(CopyTo(&g_, x, device, budget_));
+      made.push_back(Concatenate(&g_, std::move(parts), u.arg(0)));
+    }
+  }
+  pool_.insert(pool_.end(), made.begin(), made.end());
+  return InstanceRef{static_cast<uint32_t>(pool_.size() - made.size()), all.count};
+}
+
+}  // namespace telegrad

@@ -1,0 +1,156 @@
+// One node, one instance: sizes become numbers, variables their values, types their carriers, and
+// what may leave its source once sizes are known is clipped.
+#include <algorithm>
+
+#include "engine/rules/fold.h"
+#include "engine/schedule/legalizer.h"
+
+namespace telegrad {
+
+absl::StatusOr<UOp> Legalizer::Node(UOp u, std::span<const UOp> src) {
+  std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+  if (Is(u.op(), kSymbolic)) {
+    for (int64_t& word : arg) {
+      if (word >= 0) continue;
+      const UOp size = src[static_cast<size_t>(-(word + 1))];
+      if (!size.is_const()) return Internal(Name(u.op()), ": a size is not known at the run");
+      word = size.const_word();
+    }
+    src = src.first(static_cast<size_t>(Info(u.op()).min_src));
+  }
+  const DType dtype = u.dtype();
+  switch (u.op()) {
+    case Op::kConst:
+      return CarriedConst(&g_, dtype, u.const_word());
+    case Op::kParam:
+      return Param(u);
+    case Op::kAfter:
+      return After(u, src);
+    case Op::kStore:
+      return Store(u, src);
+    case Op::kVar:
+      return Var(u, src);
+    case Op::kPad:
+    case Op::kShrink:
+      return Window(u, src[0], arg);
+    case Op::kCast:
+      return CarriedCast(&g_, src[0], u.src(0).dtype(), dtype);
+    case Op::kBitcast:
+      return CarriedBitcast(&g_, src[0], u.src(0).dtype(), dtype);
+    case Op::kCat:
+      return Concatenate(&g_, {src.begin(), src.end()}, arg[0]);
+    case Op::kReduce: {
+      // Folded in f32, rounded once; a fold of nothing is the type's own identity.
+      const bool wide = IsNarrowFloat(dtype) && NumElements(src[0].shape()) > 0;
+      const UOp x = wide ? g_.Make(Op::kCast, DType::kFloat32, {src[0]}) : src[0];
+      const UOp folded = g_.Make(Op::kReduce, {x}, arg);
+      return wide ? g_.Make(Op::kCast, dtype, {folded}) : folded;
+    }
+    case Op::kGather:
+      return g_.Make(Op::kGather, {src[0], Integer(u.src(1), src[1])});
+    case Op::kScatter:
+      return g_.Make(Op::kScatter, {src[0], Integer(u.src(1), src[1]), src[2]}, arg);
+    default:
+      break;
+  }
+  const UOp out = g_.Make(u.op(), Carrier(dtype), src, arg);
+  if (!out.valid()) return out;
+  // Sizes and trip counts are scalars computed from variables: known now.
+  if (Is(u.op(), kAlu) && out.shape().empty() && (IsInt(dtype) || IsBool(dtype))) {
+    const std::optional<int64_t> word = telegrad::Fold(out);
+    if (word) return g_.ConstWord(out.dtype(), *word);
+    if (out.bounds().constant()) return g_.ConstWord(out.dtype(), out.vmin());
+  }
+  if (!clipped_.empty() && Is(u.op(), kMovement) && clipped_.contains(src[0])) {
+    clipped_.insert(out);
+  }
+  return out;
+}
+
+absl::StatusOr<UOp> Legalizer::Param(UOp u) {
+  TG_ASSIGN_OR_RETURN(const int64_t device, DeviceOf(u.arg(1)));
+  if (!IsPacked(u.dtype())) return g_.Param(u.arg(0), u.dtype(), u.shape(), device);
+  const int64_t bytes = BytesOf(u.dtype(), NumElements(u.shape()));
+  const UOp memory = g_.Param(u.arg(0), DType::kUInt8, Shape{bytes}, device);
+  packed_[u.id()] = memory;
+  return UnpackCodes(&g_, u.dtype(), memory, u.shape());
+}
+
+UOp Legalizer::After(UOp u, std::span<const UOp> src) {
+  if (!IsPacked(u.dtype())) return g_.Make(Op::kAfter, DType::kVoid, src);
+  std::vector<UOp> parts(src.begin(), src.end());
+  parts[0] = PackedMemory(u.src(0));
+  const UOp memory = g_.Make(Op::kAfter, DType::kVoid, parts);
+  packed_[u.id()] = memory;
+  return UnpackCodes(&g_, u.dtype(), memory, u.shape());
+}
+
+absl::StatusOr<UOp> Legalizer::Store(UOp u, std::span<const UOp> src) {
+  const DType dtype = u.src(1).dtype();
+  if (!IsPacked(dtype)) {
+    if (clipped_.contains(src[0])) {
+      return InvalidArgument("store: with the variables of this run its target leaves the param");
+    }
+    return g_.Make(Op::kStore, DType::kVoid, src);
+  }
+  UOp target = u.src(0);  // the whole param: reshapes of it
+  while (target.is(Op::kReshape)) target = target.src(0);
+  UOp codes = src[1];
+  if (codes.shape().empty() && !u.src(0).shape().empty()) {
+    const int64_t n = NumElements(u.src(0).shape());
+    codes = g_.Make(Op::kExpand, {g_.Make(Op::kReshape, {codes}, Shape{1})}, Shape{n});
+  }
+  return g_.Make(Op::kStore, {PackedMemory(target), PackCodes(&g_, dtype, codes)});
+}
+
+// A variable of the run is its value; a device scalar is clamped and rounded down.
+absl::StatusOr<UOp> Legalizer::Var(UOp u, std::span<const UOp> src) {
+  const int64_t id = u.arg(0), min = u.arg(1), max = u.arg(2), multiple = u.arg(3);
+  if (src.empty()) {
+    const auto it = std::ranges::lower_bound(variables_, id, {}, &VarValue::id);
+    if (it == variables_.end() || it->id != id) {
+      return InvalidArgument("variable ", id, " has no value, expected one in [", min, ", ", max,
+                             "]");
+    }
+    if (it->value < min || it->value > max || it->value % multiple != 0) {
+      return InvalidArgument("variable ", id, " is ", it->value, ", expected a multiple of ",
+                             multiple, " in [", min, ", ", max, "]");
+    }
+    return g_.Index(it->value);
+  }
+  UOp x = Integer(u.src(0), src[0]);
+  if (x.dtype() == DType::kUInt64) {  // what no i64 holds is over every maximum
+    const UOp most = g_.Const(DType::kUInt64, INT64_MAX);
+    x = g_.Make(Op::kWhere, {g_.Make(Op::kCmpLt, {most, x}), most, x});
+  }
+  if (x.dtype() != DType::kInt64) x = g_.Make(Op::kCast, DType::kInt64, {x});
+  x = g_.Make(Op::kMax, {x, g_.Index(min)});
+  x = g_.Make(Op::kWhere, {g_.Make(Op::kCmpLt, {x, g_.Index(max)}), x, g_.Index(max)});
+  if (multiple == 1) return x;
+  return g_.Make(Op::kSub, {x, g_.Make(Op::kFloorMod, {x, g_.Index(multiple)})});
+}
+
+// PAD and SHRINK, each with a part that may leave the source once sizes are known: a shrink to what
+// is there, then a pad to the size.
+UOp Legalizer::Window(UOp u, UOp x, std::span<const int64_t> arg) {
+  Shape part, around;
+  bool shrinks = false, pads = false;
+  for (size_t i = 0; i < x.shape().size(); ++i) {
+    const int64_t from = x.shape()[i], offset = arg[2 * i], size = arg[2 * i + 1];
+    const int64_t begin = u.is(Op::kShrink) ? std::min(offset, from) : 0;
+    const int64_t before = u.is(Op::kShrink) ? 0 : std::min(offset, size);
+    const int64_t length = std::min(from - begin, size - before);
+    part.insert(part.end(), {begin, length});
+    around.insert(around.end(), {before, size});
+    shrinks |= begin != 0 || length != from;
+    pads |= before != 0 || size != length;
+  }
+  const bool clipped = clipped_.contains(x);
+  if (shrinks) x = g_.Make(Op::kShrink, {x}, part);
+  if (pads) x = g_.Make(Op::kPad, {x}, around);
+  // Without variables no shrink leaves its source, and no target has a pad.
+  if (!variables_.empty() && (pads || clipped)) clipped_.insert(x);
+  return x;
+}
+
+}  // namespace telegrad

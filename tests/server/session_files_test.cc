@@ -1,0 +1,78 @@
+// A session whose buffers are files: the same order, through staged copies.
+#include <filesystem>
+#include <fstream>
+
+#include "devices/disk/disk_device.h"
+#include "tests/fakes/temporary_directory.h"
+#include "tests/server/session_fixture.h"
+
+namespace telegrad {
+namespace {
+
+// With a disk beside the CPU.
+class FileSessionTest : public SessionTest {
+ protected:
+  FileSessionTest() {
+    std::ofstream(directory_.path() / "digits") << "0123456789";
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(*OpenCpu({.threads = 1, .memory_limit = 64 << 20}));
+    devices.push_back(*OpenDisk({.name = "d", .directory = directory_.path(), .growth = 1000}));
+    device_ = devices[0].get();
+    pool_ = *DevicePool::Create(std::move(devices));
+    env_.devices = pool_.get();
+  }
+  ~FileSessionTest() override {
+    if (session_) session_->Close();
+  }
+  uint64_t AllocFile(uint64_t handle, uint64_t bytes, OpenMode mode = OpenMode::kRead,
+                     uint64_t offset = 0, const std::string& path = "digits") {
+    return Submit(AllocOp{handle, bytes, "DISK:d", AllocOp::File{path, offset, mode}});
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(FileSessionTest, OperationsOnAFileKeepTheirOrder) {
+  AllocFile(1, 10, OpenMode::kWrite);
+  const uint64_t before = Read(1, 10);
+  Write(1, "ab", 2);
+  const uint64_t between = Read(1, 4);
+  Write(1, "c", 0);
+  const uint64_t after = Read(1, 3, 0);
+  EXPECT_EQ(Bytes(before), "0123456789");
+  EXPECT_EQ(Bytes(between), "01ab");
+  EXPECT_EQ(Bytes(after), "c1a");
+  EXPECT_TRUE(Sync().ok());
+  EXPECT_EQ(metrics_.count(Metric::kBytesWritten), 3);
+  EXPECT_EQ(metrics_.count(Metric::kBytesRead), 17);
+}
+
+TEST_F(FileSessionTest, OneReadIsStagedAtATime) {
+  AllocFile(1, 10);
+  const int64_t used = device_->memory_used();
+  Answer first = sink_->Take(Read(1, 10));
+  const uint64_t second = Read(1, 5, 5);
+  EXPECT_EQ(device_->memory_used(), used + 64) << "more than one piece of the arena";
+  first = {};  // sent
+  EXPECT_EQ(Bytes(second), "56789");
+  EXPECT_EQ(device_->memory_used(), used);
+}
+
+TEST_F(FileSessionTest, FailuresOfTheFileAreOfTheOperation) {
+  AllocFile(1, 10, OpenMode::kWrite);
+  ASSERT_TRUE(Sync().ok());
+  std::filesystem::resize_file(directory_.path() / "digits", 4);
+  const absl::Status read = StatusOf(Read(1, 10));
+  EXPECT_TRUE(absl::IsOutOfRange(read)) << read;
+  EXPECT_EQ(Bytes(Read(1, 4)), "0123") << "what is there is read";
+  AllocFile(2, 4);
+  const absl::Status refused = StatusOf(Write(2, "x"));
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_EQ(StatusOf(Read(2, 4)), refused) << "it is not what the client expects";
+  EXPECT_EQ(Bytes(Read(1, 4)), "0123");
+  AllocFile(3, 1, OpenMode::kRead, UINT64_MAX);
+  EXPECT_TRUE(absl::IsInvalidArgument(StatusOf(Read(3, 1))));
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,169 @@
+// What one session may take from the others, and what it leaves behind when it closes.
+#include <atomic>
+#include <thread>
+
+#include "tests/server/session_fixture.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A session holds one trace, so that a client that takes no answers cannot make it hold more.
+TEST_F(SessionTest, OneTraceAtATime) {
+  Put(1);
+  Alloc(1, 4);
+  Alloc(2, 4);
+  const auto traced = [&](bool quiet) {
+    return Submit(RunOp{std::string(hash_.view()), {1, 2}, quiet, /*trace=*/true});
+  };
+  const uint64_t first = traced(false), second = traced(false);
+  {
+    const Answer answer = sink_->Take(first);
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    const auto& run = std::get<RunResult>(answer.result).traced;
+    ASSERT_NE(run, nullptr);
+    EXPECT_EQ(run->executable->num_launches(), 1);
+    EXPECT_LE(run->submitted_ns, run->ended_ns);
+    EXPECT_TRUE(absl::IsResourceExhausted(StatusOf(second)));
+    EXPECT_TRUE(absl::IsResourceExhausted(StatusOf(traced(false))));
+  }
+  EXPECT_TRUE(StatusOf(traced(false)).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(StatusOf(traced(true))));
+  const Answer plain = sink_->Take(Run(1, 2));
+  EXPECT_EQ(std::get<RunResult>(plain.result).traced, nullptr);
+}
+
+TEST_F(SessionTest, ManyRunsAreHeldBackAndAllRun) {
+  env_.limits.runs_in_flight = 4;
+  Put(1);
+  for (uint64_t handle : {1, 2}) Alloc(handle, 4);
+  Write(2, "done");
+  engine_.gate.Close();
+  for (int i = 0; i < 100; ++i) Run(1, 2, /*quiet=*/true);
+  EXPECT_LE(metrics_.count(Metric::kRuns), 4);
+  engine_.gate.Open();
+  EXPECT_TRUE(Sync().ok());
+  EXPECT_EQ(metrics_.count(Metric::kRuns), 100);
+}
+
+TEST_F(SessionTest, StagedBytesAreBounded) {
+  env_.limits.staged_bytes = 10;
+  Put(1);
+  Alloc(1, 4);
+  Alloc(2, 4);
+  engine_.gate.Close();
+  Run(1, 2);
+  EXPECT_FALSE(session().Congested());
+  for (int i = 0; i < 3; ++i) Write(2, "1234");
+  EXPECT_TRUE(session().Congested());
+  EXPECT_EQ(metrics_.count(Metric::kStagedBytes), 12);
+  engine_.gate.Open();
+  EXPECT_TRUE(Sync().ok());
+  EXPECT_FALSE(session().Congested());
+  EXPECT_EQ(metrics_.count(Metric::kStagedBytes), 0);
+}
+
+TEST_F(SessionTest, ARunThatIsPredictedToTakeTooMuchIsRefused) {
+  env_.limits.run = {.bytes = 999, .ms = 50};
+  Put(1);
+  for (const uint64_t handle : {1, 2, 3, 4}) Alloc(handle, 4);
+  Write(2, "1234");
+  engine_.cost = {.input_bytes = 4, .output_bytes = 4, .temporary_bytes = 1000};
+  const absl::Status memory = StatusOf(Run(1, 2));
+  EXPECT_TRUE(absl::IsResourceExhausted(memory)) << memory;
+  EXPECT_THAT(std::string(memory.message()), HasSubstr("needs 1008 bytes"));
+  EXPECT_THAT(std::string(memory.message()), HasSubstr("limited to 999"));
+  EXPECT_EQ(StatusOf(Read(1, 4)), memory) << "what it would have written";
+  EXPECT_EQ(Bytes(Read(2, 4)), "1234") << "and nothing else";
+  EXPECT_EQ(device_->queue().last().value, 0u) << "nothing was enqueued";
+
+  engine_.cost = {.seconds = 0.0501};
+  Put(2);
+  const absl::Status time = StatusOf(Run(3, 2));
+  EXPECT_TRUE(absl::IsResourceExhausted(time)) << time;
+  EXPECT_THAT(std::string(time.message()), HasSubstr("predicted to take 51 ms"));
+  EXPECT_THAT(std::string(time.message()), HasSubstr("limited to 50 ms"));
+
+  engine_.cost = {.input_bytes = 4, .output_bytes = 4, .temporary_bytes = 991, .seconds = 0.05};
+  Put(3);
+  EXPECT_TRUE(StatusOf(Run(4, 2)).ok());
+}
+
+TEST_F(SessionTest, BuffersMayTakeWhatTemporariesHeld) {
+  const uint64_t too_much = Alloc(1, uint64_t{257} << 20);
+  EXPECT_TRUE(absl::IsResourceExhausted(StatusOf(too_much)));
+  EXPECT_EQ(engine_.released, 1) << "before the allocation was given up";
+}
+
+TEST_F(SessionTest, CloseCancelsRuns) {
+  Put(1);
+  Alloc(1, 4);
+  Alloc(2, 4);
+  engine_.gate.Close();
+  Run(1, 2);
+  sink_->Await([&] { return metrics_.count(Metric::kRuns) == 1; });
+  const TimelinePoint run = device_->queue().last();
+  session_->Close();
+  engine_.gate.Open();
+  EXPECT_TRUE(absl::IsCancelled(run.Wait())) << run.Wait();
+}
+
+TEST_F(SessionTest, CloseLeavesNothingBehind) {
+  Put(1);
+  Alloc(1, 4);
+  Alloc(2, 4);
+  engine_.gate.Close();
+  Run(1, 2);
+  Write(2, "never");
+  session_->Close();
+  engine_.gate.Open();
+  device_->queue().last().Wait().IgnoreError();  // it was cancelled
+  sink_->Await([&] { return metrics_.count(Metric::kBuffers) == 0; });
+  session_.reset();
+  for (const Metric metric :
+       {Metric::kSessions, Metric::kBuffers, Metric::kBufferBytes, Metric::kStagedBytes}) {
+    EXPECT_EQ(metrics_.count(metric), 0) << AllMetrics()[static_cast<int>(metric)].name;
+  }
+}
+
+TEST_F(SessionTest, CloseCancelsACompilation) {
+  std::atomic<bool> compiling = false;
+  engine_.on_compile = [&](Budget* budget) {
+    compiling = true;
+    absl::Status status;
+    while (status.ok()) {
+      std::this_thread::yield();
+      status = budget->CheckTime();
+    }
+    return status;
+  };
+  Put(1);
+  Alloc(1, 4);
+  Alloc(2, 4);
+  Run(1, 2);
+  sink_->Await([&] { return compiling.load(); });
+  session_->Close();
+  sink_->Await([&] { return metrics_.count(Metric::kBuffers) == 0; });
+}
+
+TEST_F(SessionTest, OthersGoOnWhileOneCompiles) {
+  fakes::Gate compiler;
+  compiler.Close();
+  engine_.on_compile = [&](Budget*) { return compiler.point().Wait(); };
+  Put(1);
+  Alloc(1, 4);
+  Alloc(2, 4);
+  const uint64_t run = Run(1, 2);
+  const auto other_sink = std::make_shared<Sink>();
+  const auto other = std::make_shared<Session>(env_, tenant_, 2, other_sink);
+  other->Submit({.id = 1, .op = AllocOp{1, 16 << 20, ""}});  // takes a worker
+  other->Submit({.id = 2, .op = ReadOp{1, 0, 1}});
+  EXPECT_TRUE(other_sink->Take(2).status.ok());
+  other->Close();
+  compiler.Open();
+  EXPECT_TRUE(StatusOf(run).ok());
+}
+
+}  // namespace
+}  // namespace telegrad
