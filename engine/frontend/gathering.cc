@@ -135,6 +135,7 @@ Tensor Tensor::PutAlong(int64_t axis, const Tensor& index, const Operand& src,
   if (!updates.valid()) {
     return builder_->Fail(InvalidArgument("put_along: the source is an empty tensor"));
   }
+  const Dims given = updates.dims();
   bool fits = updates.rank() <= index.rank();
   for (int64_t i = 0; fits && updates.rank() == index.rank() && i < updates.rank(); ++i) {
     const Dim n = updates.dims()[i];
@@ -144,7 +145,7 @@ Tensor Tensor::PutAlong(int64_t axis, const Tensor& index, const Operand& src,
   }
   if (!fits) {
     return builder_->Fail(InvalidArgument("put_along: the source of shape ",
-                                          ToString(updates.dims()), " does not fit the index of ",
+                                          ToString(given), " does not fit the index of ",
                                           ToString(to)));
   }
   updates = updates.Cast(dtype()).Expand(to);
