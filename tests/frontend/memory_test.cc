@@ -84,8 +84,7 @@ TEST(MemoryTest, IsOfTheOrderOfTheElements) {
     Budget budget;
     std::vector<VarValue> variables;
     for (const PlanVariable& v : plan->variables) variables.push_back({v.id, 17});
-    const absl::StatusOr<Schedule> schedule =
-        ScheduleGraph(plan->graph.root(), variables, &budget);
+    const absl::StatusOr<Schedule> schedule = ScheduleGraph(plan->graph.root(), variables, &budget);
     ASSERT_TRUE(schedule.ok()) << c.name << ": " << schedule.status();
     EXPECT_LE(schedule->kernels.size(), c.kernels) << c.name;
     EXPECT_LE(schedule->arena_bytes, c.temporaries) << c.name;
