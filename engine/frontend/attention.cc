@@ -6,7 +6,6 @@
 #include "engine/frontend/builder.h"
 #include "engine/frontend/products.h"
 #include "engine/frontend/promotion.h"
-#include "engine/frontend/reduce.h"
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {
@@ -17,7 +16,9 @@ constexpr double kHidden = -std::numeric_limits<double>::infinity();
 // exp(s) over its sum along the last axis, 0 in rows that hide all. The shift by the maximum
 // cancels in value and gradient.
 Tensor MaskedSoftmax(const Tensor& scores) {
-  const Tensor e = (scores - ExponentShift(scores.Max({-1}, true))).Exp();
+  // Without a gradient; 0 where all is masked, since inf - inf is no number.
+  const Tensor highest = scores.Max({-1}, true).Detach();
+  const Tensor e = (scores - highest.IsFinite().Where(highest, 0.0)).Exp();
   const Tensor sum = e.Sum({-1}, true);
   return e / sum.Eq(0).Where(1, sum);
 }

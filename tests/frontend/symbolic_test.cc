@@ -6,7 +6,7 @@
 
 #include "engine/base/strings.h"
 #include "engine/frontend/builder.h"
-#include "engine/frontend/dim_math.h"
+#include "engine/frontend/gradient.h"
 #include "engine/frontend/index.h"
 #include "tests/frontend/messages.h"
 #include "tests/frontend/run_plan.h"
@@ -307,6 +307,31 @@ TEST(AssignTest, StoresAreOrdered) {
       }
     }
   }
+}
+
+TEST(AssignTest, GradientsGoToWhatStays) {
+  Builder b;
+  const Tensor s = b.State(DType::kFloat64, {3, 4}, "s", Init::Constant(1));
+  const Tensor row = b.Param(DType::kFloat64, {4}, "row");
+  const Tensor block = b.Param(DType::kFloat64, {2, 2}, "block");
+  b.Assign(s.At({1}), row * 3.0);
+  const Tensor now = b.Assign(s.At({Slice(0, 2), Slice(1, 3)}), block);
+  std::vector<double> weights(12);
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<double>(i + 1);
+  const Tensor loss = (now * b.Literal(DType::kFloat64, {3, 4}, weights)).Sum();
+  const Tensor wrt[] = {s, row, block};
+  const std::vector<Tensor> grads = Gradients(loss, wrt);
+  for (size_t i = 0; i < grads.size(); ++i) b.Output(grads[i], StrCat(i));
+  const absl::StatusOr<Plan> plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const absl::StatusOr<Named> got =
+      RunPlan(*plan, {{"row", HostTensor::Of<double>({4}, {1, 1, 1, 1})},
+                      {"block", HostTensor::Of<double>({2, 2}, {1, 1, 1, 1})}});
+  ASSERT_TRUE(got.ok()) << got.status();
+  const auto values = [](std::vector<double> v) { return v; };
+  EXPECT_EQ(got->at("0").AsDoubles(), values({1, 0, 0, 4, 0, 0, 0, 0, 9, 10, 11, 12}));
+  EXPECT_EQ(got->at("1").AsDoubles(), values({15, 0, 0, 24}));
+  EXPECT_EQ(got->at("2").AsDoubles(), values({2, 3, 6, 7}));
 }
 
 TEST(SymbolicTest, EachMistakeHasItsMessage) {
