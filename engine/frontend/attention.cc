@@ -118,8 +118,9 @@ Tensor Tensor::Rope(const Tensor& cos, const Tensor& sin, bool interleaved) cons
   const Tensor x = Cast(type).Reshape(pairs);
   const Tensor a = x.Slice(pair, 0, 1), b = x.Slice(pair, 1, 2);
   const Tensor c = cos.Unsqueeze(pair), s = sin.Unsqueeze(pair);
-  const Tensor turned[] = {(a * c - b * s).Cast(type), (a * s + b * c).Cast(type)};
-  return Concat(turned, pair).Reshape(dims());
+  const Tensor first = (a * c - b * s).Cast(type), second = (a * s + b * c).Cast(type);
+  const int64_t axis[] = {rank() + 1 + pair};
+  return builder_->Make(Op::kCat, DType::kVoid, {first, second}, axis).Reshape(dims());
 }
 
 }  // namespace telegrad
