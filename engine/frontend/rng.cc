@@ -59,19 +59,6 @@ Tensor MulAcc(const Tensor& x, double scale, double offset) {
   return x.builder()->Make(Op::kMulAcc, DType::kVoid, {x, x.Like(scale), x.Like(offset)});
 }
 
-// [rows, n] -> i32 [rows, count]: the positions of the `count` smallest elements of each row in
-// their order, equal ones as they come.
-Tensor Smallest(const Tensor& x, int64_t count) {
-  Builder* b = x.builder();
-  const int64_t n = x.dim(1);
-  const Tensor at = b->Iota(DType::kInt32, n);
-  const Tensor mine = x.Unsqueeze(2), other = x.Unsqueeze(1);
-  const Tensor before = at.Reshape({1, n}).Lt(at.Reshape({n, 1}));
-  const Tensor rank = other.Lt(mine).Or(other.Eq(mine).And(before)).Sum({2});  // [rows, n]
-  const Tensor wanted = b->Iota(DType::kInt32, count).Reshape({count, 1});
-  return rank.Unsqueeze(1).Eq(wanted).Where(at, at.Like(0)).Sum({2});
-}
-
 }  // namespace
 
 Rng::Rng(Builder* builder, const Options& options) : builder_(builder), options_(options) {
@@ -212,9 +199,7 @@ Tensor Rng::RandPerm(int64_t n, DType dtype) {
     return builder_->Fail(
         InvalidArgument("randperm: element type ", Name(dtype), " is not an integer type"));
   }
-  const Tensor keys = Rand({n});
-  if (!keys.valid() || n == 0) return keys.Cast(dtype);
-  return Smallest(keys.Reshape({1, n}), n).Reshape({n}).Cast(dtype);
+  return Rand({n}).ArgSort(0).Cast(dtype);
 }
 
 Tensor Rng::Multinomial(const Tensor& weights, int64_t samples, bool replacement) {
@@ -228,16 +213,13 @@ Tensor Rng::Multinomial(const Tensor& weights, int64_t samples, bool replacement
   const Tensor rows = weights.Reshape({-1, n});
   Tensor picks;  // [rows, samples]
   if (replacement || samples == 1) {
-    const Tensor at = builder_->Iota(DType::kInt32, n);
-    const Tensor upto = at.Reshape({1, n}).Le(at.Reshape({n, 1}));
-    const Tensor sums = upto.Where(rows.Unsqueeze(1), rows.Like(0)).Sum({2});
-    const Tensor cdf = sums.Cast(DType::kFloat32);
+    const Tensor cdf = rows.CumSum(1).Cast(DType::kFloat32);
     const Tensor share = cdf * cdf.Slice(1, n - 1, n).Reciprocal();
     const Tensor draw = Rand({samples, rows.dim(0), 1});
     picks = draw.Ge(share).Sum({2}).Transpose(0, 1);
   } else {  // Efraimidis and Spirakis 2006
     const Tensor keys = Rand(ToShape(rows.shape())).Log2() / rows.Cast(DType::kFloat32);
-    picks = Smallest(keys.Neg(), samples);
+    picks = keys.TopK(samples, 1).second;
   }
   return weights.rank() == 1 ? picks.Reshape({samples}) : picks;
 }
