@@ -262,7 +262,7 @@ const AssignCase kAssignCases[] = {
      [](int64_t k, int64_t) { return X(4, k); }},
     {"steps, backwards",
      [](Builder& b, const Tensor& s, const Tensor&) {
-       const Tensor four = b.Iota(DType::kFloat32, 3);
+       const Tensor four = b.Iota(DType::kInt32, 3).Cast(DType::kFloat32);
        return b.Assign(s.At({Slice(), Slice(kOpen, kOpen, -2)}), four).At({3});
      },
      [](int64_t i, int64_t j, int64_t) { return j % 2 == 0 ? (4.0 - j) / 2 : X(i, j); },
