@@ -20,6 +20,10 @@ absl::StatusOr<Plan> ResNet50(int64_t batch);
 // weights of the embedding.
 absl::StatusOr<Plan> Gpt2(int64_t batch, int64_t length);
 
+// A step of its training: input "labels" [batch, length] i32 as well, output "loss" [], the weights
+// moved by Adam.
+absl::StatusOr<Plan> Gpt2TrainStep(int64_t batch, int64_t length);
+
 // BERT-base (Devlin et al. 2018): 12 layers of 12 heads over 768 channels, 30522 tokens. Inputs
 // "tokens" and "types" [batch, length] i32 and "mask", 1 where there is a token, [batch, length]
 // f32; outputs "hidden" [batch, length, 768] and "pooled" [batch, 768].

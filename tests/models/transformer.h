@@ -20,7 +20,7 @@ inline Tensor MergeHeads(const Tensor& x) {
 
 // A table of `rows` vectors, as a weight.
 inline Tensor Table(Builder* b, const std::string& name, int64_t rows, int64_t channels) {
-  return b->State(DType::kFloat32, {rows, channels}, name, Init::Uniform(-0.05, 0.05, rows));
+  return b->Trainable(DType::kFloat32, {rows, channels}, name, Init::Uniform(-0.05, 0.05, rows));
 }
 
 // What the queries [.., heads, length, size] see of the values, brought together.
