@@ -135,6 +135,7 @@ Tensor Tensor::PutAlong(int64_t axis, const Tensor& index, const Operand& src,
   if (!updates.valid()) {
     return builder_->Fail(InvalidArgument("put_along: the source is an empty tensor"));
   }
+  const Dims given = updates.dims();
   bool fits = updates.rank() <= index.rank();
   for (int64_t i = 0; fits && updates.rank() == index.rank() && i < updates.rank(); ++i) {
     const Dim n = updates.dims()[i];
@@ -143,9 +144,8 @@ Tensor Tensor::PutAlong(int64_t axis, const Tensor& index, const Operand& src,
     if (fits) updates = updates.Narrow(i, 0, to[i]);
   }
   if (!fits) {
-    return builder_->Fail(InvalidArgument("put_along: the source of shape ",
-                                          ToString(updates.dims()), " does not fit the index of ",
-                                          ToString(to)));
+    return builder_->Fail(InvalidArgument("put_along: the source of shape ", ToString(given),
+                                          " does not fit the index of ", ToString(to)));
   }
   updates = updates.Cast(dtype()).Expand(to);
   const Tensor out = Reshape({ProductOf(builder_, dims())})

@@ -11,8 +11,8 @@
 namespace telegrad {
 namespace {
 
-// Each part padded to the whole; a comparison of the position with the part's end selects, so that
-// every element arrives unchanged.
+// Parts whose sizes along the axis are not all numbers, which CAT wants: each padded to the whole;
+// a comparison of the position with the part's end selects.
 Tensor PadAndSelect(Builder* builder, const std::vector<Tensor>& parts, int64_t axis) {
   std::vector<Dim> ends = {0};
   for (const Tensor& part : parts) {
@@ -68,7 +68,9 @@ Tensor Concat(std::span<const Tensor> parts, int64_t axis) {
   const Dims first = parts[0].dims();
   const absl::StatusOr<int64_t> at = ResolveAxis("concat", axis, parts[0].rank());
   if (!at.ok()) return builder->Fail(at.status());
+  bool fixed = true;
   int64_t total = 0;
+  std::vector<UOp> uops;
   for (const Tensor& part : *same) {
     Dims expected = first;
     if (part.rank() == parts[0].rank()) expected[*at] = part.dims()[*at];
@@ -80,9 +82,13 @@ Tensor Concat(std::span<const Tensor> parts, int64_t axis) {
     if (!CheckedAdd(total, part.shape()[*at], &total)) {
       return builder->Fail(InvalidArgument("concat: axis ", *at, " is too long"));
     }
+    fixed &= part.dims()[*at].is_static();
+    uops.push_back(part.uop());
   }
-  if (parts.size() == 1) return (*same)[0];
-  return PadAndSelect(builder, *same, *at);
+  if (uops.size() == 1) return (*same)[0];
+  if (!fixed) return PadAndSelect(builder, *same, *at);
+  const int64_t arg[] = {*at};
+  return {builder, builder->graph().Make(Op::kCat, DType::kVoid, uops, arg)};
 }
 
 Tensor Stack(std::span<const Tensor> parts, int64_t axis) {

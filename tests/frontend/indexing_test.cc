@@ -163,9 +163,21 @@ constexpr Case kCases[] = {
     Exact(
         "OneHot", "one_hot", [](Builder&, const Inputs& in) { return Inputs{in[0].OneHot(3)}; },
         false),
+    Exact(
+        "CountNonzero", "count_nonzero",
+        [](Builder&, const Inputs& in) { return Inputs{in[0].CountNonzero()}; }, false),
+    Exact(
+        "Nonzero", "nonzero",
+        [](Builder&, const Inputs& in) { return Inputs{in[0].Nonzero(14), in[0].Nonzero(3)}; },
+        false),
+    Exact("MaskedSelect", "masked_select",
+          [](Builder&, const Inputs& in) {
+            return Inputs{in[0].MaskedSelect(in[1], 14, 9), in[0].MaskedSelect(in[1], 2)};
+          }),
 };
 
 TEST(IndexingTest, Values) { CheckValues("indexing", kCases); }
+TEST(IndexingTest, Gradients) { CheckGradients("indexing", kCases); }
 
 Tensor Zeros(const Tensor& x, const Dims& shape, DType dtype) {
   return x.builder()->Zeros(shape, dtype);
@@ -206,6 +218,8 @@ TEST(IndexingTest, EachMistakeHasItsMessage) {
        "equal, and the last axis a fixed number of positions in the other axes"},
       {[](const Tensor& x) { x.OneHot(3); },
        "one_hot: the index has element type f32, expected integers"},
+      {[](const Tensor& x) { x.MaskedSelect(x, 3); },
+       "masked_select: the mask is f32, expected bool"},
   };
   CheckMessages(kMistakes);
 }

@@ -128,4 +128,17 @@ i = np.array([[0, 2], [-1, 3]])
 s.add('one_hot', [i], [i[..., None] == np.arange(3)])
 i = np.array([44, -1], np.int8)
 s.add('one_hot', [i], [i[..., None].astype(np.int64) == np.arange(3)])
+x = s.normal((3, 4)) * (s.rng.random((3, 4)) > 0.4)
+x = x.astype(np.float32)
+x[0, 0], x[0, 1] = np.nan, -0.0
+s.add('count_nonzero', [x], [np.array(np.count_nonzero(x))])
+s.add('count_nonzero', [np.zeros((0, 3), np.int8)], [np.array(0)])
+m = s.rng.random((3, 4)) > 0.5
+nz = np.argwhere(m)
+s.add('nonzero', [m], [np.concatenate([nz, np.full((14 - len(nz), 2), -1)]), nz[:3]])
+m[1] = False
+x = s.normal((3, 4))
+got = x[m]
+s.add('masked_select', [x, m], [np.concatenate([got, np.full(14 - len(got), 9, np.float32)]),
+                                got[:2]])
 s.save()

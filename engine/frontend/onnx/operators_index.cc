@@ -3,7 +3,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "engine/base/checked.h"
 #include "engine/frontend/builder.h"
 #include "engine/frontend/onnx/operators.h"
 #include "engine/frontend/shapes.h"
@@ -12,37 +11,6 @@ namespace telegrad::onnx {
 namespace {
 
 constexpr int64_t kMaxKnown = 1024;  // elements that stay known on the host as well
-
-Tensor Wrapped(const Tensor& index, int64_t n) {
-  return index.Lt(index.Like(0)).Where(index + n, index);
-}
-
-// What the last axis of `index` [..., k] points at among the first k axes of `shape`, in row-major
-// order. A part that is out of range stays so as a whole: it makes -1.
-absl::StatusOr<Tensor> RowNumber(const Tensor& index, const Shape& shape) {
-  if (!IsSigned(index.dtype())) return InvalidArgument("the indices are not i32 or i64");
-  if (index.rank() == 0 || index.dim(-1) > static_cast<int64_t>(shape.size())) {
-    return InvalidArgument("indices of shape ", ToString(index.shape()), " into ", ToString(shape));
-  }
-  Shape rows = ToShape(index.shape());
-  rows.pop_back();
-  Tensor number = index.Like(0).Expand(rows), inside;
-  for (int64_t i = 0; i < index.dim(-1); ++i) {
-    const Tensor part = Wrapped(index.Slice(-1, i, i + 1).Squeeze(-1), shape[i]);
-    const Tensor fits =
-        part.Ge(part.Like(0)).And(part.Lt(part.Like(static_cast<double>(shape[i]))));
-    inside = i == 0 ? fits : inside.And(fits);
-    number = number * shape[i] + part;
-  }
-  return index.dim(-1) == 0 ? number : inside.Where(number, number.Like(-1));
-}
-
-// The first k axes of `x` as one.
-Tensor Rows(const Tensor& x, int64_t k) {
-  Shape out = {NumElements(x.shape().first(k))};
-  out.insert(out.end(), x.shape().begin() + k, x.shape().end());
-  return x.Reshape(out);
-}
 
 // A value of an operator's one-element tensor attribute.
 absl::StatusOr<HostTensor> ValueOr(NodeContext& c, std::string_view name, HostTensor otherwise) {
@@ -63,9 +31,7 @@ absl::Status GatherNdOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
   TG_ASSIGN_OR_RETURN(const Tensor index, c.Input(1));
   TG_ASSIGN_OR_RETURN(const int64_t batch, c.Int("batch_dims", 0));
-  if (batch != 0) return Unimplemented("'batch_dims' is ", batch, ", supported is 0");
-  TG_ASSIGN_OR_RETURN(const Tensor number, RowNumber(index, ToShape(x.shape())));
-  return c.Output(Rows(x, index.dim(-1)).Gather(number));
+  return c.Output(x.GatherNd(index, batch));
 }
 
 // An index out of range, an error in ONNX, is skipped.
@@ -84,9 +50,7 @@ absl::Status ScatterNdOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const std::string_view reduction, c.String("reduction", "none"));
   const auto* row = std::ranges::find(kReductions, reduction, [](const auto& r) { return r.name; });
   if (row == std::end(kReductions)) return InvalidArgument("'reduction' is '", reduction, "'");
-  TG_ASSIGN_OR_RETURN(const Tensor number, RowNumber(index, ToShape(x.shape())));
-  const Shape shape = ToShape(x.shape());
-  return c.Output(Rows(x, index.dim(-1)).Scatter(number, updates, row->kind).Reshape(shape));
+  return c.Output(x.ScatterNd(index, updates, row->kind));
 }
 
 // Known at import where it is short, since exporters compute shapes with it.

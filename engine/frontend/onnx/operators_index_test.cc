@@ -25,6 +25,8 @@ TEST(Index, GatherNd) {
   Expect(OneNode{"GatherND"}({x, Int64s({2, 3}, {0, 0, 1, 1, -1, 0})}), Floats({2}, {1, 6}));
   Expect(OneNode{"GatherND"}({x, Int64s({2, 1, 2}, {0, 1, 1, 0})}),
          Floats({2, 1, 2}, {2, 3, 4, 5}));
+  Expect(OneNode{"GatherND", 13, {{"batch_dims", int64_t{1}}}}({x, Int64s({2, 1}, {1, 0})}),
+         Floats({2, 2}, {2, 3, 4, 5}));
   // An index out of range in one part is not one in range elsewhere.
   Expect(OneNode{"GatherND"}({x, Int64s({1, 3}, {0, 2, 0})}), Floats({1}, {0}));
 }

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "engine/base/checked.h"
 #include "engine/frontend/builder.h"
 #include "engine/frontend/onnx/operators.h"
 #include "engine/frontend/shapes.h"
@@ -148,31 +147,26 @@ absl::Status ConcatOp(NodeContext& c) {
   return c.Output(Concat(parts, axis->i));
 }
 
-// Tensor::Gather takes rows of axis 0: the axis moves to the front, and the index's axes back to
-// its place. An index out of range, an error in ONNX, gives 0.
+// An index out of range, an error in ONNX, gives 0.
 absl::Status GatherOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
   TG_ASSIGN_OR_RETURN(const Tensor index, c.Input(1));
-  TG_ASSIGN_OR_RETURN(const int64_t given, c.Int("axis", 0));
-  TG_ASSIGN_OR_RETURN(const int64_t axis, ResolveAxis("gather", given, x.rank()));
-  if (!IsSigned(index.dtype())) return InvalidArgument("the indices are not i32 or i64");
-  const int64_t n = x.shape()[axis];
-  const int64_t rank = x.rank(), index_rank = index.rank();
-  Axes front(rank);
-  std::iota(front.begin(), front.end(), 0);
-  std::rotate(front.begin(), front.begin() + axis, front.begin() + axis + 1);
-  Axes back(index_rank + rank - 1);
-  std::iota(back.begin(), back.end(), 0);
-  std::rotate(back.begin(), back.begin() + index_rank, back.begin() + index_rank + axis);
-  const Tensor wrapped = index.Lt(index.Like(0)).Where(index + n, index);
-  return c.Output(x.Permute(front).Gather(wrapped).Permute(back));
+  TG_ASSIGN_OR_RETURN(const int64_t axis, c.Int("axis", 0));
+  return c.Output(x.IndexSelect(axis, index));
 }
 
 absl::Status PadOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  TG_ASSIGN_OR_RETURN(const std::string_view mode, c.String("mode", "constant"));
-  if (mode != "constant") return Unimplemented("mode '", mode, "' is not supported");
-  if (c.HasInput(3)) return Unimplemented("axes are not supported");
+  constexpr struct {
+    std::string_view name;
+    PadMode mode;
+  } kModes[] = {{"constant", PadMode::kConstant},
+                {"reflect", PadMode::kReflect},
+                {"edge", PadMode::kReplicate},
+                {"wrap", PadMode::kCircular}};
+  TG_ASSIGN_OR_RETURN(const std::string_view name, c.String("mode", "constant"));
+  const auto* mode = std::ranges::find(kModes, name, [](const auto& row) { return row.name; });
+  if (mode == std::end(kModes)) return InvalidArgument("'mode' is '", name, "'");
   TG_ASSIGN_OR_RETURN(const std::vector<int64_t> pads, c.IntsOrInput("pads", 1, 11));
   double value = 0;
   if (c.opset() < 11) {
@@ -184,16 +178,22 @@ absl::Status PadOp(NodeContext& c) {
     return Unimplemented("a pad of ", value, " in ", Name(x.dtype()),
                          "; expected at most 2^53 in magnitude");
   }
-  const auto rank = static_cast<size_t>(x.rank());
-  if (pads.size() != 2 * rank) {
-    return InvalidArgument(pads.size(), " pads, expected ", 2 * rank);
+  Axes axes(static_cast<size_t>(x.rank()));
+  std::iota(axes.begin(), axes.end(), 0);
+  if (c.HasInput(3)) {
+    TG_ASSIGN_OR_RETURN(axes, c.Numbers(3));
   }
-  std::vector<int64_t> pairs;
-  for (size_t i = 0; i < rank; ++i) {
-    if (pads[i] < 0 || pads[rank + i] < 0) return Unimplemented("negative pads are not supported");
-    pairs.insert(pairs.end(), {pads[i], pads[rank + i]});
+  TG_RETURN_IF_ERROR(ResolveAxes("pad", axes, x.rank()).status());  // none twice
+  if (pads.size() != 2 * axes.size()) {
+    return InvalidArgument(pads.size(), " pads, expected ", 2 * axes.size());
   }
-  return c.Output(x.Pad(pairs, value));
+  std::vector<int64_t> pairs(static_cast<size_t>(2 * x.rank()), 0);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    TG_ASSIGN_OR_RETURN(const int64_t axis, ResolveAxis("pad", axes[i], x.rank()));
+    pairs[2 * axis] = pads[i];
+    pairs[2 * axis + 1] = pads[axes.size() + i];
+  }
+  return c.Output(x.Pad(pairs, mode->mode, value));
 }
 
 }  // namespace telegrad::onnx

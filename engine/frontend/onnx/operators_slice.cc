@@ -109,24 +109,13 @@ absl::Status SplitOp(NodeContext& c) {
   return absl::OkStatus();
 }
 
-// [a, b] -> [1, a, 1, b] -> [r, a, s, b] -> [r a, s b].
 absl::Status TileOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
   TG_ASSIGN_OR_RETURN(const Axes repeats, c.Numbers(1));
   if (static_cast<int64_t>(repeats.size()) != x.rank()) {
     return InvalidArgument(repeats.size(), " repeats for ", ToString(x.shape()));
   }
-  Shape split, spread, joined;
-  for (size_t i = 0; i < repeats.size(); ++i) {
-    int64_t size = 0;
-    if (repeats[i] < 0 || !CheckedMul(repeats[i], x.shape()[i], &size)) {
-      return InvalidArgument("the repeats ", repeats[i], " of axis ", i);
-    }
-    split.insert(split.end(), {1, x.shape()[i]});
-    spread.insert(spread.end(), {repeats[i], x.shape()[i]});
-    joined.push_back(size);
-  }
-  return c.Output(x.Reshape(split).Expand(spread).Reshape(joined));
+  return c.Output(x.Repeat(repeats));
 }
 
 // Keeps what is on and above diagonal k, or on and below it; 0 elsewhere.

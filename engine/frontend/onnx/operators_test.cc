@@ -133,6 +133,14 @@ TEST(Movement, Shapes) {
   Expect(OneNode{"Pad", 13, {}, {false, true, true}}(
              {Floats({1, 2}, {1, 2}), ints({1, 0, 0, 2}), Floats({}, {7})}),
          Floats({2, 4}, {7, 7, 7, 7, 1, 2, 7, 7}));
+  const auto padded = [&](std::string mode) {
+    return OneNode{"Pad", 18, {{"mode", std::move(mode)}}, {false, true, true, true}}(
+        {x, ints({1, -1}), Floats({}, {0}), ints({-1})});
+  };
+  Expect(padded("reflect"), Floats({2, 3}, {2, 1, 2, 5, 4, 5}));
+  Expect(padded("edge"), Floats({2, 3}, {1, 1, 2, 4, 4, 5}));
+  Expect(padded("wrap"), Floats({2, 3}, {3, 1, 2, 6, 4, 5}));
+  EXPECT_EQ(padded("mirror").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Reduce, AxesAndSoftmax) {
