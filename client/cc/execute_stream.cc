@@ -184,27 +184,12 @@ grpc::Slice ExecuteStream::PayloadSlice(std::span<const std::byte> bytes,
       new Holder{in_use_, std::move(keep)});
 }
 
-// The next bytes of the payload, which the payload then no longer has.
-absl::Status ExecuteStream::NextPart(Outgoing& out, OutPayload* part) {
-  const uint64_t left = out.payload.left();
-  const uint64_t n = out.chunked ? std::min<uint64_t>(kChunkBytes, left) : left;
-  if (out.payload.file == nullptr) {
-    part->bytes = out.payload.bytes.first(n);
-    part->keep = out.payload.keep;
-    out.payload.bytes = out.payload.bytes.subspan(n);
-    return absl::OkStatus();
-  }
-  const std::shared_ptr<std::byte[]> chunk = chunks_->Take();
-  const std::span<std::byte> bytes(chunk.get(), n);
-  part->bytes = bytes;
-  part->keep = chunk;
-  return out.payload.file->Read(bytes);
-}
-
 // Makes outgoing_ the next message of the operation; true if it is the last one.
 bool ExecuteStream::PrepareMessage(Outgoing& out) {
   OutPayload part;
-  if (const absl::Status read = NextPart(out, &part); !read.ok()) {
+  const uint64_t left = out.payload.left();
+  const uint64_t n = out.chunked ? std::min<uint64_t>(kChunkBytes, left) : left;
+  if (const absl::Status read = out.payload.Next(n, chunks_.get(), &part); !read.ok()) {
     // The rest of the content does not come, so what was sent of it must not be computed with: the
     // buffer goes, and operations that name it fail.
     const uint64_t handle = out.request.write().handle();

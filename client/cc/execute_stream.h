@@ -15,8 +15,8 @@
 #include "absl/status/status.h"
 #include "client/cc/chunk_pool.h"
 #include "client/cc/future.h"
+#include "client/cc/out_payload.h"
 #include "client/cc/remote_session.h"
-#include "engine/frontend/state/tensor_file.h"
 #include "engine/wire/envelope.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/client_callback.h"
@@ -35,17 +35,6 @@ struct ReadTarget {
 // What an operation's answer is for; monostate: it has none unless it fails.
 using Completion = std::variant<std::monostate, Future<Done>, Future<bool>, Future<Digest>,
                                 Future<RunInfo>, ReadTarget>;
-
-// What follows the fields of a message: sent from where it lies, or read from a file when its turn
-// has come.
-struct OutPayload {
-  std::span<const std::byte> bytes = {};
-  std::shared_ptr<const void> keep = nullptr;
-  std::unique_ptr<TensorReader> file = nullptr;  // in place of `bytes`
-  uint64_t left() const {
-    return file != nullptr ? static_cast<uint64_t>(file->left()) : bytes.size();
-  }
-};
 
 class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
@@ -88,7 +77,6 @@ class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
   void EndIfIdle();
   void Pump();
   bool PrepareMessage(Outgoing& out);
-  absl::Status NextPart(Outgoing& out, OutPayload* part);
   grpc::Slice PayloadSlice(std::span<const std::byte> bytes, std::shared_ptr<const void> keep);
   absl::Status Receive();
   absl::Status Complete(Pending& pending, const v1::ExecuteResponse& response,

@@ -9,6 +9,7 @@
 
 #include "engine/base/strings.h"
 #include "engine/reference/tensor_eval.h"
+#include "engine/schedule/schedule.h"
 #include "tests/conformance/run_graph.h"
 
 namespace telegrad::testing {
@@ -49,8 +50,12 @@ TEST_P(DequantizeTest, GivesTheValuesOfAnIndependentDecoder) {
   const UOp sink = plan->graph.root();
   const Slots before = {Vector(blocks->bytes), std::vector<uint8_t>(want->bytes.size())};
 
-  Slots slots = before;
   Budget budget;
+  const auto schedule = ScheduleGraph(sink, {}, &budget);
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  EXPECT_EQ(schedule->kernels.size(), 1u);  // nothing is materialized between bytes and floats
+
+  Slots slots = before;
   ASSERT_TRUE(reference::Evaluate(sink, slots, &budget).ok());
   EXPECT_EQ(slots[1], Vector(want->bytes))
       << Difference(DType::kFloat32, true, Vector(want->bytes), slots[1]);

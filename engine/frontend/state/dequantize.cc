@@ -24,20 +24,20 @@ Tensor Bitcast(const Tensor& x, DType dtype) {
 Tensor F32(const Tensor& x) { return x.Cast(DType::kFloat32); }
 
 // The fields of `bits` bits that bytes [..., m] consist of: [..., 8 / bits, m], the lowest first.
+// The shift is by the new axis's index, `bits` times: an index costs nothing where it is used,
+// while a multiple of it is a value, which the scheduler may store and load again for every
+// element.
 Tensor Fields(const Tensor& bytes, int bits) {
   if (!bytes.valid()) return bytes;
-  const int64_t fields = 8 / bits, m = bytes.dim(-1);
+  const int64_t fields = 8 / bits;
   Shape shape(bytes.shape().begin(), bytes.shape().end());
   shape.insert(shape.end() - 1, fields);
   Shape column(shape.size(), 1);
   column[column.size() - 2] = fields;
-  const Tensor by = bytes.builder()->Iota(DType::kUInt8, fields).Reshape(column);
-  const Tensor shifts = (by * by.Like(bits)).Expand(shape);
-  shape[shape.size() - 2] = 1;
-  const Tensor spread = bytes.Reshape(shape);
-  shape[shape.size() - 2] = fields;
-  shape[shape.size() - 1] = m;
-  return Mask(Shift(Op::kShr, spread.Expand(shape), shifts), (1 << bits) - 1);
+  const Tensor by = bytes.builder()->Iota(DType::kUInt8, fields).Reshape(column).Expand(shape);
+  Tensor x = bytes.Unsqueeze(-2).Expand(shape);
+  for (int i = 0; i < bits; ++i) x = Shift(Op::kShr, x, by);
+  return Mask(x, (1 << bits) - 1);
 }
 
 // The bytes of blocks, and what the formats share.

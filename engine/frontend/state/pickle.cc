@@ -134,6 +134,7 @@ class Machine {
   }
 
   absl::Status Put(uint64_t slot) {
+    TG_RETURN_IF_ERROR(budget_->SpendNodes());
     TG_ASSIGN_OR_RETURN(memo_[static_cast<uint32_t>(slot)], Top());
     return absl::OkStatus();
   }
@@ -287,7 +288,7 @@ absl::Status Machine::Step(uint8_t code) {
       return Put(memo_.size());
     case kMark:
       marks_.push_back(stack_.size());
-      return absl::OkStatus();
+      return budget_->SpendNodes();
     case kPop:
       return Pop().status();
     case kPopMark:

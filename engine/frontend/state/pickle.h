@@ -48,8 +48,8 @@ struct Pickle {
   // depth and steps.
 };
 
-// `bytes` outlive the result. Spends a node for each value. INVALID_ARGUMENT for a pickle that is
-// malformed, UNIMPLEMENTED with the byte and the name for what is refused.
+// `bytes` outlive the result. Spends a node for each value, mark and memo. INVALID_ARGUMENT for a
+// pickle that is malformed, UNIMPLEMENTED with the byte and the name for what is refused.
 absl::StatusOr<Pickle> ReadPickle(std::string_view bytes, std::span<const PickleGlobal> globals,
                                   Budget* budget);
 

@@ -313,7 +313,7 @@ absl::StatusOr<TensorListing> ListTorch(const ByteSource& source, const ZipDirec
   std::vector<PickleGlobal> globals;
   for (const GlobalRow& row : kGlobals) globals.push_back(row.global);
   Budget::Limits limits;
-  limits.bytes = int64_t{256} << 20;
+  limits.bytes = int64_t{64} << 20;  // of names
   Budget budget(limits);
   const Budget::Doing doing(&budget, "reading a PyTorch file");
   absl::StatusOr<Pickle> pickle = ReadPickle(bytes, globals, &budget);
