@@ -264,8 +264,8 @@ const AssignCase kAssignCases[] = {
      [](int64_t k, int64_t) { return X(4, k); }},
     {"steps, backwards",
      [](Builder& b, const Tensor& s, const Tensor&) {
-       const Tensor four = b.Iota(DType::kFloat32, 3);
-       return b.Assign(s.At({Slice(), Slice(kOpen, kOpen, -2)}), four).At({3});
+       const Tensor count = b.Arange(0, 3, 1, DType::kFloat32);
+       return b.Assign(s.At({Slice(), Slice(kOpen, kOpen, -2)}), count).At({3});
      },
      [](int64_t i, int64_t j, int64_t) { return j % 2 == 0 ? (4.0 - j) / 2 : X(i, j); },
      [](int64_t k, int64_t) { return k % 2 == 0 ? (4.0 - k) / 2 : X(3, k); }},
