@@ -6,7 +6,6 @@
 #include "engine/frontend/builder.h"
 #include "engine/frontend/products.h"
 #include "engine/frontend/promotion.h"
-#include "engine/frontend/reduce.h"
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {
@@ -17,7 +16,9 @@ constexpr double kHidden = -std::numeric_limits<double>::infinity();
 // exp(s) over its sum along the last axis, 0 in rows that hide all. The shift by the maximum
 // cancels in value and gradient.
 Tensor MaskedSoftmax(const Tensor& scores) {
-  const Tensor e = (scores - ExponentShift(scores.Max({-1}, true))).Exp();
+  // Without a gradient; 0 where all is masked, since inf - inf is no number.
+  const Tensor highest = scores.Max({-1}, true).Detach();
+  const Tensor e = (scores - highest.IsFinite().Where(highest, 0.0)).Exp();
   const Tensor sum = e.Sum({-1}, true);
   return e / sum.Eq(0).Where(1, sum);
 }
@@ -118,8 +119,9 @@ Tensor Tensor::Rope(const Tensor& cos, const Tensor& sin, bool interleaved) cons
   const Tensor x = Cast(type).Reshape(pairs);
   const Tensor a = x.Slice(pair, 0, 1), b = x.Slice(pair, 1, 2);
   const Tensor c = cos.Unsqueeze(pair), s = sin.Unsqueeze(pair);
-  const Tensor turned[] = {(a * c - b * s).Cast(type), (a * s + b * c).Cast(type)};
-  return Concat(turned, pair).Reshape(dims());
+  const Tensor first = (a * c - b * s).Cast(type), second = (a * s + b * c).Cast(type);
+  const int64_t axis[] = {rank() + 1 + pair};
+  return builder_->Make(Op::kCat, DType::kVoid, {first, second}, axis).Reshape(dims());
 }
 
 }  // namespace telegrad

@@ -49,7 +49,7 @@ Eliminated Eliminate(Tensor x, double of_zero) {
     const Tensor passed = free.And(number.Lt(pivot_row)).Sum({1}, true);
     determinant = (determinant * passed.And(1).Eq(0).Where(pivot, -pivot)).Contiguous();
     step = hit.Where(free.LogicalNot().Sum({1}, true), step).Contiguous();
-    x = Turned(hit.Where(over, x - column * over), 2, 1).Contiguous();
+    x = hit.Where(over, x - column * over).Roll({-1}, {2}).Contiguous();
     free = free.And(hit.LogicalNot()).Contiguous();
   }
   return {x, step, determinant};
@@ -80,21 +80,24 @@ Tensor Tensor::Determinant() const {
   return x->Back(Eliminate(x->all, 1).determinant.Reshape({x->all.dims()[0]}));
 }
 
-// A = L L^T. Rows that have been dealt with hold 0 in the columns to come, so that in these L's
-// column is 0 there and nothing of L that is there already changes.
+// A = L L^T. L takes the place of the columns that have been dealt with; there a step changes
+// nothing, because its own column of L is 0 in their rows.
 Tensor Tensor::Cholesky() const {
   if (!valid()) return *this;
   const absl::StatusOr<Matrices> matrices = SquareMatricesOf("cholesky", *this, kMostColumns);
   if (!matrices.ok()) return builder_->Fail(matrices.status());
   Tensor x = matrices->all;
+  const int64_t n = matrices->n();
   const Tensor first_row = RowNumber(x).Eq(0), first_column = ColumnNumber(x).Eq(0);
-  for (int64_t i = 0; i < matrices->n(); ++i) {
+  Tensor active = builder_->Full(DType::kBool, {n, 1}, true);
+  for (int64_t i = 0; i < n; ++i) {
     const Tensor column = FirstColumn(x), root = FirstRow(column).Sqrt();
-    const Tensor l = first_row.Where(root, column / root);
-    const Tensor rest = first_row.Where(0.0, x - l * l.Transpose());
-    x = Turned(Turned(first_column.Where(l, rest), 2, 1), 1, 1).Contiguous();
+    const Tensor l = active.Where(first_row.Where(root, column / root), 0.0);
+    const Tensor next = first_column.Where(l, x - l * l.Transpose());
+    x = next.Roll({-1, -1}, {1, 2}).Contiguous();
+    active = active.And(first_row.LogicalNot()).Roll({-1}, {0}).Contiguous();
   }
-  return matrices->Back(x);
+  return matrices->Back(ColumnNumber(x).Le(RowNumber(x)).Where(x, 0.0));
 }
 
 // By Householder's reflections I - t v v^T. A = H_0 H_1 ... R, so Q is what the reflections in
@@ -123,18 +126,17 @@ std::pair<Tensor, Tensor> Tensor::Qr() const {
     const Tensor v = first.Where(x0 + x0.Lt(0).Where(-size, size), x).Contiguous();
     const Tensor square = (v * v).Sum({1}, true), none = square.Eq(0);
     reflections.push_back({v, none.Where(0.0, 2.0 / none.Where(1.0, square)).Contiguous()});
-    r = Turned(Turned(reflections.back().Of(r), 2, 1), 1, 1).Contiguous();
-    active = Turned(active.And(first.LogicalNot()), 0, 1).Contiguous();
+    r = reflections.back().Of(r).Roll({-1, -1}, {1, 2}).Contiguous();
+    active = active.And(first.LogicalNot()).Roll({-1}, {0}).Contiguous();
   }
   const auto turns = static_cast<int64_t>(reflections.size());
-  const auto back = [&](int64_t size) { return size == 0 ? 0 : size - turns % size; };
-  r = Turned(Turned(r, 1, back(m)), 2, back(n)).Slice(1, 0, k);
+  r = r.Roll({turns, turns}, {1, 2}).Slice(1, 0, k);
   r = RowNumber(r).Le(ColumnNumber(r)).Where(r, 0.0);
   const Tensor unit =
       builder_->Iota(DType::kInt32, m).Unsqueeze(1).Eq(builder_->Iota(DType::kInt32, k));
-  Tensor q = Turned(unit.Cast(r.dtype()), 0, turns).Expand({batch, m, k});
+  Tensor q = unit.Cast(r.dtype()).Roll({-turns}, {0}).Expand({batch, m, k});
   for (size_t i = reflections.size(); i-- > 0;) {
-    q = reflections[i].Of(Turned(q, 1, m - 1)).Contiguous();
+    q = reflections[i].Of(q.Roll({1}, {1})).Contiguous();
   }
   return {matrices->Back(q), matrices->Back(r)};
 }

@@ -36,8 +36,8 @@ Tensor Tensor::Cross(const Tensor& other, int64_t axis) const {
                                           ToString(other.dims()), " has size ", a.dim(*at),
                                           ", expected 3"));
   }
-  const Tensor a1 = Turned(a, *at, 1), a2 = Turned(a, *at, 2);
-  const Tensor b1 = Turned(b, *at, 1), b2 = Turned(b, *at, 2);
+  const Tensor a1 = a.Roll({2}, {*at}), a2 = a.Roll({1}, {*at});
+  const Tensor b1 = b.Roll({2}, {*at}), b2 = b.Roll({1}, {*at});
   return a1 * b2 - a2 * b1;
 }
 

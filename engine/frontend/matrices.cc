@@ -52,11 +52,4 @@ Tensor Matrices::Back(const Tensor& result) const {
   return result.Reshape(out).Cast(type);
 }
 
-Tensor Turned(const Tensor& x, int64_t axis, int64_t by) {
-  const int64_t n = x.dim(axis);
-  if (n == 0 || by % n == 0) return x;
-  const Tensor parts[] = {x.Slice(axis, by % n, n), x.Slice(axis, 0, by % n)};
-  return Concat(parts, axis);
-}
-
 }  // namespace telegrad

@@ -23,7 +23,4 @@ struct Matrices {
 absl::StatusOr<Matrices> MatricesOf(std::string_view op, const Tensor& x, int64_t limit);
 absl::StatusOr<Matrices> SquareMatricesOf(std::string_view op, const Tensor& x, int64_t limit);
 
-// The axis turned round: element i comes from i + by.
-Tensor Turned(const Tensor& x, int64_t axis, int64_t by);
-
 }  // namespace telegrad

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "engine/base/status.h"
+#include "engine/frontend/promotion.h"
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {

@@ -2,10 +2,7 @@
 // stays finite.
 #pragma once
 
-#include <string_view>
-
 #include "engine/frontend/builder.h"
-#include "engine/frontend/promotion.h"
 #include "engine/frontend/tensor.h"
 
 namespace telegrad {
@@ -14,14 +11,6 @@ Axes AllAxes(const Tensor& t);
 
 // Sums and products of integers have at least 32 bits: those of tinygrad, where NumPy's have 64.
 DType SumType(DType type);
-
-// f(x) computed in f32 at least, given in the type of x (f32 of integers).
-template <typename F>
-Tensor InWideFloat(const Tensor& x, F f) {
-  if (!x.valid()) return x;
-  const DType type = FloatType(x.dtype());
-  return f(x.Cast(PromoteTypes(type, DType::kFloat32))).Cast(type);
-}
 
 // The number of elements that are folded into one, less `less`, at least 0.
 Tensor CountOf(const Tensor& x, const Axes& axes, DType type, double less = 0);
@@ -32,11 +21,5 @@ Tensor SafeRoot(const Tensor& x, double p = 2);
 
 // `x` as integers, the larger the later in order: ~x reverses the order of any of them.
 Tensor Complement(const Tensor& x);
-
-// The maximum without a gradient, 0 where it is infinite or NaN: what exponents are shifted by.
-// Its value does not matter to the result, as long as it is a number.
-Tensor ExponentShift(const Tensor& max);
-// log(sum) + shift; where the sum is 0, -inf with derivative 0.
-Tensor ShiftedLog(const Tensor& sum, const Tensor& shift);
 
 }  // namespace telegrad

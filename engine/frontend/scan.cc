@@ -3,6 +3,7 @@
 // the fold of those up to i, a masked reduction. Blocks of blocks make long rows short, so that
 // n elements take 32 n steps, 2 log32(n) kernels and memory for n elements.
 #include "engine/base/status.h"
+#include "engine/frontend/composed.h"
 #include "engine/frontend/reduce.h"
 #include "engine/frontend/rows.h"
 #include "engine/frontend/shapes.h"
@@ -26,11 +27,6 @@ Tensor Identity(const Tensor& like) {
   return {like.builder(), g.ConstWord(like.dtype(), ReduceIdentity(kind, like.dtype()))};
 }
 
-Tensor LogAddExp(const Tensor& a, const Tensor& b) {
-  const Tensor shift = ExponentShift(a.Maximum(b));
-  return ShiftedLog((a - shift).Exp() + (b - shift).Exp(), shift);
-}
-
 constexpr Fold kSum = {Identity<ReduceKind::kAdd>,
                        [](const Tensor& x, int64_t axis) { return x.Sum({axis}); },
                        [](const Tensor& a, const Tensor& b) { return a + b; }};
@@ -42,7 +38,7 @@ constexpr Fold kMaximum = {Identity<ReduceKind::kMax>,
                            [](const Tensor& a, const Tensor& b) { return a.Maximum(b); }};
 constexpr Fold kLogSum = {Identity<ReduceKind::kMax>,
                           [](const Tensor& x, int64_t axis) { return x.LogSumExp({axis}); },
-                          LogAddExp};
+                          [](const Tensor& a, const Tensor& b) { return a.LogAddExp(b); }};
 
 // [rows, blocks, k]: element i of a block folded with those before it.
 Tensor WithinBlocks(const Tensor& x, const Fold& fold) {
@@ -104,17 +100,17 @@ Tensor PositionsOfMaxima(const Tensor& x) {
 
 Tensor Tensor::CumSum(int64_t axis) const {
   const auto scan = [&](const Tensor& x) { return ScanAxis("cumsum", x, axis, kSum); };
-  return IsFloat(dtype()) ? InWideFloat(*this, scan) : scan(Cast(SumType(dtype())));
+  return IsFloat(dtype()) ? Composed(*this, scan) : scan(Cast(SumType(dtype())));
 }
 
 Tensor Tensor::CumProd(int64_t axis) const {
   const auto scan = [&](const Tensor& x) { return ScanAxis("cumprod", x, axis, kProduct); };
-  return IsFloat(dtype()) ? InWideFloat(*this, scan) : scan(Cast(SumType(dtype())));
+  return IsFloat(dtype()) ? Composed(*this, scan) : scan(Cast(SumType(dtype())));
 }
 
 Tensor Tensor::LogCumSumExp(int64_t axis) const {
-  return InWideFloat(*this,
-                     [&](const Tensor& x) { return ScanAxis("logcumsumexp", x, axis, kLogSum); });
+  return Composed(*this,
+                  [&](const Tensor& x) { return ScanAxis("logcumsumexp", x, axis, kLogSum); });
 }
 
 std::pair<Tensor, Tensor> Tensor::CumExtreme(std::string_view name, int64_t axis,

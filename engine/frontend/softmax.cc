@@ -2,46 +2,39 @@
 // and gradient, so no gradient flows through it.
 #include <limits>
 
-#include "engine/frontend/reduce.h"
+#include "engine/frontend/builder.h"
+#include "engine/frontend/composed.h"
 
 namespace telegrad {
 
-Tensor ExponentShift(const Tensor& max) {
-  const Tensor m = max.Detach();
-  // inf - inf and NaN - NaN are no 0.
-  return (m - m).Eq(0).Where(m, 0.0);
-}
-
-Tensor ShiftedLog(const Tensor& sum, const Tensor& shift) {
-  const Tensor none = sum.Eq(0);
-  return none.Where(-std::numeric_limits<double>::infinity(), none.Where(1.0, sum).Log() + shift);
-}
-
 Tensor Tensor::Softmax(int64_t axis) const {
-  return InWideFloat(*this, [&](const Tensor& x) {
+  return Composed(*this, [&](const Tensor& x) {
     const Tensor e = (x - x.Reduce("softmax", ReduceKind::kMax, {axis}, true).Detach()).Exp();
     return e / e.Sum({axis}, true);
   });
 }
 
 Tensor Tensor::LogSoftmax(int64_t axis) const {
-  return InWideFloat(*this, [&](const Tensor& x) {
+  return Composed(*this, [&](const Tensor& x) {
     const Tensor shifted = x - x.Reduce("log_softmax", ReduceKind::kMax, {axis}, true).Detach();
     return shifted - shifted.Exp().Sum({axis}, true).Log();
   });
 }
 
 Tensor Tensor::Softmin(int64_t axis) const {
-  return InWideFloat(*this, [&](const Tensor& x) { return (-x).Softmax(axis); });
+  return Composed(*this, [&](const Tensor& x) { return (-x).Softmax(axis); });
 }
 
 Tensor Tensor::LogSumExp(const Axes& axes, bool keepdim) const {
-  return InWideFloat(*this, [&](const Tensor& x) {
+  return Composed(*this, [&](const Tensor& x) {
     const Tensor max = x.Reduce("logsumexp", ReduceKind::kMax, axes, true);
     if (!max.valid()) return max;
-    const Tensor shift = ExponentShift(max);
-    const Tensor sum = (x - shift).Exp().Sum(axes, keepdim);
-    return ShiftedLog(sum, keepdim ? shift : shift.Reshape(sum.dims()));
+    // Of an infinite or no number any shift does, as long as it is a number.
+    const Tensor m = max.Detach(), shift = (m - m).Eq(0).Where(m, 0.0);
+    const Tensor sum = (x - shift).Exp().Sum(axes, keepdim), none = sum.Eq(0);
+    const Tensor log = none.Where(1.0, sum).Log() + shift.Reshape(sum.dims());
+    // log 0 with a derivative of 0.
+    return none.Where(-std::numeric_limits<double>::infinity(), log);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "engine/base/status.h"
+#include "engine/frontend/composed.h"
 #include "engine/frontend/reduce.h"
 #include "engine/frontend/shapes.h"
 
@@ -63,18 +64,18 @@ Tensor SafeRoot(const Tensor& x, double p) {
 
 Tensor Tensor::Mean(const Axes& axes, bool keepdim) const {
   if (!CheckAxes("mean", *this, axes)) return {builder_, UOp()};
-  return InWideFloat(*this, [&](const Tensor& x) { return WideMean(x, axes, keepdim); });
+  return Composed(*this, [&](const Tensor& x) { return WideMean(x, axes, keepdim); });
 }
 
 Tensor Tensor::Var(const Axes& axes, double correction, bool keepdim) const {
   if (!CheckAxes("var", *this, axes)) return {builder_, UOp()};
-  return InWideFloat(
+  return Composed(
       *this, [&](const Tensor& x) { return WideMoments(x, axes, correction, keepdim).variance; });
 }
 
 Tensor Tensor::Std(const Axes& axes, double correction, bool keepdim) const {
   if (!CheckAxes("std", *this, axes)) return {builder_, UOp()};
-  return InWideFloat(*this, [&](const Tensor& x) {
+  return Composed(*this, [&](const Tensor& x) {
     return SafeRoot(WideMoments(x, axes, correction, keepdim).variance);
   });
 }
@@ -94,7 +95,7 @@ Tensor Tensor::Std() const { return Std(AllAxes(*this)); }
 Tensor Tensor::Norm(const Axes& axes, double p, bool keepdim) const {
   if (!CheckAxes("norm", *this, axes)) return {builder_, UOp()};
   if (std::isnan(p)) return builder_->Fail(InvalidArgument("norm: the order is no number"));
-  return InWideFloat(*this, [&](const Tensor& x) {
+  return Composed(*this, [&](const Tensor& x) {
     if (p == kInfinity) return x.Abs().Max(axes, keepdim);
     if (p == -kInfinity) return x.Abs().Min(axes, keepdim);
     if (p == 0) return x.Ne(0).Cast(x.dtype()).Sum(axes, keepdim);
@@ -105,13 +106,13 @@ Tensor Tensor::Norm(const Axes& axes, double p, bool keepdim) const {
 
 Tensor Tensor::Normalize(double p, int64_t axis, double epsilon) const {
   if (!CheckAxes("normalize", *this, {axis})) return {builder_, UOp()};
-  return InWideFloat(*this,
-                     [&](const Tensor& x) { return x / x.Norm({axis}, p, true).Maximum(epsilon); });
+  return Composed(*this,
+                  [&](const Tensor& x) { return x / x.Norm({axis}, p, true).Maximum(epsilon); });
 }
 
 Tensor Tensor::Standardize(const Axes& axes, double epsilon) const {
   if (!CheckAxes("standardize", *this, axes)) return {builder_, UOp()};
-  return InWideFloat(*this, [&](const Tensor& x) {
+  return Composed(*this, [&](const Tensor& x) {
     const Tensor centered = x - WideMean(x, axes, true);
     return centered * (WideMean(centered * centered, axes, true) + epsilon).Sqrt().Reciprocal();
   });

@@ -307,7 +307,7 @@ class Tensor {
   // Values and positions (i32); stable; NaN is larger than all.
   std::pair<Tensor, Tensor> Sort(int64_t axis = -1, bool descending = false) const;
   Tensor ArgSort(int64_t axis = -1, bool descending = false) const;
-  std::pair<Tensor, Tensor> TopK(int64_t k, int64_t axis = -1, bool largest = true) const;  // ditto
+  std::pair<Tensor, Tensor> TopK(int64_t k, int64_t axis = -1, bool largest = true) const;
 
   // --- Products, windows, layers. Sums of products of f16, bf16 and f8 are made in f32 and rounded
   // once; of bool they say whether any product holds; integers wrap ---
@@ -357,16 +357,20 @@ class Tensor {
   // cos, sin [..., length, D / 2] (Su et al. 2021); `interleaved` pairs neighbours.
   Tensor Rope(const Tensor& cos, const Tensor& sin, bool interleaved = false) const;
 
-  // --- Linear algebra of the last two axes ---
-  std::pair<Tensor, Tensor> Qr() const;            // reduced; R's diagonal is not signed
-  std::tuple<Tensor, Tensor, Tensor> Svd() const;  // U [m, k], S [k] falling, V^T [k, n]
+  // --- Linear algebra of the last two axes. The eliminations have steps for each column, of which
+  // there may be 128; 64 of Svd ---
+  std::pair<Tensor, Tensor> Qr() const;  // reduced; R's diagonal has any sign
+  // U [m, k], S [k] falling, V^T [k, n]; columns of U are 0 where S is. No gradient flows through
+  // it.
+  std::tuple<Tensor, Tensor, Tensor> Svd() const;
+  // `steps` times X = c0 X + c1 (X X^T) X + c2 (X X^T)^2 X + ..., of X divided by its norm.
   Tensor NewtonSchulz(int64_t steps, const std::vector<double>& coefficients,
                       double epsilon = 1e-7) const;
-  Tensor Cholesky() const;
-  Tensor Inverse() const;
+  Tensor Cholesky() const;  // of the lower triangle; NaN where it is not positive definite
+  Tensor Inverse() const;   // not finite where singular
   Tensor Determinant() const;
   Tensor Trace() const;
-  Tensor Outer(const Tensor& other) const;
+  Tensor Outer(const Tensor& other) const;  // of the flat tensors, as NumPy's
   Tensor Cross(const Tensor& other, int64_t axis = -1) const;
 
   // --- Losses ---

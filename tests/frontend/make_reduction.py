@@ -157,7 +157,8 @@ both('norm3', lambda x: (np.abs(x)**3).sum((0, 1))**(1 / 3))
 both('norm2', lambda x: np.linalg.norm(x, axis=1), shapes=((2, 3),), dtypes=(), integer=(np.int32,))
 s.add('norm2', [np.zeros((2, 0), np.float32)], [np.zeros(2, np.float32)])
 zeros = np.zeros((2, 3), np.float32)
-for case, out in (('norm2', np.zeros(2, np.float32)), ):
+for case, out in (('norm2', np.zeros(2, np.float32)), ('norm1', np.zeros((2, 1), np.float32)),
+                  ('norm_half', np.zeros(2, np.float32))):
     s.add(case, [zeros], [out], [np.ones_like(out)], [zeros])
 
 for case, f in (('argmax', lambda x: x.argmax(axis=1)),
@@ -173,6 +174,9 @@ for case, f in (('argmax', lambda x: x.argmax(axis=1)),
     s.add(case, [x], [np.asarray(f(x), np.int32)])
 s.add('argmax', [np.zeros((0, 3), np.float32)], [np.zeros(0, np.int32)])
 
+for a, b in ((1, 1.0005), (1, 1.002), (INF, INF), (NAN, NAN), (0, 1e-7), (-INF, INF)):
+    a, b = np.full((2, 2), a, np.float32), np.array([[1], [1]], np.float32) * np.float32(b)
+    s.add('all_close', [a, b], [np.array(np.allclose(a, b, 1e-3, 1e-6))])
 both('softmax', lambda x: softmax(x, axis=-1))
 both('softmax_first', lambda x: softmax(x, axis=0))
 both('log_softmax', lambda x: x - logsumexp(x, -1, True))

@@ -93,8 +93,9 @@ TEST(MethodsTest, EveryDeclarationHasARow) {
   }
   const std::string text = Read("engine/frontend/tensor.h");
   // Declarations begin in the second column of the class, or in the first.
+  const size_t hidden = text.find(" private:");  // what the class keeps to itself
   std::set<std::string> declared =
-      Matches(Read("engine/frontend/tensor.h"),
+      Matches(text.substr(0, hidden) + text.substr(text.find("};", hidden)),
               "\n(?:  )?(?:Tensor|std::(?:vector|pair|tuple)<Tensor[^>]*>) ([A-Z]\\w*)\\(");
   ASSERT_GT(declared.size(), 150u);
   declared.erase("Tensor");
@@ -104,7 +105,7 @@ TEST(MethodsTest, EveryDeclarationHasARow) {
   for (const std::string& name :
        Matches(Read("engine/frontend/builder.h"), "\n  Tensor ([A-Z]\\w*)\\(")) {
     static const std::set<std::string> kOwn = {"Param",     "State", "Trainable", "Make",
-                                               "MakeSized", "Fail",  "AddSlot"};
+                                               "MakeSized", "Fail",  "AddSlot",   "Updated"};
     EXPECT_TRUE(kOwn.contains(name) || rows.contains("Builder::" + name))
         << "Builder::" << name << " has no row in methods.def";
   }

@@ -359,8 +359,8 @@ const Launches kLaunches[] = {
     {"rope",
      {{4, 12, 128, 64}, {128, 32}, {128, 32}},
      [](const std::vector<Tensor>& x) { return x[0].Rope(x[1], x[2]); },
-     1,
-     1},
+     2,  // which of a pair is the first is a kernel of two elements
+     2},
 };
 
 TEST(ProductGraphTest, Launches) {

@@ -56,14 +56,12 @@ absl::Status GreaterOp(NodeContext& c);
 absl::Status LessOrEqualOp(NodeContext& c);
 absl::Status GreaterOrEqualOp(NodeContext& c);
 absl::Status ModOp(NodeContext& c);
-absl::Status IsNanOp(NodeContext& c);
 absl::Status GeluOp(NodeContext& c);
 absl::Status WhereOp(NodeContext& c);
 absl::Status ClipOp(NodeContext& c);
 absl::Status CastOp(NodeContext& c);
 absl::Status CastLikeOp(NodeContext& c);
 absl::Status LeakyReluOp(NodeContext& c);
-absl::Status CeilOp(NodeContext& c);
 absl::Status DropoutOp(NodeContext& c);
 template <Tensor (Tensor::*F)() const>
 absl::Status UnaryOp(NodeContext& c) {

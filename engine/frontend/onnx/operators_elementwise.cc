@@ -1,5 +1,6 @@
 // Elementwise operators. Tensor broadcasts as NumPy does, which is what ONNX means since opset 7.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "engine/frontend/builder.h"
@@ -64,39 +65,27 @@ absl::Status WhereOp(NodeContext& c) {
   return c.Output(condition.Where(yes, no));
 }
 
-// Constant exponents that products and roots spell; any exponent of a float base.
+// The result has the base's type, whatever the exponent's is.
 absl::Status PowOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
   TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(1));
   if (known != nullptr && NumElements(known->shape) == 1 &&
       static_cast<int64_t>(known->shape.size()) <= x.rank()) {
     const double exponent = known->AsDoubles()[0];
-    if (exponent == 1) return c.Output(x);
-    if (exponent == 2) return c.Output(x * x);
-    if (exponent == 3) return c.Output(x * x * x);
-    if (exponent == 0.5 && IsFloat(x.dtype())) return c.Output(x.Sqrt());
-    if (exponent == -1 && IsFloat(x.dtype())) return c.Output(x.Reciprocal());
-  }
-  if (!IsFloat(x.dtype())) {
-    return Unimplemented("of a base of ", Name(x.dtype()),
-                         " only the constant exponents 1, 2 and 3 are supported");
+    const bool whole =
+        IsInt(x.dtype()) && exponent == std::floor(exponent) && std::abs(exponent) < 0x1p53;
+    const Tensor power = whole ? x.Pow(static_cast<int64_t>(exponent)) : x.Pow(exponent);
+    return c.Output(power.Cast(x.dtype()));
   }
   TG_ASSIGN_OR_RETURN(const Tensor exponent, c.Input(1));
-  return c.Output(x.Pow(exponent.Cast(x.dtype())));
+  const Tensor power = x.Pow(IsFloat(x.dtype()) ? exponent.Cast(x.dtype()) : exponent);
+  return c.Output(power.Cast(x.dtype()));
 }
 
 // The remainder has the sign of the divisor, or with `fmod` that of the dividend.
 absl::Status ModOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const int64_t fmod, c.Int("fmod", 0));
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  if (!IsInt(x.dtype()))
-    return Unimplemented("of ", Name(x.dtype()), "; only integers are supported");
   return Binary(c, std::mem_fn(fmod != 0 ? &Tensor::TruncMod : &Tensor::FloorMod));
-}
-
-absl::Status IsNanOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.FloatInput(0));
-  return c.Output(x.Ne(x));
 }
 
 absl::Status GeluOp(NodeContext& c) {
@@ -146,12 +135,7 @@ absl::Status CastLikeOp(NodeContext& c) {
 absl::Status LeakyReluOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.FloatInput(0));
   TG_ASSIGN_OR_RETURN(const float alpha, c.Float("alpha", 0.01f));
-  return c.Output(x.Lt(x.Like(0)).Where(x * alpha, x));
-}
-
-absl::Status CeilOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  return c.Output(-(-x).Floor());
+  return c.Output(x.LeakyRelu(alpha));
 }
 
 // At inference the identity; the mask, which exporters often list without using it, is all true.

@@ -60,10 +60,7 @@ absl::Status ReduceMaxOp(NodeContext& c) {
   return Reduce(c, 18, [](const Tensor& x, const Axes& a, bool keep) { return x.Max(a, keep); });
 }
 absl::Status ReduceMinOp(NodeContext& c) {
-  // The negative of an integer may wrap.
-  TG_RETURN_IF_ERROR(c.FloatInput(0).status());
-  return Reduce(c, 18,
-                [](const Tensor& x, const Axes& a, bool keep) { return -(-x).Max(a, keep); });
+  return Reduce(c, 18, [](const Tensor& x, const Axes& a, bool keep) { return x.Min(a, keep); });
 }
 
 absl::Status MatMulOp(NodeContext& c) {
