@@ -2,7 +2,7 @@
 // early.
 #include "engine/base/status.h"
 #include "engine/frontend/builder.h"
-#include "engine/frontend/reduce.h"
+#include "engine/frontend/composed.h"
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {
@@ -26,7 +26,7 @@ Tensor Tensor::BatchNorm(const Tensor& mean, const Tensor& variance, const Tenso
   };
   const Tensor m = by_channel("mean", mean), v = by_channel("variance", variance);
   if (!m.valid() || !v.valid()) return m.valid() ? v : m;
-  return InWideFloat(*this, [&](const Tensor& x) {
+  return Composed(*this, [&](const Tensor& x) {
     const DType wide = PromoteTypes(v.dtype(), x.dtype());
     Tensor factor = (v.Cast(wide) + epsilon).Sqrt().Reciprocal();
     if (weight.builder() != nullptr) factor = by_channel("weight", weight) * factor;
@@ -59,7 +59,7 @@ Tensor Tensor::RmsNorm(int64_t axis, double epsilon) const {
   if (!valid()) return *this;
   const absl::StatusOr<int64_t> at = ResolveAxis("rms_norm", axis, rank());
   if (!at.ok()) return builder_->Fail(at.status());
-  return InWideFloat(*this, [&](const Tensor& x) {
+  return Composed(*this, [&](const Tensor& x) {
     return x * ((x * x).Mean({*at}, true) + epsilon).Sqrt().Reciprocal();
   });
 }
