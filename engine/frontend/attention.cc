@@ -6,7 +6,6 @@
 #include "engine/frontend/builder.h"
 #include "engine/frontend/products.h"
 #include "engine/frontend/promotion.h"
-#include "engine/frontend/reduce.h"
 #include "engine/frontend/shapes.h"
 
 namespace telegrad {
@@ -17,7 +16,9 @@ constexpr double kHidden = -std::numeric_limits<double>::infinity();
 // exp(s) over its sum along the last axis, 0 in rows that hide all. The shift by the maximum
 // cancels in value and gradient.
 Tensor MaskedSoftmax(const Tensor& scores) {
-  const Tensor e = (scores - ExponentShift(scores.Max({-1}, true))).Exp();
+  // Without a gradient; 0 where all is masked, since inf - inf is no number.
+  const Tensor highest = scores.Max({-1}, true).Detach();
+  const Tensor e = (scores - highest.IsFinite().Where(highest, 0.0)).Exp();
   const Tensor sum = e.Sum({-1}, true);
   return e / sum.Eq(0).Where(1, sum);
 }
@@ -116,12 +117,11 @@ Tensor Tensor::Rope(const Tensor& cos, const Tensor& sin, bool interleaved) cons
   pairs.insert(interleaved ? pairs.end() : pairs.end() - 1, Dim(2));
   const DType type = FloatType(dtype());
   const Tensor x = Cast(type).Reshape(pairs);
-  // (a, b) becomes (a cos - b sin, b cos + a sin): the pair itself, and the pair turned over.
-  Dims two = {2};
-  if (!interleaved) two.push_back(1);
-  const Tensor first = builder_->Iota(DType::kInt32, 2).Eq(0).Reshape(two);
-  const Tensor turned = x.Flip({pair}) * sin.Unsqueeze(pair);
-  return (x * cos.Unsqueeze(pair) + first.Where(-turned, turned)).Cast(type).Reshape(dims());
+  const Tensor a = x.Slice(pair, 0, 1), b = x.Slice(pair, 1, 2);
+  const Tensor c = cos.Unsqueeze(pair), s = sin.Unsqueeze(pair);
+  const Tensor first = (a * c - b * s).Cast(type), second = (a * s + b * c).Cast(type);
+  const int64_t axis[] = {rank() + 1 + pair};
+  return builder_->Make(Op::kCat, DType::kVoid, {first, second}, axis).Reshape(dims());
 }
 
 }  // namespace telegrad

@@ -1,6 +1,7 @@
 #include "engine/frontend/builder.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -126,12 +127,13 @@ absl::StatusOr<Plan> Builder::Finish() {
   const UOp sink = graph_.Make(Op::kSink, DType::kVoid, stores_);
   TG_RETURN_IF_ERROR(graph_.status());
   Plan plan{Freeze(sink), slots_, {}};
-  const Graph& live = *plan.graph.graph;
-  for (uint32_t id = 0; id < live.size(); ++id) {
-    if (live.op(id) == Op::kVar && live.src(id).empty()) {
-      plan.variables.push_back(variables_[live.arg(id)[0]]);
-    }
+  const Graph& graph = *plan.graph.graph;
+  std::vector<bool> used(variables_.size(), false);
+  for (uint32_t id = 0; id < graph.size(); ++id) {
+    if (graph.op(id) == Op::kVar && graph.src(id).empty()) used[graph.arg(id)[0]] = true;
   }
+  std::ranges::copy_if(variables_, std::back_inserter(plan.variables),
+                       [&](const PlanVariable& v) { return used[v.id]; });
   return plan;
 }
 

@@ -144,9 +144,8 @@ Tensor Tensor::PutAlong(int64_t axis, const Tensor& index, const Operand& src,
     if (fits) updates = updates.Narrow(i, 0, to[i]);
   }
   if (!fits) {
-    return builder_->Fail(InvalidArgument("put_along: the source of shape ",
-                                          ToString(given), " does not fit the index of ",
-                                          ToString(to)));
+    return builder_->Fail(InvalidArgument("put_along: the source of shape ", ToString(given),
+                                          " does not fit the index of ", ToString(to)));
   }
   updates = updates.Cast(dtype()).Expand(to);
   const Tensor out = Reshape({ProductOf(builder_, dims())})

@@ -198,10 +198,11 @@ Tensor Moved(const Tensor& x, UOp movement) {
   return {x.builder(), x.builder()->graph().Make(movement.op(), DType::kVoid, src, movement.arg())};
 }
 
-// The movements that make `view` of `base`, the first one first; nothing where it is no view.
+// The movements that make `view` of `base`, or of what stores left of it, the first one first;
+// nothing where it is no view.
 std::optional<std::vector<UOp>> MovementsFrom(UOp base, UOp view) {
   std::vector<UOp> out;
-  for (; view != base; view = view.src(0)) {
+  for (; view != base && !(view.is(Op::kAfter) && view.src(0) == base); view = view.src(0)) {
     if (!Is(view.op(), kMovement)) return std::nullopt;
     out.push_back(view);
   }

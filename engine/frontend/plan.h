@@ -61,9 +61,9 @@ struct PlanVariable {
 };
 
 struct Plan {
-  FrozenGraph graph;        // the root is a SINK of STOREs
-  std::vector<Slot> slots;  // index i describes PARAM slot i
-  std::vector<PlanVariable> variables;  // those that the graph depends on
+  FrozenGraph graph;                    // the root is a SINK of STOREs
+  std::vector<Slot> slots;              // index i describes PARAM slot i
+  std::vector<PlanVariable> variables;  // that the graph uses
 
   // The index of the slot with this name, or -1.
   int Find(std::string_view name) const;

@@ -67,12 +67,9 @@ Tensor Tensor::MatMul(const Tensor& other) const {
   const bool row = rank() == 1, column = other.rank() == 1;
   const Tensor a = row ? f.a.Unsqueeze(0) : f.a;
   const Tensor b = column ? f.b : f.b.Transpose();
-  const Tensor left = a.Unsqueeze(-2), right = column ? b.Unsqueeze(0) : b.Unsqueeze(-3);
-  if (const auto out = Broadcast("matmul", left.dims(), right.dims()); !out.ok()) {
-    return builder_->Fail(out.status());
-  }
-  const Tensor products = left.Mul(right);
-  Tensor out = SumLast(products, f.type);
+  const auto [x, y] = Unify("matmul", a.Unsqueeze(-2), column ? b.Unsqueeze(0) : b.Unsqueeze(-3));
+  if (!x.valid()) return x;
+  Tensor out = SumLast(x.Mul(y), f.type);
   if (column) out = out.Squeeze(-1);
   if (row) out = out.Squeeze(column ? -1 : -2);
   return out;

@@ -1,6 +1,6 @@
-// Effects of a plan. Every slot has a current value: its PARAM, or an AFTER of the last STORE to
-// it. A STORE goes to a view of the current value, which puts it behind the STORE before it, and
-// becomes the current value.
+// Effects of a plan. Every slot has a current value: its PARAM, or an AFTER of the STOREs to it so
+// far. A STORE goes to a view of the current value, which puts it behind the STORE before it, and
+// makes the next one.
 #include "engine/base/status.h"
 #include "engine/frontend/builder.h"
 #include "engine/frontend/views.h"
@@ -79,8 +79,12 @@ UOp Builder::StoreInto(const Tensor& target, const Tensor& value) {
   const Tensor store = Make(Op::kStore, DType::kVoid, {written, full});
   if (!store.valid()) return {};
   stores_.push_back(store.uop());
-  const Tensor before(this, param);
-  current = Make(Op::kAfter, DType::kVoid, {before, store});
+  std::vector<UOp> effects = {param};  // all stores so far
+  if (current.uop().is(Op::kAfter)) {
+    for (int i = 1; i < current.uop().num_src(); ++i) effects.push_back(current.uop().src(i));
+  }
+  effects.push_back(store.uop());
+  current = {this, graph_.Make(Op::kAfter, DType::kVoid, effects)};
   return param;
 }
 
@@ -115,7 +119,8 @@ void Builder::Update(const Tensor& slot, const Tensor& value) {
     return;
   }
   const size_t place = before->second;
-  if (current_[number].uop().src(1) != stores_[place]) {
+  const UOp now = current_[number].uop();
+  if (now.num_src() != 2 || now.src(1) != stores_[place]) {
     Fail(InvalidArgument("update: slot '", slots_[number].name, "' is assigned to since"));
     return;
   }

@@ -82,9 +82,9 @@ TEST(MemoryTest, IsOfTheOrderOfTheElements) {
     const absl::StatusOr<Plan> plan = b.Finish();
     ASSERT_TRUE(plan.ok()) << c.name << ": " << plan.status();
     Budget budget;
-    std::vector<VarValue> values;
-    for (const PlanVariable& variable : plan->variables) values.push_back({variable.id, 5});
-    const absl::StatusOr<Schedule> schedule = ScheduleGraph(plan->graph.root(), values, &budget);
+    std::vector<VarValue> variables;
+    for (const PlanVariable& v : plan->variables) variables.push_back({v.id, 17});
+    const absl::StatusOr<Schedule> schedule = ScheduleGraph(plan->graph.root(), variables, &budget);
     ASSERT_TRUE(schedule.ok()) << c.name << ": " << schedule.status();
     EXPECT_LE(schedule->kernels.size(), c.kernels) << c.name;
     EXPECT_LE(schedule->arena_bytes, c.temporaries) << c.name;

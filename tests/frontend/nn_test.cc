@@ -11,6 +11,7 @@
 
 #include "engine/base/strings.h"
 #include "engine/frontend/gradient.h"
+#include "engine/frontend/optim.h"
 #include "engine/frontend/state/tensor_file.h"
 #include "engine/frontend/state_dict.h"
 #include "tests/frontend/run_plan.h"
@@ -327,6 +328,49 @@ TEST(Nn, DropoutIsForTraining) {
   const auto zeros = std::ranges::count(y, 0.0), fours = std::ranges::count(y, 4.0);
   EXPECT_EQ(zeros + fours, 4000);
   EXPECT_NEAR(static_cast<double>(zeros), 1000, 5 * std::sqrt(4000 * 0.25 * 0.75));
+}
+
+// Layers, a random stream, clipping, a schedule and an optimizer in one plan, which is every step:
+// the reference evaluator and the CPU device go the same way, and the loss falls.
+TEST(Nn, OnePlanTrains) {
+  constexpr int64_t kBatch = 16, kIn = 8, kClasses = 4;
+  Builder b;
+  Rng rng(&b, {.seed = 1});
+  const Tensor x = b.Param(DType::kFloat32, {kBatch, kIn}, "x");
+  const Tensor labels = b.Param(DType::kInt32, {kBatch}, "labels");
+  const nn::Linear first(&b, "first", kIn, 32), last(&b, "last", 32, kClasses);
+  const nn::BatchNorm norm(&b, "norm", 32);
+  const nn::Dropout dropout(&rng, 0.1);
+  const Tensor logits = last(dropout(norm(first(x), true).Relu(), true));
+  const Tensor loss = logits.CrossEntropy(labels);
+  const std::vector<Tensor> grads = optim::ClipByNorm(Gradients(loss, b.trainable()), 1.0);
+  optim::AdamW(&b, b.trainable(), grads,
+               {.lr = optim::WarmUp(5, 0.1, optim::CosineDecay(0.05, 60))});
+  b.Output(loss, "loss");
+  const auto plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::vector<float> values;
+  std::vector<int32_t> classes;
+  for (int i = 0; i < kBatch * kIn; ++i) values.push_back(static_cast<float>(std::sin(i * i)));
+  for (int i = 0; i < kBatch; ++i) classes.push_back(i * 7 % kClasses);
+  const Named inputs = {{"x", HostTensor::Of<float>({kBatch, kIn}, values)},
+                        {"labels", HostTensor::Of<int32_t>({kBatch}, classes)}};
+  const auto cpu = CpuRunner::Open();
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  Named on_reference, on_cpu;
+  double start = 0, end = 0;
+  for (int step = 0; step < 40; ++step) {
+    const auto fast = RunPlan(*plan, inputs, cpu->get(), &on_cpu);
+    ASSERT_TRUE(fast.ok()) << fast.status();
+    end = fast->at("loss").AsDoubles()[0];
+    if (step == 0) start = end;
+    if (step >= 5) continue;
+    const auto slow = RunPlan(*plan, inputs, nullptr, &on_reference);
+    ASSERT_TRUE(slow.ok()) << slow.status();
+    EXPECT_NEAR(end, slow->at("loss").AsDoubles()[0], 1e-4) << "step " << step;
+    EXPECT_EQ(on_cpu.at("rng.counter"), on_reference.at("rng.counter"));
+  }
+  EXPECT_LT(end, start / 4);
 }
 
 // A text in the making, position by position and several at once, sees what causal attention over

@@ -20,7 +20,7 @@ Tensor Attention(Builder* b, const std::string& name, const Tensor& x, const Ten
     return SplitHeads(nn::Linear(b, StrCat(name, what), kChannels, kChannels)(x), kHeads);
   };
   const Tensor q = project(".query"), k = project(".key"), v = project(".value");
-  return Attend(b, name, Scores(q, k) + bias, v);
+  return Attend(b, name, q, k, v, bias, /*causal=*/false);
 }
 
 }  // namespace

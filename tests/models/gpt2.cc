@@ -1,7 +1,5 @@
 // GPT-2 normalizes before attention and before the perceptron, and adds their results to what came
 // in.
-#include <limits>
-
 #include "engine/base/strings.h"
 #include "tests/models/models.h"
 #include "tests/models/transformer.h"
@@ -17,11 +15,7 @@ Tensor Attention(Builder* b, const std::string& name, const Tensor& x) {
     return SplitHeads(all.Slice(-1, i * kChannels, (i + 1) * kChannels), kHeads);
   };
   const Tensor q = part(0), k = part(1), v = part(2);
-  const Tensor scores = Scores(q, k);
-  const Tensor position = b->Iota(DType::kInt32, x.dim(1));
-  const Tensor seen = position.Le(position.Unsqueeze(-1));  // [query, key]
-  const Tensor masked = seen.Where(scores, scores.Like(-std::numeric_limits<double>::infinity()));
-  return Attend(b, name, masked, v);
+  return Attend(b, name, q, k, v, {}, /*causal=*/true);
 }
 
 }  // namespace

@@ -1,6 +1,4 @@
 // What the models are made of, each by itself.
-#include <cmath>
-
 #include "engine/frontend/builder.h"
 #include "engine/frontend/nn.h"
 #include "tests/models/models.h"
@@ -25,8 +23,7 @@ absl::StatusOr<Plan> Attention(int64_t heads, int64_t length, int64_t channels) 
     return b.Param(DType::kFloat32, {heads, length, channels}, name);
   };
   const Tensor q = input("q"), k = input("k"), v = input("v");
-  const Tensor scores = q.MatMul(k.Transpose()) / std::sqrt(static_cast<double>(channels));
-  b.Output(scores.Softmax().MatMul(v), "y");
+  b.Output(q.ScaledDotProductAttention(k, v), "y");
   return b.Finish();
 }
 

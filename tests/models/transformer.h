@@ -1,7 +1,6 @@
 // What the transformers among the models share.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -24,14 +23,10 @@ inline Tensor Table(Builder* b, const std::string& name, int64_t rows, int64_t c
   return b->State(DType::kFloat32, {rows, channels}, name, Init::Uniform(-0.05, 0.05, rows));
 }
 
-// How much each query [.., n, size] wants of each key [.., m, size].
-inline Tensor Scores(const Tensor& q, const Tensor& k) {
-  return q.MatMul(k.Transpose()) / std::sqrt(static_cast<double>(q.dim(-1)));
-}
-
-// What is wanted of the values of all heads, brought together.
-inline Tensor Attend(Builder* b, const std::string& name, const Tensor& scores, const Tensor& v) {
-  const Tensor merged = MergeHeads(scores.Softmax(-1).MatMul(v));
+// What the queries [.., heads, length, size] see of the values, brought together.
+inline Tensor Attend(Builder* b, const std::string& name, const Tensor& q, const Tensor& k,
+                     const Tensor& v, const Tensor& mask, bool causal) {
+  const Tensor merged = MergeHeads(q.ScaledDotProductAttention(k, v, mask, causal));
   return nn::Linear(b, name + ".out", merged.dim(-1), merged.dim(-1))(merged);
 }
 

@@ -2,6 +2,8 @@
 // and an error is of one operation.
 #include <random>
 
+#include "client/cc/remote_plan.h"
+#include "engine/frontend/builder.h"
 #include "engine/ir/content_hash.h"
 #include "tests/server/daemon_fixture.h"
 
@@ -42,6 +44,23 @@ TEST_F(DaemonTest, RunsAGraphOverTcpAndUnixSocket) {
 }
 
 // The sum of the first n elements, n chosen by each run.
+TEST_F(DaemonTest, PlanBringsItsInputsAlong) {
+  Builder b;
+  b.Output(b.From(HostTensor::Of<int32_t>({3}, {10, 20, 30}), "x") * 2, "out");
+  const Plan plan = *b.Finish();
+  const auto session = Session();
+  RemoteState state(session.get());
+  const auto remote = RemotePlan::Create(session.get(), &state, plan);
+  ASSERT_TRUE(remote.ok()) << remote.status();
+  for (int run = 0; run < 2; ++run) {
+    (*remote)->Run();
+    EXPECT_THAT((*remote)->Read("out")->Values<int32_t>(), ElementsAre(20, 40, 60));
+  }
+  ASSERT_TRUE((*remote)->Set("x", HostTensor::Of<int32_t>({3}, {1, 2, 3})).ok());
+  (*remote)->Run();
+  EXPECT_THAT((*remote)->Read("out")->Values<int32_t>(), ElementsAre(2, 4, 6));
+}
+
 TEST_F(DaemonTest, RunsAGraphWithVariables) {
   Graph g;
   const int64_t dims[] = {8}, one[] = {1};

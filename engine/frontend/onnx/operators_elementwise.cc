@@ -72,8 +72,8 @@ absl::Status PowOp(NodeContext& c) {
   if (known != nullptr && NumElements(known->shape) == 1 &&
       static_cast<int64_t>(known->shape.size()) <= x.rank()) {
     const double exponent = known->AsDoubles()[0];
-    const bool whole = IsInt(x.dtype()) && exponent == std::floor(exponent) &&
-                       std::abs(exponent) < 0x1p53;
+    const bool whole =
+        IsInt(x.dtype()) && exponent == std::floor(exponent) && std::abs(exponent) < 0x1p53;
     const Tensor power = whole ? x.Pow(static_cast<int64_t>(exponent)) : x.Pow(exponent);
     return c.Output(power.Cast(x.dtype()));
   }
