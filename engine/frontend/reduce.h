@@ -22,4 +22,8 @@ Tensor SafeRoot(const Tensor& x, double p = 2);
 // `x` as integers, the larger the later in order: ~x reverses the order of any of them.
 Tensor Complement(const Tensor& x);
 
+// The maximum of exponents that a sum of exponentials is shifted by, without a gradient: the shift
+// cancels. 0 where it is infinite or NaN, since any number does.
+Tensor ExponentShift(const Tensor& max);
+
 }  // namespace telegrad

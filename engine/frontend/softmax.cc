@@ -4,8 +4,14 @@
 
 #include "engine/frontend/builder.h"
 #include "engine/frontend/composed.h"
+#include "engine/frontend/reduce.h"
 
 namespace telegrad {
+
+Tensor ExponentShift(const Tensor& max) {
+  const Tensor m = max.Detach();
+  return (m - m).Eq(0).Where(m, 0.0);  // inf - inf and NaN - NaN are no 0
+}
 
 Tensor Tensor::Softmax(int64_t axis) const {
   return Composed(*this, [&](const Tensor& x) {
@@ -29,8 +35,7 @@ Tensor Tensor::LogSumExp(const Axes& axes, bool keepdim) const {
   return Composed(*this, [&](const Tensor& x) {
     const Tensor max = x.Reduce("logsumexp", ReduceKind::kMax, axes, true);
     if (!max.valid()) return max;
-    // Of an infinite or no number any shift does, as long as it is a number.
-    const Tensor m = max.Detach(), shift = (m - m).Eq(0).Where(m, 0.0);
+    const Tensor shift = ExponentShift(max);
     const Tensor sum = (x - shift).Exp().Sum(axes, keepdim), none = sum.Eq(0);
     const Tensor log = none.Where(1.0, sum).Log() + shift.Reshape(sum.dims());
     // log 0 with a derivative of 0.
