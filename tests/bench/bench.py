@@ -22,6 +22,7 @@ import time
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 TELEGRADD = "server/telegradd"
 TELEGRAD_BENCH = "tests/bench/telegrad_bench"
+FRONTEND_BENCH = "tests/bench/frontend_bench"
 SIMPLIFY_BENCH = "tests/bench/simplify_bench"
 NETS_BENCH = "tests/bench/nets_bench"
 REWRITE_BENCH = "tests/bench/rewrite_bench"
@@ -173,6 +174,8 @@ ROWS = [
     # expansion, on one core.
     LimitRow("resnet50_indices", "ms", 50,
              telegrad=lambda b: b.number(SIMPLIFY_BENCH, ["indices", "20"])),
+    # Building the graph of a training step of a 12-layer GPT in the client.
+    LimitRow("training_graph", "ms", 50, telegrad=lambda b: b.number(FRONTEND_BENCH, ["21"])),
     # All rows of the rule tables, at a node that none of them matches.
     LimitRow("rule_misses", "ns a node", 100,
              telegrad=lambda b: b.number(REWRITE_BENCH, ["misses", "2000"])),

@@ -62,7 +62,7 @@ std::string Page() {
       "values from NumPy or\n"
       "PyTorch that the reference interpreter and the CPU device are held to, and where there is a "
       "derivative, gradients\n"
-      "(`tests/frontend`).\n";
+      "(`tests/frontend`). Layers, optimizers and random numbers: [nn.md](nn.md).\n";
   std::string_view section;
   for (const Method& m : kMethods) {
     if (m.section != section) {
