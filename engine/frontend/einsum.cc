@@ -85,38 +85,20 @@ Labels Spell(const Labels& labels, int ellipsis) {
   return out;
 }
 
-// Each label once: of axes that share one, the diagonal, which rows one longer than they are bring
-// below each other.
+// Each label once: of axes that share one, the diagonal, which becomes the last axis.
 Term Diagonals(Term t) {
-  for (size_t i = 0; i < t.labels.size(); ++i) {
-    const auto again =
-        std::find(t.labels.begin() + static_cast<int64_t>(i) + 1, t.labels.end(), t.labels[i]);
-    if (again == t.labels.end()) continue;
-    const auto j = static_cast<size_t>(again - t.labels.begin());
-    Axes order;
-    Dims rest;
-    Labels labels;
-    const Dims dims = t.tensor.dims();
-    for (size_t k = 0; k < t.labels.size(); ++k) {
-      if (k == i || k == j) continue;
-      order.push_back(static_cast<int64_t>(k));
-      rest.push_back(dims[k]);
-      labels.push_back(t.labels[k]);
+  for (size_t i = 0; i < t.labels.size();) {
+    const int label = t.labels[i];
+    const auto first = t.labels.begin() + static_cast<int64_t>(i);
+    const auto again = std::find(first + 1, t.labels.end(), label);
+    if (again == t.labels.end()) {
+      ++i;
+      continue;
     }
-    order.insert(order.end(), {static_cast<int64_t>(i), static_cast<int64_t>(j)});
-    const int64_t n = dims[i].size();
-    const auto with = [&](std::initializer_list<Dim> last) {
-      Dims out = rest;
-      out.insert(out.end(), last.begin(), last.end());
-      return out;
-    };
-    std::vector<int64_t> pads(2 * rest.size() + 1, 0);
-    pads.push_back(n);
-    t.tensor = t.tensor.Permute(order).Reshape(with({n * n})).Pad(pads).Reshape(with({n, n + 1}));
-    t.tensor = t.tensor.Slice(-1, 0, 1).Reshape(with({n}));
-    labels.push_back(t.labels[i]);
-    t.labels = labels;
-    --i;
+    t.tensor = t.tensor.Diagonal(0, static_cast<int64_t>(i), again - t.labels.begin());
+    t.labels.erase(again);
+    t.labels.erase(t.labels.begin() + static_cast<int64_t>(i));
+    t.labels.push_back(label);
   }
   return t;
 }

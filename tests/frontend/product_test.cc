@@ -92,7 +92,7 @@ constexpr Case kCases[] = {
        return {values, positions};
      },
      0, kElement, true},
-    {"MaxUnpool", "max_unpool", RUN(in[0].MaxUnpool(in[1], {6, 4})), 0},
+    {"MaxUnpool", "max_unpool", RUN(in[0].MaxUnpool(in[1], {6, 4})), 0, kElement, true},
     {"AvgPool", "avg_pool", RUN(in[0].AvgPool({3, 3}, {.stride = {2}, .pads = {1}})), kRounding,
      kLargest, true},
     {"AvgPool", "avg_pool_inside",

@@ -103,6 +103,8 @@ TEST(PromotionTest, SymbolicSizesPass) {
   for (const Tensor& t : {x + y, x.Gt(0).Where(x, y), x.Atan2(y), x % y, x.Gelu().Lerp(y, 0.5)}) {
     EXPECT_EQ(t.dims(), both);
   }
+  EXPECT_EQ(Dim(x.SizeOf({0})), n);
+  EXPECT_EQ(Dim(y.SizeOf({0})), Dim(3));
   EXPECT_TRUE(b.status().ok()) << b.status();
 }
 
