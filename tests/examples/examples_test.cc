@@ -63,6 +63,17 @@ TEST_F(ExamplesTest, HelloFitsItsLine) {
   EXPECT_THAT(out.text, HasSubstr("y = 2.00"));
 }
 
+// The command line's own example. Four epochs are enough to know most digits.
+TEST_F(ExamplesTest, DigitsAreLearned) {
+  const Output out =
+      Process(TELEGRAD, {"train", "digits", "--address", address_, "--epochs", "4"}).Wait();
+  ASSERT_EQ(out.exit_code, 0) << out.text;
+  std::smatch accuracy;
+  ASSERT_TRUE(std::regex_search(out.text, accuracy, std::regex("held-out accuracy: ([0-9.]+)%")))
+      << out.text;
+  EXPECT_GT(std::strtod(accuracy[1].str().c_str(), nullptr), 85) << out.text;
+}
+
 // A text in which each character tells the next one: the model must learn that and then write it,
 // over more characters than its caches hold.
 TEST_F(ExamplesTest, CharGptLearnsAndWrites) {
