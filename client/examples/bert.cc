@@ -6,8 +6,6 @@
 // making them of characters is a tokenizer's work. Without --weights they are random.
 #include <algorithm>
 #include <charconv>
-#include <chrono>
-#include <cmath>
 
 #include "client/examples/example.h"
 #include "engine/frontend/builder.h"
@@ -137,19 +135,9 @@ absl::Status Run(const Flags& flags) {
   TG_ASSIGN_OR_RETURN(const auto net, RemotePlan::Create(session.get(), &state, plan, true));
   TG_RETURN_IF_ERROR(
       net->Set("tokens", HostTensor::Of<int32_t>({1, n}, std::span<const int32_t>(tokens))));
-  HostTensor chances;
-  std::vector<double> seconds;
-  for (int64_t i = 0; i < runs; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    net->Run();
-    TG_ASSIGN_OR_RETURN(chances, net->Read("chances"));
-    seconds.push_back(Seconds(start));
-  }
-  std::ranges::sort(seconds);
+  TG_ASSIGN_OR_RETURN(const HostTensor chances, RunTimed(net.get(), "chances", runs, "a text"));
   std::printf("place %lld:\n", static_cast<long long>(place));
   PrintLikely("token", chances);
-  std::printf("%.1f ms a text of %lld tokens (median of %lld)\n", 1e3 * seconds[seconds.size() / 2],
-              static_cast<long long>(n), static_cast<long long>(runs));
   if (const std::string& to = flags.GetString("hidden"); !to.empty()) {
     TG_ASSIGN_OR_RETURN(const HostTensor out, net->Read("hidden"));
     TG_RETURN_IF_ERROR(WriteNpyFile(to, out));

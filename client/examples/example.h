@@ -67,6 +67,24 @@ inline absl::Status WriteNpyFile(const std::string& path, const HostTensor& tens
   return SaveFile(path, [&](ByteSink* sink) { return WriteNpy(tensor, sink); });
 }
 
+// Runs a plan `runs` times and prints the median of the times until `output` was read; its last
+// content.
+inline absl::StatusOr<HostTensor> RunTimed(RemotePlan* plan, const char* output, int64_t runs,
+                                           const char* what) {
+  HostTensor out;
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < runs; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    plan->Run();
+    TG_ASSIGN_OR_RETURN(out, plan->Read(output));
+    seconds.push_back(Seconds(start));
+  }
+  std::ranges::sort(seconds);
+  std::printf("%.1f ms %s (median of %lld)\n", 1e3 * seconds[seconds.size() / 2], what,
+              static_cast<long long>(runs));
+  return out;
+}
+
 // The five most likely of a distribution, a line each.
 inline void PrintLikely(const char* what, const HostTensor& chances) {
   const std::vector<double> p = chances.AsDoubles();

@@ -6,9 +6,7 @@
 // PyTorch's .pth, .npz, .gguf). Without --weights they are random, and so are the classes: good for
 // a look at speed only.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <numeric>
 
 #include "client/examples/example.h"
 #include "engine/frontend/builder.h"
@@ -120,18 +118,8 @@ absl::Status Run(const Flags& flags) {
   TG_RETURN_IF_ERROR(LoadWeights(flags, plan, &state));
   TG_ASSIGN_OR_RETURN(const auto net, RemotePlan::Create(session.get(), &state, plan, true));
   TG_RETURN_IF_ERROR(net->Set("image", image));
-  HostTensor chances;
-  std::vector<double> seconds;
-  for (int64_t i = 0; i < runs; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    net->Run();
-    TG_ASSIGN_OR_RETURN(chances, net->Read("chances"));
-    seconds.push_back(Seconds(start));
-  }
-  std::ranges::sort(seconds);
+  TG_ASSIGN_OR_RETURN(const HostTensor chances, RunTimed(net.get(), "chances", runs, "an image"));
   PrintLikely("class", chances);
-  std::printf("%.1f ms an image (median of %lld)\n", 1e3 * seconds[seconds.size() / 2],
-              static_cast<long long>(runs));
   if (const std::string& to = flags.GetString("logits"); !to.empty()) {
     TG_ASSIGN_OR_RETURN(const HostTensor out, net->Read("logits"));
     TG_RETURN_IF_ERROR(WriteNpyFile(to, out));

@@ -9,11 +9,11 @@
 namespace telegrad {
 
 Dim::Dim(const Tensor& value) {
-  if (!value.valid()) {
+  const UOp u = value.uop();
+  if (!u.valid() || !IsInt(u.dtype()) || !u.shape().empty()) {
     size_ = -2;  // every operation refuses it
     return;
   }
-  const UOp u = value.uop();
   if (u.is_const()) {
     size_ = u.const_word();
     return;

@@ -347,6 +347,22 @@ TEST(AssignTest, GradientsGoToWhatStays) {
   EXPECT_EQ(got->at("2").AsDoubles(), values({2, 3, 6, 7}));
 }
 
+// A size must be a scalar integer, and not negative.
+TEST(SymbolicTest, NoSizeIsMadeOfSomethingElse) {
+  const auto message = [](auto make) {
+    Builder b;
+    make(b, b.Param(DType::kFloat32, {3, 4}, "x"));
+    return std::string(b.status().message());
+  };
+  EXPECT_NE(message([](Builder& b, Tensor x) { x.Reshape({b.Const(DType::kFloat32, 12.0)}); }), "");
+  EXPECT_NE(message([](Builder&, Tensor x) { x.Narrow(0, 0, x); }), "");
+  EXPECT_NE(message([](Builder& b, Tensor x) { x.Narrow(0, 0, b.Const(DType::kInt64, -2)); }), "");
+  EXPECT_NE(message([](Builder& b, Tensor) { b.Iota(DType::kInt32, Dim(INT64_MAX)); }), "");
+  EXPECT_NE(message([](Builder& b, Tensor) { b.Iota(DType::kInt32, Dim(INT64_MIN)); }), "");
+  EXPECT_NE(message([](Builder&, Tensor x) { x.Narrow(1, INT64_MAX, INT64_MAX); }), "");
+  EXPECT_NE(message([](Builder&, Tensor x) { x.Expand({INT64_MAX, 3, 4}); }), "");
+}
+
 TEST(SymbolicTest, EachMistakeHasItsMessage) {
   constexpr Mistake kMistakes[] = {
       {[](const Tensor& x) {
