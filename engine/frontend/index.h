@@ -13,8 +13,8 @@
 namespace telegrad {
 
 // begin:end:step with Python's defaults, clamping and negative positions; any step but 0. Positions
-// may be symbolic: not negative then, and not clamped: what lies beyond the axis reads 0, Set
-// leaves it out, and a store to it fails the run. position:position + 4 has the size 4.
+// may be symbolic: not negative then, and not clamped: what lies beyond the axis reads 0, and Set
+// and stores leave it out. position:position + 4 has the size 4.
 struct Slice {
   Slice() = default;
   Slice(std::optional<Dim> begin, std::optional<Dim> end, int64_t step = 1)

@@ -85,12 +85,49 @@ UOp Legalizer::After(UOp u, std::span<const UOp> src) {
   return UnpackCodes(&g_, u.dtype(), memory, u.shape());
 }
 
+// With the variables of this run a part of the target lies beyond the param: what would be stored
+// there is skipped, as by every other form of the graph. The value is moved to where it belongs in
+// the whole param, which keeps what it has elsewhere. That costs as much as the param is large, and
+// is for positions that a client did not mean.
+UOp Legalizer::StoreInside(UOp target, UOp value) {
+  const Shape ones(target.shape().size(), 1), dims(target.shape().begin(), target.shape().end());
+  const auto spread = [&](UOp x) {
+    if (!x.shape().empty() || dims.empty()) return x;
+    return g_.Make(Op::kExpand, {g_.Make(Op::kReshape, {x}, ones)}, dims);
+  };
+  UOp inside = spread(g_.True());
+  value = spread(value);
+  UOp view = target;
+  for (; Is(view.op(), kMovement); view = view.src(0)) {
+    const ShapeView from = view.src(0).shape();
+    for (UOp* x : {&inside, &value}) *x = Undone(view, from, *x);
+  }
+  return g_.Make(Op::kStore, {view, g_.Make(Op::kWhere, {inside, value, view})});
+}
+
+// `x`, of the shape of `movement`, moved back to where it came from; zeros where nothing did.
+UOp Legalizer::Undone(UOp movement, ShapeView from, UOp x) {
+  std::vector<int64_t> arg(movement.arg().begin(), movement.arg().end());
+  switch (movement.op()) {
+    case Op::kReshape:
+      return g_.Make(Op::kReshape, {x}, from);
+    case Op::kPermute:
+      for (size_t i = 0; i < arg.size(); ++i)
+        arg[movement.arg(static_cast<int>(i))] = static_cast<int64_t>(i);
+      return g_.Make(Op::kPermute, {x}, arg);
+    case Op::kShrink:
+    case Op::kPad:
+      for (size_t i = 0; i < from.size(); ++i) arg[2 * i + 1] = from[i];
+      return g_.Make(movement.is(Op::kPad) ? Op::kShrink : Op::kPad, {x}, arg);
+    default:  // FLIP: no target is expanded
+      return g_.Make(movement.op(), {x}, arg);
+  }
+}
+
 absl::StatusOr<UOp> Legalizer::Store(UOp u, std::span<const UOp> src) {
   const DType dtype = u.src(1).dtype();
   if (!IsPacked(dtype)) {
-    if (clipped_.contains(src[0])) {
-      return InvalidArgument("store: with the variables of this run its target leaves the param");
-    }
+    if (clipped_.contains(src[0])) return StoreInside(src[0], src[1]);
     return g_.Make(Op::kStore, DType::kVoid, src);
   }
   UOp target = u.src(0);  // the whole param: reshapes of it

@@ -73,6 +73,8 @@ class Legalizer {
   }
   absl::StatusOr<UOp> Var(UOp u, std::span<const UOp> src);
   absl::StatusOr<UOp> Store(UOp u, std::span<const UOp> src);
+  UOp StoreInside(UOp target, UOp value);
+  UOp Undone(UOp movement, ShapeView from, UOp x);
   UOp After(UOp u, std::span<const UOp> src);
   absl::StatusOr<UOp> Param(UOp u);
   UOp Window(UOp u, UOp x, std::span<const int64_t> arg);
