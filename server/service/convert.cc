@@ -224,6 +224,8 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
       break;
     case v1::ExecuteRequest::kOpen:
       return InvalidArgument("operation ", request.op_id(), ": open is only the first of a stream");
+    case v1::ExecuteRequest::kCancel:
+    case v1::ExecuteRequest::kImport:
     case v1::ExecuteRequest::OP_NOT_SET:
       return InvalidArgument("operation ", request.op_id(), " says nothing that this server knows");
   }

@@ -30,19 +30,11 @@
 #include "server/pool/task_pool.h"
 #include "server/session/buffer.h"
 #include "server/session/engine.h"
-#include "server/session/graph_store.h"
 #include "server/session/limits.h"
 #include "server/session/operation.h"
+#include "server/session/tenant.h"
 
 namespace telegrad {
-
-// Who pays and who sees what: graphs are found only by the tenant that has put them.
-struct Tenant {
-  Tenant(std::string name, const SessionLimits& limits, Metrics* metrics)
-      : name(std::move(name)), graphs(limits, metrics) {}
-  const std::string name;
-  GraphStore graphs;
-};
 
 // What all sessions share; outlives them.
 struct Environment {

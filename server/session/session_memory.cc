@@ -1,0 +1,191 @@
+// The operations of a session that are about its buffers: Alloc, Free, Write and Read.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "server/session/session.h"
+
+namespace telegrad {
+namespace {
+
+// Above these an operation is not done on a reader's or device's thread.
+constexpr int64_t kQuickAllocBytes = 4 << 20;
+constexpr int64_t kQuickWriteBytes = 64 << 10;
+
+}  // namespace
+
+absl::StatusOr<Buffer*> Session::FindBuffer(uint64_t handle) {
+  const auto it = buffers_.find(handle);
+  if (it == buffers_.end()) return NotFound("unknown handle ", handle);
+  return it->second.get();
+}
+
+absl::Status Session::CheckAlloc(const AllocOp& op) const {
+  const int64_t handles = static_cast<int64_t>(buffers_.size());
+  if (op.handle == 0) return InvalidArgument("handle 0 is reserved");
+  if (buffers_.contains(op.handle)) return InvalidArgument("handle ", op.handle, " is in use");
+  if (handles >= env_.limits.handles) {
+    return ResourceExhausted("this session has ", handles, " buffers; handles is limited to ",
+                             env_.limits.handles);
+  }
+  return absl::OkStatus();
+}
+
+Session::Step Session::Do(uint64_t id, AllocOp& op, Where where) {
+  const bool quick = where == Where::kReader || where == Where::kDeviceThread;
+  if (quick && (op.bytes > kQuickAllocBytes || op.file)) return Step::kNeedsWorker;
+  if (absl::Status status = CheckAlloc(op); !status.ok()) return Fail(id, std::move(status));
+  const auto allocate = [&]() -> absl::StatusOr<std::unique_ptr<Buffer>> {
+    if (op.bytes > static_cast<uint64_t>(env_.limits.bytes - bytes_)) {
+      return ResourceExhausted("handle ", op.handle, ": ", op.bytes, " bytes beside the ", bytes_,
+                               " that this session has exceed bytes, ", env_.limits.bytes);
+    }
+    TG_ASSIGN_OR_RETURN(Device * device, env_.devices->Find(op.device));
+    TG_RETURN_IF_ERROR(device->Health());
+    const int64_t bytes = static_cast<int64_t>(op.bytes);
+    if (op.file) {
+      if (op.file->offset > INT64_MAX) {
+        return InvalidArgument("handle ", op.handle, ": a file offset of ", op.file->offset);
+      }
+      const auto offset = static_cast<int64_t>(op.file->offset);
+      TG_ASSIGN_OR_RETURN(auto memory, device->Open(op.file->path, offset, bytes, op.file->mode));
+      return std::make_unique<Buffer>(std::move(memory), bytes, device, env_.metrics);
+    }
+    auto memory = device->Alloc(std::max<int64_t>(bytes, 1));
+    if (absl::IsResourceExhausted(memory.status())) {
+      env_.engine->ReleaseTemporaries(*device);
+      memory = device->Alloc(std::max<int64_t>(bytes, 1));
+    }
+    TG_RETURN_IF_ERROR(memory.status());
+    return std::make_unique<Buffer>(*std::move(memory), bytes, device, env_.metrics);
+  };
+  auto buffer = allocate();
+  if (!buffer.ok()) {
+    buffers_[op.handle] = std::make_unique<Buffer>(buffer.status(), env_.metrics);
+    return Fail(id, buffer.status());
+  }
+  bytes_ += (*buffer)->bytes();
+  buffers_[op.handle] = *std::move(buffer);
+  return Step::kDone;
+}
+
+// Whatever still uses the memory holds a reference to it.
+Session::Step Session::Do(uint64_t id, FreeOp& op) {
+  absl::Status status;
+  for (const uint64_t handle : op.handles) {
+    const auto it = buffers_.find(handle);
+    if (it == buffers_.end()) {
+      if (status.ok()) status = NotFound("free: unknown handle ", handle);
+      continue;
+    }
+    bytes_ -= it->second->bytes();
+    buffers_.erase(it);
+  }
+  return status.ok() ? Step::kDone : Fail(id, std::move(status));
+}
+
+Session::Step Session::Do(uint64_t id, WriteOp& op, Queued& queued, Where where, Block* block) {
+  auto found = FindBuffer(op.handle);
+  if (!found.ok()) return Fail(id, found.status());
+  Buffer& buffer = **found;
+  const uint64_t size = static_cast<uint64_t>(op.payload->size());
+  const uint64_t bytes = static_cast<uint64_t>(buffer.bytes());
+  if (buffer.memory() == nullptr) return Fail(id, buffer.Poison());
+  if (op.offset > bytes || size > bytes - op.offset) {
+    absl::Status error = InvalidArgument("write of handle ", op.handle, ": ", size, " bytes at ",
+                                         op.offset, " do not fit into its ", bytes);
+    if (!IsReached(buffer.last_write())) {
+      block->point = buffer.last_write();
+      return Step::kBlocked;  // so that the run does not overwrite the poison
+    }
+    buffer.SetPoison(error);
+    return Fail(id, std::move(error));
+  }
+  if (!IsReached(buffer.last_use())) {
+    block->point = buffer.last_use();
+    return Step::kBlocked;
+  }
+  if (!buffer.copied_reads().empty()) {
+    block->point = buffer.copied_reads().front();
+    return Step::kBlocked;
+  }
+  if ((block->held = buffer.held_read()) != nullptr) return Step::kBlocked;
+  if (where == Where::kDeviceThread && size > kQuickWriteBytes) return Step::kNeedsWorker;
+
+  if (std::byte* to = buffer.host(op.offset); to != nullptr) {
+    buffer.Poison();  // takes over the failure of a run that has ended, which this write may then
+                      // repair
+    op.payload->CopyTo(to);
+  } else if (!queued.copied) {
+    auto copied = WriteStaged(op, buffer);
+    if (!copied.ok()) {
+      buffer.SetPoison(copied.status());
+      return Fail(id, copied.status());
+    }
+    block->point = *(queued.copied = *std::move(copied));
+    return Step::kBlocked;
+  } else {
+    buffer.Poison();
+    if (absl::Status status = queued.copied->Wait(); !status.ok()) {  // it is reached
+      buffer.SetPoison(status);
+      return Fail(id, std::move(status));
+    }
+  }
+  op.payload.reset();
+  buffer.Rewritten(op.offset, size);
+  env_.metrics->Add(Metric::kBytesWritten, static_cast<int64_t>(size));
+  return Step::kDone;
+}
+
+Session::Step Session::Do(uint64_t id, ReadOp& op, Where where, Block* block) {
+  auto found = FindBuffer(op.handle);
+  if (!found.ok()) return Fail(id, found.status());
+  Buffer& buffer = **found;
+  if (!buffer.Poison().ok()) return Fail(id, buffer.Poison());
+  const uint64_t bytes = static_cast<uint64_t>(buffer.bytes());
+  if (op.offset > bytes || op.bytes > bytes - op.offset) {
+    return Fail(id, InvalidArgument("read of handle ", op.handle, ": ", op.bytes, " bytes at ",
+                                    op.offset, " exceed its ", bytes));
+  }
+  const std::byte* from = buffer.host(op.offset);
+  if (from == nullptr) {
+    if (where == Where::kDeviceThread) return Step::kNeedsWorker;
+    return ReadStaged(id, op, buffer, block);
+  }
+
+  ReadResult result{.offset = op.offset, .bytes = op.bytes, .at = op.offset};
+  const bool copy = op.bytes <= static_cast<uint64_t>(env_.limits.copied_read_bytes);
+  const TimelinePoint ready = buffer.last_write();
+  const TimelinePoint copied{std::make_shared<Timeline>(), 1};
+  if (!copy) {
+    result.held = std::make_shared<HeldRead>(buffer.memory());
+    buffer.ReadUntil(result.held);
+  } else if (!IsReached(ready)) {
+    buffer.ReadUntil(copied);
+  }
+  auto taken = [self = shared_from_this(), slot = NewSlot(id), result = std::move(result), copy,
+                copied, from, memory = buffer.memory()](const absl::Status& status) mutable {
+    if (copy && status.ok()) result.copy.assign(reinterpret_cast<const char*>(from), result.bytes);
+    copied.timeline->Signal(1);
+    self->Answered(slot, std::move(result), status);
+  };
+  if (IsReached(ready)) {
+    taken(ready.timeline ? ready.timeline->StatusOf(ready.value) : absl::OkStatus());
+  } else {
+    ready.timeline->OnReached(ready.value, std::move(taken));
+  }
+  return Step::kDone;
+}
+
+void Session::Answered(const SlotRef& slot, ReadResult result, const absl::Status& status) {
+  slot->answer.status = status;
+  if (status.ok()) {
+    env_.metrics->Add(Metric::kBytesRead, static_cast<int64_t>(result.bytes));
+    slot->answer.result = std::move(result);
+  }
+  Finish(slot);
+}
+
+}  // namespace telegrad
