@@ -85,6 +85,9 @@ absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
       {"graphs", &limits.graphs},
       {"graph-bytes", &limits.graph_bytes},
       {"trace-events", &limits.trace_events},
+      {"session-lease", &limits.lease_ms},
+      {"session-max-lease", &limits.max_lease_ms},
+      {"session-grace", &limits.grace_ms},
       {"job-time", &job_time},
       {"run-time", &limits.run.ms},
 #define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
@@ -265,8 +268,12 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   TaskPool workers(kWorkers);
   TaskPool compilers(static_cast<int>(flags.GetInt("compile-threads")));
   const Environment env{pool.get(), &engine, &workers, &compilers, &metrics, limits};
-  SessionService sessions(env);
-  ComputeService compute(env);
+  SessionRegistry registry(env);
+  registry.StartTimer();
+  // Everybody: the transport knows no identities yet.
+  const auto tenant = std::make_shared<Tenant>("local", env.limits, env.metrics);
+  SessionService sessions(env, registry, tenant);
+  ComputeService compute(env, registry, tenant);
 
   std::unique_ptr<MetricsExporter> exporter;
   if (const std::string& address = flags.GetString("metrics"); !address.empty()) {

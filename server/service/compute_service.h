@@ -1,15 +1,14 @@
-// telegrad.v1.Compute: every Execute stream is a session. The method is registered raw, so that
-// tensor data never passes through protobuf.
+// telegrad.v1.Compute: every Execute stream opens a session or takes one up again. The method is
+// registered raw, so that tensor data never passes through protobuf.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "grpcpp/grpcpp.h"
 #include "server/service/execute_call.h"
-#include "server/session/session.h"
+#include "server/session/session_registry.h"
 #include "telegrad/v1/compute.grpc.pb.h"
 
 namespace telegrad {
@@ -17,8 +16,8 @@ namespace telegrad {
 class ComputeService final
     : public v1::Compute::WithRawCallbackMethod_Execute<v1::Compute::Service> {
  public:
-  explicit ComputeService(const Environment& env)
-      : env_(env), tenant_(std::make_shared<Tenant>("local", env.limits, env.metrics)) {}
+  ComputeService(const Environment& env, SessionRegistry& registry, std::shared_ptr<Tenant> tenant)
+      : env_(env), registry_(registry), tenant_(std::move(tenant)) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Execute(
       grpc::CallbackServerContext* context) override;
@@ -28,8 +27,8 @@ class ComputeService final
 
  private:
   const Environment& env_;
+  SessionRegistry& registry_;
   const std::shared_ptr<Tenant> tenant_;  // everybody: the transport knows no identities yet
-  std::atomic<uint64_t> next_id_{1};
   std::mutex mutex_;
   std::vector<std::weak_ptr<ExecuteCall>> calls_;
   bool draining_ = false;

@@ -48,6 +48,7 @@ grpc::ServerUnaryReactor* SessionService::Hello(grpc::CallbackServerContext* con
                                                 const v1::HelloRequest* request,
                                                 v1::HelloResponse* response) {
   const absl::Status status = Negotiate(*request, response);
+  response->set_epoch(registry_.epoch());
   Log(LogLevel::kDebug, "hello",
       {{"peer", context->peer()}, {"client", request->client()}, {"status", status.ToString()}});
   return End(context, status);
@@ -79,6 +80,27 @@ grpc::ServerUnaryReactor* SessionService::Stats(grpc::CallbackServerContext* con
   for (int i = 0; i < kNumMetrics; ++i) {
     (*response->mutable_values())[std::string(AllMetrics()[i].name)] = values[i];
   }
+  return End(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* SessionService::KeepAlive(grpc::CallbackServerContext* context,
+                                                    const v1::KeepAliveRequest* request,
+                                                    v1::KeepAliveResponse* response) {
+  const auto session = registry_.KeepAlive(request->token(), request->epoch(), *tenant_);
+  if (session.ok()) {
+    response->set_lease_ms(static_cast<uint32_t>(registry_.Describe(**session).lease_ms));
+    response->set_last_op_id((*session)->last_operation());
+  }
+  return End(context, session.status());
+}
+
+// What is not there (any more) is closed.
+grpc::ServerUnaryReactor* SessionService::Close(grpc::CallbackServerContext* context,
+                                                const v1::CloseRequest* request,
+                                                v1::CloseResponse*) {
+  const auto session = registry_.Find(request->token(), request->epoch(), *tenant_);
+  if (session.ok())
+    registry_.Close(*session, absl::CancelledError("the client closed the session"));
   return End(context, absl::OkStatus());
 }
 
