@@ -6,9 +6,9 @@
 
 namespace telegrad {
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeService::Execute(
-    grpc::CallbackServerContext* context) {
-  const std::shared_ptr<ExecuteCall> call = ExecuteCall::Create(registry_, tenant_, *context);
+RawStream* ComputeService::Execute(grpc::CallbackServerContext* context, Caller caller) {
+  const std::shared_ptr<ExecuteCall> call =
+      ExecuteCall::Create(registry_, std::move(caller), *context);
   absl::Status refused;
   {
     std::lock_guard lock(mutex_);

@@ -1,26 +1,22 @@
-// telegrad.v1.Compute: every Execute stream opens a session or takes one up again. The method is
-// registered raw, so that tensor data never passes through protobuf.
+// telegrad.v1.Compute: every Execute stream opens a session or takes one up again.
 #pragma once
 
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "grpcpp/grpcpp.h"
 #include "server/service/execute_call.h"
+#include "server/service/router.h"
 #include "server/session/session_registry.h"
-#include "telegrad/v1/compute.grpc.pb.h"
 
 namespace telegrad {
 
-class ComputeService final
-    : public v1::Compute::WithRawCallbackMethod_Execute<v1::Compute::Service> {
+class ComputeService {
  public:
-  ComputeService(const Environment& env, SessionRegistry& registry, std::shared_ptr<Tenant> tenant)
-      : env_(env), registry_(registry), tenant_(std::move(tenant)) {}
+  ComputeService(const Environment& env, SessionRegistry& registry)
+      : env_(env), registry_(registry) {}
 
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Execute(
-      grpc::CallbackServerContext* context) override;
+  RawStream* Execute(grpc::CallbackServerContext* context, Caller caller);
 
   // Lets every session end what it has been asked and take nothing more.
   void Drain();
@@ -28,7 +24,6 @@ class ComputeService final
  private:
   const Environment& env_;
   SessionRegistry& registry_;
-  const std::shared_ptr<Tenant> tenant_;  // everybody: the transport knows no identities yet
   std::mutex mutex_;
   std::vector<std::weak_ptr<ExecuteCall>> calls_;
   bool draining_ = false;

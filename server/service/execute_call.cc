@@ -42,10 +42,9 @@ class SlicesPayload final : public Payload {
 
 }  // namespace
 
-std::shared_ptr<ExecuteCall> ExecuteCall::Create(SessionRegistry& registry,
-                                                 std::shared_ptr<Tenant> tenant,
+std::shared_ptr<ExecuteCall> ExecuteCall::Create(SessionRegistry& registry, Caller caller,
                                                  const grpc::CallbackServerContext& context) {
-  std::shared_ptr<ExecuteCall> call(new ExecuteCall(registry, std::move(tenant), context));
+  std::shared_ptr<ExecuteCall> call(new ExecuteCall(registry, std::move(caller), context));
   call->self_ = call;
   return call;
 }
@@ -128,18 +127,18 @@ absl::Status ExecuteCall::Open(const v1::Open& open) {
   Answer opened{.id = request_.op_id(), .status = {}, .result = {}};
   std::shared_ptr<Session> session;
   if (open.token().empty()) {
-    TG_ASSIGN_OR_RETURN(
-        session, registry_.Create(tenant_, open.resumable(), open.lease_ms(), shared_from_this()));
+    TG_ASSIGN_OR_RETURN(session, registry_.Create(caller_.tenant, open.resumable(), open.lease_ms(),
+                                                  shared_from_this()));
     last_op_ = opened.id;
     opened.result = registry_.Describe(*session);
     OnAnswer(std::move(opened));
   } else {
-    TG_ASSIGN_OR_RETURN(session,
-                        registry_.Resume(open.token(), open.epoch(), *tenant_, shared_from_this(),
-                                         std::move(opened), request_.acknowledged()));
+    TG_ASSIGN_OR_RETURN(
+        session, registry_.Resume(open.token(), open.epoch(), *caller_.tenant, shared_from_this(),
+                                  std::move(opened), request_.acknowledged()));
   }
   Log(LogLevel::kInfo, open.token().empty() ? "session_opened" : "session_resumed",
-      {{"session", session->terms().id}, {"peer", context_.peer()}, {"client", open.client()}});
+      {{"session", session->terms().id}, {"peer", caller_.peer}, {"client", open.client()}});
   bool aborted;
   {
     std::lock_guard lock(mutex_);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "grpcpp/grpcpp.h"
+#include "server/service/router.h"
 #include "server/session/session_registry.h"
 #include "telegrad/v1/compute.pb.h"
 
@@ -19,8 +20,7 @@ class ExecuteCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
                           public std::enable_shared_from_this<ExecuteCall> {
  public:
   // Owns itself until gRPC is done with it.
-  static std::shared_ptr<ExecuteCall> Create(SessionRegistry& registry,
-                                             std::shared_ptr<Tenant> tenant,
+  static std::shared_ptr<ExecuteCall> Create(SessionRegistry& registry, Caller caller,
                                              const grpc::CallbackServerContext& context);
   // Begins to read, unless `refused`, which the stream then ends with.
   void Start(const absl::Status& refused);
@@ -38,9 +38,8 @@ class ExecuteCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void OnDetached(const absl::Status& why) override;
 
  private:
-  ExecuteCall(SessionRegistry& registry, std::shared_ptr<Tenant> tenant,
-              const grpc::CallbackServerContext& context)
-      : registry_(registry), tenant_(std::move(tenant)), context_(context) {}
+  ExecuteCall(SessionRegistry& registry, Caller caller, const grpc::CallbackServerContext& context)
+      : registry_(registry), caller_(std::move(caller)), context_(context) {}
 
   absl::Status Accept();  // the message in incoming_
   absl::Status Open(const v1::Open& open);
@@ -51,7 +50,7 @@ class ExecuteCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   Answer NextMessage();
 
   SessionRegistry& registry_;
-  const std::shared_ptr<Tenant> tenant_;
+  const Caller caller_;
   const grpc::CallbackServerContext& context_;  // until OnDone
   std::shared_ptr<ExecuteCall> self_;           // until OnDone
 

@@ -36,27 +36,23 @@ absl::Status Negotiate(const v1::HelloRequest& request, v1::HelloResponse* respo
   return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* End(grpc::CallbackServerContext* context, const absl::Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(status));
-  return reactor;
-}
-
 }  // namespace
 
-grpc::ServerUnaryReactor* SessionService::Hello(grpc::CallbackServerContext* context,
-                                                const v1::HelloRequest* request,
-                                                v1::HelloResponse* response) {
-  const absl::Status status = Negotiate(*request, response);
+absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest& request,
+                                   v1::HelloResponse* response) {
+  absl::Status status = Negotiate(request, response);
   response->set_epoch(registry_.epoch());
+  response->set_tenant(caller.principal.tenant);
   Log(LogLevel::kDebug, "hello",
-      {{"peer", context->peer()}, {"client", request->client()}, {"status", status.ToString()}});
-  return End(context, status);
+      {{"peer", caller.peer},
+       {"subject", caller.principal.subject},
+       {"client", request.client()},
+       {"status", status.ToString()}});
+  return status;
 }
 
-grpc::ServerUnaryReactor* SessionService::ListDevices(grpc::CallbackServerContext* context,
-                                                      const v1::ListDevicesRequest*,
-                                                      v1::ListDevicesResponse* response) {
+absl::Status SessionService::ListDevices(const Caller&, const v1::ListDevicesRequest&,
+                                         v1::ListDevicesResponse* response) {
   for (const auto& device : env_.devices->devices()) {
     v1::Device* out = response->add_devices();
     const Target& target = device->target();
@@ -70,38 +66,35 @@ grpc::ServerUnaryReactor* SessionService::ListDevices(grpc::CallbackServerContex
     out->set_healthy(health.ok());
     if (!health.ok()) out->set_health(health.ToString());
   }
-  return End(context, absl::OkStatus());
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* SessionService::Stats(grpc::CallbackServerContext* context,
-                                                const v1::StatsRequest*,
-                                                v1::StatsResponse* response) {
+absl::Status SessionService::Stats(const Caller&, const v1::StatsRequest&,
+                                   v1::StatsResponse* response) {
   const auto values = env_.metrics->Values();
   for (int i = 0; i < kNumMetrics; ++i) {
     (*response->mutable_values())[std::string(AllMetrics()[i].name)] = values[i];
   }
-  return End(context, absl::OkStatus());
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* SessionService::KeepAlive(grpc::CallbackServerContext* context,
-                                                    const v1::KeepAliveRequest* request,
-                                                    v1::KeepAliveResponse* response) {
-  const auto session = registry_.KeepAlive(request->token(), request->epoch(), *tenant_);
-  if (session.ok()) {
-    response->set_lease_ms(static_cast<uint32_t>(registry_.Describe(**session).lease_ms));
-    response->set_last_op_id((*session)->last_operation());
-  }
-  return End(context, session.status());
+absl::Status SessionService::KeepAlive(const Caller& caller, const v1::KeepAliveRequest& request,
+                                       v1::KeepAliveResponse* response) {
+  TG_ASSIGN_OR_RETURN(const auto session,
+                      registry_.KeepAlive(request.token(), request.epoch(), *caller.tenant));
+  response->set_lease_ms(static_cast<uint32_t>(registry_.Describe(*session).lease_ms));
+  response->set_last_op_id(session->last_operation());
+  return absl::OkStatus();
 }
 
 // What is not there (any more) is closed.
-grpc::ServerUnaryReactor* SessionService::Close(grpc::CallbackServerContext* context,
-                                                const v1::CloseRequest* request,
-                                                v1::CloseResponse*) {
-  const auto session = registry_.Find(request->token(), request->epoch(), *tenant_);
-  if (session.ok())
+absl::Status SessionService::Close(const Caller& caller, const v1::CloseRequest& request,
+                                   v1::CloseResponse*) {
+  const auto session = registry_.Find(request.token(), request.epoch(), *caller.tenant);
+  if (session.ok()) {
     registry_.Close(*session, absl::CancelledError("the client closed the session"));
-  return End(context, absl::OkStatus());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace telegrad
