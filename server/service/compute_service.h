@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "grpcpp/grpcpp.h"
@@ -17,8 +18,8 @@ namespace telegrad {
 class ComputeService final
     : public v1::Compute::WithRawCallbackMethod_Execute<v1::Compute::Service> {
  public:
-  explicit ComputeService(const Environment& env)
-      : env_(env), tenant_(std::make_shared<Tenant>("local", env.limits, env.metrics)) {}
+  ComputeService(const Environment& env, std::shared_ptr<Tenant> tenant)
+      : env_(env), tenant_(std::move(tenant)) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Execute(
       grpc::CallbackServerContext* context) override;
@@ -28,7 +29,7 @@ class ComputeService final
 
  private:
   const Environment& env_;
-  const std::shared_ptr<Tenant> tenant_;  // everybody: the transport knows no identities yet
+  const std::shared_ptr<Tenant> tenant_;  // everybody's
   std::atomic<uint64_t> next_id_{1};
   std::mutex mutex_;
   std::vector<std::weak_ptr<ExecuteCall>> calls_;
