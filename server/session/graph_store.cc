@@ -106,8 +106,8 @@ std::shared_ptr<const StoredGraph> GraphStore::Find(const Digest& hash) {
   return *it->second;
 }
 
-// Reserves what one more graph of that size takes, which is no more than all may. Runs that use an evicted graph keep their
-// reference.
+// Reserves what one more graph of that size takes, which is no more than all may. Runs that use an
+// evicted graph keep their reference.
 absl::Status GraphStore::MakeRoom(int64_t bytes) {
   while (!count_account_->TryReserve(1)) {
     if (used_.empty()) return count_account_->Refuse(1);
