@@ -18,13 +18,16 @@ class RegistryTest : public SessionTest {
     env_.clock = &clock_;
     env_.limits.lease_ms = 60'000;
     env_.limits.grace_ms = 30'000;
-    tenant_ = std::make_shared<Tenant>("alice", env_.limits, &metrics_);
+    tenant_ = std::make_shared<Tenant>("alice", AnEngine(), &metrics_);
     registry_ = std::make_unique<SessionRegistry>(env_);
   }
   std::shared_ptr<Session> Open(bool resumable, int64_t lease_ms = 0) {
     auto session = registry_->Create(tenant_, resumable, lease_ms, sink_);
     EXPECT_TRUE(session.ok()) << session.status();
     return *session;
+  }
+  std::shared_ptr<Engine> AnEngine() {
+    return {&engine_, [](Engine*) {}};
   }
   bool Found(const Session& session) {
     return registry_->Find(session.terms().token, registry_->epoch(), *tenant_).ok();
@@ -42,7 +45,7 @@ TEST_F(RegistryTest, TokensAreForTheirTenantAndThisStart) {
   EXPECT_EQ(*registry_->Find(described.token, described.epoch, *tenant_), session);
   EXPECT_NE(Open(false)->terms().token, described.token);
 
-  const Tenant other("bob", env_.limits, &metrics_);
+  const Tenant other("bob", AnEngine(), &metrics_);
   EXPECT_TRUE(absl::IsNotFound(registry_->Find(described.token, described.epoch, other).status()));
   EXPECT_EQ(registry_->Find(described.token, described.epoch, other).status(),
             registry_->Find(std::string(16, 'x'), described.epoch, other).status())
