@@ -236,6 +236,6 @@ _SHAPES: dict[str, Callable[[OpRow, Any, Sequence[Any], list[int]], Shape]] = {
     "reduce_axes": _reduce,
     "gather_rows": _gather,
     "scatter_rows": _scatter,
-    "tuple_shape": lambda row, given, src, arg: _element(row, src, arg).shape,
+    "tuple_shape": lambda row, given, src, arg: tuple(_element(row, src, arg).shape),
     "unshard_axis": _unshard,
 }

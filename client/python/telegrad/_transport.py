@@ -10,11 +10,12 @@ import grpc
 
 from telegrad import _messages as messages
 from telegrad import _tables as tables
-from telegrad._wire import DecodeError, Message
+from telegrad._wire import DecodeError
 from telegrad.errors import Code, TelegradError, invalid
 
 DEFAULT_ADDRESS = "127.0.0.1:50055"
 CLIENT = "telegrad-python/0.1"
+EXECUTE = "/telegrad.v1.Compute/Execute"
 
 Metadata = Sequence[tuple[str, str]]
 Token = Union[str, Callable[[], str], None]
@@ -113,11 +114,16 @@ def check_hello(hello: messages.HelloResponse, address: str) -> messages.HelloRe
     return hello
 
 
-def decode(kind: type[Message], data: bytes, method: str) -> Any:
+def session_method(name: str) -> str:
+    return f"/telegrad.v1.Session/{name}"
+
+
+def decode_answer(name: str, data: bytes) -> Any:
+    """Of a method of Session."""
     try:
-        return kind.decode(data)
+        return messages.METHODS[session_method(name)][1].decode(data)
     except DecodeError as error:
-        raise TelegradError(Code.INTERNAL, f"the answer to {method} is malformed: {error}") from None
+        raise TelegradError(Code.INTERNAL, f"the answer to {name} is malformed: {error}") from None
 
 
 def to_error(address: str, code: Any, details: str | None) -> TelegradError:

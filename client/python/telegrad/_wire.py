@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 import operator
 import struct
-from typing import Any, Callable, Iterable, NamedTuple, TypeVar
+from typing import Any, Callable, NamedTuple, TypeVar
 
 Bytes = bytes | bytearray | memoryview
 M = TypeVar("M", bound="Message")
@@ -40,7 +39,7 @@ class Type(NamedTuple):
     name: str  # as in .proto files
     wire: int
     default: Any
-    encode: Callable[[Any], bytes]  # without length
+    encode: Callable[[Any], Any]  # to bytes, without length
     decode: Callable[[Any], Any]  # of the varint, or of a memoryview of the value
 
 
@@ -138,21 +137,24 @@ _TYPES = {
 }
 
 
+_MESSAGE = Type("message", LENGTH, None, bytes, bytes)  # whose values are encoded by their tables
+
+
 class FieldInfo(NamedTuple):
     """What the table says of one field."""
 
     name: str
     number: int
-    type: Type
+    kind: Type
     repeated: bool
     oneof: str
-    message: Callable[[], type[Message]] | None  # of fields that are messages
-    enum: type[enum.IntEnum] | None
+    message: type[Message] | None  # of fields that are messages
+    values: type[enum.IntEnum] | None  # of enums
     attribute: str  # the name, with "_" after a word of Python's
 
     @property
     def tag(self) -> int:
-        return self.number << 3 | self.type.wire
+        return self.number << 3 | self.kind.wire
 
 
 class Plan(NamedTuple):
@@ -163,10 +165,6 @@ class Plan(NamedTuple):
 
 class Message:
     """Base of all messages."""
-
-    @classmethod
-    def plan(cls) -> Plan:
-        return _plan(cls)
 
     def encode(self) -> bytes:
         """Large data is copied once, into the result."""
@@ -183,15 +181,22 @@ class Message:
         return message
 
 
-@functools.lru_cache(maxsize=None)
-def _plan(cls: type[Message]) -> Plan:
-    fields = sorted(
-        (f.metadata["field"](f.name) for f in dataclasses.fields(cls)),  # type: ignore[arg-type]
-        key=lambda f: f.number,
-    )
+_PLANS: dict[type[Message], Plan] = {}
+
+
+def plan(cls: type[Message]) -> Plan:
+    """The table of a message, made when it is first asked for."""
+    if cls not in _PLANS:
+        _PLANS[cls] = _make_plan(cls)
+    return _PLANS[cls]
+
+
+def _make_plan(cls: type[Message]) -> Plan:
+    fields: list[FieldInfo] = [f.metadata["field"](f.name) for f in dataclasses.fields(cls)]
+    fields.sort(key=lambda f: f.number)
     by_tag = {f.tag: f for f in fields}
     for f in fields:  # numbers come one by one or packed
-        if f.repeated and f.type.wire != LENGTH:
+        if f.repeated and f.kind.wire != LENGTH:
             by_tag.setdefault(f.number << 3 | LENGTH, f)
     oneofs: dict[str, tuple[str, ...]] = {}
     for f in fields:
@@ -201,7 +206,7 @@ def _plan(cls: type[Message]) -> Plan:
 
 
 def _append(message: Message, parts: list[Bytes]) -> None:
-    for f in _plan(type(message)).fields:
+    for f in plan(type(message)).fields:
         value = getattr(message, f.attribute)
         try:
             _append_field(f, value, parts)
@@ -216,9 +221,9 @@ def _append_field(f: FieldInfo, value: Any, parts: list[Bytes]) -> None:
             _append(one, inner)
             _append_length(f.tag, sum(map(len, inner)), parts)
             parts += inner
-    elif f.repeated and f.type.wire != LENGTH:
+    elif f.repeated and f.kind.wire != LENGTH:
         if len(value) > 0:
-            packed = b"".join(map(f.type.encode, value))
+            packed = b"".join(map(f.kind.encode, value))
             _append_length(f.number << 3 | LENGTH, len(packed), parts)
             parts.append(packed)
     elif f.repeated:
@@ -229,9 +234,9 @@ def _append_field(f: FieldInfo, value: Any, parts: list[Bytes]) -> None:
 
 
 def _is_set(f: FieldInfo, value: Any) -> bool:
-    if f.type.wire == LENGTH:
+    if f.kind.wire == LENGTH:
         return len(value) > 0
-    return bool(value) or f.type.encode(value).strip(b"\0") != b""  # -0.0 is not 0.0
+    return bool(value) or f.kind.encode(value).strip(b"\0") != b""  # -0.0 is not 0.0
 
 
 def _append_length(tag: int, length: int, parts: list[Bytes]) -> None:
@@ -239,8 +244,8 @@ def _append_length(tag: int, length: int, parts: list[Bytes]) -> None:
 
 
 def _append_value(f: FieldInfo, value: Any, parts: list[Bytes]) -> None:
-    encoded = f.type.encode(value)
-    if f.type.wire != LENGTH:
+    encoded = f.kind.encode(value)
+    if f.kind.wire != LENGTH:
         parts.append(encode_varint(f.tag) + encoded)
         return
     flat = encoded if isinstance(encoded, bytes) else memoryview(encoded).cast("B")
@@ -265,41 +270,41 @@ def _skip(view: memoryview, at: int, end: int, wire: int) -> int:
 
 
 def _merge(message: Message, view: memoryview, at: int, end: int) -> None:
-    plan = _plan(type(message))
+    table = plan(type(message))
     while at < end:
         tag, at = decode_varint(view, at, end)
         if not 0 < tag >> 3 < 1 << 29:
             raise DecodeError(f"{type(message).__name__}: {tag >> 3} is no field number")
         start = at
         at = _skip(view, at, end, tag & 7)
-        f = plan.by_tag.get(tag)
+        f = table.by_tag.get(tag)
         if f is None:
             continue
         if tag & 7 == LENGTH:
             start = decode_varint(view, start, at)[1]
         try:
-            _take(message, plan, f, view, start, at, packed=tag != f.tag)
+            _take(message, table, f, view, start, at, packed=tag != f.tag)
         except DecodeError as error:
             raise DecodeError(f"{type(message).__name__}.{f.name}: {error}") from None
 
 
-def _take(message: Message, plan: Plan, f: FieldInfo, view: memoryview, start: int, end: int,
+def _take(message: Message, table: Plan, f: FieldInfo, view: memoryview, start: int, end: int,
           packed: bool) -> None:
     """Adds the value view[start:end] of `f` to `message`."""
     if f.oneof:  # the last one counts
-        for other in plan.oneofs[f.oneof]:
+        for other in table.oneofs[f.oneof]:
             if other != f.attribute:
                 setattr(message, other, None)
     if f.message is not None:
         known = None if f.repeated else getattr(message, f.attribute)
-        value = f.message()() if known is None else known
+        value = f.message() if known is None else known
         _merge(value, view, start, end)
         if f.repeated:
             getattr(message, f.attribute).append(value)
         else:
             setattr(message, f.attribute, value)
         return
-    values = _packed(f.type, view, start, end) if packed else (_value(f.type, view, start, end),)
+    values = _packed(f.kind, view, start, end) if packed else (_value(f.kind, view, start, end),)
     if f.repeated:
         getattr(message, f.attribute).extend(values)
     else:
@@ -323,78 +328,71 @@ def _packed(kind: Type, view: memoryview, start: int, end: int) -> list[Any]:
 # Declarations. They return what dataclasses.field does, and so are typed as what they stand for.
 
 
-def _declare(number: int, kind: str, *, repeated: bool = False, oneof: str = "",
-             message: Callable[[], type[Message]] | None = None,
-             enum: type[enum.IntEnum] | None = None) -> Any:
-    type_ = _TYPES[kind] if kind != "message" else Type("message", LENGTH, None, bytes, bytes)
-
+def _declare(number: int, kind: Type, *, repeated: bool = False, oneof: str = "",
+             message: type[Message] | None = None,
+             values: type[enum.IntEnum] | None = None) -> Any:
     def info(attribute: str) -> FieldInfo:
-        return FieldInfo(attribute.rstrip("_"), number, type_, repeated, oneof, message, enum,
+        return FieldInfo(attribute.rstrip("_"), number, kind, repeated, oneof, message, values,
                          attribute)
 
     if repeated:
         return dataclasses.field(default_factory=list, metadata={"field": info})
-    return dataclasses.field(default=type_.default, metadata={"field": info})
+    return dataclasses.field(default=kind.default, metadata={"field": info})
 
 
 def uint32(number: int) -> Any:
-    return _declare(number, "uint32")
+    return _declare(number, _TYPES["uint32"])
 
 
 def uint64(number: int) -> Any:
-    return _declare(number, "uint64")
+    return _declare(number, _TYPES["uint64"])
 
 
 def int64(number: int) -> Any:
-    return _declare(number, "int64")
+    return _declare(number, _TYPES["int64"])
 
 
 def sint64(number: int) -> Any:
-    return _declare(number, "sint64")
+    return _declare(number, _TYPES["sint64"])
 
 
 def fixed64(number: int) -> Any:
-    return _declare(number, "fixed64")
+    return _declare(number, _TYPES["fixed64"])
 
 
 def double(number: int) -> Any:
-    return _declare(number, "double")
+    return _declare(number, _TYPES["double"])
 
 
 def boolean(number: int) -> Any:
-    return _declare(number, "bool")
+    return _declare(number, _TYPES["bool"])
 
 
 def string(number: int) -> Any:
-    return _declare(number, "string")
+    return _declare(number, _TYPES["string"])
 
 
 def data(number: int) -> Any:
-    return _declare(number, "bytes")
+    return _declare(number, _TYPES["bytes"])
 
 
 def payload(number: int) -> Any:
     """Bytes that are decoded to a view of the message they came in."""
-    return _declare(number, "payload")
+    return _declare(number, _TYPES["payload"])
 
 
 def enumeration(number: int, values: type[enum.IntEnum]) -> Any:
     """An int: values that are not known are kept."""
-    return _declare(number, "enum", enum=values)
+    return _declare(number, _TYPES["enum"], values=values)
 
 
-def repeated(number: int, kind: str | type[Message], values: type[enum.IntEnum] | None = None) -> Any:
+def repeated(number: int, kind: str | type[Message],
+             values: type[enum.IntEnum] | None = None) -> Any:
     """Of scalars by the name of their type, or of messages."""
     if isinstance(kind, str):
-        return _declare(number, kind, repeated=True, enum=values)
-    message: type[Message] = kind
-    return _declare(number, "message", repeated=True, message=lambda: message)
+        return _declare(number, _TYPES[kind], repeated=True, values=values)
+    return _declare(number, _MESSAGE, repeated=True, message=kind)
 
 
 def submessage(number: int, kind: type[Message], oneof: str = "") -> Any:
-    return _declare(number, "message", oneof=oneof, message=lambda: kind)
-
-
-def entries(pairs: Iterable[Any]) -> dict[Any, Any]:
-    """The content of a map field, which on the wire is repeated messages of key and value."""
-    return {pair.key: pair.value for pair in pairs}
+    return _declare(number, _MESSAGE, oneof=oneof, message=kind)

@@ -35,7 +35,6 @@ from telegrad.errors import Code, TelegradError, invalid
 from telegrad.graph import Graph
 
 T = TypeVar("T")
-_EXECUTE = "/telegrad.v1.Compute/Execute"
 
 
 class Future(concurrent.futures.Future, Generic[T]):  # type: ignore[type-arg]
@@ -127,13 +126,12 @@ class Connection:
         return f"<Connection to {self.address}>"
 
     def _call(self, name: str, request: Any, timeout: float) -> Any:
-        method = f"/telegrad.v1.Session/{name}"
         try:
-            data = self._channel.unary_unary(method)(
+            data = self._channel.unary_unary(transport.session_method(name))(
                 request.encode(), timeout=timeout, metadata=transport.metadata_of(self._token))
         except grpc.RpcError as error:
             raise transport.to_error(self.address, error.code(), error.details()) from None
-        return transport.decode(messages.METHODS[method][1], data, method)
+        return transport.decode_answer(name, data)
 
 
 class Buffer(BufferBase):
@@ -230,7 +228,8 @@ class Session:
 
     def has(self, digest: bytes, timeout: float | None = None) -> bool:
         """Whether this client has put the graph with this hash."""
-        return self._wait(self._future(operations.has(digest)), timeout)
+        there: Future[bool] = self._future(operations.has(digest))
+        return self._wait(there, timeout)
 
     def put(self, graph: Graph | bytes, compile: bool = False,
             timeout: float | None = None) -> Program:
@@ -396,7 +395,7 @@ class Session:
                 self._core.start_stream()
                 self._stream += 1
                 resumed = self._core.resumed
-                self._call = self.connection._channel.stream_stream(_EXECUTE)(
+                self._call = self.connection._channel.stream_stream(transport.EXECUTE)(
                     self._messages(self._stream),
                     metadata=transport.metadata_of(self.connection._token))
             code, details = self._read(self._call)

@@ -61,10 +61,10 @@ class DType:
         """The values of an array of this float type, also where it holds codes."""
         if not self.is_float:
             raise invalid(f"{self.name} is no float type")
-        array = np.asarray(array)
-        if self.native or array.dtype != self.numpy:
-            return array.astype(np.float32)
-        return _decode_floats(self, array)
+        values: Array = np.asarray(array)
+        if self.native or values.dtype != self.numpy:
+            return values.astype(np.float32)
+        return _decode_floats(self, values)
 
     def __str__(self) -> str:
         return self.name
@@ -152,7 +152,7 @@ def to_bytes(array: Array, kind: DType) -> memoryview:
     if kind.is_packed:
         array = _pack(array.reshape(-1), kind.bits)
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return memoryview(np.ascontiguousarray(little).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(little).reshape(-1).view(np.uint8).data
 
 
 class Sink:
@@ -176,7 +176,7 @@ class Sink:
             self.array = np.empty(kind.nbytes(elements), np.uint8)
         else:
             self.array = np.empty(elements, kind.numpy)
-        self.memory = memoryview(self.array.view(np.uint8))
+        self.memory = self.array.view(np.uint8).data
 
     def finish(self) -> Array:
         array = self.array
@@ -230,7 +230,7 @@ def _decode_floats(kind: DType, codes: Array) -> Array:
     sign = np.where(wide >> kind.exponent_bits + kind.mantissa_bits & 1, -1.0, 1.0)
     subnormal = (exponent == 0) & (kind.specials != "powers_of_two")
     fraction = mantissa / (1 << kind.mantissa_bits) + np.where(subnormal, 0.0, 1.0)
-    values = sign * np.ldexp(fraction, np.where(subnormal, 1, exponent) - kind.bias)
+    values: Array = sign * np.ldexp(fraction, np.where(subnormal, 1, exponent) - kind.bias)
     if kind.specials == "ieee":
         special = np.where(mantissa == 0, sign * np.inf, np.nan)
         values = np.where(exponent == top, special, values)

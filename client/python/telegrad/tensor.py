@@ -372,7 +372,7 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 
 
 def _flat(values: Sequence[Any]) -> Sequence[int]:
-    return values[0] if len(values) == 1 and not isinstance(values[0], int) else values
+    return tuple(values[0] if len(values) == 1 and not hasattr(values[0], "__index__") else values)
 
 
 def _axis(axis: int, rank: int) -> int:
