@@ -15,14 +15,14 @@
 """
 
 from telegrad._messages import Device, HelloResponse, RunResult, RunTrace, TraceEvent
-from telegrad._transport import TLS, token_from_file
+from telegrad._transport import TLS, VERSION, token_from_file
 from telegrad.client import Buffer, Connection, Future, Program, Session, connect
 from telegrad.dtypes import DType, dtype
 from telegrad.errors import Code, TelegradError
 from telegrad.graph import Graph, Slot, Variable
 from telegrad.tensor import Tensor, cat, stack
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Buffer", "Code", "Connection", "DType", "Device", "Future", "Graph", "HelloResponse",

@@ -21,6 +21,7 @@ from telegrad._wire import DecodeError
 from telegrad.errors import Code, TelegradError
 
 MAX_QUEUED = 1024  # operations not sent yet
+MANY_QUEUED = 64
 MAX_PENDING = 16384  # operations not acknowledged yet
 MAX_HELD_BYTES = 64 << 20  # of messages not sent or not acknowledged yet
 MAX_SILENT = 512  # operations without an answer, until a sync asks for one
@@ -105,13 +106,19 @@ class SessionCore(Generic[F]):
             len(self._queue) < MAX_QUEUED and len(self._pending) < MAX_PENDING
             and self._held_bytes < MAX_HELD_BYTES)
 
+    @property
+    def is_ahead(self) -> bool:
+        """Much is waiting to be sent: time to let the stream run."""
+        return len(self._queue) >= MANY_QUEUED
+
     def submit(self, operation: Operation) -> tuple[int, F | None]:
         """Its id, and a future where it is answered. The session's error if it has ended."""
         if self.state is State.ENDED or self._closing:
             why = self.error or TelegradError(Code.FAILED_PRECONDITION, "the session is closed")
             raise TelegradError(why.code, why.message)
-        op_id, future = self._enqueue(operation)
-        if operation.take is not None:
+        future = self._new_future() if operation.take is not None else None
+        op_id = self._enqueue(operation, future)
+        if future is not None:
             self._silent = self._silent_bytes = 0
         else:
             self._silent += 1
@@ -119,18 +126,17 @@ class SessionCore(Generic[F]):
             if self._silent >= MAX_SILENT or (
                     self._resumable and self._silent_bytes >= MAX_SILENT_BYTES):
                 self._silent = self._silent_bytes = 0
-                self._enqueue(Operation("sync", messages.ExecuteRequest(sync=messages.Sync())))
+                self._enqueue(Operation("sync", messages.ExecuteRequest(sync=messages.Sync())), None)
         return op_id, future
 
-    def _enqueue(self, operation: Operation) -> tuple[int, F | None]:
+    def _enqueue(self, operation: Operation, future: F | None) -> int:
         operation.request.op_id = self._next_id
         data = operation.request.encode()
-        future = self._new_future() if operation.take is not None else None
         self._pending.append(_Pending(self._next_id, operation, future))
         self._queue.append(_Message(self._next_id, data))
         self._held_bytes += len(data)
         self._next_id += 1
-        return self._next_id - 1, future
+        return self._next_id - 1
 
     def take_error(self) -> TelegradError | None:
         """The first error of an operation that has no answer of its own; forgets it."""
@@ -296,7 +302,7 @@ class SessionCore(Generic[F]):
             return True, response.open
 
         self._enqueue(Operation("open", messages.ExecuteRequest(open=messages.Open(
-            protocol=self._protocol, client=self._client, resumable=self._resumable)), take))
+            protocol=self._protocol, client=self._client, resumable=self._resumable)), take), None)
 
     def _take_open(self, opened: Any, error: TelegradError | None) -> list[Completion]:
         if error is not None:

@@ -14,7 +14,8 @@ from telegrad._wire import DecodeError
 from telegrad.errors import Code, TelegradError, invalid
 
 DEFAULT_ADDRESS = "127.0.0.1:50055"
-CLIENT = "telegrad-python/0.1"
+VERSION = "0.1.0"
+CLIENT = f"telegrad-python/{VERSION}"
 EXECUTE = "/telegrad.v1.Compute/Execute"
 
 Metadata = Sequence[tuple[str, str]]

@@ -295,6 +295,8 @@ class Session:
 
     async def _submit(self, operation: Operation) -> tuple[int, asyncio.Future[Any] | None]:
         async with self._turn:
+            if self._core.is_ahead:
+                await asyncio.sleep(0)
             while not self._core.has_room:
                 self._room.clear()
                 await self._room.wait()
