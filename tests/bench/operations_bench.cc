@@ -1,11 +1,12 @@
-// What one operation costs, with nothing to compute: clients of a running daemon that run a graph of
-// 16 floats by its hash. Each client is a thread with a connection and a session of its own. Prints
-// one number as its last line, and fails if a result is wrong.
+// What one operation costs, with nothing to compute: clients of a running daemon that run a graph
+// of 16 floats by its hash. Each client is a thread with a connection and a session of its own.
+// Prints one number as its last line, and fails if a result is wrong.
 //
 // Usage: operations_bench HOST:PORT latency RUNS CLIENTS     median microseconds of a run, from the
 //                                                            call to its answer, over all clients
 //        operations_bench HOST:PORT pipelined RUNS CLIENTS   runs a second of all clients together,
-//                                                            each of which sends RUNS without waiting
+//                                                            each of which sends RUNS without
+//                                                            waiting
 #include <cstdio>
 #include <cstdlib>
 #include <functional>

@@ -5,10 +5,11 @@
 //        telegrad_bench HOST:PORT download REPEATS   median GB/s of 256 MiB out of a buffer
 //        telegrad_bench HOST:PORT matmul RUNS        median milliseconds of 1024 x 1024 x 1024,
 //                                                    float32
-//        telegrad_bench HOST:PORT second_run 1       schedules and compiles that a second run caused
-//        telegrad_bench HOST:PORT load PAIRS         how many times as long a safetensors file of
-//                                                    1 GiB takes into buffers as the same bytes from
-//                                                    memory, median
+//        telegrad_bench HOST:PORT second_run 1       schedules and compiles that a second run
+//        caused telegrad_bench HOST:PORT load PAIRS         how many times as long a safetensors
+//        file of
+//                                                    1 GiB takes into buffers as the same bytes
+//                                                    from memory, median
 #include <unistd.h>
 
 #include <algorithm>
