@@ -32,6 +32,9 @@ inline constexpr ChannelArgument kChannelArguments[] = {
     {"grpc.http2.min_ping_interval_without_data_ms", 30'000},
     // A stream is never repeated; without this the library would keep what it sent.
     {"grpc.enable_retries", 0},
+    // A client whose connection broke tries again soon.
+    {"grpc.initial_reconnect_backoff_ms", 100},
+    {"grpc.max_reconnect_backoff_ms", 2'000},
     {"grpc.max_receive_message_length", kMaxMessageBytes},
     {"grpc.max_send_message_length", kMaxMessageBytes},
 };

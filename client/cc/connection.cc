@@ -105,8 +105,9 @@ absl::StatusOr<std::map<std::string, double>> Connection::Stats() {
   return std::map<std::string, double>(response.values().begin(), response.values().end());
 }
 
-absl::StatusOr<std::unique_ptr<RemoteSession>> Connection::OpenSession() {
-  return std::make_unique<RemoteSession>(shared_from_this());
+absl::StatusOr<std::unique_ptr<RemoteSession>> Connection::OpenSession(
+    const SessionOptions& options) {
+  return std::make_unique<RemoteSession>(shared_from_this(), options);
 }
 
 }  // namespace telegrad
