@@ -31,6 +31,8 @@ _OPTIONS = (
     ("grpc.keepalive_timeout_ms", 20_000),
     # A stream is never repeated by the library; resuming a session is this package's business.
     ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
 )
 

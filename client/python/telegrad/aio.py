@@ -74,9 +74,10 @@ class Connection:
         response = await self._call("Stats", messages.StatsRequest(), self.timeout)
         return {entry.key: entry.value for entry in response.values}
 
-    def session(self, *, resumable: bool = False, timeout: float | None = None) -> Session:
+    def session(self, *, resumable: bool = False, lease: float | None = None,
+                timeout: float | None = None) -> Session:
         """A new session; see telegrad.Connection.session."""
-        session = Session(self, resumable=resumable, timeout=timeout)
+        session = Session(self, resumable=resumable, lease=lease, timeout=timeout)
         self._sessions.add(session)
         return session
 
@@ -124,12 +125,12 @@ class Session:
     """Buffers and operations on a server; see telegrad.Session. Of one event loop."""
 
     def __init__(self, connection: Connection, *, resumable: bool = False,
-                 timeout: float | None = None) -> None:
+                 lease: float | None = None, timeout: float | None = None) -> None:
         self.connection, self.timeout = connection, timeout
         self._loop = asyncio.get_running_loop()
         self._core: SessionCore[asyncio.Future[Any]] = SessionCore(
             address=connection.address, client=transport.CLIENT,
-            protocol=connection.server.protocol, resumable=resumable,
+            protocol=connection.server.protocol, resumable=resumable, lease=lease,
             new_future=self._loop.create_future)
         self._turn = asyncio.Lock()  # first come, first served
         self._room, self._work = asyncio.Event(), asyncio.Event()

@@ -98,15 +98,17 @@ class Connection:
         response = self._call("Stats", messages.StatsRequest(), self.timeout)
         return {entry.key: entry.value for entry in response.values}
 
-    def session(self, *, resumable: bool = False, timeout: float | None = None) -> Session:
+    def session(self, *, resumable: bool = False, lease: float | None = None,
+                timeout: float | None = None) -> Session:
         """A new session.
 
         A resumable one outlives a broken connection: it connects again by itself and repeats what
-        the server had not got, each operation once. `timeout`: seconds that a method waits for an
-        answer unless told otherwise; None: as long as it takes. Opening takes no round trip: a
-        refusal shows at the first answer.
+        the server had not got, each operation once. `lease`: for how many seconds it lives on the
+        server if this process is gone without a word; None: as the server likes. `timeout`: seconds
+        that a method waits for an answer unless told otherwise; None: as long as it takes. Opening
+        takes no round trip: a refusal shows at the first answer.
         """
-        session = Session(self, resumable=resumable, timeout=timeout)
+        session = Session(self, resumable=resumable, lease=lease, timeout=timeout)
         self._sessions.add(session)
         return session
 
@@ -154,12 +156,13 @@ class Session:
     """Buffers and operations on a server. Thread-safe; operations of one thread keep their order."""
 
     def __init__(self, connection: Connection, *, resumable: bool = False,
-                 timeout: float | None = None) -> None:
+                 lease: float | None = None, timeout: float | None = None) -> None:
         self.connection, self.timeout = connection, timeout
         self._changed = threading.Condition()
         self._core: SessionCore[Future[Any]] = SessionCore(
             address=connection.address, client=transport.CLIENT,
-            protocol=connection.server.protocol, resumable=resumable, new_future=Future)
+            protocol=connection.server.protocol, resumable=resumable, lease=lease,
+            new_future=Future)
         self._next_handle = 1
         self._imports = 0
         self._aborted = False
