@@ -1,7 +1,7 @@
 """A session's side of the Execute stream, without input, output, threads or clocks.
 
-Operations go in by `submit`, messages for the server come out of `next_message`, and `receive` takes
-the server's. The blocking client and the asyncio one put these behind a stream each of its kind.
+Operations go in by `submit`, messages for the server come out of `next_message`, and `receive`
+takes the server's. The blocking client and the asyncio one put a stream of their kind before it.
 
 Answers come in the order of the operations, so they meet `_pending` from the front, and an answer
 acknowledges every operation before it. A resumable session keeps what it sent until something after
@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 import random
 from collections import deque
-from typing import Any, Callable, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Callable, Generic, NamedTuple, Protocol, Sequence, TypeVar
 
 from telegrad import _messages as messages
 from telegrad._operations import Operation, Violation
@@ -42,19 +42,21 @@ F = TypeVar("F", bound=FutureLike)
 
 
 class Completion(NamedTuple):
-    """What a future is told, outside of any lock."""
+    """What a future is to be told, outside of any lock."""
 
     future: FutureLike
     value: Any
     error: TelegradError | None
 
-    def tell(self) -> None:
-        if self.future.done():
-            return
-        if self.error is None:
-            self.future.set_result(self.value)
+
+def tell(completions: Sequence[Completion]) -> None:
+    for future, value, error in completions:
+        if future.done():
+            continue  # who waited has gone
+        if error is None:
+            future.set_result(value)
         else:
-            self.future.set_exception(self.error)
+            future.set_exception(error)
 
 
 class _Pending(NamedTuple):
@@ -130,7 +132,8 @@ class SessionCore(Generic[F]):
             if self._silent >= MAX_SILENT or (
                     self._resumable and self._silent_bytes >= MAX_SILENT_BYTES):
                 self._silent = self._silent_bytes = 0
-                self._enqueue(Operation("sync", messages.ExecuteRequest(sync=messages.Sync())), None)
+                sync = messages.ExecuteRequest(sync=messages.Sync())
+                self._enqueue(Operation("sync", sync), None)
         return op_id, future
 
     def _enqueue(self, operation: Operation, future: F | None) -> int:
@@ -265,8 +268,8 @@ class SessionCore(Generic[F]):
             return min(0.02 * 2 ** min(self._failures, 7), 2.0) * random.uniform(0.5, 1.0), []
         if self._closing and code == Code.OK and not self._pending_answers():
             return None, self.end(TelegradError(Code.FAILED_PRECONDITION, "the session is closed"))
-        why = details or "it was ended"
-        return None, self.end(TelegradError(lost, f"the session with {self.address} is over: {why}"))
+        return None, self.end(TelegradError(lost, f"the session with {self.address} is over: "
+                                            f"{details or 'it was ended'}"))
 
     def _may_resume(self, code: int, broken_seconds: float) -> bool:
         grace = self.opened.grace_ms / 1000 if self.opened.token else OPENING_SECONDS
