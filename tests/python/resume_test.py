@@ -101,7 +101,7 @@ class ResumeTest(DaemonTest):
     def test_every_operation_once_however_the_connection_breaks(self):
         rng = seeded("cut_at_random")
         proxy, connection = self.through_proxy()
-        proxy.next_cut = lambda: rng.randrange(500, 30_000)
+        proxy.next_cut = lambda: rng.randrange(1000, 12_000)
         proxy.cut()
         with connection.session(resumable=True, timeout=120) as session:
             session.sync()
@@ -153,7 +153,7 @@ class ResumeTest(DaemonTest):
 
     def test_with_asyncio(self):
         rng = seeded("cut_asyncio")
-        proxy = Proxy(self.daemon.address, lambda: rng.randrange(500, 30_000))
+        proxy = Proxy(self.daemon.address, lambda: rng.randrange(1000, 12_000))
         self.addCleanup(proxy.close)
 
         async def run():

@@ -174,9 +174,8 @@ class Session:
         `timeout`: a run that takes longer is ended on the server, too. `trace`: the result says
         what ran when.
         """
-        future = self.run_future(program, handles, variables, devices, timeout, trace)
-        # The server's own answer comes first where it can.
-        return self._wait(future, timeout if timeout is None else timeout + 1.0)
+        return self._wait_run(self.run_future(program, handles, variables, devices, timeout, trace),
+                              timeout)
 
     def run_future(self, program: Program | bytes, handles: Handles = (),
                    variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
@@ -296,6 +295,11 @@ class Session:
         assert future is not None
         future.op_id = op_id
         return future
+
+    def _wait_run(self, future: Future[messages.RunResult],
+                  timeout: float | None) -> messages.RunResult:
+        # The server's own answer to a timeout comes first where it can.
+        return self._wait(future, timeout if timeout is None else timeout + 1.0)
 
     def _wait(self, future: Future[T], timeout: float | None) -> T:
         return future.result(self.timeout if timeout is None else timeout)

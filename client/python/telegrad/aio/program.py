@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Mapping
 
 from telegrad import _messages as messages
 from telegrad.buffers import BufferBase, ProgramBase
@@ -21,14 +21,19 @@ class Program(ProgramBase["Buffer"]):
 
     session: Session
 
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._turn, self._making = asyncio.Lock(), asyncio.Lock()
+
     async def buffer(self, name: str) -> Buffer:
         """That of a slot; made, and filled with the initial value of state, if it has none."""
         slot = self.slot(name)
-        if slot.name not in self.buffers:
-            self.buffers[slot.name] = (
-                await self.session.empty(slot.shape, slot.dtype) if slot.init is None
-                else await self.session.upload(slot.init, slot.dtype))
-        return self.buffers[slot.name]
+        async with self._making:
+            if slot.name not in self.buffers:
+                self.buffers[slot.name] = (
+                    await self.session.empty(slot.shape, slot.dtype) if slot.init is None
+                    else await self.session.upload(slot.init, slot.dtype))
+            return self.buffers[slot.name]
 
     async def set(self, name: str, value: Any) -> None:
         """Binds a buffer to a slot, or writes an array into the one it has."""
@@ -41,16 +46,18 @@ class Program(ProgramBase["Buffer"]):
     async def launch(self, inputs: Mapping[str, Any] = {}, /, *,
                      variables: Mapping[str, int] = {}, **named: Any) -> None:
         """A run without waiting for it. Inputs that are not given keep what they have."""
-        await self._bind({**inputs, **named})
-        await self.session.launch(self, self.handles(), self.values(variables))
+        async with self._turn:
+            await self._launch({**inputs, **named}, variables)
 
     async def run(self, inputs: Mapping[str, Any] = {}, /, *, variables: Mapping[str, int] = {},
                   timeout: float | None = None, trace: bool = False,
                   **named: Any) -> messages.RunResult:
         """A run, and how it went."""
-        await self._bind({**inputs, **named})
-        return await self.session.run(self, self.handles(), self.values(variables),
-                                      timeout=timeout, trace=trace)
+        async with self._turn:
+            await self._bind({**inputs, **named})
+            begun = await self.session._begin_run(self, self.handles(), self.values(variables), (),
+                                                  timeout, trace)
+        return await self.session._finish_run(begun, timeout)
 
     async def read(self, name: str, timeout: float | None = None) -> Array:
         """The content of a slot."""
@@ -59,11 +66,19 @@ class Program(ProgramBase["Buffer"]):
     async def __call__(self, inputs: Mapping[str, Any] = {}, /, *,
                        variables: Mapping[str, int] = {}, timeout: float | None = None,
                        **named: Any) -> dict[str, Array]:
-        """A run with these inputs, by name; the outputs, by name."""
-        await self.launch({**inputs, **named}, variables=variables)
-        names = self.names("output")
-        reads: list[Coroutine[Any, Any, Array]] = [self.read(name, timeout) for name in names]
-        return dict(zip(names, await asyncio.gather(*reads)))
+        """A run with these inputs, by name; the outputs, by name.
+
+        Calls of several tasks do not mix, and are on their way one behind another.
+        """
+        async with self._turn:
+            await self._launch({**inputs, **named}, variables)
+            reads = {name: await self.session._begin_read(await self.buffer(name))
+                     for name in self.names("output")}
+        return {name: await self.session._finish(read, timeout) for name, read in reads.items()}
+
+    async def _launch(self, inputs: Mapping[str, Any], variables: Mapping[str, int]) -> None:
+        await self._bind(inputs)
+        await self.session.launch(self, self.handles(), self.values(variables))
 
     async def _bind(self, inputs: Mapping[str, Any]) -> None:
         for name, value in inputs.items():

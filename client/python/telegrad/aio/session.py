@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 import grpc
 import numpy as np
@@ -40,6 +40,14 @@ class Buffer(BufferBase):
 
     async def free(self) -> None:
         await self.session.free(self)
+
+
+class _Begun(NamedTuple):
+    """An operation that is on its way."""
+
+    name: str
+    op_id: int
+    future: asyncio.Future[Any]
 
 
 class Session:
@@ -105,9 +113,12 @@ class Session:
     async def read(self, buffer: Buffer, out: Array | None = None,
                    timeout: float | None = None) -> Array:
         """The buffer as an array: a new one, or `out`, which is of its type and shape."""
-        sink = dtypes.Sink(buffer.dtype, buffer.shape, out)
-        array: Array = await self._answer(operations.read(buffer.handle, 0, sink), timeout)
+        array: Array = await self._finish(await self._begin_read(buffer, out), timeout)
         return array
+
+    async def _begin_read(self, buffer: Buffer, out: Array | None = None) -> _Begun:
+        sink = dtypes.Sink(buffer.dtype, buffer.shape, out)
+        return await self._begin(operations.read(buffer.handle, 0, sink))
 
     async def free(self, *buffers: Buffer) -> None:
         """What uses them already still does."""
@@ -132,10 +143,19 @@ class Session:
                   variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
                   timeout: float | None = None, trace: bool = False) -> messages.RunResult:
         """Runs a graph with slot i bound to handles[i]; see telegrad.Session.run."""
+        begun = await self._begin_run(program, handles, variables, devices, timeout, trace)
+        return await self._finish_run(begun, timeout)
+
+    async def _begin_run(self, program: Program | bytes, handles: Handles,
+                         variables: Mapping[int, int], devices: Sequence[str],
+                         timeout: float | None, trace: bool) -> _Begun:
+        return await self._begin(operations.run(hash_of(program), handles_of(handles), variables,
+                                                devices, timeout, trace=trace))
+
+    async def _finish_run(self, begun: _Begun, timeout: float | None) -> messages.RunResult:
         # The server's own answer to a timeout comes first where it can.
-        result: messages.RunResult = await self._answer(
-            operations.run(hash_of(program), handles_of(handles), variables, devices, timeout,
-                           trace=trace), timeout if timeout is None else timeout + 1.0)
+        result: messages.RunResult = await self._finish(
+            begun, timeout if timeout is None else timeout + 1.0)
         return result
 
     async def launch(self, program: Program | bytes, handles: Handles = (),
@@ -226,21 +246,29 @@ class Session:
         self._work.set()
         return submitted
 
-    async def _answer(self, operation: Operation, timeout: float | None) -> Any:
+    async def _begin(self, operation: Operation) -> _Begun:
+        """Sends an operation that is answered."""
         op_id, future = await self._submit(operation)
         assert future is not None
+        return _Begun(operation.name, op_id, future)
+
+    async def _finish(self, begun: _Begun, timeout: float | None) -> Any:
+        """Waits for its answer."""
         wait = self.timeout if timeout is None else timeout
         try:
-            return await asyncio.wait_for(future, wait)
+            return await asyncio.wait_for(begun.future, wait)
         except asyncio.TimeoutError:
             raise TelegradError(Code.DEADLINE_EXCEEDED, f"no answer within {wait} s",
-                                operation=operation.name, op_id=op_id) from None
+                                operation=begun.name, op_id=begun.op_id) from None
         except asyncio.CancelledError:
-            if operation.name == "run":
+            if begun.name == "run":
                 with contextlib.suppress(TelegradError):
-                    self._core.submit(operations.cancel(op_id, op_id))
+                    self._core.submit(operations.cancel(begun.op_id, begun.op_id))
                     self._work.set()
             raise
+
+    async def _answer(self, operation: Operation, timeout: float | None) -> Any:
+        return await self._finish(await self._begin(operation), timeout)
 
     # The stream: one task reads, another writes.
 
