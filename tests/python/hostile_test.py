@@ -1,6 +1,5 @@
 """Servers that answer wrongly: each wrong answer ends in an error of its own, and none in a hang."""
 
-import asyncio
 import concurrent.futures
 import queue
 import threading
@@ -8,7 +7,7 @@ import unittest
 
 import grpc
 import numpy as np
-from support import main, raises, seeded
+from support import main, raises, run_async, seeded
 
 import telegrad
 from telegrad import Code, aio
@@ -131,7 +130,7 @@ class HostileTest(unittest.TestCase):
                         with raises(self, Code.INTERNAL, words):
                             await session.empty((1,))
 
-        asyncio.run(run())
+        run_async(run())
 
     def test_wrong_hashes_and_models(self):
         for digest in (b"", b"x" * 31, b"x" * 33):
@@ -189,7 +188,7 @@ class HostileTest(unittest.TestCase):
                 with raises(self, Code.DEADLINE_EXCEEDED, "under way"):
                     await session.close(timeout=0.05)
 
-        asyncio.run(run())
+        run_async(run())
 
     def test_a_server_that_does_not_read_holds_its_client_up(self):
         """What a client may have in memory for it is bounded."""

@@ -1,13 +1,12 @@
 """Resumable sessions over connections that break: every operation takes effect once."""
 
-import asyncio
 import select
 import socket
 import threading
 import unittest
 
 import numpy as np
-from support import Daemon, DaemonTest, main, raises, seeded
+from support import Daemon, DaemonTest, main, raises, run_async, seeded
 
 import telegrad
 from telegrad import Code, Graph, aio
@@ -173,7 +172,7 @@ class ResumeTest(DaemonTest):
                     self.assertEqual(int((await program.read("count"))[0]), launched)
                 self.assertGreater(session.resumed, 2)
 
-        asyncio.run(run())
+        run_async(run())
 
     def test_a_session_that_is_not_resumable_ends_with_its_connection(self):
         proxy, connection = self.through_proxy()

@@ -352,6 +352,20 @@ class SessionTest(DaemonTest):
         connection.close()
         with raises(self, Code.CANCELLED, "ended"):
             buffer.numpy()
+        with raises(self, Code.FAILED_PRECONDITION, "closed"):
+            connection.devices()
+        with raises(self, Code.FAILED_PRECONDITION, "closed"):
+            connection.session()
+
+    def test_values_that_cannot_be_sent(self):
+        session = self.session()
+        for make, words in ((lambda: session.run(bytes(32), [-1]), "Run.handles"),
+                            (lambda: session.write_bytes(1, -1, b"x"), "Write.offset"),
+                            (lambda: session.empty((1,), device="\ud800"), "Alloc.device"),
+                            (lambda: session.empty((-1,)), "[-1]")):
+            with self.subTest(words), raises(self, Code.INVALID_ARGUMENT, words):
+                make()
+        session.sync()  # nothing came of them
 
     def test_errors_can_be_pickled(self):
         error = telegrad.TelegradError(Code.NOT_FOUND, "no", operation="run", op_id=3)
