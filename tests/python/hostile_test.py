@@ -212,6 +212,37 @@ class HostileTest(unittest.TestCase):
         thread.join(60)
         self.assertTrue(done.is_set())
 
+    def test_a_client_asks_for_acknowledgements(self):
+        """So that neither side keeps more than it must of operations that are not answered."""
+        server = self.serve(answering(sync=lambda r: [response(r)]))
+        with telegrad.connect(server.address).session(timeout=60) as session:
+            for _ in range(3000):
+                session.free(telegrad.Buffer(session, 1, (1,), telegrad.dtype("u8"), ""))
+        silent = longest = 0
+        while not server.requests.empty():
+            request = server.requests.get()
+            silent = 0 if request.sync else silent + 1
+            longest = max(longest, silent)
+        self.assertLessEqual(longest, 1024)
+
+    def test_a_client_acknowledges_answers(self):
+        """At least every 1,024, as the protocol has it, also where it has nothing else to say."""
+        def opened_for_long(request):
+            return [response(request, open=messages.OpenResult(session=1, token=b"t" * 16))]
+
+        server = self.serve(answering(open=opened_for_long, sync=lambda r: [response(r)]))
+        session = telegrad.connect(server.address).session(resumable=True, timeout=60)
+        for future in [session.sync_future() for _ in range(1020)]:
+            future.result(60)
+        acknowledged = last = 0
+        while acknowledged < 1020 - 256:  # its messages come in any order with its own answers
+            request = server.requests.get(timeout=60)
+            self.assertLessEqual(request.acknowledged, 1021)
+            self.assertLessEqual(request.op_id, last + 1)
+            acknowledged = max(acknowledged, request.acknowledged)
+            last = max(last, request.op_id)
+        session._abort()
+
     def test_a_wrong_hello(self):
         for hello, words in ((messages.HelloResponse(protocol=9).encode(), "protocol 9"),
                              (b"\xff", "malformed")):

@@ -216,17 +216,6 @@ class ResumeTest(DaemonTest):
             while connection.stats()["telegrad_sessions"]:
                 pass  # the test's own time limit ends this
 
-    def test_many_answers_are_acknowledged(self):
-        """More than the server keeps for a client that does not acknowledge them."""
-        connection = telegrad.connect(self.daemon.address)
-        self.addCleanup(connection.close)
-        with connection.session(resumable=True, timeout=60) as session:
-            for futures in ([session.sync_future() for _ in range(1500)] for _ in range(4)):
-                for future in futures:
-                    future.result(60)
-            self.assertLess(len(session._core._kept), 600)
-            self.assertLess(session._core._held_bytes, 1 << 20)
-
 
 class DaemonStartedAnewTest(unittest.TestCase):
     def test_the_session_is_lost_and_says_so(self):
