@@ -189,7 +189,7 @@ TEST_F(SmallDeviceTest, GivesBackTemporariesThatNoRunUses) {
   const int64_t before = device_->memory_used();
   ASSERT_TRUE(e->Submit(std::vector{in, out}, {})->Wait().ok());
   EXPECT_EQ(device_->memory_used(), before + (256 << 10)) << "kept for the next run";
-  cache.ReleaseTemporaries(*device_);
+  cache.ReleaseTemporaries();
   EXPECT_EQ(device_->memory_used(), before);
   EXPECT_TRUE(e->Submit(std::vector{in, out}, {})->Wait().ok());
 }

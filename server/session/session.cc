@@ -29,9 +29,13 @@ Session::Session(const Environment& env, std::shared_ptr<Tenant> tenant, uint64_
     : env_(env), tenant_(std::move(tenant)), id_(id), sink_(std::move(sink)) {
   env_.metrics->Add(Metric::kSessions);
   env_.metrics->Add(Metric::kSessionsOpened);
+  tenant_->Enter();
 }
 
-Session::~Session() { Close(); }
+Session::~Session() {
+  Close();
+  tenant_->Leave();
+}
 
 void Session::Submit(Operation operation) {
   env_.metrics->Add(Metric::kOperations);

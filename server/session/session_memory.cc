@@ -27,8 +27,8 @@ absl::Status Session::CheckAlloc(const AllocOp& op) const {
   if (op.handle == 0) return InvalidArgument("handle 0 is reserved");
   if (buffers_.contains(op.handle)) return InvalidArgument("handle ", op.handle, " is in use");
   if (handles >= env_.limits.handles) {
-    return ResourceExhausted("this session has ", handles, " buffers; handles is limited to ",
-                             env_.limits.handles);
+    return ResourceExhausted("this session has ", handles, " buffers, of which it may have ",
+                             env_.limits.handles, "; raise it with --session-handles");
   }
   return absl::OkStatus();
 }
@@ -40,7 +40,8 @@ Session::Step Session::Do(uint64_t id, AllocOp& op, Where where) {
   const auto allocate = [&]() -> absl::StatusOr<std::unique_ptr<Buffer>> {
     if (op.bytes > static_cast<uint64_t>(env_.limits.bytes - bytes_)) {
       return ResourceExhausted("handle ", op.handle, ": ", op.bytes, " bytes beside the ", bytes_,
-                               " that this session has exceed bytes, ", env_.limits.bytes);
+                               " that this session has exceed its limit of ", env_.limits.bytes,
+                               "; raise it with --session-bytes");
     }
     TG_ASSIGN_OR_RETURN(Device * device, env_.devices->Find(op.device));
     TG_RETURN_IF_ERROR(device->Health());
@@ -53,13 +54,8 @@ Session::Step Session::Do(uint64_t id, AllocOp& op, Where where) {
       TG_ASSIGN_OR_RETURN(auto memory, device->Open(op.file->path, offset, bytes, op.file->mode));
       return std::make_unique<Buffer>(std::move(memory), bytes, device, env_.metrics);
     }
-    auto memory = device->Alloc(std::max<int64_t>(bytes, 1));
-    if (absl::IsResourceExhausted(memory.status())) {
-      tenant_->engine->ReleaseTemporaries(*device);
-      memory = device->Alloc(std::max<int64_t>(bytes, 1));
-    }
-    TG_RETURN_IF_ERROR(memory.status());
-    return std::make_unique<Buffer>(*std::move(memory), bytes, device, env_.metrics);
+    TG_ASSIGN_OR_RETURN(auto memory, tenant_->Alloc(*device, std::max<int64_t>(bytes, 1)));
+    return std::make_unique<Buffer>(std::move(memory), bytes, device, env_.metrics);
   };
   auto buffer = allocate();
   if (!buffer.ok()) {

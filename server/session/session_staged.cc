@@ -1,6 +1,6 @@
 // Writes and reads of memory that the host cannot address, a file's or another device's: they go
 // through memory of the host, from which or to which the buffer's device copies. What a session has
-// staged at once is one write and one read, so it is no more than its buffers, which are charged.
+// staged at once is one write and one read; it is charged like buffers.
 #include <utility>
 
 #include "engine/base/status.h"
@@ -27,7 +27,7 @@ BufferView Part(const std::shared_ptr<Memory>& memory, uint64_t offset, uint64_t
 
 absl::StatusOr<std::shared_ptr<Memory>> Session::Stage(const Buffer& buffer, uint64_t bytes) {
   for (const auto& device : env_.devices->devices()) {
-    if (device->host_visible()) return device->Alloc(static_cast<int64_t>(bytes));
+    if (device->host_visible()) return tenant_->Alloc(*device, static_cast<int64_t>(bytes));
   }
   return Unimplemented("no device has memory through which ", buffer.device()->name(),
                        " could be read or written");
