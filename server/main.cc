@@ -150,7 +150,7 @@ CompileService::Options CompileOptions(const Flags& flags) {
 }
 
 void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& metrics) {
-  const SharedCaches::Stats stats = caches.stats();
+  const ExecutableCache::Stats stats = caches.stats();
   const std::pair<Metric, uint64_t> rows[] = {
       {Metric::kCompiled, stats.misses},
       {Metric::kKernelsCompiled, stats.kernels_compiled},
@@ -264,7 +264,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
          {"memory", device->memory_limit()}});
   }
   const auto caches = std::make_shared<SharedCaches>(
-      SharedCaches::Limits{.kernels = flags.GetInt("kernels")}, compile_service->services());
+      ExecutableCache::Limits{.kernels = flags.GetInt("kernels")}, compile_service->services());
   Metrics metrics;
   metrics.AddCollector([&](Metrics& m) { CollectFrom(*caches, *pool, m); });
   metrics.AddCollector([&](Metrics& m) { compile_service->CollectInto(m); });

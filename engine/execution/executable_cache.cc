@@ -17,6 +17,7 @@
 #include "engine/execution/forms.h"
 #include "engine/execution/kernel_cache.h"
 #include "engine/execution/planned_executable.h"
+#include "engine/execution/shared_caches.h"
 #include "engine/ir/content_hash.h"
 #include "engine/schedule/generalize.h"
 
@@ -162,7 +163,7 @@ ExecutableCache::Impl::Forms::iterator ExecutableCache::Impl::Oldest() {
 }
 
 ExecutableCache::ExecutableCache(const Limits& limits, KernelServices services)
-    : ExecutableCache(limits, std::make_shared<SharedCaches>(limits.shared, std::move(services)),
+    : ExecutableCache(limits, std::make_shared<SharedCaches>(limits, std::move(services)),
                       CacheAccounts()) {}
 ExecutableCache::ExecutableCache(const Limits& limits, std::shared_ptr<SharedCaches> shared,
                                  CacheAccounts accounts)

@@ -11,13 +11,17 @@
 #include "devices/api/device.h"
 #include "engine/base/budget.h"
 #include "engine/base/hash.h"
+#include "engine/execution/cache_accounts.h"
 #include "engine/execution/executable.h"
 #include "engine/execution/kernel_services.h"
-#include "engine/execution/shared_caches.h"
 #include "engine/ir/graph.h"
+#include "engine/lowering/bounds_proof.h"
 #include "engine/types/var_value.h"
 
 namespace telegrad {
+
+struct RunCounters;
+struct SharedCaches;
 
 // Thread-safe; a graph that several ask for at once is compiled once. A graph with variables has
 // several forms, see forms.h.
@@ -26,9 +30,26 @@ class ExecutableCache {
   struct Limits {
     int64_t executables = 1024;
     int64_t specializations = 4;  // of a graph, to values of its variables
-    SharedCaches::Limits shared = {};
+    // Of what may be shared with other caches:
+    int64_t kernels = 8192;                      // compiled programs
+    int64_t schedule_bytes = int64_t{64} << 20;  // of schedules kept
   };
-  using Stats = SharedCaches::Stats;
+  struct Stats {  // totals of all caches that share the kernels
+    uint64_t hits = 0;
+    uint64_t misses = 0;
+    uint64_t general_forms = 0;  // made, for ranges of variables
+    uint64_t kernels_compiled = 0;
+    uint64_t kernel_cache_hits = 0;
+    uint64_t schedule_hits = 0;  // graphs scheduled before, for another device or an evicted form
+    uint64_t schedule_ns = 0;
+    uint64_t lower_ns = 0;
+    uint64_t compile_ns = 0;
+    uint64_t submissions = 0;
+    uint64_t launches = 0;   // of kernels, submitted
+    uint64_t segments = 0;   // that they were cut into
+    int64_t bytes_sent = 0;  // from one device to another
+    BoundsStats bounds;      // of the kernels compiled
+  };
   struct Result {
     std::shared_ptr<const Executable> executable;
     bool cached = false;      // nothing was scheduled or compiled for this call
@@ -37,7 +58,6 @@ class ExecutableCache {
 
   // Shares nothing and charges nobody.
   explicit ExecutableCache(const Limits& limits, KernelServices services = {});
-  // limits.shared is not looked at.
   ExecutableCache(const Limits& limits, std::shared_ptr<SharedCaches> shared,
                   CacheAccounts accounts);
   ~ExecutableCache();

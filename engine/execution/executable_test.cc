@@ -76,7 +76,7 @@ TEST_F(ExecutableTest, RefusesBuffersThatDoNotFit) {
 }
 
 TEST_F(ExecutableTest, ForgetsTheLeastRecentlyUsed) {
-  ExecutableCache cache({.executables = 2, .shared = {.kernels = 2}});
+  ExecutableCache cache({.executables = 2, .kernels = 2});
   for (double addend : {1, 2, 1, 3}) ASSERT_TRUE(Get(cache, Add(addend)).ok());
   EXPECT_TRUE(Get(cache, Add(1))->cached);
   EXPECT_FALSE(Get(cache, Add(2))->cached) << "2 was the oldest when 3 came";

@@ -2,10 +2,10 @@
 
 namespace telegrad {
 
-SharedCaches::Stats SharedCaches::stats() const {
+ExecutableCache::Stats SharedCaches::stats() const {
   const KernelStats compiled = kernels.stats();
   const auto relaxed = [](const auto& count) { return count.load(std::memory_order_relaxed); };
-  Stats s;
+  ExecutableCache::Stats s;
   s.hits = relaxed(counters.hits);
   s.misses = relaxed(counters.misses);
   s.general_forms = relaxed(counters.general_forms);

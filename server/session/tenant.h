@@ -9,7 +9,7 @@
 
 #include "devices/api/device.h"
 #include "engine/base/account.h"
-#include "engine/execution/shared_caches.h"
+#include "engine/execution/cache_accounts.h"
 #include "server/admin/metrics.h"
 #include "server/session/engine.h"
 #include "server/session/graph_store.h"

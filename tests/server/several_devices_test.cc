@@ -89,7 +89,7 @@ class SeveralDevices : public ::testing::Test {
   }
 
   Graph g_;
-  std::shared_ptr<SharedCaches> caches_ = std::make_shared<SharedCaches>(SharedCaches::Limits{});
+  std::shared_ptr<SharedCaches> caches_ = std::make_shared<SharedCaches>(ExecutableCache::Limits{});
   Metrics metrics_;
   std::unique_ptr<DevicePool> pool_;
   TaskPool workers_{1};

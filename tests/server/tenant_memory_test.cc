@@ -111,7 +111,7 @@ class TenantMemory : public ::testing::Test {
   }
 
   Metrics metrics_;
-  std::shared_ptr<SharedCaches> caches_ = std::make_shared<SharedCaches>(SharedCaches::Limits{});
+  std::shared_ptr<SharedCaches> caches_ = std::make_shared<SharedCaches>(ExecutableCache::Limits{});
   Device* device_ = nullptr;
   std::unique_ptr<DevicePool> pool_;
   TaskPool workers_{1};
