@@ -24,9 +24,14 @@ void HeldRead::OnReleased(std::function<void()> callback) {
   released_.push_back(std::move(callback));
 }
 
-Session::Session(const Environment& env, std::shared_ptr<Tenant> tenant, uint64_t id,
-                 std::shared_ptr<AnswerSink> sink)
-    : env_(env), tenant_(std::move(tenant)), id_(id), sink_(std::move(sink)) {
+Session::Session(const Environment& env, std::shared_ptr<Tenant> tenant, SessionTerms terms,
+                 std::shared_ptr<AnswerSink> sink, Reservation place)
+    : env_(env),
+      tenant_(std::move(tenant)),
+      terms_(std::move(terms)),
+      sink_(std::move(sink)),
+      place_(std::move(place)) {
+  RenewLocked();
   env_.metrics->Add(Metric::kSessions);
   env_.metrics->Add(Metric::kSessionsOpened);
   tenant_->Enter();
@@ -37,28 +42,44 @@ Session::~Session() {
   tenant_->Leave();
 }
 
-void Session::Submit(Operation operation) {
-  env_.metrics->Add(Metric::kOperations);
+absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
   {
     std::lock_guard lock(mutex_);
-    if (closed_) return;
+    if (sink_.get() != &from) return absl::OkStatus();
+    RenewLocked();
+    if (operation.id <= last_operation_) return absl::OkStatus();
+    if (const auto kept = static_cast<int64_t>(kept_.size()); kept > env_.limits.unacknowledged) {
+      return ResourceExhausted("the client has acknowledged none of ", kept,
+                               " answers; unacknowledged is limited to ",
+                               env_.limits.unacknowledged);
+    }
+    last_operation_ = operation.id;
+    env_.metrics->Add(Metric::kOperations);
     Queued queued;
     if (const auto* write = std::get_if<WriteOp>(&operation.op)) {
       queued.staged = write->payload->size();
     }
     queued.operation = std::move(operation);
-    staged_ += queued.staged;
-    env_.metrics->Add(Metric::kStagedBytes, queued.staged);
+    ++under_way_;
+    tenant_->accounts[Quota::kOperations].Charge(1);
+    if (queued.staged > 0) {
+      staged_ += queued.staged;
+      tenant_->accounts[Quota::kHostStaging].Charge(queued.staged);
+      env_.metrics->Add(Metric::kStagedBytes, queued.staged);
+    }
     queue_.push_back(std::move(queued));
   }
   Drain(Where::kReader);
+  return absl::OkStatus();
 }
 
 bool Session::Congested() const {
   std::lock_guard lock(mutex_);
   return staged_ > env_.limits.staged_bytes ||
          static_cast<int64_t>(queue_.size()) > env_.limits.queued_operations ||
-         static_cast<int64_t>(slots_.size()) > env_.limits.unanswered;
+         static_cast<int64_t>(slots_.size()) > env_.limits.unanswered ||
+         (under_way_ > 0 && tenant_->accounts[Quota::kOperations].full()) ||
+         (staged_ > 0 && tenant_->accounts[Quota::kHostStaging].full());
 }
 
 bool Session::Idle() const {
@@ -66,7 +87,7 @@ bool Session::Idle() const {
   return queue_.empty() && slots_.empty() && !draining_;
 }
 
-void Session::Close() {
+void Session::Close(const absl::Status& why) {
   std::deque<Queued> queue;
   std::deque<SlotRef> slots;
   std::shared_ptr<AnswerSink> sink;
@@ -81,9 +102,12 @@ void Session::Close() {
     slots.swap(slots_);
     sink.swap(sink_);
     if (!draining_) buffers.swap(buffers_);
-    env_.metrics->Add(Metric::kStagedBytes, -std::exchange(staged_, 0));
+    EndedLocked(under_way_);
+    ReleaseStagedLocked(staged_);
+    place_ = Reservation();
     env_.metrics->Add(Metric::kSessions, -1);
   }
+  if (sink) sink->OnDetached(why);
 }
 
 void Session::Drain(Where where) {
@@ -95,12 +119,13 @@ void Session::Drain(Where where) {
     queue_.pop_front();
     lock.unlock();
     Block block;
+    has_slot_ = false;
     const Step step = Execute(queued, where, &block);
     lock.lock();
     if (closed_) break;
     if (step == Step::kDone) {
-      staged_ -= queued.staged;
-      env_.metrics->Add(Metric::kStagedBytes, -queued.staged);
+      ReleaseStagedLocked(queued.staged);
+      if (!has_slot_) EndedLocked(1);
       continue;
     }
     queue_.push_front(std::move(queued));
@@ -155,10 +180,23 @@ Session::Step Session::Execute(Queued& queued, Where where, Block* block) {
   return Reply(id, {});  // SyncOp
 }
 
+void Session::EndedLocked(int64_t operations) {
+  under_way_ -= operations;
+  tenant_->accounts[Quota::kOperations].Release(operations);
+}
+
+void Session::ReleaseStagedLocked(int64_t bytes) {
+  if (bytes == 0) return;
+  staged_ -= bytes;
+  tenant_->accounts[Quota::kHostStaging].Release(bytes);
+  env_.metrics->Add(Metric::kStagedBytes, -bytes);
+}
+
 Session::SlotRef Session::NewSlot(uint64_t id, bool quiet) {
   auto slot = std::make_shared<Slot>();
   slot->quiet = quiet;
   slot->answer.id = id;
+  has_slot_ = true;
   std::lock_guard lock(mutex_);
   if (!closed_) slots_.push_back(slot);
   return slot;
@@ -174,17 +212,6 @@ void Session::Finish(const SlotRef& slot) {
     sink = sink_;
   }
   if (sink) sink->OnProgress();
-}
-
-void Session::EmitLocked() {
-  while (!slots_.empty() && slots_.front()->done) {
-    const SlotRef slot = std::move(slots_.front());
-    slots_.pop_front();
-    if (!slot->answer.status.ok()) env_.metrics->Add(Metric::kOperationErrors);
-    if (sink_ && !(slot->quiet && slot->answer.status.ok())) {
-      sink_->OnAnswer(std::move(slot->answer));
-    }
-  }
 }
 
 Session::Step Session::Reply(uint64_t id, Answer answer) {

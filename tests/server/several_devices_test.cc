@@ -37,13 +37,13 @@ class SeveralDevices : public ::testing::Test {
         "test", accounts,
         std::make_shared<CachingEngine>(ExecutableCache::Limits{}, caches_, accounts.for_caches()),
         &metrics_);
-    session_ = std::make_shared<Session>(env_, tenant_, 1, answers_);
+    session_ = std::make_shared<Session>(env_, tenant_, SessionTerms{.id = 1}, answers_);
   }
   ~SeveralDevices() override { session_->Close(); }
 
   template <typename Op>
   uint64_t Submit(Op op) {
-    session_->Submit({.id = ++last_id_, .op = std::move(op)});
+    EXPECT_TRUE(session_->Submit(*answers_, {.id = ++last_id_, .op = std::move(op)}).ok());
     return last_id_;
   }
   absl::Status StatusOf(uint64_t id) { return answers_->Take(id).status; }

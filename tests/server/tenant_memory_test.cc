@@ -25,14 +25,14 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 class Client {
  public:
   Client(const Environment& env, std::shared_ptr<Tenant> tenant)
-      : session_(std::make_shared<Session>(env, std::move(tenant), 1, sink_)) {}
+      : session_(std::make_shared<Session>(env, std::move(tenant), SessionTerms{.id = 1}, sink_)) {}
   ~Client() { session_->Close(); }
 
   template <typename Op>
   Answer Do(Op op) {
-    session_->Submit({.id = ++last_id_, .op = std::move(op)});
+    EXPECT_TRUE(session_->Submit(*sink_, {.id = ++last_id_, .op = std::move(op)}).ok());
     const uint64_t id = last_id_;
-    session_->Submit({.id = ++last_id_, .op = SyncOp{}});
+    EXPECT_TRUE(session_->Submit(*sink_, {.id = ++last_id_, .op = SyncOp{}}).ok());
     EXPECT_TRUE(sink_->Take(last_id_).status.ok());
     return sink_->TakeIfThere(id);
   }
