@@ -116,20 +116,21 @@ absl::StatusOr<Settings> ParseSettings(const Flags& flags) {
 
 // A model with what is bound to its inputs.
 struct Bound {
+  std::string file;  // in which the model's weights lie
   OnnxPlan model;
   std::vector<HostTensor> inputs;
 };
 
 absl::StatusOr<Bound> ReadModel(const Settings& settings, Timeline* timeline) {
   timeline->Begin("read files");
-  TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(settings.path));
-  TG_ASSIGN_OR_RETURN(const onnx::Model parsed, onnx::ParseModel(file));
+  Bound out;
+  TG_ASSIGN_OR_RETURN(out.file, ReadFile(settings.path));
+  TG_ASSIGN_OR_RETURN(const onnx::Model parsed, onnx::ParseModel(out.file));
   const std::vector<std::string> names = InputNames(parsed);
   if (settings.inputs.size() != names.size()) {
     return InvalidArgument("the model has ", names.size(), " inputs (", absl::StrJoin(names, ", "),
                            "), ", settings.inputs.size(), " were given with -i");
   }
-  Bound out;
   ImportOptions options;
   for (size_t i = 0; i < names.size(); ++i) {
     TG_ASSIGN_OR_RETURN(HostTensor value, ReadTensor(settings.inputs[i]));
@@ -137,7 +138,7 @@ absl::StatusOr<Bound> ReadModel(const Settings& settings, Timeline* timeline) {
     out.inputs.push_back(std::move(value));
   }
   timeline->Begin("import");
-  TG_ASSIGN_OR_RETURN(out.model, ImportOnnx(file, options));
+  TG_ASSIGN_OR_RETURN(out.model, ImportOnnx(out.file, options));
   const size_t outputs = out.model.outputs.size();
   if (settings.outputs.size() > outputs || settings.expected.size() > outputs) {
     return InvalidArgument("the model has ", outputs, " outputs");
@@ -149,8 +150,8 @@ absl::StatusOr<Bound> ReadModel(const Settings& settings, Timeline* timeline) {
 absl::StatusOr<std::unique_ptr<RemotePlan>> Send(RemoteSession* session, Bound* bound) {
   RemoteState state(session);
   std::map<std::string, HostTensor> weights;
-  for (OnnxWeight& w : bound->model.weights) {
-    weights.emplace(bound->model.plan.slots[w.slot].name, std::move(w.value));
+  for (const OnnxWeight& w : bound->model.weights) {
+    weights.emplace(bound->model.plan.slots[w.slot].name, bound->model.Value(w));
   }
   state.Preset(std::move(weights));
   TG_ASSIGN_OR_RETURN(auto plan, RemotePlan::Create(session, &state, bound->model.plan));
