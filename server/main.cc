@@ -23,16 +23,18 @@
 #include "engine/execution/graph_loader.h"
 #include "engine/execution/partitioned_cache.h"
 #include "google/protobuf/stubs/logging.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
-#include "grpcpp/health_check_service_interface.h"
 #include "proto/transport.h"
 #include "server/admin/address.h"
 #include "server/admin/compile_service.h"
 #include "server/admin/exporter.h"
 #include "server/admin/log.h"
 #include "server/admin/metrics.h"
+#include "server/identity/authenticator.h"
 #include "server/service/compute_service.h"
+#include "server/service/health_service.h"
+#include "server/service/reflection_service.h"
+#include "server/service/router.h"
 #include "server/service/session_service.h"
 #include "server/session/caching_engine.h"
 
@@ -171,9 +173,7 @@ void CollectFrom(const ExecutableCache& cache, const PartitionedCache& partition
 
 // Starts to listen and says where. UNAVAILABLE if an address is taken.
 absl::StatusOr<std::unique_ptr<grpc::Server>> StartServer(
-    const std::vector<ListenAddress>& addresses, const std::vector<grpc::Service*>& services) {
-  grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    const std::vector<ListenAddress>& addresses, Router* router) {
   grpc::ServerBuilder builder;
   for (const ChannelArgument& row : kChannelArguments) {
     builder.AddChannelArgument(row.name, row.value);
@@ -184,7 +184,7 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> StartServer(
   for (size_t i = 0; i < addresses.size(); ++i) {
     builder.AddListeningPort(addresses[i].text, grpc::InsecureServerCredentials(), &ports[i]);
   }
-  for (grpc::Service* service : services) builder.RegisterService(service);
+  builder.RegisterCallbackGenericService(router);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   for (size_t i = 0; i < addresses.size(); ++i) {
     if (server == nullptr || ports[i] == 0) {
@@ -202,10 +202,10 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> StartServer(
   return server;
 }
 
-void DrainAndStop(grpc::Server& server, ComputeService& compute, int64_t seconds,
-                  const sigset_t& signals, int signal) {
+void DrainAndStop(grpc::Server& server, ComputeService& compute, HealthService& health,
+                  int64_t seconds, const sigset_t& signals, int signal) {
   Log(LogLevel::kInfo, "draining", {{"signal", signal}, {"seconds", seconds}});
-  if (auto* health = server.GetHealthCheckService()) health->SetServingStatus(false);
+  health.StopServing();
   const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(seconds);
   compute.Drain();
   std::thread shutdown([&] { server.Shutdown(deadline); });
@@ -267,6 +267,12 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   const Environment env{pool.get(), &engine, &workers, &compilers, &metrics, limits};
   SessionService sessions(env);
   ComputeService compute(env);
+  HealthService health;
+  ReflectionService reflection;
+  Authenticator authenticator;
+  const auto tenant = std::make_shared<Tenant>(std::string(kLocalTenant), limits, &metrics);
+  Router router(kOnCompute, {&sessions, &compute, &health, &reflection}, &authenticator,
+                [tenant](const std::string&) { return tenant; });
 
   std::unique_ptr<MetricsExporter> exporter;
   if (const std::string& address = flags.GetString("metrics"); !address.empty()) {
@@ -278,12 +284,11 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
     TG_ASSIGN_OR_RETURN(exporter, MetricsExporter::Start(address, &metrics));
     std::printf("metrics on http://%s:%d/metrics\n", parsed.host.c_str(), exporter->port());
   }
-  TG_ASSIGN_OR_RETURN(const std::unique_ptr<grpc::Server> server,
-                      StartServer(addresses, {&sessions, &compute}));
+  TG_ASSIGN_OR_RETURN(const std::unique_ptr<grpc::Server> server, StartServer(addresses, &router));
   std::fflush(stdout);
   int signal = 0;
   sigwait(&signals, &signal);
-  DrainAndStop(*server, compute, flags.GetInt("drain-seconds"), signals, signal);
+  DrainAndStop(*server, compute, health, flags.GetInt("drain-seconds"), signals, signal);
   Log(LogLevel::kInfo, "stopped");
   return absl::OkStatus();
 }

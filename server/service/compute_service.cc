@@ -4,10 +4,9 @@
 
 namespace telegrad {
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeService::Execute(
-    grpc::CallbackServerContext* context) {
-  const std::shared_ptr<ExecuteCall> call =
-      ExecuteCall::Create(env_, tenant_, next_id_.fetch_add(1), context->peer());
+RawStream* ComputeService::Execute(grpc::CallbackServerContext*, Caller caller) {
+  const std::shared_ptr<ExecuteCall> call = ExecuteCall::Create(
+      env_, std::move(caller.tenant), next_id_.fetch_add(1), std::move(caller.peer));
   bool draining;
   {
     std::lock_guard lock(mutex_);

@@ -1,5 +1,4 @@
-// telegrad.v1.Compute: every Execute stream is a session. The method is registered raw, so that
-// tensor data never passes through protobuf.
+// telegrad.v1.Compute: every Execute stream is a session.
 #pragma once
 
 #include <atomic>
@@ -7,28 +6,23 @@
 #include <mutex>
 #include <vector>
 
-#include "grpcpp/grpcpp.h"
 #include "server/service/execute_call.h"
+#include "server/service/router.h"
 #include "server/session/session.h"
-#include "telegrad/v1/compute.grpc.pb.h"
 
 namespace telegrad {
 
-class ComputeService final
-    : public v1::Compute::WithRawCallbackMethod_Execute<v1::Compute::Service> {
+class ComputeService {
  public:
-  explicit ComputeService(const Environment& env)
-      : env_(env), tenant_(std::make_shared<Tenant>("local", env.limits, env.metrics)) {}
+  explicit ComputeService(const Environment& env) : env_(env) {}
 
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Execute(
-      grpc::CallbackServerContext* context) override;
+  RawStream* Execute(grpc::CallbackServerContext* context, Caller caller);
 
   // Lets every session end what it has been asked and take nothing more.
   void Drain();
 
  private:
   const Environment& env_;
-  const std::shared_ptr<Tenant> tenant_;  // everybody: the transport knows no identities yet
   std::atomic<uint64_t> next_id_{1};
   std::mutex mutex_;
   std::vector<std::weak_ptr<ExecuteCall>> calls_;

@@ -36,26 +36,22 @@ absl::Status Negotiate(const v1::HelloRequest& request, v1::HelloResponse* respo
   return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* End(grpc::CallbackServerContext* context, const absl::Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(status));
-  return reactor;
-}
-
 }  // namespace
 
-grpc::ServerUnaryReactor* SessionService::Hello(grpc::CallbackServerContext* context,
-                                                const v1::HelloRequest* request,
-                                                v1::HelloResponse* response) {
-  const absl::Status status = Negotiate(*request, response);
+absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest& request,
+                                   v1::HelloResponse* response) {
+  absl::Status status = Negotiate(request, response);
+  response->set_tenant(caller.principal.tenant);
   Log(LogLevel::kDebug, "hello",
-      {{"peer", context->peer()}, {"client", request->client()}, {"status", status.ToString()}});
-  return End(context, status);
+      {{"peer", caller.peer},
+       {"subject", caller.principal.subject},
+       {"client", request.client()},
+       {"status", status.ToString()}});
+  return status;
 }
 
-grpc::ServerUnaryReactor* SessionService::ListDevices(grpc::CallbackServerContext* context,
-                                                      const v1::ListDevicesRequest*,
-                                                      v1::ListDevicesResponse* response) {
+absl::Status SessionService::ListDevices(const Caller&, const v1::ListDevicesRequest&,
+                                         v1::ListDevicesResponse* response) {
   for (const auto& device : env_.devices->devices()) {
     v1::Device* out = response->add_devices();
     const Target& target = device->target();
@@ -69,17 +65,16 @@ grpc::ServerUnaryReactor* SessionService::ListDevices(grpc::CallbackServerContex
     out->set_healthy(health.ok());
     if (!health.ok()) out->set_health(health.ToString());
   }
-  return End(context, absl::OkStatus());
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* SessionService::Stats(grpc::CallbackServerContext* context,
-                                                const v1::StatsRequest*,
-                                                v1::StatsResponse* response) {
+absl::Status SessionService::Stats(const Caller&, const v1::StatsRequest&,
+                                   v1::StatsResponse* response) {
   const auto values = env_.metrics->Values();
   for (int i = 0; i < kNumMetrics; ++i) {
     (*response->mutable_values())[std::string(AllMetrics()[i].name)] = values[i];
   }
-  return End(context, absl::OkStatus());
+  return absl::OkStatus();
 }
 
 }  // namespace telegrad

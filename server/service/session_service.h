@@ -1,25 +1,23 @@
 // telegrad.v1.Session: versions, devices, counters.
 #pragma once
 
-#include "grpcpp/grpcpp.h"
+#include "absl/status/status.h"
+#include "server/service/router.h"
 #include "server/session/session.h"
-#include "telegrad/v1/session.grpc.pb.h"
+#include "telegrad/v1/session.pb.h"
 
 namespace telegrad {
 
-class SessionService final : public v1::Session::CallbackService {
+class SessionService {
  public:
   explicit SessionService(const Environment& env) : env_(env) {}
 
-  grpc::ServerUnaryReactor* Hello(grpc::CallbackServerContext* context,
-                                  const v1::HelloRequest* request,
-                                  v1::HelloResponse* response) override;
-  grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context,
-                                        const v1::ListDevicesRequest* request,
-                                        v1::ListDevicesResponse* response) override;
-  grpc::ServerUnaryReactor* Stats(grpc::CallbackServerContext* context,
-                                  const v1::StatsRequest* request,
-                                  v1::StatsResponse* response) override;
+  absl::Status Hello(const Caller& caller, const v1::HelloRequest& request,
+                     v1::HelloResponse* response);
+  absl::Status ListDevices(const Caller& caller, const v1::ListDevicesRequest& request,
+                           v1::ListDevicesResponse* response);
+  absl::Status Stats(const Caller& caller, const v1::StatsRequest& request,
+                     v1::StatsResponse* response);
 
  private:
   const Environment& env_;

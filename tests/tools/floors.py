@@ -40,10 +40,11 @@ ALLOWED = [
     ("devices/reference", ["engine/ir", "engine/reference"] + CONTRACT),  # hosts the interpreter
     ("devices/remote", ["client/cc"] + CONTRACT),  # a device behind a channel
     ("devices/*", CONTRACT),
-    # The server has floors too: metrics and log, devices, sessions, models, services.
+    # The server has floors too: metrics and log, identity, devices, sessions, models, services.
     ("server/admin", ["engine/*", "devices/api"]),
     ("server/pool", ["server/admin", "engine/*", "devices/api"]),
-    ("server/session", ["server/pool", "server/admin", "engine/*", "devices/api"]),
+    ("server/identity", ["server/admin", "engine/*"]),
+    ("server/session", ["server/identity", "server/pool", "server/admin", "engine/*", "devices/api"]),
     ("server/serving", ["server/session", "server/pool", "server/admin", "engine/*", "devices/api"]),
     ("server/service", ["proto", "server/*", "engine/*", "devices/api"]),
     ("proto", []),  # what both ends of a channel must agree on beyond the .proto files

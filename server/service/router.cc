@@ -1,0 +1,79 @@
+// A stranger learns nothing: the answer to a call without valid credentials is the same whether or
+// not there is such a method, and says nothing of what was wrong with them. The log does.
+#include "server/service/router.h"
+
+#include <utility>
+
+#include "engine/base/status.h"
+#include "server/admin/log.h"
+#include "server/service/compute_service.h"
+#include "server/service/convert.h"
+#include "server/service/health_service.h"
+#include "server/service/reflection_service.h"
+#include "server/service/session_service.h"
+#include "server/service/unary_call.h"
+
+namespace telegrad {
+namespace {
+
+constexpr Method kMethods[] = {
+#define METHOD(path, access, listeners, handler) {path, Access::access, listeners, handler},
+#include "server/service/methods.def"
+#undef METHOD
+};
+
+// Ends a call before anything of it is read.
+class Refusal final : public RawStream {
+ public:
+  explicit Refusal(const absl::Status& status) { Finish(ToGrpc(status)); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+Router::Router(Listener listener, const Services& services, Authenticator* authenticator,
+               FindTenant find_tenant)
+    : listener_(listener),
+      services_(services),
+      authenticator_(authenticator),
+      find_tenant_(std::move(find_tenant)) {
+  for (const Method& method : kMethods) methods_[method.path] = &method;
+}
+
+RawStream* Router::CreateReactor(grpc::GenericCallbackServerContext* context) {
+  absl::StatusOr<RawStream*> started = Start(*context);
+  return started.ok() ? *started : new Refusal(started.status());
+}
+
+absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& context) {
+  const auto it = methods_.find(context.method());
+  const Method* method =
+      it != methods_.end() && (it->second->listeners & listener_) != 0 ? it->second : nullptr;
+  Caller caller{.principal = {}, .tenant = nullptr, .peer = context.peer()};
+  if (method != nullptr && method->access == Access::kAnyone) {
+    return method->start(services_, &context, std::move(caller));
+  }
+  absl::StatusOr<Principal> principal = authenticator_->Authenticate({.peer = caller.peer});
+  if (!principal.ok()) {
+    Log(LogLevel::kWarning, "unauthenticated",
+        {{"peer", caller.peer},
+         {"method", context.method()},
+         {"reason", principal.status().message()}});
+    return absl::UnauthenticatedError("the credentials of this call are missing or not valid");
+  }
+  caller.principal = *std::move(principal);
+  if (method == nullptr) {
+    return absl::UnimplementedError(StrCat("there is no method ", context.method(), " here"));
+  }
+  if (method->access == Access::kAdmin && !caller.principal.admin) {
+    Log(LogLevel::kWarning, "permission_denied",
+        {{"peer", caller.peer},
+         {"method", context.method()},
+         {"subject", caller.principal.subject}});
+    return absl::PermissionDeniedError("this caller may not call this method");
+  }
+  TG_ASSIGN_OR_RETURN(caller.tenant, find_tenant_(caller.principal.tenant));
+  return method->start(services_, &context, std::move(caller));
+}
+
+}  // namespace telegrad

@@ -1,0 +1,72 @@
+// The one way into the daemon: every call of every listener arrives here, and a handler sees it
+// only after its caller was authenticated and authorized. The methods are the rows of methods.def.
+//
+//   Unary   absl::Status Class::Method(const Caller&, const Request&, Response*)
+//           on a thread of the transport: it does not wait.
+//   Stream  RawStream* Class::Method(grpc::CallbackServerContext*, Caller)
+//           the reactor owns itself until OnDone.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/grpcpp.h"
+#include "server/identity/authenticator.h"
+#include "server/session/tenant.h"
+
+namespace telegrad {
+
+class ComputeService;
+class HealthService;
+class ReflectionService;
+class SessionService;
+
+using RawStream = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
+// Whose member functions the rows of methods.def name.
+using Services = std::tuple<SessionService*, ComputeService*, HealthService*, ReflectionService*>;
+
+struct Caller {
+  Principal principal;
+  std::shared_ptr<Tenant> tenant;  // null where the method is open to anyone
+  std::string peer;                // for the log
+};
+
+enum class Access { kAnyone, kCaller, kAdmin };
+// Where a method is served; a set of them is an unsigned.
+enum Listener : unsigned { kOnCompute = 1, kOnData = 2, kOnAdmin = 4, kOnAll = 7 };
+
+struct Method {
+  std::string_view path;
+  Access access;
+  unsigned listeners;
+  RawStream* (*start)(const Services&, grpc::CallbackServerContext*, Caller);
+};
+
+class Router final : public grpc::CallbackGenericService {
+ public:
+  // The tenant of that name; RESOURCE_EXHAUSTED and the like are told to the caller.
+  using FindTenant = std::function<absl::StatusOr<std::shared_ptr<Tenant>>(const std::string&)>;
+
+  // Of one listener. The services and the authenticator outlive it.
+  Router(Listener listener, const Services& services, Authenticator* authenticator,
+         FindTenant find_tenant);
+
+  RawStream* CreateReactor(grpc::GenericCallbackServerContext* context) override;
+
+ private:
+  absl::StatusOr<RawStream*> Start(grpc::GenericCallbackServerContext& context);
+
+  const unsigned listener_;
+  const Services services_;
+  Authenticator* const authenticator_;
+  const FindTenant find_tenant_;
+  absl::flat_hash_map<std::string_view, const Method*> methods_;
+};
+
+}  // namespace telegrad
