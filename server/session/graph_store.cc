@@ -77,13 +77,7 @@ GraphStore::~GraphStore() {
   metrics_->Add(Metric::kGraphBytes, -bytes_);
 }
 
-absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(VerifiedGraph graph,
-                                                                   int64_t bytes) {
-  if (bytes > limits_.graph_bytes) {
-    return ResourceExhausted("a graph of ", bytes, " bytes exceeds graph_bytes, ",
-                             limits_.graph_bytes, " for all graphs of a tenant");
-  }
-  if (std::shared_ptr<const StoredGraph> known = Find(graph.hash)) return known;
+std::shared_ptr<const StoredGraph> MakeStored(VerifiedGraph graph, int64_t bytes) {
   auto stored = std::make_shared<StoredGraph>();
   stored->hash = graph.hash;
   stored->slots = SlotEffects(graph.graph);
@@ -91,16 +85,34 @@ absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(VerifiedGraph
   if (graph.graph.graph) stored->devices = DeviceNumbers(graph.graph.root());
   stored->graph = std::move(graph.graph);
   stored->bytes = bytes;
+  return stored;
+}
 
+absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(VerifiedGraph graph,
+                                                                   int64_t bytes) {
+  if (std::shared_ptr<const StoredGraph> known = Find(graph.hash)) return known;
+  return Put(MakeStored(std::move(graph), bytes));
+}
+
+absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(
+    std::shared_ptr<const StoredGraph> graph) {
+  const int64_t bytes = graph->bytes;
+  if (bytes > limits_.graph_bytes) {
+    return ResourceExhausted("a graph of ", bytes, " bytes exceeds graph_bytes, ",
+                             limits_.graph_bytes, " for all graphs of a tenant");
+  }
   std::lock_guard lock(mutex_);
-  if (const auto it = by_hash_.find(stored->hash); it != by_hash_.end()) return *it->second;
+  if (const auto it = by_hash_.find(graph->hash); it != by_hash_.end()) {
+    used_.splice(used_.begin(), used_, it->second);
+    return *it->second;
+  }
   Evict(bytes);
-  used_.push_front(stored);
-  by_hash_[stored->hash] = used_.begin();
+  used_.push_front(graph);
+  by_hash_[graph->hash] = used_.begin();
   bytes_ += bytes;
   metrics_->Add(Metric::kGraphs);
   metrics_->Add(Metric::kGraphBytes, bytes);
-  return std::shared_ptr<const StoredGraph>(std::move(stored));
+  return graph;
 }
 
 std::shared_ptr<const StoredGraph> GraphStore::Find(const Digest& hash) {

@@ -41,6 +41,8 @@ void Session::Submit(Operation operation) {
     Queued queued;
     if (const auto* write = std::get_if<WriteOp>(&operation.op)) {
       queued.staged = write->payload->size();
+    } else if (const auto* import = std::get_if<ImportOp>(&operation.op)) {
+      queued.staged = import->payload ? import->payload->size() : 0;
     }
     queued.operation = std::move(operation);
     staged_ += queued.staged;
@@ -147,6 +149,7 @@ Session::Step Session::Execute(Queued& queued, Where where, Block* block) {
   if (auto* read = std::get_if<ReadOp>(&op)) return Do(id, *read, where, block);
   if (auto* has = std::get_if<HasOp>(&op)) return Do(id, *has);
   if (auto* put = std::get_if<PutOp>(&op)) return Do(id, *put, where);
+  if (auto* import = std::get_if<ImportOp>(&op)) return Do(id, *import, queued, where, block);
   if (auto* run = std::get_if<RunOp>(&op)) return Do(id, *run, queued, where, block);
   return Reply(id, {});  // SyncOp
 }

@@ -7,7 +7,7 @@
 //   Run          is submitted to the device at once; what follows goes on. Before a graph's first
 //   run it is
 //                compiled on a thread for that, and what follows waits
-//   Put          on such a thread too; what follows waits
+//   Put, Import  on such a thread too; what follows waits
 //
 // Answers are given in the order of the operations. A failed operation is answered with its error
 // and poisons what it would have written: later operations that read such a buffer fail with the
@@ -87,7 +87,8 @@ class Session : public std::enable_shared_from_this<Session> {
     int64_t staged = 0;
     std::optional<ExecutableCache::Result> compiled;  // for this run, before it was blocked
     bool waited = false;                              // this run, for what other sessions hold
-    std::optional<TimelinePoint> copied;              // this write's bytes are in its buffer
+    std::optional<TimelinePoint> copied;  // this write's bytes are in its buffer, or this import's
+    std::shared_ptr<Memory> model;        // are here, where the host can read them
   };
   // An operation whose answer is not given yet.
   struct Slot {
@@ -108,14 +109,25 @@ class Session : public std::enable_shared_from_this<Session> {
   Step Do(uint64_t id, ReadOp& op, Where where, Block* block);
   Step Do(uint64_t id, HasOp& op);
   Step Do(uint64_t id, PutOp& op, Where where);
+  Step Do(uint64_t id, ImportOp& op, Queued& queued, Where where, Block* block);
   Step Do(uint64_t id, RunOp& op, Queued& queued, Where where, Block* block);
 
   // The parts of writes and reads of memory that the host cannot address: the device copies
   // between it and memory of the host.
-  absl::StatusOr<TimelinePoint> WriteStaged(const WriteOp& op, const Buffer& buffer);
+  absl::StatusOr<TimelinePoint> WriteStaged(const Payload& payload, uint64_t offset,
+                                            const Buffer& buffer);
+  absl::StatusOr<TimelinePoint> CopyOut(const Buffer& buffer, uint64_t offset, uint64_t bytes,
+                                        const std::shared_ptr<Memory>& to);
   Step ReadStaged(uint64_t id, const ReadOp& op, Buffer& buffer, Block* block);
   absl::StatusOr<std::shared_ptr<Memory>> Stage(const Buffer& buffer, uint64_t bytes);
   void Answered(const SlotRef& slot, ReadResult result, const absl::Status& status);
+
+  // The parts of an import.
+  class NewWeights;
+  absl::StatusOr<Step> OpenModel(const ImportOp& op, Queued& queued, Where where, Block* block,
+                                 std::string_view* file);
+  absl::StatusOr<ImportResult> Import(ImportOp& op, std::string_view file, Budget* budget);
+  absl::Status Fill(const Buffer& buffer, std::string_view content);
 
   // The parts of a run.
   absl::StatusOr<std::shared_ptr<const StoredGraph>> FindGraph(std::string_view hash);
@@ -136,6 +148,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   absl::StatusOr<Buffer*> FindBuffer(uint64_t handle);
   absl::Status CheckAlloc(const AllocOp& op) const;
+  absl::StatusOr<std::unique_ptr<Buffer>> NewBuffer(const AllocOp& op);
+  void Drop(uint64_t handle);  // which is there
 
   SlotRef NewSlot(uint64_t id, bool quiet = false);
   void Finish(const SlotRef& slot);
