@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> Session::NewBuffer(const AllocOp& op) {
   }
   auto memory = device->Alloc(std::max<int64_t>(bytes, 1));
   if (absl::IsResourceExhausted(memory.status())) {
-    env_.engine->ReleaseTemporaries(*device);
+    tenant_->engine->ReleaseTemporaries(*device);
     memory = device->Alloc(std::max<int64_t>(bytes, 1));
   }
   TG_RETURN_IF_ERROR(memory.status());
