@@ -160,9 +160,8 @@ absl::StatusOr<Bound> ReadModel(const Settings& settings, Timeline* timeline) {
 absl::StatusOr<std::unique_ptr<RemotePlan>> SendModel(RemoteSession* session, const Bound& bound) {
   if (!bound.model) {
     const std::string& file = *bound.file;
-    const Future<RemoteModel> model =
-        session->Import(std::as_bytes(std::span(file.data(), file.size())),
-                        {.model = bound.options}, bound.file);
+    const Future<RemoteModel> model = session->Import(
+        std::as_bytes(std::span(file.data(), file.size())), {.model = bound.options}, bound.file);
     if (!model.Get().ok()) return model.Get().status();
     return RemotePlan::Create(session, *model.Get());
   }

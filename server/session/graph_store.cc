@@ -89,7 +89,6 @@ std::shared_ptr<const StoredGraph> MakeStored(VerifiedGraph graph, int64_t bytes
 
 absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(VerifiedGraph graph,
                                                                    int64_t bytes) {
-  if (bytes > bytes_account_->limit()) return bytes_account_->Refuse(bytes);
   if (std::shared_ptr<const StoredGraph> known = Find(graph.hash)) return known;
   return Put(MakeStored(std::move(graph), bytes));
 }
@@ -97,6 +96,7 @@ absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(VerifiedGraph
 absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(
     std::shared_ptr<const StoredGraph> graph) {
   const int64_t bytes = graph->bytes;
+  if (bytes > bytes_account_->limit()) return bytes_account_->Refuse(bytes);
   std::lock_guard lock(mutex_);
   if (const auto it = by_hash_.find(graph->hash); it != by_hash_.end()) {
     used_.splice(used_.begin(), used_, it->second);

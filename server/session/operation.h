@@ -72,10 +72,10 @@ struct PutOp {
 struct ImportedSlot {
   enum class Role : uint8_t { kInput, kOutput, kWeight };
   Role role = Role::kInput;
-  std::string name;
-  std::vector<std::string> model_names;
+  std::string name = {};
+  std::vector<std::string> model_names = {};
   DType dtype = DType::kVoid;
-  Shape shape;
+  Shape shape = {};
   int64_t bytes = 0;
   uint64_t handle = 0;  // of a weight, once it has one
 };
@@ -167,7 +167,8 @@ struct ReadResult {
 struct Answer {
   uint64_t id = 0;
   absl::Status status;
-  std::variant<std::monostate, OpenResult, HasResult, PutResult, ImportResult, RunResult, ReadResult>
+  std::variant<std::monostate, OpenResult, HasResult, PutResult, ImportResult, RunResult,
+               ReadResult>
       result;
 };
 

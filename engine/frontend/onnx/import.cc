@@ -80,8 +80,8 @@ class Importer {
   const Model& model_;
   const ImportOptions& options_;
   Budget* const budget_;
-  Budget::Held held_;       // the graph's memory
-  int64_t nodes_spent_ = 0;  // of the graph
+  Budget::Held held_;                          // the graph's memory
+  int64_t nodes_spent_ = 0;                    // of the graph
   std::map<std::string, int64_t> slot_names_;  // each with how many outputs were named after it
   size_t slots_named_ = 0;                     // that are in there
   Builder builder_;

@@ -33,7 +33,7 @@ struct OnnxValue {
 
 struct OnnxWeight {
   int slot = -1;
-  std::string_view bytes;  // its content: in the model's file, or in
+  std::string_view bytes;                             // its content: in the model's file, or in
   std::shared_ptr<const HostTensor> value = nullptr;  // where the file has it in another form
 };
 

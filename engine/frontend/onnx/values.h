@@ -41,7 +41,7 @@ class Values {
  private:
   struct Value {
     Tensor tensor = {};
-    const TensorProto* proto = nullptr;  // the file's, or
+    const TensorProto* proto = nullptr;                 // the file's, or
     std::shared_ptr<const HostTensor> known = nullptr;  // what was read of it, or computed
   };
 
