@@ -83,6 +83,7 @@ struct ImportedModel {
   VerifiedGraph graph;
   int64_t graph_bytes = 0;  // serialized
   std::vector<ImportedSlot> slots;
+  int64_t slot_bytes = 0;                  // that these take
   std::vector<std::string_view> contents;  // by slot, of the weights: in the file, or in
   std::shared_ptr<const void> keep;
 };
@@ -131,6 +132,10 @@ class HeldRead {
 
 struct OpenResult {
   uint64_t session = 0;
+  std::string token = {};
+  uint64_t epoch = 0;
+  int64_t lease_ms = 0, grace_ms = 0;
+  uint64_t last_op_id = 0;
 };
 struct HasResult {
   bool has = false;
@@ -141,6 +146,7 @@ struct PutResult {
 struct ImportResult {
   Digest hash;
   std::shared_ptr<const std::vector<ImportedSlot>> slots;
+  int64_t slot_bytes = 0;  // that these take
 };
 // What the devices did for one run, and what is known of its kernels.
 struct TracedRun {
