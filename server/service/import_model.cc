@@ -33,12 +33,13 @@ ImportedSlot ToImported(const Slot& slot) {
   return out;
 }
 
-absl::Status CheckNames(const std::vector<ImportedSlot>& slots) {
+absl::Status CheckNames(ImportedModel* model) {
   size_t bytes = 0;
-  for (const ImportedSlot& slot : slots) {
+  for (const ImportedSlot& slot : model->slots) {
     bytes += slot.name.size();
     for (const std::string& name : slot.model_names) bytes += name.size();
   }
+  model->slot_bytes = static_cast<int64_t>(bytes + model->slots.size() * sizeof(ImportedSlot));
   if (bytes <= kMaxNameBytes) return absl::OkStatus();
   return ResourceExhausted("the names of the model's inputs, outputs and weights take ", bytes,
                            " bytes; the limit is ", kMaxNameBytes);
@@ -72,7 +73,7 @@ absl::StatusOr<ImportedModel> FromOnnx(std::string_view file, const ImportOption
       out.slots[value.slot].model_names.push_back(value.name);
     }
   }
-  TG_RETURN_IF_ERROR(CheckNames(out.slots));
+  TG_RETURN_IF_ERROR(CheckNames(&out));
   out.contents.resize(out.slots.size());
   for (OnnxWeight& weight : onnx.weights) {
     out.contents[weight.slot] = weight.bytes;

@@ -89,7 +89,6 @@ std::shared_ptr<const StoredGraph> MakeStored(VerifiedGraph graph, int64_t bytes
 
 absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(VerifiedGraph graph,
                                                                    int64_t bytes) {
-  if (std::shared_ptr<const StoredGraph> known = Find(graph.hash)) return known;
   return Put(MakeStored(std::move(graph), bytes));
 }
 

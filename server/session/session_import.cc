@@ -150,8 +150,10 @@ absl::StatusOr<ImportResult> Session::Import(ImportOp& op, std::string_view file
   }
   TG_RETURN_IF_ERROR(tenant_->graphs.Put(stored).status());
   weights.Keep();
-  return ImportResult{stored->hash,
-                      std::make_shared<const std::vector<ImportedSlot>>(std::move(model.slots))};
+  return ImportResult{
+      .hash = stored->hash,
+      .slots = std::make_shared<const std::vector<ImportedSlot>>(std::move(model.slots)),
+      .slot_bytes = model.slot_bytes};
 }
 
 absl::Status Session::Fill(const Buffer& buffer, std::string_view content) {
