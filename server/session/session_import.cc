@@ -58,7 +58,7 @@ Session::Step Session::Do(uint64_t id, ImportOp& op, Queued& queued, Where where
   {
     std::lock_guard lock(mutex_);
     if (closed_) return Step::kDone;
-    budget_ = &budget;
+    budget_ = &budget;  // which Close and Cancel end
   }
   auto result = Import(op, file, &budget);
   {

@@ -4,7 +4,7 @@ import asyncio
 import unittest
 
 import numpy as np
-from support import Daemon, main, raises
+from support import Daemon, main, raises, slow_graph
 
 import telegrad
 from telegrad import Code, Graph, aio
@@ -76,6 +76,28 @@ class AioTest(unittest.IsolatedAsyncioTestCase):
             reads.append(asyncio.create_task(program.read("count")))
             await asyncio.sleep(0)
         self.assertEqual([int(r[0]) for r in await asyncio.gather(*reads)], list(range(21, 71)))
+
+    async def test_calls_of_one_program_do_not_mix(self):
+        g = Graph()
+        g.output("y", g.input("x", (100_000,)) * 2)
+        program = await self.session.put(g)
+        outputs = await asyncio.gather(*(program(x=np.full(100_000, i)) for i in range(300)))
+        for i, output in enumerate(outputs):
+            self.assertEqual((output["y"].min(), output["y"].max()), (2 * i, 2 * i))
+
+    async def test_a_cancelled_task_cancels_its_run(self):
+        program = await self.session.put(slow_graph(), compile=True)
+        await program.buffer("y")
+        task = asyncio.create_task(program.run(x=np.eye(512)))
+        while not any(p.operation.name == "run" for p in self.session._core._pending):
+            await asyncio.sleep(0)
+        task.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await task
+        with raises(self, Code.CANCELLED):  # what the run would have written is poisoned
+            await program.read("y")
+        with raises(self, Code.DEADLINE_EXCEEDED, "the run's timeout"):
+            await program.run(timeout=0.05)
 
     async def test_many_silent_operations(self):
         for _ in range(2000):

@@ -9,7 +9,7 @@ import time
 import unittest
 
 import numpy as np
-from support import DaemonTest, main, raises, seeded
+from support import DaemonTest, main, raises, seeded, slow_graph
 
 import telegrad
 from telegrad import Code, Graph, dtypes
@@ -306,6 +306,34 @@ class SessionTest(DaemonTest):
             for done in [pool.submit(work, seed) for seed in range(8)]:
                 done.result()
         session.sync()
+
+    def test_calls_of_one_program_do_not_mix(self):
+        program = self.session().put(double_graph(10_000, "i32"))
+
+        def call(i):
+            return program(x=np.full(10_000, i))["y"]
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            for i, got in enumerate(pool.map(call, range(100))):
+                self.assertEqual((got.min(), got.max()), (2 * i, 2 * i))
+
+    def test_runs_are_cancelled(self):
+        session = self.session()
+        program = session.put(slow_graph(), compile=True)
+        program.buffer("x"), program.buffer("y")
+        running, waiting = (session.run_future(program, program.handles()) for _ in range(2))
+        session.cancel(waiting)
+        session.cancel(running)
+        for future in (running, waiting):
+            with raises(self, Code.CANCELLED, "(run)"):
+                future.result(60)
+        with raises(self, Code.CANCELLED):  # what it would have written is poisoned
+            program.read("y")
+
+    def test_runs_have_time_limits(self):
+        program = self.session().put(slow_graph(), compile=True)
+        with raises(self, Code.DEADLINE_EXCEEDED, "(run)", "the run's timeout"):
+            program.run(timeout=0.05)
 
     def test_futures(self):
         session = self.session()

@@ -84,6 +84,18 @@ class DaemonTest(unittest.TestCase):
         cls.addClassCleanup(cls.daemon.stop)
 
 
+def slow_graph(trips=3000, n=512):
+    """Many seconds of products, in segments of milliseconds: who waits for its end waits too long."""
+    from telegrad import Graph
+
+    g = Graph()
+    carried = g.op("arg", arg=(1, 0, n, n), dtype="f32")
+    body = g.op("tuple", (carried @ carried) * 0.5)
+    loop = g.op("loop", body, g.const(trips, "i64"), g.input("x", (n, n)))
+    g.output("y", g.op("gettuple", loop, arg=(0,)))
+    return g
+
+
 class _Raised:
     error = None
 

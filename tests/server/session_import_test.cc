@@ -21,6 +21,7 @@ absl::StatusOr<ImportedModel> OneWeightForEachByte(std::string_view file, Budget
   const FrozenGraph graph = CopyGraph(1);
   out.graph = {graph, ContentHash(graph.root())};
   out.graph_bytes = 100;
+  out.slot_bytes = 100;
   out.slots.push_back({.role = ImportedSlot::Role::kInput, .name = "x"});
   out.contents.push_back({});
   for (size_t i = 0; i < file.size(); ++i) {
@@ -164,21 +165,48 @@ TEST_F(SessionImportTest, AFailureLeavesNothing) {
   EXPECT_TRUE(StatusOf(Import("abcd", 100)).ok()) << "afterwards it can be had";
 }
 
-TEST_F(SessionImportTest, EndsWithItsSession) {
-  std::atomic<bool> begun = false, cancelled = false;
-  ImportOp op{.decode = [&](std::string_view, Budget* budget) -> absl::StatusOr<ImportedModel> {
-                begun = true;
-                while (budget->CheckTime().ok()) {
-                }
-                cancelled = true;
-                return budget->CheckTime();
-              },
-              .payload = std::make_unique<StringPayload>("x"),
-              .first_handle = 1};
-  Submit(std::move(op));
-  sink_->Await([&] { return begun.load(); });
-  session_->Close();
-  sink_->Await([&] { return cancelled.load(); });
+TEST_F(SessionImportTest, EndsWhenItIsCancelledAndWithItsSession) {
+  for (const bool close : {false, true}) {
+    std::atomic<bool> begun = false, ended = false;
+    ImportOp op{.decode = [&](std::string_view, Budget* budget) -> absl::StatusOr<ImportedModel> {
+                  begun = true;
+                  while (budget->CheckTime().ok()) {
+                  }
+                  ended = true;
+                  return budget->CheckTime();
+                },
+                .payload = std::make_unique<StringPayload>("x"),
+                .first_handle = 1};
+    const uint64_t id = Submit(std::move(op));
+    sink_->Await([&] { return begun.load(); });
+    if (close) {
+      session_->Close();
+    } else {
+      session_->Cancel(*sink_, ++last_id_, id, id);
+      EXPECT_TRUE(absl::IsCancelled(StatusOf(id)));
+      EXPECT_TRUE(Sync().ok());
+    }
+    sink_->Await([&] { return ended.load(); });
+  }
+}
+
+// A resumable session repeats what it has answered, as far as that is kept.
+TEST_F(SessionImportTest, AnswersThatAreTooLongAreNotKept) {
+  terms_ = {.id = 1, .token = "t", .resumable = true, .lease_ns = 1, .grace_ns = 1};
+  env_.limits.kept_bytes = 250;  // an answer of the fake reader counts 100
+  const uint64_t ids[] = {Import("a", 10), Import("b", 20), Import("c", 30)};
+  EXPECT_TRUE(StatusOf(ids[2]).ok());
+  sink_ = std::make_shared<Sink>();
+  session().Attach(sink_, {.id = 0, .status = {}, .result = OpenResult{}}, 0);
+  EXPECT_TRUE(StatusOf(ids[0]).ok());
+  EXPECT_TRUE(StatusOf(ids[1]).ok());
+  EXPECT_TRUE(absl::IsAborted(StatusOf(ids[2])));
+  session().Acknowledge(ids[2]);
+  const uint64_t again = Import("d", 40);
+  EXPECT_TRUE(StatusOf(again).ok());
+  sink_ = std::make_shared<Sink>();
+  session().Attach(sink_, {.id = 0, .status = {}, .result = OpenResult{}}, 0);
+  EXPECT_TRUE(StatusOf(again).ok());
 }
 
 TEST_F(SessionImportTest, InlineFilesAreStagedBytes) {
