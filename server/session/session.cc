@@ -54,6 +54,8 @@ absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
     Queued queued;
     if (const auto* write = std::get_if<WriteOp>(&operation.op)) {
       queued.staged = write->payload->size();
+    } else if (const auto* import = std::get_if<ImportOp>(&operation.op)) {
+      queued.staged = import->payload ? import->payload->size() : 0;
     }
     if (const auto* run = std::get_if<RunOp>(&operation.op)) {
       const int64_t deadline =
@@ -118,10 +120,8 @@ void Session::Drain(Where where) {
   while (!closed_ && !queue_.empty()) {
     Queued queued = std::move(queue_.front());
     queue_.pop_front();
-    if (queued.cancellation != nullptr) {
-      running_ = queued.operation.id;
-      running_cancellation_ = queued.cancellation;
-    }
+    running_ = queued.operation.id;
+    running_cancellation_ = queued.cancellation;
     lock.unlock();
     Block block;
     has_slot_ = false;
@@ -190,6 +190,7 @@ Session::Step Session::Execute(Queued& queued, Where where, Block* block) {
   if (auto* read = std::get_if<ReadOp>(&op)) return Do(id, *read, where, block);
   if (auto* has = std::get_if<HasOp>(&op)) return Do(id, *has);
   if (auto* put = std::get_if<PutOp>(&op)) return Do(id, *put, where);
+  if (auto* import = std::get_if<ImportOp>(&op)) return Do(id, *import, queued, where, block);
   if (auto* run = std::get_if<RunOp>(&op)) return Do(id, *run, queued, where, block);
   return Reply(id, {});  // SyncOp
 }

@@ -33,22 +33,24 @@ absl::StatusOr<std::shared_ptr<Memory>> Session::Stage(const Buffer& buffer, uin
                        " could be read or written");
 }
 
-absl::StatusOr<TimelinePoint> Session::WriteStaged(const WriteOp& op, const Buffer& buffer) {
-  const auto size = static_cast<uint64_t>(op.payload->size());
+absl::StatusOr<TimelinePoint> Session::WriteStaged(const Payload& payload, uint64_t offset,
+                                                   const Buffer& buffer) {
+  const auto size = static_cast<uint64_t>(payload.size());
   TG_ASSIGN_OR_RETURN(const std::shared_ptr<Memory> staged, Stage(buffer, size));
-  op.payload->CopyTo(staged->host());
-  return Copy(*buffer.device(), Part(buffer.memory(), op.offset, size), Part(staged, 0, size), {});
+  payload.CopyTo(staged->host());
+  return Copy(*buffer.device(), Part(buffer.memory(), offset, size), Part(staged, 0, size), {});
+}
+
+absl::StatusOr<TimelinePoint> Session::CopyOut(const Buffer& buffer, uint64_t offset,
+                                               uint64_t bytes, const std::shared_ptr<Memory>& to) {
+  const TimelinePoint waits[] = {buffer.last_write()};
+  return Copy(*buffer.device(), Part(to, 0, bytes), Part(buffer.memory(), offset, bytes), waits);
 }
 
 Session::Step Session::ReadStaged(uint64_t id, const ReadOp& op, Buffer& buffer, Block* block) {
   if ((block->held = staged_read_.lock()) != nullptr) return Step::kBlocked;
-  const auto copy = [&](const std::shared_ptr<Memory>& staged) {
-    const TimelinePoint waits[] = {buffer.last_write()};
-    return Copy(*buffer.device(), Part(staged, 0, op.bytes),
-                Part(buffer.memory(), op.offset, op.bytes), waits);
-  };
   auto staged = Stage(buffer, op.bytes);
-  auto copied = staged.ok() ? copy(*staged) : staged.status();
+  auto copied = staged.ok() ? CopyOut(buffer, op.offset, op.bytes, *staged) : staged.status();
   if (!copied.ok()) return Fail(id, copied.status());
   buffer.ReadUntil(*copied);
   ReadResult result{.offset = op.offset, .bytes = op.bytes};
