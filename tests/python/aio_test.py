@@ -1,26 +1,25 @@
 """The asyncio client against the real daemon."""
 
 import asyncio
-import unittest
 
 import numpy as np
-from support import Daemon, main, raises, slow_graph
+from support import AsyncTestCase, Daemon, main, raises, slow_graph
 
 import telegrad
 from telegrad import Code, Graph, aio
 
 
-class AioTest(unittest.IsolatedAsyncioTestCase):
+class AioTest(AsyncTestCase):
     @classmethod
     def setUpClass(cls):
         cls.daemon = Daemon()
         cls.addClassCleanup(cls.daemon.stop)
 
-    async def asyncSetUp(self):
+    async def async_setup(self):
         self.connection = await aio.connect(self.daemon.address)
-        self.addAsyncCleanup(self.connection.close)
+        self.on_exit(self.connection.close)
         self.session = self.connection.session(timeout=60)
-        self.addAsyncCleanup(self.session._abort)
+        self.on_exit(self.session._abort)
 
     async def test_connection(self):
         self.assertEqual(self.connection.server.server, "telegradd")
@@ -89,7 +88,7 @@ class AioTest(unittest.IsolatedAsyncioTestCase):
         program = await self.session.put(slow_graph(), compile=True)
         await program.buffer("y")
         task = asyncio.create_task(program.run(x=np.eye(512)))
-        while not any(p.operation.name == "run" for p in self.session._core._pending):
+        while not any(p.name == "run" for p in self.session._core._pending):
             await asyncio.sleep(0)
         task.cancel()
         with self.assertRaises(asyncio.CancelledError):
@@ -133,9 +132,13 @@ class AioTest(unittest.IsolatedAsyncioTestCase):
         await connection.close()
         with raises(self, Code.CANCELLED, "ended"):
             await buffer.numpy()
+        with raises(self, Code.FAILED_PRECONDITION, "closed"):
+            await connection.devices()
+        with raises(self, Code.FAILED_PRECONDITION, "closed"):
+            connection.session()
 
 
-class DaemonGoneTest(unittest.IsolatedAsyncioTestCase):
+class DaemonGoneTest(AsyncTestCase):
     async def test_a_session_of_a_daemon_that_died_says_so(self):
         daemon = Daemon()
         self.addCleanup(daemon.stop)

@@ -203,14 +203,6 @@ class SessionTest(DaemonTest):
         self.assertEqual([int(r.result(60)[0]) for r in reads], list(range(1, 201)))
         self.assertEqual([r.op_id for r in reads], sorted(r.op_id for r in reads))
 
-    def test_many_silent_operations(self):
-        """More than may be unanswered: acknowledgements are asked for in between."""
-        session = self.session()
-        for _ in range(3000):
-            session.free(session.empty((1,)))
-        session.sync()
-        self.assertLess(len(session._core._pending), 600)
-
     def test_devices_are_named(self):
         session = self.session()
         program = session.put(double_graph())
@@ -352,6 +344,20 @@ class SessionTest(DaemonTest):
         connection.close()
         with raises(self, Code.CANCELLED, "ended"):
             buffer.numpy()
+        with raises(self, Code.FAILED_PRECONDITION, "closed"):
+            connection.devices()
+        with raises(self, Code.FAILED_PRECONDITION, "closed"):
+            connection.session()
+
+    def test_values_that_cannot_be_sent(self):
+        session = self.session()
+        for make, words in ((lambda: session.run(bytes(32), [-1]), "Run.handles"),
+                            (lambda: session.write_bytes(1, -1, b"x"), "Write.offset"),
+                            (lambda: session.empty((1,), device="\ud800"), "Alloc.device"),
+                            (lambda: session.empty((-1,)), "[-1]")):
+            with self.subTest(words), raises(self, Code.INVALID_ARGUMENT, words):
+                make()
+        session.sync()  # nothing came of them
 
     def test_errors_can_be_pickled(self):
         error = telegrad.TelegradError(Code.NOT_FOUND, "no", operation="run", op_id=3)

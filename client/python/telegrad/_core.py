@@ -17,9 +17,9 @@ from collections import deque
 from typing import Any, Callable, Generic, NamedTuple, Protocol, Sequence, TypeVar
 
 from telegrad import _messages as messages
-from telegrad._operations import Operation, Violation
+from telegrad._operations import Operation, Take, Violation
 from telegrad._wire import DecodeError
-from telegrad.errors import Code, TelegradError
+from telegrad.errors import Code, TelegradError, invalid
 
 MAX_QUEUED = 1024  # operations not sent yet
 MANY_QUEUED = 64
@@ -61,7 +61,8 @@ def tell(completions: Sequence[Completion]) -> None:
 
 class _Pending(NamedTuple):
     op_id: int
-    operation: Operation
+    name: str
+    take: Take | None  # None: it is not answered unless it fails
     future: FutureLike | None
 
 
@@ -138,8 +139,11 @@ class SessionCore(Generic[F]):
 
     def _enqueue(self, operation: Operation, future: F | None) -> int:
         operation.request.op_id = self._next_id
-        data = operation.request.encode()
-        self._pending.append(_Pending(self._next_id, operation, future))
+        try:
+            data = operation.request.encode()
+        except ValueError as error:
+            raise invalid(str(error)) from None
+        self._pending.append(_Pending(self._next_id, operation.name, operation.take, future))
         self._queue.append(_Message(self._next_id, data))
         self._held_bytes += len(data)
         self._next_id += 1
@@ -221,7 +225,7 @@ class SessionCore(Generic[F]):
         if self.state is State.RESUMING:
             return self._resume(response)
         while self._pending and self._pending[0].op_id < response.op_id:
-            if self._pending[0].operation.take is not None:
+            if self._pending[0].take is not None:
                 raise Violation(f"operation {self._pending[0].op_id} was not answered, "
                                 f"{response.op_id} was")
             self._pending.popleft()
@@ -236,10 +240,10 @@ class SessionCore(Generic[F]):
         error = None
         status = response.status
         if status is not None and status.code:
-            error = TelegradError(status.code, status.message, operation=pending.operation.name,
+            error = TelegradError(status.code, status.message, operation=pending.name,
                                   op_id=pending.op_id)
-        elif pending.operation.take is not None:
-            done, value = pending.operation.take(response)
+        elif pending.take is not None:
+            done, value = pending.take(response)
             if not done:
                 return []
         self._pending.popleft()
@@ -247,12 +251,12 @@ class SessionCore(Generic[F]):
         self._to_acknowledge += 1
         while self._kept and self._kept[0].op_id <= self._answered:
             self._held_bytes -= len(self._kept.popleft().data)
-        if pending.operation.name == "open":
+        if pending.name == "open":
             return self._take_open(value, error)
         if pending.future is None:
             self._quiet_error = self._quiet_error or error
             return []
-        if pending.operation.name == "sync" and error is None:
+        if pending.name == "sync" and error is None:
             error = self.take_error()
         return [Completion(pending.future, value, error)]
 
@@ -277,7 +281,7 @@ class SessionCore(Generic[F]):
             Code.UNAVAILABLE, Code.UNKNOWN, Code.INTERNAL, Code.CANCELLED)
 
     def _pending_answers(self) -> bool:
-        return any(p.operation.take is not None for p in self._pending)
+        return any(p.take is not None for p in self._pending)
 
     def end(self, error: TelegradError) -> list[Completion]:
         """The session is over; who waits is told whether an operation may have run."""
@@ -289,10 +293,10 @@ class SessionCore(Generic[F]):
         for p in self._pending:
             what = "it was not sent" if p.op_id >= unsent else "it may have run"
             told = TelegradError(error.code, f"{error.message}; {what}",
-                                 operation=p.operation.name, op_id=p.op_id)
+                                 operation=p.name, op_id=p.op_id)
             if p.future is not None:
                 out.append(Completion(p.future, None, told))
-            elif p.operation.name != "sync" and error.code != Code.FAILED_PRECONDITION:
+            elif p.name != "sync" and error.code != Code.FAILED_PRECONDITION:
                 self._quiet_error = self._quiet_error or told
         self._pending.clear()
         self._queue.clear()

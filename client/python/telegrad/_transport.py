@@ -66,6 +66,10 @@ def check_hello(hello: messages.HelloResponse, address: str) -> messages.HelloRe
     return hello
 
 
+def closed_error(address: str) -> TelegradError:
+    return TelegradError(Code.FAILED_PRECONDITION, f"the connection to {address} is closed")
+
+
 def session_method(name: str) -> str:
     return f"/telegrad.v1.Session/{name}"
 
@@ -82,6 +86,8 @@ def to_error(address: str, code: Any, details: str | None) -> TelegradError:
     """Of a grpc.StatusCode."""
     number = code.value[0] if code is not None else Code.UNKNOWN
     message = details or "no reason was given"
+    if number == Code.DEADLINE_EXCEEDED:
+        message = f"{address} did not answer in time"
     if number == Code.UNAVAILABLE:
         message = (f"no server answers at {address} ({message}); is telegradd running there, and "
                    "if it asks for TLS, was tls given?")

@@ -38,6 +38,7 @@ class Connection:
         tls, self._token = credentials.from_environment(tls, token, os.environ)
         credentials.check_token(self.address, tls, self._token)
         self._sessions: set[Session] = set()
+        self._closed = False
         options = transport.options_of(tls)
         self._channel = (grpc.insecure_channel(self.address, options) if tls is None else
                          grpc.secure_channel(self.address, tls.credentials(), options))
@@ -69,6 +70,8 @@ class Connection:
         that a method waits for an answer unless told otherwise; None: as long as it takes. Opening
         takes no round trip: a refusal shows at the first answer.
         """
+        if self._closed:
+            raise transport.closed_error(self.address)
         session = Session(self, resumable=resumable, lease=lease, timeout=timeout)
         self._sessions.add(session)
         return session
@@ -77,6 +80,7 @@ class Connection:
         """Ends its sessions at once."""
         for session in list(self._sessions):
             session._abort()
+        self._closed = True
         self._channel.close()
 
     def __enter__(self) -> Connection:
@@ -89,6 +93,8 @@ class Connection:
         return f"<Connection to {self.address}>"
 
     def _call(self, name: str, request: Any, timeout: float) -> Any:
+        if self._closed:
+            raise transport.closed_error(self.address)
         try:
             data = self._channel.unary_unary(transport.session_method(name))(
                 request.encode(), timeout=timeout, metadata=credentials.metadata(self._token))

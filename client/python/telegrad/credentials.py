@@ -5,6 +5,7 @@ docs/security.md says what the server makes of it.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import time
@@ -107,9 +108,18 @@ def from_environment(tls: TLS | None, token: Token,
 
 def check_token(address: str, tls: TLS | None, token: Token) -> None:
     """A token is a secret: it does not travel in the clear to another machine."""
-    local = address.startswith(("unix:", "127.", "localhost:", "[::1]:"))
-    if token is not None and tls is None and not local:
+    if token is not None and tls is None and not _is_local(address):
         raise invalid(f"a token for {address} would travel in the clear; give tls=TLS(...)")
+
+
+def _is_local(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    if address.startswith("unix:") or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, which somebody else may resolve
+        return False
 
 
 def metadata(token: Token) -> Metadata:

@@ -30,7 +30,7 @@ from telegrad._core import Completion, SessionCore, tell
 from telegrad._operations import Operation, Violation
 from telegrad.buffers import MAX_INLINE_MODEL, BufferBase, Handles, handles_of, hash_of
 from telegrad.dtypes import Array, DTypeLike
-from telegrad.errors import Code, TelegradError, invalid
+from telegrad.errors import Code, TelegradError, error_of, invalid
 from telegrad.graph import Graph
 from telegrad.program import Program
 
@@ -310,8 +310,9 @@ class Session:
         try:
             self._streams()
             done: list[Completion] = []
-        except Exception as error:  # such as a token's file that is gone
-            done = self._core.end(TelegradError(Code.INTERNAL, f"{type(error).__name__}: {error}"))
+        except Exception as error:  # such as that a token's file is gone
+            with self._changed:
+                done = self._core.end(error_of(error))
         with self._changed:
             self._stream += 1
             self._changed.notify_all()
@@ -322,13 +323,13 @@ class Session:
         """One stream after another, until the session is over."""
         broken_since: float | None = None
         while True:
+            metadata = credentials.metadata(self.connection._token)
             with self._changed:
                 self._core.start_stream()
                 self._stream += 1
                 resumed = self._core.resumed
                 self._call = self.connection._channel.stream_stream(transport.EXECUTE)(
-                    self._messages(self._stream),
-                    metadata=credentials.metadata(self.connection._token))
+                    self._messages(self._stream), metadata=metadata)
             code, details = self._read(self._call)
             with self._changed:
                 self._stream += 1  # ends the writer

@@ -40,6 +40,7 @@ class Connection:
         tls, self._token = credentials.from_environment(tls, token, os.environ)
         credentials.check_token(self.address, tls, self._token)
         self._sessions: set[Session] = set()
+        self._closed = False
         options = transport.options_of(tls)
         self._channel = (grpc.aio.insecure_channel(self.address, options) if tls is None else
                          grpc.aio.secure_channel(self.address, tls.credentials(), options))
@@ -58,6 +59,8 @@ class Connection:
     def session(self, *, resumable: bool = False, lease: float | None = None,
                 timeout: float | None = None) -> Session:
         """A new session; see telegrad.Connection.session."""
+        if self._closed:
+            raise transport.closed_error(self.address)
         session = Session(self, resumable=resumable, lease=lease, timeout=timeout)
         self._sessions.add(session)
         return session
@@ -66,6 +69,7 @@ class Connection:
         """Ends its sessions at once."""
         for session in list(self._sessions):
             await session._abort()
+        self._closed = True
         await self._channel.close()
 
     async def __aenter__(self) -> Connection:
@@ -78,6 +82,8 @@ class Connection:
         return f"<Connection to {self.address}>"
 
     async def _call(self, name: str, request: Any, timeout: float) -> Any:
+        if self._closed:
+            raise transport.closed_error(self.address)
         try:
             data = await self._channel.unary_unary(transport.session_method(name))(
                 request.encode(), timeout=timeout, metadata=credentials.metadata(self._token))

@@ -19,7 +19,7 @@ from telegrad._operations import Operation, Violation
 from telegrad.aio.program import Program
 from telegrad.buffers import MAX_INLINE_MODEL, BufferBase, Handles, handles_of, hash_of
 from telegrad.dtypes import Array, DTypeLike
-from telegrad.errors import Code, TelegradError, invalid
+from telegrad.errors import Code, TelegradError, error_of, invalid
 from telegrad.graph import Graph
 
 if TYPE_CHECKING:
@@ -276,8 +276,8 @@ class Session:
         try:
             await self._streams()
             done: list[Completion] = []
-        except Exception as error:  # such as a token's file that is gone
-            done = self._core.end(TelegradError(Code.INTERNAL, f"{type(error).__name__}: {error}"))
+        except Exception as error:  # such as that a token's file is gone
+            done = self._core.end(error_of(error))
         self._tell(done)
         self.connection._sessions.discard(self)
 
