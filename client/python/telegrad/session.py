@@ -146,6 +146,14 @@ class Session:
         sink = dtypes.Sink(buffer.dtype, buffer.shape, out)
         return self._future(operations.read(buffer.handle, 0, sink))
 
+    def read_bytes(self, buffer: Buffer | int, offset: int, nbytes: int,
+                   timeout: float | None = None) -> Array:
+        """A part of a buffer, as an array of uint8."""
+        handle = buffer if isinstance(buffer, int) else buffer.handle
+        sink = dtypes.Sink(dtypes.dtype("u8"), (nbytes,))
+        part: Future[Array] = self._future(operations.read(handle, offset, sink))
+        return self._wait(part, timeout)
+
     def free(self, *buffers: Buffer) -> None:
         """What uses them already still does."""
         if buffers:

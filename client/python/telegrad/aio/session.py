@@ -120,6 +120,14 @@ class Session:
         sink = dtypes.Sink(buffer.dtype, buffer.shape, out)
         return await self._begin(operations.read(buffer.handle, 0, sink))
 
+    async def read_bytes(self, buffer: Buffer | int, offset: int, nbytes: int,
+                         timeout: float | None = None) -> Array:
+        """A part of a buffer, as an array of uint8."""
+        handle = buffer if isinstance(buffer, int) else buffer.handle
+        sink = dtypes.Sink(dtypes.dtype("u8"), (nbytes,))
+        part: Array = await self._answer(operations.read(handle, offset, sink), timeout)
+        return part
+
     async def free(self, *buffers: Buffer) -> None:
         """What uses them already still does."""
         if buffers:
