@@ -343,7 +343,7 @@ class SessionTest(DaemonTest):
     def test_runs_have_time_limits(self):
         program = self.session().put(slow_graph(), compile=True)
         with raises(self, Code.DEADLINE_EXCEEDED, "(run)", "the run's timeout"):
-            program.run(timeout=0.05)
+            program.run(x=np.eye(512), timeout=0.05)
 
     def test_futures(self):
         session = self.session()
