@@ -169,7 +169,7 @@ TEST_F(CveTest, CVE_2025_33201_NothingThatIsSentAborts) {
       request.GetReflection()->MutableMessage(&request, ops->field(i));
       if (data) request.set_data("data");
       RawSession session(connection_->channel());
-      session.Ask(request);
+      (void)session.Ask(request);
       ASSERT_EQ(Raw().Ask(AllocRequest(1, 8)), absl::OkStatus())
           << "after an empty " << ops->field(i)->name();
     }

@@ -15,9 +15,11 @@ namespace telegrad {
 
 class RawSession {
  public:
-  explicit RawSession(const std::shared_ptr<grpc::Channel>& channel, v1::Open open = {})
+  // The call ends by itself after `limit`, so that a test does.
+  explicit RawSession(const std::shared_ptr<grpc::Channel>& channel, v1::Open open = {},
+                      std::chrono::seconds limit = std::chrono::seconds(60))
       : stub_(v1::Compute::NewStub(channel)) {
-    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    context_.set_deadline(std::chrono::system_clock::now() + limit);
     stream_ = stub_->Execute(&context_);
     v1::ExecuteRequest request;
     open.set_protocol(1);
@@ -27,7 +29,7 @@ class RawSession {
   }
   ~RawSession() {
     context_.TryCancel();
-    Finish();
+    (void)Finish();
   }
 
   // Sends it as the next operation; its number.
