@@ -314,6 +314,27 @@ TEST_F(CveTest, Ggml28789_DamagedCachesAreNotUsed) {
   EXPECT_EQ(run(), 1);
 }
 
+// A model is bytes in a format that is only data: no pickle is loaded and no address visited. (What
+// an ONNX file says of other files is import_test's.)
+TEST_F(CveTest, CVE_2025_32444_ModelsAreOnlyData) {
+  const auto import = [&](const std::string& format, const std::string& data) {
+    v1::ExecuteRequest request;
+    request.mutable_import()->set_format(format);
+    request.mutable_import()->set_first_handle(1);
+    request.set_data(data);
+    return Raw().Ask(request);
+  };
+  for (const char* format : {"pickle", "torch", "pytorch", "yaml", "ONNX", "onnx ", "", "url"}) {
+    const absl::Status status = import(format, "cos\nsystem\n(S'true'\ntR.");
+    EXPECT_TRUE(absl::IsInvalidArgument(status) || absl::IsUnimplemented(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("only onnx")) << format;
+  }
+  for (const char* data : {"http://127.0.0.1:1/model.onnx", "file:///etc/passwd", "/etc/passwd"}) {
+    EXPECT_FALSE(import("onnx", data).ok()) << data;
+  }
+  ExpectAlive();
+}
+
 // What a buffer held before it was this session's is not told.
 TEST_F(CveTest, CVE_2023_4969_MemoryIsClearedForTheNext) {
   for (const uint64_t bytes : {uint64_t{64}, uint64_t{4096}, uint64_t{1} << 20}) {
