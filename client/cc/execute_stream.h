@@ -21,6 +21,7 @@
 #include "client/cc/chunk_pool.h"
 #include "client/cc/future.h"
 #include "client/cc/out_payload.h"
+#include "client/cc/remote_import.h"
 #include "client/cc/remote_session.h"
 #include "engine/wire/envelope.h"
 #include "grpcpp/grpcpp.h"
@@ -39,7 +40,7 @@ struct ReadTarget {
 
 // What an operation's answer is for; monostate: it has none unless it fails.
 using Completion = std::variant<std::monostate, Future<Done>, Future<bool>, Future<Digest>,
-                                Future<RunInfo>, ReadTarget>;
+                                Future<RunInfo>, Future<RemoteModel>, ReadTarget>;
 
 // Of a resumable session, messages that the server may not have taken. From half of it on it is
 // asked.
@@ -56,7 +57,7 @@ class ExecuteStream {
             OutPayload payload = {});
   // Has the server give up every operation before.
   void Cancel();
-  uint64_t NewHandle();
+  uint64_t NewHandles(uint64_t count);  // the first of them
   absl::Status status(bool take);
 
  private:

@@ -79,6 +79,12 @@ class ProgramBase(Generic[B]):
                           f"{list(slot.shape)}")
         self.buffers[slot.name] = buffer
 
+    def check_inputs(self) -> None:
+        """Each must have been given a value or a buffer by now."""
+        for name in self.names("input"):
+            if name not in self.buffers:
+                raise invalid(f"input {name!r} has no value")
+
     def handles(self) -> list[int]:
         """Of all slots, in order. They must be bound."""
         missing = [slot.name for slot in self.slots if slot.name not in self.buffers]
@@ -105,6 +111,10 @@ class ProgramBase(Generic[B]):
     def __repr__(self) -> str:
         slots = ", ".join(f"{s.role} {s.name}: {s.dtype}{list(s.shape)}" for s in self.slots)
         return f"<Program {self.hash.hex()[:12]}: {slots}>"
+
+
+def hash_of(program: ProgramBase[Any] | bytes) -> bytes:
+    return program if isinstance(program, bytes) else program.hash
 
 
 def serialized(graph: Graph | bytes) -> bytes:

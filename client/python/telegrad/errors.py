@@ -46,7 +46,10 @@ class TelegradError(Exception):
         self.op_id = op_id
 
     def __str__(self) -> str:
-        where = f"operation {self.op_id} ({self.operation}): " if self.operation else ""
+        where = ""
+        if self.operation is not None:
+            where = f"operation {self.op_id} ({self.operation}): " if self.op_id else \
+                f"{self.operation}: "
         return f"{self.code.name}: {where}{self.message}"
 
     def __repr__(self) -> str:
@@ -63,3 +66,10 @@ def _remake(code: int, message: str, operation: str | None, op_id: int) -> Teleg
 def invalid(message: str) -> TelegradError:
     """An error of the caller's that was found without asking the server."""
     return TelegradError(Code.INVALID_ARGUMENT, message)
+
+
+def error_of(error: Exception) -> TelegradError:
+    """Any error as one of ours."""
+    if isinstance(error, TelegradError):
+        return error
+    return TelegradError(Code.INTERNAL, f"{type(error).__name__}: {error}")
