@@ -37,6 +37,8 @@
 #include "server/service/router.h"
 #include "server/service/session_service.h"
 #include "server/session/caching_engine.h"
+#include "server/session/quotas.h"
+#include "server/session/tenant_directory.h"
 
 namespace telegrad {
 namespace {
@@ -80,14 +82,9 @@ absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
   SessionLimits limits;
   int64_t job_time = 0;
   const std::pair<std::string_view, int64_t*> rows[] = {
-      {"max-sessions", &limits.sessions},
-      {"session-handles", &limits.handles},
-      {"session-bytes", &limits.bytes},
-      {"staged-bytes", &limits.staged_bytes},
-      {"graphs", &limits.graphs},
-      {"graph-bytes", &limits.graph_bytes},
-      {"trace-events", &limits.trace_events},
-      {"job-time", &job_time},
+      {"max-sessions", &limits.sessions},     {"session-handles", &limits.handles},
+      {"session-bytes", &limits.bytes},       {"staged-bytes", &limits.staged_bytes},
+      {"trace-events", &limits.trace_events}, {"job-time", &job_time},
       {"run-time", &limits.run.ms},
 #define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
 #include "engine/base/budget.def"
@@ -102,6 +99,19 @@ absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
   return limits;
 }
 
+absl::StatusOr<TenantTable> Tenants(const Flags& flags) {
+  Quotas defaults;
+  for (const std::string& assignment : flags.GetList("default-quota")) {
+    if (absl::Status set = defaults.Set(assignment); !set.ok()) {
+      return InvalidArgument("--default-quota: ", ToStd(set.message()));
+    }
+  }
+  if (const std::string& file = flags.GetString("tenants"); !file.empty()) {
+    return ReadTenants(file, defaults);
+  }
+  return TenantTable{.named = {}, .others = defaults};
+}
+
 absl::Status CheckRanges(const Flags& flags) {
   constexpr struct {
     std::string_view name;
@@ -114,7 +124,7 @@ absl::Status CheckRanges(const Flags& flags) {
                  {"kernels", 1, INT64_MAX},        {"specializations", 0, 1'000'000},
                  {"compile-workers", -1, 256},     {"kernel-time", 1, 86'400'000},
                  {"compile-memory", 0, INT64_MAX}, {"kernel-cache-bytes", 1, INT64_MAX},
-                 {"job-time", 1, 86'400'000}};
+                 {"job-time", 1, 86'400'000},      {"idle-tenants", 0, 1'000'000}};
   for (const auto& range : kRanges) {
     const int64_t value = flags.GetInt(range.name);
     if (value < range.min || value > range.max) {
@@ -225,6 +235,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   TG_ASSIGN_OR_RETURN(const std::vector<ListenAddress> addresses, ListenAddresses(flags));
   TG_ASSIGN_OR_RETURN(const SessionLimits limits, Limits(flags));
   TG_RETURN_IF_ERROR(CheckRanges(flags));
+  TG_ASSIGN_OR_RETURN(const TenantTable tenant_table, Tenants(flags));
 
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
                       CompileService::Start(CompileOptions(flags)));
@@ -264,15 +275,19 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   metrics.AddCollector([&](Metrics& m) { compile_service->CollectInto(m); });
   TaskPool workers(kWorkers);
   TaskPool compilers(static_cast<int>(flags.GetInt("compile-threads")));
-  const Environment env{pool.get(), &engine, &workers, &compilers, &metrics, limits};
+  const Environment env{pool.get(), &workers, &compilers, &metrics, limits};
+  TenantDirectory tenants(
+      tenant_table, flags.GetInt("idle-tenants"),
+      [&](const Accounts&) { return std::shared_ptr<Engine>(&engine, [](Engine*) {}); }, &metrics);
+  // Where nobody is asked who they are, it is better to say so now.
+  TG_RETURN_IF_ERROR(tenants.Find(kLocalTenant).status());
   SessionService sessions(env);
   ComputeService compute(env);
   HealthService health;
   ReflectionService reflection;
   Authenticator authenticator;
-  const auto tenant = std::make_shared<Tenant>(std::string(kLocalTenant), limits, &metrics);
   Router router(kOnCompute, {&sessions, &compute, &health, &reflection}, &authenticator,
-                [tenant](const std::string&) { return tenant; });
+                [&](const std::string& name) { return tenants.Find(name); });
 
   std::unique_ptr<MetricsExporter> exporter;
   if (const std::string& address = flags.GetString("metrics"); !address.empty()) {
