@@ -26,6 +26,7 @@ struct SessionLimits {
   int64_t queued_operations = 1024;          // operations that wait for their turn
   int64_t unanswered = 4096;                 // operations whose answer is not ready
   int64_t runs_in_flight = 256;              // on the device
+  int64_t transfers = 1024;                  // uploads and downloads that have not ended
 
   // Reads up to this size are copied out as soon as their bytes exist, so that what overwrites the
   // buffer never waits for the client; longer ones are sent from device memory and hold it until

@@ -26,7 +26,12 @@ void HeldRead::OnReleased(std::function<void()> callback) {
 
 Session::Session(const Environment& env, std::shared_ptr<Tenant> tenant, uint64_t id,
                  std::shared_ptr<AnswerSink> sink)
-    : env_(env), tenant_(std::move(tenant)), id_(id), sink_(std::move(sink)) {
+    : env_(env),
+      tenant_(std::move(tenant)),
+      id_(id),
+      sink_(std::move(sink)),
+      transfers_(env.limits, env.devices, env.metrics,
+                 tenant_->accounts.shared(Quota::kHostStaging)) {
   env_.metrics->Add(Metric::kSessions);
   env_.metrics->Add(Metric::kSessionsOpened);
 }
@@ -40,9 +45,10 @@ void Session::Submit(Operation operation) {
     if (closed_) return;
     Queued queued;
     if (const auto* write = std::get_if<WriteOp>(&operation.op)) {
-      queued.staged = write->payload->size();
+      if (write->payload) queued.staged = write->payload->size();
     }
     queued.operation = std::move(operation);
+    NameTransfer(queued);
     staged_ += queued.staged;
     env_.metrics->Add(Metric::kStagedBytes, queued.staged);
     queue_.push_back(std::move(queued));
@@ -80,6 +86,7 @@ void Session::Close() {
     env_.metrics->Add(Metric::kStagedBytes, -std::exchange(staged_, 0));
     env_.metrics->Add(Metric::kSessions, -1);
   }
+  transfers_.Close(absl::CancelledError("the session has ended"));
 }
 
 void Session::Drain(Where where) {
@@ -144,7 +151,7 @@ Session::Step Session::Execute(Queued& queued, Where where, Block* block) {
   if (auto* alloc = std::get_if<AllocOp>(&op)) return Do(id, *alloc, where);
   if (auto* free = std::get_if<FreeOp>(&op)) return Do(id, *free);
   if (auto* write = std::get_if<WriteOp>(&op)) return Do(id, *write, queued, where, block);
-  if (auto* read = std::get_if<ReadOp>(&op)) return Do(id, *read, where, block);
+  if (auto* read = std::get_if<ReadOp>(&op)) return Do(id, *read, queued, where, block);
   if (auto* has = std::get_if<HasOp>(&op)) return Do(id, *has);
   if (auto* put = std::get_if<PutOp>(&op)) return Do(id, *put, where);
   if (auto* run = std::get_if<RunOp>(&op)) return Do(id, *run, queued, where, block);

@@ -2,7 +2,8 @@
 // in order and none waits for more than it needs:
 //
 //   Alloc, Free  nothing
-//   Write        until the runs and reads that use its buffer have ended
+//   Write        until the runs and reads that use its buffer have ended, and one that is a
+//                transfer until its bytes are there
 //   Read         is answered once the run that writes its buffer has ended; what follows goes on
 //   Run          is submitted to the device at once; what follows goes on. Before a graph's first
 //   run it is
@@ -32,6 +33,7 @@
 #include "server/session/limits.h"
 #include "server/session/operation.h"
 #include "server/session/tenant.h"
+#include "server/session/transfers.h"
 
 namespace telegrad {
 
@@ -61,6 +63,9 @@ class Session : public std::enable_shared_from_this<Session> {
 
   uint64_t id() const { return id_; }
 
+  // For the streams that carry its large writes and reads.
+  Transfers& transfers() { return transfers_; }
+
   // Called by one thread at a time.
   void Submit(Operation operation);
   // True while the client should not be read further.
@@ -86,6 +91,9 @@ class Session : public std::enable_shared_from_this<Session> {
     std::optional<ExecutableCache::Result> compiled;  // for this run, before it was blocked
     bool waited = false;                              // this run, for what other sessions hold
     std::optional<TimelinePoint> copied;              // this write's bytes are in its buffer
+    absl::Status transfer;                            // whether its number is one
+    std::shared_ptr<Upload> upload;                   // of this write
+    bool uploading = false;                           // straight into its buffer
   };
   // An operation whose answer is not given yet.
   struct Slot {
@@ -95,6 +103,7 @@ class Session : public std::enable_shared_from_this<Session> {
   };
   using SlotRef = std::shared_ptr<Slot>;
 
+  void NameTransfer(Queued& queued);
   void Drain(Where where);
   void Unblock(Where where);
   void Arm(Step step, const Block& block);
@@ -103,7 +112,11 @@ class Session : public std::enable_shared_from_this<Session> {
   Step Do(uint64_t id, AllocOp& op, Where where);
   Step Do(uint64_t id, FreeOp& op);
   Step Do(uint64_t id, WriteOp& op, Queued& queued, Where where, Block* block);
-  Step Do(uint64_t id, ReadOp& op, Where where, Block* block);
+  Step Do(uint64_t id, ReadOp& op, const Queued& queued, Where where, Block* block);
+  bool MayWrite(Buffer& buffer, Block* block);
+  Step DoUpload(uint64_t id, const WriteOp& op, Queued& queued, Buffer& buffer, Where where,
+                Block* block);
+  Step DoDownload(uint64_t id, const ReadOp& op, Buffer& buffer);
   Step Do(uint64_t id, HasOp& op);
   Step Do(uint64_t id, PutOp& op, Where where);
   Step Do(uint64_t id, RunOp& op, Queued& queued, Where where, Block* block);
@@ -112,7 +125,6 @@ class Session : public std::enable_shared_from_this<Session> {
   // between it and memory of the host.
   absl::StatusOr<TimelinePoint> WriteStaged(const WriteOp& op, const Buffer& buffer);
   Step ReadStaged(uint64_t id, const ReadOp& op, Buffer& buffer, Block* block);
-  absl::StatusOr<std::shared_ptr<Memory>> Stage(const Buffer& buffer, uint64_t bytes);
   void Answered(const SlotRef& slot, ReadResult result, const absl::Status& status);
 
   // The parts of a run.
@@ -155,6 +167,8 @@ class Session : public std::enable_shared_from_this<Session> {
   bool closed_ = false;
   Budget* budget_ = nullptr;  // of the job that the drainer is in, to be cancelled by Close
   const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();  // of runs
+
+  Transfers transfers_;
 
   // Owned by whoever drains, without the lock.
   absl::flat_hash_map<uint64_t, std::unique_ptr<Buffer>> buffers_;

@@ -5,49 +5,26 @@
 
 #include "engine/base/status.h"
 #include "server/session/session.h"
+#include "server/session/staging.h"
 
 namespace telegrad {
-namespace {
-
-// Enqueues a copy of all of `from` to the beginning of `to` on `device`.
-absl::StatusOr<TimelinePoint> Copy(Device& device, BufferView to, BufferView from,
-                                   std::span<const TimelinePoint> waits) {
-  Command copy{.kind = CommandKind::kCopy, .launch = {}, .copy = {}};
-  copy.copy = {.to = {0, 0}, .from = {1, 0}, .length = from.length};
-  TG_ASSIGN_OR_RETURN(auto commands, device.Encode({std::move(copy)}));
-  return device.queue(QueueKind::kCopy)
-      .Submit(std::move(commands), {std::move(to), std::move(from)}, waits);
-}
-
-BufferView Part(const std::shared_ptr<Memory>& memory, uint64_t offset, uint64_t bytes) {
-  return {memory, static_cast<int64_t>(offset), static_cast<int64_t>(bytes)};
-}
-
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<Memory>> Session::Stage(const Buffer& buffer, uint64_t bytes) {
-  for (const auto& device : env_.devices->devices()) {
-    if (device->host_visible()) return device->Alloc(static_cast<int64_t>(bytes));
-  }
-  return Unimplemented("no device has memory through which ", buffer.device()->name(),
-                       " could be read or written");
-}
-
 absl::StatusOr<TimelinePoint> Session::WriteStaged(const WriteOp& op, const Buffer& buffer) {
   const auto size = static_cast<uint64_t>(op.payload->size());
-  TG_ASSIGN_OR_RETURN(const std::shared_ptr<Memory> staged, Stage(buffer, size));
+  TG_ASSIGN_OR_RETURN(const std::shared_ptr<Memory> staged,
+                      AllocStaging(*env_.devices, *buffer.device(), size));
   op.payload->CopyTo(staged->host());
-  return Copy(*buffer.device(), Part(buffer.memory(), op.offset, size), Part(staged, 0, size), {});
+  return EnqueueCopy(*buffer.device(), Part(buffer.memory(), op.offset, size),
+                     Part(staged, 0, size), {});
 }
 
 Session::Step Session::ReadStaged(uint64_t id, const ReadOp& op, Buffer& buffer, Block* block) {
   if ((block->held = staged_read_.lock()) != nullptr) return Step::kBlocked;
   const auto copy = [&](const std::shared_ptr<Memory>& staged) {
     const TimelinePoint waits[] = {buffer.last_write()};
-    return Copy(*buffer.device(), Part(staged, 0, op.bytes),
-                Part(buffer.memory(), op.offset, op.bytes), waits);
+    return EnqueueCopy(*buffer.device(), Part(staged, 0, op.bytes),
+                       Part(buffer.memory(), op.offset, op.bytes), waits);
   };
-  auto staged = Stage(buffer, op.bytes);
+  auto staged = AllocStaging(*env_.devices, *buffer.device(), op.bytes);
   auto copied = staged.ok() ? copy(*staged) : staged.status();
   if (!copied.ok()) return Fail(id, copied.status());
   buffer.ReadUntil(*copied);

@@ -1,5 +1,5 @@
-// The peer of the bulk transfers: the same bytes over one TCP connection of loopback and nothing else,
-// from one process's memory into another's.
+// The peer of the bulk transfers: the same bytes over one TCP connection of loopback and nothing
+// else, from one process's memory into another's.
 //
 // Usage: raw_tcp serve                               prints "listening on HOST:PORT"
 //        raw_tcp HOST:PORT up|down MIBS REPEATS      median GB/s
@@ -77,7 +77,8 @@ int Serve() {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
-  if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 8) != 0 ||
+  if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      listen(listener, 8) != 0 ||
       getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
     std::perror("raw_tcp");
     return 1;
