@@ -1,16 +1,17 @@
-// telegrad.v1.Session: versions, devices, counters.
+// telegrad.v1.Session: versions, devices, counters, and sessions beside their streams.
 #pragma once
 
 #include "absl/status/status.h"
 #include "server/service/router.h"
-#include "server/session/session.h"
+#include "server/session/session_registry.h"
 #include "telegrad/v1/session.pb.h"
 
 namespace telegrad {
 
 class SessionService {
  public:
-  explicit SessionService(const Environment& env) : env_(env) {}
+  SessionService(const Environment& env, SessionRegistry& registry)
+      : env_(env), registry_(registry) {}
 
   absl::Status Hello(const Caller& caller, const v1::HelloRequest& request,
                      v1::HelloResponse* response);
@@ -18,9 +19,14 @@ class SessionService {
                            v1::ListDevicesResponse* response);
   absl::Status Stats(const Caller& caller, const v1::StatsRequest& request,
                      v1::StatsResponse* response);
+  absl::Status KeepAlive(const Caller& caller, const v1::KeepAliveRequest& request,
+                         v1::KeepAliveResponse* response);
+  absl::Status Close(const Caller& caller, const v1::CloseRequest& request,
+                     v1::CloseResponse* response);
 
  private:
   const Environment& env_;
+  SessionRegistry& registry_;
 };
 
 }  // namespace telegrad

@@ -6,8 +6,9 @@
 namespace telegrad {
 
 bool ByteRanges::Contains(ByteRange range) const {
+  if (range.bytes == 0) return true;
   auto it = ends_.upper_bound(range.offset);
-  if (it == ends_.begin()) return range.bytes == 0;
+  if (it == ends_.begin()) return false;
   return std::prev(it)->second >= range.offset + range.bytes;
 }
 

@@ -19,14 +19,14 @@ constexpr uint64_t kQuickStagedBytes = 64 << 10;
 
 // When an operation arrives, so that their numbers ascend in the order of the operations, whichever
 // of them takes effect first.
-void Session::NameTransfer(Queued& queued) {
+void Session::NameTransfer(Queued& queued, Transfers::Leftovers* leftovers) {
   if (const auto* write = std::get_if<WriteOp>(&queued.operation.op)) {
     if (write->transfer == 0) return;
-    auto upload = transfers_.Expect(write->transfer, write->bytes);
+    auto upload = transfers_.Expect(write->transfer, write->bytes, leftovers);
     queued.transfer = upload.status();
     if (upload.ok()) queued.upload = *std::move(upload);
   } else if (const auto* read = std::get_if<ReadOp>(&queued.operation.op)) {
-    if (read->transfer != 0) queued.transfer = transfers_.Announce(read->transfer);
+    if (read->transfer != 0) queued.transfer = transfers_.Announce(read->transfer, leftovers);
   }
 }
 

@@ -26,11 +26,15 @@ absl::Status Transfers::CheckRoomLocked() const {
                            limits_.transfers, "; let some end first, or raise --transfers");
 }
 
-absl::Status Transfers::UseNumberLocked(uint64_t transfer) {
+absl::Status Transfers::UseNumberLocked(uint64_t transfer, Leftovers* leftovers) {
   if (transfer <= last_) {
     return InvalidArgument("transfer ", transfer, " follows ", last_,
                            "; their numbers are strictly increasing");
   }
+  // No operation will name those that were passed over.
+  const auto begin = uploads_.upper_bound(last_), end = uploads_.lower_bound(transfer);
+  for (auto it = begin; it != end; ++it) leftovers->uploads.push_back(std::move(it->second));
+  uploads_.erase(begin, end);
   last_ = transfer;
   return absl::OkStatus();
 }
@@ -41,29 +45,20 @@ absl::StatusOr<std::shared_ptr<Upload>> Transfers::UploadLocked(uint64_t transfe
   return uploads_[transfer] = std::make_shared<Upload>(transfer, devices_, metrics_);
 }
 
-absl::StatusOr<std::shared_ptr<Upload>> Transfers::Expect(uint64_t transfer, uint64_t bytes) {
-  std::vector<std::shared_ptr<Upload>> passed;  // numbers that no operation will name any more
-  absl::StatusOr<std::shared_ptr<Upload>> upload;
-  {
-    std::lock_guard lock(mutex_);
-    const uint64_t before = last_;
-    TG_RETURN_IF_ERROR(UseNumberLocked(transfer));
-    const auto begin = uploads_.upper_bound(before), end = uploads_.lower_bound(transfer);
-    for (auto it = begin; it != end; ++it) passed.push_back(std::move(it->second));
-    uploads_.erase(begin, end);
-    upload = UploadLocked(transfer);
-  }
-  for (const auto& p : passed) p->End(absl::NotFoundError("no operation named the transfer"));
-  if (upload.ok()) (*upload)->Expect(bytes);
+absl::StatusOr<std::shared_ptr<Upload>> Transfers::Expect(uint64_t transfer, uint64_t bytes,
+                                                          Leftovers* leftovers) {
+  std::lock_guard lock(mutex_);
+  TG_RETURN_IF_ERROR(UseNumberLocked(transfer, leftovers));
+  TG_ASSIGN_OR_RETURN(std::shared_ptr<Upload> upload, UploadLocked(transfer));
+  upload->Expect(bytes, &leftovers->credit);
   return upload;
 }
 
-absl::Status Transfers::Announce(uint64_t transfer) {
-  std::shared_ptr<Upload> mistaken;  // chunks were sent for it
+absl::Status Transfers::Announce(uint64_t transfer, Leftovers* leftovers) {
   std::lock_guard lock(mutex_);
-  TG_RETURN_IF_ERROR(UseNumberLocked(transfer));
-  if (const auto it = uploads_.find(transfer); it != uploads_.end()) {
-    mistaken = std::move(it->second);
+  TG_RETURN_IF_ERROR(UseNumberLocked(transfer, leftovers));
+  if (const auto it = uploads_.find(transfer); it != uploads_.end()) {  // chunks were sent for it
+    leftovers->uploads.push_back(std::move(it->second));
     uploads_.erase(it);
   }
   TG_RETURN_IF_ERROR(CheckRoomLocked());

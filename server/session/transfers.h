@@ -41,10 +41,17 @@ class Transfers {
             const std::shared_ptr<Account>& tenant_staging);
   ~Transfers();
 
+  // What was staged for nothing. Its end is told to streams, so it goes without a lock.
+  struct Leftovers {
+    std::vector<std::shared_ptr<Upload>> uploads;
+    std::vector<CreditLine::Part> credit;
+  };
+
   // Of the session, in the order of its operations. INVALID_ARGUMENT unless the number is above all
   // before it, RESOURCE_EXHAUSTED if there are too many.
-  absl::StatusOr<std::shared_ptr<Upload>> Expect(uint64_t transfer, uint64_t bytes);
-  absl::Status Announce(uint64_t transfer);  // a download that may begin
+  absl::StatusOr<std::shared_ptr<Upload>> Expect(uint64_t transfer, uint64_t bytes,
+                                                 Leftovers* leftovers);
+  absl::Status Announce(uint64_t transfer, Leftovers* leftovers);  // a download that may begin
   void Begin(uint64_t transfer, std::shared_ptr<const Download> download);
   void Finish(uint64_t transfer);
   // The session is over: uploads end, downloads are dropped, streams are told.
@@ -62,7 +69,7 @@ class Transfers {
   absl::StatusOr<Upload::State> Stat(uint64_t transfer) const;
 
  private:
-  absl::Status UseNumberLocked(uint64_t transfer);
+  absl::Status UseNumberLocked(uint64_t transfer, Leftovers* leftovers);
   absl::StatusOr<std::shared_ptr<Upload>> UploadLocked(uint64_t transfer);
   absl::Status CheckRoomLocked() const;
 

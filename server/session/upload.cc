@@ -28,15 +28,14 @@ class StagedContent final : public ChunkContent {
 
 }  // namespace
 
-void Upload::Expect(uint64_t bytes) {
-  std::vector<Staged> dropped;
+void Upload::Expect(uint64_t bytes, std::vector<CreditLine::Part>* dropped) {
   std::lock_guard lock(mutex_);
   bytes_ = bytes;
   const auto outside = std::stable_partition(staged_.begin(), staged_.end(), [&](const Staged& s) {
     return s.range.offset + s.range.bytes <= bytes;
   });
   if (outside == staged_.end()) return;
-  dropped.assign(std::move_iterator(outside), std::move_iterator(staged_.end()));
+  for (auto it = outside; it != staged_.end(); ++it) dropped->push_back(std::move(it->credit));
   staged_.erase(outside, staged_.end());
   received_ = {};
   staged_bytes_ = 0;

@@ -38,8 +38,9 @@ class Upload : public std::enable_shared_from_this<Upload> {
   Upload(uint64_t transfer, const DevicePool* devices, Metrics* metrics)
       : transfer_(transfer), devices_(devices), metrics_(metrics) {}
 
-  // The operation has arrived: the whole has as many bytes. What was staged beyond that is dropped.
-  void Expect(uint64_t bytes);
+  // The operation has arrived: the whole has as many bytes. What was staged beyond that is dropped;
+  // its credit is added to `dropped`.
+  void Expect(uint64_t bytes, std::vector<CreditLine::Part>* dropped);
   // The operation is at the front and nothing uses `target`, which is as long as the whole, on
   // `device`. Copies what is staged.
   void Open(BufferView target, Device* device);

@@ -359,11 +359,13 @@ TEST(ByteRangesTest, AgreeWithASetOfBytes) {
         contains = contains && bytes[b];
         overlaps = overlaps || bytes[b];
       }
-      if (range.bytes > 0) ASSERT_EQ(ranges.Contains(range), contains);
+      ASSERT_EQ(ranges.Contains(range), contains) << offset << " + " << range.bytes;
       ASSERT_EQ(ranges.Overlaps(range), overlaps);
       const size_t with = ranges.SizeWith(range);
       ranges.Add(range);
-      if (!overlaps && range.bytes > 0) ASSERT_EQ(ranges.size(), with);
+      if (!overlaps && range.bytes > 0) {
+        ASSERT_EQ(ranges.size(), with);
+      }
       for (uint64_t b = offset; b < offset + range.bytes; ++b) bytes[b] = true;
       ASSERT_EQ(ranges.bytes(),
                 static_cast<uint64_t>(std::count(bytes.begin(), bytes.end(), true)));
