@@ -32,6 +32,7 @@
 #include "server/admin/metrics.h"
 #include "server/identity/authenticator.h"
 #include "server/service/compute_service.h"
+#include "server/service/data_service.h"
 #include "server/service/health_service.h"
 #include "server/service/reflection_service.h"
 #include "server/service/router.h"
@@ -82,11 +83,17 @@ absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
   SessionLimits limits;
   int64_t job_time = 0;
   const std::pair<std::string_view, int64_t*> rows[] = {
-      {"max-sessions", &limits.sessions},     {"session-handles", &limits.handles},
-      {"session-bytes", &limits.bytes},       {"staged-bytes", &limits.staged_bytes},
-      {"trace-events", &limits.trace_events}, {"job-time", &job_time},
-      {"session-lease", &limits.lease_ms},    {"session-max-lease", &limits.max_lease_ms},
-      {"session-grace", &limits.grace_ms},    {"run-time", &limits.run.ms},
+      {"max-sessions", &limits.sessions},
+      {"session-handles", &limits.handles},
+      {"session-bytes", &limits.bytes},
+      {"staged-bytes", &limits.staged_bytes},
+      {"trace-events", &limits.trace_events},
+      {"transfers", &limits.transfers},
+      {"job-time", &job_time},
+      {"session-lease", &limits.lease_ms},
+      {"session-max-lease", &limits.max_lease_ms},
+      {"session-grace", &limits.grace_ms},
+      {"run-time", &limits.run.ms},
 #define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
 #include "engine/base/budget.def"
 #undef BUDGET
@@ -286,10 +293,11 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   registry.StartTimer();
   SessionService sessions(env, registry);
   ComputeService compute(env, registry);
+  DataService data(env, registry);
   HealthService health;
   ReflectionService reflection;
   Authenticator authenticator;
-  Router router(kOnCompute, {&sessions, &compute, &health, &reflection}, &authenticator,
+  Router router(kOnCompute, {&sessions, &compute, &data, &health, &reflection}, &authenticator,
                 [&](const std::string& name) { return tenants.Find(name); });
 
   std::unique_ptr<MetricsExporter> exporter;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/base/status.h"
+#include "engine/wire/compression.h"
 #include "proto/transport.h"
 #include "server/admin/log.h"
 #include "server/service/convert.h"
@@ -33,6 +34,9 @@ absl::Status Negotiate(const v1::HelloRequest& request, v1::HelloResponse* respo
   response->set_server("telegradd");
   response->set_max_message_bytes(kMaxMessageBytes);
   response->set_chunk_bytes(kChunkBytes);
+  for (const CompressionMethod& method : CompressionMethods()) {
+    response->add_compressions(method.number);
+  }
   return absl::OkStatus();
 }
 

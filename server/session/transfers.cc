@@ -123,6 +123,8 @@ absl::StatusOr<std::shared_ptr<CreditLine>> Transfers::Attach(
 
 absl::Status Transfers::Take(uint64_t transfer, ByteRange range, const ChunkContent& content,
                              CreditLine& credit) {
+  // Before anything else, so that what is refused is granted again, too.
+  TG_ASSIGN_OR_RETURN(CreditLine::Part part, credit.Take(range.bytes));
   std::shared_ptr<Upload> upload;
   {
     std::lock_guard lock(mutex_);
@@ -131,7 +133,6 @@ absl::Status Transfers::Take(uint64_t transfer, ByteRange range, const ChunkCont
     }
     TG_ASSIGN_OR_RETURN(upload, UploadLocked(transfer));
   }
-  TG_ASSIGN_OR_RETURN(CreditLine::Part part, credit.Take(range.bytes));
   return upload->Take(range, content, std::move(part));
 }
 
