@@ -1,5 +1,5 @@
-// As in execute_stream.cc, gRPC is called without the mutex, and starting_ keeps the hold on the call
-// meanwhile. The next message belongs to the thread that set writing_.
+// As in execute_stream.cc, gRPC is called without the mutex, and starting_ keeps the hold on the
+// call meanwhile. The next message belongs to the thread that set writing_.
 #include "client/cc/bulk_stream.h"
 
 #include <algorithm>
@@ -19,6 +19,12 @@ namespace {
 constexpr size_t kPullsInFlight = 2;
 // Damaged chunks of one transfer, after which it is not the network's fault.
 constexpr int kMostErrors = 64;
+
+v1::Compression CompressionOf(const Connection& connection) {
+  return static_cast<v1::Compression>(connection.server().compression);
+}
+static_assert(static_cast<int>(Compression::kLz4) == v1::COMPRESSION_LZ4);
+static_assert(static_cast<int>(Compression::kZstd) == v1::COMPRESSION_ZSTD);
 
 }  // namespace
 
@@ -40,7 +46,7 @@ BulkStream::BulkStream(BulkTransfers* owner, std::shared_ptr<grpc::Channel> chan
   StartCall();
 }
 
-BulkStream::~BulkStream() {
+void BulkStream::Drain() {
   context_.TryCancel();
   {
     std::unique_lock lock(owner_->mutex_);
@@ -102,7 +108,7 @@ void BulkStream::Kick() {
       request.mutable_pull()->set_transfer(pull->job->transfer);
       request.mutable_pull()->set_offset(pull->range.offset);
       request.mutable_pull()->set_bytes(pull->range.bytes);
-      request.mutable_pull()->set_compression(owner_->connection_->options().compression);
+      request.mutable_pull()->set_compression(CompressionOf(*owner_->connection_));
       pulls_.push_back(*std::move(pull));
     } else if (auto chunk = owner_->NextChunk(credit_, chunk_bytes_)) {
       job = chunk->job;
@@ -128,7 +134,7 @@ void BulkStream::Kick() {
       v1::Chunk& chunk = *request.mutable_upload();
       chunk.set_crc32c(Crc32c(data.data(), data.size()));
       std::shared_ptr<const void> keep = job->keep;
-      const auto method = FindCompression(owner_->connection_->options().compression);
+      const auto method = FindCompression(CompressionOf(*owner_->connection_));
       auto packed = std::make_shared<std::string>();
       if (method != nullptr && Compress(*method, data, packed.get())) {
         chunk.set_compression(method->number);

@@ -20,12 +20,13 @@ class BulkStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::
  public:
   BulkStream(BulkTransfers* owner, std::shared_ptr<grpc::Channel> channel,
              const SessionTicket& ticket);
-  // Waits until the transport uses neither it nor the memory of a job.
-  ~BulkStream() override;
+  ~BulkStream() override = default;
 
   // Sends whatever there is to send and room for. Without the owner's mutex.
   void Kick();
   void Cancel() { context_.TryCancel(); }
+  // Cancels, and waits until the transport uses neither this nor the memory of a job.
+  void Drain();
 
   // With the owner's mutex held.
   bool done() const { return done_; }

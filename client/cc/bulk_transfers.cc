@@ -19,6 +19,7 @@ constexpr std::chrono::milliseconds kFirstPause{20}, kLongestPause{1000};
 bool IsFinal(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kResourceExhausted:  // as long as the server knows of the one that broke
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kUnknown:
@@ -37,24 +38,33 @@ BulkTransfers::BulkTransfers(Connection* connection, Future<SessionTicket> ticke
       broken_(std::move(broken)),
       slots_(static_cast<size_t>(std::max(1, connection->options().data_streams))) {
   ticket.Then([this](const absl::StatusOr<SessionTicket>& t) {
-    std::lock_guard lock(mutex_);
-    if (t.ok()) {
-      ticket_ = *t;
-    } else {
-      FailLocked(t.status());
+    std::function<void()> tell;
+    {
+      std::lock_guard lock(mutex_);
+      if (t.ok()) {
+        ticket_ = *t;
+      } else {
+        tell = FailLocked(t.status());
+      }
+      changed_.notify_all();
     }
-    changed_.notify_all();
+    if (tell) tell();
   });
 }
 
-BulkTransfers::~BulkTransfers() {
+BulkTransfers::~BulkTransfers() { Close(); }
+
+void BulkTransfers::Close() {
+  std::map<uint64_t, JobRef> jobs;
+  std::vector<Slot> slots;
   {
     std::lock_guard lock(mutex_);
     closing_ = true;
+    if (failed_.ok()) failed_ = absl::CancelledError("the session is over");
+    jobs.swap(jobs_);
     changed_.notify_all();
   }
   if (keeper_.joinable()) keeper_.join();
-  std::vector<Slot> slots;
   {
     std::lock_guard lock(mutex_);
     slots.swap(slots_);
@@ -62,9 +72,12 @@ BulkTransfers::~BulkTransfers() {
   for (Slot& slot : slots) {
     if (slot.stream != nullptr) slot.stream->Cancel();
   }
-  slots.clear();
-  std::lock_guard lock(mutex_);
-  FailLocked(absl::CancelledError("the session is over"));
+  for (Slot& slot : slots) {
+    if (slot.stream != nullptr) slot.stream->Drain();
+  }
+  for (const auto& [transfer, job] : jobs) {
+    if (job->done) job->done->Set(failed_);
+  }
 }
 
 void BulkTransfers::Upload(uint64_t transfer, std::span<const std::byte> data,
@@ -112,14 +125,14 @@ void BulkTransfers::Add(JobRef job) {
 }
 
 void BulkTransfers::Kick() {
-  std::vector<BulkStream*> streams;
+  std::vector<std::shared_ptr<BulkStream>> streams;
   {
     std::lock_guard lock(mutex_);
     for (const Slot& slot : slots_) {
-      if (slot.stream != nullptr && !slot.stream->done()) streams.push_back(slot.stream.get());
+      if (slot.stream != nullptr) streams.push_back(slot.stream);
     }
   }
-  for (BulkStream* stream : streams) stream->Kick();
+  for (const auto& stream : streams) stream->Kick();
 }
 
 // The first range of a job's that has something, up to `most` bytes of it.
@@ -154,51 +167,62 @@ std::optional<BulkTransfers::Sent> BulkTransfers::NextPull() {
 
 void BulkTransfers::EndLocked(uint64_t transfer) { jobs_.erase(transfer); }
 
-// Downloads have their result. An upload that will not come to its end holds up the session, which is
-// why that is told.
-void BulkTransfers::FailLocked(const absl::Status& status) {
-  if (!failed_.ok()) return;
+// Downloads have their result. An upload that will not come to its end holds up the session, which
+// is why that is told.
+std::function<void()> BulkTransfers::FailLocked(const absl::Status& status) {
+  if (!failed_.ok()) return [] {};
   failed_ = status;
-  std::map<uint64_t, JobRef> jobs;
-  jobs.swap(jobs_);
-  bool upload = false;
-  mutex_.unlock();
-  for (const auto& [transfer, job] : jobs) {
-    if (job->done) job->done->Set(status);
-    upload = upload || !job->done;
-  }
-  if (upload) broken_(status);
-  mutex_.lock();
+  auto jobs = std::make_shared<std::map<uint64_t, JobRef>>();
+  jobs->swap(jobs_);
+  return [this, jobs, status] {
+    bool upload = false;
+    for (const auto& [transfer, job] : *jobs) {
+      if (job->done) job->done->Set(status);
+      upload = upload || !job->done;
+    }
+    if (upload) broken_(status);
+  };
 }
 
 void BulkTransfers::Failed(const JobRef& job, const absl::Status& status) {
-  if (job->done) {
-    {
-      std::lock_guard lock(mutex_);
+  std::function<void()> tell;
+  {
+    std::lock_guard lock(mutex_);
+    if (job->done) {
       EndLocked(job->transfer);
       releases_.push_back(job->transfer);
+      tell = [&] { job->done->Set(status); };
+    } else {
+      tell = FailLocked(status);
     }
-    job->done->Set(status);
-    return;
   }
-  std::lock_guard lock(mutex_);
-  FailLocked(status);
+  tell();
 }
 
 void BulkTransfers::Keep() {
   std::unique_lock lock(mutex_);
+  const auto wanted = [this](const Slot& slot) {
+    return slot.stream == nullptr && slot.dead.ok() && ticket_ && failed_.ok();
+  };
   while (!closing_) {
     Clock::time_point next = Clock::time_point::max();
-    if (ticket_ && failed_.ok()) {
-      for (Slot& slot : slots_) next = std::min(next, OpenOrMend(slot, lock));
-      const bool all = std::all_of(slots_.begin(), slots_.end(),
-                                   [](const Slot& slot) { return !slot.dead.ok(); });
-      if (all) FailLocked(slots_.front().dead);
+    for (Slot& slot : slots_) {
+      if (slot.stream != nullptr && slot.stream->done()) Mend(slot, lock);
+      if (wanted(slot) && slot.next <= Clock::now()) Open(slot, lock);
+      if (wanted(slot)) next = std::min(next, slot.next);
     }
-    const auto something = [this] {
-      return closing_ || std::any_of(slots_.begin(), slots_.end(), [this](const Slot& slot) {
-               if (slot.stream != nullptr) return slot.stream->done();
-               return slot.dead.ok() && ticket_ && failed_.ok() && slot.next <= Clock::now();
+    const bool dead =
+        std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.dead.ok(); });
+    if (dead && failed_.ok()) {
+      const auto tell = FailLocked(slots_.front().dead);
+      lock.unlock();
+      tell();
+      lock.lock();
+    }
+    const auto something = [&] {
+      return closing_ || std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+               return slot.stream != nullptr ? slot.stream->done()
+                                             : wanted(slot) && slot.next <= Clock::now();
              });
     };
     if (next == Clock::time_point::max()) {
@@ -209,34 +233,25 @@ void BulkTransfers::Keep() {
   }
 }
 
-// When to look again, if nothing happens.
-BulkTransfers::Clock::time_point BulkTransfers::OpenOrMend(Slot& slot,
-                                                           std::unique_lock<std::mutex>& lock) {
-  if (slot.stream != nullptr && slot.stream->done()) Mend(slot, lock);
-  if (slot.stream != nullptr || !slot.dead.ok()) return Clock::time_point::max();
-  if (slot.next > Clock::now()) return slot.next;
+void BulkTransfers::Open(Slot& slot, std::unique_lock<std::mutex>& lock) {
   const SessionTicket ticket = *ticket_;
   lock.unlock();
-  auto stream =
-      std::make_unique<BulkStream>(this, connection_->OpenDataChannel(), ticket);
+  auto stream = std::make_shared<BulkStream>(this, connection_->OpenDataChannel(), ticket);
   lock.lock();
   slot.stream = std::move(stream);
-  return Clock::time_point::max();
 }
 
 // A stream is over. Nothing of it is sent or asked for again before the transport has let go of the
 // memory, so that what the server has in full is the transport's no more.
 void BulkTransfers::Mend(Slot& slot, std::unique_lock<std::mutex>& lock) {
-  const std::unique_ptr<BulkStream> stream = std::move(slot.stream);
+  const std::shared_ptr<BulkStream> stream = std::move(slot.stream);
   const absl::Status status = stream->status();
   const auto now = Clock::now();
   if (stream->attached() || !slot.broken_at) slot.broken_at = now;
   const auto patience = absl::ToChronoNanoseconds(connection_->options().timeout);
   if (IsFinal(status) || now - *slot.broken_at > patience) slot.dead = status;
-  const auto pause = stream->attached() ? kFirstPause
-                                        : std::clamp(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                                         now - *slot.broken_at),
-                                                     kFirstPause, kLongestPause);
+  const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now - *slot.broken_at);
+  const auto pause = std::clamp(since, kFirstPause, kLongestPause);
   slot.next = now + pause;
   std::map<uint64_t, std::vector<TransferRange>> sent;
   for (const Sent& chunk : stream->chunks()) sent[chunk.job->transfer].push_back(chunk.range);
@@ -244,7 +259,7 @@ void BulkTransfers::Mend(Slot& slot, std::unique_lock<std::mutex>& lock) {
   stream->pulls().clear();
   stream->chunks().clear();
   lock.unlock();
-  const_cast<std::unique_ptr<BulkStream>&>(stream).reset();
+  stream->Drain();
   lock.lock();
   for (auto& [transfer, ranges] : sent) {
     if (!jobs_.contains(transfer)) continue;

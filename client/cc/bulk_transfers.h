@@ -47,9 +47,10 @@ class BulkTransfers {
   // will begin.
   BulkTransfers(Connection* connection, Future<SessionTicket> ticket,
                 std::function<void(const absl::Status&)> broken);
-  // Ends what is under way. No memory passed to the other functions is in use afterwards. The
-  // futures passed to them must have their results before.
   ~BulkTransfers();
+  // Ends what is under way. No memory passed to the other functions is in use afterwards. This
+  // object stays until the futures passed to them have their results.
+  void Close();
 
   // Sends the bytes of the Write with this number, until that is acknowledged.
   void Upload(uint64_t transfer, std::span<const std::byte> data, std::shared_ptr<const void> keep,
@@ -79,7 +80,7 @@ class BulkTransfers {
   };
   // One of the connections.
   struct Slot {
-    std::unique_ptr<BulkStream> stream;
+    std::shared_ptr<BulkStream> stream;
     Clock::time_point next = {};                 // not opened before
     std::optional<Clock::time_point> broken_at;  // since when it has not worked
     absl::Status dead;                           // why it is not opened any more
@@ -88,7 +89,7 @@ class BulkTransfers {
   void Add(JobRef job);
   void Keep();  // the thread that opens streams and mends what broke with them
   // With the mutex held, which they may give up meanwhile.
-  Clock::time_point OpenOrMend(Slot& slot, std::unique_lock<std::mutex>& lock);
+  void Open(Slot& slot, std::unique_lock<std::mutex>& lock);
   void Mend(Slot& slot, std::unique_lock<std::mutex>& lock);
   std::vector<TransferRange> StillMissing(uint64_t transfer, std::vector<TransferRange> sent,
                                           std::unique_lock<std::mutex>& lock);
@@ -96,7 +97,8 @@ class BulkTransfers {
   std::optional<Sent> NextChunk(uint64_t credit, uint64_t chunk_bytes);
   std::optional<Sent> NextPull();
   void EndLocked(uint64_t transfer);
-  void FailLocked(const absl::Status& status);
+  // What to tell whom, once the mutex is not held any more.
+  [[nodiscard]] std::function<void()> FailLocked(const absl::Status& status);
 
   void Kick();
   void Failed(const JobRef& job, const absl::Status& status);

@@ -34,6 +34,14 @@ absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
 }
 
+// Where the server takes large writes and reads, as it has said: nothing where that is the address
+// at hand, or only a port of the same host.
+std::string DataAddress(const std::string& address, const std::string& said) {
+  if (said.empty()) return address;
+  if (!said.starts_with(':')) return said;
+  return StrCat(address.substr(0, address.rfind(':')), said);
+}
+
 // One unary call with the connection's deadline.
 template <typename Call>
 absl::Status Invoke(const Connection& connection, Call call) {
@@ -75,8 +83,18 @@ absl::Status Connection::Hello() {
              .protocol = response.protocol(),
              .graph_form = response.graph_form(),
              .max_message_bytes = static_cast<int64_t>(response.max_message_bytes()),
-             .chunk_bytes = static_cast<int64_t>(response.chunk_bytes())};
+             .chunk_bytes = static_cast<int64_t>(response.chunk_bytes()),
+             .data_address = DataAddress(address_, response.data_address())};
+  for (const int offered : response.compressions()) {
+    if (offered == static_cast<int>(options_.compression)) {
+      server_.compression = options_.compression;
+    }
+  }
   return absl::OkStatus();
+}
+
+std::shared_ptr<grpc::Channel> Connection::OpenDataChannel() const {
+  return OpenChannel(server_.data_address);
 }
 
 absl::StatusOr<std::vector<DeviceInfo>> Connection::ListDevices() {

@@ -2,12 +2,16 @@
 
 #include <utility>
 
+#include "client/cc/bulk_transfers.h"
 #include "client/cc/execute_stream.h"
 #include "engine/wire/graph_codec.h"
 #include "telegrad/v1/graph.pb.h"
 
 namespace telegrad {
 namespace {
+
+// From here on the bytes of a write or read are worth connections of their own.
+constexpr size_t kBulkBytes = 4 << 20;
 
 enum class Wanted { kNothing, kResult, kTrace };
 
@@ -30,9 +34,21 @@ v1::ExecuteRequest RunRequest(const Digest& hash, std::span<const uint64_t> hand
 }  // namespace
 
 RemoteSession::RemoteSession(std::shared_ptr<Connection> connection)
-    : connection_(std::move(connection)), stream_(std::make_unique<ExecuteStream>(*connection_)) {}
+    : connection_(std::move(connection)), stream_(std::make_unique<ExecuteStream>(*connection_)) {
+  if (connection_->options().data_streams == 0) return;
+  bulk_ = std::make_unique<BulkTransfers>(
+      connection_.get(), stream_->ticket(),
+      [stream = stream_.get()](const absl::Status& why) { stream->Abandon(why); });
+}
 
-RemoteSession::~RemoteSession() = default;
+RemoteSession::~RemoteSession() {
+  if (bulk_ != nullptr) bulk_->Close();
+  stream_.reset();  // gives every future its result, also those that bulk_ waits for
+}
+
+bool RemoteSession::TravelBeside(size_t bytes) const {
+  return bulk_ != nullptr && bytes >= kBulkBytes;
+}
 
 uint64_t RemoteSession::NewHandle() { return stream_->NewHandle(); }
 
@@ -77,7 +93,18 @@ void RemoteSession::Write(uint64_t handle, int64_t offset, std::span<const std::
   v1::ExecuteRequest request;
   request.mutable_write()->set_handle(handle);
   request.mutable_write()->set_offset(static_cast<uint64_t>(offset));
-  stream_->Send("write", std::move(request), {}, {data, std::move(keep)});
+  if (!TravelBeside(data.size())) {
+    return stream_->Send("write", std::move(request), {}, {data, std::move(keep)});
+  }
+  request.mutable_write()->set_bytes(data.size());
+  uint64_t transfer;
+  {
+    std::lock_guard lock(transfer_mutex_);
+    transfer = ++last_transfer_;
+    request.mutable_write()->set_transfer(transfer);
+    stream_->Send("write", std::move(request), {});
+  }
+  bulk_->Upload(transfer, data, std::move(keep), Sync());
 }
 
 void RemoteSession::Write(uint64_t handle, int64_t offset, std::unique_ptr<TensorReader> content) {
@@ -99,7 +126,19 @@ Future<Done> RemoteSession::Read(uint64_t handle, int64_t offset, std::span<std:
   request.mutable_read()->set_offset(static_cast<uint64_t>(offset));
   request.mutable_read()->set_bytes(into.size());
   Future<Done> done;
-  stream_->Send("read", std::move(request), ReadTarget{into, offset, done});
+  if (!TravelBeside(into.size())) {
+    stream_->Send("read", std::move(request), ReadTarget{into, offset, done});
+    return done;
+  }
+  Future<Done> ready;
+  uint64_t transfer;
+  {
+    std::lock_guard lock(transfer_mutex_);
+    transfer = ++last_transfer_;
+    request.mutable_read()->set_transfer(transfer);
+    stream_->Send("read", std::move(request), ReadTarget{{}, offset, ready});
+  }
+  bulk_->Download(transfer, into, ready, done);
   return done;
 }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,6 +60,7 @@ struct RemoteFile {
   Mode mode = Mode::kRead;
 };
 
+class BulkTransfers;
 class ExecuteStream;
 class TensorReader;
 
@@ -118,8 +120,13 @@ class RemoteSession {
   const Connection& connection() const { return *connection_; }
 
  private:
+  bool TravelBeside(size_t bytes) const;
+
   const std::shared_ptr<Connection> connection_;
+  std::unique_ptr<BulkTransfers> bulk_;  // null: everything travels on the stream
   std::unique_ptr<ExecuteStream> stream_;
+  std::mutex transfer_mutex_;  // held while an operation is sent that names a transfer
+  uint64_t last_transfer_ = 0;
 };
 
 }  // namespace telegrad

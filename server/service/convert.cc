@@ -234,6 +234,7 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
                 op.trace()};
       for (const v1::Variable& v : op.variables()) run.variables.push_back({v.id(), v.value()});
       run.devices.assign(op.devices().begin(), op.devices().end());
+      run.timeout_ms = op.timeout_ms();
       operation.op = std::move(run);
       break;
     }

@@ -112,6 +112,10 @@ absl::Status ExecuteCall::Accept() {
                            "; ids are strictly increasing");
   }
   last_op_ = request_.op_id();
+  if (request_.has_cancel() && envelope.payload_bytes == 0) {
+    session_->Cancel(*this, last_op_, request_.cancel().first(), request_.cancel().last());
+    return absl::OkStatus();
+  }
   std::unique_ptr<Payload> payload;
   if (request_.has_write() || request_.has_put()) {
     payload = std::make_unique<SlicesPayload>(std::move(message.slices), std::move(envelope));

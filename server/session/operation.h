@@ -79,7 +79,8 @@ struct RunOp {
   bool trace = false;
   std::vector<VarValue> variables = {};
   std::vector<std::string> devices =
-      {};  // by the graph's numbers; "": as the slots or the server say
+      {};                  // by the graph's numbers; "": as the slots or the server say
+  int64_t timeout_ms = 0;  // from its arrival; 0: none
 };
 struct SyncOp {};
 

@@ -43,19 +43,20 @@ absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
   {
     Transfers::Leftovers leftovers;  // go without the lock
     std::lock_guard lock(mutex_);
-    if (sink_.get() != &from) return absl::OkStatus();
-    RenewLocked();
-    if (operation.id <= last_operation_) return absl::OkStatus();
+    if (!TakeLocked(from, operation.id)) return absl::OkStatus();
     if (const auto kept = static_cast<int64_t>(kept_.size()); kept > env_.limits.unacknowledged) {
       return ResourceExhausted("the client has acknowledged none of ", kept,
                                " answers; unacknowledged is limited to ",
                                env_.limits.unacknowledged);
     }
-    last_operation_ = operation.id;
-    env_.metrics->Add(Metric::kOperations);
     Queued queued;
     if (const auto* write = std::get_if<WriteOp>(&operation.op)) {
       if (write->payload) queued.staged = write->payload->size();
+    }
+    if (const auto* run = std::get_if<RunOp>(&operation.op)) {
+      const int64_t deadline =
+          run->timeout_ms == 0 ? INT64_MAX : env_.clock->Ns() + run->timeout_ms * 1'000'000;
+      queued.cancellation = std::make_shared<Cancellation>(cancellation_, env_.clock, deadline);
     }
     queued.operation = std::move(operation);
     NameTransfer(queued, &leftovers);
@@ -108,10 +109,16 @@ void Session::Drain(Where where) {
   while (!closed_ && !queue_.empty()) {
     Queued queued = std::move(queue_.front());
     queue_.pop_front();
+    if (queued.cancellation != nullptr) {
+      running_ = queued.operation.id;
+      running_cancellation_ = queued.cancellation;
+    }
     lock.unlock();
     Block block;
     const Step step = Execute(queued, where, &block);
     lock.lock();
+    running_ = 0;
+    running_cancellation_ = nullptr;
     if (closed_) break;
     if (step == Step::kDone) {
       staged_ -= queued.staged;
@@ -121,8 +128,9 @@ void Session::Drain(Where where) {
     queue_.push_front(std::move(queued));
     draining_ = false;
     blocked_ = true;
+    const uint64_t arming = ++arming_;
     lock.unlock();
-    Arm(step, block);
+    Arm(step, block, arming);
     return;
   }
   draining_ = false;
@@ -133,25 +141,28 @@ void Session::Drain(Where where) {
   if (sink) sink->OnProgress();
 }
 
-void Session::Arm(Step step, const Block& block) {
+void Session::Arm(Step step, const Block& block, uint64_t arming) {
   auto self = shared_from_this();
   if (step == Step::kNeedsWorker) {
-    env_.workers->Post([self] { self->Unblock(Where::kWorker); });
+    env_.workers->Post([self, arming] { self->Unblock(Where::kWorker, arming); });
   } else if (step == Step::kNeedsCompiler) {
-    env_.compilers->Post([self] { self->Unblock(Where::kCompiler); });
+    env_.compilers->Post([self, arming] { self->Unblock(Where::kCompiler, arming); });
   } else if (block.held) {
     // The last reference may go inside the transport, which is no place to do anything.
-    block.held->OnReleased(
-        [self] { self->env_.workers->Post([self] { self->Unblock(Where::kWorker); }); });
+    block.held->OnReleased([self, arming] {
+      self->env_.workers->Post([self, arming] { self->Unblock(Where::kWorker, arming); });
+    });
   } else {
-    block.point.timeline->OnReached(
-        block.point.value, [self](const absl::Status&) { self->Unblock(Where::kDeviceThread); });
+    block.point.timeline->OnReached(block.point.value, [self, arming](const absl::Status&) {
+      self->Unblock(Where::kDeviceThread, arming);
+    });
   }
 }
 
-void Session::Unblock(Where where) {
+void Session::Unblock(Where where, uint64_t arming) {
   {
     std::lock_guard lock(mutex_);
+    if (arming != arming_) return;
     blocked_ = false;
   }
   Drain(where);
@@ -160,6 +171,11 @@ void Session::Unblock(Where where) {
 Session::Step Session::Execute(Queued& queued, Where where, Block* block) {
   const uint64_t id = queued.operation.id;
   auto& op = queued.operation.op;
+  if (queued.cancelled && queued.uploading) {
+    queued.upload->End(absl::CancelledError("cancelled before all of its bytes were there"));
+  } else if (queued.cancelled && !queued.copied) {
+    return Refuse(id, queued, absl::CancelledError("cancelled before it began"));
+  }
   if (auto* alloc = std::get_if<AllocOp>(&op)) return Do(id, *alloc, where);
   if (auto* free = std::get_if<FreeOp>(&op)) return Do(id, *free);
   if (auto* write = std::get_if<WriteOp>(&op)) return Do(id, *write, queued, where, block);
@@ -170,9 +186,33 @@ Session::Step Session::Execute(Queued& queued, Where where, Block* block) {
   return Reply(id, {});  // SyncOp
 }
 
-Session::SlotRef Session::NewSlot(uint64_t id, bool quiet) {
+// It fails, and with it whatever was to depend on it.
+Session::Step Session::Refuse(uint64_t id, Queued& queued, const absl::Status& error) {
+  auto& op = queued.operation.op;
+  if (auto* alloc = std::get_if<AllocOp>(&op); alloc && CheckAlloc(*alloc).ok()) {
+    buffers_[alloc->handle] = std::make_unique<Buffer>(error, env_.metrics);
+  }
+  const auto* read = std::get_if<ReadOp>(&op);
+  if (read != nullptr && queued.transfer.ok()) transfers_.Finish(read->transfer);
+  if (auto* write = std::get_if<WriteOp>(&op)) {
+    if (queued.upload != nullptr) transfers_.Finish(write->transfer);
+    const auto buffer = FindBuffer(write->handle);
+    if (buffer.ok() && (*buffer)->memory() != nullptr) (*buffer)->SetPoison(error);
+  }
+  if (auto* run = std::get_if<RunOp>(&op)) {
+    if (const auto graph = FindGraph(run->hash); graph.ok()) {
+      Bind(*run, **graph).IgnoreError();  // only to know what it would have written
+      return FailRun(id, **graph, error);
+    }
+  }
+  return Fail(id, error);
+}
+
+Session::SlotRef Session::NewSlot(uint64_t id, bool quiet,
+                                  std::shared_ptr<Cancellation> cancellation) {
   auto slot = std::make_shared<Slot>();
   slot->quiet = quiet;
+  slot->cancellation = std::move(cancellation);
   slot->answer.id = id;
   std::lock_guard lock(mutex_);
   if (!closed_) slots_.push_back(slot);

@@ -84,6 +84,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // attached no more, or if the operation was taken before. RESOURCE_EXHAUSTED once the client
   // leaves too many answers unacknowledged: what is left is to close the session.
   absl::Status Submit(const AnswerSink& from, Operation operation);
+  // The operation `id` of that stream: those from `first` to `last` that have not begun do not
+  // begin, and a run that has ends at its next segment.
+  void Cancel(const AnswerSink& from, uint64_t id, uint64_t first, uint64_t last);
   // True while the client should not be read further.
   bool Congested() const;
   // True when every operation submitted has been answered.
@@ -123,23 +126,27 @@ class Session : public std::enable_shared_from_this<Session> {
     int64_t staged = 0;
     std::optional<ExecutableCache::Result> compiled;  // for this run, before it was blocked
     bool waited = false;                              // this run, for what other sessions hold
-    std::optional<TimelinePoint> copied;              // this write's bytes are in its buffer
-    absl::Status transfer;                            // whether its number is one
-    std::shared_ptr<Upload> upload;                   // of this write
-    bool uploading = false;                           // straight into its buffer
+    bool cancelled = false;
+    std::shared_ptr<Cancellation> cancellation;  // of this run
+    std::optional<TimelinePoint> copied;         // this write's bytes are in its buffer
+    absl::Status transfer;                       // whether its number is one
+    std::shared_ptr<Upload> upload;              // of this write
+    bool uploading = false;                      // straight into its buffer
   };
   // An operation whose answer is not given yet.
   struct Slot {
     bool done = false;
-    bool quiet = false;  // only an error is worth an answer
+    bool quiet = false;                          // only an error is worth an answer
+    std::shared_ptr<Cancellation> cancellation;  // of a run that is under way
     Answer answer;
   };
   using SlotRef = std::shared_ptr<Slot>;
 
   void NameTransfer(Queued& queued, Transfers::Leftovers* leftovers);
   void Drain(Where where);
-  void Unblock(Where where);
-  void Arm(Step step, const Block& block);
+  void Unblock(Where where, uint64_t arming);
+  void Arm(Step step, const Block& block, uint64_t arming);
+  bool TakeLocked(const AnswerSink& from, uint64_t id);
 
   Step Execute(Queued& queued, Where where, Block* block);
   Step Do(uint64_t id, AllocOp& op, Where where);
@@ -153,6 +160,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Step Do(uint64_t id, HasOp& op);
   Step Do(uint64_t id, PutOp& op, Where where);
   Step Do(uint64_t id, RunOp& op, Queued& queued, Where where, Block* block);
+  Step Refuse(uint64_t id, Queued& queued, const absl::Status& error);
 
   // The parts of writes and reads of memory that the host cannot address: the device copies
   // between it and memory of the host.
@@ -171,8 +179,8 @@ class Session : public std::enable_shared_from_this<Session> {
   bool BusyDevice(Block* block) const;
   bool MayOverwrite(const StoredGraph& graph, Block* block);
   absl::StatusOr<std::shared_ptr<TracedRun>> NewTrace(const RunOp& op);
-  void Started(uint64_t id, bool quiet, const StoredGraph& graph,
-               const ExecutableCache::Result& compiled, const TimelinePoint& point,
+  void Started(uint64_t id, const RunOp& op, const Queued& queued, const StoredGraph& graph,
+               const TimelinePoint& point,
                int64_t submitted,  // when Submit was called, as SteadyNs has it
                std::shared_ptr<TracedRun> traced);
   Step FailRun(uint64_t id, const StoredGraph& graph, const absl::Status& error);
@@ -180,7 +188,8 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::StatusOr<Buffer*> FindBuffer(uint64_t handle);
   absl::Status CheckAlloc(const AllocOp& op) const;
 
-  SlotRef NewSlot(uint64_t id, bool quiet = false);
+  SlotRef NewSlot(uint64_t id, bool quiet = false,
+                  std::shared_ptr<Cancellation> cancellation = nullptr);
   void Finish(const SlotRef& slot);
   Step Reply(uint64_t id, Answer answer);
   Step Fail(uint64_t id, absl::Status error);
@@ -204,7 +213,10 @@ class Session : public std::enable_shared_from_this<Session> {
   int64_t staged_ = 0;
   bool draining_ = false;  // somebody executes operations
   bool blocked_ = false;   // the front of the queue waits
+  uint64_t arming_ = 0;  // of what it waits for; what wakes it up for an earlier one comes too late
   bool closed_ = false;
+  uint64_t running_ = 0;  // the run that the drainer is about to start; 0: none
+  std::shared_ptr<Cancellation> running_cancellation_;
   Budget* budget_ = nullptr;  // of the job that the drainer is in, to be cancelled by Close
   const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();  // of runs
 

@@ -30,6 +30,37 @@ bool Session::Detach(const AnswerSink& sink) {
   return true;
 }
 
+// False if the stream is attached no more, or if the operation was taken before.
+bool Session::TakeLocked(const AnswerSink& from, uint64_t id) {
+  if (sink_.get() != &from) return false;
+  RenewLocked();
+  if (id <= last_operation_) return false;
+  last_operation_ = id;
+  env_.metrics->Add(Metric::kOperations);
+  return true;
+}
+
+void Session::Cancel(const AnswerSink& from, uint64_t id, uint64_t first, uint64_t last) {
+  const auto meant = [&](uint64_t other) { return first <= other && other <= last; };
+  {
+    std::lock_guard lock(mutex_);
+    if (!TakeLocked(from, id)) return;
+    for (Queued& queued : queue_) queued.cancelled |= meant(queued.operation.id);
+    for (const SlotRef& slot : slots_) {
+      if (slot->cancellation != nullptr && meant(slot->answer.id)) slot->cancellation->Cancel();
+    }
+    if (running_ != 0 && meant(running_)) {
+      running_cancellation_->Cancel();
+      if (budget_ != nullptr) budget_->Cancel();
+    }
+    if (!blocked_ || !queue_.front().cancelled) return;
+    // What it waits for may be far away, and is of no importance to it now.
+    ++arming_;
+    blocked_ = false;
+  }
+  Drain(Where::kReader);
+}
+
 void Session::Acknowledge(uint64_t id) {
   std::lock_guard lock(mutex_);
   RenewLocked();

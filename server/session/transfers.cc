@@ -105,7 +105,10 @@ void Transfers::Close(const absl::Status& why) {
 
 absl::StatusOr<std::shared_ptr<CreditLine>> Transfers::Attach(
     const std::shared_ptr<TransferSink>& sink) {
-  const int64_t bytes = std::max<int64_t>(limits_.staged_bytes / kStreams, 1);
+  // At least a chunk of the usual size, where a session may stage one.
+  constexpr int64_t kLeast = 1 << 20;
+  const int64_t bytes =
+      std::max(limits_.staged_bytes / kStreams, std::min(limits_.staged_bytes, kLeast));
   std::vector<Reservation> reserved;
   for (const auto& account : {session_staging_, tenant_staging_}) {
     TG_ASSIGN_OR_RETURN(Reservation part, Reservation::Take(account, bytes));

@@ -74,14 +74,16 @@ uint64_t Upload::staged_bytes() const {
 
 void Upload::End(const absl::Status& why) {
   std::vector<Staged> dropped;
+  absl::Status end;
   {
     std::lock_guard lock(mutex_);
     if (!end_) end_ = why;
+    end = *end_;
     dropped.swap(staged_);
     staged_bytes_ = 0;
     if (!claims_.empty()) return;
   }
-  ended_.timeline->Signal(ended_.value, why);
+  ended_.timeline->Signal(ended_.value, end);
 }
 
 absl::Status Upload::AdmitLocked(ByteRange range) const {

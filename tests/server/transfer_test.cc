@@ -106,7 +106,7 @@ TEST_F(TransferTest, WhatFollowsWaitsForTheLastByte) {
 }
 
 TEST_F(TransferTest, ChunksBeforeTheirTurnAreStagedUnderCredit) {
-  env_.limits.staged_bytes = 4 * Transfers::kStreams;
+  env_.limits.staged_bytes = 4;
   Alloc(1, 6);
   Write(1, "before");
   const uint64_t held = StartDownload(1, 1, 6);
@@ -224,6 +224,21 @@ TEST_F(TransferTest, ADownloadWaitsForItsRunAndHoldsItsBuffer) {
   EXPECT_LT(write, read);
   session().transfers().Release(1);
   EXPECT_EQ(Bytes(read), "late");
+}
+
+TEST_F(TransferTest, ACancelledUploadPoisonsItsBuffer) {
+  Alloc(1, 4);
+  const uint64_t arriving = StartUpload(1, 1, 4);
+  const uint64_t waiting = StartUpload(1, 2, 4);
+  EXPECT_TRUE(Chunk(1, 0, "ab").ok());
+  EXPECT_TRUE(Chunk(2, 0, "cd").ok());
+  session().Cancel(*sink_, ++last_id_, arriving, waiting);
+  EXPECT_EQ(StatusOf(arriving).code(), Code::kCancelled);
+  EXPECT_EQ(StatusOf(waiting).code(), Code::kCancelled);
+  EXPECT_EQ(Chunk(1, 2, "cd").code(), Code::kNotFound);
+  EXPECT_EQ(Chunk(2, 2, "cd").code(), Code::kNotFound);
+  EXPECT_EQ(stream_->granted, 8u);
+  EXPECT_EQ(StatusOf(Read(1, 4)).code(), Code::kCancelled);
 }
 
 TEST_F(TransferTest, ClosingGivesEverythingBack) {
