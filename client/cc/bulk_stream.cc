@@ -39,7 +39,7 @@ BulkStream::BulkStream(BulkTransfers* owner, std::shared_ptr<grpc::Channel> chan
   }
   SetMessage(request, {}, nullptr);
   grpc::GenericStub stub(channel_);
-  stub.PrepareBidiStreamingCall(&context_, "/telegrad.v1.Data/Transfer", {}, this);
+  stub.PrepareBidiStreamingCall(&*context_, "/telegrad.v1.Data/Transfer", {}, this);
   AddHold();  // for writes that are started outside of gRPC's callbacks
   StartRead(&incoming_);
   StartWrite(&outgoing_);
@@ -47,13 +47,15 @@ BulkStream::BulkStream(BulkTransfers* owner, std::shared_ptr<grpc::Channel> chan
 }
 
 void BulkStream::Drain() {
-  context_.TryCancel();
+  context_->TryCancel();
   {
     std::unique_lock lock(owner_->mutex_);
     owner_->changed_.wait(lock, [this] { return done_; });
   }
+  // The call and the connection keep what they have not sent for as long as they are there.
   outgoing_.Clear();
-  channel_.reset();  // and with it what the connection had not sent yet
+  context_.reset();
+  channel_.reset();
   std::unique_lock lock(in_use_->mutex);
   in_use_->changed.wait(lock, [this] { return in_use_->slices == 0; });
 }
@@ -175,7 +177,7 @@ void BulkStream::OnReadDone(bool ok) {
     ended_ = true;
     if (status_.ok()) status_ = status;
   }
-  if (ok) context_.TryCancel();
+  if (ok) context_->TryCancel();
   Kick();
 }
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -24,7 +25,7 @@ class BulkStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::
 
   // Sends whatever there is to send and room for. Without the owner's mutex.
   void Kick();
-  void Cancel() { context_.TryCancel(); }
+  void Cancel() { context_->TryCancel(); }
   // Cancels, and waits until the transport uses neither this nor the memory of a job.
   void Drain();
 
@@ -58,7 +59,7 @@ class BulkStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::
 
   BulkTransfers* const owner_;
   std::shared_ptr<grpc::Channel> channel_;
-  grpc::ClientContext context_;
+  std::optional<grpc::ClientContext> context_{std::in_place};  // until it is drained
   const std::shared_ptr<InUse> in_use_ = std::make_shared<InUse>();
   grpc::ByteBuffer incoming_, outgoing_;
 

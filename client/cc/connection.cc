@@ -13,9 +13,11 @@
 namespace telegrad {
 namespace {
 
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address, bool bulk) {
   grpc::ChannelArguments arguments;
-  for (const ChannelArgument& row : kChannelArguments) arguments.SetInt(row.name, row.value);
+  for (const ChannelArgument& row : kChannelArguments) {
+    arguments.SetInt(row.name, bulk ? row.bulk : row.value);
+  }
   // Every Connection has a connection of its own, straight to the server.
   arguments.SetInt("grpc.use_local_subchannel_pool", 1);
   arguments.SetInt("grpc.enable_http_proxy", 0);
@@ -63,7 +65,8 @@ absl::StatusOr<std::shared_ptr<Connection>> Connection::Connect(std::string_view
     return InvalidArgument("\"", address, "\" is not an address; expected HOST:PORT or unix:PATH");
   }
   std::string target(address);
-  std::shared_ptr<Connection> connection(new Connection(target, options, OpenChannel(target)));
+  std::shared_ptr<Connection> connection(
+      new Connection(target, options, OpenChannel(target, /*bulk=*/false)));
   TG_RETURN_IF_ERROR(connection->Hello());
   return connection;
 }
@@ -85,6 +88,7 @@ absl::Status Connection::Hello() {
              .max_message_bytes = static_cast<int64_t>(response.max_message_bytes()),
              .chunk_bytes = static_cast<int64_t>(response.chunk_bytes()),
              .data_address = DataAddress(address_, response.data_address())};
+  if (!options_.data_address.empty()) server_.data_address = options_.data_address;
   for (const int offered : response.compressions()) {
     if (offered == static_cast<int>(options_.compression)) {
       server_.compression = options_.compression;
@@ -94,7 +98,7 @@ absl::Status Connection::Hello() {
 }
 
 std::shared_ptr<grpc::Channel> Connection::OpenDataChannel() const {
-  return OpenChannel(server_.data_address);
+  return OpenChannel(server_.data_address, /*bulk=*/true);
 }
 
 absl::StatusOr<std::vector<DeviceInfo>> Connection::ListDevices() {

@@ -32,6 +32,7 @@ struct ConnectOptions {
   // Connections over which large writes and reads of a session travel. 0: they stay on the
   // session's.
   int data_streams = 2;
+  std::string data_address = {};  // where they go instead of where the server says
   // Of their chunks, where it makes them smaller and the server takes it: for slow networks.
   Compression compression = Compression::kNone;
 };

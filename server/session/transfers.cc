@@ -128,15 +128,16 @@ absl::Status Transfers::Take(uint64_t transfer, ByteRange range, const ChunkCont
                              CreditLine& credit) {
   // Before anything else, so that what is refused is granted again, too.
   TG_ASSIGN_OR_RETURN(CreditLine::Part part, credit.Take(range.bytes));
-  std::shared_ptr<Upload> upload;
-  {
-    std::lock_guard lock(mutex_);
-    if (transfer <= last_ && !uploads_.contains(transfer)) {
-      return NotFound("transfer ", transfer, " is not an upload that is under way");
-    }
-    TG_ASSIGN_OR_RETURN(upload, UploadLocked(transfer));
-  }
+  TG_ASSIGN_OR_RETURN(const std::shared_ptr<Upload> upload, FindUpload(transfer));
   return upload->Take(range, content, std::move(part));
+}
+
+absl::StatusOr<std::shared_ptr<Upload>> Transfers::FindUpload(uint64_t transfer) {
+  std::lock_guard lock(mutex_);
+  if (transfer <= last_ && !uploads_.contains(transfer)) {
+    return NotFound("transfer ", transfer, " is not an upload that is under way");
+  }
+  return UploadLocked(transfer);
 }
 
 absl::StatusOr<std::shared_ptr<const Download>> Transfers::FindDownload(uint64_t transfer) const {

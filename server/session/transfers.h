@@ -62,6 +62,8 @@ class Transfers {
   // See Upload::Take. A chunk has at most kMaxChunkBytes.
   absl::Status Take(uint64_t transfer, ByteRange range, const ChunkContent& content,
                     CreditLine& credit);
+  // For who brings all of its bytes in another way. NOT_FOUND if it is over.
+  absl::StatusOr<std::shared_ptr<Upload>> FindUpload(uint64_t transfer);
   // NOT_FOUND if it has not begun or is over.
   absl::StatusOr<std::shared_ptr<const Download>> FindDownload(uint64_t transfer) const;
   void Release(uint64_t transfer);

@@ -47,9 +47,11 @@ void Upload::Expect(uint64_t bytes, std::vector<CreditLine::Part>* dropped) {
 
 void Upload::Open(BufferView target, Device* device) {
   std::vector<Staged> staged;
+  std::function<void()> opened;
   {
     std::lock_guard lock(mutex_);
     if (end_) return;
+    opened.swap(when_open_);
     target_ = std::move(target);
     device_ = device;
     open_ = true;
@@ -65,6 +67,23 @@ void Upload::Open(BufferView target, Device* device) {
     s.bytes.reset();
   }
   Settle({0, 0}, /*placed=*/true);
+  if (opened) opened();
+}
+
+absl::Status Upload::WhenOpen(std::function<void()> callback) {
+  {
+    std::lock_guard lock(mutex_);
+    if (end_) return NotFound("transfer ", transfer_, " has ended");
+    if (when_open_) {
+      return FailedPrecondition("transfer ", transfer_, " has its bytes from elsewhere");
+    }
+    if (!open_) {
+      when_open_ = std::move(callback);
+      return absl::OkStatus();
+    }
+  }
+  callback();
+  return absl::OkStatus();
 }
 
 uint64_t Upload::staged_bytes() const {
@@ -74,9 +93,11 @@ uint64_t Upload::staged_bytes() const {
 
 void Upload::End(const absl::Status& why) {
   std::vector<Staged> dropped;
+  std::function<void()> dropped_callback;  // holds what is not needed any more
   absl::Status end;
   {
     std::lock_guard lock(mutex_);
+    dropped_callback.swap(when_open_);
     if (!end_) end_ = why;
     end = *end_;
     dropped.swap(staged_);

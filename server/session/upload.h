@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -44,6 +45,9 @@ class Upload : public std::enable_shared_from_this<Upload> {
   // The operation is at the front and nothing uses `target`, which is as long as the whole, on
   // `device`. Copies what is staged.
   void Open(BufferView target, Device* device);
+  // Calls back at the end of Open, on its thread; at once if it is open. Never if it ends before.
+  // FAILED_PRECONDITION if there is somebody else already.
+  absl::Status WhenOpen(std::function<void()> callback);
   uint64_t staged_bytes() const;
   // Reached when the last byte is in its place, or with the status of End, and not before the last
   // one who writes to the target is done.
@@ -90,6 +94,7 @@ class Upload : public std::enable_shared_from_this<Upload> {
   BufferView target_;         // of the thread that opens, then constant
   Device* device_ = nullptr;  // likewise
   bool open_ = false;
+  std::function<void()> when_open_;
   std::optional<absl::Status> end_;  // decided; reached when claims_ is empty
 };
 

@@ -29,6 +29,7 @@ NETS_BENCH = "tests/bench/nets_bench"
 REWRITE_BENCH = "tests/bench/rewrite_bench"
 REPLAY_BENCH = "tests/bench/replay_bench"
 START_BENCH = "tests/bench/start_bench"
+RAW_TCP = "tests/bench/raw_tcp"
 TURN_SECONDS = 300  # no single measurement takes longer
 START_SECONDS = 60  # nor does a server take longer to listen, or to end
 
@@ -131,6 +132,10 @@ class Bench:
         """The rate of the better of two chunk sizes; which one is better changes from hour to hour."""
         return max(self.grpc(direction, "3", tuned=True, chunk=chunk) for chunk in (1 << 20, 4 << 20))
 
+    def raw_tcp(self, direction):
+        address = self.server("raw_tcp", RAW_TCP, ["serve"], {})
+        return self.number(RAW_TCP, [address, direction, "256", "5"])
+
     def loops(self, order):
         return self.number("tests/bench/matmul_loops", [order, "1024", "1"])
 
@@ -193,6 +198,13 @@ ROWS = [
     Row("download_256m", "GB/s", (">=", 0.7), known=2.14,
         telegrad=lambda b: b.telegrad("download", "3"),
         peer=lambda b: b.grpc_bulk("down")),
+    # The same against one plain TCP connection, from memory to memory without checksums.
+    Row("upload_tcp", "GB/s", (">=", 0.9),
+        telegrad=lambda b: b.telegrad("upload", "5"),
+        peer=lambda b: b.raw_tcp("up")),
+    Row("download_tcp", "GB/s", (">=", 0.9),
+        telegrad=lambda b: b.telegrad("download", "5"),
+        peer=lambda b: b.raw_tcp("down")),
     # Against the better of the two orders of the loops.
     Row("matmul_1024", "ms", (">=", 4.0), speedup=True, turns=5,
         telegrad=lambda b: b.telegrad("matmul", "20"),
