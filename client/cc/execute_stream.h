@@ -17,6 +17,7 @@
 #include "client/cc/chunk_pool.h"
 #include "client/cc/future.h"
 #include "client/cc/out_payload.h"
+#include "client/cc/remote_import.h"
 #include "client/cc/remote_session.h"
 #include "engine/wire/envelope.h"
 #include "grpcpp/grpcpp.h"
@@ -34,8 +35,9 @@ struct ReadTarget {
 };
 
 // What an operation's answer is for; monostate: it has none unless it fails.
-using Completion = std::variant<std::monostate, Future<Done>, Future<bool>, Future<Digest>,
-                                Future<RunInfo>, Future<SessionTicket>, ReadTarget>;
+using Completion =
+    std::variant<std::monostate, Future<Done>, Future<bool>, Future<Digest>, Future<RunInfo>,
+                 Future<RemoteModel>, Future<SessionTicket>, ReadTarget>;
 
 class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
@@ -46,7 +48,7 @@ class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
   // Write.
   void Send(const char* what, v1::ExecuteRequest request, Completion completion,
             OutPayload payload = {});
-  uint64_t NewHandle();
+  uint64_t NewHandles(uint64_t count);  // the first of them
   // What names the session, once the server has opened it.
   const Future<SessionTicket>& ticket() const { return ticket_; }
   // Ends it: what depends on what did not come about must not go on.

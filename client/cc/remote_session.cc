@@ -50,7 +50,7 @@ bool RemoteSession::TravelBeside(size_t bytes) const {
   return bulk_ != nullptr && bytes >= kBulkBytes;
 }
 
-uint64_t RemoteSession::NewHandle() { return stream_->NewHandle(); }
+uint64_t RemoteSession::NewHandle() { return stream_->NewHandles(1); }
 
 void RemoteSession::Alloc(uint64_t handle, int64_t bytes, std::string_view device) {
   v1::ExecuteRequest request;

@@ -117,7 +117,7 @@ absl::Status ExecuteCall::Accept() {
     return absl::OkStatus();
   }
   std::unique_ptr<Payload> payload;
-  if (request_.has_write() || request_.has_put()) {
+  if (request_.has_write() || request_.has_put() || request_.has_import()) {
     payload = std::make_unique<SlicesPayload>(std::move(message.slices), std::move(envelope));
   } else if (envelope.payload_bytes > 0) {
     return InvalidArgument("operation ", last_op_, " takes no data");

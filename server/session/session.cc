@@ -25,19 +25,24 @@ void HeldRead::OnReleased(std::function<void()> callback) {
 }
 
 Session::Session(const Environment& env, std::shared_ptr<Tenant> tenant, SessionTerms terms,
-                 std::shared_ptr<AnswerSink> sink)
+                 std::shared_ptr<AnswerSink> sink, Reservation place)
     : env_(env),
       tenant_(std::move(tenant)),
       terms_(std::move(terms)),
       sink_(std::move(sink)),
+      place_(std::move(place)),
       transfers_(env.limits, env.devices, env.metrics,
                  tenant_->accounts.shared(Quota::kHostStaging)) {
   RenewLocked();
   env_.metrics->Add(Metric::kSessions);
   env_.metrics->Add(Metric::kSessionsOpened);
+  tenant_->Enter();
 }
 
-Session::~Session() { Close(); }
+Session::~Session() {
+  Close();
+  tenant_->Leave();
+}
 
 absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
   {
@@ -51,7 +56,9 @@ absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
     }
     Queued queued;
     if (const auto* write = std::get_if<WriteOp>(&operation.op)) {
-      if (write->payload) queued.staged = write->payload->size();
+      queued.staged = write->payload ? write->payload->size() : 0;
+    } else if (const auto* import = std::get_if<ImportOp>(&operation.op)) {
+      queued.staged = import->payload ? import->payload->size() : 0;
     }
     if (const auto* run = std::get_if<RunOp>(&operation.op)) {
       const int64_t deadline =
@@ -60,8 +67,13 @@ absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
     }
     queued.operation = std::move(operation);
     NameTransfer(queued, &leftovers);
-    staged_ += queued.staged;
-    env_.metrics->Add(Metric::kStagedBytes, queued.staged);
+    ++under_way_;
+    tenant_->accounts[Quota::kOperations].Charge(1);
+    if (queued.staged > 0) {
+      staged_ += queued.staged;
+      tenant_->accounts[Quota::kHostStaging].Charge(queued.staged);
+      env_.metrics->Add(Metric::kStagedBytes, queued.staged);
+    }
     queue_.push_back(std::move(queued));
   }
   Drain(Where::kReader);
@@ -72,7 +84,9 @@ bool Session::Congested() const {
   std::lock_guard lock(mutex_);
   return staged_ > env_.limits.staged_bytes ||
          static_cast<int64_t>(queue_.size()) > env_.limits.queued_operations ||
-         static_cast<int64_t>(slots_.size()) > env_.limits.unanswered;
+         static_cast<int64_t>(slots_.size()) > env_.limits.unanswered ||
+         (under_way_ > 0 && tenant_->accounts[Quota::kOperations].full()) ||
+         (staged_ > 0 && tenant_->accounts[Quota::kHostStaging].full());
 }
 
 bool Session::Idle() const {
@@ -95,7 +109,9 @@ void Session::Close(const absl::Status& why) {
     slots.swap(slots_);
     sink.swap(sink_);
     if (!draining_) buffers.swap(buffers_);
-    env_.metrics->Add(Metric::kStagedBytes, -std::exchange(staged_, 0));
+    EndedLocked(under_way_);
+    ReleaseStagedLocked(staged_);
+    place_ = Reservation();
     env_.metrics->Add(Metric::kSessions, -1);
   }
   transfers_.Close(absl::CancelledError("the session has ended"));
@@ -109,20 +125,19 @@ void Session::Drain(Where where) {
   while (!closed_ && !queue_.empty()) {
     Queued queued = std::move(queue_.front());
     queue_.pop_front();
-    if (queued.cancellation != nullptr) {
-      running_ = queued.operation.id;
-      running_cancellation_ = queued.cancellation;
-    }
+    running_ = queued.operation.id;
+    running_cancellation_ = queued.cancellation;
     lock.unlock();
     Block block;
+    has_slot_ = false;
     const Step step = Execute(queued, where, &block);
     lock.lock();
     running_ = 0;
     running_cancellation_ = nullptr;
     if (closed_) break;
     if (step == Step::kDone) {
-      staged_ -= queued.staged;
-      env_.metrics->Add(Metric::kStagedBytes, -queued.staged);
+      ReleaseStagedLocked(queued.staged);
+      if (!has_slot_) EndedLocked(1);
       continue;
     }
     queue_.push_front(std::move(queued));
@@ -182,8 +197,21 @@ Session::Step Session::Execute(Queued& queued, Where where, Block* block) {
   if (auto* read = std::get_if<ReadOp>(&op)) return Do(id, *read, queued, where, block);
   if (auto* has = std::get_if<HasOp>(&op)) return Do(id, *has);
   if (auto* put = std::get_if<PutOp>(&op)) return Do(id, *put, where);
+  if (auto* import = std::get_if<ImportOp>(&op)) return Do(id, *import, queued, where, block);
   if (auto* run = std::get_if<RunOp>(&op)) return Do(id, *run, queued, where, block);
   return Reply(id, {});  // SyncOp
+}
+
+void Session::EndedLocked(int64_t operations) {
+  under_way_ -= operations;
+  tenant_->accounts[Quota::kOperations].Release(operations);
+}
+
+void Session::ReleaseStagedLocked(int64_t bytes) {
+  if (bytes == 0) return;
+  staged_ -= bytes;
+  tenant_->accounts[Quota::kHostStaging].Release(bytes);
+  env_.metrics->Add(Metric::kStagedBytes, -bytes);
 }
 
 // It fails, and with it whatever was to depend on it.
@@ -214,6 +242,7 @@ Session::SlotRef Session::NewSlot(uint64_t id, bool quiet,
   slot->quiet = quiet;
   slot->cancellation = std::move(cancellation);
   slot->answer.id = id;
+  has_slot_ = true;
   std::lock_guard lock(mutex_);
   if (!closed_) slots_.push_back(slot);
   return slot;

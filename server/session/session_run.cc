@@ -219,17 +219,22 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   const auto traced = NewTrace(op);
   if (!traced.ok()) return FailRun(id, graph, traced.status());
   const int64_t submitted = SteadyNs();
-  const auto point = queued.compiled->executable->Submit(
-      views_, waits_,
-      *traced == nullptr ? nullptr : std::shared_ptr<RunTrace>(*traced, &(*traced)->trace),
-      queued.cancellation);
+  const auto submit = [&] {
+    return queued.compiled->executable->Submit(
+        views_, waits_,
+        *traced == nullptr ? nullptr : std::shared_ptr<RunTrace>(*traced, &(*traced)->trace),
+        queued.cancellation);
+  };
+  auto point = submit();
   if (absl::IsResourceExhausted(point.status()) && !runs_.empty()) {
     block->point = runs_.front();  // its end gives back what it holds; then once more
     return Step::kBlocked;
   }
   if (absl::IsResourceExhausted(point.status()) && !queued.waited) {
     queued.waited = true;
+    tenant_->engine->ReleaseMemory();
     if (BusyDevice(block)) return Step::kBlocked;  // likewise, if it is others' runs that hold it
+    point = submit();
   }
   if (!point.ok()) return FailRun(id, graph, point.status());
   Started(id, op, queued, graph, *point, submitted, *traced);

@@ -101,7 +101,7 @@ TEST_F(ResumeTest, AHalfOpenStreamIsReplaced) {
 
 TEST_F(ResumeTest, ReadsThatAreNotKeptAreAborted) {
   env_.limits.copied_read_bytes = 8;
-  env_.limits.kept_read_bytes = 20;
+  env_.limits.kept_bytes = 20;
   Alloc(1, 9);
   Alloc(2, 8);
   const uint64_t held = Read(1, 9), kept = Read(2, 8), also = Read(2, 8), over = Read(2, 8);
