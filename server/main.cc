@@ -269,9 +269,9 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   ComputeService compute(env);
   HealthService health;
   ReflectionService reflection;
-  Authenticator authenticator;
+  TG_ASSIGN_OR_RETURN(const auto authenticator, Authenticator::Create({}));
   const auto tenant = std::make_shared<Tenant>(std::string(kLocalTenant), limits, &metrics);
-  Router router(kOnCompute, {&sessions, &compute, &health, &reflection}, &authenticator,
+  Router router(kOnCompute, {&sessions, &compute, &health, &reflection}, authenticator.get(),
                 [tenant](const std::string&) { return tenant; });
 
   std::unique_ptr<MetricsExporter> exporter;
