@@ -66,7 +66,8 @@ absl::StatusOr<SignatureKey> SignatureKey::FromPem(std::string_view pem) {
     return InvalidArgument("a private key; the server needs the public one alone");
   }
   BIO* const bio = BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()));
-  EVP_PKEY* const read = PEM_read_bio_PUBKEY(bio, nullptr, nullptr, nullptr);
+  const auto no_passphrase = [](char*, int, int, void*) { return -1; };
+  EVP_PKEY* const read = PEM_read_bio_PUBKEY(bio, nullptr, no_passphrase, nullptr);
   BIO_free(bio);
   ERR_clear_error();
   if (read == nullptr) return InvalidArgument("no public key in PEM (\"BEGIN PUBLIC KEY\")");
