@@ -1,5 +1,5 @@
-// One thread serves everybody, since each answer is a matter of microseconds. A peer can neither hold
-// it up (nothing blocks but poll) nor fill it (connections and packets are bounded).
+// One thread serves everybody, since each answer is a matter of microseconds. A peer can neither
+// hold it up (nothing blocks but poll) nor fill it (connections and packets are bounded).
 #include "server/identity/local_socket.h"
 
 #include <poll.h>
@@ -194,8 +194,8 @@ bool LocalSocket::Answer(Connection& connection) {
   }
   request.text = text.substr(std::min(text.size(), verb.size() + 1));
   const absl::StatusOr<std::string> answer = handler->second(std::move(request));
-  Reply(connection.fd.get(), answer.ok() ? StrCat("ok ", *answer)
-                                         : StrCat("error ", answer.status().message()));
+  Reply(connection.fd.get(),
+        answer.ok() ? StrCat("ok ", *answer) : StrCat("error ", answer.status().message()));
   return true;
 }
 

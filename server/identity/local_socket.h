@@ -1,8 +1,9 @@
-// The side socket: processes of this machine present themselves by the uid that the kernel vouches for
-// (SO_PEERCRED) and may pass file descriptors (SCM_RIGHTS), neither of which gRPC can do.
+// The side socket: processes of this machine present themselves by the uid that the kernel vouches
+// for (SO_PEERCRED) and may pass file descriptors (SCM_RIGHTS), neither of which gRPC can do.
 //
-// A unix socket of packets (SOCK_SEQPACKET). A request is one packet: a verb, and after a space what it
-// needs; descriptors come along with it. Each is answered by one packet, "ok ..." or "error ...".
+// A unix socket of packets (SOCK_SEQPACKET). A request is one packet: a verb, and after a space
+// what it needs; descriptors come along with it. Each is answered by one packet, "ok ..." or "error
+// ...".
 #pragma once
 
 #include <sys/types.h>

@@ -7,7 +7,7 @@
 namespace telegrad {
 
 bool IsTenantName(std::string_view name) {
-  return !name.empty() && name.size() <= 64 && absl::ascii_isalnum(name[0]) &&
+  return !name.empty() && name.size() <= kMaxTenantNameBytes && absl::ascii_isalnum(name[0]) &&
          std::ranges::all_of(name, [](unsigned char c) {
            return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
          });

@@ -1,6 +1,7 @@
 // Who a caller is, as the transport or a signed token says; never what a request says.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -17,7 +18,9 @@ struct Principal {
 // The tenant of every caller of a daemon without credentials.
 inline constexpr std::string_view kLocalTenant = "local";
 
-// 1 to 64 letters, digits, '.', '_' and '-', the first one a letter or digit.
+// 1 to kMaxTenantNameBytes letters, digits, '.', '_' and '-', the first one a letter or digit: what
+// fits into a file, a log line and a metric's label as it is.
+inline constexpr size_t kMaxTenantNameBytes = 64;
 bool IsTenantName(std::string_view name);
 
 }  // namespace telegrad

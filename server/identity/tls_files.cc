@@ -25,7 +25,8 @@ absl::StatusOr<std::shared_ptr<T>> FromFile(const std::string& path, Read read, 
   T* const found = read(bio, nullptr, no_passphrase, nullptr);
   BIO_free(bio);
   ERR_clear_error();
-  if (found == nullptr) return InvalidArgument(path, ": expected ", expected, " in PEM, not encrypted");
+  if (found == nullptr)
+    return InvalidArgument(path, ": expected ", expected, " in PEM, not encrypted");
   return std::shared_ptr<T>(found, free);
 }
 

@@ -38,10 +38,20 @@ absl::Status Negotiate(const v1::HelloRequest& request, v1::HelloResponse* respo
 
 }  // namespace
 
+void SessionService::SetDataAddress(std::string_view address) {
+  // A client cannot connect to "any address"; the host that it came by is one of them.
+  for (const std::string_view any : {"0.0.0.0:", "[::]:"}) {
+    if (address.starts_with(any)) address.remove_prefix(any.size() - 1);
+  }
+  data_address_ = address;
+}
+
 absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest& request,
                                    v1::HelloResponse* response) {
   absl::Status status = Negotiate(request, response);
   response->set_tenant(caller.principal.tenant);
+  response->set_data_address(data_address_);
+  response->set_local_socket(local_socket_);
   Log(LogLevel::kDebug, "hello",
       {{"peer", caller.peer},
        {"subject", caller.principal.subject},

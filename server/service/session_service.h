@@ -10,7 +10,11 @@ namespace telegrad {
 
 class SessionService {
  public:
-  explicit SessionService(const Environment& env) : env_(env) {}
+  // `local_socket`: the path that processes of this machine are told; empty: none.
+  SessionService(const Environment& env, std::string local_socket)
+      : env_(env), local_socket_(std::move(local_socket)) {}
+  // Where Data is served besides here. Before the first call.
+  void SetDataAddress(std::string_view address);
 
   absl::Status Hello(const Caller& caller, const v1::HelloRequest& request,
                      v1::HelloResponse* response);
@@ -21,6 +25,8 @@ class SessionService {
 
  private:
   const Environment& env_;
+  const std::string local_socket_;
+  std::string data_address_;
 };
 
 }  // namespace telegrad

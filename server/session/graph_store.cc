@@ -73,16 +73,12 @@ size_t GraphStore::DigestHash::operator()(const Digest& d) const {
 }
 
 GraphStore::~GraphStore() {
-  metrics_->Add(Metric::kGraphs, -static_cast<int64_t>(used_.size()));
-  metrics_->Add(Metric::kGraphBytes, -bytes_);
+  while (!used_.empty()) DropOldest();
 }
 
 absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(VerifiedGraph graph,
                                                                    int64_t bytes) {
-  if (bytes > limits_.graph_bytes) {
-    return ResourceExhausted("a graph of ", bytes, " bytes exceeds graph_bytes, ",
-                             limits_.graph_bytes, " for all graphs of a tenant");
-  }
+  if (bytes > bytes_account_->limit()) return bytes_account_->Refuse(bytes);
   if (std::shared_ptr<const StoredGraph> known = Find(graph.hash)) return known;
   auto stored = std::make_shared<StoredGraph>();
   stored->hash = graph.hash;
@@ -94,10 +90,9 @@ absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(VerifiedGraph
 
   std::lock_guard lock(mutex_);
   if (const auto it = by_hash_.find(stored->hash); it != by_hash_.end()) return *it->second;
-  Evict(bytes);
+  TG_RETURN_IF_ERROR(MakeRoom(bytes));
   used_.push_front(stored);
   by_hash_[stored->hash] = used_.begin();
-  bytes_ += bytes;
   metrics_->Add(Metric::kGraphs);
   metrics_->Add(Metric::kGraphBytes, bytes);
   return std::shared_ptr<const StoredGraph>(std::move(stored));
@@ -111,18 +106,30 @@ std::shared_ptr<const StoredGraph> GraphStore::Find(const Digest& hash) {
   return *it->second;
 }
 
-// Makes room for one more graph of that size. Runs that use an evicted graph keep their reference.
-void GraphStore::Evict(int64_t bytes_needed) {
-  while (!used_.empty() && (static_cast<int64_t>(used_.size()) >= limits_.graphs ||
-                            bytes_ > limits_.graph_bytes - bytes_needed)) {
-    const auto& oldest = used_.back();
-    bytes_ -= oldest->bytes;
-    metrics_->Add(Metric::kGraphs, -1);
-    metrics_->Add(Metric::kGraphBytes, -oldest->bytes);
-    metrics_->Add(Metric::kGraphEvictions);
-    by_hash_.erase(oldest->hash);
-    used_.pop_back();
+// Reserves what one more graph of that size takes, which is no more than all may. Runs that use an
+// evicted graph keep their reference.
+absl::Status GraphStore::MakeRoom(int64_t bytes) {
+  while (!count_account_->TryReserve(1)) {
+    if (used_.empty()) return count_account_->Refuse(1);
+    Evict();
   }
+  while (!bytes_account_->TryReserve(bytes)) Evict();
+  return absl::OkStatus();
+}
+
+void GraphStore::Evict() {
+  DropOldest();
+  metrics_->Add(Metric::kGraphEvictions);
+}
+
+void GraphStore::DropOldest() {
+  const std::shared_ptr<const StoredGraph> oldest = std::move(used_.back());
+  used_.pop_back();
+  by_hash_.erase(oldest->hash);
+  count_account_->Release(1);
+  bytes_account_->Release(oldest->bytes);
+  metrics_->Add(Metric::kGraphs, -1);
+  metrics_->Add(Metric::kGraphBytes, -oldest->bytes);
 }
 
 }  // namespace telegrad

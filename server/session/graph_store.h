@@ -7,12 +7,13 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/account.h"
 #include "engine/base/hash.h"
 #include "server/admin/metrics.h"
-#include "server/session/limits.h"
 #include "server/session/operation.h"
 
 namespace telegrad {
@@ -39,11 +40,14 @@ struct StoredGraph {
 
 class GraphStore {
  public:
-  GraphStore(const SessionLimits& limits, Metrics* metrics) : limits_(limits), metrics_(metrics) {}
+  // The accounts of the number of graphs and of their serialized bytes; nobody else takes from
+  // them.
+  GraphStore(std::shared_ptr<Account> count, std::shared_ptr<Account> bytes, Metrics* metrics)
+      : count_account_(std::move(count)), bytes_account_(std::move(bytes)), metrics_(metrics) {}
   ~GraphStore();
 
-  // Adds a graph or marks it used. RESOURCE_EXHAUSTED when it is larger than all graphs may be
-  // together.
+  // Adds a graph or marks it used; the least recently used make room. RESOURCE_EXHAUSTED when it is
+  // larger than all graphs may be together.
   absl::StatusOr<std::shared_ptr<const StoredGraph>> Put(VerifiedGraph graph, int64_t bytes);
   // Null if this tenant has not put it, or if it was evicted since.
   std::shared_ptr<const StoredGraph> Find(const Digest& hash);
@@ -53,14 +57,15 @@ class GraphStore {
   struct DigestHash {
     size_t operator()(const Digest& d) const;
   };
-  void Evict(int64_t bytes_needed);
+  absl::Status MakeRoom(int64_t bytes);
+  void Evict();
+  void DropOldest();
 
-  const SessionLimits limits_;
+  const std::shared_ptr<Account> count_account_, bytes_account_;
   Metrics* const metrics_;
   std::mutex mutex_;
   List used_;  // most recent first
   std::unordered_map<Digest, List::iterator, DigestHash> by_hash_;
-  int64_t bytes_ = 0;
 };
 
 }  // namespace telegrad

@@ -1,5 +1,6 @@
-// What one client may hold and how far it may run ahead. Each excess is RESOURCE_EXHAUSTED with the
-// limit's name and value, or back-pressure: the stream is not read until there is room.
+// What one session may hold and how far it may run ahead; what a tenant may is in quotas.h. Each
+// excess is RESOURCE_EXHAUSTED with the limit's name and value, or back-pressure: the stream is not
+// read until there is room.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +12,11 @@
 namespace telegrad {
 
 struct SessionLimits {
-  int64_t sessions = 1024;                 // of the whole server
-  int64_t handles = int64_t{1} << 20;      // buffers of one session
-  int64_t bytes = int64_t{1} << 40;        // buffer bytes of one session
-  int64_t graphs = 4096;                   // stored for one tenant; the least recently used goes
-  int64_t graph_bytes = int64_t{1} << 30;  // their serialized size
-  int64_t run_handles = kMaxParams;        // bindings of one run
-  int64_t trace_events = 16'384;           // that one answer tells
+  int64_t sessions = 1024;             // of the whole server
+  int64_t handles = int64_t{1} << 20;  // buffers of one session
+  int64_t bytes = int64_t{1} << 40;    // buffer bytes of one session
+  int64_t run_handles = kMaxParams;    // bindings of one run
+  int64_t trace_events = 16'384;       // that one answer tells
 
   RunLimits run;       // what one run may take of a device
   Budget::Limits job;  // of the verification or compilation of one graph

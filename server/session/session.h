@@ -29,7 +29,6 @@
 #include "server/pool/device_pool.h"
 #include "server/pool/task_pool.h"
 #include "server/session/buffer.h"
-#include "server/session/engine.h"
 #include "server/session/limits.h"
 #include "server/session/operation.h"
 #include "server/session/tenant.h"
@@ -39,7 +38,6 @@ namespace telegrad {
 // What all sessions share; outlives them.
 struct Environment {
   const DevicePool* devices;
-  Engine* engine;
   TaskPool* workers;    // for what takes milliseconds: large allocations and copies
   TaskPool* compilers;  // for what may take long: verifying and compiling
   Metrics* metrics;

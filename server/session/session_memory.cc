@@ -55,7 +55,7 @@ Session::Step Session::Do(uint64_t id, AllocOp& op, Where where) {
     }
     auto memory = device->Alloc(std::max<int64_t>(bytes, 1));
     if (absl::IsResourceExhausted(memory.status())) {
-      env_.engine->ReleaseTemporaries(*device);
+      tenant_->engine->ReleaseTemporaries(*device);
       memory = device->Alloc(std::max<int64_t>(bytes, 1));
     }
     TG_RETURN_IF_ERROR(memory.status());

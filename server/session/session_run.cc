@@ -85,7 +85,7 @@ absl::StatusOr<ExecutableCache::Result> Session::Compile(const StoredGraph& grap
     if (closed_) return absl::CancelledError("the session has ended");
     budget_ = &budget;
   }
-  auto result = env_.engine->Get(graph.hash, graph.graph, devices_, &budget, variables);
+  auto result = tenant_->engine->Get(graph.hash, graph.graph, devices_, &budget, variables);
   std::lock_guard lock(mutex_);
   budget_ = nullptr;
   return result;
@@ -195,7 +195,7 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   if (absl::Status bound = Bind(op, graph); !bound.ok()) return FailRun(id, graph, bound);
 
   if (!queued.compiled) {
-    if (auto executable = env_.engine->Find(graph.hash, devices_, op.variables)) {
+    if (auto executable = tenant_->engine->Find(graph.hash, devices_, op.variables)) {
       queued.compiled = {.executable = std::move(executable), .cached = true, .compile_ns = 0};
     } else if (where != Where::kCompiler) {
       return Step::kNeedsCompiler;

@@ -9,10 +9,9 @@ namespace {
 
 TEST(GraphStoreTest, EvictsTheLeastRecentlyUsed) {
   Metrics metrics;
-  SessionLimits limits;
-  limits.graphs = 2;
-  limits.graph_bytes = 100;
-  GraphStore store(limits, &metrics);
+  const auto count = std::make_shared<Account>("graphs", 2, ""),
+             bytes = std::make_shared<Account>("graph_bytes", 100, "");
+  GraphStore store(count, bytes, &metrics);
   const auto put = [&](int64_t elements, int64_t bytes) {
     const FrozenGraph graph = CopyGraph(elements);
     const Digest hash = ContentHash(graph.root());
@@ -28,6 +27,8 @@ TEST(GraphStoreTest, EvictsTheLeastRecentlyUsed) {
   EXPECT_EQ(store.Find(a), nullptr) << "d leaves room for no other";
   EXPECT_EQ(store.Find(c), nullptr);
   EXPECT_EQ(metrics.count(Metric::kGraphBytes), 90);
+  EXPECT_EQ(bytes->used(), 90);
+  EXPECT_EQ(count->used(), 1);
   EXPECT_TRUE(absl::IsResourceExhausted(store.Put({CopyGraph(5), d}, 101).status()));
 }
 

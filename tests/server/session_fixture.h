@@ -25,7 +25,7 @@ class SessionTest : public ::testing::Test {
     devices.push_back(*OpenCpu(options));
     device_ = devices[0].get();
     pool_ = *DevicePool::Create(std::move(devices));
-    env_ = {pool_.get(), &engine_, &workers_, &compilers_, &metrics_, {}};
+    env_ = {pool_.get(), &workers_, &compilers_, &metrics_, {}};
   }
   ~SessionTest() override {
     if (session_) session_->Close();
@@ -33,7 +33,8 @@ class SessionTest : public ::testing::Test {
 
   Session& session() {
     if (!session_) {
-      tenant_ = std::make_shared<Tenant>("test", env_.limits, &metrics_);
+      tenant_ = std::make_shared<Tenant>("test", std::shared_ptr<Engine>(&engine_, [](Engine*) {}),
+                                         &metrics_);
       session_ = std::make_shared<Session>(env_, tenant_, 1, sink_);
     }
     return *session_;

@@ -31,9 +31,10 @@ class SeveralDevices : public ::testing::Test {
     options.load_graph =
         MakeGraphLoader(std::make_shared<ExecutableCache>(ExecutableCache::Limits{}), {});
     pool_ = *DevicePool::Create(*OpenDevices(options));
-    env_ = {pool_.get(), &engine_, &workers_, &compilers_, &metrics_, {}};
-    session_ = std::make_shared<Session>(
-        env_, std::make_shared<Tenant>("test", env_.limits, &metrics_), 1, answers_);
+    env_ = {pool_.get(), &workers_, &compilers_, &metrics_, {}};
+    const std::shared_ptr<Engine> engine(&engine_, [](Engine*) {});
+    session_ = std::make_shared<Session>(env_, std::make_shared<Tenant>("test", engine, &metrics_),
+                                         1, answers_);
   }
   ~SeveralDevices() override { session_->Close(); }
 

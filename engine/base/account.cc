@@ -1,0 +1,19 @@
+#include "engine/base/account.h"
+
+#include "engine/base/status.h"
+
+namespace telegrad {
+
+absl::Status Account::Refuse(int64_t asked) {
+  refused_.fetch_add(1, std::memory_order_relaxed);
+  return ResourceExhausted(name_, " is limited to ", limit_, ": ", used(), " in use, ", asked,
+                           " more asked for; ", remedy_);
+}
+
+absl::StatusOr<Reservation> Reservation::Take(std::shared_ptr<Account> account, int64_t amount) {
+  if (account == nullptr) return Reservation();
+  if (!account->TryReserve(amount)) return account->Refuse(amount);
+  return Reservation(std::move(account), amount);
+}
+
+}  // namespace telegrad

@@ -1,0 +1,160 @@
+#include "server/session/quotas.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "engine/base/status.h"
+#include "server/identity/principal.h"
+
+namespace telegrad {
+namespace {
+
+constexpr QuotaInfo kQuotas[] = {
+#define QUOTA(enumerator, name, default_limit, unit, what) {name, default_limit, unit, what},
+#include "server/session/tenants.def"
+#undef QUOTA
+};
+
+std::string_view Trim(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r";
+  const size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+// What a client or an operator wrote, short and printable.
+std::string Quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text.substr(0, kMaxTenantNameBytes)) out += c >= ' ' && c < 127 ? c : '?';
+  return out + "\"";
+}
+
+absl::StatusOr<int64_t> ParseLimit(std::string_view text) {
+  constexpr std::pair<std::string_view, int> kUnits[] = {
+      {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
+  std::string_view digits = text;
+  int shift = 0;
+  for (const auto& [unit, bits] : kUnits) {
+    if (!text.ends_with(unit)) continue;
+    digits = Trim(text.substr(0, text.size() - unit.size()));
+    shift = bits;
+  }
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size() || value < 0 ||
+      value > INT64_MAX >> shift) {
+    return InvalidArgument(Quoted(text), " is not a whole number from 0 to ", INT64_MAX,
+                           ", nor one of KiB, MiB, GiB or TiB within that");
+  }
+  return value << shift;
+}
+
+// Reads the file line by line.
+class Parser {
+ public:
+  Parser(std::string_view file, const Quotas& defaults) : file_(file), defaults_(defaults) {
+    table_.others.reset();
+    table_.from_file = true;
+  }
+
+  absl::Status Line(std::string_view line) {
+    ++number_;
+    line = Trim(line.substr(0, line.find('#')));
+    if (line.empty()) return absl::OkStatus();
+    absl::Status status = line.front() == '[' ? Section(line) : Assignment(line);
+    if (status.ok()) return status;
+    return InvalidArgument(file_, ":", number_, ": ", ToStd(status.message()));
+  }
+
+  TenantTable Take() && { return std::move(table_); }
+
+ private:
+  absl::Status Section(std::string_view line) {
+    if (line.back() != ']') return InvalidArgument("a section is [NAME] or [*]");
+    const std::string name(line.substr(1, line.size() - 2));
+    set_.clear();
+    if (name == "*") {
+      if (table_.others) return InvalidArgument("a second section [*]");
+      section_ = &table_.others.emplace(defaults_);
+      return absl::OkStatus();
+    }
+    if (!IsTenantName(name)) {
+      return InvalidArgument(Quoted(name), " is no tenant's name: 1 to ", kMaxTenantNameBytes,
+                             " letters, digits, '-', '_' or '.', the first a letter or digit");
+    }
+    const auto [it, fresh] = table_.named.emplace(name, defaults_);
+    if (!fresh) return InvalidArgument("a second section [", name, "]");
+    section_ = &it->second;
+    return absl::OkStatus();
+  }
+
+  absl::Status Assignment(std::string_view line) {
+    if (section_ == nullptr) {
+      return InvalidArgument(
+          "a quota before the first section; [*] is for all tenants that have "
+          "none of their own");
+    }
+    TG_RETURN_IF_ERROR(section_->Set(line));
+    const std::string name(Trim(line.substr(0, line.find('='))));
+    if (!set_.insert(name).second) return InvalidArgument("a second ", name, " in this section");
+    return absl::OkStatus();
+  }
+
+  const std::string file_;
+  const Quotas defaults_;
+  TenantTable table_;
+  Quotas* section_ = nullptr;
+  std::set<std::string> set_;  // in this section
+  int number_ = 0;
+};
+
+}  // namespace
+
+std::span<const QuotaInfo> AllQuotas() { return kQuotas; }
+
+Quotas::Quotas() { std::ranges::transform(kQuotas, limits_.begin(), &QuotaInfo::default_limit); }
+
+absl::Status Quotas::Set(std::string_view assignment) {
+  const size_t equals = assignment.find('=');
+  if (equals == std::string_view::npos) {
+    return InvalidArgument(Quoted(assignment), " is not NAME=VALUE");
+  }
+  const std::string_view name = Trim(assignment.substr(0, equals));
+  const auto row = std::ranges::find(kQuotas, name, &QuotaInfo::name);
+  if (row == std::end(kQuotas)) {
+    std::string known;
+    for (const QuotaInfo& q : kQuotas) StrAppend(&known, known.empty() ? "" : ", ", q.name);
+    return InvalidArgument("no quota is named ", Quoted(name), "; there are ", known);
+  }
+  const auto limit = ParseLimit(Trim(assignment.substr(equals + 1)));
+  if (!limit.ok()) return InvalidArgument(name, ": ", ToStd(limit.status().message()));
+  limits_[static_cast<size_t>(row - kQuotas)] = *limit;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TenantTable> ParseTenants(std::string_view text, std::string_view file,
+                                         const Quotas& defaults) {
+  Parser parser(file, defaults);
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    TG_RETURN_IF_ERROR(parser.Line(text.substr(0, end)));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return std::move(parser).Take();
+}
+
+absl::StatusOr<TenantTable> ReadTenants(const std::string& file, const Quotas& defaults) {
+  std::ifstream in(file, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in || in.bad()) {
+    return InvalidArgument("cannot read ", file, ": ", std::string_view(std::strerror(errno)));
+  }
+  return ParseTenants(text, file, defaults);
+}
+
+}  // namespace telegrad

@@ -1,0 +1,73 @@
+// The limits of tenants, and the file that gives each its own:
+//
+//   # comment
+//   [*]                        every tenant without a section of its own; none: they are refused
+//   device_memory = 8GiB
+//
+//   [alice]
+//   sessions = 16
+//
+// What a section does not say is as --default-quota has it, and that, unsaid, as tenants.def does.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace telegrad {
+
+enum class Quota : int {
+#define QUOTA(enumerator, ...) enumerator,
+#include "server/session/tenants.def"
+#undef QUOTA
+};
+
+inline constexpr int kNumQuotas = 0
+#define QUOTA(...) +1
+#include "server/session/tenants.def"
+#undef QUOTA
+    ;
+
+struct QuotaInfo {
+  std::string_view name;
+  int64_t default_limit;
+  std::string_view unit;
+  std::string_view what;
+};
+
+// All rows, indexed by Quota.
+std::span<const QuotaInfo> AllQuotas();
+
+class Quotas {
+ public:
+  Quotas();  // the defaults of the table
+  int64_t& operator[](Quota quota) { return limits_[static_cast<size_t>(quota)]; }
+  int64_t operator[](Quota quota) const { return limits_[static_cast<size_t>(quota)]; }
+
+  // `assignment` is NAME=VALUE; the value a whole number of at least 0, also with KiB, MiB, GiB or
+  // TiB. INVALID_ARGUMENT says what of it is wrong.
+  absl::Status Set(std::string_view assignment);
+
+ private:
+  std::array<int64_t, kNumQuotas> limits_;
+};
+
+struct TenantTable {
+  std::map<std::string, Quotas, std::less<>> named;
+  std::optional<Quotas> others = Quotas();  // none: only the named are served
+  bool from_file = false;                   // else all are others
+};
+
+// INVALID_ARGUMENT begins with "FILE:LINE: ".
+absl::StatusOr<TenantTable> ParseTenants(std::string_view text, std::string_view file,
+                                         const Quotas& defaults);
+absl::StatusOr<TenantTable> ReadTenants(const std::string& file, const Quotas& defaults);
+
+}  // namespace telegrad

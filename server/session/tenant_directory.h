@@ -1,0 +1,50 @@
+// The tenants by name. One that nobody uses is kept with its graphs and executables, so that who
+// comes back finds them, until more are idle than may be: then the one that was asked for longest
+// ago goes. Its graphs have to be put again.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "server/session/tenant.h"
+
+namespace telegrad {
+
+// Thread-safe.
+class TenantDirectory {
+ public:
+  // The engine of a tenant, which charges its accounts.
+  using MakeEngine = std::function<std::shared_ptr<Engine>(const Accounts&)>;
+
+  TenantDirectory(TenantTable table, int64_t max_idle, MakeEngine make_engine, Metrics* metrics);
+
+  // The tenant of that name, the same for all who hold it. PERMISSION_DENIED where the table
+  // serves only tenants that it names, or where this is no name.
+  absl::StatusOr<std::shared_ptr<Tenant>> Find(std::string_view name);
+  // Those in use and those kept, by name.
+  std::vector<std::shared_ptr<Tenant>> All() const;
+
+ private:
+  using Used = std::list<std::shared_ptr<Tenant>>;
+
+  std::shared_ptr<Tenant> Make(const std::string& name, const Quotas& quotas, bool named) const;
+  void DropIdle(std::vector<std::shared_ptr<Tenant>>* dropped);
+
+  const TenantTable table_;
+  const int64_t max_idle_;
+  const MakeEngine make_engine_;
+  Metrics* const metrics_;
+  mutable std::mutex mutex_;
+  Used used_;  // most recently found first
+  absl::flat_hash_map<std::string, Used::iterator> by_name_;
+};
+
+}  // namespace telegrad

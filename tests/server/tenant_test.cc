@@ -1,0 +1,187 @@
+// The file of tenants, and who finds which tenant.
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/session/tenant_directory.h"
+#include "tests/fakes/copy_engine.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(Quotas, AreNamedAndHaveUnits) {
+  Quotas quotas;
+  EXPECT_EQ(quotas[Quota::kSessions], 1024);
+  EXPECT_TRUE(quotas.Set("sessions=7").ok());
+  EXPECT_TRUE(quotas.Set(" device_memory = 3 GiB").ok());
+  EXPECT_TRUE(quotas.Set("graphs=0").ok());
+  EXPECT_EQ(quotas[Quota::kSessions], 7);
+  EXPECT_EQ(quotas[Quota::kDeviceMemory], int64_t{3} << 30);
+  EXPECT_EQ(quotas[Quota::kGraphs], 0);
+  for (const std::string_view wrong :
+       {"sessions", "=1", "Sessions=1", "sessions=", "sessions=-1", "sessions=1.5", "sessions=1k",
+        "sessions=9223372036854775808", "sessions=8388608TiB", "sessions=KiB", "sessions=1=1",
+        "sessions=+1", "sessions=0x10"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(quotas.Set(wrong))) << wrong;
+  }
+  EXPECT_THAT(std::string(quotas.Set("nonsense=1").message()),
+              HasSubstr("no quota is named \"nonsense\"; there are device_memory, "));
+  EXPECT_EQ(quotas[Quota::kSessions], 7) << "as it was";
+}
+
+TEST(TenantFile, GivesEachItsOwn) {
+  Quotas defaults;
+  defaults[Quota::kGraphs] = 5;
+  const auto table = ParseTenants(
+      "# who pays\n"
+      "[*]\r\n"
+      "sessions = 1  # one each\n"
+      "\n"
+      "[alice]\n"
+      "  device_memory = 2GiB\n"
+      "[bob-2.x_y]",
+      "file", defaults);
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_TRUE(table->from_file);
+  ASSERT_EQ(table->named.size(), 2u);
+  const Quotas& alice = table->named.at("alice");
+  EXPECT_EQ(alice[Quota::kDeviceMemory], int64_t{2} << 30);
+  EXPECT_EQ(alice[Quota::kSessions], 1024) << "[*] is for others";
+  EXPECT_EQ(alice[Quota::kGraphs], 5);
+  ASSERT_TRUE(table->others);
+  EXPECT_EQ((*table->others)[Quota::kSessions], 1);
+  EXPECT_EQ(table->named.count("bob-2.x_y"), 1u);
+  EXPECT_FALSE(ParseTenants("[alice]", "file", defaults)->others);
+}
+
+TEST(TenantFile, SaysWhereItIsWrong) {
+  const struct {
+    std::string_view text, error;
+  } kCases[] = {
+      {"sessions = 1", "f:1: a quota before the first section"},
+      {"\n[a]\nsessions", "f:3: \"sessions\" is not NAME=VALUE"},
+      {"[a]\nsession = 1", "f:2: no quota is named \"session\""},
+      {"[a]\nsessions = x", "f:2: sessions: \"x\" is not a whole number"},
+      {"[a]\nsessions = 1\nsessions = 2", "f:3: a second sessions in this section"},
+      {"[a]\n[b]\n[a]", "f:3: a second section [a]"},
+      {"[*]\n[*]", "f:2: a second section [*]"},
+      {"[a", "f:1: a section is [NAME] or [*]"},
+      {"[a b]", "f:1: \"a b\" is no tenant's name"},
+      {"[]", "f:1: \"\" is no tenant's name"},
+      {"[\x1b]", "f:1: \"?\" is no tenant's name"},
+  };
+  for (const auto& c : kCases) {
+    const auto table = ParseTenants(c.text, "f", {});
+    EXPECT_TRUE(absl::IsInvalidArgument(table.status())) << c.text;
+    EXPECT_THAT(std::string(table.status().message()), HasSubstr(c.error));
+  }
+  EXPECT_THAT(std::string(ReadTenants("/nowhere/at/all", {}).status().message()),
+              HasSubstr("cannot read /nowhere/at/all: No such file"));
+}
+
+TEST(TenantNames, FitIntoAFileAndALabel) {
+  for (const std::string_view name : {"a", "7", "alice", "a.b-c_d", "Team.1"}) {
+    EXPECT_TRUE(IsTenantName(name)) << name;
+  }
+  const std::string longest(64, 'a');
+  EXPECT_TRUE(IsTenantName(longest));
+  for (const std::string& name :
+       {std::string(), longest + "a", std::string("-a"), std::string("*"), std::string("a b"),
+        std::string("a\"b"), std::string("a\0b", 3), std::string("\xc3\xa4")}) {
+    EXPECT_FALSE(IsTenantName(name)) << name;
+  }
+}
+
+class DirectoryTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<TenantDirectory> Directory(std::string_view file, int64_t idle) {
+    return std::make_unique<TenantDirectory>(
+        *ParseTenants(file, "file", {}), idle,
+        [this](const Accounts&) {
+          ++engines_;
+          return std::make_shared<fakes::CopyEngine>();
+        },
+        &metrics_);
+  }
+  Metrics metrics_;
+  int engines_ = 0;
+};
+
+TEST_F(DirectoryTest, FindsTheSameForTheSameName) {
+  const auto directory = Directory("[alice]\nsessions=1\n[*]\nsessions=2", 10);
+  const auto alice = *directory->Find("alice");
+  EXPECT_EQ(alice, *directory->Find("alice"));
+  EXPECT_EQ(alice->name, "alice");
+  EXPECT_EQ(alice->accounts[Quota::kSessions].limit(), 1);
+  const auto bob = *directory->Find("bob"), carol = *directory->Find("carol");
+  EXPECT_NE(bob, carol) << "who share a section share nothing else";
+  EXPECT_EQ(bob->accounts[Quota::kSessions].limit(), 2);
+  EXPECT_TRUE(bob->accounts[Quota::kSessions].TryReserve(2));
+  EXPECT_EQ(carol->accounts[Quota::kSessions].used(), 0);
+  bob->accounts[Quota::kSessions].Release(2);
+  EXPECT_EQ(engines_, 3);
+  std::vector<std::string> names;
+  for (const auto& tenant : directory->All()) names.push_back(tenant->name);
+  EXPECT_THAT(names, ElementsAre("alice", "bob", "carol"));
+}
+
+TEST_F(DirectoryTest, ServesOnlyWhomTheFileNames) {
+  const auto directory = Directory("[alice]", 10);
+  EXPECT_TRUE(directory->Find("alice").ok());
+  for (const std::string_view name : {"bob", "", "*", "alice\n"}) {
+    EXPECT_TRUE(absl::IsPermissionDenied(directory->Find(name).status())) << name;
+  }
+  EXPECT_EQ(directory->All().size(), 1u);
+}
+
+TEST_F(DirectoryTest, ErrorsSayWhereTheQuotaIs) {
+  const auto directory = Directory("[alice]\nsessions=1\n[*]", 10);
+  EXPECT_EQ((*directory->Find("alice"))->accounts[Quota::kSessions].Refuse(2).message(),
+            "sessions of tenant alice is limited to 1: 0 in use, 2 more asked for; raise it with "
+            "sessions = VALUE below [alice] in the file of --tenants");
+  EXPECT_THAT(std::string((*directory->Find("bob"))->accounts[Quota::kGraphs].Refuse(1).message()),
+              HasSubstr("graphs = VALUE below [*] in the file"));
+  TenantDirectory any({}, 1, [](const Accounts&) { return nullptr; }, &metrics_);
+  EXPECT_THAT(std::string((*any.Find("bob"))->accounts[Quota::kGraphs].Refuse(1).message()),
+              HasSubstr("raise it with --default-quota graphs=VALUE"));
+}
+
+TEST_F(DirectoryTest, DropsTheOneIdleLongest) {
+  const auto directory = Directory("[*]", 2);
+  const auto used = *directory->Find("used");
+  for (const std::string_view name : {"a", "b", "c"}) ASSERT_TRUE(directory->Find(name).ok());
+  EXPECT_EQ(directory->All().size(), 4u) << "c was in use when the last was made";
+  ASSERT_TRUE(directory->Find("a").ok());
+  std::weak_ptr<Tenant> a = *directory->Find("a"), b = *directory->Find("b"),
+                        c = *directory->Find("c");
+  ASSERT_TRUE(directory->Find("a").ok());
+  const auto d = *directory->Find("d");
+  EXPECT_TRUE(b.expired()) << "asked for before c and a";
+  EXPECT_FALSE(a.expired());
+  EXPECT_FALSE(c.expired());
+  EXPECT_EQ(used, *directory->Find("used"));
+}
+
+TEST_F(DirectoryTest, ManyThreadsFindOneTenant) {
+  const auto directory = Directory("[*]", 0);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 500; ++i) {
+        const auto tenant = *directory->Find(i % 2 == 0 ? "even" : "odd");
+        Account& sessions = tenant->accounts[Quota::kSessions];
+        sessions.Charge(1);
+        EXPECT_EQ(tenant, *directory->Find(tenant->name)) << "while somebody holds it";
+        sessions.Release(1);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(directory->All().size(), 2u);
+}
+
+}  // namespace
+}  // namespace telegrad
