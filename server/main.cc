@@ -124,7 +124,8 @@ absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
       {"max-sessions", &limits.sessions},     {"session-handles", &limits.handles},
       {"session-bytes", &limits.bytes},       {"staged-bytes", &limits.staged_bytes},
       {"trace-events", &limits.trace_events}, {"job-time", &job_time},
-      {"run-time", &limits.run.ms},
+      {"session-lease", &limits.lease_ms},    {"session-max-lease", &limits.max_lease_ms},
+      {"session-grace", &limits.grace_ms},    {"run-time", &limits.run.ms},
 #define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
 #include "engine/base/budget.def"
 #undef BUDGET
@@ -292,8 +293,10 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
       [&](const Accounts&) { return std::shared_ptr<Engine>(&engine, [](Engine*) {}); }, &metrics);
   // Where nobody is asked who they are, it is better to say so now.
   if (authenticator->open()) TG_RETURN_IF_ERROR(tenants.Find(kLocalTenant).status());
-  SessionService sessions(env, flags.GetString("local-socket"));
-  ComputeService compute(env);
+  SessionRegistry registry(env);
+  registry.StartTimer();
+  SessionService sessions(env, registry, flags.GetString("local-socket"));
+  ComputeService compute(env, registry);
   HealthService health;
   ReflectionService reflection;
 

@@ -1,20 +1,20 @@
-// telegrad.v1.Compute: every Execute stream is a session.
+// telegrad.v1.Compute: every Execute stream opens a session or takes one up again.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "server/service/execute_call.h"
 #include "server/service/router.h"
-#include "server/session/session.h"
+#include "server/session/session_registry.h"
 
 namespace telegrad {
 
 class ComputeService {
  public:
-  explicit ComputeService(const Environment& env) : env_(env) {}
+  ComputeService(const Environment& env, SessionRegistry& registry)
+      : env_(env), registry_(registry) {}
 
   RawStream* Execute(grpc::CallbackServerContext* context, Caller caller);
 
@@ -23,7 +23,7 @@ class ComputeService {
 
  private:
   const Environment& env_;
-  std::atomic<uint64_t> next_id_{1};
+  SessionRegistry& registry_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<ExecuteCall>> calls_;
   bool draining_ = false;

@@ -123,7 +123,15 @@ void ToProto(const TracedRun& run, v1::RunTrace* out) {
 struct ResultToProto {
   v1::ExecuteResponse* response;
   void operator()(std::monostate) const {}
-  void operator()(const OpenResult& r) const { response->mutable_open()->set_session(r.session); }
+  void operator()(const OpenResult& r) const {
+    v1::OpenResult* open = response->mutable_open();
+    open->set_session(r.session);
+    open->set_token(r.token);
+    open->set_epoch(r.epoch);
+    open->set_lease_ms(static_cast<uint32_t>(r.lease_ms));
+    open->set_grace_ms(static_cast<uint32_t>(r.grace_ms));
+    open->set_last_op_id(r.last_op_id);
+  }
   void operator()(const HasResult& r) const { response->mutable_has()->set_has(r.has); }
   void operator()(const PutResult& r) const {
     response->mutable_put()->set_hash(r.hash.bytes.data(), r.hash.bytes.size());

@@ -42,23 +42,18 @@ class SlicesPayload final : public Payload {
 
 }  // namespace
 
-std::shared_ptr<ExecuteCall> ExecuteCall::Create(const Environment& env,
-                                                 std::shared_ptr<Tenant> tenant, uint64_t id,
-                                                 std::string peer) {
-  std::shared_ptr<ExecuteCall> call(new ExecuteCall(env, id, std::move(peer)));
+std::shared_ptr<ExecuteCall> ExecuteCall::Create(SessionRegistry& registry, Caller caller,
+                                                 const grpc::CallbackServerContext& context) {
+  std::shared_ptr<ExecuteCall> call(new ExecuteCall(registry, std::move(caller), context));
   call->self_ = call;
-  call->session_ = std::make_shared<Session>(env, std::move(tenant), id, call);
   return call;
 }
 
-void ExecuteCall::Start(bool draining) {
-  Log(LogLevel::kInfo, "session_opened", {{"session", id_}, {"peer", peer_}});
-  if (draining) {
-    Drain();
-  } else if (env_.metrics->count(Metric::kSessions) > env_.limits.sessions) {
-    Abort(ResourceExhausted("sessions is limited to ", env_.limits.sessions));
-  } else {
+void ExecuteCall::Start(const absl::Status& refused) {
+  if (refused.ok()) {
     Pump();
+  } else {
+    Abort(refused, /*keep=*/true);
   }
 }
 
@@ -87,7 +82,7 @@ void ExecuteCall::OnReadDone(bool ok) {
   if (status.ok()) {
     Pump();
   } else {
-    Abort(std::move(status));
+    Abort(std::move(status), /*keep=*/false);
   }
 }
 
@@ -99,15 +94,21 @@ absl::Status ExecuteCall::Accept() {
   if (!request_.ParseFromString(envelope.head)) {
     return InvalidArgument("malformed message: not an ExecuteRequest");
   }
+  if (session_ == nullptr) {
+    if (!request_.has_open()) return FailedPrecondition("the first operation of a stream is open");
+    return Open(request_.open());
+  }
+  if (request_.acknowledged() > 0) {
+    session_->Acknowledge(request_.acknowledged());
+    if (request_.op_case() == v1::ExecuteRequest::OP_NOT_SET && envelope.payload_bytes == 0) {
+      return absl::OkStatus();
+    }
+  }
   if (request_.op_id() <= last_op_) {
     return InvalidArgument("operation ", request_.op_id(), " follows ", last_op_,
                            "; ids are strictly increasing");
   }
   last_op_ = request_.op_id();
-  if (!opened_) {
-    if (!request_.has_open()) return FailedPrecondition("the first operation of a stream is open");
-    return Open(request_.open());
-  }
   std::unique_ptr<Payload> payload;
   if (request_.has_write() || request_.has_put()) {
     payload = std::make_unique<SlicesPayload>(std::move(message.slices), std::move(envelope));
@@ -115,8 +116,7 @@ absl::Status ExecuteCall::Accept() {
     return InvalidArgument("operation ", last_op_, " takes no data");
   }
   TG_ASSIGN_OR_RETURN(Operation operation, ToOperation(request_, std::move(payload)));
-  session_->Submit(std::move(operation));
-  return absl::OkStatus();
+  return session_->Submit(*this, std::move(operation));
 }
 
 absl::Status ExecuteCall::Open(const v1::Open& open) {
@@ -124,9 +124,29 @@ absl::Status ExecuteCall::Open(const v1::Open& open) {
     return FailedPrecondition("protocol ", open.protocol(), "; this server speaks ", kProtocolMin,
                               " to ", kProtocolMax);
   }
-  opened_ = true;
-  Log(LogLevel::kDebug, "session_client", {{"session", id_}, {"client", open.client()}});
-  OnAnswer({.id = last_op_, .status = {}, .result = OpenResult{id_}});
+  Answer opened{.id = request_.op_id(), .status = {}, .result = {}};
+  std::shared_ptr<Session> session;
+  if (open.token().empty()) {
+    TG_ASSIGN_OR_RETURN(session, registry_.Create(caller_.tenant, open.resumable(), open.lease_ms(),
+                                                  shared_from_this()));
+    last_op_ = opened.id;
+    opened.result = registry_.Describe(*session);
+    OnAnswer(std::move(opened));
+  } else {
+    TG_ASSIGN_OR_RETURN(
+        session, registry_.Resume(open.token(), open.epoch(), *caller_.tenant, shared_from_this(),
+                                  std::move(opened), request_.acknowledged()));
+  }
+  Log(LogLevel::kInfo, open.token().empty() ? "session_opened" : "session_resumed",
+      {{"session", session->terms().id}, {"peer", caller_.peer}, {"client", open.client()}});
+  bool aborted;
+  {
+    std::lock_guard lock(mutex_);
+    session_ = session;
+    aborted = aborted_;
+  }
+  // The client may have gone before there was a session to leave.
+  if (aborted) registry_.Leave(session, *this, /*keep=*/true);
   return absl::OkStatus();
 }
 
@@ -141,16 +161,18 @@ void ExecuteCall::OnWriteDone(bool ok) {
   if (ok) {
     Pump();
   } else {
-    Abort(absl::CancelledError("the client is gone"));
+    Abort(absl::CancelledError("the client is gone"), /*keep=*/true);
   }
 }
 
-void ExecuteCall::OnCancel() { Abort(absl::CancelledError("the client is gone")); }
+void ExecuteCall::OnCancel() { Abort(absl::CancelledError("the client is gone"), /*keep=*/true); }
 
+void ExecuteCall::OnDetached(const absl::Status& why) { Abort(why, /*keep=*/true); }
+
+// A stream that broke looks at first like one that the client ended; only now it is known which it
+// was.
 void ExecuteCall::OnDone() {
-  session_->Close();
-  Log(LogLevel::kInfo, "session_closed",
-      {{"session", id_}, {"peer", peer_}, {"status", end_.ToString()}});
+  if (session_ != nullptr) registry_.Leave(session_, *this, /*keep=*/context_.IsCancelled());
   self_.reset();
 }
 
@@ -161,16 +183,18 @@ void ExecuteCall::OnAnswer(Answer answer) {
 
 void ExecuteCall::OnProgress() { Pump(); }
 
-// Ends the stream now: what the session has is dropped.
-void ExecuteCall::Abort(absl::Status status) {
+void ExecuteCall::Abort(absl::Status status, bool keep) {
+  const std::shared_ptr<ExecuteCall> alive = shared_from_this();
   std::deque<Answer> dropped;
+  std::shared_ptr<Session> session;
   {
     std::lock_guard lock(mutex_);
     if (!aborted_) end_ = std::move(status);
     aborted_ = true;
     dropped.swap(answers_);
+    session = session_;
   }
-  session_->Close();
+  if (session != nullptr) registry_.Leave(session, *this, keep);
   Pump();
 }
 
@@ -180,9 +204,10 @@ void ExecuteCall::Pump() {
   while (!finished_) {
     // No operation follows once the input has ended, so that an idle session stays idle.
     const bool ended = input_ended_ && !accepting_;
+    const std::shared_ptr<Session> session = session_;
     lock.unlock();
-    const bool idle = ended && session_->Idle();
-    const bool congested = session_->Congested();
+    const bool idle = ended && (session == nullptr || session->Idle());
+    const bool congested = session != nullptr && session->Congested();
     lock.lock();
     if (finished_) return;
 

@@ -1,4 +1,5 @@
-// One Execute stream: messages in, operations to the session, answers out. Reads the next message
+// One Execute stream: it opens a session or takes one up again; then messages in, operations to the
+// session, answers out. Reads the next message
 // when the last one is with the session and the session has room; writes one message at a time.
 #pragma once
 
@@ -8,7 +9,8 @@
 #include <string>
 
 #include "grpcpp/grpcpp.h"
-#include "server/session/session.h"
+#include "server/service/router.h"
+#include "server/session/session_registry.h"
 #include "telegrad/v1/compute.pb.h"
 
 namespace telegrad {
@@ -18,10 +20,10 @@ class ExecuteCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
                           public std::enable_shared_from_this<ExecuteCall> {
  public:
   // Owns itself until gRPC is done with it.
-  static std::shared_ptr<ExecuteCall> Create(const Environment& env, std::shared_ptr<Tenant> tenant,
-                                             uint64_t id, std::string peer);
-  // Begins to read; or refuses, if the server is draining or has too many sessions.
-  void Start(bool draining);
+  static std::shared_ptr<ExecuteCall> Create(SessionRegistry& registry, Caller caller,
+                                             const grpc::CallbackServerContext& context);
+  // Begins to read, unless `refused`, which the stream then ends with.
+  void Start(const absl::Status& refused);
 
   // Takes no further operations; ends the stream once those it has are answered.
   void Drain();
@@ -33,31 +35,32 @@ class ExecuteCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
 
   void OnAnswer(Answer answer) override;
   void OnProgress() override;
+  void OnDetached(const absl::Status& why) override;
 
  private:
-  ExecuteCall(const Environment& env, uint64_t id, std::string peer)
-      : env_(env), id_(id), peer_(std::move(peer)) {}
+  ExecuteCall(SessionRegistry& registry, Caller caller, const grpc::CallbackServerContext& context)
+      : registry_(registry), caller_(std::move(caller)), context_(context) {}
 
   absl::Status Accept();  // the message in incoming_
   absl::Status Open(const v1::Open& open);
-  void Abort(absl::Status status);
+  // Ends the stream now. What the session has is dropped, unless it is to be kept and resumable.
+  void Abort(absl::Status status, bool keep);
   // Starts whatever can be started: the next read, the next write, the end.
   void Pump();
   Answer NextMessage();
 
-  const Environment& env_;
-  const uint64_t id_;
-  const std::string peer_;
-  std::shared_ptr<ExecuteCall> self_;  // until OnDone
-  std::shared_ptr<Session> session_;   // set once, before the first read
+  SessionRegistry& registry_;
+  const Caller caller_;
+  const grpc::CallbackServerContext& context_;  // until OnDone
+  std::shared_ptr<ExecuteCall> self_;           // until OnDone
 
   // Of the reader, which is one at a time.
   grpc::ByteBuffer incoming_;
   v1::ExecuteRequest request_;
   uint64_t last_op_ = 0;
-  bool opened_ = false;
 
   std::mutex mutex_;
+  std::shared_ptr<Session> session_;  // set once, by the reader
   std::deque<Answer> answers_;
   uint64_t sent_ = 0;  // bytes of the read at the front of answers_
   grpc::ByteBuffer outgoing_;

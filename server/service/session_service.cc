@@ -49,6 +49,7 @@ void SessionService::SetDataAddress(std::string_view address) {
 absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest& request,
                                    v1::HelloResponse* response) {
   absl::Status status = Negotiate(request, response);
+  response->set_epoch(registry_.epoch());
   response->set_tenant(caller.principal.tenant);
   response->set_data_address(data_address_);
   response->set_local_socket(local_socket_);
@@ -83,6 +84,25 @@ absl::Status SessionService::Stats(const Caller&, const v1::StatsRequest&,
   const auto values = env_.metrics->Values();
   for (int i = 0; i < kNumMetrics; ++i) {
     (*response->mutable_values())[std::string(AllMetrics()[i].name)] = values[i];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SessionService::KeepAlive(const Caller& caller, const v1::KeepAliveRequest& request,
+                                       v1::KeepAliveResponse* response) {
+  TG_ASSIGN_OR_RETURN(const auto session,
+                      registry_.KeepAlive(request.token(), request.epoch(), *caller.tenant));
+  response->set_lease_ms(static_cast<uint32_t>(registry_.Describe(*session).lease_ms));
+  response->set_last_op_id(session->last_operation());
+  return absl::OkStatus();
+}
+
+// What is not there (any more) is closed.
+absl::Status SessionService::Close(const Caller& caller, const v1::CloseRequest& request,
+                                   v1::CloseResponse*) {
+  const auto session = registry_.Find(request.token(), request.epoch(), *caller.tenant);
+  if (session.ok()) {
+    registry_.Close(*session, absl::CancelledError("the client closed the session"));
   }
   return absl::OkStatus();
 }

@@ -11,6 +11,8 @@
 
 namespace telegrad {
 
+inline constexpr int64_t kMinLeaseMs = 1000;
+
 struct SessionLimits {
   int64_t sessions = 1024;             // of the whole server
   int64_t handles = int64_t{1} << 20;  // buffers of one session
@@ -26,6 +28,15 @@ struct SessionLimits {
   int64_t queued_operations = 1024;          // operations that wait for their turn
   int64_t unanswered = 4096;                 // operations whose answer is not ready
   int64_t runs_in_flight = 256;              // on the device
+
+  // Of a resumable session.
+  int64_t lease_ms = 60'000;        // where the client does not care
+  int64_t max_lease_ms = 3600'000;  // that it may wish for
+  int64_t grace_ms = 30'000;        // after its stream broke
+  // Answers that are kept until the client acknowledges them, and the bytes of the reads among
+  // them. One more answer ends the session; a read beyond those bytes is not kept.
+  int64_t unacknowledged = 32'768;
+  int64_t kept_read_bytes = int64_t{16} << 20;
 
   // Reads up to this size are copied out as soon as their bytes exist, so that what overwrites the
   // buffer never waits for the client; longer ones are sent from device memory and hold it until

@@ -102,6 +102,10 @@ class HeldRead {
 
 struct OpenResult {
   uint64_t session = 0;
+  std::string token = {};
+  uint64_t epoch = 0;
+  int64_t lease_ms = 0, grace_ms = 0;
+  uint64_t last_op_id = 0;
 };
 struct HasResult {
   bool has = false;

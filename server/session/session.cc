@@ -24,20 +24,29 @@ void HeldRead::OnReleased(std::function<void()> callback) {
   released_.push_back(std::move(callback));
 }
 
-Session::Session(const Environment& env, std::shared_ptr<Tenant> tenant, uint64_t id,
+Session::Session(const Environment& env, std::shared_ptr<Tenant> tenant, SessionTerms terms,
                  std::shared_ptr<AnswerSink> sink)
-    : env_(env), tenant_(std::move(tenant)), id_(id), sink_(std::move(sink)) {
+    : env_(env), tenant_(std::move(tenant)), terms_(std::move(terms)), sink_(std::move(sink)) {
+  RenewLocked();
   env_.metrics->Add(Metric::kSessions);
   env_.metrics->Add(Metric::kSessionsOpened);
 }
 
 Session::~Session() { Close(); }
 
-void Session::Submit(Operation operation) {
-  env_.metrics->Add(Metric::kOperations);
+absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
   {
     std::lock_guard lock(mutex_);
-    if (closed_) return;
+    if (sink_.get() != &from) return absl::OkStatus();
+    RenewLocked();
+    if (operation.id <= last_operation_) return absl::OkStatus();
+    if (const auto kept = static_cast<int64_t>(kept_.size()); kept > env_.limits.unacknowledged) {
+      return ResourceExhausted("the client has acknowledged none of ", kept,
+                               " answers; unacknowledged is limited to ",
+                               env_.limits.unacknowledged);
+    }
+    last_operation_ = operation.id;
+    env_.metrics->Add(Metric::kOperations);
     Queued queued;
     if (const auto* write = std::get_if<WriteOp>(&operation.op)) {
       queued.staged = write->payload->size();
@@ -48,6 +57,7 @@ void Session::Submit(Operation operation) {
     queue_.push_back(std::move(queued));
   }
   Drain(Where::kReader);
+  return absl::OkStatus();
 }
 
 bool Session::Congested() const {
@@ -62,7 +72,7 @@ bool Session::Idle() const {
   return queue_.empty() && slots_.empty() && !draining_;
 }
 
-void Session::Close() {
+void Session::Close(const absl::Status& why) {
   std::deque<Queued> queue;
   std::deque<SlotRef> slots;
   std::shared_ptr<AnswerSink> sink;
@@ -80,6 +90,7 @@ void Session::Close() {
     env_.metrics->Add(Metric::kStagedBytes, -std::exchange(staged_, 0));
     env_.metrics->Add(Metric::kSessions, -1);
   }
+  if (sink) sink->OnDetached(why);
 }
 
 void Session::Drain(Where where) {
@@ -170,17 +181,6 @@ void Session::Finish(const SlotRef& slot) {
     sink = sink_;
   }
   if (sink) sink->OnProgress();
-}
-
-void Session::EmitLocked() {
-  while (!slots_.empty() && slots_.front()->done) {
-    const SlotRef slot = std::move(slots_.front());
-    slots_.pop_front();
-    if (!slot->answer.status.ok()) env_.metrics->Add(Metric::kOperationErrors);
-    if (sink_ && !(slot->quiet && slot->answer.status.ok())) {
-      sink_->OnAnswer(std::move(slot->answer));
-    }
-  }
 }
 
 Session::Step Session::Reply(uint64_t id, Answer answer) {

@@ -25,6 +25,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/base/budget.h"
+#include "engine/base/clock.h"
 #include "server/admin/metrics.h"
 #include "server/pool/device_pool.h"
 #include "server/pool/task_pool.h"
@@ -42,6 +43,7 @@ struct Environment {
   TaskPool* compilers;  // for what may take long: verifying and compiling
   Metrics* metrics;
   SessionLimits limits;
+  const Clock* clock = Clock::Steady();
 };
 
 class AnswerSink {
@@ -51,25 +53,56 @@ class AnswerSink {
   virtual void OnAnswer(Answer answer) = 0;
   // The session has moved on: see Congested and Idle. Called from any thread, without locks.
   virtual void OnProgress() = 0;
+  // The session has nothing more to do with this sink: another has taken its place, or the session
+  // is over. Without locks; not for one that was detached on its owner's wish.
+  virtual void OnDetached(const absl::Status& why) = 0;
+};
+
+// How a session was opened.
+struct SessionTerms {
+  uint64_t id = 0;         // for the logs
+  std::string token = {};  // see SessionRegistry
+  bool resumable = false;
+  int64_t lease_ns = 0, grace_ns = 0;  // of a resumable one
 };
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(const Environment& env, std::shared_ptr<Tenant> tenant, uint64_t id,
+  Session(const Environment& env, std::shared_ptr<Tenant> tenant, SessionTerms terms,
           std::shared_ptr<AnswerSink> sink);
   ~Session();
 
-  uint64_t id() const { return id_; }
+  const SessionTerms& terms() const { return terms_; }
+  const Tenant& tenant() const { return *tenant_; }
 
-  // Called by one thread at a time.
-  void Submit(Operation operation);
+  // Takes an operation from the stream of `from`, by one thread at a time; ignores it if that is
+  // attached no more, or if the operation was taken before. RESOURCE_EXHAUSTED once the client
+  // leaves too many answers unacknowledged: what is left is to close the session.
+  absl::Status Submit(const AnswerSink& from, Operation operation);
   // True while the client should not be read further.
   bool Congested() const;
   // True when every operation submitted has been answered.
   bool Idle() const;
-  // Drops what has not started, frees every buffer, forgets the sink. Runs in flight end at their
+  // Drops what has not started, frees every buffer, detaches the sink. Runs in flight end at their
   // next segment.
-  void Close();
+  void Close(const absl::Status& why = absl::OkStatus());
+
+  // Resuming: `sink` takes the place of the one before, which is returned to be told so, and null
+  // if it was detached. It is given `opened`, an OpenResult that is completed here, then every kept
+  // answer but those up to `acknowledged`.
+  std::shared_ptr<AnswerSink> Attach(std::shared_ptr<AnswerSink> sink, Answer opened,
+                                     uint64_t acknowledged);
+  // From now on nothing is given to `sink` and nothing taken of it; what was taken goes on. False
+  // if it was not attached.
+  bool Detach(const AnswerSink& sink);
+  // The client has every answer up to this operation.
+  void Acknowledge(uint64_t id);
+  // Something was heard of the client.
+  void Renew();
+  // When the session is to be closed if nothing more is heard; INT64_MAX: never.
+  int64_t EndsAt() const;
+  // The last operation that was taken; 0: none.
+  uint64_t last_operation() const;
 
  private:
   // Where the session's operations are being executed, which decides how much may be done there.
@@ -140,15 +173,22 @@ class Session : public std::enable_shared_from_this<Session> {
   Step Reply(uint64_t id, Answer answer);
   Step Fail(uint64_t id, absl::Status error);
   void EmitLocked();
+  void KeepLocked(const Answer& answer);
+  void ForgetLocked(uint64_t acknowledged);
+  void RenewLocked();
 
   const Environment& env_;
   const std::shared_ptr<Tenant> tenant_;
-  const uint64_t id_;
+  const SessionTerms terms_;
 
   mutable std::mutex mutex_;
   std::shared_ptr<AnswerSink> sink_;
   std::deque<Queued> queue_;
   std::deque<SlotRef> slots_;
+  std::deque<Answer> kept_;  // given to a sink or not, and not acknowledged; of a resumable session
+  int64_t kept_read_bytes_ = 0;
+  uint64_t last_operation_ = 0;
+  int64_t ends_at_ = INT64_MAX;
   int64_t staged_ = 0;
   bool draining_ = false;  // somebody executes operations
   bool blocked_ = false;   // the front of the queue waits

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,16 @@ class Sink final : public AnswerSink {
     std::lock_guard lock(mutex_);
     changed_.notify_all();
   }
+  void OnDetached(const absl::Status& why) override {
+    std::lock_guard lock(mutex_);
+    detached_ = why;
+    changed_.notify_all();
+  }
+  // Why it was detached, if it was.
+  std::optional<absl::Status> detached() {
+    std::lock_guard lock(mutex_);
+    return detached_;
+  }
   Answer Take(uint64_t id) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return answers_.contains(id); });
@@ -59,6 +70,7 @@ class Sink final : public AnswerSink {
   std::condition_variable changed_;
   std::vector<uint64_t> order_;
   std::map<uint64_t, Answer> answers_;
+  std::optional<absl::Status> detached_;
 };
 
 // A graph as if it had been decoded and verified.

@@ -35,13 +35,13 @@ class SessionTest : public ::testing::Test {
     if (!session_) {
       tenant_ = std::make_shared<Tenant>("test", std::shared_ptr<Engine>(&engine_, [](Engine*) {}),
                                          &metrics_);
-      session_ = std::make_shared<Session>(env_, tenant_, 1, sink_);
+      session_ = std::make_shared<Session>(env_, tenant_, SessionTerms{.id = 1}, sink_);
     }
     return *session_;
   }
   template <typename Op>
   uint64_t Submit(Op op) {
-    session().Submit({.id = ++last_id_, .op = std::move(op)});
+    EXPECT_TRUE(session().Submit(*sink_, {.id = ++last_id_, .op = std::move(op)}).ok());
     return last_id_;
   }
   uint64_t Alloc(uint64_t handle, uint64_t bytes) { return Submit(AllocOp{handle, bytes, ""}); }

@@ -156,9 +156,10 @@ TEST_F(SessionTest, OthersGoOnWhileOneCompiles) {
   Alloc(2, 4);
   const uint64_t run = Run(1, 2);
   const auto other_sink = std::make_shared<Sink>();
-  const auto other = std::make_shared<Session>(env_, tenant_, 2, other_sink);
-  other->Submit({.id = 1, .op = AllocOp{1, 16 << 20, ""}});  // takes a worker
-  other->Submit({.id = 2, .op = ReadOp{1, 0, 1}});
+  const auto other = std::make_shared<Session>(env_, tenant_, SessionTerms{.id = 2}, other_sink);
+  ASSERT_TRUE(other->Submit(*other_sink, {.id = 1, .op = AllocOp{1, 16 << 20, ""}})
+                  .ok());  // takes a worker
+  ASSERT_TRUE(other->Submit(*other_sink, {.id = 2, .op = ReadOp{1, 0, 1}}).ok());
   EXPECT_TRUE(other_sink->Take(2).status.ok());
   other->Close();
   compiler.Open();

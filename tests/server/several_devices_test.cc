@@ -34,13 +34,13 @@ class SeveralDevices : public ::testing::Test {
     env_ = {pool_.get(), &workers_, &compilers_, &metrics_, {}};
     const std::shared_ptr<Engine> engine(&engine_, [](Engine*) {});
     session_ = std::make_shared<Session>(env_, std::make_shared<Tenant>("test", engine, &metrics_),
-                                         1, answers_);
+                                         SessionTerms{.id = 1}, answers_);
   }
   ~SeveralDevices() override { session_->Close(); }
 
   template <typename Op>
   uint64_t Submit(Op op) {
-    session_->Submit({.id = ++last_id_, .op = std::move(op)});
+    EXPECT_TRUE(session_->Submit(*answers_, {.id = ++last_id_, .op = std::move(op)}).ok());
     return last_id_;
   }
   absl::Status StatusOf(uint64_t id) { return answers_->Take(id).status; }

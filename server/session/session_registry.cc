@@ -1,0 +1,213 @@
+// Times only move away while nobody looks: a message or a KeepAlive moves the end of its session.
+// So the timer sleeps until the earliest end that it saw, finds out then what has moved, and is
+// woken only for an end that may be earlier: that of a new session, or of one whose stream broke.
+#include "server/session/session_registry.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "engine/base/status.h"
+#include "server/admin/log.h"
+
+namespace telegrad {
+namespace {
+
+constexpr size_t kTokenBytes = 16;
+constexpr int64_t kNsPerMs = 1'000'000;
+
+std::string RandomBytes(size_t size) {
+  std::string bytes(size, '\0');
+  // For so few bytes it neither fails nor is interrupted once the system has its entropy.
+  if (getrandom(bytes.data(), size, 0) != static_cast<ssize_t>(size)) std::abort();
+  return bytes;
+}
+
+uint64_t RandomEpoch() {
+  const std::string bytes = RandomBytes(sizeof(uint64_t));
+  uint64_t epoch;
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(&epoch));
+  return std::max<uint64_t>(epoch, 1);
+}
+
+}  // namespace
+
+SessionRegistry::SessionRegistry(const Environment& env) : env_(env), epoch_(RandomEpoch()) {}
+
+SessionRegistry::~SessionRegistry() {
+  decltype(by_token_) sessions;
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+    sessions.swap(by_token_);
+  }
+  wake_.notify_all();
+  if (timer_.joinable()) timer_.join();
+  for (auto& [token, session] : sessions) {
+    End(*session, absl::UnavailableError("the server is shutting down"));
+  }
+}
+
+absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::Create(std::shared_ptr<Tenant> tenant,
+                                                                 bool resumable, int64_t lease_ms,
+                                                                 std::shared_ptr<AnswerSink> sink) {
+  const SessionLimits& limits = env_.limits;
+  SessionTerms terms{.token = RandomBytes(kTokenBytes), .resumable = resumable};
+  if (resumable) {
+    const int64_t wanted = lease_ms > 0 ? lease_ms : limits.lease_ms;
+    terms.lease_ns = std::clamp(wanted, kMinLeaseMs, limits.max_lease_ms) * kNsPerMs;
+    terms.grace_ns = limits.grace_ms * kNsPerMs;
+  }
+  std::lock_guard lock(mutex_);
+  if (static_cast<int64_t>(by_token_.size()) >= limits.sessions) {
+    return ResourceExhausted("this server has ", by_token_.size(),
+                             " sessions; max-sessions is limited to ", limits.sessions);
+  }
+  terms.id = ++last_id_;
+  auto session =
+      std::make_shared<Session>(env_, std::move(tenant), std::move(terms), std::move(sink));
+  by_token_[session->terms().token] = session;
+  if (resumable) WakeTimer();
+  return session;
+}
+
+void SessionRegistry::WakeTimer() {
+  sooner_ = true;
+  wake_.notify_all();
+}
+
+// Another tenant's session is none.
+absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::FindLocked(std::string_view token,
+                                                                     uint64_t epoch,
+                                                                     const Tenant& tenant) const {
+  if (epoch != epoch_) {
+    return absl::AbortedError("the session is lost: the server was started anew since");
+  }
+  const auto it = by_token_.find(ToAbsl(token));
+  if (it == by_token_.end() || it->second->tenant().name != tenant.name) {
+    return NotFound(
+        "no session with this token: it was closed, its lease or grace has ended, or it is "
+        "not this caller's");
+  }
+  return it->second;
+}
+
+absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::Find(std::string_view token,
+                                                               uint64_t epoch,
+                                                               const Tenant& tenant) const {
+  std::lock_guard lock(mutex_);
+  return FindLocked(token, epoch, tenant);
+}
+
+absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::KeepAlive(std::string_view token,
+                                                                    uint64_t epoch,
+                                                                    const Tenant& tenant) {
+  std::lock_guard lock(mutex_);
+  TG_ASSIGN_OR_RETURN(auto session, FindLocked(token, epoch, tenant));
+  session->Renew();
+  return session;
+}
+
+absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::Resume(
+    std::string_view token, uint64_t epoch, const Tenant& tenant, std::shared_ptr<AnswerSink> sink,
+    Answer opened, uint64_t acknowledged) {
+  std::shared_ptr<AnswerSink> before;
+  std::shared_ptr<Session> session;
+  {
+    std::lock_guard lock(mutex_);
+    auto found = FindLocked(token, epoch, tenant);
+    if (absl::IsNotFound(found.status())) return absl::AbortedError(found.status().message());
+    TG_RETURN_IF_ERROR(found.status());
+    session = *std::move(found);
+    if (!session->terms().resumable) {
+      return FailedPrecondition("session ", session->terms().id, " was not opened as resumable");
+    }
+    opened.result = Describe(*session);
+    before = session->Attach(std::move(sink), std::move(opened), acknowledged);
+  }
+  if (before != nullptr) {
+    before->OnDetached(absl::AbortedError("another stream has resumed the session"));
+  }
+  return session;
+}
+
+void SessionRegistry::Leave(const std::shared_ptr<Session>& session, const AnswerSink& sink,
+                            bool keep) {
+  if (!session->Detach(sink)) return;
+  if (!keep || !session->terms().resumable) return Close(session, absl::OkStatus());
+  Log(LogLevel::kInfo, "session_detached", {{"session", session->terms().id}});
+  std::lock_guard lock(mutex_);
+  WakeTimer();
+}
+
+void SessionRegistry::Close(const std::shared_ptr<Session>& session, const absl::Status& why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (by_token_.erase(session->terms().token) == 0) return;
+  }
+  End(*session, why);
+}
+
+void SessionRegistry::End(Session& session, const absl::Status& why) {
+  Log(LogLevel::kInfo, "session_closed",
+      {{"session", session.terms().id}, {"status", why.ToString()}});
+  session.Close(why);
+}
+
+OpenResult SessionRegistry::Describe(const Session& session) const {
+  const SessionTerms& terms = session.terms();
+  return {.session = terms.id,
+          .token = terms.token,
+          .epoch = epoch_,
+          .lease_ms = terms.lease_ns / kNsPerMs,
+          .grace_ms = terms.grace_ns / kNsPerMs};
+}
+
+int64_t SessionRegistry::CloseExpired() {
+  std::vector<std::shared_ptr<Session>> expired;
+  int64_t next = INT64_MAX;
+  {
+    // Nobody resumes or renews one meanwhile.
+    std::lock_guard lock(mutex_);
+    const int64_t now = env_.clock->Ns();
+    for (auto it = by_token_.begin(); it != by_token_.end();) {
+      const auto current = it++;
+      if (const int64_t end = current->second->EndsAt(); end > now) {
+        next = std::min(next, end);
+      } else {
+        expired.push_back(std::move(current->second));
+        by_token_.erase(current);
+      }
+    }
+  }
+  for (const auto& session : expired) {
+    End(*session, absl::AbortedError("the session has ended: nothing was heard of its client"));
+  }
+  return next;
+}
+
+void SessionRegistry::StartTimer() {
+  timer_ = std::thread([this] { Tick(); });
+}
+
+void SessionRegistry::Tick() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    sooner_ = false;
+    lock.unlock();
+    const int64_t next = CloseExpired();
+    lock.lock();
+    const auto woken = [this] { return stop_ || sooner_; };
+    if (next == INT64_MAX) {
+      wake_.wait(lock, woken);
+    } else {
+      wake_.wait_for(lock, std::chrono::nanoseconds(next - env_.clock->Ns()), woken);
+    }
+  }
+}
+
+}  // namespace telegrad
