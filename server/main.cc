@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "devices/drivers.h"
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
@@ -110,7 +111,8 @@ absl::StatusOr<std::unique_ptr<LocalSocket>> StartLocalSocket(const Flags& flags
   TG_ASSIGN_OR_RETURN(LocalUsers users, LocalUsers::Parse(flags.GetList("local-users")));
   LocalSocket::Handlers handlers;
   handlers["token"] = [&authenticator](const LocalSocket::Request& request) {
-    return authenticator.local_tokens()->Issue(request.principal, absl::Now());
+    return StrCat(absl::ToInt64Seconds(LocalTokens::kLifetime), " ",
+                  authenticator.local_tokens()->Issue(request.principal, absl::Now()));
   };
   TG_ASSIGN_OR_RETURN(auto socket, LocalSocket::Start(path, std::move(users), std::move(handlers)));
   std::printf("local socket on %s\n", path.c_str());

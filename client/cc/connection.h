@@ -13,10 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-
-namespace grpc {
-class Channel;
-}
+#include "client/cc/credentials.h"
 
 namespace telegrad {
 
@@ -27,6 +24,7 @@ inline constexpr std::string_view kDefaultAddress = "127.0.0.1:50055";
 struct ConnectOptions {
   absl::Duration timeout = absl::Seconds(10);  // of connecting and of each call but sessions
   std::string client = "telegrad-cc";          // name and version, for the server's log
+  ClientCredentials credentials = {};
 };
 
 struct ServerInfo {
@@ -35,6 +33,7 @@ struct ServerInfo {
   uint32_t graph_form = 0;
   int64_t max_message_bytes = 0;
   int64_t chunk_bytes = 0;
+  std::string tenant;  // whom the server takes this client for
 };
 
 struct DeviceInfo {
@@ -65,6 +64,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::string& address() const { return address_; }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   const ConnectOptions& options() const { return options_; }
+  // Puts this client's token onto a call; every call needs it.
+  absl::Status Authorize(grpc::ClientContext* context) { return tokens_.Authorize(context); }
 
  private:
   Connection(std::string address, const ConnectOptions& options,
@@ -74,6 +75,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::string address_;
   const ConnectOptions options_;
   const std::shared_ptr<grpc::Channel> channel_;
+  TokenSource tokens_;
   ServerInfo server_;
 };
 
