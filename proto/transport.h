@@ -8,8 +8,8 @@ namespace telegrad {
 
 inline constexpr uint32_t kProtocolMin = 1;
 inline constexpr uint32_t kProtocolMax = 1;
-inline constexpr uint32_t kGraphFormMin = 1;
-inline constexpr uint32_t kGraphFormMax = 1;
+inline constexpr uint32_t kGraphFormMin = 2;
+inline constexpr uint32_t kGraphFormMax = 2;
 
 inline constexpr int kChunkBytes = 1 << 20;        // of tensor data in one message
 inline constexpr int kMaxMessageBytes = 80 << 20;  // a graph of kMaxGraphBytes and room around it

@@ -47,6 +47,7 @@ constexpr size_t kMaxQueued = 1024;      // operations not sent yet
 constexpr size_t kMaxPending = 16384;    // operations not acknowledged yet
 constexpr int kMaxSilent = 1024;         // then a Sync is sent, so that acknowledgements come
 constexpr size_t kCopiedPayload = 4096;  // shorter ones are not worth a slice of their own
+constexpr int kMaxHeld = 32;             // messages that go out together
 
 struct Fail {
   absl::Status status;
@@ -235,13 +236,22 @@ void ExecuteStream::Pump() {
     ++starting_;
     Outgoing& front = queue_.front();
     lock.unlock();
-    if (PrepareMessage(front)) {
-      lock.lock();
+    const bool last = PrepareMessage(front);
+    lock.lock();
+    if (last) {
       queue_.pop_front();
-      changed_.notify_all();
-      lock.unlock();
+      if (queue_.size() + 1 == kMaxQueued) changed_.notify_all();
     }
-    StartWrite(&outgoing_);
+    // Short messages that have one behind them go out with it.
+    grpc::WriteOptions options;
+    if (!queue_.empty() && held_ < kMaxHeld && outgoing_.Length() <= kCopiedPayload) {
+      options.set_buffer_hint();
+      ++held_;
+    } else {
+      held_ = 0;
+    }
+    lock.unlock();
+    StartWrite(&outgoing_, options);
     lock.lock();
     --starting_;
   }

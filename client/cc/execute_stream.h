@@ -99,6 +99,7 @@ class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
   uint64_t next_id_ = 1;
   uint64_t next_handle_ = 1;
   int silent_ = 0;  // operations since the last one that is answered
+  int held_ = 0;    // messages that the transport may hold back for the next one
   int starting_ = 0;
   bool writing_ = false;
   bool ended_ = false;  // nothing will be read any more

@@ -1,6 +1,7 @@
 // The thread takes a submission out of the ring, waits for its foreign points, runs it, drops what
 // it held, and signals its point. Points of the own timeline need no waiting, for the queue is in
-// order; only their failures count.
+// order; only their failures count. A submitter that runs its own work does the same in its place:
+// busy_ is the right to, so there is one at a time, and what it calls back submits to the ring.
 #include "devices/api/host_queue.h"
 
 #include <algorithm>
@@ -38,7 +39,17 @@ absl::StatusOr<TimelinePoint> HostQueue::Enqueue(std::shared_ptr<const CommandBu
                                                  std::shared_ptr<RunTrace> trace,
                                                  std::shared_ptr<const Cancellation> cancellation) {
   TG_RETURN_IF_ERROR(runner_->Check(commands.get(), bindings));
+  const auto is_reached = [](const TimelinePoint& p) {
+    return p.timeline == nullptr || p.timeline->value() >= p.value;
+  };
+  const bool quick = runner_->IsQuick(*commands) && std::ranges::all_of(waits, is_reached);
   TimelinePoint point{timeline_, 0};
+  Submission work{std::move(commands),
+                  std::move(bindings),
+                  {waits.begin(), waits.end()},
+                  std::move(trace),
+                  std::move(cancellation)};
+  bool here, ring;
   {
     std::lock_guard lock(mutex_);
     const uint64_t before = submitted_.load(std::memory_order_relaxed);
@@ -53,45 +64,70 @@ absl::StatusOr<TimelinePoint> HostQueue::Enqueue(std::shared_ptr<const CommandBu
       }
     }
     point.value = before + 1;
-    ring_[point.value % ring_.size()] = {std::move(commands), std::move(bindings),
-                                         std::vector(waits.begin(), waits.end()), std::move(trace),
-                                         std::move(cancellation)};
+    ring = !busy_.load(std::memory_order_relaxed);
+    here = quick && ring && ended_.load(std::memory_order_relaxed) == before;
+    if (here) {
+      busy_.store(true);
+    } else {
+      ring_[point.value % ring_.size()] = std::move(work);
+    }
     submitted_.store(point.value);
   }
-  bell_->Ring();
+  if (here) {
+    Complete(point.value, std::move(work));
+  } else if (ring) {
+    bell_->Ring();
+  }
   return point;
 }
 
 TimelinePoint HostQueue::last() const { return {timeline_, submitted_.load()}; }
 
-bool HostQueue::WaitForWork(uint64_t done) {
-  const auto ready = [&] {
-    return submitted_.load(std::memory_order_acquire) > done || bell_->stop.load();
-  };
+// True once there is work to run, false once there will be none.
+bool HostQueue::WaitForWork() {
+  const auto work = [&] { return !busy_.load() && submitted_.load() > ended_.load(); };
+  const auto ready = [&] { return work() || bell_->stop.load(); };
   if (options_.spins ? !SpinUntil(ready) : !ready()) {
     std::unique_lock lock(bell_->mutex);
     bell_->rung.wait(lock, ready);
   }
-  return submitted_.load() > done;
+  return work();
 }
 
 void HostQueue::Serve() {
-  for (uint64_t done = 0; WaitForWork(done); ++done) {
+  while (WaitForWork()) {
     Submission work;
+    uint64_t value;
     {
       std::lock_guard lock(mutex_);
-      work = std::move(ring_[(done + 1) % ring_.size()]);
+      value = ended_.load() + 1;
+      if (busy_.load() || submitted_.load() < value) continue;  // a submitter was faster
+      busy_.store(true);
+      work = std::move(ring_[value % ring_.size()]);
     }
-    const absl::Status status = RunOne(work);
-    // First the references, then the place, then the point: whoever sees the point finds all that
-    // free.
-    work = {};
-    {
-      std::lock_guard lock(mutex_);
-      finished_ = done + 1;
-    }
-    timeline_->Signal(done + 1, status);
+    Complete(value, std::move(work));
   }
+}
+
+// By whoever has set busy_.
+void HostQueue::Complete(uint64_t value, Submission work) {
+  const absl::Status status = RunOne(work);
+  // First the references, then the place, then the point: whoever sees the point finds all that
+  // free.
+  work = {};
+  {
+    std::lock_guard lock(mutex_);
+    finished_ = value;
+  }
+  timeline_->Signal(value, status);
+  bool more;
+  {
+    std::lock_guard lock(mutex_);
+    ended_.store(value);
+    busy_.store(false);
+    more = submitted_.load() > value;
+  }
+  if (more && std::this_thread::get_id() != thread_.get_id()) bell_->Ring();
 }
 
 absl::Status HostQueue::RunOne(const Submission& work) {

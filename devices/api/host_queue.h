@@ -1,5 +1,6 @@
 // A queue that a thread of this process serves: a bounded ring of submissions, run one after the
-// other by what the driver gives it.
+// other by what the driver gives it. Work that is shorter than waking the thread is run by whoever
+// submits it, if nothing is before it.
 #pragma once
 
 #include <atomic>
@@ -29,8 +30,11 @@ class QueueRunner {
   virtual absl::Status Check(const CommandBuffer* commands,
                              std::span<const BufferView> bindings) const = 0;
 
-  // On the queue's thread: runs what passed Check. The events are one for each command that ran or
-  // failed, without the queue's name.
+  // Whether commands that passed Check are so short that the submitter may run them itself.
+  virtual bool IsQuick(const CommandBuffer&) const { return false; }
+
+  // On one thread at a time, the queue's or, if IsQuick, a submitter's: runs what passed Check. The
+  // events are one for each command that ran or failed, without the queue's name.
   virtual absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
                            const RunControl& control) = 0;
 };
@@ -79,7 +83,8 @@ class HostQueue final : public Queue {
                                         std::shared_ptr<RunTrace> trace,
                                         std::shared_ptr<const Cancellation> cancellation) override;
   void Serve();
-  bool WaitForWork(uint64_t done);
+  bool WaitForWork();
+  void Complete(uint64_t value, Submission work);
   absl::Status RunOne(const Submission& work);
   absl::Status Await(const TimelinePoint& point);
 
@@ -90,8 +95,11 @@ class HostQueue final : public Queue {
 
   mutable std::mutex mutex_;            // for what follows
   std::vector<Submission> ring_;        // submission n, from 1, is at n % size
-  std::atomic<uint64_t> submitted_{0};  // written under the lock
   uint64_t finished_ = 0;               // those whose place in the ring is free again
+  std::atomic<uint64_t> submitted_{0};  // like the next two, written under the lock
+  std::atomic<uint64_t> ended_{0};      // those whose point is signalled
+  std::atomic<bool> busy_{false};       // somebody runs the submission after those, and looks
+                                        // whether there are more when it has ended
 
   std::thread thread_;
 };

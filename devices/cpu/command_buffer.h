@@ -22,6 +22,9 @@ class CpuCommandBuffer : public CommandList {
   // As CommandList, and whether the host can address them.
   absl::Status Check(std::span<const BufferView> bindings) const;
 
+  // Whether running it takes less than waking a thread for it.
+  bool quick() const { return micros_ < kQuick; }
+
   // Where a run keeps its addresses; to be reused.
   struct Scratch {
     std::vector<char*> bases;      // of the bindings
@@ -33,6 +36,8 @@ class CpuCommandBuffer : public CommandList {
                    const RunControl& control) const;
 
  private:
+  static constexpr double kQuick = 10;  // microseconds
+
   struct Step {
     WorkerPool::Body entry = nullptr;  // null: copies `amount` bytes from argument 1 to argument 0
     int64_t first = 0;                 // its arguments in patches_
@@ -46,6 +51,7 @@ class CpuCommandBuffer : public CommandList {
 
   std::vector<Step> steps_;  // one for each command
   std::vector<Launch::Argument> patches_;
+  double micros_ = 0;  // predicted, on one thread
 };
 
 }  // namespace telegrad

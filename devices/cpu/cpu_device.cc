@@ -41,6 +41,10 @@ class CpuRunner : public QueueRunner {
     return encoded->Check(bindings);
   }
 
+  bool IsQuick(const CommandBuffer& commands) const override {
+    return static_cast<const CpuCommandBuffer&>(commands).quick();
+  }
+
   absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
                    const RunControl& control) override {
     return static_cast<const CpuCommandBuffer&>(commands).Run(bindings, pool_, &scratch_, control);
@@ -49,7 +53,7 @@ class CpuRunner : public QueueRunner {
  private:
   const QueueKind kind_;
   WorkerPool pool_;
-  CpuCommandBuffer::Scratch scratch_;  // of the queue's thread
+  CpuCommandBuffer::Scratch scratch_;  // of the thread that runs
 };
 
 class CpuDevice : public Device {

@@ -18,6 +18,9 @@ namespace {
 
 // Answers that may wait for a client that does not read them.
 constexpr size_t kMaxAnswers = 1024;
+// Answers that go out together, where so many wait.
+constexpr int kMaxHeld = 32;
+constexpr size_t kHeldBytes = 4096;  // none that is longer
 
 // The payload of a received message, in the slices in which the transport delivered it. A short
 // slice holds its bytes inside itself, so the slices stay where they are: the vector is moved, its
@@ -218,16 +221,20 @@ void ExecuteCall::Pump() {
         !write && !writing_ && starting_ == 0 && (aborted_ || (idle && answers_.empty()));
     if (!write && !read && !finish) return;
     Answer sent_in_full;  // what it holds is let go without the lock
+    grpc::WriteOptions options;
     if (write) {
       writing_ = true;
       sent_in_full = NextMessage();
+      const bool held = !answers_.empty() && held_ < kMaxHeld && outgoing_.Length() <= kHeldBytes;
+      held_ = held ? held_ + 1 : 0;
+      if (held) options.set_buffer_hint();
     }
     if (read) reading_ = true;
     if (finish) finished_ = true;
     ++starting_;
     const absl::Status end = end_;
     lock.unlock();
-    if (write) StartWrite(&outgoing_);
+    if (write) StartWrite(&outgoing_, options);
     if (read) StartRead(&incoming_);
     if (finish) return Finish(ToGrpc(end));
     sent_in_full = {};

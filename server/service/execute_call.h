@@ -64,6 +64,7 @@ class ExecuteCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   std::deque<Answer> answers_;
   uint64_t sent_ = 0;  // bytes of the read at the front of answers_
   grpc::ByteBuffer outgoing_;
+  int held_ = 0;  // messages that the transport may hold back for the next one
   int starting_ = 0;
   bool reading_ = false;
   bool accepting_ = false;  // a message is on its way to the session

@@ -22,6 +22,7 @@ import time
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 TELEGRADD = "server/telegradd"
 TELEGRAD_BENCH = "tests/bench/telegrad_bench"
+OPERATIONS_BENCH = "tests/bench/operations_bench"
 FRONTEND_BENCH = "tests/bench/frontend_bench"
 SIMPLIFY_BENCH = "tests/bench/simplify_bench"
 NETS_BENCH = "tests/bench/nets_bench"
@@ -40,12 +41,25 @@ class Broken(Exception):
     """A program failed; the row has no result."""
 
 
+def halves():
+    """Cores for a server and cores for its clients, where the two are kept apart."""
+    cores = sorted(os.sched_getaffinity(0))
+    middle = max(len(cores) // 2, 1)
+    return cores[:middle], cores[middle:] or cores
+
+
+def pin(cores):
+    """What a new process does first; nothing for no cores."""
+    return (lambda: os.sched_setaffinity(0, cores)) if cores else None
+
+
 class Bench:
     """The programs, and the servers that are started when a row first needs them."""
 
     def __init__(self, build):
         self.build = build
         self.servers = {}
+        self.server_cores, self.client_cores = halves()
 
     def path(self, program):
         path = os.path.join(self.build, program)
@@ -53,12 +67,12 @@ class Bench:
             raise Absent(program)
         return path
 
-    def server(self, key, program, arguments, environment):
+    def server(self, key, program, arguments, environment, cores=()):
         """The address of the server `key`, which is started if it is not up."""
         if key not in self.servers:
             process = subprocess.Popen(
                 [self.path(program)] + arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, env={**os.environ, **environment})
+                stderr=subprocess.DEVNULL, env={**os.environ, **environment}, preexec_fn=pin(cores))
             self.servers[key] = (process, self.port(process, program))
         return self.servers[key][1]
 
@@ -79,12 +93,13 @@ class Bench:
                 raise Broken(f"{program} ended before it listened")
             text += more
 
-    def number(self, program, arguments, environment=None):
+    def number(self, program, arguments, environment=None, cores=()):
         """The number that a program prints as its last line."""
         try:
             done = subprocess.run(
                 [self.path(program)] + arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                timeout=TURN_SECONDS, env={**os.environ, **(environment or {})}, check=True)
+                timeout=TURN_SECONDS, env={**os.environ, **(environment or {})}, check=True,
+                preexec_fn=pin(cores))
             return float(done.stdout.split()[-1])
         except (subprocess.SubprocessError, ValueError, IndexError) as error:
             raise Broken(f"{program} {' '.join(arguments)}: {error}") from error
@@ -94,6 +109,17 @@ class Bench:
 
     def telegrad(self, *arguments):
         return self.number(TELEGRAD_BENCH, [self.daemon(), *arguments])
+
+    def operations(self, *arguments):
+        address = self.server("telegradd pinned", TELEGRADD, ["--listen", "127.0.0.1:0"], {},
+                              self.server_cores)
+        return self.number(OPERATIONS_BENCH, [address, *arguments], cores=self.client_cores)
+
+    def echo(self, *arguments):
+        address = self.server("echo pinned", "tests/bench/echo_server", ["127.0.0.1:0"], {},
+                              self.server_cores)
+        return self.number("tests/bench/echo_client", [address, *arguments],
+                           cores=self.client_cores)
 
     def grpc(self, *arguments, tuned, chunk=1 << 20):
         environment = {"CHUNK": str(chunk), **({"TUNE": "1"} if tuned else {})}
@@ -144,18 +170,23 @@ class Row:
 
 
 class LimitRow(Row):
-    """A benchmark without a peer: a count or a time of Telegrad against a limit."""
+    """A benchmark without a peer: a count, a time or a rate of Telegrad against a limit."""
 
-    def __init__(self, name, unit, limit, telegrad):
-        super().__init__(name, unit, ("<=", limit), telegrad, None, turns=1)
+    def __init__(self, name, unit, limit, telegrad, compare="<="):
+        super().__init__(name, unit, (compare, limit), telegrad, None, turns=1)
 
 
-# `known` are the medians measured for these peers when they were not disturbed: 110 us is the slower of the
-# echo's two modes (whether both ends land on one core decides).
+# `known` are the medians measured for these peers when they were not disturbed.
 ROWS = [
-    Row("run_by_hash", "us p50", ("<=", 2.0), known=110,
-        telegrad=lambda b: b.telegrad("run_by_hash", "2000"),
-        peer=lambda b: b.grpc("latency", "2000", tuned=False)),
+    # As many clients on both sides, each with a connection of its own; servers on one half of the cores,
+    # clients on the other.
+    *(Row(f"run_by_hash_{clients}", "us p50", ("<=", 1.3), known=known, turns=30,
+          telegrad=lambda b, n=clients: b.operations("latency", str(4000 // n), str(n)),
+          peer=lambda b, n=clients: b.echo("latency", str(4000 // n), str(n)))
+      for clients, known in ((1, 100), (8, 430), (64, 4500))),
+    LimitRow("pipelined_runs", "runs a second", 40_000, compare=">=",
+             telegrad=lambda b: statistics.median(b.operations("pipelined", "40000", "1")
+                                                  for _ in range(5))),
     Row("upload_256m", "GB/s", (">=", 0.7), known=2.0,
         telegrad=lambda b: b.telegrad("upload", "3"),
         peer=lambda b: b.grpc_bulk("up")),
@@ -234,7 +265,7 @@ def measure(bench, row, turns):
     except Absent as absent:
         print(f"{row.name}: {absent} is not built", file=sys.stderr)
         ours = str(absent) in (TELEGRADD, TELEGRAD_BENCH, SIMPLIFY_BENCH, REWRITE_BENCH, REPLAY_BENCH,
-                                START_BENCH, NETS_BENCH)
+                                START_BENCH, NETS_BENCH, OPERATIONS_BENCH)
         return ["-", "-", "-", goal, "no" if ours else "peer absent"]
     except Broken as broken:
         print(f"{row.name}: {broken}", file=sys.stderr)

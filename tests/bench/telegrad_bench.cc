@@ -1,19 +1,18 @@
 // Telegrad's side of the benchmarks: a client of a running daemon. Prints one number as its last
 // line, and fails if a result is wrong: a fast wrong answer is no answer.
 //
-// Usage: telegrad_bench HOST:PORT run_by_hash RUNS   median microseconds of running a tiny graph by
-// its hash
-//        telegrad_bench HOST:PORT upload REPEATS     median GB/s of 256 MiB into a buffer
+// Usage: telegrad_bench HOST:PORT upload REPEATS     median GB/s of 256 MiB into a buffer
 //        telegrad_bench HOST:PORT download REPEATS   median GB/s of 256 MiB out of a buffer
 //        telegrad_bench HOST:PORT matmul RUNS        median milliseconds of 1024 x 1024 x 1024,
-//        float32 telegrad_bench HOST:PORT second_run 1       schedules and compiles that a second
-//        run caused
-//        telegrad_bench HOST:PORT load PAIRS         how many times as long a safetensors file of
-//        1 GiB takes into buffers as the same bytes from memory, median
+//                                                    float32
+//        telegrad_bench HOST:PORT second_run 1       schedules and compiles that a second run
+//        caused telegrad_bench HOST:PORT load PAIRS         how many times as long a safetensors
+//        file of
+//                                                    1 GiB takes into buffers as the same bytes
+//                                                    from memory, median
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -32,22 +31,19 @@
 #include "engine/frontend/state/safetensors.h"
 #include "engine/frontend/state/tensor_file.h"
 #include "engine/ir/graph.h"
+#include "tests/bench/add_constant.h"
+#include "tests/bench/timing.h"
 
 namespace telegrad {
 namespace {
 
+using bench::AddConstant;
+using bench::Median;
+using bench::Seconds;
+
 constexpr int64_t kBulkBytes = int64_t{256} << 20;
 constexpr int kLoadTensors = 64;  // of 16 MiB
 constexpr int64_t kLoadBytes = int64_t{1} << 30;
-
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // The seconds of each of `repeats` calls, after `warm_up` more.
 absl::StatusOr<std::vector<double>> Time(int warm_up, int repeats,
@@ -64,15 +60,6 @@ absl::StatusOr<std::vector<double>> Time(int warm_up, int repeats,
 template <typename T>
 std::span<const std::byte> Bytes(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
-}
-
-// Slot 1 = slot 0 + `addend`, float32.
-UOp AddConstant(Graph* graph, int64_t elements, double addend) {
-  const int64_t dims[] = {elements};
-  const UOp sum = graph->Make(Op::kAdd, {graph->Param(0, DType::kFloat32, dims),
-                                         graph->ConstFloat(DType::kFloat32, addend)});
-  const UOp store = graph->Make(Op::kStore, {graph->Param(1, DType::kFloat32, dims), sum});
-  return graph->Make(Op::kSink, {store});
 }
 
 // Slot 2 = slot 0 times slot 1, n x n float32.
@@ -99,21 +86,6 @@ class Bench {
     TG_ASSIGN_OR_RETURN(connection_, Connection::Connect(address_));
     TG_ASSIGN_OR_RETURN(session_, connection_->OpenSession());
     return absl::OkStatus();
-  }
-
-  absl::StatusOr<double> RunByHash(int runs) {
-    const std::vector<float> in(16, 2.0f);
-    std::vector<float> out(in.size());
-    const uint64_t handles[] = {Upload(in), Allocate(in.size() * sizeof(float))};
-    TG_ASSIGN_OR_RETURN(const Digest hash, Put(AddConstant(&graph_, in.size(), 1.0)));
-    TG_ASSIGN_OR_RETURN(const std::vector<double> times, Time(500, runs, [&] {
-                          return session_->Run(hash, handles).Get().status();
-                        }));
-    TG_RETURN_IF_ERROR(Download(handles[1], &out));
-    for (const float value : out) {
-      if (value != 3.0f) return absl::InternalError("2 + 1 is not 3");
-    }
-    return Median(times) * 1e6;
   }
 
   absl::StatusOr<double> Upload256M(int repeats) {
@@ -313,7 +285,6 @@ class Bench {
 absl::StatusOr<double> Measure(const std::string& address, const std::string& what, int count) {
   Bench bench(address);
   TG_RETURN_IF_ERROR(bench.Open());
-  if (what == "run_by_hash") return bench.RunByHash(count);
   if (what == "upload") return bench.Upload256M(count);
   if (what == "download") return bench.Download256M(count);
   if (what == "matmul") return bench.MatMul1024(count);
@@ -330,7 +301,7 @@ int main(int argc, char** argv) {
   if (count <= 0) {
     std::fprintf(stderr,
                  "Usage: telegrad_bench HOST:PORT "
-                 "run_by_hash|upload|download|matmul|second_run|load COUNT\n");
+                 "upload|download|matmul|second_run|load COUNT\n");
     return 2;
   }
   const absl::StatusOr<double> result = telegrad::Measure(argv[1], argv[2], count);

@@ -1,37 +1,33 @@
 // The bare gRPC client that Telegrad is measured against. Prints one number.
 //
-// Usage: echo_client HOST:PORT latency CALLS     median microseconds of a unary echo, one in flight
-//        echo_client HOST:PORT up|down REPEATS   median GB/s of 256 MiB in chunks of CHUNK bytes (1
-//        MiB),
-//                                                between the final buffers of both ends
+// Usage: echo_client HOST:PORT latency CALLS CLIENTS   median microseconds of a unary echo over all
+//                                                      clients, each a thread with a connection of
+//                                                      its own and one call in flight
+//        echo_client HOST:PORT up|down REPEATS         median GB/s of 256 MiB in chunks of CHUNK
+//                                                      bytes (1 MiB), between the final buffers of
+//                                                      both ends
 // TUNE=1 and CHUNK=BYTES in the environment: see common.h.
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <chrono>
+#include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/bench/grpc_peer/common.h"
 #include "tests/bench/grpc_peer/echo.grpc.pb.h"
+#include "tests/bench/timing.h"
 
 namespace telegrad::bench {
 namespace {
-
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 std::vector<char>& Store() {
   static std::vector<char> store(kBulkBytes, 2);
@@ -122,24 +118,51 @@ class Down final : public Stream {
   }
 };
 
-int Latency(const std::shared_ptr<grpc::Channel>& channel, int calls) {
-  const auto stub = Echo::NewStub(channel);
-  constexpr int kWarmUp = 500;
-  std::vector<double> micros;
+constexpr int kWarmUp = 500;  // calls, of all clients together at least
+
+// Microseconds of each call after `warm_up` more. False if one failed.
+bool EchoEach(Echo::Stub& stub, int warm_up, int calls, std::vector<double>* micros) {
   Chunk request;
   request.set_data(std::string(16, 'x'));
-  for (int i = 0; i < kWarmUp + calls; ++i) {
+  for (int i = 0; i < warm_up + calls; ++i) {
     const double start = Seconds();
     grpc::ClientContext context;
     Chunk response;
-    const grpc::Status status = stub->Echo(&context, request, &response);
+    const grpc::Status status = stub.Echo(&context, request, &response);
     if (!status.ok()) {
       std::fprintf(stderr, "echo_client: %s\n", status.error_message().c_str());
-      return 1;
+      return false;
     }
-    if (i >= kWarmUp) micros.push_back((Seconds() - start) * 1e6);
+    if (i >= warm_up) micros->push_back((Seconds() - start) * 1e6);
   }
-  std::printf("%.3f\n", Median(micros));
+  return true;
+}
+
+int Latency(const std::string& address, int calls, int clients) {
+  std::vector<std::unique_ptr<Echo::Stub>> stubs;
+  for (int i = 0; i < clients; ++i) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt("grpc.use_local_subchannel_pool", 1);  // a connection of its own
+    stubs.push_back(Echo::NewStub(
+        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments)));
+  }
+  std::vector<std::vector<double>> micros(stubs.size());
+  std::atomic<bool> good{true};
+  std::latch begin(clients);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < stubs.size(); ++i) {
+    threads.emplace_back([&, i] {
+      if (!EchoEach(*stubs[i], 0, 1, &micros[i])) good = false;  // connects
+      micros[i].clear();
+      begin.arrive_and_wait();
+      if (!EchoEach(*stubs[i], kWarmUp / clients + 1, calls, &micros[i])) good = false;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (!good) return 1;
+  std::vector<double> all;
+  for (const auto& of_one : micros) all.insert(all.end(), of_one.begin(), of_one.end());
+  std::printf("%.3f\n", Median(std::move(all)));
   return 0;
 }
 
@@ -154,15 +177,14 @@ int Bulk(int repeats, const std::function<bool()>& transfer) {
   return 0;
 }
 
-int Main(const std::string& address, const std::string& what, int count) {
+int Main(const std::string& address, const std::string& what, int count, int clients) {
+  if (what == "latency") return Latency(address, count, clients);
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
   Tune([&](const char* name, int value) { arguments.SetInt(name, value); });
   const auto channel =
       grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-  if (what == "latency") return Latency(channel, count);
-
   const char* const given = std::getenv("CHUNK");
   const uint64_t chunk = given ? std::strtoull(given, nullptr, 10) : 1 << 20;
   grpc::GenericStub stub(channel);
@@ -175,10 +197,11 @@ int Main(const std::string& address, const std::string& what, int count) {
 }  // namespace telegrad::bench
 
 int main(int argc, char** argv) {
-  const int count = argc == 4 ? std::atoi(argv[3]) : 0;
-  if (count <= 0) {
-    std::fprintf(stderr, "Usage: echo_client HOST:PORT latency|up|down COUNT\n");
+  const int count = argc == 4 || argc == 5 ? std::atoi(argv[3]) : 0;
+  const int clients = argc == 5 ? std::atoi(argv[4]) : 1;
+  if (count <= 0 || clients <= 0) {
+    std::fprintf(stderr, "Usage: echo_client HOST:PORT latency|up|down COUNT [CLIENTS]\n");
     return 2;
   }
-  return telegrad::bench::Main(argv[1], argv[2], count);
+  return telegrad::bench::Main(argv[1], argv[2], count, clients);
 }

@@ -1,0 +1,31 @@
+"""Telegrad's Python client: tensor graphs on a compute server.
+
+    import numpy as np
+    import telegrad
+
+    graph = telegrad.Graph()
+    x = graph.input("x", (4,))
+    graph.output("y", x * 2 + 1)
+
+    with telegrad.connect() as connection, connection.session() as session:
+        program = session.put(graph)
+        print(program(x=np.arange(4, dtype=np.float32))["y"])
+
+`telegrad.aio` is the same for asyncio. docs/python.md is the guide.
+"""
+
+from telegrad._messages import Device, HelloResponse, RunResult, RunTrace, TraceEvent
+from telegrad._transport import TLS, VERSION, token_from_file
+from telegrad.client import Buffer, Connection, Future, Program, Session, connect
+from telegrad.dtypes import DType, dtype
+from telegrad.errors import Code, TelegradError
+from telegrad.graph import Graph, Slot, Variable
+from telegrad.tensor import Tensor, cat, stack
+
+__version__ = VERSION
+
+__all__ = [
+    "Buffer", "Code", "Connection", "DType", "Device", "Future", "Graph", "HelloResponse",
+    "Program", "RunResult", "RunTrace", "Session", "Slot", "TLS", "TelegradError", "Tensor",
+    "TraceEvent", "Variable", "cat", "connect", "dtype", "stack", "token_from_file",
+]

@@ -1,0 +1,380 @@
+"""The messages of proto/telegrad/v1 that this package sends and receives.
+
+Field names, numbers and types are those of the .proto files, which also say what they mean; a test
+compares all of them. A name that is a word of Python's has "_" after it.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from telegrad._wire import (
+    Bytes,
+    Message,
+    boolean,
+    data,
+    double,
+    enumeration,
+    fixed64,
+    int64,
+    payload,
+    repeated,
+    sint64,
+    string,
+    submessage,
+    uint32,
+    uint64,
+)
+
+
+class FileMode(enum.IntEnum):
+    FILE_MODE_READ = 0
+    FILE_MODE_WRITE = 1
+    FILE_MODE_CREATE = 2
+
+
+class Compression(enum.IntEnum):
+    COMPRESSION_NONE = 0
+    COMPRESSION_LZ4 = 1
+    COMPRESSION_ZSTD = 2
+
+
+class Role(enum.IntEnum):
+    INPUT = 0
+    OUTPUT = 1
+    WEIGHT = 2
+
+
+class Kind(enum.IntEnum):
+    LAUNCH = 0
+    COPY = 1
+
+
+# session.proto
+
+
+@dataclass
+class VersionRange(Message):
+    min: int = uint32(1)
+    max: int = uint32(2)
+
+
+@dataclass
+class HelloRequest(Message):
+    protocol: VersionRange | None = submessage(1, VersionRange)
+    graph_form: VersionRange | None = submessage(2, VersionRange)
+    client: str = string(3)
+
+
+@dataclass
+class HelloResponse(Message):
+    protocol: int = uint32(1)
+    graph_form: int = uint32(2)
+    server: str = string(3)
+    max_message_bytes: int = uint64(4)
+    chunk_bytes: int = uint64(5)
+    epoch: int = fixed64(6)
+    data_address: str = string(7)
+    compressions: list[int] = repeated(8, "enum", Compression)
+    local_socket: str = string(9)
+    tenant: str = string(10)
+
+
+@dataclass
+class ListDevicesRequest(Message):
+    pass
+
+
+@dataclass
+class Device(Message):
+    name: str = string(1)
+    target: str = string(2)
+    memory_limit: int = uint64(3)
+    memory_used: int = uint64(4)
+    healthy: bool = boolean(5)
+    health: str = string(6)
+    threads: int = uint32(7)
+
+
+@dataclass
+class ListDevicesResponse(Message):
+    devices: list[Device] = repeated(1, Device)
+
+
+@dataclass
+class StatsRequest(Message):
+    pass
+
+
+@dataclass
+class StatsEntry(Message):
+    key: str = string(1)
+    value: float = double(2)
+
+
+@dataclass
+class StatsResponse(Message):
+    values: list[StatsEntry] = repeated(1, StatsEntry)
+
+
+@dataclass
+class CloseRequest(Message):
+    token: bytes = data(1)
+    epoch: int = fixed64(2)
+
+
+@dataclass
+class CloseResponse(Message):
+    pass
+
+
+# data.proto
+
+
+@dataclass
+class Alloc(Message):
+    handle: int = uint64(1)
+    bytes: int = uint64(2)
+    device: str = string(3)
+    path: str = string(4)
+    file_offset: int = uint64(5)
+    mode: int = enumeration(6, FileMode)
+
+
+@dataclass
+class Free(Message):
+    handles: list[int] = repeated(1, "uint64")
+
+
+@dataclass
+class Write(Message):
+    handle: int = uint64(1)
+    offset: int = uint64(2)
+    transfer: int = uint64(3)
+    bytes: int = uint64(4)
+
+
+@dataclass
+class Read(Message):
+    handle: int = uint64(1)
+    offset: int = uint64(2)
+    bytes: int = uint64(3)
+    transfer: int = uint64(4)
+
+
+@dataclass
+class ReadChunk(Message):
+    offset: int = uint64(1)
+    last: bool = boolean(2)
+
+
+# compute.proto
+
+
+@dataclass
+class Status(Message):
+    code: int = uint32(1)
+    message: str = string(2)
+
+
+@dataclass
+class Open(Message):
+    protocol: int = uint32(1)
+    client: str = string(2)
+    resumable: bool = boolean(3)
+    token: bytes = data(4)
+    epoch: int = fixed64(5)
+    lease_ms: int = uint32(6)
+
+
+@dataclass
+class OpenResult(Message):
+    session: int = uint64(1)
+    token: bytes = data(2)
+    epoch: int = fixed64(3)
+    lease_ms: int = uint32(4)
+    grace_ms: int = uint32(5)
+    last_op_id: int = uint64(6)
+
+
+@dataclass
+class Cancel(Message):
+    first: int = uint64(1)
+    last: int = uint64(2)
+
+
+@dataclass
+class Dims(Message):
+    dims: list[int] = repeated(1, "int64")
+
+
+@dataclass
+class ShapeEntry(Message):
+    key: str = string(1)
+    value: Dims | None = submessage(2, Dims)
+
+
+@dataclass
+class DimEntry(Message):
+    key: str = string(1)
+    value: int = int64(2)
+
+
+@dataclass
+class Import(Message):
+    format: str = string(1)
+    handle: int = uint64(2)
+    bytes: int = uint64(3)
+    first_handle: int = uint64(4)
+    device: str = string(5)
+    input_shapes: list[ShapeEntry] = repeated(6, ShapeEntry)
+    dims: list[DimEntry] = repeated(7, DimEntry)
+    compile: bool = boolean(8)
+
+
+@dataclass
+class ImportedSlot(Message):
+    role: int = enumeration(1, Role)
+    name: str = string(2)
+    model_names: list[str] = repeated(3, "string")
+    dtype: int = uint32(4)
+    dims: list[int] = repeated(5, "int64")
+    bytes: int = uint64(6)
+    handle: int = uint64(7)
+
+
+@dataclass
+class ImportResult(Message):
+    hash: bytes = data(1)
+    slots: list[ImportedSlot] = repeated(2, ImportedSlot)
+
+
+@dataclass
+class Has(Message):
+    hash: bytes = data(1)
+
+
+@dataclass
+class HasResult(Message):
+    has: bool = boolean(1)
+
+
+@dataclass
+class Put(Message):
+    compile: bool = boolean(1)
+
+
+@dataclass
+class PutResult(Message):
+    hash: bytes = data(1)
+
+
+@dataclass
+class Variable(Message):
+    id: int = int64(1)
+    value: int = sint64(2)
+
+
+@dataclass
+class Run(Message):
+    hash: bytes = data(1)
+    handles: list[int] = repeated(2, "uint64")
+    quiet: bool = boolean(3)
+    variables: list[Variable] = repeated(4, Variable)
+    devices: list[str] = repeated(5, "string")
+    trace: bool = boolean(6)
+    timeout_ms: int = uint32(7)
+
+
+@dataclass
+class TraceEvent(Message):
+    kind: int = enumeration(1, Kind)
+    name: str = string(2)
+    queue: str = string(3)
+    begin_ns: int = sint64(4)
+    duration_ns: int = uint64(5)
+    flops: float = double(6)
+    bytes: float = double(7)
+    reasons: list[str] = repeated(8, "string")
+
+
+@dataclass
+class RunTrace(Message):
+    events: list[TraceEvent] = repeated(1, TraceEvent)
+    dropped: int = uint64(2)
+    end_ns: int = uint64(3)
+
+
+@dataclass
+class RunResult(Message):
+    cached: bool = boolean(1)
+    kernels: int = uint32(2)
+    device_ns: int = uint64(3)
+    compile_ns: int = uint64(4)
+    trace: RunTrace | None = submessage(5, RunTrace)
+
+
+@dataclass
+class Sync(Message):
+    pass
+
+
+@dataclass
+class ExecuteRequest(Message):
+    op_id: int = uint64(1)
+    open: Open | None = submessage(2, Open, "op")
+    alloc: Alloc | None = submessage(3, Alloc, "op")
+    free: Free | None = submessage(4, Free, "op")
+    write: Write | None = submessage(5, Write, "op")
+    read: Read | None = submessage(6, Read, "op")
+    has: Has | None = submessage(7, Has, "op")
+    put: Put | None = submessage(8, Put, "op")
+    run: Run | None = submessage(9, Run, "op")
+    sync: Sync | None = submessage(10, Sync, "op")
+    cancel: Cancel | None = submessage(11, Cancel, "op")
+    import_: Import | None = submessage(12, Import, "op")
+    acknowledged: int = uint64(14)
+    data: Bytes = payload(15)
+
+
+@dataclass
+class ExecuteResponse(Message):
+    op_id: int = uint64(1)
+    status: Status | None = submessage(2, Status)
+    read: ReadChunk | None = submessage(3, ReadChunk, "result")
+    has: HasResult | None = submessage(4, HasResult, "result")
+    put: PutResult | None = submessage(5, PutResult, "result")
+    run: RunResult | None = submessage(6, RunResult, "result")
+    open: OpenResult | None = submessage(7, OpenResult, "result")
+    import_: ImportResult | None = submessage(8, ImportResult, "result")
+    data: Bytes = payload(15)
+
+
+# graph.proto
+
+
+@dataclass
+class Node(Message):
+    op: int = uint32(1)
+    dtype: int = uint32(2)
+    src: list[int] = repeated(3, "uint32")
+    arg: list[int] = repeated(4, "sint64")
+    real: float = double(5)
+
+
+@dataclass
+class Graph(Message):
+    form: int = uint32(1)
+    nodes: list[Node] = repeated(2, Node)
+    root: int = uint32(3)
+
+
+# Methods, by what they take and give.
+METHODS: dict[str, tuple[type[Message], type[Message]]] = {
+    "/telegrad.v1.Session/Hello": (HelloRequest, HelloResponse),
+    "/telegrad.v1.Session/ListDevices": (ListDevicesRequest, ListDevicesResponse),
+    "/telegrad.v1.Session/Stats": (StatsRequest, StatsResponse),
+    "/telegrad.v1.Session/Close": (CloseRequest, CloseResponse),
+    "/telegrad.v1.Compute/Execute": (ExecuteRequest, ExecuteResponse),
+}

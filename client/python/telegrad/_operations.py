@@ -1,0 +1,152 @@
+"""The operations of a session: what each sends, and what its answer means."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+
+from telegrad import _messages as messages
+from telegrad.buffers import BufferBase
+from telegrad.dtypes import Sink
+from telegrad.errors import Code, TelegradError, invalid
+
+Take = Callable[[messages.ExecuteResponse], tuple[bool, Any]]
+HASH_BYTES = 32
+
+
+class Violation(TelegradError):
+    """The server broke the protocol."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.INTERNAL, message)
+
+
+class Operation(NamedTuple):
+    """`take` gives whether an answer is complete, and its value; None: there is none to wait for."""
+
+    name: str
+    request: messages.ExecuteRequest
+    take: Take | None = None
+
+
+def alloc(handle: int, nbytes: int, device: str) -> Operation:
+    return Operation("alloc", messages.ExecuteRequest(alloc=messages.Alloc(
+        handle=handle, bytes=max(nbytes, 1), device=device)))  # servers give no empty buffers
+
+
+_MODES = {"read": messages.FileMode.FILE_MODE_READ, "write": messages.FileMode.FILE_MODE_WRITE,
+          "create": messages.FileMode.FILE_MODE_CREATE}
+
+
+def alloc_file(handle: int, nbytes: int, device: str, path: str, offset: int,
+               mode: str) -> Operation:
+    if mode not in _MODES:
+        raise invalid(f"there is no mode {mode!r}; there are {', '.join(_MODES)}")
+    if not path:
+        raise invalid("a file needs a path")
+    return Operation("alloc", messages.ExecuteRequest(alloc=messages.Alloc(
+        handle=handle, bytes=nbytes, device=device, path=path, file_offset=offset,
+        mode=_MODES[mode])))
+
+
+def free(handles: Sequence[int]) -> Operation:
+    return Operation("free", messages.ExecuteRequest(free=messages.Free(handles=list(handles))))
+
+
+def write(handle: int, offset: int, data: memoryview, chunk: int) -> Iterator[Operation]:
+    """One message for each chunk, made when it is asked for."""
+    for at in range(0, len(data), chunk):
+        yield Operation("write", messages.ExecuteRequest(
+            write=messages.Write(handle=handle, offset=offset + at), data=data[at:at + chunk]))
+
+
+def read(handle: int, offset: int, sink: Sink) -> Operation:
+    return Operation("read", messages.ExecuteRequest(read=messages.Read(
+        handle=handle, offset=offset, bytes=len(sink.memory))), _Reader(offset, sink))
+
+
+class _Reader:
+    """Chunks in order; a repeated answer begins anew."""
+
+    def __init__(self, offset: int, sink: Sink) -> None:
+        self.offset, self.sink, self.at = offset, sink, 0
+
+    def __call__(self, response: messages.ExecuteResponse) -> tuple[bool, Any]:
+        chunk = _result(response.read, "read")
+        size = len(response.data)
+        if chunk.offset == self.offset:
+            self.at = 0
+        if chunk.offset != self.offset + self.at or size > len(self.sink.memory) - self.at:
+            raise Violation(f"a chunk of {size} bytes at {chunk.offset}, expected at most "
+                            f"{len(self.sink.memory) - self.at} at {self.offset + self.at}")
+        self.sink.memory[self.at:self.at + size] = response.data
+        self.at += size
+        if not chunk.last:
+            if size == 0:
+                raise Violation("a chunk of a read is empty")
+            return False, None
+        if self.at != len(self.sink.memory):
+            raise Violation(f"a read ended after {self.at} of {len(self.sink.memory)} bytes")
+        return True, self.sink.finish()
+
+
+def has(digest: bytes) -> Operation:
+    return Operation("has", messages.ExecuteRequest(has=messages.Has(hash=digest)),
+                     lambda response: (True, _result(response.has, "has").has))
+
+
+def put(graph: bytes, compile: bool) -> Operation:
+    return Operation("put", messages.ExecuteRequest(put=messages.Put(compile=compile), data=graph),
+                     lambda response: (True, _digest(_result(response.put, "put").hash)))
+
+
+def run(digest: bytes, handles: Sequence[int], variables: Mapping[int, int],
+        devices: Sequence[str], timeout: float | None, *, quiet: bool = False,
+        trace: bool = False) -> Operation:
+    request = messages.Run(
+        hash=digest, handles=list(handles), quiet=quiet, trace=trace, devices=list(devices),
+        variables=[messages.Variable(id=i, value=v) for i, v in variables.items()],
+        timeout_ms=0 if timeout is None else min(max(round(timeout * 1000), 1), (1 << 32) - 1))
+    return Operation("run", messages.ExecuteRequest(run=request), None if quiet else
+                     lambda response: (True, _result(response.run, "run")))
+
+
+def sync() -> Operation:
+    return Operation("sync", messages.ExecuteRequest(sync=messages.Sync()),
+                     lambda response: (True, None))
+
+
+def cancel(first: int, last: int) -> Operation:
+    return Operation("cancel", messages.ExecuteRequest(cancel=messages.Cancel(first, last)))
+
+
+def import_model(model: bytes, file: BufferBase | None, format: str, first_handle: int,
+                 device: str, input_shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int],
+                 compile: bool) -> Operation:
+    """`file`: a buffer that holds the model, which then does not travel with the operation."""
+    request = messages.Import(
+        format=format, first_handle=first_handle, device=device, compile=compile,
+        input_shapes=[messages.ShapeEntry(key=name, value=messages.Dims(dims=list(shape)))
+                      for name, shape in input_shapes.items()],
+        dims=[messages.DimEntry(key=name, value=size) for name, size in dims.items()])
+    if file is not None:
+        request.handle, request.bytes = file.handle, len(model)
+    return Operation("import", messages.ExecuteRequest(
+        import_=request, data=b"" if file is not None else model), _imported)
+
+
+def _imported(response: messages.ExecuteResponse) -> tuple[bool, messages.ImportResult]:
+    result = _result(response.import_, "import")
+    _digest(result.hash)
+    return True, result
+
+
+def _result(result: Any, name: str) -> Any:
+    if result is None:
+        raise Violation(f"the answer to a {name} has no result of its kind")
+    return result
+
+
+def _digest(digest: bytes) -> bytes:
+    if len(digest) != HASH_BYTES:
+        raise Violation(f"a hash of {len(digest)} bytes, expected {HASH_BYTES}")
+    return digest

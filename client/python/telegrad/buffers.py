@@ -1,0 +1,137 @@
+"""What both clients say of memory on the server, and how programs bind it."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Generic, Iterable, Mapping, Sequence, TypeVar, Union
+
+from telegrad import _messages as messages
+from telegrad import dtypes
+from telegrad.dtypes import DType
+from telegrad.errors import Code, TelegradError, invalid
+from telegrad.graph import Graph, Slot, Variable
+
+MAX_INLINE_MODEL = 16 << 20  # bytes; a larger one is uploaded first
+_ROLES = {messages.Role.INPUT: "input", messages.Role.OUTPUT: "output",
+          messages.Role.WEIGHT: "weight"}
+
+
+class BufferBase:
+    """A buffer of a session: flat memory on a device, seen as an array of a type and shape."""
+
+    def __init__(self, session: Any, handle: int, shape: Sequence[int], dtype: DType,
+                 device: str) -> None:
+        self.session, self.handle, self.device = session, handle, device
+        self.shape, self.dtype = tuple(shape), dtype
+
+    @property
+    def nbytes(self) -> int:
+        return self.dtype.nbytes(dtypes.num_elements(self.shape))
+
+    def check(self, array: dtypes.Array) -> None:
+        if array.shape != self.shape:
+            raise invalid(f"an array of {list(array.shape)} for {self!r}")
+
+    def __repr__(self) -> str:
+        where = f" on {self.device}" if self.device else ""
+        return f"<Buffer {self.handle}: {self.dtype}{list(self.shape)}{where}>"
+
+
+B = TypeVar("B", bound=BufferBase)
+Handles = Iterable[Union[int, BufferBase]]
+
+
+def handles_of(buffers: Handles) -> list[int]:
+    return [b.handle if isinstance(b, BufferBase) else b for b in buffers]
+
+
+def handles_beyond(count: int) -> int:
+    """The first handle of the weights of import number `count`: far from all others."""
+    return (1 << 62) + (count << 32)
+
+
+class ProgramBase(Generic[B]):
+    """A graph that the server has, with the buffers bound to its slots."""
+
+    def __init__(self, session: Any, digest: bytes, slots: Sequence[Slot],
+                 variables: Sequence[Variable] = (), aliases: Mapping[str, str] = {}) -> None:
+        self.session, self.hash = session, digest
+        self.slots = tuple(slots)
+        self.variables = {v.name: v for v in variables}
+        self.buffers: dict[str, B] = {}
+        self._by_name = {slot.name: slot for slot in slots}
+        self._aliases = dict(aliases)  # what the model calls a slot
+
+    def slot(self, name: str) -> Slot:
+        slot = self._by_name.get(self._aliases.get(name, name))
+        if slot is None:
+            raise invalid(f"there is no slot {name!r}; there are {', '.join(self._by_name)}")
+        return slot
+
+    def names(self, role: str) -> list[str]:
+        """Of the slots of a role: "input", "output", "state" or "weight"."""
+        return [slot.name for slot in self.slots if slot.role == role]
+
+    def bind(self, name: str, buffer: B) -> None:
+        """Lets a slot be this buffer, such as the state of another program."""
+        slot = self.slot(name)
+        if buffer.dtype != slot.dtype or buffer.shape != slot.shape:
+            raise invalid(f"{buffer!r} for slot {slot.name!r}, expected {slot.dtype}"
+                          f"{list(slot.shape)}")
+        self.buffers[slot.name] = buffer
+
+    def handles(self) -> list[int]:
+        """Of all slots, in order. They must be bound."""
+        missing = [slot.name for slot in self.slots if slot.name not in self.buffers]
+        if missing:
+            raise invalid(f"slot {missing[0]!r} has no buffer yet")
+        return [self.buffers[slot.name].handle for slot in self.slots]
+
+    def values(self, variables: Mapping[str, int]) -> dict[int, int]:
+        """The variables of a run, by id."""
+        for name in variables:
+            if name not in self.variables:
+                raise invalid(f"there is no variable {name!r}")
+        out = {}
+        for name, v in self.variables.items():
+            if name not in variables:
+                raise invalid(f"variable {name!r} has no value")
+            value = int(variables[name])
+            if not v.min <= value <= v.max or value % v.multiple:
+                raise invalid(f"variable {name!r} is {value}, expected a multiple of {v.multiple} "
+                              f"from {v.min} to {v.max}")
+            out[v.id] = value
+        return out
+
+    def __repr__(self) -> str:
+        slots = ", ".join(f"{s.role} {s.name}: {s.dtype}{list(s.shape)}" for s in self.slots)
+        return f"<Program {self.hash.hex()[:12]}: {slots}>"
+
+
+def serialized(graph: Graph | bytes) -> bytes:
+    return graph.serialize() if isinstance(graph, Graph) else graph
+
+
+def slots_of(graph: Graph | bytes) -> tuple[Sequence[Slot], Sequence[Variable]]:
+    return (graph.slots, graph.variables) if isinstance(graph, Graph) else ((), ())
+
+
+def imported(result: messages.ImportResult, make: Callable[[ImportedSlot], B],
+             ) -> tuple[list[Slot], dict[str, B], dict[str, str]]:
+    """Slots, the buffers of the weights by name, and the names that the model has for slots."""
+    slots, buffers, aliases = [], {}, {}
+    for s in result.slots:
+        kind = dtypes.from_wire(s.dtype)
+        if s.role not in _ROLES:
+            raise TelegradError(Code.INTERNAL, f"the server imported a slot of role {s.role}")
+        slot = Slot(s.name, _ROLES[messages.Role(s.role)], kind, tuple(s.dims))
+        if any(dim < 0 for dim in s.dims) or slot.nbytes > s.bytes:
+            raise TelegradError(Code.INTERNAL, f"the server imported a slot {s.name!r} of "
+                                f"{s.bytes} bytes as {kind}{list(s.dims)}")
+        slots.append(slot)
+        aliases.update({name: s.name for name in s.model_names})
+        if slot.role == "weight":
+            buffers[s.name] = make(s)
+    return slots, buffers, aliases
+
+
+ImportedSlot = messages.ImportedSlot

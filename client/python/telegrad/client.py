@@ -1,0 +1,537 @@
+"""The blocking client.
+
+    with telegrad.connect("127.0.0.1:50055") as connection, connection.session() as session:
+        x = session.upload(np.arange(4, dtype=np.float32))
+        print(x.numpy())
+
+Operations of a session take effect in the order of their calls. Those without an answer (upload,
+write, alloc, free, launch) return as soon as they are on their way; those with one wait for it, or
+return a future where the method's name ends in `_future`. An error of the first kind shows at what
+depends on it, and at the next `sync`, which raises the first one.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import threading
+import time
+from typing import Any, Generic, Iterator, Mapping, Sequence, TypeVar
+
+import grpc
+import numpy as np
+
+from telegrad import _messages as messages
+from telegrad import _operations as operations
+from telegrad import _transport as transport
+from telegrad import buffers, dtypes
+from telegrad._core import Completion, SessionCore
+from telegrad._operations import Operation, Violation
+from telegrad._transport import TLS, Token
+from telegrad.buffers import MAX_INLINE_MODEL, BufferBase, Handles, ProgramBase, handles_of
+from telegrad.dtypes import Array, DTypeLike
+from telegrad.errors import Code, TelegradError, invalid
+from telegrad.graph import Graph
+
+T = TypeVar("T")
+
+
+class Future(concurrent.futures.Future, Generic[T]):  # type: ignore[type-arg]
+    """What an operation will answer; `op_id` is its number in the session."""
+
+    op_id = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_running_or_notify_cancel()  # Session.cancel ends it, not Future.cancel
+
+    def result(self, timeout: float | None = None) -> T:
+        """DEADLINE_EXCEEDED after `timeout` seconds; the operation goes on."""
+        try:
+            value: T = super().result(timeout)
+            return value
+        except concurrent.futures.TimeoutError:
+            raise TelegradError(Code.DEADLINE_EXCEEDED, f"no answer within {timeout} s",
+                                op_id=self.op_id) from None
+
+
+def connect(address: str | None = None, *, tls: TLS | None = None, token: Token = None,
+            timeout: float = 10.0) -> Connection:
+    """Connects to a server at HOST:PORT or unix:PATH (else $TELEGRAD_ADDRESS, else 127.0.0.1:50055).
+
+    `tls`: certificates, where the server asks for TLS. `token`: a bearer token, or a function that
+    gives one for each call (`token_from_file`). `timeout`: seconds for connecting and for each
+    unary call. Raises TelegradError; UNAVAILABLE if nobody answers.
+    """
+    return Connection(address, tls=tls, token=token, timeout=timeout)
+
+
+class Connection:
+    """A server, with which versions were agreed. Thread-safe."""
+
+    def __init__(self, address: str | None = None, *, tls: TLS | None = None, token: Token = None,
+                 timeout: float = 10.0) -> None:
+        self.address = transport.address_of(address)
+        self.timeout = timeout
+        transport.check_token(self.address, tls, token)
+        self._token = token
+        self._sessions: set[Session] = set()
+        options = transport.options_of(tls)
+        self._channel = (grpc.insecure_channel(self.address, options) if tls is None else
+                         grpc.secure_channel(self.address, tls.credentials(), options))
+        try:
+            hello = self._call("Hello", transport.hello_request(), timeout)
+            self.server: messages.HelloResponse = transport.check_hello(hello, self.address)
+        except BaseException:
+            self._channel.close()
+            raise
+
+    def devices(self) -> list[messages.Device]:
+        """The server's devices: name, target, memory, health."""
+        devices: list[messages.Device] = self._call(
+            "ListDevices", messages.ListDevicesRequest(), self.timeout).devices
+        return devices
+
+    def stats(self) -> dict[str, float]:
+        """The server's counters since its start, by the names of its metrics page."""
+        response = self._call("Stats", messages.StatsRequest(), self.timeout)
+        return {entry.key: entry.value for entry in response.values}
+
+    def session(self, *, resumable: bool = False, timeout: float | None = None) -> Session:
+        """A new session.
+
+        A resumable one outlives a broken connection: it connects again by itself and repeats what
+        the server had not got, each operation once. `timeout`: seconds that a method waits for an
+        answer unless told otherwise; None: as long as it takes. Opening takes no round trip: a
+        refusal shows at the first answer.
+        """
+        session = Session(self, resumable=resumable, timeout=timeout)
+        self._sessions.add(session)
+        return session
+
+    def close(self) -> None:
+        """Ends its sessions at once."""
+        for session in list(self._sessions):
+            session._abort()
+        self._channel.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self.address}>"
+
+    def _call(self, name: str, request: Any, timeout: float) -> Any:
+        try:
+            data = self._channel.unary_unary(transport.session_method(name))(
+                request.encode(), timeout=timeout, metadata=transport.metadata_of(self._token))
+        except grpc.RpcError as error:
+            raise transport.to_error(self.address, error.code(), error.details()) from None
+        return transport.decode_answer(name, data)
+
+
+class Buffer(BufferBase):
+    """A buffer of a session: flat memory on a device, seen as an array of a type and shape."""
+
+    session: Session
+
+    def numpy(self, out: Array | None = None, timeout: float | None = None) -> Array:
+        """Its content, as all operations before leave it; see Session.read."""
+        return self.session.read(self, out=out, timeout=timeout)
+
+    def write(self, array: Any) -> None:
+        self.session.write(self, array)
+
+    def free(self) -> None:
+        self.session.free(self)
+
+
+class Session:
+    """Buffers and operations on a server. Thread-safe; operations of one thread keep their order."""
+
+    def __init__(self, connection: Connection, *, resumable: bool = False,
+                 timeout: float | None = None) -> None:
+        self.connection, self.timeout = connection, timeout
+        self._changed = threading.Condition()
+        self._core: SessionCore[Future[Any]] = SessionCore(
+            address=connection.address, client=transport.CLIENT,
+            protocol=connection.server.protocol, resumable=resumable, new_future=Future)
+        self._next_handle = 1
+        self._imports = 0
+        self._aborted = False
+        self._stream = 0  # which one is the last
+        self._call: Any = None
+        self._thread = threading.Thread(target=self._serve, name="telegrad session", daemon=True)
+        self._thread.start()
+
+    # Memory.
+
+    def alloc(self, nbytes: int, device: str = "") -> Buffer:
+        """Zeroed bytes. `device` is a name of `Connection.devices`; empty: the server's first."""
+        return self.empty((nbytes,), "u8", device)
+
+    def empty(self, shape: Sequence[int], dtype: DTypeLike = "f32", device: str = "") -> Buffer:
+        """A zeroed buffer for an array."""
+        buffer = self._buffer(shape, dtypes.dtype(dtype), device)
+        self._submit(operations.alloc(buffer.handle, buffer.nbytes, device))
+        return buffer
+
+    def upload(self, array: Any, dtype: DTypeLike | None = None, device: str = "") -> Buffer:
+        """A buffer with the content of an array, which may change as soon as this returns."""
+        values, kind = dtypes.as_array(array, dtype)
+        buffer = self.empty(values.shape, kind, device)
+        self._write(buffer, values)
+        return buffer
+
+    def open_file(self, device: str, path: str, shape: Sequence[int], dtype: DTypeLike = "u8",
+                  offset: int = 0, mode: str = "read") -> Buffer:
+        """A buffer that is a part of a file on one of the server's disk devices.
+
+        `mode` is "read", "write" or "create"; writes to the buffer are writes to the file.
+        """
+        buffer = self._buffer(shape, dtypes.dtype(dtype), device)
+        self._submit(operations.alloc_file(buffer.handle, buffer.nbytes, device, path, offset, mode))
+        return buffer
+
+    def write(self, buffer: Buffer, array: Any) -> None:
+        """The content of an array of the buffer's shape, converted to its type."""
+        values, _ = dtypes.as_array(array, buffer.dtype)
+        buffer.check(values)
+        self._write(buffer, values)
+
+    def write_bytes(self, buffer: Buffer | int, offset: int, data: Any) -> None:
+        """Bytes at an offset into a buffer."""
+        view = memoryview(data).cast("B")
+        handle = buffer if isinstance(buffer, int) else buffer.handle
+        for operation in operations.write(handle, offset, view, self._chunk):
+            self._submit(operation)
+
+    def read(self, buffer: Buffer, out: Array | None = None,
+             timeout: float | None = None) -> Array:
+        """The buffer as an array: a new one, or `out`, which is of its type and shape."""
+        return self._wait(self.read_future(buffer, out), timeout)
+
+    def read_future(self, buffer: Buffer, out: Array | None = None) -> Future[Array]:
+        sink = dtypes.Sink(buffer.dtype, buffer.shape, out)
+        return self._future(operations.read(buffer.handle, 0, sink))
+
+    def free(self, *buffers: Buffer) -> None:
+        """What uses them already still does."""
+        if buffers:
+            self._submit(operations.free(handles_of(buffers)))
+
+    # Graphs.
+
+    def has(self, digest: bytes, timeout: float | None = None) -> bool:
+        """Whether this client has put the graph with this hash."""
+        there: Future[bool] = self._future(operations.has(digest))
+        return self._wait(there, timeout)
+
+    def put(self, graph: Graph | bytes, compile: bool = False,
+            timeout: float | None = None) -> Program:
+        """Sends a graph, a Graph or its serialized form. `compile`: now, and not at the first run."""
+        slots, variables = buffers.slots_of(graph)
+        put = operations.put(buffers.serialized(graph), compile)
+        return Program(self, self._wait(self._future(put), timeout), slots, variables)
+
+    def run(self, program: Program | bytes, handles: Handles = (),
+            variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
+            timeout: float | None = None, trace: bool = False) -> messages.RunResult:
+        """Runs a graph, by its hash, with slot i bound to handles[i], and waits for its end.
+
+        `variables` by id; `devices` are the names of those that the graph's device numbers mean.
+        `timeout`: a run that takes longer is ended on the server, too. `trace`: the result says what
+        ran when.
+        """
+        future = self.run_future(program, handles, variables, devices, timeout, trace)
+        # The server's own answer comes first where it can.
+        return self._wait(future, timeout if timeout is None else timeout + 1.0)
+
+    def run_future(self, program: Program | bytes, handles: Handles = (),
+                   variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
+                   timeout: float | None = None,
+                   trace: bool = False) -> Future[messages.RunResult]:
+        return self._future(operations.run(_hash(program), handles_of(handles), variables, devices,
+                                           timeout, trace=trace))
+
+    def launch(self, program: Program | bytes, handles: Handles = (),
+               variables: Mapping[int, int] = {}, devices: Sequence[str] = ()) -> None:
+        """The same without waiting, nor an answer unless it fails."""
+        self._submit(operations.run(_hash(program), handles_of(handles), variables, devices, None,
+                                    quiet=True))
+
+    def cancel(self, future: Future[Any]) -> None:
+        """Ends an operation where it has not ended: its future gets CANCELLED."""
+        self._submit(operations.cancel(future.op_id, future.op_id))
+
+    def import_model(self, model: bytes | str | os.PathLike[str], format: str = "onnx", *,
+                     input_shapes: Mapping[str, Sequence[int]] = {},
+                     dims: Mapping[str, int] = {}, device: str = "", compile: bool = False,
+                     timeout: float | None = None) -> Program:
+        """A model file (its path, or its bytes), read by the server, which keeps its weights.
+
+        `input_shapes` count in place of what the model says; `dims` are the sizes of dimensions
+        that it only names.
+        """
+        data = model if isinstance(model, bytes) else transport.read_file(model)
+        with self._changed:
+            first = buffers.handles_beyond(self._imports)
+            self._imports += 1
+        file = self.upload(np.frombuffer(data, np.uint8)) if len(data) > MAX_INLINE_MODEL else None
+        future = self._future(operations.import_model(
+            data, file, format, first, device, input_shapes, dims, compile))
+        if file is not None:
+            file.free()
+        result = self._wait(future, timeout)
+        slots, weights, aliases = buffers.imported(result, lambda slot: Buffer(
+            self, slot.handle, slot.dims, dtypes.from_wire(slot.dtype), device))
+        program = Program(self, result.hash, slots, aliases=aliases)
+        program.buffers.update(weights)
+        return program
+
+    # Order and the end.
+
+    def sync(self, timeout: float | None = None) -> None:
+        """Waits until everything before has taken effect.
+
+        Raises the first error of an operation that had no answer of its own, once.
+        """
+        self._wait(self.sync_future(), timeout)
+
+    def sync_future(self) -> Future[None]:
+        return self._future(operations.sync())
+
+    @property
+    def resumed(self) -> int:
+        """How often a resumable session was taken up again after its connection broke."""
+        return self._core.resumed
+
+    def close(self, timeout: float | None = None) -> None:
+        """Ends the session when everything asked for is done; the server frees what it owned.
+
+        Raises the first error that nobody has heard of. After `timeout` seconds (the connection's
+        unless said) the session is ended at once.
+        """
+        with self._changed:
+            self._core.close()
+            self._changed.notify_all()
+        self._thread.join(self.connection.timeout if timeout is None else timeout)
+        late = self._thread.is_alive()
+        self._abort()
+        if late:
+            raise TelegradError(Code.DEADLINE_EXCEEDED, "the session was ended with work under way")
+        with self._changed:
+            error = self._core.take_error()
+        if error is not None:
+            raise error
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._abort()
+
+    def __repr__(self) -> str:
+        return f"<Session {self._core.opened.session} with {self.connection.address}: " \
+               f"{self._core.state.value}>"
+
+    def _buffer(self, shape: Sequence[int], kind: dtypes.DType, device: str) -> Buffer:
+        if any(size < 0 for size in shape):
+            raise invalid(f"a buffer of {list(shape)}")
+        with self._changed:
+            handle = self._next_handle
+            self._next_handle += 1
+        return Buffer(self, handle, shape, kind, device)
+
+    @property
+    def _chunk(self) -> int:
+        return self.connection.server.chunk_bytes
+
+    def _write(self, buffer: Buffer, values: Array) -> None:
+        self.write_bytes(buffer, 0, dtypes.to_bytes(values, buffer.dtype))
+
+    def _submit(self, operation: Operation) -> tuple[int, Future[Any] | None]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._core.has_room)
+            submitted = self._core.submit(operation)
+            self._changed.notify_all()
+        return submitted
+
+    def _future(self, operation: Operation) -> Future[Any]:
+        op_id, future = self._submit(operation)
+        assert future is not None
+        future.op_id = op_id
+        return future
+
+    def _wait(self, future: Future[T], timeout: float | None) -> T:
+        return future.result(self.timeout if timeout is None else timeout)
+
+    # The stream, of which the thread reads and gRPC writes.
+
+    def _serve(self) -> None:
+        try:
+            self._streams()
+            done: list[Completion] = []
+        except Exception as error:  # such as a token's file that is gone
+            done = self._core.end(TelegradError(Code.INTERNAL, f"{type(error).__name__}: {error}"))
+        with self._changed:
+            self._stream += 1
+            self._changed.notify_all()
+        _tell(done)
+        self.connection._sessions.discard(self)
+
+    def _streams(self) -> None:
+        """One stream after another, until the session is over."""
+        broken_since: float | None = None
+        while True:
+            with self._changed:
+                self._core.start_stream()
+                self._stream += 1
+                resumed = self._core.resumed
+                self._call = self.connection._channel.stream_stream(transport.EXECUTE)(
+                    self._messages(self._stream),
+                    metadata=transport.metadata_of(self.connection._token))
+            code, details = self._read(self._call)
+            with self._changed:
+                self._stream += 1  # ends the writer
+                now = time.monotonic()
+                if broken_since is None or self._core.resumed > resumed:
+                    broken_since = now
+                if self._aborted:
+                    delay, done = None, self._core.end(
+                        TelegradError(Code.CANCELLED, "the session was ended"))
+                else:
+                    delay, done = self._core.stream_ended(code, details, now - broken_since)
+                self._changed.notify_all()
+            _tell(done)
+            if delay is None:
+                return
+            with self._changed:
+                self._changed.wait_for(lambda: self._aborted, delay)
+
+    def _read(self, call: Any) -> tuple[int, str]:
+        """Takes messages until the stream ends; its code and why."""
+        try:
+            for data in call:
+                with self._changed:
+                    done = self._core.receive(data)
+                    self._changed.notify_all()
+                _tell(done)
+            return Code.OK, ""
+        except Violation as violation:
+            call.cancel()
+            with self._changed:
+                done = self._core.end(violation)
+            _tell(done)
+            return violation.code, violation.message
+        except grpc.RpcError:
+            return call.code().value[0], call.details() or ""
+
+    def _messages(self, stream: int) -> Iterator[bytes]:
+        """What gRPC sends, as long as this stream is the last one."""
+        while True:
+            with self._changed:
+                message = self._next(stream)
+            if message is None:
+                return
+            yield message
+
+    def _next(self, stream: int) -> bytes | None:
+        while self._stream == stream and not self._aborted:
+            message = self._core.next_message()
+            if message is not None:
+                self._changed.notify_all()  # there may be room
+                return message
+            if self._core.finished:
+                return None
+            if not self._changed.wait(self._core.idle_seconds):
+                message = self._core.idle_message()
+                if message is not None:
+                    return message
+        return None
+
+    def _abort(self) -> None:
+        """Ends the session now; what is under way is dropped."""
+        with self._changed:
+            self._aborted = True
+            self._changed.notify_all()
+            call, close = self._call, self._core.close_request()
+        if call is not None:
+            call.cancel()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        if close is not None:
+            with contextlib.suppress(TelegradError):  # the server may be gone, or have ended it
+                self.connection._call("Close", close, min(self.connection.timeout, 1.0))
+
+
+def _tell(completions: list[Completion]) -> None:
+    for completion in completions:
+        completion.tell()
+
+
+def _hash(program: Program | bytes) -> bytes:
+    return program if isinstance(program, bytes) else program.hash
+
+
+class Program(ProgramBase[Buffer]):
+    """A graph that the server has, with buffers bound to its slots. Call it to run it:
+
+        y = program(x=array)["y"]
+        y = program({"a name with blanks": array})["y"]
+    """
+
+    session: Session
+
+    def buffer(self, name: str) -> Buffer:
+        """That of a slot; made, and filled with the initial value of state, if it has none."""
+        slot = self.slot(name)
+        if slot.name not in self.buffers:
+            self.buffers[slot.name] = (
+                self.session.empty(slot.shape, slot.dtype) if slot.init is None
+                else self.session.upload(slot.init, slot.dtype))
+        return self.buffers[slot.name]
+
+    def set(self, name: str, value: Any) -> None:
+        """Binds a buffer to a slot, or writes an array into the one it has."""
+        if isinstance(value, Buffer):
+            self.bind(name, value)
+        else:
+            self.session.write(self.buffer(name), value)
+
+    def launch(self, inputs: Mapping[str, Any] = {}, /, *, variables: Mapping[str, int] = {},
+               **named: Any) -> None:
+        """A run without waiting for it. Inputs that are not given keep what they have."""
+        self._bind({**inputs, **named})
+        self.session.launch(self, self.handles(), self.values(variables))
+
+    def run(self, inputs: Mapping[str, Any] = {}, /, *, variables: Mapping[str, int] = {},
+            timeout: float | None = None, trace: bool = False, **named: Any) -> messages.RunResult:
+        """A run, and how it went."""
+        self._bind({**inputs, **named})
+        return self.session.run(self, self.handles(), self.values(variables), timeout=timeout,
+                                trace=trace)
+
+    def read(self, name: str, timeout: float | None = None) -> Array:
+        """The content of a slot."""
+        return self.session.read(self.buffer(name), timeout=timeout)
+
+    def __call__(self, inputs: Mapping[str, Any] = {}, /, *, variables: Mapping[str, int] = {},
+                 timeout: float | None = None, **named: Any) -> dict[str, Array]:
+        """A run with these inputs, by name; the outputs, by name."""
+        self.launch({**inputs, **named}, variables=variables)
+        reads = {name: self.session.read_future(self.buffer(name)) for name in self.names("output")}
+        return {name: self.session._wait(read, timeout) for name, read in reads.items()}
+
+    def _bind(self, inputs: Mapping[str, Any]) -> None:
+        for name, value in inputs.items():
+            self.set(name, value)
+        for slot in self.slots:
+            self.buffer(slot.name)

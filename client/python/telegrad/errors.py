@@ -1,0 +1,65 @@
+"""What goes wrong: one exception, with the server's code and message."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Code(enum.IntEnum):
+    """The codes of google.rpc.Code, as gRPC and the server use them."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class TelegradError(Exception):
+    """An operation or a connection that failed.
+
+    `code` says what kind of error it is, `message` what was wrong, where, and what was expected.
+    `operation` is the operation's name ("run") and `op_id` its number in the session, where the
+    error belongs to one.
+    """
+
+    def __init__(self, code: int, message: str, *, operation: str | None = None, op_id: int = 0):
+        super().__init__(code, message, operation, op_id)
+        try:
+            self.code = Code(code)
+        except ValueError:  # of a server with newer codes
+            self.code = Code.UNKNOWN
+        self.message = message
+        self.operation = operation
+        self.op_id = op_id
+
+    def __str__(self) -> str:
+        where = f"operation {self.op_id} ({self.operation}): " if self.operation else ""
+        return f"{self.code.name}: {where}{self.message}"
+
+    def __repr__(self) -> str:
+        return f"TelegradError({str(self)!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _remake, (int(self.code), self.message, self.operation, self.op_id)
+
+
+def _remake(code: int, message: str, operation: str | None, op_id: int) -> TelegradError:
+    return TelegradError(code, message, operation=operation, op_id=op_id)
+
+
+def invalid(message: str) -> TelegradError:
+    """An error of the caller's that was found without asking the server."""
+    return TelegradError(Code.INVALID_ARGUMENT, message)

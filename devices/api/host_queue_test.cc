@@ -1,0 +1,136 @@
+// Who runs what: a submission that is quick and has nothing before it is run by its submitter,
+// everything else by the queue's thread, and the order is that of the submissions all the same.
+#include "devices/api/host_queue.h"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace telegrad {
+namespace {
+
+struct FakeCommands : CommandBuffer {
+  bool quick = true;
+  std::function<absl::Status()> run;
+};
+
+class FakeRunner final : public QueueRunner {
+ public:
+  absl::Status Check(const CommandBuffer*, std::span<const BufferView>) const override {
+    return absl::OkStatus();
+  }
+  bool IsQuick(const CommandBuffer& commands) const override {
+    return static_cast<const FakeCommands&>(commands).quick;
+  }
+  absl::Status Run(const CommandBuffer& commands, std::span<const BufferView>,
+                   const RunControl&) override {
+    EXPECT_FALSE(running_.exchange(true)) << "two at a time";
+    absl::Status status = static_cast<const FakeCommands&>(commands).run();
+    running_.store(false);
+    return status;
+  }
+
+ private:
+  std::atomic<bool> running_{false};
+};
+
+struct Fixture {
+  HostQueue queue{{.name = "fake"}, std::make_unique<FakeRunner>()};
+
+  TimelinePoint Submit(std::function<absl::Status()> run, bool quick = true,
+                       std::vector<TimelinePoint> waits = {}) {
+    auto commands = std::make_shared<FakeCommands>();
+    commands->quick = quick;
+    commands->run = std::move(run);
+    return *queue.Submit(std::move(commands), {}, waits);
+  }
+};
+
+bool IsReached(const TimelinePoint& point) { return point.timeline->value() >= point.value; }
+
+TEST(HostQueue, QuickWorkIsDoneWhenSubmitReturns) {
+  Fixture f;
+  std::thread::id ran;
+  const auto run = [&] {
+    ran = std::this_thread::get_id();
+    return absl::OkStatus();
+  };
+  const TimelinePoint quick = f.Submit(run);
+  EXPECT_TRUE(IsReached(quick));
+  EXPECT_EQ(ran, std::this_thread::get_id());
+  EXPECT_EQ(f.Submit(run, /*quick=*/false).Wait(), absl::OkStatus());
+  EXPECT_NE(ran, std::this_thread::get_id());
+}
+
+TEST(HostQueue, QuickWorkStaysBehindWhatIsBeforeIt) {
+  Fixture f;
+  std::vector<int> order;
+  const TimelinePoint open{std::make_shared<Timeline>(), 1};
+  const auto add = [&order](int i) {
+    return [&order, i] {
+      order.push_back(i);
+      return absl::OkStatus();
+    };
+  };
+  f.Submit(add(1), /*quick=*/false, {open});
+  const TimelinePoint second = f.Submit(add(2));
+  EXPECT_FALSE(IsReached(second));
+  open.timeline->Signal(1);
+  EXPECT_EQ(second.Wait(), absl::OkStatus());
+  EXPECT_EQ(order, (std::vector{1, 2}));
+}
+
+TEST(HostQueue, QuickWorkWaitsForItsPointsOnTheQueuesThread) {
+  Fixture f;
+  const TimelinePoint open{std::make_shared<Timeline>(), 1};
+  const TimelinePoint point = f.Submit([] { return absl::OkStatus(); }, true, {open});
+  EXPECT_FALSE(IsReached(point));
+  open.timeline->Signal(1, absl::DataLossError("lost"));
+  EXPECT_EQ(point.Wait().code(), absl::StatusCode::kDataLoss);
+  // A point that failed before fails quick work at once.
+  const TimelinePoint behind = f.Submit([] { return absl::OkStatus(); }, true, {point});
+  EXPECT_EQ(behind.timeline->StatusOf(behind.value).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(HostQueue, WhatQuickWorkCallsBackMaySubmitMore) {
+  Fixture f;
+  TimelinePoint next;
+  f.Submit([&] {
+    next = f.Submit([] { return absl::OkStatus(); });
+    EXPECT_FALSE(IsReached(next));
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(next.Wait(), absl::OkStatus());
+}
+
+TEST(HostQueue, ManySubmittersRunOneAtATime) {
+  Fixture f;
+  int ran = 0;  // not atomic: each run sees what the one before it did
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 2000; ++i) {
+        const TimelinePoint point = f.Submit(
+            [&] {
+              ++ran;
+              return absl::OkStatus();
+            },
+            (i + t) % 3 != 0);
+        if (i % 7 == 0) {
+          EXPECT_EQ(point.Wait(), absl::OkStatus());
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(f.queue.last().Wait(), absl::OkStatus());
+  EXPECT_EQ(ran, 8000);
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,110 @@
+"""What the Python tests share: the package, the real daemon, and the reason to skip.
+
+Each test file runs as a program of its own. It exits 77 where python3-grpcio or NumPy is missing, which CTest
+shows as skipped.
+"""
+
+import contextlib
+import os
+import queue
+import random
+import subprocess
+import sys
+import threading
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PACKAGE = os.path.join(ROOT, "client", "python")
+DAEMON = os.environ.get("TELEGRADD", os.path.join(ROOT, "build", "release", "server", "telegradd"))
+SKIPPED = 77
+
+sys.path.insert(0, PACKAGE)
+os.environ["PYTHONPATH"] = PACKAGE  # of the programs that tests start
+for name in [name for name in os.environ if name.startswith("TELEGRAD_") or name == "SSLKEYLOGFILE"]:
+    del os.environ[name]  # the environment of whoever runs the tests means another server
+
+try:
+    import grpc  # noqa: F401
+    import numpy  # noqa: F401
+except ImportError as error:
+    print(f"skipped: {error}; install python3-grpcio and python3-numpy")
+    sys.exit(SKIPPED)
+
+
+def path(*parts):
+    """A file of the repository."""
+    return os.path.join(ROOT, *parts)
+
+
+def seeded(test):
+    """Random numbers of a seed that is printed; SEED in the environment repeats one."""
+    seed = int(os.environ.get("SEED", random.randrange(1 << 32)))
+    print(f"{test}: SEED={seed}", flush=True)
+    return random.Random(seed)
+
+
+class Daemon:
+    """telegradd on a free port. `address` is where it listens."""
+
+    def __init__(self, *flags):
+        self.process = subprocess.Popen(
+            [DAEMON, "--listen", "127.0.0.1:0", "--log-level", "off", "--cpu-memory", str(1 << 30),
+             *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.lines = []
+        first = queue.Queue()
+        self._reader = threading.Thread(target=self._read, args=(first,), daemon=True)
+        self._reader.start()
+        self.address = first.get(timeout=60)
+        if self.address is None:
+            raise RuntimeError("telegradd did not start:\n" + "".join(self.lines))
+
+    def _read(self, first):
+        """Keeps the pipe empty; the first address goes to whoever waits for it."""
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if line.startswith("listening on "):
+                first.put(line.removeprefix("listening on ").strip())
+        first.put(None)
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        self.process.stdout.close()
+
+
+class DaemonTest(unittest.TestCase):
+    """A test with one daemon for all of its methods."""
+
+    FLAGS = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon(*cls.FLAGS)
+        cls.addClassCleanup(cls.daemon.stop)
+
+
+class _Raised:
+    error = None
+
+
+@contextlib.contextmanager
+def raises(test, code, *words):
+    """TelegradError with that code, whose text has the words."""
+    import telegrad
+
+    caught = _Raised()
+    with test.assertRaises(telegrad.TelegradError) as context:
+        yield caught
+    caught.error = context.exception
+    test.assertEqual(context.exception.code, code, str(context.exception))
+    for word in words:
+        test.assertIn(word, str(context.exception))
+
+
+def main():
+    """Fails, and does not wait, where a test hangs."""
+    import faulthandler
+
+    faulthandler.dump_traceback_later(120, exit=True)
+    unittest.main(verbosity=2)
