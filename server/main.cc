@@ -24,6 +24,7 @@
 #include "engine/execution/graph_loader.h"
 #include "engine/execution/partitioned_cache.h"
 #include "google/protobuf/stubs/logging.h"
+#include "grpc/support/log.h"
 #include "server/admin/address.h"
 #include "server/admin/compile_service.h"
 #include "server/admin/exporter.h"
@@ -31,6 +32,7 @@
 #include "server/admin/metrics.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/local_socket.h"
+#include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
 #include "server/service/health_service.h"
 #include "server/service/listeners.h"
@@ -299,6 +301,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   registry.StartTimer();
   SessionService sessions(env, registry, flags.GetString("local-socket"));
   ComputeService compute(env, registry);
+  AdminService admin(env, registry, tenants, [] { kill(getpid(), SIGTERM); });
   HealthService health;
   ReflectionService reflection;
 
@@ -314,7 +317,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   }
   TG_ASSIGN_OR_RETURN(const auto local_socket, StartLocalSocket(flags, *authenticator));
   TG_RETURN_IF_ERROR(listeners->Start(
-      {&sessions, &compute, &health, &reflection}, authenticator.get(),
+      {&admin, &sessions, &compute, &health, &reflection}, authenticator.get(),
       [&](const std::string& name) { return tenants.Find(name); },
       [&](const std::string& address) { sessions.SetDataAddress(address); }));
   std::fflush(stdout);
@@ -352,6 +355,11 @@ int Main(int argc, char** argv) {
       [](google::protobuf::LogLevel, const char*, int, const std::string& message) {
         Log(LogLevel::kDebug, "protobuf", {{"message", message}});
       });
+  // So does what the transport reports: failed handshakes, for the most part.
+  gpr_set_log_function([](gpr_log_func_args* line) {
+    Log(line->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kWarning : LogLevel::kDebug, "grpc",
+        {{"message", line->message}});
+  });
   sigset_t signals;  // taken by sigwait alone; every thread inherits the mask
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

@@ -21,13 +21,14 @@ struct ClientCredentials {
   // PEM files. They are read again when they change, for the next connection.
   std::string
       tls_ca;  // authorities that the server's certificate is checked against; empty: no TLS
-  std::string tls_cert;         // the client's own, if it has one, with
-  std::string tls_key;          // its key
-  std::string tls_server_name;  // that the server's certificate must have; empty: the address's
+  std::string tls_cert = {};  // the client's own, if it has one, with
+  std::string tls_key = {};   // its key
+  std::string tls_server_name =
+      {};  // that the server's certificate must have; empty: the address's
 
   // A bearer token: itself; or a file that holds it, read again when it changes; or a server's
   // local socket, which gives one to processes of the same machine. At most one of the three.
-  std::string token, token_file, local_socket;
+  std::string token = {}, token_file = {}, local_socket = {};
 
   // TELEGRAD_TLS_CA, TELEGRAD_TLS_CERT, TELEGRAD_TLS_KEY, TELEGRAD_TLS_SERVER_NAME, TELEGRAD_TOKEN,
   // TELEGRAD_TOKEN_FILE and TELEGRAD_LOCAL_SOCKET.

@@ -7,6 +7,7 @@
 #include "engine/base/status.h"
 #include "grpc/grpc_security_constants.h"
 #include "server/admin/log.h"
+#include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
 #include "server/service/convert.h"
 #include "server/service/health_service.h"

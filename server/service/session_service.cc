@@ -61,7 +61,7 @@ absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest&
   return status;
 }
 
-absl::Status SessionService::ListDevices(const Caller&, const v1::ListDevicesRequest&,
+absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDevicesRequest&,
                                          v1::ListDevicesResponse* response) {
   for (const auto& device : env_.devices->devices()) {
     v1::Device* out = response->add_devices();
@@ -71,7 +71,10 @@ absl::Status SessionService::ListDevices(const Caller&, const v1::ListDevicesReq
     out->set_target(
         StrCat(target.arch, " ", target.cpu, ", ", target.vector_bytes * 8, "-bit vectors"));
     out->set_memory_limit(static_cast<uint64_t>(device->memory_limit()));
-    out->set_memory_used(static_cast<uint64_t>(device->memory_used()));
+    // What others use is nobody's business.
+    if (caller.principal.admin) {
+      out->set_memory_used(static_cast<uint64_t>(device->memory_used()));
+    }
     out->set_threads(static_cast<uint32_t>(target.threads));
     out->set_healthy(health.ok());
     if (!health.ok()) out->set_health(health.ToString());
