@@ -22,7 +22,7 @@
 #include "engine/compile/compiler.h"
 #include "engine/execution/executable_cache.h"
 #include "engine/execution/graph_loader.h"
-#include "engine/execution/partitioned_cache.h"
+#include "engine/execution/shared_caches.h"
 #include "google/protobuf/stubs/logging.h"
 #include "grpc/support/log.h"
 #include "server/admin/address.h"
@@ -193,9 +193,8 @@ CompileService::Options CompileOptions(const Flags& flags) {
           .reproducers = flags.GetString("reproducers")};
 }
 
-void CollectFrom(const ExecutableCache& cache, const PartitionedCache& partitioned,
-                 const DevicePool& pool, Metrics& metrics) {
-  const ExecutableCache::Stats stats = cache.stats();
+void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& metrics) {
+  const ExecutableCache::Stats stats = caches.stats();
   const std::pair<Metric, uint64_t> rows[] = {
       {Metric::kCompiled, stats.misses},
       {Metric::kKernelsCompiled, stats.kernels_compiled},
@@ -210,7 +209,7 @@ void CollectFrom(const ExecutableCache& cache, const PartitionedCache& partition
       {Metric::kSegments, stats.segments},
   };
   for (const auto& [metric, count] : rows) metrics.Set(metric, static_cast<int64_t>(count));
-  metrics.Set(Metric::kTransferBytes, partitioned.bytes_sent());
+  metrics.Set(Metric::kTransferBytes, stats.bytes_sent);
   int64_t healthy = 0, limit = 0, used = 0, footprint = 0;
   for (const auto& device : pool.devices()) {
     healthy += device->Health().ok() ? 1 : 0;
@@ -280,21 +279,21 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
          {"threads", device->target().threads},
          {"memory", device->memory_limit()}});
   }
-  ExecutableCache cache({.executables = flags.GetInt("executables"),
-                         .kernels = flags.GetInt("kernels"),
-                         .specializations = flags.GetInt("specializations")},
-                        compile_service->services());
-  PartitionedCache partitioned(&cache, {.executables = flags.GetInt("executables")});
-  CachingEngine engine(&cache, &partitioned);
+  const auto caches = std::make_shared<SharedCaches>(
+      ExecutableCache::Limits{.kernels = flags.GetInt("kernels")}, compile_service->services());
   Metrics metrics;
-  metrics.AddCollector([&](Metrics& m) { CollectFrom(cache, partitioned, *pool, m); });
+  metrics.AddCollector([&](Metrics& m) { CollectFrom(*caches, *pool, m); });
   metrics.AddCollector([&](Metrics& m) { compile_service->CollectInto(m); });
   TaskPool workers(kWorkers);
   TaskPool compilers(static_cast<int>(flags.GetInt("compile-threads")));
   const Environment env{pool.get(), &workers, &compilers, &metrics, limits};
-  TenantDirectory tenants(
-      tenant_table, flags.GetInt("idle-tenants"),
-      [&](const Accounts&) { return std::shared_ptr<Engine>(&engine, [](Engine*) {}); }, &metrics);
+  const auto make_engine = [&](const Accounts& accounts) {
+    return std::make_shared<CachingEngine>(
+        ExecutableCache::Limits{.executables = flags.GetInt("executables"),
+                                .specializations = flags.GetInt("specializations")},
+        caches, accounts.for_caches());
+  };
+  TenantDirectory tenants(tenant_table, flags.GetInt("idle-tenants"), make_engine, &metrics);
   // Where nobody is asked who they are, it is better to say so now.
   if (authenticator->open()) TG_RETURN_IF_ERROR(tenants.Find(kLocalTenant).status());
   SessionRegistry registry(env);

@@ -113,9 +113,9 @@ void ExecuteStream::EndIfIdle() {
   changed_.wait_for(lock, std::chrono::seconds(1), [this] { return done_; });
 }
 
-uint64_t ExecuteStream::NewHandle() {
+uint64_t ExecuteStream::NewHandles(uint64_t count) {
   std::lock_guard lock(mutex_);
-  return next_handle_++;
+  return std::exchange(next_handle_, next_handle_ + count);
 }
 
 absl::Status ExecuteStream::status(bool take) {
@@ -377,6 +377,9 @@ absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse
     put->Set(digest);
   } else if (auto* run = std::get_if<Future<RunInfo>>(&pending.completion)) {
     run->Set(ToRunInfo(response.run()));
+  } else if (auto* import = std::get_if<Future<RemoteModel>>(&pending.completion)) {
+    TG_ASSIGN_OR_RETURN(RemoteModel model, ToRemoteModel(response.import()));
+    import->Set(std::move(model));
   }
   return absl::OkStatus();
 }

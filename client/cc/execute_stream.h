@@ -16,6 +16,7 @@
 #include "client/cc/chunk_pool.h"
 #include "client/cc/future.h"
 #include "client/cc/out_payload.h"
+#include "client/cc/remote_import.h"
 #include "client/cc/remote_session.h"
 #include "engine/wire/envelope.h"
 #include "grpcpp/grpcpp.h"
@@ -34,7 +35,7 @@ struct ReadTarget {
 
 // What an operation's answer is for; monostate: it has none unless it fails.
 using Completion = std::variant<std::monostate, Future<Done>, Future<bool>, Future<Digest>,
-                                Future<RunInfo>, ReadTarget>;
+                                Future<RunInfo>, Future<RemoteModel>, ReadTarget>;
 
 class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
@@ -45,7 +46,7 @@ class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
   // Write.
   void Send(const char* what, v1::ExecuteRequest request, Completion completion,
             OutPayload payload = {});
-  uint64_t NewHandle();
+  uint64_t NewHandles(uint64_t count);  // the first of them
   absl::Status status(bool take);
 
   void OnReadDone(bool ok) override;

@@ -84,7 +84,8 @@ absl::StatusOr<std::map<std::string, HostTensor>> RemoteState::Download() const 
 absl::StatusOr<std::unique_ptr<RemotePlan>> RemotePlan::Create(RemoteSession* session,
                                                                RemoteState* state, const Plan& plan,
                                                                bool compile) {
-  std::unique_ptr<RemotePlan> out(new RemotePlan(session, plan));
+  std::unique_ptr<RemotePlan> out(new RemotePlan(session, plan.variables));
+  out->slots_ = plan.slots;
   const Future<Digest> put = session->Put(plan.graph.root(), compile);
   for (const Slot& slot : plan.slots) {
     if (slot.role == SlotRole::kState) {
@@ -93,8 +94,7 @@ absl::StatusOr<std::unique_ptr<RemotePlan>> RemotePlan::Create(RemoteSession* se
       continue;
     }
     TG_ASSIGN_OR_RETURN(const int64_t bytes, CheckedByteSize(slot.dtype, slot.shape));
-    out->handles_.push_back(session->NewHandle());
-    session->Alloc(out->handles_.back(), BufferBytes(bytes));
+    out->handles_.push_back(out->NewBuffer(bytes));
     if (slot.content != nullptr) {
       session->WriteCopy(out->handles_.back(), 0, Bytes(slot.content->bytes));
     }
@@ -103,6 +103,23 @@ absl::StatusOr<std::unique_ptr<RemotePlan>> RemotePlan::Create(RemoteSession* se
   if (!hash.ok()) return hash.status();
   out->hash_ = *hash;
   return out;
+}
+
+std::unique_ptr<RemotePlan> RemotePlan::Create(RemoteSession* session, const RemoteModel& model) {
+  std::unique_ptr<RemotePlan> out(new RemotePlan(session, {}));
+  for (const auto& [slot, names, weight] : model.slots) {
+    const int64_t bytes = BytesOf(slot.dtype, NumElements(slot.shape));
+    out->slots_.push_back(slot);
+    out->handles_.push_back(slot.role == SlotRole::kState ? weight : out->NewBuffer(bytes));
+  }
+  out->hash_ = model.hash;
+  return out;
+}
+
+uint64_t RemotePlan::NewBuffer(int64_t bytes) {
+  const uint64_t handle = session_->NewHandle();
+  session_->Alloc(handle, BufferBytes(bytes));
+  return handle;
 }
 
 absl::StatusOr<size_t> RemotePlan::Find(std::string_view name) const {

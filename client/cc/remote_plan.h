@@ -7,9 +7,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/cc/remote_import.h"
 #include "client/cc/remote_session.h"
 #include "engine/base/hash.h"
 #include "engine/frontend/host_tensor.h"
@@ -58,6 +60,9 @@ class RemotePlan {
                                                             RemoteState* state, const Plan& plan,
                                                             bool compile = false);
 
+  // Of a model that the server has imported: allocates the buffers of its inputs and outputs.
+  static std::unique_ptr<RemotePlan> Create(RemoteSession* session, const RemoteModel& model);
+
   // Sends the content of an input slot. INVALID_ARGUMENT if name, dtype or shape do not match.
   absl::Status Set(std::string_view input, const HostTensor& value);
   // What the runs from now on have for a variable of the plan. INVALID_ARGUMENT if the name or the
@@ -75,8 +80,9 @@ class RemotePlan {
   const std::vector<Slot>& slots() const { return slots_; }
 
  private:
-  RemotePlan(RemoteSession* session, const Plan& plan)
-      : session_(session), slots_(plan.slots), variables_(plan.variables) {}
+  RemotePlan(RemoteSession* session, std::vector<PlanVariable> variables)
+      : session_(session), variables_(std::move(variables)) {}
+  uint64_t NewBuffer(int64_t bytes);
   absl::StatusOr<size_t> Find(std::string_view name) const;
 
   RemoteSession* session_;

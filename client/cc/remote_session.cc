@@ -34,7 +34,7 @@ RemoteSession::RemoteSession(std::shared_ptr<Connection> connection)
 
 RemoteSession::~RemoteSession() = default;
 
-uint64_t RemoteSession::NewHandle() { return stream_->NewHandle(); }
+uint64_t RemoteSession::NewHandle() { return stream_->NewHandles(1); }
 
 void RemoteSession::Alloc(uint64_t handle, int64_t bytes, std::string_view device) {
   v1::ExecuteRequest request;

@@ -61,6 +61,8 @@ struct RemoteFile {
 
 class ExecuteStream;
 class TensorReader;
+struct RemoteImportOptions;
+struct RemoteModel;
 
 class RemoteSession {
  public:
@@ -95,6 +97,12 @@ class RemoteSession {
   Future<bool> Has(const Digest& hash);
   Future<Digest> Put(UOp root, bool compile = false);                     // a tensor-level graph
   Future<Digest> PutSerialized(std::string graph, bool compile = false);  // a telegrad.v1.Graph
+
+  // Has the server import a model file: the bytes given, which must stay unchanged like those of
+  // Write, or the first `bytes` bytes of a buffer. All or nothing. See remote_import.h.
+  Future<RemoteModel> Import(std::span<const std::byte> file, const RemoteImportOptions& options,
+                             std::shared_ptr<const void> keep = nullptr);
+  Future<RemoteModel> Import(uint64_t handle, int64_t bytes, const RemoteImportOptions& options);
 
   // `variables`: the values of the graph's VARs, each id once.
   Future<RunInfo> Run(const Digest& hash, std::span<const uint64_t> handles,

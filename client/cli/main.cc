@@ -32,6 +32,8 @@ constexpr FlagRow kRunFlags[] = {
     {"atol", 0, FlagKind::kString, "1e-5", "X", "of --expect: absolute tolerance"},
     {"timeline", 't', FlagKind::kString, "", "FILE",
      "where a timeline of the run goes, for Perfetto (Chrome trace JSON)"},
+    {"server-import", 0, FlagKind::kBool, "false", "",
+     "sends the file as it is, to be imported by the server"},
 };
 
 constexpr FlagRow kExplainFlags[] = {

@@ -3,8 +3,13 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
 
 #include "absl/strings/str_join.h"
+#include "client/cc/remote_import.h"
 #include "client/cc/remote_plan.h"
 #include "client/cli/command.h"
 #include "client/cli/timeline.h"
@@ -98,6 +103,7 @@ struct Settings {
   std::string path, timeline;
   std::vector<std::string> inputs, outputs, expected;
   double rtol = 0, atol = 0;
+  bool server_import = false;
 };
 
 absl::StatusOr<Settings> ParseSettings(const Flags& flags) {
@@ -106,6 +112,7 @@ absl::StatusOr<Settings> ParseSettings(const Flags& flags) {
              flags.GetList("output"), flags.GetList("expect")};
   TG_ASSIGN_OR_RETURN(s.rtol, Tolerance(flags, "rtol"));
   TG_ASSIGN_OR_RETURN(s.atol, Tolerance(flags, "atol"));
+  s.server_import = flags.GetBool("server-import");
   for (const std::string& out : s.outputs) {
     if (!EndsWith(out, ".npy") && !EndsWith(out, ".pb")) {
       return InvalidArgument(out, ": expected .npy or .pb");
@@ -116,47 +123,72 @@ absl::StatusOr<Settings> ParseSettings(const Flags& flags) {
 
 // A model with what is bound to its inputs.
 struct Bound {
-  OnnxPlan model;
+  std::shared_ptr<const std::string> file;  // in which the model's weights lie
+  std::optional<OnnxPlan> model;            // unless the server imports it
+  ImportOptions options;
   std::vector<HostTensor> inputs;
+  std::vector<std::string> outputs;  // their names
 };
 
 absl::StatusOr<Bound> ReadModel(const Settings& settings, Timeline* timeline) {
   timeline->Begin("read files");
-  TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(settings.path));
-  TG_ASSIGN_OR_RETURN(const onnx::Model parsed, onnx::ParseModel(file));
+  Bound out;
+  TG_ASSIGN_OR_RETURN(std::string file, ReadFile(settings.path));
+  out.file = std::make_shared<const std::string>(std::move(file));
+  TG_ASSIGN_OR_RETURN(const onnx::Model parsed, onnx::ParseModel(*out.file));
   const std::vector<std::string> names = InputNames(parsed);
   if (settings.inputs.size() != names.size()) {
     return InvalidArgument("the model has ", names.size(), " inputs (", absl::StrJoin(names, ", "),
                            "), ", settings.inputs.size(), " were given with -i");
   }
-  Bound out;
-  ImportOptions options;
-  for (size_t i = 0; i < names.size(); ++i) {
-    TG_ASSIGN_OR_RETURN(HostTensor value, ReadTensor(settings.inputs[i]));
-    options.input_shapes.emplace(names[i], value.shape);
-    out.inputs.push_back(std::move(value));
-  }
-  timeline->Begin("import");
-  TG_ASSIGN_OR_RETURN(out.model, ImportOnnx(file, options));
-  const size_t outputs = out.model.outputs.size();
+  for (const onnx::ValueInfo& output : parsed.outputs) out.outputs.emplace_back(output.name);
+  const size_t outputs = out.outputs.size();
   if (settings.outputs.size() > outputs || settings.expected.size() > outputs) {
     return InvalidArgument("the model has ", outputs, " outputs");
+  }
+  for (size_t i = 0; i < names.size(); ++i) {
+    TG_ASSIGN_OR_RETURN(HostTensor value, ReadTensor(settings.inputs[i]));
+    out.options.input_shapes.emplace(names[i], value.shape);
+    out.inputs.push_back(std::move(value));
+  }
+  if (settings.server_import) return out;
+  timeline->Begin("import");
+  TG_ASSIGN_OR_RETURN(out.model, ImportOnnx(*out.file, out.options));
+  return out;
+}
+
+absl::StatusOr<std::unique_ptr<RemotePlan>> SendModel(RemoteSession* session, const Bound& bound) {
+  if (!bound.model) {
+    const std::string& file = *bound.file;
+    const Future<RemoteModel> model = session->Import(
+        std::as_bytes(std::span(file.data(), file.size())), {.model = bound.options}, bound.file);
+    if (!model.Get().ok()) return model.Get().status();
+    return RemotePlan::Create(session, *model.Get());
+  }
+  RemoteState state(session);
+  std::map<std::string, HostTensor> weights;
+  for (const OnnxWeight& w : bound.model->weights) {
+    weights.emplace(bound.model->plan.slots[w.slot].name, bound.model->Value(w));
+  }
+  state.Preset(std::move(weights));
+  return RemotePlan::Create(session, &state, bound.model->plan);
+}
+
+// The names of a plan's slots of that role, in the model's order.
+std::vector<std::string> SlotNames(const RemotePlan& plan, SlotRole role) {
+  std::vector<std::string> out;
+  for (const Slot& slot : plan.slots()) {
+    if (slot.role == role) out.push_back(slot.name);
   }
   return out;
 }
 
-// Sends the model, its weights (which it gives up) and its inputs.
-absl::StatusOr<std::unique_ptr<RemotePlan>> Send(RemoteSession* session, Bound* bound) {
-  RemoteState state(session);
-  std::map<std::string, HostTensor> weights;
-  for (OnnxWeight& w : bound->model.weights) {
-    weights.emplace(bound->model.plan.slots[w.slot].name, std::move(w.value));
-  }
-  state.Preset(std::move(weights));
-  TG_ASSIGN_OR_RETURN(auto plan, RemotePlan::Create(session, &state, bound->model.plan));
-  for (size_t i = 0; i < bound->inputs.size(); ++i) {
-    TG_RETURN_IF_ERROR(
-        plan->Set(plan->slots()[bound->model.inputs[i].slot].name, bound->inputs[i]));
+// Sends the model and its inputs.
+absl::StatusOr<std::unique_ptr<RemotePlan>> Send(RemoteSession* session, const Bound& bound) {
+  TG_ASSIGN_OR_RETURN(auto plan, SendModel(session, bound));
+  const std::vector<std::string> names = SlotNames(*plan, SlotRole::kInput);
+  for (size_t i = 0; i < bound.inputs.size(); ++i) {
+    TG_RETURN_IF_ERROR(plan->Set(names[i], bound.inputs[i]));
   }
   return plan;
 }
@@ -175,12 +207,12 @@ absl::StatusOr<RunInfo> RunOnce(const Settings& settings, RemoteSession* session
   return run;
 }
 
-absl::Status ReadResults(const Settings& settings, const OnnxPlan& model, RemotePlan* plan) {
-  for (size_t i = 0; i < model.outputs.size(); ++i) {
-    TG_ASSIGN_OR_RETURN(const HostTensor got,
-                        plan->Read(plan->slots()[model.outputs[i].slot].name));
+absl::Status ReadResults(const Settings& settings, const Bound& bound, RemotePlan* plan) {
+  const std::vector<std::string> names = SlotNames(*plan, SlotRole::kOutput);
+  for (size_t i = 0; i < names.size(); ++i) {
+    TG_ASSIGN_OR_RETURN(const HostTensor got, plan->Read(names[i]));
     if (i < settings.outputs.size()) {
-      TG_RETURN_IF_ERROR(WriteTensor(settings.outputs[i], got, model.outputs[i].name));
+      TG_RETURN_IF_ERROR(WriteTensor(settings.outputs[i], got, bound.outputs[i]));
     }
     if (i < settings.expected.size()) {
       TG_ASSIGN_OR_RETURN(const HostTensor want, ReadTensor(settings.expected[i]));
@@ -195,19 +227,19 @@ absl::Status ReadResults(const Settings& settings, const OnnxPlan& model, Remote
 absl::Status Run(const Flags& flags) {
   TG_ASSIGN_OR_RETURN(const Settings settings, ParseSettings(flags));
   Timeline timeline;
-  TG_ASSIGN_OR_RETURN(Bound bound, ReadModel(settings, &timeline));
+  TG_ASSIGN_OR_RETURN(const Bound bound, ReadModel(settings, &timeline));
   timeline.Begin("connect");
   TG_ASSIGN_OR_RETURN(const auto connection, Connect(flags));
   TG_ASSIGN_OR_RETURN(const auto session, connection->OpenSession());
   timeline.Begin("send model and inputs");
-  TG_ASSIGN_OR_RETURN(const auto plan, Send(session.get(), &bound));
+  TG_ASSIGN_OR_RETURN(const auto plan, Send(session.get(), bound));
   TG_ASSIGN_OR_RETURN(const RunInfo run, RunOnce(settings, session.get(), plan.get(), &timeline));
   std::printf("%s: %d kernels, %s, %.3f ms on the device\n", settings.path.c_str(), run.kernels,
               run.cached ? "compiled before"
                          : StrCat("compiled in ", run.compile_ns / 1'000'000, " ms").c_str(),
               static_cast<double>(run.device_ns) * 1e-6);
   timeline.Begin("read results");
-  TG_RETURN_IF_ERROR(ReadResults(settings, bound.model, plan.get()));
+  TG_RETURN_IF_ERROR(ReadResults(settings, bound, plan.get()));
   timeline.End();
   if (settings.timeline.empty()) return absl::OkStatus();
   return WriteFile(settings.timeline, timeline.ToJson());

@@ -10,10 +10,15 @@ absl::Status Account::Refuse(int64_t asked) {
                            " more asked for; ", remedy_);
 }
 
-absl::StatusOr<Reservation> Reservation::Take(std::shared_ptr<Account> account, int64_t amount) {
+std::optional<Reservation> Reservation::Try(std::shared_ptr<Account> account, int64_t amount) {
   if (account == nullptr) return Reservation();
-  if (!account->TryReserve(amount)) return account->Refuse(amount);
+  if (!account->TryReserve(amount)) return std::nullopt;
   return Reservation(std::move(account), amount);
+}
+
+absl::StatusOr<Reservation> Reservation::Take(std::shared_ptr<Account> account, int64_t amount) {
+  if (auto taken = Try(account, amount)) return *std::move(taken);
+  return account->Refuse(amount);
 }
 
 }  // namespace telegrad

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -59,6 +60,9 @@ class alignas(64) Account {
 class Reservation {
  public:
   Reservation() = default;  // of nothing
+  // None where the account has no room; without an account, of nothing.
+  static std::optional<Reservation> Try(std::shared_ptr<Account> account, int64_t amount);
+  // The same, or the account's error.
   static absl::StatusOr<Reservation> Take(std::shared_ptr<Account> account, int64_t amount);
   Reservation(Reservation&& other) noexcept
       : account_(std::move(other.account_)), amount_(std::exchange(other.amount_, 0)) {}

@@ -4,13 +4,15 @@
 
 #include "engine/base/status.h"
 #include "engine/execution/bindings.h"
+#include "engine/execution/charged_memory.h"
 
 namespace telegrad {
 
 absl::StatusOr<std::shared_ptr<const Executable>> BoundValues::Create(
     std::shared_ptr<const PlannedExecutable> general, std::span<const VarValue> values) {
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(int64_t));
-  TG_ASSIGN_OR_RETURN(std::shared_ptr<Memory> memory, general->runs()->device.Alloc(bytes));
+  TG_ASSIGN_OR_RETURN(std::shared_ptr<Memory> memory,
+                      AllocCharged(general->runs()->device, bytes, general->runs()->account));
   auto* const out = static_cast<int64_t*>(memory->host());
   if (out == nullptr) return Unimplemented("the host cannot give this device its variables");
   for (size_t i = 0; i < values.size(); ++i) out[i] = values[i].value;

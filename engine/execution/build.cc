@@ -97,6 +97,7 @@ absl::StatusOr<Built> Build(const Digest& hash, const FrozenGraph& graph,
   for (size_t k = 0; k < kernels.size(); ++k) {
     plan.kernels.push_back(Describe(*kernels[k], schedule.kernels[k], schedule));
     plan.programs.push_back(kernels[k]->program);
+    plan.code_bytes += kernels[k]->code_bytes;
   }
   TG_ASSIGN_OR_RETURN(out.executable, PlannedExecutable::Create(std::move(plan), std::move(runs)));
   return out;

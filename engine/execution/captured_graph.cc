@@ -70,6 +70,7 @@ absl::Status CaptureGraph::Add(const std::shared_ptr<const Executable>& executab
   plan_.programs.insert(plan_.programs.end(), plan.programs.begin(), plan.programs.end());
   plan_.temporary_bytes = std::max(plan_.temporary_bytes, plan.temporary_bytes);
   plan_.zeroed_temporaries |= plan.zeroed_temporaries;
+  plan_.code_bytes += plan.code_bytes;
   return absl::OkStatus();
 }
 

@@ -69,6 +69,9 @@ class Executable {
   virtual std::span<const KernelInfo> kernels() const = 0;  // in the order of their launches
   int num_launches() const { return static_cast<int>(kernels().size()); }
   virtual RunCost cost() const = 0;
+  // What keeping it takes of the host's memory, at least: the code of its kernels, also where they
+  // are shared, its launches and what is known of them.
+  virtual int64_t kept_bytes() const;
 
   // Enqueues a run with bindings[i] as slot i and returns the point at which it has ended.
   // INVALID_ARGUMENT names the slot that is missing, too short or misaligned, or the two that

@@ -17,6 +17,7 @@
 #include "engine/execution/forms.h"
 #include "engine/execution/kernel_cache.h"
 #include "engine/execution/planned_executable.h"
+#include "engine/execution/shared_caches.h"
 #include "engine/ir/content_hash.h"
 #include "engine/schedule/generalize.h"
 
@@ -50,7 +51,9 @@ struct ExecutableCache::Impl {
   struct Form {
     std::string graph;  // the key of its family
     Guards guards;
-    std::shared_ptr<const PlannedExecutable> executable;  // null while it is being made
+    std::shared_ptr<const PlannedExecutable> executable = nullptr;  // null while it is being made
+    int64_t bytes = 0;                                              // that are charged for it
+    uint64_t used = 0;                                              // when it was last
   };
   using Forms = std::list<Form>;
   struct Family {
@@ -60,32 +63,46 @@ struct ExecutableCache::Impl {
     std::vector<Forms::iterator> forms = {};
   };
 
-  Impl(const Limits& l, KernelServices services)
-      : limits(l), kernels(l.kernels, std::move(services)), schedules(l.schedule_bytes) {}
+  Impl(const Limits& l, std::shared_ptr<SharedCaches> s, CacheAccounts a)
+      : limits(l), shared(std::move(s)), accounts(std::move(a)) {}
+  ~Impl() {
+    for (const Form& form : forms) accounts.Release(form.bytes);
+  }
 
   // With the lock:
-  std::shared_ptr<DeviceRuns> RunsOf(Device& device) {
-    std::shared_ptr<DeviceRuns>& known = runs[device.name()];
-    if (known == nullptr) known = std::make_shared<DeviceRuns>(&device);
-    return known;
-  }
+  std::shared_ptr<DeviceRuns> RunsOf(Device& device);
   Guards Choose(const Family& family, std::span<const VarValue> values) const;
   static std::optional<Forms::iterator> FormOf(const Family& family, const Guards& guards);
   Forms::iterator Add(const std::string& key, Family& family, Guards guards);
   void Erase(Forms::iterator form);
   void Evict();
-  void Touch(Forms::iterator form) { forms.splice(forms.end(), forms, form); }
+  Forms::iterator Oldest();
+  void Touch(Forms::iterator form) {
+    form->used = accounts.Now();
+    forms.splice(forms.end(), forms, form);
+  }
 
   const Limits limits;
-  KernelCache kernels;
-  ScheduleCache schedules;
-  mutable std::mutex mutex;
+  const std::shared_ptr<SharedCaches> shared;
+  const CacheAccounts accounts;
+  std::mutex mutex;
   std::condition_variable made;
   Forms forms;  // least recently used first
   absl::flat_hash_map<std::string, Family> families;
   absl::flat_hash_map<std::string, std::shared_ptr<DeviceRuns>> runs;  // by device
-  uint64_t hits = 0, misses = 0, general_forms = 0, schedule_ns = 0;
 };
+
+std::shared_ptr<DeviceRuns> ExecutableCache::Impl::RunsOf(Device& device) {
+  std::shared_ptr<DeviceRuns>& known = runs[device.name()];
+  if (known == nullptr) {
+    auto temporaries =
+        std::make_shared<Temporaries>(&device, accounts.device_memory, shared->temporaries);
+    shared->temporaries->Add(temporaries);
+    known = std::make_shared<DeviceRuns>(
+        DeviceRuns{device, accounts.device_memory, std::move(temporaries), shared->runs});
+  }
+  return known;
+}
 
 // The guards of the form that a run with `values` is to use, there or not.
 Guards ExecutableCache::Impl::Choose(const Family& family, std::span<const VarValue> values) const {
@@ -112,7 +129,7 @@ std::optional<ExecutableCache::Impl::Forms::iterator> ExecutableCache::Impl::For
 
 ExecutableCache::Impl::Forms::iterator ExecutableCache::Impl::Add(const std::string& key,
                                                                   Family& family, Guards guards) {
-  forms.push_back({key, std::move(guards), nullptr});
+  forms.push_back({.graph = key, .guards = std::move(guards)});
   family.forms.push_back(std::prev(forms.end()));
   return family.forms.back();
 }
@@ -121,6 +138,7 @@ void ExecutableCache::Impl::Erase(Forms::iterator form) {
   const auto family = families.find(form->graph);
   std::erase(family->second.forms, form);
   if (family->second.forms.empty()) families.erase(family);
+  accounts.Release(form->bytes);
   forms.erase(form);
 }
 
@@ -139,8 +157,17 @@ void ExecutableCache::Impl::Evict() {
   drop([&](const Form&) { return static_cast<int64_t>(forms.size()) > limits.executables; });
 }
 
+// The least recently used of those that are made.
+ExecutableCache::Impl::Forms::iterator ExecutableCache::Impl::Oldest() {
+  return std::ranges::find_if(forms, [](const Form& form) { return form.executable != nullptr; });
+}
+
 ExecutableCache::ExecutableCache(const Limits& limits, KernelServices services)
-    : impl_(std::make_unique<Impl>(limits, std::move(services))) {}
+    : ExecutableCache(limits, std::make_shared<SharedCaches>(limits, std::move(services)),
+                      CacheAccounts()) {}
+ExecutableCache::ExecutableCache(const Limits& limits, std::shared_ptr<SharedCaches> shared,
+                                 CacheAccounts accounts)
+    : impl_(std::make_unique<Impl>(limits, std::move(shared), std::move(accounts))) {}
 ExecutableCache::~ExecutableCache() = default;
 
 namespace {
@@ -189,7 +216,7 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
         impl_->made.wait(lock);
         continue;
       }
-      ++impl_->hits;
+      impl_->shared->counters.hits.fetch_add(1, std::memory_order_relaxed);
       impl_->Touch(*known);
       const auto form = (*known)->executable;
       lock.unlock();
@@ -198,12 +225,12 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
     }
     const auto form = impl_->Add(key, family->second, guards);
     const std::shared_ptr<DeviceRuns> runs = impl_->RunsOf(device);
-    ++impl_->misses;
+    impl_->shared->counters.misses.fetch_add(1, std::memory_order_relaxed);
     const auto make = [&] {
       const Guards now = form->guards;  // nobody else changes them
       lock.unlock();
-      auto built =
-          BuildForm(hash, graph, now, values, runs, impl_->schedules, impl_->kernels, budget);
+      auto built = BuildForm(hash, graph, now, values, runs, impl_->shared->schedules,
+                             impl_->shared->kernels, budget);
       lock.lock();
       return built;
     };
@@ -221,9 +248,13 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
       return built.status();
     }
     const bool general = form->guards.general;
-    impl_->general_forms += general;
-    impl_->schedule_ns += built->schedule_ns;
+    SharedCaches::Counters& counters = impl_->shared->counters;
+    counters.general_forms.fetch_add(general, std::memory_order_relaxed);
+    counters.schedule_ns.fetch_add(built->schedule_ns, std::memory_order_relaxed);
     form->executable = built->executable;
+    form->bytes = built->executable->kept_bytes();
+    impl_->accounts.Charge(form->bytes);
+    impl_->Touch(form);
     impl_->Evict();
     lock.unlock();
     TG_ASSIGN_OR_RETURN(auto executable, ForValues(built->executable, general, values));
@@ -240,7 +271,7 @@ std::shared_ptr<const Executable> ExecutableCache::Find(const Digest& hash, cons
   const Guards guards = impl_->Choose(family->second, values);
   const auto known = Impl::FormOf(family->second, guards);
   if (!known || (*known)->executable == nullptr) return nullptr;
-  ++impl_->hits;
+  impl_->shared->counters.hits.fetch_add(1, std::memory_order_relaxed);
   impl_->Touch(*known);
   const auto form = (*known)->executable;
   lock.unlock();
@@ -248,32 +279,29 @@ std::shared_ptr<const Executable> ExecutableCache::Find(const Digest& hash, cons
   return executable.ok() ? *executable : nullptr;
 }
 
-void ExecutableCache::ReleaseTemporaries(const Device& device) {
+void ExecutableCache::ReleaseTemporaries() {
   const std::lock_guard lock(impl_->mutex);
-  const auto it = impl_->runs.find(device.name());
-  if (it != impl_->runs.end()) it->second->temporaries.Release();
+  for (const auto& [name, runs] : impl_->runs) runs->temporaries->Release();
 }
 
-ExecutableCache::Stats ExecutableCache::stats() const {
-  const KernelStats kernels = impl_->kernels.stats();
+std::optional<uint64_t> ExecutableCache::OldestUse() const {
   const std::lock_guard lock(impl_->mutex);
-  Stats s;
-  s.hits = impl_->hits;
-  s.misses = impl_->misses;
-  s.general_forms = impl_->general_forms;
-  s.kernels_compiled = kernels.compiled;
-  s.kernel_cache_hits = kernels.hits;
-  s.schedule_hits = impl_->schedules.stats().hits;
-  s.schedule_ns = impl_->schedule_ns;
-  s.lower_ns = kernels.lower_ns;
-  s.compile_ns = kernels.compile_ns;
-  s.bounds = kernels.bounds;
-  for (const auto& [name, runs] : impl_->runs) {
-    s.submissions += runs->submissions.load(std::memory_order_relaxed);
-    s.launches += runs->launches.load(std::memory_order_relaxed);
-    s.segments += runs->segments.load(std::memory_order_relaxed);
-  }
-  return s;
+  const auto oldest = impl_->Oldest();
+  if (oldest == impl_->forms.end()) return std::nullopt;
+  return oldest->used;
 }
+
+void ExecutableCache::DropOldest() {
+  const std::lock_guard lock(impl_->mutex);
+  const auto oldest = impl_->Oldest();
+  if (oldest != impl_->forms.end()) impl_->Erase(oldest);
+}
+
+const CacheAccounts& ExecutableCache::accounts() const { return impl_->accounts; }
+const std::shared_ptr<RunCounters>& ExecutableCache::run_counters() const {
+  return impl_->shared->runs;
+}
+
+ExecutableCache::Stats ExecutableCache::stats() const { return impl_->shared->stats(); }
 
 }  // namespace telegrad

@@ -1,14 +1,17 @@
-// Executables by content, bounded, evicted least recently used.
+// Executables by content, bounded, evicted least recently used. A tenant has a cache of its own, so
+// that what one has compiled, another is not told; below, all share what is compiled.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "engine/base/budget.h"
 #include "engine/base/hash.h"
+#include "engine/execution/cache_accounts.h"
 #include "engine/execution/executable.h"
 #include "engine/execution/kernel_services.h"
 #include "engine/ir/graph.h"
@@ -17,17 +20,21 @@
 
 namespace telegrad {
 
+struct RunCounters;
+struct SharedCaches;
+
 // Thread-safe; a graph that several ask for at once is compiled once. A graph with variables has
 // several forms, see forms.h.
 class ExecutableCache {
  public:
   struct Limits {
     int64_t executables = 1024;
-    int64_t kernels = 8192;                      // compiled programs, shared between executables
-    int64_t specializations = 4;                 // of a graph, to values of its variables
-    int64_t schedule_bytes = int64_t{64} << 20;  // of schedules kept, shared between devices
+    int64_t specializations = 4;  // of a graph, to values of its variables
+    // Of what may be shared with other caches:
+    int64_t kernels = 8192;                      // compiled programs
+    int64_t schedule_bytes = int64_t{64} << 20;  // of schedules kept
   };
-  struct Stats {  // totals since construction
+  struct Stats {  // totals of all caches that share the kernels
     uint64_t hits = 0;
     uint64_t misses = 0;
     uint64_t general_forms = 0;  // made, for ranges of variables
@@ -38,9 +45,10 @@ class ExecutableCache {
     uint64_t lower_ns = 0;
     uint64_t compile_ns = 0;
     uint64_t submissions = 0;
-    uint64_t launches = 0;  // of kernels, submitted
-    uint64_t segments = 0;  // that they were cut into
-    BoundsStats bounds;     // of the kernels compiled
+    uint64_t launches = 0;   // of kernels, submitted
+    uint64_t segments = 0;   // that they were cut into
+    int64_t bytes_sent = 0;  // from one device to another
+    BoundsStats bounds;      // of the kernels compiled
   };
   struct Result {
     std::shared_ptr<const Executable> executable;
@@ -48,7 +56,10 @@ class ExecutableCache {
     uint64_t compile_ns = 0;  // schedule, lower and compile; 0 when cached
   };
 
+  // Shares nothing and charges nobody.
   explicit ExecutableCache(const Limits& limits, KernelServices services = {});
+  ExecutableCache(const Limits& limits, std::shared_ptr<SharedCaches> shared,
+                  CacheAccounts accounts);
   ~ExecutableCache();
 
   // `hash` is the content hash of `graph`, a verified tensor graph (its SINK is the root).
@@ -58,8 +69,17 @@ class ExecutableCache {
   // The executable if it is there, without ever waiting or compiling; else null.
   std::shared_ptr<const Executable> Find(const Digest& hash, const Device& device,
                                          std::span<const VarValue> variables = {});
-  // Gives back the device's memory for temporaries that no run in flight uses.
-  void ReleaseTemporaries(const Device& device);
+  // Gives back the memory for temporaries that no run in flight uses.
+  void ReleaseTemporaries();
+
+  // When what was used longest ago was used, by the accounts' clock; none if nothing can be
+  // dropped.
+  std::optional<uint64_t> OldestUse() const;
+  // Drops that one. A run in flight keeps it.
+  void DropOldest();
+
+  const CacheAccounts& accounts() const;
+  const std::shared_ptr<RunCounters>& run_counters() const;
   Stats stats() const;
 
  private:

@@ -34,8 +34,9 @@ class GraphExecutable final : public Executable {
   absl::Status Load(const FrozenGraph& graph) {
     Command command;
     command.launch.name = kernels_[0].name;
-    TG_ASSIGN_OR_RETURN(command.launch.program,
-                        device_.Load({kernels_[0].name, GraphBytes(graph.root())}));
+    std::string bytes = GraphBytes(graph.root());
+    graph_bytes_ = static_cast<int64_t>(bytes.size());
+    TG_ASSIGN_OR_RETURN(command.launch.program, device_.Load({kernels_[0].name, std::move(bytes)}));
     for (size_t i = 0; i < slots_.size(); ++i) {
       command.launch.arguments.push_back({static_cast<int32_t>(i), 0});
     }
@@ -46,6 +47,7 @@ class GraphExecutable final : public Executable {
   std::span<const SlotUse> slots() const override { return slots_; }
   std::span<const KernelInfo> kernels() const override { return kernels_; }
   RunCost cost() const override { return cost_; }
+  int64_t kept_bytes() const override { return Executable::kept_bytes() + graph_bytes_; }
 
  private:
   absl::StatusOr<TimelinePoint> Run(
@@ -61,6 +63,7 @@ class GraphExecutable final : public Executable {
   const std::vector<SlotUse> slots_;
   std::vector<KernelInfo> kernels_;  // one
   RunCost cost_;
+  int64_t graph_bytes_ = 0;
   std::shared_ptr<const CommandBuffer> commands_;
 };
 

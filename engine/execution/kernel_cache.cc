@@ -22,6 +22,7 @@ absl::StatusOr<std::shared_ptr<const Kernel>> LoadOn(Device& device, CompiledKer
   auto out = std::make_shared<Kernel>();
   TG_ASSIGN_OR_RETURN(out->program, device.Load(compiled.image));
   out->name = std::move(compiled.image.name);
+  out->code_bytes = static_cast<int64_t>(compiled.image.binary.size());
   out->arguments = std::move(compiled.arguments);
   out->iterations = compiled.iterations;
   out->flops = compiled.flops;

@@ -28,6 +28,7 @@ struct Kernel {
   int64_t iterations = 1;
   double flops = 0;
   double bytes = 0;
+  int64_t code_bytes = 0;
 };
 
 struct KernelStats {

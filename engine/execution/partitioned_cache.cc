@@ -48,6 +48,10 @@ std::vector<int64_t> DeviceNumbers(UOp sink) {
   return {numbers.begin(), numbers.end()};
 }
 
+PartitionedCache::~PartitionedCache() {
+  while (!entries_.empty()) DropOldestLocked();
+}
+
 absl::StatusOr<ExecutableCache::Result> PartitionedCache::Get(const Digest& hash,
                                                               const FrozenGraph& graph,
                                                               std::span<Device* const> devices,
@@ -67,11 +71,11 @@ absl::StatusOr<ExecutableCache::Result> PartitionedCache::Get(const Digest& hash
   // Whoever made the same meanwhile was first.
   if (Made known = FindLocked(key)) return ExecutableCache::Result{std::move(known), true, 0};
   by_age_.push_back(key);
-  entries_.emplace(key, Entry{made, std::prev(by_age_.end())});
-  while (static_cast<int64_t>(entries_.size()) > limits_.executables) {
-    entries_.erase(by_age_.front());
-    by_age_.pop_front();
-  }
+  const CacheAccounts& accounts = parts_.accounts();
+  const int64_t bytes = made->kept_bytes();
+  entries_.emplace(key, Entry{made, bytes, accounts.Now(), std::prev(by_age_.end())});
+  accounts.Charge(bytes);
+  while (static_cast<int64_t>(entries_.size()) > limits_.executables) DropOldestLocked();
   return ExecutableCache::Result{std::move(made), false, all.ns()};
 }
 
@@ -89,7 +93,31 @@ PartitionedCache::Made PartitionedCache::FindLocked(const std::string& key) {
   const auto it = entries_.find(key);
   if (it == entries_.end()) return nullptr;
   by_age_.splice(by_age_.end(), by_age_, it->second.age);
+  it->second.used = parts_.accounts().Now();
   return it->second.executable;
+}
+
+void PartitionedCache::DropOldestLocked() {
+  const auto oldest = entries_.find(by_age_.front());
+  parts_.accounts().Release(oldest->second.bytes);
+  entries_.erase(oldest);
+  by_age_.pop_front();
+}
+
+std::optional<uint64_t> PartitionedCache::OldestUse() const {
+  const std::lock_guard lock(mutex_);
+  if (by_age_.empty()) return std::nullopt;
+  return entries_.at(by_age_.front()).used;
+}
+
+void PartitionedCache::DropOldest() {
+  const std::lock_guard lock(mutex_);
+  if (!by_age_.empty()) DropOldestLocked();
+}
+
+void PartitionedCache::ReleaseMemory() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, entry] : entries_) entry.executable->ReleaseMemory();
 }
 
 absl::StatusOr<PartitionedCache::Made> PartitionedCache::Make(const FrozenGraph& graph,
@@ -132,7 +160,8 @@ absl::StatusOr<PartitionedCache::Made> PartitionedCache::Make(const FrozenGraph&
     }
   }
   return PartitionedExecutable::Create(std::move(partition), CollectSlotUses(graph.root()),
-                                       std::move(distinct), std::move(parts), sent_);
+                                       std::move(distinct), std::move(parts), parts_.run_counters(),
+                                       parts_.accounts().device_memory);
 }
 
 }  // namespace telegrad

@@ -4,11 +4,11 @@
 // same part there.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,9 +36,10 @@ class PartitionedCache {
     AllReduceAlgorithm all_reduce = AllReduceAlgorithm::kBySize;
   };
 
-  // `parts` outlives it.
+  // `parts` outlives it; what it keeps is charged to the same accounts.
   PartitionedCache(ExecutableCache* parts, const Limits& limits)
       : parts_(*parts), limits_(limits) {}
+  ~PartitionedCache();
 
   // devices[n] is the device that number n of the graph means; null, or no entry: none does. Other
   // than that as ExecutableCache::Get. INVALID_ARGUMENT names a number that is bound to none.
@@ -49,23 +50,32 @@ class PartitionedCache {
   std::shared_ptr<const Executable> Find(const Digest& hash, std::span<Device* const> devices,
                                          std::span<const VarValue> variables = {});
 
-  // That runs were told to send between devices.
-  int64_t bytes_sent() const { return sent_->load(); }
+  // Gives back the memory in which runs hand values over and that no run in flight uses.
+  void ReleaseMemory();
+
+  // As those of ExecutableCache. A part that is kept there, too, is charged twice.
+  std::optional<uint64_t> OldestUse() const;
+  void DropOldest();
+
+  // That runs were told to send between devices, of all that share the kernels.
+  int64_t bytes_sent() const { return parts_.stats().bytes_sent; }
 
  private:
   using Made = std::shared_ptr<const PartitionedExecutable>;
   struct Entry {
     Made executable;
+    int64_t bytes = 0;  // that are charged for it
+    uint64_t used = 0;  // when it was last
     std::list<std::string>::iterator age;
   };
 
   Made FindLocked(const std::string& key);
+  void DropOldestLocked();
   absl::StatusOr<Made> Make(const FrozenGraph& graph, std::span<Device* const> devices,
                             Budget* budget, std::span<const VarValue> variables);
 
   ExecutableCache& parts_;
   const Limits limits_;
-  const std::shared_ptr<std::atomic<int64_t>> sent_ = std::make_shared<std::atomic<int64_t>>(0);
   mutable std::mutex mutex_;
   absl::flat_hash_map<std::string, Entry> entries_;
   std::list<std::string> by_age_;  // least recently used first

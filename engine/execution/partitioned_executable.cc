@@ -9,6 +9,7 @@
 
 #include "engine/base/status.h"
 #include "engine/execution/bindings.h"
+#include "engine/execution/charged_memory.h"
 
 namespace telegrad {
 namespace {
@@ -62,7 +63,8 @@ class End {
 PartitionedExecutable::PartitionedExecutable(Partition partition, std::vector<SlotUse> slots,
                                              std::vector<Device*> devices,
                                              std::vector<std::shared_ptr<const Executable>> parts,
-                                             std::shared_ptr<std::atomic<int64_t>> total)
+                                             std::shared_ptr<RunCounters> counters,
+                                             std::shared_ptr<Account> account)
     : partition_(std::move(partition)),
       slots_(std::move(slots)),
       devices_(std::move(devices)),
@@ -71,15 +73,16 @@ PartitionedExecutable::PartitionedExecutable(Partition partition, std::vector<Sl
       last_(partition_.steps.size(), true),
       buffer_bytes_(devices_.size(), 0),
       sent_(devices_.size()),
-      total_(std::move(total)) {}
+      counters_(std::move(counters)),
+      account_(std::move(account)) {}
 
 absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> PartitionedExecutable::Create(
     Partition partition, std::vector<SlotUse> slots, std::vector<Device*> devices,
-    std::vector<std::shared_ptr<const Executable>> parts,
-    std::shared_ptr<std::atomic<int64_t>> total) {
+    std::vector<std::shared_ptr<const Executable>> parts, std::shared_ptr<RunCounters> counters,
+    std::shared_ptr<Account> account) {
   std::shared_ptr<PartitionedExecutable> out(
       new PartitionedExecutable(std::move(partition), std::move(slots), std::move(devices),
-                                std::move(parts), std::move(total)));
+                                std::move(parts), std::move(counters), std::move(account)));
   TG_RETURN_IF_ERROR(out->Encode());
   return std::shared_ptr<const PartitionedExecutable>(std::move(out));
 }
@@ -133,6 +136,25 @@ std::vector<int64_t> PartitionedExecutable::BytesSent() const {
   return out;
 }
 
+int64_t PartitionedExecutable::kept_bytes() const {
+  int64_t bytes = Executable::kept_bytes();
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const PartitionStep& step = partition_.steps[i];
+    bytes += static_cast<int64_t>(sizeof(step) + sizeof(Command) +
+                                  step.waits.size() * sizeof(step.waits[0]) +
+                                  step.slots.size() * sizeof(PartMemory));
+    if (step.graph.graph != nullptr) bytes += step.graph.graph->bytes();
+    if (parts_[i] != nullptr) bytes += parts_[i]->kept_bytes();
+  }
+  return bytes;
+}
+
+// What a run in flight uses, its submissions hold.
+void PartitionedExecutable::ReleaseMemory() const {
+  const std::lock_guard lock(mutex_);
+  buffers_.clear();
+}
+
 // A set that is free, a new one, or the one that is free first.
 absl::StatusOr<PartitionedExecutable::Buffers*> PartitionedExecutable::TakeBuffers() const {
   const auto is_free = [](const std::unique_ptr<Buffers>& b) {
@@ -148,7 +170,7 @@ absl::StatusOr<PartitionedExecutable::Buffers*> PartitionedExecutable::TakeBuffe
   for (size_t d = 0; d < devices_.size(); ++d) {
     std::shared_ptr<Memory>& memory = made->memories.emplace_back();
     if (buffer_bytes_[d] > 0) {
-      TG_ASSIGN_OR_RETURN(memory, devices_[d]->Alloc(buffer_bytes_[d]));
+      TG_ASSIGN_OR_RETURN(memory, AllocCharged(*devices_[d], buffer_bytes_[d], account_));
     }
   }
   buffers_.push_back(std::move(made));
@@ -180,7 +202,7 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Submit(
       TimelinePoint point,
       device.queue(QueueKind::kCopy).Submit(transfers_[i], std::move(views), waits, trace, cancel));
   sent_[static_cast<size_t>(step.device)].fetch_add(step.bytes, std::memory_order_relaxed);
-  total_->fetch_add(step.bytes, std::memory_order_relaxed);
+  counters_->bytes_sent.fetch_add(step.bytes, std::memory_order_relaxed);
   return point;
 }
 

@@ -13,7 +13,9 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
+#include "engine/base/account.h"
 #include "engine/execution/executable.h"
+#include "engine/execution/planned_executable.h"
 #include "engine/schedule/partition.h"
 
 namespace telegrad {
@@ -21,11 +23,11 @@ namespace telegrad {
 class PartitionedExecutable final : public Executable {
  public:
   // `parts` are by step, null for a transfer; `devices` by the partition's numbers, and outlive it.
-  // All bytes sent are added to `total`, too.
+  // Memory is charged to `account`, which may be null.
   static absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> Create(
       Partition partition, std::vector<SlotUse> slots, std::vector<Device*> devices,
-      std::vector<std::shared_ptr<const Executable>> parts,
-      std::shared_ptr<std::atomic<int64_t>> total);
+      std::vector<std::shared_ptr<const Executable>> parts, std::shared_ptr<RunCounters> counters,
+      std::shared_ptr<Account> account);
 
   const Partition& partition() const { return partition_; }
   // By device: what its transfers have been told to send so far.
@@ -34,6 +36,10 @@ class PartitionedExecutable final : public Executable {
   std::span<const SlotUse> slots() const override { return slots_; }
   std::span<const KernelInfo> kernels() const override { return kernels_; }
   RunCost cost() const override { return cost_; }
+  int64_t kept_bytes() const override;
+
+  // Gives back the memory that it keeps for the next runs; those in flight keep theirs.
+  void ReleaseMemory() const;
 
  private:
   // The memory that a run hands values over in. The next run but one uses it again: two runs may
@@ -47,7 +53,7 @@ class PartitionedExecutable final : public Executable {
   PartitionedExecutable(Partition partition, std::vector<SlotUse> slots,
                         std::vector<Device*> devices,
                         std::vector<std::shared_ptr<const Executable>> parts,
-                        std::shared_ptr<std::atomic<int64_t>> total);
+                        std::shared_ptr<RunCounters> counters, std::shared_ptr<Account> account);
 
   absl::Status Encode();
   absl::StatusOr<Buffers*> TakeBuffers() const;
@@ -78,7 +84,8 @@ class PartitionedExecutable final : public Executable {
   mutable std::mutex mutex_;  // submits one run at a time
   mutable std::vector<std::unique_ptr<Buffers>> buffers_;
   mutable std::vector<std::atomic<int64_t>> sent_;  // by device
-  const std::shared_ptr<std::atomic<int64_t>> total_;
+  const std::shared_ptr<RunCounters> counters_;
+  const std::shared_ptr<Account> account_;
 };
 
 }  // namespace telegrad

@@ -69,6 +69,15 @@ absl::Status PlannedExecutable::Encode() {
   return absl::OkStatus();
 }
 
+int64_t PlannedExecutable::kept_bytes() const {
+  size_t arguments = 0;
+  for (const KernelInfo& kernel : plan_.kernels) {
+    arguments += kernel.arguments.size() * static_cast<size_t>(kernel.segments);
+  }
+  return Executable::kept_bytes() + plan_.code_bytes +
+         static_cast<int64_t>(segments_ * sizeof(Command) + arguments * sizeof(Launch::Argument));
+}
+
 absl::StatusOr<TimelinePoint> PlannedExecutable::Run(
     std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
     std::shared_ptr<RunTrace> trace, std::shared_ptr<const Cancellation> cancellation) const {
@@ -77,7 +86,7 @@ absl::StatusOr<TimelinePoint> PlannedExecutable::Run(
   bound.reserve(bound_.size() + 1);
   for (size_t slot : bound_) bound.push_back(bindings[slot]);
   if (plan_.temporary_bytes > 0) {
-    Temporaries& all = runs_->temporaries;
+    Temporaries& all = *runs_->temporaries;
     TG_ASSIGN_OR_RETURN(BufferView temporaries, plan_.zeroed_temporaries
                                                     ? all.Zeroed(plan_.temporary_bytes)
                                                     : all.Shared(plan_.temporary_bytes));
@@ -86,9 +95,10 @@ absl::StatusOr<TimelinePoint> PlannedExecutable::Run(
   TG_ASSIGN_OR_RETURN(TimelinePoint point,
                       runs_->device.queue().Submit(commands_, std::move(bound), waits,
                                                    std::move(trace), std::move(cancellation)));
-  runs_->submissions.fetch_add(1, std::memory_order_relaxed);
-  runs_->launches.fetch_add(plan_.kernels.size(), std::memory_order_relaxed);
-  runs_->segments.fetch_add(segments_, std::memory_order_relaxed);
+  RunCounters& counters = *runs_->counters;
+  counters.submissions.fetch_add(1, std::memory_order_relaxed);
+  counters.launches.fetch_add(plan_.kernels.size(), std::memory_order_relaxed);
+  counters.segments.fetch_add(segments_, std::memory_order_relaxed);
   return point;
 }
 

@@ -15,15 +15,20 @@
 
 namespace telegrad {
 
-// What the executables of a device share.
-struct DeviceRuns {
-  explicit DeviceRuns(Device* d) : device(*d), temporaries(d) {}
-
-  Device& device;
-  Temporaries temporaries;
+// Totals of runs.
+struct RunCounters {
   std::atomic<uint64_t> submissions{0};
-  std::atomic<uint64_t> launches{0};  // of kernels, submitted
-  std::atomic<uint64_t> segments{0};  // that they were cut into
+  std::atomic<uint64_t> launches{0};   // of kernels, submitted
+  std::atomic<uint64_t> segments{0};   // that they were cut into
+  std::atomic<int64_t> bytes_sent{0};  // from one device to another
+};
+
+// What the executables that one tenant has on a device share.
+struct DeviceRuns {
+  Device& device;
+  const std::shared_ptr<Account> account;  // of device memory; may be null
+  const std::shared_ptr<Temporaries> temporaries;
+  const std::shared_ptr<RunCounters> counters;  // of all tenants
 };
 
 // What to launch, in order.
@@ -33,6 +38,7 @@ struct Plan {
   std::vector<std::shared_ptr<LoadedProgram>> programs;  // of the kernels
   int64_t temporary_bytes = 0;
   bool zeroed_temporaries = false;  // a kernel may read one that none has written
+  int64_t code_bytes = 0;           // of the programs
 };
 
 class PlannedExecutable final : public Executable {
@@ -47,6 +53,7 @@ class PlannedExecutable final : public Executable {
   std::span<const SlotUse> slots() const override { return plan_.slots; }
   std::span<const KernelInfo> kernels() const override { return plan_.kernels; }
   RunCost cost() const override { return cost_; }
+  int64_t kept_bytes() const override;
 
  private:
   PlannedExecutable(Plan plan, std::shared_ptr<DeviceRuns> runs)

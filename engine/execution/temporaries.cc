@@ -3,16 +3,45 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/execution/charged_memory.h"
 
 namespace telegrad {
 
-absl::StatusOr<std::shared_ptr<Memory>> Temporaries::Allocate(int64_t bytes) {
-  const int64_t used = device_.memory_used(), limit = device_.memory_limit();
-  if (bytes > limit - used) {
-    return ResourceExhausted("the run needs ", bytes, " bytes for temporaries; ", device_.name(),
-                             " has ", used, " of its limit of ", limit, " bytes in use");
+void AllTemporaries::Add(std::weak_ptr<Temporaries> temporaries) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(all_, [](const auto& weak) { return weak.expired(); });
+  all_.push_back(std::move(temporaries));
+}
+
+// Who is just taking memory is passed over: two that want each other's would wait for each other.
+void AllTemporaries::Release(const Device& device) {
+  std::vector<std::shared_ptr<Temporaries>> live;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& weak : all_) {
+      if (auto temporaries = weak.lock()) live.push_back(std::move(temporaries));
+    }
   }
-  return device_.Alloc(bytes);
+  for (const auto& temporaries : live) {
+    if (&temporaries->device_ != &device) continue;
+    const std::unique_lock lock(temporaries->mutex_, std::try_to_lock);
+    if (lock.owns_lock()) temporaries->memory_.reset();
+  }
+}
+
+bool Temporaries::HasRoom(int64_t bytes) const {
+  return bytes <= device_.memory_limit() - device_.memory_used();
+}
+
+absl::StatusOr<std::shared_ptr<Memory>> Temporaries::Allocate(int64_t bytes) {
+  if (!HasRoom(bytes) && all_ != nullptr) all_->Release(device_);
+  if (HasRoom(bytes)) {
+    auto memory = AllocCharged(device_, bytes, account_);
+    if (!absl::IsResourceExhausted(memory.status())) return memory;
+    return ResourceExhausted("temporaries of the run: ", ToStd(memory.status().message()));
+  }
+  return ResourceExhausted("the run needs ", bytes, " bytes for temporaries; ",
+                           ToStd(NoRoom(device_, bytes).message()));
 }
 
 absl::StatusOr<BufferView> Temporaries::Shared(int64_t bytes) {

@@ -57,13 +57,14 @@ Tensor Builder::Fail(absl::Status status) { return {this, graph_.Fail(std::move(
 Tensor Builder::AddSlot(DType dtype, const Shape& shape, std::string_view name, SlotRole role,
                         Init init) {
   if (name.empty()) return Fail(InvalidArgument("param: a slot needs a name"));
-  if (std::ranges::find(slots_, name, &Slot::name) != slots_.end()) {
+  if (slot_names_.contains(std::string(name))) {
     return Fail(InvalidArgument("param: there is already a slot named '", name, "'"));
   }
   const auto slot = static_cast<int64_t>(slots_.size());
   const UOp param = graph_.Param(slot, dtype, shape);
   if (!param.valid()) return {this, param};
   slots_.push_back({std::string(name), dtype, shape, role, init, nullptr});
+  slot_names_.emplace(name);
   current_.emplace_back();
   return {this, param};
 }

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -106,6 +107,7 @@ class Builder {
 
   Graph graph_;
   std::vector<Slot> slots_;
+  std::unordered_set<std::string> slot_names_;
   std::vector<PlanVariable> variables_;
   std::vector<UOp> stores_;
   std::vector<Tensor> current_;  // by slot: after the last store to it; invalid before the first

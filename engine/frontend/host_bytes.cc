@@ -5,9 +5,8 @@
 #include "engine/base/status.h"
 
 namespace telegrad {
-namespace {
 
-absl::Status CheckContent(DType dtype, ShapeView shape, std::string_view bytes) {
+absl::Status CheckHostBytes(DType dtype, ShapeView shape, std::string_view bytes) {
   TG_ASSIGN_OR_RETURN(const int64_t size, CheckedByteSize(dtype, shape));
   if (bytes.size() != static_cast<size_t>(size)) {
     return InvalidArgument(Name(dtype), " ", ToString(shape), " needs ", size, " bytes, got ",
@@ -23,15 +22,13 @@ absl::Status CheckContent(DType dtype, ShapeView shape, std::string_view bytes) 
   return absl::OkStatus();
 }
 
-}  // namespace
-
 absl::StatusOr<HostTensor> HostTensorFromBytes(DType dtype, Shape shape, std::string_view bytes) {
-  TG_RETURN_IF_ERROR(CheckContent(dtype, shape, bytes));
+  TG_RETURN_IF_ERROR(CheckHostBytes(dtype, shape, bytes));
   return HostTensor{dtype, std::move(shape), std::string(bytes)};
 }
 
 absl::Status CheckHostTensor(const HostTensor& tensor) {
-  return CheckContent(tensor.dtype, tensor.shape, tensor.bytes);
+  return CheckHostBytes(tensor.dtype, tensor.shape, tensor.bytes);
 }
 
 }  // namespace telegrad

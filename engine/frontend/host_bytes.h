@@ -14,6 +14,9 @@ namespace telegrad {
 // 0 nor 1.
 absl::StatusOr<HostTensor> HostTensorFromBytes(DType dtype, Shape shape, std::string_view bytes);
 
+// The same without the copy.
+absl::Status CheckHostBytes(DType dtype, ShapeView shape, std::string_view bytes);
+
 // OK if the tensor keeps the contract of HostTensor::bytes.
 absl::Status CheckHostTensor(const HostTensor& tensor);
 

@@ -5,12 +5,14 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/base/status.h"
+#include "engine/frontend/json.h"
 #include "engine/ir/content_hash.h"
 #include "engine/types/limits.h"
 #include "engine/wire/envelope.h"
 #include "engine/wire/graph_codec.h"
 #include "google/protobuf/arena.h"
 #include "proto/transport.h"
+#include "server/service/import_model.h"
 
 namespace telegrad {
 namespace {
@@ -120,6 +122,22 @@ void ToProto(const TracedRun& run, v1::RunTrace* out) {
   }
 }
 
+// What an error says, which may repeat what a client has sent: text, and not much of it.
+std::string Message(const absl::Status& status) {
+  constexpr size_t kMaxBytes = 4096;
+  std::string text(status.message());
+  if (text.size() > kMaxBytes) {
+    size_t end = kMaxBytes;
+    while (end > 0 && (static_cast<uint8_t>(text[end]) >> 6) == 2) --end;  // not inside a character
+    text.resize(end);
+    text += "...";
+  }
+  if (!IsUtf8(text)) {
+    std::ranges::replace_if(text, [](char c) { return static_cast<uint8_t>(c) >= 0x80; }, '?');
+  }
+  return text;
+}
+
 struct ResultToProto {
   v1::ExecuteResponse* response;
   void operator()(std::monostate) const {}
@@ -136,6 +154,7 @@ struct ResultToProto {
   void operator()(const PutResult& r) const {
     response->mutable_put()->set_hash(r.hash.bytes.data(), r.hash.bytes.size());
   }
+  void operator()(const ImportResult& r) const { ToProto(r, response->mutable_import()); }
   void operator()(const RunResult& r) const {
     v1::RunResult* run = response->mutable_run();
     run->set_cached(r.cached);
@@ -225,6 +244,7 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
                 op.trace()};
       for (const v1::Variable& v : op.variables()) run.variables.push_back({v.id(), v.value()});
       run.devices.assign(op.devices().begin(), op.devices().end());
+      run.timeout_ms = op.timeout_ms();
       operation.op = std::move(run);
       break;
     }
@@ -232,8 +252,10 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
       break;
     case v1::ExecuteRequest::kOpen:
       return InvalidArgument("operation ", request.op_id(), ": open is only the first of a stream");
-    case v1::ExecuteRequest::kCancel:
     case v1::ExecuteRequest::kImport:
+      operation.op = ToImport(*request.mutable_import(), std::move(payload));
+      break;
+    case v1::ExecuteRequest::kCancel:
     case v1::ExecuteRequest::OP_NOT_SET:
       return InvalidArgument("operation ", request.op_id(), " says nothing that this server knows");
   }
@@ -251,7 +273,7 @@ grpc::ByteBuffer ToMessage(const Answer& answer, uint64_t* sent, bool* last) {
     std::visit(ResultToProto{&response}, answer.result);
   } else {
     response.mutable_status()->set_code(static_cast<uint32_t>(answer.status.raw_code()));
-    response.mutable_status()->set_message(std::string(answer.status.message()));
+    response.mutable_status()->set_message(Message(answer.status));
   }
   return ToMessage(response);
 }
@@ -262,7 +284,7 @@ grpc::ByteBuffer ToMessage(const v1::ExecuteResponse& response) {
 }
 
 grpc::Status ToGrpc(const absl::Status& status) {
-  return {static_cast<grpc::StatusCode>(status.raw_code()), std::string(status.message())};
+  return {static_cast<grpc::StatusCode>(status.raw_code()), Message(status)};
 }
 
 }  // namespace telegrad

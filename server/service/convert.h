@@ -20,8 +20,8 @@ struct ReceivedMessage {
   std::vector<std::span<const uint8_t>> pieces;
 };
 
-// Any operation but Open. Takes what is large out of `request`. Write and Put come with their
-// payload.
+// Any operation but Open. Takes what is large out of `request`. Write, Put and Import come with
+// their payload.
 absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
                                       std::unique_ptr<Payload> payload);
 

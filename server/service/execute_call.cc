@@ -112,8 +112,12 @@ absl::Status ExecuteCall::Accept() {
                            "; ids are strictly increasing");
   }
   last_op_ = request_.op_id();
+  if (request_.has_cancel() && envelope.payload_bytes == 0) {
+    session_->Cancel(*this, last_op_, request_.cancel().first(), request_.cancel().last());
+    return absl::OkStatus();
+  }
   std::unique_ptr<Payload> payload;
-  if (request_.has_write() || request_.has_put()) {
+  if (request_.has_write() || request_.has_put() || request_.has_import()) {
     payload = std::make_unique<SlicesPayload>(std::move(message.slices), std::move(envelope));
   } else if (envelope.payload_bytes > 0) {
     return InvalidArgument("operation ", last_op_, " takes no data");

@@ -49,7 +49,9 @@ void Buffer::SetPoison(const absl::Status& error) {
 void Buffer::Rewritten(uint64_t offset, uint64_t size) {
   if (poison_.ok() || memory_ == nullptr) return;
   if (offset <= rewritten_) rewritten_ = std::max(rewritten_, offset + size);
-  if (rewritten_ >= static_cast<uint64_t>(bytes_)) poison_ = absl::OkStatus();
+  if (rewritten_ < static_cast<uint64_t>(bytes_)) return;
+  poison_ = absl::OkStatus();
+  last_write_ = {};  // it has ended, and how is of no importance any more
 }
 
 void Buffer::WrittenBy(const TimelinePoint& run) {

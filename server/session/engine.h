@@ -24,7 +24,9 @@ class Engine {
                                                       std::span<Device* const> devices,
                                                       Budget* budget,
                                                       std::span<const VarValue> variables) = 0;
-  // Gives back the memory for temporaries that no run in flight uses.
+  // Gives back all device memory that this engine keeps and no run in flight uses.
+  virtual void ReleaseMemory() = 0;
+  // The same of all engines, as far as it is for temporaries on that device.
   virtual void ReleaseTemporaries(const Device& device) = 0;
 };
 

@@ -76,10 +76,7 @@ GraphStore::~GraphStore() {
   while (!used_.empty()) DropOldest();
 }
 
-absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(VerifiedGraph graph,
-                                                                   int64_t bytes) {
-  if (bytes > bytes_account_->limit()) return bytes_account_->Refuse(bytes);
-  if (std::shared_ptr<const StoredGraph> known = Find(graph.hash)) return known;
+std::shared_ptr<const StoredGraph> MakeStored(VerifiedGraph graph, int64_t bytes) {
   auto stored = std::make_shared<StoredGraph>();
   stored->hash = graph.hash;
   stored->slots = SlotEffects(graph.graph);
@@ -87,15 +84,29 @@ absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(VerifiedGraph
   if (graph.graph.graph) stored->devices = DeviceNumbers(graph.graph.root());
   stored->graph = std::move(graph.graph);
   stored->bytes = bytes;
+  return stored;
+}
 
+absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(VerifiedGraph graph,
+                                                                   int64_t bytes) {
+  return Put(MakeStored(std::move(graph), bytes));
+}
+
+absl::StatusOr<std::shared_ptr<const StoredGraph>> GraphStore::Put(
+    std::shared_ptr<const StoredGraph> graph) {
+  const int64_t bytes = graph->bytes;
+  if (bytes > bytes_account_->limit()) return bytes_account_->Refuse(bytes);
   std::lock_guard lock(mutex_);
-  if (const auto it = by_hash_.find(stored->hash); it != by_hash_.end()) return *it->second;
+  if (const auto it = by_hash_.find(graph->hash); it != by_hash_.end()) {
+    used_.splice(used_.begin(), used_, it->second);
+    return *it->second;
+  }
   TG_RETURN_IF_ERROR(MakeRoom(bytes));
-  used_.push_front(stored);
-  by_hash_[stored->hash] = used_.begin();
+  used_.push_front(graph);
+  by_hash_[graph->hash] = used_.begin();
   metrics_->Add(Metric::kGraphs);
   metrics_->Add(Metric::kGraphBytes, bytes);
-  return std::shared_ptr<const StoredGraph>(std::move(stored));
+  return graph;
 }
 
 std::shared_ptr<const StoredGraph> GraphStore::Find(const Digest& hash) {

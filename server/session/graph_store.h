@@ -38,6 +38,8 @@ struct StoredGraph {
   bool has_variables = false;    // whose values each run gives
 };
 
+std::shared_ptr<const StoredGraph> MakeStored(VerifiedGraph graph, int64_t bytes);
+
 class GraphStore {
  public:
   // The accounts of the number of graphs and of their serialized bytes; nobody else takes from
@@ -49,6 +51,7 @@ class GraphStore {
   // Adds a graph or marks it used; the least recently used make room. RESOURCE_EXHAUSTED when it is
   // larger than all graphs may be together.
   absl::StatusOr<std::shared_ptr<const StoredGraph>> Put(VerifiedGraph graph, int64_t bytes);
+  absl::StatusOr<std::shared_ptr<const StoredGraph>> Put(std::shared_ptr<const StoredGraph> graph);
   // Null if this tenant has not put it, or if it was evicted since.
   std::shared_ptr<const StoredGraph> Find(const Digest& hash);
 

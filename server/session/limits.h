@@ -33,10 +33,10 @@ struct SessionLimits {
   int64_t lease_ms = 60'000;        // where the client does not care
   int64_t max_lease_ms = 3600'000;  // that it may wish for
   int64_t grace_ms = 30'000;        // after its stream broke
-  // Answers that are kept until the client acknowledges them, and the bytes of the reads among
-  // them. One more answer ends the session; a read beyond those bytes is not kept.
+  // Answers that are kept until the client acknowledges them, and the bytes of the reads and
+  // imports among them. One more answer ends the session; one beyond those bytes is not kept.
   int64_t unacknowledged = 32'768;
-  int64_t kept_read_bytes = int64_t{16} << 20;
+  int64_t kept_bytes = int64_t{16} << 20;
 
   // Reads up to this size are copied out as soon as their bytes exist, so that what overwrites the
   // buffer never waits for the client; longer ones are sent from device memory and hold it until

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -67,6 +68,35 @@ struct PutOp {
   int64_t bytes = 0;  // serialized
   bool compile = false;
 };
+// A slot of a graph that was made of a model, see ImportedSlot in compute.proto.
+struct ImportedSlot {
+  enum class Role : uint8_t { kInput, kOutput, kWeight };
+  Role role = Role::kInput;
+  std::string name = {};
+  std::vector<std::string> model_names = {};
+  DType dtype = DType::kVoid;
+  Shape shape = {};
+  int64_t bytes = 0;
+  uint64_t handle = 0;  // of a weight, once it has one
+};
+struct ImportedModel {
+  VerifiedGraph graph;
+  int64_t graph_bytes = 0;  // serialized
+  std::vector<ImportedSlot> slots;
+  int64_t slot_bytes = 0;                  // that these take
+  std::vector<std::string_view> contents;  // by slot, of the weights: in the file, or in
+  std::shared_ptr<const void> keep;
+};
+struct ImportOp {
+  // Reads, verifies and hashes; called once, on a worker thread. The file outlives the result.
+  std::function<absl::StatusOr<ImportedModel>(std::string_view file, Budget*)> decode;
+  std::unique_ptr<Payload> payload;  // the file, unless it is in
+  uint64_t handle = 0;               // the first `bytes` bytes of this buffer
+  uint64_t bytes = 0;
+  uint64_t first_handle = 0;  // of the weights: this one and those after it
+  std::string device = {};    // of the weights
+  bool compile = false;
+};
 struct RunOp {
   std::string hash;
   std::vector<uint64_t> handles;
@@ -74,13 +104,14 @@ struct RunOp {
   bool trace = false;
   std::vector<VarValue> variables = {};
   std::vector<std::string> devices =
-      {};  // by the graph's numbers; "": as the slots or the server say
+      {};                  // by the graph's numbers; "": as the slots or the server say
+  int64_t timeout_ms = 0;  // from its arrival; 0: none
 };
 struct SyncOp {};
 
 struct Operation {
   uint64_t id = 0;
-  std::variant<AllocOp, FreeOp, WriteOp, ReadOp, HasOp, PutOp, RunOp, SyncOp> op;
+  std::variant<AllocOp, FreeOp, WriteOp, ReadOp, HasOp, PutOp, ImportOp, RunOp, SyncOp> op;
 };
 
 // A read that is being sent from device memory. Its buffer is not written before it is destroyed.
@@ -113,6 +144,11 @@ struct HasResult {
 struct PutResult {
   Digest hash;
 };
+struct ImportResult {
+  Digest hash;
+  std::shared_ptr<const std::vector<ImportedSlot>> slots;
+  int64_t slot_bytes = 0;  // that these take
+};
 // What the devices did for one run, and what is known of its kernels.
 struct TracedRun {
   RunTrace trace;
@@ -138,7 +174,9 @@ struct ReadResult {
 struct Answer {
   uint64_t id = 0;
   absl::Status status;
-  std::variant<std::monostate, OpenResult, HasResult, PutResult, RunResult, ReadResult> result;
+  std::variant<std::monostate, OpenResult, HasResult, PutResult, ImportResult, RunResult,
+               ReadResult>
+      result;
 };
 
 }  // namespace telegrad

@@ -25,35 +25,51 @@ void HeldRead::OnReleased(std::function<void()> callback) {
 }
 
 Session::Session(const Environment& env, std::shared_ptr<Tenant> tenant, SessionTerms terms,
-                 std::shared_ptr<AnswerSink> sink)
-    : env_(env), tenant_(std::move(tenant)), terms_(std::move(terms)), sink_(std::move(sink)) {
+                 std::shared_ptr<AnswerSink> sink, Reservation place)
+    : env_(env),
+      tenant_(std::move(tenant)),
+      terms_(std::move(terms)),
+      sink_(std::move(sink)),
+      place_(std::move(place)) {
   RenewLocked();
   env_.metrics->Add(Metric::kSessions);
   env_.metrics->Add(Metric::kSessionsOpened);
+  tenant_->Enter();
 }
 
-Session::~Session() { Close(); }
+Session::~Session() {
+  Close();
+  tenant_->Leave();
+}
 
 absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
   {
     std::lock_guard lock(mutex_);
-    if (sink_.get() != &from) return absl::OkStatus();
-    RenewLocked();
-    if (operation.id <= last_operation_) return absl::OkStatus();
+    if (!TakeLocked(from, operation.id)) return absl::OkStatus();
     if (const auto kept = static_cast<int64_t>(kept_.size()); kept > env_.limits.unacknowledged) {
       return ResourceExhausted("the client has acknowledged none of ", kept,
                                " answers; unacknowledged is limited to ",
                                env_.limits.unacknowledged);
     }
-    last_operation_ = operation.id;
-    env_.metrics->Add(Metric::kOperations);
     Queued queued;
     if (const auto* write = std::get_if<WriteOp>(&operation.op)) {
       queued.staged = write->payload->size();
+    } else if (const auto* import = std::get_if<ImportOp>(&operation.op)) {
+      queued.staged = import->payload ? import->payload->size() : 0;
+    }
+    if (const auto* run = std::get_if<RunOp>(&operation.op)) {
+      const int64_t deadline =
+          run->timeout_ms == 0 ? INT64_MAX : env_.clock->Ns() + run->timeout_ms * 1'000'000;
+      queued.cancellation = std::make_shared<Cancellation>(cancellation_, env_.clock, deadline);
     }
     queued.operation = std::move(operation);
-    staged_ += queued.staged;
-    env_.metrics->Add(Metric::kStagedBytes, queued.staged);
+    ++under_way_;
+    tenant_->accounts[Quota::kOperations].Charge(1);
+    if (queued.staged > 0) {
+      staged_ += queued.staged;
+      tenant_->accounts[Quota::kHostStaging].Charge(queued.staged);
+      env_.metrics->Add(Metric::kStagedBytes, queued.staged);
+    }
     queue_.push_back(std::move(queued));
   }
   Drain(Where::kReader);
@@ -64,7 +80,9 @@ bool Session::Congested() const {
   std::lock_guard lock(mutex_);
   return staged_ > env_.limits.staged_bytes ||
          static_cast<int64_t>(queue_.size()) > env_.limits.queued_operations ||
-         static_cast<int64_t>(slots_.size()) > env_.limits.unanswered;
+         static_cast<int64_t>(slots_.size()) > env_.limits.unanswered ||
+         (under_way_ > 0 && tenant_->accounts[Quota::kOperations].full()) ||
+         (staged_ > 0 && tenant_->accounts[Quota::kHostStaging].full());
 }
 
 bool Session::Idle() const {
@@ -87,7 +105,9 @@ void Session::Close(const absl::Status& why) {
     slots.swap(slots_);
     sink.swap(sink_);
     if (!draining_) buffers.swap(buffers_);
-    env_.metrics->Add(Metric::kStagedBytes, -std::exchange(staged_, 0));
+    EndedLocked(under_way_);
+    ReleaseStagedLocked(staged_);
+    place_ = Reservation();
     env_.metrics->Add(Metric::kSessions, -1);
   }
   if (sink) sink->OnDetached(why);
@@ -100,21 +120,27 @@ void Session::Drain(Where where) {
   while (!closed_ && !queue_.empty()) {
     Queued queued = std::move(queue_.front());
     queue_.pop_front();
+    running_ = queued.operation.id;
+    running_cancellation_ = queued.cancellation;
     lock.unlock();
     Block block;
+    has_slot_ = false;
     const Step step = Execute(queued, where, &block);
     lock.lock();
+    running_ = 0;
+    running_cancellation_ = nullptr;
     if (closed_) break;
     if (step == Step::kDone) {
-      staged_ -= queued.staged;
-      env_.metrics->Add(Metric::kStagedBytes, -queued.staged);
+      ReleaseStagedLocked(queued.staged);
+      if (!has_slot_) EndedLocked(1);
       continue;
     }
     queue_.push_front(std::move(queued));
     draining_ = false;
     blocked_ = true;
+    const uint64_t arming = ++arming_;
     lock.unlock();
-    Arm(step, block);
+    Arm(step, block, arming);
     return;
   }
   draining_ = false;
@@ -125,25 +151,28 @@ void Session::Drain(Where where) {
   if (sink) sink->OnProgress();
 }
 
-void Session::Arm(Step step, const Block& block) {
+void Session::Arm(Step step, const Block& block, uint64_t arming) {
   auto self = shared_from_this();
   if (step == Step::kNeedsWorker) {
-    env_.workers->Post([self] { self->Unblock(Where::kWorker); });
+    env_.workers->Post([self, arming] { self->Unblock(Where::kWorker, arming); });
   } else if (step == Step::kNeedsCompiler) {
-    env_.compilers->Post([self] { self->Unblock(Where::kCompiler); });
+    env_.compilers->Post([self, arming] { self->Unblock(Where::kCompiler, arming); });
   } else if (block.held) {
     // The last reference may go inside the transport, which is no place to do anything.
-    block.held->OnReleased(
-        [self] { self->env_.workers->Post([self] { self->Unblock(Where::kWorker); }); });
+    block.held->OnReleased([self, arming] {
+      self->env_.workers->Post([self, arming] { self->Unblock(Where::kWorker, arming); });
+    });
   } else {
-    block.point.timeline->OnReached(
-        block.point.value, [self](const absl::Status&) { self->Unblock(Where::kDeviceThread); });
+    block.point.timeline->OnReached(block.point.value, [self, arming](const absl::Status&) {
+      self->Unblock(Where::kDeviceThread, arming);
+    });
   }
 }
 
-void Session::Unblock(Where where) {
+void Session::Unblock(Where where, uint64_t arming) {
   {
     std::lock_guard lock(mutex_);
+    if (arming != arming_) return;
     blocked_ = false;
   }
   Drain(where);
@@ -152,20 +181,58 @@ void Session::Unblock(Where where) {
 Session::Step Session::Execute(Queued& queued, Where where, Block* block) {
   const uint64_t id = queued.operation.id;
   auto& op = queued.operation.op;
+  if (queued.cancelled && !queued.copied) {
+    return Refuse(id, queued, absl::CancelledError("cancelled before it began"));
+  }
   if (auto* alloc = std::get_if<AllocOp>(&op)) return Do(id, *alloc, where);
   if (auto* free = std::get_if<FreeOp>(&op)) return Do(id, *free);
   if (auto* write = std::get_if<WriteOp>(&op)) return Do(id, *write, queued, where, block);
   if (auto* read = std::get_if<ReadOp>(&op)) return Do(id, *read, where, block);
   if (auto* has = std::get_if<HasOp>(&op)) return Do(id, *has);
   if (auto* put = std::get_if<PutOp>(&op)) return Do(id, *put, where);
+  if (auto* import = std::get_if<ImportOp>(&op)) return Do(id, *import, queued, where, block);
   if (auto* run = std::get_if<RunOp>(&op)) return Do(id, *run, queued, where, block);
   return Reply(id, {});  // SyncOp
 }
 
-Session::SlotRef Session::NewSlot(uint64_t id, bool quiet) {
+void Session::EndedLocked(int64_t operations) {
+  under_way_ -= operations;
+  tenant_->accounts[Quota::kOperations].Release(operations);
+}
+
+void Session::ReleaseStagedLocked(int64_t bytes) {
+  if (bytes == 0) return;
+  staged_ -= bytes;
+  tenant_->accounts[Quota::kHostStaging].Release(bytes);
+  env_.metrics->Add(Metric::kStagedBytes, -bytes);
+}
+
+// It fails, and with it whatever was to depend on it.
+Session::Step Session::Refuse(uint64_t id, Queued& queued, const absl::Status& error) {
+  auto& op = queued.operation.op;
+  if (auto* alloc = std::get_if<AllocOp>(&op); alloc && CheckAlloc(*alloc).ok()) {
+    buffers_[alloc->handle] = std::make_unique<Buffer>(error, env_.metrics);
+  }
+  if (auto* write = std::get_if<WriteOp>(&op)) {
+    const auto buffer = FindBuffer(write->handle);
+    if (buffer.ok() && (*buffer)->memory() != nullptr) (*buffer)->SetPoison(error);
+  }
+  if (auto* run = std::get_if<RunOp>(&op)) {
+    if (const auto graph = FindGraph(run->hash); graph.ok()) {
+      Bind(*run, **graph).IgnoreError();  // only to know what it would have written
+      return FailRun(id, **graph, error);
+    }
+  }
+  return Fail(id, error);
+}
+
+Session::SlotRef Session::NewSlot(uint64_t id, bool quiet,
+                                  std::shared_ptr<Cancellation> cancellation) {
   auto slot = std::make_shared<Slot>();
   slot->quiet = quiet;
+  slot->cancellation = std::move(cancellation);
   slot->answer.id = id;
+  has_slot_ = true;
   std::lock_guard lock(mutex_);
   if (!closed_) slots_.push_back(slot);
   return slot;

@@ -7,7 +7,7 @@
 //   Run          is submitted to the device at once; what follows goes on. Before a graph's first
 //   run it is
 //                compiled on a thread for that, and what follows waits
-//   Put          on such a thread too; what follows waits
+//   Put, Import  on such a thread too; what follows waits
 //
 // Answers are given in the order of the operations. A failed operation is answered with its error
 // and poisons what it would have written: later operations that read such a buffer fail with the
@@ -68,8 +68,9 @@ struct SessionTerms {
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
+  // `place` is what its tenant's account of sessions was charged for it, given back by Close.
   Session(const Environment& env, std::shared_ptr<Tenant> tenant, SessionTerms terms,
-          std::shared_ptr<AnswerSink> sink);
+          std::shared_ptr<AnswerSink> sink, Reservation place = {});
   ~Session();
 
   const SessionTerms& terms() const { return terms_; }
@@ -79,7 +80,12 @@ class Session : public std::enable_shared_from_this<Session> {
   // attached no more, or if the operation was taken before. RESOURCE_EXHAUSTED once the client
   // leaves too many answers unacknowledged: what is left is to close the session.
   absl::Status Submit(const AnswerSink& from, Operation operation);
-  // True while the client should not be read further.
+  // The operation `id` of that stream: those from `first` to `last` that have not begun do not
+  // begin, and a run that has ends at its next segment.
+  void Cancel(const AnswerSink& from, uint64_t id, uint64_t first, uint64_t last);
+  // True while the client should not be read further: because of what this session has under way,
+  // or its tenant. One that has nothing under way may always go on, so that none waits for others
+  // and each is looked at again when something of its own has ended.
   bool Congested() const;
   // True when every operation submitted has been answered.
   bool Idle() const;
@@ -118,19 +124,24 @@ class Session : public std::enable_shared_from_this<Session> {
     int64_t staged = 0;
     std::optional<ExecutableCache::Result> compiled;  // for this run, before it was blocked
     bool waited = false;                              // this run, for what other sessions hold
-    std::optional<TimelinePoint> copied;              // this write's bytes are in its buffer
+    bool cancelled = false;
+    std::shared_ptr<Cancellation> cancellation;  // of this run
+    std::optional<TimelinePoint> copied;  // this write's bytes are in its buffer, or this import's
+    std::shared_ptr<Memory> model;        // are here, where the host can read them
   };
   // An operation whose answer is not given yet.
   struct Slot {
     bool done = false;
-    bool quiet = false;  // only an error is worth an answer
+    bool quiet = false;                          // only an error is worth an answer
+    std::shared_ptr<Cancellation> cancellation;  // of a run that is under way
     Answer answer;
   };
   using SlotRef = std::shared_ptr<Slot>;
 
   void Drain(Where where);
-  void Unblock(Where where);
-  void Arm(Step step, const Block& block);
+  void Unblock(Where where, uint64_t arming);
+  void Arm(Step step, const Block& block, uint64_t arming);
+  bool TakeLocked(const AnswerSink& from, uint64_t id);
 
   Step Execute(Queued& queued, Where where, Block* block);
   Step Do(uint64_t id, AllocOp& op, Where where);
@@ -139,14 +150,26 @@ class Session : public std::enable_shared_from_this<Session> {
   Step Do(uint64_t id, ReadOp& op, Where where, Block* block);
   Step Do(uint64_t id, HasOp& op);
   Step Do(uint64_t id, PutOp& op, Where where);
+  Step Do(uint64_t id, ImportOp& op, Queued& queued, Where where, Block* block);
   Step Do(uint64_t id, RunOp& op, Queued& queued, Where where, Block* block);
+  Step Refuse(uint64_t id, Queued& queued, const absl::Status& error);
 
   // The parts of writes and reads of memory that the host cannot address: the device copies
   // between it and memory of the host.
-  absl::StatusOr<TimelinePoint> WriteStaged(const WriteOp& op, const Buffer& buffer);
+  absl::StatusOr<TimelinePoint> WriteStaged(const Payload& payload, uint64_t offset,
+                                            const Buffer& buffer);
+  absl::StatusOr<TimelinePoint> CopyOut(const Buffer& buffer, uint64_t offset, uint64_t bytes,
+                                        const std::shared_ptr<Memory>& to);
   Step ReadStaged(uint64_t id, const ReadOp& op, Buffer& buffer, Block* block);
   absl::StatusOr<std::shared_ptr<Memory>> Stage(const Buffer& buffer, uint64_t bytes);
   void Answered(const SlotRef& slot, ReadResult result, const absl::Status& status);
+
+  // The parts of an import.
+  class NewWeights;
+  absl::StatusOr<Step> OpenModel(const ImportOp& op, Queued& queued, Where where, Block* block,
+                                 std::string_view* file);
+  absl::StatusOr<ImportResult> Import(ImportOp& op, std::string_view file, Budget* budget);
+  absl::Status Fill(const Buffer& buffer, std::string_view content);
 
   // The parts of a run.
   absl::StatusOr<std::shared_ptr<const StoredGraph>> FindGraph(std::string_view hash);
@@ -159,19 +182,24 @@ class Session : public std::enable_shared_from_this<Session> {
   bool BusyDevice(Block* block) const;
   bool MayOverwrite(const StoredGraph& graph, Block* block);
   absl::StatusOr<std::shared_ptr<TracedRun>> NewTrace(const RunOp& op);
-  void Started(uint64_t id, bool quiet, const StoredGraph& graph,
-               const ExecutableCache::Result& compiled, const TimelinePoint& point,
+  void Started(uint64_t id, const RunOp& op, const Queued& queued, const StoredGraph& graph,
+               const TimelinePoint& point,
                int64_t submitted,  // when Submit was called, as SteadyNs has it
                std::shared_ptr<TracedRun> traced);
   Step FailRun(uint64_t id, const StoredGraph& graph, const absl::Status& error);
 
   absl::StatusOr<Buffer*> FindBuffer(uint64_t handle);
   absl::Status CheckAlloc(const AllocOp& op) const;
+  absl::StatusOr<std::unique_ptr<Buffer>> NewBuffer(const AllocOp& op);
+  void Drop(uint64_t handle);  // which is there
 
-  SlotRef NewSlot(uint64_t id, bool quiet = false);
+  SlotRef NewSlot(uint64_t id, bool quiet = false,
+                  std::shared_ptr<Cancellation> cancellation = nullptr);
   void Finish(const SlotRef& slot);
   Step Reply(uint64_t id, Answer answer);
   Step Fail(uint64_t id, absl::Status error);
+  void EndedLocked(int64_t operations);
+  void ReleaseStagedLocked(int64_t bytes);
   void EmitLocked();
   void KeepLocked(const Answer& answer);
   void ForgetLocked(uint64_t acknowledged);
@@ -186,19 +214,25 @@ class Session : public std::enable_shared_from_this<Session> {
   std::deque<Queued> queue_;
   std::deque<SlotRef> slots_;
   std::deque<Answer> kept_;  // given to a sink or not, and not acknowledged; of a resumable session
-  int64_t kept_read_bytes_ = 0;
+  int64_t kept_bytes_ = 0;
   uint64_t last_operation_ = 0;
   int64_t ends_at_ = INT64_MAX;
+  Reservation place_;
   int64_t staged_ = 0;
+  int64_t under_way_ = 0;  // operations taken and not answered; charged, as staged_ is
   bool draining_ = false;  // somebody executes operations
   bool blocked_ = false;   // the front of the queue waits
+  uint64_t arming_ = 0;  // of what it waits for; what wakes it up for an earlier one comes too late
   bool closed_ = false;
+  uint64_t running_ = 0;  // the operation that the drainer is in; 0: none
+  std::shared_ptr<Cancellation> running_cancellation_;  // if it is a run
   Budget* budget_ = nullptr;  // of the job that the drainer is in, to be cancelled by Close
   const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();  // of runs
 
   // Owned by whoever drains, without the lock.
   absl::flat_hash_map<uint64_t, std::unique_ptr<Buffer>> buffers_;
   int64_t bytes_ = 0;
+  bool has_slot_ = false;                // the operation at hand is to be answered
   std::deque<TimelinePoint> runs_;       // in flight
   std::weak_ptr<HeldRead> staged_read_;  // the one that ReadStaged may have going
   std::vector<Buffer*> bound_;           // of the run at hand, with what it binds and waits for

@@ -27,41 +27,45 @@ absl::Status Session::CheckAlloc(const AllocOp& op) const {
   if (op.handle == 0) return InvalidArgument("handle 0 is reserved");
   if (buffers_.contains(op.handle)) return InvalidArgument("handle ", op.handle, " is in use");
   if (handles >= env_.limits.handles) {
-    return ResourceExhausted("this session has ", handles, " buffers; handles is limited to ",
-                             env_.limits.handles);
+    return ResourceExhausted("this session has ", handles, " buffers, of which it may have ",
+                             env_.limits.handles, "; raise it with --session-handles");
   }
   return absl::OkStatus();
+}
+
+// What `op` asks for, still to be charged to the session.
+absl::StatusOr<std::unique_ptr<Buffer>> Session::NewBuffer(const AllocOp& op) {
+  if (op.bytes > static_cast<uint64_t>(env_.limits.bytes - bytes_)) {
+    return ResourceExhausted("handle ", op.handle, ": ", op.bytes, " bytes beside the ", bytes_,
+                             " that this session has exceed its limit of ", env_.limits.bytes,
+                             "; raise it with --session-bytes");
+  }
+  TG_ASSIGN_OR_RETURN(Device * device, env_.devices->Find(op.device));
+  TG_RETURN_IF_ERROR(device->Health());
+  const int64_t bytes = static_cast<int64_t>(op.bytes);
+  if (op.file) {
+    if (op.file->offset > INT64_MAX) {
+      return InvalidArgument("handle ", op.handle, ": a file offset of ", op.file->offset);
+    }
+    const auto offset = static_cast<int64_t>(op.file->offset);
+    TG_ASSIGN_OR_RETURN(auto memory, device->Open(op.file->path, offset, bytes, op.file->mode));
+    return std::make_unique<Buffer>(std::move(memory), bytes, device, env_.metrics);
+  }
+  TG_ASSIGN_OR_RETURN(auto memory, tenant_->Alloc(*device, std::max<int64_t>(bytes, 1)));
+  return std::make_unique<Buffer>(std::move(memory), bytes, device, env_.metrics);
+}
+
+void Session::Drop(uint64_t handle) {
+  const auto it = buffers_.find(handle);
+  bytes_ -= it->second->bytes();
+  buffers_.erase(it);
 }
 
 Session::Step Session::Do(uint64_t id, AllocOp& op, Where where) {
   const bool quick = where == Where::kReader || where == Where::kDeviceThread;
   if (quick && (op.bytes > kQuickAllocBytes || op.file)) return Step::kNeedsWorker;
   if (absl::Status status = CheckAlloc(op); !status.ok()) return Fail(id, std::move(status));
-  const auto allocate = [&]() -> absl::StatusOr<std::unique_ptr<Buffer>> {
-    if (op.bytes > static_cast<uint64_t>(env_.limits.bytes - bytes_)) {
-      return ResourceExhausted("handle ", op.handle, ": ", op.bytes, " bytes beside the ", bytes_,
-                               " that this session has exceed bytes, ", env_.limits.bytes);
-    }
-    TG_ASSIGN_OR_RETURN(Device * device, env_.devices->Find(op.device));
-    TG_RETURN_IF_ERROR(device->Health());
-    const int64_t bytes = static_cast<int64_t>(op.bytes);
-    if (op.file) {
-      if (op.file->offset > INT64_MAX) {
-        return InvalidArgument("handle ", op.handle, ": a file offset of ", op.file->offset);
-      }
-      const auto offset = static_cast<int64_t>(op.file->offset);
-      TG_ASSIGN_OR_RETURN(auto memory, device->Open(op.file->path, offset, bytes, op.file->mode));
-      return std::make_unique<Buffer>(std::move(memory), bytes, device, env_.metrics);
-    }
-    auto memory = device->Alloc(std::max<int64_t>(bytes, 1));
-    if (absl::IsResourceExhausted(memory.status())) {
-      tenant_->engine->ReleaseTemporaries(*device);
-      memory = device->Alloc(std::max<int64_t>(bytes, 1));
-    }
-    TG_RETURN_IF_ERROR(memory.status());
-    return std::make_unique<Buffer>(*std::move(memory), bytes, device, env_.metrics);
-  };
-  auto buffer = allocate();
+  auto buffer = NewBuffer(op);
   if (!buffer.ok()) {
     buffers_[op.handle] = std::make_unique<Buffer>(buffer.status(), env_.metrics);
     return Fail(id, buffer.status());
@@ -75,13 +79,11 @@ Session::Step Session::Do(uint64_t id, AllocOp& op, Where where) {
 Session::Step Session::Do(uint64_t id, FreeOp& op) {
   absl::Status status;
   for (const uint64_t handle : op.handles) {
-    const auto it = buffers_.find(handle);
-    if (it == buffers_.end()) {
+    if (!buffers_.contains(handle)) {
       if (status.ok()) status = NotFound("free: unknown handle ", handle);
       continue;
     }
-    bytes_ -= it->second->bytes();
-    buffers_.erase(it);
+    Drop(handle);
   }
   return status.ok() ? Step::kDone : Fail(id, std::move(status));
 }
@@ -119,7 +121,7 @@ Session::Step Session::Do(uint64_t id, WriteOp& op, Queued& queued, Where where,
                       // repair
     op.payload->CopyTo(to);
   } else if (!queued.copied) {
-    auto copied = WriteStaged(op, buffer);
+    auto copied = WriteStaged(*op.payload, op.offset, buffer);
     if (!copied.ok()) {
       buffer.SetPoison(copied.status());
       return Fail(id, copied.status());

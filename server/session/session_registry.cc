@@ -65,11 +65,14 @@ absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::Create(std::shared_ptr
   std::lock_guard lock(mutex_);
   if (static_cast<int64_t>(by_token_.size()) >= limits.sessions) {
     return ResourceExhausted("this server has ", by_token_.size(),
-                             " sessions; max-sessions is limited to ", limits.sessions);
+                             " sessions, of which it may have ", limits.sessions,
+                             "; raise it with --max-sessions");
   }
+  TG_ASSIGN_OR_RETURN(Reservation place,
+                      Reservation::Take(tenant->accounts.shared(Quota::kSessions), 1));
   terms.id = ++last_id_;
-  auto session =
-      std::make_shared<Session>(env_, std::move(tenant), std::move(terms), std::move(sink));
+  auto session = std::make_shared<Session>(env_, std::move(tenant), std::move(terms),
+                                           std::move(sink), std::move(place));
   by_token_[session->terms().token] = session;
   if (resumable) WakeTimer();
   return session;

@@ -192,7 +192,9 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   const auto found = FindGraph(op.hash);
   if (!found.ok()) return Fail(id, found.status());
   const StoredGraph& graph = **found;
-  if (absl::Status bound = Bind(op, graph); !bound.ok()) return FailRun(id, graph, bound);
+  absl::Status status = Bind(op, graph);
+  if (status.ok()) status = queued.cancellation->Check();
+  if (!status.ok()) return FailRun(id, graph, status);
 
   if (!queued.compiled) {
     if (auto executable = tenant_->engine->Find(graph.hash, devices_, op.variables)) {
@@ -205,10 +207,8 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
       queued.compiled = *std::move(compiled);
     }
   }
-  if (absl::Status status = Admit(queued.compiled->executable->cost(), env_.limits.run);
-      !status.ok()) {
-    return FailRun(id, graph, status);
-  }
+  status = Admit(queued.compiled->executable->cost(), env_.limits.run);
+  if (!status.ok()) return FailRun(id, graph, status);
   while (!runs_.empty() && IsReached(runs_.front())) runs_.pop_front();
   if (static_cast<int64_t>(runs_.size()) >= env_.limits.runs_in_flight) {
     block->point = runs_.front();
@@ -219,20 +219,25 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   const auto traced = NewTrace(op);
   if (!traced.ok()) return FailRun(id, graph, traced.status());
   const int64_t submitted = SteadyNs();
-  const auto point = queued.compiled->executable->Submit(
-      views_, waits_,
-      *traced == nullptr ? nullptr : std::shared_ptr<RunTrace>(*traced, &(*traced)->trace),
-      cancellation_);
+  const auto submit = [&] {
+    return queued.compiled->executable->Submit(
+        views_, waits_,
+        *traced == nullptr ? nullptr : std::shared_ptr<RunTrace>(*traced, &(*traced)->trace),
+        queued.cancellation);
+  };
+  auto point = submit();
   if (absl::IsResourceExhausted(point.status()) && !runs_.empty()) {
     block->point = runs_.front();  // its end gives back what it holds; then once more
     return Step::kBlocked;
   }
   if (absl::IsResourceExhausted(point.status()) && !queued.waited) {
     queued.waited = true;
+    tenant_->engine->ReleaseMemory();
     if (BusyDevice(block)) return Step::kBlocked;  // likewise, if it is others' runs that hold it
+    point = submit();
   }
   if (!point.ok()) return FailRun(id, graph, point.status());
-  Started(id, op.quiet, graph, *queued.compiled, *point, submitted, *traced);
+  Started(id, op, queued, graph, *point, submitted, *traced);
   return Step::kDone;
 }
 
@@ -249,9 +254,10 @@ absl::StatusOr<std::shared_ptr<TracedRun>> Session::NewTrace(const RunOp& op) {
   return traced;
 }
 
-void Session::Started(uint64_t id, bool quiet, const StoredGraph& graph,
-                      const ExecutableCache::Result& compiled, const TimelinePoint& point,
-                      int64_t submitted, std::shared_ptr<TracedRun> traced) {
+void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const StoredGraph& graph,
+                      const TimelinePoint& point, int64_t submitted,
+                      std::shared_ptr<TracedRun> traced) {
+  const ExecutableCache::Result& compiled = *queued.compiled;
   env_.metrics->Add(Metric::kRuns);
   if (compiled.cached) env_.metrics->Add(Metric::kRunsCached);
   const TimelinePoint transfers = EndOfTransfers(devices_, point);
@@ -261,7 +267,7 @@ void Session::Started(uint64_t id, bool quiet, const StoredGraph& graph,
     if (i < graph.slots.size() && graph.slots[i].written) bound_[i]->WrittenBy(point);
   }
   runs_.push_back(point);
-  const SlotRef slot = NewSlot(id, quiet);
+  const SlotRef slot = NewSlot(id, op.quiet, queued.cancellation);
   RunResult result{.cached = compiled.cached,
                    .kernels = static_cast<uint32_t>(compiled.executable->kernels().size()),
                    .compile_ns = compiled.compile_ns,

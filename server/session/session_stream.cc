@@ -8,6 +8,18 @@
 #include "server/session/session.h"
 
 namespace telegrad {
+namespace {
+
+// What keeping an answer takes beside the answer itself.
+int64_t KeptBytes(const Answer& answer) {
+  if (const auto* read = std::get_if<ReadResult>(&answer.result)) {
+    return static_cast<int64_t>(read->copy.size());
+  }
+  if (const auto* import = std::get_if<ImportResult>(&answer.result)) return import->slot_bytes;
+  return 0;
+}
+
+}  // namespace
 
 std::shared_ptr<AnswerSink> Session::Attach(std::shared_ptr<AnswerSink> sink, Answer opened,
                                             uint64_t acknowledged) {
@@ -28,6 +40,37 @@ bool Session::Detach(const AnswerSink& sink) {
   detached.swap(sink_);
   if (terms_.resumable) ends_at_ = env_.clock->Ns() + terms_.grace_ns;
   return true;
+}
+
+// False if the stream is attached no more, or if the operation was taken before.
+bool Session::TakeLocked(const AnswerSink& from, uint64_t id) {
+  if (sink_.get() != &from) return false;
+  RenewLocked();
+  if (id <= last_operation_) return false;
+  last_operation_ = id;
+  env_.metrics->Add(Metric::kOperations);
+  return true;
+}
+
+void Session::Cancel(const AnswerSink& from, uint64_t id, uint64_t first, uint64_t last) {
+  const auto meant = [&](uint64_t other) { return first <= other && other <= last; };
+  {
+    std::lock_guard lock(mutex_);
+    if (!TakeLocked(from, id)) return;
+    for (Queued& queued : queue_) queued.cancelled |= meant(queued.operation.id);
+    for (const SlotRef& slot : slots_) {
+      if (slot->cancellation != nullptr && meant(slot->answer.id)) slot->cancellation->Cancel();
+    }
+    if (running_ != 0 && meant(running_)) {
+      if (running_cancellation_ != nullptr) running_cancellation_->Cancel();
+      if (budget_ != nullptr) budget_->Cancel();
+    }
+    if (!blocked_ || !queue_.front().cancelled) return;
+    // What it waits for may be far away, and is of no importance to it now.
+    ++arming_;
+    blocked_ = false;
+  }
+  Drain(Where::kReader);
 }
 
 void Session::Acknowledge(uint64_t id) {
@@ -56,7 +99,8 @@ uint64_t Session::last_operation() const {
 }
 
 void Session::EmitLocked() {
-  while (!slots_.empty() && slots_.front()->done) {
+  int64_t ended = 0;
+  for (; !slots_.empty() && slots_.front()->done; ++ended) {
     const SlotRef slot = std::move(slots_.front());
     slots_.pop_front();
     const bool ok = slot->answer.status.ok();
@@ -65,37 +109,33 @@ void Session::EmitLocked() {
     if (terms_.resumable) KeepLocked(slot->answer);
     if (sink_) sink_->OnAnswer(std::move(slot->answer));
   }
+  if (ended > 0) EndedLocked(ended);
 }
 
 // What an answer can be repeated from without keeping device memory, or more of the host's than a
 // session may: the trace of a run is given once, and so are the bytes of a long read.
 void Session::KeepLocked(const Answer& answer) {
   Answer kept{.id = answer.id, .status = answer.status, .result = {}};
-  if (const auto* read = std::get_if<ReadResult>(&answer.result)) {
-    const auto bytes = static_cast<int64_t>(read->copy.size());
-    if (read->held != nullptr || bytes > env_.limits.kept_read_bytes - kept_read_bytes_) {
-      kept.status = absl::AbortedError(
-          "the stream broke before the client had all of it, and it is not kept; read it once "
-          "more");
-    } else {
-      kept_read_bytes_ += bytes;
-      kept.result = *read;
-    }
+  const int64_t bytes = KeptBytes(answer);
+  const auto* read = std::get_if<ReadResult>(&answer.result);
+  if (bytes > env_.limits.kept_bytes - kept_bytes_ || (read != nullptr && read->held != nullptr)) {
+    kept.status = absl::AbortedError(
+        "the stream broke before the client had all of the answer, and it is not kept; ask once "
+        "more");
   } else if (const auto* run = std::get_if<RunResult>(&answer.result)) {
     RunResult result = *run;
     result.traced = nullptr;
     kept.result = std::move(result);
   } else {
     kept.result = answer.result;
+    kept_bytes_ += bytes;
   }
   kept_.push_back(std::move(kept));
 }
 
 void Session::ForgetLocked(uint64_t acknowledged) {
   while (!kept_.empty() && kept_.front().id <= acknowledged) {
-    if (const auto* read = std::get_if<ReadResult>(&kept_.front().result)) {
-      kept_read_bytes_ -= static_cast<int64_t>(read->copy.size());
-    }
+    kept_bytes_ -= KeptBytes(kept_.front());
     kept_.pop_front();
   }
 }

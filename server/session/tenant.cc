@@ -2,7 +2,8 @@
 
 #include <utility>
 
-#include "engine/base/strings.h"
+#include "engine/base/status.h"
+#include "engine/execution/charged_memory.h"
 
 namespace telegrad {
 
@@ -21,6 +22,30 @@ Tenant::Tenant(std::string n, Accounts a, std::shared_ptr<Engine> e, Metrics* me
       accounts(std::move(a)),
       engine(std::move(e)),
       graphs(accounts.shared(Quota::kGraphs), accounts.shared(Quota::kGraphBytes), metrics) {}
+
+absl::StatusOr<std::shared_ptr<Memory>> Tenant::Alloc(Device& device, int64_t bytes) {
+  const std::shared_ptr<Account>& account = accounts.shared(Quota::kDeviceMemory);
+  const int64_t charge = ChargeOf(bytes);
+  auto reservation = Reservation::Try(account, charge);
+  if (!reservation) {
+    engine->ReleaseMemory();
+    reservation = Reservation::Try(account, charge);
+  }
+  if (!reservation) return account->Refuse(charge);
+  auto memory = device.Alloc(bytes);
+  if (absl::IsResourceExhausted(memory.status())) {
+    engine->ReleaseMemory();
+    engine->ReleaseTemporaries(device);
+    memory = device.Alloc(bytes);
+  }
+  if (absl::IsResourceExhausted(memory.status())) return NoRoom(device, bytes);
+  TG_RETURN_IF_ERROR(memory.status());
+  return Charged(*std::move(memory), *std::move(reservation));
+}
+
+void Tenant::Leave() {
+  if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) engine->ReleaseMemory();
+}
 
 Tenant::Tenant(std::string n, std::shared_ptr<Engine> e, Metrics* metrics)
     : Tenant(n, Accounts(n, Quotas(), "--default-quota NAME=VALUE raises it"), std::move(e),

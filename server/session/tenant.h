@@ -3,10 +3,13 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <string>
 
+#include "devices/api/device.h"
 #include "engine/base/account.h"
+#include "engine/execution/cache_accounts.h"
 #include "server/admin/metrics.h"
 #include "server/session/engine.h"
 #include "server/session/graph_store.h"
@@ -23,6 +26,10 @@ class Accounts {
   const std::shared_ptr<Account>& shared(Quota quota) const {
     return accounts_[static_cast<size_t>(quota)];
   }
+  // Those that an engine charges.
+  CacheAccounts for_caches() const {
+    return {.device_memory = shared(Quota::kDeviceMemory), .cache = shared(Quota::kCacheBytes)};
+  }
 
  private:
   std::array<std::shared_ptr<Account>, kNumQuotas> accounts_;
@@ -33,10 +40,23 @@ struct Tenant {
   // With the defaults as limits.
   Tenant(std::string name, std::shared_ptr<Engine> engine, Metrics* metrics);
 
+  // Zeroed memory of the device, charged to device_memory until the last reference goes. What the
+  // engine keeps for its next runs makes room, where the device is short of memory also what those
+  // of other tenants keep. RESOURCE_EXHAUSTED tells nothing about others.
+  absl::StatusOr<std::shared_ptr<Memory>> Alloc(Device& device, int64_t bytes);
+
+  // Of sessions, from their first moment to their last run's end: when the last one goes, the
+  // engine gives its memory back.
+  void Enter() { users_.fetch_add(1, std::memory_order_relaxed); }
+  void Leave();
+
   const std::string name;
   const Accounts accounts;
   const std::shared_ptr<Engine> engine;
   GraphStore graphs;
+
+ private:
+  std::atomic<int64_t> users_{0};
 };
 
 }  // namespace telegrad

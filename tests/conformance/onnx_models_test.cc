@@ -95,7 +95,7 @@ class OnnxModels : public ::testing::Test {
     const auto bind = [&](int slot, const HostTensor& value) {
       slots[slot].assign(value.bytes.begin(), value.bytes.end());
     };
-    for (const OnnxWeight& weight : model.weights) bind(weight.slot, weight.value);
+    for (const OnnxWeight& weight : model.weights) bind(weight.slot, model.Value(weight));
     for (size_t i = 0; i < inputs.size(); ++i) bind(model.inputs[i].slot, inputs[i]);
     const absl::Status status = runner_->Run(model.plan.graph.root(), {}, &slots);
     ASSERT_TRUE(status.ok()) << status;

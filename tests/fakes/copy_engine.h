@@ -65,6 +65,7 @@ class CopyEngine final : public Engine {
   Gate gate;
   std::atomic<int> compiled = 0;
   std::atomic<int> released = 0;                    // calls of ReleaseTemporaries
+  std::atomic<int> released_own = 0;                // of ReleaseMemory
   std::function<absl::Status(Budget*)> on_compile;  // set before the first run
   RunCost cost;                                     // what a run says it takes; likewise
 
@@ -85,6 +86,7 @@ class CopyEngine final : public Engine {
     return ExecutableCache::Result{executable, false, 1};
   }
 
+  void ReleaseMemory() override { ++released_own; }
   void ReleaseTemporaries(const Device&) override { ++released; }
 
  private:

@@ -1,26 +1,25 @@
 """The asyncio client against the real daemon."""
 
 import asyncio
-import unittest
 
 import numpy as np
-from support import Daemon, main, raises
+from support import AsyncTestCase, Daemon, main, raises, slow_graph
 
 import telegrad
 from telegrad import Code, Graph, aio
 
 
-class AioTest(unittest.IsolatedAsyncioTestCase):
+class AioTest(AsyncTestCase):
     @classmethod
     def setUpClass(cls):
         cls.daemon = Daemon()
         cls.addClassCleanup(cls.daemon.stop)
 
-    async def asyncSetUp(self):
+    async def async_setup(self):
         self.connection = await aio.connect(self.daemon.address)
-        self.addAsyncCleanup(self.connection.close)
+        self.on_exit(self.connection.close)
         self.session = self.connection.session(timeout=60)
-        self.addAsyncCleanup(self.session._abort)
+        self.on_exit(self.session._abort)
 
     async def test_connection(self):
         self.assertEqual(self.connection.server.server, "telegradd")
@@ -77,6 +76,28 @@ class AioTest(unittest.IsolatedAsyncioTestCase):
             await asyncio.sleep(0)
         self.assertEqual([int(r[0]) for r in await asyncio.gather(*reads)], list(range(21, 71)))
 
+    async def test_calls_of_one_program_do_not_mix(self):
+        g = Graph()
+        g.output("y", g.input("x", (100_000,)) * 2)
+        program = await self.session.put(g)
+        outputs = await asyncio.gather(*(program(x=np.full(100_000, i)) for i in range(300)))
+        for i, output in enumerate(outputs):
+            self.assertEqual((output["y"].min(), output["y"].max()), (2 * i, 2 * i))
+
+    async def test_a_cancelled_task_cancels_its_run(self):
+        program = await self.session.put(slow_graph(), compile=True)
+        await program.buffer("y")
+        task = asyncio.create_task(program.run(x=np.eye(512)))
+        while not any(p.name == "run" for p in self.session._core._pending):
+            await asyncio.sleep(0)
+        task.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await task
+        with raises(self, Code.CANCELLED):  # what the run would have written is poisoned
+            await program.read("y")
+        with raises(self, Code.DEADLINE_EXCEEDED, "the run's timeout"):
+            await program.run(timeout=0.05)
+
     async def test_many_silent_operations(self):
         for _ in range(2000):
             await self.session.free(await self.session.empty((1,)))
@@ -111,9 +132,13 @@ class AioTest(unittest.IsolatedAsyncioTestCase):
         await connection.close()
         with raises(self, Code.CANCELLED, "ended"):
             await buffer.numpy()
+        with raises(self, Code.FAILED_PRECONDITION, "closed"):
+            await connection.devices()
+        with raises(self, Code.FAILED_PRECONDITION, "closed"):
+            connection.session()
 
 
-class DaemonGoneTest(unittest.IsolatedAsyncioTestCase):
+class DaemonGoneTest(AsyncTestCase):
     async def test_a_session_of_a_daemon_that_died_says_so(self):
         daemon = Daemon()
         self.addCleanup(daemon.stop)

@@ -1,6 +1,5 @@
 """Servers that answer wrongly: each wrong answer ends in an error of its own, and none in a hang."""
 
-import asyncio
 import concurrent.futures
 import queue
 import threading
@@ -8,7 +7,7 @@ import unittest
 
 import grpc
 import numpy as np
-from support import main, raises, seeded
+from support import main, raises, run_async, seeded
 
 import telegrad
 from telegrad import Code, aio
@@ -131,7 +130,7 @@ class HostileTest(unittest.TestCase):
                         with raises(self, Code.INTERNAL, words):
                             await session.empty((1,))
 
-        asyncio.run(run())
+        run_async(run())
 
     def test_wrong_hashes_and_models(self):
         for digest in (b"", b"x" * 31, b"x" * 33):
@@ -189,7 +188,7 @@ class HostileTest(unittest.TestCase):
                 with raises(self, Code.DEADLINE_EXCEEDED, "under way"):
                     await session.close(timeout=0.05)
 
-        asyncio.run(run())
+        run_async(run())
 
     def test_a_server_that_does_not_read_holds_its_client_up(self):
         """What a client may have in memory for it is bounded."""
@@ -212,6 +211,37 @@ class HostileTest(unittest.TestCase):
         session._abort()
         thread.join(60)
         self.assertTrue(done.is_set())
+
+    def test_a_client_asks_for_acknowledgements(self):
+        """So that neither side keeps more than it must of operations that are not answered."""
+        server = self.serve(answering(sync=lambda r: [response(r)]))
+        with telegrad.connect(server.address).session(timeout=60) as session:
+            for _ in range(3000):
+                session.free(telegrad.Buffer(session, 1, (1,), telegrad.dtype("u8"), ""))
+        silent = longest = 0
+        while not server.requests.empty():
+            request = server.requests.get()
+            silent = 0 if request.sync else silent + 1
+            longest = max(longest, silent)
+        self.assertLessEqual(longest, 1024)
+
+    def test_a_client_acknowledges_answers(self):
+        """At least every 1,024, as the protocol has it, also where it has nothing else to say."""
+        def opened_for_long(request):
+            return [response(request, open=messages.OpenResult(session=1, token=b"t" * 16))]
+
+        server = self.serve(answering(open=opened_for_long, sync=lambda r: [response(r)]))
+        session = telegrad.connect(server.address).session(resumable=True, timeout=60)
+        for future in [session.sync_future() for _ in range(1020)]:
+            future.result(60)
+        acknowledged = last = 0
+        while acknowledged < 1020 - 256:  # its messages come in any order with its own answers
+            request = server.requests.get(timeout=60)
+            self.assertLessEqual(request.acknowledged, 1021)
+            self.assertLessEqual(request.op_id, last + 1)
+            acknowledged = max(acknowledged, request.acknowledged)
+            last = max(last, request.op_id)
+        session._abort()
 
     def test_a_wrong_hello(self):
         for hello, words in ((messages.HelloResponse(protocol=9).encode(), "protocol 9"),

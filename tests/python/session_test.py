@@ -9,7 +9,7 @@ import time
 import unittest
 
 import numpy as np
-from support import DaemonTest, main, raises, seeded
+from support import DaemonTest, main, raises, seeded, slow_graph
 
 import telegrad
 from telegrad import Code, Graph, dtypes
@@ -203,14 +203,6 @@ class SessionTest(DaemonTest):
         self.assertEqual([int(r.result(60)[0]) for r in reads], list(range(1, 201)))
         self.assertEqual([r.op_id for r in reads], sorted(r.op_id for r in reads))
 
-    def test_many_silent_operations(self):
-        """More than may be unanswered: acknowledgements are asked for in between."""
-        session = self.session()
-        for _ in range(3000):
-            session.free(session.empty((1,)))
-        session.sync()
-        self.assertLess(len(session._core._pending), 600)
-
     def test_devices_are_named(self):
         session = self.session()
         program = session.put(double_graph())
@@ -307,6 +299,34 @@ class SessionTest(DaemonTest):
                 done.result()
         session.sync()
 
+    def test_calls_of_one_program_do_not_mix(self):
+        program = self.session().put(double_graph(10_000, "i32"))
+
+        def call(i):
+            return program(x=np.full(10_000, i))["y"]
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            for i, got in enumerate(pool.map(call, range(100))):
+                self.assertEqual((got.min(), got.max()), (2 * i, 2 * i))
+
+    def test_runs_are_cancelled(self):
+        session = self.session()
+        program = session.put(slow_graph(), compile=True)
+        program.buffer("x"), program.buffer("y")
+        running, waiting = (session.run_future(program, program.handles()) for _ in range(2))
+        session.cancel(waiting)
+        session.cancel(running)
+        for future in (running, waiting):
+            with raises(self, Code.CANCELLED, "(run)"):
+                future.result(60)
+        with raises(self, Code.CANCELLED):  # what it would have written is poisoned
+            program.read("y")
+
+    def test_runs_have_time_limits(self):
+        program = self.session().put(slow_graph(), compile=True)
+        with raises(self, Code.DEADLINE_EXCEEDED, "(run)", "the run's timeout"):
+            program.run(timeout=0.05)
+
     def test_futures(self):
         session = self.session()
         future = session.read_future(session.upload([4]))
@@ -324,6 +344,20 @@ class SessionTest(DaemonTest):
         connection.close()
         with raises(self, Code.CANCELLED, "ended"):
             buffer.numpy()
+        with raises(self, Code.FAILED_PRECONDITION, "closed"):
+            connection.devices()
+        with raises(self, Code.FAILED_PRECONDITION, "closed"):
+            connection.session()
+
+    def test_values_that_cannot_be_sent(self):
+        session = self.session()
+        for make, words in ((lambda: session.run(bytes(32), [-1]), "Run.handles"),
+                            (lambda: session.write_bytes(1, -1, b"x"), "Write.offset"),
+                            (lambda: session.empty((1,), device="\ud800"), "Alloc.device"),
+                            (lambda: session.empty((-1,)), "[-1]")):
+            with self.subTest(words), raises(self, Code.INVALID_ARGUMENT, words):
+                make()
+        session.sync()  # nothing came of them
 
     def test_errors_can_be_pickled(self):
         error = telegrad.TelegradError(Code.NOT_FOUND, "no", operation="run", op_id=3)

@@ -4,7 +4,9 @@ Each test file runs as a program of its own. It exits 77 where python3-grpcio or
 shows as skipped.
 """
 
+import asyncio
 import contextlib
+import functools
 import os
 import queue
 import random
@@ -82,6 +84,47 @@ class DaemonTest(unittest.TestCase):
     def setUpClass(cls):
         cls.daemon = Daemon(*cls.FLAGS)
         cls.addClassCleanup(cls.daemon.stop)
+
+
+def slow_graph(trips=3000, n=512):
+    """Many seconds of products, in segments of milliseconds: who waits for its end waits too long."""
+    from telegrad import Graph
+
+    g = Graph()
+    carried = g.op("arg", arg=(1, 0, n, n), dtype="f32")
+    body = g.op("tuple", (carried @ carried) * 0.5)
+    loop = g.op("loop", body, g.const(trips, "i64"), g.input("x", (n, n)))
+    g.output("y", g.op("gettuple", loop, arg=(0,)))
+    return g
+
+
+def run_async(coroutine):
+    """On the one event loop of the program: grpc.aio of Debian 12 does not get on with a second one."""
+    global _loop
+    _loop = _loop or asyncio.new_event_loop()
+    return _loop.run_until_complete(coroutine)
+
+
+_loop = None
+
+
+class AsyncTestCase(unittest.TestCase):
+    """Test methods that are coroutines, between `async_setup` and what that handed to `on_exit`."""
+
+    def __init_subclass__(cls):
+        for name, method in list(vars(cls).items()):
+            if name.startswith("test_"):
+                setattr(cls, name, functools.wraps(method)(
+                    lambda self, method=method: run_async(self._around(method))))
+
+    async def _around(self, method):
+        async with contextlib.AsyncExitStack() as stack:
+            self.on_exit = stack.push_async_callback
+            await self.async_setup()
+            await method(self)
+
+    async def async_setup(self):
+        """What every test begins with."""
 
 
 class _Raised:

@@ -110,11 +110,11 @@ TEST_F(DaemonTest, LimitsAreFlags) {
   first->Sync().Get();
   const absl::Status handles = first->TakeStatus();
   EXPECT_TRUE(absl::IsResourceExhausted(handles)) << handles;
-  EXPECT_THAT(std::string(handles.message()), HasSubstr("handles is limited to 2"));
+  EXPECT_THAT(std::string(handles.message()), HasSubstr("may have 2; raise it with --session-handles"));
   const auto second = Session();
   const absl::Status status = second->Sync().Get().status();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("sessions is limited to 1"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("may have 1; raise it with --max-sessions"));
 }
 
 // For n elements of x: the sum over all j of the larger of x[i] and x[j].

@@ -55,6 +55,12 @@ class Sink final : public AnswerSink {
     Answer answer = std::move(answers_[id]);
     return answer;
   }
+  // Of an operation that may have no answer because it succeeded: once a later one has been
+  // answered.
+  Answer TakeIfThere(uint64_t id) {
+    std::lock_guard lock(mutex_);
+    return std::move(answers_[id]);
+  }
   template <typename Condition>
   void Await(Condition condition) {
     std::unique_lock lock(mutex_);

@@ -35,7 +35,7 @@ class SessionTest : public ::testing::Test {
     if (!session_) {
       tenant_ = std::make_shared<Tenant>("test", std::shared_ptr<Engine>(&engine_, [](Engine*) {}),
                                          &metrics_);
-      session_ = std::make_shared<Session>(env_, tenant_, SessionTerms{.id = 1}, sink_);
+      session_ = std::make_shared<Session>(env_, tenant_, terms_, sink_);
     }
     return *session_;
   }
@@ -80,6 +80,7 @@ class SessionTest : public ::testing::Test {
   TaskPool workers_{1};
   TaskPool compilers_{1};
   Environment env_;
+  SessionTerms terms_ = {.id = 1};
   std::shared_ptr<Sink> sink_ = std::make_shared<Sink>();
   std::shared_ptr<Tenant> tenant_;
   std::shared_ptr<Session> session_;

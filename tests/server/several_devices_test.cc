@@ -32,9 +32,12 @@ class SeveralDevices : public ::testing::Test {
         MakeGraphLoader(std::make_shared<ExecutableCache>(ExecutableCache::Limits{}), {});
     pool_ = *DevicePool::Create(*OpenDevices(options));
     env_ = {pool_.get(), &workers_, &compilers_, &metrics_, {}};
-    const std::shared_ptr<Engine> engine(&engine_, [](Engine*) {});
-    session_ = std::make_shared<Session>(env_, std::make_shared<Tenant>("test", engine, &metrics_),
-                                         SessionTerms{.id = 1}, answers_);
+    const Accounts accounts("test", Quotas(), "");
+    tenant_ = std::make_shared<Tenant>(
+        "test", accounts,
+        std::make_shared<CachingEngine>(ExecutableCache::Limits{}, caches_, accounts.for_caches()),
+        &metrics_);
+    session_ = std::make_shared<Session>(env_, tenant_, SessionTerms{.id = 1}, answers_);
   }
   ~SeveralDevices() override { session_->Close(); }
 
@@ -86,14 +89,13 @@ class SeveralDevices : public ::testing::Test {
   }
 
   Graph g_;
-  ExecutableCache cache_{ExecutableCache::Limits{}};
-  PartitionedCache partitioned_{&cache_, {}};
-  CachingEngine engine_{&cache_, &partitioned_};
+  std::shared_ptr<SharedCaches> caches_ = std::make_shared<SharedCaches>(ExecutableCache::Limits{});
   Metrics metrics_;
   std::unique_ptr<DevicePool> pool_;
   TaskPool workers_{1};
   TaskPool compilers_{1};
   Environment env_;
+  std::shared_ptr<Tenant> tenant_;
   std::shared_ptr<Sink> answers_ = std::make_shared<Sink>();
   std::shared_ptr<Session> session_;
   uint64_t last_id_ = 0;
@@ -105,16 +107,16 @@ TEST_F(SeveralDevices, NumbersAreTheDevicesOfTheBuffers) {
   const std::string add = AddAcross();
   ASSERT_TRUE(StatusOf(Run(add, {1, 2})).ok());
   EXPECT_THAT(Read(2), ElementsAre(11, 22, 33, 44));
-  EXPECT_EQ(partitioned_.bytes_sent(), 16);
+  EXPECT_EQ(caches_->stats().bytes_sent, 16);
   // The other way round it is the same graph.
   ASSERT_TRUE(StatusOf(Run(add, {2, 1})).ok());
   EXPECT_THAT(Read(1), ElementsAre(12, 24, 36, 48));
-  EXPECT_EQ(partitioned_.bytes_sent(), 32);
+  EXPECT_EQ(caches_->stats().bytes_sent, 32);
   // On one device nothing is sent.
   Alloc(3, "CPU:0", {1, 1, 1, 1});
   ASSERT_TRUE(StatusOf(Run(add, {3, 1})).ok());
   EXPECT_THAT(Read(1), ElementsAre(13, 25, 37, 49));
-  EXPECT_EQ(partitioned_.bytes_sent(), 32);
+  EXPECT_EQ(caches_->stats().bytes_sent, 32);
 }
 
 TEST_F(SeveralDevices, TheRequestSaysWhatNoSlotDoes) {
@@ -125,13 +127,13 @@ TEST_F(SeveralDevices, TheRequestSaysWhatNoSlotDoes) {
   Alloc(2, "CPU:0");
   ASSERT_TRUE(StatusOf(Run(graph, {1, 2}, {"CPU:0", "LOOPBACK:0"})).ok());
   EXPECT_THAT(Read(2), ElementsAre(1, 4, 9, 16));
-  EXPECT_EQ(partitioned_.bytes_sent(), 32);
+  EXPECT_EQ(caches_->stats().bytes_sent, 32);
   // The server's second device, where the request says nothing; the buffers' own.
   ASSERT_TRUE(StatusOf(Run(graph, {2, 1})).ok());
   EXPECT_THAT(Read(1), ElementsAre(1, 16, 81, 256));
   ASSERT_TRUE(StatusOf(Run(graph, {1, 2}, {"", "CPU:0"})).ok());
   EXPECT_THAT(Read(2), ElementsAre(1, 256, 6561, 65536));
-  EXPECT_EQ(partitioned_.bytes_sent(), 64);
+  EXPECT_EQ(caches_->stats().bytes_sent, 64);
 }
 
 TEST_F(SeveralDevices, BuffersLieBeyondTheSeam) {
@@ -146,7 +148,7 @@ TEST_F(SeveralDevices, BuffersLieBeyondTheSeam) {
   Alloc(3, "LOOPBACK:0", {1, 1, 1, 1});
   ASSERT_TRUE(StatusOf(Run(add, {3, 1})).ok());
   EXPECT_THAT(Read(1), ElementsAre(13, 25, 37, 49));
-  EXPECT_EQ(partitioned_.bytes_sent(), 32);
+  EXPECT_EQ(caches_->stats().bytes_sent, 32);
 }
 
 TEST_F(SeveralDevices, ErrorsNameTheSlotAndTheDevice) {

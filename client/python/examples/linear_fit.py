@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fits y = a x + b to points, with gradient descent on the server: a and b stay there between steps.
+"""Fits y = a x + b to points by gradient descent on the server, where a and b stay between steps.
 
 Usage: linear_fit.py [ADDRESS]
 """

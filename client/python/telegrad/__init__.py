@@ -15,11 +15,14 @@
 """
 
 from telegrad._messages import Device, HelloResponse, RunResult, RunTrace, TraceEvent
-from telegrad._transport import TLS, VERSION, token_from_file
-from telegrad.client import Buffer, Connection, Future, Program, Session, connect
+from telegrad._transport import VERSION
+from telegrad.connection import Connection, connect
+from telegrad.credentials import TLS, token_from_file, token_from_local_socket
 from telegrad.dtypes import DType, dtype
 from telegrad.errors import Code, TelegradError
 from telegrad.graph import Graph, Slot, Variable
+from telegrad.program import Program
+from telegrad.session import Buffer, Future, Session
 from telegrad.tensor import Tensor, cat, stack
 
 __version__ = VERSION
@@ -28,4 +31,5 @@ __all__ = [
     "Buffer", "Code", "Connection", "DType", "Device", "Future", "Graph", "HelloResponse",
     "Program", "RunResult", "RunTrace", "Session", "Slot", "TLS", "TelegradError", "Tensor",
     "TraceEvent", "Variable", "cat", "connect", "dtype", "stack", "token_from_file",
+    "token_from_local_socket",
 ]

@@ -1,11 +1,12 @@
 """A session's side of the Execute stream, without input, output, threads or clocks.
 
-Operations go in by `submit`, messages for the server come out of `next_message`, and `receive` takes
-the server's. The blocking client and the asyncio one put these behind a stream each of its kind.
+Operations go in by `submit`, messages for the server come out of `next_message`, and `receive`
+takes the server's. The blocking client and the asyncio one put a stream of their kind before it.
 
 Answers come in the order of the operations, so they meet `_pending` from the front, and an answer
 acknowledges every operation before it. A resumable session keeps what it sent until something after
-it was answered, and repeats what the server had not accepted when a stream broke.
+it was answered, and repeats what the server had not accepted when a stream broke. So that nothing
+takes effect in a session that this side cannot name, it sends nothing before it has the token.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from __future__ import annotations
 import enum
 import random
 from collections import deque
-from typing import Any, Callable, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Callable, Generic, NamedTuple, Protocol, Sequence, TypeVar
 
 from telegrad import _messages as messages
-from telegrad._operations import Operation, Violation
+from telegrad._operations import Operation, Take, Violation
 from telegrad._wire import DecodeError
-from telegrad.errors import Code, TelegradError
+from telegrad.errors import Code, TelegradError, invalid
 
 MAX_QUEUED = 1024  # operations not sent yet
 MANY_QUEUED = 64
@@ -27,6 +28,7 @@ MAX_HELD_BYTES = 64 << 20  # of messages not sent or not acknowledged yet
 MAX_SILENT = 512  # operations without an answer, until a sync asks for one
 MAX_SILENT_BYTES = 8 << 20
 MAX_UNACKNOWLEDGED = 256  # answers, until a message acknowledges them
+OPENING_SECONDS = 10.0  # after a stream broke before the session was open
 SHORT = 4096  # a message that something may be put before
 
 
@@ -40,24 +42,27 @@ F = TypeVar("F", bound=FutureLike)
 
 
 class Completion(NamedTuple):
-    """What a future is told, outside of any lock."""
+    """What a future is to be told, outside of any lock."""
 
     future: FutureLike
     value: Any
     error: TelegradError | None
 
-    def tell(self) -> None:
-        if self.future.done():
-            return
-        if self.error is None:
-            self.future.set_result(self.value)
+
+def tell(completions: Sequence[Completion]) -> None:
+    for future, value, error in completions:
+        if future.done():
+            continue  # who waited has gone
+        if error is None:
+            future.set_result(value)
         else:
-            self.future.set_exception(self.error)
+            future.set_exception(error)
 
 
 class _Pending(NamedTuple):
     op_id: int
-    operation: Operation
+    name: str
+    take: Take | None  # None: it is not answered unless it fails
     future: FutureLike | None
 
 
@@ -67,8 +72,8 @@ class _Message(NamedTuple):
 
 
 class State(enum.Enum):
-    OPENING = "opening"  # of a new session: operations follow at once
-    RESUMING = "resuming"  # what follows depends on the server's answer
+    OPENING = "opening"
+    RESUMING = "resuming"  # what follows depends on what the server had accepted
     OPEN = "open"
     BROKEN = "broken"  # between two streams
     ENDED = "ended"
@@ -76,13 +81,14 @@ class State(enum.Enum):
 
 class SessionCore(Generic[F]):
     def __init__(self, *, address: str, client: str, protocol: int, resumable: bool,
-                 new_future: Callable[[], F]) -> None:
+                 lease: float | None, new_future: Callable[[], F]) -> None:
         self.address = address
         self.state = State.OPENING
         self.opened = messages.OpenResult()
         self.error: TelegradError | None = None  # of the session, once it has ended
         self.resumed = 0  # how often
         self._client, self._protocol, self._resumable = client, protocol, resumable
+        self._lease_ms = 0 if lease is None else min(max(round(lease * 1000), 1), (1 << 32) - 1)
         self._new_future = new_future
         self._next_id = 1
         self._queue: deque[_Message] = deque()
@@ -94,6 +100,7 @@ class SessionCore(Generic[F]):
         self._silent = self._silent_bytes = 0  # since the last operation that is answered
         self._quiet_error: TelegradError | None = None
         self._closing = False
+        self._open_sent = False  # on this stream
         self._failures = 0  # to connect again, one after another
         self._submit_open()
 
@@ -126,13 +133,17 @@ class SessionCore(Generic[F]):
             if self._silent >= MAX_SILENT or (
                     self._resumable and self._silent_bytes >= MAX_SILENT_BYTES):
                 self._silent = self._silent_bytes = 0
-                self._enqueue(Operation("sync", messages.ExecuteRequest(sync=messages.Sync())), None)
+                sync = messages.ExecuteRequest(sync=messages.Sync())
+                self._enqueue(Operation("sync", sync), None)
         return op_id, future
 
     def _enqueue(self, operation: Operation, future: F | None) -> int:
         operation.request.op_id = self._next_id
-        data = operation.request.encode()
-        self._pending.append(_Pending(self._next_id, operation, future))
+        try:
+            data = operation.request.encode()
+        except ValueError as error:
+            raise invalid(str(error)) from None
+        self._pending.append(_Pending(self._next_id, operation.name, operation.take, future))
         self._queue.append(_Message(self._next_id, data))
         self._held_bytes += len(data)
         self._next_id += 1
@@ -157,17 +168,18 @@ class SessionCore(Generic[F]):
 
     def start_stream(self) -> None:
         """A stream has been made: its first message opens or resumes the session."""
+        self._open_sent = False
         if self.state is State.BROKEN:
-            self.state = State.RESUMING
-            self._resume_sent = False
+            self.state = State.RESUMING if self.opened.token else State.OPENING
 
     def next_message(self) -> bytes | None:
         """What to send next; None: nothing now, or never (`finished`)."""
-        if self.state is State.RESUMING:
-            if self._resume_sent:
+        if self.state is State.RESUMING or (self.state is State.OPENING and self._resumable):
+            if self._open_sent:
                 return None
-            self._resume_sent = True
-            return self._resume_message()
+            self._open_sent = True
+            return (self._resume_message() if self.state is State.RESUMING
+                    else self._queue[0].data)
         if self._queue:
             message = self._queue.popleft()
             if not self._resumable:
@@ -213,7 +225,7 @@ class SessionCore(Generic[F]):
         if self.state is State.RESUMING:
             return self._resume(response)
         while self._pending and self._pending[0].op_id < response.op_id:
-            if self._pending[0].operation.take is not None:
+            if self._pending[0].take is not None:
                 raise Violation(f"operation {self._pending[0].op_id} was not answered, "
                                 f"{response.op_id} was")
             self._pending.popleft()
@@ -228,10 +240,10 @@ class SessionCore(Generic[F]):
         error = None
         status = response.status
         if status is not None and status.code:
-            error = TelegradError(status.code, status.message, operation=pending.operation.name,
+            error = TelegradError(status.code, status.message, operation=pending.name,
                                   op_id=pending.op_id)
-        elif pending.operation.take is not None:
-            done, value = pending.operation.take(response)
+        elif pending.take is not None:
+            done, value = pending.take(response)
             if not done:
                 return []
         self._pending.popleft()
@@ -239,12 +251,12 @@ class SessionCore(Generic[F]):
         self._to_acknowledge += 1
         while self._kept and self._kept[0].op_id <= self._answered:
             self._held_bytes -= len(self._kept.popleft().data)
-        if pending.operation.name == "open":
+        if pending.name == "open":
             return self._take_open(value, error)
         if pending.future is None:
             self._quiet_error = self._quiet_error or error
             return []
-        if pending.operation.name == "sync" and error is None:
+        if pending.name == "sync" and error is None:
             error = self.take_error()
         return [Completion(pending.future, value, error)]
 
@@ -260,17 +272,16 @@ class SessionCore(Generic[F]):
             return min(0.02 * 2 ** min(self._failures, 7), 2.0) * random.uniform(0.5, 1.0), []
         if self._closing and code == Code.OK and not self._pending_answers():
             return None, self.end(TelegradError(Code.FAILED_PRECONDITION, "the session is closed"))
-        why = details or "it was ended"
-        return None, self.end(TelegradError(lost, f"the session with {self.address} is over: {why}"))
+        return None, self.end(TelegradError(lost, f"the session with {self.address} is over: "
+                                            f"{details or 'it was ended'}"))
 
     def _may_resume(self, code: int, broken_seconds: float) -> bool:
-        resumable = self._resumable and self.opened.token != b""
-        grace = max(self.opened.grace_ms, 1) / 1000
-        return resumable and broken_seconds < grace and code in (
+        grace = self.opened.grace_ms / 1000 if self.opened.token else OPENING_SECONDS
+        return self._resumable and broken_seconds < grace and code in (
             Code.UNAVAILABLE, Code.UNKNOWN, Code.INTERNAL, Code.CANCELLED)
 
     def _pending_answers(self) -> bool:
-        return any(p.operation.take is not None for p in self._pending)
+        return any(p.take is not None for p in self._pending)
 
     def end(self, error: TelegradError) -> list[Completion]:
         """The session is over; who waits is told whether an operation may have run."""
@@ -282,10 +293,10 @@ class SessionCore(Generic[F]):
         for p in self._pending:
             what = "it was not sent" if p.op_id >= unsent else "it may have run"
             told = TelegradError(error.code, f"{error.message}; {what}",
-                                 operation=p.operation.name, op_id=p.op_id)
+                                 operation=p.name, op_id=p.op_id)
             if p.future is not None:
                 out.append(Completion(p.future, None, told))
-            elif p.operation.name != "sync" and error.code != Code.FAILED_PRECONDITION:
+            elif p.name != "sync" and error.code != Code.FAILED_PRECONDITION:
                 self._quiet_error = self._quiet_error or told
         self._pending.clear()
         self._queue.clear()
@@ -302,13 +313,17 @@ class SessionCore(Generic[F]):
             return True, response.open
 
         self._enqueue(Operation("open", messages.ExecuteRequest(open=messages.Open(
-            protocol=self._protocol, client=self._client, resumable=self._resumable)), take), None)
+            protocol=self._protocol, client=self._client, resumable=self._resumable,
+            lease_ms=self._lease_ms)), take), None)
 
     def _take_open(self, opened: Any, error: TelegradError | None) -> list[Completion]:
         if error is not None:
             return self.end(error)
         self.opened = opened
         self.state = State.OPEN
+        if self._resumable:
+            self._held_bytes -= len(self._queue.popleft().data)
+            self._failures = 0
         if self._resumable and not opened.token:
             raise Violation("the server gave no token for a session that was to be resumable")
         return []

@@ -26,12 +26,14 @@ def _bad(row: OpRow, message: str) -> Exception:
 
 def words(row: OpRow, arg: Sequence[int | str]) -> list[int]:
     """The argument words; a word may be the name of a kind."""
-    kinds = {"reduce": REDUCE_KINDS, "kind": REDUCE_KINDS, "scatter": SCATTER_KINDS}.get(row.arg, ())
+    kinds = {"reduce": REDUCE_KINDS, "kind": REDUCE_KINDS,
+             "scatter": SCATTER_KINDS}.get(row.arg, ())
     out = []
     for i, word in enumerate(arg):
         if isinstance(word, str):
             if i > 0 or word not in kinds:
-                raise _bad(row, f"there is no {word!r} here; there are {', '.join(kinds) or 'none'}")
+                raise _bad(row, f"there is no {word!r} here; there are "
+                           f"{', '.join(kinds) or 'no names'}")
             word = kinds.index(word)
         out.append(int(word))
     return out

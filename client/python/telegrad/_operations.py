@@ -21,7 +21,7 @@ class Violation(TelegradError):
 
 
 class Operation(NamedTuple):
-    """`take` gives whether an answer is complete, and its value; None: there is none to wait for."""
+    """`take` says whether an answer is complete, and its value; None: nobody waits for one."""
 
     name: str
     request: messages.ExecuteRequest

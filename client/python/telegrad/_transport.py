@@ -1,25 +1,20 @@
-"""How both clients reach a server: addresses, credentials, and gRPC's errors as ours."""
+"""How both clients reach a server: addresses, channel options, and gRPC's errors as ours."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Any, Callable, Sequence, Union
-
-import grpc
+from typing import Any
 
 from telegrad import _messages as messages
 from telegrad import _tables as tables
 from telegrad._wire import DecodeError
-from telegrad.errors import Code, TelegradError, invalid
+from telegrad.credentials import TLS
+from telegrad.errors import Code, TelegradError
 
 DEFAULT_ADDRESS = "127.0.0.1:50055"
 VERSION = "0.1.0"
 CLIENT = f"telegrad-python/{VERSION}"
 EXECUTE = "/telegrad.v1.Compute/Execute"
-
-Metadata = Sequence[tuple[str, str]]
-Token = Union[str, Callable[[], str], None]
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", tables.MAX_MESSAGE_BYTES),
@@ -31,29 +26,10 @@ _OPTIONS = (
     ("grpc.keepalive_timeout_ms", 20_000),
     # A stream is never repeated by the library; resuming a session is this package's business.
     ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
 )
-
-
-@dataclass(frozen=True)
-class TLS:
-    """Certificates, as PEM files. `ca`: whom to trust, the system's if None; `cert` and `key`: who
-    this client is, where the server asks. `server_name`: the name that the server's certificate
-    has, where it is not the one in the address."""
-
-    ca: str | os.PathLike[str] | None = None
-    cert: str | os.PathLike[str] | None = None
-    key: str | os.PathLike[str] | None = None
-    server_name: str | None = None
-
-    def credentials(self) -> Any:
-        if (self.cert is None) != (self.key is None):
-            raise invalid("a client's certificate needs its key, and a key its certificate")
-        return grpc.ssl_channel_credentials(_file(self.ca), _file(self.key), _file(self.cert))
-
-
-def _file(path: str | os.PathLike[str] | None) -> bytes | None:
-    return None if path is None else read_file(path)
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
@@ -73,31 +49,6 @@ def options_of(tls: TLS | None) -> list[tuple[str, Any]]:
     return out
 
 
-def check_token(address: str, tls: TLS | None, token: Token) -> None:
-    """A token is a secret: it does not travel in the clear to another machine."""
-    host = address.rpartition(":")[0].strip("[]")
-    local = address.startswith("unix:") or host == "localhost" or host.startswith("127.") or (
-        host == "::1")
-    if token is not None and tls is None and not local:
-        raise invalid(f"a token for {address} would travel in the clear; give tls=TLS(...)")
-
-
-def metadata_of(token: Token) -> Metadata:
-    if token is None:
-        return ()
-    text = token() if callable(token) else token
-    return (("authorization", f"Bearer {text.strip()}"),)
-
-
-def token_from_file(path: str | os.PathLike[str]) -> Callable[[], str]:
-    """A token that is read anew for each call, so that the file may be replaced."""
-    def read() -> str:
-        with open(path, encoding="ascii") as file:
-            return file.read()
-
-    return read
-
-
 def hello_request() -> messages.HelloRequest:
     return messages.HelloRequest(
         protocol=messages.VersionRange(tables.PROTOCOL_MIN, tables.PROTOCOL_MAX),
@@ -113,6 +64,10 @@ def check_hello(hello: messages.HelloResponse, address: str) -> messages.HelloRe
                             f"{tables.PROTOCOL_MIN} to {tables.PROTOCOL_MAX}")
     hello.chunk_bytes = min(max(hello.chunk_bytes, 4096), tables.MAX_MESSAGE_BYTES // 2)
     return hello
+
+
+def closed_error(address: str) -> TelegradError:
+    return TelegradError(Code.FAILED_PRECONDITION, f"the connection to {address} is closed")
 
 
 def session_method(name: str) -> str:
@@ -131,6 +86,8 @@ def to_error(address: str, code: Any, details: str | None) -> TelegradError:
     """Of a grpc.StatusCode."""
     number = code.value[0] if code is not None else Code.UNKNOWN
     message = details or "no reason was given"
+    if number == Code.DEADLINE_EXCEEDED:
+        message = f"{address} did not answer in time"
     if number == Code.UNAVAILABLE:
         message = (f"no server answers at {address} ({message}); is telegradd running there, and "
                    "if it asks for TLS, was tls given?")

@@ -80,7 +80,7 @@ def _checked(low: int, high: int) -> Callable[[Any], bytes]:
     def encode(value: Any) -> bytes:
         number = operator.index(value)
         if not low <= number <= high:
-            raise OverflowError(f"{number} is not from {low} to {high}")
+            raise ValueError(f"{number} is not from {low} to {high}")
         return encode_varint(number & _MASK)
 
     return encode
@@ -89,7 +89,7 @@ def _checked(low: int, high: int) -> Callable[[Any], bytes]:
 def _zigzag(value: Any) -> bytes:
     number = operator.index(value)
     if not -(1 << 63) <= number < 1 << 63:
-        raise OverflowError(f"{number} is not a signed 64-bit number")
+        raise ValueError(f"{number} is not a signed 64-bit number")
     return encode_varint((number << 1 ^ number >> 63) & _MASK)
 
 
@@ -105,9 +105,16 @@ def _fixed(form: str) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
         try:
             return packer.pack(value)
         except struct.error as error:
-            raise OverflowError(f"{value!r}: {error}") from None
+            raise ValueError(f"{value!r}: {error}") from None
 
     return encode, lambda view: packer.unpack(view)[0]
+
+
+def _to_text(text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"{text!r} is no text that has a UTF-8 form") from None
 
 
 def _text(view: memoryview) -> str:
@@ -129,7 +136,7 @@ _TYPES = {
         Type("fixed32", FIXED32, 0, *_fixed("<I")),
         Type("fixed64", FIXED64, 0, *_fixed("<Q")),
         Type("double", FIXED64, 0.0, *_fixed("<d")),
-        Type("string", LENGTH, "", lambda text: text.encode("utf-8"), _text),
+        Type("string", LENGTH, "", _to_text, _text),
         Type("bytes", LENGTH, b"", lambda data: data, bytes),
         # The same on the wire, left where it lies in the message: large data is not copied.
         Type("payload", LENGTH, b"", lambda data: data, memoryview),
@@ -210,7 +217,7 @@ def _append(message: Message, parts: list[Bytes]) -> None:
         value = getattr(message, f.attribute)
         try:
             _append_field(f, value, parts)
-        except (OverflowError, TypeError, AttributeError, ValueError) as error:
+        except (TypeError, AttributeError, ValueError) as error:
             raise type(error)(f"{type(message).__name__}.{f.name}: {error}") from None
 
 

@@ -107,6 +107,10 @@ class ProgramBase(Generic[B]):
         return f"<Program {self.hash.hex()[:12]}: {slots}>"
 
 
+def hash_of(program: ProgramBase[Any] | bytes) -> bytes:
+    return program if isinstance(program, bytes) else program.hash
+
+
 def serialized(graph: Graph | bytes) -> bytes:
     return graph.serialize() if isinstance(graph, Graph) else graph
 

@@ -148,7 +148,7 @@ def as_array(value: Any, like: DTypeLike | None = None) -> tuple[Array, DType]:
 
 
 def to_bytes(array: Array, kind: DType) -> memoryview:
-    """The elements as the server has them, in row-major order; a view of `array` where it can be."""
+    """The elements as the server has them, row-major; a view of `array` where it can be."""
     if kind.is_packed:
         array = _pack(array.reshape(-1), kind.bits)
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)

@@ -63,3 +63,10 @@ def _remake(code: int, message: str, operation: str | None, op_id: int) -> Teleg
 def invalid(message: str) -> TelegradError:
     """An error of the caller's that was found without asking the server."""
     return TelegradError(Code.INVALID_ARGUMENT, message)
+
+
+def error_of(error: Exception) -> TelegradError:
+    """Any error as one of ours."""
+    if isinstance(error, TelegradError):
+        return error
+    return TelegradError(Code.INTERNAL, f"{type(error).__name__}: {error}")

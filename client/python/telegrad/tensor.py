@@ -198,7 +198,8 @@ class Tensor:
         like = next((t for t in (yes, no) if isinstance(t, Tensor)), None)
         if like is None:
             raise invalid("where: one of the values must be a tensor")
-        values = [t if isinstance(t, Tensor) else self.graph.const(t, like.dtype) for t in (yes, no)]
+        values = [t if isinstance(t, Tensor) else self.graph.const(t, like.dtype)
+                  for t in (yes, no)]
         return self.graph.op("where", *_broadcast(self, *values))
 
     def cast(self, dtype: DTypeLike) -> Tensor:

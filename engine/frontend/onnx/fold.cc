@@ -193,8 +193,8 @@ absl::StatusOr<std::optional<Inputs>> KnownLists(NodeContext& c) {
       out.emplace_back();
       continue;
     }
-    TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(i));
-    if (known == nullptr || known->shape.size() > 1 || known->bytes.size() > kMaxFolded * 8 ||
+    TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(i, kMaxFolded * 8));
+    if (known == nullptr || known->shape.size() > 1 ||
         (known->dtype != DType::kInt64 && known->dtype != DType::kInt32 &&
          known->dtype != DType::kBool)) {
       return std::nullopt;

@@ -5,6 +5,8 @@
 #include "engine/frontend/onnx/import.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "engine/base/status.h"
 #include "engine/frontend/builder.h"
@@ -19,13 +21,17 @@ namespace {
 
 constexpr size_t kMaxNodeInputs = 4096;
 
+// How much of a name from the model an error repeats.
+constexpr size_t kShownBytes = 256;
+
 bool IsDefaultDomain(std::string_view domain) { return domain.empty() || domain == "ai.onnx"; }
 
 // "node 'conv1' (Conv)", or by its result if it has no name.
 std::string Describe(const Node& node) {
-  if (!node.name.empty()) return StrCat("node '", node.name, "' (", node.op_type, ")");
+  const std::string_view op = node.op_type.substr(0, kShownBytes);
+  if (!node.name.empty()) return StrCat("node '", node.name.substr(0, kShownBytes), "' (", op, ")");
   const std::string_view result = node.outputs.empty() ? "" : node.outputs[0];
-  return StrCat("the node of '", result, "' (", node.op_type, ")");
+  return StrCat("the node of '", result.substr(0, kShownBytes), "' (", op, ")");
 }
 
 absl::Status At(std::string_view where, const absl::Status& status) {
@@ -40,13 +46,17 @@ std::string SupportedNames() {
 
 class Importer {
  public:
-  Importer(const Model& model, const ImportOptions& options)
-      : model_(model), options_(options), values_(&builder_) {}
+  Importer(const Model& model, const ImportOptions& options, Budget* budget)
+      : model_(model),
+        options_(options),
+        budget_(budget),
+        held_(budget),
+        values_(&builder_, budget) {}
 
   absl::StatusOr<OnnxPlan> Run() {
     TG_RETURN_IF_ERROR(CheckModel());
     for (const TensorProto& t : model_.initializers) {
-      TG_RETURN_IF_ERROR(values_.DefineInitializer(&t));
+      TG_RETURN_IF_ERROR(values_.DefineProto(t.name, &t));
     }
     TG_RETURN_IF_ERROR(Inputs());
     for (const Node& node : model_.nodes) {
@@ -63,10 +73,17 @@ class Importer {
   absl::Status Inputs();
   absl::StatusOr<Shape> InputShape(const ValueInfo& input) const;
   absl::Status Import(const Node& node);
+  absl::Status SpendGrowth();
   absl::Status Outputs();
+  std::string SlotName(std::string_view output);
 
   const Model& model_;
   const ImportOptions& options_;
+  Budget* const budget_;
+  Budget::Held held_;                          // the graph's memory
+  int64_t nodes_spent_ = 0;                    // of the graph
+  std::map<std::string, int64_t> slot_names_;  // each with how many outputs were named after it
+  size_t slots_named_ = 0;                     // that are in there
   Builder builder_;
   Values values_;
   OnnxPlan out_;
@@ -82,17 +99,19 @@ absl::Status Importer::CheckModel() const {
   if (model_.has_sparse)
     return Unimplemented("ONNX: sparse initializers are not supported; store them dense");
   if (model_.outputs.empty()) return InvalidArgument("ONNX: the model has no outputs");
+  std::set<std::string_view> names, params;
+  for (const ValueInfo& input : model_.inputs) {
+    names.insert(input.name);
+    for (const Dimension& dim : input.shape) params.insert(dim.param);
+  }
   for (const auto& [name, shape] : options_.input_shapes) {
-    if (std::ranges::find(model_.inputs, name, &ValueInfo::name) == model_.inputs.end()) {
+    if (!names.contains(name)) {
       return InvalidArgument("ONNX: the model has no input '", name,
                              "', for which a shape is given");
     }
   }
   for (const auto& [name, size] : options_.dims) {
-    const bool used = std::ranges::any_of(model_.inputs, [&](const ValueInfo& input) {
-      return std::ranges::find(input.shape, name, &Dimension::param) != input.shape.end();
-    });
-    if (!used) {
+    if (name.empty() || !params.contains(name)) {
       return InvalidArgument("ONNX: no input has a dimension '", name,
                              "', for which a size is given");
     }
@@ -125,7 +144,7 @@ absl::StatusOr<Shape> Importer::InputShape(const ValueInfo& input) const {
 absl::Status Importer::Inputs() {
   for (const ValueInfo& input : model_.inputs) {
     if (values_.Has(input.name)) continue;
-    const std::string where = StrCat("input '", input.name, "'");
+    const std::string where = StrCat("input '", input.name.substr(0, kShownBytes), "'");
     const auto dtype = input.elem_type >= 1 && input.elem_type <= 1000
                            ? DTypeFromOnnx(static_cast<int>(input.elem_type))
                            : std::nullopt;
@@ -161,28 +180,47 @@ absl::Status Importer::Import(const Node& node) {
   TG_ASSIGN_OR_RETURN(const bool folded, TryFold(context));
   if (!folded) TG_RETURN_IF_ERROR(row->function(context));
   TG_RETURN_IF_ERROR(builder_.status());
-  if (builder_.graph().size() > kMaxNodes) {
+  TG_RETURN_IF_ERROR(SpendGrowth());
+  return context.Finish();
+}
+
+// What the graph has grown by.
+absl::Status Importer::SpendGrowth() {
+  const int64_t nodes = builder_.graph().size();
+  if (nodes > kMaxNodes) {
     return ResourceExhausted("the graph has more than ", kMaxNodes, " nodes");
   }
-  return context.Finish();
+  TG_RETURN_IF_ERROR(budget_->SpendNodes(nodes - std::exchange(nodes_spent_, nodes)));
+  TG_RETURN_IF_ERROR(held_.GrowTo(builder_.graph().bytes()));
+  return budget_->CheckTime();
+}
+
+// Not taken yet. "y", else "y.out", "y.out2" and so on.
+std::string Importer::SlotName(std::string_view output) {
+  for (; slots_named_ < builder_.slots().size(); ++slots_named_) {
+    slot_names_.emplace(builder_.slots()[slots_named_].name, 0);
+  }
+  std::string name(output);
+  while (!slot_names_.emplace(name, 0).second) {
+    const int64_t n = ++slot_names_[std::string(output)];
+    name = StrCat(output, ".out", n == 1 ? "" : StrCat(n));
+  }
+  return name;
 }
 
 // A slot of the plan needs a name of its own, even if the output is an input or a weight.
 absl::Status Importer::Outputs() {
   for (const ValueInfo& output : model_.outputs) {
-    const std::string where = StrCat("output '", output.name, "'");
+    const std::string where = StrCat("output '", output.name.substr(0, kShownBytes), "'");
     absl::StatusOr<Tensor> tensor = values_.GetTensor(output.name);
     if (!tensor.ok()) return At(where, tensor.status());
     if (output.elem_type != 0 && output.elem_type != Info(tensor->dtype()).onnx) {
       return At(where, InvalidArgument("is declared with element type ", output.elem_type,
                                        " and computed as ", Name(tensor->dtype())));
     }
-    std::string name(output.name);
-    while (std::ranges::find(builder_.slots(), name, &Slot::name) != builder_.slots().end()) {
-      name += ".out";
-    }
-    const int slot = builder_.Output(*tensor, name);
+    const int slot = builder_.Output(*tensor, SlotName(output.name));
     if (!builder_.status().ok()) return At(where, builder_.status());
+    TG_RETURN_IF_ERROR(SpendGrowth());
     out_.outputs.push_back({std::string(output.name), slot});
   }
   return absl::OkStatus();
@@ -191,11 +229,18 @@ absl::Status Importer::Outputs() {
 }  // namespace
 }  // namespace onnx
 
-absl::StatusOr<OnnxPlan> ImportOnnx(std::string_view bytes, const ImportOptions& options) {
+absl::StatusOr<OnnxPlan> ImportOnnx(std::string_view bytes, const ImportOptions& options,
+                                    Budget* budget) {
+  const Budget::Doing doing(budget, "importing the model");
   absl::StatusOr<onnx::Model> model = onnx::ParseModel(bytes);
   if (!model.ok())
     return absl::Status(model.status().code(), StrCat("ONNX: ", ToStd(model.status().message())));
-  return onnx::Importer(*model, options).Run();
+  return onnx::Importer(*model, options, budget).Run();
+}
+
+absl::StatusOr<OnnxPlan> ImportOnnx(std::string_view bytes, const ImportOptions& options) {
+  Budget budget;
+  return ImportOnnx(bytes, options, &budget);
 }
 
 }  // namespace telegrad

@@ -29,7 +29,8 @@ std::string Load(std::string_view path) {
 }
 
 TEST(Import, MnistValues) {
-  const auto onnx = ImportOnnx(Load("mnist_8/model.onnx"));
+  const std::string file = Load("mnist_8/model.onnx");
+  const auto onnx = ImportOnnx(file);
   ASSERT_TRUE(onnx.ok()) << onnx.status();
   ASSERT_EQ(onnx->inputs.size(), 1u);
   EXPECT_EQ(onnx->inputs[0].name, "Input3");
@@ -82,7 +83,7 @@ TEST(Import, WeightsAreStateSlotsAndScalarsAreNot) {
   const auto onnx = ImportOnnx(file);
   ASSERT_TRUE(onnx.ok()) << onnx.status();
   ASSERT_EQ(onnx->weights.size(), 1u);
-  EXPECT_EQ(onnx->weights[0].value, HostTensor::Of<float>({2}, {10, 20}));
+  EXPECT_EQ(onnx->Value(onnx->weights[0]), HostTensor::Of<float>({2}, {10, 20}));
   EXPECT_EQ(onnx->plan.slots[onnx->weights[0].slot].name, "w");
   EXPECT_EQ(onnx->plan.slots[onnx->weights[0].slot].role, SlotRole::kState);
   EXPECT_EQ(onnx->plan.slots.size(), 3u);

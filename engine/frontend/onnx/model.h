@@ -138,9 +138,13 @@ absl::StatusOr<Model> ParseModel(std::string_view file);
 // A file that holds one TensorProto, as in ONNX's test data sets.
 absl::StatusOr<TensorProto> ParseTensor(std::string_view file);
 absl::StatusOr<HostTensor> ReadTensorFile(std::string_view file);
-// The elements. UNIMPLEMENTED: an element type that this server does not have, or elements that lie
-// in another file.
+// UNIMPLEMENTED: an element type that this server does not have, or elements that lie in another
+// file.
+absl::StatusOr<DType> ElementType(const TensorProto& tensor);
+// The elements. Errors as above, or INVALID_ARGUMENT.
 absl::StatusOr<HostTensor> ToHostTensor(const TensorProto& tensor);
+// OK if `raw` is what ToHostTensor would copy.
+absl::Status CheckRaw(const TensorProto& tensor);
 // A serialized TensorProto with raw_data.
 absl::StatusOr<std::string> WriteTensorFile(const HostTensor& tensor, std::string_view name);
 

@@ -28,9 +28,9 @@ absl::StatusOr<Tensor> NodeContext::FloatInput(int i) {
                        "; only floats are supported here");
 }
 
-absl::StatusOr<const HostTensor*> NodeContext::Known(int i) {
+absl::StatusOr<const HostTensor*> NodeContext::Known(int i, int64_t most_bytes) {
   if (!HasInput(i)) return InvalidArgument("input ", i, " is missing");
-  return values_->GetKnown(node_->inputs[i]);
+  return values_->GetKnown(node_->inputs[i], most_bytes);
 }
 
 absl::StatusOr<std::vector<int64_t>> NodeContext::Numbers(int i) {
@@ -125,6 +125,12 @@ absl::Status NodeContext::OutputKnown(HostTensor value) {
   const size_t i = outputs_++;
   if (i >= node_->outputs.size() || node_->outputs[i].empty()) return absl::OkStatus();
   return values_->DefineKnown(node_->outputs[i], std::move(value));
+}
+
+absl::Status NodeContext::OutputKnown(const TensorProto* value) {
+  const size_t i = outputs_++;
+  if (i >= node_->outputs.size() || node_->outputs[i].empty()) return absl::OkStatus();
+  return values_->DefineProto(node_->outputs[i], value);
 }
 
 absl::Status NodeContext::OutputBoth(const Tensor& tensor, HostTensor value) {

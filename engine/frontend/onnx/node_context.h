@@ -27,8 +27,8 @@ class NodeContext {
   int num_inputs() const { return static_cast<int>(node_->inputs.size()); }
   bool HasInput(int i) const { return i < num_inputs() && !node_->inputs[i].empty(); }
   absl::StatusOr<Tensor> Input(int i);
-  // The value if it is known at import, else null.
-  absl::StatusOr<const HostTensor*> Known(int i);
+  // The value if it is known at import and has at most that many bytes, else null.
+  absl::StatusOr<const HostTensor*> Known(int i, int64_t most_bytes = INT64_MAX);
   // The numbers of an integer input that must be known at import, because they decide a shape.
   absl::StatusOr<std::vector<int64_t>> Numbers(int i);
   // A float or integer input of one element that must be known at import.
@@ -53,6 +53,7 @@ class NodeContext {
   // Results, in order. The error of the builder if the tensor is invalid.
   absl::Status Output(const Tensor& tensor);
   absl::Status OutputKnown(HostTensor value);
+  absl::Status OutputKnown(const TensorProto* value);  // of the node
   // The same value both ways: as a tensor that costs no weight, and known at import.
   absl::Status OutputBoth(const Tensor& tensor, HostTensor value);
 

@@ -10,6 +10,8 @@
 namespace telegrad::onnx {
 namespace {
 
+constexpr int64_t kMaxScalarBytes = 8;
+
 template <typename F>
 absl::Status Binary(NodeContext& c, F f) {
   TG_ASSIGN_OR_RETURN(const Tensor a, c.Input(0));
@@ -68,7 +70,7 @@ absl::Status WhereOp(NodeContext& c) {
 // The result has the base's type, whatever the exponent's is.
 absl::Status PowOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(1));
+  TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(1, kMaxScalarBytes));
   if (known != nullptr && NumElements(known->shape) == 1 &&
       static_cast<int64_t>(known->shape.size()) <= x.rank()) {
     const double exponent = known->AsDoubles()[0];

@@ -94,7 +94,8 @@ TEST(Index, ShapeProgramsFold) {
   w.Node("Reshape", {"sliced", "all"}, {"list"});
   w.Node("Expand", {"x", "list"}, {"out"});
   w.Output("out");
-  const auto onnx = ImportOnnx(w.File(13));
+  const std::string file = w.File(13);
+  const auto onnx = ImportOnnx(file);
   ASSERT_TRUE(onnx.ok()) << onnx.status();
   const auto got = test::Run(*onnx, {Floats({3, 1}, {1, 2, 3})});
   ASSERT_TRUE(got.ok()) << got.status();

@@ -19,12 +19,14 @@ int64_t Product(ShapeView shape, int64_t begin, int64_t end) {
   return NumElements(shape.subspan(begin, end - begin));
 }
 
+constexpr int64_t kMaxCopied = 4096;  // bytes
+
 }  // namespace
 
-// A known value stays known.
+// A short known value stays known.
 absl::Status IdentityOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(0));
-  if (known != nullptr && known->bytes.size() <= 4096) return c.OutputKnown(*known);
+  TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(0, kMaxCopied));
+  if (known != nullptr) return c.OutputKnown(*known);
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
   return c.Output(x);
 }
@@ -32,8 +34,7 @@ absl::Status IdentityOp(NodeContext& c) {
 absl::Status ConstantOp(NodeContext& c) {
   if (c.HasAttribute("value")) {
     TG_ASSIGN_OR_RETURN(const Attribute* a, c.Required("value", AttributeType::kTensor));
-    TG_ASSIGN_OR_RETURN(HostTensor value, ToHostTensor(*a->t));
-    return c.OutputKnown(std::move(value));
+    return c.OutputKnown(&*a->t);
   }
   if (c.HasAttribute("value_float")) {
     TG_ASSIGN_OR_RETURN(const float value, c.Float("value_float", 0));

@@ -49,7 +49,7 @@ absl::StatusOr<std::string> TypedBytes(const TensorProto& tensor, DType dtype, s
   return out;
 }
 
-absl::StatusOr<HostTensor> Convert(const TensorProto& tensor) {
+absl::StatusOr<DType> ReadType(const TensorProto& tensor) {
   // The field is an int32 on the wire; a wider number is not a type.
   const std::optional<DType> dtype = tensor.data_type >= 1 && tensor.data_type <= 1000
                                          ? DTypeFromOnnx(static_cast<int>(tensor.data_type))
@@ -57,19 +57,41 @@ absl::StatusOr<HostTensor> Convert(const TensorProto& tensor) {
   if (!dtype) return Unimplemented("element type ", tensor.data_type, " is not supported");
   if (tensor.elsewhere)
     return Unimplemented("its elements are in another file or segment; save the model as one file");
-  if (tensor.has_raw) return HostTensorFromBytes(*dtype, tensor.dims, tensor.raw);
-  TG_ASSIGN_OR_RETURN(const int64_t size, CheckedByteSize(*dtype, tensor.dims));
-  TG_ASSIGN_OR_RETURN(const std::string bytes, TypedBytes(tensor, *dtype, size));
-  return HostTensorFromBytes(*dtype, tensor.dims, bytes);
+  return *dtype;
+}
+
+absl::StatusOr<HostTensor> Convert(const TensorProto& tensor) {
+  TG_ASSIGN_OR_RETURN(const DType dtype, ReadType(tensor));
+  if (tensor.has_raw) return HostTensorFromBytes(dtype, tensor.dims, tensor.raw);
+  TG_ASSIGN_OR_RETURN(const int64_t size, CheckedByteSize(dtype, tensor.dims));
+  TG_ASSIGN_OR_RETURN(std::string bytes, TypedBytes(tensor, dtype, size));
+  TG_RETURN_IF_ERROR(CheckHostBytes(dtype, tensor.dims, bytes));
+  return HostTensor{dtype, tensor.dims, std::move(bytes)};
+}
+
+absl::Status Of(const TensorProto& tensor, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      StrCat("tensor '", tensor.name, "': ", ToStd(status.message())));
 }
 
 }  // namespace
 
+absl::StatusOr<DType> ElementType(const TensorProto& tensor) {
+  absl::StatusOr<DType> out = ReadType(tensor);
+  if (out.ok()) return out;
+  return Of(tensor, out.status());
+}
+
 absl::StatusOr<HostTensor> ToHostTensor(const TensorProto& tensor) {
   absl::StatusOr<HostTensor> out = Convert(tensor);
   if (out.ok()) return out;
-  return absl::Status(out.status().code(),
-                      StrCat("tensor '", tensor.name, "': ", ToStd(out.status().message())));
+  return Of(tensor, out.status());
+}
+
+absl::Status CheckRaw(const TensorProto& tensor) {
+  TG_ASSIGN_OR_RETURN(const DType dtype, ElementType(tensor));
+  return Of(tensor, CheckHostBytes(dtype, tensor.dims, tensor.raw));
 }
 
 absl::StatusOr<HostTensor> ReadTensorFile(std::string_view file) {

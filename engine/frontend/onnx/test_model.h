@@ -119,7 +119,7 @@ inline absl::StatusOr<std::vector<HostTensor>> Run(const OnnxPlan& onnx,
     EXPECT_EQ(value.dtype, onnx.plan.slots[slot].dtype);
     slots[slot].assign(value.bytes.begin(), value.bytes.end());
   };
-  for (const OnnxWeight& weight : onnx.weights) bind(weight.slot, weight.value);
+  for (const OnnxWeight& weight : onnx.weights) bind(weight.slot, onnx.Value(weight));
   EXPECT_EQ(inputs.size(), onnx.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) bind(onnx.inputs[i].slot, inputs[i]);
   Budget budget;

@@ -53,7 +53,8 @@ struct OneNode {
     }
     writer.Node(op, names, results, attributes);
     for (const std::string& result : results) writer.Output(result);
-    TG_ASSIGN_OR_RETURN(const OnnxPlan onnx, ImportOnnx(writer.File(opset)));
+    const std::string file = writer.File(opset);
+    TG_ASSIGN_OR_RETURN(const OnnxPlan onnx, ImportOnnx(file));
     return Run(onnx, bound);
   }
 };

@@ -1,107 +1,29 @@
-"""The asyncio client: the same methods as `telegrad.client`, to be awaited.
-
-    async with await telegrad.aio.connect("127.0.0.1:50055") as connection:
-        async with connection.session() as session:
-            x = await session.upload(np.arange(4, dtype=np.float32))
-            print(await x.numpy())
-
-Operations take effect in the order in which their coroutines first run, so what is gathered is sent
-without waiting for answers in between. Methods without an answer (upload, write, free, launch) wait
-only until there is room to send. A run whose task is cancelled is cancelled on the server.
-"""
+"""The asyncio client's session."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-from typing import Any, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 import grpc
-import grpc.aio
 import numpy as np
 
 from telegrad import _messages as messages
 from telegrad import _operations as operations
 from telegrad import _transport as transport
-from telegrad import buffers, dtypes
-from telegrad._core import Completion, SessionCore
+from telegrad import buffers, credentials, dtypes
+from telegrad._core import Completion, SessionCore, tell
 from telegrad._operations import Operation, Violation
-from telegrad._transport import TLS, Token
-from telegrad.buffers import MAX_INLINE_MODEL, BufferBase, Handles, ProgramBase, handles_of
+from telegrad.aio.program import Program
+from telegrad.buffers import MAX_INLINE_MODEL, BufferBase, Handles, handles_of, hash_of
 from telegrad.dtypes import Array, DTypeLike
-from telegrad.errors import Code, TelegradError, invalid
+from telegrad.errors import Code, TelegradError, error_of, invalid
 from telegrad.graph import Graph
 
-
-async def connect(address: str | None = None, *, tls: TLS | None = None, token: Token = None,
-                  timeout: float = 10.0) -> Connection:
-    """See telegrad.connect."""
-    connection = Connection(address, tls=tls, token=token, timeout=timeout)
-    try:
-        hello = await connection._call("Hello", transport.hello_request(), timeout)
-        connection.server = transport.check_hello(hello, connection.address)
-    except BaseException:
-        await connection._channel.close()
-        raise
-    return connection
-
-
-class Connection:
-    """A server, with which versions were agreed; made by `connect`."""
-
-    server: messages.HelloResponse
-
-    def __init__(self, address: str | None, *, tls: TLS | None, token: Token,
-                 timeout: float) -> None:
-        self.address = transport.address_of(address)
-        self.timeout = timeout
-        transport.check_token(self.address, tls, token)
-        self._token = token
-        self._sessions: set[Session] = set()
-        options = transport.options_of(tls)
-        self._channel = (grpc.aio.insecure_channel(self.address, options) if tls is None else
-                         grpc.aio.secure_channel(self.address, tls.credentials(), options))
-
-    async def devices(self) -> list[messages.Device]:
-        """The server's devices: name, target, memory, health."""
-        response = await self._call("ListDevices", messages.ListDevicesRequest(), self.timeout)
-        devices: list[messages.Device] = response.devices
-        return devices
-
-    async def stats(self) -> dict[str, float]:
-        """The server's counters since its start, by the names of its metrics page."""
-        response = await self._call("Stats", messages.StatsRequest(), self.timeout)
-        return {entry.key: entry.value for entry in response.values}
-
-    def session(self, *, resumable: bool = False, timeout: float | None = None) -> Session:
-        """A new session; see telegrad.Connection.session."""
-        session = Session(self, resumable=resumable, timeout=timeout)
-        self._sessions.add(session)
-        return session
-
-    async def close(self) -> None:
-        """Ends its sessions at once."""
-        for session in list(self._sessions):
-            await session._abort()
-        await self._channel.close()
-
-    async def __aenter__(self) -> Connection:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
-
-    def __repr__(self) -> str:
-        return f"<Connection to {self.address}>"
-
-    async def _call(self, name: str, request: Any, timeout: float) -> Any:
-        try:
-            data = await self._channel.unary_unary(transport.session_method(name))(
-                request.encode(), timeout=timeout, metadata=transport.metadata_of(self._token))
-        except grpc.RpcError as error:
-            raise transport.to_error(self.address, error.code(), error.details()) from None
-        return transport.decode_answer(name, data)
+if TYPE_CHECKING:
+    from telegrad.aio.connection import Connection
 
 
 class Buffer(BufferBase):
@@ -120,16 +42,24 @@ class Buffer(BufferBase):
         await self.session.free(self)
 
 
+class _Begun(NamedTuple):
+    """An operation that is on its way."""
+
+    name: str
+    op_id: int
+    future: asyncio.Future[Any]
+
+
 class Session:
     """Buffers and operations on a server; see telegrad.Session. Of one event loop."""
 
     def __init__(self, connection: Connection, *, resumable: bool = False,
-                 timeout: float | None = None) -> None:
+                 lease: float | None = None, timeout: float | None = None) -> None:
         self.connection, self.timeout = connection, timeout
         self._loop = asyncio.get_running_loop()
         self._core: SessionCore[asyncio.Future[Any]] = SessionCore(
             address=connection.address, client=transport.CLIENT,
-            protocol=connection.server.protocol, resumable=resumable,
+            protocol=connection.server.protocol, resumable=resumable, lease=lease,
             new_future=self._loop.create_future)
         self._turn = asyncio.Lock()  # first come, first served
         self._room, self._work = asyncio.Event(), asyncio.Event()
@@ -183,9 +113,12 @@ class Session:
     async def read(self, buffer: Buffer, out: Array | None = None,
                    timeout: float | None = None) -> Array:
         """The buffer as an array: a new one, or `out`, which is of its type and shape."""
-        sink = dtypes.Sink(buffer.dtype, buffer.shape, out)
-        array: Array = await self._answer(operations.read(buffer.handle, 0, sink), timeout)
+        array: Array = await self._finish(await self._begin_read(buffer, out), timeout)
         return array
+
+    async def _begin_read(self, buffer: Buffer, out: Array | None = None) -> _Begun:
+        sink = dtypes.Sink(buffer.dtype, buffer.shape, out)
+        return await self._begin(operations.read(buffer.handle, 0, sink))
 
     async def free(self, *buffers: Buffer) -> None:
         """What uses them already still does."""
@@ -201,7 +134,7 @@ class Session:
 
     async def put(self, graph: Graph | bytes, compile: bool = False,
                   timeout: float | None = None) -> Program:
-        """Sends a graph, a Graph or its serialized form. `compile`: now, and not at the first run."""
+        """Sends a graph, also in its serialized form. `compile`: now, not at the first run."""
         slots, variables = buffers.slots_of(graph)
         digest = await self._answer(operations.put(buffers.serialized(graph), compile), timeout)
         return Program(self, digest, slots, variables)
@@ -210,16 +143,25 @@ class Session:
                   variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
                   timeout: float | None = None, trace: bool = False) -> messages.RunResult:
         """Runs a graph with slot i bound to handles[i]; see telegrad.Session.run."""
+        begun = await self._begin_run(program, handles, variables, devices, timeout, trace)
+        return await self._finish_run(begun, timeout)
+
+    async def _begin_run(self, program: Program | bytes, handles: Handles,
+                         variables: Mapping[int, int], devices: Sequence[str],
+                         timeout: float | None, trace: bool) -> _Begun:
+        return await self._begin(operations.run(hash_of(program), handles_of(handles), variables,
+                                                devices, timeout, trace=trace))
+
+    async def _finish_run(self, begun: _Begun, timeout: float | None) -> messages.RunResult:
         # The server's own answer to a timeout comes first where it can.
-        result: messages.RunResult = await self._answer(
-            operations.run(_hash(program), handles_of(handles), variables, devices, timeout,
-                           trace=trace), timeout if timeout is None else timeout + 1.0)
+        result: messages.RunResult = await self._finish(
+            begun, timeout if timeout is None else timeout + 1.0)
         return result
 
     async def launch(self, program: Program | bytes, handles: Handles = (),
                      variables: Mapping[int, int] = {}, devices: Sequence[str] = ()) -> None:
         """The same without waiting, nor an answer unless it fails."""
-        await self._submit(operations.run(_hash(program), handles_of(handles), variables, devices,
+        await self._submit(operations.run(hash_of(program), handles_of(handles), variables, devices,
                                           None, quiet=True))
 
     async def import_model(self, model: bytes | str | os.PathLike[str], format: str = "onnx", *,
@@ -304,21 +246,29 @@ class Session:
         self._work.set()
         return submitted
 
-    async def _answer(self, operation: Operation, timeout: float | None) -> Any:
+    async def _begin(self, operation: Operation) -> _Begun:
+        """Sends an operation that is answered."""
         op_id, future = await self._submit(operation)
         assert future is not None
+        return _Begun(operation.name, op_id, future)
+
+    async def _finish(self, begun: _Begun, timeout: float | None) -> Any:
+        """Waits for its answer."""
         wait = self.timeout if timeout is None else timeout
         try:
-            return await asyncio.wait_for(future, wait)
+            return await asyncio.wait_for(begun.future, wait)
         except asyncio.TimeoutError:
             raise TelegradError(Code.DEADLINE_EXCEEDED, f"no answer within {wait} s",
-                                operation=operation.name, op_id=op_id) from None
+                                operation=begun.name, op_id=begun.op_id) from None
         except asyncio.CancelledError:
-            if operation.name == "run":
+            if begun.name == "run":
                 with contextlib.suppress(TelegradError):
-                    self._core.submit(operations.cancel(op_id, op_id))
+                    self._core.submit(operations.cancel(begun.op_id, begun.op_id))
                     self._work.set()
             raise
+
+    async def _answer(self, operation: Operation, timeout: float | None) -> Any:
+        return await self._finish(await self._begin(operation), timeout)
 
     # The stream: one task reads, another writes.
 
@@ -326,8 +276,8 @@ class Session:
         try:
             await self._streams()
             done: list[Completion] = []
-        except Exception as error:  # such as a token's file that is gone
-            done = self._core.end(TelegradError(Code.INTERNAL, f"{type(error).__name__}: {error}"))
+        except Exception as error:  # such as that a token's file is gone
+            done = self._core.end(error_of(error))
         self._tell(done)
         self.connection._sessions.discard(self)
 
@@ -338,7 +288,7 @@ class Session:
             self._core.start_stream()
             resumed = self._core.resumed
             call = self.connection._channel.stream_stream(transport.EXECUTE)(
-                metadata=transport.metadata_of(self.connection._token))
+                metadata=credentials.metadata(self.connection._token))
             writer = self._loop.create_task(self._write_messages(call))
             try:
                 code, details = await self._read(call)
@@ -388,8 +338,7 @@ class Session:
                             await call.write(idle)
 
     def _tell(self, completions: list[Completion]) -> None:
-        for completion in completions:
-            completion.tell()
+        tell(completions)
         self._room.set()
         self._work.set()  # answers to acknowledge, or a session that is open now
 
@@ -403,65 +352,3 @@ class Session:
         if close is not None:
             with contextlib.suppress(TelegradError):  # the server may be gone, or have ended it
                 await self.connection._call("Close", close, min(self.connection.timeout, 1.0))
-
-
-def _hash(program: Program | bytes) -> bytes:
-    return program if isinstance(program, bytes) else program.hash
-
-
-class Program(ProgramBase[Buffer]):
-    """A graph that the server has, with buffers bound to its slots; see telegrad.Program.
-
-        y = (await program(x=array))["y"]
-    """
-
-    session: Session
-
-    async def buffer(self, name: str) -> Buffer:
-        """That of a slot; made, and filled with the initial value of state, if it has none."""
-        slot = self.slot(name)
-        if slot.name not in self.buffers:
-            self.buffers[slot.name] = (
-                await self.session.empty(slot.shape, slot.dtype) if slot.init is None
-                else await self.session.upload(slot.init, slot.dtype))
-        return self.buffers[slot.name]
-
-    async def set(self, name: str, value: Any) -> None:
-        """Binds a buffer to a slot, or writes an array into the one it has."""
-        if isinstance(value, Buffer):
-            self.bind(name, value)
-        else:
-            await self.session.write(await self.buffer(name), value)
-
-    async def launch(self, inputs: Mapping[str, Any] = {}, /, *,
-                     variables: Mapping[str, int] = {}, **named: Any) -> None:
-        """A run without waiting for it. Inputs that are not given keep what they have."""
-        await self._bind({**inputs, **named})
-        await self.session.launch(self, self.handles(), self.values(variables))
-
-    async def run(self, inputs: Mapping[str, Any] = {}, /, *, variables: Mapping[str, int] = {},
-                  timeout: float | None = None, trace: bool = False,
-                  **named: Any) -> messages.RunResult:
-        """A run, and how it went."""
-        await self._bind({**inputs, **named})
-        return await self.session.run(self, self.handles(), self.values(variables),
-                                      timeout=timeout, trace=trace)
-
-    async def read(self, name: str, timeout: float | None = None) -> Array:
-        """The content of a slot."""
-        return await self.session.read(await self.buffer(name), timeout=timeout)
-
-    async def __call__(self, inputs: Mapping[str, Any] = {}, /, *,
-                       variables: Mapping[str, int] = {}, timeout: float | None = None,
-                       **named: Any) -> dict[str, Array]:
-        """A run with these inputs, by name; the outputs, by name."""
-        await self.launch({**inputs, **named}, variables=variables)
-        names = self.names("output")
-        reads: list[Coroutine[Any, Any, Array]] = [self.read(name, timeout) for name in names]
-        return dict(zip(names, await asyncio.gather(*reads)))
-
-    async def _bind(self, inputs: Mapping[str, Any]) -> None:
-        for name, value in inputs.items():
-            await self.set(name, value)
-        for slot in self.slots:
-            await self.buffer(slot.name)

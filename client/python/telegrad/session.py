@@ -1,4 +1,4 @@
-"""The blocking client.
+"""The blocking client's session.
 
     with telegrad.connect("127.0.0.1:50055") as connection, connection.session() as session:
         x = session.upload(np.arange(4, dtype=np.float32))
@@ -17,7 +17,7 @@ import contextlib
 import os
 import threading
 import time
-from typing import Any, Generic, Iterator, Mapping, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Iterator, Mapping, Sequence, TypeVar
 
 import grpc
 import numpy as np
@@ -25,14 +25,17 @@ import numpy as np
 from telegrad import _messages as messages
 from telegrad import _operations as operations
 from telegrad import _transport as transport
-from telegrad import buffers, dtypes
-from telegrad._core import Completion, SessionCore
+from telegrad import buffers, credentials, dtypes
+from telegrad._core import Completion, SessionCore, tell
 from telegrad._operations import Operation, Violation
-from telegrad._transport import TLS, Token
-from telegrad.buffers import MAX_INLINE_MODEL, BufferBase, Handles, ProgramBase, handles_of
+from telegrad.buffers import MAX_INLINE_MODEL, BufferBase, Handles, handles_of, hash_of
 from telegrad.dtypes import Array, DTypeLike
-from telegrad.errors import Code, TelegradError, invalid
+from telegrad.errors import Code, TelegradError, error_of, invalid
 from telegrad.graph import Graph
+from telegrad.program import Program
+
+if TYPE_CHECKING:
+    from telegrad.connection import Connection
 
 T = TypeVar("T")
 
@@ -56,84 +59,6 @@ class Future(concurrent.futures.Future, Generic[T]):  # type: ignore[type-arg]
                                 op_id=self.op_id) from None
 
 
-def connect(address: str | None = None, *, tls: TLS | None = None, token: Token = None,
-            timeout: float = 10.0) -> Connection:
-    """Connects to a server at HOST:PORT or unix:PATH (else $TELEGRAD_ADDRESS, else 127.0.0.1:50055).
-
-    `tls`: certificates, where the server asks for TLS. `token`: a bearer token, or a function that
-    gives one for each call (`token_from_file`). `timeout`: seconds for connecting and for each
-    unary call. Raises TelegradError; UNAVAILABLE if nobody answers.
-    """
-    return Connection(address, tls=tls, token=token, timeout=timeout)
-
-
-class Connection:
-    """A server, with which versions were agreed. Thread-safe."""
-
-    def __init__(self, address: str | None = None, *, tls: TLS | None = None, token: Token = None,
-                 timeout: float = 10.0) -> None:
-        self.address = transport.address_of(address)
-        self.timeout = timeout
-        transport.check_token(self.address, tls, token)
-        self._token = token
-        self._sessions: set[Session] = set()
-        options = transport.options_of(tls)
-        self._channel = (grpc.insecure_channel(self.address, options) if tls is None else
-                         grpc.secure_channel(self.address, tls.credentials(), options))
-        try:
-            hello = self._call("Hello", transport.hello_request(), timeout)
-            self.server: messages.HelloResponse = transport.check_hello(hello, self.address)
-        except BaseException:
-            self._channel.close()
-            raise
-
-    def devices(self) -> list[messages.Device]:
-        """The server's devices: name, target, memory, health."""
-        devices: list[messages.Device] = self._call(
-            "ListDevices", messages.ListDevicesRequest(), self.timeout).devices
-        return devices
-
-    def stats(self) -> dict[str, float]:
-        """The server's counters since its start, by the names of its metrics page."""
-        response = self._call("Stats", messages.StatsRequest(), self.timeout)
-        return {entry.key: entry.value for entry in response.values}
-
-    def session(self, *, resumable: bool = False, timeout: float | None = None) -> Session:
-        """A new session.
-
-        A resumable one outlives a broken connection: it connects again by itself and repeats what
-        the server had not got, each operation once. `timeout`: seconds that a method waits for an
-        answer unless told otherwise; None: as long as it takes. Opening takes no round trip: a
-        refusal shows at the first answer.
-        """
-        session = Session(self, resumable=resumable, timeout=timeout)
-        self._sessions.add(session)
-        return session
-
-    def close(self) -> None:
-        """Ends its sessions at once."""
-        for session in list(self._sessions):
-            session._abort()
-        self._channel.close()
-
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<Connection to {self.address}>"
-
-    def _call(self, name: str, request: Any, timeout: float) -> Any:
-        try:
-            data = self._channel.unary_unary(transport.session_method(name))(
-                request.encode(), timeout=timeout, metadata=transport.metadata_of(self._token))
-        except grpc.RpcError as error:
-            raise transport.to_error(self.address, error.code(), error.details()) from None
-        return transport.decode_answer(name, data)
-
-
 class Buffer(BufferBase):
     """A buffer of a session: flat memory on a device, seen as an array of a type and shape."""
 
@@ -151,15 +76,16 @@ class Buffer(BufferBase):
 
 
 class Session:
-    """Buffers and operations on a server. Thread-safe; operations of one thread keep their order."""
+    """Buffers and operations on a server. Thread-safe; those of one thread keep their order."""
 
     def __init__(self, connection: Connection, *, resumable: bool = False,
-                 timeout: float | None = None) -> None:
+                 lease: float | None = None, timeout: float | None = None) -> None:
         self.connection, self.timeout = connection, timeout
         self._changed = threading.Condition()
         self._core: SessionCore[Future[Any]] = SessionCore(
             address=connection.address, client=transport.CLIENT,
-            protocol=connection.server.protocol, resumable=resumable, new_future=Future)
+            protocol=connection.server.protocol, resumable=resumable, lease=lease,
+            new_future=Future)
         self._next_handle = 1
         self._imports = 0
         self._aborted = False
@@ -194,7 +120,8 @@ class Session:
         `mode` is "read", "write" or "create"; writes to the buffer are writes to the file.
         """
         buffer = self._buffer(shape, dtypes.dtype(dtype), device)
-        self._submit(operations.alloc_file(buffer.handle, buffer.nbytes, device, path, offset, mode))
+        self._submit(operations.alloc_file(buffer.handle, buffer.nbytes, device, path, offset,
+                                           mode))
         return buffer
 
     def write(self, buffer: Buffer, array: Any) -> None:
@@ -233,7 +160,7 @@ class Session:
 
     def put(self, graph: Graph | bytes, compile: bool = False,
             timeout: float | None = None) -> Program:
-        """Sends a graph, a Graph or its serialized form. `compile`: now, and not at the first run."""
+        """Sends a graph, also in its serialized form. `compile`: now, not at the first run."""
         slots, variables = buffers.slots_of(graph)
         put = operations.put(buffers.serialized(graph), compile)
         return Program(self, self._wait(self._future(put), timeout), slots, variables)
@@ -244,24 +171,23 @@ class Session:
         """Runs a graph, by its hash, with slot i bound to handles[i], and waits for its end.
 
         `variables` by id; `devices` are the names of those that the graph's device numbers mean.
-        `timeout`: a run that takes longer is ended on the server, too. `trace`: the result says what
-        ran when.
+        `timeout`: a run that takes longer is ended on the server, too. `trace`: the result says
+        what ran when.
         """
-        future = self.run_future(program, handles, variables, devices, timeout, trace)
-        # The server's own answer comes first where it can.
-        return self._wait(future, timeout if timeout is None else timeout + 1.0)
+        return self._wait_run(self.run_future(program, handles, variables, devices, timeout, trace),
+                              timeout)
 
     def run_future(self, program: Program | bytes, handles: Handles = (),
                    variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
                    timeout: float | None = None,
                    trace: bool = False) -> Future[messages.RunResult]:
-        return self._future(operations.run(_hash(program), handles_of(handles), variables, devices,
-                                           timeout, trace=trace))
+        return self._future(operations.run(hash_of(program), handles_of(handles), variables,
+                                           devices, timeout, trace=trace))
 
     def launch(self, program: Program | bytes, handles: Handles = (),
                variables: Mapping[int, int] = {}, devices: Sequence[str] = ()) -> None:
         """The same without waiting, nor an answer unless it fails."""
-        self._submit(operations.run(_hash(program), handles_of(handles), variables, devices, None,
+        self._submit(operations.run(hash_of(program), handles_of(handles), variables, devices, None,
                                     quiet=True))
 
     def cancel(self, future: Future[Any]) -> None:
@@ -370,6 +296,11 @@ class Session:
         future.op_id = op_id
         return future
 
+    def _wait_run(self, future: Future[messages.RunResult],
+                  timeout: float | None) -> messages.RunResult:
+        # The server's own answer to a timeout comes first where it can.
+        return self._wait(future, timeout if timeout is None else timeout + 1.0)
+
     def _wait(self, future: Future[T], timeout: float | None) -> T:
         return future.result(self.timeout if timeout is None else timeout)
 
@@ -379,25 +310,26 @@ class Session:
         try:
             self._streams()
             done: list[Completion] = []
-        except Exception as error:  # such as a token's file that is gone
-            done = self._core.end(TelegradError(Code.INTERNAL, f"{type(error).__name__}: {error}"))
+        except Exception as error:  # such as that a token's file is gone
+            with self._changed:
+                done = self._core.end(error_of(error))
         with self._changed:
             self._stream += 1
             self._changed.notify_all()
-        _tell(done)
+        tell(done)
         self.connection._sessions.discard(self)
 
     def _streams(self) -> None:
         """One stream after another, until the session is over."""
         broken_since: float | None = None
         while True:
+            metadata = credentials.metadata(self.connection._token)
             with self._changed:
                 self._core.start_stream()
                 self._stream += 1
                 resumed = self._core.resumed
                 self._call = self.connection._channel.stream_stream(transport.EXECUTE)(
-                    self._messages(self._stream),
-                    metadata=transport.metadata_of(self.connection._token))
+                    self._messages(self._stream), metadata=metadata)
             code, details = self._read(self._call)
             with self._changed:
                 self._stream += 1  # ends the writer
@@ -410,7 +342,7 @@ class Session:
                 else:
                     delay, done = self._core.stream_ended(code, details, now - broken_since)
                 self._changed.notify_all()
-            _tell(done)
+            tell(done)
             if delay is None:
                 return
             with self._changed:
@@ -423,13 +355,13 @@ class Session:
                 with self._changed:
                     done = self._core.receive(data)
                     self._changed.notify_all()
-                _tell(done)
+                tell(done)
             return Code.OK, ""
         except Violation as violation:
             call.cancel()
             with self._changed:
                 done = self._core.end(violation)
-            _tell(done)
+            tell(done)
             return violation.code, violation.message
         except grpc.RpcError:
             return call.code().value[0], call.details() or ""
@@ -470,68 +402,3 @@ class Session:
         if close is not None:
             with contextlib.suppress(TelegradError):  # the server may be gone, or have ended it
                 self.connection._call("Close", close, min(self.connection.timeout, 1.0))
-
-
-def _tell(completions: list[Completion]) -> None:
-    for completion in completions:
-        completion.tell()
-
-
-def _hash(program: Program | bytes) -> bytes:
-    return program if isinstance(program, bytes) else program.hash
-
-
-class Program(ProgramBase[Buffer]):
-    """A graph that the server has, with buffers bound to its slots. Call it to run it:
-
-        y = program(x=array)["y"]
-        y = program({"a name with blanks": array})["y"]
-    """
-
-    session: Session
-
-    def buffer(self, name: str) -> Buffer:
-        """That of a slot; made, and filled with the initial value of state, if it has none."""
-        slot = self.slot(name)
-        if slot.name not in self.buffers:
-            self.buffers[slot.name] = (
-                self.session.empty(slot.shape, slot.dtype) if slot.init is None
-                else self.session.upload(slot.init, slot.dtype))
-        return self.buffers[slot.name]
-
-    def set(self, name: str, value: Any) -> None:
-        """Binds a buffer to a slot, or writes an array into the one it has."""
-        if isinstance(value, Buffer):
-            self.bind(name, value)
-        else:
-            self.session.write(self.buffer(name), value)
-
-    def launch(self, inputs: Mapping[str, Any] = {}, /, *, variables: Mapping[str, int] = {},
-               **named: Any) -> None:
-        """A run without waiting for it. Inputs that are not given keep what they have."""
-        self._bind({**inputs, **named})
-        self.session.launch(self, self.handles(), self.values(variables))
-
-    def run(self, inputs: Mapping[str, Any] = {}, /, *, variables: Mapping[str, int] = {},
-            timeout: float | None = None, trace: bool = False, **named: Any) -> messages.RunResult:
-        """A run, and how it went."""
-        self._bind({**inputs, **named})
-        return self.session.run(self, self.handles(), self.values(variables), timeout=timeout,
-                                trace=trace)
-
-    def read(self, name: str, timeout: float | None = None) -> Array:
-        """The content of a slot."""
-        return self.session.read(self.buffer(name), timeout=timeout)
-
-    def __call__(self, inputs: Mapping[str, Any] = {}, /, *, variables: Mapping[str, int] = {},
-                 timeout: float | None = None, **named: Any) -> dict[str, Array]:
-        """A run with these inputs, by name; the outputs, by name."""
-        self.launch({**inputs, **named}, variables=variables)
-        reads = {name: self.session.read_future(self.buffer(name)) for name in self.names("output")}
-        return {name: self.session._wait(read, timeout) for name, read in reads.items()}
-
-    def _bind(self, inputs: Mapping[str, Any]) -> None:
-        for name, value in inputs.items():
-            self.set(name, value)
-        for slot in self.slots:
-            self.buffer(slot.name)

@@ -1,0 +1,95 @@
+// A short file goes inline. A longer one goes into a buffer, while which is being filled the server
+// takes other messages of other sessions in turn, and which it reads without another copy; the
+// buffer is freed behind the import.
+#include "client/cc/remote_import.h"
+
+#include <utility>
+
+#include "client/cc/execute_stream.h"
+#include "client/cc/remote_session.h"
+#include "engine/base/status.h"
+#include "engine/types/limits.h"
+#include "telegrad/v1/compute.pb.h"
+
+namespace telegrad {
+namespace {
+
+constexpr size_t kMaxInlineBytes = 8 * kChunkBytes;
+
+v1::ExecuteRequest ImportRequest(const RemoteImportOptions& options, uint64_t first_handle) {
+  v1::ExecuteRequest request;
+  v1::Import& import = *request.mutable_import();
+  import.set_format(options.format);
+  import.set_first_handle(first_handle);
+  import.set_device(options.device);
+  import.set_compile(options.compile);
+  for (const auto& [name, shape] : options.model.input_shapes) {
+    (*import.mutable_input_shapes())[name].mutable_dims()->Add(shape.begin(), shape.end());
+  }
+  import.mutable_dims()->insert(options.model.dims.begin(), options.model.dims.end());
+  return request;
+}
+
+SlotRole ToRole(v1::ImportedSlot::Role role) {
+  switch (role) {
+    case v1::ImportedSlot::OUTPUT:
+      return SlotRole::kOutput;
+    case v1::ImportedSlot::WEIGHT:
+      return SlotRole::kState;
+    default:
+      return SlotRole::kInput;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<RemoteModel> ToRemoteModel(const v1::ImportResult& result) {
+  RemoteModel out;
+  if (!Digest::FromBytes(result.hash(), &out.hash)) return Internal("a hash of odd length");
+  for (const v1::ImportedSlot& slot : result.slots()) {
+    const auto dtype = DTypeFromWire(static_cast<int>(slot.dtype()));
+    if (!dtype) return Internal("slot ", slot.name(), ": unknown dtype ", slot.dtype());
+    RemoteModel::Value value{.slot = {.name = slot.name(),
+                                      .dtype = *dtype,
+                                      .shape = {slot.dims().begin(), slot.dims().end()},
+                                      .role = ToRole(slot.role()),
+                                      .init = {}},
+                             .names = {slot.model_names().begin(), slot.model_names().end()},
+                             .handle = slot.handle()};
+    TG_ASSIGN_OR_RETURN(const int64_t bytes, CheckedByteSize(*dtype, value.slot.shape));
+    if (static_cast<uint64_t>(bytes) != slot.bytes()) {
+      return Internal("slot ", slot.name(), " has ", slot.bytes(), " bytes, expected ", bytes);
+    }
+    out.slots.push_back(std::move(value));
+  }
+  return out;
+}
+
+Future<RemoteModel> RemoteSession::Import(std::span<const std::byte> file,
+                                          const RemoteImportOptions& options,
+                                          std::shared_ptr<const void> keep) {
+  if (file.size() > kMaxInlineBytes) {
+    const uint64_t handle = NewHandle();
+    Alloc(handle, static_cast<int64_t>(file.size()));
+    Write(handle, 0, file, std::move(keep));
+    Future<RemoteModel> model = Import(handle, static_cast<int64_t>(file.size()), options);
+    Free(handle);
+    return model;
+  }
+  Future<RemoteModel> model;
+  stream_->Send("import", ImportRequest(options, stream_->NewHandles(kMaxParams)), model,
+                {file, std::move(keep)});
+  return model;
+}
+
+Future<RemoteModel> RemoteSession::Import(uint64_t handle, int64_t bytes,
+                                          const RemoteImportOptions& options) {
+  v1::ExecuteRequest request = ImportRequest(options, stream_->NewHandles(kMaxParams));
+  request.mutable_import()->set_handle(handle);
+  request.mutable_import()->set_bytes(static_cast<uint64_t>(bytes));
+  Future<RemoteModel> model;
+  stream_->Send("import", std::move(request), model);
+  return model;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,26 @@
+// What the caches of one tenant are charged to, and the order in which they used what they keep.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "engine/base/account.h"
+
+namespace telegrad {
+
+struct CacheAccounts {
+  std::shared_ptr<Account> device_memory;  // temporaries and what runs hand over; null: unlimited
+  std::shared_ptr<Account> cache;          // of kept_bytes; null: unlimited
+  const std::shared_ptr<std::atomic<uint64_t>> clock = std::make_shared<std::atomic<uint64_t>>(0);
+
+  uint64_t Now() const { return clock->fetch_add(1, std::memory_order_relaxed); }
+  void Charge(int64_t bytes) const {
+    if (cache != nullptr) cache->Charge(bytes);
+  }
+  void Release(int64_t bytes) const {
+    if (cache != nullptr) cache->Release(bytes);
+  }
+};
+
+}  // namespace telegrad

@@ -1,0 +1,153 @@
+// A format is a row of kFormats. What a reader makes goes through the door that graphs from outside
+// go through, FromProto: an imported graph is checked like one that was put, and has the hash that
+// it would have if the client had imported and put it.
+#include "server/service/import_model.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "engine/frontend/onnx/import.h"
+#include "engine/ir/content_hash.h"
+#include "engine/wire/graph_codec.h"
+#include "google/protobuf/arena.h"
+
+namespace telegrad {
+namespace {
+
+constexpr size_t kMaxNameBytes = 4 << 20;  // of all slots, in one answer
+
+ImportedSlot ToImported(const Slot& slot) {
+  ImportedSlot out{.role = ImportedSlot::Role::kInput,
+                   .name = slot.name,
+                   .model_names = {},
+                   .dtype = slot.dtype,
+                   .shape = slot.shape,
+                   .bytes = BytesOf(slot.dtype, NumElements(slot.shape))};
+  if (slot.role == SlotRole::kOutput) out.role = ImportedSlot::Role::kOutput;
+  if (slot.role == SlotRole::kState) {
+    out.role = ImportedSlot::Role::kWeight;
+    out.model_names.push_back(slot.name);
+  }
+  return out;
+}
+
+absl::Status CheckNames(ImportedModel* model) {
+  size_t bytes = 0;
+  for (const ImportedSlot& slot : model->slots) {
+    bytes += slot.name.size();
+    for (const std::string& name : slot.model_names) bytes += name.size();
+  }
+  model->slot_bytes = static_cast<int64_t>(bytes + model->slots.size() * sizeof(ImportedSlot));
+  if (bytes <= kMaxNameBytes) return absl::OkStatus();
+  return ResourceExhausted("the names of the model's inputs, outputs and weights take ", bytes,
+                           " bytes; the limit is ", kMaxNameBytes);
+}
+
+absl::Status Admit(UOp root, Budget* budget, ImportedModel* out) {
+  google::protobuf::Arena arena;
+  auto* graph = google::protobuf::Arena::CreateMessage<v1::Graph>(&arena);
+  ToProto(root, graph);
+  out->graph_bytes = static_cast<int64_t>(graph->ByteSizeLong());
+  TG_ASSIGN_OR_RETURN(out->graph.graph, FromProto(*graph, budget));
+  out->graph.hash = ContentHash(out->graph.graph.root());
+  return absl::OkStatus();
+}
+
+// Contents that are not in the file, with what they take of the budget.
+struct OwnContents {
+  explicit OwnContents(Budget* budget) : held(budget) {}
+  std::vector<OnnxWeight> weights;
+  Budget::Held held;
+};
+
+absl::StatusOr<ImportedModel> FromOnnx(std::string_view file, const ImportOptions& options,
+                                       Budget* budget) {
+  TG_ASSIGN_OR_RETURN(OnnxPlan onnx, ImportOnnx(file, options, budget));
+  auto own = std::make_shared<OwnContents>(budget);
+  ImportedModel out;
+  for (const Slot& slot : onnx.plan.slots) out.slots.push_back(ToImported(slot));
+  for (const auto* values : {&onnx.inputs, &onnx.outputs}) {
+    for (const OnnxValue& value : *values) {
+      out.slots[value.slot].model_names.push_back(value.name);
+    }
+  }
+  TG_RETURN_IF_ERROR(CheckNames(&out));
+  out.contents.resize(out.slots.size());
+  for (OnnxWeight& weight : onnx.weights) {
+    out.contents[weight.slot] = weight.bytes;
+    if (weight.value == nullptr) continue;
+    TG_RETURN_IF_ERROR(own->held.Grow(static_cast<int64_t>(weight.bytes.size())));
+    own->weights.push_back(std::move(weight));
+  }
+  out.keep = std::move(own);
+  TG_RETURN_IF_ERROR(Admit(onnx.plan.graph.root(), budget, &out));
+  return out;
+}
+
+struct Format {
+  std::string_view name;
+  absl::StatusOr<ImportedModel> (*read)(std::string_view file, const ImportOptions& options,
+                                        Budget* budget);
+};
+constexpr Format kFormats[] = {{"onnx", &FromOnnx}};
+
+absl::StatusOr<ImportedModel> Read(const std::string& format, std::string_view file,
+                                   const ImportOptions& options, Budget* budget) {
+  const auto* row = std::ranges::find(kFormats, format, &Format::name);
+  if (row != std::end(kFormats)) return row->read(file, options, budget);
+  std::string known;
+  for (const Format& f : kFormats) StrAppend(&known, known.empty() ? "" : ", ", f.name);
+  return Unimplemented("import: this server does not read the format '", format, "', only ", known);
+}
+
+v1::ImportedSlot::Role ToProto(ImportedSlot::Role role) {
+  switch (role) {
+    case ImportedSlot::Role::kOutput:
+      return v1::ImportedSlot::OUTPUT;
+    case ImportedSlot::Role::kWeight:
+      return v1::ImportedSlot::WEIGHT;
+    case ImportedSlot::Role::kInput:
+      break;
+  }
+  return v1::ImportedSlot::INPUT;
+}
+
+}  // namespace
+
+ImportOp ToImport(v1::Import& import, std::unique_ptr<Payload> payload) {
+  ImportOptions options;
+  for (const auto& [name, shape] : import.input_shapes()) {
+    options.input_shapes[name].assign(shape.dims().begin(), shape.dims().end());
+  }
+  options.dims.insert(import.dims().begin(), import.dims().end());
+  ImportOp op;
+  op.decode = [format = std::move(*import.mutable_format()), options = std::move(options)](
+                  std::string_view file, Budget* budget) {
+    return Read(format, file, options, budget);
+  };
+  op.payload = std::move(payload);
+  op.handle = import.handle();
+  op.bytes = import.bytes();
+  op.first_handle = import.first_handle();
+  op.device = std::move(*import.mutable_device());
+  op.compile = import.compile();
+  return op;
+}
+
+void ToProto(const ImportResult& result, v1::ImportResult* out) {
+  out->set_hash(result.hash.bytes.data(), result.hash.bytes.size());
+  for (const ImportedSlot& slot : *result.slots) {
+    v1::ImportedSlot* to = out->add_slots();
+    to->set_role(ToProto(slot.role));
+    to->set_name(slot.name);
+    to->mutable_model_names()->Add(slot.model_names.begin(), slot.model_names.end());
+    to->set_dtype(static_cast<uint32_t>(Info(slot.dtype).wire));
+    to->mutable_dims()->Add(slot.shape.begin(), slot.shape.end());
+    to->set_bytes(static_cast<uint64_t>(slot.bytes));
+    to->set_handle(slot.handle);
+  }
+}
+
+}  // namespace telegrad

@@ -1,0 +1,16 @@
+// The Import operation on the wire, and the readers of model files behind it.
+#pragma once
+
+#include <memory>
+
+#include "server/session/operation.h"
+#include "telegrad/v1/compute.pb.h"
+
+namespace telegrad {
+
+// Takes what is large out of `import`. A format that nobody knows is the operation's error.
+ImportOp ToImport(v1::Import& import, std::unique_ptr<Payload> payload);
+
+void ToProto(const ImportResult& result, v1::ImportResult* out);
+
+}  // namespace telegrad
