@@ -38,6 +38,7 @@ BulkStream::BulkStream(BulkTransfers* owner, std::shared_ptr<grpc::Channel> chan
     request.mutable_attach()->add_compressions(method.number);
   }
   SetMessage(request, {}, nullptr);
+  owner_->connection_->Authorize(&*context_).IgnoreError();  // then the server says so
   grpc::GenericStub stub(channel_);
   stub.PrepareBidiStreamingCall(&*context_, "/telegrad.v1.Data/Transfer", {}, this);
   AddHold();  // for writes that are started outside of gRPC's callbacks

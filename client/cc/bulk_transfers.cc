@@ -236,9 +236,12 @@ void BulkTransfers::Keep() {
 void BulkTransfers::Open(Slot& slot, std::unique_lock<std::mutex>& lock) {
   const SessionTicket ticket = *ticket_;
   lock.unlock();
-  auto stream = std::make_shared<BulkStream>(this, connection_->OpenDataChannel(), ticket);
+  auto channel = connection_->OpenDataChannel();
+  std::shared_ptr<BulkStream> stream;
+  if (channel.ok()) stream = std::make_shared<BulkStream>(this, *std::move(channel), ticket);
   lock.lock();
   slot.stream = std::move(stream);
+  slot.dead = channel.status();
 }
 
 // A stream is over. Nothing of it is sent or asked for again before the transport has let go of the
@@ -284,6 +287,7 @@ std::vector<TransferRange> BulkTransfers::StillMissing(uint64_t transfer,
   request.set_transfer(transfer);
   v1::StatUploadResponse response;
   grpc::ClientContext context;
+  connection_->Authorize(&context).IgnoreError();  // then the server says so
   context.set_deadline(absl::ToChronoTime(absl::Now() + connection_->options().timeout));
   lock.unlock();
   const grpc::Status status =

@@ -13,10 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-
-namespace grpc {
-class Channel;
-}
+#include "client/cc/credentials.h"
 
 namespace telegrad {
 
@@ -29,6 +26,7 @@ enum class Compression { kNone, kLz4, kZstd };
 struct ConnectOptions {
   absl::Duration timeout = absl::Seconds(10);  // of connecting and of each call but sessions
   std::string client = "telegrad-cc";          // name and version, for the server's log
+  ClientCredentials credentials = {};
   // Connections over which large writes and reads of a session travel. 0: they stay on the
   // session's.
   int data_streams = 2;
@@ -43,7 +41,9 @@ struct ServerInfo {
   uint32_t graph_form = 0;
   int64_t max_message_bytes = 0;
   int64_t chunk_bytes = 0;
-  std::string data_address;                      // where large writes and reads go
+  std::string local_socket;  // on which processes of its machine present themselves; empty: none
+  std::string tenant;        // whom the server takes this client for
+  std::string data_address;  // where large writes and reads go
   Compression compression = Compression::kNone;  // as agreed
 };
 
@@ -75,8 +75,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::string& address() const { return address_; }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   // A connection of its own to where the server takes large writes and reads.
-  std::shared_ptr<grpc::Channel> OpenDataChannel() const;
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenDataChannel() const;
   const ConnectOptions& options() const { return options_; }
+  // Puts this client's token onto a call; every call needs it.
+  absl::Status Authorize(grpc::ClientContext* context) { return tokens_.Authorize(context); }
 
  private:
   Connection(std::string address, const ConnectOptions& options,
@@ -86,6 +88,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::string address_;
   const ConnectOptions options_;
   const std::shared_ptr<grpc::Channel> channel_;
+  TokenSource tokens_;
   ServerInfo server_;
 };
 

@@ -67,6 +67,8 @@ uint64_t NumMessages(bool chunked, uint64_t bytes) {
 
 ExecuteStream::ExecuteStream(Connection& connection) : address_(connection.address()) {
   grpc::GenericStub stub(connection.channel());
+  // Without its token the server will refuse the stream, which says enough.
+  connection.Authorize(&context_).IgnoreError();
   stub.PrepareBidiStreamingCall(&context_, "/telegrad.v1.Compute/Execute", {}, this);
   AddHold();  // for writes that are started outside of gRPC's callbacks
   StartRead(&incoming_);

@@ -4,6 +4,8 @@
 
 #include "client/cc/bulk_transfers.h"
 #include "client/cc/execute_stream.h"
+#include "client/cc/shared_memory.h"
+#include "engine/base/status.h"
 #include "engine/wire/graph_codec.h"
 #include "telegrad/v1/graph.pb.h"
 
@@ -97,13 +99,7 @@ void RemoteSession::Write(uint64_t handle, int64_t offset, std::span<const std::
     return stream_->Send("write", std::move(request), {}, {data, std::move(keep)});
   }
   request.mutable_write()->set_bytes(data.size());
-  uint64_t transfer;
-  {
-    std::lock_guard lock(transfer_mutex_);
-    transfer = ++last_transfer_;
-    request.mutable_write()->set_transfer(transfer);
-    stream_->Send("write", std::move(request), {});
-  }
+  const uint64_t transfer = SendTransfer(std::move(request), nullptr);
   bulk_->Upload(transfer, data, std::move(keep), Sync());
 }
 
@@ -131,15 +127,75 @@ Future<Done> RemoteSession::Read(uint64_t handle, int64_t offset, std::span<std:
     return done;
   }
   Future<Done> ready;
-  uint64_t transfer;
-  {
-    std::lock_guard lock(transfer_mutex_);
-    transfer = ++last_transfer_;
-    request.mutable_read()->set_transfer(transfer);
-    stream_->Send("read", std::move(request), ReadTarget{{}, offset, ready});
-  }
-  bulk_->Download(transfer, into, ready, done);
+  bulk_->Download(SendTransfer(std::move(request), &ready), into, ready, done);
   return done;
+}
+
+// Numbers ascend in the order of the operations.
+uint64_t RemoteSession::SendTransfer(v1::ExecuteRequest request, const Future<Done>* ready) {
+  std::lock_guard lock(transfer_mutex_);
+  const uint64_t transfer = ++last_transfer_;
+  if (ready == nullptr) {
+    request.mutable_write()->set_transfer(transfer);
+    stream_->Send("write", std::move(request), {});
+  } else {
+    request.mutable_read()->set_transfer(transfer);
+    const auto offset = static_cast<int64_t>(request.read().offset());
+    stream_->Send("read", std::move(request), ReadTarget{{}, offset, *ready});
+  }
+  return transfer;
+}
+
+absl::Status RemoteSession::Show(const char* verb, uint64_t transfer, const SharedMemory& memory) {
+  TG_ASSIGN_OR_RETURN(const SessionTicket ticket, stream_->ticket().Get());
+  {
+    std::lock_guard lock(door_mutex_);
+    if (door_ == nullptr) {
+      TG_ASSIGN_OR_RETURN(door_, LocalDoor::Open(connection_->server().local_socket));
+    }
+  }
+  std::string request = StrCat(verb, " ");
+  for (const char c : ticket.token) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    request += kDigits[static_cast<uint8_t>(c) >> 4];
+    request += kDigits[static_cast<uint8_t>(c) & 15];
+  }
+  StrAppend(&request, " ", ticket.epoch, " ", transfer, " 0 ", memory.bytes().size());
+  return door_->Ask(request, memory.fd()).status();
+}
+
+absl::Status RemoteSession::WriteShared(uint64_t handle, int64_t offset,
+                                        const SharedMemory& memory) {
+  if (connection_->server().local_socket.empty()) {
+    return FailedPrecondition(
+        "the server shares no memory; it would need --local-socket and "
+        "--local-memory");
+  }
+  v1::ExecuteRequest request;
+  request.mutable_write()->set_handle(handle);
+  request.mutable_write()->set_offset(static_cast<uint64_t>(offset));
+  request.mutable_write()->set_bytes(memory.bytes().size());
+  const uint64_t transfer = SendTransfer(std::move(request), nullptr);
+  absl::Status shown = Show("upload", transfer, memory);
+  if (!shown.ok()) stream_->Abandon(shown);  // nothing that follows the operation would begin
+  return shown;
+}
+
+absl::Status RemoteSession::ReadShared(uint64_t handle, int64_t offset,
+                                       const SharedMemory& memory) {
+  if (connection_->server().local_socket.empty()) {
+    return FailedPrecondition(
+        "the server shares no memory; it would need --local-socket and "
+        "--local-memory");
+  }
+  v1::ExecuteRequest request;
+  request.mutable_read()->set_handle(handle);
+  request.mutable_read()->set_offset(static_cast<uint64_t>(offset));
+  request.mutable_read()->set_bytes(memory.bytes().size());
+  Future<Done> ready;
+  const uint64_t transfer = SendTransfer(std::move(request), &ready);
+  TG_RETURN_IF_ERROR(ready.Get().status());
+  return Show("download", transfer, memory);
 }
 
 Future<bool> RemoteSession::Has(const Digest& hash) {

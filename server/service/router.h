@@ -22,6 +22,7 @@
 
 namespace telegrad {
 
+class AdminService;
 class ComputeService;
 class DataService;
 class HealthService;
@@ -30,8 +31,8 @@ class SessionService;
 
 using RawStream = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 // Whose member functions the rows of methods.def name.
-using Services =
-    std::tuple<SessionService*, ComputeService*, DataService*, HealthService*, ReflectionService*>;
+using Services = std::tuple<AdminService*, SessionService*, ComputeService*, DataService*,
+                            HealthService*, ReflectionService*>;
 
 struct Caller {
   Principal principal;
