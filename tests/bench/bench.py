@@ -17,6 +17,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -132,6 +133,13 @@ class Bench:
         """The rate of the better of two chunk sizes; which one is better changes from hour to hour."""
         return max(self.grpc(direction, "3", tuned=True, chunk=chunk) for chunk in (1 << 20, 4 << 20))
 
+    def shared(self, direction):
+        socket = os.path.join(tempfile.gettempdir(), f"telegrad_bench_{os.getpid()}.sock")
+        address = self.server("telegradd shared", TELEGRADD,
+                              ["--listen", "127.0.0.1:0", "--local-socket", socket, "--local-memory"], {})
+        return self.number(TELEGRAD_BENCH, [address, f"shared_{direction}", "9"],
+                           {"TELEGRAD_LOCAL_SOCKET": socket})
+
     def raw_tcp(self, direction):
         address = self.server("raw_tcp", RAW_TCP, ["serve"], {})
         return self.number(RAW_TCP, [address, direction, "256", "5"])
@@ -205,6 +213,11 @@ ROWS = [
     Row("download_tcp", "GB/s", (">=", 0.9),
         telegrad=lambda b: b.telegrad("download", "5"),
         peer=lambda b: b.raw_tcp("down")),
+    # Through memory that client and daemon share, against one thread's memcpy.
+    *(Row(f"shared_{direction}", "GB/s", (">=", 0.8),
+          telegrad=lambda b, direction=direction: b.shared(direction),
+          peer=lambda b: b.telegrad("memcpy", "9"))
+      for direction in ("upload", "download")),
     # Against the better of the two orders of the loops.
     Row("matmul_1024", "ms", (">=", 4.0), speedup=True, turns=5,
         telegrad=lambda b: b.telegrad("matmul", "20"),

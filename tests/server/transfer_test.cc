@@ -1,9 +1,17 @@
 // Transfers of a session without a network: chunks in any order, under credit, beside operations.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cstdio>
 #include <random>
 #include <thread>
 
 #include "devices/null/null_device.h"
+#include "engine/base/status.h"
+#include "server/session/local_data.h"
+#include "server/session/session_registry.h"
 #include "tests/server/session_fixture.h"
 
 namespace telegrad {
@@ -356,6 +364,45 @@ TEST_F(TransferTest, MoreThan4GiBThroughADeviceThatTheHostCannotAddress) {
   EXPECT_EQ(null->counts().copied_bytes, static_cast<int64_t>(kBytes) + 17);
   EXPECT_LT(pool_->devices()[0]->memory_used(), 64 << 20);
   session().Close();
+}
+
+// Memory that a process shares is of use only for sessions of the tenant that its user stands for.
+TEST_F(TransferTest, SharedMemoryReachesOnlyItsOwnTenantsSessions) {
+  SessionRegistry registry(env_);
+  const auto own = std::make_shared<Tenant>("own", nullptr, &metrics_);
+  const auto other = std::make_shared<Tenant>("other", nullptr, &metrics_);
+  const auto session = *registry.Create(own, false, 0, sink_);
+  auto handlers =
+      LocalDataHandlers(&registry, &workers_,
+                        [&](const std::string& name) -> absl::StatusOr<std::shared_ptr<Tenant>> {
+                          return name == "own" ? own : other;
+                        });
+  ASSERT_TRUE(session->Submit(*sink_, {.id = 1, .op = AllocOp{1, 5, ""}}).ok());
+  ASSERT_TRUE(session->Submit(*sink_, {.id = 2, .op = WriteOp{1, 0, nullptr, 1, 5}}).ok());
+  std::string text;
+  for (const char c : session->terms().token) {
+    char hex[3];
+    std::snprintf(hex, sizeof(hex), "%02x", static_cast<uint8_t>(c));
+    text += hex;
+  }
+  text += StrCat(" ", registry.epoch(), " 1 3 5");
+  const auto upload = [&](const std::string& tenant) {
+    UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    EXPECT_EQ(pwrite(fd.get(), "---bytes---", 11, 0), 11);
+    EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+    LocalSocket::Request request{
+        .principal = {}, .text = text, .descriptors = {}, .answer_later = {}};
+    request.principal.tenant = tenant;
+    request.descriptors.push_back(std::move(fd));
+    return handlers.at("upload")(std::move(request)).status();
+  };
+  EXPECT_EQ(upload("other").code(), Code::kNotFound);
+  ASSERT_TRUE(upload("own").ok());
+  ASSERT_TRUE(session->Submit(*sink_, {.id = 3, .op = ReadOp{1, 0, 5}}).ok());
+  EXPECT_EQ(Bytes(3), "bytes");
+  EXPECT_EQ(own->accounts[Quota::kSharedFiles].limit(), 64);
+  registry.Close(session, absl::CancelledError("the test is over"));
+  EXPECT_EQ(other->accounts[Quota::kSharedFiles].used(), 0);
 }
 
 TEST(ByteRangesTest, AgreeWithASetOfBytes) {
