@@ -77,7 +77,9 @@ TEST_F(CredentialsTest, TenantsSeeNothingOfEachOther) {
   EXPECT_TRUE(*of_alice->Has(hash).Get());
   EXPECT_FALSE(*of_bob->Has(hash).Get());
   EXPECT_TRUE(absl::IsPermissionDenied(bob->Stats().status()));
-  for (const DeviceInfo& device : *bob->ListDevices()) EXPECT_EQ(device.memory_used, 0);
+  const auto devices = bob->ListDevices();
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  for (const DeviceInfo& device : *devices) EXPECT_EQ(device.memory_used, 0);
 }
 
 TEST_F(CredentialsTest, TokensAreReadFromFilesAndTheirKeysComeAndGo) {
@@ -217,7 +219,7 @@ TEST_F(CredentialsTest, AdministratorsSeeAndEndSessions) {
   ASSERT_TRUE(of_alice->Sync().Get().ok());
   ASSERT_TRUE(of_bob->Sync().Get().ok());
 
-  const auto stub = v1::Admin::NewStub(*OpenChannel(admin_, keys_->Certificate("ops")));
+  const auto stub = v1::Admin::NewStub(*OpenChannel(admin_, keys_->Certificate("ops"), /*bulk=*/false));
   v1::ListSessionsResponse sessions;
   {
     grpc::ClientContext context;
