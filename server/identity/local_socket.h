@@ -54,7 +54,8 @@ class LocalSocket {
  private:
   struct Connection {
     UniqueFd fd;
-    Principal principal;
+    uid_t uid = 0;
+    absl::StatusOr<Principal> principal;  // an error: not known
   };
   LocalSocket(std::string path, LocalUsers users, Handlers handlers, UniqueFd listener,
               UniqueFd stop);

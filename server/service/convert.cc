@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "engine/base/json.h"
 #include "engine/base/status.h"
-#include "engine/frontend/json.h"
 #include "engine/ir/content_hash.h"
 #include "engine/types/limits.h"
 #include "engine/wire/envelope.h"

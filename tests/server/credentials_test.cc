@@ -77,7 +77,9 @@ TEST_F(CredentialsTest, TenantsSeeNothingOfEachOther) {
   EXPECT_TRUE(*of_alice->Has(hash).Get());
   EXPECT_FALSE(*of_bob->Has(hash).Get());
   EXPECT_TRUE(absl::IsPermissionDenied(bob->Stats().status()));
-  for (const DeviceInfo& device : *bob->ListDevices()) EXPECT_EQ(device.memory_used, 0);
+  const auto devices = bob->ListDevices();
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  for (const DeviceInfo& device : *devices) EXPECT_EQ(device.memory_used, 0);
 }
 
 TEST_F(CredentialsTest, TokensAreReadFromFilesAndTheirKeysComeAndGo) {
@@ -186,8 +188,8 @@ TEST_F(CredentialsTest, LocalUsersGetTokens) {
   EXPECT_TRUE((*own)->Stats().ok()) << "the daemon's own user is an administrator";
   EXPECT_TRUE(Refused(keys_->WithToken("")));
   EXPECT_TRUE(Refused(keys_->WithToken(keys_->Token("alice")))) << "no keys are configured";
-  for (const char* hostile : {"", "tokens", "token\n", " token", "nothing of this"}) {
-    if (*hostile != '\0') EXPECT_THAT(AskAs(geteuid(), socket, hostile), HasSubstr("error "));
+  for (const char* hostile : {"tokens", "token\n", " token", "nothing of this"}) {
+    EXPECT_THAT(AskAs(geteuid(), socket, hostile), HasSubstr("error "));
   }
   EXPECT_THAT(AskAs(geteuid(), socket, std::string(5000, 'x')), HasSubstr("at most 4096 bytes"));
   EXPECT_EQ(RunProgram(TELEGRAD, {"devices", "--address", address_, "--tls-ca",
