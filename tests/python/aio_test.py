@@ -52,6 +52,7 @@ class AioTest(AsyncTestCase):
         out = np.zeros_like(array)
         self.assertIs(await buffer.numpy(out=out), out)
         np.testing.assert_array_equal(out, array_before)
+        self.assertEqual((await self.session.read_bytes(buffer, 8, 16)).tobytes(), out[1:3].tobytes())
         await buffer.write(array)
         self.assertEqual((await buffer.numpy()).max(), 0)
         await buffer.free()

@@ -176,6 +176,18 @@ class ValuesTest(DaemonTest):
         with raises(self, Code.INVALID_ARGUMENT, "'w'", "expected f32[2]"):
             score.bind("w", self.session.upload([1, 2, 3]))
 
+    def test_inputs_must_be_given_once(self):
+        g = Graph()
+        g.output("y", g.input("a", (2,)) - g.input("b", (2,)))
+        program = self.session.put(g)
+        with raises(self, Code.INVALID_ARGUMENT, "input 'b' has no value"):
+            program(a=[1, 2])
+        np.testing.assert_array_equal(program(b=[1, 1])["y"], [0, 1])  # a is still there
+        with raises(self, Code.INVALID_ARGUMENT, "no slot 'c'", "a, b, y"):
+            program(c=1)
+        with raises(self, Code.INVALID_ARGUMENT, "[3]"):
+            program(a=[1, 2, 3])
+
     def test_variables(self):
         g = Graph()
         n = g.variable("n", 0, 100, multiple=5)

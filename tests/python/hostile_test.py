@@ -211,6 +211,21 @@ class HostileTest(unittest.TestCase):
         session._abort()
         thread.join(60)
         self.assertTrue(done.is_set())
+        session = self.session(lambda r: [opened(r), None] if r.open else [])
+        session.timeout = 0.05
+        with raises(self, Code.DEADLINE_EXCEEDED, "write: ", "took nothing"):
+            for _ in range(8):
+                session.upload(array)
+
+        async def run():
+            server = self.serve(lambda r: [opened(r), None] if r.open else [])
+            async with await aio.connect(server.address) as connection:
+                session = connection.session(timeout=0.05)
+                with raises(self, Code.DEADLINE_EXCEEDED, "write: ", "took nothing"):
+                    for _ in range(8):
+                        await session.upload(array)
+
+        run_async(run())
 
     def test_a_client_asks_for_acknowledgements(self):
         """So that neither side keeps more than it must of operations that are not answered."""

@@ -166,6 +166,7 @@ class SessionTest(DaemonTest):
         buffer = session.empty((4,), "i32")
         session.write_bytes(buffer, 4, np.array([7, 8], np.int32))
         np.testing.assert_array_equal(buffer.numpy(), [0, 7, 8, 0])
+        self.assertEqual(session.read_bytes(buffer, 3, 3).tolist(), [0, 7, 0])
         buffer.write([1, 2, 3, 4])
         np.testing.assert_array_equal(buffer.numpy(), [1, 2, 3, 4])
         with raises(self, Code.INVALID_ARGUMENT, "[3]", "i32[4]"):
@@ -281,6 +282,23 @@ class SessionTest(DaemonTest):
         with raises(self, Code.INVALID_ARGUMENT, "'append'"):
             session.open_file("DISK:files", "values", (1,), mode="append")
 
+    def test_beyond_four_gigabytes(self):
+        size, at = 5 << 30, (4 << 30) + 12_345
+        sparse = os.path.join(self.FILES.name, "sparse")
+        with open(sparse, "wb") as file:
+            file.truncate(size)
+        session = self.session()
+        buffer = session.open_file("DISK:files", "sparse", (size,), mode="write")
+        data = np.random.default_rng(4).integers(0, 256, 3 << 20, np.uint8)
+        session.write_bytes(buffer, at, data)
+        np.testing.assert_array_equal(session.read_bytes(buffer, at - 1, data.size + 2),
+                                      np.pad(data, 1))
+        session.close()
+        with open(sparse, "rb") as file:
+            file.seek(at)
+            self.assertEqual(file.read(data.size), data.tobytes())
+        os.remove(sparse)
+
     def test_threads_share_a_session(self):
         session = self.session()
         program = session.put(double_graph(1000))
@@ -325,7 +343,7 @@ class SessionTest(DaemonTest):
     def test_runs_have_time_limits(self):
         program = self.session().put(slow_graph(), compile=True)
         with raises(self, Code.DEADLINE_EXCEEDED, "(run)", "the run's timeout"):
-            program.run(timeout=0.05)
+            program.run(x=np.eye(512), timeout=0.05)
 
     def test_futures(self):
         session = self.session()

@@ -70,6 +70,11 @@ def closed_error(address: str) -> TelegradError:
     return TelegradError(Code.FAILED_PRECONDITION, f"the connection to {address} is closed")
 
 
+def no_room_error(timeout: float | None, operation: str) -> TelegradError:
+    return TelegradError(Code.DEADLINE_EXCEEDED, "the server took nothing of what waits to be sent "
+                         f"for {timeout} s", operation=operation)
+
+
 def session_method(name: str) -> str:
     return f"/telegrad.v1.Session/{name}"
 

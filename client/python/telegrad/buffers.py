@@ -79,6 +79,12 @@ class ProgramBase(Generic[B]):
                           f"{list(slot.shape)}")
         self.buffers[slot.name] = buffer
 
+    def check_inputs(self) -> None:
+        """Each must have been given a value or a buffer by now."""
+        for name in self.names("input"):
+            if name not in self.buffers:
+                raise invalid(f"input {name!r} has no value")
+
     def handles(self) -> list[int]:
         """Of all slots, in order. They must be bound."""
         missing = [slot.name for slot in self.slots if slot.name not in self.buffers]

@@ -46,7 +46,10 @@ class TelegradError(Exception):
         self.op_id = op_id
 
     def __str__(self) -> str:
-        where = f"operation {self.op_id} ({self.operation}): " if self.operation else ""
+        where = ""
+        if self.operation is not None:
+            where = f"operation {self.op_id} ({self.operation}): " if self.op_id else \
+                f"{self.operation}: "
         return f"{self.code.name}: {where}{self.message}"
 
     def __repr__(self) -> str:

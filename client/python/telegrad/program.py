@@ -79,5 +79,6 @@ class Program(ProgramBase["Buffer"]):
     def _bind(self, inputs: Mapping[str, Any]) -> None:
         for name, value in inputs.items():
             self.set(name, value)
+        self.check_inputs()
         for slot in self.slots:
             self.buffer(slot.name)

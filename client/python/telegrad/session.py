@@ -27,7 +27,7 @@ from telegrad import _operations as operations
 from telegrad import _transport as transport
 from telegrad import buffers, credentials, dtypes
 from telegrad._core import Completion, SessionCore, tell
-from telegrad._operations import Operation, Violation
+from telegrad._operations import Operation
 from telegrad.buffers import MAX_INLINE_MODEL, BufferBase, Handles, handles_of, hash_of
 from telegrad.dtypes import Array, DTypeLike
 from telegrad.errors import Code, TelegradError, error_of, invalid
@@ -41,7 +41,10 @@ T = TypeVar("T")
 
 
 class Future(concurrent.futures.Future, Generic[T]):  # type: ignore[type-arg]
-    """What an operation will answer; `op_id` is its number in the session."""
+    """What an operation will answer; `op_id` is its number in the session.
+
+    Its callbacks run on the session's thread, and so may not wait for the session.
+    """
 
     op_id = 0
 
@@ -145,6 +148,14 @@ class Session:
     def read_future(self, buffer: Buffer, out: Array | None = None) -> Future[Array]:
         sink = dtypes.Sink(buffer.dtype, buffer.shape, out)
         return self._future(operations.read(buffer.handle, 0, sink))
+
+    def read_bytes(self, buffer: Buffer | int, offset: int, nbytes: int,
+                   timeout: float | None = None) -> Array:
+        """A part of a buffer, as an array of uint8."""
+        handle = buffer if isinstance(buffer, int) else buffer.handle
+        sink = dtypes.Sink(dtypes.dtype("u8"), (nbytes,))
+        part: Future[Array] = self._future(operations.read(handle, offset, sink))
+        return self._wait(part, timeout)
 
     def free(self, *buffers: Buffer) -> None:
         """What uses them already still does."""
@@ -285,7 +296,8 @@ class Session:
 
     def _submit(self, operation: Operation) -> tuple[int, Future[Any] | None]:
         with self._changed:
-            self._changed.wait_for(lambda: self._core.has_room)
+            if not self._changed.wait_for(lambda: self._core.has_room, self.timeout):
+                raise transport.no_room_error(self.timeout, operation.name)
             submitted = self._core.submit(operation)
             self._changed.notify_all()
         return submitted
@@ -322,9 +334,13 @@ class Session:
     def _streams(self) -> None:
         """One stream after another, until the session is over."""
         broken_since: float | None = None
-        while True:
+        delay: float | None = 0.0
+        while delay is not None:
             metadata = credentials.metadata(self.connection._token)
             with self._changed:
+                self._changed.wait_for(lambda: self._aborted, delay)
+                if self._aborted:
+                    break
                 self._core.start_stream()
                 self._stream += 1
                 resumed = self._core.resumed
@@ -337,16 +353,13 @@ class Session:
                 if broken_since is None or self._core.resumed > resumed:
                     broken_since = now
                 if self._aborted:
-                    delay, done = None, self._core.end(
-                        TelegradError(Code.CANCELLED, "the session was ended"))
-                else:
-                    delay, done = self._core.stream_ended(code, details, now - broken_since)
+                    break
+                delay, done = self._core.stream_ended(code, details, now - broken_since)
                 self._changed.notify_all()
             tell(done)
-            if delay is None:
-                return
-            with self._changed:
-                self._changed.wait_for(lambda: self._aborted, delay)
+        with self._changed:
+            done = self._core.end(TelegradError(Code.CANCELLED, "the session was ended"))
+        tell(done)
 
     def _read(self, call: Any) -> tuple[int, str]:
         """Takes messages until the stream ends; its code and why."""
@@ -357,14 +370,14 @@ class Session:
                     self._changed.notify_all()
                 tell(done)
             return Code.OK, ""
-        except Violation as violation:
-            call.cancel()
-            with self._changed:
-                done = self._core.end(violation)
-            tell(done)
-            return violation.code, violation.message
         except grpc.RpcError:
             return call.code().value[0], call.details() or ""
+        except Exception as error:  # a violation of the protocol, or no memory for what came
+            call.cancel()
+            with self._changed:
+                done = self._core.end(error_of(error))
+            tell(done)
+            return Code.CANCELLED, ""
 
     def _messages(self, stream: int) -> Iterator[bytes]:
         """What gRPC sends, as long as this stream is the last one."""

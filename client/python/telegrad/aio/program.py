@@ -83,5 +83,6 @@ class Program(ProgramBase["Buffer"]):
     async def _bind(self, inputs: Mapping[str, Any]) -> None:
         for name, value in inputs.items():
             await self.set(name, value)
+        self.check_inputs()
         for slot in self.slots:
             await self.buffer(slot.name)

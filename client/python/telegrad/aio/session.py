@@ -15,7 +15,7 @@ from telegrad import _operations as operations
 from telegrad import _transport as transport
 from telegrad import buffers, credentials, dtypes
 from telegrad._core import Completion, SessionCore, tell
-from telegrad._operations import Operation, Violation
+from telegrad._operations import Operation
 from telegrad.aio.program import Program
 from telegrad.buffers import MAX_INLINE_MODEL, BufferBase, Handles, handles_of, hash_of
 from telegrad.dtypes import Array, DTypeLike
@@ -119,6 +119,14 @@ class Session:
     async def _begin_read(self, buffer: Buffer, out: Array | None = None) -> _Begun:
         sink = dtypes.Sink(buffer.dtype, buffer.shape, out)
         return await self._begin(operations.read(buffer.handle, 0, sink))
+
+    async def read_bytes(self, buffer: Buffer | int, offset: int, nbytes: int,
+                         timeout: float | None = None) -> Array:
+        """A part of a buffer, as an array of uint8."""
+        handle = buffer if isinstance(buffer, int) else buffer.handle
+        sink = dtypes.Sink(dtypes.dtype("u8"), (nbytes,))
+        part: Array = await self._answer(operations.read(handle, offset, sink), timeout)
+        return part
 
     async def free(self, *buffers: Buffer) -> None:
         """What uses them already still does."""
@@ -241,7 +249,10 @@ class Session:
                 await asyncio.sleep(0)
             while not self._core.has_room:
                 self._room.clear()
-                await self._room.wait()
+                try:
+                    await asyncio.wait_for(self._room.wait(), self.timeout)
+                except asyncio.TimeoutError:
+                    raise transport.no_room_error(self.timeout, operation.name) from None
             submitted = self._core.submit(operation)
         self._work.set()
         return submitted
@@ -311,11 +322,11 @@ class Session:
             async for data in call:
                 self._tell(self._core.receive(data))
             code, details = await call.code(), await call.details()
-        except Violation as violation:
-            self._tell(self._core.end(violation))
-            return violation.code, violation.message
         except grpc.RpcError as error:
             code, details = error.code(), error.details()
+        except Exception as error:  # a violation of the protocol, or no memory for what came
+            self._tell(self._core.end(error_of(error)))
+            return Code.CANCELLED, ""
         return code.value[0], details or ""
 
     async def _write_messages(self, call: Any) -> None:
