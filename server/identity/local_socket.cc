@@ -147,20 +147,16 @@ void LocalSocket::Accept() {
   ucred peer{};
   socklen_t size = sizeof(peer);
   if (!fd.valid() || getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
-  absl::StatusOr<Principal> principal = users_.Find(peer.uid);
-  if (!principal.ok()) {
-    Log(LogLevel::kWarning, "local_user_refused", {{"uid", peer.uid}, {"pid", peer.pid}});
-    return Reply(fd.get(), "error this user is not known here");
-  }
   size_t of_user = 0;
-  for (const Connection& connection : connections_) {
-    of_user += connection.principal.subject == principal->subject ? 1 : 0;
-  }
+  for (const Connection& connection : connections_) of_user += connection.uid == peer.uid ? 1 : 0;
   if (connections_.size() >= kMaxConnections || of_user >= kMaxConnectionsOfUser) {
     return Reply(fd.get(), "error there are too many connections");
   }
-  Log(LogLevel::kDebug, "local_user", {{"uid", peer.uid}, {"pid", peer.pid}});
-  connections_.push_back({std::make_shared<UniqueFd>(std::move(fd)), *std::move(principal)});
+  absl::StatusOr<Principal> principal = users_.Find(peer.uid);
+  Log(principal.ok() ? LogLevel::kDebug : LogLevel::kWarning,
+      principal.ok() ? "local_user" : "local_user_refused", {{"uid", peer.uid}, {"pid", peer.pid}});
+  connections_.push_back(
+      {std::make_shared<UniqueFd>(std::move(fd)), peer.uid, std::move(principal)});
 }
 
 bool LocalSocket::Answer(Connection& connection) {
@@ -174,8 +170,7 @@ bool LocalSocket::Answer(Connection& connection) {
   message.msg_controllen = sizeof(control);
   const ssize_t size = recvmsg(connection.fd->get(), &message, MSG_CMSG_CLOEXEC);
   if (size < 0) return errno == EAGAIN || errno == EINTR;
-  Request request{
-      .principal = connection.principal, .text = {}, .descriptors = {}, .answer_later = {}};
+  Request request{.principal = {}, .text = {}, .descriptors = {}, .answer_later = {}};
   for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
@@ -185,6 +180,12 @@ bool LocalSocket::Answer(Connection& connection) {
     }
   }
   if (size == 0) return false;
+  if (!connection.principal.ok()) {
+    // Not before: who closes a connection with a packet unread takes the answer back.
+    Reply(connection.fd->get(), "error this user is not known here");
+    return false;
+  }
+  request.principal = *connection.principal;
   if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
     Reply(connection.fd->get(), StrCat("error a request has at most ", kMaxPacketBytes,
                                        " bytes and ", kMaxDescriptors, " descriptors"));

@@ -58,7 +58,8 @@ class LocalSocket {
  private:
   struct Connection {
     std::shared_ptr<UniqueFd> fd;  // with those who answer later
-    Principal principal;
+    uid_t uid = 0;
+    absl::StatusOr<Principal> principal;  // an error: not known
   };
   LocalSocket(std::string path, LocalUsers users, Handlers handlers, UniqueFd listener,
               UniqueFd stop);
