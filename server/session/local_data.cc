@@ -71,7 +71,9 @@ LocalSocket::Handlers LocalDataHandlers(
     session->Renew();
     const std::shared_ptr<Transfers> transfers(session, &session->transfers());
     if (upload) {
-      TG_RETURN_IF_ERROR(UploadFrom(std::move(file), named.transfer, *transfers, workers));
+      const absl::Status taken = UploadFrom(std::move(file), named.transfer, *transfers, workers);
+      // An operation that has failed already says so itself.
+      if (!taken.ok() && !absl::IsNotFound(taken)) return taken;
       return std::string();
     }
     TG_RETURN_IF_ERROR(

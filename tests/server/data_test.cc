@@ -165,12 +165,17 @@ class RawDataTest : public DaemonTest {
     execute_->Write(request);
   }
   void TearDown() override {
+    EndSession();
+    EXPECT_TRUE(BecomesZero("telegrad_buffers"));
+  }
+  void EndSession() {
+    if (execute_ == nullptr) return;
     execute_->WritesDone();
     v1::ExecuteResponse response;
     while (execute_->Read(&response)) {
     }
     EXPECT_TRUE(execute_->Finish().ok());
-    EXPECT_TRUE(BecomesZero("telegrad_buffers"));
+    execute_ = nullptr;
   }
 
   struct Stream {
@@ -385,10 +390,7 @@ TEST_F(RawDataTest, WhoSendsBeyondTheCreditIsRefused) {
 
 TEST_F(RawDataTest, StreamsEndWithTheirSession) {
   auto stream = OpenStream();
-  execute_->WritesDone();
-  v1::ExecuteResponse response;
-  while (execute_->Read(&response)) {
-  }
+  EndSession();
   const grpc::Status end = stream->End();
   EXPECT_EQ(end.error_code(), grpc::StatusCode::ABORTED) << end.error_message();
 }

@@ -368,9 +368,10 @@ TEST_F(TransferTest, MoreThan4GiBThroughADeviceThatTheHostCannotAddress) {
 
 // Memory that a process shares is of use only for sessions of the tenant that its user stands for.
 TEST_F(TransferTest, SharedMemoryReachesOnlyItsOwnTenantsSessions) {
+  const std::shared_ptr<Engine> tenant_engine(&engine_, [](Engine*) {});
   SessionRegistry registry(env_);
-  const auto own = std::make_shared<Tenant>("own", nullptr, &metrics_);
-  const auto other = std::make_shared<Tenant>("other", nullptr, &metrics_);
+  const auto own = std::make_shared<Tenant>("own", tenant_engine, &metrics_);
+  const auto other = std::make_shared<Tenant>("other", tenant_engine, &metrics_);
   const auto session = *registry.Create(own, false, 0, sink_);
   auto handlers =
       LocalDataHandlers(&registry, &workers_,
