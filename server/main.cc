@@ -39,6 +39,7 @@
 #include "server/session/caching_engine.h"
 #include "server/session/quotas.h"
 #include "server/session/tenant_directory.h"
+#include "server/session/tenant_metrics.h"
 
 namespace telegrad {
 namespace {
@@ -279,6 +280,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
         caches, accounts.for_caches());
   };
   TenantDirectory tenants(tenant_table, flags.GetInt("idle-tenants"), make_engine, &metrics);
+  metrics.AddLabelled([&] { return MetricsByTenant(tenants); });
   // Where nobody is asked who they are, it is better to say so now.
   TG_RETURN_IF_ERROR(tenants.Find(kLocalTenant).status());
   SessionRegistry registry(env);

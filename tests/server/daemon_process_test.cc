@@ -57,6 +57,8 @@ TEST_F(DaemonTest, HealthAndMetricsPage) {
   for (const auto& [name, value] : *stats) {
     EXPECT_THAT(page, HasSubstr(StrCat("# HELP ", name, " "))) << name;
   }
+  EXPECT_THAT(page, HasSubstr("telegrad_tenant_limit{tenant=\"local\",quota=\"sessions\"} 1024"));
+  EXPECT_THAT(page, HasSubstr("# TYPE telegrad_tenant_run_seconds_total counter"));
 }
 
 TEST_F(DaemonTest, SigtermLetsAnIdleSessionEndAndExitsZero) {
@@ -110,7 +112,8 @@ TEST_F(DaemonTest, LimitsAreFlags) {
   first->Sync().Get();
   const absl::Status handles = first->TakeStatus();
   EXPECT_TRUE(absl::IsResourceExhausted(handles)) << handles;
-  EXPECT_THAT(std::string(handles.message()), HasSubstr("may have 2; raise it with --session-handles"));
+  EXPECT_THAT(std::string(handles.message()),
+              HasSubstr("may have 2; raise it with --session-handles"));
   const auto second = Session();
   const absl::Status status = second->Sync().Get().status();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
