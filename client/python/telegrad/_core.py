@@ -196,7 +196,7 @@ class SessionCore(Generic[F]):
         if self.state is not State.OPEN or not self._resumable:
             return None
         message = self._acknowledgement()
-        message.op_id = self._next_id - 1
+        message.op_id = self._kept[-1].op_id if self._kept else self._answered  # the last one sent
         return message.encode()
 
     @property
