@@ -43,6 +43,7 @@
 #include "server/session/local_data.h"
 #include "server/session/quotas.h"
 #include "server/session/tenant_directory.h"
+#include "server/session/tenant_metrics.h"
 
 namespace telegrad {
 namespace {
@@ -305,6 +306,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
         caches, accounts.for_caches());
   };
   TenantDirectory tenants(tenant_table, flags.GetInt("idle-tenants"), make_engine, &metrics);
+  metrics.AddLabelled([&] { return MetricsByTenant(tenants); });
   // Where nobody is asked who they are, it is better to say so now.
   if (authenticator->open()) TG_RETURN_IF_ERROR(tenants.Find(kLocalTenant).status());
   SessionRegistry registry(env);

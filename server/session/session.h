@@ -201,6 +201,12 @@ class Session : public std::enable_shared_from_this<Session> {
                std::shared_ptr<TracedRun> traced);
   Step FailRun(uint64_t id, const StoredGraph& graph, const absl::Status& error);
 
+  // In the daemon's metrics and in the tenant's.
+  void Count(Metric metric, int64_t n = 1) {
+    env_.metrics->Add(metric, n);
+    tenant_->metrics.Add(metric, n);
+  }
+
   absl::StatusOr<Buffer*> FindBuffer(uint64_t handle);
   absl::Status CheckAlloc(const AllocOp& op) const;
   absl::StatusOr<std::unique_ptr<Buffer>> NewBuffer(const AllocOp& op);

@@ -150,7 +150,7 @@ Session::Step Session::Do(uint64_t id, WriteOp& op, Queued& queued, Where where,
   }
   op.payload.reset();
   buffer.Rewritten(op.offset, size);
-  env_.metrics->Add(Metric::kBytesWritten, static_cast<int64_t>(size));
+  Count(Metric::kBytesWritten, static_cast<int64_t>(size));
   return Step::kDone;
 }
 
@@ -204,7 +204,7 @@ Session::Step Session::Do(uint64_t id, ReadOp& op, const Queued& queued, Where w
 void Session::Answered(const SlotRef& slot, ReadResult result, const absl::Status& status) {
   slot->answer.status = status;
   if (status.ok()) {
-    env_.metrics->Add(Metric::kBytesRead, static_cast<int64_t>(result.bytes));
+    Count(Metric::kBytesRead, static_cast<int64_t>(result.bytes));
     slot->answer.result = std::move(result);
   }
   Finish(slot);

@@ -48,7 +48,7 @@ bool Session::TakeLocked(const AnswerSink& from, uint64_t id) {
   RenewLocked();
   if (id <= last_operation_) return false;
   last_operation_ = id;
-  env_.metrics->Add(Metric::kOperations);
+  Count(Metric::kOperations);
   return true;
 }
 
@@ -104,7 +104,7 @@ void Session::EmitLocked() {
     const SlotRef slot = std::move(slots_.front());
     slots_.pop_front();
     const bool ok = slot->answer.status.ok();
-    if (!ok) env_.metrics->Add(Metric::kOperationErrors);
+    if (!ok) Count(Metric::kOperationErrors);
     if (slot->quiet && ok) continue;
     if (terms_.resumable) KeepLocked(slot->answer);
     if (sink_) sink_->OnAnswer(std::move(slot->answer));
