@@ -30,6 +30,8 @@ inline constexpr ChannelArgument kChannelArguments[] = {
     {"grpc.keepalive_time_ms", 40'000},
     {"grpc.keepalive_timeout_ms", 20'000},
     {"grpc.http2.min_ping_interval_without_data_ms", 30'000},
+    // Of one connection; more wait at the client.
+    {"grpc.max_concurrent_streams", 4096},
     // A stream is never repeated; without this the library would keep what it sent.
     {"grpc.enable_retries", 0},
     {"grpc.max_receive_message_length", kMaxMessageBytes},

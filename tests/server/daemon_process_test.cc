@@ -110,7 +110,8 @@ TEST_F(DaemonTest, LimitsAreFlags) {
   first->Sync().Get();
   const absl::Status handles = first->TakeStatus();
   EXPECT_TRUE(absl::IsResourceExhausted(handles)) << handles;
-  EXPECT_THAT(std::string(handles.message()), HasSubstr("may have 2; raise it with --session-handles"));
+  EXPECT_THAT(std::string(handles.message()),
+              HasSubstr("may have 2; raise it with --session-handles"));
   const auto second = Session();
   const absl::Status status = second->Sync().Get().status();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;

@@ -78,7 +78,8 @@ TEST_F(RegistryTest, SessionsAreLimitedInNumber) {
   Open(true);
   const absl::Status refused = registry_->Create(tenant_, false, 0, sink_).status();
   EXPECT_TRUE(absl::IsResourceExhausted(refused));
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("may have 2; raise it with --max-sessions"));
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("may have 2; raise it with --max-sessions"));
   registry_->Close(first, absl::OkStatus());
   Open(false);
 }

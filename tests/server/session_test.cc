@@ -50,7 +50,8 @@ TEST_F(SessionTest, FailedAllocAnswersForItsHandle) {
   env_.limits.bytes = 100;
   const absl::Status error = StatusOf(Alloc(1, 101));
   EXPECT_TRUE(absl::IsResourceExhausted(error));
-  EXPECT_THAT(std::string(error.message()), HasSubstr("its limit of 100; raise it with --session-bytes"));
+  EXPECT_THAT(std::string(error.message()),
+              HasSubstr("its limit of 100; raise it with --session-bytes"));
   EXPECT_EQ(StatusOf(Write(1, "a")), error);
   EXPECT_EQ(StatusOf(Read(1, 1)), error);
   Submit(FreeOp{{1}});
