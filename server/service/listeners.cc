@@ -95,8 +95,12 @@ absl::Status Listeners::Start(const Services& services, Authenticator* authentic
                               const std::function<void(const std::string&)>& data_first) {
   for (Kind& kind : kinds_) {
     kind.router = std::make_unique<Router>(kind.listener, services, authenticator, find_tenant);
-    TG_ASSIGN_OR_RETURN(const std::string address, StartKind(kind));
-    if (kind.listener == kOnData) data_first(address);
+    const absl::StatusOr<std::string> address = StartKind(kind);
+    if (!address.ok()) {
+      Shutdown(std::chrono::system_clock::now());  // nobody calls what is about to go
+      return address.status();
+    }
+    if (kind.listener == kOnData) data_first(*address);
   }
   return absl::OkStatus();
 }
@@ -136,6 +140,7 @@ absl::StatusOr<std::string> Listeners::StartKind(Kind& kind) {
 void Listeners::Shutdown(std::chrono::system_clock::time_point deadline) {
   std::vector<std::thread> threads;
   for (Kind& kind : kinds_) {
+    if (kind.server == nullptr) continue;
     threads.emplace_back([&kind, deadline] { kind.server->Shutdown(deadline); });
   }
   for (std::thread& thread : threads) thread.join();
