@@ -50,6 +50,7 @@ void ExecuteStream::PrepareOpen() {
 
 // Of an Open that was answered.
 absl::Status ExecuteStream::Opened(const v1::OpenResult& result) {
+  ticket_.Set(SessionTicket{result.token(), result.epoch()});
   if (!options_.resumable) return absl::OkStatus();
   if (result.token().empty()) return Internal("the server opened no session that can be resumed");
   std::vector<Sent> taken;  // goes without the lock
@@ -119,7 +120,11 @@ void ExecuteStream::Keep() {
   while (!closing_ && !done_) {
     const auto now = steady_clock::now();
     const SteadyTime next = call_done_ ? resume_at_ : open_ ? keep_alive_at_ : GiveUpAtLocked();
-    if (now < next) {
+    if (call_done_ && !broken_.ok()) {
+      lock.unlock();
+      Finish(broken_);
+      lock.lock();
+    } else if (now < next) {
       wake_.wait_until(lock, next);
     } else if (call_done_) {
       Reopen(lock);
@@ -137,7 +142,7 @@ void ExecuteStream::Keep() {
 // The call before is done: nobody else touches it, or starts anything until there is another.
 void ExecuteStream::Reopen(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
-  auto call = std::make_unique<Call>(this, connection_, /*wait_for_ready=*/true);
+  auto call = std::make_shared<Call>(this, connection_, /*wait_for_ready=*/true);
   lock.lock();
   call_.swap(call);
   writing_ = open_sent_ = call_ended_ = released_ = call_done_ = false;
@@ -157,6 +162,7 @@ void ExecuteStream::KeepAlive(std::unique_lock<std::mutex>& lock) {
   request.set_token(token_);
   request.set_epoch(epoch_);
   grpc::ClientContext context;
+  connection_.Authorize(&context).IgnoreError();  // the server's refusal says enough
   context.set_deadline(std::chrono::system_clock::now() + lease_ / 3);
   unary_ = &context;
   lock.unlock();
@@ -183,6 +189,7 @@ void ExecuteStream::CloseSession() {
   request.set_token(token_);
   request.set_epoch(epoch_);
   grpc::ClientContext context;
+  connection_.Authorize(&context).IgnoreError();  // the server's refusal says enough
   context.set_deadline(std::chrono::system_clock::now() + kCloseTime);
   // If it does not arrive, the session ends with its grace period.
   (void)v1::Session::NewStub(connection_.channel())->Close(&context, request, &response);

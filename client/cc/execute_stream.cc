@@ -70,6 +70,8 @@ ExecuteStream::Call::Call(ExecuteStream* stream, Connection& connection, bool wa
     : stream_(stream) {
   context_.set_wait_for_ready(wait_for_ready);
   grpc::GenericStub stub(connection.channel());
+  // Without its token the server will refuse the stream, which says enough.
+  connection.Authorize(&context_).IgnoreError();
   stub.PrepareBidiStreamingCall(&context_, "/telegrad.v1.Compute/Execute", {}, this);
   AddHold();  // for writes that are started outside of gRPC's callbacks
 }
@@ -82,7 +84,7 @@ void ExecuteStream::Call::Start() {
 ExecuteStream::ExecuteStream(Connection& connection, const SessionOptions& options)
     : connection_(connection),
       options_(options),
-      call_(std::make_unique<Call>(this, connection, /*wait_for_ready=*/false)),
+      call_(std::make_shared<Call>(this, connection, /*wait_for_ready=*/false)),
       broken_at_(std::chrono::steady_clock::now()) {
   call_->Start();
   Pump();
@@ -141,6 +143,20 @@ bool ExecuteStream::EndIfIdle() {
 uint64_t ExecuteStream::NewHandles(uint64_t count) {
   std::lock_guard lock(mutex_);
   return std::exchange(next_handle_, next_handle_ + count);
+}
+
+void ExecuteStream::Abandon(const absl::Status& why) {
+  std::shared_ptr<Call> call;
+  {
+    std::lock_guard lock(mutex_);
+    if (broken_.ok()) {
+      broken_ = absl::AbortedError(StrCat("the bytes of a write could not be brought to ",
+                                          connection_.address(), ": ", why.message()));
+    }
+    call = call_;
+  }
+  call->TryCancel();
+  wake_.notify_all();
 }
 
 absl::Status ExecuteStream::status(bool take) {
@@ -416,6 +432,7 @@ void ExecuteStream::Finish(const absl::Status& why) {
     }
     std::visit(Fail{std::move(status)}, p.completion);
   }
+  ticket_.Set(broken);
   queue.clear();
   std::lock_guard lock(mutex_);
   done_ = true;

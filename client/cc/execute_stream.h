@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/cc/bulk_transfers.h"
 #include "client/cc/chunk_pool.h"
 #include "client/cc/future.h"
 #include "client/cc/out_payload.h"
@@ -58,6 +59,10 @@ class ExecuteStream {
   // Has the server give up every operation before.
   void Cancel();
   uint64_t NewHandles(uint64_t count);  // the first of them
+  // What names the session, once the server has opened it.
+  const Future<SessionTicket>& ticket() const { return ticket_; }
+  // Ends it: what depends on what did not come about must not go on.
+  void Abandon(const absl::Status& why);
   absl::Status status(bool take);
 
  private:
@@ -143,6 +148,8 @@ class ExecuteStream {
   const std::shared_ptr<ChunkPool> chunks_ = std::make_shared<ChunkPool>(kChunkBytes);
   grpc::ByteBuffer incoming_, outgoing_;
 
+  const Future<SessionTicket> ticket_;
+
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Outgoing> queue_;
@@ -160,7 +167,7 @@ class ExecuteStream {
   absl::Status broken_;  // of the connection
 
   // Of the call at hand, which only the keeper replaces, when it is done.
-  std::unique_ptr<Call> call_;
+  std::shared_ptr<Call> call_;
   int starting_ = 0;
   bool writing_ = false;
   bool open_sent_ = false;
