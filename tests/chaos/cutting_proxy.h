@@ -19,7 +19,7 @@ class CuttingProxy {
   struct Options {
     uint64_t seed = 0;
     int64_t mean_bytes =
-        20'000;  // that pass before a cut, both ways together; exponentially distributed
+        50'000;  // that pass before a cut, both ways together; exponentially distributed
   };
   // To 127.0.0.1:`port`. Aborts the test where the system has no sockets left.
   CuttingProxy(int port, const Options& options);
