@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "devices/drivers.h"
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
@@ -23,22 +24,26 @@
 #include "engine/execution/graph_loader.h"
 #include "engine/execution/shared_caches.h"
 #include "google/protobuf/stubs/logging.h"
-#include "grpcpp/grpcpp.h"
-#include "proto/transport.h"
+#include "grpc/support/log.h"
 #include "server/admin/address.h"
 #include "server/admin/compile_service.h"
 #include "server/admin/exporter.h"
 #include "server/admin/log.h"
 #include "server/admin/metrics.h"
 #include "server/identity/authenticator.h"
+#include "server/identity/local_socket.h"
+#include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
+#include "server/service/data_service.h"
 #include "server/service/health_service.h"
+#include "server/service/listeners.h"
 #include "server/service/reflection_service.h"
-#include "server/service/router.h"
 #include "server/service/session_service.h"
 #include "server/session/caching_engine.h"
+#include "server/session/local_data.h"
 #include "server/session/quotas.h"
 #include "server/session/tenant_directory.h"
+#include "server/session/tenant_metrics.h"
 
 namespace telegrad {
 namespace {
@@ -61,32 +66,82 @@ constexpr FlagRow kFlags[] = {
 constexpr int kUsageError = 2;
 constexpr int kWorkers = 2;
 
-absl::StatusOr<std::vector<ListenAddress>> ListenAddresses(const Flags& flags) {
-  std::vector<std::string> texts = flags.GetList("listen");
-  if (texts.empty()) texts.push_back("127.0.0.1:50055");
-  std::vector<ListenAddress> addresses;
-  for (const std::string& text : texts) {
-    TG_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(text));
-    if (!address.is_local && !flags.GetBool("insecure-listen-anywhere")) {
-      return InvalidArgument("--listen ", text,
-                             ": other machines reach this address and nobody is asked who they "
-                             "are; use a loopback address or a unix socket, or say "
-                             "--insecure-listen-anywhere");
+ListenOptions ListenersOf(const Flags& flags) {
+  ListenOptions options{.compute = flags.GetList("listen"),
+                        .data = flags.GetList("data-listen"),
+                        .admin = flags.GetList("admin-listen"),
+                        .tls = {.certificate = flags.GetString("tls-cert"),
+                                .key = flags.GetString("tls-key"),
+                                .client_ca = flags.GetString("tls-client-ca")},
+                        .certificates_required = flags.GetString("jwt-keys").empty() &&
+                                                 flags.GetString("local-socket").empty(),
+                        .anywhere = flags.GetBool("insecure-listen-anywhere")};
+  if (options.compute.empty()) options.compute.push_back("127.0.0.1:50055");
+  return options;
+}
+
+AuthenticatorOptions IdentityOf(const Flags& flags) {
+  return {.jwt_keys = flags.GetString("jwt-keys"),
+          .rules = {.issuer = flags.GetString("jwt-issuer"),
+                    .audience = flags.GetString("jwt-audience")},
+          .certificates = !flags.GetString("tls-client-ca").empty(),
+          .tls_tenants = flags.GetString("tls-tenants"),
+          .local_tokens = !flags.GetString("local-socket").empty()};
+}
+
+// Flags that say nothing without another one.
+absl::Status CheckPairs(const Flags& flags) {
+  constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
+      {"tls-cert", "tls-key"},
+      {"tls-key", "tls-cert"},
+      {"tls-client-ca", "tls-cert"},
+      {"tls-tenants", "tls-client-ca"},
+      {"jwt-issuer", "jwt-keys"}};
+  for (const auto& [flag, needed] : kPairs) {
+    if (!flags.GetString(flag).empty() && flags.GetString(needed).empty()) {
+      return InvalidArgument("--", flag, " needs --", needed);
     }
-    addresses.push_back(std::move(address));
   }
-  return addresses;
+  if (!flags.GetList("local-users").empty() && flags.GetString("local-socket").empty()) {
+    return InvalidArgument("--local-users needs --local-socket");
+  }
+  return absl::OkStatus();
+}
+
+// Null unless one is asked for.
+absl::StatusOr<std::unique_ptr<LocalSocket>> StartLocalSocket(const Flags& flags,
+                                                              const Authenticator& authenticator,
+                                                              LocalSocket::Handlers handlers) {
+  const std::string& path = flags.GetString("local-socket");
+  const bool memory = flags.GetBool("local-memory");
+  if (path.empty() && memory) return InvalidArgument("--local-memory needs a --local-socket");
+  if (path.empty()) return nullptr;
+  TG_ASSIGN_OR_RETURN(LocalUsers users, LocalUsers::Parse(flags.GetList("local-users")));
+  if (!memory) handlers.clear();
+  handlers["token"] = [&authenticator](const LocalSocket::Request& request) {
+    return StrCat(absl::ToInt64Seconds(LocalTokens::kLifetime), " ",
+                  authenticator.local_tokens()->Issue(request.principal, absl::Now()));
+  };
+  TG_ASSIGN_OR_RETURN(auto socket, LocalSocket::Start(path, std::move(users), std::move(handlers)));
+  std::printf("local socket on %s\n", path.c_str());
+  return socket;
 }
 
 absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
   SessionLimits limits;
   int64_t job_time = 0;
   const std::pair<std::string_view, int64_t*> rows[] = {
-      {"max-sessions", &limits.sessions},     {"session-handles", &limits.handles},
-      {"session-bytes", &limits.bytes},       {"staged-bytes", &limits.staged_bytes},
-      {"trace-events", &limits.trace_events}, {"job-time", &job_time},
-      {"session-lease", &limits.lease_ms},    {"session-max-lease", &limits.max_lease_ms},
-      {"session-grace", &limits.grace_ms},    {"run-time", &limits.run.ms},
+      {"max-sessions", &limits.sessions},
+      {"session-handles", &limits.handles},
+      {"session-bytes", &limits.bytes},
+      {"staged-bytes", &limits.staged_bytes},
+      {"trace-events", &limits.trace_events},
+      {"transfers", &limits.transfers},
+      {"job-time", &job_time},
+      {"session-lease", &limits.lease_ms},
+      {"session-max-lease", &limits.max_lease_ms},
+      {"session-grace", &limits.grace_ms},
+      {"run-time", &limits.run.ms},
 #define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
 #include "engine/base/budget.def"
 #undef BUDGET
@@ -181,58 +236,30 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
   metrics.Set(Metric::kDeviceFootprint, footprint);
 }
 
-// Starts to listen and says where. UNAVAILABLE if an address is taken.
-absl::StatusOr<std::unique_ptr<grpc::Server>> StartServer(
-    const std::vector<ListenAddress>& addresses, Router* router) {
-  grpc::ServerBuilder builder;
-  for (const ChannelArgument& row : kChannelArguments) {
-    builder.AddChannelArgument(row.name, row.value);
-  }
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddChannelArgument("grpc.http2.min_ping_interval_without_data_ms", 10'000);
-  std::vector<int> ports(addresses.size(), 0);
-  for (size_t i = 0; i < addresses.size(); ++i) {
-    builder.AddListeningPort(addresses[i].text, grpc::InsecureServerCredentials(), &ports[i]);
-  }
-  builder.RegisterCallbackGenericService(router);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  for (size_t i = 0; i < addresses.size(); ++i) {
-    if (server == nullptr || ports[i] == 0) {
-      std::string all;
-      for (const ListenAddress& a : addresses) StrAppend(&all, all.empty() ? "" : ", ", a.text);
-      return absl::UnavailableError(StrCat("cannot listen on ", all, "; is an address taken?"));
-    }
-  }
-  for (size_t i = 0; i < addresses.size(); ++i) {
-    std::string where = addresses[i].text;
-    if (!addresses[i].is_unix) where = StrCat(where.substr(0, where.rfind(':') + 1), ports[i]);
-    std::printf("listening on %s\n", where.c_str());
-    Log(LogLevel::kInfo, "listening", {{"address", where}});
-  }
-  return server;
-}
-
-void DrainAndStop(grpc::Server& server, ComputeService& compute, HealthService& health,
+void DrainAndStop(Listeners& listeners, ComputeService& compute, HealthService& health,
                   int64_t seconds, const sigset_t& signals, int signal) {
   Log(LogLevel::kInfo, "draining", {{"signal", signal}, {"seconds", seconds}});
   health.StopServing();
   const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(seconds);
   compute.Drain();
-  std::thread shutdown([&] { server.Shutdown(deadline); });
+  std::thread shutdown([&] { listeners.Shutdown(deadline); });
   // The second signal: everybody who waits for the deadline is cancelled now.
   std::thread impatient([&] {
     int again;
     sigwait(&signals, &again);
-    server.Shutdown(std::chrono::system_clock::now());
+    listeners.Shutdown(std::chrono::system_clock::now());
   });
-  server.Wait();
+  listeners.Wait();
   shutdown.join();
   kill(getpid(), SIGTERM);  // ends the wait for a second signal
   impatient.join();
 }
 
 absl::Status Serve(const Flags& flags, const sigset_t& signals) {
-  TG_ASSIGN_OR_RETURN(const std::vector<ListenAddress> addresses, ListenAddresses(flags));
+  TG_RETURN_IF_ERROR(CheckPairs(flags));
+  TG_ASSIGN_OR_RETURN(const auto authenticator, Authenticator::Create(IdentityOf(flags)));
+  TG_ASSIGN_OR_RETURN(const auto listeners,
+                      Listeners::Create(ListenersOf(flags), authenticator->open()));
   TG_ASSIGN_OR_RETURN(const SessionLimits limits, Limits(flags));
   TG_RETURN_IF_ERROR(CheckRanges(flags));
   TG_ASSIGN_OR_RETURN(const TenantTable tenant_table, Tenants(flags));
@@ -279,17 +306,17 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
         caches, accounts.for_caches());
   };
   TenantDirectory tenants(tenant_table, flags.GetInt("idle-tenants"), make_engine, &metrics);
+  metrics.AddLabelled([&] { return MetricsByTenant(tenants); });
   // Where nobody is asked who they are, it is better to say so now.
-  TG_RETURN_IF_ERROR(tenants.Find(kLocalTenant).status());
+  if (authenticator->open()) TG_RETURN_IF_ERROR(tenants.Find(kLocalTenant).status());
   SessionRegistry registry(env);
   registry.StartTimer();
-  SessionService sessions(env, registry);
+  SessionService sessions(env, registry, flags.GetString("local-socket"));
   ComputeService compute(env, registry);
+  DataService data(env, registry);
+  AdminService admin(env, registry, tenants, [] { kill(getpid(), SIGTERM); });
   HealthService health;
   ReflectionService reflection;
-  Authenticator authenticator;
-  Router router(kOnCompute, {&sessions, &compute, &health, &reflection}, &authenticator,
-                [&](const std::string& name) { return tenants.Find(name); });
 
   std::unique_ptr<MetricsExporter> exporter;
   if (const std::string& address = flags.GetString("metrics"); !address.empty()) {
@@ -301,11 +328,20 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
     TG_ASSIGN_OR_RETURN(exporter, MetricsExporter::Start(address, &metrics));
     std::printf("metrics on http://%s:%d/metrics\n", parsed.host.c_str(), exporter->port());
   }
-  TG_ASSIGN_OR_RETURN(const std::unique_ptr<grpc::Server> server, StartServer(addresses, &router));
+  TG_ASSIGN_OR_RETURN(
+      const auto local_socket,
+      StartLocalSocket(flags, *authenticator,
+                       LocalDataHandlers(&registry, &workers, [&](const std::string& name) {
+                         return tenants.Find(name);
+                       })));
+  TG_RETURN_IF_ERROR(listeners->Start(
+      {&admin, &sessions, &compute, &data, &health, &reflection}, authenticator.get(),
+      [&](const std::string& name) { return tenants.Find(name); },
+      [&](const std::string& address) { sessions.SetDataAddress(address); }));
   std::fflush(stdout);
   int signal = 0;
   sigwait(&signals, &signal);
-  DrainAndStop(*server, compute, health, flags.GetInt("drain-seconds"), signals, signal);
+  DrainAndStop(*listeners, compute, health, flags.GetInt("drain-seconds"), signals, signal);
   Log(LogLevel::kInfo, "stopped");
   return absl::OkStatus();
 }
@@ -337,6 +373,11 @@ int Main(int argc, char** argv) {
       [](google::protobuf::LogLevel, const char*, int, const std::string& message) {
         Log(LogLevel::kDebug, "protobuf", {{"message", message}});
       });
+  // So does what the transport reports: failed handshakes, for the most part.
+  gpr_set_log_function([](gpr_log_func_args* line) {
+    Log(line->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kWarning : LogLevel::kDebug, "grpc",
+        {{"message", line->message}});
+  });
   sigset_t signals;  // taken by sigwait alone; every thread inherits the mask
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

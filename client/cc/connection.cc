@@ -13,15 +13,6 @@
 namespace telegrad {
 namespace {
 
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  for (const ChannelArgument& row : kChannelArguments) arguments.SetInt(row.name, row.value);
-  // Every Connection has a connection of its own, straight to the server.
-  arguments.SetInt("grpc.use_local_subchannel_pool", 1);
-  arguments.SetInt("grpc.enable_http_proxy", 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-}
-
 absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
   if (status.ok()) return absl::OkStatus();
   const std::string message = status.error_message();
@@ -29,16 +20,32 @@ absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
       status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::UnavailableError(StrCat("no Telegrad server answers at ", address, " (", message,
                                          "); start one with: telegradd --listen ", address,
-                                         ", or name another with --address or TELEGRAD_ADDRESS"));
+                                         ", or name another with --address or TELEGRAD_ADDRESS. A "
+                                         "server that wants TLS, or does not take this client's "
+                                         "certificate, shows itself in the same way"));
+  }
+  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
+    return absl::UnauthenticatedError(
+        StrCat(message, "; the server at ", address,
+               " asks who its callers are: give it a token or a certificate"));
   }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
 }
 
+// Where the server takes large writes and reads, as it has said: nothing where that is the address
+// at hand, or only a port of the same host.
+std::string DataAddress(const std::string& address, const std::string& said) {
+  if (said.empty()) return address;
+  if (!said.starts_with(':')) return said;
+  return StrCat(address.substr(0, address.rfind(':')), said);
+}
+
 // One unary call with the connection's deadline.
 template <typename Call>
-absl::Status Invoke(const Connection& connection, Call call) {
+absl::Status Invoke(Connection& connection, Call call) {
   const auto stub = v1::Session::NewStub(connection.channel());
   grpc::ClientContext context;
+  TG_RETURN_IF_ERROR(connection.Authorize(&context));
   context.set_deadline(absl::ToChronoTime(absl::Now() + connection.options().timeout));
   return FromGrpc(call(*stub, &context), connection.address());
 }
@@ -47,7 +54,10 @@ absl::Status Invoke(const Connection& connection, Call call) {
 
 Connection::Connection(std::string address, const ConnectOptions& options,
                        std::shared_ptr<grpc::Channel> channel)
-    : address_(std::move(address)), options_(options), channel_(std::move(channel)) {}
+    : address_(std::move(address)),
+      options_(options),
+      channel_(std::move(channel)),
+      tokens_(options.credentials) {}
 
 absl::StatusOr<std::shared_ptr<Connection>> Connection::Connect(std::string_view address,
                                                                 const ConnectOptions& options) {
@@ -55,7 +65,8 @@ absl::StatusOr<std::shared_ptr<Connection>> Connection::Connect(std::string_view
     return InvalidArgument("\"", address, "\" is not an address; expected HOST:PORT or unix:PATH");
   }
   std::string target(address);
-  std::shared_ptr<Connection> connection(new Connection(target, options, OpenChannel(target)));
+  TG_ASSIGN_OR_RETURN(auto channel, OpenChannel(target, options.credentials, /*bulk=*/false));
+  std::shared_ptr<Connection> connection(new Connection(target, options, std::move(channel)));
   TG_RETURN_IF_ERROR(connection->Hello());
   return connection;
 }
@@ -75,8 +86,21 @@ absl::Status Connection::Hello() {
              .protocol = response.protocol(),
              .graph_form = response.graph_form(),
              .max_message_bytes = static_cast<int64_t>(response.max_message_bytes()),
-             .chunk_bytes = static_cast<int64_t>(response.chunk_bytes())};
+             .chunk_bytes = static_cast<int64_t>(response.chunk_bytes()),
+             .local_socket = response.local_socket(),
+             .tenant = response.tenant(),
+             .data_address = DataAddress(address_, response.data_address())};
+  if (!options_.data_address.empty()) server_.data_address = options_.data_address;
+  for (const int offered : response.compressions()) {
+    if (offered == static_cast<int>(options_.compression)) {
+      server_.compression = options_.compression;
+    }
+  }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> Connection::OpenDataChannel() const {
+  return OpenChannel(server_.data_address, options_.credentials, /*bulk=*/true);
 }
 
 absl::StatusOr<std::vector<DeviceInfo>> Connection::ListDevices() {
@@ -106,6 +130,7 @@ absl::StatusOr<std::map<std::string, double>> Connection::Stats() {
 }
 
 absl::StatusOr<std::unique_ptr<RemoteSession>> Connection::OpenSession() {
+  TG_RETURN_IF_ERROR(tokens_.Token().status());  // says it better than the stream could
   return std::make_unique<RemoteSession>(shared_from_this());
 }
 

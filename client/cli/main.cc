@@ -66,6 +66,18 @@ constexpr Command kCommands[] = {
 constexpr FlagRow kCommonFlags[] = {
     {"address", 'a', FlagKind::kString, "", "ADDRESS",
      "the server, HOST:PORT or unix:PATH (default: TELEGRAD_ADDRESS, else 127.0.0.1:50055)"},
+    {"tls-ca", 0, FlagKind::kString, "", "FILE",
+     "TLS; authorities of the server's certificate, PEM (default: TELEGRAD_TLS_CA)"},
+    {"tls-cert", 0, FlagKind::kString, "", "FILE",
+     "this client's certificate, PEM (default: TELEGRAD_TLS_CERT)"},
+    {"tls-key", 0, FlagKind::kString, "", "FILE", "its private key (default: TELEGRAD_TLS_KEY)"},
+    {"tls-server-name", 0, FlagKind::kString, "", "NAME",
+     "the name in the server's certificate (default: TELEGRAD_TLS_SERVER_NAME, else the "
+     "address's)"},
+    {"token-file", 0, FlagKind::kString, "", "FILE",
+     "holds a token that says who calls (default: TELEGRAD_TOKEN_FILE, or TELEGRAD_TOKEN itself)"},
+    {"local-socket", 0, FlagKind::kString, "", "PATH",
+     "of the server on this machine, which gives a token (default: TELEGRAD_LOCAL_SOCKET)"},
     {"timeout", 0, FlagKind::kInt, "10", "SECONDS", "how long to wait for the server to answer"},
 };
 
@@ -124,6 +136,22 @@ int Main(int argc, char** argv) {
   return kUsage;
 }
 
+// Flags count before the environment.
+ClientCredentials CredentialsOf(const Flags& flags) {
+  ClientCredentials credentials = ClientCredentials::FromEnvironment();
+  const std::pair<std::string_view, std::string*> rows[] = {
+      {"tls-ca", &credentials.tls_ca},         {"tls-cert", &credentials.tls_cert},
+      {"tls-key", &credentials.tls_key},       {"tls-server-name", &credentials.tls_server_name},
+      {"token-file", &credentials.token_file}, {"local-socket", &credentials.local_socket}};
+  if (!flags.GetString("token-file").empty() || !flags.GetString("local-socket").empty()) {
+    credentials.token = credentials.token_file = credentials.local_socket = "";
+  }
+  for (const auto& [flag, value] : rows) {
+    if (!flags.GetString(flag).empty()) *value = flags.GetString(flag);
+  }
+  return credentials;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags) {
@@ -137,6 +165,7 @@ absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags) {
   ConnectOptions options;
   options.timeout = absl::Seconds(seconds);
   options.client = "telegrad-cli";
+  options.credentials = CredentialsOf(flags);
   return Connection::Connect(address, options);
 }
 

@@ -37,7 +37,9 @@ inline absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags) {
   if (const char* from_env = std::getenv("TELEGRAD_ADDRESS"); address.empty() && from_env) {
     address = from_env;
   }
-  return Connection::Connect(address.empty() ? std::string(kDefaultAddress) : address);
+  ConnectOptions options;
+  options.credentials = ClientCredentials::FromEnvironment();
+  return Connection::Connect(address.empty() ? std::string(kDefaultAddress) : address, options);
 }
 
 // The value of an integer flag within [low, high].

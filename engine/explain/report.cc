@@ -4,7 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/base/strings.h"
 #include "engine/explain/explain.h"
-#include "engine/frontend/json.h"
+#include "engine/base/json.h"
 
 namespace telegrad {
 namespace {

@@ -5,9 +5,12 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "grpc/grpc_security_constants.h"
 #include "server/admin/log.h"
+#include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
 #include "server/service/convert.h"
+#include "server/service/data_service.h"
 #include "server/service/health_service.h"
 #include "server/service/reflection_service.h"
 #include "server/service/session_service.h"
@@ -28,6 +31,27 @@ class Refusal final : public RawStream {
   explicit Refusal(const absl::Status& status) { Finish(ToGrpc(status)); }
   void OnDone() override { delete this; }
 };
+
+Credentials CredentialsOf(const grpc::CallbackServerContext& context, const std::string& peer) {
+  Credentials credentials{.peer = peer, .authorizations = {}, .certified = false, .names = {}};
+  const auto [begin, end] = context.client_metadata().equal_range("authorization");
+  for (auto it = begin; it != end; ++it) {
+    credentials.authorizations.emplace_back(it->second.data(), it->second.size());
+  }
+  const auto transport = context.auth_context();
+  if (transport == nullptr || !transport->IsPeerAuthenticated()) return credentials;
+  credentials.certified = true;
+  constexpr std::pair<std::string_view, const char*> kKinds[] = {
+      {"uri", GRPC_PEER_URI_PROPERTY_NAME},
+      {"dns", GRPC_PEER_DNS_PROPERTY_NAME},
+      {"email", GRPC_PEER_EMAIL_PROPERTY_NAME}};
+  for (const auto& [kind, property] : kKinds) {
+    for (const grpc::string_ref& value : transport->FindPropertyValues(property)) {
+      credentials.names.push_back({kind, std::string(value.data(), value.size())});
+    }
+  }
+  return credentials;
+}
 
 }  // namespace
 
@@ -53,7 +77,8 @@ absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& con
   if (method != nullptr && method->access == Access::kAnyone) {
     return method->start(services_, &context, std::move(caller));
   }
-  absl::StatusOr<Principal> principal = authenticator_->Authenticate({.peer = caller.peer});
+  absl::StatusOr<Principal> principal =
+      authenticator_->Authenticate(CredentialsOf(context, caller.peer));
   if (!principal.ok()) {
     Log(LogLevel::kWarning, "unauthenticated",
         {{"peer", caller.peer},

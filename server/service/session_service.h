@@ -10,8 +10,11 @@ namespace telegrad {
 
 class SessionService {
  public:
-  SessionService(const Environment& env, SessionRegistry& registry)
-      : env_(env), registry_(registry) {}
+  // `local_socket`: the path that processes of this machine are told; empty: none.
+  SessionService(const Environment& env, SessionRegistry& registry, std::string local_socket)
+      : env_(env), registry_(registry), local_socket_(std::move(local_socket)) {}
+  // Where Data is served besides here. Before the first call.
+  void SetDataAddress(std::string_view address);
 
   absl::Status Hello(const Caller& caller, const v1::HelloRequest& request,
                      v1::HelloResponse* response);
@@ -27,6 +30,8 @@ class SessionService {
  private:
   const Environment& env_;
   SessionRegistry& registry_;
+  const std::string local_socket_;
+  std::string data_address_;
 };
 
 }  // namespace telegrad

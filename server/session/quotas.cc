@@ -9,6 +9,7 @@
 #include <set>
 
 #include "engine/base/status.h"
+#include "server/identity/principal.h"
 
 namespace telegrad {
 namespace {
@@ -18,12 +19,6 @@ constexpr QuotaInfo kQuotas[] = {
 #include "server/session/tenants.def"
 #undef QUOTA
 };
-
-constexpr size_t kMaxNameBytes = 64;
-
-bool IsAlnum(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
 
 std::string_view Trim(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r";
@@ -35,7 +30,7 @@ std::string_view Trim(std::string_view text) {
 // What a client or an operator wrote, short and printable.
 std::string Quoted(std::string_view text) {
   std::string out = "\"";
-  for (const char c : text.substr(0, kMaxNameBytes)) out += c >= ' ' && c < 127 ? c : '?';
+  for (const char c : text.substr(0, kMaxTenantNameBytes)) out += c >= ' ' && c < 127 ? c : '?';
   return out + "\"";
 }
 
@@ -89,7 +84,7 @@ class Parser {
       return absl::OkStatus();
     }
     if (!IsTenantName(name)) {
-      return InvalidArgument(Quoted(name), " is no tenant's name: 1 to ", kMaxNameBytes,
+      return InvalidArgument(Quoted(name), " is no tenant's name: 1 to ", kMaxTenantNameBytes,
                              " letters, digits, '-', '_' or '.', the first a letter or digit");
     }
     const auto [it, fresh] = table_.named.emplace(name, defaults_);
@@ -140,12 +135,6 @@ absl::Status Quotas::Set(std::string_view assignment) {
   if (!limit.ok()) return InvalidArgument(name, ": ", ToStd(limit.status().message()));
   limits_[static_cast<size_t>(row - kQuotas)] = *limit;
   return absl::OkStatus();
-}
-
-bool IsTenantName(std::string_view name) {
-  return !name.empty() && name.size() <= kMaxNameBytes && IsAlnum(name.front()) &&
-         std::ranges::all_of(name,
-                             [](char c) { return IsAlnum(c) || c == '-' || c == '_' || c == '.'; });
 }
 
 absl::StatusOr<TenantTable> ParseTenants(std::string_view text, std::string_view file,

@@ -59,10 +59,6 @@ class Quotas {
   std::array<int64_t, kNumQuotas> limits_;
 };
 
-// 1 to 64 letters, digits, '-', '_' or '.', of which the first is a letter or digit: what fits into
-// a file, a log line and a metric's label as it is.
-bool IsTenantName(std::string_view name);
-
 struct TenantTable {
   std::map<std::string, Quotas, std::less<>> named;
   std::optional<Quotas> others = Quotas();  // none: only the named are served

@@ -161,6 +161,16 @@ void SessionRegistry::End(Session& session, const absl::Status& why) {
   session.Close(why);
 }
 
+std::vector<std::shared_ptr<Session>> SessionRegistry::All() const {
+  std::vector<std::shared_ptr<Session>> all;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [token, session] : by_token_) all.push_back(session);
+  }
+  std::ranges::sort(all, {}, [](const auto& session) { return session->terms().id; });
+  return all;
+}
+
 OpenResult SessionRegistry::Describe(const Session& session) const {
   const SessionTerms& terms = session.terms();
   return {.session = terms.id,

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
@@ -52,6 +53,8 @@ class SessionRegistry {
   // one that is to be kept is detached, and any other is closed.
   void Leave(const std::shared_ptr<Session>& session, const AnswerSink& sink, bool keep);
   void Close(const std::shared_ptr<Session>& session, const absl::Status& why);
+
+  std::vector<std::shared_ptr<Session>> All() const;  // by id
 
   // What OpenResult says of a session.
   OpenResult Describe(const Session& session) const;

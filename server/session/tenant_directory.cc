@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "server/identity/principal.h"
 
 namespace telegrad {
 

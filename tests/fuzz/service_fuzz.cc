@@ -11,6 +11,7 @@
 #include "devices/cpu/cpu_device.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/admin/log.h"
+#include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
 #include "server/service/health_service.h"
 #include "server/service/reflection_service.h"
@@ -60,9 +61,10 @@ class Daemon {
     env_.limits.max_lease_ms = kMinLeaseMs;
     tenant_ = std::make_shared<Tenant>("fuzz", std::make_shared<fakes::CopyEngine>(), &metrics_);
     registry_ = std::make_unique<SessionRegistry>(env_);
-    sessions_ = std::make_unique<SessionService>(env_, *registry_);
+    sessions_ = std::make_unique<SessionService>(env_, *registry_, /*local_socket=*/"");
     compute_ = std::make_unique<ComputeService>(env_, *registry_);
-    services_ = {sessions_.get(), compute_.get(), &health_, &reflection_};
+    admin_ = std::make_unique<AdminService>(env_, *registry_, tenants_, [] {});
+    services_ = {admin_.get(), sessions_.get(), compute_.get(), &health_, &reflection_};
   }
 
   ~Daemon() {
@@ -93,6 +95,7 @@ class Daemon {
                status.error_code() == grpc::StatusCode::CANCELLED);
     FUZZ_CHECK(status.error_code() != grpc::StatusCode::INTERNAL);
     FUZZ_CHECK(status.error_code() != grpc::StatusCode::UNKNOWN);
+    SetLogLevel(LogLevel::kOff);  // an administrator may have changed it
     clock_.Advance(int64_t{3600} * 1'000'000'000);
     registry_->CloseExpired();
   }
@@ -142,6 +145,9 @@ class Daemon {
   std::unique_ptr<SessionRegistry> registry_;
   std::unique_ptr<SessionService> sessions_;
   std::unique_ptr<ComputeService> compute_;
+  TenantDirectory tenants_{
+      {}, 1, [](const Accounts&) { return std::make_shared<fakes::CopyEngine>(); }, &metrics_};
+  std::unique_ptr<AdminService> admin_;
   HealthService health_;
   ReflectionService reflection_;
   Services services_;

@@ -2,8 +2,8 @@
 
 #include <cstring>
 
+#include "engine/base/json.h"
 #include "engine/base/status.h"
-#include "engine/frontend/json.h"
 #include "engine/frontend/shapes.h"
 #include "engine/ir/scalar.h"
 

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_join.h"
 #include "engine/base/status.h"
-#include "engine/frontend/json.h"
+#include "engine/base/json.h"
 #include "engine/types/limits.h"
 
 namespace telegrad {

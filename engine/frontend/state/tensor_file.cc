@@ -8,7 +8,7 @@
 #include "engine/base/checked.h"
 #include "engine/base/status.h"
 #include "engine/frontend/host_bytes.h"
-#include "engine/frontend/json.h"
+#include "engine/base/json.h"
 #include "engine/frontend/state/gguf.h"
 #include "engine/frontend/state/npy.h"
 #include "engine/frontend/state/npz.h"

@@ -1,6 +1,6 @@
-// A strict, pull-style JSON reader (RFC 8259) for file headers: no tree, no recursion, no
-// allocation beyond the strings read. Every function returns false at the first thing that is not
-// as asked for.
+// A strict, pull-style JSON reader (RFC 8259) for file headers and tokens: no tree, no recursion,
+// no allocation beyond the strings read. Every function returns false at the first thing that is
+// not as asked for.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,8 @@ namespace telegrad {
 
 class JsonReader {
  public:
+  static constexpr size_t kMaxNesting = 16;
+
   explicit JsonReader(std::string_view text) : text_(text) {}
 
   // Skips white space and takes `c`, if it is next.
@@ -19,12 +21,18 @@ class JsonReader {
   bool String(std::string* out);
   // An integer without sign, fraction or exponent, at most INT64_MAX.
   bool Size(int64_t* out);
+  bool Number(double* out);  // finite
+  bool Bool(bool* out);
+  // Any value at all; false if it is nested deeper than kMaxNesting.
+  bool SkipValue();
   bool AtEnd();
   size_t position() const { return at_; }
 
  private:
   bool Hex4(uint32_t* out);
   bool Escape(std::string* out);
+  bool Word(std::string_view word);
+  bool SkipScalar();
   void Skip();
 
   std::string_view text_;

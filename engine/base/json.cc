@@ -1,4 +1,4 @@
-#include "engine/frontend/json.h"
+#include "engine/base/json.h"
 
 #include <charconv>
 #include <cstdio>
@@ -54,6 +54,79 @@ bool JsonReader::Size(int64_t* out) {
   if (error != std::errc() || (*begin == '0' && end != begin + 1)) return false;
   at_ += end - begin;
   return at_ == text_.size() || std::string_view(".eE").find(text_[at_]) == std::string_view::npos;
+}
+
+// The grammar is checked by hand, because from_chars takes more than JSON has.
+bool JsonReader::Number(double* out) {
+  Skip();
+  const size_t begin = at_;
+  const auto digits = [&] {
+    const size_t from = at_;
+    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') ++at_;
+    return at_ > from;
+  };
+  const auto next = [&](std::string_view any) {
+    if (at_ == text_.size() || any.find(text_[at_]) == std::string_view::npos) return false;
+    ++at_;
+    return true;
+  };
+  next("-");
+  if (!next("0") && !digits()) return false;
+  if (next(".") && !digits()) return false;
+  if (next("eE")) {
+    next("+-");
+    if (!digits()) return false;
+  }
+  const char* const end = text_.data() + at_;
+  const auto [parsed, error] = std::from_chars(text_.data() + begin, end, *out);
+  return error == std::errc() && parsed == end;
+}
+
+bool JsonReader::Word(std::string_view word) {
+  Skip();
+  if (!text_.substr(at_).starts_with(word)) return false;
+  at_ += word.size();
+  return true;
+}
+
+bool JsonReader::Bool(bool* out) {
+  *out = Word("true");
+  return *out || Word("false");
+}
+
+bool JsonReader::SkipScalar() {
+  Skip();
+  if (at_ == text_.size()) return false;
+  std::string text;
+  double number;
+  bool truth;
+  if (text_[at_] == '"') return String(&text);
+  return Word("null") || Bool(&truth) || Number(&number);
+}
+
+bool JsonReader::SkipValue() {
+  std::string open;  // what closes the brackets around the next value
+  while (true) {
+    bool complete = false;
+    if (Eat('{') || Eat('[')) {
+      open += text_[at_ - 1] == '{' ? '}' : ']';
+      if (open.size() > kMaxNesting) return false;
+      complete = Eat(open.back());
+      if (complete) open.pop_back();
+    } else {
+      complete = SkipScalar();
+      if (!complete) return false;
+    }
+    if (complete) {  // and so are those that end with it
+      while (!open.empty() && !Eat(',')) {
+        if (!Eat(open.back())) return false;
+        open.pop_back();
+      }
+      if (open.empty()) return true;
+    }
+    std::string key;
+    if (open.back() == '}' && (!String(&key) || !Eat(':'))) return false;
+  }
 }
 
 bool JsonReader::Hex4(uint32_t* out) {

@@ -1,0 +1,78 @@
+// The side socket: processes of this machine present themselves by the uid that the kernel vouches
+// for (SO_PEERCRED) and may pass file descriptors (SCM_RIGHTS), neither of which gRPC can do.
+//
+// A unix socket of packets (SOCK_SEQPACKET). A request is one packet: a verb, and after a space
+// what it needs; descriptors come along with it. Each is answered by one packet, "ok ..." or "error
+// ...".
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/identity/principal.h"
+#include "server/identity/unique_fd.h"
+
+namespace telegrad {
+
+// Tenants by uid. The daemon's own user is always known, and an administrator.
+class LocalUsers {
+ public:
+  // Of "UID=TENANT" each.
+  static absl::StatusOr<LocalUsers> Parse(std::span<const std::string> rows);
+  absl::StatusOr<Principal> Find(uid_t uid) const;
+  bool others() const;  // besides the daemon's own user
+
+ private:
+  std::map<uid_t, std::string> tenants_;
+};
+
+class LocalSocket {
+ public:
+  struct Request {
+    Principal principal;
+    std::string_view text;  // after the verb
+    std::vector<UniqueFd> descriptors;
+    // For a handler that has no answer yet: from any thread, once.
+    std::function<void(const absl::StatusOr<std::string>&)> answer_later;
+  };
+  // Called on the socket's thread; does not wait. The result follows "ok "; where it is nullopt,
+  // the request is answered later.
+  using Handler = std::function<absl::StatusOr<std::optional<std::string>>(Request)>;
+  using Handlers = std::map<std::string, Handler, std::less<>>;  // by verb
+
+  // UNAVAILABLE if there is already somebody at `path`.
+  static absl::StatusOr<std::unique_ptr<LocalSocket>> Start(const std::string& path,
+                                                            LocalUsers users, Handlers handlers);
+  ~LocalSocket();  // nobody is answered any more
+
+ private:
+  struct Connection {
+    std::shared_ptr<UniqueFd> fd;  // with those who answer later
+    uid_t uid = 0;
+    absl::StatusOr<Principal> principal;  // an error: not known
+  };
+  LocalSocket(std::string path, LocalUsers users, Handlers handlers, UniqueFd listener,
+              UniqueFd stop);
+  void Serve();
+  void Accept();
+  bool Answer(Connection& connection);  // false: it is over
+
+  const std::string path_;
+  const LocalUsers users_;
+  const Handlers handlers_;
+  const UniqueFd listener_, stop_;
+  std::vector<Connection> connections_;
+  std::thread thread_;
+};
+
+}  // namespace telegrad

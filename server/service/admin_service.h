@@ -1,0 +1,40 @@
+// telegrad.v1.Admin: what an administrator sees and does.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "server/service/router.h"
+#include "server/session/session_registry.h"
+#include "server/session/tenant_directory.h"
+#include "telegrad/v1/admin.pb.h"
+
+namespace telegrad {
+
+class AdminService {
+ public:
+  // `drain` begins the daemon's end and returns at once.
+  AdminService(const Environment& env, SessionRegistry& sessions, const TenantDirectory& tenants,
+               std::function<void()> drain)
+      : env_(env), sessions_(sessions), tenants_(tenants), drain_(std::move(drain)) {}
+
+  absl::Status Drain(const Caller& caller, const v1::DrainRequest& request,
+                     v1::DrainResponse* response);
+  absl::Status ListSessions(const Caller& caller, const v1::ListSessionsRequest& request,
+                            v1::ListSessionsResponse* response);
+  absl::Status CloseSessions(const Caller& caller, const v1::CloseSessionsRequest& request,
+                             v1::CloseSessionsResponse* response);
+  absl::Status ListTenants(const Caller& caller, const v1::ListTenantsRequest& request,
+                           v1::ListTenantsResponse* response);
+  absl::Status SetLogLevel(const Caller& caller, const v1::SetLogLevelRequest& request,
+                           v1::SetLogLevelResponse* response);
+
+ private:
+  const Environment& env_;
+  SessionRegistry& sessions_;
+  const TenantDirectory& tenants_;
+  const std::function<void()> drain_;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,153 @@
+#include "server/service/listeners.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/security/tls_credentials_options.h"
+#include "proto/transport.h"
+#include "server/admin/log.h"
+
+namespace telegrad {
+namespace {
+
+// How often the files of TLS are looked at for a change.
+constexpr unsigned kTlsRefreshSeconds = 1;
+// An administrator's unix socket is for the daemon's own user.
+constexpr mode_t kOwnerOnly = 0177;
+
+absl::Status CheckReach(const char* flag, const ListenAddress& address,
+                        const ListenOptions& options, bool open_to_all) {
+  if (address.is_local || options.anywhere) return absl::OkStatus();
+  if (open_to_all) {
+    return InvalidArgument(flag, " ", address.text,
+                           ": other machines reach this address and nobody is asked who they are; "
+                           "give --jwt-keys or --tls-client-ca, use a loopback address or a unix "
+                           "socket, or say --insecure-listen-anywhere");
+  }
+  if (options.tls.certificate.empty()) {
+    return InvalidArgument(flag, " ", address.text,
+                           ": other machines reach this address, and tokens and data would travel "
+                           "in the clear; give --tls-cert, or say --insecure-listen-anywhere");
+  }
+  return absl::OkStatus();
+}
+
+std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const ListenOptions& options,
+                                                       const ListenAddress& address) {
+  const TlsFiles& files = options.tls;
+  if (address.is_unix || files.certificate.empty()) return grpc::InsecureServerCredentials();
+  namespace tls = grpc::experimental;
+  tls::TlsServerCredentialsOptions credentials(
+      std::make_shared<tls::FileWatcherCertificateProvider>(files.key, files.certificate,
+                                                            files.client_ca, kTlsRefreshSeconds));
+  credentials.watch_identity_key_cert_pairs();
+  credentials.set_cert_request_type(GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+  if (!files.client_ca.empty()) {
+    credentials.watch_root_certs();
+    credentials.set_cert_request_type(
+        options.certificates_required ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                                      : GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
+  }
+  return tls::TlsServerCredentials(credentials);
+}
+
+std::string Join(const std::vector<ListenAddress>& addresses) {
+  std::string all;
+  for (const ListenAddress& a : addresses) StrAppend(&all, all.empty() ? "" : ", ", a.text);
+  return all;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Create(const ListenOptions& options,
+                                                             bool open_to_all) {
+  auto listeners = std::make_unique<Listeners>();
+  listeners->options_ = options;
+  if (!options.tls.certificate.empty()) TG_RETURN_IF_ERROR(CheckTlsFiles(options.tls));
+  const struct {
+    Listener listener;
+    const char *flag, *says;
+    const std::vector<std::string>& texts;
+  } kRows[] = {{kOnData, "--data-listen", "data on ", options.data},
+               {kOnAdmin, "--admin-listen", "admin on ", options.admin},
+               {kOnCompute, "--listen", "listening on ", options.compute}};
+  for (const auto& row : kRows) {
+    if (row.texts.empty()) continue;
+    Kind kind{row.listener, row.says, {}, nullptr, nullptr};
+    for (const std::string& text : row.texts) {
+      TG_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(text));
+      TG_RETURN_IF_ERROR(CheckReach(row.flag, address, options, open_to_all));
+      kind.addresses.push_back(std::move(address));
+    }
+    listeners->kinds_.push_back(std::move(kind));
+  }
+  return listeners;
+}
+
+absl::Status Listeners::Start(const Services& services, Authenticator* authenticator,
+                              const Router::FindTenant& find_tenant,
+                              const std::function<void(const std::string&)>& data_first) {
+  for (Kind& kind : kinds_) {
+    kind.router = std::make_unique<Router>(kind.listener, services, authenticator, find_tenant);
+    const absl::StatusOr<std::string> address = StartKind(kind);
+    if (!address.ok()) {
+      Shutdown(std::chrono::system_clock::now());  // nobody calls what is about to go
+      return address.status();
+    }
+    if (kind.listener == kOnData) data_first(*address);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Listeners::StartKind(Kind& kind) {
+  grpc::ServerBuilder builder;
+  for (const ChannelArgument& row : kChannelArguments) {
+    builder.AddChannelArgument(row.name, kind.listener == kOnData ? row.bulk : row.value);
+  }
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument("grpc.http2.min_ping_interval_without_data_ms", 10'000);
+  std::vector<int> ports(kind.addresses.size(), 0);
+  for (size_t i = 0; i < ports.size(); ++i) {
+    builder.AddListeningPort(kind.addresses[i].text, CredentialsOf(options_, kind.addresses[i]),
+                             &ports[i]);
+  }
+  builder.RegisterCallbackGenericService(kind.router.get());
+  const mode_t usual = umask(0);
+  umask(kind.listener == kOnAdmin ? kOwnerOnly : usual);
+  kind.server = builder.BuildAndStart();
+  umask(usual);
+  if (kind.server == nullptr || std::ranges::find(ports, 0) != ports.end()) {
+    return absl::UnavailableError(
+        StrCat("cannot listen on ", Join(kind.addresses), "; is an address taken?"));
+  }
+  std::string first;
+  for (size_t i = 0; i < ports.size(); ++i) {
+    std::string where = kind.addresses[i].text;
+    if (!kind.addresses[i].is_unix) where = StrCat(where.substr(0, where.rfind(':') + 1), ports[i]);
+    std::printf("%s%s\n", kind.says, where.c_str());
+    Log(LogLevel::kInfo, "listening", {{"address", where}, {"kind", kind.listener}});
+    if (i == 0) first = where;
+  }
+  return first;
+}
+
+void Listeners::Shutdown(std::chrono::system_clock::time_point deadline) {
+  std::vector<std::thread> threads;
+  for (Kind& kind : kinds_) {
+    if (kind.server == nullptr) continue;
+    threads.emplace_back([&kind, deadline] { kind.server->Shutdown(deadline); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void Listeners::Wait() {
+  for (Kind& kind : kinds_) kind.server->Wait();
+}
+
+}  // namespace telegrad

@@ -1,0 +1,58 @@
+// The daemon's gRPC servers: one for each kind of listener, so that each has channel arguments and
+// methods of its own. Every one hands all of its calls to a Router.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "grpcpp/grpcpp.h"
+#include "server/admin/address.h"
+#include "server/identity/authenticator.h"
+#include "server/identity/tls_files.h"
+#include "server/service/router.h"
+
+namespace telegrad {
+
+struct ListenOptions {
+  std::vector<std::string> compute, data, admin;  // addresses; port 0 takes a free one
+  TlsFiles tls;                                   // of TCP; unix sockets have none
+  bool certificates_required = false;             // else a client without one needs a token
+  bool anywhere = false;  // though other machines reach an address, and callers or bytes are open
+};
+
+class Listeners {
+ public:
+  // Nobody listens yet. INVALID_ARGUMENT for an address that is none, or that other machines would
+  // reach without TLS or without being asked who they are; and for TLS files that do not fit.
+  static absl::StatusOr<std::unique_ptr<Listeners>> Create(const ListenOptions& options,
+                                                           bool open_to_all);
+
+  // Starts to listen and says where on stdout. UNAVAILABLE if an address is taken. `data_first` is
+  // told the data listener's address before any other listener takes calls.
+  absl::Status Start(const Services& services, Authenticator* authenticator,
+                     const Router::FindTenant& find_tenant,
+                     const std::function<void(const std::string&)>& data_first);
+
+  // Takes no new calls; cancels those that are not over at the deadline. May be called again, with
+  // an earlier one.
+  void Shutdown(std::chrono::system_clock::time_point deadline);
+  void Wait();
+
+ private:
+  struct Kind {
+    Listener listener;
+    const char* says;  // before the address
+    std::vector<ListenAddress> addresses;
+    std::unique_ptr<Router> router;
+    std::unique_ptr<grpc::Server> server;
+  };
+  absl::StatusOr<std::string> StartKind(Kind& kind);  // the first address
+
+  ListenOptions options_;
+  std::vector<Kind> kinds_;
+};
+
+}  // namespace telegrad
