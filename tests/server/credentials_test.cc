@@ -224,7 +224,8 @@ TEST_F(CredentialsTest, AdministratorsSeeAndEndSessions) {
   ASSERT_TRUE(of_alice->Sync().Get().ok());
   ASSERT_TRUE(of_bob->Sync().Get().ok());
 
-  const auto stub = v1::Admin::NewStub(*OpenChannel(admin_, keys_->Certificate("ops"), /*bulk=*/false));
+  const auto stub =
+      v1::Admin::NewStub(*OpenChannel(admin_, keys_->Certificate("ops"), /*bulk=*/false));
   v1::ListSessionsResponse sessions;
   {
     grpc::ClientContext context;
