@@ -43,6 +43,17 @@ struct ReadTarget {
 using Completion = std::variant<std::monostate, Future<Done>, Future<bool>, Future<Digest>,
                                 Future<RunInfo>, Future<RemoteModel>, ReadTarget>;
 
+// Ends what waits for an answer.
+struct Fail {
+  absl::Status status;
+  void operator()(std::monostate) const {}
+  void operator()(const ReadTarget& target) const { target.done.Set(status); }
+  template <typename T>
+  void operator()(const Future<T>& future) const {
+    future.Set(status);
+  }
+};
+
 // Of a resumable session, messages that the server may not have taken. From half of it on it is
 // asked.
 inline constexpr int64_t kMaxSentBytes = int64_t{64} << 20;

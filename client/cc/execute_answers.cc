@@ -1,0 +1,137 @@
+// What an ExecuteStream does with the server's answers: each goes to the operation that it belongs
+// to, and says that the operations before it, which have none of their own, were carried out.
+#include <cstring>
+#include <utility>
+
+#include "client/cc/execute_stream.h"
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+RunInfo ToRunInfo(const v1::RunResult& run) {
+  RunInfo info{.cached = run.cached(),
+               .kernels = static_cast<int>(run.kernels()),
+               .device_ns = static_cast<int64_t>(run.device_ns()),
+               .compile_ns = static_cast<int64_t>(run.compile_ns()),
+               .trace = nullptr};
+  if (!run.has_trace()) return info;
+  auto trace = std::make_shared<RunEvents>();
+  trace->dropped = static_cast<int64_t>(run.trace().dropped());
+  trace->end_ns = static_cast<int64_t>(run.trace().end_ns());
+  for (const v1::TraceEvent& e : run.trace().events()) {
+    trace->events.push_back({.copy = e.kind() == v1::TraceEvent::COPY,
+                             .name = e.name(),
+                             .queue = e.queue(),
+                             .begin_ns = e.begin_ns(),
+                             .duration_ns = static_cast<int64_t>(e.duration_ns()),
+                             .flops = e.flops(),
+                             .bytes = e.bytes(),
+                             .reasons = {e.reasons().begin(), e.reasons().end()}});
+  }
+  info.trace = std::move(trace);
+  return info;
+}
+
+}  // namespace
+
+// Handles the message in incoming_. An error is a violation of the protocol and ends the session.
+absl::Status ExecuteStream::Receive() {
+  std::vector<grpc::Slice> slices;
+  if (!incoming_.Dump(&slices).ok()) return Internal("a message could not be read");
+  incoming_.Clear();
+  std::vector<Piece> pieces;
+  for (const grpc::Slice& slice : slices) pieces.emplace_back(slice.begin(), slice.size());
+  Envelope envelope;
+  TG_RETURN_IF_ERROR(SplitEnvelope(pieces, kPayloadField, &envelope));
+  v1::ExecuteResponse response;
+  if (!response.ParseFromString(envelope.head)) return Internal("not an ExecuteResponse");
+
+  if (response.has_open()) return Opened(response.open());
+  Pending* pending;
+  std::vector<Sent> taken;  // goes without the lock
+  {
+    std::lock_guard lock(mutex_);
+    taken = TakenLocked(response.op_id());
+    while (!pending_.empty() && pending_.front().last < response.op_id()) {
+      if (!std::holds_alternative<std::monostate>(pending_.front().completion)) {
+        return Internal("operation ", pending_.front().last, " was not answered");
+      }
+      pending_.pop_front();
+    }
+    if (pending_.empty() || pending_.front().first > response.op_id()) {
+      return Internal("an answer to operation ", response.op_id(), ", which waits for none");
+    }
+    pending = &pending_.front();  // stays there: others only append
+  }
+  bool finished = true;
+  TG_RETURN_IF_ERROR(Complete(*pending, response, envelope, &finished));
+  if (finished && pending->last == response.op_id()) {
+    std::lock_guard lock(mutex_);
+    pending_.pop_front();
+    changed_.notify_all();
+  }
+  if (finished && options_.resumable) {
+    std::lock_guard lock(mutex_);
+    received_ = response.op_id();
+    ++unacknowledged_;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ExecuteStream::RecordError(const char* what, uint64_t id, absl::StatusCode code,
+                                        std::string_view message) {
+  const absl::Status status(code, ToAbsl(StrCat("operation ", id, " (", what, "): ", message)));
+  std::lock_guard lock(mutex_);
+  if (first_error_.ok()) first_error_ = status;
+  return status;
+}
+
+absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse& response,
+                                     const Envelope& envelope, bool* finished) {
+  if (response.status().code() != 0) {
+    const auto code = static_cast<absl::StatusCode>(response.status().code());
+    const absl::Status error =
+        RecordError(pending.what, response.op_id(), code, response.status().message());
+    std::visit(Fail{error}, pending.completion);
+    return absl::OkStatus();
+  }
+  if (auto* target = std::get_if<ReadTarget>(&pending.completion)) {
+    return TakeChunk(*target, response, envelope, finished);
+  }
+  if (auto* done = std::get_if<Future<Done>>(&pending.completion)) {
+    const absl::Status first = status(/*take=*/false);
+    done->Set(first.ok() ? absl::StatusOr<Done>(Done{}) : first);
+  } else if (auto* has = std::get_if<Future<bool>>(&pending.completion)) {
+    has->Set(response.has().has());
+  } else if (auto* put = std::get_if<Future<Digest>>(&pending.completion)) {
+    Digest digest;
+    if (!Digest::FromBytes(response.put().hash(), &digest)) return Internal("a hash of odd length");
+    put->Set(digest);
+  } else if (auto* run = std::get_if<Future<RunInfo>>(&pending.completion)) {
+    run->Set(ToRunInfo(response.run()));
+  } else if (auto* import = std::get_if<Future<RemoteModel>>(&pending.completion)) {
+    TG_ASSIGN_OR_RETURN(RemoteModel model, ToRemoteModel(response.import()));
+    import->Set(std::move(model));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ExecuteStream::TakeChunk(ReadTarget& target, const v1::ExecuteResponse& response,
+                                      const Envelope& envelope, bool* finished) {
+  const uint64_t begin = response.read().offset() - static_cast<uint64_t>(target.offset);
+  const uint64_t size = target.into.size();
+  if (begin > size || envelope.payload_bytes > size - begin) {
+    return Internal("operation ", response.op_id(), ": a chunk outside of what was read");
+  }
+  std::byte* out = target.into.data() + begin;
+  for (const Piece& piece : envelope.payload) {
+    std::memcpy(out, piece.data(), piece.size());
+    out += piece.size();
+  }
+  *finished = response.read().last();
+  if (*finished) target.done.Set(Done{});
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad
