@@ -19,6 +19,7 @@
 #include "server/service/router.h"
 #include "server/service/session_service.h"
 #include "server/service/unary_call.h"
+#include "telegrad/v1/compute.pb.h"
 #include "tests/fakes/copy_engine.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/service_input.h"
@@ -85,8 +86,8 @@ class Daemon {
     for (const std::string& message : input.messages) {
       messages.push_back(Message(message, *session, (input.flags & ServiceInput::kSliced) != 0));
     }
-    // A stream without an end of its own is left by its client.
-    const bool endless = method.path == "/grpc.health.v1.Health/Watch";
+    const bool endless = method.path == "/grpc.health.v1.Health/Watch" ||
+                         std::any_of(input.messages.begin(), input.messages.end(), &NamesATransfer);
     ServicePeer peer(std::move(messages), endless || (input.flags & ServiceInput::kCancels) != 0);
     grpc::CallbackServerContext context;
     Caller caller{.principal = {}, .tenant = tenant_, .peer = "fuzz"};
@@ -118,6 +119,13 @@ class Daemon {
   }
 
  private:
+  // A stream without an end of its own is left by its client: one that watches, and one that may
+  // wait for bytes which come over another stream.
+  static bool NamesATransfer(const std::string& message) {
+    v1::ExecuteRequest request;
+    return request.ParseFromString(message) &&
+           (request.write().transfer() != 0 || request.read().transfer() != 0);
+  }
   static void Replace(std::string* in, std::string_view mark, std::string_view by) {
     for (size_t at = in->find(mark); at != std::string::npos; at = in->find(mark, at + by.size())) {
       in->replace(at, mark.size(), by);
