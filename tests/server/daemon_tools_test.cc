@@ -9,6 +9,7 @@
 #include "google/protobuf/descriptor_database.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
+#include "grpcpp/grpcpp.h"
 #include "tests/server/daemon_fixture.h"
 
 namespace telegrad {
