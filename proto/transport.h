@@ -15,27 +15,31 @@ inline constexpr int kChunkBytes = 1 << 20;        // of tensor data in one mess
 inline constexpr int kMaxMessageBytes = 80 << 20;  // a graph of kMaxGraphBytes and room around it
 inline constexpr int kPayloadField = 15;           // `data` of ExecuteRequest and ExecuteResponse
 
+// A stream of transfers takes no message much longer than a chunk.
+inline constexpr int kMaxDataMessageBytes = 8 * kChunkBytes;
+
 struct ChannelArgument {
   const char* name;
-  int value;
+  int value;  // for operations
+  int bulk;   // for connections that carry transfers alone
 };
 inline constexpr ChannelArgument kChannelArguments[] = {
-    {"grpc.http2.max_frame_size", 16777215},
-    {"grpc.http2.lookahead_bytes", 16 << 20},
-    {"grpc.http2.write_buffer_size", 4 << 20},
-    {"grpc.experimental.tcp_read_chunk_size", 1 << 20},
-    {"grpc.experimental.tcp_max_read_chunk_size", 8 << 20},
-    {"grpc.http2.bdp_probe", 0},
+    {"grpc.http2.max_frame_size", 16777215, 16777215},
+    {"grpc.http2.lookahead_bytes", 16 << 20, 16 << 20},
+    {"grpc.http2.write_buffer_size", 4 << 20, 4 << 20},
+    {"grpc.experimental.tcp_read_chunk_size", 1 << 20, 1 << 20},
+    {"grpc.experimental.tcp_max_read_chunk_size", 8 << 20, 4 << 20},
+    {"grpc.http2.bdp_probe", 0, 0},
     // A peer that is gone without a word is noticed within a minute.
-    {"grpc.keepalive_time_ms", 40'000},
-    {"grpc.keepalive_timeout_ms", 20'000},
-    {"grpc.http2.min_ping_interval_without_data_ms", 30'000},
+    {"grpc.keepalive_time_ms", 40'000, 40'000},
+    {"grpc.keepalive_timeout_ms", 20'000, 20'000},
+    {"grpc.http2.min_ping_interval_without_data_ms", 30'000, 30'000},
     // Of one connection; more wait at the client.
-    {"grpc.max_concurrent_streams", 4096},
+    {"grpc.max_concurrent_streams", 4096, 256},
     // A stream is never repeated; without this the library would keep what it sent.
-    {"grpc.enable_retries", 0},
-    {"grpc.max_receive_message_length", kMaxMessageBytes},
-    {"grpc.max_send_message_length", kMaxMessageBytes},
+    {"grpc.enable_retries", 0, 0},
+    {"grpc.max_receive_message_length", kMaxMessageBytes, kMaxDataMessageBytes},
+    {"grpc.max_send_message_length", kMaxMessageBytes, kMaxDataMessageBytes},
 };
 
 }  // namespace telegrad

@@ -34,13 +34,16 @@
 #include "server/identity/local_socket.h"
 #include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
+#include "server/service/data_service.h"
 #include "server/service/health_service.h"
 #include "server/service/listeners.h"
 #include "server/service/reflection_service.h"
 #include "server/service/session_service.h"
 #include "server/session/caching_engine.h"
+#include "server/session/local_data.h"
 #include "server/session/quotas.h"
 #include "server/session/tenant_directory.h"
+#include "server/session/tenant_metrics.h"
 
 namespace telegrad {
 namespace {
@@ -107,11 +110,14 @@ absl::Status CheckPairs(const Flags& flags) {
 
 // Null unless one is asked for.
 absl::StatusOr<std::unique_ptr<LocalSocket>> StartLocalSocket(const Flags& flags,
-                                                              const Authenticator& authenticator) {
+                                                              const Authenticator& authenticator,
+                                                              LocalSocket::Handlers handlers) {
   const std::string& path = flags.GetString("local-socket");
+  const bool memory = flags.GetBool("local-memory");
+  if (path.empty() && memory) return InvalidArgument("--local-memory needs a --local-socket");
   if (path.empty()) return nullptr;
   TG_ASSIGN_OR_RETURN(LocalUsers users, LocalUsers::Parse(flags.GetList("local-users")));
-  LocalSocket::Handlers handlers;
+  if (!memory) handlers.clear();
   handlers["token"] = [&authenticator](const LocalSocket::Request& request) {
     return StrCat(absl::ToInt64Seconds(LocalTokens::kLifetime), " ",
                   authenticator.local_tokens()->Issue(request.principal, absl::Now()));
@@ -125,11 +131,17 @@ absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
   SessionLimits limits;
   int64_t job_time = 0;
   const std::pair<std::string_view, int64_t*> rows[] = {
-      {"max-sessions", &limits.sessions},     {"session-handles", &limits.handles},
-      {"session-bytes", &limits.bytes},       {"staged-bytes", &limits.staged_bytes},
-      {"trace-events", &limits.trace_events}, {"job-time", &job_time},
-      {"session-lease", &limits.lease_ms},    {"session-max-lease", &limits.max_lease_ms},
-      {"session-grace", &limits.grace_ms},    {"run-time", &limits.run.ms},
+      {"max-sessions", &limits.sessions},
+      {"session-handles", &limits.handles},
+      {"session-bytes", &limits.bytes},
+      {"staged-bytes", &limits.staged_bytes},
+      {"trace-events", &limits.trace_events},
+      {"transfers", &limits.transfers},
+      {"job-time", &job_time},
+      {"session-lease", &limits.lease_ms},
+      {"session-max-lease", &limits.max_lease_ms},
+      {"session-grace", &limits.grace_ms},
+      {"run-time", &limits.run.ms},
 #define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
 #include "engine/base/budget.def"
 #undef BUDGET
@@ -294,12 +306,14 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
         caches, accounts.for_caches());
   };
   TenantDirectory tenants(tenant_table, flags.GetInt("idle-tenants"), make_engine, &metrics);
+  metrics.AddLabelled([&] { return MetricsByTenant(tenants); });
   // Where nobody is asked who they are, it is better to say so now.
   if (authenticator->open()) TG_RETURN_IF_ERROR(tenants.Find(kLocalTenant).status());
   SessionRegistry registry(env);
   registry.StartTimer();
   SessionService sessions(env, registry, flags.GetString("local-socket"));
   ComputeService compute(env, registry);
+  DataService data(env, registry);
   AdminService admin(env, registry, tenants, [] { kill(getpid(), SIGTERM); });
   HealthService health;
   ReflectionService reflection;
@@ -314,9 +328,14 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
     TG_ASSIGN_OR_RETURN(exporter, MetricsExporter::Start(address, &metrics));
     std::printf("metrics on http://%s:%d/metrics\n", parsed.host.c_str(), exporter->port());
   }
-  TG_ASSIGN_OR_RETURN(const auto local_socket, StartLocalSocket(flags, *authenticator));
+  TG_ASSIGN_OR_RETURN(
+      const auto local_socket,
+      StartLocalSocket(flags, *authenticator,
+                       LocalDataHandlers(&registry, &workers, [&](const std::string& name) {
+                         return tenants.Find(name);
+                       })));
   TG_RETURN_IF_ERROR(listeners->Start(
-      {&admin, &sessions, &compute, &health, &reflection}, authenticator.get(),
+      {&admin, &sessions, &compute, &data, &health, &reflection}, authenticator.get(),
       [&](const std::string& name) { return tenants.Find(name); },
       [&](const std::string& address) { sessions.SetDataAddress(address); }));
   std::fflush(stdout);

@@ -32,6 +32,14 @@ absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
 }
 
+// Where the server takes large writes and reads, as it has said: nothing where that is the address
+// at hand, or only a port of the same host.
+std::string DataAddress(const std::string& address, const std::string& said) {
+  if (said.empty()) return address;
+  if (!said.starts_with(':')) return said;
+  return StrCat(address.substr(0, address.rfind(':')), said);
+}
+
 // One unary call with the connection's deadline.
 template <typename Call>
 absl::Status Invoke(Connection& connection, Call call) {
@@ -57,7 +65,7 @@ absl::StatusOr<std::shared_ptr<Connection>> Connection::Connect(std::string_view
     return InvalidArgument("\"", address, "\" is not an address; expected HOST:PORT or unix:PATH");
   }
   std::string target(address);
-  TG_ASSIGN_OR_RETURN(auto channel, OpenChannel(target, options.credentials));
+  TG_ASSIGN_OR_RETURN(auto channel, OpenChannel(target, options.credentials, /*bulk=*/false));
   std::shared_ptr<Connection> connection(new Connection(target, options, std::move(channel)));
   TG_RETURN_IF_ERROR(connection->Hello());
   return connection;
@@ -79,8 +87,20 @@ absl::Status Connection::Hello() {
              .graph_form = response.graph_form(),
              .max_message_bytes = static_cast<int64_t>(response.max_message_bytes()),
              .chunk_bytes = static_cast<int64_t>(response.chunk_bytes()),
-             .tenant = response.tenant()};
+             .local_socket = response.local_socket(),
+             .tenant = response.tenant(),
+             .data_address = DataAddress(address_, response.data_address())};
+  if (!options_.data_address.empty()) server_.data_address = options_.data_address;
+  for (const int offered : response.compressions()) {
+    if (offered == static_cast<int>(options_.compression)) {
+      server_.compression = options_.compression;
+    }
+  }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> Connection::OpenDataChannel() const {
+  return OpenChannel(server_.data_address, options_.credentials, /*bulk=*/true);
 }
 
 absl::StatusOr<std::vector<DeviceInfo>> Connection::ListDevices() {

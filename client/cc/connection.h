@@ -21,10 +21,18 @@ class RemoteSession;
 
 inline constexpr std::string_view kDefaultAddress = "127.0.0.1:50055";
 
+enum class Compression { kNone, kLz4, kZstd };
+
 struct ConnectOptions {
   absl::Duration timeout = absl::Seconds(10);  // of connecting and of each call but sessions
   std::string client = "telegrad-cc";          // name and version, for the server's log
   ClientCredentials credentials = {};
+  // Connections over which large writes and reads of a session travel. 0: they stay on the
+  // session's.
+  int data_streams = 2;
+  std::string data_address = {};  // where they go instead of where the server says
+  // Of their chunks, where it makes them smaller and the server takes it: for slow networks.
+  Compression compression = Compression::kNone;
 };
 
 struct ServerInfo {
@@ -33,7 +41,10 @@ struct ServerInfo {
   uint32_t graph_form = 0;
   int64_t max_message_bytes = 0;
   int64_t chunk_bytes = 0;
-  std::string tenant;  // whom the server takes this client for
+  std::string local_socket;  // on which processes of its machine present themselves; empty: none
+  std::string tenant;        // whom the server takes this client for
+  std::string data_address;  // where large writes and reads go
+  Compression compression = Compression::kNone;  // as agreed
 };
 
 struct DeviceInfo {
@@ -63,6 +74,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const ServerInfo& server() const { return server_; }
   const std::string& address() const { return address_; }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  // A connection of its own to where the server takes large writes and reads.
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenDataChannel() const;
   const ConnectOptions& options() const { return options_; }
   // Puts this client's token onto a call; every call needs it.
   absl::Status Authorize(grpc::ClientContext* context) { return tokens_.Authorize(context); }

@@ -119,10 +119,13 @@ ClientCredentials ClientCredentials::FromEnvironment() {
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address,
-                                                           const ClientCredentials& credentials) {
+                                                           const ClientCredentials& credentials,
+                                                           bool bulk) {
   TG_ASSIGN_OR_RETURN(const auto transport, TransportOf(address, credentials));
   grpc::ChannelArguments arguments;
-  for (const ChannelArgument& row : kChannelArguments) arguments.SetInt(row.name, row.value);
+  for (const ChannelArgument& row : kChannelArguments) {
+    arguments.SetInt(row.name, bulk ? row.bulk : row.value);
+  }
   // Every channel has a connection of its own, straight to the server.
   arguments.SetInt("grpc.use_local_subchannel_pool", 1);
   arguments.SetInt("grpc.enable_http_proxy", 0);

@@ -36,8 +36,10 @@ struct ClientCredentials {
 };
 
 // INVALID_ARGUMENT for files that cannot be read, and for a token that would travel in the clear.
+// `bulk`: it carries transfers alone.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address,
-                                                           const ClientCredentials& credentials);
+                                                           const ClientCredentials& credentials,
+                                                           bool bulk);
 
 // Puts the token, if there is one, onto calls. Thread-safe.
 class TokenSource {

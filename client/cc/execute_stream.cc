@@ -76,7 +76,7 @@ ExecuteStream::ExecuteStream(Connection& connection) : address_(connection.addre
   v1::ExecuteRequest open;
   open.mutable_open()->set_protocol(connection.server().protocol);
   open.mutable_open()->set_client(connection.options().client);
-  Send("open", std::move(open), Future<Done>());
+  Send("open", std::move(open), ticket_);
 }
 
 ExecuteStream::~ExecuteStream() {
@@ -116,6 +116,17 @@ void ExecuteStream::EndIfIdle() {
 uint64_t ExecuteStream::NewHandles(uint64_t count) {
   std::lock_guard lock(mutex_);
   return std::exchange(next_handle_, next_handle_ + count);
+}
+
+void ExecuteStream::Abandon(const absl::Status& why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (broken_.ok()) {
+      broken_ = absl::AbortedError(
+          StrCat("the bytes of a write could not be brought to ", address_, ": ", why.message()));
+    }
+  }
+  context_.TryCancel();
 }
 
 absl::Status ExecuteStream::status(bool take) {
@@ -375,6 +386,8 @@ absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse
     Digest digest;
     if (!Digest::FromBytes(response.put().hash(), &digest)) return Internal("a hash of odd length");
     put->Set(digest);
+  } else if (auto* ticket = std::get_if<Future<SessionTicket>>(&pending.completion)) {
+    ticket->Set(SessionTicket{response.open().token(), response.open().epoch()});
   } else if (auto* run = std::get_if<Future<RunInfo>>(&pending.completion)) {
     run->Set(ToRunInfo(response.run()));
   } else if (auto* import = std::get_if<Future<RemoteModel>>(&pending.completion)) {

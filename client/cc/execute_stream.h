@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/cc/bulk_transfers.h"
 #include "client/cc/chunk_pool.h"
 #include "client/cc/future.h"
 #include "client/cc/out_payload.h"
@@ -34,8 +35,9 @@ struct ReadTarget {
 };
 
 // What an operation's answer is for; monostate: it has none unless it fails.
-using Completion = std::variant<std::monostate, Future<Done>, Future<bool>, Future<Digest>,
-                                Future<RunInfo>, Future<RemoteModel>, ReadTarget>;
+using Completion =
+    std::variant<std::monostate, Future<Done>, Future<bool>, Future<Digest>, Future<RunInfo>,
+                 Future<RemoteModel>, Future<SessionTicket>, ReadTarget>;
 
 class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
@@ -47,6 +49,10 @@ class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
   void Send(const char* what, v1::ExecuteRequest request, Completion completion,
             OutPayload payload = {});
   uint64_t NewHandles(uint64_t count);  // the first of them
+  // What names the session, once the server has opened it.
+  const Future<SessionTicket>& ticket() const { return ticket_; }
+  // Ends it: what depends on what did not come about must not go on.
+  void Abandon(const absl::Status& why);
   absl::Status status(bool take);
 
   void OnReadDone(bool ok) override;
@@ -92,6 +98,8 @@ class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
   const std::shared_ptr<InUse> in_use_ = std::make_shared<InUse>();
   const std::shared_ptr<ChunkPool> chunks_ = std::make_shared<ChunkPool>(kChunkBytes);
   grpc::ByteBuffer incoming_, outgoing_;
+
+  const Future<SessionTicket> ticket_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

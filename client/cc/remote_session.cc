@@ -2,12 +2,18 @@
 
 #include <utility>
 
+#include "client/cc/bulk_transfers.h"
 #include "client/cc/execute_stream.h"
+#include "client/cc/shared_memory.h"
+#include "engine/base/status.h"
 #include "engine/wire/graph_codec.h"
 #include "telegrad/v1/graph.pb.h"
 
 namespace telegrad {
 namespace {
+
+// From here on the bytes of a write or read are worth connections of their own.
+constexpr size_t kBulkBytes = 4 << 20;
 
 enum class Wanted { kNothing, kResult, kTrace };
 
@@ -30,9 +36,21 @@ v1::ExecuteRequest RunRequest(const Digest& hash, std::span<const uint64_t> hand
 }  // namespace
 
 RemoteSession::RemoteSession(std::shared_ptr<Connection> connection)
-    : connection_(std::move(connection)), stream_(std::make_unique<ExecuteStream>(*connection_)) {}
+    : connection_(std::move(connection)), stream_(std::make_unique<ExecuteStream>(*connection_)) {
+  if (connection_->options().data_streams == 0) return;
+  bulk_ = std::make_unique<BulkTransfers>(
+      connection_.get(), stream_->ticket(),
+      [stream = stream_.get()](const absl::Status& why) { stream->Abandon(why); });
+}
 
-RemoteSession::~RemoteSession() = default;
+RemoteSession::~RemoteSession() {
+  if (bulk_ != nullptr) bulk_->Close();
+  stream_.reset();  // gives every future its result, also those that bulk_ waits for
+}
+
+bool RemoteSession::TravelBeside(size_t bytes) const {
+  return bulk_ != nullptr && bytes >= kBulkBytes;
+}
 
 uint64_t RemoteSession::NewHandle() { return stream_->NewHandles(1); }
 
@@ -77,7 +95,12 @@ void RemoteSession::Write(uint64_t handle, int64_t offset, std::span<const std::
   v1::ExecuteRequest request;
   request.mutable_write()->set_handle(handle);
   request.mutable_write()->set_offset(static_cast<uint64_t>(offset));
-  stream_->Send("write", std::move(request), {}, {data, std::move(keep)});
+  if (!TravelBeside(data.size())) {
+    return stream_->Send("write", std::move(request), {}, {data, std::move(keep)});
+  }
+  request.mutable_write()->set_bytes(data.size());
+  const uint64_t transfer = SendTransfer(std::move(request), nullptr);
+  bulk_->Upload(transfer, data, std::move(keep), Sync());
 }
 
 void RemoteSession::Write(uint64_t handle, int64_t offset, std::unique_ptr<TensorReader> content) {
@@ -99,8 +122,80 @@ Future<Done> RemoteSession::Read(uint64_t handle, int64_t offset, std::span<std:
   request.mutable_read()->set_offset(static_cast<uint64_t>(offset));
   request.mutable_read()->set_bytes(into.size());
   Future<Done> done;
-  stream_->Send("read", std::move(request), ReadTarget{into, offset, done});
+  if (!TravelBeside(into.size())) {
+    stream_->Send("read", std::move(request), ReadTarget{into, offset, done});
+    return done;
+  }
+  Future<Done> ready;
+  bulk_->Download(SendTransfer(std::move(request), &ready), into, ready, done);
   return done;
+}
+
+// Numbers ascend in the order of the operations.
+uint64_t RemoteSession::SendTransfer(v1::ExecuteRequest request, const Future<Done>* ready) {
+  std::lock_guard lock(transfer_mutex_);
+  const uint64_t transfer = ++last_transfer_;
+  if (ready == nullptr) {
+    request.mutable_write()->set_transfer(transfer);
+    stream_->Send("write", std::move(request), {});
+  } else {
+    request.mutable_read()->set_transfer(transfer);
+    const auto offset = static_cast<int64_t>(request.read().offset());
+    stream_->Send("read", std::move(request), ReadTarget{{}, offset, *ready});
+  }
+  return transfer;
+}
+
+absl::Status RemoteSession::Show(const char* verb, uint64_t transfer, const SharedMemory& memory) {
+  TG_ASSIGN_OR_RETURN(const SessionTicket ticket, stream_->ticket().Get());
+  {
+    std::lock_guard lock(door_mutex_);
+    if (door_ == nullptr) {
+      TG_ASSIGN_OR_RETURN(door_, LocalDoor::Open(connection_->server().local_socket));
+    }
+  }
+  std::string request = StrCat(verb, " ");
+  for (const char c : ticket.token) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    request += kDigits[static_cast<uint8_t>(c) >> 4];
+    request += kDigits[static_cast<uint8_t>(c) & 15];
+  }
+  StrAppend(&request, " ", ticket.epoch, " ", transfer, " 0 ", memory.bytes().size());
+  return door_->Ask(request, memory.fd()).status();
+}
+
+absl::Status RemoteSession::WriteShared(uint64_t handle, int64_t offset,
+                                        const SharedMemory& memory) {
+  if (connection_->server().local_socket.empty()) {
+    return FailedPrecondition(
+        "the server shares no memory; it would need --local-socket and "
+        "--local-memory");
+  }
+  v1::ExecuteRequest request;
+  request.mutable_write()->set_handle(handle);
+  request.mutable_write()->set_offset(static_cast<uint64_t>(offset));
+  request.mutable_write()->set_bytes(memory.bytes().size());
+  const uint64_t transfer = SendTransfer(std::move(request), nullptr);
+  absl::Status shown = Show("upload", transfer, memory);
+  if (!shown.ok()) stream_->Abandon(shown);  // nothing that follows the operation would begin
+  return shown;
+}
+
+absl::Status RemoteSession::ReadShared(uint64_t handle, int64_t offset,
+                                       const SharedMemory& memory) {
+  if (connection_->server().local_socket.empty()) {
+    return FailedPrecondition(
+        "the server shares no memory; it would need --local-socket and "
+        "--local-memory");
+  }
+  v1::ExecuteRequest request;
+  request.mutable_read()->set_handle(handle);
+  request.mutable_read()->set_offset(static_cast<uint64_t>(offset));
+  request.mutable_read()->set_bytes(memory.bytes().size());
+  Future<Done> ready;
+  const uint64_t transfer = SendTransfer(std::move(request), &ready);
+  TG_RETURN_IF_ERROR(ready.Get().status());
+  return Show("download", transfer, memory);
 }
 
 Future<bool> RemoteSession::Has(const Digest& hash) {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,10 @@
 #include "engine/types/var_value.h"
 
 namespace telegrad {
+
+namespace v1 {
+class ExecuteRequest;
+}
 
 // What the devices did for a run; see RunTrace in compute.proto.
 struct RunEvent {
@@ -59,7 +64,10 @@ struct RemoteFile {
   Mode mode = Mode::kRead;
 };
 
+class BulkTransfers;
 class ExecuteStream;
+class LocalDoor;
+class SharedMemory;
 class TensorReader;
 struct RemoteImportOptions;
 struct RemoteModel;
@@ -94,6 +102,12 @@ class RemoteSession {
   // Fills `into`, which must live until the future has its result or this object is gone.
   Future<Done> Read(uint64_t handle, int64_t offset, std::span<std::byte> into);
 
+  // Through memory shared with a server of this machine that offers it (--local-memory): all of
+  // `memory` to or from the buffer at `offset`. Write returns once the server has the memory, which
+  // must stay unchanged until a later operation is answered; Read when the bytes are there.
+  absl::Status WriteShared(uint64_t handle, int64_t offset, const SharedMemory& memory);
+  absl::Status ReadShared(uint64_t handle, int64_t offset, const SharedMemory& memory);
+
   Future<bool> Has(const Digest& hash);
   Future<Digest> Put(UOp root, bool compile = false);                     // a tensor-level graph
   Future<Digest> PutSerialized(std::string graph, bool compile = false);  // a telegrad.v1.Graph
@@ -126,8 +140,18 @@ class RemoteSession {
   const Connection& connection() const { return *connection_; }
 
  private:
+  bool TravelBeside(size_t bytes) const;
+  // Sends the operation under the next number for a transfer, which it returns.
+  uint64_t SendTransfer(v1::ExecuteRequest request, const Future<Done>* ready);
+  absl::Status Show(const char* verb, uint64_t transfer, const SharedMemory& memory);
+
   const std::shared_ptr<Connection> connection_;
+  std::unique_ptr<BulkTransfers> bulk_;  // null: everything travels on the stream
   std::unique_ptr<ExecuteStream> stream_;
+  std::mutex transfer_mutex_;  // held while an operation is sent that names a transfer
+  uint64_t last_transfer_ = 0;
+  std::mutex door_mutex_;
+  std::unique_ptr<LocalDoor> door_;  // once memory is shared
 };
 
 }  // namespace telegrad

@@ -1,5 +1,7 @@
 #include "engine/base/budget.h"
 
+#include <string>
+
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -13,6 +15,15 @@ namespace what {
 #undef BUDGET
 }  // namespace what
 
+// The daemon's flag for the budget of these units; time has none in the table.
+std::string Flag(std::string_view units) {
+#define BUDGET(name, default_value, what) \
+  if (units == what) return "--job-" #name;
+#include "engine/base/budget.def"
+#undef BUDGET
+  return "--job-time";
+}
+
 }  // namespace
 
 Budget::Budget(const Limits& limits)
@@ -21,7 +32,8 @@ Budget::Budget(const Limits& limits)
 Budget::Budget(Budget* whole) : limits_(whole->limits_), whole_(whole->whole_) {}
 
 absl::Status Budget::Spent(int64_t limit, std::string_view what) const {
-  return ResourceExhausted("the budget of ", limit, " ", what, " is spent while ", doing_);
+  return ResourceExhausted("the budget of ", limit, " ", what, " is spent while ", doing_,
+                           "; a daemon raises it with ", Flag(what));
 }
 
 absl::Status Budget::SpendNodes(int64_t n) { return Spend(n, limits_.nodes, what::nodes, &nodes_); }
@@ -55,8 +67,9 @@ absl::Status Budget::CheckTime() {
     return absl::CancelledError("the job was cancelled");
   }
   if (std::chrono::steady_clock::now() > whole_->deadline_) {
-    return absl::DeadlineExceededError(
-        StrCat("the job's time budget of ", limits_.time.count(), " ms is spent while ", doing_));
+    return absl::DeadlineExceededError(StrCat("the job's time budget of ", limits_.time.count(),
+                                              " ms is spent while ", doing_,
+                                              "; a daemon raises it with ", Flag("time")));
   }
   return absl::OkStatus();
 }

@@ -13,14 +13,18 @@ TEST(Budget, EveryLimitIsExactAndNamed) {
   struct Row {
     int64_t Budget::Limits::* limit;
     std::function<absl::Status(Budget&)> spend;
-    std::string what;
+    std::string what, flag;
   };
   const Row rows[] = {
-      {&Budget::Limits::nodes, [](Budget& b) { return b.SpendNodes(); }, "3 nodes"},
-      {&Budget::Limits::rewrites, [](Budget& b) { return b.SpendRewrites(); }, "3 rewrites"},
-      {&Budget::Limits::steps, [](Budget& b) { return b.SpendSteps(); }, "3 analysis steps"},
-      {&Budget::Limits::kernels, [](Budget& b) { return b.SpendKernels(); }, "3 kernels"},
-      {&Budget::Limits::code, [](Budget& b) { return b.SpendCode(1); }, "3 bytes of code"},
+      {&Budget::Limits::nodes, [](Budget& b) { return b.SpendNodes(); }, "3 nodes", "--job-nodes"},
+      {&Budget::Limits::rewrites, [](Budget& b) { return b.SpendRewrites(); }, "3 rewrites",
+       "--job-rewrites"},
+      {&Budget::Limits::steps, [](Budget& b) { return b.SpendSteps(); }, "3 analysis steps",
+       "--job-steps"},
+      {&Budget::Limits::kernels, [](Budget& b) { return b.SpendKernels(); }, "3 kernels",
+       "--job-kernels"},
+      {&Budget::Limits::code, [](Budget& b) { return b.SpendCode(1); }, "3 bytes of code",
+       "--job-code"},
   };
   for (const Row& row : rows) {
     Budget::Limits limits;
@@ -30,7 +34,9 @@ TEST(Budget, EveryLimitIsExactAndNamed) {
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(row.spend(budget).ok()) << row.what;
     for (int i = 0; i < 2; ++i) {  // once exhausted, always exhausted
       EXPECT_EQ(row.spend(budget), absl::ResourceExhaustedError("the budget of " + row.what +
-                                                                " is spent while testing"));
+                                                                " is spent while testing; a "
+                                                                "daemon raises it with " +
+                                                                row.flag));
     }
   }
 }
@@ -60,9 +66,11 @@ TEST(Budget, ErrorsSayTheInnermostThingThatWasDone) {
   const Budget::Doing outer(&budget, "compiling");
   {
     const Budget::Doing inner(&budget, "lowering");
-    EXPECT_EQ(message(), "the budget of 0 nodes is spent while lowering");
+    EXPECT_EQ(message(),
+              "the budget of 0 nodes is spent while lowering; a daemon raises it with --job-nodes");
   }
-  EXPECT_EQ(message(), "the budget of 0 nodes is spent while compiling");
+  EXPECT_EQ(message(),
+            "the budget of 0 nodes is spent while compiling; a daemon raises it with --job-nodes");
 }
 
 TEST(Budget, ATaskCountsForItselfAndSharesTheRest) {

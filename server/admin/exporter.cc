@@ -21,20 +21,31 @@ class Page final : public prometheus::Collectable {
     const auto values = metrics_->Values();
     for (int i = 0; i < kNumMetrics; ++i) {
       const MetricInfo& info = AllMetrics()[i];
-      const bool counter = info.kind == MetricInfo::kCounter;
-      prometheus::MetricFamily family;
-      family.name = info.name;
-      family.help = info.help;
-      family.type = counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
-      prometheus::ClientMetric metric;
-      (counter ? metric.counter.value : metric.gauge.value) = values[i];
-      family.metric.push_back(std::move(metric));
-      families.push_back(std::move(family));
+      families.push_back(Family({.name = std::string(info.name),
+                                 .kind = info.kind,
+                                 .help = std::string(info.help),
+                                 .samples = {{.labels = {}, .value = values[i]}}}));
     }
+    for (const LabelledMetric& metric : metrics_->Labelled()) families.push_back(Family(metric));
     return families;
   }
 
  private:
+  static prometheus::MetricFamily Family(const LabelledMetric& from) {
+    const bool counter = from.kind == MetricInfo::kCounter;
+    prometheus::MetricFamily family;
+    family.name = from.name;
+    family.help = from.help;
+    family.type = counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
+    for (const LabelledMetric::Sample& sample : from.samples) {
+      prometheus::ClientMetric metric;
+      (counter ? metric.counter.value : metric.gauge.value) = sample.value;
+      for (const auto& [name, value] : sample.labels) metric.label.push_back({name, value});
+      family.metric.push_back(std::move(metric));
+    }
+    return family;
+  }
+
   Metrics* const metrics_;
 };
 

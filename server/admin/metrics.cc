@@ -23,14 +23,26 @@ void Metrics::AddCollector(std::function<void(Metrics&)> collector) {
   collectors_.push_back(std::move(collector));
 }
 
+void Metrics::AddLabelled(std::function<std::vector<LabelledMetric>()> collector) {
+  std::lock_guard lock(mutex_);
+  labelled_.push_back(std::move(collector));
+}
+
 std::array<double, kNumMetrics> Metrics::Values() {
   std::lock_guard lock(mutex_);
   for (const auto& collector : collectors_) collector(*this);
   std::array<double, kNumMetrics> values;
-  for (int i = 0; i < kNumMetrics; ++i) {
-    values[i] = static_cast<double>(counts_[i].load(std::memory_order_relaxed)) * kMetrics[i].unit;
-  }
+  for (int i = 0; i < kNumMetrics; ++i) values[i] = Value(static_cast<Metric>(i));
   return values;
+}
+
+std::vector<LabelledMetric> Metrics::Labelled() {
+  std::lock_guard lock(mutex_);
+  std::vector<LabelledMetric> all;
+  for (const auto& collector : labelled_) {
+    for (LabelledMetric& metric : collector()) all.push_back(std::move(metric));
+  }
+  return all;
 }
 
 }  // namespace telegrad

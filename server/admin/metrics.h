@@ -9,7 +9,9 @@
 #include <functional>
 #include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace telegrad {
@@ -37,6 +39,18 @@ struct MetricInfo {
 // All rows, indexed by Metric.
 std::span<const MetricInfo> AllMetrics();
 
+// A metric with a value for each of several sets of labels.
+struct LabelledMetric {
+  struct Sample {
+    std::vector<std::pair<std::string, std::string>> labels;  // name, value
+    double value = 0;
+  };
+  std::string name;
+  MetricInfo::Kind kind = MetricInfo::kGauge;
+  std::string help;
+  std::vector<Sample> samples = {};
+};
+
 class Metrics {
  public:
   void Add(Metric metric, int64_t n = 1) {
@@ -52,13 +66,22 @@ class Metrics {
   // `collector` is called before each Values(), and must outlive this.
   void AddCollector(std::function<void(Metrics&)> collector);
 
+  // Likewise, of what has labels.
+  void AddLabelled(std::function<std::vector<LabelledMetric>()> collector);
+
   // Every metric in its unit, in the order of AllMetrics().
   std::array<double, kNumMetrics> Values();
+  std::vector<LabelledMetric> Labelled();
+  // One of them, without asking the collectors.
+  double Value(Metric metric) const {
+    return static_cast<double>(count(metric)) * AllMetrics()[static_cast<size_t>(metric)].unit;
+  }
 
  private:
   std::array<std::atomic<int64_t>, kNumMetrics> counts_{};
   std::mutex mutex_;
   std::vector<std::function<void(Metrics&)>> collectors_;
+  std::vector<std::function<std::vector<LabelledMetric>()>> labelled_;
 };
 
 }  // namespace telegrad

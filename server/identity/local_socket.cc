@@ -30,6 +30,10 @@ void Reply(int fd, const std::string& text) {
       send(fd, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
+void Respond(int fd, const absl::StatusOr<std::string>& answer) {
+  Reply(fd, answer.ok() ? StrCat("ok ", *answer) : StrCat("error ", answer.status().message()));
+}
+
 absl::StatusOr<sockaddr_un> Address(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -125,7 +129,7 @@ void LocalSocket::Serve() {
   while (true) {
     std::vector<pollfd> polled = {{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
     for (const Connection& connection : connections_) {
-      polled.push_back({connection.fd.get(), POLLIN, 0});
+      polled.push_back({connection.fd->get(), POLLIN, 0});
     }
     if (poll(polled.data(), polled.size(), -1) < 0) continue;
     if (polled[0].revents != 0) return;
@@ -151,7 +155,8 @@ void LocalSocket::Accept() {
   absl::StatusOr<Principal> principal = users_.Find(peer.uid);
   Log(principal.ok() ? LogLevel::kDebug : LogLevel::kWarning,
       principal.ok() ? "local_user" : "local_user_refused", {{"uid", peer.uid}, {"pid", peer.pid}});
-  connections_.push_back({std::move(fd), peer.uid, std::move(principal)});
+  connections_.push_back(
+      {std::make_shared<UniqueFd>(std::move(fd)), peer.uid, std::move(principal)});
 }
 
 bool LocalSocket::Answer(Connection& connection) {
@@ -163,9 +168,9 @@ bool LocalSocket::Answer(Connection& connection) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  const ssize_t size = recvmsg(connection.fd.get(), &message, MSG_CMSG_CLOEXEC);
+  const ssize_t size = recvmsg(connection.fd->get(), &message, MSG_CMSG_CLOEXEC);
   if (size < 0) return errno == EAGAIN || errno == EINTR;
-  Request request;
+  Request request{.principal = {}, .text = {}, .descriptors = {}, .answer_later = {}};
   for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
@@ -177,26 +182,32 @@ bool LocalSocket::Answer(Connection& connection) {
   if (size == 0) return false;
   if (!connection.principal.ok()) {
     // Not before: who closes a connection with a packet unread takes the answer back.
-    Reply(connection.fd.get(), "error this user is not known here");
+    Reply(connection.fd->get(), "error this user is not known here");
     return false;
   }
   request.principal = *connection.principal;
   if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-    Reply(connection.fd.get(), StrCat("error a request has at most ", kMaxPacketBytes,
-                                      " bytes and ", kMaxDescriptors, " descriptors"));
+    Reply(connection.fd->get(), StrCat("error a request has at most ", kMaxPacketBytes,
+                                       " bytes and ", kMaxDescriptors, " descriptors"));
     return true;
   }
   const std::string_view text(packet, static_cast<size_t>(size));
   const std::string_view verb = text.substr(0, text.find(' '));
   const auto handler = handlers_.find(verb);
   if (handler == handlers_.end()) {
-    Reply(connection.fd.get(), "error there is no such request");
+    Reply(connection.fd->get(), "error there is no such request");
     return true;
   }
   request.text = text.substr(std::min(text.size(), verb.size() + 1));
-  const absl::StatusOr<std::string> answer = handler->second(std::move(request));
-  Reply(connection.fd.get(),
-        answer.ok() ? StrCat("ok ", *answer) : StrCat("error ", answer.status().message()));
+  request.answer_later = [fd = connection.fd](const absl::StatusOr<std::string>& answer) {
+    Respond(fd->get(), answer);
+  };
+  const auto answer = handler->second(std::move(request));
+  if (!answer.ok()) {
+    Respond(connection.fd->get(), answer.status());
+  } else if (*answer) {
+    Respond(connection.fd->get(), **answer);
+  }
   return true;
 }
 

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,9 +42,12 @@ class LocalSocket {
     Principal principal;
     std::string_view text;  // after the verb
     std::vector<UniqueFd> descriptors;
+    // For a handler that has no answer yet: from any thread, once.
+    std::function<void(const absl::StatusOr<std::string>&)> answer_later;
   };
-  // Called on the socket's thread; does not wait. The result follows "ok ".
-  using Handler = std::function<absl::StatusOr<std::string>(Request)>;
+  // Called on the socket's thread; does not wait. The result follows "ok "; where it is nullopt,
+  // the request is answered later.
+  using Handler = std::function<absl::StatusOr<std::optional<std::string>>(Request)>;
   using Handlers = std::map<std::string, Handler, std::less<>>;  // by verb
 
   // UNAVAILABLE if there is already somebody at `path`.
@@ -53,7 +57,7 @@ class LocalSocket {
 
  private:
   struct Connection {
-    UniqueFd fd;
+    std::shared_ptr<UniqueFd> fd;  // with those who answer later
     uid_t uid = 0;
     absl::StatusOr<Principal> principal;  // an error: not known
   };

@@ -11,12 +11,13 @@ absl::Status Admit(const RunCost& cost, const RunLimits& limits) {
     return ResourceExhausted("run: needs ", cost.peak_bytes(), " bytes at a time (",
                              cost.input_bytes, " of inputs, ", cost.output_bytes, " of outputs, ",
                              cost.temporary_bytes, " of temporaries); run_memory is limited to ",
-                             limits.bytes);
+                             limits.bytes, "; raise it with --run-memory");
   }
   if (const double ms = std::ceil(cost.seconds * 1e3); ms > static_cast<double>(limits.ms)) {
     return ResourceExhausted("run: is predicted to take ", ms, " ms on the device, for ",
                              cost.flops, " arithmetic operations and ", cost.bytes,
-                             " bytes moved; run_time is limited to ", limits.ms, " ms");
+                             " bytes moved; run_time is limited to ", limits.ms,
+                             " ms; raise it with --run-time");
   }
   return absl::OkStatus();
 }

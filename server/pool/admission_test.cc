@@ -23,12 +23,12 @@ TEST(Admission, SaysWhatIsNeededAndWhatTheLimitIs) {
   EXPECT_TRUE(absl::IsResourceExhausted(memory));
   EXPECT_EQ(memory.message(),
             "run: needs 123 bytes at a time (100 of inputs, 20 of outputs, 3 of temporaries); "
-            "run_memory is limited to 122");
+            "run_memory is limited to 122; raise it with --run-memory");
   const absl::Status time = Admit(kCost, {.ms = 200});
   EXPECT_TRUE(absl::IsResourceExhausted(time));
   EXPECT_EQ(time.message(),
             "run: is predicted to take 201 ms on the device, for 5e+09 arithmetic operations and "
-            "7e+06 bytes moved; run_time is limited to 200 ms");
+            "7e+06 bytes moved; run_time is limited to 200 ms; raise it with --run-time");
 }
 
 }  // namespace

@@ -189,10 +189,9 @@ grpc::ByteBuffer ToChunk(v1::ExecuteResponse& response, const ReadResult& read, 
     return grpc::ByteBuffer(&slice, 1);
   }
   const auto* memory = static_cast<const std::byte*>(read.held->memory()->host());
-  const grpc::Slice slices[] = {grpc::Slice(EnvelopeHead(std::move(head), kPayloadField, size)),
-                                OwnedSlice(memory + read.at + *sent, size, read.held)};
+  const std::byte* from = memory + read.at + *sent;
   *sent += size;
-  return grpc::ByteBuffer(slices, 2);
+  return ToMessage(std::move(head), from, size, read.held);
 }
 
 }  // namespace
@@ -222,14 +221,24 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
       operation.op = FreeOp{{handles.begin(), handles.end()}};
       break;
     }
-    case v1::ExecuteRequest::kWrite:
+    case v1::ExecuteRequest::kWrite: {
+      const v1::Write& op = request.write();
+      if (op.transfer() != 0) {
+        if (payload != nullptr && payload->size() > 0) {
+          return InvalidArgument("operation ", request.op_id(), ": the bytes of transfer ",
+                                 op.transfer(), " do not travel with the operation");
+        }
+        payload = nullptr;
+      }
       operation.op =
-          WriteOp{request.write().handle(), request.write().offset(), std::move(payload)};
+          WriteOp{op.handle(), op.offset(), std::move(payload), op.transfer(), op.bytes()};
       break;
-    case v1::ExecuteRequest::kRead:
-      operation.op =
-          ReadOp{request.read().handle(), request.read().offset(), request.read().bytes()};
+    }
+    case v1::ExecuteRequest::kRead: {
+      const v1::Read& op = request.read();
+      operation.op = ReadOp{op.handle(), op.offset(), op.bytes(), op.transfer()};
       break;
+    }
     case v1::ExecuteRequest::kHas:
       operation.op = HasOp{std::move(*request.mutable_has()->mutable_hash())};
       break;
@@ -281,6 +290,17 @@ grpc::ByteBuffer ToMessage(const Answer& answer, uint64_t* sent, bool* last) {
 grpc::ByteBuffer ToMessage(const v1::ExecuteResponse& response) {
   const grpc::Slice slice(response.SerializeAsString());
   return grpc::ByteBuffer(&slice, 1);
+}
+
+grpc::ByteBuffer ToMessage(std::string head, const void* payload, size_t bytes,
+                           std::shared_ptr<const void> owner) {
+  if (bytes == 0) {
+    const grpc::Slice slice(head);
+    return grpc::ByteBuffer(&slice, 1);
+  }
+  const grpc::Slice slices[] = {grpc::Slice(EnvelopeHead(std::move(head), kPayloadField, bytes)),
+                                OwnedSlice(payload, bytes, std::move(owner))};
+  return grpc::ByteBuffer(slices, 2);
 }
 
 grpc::Status ToGrpc(const absl::Status& status) {

@@ -29,6 +29,10 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
 // `*sent` of it. Advances `*sent`; sets `*last` with the last message.
 grpc::ByteBuffer ToMessage(const Answer& answer, uint64_t* sent, bool* last);
 grpc::ByteBuffer ToMessage(const v1::ExecuteResponse& response);
+// A message of a head and, unless they are none, the bytes of its payload field, which `owner`
+// keeps alive until the transport has sent them.
+grpc::ByteBuffer ToMessage(std::string head, const void* payload, size_t bytes,
+                           std::shared_ptr<const void> owner);
 
 grpc::Status ToGrpc(const absl::Status& status);
 

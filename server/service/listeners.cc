@@ -108,7 +108,7 @@ absl::Status Listeners::Start(const Services& services, Authenticator* authentic
 absl::StatusOr<std::string> Listeners::StartKind(Kind& kind) {
   grpc::ServerBuilder builder;
   for (const ChannelArgument& row : kChannelArguments) {
-    builder.AddChannelArgument(row.name, row.value);
+    builder.AddChannelArgument(row.name, kind.listener == kOnData ? row.bulk : row.value);
   }
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument("grpc.http2.min_ping_interval_without_data_ms", 10'000);

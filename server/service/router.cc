@@ -10,6 +10,7 @@
 #include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
 #include "server/service/convert.h"
+#include "server/service/data_service.h"
 #include "server/service/health_service.h"
 #include "server/service/reflection_service.h"
 #include "server/service/session_service.h"

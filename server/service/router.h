@@ -24,14 +24,15 @@ namespace telegrad {
 
 class AdminService;
 class ComputeService;
+class DataService;
 class HealthService;
 class ReflectionService;
 class SessionService;
 
 using RawStream = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 // Whose member functions the rows of methods.def name.
-using Services =
-    std::tuple<AdminService*, SessionService*, ComputeService*, HealthService*, ReflectionService*>;
+using Services = std::tuple<AdminService*, SessionService*, ComputeService*, DataService*,
+                            HealthService*, ReflectionService*>;
 
 struct Caller {
   Principal principal;

@@ -4,9 +4,11 @@
 #include <string>
 
 #include "engine/base/status.h"
+#include "engine/wire/compression.h"
 #include "proto/transport.h"
 #include "server/admin/log.h"
 #include "server/service/convert.h"
+#include "server/session/tenant_metrics.h"
 
 namespace telegrad {
 namespace {
@@ -33,6 +35,9 @@ absl::Status Negotiate(const v1::HelloRequest& request, v1::HelloResponse* respo
   response->set_server("telegradd");
   response->set_max_message_bytes(kMaxMessageBytes);
   response->set_chunk_bytes(kChunkBytes);
+  for (const CompressionMethod& method : CompressionMethods()) {
+    response->add_compressions(method.number);
+  }
   return absl::OkStatus();
 }
 
@@ -70,11 +75,11 @@ absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDev
     out->set_name(device->name());
     out->set_target(
         StrCat(target.arch, " ", target.cpu, ", ", target.vector_bytes * 8, "-bit vectors"));
-    out->set_memory_limit(static_cast<uint64_t>(device->memory_limit()));
-    // What others use is nobody's business.
-    if (caller.principal.admin) {
-      out->set_memory_used(static_cast<uint64_t>(device->memory_used()));
-    }
+    const Account& own = caller.tenant->accounts[Quota::kDeviceMemory];
+    const bool all = caller.principal.admin;
+    out->set_memory_limit(static_cast<uint64_t>(
+        all ? device->memory_limit() : std::min(device->memory_limit(), own.limit())));
+    out->set_memory_used(static_cast<uint64_t>(all ? device->memory_used() : own.used()));
     out->set_threads(static_cast<uint32_t>(target.threads));
     out->set_healthy(health.ok());
     if (!health.ok()) out->set_health(health.ToString());
@@ -82,12 +87,16 @@ absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDev
   return absl::OkStatus();
 }
 
-absl::Status SessionService::Stats(const Caller&, const v1::StatsRequest&,
+// What the daemon does for all of them is for administrators.
+absl::Status SessionService::Stats(const Caller& caller, const v1::StatsRequest&,
                                    v1::StatsResponse* response) {
-  const auto values = env_.metrics->Values();
-  for (int i = 0; i < kNumMetrics; ++i) {
-    (*response->mutable_values())[std::string(AllMetrics()[i].name)] = values[i];
+  auto& values = *response->mutable_values();
+  if (!caller.principal.admin) {
+    for (const auto& [name, value] : MetricsOf(*caller.tenant)) values[name] = value;
+    return absl::OkStatus();
   }
+  const auto all = env_.metrics->Values();
+  for (int i = 0; i < kNumMetrics; ++i) values[std::string(AllMetrics()[i].name)] = all[i];
   return absl::OkStatus();
 }
 

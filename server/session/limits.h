@@ -28,6 +28,7 @@ struct SessionLimits {
   int64_t queued_operations = 1024;          // operations that wait for their turn
   int64_t unanswered = 4096;                 // operations whose answer is not ready
   int64_t runs_in_flight = 256;              // on the device
+  int64_t transfers = 1024;                  // uploads and downloads that have not ended
 
   // Of a resumable session.
   int64_t lease_ms = 60'000;        // where the client does not care

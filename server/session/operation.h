@@ -52,12 +52,17 @@ struct FreeOp {
 struct WriteOp {
   uint64_t handle = 0;
   uint64_t offset = 0;
-  std::unique_ptr<Payload> payload;
+  std::unique_ptr<Payload> payload;  // or, as a transfer,
+  uint64_t transfer = 0;
+  uint64_t bytes = 0;  // that it has
+
+  uint64_t size() const { return payload ? static_cast<uint64_t>(payload->size()) : bytes; }
 };
 struct ReadOp {
   uint64_t handle = 0;
   uint64_t offset = 0;
   uint64_t bytes = 0;
+  uint64_t transfer = 0;  // 0: the answer has the bytes
 };
 struct HasOp {
   std::string hash;

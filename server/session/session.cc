@@ -30,7 +30,9 @@ Session::Session(const Environment& env, std::shared_ptr<Tenant> tenant, Session
       tenant_(std::move(tenant)),
       terms_(std::move(terms)),
       sink_(std::move(sink)),
-      place_(std::move(place)) {
+      place_(std::move(place)),
+      transfers_(env.limits, env.devices, env.metrics,
+                 tenant_->accounts.shared(Quota::kHostStaging)) {
   RenewLocked();
   env_.metrics->Add(Metric::kSessions);
   env_.metrics->Add(Metric::kSessionsOpened);
@@ -44,6 +46,7 @@ Session::~Session() {
 
 absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
   {
+    Transfers::Leftovers leftovers;  // go without the lock
     std::lock_guard lock(mutex_);
     if (!TakeLocked(from, operation.id)) return absl::OkStatus();
     if (const auto kept = static_cast<int64_t>(kept_.size()); kept > env_.limits.unacknowledged) {
@@ -53,7 +56,7 @@ absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
     }
     Queued queued;
     if (const auto* write = std::get_if<WriteOp>(&operation.op)) {
-      queued.staged = write->payload->size();
+      queued.staged = write->payload ? write->payload->size() : 0;
     } else if (const auto* import = std::get_if<ImportOp>(&operation.op)) {
       queued.staged = import->payload ? import->payload->size() : 0;
     }
@@ -63,6 +66,7 @@ absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
       queued.cancellation = std::make_shared<Cancellation>(cancellation_, env_.clock, deadline);
     }
     queued.operation = std::move(operation);
+    NameTransfer(queued, &leftovers);
     ++under_way_;
     tenant_->accounts[Quota::kOperations].Charge(1);
     if (queued.staged > 0) {
@@ -110,6 +114,7 @@ void Session::Close(const absl::Status& why) {
     place_ = Reservation();
     env_.metrics->Add(Metric::kSessions, -1);
   }
+  transfers_.Close(absl::CancelledError("the session has ended"));
   if (sink) sink->OnDetached(why);
 }
 
@@ -181,13 +186,15 @@ void Session::Unblock(Where where, uint64_t arming) {
 Session::Step Session::Execute(Queued& queued, Where where, Block* block) {
   const uint64_t id = queued.operation.id;
   auto& op = queued.operation.op;
-  if (queued.cancelled && !queued.copied) {
+  if (queued.cancelled && queued.uploading) {
+    queued.upload->End(absl::CancelledError("cancelled before all of its bytes were there"));
+  } else if (queued.cancelled && !queued.copied) {
     return Refuse(id, queued, absl::CancelledError("cancelled before it began"));
   }
   if (auto* alloc = std::get_if<AllocOp>(&op)) return Do(id, *alloc, where);
   if (auto* free = std::get_if<FreeOp>(&op)) return Do(id, *free);
   if (auto* write = std::get_if<WriteOp>(&op)) return Do(id, *write, queued, where, block);
-  if (auto* read = std::get_if<ReadOp>(&op)) return Do(id, *read, where, block);
+  if (auto* read = std::get_if<ReadOp>(&op)) return Do(id, *read, queued, where, block);
   if (auto* has = std::get_if<HasOp>(&op)) return Do(id, *has);
   if (auto* put = std::get_if<PutOp>(&op)) return Do(id, *put, where);
   if (auto* import = std::get_if<ImportOp>(&op)) return Do(id, *import, queued, where, block);
@@ -213,7 +220,10 @@ Session::Step Session::Refuse(uint64_t id, Queued& queued, const absl::Status& e
   if (auto* alloc = std::get_if<AllocOp>(&op); alloc && CheckAlloc(*alloc).ok()) {
     buffers_[alloc->handle] = std::make_unique<Buffer>(error, env_.metrics);
   }
+  const auto* read = std::get_if<ReadOp>(&op);
+  if (read != nullptr && queued.transfer.ok()) transfers_.Finish(read->transfer);
   if (auto* write = std::get_if<WriteOp>(&op)) {
+    if (queued.upload != nullptr) transfers_.Finish(write->transfer);
     const auto buffer = FindBuffer(write->handle);
     if (buffer.ok() && (*buffer)->memory() != nullptr) (*buffer)->SetPoison(error);
   }

@@ -2,7 +2,8 @@
 // in order and none waits for more than it needs:
 //
 //   Alloc, Free  nothing
-//   Write        until the runs and reads that use its buffer have ended
+//   Write        until the runs and reads that use its buffer have ended, and one that is a
+//                transfer until its bytes are there
 //   Read         is answered once the run that writes its buffer has ended; what follows goes on
 //   Run          is submitted to the device at once; what follows goes on. Before a graph's first
 //   run it is
@@ -33,6 +34,7 @@
 #include "server/session/limits.h"
 #include "server/session/operation.h"
 #include "server/session/tenant.h"
+#include "server/session/transfers.h"
 
 namespace telegrad {
 
@@ -75,6 +77,9 @@ class Session : public std::enable_shared_from_this<Session> {
 
   const SessionTerms& terms() const { return terms_; }
   const Tenant& tenant() const { return *tenant_; }
+
+  // For the streams that carry its large writes and reads.
+  Transfers& transfers() { return transfers_; }
 
   // Takes an operation from the stream of `from`, by one thread at a time; ignores it if that is
   // attached no more, or if the operation was taken before. RESOURCE_EXHAUSTED once the client
@@ -128,6 +133,9 @@ class Session : public std::enable_shared_from_this<Session> {
     std::shared_ptr<Cancellation> cancellation;  // of this run
     std::optional<TimelinePoint> copied;  // this write's bytes are in its buffer, or this import's
     std::shared_ptr<Memory> model;        // are here, where the host can read them
+    absl::Status transfer;                // whether its number is one
+    std::shared_ptr<Upload> upload;       // of this write
+    bool uploading = false;               // straight into its buffer
   };
   // An operation whose answer is not given yet.
   struct Slot {
@@ -138,6 +146,7 @@ class Session : public std::enable_shared_from_this<Session> {
   };
   using SlotRef = std::shared_ptr<Slot>;
 
+  void NameTransfer(Queued& queued, Transfers::Leftovers* leftovers);
   void Drain(Where where);
   void Unblock(Where where, uint64_t arming);
   void Arm(Step step, const Block& block, uint64_t arming);
@@ -147,7 +156,11 @@ class Session : public std::enable_shared_from_this<Session> {
   Step Do(uint64_t id, AllocOp& op, Where where);
   Step Do(uint64_t id, FreeOp& op);
   Step Do(uint64_t id, WriteOp& op, Queued& queued, Where where, Block* block);
-  Step Do(uint64_t id, ReadOp& op, Where where, Block* block);
+  Step Do(uint64_t id, ReadOp& op, const Queued& queued, Where where, Block* block);
+  bool MayWrite(Buffer& buffer, Block* block);
+  Step DoUpload(uint64_t id, const WriteOp& op, Queued& queued, Buffer& buffer, Where where,
+                Block* block);
+  Step DoDownload(uint64_t id, const ReadOp& op, Buffer& buffer);
   Step Do(uint64_t id, HasOp& op);
   Step Do(uint64_t id, PutOp& op, Where where);
   Step Do(uint64_t id, ImportOp& op, Queued& queued, Where where, Block* block);
@@ -187,6 +200,12 @@ class Session : public std::enable_shared_from_this<Session> {
                int64_t submitted,  // when Submit was called, as SteadyNs has it
                std::shared_ptr<TracedRun> traced);
   Step FailRun(uint64_t id, const StoredGraph& graph, const absl::Status& error);
+
+  // In the daemon's metrics and in the tenant's.
+  void Count(Metric metric, int64_t n = 1) {
+    env_.metrics->Add(metric, n);
+    tenant_->metrics.Add(metric, n);
+  }
 
   absl::StatusOr<Buffer*> FindBuffer(uint64_t handle);
   absl::Status CheckAlloc(const AllocOp& op) const;
@@ -228,6 +247,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<Cancellation> running_cancellation_;  // if it is a run
   Budget* budget_ = nullptr;  // of the job that the drainer is in, to be cancelled by Close
   const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();  // of runs
+
+  Transfers transfers_;
 
   // Owned by whoever drains, without the lock.
   absl::flat_hash_map<uint64_t, std::unique_ptr<Buffer>> buffers_;

@@ -168,7 +168,7 @@ absl::Status Session::Fill(const Buffer& buffer, std::string_view content) {
     TG_ASSIGN_OR_RETURN(const TimelinePoint copied, WriteStaged(payload, 0, buffer));
     TG_RETURN_IF_ERROR(copied.Wait());
   }
-  env_.metrics->Add(Metric::kBytesWritten, payload.size());
+  Count(Metric::kBytesWritten, payload.size());
   return absl::OkStatus();
 }
 

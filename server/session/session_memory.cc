@@ -88,32 +88,45 @@ Session::Step Session::Do(uint64_t id, FreeOp& op) {
   return status.ok() ? Step::kDone : Fail(id, std::move(status));
 }
 
+// False while something uses the buffer that the host must not write meanwhile.
+bool Session::MayWrite(Buffer& buffer, Block* block) {
+  if (!IsReached(buffer.last_use())) {
+    block->point = buffer.last_use();
+    return false;
+  }
+  if (!buffer.copied_reads().empty()) {
+    block->point = buffer.copied_reads().front();
+    return false;
+  }
+  return (block->held = buffer.held_read()) == nullptr;
+}
+
 Session::Step Session::Do(uint64_t id, WriteOp& op, Queued& queued, Where where, Block* block) {
+  const auto fail = [&](absl::Status error) {
+    if (queued.upload != nullptr) transfers_.Finish(op.transfer);
+    return Fail(id, std::move(error));
+  };
   auto found = FindBuffer(op.handle);
-  if (!found.ok()) return Fail(id, found.status());
+  if (!found.ok()) return fail(found.status());
   Buffer& buffer = **found;
-  const uint64_t size = static_cast<uint64_t>(op.payload->size());
+  const uint64_t size = op.size();
   const uint64_t bytes = static_cast<uint64_t>(buffer.bytes());
-  if (buffer.memory() == nullptr) return Fail(id, buffer.Poison());
+  if (buffer.memory() == nullptr) return fail(buffer.Poison());
+  absl::Status error = queued.transfer;
   if (op.offset > bytes || size > bytes - op.offset) {
-    absl::Status error = InvalidArgument("write of handle ", op.handle, ": ", size, " bytes at ",
-                                         op.offset, " do not fit into its ", bytes);
+    error = InvalidArgument("write of handle ", op.handle, ": ", size, " bytes at ", op.offset,
+                            " do not fit into its ", bytes);
+  }
+  if (!error.ok()) {
     if (!IsReached(buffer.last_write())) {
       block->point = buffer.last_write();
       return Step::kBlocked;  // so that the run does not overwrite the poison
     }
     buffer.SetPoison(error);
-    return Fail(id, std::move(error));
+    return fail(std::move(error));
   }
-  if (!IsReached(buffer.last_use())) {
-    block->point = buffer.last_use();
-    return Step::kBlocked;
-  }
-  if (!buffer.copied_reads().empty()) {
-    block->point = buffer.copied_reads().front();
-    return Step::kBlocked;
-  }
-  if ((block->held = buffer.held_read()) != nullptr) return Step::kBlocked;
+  if (!queued.uploading && !MayWrite(buffer, block)) return Step::kBlocked;
+  if (op.transfer != 0) return DoUpload(id, op, queued, buffer, where, block);
   if (where == Where::kDeviceThread && size > kQuickWriteBytes) return Step::kNeedsWorker;
 
   if (std::byte* to = buffer.host(op.offset); to != nullptr) {
@@ -137,20 +150,27 @@ Session::Step Session::Do(uint64_t id, WriteOp& op, Queued& queued, Where where,
   }
   op.payload.reset();
   buffer.Rewritten(op.offset, size);
-  env_.metrics->Add(Metric::kBytesWritten, static_cast<int64_t>(size));
+  Count(Metric::kBytesWritten, static_cast<int64_t>(size));
   return Step::kDone;
 }
 
-Session::Step Session::Do(uint64_t id, ReadOp& op, Where where, Block* block) {
+Session::Step Session::Do(uint64_t id, ReadOp& op, const Queued& queued, Where where,
+                          Block* block) {
+  const auto fail = [&](absl::Status error) {
+    if (queued.transfer.ok()) transfers_.Finish(op.transfer);
+    return Fail(id, std::move(error));
+  };
   auto found = FindBuffer(op.handle);
-  if (!found.ok()) return Fail(id, found.status());
+  if (!found.ok()) return fail(found.status());
+  if (!queued.transfer.ok()) return fail(queued.transfer);
   Buffer& buffer = **found;
-  if (!buffer.Poison().ok()) return Fail(id, buffer.Poison());
+  if (!buffer.Poison().ok()) return fail(buffer.Poison());
   const uint64_t bytes = static_cast<uint64_t>(buffer.bytes());
   if (op.offset > bytes || op.bytes > bytes - op.offset) {
-    return Fail(id, InvalidArgument("read of handle ", op.handle, ": ", op.bytes, " bytes at ",
-                                    op.offset, " exceed its ", bytes));
+    return fail(InvalidArgument("read of handle ", op.handle, ": ", op.bytes, " bytes at ",
+                                op.offset, " exceed its ", bytes));
   }
+  if (op.transfer != 0) return DoDownload(id, op, buffer);
   const std::byte* from = buffer.host(op.offset);
   if (from == nullptr) {
     if (where == Where::kDeviceThread) return Step::kNeedsWorker;
@@ -184,7 +204,7 @@ Session::Step Session::Do(uint64_t id, ReadOp& op, Where where, Block* block) {
 void Session::Answered(const SlotRef& slot, ReadResult result, const absl::Status& status) {
   slot->answer.status = status;
   if (status.ok()) {
-    env_.metrics->Add(Metric::kBytesRead, static_cast<int64_t>(result.bytes));
+    Count(Metric::kBytesRead, static_cast<int64_t>(result.bytes));
     slot->answer.result = std::move(result);
   }
   Finish(slot);

@@ -64,7 +64,7 @@ Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
   if (!verified.ok()) return Fail(id, verified.status());
   auto stored = tenant_->graphs.Put(*std::move(verified), op.bytes);
   if (!stored.ok()) return Fail(id, stored.status());
-  env_.metrics->Add(Metric::kGraphPuts);
+  Count(Metric::kGraphPuts);
   if (op.compile && !(*stored)->has_variables) {  // these are specialized to each run's values
     // For the server's own devices. A graph that names more may still run where its buffers are.
     absl::Status placed = NameDevices(**stored, {});
@@ -138,7 +138,7 @@ absl::Status Session::Bind(const RunOp& op, const StoredGraph& graph) {
   views_.clear();
   const int64_t count = static_cast<int64_t>(op.handles.size());
   if (count > env_.limits.run_handles) {
-    return ResourceExhausted("run of ", count, " handles; run_handles is limited to ",
+    return ResourceExhausted("run of ", count, " handles; a graph has at most ",
                              env_.limits.run_handles);
   }
   absl::Status status = NameDevices(graph, op.devices);
@@ -258,8 +258,8 @@ void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const 
                       const TimelinePoint& point, int64_t submitted,
                       std::shared_ptr<TracedRun> traced) {
   const ExecutableCache::Result& compiled = *queued.compiled;
-  env_.metrics->Add(Metric::kRuns);
-  if (compiled.cached) env_.metrics->Add(Metric::kRunsCached);
+  Count(Metric::kRuns);
+  if (compiled.cached) Count(Metric::kRunsCached);
   const TimelinePoint transfers = EndOfTransfers(devices_, point);
   for (size_t i = 0; i < bound_.size(); ++i) {
     bound_[i]->UsedBy(point);
@@ -284,7 +284,7 @@ void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const 
     const int64_t before = self->last_end_ns_.exchange(now, std::memory_order_relaxed);
     result.device_ns =
         static_cast<uint64_t>(std::max<int64_t>(now - std::max(submitted, before), 0));
-    self->env_.metrics->Add(Metric::kRunNs, static_cast<int64_t>(result.device_ns));
+    self->Count(Metric::kRunNs, static_cast<int64_t>(result.device_ns));
     if (traced != nullptr) traced->ended_ns = now;
     result.traced = std::move(traced);
     slot->answer.status = status;

@@ -5,26 +5,9 @@
 
 #include "engine/base/status.h"
 #include "server/session/session.h"
+#include "server/session/staging.h"
 
 namespace telegrad {
-namespace {
-
-// Enqueues a copy of all of `from` to the beginning of `to` on `device`.
-absl::StatusOr<TimelinePoint> Copy(Device& device, BufferView to, BufferView from,
-                                   std::span<const TimelinePoint> waits) {
-  Command copy{.kind = CommandKind::kCopy, .launch = {}, .copy = {}};
-  copy.copy = {.to = {0, 0}, .from = {1, 0}, .length = from.length};
-  TG_ASSIGN_OR_RETURN(auto commands, device.Encode({std::move(copy)}));
-  return device.queue(QueueKind::kCopy)
-      .Submit(std::move(commands), {std::move(to), std::move(from)}, waits);
-}
-
-BufferView Part(const std::shared_ptr<Memory>& memory, uint64_t offset, uint64_t bytes) {
-  return {memory, static_cast<int64_t>(offset), static_cast<int64_t>(bytes)};
-}
-
-}  // namespace
-
 absl::StatusOr<std::shared_ptr<Memory>> Session::Stage(const Buffer& buffer, uint64_t bytes) {
   for (const auto& device : env_.devices->devices()) {
     if (device->host_visible()) return tenant_->Alloc(*device, static_cast<int64_t>(bytes));
@@ -38,13 +21,15 @@ absl::StatusOr<TimelinePoint> Session::WriteStaged(const Payload& payload, uint6
   const auto size = static_cast<uint64_t>(payload.size());
   TG_ASSIGN_OR_RETURN(const std::shared_ptr<Memory> staged, Stage(buffer, size));
   payload.CopyTo(staged->host());
-  return Copy(*buffer.device(), Part(buffer.memory(), offset, size), Part(staged, 0, size), {});
+  return EnqueueCopy(*buffer.device(), Part(buffer.memory(), offset, size), Part(staged, 0, size),
+                     {});
 }
 
 absl::StatusOr<TimelinePoint> Session::CopyOut(const Buffer& buffer, uint64_t offset,
                                                uint64_t bytes, const std::shared_ptr<Memory>& to) {
   const TimelinePoint waits[] = {buffer.last_write()};
-  return Copy(*buffer.device(), Part(to, 0, bytes), Part(buffer.memory(), offset, bytes), waits);
+  return EnqueueCopy(*buffer.device(), Part(to, 0, bytes), Part(buffer.memory(), offset, bytes),
+                     waits);
 }
 
 Session::Step Session::ReadStaged(uint64_t id, const ReadOp& op, Buffer& buffer, Block* block) {

@@ -48,7 +48,7 @@ bool Session::TakeLocked(const AnswerSink& from, uint64_t id) {
   RenewLocked();
   if (id <= last_operation_) return false;
   last_operation_ = id;
-  env_.metrics->Add(Metric::kOperations);
+  Count(Metric::kOperations);
   return true;
 }
 
@@ -99,17 +99,19 @@ uint64_t Session::last_operation() const {
 }
 
 void Session::EmitLocked() {
-  int64_t ended = 0;
-  for (; !slots_.empty() && slots_.front()->done; ++ended) {
+  size_t ended = 0;
+  while (ended < slots_.size() && slots_[ended]->done) ++ended;
+  // First, so that who has the answer finds that the operation is no longer charged.
+  if (ended > 0) EndedLocked(static_cast<int64_t>(ended));
+  for (; ended > 0; --ended) {
     const SlotRef slot = std::move(slots_.front());
     slots_.pop_front();
     const bool ok = slot->answer.status.ok();
-    if (!ok) env_.metrics->Add(Metric::kOperationErrors);
+    if (!ok) Count(Metric::kOperationErrors);
     if (slot->quiet && ok) continue;
     if (terms_.resumable) KeepLocked(slot->answer);
     if (sink_) sink_->OnAnswer(std::move(slot->answer));
   }
-  if (ended > 0) EndedLocked(ended);
 }
 
 // What an answer can be repeated from without keeping device memory, or more of the host's than a

@@ -54,6 +54,7 @@ struct Tenant {
   const Accounts accounts;
   const std::shared_ptr<Engine> engine;
   GraphStore graphs;
+  Metrics metrics;  // its own part of those in tenant_metrics.h
 
  private:
   std::atomic<int64_t> users_{0};

@@ -17,6 +17,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -29,6 +30,7 @@ NETS_BENCH = "tests/bench/nets_bench"
 REWRITE_BENCH = "tests/bench/rewrite_bench"
 REPLAY_BENCH = "tests/bench/replay_bench"
 START_BENCH = "tests/bench/start_bench"
+RAW_TCP = "tests/bench/raw_tcp"
 TURN_SECONDS = 300  # no single measurement takes longer
 START_SECONDS = 60  # nor does a server take longer to listen, or to end
 
@@ -131,6 +133,17 @@ class Bench:
         """The rate of the better of two chunk sizes; which one is better changes from hour to hour."""
         return max(self.grpc(direction, "3", tuned=True, chunk=chunk) for chunk in (1 << 20, 4 << 20))
 
+    def shared(self, direction):
+        socket = os.path.join(tempfile.gettempdir(), f"telegrad_bench_{os.getpid()}.sock")
+        address = self.server("telegradd shared", TELEGRADD,
+                              ["--listen", "127.0.0.1:0", "--local-socket", socket, "--local-memory"], {})
+        return self.number(TELEGRAD_BENCH, [address, f"shared_{direction}", "9"],
+                           {"TELEGRAD_LOCAL_SOCKET": socket})
+
+    def raw_tcp(self, direction):
+        address = self.server("raw_tcp", RAW_TCP, ["serve"], {})
+        return self.number(RAW_TCP, [address, direction, "256", "5"])
+
     def loops(self, order):
         return self.number("tests/bench/matmul_loops", [order, "1024", "1"])
 
@@ -193,6 +206,18 @@ ROWS = [
     Row("download_256m", "GB/s", (">=", 0.7), known=2.14,
         telegrad=lambda b: b.telegrad("download", "3"),
         peer=lambda b: b.grpc_bulk("down")),
+    # The same against one plain TCP connection, from memory to memory without checksums.
+    Row("upload_tcp", "GB/s", (">=", 0.9),
+        telegrad=lambda b: b.telegrad("upload", "5"),
+        peer=lambda b: b.raw_tcp("up")),
+    Row("download_tcp", "GB/s", (">=", 0.9),
+        telegrad=lambda b: b.telegrad("download", "5"),
+        peer=lambda b: b.raw_tcp("down")),
+    # Through memory that client and daemon share, against one thread's memcpy.
+    *(Row(f"shared_{direction}", "GB/s", (">=", 0.8),
+          telegrad=lambda b, direction=direction: b.shared(direction),
+          peer=lambda b: b.telegrad("memcpy", "9"))
+      for direction in ("upload", "download")),
     # Against the better of the two orders of the loops.
     Row("matmul_1024", "ms", (">=", 4.0), speedup=True, turns=5,
         telegrad=lambda b: b.telegrad("matmul", "20"),

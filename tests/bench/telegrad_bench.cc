@@ -3,6 +3,9 @@
 //
 // Usage: telegrad_bench HOST:PORT upload REPEATS     median GB/s of 256 MiB into a buffer
 //        telegrad_bench HOST:PORT download REPEATS   median GB/s of 256 MiB out of a buffer
+//        telegrad_bench HOST:PORT shared_upload|shared_download REPEATS
+//                                                    the same through shared memory
+//        telegrad_bench HOST:PORT memcpy REPEATS     the same from memory to memory of this process
 //        telegrad_bench HOST:PORT matmul RUNS        median milliseconds of 1024 x 1024 x 1024,
 //                                                    float32
 //        telegrad_bench HOST:PORT second_run 1       schedules and compiles that a second run
@@ -26,6 +29,7 @@
 
 #include "client/cc/connection.h"
 #include "client/cc/remote_session.h"
+#include "client/cc/shared_memory.h"
 #include "engine/base/status.h"
 #include "engine/frontend/state/byte_sink.h"
 #include "engine/frontend/state/safetensors.h"
@@ -83,7 +87,9 @@ class Bench {
   explicit Bench(std::string address) : address_(std::move(address)) {}
 
   absl::Status Open() {
-    TG_ASSIGN_OR_RETURN(connection_, Connection::Connect(address_));
+    ConnectOptions options;
+    options.credentials = ClientCredentials::FromEnvironment();
+    TG_ASSIGN_OR_RETURN(connection_, Connection::Connect(address_, options));
     TG_ASSIGN_OR_RETURN(session_, connection_->OpenSession());
     return absl::OkStatus();
   }
@@ -107,6 +113,37 @@ class Bench {
     TG_ASSIGN_OR_RETURN(const std::vector<double> times,
                         Time(1, repeats, [&] { return Download(handle, &out); }));
     if (out != data) return absl::InternalError("other bytes came back");
+    return kBulkBytes / Median(times) / 1e9;
+  }
+
+  absl::StatusOr<double> Shared256M(int repeats, bool up) {
+    const std::vector<uint8_t> data = RandomBytes();
+    TG_ASSIGN_OR_RETURN(const auto memory, SharedMemory::Create(kBulkBytes));
+    std::memcpy(memory->bytes().data(), data.data(), data.size());
+    const uint64_t handle = Allocate(kBulkBytes);
+    const auto write = [&]() -> absl::Status {
+      TG_RETURN_IF_ERROR(session_->WriteShared(handle, 0, *memory));
+      return session_->Sync().Get().status();
+    };
+    TG_RETURN_IF_ERROR(write());
+    TG_ASSIGN_OR_RETURN(const std::vector<double> times,
+                        up ? Time(1, repeats, write) : Time(1, repeats, [&] {
+                          return session_->ReadShared(handle, 0, *memory);
+                        }));
+    TG_RETURN_IF_ERROR(Compare(handle, data));
+    const bool same = std::memcmp(memory->bytes().data(), data.data(), data.size()) == 0;
+    if (!same) return absl::InternalError("other bytes came back");
+    return kBulkBytes / Median(times) / 1e9;
+  }
+
+  absl::StatusOr<double> Memcpy256M(int repeats) {
+    const std::vector<uint8_t> data = RandomBytes();
+    std::vector<uint8_t> out(kBulkBytes);
+    TG_ASSIGN_OR_RETURN(const std::vector<double> times, Time(1, repeats, [&] {
+                          std::memcpy(out.data(), data.data(), data.size());
+                          asm volatile("" : : "r"(out.data()) : "memory");  // it is looked at
+                          return absl::OkStatus();
+                        }));
     return kBulkBytes / Median(times) / 1e9;
   }
 
@@ -287,6 +324,9 @@ absl::StatusOr<double> Measure(const std::string& address, const std::string& wh
   TG_RETURN_IF_ERROR(bench.Open());
   if (what == "upload") return bench.Upload256M(count);
   if (what == "download") return bench.Download256M(count);
+  if (what == "shared_upload") return bench.Shared256M(count, /*up=*/true);
+  if (what == "shared_download") return bench.Shared256M(count, /*up=*/false);
+  if (what == "memcpy") return bench.Memcpy256M(count);
   if (what == "matmul") return bench.MatMul1024(count);
   if (what == "second_run") return bench.SecondRun();
   if (what == "load") return bench.Load1G(count);

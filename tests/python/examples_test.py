@@ -1,10 +1,15 @@
 """The examples and the command, as programs, against the real daemon."""
 
+import os
 import re
 import subprocess
 import sys
+import textwrap
 
-from support import DaemonTest, main, path
+import numpy as np
+from support import DaemonTest, main, path, run_async
+
+import telegrad
 
 
 class ExamplesTest(DaemonTest):
@@ -18,6 +23,26 @@ class ExamplesTest(DaemonTest):
         a, b = map(float, re.search(r"y = (\S+) x \+ (\S+)", out).groups())
         self.assertAlmostEqual(a, 3, delta=0.05)
         self.assertAlmostEqual(b, -2, delta=0.05)
+
+    def test_the_guide_does_what_it_says(self):
+        with open(path("docs", "python.md"), encoding="utf-8") as file:
+            blocks = re.findall(r"```python\n(.*?)```", file.read(), re.DOTALL)
+        first, pipelined, gathered = blocks
+        with telegrad.connect(self.daemon.address) as connection:
+            session = connection.session(timeout=60)
+            names = {"session": session, "batches": [np.full(4, i) for i in range(3)]}
+            exec(re.sub("127.0.0.1:50055", self.daemon.address, first), names)
+            names["session"] = session  # the one of the first program has ended
+            names["program"] = session.put(names["g"])
+            exec(pipelined, names)
+            self.assertEqual([r.tolist() for r in names["results"]],
+                             [[1] * 4, [2] * 4, [np.float32(0.9) * 2 + 1] * 4])
+        os.environ["TELEGRAD_ADDRESS"] = self.daemon.address
+        self.addCleanup(os.environ.pop, "TELEGRAD_ADDRESS")
+        exec("import asyncio\nasync def main():\n" + textwrap.indent(gathered, "  ")
+             + "  globals()['outputs'] = outputs", names)
+        run_async(names["main"]())
+        self.assertEqual(len(names["outputs"]), 3)
 
     def command(self, *args):
         return subprocess.run([sys.executable, "-B", "-m", "telegrad", *args], text=True, timeout=120,

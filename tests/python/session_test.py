@@ -382,6 +382,13 @@ class SessionTest(DaemonTest):
         self.assertEqual(str(pickle.loads(pickle.dumps(error))), str(error))
         self.assertEqual(telegrad.TelegradError(99, "later").code, Code.UNKNOWN)
 
+    def test_sessions_leave_no_threads(self):
+        before = threading.active_count()
+        for i in range(20):
+            with self.connection.session(resumable=bool(i % 2)) as session:
+                session.upload([i]).numpy()
+        self.assertLessEqual(threading.active_count(), before + 1)  # gRPC's of the last may be ending
+
     def test_nothing_is_left_on_the_server(self):
         gauges = ("telegrad_sessions", "telegrad_buffers", "telegrad_buffer_bytes")
         session = self.session()

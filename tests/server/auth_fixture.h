@@ -109,7 +109,7 @@ class AuthTest : public ::testing::Test {
   // request is sent.
   static absl::Status Call(const std::string& address, const ClientCredentials& credentials,
                            const std::string& method) {
-    const auto channel = OpenChannel(address, credentials);
+    const auto channel = OpenChannel(address, credentials, /*bulk=*/false);
     if (!channel.ok()) return channel.status();
     grpc::GenericStub stub(*channel);
     grpc::ClientContext context;

@@ -11,6 +11,7 @@
 #include "server/service/router.h"
 #include "telegrad/v1/admin.pb.h"
 #include "telegrad/v1/compute.pb.h"
+#include "telegrad/v1/data.pb.h"
 #include "telegrad/v1/session.pb.h"
 #include "tests/server/auth_fixture.h"
 
@@ -149,6 +150,7 @@ TEST(MethodTableTest, EveryMethodOfTheWireHasARowAndNoOther) {
   };
   add(v1::Open::descriptor()->file());
   add(v1::HelloRequest::descriptor()->file());
+  add(v1::Attach::descriptor()->file());
   add(v1::DrainRequest::descriptor()->file());
   for (const std::string& path : wire) EXPECT_TRUE(rows.contains(path)) << path << " has no row";
   for (const std::string& path : rows) {

@@ -45,8 +45,9 @@ class DaemonTest : public ::testing::Test {
     address_ = daemon_->Line("listening on ");
     ASSERT_THAT(address_, ::testing::HasSubstr("127.0.0.1:"));
     daemon_->ReadOn();
-    connection_ = Connect(address_);
-    ASSERT_NE(connection_, nullptr);
+    const auto connection = Connection::Connect(address_, options_);
+    ASSERT_TRUE(connection.ok()) << connection.status();
+    connection_ = *connection;
   }
   static std::shared_ptr<Connection> Connect(const std::string& address) {
     auto connection = Connection::Connect(address);
@@ -64,6 +65,7 @@ class DaemonTest : public ::testing::Test {
     return true;
   }
 
+  ConnectOptions options_;  // of connection_
   std::string socket_, metrics_, address_;
   std::unique_ptr<testing::Process> daemon_;
   std::shared_ptr<Connection> connection_;

@@ -57,6 +57,8 @@ TEST_F(DaemonTest, HealthAndMetricsPage) {
   for (const auto& [name, value] : *stats) {
     EXPECT_THAT(page, HasSubstr(StrCat("# HELP ", name, " "))) << name;
   }
+  EXPECT_THAT(page, HasSubstr("telegrad_tenant_limit{tenant=\"local\",quota=\"sessions\"} 1024"));
+  EXPECT_THAT(page, HasSubstr("# TYPE telegrad_tenant_run_seconds_total counter"));
 }
 
 TEST_F(DaemonTest, SigtermLetsAnIdleSessionEndAndExitsZero) {

@@ -79,7 +79,8 @@ TEST_F(DaemonTest, ReflectionTellsTheWire) {
   ServerReflectionRequest list, symbol, file, missing, foreign, extension;
   list.set_list_services("*");
   std::set<std::string> services;
-  for (const auto& service : ask(list).list_services_response().service()) {
+  const auto listed = ask(list);
+  for (const auto& service : listed.list_services_response().service()) {
     services.insert(service.name());
   }
   EXPECT_TRUE(services.contains("telegrad.v1.Compute"));

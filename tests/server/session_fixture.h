@@ -31,10 +31,14 @@ class SessionTest : public ::testing::Test {
     if (session_) session_->Close();
   }
 
+  std::shared_ptr<Tenant> MakeTenant(std::string name) {
+    const std::shared_ptr<Engine> engine(&engine_, [](Engine*) {});
+    return std::make_shared<Tenant>(name, Accounts(name, quotas_, "ask for more"), engine,
+                                    &metrics_);
+  }
   Session& session() {
     if (!session_) {
-      tenant_ = std::make_shared<Tenant>("test", std::shared_ptr<Engine>(&engine_, [](Engine*) {}),
-                                         &metrics_);
+      tenant_ = MakeTenant("test");
       session_ = std::make_shared<Session>(env_, tenant_, terms_, sink_);
     }
     return *session_;
@@ -80,6 +84,7 @@ class SessionTest : public ::testing::Test {
   TaskPool workers_{1};
   TaskPool compilers_{1};
   Environment env_;
+  Quotas quotas_;  // of the tenants made from now on
   SessionTerms terms_ = {.id = 1};
   std::shared_ptr<Sink> sink_ = std::make_shared<Sink>();
   std::shared_ptr<Tenant> tenant_;

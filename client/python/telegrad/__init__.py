@@ -14,6 +14,7 @@
 `telegrad.aio` is the same for asyncio. docs/python.md is the guide.
 """
 
+from telegrad import aio
 from telegrad._messages import Device, HelloResponse, RunResult, RunTrace, TraceEvent
 from telegrad._transport import VERSION
 from telegrad.connection import Connection, connect
@@ -30,6 +31,6 @@ __version__ = VERSION
 __all__ = [
     "Buffer", "Code", "Connection", "DType", "Device", "Future", "Graph", "HelloResponse",
     "Program", "RunResult", "RunTrace", "Session", "Slot", "TLS", "TelegradError", "Tensor",
-    "TraceEvent", "Variable", "cat", "connect", "dtype", "stack", "token_from_file",
+    "TraceEvent", "Variable", "aio", "cat", "connect", "dtype", "stack", "token_from_file",
     "token_from_local_socket",
 ]

@@ -1,0 +1,309 @@
+#include "client/cc/bulk_transfers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "client/cc/bulk_stream.h"
+#include "engine/base/status.h"
+#include "telegrad/v1/data.grpc.pb.h"
+
+namespace telegrad {
+namespace {
+
+// Asked for at a time.
+constexpr uint64_t kPullBytes = 8 << 20;
+constexpr std::chrono::milliseconds kFirstPause{20}, kLongestPause{1000};
+
+// What a stream that ended so would be answered again.
+bool IsFinal(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kResourceExhausted:  // as long as the server knows of the one that broke
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDeadlineExceeded:
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+BulkTransfers::BulkTransfers(Connection* connection, Future<SessionTicket> ticket,
+                             std::function<void(const absl::Status&)> broken)
+    : connection_(connection),
+      broken_(std::move(broken)),
+      slots_(static_cast<size_t>(std::max(1, connection->options().data_streams))) {
+  ticket.Then([this](const absl::StatusOr<SessionTicket>& t) {
+    std::function<void()> tell;
+    {
+      std::lock_guard lock(mutex_);
+      if (t.ok()) {
+        ticket_ = *t;
+      } else {
+        tell = FailLocked(t.status());
+      }
+      changed_.notify_all();
+    }
+    if (tell) tell();
+  });
+}
+
+BulkTransfers::~BulkTransfers() { Close(); }
+
+void BulkTransfers::Close() {
+  std::map<uint64_t, JobRef> jobs;
+  std::vector<Slot> slots;
+  {
+    std::lock_guard lock(mutex_);
+    closing_ = true;
+    if (failed_.ok()) failed_ = absl::CancelledError("the session is over");
+    jobs.swap(jobs_);
+    changed_.notify_all();
+  }
+  if (keeper_.joinable()) keeper_.join();
+  {
+    std::lock_guard lock(mutex_);
+    slots.swap(slots_);
+  }
+  for (Slot& slot : slots) {
+    if (slot.stream != nullptr) slot.stream->Cancel();
+  }
+  for (Slot& slot : slots) {
+    if (slot.stream != nullptr) slot.stream->Drain();
+  }
+  for (const auto& [transfer, job] : jobs) {
+    if (job->done) job->done->Set(failed_);
+  }
+}
+
+void BulkTransfers::Upload(uint64_t transfer, std::span<const std::byte> data,
+                           std::shared_ptr<const void> keep, const Future<Done>& acknowledged) {
+  auto job = std::make_shared<Job>();
+  job->transfer = transfer;
+  job->data = data;
+  job->keep = std::move(keep);
+  job->todo.push_back({0, data.size()});
+  Add(std::move(job));
+  acknowledged.Then([this, transfer](const absl::StatusOr<Done>&) {
+    std::lock_guard lock(mutex_);
+    EndLocked(transfer);
+  });
+}
+
+void BulkTransfers::Download(uint64_t transfer, std::span<std::byte> into,
+                             const Future<Done>& ready, Future<Done> done) {
+  auto job = std::make_shared<Job>();
+  job->transfer = transfer;
+  job->into = into;
+  job->done = done;
+  job->todo.push_back({0, into.size()});
+  ready.Then([this, job = std::move(job)](const absl::StatusOr<Done>& answer) {
+    if (answer.ok()) {
+      Add(job);
+    } else {
+      job->done->Set(answer.status());
+    }
+  });
+}
+
+void BulkTransfers::Add(JobRef job) {
+  {
+    std::lock_guard lock(mutex_);
+    if (failed_.ok() && !closing_) {
+      jobs_[job->transfer] = job;
+      if (!keeper_.joinable()) keeper_ = std::thread([this] { Keep(); });
+      changed_.notify_all();
+      job = nullptr;
+    }
+  }
+  if (job != nullptr && job->done) job->done->Set(failed_);
+  Kick();
+}
+
+void BulkTransfers::Kick() {
+  std::vector<std::shared_ptr<BulkStream>> streams;
+  {
+    std::lock_guard lock(mutex_);
+    for (const Slot& slot : slots_) {
+      if (slot.stream != nullptr) streams.push_back(slot.stream);
+    }
+  }
+  for (const auto& stream : streams) stream->Kick();
+}
+
+// The first range of a job's that has something, up to `most` bytes of it.
+std::optional<BulkTransfers::Sent> BulkTransfers::NextChunk(uint64_t credit, uint64_t chunk_bytes) {
+  for (const auto& [transfer, job] : jobs_) {
+    if (job->done || job->todo.empty()) continue;
+    TransferRange& front = job->todo.front();
+    const uint64_t n = std::min(front.bytes, chunk_bytes);
+    if (n > credit) return std::nullopt;
+    const Sent sent{job, {front.offset, n}};
+    front.offset += n;
+    front.bytes -= n;
+    if (front.bytes == 0) job->todo.pop_front();
+    return sent;
+  }
+  return std::nullopt;
+}
+
+std::optional<BulkTransfers::Sent> BulkTransfers::NextPull() {
+  for (const auto& [transfer, job] : jobs_) {
+    if (!job->done || job->todo.empty()) continue;
+    TransferRange& front = job->todo.front();
+    const uint64_t n = std::min(front.bytes, kPullBytes);
+    const Sent sent{job, {front.offset, n}};
+    front.offset += n;
+    front.bytes -= n;
+    if (front.bytes == 0) job->todo.pop_front();
+    return sent;
+  }
+  return std::nullopt;
+}
+
+void BulkTransfers::EndLocked(uint64_t transfer) { jobs_.erase(transfer); }
+
+// Downloads have their result. An upload that will not come to its end holds up the session, which
+// is why that is told.
+std::function<void()> BulkTransfers::FailLocked(const absl::Status& status) {
+  if (!failed_.ok()) return [] {};
+  failed_ = status;
+  auto jobs = std::make_shared<std::map<uint64_t, JobRef>>();
+  jobs->swap(jobs_);
+  return [this, jobs, status] {
+    bool upload = false;
+    for (const auto& [transfer, job] : *jobs) {
+      if (job->done) job->done->Set(status);
+      upload = upload || !job->done;
+    }
+    if (upload) broken_(status);
+  };
+}
+
+void BulkTransfers::Failed(const JobRef& job, const absl::Status& status) {
+  std::function<void()> tell;
+  {
+    std::lock_guard lock(mutex_);
+    if (job->done) {
+      EndLocked(job->transfer);
+      releases_.push_back(job->transfer);
+      tell = [&] { job->done->Set(status); };
+    } else {
+      tell = FailLocked(status);
+    }
+  }
+  tell();
+}
+
+void BulkTransfers::Keep() {
+  std::unique_lock lock(mutex_);
+  const auto wanted = [this](const Slot& slot) {
+    return slot.stream == nullptr && slot.dead.ok() && ticket_ && failed_.ok();
+  };
+  while (!closing_) {
+    Clock::time_point next = Clock::time_point::max();
+    for (Slot& slot : slots_) {
+      if (slot.stream != nullptr && slot.stream->done()) Mend(slot, lock);
+      if (wanted(slot) && slot.next <= Clock::now()) Open(slot, lock);
+      if (wanted(slot)) next = std::min(next, slot.next);
+    }
+    const bool dead =
+        std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.dead.ok(); });
+    if (dead && failed_.ok()) {
+      const auto tell = FailLocked(slots_.front().dead);
+      lock.unlock();
+      tell();
+      lock.lock();
+    }
+    const auto something = [&] {
+      return closing_ || std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+               return slot.stream != nullptr ? slot.stream->done()
+                                             : wanted(slot) && slot.next <= Clock::now();
+             });
+    };
+    if (next == Clock::time_point::max()) {
+      changed_.wait(lock, something);
+    } else {
+      changed_.wait_until(lock, next, something);
+    }
+  }
+}
+
+void BulkTransfers::Open(Slot& slot, std::unique_lock<std::mutex>& lock) {
+  const SessionTicket ticket = *ticket_;
+  lock.unlock();
+  auto channel = connection_->OpenDataChannel();
+  std::shared_ptr<BulkStream> stream;
+  if (channel.ok()) stream = std::make_shared<BulkStream>(this, *std::move(channel), ticket);
+  lock.lock();
+  slot.stream = std::move(stream);
+  slot.dead = channel.status();
+}
+
+// A stream is over. Nothing of it is sent or asked for again before the transport has let go of the
+// memory, so that what the server has in full is the transport's no more.
+void BulkTransfers::Mend(Slot& slot, std::unique_lock<std::mutex>& lock) {
+  const std::shared_ptr<BulkStream> stream = std::move(slot.stream);
+  const absl::Status status = stream->status();
+  const auto now = Clock::now();
+  if (stream->attached() || !slot.broken_at) slot.broken_at = now;
+  const auto patience = absl::ToChronoNanoseconds(connection_->options().timeout);
+  if (IsFinal(status) || now - *slot.broken_at > patience) slot.dead = status;
+  const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now - *slot.broken_at);
+  const auto pause = std::clamp(since, kFirstPause, kLongestPause);
+  slot.next = now + pause;
+  std::map<uint64_t, std::vector<TransferRange>> sent;
+  for (const Sent& chunk : stream->chunks()) sent[chunk.job->transfer].push_back(chunk.range);
+  for (const Sent& pull : stream->pulls()) pull.job->todo.push_front(pull.range);
+  stream->pulls().clear();
+  stream->chunks().clear();
+  lock.unlock();
+  stream->Drain();
+  lock.lock();
+  for (auto& [transfer, ranges] : sent) {
+    if (!jobs_.contains(transfer)) continue;
+    const auto missing = StillMissing(transfer, std::move(ranges), lock);
+    const auto it = jobs_.find(transfer);
+    if (it == jobs_.end()) continue;
+    auto& todo = it->second->todo;
+    todo.insert(todo.begin(), missing.begin(), missing.end());
+  }
+  lock.unlock();
+  Kick();
+  lock.lock();
+}
+
+// Of what was sent over a stream that broke.
+std::vector<TransferRange> BulkTransfers::StillMissing(uint64_t transfer,
+                                                       std::vector<TransferRange> sent,
+                                                       std::unique_lock<std::mutex>& lock) {
+  v1::StatUploadRequest request;
+  request.set_token(ticket_->token);
+  request.set_epoch(ticket_->epoch);
+  request.set_transfer(transfer);
+  v1::StatUploadResponse response;
+  grpc::ClientContext context;
+  connection_->Authorize(&context).IgnoreError();  // then the server says so
+  context.set_deadline(absl::ToChronoTime(absl::Now() + connection_->options().timeout));
+  lock.unlock();
+  const grpc::Status status =
+      v1::Data::NewStub(connection_->channel())->StatUpload(&context, request, &response);
+  lock.lock();
+  if (status.error_code() == grpc::StatusCode::NOT_FOUND) return {};  // all of it is there
+  if (!status.ok()) return sent;  // the server takes again what it has
+  std::vector<TransferRange> missing;
+  for (const TransferRange& range : sent) {
+    for (const v1::ByteRange& m : response.missing()) {
+      const uint64_t begin = std::max(range.offset, m.offset());
+      const uint64_t end = std::min(range.offset + range.bytes, m.offset() + m.bytes());
+      if (begin < end) missing.push_back({begin, end - begin});
+    }
+  }
+  return missing;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,120 @@
+// Large writes and reads of a session, beside its operations: cut into chunks that travel over
+// several connections at once, each over whichever has room. A connection that breaks is made anew;
+// of an upload only what the server says is missing is sent again, and of a download only what has
+// not arrived is asked for again.
+//
+// Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/cc/connection.h"
+#include "client/cc/future.h"
+#include "telegrad/v1/data.pb.h"
+
+namespace telegrad {
+
+// Names a session to the server, for its own caller only.
+struct SessionTicket {
+  std::string token;
+  uint64_t epoch = 0;
+};
+
+struct TransferRange {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+class BulkStream;
+
+class BulkTransfers {
+ public:
+  // `broken` is told, once, when an upload cannot be brought to its end: nothing that follows it
+  // will begin.
+  BulkTransfers(Connection* connection, Future<SessionTicket> ticket,
+                std::function<void(const absl::Status&)> broken);
+  ~BulkTransfers();
+  // Ends what is under way. No memory passed to the other functions is in use afterwards. This
+  // object stays until the futures passed to them have their results.
+  void Close();
+
+  // Sends the bytes of the Write with this number, until that is acknowledged.
+  void Upload(uint64_t transfer, std::span<const std::byte> data, std::shared_ptr<const void> keep,
+              const Future<Done>& acknowledged);
+  // Fetches the bytes of the Read with this number, once that is answered; then `done` is set.
+  void Download(uint64_t transfer, std::span<std::byte> into, const Future<Done>& ready,
+                Future<Done> done);
+
+ private:
+  friend class BulkStream;
+  using Clock = std::chrono::steady_clock;
+
+  struct Job {
+    uint64_t transfer = 0;
+    std::span<const std::byte> data;   // of an upload
+    std::shared_ptr<const void> keep;  // what it lies in
+    std::span<std::byte> into;         // of a download
+    std::optional<Future<Done>> done;  // likewise
+    std::deque<TransferRange> todo;    // to be sent or asked for
+    uint64_t received = 0;
+    int errors = 0;  // chunks that did not arrive well, on either side
+  };
+  using JobRef = std::shared_ptr<Job>;
+  struct Sent {
+    JobRef job;
+    TransferRange range;
+  };
+  // One of the connections.
+  struct Slot {
+    std::shared_ptr<BulkStream> stream;
+    Clock::time_point next = {};                 // not opened before
+    std::optional<Clock::time_point> broken_at;  // since when it has not worked
+    absl::Status dead;                           // why it is not opened any more
+  };
+
+  void Add(JobRef job);
+  void Keep();  // the thread that opens streams and mends what broke with them
+  // With the mutex held, which they may give up meanwhile.
+  void Open(Slot& slot, std::unique_lock<std::mutex>& lock);
+  void Mend(Slot& slot, std::unique_lock<std::mutex>& lock);
+  std::vector<TransferRange> StillMissing(uint64_t transfer, std::vector<TransferRange> sent,
+                                          std::unique_lock<std::mutex>& lock);
+  // With the mutex held.
+  std::optional<Sent> NextChunk(uint64_t credit, uint64_t chunk_bytes);
+  std::optional<Sent> NextPull();
+  void EndLocked(uint64_t transfer);
+  // What to tell whom, once the mutex is not held any more.
+  [[nodiscard]] std::function<void()> FailLocked(const absl::Status& status);
+
+  void Kick();
+  void Failed(const JobRef& job, const absl::Status& status);
+
+  Connection* const connection_;
+  const std::function<void(const absl::Status&)> broken_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<SessionTicket> ticket_;
+  bool closing_ = false;
+  absl::Status failed_;
+  std::map<uint64_t, JobRef> jobs_;  // the operations that come first have their bytes first
+  std::deque<uint64_t> releases_;
+  std::vector<Slot> slots_;
+  std::thread keeper_;  // once there is a job
+};
+
+}  // namespace telegrad

@@ -1,0 +1,43 @@
+#include "server/service/data_service.h"
+
+#include <utility>
+
+#include "engine/base/status.h"
+
+namespace telegrad {
+
+RawStream* DataService::Transfer(grpc::CallbackServerContext*, Caller caller) {
+  const auto call = DataCall::Create(registry_, env_.metrics, std::move(caller));
+  absl::Status refused;
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(calls_, [](const auto& weak) { return weak.expired(); });
+    // Those that every session may have, whether or not they have said yet whose they are.
+    const auto streams = static_cast<int64_t>(calls_.size());
+    if (streams >= Transfers::kStreams * env_.limits.sessions) {
+      refused =
+          ResourceExhausted("this server has ", streams, " streams of transfers, ",
+                            Transfers::kStreams, " for each of the sessions that it may have; ",
+                            "raise --max-sessions, which is ", env_.limits.sessions);
+    }
+    calls_.push_back(call);
+  }
+  call->Start(refused);
+  return call.get();  // it owns itself until OnDone, which gRPC calls after this has returned
+}
+
+absl::Status DataService::StatUpload(const Caller& caller, const v1::StatUploadRequest& request,
+                                     v1::StatUploadResponse* response) {
+  TG_ASSIGN_OR_RETURN(const auto session,
+                      registry_.Find(request.token(), request.epoch(), *caller.tenant));
+  TG_ASSIGN_OR_RETURN(const Upload::State state, session->transfers().Stat(request.transfer()));
+  response->set_bytes(state.bytes);
+  for (const ByteRange& range : state.missing) {
+    v1::ByteRange& out = *response->add_missing();
+    out.set_offset(range.offset);
+    out.set_bytes(range.bytes);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

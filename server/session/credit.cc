@@ -1,0 +1,33 @@
+#include "server/session/credit.h"
+
+#include "engine/base/status.h"
+
+namespace telegrad {
+
+absl::StatusOr<CreditLine::Part> CreditLine::Take(uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (bytes > bytes_ - used_) {
+    return ResourceExhausted("a chunk of ", bytes, " bytes beside the ", used_,
+                             " that are not in their buffers yet exceeds this stream's credit, ",
+                             bytes_, "; wait until the server grants more");
+  }
+  used_ += bytes;
+  return Part(shared_from_this(), bytes);
+}
+
+void CreditLine::Close() {
+  std::lock_guard lock(mutex_);
+  granted_ = nullptr;
+}
+
+void CreditLine::GiveBack(uint64_t bytes) {
+  Granted granted;
+  {
+    std::lock_guard lock(mutex_);
+    used_ -= bytes;
+    granted = granted_;
+  }
+  if (granted) granted(bytes);
+}
+
+}  // namespace telegrad

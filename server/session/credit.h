@@ -1,0 +1,68 @@
+// The credit of a stream of uploads: how many bytes its client may have on their way that are not
+// in their buffer yet. It is reserved as a whole when the stream opens, from what its session and
+// its tenant may stage, and goes back when the stream is over and what it staged is placed or
+// dropped. So what is staged never exceeds what was reserved.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/account.h"
+
+namespace telegrad {
+
+// Thread-safe.
+class CreditLine : public std::enable_shared_from_this<CreditLine> {
+ public:
+  // Told how many bytes may be sent again; called from any thread, without a lock of this folder.
+  using Granted = std::function<void(uint64_t bytes)>;
+
+  CreditLine(uint64_t bytes, std::vector<Reservation> reserved, Granted granted)
+      : bytes_(bytes), reserved_(std::move(reserved)), granted_(std::move(granted)) {}
+
+  uint64_t bytes() const { return bytes_; }
+
+  // A part of the line's bytes, which goes back when it is destroyed.
+  class Part {
+   public:
+    Part() = default;
+    Part(Part&& other) noexcept
+        : line_(std::move(other.line_)), bytes_(std::exchange(other.bytes_, 0)) {}
+    Part& operator=(Part&& other) noexcept {
+      std::swap(line_, other.line_);
+      std::swap(bytes_, other.bytes_);
+      return *this;
+    }
+    ~Part() {
+      if (line_ != nullptr) line_->GiveBack(bytes_);
+    }
+
+   private:
+    friend class CreditLine;
+    Part(std::shared_ptr<CreditLine> line, uint64_t bytes)
+        : line_(std::move(line)), bytes_(bytes) {}
+    std::shared_ptr<CreditLine> line_;
+    uint64_t bytes_ = 0;
+  };
+
+  // RESOURCE_EXHAUSTED where the client has sent more than it was granted.
+  absl::StatusOr<Part> Take(uint64_t bytes);
+  // The stream is over: nobody is told any more.
+  void Close();
+
+ private:
+  void GiveBack(uint64_t bytes);
+
+  const uint64_t bytes_;
+  const std::vector<Reservation> reserved_;  // go when the last part has
+  std::mutex mutex_;
+  Granted granted_;
+  uint64_t used_ = 0;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,26 @@
+#include "server/session/download.h"
+
+#include "server/session/staging.h"
+
+namespace telegrad {
+
+void Download::Fetch(ByteRange range, Fetched fetched) const {
+  const std::shared_ptr<Memory>& memory = held_->memory();
+  if (memory->host() != nullptr) {
+    const auto* base = static_cast<const std::byte*>(memory->host());
+    return fetched(FetchedBytes{base + at_ + range.offset, held_});
+  }
+  auto staging = AllocStaging(*devices_, *device_, range.bytes);
+  if (!staging.ok()) return fetched(staging.status());
+  const auto copied = EnqueueCopy(*device_, Part(*staging, 0, range.bytes),
+                                  Part(memory, at_ + range.offset, range.bytes), {});
+  if (!copied.ok()) return fetched(copied.status());
+  copied->timeline->OnReached(
+      copied->value, [staging = *staging, self = shared_from_this(),
+                      fetched = std::move(fetched)](const absl::Status& status) {
+        if (!status.ok()) return fetched(status);
+        fetched(FetchedBytes{static_cast<const std::byte*>(staging->host()), staging});
+      });
+}
+
+}  // namespace telegrad

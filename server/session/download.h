@@ -1,0 +1,46 @@
+// What a Read has made ready to be pulled. Its buffer is not written before the download is gone
+// and what was fetched of it has been sent.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "devices/api/device.h"
+#include "server/pool/device_pool.h"
+#include "server/session/byte_ranges.h"
+#include "server/session/operation.h"
+
+namespace telegrad {
+
+struct FetchedBytes {
+  const std::byte* data = nullptr;
+  std::shared_ptr<const void> owner;  // of the memory that they lie in
+};
+
+// Thread-safe.
+class Download : public std::enable_shared_from_this<Download> {
+ public:
+  using Fetched = std::function<void(absl::StatusOr<FetchedBytes>)>;
+
+  // Of `bytes` bytes of what is held, from `at`, which is memory of `device`.
+  Download(std::shared_ptr<HeldRead> held, uint64_t at, uint64_t bytes, Device* device,
+           const DevicePool* devices)
+      : held_(std::move(held)), at_(at), bytes_(bytes), device_(device), devices_(devices) {}
+
+  uint64_t bytes() const { return bytes_; }
+  // Calls back with the bytes of a range inside of it: at once where the host can address them,
+  // else once they are copied.
+  void Fetch(ByteRange range, Fetched fetched) const;
+
+ private:
+  const std::shared_ptr<HeldRead> held_;
+  const uint64_t at_, bytes_;
+  Device* const device_;
+  const DevicePool* const devices_;
+};
+
+}  // namespace telegrad

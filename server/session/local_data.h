@@ -1,0 +1,29 @@
+// Transfers by processes of this machine that share memory with the server: requests of the local
+// socket, each with the memory's descriptor.
+//
+//   upload TOKEN EPOCH TRANSFER OFFSET BYTES     the bytes of a Write; "ok" as soon as it is
+//   accepted,
+//                                                a failure is the operation's
+//   download TOKEN EPOCH TRANSFER OFFSET BYTES   the bytes of a Read that was answered; "ok
+//   TRANSFER"
+//                                                when they are there, which releases the transfer
+//
+// TOKEN is the session's, in hexadecimal; OFFSET is where in the memory the bytes are. The session
+// is looked for among those of the tenant that the caller's user stands for, as everywhere.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "server/identity/local_socket.h"
+#include "server/pool/task_pool.h"
+#include "server/session/session_registry.h"
+
+namespace telegrad {
+
+LocalSocket::Handlers LocalDataHandlers(
+    SessionRegistry* registry, TaskPool* workers,
+    std::function<absl::StatusOr<std::shared_ptr<Tenant>>(const std::string&)> find_tenant);
+
+}  // namespace telegrad

@@ -1,0 +1,73 @@
+#include "server/session/sealed_file.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/status.h"
+
+namespace telegrad {
+
+absl::StatusOr<std::shared_ptr<const SealedFile>> SealedFile::Open(UniqueFd fd, uint64_t offset,
+                                                                   uint64_t bytes, bool write,
+                                                                   Reservation paid) {
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  struct stat stat;
+  struct statfs system;
+  // Only files of memory have seals; those of huge pages are of another file system.
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0 || fstat(fd.get(), &stat) != 0 || fstatfs(fd.get(), &system) != 0 ||
+      system.f_type != TMPFS_MAGIC) {
+    return InvalidArgument("shared memory is a memfd; this is another file");
+  }
+  if ((seals & kSeals) != kSeals) {
+    return InvalidArgument(
+        "a memfd is shared once it is sealed: F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_SEAL");
+  }
+  const int mode = fcntl(fd.get(), F_GETFL) & O_ACCMODE;
+  if (mode == O_WRONLY || (write && (mode == O_RDONLY || (seals & F_SEAL_WRITE) != 0))) {
+    return InvalidArgument("this memfd may not be ", write ? "written" : "read");
+  }
+  const auto size = static_cast<uint64_t>(stat.st_size);
+  if (offset > size || bytes > size - offset) {
+    return InvalidArgument(bytes, " bytes at ", offset, " are not inside of the memfd's ", size);
+  }
+  return std::shared_ptr<const SealedFile>(
+      new SealedFile(std::move(paid), std::move(fd), offset, bytes));
+}
+
+absl::Status SealedFile::Read(uint64_t at, std::span<std::byte> to) const {
+  while (!to.empty()) {
+    const ssize_t n = pread(fd_.get(), to.data(), to.size(), static_cast<off_t>(offset_ + at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      return absl::DataLossError(
+          StrCat("shared memory cannot be read: ", n < 0 ? std::strerror(errno) : "it has ended"));
+    }
+    at += static_cast<uint64_t>(n);
+    to = to.subspan(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SealedFile::Write(uint64_t at, std::span<const std::byte> from) const {
+  while (!from.empty()) {
+    const ssize_t n = pwrite(fd_.get(), from.data(), from.size(), static_cast<off_t>(offset_ + at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      return absl::DataLossError(
+          StrCat("shared memory cannot be written: ", n < 0 ? std::strerror(errno) : "it is full"));
+    }
+    at += static_cast<uint64_t>(n);
+    from = from.subspan(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

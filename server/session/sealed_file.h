@@ -1,0 +1,41 @@
+// Memory that a process of the same machine shares with the server: a memfd whose size is sealed.
+//
+// It is read and written by system calls and never mapped, so nothing that its owner does to it, a
+// full machine included, can become a SIGBUS here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "engine/base/account.h"
+#include "server/identity/unique_fd.h"
+
+namespace telegrad {
+
+class SealedFile {
+ public:
+  // Takes part [offset, offset + bytes). INVALID_ARGUMENT for anything but a memfd that is sealed
+  // against shrinking, growing and further seals, is open for what is wanted, and has as many
+  // bytes. `paid` goes with it.
+  static absl::StatusOr<std::shared_ptr<const SealedFile>> Open(UniqueFd fd, uint64_t offset,
+                                                                uint64_t bytes, bool write,
+                                                                Reservation paid);
+
+  uint64_t bytes() const { return bytes_; }
+  // Of the part; `at` and what is given lie inside of it.
+  absl::Status Read(uint64_t at, std::span<std::byte> to) const;
+  absl::Status Write(uint64_t at, std::span<const std::byte> from) const;
+
+ private:
+  SealedFile(Reservation paid, UniqueFd fd, uint64_t offset, uint64_t bytes)
+      : paid_(std::move(paid)), fd_(std::move(fd)), offset_(offset), bytes_(bytes) {}
+
+  const Reservation paid_;
+  const UniqueFd fd_;
+  const uint64_t offset_, bytes_;
+};
+
+}  // namespace telegrad

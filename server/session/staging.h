@@ -1,0 +1,27 @@
+// Between the host and memory that it cannot address, a file's or another device's: memory of the
+// host from which or to which that device copies.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "devices/api/device.h"
+#include "server/pool/device_pool.h"
+
+namespace telegrad {
+
+// Memory that the host and `device` can address.
+absl::StatusOr<std::shared_ptr<Memory>> AllocStaging(const DevicePool& pool, const Device& device,
+                                                     uint64_t bytes);
+
+// Enqueues a copy of all of `from` to the beginning of `to` on `device`.
+absl::StatusOr<TimelinePoint> EnqueueCopy(Device& device, BufferView to, BufferView from,
+                                          std::span<const TimelinePoint> waits);
+
+inline BufferView Part(const std::shared_ptr<Memory>& memory, uint64_t offset, uint64_t bytes) {
+  return {memory, static_cast<int64_t>(offset), static_cast<int64_t>(bytes)};
+}
+
+}  // namespace telegrad

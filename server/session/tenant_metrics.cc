@@ -1,0 +1,81 @@
+#include "server/session/tenant_metrics.h"
+
+#include <memory>
+
+#include "engine/base/strings.h"
+
+namespace telegrad {
+namespace {
+
+constexpr Metric kOfTenants[] = {
+    Metric::kOperations, Metric::kOperationErrors, Metric::kBytesWritten,
+    Metric::kBytesRead,  Metric::kGraphPuts,       Metric::kRuns,
+    Metric::kRunsCached, Metric::kRunNs,
+};
+
+// What of an account is shown.
+constexpr struct {
+  std::string_view name;
+  MetricInfo::Kind kind;
+  std::string_view help;
+  int64_t (*value)(const Account&);
+} kOfQuotas[] = {
+    {"telegrad_tenant_used", MetricInfo::kGauge, "What a tenant has in use of a quota",
+     [](const Account& account) { return account.used(); }},
+    {"telegrad_tenant_limit", MetricInfo::kGauge, "A tenant's quota",
+     [](const Account& account) { return account.limit(); }},
+    {"telegrad_tenant_refused_total", MetricInfo::kCounter,
+     "Requests refused because they would have passed a quota",
+     [](const Account& account) { return account.refused(); }},
+};
+
+constexpr std::string_view kPrefix = "telegrad_";
+
+}  // namespace
+
+std::span<const Metric> MetricsOfTenants() { return kOfTenants; }
+
+std::vector<LabelledMetric> MetricsByTenant(const TenantDirectory& tenants) {
+  const std::vector<std::shared_ptr<Tenant>> all = tenants.All();
+  std::vector<LabelledMetric> metrics;
+  for (const auto& row : kOfQuotas) {
+    LabelledMetric& metric = metrics.emplace_back(LabelledMetric{
+        .name = std::string(row.name), .kind = row.kind, .help = std::string(row.help)});
+    for (const auto& tenant : all) {
+      for (size_t q = 0; q < AllQuotas().size(); ++q) {
+        const Account& account = tenant->accounts[static_cast<Quota>(q)];
+        metric.samples.push_back(
+            {.labels = {{"tenant", tenant->name}, {"quota", std::string(AllQuotas()[q].name)}},
+             .value = static_cast<double>(row.value(account))});
+      }
+    }
+  }
+  for (const Metric which : kOfTenants) {
+    const MetricInfo& info = AllMetrics()[static_cast<size_t>(which)];
+    LabelledMetric& metric = metrics.emplace_back(
+        LabelledMetric{.name = StrCat(kPrefix, "tenant_", info.name.substr(kPrefix.size())),
+                       .kind = info.kind,
+                       .help = StrCat(info.help, ", by tenant")});
+    for (const auto& tenant : all) {
+      metric.samples.push_back(
+          {.labels = {{"tenant", tenant->name}}, .value = tenant->metrics.Value(which)});
+    }
+  }
+  return metrics;
+}
+
+std::vector<std::pair<std::string, double>> MetricsOf(const Tenant& tenant) {
+  std::vector<std::pair<std::string, double>> values;
+  for (const Metric which : kOfTenants) {
+    values.emplace_back(AllMetrics()[static_cast<size_t>(which)].name, tenant.metrics.Value(which));
+  }
+  for (const auto& row : kOfQuotas) {
+    for (size_t q = 0; q < AllQuotas().size(); ++q) {
+      values.emplace_back(StrCat(row.name, "{quota=\"", AllQuotas()[q].name, "\"}"),
+                          static_cast<double>(row.value(tenant.accounts[static_cast<Quota>(q)])));
+    }
+  }
+  return values;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,26 @@
+// What the metrics say of each tenant: its quotas, and the part that it has in some of the daemon's
+// counters.
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/admin/metrics.h"
+#include "server/session/tenant_directory.h"
+
+namespace telegrad {
+
+// The counters that are kept for each tenant, too.
+std::span<const Metric> MetricsOfTenants();
+
+// For the Prometheus page, with the labels tenant and quota. Of tenants that are dropped it says
+// nothing more.
+std::vector<LabelledMetric> MetricsByTenant(const TenantDirectory& tenants);
+
+// What a caller is told of its own tenant: the same counters, under the names that they have for
+// the whole daemon, and of each quota the limit and what is used.
+std::vector<std::pair<std::string, double>> MetricsOf(const Tenant& tenant);
+
+}  // namespace telegrad

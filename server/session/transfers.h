@@ -1,0 +1,91 @@
+// The transfers of a session: the uploads and downloads that its operations have named, and the
+// streams that carry them. Transfers have ascending numbers, so that one whose operation has not
+// arrived yet, over another connection, is told from one that is over: its chunks are staged, like
+// those of an operation that waits for its turn.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/account.h"
+#include "server/admin/metrics.h"
+#include "server/pool/device_pool.h"
+#include "server/session/credit.h"
+#include "server/session/download.h"
+#include "server/session/limits.h"
+#include "server/session/tenant.h"
+#include "server/session/upload.h"
+
+namespace telegrad {
+
+// A stream of transfers, as the session sees it.
+class TransferSink {
+ public:
+  virtual ~TransferSink() = default;
+  // Called from any thread, without locks.
+  virtual void OnGranted(uint64_t bytes) = 0;
+  virtual void OnSessionEnded() = 0;
+};
+
+// Thread-safe.
+class Transfers {
+ public:
+  // Streams that share the bytes that a session may stage.
+  static constexpr int64_t kStreams = 4;
+
+  Transfers(const SessionLimits& limits, const DevicePool* devices, Metrics* metrics,
+            const std::shared_ptr<Account>& tenant_staging);
+  ~Transfers();
+
+  // What was staged for nothing. Its end is told to streams, so it goes without a lock.
+  struct Leftovers {
+    std::vector<std::shared_ptr<Upload>> uploads;
+    std::vector<CreditLine::Part> credit;
+  };
+
+  // Of the session, in the order of its operations. INVALID_ARGUMENT unless the number is above all
+  // before it, RESOURCE_EXHAUSTED if there are too many.
+  absl::StatusOr<std::shared_ptr<Upload>> Expect(uint64_t transfer, uint64_t bytes,
+                                                 Leftovers* leftovers);
+  absl::Status Announce(uint64_t transfer, Leftovers* leftovers);  // a download that may begin
+  void Begin(uint64_t transfer, std::shared_ptr<const Download> download);
+  void Finish(uint64_t transfer);
+  // The session is over: uploads end, downloads are dropped, streams are told.
+  void Close(const absl::Status& why);
+
+  // Of streams. RESOURCE_EXHAUSTED if there is no credit left, ABORTED if the session is over.
+  absl::StatusOr<std::shared_ptr<CreditLine>> Attach(const std::shared_ptr<TransferSink>& sink);
+  // See Upload::Take. A chunk has at most kMaxChunkBytes.
+  absl::Status Take(uint64_t transfer, ByteRange range, const ChunkContent& content,
+                    CreditLine& credit);
+  // For who brings all of its bytes in another way. NOT_FOUND if it is over.
+  absl::StatusOr<std::shared_ptr<Upload>> FindUpload(uint64_t transfer);
+  // NOT_FOUND if it has not begun or is over.
+  absl::StatusOr<std::shared_ptr<const Download>> FindDownload(uint64_t transfer) const;
+  void Release(uint64_t transfer);
+  // NOT_FOUND if the upload is over, UNAVAILABLE if its operation has not arrived.
+  absl::StatusOr<Upload::State> Stat(uint64_t transfer) const;
+
+ private:
+  absl::Status UseNumberLocked(uint64_t transfer, Leftovers* leftovers);
+  absl::StatusOr<std::shared_ptr<Upload>> UploadLocked(uint64_t transfer);
+  absl::Status CheckRoomLocked() const;
+
+  const SessionLimits& limits_;
+  const DevicePool* const devices_;
+  Metrics* const metrics_;
+  const std::shared_ptr<Account> session_staging_, tenant_staging_;
+
+  mutable std::mutex mutex_;
+  bool closed_ = false;
+  uint64_t last_ = 0;  // the number of the last operation that named one
+  std::map<uint64_t, std::shared_ptr<Upload>> uploads_;
+  std::map<uint64_t, std::shared_ptr<const Download>> downloads_;  // null: has not begun
+  std::vector<std::weak_ptr<TransferSink>> sinks_;
+};
+
+}  // namespace telegrad

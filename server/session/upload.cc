@@ -1,0 +1,229 @@
+// A chunk claims its range under the lock and is copied without it, so that several streams copy at
+// the same time and none of them twice. The session goes on behind the end of the upload, which is
+// why that waits for the last claim.
+#include "server/session/upload.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "server/session/staging.h"
+
+namespace telegrad {
+namespace {
+
+class StagedContent final : public ChunkContent {
+ public:
+  StagedContent(const std::byte* bytes, uint64_t size) : bytes_(bytes), size_(size) {}
+  absl::Status CopyTo(std::byte* to) const override {
+    std::memcpy(to, bytes_, size_);
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::byte* const bytes_;
+  const uint64_t size_;
+};
+
+}  // namespace
+
+void Upload::Expect(uint64_t bytes, std::vector<CreditLine::Part>* dropped) {
+  std::lock_guard lock(mutex_);
+  bytes_ = bytes;
+  const auto outside = std::stable_partition(staged_.begin(), staged_.end(), [&](const Staged& s) {
+    return s.range.offset + s.range.bytes <= bytes;
+  });
+  if (outside == staged_.end()) return;
+  for (auto it = outside; it != staged_.end(); ++it) dropped->push_back(std::move(it->credit));
+  staged_.erase(outside, staged_.end());
+  received_ = {};
+  staged_bytes_ = 0;
+  for (const Staged& s : staged_) {
+    received_.Add(s.range);
+    staged_bytes_ += s.range.bytes;
+  }
+}
+
+void Upload::Open(BufferView target, Device* device) {
+  std::vector<Staged> staged;
+  std::function<void()> opened;
+  {
+    std::lock_guard lock(mutex_);
+    if (end_) return;
+    opened.swap(when_open_);
+    target_ = std::move(target);
+    device_ = device;
+    open_ = true;
+    staged.swap(staged_);
+    staged_bytes_ = 0;
+    for (const Staged& s : staged) claims_.push_back(s.range);
+    claims_.push_back({0, 0});  // this thread's, until all of them are placed
+  }
+  for (Staged& s : staged) {
+    const StagedContent content(s.bytes.get(), s.range.bytes);
+    // The client was told that these have arrived, so it cannot be asked for them once more.
+    if (auto status = Place(s.range, content, std::move(s.credit)); !status.ok()) End(status);
+    s.bytes.reset();
+  }
+  Settle({0, 0}, /*placed=*/true);
+  if (opened) opened();
+}
+
+absl::Status Upload::WhenOpen(std::function<void()> callback) {
+  {
+    std::lock_guard lock(mutex_);
+    if (end_) return NotFound("transfer ", transfer_, " has ended");
+    if (when_open_) {
+      return FailedPrecondition("transfer ", transfer_, " has its bytes from elsewhere");
+    }
+    if (!open_) {
+      when_open_ = std::move(callback);
+      return absl::OkStatus();
+    }
+  }
+  callback();
+  return absl::OkStatus();
+}
+
+uint64_t Upload::staged_bytes() const {
+  std::lock_guard lock(mutex_);
+  return staged_bytes_;
+}
+
+void Upload::End(const absl::Status& why) {
+  std::vector<Staged> dropped;
+  std::function<void()> dropped_callback;  // holds what is not needed any more
+  absl::Status end;
+  {
+    std::lock_guard lock(mutex_);
+    dropped_callback.swap(when_open_);
+    if (!end_) end_ = why;
+    end = *end_;
+    dropped.swap(staged_);
+    staged_bytes_ = 0;
+    if (!claims_.empty()) return;
+  }
+  ended_.timeline->Signal(ended_.value, end);
+}
+
+absl::Status Upload::AdmitLocked(ByteRange range) const {
+  if (end_) return NotFound("transfer ", transfer_, " has ended");
+  const uint64_t limit = bytes_.value_or(INT64_MAX);
+  if (range.bytes == 0 || range.offset > limit || range.bytes > limit - range.offset) {
+    return InvalidArgument("transfer ", transfer_, ": a chunk of ", range.bytes, " bytes at ",
+                           range.offset, " is not inside of its ", limit);
+  }
+  for (const ByteRange& claim : claims_) {
+    if (claim.offset < range.offset + range.bytes && range.offset < claim.offset + claim.bytes) {
+      return absl::UnavailableError(StrCat("transfer ", transfer_, ": bytes of the chunk at ",
+                                           range.offset, " are just arriving once more"));
+    }
+  }
+  if (received_.Contains(range)) return absl::OkStatus();
+  if (received_.Overlaps(range)) {
+    return InvalidArgument("transfer ", transfer_, ": a chunk of ", range.bytes, " bytes at ",
+                           range.offset, " overlaps others that have arrived");
+  }
+  if (received_.SizeWith(range) > kMaxRanges) {
+    return ResourceExhausted("transfer ", transfer_, " has received ", received_.size(),
+                             " separate ranges; there may be ", kMaxRanges,
+                             "; send what lies between them first");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Upload::Take(ByteRange range, const ChunkContent& content, CreditLine::Part credit) {
+  std::unique_lock lock(mutex_);
+  TG_RETURN_IF_ERROR(AdmitLocked(range));
+  if (received_.Contains(range)) return absl::OkStatus();
+  claims_.push_back(range);
+  if (open_) {
+    lock.unlock();
+    return Place(range, content, std::move(credit));
+  }
+  lock.unlock();
+  std::unique_ptr<std::byte[]> bytes(new std::byte[range.bytes]);
+  if (absl::Status status = content.CopyTo(bytes.get()); !status.ok()) {
+    Settle(range, /*placed=*/false);
+    return status;
+  }
+  lock.lock();
+  if (open_) {  // meanwhile
+    lock.unlock();
+    return Place(range, StagedContent(bytes.get(), range.bytes), std::move(credit));
+  }
+  const bool inside = !bytes_ || range.offset + range.bytes <= *bytes_;  // meanwhile as well
+  if (!end_ && inside) {
+    received_.Add(range);
+    staged_bytes_ += range.bytes;
+    staged_.push_back({range, std::move(bytes), std::move(credit)});
+  }
+  lock.unlock();
+  Settle(range, /*placed=*/false);
+  return absl::OkStatus();
+}
+
+absl::Status Upload::Place(ByteRange range, const ChunkContent& content, CreditLine::Part credit) {
+  void* const host = target_.memory->host();
+  if (host == nullptr) return PlaceStaged(range, content, std::move(credit));
+  absl::Status status =
+      content.CopyTo(static_cast<std::byte*>(host) + target_.offset + range.offset);
+  Settle(range, status.ok());
+  return status;
+}
+
+// Its device copies it out of memory of the host, for which the credit is kept until then.
+absl::Status Upload::PlaceStaged(ByteRange range, const ChunkContent& content,
+                                 CreditLine::Part credit) {
+  auto staging = AllocStaging(*devices_, *device_, range.bytes);
+  absl::Status status = staging.status();
+  if (status.ok()) status = content.CopyTo(static_cast<std::byte*>((*staging)->host()));
+  if (!status.ok()) {
+    Settle(range, /*placed=*/false);
+    return status;
+  }
+  BufferView to = target_;
+  to.offset += static_cast<int64_t>(range.offset);
+  to.length = static_cast<int64_t>(range.bytes);
+  const auto copied = EnqueueCopy(*device_, std::move(to), Part(*staging, 0, range.bytes), {});
+  if (!copied.ok()) {
+    Settle(range, /*placed=*/false);
+    return copied.status();
+  }
+  copied->timeline->OnReached(
+      copied->value, [self = shared_from_this(), range,
+                      credit = std::make_shared<CreditLine::Part>(std::move(credit))](
+                         const absl::Status& status) { self->Settle(range, status.ok(), status); });
+  return absl::OkStatus();
+}
+
+void Upload::Settle(ByteRange range, bool placed, const absl::Status& fatal) {
+  std::vector<Staged> dropped;
+  absl::Status end;
+  {
+    std::lock_guard lock(mutex_);
+    claims_.erase(std::find(claims_.begin(), claims_.end(), range));
+    if (placed) {
+      received_.Add(range);
+      placed_ += range.bytes;
+      metrics_->Add(Metric::kBytesWritten, static_cast<int64_t>(range.bytes));
+    }
+    if (!end_ && !fatal.ok()) end_ = fatal;
+    if (!end_ && open_ && placed_ == *bytes_) end_ = absl::OkStatus();
+    if (!end_ || !claims_.empty()) return;
+    end = *end_;
+    dropped.swap(staged_);
+  }
+  ended_.timeline->Signal(ended_.value, end);
+}
+
+Upload::State Upload::Stat() const {
+  std::lock_guard lock(mutex_);
+  State state;
+  state.bytes = bytes_.value_or(0);
+  if (bytes_) state.missing = received_.Missing(*bytes_);
+  return state;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,101 @@
+// The bytes of one Write that arrive as chunks, in any order and over any streams. Until the
+// operation is at the front of its session and its buffer is free they are staged, under the credit
+// of their stream; from then on each goes straight to its place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "devices/api/device.h"
+#include "server/admin/metrics.h"
+#include "server/pool/device_pool.h"
+#include "server/session/byte_ranges.h"
+#include "server/session/credit.h"
+
+namespace telegrad {
+
+// What a transport received.
+class ChunkContent {
+ public:
+  virtual ~ChunkContent() = default;
+  // Writes the chunk's bytes, as many as it was announced with and no others, to `to`. DATA_LOSS if
+  // they do not have their checksum, INVALID_ARGUMENT if there are none to be had; what was written
+  // is then of no use.
+  virtual absl::Status CopyTo(std::byte* to) const = 0;
+};
+
+// Thread-safe.
+class Upload : public std::enable_shared_from_this<Upload> {
+ public:
+  // Separate ranges that one may have received.
+  static constexpr size_t kMaxRanges = 4096;
+
+  Upload(uint64_t transfer, const DevicePool* devices, Metrics* metrics)
+      : transfer_(transfer), devices_(devices), metrics_(metrics) {}
+
+  // The operation has arrived: the whole has as many bytes. What was staged beyond that is dropped;
+  // its credit is added to `dropped`.
+  void Expect(uint64_t bytes, std::vector<CreditLine::Part>* dropped);
+  // The operation is at the front and nothing uses `target`, which is as long as the whole, on
+  // `device`. Copies what is staged.
+  void Open(BufferView target, Device* device);
+  // Calls back at the end of Open, on its thread; at once if it is open. Never if it ends before.
+  // FAILED_PRECONDITION if there is somebody else already.
+  absl::Status WhenOpen(std::function<void()> callback);
+  uint64_t staged_bytes() const;
+  // Reached when the last byte is in its place, or with the status of End, and not before the last
+  // one who writes to the target is done.
+  const TimelinePoint& ended() const { return ended_; }
+  // Takes nothing more.
+  void End(const absl::Status& why);
+
+  // DATA_LOSS, or UNAVAILABLE while the same bytes are arriving over another stream: send it again.
+  // INVALID_ARGUMENT if it is not inside of the whole or overlaps what has arrived; what has
+  // arrived as a whole is welcome. NOT_FOUND after the end.
+  absl::Status Take(ByteRange range, const ChunkContent& content, CreditLine::Part credit);
+
+  struct State {
+    uint64_t bytes = 0;
+    std::vector<ByteRange> missing;
+  };
+  State Stat() const;
+
+ private:
+  struct Staged {
+    ByteRange range;
+    std::unique_ptr<std::byte[]> bytes;
+    CreditLine::Part credit;
+  };
+
+  absl::Status AdmitLocked(ByteRange range) const;
+  absl::Status Place(ByteRange range, const ChunkContent& content, CreditLine::Part credit);
+  absl::Status PlaceStaged(ByteRange range, const ChunkContent& content, CreditLine::Part credit);
+  // The claim is over: with the bytes at their place or not, or with an error that ends the upload.
+  void Settle(ByteRange range, bool placed, const absl::Status& fatal = absl::OkStatus());
+
+  const uint64_t transfer_;
+  const DevicePool* const devices_;
+  Metrics* const metrics_;
+  const TimelinePoint ended_{std::make_shared<Timeline>(), 1};
+
+  mutable std::mutex mutex_;
+  std::optional<uint64_t> bytes_;  // of the whole, once the operation has arrived
+  ByteRanges received_;            // staged or placed
+  std::vector<ByteRange> claims_;  // somebody is writing these
+  std::vector<Staged> staged_;
+  uint64_t staged_bytes_ = 0;
+  uint64_t placed_ = 0;
+  BufferView target_;         // of the thread that opens, then constant
+  Device* device_ = nullptr;  // likewise
+  bool open_ = false;
+  std::function<void()> when_open_;
+  std::optional<absl::Status> end_;  // decided; reached when claims_ is empty
+};
+
+}  // namespace telegrad

@@ -1,0 +1,141 @@
+// A TCP proxy on the loopback that breaks the connections through it: all of them at once, or each
+// one after so many bytes.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace telegrad::fakes {
+
+class CuttingProxy {
+ public:
+  // To HOST:PORT, an IPv4 address.
+  explicit CuttingProxy(const std::string& target) {
+    const size_t colon = target.rfind(':');
+    target_.sin_family = AF_INET;
+    target_.sin_port = htons(static_cast<uint16_t>(std::atoi(target.c_str() + colon + 1)));
+    inet_pton(AF_INET, target.substr(0, colon).c_str(), &target_.sin_addr);
+    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(own);
+    if (bind(listener_, reinterpret_cast<sockaddr*>(&own), size) != 0 ||
+        listen(listener_, 64) != 0 ||
+        getsockname(listener_, reinterpret_cast<sockaddr*>(&own), &size) != 0) {
+      std::abort();
+    }
+    address_ = "127.0.0.1:" + std::to_string(ntohs(own.sin_port));
+    acceptor_ = std::thread([this] { Accept(); });
+  }
+  ~CuttingProxy() {
+    stop_ = true;
+    shutdown(listener_, SHUT_RDWR);
+    acceptor_.join();
+    Cut();
+    std::vector<std::thread> pumps;
+    {
+      std::lock_guard lock(mutex_);
+      pumps.swap(pumps_);
+    }
+    for (std::thread& pump : pumps) pump.join();
+    close(listener_);
+  }
+
+  const std::string& address() const { return address_; }
+  // Each of the next `count` connections breaks when so many bytes have passed to the target.
+  void CutEachAfter(int64_t bytes, int count) {
+    cut_after_ = bytes;
+    cuts_left_ = count;
+  }
+  // Breaks every connection.
+  void Cut() {
+    std::lock_guard lock(mutex_);
+    for (const int fd : fds_) shutdown(fd, SHUT_RDWR);
+  }
+  int64_t bytes_up() const { return up_; }
+  int64_t bytes_down() const { return down_; }
+  int cuts() const { return cuts_; }
+
+ private:
+  void Accept() {
+    while (!stop_) {
+      const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+      if (client < 0) continue;
+      const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      const bool connected =
+          connect(server, reinterpret_cast<sockaddr*>(&target_), sizeof(target_)) == 0;
+      std::lock_guard lock(mutex_);
+      if (!connected || stop_) {
+        close(client);
+        close(server);
+        continue;
+      }
+      fds_.push_back(client);
+      fds_.push_back(server);
+      pumps_.emplace_back([this, client, server] { Pump(client, server); });
+    }
+  }
+
+  void Pump(int client, int server) {
+    const int64_t limit = cuts_left_-- > 0 ? cut_after_.load() : INT64_MAX;
+    int64_t passed = 0;
+    std::vector<char> bytes(64 << 10);
+    pollfd ends[] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
+    bool open = true;
+    while (open && poll(ends, 2, -1) > 0) {
+      for (int i = 0; i < 2 && open; ++i) {
+        if (ends[i].revents == 0) continue;
+        const ssize_t n = recv(ends[i].fd, bytes.data(), bytes.size(), 0);
+        open = n > 0 && Send(ends[1 - i].fd, bytes.data(), static_cast<size_t>(n));
+        if (n > 0) (i == 0 ? up_ : down_) += n;
+        if (i == 0) passed += n;
+      }
+      if (passed > limit) {
+        ++cuts_;
+        break;
+      }
+    }
+    std::lock_guard lock(mutex_);
+    std::erase_if(fds_, [&](int fd) { return fd == client || fd == server; });
+    const linger now{1, 0};  // so that the ends learn it as a reset
+    setsockopt(client, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    setsockopt(server, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    close(client);
+    close(server);
+  }
+
+  static bool Send(int fd, const char* data, size_t size) {
+    while (size > 0) {
+      const ssize_t n = send(fd, data, size, MSG_NOSIGNAL);
+      if (n <= 0) return false;
+      data += n;
+      size -= static_cast<size_t>(n);
+    }
+    return true;
+  }
+
+  sockaddr_in target_{};
+  int listener_ = -1;
+  std::string address_;
+  std::atomic<bool> stop_{false};
+  std::atomic<int64_t> up_{0}, down_{0}, cut_after_{INT64_MAX};
+  std::atomic<int> cuts_left_{0}, cuts_{0};
+  std::thread acceptor_;
+  std::mutex mutex_;
+  std::vector<int> fds_;
+  std::vector<std::thread> pumps_;
+};
+
+}  // namespace telegrad::fakes

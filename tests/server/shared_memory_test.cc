@@ -1,0 +1,155 @@
+// Large writes and reads through memory that is shared with the daemon.
+#include "client/cc/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "server/session/sealed_file.h"
+#include "tests/server/daemon_fixture.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+UniqueFd Memory(int64_t bytes, int seals) {
+  UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(ftruncate(fd.get(), bytes), 0);
+  EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+  return fd;
+}
+
+absl::Status Opened(UniqueFd fd, uint64_t offset = 0, uint64_t bytes = 1, bool write = true) {
+  return SealedFile::Open(std::move(fd), offset, bytes, write, {}).status();
+}
+
+TEST(SealedFileTest, OnlySealedMemoryIsTaken) {
+  EXPECT_TRUE(Opened(Memory(100, kSeals)).ok());
+  for (const int missing : {F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL}) {
+    EXPECT_EQ(Opened(Memory(100, kSeals & ~missing)).code(), Code::kInvalidArgument) << missing;
+  }
+  EXPECT_EQ(Opened(Memory(100, 0)).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Opened(UniqueFd(open("/dev/zero", O_RDWR))).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Opened(UniqueFd(open("/proc/self/exe", O_RDONLY))).code(), Code::kInvalidArgument);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  EXPECT_EQ(Opened(UniqueFd(ends[0])).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Opened(UniqueFd(ends[1])).code(), Code::kInvalidArgument);
+}
+
+TEST(SealedFileTest, APartIsInsideOfTheWhole) {
+  const auto of = [](uint64_t offset, uint64_t bytes) {
+    return Opened(Memory(100, kSeals), offset, bytes).code();
+  };
+  EXPECT_EQ(of(0, 100), Code::kOk);
+  EXPECT_EQ(of(100, 0), Code::kOk);
+  EXPECT_EQ(of(0, 101), Code::kInvalidArgument);
+  EXPECT_EQ(of(101, 0), Code::kInvalidArgument);
+  EXPECT_EQ(of(50, UINT64_MAX), Code::kInvalidArgument);
+  EXPECT_EQ(of(UINT64_MAX, 1), Code::kInvalidArgument);
+}
+
+TEST(SealedFileTest, WhatMayNotBeWrittenIsNot) {
+  EXPECT_EQ(Opened(Memory(100, kSeals | F_SEAL_WRITE), 0, 1, true).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(Opened(Memory(100, kSeals | F_SEAL_WRITE), 0, 1, false).ok());
+  const UniqueFd whole = Memory(100, kSeals);
+  const std::string path = StrCat("/proc/self/fd/", whole.get());
+  EXPECT_EQ(Opened(UniqueFd(open(path.c_str(), O_RDONLY)), 0, 1, true).code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(Opened(UniqueFd(open(path.c_str(), O_WRONLY)), 0, 1, false).code(),
+            Code::kInvalidArgument);
+}
+
+// Its owner may take the pages away; that is zeros here, and no signal.
+TEST(SealedFileTest, HolesAreZeros) {
+  UniqueFd fd = Memory(1 << 20, kSeals);
+  const UniqueFd owner(dup(fd.get()));
+  const auto file = SealedFile::Open(std::move(fd), 0, 1 << 20, true, {});
+  ASSERT_TRUE(file.ok());
+  std::vector<std::byte> bytes(1 << 20, std::byte{7});
+  ASSERT_TRUE((*file)->Write(0, bytes).ok());
+  ASSERT_EQ(fallocate(owner.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 19), 0);
+  ASSERT_TRUE((*file)->Read(0, bytes).ok());
+  EXPECT_EQ(bytes[(1 << 19) - 1], std::byte{0});
+  EXPECT_EQ(bytes[1 << 19], std::byte{7});
+}
+
+class SharedMemoryTest : public DaemonTest {
+ protected:
+  void SetUp() override {
+    local_ = StrCat(::testing::TempDir(), "local_", getpid());
+    options_.credentials.local_socket = local_;
+    Start({"--local-socket", local_, "--local-memory"});
+  }
+  std::string local_;
+};
+
+TEST_F(SharedMemoryTest, ThereAndBack) {
+  constexpr size_t kBytes = 20'000'001;
+  auto session = Session();
+  auto out = *SharedMemory::Create(kBytes), in = *SharedMemory::Create(kBytes);
+  for (size_t i = 0; i < kBytes; ++i) out->bytes()[i] = static_cast<std::byte>(i * 7 >> 3);
+  const uint64_t handle = session->NewHandle();
+  session->Alloc(handle, kBytes + 10);
+  for (int round = 0; round < 3; ++round) {
+    std::fill(in->bytes().begin(), in->bytes().end(), std::byte{0});
+    ASSERT_TRUE(session->WriteShared(handle, round, *out).ok()) << session->status();
+    ASSERT_TRUE(session->ReadShared(handle, round, *in).ok()) << session->status();
+    EXPECT_TRUE(std::equal(in->bytes().begin(), in->bytes().end(), out->bytes().begin()));
+  }
+  // Released, so that it can be written.
+  session->WriteCopy(handle, 0, Bytes(std::vector<uint8_t>(16, 1)));
+  EXPECT_TRUE(session->Sync().Get().ok());
+  EXPECT_EQ(Stat("telegrad_written_bytes_total"), 3.0 * kBytes + 16);
+}
+
+TEST_F(SharedMemoryTest, AFailureIsTheOperations) {
+  auto session = Session();
+  auto memory = *SharedMemory::Create(1 << 20);
+  const uint64_t handle = session->NewHandle();
+  session->Alloc(handle, 1000);
+  (void)session->WriteShared(handle, 0, *memory);  // too long for the buffer
+  const auto sync = session->Sync().Get();
+  EXPECT_EQ(sync.status().code(), Code::kInvalidArgument) << sync.status();
+  const absl::Status read = session->ReadShared(handle, 0, *memory);
+  EXPECT_EQ(read.code(), Code::kInvalidArgument) << read;
+}
+
+TEST_F(SharedMemoryTest, RequestsThatAreNoneAreRefused) {
+  auto session = Session();
+  auto door = *LocalDoor::Open(local_);
+  const auto memory = *SharedMemory::Create(4096);
+  const std::string token(32, '0');
+  const std::string requests[] = {
+      "upload",
+      "upload " + token,
+      "upload " + token + " 1 1 0",
+      "upload " + token + " 1 1 0 10 10",
+      "upload " + token + " 1 1 0 -10",
+      "upload " + token + " 1 1 0 99999999999999999999999",
+      "upload xyz 1 1 0 10",
+      "upload 123 1 1 0 10",
+      "download " + token + "  1 1 0 10",
+  };
+  for (const std::string& request : requests) {
+    const auto answer = door->Ask(request, memory->fd());
+    EXPECT_THAT(std::string(answer.status().message()), HasSubstr("expected TOKEN")) << request;
+  }
+  const auto unknown = door->Ask("upload " + token + " 1 1 0 10", memory->fd());
+  EXPECT_FALSE(unknown.ok());
+}
+
+TEST_F(SharedMemoryTest, OffUnlessAskedFor) {
+  Start({"--local-socket", local_});
+  auto door = *LocalDoor::Open(local_);
+  const auto memory = *SharedMemory::Create(4096);
+  const auto answer = door->Ask("upload 00 1 1 0 10", memory->fd());
+  EXPECT_THAT(std::string(answer.status().message()), HasSubstr("no such request"));
+}
+
+}  // namespace
+}  // namespace telegrad
