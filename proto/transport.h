@@ -38,6 +38,9 @@ inline constexpr ChannelArgument kChannelArguments[] = {
     {"grpc.max_concurrent_streams", 4096, 256},
     // A stream is never repeated; without this the library would keep what it sent.
     {"grpc.enable_retries", 0, 0},
+    // A client whose connection broke tries again soon.
+    {"grpc.initial_reconnect_backoff_ms", 100, 100},
+    {"grpc.max_reconnect_backoff_ms", 2'000, 2'000},
     {"grpc.max_receive_message_length", kMaxMessageBytes, kMaxDataMessageBytes},
     {"grpc.max_send_message_length", kMaxMessageBytes, kMaxDataMessageBytes},
 };

@@ -135,9 +135,10 @@ absl::StatusOr<std::map<std::string, double>> Connection::Stats() {
   return std::map<std::string, double>(response.values().begin(), response.values().end());
 }
 
-absl::StatusOr<std::unique_ptr<RemoteSession>> Connection::OpenSession() {
+absl::StatusOr<std::unique_ptr<RemoteSession>> Connection::OpenSession(
+    const SessionOptions& options) {
   TG_RETURN_IF_ERROR(tokens_.Token().status());  // says it better than the stream could
-  return std::make_unique<RemoteSession>(shared_from_this());
+  return std::make_unique<RemoteSession>(shared_from_this(), options);
 }
 
 }  // namespace telegrad

@@ -35,6 +35,16 @@ struct ConnectOptions {
   Compression compression = Compression::kNone;
 };
 
+struct SessionOptions {
+  // The session outlives a broken connection: it is resumed over another, and nothing is run twice
+  // or forgotten. Memory given to Write is then sent from, or read again, until a later operation
+  // is answered. Where the session was lost all the same, what was not carried out fails with
+  // UNAVAILABLE and what may have been with UNKNOWN; a read whose bytes were lost on their way with
+  // ABORTED.
+  bool resumable = false;
+  absl::Duration lease = absl::ZeroDuration();  // see Open in compute.proto; 0: the server's choice
+};
+
 struct ServerInfo {
   std::string server;
   uint32_t protocol = 0;
@@ -69,7 +79,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   absl::StatusOr<std::map<std::string, double>> Stats();  // by metric name
   // The session keeps the connection. Opening takes no round trip: a refusal shows in the first
   // answer.
-  absl::StatusOr<std::unique_ptr<RemoteSession>> OpenSession();
+  absl::StatusOr<std::unique_ptr<RemoteSession>> OpenSession(const SessionOptions& options = {});
 
   const ServerInfo& server() const { return server_; }
   const std::string& address() const { return address_; }

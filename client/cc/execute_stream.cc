@@ -46,6 +46,7 @@ RunInfo ToRunInfo(const v1::RunResult& run) {
 constexpr size_t kMaxQueued = 1024;      // operations not sent yet
 constexpr size_t kMaxPending = 16384;    // operations not acknowledged yet
 constexpr int kMaxSilent = 1024;         // then a Sync is sent, so that acknowledgements come
+constexpr int kAcknowledgeEvery = 512;   // answers, where no operation carries the acknowledgement
 constexpr size_t kCopiedPayload = 4096;  // shorter ones are not worth a slice of their own
 constexpr int kMaxHeld = 32;             // messages that go out together
 
@@ -65,52 +66,78 @@ uint64_t NumMessages(bool chunked, uint64_t bytes) {
 
 }  // namespace
 
-ExecuteStream::ExecuteStream(Connection& connection) : address_(connection.address()) {
+ExecuteStream::Call::Call(ExecuteStream* stream, Connection& connection, bool wait_for_ready)
+    : stream_(stream) {
+  context_.set_wait_for_ready(wait_for_ready);
   grpc::GenericStub stub(connection.channel());
   // Without its token the server will refuse the stream, which says enough.
   connection.Authorize(&context_).IgnoreError();
   stub.PrepareBidiStreamingCall(&context_, "/telegrad.v1.Compute/Execute", {}, this);
   AddHold();  // for writes that are started outside of gRPC's callbacks
-  StartRead(&incoming_);
+}
+
+void ExecuteStream::Call::Start() {
+  StartRead(&stream_->incoming_);
   StartCall();
-  v1::ExecuteRequest open;
-  open.mutable_open()->set_protocol(connection.server().protocol);
-  open.mutable_open()->set_client(connection.options().client);
-  Send("open", std::move(open), ticket_);
+}
+
+ExecuteStream::ExecuteStream(Connection& connection, const SessionOptions& options)
+    : connection_(connection),
+      options_(options),
+      call_(std::make_shared<Call>(this, connection, /*wait_for_ready=*/false)),
+      broken_at_(std::chrono::steady_clock::now()) {
+  call_->Start();
+  Pump();
+  if (options_.resumable) keeper_ = std::thread([this] { Keep(); });
 }
 
 ExecuteStream::~ExecuteStream() {
-  EndIfIdle();
-  context_.TryCancel();
+  const bool in_order = EndIfIdle();
+  {
+    std::lock_guard lock(mutex_);
+    closing_ = true;
+    if (unary_ != nullptr) unary_->TryCancel();
+  }
+  wake_.notify_all();
+  if (keeper_.joinable()) keeper_.join();
+  call_->TryCancel();
+  bool between;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return done_; });
+    changed_.wait(lock, [this] { return done_ || call_done_; });
+    between = !done_;
   }
+  if (between) Finish(absl::CancelledError("it was closed"));
+  if (options_.resumable && !in_order) CloseSession();
   outgoing_.Clear();
+  sent_.clear();
   std::unique_lock lock(in_use_->mutex);
   in_use_->changed.wait(lock, [this] { return in_use_->slices == 0; });
 }
 
 // Where nothing is under way the server is told that nothing follows, so that it sees a session
-// that ended and not one that broke off.
-void ExecuteStream::EndIfIdle() {
+// that ended and not one that broke off. True if it has answered so.
+bool ExecuteStream::EndIfIdle() {
   {
     std::lock_guard lock(mutex_);
     const bool waited_for = std::any_of(pending_.begin(), pending_.end(), [](const Pending& p) {
       return !std::holds_alternative<std::monostate>(p.completion);
     });
-    if (writing_ || ended_ || !queue_.empty() || waited_for) return;
+    if (writing_ || call_ended_ || waited_for || NextLocked() != Next::kNothing) return false;
+    if (options_.resumable && !open_) return false;
     writing_ = true;
+    closing_ = true;
     ++starting_;
   }
-  StartWritesDone();
+  call_->StartWritesDone();
   {
     std::lock_guard lock(mutex_);
     --starting_;
   }
   Pump();
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, std::chrono::seconds(1), [this] { return done_; });
+  return changed_.wait_for(lock, std::chrono::seconds(1), [this] { return done_; }) &&
+         ended_in_order_;
 }
 
 uint64_t ExecuteStream::NewHandles(uint64_t count) {
@@ -119,14 +146,17 @@ uint64_t ExecuteStream::NewHandles(uint64_t count) {
 }
 
 void ExecuteStream::Abandon(const absl::Status& why) {
+  std::shared_ptr<Call> call;
   {
     std::lock_guard lock(mutex_);
     if (broken_.ok()) {
-      broken_ = absl::AbortedError(
-          StrCat("the bytes of a write could not be brought to ", address_, ": ", why.message()));
+      broken_ = absl::AbortedError(StrCat("the bytes of a write could not be brought to ",
+                                          connection_.address(), ": ", why.message()));
     }
+    call = call_;
   }
-  context_.TryCancel();
+  call->TryCancel();
+  wake_.notify_all();
 }
 
 absl::Status ExecuteStream::status(bool take) {
@@ -162,6 +192,15 @@ void ExecuteStream::Send(const char* what, v1::ExecuteRequest request, Completio
     }
   }
   Pump();
+}
+
+void ExecuteStream::Cancel() {
+  v1::ExecuteRequest request;
+  {
+    std::lock_guard lock(mutex_);
+    request.mutable_cancel()->set_last(next_id_ - 1);
+  }
+  Send("cancel", std::move(request), {});
 }
 
 void ExecuteStream::Enqueue(const char* what, v1::ExecuteRequest request, Completion completion,
@@ -231,41 +270,86 @@ bool ExecuteStream::PrepareMessage(Outgoing& out) {
   return last;
 }
 
+ExecuteStream::Next ExecuteStream::NextLocked() const {
+  if (writing_ || call_ended_) return Next::kNothing;
+  if (!open_sent_) return Next::kOpen;
+  if (!options_.resumable) return queue_.empty() ? Next::kNothing : Next::kQueued;
+  // What was sent before a session is known to be open could not be told from what was lost.
+  if (!open_) return Next::kNothing;
+  if (repeat_ < sent_.size()) return Next::kRepeated;
+  if (!queue_.empty() && sent_bytes_ < kMaxSentBytes) return Next::kQueued;
+  return unacknowledged_ >= kAcknowledgeEvery ? Next::kAcknowledgement : Next::kNothing;
+}
+
 void ExecuteStream::Pump() {
   std::unique_lock lock(mutex_);
   while (true) {
-    const bool write = !writing_ && !ended_ && !queue_.empty();
-    const bool release = ended_ && !released_ && starting_ == 0;
-    if (release) {
+    if (call_ended_ && !released_ && starting_ == 0) {
       released_ = true;
+      Call* const call = call_.get();
       lock.unlock();
-      RemoveHold();  // the object may be gone after this
+      call->RemoveHold();  // the object may be gone after this
       return;
     }
-    if (!write) return;
+    const Next next = NextLocked();
+    if (next == Next::kNothing) return;
+    Call* const call = call_.get();
     writing_ = true;
     ++starting_;
-    Outgoing& front = queue_.front();
-    lock.unlock();
-    const bool last = PrepareMessage(front);
-    lock.lock();
-    if (last) {
-      queue_.pop_front();
-      if (queue_.size() + 1 == kMaxQueued) changed_.notify_all();
+    switch (next) {
+      case Next::kNothing:
+      case Next::kOpen:
+        PrepareOpen();
+        break;
+      case Next::kRepeated:
+        outgoing_ = sent_[repeat_++].message;
+        break;
+      case Next::kAcknowledgement:
+        PrepareAcknowledgement();
+        break;
+      case Next::kQueued:
+        PrepareQueued(lock);
+        break;
     }
     // Short messages that have one behind them go out with it.
     grpc::WriteOptions options;
-    if (!queue_.empty() && held_ < kMaxHeld && outgoing_.Length() <= kCopiedPayload) {
+    const bool follows = repeat_ < sent_.size() || !queue_.empty();
+    if (next != Next::kOpen && follows && held_ < kMaxHeld &&
+        outgoing_.Length() <= kCopiedPayload) {
       options.set_buffer_hint();
       ++held_;
     } else {
       held_ = 0;
     }
     lock.unlock();
-    StartWrite(&outgoing_, options);
+    call->StartWrite(&outgoing_, options);
     lock.lock();
     --starting_;
   }
+}
+
+void ExecuteStream::PrepareQueued(std::unique_lock<std::mutex>& lock) {
+  Outgoing& front = queue_.front();
+  const uint64_t id = front.id;
+  if (options_.resumable) {
+    front.request.set_acknowledged(received_);
+    unacknowledged_ = 0;
+  }
+  lock.unlock();
+  const bool last = PrepareMessage(front);
+  lock.lock();
+  if (last) {
+    queue_.pop_front();
+    if (queue_.size() + 1 == kMaxQueued) changed_.notify_all();
+  }
+  if (!options_.resumable) return;
+  const auto bytes = static_cast<int64_t>(outgoing_.Length());
+  sent_.push_back({id, outgoing_, bytes});
+  repeat_ = sent_.size();
+  sent_bytes_ += bytes;
+  if (sent_bytes_ < kMaxSentBytes / 2) return;
+  keep_alive_at_ = {};
+  wake_.notify_all();
 }
 
 void ExecuteStream::OnWriteDone(bool ok) {
@@ -283,42 +367,77 @@ void ExecuteStream::OnWriteDone(bool ok) {
 void ExecuteStream::OnReadDone(bool ok) {
   absl::Status status = ok ? Receive() : absl::OkStatus();
   if (ok && status.ok()) {
-    StartRead(&incoming_);
+    call_->StartRead(&incoming_);
+    if (options_.resumable) Pump();
     return;
   }
   {
     std::lock_guard lock(mutex_);
     if (!status.ok() && broken_.ok()) broken_ = status;
-    if (broken_.ok()) broken_ = absl::UnavailableError("the session is ending");
-    ended_ = true;
+    if (broken_.ok() && !options_.resumable) {
+      broken_ = absl::UnavailableError("the session is ending");
+    }
+    call_ended_ = true;
+    ended_ = !broken_.ok();
     changed_.notify_all();
   }
-  if (ok) context_.TryCancel();
+  if (ok) call_->TryCancel();
   Pump();
 }
 
 void ExecuteStream::OnDone(const grpc::Status& status) {
+  absl::Status why = status.ok() ? absl::UnavailableError("it was ended")
+                                 : absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                                                status.error_message());
+  {
+    std::lock_guard lock(mutex_);
+    ended_in_order_ = status.ok();
+    if (MayResumeLocked(&why)) {
+      call_done_ = true;
+      wake_.notify_all();
+      changed_.notify_all();
+      return;
+    }
+  }
+  Finish(why);
+}
+
+// What waits is told that nothing will come of it, and whether it may have run.
+void ExecuteStream::Finish(const absl::Status& why) {
   std::deque<Pending> pending;
   std::deque<Outgoing> queue;
+  uint64_t first_unsent;
   absl::Status broken;
   {
     std::lock_guard lock(mutex_);
-    if (absl::IsUnavailable(broken_)) {
-      const std::string why = status.ok() ? "it was ended" : status.error_message();
-      const auto code = status.ok() ? absl::StatusCode::kUnavailable
-                                    : static_cast<absl::StatusCode>(status.error_code());
-      broken_ = absl::Status(code, StrCat("the session with ", address_, " is over: ", why));
+    if (broken_.ok() || absl::IsUnavailable(broken_)) {
+      broken_ = absl::Status(why.code(), ToAbsl(StrCat("the session with ", connection_.address(),
+                                                       " is over: ", ToStd(why.message()))));
     }
     broken = broken_;
+    ended_ = true;
     failed_ = true;
     pending.swap(pending_);
     queue.swap(queue_);
+    first_unsent = queue.empty() ? next_id_ : queue.front().id;
   }
-  for (Pending& p : pending) std::visit(Fail{broken}, p.completion);
+  for (Pending& p : pending) {
+    absl::Status status = broken;
+    if (options_.resumable) {
+      const bool unsent = p.first >= first_unsent;
+      status = absl::Status(unsent ? absl::StatusCode::kUnavailable : absl::StatusCode::kUnknown,
+                            ToAbsl(StrCat("operation ", p.first, " (", p.what,
+                                          unsent ? ") was not" : ") may have been",
+                                          " carried out: ", ToStd(broken.message()))));
+    }
+    std::visit(Fail{std::move(status)}, p.completion);
+  }
+  ticket_.Set(broken);
   queue.clear();
   std::lock_guard lock(mutex_);
   done_ = true;
   changed_.notify_all();
+  wake_.notify_all();
 }
 
 // Handles the message in incoming_. An error is a violation of the protocol and ends the session.
@@ -333,9 +452,12 @@ absl::Status ExecuteStream::Receive() {
   v1::ExecuteResponse response;
   if (!response.ParseFromString(envelope.head)) return Internal("not an ExecuteResponse");
 
+  if (response.has_open()) return Opened(response.open());
   Pending* pending;
+  std::vector<Sent> taken;  // goes without the lock
   {
     std::lock_guard lock(mutex_);
+    taken = TakenLocked(response.op_id());
     while (!pending_.empty() && pending_.front().last < response.op_id()) {
       if (!std::holds_alternative<std::monostate>(pending_.front().completion)) {
         return Internal("operation ", pending_.front().last, " was not answered");
@@ -353,6 +475,11 @@ absl::Status ExecuteStream::Receive() {
     std::lock_guard lock(mutex_);
     pending_.pop_front();
     changed_.notify_all();
+  }
+  if (finished && options_.resumable) {
+    std::lock_guard lock(mutex_);
+    received_ = response.op_id();
+    ++unacknowledged_;
   }
   return absl::OkStatus();
 }
@@ -386,8 +513,6 @@ absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse
     Digest digest;
     if (!Digest::FromBytes(response.put().hash(), &digest)) return Internal("a hash of odd length");
     put->Set(digest);
-  } else if (auto* ticket = std::get_if<Future<SessionTicket>>(&pending.completion)) {
-    ticket->Set(SessionTicket{response.open().token(), response.open().epoch()});
   } else if (auto* run = std::get_if<Future<RunInfo>>(&pending.completion)) {
     run->Set(ToRunInfo(response.run()));
   } else if (auto* import = std::get_if<Future<RemoteModel>>(&pending.completion)) {

@@ -1,14 +1,19 @@
 // The Execute stream behind a RemoteSession: a queue of operations going out, one message at a
-// time, and the operations that wait for their answers.
+// time, and the operations that wait for their answers. It is one call of Compute.Execute, or, of a
+// resumable session, one after another: messages are kept until it is known that the server took
+// them, and those that it did not are sent again over the next call.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <span>
 #include <string>
+#include <thread>
 #include <variant>
 #include <vector>
 
@@ -35,19 +40,24 @@ struct ReadTarget {
 };
 
 // What an operation's answer is for; monostate: it has none unless it fails.
-using Completion =
-    std::variant<std::monostate, Future<Done>, Future<bool>, Future<Digest>, Future<RunInfo>,
-                 Future<RemoteModel>, Future<SessionTicket>, ReadTarget>;
+using Completion = std::variant<std::monostate, Future<Done>, Future<bool>, Future<Digest>,
+                                Future<RunInfo>, Future<RemoteModel>, ReadTarget>;
 
-class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+// Of a resumable session, messages that the server may not have taken. From half of it on it is
+// asked.
+inline constexpr int64_t kMaxSentBytes = int64_t{64} << 20;
+
+class ExecuteStream {
  public:
-  explicit ExecuteStream(Connection& connection);
-  ~ExecuteStream() override;
+  ExecuteStream(Connection& connection, const SessionOptions& options);
+  ~ExecuteStream();
 
   // Sends `request` (without its id), cut into messages of one chunk of payload each where it is a
   // Write.
   void Send(const char* what, v1::ExecuteRequest request, Completion completion,
             OutPayload payload = {});
+  // Has the server give up every operation before.
+  void Cancel();
   uint64_t NewHandles(uint64_t count);  // the first of them
   // What names the session, once the server has opened it.
   const Future<SessionTicket>& ticket() const { return ticket_; }
@@ -55,11 +65,25 @@ class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
   void Abandon(const absl::Status& why);
   absl::Status status(bool take);
 
-  void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
-  void OnDone(const grpc::Status& status) override;
-
  private:
+  using SteadyTime = std::chrono::steady_clock::time_point;
+
+  class Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+   public:
+    Call(ExecuteStream* stream, Connection& connection, bool wait_for_ready);
+    void Start();
+    void TryCancel() { context_.TryCancel(); }
+    void OnReadDone(bool ok) override { stream_->OnReadDone(ok); }
+    void OnWriteDone(bool ok) override { stream_->OnWriteDone(ok); }
+    void OnDone(const grpc::Status& status) override { stream_->OnDone(status); }
+
+   private:
+    ExecuteStream* const stream_;
+    grpc::ClientContext context_;
+  };
+  // What may be written next.
+  enum class Next { kNothing, kOpen, kRepeated, kAcknowledgement, kQueued };
+
   struct Outgoing {
     uint64_t id = 0;  // of its next message
     const char* what = "";
@@ -72,6 +96,12 @@ class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
     const char* what = "";
     Completion completion;
   };
+  // A message that the server may not have taken.
+  struct Sent {
+    uint64_t id = 0;
+    grpc::ByteBuffer message;
+    int64_t bytes = 0;
+  };
   // How many slices the transport still holds.
   struct InUse {
     std::mutex mutex;
@@ -81,9 +111,28 @@ class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
 
   void Enqueue(const char* what, v1::ExecuteRequest request, Completion completion,
                OutPayload payload, std::unique_lock<std::mutex>& lock);
-  void EndIfIdle();
+  void OnReadDone(bool ok);
+  void OnWriteDone(bool ok);
+  void OnDone(const grpc::Status& status);
+  bool EndIfIdle();
   void Pump();
+  Next NextLocked() const;
+  void PrepareOpen();
+  void PrepareQueued(std::unique_lock<std::mutex>& lock);
+  void PrepareAcknowledgement();
   bool PrepareMessage(Outgoing& out);
+  void Finish(const absl::Status& why);
+
+  // Of a resumable session.
+  void Keep();
+  void Reopen(std::unique_lock<std::mutex>& lock);
+  void KeepAlive(std::unique_lock<std::mutex>& lock);
+  void CloseSession();
+  absl::Status Opened(const v1::OpenResult& result);
+  std::vector<Sent> TakenLocked(uint64_t id);
+  SteadyTime GiveUpAtLocked() const;
+  bool MayResumeLocked(absl::Status* why);
+
   grpc::Slice PayloadSlice(std::span<const std::byte> bytes, std::shared_ptr<const void> keep);
   absl::Status Receive();
   absl::Status Complete(Pending& pending, const v1::ExecuteResponse& response,
@@ -93,8 +142,8 @@ class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
   absl::Status RecordError(const char* what, uint64_t id, absl::StatusCode code,
                            std::string_view message);
 
-  const std::string address_;
-  grpc::ClientContext context_;
+  Connection& connection_;
+  const SessionOptions options_;
   const std::shared_ptr<InUse> in_use_ = std::make_shared<InUse>();
   const std::shared_ptr<ChunkPool> chunks_ = std::make_shared<ChunkPool>(kChunkBytes);
   grpc::ByteBuffer incoming_, outgoing_;
@@ -105,18 +154,44 @@ class ExecuteStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
   std::condition_variable changed_;
   std::deque<Outgoing> queue_;
   std::deque<Pending> pending_;  // popped by the reader only
-  uint64_t next_id_ = 1;
+  uint64_t next_id_ = 2;         // 1 is that of Open
   uint64_t next_handle_ = 1;
-  int silent_ = 0;  // operations since the last one that is answered
-  int held_ = 0;    // messages that the transport may hold back for the next one
-  int starting_ = 0;
-  bool writing_ = false;
-  bool ended_ = false;  // nothing will be read any more
-  bool released_ = false;
+  int silent_ = 0;       // operations since the last one that is answered
+  int held_ = 0;         // messages that the transport may hold back for the next one
+  bool ended_ = false;   // nothing will be read any more
   bool failed_ = false;  // broken_ is final, and so is what pending_ had
   bool done_ = false;
+  bool ended_in_order_ = false;
+  bool closing_ = false;  // no other call will be made
   absl::Status first_error_;
   absl::Status broken_;  // of the connection
+
+  // Of the call at hand, which only the keeper replaces, when it is done.
+  std::shared_ptr<Call> call_;
+  int starting_ = 0;
+  bool writing_ = false;
+  bool open_sent_ = false;
+  bool open_ = false;        // it was answered
+  bool call_ended_ = false;  // nothing will be read of it any more
+  bool released_ = false;
+  bool call_done_ = false;
+
+  // Of a resumable session.
+  std::thread keeper_;
+  std::condition_variable wake_;  // the keeper
+  std::deque<Sent> sent_;
+  size_t repeat_ = 0;  // the first of sent_ that was not sent over this call
+  int64_t sent_bytes_ = 0;
+  uint64_t received_ = 0;   // the last operation whose answer has arrived
+  int unacknowledged_ = 0;  // answers since the server was told so
+  std::string token_;       // empty: never opened
+  uint64_t epoch_ = 0;
+  std::chrono::milliseconds lease_{0}, grace_{0};
+  SteadyTime broken_at_;  // when the connection broke, where it is broken
+  SteadyTime resume_at_, keep_alive_at_;
+  int attempts_ = 0;  // to resume it, since it broke
+  std::minstd_rand random_{std::random_device{}()};
+  grpc::ClientContext* unary_ = nullptr;  // the keeper's call, to be cancelled
 };
 
 }  // namespace telegrad

@@ -35,8 +35,9 @@ v1::ExecuteRequest RunRequest(const Digest& hash, std::span<const uint64_t> hand
 
 }  // namespace
 
-RemoteSession::RemoteSession(std::shared_ptr<Connection> connection)
-    : connection_(std::move(connection)), stream_(std::make_unique<ExecuteStream>(*connection_)) {
+RemoteSession::RemoteSession(std::shared_ptr<Connection> connection, const SessionOptions& options)
+    : connection_(std::move(connection)),
+      stream_(std::make_unique<ExecuteStream>(*connection_, options)) {
   if (connection_->options().data_streams == 0) return;
   bulk_ = std::make_unique<BulkTransfers>(
       connection_.get(), stream_->ticket(),
@@ -223,9 +224,11 @@ Future<Digest> RemoteSession::PutSerialized(std::string graph, bool compile) {
 }
 
 Future<RunInfo> RemoteSession::Run(const Digest& hash, std::span<const uint64_t> handles,
-                                   std::span<const VarValue> variables) {
+                                   std::span<const VarValue> variables, uint32_t timeout_ms) {
   Future<RunInfo> info;
-  stream_->Send("run", RunRequest(hash, handles, Wanted::kResult, variables), info);
+  v1::ExecuteRequest request = RunRequest(hash, handles, Wanted::kResult, variables);
+  request.mutable_run()->set_timeout_ms(timeout_ms);
+  stream_->Send("run", std::move(request), info);
   return info;
 }
 
@@ -240,6 +243,8 @@ void RemoteSession::RunQuiet(const Digest& hash, std::span<const uint64_t> handl
                              std::span<const VarValue> variables) {
   stream_->Send("run", RunRequest(hash, handles, Wanted::kNothing, variables), {});
 }
+
+void RemoteSession::Cancel() { stream_->Cancel(); }
 
 Future<Done> RemoteSession::Sync() {
   v1::ExecuteRequest request;

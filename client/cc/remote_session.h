@@ -74,7 +74,7 @@ struct RemoteModel;
 
 class RemoteSession {
  public:
-  explicit RemoteSession(std::shared_ptr<Connection> connection);
+  RemoteSession(std::shared_ptr<Connection> connection, const SessionOptions& options);
   // Ends the session at once: what is under way is dropped and everything on the server is freed.
   // Waits until no memory passed to Write or Read is in use any more.
   ~RemoteSession();
@@ -119,8 +119,9 @@ class RemoteSession {
   Future<RemoteModel> Import(uint64_t handle, int64_t bytes, const RemoteImportOptions& options);
 
   // `variables`: the values of the graph's VARs, each id once.
+  // `timeout_ms`, if not 0, counts from the run's arrival at the server.
   Future<RunInfo> Run(const Digest& hash, std::span<const uint64_t> handles,
-                      std::span<const VarValue> variables = {});
+                      std::span<const VarValue> variables = {}, uint32_t timeout_ms = 0);
   // The same, and the answer says what ran when. One at a time: a second one is refused until the
   // answer to the first is on its way.
   Future<RunInfo> RunTraced(const Digest& hash, std::span<const uint64_t> handles,
@@ -128,6 +129,10 @@ class RemoteSession {
   // Without an answer unless it fails.
   void RunQuiet(const Digest& hash, std::span<const uint64_t> handles,
                 std::span<const VarValue> variables = {});
+
+  // What was asked for up to here and has not begun does not begin, and a run that has ends at its
+  // next segment: CANCELLED, and what it would have written is spoiled.
+  void Cancel();
 
   // Answered when everything before it has taken effect: the session's first error, or OK.
   Future<Done> Sync();

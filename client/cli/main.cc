@@ -1,5 +1,7 @@
 // telegrad: the command line of a Telegrad server. Exit codes: 0 done, 1 failed, 2 wrong usage, 3
 // no server answers.
+#include <malloc.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -171,4 +173,10 @@ absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags) {
 
 }  // namespace telegrad::cli
 
-int main(int argc, char** argv) { return telegrad::cli::Main(argc, argv); }
+int main(int argc, char** argv) {
+  // What the transport receives lies in malloc's memory until it is copied out. Pages of it that
+  // are given back to the system come again slowly.
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  return telegrad::cli::Main(argc, argv);
+}

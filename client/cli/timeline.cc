@@ -5,8 +5,8 @@
 #include <cstdio>
 
 #include "absl/strings/str_join.h"
-#include "engine/base/strings.h"
 #include "engine/base/json.h"
+#include "engine/base/strings.h"
 
 namespace telegrad::cli {
 namespace {

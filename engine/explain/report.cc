@@ -2,9 +2,9 @@
 #include <cstdio>
 
 #include "absl/strings/str_join.h"
+#include "engine/base/json.h"
 #include "engine/base/strings.h"
 #include "engine/explain/explain.h"
-#include "engine/base/json.h"
 
 namespace telegrad {
 namespace {

@@ -229,7 +229,9 @@ void ExecuteCall::Pump() {
     if (write) {
       writing_ = true;
       sent_in_full = NextMessage();
-      const bool held = !answers_.empty() && held_ < kMaxHeld && outgoing_.Length() <= kHeldBytes;
+      // The first carries the stream's metadata, without which it would never count as sent.
+      const bool held = std::exchange(begun_, true) && !answers_.empty() && held_ < kMaxHeld &&
+                        outgoing_.Length() <= kHeldBytes;
       held_ = held ? held_ + 1 : 0;
       if (held) options.set_buffer_hint();
     }

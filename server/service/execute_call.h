@@ -69,6 +69,7 @@ class ExecuteCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   bool reading_ = false;
   bool accepting_ = false;  // a message is on its way to the session
   bool writing_ = false;
+  bool begun_ = false;        // to write
   bool input_ended_ = false;  // no operation will follow
   bool finished_ = false;
   bool aborted_ = false;

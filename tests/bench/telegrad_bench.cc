@@ -13,6 +13,7 @@
 //        file of
 //                                                    1 GiB takes into buffers as the same bytes
 //                                                    from memory, median
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -337,11 +338,15 @@ absl::StatusOr<double> Measure(const std::string& address, const std::string& wh
 }  // namespace telegrad
 
 int main(int argc, char** argv) {
+  // As in the command telegrad: see client/cli/main.cc.
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
   const int count = argc == 4 ? std::atoi(argv[3]) : 0;
   if (count <= 0) {
-    std::fprintf(stderr,
-                 "Usage: telegrad_bench HOST:PORT "
-                 "upload|download|matmul|second_run|load COUNT\n");
+    std::fprintf(
+        stderr,
+        "Usage: telegrad_bench HOST:PORT "
+        "upload|download|shared_upload|shared_download|memcpy|matmul|second_run|load COUNT\n");
     return 2;
   }
   const absl::StatusOr<double> result = telegrad::Measure(argv[1], argv[2], count);

@@ -13,6 +13,7 @@
 #include "server/admin/log.h"
 #include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
+#include "server/service/data_service.h"
 #include "server/service/health_service.h"
 #include "server/service/reflection_service.h"
 #include "server/service/router.h"
@@ -64,7 +65,9 @@ class Daemon {
     sessions_ = std::make_unique<SessionService>(env_, *registry_, /*local_socket=*/"");
     compute_ = std::make_unique<ComputeService>(env_, *registry_);
     admin_ = std::make_unique<AdminService>(env_, *registry_, tenants_, [] {});
-    services_ = {admin_.get(), sessions_.get(), compute_.get(), &health_, &reflection_};
+    data_ = std::make_unique<DataService>(env_, *registry_);
+    services_ = {admin_.get(), sessions_.get(), compute_.get(),
+                 data_.get(),  &health_,        &reflection_};
   }
 
   ~Daemon() {
@@ -145,6 +148,7 @@ class Daemon {
   std::unique_ptr<SessionRegistry> registry_;
   std::unique_ptr<SessionService> sessions_;
   std::unique_ptr<ComputeService> compute_;
+  std::unique_ptr<DataService> data_;
   TenantDirectory tenants_{
       {}, 1, [](const Accounts&) { return std::make_shared<fakes::CopyEngine>(); }, &metrics_};
   std::unique_ptr<AdminService> admin_;

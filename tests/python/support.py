@@ -146,8 +146,8 @@ def raises(test, code, *words):
 
 
 def main():
-    """Fails, and does not wait, where a test hangs."""
+    """Where a test hangs, says where, just before CTest ends it."""
     import faulthandler
 
-    faulthandler.dump_traceback_later(120, exit=True)
+    faulthandler.dump_traceback_later(280, exit=True)
     unittest.main(verbosity=2)

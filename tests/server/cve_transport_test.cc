@@ -120,7 +120,7 @@ TEST_F(CveTransportTest, CVE_2023_44487_RapidResetsPileNothingUp) {
     }
   }
   EXPECT_TRUE(BecomesZero("telegrad_sessions"));
-  EXPECT_LT(Resident() - before, int64_t{64} << 20);
+  EXPECT_LT(Resident() - before, int64_t{16} << 20);
   RawSession session(connection_->channel());
   EXPECT_EQ(session.Ask(AllocRequest(1, 8)), absl::OkStatus());
 }

@@ -56,7 +56,8 @@ class Connection:
         return devices
 
     def stats(self) -> dict[str, float]:
-        """The server's counters since its start, by the names of its metrics page."""
+        """The server's counters, by the names of its metrics page; for who is no administrator, those
+        of its tenant."""
         response = self._call("Stats", messages.StatsRequest(), self.timeout)
         return {entry.key: entry.value for entry in response.values}
 

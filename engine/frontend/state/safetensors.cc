@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "engine/base/status.h"
 #include "engine/base/json.h"
+#include "engine/base/status.h"
 #include "engine/types/limits.h"
 
 namespace telegrad {

@@ -1,0 +1,198 @@
+// How an ExecuteStream opens its session, and what it does beside for a resumable one. A thread,
+// the keeper, renews the lease, asks what the server has taken where much is kept to be sent again,
+// and makes another call in place of one that broke. It gives up when the server must have: at the
+// end of the grace period.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "client/cc/execute_stream.h"
+#include "engine/base/status.h"
+#include "telegrad/v1/session.grpc.pb.h"
+
+namespace telegrad {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr uint64_t kOpenId = 1;
+// From one attempt to resume to the next, at first and at most; half of it is left to chance.
+constexpr milliseconds kFirstPause{10}, kLongestPause{1000};
+// Of the call that closes a session whose stream cannot.
+constexpr milliseconds kCloseTime{1000};
+
+// The network's doing, not the server's answer.
+bool IsOfTheConnection(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsInternal(status) ||
+         absl::IsUnknown(status);
+}
+
+}  // namespace
+
+void ExecuteStream::PrepareOpen() {
+  open_sent_ = true;
+  unacknowledged_ = 0;
+  v1::ExecuteRequest request;
+  request.set_op_id(kOpenId);
+  request.set_acknowledged(received_);
+  v1::Open& open = *request.mutable_open();
+  open.set_protocol(connection_.server().protocol);
+  open.set_client(connection_.options().client);
+  open.set_resumable(options_.resumable);
+  open.set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_.lease)));
+  open.set_token(token_);
+  open.set_epoch(epoch_);
+  const grpc::Slice slice(request.SerializeAsString());
+  outgoing_ = grpc::ByteBuffer(&slice, 1);
+}
+
+// Of an Open that was answered.
+absl::Status ExecuteStream::Opened(const v1::OpenResult& result) {
+  ticket_.Set(SessionTicket{result.token(), result.epoch()});
+  if (!options_.resumable) return absl::OkStatus();
+  if (result.token().empty()) return Internal("the server opened no session that can be resumed");
+  std::vector<Sent> taken;  // goes without the lock
+  std::lock_guard lock(mutex_);
+  if (token_.empty()) {
+    token_ = result.token();
+    epoch_ = result.epoch();
+    lease_ = milliseconds(result.lease_ms());
+    grace_ = milliseconds(result.grace_ms());
+  }
+  open_ = true;
+  attempts_ = 0;
+  taken = TakenLocked(result.last_op_id());
+  repeat_ = 0;
+  keep_alive_at_ = steady_clock::now() + lease_ / 3;
+  wake_.notify_all();
+  return absl::OkStatus();
+}
+
+// The messages up to this operation, which need not be sent again.
+std::vector<ExecuteStream::Sent> ExecuteStream::TakenLocked(uint64_t id) {
+  std::vector<Sent> taken;
+  while (!sent_.empty() && sent_.front().id <= id) {
+    sent_bytes_ -= sent_.front().bytes;
+    taken.push_back(std::move(sent_.front()));
+    sent_.pop_front();
+    if (repeat_ > 0) --repeat_;
+  }
+  return taken;
+}
+
+void ExecuteStream::PrepareAcknowledgement() {
+  v1::ExecuteRequest request;
+  request.set_op_id(received_);
+  request.set_acknowledged(received_);
+  unacknowledged_ = 0;
+  const grpc::Slice slice(request.SerializeAsString());
+  outgoing_ = grpc::ByteBuffer(&slice, 1);
+}
+
+ExecuteStream::SteadyTime ExecuteStream::GiveUpAtLocked() const {
+  return broken_at_ +
+         (token_.empty() ? absl::ToChronoMilliseconds(connection_.options().timeout) : grace_);
+}
+
+// Whether to make another call after one that ended with `why`; if not, says so there.
+bool ExecuteStream::MayResumeLocked(absl::Status* why) {
+  if (!options_.resumable || closing_ || !broken_.ok() || !IsOfTheConnection(*why)) return false;
+  const auto now = steady_clock::now();
+  if (std::exchange(open_, false)) broken_at_ = now;
+  if (now >= GiveUpAtLocked()) {
+    *why =
+        absl::UnavailableError(ToAbsl(StrCat("it could not be resumed: ", ToStd(why->message()))));
+    return false;
+  }
+  const int doublings = std::min(attempts_, 10);
+  const milliseconds pause =
+      attempts_ == 0 ? milliseconds(0) : std::min(kFirstPause * (1 << doublings), kLongestPause);
+  std::uniform_real_distribution<> chance(0.5, 1.0);
+  resume_at_ = now + std::chrono::duration_cast<steady_clock::duration>(pause * chance(random_));
+  ++attempts_;
+  return true;
+}
+
+void ExecuteStream::Keep() {
+  std::unique_lock lock(mutex_);
+  while (!closing_ && !done_) {
+    const auto now = steady_clock::now();
+    const SteadyTime next = call_done_ ? resume_at_ : open_ ? keep_alive_at_ : GiveUpAtLocked();
+    if (call_done_ && !broken_.ok()) {
+      lock.unlock();
+      Finish(broken_);
+      lock.lock();
+    } else if (now < next) {
+      wake_.wait_until(lock, next);
+    } else if (call_done_) {
+      Reopen(lock);
+    } else if (open_) {
+      KeepAlive(lock);
+    } else {
+      lock.unlock();
+      call_->TryCancel();
+      lock.lock();
+      wake_.wait(lock, [this] { return closing_ || done_ || call_done_ || open_; });
+    }
+  }
+}
+
+// The call before is done: nobody else touches it, or starts anything until there is another.
+void ExecuteStream::Reopen(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  auto call = std::make_shared<Call>(this, connection_, /*wait_for_ready=*/true);
+  lock.lock();
+  call_.swap(call);
+  writing_ = open_sent_ = call_ended_ = released_ = call_done_ = false;
+  held_ = 0;
+  incoming_.Clear();
+  outgoing_.Clear();
+  lock.unlock();
+  call.reset();
+  call_->Start();
+  Pump();
+  lock.lock();
+}
+
+void ExecuteStream::KeepAlive(std::unique_lock<std::mutex>& lock) {
+  v1::KeepAliveRequest request;
+  v1::KeepAliveResponse response;
+  request.set_token(token_);
+  request.set_epoch(epoch_);
+  grpc::ClientContext context;
+  connection_.Authorize(&context).IgnoreError();  // the server's refusal says enough
+  context.set_deadline(std::chrono::system_clock::now() + lease_ / 3);
+  unary_ = &context;
+  lock.unlock();
+  const grpc::Status status =
+      v1::Session::NewStub(connection_.channel())->KeepAlive(&context, request, &response);
+  std::vector<Sent> taken;
+  lock.lock();
+  unary_ = nullptr;
+  // Where it failed the connection is broken, or the session is over: the stream will say so.
+  if (status.ok()) taken = TakenLocked(response.last_op_id());
+  const bool much = sent_bytes_ >= kMaxSentBytes / 2;
+  keep_alive_at_ = steady_clock::now() + (much ? milliseconds(2) : lease_ / 3);
+  lock.unlock();
+  taken.clear();
+  Pump();
+  lock.lock();
+}
+
+// Where the stream could not end in order.
+void ExecuteStream::CloseSession() {
+  if (token_.empty()) return;
+  v1::CloseRequest request;
+  v1::CloseResponse response;
+  request.set_token(token_);
+  request.set_epoch(epoch_);
+  grpc::ClientContext context;
+  connection_.Authorize(&context).IgnoreError();  // the server's refusal says enough
+  context.set_deadline(std::chrono::system_clock::now() + kCloseTime);
+  // If it does not arrive, the session ends with its grace period.
+  (void)v1::Session::NewStub(connection_.channel())->Close(&context, request, &response);
+}
+
+}  // namespace telegrad

@@ -1,0 +1,13 @@
+#!/bin/bash
+# The chaos tests at full size: a million operations over connections that are cut at random points, 100,000
+# sessions opened and closed, and 1,000 that are idle. Needs the release build; loopback only. The seed of a
+# failure is printed; TELEGRAD_CHAOS_SEED repeats it.
+set -euo pipefail
+
+if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
+  echo "Usage: tests/chaos/run.sh [OPERATIONS [CYCLES]]   (default 1000000 100000)"
+  exit 0
+fi
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+export TELEGRAD_CHAOS_OPERATIONS=${1:-1000000} TELEGRAD_CHAOS_CYCLES=${2:-100000}
+exec build/release/tests/chaos/chaos_test
