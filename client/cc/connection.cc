@@ -100,7 +100,13 @@ absl::Status Connection::Hello() {
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connection::OpenDataChannel() const {
-  return OpenChannel(server_.data_address, options_.credentials, /*bulk=*/true);
+  // Wherever the data is, it is the same server: its certificate has the name that this one had.
+  ClientCredentials credentials = options_.credentials;
+  if (credentials.tls_server_name.empty() && !address_.starts_with("unix:")) {
+    credentials.tls_server_name = address_.substr(0, address_.rfind(':'));
+    std::erase_if(credentials.tls_server_name, [](char c) { return c == '[' || c == ']'; });
+  }
+  return OpenChannel(server_.data_address, credentials, /*bulk=*/true);
 }
 
 absl::StatusOr<std::vector<DeviceInfo>> Connection::ListDevices() {

@@ -85,6 +85,24 @@ TEST_F(CredentialsTest, TenantsSeeNothingOfEachOther) {
   for (const DeviceInfo& device : *devices) EXPECT_EQ(device.memory_used, 0);
 }
 
+// Large tensors go over connections of their own, to the data listener, with the same credentials.
+TEST_F(CredentialsTest, TransfersShowThemToo) {
+  Start({"--jwt-keys", keys_->path("jwt"), "--tls-client-ca", keys_->path("ca.pem")});
+  for (const ClientCredentials& credentials :
+       {keys_->Certificate("alice"), keys_->WithToken(keys_->Token("bob"))}) {
+    const auto connection = Connect(address_, credentials);
+    ASSERT_TRUE(connection.ok()) << connection.status();
+    const auto session = *(*connection)->OpenSession();
+    std::vector<uint32_t> data(4 << 20), back(data.size());
+    for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<uint32_t>(i * 2654435761u);
+    session->Alloc(1, static_cast<int64_t>(4 * data.size()));
+    session->Write(1, 0, std::as_bytes(std::span(data)));
+    const auto read = session->Read(1, 0, std::as_writable_bytes(std::span(back))).Get();
+    EXPECT_TRUE(read.ok()) << read.status();
+    EXPECT_TRUE(data == back);
+  }
+}
+
 TEST_F(CredentialsTest, TokensAreReadFromFilesAndTheirKeysComeAndGo) {
   std::filesystem::create_directory(keys_->path("rotating"));
   std::filesystem::copy_file(keys_->path("jwt/token.pem"), keys_->path("rotating/token.pem"));
