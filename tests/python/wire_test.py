@@ -180,16 +180,19 @@ EDGES = {
 
 
 def random_message(rng, cls, depth=0):
-    """Any fields set to any values, at most one of a oneof."""
+    """Any fields set to any values, at most one of a oneof; an entry of a map has both of its own."""
     message = cls()
+    entry = cls.__name__.endswith("Entry")
     chosen = {name: rng.choice(members) for name, members in wire.plan(cls).oneofs.items()}
     for f in wire.plan(cls).fields:
-        if rng.random() < 0.3 or (f.oneof and chosen[f.oneof] != f.attribute):
+        if (rng.random() < 0.3 and not entry) or (f.oneof and chosen[f.oneof] != f.attribute):
             continue
         make = ((lambda f=f: random_message(rng, f.message, depth + 1)) if f.message else
                 lambda f=f: rng.choice(EDGES[f.kind.name]))
-        setattr(message, f.attribute,
-                [make() for _ in range(rng.randrange(4))] if f.repeated else make())
+        made = [make() for _ in range(rng.randrange(4))] if f.repeated else make()
+        if f.repeated and f.message and f.message.__name__.endswith("Entry"):
+            made = list({e.key: e for e in made}.values())[:1]  # a map has a key once, in no order
+        setattr(message, f.attribute, made)
     return message
 
 
