@@ -314,6 +314,10 @@ TEST_F(CredentialsTest, CommandLineShowsThem) {
       TELEGRAD, {"devices", "--address", "192.0.2.1:1", "--token-file", keys_->path("cli.txt")});
   EXPECT_EQ(clear.exit_code, 2);
   EXPECT_THAT(clear.text, HasSubstr("in the clear"));
+  // Nor to a name that only begins like this machine's address.
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      Connection::Connect("127.example.com:1", {.credentials = {.tls_ca = "", .token = "t"}})
+          .status()));
 }
 
 TEST_F(CredentialsTest, FlagsThatLeaveTheDaemonOpenAreRefused) {
