@@ -51,16 +51,21 @@ struct BufferView {
   int64_t length = 0;
 };
 
-// What a compiler made for a target: the CPU's is a relocatable ELF object. For a device of the
-// tensor level, a serialized tensor graph.
+// What a compiler made for a target: the CPU's is a relocatable ELF object, NVIDIA's is PTX. For a
+// device of the tensor level, a serialized tensor graph.
 struct ProgramImage {
   std::string name;  // the entry point
   std::string binary;
+  int32_t group_threads = 1;  // of a workgroup, where the device has such
+  int64_t local_bytes = 0;    // of the workgroup's own memory, to be provided at launch
 };
 
 // A loaded program. The CPU's entry point is
 //   void name(void* const* buffers, int64_t begin, int64_t end)
-// and runs the iterations [begin, end) of its outermost parallel range.
+// and runs the iterations [begin, end) of its outermost parallel range. NVIDIA's is
+//   .entry name(.u64 buffer..., .s64 begin)
+// launched on a grid of `iterations` workgroups in x with group_threads threads in x: workgroup x
+// is iteration begin + x, its row-major position in the program's group ranges.
 class LoadedProgram {
  public:
   virtual ~LoadedProgram() = default;

@@ -134,7 +134,7 @@ class Compilation {
     }
     passes.run(*module_);
     if (!error_.empty()) return Bad("LLVM's code generator: ", error_);
-    return ProgramImage{name_, std::string(object.data(), object.size())};
+    return ProgramImage{.name = name_, .binary = std::string(object.data(), object.size())};
   }
 
   const std::string& name_;

@@ -12,7 +12,7 @@
 
 namespace telegrad {
 
-inline constexpr uint32_t kWorkerProtocol = 1;
+inline constexpr uint32_t kWorkerProtocol = 2;
 inline constexpr int kWorkerSocket = 3;  // the worker's descriptor
 inline constexpr size_t kMaxHelloBytes = 4096;
 inline constexpr size_t kMaxRequestBytes = size_t{17} << 20;  // kMaxIrBytes and the rest

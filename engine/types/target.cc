@@ -13,12 +13,14 @@ std::string Target::Key() const {
   return arch + "|" + cpu + "|" + features + "|" + std::to_string(vector_bytes) + "|" +
          std::to_string(vector_registers) + "|" + std::to_string(threads) + "|" +
          std::to_string(cache_bytes) + "|" + std::to_string(stream_bytes) + "|" +
-         std::to_string(computes.bits()) + "|" + std::to_string(converts.bits());
+         std::to_string(computes.bits()) + "|" + std::to_string(converts.bits()) + "|" +
+         std::to_string(warp) + "|" + std::to_string(group_threads) + "|" +
+         std::to_string(local_bytes);
 }
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 10> parts;
+  std::array<std::string_view, 13> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -43,6 +45,10 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   target.stream_bytes = number(7, int64_t{0});
   target.computes = DTypeSet::FromBits(number(8, uint32_t{0}));
   target.converts = DTypeSet::FromBits(number(9, uint32_t{0}));
+  target.warp = number(10, 0);
+  target.group_threads = number(11, 0);
+  target.local_bytes = number(12, int64_t{0});
+  good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;
   good &= target.vector_bytes >= 1 && target.vector_registers >= 1 && target.threads >= 1;
   if (!good || target.Key() != whole) return std::nullopt;
   return target;
@@ -66,6 +72,20 @@ Target HostShape(int threads) {
   // What takes so much of the shared cache is gone from there before it is read again.
   constexpr int64_t kShare = 4, kLeast = int64_t{16} << 20;
   target.stream_bytes = std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE) / kShare, kLeast);
+  return target;
+}
+
+std::optional<Target> NvidiaTarget(int major, int minor, int multiprocessors, int64_t local_bytes) {
+  if (major < 8 || multiprocessors < 1) return std::nullopt;
+  Target target;
+  target.arch = major == 9 && minor == 0 ? "sm_90a" : "sm_80";
+  target.threads = multiprocessors;
+  target.vector_bytes = 16;
+  target.vector_registers = 64;  // of 128 bits: a thread has up to 255 of 32
+  target.warp = 32;
+  target.group_threads = 1024;
+  target.local_bytes = local_bytes;
+  target.cache_bytes = 0;  // none that a thread has to itself
   return target;
 }
 

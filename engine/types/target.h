@@ -27,6 +27,13 @@ struct Target {
                        DType::kUInt64, DType::kFloat32, DType::kFloat64};
   // Types besides that it converts to f32 and, with CAST's rounding, from f32.
   DTypeSet converts;
+  // Of a device that runs workgroups of many threads; `threads` is then how many workgroups' worth
+  // of processors it has, and `vector_bytes` the widest access of one thread.
+  int warp = 1;             // threads that execute together; 1: programs have one thread a worker
+  int group_threads = 1;    // at most in a workgroup
+  int64_t local_bytes = 0;  // at most that a workgroup has of memory of its own
+
+  bool has_workgroups() const { return warp > 1; }
 
   // Every field, unambiguously: equal keys mean interchangeable code.
   std::string Key() const;
@@ -39,5 +46,11 @@ struct Target {
 // The processor that this process runs on, without what only a compiler has names for: `cpu` and
 // `features` are empty. `threads` below 1 means as many as the hardware has.
 Target HostShape(int threads);
+
+// An NVIDIA GPU of compute capability `major`.`minor` with so many multiprocessors, of which each
+// gives a workgroup up to `local_bytes` of shared memory. nullopt below 8.0: the oldest that code
+// is made for. Its `arch` is one that LLVM 19 knows, "sm_80" or "sm_90a"; a driver translates code
+// for sm_80 to all later processors.
+std::optional<Target> NvidiaTarget(int major, int minor, int multiprocessors, int64_t local_bytes);
 
 }  // namespace telegrad

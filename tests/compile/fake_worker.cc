@@ -63,7 +63,7 @@ std::string Signals() {
 }
 
 std::string Answer(uint64_t id, const std::string& binary) {
-  return Encode(WorkerAnswer{id, ProgramImage{"fake", binary}});
+  return Encode(WorkerAnswer{id, ProgramImage{.name = "fake", .binary = binary}});
 }
 
 // What a request asks for is the first word; more words are its arguments.

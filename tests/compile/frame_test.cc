@@ -94,7 +94,7 @@ TEST(WorkerProtocol, MessagesComeBackAndNothingElseDecodes) {
   const std::string messages[] = {
       Encode(WorkerHello{3, "identity"}),
       Encode(WorkerRequest{7, "k", target, "text"}),
-      Encode(WorkerAnswer{8, ProgramImage{"k", "object"}}),
+      Encode(WorkerAnswer{8, ProgramImage{"k", "object", 64, 4096}}),
       Encode(WorkerAnswer{9, absl::InternalError("why")}),
   };
   EXPECT_EQ(DecodeHello(messages[0])->protocol, 3u);
@@ -106,6 +106,8 @@ TEST(WorkerProtocol, MessagesComeBackAndNothingElseDecodes) {
   EXPECT_EQ(request->llvm_ir, "text");
   EXPECT_EQ(request->target, target);
   EXPECT_EQ(DecodeAnswer(messages[2])->image->binary, "object");
+  EXPECT_EQ(DecodeAnswer(messages[2])->image->group_threads, 64);
+  EXPECT_EQ(DecodeAnswer(messages[2])->image->local_bytes, 4096);
   EXPECT_EQ(DecodeAnswer(messages[3])->image.status(), absl::InternalError("why"));
   const auto decodes = [](int i, std::string_view bytes) {
     if (i == 0) return DecodeHello(bytes).ok();
@@ -132,6 +134,9 @@ TEST(Target, KeysReadBack) {
   target.stream_bytes = 5;
   target.computes = {DType::kFloat32};
   target.converts = {DType::kFloat16};
+  target.warp = 32;
+  target.group_threads = 1024;
+  target.local_bytes = 49152;
   const std::string key = target.Key();
   ASSERT_TRUE(Target::FromKey(key).has_value());
   EXPECT_EQ(*Target::FromKey(key), target);
