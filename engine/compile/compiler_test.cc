@@ -59,7 +59,7 @@ TEST(Compile, ErrorsNameTheKernel) {
               "k"),
       HasSubstr("dominate"));
   Target elsewhere = target;
-  elsewhere.arch = "sm_90a";
+  elsewhere.arch = "gfx942";
   EXPECT_EQ(Compile(Returning("ret void"), "k", elsewhere).status().code(),
             absl::StatusCode::kUnimplemented);
   EXPECT_EQ(Compile(std::string(kMaxIrBytes + 1, ' '), "k", target).status().code(),
