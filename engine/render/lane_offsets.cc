@@ -121,12 +121,16 @@ int64_t LaneOffsets::Stride() const {
   return lanes[1];
 }
 
-int64_t LaneOffsets::Divisor() const {
-  int64_t divisor = PowerOfTwoIn(constant);
+std::vector<int64_t> LaneOffsets::Divisors() const {
+  int64_t common = kMaxDivisor;
   for (const Term& term : terms) {
-    divisor = std::min(divisor, DivisorOf(term.scalar) * PowerOfTwoIn(term.factor));
+    common = std::min(common, DivisorOf(term.scalar) * PowerOfTwoIn(term.factor));
   }
-  return divisor;
+  std::vector<int64_t> divisors;
+  for (int64_t lane : lanes) {
+    divisors.push_back(std::min(common, PowerOfTwoIn(Add(constant, lane))));
+  }
+  return divisors;
 }
 
 std::optional<LaneOffsets> SplitLanes(UOp index) {
@@ -137,12 +141,13 @@ std::optional<LaneOffsets> SplitLanes(UOp index) {
     if (steps > kMaxSteps) return std::nullopt;
     const auto [u, factor] = summands.back();
     summands.pop_back();
-    if (LanesOf(u) == 1) {
-      if (u.is_const()) {
-        out.constant = Add(out.constant, Mul(factor, u.const_word()));
-      } else {
-        out.terms.push_back({u, factor});
-      }
+    if (u.is_const()) {
+      out.constant = Add(out.constant, Mul(factor, u.const_word()));
+      continue;
+    }
+    const bool scalar = LanesOf(u) == 1;
+    if (scalar && !(u.is(Op::kAdd) && u.src(1).is_const() && IsExact(u))) {
+      out.terms.push_back({u, factor});
       continue;
     }
     if (u.is(Op::kExpand) || u.is(Op::kReshape)) {

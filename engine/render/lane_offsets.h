@@ -23,8 +23,8 @@ struct LaneOffsets {
 
   // The distance from each lane to the next where all have the same; else 0.
   int64_t Stride() const;
-  // A power of two that divides the index of the first lane.
-  int64_t Divisor() const;
+  // Powers of two that divide the lanes' indices.
+  std::vector<int64_t> Divisors() const;
 };
 
 // nullopt where what a lane adds depends on more than its number, or where a sum narrower than 64

@@ -26,7 +26,7 @@ TEST_F(LaneOffsetsTest, ContiguousLanesAreAScalarAndTheirNumbers) {
   ASSERT_TRUE(split.has_value());
   EXPECT_EQ(split->lanes, (Lanes{0, 1, 2, 3}));
   EXPECT_EQ(split->Stride(), 1);
-  EXPECT_EQ(split->Divisor(), 8);
+  EXPECT_EQ(split->Divisors(), (Lanes{8, 1, 2, 1}));
   EXPECT_EQ(split->constant, 0);
 }
 
@@ -42,7 +42,7 @@ TEST_F(LaneOffsetsTest, AFragmentIsComputedLaneByLane) {
   ASSERT_TRUE(split.has_value());
   EXPECT_EQ(split->lanes, (Lanes{0, 1, 128, 129, 8, 9, 136, 137}));
   EXPECT_EQ(split->Stride(), 0);
-  EXPECT_EQ(split->Divisor(), 2);
+  EXPECT_EQ(split->Divisors(), (Lanes{2, 1, 2, 1, 2, 1, 2, 1}));
   ASSERT_EQ(split->terms.size(), 2u);
   EXPECT_EQ(split->terms[0].scalar, row);
   EXPECT_EQ(split->terms[0].factor, 16);

@@ -3,6 +3,7 @@
 // function, the memory, parallel ranges, and the ops that only its target has.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -45,16 +46,19 @@ class LlvmKernel {
     const Memory* memory = nullptr;
     DType dtype = DType::kVoid;
     int64_t lanes = 1;
-    // But for kLanes: the number of the first lane's element, and a power of two that divides it.
-    std::string element;
-    int64_t divisor = 1;
     std::string pointer;
-    int64_t align = 1;  // of `pointer` in bytes, where it is one
-    std::vector<int64_t> offsets;
+    // But for kLanes: the number of the first lane's element, how far the others are from it, and
+    // of each lane's element a power of two that divides its number.
+    std::string element;
+    std::vector<int64_t> offsets, divisors;
     int64_t stride = 0;      // of kSpread, where that is the same from lane to lane; else 0
     std::string gate;        // empty: always
     bool lane_gate = false;  // the gate is a vector
 
+    // Of the lane's address in bytes.
+    int64_t align(int64_t lane = 0) const {
+      return std::min(memory->align, divisors[lane] * ByteSize(dtype));
+    }
     std::string type() const { return LlvmMemoryType(dtype, lanes); }
     std::string pointer_type() const { return LlvmPointer(memory->space); }
     std::string mask_type() const { return LlvmType(DType::kBool, lanes); }

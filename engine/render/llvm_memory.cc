@@ -89,8 +89,7 @@ absl::Status LlvmKernel::PointTo(UOp u, Address* at) {
              : at->stride == 1 ? Address::kContiguous
                                : Address::kSpread;
   at->offsets = split->lanes;
-  at->divisor = split->Divisor();
-  at->align = std::min(at->memory->align, at->divisor * ByteSize(at->dtype));
+  at->divisors = split->Divisors();
   for (const auto& [term, factor] : split->terms) {
     TG_ASSIGN_OR_RETURN(const std::string text, ValueOf(term, 1));
     std::string offset = AsOffset(term.dtype(), text, 1);
@@ -172,13 +171,13 @@ absl::StatusOr<std::string> LlvmKernel::LoadLanes(const Address& at) {
   if (at.lane_gate) {
     return out_.Call(StrCat("llvm.masked.load.", at.suffix(), ".p", at.memory->space), at.type(),
                      {{at.pointer_type(), at.pointer},
-                      {"i32", StrCat(at.align)},
+                      {"i32", StrCat(at.align())},
                       {at.mask_type(), at.gate},
                       {at.type(), "zeroinitializer"}},
                      "", at.memory->of_loads);
   }
   return out_.Let("load ", at.type(), ", ", at.pointer_type(), " ", at.pointer, ", align ",
-                  at.align, at.memory->of_loads);
+                  at.align(), at.memory->of_loads);
 }
 
 absl::Status LlvmKernel::StoreLanes(UOp, const Address& at, const std::string& value) {
@@ -188,12 +187,12 @@ absl::Status LlvmKernel::StoreLanes(UOp, const Address& at, const std::string& v
     out_.CallVoid(StrCat("llvm.masked.store.", at.suffix(), ".p", at.memory->space),
                   {{at.type(), value},
                    {at.pointer_type(), at.pointer},
-                   {"i32", StrCat(at.align)},
+                   {"i32", StrCat(at.align())},
                    {at.mask_type(), at.gate}},
                   at.memory->of_stores);
   } else {
     out_.Line("store ", at.type(), " ", value, ", ", at.pointer_type(), " ", at.pointer, ", align ",
-              at.align, at.memory->of_stores);
+              at.align(), at.memory->of_stores);
   }
   return absl::OkStatus();
 }

@@ -168,7 +168,7 @@ absl::Status X86Kernel::StoreLanes(UOp u, const Address& at, const std::string& 
   const int64_t bytes = at.lanes * ByteSize(at.dtype);
   if (at.kind == Address::kContiguous && at.gate.empty() && at.memory->argument >= 0 &&
       bytes >= kLeastStreamed && Streams(at.memory->argument) &&
-      std::has_single_bit(static_cast<uint64_t>(at.lanes)) && at.divisor % at.lanes == 0) {
+      std::has_single_bit(static_cast<uint64_t>(at.lanes)) && at.divisors[0] % at.lanes == 0) {
     StoreStreamed(u, at, value);
     return absl::OkStatus();
   }
@@ -191,7 +191,7 @@ void X86Kernel::StoreStreamed(UOp u, const Address& at, std::string_view value) 
             ", !nontemporal !", 3 * program_.arguments.size() + 1);
   out_.Line("br label %", name, ".stored");
   out_.Block(name + ".keep");
-  out_.Line("store ", at.type(), " ", value, ", ptr ", at.pointer, ", align ", at.align,
+  out_.Line("store ", at.type(), " ", value, ", ptr ", at.pointer, ", align ", at.align(),
             at.memory->of_stores);
   out_.Line("br label %", name, ".stored");
   out_.Block(name + ".stored");

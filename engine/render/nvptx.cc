@@ -191,9 +191,7 @@ std::vector<NvptxKernel::Piece> NvptxKernel::Pieces(const Address& at) const {
   const int64_t size = ByteSize(at.dtype);
   std::vector<Piece> pieces;
   for (int64_t first = 0; first < at.lanes;) {
-    const auto low_bit = static_cast<int64_t>(static_cast<uint64_t>(at.offsets[first]) &
-                                              -static_cast<uint64_t>(at.offsets[first]));
-    const int64_t align = low_bit == 0 ? at.align : std::min(at.align, low_bit * size);
+    const int64_t align = at.align(first);
     int64_t lanes = 1;
     const auto follows = [&](int64_t i) { return at.offsets[i] == at.offsets[i - 1] + 1; };
     while (2 * lanes * size <= std::min<int64_t>(align, target_.vector_bytes) &&
