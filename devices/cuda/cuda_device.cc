@@ -134,7 +134,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override {
     TG_ASSIGN_OR_RETURN(auto program,
                         cuda::CudaProgram::Load(context_, image, description_.target.local_bytes));
-    return std::shared_ptr<LoadedProgram>(std::move(program));
+    return program;
   }
 
   absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(

@@ -39,8 +39,9 @@ std::optional<int64_t> CountParameters(std::string_view ptx, std::string_view na
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const CudaProgram>> CudaProgram::Load(
-    std::shared_ptr<Context> context, const ProgramImage& image, int64_t local_limit) {
+absl::StatusOr<std::shared_ptr<CudaProgram>> CudaProgram::Load(std::shared_ptr<Context> context,
+                                                               const ProgramImage& image,
+                                                               int64_t local_limit) {
   TG_RETURN_IF_ERROR(context->health());
   context->Enter();
   std::array<char, 8192> log{};

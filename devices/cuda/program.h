@@ -17,9 +17,9 @@ class CudaProgram final : public LoadedProgram {
   // INVALID_ARGUMENT for PTX that the driver does not take, with its log, that has no such entry
   // point, or whose kernel cannot have the workgroups that `image` says; `local_limit` is what the
   // GPU gives one at most. FAILED_PRECONDITION: the driver is older than the PTX.
-  static absl::StatusOr<std::shared_ptr<const CudaProgram>> Load(std::shared_ptr<Context> context,
-                                                                 const ProgramImage& image,
-                                                                 int64_t local_limit);
+  static absl::StatusOr<std::shared_ptr<CudaProgram>> Load(std::shared_ptr<Context> context,
+                                                           const ProgramImage& image,
+                                                           int64_t local_limit);
   ~CudaProgram() override;
 
   const Context& context() const { return *context_; }
