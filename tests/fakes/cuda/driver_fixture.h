@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdio>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -29,7 +31,9 @@ class DriverTest : public testing::Test {
 #include "tests/fakes/cuda/functions.def"
 #undef FUNCTION
     cu.fakeCudaReset();
-    cu.fakeCudaSet("seed", testing::UnitTest::GetInstance()->random_seed());
+    const int64_t seed = std::random_device{}();
+    std::printf("seed %lld\n", static_cast<long long>(seed));
+    cu.fakeCudaSet("seed", seed);
   }
   void TearDown() override { cu.fakeCudaReset(); }
 

@@ -106,6 +106,7 @@ TEST_F(DriverTest, MemoryIsNotZeroedAndNotTheHosts) {
   EXPECT_EQ(cu.cuMemcpyDtoHAsync_v2(here, a + 1, 16, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cu.cuMemsetD8Async(a, 0, 17, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cu.cuMemcpyHtoDAsync_v2(a, here, 16, 0x1234), CUDA_ERROR_INVALID_HANDLE);
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_DEATH(*reinterpret_cast<volatile char*>(a), "");
 }
 

@@ -48,8 +48,10 @@ void Check(const Row& row) {
       values[0].push_back(a);
       if (operands > 1) values[1].push_back(b);
       if (operands > 2) {
-        const auto& third = Edges(WidthOf(row.types[3]));
-        values[2].push_back(random() % 2 == 0 ? third[random() % third.size()] : random());
+        const auto third =
+            row.types[3] == 'p' ? std::vector<uint64_t>{0, 1} : Edges(WidthOf(row.types[3]));
+        const bool edge = row.types[3] == 'p' || random() % 2 == 0;
+        values[2].push_back(edge ? third[random() % third.size()] : random());
       }
     }
   }

@@ -44,7 +44,7 @@ T Exact(const std::string& op, T x, T y, T z) {
   if (op == "mul") return static_cast<T>(Odd([&] { return a * b; }));
   if (op == "div") return static_cast<T>(Odd([&] { return a / b; }));
   // Products of two T are exact here.
-  if (x * y == 0 && z == 0) return x * y + z;
+  if ((x == 0 || y == 0) && z == 0) return x * y + z;
   volatile Quad product = a * b;
   const Quad sum = Odd([&] { return product + c; });
   if (sum == 0) return 0;  // a difference of equal numbers, to nearest

@@ -161,6 +161,24 @@ TEST(GlobalTest, RacesWithinAndBetweenWorkgroups) {
   EXPECT_EQ(RunOn(plain, 1, &buffers, 0, 1).fault.message, "");
 }
 
+TEST(GlobalTest, AtomicsAreNoRaceAmongThemselvesOnly) {
+  const std::string text = Module(1, R"(
+  .reg .b32 %r<3>; .reg .b64 %x<2>; .reg .pred %p<2>;
+  ld.param.u64 %x0, [p0]; mov.u32 %r0, %tid.x; setp.eq.u32 %p0, %r0, 0;
+  @%p0 st.global.u32 [%x0], 10;
+  bar.sync 0;
+  red.global.add.u32 [%x0], 1;
+  bar.sync 1;
+  @%p0 ld.global.u32 %r1, [%x0];
+  @%p0 st.global.u32 [%x0+4], %r1;
+  ret;)");
+  std::vector<std::vector<uint8_t>> buffers = {std::vector<uint8_t>(8)};
+  ASSERT_EQ(RunOn(text, 96, &buffers).fault.message, "");
+  EXPECT_EQ(ValuesOf<uint32_t>(buffers[0])[1], 106u);
+  EXPECT_EQ(RunOn(Without(text, "bar.sync 0;"), 96, &buffers).fault.code, FaultCode::kLaunchFailed);
+  EXPECT_EQ(RunOn(Without(text, "bar.sync 1;"), 96, &buffers).fault.code, FaultCode::kLaunchFailed);
+}
+
 TEST(GlobalTest, NeighbouringBytesAreNoRace) {
   const std::string text = Module(1, R"(
   .reg .b32 %r<3>; .reg .b64 %x<3>;
@@ -322,8 +340,8 @@ TEST(AssembleTest, ErrorsNameTheirLine) {
     const char* body;
     const char* part;
   } rows[] = {
-      {".reg .b32 %r<3>;\nfrobnicate.b32 %r1, %r2;", "line 7: frobnicate.b32: unknown instruction"},
-      {".reg .b32 %r<3>;\nadd.s32 %r1, %r2;", "line 7: add.s32: expected 3 operands"},
+      {".reg .b32 %r<3>;\nfrobnicate.b32 %r1, %r2;", "line 8: frobnicate.b32: unknown instruction"},
+      {".reg .b32 %r<3>;\nadd.s32 %r1, %r2;", "line 8: add.s32: expected 3 operands"},
       {".reg .b32 %r<3>; .reg .b64 %x<2>;\nadd.s32 %r1, %r2, %x1;", "register %x1"},
       {".reg .b32 %r<3>;\nadd.s32.fast %r1, %r2, 1;", "unknown modifier .fast"},
       {".reg .b32 %r<3>;\nadd.s32 %r1, %r2, %r9;", "unknown name %r9"},
@@ -332,7 +350,7 @@ TEST(AssembleTest, ErrorsNameTheirLine) {
       {"bra $nowhere;", "unknown label $nowhere"},
       {".reg .b32 %r<3>;\nld.global.v2.u32 %r1, [%r2];", "registers"},
       {".reg .b32 %r<3>;\nmov.u32 %r1, %clock;", "unknown name %clock"},
-      {"add.s32", "line 7"},
+      {"add.s32", "line 8"},
   };
   for (const auto& row : rows) {
     std::vector<std::vector<uint8_t>> none;
