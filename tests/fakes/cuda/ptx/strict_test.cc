@@ -348,7 +348,7 @@ TEST(AssembleTest, ErrorsNameTheirLine) {
       {".reg .f32 %f<3>;\ndiv.f32 %f1, %f2, %f2;", "a rounding is missing"},
       {".reg .f32 %f<3>;\nadd.rn.f32 %f1, %f2, 1;", "an integer where a float is expected"},
       {"bra $nowhere;", "unknown label $nowhere"},
-      {".reg .b32 %r<3>;\nld.global.v2.u32 %r1, [%r2];", "registers"},
+      {".reg .b32 %r<3>; .reg .b64 %x<2>;\nld.global.v2.u32 %r1, [%x1];", "as many registers"},
       {".reg .b32 %r<3>;\nmov.u32 %r1, %clock;", "unknown name %clock"},
       {"add.s32", "line 8"},
   };
