@@ -187,6 +187,14 @@ PtxKernel ProgramKernel(std::string_view name, const Target& target) {
   return kernel;
 }
 
+std::vector<DType> ElementTypes() {
+  std::vector<DType> types;
+  for (const DTypeInfo& info : AllDTypes()) {
+    if (info.dtype != DType::kVoid && !IsPacked(info.dtype)) types.push_back(info.dtype);
+  }
+  return types;
+}
+
 PtxKernel ElementwiseKernel(DType dtype, int64_t lanes, const Target& target, uint64_t seed) {
   constexpr int64_t kElements = 640, kThreads = 32;
   const int64_t groups = kElements / (kThreads * lanes);
