@@ -375,7 +375,7 @@ TEST(VerifyTensor, PackedBuffersAreWrittenWhole) {
 // --- programs for many threads ---
 
 constexpr std::string_view kManyThreads = R"(
-program copy iterations=1 flops=0 bytes=512 warp=32 arguments=[f32 128 read, f32 128 write]
+program copy iterations=2 flops=0 bytes=512 warp=32 arguments=[f32 128 read, f32 128 write]
 %0 = const i64 2
 %1 = const i64 32
 %2 = range i64 %0 id=0 type=group
