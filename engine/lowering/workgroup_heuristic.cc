@@ -173,6 +173,13 @@ class Heuristic {
     Groups(s_.parallel);
   }
 
+  // What no REDUCE folds and is not independent either: it runs in order.
+  RangeSet InOrder() const {
+    RangeSet set = (s_.size.size() < kMaxRanges ? Bit(static_cast<int>(s_.size.size())) : 0) - 1;
+    for (const Work& work : s_.works) set &= ~work.own;
+    return set & ~s_.loops;
+  }
+
   // The ranges that the threads of a row share: for each work at most one, the longest and of these
   // the one along which most bytes are neighbours. Heavy works choose first.
   RangeSet PickShared() const {
@@ -188,7 +195,7 @@ class Heuristic {
       if ((work.all & shared) != 0) continue;
       int best = -1;
       double most = 1;
-      for (RangeSet set = work.all & ~rows_; set != 0; set &= set - 1) {
+      for (RangeSet set = work.all & ~rows_ & ~InOrder(); set != 0; set &= set - 1) {
         const int r = std::countr_zero(set);
         const bool alone = std::ranges::all_of(
             s_.works, [&](const Work& w) { return !Has(w.all, r) || (w.all & shared) == 0; });
