@@ -61,9 +61,9 @@ struct Program {
   std::vector<uint32_t> order;
   std::vector<Argument> arguments;  // by PARAM slot, without holes
   int64_t iterations = 1;  // size of the kThread range, or at most so many workgroups; 1 if neither
-  int64_t warp = 1;                 // threads of a warp
-  double flops = 0;                 // arithmetic operations of the whole launch
-  double bytes = 0;                 // bytes of the arguments that it can touch, once each
+  int64_t warp = 1;        // threads of a warp
+  double flops = 0;        // arithmetic operations of the whole launch
+  double bytes = 0;        // bytes of the arguments that it can touch, once each
 };
 
 }  // namespace telegrad
