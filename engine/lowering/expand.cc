@@ -35,6 +35,10 @@ bool IsType(UOp range, AxisType type) { return range.arg(1) == static_cast<int64
 
 bool IsNest(UOp u) { return u.is(Op::kEnd) || u.is(Op::kStore); }
 
+bool IsLocal(UOp memory) {
+  return memory.is(Op::kBuffer) && memory.arg(0) == static_cast<int64_t>(AddressSpace::kLocal);
+}
+
 // Whether the threads of a workgroup share the iterations of a nest.
 bool IsShared(UOp nest) {
   for (; nest.is(Op::kEnd); nest = nest.src(0)) {
@@ -188,6 +192,8 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
         src.push_back(made.at(s));
       }
     }
+    // Threads fill local memory anew once all have read it, and read what all have written.
+    shared |= u.is(Op::kAfter) && IsLocal(u.src(0)) && u.src(1).is(Op::kRange);
     if (shared) src = {src[0], WorkgroupBarrier(g_, std::span(src).subspan(1))};
     if (u.is(Op::kIndex)) {
       src[1] = NormalIndex(src[1]);
@@ -214,6 +220,11 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
 UOp Expander::Fold(ReduceKind kind, UOp x, UOp y) {
   switch (kind) {
     case ReduceKind::kAdd:
+      // Of a folded MMA what it adds to is 0 (workgroup_matmul.h).
+      if (y.is(Op::kMma)) {
+        return g_.Make(Op::kMma, DType::kVoid, {y.src(0), y.src(1), x},
+                       {y.arg(0), y.arg(1), y.arg(2)});
+      }
       if (y.is(Op::kMul) && IsFloat(y.dtype())) {
         return b_.Make(Op::kMulAcc, {y.src(0), y.src(1), x});
       }
@@ -383,7 +394,9 @@ absl::StatusOr<UOp> Expander::Run(UOp sink) {
   for (uint32_t id : PostOrder(sink)) {
     const UOp u = g_.at(id);
     if (u.is(Op::kBuffer)) next_slot_ = std::max(next_slot_, u.arg(1) + 1);
-    plain_[id] = !u.is(Op::kReduce) && !IsNest(u) && !(u.is(Op::kIndex) && u.num_src() == 3) &&
+    const bool waits = u.is(Op::kAfter) && IsLocal(u.src(0));
+    plain_[id] = !u.is(Op::kReduce) && !IsNest(u) && !waits &&
+                 !(u.is(Op::kIndex) && u.num_src() == 3) &&
                  std::ranges::all_of(u.src_ids(), [&](uint32_t s) { return plain_[s]; });
   }
   std::vector<UOp> parallel;

@@ -250,8 +250,8 @@ UOp Peel(Rewriter& b, UOp sink, UOp range, int64_t amount) {
 }  // namespace
 
 std::string_view Name(Move::Kind kind) {
-  constexpr std::string_view kNames[] = {"VECTORIZE", "UPCAST", "UNROLL", "THREAD",
-                                         "OUTER",     "PEEL",   "LOCAL",  "GROUP"};
+  constexpr std::string_view kNames[] = {"VECTORIZE", "UPCAST", "UNROLL", "THREAD",     "OUTER",
+                                         "PEEL",      "LOCAL",  "GROUP",  "TENSORCORE", "STAGE"};
   return kNames[static_cast<int>(kind)];
 }
 

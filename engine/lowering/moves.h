@@ -13,14 +13,16 @@ namespace telegrad {
 
 struct Move {
   enum class Kind {
-    kVectorize,  // the innermost `amount` iterations become the lanes of vectors
-    kUpcast,     // `amount` iterations are computed together in registers
-    kUnroll,     // the same for a range that is folded; `amount` divides its size
-    kThread,     // the iterations are sliced over workers; the range becomes the outermost
-    kOuter,      // the range is moved outside of all others so far
-    kPeel,       // the first `amount` iterations of a fold, or of a loop, are one of their own
-    kLocal,      // `amount` iterations are done by as many threads of a workgroup
-    kGroup,      // what the other moves leave of the range becomes workgroups
+    kVectorize,   // the innermost `amount` iterations become the lanes of vectors
+    kUpcast,      // `amount` iterations are computed together in registers
+    kUnroll,      // the same for a range that is folded; `amount` divides its size
+    kThread,      // the iterations are sliced over workers; the range becomes the outermost
+    kOuter,       // the range is moved outside of all others so far
+    kPeel,        // the first `amount` iterations of a fold, or of a loop, are one of their own
+    kLocal,       // `amount` iterations are done by as many threads of a workgroup
+    kGroup,       // what the other moves leave of the range becomes workgroups
+    kTensorcore,  // `amount` iterations are a matrix instruction's: rows, columns or folded
+    kStage,       // of a folded range: a matrix product's operands come by way of local memory
   };
   Kind kind;
   UOp range;

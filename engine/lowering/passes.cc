@@ -162,6 +162,9 @@ void CountWork(Program* program) {
     } else if (Is(u.op(), kAlu) && u.dtype() != DType::kInt64 && !IsBool(u.dtype())) {
       const double operations = u.is(Op::kMulAcc) ? 2 : 1;
       program->flops += iterations * operations * static_cast<double>(NumElements(u.shape()));
+    } else if (u.is(Op::kMma)) {
+      const MmaInfo& mma = AllMmas()[static_cast<size_t>(u.arg(0))];
+      program->flops += iterations * 2 * mma.m * mma.n * mma.k / mma.threads;
     } else if (u.is(Op::kLoad) || u.is(Op::kStore)) {
       Program::Argument* const a = ArgumentOf(u.src(0), program);
       if (a == nullptr) continue;

@@ -1,5 +1,9 @@
 // Moves for a target with workgroups. What counts there: many threads, and that neighbouring
-// threads touch neighbouring elements. A kernel is shared in one of three ways:
+// threads touch neighbouring elements. A kernel is shared in one of these ways:
+//
+//   product    The workgroups of a matrix product compute tiles, with matrix instructions where
+//              the target has some for the operands' type, else each thread a tile in registers.
+//              The largest tile is taken that leaves no processor without a workgroup.
 //
 //   elements   Every iteration of the parallel ranges is a thread's. The range whose elements are
 //              neighbours in memory gets the workgroup's threads, and what it does not use goes to
@@ -12,9 +16,11 @@
 //              neighbouring columns, and threads on a second axis share the folds.
 #include <algorithm>
 #include <bit>
+#include <span>
 
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/moves.h"
+#include "engine/lowering/workgroup_matmul.h"
 
 namespace telegrad {
 namespace {
@@ -25,6 +31,22 @@ constexpr double kShortFold = 32;       // iterations that a thread does alone
 constexpr int64_t kFoldsPerThread = 8;  // elements of a row, at least, where there are many rows
 constexpr int64_t kAccumulators = 4;
 constexpr int kMaxOtherRanges = 4;  // that a move makes
+
+// Of a matrix product: threads, or warps, and what each has of the result.
+struct ProductTile {
+  int64_t threads_m, threads_n, m, n, k;
+  int64_t rows() const { return threads_m * m; }
+  int64_t columns() const { return threads_n * n; }
+};
+// Instructions of 16 x 8 x 16. At most 64 registers for sums and 24 for fragments.
+constexpr ProductTile kInstructionTiles[] = {
+    {2, 2, 2 * 16, 8 * 8, 2 * 16},
+    {2, 2, 2 * 16, 4 * 8, 2 * 16},
+    {2, 2, 16, 4 * 8, 2 * 16},
+    {2, 2, 16, 2 * 8, 2 * 16},
+    {1, 1, 16, 8, 16},
+};
+constexpr ProductTile kRegisterTiles[] = {{16, 16, 8, 8, 8}, {16, 16, 4, 4, 8}};
 
 bool Has(RangeSet set, int range) { return (set >> range & 1) != 0; }
 RangeSet Bit(int range) { return RangeSet{1} << range; }
@@ -41,6 +63,7 @@ class Heuristic {
     for (int r : s_.outer) {
       if (Has(s_.parallel, r) && s_.size[r] > 1) parallel_.push_back(r);
     }
+    if (Product()) return std::move(moves_);
     rows_ = s_.parallel;
     double longest = 1;
     for (const Work& work : s_.works) {
@@ -143,6 +166,63 @@ class Heuristic {
     for (int r : parallel_) {
       if (Has(set, r)) Add(Move::Kind::kGroup, r, 0);
     }
+  }
+
+  // The largest tile that fits into the product and gives each processor a workgroup; the smallest
+  // that fits if there is none.
+  const ProductTile* Pick(std::span<const ProductTile> tiles, int m, int n, int k) const {
+    const auto ceil = [](int64_t size) {
+      return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size)));
+    };
+    const ProductTile* best = nullptr;
+    for (const ProductTile& tile : tiles) {
+      if (tile.rows() > ceil(s_.size[m]) || tile.columns() > ceil(s_.size[n]) ||
+          tile.k > ceil(s_.size[k])) {
+        continue;
+      }
+      best = &tile;
+      const double groups = s_.Iterations(s_.parallel & ~(Bit(m) | Bit(n))) *
+                            static_cast<double>((s_.size[m] + tile.rows() - 1) / tile.rows()) *
+                            static_cast<double>((s_.size[n] + tile.columns() - 1) / tile.columns());
+      if (groups >= target_.threads) break;
+    }
+    return best;
+  }
+
+  bool Product() {
+    constexpr int kProductRanges = 12;  // that its moves make
+    const std::optional<Matmul> p = FindMatmul(s_);
+    if (!p || room_ < kProductRanges) return false;
+    const int m = s_.d.IndexOf(p->m), n = s_.d.IndexOf(p->n), k = s_.d.IndexOf(p->k);
+    const bool narrow = p->a.dtype() != DType::kFloat32;
+    if (narrow && !(target_.arch.starts_with("sm_") && MmaFor(p->a.dtype()))) return false;
+    const ProductTile* const tile =
+        narrow ? Pick(kInstructionTiles, m, n, k) : Pick(kRegisterTiles, m, n, k);
+    if (tile == nullptr) return false;
+    constexpr int64_t kPadding = 16;  // elements, at most, of each row
+    const int64_t elements = (tile->rows() + tile->columns() + 2 * kPadding) * (tile->k + kPadding);
+    if (elements * ByteSize(p->a.dtype()) > target_.local_bytes) return false;
+    Add(Move::Kind::kLocal, m, tile->threads_m, 1);
+    if (narrow) {
+      const MmaInfo& mma = AllMmas()[static_cast<size_t>(*MmaFor(p->a.dtype()))];
+      Add(Move::Kind::kUpcast, m, tile->m / mma.m);
+      Add(Move::Kind::kTensorcore, m, mma.m);
+      Add(Move::Kind::kLocal, n, tile->threads_n, 0);
+      Add(Move::Kind::kUpcast, n, tile->n / mma.n);
+      Add(Move::Kind::kTensorcore, n, mma.n);
+      Add(Move::Kind::kUnroll, k, tile->k / mma.k);
+      Add(Move::Kind::kTensorcore, k, mma.k);
+    } else {
+      const int64_t lanes = target_.vector_bytes / ByteSize(p->a.dtype());
+      Add(Move::Kind::kUpcast, m, tile->m);
+      Add(Move::Kind::kUpcast, n, tile->n / lanes);
+      Add(Move::Kind::kLocal, n, tile->threads_n, 0);
+      Add(Move::Kind::kVectorize, n, lanes);
+      Add(Move::Kind::kUnroll, k, tile->k);
+    }
+    Add(Move::Kind::kStage, k, tile->k);
+    Groups(s_.parallel);
+    return true;
   }
 
   void Elements() {

@@ -4,6 +4,14 @@
 //
 // Gates are put in while each range still has a name of its own, as R < size: once the LOCAL parts
 // of several ranges are the same threads, what depends on which could no longer be told.
+//
+// A matrix product's operands are read from panels in local memory. With TENSORCORE, each warp
+// computes tiles with matrix instructions:
+//
+//   REDUCE(add, MUL(f32 of a, f32 of b), k)  ->  REDUCE(add, MMA(fragment of a, of b, 0), k')
+//
+// and its lanes hold the result as the instruction leaves it, which row and column of a tile are
+// which lane's and which element's is substituted for m and n everywhere.
 #include <algorithm>
 #include <array>
 
@@ -14,11 +22,14 @@
 #include "engine/lowering/moves.h"
 #include "engine/lowering/substitute.h"
 #include "engine/lowering/workgroup.h"
+#include "engine/lowering/workgroup_matmul.h"
+#include "engine/lowering/workgroup_stage.h"
 
 namespace telegrad {
 namespace {
 
 constexpr size_t kMaxGroupRanges = 3;
+constexpr int kPadBytes = 16;  // the widest access; also between rows in local memory
 
 int64_t SizeOf(UOp range) { return range.src(0).const_word(); }
 
@@ -56,9 +67,11 @@ class Splitter {
       }
     }
     MakeGroups();
+    TG_RETURN_IF_ERROR(FindProduct());
     for (UOp range : ranges) Split(range);
     const UOp gated = Gate();
     if (!gated.valid()) return g_.status();
+    if (product_) Stage();
     const UOp out = Substitute(b_, gated, with_);
     if (!out.valid()) return g_.status();
     return CloseAll(out);
@@ -71,12 +84,30 @@ class Splitter {
     UOp value = {};
   };
 
+  static bool Splits(const Move& m) {
+    return m.kind != Move::Kind::kGroup && m.kind != Move::Kind::kStage;
+  }
+
   int64_t TileOf(UOp range) const {
     int64_t tile = 1;
     for (const Move& m : moves_) {
-      if (m.range == range && m.kind != Move::Kind::kGroup) tile *= m.amount;
+      if (m.range == range && Splits(m)) tile *= m.amount;
     }
     return tile;
+  }
+
+  absl::Status FindProduct() {
+    const auto has = [&](Move::Kind kind) {
+      return std::ranges::any_of(moves_, [&](const Move& m) { return m.kind == kind; });
+    };
+    if (!has(Move::Kind::kStage)) return absl::OkStatus();
+    const std::optional<KernelShape> shape = ReadShape(sink_);
+    if (shape) product_ = FindMatmul(*shape);
+    if (!product_) return Internal("lowering: a fold is staged that is no matrix product");
+    if (!has(Move::Kind::kTensorcore)) return absl::OkStatus();
+    fragments_ = FragmentsFor(b_, product_->a.dtype(), next_id_++);
+    parallel_.push_back(fragments_->lane);
+    return absl::OkStatus();
   }
 
   // The threads of an axis are one range, whatever they share.
@@ -136,14 +167,30 @@ class Splitter {
       r.value = g_.Range(next_id_++, type, g_.Index(count));
       r.ranges.push_back(r.value);
     }
+    outer_[range.id()] = r.value;
     UOp whole = r.value;  // without the lanes, which lie all inside or all outside
     int64_t lanes = 1;
+    UOp inner = g_.Index(0);  // `value` within the tile
     for (const Move& m : moves_) {
-      if (m.range != range || m.kind == Move::Kind::kGroup) continue;
+      if (m.range != range || !Splits(m)) continue;
+      if (m.kind == Move::Kind::kTensorcore) {
+        const auto at = [&](UOp x) { return b_.Make(Op::kMul, {x, g_.Index(m.amount)}); };
+        inner = at(inner);
+        r.value = at(r.value);
+        const bool row = range == product_->m, column = range == product_->n;
+        if (row) r.value = b_.Make(Op::kAdd, {r.value, fragments_->c.row});
+        if (column) r.value = b_.Make(Op::kAdd, {r.value, fragments_->c.column});
+        whole = r.value;
+        continue;
+      }
       const bool local = m.kind == Move::Kind::kLocal;
       const UOp part = local ? threads_[static_cast<size_t>(m.axis)]
                              : g_.Range(next_id_++, AxisOf(m.kind), g_.Index(m.amount));
-      r.value = b_.Make(Op::kAdd, {b_.Make(Op::kMul, {r.value, g_.Index(m.amount)}), part});
+      const auto add = [&](UOp x) {
+        return b_.Make(Op::kAdd, {b_.Make(Op::kMul, {x, g_.Index(m.amount)}), part});
+      };
+      r.value = add(r.value);
+      inner = add(inner);
       r.ranges.push_back(part);
       if (m.kind == Move::Kind::kVectorize && size % m.amount == 0) {
         lanes = m.amount;
@@ -151,6 +198,7 @@ class Splitter {
         whole = r.value;
       }
     }
+    inner_[range.id()] = inner;
     if (count * tile != size) {
       const UOp inside = g_.Make(Op::kCmpLt, {range, g_.Index(size)});
       inside_[range.id()] = inside;
@@ -198,6 +246,10 @@ class Splitter {
       const UOp u = g_.at(id);
       src.clear();
       for (uint32_t s : u.src_ids()) src.push_back(g_.at(made[s]));
+      if (product_ && (u == product_->a || u == product_->b || u == product_->reduce)) {
+        made[id] = id;  // its panels are gated
+        continue;
+      }
       if (u.is(Op::kLoad)) {
         src[0] = WithGate(src[0], Inside(d_.of[u.src(0).id()]));
       } else if (u.is(Op::kStore)) {
@@ -220,6 +272,55 @@ class Splitter {
       made[id] = copy.id();
     }
     return g_.at(made[sink_.id()]);
+  }
+
+  // The product reads its operands from panels, which each iteration of the fold's loop fills.
+  void Stage() {
+    const Matmul& p = *product_;
+    const auto side = [&](UOp range) {
+      const int64_t tile = TileOf(range);
+      return PanelSide{range, b_.Make(Op::kMul, {outer_.at(range.id()), g_.Index(tile)}), tile};
+    };
+    const UOp outer = outer_.at(p.k.id());
+    const UOp loop = outer.is(Op::kRange) ? outer : UOp();
+    std::vector<UOp> threads;
+    for (UOp range : parallel_) {
+      if (IsThreads(range)) threads.push_back(range);
+    }
+    const bool mma = fragments_.has_value();
+    const int64_t pad = kPadBytes / ByteSize(p.a.dtype());
+    std::array<Panel, 2> panels;
+    for (size_t i = 0; i < panels.size(); ++i) {
+      const UOp load = i == 0 ? p.a : p.b;
+      const bool by_k = mma && StrideOf(load.src(0).src(1), p.k) == 1;
+      const PanelPlan plan{load, side(i == 0 ? p.m : p.n), side(p.k), by_k,
+                           pad,  static_cast<int64_t>(i)};
+      panels[i] = MakePanel(b_, plan, threads, loop, with_, kPadBytes, &next_id_);
+    }
+    const auto staged = [&](size_t i, const FragmentPlace* at) {
+      const UOp filled = g_.Make(Op::kAfter, {panels[i].buffer, panels[0].fill, panels[1].fill});
+      UOp index = panels[i].At(b_, inner_.at((i == 0 ? p.m : p.n).id()), inner_.at(p.k.id()));
+      if (at != nullptr)
+        index = b_.Make(Op::kAdd, {index, panels[i].At(b_, at->scalar_t, at->scalar_k)});
+      if (at != nullptr) {
+        index = g_.Make(Op::kAdd, {index, panels[i].At(b_, at->vector_t, at->vector_k)});
+      }
+      return g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {filled, index})});
+    };
+    if (!mma) {
+      with_[p.a.id()] = {staged(0, nullptr), {}};
+      with_[p.b.id()] = {staged(1, nullptr), {}};
+      return;
+    }
+    const std::vector<UOp> ranges = with_.at(p.k.id()).ranges;
+    const std::vector<int64_t> kind(p.reduce.arg().begin(), p.reduce.arg().end());
+    std::vector<UOp> fold{
+        g_.Make(Op::kMma, DType::kVoid,
+                {staged(0, &fragments_->a), staged(1, &fragments_->b), fragments_->zero},
+                {static_cast<int64_t>(fragments_->kind), 0, 0})};
+    fold.insert(fold.end(), ranges.begin(), ranges.end());
+    with_[p.reduce.id()] = {
+        ranges.empty() ? fold[0] : g_.Make(Op::kReduce, DType::kVoid, fold, kind), {}};
   }
 
   // Every root is END(effect, parallel ranges..., its loops...).
@@ -252,8 +353,11 @@ class Splitter {
   std::vector<unsigned> axes_of_;  // by range: the thread axes that it has parts on, as bits
   std::array<UOp, kMaxThreadAxes> threads_;
   std::vector<Grouped> grouped_;
-  std::vector<UOp> parallel_;                  // outermost first
-  absl::flat_hash_map<uint32_t, UOp> inside_;  // of a range that is rounded up
+  std::vector<UOp> parallel_;                         // outermost first
+  absl::flat_hash_map<uint32_t, UOp> inside_;         // of a range that is rounded up
+  absl::flat_hash_map<uint32_t, UOp> outer_, inner_;  // of a range: its loop or group, and the rest
+  std::optional<Matmul> product_;
+  std::optional<Fragments> fragments_;  // with TENSORCORE
   Replacements with_;
 };
 
