@@ -44,8 +44,9 @@ constexpr ProductTile kInstructionTiles[] = {
     {2, 2, 2 * 16, 4 * 8, 2 * 16},
     {2, 2, 16, 4 * 8, 2 * 16},
     {2, 2, 16, 2 * 8, 2 * 16},
-    {1, 1, 16, 8, 16},
 };
+// For what is too small for these.
+constexpr ProductTile kOneInstruction[] = {{1, 1, 16, 8, 16}};
 constexpr ProductTile kRegisterTiles[] = {{16, 16, 8, 8, 8}, {16, 16, 4, 4, 8}};
 
 bool Has(RangeSet set, int range) { return (set >> range & 1) != 0; }
@@ -196,8 +197,9 @@ class Heuristic {
     const int m = s_.d.IndexOf(p->m), n = s_.d.IndexOf(p->n), k = s_.d.IndexOf(p->k);
     const bool narrow = p->a.dtype() != DType::kFloat32;
     if (narrow && !(target_.arch.starts_with("sm_") && MmaFor(p->a.dtype()))) return false;
-    const ProductTile* const tile =
+    const ProductTile* tile =
         narrow ? Pick(kInstructionTiles, m, n, k) : Pick(kRegisterTiles, m, n, k);
+    if (tile == nullptr && narrow) tile = Pick(kOneInstruction, m, n, k);
     if (tile == nullptr) return false;
     constexpr int64_t kPadding = 16;  // elements, at most, of each row
     const int64_t elements = (tile->rows() + tile->columns() + 2 * kPadding) * (tile->k + kPadding);
