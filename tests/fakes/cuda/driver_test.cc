@@ -283,6 +283,7 @@ TEST_F(DriverTest, FaultsPoisonTheContextAndNoOther) {
   const Handle event = MakeEvent();
   const DevicePointer a = Alloc(64);
   const Handle add = Function(kAdd, "add");
+  cu.fakeCudaSet("hold", 1);                              // no fault before everything is submitted
   ASSERT_EQ(LaunchAdd(add, a, 1, stream), CUDA_SUCCESS);  // 32 threads, 16 numbers
   ASSERT_EQ(cu.cuEventRecord(event, stream), CUDA_SUCCESS);
   Called called{&cu};
