@@ -25,7 +25,9 @@ Decoder::Decoder(const Module& module, const Function& function, uint64_t global
     : module_(module), function_(function), globals_(globals), kernel_(kernel) {
   kernel->name = function.name;
   kernel->slots = static_cast<uint32_t>(function.registers.size());
-  kernel->registers = static_cast<int>(function.registers.size());
+  for (const Register& r : function.registers) {
+    kernel->register_bits.push_back(static_cast<uint8_t>(Bits(r.type)));
+  }
   kernel->parameters = function.parameters;
   kernel->parameter_bytes = function.parameter_bytes;
   kernel->local_bytes = function.local_bytes;

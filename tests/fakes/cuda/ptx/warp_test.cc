@@ -124,6 +124,15 @@ TEST(MemoryTest, VectorsAndLocalMemory) {
   for (uint32_t i = 0; i < 32; ++i) EXPECT_EQ(out[i], 100 * (i + 2) + i + 3);
 }
 
+// LLVM packs registers that it never wrote and looks only at the others.
+TEST(MemoryTest, UnwrittenRegistersStayInTheirWidth) {
+  const auto out = RunLanes(
+      "cvt.u16.u32 %h1, %r31; mov.b32 %r1, {%h2, %h1}; and.b32 %r2, %r1, %r3; "
+      "cvt.u64.u32 %x1, %r3; shr.u64 %x2, %x1, 32; cvt.u32.u64 %r4, %x2; shr.u32 %r5, %r1, 16; "
+      "add.s32 %r0, %r4, %r5;");
+  for (uint32_t i = 0; i < 32; ++i) EXPECT_EQ(out[i], i);
+}
+
 TEST(MemoryTest, SmallLoadsExtend) {
   const auto out = RunLanes(R"(
     mov.u64 %x0, smem; cvt.u64.u32 %x1, %r31; add.s64 %x2, %x0, %x1;
