@@ -123,6 +123,16 @@ TEST_F(CveTransportTest, CVE_2023_44487_WhoResetsTooOftenIsHungUpOn) {
   EXPECT_EQ(session.Ask(AllocRequest(2, 8)), absl::OkStatus());
 }
 
+// What reads on while nothing is handled takes gigabytes within seconds.
+TEST_F(CveTransportTest, CVE_2023_44487_FloodsTakeBoundedMemory) {
+  Start({"--max-resets", "0"});
+  const int64_t before = daemon_->Resident();
+  for (const char* path : {"/no/such", "/telegrad.v1.Compute/Execute"}) {
+    EXPECT_TRUE(Flood(path, 50'000));
+    EXPECT_LT(daemon_->Resident() - before, int64_t{600} << 20) << path;
+  }
+}
+
 // Where they are not, none of the streams is a session before its first message has said so, so
 // that they take nobody else's place and leave nothing.
 TEST_F(CveTransportTest, CVE_2023_44487_RapidResetsTakeNobodysPlace) {
