@@ -1,6 +1,7 @@
 #include "server/service/listeners.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -65,10 +66,16 @@ std::string Join(const std::vector<ListenAddress>& addresses) {
 
 }  // namespace
 
+Listeners::Listeners(const ListenOptions& options)
+    : options_(options), guard_(options.max_resets), quota_("listeners") {
+  int64_t bytes = options.transport_memory;
+  if (bytes == 0) bytes = int64_t{sysconf(_SC_PHYS_PAGES)} / 4 * sysconf(_SC_PAGESIZE);
+  quota_.Resize(static_cast<size_t>(bytes));
+}
+
 absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Create(const ListenOptions& options,
                                                              bool open_to_all) {
-  auto listeners = std::make_unique<Listeners>();
-  listeners->options_ = options;
+  auto listeners = std::make_unique<Listeners>(options);
   if (!options.tls.certificate.empty()) TG_RETURN_IF_ERROR(CheckTlsFiles(options.tls));
   const struct {
     Listener listener;
@@ -94,7 +101,8 @@ absl::Status Listeners::Start(const Services& services, Authenticator* authentic
                               const Router::FindTenant& find_tenant,
                               const std::function<void(const std::string&)>& data_first) {
   for (Kind& kind : kinds_) {
-    kind.router = std::make_unique<Router>(kind.listener, services, authenticator, find_tenant);
+    kind.router =
+        std::make_unique<Router>(kind.listener, services, authenticator, find_tenant, &guard_);
     const absl::StatusOr<std::string> address = StartKind(kind);
     if (!address.ok()) {
       Shutdown(std::chrono::system_clock::now());  // nobody calls what is about to go
@@ -111,6 +119,7 @@ absl::StatusOr<std::string> Listeners::StartKind(Kind& kind) {
     builder.AddChannelArgument(row.name, kind.listener == kOnData ? row.bulk : row.value);
   }
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.SetResourceQuota(quota_);
   builder.AddChannelArgument("grpc.http2.min_ping_interval_without_data_ms", 10'000);
   std::vector<int> ports(kind.addresses.size(), 0);
   for (size_t i = 0; i < ports.size(); ++i) {

@@ -19,8 +19,6 @@
 namespace telegrad {
 namespace {
 
-class CveTransportTest : public DaemonTest {};
-
 // The client's end of HTTP/2 (RFC 9113), as far as opening streams and resetting them.
 class Http2 {
  public:
@@ -97,22 +95,49 @@ class Http2 {
   std::string received_;
 };
 
-// Streams that are opened and reset at once: none of them is a session before its first message has
-// said so, so that they take nobody else's place and leave nothing. (The transport keeps some 9 KB
-// for each until its end was handled; that is not bounded by this version of gRPC.)
-TEST_F(CveTransportTest, CVE_2023_44487_RapidResetsTakeNobodysPlace) {
-  Start({"--max-sessions", "4"});
-  std::thread flood([&] {
-    Http2 peer(address_);
+class CveTransportTest : public DaemonTest {
+ protected:
+  // Opens calls and resets them at once, over one connection; false if the daemon hangs up.
+  bool Flood(const std::string& path, int calls) {
     const std::string cancel("\0\0\0\x08", 4);
+    Http2 peer(address_);
     uint32_t stream = 1;
-    for (int i = 0; i < 5'000; ++i, stream += 2) {
-      if (!peer.Send(Http2::Call(stream, "/telegrad.v1.Compute/Execute") +
-                     Http2::Frame(3, 0, stream, cancel))) {
-        return;
-      }
+    for (int i = 0; i < calls; ++i, stream += 2) {
+      if (!peer.Send(Http2::Call(stream, path) + Http2::Frame(3, 0, stream, cancel))) return false;
     }
-  });
+    return true;
+  }
+};
+
+// Streams that are opened and reset at once. The transport keeps some 20 KB of each until its end
+// was handled and reads on faster than that, so whoever resets too many is hung up on.
+TEST_F(CveTransportTest, CVE_2023_44487_WhoResetsTooOftenIsHungUpOn) {
+  RawSession session(connection_->channel());
+  ASSERT_EQ(session.Ask(AllocRequest(1, 8)), absl::OkStatus());
+  for (const char* path :
+       {"/telegrad.v1.Compute/Execute", "/telegrad.v1.Data/Transfer",
+        "/grpc.health.v1.Health/Check",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "/no/such"}) {
+    EXPECT_FALSE(Flood(path, 200'000)) << path;
+  }
+  EXPECT_EQ(session.Ask(AllocRequest(2, 8)), absl::OkStatus());
+}
+
+// What reads on while nothing is handled takes gigabytes within seconds.
+TEST_F(CveTransportTest, CVE_2023_44487_FloodsTakeBoundedMemory) {
+  Start({"--max-resets", "0"});
+  const int64_t before = daemon_->Resident();
+  for (const char* path : {"/no/such", "/telegrad.v1.Compute/Execute"}) {
+    EXPECT_TRUE(Flood(path, 50'000));
+    EXPECT_LT(daemon_->Resident() - before, int64_t{600} << 20) << path;
+  }
+}
+
+// Where they are not, none of the streams is a session before its first message has said so, so
+// that they take nobody else's place and leave nothing.
+TEST_F(CveTransportTest, CVE_2023_44487_RapidResetsTakeNobodysPlace) {
+  Start({"--max-sessions", "4", "--max-resets", "0"});
+  std::thread flood([&] { EXPECT_TRUE(Flood("/telegrad.v1.Compute/Execute", 5'000)); });
   {
     RawSession session(connection_->channel());
     for (uint64_t handle = 1; handle <= 100; ++handle) {
