@@ -30,7 +30,9 @@ constexpr int64_t kFewThreads = 128;
 constexpr double kShortFold = 32;       // iterations that a thread does alone
 constexpr int64_t kFoldsPerThread = 8;  // elements of a row, at least, where there are many rows
 constexpr int64_t kAccumulators = 4;
-constexpr int kMaxOtherRanges = 4;  // that a move makes
+constexpr int64_t kShortRow = 16;
+constexpr size_t kMaxReplicated = 64;  // operations of a fold that gets several accumulators
+constexpr int kMaxOtherRanges = 4;     // that a move makes
 
 // Of a matrix product: threads, or warps, and what each has of the result.
 struct ProductTile {
@@ -118,11 +120,12 @@ class Heuristic {
     return best;
   }
 
-  // Whether more bytes are neighbours along what is folded than along any parallel range.
+  // Whether more bytes are neighbours along what is folded than along any parallel range. Windows
+  // are too short to be rows.
   bool RowsAreNeighbours() const {
     double most = 0;
     for (size_t r = 0; r < s_.size.size(); ++r) {
-      if (!Has(s_.parallel, static_cast<int>(r))) {
+      if (!Has(s_.parallel, static_cast<int>(r)) && s_.size[r] >= kShortRow) {
         most = std::max(most, Neighbours(static_cast<int>(r), ~RangeSet{0}));
       }
     }
@@ -166,6 +169,25 @@ class Heuristic {
   void Groups(RangeSet set) {
     for (int r : parallel_) {
       if (Has(set, r)) Add(Move::Kind::kGroup, r, 0);
+    }
+  }
+
+  // Several accumulators for each long fold that a thread does alone: its loads need not wait for
+  // each other.
+  void Accumulators(RangeSet shared) {
+    RangeSet done = shared;
+    for (const Work& work : s_.works) {
+      if (!IsLong(work) || (work.own & done) != 0) continue;
+      if (work.operations.size() > kMaxReplicated || room_ < kMaxOtherRanges) continue;
+      int longest = std::countr_zero(work.own);
+      for (RangeSet set = work.own; set != 0; set &= set - 1) {
+        const int r = std::countr_zero(set);
+        if (s_.size[r] > s_.size[longest]) longest = r;
+      }
+      done |= work.own;
+      if (s_.size[longest] % kAccumulators == 0) {
+        Add(Move::Kind::kUpcast, longest, kAccumulators);
+      }
     }
   }
 
@@ -252,6 +274,7 @@ class Heuristic {
       left /= amount;
     }
     Add(Move::Kind::kVectorize, fastest_, lanes_[fastest_]);
+    Accumulators(0);
     Groups(s_.parallel);
   }
 
@@ -334,6 +357,7 @@ class Heuristic {
       Add(Move::Kind::kLocal, r, threads, columns ? 1 : 0);
       Add(Move::Kind::kVectorize, r, lanes_[r]);
     }
+    Accumulators(shared);
     Groups(rows_);
   }
 

@@ -13,20 +13,13 @@ namespace {
 
 bool Is16Bit(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
-// The LOAD that `value` is as f32: of f32, of f16, or of bf16, whose bits are the upper half.
+// The LOAD that `value` is as f32.
 UOp LoadOf(UOp value) {
   if (value.is(Op::kLoad) && value.dtype() == DType::kFloat32) return value;
   if (value.is(Op::kCast) && value.src(0).is(Op::kLoad) && Is16Bit(value.src(0).dtype())) {
     return value.src(0);
   }
-  constexpr int64_t kUpperHalf = 16;
-  if (!value.is(Op::kBitcast) || !value.src(0).is(Op::kShl)) return {};
-  const UOp shift = value.src(0);
-  if (!shift.src(1).is_const() || shift.src(1).const_word() != kUpperHalf) return {};
-  UOp bits = shift.src(0);
-  if (!bits.is(Op::kCast) || !bits.src(0).is(Op::kBitcast)) return {};
-  bits = bits.src(0).src(0);
-  return bits.is(Op::kLoad) && bits.dtype() == DType::kBFloat16 ? bits : UOp();
+  return {};
 }
 
 const Access* AccessOf(const Work& work, UOp load) {

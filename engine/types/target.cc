@@ -87,7 +87,6 @@ std::optional<Target> NvidiaTarget(int major, int minor, int multiprocessors, in
   target.group_threads = 1024;
   target.local_bytes = local_bytes;
   target.cache_bytes = 0;  // none that a thread has to itself
-  target.converts = {DType::kFloat16};
   return target;
 }
 
