@@ -67,6 +67,10 @@ class Lowerer {
   absl::flat_hash_set<uint32_t> present_;
 };
 
+bool IsFunction(Op op) {
+  return op == Op::kExp2 || op == Op::kLog2 || op == Op::kSin || op == Op::kPow;
+}
+
 Program BindAndLower(const Program& from, const Target& target,
                      std::span<const int64_t> variables) {
   Lowerer lowerer(target);
@@ -76,8 +80,15 @@ Program BindAndLower(const Program& from, const Target& target,
     const UOp u = from.graph->at(id);
     src.clear();
     for (uint32_t s : u.src_ids()) src.push_back(lowerer.graph().at(made[from.graph->at(s)]));
-    const UOp copy = u.is(Op::kVar) ? lowerer.Put(lowerer.graph().Index(variables[u.arg(0)]))
-                                    : lowerer.Make(u.op(), u.dtype(), src, u.arg());
+    UOp copy;
+    if (u.is(Op::kVar)) {
+      copy = lowerer.graph().Index(variables[u.arg(0)]);
+    } else if (IsFunction(u.op())) {
+      copy = lowerer.Make(u.op(), u.dtype(), src);
+    } else {  // as it is: what simplification makes equal may be in two loops
+      copy = lowerer.graph().Make(u.op(), u.dtype(), src, u.arg());
+    }
+    lowerer.Put(copy);
     if (!copy.valid()) break;
     made[u] = copy.id();
   }
@@ -174,6 +185,14 @@ PtxKernel ProgramKernel(std::string_view name, const Target& target) {
     kernel.names.push_back(StrCat("argument ", i));
   }
   return kernel;
+}
+
+std::vector<DType> ElementTypes() {
+  std::vector<DType> types;
+  for (const DTypeInfo& info : AllDTypes()) {
+    if (info.dtype != DType::kVoid && !IsPacked(info.dtype)) types.push_back(info.dtype);
+  }
+  return types;
 }
 
 PtxKernel ElementwiseKernel(DType dtype, int64_t lanes, const Target& target, uint64_t seed) {

@@ -28,6 +28,9 @@ Target Hopper();
 // and functions are decomposed, as execution and lowering do for kernels.
 PtxKernel ProgramKernel(std::string_view name, const Target& target);
 
+// Those that kernels have.
+std::vector<DType> ElementTypes();
+
 // All elementwise ops that take `dtype`, as lowering leaves them for the target, on columns of edge
 // values and random ones: each op is an argument of its own. Threads have `lanes` elements each.
 PtxKernel ElementwiseKernel(DType dtype, int64_t lanes, const Target& target, uint64_t seed);

@@ -120,14 +120,6 @@ INSTANTIATE_TEST_SUITE_P(All, Programs,
                                            "mma_gemm"),
                          [](const auto& info) { return std::string(info.param); });
 
-std::vector<DType> ElementTypes() {
-  std::vector<DType> types;
-  for (const DTypeInfo& info : AllDTypes()) {
-    if (info.dtype != DType::kVoid && !IsPacked(info.dtype)) types.push_back(info.dtype);
-  }
-  return types;
-}
-
 class Elementwise : public ::testing::TestWithParam<DType> {};
 
 TEST_P(Elementwise, IsExactAndAssembled) {
