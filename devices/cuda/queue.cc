@@ -93,52 +93,62 @@ bool CudaQueue::IssueNext(Issuer issuer) {
     stop = stop_;
   }
   size_t passed = 0;
-  const auto waits = LookAtAll(*work, &passed);
-  absl::Status status = waits.status();
-  if (waits.ok() && *waits == Wait::kOpen) {
-    if (issuer == Issuer::kSubmitter) return false;
-    status = stop ? absl::CancelledError("the device was closed before the work could run")
-                  : StayOpen(flight.value, *work);
-    if (status.ok()) return false;
+  absl::Status status = context_->health();
+  if (status.ok()) {
+    const auto waits = LookAtAll(*work, &passed);
+    status = waits.status();
+    if (waits.ok() && *waits == Wait::kOpen) {
+      if (issuer == Issuer::kSubmitter) return false;
+      status = stop ? absl::CancelledError("the device was closed before the work could run")
+                    : StayOpen(flight.value, *work);
+      if (status.ok()) return false;
+    }
   }
   if (status.ok() && work->cancellation != nullptr) status = work->cancellation->Check();
   if (status.ok() && issuer == Issuer::kSubmitter && MayBlock(*work)) return false;
 
   context_->Enter();
-  const CudaCommandBuffer& commands = *work->commands;
-  const std::vector<CUdeviceptr> addresses = commands.Addresses(work->bindings);
-  if (status.ok() && commands.graphable() && work->trace == nullptr &&
-      std::ranges::all_of(work->bindings, [&](const BufferView& v) { return IsOwn(v); })) {
-    const auto instance = commands.Take(options_.kind, addresses);
+  const std::vector<CUdeviceptr> addresses = work->commands->Addresses(work->bindings);
+  if (status.ok() && IsGraph(*work)) {
+    const auto instance = work->commands->Take(options_.kind, addresses);
     if (instance.ok() && *instance == nullptr) return false;  // one comes back with a flight
     status = instance.status();
     if (instance.ok()) flight.instance = *instance;
   }
   flight.work = std::move(*work);
   if (flight.work.trace != nullptr) flight.begin_ns = SteadyNs();
-  // Also what fails has an event, for it ends no earlier than what it would have waited for.
-  if (const auto done = context_->TakeEvent(CU_EVENT_DISABLE_TIMING); !done.ok()) {
-    if (status.ok()) status = done.status();
-  } else {
-    const absl::Status awaited = AwaitOnStream(std::span(flight.work.waits).first(passed));
-    if (status.ok()) status = awaited;
-    if (status.ok()) status = AwaitZeroed(flight.work);
-    if (status.ok()) status = PutBatches(&flight, addresses);
-    context_->Enter();
-    const absl::Status recorded = TG_CUDA(*context_, cuEventRecord, *done, stream_->handle());
-    // What is on the stream without an event behind it could never be waited for.
-    if (recorded.ok()) {
-      flight.done = *done;
-    } else {
-      context_->ReturnEvent(*done, CU_EVENT_DISABLE_TIMING);
-      context_->Fail(recorded);
-    }
-  }
   flight.status = std::move(status);
+  // Nothing is asked of a GPU that has failed, for it may never answer.
+  if (context_->health().ok()) HandOver(&flight, passed, addresses);
   flights_->Add(std::move(flight));
   const std::lock_guard lock(mutex_);
   ++issued_;
   return true;
+}
+
+// Also what has failed already gets an event behind the waits that it has passed: it ends no
+// earlier than these.
+void CudaQueue::HandOver(Flight* flight, size_t passed, std::span<const CUdeviceptr> addresses) {
+  absl::Status& status = flight->status;
+  const auto done = context_->TakeEvent(CU_EVENT_DISABLE_TIMING);
+  if (!done.ok()) {
+    if (status.ok()) status = done.status();
+    return;
+  }
+  const absl::Status awaited = AwaitOnStream(std::span(flight->work.waits).first(passed));
+  if (status.ok()) status = awaited;
+  if (status.ok()) status = AwaitZeroed(flight->work);
+  if (status.ok()) status = PutBatches(flight, addresses);
+  context_->Enter();
+  const absl::Status recorded = TG_CUDA(*context_, cuEventRecord, *done, stream_->handle());
+  if (recorded.ok()) {
+    flight->done = *done;
+    return;
+  }
+  // What is on the stream without an event behind it could never be waited for.
+  context_->ReturnEvent(*done, CU_EVENT_DISABLE_TIMING);
+  context_->Fail(absl::UnavailableError(
+      StrCat(context_->name(), " takes no more work: ", ToStd(recorded.message()))));
 }
 
 absl::StatusOr<CudaQueue::Wait> CudaQueue::Look(const TimelinePoint& point) const {
@@ -208,6 +218,11 @@ bool CudaQueue::MayBlock(const Submission& work) const {
   return std::ranges::any_of(work.bindings, [](const BufferView& view) {
     return dynamic_cast<const CudaMemory*>(view.memory.get()) == nullptr;
   });
+}
+
+bool CudaQueue::IsGraph(const Submission& work) const {
+  return work.commands->graphable() && work.trace == nullptr &&
+         std::ranges::all_of(work.bindings, [&](const BufferView& view) { return IsOwn(view); });
 }
 
 bool CudaQueue::IsOwn(const BufferView& view) const {

@@ -57,6 +57,7 @@ class CudaQueue final : public Queue {
   // Handing over, by whoever has set issuing_.
   bool TryIssue(Issuer issuer);
   bool IssueNext(Issuer issuer);
+  void HandOver(Flight* flight, size_t passed, std::span<const CUdeviceptr> addresses);
   // What a wait is that has not failed.
   enum class Wait { kReached, kOnStream, kOpen };
   absl::StatusOr<Wait> Look(const TimelinePoint& point) const;
@@ -66,6 +67,7 @@ class CudaQueue final : public Queue {
   absl::Status AwaitOnStream(std::span<const TimelinePoint> waits);
   absl::Status AwaitZeroed(const Submission& work);
   bool MayBlock(const Submission& work) const;
+  bool IsGraph(const Submission& work) const;
   bool IsOwn(const BufferView& view) const;
   absl::Status PutBatches(Flight* flight, std::span<const CUdeviceptr> addresses);
   absl::Status PutCommands(Flight* flight, const CudaCommandBuffer::Batch& batch,

@@ -73,9 +73,8 @@ absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDev
     const Target& target = device->target();
     const absl::Status health = device->Health();
     out->set_name(device->name());
-    out->set_target(
-        StrCat(target.arch, target.cpu.empty() ? "" : " ", target.cpu, ", ",
-               target.vector_bytes * 8, "-bit vectors"));
+    out->set_target(StrCat(target.arch, target.cpu.empty() ? "" : " ", target.cpu, ", ",
+                           target.vector_bytes * 8, "-bit vectors"));
     const Account& own = caller.tenant->accounts[Quota::kDeviceMemory];
     const bool all = caller.principal.admin;
     out->set_memory_limit(static_cast<uint64_t>(
