@@ -1,5 +1,6 @@
 // The real daemon, end to end, as the client library sees it: graphs run, bytes go there and back,
 // and an error is of one operation.
+#include <map>
 #include <random>
 
 #include "client/cc/remote_plan.h"
@@ -172,8 +173,8 @@ TEST_F(DaemonTest, AConnectionSaysWhereItsBuffersAre) {
   Start({"--cpu-devices", "2", "--cuda-devices", "0"});
   const auto used = [&] {
     std::map<std::string, int64_t> of;
-    for (const DeviceInfo& device : *connection_->ListDevices())
-      of[device.name] = device.memory_used;
+    const auto devices = *connection_->ListDevices();
+    for (const DeviceInfo& device : devices) of[device.name] = device.memory_used;
     return of;
   };
   ConnectOptions options;
