@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tests/fakes/cuda/ptx/contract.h"
+
 namespace fakecuda {
 namespace {
 
@@ -323,7 +325,7 @@ bool Decoder::SpecialNamed(const std::string& name, uint32_t* slot) {
 bool Decode(const Module& module, const Function& function, uint64_t globals, Kernel* kernel,
             std::string* error) {
   Decoder decoder(module, function, globals, kernel);
-  for (const Statement& statement : function.statements) {
+  for (const Statement& statement : Contracted(function)) {
     decoder.Begin(statement);
     if (!decoder.Finish(error)) return false;
   }
