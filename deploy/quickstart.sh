@@ -83,6 +83,9 @@ exec 3<&-
 export TELEGRAD_ADDRESS=127.0.0.1:$port
 echo "telegradd (process $daemon_pid) listens on $TELEGRAD_ADDRESS"
 
+say "Devices"
+"$cli" devices || die "the daemon does not list its devices"
+
 say "Training a network on 1,797 handwritten digits"
 "$cli" train digits --data tests/data/digits/digits.csv.gz --save "$work/digits.safetensors" |
   tee "$work/train.log" || die "training failed"

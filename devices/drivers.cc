@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "devices/cpu/cpu_device.h"
+#include "devices/cuda/cuda_device.h"
 #include "devices/disk/disk_device.h"
 #include "devices/loopback/loopback_device.h"
 #include "devices/null/null_device.h"
@@ -14,7 +15,7 @@ namespace {
 
 using Devices = std::vector<std::unique_ptr<Device>>;
 
-absl::StatusOr<Devices> OpenCpus(const DriverOptions& options) {
+absl::StatusOr<Devices> OpenCpus(const DriverOptions& options, std::vector<std::string>*) {
   const int64_t n = std::max<int64_t>(options.cpu_devices, 1);
   if (options.cpu_memory > 0 && options.cpu_memory < n) {
     return InvalidArgument("CPU memory of ", options.cpu_memory, " bytes for ", n,
@@ -37,7 +38,7 @@ absl::StatusOr<Devices> OpenCpus(const DriverOptions& options) {
   return devices;
 }
 
-absl::StatusOr<Devices> OpenNulls(const DriverOptions& options) {
+absl::StatusOr<Devices> OpenNulls(const DriverOptions& options, std::vector<std::string>*) {
   Devices devices;
   for (int i = 0; i < options.null_devices; ++i) {
     devices.push_back(OpenNull({.index = i, .target = options.host}));
@@ -45,7 +46,7 @@ absl::StatusOr<Devices> OpenNulls(const DriverOptions& options) {
   return devices;
 }
 
-absl::StatusOr<Devices> OpenDisks(const DriverOptions& options) {
+absl::StatusOr<Devices> OpenDisks(const DriverOptions& options, std::vector<std::string>*) {
   Devices devices;
   for (const bool read_only : {false, true}) {
     for (const std::string& root : read_only ? options.read_only_disk_roots : options.disk_roots) {
@@ -62,7 +63,7 @@ absl::StatusOr<Devices> OpenDisks(const DriverOptions& options) {
 }
 
 // Beyond each is a CPU of its own, as there would be one in another server.
-absl::StatusOr<Devices> OpenLoopbacks(const DriverOptions& options) {
+absl::StatusOr<Devices> OpenLoopbacks(const DriverOptions& options, std::vector<std::string>*) {
   Devices devices;
   for (int64_t i = 0; i < options.loopback_devices; ++i) {
     CpuOptions cpu;
@@ -79,21 +80,29 @@ absl::StatusOr<Devices> OpenLoopbacks(const DriverOptions& options) {
   return devices;
 }
 
+absl::StatusOr<Devices> OpenGpus(const DriverOptions& options, std::vector<std::string>* notes) {
+  if (options.cuda_library.empty()) return Devices();
+  return OpenCudas({.library = options.cuda_library,
+                    .devices = options.cuda_devices,
+                    .memory_limit = options.cuda_memory},
+                   notes);
+}
+
 constexpr Driver kDrivers[] = {
-    {"cpu", &OpenCpus},
-    {"null", &OpenNulls},
-    {"disk", &OpenDisks},
-    {"loopback", &OpenLoopbacks},
+    {"cpu", &OpenCpus},   {"cuda", &OpenGpus},          {"null", &OpenNulls},
+    {"disk", &OpenDisks}, {"loopback", &OpenLoopbacks},
 };
 
 }  // namespace
 
 std::span<const Driver> Drivers() { return kDrivers; }
 
-absl::StatusOr<Devices> OpenDevices(const DriverOptions& options) {
+absl::StatusOr<Devices> OpenDevices(const DriverOptions& options, std::vector<std::string>* notes) {
+  std::vector<std::string> unread;
+  if (notes == nullptr) notes = &unread;
   Devices all;
   for (const Driver& driver : kDrivers) {
-    TG_ASSIGN_OR_RETURN(Devices devices, driver.open(options));
+    TG_ASSIGN_OR_RETURN(Devices devices, driver.open(options, notes));
     for (auto& device : devices) all.push_back(std::move(device));
   }
   return all;

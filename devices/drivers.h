@@ -22,19 +22,25 @@ struct DriverOptions {
   std::vector<std::string> read_only_disk_roots;
   int64_t disk_growth = 0;  // see DiskOptions
   int64_t null_devices = 0;
-  int64_t loopback_devices = 0;  // each with a CPU of one thread beyond it
-  GraphLoader load_graph = {};   // for those
+  int64_t loopback_devices = 0;   // each with a CPU of one thread beyond it
+  GraphLoader load_graph = {};    // for those
+  std::string cuda_library = "";  // see CudaOptions; none for ""
+  int64_t cuda_devices = -1;
+  int64_t cuda_memory = 0;
 };
 
 struct Driver {
   std::string_view name;
-  // Every device of this kind that the machine has; none is no error.
-  absl::StatusOr<std::vector<std::unique_ptr<Device>>> (*open)(const DriverOptions& options);
+  // Every device of this kind that the machine has; none is no error. `notes` gets a line for each
+  // that it has and that cannot be used, or for why it has none.
+  absl::StatusOr<std::vector<std::unique_ptr<Device>>> (*open)(const DriverOptions& options,
+                                                               std::vector<std::string>* notes);
 };
 
 std::span<const Driver> Drivers();
 
-// The devices of all drivers, in the order of the list.
-absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DriverOptions& options);
+// The devices of all drivers, in the order of the list. `notes` may be null.
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(
+    const DriverOptions& options, std::vector<std::string>* notes = nullptr);
 
 }  // namespace telegrad

@@ -172,6 +172,7 @@ absl::Status CheckRanges(const Flags& flags) {
   } kRanges[] = {{"drain-seconds", 0, 86'400},     {"compile-threads", 1, 256},
                  {"cpu-threads", 0, 4096},         {"cpu-devices", 1, 256},
                  {"loopback-devices", 0, 64},      {"cpu-memory", 0, INT64_MAX},
+                 {"cuda-devices", -1, 1024},       {"cuda-memory", 0, INT64_MAX},
                  {"disk-growth", 0, INT64_MAX},    {"null-devices", 0, 1024},
                  {"run-memory", 0, INT64_MAX},     {"executables", 1, INT64_MAX},
                  {"kernels", 1, INT64_MAX},        {"specializations", 0, 1'000'000},
@@ -271,7 +272,10 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
                         .read_only_disk_roots = flags.GetList("disk-root-readonly"),
                         .disk_growth = flags.GetInt("disk-growth"),
                         .null_devices = flags.GetInt("null-devices"),
-                        .loopback_devices = flags.GetInt("loopback-devices")};
+                        .loopback_devices = flags.GetInt("loopback-devices"),
+                        .cuda_library = flags.GetString("cuda-library"),
+                        .cuda_devices = flags.GetInt("cuda-devices"),
+                        .cuda_memory = flags.GetInt("cuda-memory")};
   if (drivers.loopback_devices > 0) {
     // Beyond the loopback is an engine of its own, as there would be in another server; but its
     // compilers can crash, too, and that must not end this one.
@@ -279,12 +283,17 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
         std::make_shared<ExecutableCache>(ExecutableCache::Limits{}, compile_service->services()),
         limits.job);
   }
-  TG_ASSIGN_OR_RETURN(auto devices, OpenDevices(drivers));
+  std::vector<std::string> notes;
+  TG_ASSIGN_OR_RETURN(auto devices, OpenDevices(drivers, &notes));
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<DevicePool> pool,
-                      DevicePool::Create(std::move(devices)));
+                      DevicePool::Create(std::move(devices), std::move(notes)));
+  for (const std::string& note : pool->notes()) {
+    Log(LogLevel::kInfo, "devices left out", {{"why", note}});
+  }
   for (const auto& device : pool->devices()) {
     Log(LogLevel::kInfo, "device",
         {{"name", device->name()},
+         {"arch", device->target().arch},
          {"cpu", device->target().cpu},
          {"threads", device->target().threads},
          {"memory", device->memory_limit()}});

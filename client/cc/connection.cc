@@ -109,7 +109,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connection::OpenDataChannel() con
   return OpenChannel(server_.data_address, credentials, /*bulk=*/true);
 }
 
-absl::StatusOr<std::vector<DeviceInfo>> Connection::ListDevices() {
+absl::StatusOr<std::vector<DeviceInfo>> Connection::ListDevices(std::vector<std::string>* notes) {
   v1::ListDevicesResponse response;
   TG_RETURN_IF_ERROR(Invoke(*this, [&](auto& stub, grpc::ClientContext* context) {
     return stub.ListDevices(context, {}, &response);
@@ -124,6 +124,7 @@ absl::StatusOr<std::vector<DeviceInfo>> Connection::ListDevices() {
                        .healthy = device.healthy(),
                        .health = device.health()});
   }
+  if (notes != nullptr) notes->assign(response.notes().begin(), response.notes().end());
   return devices;
 }
 

@@ -75,7 +75,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   static absl::StatusOr<std::shared_ptr<Connection>> Connect(std::string_view address,
                                                              const ConnectOptions& options = {});
 
-  absl::StatusOr<std::vector<DeviceInfo>> ListDevices();
+  // `notes`, unless null: which devices the server cannot use, and why, if it tells this client.
+  absl::StatusOr<std::vector<DeviceInfo>> ListDevices(std::vector<std::string>* notes = nullptr);
   absl::StatusOr<std::map<std::string, double>> Stats();  // by metric name
   // The session keeps the connection. Opening takes no round trip: a refusal shows in the first
   // answer.

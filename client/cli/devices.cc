@@ -1,4 +1,4 @@
-// telegrad devices: one line per device.
+// telegrad devices: one line per device, and what the server could not use.
 #include <cinttypes>
 #include <cstdio>
 
@@ -12,7 +12,8 @@ absl::Status Devices(const Flags& flags) {
     return InvalidArgument("unexpected argument ", flags.positional().front());
   }
   TG_ASSIGN_OR_RETURN(const auto connection, Connect(flags));
-  TG_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, connection->ListDevices());
+  std::vector<std::string> notes;
+  TG_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, connection->ListDevices(&notes));
   constexpr double kGiB = 1 << 30;
   std::printf("%-10s %-8s %7s %22s  %s\n", "NAME", "HEALTH", "THREADS", "MEMORY", "TARGET");
   for (const DeviceInfo& device : devices) {
@@ -24,6 +25,7 @@ absl::Status Devices(const Flags& flags) {
                 device.threads, memory, device.target.c_str());
     if (!device.healthy) std::printf("  %s\n", device.health.c_str());
   }
+  for (const std::string& note : notes) std::printf("%s\n", note.c_str());
   return absl::OkStatus();
 }
 

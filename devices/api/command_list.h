@@ -26,6 +26,9 @@ class CommandList : public CommandBuffer {
   // and no copy overlaps itself or writes what is read-only. INVALID_ARGUMENT says which does.
   absl::Status Check(std::span<const BufferView> bindings) const;
 
+  // What command `index` says of itself, without times and queue.
+  TraceEvent Describe(size_t index) const;
+
   // Calls `run` with each command's index, until one fails or the run is cancelled, and returns its
   // status.
   template <typename Run>
@@ -51,8 +54,6 @@ class CommandList : public CommandBuffer {
   absl::Status Fill(std::vector<Command> commands);
 
  private:
-  // What command `index` says of itself, without times and queue.
-  TraceEvent Describe(size_t index) const;
   absl::Status Need(const Launch::Argument& argument, int64_t length);
   absl::Status Add(const Command& command);
 

@@ -1,5 +1,7 @@
 // Each call has an LLVMContext of its own, so calls share nothing but LLVM's target registry. The
-// pipeline is O2: O1 leaves out the vectorizers, O3 gains nothing on kernels.
+// pipeline is O2: O1 leaves out the vectorizers, O3 gains nothing on kernels. A thread of a GPU has
+// no vector registers, so there vectors become scalars before anything else looks at them, but for
+// those that are loaded and stored.
 #include "engine/compile/compiler.h"
 
 #include <memory>
@@ -7,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/types/kernel_attributes.h"
 #include "llvm/Analysis/CGSCCPassManager.h"
 #include "llvm/Analysis/LoopAnalysisManager.h"
 #include "llvm/IR/DiagnosticInfo.h"
@@ -22,11 +25,30 @@
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Target/TargetMachine.h"
+#include "llvm/Transforms/Scalar/Scalarizer.h"
 
 namespace telegrad {
 namespace {
 
-constexpr char kTriple[] = "x86_64-unknown-linux-gnu";
+// What LLVM is asked for, by architecture.
+struct Machine {
+  std::string_view arch;
+  const char* triple;
+  const char* cpu;
+  const char* features;  // null: those of the target
+  bool vectors;          // a thread has vector registers
+  llvm::CodeGenFileType form;
+};
+// x86-64: "x86-64" and not Target::cpu, see RenderLlvm on names and features.
+// PTX: version 8.0 is the oldest that has all of sm_90a, 7.1 that of sm_80; a driver takes its own
+// and all older ones, that of CUDA 12.0 both.
+constexpr Machine kMachines[] = {
+    {"x86-64", "x86_64-unknown-linux-gnu", "x86-64", nullptr, true,
+     llvm::CodeGenFileType::ObjectFile},
+    {"sm_80", "nvptx64-nvidia-cuda", "sm_80", "+ptx71", false, llvm::CodeGenFileType::AssemblyFile},
+    {"sm_90a", "nvptx64-nvidia-cuda", "sm_90a", "+ptx80", false,
+     llvm::CodeGenFileType::AssemblyFile},
+};
 
 void InitializeLlvm() {
   static std::once_flag once;
@@ -35,6 +57,10 @@ void InitializeLlvm() {
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    LLVMInitializeNVPTXTargetInfo();
+    LLVMInitializeNVPTXTarget();
+    LLVMInitializeNVPTXTargetMC();
+    LLVMInitializeNVPTXAsmPrinter();
   });
 }
 
@@ -58,7 +84,8 @@ class Diagnostics : public llvm::DiagnosticHandler {
 
 class Compilation {
  public:
-  Compilation(const std::string& name, const Target& target) : name_(name), target_(target) {
+  Compilation(const std::string& name, const Target& target, const Machine& machine)
+      : name_(name), target_(target), wanted_(machine) {
     context_.setDiagnosticHandler(std::make_unique<Diagnostics>(&error_));
   }
 
@@ -92,26 +119,33 @@ class Compilation {
 
   absl::Status MakeMachine() {
     std::string why;
-    const llvm::Target* llvm_target = llvm::TargetRegistry::lookupTarget(kTriple, why);
+    const llvm::Target* llvm_target = llvm::TargetRegistry::lookupTarget(wanted_.triple, why);
     if (llvm_target == nullptr) return Bad(why);
     llvm::TargetOptions options;
     options.AllowFPOpFusion =
         llvm::FPOpFusion::Strict;  // a*b+c contracts only where the IR says so
-    // "x86-64" and not target_.cpu: see RenderLlvm on names and features.
-    machine_.reset(llvm_target->createTargetMachine(kTriple, "x86-64", target_.features, options,
-                                                    llvm::Reloc::PIC_, llvm::CodeModel::Small,
-                                                    llvm::CodeGenOptLevel::Default, /*JIT=*/true));
-    if (machine_ == nullptr) return Bad("LLVM has no machine for ", kTriple);
-    module_->setTargetTriple(kTriple);
+    machine_.reset(llvm_target->createTargetMachine(
+        wanted_.triple, wanted_.cpu,
+        wanted_.features != nullptr ? wanted_.features : target_.features, options,
+        llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default,
+        /*JIT=*/true));
+    if (machine_ == nullptr) return Bad("LLVM has no machine for ", wanted_.triple);
+    module_->setTargetTriple(wanted_.triple);
     module_->setDataLayout(machine_->createDataLayout());
     return absl::OkStatus();
   }
 
   absl::Status Optimize() {
     llvm::PipelineTuningOptions tuning;
-    tuning.LoopVectorization = true;
-    tuning.SLPVectorization = true;
+    tuning.LoopVectorization = wanted_.vectors;
+    tuning.SLPVectorization = wanted_.vectors;
     llvm::PassBuilder builder(machine_.get(), tuning);
+    if (!wanted_.vectors) {
+      builder.registerPipelineStartEPCallback(
+          [](llvm::ModulePassManager& passes, llvm::OptimizationLevel) {
+            passes.addPass(llvm::createModuleToFunctionPassAdaptor(llvm::ScalarizerPass()));
+          });
+    }
     llvm::LoopAnalysisManager loops;
     llvm::FunctionAnalysisManager functions;
     llvm::CGSCCAnalysisManager sccs;
@@ -129,16 +163,24 @@ class Compilation {
     llvm::SmallVector<char, 0> object;
     llvm::raw_svector_ostream out(object);
     llvm::legacy::PassManager passes;
-    if (machine_->addPassesToEmitFile(passes, out, nullptr, llvm::CodeGenFileType::ObjectFile)) {
-      return Bad("LLVM cannot emit an object for ", kTriple);
+    if (machine_->addPassesToEmitFile(passes, out, nullptr, wanted_.form)) {
+      return Bad("LLVM cannot emit code for ", wanted_.triple);
     }
     passes.run(*module_);
     if (!error_.empty()) return Bad("LLVM's code generator: ", error_);
-    return ProgramImage{.name = name_, .binary = std::string(object.data(), object.size())};
+    ProgramImage image{.name = name_, .binary = std::string(object.data(), object.size())};
+    image.group_threads = static_cast<int32_t>(Attribute(kGroupThreadsAttribute, 1));
+    image.local_bytes = static_cast<int64_t>(Attribute(kLocalBytesAttribute, 0));
+    return image;
+  }
+
+  uint64_t Attribute(std::string_view attribute, uint64_t otherwise) const {
+    return module_->getFunction(name_)->getFnAttributeAsParsedInteger(attribute, otherwise);
   }
 
   const std::string& name_;
   const Target& target_;
+  const Machine& wanted_;
   std::string error_;
   llvm::LLVMContext context_;
   std::unique_ptr<llvm::TargetMachine> machine_;
@@ -156,10 +198,12 @@ absl::Status CheckIrSize(const std::string& llvm_ir, const std::string& name) {
 absl::StatusOr<ProgramImage> Compile(const std::string& llvm_ir, const std::string& name,
                                      const Target& target) {
   TG_RETURN_IF_ERROR(CheckIrSize(llvm_ir, name));
-  if (target.arch != "x86-64")
-    return Unimplemented("no compiler for ", target.arch, "; expected x86-64");
-  InitializeLlvm();
-  return Compilation(name, target).Run(llvm_ir);
+  for (const Machine& machine : kMachines) {
+    if (machine.arch != target.arch) continue;
+    InitializeLlvm();
+    return Compilation(name, target, machine).Run(llvm_ir);
+  }
+  return Unimplemented("no compiler for ", target.arch, "; expected x86-64, sm_80 or sm_90a");
 }
 
 }  // namespace telegrad

@@ -1,4 +1,4 @@
-// LLVM IR to machine code for the processor this runs on.
+// LLVM IR to machine code: of the processor this runs on, or PTX.
 #pragma once
 
 #include <string>
@@ -13,10 +13,11 @@ namespace telegrad {
 // `threads` below 1 means as many as the hardware has.
 Target HostTarget(int threads);
 
-// Parses, verifies and optimizes `llvm_ir` and returns it as a position-independent, relocatable
-// ELF object whose function `name` is the entry point. INTERNAL, naming the kernel, if LLVM rejects
-// it: the text comes from a renderer, so that is never a client's fault. RESOURCE_EXHAUSTED for
-// text over kMaxIrBytes.
+// Parses, verifies and optimizes `llvm_ir`, whose function `name` is the entry point, and returns
+// it as code of the target: for x86-64 a position-independent, relocatable ELF object, for NVIDIA's
+// architectures PTX, with what its launch needs (kernel_attributes.h). INTERNAL, naming the kernel,
+// if LLVM rejects it: the text comes from a renderer, so that is never a client's fault.
+// RESOURCE_EXHAUSTED for text over kMaxIrBytes.
 //
 // Thread-safe; calls run in parallel. A defect in LLVM itself can still end the process: who must
 // survive that calls this in a process of its own.

@@ -3,6 +3,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/strings.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -42,6 +43,31 @@ TEST(Compile, MakesARelocatableElfObjectTheSameEachTime) {
   EXPECT_EQ(Compile(Returning("ret void"), "k", target)->binary, image->binary);
 }
 
+// What a driver of CUDA 12.0 takes, which is version 8.0.
+TEST(Compile, MakesPtxForNvidia) {
+  const std::string ir =
+      "define ptx_kernel void @k(ptr addrspace(1) %a, i64 %begin) #0 {\n"
+      "  %p = getelementptr <4 x float>, ptr addrspace(1) %a, i64 %begin\n"
+      "  %x = load <4 x float>, ptr addrspace(1) %p, align 16\n"
+      "  %y = fmul <4 x float> %x, %x\n  %z = fadd <4 x float> %y, %x\n"
+      "  store <4 x float> %z, ptr addrspace(1) %p, align 16\n  ret void\n}\n"
+      "attributes #0 = { \"telegrad-group-threads\"=\"96\" \"telegrad-local-bytes\"=\"640\" }\n";
+  for (const auto& [major, arch, version] :
+       {std::tuple(8, "sm_80", "7.1"), std::tuple(9, "sm_90a", "8.0")}) {
+    const auto image = Compile(ir, "k", *NvidiaTarget(major, 0, 1, 1024));
+    ASSERT_TRUE(image.ok()) << image.status();
+    EXPECT_EQ(image->group_threads, 96);
+    EXPECT_EQ(image->local_bytes, 640);
+    EXPECT_THAT(image->binary, HasSubstr(StrCat(".version ", version, "\n.target ", arch, "\n")));
+    EXPECT_THAT(image->binary, HasSubstr(".visible .entry k("));
+    EXPECT_THAT(image->binary, HasSubstr("ld.global.v4.f32"));
+    // Rounded each, and nothing that the driver may contract.
+    EXPECT_THAT(image->binary, HasSubstr("mul.rn.f32"));
+    EXPECT_THAT(image->binary, HasSubstr("add.rn.f32"));
+    EXPECT_THAT(image->binary, testing::Not(HasSubstr("fma")));
+  }
+}
+
 TEST(Compile, ErrorsNameTheKernel) {
   const Target target = HostTarget(1);
   const auto message = [&](const std::string& text, const std::string& name) {
@@ -59,7 +85,7 @@ TEST(Compile, ErrorsNameTheKernel) {
               "k"),
       HasSubstr("dominate"));
   Target elsewhere = target;
-  elsewhere.arch = "sm_90a";
+  elsewhere.arch = "gfx942";
   EXPECT_EQ(Compile(Returning("ret void"), "k", elsewhere).status().code(),
             absl::StatusCode::kUnimplemented);
   EXPECT_EQ(Compile(std::string(kMaxIrBytes + 1, ' '), "k", target).status().code(),

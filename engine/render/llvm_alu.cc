@@ -185,11 +185,13 @@ std::string Cast(const LlvmAlu& a, DType from, DType to, const std::string& x) {
   return from_bits > to_bits ? Convert(a, "trunc", from, to, x) : x;
 }
 
-// Between a code of f16 and f32, by the processor's conversion.
-std::string Half(const LlvmAlu& a, bool extend, std::string_view x) {
-  const std::string half = a.lanes == 1 ? "half" : StrCat("<", a.lanes, " x half>");
+// Between a code of f16 or bf16 and f32, by the processor's conversion.
+std::string Half(const LlvmAlu& a, bool extend, DType half_type, std::string_view x) {
+  const std::string_view name = half_type == DType::kFloat16 ? "half" : "bfloat";
+  const std::string half =
+      a.lanes == 1 ? std::string(name) : StrCat("<", a.lanes, " x ", name, ">");
   const std::string single = LlvmType(DType::kFloat32, a.lanes);
-  const std::string code = LlvmType(DType::kFloat16, a.lanes);
+  const std::string code = LlvmType(half_type, a.lanes);
   if (extend) {
     const std::string value = a.out.Let("bitcast ", code, " ", x, " to ", half);
     return a.out.Let("fpext ", half, " ", value, " to ", single);
@@ -198,13 +200,15 @@ std::string Half(const LlvmAlu& a, bool extend, std::string_view x) {
   return a.out.Let("bitcast ", half, " ", value, " to ", code);
 }
 
+bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
 // What goes by way of f32 here is exact there: see LlvmAluComputes.
 std::string Cast(const LlvmAlu& a) {
   const DType from = a.from(), to = a.node.dtype();
-  constexpr DType kHalf = DType::kFloat16, kSingle = DType::kFloat32;
+  constexpr DType kSingle = DType::kFloat32;
   if (from == to) return a.x[0];
-  if (from == kHalf) return Cast(a, kSingle, to, Half(a, /*extend=*/true, a.x[0]));
-  if (to == kHalf) return Half(a, /*extend=*/false, Cast(a, from, kSingle, a.x[0]));
+  if (IsHalf(from)) return Cast(a, kSingle, to, Half(a, /*extend=*/true, from, a.x[0]));
+  if (IsHalf(to)) return Half(a, /*extend=*/false, to, Cast(a, from, kSingle, a.x[0]));
   return Cast(a, from, to, a.x[0]);
 }
 
@@ -314,11 +318,12 @@ bool LlvmAluComputes(UOp u, const Target& target) {
   const auto plain = [](DType dtype) { return !IsNarrowFloat(dtype); };
   const DType from = u.src(0).dtype(), to = u.dtype();
   if (plain(from) && plain(to)) return true;
-  if (!u.is(Op::kCast) || !target.converts.Has(DType::kFloat16)) return false;
+  if (!u.is(Op::kCast)) return false;
+  const auto converts = [&](DType dtype) { return IsHalf(dtype) && target.converts.Has(dtype); };
   // Exactly to f32, or from what f32 holds exactly.
-  if (from == DType::kFloat16) return plain(to) || to == from;
+  if (converts(from)) return plain(to) || to == from;
   const bool held = from == DType::kFloat32 || (!IsFloat(from) && Info(from).bits <= 16);
-  return to == DType::kFloat16 && held;
+  return converts(to) && held;
 }
 
 LlvmAluPrinter LlvmAluPrinterOf(Op op) { return kPrinters[static_cast<size_t>(op)]; }

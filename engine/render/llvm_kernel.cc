@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "engine/base/status.h"
 #include "engine/ir/scalar.h"
@@ -15,7 +16,23 @@ namespace {
 
 constexpr int64_t kMaxLanes = 1024;
 
-bool IsThread(UOp range) { return range.arg(1) == static_cast<int64_t>(AxisType::kThread); }
+// Whether a thread runs the iterations one after another.
+bool IsLoop(UOp range) {
+  const AxisType type{range.arg(1)};
+  return type == AxisType::kLoop || type == AxisType::kReduce;
+}
+
+bool IsIdentifier(std::string_view name) {
+  if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0]))) return false;
+  return std::ranges::all_of(
+      name, [](unsigned char c) { return c == '_' || (c < 128 && std::isalnum(c)); });
+}
+
+// A string that can stand between quotes in LLVM's text.
+bool IsPlain(std::string_view text) {
+  return std::ranges::all_of(
+      text, [](unsigned char c) { return c >= 32 && c < 127 && c != '"' && c != '\\'; });
+}
 
 }  // namespace
 
@@ -28,19 +45,30 @@ struct LlvmKernel::Table {
   // What is not elementwise. CONST, PARAM and BUFFER print where they are used, AFTER is its
   // source.
   static constexpr Row kRows[] = {
-      {Op::kConst, &LlvmKernel::Nothing},   {Op::kParam, &LlvmKernel::Nothing},
-      {Op::kBuffer, &LlvmKernel::Nothing},  {Op::kIota, &LlvmKernel::Iota},
-      {Op::kReshape, &LlvmKernel::Same},    {Op::kExpand, &LlvmKernel::Same},
-      {Op::kAfter, &LlvmKernel::Same},      {Op::kReduce, &LlvmKernel::ReduceLanes},
-      {Op::kRange, &LlvmKernel::OpenRange}, {Op::kEnd, &LlvmKernel::CloseRange},
-      {Op::kIndex, &LlvmKernel::Index},     {Op::kLoad, &LlvmKernel::Load},
+      {Op::kConst, &LlvmKernel::Nothing},
+      {Op::kParam, &LlvmKernel::Nothing},
+      {Op::kBuffer, &LlvmKernel::Nothing},
+      {Op::kIota, &LlvmKernel::Iota},
+      {Op::kReshape, &LlvmKernel::Same},
+      {Op::kExpand, &LlvmKernel::Same},
+      {Op::kAfter, &LlvmKernel::Same},
+      {Op::kReduce, &LlvmKernel::ReduceLanes},
+      {Op::kRange, &LlvmKernel::OpenRange},
+      {Op::kEnd, &LlvmKernel::Close},
+      {Op::kIndex, &LlvmKernel::Index},
+      {Op::kLoad, &LlvmKernel::Load},
       {Op::kStore, &LlvmKernel::Store},
+      {Op::kRole, &LlvmKernel::OpenParallel},
+      {Op::kBarrier, &LlvmKernel::ManyThreads},
+      {Op::kMBarrier, &LlvmKernel::ManyThreads},
+      {Op::kArrive, &LlvmKernel::ManyThreads},
+      {Op::kWaitPhase, &LlvmKernel::ManyThreads},
+      {Op::kCopyAsync, &LlvmKernel::ManyThreads},
+      {Op::kWait, &LlvmKernel::ManyThreads},
+      {Op::kMma, &LlvmKernel::ManyThreads},
+      {Op::kMmaAsync, &LlvmKernel::ManyThreads},
+      {Op::kShuffle, &LlvmKernel::ManyThreads},
   };
-
-  // What only programs for many threads have.
-  static constexpr Op kManyThreads[] = {Op::kRole,      Op::kBarrier,   Op::kMBarrier, Op::kArrive,
-                                        Op::kWaitPhase, Op::kCopyAsync, Op::kWait,     Op::kMma,
-                                        Op::kMmaAsync,  Op::kShuffle,   Op::kVar};
 
   static constexpr std::array<Printer, kNumOps> Make() {
     std::array<Printer, kNumOps> table{};
@@ -51,7 +79,7 @@ struct LlvmKernel::Table {
     for (const Row& row : kRows) {
       if (row.op == op) return true;
     }
-    return std::ranges::find(kManyThreads, op) != std::end(kManyThreads);
+    return op == Op::kVar;  // bound before a kernel is lowered
   }
   static constexpr bool Complete() {
     [[maybe_unused]] constexpr int T = kTensorLevel, K = kKernelLevel, P = kProgramLevel;
@@ -72,9 +100,21 @@ struct LlvmKernel::Table {
 
 bool LlvmKernel::Prints(Op op) { return Table::Of(op) != nullptr; }
 
+LlvmKernel::LlvmKernel(const Program& program, const Target& target)
+    : program_(program), target_(target), values_(*program.graph) {}
+
+absl::Status LlvmKernel::CheckHeader() const {
+  if (!IsIdentifier(program_.name)) return Broken("the name is not an identifier");
+  if (!IsPlain(target_.cpu) || !IsPlain(target_.features)) return Broken("malformed target");
+  for (uint32_t id : program_.order) {
+    if (id >= program_.graph->size()) return Broken("node ", id, " does not exist");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> LlvmKernel::Render() {
   TG_RETURN_IF_ERROR(CheckHeader());
-  TG_RETURN_IF_ERROR(Prologue());
+  TG_RETURN_IF_ERROR(Begin());
   for (uint32_t id : program_.order) {
     const UOp u = program_.graph->at(id);
     const Table::Printer print = Table::Of(u.op());
@@ -192,47 +232,40 @@ absl::Status LlvmKernel::ReduceLanes(UOp u) {
 }
 
 absl::Status LlvmKernel::OpenRange(UOp u) {
-  const DType dtype = u.dtype();
-  const std::string name = NameOf(u), type = LlvmType(dtype, 1);
   if (Emitted(u)) return Broken("range ", u.id(), " is opened twice");
-  TG_ASSIGN_OR_RETURN(std::string end, ValueOf(u.src(0), 1));
-  std::string begin = "0";
-  if (IsThread(u)) {
-    if (thread_seen_ || !open_.empty()) {
-      return Broken("range ", u.id(), " of threads is not the one outermost range");
-    }
-    thread_seen_ = true;
-    // The launch's part of the range, cut to the range: the bounds of all indices rest on it.
-    end = AsOffset(dtype, end, 1);
-    begin = out_.Call("llvm.smax.i64", "i64", {{"i64", "%begin"}, {"i64", "0"}});
-    end = out_.Call("llvm.smin.i64", "i64", {{"i64", "%end"}, {"i64", end}});
-    begin = out_.Call("llvm.smin.i64", "i64", {{"i64", begin}, {"i64", end}});
-    if (type != "i64") {
-      // An empty part may end below 0, which a narrow unsigned counter cannot say.
-      end = out_.Call("llvm.smax.i64", "i64", {{"i64", end}, {"i64", begin}});
-      begin = out_.Let("trunc i64 ", begin, " to ", type);
-      end = out_.Let("trunc i64 ", end, " to ", type);
-    }
-  }
-  const std::string before = out_.block();
-  out_.Line("br label %", name, ".head");
-  out_.Block(name + ".head");
-  values_[u] = out_.Name(name, "phi ", type, " [ ", begin, ", %", before, " ], [ %", name,
-                         ".next, %", name, ".latch ]");
-  const std::string more =
-      out_.Let("icmp ", IsSigned(dtype) ? "slt " : "ult ", type, " ", values_[u], ", ", end);
-  out_.Line("br i1 ", more, ", label %", name, ".body, label %", name, ".exit");
-  out_.Block(name + ".body");
-  open_.push_back(u);
+  if (!IsLoop(u)) return OpenParallel(u);
+  TG_ASSIGN_OR_RETURN(const std::string end, ValueOf(u.src(0), 1));
+  OpenLoop(u, "0", end);
   return absl::OkStatus();
 }
 
-absl::Status LlvmKernel::CloseRange(UOp u) {
-  const UOp range = u.src(0);
-  if (u.num_src() != 1 || open_.empty() || open_.back() != range) {
+void LlvmKernel::OpenLoop(UOp range, std::string_view begin, std::string_view end) {
+  const DType dtype = range.dtype();
+  const std::string name = NameOf(range), type = LlvmType(dtype, 1);
+  const std::string before = out_.block();
+  out_.Line("br label %", name, ".head");
+  out_.Block(name + ".head");
+  values_[range] = out_.Name(name, "phi ", type, " [ ", begin, ", %", before, " ], [ %", name,
+                             ".next, %", name, ".latch ]");
+  const std::string more =
+      out_.Let("icmp ", IsSigned(dtype) ? "slt " : "ult ", type, " ", values_[range], ", ", end);
+  out_.Line("br i1 ", more, ", label %", name, ".body, label %", name, ".exit");
+  out_.Block(name + ".body");
+  open_.push_back(range);
+}
+
+absl::Status LlvmKernel::Close(UOp u) {
+  const UOp opened = u.src(0);
+  if (u.num_src() != 1 || open_.empty() || open_.back() != opened) {
     return Broken("node ", u.id(), " does not close the innermost range");
   }
   open_.pop_back();
+  if (!opened.is(Op::kRange) || !IsLoop(opened)) return CloseParallel(opened);
+  CloseLoop(opened);
+  return absl::OkStatus();
+}
+
+void LlvmKernel::CloseLoop(UOp range) {
   const std::string name = NameOf(range);
   out_.Line("br label %", name, ".latch");
   out_.Block(name + ".latch");
@@ -241,7 +274,17 @@ absl::Status LlvmKernel::CloseRange(UOp u) {
             LlvmType(range.dtype(), 1), " %", name, ", 1");
   out_.Line("br label %", name, ".head");
   out_.Block(name + ".exit");
-  return absl::OkStatus();
 }
+
+absl::Status LlvmKernel::OpenParallel(UOp u) {
+  if (u.is(Op::kRole)) return ManyThreads(u);
+  return Lacks("range of type ", telegrad::Name(AxisType{u.arg(1)}));
+}
+
+absl::Status LlvmKernel::CloseParallel(UOp u) {
+  return Broken("node ", u.id(), " closes what was never opened");
+}
+
+absl::Status LlvmKernel::ManyThreads(UOp u) { return Lacks(telegrad::Name(u.op())); }
 
 }  // namespace telegrad

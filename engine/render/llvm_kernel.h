@@ -1,12 +1,16 @@
-// One program on its way to LLVM IR: what is known of each node so far, and a printer per op.
+// One program on its way to LLVM IR: what is known of each node so far, and a printer per op. What
+// processors have in common is here: loops, values, accesses. A subclass adds the frame of the
+// function, the memory, parallel ranges, and the ops that only its target has.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/status.h"
 #include "engine/ir/program.h"
 #include "engine/render/llvm_writer.h"
 #include "engine/types/target.h"
@@ -16,51 +20,81 @@ namespace telegrad {
 class LlvmKernel {
  public:
   LlvmKernel(const Program& program, const Target& target);
+  virtual ~LlvmKernel() = default;
 
   absl::StatusOr<std::string> Render();
 
-  // Whether there is a printer for `op`.
+  // Whether there is a printer for `op`, on some target.
   static bool Prints(Op op);
 
- private:
-  struct Table;
+ protected:
+  // What an INDEX is into: a PARAM or BUFFER.
+  struct Memory {
+    std::string pointer;    // to its first element
+    int space = 0;          // LLVM's address space
+    int64_t align = 1;      // of the pointer, at least; a power of two
+    std::string of_loads;   // metadata
+    std::string of_stores;  // the same
+    int64_t argument = -1;  // the slot of a PARAM
+    int64_t elements = 0;
+  };
 
   // Where an INDEX points to.
   struct Address {
-    // kStrided: lanes `stride` elements apart, from `pointer` on. kLanes: a vector of pointers.
-    enum Kind { kScalar, kContiguous, kStrided, kLanes } kind = kScalar;
+    // kSpread: lanes `offsets` elements beyond `pointer`. kLanes: a vector of pointers.
+    enum Kind { kScalar, kContiguous, kSpread, kLanes } kind = kScalar;
+    const Memory* memory = nullptr;
     DType dtype = DType::kVoid;
     int64_t lanes = 1;
-    int64_t stride = 1;
     std::string pointer;
+    // But for kLanes: the number of the first lane's element, how far the others are from it, and
+    // of each lane's element a power of two that divides its number.
+    std::string element;
+    std::vector<int64_t> offsets, divisors;
+    int64_t stride = 0;      // of kSpread, where that is the same from lane to lane; else 0
     std::string gate;        // empty: always
     bool lane_gate = false;  // the gate is a vector
-    std::string alias;       // metadata
-    std::string streams;     // whether its stores may go past the caches; empty: no
+
+    // Of the lane's address in bytes.
+    int64_t align(int64_t lane = 0) const {
+      return std::min(memory->align, divisors[lane] * ByteSize(dtype));
+    }
+    std::string type() const { return LlvmMemoryType(dtype, lanes); }
+    std::string pointer_type() const { return LlvmPointer(memory->space); }
+    std::string mask_type() const { return LlvmType(DType::kBool, lanes); }
+    std::string mask() const { return lane_gate ? gate : LlvmLiteral(DType::kBool, 1, lanes); }
+    // In the names of intrinsics. Bytes, where the values are bits.
+    std::string suffix() const { return LlvmSuffix(IsBool(dtype) ? DType::kInt8 : dtype, lanes); }
   };
 
   template <typename... Args>
   absl::Status Broken(const Args&... args) const {
     return absl::InternalError(StrCat("kernel ", program_.name, ": ", args...));
   }
+  template <typename... Args>
+  absl::Status Lacks(const Args&... args) const {
+    return Unimplemented("kernel ", program_.name, ": ", target_.arch, " has no ", args...);
+  }
 
-  absl::Status CheckHeader() const;
-  absl::Status Prologue();
-  std::string Assemble();
-  std::string AliasMetadata() const;
+  // --- what a target adds ---
 
-  // Printers.
-  absl::Status Nothing(UOp u);
-  absl::Status Same(UOp u);
-  absl::Status Alu(UOp u);
-  absl::Status Iota(UOp u);
-  absl::Status ReduceLanes(UOp u);
-  absl::Status OpenRange(UOp u);
-  absl::Status CloseRange(UOp u);
-  absl::Status Index(UOp u);
-  absl::Status Load(UOp u);
-  absl::Status Store(UOp u);
+  // What comes before the first node: addresses of the arguments, memory of the BUFFERs.
+  virtual absl::Status Begin() = 0;
+  // The whole text, once the body is there.
+  virtual std::string Assemble() = 0;
+  // Opens and closes what is no loop of one thread: a parallel range, or a ROLE.
+  virtual absl::Status OpenParallel(UOp u);
+  virtual absl::Status CloseParallel(UOp u);
+  // The ops of programs for many threads.
+  virtual absl::Status ManyThreads(UOp u);
+  // The access itself, inside of the gate if that is not one of lanes.
+  virtual absl::StatusOr<std::string> LoadLanes(const Address& at);
+  virtual absl::Status StoreLanes(UOp u, const Address& at, const std::string& value);
 
+  // --- for targets ---
+
+  void OpenLoop(UOp range, std::string_view begin, std::string_view end);
+  void CloseLoop(UOp range);
   // The rendered value of `u` in `lanes` lanes; `u` has as many or is a scalar.
   absl::StatusOr<std::string> ValueOf(UOp u, int64_t lanes);
   // The number of lanes of a value, or an error for a shape that is no vector.
@@ -70,29 +104,53 @@ class LlvmKernel {
   // What an AFTER orders.
   static UOp BehindOrder(UOp u);
   bool Emitted(UOp u) const { return !values_.at(u.id()).empty(); }
-
-  // `index` as an i64 offset of its first lane if its lanes are a few elements apart; else empty.
-  absl::StatusOr<std::string> LanesBase(UOp index, int64_t* stride);
-  std::string PickGate(const Address& at, std::vector<int64_t> from);
-  std::string LoadStrided(const Address& at, std::string_view suffix);
+  // The integer as an i64.
   std::string AsOffset(DType dtype, std::string_view text, int64_t lanes);
-  // Whether stores to the argument go past the caches where it is aligned.
-  bool Streams(int64_t slot) const;
-  // Whether the scalar part of the contiguous `index` is a multiple of its lanes.
-  static bool IsWholeVectors(UOp index);
-  void StoreStreamed(UOp u, const Address& at, std::string_view type, std::string_view value);
-  void OpenGate(UOp u, const Address& at);
-  void CloseGate(UOp u, const Address& at);
+  // The address that the INDEX `u` is, or null.
+  const Address* AddressOf(UOp u) const;
+  // The addresses of all lanes as a vector.
+  std::string Pointers(const Address& at);
+  std::string Gather(const Address& at);
+  void Scatter(const Address& at, const std::string& value);
+  // The blocks around what is done only where `gate` holds; nothing where it is empty.
+  void OpenGate(UOp u, std::string_view gate);
+  void CloseGate(UOp u, std::string_view gate);
+  // The BUFFERs of the order, each once.
+  std::vector<UOp> Buffers() const;
+  // Private memory for the BUFFER, which reads as 0 until it is written: LLVM may otherwise give
+  // every use of such a load another value, past any check. Adds its bytes to `bytes`.
+  absl::Status MakePrivate(UOp buffer, int64_t most, int64_t* bytes);
 
   const Program& program_;
   const Target& target_;
   LlvmWriter out_;
   NodeMap<std::string> values_;
+  std::vector<Memory> arguments_;       // by slot
+  std::map<uint32_t, Memory> buffers_;  // by BUFFER
+  std::vector<UOp> open_;               // ranges and roles
+
+ private:
+  struct Table;
+
+  absl::Status CheckHeader() const;
+
+  // Printers.
+  absl::Status Nothing(UOp u);
+  absl::Status Same(UOp u);
+  absl::Status Alu(UOp u);
+  absl::Status Iota(UOp u);
+  absl::Status ReduceLanes(UOp u);
+  absl::Status OpenRange(UOp u);
+  absl::Status Close(UOp u);
+  absl::Status Index(UOp u);
+  absl::Status Load(UOp u);
+  absl::Status Store(UOp u);
+
+  const Memory* MemoryOf(UOp index) const;
+  absl::Status PointTo(UOp index, Address* at);
+
   std::map<uint32_t, Address> addresses_;  // by INDEX
-  std::vector<UOp> open_;                  // ranges
   std::string gate_from_;                  // the block in front of the open gate
-  bool thread_seen_ = false;
-  bool streamed_ = false;
 };
 
 }  // namespace telegrad

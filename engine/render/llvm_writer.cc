@@ -31,6 +31,19 @@ std::string LlvmSuffix(DType dtype, int64_t lanes) {
   return lanes == 1 ? element : StrCat("v", lanes, element);
 }
 
+std::string LlvmPointer(int space) {
+  return space == 0 ? "ptr" : StrCat("ptr addrspace(", space, ")");
+}
+
+std::string LlvmShuffle(const std::vector<int64_t>& from) {
+  std::string out = StrCat("<", from.size(), " x i32> <");
+  for (size_t i = 0; i < from.size(); ++i) {
+    StrAppend(&out, i == 0 ? "" : ", ", "i32 ");
+    from[i] < 0 ? StrAppend(&out, "poison") : StrAppend(&out, from[i]);
+  }
+  return out + ">";
+}
+
 std::string LlvmLiteral(DType dtype, int64_t word, int64_t lanes) {
   std::string text;
   if (IsLlvmFloat(dtype)) {
@@ -49,7 +62,7 @@ std::string LlvmLiteral(DType dtype, int64_t word, int64_t lanes) {
 }
 
 std::string LlvmWriter::Declare(std::string_view intrinsic, std::string_view result,
-                                std::initializer_list<Operand> operands) {
+                                const std::vector<Operand>& operands) {
   std::string types, arguments;
   for (const Operand& operand : operands) {
     const std::string_view comma = types.empty() ? "" : ", ";
@@ -62,13 +75,13 @@ std::string LlvmWriter::Declare(std::string_view intrinsic, std::string_view res
 }
 
 std::string LlvmWriter::Call(std::string_view intrinsic, std::string_view result,
-                             std::initializer_list<Operand> operands, std::string_view flags,
+                             const std::vector<Operand>& operands, std::string_view flags,
                              std::string_view tail) {
   const std::string call = Declare(intrinsic, result, operands);
   return Let("call ", flags, std::string_view(call).substr(5), tail);
 }
 
-void LlvmWriter::CallVoid(std::string_view intrinsic, std::initializer_list<Operand> operands,
+void LlvmWriter::CallVoid(std::string_view intrinsic, const std::vector<Operand>& operands,
                           std::string_view tail) {
   const std::string call = Declare(intrinsic, "void", operands);
   Line(call, tail);

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "engine/base/strings.h"
 #include "engine/types/dtype.h"
@@ -23,6 +23,10 @@ std::string LlvmType(DType dtype, int64_t lanes);
 std::string LlvmMemoryType(DType dtype, int64_t lanes);
 // The same in the names of intrinsics: "f32", "v16i1".
 std::string LlvmSuffix(DType dtype, int64_t lanes);
+// "ptr", or "ptr addrspace(3)" into an address space other than 0.
+std::string LlvmPointer(int space);
+// The mask of a shufflevector; below 0: any.
+std::string LlvmShuffle(const std::vector<int64_t>& from);
 // The literal of a CONST's word, in every lane.
 std::string LlvmLiteral(DType dtype, int64_t word, int64_t lanes);
 
@@ -53,9 +57,9 @@ class LlvmWriter {
   // Calls an intrinsic, declaring it. `flags` are fast-math flags with a trailing space, `tail` is
   // metadata.
   std::string Call(std::string_view intrinsic, std::string_view result,
-                   std::initializer_list<Operand> operands, std::string_view flags = "",
+                   const std::vector<Operand>& operands, std::string_view flags = "",
                    std::string_view tail = "");
-  void CallVoid(std::string_view intrinsic, std::initializer_list<Operand> operands,
+  void CallVoid(std::string_view intrinsic, const std::vector<Operand>& operands,
                 std::string_view tail = "");
 
   // Every lane the scalar `text`.
@@ -70,7 +74,7 @@ class LlvmWriter {
 
  private:
   std::string Declare(std::string_view intrinsic, std::string_view result,
-                      std::initializer_list<Operand> operands);
+                      const std::vector<Operand>& operands);
 
   std::string body_;
   std::string block_ = "entry";

@@ -45,11 +45,11 @@ constexpr FlagRow kFlags[] = {
     {"tolerance", 0, FlagKind::kString, "0", "X",
      "of --eval: floats may differ by X times the larger, or X where that is below 1"},
     {"emit", 0, FlagKind::kString, "uop", "FORM",
-     "what is printed: uop, the text form; of programs also llvm, their LLVM IR, or object, their "
-     "machine code"},
+     "what is printed: uop, the text form; of programs also llvm, their LLVM IR, object, their "
+     "machine code, or ptx, the same for NVIDIA"},
     {"target", 0, FlagKind::kString, "", "KEY",
-     "what programs are lowered and compiled for, as a reproducer says it; host: this machine "
-     "(default: any, of the following)"},
+     "what programs are lowered and compiled for, as a reproducer says it; host: this machine; "
+     "sm_80, sm_90a: an A100, an H100 (default: any, of the following)"},
     {"vector-bytes", 0, FlagKind::kInt, "64", "N", "the target's vector registers: how wide"},
     {"vector-registers", 0, FlagKind::kInt, "32", "N", "the target's vector registers: how many"},
     {"threads", 0, FlagKind::kInt, "2", "N", "workers that run one launch on the target"},
@@ -85,13 +85,22 @@ absl::Status In(std::string_view where, const absl::Status& status) {
   return absl::Status(status.code(), StrCat(where, ": ", status.message()));
 }
 
-enum class Form { kUop, kLlvm, kObject };
+enum class Form { kUop, kLlvm, kObject, kPtx };
 
 std::optional<Form> FormFromText(std::string_view text) {
-  constexpr std::string_view kTexts[] = {"uop", "llvm", "object"};
-  for (int i = 0; i < 3; ++i) {
+  constexpr std::string_view kTexts[] = {"uop", "llvm", "object", "ptx"};
+  for (size_t i = 0; i < std::size(kTexts); ++i) {
     if (text == kTexts[i]) return static_cast<Form>(i);
   }
+  return std::nullopt;
+}
+
+// The processors that a short name stands for.
+std::optional<Target> KnownTarget(std::string_view name, int threads) {
+  constexpr int64_t kKiB = 1024;
+  if (name == "host") return HostTarget(threads);
+  if (name == "sm_80") return NvidiaTarget(8, 0, 108, 163 * kKiB);
+  if (name == "sm_90a") return NvidiaTarget(9, 0, 132, 227 * kKiB);
   return std::nullopt;
 }
 
@@ -107,10 +116,12 @@ struct Settings {
 absl::StatusOr<Target> TargetOf(const Flags& flags) {
   const std::string& key = flags.GetString("target");
   const int threads = static_cast<int>(flags.GetInt("threads"));
-  if (key == "host") return HostTarget(threads);
+  if (const auto known = KnownTarget(key, threads)) return *known;
   if (!key.empty()) {
     const auto target = Target::FromKey(key);
-    if (!target) return InvalidArgument("--target: \"", key, "\" is neither host nor a key");
+    if (!target) {
+      return InvalidArgument("--target: \"", key, "\" is none of host, sm_80, sm_90a and no key");
+    }
     return *target;
   }
   Target target;
@@ -145,10 +156,13 @@ absl::StatusOr<Settings> Check(const Flags& flags) {
   const auto form = FormFromText(flags.GetString("emit"));
   if (!form) {
     return InvalidArgument("--emit: \"", flags.GetString("emit"),
-                           "\" is not one of uop, llvm, object");
+                           "\" is not one of uop, llvm, object, ptx");
   }
   s.form = *form;
   TG_ASSIGN_OR_RETURN(s.target, TargetOf(flags));
+  if (s.form == Form::kPtx && !s.target.arch.starts_with("sm_")) {
+    return InvalidArgument("--emit: ptx needs a target of NVIDIA, such as --target=sm_90a");
+  }
   if (flags.GetInt("trace-limit") < 0)
     return InvalidArgument("--trace-limit: must not be negative");
   if (flags.positional().size() > 1) {
@@ -244,7 +258,7 @@ class Runner {
         return InvalidArgument("--emit: ", piece.name, " is no program; run --passes=lower");
       }
       TG_ASSIGN_OR_RETURN(std::string text, RenderLlvm(*piece.program, settings_.target));
-      if (settings_.form == Form::kObject) {
+      if (settings_.form != Form::kLlvm) {
         TG_ASSIGN_OR_RETURN(ProgramImage image,
                             Compile(text, piece.program->name, settings_.target));
         text = std::move(image.binary);

@@ -82,6 +82,7 @@ std::optional<Target> NvidiaTarget(int major, int minor, int multiprocessors, in
   target.threads = multiprocessors;
   target.vector_bytes = 16;
   target.vector_registers = 64;  // of 128 bits: a thread has up to 255 of 32
+  target.converts = {DType::kFloat16, DType::kBFloat16};
   target.warp = 32;
   target.group_threads = 1024;
   target.local_bytes = local_bytes;

@@ -9,7 +9,7 @@
 namespace telegrad {
 
 absl::StatusOr<std::unique_ptr<DevicePool>> DevicePool::Create(
-    std::vector<std::unique_ptr<Device>> devices) {
+    std::vector<std::unique_ptr<Device>> devices, std::vector<std::string> notes) {
   if (devices.empty()) return InvalidArgument("a pool needs at least one device");
   std::set<std::string> names;
   for (const auto& device : devices) {
@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<DevicePool>> DevicePool::Create(
       return InvalidArgument("two devices are named ", device->name());
     }
   }
-  return std::unique_ptr<DevicePool>(new DevicePool(std::move(devices)));
+  return std::unique_ptr<DevicePool>(new DevicePool(std::move(devices), std::move(notes)));
 }
 
 absl::StatusOr<Device*> DevicePool::Find(std::string_view name) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,19 +14,21 @@ namespace telegrad {
 
 class DevicePool {
  public:
-  // INVALID_ARGUMENT when empty or when two devices share a name.
+  // `notes`: what OpenDevices said. INVALID_ARGUMENT when empty or when two devices share a name.
   static absl::StatusOr<std::unique_ptr<DevicePool>> Create(
-      std::vector<std::unique_ptr<Device>> devices);
+      std::vector<std::unique_ptr<Device>> devices, std::vector<std::string> notes = {});
 
   // The device of that name, the first one for "". NOT_FOUND names those that exist.
   absl::StatusOr<Device*> Find(std::string_view name) const;
   const std::vector<std::unique_ptr<Device>>& devices() const { return devices_; }
+  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
-  explicit DevicePool(std::vector<std::unique_ptr<Device>> devices)
-      : devices_(std::move(devices)) {}
+  DevicePool(std::vector<std::unique_ptr<Device>> devices, std::vector<std::string> notes)
+      : devices_(std::move(devices)), notes_(std::move(notes)) {}
 
   std::vector<std::unique_ptr<Device>> devices_;
+  const std::vector<std::string> notes_;
 };
 
 }  // namespace telegrad

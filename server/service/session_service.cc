@@ -73,8 +73,8 @@ absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDev
     const Target& target = device->target();
     const absl::Status health = device->Health();
     out->set_name(device->name());
-    out->set_target(
-        StrCat(target.arch, " ", target.cpu, ", ", target.vector_bytes * 8, "-bit vectors"));
+    out->set_target(StrCat(target.arch, target.cpu.empty() ? "" : " ", target.cpu, ", ",
+                           target.vector_bytes * 8, "-bit vectors"));
     const Account& own = caller.tenant->accounts[Quota::kDeviceMemory];
     const bool all = caller.principal.admin;
     out->set_memory_limit(static_cast<uint64_t>(
@@ -84,6 +84,8 @@ absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDev
     out->set_healthy(health.ok());
     if (!health.ok()) out->set_health(health.ToString());
   }
+  if (!caller.principal.admin) return absl::OkStatus();
+  for (const std::string& note : env_.devices->notes()) response->add_notes(note);
   return absl::OkStatus();
 }
 

@@ -1,5 +1,6 @@
 #include "server/session/download.h"
 
+#include "engine/execution/charged_memory.h"
 #include "server/session/staging.h"
 
 namespace telegrad {
@@ -10,8 +11,11 @@ void Download::Fetch(ByteRange range, Fetched fetched) const {
     const auto* base = static_cast<const std::byte*>(memory->host());
     return fetched(FetchedBytes{base + at_ + range.offset, held_});
   }
+  auto paid = Reservation::Take(staging_, static_cast<int64_t>(range.bytes));
+  if (!paid.ok()) return fetched(paid.status());
   auto staging = AllocStaging(*devices_, *device_, range.bytes);
   if (!staging.ok()) return fetched(staging.status());
+  staging = Charged(*std::move(staging), *std::move(paid));
   const auto copied = EnqueueCopy(*device_, Part(*staging, 0, range.bytes),
                                   Part(memory, at_ + range.offset, range.bytes), {});
   if (!copied.ok()) return fetched(copied.status());

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
+#include "engine/base/account.h"
 #include "server/pool/device_pool.h"
 #include "server/session/byte_ranges.h"
 #include "server/session/operation.h"
@@ -26,14 +27,20 @@ class Download : public std::enable_shared_from_this<Download> {
  public:
   using Fetched = std::function<void(absl::StatusOr<FetchedBytes>)>;
 
-  // Of `bytes` bytes of what is held, from `at`, which is memory of `device`.
+  // Of `bytes` bytes of what is held, from `at`, which is memory of `device`. What is fetched of
+  // memory that the host cannot address is charged to `staging` until it has been sent.
   Download(std::shared_ptr<HeldRead> held, uint64_t at, uint64_t bytes, Device* device,
-           const DevicePool* devices)
-      : held_(std::move(held)), at_(at), bytes_(bytes), device_(device), devices_(devices) {}
+           const DevicePool* devices, std::shared_ptr<Account> staging)
+      : held_(std::move(held)),
+        at_(at),
+        bytes_(bytes),
+        device_(device),
+        devices_(devices),
+        staging_(std::move(staging)) {}
 
   uint64_t bytes() const { return bytes_; }
   // Calls back with the bytes of a range inside of it: at once where the host can address them,
-  // else once they are copied.
+  // else once they are copied. RESOURCE_EXHAUSTED where there is no room to stage them.
   void Fetch(ByteRange range, Fetched fetched) const;
 
  private:
@@ -41,6 +48,7 @@ class Download : public std::enable_shared_from_this<Download> {
   const uint64_t at_, bytes_;
   Device* const device_;
   const DevicePool* const devices_;
+  const std::shared_ptr<Account> staging_;
 };
 
 }  // namespace telegrad

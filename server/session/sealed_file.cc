@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "server/session/guarded_copy.h"
 
 namespace telegrad {
 
@@ -57,17 +59,19 @@ absl::Status SealedFile::Read(uint64_t at, std::span<std::byte> to) const {
 }
 
 absl::Status SealedFile::Write(uint64_t at, std::span<const std::byte> from) const {
-  while (!from.empty()) {
-    const ssize_t n = pwrite(fd_.get(), from.data(), from.size(), static_cast<off_t>(offset_ + at));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      return absl::DataLossError(
-          StrCat("shared memory cannot be written: ", n < 0 ? std::strerror(errno) : "it is full"));
-    }
-    at += static_cast<uint64_t>(n);
-    from = from.subspan(static_cast<size_t>(n));
+  if (from.empty()) return absl::OkStatus();
+  const uint64_t first = offset_ + at, page = first % static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const size_t bytes = from.size() + page;
+  void* const mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                             fd_.get(), static_cast<off_t>(first - page));
+  if (mapping == MAP_FAILED) {
+    return absl::DataLossError(StrCat("shared memory cannot be mapped: ", std::strerror(errno)));
   }
-  return absl::OkStatus();
+  char* const to = static_cast<char*>(mapping) + page;
+  const bool whole = GuardedCopy(to, from.data(), from.size(), to);
+  munmap(mapping, bytes);
+  return whole ? absl::OkStatus()
+               : absl::DataLossError("shared memory cannot be written: the system has none left");
 }
 
 }  // namespace telegrad

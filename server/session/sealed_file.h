@@ -1,7 +1,8 @@
 // Memory that a process of the same machine shares with the server: a memfd whose size is sealed.
 //
-// It is read and written by system calls and never mapped, so nothing that its owner does to it, a
-// full machine included, can become a SIGBUS here.
+// It is read by system calls. To write, a part at a time is mapped, for the system lets only one
+// write call at a time into a file; a page that cannot be had is an error there and no SIGBUS (see
+// guarded_copy.h), whatever the owner does to it, a full machine included.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,8 @@ class SealedFile {
                                                                 Reservation paid);
 
   uint64_t bytes() const { return bytes_; }
-  // Of the part; `at` and what is given lie inside of it.
+  // Of the part; `at` and what is given lie inside of it. DATA_LOSS where the system cannot provide
+  // it.
   absl::Status Read(uint64_t at, std::span<std::byte> to) const;
   absl::Status Write(uint64_t at, std::span<const std::byte> from) const;
 

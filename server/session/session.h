@@ -232,7 +232,12 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<AnswerSink> sink_;
   std::deque<Queued> queue_;
   std::deque<SlotRef> slots_;
-  std::deque<Answer> kept_;  // given to a sink or not, and not acknowledged; of a resumable session
+  // An answer of a resumable session, given to a sink or not, that is not acknowledged.
+  struct Kept {
+    Answer answer;
+    Reservation paid;  // of the tenant's staging
+  };
+  std::deque<Kept> kept_;
   int64_t kept_bytes_ = 0;
   uint64_t last_operation_ = 0;
   int64_t ends_at_ = INT64_MAX;

@@ -2,6 +2,7 @@
 // kept until the client says that it has it, so that the next stream can repeat what was lost with
 // the one before; and operations that were taken before are known by their ids, so that none is
 // carried out twice.
+#include <optional>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -29,7 +30,7 @@ std::shared_ptr<AnswerSink> Session::Attach(std::shared_ptr<AnswerSink> sink, An
   ForgetLocked(acknowledged);
   std::get<OpenResult>(opened.result).last_op_id = last_operation_;
   sink_->OnAnswer(std::move(opened));
-  for (const Answer& answer : kept_) sink_->OnAnswer(answer);
+  for (const Kept& kept : kept_) sink_->OnAnswer(kept.answer);
   return before;
 }
 
@@ -119,8 +120,13 @@ void Session::EmitLocked() {
 void Session::KeepLocked(const Answer& answer) {
   Answer kept{.id = answer.id, .status = answer.status, .result = {}};
   const int64_t bytes = KeptBytes(answer);
+  std::optional<Reservation> paid;
+  if (bytes <= env_.limits.kept_bytes - kept_bytes_) {
+    paid = Reservation::Try(tenant_->accounts.shared(Quota::kHostStaging), bytes);
+  }
   const auto* read = std::get_if<ReadResult>(&answer.result);
-  if (bytes > env_.limits.kept_bytes - kept_bytes_ || (read != nullptr && read->held != nullptr)) {
+  if (!paid || (read != nullptr && read->held != nullptr)) {
+    paid.emplace();
     kept.status = absl::AbortedError(
         "the stream broke before the client had all of the answer, and it is not kept; ask once "
         "more");
@@ -130,14 +136,14 @@ void Session::KeepLocked(const Answer& answer) {
     kept.result = std::move(result);
   } else {
     kept.result = answer.result;
-    kept_bytes_ += bytes;
   }
-  kept_.push_back(std::move(kept));
+  kept_bytes_ += paid->amount();
+  kept_.push_back({std::move(kept), *std::move(paid)});
 }
 
 void Session::ForgetLocked(uint64_t acknowledged) {
-  while (!kept_.empty() && kept_.front().id <= acknowledged) {
-    kept_bytes_ -= KeptBytes(kept_.front());
+  while (!kept_.empty() && kept_.front().answer.id <= acknowledged) {
+    kept_bytes_ -= kept_.front().paid.amount();
     kept_.pop_front();
   }
 }

@@ -57,19 +57,19 @@ Session::Step Session::DoUpload(uint64_t id, const WriteOp& op, Queued& queued, 
 Session::Step Session::DoDownload(uint64_t id, const ReadOp& op, Buffer& buffer) {
   auto held = std::make_shared<HeldRead>(buffer.memory());
   buffer.ReadUntil(held);
-  auto begin = [self = shared_from_this(), slot = NewSlot(id), transfer = op.transfer,
-                offset = op.offset,
-                download = std::make_shared<const Download>(std::move(held), op.offset, op.bytes,
-                                                            buffer.device(), env_.devices)](
-                   const absl::Status& status) mutable {
-    if (status.ok()) {
-      self->transfers_.Begin(transfer, std::move(download));
-    } else {
-      self->transfers_.Finish(transfer);
-    }
-    download = nullptr;
-    self->Answered(slot, ReadResult{.offset = offset}, status);
-  };
+  auto begin =
+      [self = shared_from_this(), slot = NewSlot(id), transfer = op.transfer, offset = op.offset,
+       download = std::make_shared<const Download>(
+           std::move(held), op.offset, op.bytes, buffer.device(), env_.devices,
+           tenant_->accounts.shared(Quota::kHostStaging))](const absl::Status& status) mutable {
+        if (status.ok()) {
+          self->transfers_.Begin(transfer, std::move(download));
+        } else {
+          self->transfers_.Finish(transfer);
+        }
+        download = nullptr;
+        self->Answered(slot, ReadResult{.offset = offset}, status);
+      };
   const TimelinePoint ready = buffer.last_write();
   if (IsReached(ready)) {
     begin(ready.timeline ? ready.timeline->StatusOf(ready.value) : absl::OkStatus());

@@ -12,7 +12,7 @@
 
 namespace telegrad {
 
-// Memory that the host and `device` can address.
+// Memory that the host and `device` can address, for which somebody pays.
 absl::StatusOr<std::shared_ptr<Memory>> AllocStaging(const DevicePool& pool, const Device& device,
                                                      uint64_t bytes);
 

@@ -8,7 +8,7 @@
 #include "devices/null/null_device.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
-#include "tests/devices/fixture.h"
+#include "tests/devices/cuda_fixture.h"
 
 namespace telegrad {
 namespace {
@@ -20,9 +20,21 @@ struct QueueLimits {
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
 };
 
+// A program `next` that adds 1 to the first byte of its buffer.
+absl::StatusOr<ProgramImage> HostNext() {
+  return Compile(
+      "define void @next(ptr %buffers, i64 %begin, i64 %end) {\n"
+      "  %b = load ptr, ptr %buffers\n  %x = load i8, ptr %b\n  %y = add i8 %x, 1\n"
+      "  store i8 %y, ptr %b\n  ret void\n}\n",
+      "next", HostTarget(1));
+}
+
 struct Driver {
   std::string name;
   std::function<std::unique_ptr<Device>(const QueueLimits&)> open;
+  std::function<absl::StatusOr<ProgramImage>()> next = &HostNext;
+  // Why this machine has none; null: every machine has.
+  std::function<std::string()> absent = nullptr;
   // Why a part of the contract is excluded; empty: it is not.
   std::string no_contents = "", no_alloc = "", no_programs = "";
 };
@@ -32,6 +44,22 @@ constexpr int64_t kLimit = 10'000'000;
 const std::filesystem::path& DiskRoot() {
   static const TemporaryDirectory directory;
   return directory.path();
+}
+
+std::unique_ptr<Device> OpenGpu(CudaOptions options, const QueueLimits& limits) {
+  options.devices = 1;
+  options.memory_limit = kLimit;
+  options.queue_capacity = limits.capacity;
+  options.wait_limit = limits.wait_limit;
+  auto devices = OpenCudas(options, nullptr);
+  EXPECT_EQ(devices.size(), 1u);
+  return devices.empty() ? nullptr : std::move(devices[0]);
+}
+
+std::string WhyNoGpu() {
+  std::vector<std::string> notes;
+  if (!OpenCudas({.devices = 1}, &notes).empty()) return "";
+  return notes.empty() ? "no GPU" : notes[0];
 }
 
 std::vector<Driver> AllDrivers() {
@@ -67,11 +95,23 @@ std::vector<Driver> AllDrivers() {
        },
        .no_alloc = "host arrays belong to the caller; they are imported",
        .no_programs = "host arrays are copied only"},
+      {.name = "cuda_fake",
+       .open = [](const QueueLimits& limits) { return OpenGpu(FakeOptions(), limits); },
+       .next = &NextImage},
+      {.name = "cuda",
+       .open = [](const QueueLimits& limits) { return OpenGpu({}, limits); },
+       .next = &NextImage,
+       .absent = &WhyNoGpu},
   };
 }
 
 class Conformance : public testing::TestWithParam<Driver> {
  protected:
+  void SetUp() override {
+    if (GetParam().absent == nullptr) return;
+    if (const std::string why = GetParam().absent(); !why.empty()) GTEST_SKIP() << why;
+  }
+
   void OpenDevice(const QueueLimits& limits = {}) { device_ = GetParam().open(limits); }
 
   // A buffer of the device, zeroed.
@@ -409,11 +449,7 @@ TEST_P(Conformance, MemoryIsLimitedAndZeroed) {
 TEST_P(Conformance, LaunchesRunInOrder) {
   SKIP_IF_EXCLUDED(no_programs);
   OpenDevice();
-  const auto image = Compile(
-      "define void @next(ptr %buffers, i64 %begin, i64 %end) {\n"
-      "  %b = load ptr, ptr %buffers\n  %x = load i8, ptr %b\n  %y = add i8 %x, 1\n"
-      "  store i8 %y, ptr %b\n  ret void\n}\n",
-      "next", HostTarget(1));
+  const auto image = GetParam().next();
   ASSERT_TRUE(image.ok()) << image.status();
   Command next;
   next.launch.program = *device_->Load(*image);

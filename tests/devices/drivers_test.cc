@@ -70,6 +70,20 @@ TEST(Drivers, LoopbackDevicesTakeGraphs) {
             absl::NotFoundError("LOOPBACK:1: bytes for CPU:0"));
 }
 
+TEST(Drivers, SayWhatTheyCannotUse) {
+  DriverOptions options = Options();
+  options.cuda_library = "/no/such/libcuda.so.1";
+  std::vector<std::string> notes;
+  const auto devices = OpenDevices(options, &notes);
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  EXPECT_EQ(devices->size(), 1u);
+  EXPECT_THAT(notes, testing::ElementsAre(testing::HasSubstr("no NVIDIA driver")));
+  options.cuda_devices = 0;
+  notes.clear();
+  EXPECT_TRUE(OpenDevices(options, &notes).ok());
+  EXPECT_THAT(notes, testing::IsEmpty());
+}
+
 TEST(Drivers, RefuseRootsThatAreNone) {
   for (const char* root : {"", "data", "=/", "data=/no/such/directory"}) {
     DriverOptions options = Options();

@@ -80,9 +80,11 @@ TEST_F(CredentialsTest, TenantsSeeNothingOfEachOther) {
   ASSERT_TRUE(stats.ok()) << stats.status();
   EXPECT_EQ(stats->at("telegrad_graph_puts_total"), 0) << "alice's is not bob's";
   EXPECT_FALSE(stats->contains("telegrad_sessions"));
-  const auto devices = bob->ListDevices();
+  std::vector<std::string> notes = {"what an administrator is told"};
+  const auto devices = bob->ListDevices(&notes);
   ASSERT_TRUE(devices.ok()) << devices.status();
   for (const DeviceInfo& device : *devices) EXPECT_EQ(device.memory_used, 0);
+  EXPECT_TRUE(notes.empty());
 }
 
 // Large tensors go over connections of their own, to the data listener, with the same credentials.

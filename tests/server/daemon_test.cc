@@ -136,7 +136,7 @@ TEST_F(DaemonTest, ManyBytesThereAndBack) {
 }
 
 TEST_F(DaemonTest, RunsAGraphOnSeveralDevices) {
-  Start({"--cpu-devices", "2", "--loopback-devices", "1"});
+  Start({"--cpu-devices", "2", "--loopback-devices", "1", "--cuda-devices", "0"});
   std::vector<std::string> names;
   const auto devices = connection_->ListDevices();
   ASSERT_TRUE(devices.ok()) << devices.status();

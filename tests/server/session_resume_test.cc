@@ -118,6 +118,21 @@ TEST_F(ResumeTest, ReadsThatAreNotKeptAreAborted) {
   EXPECT_EQ(Bytes(again), std::string(8, '\0')) << "there is room again";
 }
 
+TEST_F(ResumeTest, KeptAnswersAreChargedToTheTenant) {
+  quotas_[Quota::kHostStaging] = 20;
+  Alloc(1, 8);
+  const uint64_t kept = Read(1, 8), also = Read(1, 8), over = Read(1, 8);
+  for (const uint64_t read : {kept, also, over}) EXPECT_TRUE(StatusOf(read).ok());
+  const Account& account = *tenant_->accounts.shared(Quota::kHostStaging);
+  EXPECT_EQ(account.used(), 16);
+  Resume(kept);
+  EXPECT_EQ(account.used(), 8);
+  EXPECT_EQ(Bytes(also), std::string(8, '\0'));
+  EXPECT_TRUE(absl::IsAborted(StatusOf(over)));
+  session().Acknowledge(over);
+  EXPECT_EQ(account.used(), 0);
+}
+
 TEST_F(ResumeTest, AClientThatAcknowledgesNothingIsRefused) {
   env_.limits.unacknowledged = 3;
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(Sync().ok());

@@ -5,6 +5,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <csignal>
+
+#include "server/session/guarded_copy.h"
 #include "server/session/sealed_file.h"
 #include "tests/server/daemon_fixture.h"
 
@@ -76,6 +79,54 @@ TEST(SealedFileTest, HolesAreZeros) {
   ASSERT_TRUE((*file)->Read(0, bytes).ok());
   EXPECT_EQ(bytes[(1 << 19) - 1], std::byte{0});
   EXPECT_EQ(bytes[1 << 19], std::byte{7});
+}
+
+TEST(SealedFileTest, APartIsWrittenAndNothingBesideIt) {
+  UniqueFd fd = Memory(30'000, kSeals);
+  const UniqueFd owner(dup(fd.get()));
+  const auto file = SealedFile::Open(std::move(fd), 5'000, 20'000, true, {});
+  ASSERT_TRUE(file.ok());
+  const std::vector<char> bytes(10'000, 7);
+  ASSERT_TRUE((*file)->Write(3'001, std::as_bytes(std::span(bytes))).ok());
+  ASSERT_TRUE((*file)->Write(20'000, {}).ok());
+  std::vector<char> expected(30'000), all(30'000, 1);
+  std::fill_n(expected.begin() + 8'001, 10'000, 7);
+  ASSERT_EQ(pread(owner.get(), all.data(), all.size(), 0), 30'000);
+  EXPECT_EQ(all, expected);
+}
+
+// A file that has no seals can lose its pages under a copy.
+TEST(GuardedCopyTest, PagesThatAreGoneAreAnErrorAndNoSignal) {
+  constexpr size_t kBytes = 1 << 20, kKept = 1 << 18;
+  const UniqueFd fd = Memory(kBytes, 0);
+  std::vector<char> ours(kBytes, 7);
+  for (const bool write : {true, false}) {
+    ASSERT_EQ(ftruncate(fd.get(), kBytes), 0);
+    void* const mapping = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    ASSERT_NE(mapping, MAP_FAILED);
+    const auto copy = [&](size_t bytes) {
+      return write ? GuardedCopy(mapping, ours.data(), bytes, mapping)
+                   : GuardedCopy(ours.data(), mapping, bytes, mapping);
+    };
+    EXPECT_TRUE(copy(kBytes));
+    ASSERT_EQ(ftruncate(fd.get(), kKept), 0);
+    EXPECT_TRUE(copy(kKept));
+    EXPECT_FALSE(copy(kBytes));
+    EXPECT_EQ(munmap(mapping, kBytes), 0);
+  }
+  EXPECT_EQ(ours[kKept - 1], 7);
+  EXPECT_EQ(ours[kKept], 0);
+}
+
+TEST(GuardedCopyDeathTest, OtherBusErrorsEndTheProcess) {
+  const UniqueFd fd = Memory(1 << 16, 0);
+  auto* const mapping =
+      static_cast<char*>(mmap(nullptr, 1 << 16, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0));
+  char byte = 1;
+  EXPECT_TRUE(GuardedCopy(mapping, &byte, 1, mapping));
+  ASSERT_EQ(ftruncate(fd.get(), 0), 0);
+  EXPECT_EXIT(*const_cast<volatile char*>(mapping) = 1, ::testing::KilledBySignal(SIGBUS), "");
+  munmap(mapping, 1 << 16);
 }
 
 class SharedMemoryTest : public DaemonTest {

@@ -366,6 +366,43 @@ TEST_F(TransferTest, MoreThan4GiBThroughADeviceThatTheHostCannotAddress) {
   session().Close();
 }
 
+// What it has copied out is paid for until it has been sent.
+TEST_F(TransferTest, WhatIsFetchedFromSuchADeviceIsChargedToTheTenant) {
+  std::vector<std::unique_ptr<Device>> devices;
+  devices.push_back(*OpenCpu({.threads = 1, .memory_limit = 256 << 20}));
+  devices.push_back(OpenNull({}));
+  const std::string null = devices[1]->name();
+  pool_ = *DevicePool::Create(std::move(devices));
+  env_.devices = pool_.get();
+  quotas_[Quota::kHostStaging] = 1000;
+  Submit(AllocOp{1, 1000, null});
+  ASSERT_TRUE(StatusOf(StartDownload(1, 1, 1000)).ok());
+  const auto download = *session().transfers().FindDownload(1);
+  const auto fetch = [&](uint64_t at) {
+    absl::StatusOr<FetchedBytes> bytes;
+    const TimelinePoint done{std::make_shared<Timeline>(), 1};
+    download->Fetch({at, 600}, [&](absl::StatusOr<FetchedBytes> fetched) {
+      bytes = std::move(fetched);
+      done.timeline->Signal(1);
+    });
+    (void)done.Wait();
+    return bytes;
+  };
+  const Account& account = *tenant_->accounts.shared(Quota::kHostStaging);
+  {
+    const auto first = fetch(0);
+    ASSERT_TRUE(first.ok()) << first.status();
+    EXPECT_EQ(account.used(), 600);
+    const absl::Status second = fetch(400).status();
+    EXPECT_EQ(second.code(), Code::kResourceExhausted);
+    EXPECT_THAT(std::string(second.message()), HasSubstr("host_staging of tenant test"));
+  }
+  // The queue lets go of its reference after the point is reached.
+  sink_->Await([&] { return account.used() == 0; });
+  EXPECT_TRUE(fetch(400).ok());
+  session().Close();
+}
+
 // Memory that a process shares is of use only for sessions of the tenant that its user stands for.
 TEST_F(TransferTest, SharedMemoryReachesOnlyItsOwnTenantsSessions) {
   const std::shared_ptr<Engine> tenant_engine(&engine_, [](Engine*) {});

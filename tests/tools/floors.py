@@ -39,6 +39,7 @@ ALLOWED = [
     ("devices", ["devices/*"] + CONTRACT),  # drivers.cc, the one list of drivers
     ("devices/reference", ["engine/ir", "engine/reference"] + CONTRACT),  # hosts the interpreter
     ("devices/remote", ["client/cc"] + CONTRACT),  # a device behind a channel
+    ("devices/nv", ["devices/hcq"] + CONTRACT),  # writes its queues itself
     ("devices/*", CONTRACT),
     # The server has floors too: metrics and log, identity, devices, sessions, models, services.
     ("server/admin", ["engine/*", "devices/api"]),

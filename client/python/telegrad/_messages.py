@@ -100,6 +100,7 @@ class Device(Message):
 @dataclass
 class ListDevicesResponse(Message):
     devices: list[Device] = repeated(1, Device)
+    notes: list[str] = repeated(2, "string")
 
 
 @dataclass

@@ -1,0 +1,38 @@
+// What a queue's thread sleeps on: whoever has something for it rings, the GPU included.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+namespace telegrad::cuda {
+
+class Bell {
+ public:
+  void Ring() {
+    {
+      const std::lock_guard lock(mutex_);
+      rung_ = true;
+    }
+    waiting_.notify_all();
+  }
+
+  // Until it is rung, if it was not since the last time, and at most for `longest`.
+  void Await(std::chrono::nanoseconds longest) {
+    std::unique_lock lock(mutex_);
+    waiting_.wait_for(lock, longest, [&] { return rung_; });
+    rung_ = false;
+  }
+  void Await() {
+    std::unique_lock lock(mutex_);
+    waiting_.wait(lock, [&] { return rung_; });
+    rung_ = false;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable waiting_;
+  bool rung_ = false;
+};
+
+}  // namespace telegrad::cuda

@@ -1,0 +1,200 @@
+#include "devices/cuda/command_buffer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "devices/cuda/memory.h"
+#include "devices/cuda/program.h"
+#include "engine/base/status.h"
+
+namespace telegrad::cuda {
+namespace {
+
+// A batch ends when it is predicted to take so long, or has so many commands.
+constexpr double kBatchSeconds = 10e-3;
+constexpr size_t kBatchCommands = 1024;
+// The library's limit for the length of a row, of which a node copies one.
+constexpr int64_t kNodeBytes = int64_t{1} << 30;
+constexpr int64_t kMostGroups = INT32_MAX;  // of a grid in x
+// So many runs with other buffers can be on their way at once.
+constexpr size_t kInstances = 4;
+
+double Seconds(const Command& command, const Rates& rates) {
+  const bool copies = command.kind == CommandKind::kCopy;
+  const double bytes =
+      copies ? 2.0 * static_cast<double>(command.copy.length) : command.launch.bytes;
+  const double seconds = rates.bytes > 0 ? bytes / rates.bytes : 0;
+  if (copies || rates.flops <= 0) return seconds;
+  return std::max(seconds, command.launch.flops / rates.flops);
+}
+
+bool DoesSomething(const Command& command) {
+  return (command.kind == CommandKind::kCopy ? command.copy.length : command.launch.iterations) > 0;
+}
+
+absl::Status CheckLaunch(const Launch& launch, const Context& context) {
+  const auto* program = dynamic_cast<const CudaProgram*>(launch.program.get());
+  if (program == nullptr || &program->context() != &context) {
+    return InvalidArgument("the program was not loaded on ", context.name());
+  }
+  if (static_cast<int64_t>(launch.arguments.size()) != program->buffers()) {
+    return InvalidArgument(launch.arguments.size(), " arguments for a program of ",
+                           program->buffers());
+  }
+  if (launch.iterations > kMostGroups) {
+    return InvalidArgument(launch.iterations, " workgroups in one launch; expected at most ",
+                           kMostGroups);
+  }
+  return absl::OkStatus();
+}
+
+CUdeviceptr AddressOf(const Launch::Argument& argument, std::span<const BufferView> bindings) {
+  const BufferView& view = bindings[static_cast<size_t>(argument.binding)];
+  const auto* memory = dynamic_cast<const CudaMemory*>(view.memory.get());
+  if (memory == nullptr) return 0;
+  return memory->address() + static_cast<CUdeviceptr>(view.offset + argument.offset);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const CudaCommandBuffer>> CudaCommandBuffer::Encode(
+    std::vector<Command> commands, std::shared_ptr<Context> context, const Rates& rates) {
+  auto out = std::make_shared<CudaCommandBuffer>();
+  out->context_ = std::move(context);
+  TG_RETURN_IF_ERROR(out->Fill(std::move(commands)));
+  TG_RETURN_IF_ERROR(out->Prepare(rates));
+  return out;
+}
+
+absl::Status CudaCommandBuffer::Prepare(const Rates& rates) {
+  double seconds = 0;
+  size_t arguments = 0, working = 0;
+  bool too_long = false;
+  for (size_t i = 0; i < commands().size(); ++i) {
+    const Command& command = commands()[i];
+    if (command.kind == CommandKind::kLaunch) {
+      if (const absl::Status status = CheckLaunch(command.launch, *context_); !status.ok()) {
+        return InvalidArgument("command ", i, ": ", ToStd(status.message()));
+      }
+      for (const Launch::Argument& argument : command.launch.arguments) {
+        const auto binding = static_cast<size_t>(argument.binding);
+        if (binding >= launched_.size()) launched_.resize(binding + 1);
+        launched_[binding] = true;
+      }
+    }
+    if (batches_.empty() || seconds >= kBatchSeconds ||
+        i - batches_.back().begin >= kBatchCommands) {
+      Batch& next = batches_.emplace_back();
+      next.begin = i;
+      next.arguments = arguments;
+      seconds = 0;
+    }
+    Batch& batch = batches_.back();
+    batch.end = i + 1;
+    if (DoesSomething(command)) {
+      ++working;
+      seconds += Seconds(command, rates);
+      batch.working.push_back(&command);
+      const bool copies = command.kind == CommandKind::kCopy;
+      arguments += copies ? 2 : command.launch.arguments.size();
+      too_long |= copies && command.copy.length > kNodeBytes;
+      if (copies) copies_.push_back(&command.copy);
+    }
+    batch.arguments_end = arguments;
+  }
+  graphable_ = working > 1 && !too_long;
+  return absl::OkStatus();
+}
+
+absl::Status CudaCommandBuffer::Check(std::span<const BufferView> bindings) const {
+  TG_RETURN_IF_ERROR(CommandList::Check(bindings));
+  enum class Where { kOwn, kOtherGpu, kHost, kNowhere };
+  const auto where = [&](int64_t binding) {
+    const Memory& memory = *bindings[static_cast<size_t>(binding)].memory;
+    if (const auto* cuda = dynamic_cast<const CudaMemory*>(&memory)) {
+      return &cuda->owner().context() == context_.get() ? Where::kOwn : Where::kOtherGpu;
+    }
+    return memory.host() != nullptr ? Where::kHost : Where::kNowhere;
+  };
+  for (size_t i = 0; i < launched_.size(); ++i) {
+    if (launched_[i] && where(static_cast<int64_t>(i)) != Where::kOwn) {
+      return InvalidArgument("binding ", i, " is not memory of ", context_->name(),
+                             ", which alone its programs reach");
+    }
+  }
+  for (const CopyBytes* copy : copies_) {
+    const Where to = where(copy->to.binding), from = where(copy->from.binding);
+    const bool both =
+        (to == Where::kOwn || to == Where::kHost) && (from == Where::kOwn || from == Where::kHost);
+    const bool across = (to == Where::kOwn && from == Where::kOtherGpu) ||
+                        (to == Where::kOtherGpu && from == Where::kOwn);
+    if (both || across) continue;
+    return InvalidArgument("a copy from binding ", copy->from.binding, " to ", copy->to.binding,
+                           " between memories that ", context_->name(), " cannot reach");
+  }
+  return absl::OkStatus();
+}
+
+std::vector<CUdeviceptr> CudaCommandBuffer::Addresses(std::span<const BufferView> bindings) const {
+  std::vector<CUdeviceptr> out;
+  if (!batches_.empty()) out.reserve(batches_.back().arguments_end);
+  for (const Batch& batch : batches_) {
+    for (const Command* command : batch.working) {
+      if (command->kind == CommandKind::kCopy) {
+        out.push_back(AddressOf(command->copy.to, bindings));
+        out.push_back(AddressOf(command->copy.from, bindings));
+        continue;
+      }
+      for (const Launch::Argument& argument : command->launch.arguments) {
+        out.push_back(AddressOf(argument, bindings));
+      }
+    }
+  }
+  return out;
+}
+
+absl::StatusOr<CudaCommandBuffer::Instance*> CudaCommandBuffer::Take(
+    QueueKind queue, std::span<const CUdeviceptr> addresses) const {
+  const std::lock_guard lock(mutex_);
+  auto& instances = instances_[static_cast<size_t>(queue)];
+  const auto take = [](const std::unique_ptr<Instance>& instance) {
+    ++instance->flights;
+    return instance.get();
+  };
+  const auto same = std::ranges::find_if(instances, [&](const auto& instance) {
+    return std::ranges::equal(instance->addresses, addresses);
+  });
+  if (same != instances.end()) return take(*same);
+  const auto part = [&](const Batch& batch) {
+    return addresses.subspan(batch.arguments, batch.arguments_end - batch.arguments);
+  };
+  const auto free =
+      std::ranges::find_if(instances, [](const auto& instance) { return instance->flights == 0; });
+  if (free != instances.end()) {
+    Instance& instance = **free;
+    instance.addresses.clear();  // until all of them are told
+    for (size_t b = 0; b < batches_.size(); ++b) {
+      if (instance.graphs[b] == nullptr) continue;
+      TG_RETURN_IF_ERROR(instance.graphs[b]->Update(part(batches_[b])));
+    }
+    instance.addresses.assign(addresses.begin(), addresses.end());
+    return take(*free);
+  }
+  if (instances.size() == kInstances) return nullptr;
+  auto made = std::make_unique<Instance>();
+  for (const Batch& batch : batches_) {
+    std::unique_ptr<Graph>& graph = made->graphs.emplace_back();
+    if (batch.working.empty()) continue;
+    TG_ASSIGN_OR_RETURN(graph, Graph::Create(context_, batch.working, part(batch)));
+  }
+  made->addresses.assign(addresses.begin(), addresses.end());
+  instances.push_back(std::move(made));
+  return take(instances.back());
+}
+
+void CudaCommandBuffer::Return(Instance* instance) const {
+  const std::lock_guard lock(mutex_);
+  --instance->flights;
+}
+
+}  // namespace telegrad::cuda

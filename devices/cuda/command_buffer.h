@@ -1,0 +1,69 @@
+// Commands as a GPU's queues take them: cut into batches, the pieces in which they are handed to
+// the GPU and between which a run can be cancelled, with graphs of the batches for later runs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "devices/api/command_list.h"
+#include "devices/cuda/context.h"
+#include "devices/cuda/graph.h"
+
+namespace telegrad::cuda {
+
+class CudaCommandBuffer : public CommandList {
+ public:
+  // `rates` are the device's, to predict what commands take. INVALID_ARGUMENT names the command
+  // that is malformed, or whose program is another device's or takes other buffers.
+  static absl::StatusOr<std::shared_ptr<const CudaCommandBuffer>> Encode(
+      std::vector<Command> commands, std::shared_ptr<Context> context, const Rates& rates);
+
+  const Context& context() const { return *context_; }
+
+  // As CommandList, and whether the GPU reaches them: its own memory, for copies also that of other
+  // GPUs and of the host.
+  absl::Status Check(std::span<const BufferView> bindings) const;
+
+  struct Batch {
+    size_t begin = 0, end = 0;                // its commands
+    size_t arguments = 0, arguments_end = 0;  // theirs
+    std::vector<const Command*> working;      // those that do something
+  };
+  std::span<const Batch> batches() const { return batches_; }
+  // Whether it is worth a graph and can be one, if all bindings are the GPU's own memory.
+  bool graphable() const { return graphable_; }
+
+  // Where the arguments of the working commands are, one after the other. Null for the host's.
+  std::vector<CUdeviceptr> Addresses(std::span<const BufferView> bindings) const;
+
+  // Graphs of all batches for some addresses.
+  struct Instance {
+    std::vector<std::unique_ptr<Graph>> graphs;  // null for a batch that does nothing
+    std::vector<CUdeviceptr> addresses;
+    int flights = 0;  // submissions that have it
+  };
+  // An instance for these addresses, to be given back when the submission has ended: one that has
+  // them, in flight or not, one that is free and is told them, or a new one. Null if all that there
+  // may be are in flight with others. A queue's own: two queues share none.
+  absl::StatusOr<Instance*> Take(QueueKind queue, std::span<const CUdeviceptr> addresses) const;
+  void Return(Instance* instance) const;
+
+ private:
+  absl::Status Prepare(const Rates& rates);
+
+  std::shared_ptr<Context> context_;
+  std::vector<Batch> batches_;
+  std::vector<bool> launched_;            // bindings that launches use
+  std::vector<const CopyBytes*> copies_;  // those that do something
+  bool graphable_ = false;
+
+  mutable std::mutex mutex_;
+  mutable std::array<std::vector<std::unique_ptr<Instance>>, 2> instances_;  // by queue
+};
+
+}  // namespace telegrad::cuda

@@ -1,0 +1,91 @@
+// One GPU as the driver library sees it: its context, the events that are free, and whether it can
+// still be trusted. Everything that belongs to the GPU holds it, so it goes last.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "devices/cuda/bell.h"
+#include "devices/cuda/library.h"
+
+namespace telegrad::cuda {
+
+// Thread-safe.
+class Context : public std::enable_shared_from_this<Context> {
+ public:
+  // `name` for messages, "CUDA:0".
+  static absl::StatusOr<std::shared_ptr<Context>> Open(std::shared_ptr<const Library> library,
+                                                       CUdevice device, std::string name);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  const std::string& name() const { return name_; }
+  const Symbols& api() const { return library_->api(); }
+  CUdevice device() const { return device_; }
+  CUcontext handle() const { return handle_; }
+
+  // Makes the context the thread's current one, in which all calls below work.
+  void Enter() const { api().cuCtxSetCurrent(handle_); }
+
+  // As Library's, with the device's name in front. An error after which the driver refuses all
+  // further work in the context is the end of the device, see Fail.
+  absl::Status Check(std::string_view call, CUresult result);
+
+  // The device takes no more work, because of `why`; the first reason stays. All queues are rung.
+  // `stuck`: the GPU may still be at work on something that never ends, so nothing of it can be
+  // waited for, freed or used again, and the context stays for good.
+  void Fail(const absl::Status& why, bool stuck = false);
+  // OK while the device can be trusted.
+  absl::Status health() const;
+  bool stuck() const;
+  void AddBell(std::shared_ptr<Bell> bell);
+
+  absl::StatusOr<CUevent> TakeEvent(unsigned int flags);
+  void ReturnEvent(CUevent event, unsigned int flags);
+
+ private:
+  Context(std::shared_ptr<const Library> library, CUdevice device, CUcontext handle,
+          std::string name)
+      : library_(std::move(library)), device_(device), handle_(handle), name_(std::move(name)) {}
+
+  std::vector<CUevent>& FreeEvents(unsigned int flags) {
+    return flags == CU_EVENT_DISABLE_TIMING ? untimed_ : timed_;
+  }
+
+  const std::shared_ptr<const Library> library_;
+  const CUdevice device_;
+  const CUcontext handle_;
+  const std::string name_;
+
+  mutable std::mutex mutex_;
+  absl::Status health_;
+  bool stuck_ = false;
+  std::vector<std::shared_ptr<Bell>> bells_;
+  std::vector<CUevent> timed_, untimed_;  // free ones
+};
+
+// A stream of a context, and what a queue or a memory enqueues there.
+class Stream {
+ public:
+  static absl::StatusOr<std::unique_ptr<Stream>> Create(std::shared_ptr<Context> context);
+  // Waits for what is on it, unless the GPU is stuck.
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  CUstream handle() const { return handle_; }
+
+ private:
+  Stream(std::shared_ptr<Context> context, CUstream handle)
+      : context_(std::move(context)), handle_(handle) {}
+
+  const std::shared_ptr<Context> context_;
+  const CUstream handle_;
+};
+
+}  // namespace telegrad::cuda

@@ -1,0 +1,34 @@
+// NVIDIA GPUs through the CUDA driver API, opened at run time: a compute queue and a copy queue,
+// each a stream, with memory of their own that the host cannot address.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "devices/api/device.h"
+#include "devices/api/host_queue.h"
+
+namespace telegrad {
+
+struct CudaOptions {
+  std::string library = "libcuda.so.1";  // the driver's
+  int64_t devices = -1;      // the first so many GPUs that the driver shows; below 0: all of them
+  int64_t memory_limit = 0;  // bytes of each; below 1: what is free but for a reserve
+  int queue_capacity = HostQueueOptions{}.capacity;
+  absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
+  // A GPU that is at the same submission for so long is taken for stuck.
+  absl::Duration hang_limit = absl::Minutes(5);
+};
+
+// A device for each GPU, CUDA:0, ... as the driver counts them. What cannot be used is left out,
+// and `notes`, which may be null, say why, one for each GPU or one for all.
+//
+// A GPU that faults or gets stuck fails: its health says so, everything that it has not ended fails
+// with UNAVAILABLE, and it takes no more work as long as the process lives. The others go on.
+std::vector<std::unique_ptr<Device>> OpenCudas(const CudaOptions& options,
+                                               std::vector<std::string>* notes);
+
+}  // namespace telegrad

@@ -1,0 +1,54 @@
+#include "devices/cuda/flights.h"
+
+#include <utility>
+
+#include "engine/base/status.h"
+
+namespace telegrad::cuda {
+
+void Flights::Add(Flight flight) {
+  const std::lock_guard lock(mutex_);
+  flights_.push_back(std::move(flight));
+}
+
+Flight* Flights::First() {
+  const std::lock_guard lock(mutex_);
+  return flights_.empty() ? nullptr : &flights_.front();
+}
+
+void Flights::Drop() {
+  Flight last;  // goes without the lock
+  const std::lock_guard lock(mutex_);
+  last = std::move(flights_.front());
+  flights_.pop_front();
+}
+
+const Flight* Flights::Find(uint64_t value) const {
+  if (flights_.empty() || value < flights_.front().value) return nullptr;
+  const uint64_t index = value - flights_.front().value;
+  return index < flights_.size() ? &flights_[index] : nullptr;
+}
+
+Flights::Stand Flights::Look(uint64_t value, absl::Status* failure) const {
+  const std::lock_guard lock(mutex_);
+  const Flight* flight = Find(value);
+  if (flight == nullptr) return Stand::kUnknown;
+  *failure = flight->status;
+  return flight->status.ok() ? Stand::kInFlight : Stand::kFailed;
+}
+
+// Under the lock, so that the event is not used for something else meanwhile.
+absl::StatusOr<Flights::Stand> Flights::Await(uint64_t value, Context& context, CUstream stream,
+                                              absl::Status* failure) const {
+  const std::lock_guard lock(mutex_);
+  const Flight* flight = Find(value);
+  if (flight == nullptr) return Stand::kUnknown;
+  *failure = flight->status;
+  if (!flight->status.ok()) return Stand::kFailed;
+  if (flight->done != nullptr) {
+    TG_RETURN_IF_ERROR(TG_CUDA(context, cuStreamWaitEvent, stream, flight->done, 0));
+  }
+  return Stand::kInFlight;
+}
+
+}  // namespace telegrad::cuda

@@ -1,0 +1,62 @@
+// What a queue has handed to the GPU and not yet seen the end of. The device's other queue looks
+// here for the event behind a point that it waits for, and lets the GPU wait.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "devices/api/device.h"
+#include "devices/cuda/command_buffer.h"
+
+namespace telegrad::cuda {
+
+// What was submitted, as it came.
+struct Submission {
+  std::shared_ptr<const CudaCommandBuffer> commands;
+  std::vector<BufferView> bindings;
+  std::vector<TimelinePoint> waits;
+  std::shared_ptr<RunTrace> trace;
+  std::shared_ptr<const Cancellation> cancellation;
+};
+
+// A submission of which everything that the GPU is to do is on its stream.
+struct Flight {
+  uint64_t value = 0;  // of its point
+  Submission work;
+  absl::Status status;     // of handing it over: what follows a failure is not on the stream
+  CUevent done = nullptr;  // behind all of it; null if nothing is on the stream
+  CudaCommandBuffer::Instance* instance = nullptr;
+  std::vector<CUevent> marks;      // of a traced one: before its commands and behind each
+  std::vector<TraceEvent> events;  // of those commands, without times
+  int64_t begin_ns = 0;            // when it was handed over
+};
+
+// Thread-safe. One thread at a time adds, one at a time ends.
+class Flights {
+ public:
+  // How a point stands, and the status of one that will fail.
+  enum class Stand { kUnknown, kInFlight, kFailed };
+
+  void Add(Flight flight);
+  // The first, until Drop; null if there is none.
+  Flight* First();
+  void Drop();
+
+  // If the point is of a flight, makes `stream` wait for its end.
+  absl::StatusOr<Stand> Await(uint64_t value, Context& context, CUstream stream,
+                              absl::Status* failure) const;
+  // The same without waiting, for the queue whose flights these are.
+  Stand Look(uint64_t value, absl::Status* failure) const;
+
+ private:
+  const Flight* Find(uint64_t value) const;
+
+  mutable std::mutex mutex_;
+  std::deque<Flight> flights_;  // in order
+};
+
+}  // namespace telegrad::cuda

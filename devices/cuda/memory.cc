@@ -1,0 +1,148 @@
+#include "devices/cuda/memory.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "engine/base/status.h"
+
+namespace telegrad::cuda {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+constexpr int64_t kWaste = 8;  // a block that is kept serves if at most an eighth of it is too much
+
+}  // namespace
+
+CudaMemory::~CudaMemory() { owner_->Return({address_, block_}); }
+
+absl::StatusOr<std::shared_ptr<Memories>> Memories::Create(std::shared_ptr<Context> context,
+                                                           int64_t limit) {
+  TG_ASSIGN_OR_RETURN(std::unique_ptr<Stream> zeroing, Stream::Create(context));
+  std::shared_ptr<Memories> out(new Memories(std::move(context), limit, std::move(zeroing)));
+  TG_ASSIGN_OR_RETURN(out->zeroed_, out->context_->TakeEvent(CU_EVENT_DISABLE_TIMING));
+  return out;
+}
+
+Memories::~Memories() {
+  if (context_->stuck()) return;
+  Shrink(0);
+  if (zeroed_ != nullptr) context_->ReturnEvent(zeroed_, CU_EVENT_DISABLE_TIMING);
+}
+
+int64_t Memories::used() const {
+  const std::lock_guard lock(mutex_);
+  return used_;
+}
+
+int64_t Memories::footprint() const {
+  const std::lock_guard lock(mutex_);
+  return footprint_;
+}
+
+absl::StatusOr<std::shared_ptr<Memory>> Memories::Alloc(int64_t size) {
+  if (size < 0) {
+    return InvalidArgument(context_->name(), ": an allocation of ", size, " bytes");
+  }
+  TG_RETURN_IF_ERROR(context_->health());
+  context_->Enter();
+  TG_ASSIGN_OR_RETURN(const Block block, Take(size));
+  const auto zeroing = Zero(block, size);
+  if (!zeroing.ok()) {
+    Return(block);
+    return zeroing.status();
+  }
+  return std::make_shared<CudaMemory>(shared_from_this(), block.address, block.bytes, size,
+                                      *zeroing);
+}
+
+absl::StatusOr<Memories::Block> Memories::Take(int64_t size) {
+  const auto no_room = [&](int64_t used) {
+    return ResourceExhausted(context_->name(), ": no room for ", size, " bytes: ", used, " of ",
+                             limit_, " are in use");
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    if (size > limit_ - used_) return no_room(used_);
+    const int64_t bytes = (std::max<int64_t>(size, 1) + kAlignment - 1) / kAlignment * kAlignment;
+    const auto fit = kept_.lower_bound(bytes);
+    if (fit != kept_.end() && fit->first - bytes <= fit->first / kWaste &&
+        fit->first <= limit_ - used_) {
+      const Block block{fit->second, fit->first};
+      kept_.erase(fit);
+      used_ += block.bytes;
+      return block;
+    }
+    if (bytes > limit_ - used_) return no_room(used_);
+    used_ += bytes;
+    size = bytes;
+  }
+  auto block = Grow(size);
+  if (!block.ok()) {
+    const std::lock_guard lock(mutex_);
+    used_ -= size;
+  }
+  return block;
+}
+
+absl::StatusOr<Memories::Block> Memories::Grow(int64_t bytes) {
+  const std::lock_guard growing(grow_);
+  Shrink(limit_ - bytes);
+  Block block{0, bytes};
+  absl::Status status = TG_CUDA(*context_, cuMemAlloc_v2, &block.address, bytes);
+  if (absl::IsResourceExhausted(status)) {
+    Shrink(0);
+    status = TG_CUDA(*context_, cuMemAlloc_v2, &block.address, bytes);
+  }
+  const std::lock_guard lock(mutex_);
+  if (absl::IsResourceExhausted(status)) {
+    return ResourceExhausted(ToStd(status.message()), ": no room for ", bytes, " bytes, though of ",
+                             limit_, " only ", used_ - bytes,
+                             " are in use: others have taken the GPU's memory");
+  }
+  TG_RETURN_IF_ERROR(status);
+  footprint_ += bytes;
+  return block;
+}
+
+void Memories::Shrink(int64_t left) {
+  std::vector<CUdeviceptr> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    while (footprint_ > left && !kept_.empty()) {
+      const auto largest = std::prev(kept_.end());
+      footprint_ -= largest->first;
+      dropped.push_back(largest->second);
+      kept_.erase(largest);
+    }
+  }
+  if (dropped.empty() || context_->stuck()) return;
+  context_->Enter();
+  context_->api().cuStreamSynchronize(zeroing_->handle());  // which may still be at one of them
+  for (const CUdeviceptr address : dropped) context_->api().cuMemFree_v2(address);
+}
+
+absl::StatusOr<uint64_t> Memories::Zero(const Block& block, int64_t bytes) {
+  const std::lock_guard lock(zeroing_mutex_);
+  if (bytes == 0) return 0;
+  TG_RETURN_IF_ERROR(
+      TG_CUDA(*context_, cuMemsetD8Async, block.address, 0, bytes, zeroing_->handle()));
+  return ++zeroings_;
+}
+
+absl::StatusOr<uint64_t> Memories::AwaitZeroed(Context& waiter, CUstream stream) {
+  const std::lock_guard lock(zeroing_mutex_);
+  context_->Enter();
+  TG_RETURN_IF_ERROR(TG_CUDA(*context_, cuEventRecord, zeroed_, zeroing_->handle()));
+  waiter.Enter();
+  TG_RETURN_IF_ERROR(TG_CUDA(waiter, cuStreamWaitEvent, stream, zeroed_, 0));
+  return zeroings_;
+}
+
+void Memories::Return(const Block& block) {
+  const std::lock_guard lock(mutex_);
+  used_ -= block.bytes;
+  kept_.emplace(block.bytes, block.address);
+}
+
+}  // namespace telegrad::cuda

@@ -1,0 +1,92 @@
+// A GPU's memory. What is freed stays with us for the next allocation of about its size: the
+// library's own free may wait for everything that runs. New memory is zeroed by the GPU, on a
+// stream that does nothing else; whoever uses it next on another stream waits for that there.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "absl/status/statusor.h"
+#include "devices/api/device.h"
+#include "devices/cuda/context.h"
+
+namespace telegrad::cuda {
+
+class Memories;
+
+class CudaMemory final : public Memory {
+ public:
+  CudaMemory(std::shared_ptr<Memories> owner, CUdeviceptr address, int64_t block, int64_t size,
+             uint64_t zeroing)
+      : Memory(nullptr, size),
+        owner_(std::move(owner)),
+        address_(address),
+        block_(block),
+        zeroing_(zeroing) {}
+  ~CudaMemory() override;
+
+  Memories& owner() const { return *owner_; }
+  CUdeviceptr address() const { return address_; }
+  // Which of its owner's zeroings it is.
+  uint64_t zeroing() const { return zeroing_; }
+
+ private:
+  const std::shared_ptr<Memories> owner_;
+  const CUdeviceptr address_;
+  const int64_t block_;  // bytes that it takes
+  const uint64_t zeroing_;
+};
+
+// Thread-safe.
+class Memories : public std::enable_shared_from_this<Memories> {
+ public:
+  // `limit` bytes can be in use at once.
+  static absl::StatusOr<std::shared_ptr<Memories>> Create(std::shared_ptr<Context> context,
+                                                          int64_t limit);
+  ~Memories();
+
+  absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size);
+  // Makes a stream of `waiter`, which becomes the current context, wait for all zeroings there have
+  // been. The number of the last.
+  absl::StatusOr<uint64_t> AwaitZeroed(Context& waiter, CUstream stream);
+
+  Context& context() const { return *context_; }
+  int64_t limit() const { return limit_; }
+  int64_t used() const;
+  int64_t footprint() const;  // with what is kept
+
+ private:
+  friend class CudaMemory;
+  struct Block {
+    CUdeviceptr address = 0;
+    int64_t bytes = 0;
+  };
+
+  Memories(std::shared_ptr<Context> context, int64_t limit, std::unique_ptr<Stream> zeroing)
+      : context_(std::move(context)), limit_(limit), zeroing_(std::move(zeroing)) {}
+
+  absl::StatusOr<Block> Take(int64_t bytes);
+  absl::StatusOr<Block> Grow(int64_t bytes);
+  // Gives what is kept back to the library until at most `left` bytes are ours.
+  void Shrink(int64_t left);
+  absl::StatusOr<uint64_t> Zero(const Block& block, int64_t bytes);
+  void Return(const Block& block);
+
+  const std::shared_ptr<Context> context_;
+  const int64_t limit_;
+  const std::unique_ptr<Stream> zeroing_;
+  CUevent zeroed_ = nullptr;
+
+  std::mutex grow_;                           // held while the library allocates; before mutex_
+  mutable std::mutex mutex_;                  // for what follows
+  std::multimap<int64_t, CUdeviceptr> kept_;  // by size
+  int64_t used_ = 0;
+  int64_t footprint_ = 0;
+
+  std::mutex zeroing_mutex_;  // for zeroed_ and this
+  uint64_t zeroings_ = 0;
+};
+
+}  // namespace telegrad::cuda

@@ -1,0 +1,325 @@
+// Handing over. Whoever submits does it himself if nothing is before him and it cannot block; so an
+// idle GPU begins without a thread being woken for it. All else is done by the queue's thread,
+// which also sees to it that points are signalled: queue_thread.cc.
+//
+// A wait that the GPU can do, for a flight of the device's other queue, is put on the stream. Such
+// a flight can only fail with the whole device, for what fails before it is on its stream is known
+// when it becomes a flight. Every other wait is done before anything is handed over.
+#include "devices/cuda/queue.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "devices/cuda/memory.h"
+#include "devices/cuda/program.h"
+#include "engine/base/status.h"
+
+namespace telegrad::cuda {
+namespace {
+
+// So many batches of one submission are on the stream at a time: one that runs and one behind it.
+constexpr size_t kBatchesAhead = 2;
+
+}  // namespace
+
+absl::StatusOr<TimelinePoint> CudaQueue::Enqueue(std::shared_ptr<const CommandBuffer> commands,
+                                                 std::vector<BufferView> bindings,
+                                                 std::span<const TimelinePoint> waits,
+                                                 std::shared_ptr<RunTrace> trace,
+                                                 std::shared_ptr<const Cancellation> cancellation) {
+  auto encoded = std::dynamic_pointer_cast<const CudaCommandBuffer>(std::move(commands));
+  if (encoded == nullptr || &encoded->context() != context_.get()) {
+    return InvalidArgument("the commands were not encoded for ", context_->name());
+  }
+  if (options_.kind == QueueKind::kCopy && encoded->has_launches()) {
+    return InvalidArgument("a launch on a copy queue");
+  }
+  TG_RETURN_IF_ERROR(encoded->Check(bindings));
+  TG_RETURN_IF_ERROR(context_->health());
+  TimelinePoint point{timeline_, 0};
+  {
+    const std::lock_guard lock(mutex_);
+    if (submitted_ - finished_ == ring_.size()) {
+      return ResourceExhausted(options_.name, ": the queue holds its limit of ", ring_.size(),
+                               " submissions");
+    }
+    for (const TimelinePoint& wait : waits) {
+      if (wait.timeline == timeline_ && wait.value > submitted_) {
+        return InvalidArgument(options_.name, ": a wait for point ", wait.value,
+                               " of a queue that is at ", submitted_);
+      }
+    }
+    point.value = ++submitted_;
+    ring_[point.value % ring_.size()] = {std::move(encoded),
+                                         std::move(bindings),
+                                         {waits.begin(), waits.end()},
+                                         std::move(trace),
+                                         std::move(cancellation)};
+  }
+  TryIssue(Issuer::kSubmitter);
+  bell_->Ring();
+  return point;
+}
+
+TimelinePoint CudaQueue::last() const {
+  const std::lock_guard lock(mutex_);
+  return {timeline_, submitted_};
+}
+
+bool CudaQueue::TryIssue(Issuer issuer) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (issuing_ || issued_ == submitted_) return false;
+    issuing_ = true;
+  }
+  bool any = false;
+  while (IssueNext(issuer)) any = true;
+  const std::lock_guard lock(mutex_);
+  issuing_ = false;
+  return any;
+}
+
+// Whether it became a flight, also one that has failed.
+bool CudaQueue::IssueNext(Issuer issuer) {
+  Flight flight;
+  Submission* work;
+  bool stop;
+  {
+    const std::lock_guard lock(mutex_);
+    if (issued_ == submitted_) return false;
+    flight.value = issued_ + 1;
+    work = &ring_[flight.value % ring_.size()];
+    stop = stop_;
+  }
+  size_t passed = 0;
+  absl::Status status = context_->health();
+  if (status.ok()) {
+    const auto waits = LookAtAll(*work, &passed);
+    status = waits.status();
+    if (waits.ok() && *waits == Wait::kOpen) {
+      if (issuer == Issuer::kSubmitter) return false;
+      status = stop ? absl::CancelledError("the device was closed before the work could run")
+                    : StayOpen(flight.value, *work);
+      if (status.ok()) return false;
+    }
+  }
+  if (status.ok() && work->cancellation != nullptr) status = work->cancellation->Check();
+  if (status.ok() && issuer == Issuer::kSubmitter && MayBlock(*work)) return false;
+
+  context_->Enter();
+  const std::vector<CUdeviceptr> addresses = work->commands->Addresses(work->bindings);
+  if (status.ok() && IsGraph(*work)) {
+    const auto instance = work->commands->Take(options_.kind, addresses);
+    if (instance.ok() && *instance == nullptr) return false;  // one comes back with a flight
+    status = instance.status();
+    if (instance.ok()) flight.instance = *instance;
+  }
+  flight.work = std::move(*work);
+  if (flight.work.trace != nullptr) flight.begin_ns = SteadyNs();
+  flight.status = std::move(status);
+  // Nothing is asked of a GPU that has failed, for it may never answer.
+  if (context_->health().ok()) HandOver(&flight, passed, addresses);
+  flights_->Add(std::move(flight));
+  const std::lock_guard lock(mutex_);
+  ++issued_;
+  return true;
+}
+
+// Also what has failed already gets an event behind the waits that it has passed: it ends no
+// earlier than these.
+void CudaQueue::HandOver(Flight* flight, size_t passed, std::span<const CUdeviceptr> addresses) {
+  absl::Status& status = flight->status;
+  const auto done = context_->TakeEvent(CU_EVENT_DISABLE_TIMING);
+  if (!done.ok()) {
+    if (status.ok()) status = done.status();
+    return;
+  }
+  const absl::Status awaited = AwaitOnStream(std::span(flight->work.waits).first(passed));
+  if (status.ok()) status = awaited;
+  if (status.ok()) status = AwaitZeroed(flight->work);
+  if (status.ok()) status = PutBatches(flight, addresses);
+  context_->Enter();
+  const absl::Status recorded = TG_CUDA(*context_, cuEventRecord, *done, stream_->handle());
+  if (recorded.ok()) {
+    flight->done = *done;
+    return;
+  }
+  // What is on the stream without an event behind it could never be waited for.
+  context_->ReturnEvent(*done, CU_EVENT_DISABLE_TIMING);
+  context_->Fail(absl::UnavailableError(
+      StrCat(context_->name(), " takes no more work: ", ToStd(recorded.message()))));
+}
+
+absl::StatusOr<CudaQueue::Wait> CudaQueue::Look(const TimelinePoint& point) const {
+  if (point.timeline == nullptr) return Wait::kReached;
+  absl::Status failure;
+  const bool own = point.timeline == timeline_;
+  if (own || point.timeline == sibling_timeline_) {
+    const Flights::Stand stand = (own ? *flights_ : *sibling_flights_).Look(point.value, &failure);
+    if (stand == Flights::Stand::kFailed) return failure;
+    if (stand == Flights::Stand::kInFlight) return own ? Wait::kReached : Wait::kOnStream;
+  }
+  if (point.timeline->value() < point.value) return Wait::kOpen;
+  TG_RETURN_IF_ERROR(point.timeline->StatusOf(point.value));
+  return Wait::kReached;
+}
+
+absl::StatusOr<CudaQueue::Wait> CudaQueue::LookAtAll(const Submission& work, size_t* passed) const {
+  for (const TimelinePoint& point : work.waits) {
+    TG_ASSIGN_OR_RETURN(const Wait wait, Look(point));
+    if (wait == Wait::kOpen) return wait;
+    ++*passed;
+  }
+  return Wait::kReached;
+}
+
+// The thread's, which is rung when an open point is reached.
+absl::Status CudaQueue::StayOpen(uint64_t value, const Submission& work) {
+  if (awaited_ != value) {
+    awaited_ = value;
+    waiting_since_ = SteadyNs();
+    for (const TimelinePoint& point : work.waits) {
+      if (point.timeline == nullptr || point.timeline->value() >= point.value) continue;
+      point.timeline->OnReached(point.value, [bell = bell_](const absl::Status&) { bell->Ring(); });
+    }
+  }
+  if (absl::Nanoseconds(SteadyNs() - waiting_since_) < options_.wait_limit) return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      StrCat("a point that the work waits for was not reached within ",
+             absl::FormatDuration(options_.wait_limit)));
+}
+
+absl::Status CudaQueue::AwaitOnStream(std::span<const TimelinePoint> waits) {
+  for (const TimelinePoint& point : waits) {
+    if (point.timeline == nullptr || point.timeline != sibling_timeline_) continue;
+    absl::Status failure;
+    TG_RETURN_IF_ERROR(
+        sibling_flights_->Await(point.value, *context_, stream_->handle(), &failure).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaQueue::AwaitZeroed(const Submission& work) {
+  for (const BufferView& view : work.bindings) {
+    const auto* memory = dynamic_cast<const CudaMemory*>(view.memory.get());
+    if (memory == nullptr) continue;
+    const bool own = &memory->owner().context() == context_.get();
+    if (own && memory->zeroing() <= zeroed_) continue;
+    TG_ASSIGN_OR_RETURN(const uint64_t zeroed,
+                        memory->owner().AwaitZeroed(*context_, stream_->handle()));
+    if (own) zeroed_ = zeroed;
+  }
+  return absl::OkStatus();
+}
+
+bool CudaQueue::MayBlock(const Submission& work) const {
+  if (work.trace != nullptr || work.commands->batches().size() > kBatchesAhead) return true;
+  return std::ranges::any_of(work.bindings, [](const BufferView& view) {
+    return dynamic_cast<const CudaMemory*>(view.memory.get()) == nullptr;
+  });
+}
+
+bool CudaQueue::IsGraph(const Submission& work) const {
+  return work.commands->graphable() && work.trace == nullptr &&
+         std::ranges::all_of(work.bindings, [&](const BufferView& view) { return IsOwn(view); });
+}
+
+bool CudaQueue::IsOwn(const BufferView& view) const {
+  const auto* memory = dynamic_cast<const CudaMemory*>(view.memory.get());
+  return memory != nullptr && &memory->owner().context() == context_.get();
+}
+
+absl::Status CudaQueue::PutBatches(Flight* flight, std::span<const CUdeviceptr> addresses) {
+  const Submission& work = flight->work;
+  const auto batches = work.commands->batches();
+  std::vector<CUevent> ends;
+  if (work.trace != nullptr) TG_RETURN_IF_ERROR(Mark(flight));
+  const auto put = [&](size_t b) -> absl::Status {
+    if (work.cancellation != nullptr) TG_RETURN_IF_ERROR(work.cancellation->Check());
+    if (b >= kBatchesAhead) TG_RETURN_IF_ERROR(AwaitEvent(ends[b - kBatchesAhead]));
+    context_->Enter();
+    const auto& batch = batches[b];
+    if (flight->instance == nullptr) {
+      TG_RETURN_IF_ERROR(PutCommands(flight, batch, addresses.subspan(batch.arguments)));
+    } else if (flight->instance->graphs[b] != nullptr) {
+      TG_RETURN_IF_ERROR(flight->instance->graphs[b]->Launch(stream_->handle()));
+    }
+    if (b + kBatchesAhead >= batches.size()) return absl::OkStatus();
+    TG_ASSIGN_OR_RETURN(ends.emplace_back(), context_->TakeEvent(CU_EVENT_DISABLE_TIMING));
+    return TG_CUDA(*context_, cuEventRecord, ends.back(), stream_->handle());
+  };
+  absl::Status status;
+  for (size_t b = 0; status.ok() && b < batches.size(); ++b) status = put(b);
+  for (const CUevent end : ends) {
+    if (end != nullptr) context_->ReturnEvent(end, CU_EVENT_DISABLE_TIMING);
+  }
+  return status;
+}
+
+absl::Status CudaQueue::PutCommands(Flight* flight, const CudaCommandBuffer::Batch& batch,
+                                    std::span<const CUdeviceptr> addresses) {
+  const Submission& work = flight->work;
+  for (size_t i = batch.begin, next = 0; i < batch.end; ++i) {
+    if (work.cancellation != nullptr) TG_RETURN_IF_ERROR(work.cancellation->Check());
+    const Command& command = work.commands->commands()[i];
+    absl::Status status;
+    if (next < batch.working.size() && batch.working[next] == &command) {
+      ++next;
+      const size_t count = command.kind == CommandKind::kCopy ? 2 : command.launch.arguments.size();
+      status = PutCommand(command, work.bindings, addresses.first(count));
+      addresses = addresses.subspan(count);
+    }
+    if (work.trace != nullptr) {
+      flight->events.push_back(work.commands->Describe(i));
+      const absl::Status marked = Mark(flight);
+      if (status.ok()) status = marked;
+    }
+    TG_RETURN_IF_ERROR(status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaQueue::PutCommand(const Command& command, std::span<const BufferView> bindings,
+                                   std::span<const CUdeviceptr> addresses) {
+  if (command.kind == CommandKind::kCopy) return PutCopy(command.copy, bindings, addresses);
+  return KernelCall(command.launch, addresses).Enqueue(*context_, stream_->handle());
+}
+
+// What the host does of a copy, it does now: so its memory is read and written in the order of the
+// commands, too.
+absl::Status CudaQueue::PutCopy(const CopyBytes& copy, std::span<const BufferView> bindings,
+                                std::span<const CUdeviceptr> addresses) {
+  const auto host = [&](const Launch::Argument& argument) {
+    const BufferView& view = bindings[static_cast<size_t>(argument.binding)];
+    return static_cast<char*>(view.memory->host()) + view.offset + argument.offset;
+  };
+  const CUdeviceptr to = addresses[0], from = addresses[1];
+  const auto bytes = static_cast<size_t>(copy.length);
+  if (to == 0 && from == 0) {
+    std::memcpy(host(copy.to), host(copy.from), bytes);
+    return absl::OkStatus();
+  }
+  if (from == 0) return staging_->Upload(to, host(copy.from), copy.length, stream_->handle());
+  if (to == 0) return staging_->Download(host(copy.to), from, copy.length, stream_->handle());
+  const auto context = [&](const Launch::Argument& argument) -> Context& {
+    const BufferView& view = bindings[static_cast<size_t>(argument.binding)];
+    return static_cast<const CudaMemory&>(*view.memory).owner().context();
+  };
+  Context& to_context = context(copy.to);
+  Context& from_context = context(copy.from);
+  if (&to_context == &from_context) {
+    return TG_CUDA(*context_, cuMemcpyDtoDAsync_v2, to, from, bytes, stream_->handle());
+  }
+  return TG_CUDA(*context_, cuMemcpyPeerAsync, to, to_context.handle(), from, from_context.handle(),
+                 bytes, stream_->handle());
+}
+
+absl::Status CudaQueue::Mark(Flight* flight) {
+  context_->Enter();
+  TG_ASSIGN_OR_RETURN(const CUevent mark, context_->TakeEvent(CU_EVENT_DEFAULT));
+  flight->marks.push_back(mark);
+  return TG_CUDA(*context_, cuEventRecord, mark, stream_->handle());
+}
+
+}  // namespace telegrad::cuda

@@ -1,0 +1,122 @@
+// A queue that is a stream of the GPU. Submissions are handed over in order, each as soon as what
+// it waits for is reached or is on a stream of the same GPU, ahead of what the GPU is at; their
+// points are signalled in order when the GPU has passed an event behind them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/api/device.h"
+#include "devices/cuda/bell.h"
+#include "devices/cuda/flights.h"
+#include "devices/cuda/staging.h"
+
+namespace telegrad::cuda {
+
+struct QueueOptions {
+  std::string name;  // "CUDA:0 compute", for traces
+  QueueKind kind = QueueKind::kCompute;
+  int capacity = 0;           // submissions
+  absl::Duration wait_limit;  // see HostQueueOptions
+  // A GPU that is at the same submission for so long is taken for stuck.
+  absl::Duration hang_limit;
+};
+
+class CudaQueue final : public Queue {
+ public:
+  static absl::StatusOr<std::unique_ptr<CudaQueue>> Create(std::shared_ptr<Context> context,
+                                                           QueueOptions options);
+  // Ends everything that was submitted, as ~HostQueue does.
+  ~CudaQueue() override;
+
+  TimelinePoint last() const override;
+
+  // The device's other queue, before anything is submitted. It may go first.
+  void SetSibling(const CudaQueue& sibling);
+
+ private:
+  enum class Issuer { kSubmitter, kThread };  // the thread may block
+
+  CudaQueue(std::shared_ptr<Context> context, QueueOptions options, std::unique_ptr<Stream> stream,
+            std::unique_ptr<Stream> notices);
+
+  absl::StatusOr<TimelinePoint> Enqueue(std::shared_ptr<const CommandBuffer> commands,
+                                        std::vector<BufferView> bindings,
+                                        std::span<const TimelinePoint> waits,
+                                        std::shared_ptr<RunTrace> trace,
+                                        std::shared_ptr<const Cancellation> cancellation) override;
+
+  // Handing over, by whoever has set issuing_.
+  bool TryIssue(Issuer issuer);
+  bool IssueNext(Issuer issuer);
+  void HandOver(Flight* flight, size_t passed, std::span<const CUdeviceptr> addresses);
+  // What a wait is that has not failed.
+  enum class Wait { kReached, kOnStream, kOpen };
+  absl::StatusOr<Wait> Look(const TimelinePoint& point) const;
+  // Until the first wait that is open or has failed; how many are before that.
+  absl::StatusOr<Wait> LookAtAll(const Submission& work, size_t* passed) const;
+  absl::Status StayOpen(uint64_t value, const Submission& work);
+  absl::Status AwaitOnStream(std::span<const TimelinePoint> waits);
+  absl::Status AwaitZeroed(const Submission& work);
+  bool MayBlock(const Submission& work) const;
+  bool IsGraph(const Submission& work) const;
+  bool IsOwn(const BufferView& view) const;
+  absl::Status PutBatches(Flight* flight, std::span<const CUdeviceptr> addresses);
+  absl::Status PutCommands(Flight* flight, const CudaCommandBuffer::Batch& batch,
+                           std::span<const CUdeviceptr> addresses);
+  absl::Status PutCommand(const Command& command, std::span<const BufferView> bindings,
+                          std::span<const CUdeviceptr> addresses);
+  absl::Status PutCopy(const CopyBytes& copy, std::span<const BufferView> bindings,
+                       std::span<const CUdeviceptr> addresses);
+  absl::Status Mark(Flight* flight);
+
+  // On the queue's thread.
+  void Serve();
+  bool EndFlights();
+  void End(Flight* flight, const absl::Status& status);
+  void AddEvents(Flight* flight);
+  void Sleep();
+  absl::Status AwaitEvent(CUevent event);
+  bool HasPassed(CUevent event, absl::Status* status);
+  void AwaitNews(CUevent event);
+
+  const std::shared_ptr<Context> context_;
+  const QueueOptions options_;
+  const std::unique_ptr<Stream> stream_;
+  const std::unique_ptr<Stream> notices_;  // where the GPU rings the bell
+  const std::shared_ptr<Timeline> timeline_ = std::make_shared<Timeline>();
+  const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
+  const std::shared_ptr<Flights> flights_ = std::make_shared<Flights>();
+  std::shared_ptr<const Timeline> sibling_timeline_;
+  std::shared_ptr<const Flights> sibling_flights_;
+
+  mutable std::mutex mutex_;      // for what follows
+  std::vector<Submission> ring_;  // submission n, from 1, is at n % size
+  uint64_t submitted_ = 0;
+  uint64_t issued_ = 0;    // taken out of the ring
+  uint64_t finished_ = 0;  // those whose place is free again
+  bool issuing_ = false;   // somebody hands over the one after issued_
+  bool stop_ = false;
+
+  // Of whoever hands over:
+  uint64_t zeroed_ = 0;  // zeroings that the stream has waited for
+
+  // Of the thread:
+  uint64_t awaited_ = 0;       // the submission whose waits ring the bell
+  int64_t waiting_since_ = 0;  // when that began
+  int64_t progress_ns_ = 0;    // when the GPU was last seen to pass something, or began
+  CUevent noticed_ = nullptr;  // behind which the GPU rings
+  std::unique_ptr<Staging> staging_;
+
+  std::thread thread_;
+};
+
+}  // namespace telegrad::cuda

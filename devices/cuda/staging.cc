@@ -1,0 +1,92 @@
+#include "devices/cuda/staging.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "engine/base/status.h"
+
+namespace telegrad::cuda {
+namespace {
+
+constexpr int64_t kChunkBytes = int64_t{4} << 20;
+
+}  // namespace
+
+Staging::~Staging() {
+  if (context_->stuck()) return;
+  context_->Enter();
+  for (const Chunk& chunk : chunks_) {
+    if (chunk.host != nullptr) context_->api().cuMemFreeHost(chunk.host);
+    if (chunk.passed != nullptr) context_->ReturnEvent(chunk.passed, CU_EVENT_DISABLE_TIMING);
+  }
+}
+
+absl::StatusOr<Staging::Chunk*> Staging::Next() {
+  Chunk& chunk = chunks_[next_++ % chunks_.size()];
+  if (chunk.passed == nullptr) {
+    TG_ASSIGN_OR_RETURN(chunk.passed, context_->TakeEvent(CU_EVENT_DISABLE_TIMING));
+  }
+  if (chunk.host == nullptr) {
+    void* host = nullptr;
+    TG_RETURN_IF_ERROR(
+        TG_CUDA(*context_, cuMemHostAlloc, &host, kChunkBytes, kMemHostAllocPortable));
+    chunk.host = static_cast<char*>(host);
+  }
+  TG_RETURN_IF_ERROR(Land(&chunk));
+  return &chunk;
+}
+
+absl::Status Staging::Send(Chunk* chunk, CUstream stream) {
+  chunk->in_flight = true;
+  return TG_CUDA(*context_, cuEventRecord, chunk->passed, stream);
+}
+
+absl::Status Staging::Land(Chunk* chunk) {
+  if (!chunk->in_flight) return absl::OkStatus();
+  TG_RETURN_IF_ERROR(await_(chunk->passed));
+  chunk->in_flight = false;
+  return absl::OkStatus();
+}
+
+absl::Status Staging::Upload(CUdeviceptr to, const char* from, int64_t bytes, CUstream stream) {
+  for (int64_t at = 0; at < bytes; at += kChunkBytes) {
+    const auto length = static_cast<size_t>(std::min(bytes - at, kChunkBytes));
+    TG_ASSIGN_OR_RETURN(Chunk * chunk, Next());
+    std::memcpy(chunk->host, from + at, length);
+    context_->Enter();
+    TG_RETURN_IF_ERROR(TG_CUDA(*context_, cuMemcpyHtoDAsync_v2, to + static_cast<CUdeviceptr>(at),
+                               chunk->host, length, stream));
+    TG_RETURN_IF_ERROR(Send(chunk, stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Staging::Download(char* to, CUdeviceptr from, int64_t bytes, CUstream stream) {
+  struct Part {
+    Chunk* chunk;
+    int64_t at;
+    size_t length;
+  };
+  std::deque<Part> sent;
+  for (int64_t at = 0; at < bytes || !sent.empty();) {
+    if (at < bytes && sent.size() < chunks_.size()) {
+      const auto length = static_cast<size_t>(std::min(bytes - at, kChunkBytes));
+      TG_ASSIGN_OR_RETURN(Chunk * chunk, Next());
+      context_->Enter();
+      TG_RETURN_IF_ERROR(TG_CUDA(*context_, cuMemcpyDtoHAsync_v2, chunk->host,
+                                 from + static_cast<CUdeviceptr>(at), length, stream));
+      TG_RETURN_IF_ERROR(Send(chunk, stream));
+      sent.push_back({chunk, at, length});
+      at += static_cast<int64_t>(length);
+      continue;
+    }
+    const Part part = sent.front();
+    sent.pop_front();
+    TG_RETURN_IF_ERROR(Land(part.chunk));
+    std::memcpy(to + part.at, part.chunk->host, part.length);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad::cuda

@@ -1,0 +1,49 @@
+// Pinned memory through which bytes go between a GPU and memory of the host that is not: a few
+// chunks in turn, so that one is filled or emptied while another is on the bus, and no more than
+// these are ever on their way.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "devices/cuda/context.h"
+
+namespace telegrad::cuda {
+
+// Used by one thread.
+class Staging {
+ public:
+  // Waits until the GPU has passed an event.
+  using Await = std::function<absl::Status(CUevent)>;
+
+  Staging(std::shared_ptr<Context> context, Await await)
+      : context_(std::move(context)), await_(std::move(await)) {}
+  ~Staging();
+
+  // The host's bytes have been read when this returns; they arrive in the stream's order.
+  absl::Status Upload(CUdeviceptr to, const char* from, int64_t bytes, CUstream stream);
+  // The bytes have arrived when this returns, behind everything before on the stream.
+  absl::Status Download(char* to, CUdeviceptr from, int64_t bytes, CUstream stream);
+
+ private:
+  struct Chunk {
+    char* host = nullptr;
+    CUevent passed = nullptr;
+    bool in_flight = false;
+  };
+
+  // The next chunk, once it is free.
+  absl::StatusOr<Chunk*> Next();
+  absl::Status Send(Chunk* chunk, CUstream stream);
+  absl::Status Land(Chunk* chunk);
+
+  const std::shared_ptr<Context> context_;
+  const Await await_;
+  std::array<Chunk, 4> chunks_;
+  size_t next_ = 0;
+};
+
+}  // namespace telegrad::cuda

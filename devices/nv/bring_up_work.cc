@@ -1,0 +1,332 @@
+// Memory, channels, and the first work on them: a semaphore, a copy and a kernel. What the channels
+// read lies in video memory, what the host waits for and compares in its own.
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+#include "devices/nv/bring_up.h"
+#include "devices/nv/methods.h"
+#include "devices/nv/qmd.h"
+#include "devices/nv/store_42.h"
+#include "engine/base/status.h"
+
+namespace telegrad::nv {
+namespace {
+
+// The video memory: rings with the channels' control blocks behind them, pushbuffer, program, QMD,
+// constant bank, and what the copy reads.
+constexpr size_t kVideoBytes = 2 << 20;
+constexpr uint32_t kRingEntries = 1024;
+constexpr size_t kComputeRing = 0x00000, kComputeUserd = kComputeRing + kRingEntries * 8;
+constexpr size_t kCopyRing = 0x10000, kCopyUserd = kCopyRing + kRingEntries * 8;
+constexpr size_t kPush = 0x20000, kPushBytes = 0x10000;
+constexpr size_t kProgram = 0x30000;  // a page behind it is there to be prefetched
+constexpr size_t kQmd = 0x40000, kConstants = 0x41000, kCopySource = 0x50000;
+constexpr size_t kConstantBytes = 0x240;
+static_assert(kStore42ParamBase + kStore42ParamBytes <= kConstantBytes);
+
+// The host's memory: semaphores, what the kernel writes, what the copy writes.
+constexpr size_t kSharedBytes = 2 << 20;
+constexpr size_t kComputeSemaphore = 0x000, kCopySemaphore = 0x100, kKernelSemaphore = 0x200;
+constexpr size_t kKernelOutput = 0x1000, kCopyTarget = 0x10000;
+constexpr size_t kCopyBytes = 0x10000;
+
+constexpr size_t kNotifierBytes = 4096;
+
+// Addresses on the GPU: nothing else is in this address space. All below the 40 bits that entries
+// and QMDs hold, except the windows, through which a kernel sees its shared and local memory and
+// which must be clear of everything.
+constexpr uint64_t kVideoAddress = 0x10'0000'0000, kSharedAddress = 0x10'1000'0000;
+constexpr uint64_t kComputeResources = 0x11'0000'0000, kCopyResources = 0x11'1000'0000;
+constexpr uint64_t kResourceBytes = 64 << 20;
+constexpr uint64_t kSharedWindow = 0x7294'0000'0000, kLocalWindow = 0x7293'0000'0000;
+static_assert(kVideoAddress + kVideoBytes < kPushAddressLimit);
+
+constexpr uint32_t Low(uint64_t value) { return static_cast<uint32_t>(value); }
+constexpr uint32_t High(uint64_t value) { return static_cast<uint32_t>(value >> 32); }
+
+uint32_t CopyWord(size_t i) { return static_cast<uint32_t>(i * 2654435761u + 1); }
+
+}  // namespace
+
+BringUp::Found BringUp::MakeVideoMemory() {
+  MemoryParams params{};
+  params.owner = rm_.root();
+  params.type = kTypeImage;
+  params.flags = kFlagsMapNotRequired | kFlagsHandleProvided | kFlagsAlignment | kFlagsIgnoreBank |
+                 kFlagsPersistent;
+  params.attr = kAttrContiguous;
+  params.attr2 = kAttr2Cacheable | kAttr2NoZbc;
+  params.format = kKindGeneric;
+  params.size = kVideoBytes;
+  params.alignment = 4096;
+  params.limit = kVideoBytes - 1;
+  TG_ASSIGN_OR_RETURN(video_.handle, rm_.Alloc(device_, kMemoryUser, params));
+  TG_ASSIGN_OR_RETURN(const int fd, rm_.OpenDevice(minor_));
+  TG_ASSIGN_OR_RETURN(video_.host, rm_.MapObject(device_, video_.handle, fd, kVideoBytes));
+  video_.address = kVideoAddress;
+  // Rings and control blocks start at zero; a page of the GPU's is not zeroed for us.
+  for (size_t i = 0; i < kCopySource; i += 4) video_.Store<uint32_t>(i, 0);
+  return StrCat(kVideoBytes >> 20, " MiB, mapped");
+}
+
+BringUp::Found BringUp::MakeHostMemory() {
+  TG_ASSIGN_OR_RETURN(shared_.host, rm_.MapAnonymous(kSharedBytes));
+  std::memset(shared_.host, 0, kSharedBytes);  // each page is there when the driver pins it
+  TG_ASSIGN_OR_RETURN(shared_.handle,
+                      rm_.DescribeMemory(device_, device_fd_, shared_.host, kSharedBytes));
+  shared_.address = kSharedAddress;
+  return StrCat(kSharedBytes >> 20, " MiB, pinned");
+}
+
+BringUp::Found BringUp::MakeNotifier() {
+  MemoryParams params{};
+  params.owner = rm_.root();
+  params.type = kTypeNotifier;
+  params.flags = kFlagsMapNotRequired | kFlagsHandleProvided | kFlagsAlignment | kFlagsIgnoreBank;
+  params.attr = kAttrAllowNoncontiguous | kAttrSystemMemory;
+  params.attr2 = kAttr2Uncached | kAttr2NoZbc;
+  params.format = kKindGeneric;
+  params.size = kNotifierBytes;
+  params.alignment = 4096;
+  params.limit = kNotifierBytes - 1;
+  TG_ASSIGN_OR_RETURN(notifier_.handle, rm_.Alloc(device_, kMemorySystem, params));
+  TG_ASSIGN_OR_RETURN(const int fd, rm_.Open("/dev/nvidiactl"));
+  TG_ASSIGN_OR_RETURN(notifier_.host, rm_.MapObject(device_, notifier_.handle, fd, kNotifierBytes));
+  return "";
+}
+
+BringUp::Found BringUp::MapInRm() {
+  MemoryVirtualParams params{};
+  params.limit = 0x1ffffffffffff;
+  TG_ASSIGN_OR_RETURN(const Handle dma, rm_.Alloc(device_, kMemoryVirtual, params));
+  TG_RETURN_IF_ERROR(rm_.MapDma(device_, dma, video_.handle, video_.address, kVideoBytes));
+  TG_RETURN_IF_ERROR(rm_.MapDma(device_, dma, shared_.handle, shared_.address, kSharedBytes));
+  return "";
+}
+
+absl::Status BringUp::MapExternal(const Region& region, size_t bytes) {
+  UvmRangeParams range{.base = region.address, .length = bytes, .status = 0};
+  constexpr std::string_view kCreate = "UVM_CREATE_EXTERNAL_RANGE";
+  TG_RETURN_IF_ERROR(rm_.Uvm(uvm_, kCreate, kUvmCreateExternalRange, range));
+  rm_.OnRelease("UVM range",
+                [this, range]() mutable { return rm_.Uvm(uvm_, "UVM_FREE", kUvmFree, range); });
+  UvmMapExternalParams map{};
+  map.base = region.address;
+  map.length = bytes;
+  map.attributes[0].gpu = uuid_;
+  map.attributes[0].mapping = kMapReadWriteAtomic;
+  map.attributes_count = 1;
+  map.rm_fd = rm_.control();
+  map.client = rm_.root();
+  map.memory = region.handle;
+  return rm_.Uvm(uvm_, "UVM_MAP_EXTERNAL_ALLOCATION", kUvmMapExternalAllocation, map);
+}
+
+BringUp::Found BringUp::MapInUvm() {
+  TG_RETURN_IF_ERROR(MapExternal(video_, kVideoBytes));
+  TG_RETURN_IF_ERROR(MapExternal(shared_, kSharedBytes));
+  return absl::StrFormat("at %#x and %#x", video_.address, shared_.address);
+}
+
+BringUp::Found BringUp::MakeChannels() {
+  channels_ = {
+      Channel{"compute", kHopperCompute, kComputeRing, kComputeUserd, kComputeResources},
+      Channel{"copy", kHopperCopy, kCopyRing, kCopyUserd, kCopyResources},
+  };
+  for (Channel& channel : channels_) {
+    ChannelParams params{};
+    params.error = notifier_.handle;
+    params.buffer = video_.handle;
+    params.gpfifo = video_.address + channel.ring;
+    params.gpfifo_entries = kRingEntries;
+    params.context_share = context_share_;
+    params.userd_memory[0] = video_.handle;
+    params.userd_offset[0] = channel.userd;
+    TG_ASSIGN_OR_RETURN(channel.handle, rm_.Alloc(group_, kHopperGpfifo, params));
+  }
+  return StrCat("one for compute, one for copies, ", kRingEntries, " entries each");
+}
+
+BringUp::Found BringUp::MakeEngines() {
+  for (const Channel& channel : channels_) {
+    TG_RETURN_IF_ERROR(rm_.Alloc(channel.handle, channel.engine_class).status());
+  }
+  return "";
+}
+
+BringUp::Found BringUp::GetTokens() {
+  for (Channel& channel : channels_) {
+    TokenParams params{.token = ~0u};
+    TG_RETURN_IF_ERROR(rm_.Control(channel.handle, kGetToken, params));
+    channel.token = params.token;
+  }
+  return absl::StrFormat("%#x and %#x", channels_[0].token, channels_[1].token);
+}
+
+BringUp::Found BringUp::RegisterChannels() {
+  for (const Channel& channel : channels_) {
+    UvmRegisterChannelParams params{};
+    params.gpu = uuid_;
+    params.rm_fd = rm_.control();
+    params.client = rm_.root();
+    params.channel = channel.handle;
+    params.base = channel.resources;
+    params.length = kResourceBytes;
+    TG_RETURN_IF_ERROR(rm_.Uvm(uvm_, "UVM_REGISTER_CHANNEL", kUvmRegisterChannel, params));
+    rm_.OnRelease("channel registered with UVM", [this, handle = channel.handle] {
+      UvmUnregisterChannelParams undo{};
+      undo.gpu = uuid_;
+      undo.client = rm_.root();
+      undo.channel = handle;
+      return rm_.Uvm(uvm_, "UVM_UNREGISTER_CHANNEL", kUvmUnregisterChannel, undo);
+    });
+  }
+  return "";
+}
+
+BringUp::Found BringUp::Schedule() {
+  ScheduleParams params{};
+  params.enable = 1;
+  TG_RETURN_IF_ERROR(rm_.Control(group_, kScheduleGroup, params));
+  return "";
+}
+
+void BringUp::Submit(Channel& channel, const PushBuffer& push) {
+  // The probe's few pushes never wrap, neither here nor in the ring.
+  const size_t at = kPush + pushed_;
+  video_.StoreWords(at, push.words().data(), push.words().size());
+  pushed_ += (push.words().size() * 4 + 255) / 256 * 256;
+  video_.Store<uint64_t>(channel.ring + channel.put * 8,
+                         RingEntry(video_.address + at, push.words().size()));
+  ++channel.put;
+  video_.Store<uint32_t>(channel.userd + kUserdGpPut, channel.put);
+  rm_.system().StoreDoorbell(doorbell_, channel.token);
+}
+
+absl::Status BringUp::WaitFor(size_t semaphore, uint64_t value) {
+  const int64_t start = rm_.system().Ns();
+  while (shared_.Load<uint64_t>(semaphore) != value) {
+    if (rm_.system().Ns() - start >= options_.timeout_ns) {
+      const uint64_t found = shared_.Load<uint64_t>(semaphore);
+      const std::string what =
+          StrCat("the semaphore holds ", found, " where ", value, " is waited for, after ",
+                 options_.timeout_ns / 1'000'000, " ms; the channel's error notifier ");
+      const uint16_t status = notifier_.Load<uint16_t>(offsetof(Notification, status));
+      if (status == 0) return absl::DeadlineExceededError(StrCat(what, "is silent"));
+      return absl::DeadlineExceededError(
+          StrCat(what, "says Xid ", notifier_.Load<uint32_t>(offsetof(Notification, info32))));
+    }
+    rm_.system().Pause();
+  }
+  return absl::OkStatus();
+}
+
+BringUp::Found BringUp::ReleaseSemaphore() {
+  PushBuffer push;
+  push.Push(kSubCompute, kSetObject, {kHopperCompute});
+  push.Push(kSubCompute, kSetLocalWindow, {High(kLocalWindow), Low(kLocalWindow)});
+  push.Push(kSubCompute, kSetSharedWindow, {High(kSharedWindow), Low(kSharedWindow)});
+  push.Release(shared_.address + kComputeSemaphore, 1);
+  Submit(channels_[0], push);
+  TG_RETURN_IF_ERROR(WaitFor(kComputeSemaphore, 1));
+  return absl::StrFormat("GPU time %d ns", shared_.Load<uint64_t>(kComputeSemaphore + 8));
+}
+
+BringUp::Found BringUp::Copy() {
+  for (size_t i = 0; i < kCopyBytes / 4; ++i) {
+    video_.Store<uint32_t>(kCopySource + i * 4, CopyWord(i));
+  }
+  const uint64_t from = video_.address + kCopySource, to = shared_.address + kCopyTarget;
+  const uint64_t semaphore = shared_.address + kCopySemaphore;
+  PushBuffer push;
+  push.Push(kSubCopy, kSetObject, {kHopperCopy});
+  push.Push(kSubCopy, kOffsetInUpper, {High(from), Low(from), High(to), Low(to)});
+  push.Push(kSubCopy, kLineLengthIn, {kCopyBytes});
+  push.Push(kSubCopy, kLaunchDma, {kDmaNonPipelined | kDmaPitch});
+  push.Push(kSubCopy, kSetSemaphoreA, {High(semaphore), Low(semaphore), 1});
+  push.Push(kSubCopy, kLaunchDma, {kDmaFlush | kDmaReleaseTimestamp});
+  Submit(channels_[1], push);
+  TG_RETURN_IF_ERROR(WaitFor(kCopySemaphore, 1));
+  for (size_t i = 0; i < kCopyBytes / 4; ++i) {
+    const uint32_t word = shared_.Load<uint32_t>(kCopyTarget + i * 4);
+    if (word != CopyWord(i)) {
+      return absl::DataLossError(
+          absl::StrFormat("word %d of the copy is %#x where %#x was copied", i, word, CopyWord(i)));
+    }
+  }
+  return StrCat(kCopyBytes, " bytes from video memory to the host's");
+}
+
+BringUp::Found BringUp::RunKernel() {
+  video_.StoreWords(kProgram, kStore42Code, std::size(kStore42Code));
+  // The constant bank 0 of a kernel: the driver's words, then the parameters. This kernel loads the
+  // stack's address and a descriptor word, which must be 0, and its one parameter.
+  constexpr size_t kWindows = 0x18, kStack = 0x28;
+  constexpr uint64_t kStackTop = 0xfffdc0;
+  video_.Store<uint64_t>(kConstants + kWindows, kSharedWindow);
+  video_.Store<uint64_t>(kConstants + kWindows + 8, kLocalWindow);
+  video_.Store<uint64_t>(kConstants + kStack, kStackTop);
+  video_.Store<uint64_t>(kConstants + kStore42ParamBase, shared_.address + kKernelOutput);
+
+  const uint64_t program = video_.address + kProgram, constants = video_.address + kConstants;
+  const uint64_t semaphore = shared_.address + kKernelSemaphore;
+  constexpr uint32_t kSharedConfig32K = 32 / 4 + 1, kSharedConfig228K = 228 / 4 + 1;
+  const std::pair<QmdField, uint32_t> fields[] = {
+      {QmdField::kQmdType, kQmdTypeGridCta},
+      {QmdField::kQmdGroupId, 0x3f},
+      {QmdField::kApiVisibleCallLimit, 1},  // not checked
+      {QmdField::kSamplerIndex, 1},         // by the header's index
+      {QmdField::kSassVersion, kSassVersion},
+      {QmdField::kInvalidateTextureHeader, 1},
+      {QmdField::kInvalidateTextureSampler, 1},
+      {QmdField::kInvalidateTextureData, 1},
+      {QmdField::kInvalidateShaderData, 1},
+      {QmdField::kInvalidateInstruction, 1},
+      {QmdField::kInvalidateConstant, 1},
+      {QmdField::kSharedMemorySize, 1024},  // the system's own part of every workgroup's
+      {QmdField::kMinSharedConfig, kSharedConfig32K},
+      {QmdField::kTargetSharedConfig, kSharedConfig32K},
+      {QmdField::kMaxSharedConfig, kSharedConfig228K},
+      {QmdField::kGridWidth, 1},
+      {QmdField::kGridHeight, 1},
+      {QmdField::kGridDepth, 1},
+      {QmdField::kThreadsX, 1},
+      {QmdField::kThreadsY, 1},
+      {QmdField::kThreadsZ, 1},
+      {QmdField::kRegisterCount, kStore42Registers},
+      {QmdField::kBarrierCount, 1},
+      {QmdField::kMembarType, kMembarL1System},
+      {QmdField::kProgramAddressLow, Low(program)},
+      {QmdField::kProgramAddressHigh, High(program)},
+      {QmdField::kConstantBuffer0Valid, 1},
+      {QmdField::kConstantBuffer0Invalidate, 1},
+      {QmdField::kConstantBuffer0Low6, Low(constants >> 6)},
+      {QmdField::kConstantBuffer0High6, High(constants >> 6)},
+      {QmdField::kConstantBuffer0Size4, kConstantBytes >> 4},
+      {QmdField::kRelease0Enable, 1},
+      {QmdField::kRelease0StructureSize, 0},  // four words: value and time
+      {QmdField::kRelease0MembarType, kReleaseMembarSystem},
+      {QmdField::kRelease0Payload64, 1},
+      {QmdField::kRelease0AddressLow, Low(semaphore)},
+      {QmdField::kRelease0AddressHigh, High(semaphore)},
+      {QmdField::kRelease0PayloadLow, 1},
+  };
+  Qmd qmd;
+  for (const auto& [field, value] : fields) qmd.Set(field, value);
+  video_.StoreWords(kQmd, qmd.words().data(), qmd.words().size());
+
+  PushBuffer push;
+  push.Push(kSubCompute, kInvalidateCaches, {kInvalidateAll});
+  push.Push(kSubCompute, kSendPcasA, {Low((video_.address + kQmd) >> 8)});
+  push.Push(kSubCompute, kSendSignalingPcas2B, {kPcasPrefetchSchedule});
+  Submit(channels_[0], push);
+  TG_RETURN_IF_ERROR(WaitFor(kKernelSemaphore, 1));
+  const uint32_t written = shared_.Load<uint32_t>(kKernelOutput);
+  if (written != kStore42Value) {
+    return absl::DataLossError(
+        StrCat("the kernel ended, and left ", written, " where it writes ", kStore42Value));
+  }
+  return StrCat("wrote ", written);
+}
+
+}  // namespace telegrad::nv

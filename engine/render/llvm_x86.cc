@@ -1,0 +1,200 @@
+// Lanes a few elements apart are loaded as the vectors that they lie in, from the first lane's
+// element to the last one's, and picked from those. Stores to a large result that nothing reads go
+// past the caches, where an argument is aligned to a line as it starts.
+#include "engine/render/llvm_x86.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "engine/base/status.h"
+#include "engine/render/llvm.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kMaxStride = 4;  // of lanes that are loaded as whole vectors
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kLeastStreamed = 16;  // bytes of one store
+
+std::string Attributes(const Target& target) {
+  // The processor's name is for tuning alone: what the code may use are the features, detected one
+  // by one, because a name implies features that a virtual machine may hide. probe-stack: a large
+  // frame touches each of its pages, so that it ends in the guard page and not beyond.
+  std::string out =
+      "attributes #0 = { nounwind \"target-cpu\"=\"x86-64\" \"probe-stack\"=\"inline-asm\"";
+  if (!target.cpu.empty()) StrAppend(&out, " \"tune-cpu\"=\"", target.cpu, "\"");
+  if (!target.features.empty()) StrAppend(&out, " \"target-features\"=\"", target.features, "\"");
+  // LLVM would keep to 256 bits, half of what the machine can do.
+  if (target.vector_bytes >= 64) out += " \"prefer-vector-width\"=\"512\"";
+  return out + " }\n";
+}
+
+}  // namespace
+
+absl::Status X86Kernel::Begin() {
+  for (size_t slot = 0; slot < program_.arguments.size(); ++slot) {
+    const std::string at = out_.Let("getelementptr ptr, ptr %buffers, i64 ", slot);
+    Memory& memory = arguments_.emplace_back();
+    memory.pointer = out_.Name(StrCat("a", slot), "load ptr, ptr ", at, ", align 8");
+    memory.align = ByteSize(program_.arguments[slot].dtype);
+    memory.of_loads = memory.of_stores =
+        StrCat(", !alias.scope !", 3 * slot + 2, ", !noalias !", 3 * slot + 3);
+    memory.argument = static_cast<int64_t>(slot);
+    memory.elements = program_.arguments[slot].elements;
+    if (!Streams(memory.argument)) continue;
+    const std::string address = out_.Let("ptrtoint ptr %a", slot, " to i64");
+    const std::string beyond = out_.Let("and i64 ", address, ", ", kLineBytes - 1);
+    out_.Name(StrCat("s", slot), "icmp eq i64 ", beyond, ", 0");
+  }
+  int64_t bytes = 0;
+  for (const UOp buffer : Buffers()) {
+    if (AddressSpace{buffer.arg(0)} == AddressSpace::kGlobal) {
+      return Broken("node ", buffer.id(), " is a BUFFER in global memory");
+    }
+    TG_RETURN_IF_ERROR(MakePrivate(buffer, kMaxPrivateBytes, &bytes));
+  }
+  return absl::OkStatus();
+}
+
+// Each argument is an alias scope of its own, and every access lies outside of all other scopes.
+// That is true of written arguments by contract and harmless between arguments that are only read.
+std::string X86Kernel::AliasMetadata() const {
+  std::string out = "!0 = distinct !{!0}\n";
+  const size_t n = program_.arguments.size();
+  for (size_t slot = 0; slot < n; ++slot) {
+    StrAppend(&out, "!", 3 * slot + 1, " = distinct !{!", 3 * slot + 1, ", !0}\n");
+    StrAppend(&out, "!", 3 * slot + 2, " = !{!", 3 * slot + 1, "}\n");
+    StrAppend(&out, "!", 3 * slot + 3, " = !{");
+    std::string_view comma = "";
+    for (size_t other = 0; other < n; ++other) {
+      if (other == slot) continue;
+      StrAppend(&out, comma, "!", 3 * other + 1);
+      comma = ", ";
+    }
+    out += "}\n";
+  }
+  StrAppend(&out, "!", 3 * n + 1, " = !{i32 1}\n");
+  return out;
+}
+
+std::string X86Kernel::Assemble() {
+  // Such stores become visible in any order; what follows the launch must see them all.
+  if (streamed_) out_.CallVoid("llvm.x86.sse.sfence", {});
+  return StrCat("target triple = \"x86_64-unknown-linux-gnu\"\n\ndefine void @", program_.name,
+                "(ptr noalias readonly %buffers, i64 %begin, i64 %end) #0 {\nentry:\n",
+                out_.TakeBody(), "  ret void\n}\n\n", out_.Declarations(), "\n",
+                Attributes(target_), "\n", AliasMetadata());
+}
+
+// The launch's part of the thread range, cut to the range: the bounds of all indices rest on it.
+absl::Status X86Kernel::OpenParallel(UOp u) {
+  if (!u.is(Op::kRange) || AxisType{u.arg(1)} != AxisType::kThread) {
+    return LlvmKernel::OpenParallel(u);
+  }
+  if (thread_seen_ || !open_.empty()) {
+    return Broken("range ", u.id(), " of threads is not the one outermost range");
+  }
+  thread_seen_ = true;
+  const DType dtype = u.dtype();
+  const std::string type = LlvmType(dtype, 1);
+  TG_ASSIGN_OR_RETURN(std::string end, ValueOf(u.src(0), 1));
+  end = AsOffset(dtype, end, 1);
+  std::string begin = out_.Call("llvm.smax.i64", "i64", {{"i64", "%begin"}, {"i64", "0"}});
+  end = out_.Call("llvm.smin.i64", "i64", {{"i64", "%end"}, {"i64", end}});
+  begin = out_.Call("llvm.smin.i64", "i64", {{"i64", begin}, {"i64", end}});
+  if (type != "i64") {
+    // An empty part may end below 0, which a narrow unsigned counter cannot say.
+    end = out_.Call("llvm.smax.i64", "i64", {{"i64", end}, {"i64", begin}});
+    begin = out_.Let("trunc i64 ", begin, " to ", type);
+    end = out_.Let("trunc i64 ", end, " to ", type);
+  }
+  OpenLoop(u, begin, end);
+  return absl::OkStatus();
+}
+
+absl::Status X86Kernel::CloseParallel(UOp u) {
+  CloseLoop(u);
+  return absl::OkStatus();
+}
+
+// A mask for one of the loads of a strided vector: lane `from[i]` of the gate where that is not
+// negative, else false.
+std::string X86Kernel::PickGate(const Address& at, std::vector<int64_t> from) {
+  const std::string type = at.mask_type();
+  std::ranges::replace(from, -1, at.lanes);
+  return out_.Let("shufflevector ", type, " ", at.gate, ", ", type, " zeroinitializer, ",
+                  LlvmShuffle(from));
+}
+
+std::string X86Kernel::LoadStrided(const Address& at) {
+  const std::string element = LlvmMemoryType(at.dtype, 1), type = at.type();
+  const int64_t align = ByteSize(at.dtype), span = (at.lanes - 1) * at.stride + 1;
+  std::string value = "zeroinitializer";
+  for (int64_t first = 0, lane = 0; lane < at.lanes; first += at.lanes) {
+    const int64_t offset = std::min(first, span - at.lanes);
+    // Which lanes this load has, and where.
+    std::vector<int64_t> take(at.lanes, -1), mask(at.lanes, -1);
+    for (int64_t i = 0; i < lane; ++i) take[i] = i;
+    for (; lane < at.lanes && lane * at.stride < offset + at.lanes; ++lane) {
+      const int64_t position = lane * at.stride - offset;
+      take[lane] = at.lanes + position;
+      mask[position] = lane;
+    }
+    const std::string pointer = out_.Let("getelementptr ", at.lane_gate ? "" : "inbounds ", element,
+                                         ", ptr ", at.pointer, ", i64 ", offset);
+    const std::string part =
+        at.lane_gate
+            ? out_.Call(StrCat("llvm.masked.load.", at.suffix(), ".p0"), type,
+                        {{"ptr", pointer},
+                         {"i32", StrCat(align)},
+                         {at.mask_type(), PickGate(at, mask)},
+                         {type, "zeroinitializer"}},
+                        "", at.memory->of_loads)
+            : out_.Let("load ", type, ", ptr ", pointer, ", align ", align, at.memory->of_loads);
+    value = out_.Let("shufflevector ", type, " ", value, ", ", type, " ", part, ", ",
+                     LlvmShuffle(take));
+  }
+  return value;
+}
+
+absl::StatusOr<std::string> X86Kernel::LoadLanes(const Address& at) {
+  if (at.kind == Address::kSpread && at.stride > 1 && at.stride <= kMaxStride) {
+    return LoadStrided(at);
+  }
+  return LlvmKernel::LoadLanes(at);
+}
+
+absl::Status X86Kernel::StoreLanes(UOp u, const Address& at, const std::string& value) {
+  const int64_t bytes = at.lanes * ByteSize(at.dtype);
+  if (at.kind == Address::kContiguous && at.gate.empty() && at.memory->argument >= 0 &&
+      bytes >= kLeastStreamed && Streams(at.memory->argument) &&
+      std::has_single_bit(static_cast<uint64_t>(at.lanes)) && at.divisors[0] % at.lanes == 0) {
+    StoreStreamed(u, at, value);
+    return absl::OkStatus();
+  }
+  return LlvmKernel::StoreLanes(u, at, value);
+}
+
+bool X86Kernel::Streams(int64_t slot) const {
+  const Program::Argument& a = program_.arguments[slot];
+  return target_.stream_bytes > 0 && a.written && !a.read &&
+         BytesOf(a.dtype, a.elements) >= target_.stream_bytes;
+}
+
+void X86Kernel::StoreStreamed(UOp u, const Address& at, std::string_view value) {
+  streamed_ = true;
+  const std::string name = NameOf(u);
+  out_.Line("br i1 %s", at.memory->argument, ", label %", name, ".stream, label %", name, ".keep");
+  out_.Block(name + ".stream");
+  out_.Line("store ", at.type(), " ", value, ", ptr ", at.pointer, ", align ",
+            std::min<int64_t>(at.lanes * ByteSize(at.dtype), kLineBytes), at.memory->of_stores,
+            ", !nontemporal !", 3 * program_.arguments.size() + 1);
+  out_.Line("br label %", name, ".stored");
+  out_.Block(name + ".keep");
+  out_.Line("store ", at.type(), " ", value, ", ptr ", at.pointer, ", align ", at.align(),
+            at.memory->of_stores);
+  out_.Line("br label %", name, ".stored");
+  out_.Block(name + ".stored");
+}
+
+}  // namespace telegrad

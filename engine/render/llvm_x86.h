@@ -1,0 +1,34 @@
+// The CPU: one function that runs a part of the thread range.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/render/llvm_kernel.h"
+
+namespace telegrad {
+
+class X86Kernel final : public LlvmKernel {
+ public:
+  using LlvmKernel::LlvmKernel;
+
+ private:
+  absl::Status Begin() override;
+  std::string Assemble() override;
+  absl::Status OpenParallel(UOp u) override;
+  absl::Status CloseParallel(UOp u) override;
+  absl::StatusOr<std::string> LoadLanes(const Address& at) override;
+  absl::Status StoreLanes(UOp u, const Address& at, const std::string& value) override;
+
+  std::string AliasMetadata() const;
+  std::string PickGate(const Address& at, std::vector<int64_t> from);
+  std::string LoadStrided(const Address& at);
+  // Whether stores to the argument go past the caches where it is aligned.
+  bool Streams(int64_t slot) const;
+  void StoreStreamed(UOp u, const Address& at, std::string_view value);
+
+  bool thread_seen_ = false;
+  bool streamed_ = false;
+};
+
+}  // namespace telegrad

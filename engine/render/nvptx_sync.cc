@@ -1,0 +1,210 @@
+// Threads that do something together: barriers, shuffles and matrix instructions. The program's
+// warps are parts of the hardware's, of 32 threads, or the same; a set of threads is one that a
+// hardware warp synchronizes by a mask of its lanes, or one of whole hardware warps, which have a
+// numbered barrier.
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "engine/base/status.h"
+#include "engine/render/nvptx.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kLanes = 32;     // of a hardware warp
+constexpr int64_t kBarriers = 16;  // of a workgroup
+constexpr int64_t kWarpgroup = 4;  // warps
+
+int64_t LowBits(int64_t count) { return (int64_t{1} << count) - 1; }
+
+// What the hardware has of mma.def, and in which registers it takes the inputs, two in each.
+struct MmaRow {
+  MmaKind kind;
+  std::string_view intrinsic;
+  std::string_view pair;
+};
+constexpr MmaRow kMmas[] = {
+    {MmaKind::kSm80F16, "llvm.nvvm.mma.m16n8k16.row.col.f32.f32", "<2 x half>"},
+    {MmaKind::kSm80BF16, "llvm.nvvm.mma.m16n8k16.row.col.bf16", "i32"},
+};
+
+}  // namespace
+
+NvptxKernel::Threads NvptxKernel::Present() const {
+  for (const UOp u : open_) {
+    if (u.is(Op::kRole)) return {u.arg(0) * program_.warp, u.arg(1) * program_.warp};
+  }
+  return {0, threads_};
+}
+
+int64_t NvptxKernel::BarrierNumber(Threads threads, int64_t several) {
+  const auto [it, is_new] = barriers_.try_emplace({threads, several}, next_barrier_);
+  if (is_new) next_barrier_ += several;
+  return it->second + several <= kBarriers ? it->second : -1;
+}
+
+// Aligned sets of `width` threads, a power of two: the one that this thread is in, as a mask.
+std::string NvptxKernel::MaskOf(int64_t width) {
+  if (width == kLanes) return "-1";
+  const std::string first = out_.Let("and i32 ", thread_, ", ", kLanes - width);
+  return out_.Let("shl i32 ", LowBits(width), ", ", first);
+}
+
+absl::Status NvptxKernel::Synchronize(Threads threads) {
+  const int64_t first = threads.first, last = threads.first + threads.count - 1;
+  if (first == last) return absl::OkStatus();
+  if (first / kLanes == last / kLanes) {
+    const auto mask = static_cast<int32_t>(LowBits(threads.count) << first % kLanes);
+    out_.CallVoid("llvm.nvvm.bar.warp.sync", {{"i32", StrCat(mask)}});
+    return absl::OkStatus();
+  }
+  if (threads == Threads{0, threads_}) {
+    out_.CallVoid("llvm.nvvm.barrier0", {});
+    return absl::OkStatus();
+  }
+  if (first % kLanes != 0 || threads.count % kLanes != 0) {
+    return Lacks("barrier of the threads ", first, " to ", last, ", which share warps with others");
+  }
+  const int64_t number = BarrierNumber(threads);
+  if (number < 0) return Lacks("more than ", kBarriers, " barriers");
+  out_.CallVoid("llvm.nvvm.barrier", {{"i32", StrCat(number)}, {"i32", StrCat(threads.count)}});
+  return absl::OkStatus();
+}
+
+// Of equal parts of those present, each part for itself.
+absl::Status NvptxKernel::SynchronizeParts(int64_t width) {
+  const Threads present = Present();
+  if (width == 1) return absl::OkStatus();
+  if (present.count == width) return Synchronize(present);
+  if (width <= kLanes && std::has_single_bit(static_cast<uint64_t>(width))) {
+    out_.CallVoid("llvm.nvvm.bar.warp.sync", {{"i32", MaskOf(width)}});
+    return absl::OkStatus();
+  }
+  if (width % kLanes != 0 || present.first % width != 0 || present.count % width != 0) {
+    return Lacks("barrier for parts of ", width, " threads");
+  }
+  const int64_t number = BarrierNumber(present, present.count / width);
+  if (number < 0) return Lacks("more than ", kBarriers, " barriers");
+  const std::string beyond = out_.Let("sub i32 ", thread_, ", ", present.first);
+  const std::string part = out_.Let("udiv i32 ", beyond, ", ", width);
+  const std::string chosen = out_.Let("add i32 ", part, ", ", number);
+  out_.CallVoid("llvm.nvvm.barrier", {{"i32", chosen}, {"i32", StrCat(width)}});
+  return absl::OkStatus();
+}
+
+absl::Status NvptxKernel::Barrier(UOp u) {
+  switch (Scope{u.arg(0)}) {
+    case Scope::kThread:
+      return absl::OkStatus();
+    case Scope::kWarp:
+      return SynchronizeParts(program_.warp);
+    case Scope::kWarpgroup:
+      return SynchronizeParts(program_.warp * kWarpgroup);
+    case Scope::kWorkgroup:
+    case Scope::kCluster:
+      return Synchronize(Present());
+  }
+  return Broken("node ", u.id(), " has an unknown scope");
+}
+
+// One 32-bit word of the lane `lane` of this warp; of any, where there is no such lane.
+std::string NvptxKernel::ShuffleWord(std::string_view word, std::string_view lane) {
+  // The instruction's segments, in which lanes count from 0, and the last lane to read.
+  const int64_t segments = (kLanes - program_.warp) << 8 | (kLanes - 1);
+  return out_.Call("llvm.nvvm.shfl.sync.idx.i32", "i32",
+                   {{"i32", MaskOf(program_.warp)},
+                    {"i32", std::string(word)},
+                    {"i32", std::string(lane)},
+                    {"i32", StrCat(segments)}});
+}
+
+// The words that a value of the type is made of, each shuffled.
+std::string NvptxKernel::ShuffleValue(DType dtype, const std::string& value,
+                                      std::string_view lane) {
+  const std::string type = LlvmType(dtype, 1);
+  const int bits = IsBool(dtype) ? 1 : Info(dtype).bits;
+  const std::string code = StrCat("i", bits);
+  std::string word = value;
+  if (IsLlvmFloat(dtype)) word = out_.Let("bitcast ", type, " ", value, " to ", code);
+  if (bits == 64) {
+    const std::string low = out_.Let("trunc i64 ", word, " to i32");
+    const std::string above = out_.Let("lshr i64 ", word, ", 32");
+    const std::string high = out_.Let("trunc i64 ", above, " to i32");
+    const std::string low_there = out_.Let("zext i32 ", ShuffleWord(low, lane), " to i64");
+    const std::string high_there = out_.Let("zext i32 ", ShuffleWord(high, lane), " to i64");
+    word = out_.Let("or i64 ", low_there, ", ", out_.Let("shl i64 ", high_there, ", 32"));
+  } else {
+    if (bits < 32) word = out_.Let("zext ", code, " ", word, " to i32");
+    word = ShuffleWord(word, lane);
+    if (bits < 32) word = out_.Let("trunc i32 ", word, " to ", code);
+  }
+  return IsLlvmFloat(dtype) ? out_.Let("bitcast ", code, " ", word, " to ", type) : word;
+}
+
+absl::Status NvptxKernel::Shuffle(UOp u) {
+  const int64_t width = program_.warp;
+  if (width > kLanes || !std::has_single_bit(static_cast<uint64_t>(width))) {
+    return Lacks("shuffle among ", width, " threads, only among a power of two up to ", kLanes);
+  }
+  const UOp from = u.src(1);
+  TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(u));
+  TG_ASSIGN_OR_RETURN(const std::string value, ValueOf(u.src(0), lanes));
+  TG_ASSIGN_OR_RETURN(const std::string number, ValueOf(from, 1));
+  const std::string wide = AsOffset(from.dtype(), number, 1);
+  const std::string lane = out_.Let("trunc i64 ", wide, " to i32");
+  const std::string type = LlvmType(u.dtype(), lanes), element = LlvmType(u.dtype(), 1);
+  std::string there = value;
+  if (lanes == 1) {
+    if (width > 1) there = ShuffleValue(u.dtype(), value, lane);
+  } else {
+    for (int64_t i = 0; i < lanes && width > 1; ++i) {
+      const std::string own = out_.Let("extractelement ", type, " ", value, ", i64 ", i);
+      there = out_.Let("insertelement ", type, " ", there, ", ", element, " ",
+                       ShuffleValue(u.dtype(), own, lane), ", i64 ", i);
+    }
+  }
+  if (from.vmin() < 0 || from.vmax() >= width) {
+    const std::string exists = out_.Let("icmp ult i64 ", wide, ", ", width);
+    there = out_.Let("select i1 ", exists, ", ", type, " ", there, ", ", type, " zeroinitializer");
+  }
+  values_[u] = there;
+  return absl::OkStatus();
+}
+
+absl::Status NvptxKernel::Mma(UOp u) {
+  const MmaInfo& mma = AllMmas()[u.arg(0)];
+  const auto row = std::ranges::find(kMmas, mma.kind, &MmaRow::kind);
+  if (row == std::end(kMmas)) return Lacks("matrix instruction ", mma.name);
+  if (program_.warp != kLanes) return Broken(mma.name, " in warps of ", program_.warp, " threads");
+  std::vector<LlvmWriter::Operand> operands;
+  for (int s : {0, 1}) {
+    const int64_t size = s == 0 ? mma.a_size() : mma.b_size();
+    TG_ASSIGN_OR_RETURN(const std::string value, ValueOf(u.src(s), size));
+    const std::string words = StrCat("<", size / 2, " x i32>");
+    const std::string pairs = out_.Let("bitcast <", size, " x i16> ", value, " to ", words);
+    for (int64_t i = 0; i < size / 2; ++i) {
+      std::string pair = out_.Let("extractelement ", words, " ", pairs, ", i64 ", i);
+      if (row->pair != "i32") pair = out_.Let("bitcast i32 ", pair, " to ", row->pair);
+      operands.push_back({std::string(row->pair), pair});
+    }
+  }
+  const std::string type = LlvmType(mma.c, mma.c_size());
+  TG_ASSIGN_OR_RETURN(const std::string sum, ValueOf(u.src(2), mma.c_size()));
+  std::string result = "{ ";
+  for (int64_t i = 0; i < mma.c_size(); ++i) {
+    operands.push_back({"float", out_.Let("extractelement ", type, " ", sum, ", i64 ", i)});
+    result += i == 0 ? "float" : ", float";
+  }
+  result += " }";
+  const std::string product = out_.Call(row->intrinsic, result, operands);
+  std::string fragment = "poison";
+  for (int64_t i = 0; i < mma.c_size(); ++i) {
+    const std::string element = out_.Let("extractvalue ", result, " ", product, ", ", i);
+    fragment = out_.Let("insertelement ", type, " ", fragment, ", float ", element, ", i64 ", i);
+  }
+  values_[u] = fragment;
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

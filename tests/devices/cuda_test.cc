@@ -1,0 +1,467 @@
+// What only GPUs do, on the fake driver: graphs and their updates, peers, faults, and what is said
+// of a driver or a GPU that cannot be used.
+#include <thread>
+
+#include "engine/base/status.h"
+#include "tests/devices/cuda_fixture.h"
+
+namespace telegrad {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+class Cuda : public testing::Test {
+ protected:
+  void Open(const CudaOptions& options = FakeOptions()) {
+    devices_ = OpenCudas(options, &notes_);
+    for (const auto& device : devices_) names_.push_back(device->name());
+  }
+  Device& device(size_t i = 0) { return *devices_[i]; }
+  BufferView Buffer(int64_t bytes, size_t i = 0) { return Whole(*device(i).Alloc(bytes)); }
+  std::shared_ptr<LoadedProgram> Next(size_t i = 0) {
+    auto program = device(i).Load(NextImage());
+    EXPECT_TRUE(program.ok()) << program.status();
+    return program.ok() ? *program : nullptr;
+  }
+  std::string Read(const BufferView& view, size_t i = 0) {
+    const BufferView out = HostBuffer(*host_, std::string(view.length, '?'));
+    const auto copied = Copy(device(i), out, view);
+    EXPECT_TRUE(copied.ok()) << copied.status();
+    if (copied.ok()) {
+      EXPECT_EQ(copied->Wait(), absl::OkStatus());
+    }
+    return Bytes(out);
+  }
+  TimelinePoint Write(const BufferView& view, const std::string& bytes, size_t i = 0) {
+    return *Copy(device(i), view, HostBuffer(*host_, bytes));
+  }
+  void Fill(const BufferView& view, const std::string& bytes, size_t i = 0) {
+    EXPECT_EQ(Write(view, bytes, i).Wait(), absl::OkStatus());
+  }
+  absl::Status Run(const std::vector<Command>& commands, std::vector<BufferView> bindings) {
+    TG_ASSIGN_OR_RETURN(const auto encoded, device().Encode(commands));
+    TG_ASSIGN_OR_RETURN(const TimelinePoint point,
+                        device().queue().Submit(encoded, std::move(bindings), {}));
+    return point.Wait();
+  }
+
+  FakeCuda fake_;
+  std::unique_ptr<Device> host_ = OpenHost({.index = 7});
+  std::vector<std::string> notes_, names_;
+  std::vector<std::unique_ptr<Device>> devices_;
+};
+
+TEST_F(Cuda, OpensEveryGpu) {
+  fake_.Set("capability", 80);
+  fake_.Set("multiprocessors", 8);
+  Open();
+  EXPECT_THAT(names_, ElementsAre("CUDA:0", "CUDA:1"));
+  EXPECT_THAT(notes_, SizeIs(0));
+  EXPECT_EQ(device().target().arch, "sm_80");
+  EXPECT_EQ(device().target().threads, 8);
+  EXPECT_TRUE(device().target().has_workgroups());
+  EXPECT_GT(device().target().local_bytes, 48 << 10);
+  EXPECT_GT(device().rates().bytes, 0);
+  EXPECT_GT(device().memory_limit(), 0);
+  EXPECT_LT(device().memory_limit(), 64 << 20);  // there is a reserve
+}
+
+TEST_F(Cuda, OpensAsManyAsItIsTold) {
+  CudaOptions options = FakeOptions();
+  options.devices = 1;
+  options.memory_limit = 1 << 20;
+  Open(options);
+  EXPECT_THAT(names_, ElementsAre("CUDA:0"));
+  EXPECT_EQ(device().memory_limit(), 1 << 20);
+  devices_.clear();
+  names_.clear();
+  options.devices = 0;
+  Open(options);
+  EXPECT_THAT(names_, SizeIs(0));
+  EXPECT_THAT(notes_, SizeIs(0));
+}
+
+// What cannot be used is said, and nothing fails.
+
+TEST_F(Cuda, NoDriver) {
+  Open({.library = "/no/such/libcuda.so.1"});
+  EXPECT_THAT(names_, SizeIs(0));
+  EXPECT_THAT(notes_, ElementsAre(AllOf(HasSubstr("no NVIDIA driver"),
+                                        HasSubstr("/no/such/libcuda.so.1"))));
+}
+
+TEST_F(Cuda, NoGpu) {
+  fake_.Set("devices", 0);
+  Open();
+  EXPECT_THAT(names_, SizeIs(0));
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("no NVIDIA GPU")));
+}
+
+TEST_F(Cuda, AnOldDriver) {
+  fake_.Set("driver_version", 11040);
+  Open();
+  EXPECT_THAT(names_, SizeIs(0));
+  EXPECT_THAT(notes_, ElementsAre(AllOf(HasSubstr("too old"), HasSubstr("11.4"),
+                                        HasSubstr("expected 12.0 or later"))));
+}
+
+TEST_F(Cuda, ADriverThatLacksASymbol) {
+  Open({.library = TELEGRAD_FAKE_CUDA_OLD});
+  EXPECT_THAT(names_, SizeIs(0));
+  EXPECT_THAT(notes_, ElementsAre(AllOf(HasSubstr("lacks cuGraphAddKernelNode_v2"),
+                                        HasSubstr("CUDA 12.0 or later"))));
+}
+
+TEST_F(Cuda, SomethingThatIsNoDriver) {
+  Open({.library = "libm.so.6"});
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("libm.so.6 is no CUDA driver")));
+}
+
+TEST_F(Cuda, ADriverThatDoesNotWork) {
+  fake_.Set("init_error", 803);
+  Open();
+  EXPECT_THAT(notes_, ElementsAre(AllOf(HasSubstr("does not work"),
+                                        HasSubstr("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"))));
+}
+
+TEST_F(Cuda, ABusyGpuIsLeftOutAndTheOtherGoesOn) {
+  fake_.Set("busy_device", 0);
+  Open();
+  EXPECT_THAT(names_, ElementsAre("CUDA:1"));
+  EXPECT_THAT(notes_, ElementsAre(AllOf(HasSubstr("CUDA:0 ("), HasSubstr("left out"),
+                                        HasSubstr("CUDA_ERROR_DEVICE_UNAVAILABLE"))));
+  const BufferView buffer = Buffer(3);
+  Write(buffer, "abc");
+  EXPECT_EQ(Read(buffer), "abc");
+}
+
+TEST_F(Cuda, AnUnknownArchitecture) {
+  fake_.Set("capability", 75);
+  Open();
+  EXPECT_THAT(names_, SizeIs(0));
+  ASSERT_THAT(notes_, SizeIs(2));
+  EXPECT_THAT(notes_[1],
+              AllOf(HasSubstr("CUDA:1 ("), HasSubstr("7.5"), HasSubstr("expected 8.0 or later")));
+}
+
+TEST_F(Cuda, LeavesNothingBehind) {
+  {
+    Open();
+    const BufferView buffer = Buffer(2);
+    const auto program = Next();
+    EXPECT_EQ(Run({NextCommand(program), NextCommand(program, 0, 1)}, {buffer}), absl::OkStatus());
+    EXPECT_EQ(Read(buffer), "\1\1");
+    devices_.clear();
+    EXPECT_EQ(buffer.memory->size(), 2);  // which outlives its device
+  }
+  for (const char* counter : {"live_allocations", "live_host_allocations", "live_contexts",
+                              "live_streams", "live_events", "live_modules", "live_graphs"}) {
+    EXPECT_EQ(fake_.Count(counter), 0) << counter;
+  }
+  EXPECT_EQ(fake_.Problems(), "");
+}
+
+// Launches.
+
+TEST_F(Cuda, SlicesAKernelByItsWorkgroups) {
+  Open();
+  const BufferView buffer = Buffer(8);
+  Fill(buffer, "aaaaaaaa");
+  Command part = NextCommand(Next());
+  part.launch.begin = 2;
+  part.launch.iterations = 3;
+  Command nothing = part;
+  nothing.launch.iterations = 0;
+  EXPECT_EQ(Run({part, nothing}, {buffer}), absl::OkStatus());
+  EXPECT_EQ(Read(buffer), "aabbbaaa");
+}
+
+TEST_F(Cuda, AReplayIsOneGraphLaunchAndTellsOnlyWhatHasChanged) {
+  Open();
+  const auto program = Next();
+  // Two launches and a copy of buffer 0, one launch of buffer 1.
+  const auto commands =
+      *device().Encode({NextCommand(program, 0, 0), NextCommand(program, 0, 1),
+                        CopyCommand({{0, 2}, {0, 0}, 1}), NextCommand(program, 1, 0)});
+  const BufferView a = Buffer(4), b = Buffer(4), c = Buffer(4);
+  const auto run = [&](const BufferView& first, const BufferView& second) {
+    const auto point = device().queue().Submit(commands, {first, second}, {});
+    EXPECT_EQ(point->Wait(), absl::OkStatus());
+  };
+  run(a, b);
+  EXPECT_EQ(fake_.Count("graph_launches"), 1);
+  EXPECT_EQ(fake_.Count("node_updates"), 0);
+  const int64_t graphs = fake_.Count("live_graphs");
+  run(a, b);
+  run(a, b);
+  EXPECT_EQ(fake_.Count("graph_launches"), 3);
+  EXPECT_EQ(fake_.Count("node_updates"), 0);
+  EXPECT_EQ(fake_.Count("launches"), 9);
+  run(a, c);  // of four nodes, one has another address
+  EXPECT_EQ(fake_.Count("graph_launches"), 4);
+  EXPECT_EQ(fake_.Count("node_updates"), 1);
+  run(c, a);
+  EXPECT_EQ(fake_.Count("node_updates"), 5);
+  EXPECT_EQ(fake_.Count("live_graphs"), graphs);
+  EXPECT_EQ(Read(a), std::string("\5\4\4\0", 4));
+  EXPECT_EQ(Read(b), std::string("\3\0\0\0", 4));
+  EXPECT_EQ(Read(c), std::string("\2\1\2\0", 4));
+}
+
+// With other buffers each, while none of them can end: an instance in flight is not changed.
+TEST_F(Cuda, ManyReplaysInFlight) {
+  Open();
+  const auto program = Next();
+  const auto commands = *device().Encode({NextCommand(program, 0, 0), NextCommand(program, 0, 0)});
+  fake_.Set("delay_us", 2000);
+  std::vector<BufferView> buffers;
+  std::vector<TimelinePoint> points;
+  for (int i = 0; i < 12; ++i) {
+    buffers.push_back(Buffer(1));
+    points.push_back(*device().queue().Submit(commands, {buffers.back()}, {}));
+    points.push_back(*device().queue().Submit(commands, {buffers.back()}, {}));
+  }
+  for (const TimelinePoint& point : points) EXPECT_EQ(point.Wait(), absl::OkStatus());
+  for (const BufferView& buffer : buffers) EXPECT_EQ(Read(buffer), "\4");
+  EXPECT_EQ(fake_.Count("graph_launches"), 24);
+}
+
+TEST_F(Cuda, OneCommandIsLaunchedWithoutAGraph) {
+  Open();
+  const BufferView buffer = Buffer(1);
+  EXPECT_EQ(Run({NextCommand(Next())}, {buffer}), absl::OkStatus());
+  EXPECT_EQ(fake_.Count("launches"), 1);
+  EXPECT_EQ(fake_.Count("graph_launches"), 0);
+}
+
+// Across its queues, and copies of the host's bytes among launches.
+TEST_F(Cuda, QueuesWaitForEachOtherOnTheGpu) {
+  Open();
+  const BufferView buffer = Buffer(1), out = HostBuffer(*host_, "?");
+  const auto commands = *device().Encode({NextCommand(Next())});
+  TimelinePoint before = Write(buffer, "a");
+  for (int i = 0; i < 5; ++i) {
+    const TimelinePoint waits[] = {before};
+    const TimelinePoint ran = *device().queue().Submit(commands, {buffer}, waits);
+    before = *Copy(device(), out, buffer, {ran});
+  }
+  EXPECT_EQ(before.Wait(), absl::OkStatus());
+  EXPECT_EQ(Bytes(out), "f");
+}
+
+TEST_F(Cuda, TracesLaunches) {
+  Open();
+  const BufferView buffer = Buffer(1);
+  const auto program = Next();
+  const auto commands = *device().Encode({NextCommand(program), NextCommand(program)});
+  const auto trace = std::make_shared<RunTrace>();
+  const int64_t before = SteadyNs();
+  EXPECT_EQ(device().queue().Submit(commands, {buffer}, {}, trace)->Wait(), absl::OkStatus());
+  const std::vector<TraceEvent> events = trace->events();
+  ASSERT_THAT(events, SizeIs(2));
+  EXPECT_EQ(events[0].name, "next");
+  EXPECT_EQ(events[0].queue, "CUDA:0 compute");
+  EXPECT_LE(before, events[0].begin_ns);
+  EXPECT_LE(events[0].begin_ns, events[0].end_ns);
+  EXPECT_LE(events[0].end_ns, events[1].begin_ns);
+  EXPECT_LE(events[1].end_ns, SteadyNs());
+}
+
+TEST_F(Cuda, ACancelledRunEndsBeforeItsNextBatch) {
+  Open();
+  const BufferView buffer = Buffer(1);
+  Command slow = NextCommand(Next());
+  slow.launch.bytes = device().rates().bytes;  // predicted to take a second, so each is a batch
+  const auto cancellation = std::make_shared<Cancellation>();
+  const auto commands = *device().Encode(std::vector<Command>(10, slow));
+  fake_.Set("hang_launch", 1);
+  const TimelinePoint point =
+      *device().queue().Submit(commands, {buffer}, {}, nullptr, cancellation);
+  while (fake_.Get("hang_launch") != 0) std::this_thread::yield();  // the first is on its way
+  cancellation->Cancel();
+  fake_.Release();
+  EXPECT_EQ(point.Wait().code(), absl::StatusCode::kCancelled);
+  EXPECT_LT(fake_.Count("launches"), 10);
+  EXPECT_EQ(Run({NextCommand(Next())}, {buffer}), absl::OkStatus());
+}
+
+// Memory.
+
+TEST_F(Cuda, MemoryThatIsFreedServesTheNextAllocation) {
+  Open();
+  for (int i = 0; i < 10; ++i) {
+    const BufferView buffer = Buffer(100'000 - i);
+    Fill(buffer, "used");
+    EXPECT_EQ(Read({buffer.memory, 0, 4}), "used");
+  }
+  EXPECT_EQ(fake_.Count("allocations"), 1);
+  EXPECT_EQ(Read(Buffer(100'000)), std::string(100'000, '\0'));
+}
+
+TEST_F(Cuda, OutOfMemory) {
+  Open();
+  const BufferView kept = Buffer(1000);
+  {
+    const BufferView dropped = Buffer(8 << 20);
+  }
+  fake_.Set("fail_allocation", 1);
+  EXPECT_TRUE(device().Alloc(9 << 20).ok());  // what was kept went back, and there it was
+  const int64_t before = device().memory_used();
+  const auto more = device().Alloc(device().memory_limit());
+  EXPECT_EQ(more.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(more.status().message()),
+              AllOf(HasSubstr("CUDA:0"), HasSubstr(StrCat(device().memory_limit()))));
+  EXPECT_EQ(device().memory_used(), before);
+  EXPECT_EQ(device().Health(), absl::OkStatus());
+  EXPECT_EQ(Read({kept.memory, 0, 2}), std::string(2, '\0'));
+}
+
+TEST_F(Cuda, CopiesGoFromGpuToGpu) {
+  for (const int64_t access : {1, 0}) {
+    fake_.Set("peer_access", access);
+    Open();
+    const BufferView a = Buffer(8, 0), b = Buffer(8, 1);
+    const TimelinePoint sent = Write(a, "01234567", 0);
+    EXPECT_EQ(&CopyDevice(device(1), device(0)), &device(1));
+    const auto copied = Copy(device(1), b, a, {sent});
+    ASSERT_TRUE(copied.ok()) << copied.status();
+    EXPECT_EQ(copied->Wait(), absl::OkStatus());
+    EXPECT_EQ(Read(b, 1), "01234567");
+    // Untouched memory of another GPU is zero, too.
+    EXPECT_EQ(Copy(device(1), b, Buffer(8, 0))->Wait(), absl::OkStatus());
+    EXPECT_EQ(Read(b, 1), std::string(8, '\0'));
+    // Its programs run on its own memory only.
+    EXPECT_EQ(Run({NextCommand(Next())}, {b}).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(Copy(device(1), HostBuffer(*host_, "12345678"), a).status().code(),
+              absl::StatusCode::kInvalidArgument);
+    devices_.clear();
+  }
+}
+
+// Programs.
+
+TEST_F(Cuda, SaysWhatIsWrongWithAProgram) {
+  Open();
+  const auto load = [&](const ProgramImage& image) { return device().Load(image).status(); };
+  ProgramImage image = NextImage();
+  image.binary = ".version 7.8\n.target sm_80\n.address_size 64\nnonsense\n";
+  const absl::Status syntax = load(image);
+  EXPECT_EQ(syntax.code(), absl::StatusCode::kInvalidArgument) << syntax;
+  EXPECT_THAT(std::string(syntax.message()), AllOf(HasSubstr("CUDA:0"), HasSubstr("program next"),
+                                                   HasSubstr("CUDA_ERROR_INVALID_PTX")));
+  image = NextImage();
+  image.name = "nex";
+  EXPECT_EQ(load(image).code(), absl::StatusCode::kInvalidArgument);
+  image = NextImage();
+  image.group_threads = 2000;
+  EXPECT_THAT(std::string(load(image).message()), HasSubstr("2000 threads in a workgroup"));
+  image = NextImage();
+  image.local_bytes = 1 << 20;
+  EXPECT_THAT(std::string(load(image).message()), HasSubstr("1048576 bytes of local memory"));
+  image.local_bytes = 60 << 10;  // has to be asked for
+  EXPECT_EQ(load(image), absl::OkStatus());
+  EXPECT_EQ(device().Health(), absl::OkStatus());
+}
+
+TEST_F(Cuda, TheDriversCompilerFails) {
+  Open();
+  fake_.Set("jit_error", 209);
+  EXPECT_THAT(std::string(device().Load(NextImage()).status().message()),
+              HasSubstr("CUDA_ERROR_NO_BINARY_FOR_GPU"));
+  fake_.Set("jit_error", 0);
+  fake_.Set("ptx_version", 70);
+  const absl::Status old = device().Load(NextImage()).status();
+  EXPECT_EQ(old.code(), absl::StatusCode::kFailedPrecondition) << old;
+  EXPECT_EQ(device().Health(), absl::OkStatus());
+}
+
+TEST_F(Cuda, RefusesWhatItCannotEncode) {
+  Open();
+  const auto program = Next();
+  const auto refuse = [&](const Command& command, const std::string& why) {
+    const absl::Status status = device().Encode({command}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("command 0"), HasSubstr(why)));
+  };
+  refuse(NextCommand(Next(1)), "not loaded on CUDA:0");
+  Command command = NextCommand(program);
+  command.launch.arguments.push_back({0, 0});
+  refuse(command, "2 arguments for a program of 1");
+  command = NextCommand(program);
+  command.launch.iterations = int64_t{1} << 31;
+  refuse(command, "2147483648 workgroups");
+  const auto launch = *device().Encode({NextCommand(program)});
+  EXPECT_EQ(device().queue(QueueKind::kCopy).Submit(launch, {Buffer(1)}, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device().queue().Submit(launch, {HostBuffer(*host_, "1")}, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device(1).queue().Submit(launch, {Buffer(1, 1)}, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// Faults.
+
+TEST_F(Cuda, AFaultFailsTheDeviceAndNothingElse) {
+  Open();
+  const BufferView buffer = Buffer(2), other = Buffer(2, 1);
+  const auto program = Next();
+  fake_.Set("fault_launch", 2);
+  const auto commands = *device().Encode({NextCommand(program), NextCommand(program, 0, 1)});
+  const auto point = device().queue().Submit(commands, {buffer}, {});
+  ASSERT_TRUE(point.ok()) << point.status();
+  const absl::Status failed = point->Wait();
+  EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
+  EXPECT_THAT(std::string(failed.message()),
+              AllOf(HasSubstr("CUDA:0 failed"), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS")));
+  EXPECT_EQ(device().Health(), failed);
+  // Everything later is refused with the reason.
+  EXPECT_EQ(device().queue().Submit(commands, {buffer}, {}).status(), failed);
+  EXPECT_EQ(Copy(device(), HostBuffer(*host_, "12"), buffer).status(), failed);
+  EXPECT_EQ(device().Alloc(1).status(), failed);
+  EXPECT_EQ(device().Load(NextImage()).status(), failed);
+  // The other GPU goes on.
+  EXPECT_EQ(device(1).Health(), absl::OkStatus());
+  Fill(other, "ab", 1);
+  EXPECT_EQ(Read(other, 1), "ab");
+}
+
+// What waits for the GPU when it faults, on either queue, ends with the reason.
+TEST_F(Cuda, AFaultReachesWhatWaits) {
+  Open();
+  const BufferView buffer = Buffer(1), out = HostBuffer(*host_, "?");
+  const auto commands = *device().Encode({NextCommand(Next())});
+  const Gate gate;
+  const TimelinePoint waits[] = {gate.point()};
+  fake_.Set("fault_launch", 1);
+  const TimelinePoint ran = *device().queue().Submit(commands, {buffer}, waits);
+  const TimelinePoint copied = *Copy(device(), out, buffer, {ran});
+  const TimelinePoint there = *Copy(*host_, HostBuffer(*host_, "?"), out, {copied});
+  gate.Open();
+  EXPECT_EQ(ran.Wait().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(copied.Wait().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(there.Wait().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Bytes(out), "?");
+}
+
+TEST_F(Cuda, AStuckGpuIsGivenUp) {
+  CudaOptions options = FakeOptions();
+  options.hang_limit = absl::Milliseconds(20);
+  Open(options);
+  const BufferView buffer = Buffer(1);
+  fake_.Set("hang_launch", 1);
+  const absl::Status stuck = Run({NextCommand(Next())}, {buffer});
+  EXPECT_EQ(stuck.code(), absl::StatusCode::kUnavailable) << stuck;
+  EXPECT_THAT(std::string(stuck.message()),
+              AllOf(HasSubstr("CUDA:0 compute is stuck"), HasSubstr("20ms")));
+  EXPECT_EQ(device().Health(), stuck);
+  EXPECT_EQ(device().Alloc(1).status(), stuck);
+  EXPECT_EQ(device(1).Health(), absl::OkStatus());
+  devices_.clear();  // waits for nothing
+  fake_.Release();
+}
+
+}  // namespace
+}  // namespace telegrad

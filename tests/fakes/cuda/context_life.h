@@ -1,0 +1,17 @@
+// Contexts come and go, with everything in them.
+#pragma once
+
+#include <mutex>
+
+#include "tests/fakes/cuda/state.h"
+
+namespace fakecuda {
+
+// All of these hold the driver's mutex.
+Context& MakeContext(Driver& driver, int device);
+// Ends what runs in the context and drops all of its objects; reports those that nobody gave back.
+void EmptyContext(Driver& driver, std::unique_lock<std::mutex>& lock, Handle handle);
+// The same, and the context itself.
+void RemoveContext(Driver& driver, std::unique_lock<std::mutex>& lock, Handle handle);
+
+}  // namespace fakecuda

@@ -1,0 +1,78 @@
+#include "tests/fakes/cuda/device_memory.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <new>
+
+namespace fakecuda {
+namespace {
+
+constexpr uint64_t kRangeBytes = uint64_t{1} << 40;
+constexpr uint64_t kGap = 4096;  // between allocations, so that running over an end is a fault
+
+struct Range {
+  uint64_t begin = 0;
+  uint64_t next = 0;
+};
+
+Range& Reserved() {
+  static Range* const range = [] {
+    void* const base =
+        mmap(nullptr, kRangeBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    // Where the system does not even give addresses, these are no host addresses at all.
+    const uint64_t begin =
+        base == MAP_FAILED ? uint64_t{0xfa} << 48 : reinterpret_cast<uint64_t>(base);
+    return new Range{begin, begin + kGap};
+  }();
+  return *range;
+}
+
+uint64_t RoundUp(uint64_t x, uint64_t to) { return (x + to - 1) / to * to; }
+
+}  // namespace
+
+DevicePointer AllocateDevice(Driver& driver, Handle context, uint64_t bytes, bool internal) {
+  Range& range = Reserved();
+  Device& device = driver.devices[static_cast<size_t>(driver.contexts.at(context).device)];
+  if (bytes > kRangeBytes) return 0;
+  const auto charged = static_cast<int64_t>(RoundUp(bytes, kAllocationAlign));
+  if (charged > driver.knobs.memory - device.used) return 0;
+  const uint64_t base = RoundUp(range.next, kAllocationAlign);
+  if (base + bytes + kGap > range.begin + kRangeBytes) return 0;
+  auto* const host = new (std::nothrow) uint8_t[bytes];
+  if (host == nullptr) return 0;
+  std::memset(host, 0xcd, bytes);
+  range.next = base + bytes + kGap;
+  Allocation& allocation = driver.allocations[base];
+  allocation.context = context;
+  allocation.region = {.base = base,
+                       .bytes = bytes,
+                       .host = host,
+                       .keep = std::shared_ptr<uint8_t>(host, std::default_delete<uint8_t[]>())};
+  allocation.charged = charged;
+  allocation.internal = internal;
+  device.used += charged;
+  if (!internal) {
+    ++driver.counters.allocations;
+    ++driver.counters.live_allocations;
+    driver.counters.live_bytes += static_cast<int64_t>(bytes);
+  }
+  return base;
+}
+
+void FreeDevice(Driver& driver, DevicePointer base) {
+  const auto it = driver.allocations.find(base);
+  const Allocation& allocation = it->second;
+  driver.devices[static_cast<size_t>(driver.contexts.at(allocation.context).device)].used -=
+      allocation.charged;
+  if (!allocation.internal) {
+    --driver.counters.live_allocations;
+    driver.counters.live_bytes -= static_cast<int64_t>(allocation.region.bytes);
+  }
+  driver.allocations.erase(it);
+}
+
+bool IsDeviceAddress(uint64_t address) { return address - Reserved().begin < kRangeBytes; }
+
+}  // namespace fakecuda

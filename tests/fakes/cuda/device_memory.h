@@ -1,0 +1,21 @@
+// Device memory: addresses from a range that the process has reserved and nobody can read or write,
+// never given out twice, with the bytes elsewhere.
+#pragma once
+
+#include <cstdint>
+
+#include "tests/fakes/cuda/state.h"
+
+namespace fakecuda {
+
+inline constexpr uint64_t kAllocationAlign = 256;
+
+// Both hold the driver's mutex. 0 if the device is full.
+DevicePointer AllocateDevice(Driver& driver, Handle context, uint64_t bytes, bool internal);
+// Of an existing allocation.
+void FreeDevice(Driver& driver, DevicePointer base);
+
+// Whether the address lies in the range that device addresses come from.
+bool IsDeviceAddress(uint64_t address);
+
+}  // namespace fakecuda

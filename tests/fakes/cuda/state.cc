@@ -1,0 +1,96 @@
+#include "tests/fakes/cuda/state.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "tests/fakes/cuda/scheduler.h"
+
+namespace fakecuda {
+
+// Never destroyed: the scheduler's thread lives as long as the process.
+Driver& Driver::Get() {
+  static Driver* const driver = new Driver;
+  return *driver;
+}
+
+Handle& CurrentContext() {
+  thread_local Handle current = 0;
+  return current;
+}
+
+void Driver::Problem(const std::string& text) {
+  problems.push_back(text);
+  if (knobs.verbose != 0) std::fprintf(stderr, "fake CUDA: %s\n", text.c_str());
+}
+
+Context* Driver::FindContext(Handle handle) {
+  const auto it = contexts.find(handle);
+  return it == contexts.end() ? nullptr : &it->second;
+}
+
+namespace {
+
+Allocation* Find(std::map<uint64_t, Allocation>& in, uint64_t address, uint64_t bytes) {
+  auto it = in.upper_bound(address);
+  if (it == in.begin()) return nullptr;
+  --it;
+  const Region& region = it->second.region;
+  const uint64_t offset = address - region.base;
+  return offset < region.bytes && bytes <= region.bytes - offset ? &it->second : nullptr;
+}
+
+}  // namespace
+
+Allocation* Driver::FindDevice(DevicePointer address, uint64_t bytes) {
+  return Find(allocations, address, bytes);
+}
+Allocation* Driver::FindPinned(uint64_t address, uint64_t bytes) {
+  return Find(host_allocations, address, bytes);
+}
+
+MemoryView Driver::View(const std::vector<Handle>& of) {
+  std::set<Handle> visible(of.begin(), of.end());
+  for (const Handle handle : of) {
+    const Context* context = FindContext(handle);
+    if (context != nullptr) visible.insert(context->peers.begin(), context->peers.end());
+  }
+  MemoryView view;
+  for (const auto& [base, allocation] : allocations) {
+    if (visible.contains(allocation.context)) view.push_back(allocation.region);
+  }
+  for (const auto& [base, allocation] : host_allocations) view.push_back(allocation.region);
+  std::sort(view.begin(), view.end(),
+            [](const Region& a, const Region& b) { return a.base < b.base; });
+  return view;
+}
+
+Call::Call(Needs needs) : driver_(Driver::Get()), lock_(driver_.mutex) {
+  if (needs == Needs::kNothing) return;
+  if (InHostFunction()) {
+    driver_.Problem("a host function called the driver");
+    result_ = CUDA_ERROR_NOT_PERMITTED;
+    return;
+  }
+  if (!driver_.initialized) {
+    result_ = CUDA_ERROR_NOT_INITIALIZED;
+    return;
+  }
+  if (needs == Needs::kDriver) return;
+  context_ = driver_.FindContext(CurrentContext());
+  if (context_ == nullptr) {
+    result_ = driver_.destroyed_contexts.contains(CurrentContext())
+                  ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+                  : CUDA_ERROR_INVALID_CONTEXT;
+    return;
+  }
+  if (needs == Needs::kHealthyContext) result_ = context_->error;
+}
+
+Stream* Call::FindStream(Handle handle) {
+  if (handle == 0) handle = context_->default_stream;
+  const auto it = driver_.streams.find(handle);
+  if (it == driver_.streams.end() || it->second->destroyed) return nullptr;
+  return it->second.get();
+}
+
+}  // namespace fakecuda

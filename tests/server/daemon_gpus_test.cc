@@ -1,0 +1,48 @@
+// GPUs behind the daemon, on the fake driver: they are listed, their memory is written and read
+// though the host cannot address it, and what cannot be used is told and stops nothing.
+#include "tests/server/daemon_fixture.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST_F(DaemonTest, OffersGpus) {
+  Start({"--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1", "--cuda-memory", "1000000"});
+  std::vector<std::string> notes;
+  const auto devices = connection_->ListDevices(&notes);
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  ASSERT_EQ(devices->size(), 2u);
+  EXPECT_EQ((*devices)[1].name, "CUDA:0");
+  EXPECT_THAT((*devices)[1].target, HasSubstr("sm_90a"));
+  EXPECT_EQ((*devices)[1].memory_limit, 1'000'000);
+  EXPECT_TRUE((*devices)[1].healthy);
+  EXPECT_THAT(notes, IsEmpty());
+
+  const auto session = Session();
+  std::vector<float> x(1000), y(1000), z(1000, 1.0f);
+  for (int i = 0; i < 1000; ++i) x[i] = static_cast<float>(i);
+  session->Alloc(1, 4000, "CUDA:0");
+  session->Alloc(2, 4000, "CUDA:0");
+  session->WriteCopy(1, 0, Bytes(x));
+  const auto read = session->Read(1, 0, Writable(y));
+  const auto zeros = session->Read(2, 0, Writable(z));
+  ASSERT_TRUE(read.Get().ok()) << read.Get().status();
+  ASSERT_TRUE(zeros.Get().ok()) << zeros.Get().status();
+  EXPECT_EQ(y, x);
+  EXPECT_EQ(z, std::vector<float>(1000));
+}
+
+TEST_F(DaemonTest, SaysWhichGpusItCannotUse) {
+  Start({"--cuda-library", TELEGRAD_FAKE_CUDA_OLD});
+  std::vector<std::string> notes;
+  const auto devices = connection_->ListDevices(&notes);
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  EXPECT_EQ(devices->size(), 1u);
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("lacks cuGraphAddKernelNode_v2")));
+}
+
+}  // namespace
+}  // namespace telegrad
