@@ -27,9 +27,8 @@ inline constexpr ChannelArgument kChannelArguments[] = {
     {"grpc.http2.max_frame_size", 16777215, 16777215},
     {"grpc.http2.lookahead_bytes", 16 << 20, 16 << 20},
     {"grpc.http2.write_buffer_size", 4 << 20, 4 << 20},
-    // Between two reads a server comes to its handlers: what one read can open is what a flood costs.
-    {"grpc.experimental.tcp_read_chunk_size", 64 << 10, 1 << 20},
-    {"grpc.experimental.tcp_max_read_chunk_size", 256 << 10, 4 << 20},
+    {"grpc.experimental.tcp_read_chunk_size", 1 << 20, 1 << 20},
+    {"grpc.experimental.tcp_max_read_chunk_size", 8 << 20, 4 << 20},
     {"grpc.http2.bdp_probe", 0, 0},
     // A peer that is gone without a word is noticed within a minute.
     {"grpc.keepalive_time_ms", 40'000, 40'000},

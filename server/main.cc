@@ -77,7 +77,6 @@ ListenOptions ListenersOf(const Flags& flags) {
                         .certificates_required = flags.GetString("jwt-keys").empty() &&
                                                  flags.GetString("local-socket").empty(),
                         .max_resets = flags.GetInt("max-resets"),
-                        .transport_memory = flags.GetInt("transport-memory"),
                         .anywhere = flags.GetBool("insecure-listen-anywhere")};
   if (options.compute.empty()) options.compute.push_back("127.0.0.1:50055");
   return options;
@@ -180,7 +179,7 @@ absl::Status CheckRanges(const Flags& flags) {
                  {"compile-workers", -1, 256},     {"kernel-time", 1, 86'400'000},
                  {"compile-memory", 0, INT64_MAX}, {"kernel-cache-bytes", 1, INT64_MAX},
                  {"job-time", 1, 86'400'000},      {"idle-tenants", 0, 1'000'000},
-                 {"max-resets", 0, 1'000'000},     {"transport-memory", 0, INT64_MAX}};
+                 {"max-resets", 0, 1'000'000}};
   for (const auto& range : kRanges) {
     const int64_t value = flags.GetInt(range.name);
     if (value < range.min || value > range.max) {

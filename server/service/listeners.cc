@@ -1,7 +1,6 @@
 #include "server/service/listeners.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -67,11 +66,7 @@ std::string Join(const std::vector<ListenAddress>& addresses) {
 }  // namespace
 
 Listeners::Listeners(const ListenOptions& options)
-    : options_(options), guard_(options.max_resets), quota_("listeners") {
-  int64_t bytes = options.transport_memory;
-  if (bytes == 0) bytes = int64_t{sysconf(_SC_PHYS_PAGES)} / 4 * sysconf(_SC_PAGESIZE);
-  quota_.Resize(static_cast<size_t>(bytes));
-}
+    : options_(options), guard_(options.max_resets) {}
 
 absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Create(const ListenOptions& options,
                                                              bool open_to_all) {
@@ -119,7 +114,6 @@ absl::StatusOr<std::string> Listeners::StartKind(Kind& kind) {
     builder.AddChannelArgument(row.name, kind.listener == kOnData ? row.bulk : row.value);
   }
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.SetResourceQuota(quota_);
   builder.AddChannelArgument("grpc.http2.min_ping_interval_without_data_ms", 10'000);
   std::vector<int> ports(kind.addresses.size(), 0);
   for (size_t i = 0; i < ports.size(); ++i) {

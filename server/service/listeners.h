@@ -21,7 +21,6 @@ struct ListenOptions {
   TlsFiles tls;                                   // of TCP; unix sockets have none
   bool certificates_required = false;             // else a client without one needs a token
   int64_t max_resets = 0;                         // see ResetGuard
-  int64_t transport_memory = 0;                   // 0: a share of the machine's
   bool anywhere = false;  // though other machines reach an address, and callers or bytes are open
 };
 
@@ -55,8 +54,7 @@ class Listeners {
   absl::StatusOr<std::string> StartKind(Kind& kind);  // the first address
 
   const ListenOptions options_;
-  ResetGuard guard_;           // of all of them
-  grpc::ResourceQuota quota_;  // likewise
+  ResetGuard guard_;  // of all of them
   std::vector<Kind> kinds_;
 };
 

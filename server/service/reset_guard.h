@@ -1,5 +1,5 @@
 // Connections whose calls are reset unanswered, one after another (CVE-2023-44487), are hung up on.
-// The transport takes some 20 KB for such a call until its end was handled, and reads on meanwhile,
+// The transport takes some 24 KB for such a call until its end was handled, and reads on meanwhile,
 // faster than ends can be handled: so it is the connection that has to go.
 #pragma once
 

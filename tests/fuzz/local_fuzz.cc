@@ -57,7 +57,8 @@ class Daemon {
   void Send(uint8_t flags, std::string packet) {
     const auto sink = std::make_shared<NoSink>();
     const auto session = *registry_->Create(tenant_, /*resumable=*/false, 0, sink);
-    auto submit = [&, id = uint64_t{0}](auto op) mutable {
+    uint64_t id = 0;
+    const auto submit = [&](auto op) {
       FUZZ_CHECK(session->Submit(*sink, {.id = ++id, .op = std::move(op)}).ok());
     };
     submit(AllocOp{1, kBuffer, ""});
