@@ -22,7 +22,8 @@
 // Programs for many threads:
 //   They open their parallel ranges first: up to three of kGroup, up to three of kLocal, one of
 //     kWarp of the warp's size; all else is inside of these. Every iteration of the group ranges is
-//     a workgroup, every iteration of the others a thread of it; all of them run at once. The
+//     a workgroup, its number the row-major position in them; those in the launch's [begin, end)
+//     run. Every iteration of the others is a thread of it; all of them run at once. The
 //     thread number is the row-major position in the local and warp ranges, its warp that number
 //     divided by the warp's size, its warpgroup its warp divided by 4. A cluster is one workgroup.
 //     ROLE opens a part that only some warps run.
@@ -59,10 +60,10 @@ struct Program {
   std::shared_ptr<const Graph> graph;
   std::vector<uint32_t> order;
   std::vector<Argument> arguments;  // by PARAM slot, without holes
-  int64_t iterations = 1;           // size of the kThread range; 1 if there is none
-  int64_t warp = 1;                 // threads of a warp
-  double flops = 0;                 // arithmetic operations of the whole launch
-  double bytes = 0;                 // bytes of the arguments that it can touch, once each
+  int64_t iterations = 1;  // size of the kThread range, or at most so many workgroups; 1 if neither
+  int64_t warp = 1;        // threads of a warp
+  double flops = 0;        // arithmetic operations of the whole launch
+  double bytes = 0;        // bytes of the arguments that it can touch, once each
 };
 
 }  // namespace telegrad

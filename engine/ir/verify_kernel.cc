@@ -85,9 +85,9 @@ class KernelVerifier {
         for (size_t i = 1; i < src.size(); ++i) {
           const AxisType type{g_.arg(src[i])[1]};
           if (type != AxisType::kReduce && type != AxisType::kUnroll && type != AxisType::kUpcast &&
-              type != AxisType::kVector) {
+              type != AxisType::kVector && type != AxisType::kLocal && type != AxisType::kWarp) {
             return walk_.Bad(id, "folds over a range of type ", Name(type),
-                             ", expected reduce, unroll, upcast or vector");
+                             ", expected reduce, unroll, upcast, vector, local or warp");
           }
         }
         return absl::OkStatus();

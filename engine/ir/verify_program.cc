@@ -54,9 +54,10 @@ class ProgramVerifier {
       TG_RETURN_IF_ERROR(Node(id));
     }
     if (!loops_.empty()) return walk_.Bad(loops_.back().range, "is not closed by an end");
-    if (thread_ == kNotYet && program_.iterations != 1) {
-      return InvalidArgument("the program has ", program_.iterations,
-                             " iterations and no thread range, expected 1");
+    if (thread_ == kNotYet && program_.iterations != groups_) {
+      return InvalidArgument("the program has ", program_.iterations, " iterations and ",
+                             parallel_.empty() ? "no thread range" : "as many workgroups",
+                             ", expected ", groups_);
     }
     return absl::OkStatus();
   }
@@ -189,6 +190,10 @@ class ProgramVerifier {
       return walk_.Bad(id, "is range number ", kMost + 1, " of type ", Name(type));
     }
     const UOp end = g_.at(id).src(0);
+    if (type == AxisType::kGroup &&
+        !CheckedMul(groups_, std::max<int64_t>(end.vmax(), 0), &groups_)) {
+      return walk_.Bad(id, "makes more workgroups than can be counted");
+    }
     if (type != AxisType::kGroup) {
       if (!end.is_const() || end.const_word() < 1) {
         return walk_.Bad(id, "has no constant size, expected the number of threads to be fixed");
@@ -370,6 +375,7 @@ class ProgramVerifier {
   std::vector<bool> open_;       // by scope
   std::vector<Loop> loops_;
   std::vector<AxisType> parallel_;  // of the parallel ranges, which come first
+  int64_t groups_ = 1;              // at most
   int64_t threads_ = 1;             // of a workgroup
   uint32_t role_ = kNotYet;         // the open one
   uint32_t thread_ = kNotYet;

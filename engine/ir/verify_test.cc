@@ -208,8 +208,8 @@ TEST(VerifyKernel, GoodAndBad) {
   EXPECT_EQ(Kernel(With(kGoodKernel, "%6", "%6 = range i64 %1 id=0 type=reduce")),
             "node 6 (range): id 0 is used twice, expected unique range ids");
   EXPECT_EQ(Kernel(With(kGoodKernel, "%6", "%6 = range i64 %1 id=1 type=loop")),
-            "node 10 (reduce): folds over a range of type loop, expected reduce, unroll, upcast or "
-            "vector");
+            "node 10 (reduce): folds over a range of type loop, expected reduce, unroll, upcast, "
+            "vector, local or warp");
   EXPECT_THAT(Kernel(With(kGoodKernel, "%9", "%9 = add f32 %8 %8")),
               HasSubstr("(add): source 0 is an address, expected a load of it"));
   EXPECT_THAT(Kernel(With(kGoodKernel, "%4", "%4 = param f32 [4, 4] slot=0")),
@@ -375,7 +375,7 @@ TEST(VerifyTensor, PackedBuffersAreWrittenWhole) {
 // --- programs for many threads ---
 
 constexpr std::string_view kManyThreads = R"(
-program copy iterations=1 flops=0 bytes=512 warp=32 arguments=[f32 128 read, f32 128 write]
+program copy iterations=2 flops=0 bytes=512 warp=32 arguments=[f32 128 read, f32 128 write]
 %0 = const i64 2
 %1 = const i64 32
 %2 = range i64 %0 id=0 type=group

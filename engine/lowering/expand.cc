@@ -6,6 +6,10 @@
 // A loop nest, be it a root or one that an AFTER waits for, becomes one END for each of its
 // replicas, all over the same loops. A folded range of type UPCAST is replicated like any other:
 // each replica has an accumulator of its own, and these are folded at the end.
+//
+// Parallel ranges are nothing that is closed inside of a kernel: they stay around the whole of it,
+// in one END around each root. What a fold's threads have is put together by FoldThreads, and what
+// threads have written is waited for at a barrier.
 #include "engine/lowering/expand.h"
 
 #include <algorithm>
@@ -14,6 +18,8 @@
 #include "engine/ir/scalar.h"
 #include "engine/lowering/affine.h"
 #include "engine/lowering/kernel_shape.h"
+#include "engine/lowering/workgroup.h"
+#include "engine/lowering/workgroup_fold.h"
 
 namespace telegrad {
 namespace {
@@ -28,6 +34,20 @@ using Assignment = std::vector<int64_t>;
 bool IsType(UOp range, AxisType type) { return range.arg(1) == static_cast<int64_t>(type); }
 
 bool IsNest(UOp u) { return u.is(Op::kEnd) || u.is(Op::kStore); }
+
+bool IsLocal(UOp memory) {
+  return memory.is(Op::kBuffer) && memory.arg(0) == static_cast<int64_t>(AddressSpace::kLocal);
+}
+
+// Whether the threads of a workgroup share the iterations of a nest.
+bool IsShared(UOp nest) {
+  for (; nest.is(Op::kEnd); nest = nest.src(0)) {
+    for (int i = 1; i < nest.num_src(); ++i) {
+      if (IsThreads(nest.src(i))) return true;
+    }
+  }
+  return false;
+}
 
 class Expander {
  public:
@@ -44,6 +64,8 @@ class Expander {
   absl::StatusOr<std::vector<UOp>> Nest(UOp effect, const Assignment& a, int nesting);
   // `a` without what `u` does not depend on.
   Assignment KeyOf(UOp u, const Assignment& a) const;
+  // The loops that `u` is inside of where some ranges are held.
+  std::vector<UOp> LoopsAround(UOp u, const Assignment& key) const;
   absl::StatusOr<UOp> Reduce(UOp reduce, const Assignment& a, int nesting);
   absl::StatusOr<UOp> Accumulate(UOp reduce, const Assignment& key, const std::vector<UOp>& values,
                                  const std::vector<UOp>& loops, int64_t lanes);
@@ -68,7 +90,8 @@ class Expander {
   Graph& g_;
   Dependence d_;
   int64_t next_slot_ = 0;
-  std::vector<bool> plain_;  // by node: it needs no REDUCE, nest or gate
+  std::vector<UOp> threads_;  // ranges, outermost first
+  std::vector<bool> plain_;   // by node: it needs no REDUCE, nest or gate
   absl::flat_hash_map<std::pair<uint32_t, Assignment>, UOp> reduced_;
   absl::flat_hash_map<std::pair<uint32_t, Assignment>, std::vector<UOp>> nests_;
 };
@@ -159,14 +182,19 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
       continue;
     }
     src.clear();
+    bool shared = false;
     for (uint32_t s : u.src_ids()) {
       if (IsNest(g_.at(s))) {
         TG_ASSIGN_OR_RETURN(const std::vector<UOp> effects, Nest(g_.at(s), a, nesting + 1));
         src.insert(src.end(), effects.begin(), effects.end());
+        shared |= IsShared(g_.at(s));
       } else {
         src.push_back(made.at(s));
       }
     }
+    // Threads fill local memory anew once all have read it, and read what all have written.
+    shared |= u.is(Op::kAfter) && IsLocal(u.src(0)) && u.src(1).is(Op::kRange);
+    if (shared) src = {src[0], WorkgroupBarrier(g_, std::span(src).subspan(1))};
     if (u.is(Op::kIndex)) {
       src[1] = NormalIndex(src[1]);
       if (GatesOneByLanes(src)) src[2] = SharedByLanes(src[2]);
@@ -192,6 +220,11 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
 UOp Expander::Fold(ReduceKind kind, UOp x, UOp y) {
   switch (kind) {
     case ReduceKind::kAdd:
+      // Of a folded MMA what it adds to is 0 (workgroup_matmul.h).
+      if (y.is(Op::kMma)) {
+        return g_.Make(Op::kMma, DType::kVoid, {y.src(0), y.src(1), x},
+                       {y.arg(0), y.arg(1), y.arg(2)});
+      }
       if (y.is(Op::kMul) && IsFloat(y.dtype())) {
         return b_.Make(Op::kMulAcc, {y.src(0), y.src(1), x});
       }
@@ -252,7 +285,7 @@ absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nestin
 
   const auto kind = static_cast<ReduceKind>(reduce.arg(0));
   Assignment base = key;
-  std::vector<UOp> unrolled, upcast, loops;
+  std::vector<UOp> unrolled, upcast, loops, threads;
   int64_t folded_lanes = 0;
   for (int i = 1; i < reduce.num_src(); ++i) {
     const UOp range = reduce.src(i);
@@ -263,6 +296,8 @@ absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nestin
     } else if (IsType(range, AxisType::kVector)) {
       folded_lanes = range.src(0).const_word();
       base[d_.IndexOf(range)] = kLanes;
+    } else if (IsThreads(range)) {
+      threads.push_back(range);
     } else {
       loops.push_back(range);
     }
@@ -296,6 +331,11 @@ absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nestin
     result = result.valid() ? Fold(kind, result, folded) : folded;
   }
   if (folded_lanes > 0 && !result.shape().empty()) result = FoldLanes(reduce, result);
+  if (!threads.empty() && result.valid()) {
+    const auto fold = [&](UOp x, UOp y) { return Fold(kind, x, y); };
+    result =
+        FoldThreads(b_, result, threads, {threads_, LoopsAround(reduce, key), next_slot_++}, fold);
+  }
   if (!result.valid()) return g_.status();
   reduced_.emplace(std::pair(reduce.id(), key), result);
   return result;
@@ -307,6 +347,15 @@ Assignment Expander::KeyOf(UOp u, const Assignment& a) const {
     if ((d_.of[u.id()] >> i & 1) == 0) key[i] = kNotHeld;
   }
   return key;
+}
+
+std::vector<UOp> Expander::LoopsAround(UOp u, const Assignment& key) const {
+  std::vector<UOp> loops;
+  for (size_t i = 0; i < key.size(); ++i) {
+    const bool around = (d_.of[u.id()] >> i & 1) != 0 && key[i] == kNotHeld;
+    if (around && !IsParallel(d_.ranges[i])) loops.push_back(d_.ranges[i]);
+  }
+  return loops;
 }
 
 absl::StatusOr<std::vector<UOp>> Expander::Nest(UOp effect, const Assignment& a, int nesting) {
@@ -323,7 +372,7 @@ absl::StatusOr<std::vector<UOp>> Expander::Nest(UOp effect, const Assignment& a,
         replicated.push_back(range);
       } else if (IsType(range, AxisType::kVector)) {
         base[d_.IndexOf(range)] = kLanes;
-      } else {
+      } else if (!IsParallel(range)) {
         loops.push_back(range);
       }
     }
@@ -345,14 +394,26 @@ absl::StatusOr<UOp> Expander::Run(UOp sink) {
   for (uint32_t id : PostOrder(sink)) {
     const UOp u = g_.at(id);
     if (u.is(Op::kBuffer)) next_slot_ = std::max(next_slot_, u.arg(1) + 1);
-    plain_[id] = !u.is(Op::kReduce) && !IsNest(u) && !(u.is(Op::kIndex) && u.num_src() == 3) &&
+    const bool waits = u.is(Op::kAfter) && IsLocal(u.src(0));
+    plain_[id] = !u.is(Op::kReduce) && !IsNest(u) && !waits &&
+                 !(u.is(Op::kIndex) && u.num_src() == 3) &&
                  std::ranges::all_of(u.src_ids(), [&](uint32_t s) { return plain_[s]; });
+  }
+  std::vector<UOp> parallel;
+  const UOp first = sink.src(0);
+  for (int i = 1; first.is(Op::kEnd) && i < first.num_src(); ++i) {
+    if (IsParallel(first.src(i))) parallel.push_back(first.src(i));
+    if (IsThreads(first.src(i))) threads_.push_back(first.src(i));
   }
   const Assignment base(d_.ranges.size(), kNotHeld);
   std::vector<UOp> ends;
   for (int i = 0; i < sink.num_src(); ++i) {
     TG_ASSIGN_OR_RETURN(const std::vector<UOp> effects, Nest(sink.src(i), base, 0));
-    ends.insert(ends.end(), effects.begin(), effects.end());
+    for (UOp effect : effects) {
+      std::vector<UOp> end{effect};
+      end.insert(end.end(), parallel.begin(), parallel.end());
+      ends.push_back(parallel.empty() ? effect : g_.Make(Op::kEnd, DType::kVoid, end));
+    }
   }
   const UOp out = g_.Make(Op::kSink, DType::kVoid, ends);
   if (!out.valid()) return g_.status();

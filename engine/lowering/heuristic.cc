@@ -433,16 +433,21 @@ class Heuristic {
   std::vector<Move> moves_;
 };
 
+// nullopt where nothing is around the stores: there is nothing to order or to share.
+std::optional<KernelShape> ReadLoops(UOp sink) {
+  return sink.src(0).is(Op::kEnd) ? ReadShape(sink) : std::nullopt;
+}
+
 }  // namespace
 
 std::vector<Move> PickPeels(UOp sink, const Target& target) {
-  std::optional<KernelShape> shape = ReadShape(sink);
+  std::optional<KernelShape> shape = ReadLoops(sink);
   if (!shape) return {};
   return Heuristic(*std::move(shape), target, /*peels=*/true).Run();
 }
 
 std::vector<Move> PickMoves(UOp sink, const Target& target) {
-  std::optional<KernelShape> shape = ReadShape(sink);
+  std::optional<KernelShape> shape = ReadLoops(sink);
   if (!shape) return {};
   return Heuristic(*std::move(shape), target, /*peels=*/false).Run();
 }

@@ -191,7 +191,7 @@ bool WritesWhatItReads(UOp sink) {
 
 std::optional<KernelShape> ReadShape(UOp sink) {
   std::optional<Dependence> d = FindDependence(sink);
-  if (!d || !sink.src(0).is(Op::kEnd)) return std::nullopt;
+  if (!d) return std::nullopt;
   return ShapeReader(sink, *std::move(d)).Run();
 }
 

@@ -57,7 +57,7 @@ struct KernelShape {
 // Whether some memory is both read and written: then no element may be computed twice.
 bool WritesWhatItReads(UOp sink);
 
-// nullopt: not a kernel of loops, or too many ranges.
+// nullopt: a range without a fixed size, or too many of them.
 std::optional<KernelShape> ReadShape(UOp sink);
 
 }  // namespace telegrad

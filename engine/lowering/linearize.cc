@@ -3,6 +3,8 @@
 // topologically, with a whole child loop as one item: first what has fewer MULACCs in a row below
 // it, so that sums of products grow side by side and none waits for itself, then the smallest id,
 // so that the order follows the expression's.
+//
+// The parallel ranges of a program for many threads are no loops: all of it is inside of them.
 #include "engine/lowering/linearize.h"
 
 #include <algorithm>
@@ -15,6 +17,8 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "engine/lowering/affine.h"
+#include "engine/lowering/kernel_shape.h"
+#include "engine/lowering/workgroup.h"
 
 namespace telegrad {
 namespace {
@@ -27,6 +31,7 @@ class Linearizer {
       : g_(*graph), sink_(sink), live_(PostOrder(sink)), d_(std::move(d)) {}
 
   absl::StatusOr<std::vector<uint32_t>> Run() {
+    TakeParallel();
     std::ranges::sort(live_);
     TG_RETURN_IF_ERROR(BuildTree());
     TG_RETURN_IF_ERROR(Place());
@@ -34,6 +39,23 @@ class Linearizer {
   }
 
  private:
+  // Whether `u` closes the parallel ranges.
+  static bool ClosesParallel(UOp u) {
+    return u.is(Op::kEnd) && u.num_src() > 1 && IsParallel(u.src(1));
+  }
+
+  void TakeParallel() {
+    const UOp first = sink_.src(0);
+    if (!ClosesParallel(first)) return;
+    RangeSet set = 0;
+    for (int i = 1; i < first.num_src(); ++i) {
+      parallel_.push_back(first.src(i));
+      set |= RangeSet{1} << d_.IndexOf(first.src(i));
+    }
+    for (uint64_t& of : d_.of) of &= ~set;
+    std::erase_if(live_, [&](uint32_t id) { return ClosesParallel(g_.at(id)); });
+  }
+
   // One END closes a chain of ranges, outermost first; what begins with the same ranges as another
   // shares those loops.
   absl::Status BuildTree() {
@@ -191,6 +213,10 @@ class Linearizer {
         return Internal("linearize: a loop depends on itself");
     }
     std::vector<uint32_t> order;
+    for (UOp range : parallel_) {
+      order.push_back(range.src(0).id());
+      order.push_back(range.id());
+    }
     struct Frame {
       int block;
       size_t next;
@@ -215,6 +241,9 @@ class Linearizer {
         order.push_back(d_.ranges[range].id());
         stack.push_back({range, 0});
       }
+    }
+    for (size_t i = parallel_.size(); i-- > 0;) {
+      order.push_back(g_.Make(Op::kEnd, {parallel_[i]}).id());
     }
     return Unique(std::move(order));
   }
@@ -269,6 +298,7 @@ class Linearizer {
   const UOp sink_;
   std::vector<uint32_t> live_;
   Dependence d_;
+  std::vector<UOp> parallel_;  // outermost first
   std::vector<int> parent_, depth_;
   std::vector<bool> known_;
   std::vector<int> block_;

@@ -250,8 +250,8 @@ UOp Peel(Rewriter& b, UOp sink, UOp range, int64_t amount) {
 }  // namespace
 
 std::string_view Name(Move::Kind kind) {
-  constexpr std::string_view kNames[] = {"VECTORIZE", "UPCAST", "UNROLL",
-                                         "THREAD",    "OUTER",  "PEEL"};
+  constexpr std::string_view kNames[] = {"VECTORIZE", "UPCAST", "UNROLL", "THREAD",     "OUTER",
+                                         "PEEL",      "LOCAL",  "GROUP",  "TENSORCORE", "STAGE"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -273,7 +273,8 @@ UOp Join(Rewriter& b, UOp sink, UOp outer, UOp inner) {
 }
 
 UOp MergeRanges(Rewriter& b, UOp sink, const Target& target) {
-  const int64_t lanes = std::max<int64_t>(1, target.vector_bytes / 4);
+  // Threads of a workgroup are no lanes of a vector: none are unused at the end of a row.
+  const int64_t lanes = target.has_workgroups() ? 1 : std::max<int64_t>(1, target.vector_bytes / 4);
   while (const std::optional<Neighbours> pair = FindMergeable(sink, lanes)) {
     sink = Join(b, sink, pair->outer, pair->inner);
     if (!sink.valid()) return sink;

@@ -41,6 +41,7 @@ UOp Merge(PassContext& c, UOp root) { return MergeRanges(c.rewriter(kSimplify), 
 // folds share, inside of ranges that they do not, would have two places.
 UOp PeelFolds(PassContext& c, UOp root) {
   constexpr int kRounds = 3;
+  if (c.target().has_workgroups()) return root;  // folds are gated instead
   for (int i = 0; i < kRounds && root.valid(); ++i) {
     const std::vector<telegrad::Move> peels = PickPeels(root, c.target());
     if (peels.empty()) break;
@@ -51,10 +52,17 @@ UOp PeelFolds(PassContext& c, UOp root) {
 }
 
 UOp Move(PassContext& c, UOp root) {
+  if (c.target().has_workgroups()) {
+    const std::vector<telegrad::Move> moves = PickWorkgroupMoves(root, c.target());
+    return OrFail(c.graph(), ApplyWorkgroupMoves(c.rewriter(kSimplify), root, moves));
+  }
   return OrFail(c.graph(), ApplyMoves(c.rewriter(kSimplify), root, PickMoves(root, c.target())));
 }
 
-UOp Stage(PassContext& c, UOp root) { return StageLoads(c.rewriter(kSimplify), root, c.target()); }
+UOp Stage(PassContext& c, UOp root) {
+  if (c.target().has_workgroups()) return root;
+  return StageLoads(c.rewriter(kSimplify), root, c.target());
+}
 
 UOp Expand(PassContext& c, UOp root) {
   return OrFail(c.graph(), ExpandRanges(c.rewriter(kSimplify), root));
@@ -144,8 +152,9 @@ void CountWork(Program* program) {
     if (u.is(Op::kRange)) {
       outer.push_back(iterations);
       iterations *= static_cast<double>(u.src(0).const_word());
-      if (u.arg(1) == static_cast<int64_t>(AxisType::kThread)) {
-        program->iterations = u.src(0).const_word();
+      const AxisType type{u.arg(1)};
+      if (type == AxisType::kThread || type == AxisType::kGroup) {
+        program->iterations *= u.src(0).const_word();
       }
     } else if (u.is(Op::kEnd)) {
       iterations = outer.back();
@@ -153,6 +162,9 @@ void CountWork(Program* program) {
     } else if (Is(u.op(), kAlu) && u.dtype() != DType::kInt64 && !IsBool(u.dtype())) {
       const double operations = u.is(Op::kMulAcc) ? 2 : 1;
       program->flops += iterations * operations * static_cast<double>(NumElements(u.shape()));
+    } else if (u.is(Op::kMma)) {
+      const MmaInfo& mma = AllMmas()[static_cast<size_t>(u.arg(0))];
+      program->flops += iterations * 2 * mma.m * mma.n * mma.k / mma.threads;
     } else if (u.is(Op::kLoad) || u.is(Op::kStore)) {
       Program::Argument* const a = ArgumentOf(u.src(0), program);
       if (a == nullptr) continue;
@@ -174,6 +186,7 @@ absl::StatusOr<Program> LinearizeKernel(PassContext& c, const Piece& piece) {
   TG_RETURN_IF_ERROR(c.graph()->status());
   TG_RETURN_IF_ERROR(program.graph->status());
   program.arguments = piece.arguments;
+  program.warp = c.target().warp;
   CountWork(&program);
   return program;
 }

@@ -155,6 +155,7 @@ class Stager {
 }  // namespace
 
 UOp StageLoads(Rewriter& b, UOp sink, const Target& target) {
+  if (!sink.src(0).is(Op::kEnd)) return sink;
   std::optional<KernelShape> shape = ReadShape(sink);
   if (!shape) return sink;
   return Stager(b, sink, *std::move(shape), target).Run();

@@ -29,8 +29,8 @@ struct RunOptions {
   int64_t max_steps = int64_t{1} << 42;
 };
 
-// Runs the iterations [begin, end) of the thread range (of a program without one: [0, 1)) on
-// buffers[slot].
+// Runs the iterations [begin, end) of the thread range, or the workgroups of these numbers (of a
+// program without either: [0, 1)), on buffers[slot].
 //
 // INVALID_ARGUMENT: the program is not well formed (Verify), a buffer is missing or too short, a
 // variable is missing or outside of its bounds, or the iterations are outside of the program's.

@@ -33,8 +33,10 @@ absl::Status Machine::Run(int64_t begin, int64_t end) {
   }
   watched_ = code_.threads * count > 1 || code_.operations > 0;
   if (watched_) TG_RETURN_IF_ERROR(shadow_.Start(code_));
-  std::vector<uint32_t> order(static_cast<size_t>(count));
-  std::iota(order.begin(), order.end(), 0);
+  if (code_.groups > 0) count = std::min(count, end);
+  const int64_t first = code_.groups > 0 ? begin : 0;
+  std::vector<uint32_t> order(static_cast<size_t>(std::max<int64_t>(count - first, 0)));
+  std::iota(order.begin(), order.end(), static_cast<uint32_t>(first));
   if (options_.seed) std::ranges::shuffle(order, random_);
   for (uint32_t group : order) TG_RETURN_IF_ERROR(RunGroup(group));
   return absl::OkStatus();

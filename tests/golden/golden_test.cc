@@ -1,5 +1,6 @@
 // Golden text IR: each .uop file holds a tensor graph and, after it, the programs that it becomes
-// for one made-up target. A change of behaviour shows here as a diff; BLESS=1 rewrites the files.
+// for one made-up target, or in workgroups/ for a GPU. A change of behaviour shows here as a diff;
+// BLESS=1 rewrites the files.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -26,7 +27,14 @@ Target MadeUpTarget() {
   return target;
 }
 
-std::string Programs(std::string_view graph_text) {
+Target TargetOf(const std::filesystem::path& file) {
+  constexpr int kMultiprocessors = 4;  // few, so that small kernels show what large ones are like
+  return file.parent_path().filename() == "workgroups"
+             ? *NvidiaTarget(8, 0, kMultiprocessors, 163840)
+             : MadeUpTarget();
+}
+
+std::string Programs(std::string_view graph_text, const Target& target) {
   Graph graph;
   const auto root = Parse(graph_text, &graph);
   if (!root.ok()) return root.status().ToString();
@@ -37,7 +45,7 @@ std::string Programs(std::string_view graph_text) {
   std::string text;
   for (size_t k = 0; k < schedule->kernels.size(); ++k) {
     const ScheduledKernel& kernel = schedule->kernels[k];
-    const auto program = Lower(kernel.graph, MadeUpTarget(), "kernel" + std::to_string(k), &budget);
+    const auto program = Lower(kernel.graph, target, "kernel" + std::to_string(k), &budget);
     if (!program.ok()) return program.status().ToString();
     text += "; " + absl::StrJoin(kernel.reasons, "; ") + ", arguments";
     for (const BufferRef ref : kernel.arguments) {
@@ -57,7 +65,7 @@ TEST_P(GoldenTest, ProgramsAreAsTheFileSays) {
   const size_t at = file->find(kSeparator);
   const std::string graph = file->substr(0, at);
   const std::string want = at == std::string::npos ? "" : file->substr(at + kSeparator.size());
-  const std::string got = Programs(graph);
+  const std::string got = Programs(graph, TargetOf(GetParam()));
   if (std::getenv("BLESS") != nullptr) {
     ASSERT_TRUE(WriteFile(GetParam(), graph + std::string(kSeparator) + got).ok());
     return;
@@ -78,15 +86,19 @@ TEST_P(GoldenTest, TheGraphPrintsAsItWasRead) {
 
 std::vector<std::string> Files() {
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(GOLDEN_DIR)) {
-    if (entry.path().extension() == ".uop") files.push_back(entry.path().string());
+  for (const std::string directory : {GOLDEN_DIR, GOLDEN_DIR "/workgroups"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+      if (entry.path().extension() == ".uop") files.push_back(entry.path().string());
+    }
   }
   std::sort(files.begin(), files.end());
   return files;
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, GoldenTest, ::testing::ValuesIn(Files()), [](const auto& info) {
-  return std::filesystem::path(info.param).stem().string();
+  const std::filesystem::path file(info.param);
+  return (file.parent_path().filename() == "workgroups" ? "workgroups_" : "") +
+         file.stem().string();
 });
 
 }  // namespace

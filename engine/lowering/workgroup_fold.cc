@@ -1,0 +1,92 @@
+// Neighbouring lanes of a warp exchange values by SHUFFLE. What is left meets in local memory:
+//
+//   barrier                 only in a loop: the memory is free once all have read it
+//   memory[rest, kept] = value      by the first thread of those that have exchanged theirs
+//   barrier
+//   memory[0, kept] + memory[1, kept] + ...
+#include "engine/lowering/workgroup_fold.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kWarp = 32;
+
+int64_t SizeOf(UOp range) { return range.src(0).const_word(); }
+
+struct Position {
+  UOp index;
+  int64_t size = 1;
+};
+
+Position RowMajor(Rewriter& b, const std::vector<UOp>& ranges) {
+  Position p{b.graph()->Index(0)};
+  for (UOp range : ranges) {
+    p.index =
+        b.Make(Op::kAdd, {b.Make(Op::kMul, {p.index, b.graph()->Index(SizeOf(range))}), range});
+    p.size *= SizeOf(range);
+  }
+  return p;
+}
+
+}  // namespace
+
+UOp WorkgroupBarrier(Graph& g, std::span<const UOp> before) {
+  constexpr int64_t kScope[] = {static_cast<int64_t>(Scope::kWorkgroup)};
+  return g.Make(Op::kBarrier, DType::kVoid, before, kScope);
+}
+
+UOp FoldThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded, const WorkgroupPlace& place,
+                const std::function<UOp(UOp, UOp)>& fold) {
+  Graph& g = *b.graph();
+  std::vector<UOp> own, kept;  // in the order of the threads
+  int64_t neighbours = 1;      // threads next to each other that are folded
+  for (UOp range : place.threads) {
+    const bool is_own = std::ranges::find(folded, range) != folded.end();
+    (is_own ? own : kept).push_back(range);
+    neighbours = is_own ? neighbours * SizeOf(range) : 1;
+  }
+  const Position thread = RowMajor(b, place.threads), part = RowMajor(b, own);
+  const Position column = RowMajor(b, kept);
+  // Only whole warps exchange.
+  const int64_t lanes = thread.size % kWarp == 0 ? std::gcd(neighbours, kWarp) : 1;
+  const UOp lane = b.Make(Op::kFloorMod, {thread.index, g.Index(kWarp)});
+  for (int64_t bit = lanes / 2; bit > 0 && value.valid(); bit /= 2) {
+    const UOp other = b.Make(Op::kXor, {lane, g.Index(bit)});
+    value = fold(value, g.Make(Op::kShuffle, {value, other}));
+  }
+  const int64_t rest = part.size / lanes;
+  if (rest == 1 || !value.valid()) return value;
+
+  const int64_t width = value.shape().empty() ? 1 : value.shape()[0];
+  const auto at = [&](UOp row) {
+    UOp index = b.Make(Op::kAdd, {b.Make(Op::kMul, {row, g.Index(column.size)}), column.index});
+    if (value.shape().empty()) return index;
+    index = b.Make(Op::kMul, {index, g.Index(width)});
+    return g.Make(Op::kAdd, {index, g.Make(Op::kIota, DType::kInt64, {}, {width})});
+  };
+  const UOp memory =
+      g.Make(Op::kBuffer, value.dtype(), {},
+             {static_cast<int64_t>(AddressSpace::kLocal), place.slot, rest * column.size * width});
+  UOp free = memory;
+  if (!place.loops.empty()) {
+    free = g.Make(Op::kAfter, {memory, WorkgroupBarrier(g, place.loops)});
+  }
+  std::vector<UOp> target{free, at(b.Make(Op::kFloorDiv, {part.index, g.Index(lanes)}))};
+  if (lanes > 1) {
+    target.push_back(
+        b.Make(Op::kCmpEq, {b.Make(Op::kFloorMod, {part.index, g.Index(lanes)}), g.Index(0)}));
+  }
+  const UOp stored = g.Make(Op::kStore, {g.Make(Op::kIndex, DType::kVoid, target), value});
+  const UOp full = g.Make(Op::kAfter, {memory, WorkgroupBarrier(g, std::span(&stored, 1))});
+  UOp result;
+  for (int64_t i = 0; i < rest; ++i) {
+    const UOp x = g.Make(Op::kLoad, {g.Make(Op::kIndex, {full, at(g.Index(i))})});
+    result = i == 0 ? x : fold(result, x);
+  }
+  return result;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,29 @@
+// Folds over the threads of a workgroup.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/rewrite/rewriter.h"
+
+namespace telegrad {
+
+// Where threads fold.
+struct WorkgroupPlace {
+  std::vector<UOp> threads;  // all ranges of threads, outermost first
+  std::vector<UOp> loops;    // around the fold
+  int64_t slot;              // of a BUFFER that is free
+};
+
+// A BARRIER of the workgroup behind `before`, effects or the ranges in which it is.
+UOp WorkgroupBarrier(Graph& g, std::span<const UOp> before);
+
+// The fold of what the threads of the ranges `folded` have for `value`, a scalar or vector: every
+// thread gets that of those which differ from it only in these ranges, all of them the same bits.
+// The order is fixed. Lanes of a warp whose numbers differ in one bit are folded with each other,
+// the highest bit first; then what the warps have, in their order.
+UOp FoldThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded, const WorkgroupPlace& place,
+                const std::function<UOp(UOp, UOp)>& fold);
+
+}  // namespace telegrad

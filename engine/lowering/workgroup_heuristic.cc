@@ -1,0 +1,382 @@
+// Moves for a target with workgroups. What counts there: many threads, and that neighbouring
+// threads touch neighbouring elements. A kernel is shared in one of these ways:
+//
+//   product    The workgroups of a matrix product compute tiles, with matrix instructions where
+//              the target has some for the operands' type, else each thread a tile in registers.
+//              The largest tile is taken that leaves no processor without a workgroup.
+//
+//   elements   Every iteration of the parallel ranges is a thread's. The range whose elements are
+//              neighbours in memory gets the workgroup's threads, and what it does not use goes to
+//              the next ranges outwards. A thread takes as many neighbouring elements as its widest
+//              access has, if all that walk the range are aligned for that.
+//   rows       The parallel ranges that every fold depends on are workgroups, whose threads share
+//              each fold and each loop inside: sums of rows, softmax, and one large sum. Short rows
+//              get less than a workgroup's threads, and a workgroup has several of them.
+//   columns    Like rows, but what is folded lies apart in memory: neighbouring threads take
+//              neighbouring columns, and threads on a second axis share the folds.
+#include <algorithm>
+#include <bit>
+#include <span>
+
+#include "engine/lowering/kernel_shape.h"
+#include "engine/lowering/moves.h"
+#include "engine/lowering/workgroup_matmul.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kThreads = 256;  // of a workgroup
+constexpr int64_t kFewThreads = 128;
+constexpr double kShortFold = 32;       // iterations that a thread does alone
+constexpr int64_t kFoldsPerThread = 8;  // elements of a row, at least, where there are many rows
+constexpr int64_t kAccumulators = 4;
+constexpr int64_t kShortRow = 16;
+constexpr size_t kMaxReplicated = 64;  // operations of a fold that gets several accumulators
+constexpr int kMaxOtherRanges = 4;     // that a move makes
+
+// Of a matrix product: threads, or warps, and what each has of the result.
+struct ProductTile {
+  int64_t threads_m, threads_n, m, n, k;
+  int64_t rows() const { return threads_m * m; }
+  int64_t columns() const { return threads_n * n; }
+};
+// Instructions of 16 x 8 x 16. At most 64 registers for sums and 24 for fragments.
+constexpr ProductTile kInstructionTiles[] = {
+    {2, 2, 2 * 16, 8 * 8, 2 * 16},
+    {2, 2, 2 * 16, 4 * 8, 2 * 16},
+    {2, 2, 16, 4 * 8, 2 * 16},
+    {2, 2, 16, 2 * 8, 2 * 16},
+};
+// For what is too small for these.
+constexpr ProductTile kOneInstruction[] = {{1, 1, 16, 8, 16}};
+constexpr ProductTile kRegisterTiles[] = {{16, 16, 8, 8, 8}, {16, 16, 4, 4, 8}};
+
+bool Has(RangeSet set, int range) { return (set >> range & 1) != 0; }
+RangeSet Bit(int range) { return RangeSet{1} << range; }
+
+class Heuristic {
+ public:
+  Heuristic(KernelShape shape, const Target& target)
+      : s_(std::move(shape)),
+        target_(target),
+        room_(kMaxRanges - static_cast<int>(s_.size.size())),
+        lanes_(s_.size.size(), 1) {}
+
+  std::vector<Move> Run() {
+    for (int r : s_.outer) {
+      if (Has(s_.parallel, r) && s_.size[r] > 1) parallel_.push_back(r);
+    }
+    if (Product()) return std::move(moves_);
+    rows_ = s_.parallel;
+    double longest = 1;
+    for (const Work& work : s_.works) {
+      if (IsLong(work)) rows_ &= work.all & ~work.own;
+    }
+    for (const Work& work : s_.works) {
+      longest = std::max(longest, s_.Iterations(work.all & ~rows_));
+    }
+    fastest_ = Fastest();
+    if (longest < kShortFold || s_.in_place) {
+      Elements();
+    } else if (rows_ != s_.parallel || Iterations() < Wanted() || RowsAreNeighbours()) {
+      Rows();
+    } else {
+      Elements();
+    }
+    return std::move(moves_);
+  }
+
+ private:
+  bool IsLong(const Work& work) const {
+    return work.is_reduce() && s_.Iterations(work.own) >= kShortFold;
+  }
+  double Iterations() const { return s_.Iterations(rows_); }
+  // Threads that keep all processors busy.
+  double Wanted() const { return static_cast<double>(kThreads) * target_.threads; }
+
+  // Bytes that are neighbours along a range, of the works in `all`.
+  double Neighbours(int r, RangeSet all) const {
+    double bytes = 0;
+    for (const Work& work : s_.works) {
+      if (!Has(work.all, r) || (work.all & all) == 0) continue;
+      for (const Access& a : work.accesses) {
+        if (a.stride[r] == 1) bytes += s_.Iterations(work.all) * static_cast<double>(a.bytes);
+      }
+    }
+    return bytes;
+  }
+
+  // The parallel range along which most bytes are neighbours; -1 if there is none.
+  int Fastest() const {
+    int best = parallel_.empty() ? -1 : parallel_.back();
+    double most = 0;
+    for (int r : parallel_) {
+      const double bytes = Neighbours(r, ~RangeSet{0});
+      if (bytes >= most) {
+        most = bytes;
+        best = r;
+      }
+    }
+    return best;
+  }
+
+  // Whether more bytes are neighbours along what is folded than along any parallel range. Windows
+  // are too short to be rows.
+  bool RowsAreNeighbours() const {
+    double most = 0;
+    for (size_t r = 0; r < s_.size.size(); ++r) {
+      if (!Has(s_.parallel, static_cast<int>(r)) && s_.size[r] >= kShortRow) {
+        most = std::max(most, Neighbours(static_cast<int>(r), ~RangeSet{0}));
+      }
+    }
+    return fastest_ < 0 || most > Neighbours(fastest_, ~RangeSet{0});
+  }
+
+  // How many neighbouring elements of a range a thread may take: every access that walks it does so
+  // element by element, from an aligned one on, and is not gated by it.
+  int64_t AlignedLanes(int range) const {
+    int64_t widest = 1;
+    for (const Work& work : s_.works) {
+      if (!Has(work.all, range)) continue;
+      for (const Access& a : work.accesses) {
+        if (Has(a.gate, range)) return 1;
+        widest = std::max(widest, a.bytes);
+      }
+    }
+    const int64_t lanes = target_.vector_bytes / widest;
+    if (lanes < 2 || s_.size[range] % lanes != 0) return 1;
+    for (const Work& work : s_.works) {
+      for (const Access& a : work.accesses) {
+        if (a.stride[range] == 0) continue;
+        if (a.stride[range] != 1) return 1;
+        for (size_t r = 0; r < s_.size.size(); ++r) {
+          const bool other = static_cast<int>(r) != range && Has(a.ranges, static_cast<int>(r));
+          if (other && (a.stride[r] == kIrregular || a.stride[r] % lanes != 0)) return 1;
+        }
+      }
+    }
+    return lanes;
+  }
+
+  int64_t Left(int r) const { return s_.size[r] / lanes_[r]; }
+
+  void Add(Move::Kind kind, int range, int64_t amount, int axis = 0) {
+    if (amount < 2 && kind != Move::Kind::kGroup) return;
+    --room_;
+    moves_.push_back({kind, s_.d.ranges[range], amount, axis});
+  }
+
+  void Groups(RangeSet set) {
+    for (int r : parallel_) {
+      if (Has(set, r)) Add(Move::Kind::kGroup, r, 0);
+    }
+  }
+
+  // Several accumulators for each long fold that a thread does alone: its loads need not wait for
+  // each other.
+  void Accumulators(RangeSet shared) {
+    RangeSet done = shared;
+    for (const Work& work : s_.works) {
+      if (!IsLong(work) || (work.own & done) != 0) continue;
+      if (work.operations.size() > kMaxReplicated || room_ < kMaxOtherRanges) continue;
+      int longest = std::countr_zero(work.own);
+      for (RangeSet set = work.own; set != 0; set &= set - 1) {
+        const int r = std::countr_zero(set);
+        if (s_.size[r] > s_.size[longest]) longest = r;
+      }
+      done |= work.own;
+      if (s_.size[longest] % kAccumulators == 0) {
+        Add(Move::Kind::kUpcast, longest, kAccumulators);
+      }
+    }
+  }
+
+  // The largest tile that fits into the product and gives each processor a workgroup; the smallest
+  // that fits if there is none.
+  const ProductTile* Pick(std::span<const ProductTile> tiles, int m, int n, int k) const {
+    const auto ceil = [](int64_t size) {
+      return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size)));
+    };
+    const ProductTile* best = nullptr;
+    for (const ProductTile& tile : tiles) {
+      if (tile.rows() > ceil(s_.size[m]) || tile.columns() > ceil(s_.size[n]) ||
+          tile.k > ceil(s_.size[k])) {
+        continue;
+      }
+      best = &tile;
+      const double groups = s_.Iterations(s_.parallel & ~(Bit(m) | Bit(n))) *
+                            static_cast<double>((s_.size[m] + tile.rows() - 1) / tile.rows()) *
+                            static_cast<double>((s_.size[n] + tile.columns() - 1) / tile.columns());
+      if (groups >= target_.threads) break;
+    }
+    return best;
+  }
+
+  bool Product() {
+    constexpr int kProductRanges = 12;  // that its moves make
+    const std::optional<Matmul> p = FindMatmul(s_);
+    if (!p || room_ < kProductRanges) return false;
+    const int m = s_.d.IndexOf(p->m), n = s_.d.IndexOf(p->n), k = s_.d.IndexOf(p->k);
+    const bool narrow = p->a.dtype() != DType::kFloat32;
+    if (narrow && !(target_.arch.starts_with("sm_") && MmaFor(p->a.dtype()))) return false;
+    const ProductTile* tile =
+        narrow ? Pick(kInstructionTiles, m, n, k) : Pick(kRegisterTiles, m, n, k);
+    if (tile == nullptr && narrow) tile = Pick(kOneInstruction, m, n, k);
+    if (tile == nullptr) return false;
+    constexpr int64_t kPadding = 16;  // elements, at most, of each row
+    const int64_t elements = (tile->rows() + tile->columns() + 2 * kPadding) * (tile->k + kPadding);
+    if (elements * ByteSize(p->a.dtype()) > target_.local_bytes) return false;
+    Add(Move::Kind::kLocal, m, tile->threads_m, 1);
+    if (narrow) {
+      const MmaInfo& mma = AllMmas()[static_cast<size_t>(*MmaFor(p->a.dtype()))];
+      Add(Move::Kind::kUpcast, m, tile->m / mma.m);
+      Add(Move::Kind::kTensorcore, m, mma.m);
+      Add(Move::Kind::kLocal, n, tile->threads_n, 0);
+      Add(Move::Kind::kUpcast, n, tile->n / mma.n);
+      Add(Move::Kind::kTensorcore, n, mma.n);
+      Add(Move::Kind::kUnroll, k, tile->k / mma.k);
+      Add(Move::Kind::kTensorcore, k, mma.k);
+    } else {
+      const int64_t lanes = target_.vector_bytes / ByteSize(p->a.dtype());
+      Add(Move::Kind::kUpcast, m, tile->m);
+      Add(Move::Kind::kUpcast, n, tile->n / lanes);
+      Add(Move::Kind::kLocal, n, tile->threads_n, 0);
+      Add(Move::Kind::kVectorize, n, lanes);
+      Add(Move::Kind::kUnroll, k, tile->k);
+    }
+    Add(Move::Kind::kStage, k, tile->k);
+    Groups(s_.parallel);
+    return true;
+  }
+
+  void Elements() {
+    if (parallel_.empty()) return;
+    const double all = s_.Iterations(s_.parallel);
+    const int64_t lanes = AlignedLanes(fastest_);
+    if (all >= static_cast<double>(lanes) * target_.threads * target_.warp) {
+      lanes_[fastest_] = lanes;
+    }
+    int64_t left = all < Wanted() * static_cast<double>(lanes_[fastest_]) ? kFewThreads : kThreads;
+    std::vector<int> order{fastest_};
+    for (size_t i = parallel_.size(); i-- > 0;) {
+      if (parallel_[i] != fastest_) order.push_back(parallel_[i]);
+    }
+    int axis = 0;
+    for (int r : order) {
+      if (axis == kMaxThreadAxes || left < 2 || room_ < kMaxOtherRanges) break;
+      const int64_t chunks = (Left(r) + left - 1) / left;
+      int64_t amount = (Left(r) + chunks - 1) / chunks;
+      if (chunks > 1 && amount >= target_.warp) {
+        amount = std::min(left, (amount + target_.warp - 1) / target_.warp * target_.warp);
+      }
+      if (amount < 2) continue;
+      Add(Move::Kind::kLocal, r, amount, axis++);
+      left /= amount;
+    }
+    Add(Move::Kind::kVectorize, fastest_, lanes_[fastest_]);
+    Accumulators(0);
+    Groups(s_.parallel);
+  }
+
+  // What no REDUCE folds and is not independent either: it runs in order.
+  RangeSet InOrder() const {
+    RangeSet set = (s_.size.size() < kMaxRanges ? Bit(static_cast<int>(s_.size.size())) : 0) - 1;
+    for (const Work& work : s_.works) set &= ~work.own;
+    return set & ~s_.loops;
+  }
+
+  // The ranges that the threads of a row share: for each work at most one, the longest and of these
+  // the one along which most bytes are neighbours. Heavy works choose first.
+  RangeSet PickShared() const {
+    std::vector<size_t> order(s_.works.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::ranges::stable_sort(order, std::greater<>{}, [&](size_t i) {
+      return s_.Iterations(s_.works[i].all & ~rows_) *
+             static_cast<double>(1 + s_.works[i].accesses.size());
+    });
+    RangeSet shared = 0;
+    for (size_t i : order) {
+      const Work& work = s_.works[i];
+      if ((work.all & shared) != 0) continue;
+      int best = -1;
+      double most = 1;
+      for (RangeSet set = work.all & ~rows_ & ~InOrder(); set != 0; set &= set - 1) {
+        const int r = std::countr_zero(set);
+        const bool alone = std::ranges::all_of(
+            s_.works, [&](const Work& w) { return !Has(w.all, r) || (w.all & shared) == 0; });
+        if (!alone) continue;
+        const double part = Neighbours(r, work.all) / (1 + s_.Iterations(work.all));
+        const double score = static_cast<double>(std::min(s_.size[r], kThreads)) * (1 + part);
+        if (score > most) {
+          most = score;
+          best = r;
+        }
+      }
+      if (best >= 0) shared |= Bit(best);
+    }
+    return shared;
+  }
+
+  void Rows() {
+    const RangeSet shared = PickShared();
+    int64_t longest = 1;
+    for (RangeSet set = shared; set != 0; set &= set - 1) {
+      longest = std::max(longest, s_.size[std::countr_zero(set)]);
+    }
+    const bool columns = fastest_ >= 0 && Has(rows_, fastest_) && !RowsAreNeighbours();
+    const bool many = Iterations() >= 8.0 * target_.threads;
+    const auto wanted = static_cast<int64_t>(std::bit_ceil(
+        static_cast<uint64_t>(many ? (longest + kFoldsPerThread - 1) / kFoldsPerThread : longest)));
+    const auto all = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(longest)));
+    const int64_t most = Iterations() < target_.threads ? target_.group_threads : kThreads;
+    int64_t threads = std::clamp(wanted, std::min<int64_t>(all, target_.warp), most);
+    int beside = -1;  // the row range that has threads too
+    int64_t rows = 1;
+    if (columns) {
+      beside = fastest_;
+      rows = target_.warp;
+      threads = std::min(threads, most / rows);
+    } else if (threads < kFewThreads) {
+      for (int r : parallel_) beside = Has(rows_, r) ? r : beside;
+      const auto size =
+          beside < 0 ? 1
+                     : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(s_.size[beside])));
+      rows = std::min(kFewThreads / threads, size);
+      if (rows * threads < target_.warp) threads = target_.warp / rows;  // whole warps exchange
+    }
+    if (beside >= 0) Add(Move::Kind::kLocal, beside, rows, columns ? 0 : 1);
+    for (RangeSet set = shared; set != 0; set &= set - 1) {
+      const int r = std::countr_zero(set);
+      if (room_ < kMaxOtherRanges) break;
+      if (!columns && s_.size[r] >= 2 * threads) lanes_[r] = AlignedLanes(r);
+      const int64_t steps = Left(r) / threads;
+      const bool folded = s_.d.ranges[r].arg(1) == static_cast<int64_t>(AxisType::kReduce);
+      if (folded && lanes_[r] == 1 && steps % kAccumulators == 0 && Left(r) % threads == 0) {
+        Add(Move::Kind::kUpcast, r, kAccumulators);
+      }
+      Add(Move::Kind::kLocal, r, threads, columns ? 1 : 0);
+      Add(Move::Kind::kVectorize, r, lanes_[r]);
+    }
+    Accumulators(shared);
+    Groups(rows_);
+  }
+
+  const KernelShape s_;
+  const Target& target_;
+  int room_;  // for ranges
+  std::vector<int64_t> lanes_;
+  std::vector<int> parallel_;  // outermost first
+  RangeSet rows_ = 0;          // the parallel ranges that every long fold depends on
+  int fastest_ = -1;
+  std::vector<Move> moves_;
+};
+
+}  // namespace
+
+std::vector<Move> PickWorkgroupMoves(UOp sink, const Target& target) {
+  std::optional<KernelShape> shape = ReadShape(sink);
+  if (!shape) return {};
+  return Heuristic(*std::move(shape), target).Run();
+}
+
+}  // namespace telegrad

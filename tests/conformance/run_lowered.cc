@@ -1,0 +1,90 @@
+#include "tests/conformance/run_lowered.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "engine/base/status.h"
+#include "engine/ir/scalar.h"
+#include "engine/ir/text.h"
+#include "engine/ir/verify.h"
+#include "engine/lowering/lower.h"
+#include "engine/reference/program_eval.h"
+#include "engine/schedule/schedule.h"
+
+namespace telegrad::testing {
+namespace {
+
+double Element(DType dtype, const std::vector<uint8_t>& bytes, int64_t i) {
+  const int64_t bits = Info(dtype).bits;
+  int64_t raw = 0;
+  std::memcpy(&raw, bytes.data() + i * bits / 8, (bits + 7) / 8);
+  if (IsPacked(dtype)) raw = raw >> (i * bits % 8) & ((1 << bits) - 1);
+  return ScalarAsDouble(dtype, ScalarFromMemory(dtype, raw));
+}
+
+absl::Status RunProgram(const Program& program, std::span<const std::span<uint8_t>> buffers) {
+  const int64_t half = program.warp > 1 ? 0 : program.iterations / 2;
+  for (auto [begin, end] : {std::pair(int64_t{0}, half), std::pair(half, program.iterations)}) {
+    if (begin == end) continue;
+    if (auto s = reference::Run(program, buffers, begin, end); !s.ok()) {
+      return Internal(s.ToString(), "\n", Print(program));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunLowered(UOp sink, int vector_bytes, std::span<const VarValue> variables,
+                        Slots* slots) {
+  Target target;
+  target.vector_bytes = vector_bytes;
+  target.vector_registers = vector_bytes == 64 ? 32 : 16;
+  target.threads = 2;
+  return RunLowered(sink, target, variables, slots);
+}
+
+absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue> variables,
+                        Slots* slots) {
+  Budget budget;
+  PassOptions options;
+  options.verify = [](const Piece& piece) { return Verify(piece); };
+  TG_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleGraph(sink, variables, &budget));
+  Slots temporaries;
+  for (const Temporary& t : schedule.temporaries) temporaries.emplace_back(t.bytes, 0xcd);
+  for (size_t k = 0; k < schedule.kernels.size(); ++k) {
+    const ScheduledKernel& kernel = schedule.kernels[k];
+    TG_RETURN_IF_ERROR(Verify(kernel.graph.root(), kKernelLevel));
+    TG_ASSIGN_OR_RETURN(const Program program,
+                        Lower(kernel.graph, target, "k" + std::to_string(k), &budget,
+                              /*stats=*/nullptr, options));
+    if (auto s = Verify(program); !s.ok()) return Internal(s.ToString(), "\n", Print(program));
+    std::vector<std::span<uint8_t>> buffers;
+    for (const BufferRef ref : kernel.arguments) {
+      buffers.push_back(ref.kind == BufferRef::Kind::kSlot ? (*slots)[ref.index]
+                                                           : temporaries[ref.index]);
+    }
+    buffers.resize(std::max(buffers.size(), program.arguments.size()));
+    TG_RETURN_IF_ERROR(RunProgram(program, buffers));
+  }
+  return absl::OkStatus();
+}
+
+std::string Difference(DType dtype, bool exact, const std::vector<uint8_t>& want,
+                       const std::vector<uint8_t>& got) {
+  if (want == got) return "";
+  // Two roundings to a narrow type may fall to both sides of a step.
+  const double tolerance = std::max(1e-4, std::ldexp(1.01, -Info(dtype).mantissa_bits));
+  const auto n = static_cast<int64_t>(want.size()) * 8 / std::max(Info(dtype).bits, 1);
+  for (int64_t i = 0; i < n; ++i) {
+    const double x = Element(dtype, want, i), y = Element(dtype, got, i);
+    if ((std::isnan(x) && std::isnan(y)) || x == y) continue;
+    const double scale = std::max({std::abs(x), std::abs(y), 1.0});
+    if (IsFloat(dtype) && !exact && std::abs(x - y) <= tolerance * scale) continue;
+    return StrCat("element ", i, ": ", x, " expected, got ", y);
+  }
+  return "";
+}
+
+}  // namespace telegrad::testing

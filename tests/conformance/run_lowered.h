@@ -1,0 +1,32 @@
+// Tensor graphs, scheduled and lowered, run by the interpreter of programs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/ir/graph.h"
+#include "engine/types/target.h"
+#include "engine/types/var_value.h"
+
+namespace telegrad::testing {
+
+// The bytes of each slot, before and after.
+using Slots = std::vector<std::vector<uint8_t>>;
+
+// Schedules, lowers for the target, verifies and interprets each program: in two slices, as two
+// workers would run them, or, where it is for many threads, at once, so that races are found.
+absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue> variables,
+                        Slots* slots);
+// The same for a made-up target of that vector width.
+absl::Status RunLowered(UOp sink, int vector_bytes, std::span<const VarValue> variables,
+                        Slots* slots);
+
+// What differs, or "". Integers exactly, NaN as NaN. Floats exactly where `exact`, else up to the
+// reassociation of sums and the few ulp that ops.def allows.
+std::string Difference(DType dtype, bool exact, const std::vector<uint8_t>& want,
+                       const std::vector<uint8_t>& got);
+
+}  // namespace telegrad::testing

@@ -1,0 +1,264 @@
+// Kernels that GPUs are made for: their programs compute what the evaluator of tensor graphs does,
+// without races, and in the way that they should: so many barriers, wide accesses, exchanges
+// between lanes and matrix instructions.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+
+#include "engine/base/strings.h"
+#include "engine/ir/scalar.h"
+#include "engine/lowering/lower.h"
+#include "engine/schedule/schedule.h"
+#include "tests/conformance/compare.h"
+
+namespace telegrad {
+namespace {
+
+using testing::RandomGraph;
+using testing::Slots;
+
+// Tensor graphs over PARAMs, with small integers for data, so that sums are exact in any order.
+class Builder {
+ public:
+  UOp In(DType dtype, const Shape& shape) { return Slot(dtype, shape, 1); }
+  void Out(UOp value) {
+    const UOp out = Slot(value.dtype(), Shape(value.shape().begin(), value.shape().end()), 0);
+    stores_.push_back(graph.Make(Op::kStore, {out, value}));
+  }
+  RandomGraph Done(bool exact = true) {
+    random_.exact.assign(random_.slots.size(), exact);
+    random_.sink = graph.Make(Op::kSink, DType::kVoid, stores_);
+    EXPECT_TRUE(random_.sink.valid()) << graph.status();
+    return random_;
+  }
+
+  UOp Reshape(UOp x, const Shape& to) {
+    return graph.Make(Op::kReshape, DType::kVoid, {&x, 1}, to);
+  }
+  UOp Expand(UOp x, const Shape& to) { return graph.Make(Op::kExpand, DType::kVoid, {&x, 1}, to); }
+  UOp Permute(UOp x, const Shape& to) {
+    return graph.Make(Op::kPermute, DType::kVoid, {&x, 1}, to);
+  }
+  UOp Fold(ReduceKind kind, UOp x, int64_t axis) {
+    const Shape arg{static_cast<int64_t>(kind), axis};
+    return graph.Make(Op::kReduce, DType::kVoid, {&x, 1}, arg);
+  }
+  UOp F32(UOp x) {
+    return x.dtype() == DType::kFloat32 ? x : graph.Make(Op::kCast, DType::kFloat32, {x});
+  }
+  UOp Number(double x, const Shape& shape) {
+    return Expand(Reshape(graph.ConstFloat(DType::kFloat32, x), Shape(shape.size(), 1)), shape);
+  }
+  // a[batch, m, k] and b[batch, k, n], in f32.
+  UOp Product(UOp a, UOp b) {
+    const int64_t batch = a.shape()[0], m = a.shape()[1], k = a.shape()[2], n = b.shape()[2];
+    const UOp x = Expand(Reshape(F32(a), {batch, m, k, 1}), {batch, m, k, n});
+    const UOp y = Expand(Reshape(F32(b), {batch, 1, k, n}), {batch, m, k, n});
+    return Reshape(Fold(ReduceKind::kAdd, graph.Make(Op::kMul, {x, y}), 2), {batch, m, n});
+  }
+
+  Graph graph;
+
+ private:
+  UOp Slot(DType dtype, const Shape& shape, int64_t step) {
+    const int64_t n = NumElements(shape);
+    std::vector<uint8_t> bytes(static_cast<size_t>(BytesOf(dtype, n)));
+    const auto size = static_cast<size_t>(ByteSize(dtype));
+    for (int64_t i = 0; i < n; ++i) {
+      const auto value =
+          static_cast<double>((i * 7919 + i / 5) % 9 - 4) * static_cast<double>(step);
+      const int64_t word = ScalarToMemory(dtype, ScalarFromDouble(dtype, value));
+      std::memcpy(bytes.data() + static_cast<size_t>(i) * size, &word, size);
+    }
+    random_.slots.push_back(std::move(bytes));
+    random_.dtypes.push_back(dtype);
+    return graph.Param(static_cast<int64_t>(random_.slots.size()) - 1, dtype, shape);
+  }
+
+  RandomGraph random_;
+  std::vector<UOp> stores_;
+};
+
+using Sizes = std::vector<std::pair<int64_t, int64_t>>;
+
+Target Gpu(int processors = 108) { return *NvidiaTarget(8, 0, processors, 163840); }
+
+std::string DifferenceOn(const RandomGraph& graph, const Target& target) {
+  return testing::Compare(graph, [&](UOp sink, std::span<const VarValue> variables, Slots* slots) {
+    return testing::RunLowered(sink, target, variables, slots);
+  });
+}
+
+// How often each op stands in the programs; a LOAD or STORE of 16 bytes counts as "wide".
+struct Counts {
+  std::map<std::string, int> ops;
+  int64_t programs = 0, workgroups = 0, threads = 1;
+  int operator[](const std::string& name) const {
+    const auto it = ops.find(name);
+    return it == ops.end() ? 0 : it->second;
+  }
+};
+
+Counts Count(const RandomGraph& graph, const Target& target) {
+  Counts counts;
+  Budget budget;
+  const auto schedule = ScheduleGraph(graph.sink, &budget);
+  EXPECT_TRUE(schedule.ok()) << schedule.status();
+  for (const ScheduledKernel& kernel : schedule->kernels) {
+    const auto program = Lower(kernel.graph, target, "k", &budget);
+    EXPECT_TRUE(program.ok()) << program.status();
+    if (!program.ok()) continue;
+    ++counts.programs;
+    counts.workgroups += program->iterations;
+    for (uint32_t id : program->order) {
+      const UOp u = program->graph->at(id);
+      ++counts.ops[std::string(Name(u.op()))];
+      if (u.is(Op::kRange)) {
+        const AxisType type{u.arg(1)};
+        if (type == AxisType::kLocal || type == AxisType::kWarp) {
+          counts.threads *= u.src(0).const_word();
+        }
+      }
+      if (!u.is(Op::kLoad) && !u.is(Op::kStore)) continue;
+      const UOp memory = u.src(0).src(0);
+      const int64_t bytes = NumElements(u.src(0).shape()) * ByteSize(u.src(0).dtype());
+      if (memory.is(Op::kParam) && bytes == 16) ++counts.ops["wide"];
+    }
+  }
+  return counts;
+}
+
+TEST(WorkgroupKernels, ElementsAreVectorsOfNeighbouringThreads) {
+  for (const int64_t n : {1 << 16, (1 << 16) + 4, 1003}) {
+    Builder b;
+    const UOp x = b.In(DType::kFloat32, {n}), y = b.In(DType::kFloat32, {n});
+    b.Out(b.graph.Make(Op::kAdd, {x, y}));
+    const RandomGraph graph = b.Done();
+    EXPECT_EQ(DifferenceOn(graph, Gpu(1)), "") << n;
+    const Counts counts = Count(graph, Gpu(1));
+    EXPECT_EQ(counts["wide"], n % 4 == 0 ? 3 : 0) << n;
+    EXPECT_EQ(counts.threads, 256) << n;
+    EXPECT_EQ(counts["barrier"], 0);
+  }
+}
+
+TEST(WorkgroupKernels, TransposedAndBroadcastElements) {
+  Builder b;
+  const UOp x = b.In(DType::kFloat32, {33, 70}), y = b.In(DType::kFloat32, {1, 33});
+  b.Out(b.graph.Make(Op::kAdd, {b.Permute(x, {1, 0}), b.Expand(y, {70, 33})}));
+  const RandomGraph graph = b.Done();
+  EXPECT_EQ(DifferenceOn(graph, Gpu()), "");
+  EXPECT_EQ(DifferenceOn(graph, Gpu(1)), "");
+}
+
+TEST(WorkgroupKernels, RowsAreFoldedByTheirWorkgroups) {
+  for (const ReduceKind kind : {ReduceKind::kAdd, ReduceKind::kMax}) {
+    for (const auto& [rows, columns] : Sizes{{7, 1000}, {300, 64}, {5, 4096}, {3, 77}, {40, 33}}) {
+      Builder b;
+      b.Out(b.Fold(kind, b.In(DType::kFloat32, {rows, columns}), 1));
+      const RandomGraph graph = b.Done();
+      for (const int processors : {1, 108}) {
+        EXPECT_EQ(DifferenceOn(graph, Gpu(processors)), "") << rows << " x " << columns;
+      }
+      const Counts counts = Count(graph, Gpu());
+      EXPECT_GE(counts["shuffle"], 3) << rows << " x " << columns;
+      EXPECT_LE(counts["barrier"], 1) << rows << " x " << columns;
+    }
+  }
+}
+
+TEST(WorkgroupKernels, ColumnsAreFoldedByNeighbouringThreads) {
+  for (const auto& [rows, columns] : Sizes{{512, 64}, {100, 100}, {1000, 33}}) {
+    Builder b;
+    b.Out(b.Fold(ReduceKind::kAdd, b.In(DType::kFloat32, {rows, columns}), 0));
+    const RandomGraph graph = b.Done();
+    for (const int processors : {1, 108}) {
+      EXPECT_EQ(DifferenceOn(graph, Gpu(processors)), "") << rows << " x " << columns;
+    }
+    const Counts counts = Count(graph, Gpu());
+    EXPECT_EQ(counts["shuffle"], 0);
+    EXPECT_EQ(counts["barrier"], 1);
+    EXPECT_GE(counts.threads, 256);
+  }
+}
+
+TEST(WorkgroupKernels, OneLargeFoldHasAllThreadsOfAWorkgroup) {
+  Builder b;
+  b.Out(b.Fold(ReduceKind::kAdd, b.In(DType::kInt32, {50000}), 0));
+  const RandomGraph graph = b.Done();
+  EXPECT_EQ(DifferenceOn(graph, Gpu()), "");
+  EXPECT_EQ(Count(graph, Gpu()).threads, 1024);
+}
+
+// exp2(x - max) / sum, and (x - mean) / deviation: rows that several folds need.
+TEST(WorkgroupKernels, FoldsOfARowShareItsWorkgroup) {
+  for (const auto& [rows, columns] : Sizes{{6, 1024}, {9, 333}, {64, 48}}) {
+    Builder b;
+    const UOp x = b.In(DType::kFloat32, {rows, columns});
+    const Shape shape{rows, columns};
+    const UOp most = b.Expand(b.Fold(ReduceKind::kMax, x, 1), shape);
+    const UOp e = b.graph.Make(Op::kExp2, {b.graph.Make(Op::kSub, {x, most})});
+    const UOp sum = b.Expand(b.Fold(ReduceKind::kAdd, e, 1), shape);
+    b.Out(b.graph.Make(Op::kFDiv, {e, sum}));
+    const RandomGraph graph = b.Done(false);
+    for (const int processors : {1, 108}) {
+      EXPECT_EQ(DifferenceOn(graph, Gpu(processors)), "") << rows << " x " << columns;
+    }
+    const Counts counts = Count(graph, Gpu());
+    EXPECT_LE(counts["barrier"], 2) << rows << " x " << columns;
+  }
+}
+
+struct ProductCase {
+  int64_t batch, m, n, k;
+  bool a_turned, b_turned;
+};
+constexpr ProductCase kProducts[] = {
+    {1, 64, 128, 64, false, false}, {1, 128, 128, 96, false, true}, {1, 64, 64, 32, true, false},
+    {2, 70, 50, 40, false, false},  {1, 33, 90, 100, true, true},   {3, 32, 32, 16, false, false},
+    {1, 129, 65, 33, false, false},
+};
+
+RandomGraph Product(Builder& b, const ProductCase& c, DType dtype) {
+  UOp x = b.In(dtype, c.a_turned ? Shape{c.batch, c.k, c.m} : Shape{c.batch, c.m, c.k});
+  UOp y = b.In(dtype, c.b_turned ? Shape{c.batch, c.n, c.k} : Shape{c.batch, c.k, c.n});
+  if (c.a_turned) x = b.Permute(x, {0, 2, 1});
+  if (c.b_turned) y = b.Permute(y, {0, 2, 1});
+  const UOp bias = b.Expand(b.In(DType::kFloat32, {1, 1, c.n}), {c.batch, c.m, c.n});
+  const UOp sum = b.graph.Make(Op::kAdd, {b.Product(x, y), bias});
+  b.Out(b.graph.Make(Op::kMax, {sum, b.Number(0, {c.batch, c.m, c.n})}));
+  return b.Done();
+}
+
+TEST(WorkgroupKernels, ProductsOf16BitFloatsAreMatrixInstructions) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    for (const ProductCase& c : kProducts) {
+      Builder b;
+      const RandomGraph graph = Product(b, c, dtype);
+      const std::string what = StrCat(c.batch, " x ", c.m, " x ", c.n, " x ", c.k);
+      for (const int processors : {1, 108}) {
+        EXPECT_EQ(DifferenceOn(graph, Gpu(processors)), "") << what;
+        const Counts counts = Count(graph, Gpu(processors));
+        EXPECT_GE(counts["mma"], 1) << what;
+        EXPECT_EQ(counts["barrier"], c.k <= 32 ? 1 : 2) << what;
+      }
+    }
+  }
+}
+
+TEST(WorkgroupKernels, ProductsOfFloatsAreTilesOfRegisters) {
+  for (const ProductCase& c : kProducts) {
+    Builder b;
+    const RandomGraph graph = Product(b, c, DType::kFloat32);
+    const std::string what = StrCat(c.batch, " x ", c.m, " x ", c.n, " x ", c.k);
+    for (const int processors : {1, 108}) {
+      EXPECT_EQ(DifferenceOn(graph, Gpu(processors)), "") << what;
+      const Counts counts = Count(graph, Gpu(processors));
+      EXPECT_EQ(counts["barrier"], c.m > 32 && c.n > 32 ? 2 : 0) << what;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,104 @@
+// Small networks, their training steps included, lowered for GPUs: all kernels together leave what
+// the evaluator of tensor graphs leaves.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "engine/frontend/builder.h"
+#include "engine/frontend/models.h"
+#include "engine/frontend/nn.h"
+#include "engine/frontend/nn_attention.h"
+#include "engine/frontend/nn_norms.h"
+#include "engine/ir/scalar.h"
+#include "tests/conformance/compare.h"
+
+namespace telegrad {
+namespace {
+
+using testing::RandomGraph;
+using testing::Slots;
+
+// State as it begins; for inputs numbers in [-1, 1) and small integers.
+RandomGraph GraphOf(const Plan& plan) {
+  std::mt19937_64 rng(1);
+  RandomGraph out;
+  out.sink = plan.graph.root();
+  for (const Slot& slot : plan.slots) {
+    const int64_t n = NumElements(slot.shape);
+    std::vector<uint8_t> bytes(static_cast<size_t>(BytesOf(slot.dtype, n)));
+    if (slot.content != nullptr || slot.init.kind != Init::kNone) {
+      const auto value = InitialValue(slot);
+      EXPECT_TRUE(value.ok()) << value.status();
+      if (value.ok()) std::memcpy(bytes.data(), value->bytes.data(), bytes.size());
+    } else if (slot.role == SlotRole::kInput) {
+      const auto size = static_cast<size_t>(ByteSize(slot.dtype));
+      for (int64_t i = 0; i < n; ++i) {
+        const auto steps = static_cast<double>(rng() % 2048);
+        const int64_t word = IsFloat(slot.dtype)
+                                 ? ScalarFromDouble(slot.dtype, steps / 1024 - 1)
+                                 : ScalarFromInt(slot.dtype, static_cast<int64_t>(steps) % 8);
+        const int64_t raw = ScalarToMemory(slot.dtype, word);
+        std::memcpy(bytes.data() + static_cast<size_t>(i) * size, &raw, size);
+      }
+    }
+    out.slots.push_back(std::move(bytes));
+    out.dtypes.push_back(slot.dtype);
+    out.exact.push_back(false);
+  }
+  return out;
+}
+
+void ExpectAgreement(const absl::StatusOr<Plan>& plan) {
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const RandomGraph graph = GraphOf(*plan);
+  for (const int processors : {1, 132}) {
+    const Target target = *NvidiaTarget(9, 0, processors, 232448);
+    EXPECT_EQ("",
+              testing::Compare(graph,
+                               [&](UOp sink, std::span<const VarValue> variables, Slots* slots) {
+                                 return testing::RunLowered(sink, target, variables, slots);
+                               }))
+        << processors << " processors";
+  }
+}
+
+TEST(WorkgroupNets, AConvolutionalNetworkIsTrainedAndEvaluated) {
+  ExpectAgreement(DigitsCnn{}.TrainStep(1));
+  ExpectAgreement(DigitsCnn{}.Eval(2));
+}
+
+TEST(WorkgroupNets, ABlockOfATransformer) {
+  constexpr int64_t kChannels = 32;
+  Builder b;
+  const Tensor x = b.Param(DType::kFloat32, {2, 24, kChannels}, "x");
+  const nn::LayerNorm first(&b, "first", kChannels), second(&b, "second", kChannels);
+  const nn::MultiHeadAttention attention(&b, "attention", kChannels, 4);
+  const nn::Linear up(&b, "up", kChannels, 2 * kChannels),
+      down(&b, "down", 2 * kChannels, kChannels);
+  const Tensor y = x.Add(attention(first(x), {}, /*causal=*/true));
+  b.Output(y.Add(down(up(second(y)).Gelu())), "y");
+  ExpectAgreement(b.Finish());
+}
+
+TEST(WorkgroupNets, LayersOf16BitFloats) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    Builder b;
+    const Tensor x = b.Param(dtype, {48, 64}, "x");
+    const nn::Linear up(&b, "up", 64, 96, {.dtype = dtype}),
+        down(&b, "down", 96, 40, {.dtype = dtype});
+    b.Output(down(up(x).Relu()).Softmax(), "y");
+    ExpectAgreement(b.Finish());
+  }
+}
+
+TEST(WorkgroupNets, WordsByTheirNumbers) {
+  Builder b;
+  const Tensor words = b.Param(DType::kInt32, {3, 7}, "words");
+  const nn::Embedding embedding(&b, "embedding", 50, 20);
+  b.Output(embedding(words).Sum({1}).Softmax(), "y");
+  ExpectAgreement(b.Finish());
+}
+
+}  // namespace
+}  // namespace telegrad
