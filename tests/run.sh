@@ -7,7 +7,7 @@ usage() {
 Usage: tests/run.sh [--full] [-j JOBS] [--help]
 
 Installs missing packages, builds the release preset and runs its tests.
-  --full   then also the asan (with UBSan) and tsan presets, fuzzing and soak (about an hour)
+  --full   then also the asan (with UBSan) and tsan presets, fuzzing, soak and the GPU bundle (over an hour)
   -j JOBS  tests at a time (default 2)
 Exits 0 only if everything was built and every test passed.
 END
@@ -65,5 +65,6 @@ if $full; then
   build tsan && tests tsan --no-tests=error
   step fuzz tests/fuzz/run.sh "$fuzz_seconds"
   step soak tests/soak/run.sh "$soak_seconds"
+  step "gpu bundle" tests/gpu/run.sh
 fi
 finish
