@@ -125,6 +125,7 @@ class CudaDevice final : public Device {
   int64_t memory_limit() const override { return memories_->limit(); }
   int64_t memory_used() const override { return memories_->used(); }
   Rates rates() const override { return description_.rates; }
+  int64_t memory_footprint() const override { return memories_->footprint(); }
   bool host_visible() const override { return false; }
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {

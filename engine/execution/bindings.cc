@@ -46,7 +46,12 @@ absl::Status CheckOverlap(std::span<const SlotUse> slots, Parts& parts) {
 
 }  // namespace
 
-absl::Status CheckBindings(std::span<const SlotUse> slots, std::span<const BufferView> bindings) {
+int64_t BindingAlignment(const Target& target) {
+  return target.has_workgroups() ? target.vector_bytes : 1;
+}
+
+absl::Status CheckBindings(std::span<const SlotUse> slots, std::span<const BufferView> bindings,
+                           int64_t alignment) {
   if (bindings.size() < slots.size()) {
     return InvalidArgument("run: ", bindings.size(), " buffers for ", slots.size(), " slots");
   }
@@ -61,7 +66,9 @@ absl::Status CheckBindings(std::span<const SlotUse> slots, std::span<const Buffe
                              " bytes, expected ", slot.bytes, " for ", Name(slot.dtype), " ",
                              ToString(slot.shape));
     }
-    if (const int64_t align = BytesOf(slot.dtype, 1); view.offset % align != 0) {
+    // Sizes are powers of two.
+    const int64_t align = std::max(BytesOf(slot.dtype, 1), alignment);
+    if (view.offset % align != 0) {
       return InvalidArgument("run: the buffer of slot ", i, " starts at byte ", view.offset,
                              ", expected a multiple of ", align);
     }

@@ -2,6 +2,7 @@
 // which a written one may be written and overlaps no other.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -11,8 +12,12 @@
 
 namespace telegrad {
 
-// INVALID_ARGUMENT names the slots and what is wrong with their buffers.
-absl::Status CheckBindings(std::span<const SlotUse> slots, std::span<const BufferView> bindings);
+// INVALID_ARGUMENT names the slots and what is wrong with their buffers. Buffers are aligned to
+// their elements, and to `alignment` bytes.
+absl::Status CheckBindings(std::span<const SlotUse> slots, std::span<const BufferView> bindings,
+                           int64_t alignment = 1);
+// What the code of a target asks for: threads of a GPU read vectors, and none that is not aligned.
+int64_t BindingAlignment(const Target& target);
 
 // Of bindings that passed: one for every slot, as a queue expects them; those without bytes get an
 // empty one.

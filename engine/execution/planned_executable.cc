@@ -81,7 +81,8 @@ int64_t PlannedExecutable::kept_bytes() const {
 absl::StatusOr<TimelinePoint> PlannedExecutable::Run(
     std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
     std::shared_ptr<RunTrace> trace, std::shared_ptr<const Cancellation> cancellation) const {
-  TG_RETURN_IF_ERROR(CheckBindings(plan_.slots, bindings));
+  TG_RETURN_IF_ERROR(
+      CheckBindings(plan_.slots, bindings, BindingAlignment(runs_->device.target())));
   std::vector<BufferView> bound;
   bound.reserve(bound_.size() + 1);
   for (size_t slot : bound_) bound.push_back(bindings[slot]);

@@ -207,9 +207,10 @@ std::string Cast(const LlvmAlu& a) {
   const DType from = a.from(), to = a.node.dtype();
   constexpr DType kSingle = DType::kFloat32;
   if (from == to) return a.x[0];
-  if (IsHalf(from)) return Cast(a, kSingle, to, Half(a, /*extend=*/true, from, a.x[0]));
-  if (IsHalf(to)) return Half(a, /*extend=*/false, to, Cast(a, from, kSingle, a.x[0]));
-  return Cast(a, from, to, a.x[0]);
+  const std::string x = IsHalf(from) ? Half(a, /*extend=*/true, from, a.x[0]) : a.x[0];
+  const DType held = IsHalf(from) ? kSingle : from;
+  return IsHalf(to) ? Half(a, /*extend=*/false, to, Cast(a, held, kSingle, x))
+                    : Cast(a, held, to, x);
 }
 
 std::string Bitcast(const LlvmAlu& a) {
@@ -321,7 +322,7 @@ bool LlvmAluComputes(UOp u, const Target& target) {
   if (!u.is(Op::kCast)) return false;
   const auto converts = [&](DType dtype) { return IsHalf(dtype) && target.converts.Has(dtype); };
   // Exactly to f32, or from what f32 holds exactly.
-  if (converts(from)) return plain(to) || to == from;
+  if (converts(from)) return plain(to) || to == from || converts(to);
   const bool held = from == DType::kFloat32 || (!IsFloat(from) && Info(from).bits <= 16);
   return converts(to) && held;
 }

@@ -27,7 +27,7 @@ struct LlvmAlu {
 
 // Whether the elementwise node `u` has element types that there are instructions for. Floats under
 // 32 bits are bits; f16 and bf16 are also converted, where the target says so, from what f32 holds
-// exactly and to all others but each other.
+// exactly and to all others.
 bool LlvmAluComputes(UOp u, const Target& target);
 
 // Appends the node's instructions and returns its value.

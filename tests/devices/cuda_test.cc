@@ -298,6 +298,8 @@ TEST_F(Cuda, MemoryThatIsFreedServesTheNextAllocation) {
     EXPECT_EQ(Read({buffer.memory, 0, 4}), "used");
   }
   EXPECT_EQ(fake_.Count("allocations"), 1);
+  EXPECT_EQ(device().memory_used(), 0);
+  EXPECT_EQ(device().memory_footprint(), fake_.Count("live_bytes"));
   EXPECT_EQ(Read(Buffer(100'000)), std::string(100'000, '\0'));
 }
 

@@ -1,5 +1,6 @@
 // GPUs behind the daemon, on the fake driver: they are listed, their memory is written and read
 // though the host cannot address it, and what cannot be used is told and stops nothing.
+#include "engine/ir/content_hash.h"
 #include "tests/server/daemon_fixture.h"
 
 namespace telegrad {
@@ -33,6 +34,16 @@ TEST_F(DaemonTest, OffersGpus) {
   ASSERT_TRUE(zeros.Get().ok()) << zeros.Get().status();
   EXPECT_EQ(y, x);
   EXPECT_EQ(z, std::vector<float>(1000));
+  // A graph runs where its buffers are.
+  const FrozenGraph graph = DoubleGraph(1000);
+  const auto put = session->Put(graph.root());
+  const uint64_t handles[] = {2, 1};
+  const auto run = session->Run(ContentHash(graph.root()), handles);
+  const auto doubled = session->Read(2, 0, Writable(z));
+  ASSERT_TRUE(put.Get().ok()) << put.Get().status();
+  ASSERT_TRUE(run.Get().ok()) << run.Get().status();
+  ASSERT_TRUE(doubled.Get().ok()) << doubled.Get().status();
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(z[i], 2.0f * x[i]);
 }
 
 TEST_F(DaemonTest, SaysWhichGpusItCannotUse) {

@@ -12,12 +12,16 @@ void Mov(Warp& w, const Instruction& i, uint32_t lanes) {
   Each(lanes, [&](int l) { d[l] = a[l]; });
 }
 
-// d = {slots 1...}: `count` elements of `width` bits, the first in the lowest.
+// d = {slots 1...}: `count` elements of `width` bits, the first in the lowest. LLVM leaves elements
+// unwritten whose bits it drops again.
 void Pack(Warp& w, const Instruction& i, uint32_t lanes) {
+  const uint64_t mask = (uint64_t{1} << i.width) - 1;
   uint64_t* d = w.Slot(i.slot[0]);
   Each(lanes, [&](int l) {
     uint64_t packed = 0;
-    for (size_t k = 0; k < i.count; ++k) packed |= w.Slot(i.slot[k + 1])[l] << (k * i.width);
+    for (size_t k = 0; k < i.count; ++k) {
+      packed |= (w.Slot(i.slot[k + 1])[l] & mask) << (k * i.width);
+    }
     d[l] = packed;
   });
 }

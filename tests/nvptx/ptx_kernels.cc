@@ -1,0 +1,254 @@
+#include "tests/nvptx/ptx_kernels.h"
+
+#include <algorithm>
+#include <limits>
+#include <random>
+
+#include "absl/container/flat_hash_set.h"
+#include "engine/base/status.h"
+#include "engine/compile/compiler.h"
+#include "engine/ir/infer.h"
+#include "engine/ir/scalar.h"
+#include "engine/ir/text.h"
+#include "engine/render/llvm.h"
+#include "engine/rewrite/rewriter.h"
+#include "engine/rules/algebra.h"
+#include "engine/rules/decompositions.h"
+#include "engine/rules/divmod.h"
+#include "engine/rules/emulation.h"
+#include "gtest/gtest.h"
+#include "tests/programs/problems.h"
+
+namespace telegrad::testing {
+namespace {
+
+constexpr int64_t kKiB = 1024;
+
+std::vector<const RuleTable*> LateTables(const Target& target) {
+  std::vector<const RuleTable*> tables = EmulationTables(target);
+  tables.insert(tables.end(), {&kDecompositions, &kAlgebra, &kDivMod});
+  return tables;
+}
+
+// Appends nodes to a program, elementwise ones as lowering leaves them.
+class Lowerer {
+ public:
+  explicit Lowerer(const Target& target)
+      : graph_(std::make_shared<Graph>()), rewriter_(graph_.get(), LateTables(target), &budget_) {}
+
+  Graph& graph() { return *graph_; }
+
+  UOp Put(UOp u) {
+    EXPECT_TRUE(u.valid()) << graph_->status();
+    if (!u.valid()) return u;
+    for (uint32_t id : PostOrder(u)) {
+      if (present_.insert(id).second) order_.push_back(id);
+    }
+    return u;
+  }
+  UOp Make(Op op, DType dtype, std::span<const UOp> src, std::span<const int64_t> arg = {}) {
+    return Put(Is(op, kAlu) ? rewriter_.Make(op, dtype, src) : graph_->Make(op, dtype, src, arg));
+  }
+  UOp Make(Op op, std::initializer_list<UOp> src) {
+    return Make(op, DType::kVoid, std::span(src.begin(), src.size()));
+  }
+
+  Program Finish(Program program) {
+    program.graph = graph_;
+    program.order = order_;
+    return program;
+  }
+
+ private:
+  std::shared_ptr<Graph> graph_;
+  Budget budget_;
+  Rewriter rewriter_;
+  std::vector<uint32_t> order_;
+  absl::flat_hash_set<uint32_t> present_;
+};
+
+bool IsFunction(Op op) {
+  return op == Op::kExp2 || op == Op::kLog2 || op == Op::kSin || op == Op::kPow;
+}
+
+Program BindAndLower(const Program& from, const Target& target,
+                     std::span<const int64_t> variables) {
+  Lowerer lowerer(target);
+  NodeMap<uint32_t> made(*from.graph);
+  std::vector<UOp> src;
+  for (uint32_t id : from.order) {
+    const UOp u = from.graph->at(id);
+    src.clear();
+    for (uint32_t s : u.src_ids()) src.push_back(lowerer.graph().at(made[from.graph->at(s)]));
+    UOp copy;
+    if (u.is(Op::kVar)) {
+      copy = lowerer.graph().Index(variables[u.arg(0)]);
+    } else if (IsFunction(u.op())) {
+      copy = lowerer.Make(u.op(), u.dtype(), src);
+    } else {  // as it is: what simplification makes equal may be in two loops
+      copy = lowerer.graph().Make(u.op(), u.dtype(), src, u.arg());
+    }
+    lowerer.Put(copy);
+    if (!copy.valid()) break;
+    made[u] = copy.id();
+  }
+  return lowerer.Finish(from);
+}
+
+// Words of the type at which something happens.
+std::vector<int64_t> EdgeWords(DType dtype) {
+  std::vector<int64_t> words;
+  if (IsFloat(dtype)) {
+    const double inf = std::numeric_limits<double>::infinity();
+    const DTypeInfo& info = Info(dtype);
+    // The least normal number, and the least one at all.
+    const double normal = std::ldexp(1.0, 1 - info.bias);
+    const double least = std::ldexp(normal, -info.mantissa_bits);
+    for (double x : {0.0,
+                     -0.0,
+                     1.0,
+                     -1.0,
+                     0.5,
+                     -2.5,
+                     2.5,
+                     1e-3,
+                     300.7,
+                     -129.9,
+                     65504.0,
+                     65520.0,
+                     3e9,
+                     -3e9,
+                     1e19,
+                     -1e19,
+                     9223372036854775808.0,
+                     inf,
+                     -inf,
+                     normal,
+                     least,
+                     3 * least,
+                     -normal,
+                     std::numeric_limits<double>::quiet_NaN()}) {
+      words.push_back(ScalarFromDouble(dtype, x));
+    }
+    return words;
+  }
+  for (int64_t x :
+       {int64_t{0},     int64_t{1},     int64_t{2},         int64_t{3},         int64_t{7},
+        int64_t{8},     int64_t{15},    int64_t{31},        int64_t{32},        int64_t{63},
+        int64_t{64},    int64_t{100},   int64_t{127},       int64_t{128},       int64_t{255},
+        int64_t{32768}, int64_t{65521}, int64_t{INT32_MAX}, int64_t{INT32_MIN}, int64_t{-1},
+        int64_t{-2},    int64_t{-7},    INT64_MAX,          INT64_MIN}) {
+    words.push_back(ScalarFromInt(dtype, IsBool(dtype) ? x & 1 : x));
+  }
+  return words;
+}
+
+// All pairs of edge values in the first two columns, and random bits behind them.
+std::vector<uint8_t> Column(DType dtype, int number, int64_t elements, std::mt19937_64& random) {
+  const std::vector<int64_t> edges = EdgeWords(dtype);
+  const auto count = static_cast<int64_t>(edges.size());
+  const int64_t bytes = ByteSize(dtype);
+  std::vector<uint8_t> column(elements * bytes);
+  for (int64_t i = 0; i < elements; ++i) {
+    const int64_t pick[] = {i % count, i / count, (7 * i + 3) % count};
+    int64_t raw = ScalarToMemory(dtype, edges[pick[number] % count]);
+    if (i >= count * count) raw = static_cast<int64_t>(random());
+    if (IsBool(dtype)) raw &= 1;
+    std::memcpy(&column[i * bytes], &raw, bytes);
+  }
+  return column;
+}
+
+// The types that the op makes of its operands.
+std::vector<DType> Results(const OpInfo& op, DType from) {
+  if (op.op != Op::kCast && op.op != Op::kBitcast) return {DType::kVoid};
+  std::vector<DType> results;
+  for (const DTypeInfo& to : AllDTypes()) {
+    if (to.dtype == DType::kVoid || IsPacked(to.dtype)) continue;
+    const bool fits = to.bits == Info(from).bits && !IsBool(to.dtype) && !IsBool(from);
+    if (op.op == Op::kCast || fits) results.push_back(to.dtype);
+  }
+  return results;
+}
+
+}  // namespace
+
+Target Ampere() { return *NvidiaTarget(8, 0, 108, 163 * kKiB); }
+Target Hopper() { return *NvidiaTarget(9, 0, 132, 227 * kKiB); }
+
+PtxKernel ProgramKernel(std::string_view name, const Target& target) {
+  const Problem problem = FindProblem(name);
+  const auto program = ParseProgram(ReadData(StrCat(name, ".uop")));
+  EXPECT_TRUE(program.ok()) << program.status();
+  PtxKernel kernel{BindAndLower(*program, target, problem.variables), problem.arguments, {}};
+  for (size_t i = 0; i < kernel.arguments.size(); ++i) {
+    kernel.names.push_back(StrCat("argument ", i));
+  }
+  return kernel;
+}
+
+std::vector<DType> ElementTypes() {
+  std::vector<DType> types;
+  for (const DTypeInfo& info : AllDTypes()) {
+    if (info.dtype != DType::kVoid && !IsPacked(info.dtype)) types.push_back(info.dtype);
+  }
+  return types;
+}
+
+PtxKernel ElementwiseKernel(DType dtype, int64_t lanes, const Target& target, uint64_t seed) {
+  constexpr int64_t kElements = 640, kThreads = 32;
+  const int64_t groups = kElements / (kThreads * lanes);
+  std::mt19937_64 random(seed);
+  Lowerer b(target);
+  Graph& g = b.graph();
+  PtxKernel kernel;
+  Program& program = kernel.program;
+  program.name = StrCat("elementwise_", Name(dtype), "_", lanes);
+  program.iterations = groups;
+  const auto argument = [&](DType type, std::string name, bool written) {
+    const auto slot = static_cast<int64_t>(program.arguments.size());
+    program.arguments.push_back({type, kElements, !written, written});
+    kernel.names.push_back(std::move(name));
+    return b.Put(g.Param(slot, type, Shape{kElements}));
+  };
+  const UOp group = b.Put(g.Range(0, AxisType::kGroup, g.Index(groups)));
+  const UOp thread = b.Put(g.Range(1, AxisType::kLocal, g.Index(kThreads)));
+  const UOp number = g.Make(Op::kAdd, {g.Make(Op::kMul, {group, g.Index(kThreads)}), thread});
+  UOp at = b.Put(g.Make(Op::kMul, {number, g.Index(lanes)}));
+  if (lanes > 1) {
+    const UOp iota = g.Make(Op::kIota, DType::kInt64, std::initializer_list<UOp>{}, {lanes});
+    at = b.Put(g.Make(Op::kAdd, {at, iota}));
+  }
+  std::vector<UOp> x;
+  for (int i = 0; i < 3; ++i) {
+    const UOp in = argument(dtype, StrCat("source ", i), false);
+    kernel.arguments.push_back(Column(dtype, i, kElements, random));
+    x.push_back(b.Make(Op::kLoad, {b.Make(Op::kIndex, {in, at})}));
+  }
+  const UOp in = argument(DType::kBool, "condition", false);
+  kernel.arguments.push_back(Column(DType::kBool, 2, kElements, random));
+  const UOp condition = b.Make(Op::kLoad, {b.Make(Op::kIndex, {in, at})});
+  for (const OpInfo& op : AllOps()) {
+    if ((op.traits & kAlu) == 0 || !IsAt(op.op, kProgramLevel)) continue;
+    std::vector<UOp> src(x.begin(), x.begin() + op.max_src);
+    if (op.op == Op::kWhere) src = {condition, x[0], x[1]};
+    if (!Allows(op.elements, src[0].dtype())) continue;
+    for (DType to : Results(op, dtype)) {
+      const UOp value = b.Make(op.op, to, src);
+      const UOp out = argument(value.dtype(), StrCat(op.name, " to ", Name(value.dtype())), true);
+      kernel.arguments.emplace_back(kElements * ByteSize(value.dtype()), uint8_t{0x4d});
+      b.Make(Op::kStore, {b.Make(Op::kIndex, {out, at}), value});
+    }
+  }
+  b.Make(Op::kEnd, {thread});
+  b.Make(Op::kEnd, {group});
+  program = b.Finish(program);
+  return kernel;
+}
+
+absl::StatusOr<ProgramImage> CompileKernel(const Program& program, const Target& target) {
+  TG_ASSIGN_OR_RETURN(const std::string text, RenderLlvm(program, target));
+  return Compile(text, program.name, target);
+}
+
+}  // namespace telegrad::testing
