@@ -8,8 +8,8 @@ usage() {
 Usage: tests/run.sh [--full] [-j JOBS] [--help]
 
 Installs missing packages, builds the release preset and runs its tests.
-  --full   then also soak, chaos at full size, the tsan and asan (with UBSan) presets
-           and fuzzing: hours on two cores
+  --full   then also soak, the GPU bundle, chaos at full size, the tsan and asan (with UBSan)
+           presets and fuzzing: hours on two cores
   -j JOBS  tests at a time (default 2)
 Exits 0 only if everything was built and every test passed.
 END
@@ -66,6 +66,7 @@ build release && tests release --no-tests=error
 if $full; then
   # What takes longest comes last.
   step soak tests/soak/run.sh "$soak_seconds"
+  step "gpu bundle" tests/gpu/run.sh
   step chaos tests/chaos/run.sh
   build tsan && tests tsan --no-tests=error
   build asan && tests asan --no-tests=error
