@@ -11,6 +11,8 @@ packages=(
   llvm-19-dev prometheus-cpp-dev libssl-dev zlib1g-dev libzstd-dev liblz4-dev
   # tests and benchmarks
   libgtest-dev libgmock-dev libbenchmark-dev python3 clang-format-19
+  # the GPU bundle (tests/gpu/run.sh)
+  lld-19 xz-utils binutils
   # the Python client
   python3-grpcio python3-numpy
 )

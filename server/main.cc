@@ -28,6 +28,7 @@
 #include "server/admin/address.h"
 #include "server/admin/compile_service.h"
 #include "server/admin/exporter.h"
+#include "server/admin/limited_log.h"
 #include "server/admin/log.h"
 #include "server/admin/metrics.h"
 #include "server/identity/authenticator.h"
@@ -75,6 +76,7 @@ ListenOptions ListenersOf(const Flags& flags) {
                                 .client_ca = flags.GetString("tls-client-ca")},
                         .certificates_required = flags.GetString("jwt-keys").empty() &&
                                                  flags.GetString("local-socket").empty(),
+                        .max_resets = flags.GetInt("max-resets"),
                         .anywhere = flags.GetBool("insecure-listen-anywhere")};
   if (options.compute.empty()) options.compute.push_back("127.0.0.1:50055");
   return options;
@@ -131,17 +133,12 @@ absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
   SessionLimits limits;
   int64_t job_time = 0;
   const std::pair<std::string_view, int64_t*> rows[] = {
-      {"max-sessions", &limits.sessions},
-      {"session-handles", &limits.handles},
-      {"session-bytes", &limits.bytes},
-      {"staged-bytes", &limits.staged_bytes},
-      {"trace-events", &limits.trace_events},
-      {"transfers", &limits.transfers},
-      {"job-time", &job_time},
-      {"session-lease", &limits.lease_ms},
-      {"session-max-lease", &limits.max_lease_ms},
-      {"session-grace", &limits.grace_ms},
-      {"run-time", &limits.run.ms},
+      {"max-sessions", &limits.sessions},  {"session-handles", &limits.handles},
+      {"session-bytes", &limits.bytes},    {"staged-bytes", &limits.staged_bytes},
+      {"head-bytes", &limits.head_bytes},  {"trace-events", &limits.trace_events},
+      {"transfers", &limits.transfers},    {"job-time", &job_time},
+      {"session-lease", &limits.lease_ms}, {"session-max-lease", &limits.max_lease_ms},
+      {"session-grace", &limits.grace_ms}, {"run-time", &limits.run.ms},
 #define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
 #include "engine/base/budget.def"
 #undef BUDGET
@@ -181,7 +178,8 @@ absl::Status CheckRanges(const Flags& flags) {
                  {"kernels", 1, INT64_MAX},        {"specializations", 0, 1'000'000},
                  {"compile-workers", -1, 256},     {"kernel-time", 1, 86'400'000},
                  {"compile-memory", 0, INT64_MAX}, {"kernel-cache-bytes", 1, INT64_MAX},
-                 {"job-time", 1, 86'400'000},      {"idle-tenants", 0, 1'000'000}};
+                 {"job-time", 1, 86'400'000},      {"idle-tenants", 0, 1'000'000},
+                 {"max-resets", 0, 1'000'000}};
   for (const auto& range : kRanges) {
     const int64_t value = flags.GetInt(range.name);
     if (value < range.min || value > range.max) {
@@ -384,8 +382,12 @@ int Main(int argc, char** argv) {
       });
   // So does what the transport reports: failed handshakes, for the most part.
   gpr_set_log_function([](gpr_log_func_args* line) {
-    Log(line->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kWarning : LogLevel::kDebug, "grpc",
-        {{"message", line->message}});
+    static LimitedLog errors(LogLevel::kWarning, "grpc");
+    if (line->severity == GPR_LOG_SEVERITY_ERROR) {
+      errors.Write({{"message", line->message}});
+    } else {
+      Log(LogLevel::kDebug, "grpc", {{"message", line->message}});
+    }
   });
   sigset_t signals;  // taken by sigwait alone; every thread inherits the mask
   sigemptyset(&signals);

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Builds everything and runs every test through CTest. Sanitizers, fuzzing and soak run only with --full.
+# Builds everything and runs every test through CTest. Sanitizers, fuzzing,
+# soak and chaos at full size run only with --full.
 set -uo pipefail
 
 usage() {
@@ -7,7 +8,8 @@ usage() {
 Usage: tests/run.sh [--full] [-j JOBS] [--help]
 
 Installs missing packages, builds the release preset and runs its tests.
-  --full   then also the asan (with UBSan) and tsan presets, fuzzing and soak (about an hour)
+  --full   then also soak, the GPU bundle, chaos at full size, the tsan and asan (with UBSan)
+           presets and fuzzing: hours on two cores
   -j JOBS  tests at a time (default 2)
 Exits 0 only if everything was built and every test passed.
 END
@@ -15,7 +17,7 @@ END
 
 full=false
 jobs=2
-fuzz_seconds=600  # for each target
+fuzz_seconds=300  # for each target
 soak_seconds=300
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -30,7 +32,7 @@ done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-# step NAME COMMAND... runs a command and keeps a line of the summary.
+# step NAME COMMAND... runs a command, says how it went, and keeps that line for the summary.
 summary=()
 failed=0
 step() {
@@ -38,7 +40,8 @@ step() {
   shift
   printf '\n== %s: %s\n' "$name" "$*"
   "$@" || { status=$?; result="FAILED (exit $status)"; failed=1; }
-  summary+=("$(printf '%-18s %-18s %4d s' "$name" "$result" $((SECONDS - start)))")
+  summary+=("$(printf '%-18s %-18s %5d s' "$name" "$result" $((SECONDS - start)))")
+  printf '== %s, %d s since the start\n' "${summary[-1]}" "$SECONDS"
   return "$status"
 }
 
@@ -61,9 +64,12 @@ tests() {  # PRESET CTEST_ARGUMENT...
 step packages deploy/dependencies.sh || finish
 build release && tests release --no-tests=error
 if $full; then
-  build asan && tests asan --no-tests=error
-  build tsan && tests tsan --no-tests=error
-  step fuzz tests/fuzz/run.sh "$fuzz_seconds"
+  # What takes longest comes last.
   step soak tests/soak/run.sh "$soak_seconds"
+  step "gpu bundle" tests/gpu/run.sh
+  step chaos tests/chaos/run.sh
+  build tsan && tests tsan --no-tests=error
+  build asan && tests asan --no-tests=error
+  step fuzz tests/fuzz/run.sh "$fuzz_seconds"
 fi
 finish

@@ -126,6 +126,21 @@ absl::Status SplitEnvelope(std::span<const Piece> message, int payload_field, En
   return absl::OkStatus();
 }
 
+absl::StatusOr<uint64_t> HeadBytes(std::span<const Piece> message, int payload_field) {
+  Cursor cursor(message);
+  const uint64_t size = cursor.left();
+  uint64_t head = size;
+  while (cursor.left() > 0) {
+    const uint64_t before = cursor.left();
+    uint64_t tag;
+    if (!cursor.Varint(&tag, nullptr) || !SkipValue(cursor, tag & 7, nullptr)) {
+      return Malformed(cursor, size);
+    }
+    if (tag == PayloadTag(payload_field)) head -= before - cursor.left();
+  }
+  return head;
+}
+
 absl::StatusOr<int64_t> CountFields(std::string_view message, int field) {
   const Piece piece(reinterpret_cast<const uint8_t*>(message.data()), message.size());
   Cursor cursor(std::span(&piece, 1));

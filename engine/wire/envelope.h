@@ -26,6 +26,9 @@ struct Envelope {
 // it, the last payload counts where there are several.
 absl::Status SplitEnvelope(std::span<const Piece> message, int payload_field, Envelope* envelope);
 
+// How long the head is, found without copying it.
+absl::StatusOr<uint64_t> HeadBytes(std::span<const Piece> message, int payload_field);
+
 // How often `field` occurs on the top level of a message, whatever its type.
 absl::StatusOr<int64_t> CountFields(std::string_view message, int field);
 

@@ -35,7 +35,7 @@ std::optional<LogLevel> LogLevelFromText(std::string_view text) {
 void SetLogLevel(LogLevel level) { g_level.store(level, std::memory_order_relaxed); }
 
 std::string FormatLogLine(std::string_view time, LogLevel level, std::string_view event,
-                          std::initializer_list<LogField> fields) {
+                          std::span<const LogField> fields) {
   std::string line = StrCat(time, " ", kNames[static_cast<int>(level)], " ", event);
   for (const LogField& field : fields) {
     StrAppend(&line, " ", field.key, "=");
@@ -48,7 +48,7 @@ std::string FormatLogLine(std::string_view time, LogLevel level, std::string_vie
   return line;
 }
 
-void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
+void Log(LogLevel level, std::string_view event, std::span<const LogField> fields) {
   if (level < g_level.load(std::memory_order_relaxed) || level >= LogLevel::kOff) return;
   const std::string time =
       absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());

@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -25,10 +26,13 @@ struct LogField {
   std::string value;
 };
 
-void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
+void Log(LogLevel level, std::string_view event, std::span<const LogField> fields = {});
+inline void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
+  Log(level, event, std::span(fields.begin(), fields.size()));
+}
 
 // The line without its newline; what Log writes.
 std::string FormatLogLine(std::string_view time, LogLevel level, std::string_view event,
-                          std::initializer_list<LogField> fields);
+                          std::span<const LogField> fields);
 
 }  // namespace telegrad

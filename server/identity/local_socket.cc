@@ -153,8 +153,11 @@ void LocalSocket::Accept() {
     return Reply(fd.get(), "error there are too many connections");
   }
   absl::StatusOr<Principal> principal = users_.Find(peer.uid);
-  Log(principal.ok() ? LogLevel::kDebug : LogLevel::kWarning,
-      principal.ok() ? "local_user" : "local_user_refused", {{"uid", peer.uid}, {"pid", peer.pid}});
+  if (principal.ok()) {
+    Log(LogLevel::kDebug, "local_user", {{"uid", peer.uid}, {"pid", peer.pid}});
+  } else {
+    refused_.Write({{"uid", peer.uid}, {"pid", peer.pid}});
+  }
   connections_.push_back(
       {std::make_shared<UniqueFd>(std::move(fd)), peer.uid, std::move(principal)});
 }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/admin/limited_log.h"
 #include "server/identity/principal.h"
 #include "server/identity/unique_fd.h"
 
@@ -72,6 +73,7 @@ class LocalSocket {
   const Handlers handlers_;
   const UniqueFd listener_, stop_;
   std::vector<Connection> connections_;
+  LimitedLog refused_{LogLevel::kWarning, "local_user_refused"};
   std::thread thread_;
 };
 

@@ -18,10 +18,9 @@ TaskPool::~TaskPool() {
 }
 
 void TaskPool::Post(std::function<void()> task) {
-  {
-    std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
-  }
+  std::lock_guard lock(mutex_);
+  tasks_.push_back(std::move(task));
+  // With the mutex held: what the task does may be to let this pool end.
   wake_.notify_one();
 }
 

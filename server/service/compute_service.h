@@ -1,11 +1,10 @@
 // telegrad.v1.Compute: every Execute stream opens a session or takes one up again.
 #pragma once
 
-#include <memory>
-#include <mutex>
-#include <vector>
+#include <atomic>
 
 #include "server/service/execute_call.h"
+#include "server/service/open_calls.h"
 #include "server/service/router.h"
 #include "server/session/session_registry.h"
 
@@ -24,9 +23,8 @@ class ComputeService {
  private:
   const Environment& env_;
   SessionRegistry& registry_;
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<ExecuteCall>> calls_;
-  bool draining_ = false;
+  OpenCalls<ExecuteCall> calls_;
+  std::atomic<bool> draining_ = false;
 };
 
 }  // namespace telegrad

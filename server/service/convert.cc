@@ -8,7 +8,6 @@
 #include "engine/base/status.h"
 #include "engine/ir/content_hash.h"
 #include "engine/types/limits.h"
-#include "engine/wire/envelope.h"
 #include "engine/wire/graph_codec.h"
 #include "google/protobuf/arena.h"
 #include "proto/transport.h"
@@ -200,6 +199,20 @@ ReceivedMessage::ReceivedMessage(const grpc::ByteBuffer& buffer) {
   // Fails only where a compressed message does not decompress, which gRPC has done before.
   if (!buffer.Valid() || !buffer.Dump(&slices).ok()) slices.clear();
   for (const grpc::Slice& slice : slices) pieces.emplace_back(slice.begin(), slice.size());
+}
+
+absl::Status SplitRequest(const ReceivedMessage& message, int64_t limit, std::string_view raise,
+                          Envelope* envelope) {
+  size_t bytes = 0;
+  for (const Piece& piece : message.pieces) bytes += piece.size();
+  if (bytes > static_cast<uint64_t>(limit)) {
+    TG_ASSIGN_OR_RETURN(const uint64_t head, HeadBytes(message.pieces, kPayloadField));
+    if (head > static_cast<uint64_t>(limit)) {
+      return ResourceExhausted("a message of ", head, " bytes beside its data; the limit is ",
+                               limit, "; ", raise);
+    }
+  }
+  return SplitEnvelope(message.pieces, kPayloadField, envelope);
 }
 
 absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,

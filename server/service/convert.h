@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/wire/envelope.h"
 #include "grpcpp/grpcpp.h"
 #include "server/session/operation.h"
 #include "telegrad/v1/compute.pb.h"
@@ -19,6 +21,11 @@ struct ReceivedMessage {
   std::vector<grpc::Slice> slices;
   std::vector<std::span<const uint8_t>> pieces;
 };
+
+// SplitEnvelope of a request whose head protobuf makes objects of, many times as large: one over
+// `limit` bytes is RESOURCE_EXHAUSTED, which says `raise`, how to have more.
+absl::Status SplitRequest(const ReceivedMessage& message, int64_t limit, std::string_view raise,
+                          Envelope* envelope);
 
 // Any operation but Open. Takes what is large out of `request`. Write, Put and Import come with
 // their payload.

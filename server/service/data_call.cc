@@ -19,6 +19,8 @@ namespace {
 
 // Answers or pulls that may wait on one stream before it is not read further.
 constexpr size_t kMaxWaiting = 64;
+// Of a message beside the data of its chunk.
+constexpr int64_t kMaxHeadBytes = 64 << 10;
 // A stream's credit is at least as many chunks, and this part of it is granted at a time.
 constexpr uint64_t kChunksOfCredit = 4;
 
@@ -60,7 +62,8 @@ std::shared_ptr<DataCall> DataCall::Create(SessionRegistry& registry, Metrics* m
   return call;
 }
 
-void DataCall::Start(const absl::Status& refused) {
+void DataCall::Start(OpenCalls<DataCall>::Place place, const absl::Status& refused) {
+  place_ = std::move(place);
   if (refused.ok()) {
     Pump();
   } else {
@@ -94,7 +97,7 @@ absl::Status DataCall::Accept() {
   ReceivedMessage message(incoming_);
   incoming_.Clear();
   Envelope envelope;
-  TG_RETURN_IF_ERROR(SplitEnvelope(message.pieces, kPayloadField, &envelope));
+  TG_RETURN_IF_ERROR(SplitRequest(message, kMaxHeadBytes, "it is fixed", &envelope));
   if (!request_.ParseFromString(envelope.head)) {
     return InvalidArgument("malformed message: not a TransferRequest");
   }
@@ -240,7 +243,7 @@ void DataCall::Fetched(const v1::Pull& pull, absl::StatusOr<FetchedBytes> fetche
   Pump();
 }
 
-void DataCall::OnWriteDone(bool ok) {
+void DataCall::OnSent(bool ok) {
   grpc::ByteBuffer sent;  // lets go of the memory that it was sent from
   {
     std::lock_guard lock(mutex_);
@@ -255,7 +258,7 @@ void DataCall::OnWriteDone(bool ok) {
   }
 }
 
-void DataCall::OnCancel() { End(absl::CancelledError("the client is gone")); }
+void DataCall::OnGone() { End(absl::CancelledError("the client is gone")); }
 
 void DataCall::OnDone() {
   if (credit_ != nullptr) credit_->Close();

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "grpcpp/grpcpp.h"
+#include "server/service/open_calls.h"
 #include "server/service/router.h"
 #include "server/session/session_registry.h"
 #include "telegrad/v1/data.pb.h"
@@ -24,11 +25,11 @@ class DataCall final : public RawStream,
   static std::shared_ptr<DataCall> Create(SessionRegistry& registry, Metrics* metrics,
                                           Caller caller);
   // Begins to read; or ends with what is not OK.
-  void Start(const absl::Status& refused);
+  void Start(OpenCalls<DataCall>::Place place, const absl::Status& refused);
 
   void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
-  void OnCancel() override;
+  void OnSent(bool ok) override;
+  void OnGone() override;
   void OnDone() override;
 
   void OnGranted(uint64_t bytes) override;
@@ -54,7 +55,8 @@ class DataCall final : public RawStream,
   SessionRegistry& registry_;
   Metrics* const metrics_;
   const Caller caller_;
-  std::shared_ptr<DataCall> self_;  // until OnDone
+  std::shared_ptr<DataCall> self_;    // until OnDone
+  OpenCalls<DataCall>::Place place_;  // none if it is refused
 
   // Set by the first message, before anything else is started.
   std::shared_ptr<Session> session_;

@@ -8,21 +8,16 @@ namespace telegrad {
 
 RawStream* DataService::Transfer(grpc::CallbackServerContext*, Caller caller) {
   const auto call = DataCall::Create(registry_, env_.metrics, std::move(caller));
+  // Those that every session may have, whether or not they have said yet whose they are.
+  const int64_t most = Transfers::kStreams * env_.limits.sessions;
+  OpenCalls<DataCall>::Place place = calls_.Enter(call, most);
   absl::Status refused;
-  {
-    std::lock_guard lock(mutex_);
-    std::erase_if(calls_, [](const auto& weak) { return weak.expired(); });
-    // Those that every session may have, whether or not they have said yet whose they are.
-    const auto streams = static_cast<int64_t>(calls_.size());
-    if (streams >= Transfers::kStreams * env_.limits.sessions) {
-      refused =
-          ResourceExhausted("this server has ", streams, " streams of transfers, ",
-                            Transfers::kStreams, " for each of the sessions that it may have; ",
-                            "raise --max-sessions, which is ", env_.limits.sessions);
-    }
-    calls_.push_back(call);
+  if (!place) {
+    refused = ResourceExhausted("this server has ", most, " streams of transfers, ",
+                                Transfers::kStreams, " for each of the sessions that it may have; ",
+                                "raise --max-sessions, which is ", env_.limits.sessions);
   }
-  call->Start(refused);
+  call->Start(std::move(place), refused);
   return call.get();  // it owns itself until OnDone, which gRPC calls after this has returned
 }
 

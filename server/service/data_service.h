@@ -1,12 +1,9 @@
 // telegrad.v1.Data: the streams that carry the transfers of sessions.
 #pragma once
 
-#include <memory>
-#include <mutex>
-#include <vector>
-
 #include "absl/status/status.h"
 #include "server/service/data_call.h"
+#include "server/service/open_calls.h"
 #include "server/service/router.h"
 #include "server/session/session_registry.h"
 #include "telegrad/v1/data.pb.h"
@@ -24,8 +21,7 @@ class DataService {
  private:
   const Environment& env_;
   SessionRegistry& registry_;
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<DataCall>> calls_;
+  OpenCalls<DataCall> calls_;
 };
 
 }  // namespace telegrad

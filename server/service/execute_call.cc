@@ -52,7 +52,8 @@ std::shared_ptr<ExecuteCall> ExecuteCall::Create(SessionRegistry& registry, Call
   return call;
 }
 
-void ExecuteCall::Start(const absl::Status& refused) {
+void ExecuteCall::Start(OpenCalls<ExecuteCall>::Place place, const absl::Status& refused) {
+  place_ = std::move(place);
   if (refused.ok()) {
     Pump();
   } else {
@@ -93,7 +94,8 @@ absl::Status ExecuteCall::Accept() {
   ReceivedMessage message(incoming_);
   incoming_.Clear();
   Envelope envelope;
-  TG_RETURN_IF_ERROR(SplitEnvelope(message.pieces, kPayloadField, &envelope));
+  TG_RETURN_IF_ERROR(
+      SplitRequest(message, registry_.limits().head_bytes, "raise --head-bytes", &envelope));
   if (!request_.ParseFromString(envelope.head)) {
     return InvalidArgument("malformed message: not an ExecuteRequest");
   }
@@ -157,7 +159,7 @@ absl::Status ExecuteCall::Open(const v1::Open& open) {
   return absl::OkStatus();
 }
 
-void ExecuteCall::OnWriteDone(bool ok) {
+void ExecuteCall::OnSent(bool ok) {
   grpc::ByteBuffer sent;  // lets go of the memory that it was sent from
   {
     std::lock_guard lock(mutex_);
@@ -172,7 +174,7 @@ void ExecuteCall::OnWriteDone(bool ok) {
   }
 }
 
-void ExecuteCall::OnCancel() { Abort(absl::CancelledError("the client is gone"), /*keep=*/true); }
+void ExecuteCall::OnGone() { Abort(absl::CancelledError("the client is gone"), /*keep=*/true); }
 
 void ExecuteCall::OnDetached(const absl::Status& why) { Abort(why, /*keep=*/true); }
 

@@ -9,13 +9,14 @@
 #include <string>
 
 #include "grpcpp/grpcpp.h"
+#include "server/service/open_calls.h"
 #include "server/service/router.h"
 #include "server/session/session_registry.h"
 #include "telegrad/v1/compute.pb.h"
 
 namespace telegrad {
 
-class ExecuteCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+class ExecuteCall final : public RawStream,
                           public AnswerSink,
                           public std::enable_shared_from_this<ExecuteCall> {
  public:
@@ -23,14 +24,14 @@ class ExecuteCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   static std::shared_ptr<ExecuteCall> Create(SessionRegistry& registry, Caller caller,
                                              const grpc::CallbackServerContext& context);
   // Begins to read, unless `refused`, which the stream then ends with.
-  void Start(const absl::Status& refused);
+  void Start(OpenCalls<ExecuteCall>::Place place, const absl::Status& refused);
 
   // Takes no further operations; ends the stream once those it has are answered.
   void Drain();
 
   void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
-  void OnCancel() override;
+  void OnSent(bool ok) override;
+  void OnGone() override;
   void OnDone() override;
 
   void OnAnswer(Answer answer) override;
@@ -53,6 +54,7 @@ class ExecuteCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   const Caller caller_;
   const grpc::CallbackServerContext& context_;  // until OnDone
   std::shared_ptr<ExecuteCall> self_;           // until OnDone
+  OpenCalls<ExecuteCall>::Place place_;         // none if it is refused
 
   // Of the reader, which is one at a time.
   grpc::ByteBuffer incoming_;

@@ -44,7 +44,7 @@ class HealthService::Watcher final : public RawStream,
       End({grpc::StatusCode::RESOURCE_EXHAUSTED, "too many watch the health of this server"});
     }
   }
-  void OnWriteDone(bool ok) override {
+  void OnSent(bool ok) override {
     {
       std::lock_guard lock(mutex_);
       writing_ = false;
@@ -52,7 +52,7 @@ class HealthService::Watcher final : public RawStream,
     }
     Pump();
   }
-  void OnCancel() override { End(grpc::Status::CANCELLED); }
+  void OnGone() override { End(grpc::Status::CANCELLED); }
   void OnDone() override {
     service_->Leave(shared_from_this());
     self_.reset();

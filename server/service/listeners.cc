@@ -65,10 +65,12 @@ std::string Join(const std::vector<ListenAddress>& addresses) {
 
 }  // namespace
 
+Listeners::Listeners(const ListenOptions& options)
+    : options_(options), guard_(options.max_resets) {}
+
 absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Create(const ListenOptions& options,
                                                              bool open_to_all) {
-  auto listeners = std::make_unique<Listeners>();
-  listeners->options_ = options;
+  auto listeners = std::make_unique<Listeners>(options);
   if (!options.tls.certificate.empty()) TG_RETURN_IF_ERROR(CheckTlsFiles(options.tls));
   const struct {
     Listener listener;
@@ -94,7 +96,8 @@ absl::Status Listeners::Start(const Services& services, Authenticator* authentic
                               const Router::FindTenant& find_tenant,
                               const std::function<void(const std::string&)>& data_first) {
   for (Kind& kind : kinds_) {
-    kind.router = std::make_unique<Router>(kind.listener, services, authenticator, find_tenant);
+    kind.router =
+        std::make_unique<Router>(kind.listener, services, authenticator, find_tenant, &guard_);
     const absl::StatusOr<std::string> address = StartKind(kind);
     if (!address.ok()) {
       Shutdown(std::chrono::system_clock::now());  // nobody calls what is about to go

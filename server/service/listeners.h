@@ -20,6 +20,7 @@ struct ListenOptions {
   std::vector<std::string> compute, data, admin;  // addresses; port 0 takes a free one
   TlsFiles tls;                                   // of TCP; unix sockets have none
   bool certificates_required = false;             // else a client without one needs a token
+  int64_t max_resets = 0;                         // see ResetGuard
   bool anywhere = false;  // though other machines reach an address, and callers or bytes are open
 };
 
@@ -29,6 +30,7 @@ class Listeners {
   // reach without TLS or without being asked who they are; and for TLS files that do not fit.
   static absl::StatusOr<std::unique_ptr<Listeners>> Create(const ListenOptions& options,
                                                            bool open_to_all);
+  explicit Listeners(const ListenOptions& options);
 
   // Starts to listen and says where on stdout. UNAVAILABLE if an address is taken. `data_first` is
   // told the data listener's address before any other listener takes calls.
@@ -51,7 +53,8 @@ class Listeners {
   };
   absl::StatusOr<std::string> StartKind(Kind& kind);  // the first address
 
-  ListenOptions options_;
+  const ListenOptions options_;
+  ResetGuard guard_;  // of all of them
   std::vector<Kind> kinds_;
 };
 

@@ -123,7 +123,7 @@ class InfoCall final : public RawStream {
     message_ = SerializeMessage(Answer(request));
     StartWrite(&message_);
   }
-  void OnWriteDone(bool ok) override {
+  void OnSent(bool ok) override {
     if (!ok) return Finish(grpc::Status::CANCELLED);
     StartRead(&message_);
   }

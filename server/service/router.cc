@@ -6,7 +6,6 @@
 
 #include "engine/base/status.h"
 #include "grpc/grpc_security_constants.h"
-#include "server/admin/log.h"
 #include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
 #include "server/service/convert.h"
@@ -56,17 +55,22 @@ Credentials CredentialsOf(const grpc::CallbackServerContext& context, const std:
 }  // namespace
 
 Router::Router(Listener listener, const Services& services, Authenticator* authenticator,
-               FindTenant find_tenant)
+               FindTenant find_tenant, ResetGuard* guard, const Clock* clock)
     : listener_(listener),
       services_(services),
       authenticator_(authenticator),
-      find_tenant_(std::move(find_tenant)) {
+      find_tenant_(std::move(find_tenant)),
+      guard_(guard),
+      unauthenticated_(LogLevel::kWarning, "unauthenticated", clock),
+      denied_(LogLevel::kWarning, "permission_denied", clock) {
   for (const Method& method : kMethods) methods_[method.path] = &method;
 }
 
 RawStream* Router::CreateReactor(grpc::GenericCallbackServerContext* context) {
-  absl::StatusOr<RawStream*> started = Start(*context);
-  return started.ok() ? *started : new Refusal(started.status());
+  const absl::StatusOr<RawStream*> started = Start(*context);
+  RawStream* const stream = started.ok() ? *started : new Refusal(started.status());
+  stream->CountResets(guard_, context->peer());
+  return stream;
 }
 
 absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& context) {
@@ -80,10 +84,9 @@ absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& con
   absl::StatusOr<Principal> principal =
       authenticator_->Authenticate(CredentialsOf(context, caller.peer));
   if (!principal.ok()) {
-    Log(LogLevel::kWarning, "unauthenticated",
-        {{"peer", caller.peer},
-         {"method", context.method()},
-         {"reason", principal.status().message()}});
+    unauthenticated_.Write({{"peer", caller.peer},
+                            {"method", context.method()},
+                            {"reason", principal.status().message()}});
     return absl::UnauthenticatedError("the credentials of this call are missing or not valid");
   }
   caller.principal = *std::move(principal);
@@ -91,10 +94,9 @@ absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& con
     return absl::UnimplementedError(StrCat("there is no method ", context.method(), " here"));
   }
   if (method->access == Access::kAdmin && !caller.principal.admin) {
-    Log(LogLevel::kWarning, "permission_denied",
-        {{"peer", caller.peer},
-         {"method", context.method()},
-         {"subject", caller.principal.subject}});
+    denied_.Write({{"peer", caller.peer},
+                   {"method", context.method()},
+                   {"subject", caller.principal.subject}});
     return absl::PermissionDeniedError("this caller may not call this method");
   }
   TG_ASSIGN_OR_RETURN(caller.tenant, find_tenant_(caller.principal.tenant));

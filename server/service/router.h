@@ -17,7 +17,9 @@
 #include "absl/status/statusor.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/grpcpp.h"
+#include "server/admin/limited_log.h"
 #include "server/identity/authenticator.h"
+#include "server/service/raw_stream.h"
 #include "server/session/tenant.h"
 
 namespace telegrad {
@@ -29,7 +31,6 @@ class HealthService;
 class ReflectionService;
 class SessionService;
 
-using RawStream = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 // Whose member functions the rows of methods.def name.
 using Services = std::tuple<AdminService*, SessionService*, ComputeService*, DataService*,
                             HealthService*, ReflectionService*>;
@@ -56,9 +57,9 @@ class Router final : public grpc::CallbackGenericService {
   // The tenant of that name; RESOURCE_EXHAUSTED and the like are told to the caller.
   using FindTenant = std::function<absl::StatusOr<std::shared_ptr<Tenant>>(const std::string&)>;
 
-  // Of one listener. The services and the authenticator outlive it.
+  // Of one listener. The services, the authenticator and the guard outlive it.
   Router(Listener listener, const Services& services, Authenticator* authenticator,
-         FindTenant find_tenant);
+         FindTenant find_tenant, ResetGuard* guard, const Clock* clock = Clock::Steady());
 
   RawStream* CreateReactor(grpc::GenericCallbackServerContext* context) override;
 
@@ -69,6 +70,8 @@ class Router final : public grpc::CallbackGenericService {
   const Services services_;
   Authenticator* const authenticator_;
   const FindTenant find_tenant_;
+  ResetGuard* const guard_;
+  LimitedLog unauthenticated_, denied_;
   absl::flat_hash_map<std::string_view, const Method*> methods_;
 };
 

@@ -19,6 +19,7 @@ struct SessionLimits {
   int64_t bytes = int64_t{1} << 40;    // buffer bytes of one session
   int64_t run_handles = kMaxParams;    // bindings of one run
   int64_t trace_events = 16'384;       // that one answer tells
+  int64_t head_bytes = 1 << 20;        // of one operation beside its data
 
   RunLimits run;       // what one run may take of a device
   Budget::Limits job;  // of the verification or compilation of one graph

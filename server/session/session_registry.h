@@ -30,6 +30,7 @@ class SessionRegistry {
   ~SessionRegistry();
 
   uint64_t epoch() const { return epoch_; }
+  const SessionLimits& limits() const { return env_.limits; }
 
   // RESOURCE_EXHAUSTED over the limit of sessions. `lease_ms`: what the client wishes, 0 if it does
   // not care; a session that is not resumable has none.

@@ -3,14 +3,15 @@
 # build/fuzz/findings and make it fail.
 set -euo pipefail
 
+all=(wire text admit files callers local service)
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
   echo "Usage: tests/fuzz/run.sh [SECONDS [TARGET...]]"
-  echo "Each target (default: wire text admit files) runs for SECONDS (default 60)."
+  echo "Each target (default: ${all[*]}) runs for SECONDS (default 60)."
   exit 0
 fi
 seconds=${1:-60}
 targets=("${@:2}")
-[ ${#targets[@]} -gt 0 ] || targets=(wire text admit files)
+[ ${#targets[@]} -gt 0 ] || targets=("${all[@]}")
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 cmake --preset fuzz
 cmake --build build/fuzz --target "${targets[@]/%/_fuzz}"

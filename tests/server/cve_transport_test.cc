@@ -19,8 +19,6 @@
 namespace telegrad {
 namespace {
 
-class CveTransportTest : public DaemonTest {};
-
 // The client's end of HTTP/2 (RFC 9113), as far as opening streams and resetting them.
 class Http2 {
  public:
@@ -80,6 +78,16 @@ class Http2 {
     return true;
   }
   const std::string& received() const { return received_; }
+  // Whether the other end hangs up: waits for it, within reason.
+  bool IsOver() {
+    constexpr int kPatienceMs = 60'000;
+    char buffer[4096];
+    while (true) {
+      pollfd ready{fd_, POLLIN, 0};
+      if (poll(&ready, 1, kPatienceMs) == 0) return false;
+      if (recv(fd_, buffer, sizeof(buffer), 0) <= 0) return true;
+    }
+  }
   // Until there are as many bytes, or the end.
   void Receive(size_t bytes) {
     char buffer[4096];
@@ -97,21 +105,43 @@ class Http2 {
   std::string received_;
 };
 
-// Streams that are opened and reset at once: none of them is a session before its first message has
-// said so, so that they take nobody else's place and leave nothing. (The transport keeps some 9 KB
-// for each until its end was handled; that is not bounded by this version of gRPC.)
-TEST_F(CveTransportTest, CVE_2023_44487_RapidResetsTakeNobodysPlace) {
-  Start({"--max-sessions", "4"});
-  std::thread flood([&] {
-    Http2 peer(address_);
+class CveTransportTest : public DaemonTest {
+ protected:
+  // Opens calls and resets them at once, over one connection.
+  static void Flood(Http2& peer, const std::string& path, int calls) {
     const std::string cancel("\0\0\0\x08", 4);
     uint32_t stream = 1;
-    for (int i = 0; i < 5'000; ++i, stream += 2) {
-      if (!peer.Send(Http2::Call(stream, "/telegrad.v1.Compute/Execute") +
-                     Http2::Frame(3, 0, stream, cancel))) {
-        return;
-      }
+    for (int i = 0; i < calls; ++i, stream += 2) {
+      if (!peer.Send(Http2::Call(stream, path) + Http2::Frame(3, 0, stream, cancel))) return;
     }
+  }
+};
+
+// Streams that are opened and reset at once. The transport keeps some 20 KB of each until its end
+// was handled, so whoever resets too many is hung up on.
+TEST_F(CveTransportTest, CVE_2023_44487_WhoResetsTooOftenIsHungUpOn) {
+  Start({"--max-resets", "20"});
+  RawSession session(connection_->channel());
+  ASSERT_EQ(session.Ask(AllocRequest(1, 8)), absl::OkStatus());
+  for (const char* path :
+       {"/telegrad.v1.Compute/Execute", "/telegrad.v1.Data/Transfer",
+        "/grpc.health.v1.Health/Check",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "/no/such"}) {
+    SCOPED_TRACE(path);
+    Http2 peer(address_);
+    Flood(peer, path, 2'000);
+    EXPECT_TRUE(peer.IsOver());
+  }
+  EXPECT_EQ(session.Ask(AllocRequest(2, 8)), absl::OkStatus());
+}
+
+// Where they are not, none of the streams is a session before its first message has said so, so
+// that they take nobody else's place and leave nothing.
+TEST_F(CveTransportTest, CVE_2023_44487_RapidResetsTakeNobodysPlace) {
+  Start({"--max-sessions", "4", "--max-resets", "0"});
+  std::thread flood([&] {
+    Http2 peer(address_);
+    Flood(peer, "/telegrad.v1.Compute/Execute", 5'000);
   });
   {
     RawSession session(connection_->channel());

@@ -217,6 +217,32 @@ class RandomRequests {
   const std::string hash_ = std::string(ContentHash(doubled_.root()).view());
 };
 
+// Protobuf makes objects of a head that take many times its bytes.
+TEST_F(DaemonTest, AHeadHasALimitAndDataDoesNotCount) {
+  Start({"--head-bytes", "4096"});
+  v1::ExecuteRequest alloc, write, frees;
+  alloc.set_op_id(2);
+  alloc.mutable_alloc()->set_handle(1);
+  alloc.mutable_alloc()->set_bytes(100'000);
+  write.set_op_id(3);
+  write.mutable_write()->set_handle(1);
+  write.set_data(std::string(100'000, 'w'));
+  frees.set_op_id(4);
+  const auto run = [&](int handles) {
+    frees.mutable_free()->clear_handles();
+    for (int i = 0; i < handles; ++i) frees.mutable_free()->add_handles(1000);  // two bytes each
+    return RawStream(connection_->channel(), {Open().SerializeAsString(), alloc.SerializeAsString(),
+                                              write.SerializeAsString(), frees.SerializeAsString()})
+        .Wait();
+  };
+  EXPECT_TRUE(run(2000).ok());
+  const grpc::Status status = run(2100);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(status.error_message(),
+            StrCat("a message of ", frees.ByteSizeLong(),
+                   " bytes beside its data; the limit is 4096; raise --head-bytes"));
+}
+
 TEST_F(DaemonTest, RandomMessagesDoNoHarm) {
   const TemporaryDirectory directory;
   std::ofstream(directory.path() / "digits") << "0123456789";

@@ -50,6 +50,7 @@ TEST(EnvelopeTest, AnyCutGivesTheSame) {
 
     Envelope envelope;
     ASSERT_TRUE(SplitEnvelope(Cut(message, random), kField, &envelope).ok());
+    EXPECT_EQ(HeadBytes(Cut(message, random), kField).value(), envelope.head.size());
     EXPECT_EQ(Payload(envelope), data);
     EXPECT_EQ(envelope.payload_bytes, data.size());
     request.clear_data();
@@ -86,6 +87,9 @@ TEST(EnvelopeTest, MutatedMessagesAgreeWithProtobuf) {
     v1::ExecuteRequest parsed;
     const bool ok = parsed.ParseFromString(message);
     refused += status.ok() ? 0 : 1;
+    const auto head = HeadBytes(Cut(message, random), kField);
+    EXPECT_EQ(head.ok(), status.ok());
+    EXPECT_EQ(head.value_or(0), status.ok() ? envelope.head.size() : 0);
     if (!ok) continue;
     // Protobuf accepts groups as unknown fields; no message of ours has one.
     if (!status.ok()) {

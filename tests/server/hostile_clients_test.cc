@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <fstream>
 #include <random>
 #include <thread>
 
@@ -21,13 +20,6 @@ class HostileClientsTest : public DaemonTest {
  protected:
   uint16_t Port() const {
     return static_cast<uint16_t>(std::stoi(address_.substr(address_.rfind(':') + 1)));
-  }
-  // Resident memory of the daemon.
-  int64_t Resident() const {
-    std::ifstream in(StrCat("/proc/", daemon_->pid(), "/statm"));
-    int64_t size = 0, resident = 0;
-    in >> size >> resident;
-    return resident * getpagesize();
   }
   void ExpectNothingLeft() {
     for (const char* name : {"telegrad_sessions", "telegrad_buffers", "telegrad_buffer_bytes",
@@ -93,7 +85,7 @@ TEST_F(HostileClientsTest, ASlowReaderHoldsWhatItIsAllowed) {
   RawSession slow(connection_->channel());
   ASSERT_EQ(slow.Ask(AllocRequest(1, kBytes)), absl::OkStatus());
   ASSERT_EQ(slow.Ask(WriteRequest(1, 0, std::string(kBytes, 'r'))), absl::OkStatus());
-  const int64_t before = Resident();
+  const int64_t before = daemon_->Resident();
   for (int i = 0; i < kReads; ++i) slow.Send(ReadRequest(1, 0, kBytes));
   std::thread sender([&] {  // blocks when the daemon reads no further
     for (int i = 0; i < 20'000; ++i) slow.Send(ReadRequest(1, 0, 8));
@@ -103,7 +95,7 @@ TEST_F(HostileClientsTest, ASlowReaderHoldsWhatItIsAllowed) {
     RawSession session(other->channel());
     ASSERT_EQ(session.Ask(AllocRequest(1, 64)), absl::OkStatus());
   }
-  EXPECT_LT(Resident() - before, int64_t{64} << 20);
+  EXPECT_LT(daemon_->Resident() - before, int64_t{64} << 20);
   for (int i = 0; i < kReads; ++i) {
     const v1::ExecuteResponse answer = slow.Read();
     ASSERT_FALSE(slow.over()) << slow.Finish();

@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -72,6 +74,13 @@ class Process {
     });
   }
   pid_t pid() const { return pid_; }
+  // Its resident memory, in bytes.
+  int64_t Resident() const {
+    std::ifstream in("/proc/" + std::to_string(pid_) + "/statm");
+    int64_t size = 0, resident = 0;
+    in >> size >> resident;
+    return resident * getpagesize();
+  }
   void Signal(int number) { kill(pid_, number); }
   // Waits for its end.
   Output Wait() {

@@ -1,0 +1,36 @@
+// Log lines that whoever reaches a port can cause, as many as he likes: of each kind some a second
+// are written, and the first one after that says how many were not.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "engine/base/clock.h"
+#include "server/admin/log.h"
+
+namespace telegrad {
+
+// Of one event. Thread-safe.
+class LimitedLog {
+ public:
+  static constexpr int kLinesPerSecond = 10;
+
+  LimitedLog(LogLevel level, std::string_view event, const Clock* clock = Clock::Steady())
+      : level_(level), event_(event), clock_(clock) {}
+
+  void Write(std::initializer_list<LogField> fields);
+
+ private:
+  const LogLevel level_;
+  const std::string event_;
+  const Clock* const clock_;
+  std::mutex mutex_;
+  int64_t ends_ = INT64_MIN;  // the second in which lines_ were written
+  int lines_ = 0;
+  int64_t left_out_ = 0;
+};
+
+}  // namespace telegrad

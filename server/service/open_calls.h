@@ -1,0 +1,67 @@
+// The streams of one method that are not over: how many, and each of them for who ends them all.
+// Every one has a place for as long as it lives.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace telegrad {
+
+// Thread-safe.
+template <typename Call>
+class OpenCalls {
+  struct Shared {
+    std::mutex mutex;
+    std::list<std::weak_ptr<Call>> calls;
+  };
+
+ public:
+  class Place {
+   public:
+    Place() = default;
+    Place(Place&& other) noexcept : shared_(std::move(other.shared_)), at_(other.at_) {}
+    Place& operator=(Place&& other) noexcept {
+      std::swap(shared_, other.shared_);
+      std::swap(at_, other.at_);
+      return *this;
+    }
+    ~Place() {
+      if (shared_ == nullptr) return;
+      std::lock_guard lock(shared_->mutex);
+      shared_->calls.erase(at_);
+    }
+    explicit operator bool() const { return shared_ != nullptr; }
+
+   private:
+    friend class OpenCalls;
+    using At = typename std::list<std::weak_ptr<Call>>::iterator;
+    Place(std::shared_ptr<Shared> shared, At at) : shared_(std::move(shared)), at_(at) {}
+    std::shared_ptr<Shared> shared_;  // null: none
+    At at_;
+  };
+
+  // None if `most` have one.
+  Place Enter(const std::shared_ptr<Call>& call, int64_t most) {
+    std::lock_guard lock(shared_->mutex);
+    if (static_cast<int64_t>(shared_->calls.size()) >= most) return {};
+    return Place(shared_, shared_->calls.insert(shared_->calls.end(), call));
+  }
+
+  std::vector<std::shared_ptr<Call>> All() const {
+    std::vector<std::shared_ptr<Call>> all;
+    std::lock_guard lock(shared_->mutex);
+    for (const std::weak_ptr<Call>& weak : shared_->calls) {
+      if (std::shared_ptr<Call> call = weak.lock()) all.push_back(std::move(call));
+    }
+    return all;
+  }
+
+ private:
+  const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+};
+
+}  // namespace telegrad

@@ -1,0 +1,83 @@
+// gRPC has no way to close one connection of a server. Its socket is found by the address of the
+// other end, among the descriptors of this process.
+#include "server/service/reset_guard.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <charconv>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_replace.h"
+#include "engine/base/strings.h"
+#include "server/identity/unique_fd.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kSecondNs = 1'000'000'000;
+
+// As gRPC writes it, but for the escapes of the brackets: an address of IPv4 within one of IPv6 is
+// the former.
+std::string PeerOf(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
+    return StrCat("ipv4:", text, ":", ntohs(v4.sin_port));
+  }
+  if (address.ss_family != AF_INET6) return "";
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+    inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text, sizeof(text));
+    return StrCat("ipv4:", text, ":", ntohs(v6.sin6_port));
+  }
+  inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
+  return StrCat("ipv6:[", text, "]:", ntohs(v6.sin6_port));
+}
+
+}  // namespace
+
+bool HangUp(std::string_view peer) {
+  const std::string wanted =
+      absl::StrReplaceAll(ToAbsl(peer), {{"%5B", "["}, {"%5b", "["}, {"%5D", "]"}, {"%5d", "]"}});
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    const std::string name = entry.path().filename();
+    int number = -1;
+    std::from_chars(name.data(), name.data() + name.size(), number);
+    // A descriptor of our own, so that what is looked at is what is shut down.
+    const UniqueFd fd(fcntl(number, F_DUPFD_CLOEXEC, 0));
+    if (fd.valid() && PeerOf(fd.get()) == wanted) return shutdown(fd.get(), SHUT_RDWR) == 0;
+  }
+  return false;
+}
+
+ResetGuard::ResetGuard(int64_t most, std::function<bool(std::string_view)> hang_up,
+                       const Clock* clock)
+    : most_(most),
+      hang_up_(std::move(hang_up)),
+      clock_(clock),
+      log_(LogLevel::kWarning, "hung_up_on", clock),
+      second_(clock->Ns()) {}
+
+void ResetGuard::Count(const std::string& peer) {
+  if (most_ == 0 || !peer.starts_with("ip")) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (const int64_t now = clock_->Ns(); now - second_ >= kSecondNs) {
+      second_ = now;
+      resets_.clear();
+    }
+    if (++resets_[peer] != most_) return;
+  }
+  if (hang_up_(peer)) log_.Write({{"peer", peer}, {"resets", most_}});
+}
+
+}  // namespace telegrad

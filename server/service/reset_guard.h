@@ -1,0 +1,42 @@
+// Connections whose calls are reset unanswered, one after another (CVE-2023-44487), are hung up on.
+// The transport takes some 24 KB for such a call until its end was handled, and reads on meanwhile,
+// faster than ends can be handled: so it is the connection that has to go.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "absl/container/flat_hash_map.h"
+#include "engine/base/clock.h"
+#include "server/admin/limited_log.h"
+
+namespace telegrad {
+
+// Closes the connection of this process whose other end is at `peer`, an address as gRPC writes it;
+// false if there is none. Unix sockets have no such address.
+bool HangUp(std::string_view peer);
+
+// Thread-safe.
+class ResetGuard {
+ public:
+  // `most` in a second of one connection; 0: any number.
+  explicit ResetGuard(int64_t most, std::function<bool(std::string_view)> hang_up = &HangUp,
+                      const Clock* clock = Clock::Steady());
+
+  // A call of the connection from `peer` was reset before anything was answered.
+  void Count(const std::string& peer);
+
+ private:
+  const int64_t most_;
+  const std::function<bool(std::string_view)> hang_up_;
+  const Clock* const clock_;
+  LimitedLog log_;
+  std::mutex mutex_;
+  int64_t second_;                                    // when the one that is counted began
+  absl::flat_hash_map<std::string, int64_t> resets_;  // in it, by peer
+};
+
+}  // namespace telegrad
