@@ -1,10 +1,16 @@
 // The PTX of programs for GPUs: what is in it, what is not, and what NVIDIA's assembler makes of
 // it, where that is installed.
+#include <algorithm>
+#include <filesystem>
 #include <regex>
 #include <set>
 
 #include "absl/strings/str_split.h"
 #include "engine/base/strings.h"
+#include "engine/frontend/files.h"
+#include "engine/ir/text.h"
+#include "engine/lowering/lower.h"
+#include "engine/schedule/schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/nvptx/ptx_kernels.h"
@@ -144,6 +150,57 @@ TEST_P(Elementwise, IsExactAndAssembled) {
 
 INSTANTIATE_TEST_SUITE_P(All, Elementwise, ::testing::ValuesIn(ElementTypes()),
                          [](const auto& info) { return std::string(Name(info.param)); });
+
+// The kernels that lowering makes of the graphs of the golden files.
+class Lowered : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Lowered, IsExactAndAssembledWithoutSpills) {
+  const std::string ptxas = FindPtxas();
+  const auto file = ReadFile(GetParam());
+  ASSERT_TRUE(file.ok()) << file.status();
+  Graph graph;
+  const auto root = Parse(std::string_view(*file).substr(0, file->find("--- programs")), &graph);
+  ASSERT_TRUE(root.ok()) << root.status();
+  Budget budget;
+  const auto schedule = ScheduleGraph(*root, &budget);
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  for (const Target& target : {Ampere(), Hopper()}) {
+    for (size_t k = 0; k < schedule->kernels.size(); ++k) {
+      const std::string name = StrCat("kernel", k);
+      SCOPED_TRACE(StrCat(name, " for ", target.arch));
+      const auto program = Lower(schedule->kernels[k].graph, target, name, &budget);
+      ASSERT_TRUE(program.ok()) << program.status();
+      const std::string ptx = Ptx(*program, target);
+      ExpectExact(ptx);
+      EXPECT_THAT(ptx, Not(HasSubstr(".local")));
+      if (ptxas.empty()) continue;
+      const auto assembled = Assemble(ptxas, ptx, target.arch);
+      ASSERT_TRUE(assembled.ok()) << assembled.status();
+      EXPECT_EQ(assembled->spill_stores + assembled->spill_loads, 0);
+      EXPECT_EQ(assembled->stack, 0);
+      auto counts = CountInstructions(assembled->code, name);
+      ASSERT_TRUE(counts.ok()) << counts.status();
+      EXPECT_EQ((*counts)[sass::kLdl] + (*counts)[sass::kStl], 0);
+      EXPECT_EQ((*counts)[sass::kHmma] > 0, GetParam().find("matmul_f16") != std::string::npos);
+    }
+  }
+}
+
+std::vector<std::string> GoldenFiles() {
+  std::vector<std::string> files;
+  for (const char* directory : {GOLDEN_DIR, GOLDEN_DIR "/workgroups"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+      if (entry.path().extension() == ".uop") files.push_back(entry.path());
+    }
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Lowered, ::testing::ValuesIn(GoldenFiles()), [](const auto& info) {
+  const std::filesystem::path path(info.param);
+  return StrCat(path.parent_path().filename().string(), "_", path.stem().string());
+});
 
 }  // namespace
 }  // namespace telegrad::testing
