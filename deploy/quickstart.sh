@@ -99,6 +99,15 @@ for model in mnist_8 super_resolution_10; do
     --expect "$data/output_0.pb" || die "$model failed, or differs from its reference"
 done
 
+# The same on a GPU, where there is one.
+gpu=$("$cli" devices | awk '$1 ~ /^CUDA:/ && $2 == "ok" { print $1; exit }')
+if [ -n "$gpu" ]; then
+  say "The same training on $gpu"
+  "$cli" train digits --data tests/data/digits/digits.csv.gz --device "$gpu" | tee "$work/gpu.log" ||
+    die "training on $gpu failed"
+  grep -Eq '^held-out accuracy: (9[7-9]\.|100)' "$work/gpu.log" || die "held-out accuracy on $gpu is below 97%"
+fi
+
 say "What the daemon did"
 "$cli" stats || die "the daemon gave no statistics"
 

@@ -16,12 +16,13 @@ namespace {
 
 constexpr size_t kMaxInlineBytes = 8 * kChunkBytes;
 
-v1::ExecuteRequest ImportRequest(const RemoteImportOptions& options, uint64_t first_handle) {
+v1::ExecuteRequest ImportRequest(const RemoteImportOptions& options, const std::string& device,
+                                 uint64_t first_handle) {
   v1::ExecuteRequest request;
   v1::Import& import = *request.mutable_import();
   import.set_format(options.format);
   import.set_first_handle(first_handle);
-  import.set_device(options.device);
+  import.set_device(options.device.empty() ? device : options.device);
   import.set_compile(options.compile);
   for (const auto& [name, shape] : options.model.input_shapes) {
     (*import.mutable_input_shapes())[name].mutable_dims()->Add(shape.begin(), shape.end());
@@ -77,14 +78,17 @@ Future<RemoteModel> RemoteSession::Import(std::span<const std::byte> file,
     return model;
   }
   Future<RemoteModel> model;
-  stream_->Send("import", ImportRequest(options, stream_->NewHandles(kMaxParams)), model,
-                {file, std::move(keep)});
+  stream_->Send(
+      "import",
+      ImportRequest(options, connection_->options().device, stream_->NewHandles(kMaxParams)), model,
+      {file, std::move(keep)});
   return model;
 }
 
 Future<RemoteModel> RemoteSession::Import(uint64_t handle, int64_t bytes,
                                           const RemoteImportOptions& options) {
-  v1::ExecuteRequest request = ImportRequest(options, stream_->NewHandles(kMaxParams));
+  v1::ExecuteRequest request =
+      ImportRequest(options, connection_->options().device, stream_->NewHandles(kMaxParams));
   request.mutable_import()->set_handle(handle);
   request.mutable_import()->set_bytes(static_cast<uint64_t>(bytes));
   Future<RemoteModel> model;

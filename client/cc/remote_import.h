@@ -20,7 +20,7 @@ class ImportResult;
 struct RemoteImportOptions {
   std::string format = "onnx";
   ImportOptions model = {};  // shapes and sizes that the model leaves open
-  std::string device = {};   // of the weights; "": the server's first
+  std::string device = {};   // of the weights; "": that of ConnectOptions
   bool compile = false;      // now, not on the first run
 };
 

@@ -59,7 +59,8 @@ void RemoteSession::Alloc(uint64_t handle, int64_t bytes, std::string_view devic
   v1::ExecuteRequest request;
   request.mutable_alloc()->set_handle(handle);
   request.mutable_alloc()->set_bytes(static_cast<uint64_t>(bytes));
-  request.mutable_alloc()->set_device(std::string(device));
+  request.mutable_alloc()->set_device(device.empty() ? connection_->options().device
+                                                     : std::string(device));
   stream_->Send("alloc", std::move(request), {});
 }
 

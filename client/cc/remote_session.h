@@ -82,6 +82,7 @@ class RemoteSession {
   // A handle that this session has not used.
   uint64_t NewHandle();
 
+  // On a device of ListDevices; "": on that of ConnectOptions. Runs are where their buffers are.
   void Alloc(uint64_t handle, int64_t bytes, std::string_view device = "");
   // A buffer whose bytes are `bytes` bytes of the file.
   void AllocFile(uint64_t handle, int64_t bytes, const RemoteFile& file);

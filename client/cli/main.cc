@@ -80,6 +80,10 @@ constexpr FlagRow kCommonFlags[] = {
      "holds a token that says who calls (default: TELEGRAD_TOKEN_FILE, or TELEGRAD_TOKEN itself)"},
     {"local-socket", 0, FlagKind::kString, "", "PATH",
      "of the server on this machine, which gives a token (default: TELEGRAD_LOCAL_SOCKET)"},
+    {"device", 0, FlagKind::kString, "", "NAME",
+     "the device that computes, of those that \"telegrad devices\" lists (default: "
+     "TELEGRAD_DEVICE, "
+     "else the first)"},
     {"timeout", 0, FlagKind::kInt, "10", "SECONDS", "how long to wait for the server to answer"},
 };
 
@@ -168,6 +172,10 @@ absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags) {
   options.timeout = absl::Seconds(seconds);
   options.client = "telegrad-cli";
   options.credentials = CredentialsOf(flags);
+  options.device = flags.GetString("device");
+  if (const char* from_env = std::getenv("TELEGRAD_DEVICE"); options.device.empty() && from_env) {
+    options.device = from_env;
+  }
   return Connection::Connect(address, options);
 }
 

@@ -39,6 +39,7 @@ inline absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags) {
   }
   ConnectOptions options;
   options.credentials = ClientCredentials::FromEnvironment();
+  if (const char* device = std::getenv("TELEGRAD_DEVICE")) options.device = device;
   return Connection::Connect(address.empty() ? std::string(kDefaultAddress) : address, options);
 }
 

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -111,10 +112,16 @@ class Daemon {
       header->cmsg_len = CMSG_LEN(numbers.size() * sizeof(int));
       std::memcpy(CMSG_DATA(header), numbers.data(), numbers.size() * sizeof(int));
     }
-    FUZZ_CHECK(sendmsg(client_.get(), &message, MSG_NOSIGNAL) ==
-               static_cast<ssize_t>(packet.size()));
+    // The fuzzer's clock interrupts calls.
+    ssize_t size;
+    do {
+      size = sendmsg(client_.get(), &message, MSG_NOSIGNAL);
+    } while (size < 0 && errno == EINTR);
+    FUZZ_CHECK(size == static_cast<ssize_t>(packet.size()));
     char answer[4096];
-    const ssize_t size = recv(client_.get(), answer, sizeof(answer), 0);
+    do {
+      size = recv(client_.get(), answer, sizeof(answer), 0);
+    } while (size < 0 && errno == EINTR);
     if (size <= 0) {
       FUZZ_CHECK(packet.empty());  // which is what the end of a connection looks like
       return Connect();

@@ -63,6 +63,18 @@ class SessionTest(DaemonTest):
         with telegrad.connect() as connection:
             self.assertEqual(connection.address, self.daemon.address)
 
+    def test_the_device_of_a_connection(self):
+        os.environ["TELEGRAD_DEVICE"] = "CPU:1"
+        self.addCleanup(os.environ.pop, "TELEGRAD_DEVICE")
+        for device, where in ((None, "CPU:1"), ("CPU:0", "CPU:0")):
+            with telegrad.connect(self.daemon.address, device=device) as connection, \
+                    connection.session(timeout=60) as session:
+                self.assertEqual(session.empty((4,)).device, where)
+                self.assertEqual(session.empty((4,), device="CPU:1").device, "CPU:1")
+                program = session.put(double_graph())
+                result = program.run({"x": np.ones(4, np.float32)}, trace=True)
+                self.assertEqual({event.queue.split()[0] for event in result.trace.events}, {where})
+
     def test_nobody_there(self):
         with raises(self, Code.UNAVAILABLE, "127.0.0.1:1", "telegradd"):
             telegrad.connect("127.0.0.1:1")

@@ -1,5 +1,6 @@
 // The real daemon, end to end, as the client library sees it: graphs run, bytes go there and back,
 // and an error is of one operation.
+#include <map>
 #include <random>
 
 #include "client/cc/remote_plan.h"
@@ -166,6 +167,35 @@ TEST_F(DaemonTest, RunsAGraphOnSeveralDevices) {
   ASSERT_TRUE(read.Get().ok()) << read.Get().status();
   for (int i = 0; i < 100; ++i) ASSERT_EQ(y[i], x[i] * x[i]);
   EXPECT_EQ(Stat("telegrad_transfer_bytes_total"), 3 * 400);
+}
+
+TEST_F(DaemonTest, AConnectionSaysWhereItsBuffersAre) {
+  Start({"--cpu-devices", "2", "--cuda-devices", "0"});
+  const auto used = [&] {
+    std::map<std::string, int64_t> of;
+    const auto devices = *connection_->ListDevices();
+    for (const DeviceInfo& device : devices) of[device.name] = device.memory_used;
+    return of;
+  };
+  ConnectOptions options;
+  options.device = "CPU:1";
+  const auto connection = Connection::Connect(address_, options);
+  ASSERT_TRUE(connection.ok()) << connection.status();
+  const auto session = *(*connection)->OpenSession();
+  session->Alloc(1, 1 << 20);
+  ASSERT_TRUE(session->Sync().Get().ok());
+  EXPECT_EQ(used()["CPU:0"], 0);
+  EXPECT_GE(used()["CPU:1"], 1 << 20);
+  session->Alloc(2, 1 << 20, "CPU:0");
+  ASSERT_TRUE(session->Sync().Get().ok());
+  EXPECT_GE(used()["CPU:0"], 1 << 20);
+
+  options.device = "CUDA:7";
+  const auto elsewhere = *(*Connection::Connect(address_, options))->OpenSession();
+  elsewhere->Alloc(1, 4);
+  const absl::Status status = elsewhere->Sync().Get().status();
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("CPU:0, CPU:1"));
 }
 
 TEST_F(DaemonTest, ErrorsAreOfTheOperationAndTheSessionGoesOn) {

@@ -42,6 +42,11 @@ def address_of(address: str | None) -> str:
     return address or os.environ.get("TELEGRAD_ADDRESS") or DEFAULT_ADDRESS
 
 
+def device_of(device: str | None) -> str:
+    """As given, else the environment's; empty: the server's first."""
+    return device or os.environ.get("TELEGRAD_DEVICE") or ""
+
+
 def options_of(tls: TLS | None) -> list[tuple[str, Any]]:
     out: list[tuple[str, Any]] = list(_OPTIONS)
     if tls is not None and tls.server_name is not None:

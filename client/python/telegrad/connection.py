@@ -15,7 +15,7 @@ from telegrad.session import Session
 
 
 def connect(address: str | None = None, *, tls: TLS | None = None, token: Token = None,
-            timeout: float = 10.0) -> Connection:
+            timeout: float = 10.0, device: str | None = None) -> Connection:
     """Connects to a server at HOST:PORT or unix:PATH.
 
     Without an address, $TELEGRAD_ADDRESS counts, and without that 127.0.0.1:50055.
@@ -23,17 +23,20 @@ def connect(address: str | None = None, *, tls: TLS | None = None, token: Token 
     `tls`: certificates, where the server speaks TLS. `token`: a bearer token, or a function that
     gives one for each call (`token_from_file`, `token_from_local_socket`). Where they are None, the
     environment counts, see docs/python.md. `timeout`: seconds for connecting and for each unary
-    call. Raises TelegradError; UNAVAILABLE if nobody answers.
+    call. `device`: a name of `Connection.devices`, where buffers and models are that name none, and
+    so the runs that use them; None: $TELEGRAD_DEVICE, else the server's first. Raises TelegradError;
+    UNAVAILABLE if nobody answers.
     """
-    return Connection(address, tls=tls, token=token, timeout=timeout)
+    return Connection(address, tls=tls, token=token, timeout=timeout, device=device)
 
 
 class Connection:
     """A server, with which versions were agreed. Thread-safe."""
 
     def __init__(self, address: str | None = None, *, tls: TLS | None = None, token: Token = None,
-                 timeout: float = 10.0) -> None:
+                 timeout: float = 10.0, device: str | None = None) -> None:
         self.address = transport.address_of(address)
+        self.device = transport.device_of(device)
         self.timeout = timeout
         tls, self._token = credentials.from_environment(tls, token, os.environ)
         credentials.check_token(self.address, tls, self._token)

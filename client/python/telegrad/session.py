@@ -100,11 +100,12 @@ class Session:
     # Memory.
 
     def alloc(self, nbytes: int, device: str = "") -> Buffer:
-        """Zeroed bytes. `device` is a name of `Connection.devices`; empty: the server's first."""
+        """Zeroed bytes. `device` is a name of `Connection.devices`; empty: that of `connect`."""
         return self.empty((nbytes,), "u8", device)
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike = "f32", device: str = "") -> Buffer:
         """A zeroed buffer for an array."""
+        device = device or self.connection.device
         buffer = self._buffer(shape, dtypes.dtype(dtype), device)
         self._submit(operations.alloc(buffer.handle, buffer.nbytes, device))
         return buffer
@@ -214,6 +215,7 @@ class Session:
         `input_shapes` count in place of what the model says; `dims` are the sizes of dimensions
         that it only names.
         """
+        device = device or self.connection.device
         data = model if isinstance(model, bytes) else transport.read_file(model)
         with self._changed:
             first = buffers.handles_beyond(self._imports)

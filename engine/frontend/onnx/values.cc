@@ -1,5 +1,6 @@
 #include "engine/frontend/onnx/values.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/base/json.h"
@@ -92,7 +93,9 @@ absl::StatusOr<Tensor> Values::Materialize(std::string_view name, Value* value) 
   OnnxWeight weight{.slot = static_cast<int>(builder_->slots().size()), .bytes = {}};
   DType dtype;
   Shape shape;
-  if (proto != nullptr && proto->has_raw && NumElements(proto->dims) != 1) {
+  // Nobody has checked a proto's dims yet, so they are not multiplied.
+  const auto is_one = [](int64_t dim) { return dim == 1; };
+  if (proto != nullptr && proto->has_raw && !std::ranges::all_of(proto->dims, is_one)) {
     TG_RETURN_IF_ERROR(CheckRaw(*proto));
     TG_ASSIGN_OR_RETURN(dtype, ElementType(*proto));
     shape = proto->dims;

@@ -213,9 +213,14 @@ FAKE_CUDA_API int cuGraphLaunch(Handle executable, Handle stream_handle) {
   const std::vector<size_t> order = RandomOrder(graph.nodes, driver.random);
   std::vector<fakecuda::LaunchFate> fates(graph.nodes.size());
   fakecuda::Operation operation;
-  operation.contexts = {graph.context};
   for (const size_t i : order) {
-    if (graph.nodes[i].is_copy) continue;
+    const GraphNode& node = graph.nodes[i];
+    if (node.is_copy) {
+      operation.contexts.insert(operation.contexts.end(), node.copy.contexts.begin(),
+                                node.copy.contexts.end());
+      continue;
+    }
+    operation.contexts.push_back(node.launch.loaded.context);
     fates[i] = fakecuda::DrawFate(driver);
     operation.hangs |= fates[i].hangs;
   }

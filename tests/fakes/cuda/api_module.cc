@@ -199,7 +199,7 @@ FAKE_CUDA_API int cuFuncGetAttribute(int* value, int attribute, Handle function)
       *value = static_cast<int>(kernel.local_bytes);
       break;
     case fakecuda::kNumRegs:
-      *value = std::clamp(kernel.registers, 16, 255);
+      *value = std::clamp(static_cast<int>(kernel.register_bits.size()), 16, 255);
       break;
     case fakecuda::kPtxVersion:
     case fakecuda::kBinaryVersion:

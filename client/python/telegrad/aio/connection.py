@@ -16,9 +16,9 @@ from telegrad.credentials import TLS, Token
 
 
 async def connect(address: str | None = None, *, tls: TLS | None = None, token: Token = None,
-                  timeout: float = 10.0) -> Connection:
+                  timeout: float = 10.0, device: str | None = None) -> Connection:
     """See telegrad.connect."""
-    connection = Connection(address, tls=tls, token=token, timeout=timeout)
+    connection = Connection(address, tls=tls, token=token, timeout=timeout, device=device)
     try:
         hello = await connection._call("Hello", transport.hello_request(), timeout)
         connection.server = transport.check_hello(hello, connection.address)
@@ -34,8 +34,9 @@ class Connection:
     server: messages.HelloResponse
 
     def __init__(self, address: str | None, *, tls: TLS | None, token: Token,
-                 timeout: float) -> None:
+                 timeout: float, device: str | None) -> None:
         self.address = transport.address_of(address)
+        self.device = transport.device_of(device)
         self.timeout = timeout
         tls, self._token = credentials.from_environment(tls, token, os.environ)
         credentials.check_token(self.address, tls, self._token)

@@ -71,12 +71,13 @@ class Session:
     # Memory.
 
     async def alloc(self, nbytes: int, device: str = "") -> Buffer:
-        """Zeroed bytes. `device` is a name of `Connection.devices`; empty: the server's first."""
+        """Zeroed bytes. `device` is a name of `Connection.devices`; empty: that of `connect`."""
         return await self.empty((nbytes,), "u8", device)
 
     async def empty(self, shape: Sequence[int], dtype: DTypeLike = "f32",
                     device: str = "") -> Buffer:
         """A zeroed buffer for an array."""
+        device = device or self.connection.device
         buffer = self._buffer(shape, dtypes.dtype(dtype), device)
         await self._submit(operations.alloc(buffer.handle, buffer.nbytes, device))
         return buffer
@@ -177,6 +178,7 @@ class Session:
                            dims: Mapping[str, int] = {}, device: str = "", compile: bool = False,
                            timeout: float | None = None) -> Program:
         """A model file, read by the server; see telegrad.Session.import_model."""
+        device = device or self.connection.device
         data = model if isinstance(model, bytes) else transport.read_file(model)
         first = buffers.handles_beyond(self._imports)
         self._imports += 1

@@ -2,6 +2,7 @@
 // "mbarrier"). A phase publishes what the arriving warps did; the shadow memory takes an arrival of
 // a lane as one of its whole warp.
 #include <algorithm>
+#include <set>
 
 #include "tests/fakes/cuda/ptx/decode.h"
 #include "tests/fakes/cuda/ptx/workgroup.h"
@@ -151,19 +152,38 @@ void Arrive(Warp& w, const Instruction& i, uint32_t lanes) {
   });
 }
 
-// slots: done, address, state or parity; `flags`: parity.
+// Whether the warp is already ordered after all that the completed phases publish.
+bool Knows(Warp& w, const PhaseBarrier& barrier) {
+  for (size_t k = 0; k < barrier.completed.size(); ++k) {
+    const bool own = k == static_cast<size_t>(w.index());
+    const uint32_t known = own ? w.clocks().synced - 1 : w.clocks().seen[k];
+    if (barrier.completed[k] > known) return false;
+  }
+  return true;
+}
+
+// slots: done, address, state or parity; `flags`: parity. A warp's first test of a phase comes too
+// early, unless something else has told it that the phase is complete: who only tests once finds
+// out.
 void Test(Warp& w, const Instruction& i, uint32_t lanes) {
+  const auto self = static_cast<size_t>(w.index());
+  std::set<uint64_t> early;
   Each(lanes, [&](int l) {
     uint64_t offset = 0;
     if (!BarrierOffset(w, i, l, AccessKind::kAtomic, &offset)) return;
-    const PhaseBarrier& barrier = w.group().phase_barriers()[offset];
+    PhaseBarrier& barrier = w.group().phase_barriers()[offset];
     const uint64_t asked = w.Slot(i.slot[2])[l];
-    const bool done = i.flags != 0 ? (barrier.phase & 1) != (asked & 1) : barrier.phase != asked;
+    bool done = i.flags != 0 ? (barrier.phase & 1) != (asked & 1) : barrier.phase != asked;
+    if (done && barrier.denied[self] != barrier.phase && !Knows(w, barrier)) {
+      barrier.denied[self] = barrier.phase;
+      early.insert(offset);
+      w.group().Progress();
+    }
+    done = done && !early.contains(offset);
     w.Slot(i.slot[0])[l] = done ? 1 : 0;
     if (!done) return;
     w.clocks().Learn(barrier.completed);
-    const uint32_t own = barrier.completed[static_cast<size_t>(w.index())];
-    w.clocks().synced = std::max(w.clocks().synced, own + 1);
+    w.clocks().synced = std::max(w.clocks().synced, barrier.completed[self] + 1);
   });
 }
 

@@ -64,13 +64,13 @@ struct Kernel {
   std::vector<Instruction> code;
   std::vector<std::vector<uint32_t>> tables;
   uint32_t slots = 0;
+  std::vector<uint8_t> register_bits;  // of the first slots, which are the declared registers
   std::vector<std::pair<uint32_t, uint64_t>> constants;
   std::vector<SpecialSlot> specials;
   std::vector<Variable> parameters;
   uint64_t parameter_bytes = 0;
   uint64_t local_bytes = 0;
   uint64_t shared_bytes = 0;  // without what is given at launch
-  int registers = 0;          // as declared
   std::array<uint32_t, 3> required_threads = {0, 0, 0};
   uint32_t maximal_threads = 1024;
 };

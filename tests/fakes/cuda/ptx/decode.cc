@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tests/fakes/cuda/ptx/contract.h"
+
 namespace fakecuda {
 namespace {
 
@@ -23,7 +25,9 @@ Decoder::Decoder(const Module& module, const Function& function, uint64_t global
     : module_(module), function_(function), globals_(globals), kernel_(kernel) {
   kernel->name = function.name;
   kernel->slots = static_cast<uint32_t>(function.registers.size());
-  kernel->registers = static_cast<int>(function.registers.size());
+  for (const Register& r : function.registers) {
+    kernel->register_bits.push_back(static_cast<uint8_t>(Bits(r.type)));
+  }
   kernel->parameters = function.parameters;
   kernel->parameter_bytes = function.parameter_bytes;
   kernel->local_bytes = function.local_bytes;
@@ -323,7 +327,7 @@ bool Decoder::SpecialNamed(const std::string& name, uint32_t* slot) {
 bool Decode(const Module& module, const Function& function, uint64_t globals, Kernel* kernel,
             std::string* error) {
   Decoder decoder(module, function, globals, kernel);
-  for (const Statement& statement : function.statements) {
+  for (const Statement& statement : Contracted(function)) {
     decoder.Begin(statement);
     if (!decoder.Finish(error)) return false;
   }

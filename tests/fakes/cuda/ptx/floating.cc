@@ -52,6 +52,14 @@ template <class T>
 T Fma(T a, T b, T c) {
   return std::fma(a, b, c);
 }
+template <class T>
+T Fms(T a, T b, T c) {
+  return std::fma(a, b, -c);
+}
+template <class T>
+T Fnma(T a, T b, T c) {
+  return std::fma(-a, b, c);
+}
 // The smaller one, -0 below +0; of a NaN and a number the number.
 template <class T>
 T Min(T a, T b) {
@@ -132,6 +140,8 @@ Execute Common(const std::string& m, bool nan) {
   if (m == "mul") return kTwo<T, P, Mul<T>>;
   if (m == "div") return kTwo<T, P, Div<T>>;
   if (m == "fma" || m == "mad") return kThree<T, P, Fma<T>>;
+  if (m == "fma-") return kThree<T, P, Fms<T>>;
+  if (m == "-fma") return kThree<T, P, Fnma<T>>;
   if (m == "min") return nan ? kTwo<T, P, MinNan<T>> : kTwo<T, P, Min<T>>;
   if (m == "max") return nan ? kTwo<T, P, MaxNan<T>> : kTwo<T, P, Max<T>>;
   if (m == "sqrt") return kOne<T, P, Sqrt<T>>;
@@ -203,7 +213,8 @@ bool DecodeFloat(Decoder& d) {
   const bool nan = d.Take("NaN");
   const bool only_approx =
       m == "rsqrt" || m == "ex2" || m == "lg2" || m == "sin" || m == "cos" || m == "tanh";
-  const bool rounds = m == "div" || m == "sqrt" || m == "rcp" || m == "fma" || m == "mad";
+  const bool ternary = m == "fma" || m == "mad" || m == "fma-" || m == "-fma";
+  const bool rounds = m == "div" || m == "sqrt" || m == "rcp" || ternary;
   if (type == Type::kF32) {
     o.execute = sat ? Single<Sat>(m, nan) : ftz ? Single<Ftz>(m, nan) : Single<Plain>(m, nan);
   } else {
@@ -218,7 +229,6 @@ bool DecodeFloat(Decoder& d) {
   d.Expect(!approx || only_approx || m == "div" || m == "sqrt" || m == "rcp",
            "no approximation of this");
   d.Expect(!nan || m == "min" || m == "max", ".NaN is for min and max");
-  const bool ternary = m == "fma" || m == "mad";
   const bool binary = m == "add" || m == "sub" || m == "mul" || m == "div" || m == "min" ||
                       m == "max" || m == "copysign";
   d.ExpectOperands(ternary ? 4 : binary ? 3 : 2);

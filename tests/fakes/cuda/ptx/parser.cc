@@ -6,16 +6,16 @@
 #include <cstdlib>
 #include <optional>
 
-#include "tests/fakes/cuda/ptx/lexer.h"
+#include "tests/fakes/cuda/ptx/token_cursor.h"
 
 namespace fakecuda {
 namespace {
 
 uint64_t RoundUp(uint64_t x, uint64_t to) { return (x + to - 1) / to * to; }
 
-class Parser {
+class Parser : private TokenCursor {
  public:
-  Parser(std::string_view text, Module* module) : tokens_(Tokenize(text)), module_(module) {}
+  Parser(std::string_view text, Module* module) : TokenCursor(text), module_(module) {}
 
   bool Run() {
     while (!AtEnd()) {
@@ -25,68 +25,9 @@ class Parser {
     if (module_->target.empty()) return Fail("there is no .target");
     return true;
   }
-  const std::string& error() const { return error_; }
+  using TokenCursor::error;
 
  private:
-  const Token& Peek(size_t ahead = 0) const {
-    return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
-  }
-  bool AtEnd() const { return Peek().kind == Token::Kind::kEnd; }
-  bool Is(std::string_view text) const { return Peek().text == text && !AtEnd(); }
-  bool Take(std::string_view text) {
-    if (!Is(text) || Peek().kind == Token::Kind::kString) return false;
-    ++at_;
-    return true;
-  }
-  bool Fail(const std::string& what) {
-    if (error_.empty()) error_ = "line " + std::to_string(Peek().line) + ": " + what;
-    return false;
-  }
-  bool Expect(std::string_view text) {
-    return Take(text) || Fail("expected '" + std::string(text) + "', found '" + Peek().text + "'");
-  }
-  bool Word(std::string* out) {
-    if (Peek().kind != Token::Kind::kWord) return Fail("expected a name, found " + Peek().text);
-    *out = tokens_[at_++].text;
-    return true;
-  }
-  bool Unsigned(uint64_t* out) {
-    Operand number;
-    if (!Number(&number) || number.float_bits != 0) return Fail("expected an integer");
-    *out = number.bits;
-    return true;
-  }
-
-  // PTX ISA, "Constants": decimal, 0x, 0 octal and 0b integers with an optional U; 0f and 0d
-  // floats.
-  bool Number(Operand* out) {
-    const bool minus = Take("-");
-    if (Peek().kind != Token::Kind::kWord) return Fail("expected a number");
-    const std::string& word = Peek().text;
-    out->kind = Operand::Kind::kNumber;
-    const std::string prefix = word.substr(0, 2);
-    char* end = nullptr;
-    if (prefix == "0f" || prefix == "0F" || prefix == "0d" || prefix == "0D") {
-      out->float_bits = prefix[1] == 'f' || prefix[1] == 'F' ? 32 : 64;
-      if (word.size() != 2 + static_cast<size_t>(out->float_bits) / 4) {
-        return Fail("a float of the wrong length: " + word);
-      }
-      out->bits = std::strtoull(word.c_str() + 2, &end, 16);
-      if (minus) out->bits ^= uint64_t{1} << (out->float_bits - 1);
-    } else if (prefix == "0b" || prefix == "0B") {
-      out->bits = std::strtoull(word.c_str() + 2, &end, 2);
-    } else {
-      out->bits = std::strtoull(word.c_str(), &end, 0);
-    }
-    if (out->float_bits == 0) {
-      if (*end == 'U') ++end;
-      if (minus) out->bits = ~out->bits + 1;
-    }
-    if (*end != 0) return Fail("not a number: " + word);
-    ++at_;
-    return true;
-  }
-
   bool TopLevel() {
     if (Take(".version")) {
       std::string version;
@@ -109,14 +50,14 @@ class Parser {
     if (Take(".pragma")) return SkipTo(";");
     if (Is(".file") || Is(".loc")) {
       const int line = Peek().line;
-      while (!AtEnd() && Peek().line == line) ++at_;
+      while (!AtEnd() && Peek().line == line) Skip();
       return true;
     }
     if (Take(".section")) return SkipBlock();
     bool external = false;
     while (Is(".visible") || Is(".extern") || Is(".weak")) {
       external |= Is(".extern");
-      ++at_;
+      Skip();
     }
     if (Take(".entry")) return Entry();
     if (Is(".func")) return Fail("functions are not supported: everything must be inlined");
@@ -129,15 +70,15 @@ class Parser {
   }
 
   bool SkipTo(std::string_view text) {
-    while (!AtEnd() && !Is(text)) ++at_;
+    while (!AtEnd() && !Is(text)) Skip();
     return Expect(text);
   }
   bool SkipBlock() {
-    while (!AtEnd() && !Is("{")) ++at_;
+    while (!AtEnd() && !Is("{")) Skip();
     int depth = 0;
     do {
       depth += Is("{") ? 1 : Is("}") ? -1 : 0;
-      ++at_;
+      Skip();
     } while (!AtEnd() && depth > 0);
     return depth == 0 || Fail("a section without an end");
   }
@@ -156,7 +97,7 @@ class Parser {
                                                          {".param", Space::kParam}};
     const auto space = kSpaces.find(Peek().text);
     if (space == kSpaces.end()) return Fail("unknown directive or statement " + Peek().text);
-    ++at_;
+    Skip();
     out->space = space->second;
     Type type = Type::kNone;
     if (!DeclaredType(out, &type)) return false;
@@ -193,7 +134,7 @@ class Parser {
         if (*type == Type::kNone || out->align == 0) out->align = align;
       } else if (word == ".ptr") {
         // What a parameter points to says nothing about the parameter itself.
-        while (Is(".global") || Is(".shared") || Is(".const") || Is(".local")) ++at_;
+        while (Is(".global") || Is(".shared") || Is(".const") || Is(".local")) Skip();
         uint64_t ignored = 0;
         if (Take(".align") && !Unsigned(&ignored)) return false;
       } else if (const auto t = TypeNamed(std::string_view(word).substr(1))) {
@@ -435,12 +376,9 @@ class Parser {
     return true;
   }
 
-  std::vector<Token> tokens_;
-  size_t at_ = 0;
   Module* module_;
   Function* function_ = nullptr;
   std::vector<std::map<std::string, int>> scopes_;
-  std::string error_;
 };
 
 }  // namespace

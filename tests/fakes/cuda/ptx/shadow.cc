@@ -86,14 +86,27 @@ bool Shadow::Access(uint64_t offset, uint32_t bytes, AccessKind kind, const Acce
   return true;
 }
 
-bool Shadow::Read(Cell& cell, const Accessor& who, std::string* conflict) {
-  const Clocks& now = *who.clocks;
+bool Shadow::AfterWrites(const Cell& cell, bool atomic, const Accessor& who,
+                         std::string* conflict) {
+  const uint32_t begin = who.clocks->block_begin;
   if (cell.write_clock != 0) {
-    const bool elsewhere = cell.write_clock < now.block_begin;
+    const bool elsewhere = cell.write_clock < begin;
     if (elsewhere || !After(who, cell.write_clock, cell.write_warp, cell.write_lane)) {
       return Race("was written by", cell.write_warp, cell.write_lane, elsewhere, conflict);
     }
   }
+  if (cell.atomic_clock != 0 && atomic) {
+    const bool elsewhere = cell.atomic_clock < begin;
+    if (elsewhere || !After(who, cell.atomic_clock, cell.atomic_warp, cell.atomic_lane)) {
+      return Race("was changed by", cell.atomic_warp, cell.atomic_lane, elsewhere, conflict);
+    }
+  }
+  return true;
+}
+
+bool Shadow::Read(Cell& cell, const Accessor& who, std::string* conflict) {
+  const Clocks& now = *who.clocks;
+  if (!AfterWrites(cell, true, who, conflict)) return false;
   const auto warp = static_cast<uint8_t>(who.warp);
   const auto lane = static_cast<uint8_t>(who.lane);
   if (cell.read_clock < now.block_begin) {
@@ -128,12 +141,7 @@ bool Shadow::Read(Cell& cell, const Accessor& who, std::string* conflict) {
 
 bool Shadow::Write(Cell& cell, bool atomic, const Accessor& who, std::string* conflict) {
   const Clocks& now = *who.clocks;
-  if (cell.write_clock != 0 && !(atomic && cell.write_atomic)) {
-    const bool elsewhere = cell.write_clock < now.block_begin;
-    if (elsewhere || !After(who, cell.write_clock, cell.write_warp, cell.write_lane)) {
-      return Race("was written by", cell.write_warp, cell.write_lane, elsewhere, conflict);
-    }
-  }
+  if (!AfterWrites(cell, !atomic, who, conflict)) return false;
   const bool stale = cell.read_clock != 0 && cell.read_clock < now.block_begin;
   if (cell.read_elsewhere || stale) return Race("was read by", 0, 0, true, conflict);
   if (cell.readers >= 0) {
@@ -146,11 +154,16 @@ bool Shadow::Write(Cell& cell, bool atomic, const Accessor& who, std::string* co
   } else if (cell.read_clock != 0 && !After(who, cell.read_clock, cell.read_warp, cell.read_lane)) {
     return Race("was read by", cell.read_warp, cell.read_lane, false, conflict);
   }
+  if (atomic) {
+    cell.atomic_clock = now.own;
+    cell.atomic_warp = static_cast<uint8_t>(who.warp);
+    cell.atomic_lane = static_cast<uint8_t>(who.lane);
+    return true;
+  }
   cell = {};
   cell.write_clock = now.own;
   cell.write_warp = static_cast<uint8_t>(who.warp);
   cell.write_lane = static_cast<uint8_t>(who.lane);
-  cell.write_atomic = atomic;
   return true;
 }
 

@@ -48,14 +48,16 @@ class Shadow {
 
  private:
   struct Cell {
-    uint32_t write_clock = 0;  // 0: none
+    uint32_t write_clock = 0;   // of the last plain write; 0: none
+    uint32_t atomic_clock = 0;  // of the last atomic access since
     uint32_t read_clock = 0;
     int32_t readers = -1;  // into sets_, of this workgroup, where several warps read
     uint8_t write_warp = 0;
     uint8_t write_lane = 0;
+    uint8_t atomic_warp = 0;
+    uint8_t atomic_lane = 0;
     uint8_t read_warp = 0;
     uint8_t read_lane = 0;
-    bool write_atomic = false;
     bool read_elsewhere = false;  // also by an earlier workgroup
   };
   struct Readers {
@@ -70,6 +72,9 @@ class Shadow {
   Cell& At(uint64_t cell);
   bool Read(Cell& cell, const Accessor& who, std::string* conflict);
   bool Write(Cell& cell, bool atomic, const Accessor& who, std::string* conflict);
+  // Whether `who` comes after the cell's writes, of which atomic ones may be left out.
+  static bool AfterWrites(const Cell& cell, bool atomic, const Accessor& who,
+                          std::string* conflict);
 
   uint64_t bytes_;
   int shift_ = 2;

@@ -10,7 +10,12 @@ namespace fakecuda {
 Warp::Warp(Workgroup* group, const Kernel& kernel, int index)
     : group_(group), kernel_(kernel), index_(index) {
   // Registers that are read before they are written hold what nobody expects.
-  registers_.assign(size_t{kernel.slots} * kLanes, 0xcdcdcdcdcdcdcdcd);
+  constexpr uint64_t kGarbage = 0xcdcdcdcdcdcdcdcd;
+  registers_.assign(size_t{kernel.slots} * kLanes, kGarbage);
+  for (uint32_t slot = 0; slot < kernel.register_bits.size(); ++slot) {
+    const int bits = kernel.register_bits[slot];
+    if (bits < 64) std::fill_n(Slot(slot), kLanes, kGarbage & ((uint64_t{1} << bits) - 1));
+  }
   local_.assign(kernel.local_bytes * kLanes, 0xcd);
   for (const auto& [slot, value] : kernel.constants) {
     std::fill_n(Slot(slot), kLanes, value);

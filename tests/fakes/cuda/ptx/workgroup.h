@@ -20,6 +20,7 @@ struct PhaseBarrier {
   uint64_t phase = 0;
   std::array<uint32_t, kMaxWarps> arriving = {};   // what the arrivals of this phase publish
   std::array<uint32_t, kMaxWarps> completed = {};  // of the phases before it
+  std::array<uint64_t, kMaxWarps> denied = {};  // the last phase that a warp was told it is not in
 };
 
 class Workgroup {
