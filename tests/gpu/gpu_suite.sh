@@ -64,6 +64,8 @@ run_tests() {
     *) row nv_probe finding "$(grep -m1 'FAILED' "$log/nv_probe.log" || echo "exit $status")" ;;
   esac
   gtest "device conformance" gpu_test '*/cuda'
+  TELEGRAD_CUDA=$library TELEGRAD_PROGRAMS=$here/programs \
+    gtest "kernels against the reference" gpu_test '*OnCuda.*'
   gtest "graphs against the CPU" gpu_test 'GpuGraphs.*'
   daemon
 }

@@ -44,7 +44,8 @@ cmake --build --preset gpu-bundle -j "$jobs" -t "${programs[@]##*/}"
 
 say "pack"
 rm -rf "$out"
-mkdir -p "$out/telegrad-gpu/bin"
+mkdir -p "$out/telegrad-gpu/bin" "$out/telegrad-gpu/programs"
+cp tests/programs/*.uop "$out/telegrad-gpu/programs/"
 for program in "${programs[@]}"; do
   strip -o "$out/telegrad-gpu/bin/${program##*/}" "$build/$program"
 done

@@ -1,6 +1,7 @@
 #include "tests/programs/problems.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "engine/base/status.h"
@@ -119,7 +120,9 @@ Problem FindProblem(std::string_view name) {
 }
 
 std::string ReadData(std::string_view name) {
-  const auto text = ReadFile(StrCat(PROGRAMS_DIR, "/", name));
+  // Elsewhere than where it was built, the files are elsewhere, too.
+  const char* folder = std::getenv("TELEGRAD_PROGRAMS");
+  const auto text = ReadFile(StrCat(folder != nullptr ? folder : PROGRAMS_DIR, "/", name));
   return text.ok() ? *text : StrCat("# ", text.status().ToString());
 }
 
