@@ -90,11 +90,13 @@ absl::Status Connection::Hello() {
              .data_address = Reached(address_, response.data_address()),
              .bulk_address = {}};
   if (server_.data_address.empty()) server_.data_address = address_;
-  if (!options_.data_address.empty()) {
-    server_.data_address = options_.data_address;
-  } else if (options_.bulk_sockets) {
+  if (options_.bulk_sockets && options_.data_address.empty()) {
     server_.bulk_address = Reached(address_, response.bulk_address());
   }
+  if (options_.bulk_sockets && !options_.bulk_address.empty()) {
+    server_.bulk_address = options_.bulk_address;
+  }
+  if (!options_.data_address.empty()) server_.data_address = options_.data_address;
   for (const int offered : response.compressions()) {
     if (offered == static_cast<int>(options_.compression)) {
       server_.compression = options_.compression;

@@ -32,8 +32,10 @@ struct ConnectOptions {
   // session's.
   int data_streams = 2;
   std::string data_address = {};  // where they go instead of where the server says
-  // Whether they leave gRPC for plain sockets where the server has some; not with a data_address.
+  // Whether they leave gRPC for plain sockets where the server has some.
   bool bulk_sockets = true;
+  std::string bulk_address =
+      {};  // where those connect to, likewise; with a data_address only there
   // Of their chunks, where it makes them smaller and the server takes it: for slow networks.
   Compression compression = Compression::kNone;
 };

@@ -32,7 +32,9 @@ SocketBulkStream::SocketBulkStream(BulkTransfers* owner, SessionTicket ticket)
   reader_ = std::thread([this] { Run(); });
 }
 
-SocketBulkStream::~SocketBulkStream() { Drain(); }
+SocketBulkStream::~SocketBulkStream() {
+  if (reader_.joinable()) Drain();  // once it was drained, the mutex may be held
+}
 
 void SocketBulkStream::Cancel() { End(absl::CancelledError("the session is over")); }
 

@@ -2,10 +2,12 @@
 // it, none of which waits: the descriptor does not block, and who has to wait does so without.
 #include "engine/net/psk_tls.h"
 
+#include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <sys/socket.h>
 
-#include <algorithm>
+#include <cerrno>
 #include <mutex>
 #include <utility>
 
@@ -28,6 +30,44 @@ constexpr const char* kSuiteName = "TLS_AES_128_GCM_SHA256";
 // Received at a time: several records.
 constexpr size_t kReadAhead = 128 << 10;
 constexpr size_t kMaxIdentity = 64;
+
+// OpenSSL's own way to a socket raises SIGPIPE where the peer is gone, which is not for a library
+// to ignore: this one is the same in all else.
+int FdOf(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
+
+int WriteBytes(BIO* bio, const char* data, size_t size, size_t* written) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t n = send(FdOf(bio), data, size, MSG_NOSIGNAL);
+  *written = n > 0 ? static_cast<size_t>(n) : 0;
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
+  return n > 0 ? 1 : 0;
+}
+
+int ReadBytes(BIO* bio, char* data, size_t size, size_t* read) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t n = recv(FdOf(bio), data, size, 0);
+  *read = n > 0 ? static_cast<size_t>(n) : 0;
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
+  return n > 0 ? 1 : 0;
+}
+
+long Control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
+
+// Null if there is no memory.
+BIO* BioOf(int fd) {
+  static BIO_METHOD* const method = [] {
+    BIO_METHOD* m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");
+    BIO_meth_set_write_ex(m, WriteBytes);
+    BIO_meth_set_read_ex(m, ReadBytes);
+    BIO_meth_set_ctrl(m, Control);
+    return m;
+  }();
+  BIO* bio = BIO_new(method);
+  if (bio == nullptr) return nullptr;
+  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(fd)));
+  BIO_set_init(bio, 1);
+  return bio;
+}
 
 std::string LastError() {
   char text[256] = "closed by the peer";
@@ -85,8 +125,8 @@ Owned<SSL_CTX> MakeContext(bool server) {
       SSL_CTX_set_ciphersuites(context.get(), kSuiteName) != 1) {
     return nullptr;
   }
-  // Without the key there is nobody to trust.
-  SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
+  // A client that is shown a certificate trusts nobody's. A server has none and asks for none.
+  if (!server) SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
   SSL_CTX_set_num_tickets(context.get(), 0);
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_read_ahead(context.get(), 1);
@@ -107,7 +147,9 @@ class TlsSocket final : public StreamSocket {
   // Both have proved the key when it is over.
   absl::Status Handshake() override {
     SSL_set_app_data(ssl_.get(), &knows_);
-    if (SSL_set_fd(ssl_.get(), fd()) != 1) return Internal("TLS: ", LastError());
+    BIO* const bio = BioOf(fd());
+    if (bio == nullptr) return Internal("TLS: ", LastError());
+    SSL_set_bio(ssl_.get(), bio, bio);
     while (true) {
       const int result = SSL_do_handshake(ssl_.get());
       if (result == 1) break;
@@ -122,12 +164,14 @@ class TlsSocket final : public StreamSocket {
   absl::StatusOr<Moved> TryReceive(std::span<std::byte> into) override {
     std::lock_guard lock(mutex_);
     size_t bytes = 0;
-    return Result(SSL_read_ex(ssl_.get(), into.data(), into.size(), &bytes), bytes);
+    const int result = SSL_read_ex(ssl_.get(), into.data(), into.size(), &bytes);
+    return Result(result, bytes);
   }
   absl::StatusOr<Moved> TrySend(std::span<const std::byte> out, bool) override {
     std::lock_guard lock(mutex_);
     size_t bytes = 0;
-    return Result(SSL_write_ex(ssl_.get(), out.data(), out.size(), &bytes), bytes);
+    const int result = SSL_write_ex(ssl_.get(), out.data(), out.size(), &bytes);
+    return Result(result, bytes);
   }
   bool HasReceived() const override {
     std::lock_guard lock(mutex_);

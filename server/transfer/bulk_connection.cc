@@ -36,6 +36,11 @@ class SocketData final : public MessageData {
     pieces_ = {received_};
     return pieces_;
   }
+  bool Abandon() override {
+    socket_->Shutdown();
+    return true;
+  }
+  bool broken() const override { return !broken_.ok(); }
   // Afterwards the next message is next.
   absl::Status End() {
     return taken_ ? broken_ : SkipPayload(*socket_, static_cast<uint32_t>(bytes_));

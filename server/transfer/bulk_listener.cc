@@ -92,8 +92,8 @@ bool BulkListener::Accept(const UniqueFd& listener) {
     return true;
   }
   const uint64_t id = ++last_id_;
-  rows_[id] = {connection, std::thread([this, id, connection] { Serve(id, connection); })};
   metrics_->Add(Metric::kBulkSockets);
+  rows_[id] = {connection, std::thread([this, id, connection] { Serve(id, connection); })};
   return true;
 }
 
@@ -103,13 +103,16 @@ void BulkListener::Serve(uint64_t id, std::shared_ptr<BulkConnection> connection
   if (!absl::IsUnavailable(status) && !absl::IsAborted(status)) {
     refused_.Write({{"why", std::string(status.message())}});
   }
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = rows_.find(id);
+    if (it != rows_.end()) {  // else the listener waits for it itself
+      ended_.push_back(std::move(it->second.thread));
+      rows_.erase(it);
+    }
+  }
   connection.reset();
   metrics_->Add(Metric::kBulkSockets, -1);
-  std::lock_guard lock(mutex_);
-  const auto it = rows_.find(id);
-  if (it == rows_.end()) return;  // the listener waits for it itself
-  ended_.push_back(std::move(it->second.thread));
-  rows_.erase(it);
 }
 
 void BulkListener::JoinEnded() {

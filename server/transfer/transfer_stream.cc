@@ -37,6 +37,8 @@ class ReceivedChunk final : public ChunkContent {
                                       chunk_.crc32c(), "; send it again"));
   }
 
+  bool Abandon() const override { return data_->Abandon(); }
+
  private:
   const v1::Chunk& chunk_;
   const CompressionMethod* const method_;
@@ -97,7 +99,7 @@ absl::Status TransferStream::TakeChunk(const v1::Chunk& chunk, MessageData& data
   const absl::Status taken =
       session_->transfers().Take(chunk.transfer(), {chunk.offset(), chunk.bytes()},
                                  ReceivedChunk(chunk, method, &data), *credit_);
-  if (!taken.ok()) Refuse(chunk.transfer(), chunk.offset(), chunk.bytes(), taken);
+  if (!taken.ok() && !data.broken()) Refuse(chunk.transfer(), chunk.offset(), chunk.bytes(), taken);
   return absl::OkStatus();
 }
 

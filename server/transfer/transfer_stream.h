@@ -30,6 +30,10 @@ class MessageData {
   virtual absl::StatusOr<uint32_t> CopyTo(std::byte* to) = 0;
   // What was received, which stays for as long as this:
   virtual absl::StatusOr<std::span<const std::span<const uint8_t>>> Pieces() = 0;
+  // See ChunkContent.
+  virtual bool Abandon() { return false; }
+  // Whether it did not arrive: then there is nobody to be told.
+  virtual bool broken() const { return false; }
 };
 
 struct TransferMessage {

@@ -56,11 +56,38 @@ TEST_F(BulkTest, ThereAndBackOverSeveralConnections) {
   EXPECT_TRUE(BecomesZero("telegrad_buffers"));
 }
 
+TEST_F(BulkTest, OverBulkSocketsWhereTheServerHasSome) {
+  ThereAndBack(*connection_);
+  EXPECT_EQ(Stat("telegrad_bulk_sockets_admitted_total"), ConnectOptions().data_streams);
+  EXPECT_TRUE(BecomesZero("telegrad_bulk_sockets"));
+  ConnectOptions options;
+  options.bulk_sockets = false;
+  ThereAndBack(**Connection::Connect(address_, options));
+  EXPECT_EQ(Stat("telegrad_bulk_sockets_admitted_total"), ConnectOptions().data_streams);
+}
+
+TEST_F(BulkTest, WithoutThemOverGrpc) {
+  Start({"--bulk-listen", "none"});
+  EXPECT_EQ(connection_->server().bulk_address, "");
+  ThereAndBack(*connection_);
+  // Nor where they cannot be reached.
+  Start({});
+  ConnectOptions options;
+  options.bulk_address = "127.0.0.1:1";
+  ThereAndBack(**Connection::Connect(address_, options));
+  EXPECT_EQ(Stat("telegrad_bulk_sockets_admitted_total"), 0);
+  // Nor where there are enough already: one stream of each session has to do without.
+  Start({"--bulk-sockets", "1"});
+  ThereAndBack(*connection_);
+  EXPECT_LE(Stat("telegrad_bulk_sockets_admitted_total"), 1);
+}
+
 TEST_F(BulkTest, Compressed) {
   for (const Compression method : {Compression::kLz4, Compression::kZstd}) {
     fakes::CuttingProxy proxy(address_);
     ConnectOptions options;
     options.compression = method;
+    options.bulk_sockets = false;  // which would go past the proxy
     auto connection = *Connection::Connect(proxy.address(), options);
     auto session = *connection->OpenSession();
     const uint64_t handle = session->NewHandle();
@@ -76,21 +103,27 @@ TEST_F(BulkTest, Compressed) {
   }
 }
 
-// The operations go straight to the daemon and the chunks through a proxy that cuts them off.
-class CutOffTest : public BulkTest {
+// The operations go straight to the daemon and the chunks through a proxy that cuts them off: over
+// gRPC, and over bulk sockets.
+class CutOffTest : public BulkTest, public ::testing::WithParamInterface<bool> {
  protected:
   void SetUp() override {
     Start({});
-    proxy_ = std::make_unique<fakes::CuttingProxy>(address_);
+    const bool sockets = GetParam();
+    proxy_ = std::make_unique<fakes::CuttingProxy>(sockets ? connection_->server().bulk_address
+                                                           : address_);
     ConnectOptions options;
-    options.data_address = proxy_->address();
+    (sockets ? options.bulk_address : options.data_address) = proxy_->address();
     cut_off_ = *Connection::Connect(address_, options);
+  }
+  void TearDown() override {
+    EXPECT_EQ(Stat("telegrad_bulk_sockets_admitted_total") > 0, GetParam());
   }
   std::unique_ptr<fakes::CuttingProxy> proxy_;
   std::shared_ptr<Connection> cut_off_;
 };
 
-TEST_F(CutOffTest, AnUploadSendsOnlyWhatIsMissingAgain) {
+TEST_P(CutOffTest, AnUploadSendsOnlyWhatIsMissingAgain) {
   const std::vector<uint8_t> data = Random(kBytes), none(kBytes);
   constexpr int kCuts = 6;
   proxy_->CutEachAfter(3 << 20, kCuts);
@@ -111,7 +144,7 @@ TEST_F(CutOffTest, AnUploadSendsOnlyWhatIsMissingAgain) {
   EXPECT_LT(proxy_->bytes_up(), static_cast<int64_t>(kBytes) + kCuts * (2 << 20));
 }
 
-TEST_F(CutOffTest, ADownloadAsksOnlyForWhatIsMissing) {
+TEST_P(CutOffTest, ADownloadAsksOnlyForWhatIsMissing) {
   const std::vector<uint8_t> data = Random(kBytes);
   auto session = *cut_off_->OpenSession();
   const uint64_t handle = session->NewHandle();
@@ -129,7 +162,7 @@ TEST_F(CutOffTest, ADownloadAsksOnlyForWhatIsMissing) {
   EXPECT_TRUE(session->Sync().Get().ok());
 }
 
-TEST_F(CutOffTest, ASessionEndsWithATransferUnderWay) {
+TEST_P(CutOffTest, ASessionEndsWithATransferUnderWay) {
   const std::vector<uint8_t> data = Random(kBytes);
   {
     auto session = *cut_off_->OpenSession();
@@ -141,6 +174,9 @@ TEST_F(CutOffTest, ASessionEndsWithATransferUnderWay) {
   EXPECT_TRUE(BecomesZero("telegrad_buffers"));
   EXPECT_TRUE(BecomesZero("telegrad_sessions"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Over, CutOffTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Sockets" : "Grpc"; });
 
 // A raw client of the service, beside a session that the client library holds.
 class RawDataTest : public DaemonTest {
