@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -93,7 +94,15 @@ bool BulkListener::Accept(const UniqueFd& listener) {
   }
   const uint64_t id = ++last_id_;
   metrics_->Add(Metric::kBulkSockets);
-  rows_[id] = {connection, std::thread([this, id, connection] { Serve(id, connection); })};
+  Row& row = rows_[id] = {connection, {}};
+  try {
+    row.thread = std::thread([this, id, connection] { Serve(id, connection); });
+  } catch (const std::system_error& error) {  // as the library reports that there are too many
+    refused_.Write({{"why", std::string(error.what())}});
+    metrics_->Add(Metric::kBulkSockets, -1);
+    rows_.erase(id);
+    return false;
+  }
   return true;
 }
 
