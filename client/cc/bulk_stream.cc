@@ -5,7 +5,7 @@
 
 #include "engine/base/crc32c.h"
 #include "engine/base/status.h"
-#include "engine/wire/compression.h"
+#include "proto/transport.h"
 
 namespace telegrad {
 namespace {
@@ -14,8 +14,10 @@ namespace {
 constexpr size_t kPullsInFlight = 2;
 // Damaged chunks of one transfer, after which it is not the network's fault.
 constexpr int kMostErrors = 64;
+// Of those sent last, which a server that the connection broke to may not have got.
+constexpr size_t kReleases = 1024;
 
-v1::Compression CompressionOf(const Connection& connection) {
+v1::Compression AgreedOn(const Connection& connection) {
   return static_cast<v1::Compression>(connection.server().compression);
 }
 static_assert(static_cast<int>(Compression::kLz4) == v1::COMPRESSION_LZ4);
@@ -38,15 +40,18 @@ std::optional<BulkStream::Outgoing> BulkStream::NextMessage() {
   v1::TransferRequest& request = message.request;
   if (!owner_->releases_.empty()) {
     request.mutable_release()->set_transfer(owner_->releases_.front());
+    releases_.push_back(owner_->releases_.front());
+    if (releases_.size() > kReleases) releases_.pop_front();
     owner_->releases_.pop_front();
   } else if (auto pull = pulls_.size() < kPullsInFlight ? owner_->NextPull() : std::nullopt) {
     request.mutable_pull()->set_transfer(pull->job->transfer);
     request.mutable_pull()->set_offset(pull->range.offset);
     request.mutable_pull()->set_bytes(pull->range.bytes);
-    request.mutable_pull()->set_compression(CompressionOf(*owner_->connection_));
+    request.mutable_pull()->set_compression(AgreedOn(*owner_->connection_));
     pulls_.push_back(*std::move(pull));
   } else if (auto chunk = owner_->NextChunk(credit_, chunk_bytes_)) {
     message.job = chunk->job;
+    ++message.job->sending;
     message.data = message.job->data.subspan(chunk->range.offset, chunk->range.bytes);
     request.mutable_upload()->set_transfer(message.job->transfer);
     request.mutable_upload()->set_offset(chunk->range.offset);
@@ -65,12 +70,18 @@ std::optional<BulkStream::Outgoing> BulkStream::NextMessage() {
   return message;
 }
 
+void BulkStream::EndSending(const Outgoing& message) {
+  if (message.job == nullptr) return;
+  std::lock_guard lock(owner_->mutex_);
+  if (--message.job->sending == 0) owner_->changed_.notify_all();
+}
+
 void BulkStream::Seal(Outgoing* message) const {
   if (message->job == nullptr) return;
   v1::Chunk& chunk = *message->request.mutable_upload();
   chunk.set_crc32c(Crc32c(message->data.data(), message->data.size()));
   message->keep = message->job->keep;
-  const auto method = FindCompression(CompressionOf(*owner_->connection_));
+  const auto method = FindCompression(AgreedOn(*owner_->connection_));
   auto packed = std::make_shared<std::string>();
   if (method != nullptr && Compress(*method, message->data, packed.get())) {
     chunk.set_compression(method->number);
@@ -85,7 +96,8 @@ absl::Status BulkStream::Take(const v1::TransferResponse& response) {
       std::lock_guard lock(owner_->mutex_);
       attached_ = true;
       credit_ = most_credit_ = response.attached().credit();
-      chunk_bytes_ = std::min<uint64_t>(response.attached().chunk_bytes(), most_credit_);
+      chunk_bytes_ = std::min<uint64_t>(
+          {response.attached().chunk_bytes(), most_credit_, static_cast<uint64_t>(kChunkBytes)});
       owner_->changed_.notify_all();
       return chunk_bytes_ > 0 ? absl::OkStatus() : Internal("chunks of no bytes");
     }
@@ -106,6 +118,12 @@ absl::Status BulkStream::Take(const v1::TransferResponse& response) {
   return Internal("a message that says nothing that this client knows");
 }
 
+absl::StatusOr<const CompressionMethod*> BulkStream::CompressionOf(const v1::Chunk& chunk) {
+  const CompressionMethod* method = FindCompression(chunk.compression());
+  if (method != nullptr || chunk.compression() == v1::COMPRESSION_NONE) return method;
+  return Internal("this client knows no compression ", static_cast<int>(chunk.compression()));
+}
+
 absl::StatusOr<BulkStream::Incoming> BulkStream::BeginChunk(const v1::Chunk& chunk) {
   std::lock_guard lock(owner_->mutex_);
   if (pulls_.empty()) return Internal("a chunk that was not asked for");
@@ -115,6 +133,7 @@ absl::StatusOr<BulkStream::Incoming> BulkStream::BeginChunk(const v1::Chunk& chu
     return Internal("a chunk of ", chunk.bytes(), " bytes at ", chunk.offset(), " of transfer ",
                     chunk.transfer(), " that was not asked for");
   }
+  if (pull.job->failed) return Incoming{pull.job, {}};
   ++pull.job->writing;
   return Incoming{pull.job, pull.job->into.subspan(chunk.offset(), chunk.bytes())};
 }
@@ -123,15 +142,17 @@ void BulkStream::EndChunk(const v1::Chunk& chunk, const Incoming& incoming,
                           std::optional<uint32_t> crc) {
   const JobRef& job = incoming.job;
   std::optional<absl::StatusOr<Done>> result;
+  bool damaged = false;
   {
     std::lock_guard lock(owner_->mutex_);
-    --job->writing;
     if (crc) {
       BulkTransfers::Sent& pull = pulls_.front();
       pull.range.offset += chunk.bytes();
       pull.range.bytes -= chunk.bytes();
       if (pull.range.bytes == 0) pulls_.pop_front();
     }
+    if (incoming.to.empty()) return;
+    --job->writing;
     if (job->failed) {
       if (job->writing == 0) result = *job->failed;
     } else if (crc == chunk.crc32c()) {
@@ -141,12 +162,13 @@ void BulkStream::EndChunk(const v1::Chunk& chunk, const Incoming& incoming,
         owner_->EndLocked(job->transfer);
         result = Done{};
       }
-    } else if (crc && ++job->errors <= kMostErrors) {
-      job->todo.push_back({chunk.offset(), chunk.bytes()});
+    } else if (crc) {
+      damaged = ++job->errors > kMostErrors;
+      if (!damaged) job->todo.push_back({chunk.offset(), chunk.bytes()});
     }
   }
   if (result) job->done->Set(*result);
-  if (job->errors > kMostErrors) {
+  if (damaged) {
     owner_->Failed(job, absl::DataLossError("chunks of a read arrive damaged again and again"));
   }
 }

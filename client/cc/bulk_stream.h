@@ -8,6 +8,7 @@
 #include <string>
 
 #include "client/cc/bulk_transfers.h"
+#include "engine/wire/compression.h"
 #include "telegrad/v1/data.pb.h"
 
 namespace telegrad {
@@ -32,6 +33,7 @@ class BulkStream {
   // the pulls that are not answered.
   std::deque<BulkTransfers::Sent>& chunks() { return chunks_; }
   std::deque<BulkTransfers::Sent>& pulls() { return pulls_; }
+  const std::deque<uint64_t>& releases() const { return releases_; }  // the last ones sent
 
  protected:
   using JobRef = BulkTransfers::JobRef;
@@ -47,7 +49,7 @@ class BulkStream {
   // one is told to.
   struct Incoming {
     JobRef job;
-    std::span<std::byte> to;
+    std::span<std::byte> to;  // none where the read has failed: the memory is the caller's again
   };
 
   explicit BulkStream(BulkTransfers* owner) : owner_(owner) {}
@@ -57,11 +59,15 @@ class BulkStream {
   std::optional<Outgoing> NextMessage();
   // Without: sums up a chunk, and compresses it where that was agreed on.
   void Seal(Outgoing* message) const;
+  // The transport does not need the message's memory any more.
+  void EndSending(const Outgoing& message);
 
   // What the server says, except of chunks. An error is a violation of the protocol, or why the
   // server ends the stream.
   absl::Status Take(const v1::TransferResponse& response);
   absl::StatusOr<Incoming> BeginChunk(const v1::Chunk& chunk);
+  // Null where it is not compressed.
+  static absl::StatusOr<const CompressionMethod*> CompressionOf(const v1::Chunk& chunk);
   // `crc`: of the bytes that are there now; none if the chunk did not arrive.
   void EndChunk(const v1::Chunk& chunk, const Incoming& incoming, std::optional<uint32_t> crc);
   // With the owner's mutex held: the transport is over.
@@ -80,6 +86,7 @@ class BulkStream {
   bool done_ = false;
   uint64_t chunk_bytes_ = 0, credit_ = 0, most_credit_ = 0;
   std::deque<BulkTransfers::Sent> chunks_, pulls_;
+  std::deque<uint64_t> releases_;
   uint64_t chunks_bytes_ = 0;  // of chunks_
 };
 

@@ -91,8 +91,14 @@ void BulkTransfers::Upload(uint64_t transfer, std::span<const std::byte> data,
   job->todo.push_back({0, data.size()});
   Add(std::move(job));
   acknowledged.Then([this, transfer](const absl::StatusOr<Done>&) {
-    std::lock_guard lock(mutex_);
-    EndLocked(transfer);
+    std::unique_lock lock(mutex_);
+    const auto it = jobs_.find(transfer);
+    if (it == jobs_.end()) return;
+    const JobRef ended = it->second;
+    jobs_.erase(it);
+    // Where the server has refused it, or has got it twice, a chunk may still be on its way; the
+    // memory that it is sent from is the caller's again after this.
+    changed_.wait(lock, [&] { return ended->sending == 0; });
   });
 }
 
@@ -190,9 +196,10 @@ std::function<void()> BulkTransfers::FailLocked(const absl::Status& status) {
 // Not before the last one who writes to its memory is done: it is the caller's again then.
 std::function<void()> BulkTransfers::FailDownloadLocked(const JobRef& job,
                                                         const absl::Status& status) {
-  if (job->writing == 0) return [job, status] { job->done->Set(status); };
+  if (job->failed) return [] {};
   job->failed = status;
-  return [] {};
+  if (job->writing > 0) return [] {};
+  return [job, status] { job->done->Set(status); };
 }
 
 void BulkTransfers::Failed(const JobRef& job, const absl::Status& status) {
@@ -258,8 +265,12 @@ void BulkTransfers::Open(Slot& slot, std::unique_lock<std::mutex>& lock) {
     if (status.ok()) stream = std::make_shared<GrpcBulkStream>(this, *std::move(channel), ticket);
   }
   lock.lock();
-  slot.stream = std::move(stream);
+  slot.stream = stream;
   slot.dead = status;
+  if (stream == nullptr) return;
+  lock.unlock();
+  stream->Kick();  // for what has come since it looked
+  lock.lock();
 }
 
 // A stream is over. Nothing of it is sent or asked for again before the transport has let go of the
@@ -267,7 +278,8 @@ void BulkTransfers::Open(Slot& slot, std::unique_lock<std::mutex>& lock) {
 void BulkTransfers::Mend(Slot& slot, std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<BulkStream> stream = std::move(slot.stream);
   const absl::Status status = stream->status();
-  if (stream->optional() && !stream->attached()) {
+  if (stream->optional() && stream->attached()) sockets_worked_ = true;
+  if (stream->optional() && !stream->attached() && !sockets_worked_) {
     sockets_ = false;  // what is in the way of one is in the way of the next
   } else {
     const auto now = Clock::now();
@@ -280,6 +292,7 @@ void BulkTransfers::Mend(Slot& slot, std::unique_lock<std::mutex>& lock) {
   std::map<uint64_t, std::vector<TransferRange>> sent;
   for (const Sent& chunk : stream->chunks()) sent[chunk.job->transfer].push_back(chunk.range);
   for (const Sent& pull : stream->pulls()) pull.job->todo.push_front(pull.range);
+  releases_.insert(releases_.end(), stream->releases().begin(), stream->releases().end());
   stream->pulls().clear();
   stream->chunks().clear();
   lock.unlock();

@@ -76,6 +76,7 @@ class BulkTransfers {
     uint64_t received = 0;
     int writing = 0;                     // streams that write to `into`
     std::optional<absl::Status> failed;  // told when none does
+    int sending = 0;                     // sockets that send from `data`
     int errors = 0;                      // chunks that did not arrive well, on either side
   };
   using JobRef = std::shared_ptr<Job>;
@@ -117,6 +118,7 @@ class BulkTransfers {
   std::condition_variable changed_;
   std::optional<SessionTicket> ticket_;
   bool sockets_;  // are tried
+  bool sockets_worked_ = false;
   bool closing_ = false;
   absl::Status failed_;
   std::map<uint64_t, JobRef> jobs_;  // the operations that come first have their bytes first

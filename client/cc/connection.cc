@@ -35,6 +35,7 @@ absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
 // An address that the server has said, which may be only a port of the host at hand.
 std::string Reached(const std::string& address, const std::string& said) {
   if (!said.starts_with(':')) return said;
+  if (address.starts_with("unix:")) return "";
   return StrCat(address.substr(0, address.rfind(':')), said);
 }
 

@@ -86,6 +86,7 @@ void GrpcBulkStream::Kick() {
     writing_ = true;
     ++starting_;
     lock.unlock();
+    EndSending(*message);  // what gRPC holds is told by its slices
     Seal(&*message);
     SetMessage(message->request, message->data, std::move(message->keep));
     StartWrite(&outgoing_);
@@ -142,13 +143,15 @@ absl::Status GrpcBulkStream::Receive() {
   if (!response.ParseFromString(envelope.head)) return Internal("not a TransferResponse");
   if (!response.has_download()) return Take(response);
   const v1::Chunk& chunk = response.download();
-  const CompressionMethod* method = FindCompression(chunk.compression());
+  TG_ASSIGN_OR_RETURN(const CompressionMethod* method, CompressionOf(chunk));
   if (method == nullptr && envelope.payload_bytes != chunk.bytes()) {
     return Internal("a chunk of ", chunk.bytes(), " bytes with ", envelope.payload_bytes);
   }
   TG_ASSIGN_OR_RETURN(const Incoming incoming, BeginChunk(chunk));
   uint32_t crc = 0;
-  if (method != nullptr) {
+  if (incoming.to.empty()) {
+    // It is dropped.
+  } else if (method != nullptr) {
     const absl::Status unpacked = Decompress(*method, envelope.payload, incoming.to);
     crc = unpacked.ok() ? Crc32c(incoming.to.data(), chunk.bytes()) : ~chunk.crc32c();
   } else {

@@ -7,20 +7,20 @@
 
 #include "absl/time/clock.h"
 #include "engine/base/crc32c.h"
+#include "engine/base/random_bytes.h"
 #include "engine/base/status.h"
+#include "engine/net/proof.h"
 #include "engine/net/psk_tls.h"
 #include "engine/net/tcp.h"
 #include "engine/wire/compression.h"
-#include "grpcpp/grpcpp.h"
 #include "proto/transport.h"
-#include "telegrad/v1/data.grpc.pb.h"
 
 namespace telegrad {
 namespace {
 
-// Until gRPC is used instead: where a firewall swallows what is sent to the address, that is what
+// Until gRPC is used instead: where something swallows what is sent to the address, that is what
 // the first transfer of a session waits.
-constexpr std::chrono::milliseconds kMostForConnecting{2'000};
+constexpr std::chrono::milliseconds kMostForAttaching{2'000};
 // Without a byte in the middle of a message.
 constexpr std::chrono::milliseconds kStall{60'000};
 constexpr uint32_t kMaxHeadBytes = 64 << 10;
@@ -47,6 +47,7 @@ void SocketBulkStream::End(const absl::Status& status) {
   std::lock_guard lock(owner_->mutex_);
   if (status_.ok()) status_ = status;
   ended_ = true;
+  if (call_ != nullptr) call_->TryCancel();
   if (socket_ != nullptr) socket_->Shutdown();
   wake_.notify_one();
 }
@@ -56,7 +57,7 @@ void SocketBulkStream::Run() {
   if (status.ok()) {
     writer_ = std::thread([this] { Write(); });
     while (status.ok()) {
-      status = socket_->HasInput(/*wake=*/-1).status();
+      status = socket_->AwaitInput();
       if (status.ok()) status = Receive();
       if (status.ok()) Kick();  // there may be credit, or a pull that was answered
     }
@@ -67,26 +68,33 @@ void SocketBulkStream::Run() {
   SetDone(status);
 }
 
-// Gets a ticket, connects and shows it.
-absl::Status SocketBulkStream::Open() {
+absl::StatusOr<v1::AdmitBulkResponse> SocketBulkStream::GetTicket() {
   Connection& connection = *owner_->connection_;
   v1::AdmitBulkRequest request;
   request.set_token(ticket_.token);
   request.set_epoch(ticket_.epoch);
   v1::AdmitBulkResponse ticket;
-  grpc::ClientContext context;
-  TG_RETURN_IF_ERROR(connection.Authorize(&context));
-  context.set_deadline(absl::ToChronoTime(absl::Now() + connection.options().timeout));
-  const grpc::Status admitted =
-      v1::Data::NewStub(connection.channel())->AdmitBulk(&context, request, &ticket);
-  if (!admitted.ok()) {
-    return absl::Status(static_cast<absl::StatusCode>(admitted.error_code()),
-                        admitted.error_message());
+  const auto call = std::make_shared<grpc::ClientContext>();
+  TG_RETURN_IF_ERROR(connection.Authorize(call.get()));
+  call->set_deadline(absl::ToChronoTime(absl::Now() + connection.options().timeout));
+  {
+    std::lock_guard lock(owner_->mutex_);
+    if (ended_) return status_;
+    call_ = call;
   }
-  const auto now = std::chrono::steady_clock::now();
-  const auto patience = absl::ToChronoMilliseconds(connection.options().timeout);
-  TG_ASSIGN_OR_RETURN(UniqueFd fd, ConnectTcp(connection.server().bulk_address,
-                                              now + std::min(patience, kMostForConnecting)));
+  const grpc::Status admitted =
+      v1::Data::NewStub(connection.channel())->AdmitBulk(call.get(), request, &ticket);
+  if (admitted.ok()) return ticket;
+  return absl::Status(static_cast<absl::StatusCode>(admitted.error_code()),
+                      admitted.error_message());
+}
+
+// Gets a ticket, connects, and has the server prove that it gave that.
+absl::Status SocketBulkStream::Open() {
+  const Connection& connection = *owner_->connection_;
+  TG_ASSIGN_OR_RETURN(const v1::AdmitBulkResponse ticket, GetTicket());
+  const auto deadline = std::chrono::steady_clock::now() + kMostForAttaching;
+  TG_ASSIGN_OR_RETURN(UniqueFd fd, ConnectTcp(connection.server().bulk_address, deadline));
   TuneTcp(fd);
   std::shared_ptr<StreamSocket> socket;
   if (ticket.tls()) {
@@ -100,13 +108,25 @@ absl::Status SocketBulkStream::Open() {
     if (ended_) return status_;
     socket_ = socket;
   }
-  socket->SetDeadline(now + patience);
+  socket->SetDeadline(deadline);
   TG_RETURN_IF_ERROR(socket->Handshake());
-  const auto attach = AttachRequest(ticket.identity() + ticket.secret(), ticket_.epoch);
+  const std::string nonce = RandomBytes(kNonceBytes);
+  const v1::TransferRequest attach = AttachRequest(
+      StrCat(ticket.identity(), nonce, Prove(ticket.secret(), Prover::kClient, nonce)),
+      ticket_.epoch);
   TG_RETURN_IF_ERROR(SendFrame(*socket, attach.SerializeAsString(), {}));
-  TG_RETURN_IF_ERROR(Receive());
+  TG_ASSIGN_OR_RETURN(const Frame frame, ReceiveFrame(*socket, kMaxHeadBytes, 0));
+  v1::TransferResponse response;
+  if (!response.ParseFromString(frame.head)) return Internal("not a TransferResponse");
+  if (response.has_attached() &&
+      !IsProof(response.attached().proof(), ticket.secret(), Prover::kServer, nonce)) {
+    return absl::UnavailableError(
+        StrCat(connection.server().bulk_address, " is not the server that gave the ticket"));
+  }
+  TG_RETURN_IF_ERROR(Take(response));
   socket->SetDeadline(std::nullopt);
-  return attached_ ? absl::OkStatus() : Internal("a stream of transfers begins with attached");
+  return response.has_attached() ? absl::OkStatus()
+                                 : Internal("a stream of transfers begins with attached");
 }
 
 absl::Status SocketBulkStream::Receive() {
@@ -120,13 +140,15 @@ absl::Status SocketBulkStream::Receive() {
 }
 
 absl::Status SocketBulkStream::TakeChunk(const v1::Chunk& chunk, uint32_t payload_bytes) {
-  const CompressionMethod* method = FindCompression(chunk.compression());
+  TG_ASSIGN_OR_RETURN(const CompressionMethod* method, CompressionOf(chunk));
   if (method == nullptr && payload_bytes != chunk.bytes()) {
     return Internal("a chunk of ", chunk.bytes(), " bytes with ", payload_bytes);
   }
   TG_ASSIGN_OR_RETURN(const Incoming incoming, BeginChunk(chunk));
   absl::StatusOr<uint32_t> crc = 0;
-  if (method != nullptr) {
+  if (incoming.to.empty()) {
+    if (auto skipped = SkipPayload(*socket_, payload_bytes); !skipped.ok()) crc = skipped;
+  } else if (method != nullptr) {
     std::vector<uint8_t> packed(payload_bytes);
     crc = ReceiveCrc32c(*socket_, std::as_writable_bytes(std::span(packed)));
     const Piece pieces[] = {packed};
@@ -153,8 +175,12 @@ void SocketBulkStream::Write() {
     Seal(&*message);
     const absl::Status sent =
         SendFrame(*socket_, message->request.SerializeAsString(), message->data);
+    EndSending(*message);
     message.reset();
-    if (!sent.ok()) End(sent);
+    if (!sent.ok()) {  // who receives notices, and may have been told why
+      socket_->Shutdown();
+      return;
+    }
     lock.lock();
   }
 }

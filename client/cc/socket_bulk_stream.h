@@ -9,6 +9,8 @@
 #include "client/cc/bulk_stream.h"
 #include "engine/net/frames.h"
 #include "engine/net/stream_socket.h"
+#include "grpcpp/grpcpp.h"
+#include "telegrad/v1/data.grpc.pb.h"
 
 namespace telegrad {
 
@@ -25,6 +27,7 @@ class SocketBulkStream final : public BulkStream {
  private:
   void Run();  // of the one that receives
   absl::Status Open();
+  absl::StatusOr<v1::AdmitBulkResponse> GetTicket();
   absl::Status Receive();
   absl::Status TakeChunk(const v1::Chunk& chunk, uint32_t payload_bytes);
   void Write();
@@ -35,7 +38,8 @@ class SocketBulkStream final : public BulkStream {
   std::thread reader_, writer_;
 
   // Guarded by the owner's mutex.
-  std::shared_ptr<StreamSocket> socket_;  // then constant
+  std::shared_ptr<grpc::ClientContext> call_;  // for the ticket
+  std::shared_ptr<StreamSocket> socket_;       // then constant
   bool ended_ = false;
 };
 

@@ -1,5 +1,6 @@
-// OpenSSL's object of a connection is for one thread at a time, so a mutex is held for each call of
-// it, none of which waits: the descriptor does not block, and who has to wait does so without.
+// OpenSSL's object of a connection is for one thread at a time, so after the handshake a mutex is
+// held for each call of it, none of which waits: the descriptor does not block, and who has to wait
+// does so without.
 #include "engine/net/psk_tls.h"
 
 #include <openssl/bio.h>
@@ -30,6 +31,8 @@ constexpr const char* kSuiteName = "TLS_AES_128_GCM_SHA256";
 // Received at a time: several records.
 constexpr size_t kReadAhead = 128 << 10;
 constexpr size_t kMaxIdentity = 64;
+// Under one key: far below the 2^24.5 records that AES-GCM is good for (RFC 8446, section 5.5).
+constexpr uint64_t kBytesOfKey = uint64_t{64} << 30;
 
 // OpenSSL's own way to a socket raises SIGPIPE where the peer is gone, which is not for a library
 // to ignore: this one is the same in all else.
@@ -151,6 +154,7 @@ class TlsSocket final : public StreamSocket {
     if (bio == nullptr) return Internal("TLS: ", LastError());
     SSL_set_bio(ssl_.get(), bio, bio);
     while (true) {
+      ERR_clear_error();
       const int result = SSL_do_handshake(ssl_.get());
       if (result == 1) break;
       TG_ASSIGN_OR_RETURN(const Moved moved, Result(result, 0));
@@ -163,14 +167,21 @@ class TlsSocket final : public StreamSocket {
  protected:
   absl::StatusOr<Moved> TryReceive(std::span<std::byte> into) override {
     std::lock_guard lock(mutex_);
+    ERR_clear_error();  // what other users of OpenSSL left on this thread
     size_t bytes = 0;
     const int result = SSL_read_ex(ssl_.get(), into.data(), into.size(), &bytes);
     return Result(result, bytes);
   }
   absl::StatusOr<Moved> TrySend(std::span<const std::byte> out, bool) override {
     std::lock_guard lock(mutex_);
+    ERR_clear_error();
+    if (sent_ >= kBytesOfKey) {
+      SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED);  // goes with the next bytes
+      sent_ = 0;
+    }
     size_t bytes = 0;
     const int result = SSL_write_ex(ssl_.get(), out.data(), out.size(), &bytes);
+    sent_ += bytes;
     return Result(result, bytes);
   }
   bool HasReceived() const override {
@@ -194,6 +205,7 @@ class TlsSocket final : public StreamSocket {
   Knows knows_;
   mutable std::mutex mutex_;
   const Owned<SSL> ssl_;
+  uint64_t sent_ = 0;  // under the present key
 };
 
 absl::StatusOr<std::unique_ptr<StreamSocket>> MakeEnd(UniqueFd fd, std::chrono::milliseconds stall,

@@ -47,14 +47,13 @@ absl::Status StreamSocket::Send(std::span<const std::byte> bytes, bool more) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> StreamSocket::HasInput(std::optional<int> wake) {
-  if (HasReceived()) return true;
-  while (true) {
-    pollfd polled[] = {{fd_.get(), POLLIN, 0}, {wake.value_or(-1), POLLIN, 0}};
-    const int n = poll(polled, 2, wake ? -1 : 0);
-    if (n >= 0) return polled[0].revents != 0;
+absl::Status StreamSocket::AwaitInput() {
+  if (HasReceived()) return absl::OkStatus();
+  pollfd polled = {fd_.get(), POLLIN, 0};
+  while (poll(&polled, 1, -1) < 0) {
     if (errno != EINTR) return Broken(std::strerror(errno));
   }
+  return absl::OkStatus();
 }
 
 absl::Status StreamSocket::Await(short events) {
@@ -67,12 +66,16 @@ absl::Status StreamSocket::Await(short events) {
     if (n > 0) return absl::OkStatus();
     if (n < 0 && errno != EINTR) return Broken(std::strerror(errno));
     if (n == 0 && left <= 0) {
-      return absl::DeadlineExceededError(StrCat(
-          "the peer moved no byte for ",
-          std::chrono::duration_cast<std::chrono::milliseconds>(until - begin).count(), " ms"));
+      if (until == begin + stall_) {
+        return absl::DeadlineExceededError(
+            StrCat("the peer moved no byte for ", stall_.count(), " ms"));
+      }
+      return absl::DeadlineExceededError("the peer was not done in the time that it had");
     }
   }
 }
+
+void StreamSocket::EndSending() { shutdown(fd_.get(), SHUT_WR); }
 
 void StreamSocket::Shutdown() { shutdown(fd_.get(), SHUT_RDWR); }
 

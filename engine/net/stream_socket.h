@@ -34,13 +34,14 @@ class StreamSocket {
   absl::Status Receive(std::span<std::byte> into);
   // `more`: what follows comes at once, so that packets may wait for it.
   absl::Status Send(std::span<const std::byte> bytes, bool more = false);
-  // Whether there is something to be received, the end too. With a descriptor `wake` it waits as
-  // long as it takes until that is so, or `wake` can be read.
-  absl::StatusOr<bool> HasInput(std::optional<int> wake = std::nullopt);
-  // Of every call from now on, until there is none.
+  // Waits as long as it takes until there is something to be received, the end too.
+  absl::Status AwaitInput();
+  // Of every Send and Receive from now on, until there is none.
   void SetDeadline(std::optional<std::chrono::steady_clock::time_point> deadline) {
     deadline_ = deadline;
   }
+  // The peer is told that no more follows; it may still send.
+  void EndSending();
   // From any thread: ends the connection for both sides.
   void Shutdown();
 

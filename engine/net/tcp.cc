@@ -60,10 +60,14 @@ int ConnectTo(int fd, const addrinfo& to, Clock::time_point deadline) {
 absl::StatusOr<UniqueFd> ConnectTcp(std::string_view address, Clock::time_point deadline) {
   TG_ASSIGN_OR_RETURN(const Addresses addresses, Resolve(address, 0));
   int error = 0;
-  for (const addrinfo* to = addresses.get(); to != nullptr; to = to->ai_next) {
+  int left = 0;
+  for (const addrinfo* to = addresses.get(); to != nullptr; to = to->ai_next) ++left;
+  for (const addrinfo* to = addresses.get(); to != nullptr; to = to->ai_next, --left) {
+    const auto now = Clock::now();
+    const auto share = now + std::max(deadline - now, Clock::duration::zero()) / left;
     UniqueFd fd(socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd.valid()) return ResourceExhausted("socket: ", std::strerror(errno));
-    error = ConnectTo(fd.get(), *to, deadline);
+    error = ConnectTo(fd.get(), *to, share);
     if (error == 0) return fd;
   }
   return absl::UnavailableError(StrCat(address, ": ", std::strerror(error)));

@@ -72,12 +72,14 @@ absl::StatusOr<BulkOptions> BulkOf(const ListenOptions& options, bool open_to_al
     bulk.addresses.push_back(text);
   }
   if (!options.bulk.empty()) return bulk;
+  std::string first;  // of loopback; with any other, there are clients whom it says nothing
   for (const std::string& text : options.compute) {
     TG_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(text));
-    if (address.is_unix || !address.is_local) continue;
-    bulk.addresses = {StrCat(text.substr(0, text.rfind(':') + 1), "0")};
-    break;
+    if (address.is_unix) continue;
+    if (!address.is_local) return bulk;
+    if (first.empty()) first = StrCat(text.substr(0, text.rfind(':') + 1), "0");
   }
+  if (!first.empty()) bulk.addresses.push_back(first);
   return bulk;
 }
 
@@ -120,10 +122,7 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Create(const ListenOptions
 absl::StatusOr<std::unique_ptr<BulkListener>> Listeners::StartBulk(Metrics* metrics) {
   if (bulk_.addresses.empty()) return nullptr;
   TG_ASSIGN_OR_RETURN(auto bulk, BulkListener::Start(bulk_, metrics));
-  for (const std::string& address : bulk->addresses()) {
-    std::printf("bulk sockets on %s\n", address.c_str());
-    Log(LogLevel::kInfo, "listening", {{"address", address}, {"kind", "bulk"}});
-  }
+  bulk_.addresses = bulk->addresses();
   return bulk;
 }
 
@@ -139,6 +138,10 @@ absl::Status Listeners::Start(const Services& services, Authenticator* authentic
       return address.status();
     }
     if (kind.listener == kOnData) data_first(*address);
+  }
+  for (const std::string& address : bulk_.addresses) {
+    std::printf("bulk sockets on %s\n", address.c_str());
+    Log(LogLevel::kInfo, "listening", {{"address", address}, {"kind", "bulk"}});
   }
   return absl::OkStatus();
 }

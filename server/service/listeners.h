@@ -19,7 +19,8 @@ namespace telegrad {
 
 struct ListenOptions {
   std::vector<std::string> compute, data, admin;  // addresses; port 0 takes a free one
-  // Of bulk sockets. None: a free port of the first loopback address above; "none": no sockets.
+  // Of bulk sockets; clients are told the first. None: a free port of the first of `compute` where
+  // all of these are loopback; "none": no sockets.
   std::vector<std::string> bulk;
   int64_t bulk_sockets = 0;
   TlsFiles tls;                        // of TCP; unix sockets have none

@@ -102,6 +102,9 @@ void Upload::End(const absl::Status& why) {
     end = *end_;
     dropped.swap(staged_);
     staged_bytes_ = 0;
+    for (const Claim& claim : claims_) {  // somebody may never send the rest
+      if (claim.content != nullptr) claim.content->Abandon();
+    }
     if (!claims_.empty()) return;
   }
   ended_.timeline->Signal(ended_.value, end);
@@ -115,18 +118,28 @@ const Upload::Claim* Upload::FindClaimLocked(ByteRange range) const {
   return it != claims_.end() ? &*it : nullptr;
 }
 
+void Upload::ArrivedLocked(ByteRange range) {
+  ClaimLocked(range)->content = nullptr;
+  settled_.notify_all();
+}
+
 std::vector<Upload::Claim>::iterator Upload::ClaimLocked(ByteRange range) {
   return std::find_if(claims_.begin(), claims_.end(),
                       [&](const Claim& claim) { return claim.range == range; });
 }
 
-absl::Status Upload::AdmitLocked(ByteRange range) const {
+absl::Status Upload::CheckInsideLocked(ByteRange range) const {
   if (end_) return NotFound("transfer ", transfer_, " has ended");
   const uint64_t limit = bytes_.value_or(INT64_MAX);
   if (range.bytes == 0 || range.offset > limit || range.bytes > limit - range.offset) {
     return InvalidArgument("transfer ", transfer_, ": a chunk of ", range.bytes, " bytes at ",
                            range.offset, " is not inside of its ", limit);
   }
+  return absl::OkStatus();
+}
+
+absl::Status Upload::AdmitLocked(ByteRange range) const {
+  TG_RETURN_IF_ERROR(CheckInsideLocked(range));
   if (FindClaimLocked(range) != nullptr) {
     return absl::UnavailableError(StrCat("transfer ", transfer_, ": bytes of the chunk at ",
                                          range.offset, " are just arriving once more"));
@@ -146,9 +159,10 @@ absl::Status Upload::AdmitLocked(ByteRange range) const {
 
 absl::Status Upload::Take(ByteRange range, const ChunkContent& content, CreditLine::Part credit) {
   std::unique_lock lock(mutex_);
-  for (const Claim* claim = FindClaimLocked(range);
-       claim != nullptr && claim->content != nullptr && claim->content->Abandon();
-       claim = FindClaimLocked(range)) {
+  TG_RETURN_IF_ERROR(CheckInsideLocked(range));
+  for (auto claim = ClaimLocked(range);
+       claim != claims_.end() && claim->content != nullptr && claim->content->Abandon();
+       claim = ClaimLocked(range)) {
     settled_.wait(lock);
   }
   TG_RETURN_IF_ERROR(AdmitLocked(range));
@@ -165,7 +179,7 @@ absl::Status Upload::Take(ByteRange range, const ChunkContent& content, CreditLi
     return status;
   }
   lock.lock();
-  ClaimLocked(range)->content = nullptr;
+  ArrivedLocked(range);
   if (open_) {  // meanwhile
     lock.unlock();
     return Place(range, StagedContent(bytes.get(), range.bytes), std::move(credit));
@@ -202,7 +216,7 @@ absl::Status Upload::PlaceStaged(ByteRange range, const ChunkContent& content,
   }
   {
     std::lock_guard lock(mutex_);
-    ClaimLocked(range)->content = nullptr;
+    ArrivedLocked(range);
   }
   BufferView to = target_;
   to.offset += static_cast<int64_t>(range.offset);

@@ -87,7 +87,9 @@ class Upload : public std::enable_shared_from_this<Upload> {
 
   const Claim* FindClaimLocked(ByteRange range) const;  // that overlaps the range
   std::vector<Claim>::iterator ClaimLocked(ByteRange range);
+  absl::Status CheckInsideLocked(ByteRange range) const;
   absl::Status AdmitLocked(ByteRange range) const;
+  void ArrivedLocked(ByteRange range);  // its content has been received
   absl::Status Place(ByteRange range, const ChunkContent& content, CreditLine::Part credit);
   absl::Status PlaceStaged(ByteRange range, const ChunkContent& content, CreditLine::Part credit);
   // The claim is over: with the bytes at their place or not, or with an error that ends the upload.

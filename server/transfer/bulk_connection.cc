@@ -1,12 +1,13 @@
 #include "server/transfer/bulk_connection.h"
 
-#include <sys/eventfd.h>
-
+#include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "engine/base/status.h"
+#include "engine/base/thread.h"
 #include "proto/transport.h"
 
 namespace telegrad {
@@ -59,24 +60,24 @@ class SocketData final : public MessageData {
 
 BulkConnection::BulkConnection(std::unique_ptr<StreamSocket> socket, BulkTickets* tickets,
                                Metrics* metrics)
-    : socket_(std::move(socket)),
-      tickets_(tickets),
-      metrics_(metrics),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      stream_(metrics) {}
+    : socket_(std::move(socket)), tickets_(tickets), metrics_(metrics), stream_(metrics) {}
 
 absl::Status BulkConnection::Serve() {
   socket_->SetDeadline(std::chrono::steady_clock::now() + kAdmission);
   absl::Status status = Admit();
   socket_->SetDeadline(std::nullopt);
-  if (status.ok()) status = Exchange();
-  stream_.Close();
-  TransferMessage message;
-  v1::Ended& ended = *message.head.mutable_ended();
-  ended.set_code(static_cast<uint32_t>(status.raw_code()));
-  ended.set_message(std::string(status.message()));
-  socket_->SetDeadline(std::chrono::steady_clock::now() + kFarewell);
-  Send(message).IgnoreError();  // where there is still somebody
+  if (status.ok()) {
+    auto sender = StartThread([this] { SendAll(); });
+    status = sender.ok() ? Receive() : sender.status();
+    stream_.Close();
+    {
+      std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    Wake();
+    if (sender.ok()) sender->join();
+  }
+  Farewell(status);
   socket_->Shutdown();
   return status;
 }
@@ -87,39 +88,20 @@ absl::Status BulkConnection::Admit() {
   if (!request_.ParseFromString(frame.head) || !request_.has_attach()) {
     return InvalidArgument("the first message of a bulk socket is attach");
   }
-  TG_ASSIGN_OR_RETURN(auto session, tickets_->Redeem(request_.attach().token()));
-  TG_RETURN_IF_ERROR(stream_.Attach(std::move(session), shared_from_this()));
+  TG_ASSIGN_OR_RETURN(auto redeemed, tickets_->Redeem(request_.attach().token()));
+  place_ = std::move(redeemed.place);
+  admitted_ = true;
   metrics_->Add(Metric::kBulkAdmitted);
-  return absl::OkStatus();
+  return stream_.Attach(std::move(redeemed.session), shared_from_this(), std::move(redeemed.proof));
 }
 
-// Sends one message and takes one, in turn, so that neither direction waits for the other.
-absl::Status BulkConnection::Exchange() {
-  while (!over_) {
-    bool moved = false;
-    if (const auto message = stream_.Next()) {
-      TG_RETURN_IF_ERROR(Send(*message));
-      moved = true;
-    }
-    if (const auto pull = stream_.BeginFetch()) {
-      stream_.Fetch(*pull, [self = shared_from_this()] { self->Wake(); });
-      moved = true;
-    }
-    bool input = false;
-    if (!stream_.wants_input()) {
-      pollfd polled = {wake_.get(), POLLIN, 0};
-      if (!moved) poll(&polled, 1, -1);
-    } else if (moved) {
-      TG_ASSIGN_OR_RETURN(input, socket_->HasInput());
-    } else {
-      TG_ASSIGN_OR_RETURN(input, socket_->HasInput(wake_.get()));
-    }
-    eventfd_t count;
-    eventfd_read(wake_.get(), &count);
-    if (!input) continue;
+absl::Status BulkConnection::Receive() {
+  while (Await([this] { return stream_.wants_input(); })) {
+    TG_RETURN_IF_ERROR(socket_->AwaitInput());
     TG_ASSIGN_OR_RETURN(Frame frame,
                         ReceiveFrame(*socket_, TransferStream::kMaxHeadBytes, kChunkBytes));
     TG_RETURN_IF_ERROR(Take(std::move(frame)));
+    Wake();  // there may be an answer
   }
   return absl::AbortedError("the session has ended");
 }
@@ -133,15 +115,70 @@ absl::Status BulkConnection::Take(Frame frame) {
   return data.End();
 }
 
+void BulkConnection::SendAll() {
+  std::optional<TransferMessage> message;
+  std::optional<v1::Pull> pull;
+  while (Await([&] { return (message = stream_.Next()) || (pull = stream_.BeginFetch()); })) {
+    if (!message) {
+      stream_.Fetch(*pull, [self = shared_from_this()] { self->Wake(); });
+      continue;
+    }
+    if (!Send(*message).ok()) {  // who receives notices, and says why
+      socket_->Shutdown();
+      break;
+    }
+    message.reset();
+    Wake();  // there may be room for more pulls
+  }
+  // A fetch that was begun calls back, and what it needs may be gone when this is.
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !stream_.fetching(); });
+}
+
 absl::Status BulkConnection::Send(const TransferMessage& message) {
   return SendFrame(*socket_, message.head.SerializeAsString(), {message.data.data, message.bytes});
 }
 
-void BulkConnection::Wake() { eventfd_write(wake_.get(), 1); }
+// Tells the client why, where there is still somebody. What it goes on to send is dropped for a
+// moment: to close with input unread would take away what was just said.
+void BulkConnection::Farewell(const absl::Status& status) {
+  TransferMessage message;
+  v1::Ended& ended = *message.head.mutable_ended();
+  ended.set_code(static_cast<uint32_t>(status.raw_code()));
+  ended.set_message(std::string(status.message()));
+  socket_->SetDeadline(std::chrono::steady_clock::now() + kFarewell);
+  if (!Send(message).ok()) return;
+  socket_->EndSending();
+  std::vector<std::byte> dropped(16 << 10);
+  while (socket_->Receive(dropped).ok()) {
+  }
+}
+
+template <typename Ready>
+bool BulkConnection::Await(Ready ready) {
+  std::unique_lock lock(mutex_);
+  while (!over_) {
+    const uint64_t seen = changes_;
+    lock.unlock();
+    if (ready()) return true;
+    lock.lock();
+    changed_.wait(lock, [&] { return over_ || changes_ != seen; });
+  }
+  return false;
+}
+
+void BulkConnection::Wake() {
+  std::lock_guard lock(mutex_);
+  ++changes_;
+  changed_.notify_all();
+}
 
 void BulkConnection::Shutdown() {
-  over_ = true;
   socket_->Shutdown();
+  {
+    std::lock_guard lock(mutex_);
+    over_ = true;
+  }
   Wake();
 }
 

@@ -4,11 +4,13 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <system_error>
+#include <cstring>
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/base/thread.h"
 #include "engine/net/tcp.h"
 
 namespace telegrad {
@@ -20,11 +22,15 @@ constexpr int kPauseMs = 100;
 }  // namespace
 
 BulkListener::BulkListener(const BulkOptions& options, Metrics* metrics)
-    : tls_(options.tls), most_(options.most), metrics_(metrics), stop_(eventfd(0, EFD_CLOEXEC)) {}
+    : tls_(options.tls),
+      metrics_(metrics),
+      stop_(eventfd(0, EFD_CLOEXEC)),
+      tickets_(options.most) {}
 
 absl::StatusOr<std::unique_ptr<BulkListener>> BulkListener::Start(const BulkOptions& options,
                                                                   Metrics* metrics) {
   std::unique_ptr<BulkListener> bulk(new BulkListener(options, metrics));
+  if (!bulk->stop_.valid()) return ResourceExhausted("eventfd: ", std::strerror(errno));
   for (const std::string& address : options.addresses) {
     TG_ASSIGN_OR_RETURN(UniqueFd listener, ListenTcp(address));
     bulk->addresses_.push_back(StrCat(address.substr(0, address.rfind(':') + 1), PortOf(listener)));
@@ -47,15 +53,19 @@ BulkListener::~BulkListener() {
   JoinEnded();
 }
 
-absl::StatusOr<PresharedKey> BulkListener::Admit(const std::shared_ptr<Session>& session) {
-  {
-    std::lock_guard lock(mutex_);
-    if (static_cast<int64_t>(rows_.size()) >= most_) {
-      return ResourceExhausted("this server has ", rows_.size(),
-                               " bulk sockets; raise --bulk-sockets, which is ", most_);
-    }
+bool BulkListener::MakeRoomLocked() {
+  int64_t waiting = 0;
+  Row* oldest = nullptr;
+  for (auto& [id, row] : rows_) {
+    if (row.connection->admitted()) continue;
+    ++waiting;
+    if (oldest == nullptr && !row.evicted) oldest = &row;
   }
-  return tickets_.Issue(session);
+  if (waiting < kMostWaiting) return true;
+  if (oldest == nullptr || waiting >= 2 * kMostWaiting) return false;  // those evicted still leave
+  oldest->evicted = true;
+  oldest->connection->Shutdown();
+  return true;
 }
 
 void BulkListener::Listen() {
@@ -88,21 +98,18 @@ bool BulkListener::Accept(const UniqueFd& listener) {
   }
   auto connection = std::make_shared<BulkConnection>(*std::move(socket), &tickets_, metrics_);
   std::lock_guard lock(mutex_);
-  if (static_cast<int64_t>(rows_.size()) >= most_) {
-    refused_.Write({{"why", "there are as many as --bulk-sockets"}, {"most", most_}});
+  if (!MakeRoomLocked()) {
+    refused_.Write({{"why", "too many connections have shown no ticket yet"}});
     return true;
   }
   const uint64_t id = ++last_id_;
-  metrics_->Add(Metric::kBulkSockets);
-  Row& row = rows_[id] = {connection, {}};
-  try {
-    row.thread = std::thread([this, id, connection] { Serve(id, connection); });
-  } catch (const std::system_error& error) {  // as the library reports that there are too many
-    refused_.Write({{"why", std::string(error.what())}});
-    metrics_->Add(Metric::kBulkSockets, -1);
-    rows_.erase(id);
+  auto thread = StartThread([this, id, connection] { Serve(id, connection); });
+  if (!thread.ok()) {
+    refused_.Write({{"why", std::string(thread.status().message())}});
     return false;
   }
+  metrics_->Add(Metric::kBulkSockets);
+  rows_[id] = {.connection = connection, .thread = *std::move(thread)};
   return true;
 }
 

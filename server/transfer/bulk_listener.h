@@ -35,12 +35,19 @@ class BulkListener {
   const std::vector<std::string>& addresses() const { return addresses_; }  // with their ports
   bool tls() const { return tls_; }
   // A ticket for one connection of this session. RESOURCE_EXHAUSTED where there are too many.
-  absl::StatusOr<PresharedKey> Admit(const std::shared_ptr<Session>& session);
+  absl::StatusOr<PresharedKey> Admit(const std::shared_ptr<Session>& session) {
+    return tickets_.Issue(session);
+  }
+
+  // Connections, beside those, that have not shown a ticket yet; one more takes the place of the
+  // oldest.
+  static constexpr int64_t kMostWaiting = 32;
 
  private:
   struct Row {
     std::shared_ptr<BulkConnection> connection;
     std::thread thread;
+    bool evicted = false;
   };
 
   BulkListener(const BulkOptions& options, Metrics* metrics);
@@ -48,9 +55,9 @@ class BulkListener {
   bool Accept(const UniqueFd& listener);
   void Serve(uint64_t id, std::shared_ptr<BulkConnection> connection);
   void JoinEnded();
+  bool MakeRoomLocked();  // for one that has shown no ticket
 
   const bool tls_;
-  const int64_t most_;
   Metrics* const metrics_;
   std::vector<std::string> addresses_;
   std::vector<UniqueFd> listeners_;

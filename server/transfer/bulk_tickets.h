@@ -25,14 +25,24 @@ class BulkTickets {
   static constexpr int64_t kLifetimeMs = 10'000;
   static constexpr int kOfOneSession = 8;  // not used yet
 
-  explicit BulkTickets(const Clock* clock = Clock::Steady()) : clock_(clock) {}
+  // For at most `most` sockets at a time.
+  explicit BulkTickets(int64_t most, const Clock* clock = Clock::Steady())
+      : most_(most), clock_(clock) {}
 
+  // RESOURCE_EXHAUSTED where there are too many sockets, or tickets of the session.
   absl::StatusOr<PresharedKey> Issue(const std::shared_ptr<Session>& session);
   // Of a ticket that is good.
   std::optional<std::string> FindSecret(std::string_view identity) const;
-  // Uses up the ticket whose identity and secret, one after the other, are `token`.
-  // PERMISSION_DENIED if there is none.
-  absl::StatusOr<std::shared_ptr<Session>> Redeem(std::string_view token);
+  struct Redeemed {
+    std::shared_ptr<Session> session;
+    std::string proof;                  // for the client
+    std::shared_ptr<const void> place;  // among the sockets there may be; this outlives it
+  };
+  // Uses up the ticket of which `token` is the identity, a nonce and the client's proof of that,
+  // one after the other. PERMISSION_DENIED if there is none, RESOURCE_EXHAUSTED where there are too
+  // many sockets.
+  absl::StatusOr<Redeemed> Redeem(std::string_view token);
+  int64_t places() const;  // that are taken
 
  private:
   struct Ticket {
@@ -42,9 +52,13 @@ class BulkTickets {
     int64_t until_ns = 0;
   };
 
+  absl::Status CheckRoomLocked() const;
+
+  const int64_t most_;
   const Clock* const clock_;
   mutable std::mutex mutex_;
   std::map<std::string, Ticket, std::less<>> tickets_;  // by identity
+  int64_t places_ = 0;
 };
 
 }  // namespace telegrad

@@ -52,7 +52,7 @@ TransferStream::~TransferStream() {
 }
 
 absl::Status TransferStream::Attach(std::shared_ptr<Session> session,
-                                    const std::shared_ptr<TransferSink>& sink) {
+                                    const std::shared_ptr<TransferSink>& sink, std::string proof) {
   TG_ASSIGN_OR_RETURN(credit_, session->transfers().Attach(sink));
   chunk_bytes_ = std::clamp<uint64_t>(credit_->bytes() / kChunksOfCredit, 1,
                                       static_cast<uint64_t>(kChunkBytes));
@@ -60,6 +60,7 @@ absl::Status TransferStream::Attach(std::shared_ptr<Session> session,
   v1::TransferResponse response;
   response.mutable_attached()->set_credit(credit_->bytes());
   response.mutable_attached()->set_chunk_bytes(chunk_bytes_);
+  response.mutable_attached()->set_proof(std::move(proof));
   std::lock_guard lock(mutex_);
   responses_.push_back(std::move(response));
   return absl::OkStatus();
@@ -220,6 +221,11 @@ bool TransferStream::wants_input() const {
 bool TransferStream::idle() const {
   std::lock_guard lock(mutex_);
   return responses_.empty() && pulls_.empty() && !fetching_ && !chunk_;
+}
+
+bool TransferStream::fetching() const {
+  std::lock_guard lock(mutex_);
+  return fetching_;
 }
 
 void TransferStream::Close() {

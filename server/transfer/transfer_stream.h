@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -51,8 +52,9 @@ class TransferStream {
   explicit TransferStream(Metrics* metrics) : metrics_(metrics) {}
   ~TransferStream();
 
-  // Before all others; what the client is told of it comes first.
-  absl::Status Attach(std::shared_ptr<Session> session, const std::shared_ptr<TransferSink>& sink);
+  // Before all others; what the client is told of it, with the proof that it is shown, comes first.
+  absl::Status Attach(std::shared_ptr<Session> session, const std::shared_ptr<TransferSink>& sink,
+                      std::string proof = {});
   Session* session() const { return session_.get(); }  // null before
   // An error is a violation of the protocol, or the transport's; what is wrong with a single chunk
   // or pull is told in a Refused. Waits only where `data` does.
@@ -66,6 +68,7 @@ class TransferStream {
   std::optional<TransferMessage> Next();
   bool wants_input() const;  // a client that asks for more than it takes is not read further
   bool idle() const;         // nothing is to be sent or prepared
+  bool fetching() const;     // Fetch has not called back
   // Nothing is sent any more.
   void Close();
 

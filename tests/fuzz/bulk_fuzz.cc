@@ -11,6 +11,7 @@
 
 #include "devices/cpu/cpu_device.h"
 #include "engine/net/frames.h"
+#include "engine/net/proof.h"
 #include "server/admin/log.h"
 #include "server/session/session_registry.h"
 #include "server/transfer/bulk_connection.h"
@@ -84,7 +85,9 @@ class Daemon {
     });
     if ((flags & kAttached) != 0) {
       v1::TransferRequest attach;
-      attach.mutable_attach()->set_token(ticket.identity + ticket.secret);
+      const std::string nonce(kNonceBytes, 'n');
+      attach.mutable_attach()->set_token(ticket.identity + nonce +
+                                         Prove(ticket.secret, Prover::kClient, nonce));
       SendFrame(client, attach.SerializeAsString(), {}).IgnoreError();
     }
     Send(client, input.subspan(1));
@@ -121,7 +124,7 @@ class Daemon {
   Environment env_;
   std::shared_ptr<Tenant> tenant_;
   std::unique_ptr<SessionRegistry> registry_;
-  BulkTickets tickets_;
+  BulkTickets tickets_{128};
 };
 
 }  // namespace

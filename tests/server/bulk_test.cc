@@ -6,6 +6,7 @@
 #include "engine/base/crc32c.h"
 #include "engine/base/status.h"
 #include "engine/net/frames.h"
+#include "engine/net/proof.h"
 #include "engine/net/tcp.h"
 #include "engine/wire/compression.h"
 #include "proto/transport.h"
@@ -20,6 +21,11 @@ using ::testing::HasSubstr;
 using Code = absl::StatusCode;
 
 constexpr std::chrono::milliseconds kStall{20'000};
+constexpr std::string_view kNonce = "sixteen bytes...";
+
+std::string Token(const PresharedKey& key) {
+  return StrCat(key.identity, kNonce, Prove(key.secret, Prover::kClient, kNonce));
+}
 
 class TicketsTest : public SessionTest {
  protected:
@@ -28,27 +34,49 @@ class TicketsTest : public SessionTest {
     return session_;
   }
   fakes::ManualClock clock_;
-  BulkTickets tickets_{&clock_};
+  BulkTickets tickets_{2, &clock_};
 };
 
 TEST_F(TicketsTest, OneIsGoodOnce) {
   const auto key = tickets_.Issue(Opened());
   ASSERT_TRUE(key.ok()) << key.status();
   EXPECT_EQ(tickets_.FindSecret(key->identity), key->secret);
-  EXPECT_EQ(*tickets_.Redeem(key->identity + key->secret), session_);
-  EXPECT_EQ(tickets_.Redeem(key->identity + key->secret).status().code(), Code::kPermissionDenied);
+  const auto redeemed = tickets_.Redeem(Token(*key));
+  ASSERT_TRUE(redeemed.ok()) << redeemed.status();
+  EXPECT_EQ(redeemed->session, session_);
+  EXPECT_TRUE(IsProof(redeemed->proof, key->secret, Prover::kServer, kNonce));
+  EXPECT_EQ(tickets_.Redeem(Token(*key)).status().code(), Code::kPermissionDenied);
   EXPECT_EQ(tickets_.FindSecret(key->identity), std::nullopt);
 }
 
-TEST_F(TicketsTest, NothingButItsIdentityAndSecretDo) {
+TEST_F(TicketsTest, NothingButAProofOfTheSecretDoes) {
   const auto key = *tickets_.Issue(Opened()), other = *tickets_.Issue(Opened());
   EXPECT_NE(key.secret, other.secret);
+  const std::string good = Token(key);
+  std::string nonce = good;
+  nonce[20] ^= 1;
   for (const std::string& token :
-       {std::string(), key.identity, key.secret, key.identity + other.secret,
-        key.identity + key.secret + "x", key.identity + key.secret.substr(1)}) {
+       {std::string(), key.identity, key.secret, key.identity + key.secret, good + "x",
+        good.substr(1), nonce, Token({key.identity, other.secret}),
+        StrCat(key.identity, kNonce, Prove(key.secret, Prover::kServer, kNonce))}) {
     EXPECT_EQ(tickets_.Redeem(token).status().code(), Code::kPermissionDenied);
   }
-  EXPECT_TRUE(tickets_.Redeem(key.identity + key.secret).ok()) << "guesses do not use it up";
+  EXPECT_TRUE(tickets_.Redeem(good).ok()) << "guesses do not use it up";
+}
+
+TEST_F(TicketsTest, TheirSocketsHavePlaces) {
+  auto one = tickets_.Redeem(Token(*tickets_.Issue(Opened())));
+  const auto early = *tickets_.Issue(Opened());
+  auto two = tickets_.Redeem(Token(*tickets_.Issue(Opened())));
+  EXPECT_EQ(tickets_.places(), 2);
+  for (const absl::Status& status :
+       {tickets_.Issue(Opened()).status(), tickets_.Redeem(Token(early)).status()}) {
+    EXPECT_EQ(status.code(), Code::kResourceExhausted);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--bulk-sockets"));
+  }
+  one = absl::CancelledError();
+  EXPECT_EQ(tickets_.places(), 1);
+  EXPECT_TRUE(tickets_.Redeem(Token(early)).ok());
 }
 
 TEST_F(TicketsTest, TheyAreForSoonAndForTheirSession) {
@@ -57,11 +85,11 @@ TEST_F(TicketsTest, TheyAreForSoonAndForTheirSession) {
   EXPECT_NE(tickets_.FindSecret(late.identity), std::nullopt);
   clock_.Advance(1);
   EXPECT_EQ(tickets_.FindSecret(late.identity), std::nullopt);
-  EXPECT_EQ(tickets_.Redeem(late.identity + late.secret).status().code(), Code::kPermissionDenied);
+  EXPECT_EQ(tickets_.Redeem(Token(late)).status().code(), Code::kPermissionDenied);
   const auto gone = *tickets_.Issue(Opened());
   session_->Close();
   session_.reset();
-  EXPECT_EQ(tickets_.Redeem(gone.identity + gone.secret).status().code(), Code::kPermissionDenied);
+  EXPECT_EQ(tickets_.Redeem(Token(gone)).status().code(), Code::kPermissionDenied);
 }
 
 TEST_F(TicketsTest, ASessionHasFewThatAreUnused) {
@@ -100,7 +128,7 @@ class BulkSocketTest : public SessionTest {
   }
   static v1::TransferRequest Attach(const PresharedKey& key) {
     v1::TransferRequest request;
-    request.mutable_attach()->set_token(key.identity + key.secret);
+    request.mutable_attach()->set_token(Token(key));
     return request;
   }
   // The next message; its data is in data_. An empty one when the connection is over.
@@ -122,6 +150,7 @@ class BulkSocketTest : public SessionTest {
     EXPECT_TRUE(Say(*socket, Attach(*key)).ok());
     const auto attached = Hear(*socket);
     EXPECT_GT(attached.attached().credit(), 0u);
+    EXPECT_TRUE(IsProof(attached.attached().proof(), key->secret, Prover::kServer, kNonce));
     EXPECT_EQ(attached.attached().chunk_bytes(), static_cast<uint64_t>(kChunkBytes));
     return socket;
   }
@@ -366,7 +395,7 @@ TEST_F(BulkSocketTest, ConnectionsEndWithTheirSession) {
   sink_->Await([&] { return metrics_.count(Metric::kBulkSockets) == 0; });
 }
 
-// A chunk that comes behind many pulls of everything does not wait until all of it was sent.
+// A chunk arrives though its client reads nothing of all that it has asked for.
 TEST_F(BulkSocketTest, NeitherDirectionWaitsForTheOther) {
   constexpr size_t kBytes = 16 << 20;
   Alloc(1, kBytes);
@@ -377,14 +406,7 @@ TEST_F(BulkSocketTest, NeitherDirectionWaitsForTheOther) {
   auto socket = Attached();
   for (int i = 0; i < 60; ++i) ASSERT_TRUE(Say(*socket, Pull(1, 0, kBytes)).ok());
   ASSERT_TRUE(SendChunk(*socket, 2, 0, "amid").ok());
-  std::atomic<bool> stop = false;
-  std::thread reader([&] {
-    while (!stop) Hear(*socket);
-  });
   EXPECT_EQ(Bytes(Read(2, 4)), "amid");
-  stop = true;
-  session_->Close();
-  reader.join();
 }
 
 TEST_F(BulkSocketTest, ThereAreOnlySoMany) {
@@ -393,12 +415,22 @@ TEST_F(BulkSocketTest, ThereAreOnlySoMany) {
   const auto more = bulk_->Admit(session_);
   EXPECT_EQ(more.status().code(), Code::kResourceExhausted);
   EXPECT_THAT(std::string(more.status().message()), HasSubstr("--bulk-sockets"));
-  auto three = Dial();
-  std::byte byte;
-  EXPECT_EQ(three->Receive({&byte, 1}).code(), Code::kUnavailable);
   one.reset();
   sink_->Await([&] { return metrics_.count(Metric::kBulkSockets) == 1; });
   EXPECT_TRUE(Attached() != nullptr);
+}
+
+// Who shows no ticket does not keep others out.
+TEST_F(BulkSocketTest, ThoseThatWaitTooLongMakeRoom) {
+  std::vector<std::unique_ptr<StreamSocket>> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(Dial());
+  std::byte gone;
+  while (silent[50]->Receive({&gone, 1}).ok()) {
+  }
+  sink_->Await([&] { return metrics_.count(Metric::kBulkSockets) <= BulkListener::kMostWaiting; });
+  EXPECT_TRUE(Attached() != nullptr);
+  std::byte byte;
+  EXPECT_EQ(silent.front()->Receive({&byte, 1}).code(), Code::kUnavailable);
 }
 
 TEST_F(BulkSocketTest, UnderTlsTheTicketIsTheKey) {
