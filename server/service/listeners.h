@@ -37,8 +37,8 @@ class Listeners {
                                                            bool open_to_all);
   explicit Listeners(const ListenOptions& options);
 
-  // The listener of bulk sockets, of which nobody knows yet; null where there is to be none. Says
-  // on stdout where it is.
+  // The listener of bulk sockets, of which nobody knows yet; null where there is to be none.
+  // Before Start, which says where it is.
   absl::StatusOr<std::unique_ptr<BulkListener>> StartBulk(Metrics* metrics);
   // Starts to listen and says where on stdout. UNAVAILABLE if an address is taken. `data_first` is
   // told the data listener's address before any other listener takes calls.
@@ -62,7 +62,7 @@ class Listeners {
   absl::StatusOr<std::string> StartKind(Kind& kind);  // the first address
 
   const ListenOptions options_;
-  BulkOptions bulk_;
+  BulkOptions bulk_;  // once it is started, with the ports that it took
   ResetGuard guard_;  // of all of them
   std::vector<Kind> kinds_;
 };
