@@ -250,7 +250,8 @@ class RawDataTest : public DaemonTest {
     request.mutable_write()->set_transfer(transfer);
     request.mutable_write()->set_bytes(bytes);
     execute_->Write(request);
-    // Chunks travel on another stream, and whoever overtakes it is not told what is wrong with them.
+    // Chunks travel on another stream, and whoever overtakes it is not told what is wrong with
+    // them.
     v1::StatUploadRequest stat;
     stat.set_token(opened_.token());
     stat.set_epoch(opened_.epoch());
