@@ -1,10 +1,16 @@
 // Large writes and reads through the real daemon: what the client does with them, and what the Data
 // service does with clients that do not keep to the rules.
 #include <grpcpp/grpcpp.h>
+#include <poll.h>
+#include <sys/socket.h>
 
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "engine/base/crc32c.h"
+#include "engine/net/frames.h"
+#include "engine/net/tcp.h"
 #include "engine/wire/compression.h"
 #include "telegrad/v1/compute.grpc.pb.h"
 #include "telegrad/v1/data.grpc.pb.h"
@@ -80,6 +86,55 @@ TEST_F(BulkTest, WithoutThemOverGrpc) {
   Start({"--bulk-sockets", "1"});
   ThereAndBack(*connection_);
   EXPECT_LE(Stat("telegrad_bulk_sockets_admitted_total"), 1);
+}
+
+// Somebody else listens where the client was led, as at the end of a tunnel: one who says nothing,
+// and one who would like to have the tensors.
+TEST_F(BulkTest, SomebodyElseGetsNoTensor) {
+  for (const bool answers : {false, true}) {
+    const UniqueFd listener = *ListenTcp("127.0.0.1:0");
+    std::atomic<int64_t> more = 0;  // bytes behind the ticket
+    std::thread impostor([&] {
+      std::vector<std::thread> each;
+      for (int i = 0; i < ConnectOptions().data_streams; ++i) {
+        pollfd polled = {listener.get(), POLLIN, 0};
+        poll(&polled, 1, -1);
+        UniqueFd fd(accept(listener.get(), nullptr, nullptr));
+        each.emplace_back([&, fd = std::move(fd)]() mutable {
+          StreamSocket socket(std::move(fd), std::chrono::milliseconds(20'000));
+          ASSERT_TRUE(ReceiveFrame(socket, 1024, 0).ok());
+          v1::TransferResponse response;
+          response.mutable_attached()->set_credit(8 << 20);
+          response.mutable_attached()->set_chunk_bytes(1 << 20);
+          response.mutable_attached()->set_proof(std::string(32, 'p'));
+          const std::string said = response.SerializeAsString();
+          ASSERT_TRUE(!answers || SendFrame(socket, said, {}).ok());
+          std::byte byte;
+          while (socket.Receive({&byte, 1}).ok()) ++more;
+        });
+      }
+      for (std::thread& thread : each) thread.join();
+    });
+    ConnectOptions options;
+    options.bulk_address = StrCat("127.0.0.1:", PortOf(listener));
+    ThereAndBack(**Connection::Connect(address_, options));
+    impostor.join();
+    EXPECT_EQ(more, 0);
+  }
+  EXPECT_EQ(Stat("telegrad_bulk_sockets_admitted_total"), 0);
+}
+
+TEST_F(BulkTest, TheDaemonEndsWithSocketsThatAreOpen) {
+  const std::vector<uint8_t> data = Random(kBytes);
+  auto session = *connection_->OpenSession();
+  const uint64_t handle = session->NewHandle();
+  session->Alloc(handle, kBytes);
+  session->Write(handle, 0, Bytes(data));
+  ASSERT_TRUE(session->Sync().Get().ok()) << session->status();
+  EXPECT_EQ(Stat("telegrad_bulk_sockets"), ConnectOptions().data_streams);
+  daemon_->Signal(SIGTERM);
+  daemon_->Signal(SIGTERM);  // without waiting for the session's client
+  EXPECT_EQ(daemon_->Wait().exit_code, 0);
 }
 
 TEST_F(BulkTest, Compressed) {
