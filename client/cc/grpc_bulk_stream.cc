@@ -37,8 +37,7 @@ void GrpcBulkStream::Drain() {
   outgoing_.Clear();
   context_.reset();
   channel_.reset();
-  std::unique_lock lock(in_use_->mutex);
-  in_use_->changed.wait(lock, [this] { return in_use_->slices == 0; });
+  slices_->AwaitNone();
 }
 
 void GrpcBulkStream::SetMessage(const v1::TransferRequest& request, std::span<const std::byte> data,
@@ -49,25 +48,9 @@ void GrpcBulkStream::SetMessage(const v1::TransferRequest& request, std::span<co
     outgoing_ = grpc::ByteBuffer(&slice, 1);
     return;
   }
-  struct Holder {
-    std::shared_ptr<InUse> in_use;
-    std::shared_ptr<const void> keep;
-    ~Holder() {
-      keep.reset();
-      std::lock_guard lock(in_use->mutex);
-      if (--in_use->slices == 0) in_use->changed.notify_all();
-    }
-  };
-  {
-    std::lock_guard lock(in_use_->mutex);
-    ++in_use_->slices;
-  }
   const grpc::Slice slices[] = {
       grpc::Slice(EnvelopeHead(std::move(head), kPayloadField, data.size())),
-      grpc::Slice(
-          const_cast<std::byte*>(data.data()), data.size(),
-          [](void* holder) { delete static_cast<Holder*>(holder); },
-          new Holder{in_use_, std::move(keep)})};
+      slices_->Make(data, std::move(keep))};
   outgoing_ = grpc::ByteBuffer(slices, 2);
 }
 

@@ -1,12 +1,11 @@
 // A Transfer stream on a gRPC connection of its own.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "client/cc/bulk_stream.h"
+#include "client/cc/payload_slices.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/client_callback.h"
 
@@ -28,20 +27,13 @@ class GrpcBulkStream final : public BulkStream,
   void OnDone(const grpc::Status& status) override;
 
  private:
-  // How many slices the transport still holds.
-  struct InUse {
-    std::mutex mutex;
-    std::condition_variable changed;
-    int64_t slices = 0;
-  };
-
   void SetMessage(const v1::TransferRequest& request, std::span<const std::byte> data,
                   std::shared_ptr<const void> keep);
   absl::Status Receive();
 
   std::shared_ptr<grpc::Channel> channel_;
   std::optional<grpc::ClientContext> context_{std::in_place};  // until it is drained
-  const std::shared_ptr<InUse> in_use_ = std::make_shared<InUse>();
+  const std::shared_ptr<PayloadSlices> slices_ = std::make_shared<PayloadSlices>();
   grpc::ByteBuffer incoming_, outgoing_;
 
   // Guarded by the owner's mutex.
