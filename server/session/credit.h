@@ -22,8 +22,12 @@ class CreditLine : public std::enable_shared_from_this<CreditLine> {
   // Told how many bytes may be sent again; called from any thread, without a lock of this folder.
   using Granted = std::function<void(uint64_t bytes)>;
 
-  CreditLine(uint64_t bytes, std::vector<Reservation> reserved, Granted granted)
-      : bytes_(bytes), reserved_(std::move(reserved)), granted_(std::move(granted)) {}
+  // `stream` numbers the streams of a session in the order in which they were attached.
+  CreditLine(uint64_t stream, uint64_t bytes, std::vector<Reservation> reserved, Granted granted)
+      : stream_(stream),
+        bytes_(bytes),
+        reserved_(std::move(reserved)),
+        granted_(std::move(granted)) {}
 
   uint64_t bytes() const { return bytes_; }
 
@@ -41,6 +45,7 @@ class CreditLine : public std::enable_shared_from_this<CreditLine> {
     ~Part() {
       if (line_ != nullptr) line_->GiveBack(bytes_);
     }
+    uint64_t stream() const { return line_ != nullptr ? line_->stream_ : 0; }
 
    private:
     friend class CreditLine;
@@ -58,7 +63,7 @@ class CreditLine : public std::enable_shared_from_this<CreditLine> {
  private:
   void GiveBack(uint64_t bytes);
 
-  const uint64_t bytes_;
+  const uint64_t stream_, bytes_;
   const std::vector<Reservation> reserved_;  // go when the last part has
   std::mutex mutex_;
   Granted granted_;

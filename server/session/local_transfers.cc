@@ -80,7 +80,7 @@ absl::Status UploadFrom(std::shared_ptr<const SealedFile> file, uint64_t transfe
     // Its only part comes back when the piece is in its place, also where a device takes it there.
     const TimelinePoint placed{std::make_shared<Timeline>(), 1};
     const auto line = std::make_shared<CreditLine>(
-        piece.bytes, std::vector<Reservation>(),
+        /*stream=*/0, piece.bytes, std::vector<Reservation>(),
         [timeline = placed.timeline](uint64_t) { timeline->Signal(1); });
     const absl::Status taken =
         upload->Take(piece, FileContent(*file, piece), *line->Take(piece.bytes));

@@ -18,6 +18,10 @@ Transfers::Transfers(const SessionLimits& limits, const DevicePool* devices, Met
 
 Transfers::~Transfers() { Close(absl::CancelledError("the session has ended")); }
 
+Transfers::Leftovers::~Leftovers() {
+  for (const auto& upload : uploads) upload->End(absl::CancelledError("no operation names it"));
+}
+
 absl::Status Transfers::CheckRoomLocked() const {
   if (closed_) return absl::AbortedError("the session has ended");
   const auto count = static_cast<int64_t>(uploads_.size() + downloads_.size());
@@ -75,15 +79,19 @@ void Transfers::Begin(uint64_t transfer, std::shared_ptr<const Download> downloa
 void Transfers::Finish(uint64_t transfer) {
   std::shared_ptr<Upload> upload;
   std::shared_ptr<const Download> download;
-  std::lock_guard lock(mutex_);
-  if (const auto it = uploads_.find(transfer); it != uploads_.end()) {
-    upload = std::move(it->second);
-    uploads_.erase(it);
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto it = uploads_.find(transfer); it != uploads_.end()) {
+      upload = std::move(it->second);
+      uploads_.erase(it);
+    }
+    if (const auto it = downloads_.find(transfer); it != downloads_.end()) {
+      download = std::move(it->second);
+      downloads_.erase(it);
+    }
   }
-  if (const auto it = downloads_.find(transfer); it != downloads_.end()) {
-    download = std::move(it->second);
-    downloads_.erase(it);
-  }
+  // Who brings the bytes in another way holds it as long as it may come to its turn.
+  if (upload != nullptr) upload->End(absl::CancelledError("its operation is over"));
 }
 
 void Transfers::Close(const absl::Status& why) {
@@ -118,7 +126,8 @@ absl::StatusOr<std::shared_ptr<CreditLine>> Transfers::Attach(
   if (closed_) return absl::AbortedError("the session has ended");
   std::erase_if(sinks_, [](const auto& weak) { return weak.expired(); });
   sinks_.push_back(sink);
-  return std::make_shared<CreditLine>(static_cast<uint64_t>(bytes), std::move(reserved),
+  return std::make_shared<CreditLine>(++attached_, static_cast<uint64_t>(bytes),
+                                      std::move(reserved),
                                       [weak = std::weak_ptr(sink)](uint64_t granted) {
                                         if (const auto sink = weak.lock()) sink->OnGranted(granted);
                                       });

@@ -43,6 +43,7 @@ class Transfers {
 
   // What was staged for nothing. Its end is told to streams, so it goes without a lock.
   struct Leftovers {
+    ~Leftovers();
     std::vector<std::shared_ptr<Upload>> uploads;
     std::vector<CreditLine::Part> credit;
   };
@@ -53,6 +54,7 @@ class Transfers {
                                                  Leftovers* leftovers);
   absl::Status Announce(uint64_t transfer, Leftovers* leftovers);  // a download that may begin
   void Begin(uint64_t transfer, std::shared_ptr<const Download> download);
+  // The operation is over: an upload that has not ended does so now.
   void Finish(uint64_t transfer);
   // The session is over: uploads end, downloads are dropped, streams are told.
   void Close(const absl::Status& why);
@@ -82,7 +84,8 @@ class Transfers {
 
   mutable std::mutex mutex_;
   bool closed_ = false;
-  uint64_t last_ = 0;  // the number of the last operation that named one
+  uint64_t last_ = 0;      // the number of the last operation that named one
+  uint64_t attached_ = 0;  // streams, so far
   std::map<uint64_t, std::shared_ptr<Upload>> uploads_;
   std::map<uint64_t, std::shared_ptr<const Download>> downloads_;  // null: has not begun
   std::vector<std::weak_ptr<TransferSink>> sinks_;

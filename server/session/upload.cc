@@ -102,8 +102,9 @@ void Upload::End(const absl::Status& why) {
     end = *end_;
     dropped.swap(staged_);
     staged_bytes_ = 0;
-    for (const Claim& claim : claims_) {  // somebody may never send the rest
-      if (claim.content != nullptr) claim.content->Abandon();
+    for (const Claim& claim :
+         claims_) {  // of the target, for which somebody may never send the rest
+      if (open_ && claim.content != nullptr) claim.content->Abandon();
     }
     if (!claims_.empty()) return;
   }
@@ -161,13 +162,14 @@ absl::Status Upload::Take(ByteRange range, const ChunkContent& content, CreditLi
   std::unique_lock lock(mutex_);
   TG_RETURN_IF_ERROR(CheckInsideLocked(range));
   for (auto claim = ClaimLocked(range);
-       claim != claims_.end() && claim->content != nullptr && claim->content->Abandon();
+       claim != claims_.end() && claim->content != nullptr && claim->stream < credit.stream() &&
+       claim->content->Abandon();
        claim = ClaimLocked(range)) {
     settled_.wait(lock);
   }
   TG_RETURN_IF_ERROR(AdmitLocked(range));
   if (received_.Contains(range)) return absl::OkStatus();
-  claims_.push_back({range, &content});
+  claims_.push_back({range, &content, credit.stream()});
   if (open_) {
     lock.unlock();
     return Place(range, content, std::move(credit));
@@ -180,21 +182,23 @@ absl::Status Upload::Take(ByteRange range, const ChunkContent& content, CreditLi
   }
   lock.lock();
   ArrivedLocked(range);
-  if (open_) {  // meanwhile
+  // Meanwhile the operation may have come, and told where the end is; it may also be open.
+  const absl::Status inside = CheckInsideLocked(range);
+  if (inside.ok() && open_) {
     lock.unlock();
     return Place(range, StagedContent(bytes.get(), range.bytes), std::move(credit));
   }
-  const bool inside = !bytes_ || range.offset + range.bytes <= *bytes_;  // meanwhile as well
-  if (!end_ && inside) {
+  if (inside.ok()) {
     received_.Add(range);
     staged_bytes_ += range.bytes;
     staged_.push_back({range, std::move(bytes), std::move(credit)});
   }
   lock.unlock();
   Settle(range, /*placed=*/false);
-  return absl::OkStatus();
+  return absl::IsNotFound(inside) ? absl::OkStatus() : inside;  // nobody misses it
 }
 
+// Of a range that was found to be inside of the whole once that was known.
 absl::Status Upload::Place(ByteRange range, const ChunkContent& content, CreditLine::Part credit) {
   void* const host = target_.memory->host();
   if (host == nullptr) return PlaceStaged(range, content, std::move(credit));

@@ -59,11 +59,10 @@ class Upload : public std::enable_shared_from_this<Upload> {
   // Takes nothing more.
   void End(const absl::Status& why);
 
-  // DATA_LOSS, or UNAVAILABLE while the same bytes are on their way to a device: send it again. Of
-  // two streams over which the same bytes arrive, the first is abandoned: its client has sent them
-  // again because it is broken.
-  // INVALID_ARGUMENT if it is not inside of the whole or overlaps what has arrived; what has
-  // arrived as a whole is welcome. NOT_FOUND after the end.
+  // DATA_LOSS, or UNAVAILABLE while the same bytes are just arriving: send it again. Of two streams
+  // over which the same bytes arrive, the older is abandoned: its client has sent them again
+  // because it is broken. INVALID_ARGUMENT if it is not inside of the whole or overlaps what has
+  // arrived; what has arrived as a whole is welcome. NOT_FOUND after the end.
   absl::Status Take(ByteRange range, const ChunkContent& content, CreditLine::Part credit);
 
   struct State {
@@ -83,6 +82,7 @@ class Upload : public std::enable_shared_from_this<Upload> {
   struct Claim {
     ByteRange range;
     const ChunkContent* content = nullptr;  // as long as it is being received
+    uint64_t stream = 0;                    // over which
   };
 
   const Claim* FindClaimLocked(ByteRange range) const;  // that overlaps the range
