@@ -100,7 +100,7 @@ bool CudaQueue::IssueNext(Issuer issuer) {
     if (waits.ok() && *waits == Wait::kOpen) {
       if (issuer == Issuer::kSubmitter) return false;
       status = stop ? absl::CancelledError("the device was closed before the work could run")
-                    : StayOpen(flight.value, *work);
+                    : StayOpen(flight.value, std::span(work->waits).subspan(passed));
       if (status.ok()) return false;
     }
   }
@@ -175,12 +175,13 @@ absl::StatusOr<CudaQueue::Wait> CudaQueue::LookAtAll(const Submission& work, siz
 }
 
 // The thread's, which is rung when an open point is reached.
-absl::Status CudaQueue::StayOpen(uint64_t value, const Submission& work) {
+absl::Status CudaQueue::StayOpen(uint64_t value, std::span<const TimelinePoint> open) {
   if (awaited_ != value) {
     awaited_ = value;
     waiting_since_ = SteadyNs();
-    for (const TimelinePoint& point : work.waits) {
-      if (point.timeline == nullptr || point.timeline->value() >= point.value) continue;
+    for (const TimelinePoint& point : open) {
+      // Also behind those that are reached by now: they were not when the thread looked.
+      if (point.timeline == nullptr) continue;
       point.timeline->OnReached(point.value, [bell = bell_](const absl::Status&) { bell->Ring(); });
     }
   }
@@ -194,6 +195,7 @@ absl::Status CudaQueue::AwaitOnStream(std::span<const TimelinePoint> waits) {
   for (const TimelinePoint& point : waits) {
     if (point.timeline == nullptr || point.timeline != sibling_timeline_) continue;
     absl::Status failure;
+    sibling_awaited_.store(std::max(sibling_awaited_.load(), point.value));
     TG_RETURN_IF_ERROR(
         sibling_flights_->Await(point.value, *context_, stream_->handle(), &failure).status());
   }

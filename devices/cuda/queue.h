@@ -26,7 +26,8 @@ struct QueueOptions {
   QueueKind kind = QueueKind::kCompute;
   int capacity = 0;           // submissions
   absl::Duration wait_limit;  // see HostQueueOptions
-  // A GPU that is at the same submission for so long is taken for stuck.
+  // A GPU that is at the same submission for so long is taken for stuck. What waits for the sibling
+  // is not counted: that has a clock of its own.
   absl::Duration hang_limit;
 };
 
@@ -63,7 +64,7 @@ class CudaQueue final : public Queue {
   absl::StatusOr<Wait> Look(const TimelinePoint& point) const;
   // Until the first wait that is open or has failed; how many are before that.
   absl::StatusOr<Wait> LookAtAll(const Submission& work, size_t* passed) const;
-  absl::Status StayOpen(uint64_t value, const Submission& work);
+  absl::Status StayOpen(uint64_t value, std::span<const TimelinePoint> open);
   absl::Status AwaitOnStream(std::span<const TimelinePoint> waits);
   absl::Status AwaitZeroed(const Submission& work);
   bool MayBlock(const Submission& work) const;
@@ -107,7 +108,8 @@ class CudaQueue final : public Queue {
   bool stop_ = false;
 
   // Of whoever hands over:
-  uint64_t zeroed_ = 0;  // zeroings that the stream has waited for
+  uint64_t zeroed_ = 0;                       // zeroings that the stream has waited for
+  std::atomic<uint64_t> sibling_awaited_{0};  // the sibling's point that the stream waits for
 
   // Of the thread:
   uint64_t awaited_ = 0;       // the submission whose waits ring the bell

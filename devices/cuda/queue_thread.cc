@@ -155,7 +155,8 @@ bool CudaQueue::HasPassed(CUevent event, absl::Status* status) {
     }
   } else {
     const int64_t now = SteadyNs();
-    if (progress_ns_ == 0) progress_ns_ = now;
+    const bool waits = sibling_timeline_ && sibling_timeline_->value() < sibling_awaited_.load();
+    if (progress_ns_ == 0 || waits) progress_ns_ = now;
     if (absl::Nanoseconds(now - progress_ns_) > options_.hang_limit) {
       context_->Fail(absl::UnavailableError(StrCat(
                          options_.name, " is stuck and takes no more work: nothing ended within ",
@@ -187,6 +188,7 @@ absl::Status CudaQueue::AwaitEvent(CUevent event) {
   while (!HasPassed(event, &status)) {
     if (!EndFlights()) AwaitNews(event);
   }
+  if (noticed_ == event) noticed_ = nullptr;  // it will be recorded again
   progress_ns_ = 0;
   return status;
 }

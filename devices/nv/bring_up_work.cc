@@ -208,6 +208,7 @@ absl::Status BringUp::WaitFor(size_t semaphore, uint64_t value) {
   while (shared_.Load<uint64_t>(semaphore) != value) {
     if (rm_.system().Ns() - start >= options_.timeout_ns) {
       const uint64_t found = shared_.Load<uint64_t>(semaphore);
+      if (found == value) break;
       const std::string what =
           StrCat("the semaphore holds ", found, " where ", value, " is waited for, after ",
                  options_.timeout_ns / 1'000'000, " ms; the channel's error notifier ");

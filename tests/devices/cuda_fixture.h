@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "devices/cuda/cuda_device.h"
+#include "engine/base/status.h"
 #include "engine/base/strings.h"
 #include "tests/devices/fixture.h"
 
@@ -87,5 +88,46 @@ inline Command NextCommand(std::shared_ptr<LoadedProgram> program, int32_t bindi
 }
 
 inline CudaOptions FakeOptions() { return {.library = TELEGRAD_FAKE_CUDA}; }
+
+class Cuda : public testing::Test {
+ protected:
+  void Open(const CudaOptions& options = FakeOptions()) {
+    devices_ = OpenCudas(options, &notes_);
+    for (const auto& device : devices_) names_.push_back(device->name());
+  }
+  Device& device(size_t i = 0) { return *devices_[i]; }
+  BufferView Buffer(int64_t bytes, size_t i = 0) { return Whole(*device(i).Alloc(bytes)); }
+  std::shared_ptr<LoadedProgram> Next(size_t i = 0) {
+    auto program = device(i).Load(NextImage());
+    EXPECT_TRUE(program.ok()) << program.status();
+    return program.ok() ? *program : nullptr;
+  }
+  std::string Read(const BufferView& view, size_t i = 0) {
+    const BufferView out = HostBuffer(*host_, std::string(view.length, '?'));
+    const auto copied = Copy(device(i), out, view);
+    EXPECT_TRUE(copied.ok()) << copied.status();
+    if (copied.ok()) {
+      EXPECT_EQ(copied->Wait(), absl::OkStatus());
+    }
+    return Bytes(out);
+  }
+  TimelinePoint Write(const BufferView& view, const std::string& bytes, size_t i = 0) {
+    return *Copy(device(i), view, HostBuffer(*host_, bytes));
+  }
+  void Fill(const BufferView& view, const std::string& bytes, size_t i = 0) {
+    EXPECT_EQ(Write(view, bytes, i).Wait(), absl::OkStatus());
+  }
+  absl::Status Run(const std::vector<Command>& commands, std::vector<BufferView> bindings) {
+    TG_ASSIGN_OR_RETURN(const auto encoded, device().Encode(commands));
+    TG_ASSIGN_OR_RETURN(const TimelinePoint point,
+                        device().queue().Submit(encoded, std::move(bindings), {}));
+    return point.Wait();
+  }
+
+  FakeCuda fake_;
+  std::unique_ptr<Device> host_ = OpenHost({.index = 7});
+  std::vector<std::string> notes_, names_;
+  std::vector<std::unique_ptr<Device>> devices_;
+};
 
 }  // namespace telegrad

@@ -13,47 +13,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-class Cuda : public testing::Test {
- protected:
-  void Open(const CudaOptions& options = FakeOptions()) {
-    devices_ = OpenCudas(options, &notes_);
-    for (const auto& device : devices_) names_.push_back(device->name());
-  }
-  Device& device(size_t i = 0) { return *devices_[i]; }
-  BufferView Buffer(int64_t bytes, size_t i = 0) { return Whole(*device(i).Alloc(bytes)); }
-  std::shared_ptr<LoadedProgram> Next(size_t i = 0) {
-    auto program = device(i).Load(NextImage());
-    EXPECT_TRUE(program.ok()) << program.status();
-    return program.ok() ? *program : nullptr;
-  }
-  std::string Read(const BufferView& view, size_t i = 0) {
-    const BufferView out = HostBuffer(*host_, std::string(view.length, '?'));
-    const auto copied = Copy(device(i), out, view);
-    EXPECT_TRUE(copied.ok()) << copied.status();
-    if (copied.ok()) {
-      EXPECT_EQ(copied->Wait(), absl::OkStatus());
-    }
-    return Bytes(out);
-  }
-  TimelinePoint Write(const BufferView& view, const std::string& bytes, size_t i = 0) {
-    return *Copy(device(i), view, HostBuffer(*host_, bytes));
-  }
-  void Fill(const BufferView& view, const std::string& bytes, size_t i = 0) {
-    EXPECT_EQ(Write(view, bytes, i).Wait(), absl::OkStatus());
-  }
-  absl::Status Run(const std::vector<Command>& commands, std::vector<BufferView> bindings) {
-    TG_ASSIGN_OR_RETURN(const auto encoded, device().Encode(commands));
-    TG_ASSIGN_OR_RETURN(const TimelinePoint point,
-                        device().queue().Submit(encoded, std::move(bindings), {}));
-    return point.Wait();
-  }
-
-  FakeCuda fake_;
-  std::unique_ptr<Device> host_ = OpenHost({.index = 7});
-  std::vector<std::string> notes_, names_;
-  std::vector<std::unique_ptr<Device>> devices_;
-};
-
 TEST_F(Cuda, OpensEveryGpu) {
   fake_.Set("capability", 80);
   fake_.Set("multiprocessors", 8);
@@ -237,21 +196,6 @@ TEST_F(Cuda, OneCommandIsLaunchedWithoutAGraph) {
   EXPECT_EQ(fake_.Count("graph_launches"), 0);
 }
 
-// Across its queues, and copies of the host's bytes among launches.
-TEST_F(Cuda, QueuesWaitForEachOtherOnTheGpu) {
-  Open();
-  const BufferView buffer = Buffer(1), out = HostBuffer(*host_, "?");
-  const auto commands = *device().Encode({NextCommand(Next())});
-  TimelinePoint before = Write(buffer, "a");
-  for (int i = 0; i < 5; ++i) {
-    const TimelinePoint waits[] = {before};
-    const TimelinePoint ran = *device().queue().Submit(commands, {buffer}, waits);
-    before = *Copy(device(), out, buffer, {ran});
-  }
-  EXPECT_EQ(before.Wait(), absl::OkStatus());
-  EXPECT_EQ(Bytes(out), "f");
-}
-
 TEST_F(Cuda, TracesLaunches) {
   Open();
   const BufferView buffer = Buffer(1);
@@ -428,41 +372,6 @@ TEST_F(Cuda, AFaultFailsTheDeviceAndNothingElse) {
   EXPECT_EQ(device(1).Health(), absl::OkStatus());
   Fill(other, "ab", 1);
   EXPECT_EQ(Read(other, 1), "ab");
-}
-
-// What waits for the GPU when it faults, on either queue, ends with the reason.
-TEST_F(Cuda, AFaultReachesWhatWaits) {
-  Open();
-  const BufferView buffer = Buffer(1), out = HostBuffer(*host_, "?");
-  const auto commands = *device().Encode({NextCommand(Next())});
-  const Gate gate;
-  const TimelinePoint waits[] = {gate.point()};
-  fake_.Set("fault_launch", 1);
-  const TimelinePoint ran = *device().queue().Submit(commands, {buffer}, waits);
-  const TimelinePoint copied = *Copy(device(), out, buffer, {ran});
-  const TimelinePoint there = *Copy(*host_, HostBuffer(*host_, "?"), out, {copied});
-  gate.Open();
-  EXPECT_EQ(ran.Wait().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(copied.Wait().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(there.Wait().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(Bytes(out), "?");
-}
-
-TEST_F(Cuda, AStuckGpuIsGivenUp) {
-  CudaOptions options = FakeOptions();
-  options.hang_limit = absl::Milliseconds(20);
-  Open(options);
-  const BufferView buffer = Buffer(1);
-  fake_.Set("hang_launch", 1);
-  const absl::Status stuck = Run({NextCommand(Next())}, {buffer});
-  EXPECT_EQ(stuck.code(), absl::StatusCode::kUnavailable) << stuck;
-  EXPECT_THAT(std::string(stuck.message()),
-              AllOf(HasSubstr("CUDA:0 compute is stuck"), HasSubstr("20ms")));
-  EXPECT_EQ(device().Health(), stuck);
-  EXPECT_EQ(device().Alloc(1).status(), stuck);
-  EXPECT_EQ(device(1).Health(), absl::OkStatus());
-  devices_.clear();  // waits for nothing
-  fake_.Release();
 }
 
 }  // namespace

@@ -1,0 +1,132 @@
+// The two queues of a GPU, on the fake driver: what waits for whom, what a fault reaches, and when
+// a GPU is taken for stuck.
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "devices/api/trace.h"
+#include "tests/devices/cuda_fixture.h"
+
+namespace telegrad {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Across its queues, and copies of the host's bytes among launches.
+TEST_F(Cuda, QueuesWaitForEachOtherOnTheGpu) {
+  Open();
+  const BufferView buffer = Buffer(1), out = HostBuffer(*host_, "?");
+  const auto commands = *device().Encode({NextCommand(Next())});
+  TimelinePoint before = Write(buffer, "a");
+  for (int i = 0; i < 5; ++i) {
+    const TimelinePoint waits[] = {before};
+    const TimelinePoint ran = *device().queue().Submit(commands, {buffer}, waits);
+    before = *Copy(device(), out, buffer, {ran});
+  }
+  EXPECT_EQ(before.Wait(), absl::OkStatus());
+  EXPECT_EQ(Bytes(out), "f");
+}
+
+// Reached before the thread looks, after it has, or in between.
+TEST_F(Cuda, AWaitMayBeReachedAtAnyTime) {
+  Open();
+  const BufferView to = Buffer(1), from = Buffer(1);
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  const auto spin = [](int64_t ns) {
+    const int64_t until = SteadyNs() + ns;
+    while (SteadyNs() < until) {
+    }
+  };
+  std::atomic<Timeline*> next = nullptr;
+  std::atomic<int64_t> delay_ns = 0;
+  std::atomic<bool> done = false;
+  std::thread reaches([&] {
+    while (!done.load()) {
+      Timeline* const timeline = next.exchange(nullptr);
+      if (timeline == nullptr) continue;
+      spin(delay_ns.load());
+      timeline->Signal(1);
+    }
+  });
+  absl::Status status;
+  for (int i = 0; i < 2'000 && status.ok(); ++i) {
+    spin(50'000);  // the queue's thread goes to sleep
+    const auto timeline = std::make_shared<Timeline>();
+    delay_ns = static_cast<int64_t>(random() % 100'000);
+    next = timeline.get();
+    const auto point = Copy(device(), to, from, {{timeline, 1}});
+    while (timeline->value() == 0) {  // all processors are busy, so that the thread is interrupted
+    }
+    status = point.ok() ? point->Wait(absl::Seconds(30)) : point.status();
+  }
+  done = true;
+  reaches.join();
+  EXPECT_EQ(status, absl::OkStatus());
+}
+
+// What waits for the GPU when it faults, on either queue, ends with the reason.
+TEST_F(Cuda, AFaultReachesWhatWaits) {
+  Open();
+  const BufferView buffer = Buffer(1), out = HostBuffer(*host_, "?");
+  const auto commands = *device().Encode({NextCommand(Next())});
+  const Gate gate;
+  const TimelinePoint waits[] = {gate.point()};
+  fake_.Set("fault_launch", 1);
+  const TimelinePoint ran = *device().queue().Submit(commands, {buffer}, waits);
+  const TimelinePoint copied = *Copy(device(), out, buffer, {ran});
+  const TimelinePoint there = *Copy(*host_, HostBuffer(*host_, "?"), out, {copied});
+  gate.Open();
+  EXPECT_EQ(ran.Wait().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(copied.Wait().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(there.Wait().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Bytes(out), "?");
+}
+
+TEST_F(Cuda, AStuckGpuIsGivenUp) {
+  CudaOptions options = FakeOptions();
+  options.hang_limit = absl::Milliseconds(20);
+  Open(options);
+  const BufferView buffer = Buffer(1);
+  fake_.Set("hang_launch", 1);
+  const absl::Status stuck = Run({NextCommand(Next())}, {buffer});
+  EXPECT_EQ(stuck.code(), absl::StatusCode::kUnavailable) << stuck;
+  EXPECT_THAT(std::string(stuck.message()),
+              AllOf(HasSubstr("CUDA:0 compute is stuck"), HasSubstr("20ms")));
+  EXPECT_EQ(device().Health(), stuck);
+  EXPECT_EQ(device().Alloc(1).status(), stuck);
+  EXPECT_EQ(device(1).Health(), absl::OkStatus());
+  devices_.clear();  // waits for nothing
+  fake_.Release();
+}
+
+// Work of one queue that ends all the time is not an end of what waits for it on the other.
+TEST_F(Cuda, WaitingForABusyQueueIsNotBeingStuck) {
+  const auto run = [this](int64_t iterations) {
+    Command next = NextCommand(Next());
+    next.launch.iterations = iterations;
+    return *device().Encode({next});
+  };
+  constexpr int64_t kIterations = 20'000;
+  Open();
+  const int64_t begin = SteadyNs();
+  EXPECT_EQ(device().queue().Submit(run(kIterations), {Buffer(kIterations)}, {})->Wait(),
+            absl::OkStatus());
+  const absl::Duration once = absl::Nanoseconds(SteadyNs() - begin);
+
+  devices_.clear();
+  CudaOptions options = FakeOptions();
+  options.hang_limit = 20 * once;
+  Open(options);
+  const BufferView buffer = Buffer(kIterations), out = HostBuffer(*host_, "?");
+  const auto commands = run(kIterations);
+  TimelinePoint last;
+  for (int i = 0; i < 60; ++i) last = *device().queue().Submit(commands, {buffer}, {});
+  EXPECT_EQ(Copy(device(), out, {buffer.memory, 0, 1}, {last})->Wait(), absl::OkStatus());
+  EXPECT_EQ(device().Health(), absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace telegrad
