@@ -41,6 +41,8 @@ class Budget {
   absl::Status ExpressionError() const;
   // Deadline and cancellation; cheap enough to call every few thousand steps.
   absl::Status CheckTime();
+  // Whoever waits for something else looks at it so often.
+  static constexpr std::chrono::milliseconds kTick{20};
 
   // Thread-safe: makes the next CheckTime return CANCELLED.
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -20,7 +21,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kStartTime{10};
-constexpr std::chrono::milliseconds kBudgetTick{20};  // between looks at a waiting job's budget
 
 struct Job {
   WorkerRequest request;
@@ -32,7 +32,9 @@ struct Job {
 class Pool final : public CompilePool {
  public:
   explicit Pool(const Options& options)
-      : options_(options), processes_(static_cast<size_t>(options.workers)) {
+      : options_(options),
+        processes_(static_cast<size_t>(options.workers)),
+        tried_(processes_.size()) {
     for (size_t i = 0; i < processes_.size(); ++i) {
       threads_.emplace_back([this, i] { LookAfter(i); });
     }
@@ -53,7 +55,7 @@ class Pool final : public CompilePool {
 
   absl::Status WaitForTheFirst() {
     std::unique_lock lock(mutex_);
-    done_.wait(lock, [this] { return alive_ > 0 || failed_starts_ >= options_.workers; });
+    done_.wait(lock, [this] { return alive_ > 0 || std::ranges::all_of(tried_, std::identity()); });
     return alive_ > 0 ? absl::OkStatus() : start_error_;
   }
 
@@ -66,7 +68,7 @@ class Pool final : public CompilePool {
     if (alive_ == 0 && !start_error_.ok()) return start_error_;
     waiting_.push_back(job);
     work_.notify_one();
-    while (!done_.wait_for(lock, kBudgetTick, [&] { return job->done; })) {
+    while (!done_.wait_for(lock, Budget::kTick, [&] { return job->done; })) {
       if (absl::Status status = budget->CheckTime(); !status.ok()) {
         std::erase(waiting_, job);  // where a worker has it already, nobody takes its answer
         return status;
@@ -113,7 +115,7 @@ class Pool final : public CompilePool {
                                              "); restart the daemon"));
     }
     if (!status.ok()) {
-      ++failed_starts_;
+      tried_[index] = true;
       start_error_ = status;
       if (options_.on_death) options_.on_death(std::string(status.message()), "");
       if (alive_ == 0) FailAllWaiting(status);
@@ -147,10 +149,7 @@ class Pool final : public CompilePool {
       --stats_.compiling;
       if (!answer.ok()) {
         Died(*job, answer.status());
-        if (!job->done) {
-          waiting_.push_front(job);
-          work_.notify_one();
-        }
+        if (!job->done) waiting_.push_front(job);
         Leave(index, std::string(answer.status().message()), job->request.name);
         return worked;
       }
@@ -180,6 +179,7 @@ class Pool final : public CompilePool {
     processes_[index] = nullptr;
     --alive_;
     if (stop_) return;
+    if (!waiting_.empty()) work_.notify_one();  // the call for a job may have woken this one
     ++stats_.deaths;
     if (options_.on_death) options_.on_death(what, kernel);
   }
@@ -203,7 +203,7 @@ class Pool final : public CompilePool {
   std::string identity_;                   // written once, before Start returns
   absl::Status start_error_;               // of the last attempt to start one
   int64_t alive_ = 0;
-  int failed_starts_ = 0;
+  std::vector<bool> tried_;  // by worker: it has failed to start
   uint64_t next_id_ = 1;
   Stats stats_;
   bool stop_ = false;

@@ -213,7 +213,8 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
     const Guards guards = impl_->Choose(family->second, values);
     if (const auto known = Impl::FormOf(family->second, guards)) {
       if ((*known)->executable == nullptr) {
-        impl_->made.wait(lock);
+        TG_RETURN_IF_ERROR(budget->CheckTime());
+        impl_->made.wait_for(lock, Budget::kTick);
         continue;
       }
       impl_->shared->counters.hits.fetch_add(1, std::memory_order_relaxed);

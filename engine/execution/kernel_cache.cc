@@ -130,7 +130,8 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const FrozenGraph
         by_age_.splice(by_age_.end(), by_age_, it->second.age);
         return it->second.kernel;
       }
-      made_.wait(lock);
+      TG_RETURN_IF_ERROR(budget->CheckTime());
+      made_.wait_for(lock, Budget::kTick);
     }
     by_age_.push_back(key);
     entries_.emplace(key, Entry{nullptr, std::prev(by_age_.end())});

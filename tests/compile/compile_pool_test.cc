@@ -176,6 +176,23 @@ TEST_F(CompilePoolTest, AWorkerThatDiesBetweenKernelsIsReplaced) {
   EXPECT_NE(std::stoi(*Compile("pid")), pid);
 }
 
+// Whichever of the two is called for a kernel: the one that is gone, and cannot come back, or the
+// other.
+TEST_F(CompilePoolTest, WhoIsThereTakesTheWorkOfWhoIsGone) {
+  auto options = Options(2);
+  options.executable = Called("telegrad-leaving-worker");
+  Start(options);
+  while (pool_->stats().workers < 2) std::this_thread::yield();
+  const int pid = std::stoi(*Compile("pid"));
+  std::filesystem::remove(options.executable);
+  EXPECT_EQ(kill(pid, SIGKILL), 0);
+  for (int i = 0; i < 4; ++i) {
+    Budget budget({.time = std::chrono::seconds(20)});
+    const auto answer = pool_->Compile("echo", "k", Target(), &budget);
+    EXPECT_TRUE(answer.ok()) << answer.status();
+  }
+}
+
 TEST_F(CompilePoolTest, AHangEndsAtTheDeadlineAndIsNotRepeated) {
   auto options = Options(1);
   options.deadline = milliseconds(50);
