@@ -203,11 +203,15 @@ absl::Status BulkStream::TakeRefusal(const v1::Refused& refused) {
       if (!inside) return Internal("a chunk was refused that was not sent");
       if (again && ++job->errors <= kMostErrors) {
         job->todo.push_front({refused.offset(), refused.bytes()});
-        return absl::OkStatus();
+        job = nullptr;
       }
     }
   }
-  owner_->Failed(job, status);
+  if (job != nullptr) {
+    owner_->Failed(job, status);
+  } else {
+    owner_->Kick();  // another stream may have the credit for it that this one has not
+  }
   return absl::OkStatus();
 }
 

@@ -43,7 +43,7 @@ class BulkStream {
     v1::TransferRequest request;
     JobRef job;                        // of a chunk
     std::span<const std::byte> data;   // of the chunk
-    std::shared_ptr<const void> keep;  // what it lies in
+    std::shared_ptr<const void> keep;  // what that lies in
   };
   // Where a chunk that arrives belongs: this stream alone writes there until EndChunk, which every
   // one is told to.

@@ -64,6 +64,7 @@ void BulkTransfers::Close() {
     closing_ = true;
     if (failed_.ok()) failed_ = absl::CancelledError("the session is over");
     jobs.swap(jobs_);
+    if (asks_ != nullptr) asks_->TryCancel();
     changed_.notify_all();
   }
   if (keeper_.joinable()) keeper_.join();
@@ -83,13 +84,16 @@ void BulkTransfers::Close() {
 }
 
 void BulkTransfers::Upload(uint64_t transfer, std::span<const std::byte> data,
-                           std::shared_ptr<const void> keep, const Future<Done>& acknowledged) {
+                           std::shared_ptr<const void> keep) {
   auto job = std::make_shared<Job>();
   job->transfer = transfer;
   job->data = data;
   job->keep = std::move(keep);
   job->todo.push_back({0, data.size()});
   Add(std::move(job));
+}
+
+void BulkTransfers::EndUpload(uint64_t transfer, const Future<Done>& acknowledged) {
   acknowledged.Then([this, transfer](const absl::StatusOr<Done>&) {
     std::unique_lock lock(mutex_);
     const auto it = jobs_.find(transfer);
@@ -303,7 +307,7 @@ void BulkTransfers::Mend(Slot& slot, std::unique_lock<std::mutex>& lock) {
   stream->Drain();
   lock.lock();
   for (auto& [transfer, ranges] : sent) {
-    if (!jobs_.contains(transfer)) continue;
+    if (closing_ || !jobs_.contains(transfer)) continue;
     const auto missing = StillMissing(transfer, std::move(ranges), lock);
     const auto it = jobs_.find(transfer);
     if (it == jobs_.end()) continue;
@@ -327,10 +331,12 @@ std::vector<TransferRange> BulkTransfers::StillMissing(uint64_t transfer,
   grpc::ClientContext context;
   connection_->Authorize(&context).IgnoreError();  // then the server says so
   context.set_deadline(absl::ToChronoTime(absl::Now() + connection_->options().timeout));
+  asks_ = &context;
   lock.unlock();
   const grpc::Status status =
       v1::Data::NewStub(connection_->channel())->StatUpload(&context, request, &response);
   lock.lock();
+  asks_ = nullptr;
   if (status.error_code() == grpc::StatusCode::NOT_FOUND) return {};  // all of it is there
   if (!status.ok()) return sent;  // the server takes again what it has
   std::vector<TransferRange> missing;

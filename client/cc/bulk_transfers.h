@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "client/cc/connection.h"
 #include "client/cc/future.h"
+#include "grpcpp/client_context.h"
 #include "telegrad/v1/data.pb.h"
 
 namespace telegrad {
@@ -53,9 +54,10 @@ class BulkTransfers {
   // object stays until the futures passed to them have their results.
   void Close();
 
-  // Sends the bytes of the Write with this number, until that is acknowledged.
-  void Upload(uint64_t transfer, std::span<const std::byte> data, std::shared_ptr<const void> keep,
-              const Future<Done>& acknowledged);
+  // Sends the bytes of the Write with this number, until that is acknowledged. They are sent before
+  // anybody asks for the acknowledgement, for which there may have to be room first.
+  void Upload(uint64_t transfer, std::span<const std::byte> data, std::shared_ptr<const void> keep);
+  void EndUpload(uint64_t transfer, const Future<Done>& acknowledged);
   // Fetches the bytes of the Read with this number, once that is answered; then `done` is set.
   void Download(uint64_t transfer, std::span<std::byte> into, const Future<Done>& ready,
                 Future<Done> done);
@@ -76,7 +78,7 @@ class BulkTransfers {
     uint64_t received = 0;
     int writing = 0;                     // streams that write to `into`
     std::optional<absl::Status> failed;  // told when none does
-    int sending = 0;                     // sockets that send from `data`
+    int sending = 0;                     // streams that read from `data`
     int errors = 0;                      // chunks that did not arrive well, on either side
   };
   using JobRef = std::shared_ptr<Job>;
@@ -124,7 +126,8 @@ class BulkTransfers {
   std::map<uint64_t, JobRef> jobs_;  // the operations that come first have their bytes first
   std::deque<uint64_t> releases_;
   std::vector<Slot> slots_;
-  std::thread keeper_;  // once there is a job
+  grpc::ClientContext* asks_ = nullptr;  // the keeper's call
+  std::thread keeper_;                   // once there is a job
 };
 
 }  // namespace telegrad

@@ -76,6 +76,7 @@ ExecuteStream::~ExecuteStream() {
   if (options_.resumable && !in_order) CloseSession();
   outgoing_.Clear();
   sent_.clear();
+  call_.reset();  // it keeps what it has not sent for as long as it is there
   slices_->AwaitNone();
 }
 

@@ -17,7 +17,7 @@ namespace telegrad {
 GrpcBulkStream::GrpcBulkStream(BulkTransfers* owner, std::shared_ptr<grpc::Channel> channel,
                                const SessionTicket& ticket)
     : BulkStream(owner), channel_(std::move(channel)) {
-  SetMessage(AttachRequest(ticket.token, ticket.epoch), {}, nullptr);
+  SetMessage(AttachRequest(ticket.token, ticket.epoch), {});
   owner_->connection_->Authorize(&*context_).IgnoreError();  // then the server says so
   grpc::GenericStub stub(channel_);
   stub.PrepareBidiStreamingCall(&*context_, "/telegrad.v1.Data/Transfer", {}, this);
@@ -33,15 +33,14 @@ void GrpcBulkStream::Drain() {
     std::unique_lock lock(owner_->mutex_);
     owner_->changed_.wait(lock, [this] { return done(); });
   }
-  // The call and the connection keep what they have not sent for as long as they are there.
-  outgoing_.Clear();
   context_.reset();
   channel_.reset();
-  slices_->AwaitNone();
 }
 
-void GrpcBulkStream::SetMessage(const v1::TransferRequest& request, std::span<const std::byte> data,
-                                std::shared_ptr<const void> keep) {
+// With a copy of `data`: what gRPC holds it holds as long as it likes, and the memory is the
+// caller's again when its write has ended, which may be before. The chunk is in a cache by now.
+void GrpcBulkStream::SetMessage(const v1::TransferRequest& request,
+                                std::span<const std::byte> data) {
   std::string head = request.SerializeAsString();
   if (data.empty()) {
     const grpc::Slice slice(head);
@@ -50,7 +49,7 @@ void GrpcBulkStream::SetMessage(const v1::TransferRequest& request, std::span<co
   }
   const grpc::Slice slices[] = {
       grpc::Slice(EnvelopeHead(std::move(head), kPayloadField, data.size())),
-      slices_->Make(data, std::move(keep))};
+      grpc::Slice(data.data(), data.size())};
   outgoing_ = grpc::ByteBuffer(slices, 2);
 }
 
@@ -70,8 +69,9 @@ void GrpcBulkStream::Kick() {
     ++starting_;
     lock.unlock();
     Seal(&*message);
-    SetMessage(message->request, message->data, std::move(message->keep));
-    EndSending(*message);  // from here on its slices tell what gRPC holds
+    SetMessage(message->request, message->data);
+    EndSending(*message);
+    message.reset();
     StartWrite(&outgoing_);
     lock.lock();
     --starting_;
@@ -79,14 +79,11 @@ void GrpcBulkStream::Kick() {
 }
 
 void GrpcBulkStream::OnWriteDone(bool ok) {
-  if (!ok) return;        // the end of reading follows
-  grpc::ByteBuffer sent;  // lets go of the caller's memory
+  if (!ok) return;  // the end of reading follows
   {
     std::lock_guard lock(owner_->mutex_);
-    sent.Swap(&outgoing_);
     writing_ = false;
   }
-  sent.Clear();
   Kick();
 }
 

@@ -27,13 +27,11 @@ class GrpcBulkStream final : public BulkStream,
   void OnDone(const grpc::Status& status) override;
 
  private:
-  void SetMessage(const v1::TransferRequest& request, std::span<const std::byte> data,
-                  std::shared_ptr<const void> keep);
+  void SetMessage(const v1::TransferRequest& request, std::span<const std::byte> data);
   absl::Status Receive();
 
   std::shared_ptr<grpc::Channel> channel_;
   std::optional<grpc::ClientContext> context_{std::in_place};  // until it is drained
-  const std::shared_ptr<PayloadSlices> slices_ = std::make_shared<PayloadSlices>();
   grpc::ByteBuffer incoming_, outgoing_;
 
   // Guarded by the owner's mutex.

@@ -102,7 +102,8 @@ void RemoteSession::Write(uint64_t handle, int64_t offset, std::span<const std::
   }
   request.mutable_write()->set_bytes(data.size());
   const uint64_t transfer = SendTransfer(std::move(request), nullptr);
-  bulk_->Upload(transfer, data, std::move(keep), Sync());
+  bulk_->Upload(transfer, data, std::move(keep));
+  bulk_->EndUpload(transfer, Sync());
 }
 
 void RemoteSession::Write(uint64_t handle, int64_t offset, std::unique_ptr<TensorReader> content) {
