@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/time/clock.h"
 #include "devices/drivers.h"
 #include "engine/base/flags.h"
@@ -248,7 +249,7 @@ void DrainAndStop(Listeners& listeners, ComputeService& compute, HealthService& 
   std::thread impatient([&] {
     int again;
     sigwait(&signals, &again);
-    listeners.Shutdown(std::chrono::system_clock::now());
+    listeners.CancelCalls();
   });
   listeners.Wait();
   shutdown.join();
@@ -285,6 +286,11 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
         std::make_shared<ExecutableCache>(ExecutableCache::Limits{}, compile_service->services()),
         limits.job);
   }
+  // What runs on the devices counts and posts when it ends, as late as when they are closed: so
+  // they go before these, once no task is left that could use them.
+  Metrics metrics;
+  TaskPool workers(kWorkers);
+  TaskPool compilers(static_cast<int>(flags.GetInt("compile-threads")));
   std::vector<std::string> notes;
   TG_ASSIGN_OR_RETURN(auto devices, OpenDevices(drivers, &notes));
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<DevicePool> pool,
@@ -300,13 +306,14 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
          {"threads", device->target().threads},
          {"memory", device->memory_limit()}});
   }
+  const absl::Cleanup tasks_end = [&] {
+    compilers.Stop();
+    workers.Stop();
+  };
   const auto caches = std::make_shared<SharedCaches>(
       ExecutableCache::Limits{.kernels = flags.GetInt("kernels")}, compile_service->services());
-  Metrics metrics;
   metrics.AddCollector([&](Metrics& m) { CollectFrom(*caches, *pool, m); });
   metrics.AddCollector([&](Metrics& m) { compile_service->CollectInto(m); });
-  TaskPool workers(kWorkers);
-  TaskPool compilers(static_cast<int>(flags.GetInt("compile-threads")));
   const Environment env{pool.get(), &workers, &compilers, &metrics, limits};
   const auto make_engine = [&](const Accounts& accounts) {
     return std::make_shared<CachingEngine>(

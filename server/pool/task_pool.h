@@ -14,8 +14,10 @@ namespace telegrad {
 class TaskPool {
  public:
   explicit TaskPool(int threads);
-  // Runs what is still queued, then joins.
-  ~TaskPool();
+  ~TaskPool() { Stop(); }
+
+  // Runs what is still queued, then joins. What is posted later is dropped.
+  void Stop();
 
   // Thread-safe; tasks start in order.
   void Post(std::function<void()> task);
@@ -26,7 +28,7 @@ class TaskPool {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<std::function<void()>> tasks_;
-  bool stop_ = false;
+  bool stop_ = false, joined_ = false;
   std::vector<std::thread> threads_;
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "grpc/grpc.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
 #include "proto/transport.h"
@@ -185,6 +186,13 @@ void Listeners::Shutdown(std::chrono::system_clock::time_point deadline) {
     threads.emplace_back([&kind, deadline] { kind.server->Shutdown(deadline); });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// The server's own Shutdown would wait until the one that is under way has ended.
+void Listeners::CancelCalls() {
+  for (Kind& kind : kinds_) {
+    if (kind.server != nullptr) grpc_server_cancel_all_calls(kind.server->c_server());
+  }
 }
 
 void Listeners::Wait() {

@@ -49,6 +49,8 @@ class Listeners {
   // Takes no new calls; cancels those that are not over at the deadline. May be called again, with
   // an earlier one.
   void Shutdown(std::chrono::system_clock::time_point deadline);
+  // Ends every call of now, so that a Shutdown that waits for them comes to its end.
+  void CancelCalls();
   void Wait();
 
  private:

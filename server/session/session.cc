@@ -122,6 +122,7 @@ void Session::Drain(Where where) {
   std::unique_lock lock(mutex_);
   if (draining_ || blocked_) return;
   draining_ = true;
+  bool progress = false;
   while (!closed_ && !queue_.empty()) {
     Queued queued = std::move(queue_.front());
     queue_.pop_front();
@@ -138,13 +139,16 @@ void Session::Drain(Where where) {
     if (step == Step::kDone) {
       ReleaseStagedLocked(queued.staged);
       if (!has_slot_) EndedLocked(1);
+      progress = true;
       continue;
     }
     queue_.push_front(std::move(queued));
     draining_ = false;
     blocked_ = true;
     const uint64_t arming = ++arming_;
+    const std::shared_ptr<AnswerSink> sink = progress ? sink_ : nullptr;
     lock.unlock();
+    if (sink) sink->OnProgress();  // there may be room again, however long this one waits
     Arm(step, block, arming);
     return;
   }
@@ -165,6 +169,10 @@ void Session::Arm(Step step, const Block& block, uint64_t arming) {
   } else if (block.held) {
     // The last reference may go inside the transport, which is no place to do anything.
     block.held->OnReleased([self, arming] {
+      self->env_.workers->Post([self, arming] { self->Unblock(Where::kWorker, arming); });
+    });
+  } else if (block.others) {
+    block.point.timeline->OnReached(block.point.value, [self, arming](const absl::Status&) {
       self->env_.workers->Post([self, arming] { self->Unblock(Where::kWorker, arming); });
     });
   } else {

@@ -123,6 +123,9 @@ class Session : public std::enable_shared_from_this<Session> {
   struct Block {
     TimelinePoint point;
     std::shared_ptr<HeldRead> held;
+    // The point may be of somebody else's submission: whoever makes it may reach it while he holds
+    // what a drain takes.
+    bool others = false;
   };
   struct Queued {
     Operation operation;

@@ -166,7 +166,7 @@ absl::Status Session::Bind(const RunOp& op, const StoredGraph& graph) {
 bool Session::BusyDevice(Block* block) const {
   for (Device* const device : devices_) {
     if (device == nullptr) continue;
-    block->point = device->queue().last();
+    *block = {.point = device->queue().last(), .held = nullptr, .others = true};
     if (!IsReached(block->point)) return true;
   }
   return false;

@@ -66,8 +66,9 @@ void Session::Cancel(const AnswerSink& from, uint64_t id, uint64_t first, uint64
       if (running_cancellation_ != nullptr) running_cancellation_->Cancel();
       if (budget_ != nullptr) budget_->Cancel();
     }
-    if (!blocked_ || !queue_.front().cancelled) return;
-    // What it waits for may be far away, and is of no importance to it now.
+    // What it waits for may be far away, and is of no importance to it now: unless its bytes are on
+    // their way already.
+    if (!blocked_ || !queue_.front().cancelled || queue_.front().copied) return;
     ++arming_;
     blocked_ = false;
   }

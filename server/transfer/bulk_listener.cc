@@ -104,13 +104,13 @@ bool BulkListener::Accept(const UniqueFd& listener) {
     return true;
   }
   const uint64_t id = ++last_id_;
-  auto thread = StartThread([this, id, connection] { Serve(id, connection); });
+  auto thread = StartThread([this, id, connection]() mutable { Serve(id, std::move(connection)); });
   if (!thread.ok()) {
     refused_.Write({{"why", std::string(thread.status().message())}});
     return false;
   }
   metrics_->Add(Metric::kBulkSockets);
-  rows_[id] = {.connection = connection, .thread = *std::move(thread)};
+  rows_[id] = {.connection = std::move(connection), .thread = *std::move(thread)};
   return true;
 }
 

@@ -16,14 +16,9 @@ constexpr int64_t kNsPerMs = 1'000'000;
 }  // namespace
 
 absl::Status BulkTickets::CheckRoomLocked() const {
-  if (places_ < most_) return absl::OkStatus();
-  return ResourceExhausted("this server has ", places_,
+  if (places() < most_) return absl::OkStatus();
+  return ResourceExhausted("this server has ", places(),
                            " bulk sockets; raise --bulk-sockets, which is ", most_);
-}
-
-int64_t BulkTickets::places() const {
-  std::lock_guard lock(mutex_);
-  return places_;
 }
 
 absl::StatusOr<PresharedKey> BulkTickets::Issue(const std::shared_ptr<Session>& session) {
@@ -63,12 +58,10 @@ absl::StatusOr<BulkTickets::Redeemed> BulkTickets::Redeem(std::string_view token
     if (it != tickets_.end() && it->second.until_ns > clock_->Ns() &&
         IsProof(proof, it->second.secret, Prover::kClient, nonce)) {
       TG_RETURN_IF_ERROR(CheckRoomLocked());
-      ++places_;
+      places_->fetch_add(1);
       redeemed = {it->second.session.lock(), Prove(it->second.secret, Prover::kServer, nonce),
-                  std::shared_ptr<const void>(this, [this](const void*) {
-                    std::lock_guard lock(mutex_);
-                    --places_;
-                  })};
+                  std::shared_ptr<const void>(
+                      this, [places = places_](const void*) { places->fetch_sub(1); })};
       tickets_.erase(it);
     }
   }

@@ -3,6 +3,7 @@
 // one that knows no ticket gets nothing. Each is good once and for a short time.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -36,13 +37,13 @@ class BulkTickets {
   struct Redeemed {
     std::shared_ptr<Session> session;
     std::string proof;                  // for the client
-    std::shared_ptr<const void> place;  // among the sockets there may be; this outlives it
+    std::shared_ptr<const void> place;  // among the sockets there may be
   };
   // Uses up the ticket of which `token` is the identity, a nonce and the client's proof of that,
   // one after the other. PERMISSION_DENIED if there is none, RESOURCE_EXHAUSTED where there are too
   // many sockets.
   absl::StatusOr<Redeemed> Redeem(std::string_view token);
-  int64_t places() const;  // that are taken
+  int64_t places() const { return places_->load(); }  // that are taken
 
  private:
   struct Ticket {
@@ -58,7 +59,8 @@ class BulkTickets {
   const Clock* const clock_;
   mutable std::mutex mutex_;
   std::map<std::string, Ticket, std::less<>> tickets_;  // by identity
-  int64_t places_ = 0;
+  // Taken under the mutex; whoever gives one back may do so after this has gone.
+  const std::shared_ptr<std::atomic<int64_t>> places_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 
 }  // namespace telegrad

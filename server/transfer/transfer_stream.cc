@@ -131,6 +131,7 @@ void TransferStream::Refuse(uint64_t transfer, uint64_t offset, uint32_t bytes,
   refused.set_message(std::string(why.message()));
   std::lock_guard lock(mutex_);
   if (!closed_) responses_.push_back(std::move(response));
+  tell_credit_ = true;
 }
 
 std::optional<v1::Pull> TransferStream::BeginFetch() {
@@ -187,7 +188,7 @@ void TransferStream::Fetched(const v1::Pull& pull, absl::StatusOr<FetchedBytes> 
 }
 
 bool TransferStream::HasCreditLocked() const {
-  return granted_ > 0 && granted_ >= credit_->bytes() / kChunksOfCredit;
+  return granted_ > 0 && (tell_credit_ || granted_ >= credit_->bytes() / kChunksOfCredit);
 }
 
 bool TransferStream::OnGranted(uint64_t bytes) {
@@ -208,6 +209,7 @@ std::optional<TransferMessage> TransferStream::Next() {
   if (HasCreditLocked()) {
     TransferMessage message;
     message.head.mutable_credit()->set_bytes(std::exchange(granted_, 0));
+    tell_credit_ = false;
     return message;
   }
   return std::exchange(chunk_, std::nullopt);

@@ -28,8 +28,10 @@ class Gate {
 
 class CopyExecutable final : public Executable {
  public:
-  CopyExecutable(Device* device, Gate* gate, const RunCost& cost)
-      : device_(device), gate_(gate), cost_(cost) {}
+  using OnRun = std::function<absl::Status()>;
+
+  CopyExecutable(Device* device, Gate* gate, const RunCost& cost, const OnRun& on_run)
+      : device_(device), gate_(gate), cost_(cost), on_run_(on_run) {}
   std::span<const SlotUse> slots() const override { return {}; }
   std::span<const KernelInfo> kernels() const override { return {&kernel_, 1}; }
   RunCost cost() const override { return cost_; }
@@ -39,6 +41,7 @@ class CopyExecutable final : public Executable {
       std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
       std::shared_ptr<RunTrace> trace,
       std::shared_ptr<const Cancellation> cancellation) const override {
+    if (on_run_) TG_RETURN_IF_ERROR(on_run_());
     if (bindings.size() != 2) return InvalidArgument("expected 2 slots, got ", bindings.size());
     if (bindings[0].length < bindings[1].length) {
       return InvalidArgument("slot 0 has ", bindings[0].length, " bytes, expected ",
@@ -57,6 +60,7 @@ class CopyExecutable final : public Executable {
   Device* const device_;
   Gate* const gate_;
   const RunCost cost_;
+  const OnRun on_run_;
   const KernelInfo kernel_;
 };
 
@@ -67,6 +71,7 @@ class CopyEngine final : public Engine {
   std::atomic<int> released = 0;                    // calls of ReleaseTemporaries
   std::atomic<int> released_own = 0;                // of ReleaseMemory
   std::function<absl::Status(Budget*)> on_compile;  // set before the first run
+  CopyExecutable::OnRun on_run;                     // before each; likewise
   RunCost cost;                                     // what a run says it takes; likewise
 
   std::shared_ptr<const Executable> Find(const Digest& hash, std::span<Device* const>,
@@ -80,7 +85,7 @@ class CopyEngine final : public Engine {
                                               std::span<const VarValue>) override {
     if (on_compile) TG_RETURN_IF_ERROR(on_compile(budget));
     ++compiled;
-    auto executable = std::make_shared<CopyExecutable>(devices[0], &gate, cost);
+    auto executable = std::make_shared<CopyExecutable>(devices[0], &gate, cost, on_run);
     std::lock_guard lock(mutex_);
     made_[hash] = executable;
     return ExecutableCache::Result{executable, false, 1};

@@ -53,9 +53,11 @@ class RawDataTest : public DaemonTest {
   struct Stream {
     grpc::ClientContext context;
     std::unique_ptr<grpc::ClientReaderWriter<v1::TransferRequest, v1::TransferResponse>> call;
+    // Anything but credit.
     v1::TransferResponse Read() {
       v1::TransferResponse response;
-      call->Read(&response);
+      while (call->Read(&response) && response.has_credit()) {
+      }
       return response;
     }
     grpc::Status End() {

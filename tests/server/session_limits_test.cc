@@ -1,5 +1,6 @@
 // What one session may take from the others, and what it leaves behind when it closes.
 #include <atomic>
+#include <future>
 #include <thread>
 
 #include "tests/server/session_fixture.h"
@@ -7,7 +8,15 @@
 namespace telegrad {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+// Of a pool that has one thread, once what was posted there before is done.
+std::thread::id ThreadOf(TaskPool& pool) {
+  std::promise<std::thread::id> id;
+  pool.Post([&] { id.set_value(std::this_thread::get_id()); });
+  return id.get_future().get();
+}
 
 // A session holds one trace, so that a client that takes no answers cannot make it hold more.
 TEST_F(SessionTest, OneTraceAtATime) {
@@ -45,6 +54,35 @@ TEST_F(SessionTest, ManyRunsAreHeldBackAndAllRun) {
   engine_.gate.Open();
   EXPECT_TRUE(Sync().ok());
   EXPECT_EQ(metrics_.count(Metric::kRuns), 100);
+}
+
+// The end of somebody else's run may be told by a thread that holds what the next try takes.
+TEST_F(SessionTest, ARunThatWaitsForOthersGoesOnInAThreadOfItsOwn) {
+  std::vector<std::thread::id> tries;
+  engine_.on_run = [&]() -> absl::Status {
+    tries.push_back(std::this_thread::get_id());
+    return tries.size() == 1 ? absl::ResourceExhaustedError("no memory") : absl::OkStatus();
+  };
+  Put(1);
+  for (uint64_t handle : {1, 2}) Alloc(handle, 4);
+  Write(2, "done");
+  ASSERT_TRUE(Sync().ok());
+  const std::shared_ptr<Memory> memory = *device_->Alloc(8);
+  Command copy;
+  copy.kind = Command::Kind::kCopy;
+  copy.copy = {{0, 0}, {0, 4}, 4};
+  fakes::Gate others;
+  others.Close();
+  const TimelinePoint waits[] = {others.point()};
+  const auto run = device_->queue().Submit(*device_->Encode({copy}), {{memory, 0, 8}}, waits);
+  ASSERT_TRUE(run.ok()) << run.status();
+  const uint64_t mine = Run(1, 2);
+  sink_->Await([&] { return engine_.released_own == 1; });
+  ThreadOf(compilers_);  // where it was tried, which is over then
+  others.Open();
+  EXPECT_TRUE(StatusOf(mine).ok());
+  EXPECT_EQ(Bytes(Read(1, 4)), "done");
+  EXPECT_THAT(tries, ElementsAre(ThreadOf(compilers_), ThreadOf(workers_)));
 }
 
 TEST_F(SessionTest, StagedBytesAreBounded) {
