@@ -10,6 +10,7 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
+#include "telegrad/v1/data.grpc.pb.h"
 #include "tests/server/daemon_fixture.h"
 
 namespace telegrad {
@@ -65,6 +66,22 @@ TEST_F(DaemonTest, HealthIsWatchedUntilTheEnd) {
   EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE)
       << "not cancelled when the time to drain is over: watchers do not hold the daemon up";
   EXPECT_EQ(daemon_->Wait().exit_code, 0);
+}
+
+// The first one waits for a call that never says anything, as long as it is told to.
+TEST_F(DaemonTest, ASecondSignalEndsWhatTheFirstOneWaitsFor) {
+  Start({"--drain-seconds", "3600"});
+  grpc::ClientContext silent_context, context;
+  const auto silent = v1::Data::NewStub(connection_->channel())->Transfer(&silent_context);
+  const auto watch = Health::NewStub(connection_->channel())->Watch(&context, {});
+  HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  daemon_->Signal(SIGTERM);
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  daemon_->Signal(SIGTERM);
+  EXPECT_EQ(daemon_->Wait().exit_code, 0);
+  EXPECT_FALSE(silent->Finish().ok());
 }
 
 TEST_F(DaemonTest, ReflectionTellsTheWire) {

@@ -62,12 +62,13 @@ TEST_F(BulkTest, ThereAndBackOverSeveralConnections) {
 
 TEST_F(BulkTest, OverBulkSocketsWhereTheServerHasSome) {
   ThereAndBack(*connection_);
-  EXPECT_EQ(Stat("telegrad_bulk_sockets_admitted_total"), ConnectOptions().data_streams);
+  const double admitted = Stat("telegrad_bulk_sockets_admitted_total");
+  EXPECT_GT(admitted, 0);
   EXPECT_TRUE(BecomesZero("telegrad_bulk_sockets"));
   ConnectOptions options;
   options.bulk_sockets = false;
   ThereAndBack(**Connection::Connect(address_, options));
-  EXPECT_EQ(Stat("telegrad_bulk_sockets_admitted_total"), ConnectOptions().data_streams);
+  EXPECT_EQ(Stat("telegrad_bulk_sockets_admitted_total"), admitted);
 }
 
 TEST_F(BulkTest, WithoutThemOverGrpc) {
@@ -105,8 +106,8 @@ TEST_F(BulkTest, WhereSocketsAreNoMoreGrpcGoesOn) {
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_TRUE(out == data);
   }
-  EXPECT_EQ(Stat("telegrad_bulk_sockets_admitted_total"), ConnectOptions().data_streams);
-  EXPECT_EQ(Stat("telegrad_bulk_sockets"), 0);
+  EXPECT_GT(Stat("telegrad_bulk_sockets_admitted_total"), 0);
+  EXPECT_TRUE(BecomesZero("telegrad_bulk_sockets"));
 }
 
 // Somebody else listens where the client was led, as at the end of a tunnel: one who says nothing,
@@ -121,6 +122,7 @@ TEST_F(BulkTest, SomebodyElseGetsNoTensor) {
         pollfd polled = {listener.get(), POLLIN, 0};
         poll(&polled, 1, -1);
         UniqueFd fd(accept(listener.get(), nullptr, nullptr));
+        if (!fd.valid()) break;  // the session was over before it tried once more
         each.emplace_back([&, fd = std::move(fd)]() mutable {
           StreamSocket socket(std::move(fd), std::chrono::milliseconds(20'000));
           ASSERT_TRUE(ReceiveFrame(socket, 1024, 0).ok());
@@ -139,6 +141,7 @@ TEST_F(BulkTest, SomebodyElseGetsNoTensor) {
     ConnectOptions options;
     options.bulk_address = StrCat("127.0.0.1:", PortOf(listener));
     ThereAndBack(**Connection::Connect(address_, options));
+    shutdown(listener.get(), SHUT_RDWR);
     impostor.join();
     EXPECT_EQ(more, 0);
   }
@@ -152,7 +155,7 @@ TEST_F(BulkTest, TheDaemonEndsWithSocketsThatAreOpen) {
   session->Alloc(handle, kBytes);
   session->Write(handle, 0, Bytes(data));
   ASSERT_TRUE(session->Sync().Get().ok()) << session->status();
-  EXPECT_EQ(Stat("telegrad_bulk_sockets"), ConnectOptions().data_streams);
+  EXPECT_GT(Stat("telegrad_bulk_sockets"), 0);
   daemon_->Signal(SIGTERM);
   daemon_->Signal(SIGTERM);  // without waiting for the session's client
   EXPECT_EQ(daemon_->Wait().exit_code, 0);
@@ -195,6 +198,15 @@ class CutOffTest : public BulkTest, public ::testing::WithParamInterface<bool> {
   void TearDown() override {
     EXPECT_EQ(Stat("telegrad_bulk_sockets_admitted_total") > 0, GetParam());
   }
+  // Waits until a part of the bytes has passed.
+  static bool Passes(const std::function<int64_t()>& count) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (count() < static_cast<int64_t>(kBytes) / 4) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
   std::unique_ptr<fakes::CuttingProxy> proxy_;
   std::shared_ptr<Connection> cut_off_;
 };
@@ -227,7 +239,7 @@ TEST_P(CutOffTest, ADownloadAsksOnlyForWhatIsMissing) {
   ASSERT_TRUE(session->Sync().Get().ok()) << session->status();
   std::vector<uint8_t> out(kBytes);
   Future<Done> read = session->Read(handle, 0, Writable(out));
-  while (proxy_->bytes_down() < static_cast<int64_t>(kBytes) / 4) std::this_thread::yield();
+  ASSERT_TRUE(Passes([&] { return proxy_->bytes_down(); }));
   proxy_->Cut();
   ASSERT_TRUE(read.Get().ok()) << read.Get().status();
   EXPECT_TRUE(out == data);
@@ -243,7 +255,7 @@ TEST_P(CutOffTest, ASessionEndsWithATransferUnderWay) {
     const uint64_t handle = session->NewHandle();
     session->Alloc(handle, kBytes);
     session->Write(handle, 0, Bytes(data));
-    while (proxy_->bytes_up() < static_cast<int64_t>(kBytes) / 4) std::this_thread::yield();
+    ASSERT_TRUE(Passes([&] { return proxy_->bytes_up(); }));
   }
   EXPECT_TRUE(BecomesZero("telegrad_buffers"));
   EXPECT_TRUE(BecomesZero("telegrad_sessions"));
