@@ -90,7 +90,7 @@ absl::StatusOr<Built> Build(const Digest& hash, const FrozenGraph& graph,
                              " bytes, over the device's limit of ", device.memory_limit());
   }
   TG_ASSIGN_OR_RETURN(const Kernels kernels, CompileKernels(schedule, device, cache, budget));
-  Plan plan;
+  LaunchPlan plan;
   plan.slots = CollectSlots(graph.root());
   plan.temporary_bytes = schedule.arena_bytes;
   plan.zeroed_temporaries = !WritesTemporariesFirst(schedule);

@@ -35,7 +35,7 @@ absl::Status CaptureGraph::Add(const std::shared_ptr<const Executable>& executab
     return Unimplemented(
         "capture: an executable over several devices or with values of variables; submit it by "
         "itself");
-  const Plan& plan = planned->plan();
+  const LaunchPlan& plan = planned->plan();
   if (runs_ != nullptr && runs_ != planned->runs()) {
     return InvalidArgument("capture: a run on ", planned->runs()->device.name(),
                            ", of another device or cache than those before");

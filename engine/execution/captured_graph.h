@@ -28,7 +28,7 @@ class CaptureGraph {
 
  private:
   std::shared_ptr<DeviceRuns> runs_;
-  Plan plan_;
+  LaunchPlan plan_;
 };
 
 }  // namespace telegrad

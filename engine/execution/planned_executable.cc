@@ -9,7 +9,7 @@
 namespace telegrad {
 
 absl::StatusOr<std::shared_ptr<const PlannedExecutable>> PlannedExecutable::Create(
-    Plan plan, std::shared_ptr<DeviceRuns> runs) {
+    LaunchPlan plan, std::shared_ptr<DeviceRuns> runs) {
   std::shared_ptr<PlannedExecutable> out(new PlannedExecutable(std::move(plan), std::move(runs)));
   TG_RETURN_IF_ERROR(out->Encode());
   return std::shared_ptr<const PlannedExecutable>(std::move(out));

@@ -32,7 +32,7 @@ struct DeviceRuns {
 };
 
 // What to launch, in order.
-struct Plan {
+struct LaunchPlan {
   std::vector<SlotUse> slots;
   std::vector<KernelInfo> kernels;
   std::vector<std::shared_ptr<LoadedProgram>> programs;  // of the kernels
@@ -45,9 +45,9 @@ class PlannedExecutable final : public Executable {
  public:
   // Marks in the plan's slots what its kernels do with them, and cuts the kernels into segments.
   static absl::StatusOr<std::shared_ptr<const PlannedExecutable>> Create(
-      Plan plan, std::shared_ptr<DeviceRuns> runs);
+      LaunchPlan plan, std::shared_ptr<DeviceRuns> runs);
 
-  const Plan& plan() const { return plan_; }
+  const LaunchPlan& plan() const { return plan_; }
   const std::shared_ptr<DeviceRuns>& runs() const { return runs_; }
 
   std::span<const SlotUse> slots() const override { return plan_.slots; }
@@ -56,7 +56,7 @@ class PlannedExecutable final : public Executable {
   int64_t kept_bytes() const override;
 
  private:
-  PlannedExecutable(Plan plan, std::shared_ptr<DeviceRuns> runs)
+  PlannedExecutable(LaunchPlan plan, std::shared_ptr<DeviceRuns> runs)
       : plan_(std::move(plan)), runs_(std::move(runs)) {}
 
   absl::Status Encode();
@@ -65,7 +65,7 @@ class PlannedExecutable final : public Executable {
       std::shared_ptr<RunTrace> trace,
       std::shared_ptr<const Cancellation> cancellation) const override;
 
-  Plan plan_;
+  LaunchPlan plan_;
   const std::shared_ptr<DeviceRuns> runs_;
   RunCost cost_;
   uint64_t segments_ = 0;

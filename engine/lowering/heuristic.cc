@@ -108,7 +108,7 @@ class Heuristic {
 
   int64_t WidestBytes(const Work& work) const {
     int64_t bytes = 1;
-    for (const Access& a : work.accesses) bytes = std::max(bytes, a.bytes);
+    for (const MemoryAccess& a : work.accesses) bytes = std::max(bytes, a.bytes);
     return bytes;
   }
 
@@ -119,7 +119,7 @@ class Heuristic {
     });
   }
 
-  double LoadCycles(const Access& a, const Tile& tile) const {
+  double LoadCycles(const MemoryAccess& a, const Tile& tile) const {
     double gate = 0;
     if (Has(a.gate, tile.lanes)) {
       gate = kLaneGate;
@@ -136,7 +136,7 @@ class Heuristic {
   }
 
   // What one copy of a load brings into the first-level cache, where neighbours are used later.
-  static double BytesOf(const Access& a, const Tile& tile) {
+  static double BytesOf(const MemoryAccess& a, const Tile& tile) {
     const int64_t stride = tile.lanes < 0 ? 0 : a.stride[tile.lanes];
     const auto bytes = static_cast<double>(a.bytes), width = static_cast<double>(tile.width);
     if (stride == 0) return bytes;
@@ -148,7 +148,7 @@ class Heuristic {
   double Cycles(const Work& work, const Tile& tile) const {
     double memory = 0, compute = 0, stores = 0, bytes = 0;
     int64_t operands = 1 << 20, loads = 0;
-    for (const Access& a : work.accesses) {
+    for (const MemoryAccess& a : work.accesses) {
       const double cycles = static_cast<double>(tile.Copies(a.ranges)) * LoadCycles(a, tile);
       (a.store ? stores : memory) += cycles;
       if (a.store) continue;
@@ -202,7 +202,7 @@ class Heuristic {
     }
     double cycles = static_cast<double>(tile.Copies(kept));
     for (const Work& other : s_.works) {
-      for (const Access& a : other.accesses) {
+      for (const MemoryAccess& a : other.accesses) {
         if (a.store && (a.ranges & ~kept) == 0) {
           cycles += static_cast<double>(tile.Copies(kept)) * LoadCycles(a, tile);
         }
@@ -252,7 +252,7 @@ class Heuristic {
     for (RangeSet set = kept; tiled && work.is_reduce() && set != 0; set &= set - 1) {
       const int r = std::countr_zero(set);
       const bool reuses = std::ranges::any_of(
-          work.accesses, [&](const Access& a) { return !a.store && a.stride[r] == 0; });
+          work.accesses, [&](const MemoryAccess& a) { return !a.store && a.stride[r] == 0; });
       if (reuses && s_.size[r] > 1) reused.push_back(r);
     }
     const auto consider = [&](const Tile& tile) {
@@ -305,7 +305,7 @@ class Heuristic {
   // are few registers for masks.
   bool IsMasked(const Work& work, int lanes) const {
     return Has(work.all & ~work.own, lanes) &&
-           std::ranges::any_of(work.accesses, [&](const Access& a) {
+           std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
              return Has(a.gate, lanes) && (a.gate & work.own) != 0;
            });
   }
@@ -402,7 +402,7 @@ class Heuristic {
       const int r = s_.d.IndexOf(work.root.src(i));
       const int64_t left = Left(r);
       if (left < 2) continue;
-      const bool masks = std::ranges::any_of(work.accesses, [&](const Access& a) {
+      const bool masks = std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
         return Has(a.gate, r) && (a.gate & vectors_) != 0;
       });
       if (left > 8 || replicas * static_cast<double>(left) > (masks ? kMaxMasked : kMaxUnrolled)) {

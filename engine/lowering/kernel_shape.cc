@@ -121,7 +121,7 @@ class ShapeReader {
   }
 
   void AddAccess(UOp u, Work* work) {
-    Access a;
+    MemoryAccess a;
     a.address = u.src(0);
     a.store = u.is(Op::kStore);
     a.ranges = shape_.d.of[a.address.src(1).id()];

@@ -16,7 +16,7 @@ using RangeSet = uint64_t;
 inline constexpr int64_t kIrregular = std::numeric_limits<int64_t>::min();
 
 // A LOAD's or STORE's address.
-struct Access {
+struct MemoryAccess {
   UOp address;
   bool store = false;
   RangeSet ranges = 0;          // that the index depends on
@@ -31,7 +31,7 @@ struct Work {
   UOp root;
   RangeSet own = 0;  // a REDUCE's: folded
   RangeSet all = 0;  // it is done for each value of these
-  std::vector<Access> accesses;
+  std::vector<MemoryAccess> accesses;
   struct Operation {
     RangeSet ranges;
     double cost;  // in those of an addition

@@ -92,7 +92,7 @@ class Orderer {
   }
 
   // Bytes that `a` touches while the ranges of `set` run and the others stand.
-  double Footprint(const Access& a, RangeSet set) const {
+  double Footprint(const MemoryAccess& a, RangeSet set) const {
     double elements = 1, span = 1;
     bool dense = false, regular = true;
     for (RangeSet left = a.ranges; left != 0; left &= left - 1) {
@@ -119,7 +119,7 @@ class Orderer {
     std::vector<RangeSet> inside;
     for (int r : order) inside.push_back(set &= ~Bit(r));
     double total = 0;
-    for (const Access& a : work.accesses) {
+    for (const MemoryAccess& a : work.accesses) {
       double bytes = Footprint(a, inside.back());
       for (size_t i = order.size(); i-- > 0;) {
         const int r = order[i];
@@ -129,7 +129,7 @@ class Orderer {
           bytes *= Footprint(a, whole) / Footprint(a, inside[i]);
         } else {
           double all = 0;
-          for (const Access& other : work.accesses) all += Footprint(other, inside[i]);
+          for (const MemoryAccess& other : work.accesses) all += Footprint(other, inside[i]);
           if (all > static_cast<double>(target_.cache_bytes) * 0.75) bytes *= Trips(r);
         }
       }

@@ -40,7 +40,7 @@ class Stager {
     Replacements with;
     for (const Work& work : s_.works) {
       if (!work.is_reduce()) continue;
-      for (const Access& a : work.accesses) {
+      for (const MemoryAccess& a : work.accesses) {
         const RangeSet panel = PanelOf(work, a);
         if (panel == 0) continue;
         const UOp staged = Stage(a, panel);
@@ -61,7 +61,7 @@ class Stager {
   }
 
   // The ranges of the panel, or 0 where it is not worth it.
-  RangeSet PanelOf(const Work& work, const Access& a) {
+  RangeSet PanelOf(const Work& work, const MemoryAccess& a) {
     RangeSet panel = 0;
     bool vector = false, far = true, window = false;
     for (RangeSet set = a.ranges | a.gate; set != 0; set &= set - 1) {
@@ -106,7 +106,7 @@ class Stager {
     return panel;
   }
 
-  UOp Stage(const Access& a, RangeSet panel) {
+  UOp Stage(const MemoryAccess& a, RangeSet panel) {
     // The fold's loops outermost, then the tile, then the lanes, as the fold reads them.
     std::vector<int> ranges;
     for (RangeSet set = panel; set != 0; set &= set - 1) ranges.push_back(std::countr_zero(set));

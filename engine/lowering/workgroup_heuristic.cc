@@ -99,7 +99,7 @@ class Heuristic {
     double bytes = 0;
     for (const Work& work : s_.works) {
       if (!Has(work.all, r) || (work.all & all) == 0) continue;
-      for (const Access& a : work.accesses) {
+      for (const MemoryAccess& a : work.accesses) {
         if (a.stride[r] == 1) bytes += s_.Iterations(work.all) * static_cast<double>(a.bytes);
       }
     }
@@ -138,7 +138,7 @@ class Heuristic {
     int64_t widest = 1;
     for (const Work& work : s_.works) {
       if (!Has(work.all, range)) continue;
-      for (const Access& a : work.accesses) {
+      for (const MemoryAccess& a : work.accesses) {
         if (Has(a.gate, range)) return 1;
         widest = std::max(widest, a.bytes);
       }
@@ -146,7 +146,7 @@ class Heuristic {
     const int64_t lanes = target_.vector_bytes / widest;
     if (lanes < 2 || s_.size[range] % lanes != 0) return 1;
     for (const Work& work : s_.works) {
-      for (const Access& a : work.accesses) {
+      for (const MemoryAccess& a : work.accesses) {
         if (a.stride[range] == 0) continue;
         if (a.stride[range] != 1) return 1;
         for (size_t r = 0; r < s_.size.size(); ++r) {

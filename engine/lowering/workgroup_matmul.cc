@@ -22,18 +22,18 @@ UOp LoadOf(UOp value) {
   return {};
 }
 
-const Access* AccessOf(const Work& work, UOp load) {
-  const auto it = std::ranges::find(work.accesses, load.src(0), &Access::address);
+const MemoryAccess* AccessOf(const Work& work, UOp load) {
+  const auto it = std::ranges::find(work.accesses, load.src(0), &MemoryAccess::address);
   return it == work.accesses.end() ? nullptr : &*it;
 }
 
-bool IsPlain(const Access& a) {
+bool IsPlain(const MemoryAccess& a) {
   return a.address.num_src() == 2 && a.address.src(0).is(Op::kParam) &&
          std::ranges::none_of(a.stride, [](int64_t s) { return s == kIrregular; });
 }
 
 // The longest parallel range that `a` walks and `b` does not; -1 if there is none.
-int OwnRange(const KernelShape& s, const Access& a, const Access& b) {
+int OwnRange(const KernelShape& s, const MemoryAccess& a, const MemoryAccess& b) {
   int best = -1;
   for (RangeSet set = s.parallel & a.ranges & ~b.ranges; set != 0; set &= set - 1) {
     const int r = std::countr_zero(set);
@@ -62,8 +62,8 @@ std::optional<Matmul> FindMatmul(const KernelShape& s) {
   out.a = LoadOf(product.src(0));
   out.b = LoadOf(product.src(1));
   if (!out.a.valid() || !out.b.valid() || out.a.dtype() != out.b.dtype()) return std::nullopt;
-  const Access* a = AccessOf(*fold, out.a);
-  const Access* b = AccessOf(*fold, out.b);
+  const MemoryAccess* a = AccessOf(*fold, out.a);
+  const MemoryAccess* b = AccessOf(*fold, out.b);
   if (a == nullptr || b == nullptr || !IsPlain(*a) || !IsPlain(*b)) return std::nullopt;
   const int m = OwnRange(s, *a, *b), n = OwnRange(s, *b, *a), k = std::countr_zero(fold->own);
   if (m < 0 || n < 0 || a->stride[k] == 0 || b->stride[k] == 0) return std::nullopt;
@@ -72,7 +72,7 @@ std::optional<Matmul> FindMatmul(const KernelShape& s) {
   out.k = s.d.ranges[k];
   const bool turned = std::ranges::any_of(s.works, [&](const Work& w) {
     return std::ranges::any_of(w.accesses,
-                               [&](const Access& x) { return x.store && x.stride[m] == 1; });
+                               [&](const MemoryAccess& x) { return x.store && x.stride[m] == 1; });
   });
   if (turned) {
     std::swap(out.a, out.b);
