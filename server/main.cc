@@ -71,6 +71,8 @@ ListenOptions ListenersOf(const Flags& flags) {
   ListenOptions options{.compute = flags.GetList("listen"),
                         .data = flags.GetList("data-listen"),
                         .admin = flags.GetList("admin-listen"),
+                        .bulk = flags.GetList("bulk-listen"),
+                        .bulk_sockets = flags.GetInt("bulk-sockets"),
                         .tls = {.certificate = flags.GetString("tls-cert"),
                                 .key = flags.GetString("tls-key"),
                                 .client_ca = flags.GetString("tls-client-ca")},
@@ -179,7 +181,7 @@ absl::Status CheckRanges(const Flags& flags) {
                  {"compile-workers", -1, 256},     {"kernel-time", 1, 86'400'000},
                  {"compile-memory", 0, INT64_MAX}, {"kernel-cache-bytes", 1, INT64_MAX},
                  {"job-time", 1, 86'400'000},      {"idle-tenants", 0, 1'000'000},
-                 {"max-resets", 0, 1'000'000}};
+                 {"max-resets", 0, 1'000'000},     {"bulk-sockets", 1, 65'536}};
   for (const auto& range : kRanges) {
     const int64_t value = flags.GetInt(range.name);
     if (value < range.min || value > range.max) {
@@ -320,7 +322,9 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   registry.StartTimer();
   SessionService sessions(env, registry, flags.GetString("local-socket"));
   ComputeService compute(env, registry);
-  DataService data(env, registry);
+  TG_ASSIGN_OR_RETURN(const auto bulk, listeners->StartBulk(&metrics));
+  if (bulk != nullptr) sessions.SetBulkAddress(bulk->addresses().front());
+  DataService data(env, registry, bulk.get());
   AdminService admin(env, registry, tenants, [] { kill(getpid(), SIGTERM); });
   HealthService health;
   ReflectionService reflection;

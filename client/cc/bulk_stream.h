@@ -1,33 +1,29 @@
-// One connection of BulkTransfers and the Transfer stream on it.
+// One of the connections of BulkTransfers: what it does with the messages, whatever carries them.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "client/cc/bulk_transfers.h"
-#include "engine/wire/envelope.h"
-#include "grpcpp/grpcpp.h"
-#include "grpcpp/support/client_callback.h"
+#include "engine/wire/compression.h"
 #include "telegrad/v1/data.pb.h"
 
 namespace telegrad {
 
-class BulkStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class BulkStream {
  public:
-  BulkStream(BulkTransfers* owner, std::shared_ptr<grpc::Channel> channel,
-             const SessionTicket& ticket);
-  ~BulkStream() override = default;
+  virtual ~BulkStream() = default;
 
   // Sends whatever there is to send and room for. Without the owner's mutex.
-  void Kick();
-  void Cancel() { context_->TryCancel(); }
+  virtual void Kick() = 0;
+  virtual void Cancel() = 0;
   // Cancels, and waits until the transport uses neither this nor the memory of a job.
-  void Drain();
+  virtual void Drain() = 0;
+  // Whether another transport may serve where this one could not be attached.
+  virtual bool optional() const = 0;
 
   // With the owner's mutex held.
   bool done() const { return done_; }
@@ -37,41 +33,61 @@ class BulkStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::
   // the pulls that are not answered.
   std::deque<BulkTransfers::Sent>& chunks() { return chunks_; }
   std::deque<BulkTransfers::Sent>& pulls() { return pulls_; }
+  const std::deque<uint64_t>& releases() const { return releases_; }  // the last ones sent
 
-  void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
-  void OnDone(const grpc::Status& status) override;
+ protected:
+  using JobRef = BulkTransfers::JobRef;
 
- private:
-  // How many slices the transport still holds.
-  struct InUse {
-    std::mutex mutex;
-    std::condition_variable changed;
-    int64_t slices = 0;
+  // On its way to the server.
+  struct Outgoing {
+    v1::TransferRequest request;
+    JobRef job;                        // of a chunk
+    std::span<const std::byte> data;   // of the chunk
+    std::shared_ptr<const void> keep;  // what it lies in
+  };
+  // Where a chunk that arrives belongs: this stream alone writes there until EndChunk, which every
+  // one is told to.
+  struct Incoming {
+    JobRef job;
+    std::span<std::byte> to;  // none where the read has failed: the memory is the caller's again
   };
 
-  bool NextMessage();  // into outgoing_; with the owner's mutex held, which it may give up
-  void SetMessage(const v1::TransferRequest& request, std::span<const std::byte> data,
-                  std::shared_ptr<const void> keep);
-  absl::Status Receive();
-  absl::Status TakeChunk(const v1::Chunk& chunk, const Envelope& envelope);
-  absl::Status TakeRefusal(const v1::Refused& refused);
+  explicit BulkStream(BulkTransfers* owner) : owner_(owner) {}
+
+  v1::TransferRequest AttachRequest(std::string token, uint64_t epoch) const;
+  // With the owner's mutex held: the next message, if there is one and credit for it.
+  std::optional<Outgoing> NextMessage();
+  // Without: sums up a chunk, and compresses it where that was agreed on.
+  void Seal(Outgoing* message) const;
+  // The transport does not need the message's memory any more.
+  void EndSending(const Outgoing& message);
+
+  // What the server says, except of chunks. An error is a violation of the protocol, or why the
+  // server ends the stream.
+  absl::Status Take(const v1::TransferResponse& response);
+  absl::StatusOr<Incoming> BeginChunk(const v1::Chunk& chunk);
+  // Null where it is not compressed.
+  static absl::StatusOr<const CompressionMethod*> CompressionOf(const v1::Chunk& chunk);
+  // `crc`: of the bytes that are there now; none if the chunk did not arrive.
+  void EndChunk(const v1::Chunk& chunk, const Incoming& incoming, std::optional<uint32_t> crc);
+  // With the owner's mutex held: the transport is over.
+  void SetDone(const absl::Status& status);
 
   BulkTransfers* const owner_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::optional<grpc::ClientContext> context_{std::in_place};  // until it is drained
-  const std::shared_ptr<InUse> in_use_ = std::make_shared<InUse>();
-  grpc::ByteBuffer incoming_, outgoing_;
 
   // Guarded by the owner's mutex.
   bool attached_ = false;
+  absl::Status status_;
+
+ private:
+  absl::Status TakeRefusal(const v1::Refused& refused);
+
+  // Likewise.
+  bool done_ = false;
   uint64_t chunk_bytes_ = 0, credit_ = 0, most_credit_ = 0;
   std::deque<BulkTransfers::Sent> chunks_, pulls_;
+  std::deque<uint64_t> releases_;
   uint64_t chunks_bytes_ = 0;  // of chunks_
-  int starting_ = 0;
-  bool writing_ = true;  // the first message
-  bool ended_ = false, released_ = false, done_ = false;
-  absl::Status status_;
 };
 
 }  // namespace telegrad

@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "client/cc/bulk_stream.h"
+#include "client/cc/grpc_bulk_stream.h"
+#include "client/cc/socket_bulk_stream.h"
 #include "engine/base/status.h"
 #include "telegrad/v1/data.grpc.pb.h"
 
@@ -36,6 +37,7 @@ BulkTransfers::BulkTransfers(Connection* connection, Future<SessionTicket> ticke
                              std::function<void(const absl::Status&)> broken)
     : connection_(connection),
       broken_(std::move(broken)),
+      sockets_(!connection->server().bulk_address.empty()),
       slots_(static_cast<size_t>(std::max(1, connection->options().data_streams))) {
   ticket.Then([this](const absl::StatusOr<SessionTicket>& t) {
     std::function<void()> tell;
@@ -89,8 +91,14 @@ void BulkTransfers::Upload(uint64_t transfer, std::span<const std::byte> data,
   job->todo.push_back({0, data.size()});
   Add(std::move(job));
   acknowledged.Then([this, transfer](const absl::StatusOr<Done>&) {
-    std::lock_guard lock(mutex_);
-    EndLocked(transfer);
+    std::unique_lock lock(mutex_);
+    const auto it = jobs_.find(transfer);
+    if (it == jobs_.end()) return;
+    const JobRef ended = it->second;
+    jobs_.erase(it);
+    // Where the server has refused it, or has got it twice, a chunk may still be on its way; the
+    // memory that it is sent from is the caller's again after this.
+    changed_.wait(lock, [&] { return ended->sending == 0; });
   });
 }
 
@@ -172,16 +180,26 @@ void BulkTransfers::EndLocked(uint64_t transfer) { jobs_.erase(transfer); }
 std::function<void()> BulkTransfers::FailLocked(const absl::Status& status) {
   if (!failed_.ok()) return [] {};
   failed_ = status;
-  auto jobs = std::make_shared<std::map<uint64_t, JobRef>>();
-  jobs->swap(jobs_);
-  return [this, jobs, status] {
-    bool upload = false;
-    for (const auto& [transfer, job] : *jobs) {
-      if (job->done) job->done->Set(status);
-      upload = upload || !job->done;
-    }
+  std::vector<std::function<void()>> tell;
+  bool upload = false;
+  for (const auto& [transfer, job] : jobs_) {
+    if (job->done) tell.push_back(FailDownloadLocked(job, status));
+    upload = upload || !job->done;
+  }
+  jobs_.clear();
+  return [this, tell = std::move(tell), upload, status] {
+    for (const auto& told : tell) told();
     if (upload) broken_(status);
   };
+}
+
+// Not before the last one who writes to its memory is done: it is the caller's again then.
+std::function<void()> BulkTransfers::FailDownloadLocked(const JobRef& job,
+                                                        const absl::Status& status) {
+  if (job->failed) return [] {};
+  job->failed = status;
+  if (job->writing > 0) return [] {};
+  return [job, status] { job->done->Set(status); };
 }
 
 void BulkTransfers::Failed(const JobRef& job, const absl::Status& status) {
@@ -191,7 +209,7 @@ void BulkTransfers::Failed(const JobRef& job, const absl::Status& status) {
     if (job->done) {
       EndLocked(job->transfer);
       releases_.push_back(job->transfer);
-      tell = [&] { job->done->Set(status); };
+      tell = FailDownloadLocked(job, status);
     } else {
       tell = FailLocked(status);
     }
@@ -235,13 +253,24 @@ void BulkTransfers::Keep() {
 
 void BulkTransfers::Open(Slot& slot, std::unique_lock<std::mutex>& lock) {
   const SessionTicket ticket = *ticket_;
+  const bool socket = sockets_;
   lock.unlock();
-  auto channel = connection_->OpenDataChannel();
   std::shared_ptr<BulkStream> stream;
-  if (channel.ok()) stream = std::make_shared<BulkStream>(this, *std::move(channel), ticket);
+  absl::Status status;
+  if (socket) {
+    stream = std::make_shared<SocketBulkStream>(this, ticket);
+  } else {
+    auto channel = connection_->OpenDataChannel();
+    status = channel.status();
+    if (status.ok()) stream = std::make_shared<GrpcBulkStream>(this, *std::move(channel), ticket);
+  }
   lock.lock();
-  slot.stream = std::move(stream);
-  slot.dead = channel.status();
+  slot.stream = stream;
+  slot.dead = status;
+  if (stream == nullptr) return;
+  lock.unlock();
+  stream->Kick();  // for what has come since it looked
+  lock.lock();
 }
 
 // A stream is over. Nothing of it is sent or asked for again before the transport has let go of the
@@ -249,16 +278,21 @@ void BulkTransfers::Open(Slot& slot, std::unique_lock<std::mutex>& lock) {
 void BulkTransfers::Mend(Slot& slot, std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<BulkStream> stream = std::move(slot.stream);
   const absl::Status status = stream->status();
-  const auto now = Clock::now();
-  if (stream->attached() || !slot.broken_at) slot.broken_at = now;
-  const auto patience = absl::ToChronoNanoseconds(connection_->options().timeout);
-  if (IsFinal(status) || now - *slot.broken_at > patience) slot.dead = status;
-  const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now - *slot.broken_at);
-  const auto pause = std::clamp(since, kFirstPause, kLongestPause);
-  slot.next = now + pause;
+  if (stream->optional() && stream->attached()) sockets_worked_ = true;
+  if (stream->optional() && !stream->attached() && !sockets_worked_) {
+    sockets_ = false;  // what is in the way of one is in the way of the next
+  } else {
+    const auto now = Clock::now();
+    if (stream->attached() || !slot.broken_at) slot.broken_at = now;
+    const auto patience = absl::ToChronoNanoseconds(connection_->options().timeout);
+    if (IsFinal(status) || now - *slot.broken_at > patience) slot.dead = status;
+    const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now - *slot.broken_at);
+    slot.next = now + std::clamp(since, kFirstPause, kLongestPause);
+  }
   std::map<uint64_t, std::vector<TransferRange>> sent;
   for (const Sent& chunk : stream->chunks()) sent[chunk.job->transfer].push_back(chunk.range);
   for (const Sent& pull : stream->pulls()) pull.job->todo.push_front(pull.range);
+  releases_.insert(releases_.end(), stream->releases().begin(), stream->releases().end());
   stream->pulls().clear();
   stream->chunks().clear();
   lock.unlock();

@@ -1,7 +1,8 @@
 // Large writes and reads of a session, beside its operations: cut into chunks that travel over
-// several connections at once, each over whichever has room. A connection that breaks is made anew;
-// of an upload only what the server says is missing is sent again, and of a download only what has
-// not arrived is asked for again.
+// several connections at once, each over whichever has room. They are bulk sockets where the server
+// has some and lets this client reach them, else connections of gRPC's. A connection that breaks is
+// made anew; of an upload only what the server says is missing is sent again, and of a download
+// only what has not arrived is asked for again.
 //
 // Thread-safe.
 #pragma once
@@ -61,6 +62,8 @@ class BulkTransfers {
 
  private:
   friend class BulkStream;
+  friend class GrpcBulkStream;
+  friend class SocketBulkStream;
   using Clock = std::chrono::steady_clock;
 
   struct Job {
@@ -71,7 +74,10 @@ class BulkTransfers {
     std::optional<Future<Done>> done;  // likewise
     std::deque<TransferRange> todo;    // to be sent or asked for
     uint64_t received = 0;
-    int errors = 0;  // chunks that did not arrive well, on either side
+    int writing = 0;                     // streams that write to `into`
+    std::optional<absl::Status> failed;  // told when none does
+    int sending = 0;                     // sockets that send from `data`
+    int errors = 0;                      // chunks that did not arrive well, on either side
   };
   using JobRef = std::shared_ptr<Job>;
   struct Sent {
@@ -97,6 +103,8 @@ class BulkTransfers {
   std::optional<Sent> NextChunk(uint64_t credit, uint64_t chunk_bytes);
   std::optional<Sent> NextPull();
   void EndLocked(uint64_t transfer);
+  [[nodiscard]] std::function<void()> FailDownloadLocked(const JobRef& job,
+                                                         const absl::Status& status);
   // What to tell whom, once the mutex is not held any more.
   [[nodiscard]] std::function<void()> FailLocked(const absl::Status& status);
 
@@ -109,6 +117,8 @@ class BulkTransfers {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<SessionTicket> ticket_;
+  bool sockets_;  // are tried
+  bool sockets_worked_ = false;
   bool closing_ = false;
   absl::Status failed_;
   std::map<uint64_t, JobRef> jobs_;  // the operations that come first have their bytes first

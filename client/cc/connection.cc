@@ -32,11 +32,10 @@ absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
 }
 
-// Where the server takes large writes and reads, as it has said: nothing where that is the address
-// at hand, or only a port of the same host.
-std::string DataAddress(const std::string& address, const std::string& said) {
-  if (said.empty()) return address;
+// An address that the server has said, which may be only a port of the host at hand.
+std::string Reached(const std::string& address, const std::string& said) {
   if (!said.starts_with(':')) return said;
+  if (address.starts_with("unix:")) return "";
   return StrCat(address.substr(0, address.rfind(':')), said);
 }
 
@@ -89,7 +88,15 @@ absl::Status Connection::Hello() {
              .chunk_bytes = static_cast<int64_t>(response.chunk_bytes()),
              .local_socket = response.local_socket(),
              .tenant = response.tenant(),
-             .data_address = DataAddress(address_, response.data_address())};
+             .data_address = Reached(address_, response.data_address()),
+             .bulk_address = {}};
+  if (server_.data_address.empty()) server_.data_address = address_;
+  if (options_.bulk_sockets && options_.data_address.empty()) {
+    server_.bulk_address = Reached(address_, response.bulk_address());
+  }
+  if (options_.bulk_sockets && !options_.bulk_address.empty()) {
+    server_.bulk_address = options_.bulk_address;
+  }
   if (!options_.data_address.empty()) server_.data_address = options_.data_address;
   for (const int offered : response.compressions()) {
     if (offered == static_cast<int>(options_.compression)) {

@@ -32,6 +32,10 @@ struct ConnectOptions {
   // session's.
   int data_streams = 2;
   std::string data_address = {};  // where they go instead of where the server says
+  // Whether they leave gRPC for plain sockets where the server has some.
+  bool bulk_sockets = true;
+  std::string bulk_address =
+      {};  // where those connect to, likewise; with a data_address only there
   // Of their chunks, where it makes them smaller and the server takes it: for slow networks.
   Compression compression = Compression::kNone;
 };
@@ -55,6 +59,7 @@ struct ServerInfo {
   std::string local_socket;  // on which processes of its machine present themselves; empty: none
   std::string tenant;        // whom the server takes this client for
   std::string data_address;  // where large writes and reads go
+  std::string bulk_address;  // and on sockets without gRPC; empty: nowhere
   Compression compression = Compression::kNone;  // as agreed
 };
 

@@ -76,8 +76,7 @@ ExecuteStream::~ExecuteStream() {
   if (options_.resumable && !in_order) CloseSession();
   outgoing_.Clear();
   sent_.clear();
-  std::unique_lock lock(in_use_->mutex);
-  in_use_->changed.wait(lock, [this] { return in_use_->slices == 0; });
+  slices_->AwaitNone();
 }
 
 // Where nothing is under way the server is told that nothing follows, so that it sees a session
@@ -181,27 +180,6 @@ void ExecuteStream::Enqueue(const char* what, v1::ExecuteRequest request, Comple
   queue_.push_back(std::move(out));
 }
 
-grpc::Slice ExecuteStream::PayloadSlice(std::span<const std::byte> bytes,
-                                        std::shared_ptr<const void> keep) {
-  struct Holder {
-    std::shared_ptr<InUse> in_use;
-    std::shared_ptr<const void> keep;
-    ~Holder() {
-      keep.reset();
-      std::lock_guard lock(in_use->mutex);
-      if (--in_use->slices == 0) in_use->changed.notify_all();
-    }
-  };
-  {
-    std::lock_guard lock(in_use_->mutex);
-    ++in_use_->slices;
-  }
-  return grpc::Slice(
-      const_cast<std::byte*>(bytes.data()), bytes.size(),
-      [](void* holder) { delete static_cast<Holder*>(holder); },
-      new Holder{in_use_, std::move(keep)});
-}
-
 // Makes outgoing_ the next message of the operation; true if it is the last one.
 bool ExecuteStream::PrepareMessage(Outgoing& out) {
   OutPayload part;
@@ -229,7 +207,7 @@ bool ExecuteStream::PrepareMessage(Outgoing& out) {
     outgoing_ = grpc::ByteBuffer(&slice, 1);
   } else {
     const grpc::Slice slices[] = {grpc::Slice(head),
-                                  PayloadSlice(part.bytes, std::move(part.keep))};
+                                  slices_->Make(part.bytes, std::move(part.keep))};
     outgoing_ = grpc::ByteBuffer(slices, 2);
   }
   return last;

@@ -22,6 +22,7 @@
 #include "client/cc/chunk_pool.h"
 #include "client/cc/future.h"
 #include "client/cc/out_payload.h"
+#include "client/cc/payload_slices.h"
 #include "client/cc/remote_import.h"
 #include "client/cc/remote_session.h"
 #include "engine/wire/envelope.h"
@@ -113,13 +114,6 @@ class ExecuteStream {
     grpc::ByteBuffer message;
     int64_t bytes = 0;
   };
-  // How many slices the transport still holds.
-  struct InUse {
-    std::mutex mutex;
-    std::condition_variable changed;
-    int64_t slices = 0;
-  };
-
   void Enqueue(const char* what, v1::ExecuteRequest request, Completion completion,
                OutPayload payload, std::unique_lock<std::mutex>& lock);
   void OnReadDone(bool ok);
@@ -144,7 +138,6 @@ class ExecuteStream {
   SteadyTime GiveUpAtLocked() const;
   bool MayResumeLocked(absl::Status* why);
 
-  grpc::Slice PayloadSlice(std::span<const std::byte> bytes, std::shared_ptr<const void> keep);
   absl::Status Receive();
   absl::Status Complete(Pending& pending, const v1::ExecuteResponse& response,
                         const Envelope& envelope, bool* finished);
@@ -155,7 +148,7 @@ class ExecuteStream {
 
   Connection& connection_;
   const SessionOptions options_;
-  const std::shared_ptr<InUse> in_use_ = std::make_shared<InUse>();
+  const std::shared_ptr<PayloadSlices> slices_ = std::make_shared<PayloadSlices>();
   const std::shared_ptr<ChunkPool> chunks_ = std::make_shared<ChunkPool>(kChunkBytes);
   grpc::ByteBuffer incoming_, outgoing_;
 

@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/unique_fd.h"
 #include "server/admin/limited_log.h"
 #include "server/identity/principal.h"
-#include "server/identity/unique_fd.h"
 
 namespace telegrad {
 

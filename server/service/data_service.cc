@@ -35,4 +35,19 @@ absl::Status DataService::StatUpload(const Caller& caller, const v1::StatUploadR
   return absl::OkStatus();
 }
 
+absl::Status DataService::AdmitBulk(const Caller& caller, const v1::AdmitBulkRequest& request,
+                                    v1::AdmitBulkResponse* response) {
+  if (bulk_ == nullptr) {
+    return Unimplemented("this server has no bulk sockets; start it with --bulk-listen");
+  }
+  TG_ASSIGN_OR_RETURN(const auto session,
+                      registry_.Find(request.token(), request.epoch(), *caller.tenant));
+  TG_ASSIGN_OR_RETURN(PresharedKey key, bulk_->Admit(session));
+  response->set_identity(std::move(key.identity));
+  response->set_secret(std::move(key.secret));
+  response->set_tls(bulk_->tls());
+  response->set_lifetime_ms(BulkTickets::kLifetimeMs);
+  return absl::OkStatus();
+}
+
 }  // namespace telegrad

@@ -6,21 +6,27 @@
 #include "server/service/open_calls.h"
 #include "server/service/router.h"
 #include "server/session/session_registry.h"
+#include "server/transfer/bulk_listener.h"
 #include "telegrad/v1/data.pb.h"
 
 namespace telegrad {
 
 class DataService {
  public:
-  DataService(const Environment& env, SessionRegistry& registry) : env_(env), registry_(registry) {}
+  // `bulk` is null where there are no bulk sockets.
+  DataService(const Environment& env, SessionRegistry& registry, BulkListener* bulk)
+      : env_(env), registry_(registry), bulk_(bulk) {}
 
   RawStream* Transfer(grpc::CallbackServerContext* context, Caller caller);
   absl::Status StatUpload(const Caller& caller, const v1::StatUploadRequest& request,
                           v1::StatUploadResponse* response);
+  absl::Status AdmitBulk(const Caller& caller, const v1::AdmitBulkRequest& request,
+                         v1::AdmitBulkResponse* response);
 
  private:
   const Environment& env_;
   SessionRegistry& registry_;
+  BulkListener* const bulk_;
   OpenCalls<DataCall> calls_;
 };
 

@@ -57,6 +57,32 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const ListenOptions& opti
   return tls::TlsServerCredentials(credentials);
 }
 
+absl::StatusOr<BulkOptions> BulkOf(const ListenOptions& options, bool open_to_all) {
+  BulkOptions bulk{
+      .addresses = {}, .tls = !options.tls.certificate.empty(), .most = options.bulk_sockets};
+  if (options.bulk == std::vector<std::string>{"none"}) return bulk;
+  for (const std::string& text : options.bulk) {
+    TG_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(text));
+    if (address.is_unix) {
+      return InvalidArgument("--bulk-listen ", text,
+                             ": bulk sockets are of TCP; use HOST:PORT, or "
+                             "--local-memory on this machine");
+    }
+    TG_RETURN_IF_ERROR(CheckReach("--bulk-listen", address, options, open_to_all));
+    bulk.addresses.push_back(text);
+  }
+  if (!options.bulk.empty()) return bulk;
+  std::string first;  // of loopback; with any other, there are clients whom it says nothing
+  for (const std::string& text : options.compute) {
+    TG_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(text));
+    if (address.is_unix) continue;
+    if (!address.is_local) return bulk;
+    if (first.empty()) first = StrCat(text.substr(0, text.rfind(':') + 1), "0");
+  }
+  if (!first.empty()) bulk.addresses.push_back(first);
+  return bulk;
+}
+
 std::string Join(const std::vector<ListenAddress>& addresses) {
   std::string all;
   for (const ListenAddress& a : addresses) StrAppend(&all, all.empty() ? "" : ", ", a.text);
@@ -89,7 +115,15 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Create(const ListenOptions
     }
     listeners->kinds_.push_back(std::move(kind));
   }
+  TG_ASSIGN_OR_RETURN(listeners->bulk_, BulkOf(options, open_to_all));
   return listeners;
+}
+
+absl::StatusOr<std::unique_ptr<BulkListener>> Listeners::StartBulk(Metrics* metrics) {
+  if (bulk_.addresses.empty()) return nullptr;
+  TG_ASSIGN_OR_RETURN(auto bulk, BulkListener::Start(bulk_, metrics));
+  bulk_.addresses = bulk->addresses();
+  return bulk;
 }
 
 absl::Status Listeners::Start(const Services& services, Authenticator* authenticator,
@@ -104,6 +138,10 @@ absl::Status Listeners::Start(const Services& services, Authenticator* authentic
       return address.status();
     }
     if (kind.listener == kOnData) data_first(*address);
+  }
+  for (const std::string& address : bulk_.addresses) {
+    std::printf("bulk sockets on %s\n", address.c_str());
+    Log(LogLevel::kInfo, "listening", {{"address", address}, {"kind", "bulk"}});
   }
   return absl::OkStatus();
 }

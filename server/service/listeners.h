@@ -13,14 +13,19 @@
 #include "server/identity/authenticator.h"
 #include "server/identity/tls_files.h"
 #include "server/service/router.h"
+#include "server/transfer/bulk_listener.h"
 
 namespace telegrad {
 
 struct ListenOptions {
   std::vector<std::string> compute, data, admin;  // addresses; port 0 takes a free one
-  TlsFiles tls;                                   // of TCP; unix sockets have none
-  bool certificates_required = false;             // else a client without one needs a token
-  int64_t max_resets = 0;                         // see ResetGuard
+  // Of bulk sockets; clients are told the first. None: a free port of the first of `compute` where
+  // all of these are loopback; "none": no sockets.
+  std::vector<std::string> bulk;
+  int64_t bulk_sockets = 0;
+  TlsFiles tls;                        // of TCP; unix sockets have none
+  bool certificates_required = false;  // else a client without one needs a token
+  int64_t max_resets = 0;              // see ResetGuard
   bool anywhere = false;  // though other machines reach an address, and callers or bytes are open
 };
 
@@ -32,6 +37,9 @@ class Listeners {
                                                            bool open_to_all);
   explicit Listeners(const ListenOptions& options);
 
+  // The listener of bulk sockets, of which nobody knows yet; null where there is to be none.
+  // Before Start, which says where it is.
+  absl::StatusOr<std::unique_ptr<BulkListener>> StartBulk(Metrics* metrics);
   // Starts to listen and says where on stdout. UNAVAILABLE if an address is taken. `data_first` is
   // told the data listener's address before any other listener takes calls.
   absl::Status Start(const Services& services, Authenticator* authenticator,
@@ -54,6 +62,7 @@ class Listeners {
   absl::StatusOr<std::string> StartKind(Kind& kind);  // the first address
 
   const ListenOptions options_;
+  BulkOptions bulk_;  // once it is started, with the ports that it took
   ResetGuard guard_;  // of all of them
   std::vector<Kind> kinds_;
 };

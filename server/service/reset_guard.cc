@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "engine/base/strings.h"
-#include "server/identity/unique_fd.h"
+#include "engine/base/unique_fd.h"
 
 namespace telegrad {
 namespace {

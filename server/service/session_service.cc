@@ -41,15 +41,18 @@ absl::Status Negotiate(const v1::HelloRequest& request, v1::HelloResponse* respo
   return absl::OkStatus();
 }
 
-}  // namespace
-
-void SessionService::SetDataAddress(std::string_view address) {
-  // A client cannot connect to "any address"; the host that it came by is one of them.
+// A client cannot connect to "any address"; the host that it came by is one of them.
+std::string Told(std::string_view address) {
   for (const std::string_view any : {"0.0.0.0:", "[::]:"}) {
     if (address.starts_with(any)) address.remove_prefix(any.size() - 1);
   }
-  data_address_ = address;
+  return std::string(address);
 }
+
+}  // namespace
+
+void SessionService::SetDataAddress(std::string_view address) { data_address_ = Told(address); }
+void SessionService::SetBulkAddress(std::string_view address) { bulk_address_ = Told(address); }
 
 absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest& request,
                                    v1::HelloResponse* response) {
@@ -57,6 +60,7 @@ absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest&
   response->set_epoch(registry_.epoch());
   response->set_tenant(caller.principal.tenant);
   response->set_data_address(data_address_);
+  response->set_bulk_address(bulk_address_);
   response->set_local_socket(local_socket_);
   Log(LogLevel::kDebug, "hello",
       {{"peer", caller.peer},

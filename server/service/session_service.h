@@ -15,6 +15,7 @@ class SessionService {
       : env_(env), registry_(registry), local_socket_(std::move(local_socket)) {}
   // Where Data is served besides here. Before the first call.
   void SetDataAddress(std::string_view address);
+  void SetBulkAddress(std::string_view address);  // likewise, of bulk sockets
 
   absl::Status Hello(const Caller& caller, const v1::HelloRequest& request,
                      v1::HelloResponse* response);
@@ -31,7 +32,7 @@ class SessionService {
   const Environment& env_;
   SessionRegistry& registry_;
   const std::string local_socket_;
-  std::string data_address_;
+  std::string data_address_, bulk_address_;
 };
 
 }  // namespace telegrad

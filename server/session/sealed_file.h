@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/base/account.h"
-#include "server/identity/unique_fd.h"
+#include "engine/base/unique_fd.h"
 
 namespace telegrad {
 

@@ -3,14 +3,12 @@
 // woken only for an end that may be earlier: that of a new session, or of one whose stream broke.
 #include "server/session/session_registry.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <utility>
 #include <vector>
 
+#include "engine/base/random_bytes.h"
 #include "engine/base/status.h"
 #include "server/admin/log.h"
 
@@ -19,13 +17,6 @@ namespace {
 
 constexpr size_t kTokenBytes = 16;
 constexpr int64_t kNsPerMs = 1'000'000;
-
-std::string RandomBytes(size_t size) {
-  std::string bytes(size, '\0');
-  // For so few bytes it neither fails nor is interrupted once the system has its entropy.
-  if (getrandom(bytes.data(), size, 0) != static_cast<ssize_t>(size)) std::abort();
-  return bytes;
-}
 
 uint64_t RandomEpoch() {
   const std::string bytes = RandomBytes(sizeof(uint64_t));

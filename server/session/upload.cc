@@ -57,8 +57,8 @@ void Upload::Open(BufferView target, Device* device) {
     open_ = true;
     staged.swap(staged_);
     staged_bytes_ = 0;
-    for (const Staged& s : staged) claims_.push_back(s.range);
-    claims_.push_back({0, 0});  // this thread's, until all of them are placed
+    for (const Staged& s : staged) claims_.push_back({s.range});
+    claims_.push_back({{0, 0}});  // this thread's, until all of them are placed
   }
   for (Staged& s : staged) {
     const StagedContent content(s.bytes.get(), s.range.bytes);
@@ -102,23 +102,47 @@ void Upload::End(const absl::Status& why) {
     end = *end_;
     dropped.swap(staged_);
     staged_bytes_ = 0;
+    for (const Claim& claim : claims_) {  // somebody may never send the rest
+      if (claim.content != nullptr) claim.content->Abandon();
+    }
     if (!claims_.empty()) return;
   }
   ended_.timeline->Signal(ended_.value, end);
 }
 
-absl::Status Upload::AdmitLocked(ByteRange range) const {
+const Upload::Claim* Upload::FindClaimLocked(ByteRange range) const {
+  const auto it = std::find_if(claims_.begin(), claims_.end(), [&](const Claim& claim) {
+    return claim.range.offset < range.offset + range.bytes &&
+           range.offset < claim.range.offset + claim.range.bytes;
+  });
+  return it != claims_.end() ? &*it : nullptr;
+}
+
+void Upload::ArrivedLocked(ByteRange range) {
+  ClaimLocked(range)->content = nullptr;
+  settled_.notify_all();
+}
+
+std::vector<Upload::Claim>::iterator Upload::ClaimLocked(ByteRange range) {
+  return std::find_if(claims_.begin(), claims_.end(),
+                      [&](const Claim& claim) { return claim.range == range; });
+}
+
+absl::Status Upload::CheckInsideLocked(ByteRange range) const {
   if (end_) return NotFound("transfer ", transfer_, " has ended");
   const uint64_t limit = bytes_.value_or(INT64_MAX);
   if (range.bytes == 0 || range.offset > limit || range.bytes > limit - range.offset) {
     return InvalidArgument("transfer ", transfer_, ": a chunk of ", range.bytes, " bytes at ",
                            range.offset, " is not inside of its ", limit);
   }
-  for (const ByteRange& claim : claims_) {
-    if (claim.offset < range.offset + range.bytes && range.offset < claim.offset + claim.bytes) {
-      return absl::UnavailableError(StrCat("transfer ", transfer_, ": bytes of the chunk at ",
-                                           range.offset, " are just arriving once more"));
-    }
+  return absl::OkStatus();
+}
+
+absl::Status Upload::AdmitLocked(ByteRange range) const {
+  TG_RETURN_IF_ERROR(CheckInsideLocked(range));
+  if (FindClaimLocked(range) != nullptr) {
+    return absl::UnavailableError(StrCat("transfer ", transfer_, ": bytes of the chunk at ",
+                                         range.offset, " are just arriving once more"));
   }
   if (received_.Contains(range)) return absl::OkStatus();
   if (received_.Overlaps(range)) {
@@ -135,9 +159,15 @@ absl::Status Upload::AdmitLocked(ByteRange range) const {
 
 absl::Status Upload::Take(ByteRange range, const ChunkContent& content, CreditLine::Part credit) {
   std::unique_lock lock(mutex_);
+  TG_RETURN_IF_ERROR(CheckInsideLocked(range));
+  for (auto claim = ClaimLocked(range);
+       claim != claims_.end() && claim->content != nullptr && claim->content->Abandon();
+       claim = ClaimLocked(range)) {
+    settled_.wait(lock);
+  }
   TG_RETURN_IF_ERROR(AdmitLocked(range));
   if (received_.Contains(range)) return absl::OkStatus();
-  claims_.push_back(range);
+  claims_.push_back({range, &content});
   if (open_) {
     lock.unlock();
     return Place(range, content, std::move(credit));
@@ -149,6 +179,7 @@ absl::Status Upload::Take(ByteRange range, const ChunkContent& content, CreditLi
     return status;
   }
   lock.lock();
+  ArrivedLocked(range);
   if (open_) {  // meanwhile
     lock.unlock();
     return Place(range, StagedContent(bytes.get(), range.bytes), std::move(credit));
@@ -183,6 +214,10 @@ absl::Status Upload::PlaceStaged(ByteRange range, const ChunkContent& content,
     Settle(range, /*placed=*/false);
     return status;
   }
+  {
+    std::lock_guard lock(mutex_);
+    ArrivedLocked(range);
+  }
   BufferView to = target_;
   to.offset += static_cast<int64_t>(range.offset);
   to.length = static_cast<int64_t>(range.bytes);
@@ -203,7 +238,8 @@ void Upload::Settle(ByteRange range, bool placed, const absl::Status& fatal) {
   absl::Status end;
   {
     std::lock_guard lock(mutex_);
-    claims_.erase(std::find(claims_.begin(), claims_.end(), range));
+    claims_.erase(ClaimLocked(range));
+    settled_.notify_all();
     if (placed) {
       received_.Add(range);
       placed_ += range.bytes;

@@ -3,6 +3,7 @@
 // of their stream; from then on each goes straight to its place.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -28,6 +29,9 @@ class ChunkContent {
   // they do not have their checksum, INVALID_ARGUMENT if there are none to be had; what was written
   // is then of no use.
   virtual absl::Status CopyTo(std::byte* to) const = 0;
+  // From another thread, during CopyTo: lets it end at once, with an error unless all is there.
+  // False where it ends by itself.
+  virtual bool Abandon() const { return false; }
 };
 
 // Thread-safe.
@@ -55,7 +59,9 @@ class Upload : public std::enable_shared_from_this<Upload> {
   // Takes nothing more.
   void End(const absl::Status& why);
 
-  // DATA_LOSS, or UNAVAILABLE while the same bytes are arriving over another stream: send it again.
+  // DATA_LOSS, or UNAVAILABLE while the same bytes are on their way to a device: send it again. Of
+  // two streams over which the same bytes arrive, the first is abandoned: its client has sent them
+  // again because it is broken.
   // INVALID_ARGUMENT if it is not inside of the whole or overlaps what has arrived; what has
   // arrived as a whole is welcome. NOT_FOUND after the end.
   absl::Status Take(ByteRange range, const ChunkContent& content, CreditLine::Part credit);
@@ -73,7 +79,17 @@ class Upload : public std::enable_shared_from_this<Upload> {
     CreditLine::Part credit;
   };
 
+  // Somebody is writing this range.
+  struct Claim {
+    ByteRange range;
+    const ChunkContent* content = nullptr;  // as long as it is being received
+  };
+
+  const Claim* FindClaimLocked(ByteRange range) const;  // that overlaps the range
+  std::vector<Claim>::iterator ClaimLocked(ByteRange range);
+  absl::Status CheckInsideLocked(ByteRange range) const;
   absl::Status AdmitLocked(ByteRange range) const;
+  void ArrivedLocked(ByteRange range);  // its content has been received
   absl::Status Place(ByteRange range, const ChunkContent& content, CreditLine::Part credit);
   absl::Status PlaceStaged(ByteRange range, const ChunkContent& content, CreditLine::Part credit);
   // The claim is over: with the bytes at their place or not, or with an error that ends the upload.
@@ -87,7 +103,8 @@ class Upload : public std::enable_shared_from_this<Upload> {
   mutable std::mutex mutex_;
   std::optional<uint64_t> bytes_;  // of the whole, once the operation has arrived
   ByteRanges received_;            // staged or placed
-  std::vector<ByteRange> claims_;  // somebody is writing these
+  std::vector<Claim> claims_;
+  std::condition_variable settled_;  // a claim was
   std::vector<Staged> staged_;
   uint64_t staged_bytes_ = 0;
   uint64_t placed_ = 0;

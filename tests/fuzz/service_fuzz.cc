@@ -66,7 +66,8 @@ class Daemon {
     sessions_ = std::make_unique<SessionService>(env_, *registry_, /*local_socket=*/"");
     compute_ = std::make_unique<ComputeService>(env_, *registry_);
     admin_ = std::make_unique<AdminService>(env_, *registry_, tenants_, [] {});
-    data_ = std::make_unique<DataService>(env_, *registry_);
+    bulk_ = *BulkListener::Start({.addresses = {"127.0.0.1:0"}}, &metrics_);
+    data_ = std::make_unique<DataService>(env_, *registry_, bulk_.get());
     services_ = {admin_.get(), sessions_.get(), compute_.get(),
                  data_.get(),  &health_,        &reflection_};
   }
@@ -154,6 +155,7 @@ class Daemon {
   Environment env_;
   std::shared_ptr<Tenant> tenant_;
   std::unique_ptr<SessionRegistry> registry_;
+  std::unique_ptr<BulkListener> bulk_;
   std::unique_ptr<SessionService> sessions_;
   std::unique_ptr<ComputeService> compute_;
   std::unique_ptr<DataService> data_;

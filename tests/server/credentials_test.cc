@@ -36,6 +36,22 @@ class CredentialsTest : public AuthTest {
     const auto connection = Connect(address_, credentials);
     return connection.ok() ? (*connection)->server().tenant : connection.status().ToString();
   }
+  void ThereAndBack(const ClientCredentials& credentials, bool sockets) {
+    ConnectOptions options;
+    options.timeout = absl::Seconds(20);
+    options.credentials = credentials;
+    options.bulk_sockets = sockets;
+    const auto connection = Connection::Connect(address_, options);
+    ASSERT_TRUE(connection.ok()) << connection.status();
+    const auto session = *(*connection)->OpenSession();
+    std::vector<uint32_t> data(4 << 20), back(data.size());
+    for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<uint32_t>(i * 2654435761u);
+    session->Alloc(1, static_cast<int64_t>(4 * data.size()));
+    session->Write(1, 0, std::as_bytes(std::span(data)));
+    const auto read = session->Read(1, 0, std::as_writable_bytes(std::span(back))).Get();
+    EXPECT_TRUE(read.ok()) << read.status();
+    EXPECT_TRUE(data == back);
+  }
   bool Refused(const ClientCredentials& credentials) {
     return absl::IsUnauthenticated(Connect(address_, credentials).status());
   }
@@ -87,22 +103,17 @@ TEST_F(CredentialsTest, TenantsSeeNothingOfEachOther) {
   EXPECT_TRUE(notes.empty());
 }
 
-// Large tensors go over connections of their own, to the data listener, with the same credentials.
+// Large tensors go over connections of their own: to the data listener, with the same credentials,
+// or over bulk sockets under the keys that these have got.
 TEST_F(CredentialsTest, TransfersShowThemToo) {
   Start({"--jwt-keys", keys_->path("jwt"), "--tls-client-ca", keys_->path("ca.pem")});
   for (const ClientCredentials& credentials :
        {keys_->Certificate("alice"), keys_->WithToken(keys_->Token("bob"))}) {
-    const auto connection = Connect(address_, credentials);
-    ASSERT_TRUE(connection.ok()) << connection.status();
-    const auto session = *(*connection)->OpenSession();
-    std::vector<uint32_t> data(4 << 20), back(data.size());
-    for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<uint32_t>(i * 2654435761u);
-    session->Alloc(1, static_cast<int64_t>(4 * data.size()));
-    session->Write(1, 0, std::as_bytes(std::span(data)));
-    const auto read = session->Read(1, 0, std::as_writable_bytes(std::span(back))).Get();
-    EXPECT_TRUE(read.ok()) << read.status();
-    EXPECT_TRUE(data == back);
+    for (const bool sockets : {true, false}) ThereAndBack(credentials, sockets);
   }
+  const auto stats = (*Connect(admin_, keys_->Certificate("ops")))->Stats();
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  EXPECT_EQ(stats->at("telegrad_bulk_sockets_admitted_total"), 2 * ConnectOptions().data_streams);
 }
 
 TEST_F(CredentialsTest, TokensAreReadFromFilesAndTheirKeysComeAndGo) {
@@ -331,6 +342,10 @@ TEST_F(CredentialsTest, FlagsThatLeaveTheDaemonOpenAreRefused) {
       {{"--listen", "0.0.0.0:0", "--tls-cert", cert, "--tls-key", key}, "nobody is asked"},
       {{"--listen", "0.0.0.0:0", "--jwt-keys", keys_->path("jwt")}, "in the clear"},
       {{"--data-listen", "0.0.0.0:0"}, "--data-listen 0.0.0.0:0: other machines"},
+      {{"--bulk-listen", "0.0.0.0:0"}, "--bulk-listen 0.0.0.0:0: other machines"},
+      {{"--bulk-listen", "unix:/tmp/x"}, "--bulk-listen unix:/tmp/x: bulk sockets are of TCP"},
+      {{"--bulk-listen", "nowhere"}, "\"nowhere\" is not an address"},
+      {{"--bulk-sockets", "0"}, "--bulk-sockets: 0 is not from 1 to"},
       {{"--admin-listen", "0.0.0.0:0"}, "--admin-listen 0.0.0.0:0: other machines"},
       {{"--tls-cert", cert}, "--tls-cert needs --tls-key"},
       {{"--tls-key", key}, "--tls-key needs --tls-cert"},

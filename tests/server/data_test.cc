@@ -1,10 +1,16 @@
 // Large writes and reads through the real daemon: what the client does with them, and what the Data
 // service does with clients that do not keep to the rules.
 #include <grpcpp/grpcpp.h>
+#include <poll.h>
+#include <sys/socket.h>
 
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "engine/base/crc32c.h"
+#include "engine/net/frames.h"
+#include "engine/net/tcp.h"
 #include "engine/wire/compression.h"
 #include "telegrad/v1/compute.grpc.pb.h"
 #include "telegrad/v1/data.grpc.pb.h"
@@ -56,11 +62,87 @@ TEST_F(BulkTest, ThereAndBackOverSeveralConnections) {
   EXPECT_TRUE(BecomesZero("telegrad_buffers"));
 }
 
+TEST_F(BulkTest, OverBulkSocketsWhereTheServerHasSome) {
+  ThereAndBack(*connection_);
+  EXPECT_EQ(Stat("telegrad_bulk_sockets_admitted_total"), ConnectOptions().data_streams);
+  EXPECT_TRUE(BecomesZero("telegrad_bulk_sockets"));
+  ConnectOptions options;
+  options.bulk_sockets = false;
+  ThereAndBack(**Connection::Connect(address_, options));
+  EXPECT_EQ(Stat("telegrad_bulk_sockets_admitted_total"), ConnectOptions().data_streams);
+}
+
+TEST_F(BulkTest, WithoutThemOverGrpc) {
+  Start({"--bulk-listen", "none"});
+  EXPECT_EQ(connection_->server().bulk_address, "");
+  ThereAndBack(*connection_);
+  // Nor where they cannot be reached.
+  Start({});
+  ConnectOptions options;
+  options.bulk_address = "127.0.0.1:1";
+  ThereAndBack(**Connection::Connect(address_, options));
+  EXPECT_EQ(Stat("telegrad_bulk_sockets_admitted_total"), 0);
+  // Nor where there are enough already: one stream of each session has to do without.
+  Start({"--bulk-sockets", "1"});
+  ThereAndBack(*connection_);
+  EXPECT_LE(Stat("telegrad_bulk_sockets_admitted_total"), 1);
+}
+
+// Somebody else listens where the client was led, as at the end of a tunnel: one who says nothing,
+// and one who would like to have the tensors.
+TEST_F(BulkTest, SomebodyElseGetsNoTensor) {
+  for (const bool answers : {false, true}) {
+    const UniqueFd listener = *ListenTcp("127.0.0.1:0");
+    std::atomic<int64_t> more = 0;  // bytes behind the ticket
+    std::thread impostor([&] {
+      std::vector<std::thread> each;
+      for (int i = 0; i < ConnectOptions().data_streams; ++i) {
+        pollfd polled = {listener.get(), POLLIN, 0};
+        poll(&polled, 1, -1);
+        UniqueFd fd(accept(listener.get(), nullptr, nullptr));
+        each.emplace_back([&, fd = std::move(fd)]() mutable {
+          StreamSocket socket(std::move(fd), std::chrono::milliseconds(20'000));
+          ASSERT_TRUE(ReceiveFrame(socket, 1024, 0).ok());
+          v1::TransferResponse response;
+          response.mutable_attached()->set_credit(8 << 20);
+          response.mutable_attached()->set_chunk_bytes(1 << 20);
+          response.mutable_attached()->set_proof(std::string(32, 'p'));
+          const std::string said = response.SerializeAsString();
+          ASSERT_TRUE(!answers || SendFrame(socket, said, {}).ok());
+          std::byte byte;
+          while (socket.Receive({&byte, 1}).ok()) ++more;
+        });
+      }
+      for (std::thread& thread : each) thread.join();
+    });
+    ConnectOptions options;
+    options.bulk_address = StrCat("127.0.0.1:", PortOf(listener));
+    ThereAndBack(**Connection::Connect(address_, options));
+    impostor.join();
+    EXPECT_EQ(more, 0);
+  }
+  EXPECT_EQ(Stat("telegrad_bulk_sockets_admitted_total"), 0);
+}
+
+TEST_F(BulkTest, TheDaemonEndsWithSocketsThatAreOpen) {
+  const std::vector<uint8_t> data = Random(kBytes);
+  auto session = *connection_->OpenSession();
+  const uint64_t handle = session->NewHandle();
+  session->Alloc(handle, kBytes);
+  session->Write(handle, 0, Bytes(data));
+  ASSERT_TRUE(session->Sync().Get().ok()) << session->status();
+  EXPECT_EQ(Stat("telegrad_bulk_sockets"), ConnectOptions().data_streams);
+  daemon_->Signal(SIGTERM);
+  daemon_->Signal(SIGTERM);  // without waiting for the session's client
+  EXPECT_EQ(daemon_->Wait().exit_code, 0);
+}
+
 TEST_F(BulkTest, Compressed) {
   for (const Compression method : {Compression::kLz4, Compression::kZstd}) {
     fakes::CuttingProxy proxy(address_);
     ConnectOptions options;
     options.compression = method;
+    options.bulk_sockets = false;  // which would go past the proxy
     auto connection = *Connection::Connect(proxy.address(), options);
     auto session = *connection->OpenSession();
     const uint64_t handle = session->NewHandle();
@@ -76,21 +158,27 @@ TEST_F(BulkTest, Compressed) {
   }
 }
 
-// The operations go straight to the daemon and the chunks through a proxy that cuts them off.
-class CutOffTest : public BulkTest {
+// The operations go straight to the daemon and the chunks through a proxy that cuts them off: over
+// gRPC, and over bulk sockets.
+class CutOffTest : public BulkTest, public ::testing::WithParamInterface<bool> {
  protected:
   void SetUp() override {
     Start({});
-    proxy_ = std::make_unique<fakes::CuttingProxy>(address_);
+    const bool sockets = GetParam();
+    proxy_ = std::make_unique<fakes::CuttingProxy>(sockets ? connection_->server().bulk_address
+                                                           : address_);
     ConnectOptions options;
-    options.data_address = proxy_->address();
+    (sockets ? options.bulk_address : options.data_address) = proxy_->address();
     cut_off_ = *Connection::Connect(address_, options);
+  }
+  void TearDown() override {
+    EXPECT_EQ(Stat("telegrad_bulk_sockets_admitted_total") > 0, GetParam());
   }
   std::unique_ptr<fakes::CuttingProxy> proxy_;
   std::shared_ptr<Connection> cut_off_;
 };
 
-TEST_F(CutOffTest, AnUploadSendsOnlyWhatIsMissingAgain) {
+TEST_P(CutOffTest, AnUploadSendsOnlyWhatIsMissingAgain) {
   const std::vector<uint8_t> data = Random(kBytes), none(kBytes);
   constexpr int kCuts = 6;
   proxy_->CutEachAfter(3 << 20, kCuts);
@@ -111,7 +199,7 @@ TEST_F(CutOffTest, AnUploadSendsOnlyWhatIsMissingAgain) {
   EXPECT_LT(proxy_->bytes_up(), static_cast<int64_t>(kBytes) + kCuts * (2 << 20));
 }
 
-TEST_F(CutOffTest, ADownloadAsksOnlyForWhatIsMissing) {
+TEST_P(CutOffTest, ADownloadAsksOnlyForWhatIsMissing) {
   const std::vector<uint8_t> data = Random(kBytes);
   auto session = *cut_off_->OpenSession();
   const uint64_t handle = session->NewHandle();
@@ -129,7 +217,7 @@ TEST_F(CutOffTest, ADownloadAsksOnlyForWhatIsMissing) {
   EXPECT_TRUE(session->Sync().Get().ok());
 }
 
-TEST_F(CutOffTest, ASessionEndsWithATransferUnderWay) {
+TEST_P(CutOffTest, ASessionEndsWithATransferUnderWay) {
   const std::vector<uint8_t> data = Random(kBytes);
   {
     auto session = *cut_off_->OpenSession();
@@ -141,6 +229,9 @@ TEST_F(CutOffTest, ASessionEndsWithATransferUnderWay) {
   EXPECT_TRUE(BecomesZero("telegrad_buffers"));
   EXPECT_TRUE(BecomesZero("telegrad_sessions"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Over, CutOffTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Sockets" : "Grpc"; });
 
 // A raw client of the service, beside a session that the client library holds.
 class RawDataTest : public DaemonTest {
@@ -214,6 +305,18 @@ class RawDataTest : public DaemonTest {
     request.mutable_write()->set_transfer(transfer);
     request.mutable_write()->set_bytes(bytes);
     execute_->Write(request);
+    // Chunks travel on another stream, and whoever overtakes it is not told what is wrong with
+    // them.
+    v1::StatUploadRequest stat;
+    stat.set_token(opened_.token());
+    stat.set_epoch(opened_.epoch());
+    stat.set_transfer(transfer);
+    grpc::Status status;
+    do {
+      grpc::ClientContext context;
+      v1::StatUploadResponse response;
+      status = data_->StatUpload(&context, stat, &response);
+    } while (status.error_code() == grpc::StatusCode::UNAVAILABLE);
   }
   void StartDownload(uint64_t transfer, uint64_t bytes) {
     v1::ExecuteRequest request;

@@ -9,10 +9,10 @@
 #include <thread>
 
 #include "engine/base/strings.h"
+#include "engine/base/unique_fd.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/admin/limited_log.h"
-#include "server/identity/unique_fd.h"
 #include "server/service/open_calls.h"
 #include "server/service/reset_guard.h"
 #include "tests/fakes/manual_clock.h"

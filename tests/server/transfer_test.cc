@@ -158,6 +158,46 @@ TEST_F(TransferTest, AWrongChecksumLeavesTheRangeMissing) {
   EXPECT_EQ(Bytes(Read(1, 4)), "good");
 }
 
+// Arrives when it is abandoned, which is never in whole.
+class Stalled final : public ChunkContent {
+ public:
+  absl::Status CopyTo(std::byte*) const override {
+    begun_.timeline->Signal(1, absl::OkStatus());
+    abandoned_.Wait().IgnoreError();
+    return absl::UnavailableError("gone");
+  }
+  bool Abandon() const override {
+    if (!asked_.exchange(true)) abandoned_.timeline->Signal(1, absl::OkStatus());
+    return true;
+  }
+  void AwaitBegin() const { begun_.Wait().IgnoreError(); }
+
+ private:
+  const TimelinePoint begun_{std::make_shared<Timeline>(), 1};
+  const TimelinePoint abandoned_{std::make_shared<Timeline>(), 1};
+  mutable std::atomic<bool> asked_ = false;
+};
+
+// The network was pulled in the middle of a chunk, and nobody knows but its client.
+TEST_F(TransferTest, AChunkThatIsSentAgainTakesThePlaceOfOneThatStalls) {
+  for (const bool open : {false, true}) {
+    const uint64_t transfer = open ? 2 : 1;
+    if (!open) Alloc(1, 4);
+    if (open) StartUpload(1, transfer, 4);
+    const Stalled stalled;
+    Credit();
+    std::thread broken([&] {
+      EXPECT_EQ(session().transfers().Take(transfer, {0, 4}, stalled, Credit()).code(),
+                Code::kUnavailable);
+    });
+    stalled.AwaitBegin();
+    EXPECT_TRUE(Chunk(transfer, 0, "good").ok());
+    broken.join();
+    if (!open) StartUpload(1, transfer, 4);
+    EXPECT_EQ(Bytes(Read(1, 4)), "good");
+  }
+}
+
 TEST_F(TransferTest, ChunksOutsideOfTheWholeAreRefused) {
   Alloc(1, 16);
   StartUpload(1, 1, 8, 4);

@@ -79,6 +79,7 @@ class HelloResponse(Message):
     compressions: list[int] = repeated(8, "enum", Compression)
     local_socket: str = string(9)
     tenant: str = string(10)
+    bulk_address: str = string(11)
 
 
 @dataclass

@@ -1,0 +1,45 @@
+// A Transfer stream on a gRPC connection of its own.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "client/cc/bulk_stream.h"
+#include "client/cc/payload_slices.h"
+#include "grpcpp/grpcpp.h"
+#include "grpcpp/support/client_callback.h"
+
+namespace telegrad {
+
+class GrpcBulkStream final : public BulkStream,
+                             public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  GrpcBulkStream(BulkTransfers* owner, std::shared_ptr<grpc::Channel> channel,
+                 const SessionTicket& ticket);
+
+  void Kick() override;
+  void Cancel() override { context_->TryCancel(); }
+  void Drain() override;
+  bool optional() const override { return false; }
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+
+ private:
+  void SetMessage(const v1::TransferRequest& request, std::span<const std::byte> data,
+                  std::shared_ptr<const void> keep);
+  absl::Status Receive();
+
+  std::shared_ptr<grpc::Channel> channel_;
+  std::optional<grpc::ClientContext> context_{std::in_place};  // until it is drained
+  const std::shared_ptr<PayloadSlices> slices_ = std::make_shared<PayloadSlices>();
+  grpc::ByteBuffer incoming_, outgoing_;
+
+  // Guarded by the owner's mutex.
+  int starting_ = 0;
+  bool writing_ = true;  // the first message
+  bool ended_ = false, released_ = false;
+};
+
+}  // namespace telegrad

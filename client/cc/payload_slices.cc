@@ -1,0 +1,34 @@
+#include "client/cc/payload_slices.h"
+
+#include <utility>
+
+namespace telegrad {
+
+struct PayloadSlices::Holder {
+  std::shared_ptr<PayloadSlices> slices;
+  std::shared_ptr<const void> keep;
+  ~Holder() {
+    keep.reset();
+    std::lock_guard lock(slices->mutex_);
+    if (--slices->slices_ == 0) slices->changed_.notify_all();
+  }
+};
+
+grpc::Slice PayloadSlices::Make(std::span<const std::byte> bytes,
+                                std::shared_ptr<const void> keep) {
+  {
+    std::lock_guard lock(mutex_);
+    ++slices_;
+  }
+  return grpc::Slice(
+      const_cast<std::byte*>(bytes.data()), bytes.size(),
+      [](void* holder) { delete static_cast<Holder*>(holder); },
+      new Holder{shared_from_this(), std::move(keep)});
+}
+
+void PayloadSlices::AwaitNone() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return slices_ == 0; });
+}
+
+}  // namespace telegrad

@@ -1,0 +1,188 @@
+#include "client/cc/socket_bulk_stream.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "engine/base/crc32c.h"
+#include "engine/base/random_bytes.h"
+#include "engine/base/status.h"
+#include "engine/net/proof.h"
+#include "engine/net/psk_tls.h"
+#include "engine/net/tcp.h"
+#include "engine/wire/compression.h"
+#include "proto/transport.h"
+
+namespace telegrad {
+namespace {
+
+// Until gRPC is used instead: where something swallows what is sent to the address, that is what
+// the first transfer of a session waits.
+constexpr std::chrono::milliseconds kMostForAttaching{2'000};
+// Without a byte in the middle of a message.
+constexpr std::chrono::milliseconds kStall{60'000};
+constexpr uint32_t kMaxHeadBytes = 64 << 10;
+
+}  // namespace
+
+SocketBulkStream::SocketBulkStream(BulkTransfers* owner, SessionTicket ticket)
+    : BulkStream(owner), ticket_(std::move(ticket)) {
+  reader_ = std::thread([this] { Run(); });
+}
+
+SocketBulkStream::~SocketBulkStream() {
+  if (reader_.joinable()) Drain();  // once it was drained, the mutex may be held
+}
+
+void SocketBulkStream::Cancel() { End(absl::CancelledError("the session is over")); }
+
+void SocketBulkStream::Drain() {
+  Cancel();
+  if (reader_.joinable()) reader_.join();
+}
+
+void SocketBulkStream::End(const absl::Status& status) {
+  std::lock_guard lock(owner_->mutex_);
+  if (status_.ok()) status_ = status;
+  ended_ = true;
+  if (call_ != nullptr) call_->TryCancel();
+  if (socket_ != nullptr) socket_->Shutdown();
+  wake_.notify_one();
+}
+
+void SocketBulkStream::Run() {
+  absl::Status status = Open();
+  if (status.ok()) {
+    writer_ = std::thread([this] { Write(); });
+    while (status.ok()) {
+      status = socket_->AwaitInput();
+      if (status.ok()) status = Receive();
+      if (status.ok()) Kick();  // there may be credit, or a pull that was answered
+    }
+  }
+  End(status);
+  if (writer_.joinable()) writer_.join();
+  std::lock_guard lock(owner_->mutex_);
+  SetDone(status);
+}
+
+absl::StatusOr<v1::AdmitBulkResponse> SocketBulkStream::GetTicket() {
+  Connection& connection = *owner_->connection_;
+  v1::AdmitBulkRequest request;
+  request.set_token(ticket_.token);
+  request.set_epoch(ticket_.epoch);
+  v1::AdmitBulkResponse ticket;
+  const auto call = std::make_shared<grpc::ClientContext>();
+  TG_RETURN_IF_ERROR(connection.Authorize(call.get()));
+  call->set_deadline(absl::ToChronoTime(absl::Now() + connection.options().timeout));
+  {
+    std::lock_guard lock(owner_->mutex_);
+    if (ended_) return status_;
+    call_ = call;
+  }
+  const grpc::Status admitted =
+      v1::Data::NewStub(connection.channel())->AdmitBulk(call.get(), request, &ticket);
+  if (admitted.ok()) return ticket;
+  return absl::Status(static_cast<absl::StatusCode>(admitted.error_code()),
+                      admitted.error_message());
+}
+
+// Gets a ticket, connects, and has the server prove that it gave that.
+absl::Status SocketBulkStream::Open() {
+  const Connection& connection = *owner_->connection_;
+  TG_ASSIGN_OR_RETURN(const v1::AdmitBulkResponse ticket, GetTicket());
+  const auto deadline = std::chrono::steady_clock::now() + kMostForAttaching;
+  TG_ASSIGN_OR_RETURN(UniqueFd fd, ConnectTcp(connection.server().bulk_address, deadline));
+  TuneTcp(fd);
+  std::shared_ptr<StreamSocket> socket;
+  if (ticket.tls()) {
+    TG_ASSIGN_OR_RETURN(socket,
+                        TlsClient(std::move(fd), kStall, {ticket.identity(), ticket.secret()}));
+  } else {
+    socket = std::make_shared<StreamSocket>(std::move(fd), kStall);
+  }
+  {
+    std::lock_guard lock(owner_->mutex_);
+    if (ended_) return status_;
+    socket_ = socket;
+  }
+  socket->SetDeadline(deadline);
+  TG_RETURN_IF_ERROR(socket->Handshake());
+  const std::string nonce = RandomBytes(kNonceBytes);
+  const v1::TransferRequest attach = AttachRequest(
+      StrCat(ticket.identity(), nonce, Prove(ticket.secret(), Prover::kClient, nonce)),
+      ticket_.epoch);
+  TG_RETURN_IF_ERROR(SendFrame(*socket, attach.SerializeAsString(), {}));
+  TG_ASSIGN_OR_RETURN(const Frame frame, ReceiveFrame(*socket, kMaxHeadBytes, 0));
+  v1::TransferResponse response;
+  if (!response.ParseFromString(frame.head)) return Internal("not a TransferResponse");
+  if (response.has_attached() &&
+      !IsProof(response.attached().proof(), ticket.secret(), Prover::kServer, nonce)) {
+    return absl::UnavailableError(
+        StrCat(connection.server().bulk_address, " is not the server that gave the ticket"));
+  }
+  TG_RETURN_IF_ERROR(Take(response));
+  socket->SetDeadline(std::nullopt);
+  return response.has_attached() ? absl::OkStatus()
+                                 : Internal("a stream of transfers begins with attached");
+}
+
+absl::Status SocketBulkStream::Receive() {
+  TG_ASSIGN_OR_RETURN(const Frame frame,
+                      ReceiveFrame(*socket_, kMaxHeadBytes, kMaxDataMessageBytes));
+  v1::TransferResponse response;
+  if (!response.ParseFromString(frame.head)) return Internal("not a TransferResponse");
+  if (response.has_download()) return TakeChunk(response.download(), frame.payload_bytes);
+  TG_RETURN_IF_ERROR(SkipPayload(*socket_, frame.payload_bytes));
+  return Take(response);
+}
+
+absl::Status SocketBulkStream::TakeChunk(const v1::Chunk& chunk, uint32_t payload_bytes) {
+  TG_ASSIGN_OR_RETURN(const CompressionMethod* method, CompressionOf(chunk));
+  if (method == nullptr && payload_bytes != chunk.bytes()) {
+    return Internal("a chunk of ", chunk.bytes(), " bytes with ", payload_bytes);
+  }
+  TG_ASSIGN_OR_RETURN(const Incoming incoming, BeginChunk(chunk));
+  absl::StatusOr<uint32_t> crc = 0;
+  if (incoming.to.empty()) {
+    if (auto skipped = SkipPayload(*socket_, payload_bytes); !skipped.ok()) crc = skipped;
+  } else if (method != nullptr) {
+    std::vector<uint8_t> packed(payload_bytes);
+    crc = ReceiveCrc32c(*socket_, std::as_writable_bytes(std::span(packed)));
+    const Piece pieces[] = {packed};
+    if (crc.ok()) {
+      const absl::Status unpacked = Decompress(*method, pieces, incoming.to);
+      crc = unpacked.ok() ? Crc32c(incoming.to.data(), incoming.to.size()) : ~chunk.crc32c();
+    }
+  } else {
+    crc = ReceiveCrc32c(*socket_, incoming.to);
+  }
+  EndChunk(chunk, incoming, crc.ok() ? std::optional(*crc) : std::nullopt);
+  return crc.status();
+}
+
+void SocketBulkStream::Write() {
+  std::unique_lock lock(owner_->mutex_);
+  while (!ended_) {
+    std::optional<Outgoing> message = NextMessage();
+    if (!message) {
+      wake_.wait(lock);
+      continue;
+    }
+    lock.unlock();
+    Seal(&*message);
+    const absl::Status sent =
+        SendFrame(*socket_, message->request.SerializeAsString(), message->data);
+    EndSending(*message);
+    message.reset();
+    if (!sent.ok()) {  // who receives notices, and may have been told why
+      socket_->Shutdown();
+      return;
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace telegrad

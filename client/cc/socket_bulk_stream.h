@@ -1,0 +1,46 @@
+// A stream of transfers on a bulk socket: two threads, one of which sends and one of which
+// receives, each from or to the caller's memory.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <thread>
+
+#include "client/cc/bulk_stream.h"
+#include "engine/net/frames.h"
+#include "engine/net/stream_socket.h"
+#include "grpcpp/grpcpp.h"
+#include "telegrad/v1/data.grpc.pb.h"
+
+namespace telegrad {
+
+class SocketBulkStream final : public BulkStream {
+ public:
+  SocketBulkStream(BulkTransfers* owner, SessionTicket ticket);
+  ~SocketBulkStream() override;
+
+  void Kick() override { wake_.notify_one(); }
+  void Cancel() override;
+  void Drain() override;
+  bool optional() const override { return true; }
+
+ private:
+  void Run();  // of the one that receives
+  absl::Status Open();
+  absl::StatusOr<v1::AdmitBulkResponse> GetTicket();
+  absl::Status Receive();
+  absl::Status TakeChunk(const v1::Chunk& chunk, uint32_t payload_bytes);
+  void Write();
+  void End(const absl::Status& status);
+
+  const SessionTicket ticket_;
+  std::condition_variable wake_;  // there may be something to be sent
+  std::thread reader_, writer_;
+
+  // Guarded by the owner's mutex.
+  std::shared_ptr<grpc::ClientContext> call_;  // for the ticket
+  std::shared_ptr<StreamSocket> socket_;       // then constant
+  bool ended_ = false;
+};
+
+}  // namespace telegrad

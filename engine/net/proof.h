@@ -1,0 +1,20 @@
+// How two ends show each other on a connection that they know the same secret, without saying it:
+// each has the other's proof of a number that was used only once. Who listens learns nothing that
+// is good for another connection. What follows is not protected by it; TLS is there for that.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace telegrad {
+
+inline constexpr size_t kNonceBytes = 16, kProofBytes = 32;
+
+enum class Prover { kClient, kServer };
+
+// HMAC-SHA-256 (RFC 2104) under the secret of who proves it and the client's nonce.
+std::string Prove(std::string_view secret, Prover who, std::string_view nonce);
+// In a time that does not depend on where they differ.
+bool IsProof(std::string_view shown, std::string_view secret, Prover who, std::string_view nonce);
+
+}  // namespace telegrad

@@ -1,0 +1,103 @@
+#include "engine/net/stream_socket.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+// Of one call of the kernel: what it copied is then still in the second cache for who sums it up.
+constexpr size_t kCallBytes = 256 << 10;
+
+absl::Status Broken(std::string_view what) {
+  return absl::UnavailableError(StrCat("the connection broke: ", what));
+}
+
+}  // namespace
+
+StreamSocket::StreamSocket(UniqueFd fd, std::chrono::milliseconds stall)
+    : fd_(std::move(fd)), stall_(stall) {
+  fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) | O_NONBLOCK);
+}
+
+absl::Status StreamSocket::Receive(std::span<std::byte> into) {
+  while (!into.empty()) {
+    TG_ASSIGN_OR_RETURN(const Moved moved,
+                        TryReceive(into.first(std::min(into.size(), kCallBytes))));
+    into = into.subspan(moved.bytes);
+    if (moved.bytes == 0) TG_RETURN_IF_ERROR(Await(moved.wait_for));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StreamSocket::Send(std::span<const std::byte> bytes, bool more) {
+  while (!bytes.empty()) {
+    const size_t n = std::min(bytes.size(), kCallBytes);
+    TG_ASSIGN_OR_RETURN(const Moved moved, TrySend(bytes.first(n), more || n < bytes.size()));
+    bytes = bytes.subspan(moved.bytes);
+    if (moved.bytes == 0) TG_RETURN_IF_ERROR(Await(moved.wait_for));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StreamSocket::AwaitInput() {
+  if (HasReceived()) return absl::OkStatus();
+  pollfd polled = {fd_.get(), POLLIN, 0};
+  while (poll(&polled, 1, -1) < 0) {
+    if (errno != EINTR) return Broken(std::strerror(errno));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StreamSocket::Await(short events) {
+  const auto begin = Clock::now();
+  const auto until = std::min(deadline_.value_or(Clock::time_point::max()), begin + stall_);
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    pollfd polled = {fd_.get(), events, 0};
+    const int n = poll(&polled, 1, static_cast<int>(std::clamp<int64_t>(left, 0, INT32_MAX)));
+    if (n > 0) return absl::OkStatus();
+    if (n < 0 && errno != EINTR) return Broken(std::strerror(errno));
+    if (n == 0 && left <= 0) {
+      if (until == begin + stall_) {
+        return absl::DeadlineExceededError(
+            StrCat("the peer moved no byte for ", stall_.count(), " ms"));
+      }
+      return absl::DeadlineExceededError("the peer was not done in the time that it had");
+    }
+  }
+}
+
+void StreamSocket::EndSending() { shutdown(fd_.get(), SHUT_WR); }
+
+void StreamSocket::Shutdown() { shutdown(fd_.get(), SHUT_RDWR); }
+
+absl::StatusOr<StreamSocket::Moved> StreamSocket::TryReceive(std::span<std::byte> into) {
+  while (true) {
+    const ssize_t n = recv(fd_.get(), into.data(), into.size(), 0);
+    if (n > 0) return Moved{static_cast<size_t>(n)};
+    if (n == 0) return Broken("the peer closed it");
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return Moved{0, POLLIN};
+    if (errno != EINTR) return Broken(std::strerror(errno));
+  }
+}
+
+absl::StatusOr<StreamSocket::Moved> StreamSocket::TrySend(std::span<const std::byte> bytes,
+                                                          bool more) {
+  while (true) {
+    const ssize_t n =
+        send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+    if (n > 0) return Moved{static_cast<size_t>(n)};
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return Moved{0, POLLOUT};
+    if (errno != EINTR) return Broken(std::strerror(errno));
+  }
+}
+
+}  // namespace telegrad

@@ -1,0 +1,66 @@
+// One bulk socket: a TCP connection that carries a stream of transfers without HTTP/2 (see
+// AdmitBulk in data.proto). One thread receives chunks of uploads right into their buffers, another
+// one sends downloads right from theirs.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+
+#include "absl/status/status.h"
+#include "engine/net/frames.h"
+#include "engine/net/stream_socket.h"
+#include "server/admin/metrics.h"
+#include "server/session/transfers.h"
+#include "server/transfer/bulk_tickets.h"
+#include "server/transfer/transfer_stream.h"
+
+namespace telegrad {
+
+class BulkConnection final : public TransferSink,
+                             public std::enable_shared_from_this<BulkConnection> {
+ public:
+  // From the first byte to the ticket, the handshake included.
+  static constexpr std::chrono::seconds kAdmission{10};
+  // Without a byte in the middle of a message.
+  static constexpr std::chrono::milliseconds kStall{60'000};
+
+  BulkConnection(std::unique_ptr<StreamSocket> socket, BulkTickets* tickets, Metrics* metrics);
+  // Until the connection is over, and why. Its thread is the one that receives.
+  absl::Status Serve();
+  bool admitted() const { return admitted_; }
+  // From any thread: then it is over.
+  void Shutdown();
+
+  void OnGranted(uint64_t bytes) override;
+  void OnSessionEnded() override { Shutdown(); }
+
+ private:
+  absl::Status Admit();
+  absl::Status Receive();  // messages, until something fails
+  absl::Status Take(Frame frame);
+  void SendAll();  // until it is over
+  absl::Status Send(const TransferMessage& message);
+  void Farewell(const absl::Status& status);
+  void Wake();
+  // Waits until `ready` is, as something has changed, or it is over; false for the latter.
+  template <typename Ready>
+  bool Await(Ready ready);
+
+  const std::unique_ptr<StreamSocket> socket_;
+  BulkTickets* const tickets_;
+  Metrics* const metrics_;
+  std::atomic<bool> admitted_ = false;
+  std::shared_ptr<const void> place_;
+  v1::TransferRequest request_;
+  TransferStream stream_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t changes_ = 0;
+  bool over_ = false;
+};
+
+}  // namespace telegrad

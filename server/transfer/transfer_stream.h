@@ -1,0 +1,97 @@
+// What a server does on a stream of transfers, whatever carries its messages: takes chunks of
+// uploads and pulls, and says which message is to be sent next: first what the client waits for,
+// then the pulls, in order. Of a download one chunk is prepared at a time, so a client that does
+// not read holds no memory but the buffer that it reads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/admin/metrics.h"
+#include "server/session/session.h"
+#include "telegrad/v1/data.pb.h"
+
+namespace telegrad {
+
+// The data of one message, which its transport may not have received yet.
+class MessageData {
+ public:
+  virtual ~MessageData() = default;
+  virtual uint64_t bytes() const = 0;
+  // One of these, once. Their errors are the transport's. The checksum of what was written to `to`:
+  virtual absl::StatusOr<uint32_t> CopyTo(std::byte* to) = 0;
+  // What was received, which stays for as long as this:
+  virtual absl::StatusOr<std::span<const std::span<const uint8_t>>> Pieces() = 0;
+  // See ChunkContent.
+  virtual bool Abandon() { return false; }
+  // Whether it did not arrive: then there is nobody to be told.
+  virtual bool broken() const { return false; }
+};
+
+struct TransferMessage {
+  v1::TransferResponse head;
+  FetchedBytes data;  // of its field `data`
+  uint64_t bytes = 0;
+};
+
+// Thread-safe, but for Accept, which is called for one message at a time.
+class TransferStream {
+ public:
+  // Of a message beside the data of its chunk.
+  static constexpr int64_t kMaxHeadBytes = 64 << 10;
+
+  explicit TransferStream(Metrics* metrics) : metrics_(metrics) {}
+  ~TransferStream();
+
+  // Before all others; what the client is told of it, with the proof that it is shown, comes first.
+  absl::Status Attach(std::shared_ptr<Session> session, const std::shared_ptr<TransferSink>& sink,
+                      std::string proof = {});
+  Session* session() const { return session_.get(); }  // null before
+  // An error is a violation of the protocol, or the transport's; what is wrong with a single chunk
+  // or pull is told in a Refused. Waits only where `data` does.
+  absl::Status Accept(const v1::TransferRequest& request, MessageData& data);
+  // From the sink. Whether there is now something to be sent.
+  bool OnGranted(uint64_t bytes);
+  // The chunk to be prepared next, if one is and there is none yet. Who is given one calls Fetch,
+  // which calls back, perhaps at once, when there is something to be sent.
+  std::optional<v1::Pull> BeginFetch();
+  void Fetch(const v1::Pull& pull, std::function<void()> ready);
+  std::optional<TransferMessage> Next();
+  bool wants_input() const;  // a client that asks for more than it takes is not read further
+  bool idle() const;         // nothing is to be sent or prepared
+  bool fetching() const;     // Fetch has not called back
+  // Nothing is sent any more.
+  void Close();
+
+ private:
+  absl::Status TakeChunk(const v1::Chunk& chunk, MessageData& data);
+  void TakePull(const v1::Pull& pull);
+  void Refuse(uint64_t transfer, uint64_t offset, uint32_t bytes, const absl::Status& why);
+  void Fetched(const v1::Pull& pull, absl::StatusOr<FetchedBytes> fetched);
+  bool HasCreditLocked() const;
+
+  Metrics* const metrics_;
+  // Set by Attach.
+  std::shared_ptr<Session> session_;
+  std::shared_ptr<CreditLine> credit_;
+  uint64_t chunk_bytes_ = 0;
+
+  mutable std::mutex mutex_;
+  std::deque<v1::TransferResponse> responses_;
+  std::deque<v1::Pull> pulls_;
+  std::optional<TransferMessage> chunk_;  // of the pull at the front
+  uint64_t granted_ = 0;                  // and not told yet
+  bool fetching_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace telegrad
