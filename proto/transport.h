@@ -1,7 +1,8 @@
-// How both ends set up their gRPC channels, and the versions they speak. Measured for bulk
-// transfers on loopback: large frames and windows, and no probing that shrinks them.
+// How both ends set up their gRPC channels and bulk sockets, and the versions they speak. Measured
+// for bulk transfers on loopback: large frames and windows, and no probing that shrinks them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 namespace telegrad {
@@ -17,6 +18,9 @@ inline constexpr int kPayloadField = 15;           // `data` of ExecuteRequest a
 
 // A stream of transfers takes no message much longer than a chunk.
 inline constexpr int kMaxDataMessageBytes = 8 * kChunkBytes;
+inline constexpr int kMaxDataHeadBytes = 64 << 10;  // of it, beside the data
+// How long a bulk socket may move no byte in the middle of a message.
+inline constexpr std::chrono::milliseconds kBulkStall{60'000};
 
 struct ChannelArgument {
   const char* name;

@@ -278,15 +278,19 @@ void BulkTransfers::Open(Slot& slot, std::unique_lock<std::mutex>& lock) {
 void BulkTransfers::Mend(Slot& slot, std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<BulkStream> stream = std::move(slot.stream);
   const absl::Status status = stream->status();
+  const bool admitted = stream->attached() || !stream->optional();
   if (stream->optional() && stream->attached()) sockets_worked_ = true;
-  if (stream->optional() && !stream->attached() && !sockets_worked_) {
-    sockets_ = false;  // what is in the way of one is in the way of the next
+  const auto now = Clock::now();
+  if (stream->attached() || !slot.broken_at) slot.broken_at = now;
+  const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now - *slot.broken_at);
+  const auto patience = absl::ToChronoNanoseconds(connection_->options().timeout);
+  const bool hopeless = IsFinal(status) || since > patience;
+  if (!admitted && (hopeless || !sockets_worked_)) {
+    // What is in the way of one socket is in the way of the next; gRPC may go on.
+    sockets_ = false;
+    slot.broken_at.reset();
   } else {
-    const auto now = Clock::now();
-    if (stream->attached() || !slot.broken_at) slot.broken_at = now;
-    const auto patience = absl::ToChronoNanoseconds(connection_->options().timeout);
-    if (IsFinal(status) || now - *slot.broken_at > patience) slot.dead = status;
-    const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now - *slot.broken_at);
+    if (hopeless) slot.dead = status;
     slot.next = now + std::clamp(since, kFirstPause, kLongestPause);
   }
   std::map<uint64_t, std::vector<TransferRange>> sent;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client/cc/execute_stream.h"
+#include "client/cc/received_message.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -37,15 +38,10 @@ RunInfo ToRunInfo(const v1::RunResult& run) {
 
 // Handles the message in incoming_. An error is a violation of the protocol and ends the session.
 absl::Status ExecuteStream::Receive() {
-  std::vector<grpc::Slice> slices;
-  if (!incoming_.Dump(&slices).ok()) return Internal("a message could not be read");
-  incoming_.Clear();
-  std::vector<Piece> pieces;
-  for (const grpc::Slice& slice : slices) pieces.emplace_back(slice.begin(), slice.size());
-  Envelope envelope;
-  TG_RETURN_IF_ERROR(SplitEnvelope(pieces, kPayloadField, &envelope));
+  ReceivedMessage message;
   v1::ExecuteResponse response;
-  if (!response.ParseFromString(envelope.head)) return Internal("not an ExecuteResponse");
+  TG_RETURN_IF_ERROR(message.Take(incoming_, &response));
+  const Envelope& envelope = message.envelope();
 
   if (response.has_open()) return Opened(response.open());
   Pending* pending;

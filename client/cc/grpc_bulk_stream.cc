@@ -3,8 +3,8 @@
 #include "client/cc/grpc_bulk_stream.h"
 
 #include <utility>
-#include <vector>
 
+#include "client/cc/received_message.h"
 #include "engine/base/crc32c.h"
 #include "engine/base/status.h"
 #include "engine/wire/compression.h"
@@ -69,9 +69,9 @@ void GrpcBulkStream::Kick() {
     writing_ = true;
     ++starting_;
     lock.unlock();
-    EndSending(*message);  // what gRPC holds is told by its slices
     Seal(&*message);
     SetMessage(message->request, message->data, std::move(message->keep));
+    EndSending(*message);  // from here on its slices tell what gRPC holds
     StartWrite(&outgoing_);
     lock.lock();
     --starting_;
@@ -115,15 +115,10 @@ void GrpcBulkStream::OnDone(const grpc::Status& status) {
 
 // Handles the message in incoming_. An error ends the stream.
 absl::Status GrpcBulkStream::Receive() {
-  std::vector<grpc::Slice> slices;
-  if (!incoming_.Dump(&slices).ok()) return Internal("a message could not be read");
-  incoming_.Clear();
-  std::vector<Piece> pieces;
-  for (const grpc::Slice& slice : slices) pieces.emplace_back(slice.begin(), slice.size());
-  Envelope envelope;
-  TG_RETURN_IF_ERROR(SplitEnvelope(pieces, kPayloadField, &envelope));
+  ReceivedMessage message;
   v1::TransferResponse response;
-  if (!response.ParseFromString(envelope.head)) return Internal("not a TransferResponse");
+  TG_RETURN_IF_ERROR(message.Take(incoming_, &response));
+  const Envelope& envelope = message.envelope();
   if (!response.has_download()) return Take(response);
   const v1::Chunk& chunk = response.download();
   TG_ASSIGN_OR_RETURN(const CompressionMethod* method, CompressionOf(chunk));

@@ -21,9 +21,6 @@ namespace {
 // Until gRPC is used instead: where something swallows what is sent to the address, that is what
 // the first transfer of a session waits.
 constexpr std::chrono::milliseconds kMostForAttaching{2'000};
-// Without a byte in the middle of a message.
-constexpr std::chrono::milliseconds kStall{60'000};
-constexpr uint32_t kMaxHeadBytes = 64 << 10;
 
 }  // namespace
 
@@ -99,9 +96,9 @@ absl::Status SocketBulkStream::Open() {
   std::shared_ptr<StreamSocket> socket;
   if (ticket.tls()) {
     TG_ASSIGN_OR_RETURN(socket,
-                        TlsClient(std::move(fd), kStall, {ticket.identity(), ticket.secret()}));
+                        TlsClient(std::move(fd), kBulkStall, {ticket.identity(), ticket.secret()}));
   } else {
-    socket = std::make_shared<StreamSocket>(std::move(fd), kStall);
+    socket = std::make_shared<StreamSocket>(std::move(fd), kBulkStall);
   }
   {
     std::lock_guard lock(owner_->mutex_);
@@ -115,7 +112,7 @@ absl::Status SocketBulkStream::Open() {
       StrCat(ticket.identity(), nonce, Prove(ticket.secret(), Prover::kClient, nonce)),
       ticket_.epoch);
   TG_RETURN_IF_ERROR(SendFrame(*socket, attach.SerializeAsString(), {}));
-  TG_ASSIGN_OR_RETURN(const Frame frame, ReceiveFrame(*socket, kMaxHeadBytes, 0));
+  TG_ASSIGN_OR_RETURN(const Frame frame, ReceiveFrame(*socket, kMaxDataHeadBytes, 0));
   v1::TransferResponse response;
   if (!response.ParseFromString(frame.head)) return Internal("not a TransferResponse");
   if (response.has_attached() &&
@@ -131,7 +128,7 @@ absl::Status SocketBulkStream::Open() {
 
 absl::Status SocketBulkStream::Receive() {
   TG_ASSIGN_OR_RETURN(const Frame frame,
-                      ReceiveFrame(*socket_, kMaxHeadBytes, kMaxDataMessageBytes));
+                      ReceiveFrame(*socket_, kMaxDataHeadBytes, kMaxDataMessageBytes));
   v1::TransferResponse response;
   if (!response.ParseFromString(frame.head)) return Internal("not a TransferResponse");
   if (response.has_download()) return TakeChunk(response.download(), frame.payload_bytes);

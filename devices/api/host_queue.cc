@@ -83,7 +83,8 @@ absl::StatusOr<TimelinePoint> HostQueue::Enqueue(std::shared_ptr<const CommandBu
 
 TimelinePoint HostQueue::last() const { return {timeline_, submitted_.load()}; }
 
-// True once there is work to run, false once there will be none.
+// True once there may be work to run, false once there will be none. It may have gone by the time
+// that one looks, when a submitter runs its own: only an empty queue that was stopped has an end.
 bool HostQueue::WaitForWork() {
   const auto work = [&] { return !busy_.load() && submitted_.load() > ended_.load(); };
   const auto ready = [&] { return work() || bell_->stop.load(); };
@@ -91,7 +92,7 @@ bool HostQueue::WaitForWork() {
     std::unique_lock lock(bell_->mutex);
     bell_->rung.wait(lock, ready);
   }
-  return work();
+  return !bell_->stop.load() || work();
 }
 
 void HostQueue::Serve() {

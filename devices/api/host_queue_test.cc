@@ -40,7 +40,10 @@ class FakeRunner final : public QueueRunner {
 };
 
 struct Fixture {
-  HostQueue queue{{.name = "fake"}, std::make_unique<FakeRunner>()};
+  explicit Fixture(bool spins = false)
+      : queue({.name = "fake", .spins = spins}, std::make_unique<FakeRunner>()) {}
+
+  HostQueue queue;
 
   TimelinePoint Submit(std::function<absl::Status()> run, bool quick = true,
                        std::vector<TimelinePoint> waits = {}) {
@@ -130,6 +133,22 @@ TEST(HostQueue, ManySubmittersRunOneAtATime) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(f.queue.last().Wait(), absl::OkStatus());
   EXPECT_EQ(ran, 8000);
+}
+
+// The thread that looks while submitters come and go finds work, then none, and must not take that
+// for the end.
+TEST(HostQueue, TheThreadStaysWhileSubmittersRunTheirOwn) {
+  for (int round = 0; round < 20; ++round) {
+    Fixture f(/*spins=*/true);
+    const auto work = [&] {
+      for (int i = 0; i < 5000; ++i) f.Submit([] { return absl::OkStatus(); });
+    };
+    std::thread other(work);
+    work();
+    other.join();
+    const TimelinePoint last = f.Submit([] { return absl::OkStatus(); }, /*quick=*/false);
+    ASSERT_EQ(last.Wait(absl::Minutes(1)), absl::OkStatus()) << "round " << round;
+  }
 }
 
 }  // namespace

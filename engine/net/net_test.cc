@@ -174,6 +174,23 @@ TEST(StreamSocket, ADeadlineHoldsThoughBytesMove) {
   EXPECT_TRUE(ends.server->Receive({&byte, 1}).ok());
 }
 
+// What is there at once is never waited for.
+TEST(StreamSocket, ADeadlineHoldsUnderAFlood) {
+  Ends ends = Plain();
+  std::thread flood([&] {
+    std::vector<std::byte> bytes(1 << 20);
+    while (ends.client->Send(bytes).ok()) {
+    }
+  });
+  ends.server->SetDeadline(steady_clock::now() + milliseconds(30));
+  std::vector<std::byte> into(64 << 10);
+  absl::Status status;
+  while (status.ok()) status = ends.server->Receive(into);
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status;
+  ends.server->Shutdown();
+  flood.join();
+}
+
 TEST(StreamSocket, WaitsForInputAsLongAsItTakes) {
   Ends ends = Plain(milliseconds(20));
   std::thread later([&] {

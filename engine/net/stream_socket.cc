@@ -29,6 +29,7 @@ StreamSocket::StreamSocket(UniqueFd fd, std::chrono::milliseconds stall)
 
 absl::Status StreamSocket::Receive(std::span<std::byte> into) {
   while (!into.empty()) {
+    TG_RETURN_IF_ERROR(CheckDeadline());
     TG_ASSIGN_OR_RETURN(const Moved moved,
                         TryReceive(into.first(std::min(into.size(), kCallBytes))));
     into = into.subspan(moved.bytes);
@@ -39,6 +40,7 @@ absl::Status StreamSocket::Receive(std::span<std::byte> into) {
 
 absl::Status StreamSocket::Send(std::span<const std::byte> bytes, bool more) {
   while (!bytes.empty()) {
+    TG_RETURN_IF_ERROR(CheckDeadline());
     const size_t n = std::min(bytes.size(), kCallBytes);
     TG_ASSIGN_OR_RETURN(const Moved moved, TrySend(bytes.first(n), more || n < bytes.size()));
     bytes = bytes.subspan(moved.bytes);
@@ -70,9 +72,14 @@ absl::Status StreamSocket::Await(short events) {
         return absl::DeadlineExceededError(
             StrCat("the peer moved no byte for ", stall_.count(), " ms"));
       }
-      return absl::DeadlineExceededError("the peer was not done in the time that it had");
+      return CheckDeadline();
     }
   }
+}
+
+absl::Status StreamSocket::CheckDeadline() const {
+  if (!deadline_ || Clock::now() < *deadline_) return absl::OkStatus();
+  return absl::DeadlineExceededError("the peer was not done in the time that it had");
 }
 
 void StreamSocket::EndSending() { shutdown(fd_.get(), SHUT_WR); }

@@ -36,7 +36,7 @@ class StreamSocket {
   absl::Status Send(std::span<const std::byte> bytes, bool more = false);
   // Waits as long as it takes until there is something to be received, the end too.
   absl::Status AwaitInput();
-  // Of every Send and Receive from now on, until there is none.
+  // Of every Send and Receive from now on, until there is none; it ends them though bytes move.
   void SetDeadline(std::optional<std::chrono::steady_clock::time_point> deadline) {
     deadline_ = deadline;
   }
@@ -59,6 +59,8 @@ class StreamSocket {
   int fd() const { return fd_.get(); }
 
  private:
+  absl::Status CheckDeadline() const;
+
   const UniqueFd fd_;
   const std::chrono::milliseconds stall_;
   std::optional<Clock::time_point> deadline_;

@@ -8,6 +8,7 @@
 #include "engine/base/crc32c.h"
 #include "engine/base/status.h"
 #include "engine/wire/envelope.h"
+#include "proto/transport.h"
 #include "server/service/convert.h"
 
 namespace telegrad {
@@ -76,8 +77,7 @@ absl::Status DataCall::Accept() {
   ReceivedMessage message(incoming_);
   incoming_.Clear();
   Envelope envelope;
-  TG_RETURN_IF_ERROR(
-      SplitRequest(message, TransferStream::kMaxHeadBytes, "it is fixed", &envelope));
+  TG_RETURN_IF_ERROR(SplitRequest(message, kMaxDataHeadBytes, "it is fixed", &envelope));
   if (!request_.ParseFromString(envelope.head)) {
     return InvalidArgument("malformed message: not a TransferRequest");
   }

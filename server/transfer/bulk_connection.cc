@@ -98,8 +98,7 @@ absl::Status BulkConnection::Admit() {
 absl::Status BulkConnection::Receive() {
   while (Await([this] { return stream_.wants_input(); })) {
     TG_RETURN_IF_ERROR(socket_->AwaitInput());
-    TG_ASSIGN_OR_RETURN(Frame frame,
-                        ReceiveFrame(*socket_, TransferStream::kMaxHeadBytes, kChunkBytes));
+    TG_ASSIGN_OR_RETURN(Frame frame, ReceiveFrame(*socket_, kMaxDataHeadBytes, kChunkBytes));
     TG_RETURN_IF_ERROR(Take(std::move(frame)));
     Wake();  // there may be an answer
   }

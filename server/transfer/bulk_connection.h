@@ -24,8 +24,6 @@ class BulkConnection final : public TransferSink,
  public:
   // From the first byte to the ticket, the handshake included.
   static constexpr std::chrono::seconds kAdmission{10};
-  // Without a byte in the middle of a message.
-  static constexpr std::chrono::milliseconds kStall{60'000};
 
   BulkConnection(std::unique_ptr<StreamSocket> socket, BulkTickets* tickets, Metrics* metrics);
   // Until the connection is over, and why. Its thread is the one that receives.

@@ -46,9 +46,6 @@ struct TransferMessage {
 // Thread-safe, but for Accept, which is called for one message at a time.
 class TransferStream {
  public:
-  // Of a message beside the data of its chunk.
-  static constexpr int64_t kMaxHeadBytes = 64 << 10;
-
   explicit TransferStream(Metrics* metrics) : metrics_(metrics) {}
   ~TransferStream();
 

@@ -51,7 +51,9 @@ TEST_F(ManySessionsTest, ComingAndGoingLeavesNothing) {
     session->Alloc(1, 4096);
   }
   const int64_t grown = Resident() - before;
+#ifndef __SANITIZE_ADDRESS__  // which keeps what was freed, to find who uses it
   EXPECT_LT(grown, 4 << 20);
+#endif
   std::printf("%d sessions opened and closed: %lld bytes more\n", cycles,
               static_cast<long long>(grown));
   EXPECT_GE(Stat("telegrad_sessions_opened_total"), cycles);

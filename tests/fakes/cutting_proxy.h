@@ -64,6 +64,11 @@ class CuttingProxy {
     std::lock_guard lock(mutex_);
     for (const int fd : fds_) shutdown(fd, SHUT_RDWR);
   }
+  // Breaks every connection, and those that are still to come.
+  void Close() {
+    closed_ = true;
+    Cut();
+  }
   int64_t bytes_up() const { return up_; }
   int64_t bytes_down() const { return down_; }
   int cuts() const { return cuts_; }
@@ -77,7 +82,7 @@ class CuttingProxy {
       const bool connected =
           connect(server, reinterpret_cast<sockaddr*>(&target_), sizeof(target_)) == 0;
       std::lock_guard lock(mutex_);
-      if (!connected || stop_) {
+      if (!connected || stop_ || closed_) {
         close(client);
         close(server);
         continue;
@@ -129,7 +134,7 @@ class CuttingProxy {
   sockaddr_in target_{};
   int listener_ = -1;
   std::string address_;
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stop_{false}, closed_{false};
   std::atomic<int64_t> up_{0}, down_{0}, cut_after_{INT64_MAX};
   std::atomic<int> cuts_left_{0}, cuts_{0};
   std::thread acceptor_;

@@ -5,18 +5,13 @@
 //   frame; or as it is, from the first record whose HEAD_LENGTH is 255
 #include <sys/socket.h>
 
-#include <filesystem>
 #include <string>
 #include <thread>
 
-#include "devices/cpu/cpu_device.h"
 #include "engine/net/frames.h"
 #include "engine/net/proof.h"
-#include "server/admin/log.h"
-#include "server/session/session_registry.h"
 #include "server/transfer/bulk_connection.h"
-#include "tests/fakes/copy_engine.h"
-#include "tests/fakes/manual_clock.h"
+#include "tests/fuzz/filled_session.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace telegrad::fuzz {
@@ -25,43 +20,14 @@ namespace {
 constexpr uint8_t kAttached = 1;  // the ticket is shown first
 constexpr uint8_t kTls = 2;       // on the server's side
 constexpr uint8_t kRaw = 255;
-constexpr int64_t kBuffer = 16;
-constexpr uint64_t kUpload = 1, kDownload = 2;
 constexpr std::chrono::milliseconds kStall{10'000};
-
-class NoSink final : public AnswerSink {
-  void OnAnswer(Answer) override {}
-  void OnProgress() override {}
-  void OnDetached(const absl::Status&) override {}
-};
 
 class Daemon {
  public:
-  Daemon() {
-    SetLogLevel(LogLevel::kOff);
-    std::vector<std::unique_ptr<Device>> devices;
-    devices.push_back(*OpenCpu({.threads = 1, .memory_limit = 64 << 20}));
-    pool_ = *DevicePool::Create(std::move(devices));
-    env_ = {pool_.get(), &workers_, &compilers_, &metrics_, {}, &clock_};
-    tenant_ = std::make_shared<Tenant>("fuzz", std::make_shared<fakes::CopyEngine>(), &metrics_);
-    registry_ = std::make_unique<SessionRegistry>(env_);
-  }
-
   void Serve(std::span<const uint8_t> input) {
-    const auto sink = std::make_shared<NoSink>();
-    const auto session = *registry_->Create(tenant_, /*resumable=*/false, 0, sink);
-    uint64_t id = 0;
-    const auto submit = [&](auto op) {
-      FUZZ_CHECK(session->Submit(*sink, {.id = ++id, .op = std::move(op)}).ok());
-    };
-    submit(AllocOp{1, kBuffer, ""});
-    submit(AllocOp{2, kBuffer, ""});
-    submit(WriteOp{1, 0, nullptr, kUpload, kBuffer});
-    submit(ReadOp{2, 0, kBuffer, kDownload});
+    const auto session = host_.Open();
     Connect(session, input);
-    registry_->Close(session, absl::OkStatus());
-    while (metrics_.count(Metric::kBuffers) != 0) std::this_thread::yield();
-    FUZZ_CHECK(tenant_->accounts[Quota::kHostStaging].used() == 0);
+    host_.Close(session);
   }
 
  private:
@@ -74,7 +40,7 @@ class Daemon {
     auto connection = std::make_shared<BulkConnection>(
         (flags & kTls) != 0 ? *TlsServer(UniqueFd(fds[1]), kStall, find)
                             : std::make_unique<StreamSocket>(UniqueFd(fds[1]), kStall),
-        &tickets_, &metrics_);
+        &tickets_, &host_.metrics());
     StreamSocket client(UniqueFd(fds[0]), kStall);
     absl::Status end;
     std::thread server([&] { end = connection->Serve(); });
@@ -98,7 +64,7 @@ class Daemon {
     count.Input();
     if (!absl::IsUnavailable(end)) count.Passed();
     reader.join();
-    session->transfers().Release(kDownload);
+    session->transfers().Release(SessionHost::kDownload);
   }
 
   static void Send(StreamSocket& client, std::span<const uint8_t> input) {
@@ -117,13 +83,7 @@ class Daemon {
     if (!input.empty()) client.Send(std::as_bytes(input.subspan(1))).IgnoreError();
   }
 
-  fakes::ManualClock clock_;
-  Metrics metrics_;
-  std::unique_ptr<DevicePool> pool_;
-  TaskPool workers_{2}, compilers_{1};
-  Environment env_;
-  std::shared_ptr<Tenant> tenant_;
-  std::unique_ptr<SessionRegistry> registry_;
+  SessionHost host_;
   BulkTickets tickets_{128};
 };
 

@@ -13,14 +13,10 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
-#include <thread>
 
 #include "absl/strings/escaping.h"
-#include "devices/cpu/cpu_device.h"
-#include "server/admin/log.h"
 #include "server/session/local_data.h"
-#include "tests/fakes/copy_engine.h"
-#include "tests/fakes/manual_clock.h"
+#include "tests/fuzz/filled_session.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace telegrad::fuzz {
@@ -28,56 +24,31 @@ namespace {
 
 constexpr uint8_t kDescriptors = 7;  // how many come along
 constexpr uint8_t kUnsealed = 8;
-constexpr int64_t kMemory = 64, kBuffer = 16;
-constexpr uint64_t kUpload = 1, kDownload = 2;
-
-class NoSink final : public AnswerSink {
-  void OnAnswer(Answer) override {}
-  void OnProgress() override {}
-  void OnDetached(const absl::Status&) override {}
-};
+constexpr int64_t kMemory = 64;
 
 class Daemon {
  public:
   Daemon()
       : path_(std::filesystem::temp_directory_path() / StrCat("telegrad_local_fuzz_", getpid())) {
-    SetLogLevel(LogLevel::kOff);
-    std::vector<std::unique_ptr<Device>> devices;
-    devices.push_back(*OpenCpu({.threads = 1, .memory_limit = 64 << 20}));
-    pool_ = *DevicePool::Create(std::move(devices));
-    env_ = {pool_.get(), &workers_, &compilers_, &metrics_, {}, &clock_};
-    tenant_ = std::make_shared<Tenant>("fuzz", std::make_shared<fakes::CopyEngine>(), &metrics_);
-    registry_ = std::make_unique<SessionRegistry>(env_);
-    LocalSocket::Handlers handlers = LocalDataHandlers(
-        registry_.get(), &workers_,
-        [this](const std::string&) -> absl::StatusOr<std::shared_ptr<Tenant>> { return tenant_; });
+    LocalSocket::Handlers handlers =
+        LocalDataHandlers(&host_.registry(), &host_.workers(),
+                          [this](const std::string&) -> absl::StatusOr<std::shared_ptr<Tenant>> {
+                            return host_.tenant();
+                          });
     socket_ = *LocalSocket::Start(path_, *LocalUsers::Parse({}), std::move(handlers));
     Connect();
   }
 
   void Send(uint8_t flags, std::string packet) {
-    const auto sink = std::make_shared<NoSink>();
-    const auto session = *registry_->Create(tenant_, /*resumable=*/false, 0, sink);
-    uint64_t id = 0;
-    const auto submit = [&](auto op) {
-      FUZZ_CHECK(session->Submit(*sink, {.id = ++id, .op = std::move(op)}).ok());
-    };
-    submit(AllocOp{1, kBuffer, ""});
-    submit(AllocOp{2, kBuffer, ""});
-    submit(WriteOp{1, 0, nullptr, kUpload, kBuffer});
-    submit(ReadOp{2, 0, kBuffer, kDownload});
+    const auto session = host_.Open();
     const std::string name =
-        StrCat(absl::BytesToHexString(session->terms().token), " ", registry_->epoch());
+        StrCat(absl::BytesToHexString(session->terms().token), " ", host_.registry().epoch());
     for (size_t at = packet.find('$'); at != std::string::npos; at = packet.find('$', at)) {
       packet.replace(at, 1, name);
       at += name.size();
     }
     SendPacket(flags, packet);
-    registry_->Close(session, absl::OkStatus());
-    while (metrics_.count(Metric::kBuffers) != 0 ||
-           tenant_->accounts[Quota::kSharedFiles].used() != 0) {
-      std::this_thread::yield();
-    }
+    host_.Close(session);
   }
 
  private:
@@ -134,13 +105,7 @@ class Daemon {
   }
 
   const std::string path_;
-  fakes::ManualClock clock_;
-  Metrics metrics_;
-  std::unique_ptr<DevicePool> pool_;
-  TaskPool workers_{2}, compilers_{1};
-  Environment env_;
-  std::shared_ptr<Tenant> tenant_;
-  std::unique_ptr<SessionRegistry> registry_;
+  SessionHost host_;
   std::unique_ptr<LocalSocket> socket_;
   UniqueFd client_;
 };
