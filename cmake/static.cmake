@@ -4,9 +4,10 @@
 # archives whatever their order, which such targets do not promise.
 
 set(CMAKE_SKIP_RPATH ON)
-find_program(LLD ld.lld HINTS /usr/lib/llvm-19/bin REQUIRED)
-get_filename_component(lld_folder ${LLD} DIRECTORY)
-add_link_options(-B${lld_folder} -fuse-ld=lld -static-libstdc++ -static-libgcc -Wl,--gc-sections)
+if(NOT LLD)
+  message(FATAL_ERROR "TELEGRAD_STATIC needs ld.lld")
+endif()
+add_link_options(-static-libstdc++ -static-libgcc -Wl,--gc-sections)
 
 # Only what the engine compiles for.
 llvm_map_components_to_libnames(TELEGRAD_LLVM orcjit passes irreader X86 NVPTX)
