@@ -89,7 +89,7 @@ inline Command NextCommand(std::shared_ptr<LoadedProgram> program, int32_t bindi
 
 inline CudaOptions FakeOptions() { return {.library = TELEGRAD_FAKE_CUDA}; }
 
-class Cuda : public testing::Test {
+class Cuda : public ::testing::Test {
  protected:
   void Open(const CudaOptions& options = FakeOptions()) {
     devices_ = OpenCudas(options, &notes_);
