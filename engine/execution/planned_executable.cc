@@ -7,6 +7,12 @@
 #include "engine/execution/prediction.h"
 
 namespace telegrad {
+namespace {
+
+// Of one run. Each is a command, with all that its launch says.
+constexpr int64_t kMaxSegments = 1 << 17;
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<const PlannedExecutable>> PlannedExecutable::Create(
     LaunchPlan plan, std::shared_ptr<DeviceRuns> runs) {
@@ -25,10 +31,16 @@ absl::Status PlannedExecutable::Encode() {
   const auto temporaries = static_cast<int32_t>(bound_.size());
   const Rates rates = runs_->device.rates();
   std::vector<Command> commands;
+  int64_t segments = 0;
   for (size_t k = 0; k < plan_.kernels.size(); ++k) {
     KernelInfo& kernel = plan_.kernels[k];
     kernel.seconds = PredictedSeconds(kernel.flops, kernel.bytes, rates);
     kernel.segments = SegmentsOf(kernel.seconds, kernel.iterations);
+    if ((segments += kernel.segments) > kMaxSegments) {
+      return ResourceExhausted("the run would be cut into more than ", kMaxSegments,
+                               " segments, which are predicted to take ", cost_.seconds,
+                               " s and more; run it in parts");
+    }
     cost_.flops += kernel.flops;
     cost_.bytes += kernel.bytes;
     cost_.seconds += kernel.seconds;

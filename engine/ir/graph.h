@@ -189,23 +189,32 @@ class Graph {
   absl::Status status_;
 };
 
-inline Op UOp::op() const { return graph_->op(id_); }
-inline DType UOp::dtype() const { return graph_->dtype(id_); }
-inline ShapeView UOp::shape() const { return graph_->shape(id_); }
+// Of an invalid node, which a Make returns that has failed, each says something harmless: whoever
+// is in the middle of a computation comes to its end, where the status tells.
+inline Op UOp::op() const { return valid() ? graph_->op(id_) : Op::kSink; }
+inline DType UOp::dtype() const { return valid() ? graph_->dtype(id_) : DType::kVoid; }
+inline ShapeView UOp::shape() const { return valid() ? graph_->shape(id_) : ShapeView(); }
 inline UOp UOp::dim(int axis) const {
+  if (!valid()) return {};
   const std::span<const uint32_t> dims = graph_->symbolic_dims(id_);
   if (dims.empty() || dims[axis] == kStaticDim) return {};
   return {graph_, dims[axis]};
 }
-inline bool UOp::symbolic() const { return !graph_->symbolic_dims(id_).empty(); }
-inline std::span<const int64_t> UOp::devices() const { return graph_->devices(id_); }
-inline uint16_t UOp::place() const { return graph_->place(id_); }
-inline int UOp::num_src() const { return static_cast<int>(graph_->src(id_).size()); }
-inline UOp UOp::src(int i) const { return {graph_, graph_->src(id_)[i]}; }
-inline std::span<const uint32_t> UOp::src_ids() const { return graph_->src(id_); }
-inline std::span<const int64_t> UOp::arg() const { return graph_->arg(id_); }
-inline int64_t UOp::arg(int i) const { return graph_->arg(id_)[i]; }
-inline Interval UOp::bounds() const { return graph_->bounds(id_); }
+inline bool UOp::symbolic() const { return valid() && !graph_->symbolic_dims(id_).empty(); }
+inline std::span<const int64_t> UOp::devices() const {
+  return valid() ? graph_->devices(id_) : std::span<const int64_t>();
+}
+inline uint16_t UOp::place() const { return valid() ? graph_->place(id_) : uint16_t{0}; }
+inline int UOp::num_src() const { return static_cast<int>(src_ids().size()); }
+inline UOp UOp::src(int i) const { return valid() ? UOp{graph_, graph_->src(id_)[i]} : UOp(); }
+inline std::span<const uint32_t> UOp::src_ids() const {
+  return valid() ? graph_->src(id_) : std::span<const uint32_t>();
+}
+inline std::span<const int64_t> UOp::arg() const {
+  return valid() ? graph_->arg(id_) : std::span<const int64_t>();
+}
+inline int64_t UOp::arg(int i) const { return valid() ? graph_->arg(id_)[i] : 0; }
+inline Interval UOp::bounds() const { return valid() ? graph_->bounds(id_) : Interval(); }
 
 // A value per node of a graph, indexed by UOp. Grows when the graph has grown.
 template <typename T>

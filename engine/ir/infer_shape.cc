@@ -128,7 +128,8 @@ absl::StatusOr<Product> Multiply(const Context& c, const Graph* graph, std::span
       continue;
     }
     std::vector<uint32_t> stack{dim.node};
-    while (!stack.empty()) {
+    // Each way to a factor counts, for products of products have more of these than nodes.
+    for (size_t seen = 0; !stack.empty(); ++seen) {
       const UOp u = graph->at(stack.back());
       stack.pop_back();
       if (u.is_const()) {
@@ -141,7 +142,7 @@ absl::StatusOr<Product> Multiply(const Context& c, const Graph* graph, std::span
       } else {
         out.factors.push_back(u.id());
       }
-      if (out.factors.size() + stack.size() > kMaxFactors) {
+      if (out.factors.size() + stack.size() > kMaxFactors || seen > 4 * kMaxFactors) {
         return c.Bad("the symbolic sizes have more than ", kMaxFactors, " factors");
       }
     }

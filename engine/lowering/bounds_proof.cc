@@ -52,6 +52,15 @@ bool IsDivision(UOp u) {
          u.src(1).const_word() > 0;
 }
 
+// A sum of too much is one atom: what a gate says of it is still known.
+LinearForm FormOf(UOp u) {
+  LinearForm form;
+  if (form.Add(u, 1)) return form;
+  LinearForm atom;
+  atom.terms[u.id()] = 1;
+  return atom;
+}
+
 class Prover {
  public:
   explicit Prover(UOp address) : graph_(*address.graph()) {
@@ -68,10 +77,7 @@ class Prover {
   }
 
   // Of the machine's value of `u`, where the gate holds.
-  WideBounds Value(UOp u, int depth = 0) {
-    LinearForm form;
-    return form.Add(u, 1) ? Bound(form, u.dtype(), depth) : ValuesOf(u.dtype());
-  }
+  WideBounds Value(UOp u, int depth = 0) { return Bound(FormOf(u), u.dtype(), depth); }
 
  private:
   // Of the machine's value of the form.
@@ -307,7 +313,7 @@ class Prover {
 
   void AddMachine(UOp u, const WideBounds& value) {
     Fact fact{.exact = false};
-    if (!fact.form.Add(u, 1)) return;
+    fact.form = FormOf(u);
     fact.offset = std::exchange(fact.form.constant, 0);
     fact.bounds = Intersect(ValuesOf(u.dtype()), value) + Point(-Int128{fact.offset});
     Keep(std::move(fact));

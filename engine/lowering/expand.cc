@@ -24,7 +24,8 @@
 namespace telegrad {
 namespace {
 
-constexpr int kMaxNesting = 8;  // of REDUCEs and nests inside each other
+constexpr int kMaxSummands = 256;  // ways through a sum
+constexpr int kMaxNesting = 8;     // of REDUCEs and nests inside each other
 constexpr int64_t kNotHeld = -1;
 constexpr int64_t kLanes = -2;
 
@@ -116,7 +117,7 @@ std::vector<Assignment> Expander::Combinations(const Assignment& base,
 UOp Expander::SharedByLanes(UOp gate) {
   UOp shared;
   std::vector<UOp> stack{gate};
-  while (!stack.empty()) {
+  for (int seen = 0; !stack.empty() && seen < kMaxSummands; ++seen) {
     const UOp u = stack.back();
     stack.pop_back();
     if (u.shape().empty()) {
@@ -133,7 +134,9 @@ UOp Expander::NormalIndex(UOp index) {
   if (index.shape().empty()) return index;
   UOp scalar = g_.Index(0), vector;
   std::vector<UOp> stack{index};
-  while (!stack.empty()) {
+  for (int seen = 0; !stack.empty(); ++seen) {
+    // Sums that share terms have more ways to them than nodes; such an index stays as it is.
+    if (seen == kMaxSummands) return index;
     const UOp u = stack.back();
     stack.pop_back();
     if (u.shape().empty()) {
@@ -183,7 +186,8 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
     }
     src.clear();
     bool shared = false;
-    for (uint32_t s : u.src_ids()) {
+    const std::vector<uint32_t> from(u.src_ids().begin(), u.src_ids().end());  // nodes are made
+    for (uint32_t s : from) {
       if (IsNest(g_.at(s))) {
         TG_ASSIGN_OR_RETURN(const std::vector<UOp> effects, Nest(g_.at(s), a, nesting + 1));
         src.insert(src.end(), effects.begin(), effects.end());

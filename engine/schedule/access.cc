@@ -24,6 +24,7 @@ Access ThroughReshape(ShapeView from, ShapeView to, const Access& access) {
     int64_t a = next(from, &i), b = next(to, &j);
     int from_axes = 1, to_axes = 1;
     while (a != b) {
+      if (a < b ? i == from.size() : j == to.size()) return out;  // no elements, no positions
       if (a < b) {
         a *= next(from, &i);
         ++from_axes;

@@ -115,7 +115,8 @@ Chunk ChunkOf(int64_t elements, int64_t n, int64_t c) {
 
 UOp CopyTo(Graph* g, UOp x, int64_t device, Budget* budget) {
   if (!x.valid() || x.devices().empty() || x.devices()[0] == device) return x;
-  if (NumElements(x.shape()) == 0) return Empty(g, x.dtype(), x.shape());
+  if (NumElements(x.shape()) == 0)
+    return Empty(g, x.dtype(), Shape(x.shape().begin(), x.shape().end()));
   std::vector<UOp> views;  // from x down to what they are views of
   size_t smallest = 0;     // how many of them are taken on the other side
   UOp sent = x;

@@ -12,6 +12,7 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kMaxPlaces = 16;  // where one value is recomputed
+constexpr size_t kMaxUsers = 64;   // that a value may have and share a kernel with one
 constexpr int kMaxFolds = 4;       // reductions that one holds inside of each other
 // Positions of nodes in a kernel. Bounds what the compiler is asked to do at once.
 constexpr int64_t kMaxKernelNodes = 1000;
@@ -121,7 +122,7 @@ bool FusionPlanner::Fits(UOp u, const Place& p, std::string* why) const {
 }
 
 int FusionPlanner::Home(UOp u, const std::vector<Place>& places) const {
-  if (options_.alone.contains(u.id())) return -1;
+  if (options_.alone.contains(u.id()) || places.size() > kMaxUsers) return -1;
   for (const Place& p : places) {
     const Draft& draft = drafts_[p.draft];
     const auto same = [&](const Place& q) { return q.draft == p.draft; };

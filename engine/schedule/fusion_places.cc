@@ -10,6 +10,13 @@
 
 namespace telegrad {
 
+namespace {
+
+// Places that one is compared with: each pair may look for a path between two kernels.
+constexpr size_t kMaxPartners = 32;
+
+}  // namespace
+
 void FusionPlanner::AddPlace(uint32_t node, Place place) {
   if (NumElements(graph_.shape(node)) == 0) return;
   place.draft = drafts_.Find(place.draft);
@@ -28,7 +35,7 @@ void FusionPlanner::AddPlace(uint32_t node, Place place) {
 void FusionPlanner::MergeKernels(uint32_t id, std::vector<Place>* places) {
   const auto elements = static_cast<double>(NumElements(graph_.shape(id)));
   for (size_t i = 0; i < places->size(); ++i) {
-    for (size_t j = i + 1; j < places->size(); ++j) {
+    for (size_t j = i + 1; j < std::min(places->size(), i + kMaxPartners); ++j) {
       Place &a = (*places)[i], &b = (*places)[j];
       a.draft = drafts_.Find(a.draft);
       b.draft = drafts_.Find(b.draft);

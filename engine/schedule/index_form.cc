@@ -12,6 +12,8 @@ namespace {
 constexpr int kMaxPlaces = 2000;
 constexpr uint32_t kLarge = 1 << 17;
 constexpr int kMaxCasts = 8;
+// Sums of sums, all of them: where casts share terms there are more ways through them than nodes.
+constexpr int kMaxWidening = 512;
 
 // The values of `x` are in the integer type `to`, so that a cast keeps them.
 bool Keeps(DType to, UOp x) {
@@ -76,6 +78,9 @@ std::optional<IndexForm::Leaf> IndexForm::Step(Frame* frame, UOp* done) {
     if (u.src(i).shape().empty()) index.clear();
     return Leaf{u.src(i).id(), std::move(index)};
   };
+  if (NumElements(u.shape()) == 0) {  // never read; its reshapes say nothing of positions
+    return finished(graph_.ConstWord(u.dtype(), ScalarFromMemory(u.dtype(), 0)));
+  }
   if (op == Op::kConst) return finished(graph_.ConstWord(u.dtype(), u.const_word()));
   if (op == Op::kIota) {
     return finished(b_.Make(Op::kCast, u.dtype(), {graph_.at(frame->at.index[0])}));
@@ -200,7 +205,7 @@ UOp IndexForm::Replace(UOp root, std::span<const std::pair<UOp, UOp>> from) {
 
 bool IndexForm::AddWidened(UOp u, int64_t factor, int depth, Linear* out, bool* exact) {
   const DType dtype = u.dtype();
-  if (!IsInt(dtype)) return false;
+  if (!IsInt(dtype) || --widening_ < 0) return false;
   if (u.is(Op::kCast) && depth < kMaxCasts && Keeps(dtype, u.src(0))) {
     return AddWidened(u.src(0), factor, depth + 1, out, exact);
   }
@@ -216,7 +221,7 @@ bool IndexForm::AddWidened(UOp u, int64_t factor, int depth, Linear* out, bool* 
         const bool casts = atom.is(Op::kCast) && depth < kMaxCasts && Keeps(dtype, atom.src(0));
         if (casts) {
           if (!AddWidened(atom.src(0), scaled, depth + 1, out, exact)) return false;
-        } else if (!out->AddTerm(b_.Make(Op::kCast, DType::kInt64, {atom}), scaled)) {
+        } else if (!AddAtom(atom, scaled, out)) {
           return false;
         }
       }
@@ -225,11 +230,17 @@ bool IndexForm::AddWidened(UOp u, int64_t factor, int depth, Linear* out, bool* 
   } else if (dtype == DType::kUInt64 && !Keeps(DType::kInt64, u)) {
     *exact = false;
   }
-  return out->AddTerm(b_.Make(Op::kCast, DType::kInt64, {u}), factor);
+  return AddAtom(u, factor, out);
+}
+
+bool IndexForm::AddAtom(UOp u, int64_t factor, Linear* out) {
+  const UOp wide = b_.Make(Op::kCast, DType::kInt64, {u});
+  return wide.valid() && out->AddTerm(wide, factor);
 }
 
 std::optional<Linear> IndexForm::Widened(UOp u, bool* exact) {
   Linear out(DType::kInt64);
+  widening_ = kMaxWidening;
   if (!AddWidened(u, 1, 0, &out, exact)) return std::nullopt;
   return out;
 }

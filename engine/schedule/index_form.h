@@ -72,6 +72,7 @@ class IndexForm {
   UOp MakeLeaf(Leaf leaf);
   Indices ToIndices(const Leaf& at) const;
   bool AddWidened(UOp u, int64_t factor, int depth, Linear* out, bool* exact);
+  bool AddAtom(UOp u, int64_t factor, Linear* out);
 
   static constexpr const RuleTable* kTables[] = {&kAlgebra, &kDivMod};
 
@@ -80,6 +81,7 @@ class IndexForm {
   Budget* const budget_;
   Graph graph_;
   Rewriter b_;
+  int widening_ = 0;  // steps that are left to AddWidened
   std::vector<Leaf> leaves_;
   absl::flat_hash_map<Leaf, uint32_t> numbers_;  // of the leaves
   absl::flat_hash_map<Leaf, UOp> memo_;

@@ -99,7 +99,8 @@ UOp Legalizer::StoreInside(UOp target, UOp value) {
   value = spread(value);
   UOp view = target;
   for (; Is(view.op(), kMovement); view = view.src(0)) {
-    const ShapeView from = view.src(0).shape();
+    const ShapeView inner = view.src(0).shape();
+    const Shape from(inner.begin(), inner.end());  // nodes that are made may move it
     for (UOp* x : {&inside, &value}) *x = Undone(view, from, *x);
   }
   return g_.Make(Op::kStore, {view, g_.Make(Op::kWhere, {inside, value, view})});

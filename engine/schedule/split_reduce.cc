@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "engine/types/limits.h"
+
 namespace telegrad {
 namespace {
 
@@ -22,7 +24,7 @@ int64_t Extent(UOp reduce) {
 }
 
 bool ShouldSplit(UOp u) {
-  if (!u.is(Op::kReduce)) return false;
+  if (!u.is(Op::kReduce) || u.src(0).shape().size() >= kMaxRank) return false;
   const int64_t results = NumElements(u.shape());
   return results > 0 && results < kFewResults && Extent(u) * results >= kManyElements;
 }

@@ -20,6 +20,7 @@ Indices ThroughReshape(Rewriter& b, ShapeView from, ShapeView to, std::span<cons
     int64_t x = i < from.size() ? from[i++] : 1;
     int64_t y = j < to.size() ? to[j++] : 1;
     while (x != y) {
+      if (x < y ? i == from.size() : j == to.size()) return out;  // no elements, no positions
       if (x < y) {
         x *= from[i++];
       } else {

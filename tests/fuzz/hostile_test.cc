@@ -138,5 +138,57 @@ TEST(Hostile, ADeepChainEndsWithinItsBudget) {
   Expect("chain of 1000000 nodes", testing::DeepChain(1'000'000));
 }
 
+// A symbolic size that is a product of products: 2^60 ways to its only factor.
+TEST(Hostile, ProductsOfSizesHaveOnlySoManyFactors) {
+  Graph g;
+  UOp size = g.Const(DType::kInt64, 1);
+  for (int i = 0; i < 60; ++i) size = g.Make(Op::kMul, {size, size});
+  const UOp x = g.Param(0, DType::kFloat32, Shape{1});
+  const int64_t words[] = {-2};
+  g.Make(Op::kReshape, {x, size}, words);
+  EXPECT_EQ(g.status().code(), absl::StatusCode::kInvalidArgument) << g.status();
+}
+
+// Wherever a budget ends, cancelling included, what is under way ends with its error.
+TEST(Hostile, BudgetsMayEndAnywhere) {
+  Graph g;
+  const UOp x = g.Param(1, DType::kFloat64, Shape{64}), y = g.Param(2, DType::kFloat64, Shape{64});
+  UOp value = x;
+  for (int i = 0; i < 3; ++i) {
+    for (const Op op : {Op::kSin, Op::kExp2, Op::kLog2}) value = g.Make(op, {value});
+    value = g.Make(Op::kAdd, {g.Make(Op::kPow, {value, y}), x});
+  }
+  const int64_t axis[] = {static_cast<int64_t>(ReduceKind::kAdd), 0};
+  value = g.Make(Op::kReduce, {value}, axis);
+  const UOp out = g.Param(0, DType::kFloat64, Shape{1});
+  const UOp sink = g.Make(Op::kSink, {g.Make(Op::kStore, {out, value})});
+  ASSERT_TRUE(g.status().ok()) << g.status();
+  Target target;
+  target.vector_bytes = 64;
+  const auto run = [&](const Budget::Limits& limits) -> absl::Status {
+    Budget budget(limits);
+    TG_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleGraph(sink, &budget));
+    for (const ScheduledKernel& kernel : schedule.kernels) {
+      TG_RETURN_IF_ERROR(Lower(kernel.graph, target, "test", &budget).status());
+    }
+    return absl::OkStatus();
+  };
+  for (int64_t Budget::Limits::* const limit :
+       {&Budget::Limits::rewrites, &Budget::Limits::expression}) {
+    absl::Status status = absl::UnknownError("not tried");
+    int64_t n = 1;
+    for (; !status.ok() && n < 10'000'000; n += 1 + n / 50) {
+      Budget::Limits limits = SmallLimits();
+      limits.*limit = n;
+      status = run(limits);
+      if (!status.ok()) {
+        EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+      }
+    }
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_GT(n, 100) << "it ended somewhere";
+  }
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -203,6 +203,75 @@ v1::Graph HiddenOrder(int slots, int length) {
   return Sent(g, g.Make(Op::kSink, DType::kVoid, seconds));
 }
 
+// Shapes of no elements between which no position corresponds to any, where a pad reads them.
+v1::Graph NothingUnderAPad() {
+  Graph g;
+  const UOp one = Words(g, Op::kReshape, g.ConstFloat(kF32, 1), {1, 1});
+  const UOp nothing = Words(g, Op::kReshape, Words(g, Op::kExpand, one, {0, 3}), {5, 0});
+  return Finish(g, 0, Sum(g, Words(g, Op::kPad, nothing, {0, 5, 0, 4}), {1}));
+}
+
+// Sums of casts of the same sums, on which a masked reduction depends: 10^levels ways to the
+// bottom.
+v1::Graph WideningSums(int levels) {
+  constexpr int64_t kAxes = 7, kSums = 10;
+  Graph g;
+  const Shape all(kAxes, 2);
+  std::vector<UOp> sums;
+  for (int64_t axis = 0; axis < kAxes; ++axis) {
+    Shape dims(kAxes, 1);
+    dims[static_cast<size_t>(axis)] = 2;
+    const UOp iota = g.Make(Op::kIota, DType::kInt64, {}, {2});
+    sums.push_back(Words(g, Op::kExpand, Words(g, Op::kReshape, iota, dims), all));
+  }
+  for (int level = 0; level < levels; ++level) {
+    std::vector<UOp> next;
+    for (int64_t n = 0; n < kSums; ++n) {
+      UOp sum = sums[0];
+      for (size_t i = 1; i < sums.size(); ++i) {
+        sum = g.Make((n >> (i % 4) & 1) != 0 ? Op::kAdd : Op::kSub, {sum, sums[i]});
+      }
+      next.push_back(sum);
+    }
+    const DType dtype = level % 2 == 0 ? DType::kInt32 : DType::kInt64;
+    for (UOp& sum : next) sum = g.Make(Op::kCast, dtype, {sum});
+    sums = std::move(next);
+  }
+  const auto spread = [&](int64_t value) {
+    const UOp scalar = g.Const(sums[0].dtype(), value);
+    return Words(g, Op::kExpand, Words(g, Op::kReshape, scalar, Shape(kAxes, 1)), all);
+  };
+  const UOp found = g.Make(Op::kCmpEq, {sums[0], spread(3)});
+  return Finish(g, 0, Sum(g, g.Make(Op::kWhere, {found, spread(1), spread(0)}), {kAxes - 1}));
+}
+
+// An index that is a sum of Fibonacci many terms.
+v1::Graph SharedSumsOfIndices(int levels) {
+  Graph g;
+  const Shape shape{256};
+  int64_t slot = 2;
+  const auto index = [&] { return g.Param(slot++, DType::kInt64, shape); };
+  UOp x = index(), y = index();
+  for (int i = 0; i < 34; ++i) x = g.Make(Op::kAdd, {x, index()});
+  for (int i = 0; i < levels; ++i) {
+    const UOp sum = g.Make(Op::kAdd, {x, y});
+    y = g.Make(Op::kAdd, {x, index()});
+    x = sum;
+  }
+  return Finish(g, 0, g.Make(Op::kGather, {g.Param(1, kF32, Shape{1000}), x}));
+}
+
+// A value that each of many kernels reads.
+v1::Graph ManyKernelsOfOneValue(int kernels) {
+  Graph g;
+  const UOp value = g.Param(1, kF32, Shape{64});
+  UOp out = value;
+  for (int i = 0; i < kernels; ++i) {
+    out = g.Make(Op::kContiguous, {g.Make(Op::kAdd, {Words(g, Op::kFlip, out, {0}), value})});
+  }
+  return Finish(g, 0, out);
+}
+
 }  // namespace
 
 std::vector<AdversarialGraph> AdversarialGraphs() {
@@ -224,6 +293,10 @@ std::vector<AdversarialGraph> AdversarialGraphs() {
   add("gather chain", GatherChain(2'000));
   add("many stores to one slot", ManyStores(3'000));
   add("hidden order of stores", HiddenOrder(3'000, 20'000));
+  add("nothing under a pad", NothingUnderAPad());
+  add("sums of casts of sums", WideningSums(8));
+  add("shared sums of indices", SharedSumsOfIndices(45));
+  add("many kernels of one value", ManyKernelsOfOneValue(1'000));
   return graphs;
 }
 
