@@ -94,12 +94,16 @@ absl::Status BulkStream::Take(const v1::TransferResponse& response) {
   switch (response.what_case()) {
     case v1::TransferResponse::kAttached: {
       std::lock_guard lock(owner_->mutex_);
+      if (attached_) return Internal("a stream is attached once");
+      const uint64_t credit = response.attached().credit();
+      const uint64_t chunk_bytes = std::min<uint64_t>(
+          {response.attached().chunk_bytes(), credit, static_cast<uint64_t>(kChunkBytes)});
+      if (chunk_bytes == 0) return Internal("chunks of no bytes");
       attached_ = true;
-      credit_ = most_credit_ = response.attached().credit();
-      chunk_bytes_ = std::min<uint64_t>(
-          {response.attached().chunk_bytes(), most_credit_, static_cast<uint64_t>(kChunkBytes)});
+      credit_ = most_credit_ = credit;
+      chunk_bytes_ = chunk_bytes;
       owner_->changed_.notify_all();
-      return chunk_bytes_ > 0 ? absl::OkStatus() : Internal("chunks of no bytes");
+      return absl::OkStatus();
     }
     case v1::TransferResponse::kCredit: {
       std::lock_guard lock(owner_->mutex_);

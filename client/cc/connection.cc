@@ -39,6 +39,24 @@ std::string Reached(const std::string& address, const std::string& said) {
   return StrCat(address.substr(0, address.rfind(':')), said);
 }
 
+std::string_view HostOf(std::string_view address) { return address.substr(0, address.rfind(':')); }
+
+bool IsLoopback(std::string_view host) {
+  return host.starts_with("127.") || host == "localhost" || host == "[::1]";
+}
+
+// Bytes that are not gRPC's go to no other host than the one at hand: a server that says another
+// one could let its clients speak to whoever listens there.
+std::string ReachedHere(const std::string& address, const std::string& said) {
+  const std::string reached = Reached(address, said);
+  if (reached.rfind(':') == std::string::npos) return "";
+  if (IsLoopback(HostOf(reached))) {
+    const bool here = address.starts_with("unix:") || IsLoopback(HostOf(address));
+    return here ? reached : "";
+  }
+  return HostOf(reached) == HostOf(address) ? reached : "";
+}
+
 // One unary call with the connection's deadline.
 template <typename Call>
 absl::Status Invoke(Connection& connection, Call call) {
@@ -92,7 +110,7 @@ absl::Status Connection::Hello() {
              .bulk_address = {}};
   if (server_.data_address.empty()) server_.data_address = address_;
   if (options_.bulk_sockets && options_.data_address.empty()) {
-    server_.bulk_address = Reached(address_, response.bulk_address());
+    server_.bulk_address = ReachedHere(address_, response.bulk_address());
   }
   if (options_.bulk_sockets && !options_.bulk_address.empty()) {
     server_.bulk_address = options_.bulk_address;

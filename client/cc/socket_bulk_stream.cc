@@ -81,9 +81,19 @@ absl::StatusOr<v1::AdmitBulkResponse> SocketBulkStream::GetTicket() {
   }
   const grpc::Status admitted =
       v1::Data::NewStub(connection.channel())->AdmitBulk(call.get(), request, &ticket);
-  if (admitted.ok()) return ticket;
-  return absl::Status(static_cast<absl::StatusCode>(admitted.error_code()),
-                      admitted.error_message());
+  if (!admitted.ok()) {
+    return absl::Status(static_cast<absl::StatusCode>(admitted.error_code()),
+                        admitted.error_message());
+  }
+  // Some of it is said before the other end has proved who it is.
+  if (ticket.identity().size() != kIdentityBytes || ticket.secret().size() != kSecretBytes) {
+    return Internal("a ticket of ", ticket.identity().size(), " and ", ticket.secret().size(),
+                    " bytes, expected ", kIdentityBytes, " and ", kSecretBytes);
+  }
+  const bool encrypted = !connection.options().credentials.tls_ca.empty() &&
+                         !connection.address().starts_with("unix:");
+  if (encrypted && !ticket.tls()) return Internal("a ticket for a socket that is not encrypted");
+  return ticket;
 }
 
 // Gets a ticket, connects, and has the server prove that it gave that.

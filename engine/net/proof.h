@@ -9,6 +9,8 @@
 namespace telegrad {
 
 inline constexpr size_t kNonceBytes = 16, kProofBytes = 32;
+// Of a ticket for a bulk socket.
+inline constexpr size_t kIdentityBytes = 16, kSecretBytes = 32;
 
 enum class Prover { kClient, kServer };
 

@@ -10,7 +10,6 @@
 namespace telegrad {
 namespace {
 
-constexpr size_t kIdentityBytes = 16, kSecretBytes = 32;
 constexpr int64_t kNsPerMs = 1'000'000;
 
 }  // namespace

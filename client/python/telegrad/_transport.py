@@ -18,6 +18,8 @@ EXECUTE = "/telegrad.v1.Compute/Execute"
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", tables.MAX_MESSAGE_BYTES),
+    # None of gRPC's own compression: a message would be unpacked before its length is looked at.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.max_send_message_length", tables.MAX_MESSAGE_BYTES),
     ("grpc.http2.max_frame_size", (1 << 24) - 1),
     ("grpc.http2.lookahead_bytes", 16 << 20),
