@@ -45,6 +45,9 @@ inline constexpr ChannelArgument kChannelArguments[] = {
     // A client whose connection broke tries again soon.
     {"grpc.initial_reconnect_backoff_ms", 100, 100},
     {"grpc.max_reconnect_backoff_ms", 2'000, 2'000},
+    // None of gRPC's own compression: it would unpack a message of any length before it asks how
+    // long that may be.
+    {"grpc.compression_enabled_algorithms_bitset", 1, 1},
     {"grpc.max_receive_message_length", kMaxMessageBytes, kMaxDataMessageBytes},
     {"grpc.max_send_message_length", kMaxMessageBytes, kMaxDataMessageBytes},
 };

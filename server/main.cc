@@ -80,6 +80,7 @@ ListenOptions ListenersOf(const Flags& flags) {
                         .certificates_required = flags.GetString("jwt-keys").empty() &&
                                                  flags.GetString("local-socket").empty(),
                         .max_resets = flags.GetInt("max-resets"),
+                        .memory = flags.GetInt("grpc-memory"),
                         .anywhere = flags.GetBool("insecure-listen-anywhere")};
   if (options.compute.empty()) options.compute.push_back("127.0.0.1:50055");
   return options;
@@ -172,17 +173,29 @@ absl::Status CheckRanges(const Flags& flags) {
   constexpr struct {
     std::string_view name;
     int64_t min, max;
-  } kRanges[] = {{"drain-seconds", 0, 86'400},     {"compile-threads", 1, 256},
-                 {"cpu-threads", 0, 4096},         {"cpu-devices", 1, 256},
-                 {"loopback-devices", 0, 64},      {"cpu-memory", 0, INT64_MAX},
-                 {"cuda-devices", -1, 1024},       {"cuda-memory", 0, INT64_MAX},
-                 {"disk-growth", 0, INT64_MAX},    {"null-devices", 0, 1024},
-                 {"run-memory", 0, INT64_MAX},     {"executables", 1, INT64_MAX},
-                 {"kernels", 1, INT64_MAX},        {"specializations", 0, 1'000'000},
-                 {"compile-workers", -1, 256},     {"kernel-time", 1, 86'400'000},
-                 {"compile-memory", 0, INT64_MAX}, {"kernel-cache-bytes", 1, INT64_MAX},
-                 {"job-time", 1, 86'400'000},      {"idle-tenants", 0, 1'000'000},
-                 {"max-resets", 0, 1'000'000},     {"bulk-sockets", 1, 65'536}};
+  } kRanges[] = {{"drain-seconds", 0, 86'400},
+                 {"compile-threads", 1, 256},
+                 {"cpu-threads", 0, 4096},
+                 {"cpu-devices", 1, 256},
+                 {"loopback-devices", 0, 64},
+                 {"cpu-memory", 0, INT64_MAX},
+                 {"cuda-devices", -1, 1024},
+                 {"cuda-memory", 0, INT64_MAX},
+                 {"disk-growth", 0, INT64_MAX},
+                 {"null-devices", 0, 1024},
+                 {"run-memory", 0, INT64_MAX},
+                 {"executables", 1, INT64_MAX},
+                 {"kernels", 1, INT64_MAX},
+                 {"specializations", 0, 1'000'000},
+                 {"compile-workers", -1, 256},
+                 {"kernel-time", 1, 86'400'000},
+                 {"compile-memory", 0, INT64_MAX},
+                 {"kernel-cache-bytes", 1, INT64_MAX},
+                 {"job-time", 1, 86'400'000},
+                 {"idle-tenants", 0, 1'000'000},
+                 {"max-resets", 0, 1'000'000},
+                 {"bulk-sockets", 1, 65'536},
+                 {"grpc-memory", 256 << 20, INT64_MAX}};
   for (const auto& range : kRanges) {
     const int64_t value = flags.GetInt(range.name);
     if (value < range.min || value > range.max) {

@@ -24,6 +24,14 @@ decltype(auto) ForStrCat(const T& value) {
 }
 }  // namespace internal
 
+// Text of at most `most` bytes; where it is longer, its beginning, not cut within a character of
+// UTF-8, and "...".
+inline std::string Clip(std::string_view text, size_t most) {
+  if (text.size() <= most) return std::string(text);
+  while (most > 0 && (static_cast<unsigned char>(text[most]) >> 6) == 2) --most;
+  return std::string(text.substr(0, most)) + "...";
+}
+
 template <typename... Args>
 std::string StrCat(const Args&... args) {
   return absl::StrCat(internal::ForStrCat(args)...);

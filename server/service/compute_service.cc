@@ -1,5 +1,6 @@
 #include "server/service/compute_service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -7,15 +8,19 @@
 namespace telegrad {
 
 RawStream* ComputeService::Execute(grpc::CallbackServerContext* context, Caller caller) {
+  const Tenant* const tenant = caller.tenant.get();
+  const int64_t quota = tenant->accounts[Quota::kSessions].limit();
   const std::shared_ptr<ExecuteCall> call =
       ExecuteCall::Create(registry_, std::move(caller), *context);
   // One for each session, and as many that resume one before its old stream is known to be broken.
-  const int64_t most = 2 * env_.limits.sessions;
-  OpenCalls<ExecuteCall>::Place place = calls_.Enter(call, most);
+  const auto twice = [](int64_t n) { return std::min(n, INT64_MAX / 2) * 2; };
+  const int64_t most = twice(env_.limits.sessions);
+  OpenCalls<ExecuteCall>::Place place = calls_.Enter(call, most, tenant, twice(quota));
   absl::Status refused;
   if (!place) {
-    refused = ResourceExhausted("this server has ", most,
-                                " streams, twice --max-sessions, which is ", env_.limits.sessions);
+    refused = ResourceExhausted("this server has ", most, " streams, or this tenant ", twice(quota),
+                                ": twice --max-sessions, which is ", env_.limits.sessions,
+                                ", and twice its quota of sessions");
   }
   // Asked after it has entered, so that Drain either finds the call or is noticed here.
   if (draining_) refused = absl::UnavailableError("the server is shutting down");

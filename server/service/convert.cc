@@ -121,16 +121,9 @@ void ToProto(const TracedRun& run, v1::RunTrace* out) {
   }
 }
 
-// What an error says, which may repeat what a client has sent: text, and not much of it.
+// What an error says, which may repeat what a client has sent.
 std::string Message(const absl::Status& status) {
-  constexpr size_t kMaxBytes = 4096;
   std::string text(status.message());
-  if (text.size() > kMaxBytes) {
-    size_t end = kMaxBytes;
-    while (end > 0 && (static_cast<uint8_t>(text[end]) >> 6) == 2) --end;  // not inside a character
-    text.resize(end);
-    text += "...";
-  }
   if (!IsUtf8(text)) {
     std::ranges::replace_if(text, [](char c) { return static_cast<uint8_t>(c) >= 0x80; }, '?');
   }

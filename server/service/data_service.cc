@@ -1,5 +1,6 @@
 #include "server/service/data_service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -7,15 +8,20 @@
 namespace telegrad {
 
 RawStream* DataService::Transfer(grpc::CallbackServerContext*, Caller caller) {
+  const Tenant* const tenant = caller.tenant.get();
+  const int64_t quota = tenant->accounts[Quota::kSessions].limit();
   const auto call = DataCall::Create(registry_, env_.metrics, std::move(caller));
   // Those that every session may have, whether or not they have said yet whose they are.
   const int64_t most = Transfers::kStreams * env_.limits.sessions;
-  OpenCalls<DataCall>::Place place = calls_.Enter(call, most);
+  const int64_t most_of_one = Transfers::kStreams * std::min(quota, env_.limits.sessions);
+  OpenCalls<DataCall>::Place place = calls_.Enter(call, most, tenant, most_of_one);
   absl::Status refused;
   if (!place) {
-    refused = ResourceExhausted("this server has ", most, " streams of transfers, ",
-                                Transfers::kStreams, " for each of the sessions that it may have; ",
-                                "raise --max-sessions, which is ", env_.limits.sessions);
+    refused = ResourceExhausted("this server has ", most, " streams of transfers, or this tenant ",
+                                most_of_one, ": ", Transfers::kStreams,
+                                " for each of the sessions that they may have; raise "
+                                "--max-sessions, which is ",
+                                env_.limits.sessions, ", or its quota of sessions");
   }
   call->Start(std::move(place), refused);
   return call.get();  // it owns itself until OnDone, which gRPC calls after this has returned

@@ -18,9 +18,15 @@ namespace {
 
 // Answers that may wait for a client that does not read them.
 constexpr size_t kMaxAnswers = 1024;
+constexpr int64_t kMaxAnswerBytes = 1 << 20;  // of small reads, which are copies
 // Answers that go out together, where so many wait.
 constexpr int kMaxHeld = 32;
 constexpr size_t kHeldBytes = 4096;  // none that is longer
+
+int64_t CopiedBytes(const Answer& answer) {
+  const auto* read = std::get_if<ReadResult>(&answer.result);
+  return read != nullptr ? static_cast<int64_t>(read->copy.size()) : 0;
+}
 
 // The payload of a received message, in the slices in which the transport delivered it. A short
 // slice holds its bytes inside itself, so the slices stay where they are: the vector is moved, its
@@ -96,6 +102,7 @@ absl::Status ExecuteCall::Accept() {
   Envelope envelope;
   TG_RETURN_IF_ERROR(
       SplitRequest(message, registry_.limits().head_bytes, "raise --head-bytes", &envelope));
+  const auto head_bytes = static_cast<int64_t>(envelope.head.size());
   if (!request_.ParseFromString(envelope.head)) {
     return InvalidArgument("malformed message: not an ExecuteRequest");
   }
@@ -125,6 +132,7 @@ absl::Status ExecuteCall::Accept() {
     return InvalidArgument("operation ", last_op_, " takes no data");
   }
   TG_ASSIGN_OR_RETURN(Operation operation, ToOperation(request_, std::move(payload)));
+  operation.head_bytes = head_bytes;
   return session_->Submit(*this, std::move(operation));
 }
 
@@ -187,7 +195,9 @@ void ExecuteCall::OnDone() {
 
 void ExecuteCall::OnAnswer(Answer answer) {
   std::lock_guard lock(mutex_);
-  if (!aborted_) answers_.push_back(std::move(answer));
+  if (aborted_) return;
+  answer_bytes_ += CopiedBytes(answer);
+  answers_.push_back(std::move(answer));
 }
 
 void ExecuteCall::OnProgress() { Pump(); }
@@ -201,6 +211,7 @@ void ExecuteCall::Abort(absl::Status status, bool keep) {
     if (!aborted_) end_ = std::move(status);
     aborted_ = true;
     dropped.swap(answers_);
+    answer_bytes_ = 0;
     session = session_;
   }
   if (session != nullptr) registry_.Leave(session, *this, keep);
@@ -221,8 +232,8 @@ void ExecuteCall::Pump() {
     if (finished_) return;
 
     const bool write = !writing_ && !aborted_ && !answers_.empty();
-    const bool read =
-        !reading_ && !input_ended_ && !aborted_ && !congested && answers_.size() < kMaxAnswers;
+    const bool read = !reading_ && !input_ended_ && !aborted_ && !congested &&
+                      answers_.size() < kMaxAnswers && answer_bytes_ < kMaxAnswerBytes;
     const bool finish =
         !write && !writing_ && starting_ == 0 && (aborted_ || (idle && answers_.empty()));
     if (!write && !read && !finish) return;
@@ -256,6 +267,7 @@ Answer ExecuteCall::NextMessage() {
   bool last;
   outgoing_ = ToMessage(answers_.front(), &sent_, &last);
   if (!last) return {};
+  answer_bytes_ -= CopiedBytes(answers_.front());
   Answer answer = std::move(answers_.front());
   answers_.pop_front();
   sent_ = 0;

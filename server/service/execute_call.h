@@ -64,7 +64,8 @@ class ExecuteCall final : public RawStream,
   std::mutex mutex_;
   std::shared_ptr<Session> session_;  // set once, by the reader
   std::deque<Answer> answers_;
-  uint64_t sent_ = 0;  // bytes of the read at the front of answers_
+  uint64_t sent_ = 0;         // bytes of the read at the front of answers_
+  int64_t answer_bytes_ = 0;  // that answers_ hold copies of
   grpc::ByteBuffer outgoing_;
   int held_ = 0;  // messages that the transport may hold back for the next one
   int starting_ = 0;

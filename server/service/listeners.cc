@@ -92,8 +92,9 @@ std::string Join(const std::vector<ListenAddress>& addresses) {
 
 }  // namespace
 
-Listeners::Listeners(const ListenOptions& options)
-    : options_(options), guard_(options.max_resets) {}
+Listeners::Listeners(const ListenOptions& options) : options_(options), guard_(options.max_resets) {
+  memory_.Resize(static_cast<size_t>(options.memory));
+}
 
 absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Create(const ListenOptions& options,
                                                              bool open_to_all) {
@@ -152,6 +153,8 @@ absl::StatusOr<std::string> Listeners::StartKind(Kind& kind) {
   for (const ChannelArgument& row : kChannelArguments) {
     builder.AddChannelArgument(row.name, kind.listener == kOnData ? row.bulk : row.value);
   }
+  // A message is refused for its length only once gRPC has all of it.
+  builder.SetResourceQuota(memory_);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument("grpc.http2.min_ping_interval_without_data_ms", 10'000);
   std::vector<int> ports(kind.addresses.size(), 0);

@@ -26,6 +26,7 @@ struct ListenOptions {
   TlsFiles tls;                        // of TCP; unix sockets have none
   bool certificates_required = false;  // else a client without one needs a token
   int64_t max_resets = 0;              // see ResetGuard
+  int64_t memory = 0;                  // bytes that gRPC may hold
   bool anywhere = false;  // though other machines reach an address, and callers or bytes are open
 };
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -17,38 +18,48 @@ class OpenCalls {
   struct Shared {
     std::mutex mutex;
     std::list<std::weak_ptr<Call>> calls;
+    std::map<const void*, int64_t> of;  // how many, by whose they are
   };
 
  public:
   class Place {
    public:
     Place() = default;
-    Place(Place&& other) noexcept : shared_(std::move(other.shared_)), at_(other.at_) {}
+    Place(Place&& other) noexcept
+        : shared_(std::move(other.shared_)), at_(other.at_), owner_(other.owner_) {}
     Place& operator=(Place&& other) noexcept {
       std::swap(shared_, other.shared_);
       std::swap(at_, other.at_);
+      std::swap(owner_, other.owner_);
       return *this;
     }
     ~Place() {
       if (shared_ == nullptr) return;
       std::lock_guard lock(shared_->mutex);
       shared_->calls.erase(at_);
+      if (--shared_->of[owner_] == 0) shared_->of.erase(owner_);
     }
     explicit operator bool() const { return shared_ != nullptr; }
 
    private:
     friend class OpenCalls;
     using At = typename std::list<std::weak_ptr<Call>>::iterator;
-    Place(std::shared_ptr<Shared> shared, At at) : shared_(std::move(shared)), at_(at) {}
+    Place(std::shared_ptr<Shared> shared, At at, const void* owner)
+        : shared_(std::move(shared)), at_(at), owner_(owner) {}
     std::shared_ptr<Shared> shared_;  // null: none
     At at_;
+    const void* owner_ = nullptr;
   };
 
-  // None if `most` have one.
-  Place Enter(const std::shared_ptr<Call>& call, int64_t most) {
+  // None if `most` have one, or of the same owner `most_of_one`.
+  Place Enter(const std::shared_ptr<Call>& call, int64_t most, const void* owner,
+              int64_t most_of_one) {
     std::lock_guard lock(shared_->mutex);
     if (static_cast<int64_t>(shared_->calls.size()) >= most) return {};
-    return Place(shared_, shared_->calls.insert(shared_->calls.end(), call));
+    int64_t& of_one = shared_->of[owner];
+    if (of_one >= most_of_one) return {};
+    ++of_one;
+    return Place(shared_, shared_->calls.insert(shared_->calls.end(), call), owner);
   }
 
   std::vector<std::shared_ptr<Call>> All() const {

@@ -42,7 +42,7 @@ const absl::Status& Buffer::Poison() {
 }
 
 void Buffer::SetPoison(const absl::Status& error) {
-  poison_ = error;
+  poison_ = Clipped(error);
   rewritten_ = 0;
 }
 

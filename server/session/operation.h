@@ -15,6 +15,7 @@
 #include "devices/api/device.h"
 #include "engine/base/budget.h"
 #include "engine/base/hash.h"
+#include "engine/base/strings.h"
 #include "engine/execution/executable.h"
 #include "engine/ir/graph.h"
 #include "engine/types/var_value.h"
@@ -116,6 +117,7 @@ struct SyncOp {};
 
 struct Operation {
   uint64_t id = 0;
+  int64_t head_bytes = 0;  // as it was sent, without its payload
   std::variant<AllocOp, FreeOp, WriteOp, ReadOp, HasOp, PutOp, ImportOp, RunOp, SyncOp> op;
 };
 
@@ -175,6 +177,13 @@ struct ReadResult {
   std::shared_ptr<HeldRead> held = {};  // the memory that has them,
   uint64_t at = 0;                      // from this offset
 };
+
+// What a client sent may be in an error, which is kept: not all of it.
+inline absl::Status Clipped(const absl::Status& error) {
+  constexpr size_t kMostBytes = 4096;
+  if (error.message().size() <= kMostBytes) return error;
+  return absl::Status(error.code(), Clip(ToStd(error.message()), kMostBytes));
+}
 
 struct Answer {
   uint64_t id = 0;

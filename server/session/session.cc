@@ -15,6 +15,14 @@
 #include "engine/base/status.h"
 
 namespace telegrad {
+namespace {
+
+// What an operation takes as long as it waits, at most, for each byte that was sent of it: an empty
+// name is two there and a string here. Most are small, and nobody counts them.
+constexpr int64_t kBytesOfHead = 32, kSmallHead = 1024;
+
+}  // namespace
+
 HeldRead::~HeldRead() {
   for (auto& callback : released_) callback();
 }
@@ -60,6 +68,7 @@ absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
     } else if (const auto* import = std::get_if<ImportOp>(&operation.op)) {
       queued.staged = import->payload ? import->payload->size() : 0;
     }
+    if (operation.head_bytes > kSmallHead) queued.staged += operation.head_bytes * kBytesOfHead;
     if (const auto* run = std::get_if<RunOp>(&operation.op)) {
       const int64_t deadline =
           run->timeout_ms == 0 ? INT64_MAX : env_.clock->Ns() + run->timeout_ms * 1'000'000;
@@ -278,7 +287,7 @@ Session::Step Session::Reply(uint64_t id, Answer answer) {
 
 Session::Step Session::Fail(uint64_t id, absl::Status error) {
   Answer answer;
-  answer.status = std::move(error);
+  answer.status = Clipped(std::move(error));
   return Reply(id, std::move(answer));
 }
 

@@ -202,7 +202,7 @@ Session::Step Session::Do(uint64_t id, ReadOp& op, const Queued& queued, Where w
 }
 
 void Session::Answered(const SlotRef& slot, ReadResult result, const absl::Status& status) {
-  slot->answer.status = status;
+  slot->answer.status = Clipped(status);
   if (status.ok()) {
     Count(Metric::kBytesRead, static_cast<int64_t>(result.bytes));
     slot->answer.result = std::move(result);

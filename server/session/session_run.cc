@@ -287,7 +287,7 @@ void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const 
     self->Count(Metric::kRunNs, static_cast<int64_t>(result.device_ns));
     if (traced != nullptr) traced->ended_ns = now;
     result.traced = std::move(traced);
-    slot->answer.status = status;
+    slot->answer.status = Clipped(status);
     if (status.ok()) slot->answer.result = std::move(result);
     self->Finish(slot);
   };

@@ -150,6 +150,10 @@ absl::Status Upload::AdmitLocked(ByteRange range) const {
     return InvalidArgument("transfer ", transfer_, ": a chunk of ", range.bytes, " bytes at ",
                            range.offset, " overlaps others that have arrived");
   }
+  if (staged_.size() + claims_.size() >= kMaxChunks) {
+    return ResourceExhausted("transfer ", transfer_, " has ", kMaxChunks,
+                             " chunks that are not in their place; send larger ones");
+  }
   if (received_.SizeWith(range) > kMaxRanges) {
     return ResourceExhausted("transfer ", transfer_, " has received ", received_.size(),
                              " separate ranges; there may be ", kMaxRanges,

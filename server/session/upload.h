@@ -39,6 +39,8 @@ class Upload : public std::enable_shared_from_this<Upload> {
  public:
   // Separate ranges that one may have received.
   static constexpr size_t kMaxRanges = 4096;
+  // Chunks that one may have staged, or on their way to their place.
+  static constexpr size_t kMaxChunks = 4096;
 
   Upload(uint64_t transfer, const DevicePool* devices, Metrics* metrics)
       : transfer_(transfer), devices_(devices), metrics_(metrics) {}

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "google/protobuf/descriptor.h"
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "proto/transport.h"
 #include "telegrad/v1/session.grpc.pb.h"
 #include "tests/server/daemon_fixture.h"
@@ -245,6 +246,22 @@ TEST_F(CveTransportTest, CVE_2025_23319_NoMessageNamesSharedMemory) {
   const auto stub = v1::Session::NewStub(connection_->channel());
   ASSERT_TRUE(stub->Hello(&context, request, &response).ok());
   EXPECT_EQ(response.local_socket(), "");
+}
+
+// A message that becomes a thousand times as long is not unpacked, whoever sends it, and to
+// whatever method: the limit of its length would be looked at only afterwards.
+TEST_F(CveTransportTest, CompressedMessagesAreNotUnpacked) {
+  const auto channel = grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
+  const int64_t before = daemon_->PeakResident();
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(std::string(256 << 20, '\0'));
+  grpc::health::v1::HealthCheckResponse response;
+  const auto status =
+      grpc::health::v1::Health::NewStub(channel)->Check(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
+  EXPECT_LT(daemon_->PeakResident() - before, int64_t{64} << 20);
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ TEST(OpenCallsTest, APlaceIsHeldByItsCallAndByNoRefusedOne) {
   OpenCalls<Call> calls;
   const auto enter = [&] {
     auto call = std::make_shared<Call>();
-    call->place = calls.Enter(call, 2);
+    call->place = calls.Enter(call, 2, /*owner=*/nullptr, 2);
     return call;
   };
   auto first = enter();
@@ -168,6 +168,28 @@ TEST(OpenCallsTest, APlaceIsHeldByItsCallAndByNoRefusedOne) {
   const auto third = enter();
   EXPECT_TRUE(third->place);
   EXPECT_THAT(calls.All(), ::testing::ElementsAre(second, third));
+}
+
+TEST(OpenCallsTest, OneOwnerLeavesPlacesToOthers) {
+  struct Call {
+    OpenCalls<Call>::Place place;
+  };
+  OpenCalls<Call> calls;
+  int a = 0, b = 0;
+  const auto enter = [&](const int* owner) {
+    auto call = std::make_shared<Call>();
+    call->place = calls.Enter(call, 3, owner, 2);
+    return call;
+  };
+  auto first = enter(&a);
+  const auto second = enter(&a);
+  EXPECT_TRUE(first->place && second->place);
+  EXPECT_FALSE(enter(&a)->place);
+  const auto other = enter(&b);
+  EXPECT_TRUE(other->place);
+  EXPECT_FALSE(enter(&b)->place) << "all of them are taken";
+  first.reset();
+  EXPECT_TRUE(enter(&a)->place);
 }
 
 }  // namespace

@@ -81,6 +81,15 @@ class Process {
     in >> size >> resident;
     return resident * getpagesize();
   }
+  // The most that it ever was.
+  int64_t PeakResident() const {
+    std::ifstream in("/proc/" + std::to_string(pid_) + "/status");
+    int64_t kilobytes = 0;
+    for (std::string word; in >> word;) {
+      if (word == "VmHWM:") in >> kilobytes;
+    }
+    return kilobytes * 1024;
+  }
   void Signal(int number) { kill(pid_, number); }
   // Waits for its end.
   Output Wait() {
