@@ -65,8 +65,9 @@ class Listeners {
   absl::StatusOr<std::string> StartKind(Kind& kind);  // the first address
 
   const ListenOptions options_;
-  BulkOptions bulk_;  // once it is started, with the ports that it took
-  ResetGuard guard_;  // of all of them
+  BulkOptions bulk_;            // once it is started, with the ports that it took
+  grpc::ResourceQuota memory_;  // of all listeners together
+  ResetGuard guard_;            // of all of them
   std::vector<Kind> kinds_;
 };
 
