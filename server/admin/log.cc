@@ -15,9 +15,6 @@ namespace {
 constexpr std::string_view kNames[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
 std::atomic<LogLevel> g_level{LogLevel::kInfo};
 
-// What clients say of themselves is in some. A line that a pipe takes as a whole stays one line.
-constexpr size_t kMaxFieldBytes = 512, kMaxLineBytes = 4000;
-
 bool IsPlain(std::string_view text) {
   for (const unsigned char c : text) {
     if (c <= ' ' || c == '"' || c == '=' || c == '\\' || c >= 0x7f) return false;
@@ -42,14 +39,13 @@ std::string FormatLogLine(std::string_view time, LogLevel level, std::string_vie
   std::string line = StrCat(time, " ", kNames[static_cast<int>(level)], " ", event);
   for (const LogField& field : fields) {
     StrAppend(&line, " ", field.key, "=");
-    const std::string value = Clip(field.value, kMaxFieldBytes);
-    if (IsPlain(value)) {
-      line += value;
+    if (IsPlain(field.value)) {
+      line += field.value;
     } else {
-      StrAppend(&line, "\"", absl::CEscape(value), "\"");
+      StrAppend(&line, "\"", absl::CEscape(field.value), "\"");
     }
   }
-  return Clip(line, kMaxLineBytes);
+  return line;
 }
 
 void Log(LogLevel level, std::string_view event, std::span<const LogField> fields) {

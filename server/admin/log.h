@@ -13,6 +13,9 @@
 
 namespace telegrad {
 
+// Of what a client says of itself, so that a line stays one line and the log its operator's.
+inline constexpr size_t kMaxLogged = 256;
+
 enum class LogLevel : int { kDebug, kInfo, kWarning, kError, kOff };
 
 // "debug", "info", "warning", "error" or "off".

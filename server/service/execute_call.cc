@@ -155,7 +155,9 @@ absl::Status ExecuteCall::Open(const v1::Open& open) {
                                   std::move(opened), request_.acknowledged()));
   }
   Log(LogLevel::kInfo, open.token().empty() ? "session_opened" : "session_resumed",
-      {{"session", session->terms().id}, {"peer", caller_.peer}, {"client", open.client()}});
+      {{"session", session->terms().id},
+       {"peer", caller_.peer},
+       {"client", Clip(open.client(), kMaxLogged)}});
   bool aborted;
   {
     std::lock_guard lock(mutex_);

@@ -65,7 +65,7 @@ absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest&
   Log(LogLevel::kDebug, "hello",
       {{"peer", caller.peer},
        {"subject", caller.principal.subject},
-       {"client", request.client()},
+       {"client", Clip(request.client(), kMaxLogged)},
        {"status", status.ToString()}});
   return status;
 }
