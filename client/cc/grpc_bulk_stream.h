@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "client/cc/bulk_stream.h"
-#include "client/cc/payload_slices.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/client_callback.h"
 

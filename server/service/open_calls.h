@@ -56,9 +56,9 @@ class OpenCalls {
               int64_t most_of_one) {
     std::lock_guard lock(shared_->mutex);
     if (static_cast<int64_t>(shared_->calls.size()) >= most) return {};
-    int64_t& of_one = shared_->of[owner];
-    if (of_one >= most_of_one) return {};
-    ++of_one;
+    const auto of_one = shared_->of.find(owner);
+    if ((of_one != shared_->of.end() ? of_one->second : 0) >= most_of_one) return {};
+    ++shared_->of[owner];
     return Place(shared_, shared_->calls.insert(shared_->calls.end(), call), owner);
   }
 
