@@ -11,6 +11,7 @@
 #include "server/transfer/bulk_listener.h"
 #include "tests/server/bulk_token.h"
 #include "tests/server/session_fixture.h"
+#include "tests/server/transfer_requests.h"
 
 namespace telegrad {
 namespace {
@@ -77,25 +78,9 @@ class BulkSocketTest : public SessionTest {
     EXPECT_EQ(attached.attached().chunk_bytes(), static_cast<uint64_t>(kChunkBytes));
     return socket;
   }
-  static v1::TransferRequest Chunk(uint64_t transfer, uint64_t offset, std::string_view data) {
-    v1::TransferRequest request;
-    v1::Chunk& chunk = *request.mutable_upload();
-    chunk.set_transfer(transfer);
-    chunk.set_offset(offset);
-    chunk.set_bytes(static_cast<uint32_t>(data.size()));
-    chunk.set_crc32c(Crc32c(data.data(), data.size()));
-    return request;
-  }
   static absl::Status SendChunk(StreamSocket& socket, uint64_t transfer, uint64_t offset,
                                 std::string_view data) {
-    return Say(socket, Chunk(transfer, offset, data), data);
-  }
-  static v1::TransferRequest Pull(uint64_t transfer, uint64_t offset, uint64_t bytes) {
-    v1::TransferRequest request;
-    request.mutable_pull()->set_transfer(transfer);
-    request.mutable_pull()->set_offset(offset);
-    request.mutable_pull()->set_bytes(bytes);
-    return request;
+    return Say(socket, ChunkHead(transfer, offset, data), data);
   }
   uint64_t StartUpload(uint64_t handle, uint64_t transfer, uint64_t bytes) {
     return Submit(WriteOp{handle, 0, nullptr, transfer, bytes});
@@ -163,7 +148,7 @@ TEST_F(BulkSocketTest, CompressedBothWays) {
     std::string packed;
     ASSERT_TRUE(Compress(method, std::as_bytes(std::span(zeros)), &packed));
     StartUpload(1, ++transfer, kBytes);
-    v1::TransferRequest request = Chunk(transfer, 0, zeros);
+    v1::TransferRequest request = ChunkHead(transfer, 0, zeros);
     request.mutable_upload()->set_compression(method.number);
     ASSERT_TRUE(Say(*socket, request, packed).ok());
     EXPECT_TRUE(Bytes(Read(1, kBytes)) == zeros);
@@ -182,7 +167,7 @@ TEST_F(BulkSocketTest, WhatIsWrongWithOneChunkIsTold) {
   Alloc(1, 8);
   StartUpload(1, 1, 8);
   auto socket = Attached();
-  ASSERT_TRUE(Say(*socket, Chunk(1, 0, "damaged!"), "demaged!").ok());
+  ASSERT_TRUE(Say(*socket, ChunkHead(1, 0, "damaged!"), "demaged!").ok());
   const v1::Refused refused = Hear(*socket).refused();
   EXPECT_EQ(refused.code(), static_cast<uint32_t>(Code::kDataLoss));
   EXPECT_EQ(refused.bytes(), 8u);
@@ -217,10 +202,10 @@ TEST_F(BulkSocketTest, BeyondItsCreditAStreamIsRefused) {
 TEST_F(BulkSocketTest, WhoBreaksTheRulesIsCutOff) {
   Alloc(1, 8);
   const std::string too_long(kChunkBytes + 1, 'x');
-  v1::TransferRequest unknown = Chunk(1, 0, "x");
+  v1::TransferRequest unknown = ChunkHead(1, 0, "x");
   unknown.mutable_upload()->set_compression(static_cast<v1::Compression>(99));
-  v1::TransferRequest short_of = Chunk(1, 0, "four");
-  v1::TransferRequest big = Chunk(1, 0, "x");
+  v1::TransferRequest short_of = ChunkHead(1, 0, "four");
+  v1::TransferRequest big = ChunkHead(1, 0, "x");
   big.mutable_upload()->set_bytes(kChunkBytes + 1);
   const struct {
     std::string head, data, says;
@@ -255,7 +240,7 @@ TEST_F(BulkSocketTest, WithoutATicketThereIsNothing) {
     Code code;
   } kRows[] = {{other.SerializeAsString(), "", "no such ticket", Code::kPermissionDenied},
                {Attach({}).SerializeAsString(), "", "no such ticket", Code::kPermissionDenied},
-               {Chunk(1, 0, "x").SerializeAsString(), "", "is attach", Code::kInvalidArgument},
+               {ChunkHead(1, 0, "x").SerializeAsString(), "", "is attach", Code::kInvalidArgument},
                {"GET / HTTP/1.1\r\n", "", "is attach", Code::kInvalidArgument},
                {Attach(key).SerializeAsString(), "data", "a frame of", Code::kInvalidArgument},
                {std::string(2000, 'h'), "", "a frame of", Code::kInvalidArgument}};
@@ -279,7 +264,7 @@ TEST_F(BulkSocketTest, ABrokenChunkIsMissing) {
   StartUpload(1, 1, 8);
   auto socket = Attached();
   ASSERT_TRUE(SendChunk(*socket, 1, 0, "1234").ok());
-  const std::string head = Chunk(1, 4, "5678").SerializeAsString();
+  const std::string head = ChunkHead(1, 4, "5678").SerializeAsString();
   std::string frame = {static_cast<char>(head.size()), 0, 0, 0, 4, 0, 0, 0};
   frame += head + "56";
   ASSERT_TRUE(socket->Send(std::as_bytes(std::span(frame))).ok());
@@ -402,7 +387,7 @@ TEST_F(BulkSocketTest, CutOffAnywhere) {
     for (const ByteRange& range : state->missing) {
       ASSERT_EQ(range.offset % kChunk, 0u) << "a part of a chunk was taken for all of it";
       const std::string_view chunk = std::string_view(data).substr(range.offset, kChunk);
-      const std::string head = Chunk(1, range.offset, chunk).SerializeAsString();
+      const std::string head = ChunkHead(1, range.offset, chunk).SerializeAsString();
       std::string frame = {static_cast<char>(head.size()), 0, 0, 0, 0, 0, 1, 0};
       frame += head;
       frame += chunk;

@@ -79,6 +79,27 @@ TEST_F(HostileClientsTest, AHalfOpenConnectionDoesNotKeepTheDaemonFromStopping) 
   EXPECT_EQ(daemon_->Wait().exit_code, 0);
 }
 
+// Small reads are copies, of which answers hold only so many bytes.
+TEST_F(HostileClientsTest, ASlowReaderOfSmallReadsHoldsWhatItIsAllowed) {
+  constexpr uint64_t kBytes = 60'000;
+  constexpr int kReads = 3'000;
+  RawSession slow(connection_->channel());
+  ASSERT_EQ(slow.Ask(AllocRequest(1, kBytes)), absl::OkStatus());
+  ASSERT_EQ(slow.Ask(WriteRequest(1, 0, std::string(kBytes, 's'))), absl::OkStatus());
+  const int64_t before = daemon_->Resident();
+  std::thread sender([&] {  // blocks when the daemon reads no further
+    for (int i = 0; i < kReads; ++i) slow.Send(ReadRequest(1, 0, kBytes));
+  });
+  const auto other = Connect(address_);
+  for (int i = 0; i < 50; ++i) {
+    RawSession session(other->channel());
+    ASSERT_EQ(session.Ask(AllocRequest(1, 64)), absl::OkStatus());
+  }
+  EXPECT_LT(daemon_->Resident() - before, int64_t{24} << 20);
+  for (int i = 0; i < kReads; ++i) ASSERT_EQ(slow.Read().data().size(), kBytes) << i;
+  sender.join();
+}
+
 TEST_F(HostileClientsTest, ASlowReaderHoldsWhatItIsAllowed) {
   constexpr uint64_t kBytes = 1 << 20;
   constexpr int kReads = 200;

@@ -8,6 +8,7 @@
 #include "telegrad/v1/compute.grpc.pb.h"
 #include "telegrad/v1/data.grpc.pb.h"
 #include "tests/server/daemon_fixture.h"
+#include "tests/server/transfer_requests.h"
 
 namespace telegrad {
 namespace {
@@ -115,12 +116,7 @@ class RawDataTest : public DaemonTest {
     EXPECT_TRUE(response.data().empty());
   }
   static v1::TransferRequest Chunk(uint64_t transfer, uint64_t offset, const std::string& data) {
-    v1::TransferRequest request;
-    v1::Chunk& chunk = *request.mutable_upload();
-    chunk.set_transfer(transfer);
-    chunk.set_offset(offset);
-    chunk.set_bytes(static_cast<uint32_t>(data.size()));
-    chunk.set_crc32c(Crc32c(data.data(), data.size()));
+    v1::TransferRequest request = ChunkHead(transfer, offset, data);
     request.set_data(data);
     return request;
   }
@@ -128,13 +124,6 @@ class RawDataTest : public DaemonTest {
   int Refusal(Stream& stream, const v1::TransferRequest& request) {
     stream.call->Write(request);
     return static_cast<int>(stream.Read().refused().code());
-  }
-  static v1::TransferRequest Pull(uint64_t transfer, uint64_t offset, uint64_t bytes) {
-    v1::TransferRequest request;
-    request.mutable_pull()->set_transfer(transfer);
-    request.mutable_pull()->set_offset(offset);
-    request.mutable_pull()->set_bytes(bytes);
-    return request;
   }
   std::string ReadBack(uint64_t bytes) {
     v1::ExecuteRequest request;

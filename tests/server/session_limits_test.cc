@@ -102,6 +102,38 @@ TEST_F(SessionTest, StagedBytesAreBounded) {
   EXPECT_EQ(metrics_.count(Metric::kStagedBytes), 0);
 }
 
+// A name of no letters is two bytes there and a string here.
+TEST_F(SessionTest, WhatAnOperationTakesBesideItsDataIsBounded) {
+  env_.limits.staged_bytes = 100'000;
+  Put(1);
+  Alloc(1, 4);
+  Alloc(2, 4);
+  engine_.gate.Close();
+  Run(1, 2);
+  Write(2, "1234");  // waits for the run, and what follows for it
+  const auto run = [&](int64_t head_bytes) {
+    Operation operation{.id = ++last_id_, .head_bytes = head_bytes, .op = SyncOp{}};
+    EXPECT_TRUE(session().Submit(*sink_, std::move(operation)).ok());
+  };
+  for (int i = 0; i < 100; ++i) run(1000);
+  EXPECT_FALSE(session().Congested()) << "small ones are not counted";
+  run(4000);
+  EXPECT_TRUE(session().Congested());
+  engine_.gate.Open();
+  EXPECT_TRUE(Sync().ok());
+  EXPECT_EQ(metrics_.count(Metric::kStagedBytes), 0);
+}
+
+TEST_F(SessionTest, AnErrorRepeatsNotAllThatAClientSent) {
+  engine_.on_run = [] { return absl::InternalError(std::string(1 << 20, 'n')); };
+  Put(1);
+  for (uint64_t handle : {1, 2}) Alloc(handle, 4);
+  const absl::Status error = StatusOf(Run(1, 2));
+  EXPECT_EQ(error.code(), absl::StatusCode::kInternal);
+  EXPECT_LT(error.message().size(), 5000u);
+  EXPECT_EQ(StatusOf(Read(1, 4)), error) << "what it would have written has it, too";
+}
+
 TEST_F(SessionTest, ARunThatIsPredictedToTakeTooMuchIsRefused) {
   env_.limits.run = {.bytes = 999, .ms = 50};
   Put(1);

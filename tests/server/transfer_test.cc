@@ -12,7 +12,7 @@
 #include "engine/base/status.h"
 #include "server/session/local_data.h"
 #include "server/session/session_registry.h"
-#include "tests/server/session_fixture.h"
+#include "tests/server/transfer_fixture.h"
 
 namespace telegrad {
 namespace {
@@ -20,68 +20,9 @@ namespace {
 using ::testing::HasSubstr;
 using Code = absl::StatusCode;
 
-class Content final : public ChunkContent {
- public:
-  explicit Content(std::string bytes, absl::Status status = absl::OkStatus())
-      : bytes_(std::move(bytes)), status_(std::move(status)) {}
-  absl::Status CopyTo(std::byte* to) const override {
-    std::memcpy(to, bytes_.data(), bytes_.size());
-    return status_;
-  }
-
- private:
-  const std::string bytes_;
-  const absl::Status status_;
-};
-
 // As if it had been copied: what it stands for takes no memory.
 class NoContent final : public ChunkContent {
   absl::Status CopyTo(std::byte*) const override { return absl::OkStatus(); }
-};
-
-class Granted final : public TransferSink {
- public:
-  void OnGranted(uint64_t bytes) override { granted += bytes; }
-  void OnSessionEnded() override { ended = true; }
-  std::atomic<uint64_t> granted{0};
-  std::atomic<bool> ended{false};
-};
-
-class TransferTest : public SessionTest {
- protected:
-  uint64_t StartUpload(uint64_t handle, uint64_t transfer, uint64_t bytes, uint64_t offset = 0) {
-    return Submit(WriteOp{handle, offset, nullptr, transfer, bytes});
-  }
-  uint64_t StartDownload(uint64_t handle, uint64_t transfer, uint64_t bytes, uint64_t offset = 0) {
-    return Submit(ReadOp{handle, offset, bytes, transfer});
-  }
-  CreditLine& Credit() {
-    if (credit_ == nullptr) {
-      auto credit = session().transfers().Attach(stream_);
-      EXPECT_TRUE(credit.ok()) << credit.status();
-      credit_ = *std::move(credit);
-    }
-    return *credit_;
-  }
-  absl::Status Chunk(uint64_t transfer, uint64_t offset, const std::string& bytes) {
-    return session().transfers().Take(transfer, {offset, bytes.size()}, Content(bytes), Credit());
-  }
-  std::string Pull(uint64_t transfer, uint64_t offset, uint64_t bytes) {
-    const auto download = session().transfers().FindDownload(transfer);
-    if (!download.ok()) return std::string(download.status().message());
-    std::string pulled;
-    const TimelinePoint done{std::make_shared<Timeline>(), 1};
-    (*download)->Fetch({offset, bytes}, [&](absl::StatusOr<FetchedBytes> fetched) {
-      if (fetched.ok()) pulled.assign(reinterpret_cast<const char*>(fetched->data), bytes);
-      done.timeline->Signal(1, fetched.status());
-    });
-    const absl::Status status = done.Wait();
-    return status.ok() ? pulled : std::string(status.message());
-  }
-  int64_t staged() const { return tenant_->accounts[Quota::kHostStaging].used(); }
-
-  std::shared_ptr<Granted> stream_ = std::make_shared<Granted>();
-  std::shared_ptr<CreditLine> credit_;
 };
 
 TEST_F(TransferTest, ChunksArriveInAnyOrder) {
@@ -144,130 +85,6 @@ TEST_F(TransferTest, ChunksMayArriveBeforeTheirOperation) {
   StartUpload(1, 7, 4);
   EXPECT_EQ(Bytes(Read(1, 4)), "abcd");
   EXPECT_EQ(stream_->granted, 46u) << "what belongs nowhere is dropped";
-}
-
-TEST_F(TransferTest, AWrongChecksumLeavesTheRangeMissing) {
-  Alloc(1, 4);
-  StartUpload(1, 1, 4);
-  const Content damaged("xxxx", absl::DataLossError("checksum"));
-  EXPECT_EQ(session().transfers().Take(1, {0, 4}, damaged, Credit()).code(), Code::kDataLoss);
-  EXPECT_EQ(session().transfers().Take(9, {0, 4}, damaged, Credit()).code(), Code::kDataLoss);
-  EXPECT_EQ(stream_->granted, 8u);
-  EXPECT_EQ(session().transfers().Stat(1)->missing, (std::vector<ByteRange>{{0, 4}}));
-  EXPECT_TRUE(Chunk(1, 0, "good").ok());
-  EXPECT_EQ(Bytes(Read(1, 4)), "good");
-}
-
-// Arrives when it is abandoned, which is never in whole.
-class Stalled final : public ChunkContent {
- public:
-  absl::Status CopyTo(std::byte*) const override {
-    begun_.timeline->Signal(1, absl::OkStatus());
-    abandoned_.Wait().IgnoreError();
-    return absl::UnavailableError("gone");
-  }
-  bool Abandon() const override {
-    if (!asked_.exchange(true)) abandoned_.timeline->Signal(1, absl::OkStatus());
-    return true;
-  }
-  void AwaitBegin() const { begun_.Wait().IgnoreError(); }
-
- private:
-  const TimelinePoint begun_{std::make_shared<Timeline>(), 1};
-  const TimelinePoint abandoned_{std::make_shared<Timeline>(), 1};
-  mutable std::atomic<bool> asked_ = false;
-};
-
-// While it is received, something happens.
-class During final : public ChunkContent {
- public:
-  explicit During(std::function<void()> what) : what_(std::move(what)) {}
-  absl::Status CopyTo(std::byte*) const override {
-    what_();
-    return absl::OkStatus();
-  }
-  bool Abandon() const override {
-    ADD_FAILURE() << "it was to be abandoned";
-    return false;
-  }
-
- private:
-  const std::function<void()> what_;
-};
-
-// A chunk of an operation that has not come yet may lie anywhere. It comes, and is short, while the
-// chunk is being received.
-TEST_F(TransferTest, AChunkIsInsideOfTheWholeWhenItIsPlaced) {
-  Credit();
-  uint64_t transfer = 0;
-  for (const uint64_t offset : {uint64_t{1} << 30, uint64_t{16}, uint64_t{14}}) {
-    Alloc(++transfer, 16);
-    const uint64_t before = stream_->granted;
-    const During write([&] {
-      StartUpload(transfer, transfer, 16);
-      EXPECT_TRUE(Chunk(transfer, 0, "x").ok());
-      EXPECT_EQ(stream_->granted, before + 1) << "it is open: the chunk went to its place";
-    });
-    const absl::Status taken = session().transfers().Take(transfer, {offset, 4}, write, Credit());
-    EXPECT_EQ(taken.code(), Code::kInvalidArgument) << taken;
-    EXPECT_EQ(stream_->granted, before + 5);
-    EXPECT_TRUE(Chunk(transfer, 1, "and its own end").ok());
-    EXPECT_EQ(Bytes(Read(transfer, 16)), "xand its own end");
-  }
-}
-
-// Who brings the bytes in another way waits for its turn, and is let go of if there is none.
-TEST_F(TransferTest, WhoWaitsForAnUploadThatNeverOpensIsLetGo) {
-  const auto wait_for = [&](uint64_t transfer) {
-    auto waiter = std::make_shared<int>();
-    const auto upload = *session().transfers().FindUpload(transfer);
-    EXPECT_TRUE(upload->WhenOpen([upload, waiter] { FAIL() << "it opened"; }).ok());
-    return std::weak_ptr(waiter);
-  };
-  Alloc(1, 4);
-  const auto passed_over = wait_for(1), failed = wait_for(2), cancelled = wait_for(3);
-  StartUpload(/*handle=*/9, 2, 4);  // of which there is none
-  EXPECT_TRUE(passed_over.expired());
-  EXPECT_TRUE(failed.expired());
-  const uint64_t held = StartDownload(1, 3, 4);  // no upload at all
-  EXPECT_TRUE(StatusOf(held).ok());
-  EXPECT_TRUE(cancelled.expired());
-}
-
-// What is left of a connection that broke is read late, and must not break the one that took over.
-TEST_F(TransferTest, AnOlderStreamTakesNoPlace) {
-  Alloc(1, 4);
-  StartUpload(1, 1, 4);
-  const auto older = *session().transfers().Attach(stream_);
-  const auto newer = *session().transfers().Attach(stream_);
-  const Content late("late"), good("good");
-  const During good_arrives([&] {
-    EXPECT_EQ(session().transfers().Take(1, {0, 4}, late, *older).code(), Code::kUnavailable);
-  });
-  EXPECT_TRUE(session().transfers().Take(1, {0, 4}, good_arrives, *newer).ok());
-  EXPECT_EQ(session().transfers().Stat(1).status().code(), Code::kNotFound);
-}
-
-// The network was pulled in the middle of a chunk, and nobody knows but its client.
-TEST_F(TransferTest, AChunkThatIsSentAgainTakesThePlaceOfOneThatStalls) {
-  for (const bool open : {false, true}) {
-    const uint64_t transfer = open ? 2 : 1;
-    if (!open) Alloc(1, 4);
-    if (open) StartUpload(1, transfer, 4);
-    const Stalled stalled;
-    const auto older = *session().transfers().Attach(stream_);
-    const auto newer = *session().transfers().Attach(stream_);
-    std::thread broken([&] {
-      EXPECT_EQ(session().transfers().Take(transfer, {0, 4}, stalled, *older).code(),
-                Code::kUnavailable);
-    });
-    stalled.AwaitBegin();
-    const Content good("good");
-    EXPECT_TRUE(session().transfers().Take(transfer, {0, 4}, good, *newer).ok());
-    broken.join();
-    if (!open) StartUpload(1, transfer, 4);
-    EXPECT_EQ(Bytes(Read(1, 4)), "good");
-  }
 }
 
 TEST_F(TransferTest, ChunksOutsideOfTheWholeAreRefused) {

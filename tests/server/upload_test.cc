@@ -1,0 +1,151 @@
+// The chunks of an upload that are not what they should be, or come when they should not.
+#include <functional>
+#include <thread>
+
+#include "engine/base/status.h"
+#include "tests/server/transfer_fixture.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+
+TEST_F(TransferTest, AWrongChecksumLeavesTheRangeMissing) {
+  Alloc(1, 4);
+  StartUpload(1, 1, 4);
+  const Content damaged("xxxx", absl::DataLossError("checksum"));
+  EXPECT_EQ(session().transfers().Take(1, {0, 4}, damaged, Credit()).code(), Code::kDataLoss);
+  EXPECT_EQ(session().transfers().Take(9, {0, 4}, damaged, Credit()).code(), Code::kDataLoss);
+  EXPECT_EQ(stream_->granted, 8u);
+  EXPECT_EQ(session().transfers().Stat(1)->missing, (std::vector<ByteRange>{{0, 4}}));
+  EXPECT_TRUE(Chunk(1, 0, "good").ok());
+  EXPECT_EQ(Bytes(Read(1, 4)), "good");
+}
+
+// Arrives when it is abandoned, which is never in whole.
+class Stalled final : public ChunkContent {
+ public:
+  absl::Status CopyTo(std::byte*) const override {
+    begun_.timeline->Signal(1, absl::OkStatus());
+    abandoned_.Wait().IgnoreError();
+    return absl::UnavailableError("gone");
+  }
+  bool Abandon() const override {
+    if (!asked_.exchange(true)) abandoned_.timeline->Signal(1, absl::OkStatus());
+    return true;
+  }
+  void AwaitBegin() const { begun_.Wait().IgnoreError(); }
+
+ private:
+  const TimelinePoint begun_{std::make_shared<Timeline>(), 1};
+  const TimelinePoint abandoned_{std::make_shared<Timeline>(), 1};
+  mutable std::atomic<bool> asked_ = false;
+};
+
+// While it is received, something happens.
+class During final : public ChunkContent {
+ public:
+  explicit During(std::function<void()> what) : what_(std::move(what)) {}
+  absl::Status CopyTo(std::byte*) const override {
+    what_();
+    return absl::OkStatus();
+  }
+  bool Abandon() const override {
+    ADD_FAILURE() << "it was to be abandoned";
+    return false;
+  }
+
+ private:
+  const std::function<void()> what_;
+};
+
+// A chunk of an operation that has not come yet may lie anywhere. It comes, and is short, while the
+// chunk is being received.
+TEST_F(TransferTest, AChunkIsInsideOfTheWholeWhenItIsPlaced) {
+  Credit();
+  uint64_t transfer = 0;
+  for (const uint64_t offset : {uint64_t{1} << 30, uint64_t{16}, uint64_t{14}}) {
+    Alloc(++transfer, 16);
+    const uint64_t before = stream_->granted;
+    const During write([&] {
+      StartUpload(transfer, transfer, 16);
+      EXPECT_TRUE(Chunk(transfer, 0, "x").ok());
+      EXPECT_EQ(stream_->granted, before + 1) << "it is open: the chunk went to its place";
+    });
+    const absl::Status taken = session().transfers().Take(transfer, {offset, 4}, write, Credit());
+    EXPECT_EQ(taken.code(), Code::kInvalidArgument) << taken;
+    EXPECT_EQ(stream_->granted, before + 5);
+    EXPECT_TRUE(Chunk(transfer, 1, "and its own end").ok());
+    EXPECT_EQ(Bytes(Read(transfer, 16)), "xand its own end");
+  }
+}
+
+// Who brings the bytes in another way waits for its turn, and is let go of if there is none.
+TEST_F(TransferTest, WhoWaitsForAnUploadThatNeverOpensIsLetGo) {
+  const auto wait_for = [&](uint64_t transfer) {
+    auto waiter = std::make_shared<int>();
+    const auto upload = *session().transfers().FindUpload(transfer);
+    EXPECT_TRUE(upload->WhenOpen([upload, waiter] { FAIL() << "it opened"; }).ok());
+    return std::weak_ptr(waiter);
+  };
+  Alloc(1, 4);
+  const auto passed_over = wait_for(1), failed = wait_for(2), cancelled = wait_for(3);
+  StartUpload(/*handle=*/9, 2, 4);  // of which there is none
+  EXPECT_TRUE(passed_over.expired());
+  EXPECT_TRUE(failed.expired());
+  const uint64_t held = StartDownload(1, 3, 4);  // no upload at all
+  EXPECT_TRUE(StatusOf(held).ok());
+  EXPECT_TRUE(cancelled.expired());
+}
+
+// What is left of a connection that broke is read late, and must not break the one that took over.
+TEST_F(TransferTest, AnOlderStreamTakesNoPlace) {
+  Alloc(1, 4);
+  StartUpload(1, 1, 4);
+  const auto older = *session().transfers().Attach(stream_);
+  const auto newer = *session().transfers().Attach(stream_);
+  const Content late("late"), good("good");
+  const During good_arrives([&] {
+    EXPECT_EQ(session().transfers().Take(1, {0, 4}, late, *older).code(), Code::kUnavailable);
+  });
+  EXPECT_TRUE(session().transfers().Take(1, {0, 4}, good_arrives, *newer).ok());
+  EXPECT_EQ(session().transfers().Stat(1).status().code(), Code::kNotFound);
+}
+
+// The network was pulled in the middle of a chunk, and nobody knows but its client.
+TEST_F(TransferTest, AChunkThatIsSentAgainTakesThePlaceOfOneThatStalls) {
+  for (const bool open : {false, true}) {
+    const uint64_t transfer = open ? 2 : 1;
+    if (!open) Alloc(1, 4);
+    if (open) StartUpload(1, transfer, 4);
+    const Stalled stalled;
+    const auto older = *session().transfers().Attach(stream_);
+    const auto newer = *session().transfers().Attach(stream_);
+    std::thread broken([&] {
+      EXPECT_EQ(session().transfers().Take(transfer, {0, 4}, stalled, *older).code(),
+                Code::kUnavailable);
+    });
+    stalled.AwaitBegin();
+    const Content good("good");
+    EXPECT_TRUE(session().transfers().Take(transfer, {0, 4}, good, *newer).ok());
+    broken.join();
+    if (!open) StartUpload(1, transfer, 4);
+    EXPECT_EQ(Bytes(Read(1, 4)), "good");
+  }
+}
+
+// Small ones cost more than their bytes.
+TEST_F(TransferTest, OnlySoManyChunksWaitForTheirPlace) {
+  Alloc(1, Upload::kMaxChunks + 1);
+  for (size_t i = 0; i < Upload::kMaxChunks; ++i) ASSERT_TRUE(Chunk(1, i, "x").ok()) << i;
+  const absl::Status more = Chunk(1, Upload::kMaxChunks, "y");
+  EXPECT_EQ(more.code(), Code::kResourceExhausted);
+  EXPECT_THAT(std::string(more.message()), HasSubstr("4096 chunks"));
+  StartUpload(1, 1, Upload::kMaxChunks + 1);
+  EXPECT_TRUE(Chunk(1, Upload::kMaxChunks, "y").ok()) << "the others are in their place now";
+  EXPECT_EQ(Bytes(Read(1, 2, Upload::kMaxChunks - 1)), "xy");
+}
+
+}  // namespace
+}  // namespace telegrad
