@@ -58,9 +58,6 @@ absl::StatusOr<ImportOptions> Options(const Flags& flags) {
 
 absl::Status Explain(const Flags& flags) {
   if (flags.positional().size() != 1) return InvalidArgument("expected one ONNX file");
-  if (flags.GetInt("threads") < 0 || flags.GetInt("threads") > 4096) {
-    return InvalidArgument("--threads: expected 0 to 4096");
-  }
   TG_ASSIGN_OR_RETURN(const ImportOptions options, Options(flags));
   TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(flags.positional()[0]));
   const auto model = ImportOnnx(file, options);
