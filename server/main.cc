@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -34,6 +35,7 @@
 #include "server/admin/limited_log.h"
 #include "server/admin/log.h"
 #include "server/admin/metrics.h"
+#include "server/admin/service_manager.h"
 #include "server/flags.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/local_socket.h"
@@ -72,10 +74,11 @@ constexpr ProgramPage kPage = {
 constexpr int kUsageError = 2;
 constexpr int kWorkers = 2;
 
-ListenOptions ListenersOf(const Flags& flags) {
+ListenOptions ListenersOf(const Flags& flags, const ServiceManager& manager) {
   ListenOptions options{.compute = flags.GetList("listen"),
                         .data = flags.GetList("data-listen"),
                         .admin = flags.GetList("admin-listen"),
+                        .passed = manager.sockets(),
                         .bulk = flags.GetList("bulk-listen"),
                         .bulk_sockets = flags.GetInt("bulk-sockets"),
                         .tls = {.certificate = flags.GetString("tls-cert"),
@@ -224,8 +227,8 @@ void DrainAndStop(Listeners& listeners, ComputeService& compute, HealthService& 
   std::thread shutdown([&] { listeners.Shutdown(deadline); });
   // The second signal: everybody who waits for the deadline is cancelled now.
   std::thread impatient([&] {
-    int again;
-    sigwait(&signals, &again);
+    int again = SIGHUP;
+    while (again == SIGHUP) sigwait(&signals, &again);
     listeners.CancelCalls();
   });
   listeners.Wait();
@@ -234,11 +237,50 @@ void DrainAndStop(Listeners& listeners, ComputeService& compute, HealthService& 
   impatient.join();
 }
 
+// What SIGHUP asks for. Files that flags name with their content (certificates, keys, the tenants
+// of certificates) are looked at for changes by themselves; flags are those of the start.
+void Reload(ServiceManager& manager) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  manager.Notify(StrCat("RELOADING=1\nMONOTONIC_USEC=",
+                        std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
+  for (const FlagRow& row : kDaemonFlags) {
+    if (row.reload != FlagReload::kWhileRunning) continue;
+    Log(LogLevel::kDebug, "reload", {{"flag", row.name}});
+  }
+  Log(LogLevel::kInfo, "reloaded", {{"flags", "unchanged until the next start"}});
+  manager.Notify("READY=1");
+}
+
+// Waits for the signal that ends the daemon. A service manager with a watchdog hears twice in its
+// interval that the daemon is alive, which is when its workers still take tasks.
+int WaitForEnd(const sigset_t& signals, ServiceManager& manager, TaskPool& workers) {
+  const auto interval =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(manager.watchdog()) / 2;
+  const timespec wait{static_cast<time_t>(interval.count() / 1'000'000'000),
+                      static_cast<long>(interval.count() % 1'000'000'000)};
+  const auto alive = std::make_shared<std::atomic<bool>>(true);
+  while (true) {
+    int signal = 0;
+    if (interval.count() == 0) {
+      sigwait(&signals, &signal);
+    } else {
+      if (alive->exchange(false)) {
+        manager.Notify("WATCHDOG=1");
+        workers.Post([alive] { *alive = true; });
+      }
+      signal = sigtimedwait(&signals, nullptr, &wait);
+    }
+    if (signal == SIGHUP) Reload(manager);
+    if (signal == SIGTERM || signal == SIGINT) return signal;
+  }
+}
+
 absl::Status Serve(const Flags& flags, const sigset_t& signals) {
+  TG_ASSIGN_OR_RETURN(ServiceManager manager, ServiceManager::FromEnvironment());
   TG_RETURN_IF_ERROR(CheckPairs(flags));
   TG_ASSIGN_OR_RETURN(const auto authenticator, Authenticator::Create(IdentityOf(flags)));
   TG_ASSIGN_OR_RETURN(const auto listeners,
-                      Listeners::Create(ListenersOf(flags), authenticator->open()));
+                      Listeners::Create(ListenersOf(flags, manager), authenticator->open()));
   const SessionLimits limits = Limits(flags);
   TG_ASSIGN_OR_RETURN(const TenantTable tenant_table, Tenants(flags));
 
@@ -333,8 +375,9 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
       [&](const std::string& name) { return tenants.Find(name); },
       [&](const std::string& address) { sessions.SetDataAddress(address); }));
   std::fflush(stdout);
-  int signal = 0;
-  sigwait(&signals, &signal);
+  manager.Notify("READY=1");
+  const int signal = WaitForEnd(signals, manager, workers);
+  manager.Notify("STOPPING=1");
   DrainAndStop(*listeners, compute, health, flags.GetInt("drain-seconds"), signals, signal);
   Log(LogLevel::kInfo, "stopped");
   return absl::OkStatus();
@@ -375,6 +418,7 @@ int Main(int argc, char** argv) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   // What the transport receives lies in malloc's memory until it is copied into the arena. Pages of
   // it that are given back come as slowly as new ones of the arena would, so they are kept, too.

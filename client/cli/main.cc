@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "client/cc/local_daemon.h"
 #include "client/cli/command.h"
 #include "engine/base/flag_pages.h"
 #include "engine/base/status.h"
@@ -58,7 +59,22 @@ constexpr FlagRow kTensorsFlags[] = {
     {"metadata", 'm', FlagKind::kBool, "false", "", "Print the metadata of the file too"},
 };
 
+constexpr FlagRow kUpFlags[] = {
+    {"program", 0, FlagKind::kString, "", "FILE",
+     "Daemon to start (default: telegradd beside this program, else in PATH)"},
+    {"wait", 0, FlagKind::kInt, "60", "SECONDS", "Time limit of the daemon's start",
+     Between(1, 3'600)},
+};
+
+constexpr FlagRow kDownFlags[] = {
+    {"wait", 0, FlagKind::kInt, "60", "SECONDS", "Time limit of the daemon's end",
+     Between(1, 3'600)},
+};
+
 constexpr Command kCommands[] = {
+    {"up", "[-- FLAGS]", "starts a daemon on this machine, with these flags of telegradd", kUpFlags,
+     &Up},
+    {"down", "", "stops the daemon that \"up\" started", kDownFlags, &Down},
     {"run", "MODEL.onnx", "runs an ONNX model", kRunFlags, &Run},
     {"explain", "MODEL.onnx", "shows the kernels and the memory that a model would take, and why",
      kExplainFlags, &Explain},
@@ -201,10 +217,7 @@ ClientCredentials CredentialsOf(const Flags& flags) {
 
 absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags) {
   std::string address = flags.GetString("address");
-  if (const char* from_env = std::getenv("TELEGRAD_ADDRESS"); address.empty() && from_env) {
-    address = from_env;
-  }
-  if (address.empty()) address = kDefaultAddress;
+  if (address.empty()) address = DefaultAddress();
   const int64_t seconds = flags.GetInt("timeout");
   ConnectOptions options;
   options.timeout = absl::Seconds(seconds);

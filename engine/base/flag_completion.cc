@@ -154,7 +154,7 @@ std::string BashCompletion(const ProgramPage& page) {
                            " --generate=bash.\n_", name,
                            "() {\n"
                            "  local current=${COMP_WORDS[COMP_CWORD]} "
-                           "previous=${COMP_WORDS[COMP_CWORD - 1]} command='' i\n"
+                           "previous=${COMP_WORDS[COMP_CWORD - 1]} command=''\n"
                            "  # bash takes --flag=value as three words.\n"
                            "  if [ \"$current\" = = ]; then\n"
                            "    current=''\n"
@@ -163,7 +163,7 @@ std::string BashCompletion(const ProgramPage& page) {
                            "  fi\n");
   if (!commands.empty()) {
     StrAppend(
-        &out, "  if [ \"$COMP_CWORD\" -gt 1 ]; then\n    for i in ", commands,
+        &out, "  if [ \"$COMP_CWORD\" -gt 1 ]; then\n    local i\n    for i in ", commands,
         "; do\n      if [ \"${COMP_WORDS[1]}\" = \"$i\" ]; then command=$i; fi\n    done\n  fi\n");
   }
   StrAppend(&out, "  case \"$command:$previous\" in\n");
