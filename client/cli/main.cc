@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "client/cc/local_daemon.h"
 #include "client/cli/command.h"
 #include "engine/base/flag_pages.h"
 #include "engine/base/status.h"
@@ -28,6 +27,8 @@ constexpr FlagRow kTrainFlags[] = {
      "File (safetensors) that weights and optimizer state are written to"},
     {"resume", 'r', FlagKind::kString, "", "FILE",
      "File of an earlier --save from which training continues"},
+    {"plot", 0, FlagKind::kChoice, "auto", "auto|always|never",
+     "Draw the loss of all steps at the end; auto means on terminals"},
 };
 
 constexpr FlagRow kRunFlags[] = {
@@ -53,6 +54,9 @@ constexpr FlagRow kExplainFlags[] = {
      "Threads that one launch is planned for; 0 means as many as this machine has",
      Between(0, 4'096)},
     {"json", 'j', FlagKind::kBool, "false", "", "Print one JSON object instead of lines"},
+    {"html", 0, FlagKind::kString, "", "FILE",
+     "File of a page for browsers that is written instead of lines: kernels, fusion, memory and "
+     "time"},
 };
 
 constexpr FlagRow kTensorsFlags[] = {
@@ -197,39 +201,7 @@ int Main(int argc, char** argv) {
   return kUsage;
 }
 
-// Flags count before the environment.
-ClientCredentials CredentialsOf(const Flags& flags) {
-  ClientCredentials credentials = ClientCredentials::FromEnvironment();
-  const std::pair<std::string_view, std::string*> rows[] = {
-      {"tls-ca", &credentials.tls_ca},         {"tls-cert", &credentials.tls_cert},
-      {"tls-key", &credentials.tls_key},       {"tls-server-name", &credentials.tls_server_name},
-      {"token-file", &credentials.token_file}, {"local-socket", &credentials.local_socket}};
-  if (!flags.GetString("token-file").empty() || !flags.GetString("local-socket").empty()) {
-    credentials.token = credentials.token_file = credentials.local_socket = "";
-  }
-  for (const auto& [flag, value] : rows) {
-    if (!flags.GetString(flag).empty()) *value = flags.GetString(flag);
-  }
-  return credentials;
-}
-
 }  // namespace
-
-absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags) {
-  std::string address = flags.GetString("address");
-  if (address.empty()) address = DefaultAddress();
-  const int64_t seconds = flags.GetInt("timeout");
-  ConnectOptions options;
-  options.timeout = absl::Seconds(seconds);
-  options.client = "telegrad-cli";
-  options.credentials = CredentialsOf(flags);
-  options.device = flags.GetString("device");
-  if (const char* from_env = std::getenv("TELEGRAD_DEVICE"); options.device.empty() && from_env) {
-    options.device = from_env;
-  }
-  return Connection::Connect(address, options);
-}
-
 }  // namespace telegrad::cli
 
 int main(int argc, char** argv) {
