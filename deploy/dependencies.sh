@@ -11,6 +11,8 @@ packages=(
   llvm-19-dev prometheus-cpp-dev libssl-dev zlib1g-dev libzstd-dev liblz4-dev
   # tests and benchmarks
   libgtest-dev libgmock-dev libbenchmark-dev python3 clang-format-19 shellcheck
+  # the Debian packages (deploy/package.sh)
+  dpkg-dev
   # the GPU bundle (tests/gpu/run.sh)
   lld-19 xz-utils binutils
   # the Python client

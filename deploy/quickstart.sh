@@ -95,7 +95,7 @@ fi
 
 say "Daemon"
 # Its stdout is a pipe, so that reading the announced port waits for exactly that line: `read` returns when
-# the line is there, when the daemon has gone (end of file) or after the bound.
+# the line is there, when the daemon has exited (end of file) or after the bound.
 mkfifo "$work/stdout"
 "$daemon_bin" --listen 127.0.0.1:0 >"$work/stdout" 2>"$work/telegradd.log" &
 daemon_pid=$!

@@ -34,7 +34,7 @@ inline constexpr ChannelArgument kChannelArguments[] = {
     {"grpc.experimental.tcp_read_chunk_size", 1 << 20, 1 << 20},
     {"grpc.experimental.tcp_max_read_chunk_size", 8 << 20, 4 << 20},
     {"grpc.http2.bdp_probe", 0, 0},
-    // A peer that is gone without a word is noticed within a minute.
+    // A peer that disappears without closing its connection is noticed within a minute.
     {"grpc.keepalive_time_ms", 40'000, 40'000},
     {"grpc.keepalive_timeout_ms", 20'000, 20'000},
     {"grpc.http2.min_ping_interval_without_data_ms", 30'000, 30'000},

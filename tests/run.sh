@@ -7,8 +7,9 @@ usage() {
   cat <<END
 Usage: tests/run.sh [--full] [-j JOBS] [--help]
 
-Installs missing packages, builds the release preset and runs its tests.
-  --full   then also soak, the GPU bundle, chaos at full size, the tsan and asan (with UBSan)
+Installs missing packages, builds the release preset, runs its tests and makes Debian packages in build/packages.
+  --full   then also the packages and the quickstart in a fresh Debian (as root, with debootstrap),
+           soak, the GPU bundle, chaos at full size, the tsan and asan (with UBSan)
            presets and fuzzing: hours on two cores
   -j JOBS  tests at a time (default 2)
 Exits 0 only if everything was built and every test passed.
@@ -63,7 +64,15 @@ tests() {  # PRESET CTEST_ARGUMENT...
 
 step packages deploy/dependencies.sh || finish
 build release && tests release --no-tests=error
+# What a continuous integration keeps: build/packages.
+step "debian packages" deploy/package.sh
 if $full; then
+  if [ "$(id -u)" -eq 0 ] && command -v debootstrap >/dev/null; then
+    step "install packages" tests/install/packages.sh
+    step "fresh debian" deploy/fresh.sh --only quickstart
+  else
+    summary+=("install packages and fresh debian: skipped, they need root and debootstrap")
+  fi
   # What takes longest comes last.
   step soak tests/soak/run.sh "$soak_seconds"
   step "gpu bundle" tests/gpu/run.sh

@@ -21,7 +21,7 @@ absl::StatusOr<UniqueFd> ListenTcp(std::string_view address);
 int PortOf(const UniqueFd& listener);  // at which it listens
 
 // What both ends set on a connection: no delay of small messages, and an end to it within about a
-// minute when the other machine is gone without a word.
+// minute when the other machine disappears without closing its connection.
 void TuneTcp(const UniqueFd& connection);
 
 }  // namespace telegrad

@@ -1,5 +1,6 @@
-// The streams of one method that are not over: how many, and each of them for who ends them all.
-// Every one has a place for as long as it lives.
+// The open streams of one method: their number, in total and for each tenant, and a way to end all
+// of them. A stream holds a Place while it is open; OpenCalls drops a tenant's entry when its last
+// call ends.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a Read has made ready to be pulled. Its buffer is not written before the download is gone
+// What a Read has made ready to be pulled. Its buffer is not written before the download has ended
 // and what was fetched of it has been sent.
 #pragma once
 
