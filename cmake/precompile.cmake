@@ -18,16 +18,6 @@ set(common
     <vector> <absl/container/flat_hash_map.h> <absl/hash/hash.h> <absl/status/status.h>
     <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/time/time.h>)
 
-# The targets of a folder and of those below it.
-function(tg_targets folder result)
-  get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
-  get_property(subfolders DIRECTORY ${folder} PROPERTY SUBDIRECTORIES)
-  foreach(subfolder ${subfolders})
-    tg_targets(${subfolder} more)
-    list(APPEND targets ${more})
-  endforeach()
-  set(${result} ${targets} PARENT_SCOPE)
-endfunction()
 tg_targets(${PROJECT_SOURCE_DIR} targets)
 
 # tg_header_set(NAME LIBRARY HEADERS...): the common headers and those of LIBRARY.
@@ -65,5 +55,5 @@ endforeach()
 foreach(source ${without})
   get_filename_component(folder ${source} DIRECTORY)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/${source} DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}
-                              PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+                              PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
 endforeach()

@@ -14,7 +14,7 @@ namespace {
 
 // Asked for at a time.
 constexpr uint64_t kPullBytes = 8 << 20;
-constexpr std::chrono::milliseconds kFirstPause{20}, kLongestPause{1000};
+constexpr std::chrono::milliseconds kFirstBulkPause{20}, kLongestBulkPause{1000};
 
 // What a stream that ended so would be answered again.
 bool IsFinal(const absl::Status& status) {
@@ -295,7 +295,7 @@ void BulkTransfers::Mend(Slot& slot, std::unique_lock<std::mutex>& lock) {
     slot.broken_at.reset();
   } else {
     if (hopeless) slot.dead = status;
-    slot.next = now + std::clamp(since, kFirstPause, kLongestPause);
+    slot.next = now + std::clamp(since, kFirstBulkPause, kLongestBulkPause);
   }
   std::map<uint64_t, std::vector<TransferRange>> sent;
   for (const Sent& chunk : stream->chunks()) sent[chunk.job->transfer].push_back(chunk.range);

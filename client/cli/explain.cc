@@ -34,7 +34,7 @@ absl::StatusOr<int64_t> ParseSize(std::string_view flag, const std::string& text
   return size;
 }
 
-absl::StatusOr<ImportOptions> Options(const Flags& flags) {
+absl::StatusOr<ImportOptions> ExplainOptionsOf(const Flags& flags) {
   ImportOptions options;
   for (const std::string& text : flags.GetList("shape")) {
     TG_ASSIGN_OR_RETURN(const auto pair, NameAndValue("shape", text));
@@ -61,7 +61,7 @@ absl::Status Explain(const Flags& flags) {
   if (flags.GetInt("threads") < 0 || flags.GetInt("threads") > 4096) {
     return InvalidArgument("--threads: expected 0 to 4096");
   }
-  TG_ASSIGN_OR_RETURN(const ImportOptions options, Options(flags));
+  TG_ASSIGN_OR_RETURN(const ImportOptions options, ExplainOptionsOf(flags));
   TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(flags.positional()[0]));
   const auto model = ImportOnnx(file, options);
   if (absl::IsInvalidArgument(model.status())) {

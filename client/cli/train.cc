@@ -26,7 +26,7 @@ struct TrainOptions {
   uint64_t seed = 0;
 };
 
-absl::StatusOr<TrainOptions> Options(const Flags& flags) {
+absl::StatusOr<TrainOptions> TrainOptionsOf(const Flags& flags) {
   if (flags.positional().size() != 1 || flags.positional()[0] != "digits") {
     return InvalidArgument("expected the name of a model: digits");
   }
@@ -223,7 +223,7 @@ void Report(const std::map<std::string, double>& before, const std::map<std::str
 }  // namespace
 
 absl::Status Train(const Flags& flags) {
-  TG_ASSIGN_OR_RETURN(const TrainOptions options, Options(flags));
+  TG_ASSIGN_OR_RETURN(const TrainOptions options, TrainOptionsOf(flags));
   TG_ASSIGN_OR_RETURN(Digits digits, ReadDigits(options.data));
   if (digits.train.size() < options.batch) {
     return InvalidArgument("--batch: ", options.batch, " is more than the ", digits.train.size(),

@@ -29,7 +29,7 @@ constexpr int64_t kMaxRanged = 8;
 
 // All that can change the code, but for the values of variables and what is fixed as long as the
 // process lives.
-std::string Key(const Digest& hash, const Device& device) {
+std::string ExecutableKey(const Digest& hash, const Device& device) {
   return StrCat(hash.view(), device.name(), device.target().Key());
 }
 
@@ -197,7 +197,7 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
                                                              Device& device, Budget* budget,
                                                              std::span<const VarValue> variables) {
   const Stopwatch all;
-  const std::string key = Key(hash, device);
+  const std::string key = ExecutableKey(hash, device);
   const std::vector<VarValue> values = Sorted(variables);
   std::unique_lock lock(impl_->mutex);
   while (true) {
@@ -267,7 +267,7 @@ std::shared_ptr<const Executable> ExecutableCache::Find(const Digest& hash, cons
                                                         std::span<const VarValue> variables) {
   const std::vector<VarValue> values = Sorted(variables);
   std::unique_lock lock(impl_->mutex);
-  const auto family = impl_->families.find(Key(hash, device));
+  const auto family = impl_->families.find(ExecutableKey(hash, device));
   if (family == impl_->families.end()) return nullptr;
   const Guards guards = impl_->Choose(family->second, values);
   const auto known = Impl::FormOf(family->second, guards);

@@ -25,8 +25,8 @@ Device* OnlyBinaryDevice(std::span<Device* const> devices) {
   return only != nullptr && only->accepts() == ProgramLevel::kBinary ? only : nullptr;
 }
 
-std::string Key(const Digest& hash, std::span<Device* const> devices,
-                std::span<const VarValue> variables) {
+std::string PartitionedKey(const Digest& hash, std::span<Device* const> devices,
+                           std::span<const VarValue> variables) {
   std::string key(hash.view());
   for (Device* const device : devices) {
     StrAppend(&key, " ", device != nullptr ? device->name() : "-");
@@ -60,7 +60,7 @@ absl::StatusOr<ExecutableCache::Result> PartitionedCache::Get(const Digest& hash
   if (Device* const only = OnlyBinaryDevice(devices); only != nullptr) {
     return parts_.Get(hash, graph, *only, budget, variables);
   }
-  const std::string key = Key(hash, devices, variables);
+  const std::string key = PartitionedKey(hash, devices, variables);
   {
     const std::lock_guard lock(mutex_);
     if (Made known = FindLocked(key)) return ExecutableCache::Result{std::move(known), true, 0};
@@ -86,7 +86,7 @@ std::shared_ptr<const Executable> PartitionedCache::Find(const Digest& hash,
     return parts_.Find(hash, *only, variables);
   }
   const std::lock_guard lock(mutex_);
-  return FindLocked(Key(hash, devices, variables));
+  return FindLocked(PartitionedKey(hash, devices, variables));
 }
 
 PartitionedCache::Made PartitionedCache::FindLocked(const std::string& key) {

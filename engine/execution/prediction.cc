@@ -7,7 +7,7 @@ namespace telegrad {
 namespace {
 
 // A kernel that is predicted to take longer than this many segments has longer ones.
-constexpr double kMaxSegments = 65'536;
+constexpr double kMaxPredictedSegments = 65'536;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ double PredictedSeconds(double flops, double bytes, const Rates& rates) {
 }
 
 int SegmentsOf(double seconds, int64_t iterations) {
-  const double most = std::min(kMaxSegments, static_cast<double>(iterations));
+  const double most = std::min(kMaxPredictedSegments, static_cast<double>(iterations));
   return static_cast<int>(std::max(1.0, std::min(most, std::ceil(seconds / kSegmentSeconds))));
 }
 

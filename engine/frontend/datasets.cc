@@ -77,7 +77,7 @@ std::vector<int64_t> Shuffled(int64_t n, uint64_t seed) {
   return order;
 }
 
-Examples Select(const std::vector<Line>& lines, const std::vector<int64_t>& rows) {
+Examples SelectRows(const std::vector<Line>& lines, const std::vector<int64_t>& rows) {
   std::vector<float> pixels;
   std::vector<int32_t> labels;
   for (int64_t row : rows) {
@@ -101,7 +101,7 @@ absl::StatusOr<Digits> ReadDigits(const std::string& path) {
     const bool held = seen[(*lines)[row][kPixels]]++ % 5 == 0;
     (held ? held_out : train).push_back(row);
   }
-  return Digits{Select(*lines, train), Select(*lines, held_out)};
+  return Digits{SelectRows(*lines, train), SelectRows(*lines, held_out)};
 }
 
 Examples Batch(const Examples& all, uint64_t seed, int64_t first, int64_t count) {

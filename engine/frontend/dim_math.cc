@@ -29,7 +29,7 @@ Sum Peel(const Dim& dim) {
   return sum;
 }
 
-Dim Node(Builder* builder, Op op, const Tensor& a, const Tensor& b) {
+Dim DimNode(Builder* builder, Op op, const Tensor& a, const Tensor& b) {
   return Dim(builder->Make(op, DType::kVoid, {a, b}));
 }
 
@@ -37,7 +37,7 @@ Dim FromSum(Builder* builder, const Sum& sum) {
   if (!sum.base.valid()) return Dim(sum.offset);
   const Tensor base(builder, sum.base);
   if (sum.offset == 0) return Dim(base);
-  return Node(builder, Op::kAdd, base, builder->Const(DType::kInt64, sum.offset));
+  return DimNode(builder, Op::kAdd, base, builder->Const(DType::kInt64, sum.offset));
 }
 
 // Numbers that overflow here are refused by every operation that gets them as a size.
@@ -65,7 +65,7 @@ Dim AddDims(Builder* builder, const Dim& a, const Dim& b) {
   if (!x.base.valid() || !y.base.valid()) {
     return FromSum(builder, {x.base.valid() ? x.base : y.base, offset});
   }
-  const Dim both = Node(builder, Op::kAdd, Tensor(builder, x.base), Tensor(builder, y.base));
+  const Dim both = DimNode(builder, Op::kAdd, Tensor(builder, x.base), Tensor(builder, y.base));
   return FromSum(builder, {both.value(), offset});
 }
 
@@ -76,7 +76,7 @@ Dim SubDims(Builder* builder, const Dim& a, const Dim& b) {
   if (!fits || x.base == y.base) return Dim(Saturated(fits, offset));
   if (!y.base.valid()) return FromSum(builder, {x.base, offset});
   const Dim difference =
-      x.base.valid() ? Node(builder, Op::kSub, Tensor(builder, x.base), Tensor(builder, y.base))
+      x.base.valid() ? DimNode(builder, Op::kSub, Tensor(builder, x.base), Tensor(builder, y.base))
                      : Negated(builder, Dim(Tensor(builder, y.base)));
   return FromSum(builder, {difference.value(), offset});
 }
@@ -90,7 +90,7 @@ Dim MulDims(Builder* builder, const Dim& a, const Dim& b) {
   if (a == Dim(1) || b == Dim(0)) return b;
   if (b == Dim(1) || a == Dim(0)) return a;
   const auto [first, second] = a.is_static() ? std::pair(b, a) : std::pair(a, b);
-  return Node(builder, Op::kMul, AsTensor(builder, first), AsTensor(builder, second));
+  return DimNode(builder, Op::kMul, AsTensor(builder, first), AsTensor(builder, second));
 }
 
 Dim MaxDims(Builder* builder, const Dim& a, const Dim& b) {
@@ -98,7 +98,7 @@ Dim MaxDims(Builder* builder, const Dim& a, const Dim& b) {
   if (x.base == y.base) return x.offset < y.offset ? b : a;
   if (BoundsOf(a).lo >= BoundsOf(b).hi) return a;
   if (BoundsOf(b).lo >= BoundsOf(a).hi) return b;
-  return Node(builder, Op::kMax, AsTensor(builder, a), AsTensor(builder, b));
+  return DimNode(builder, Op::kMax, AsTensor(builder, a), AsTensor(builder, b));
 }
 
 Dim MinDims(Builder* builder, const Dim& a, const Dim& b) {
@@ -106,8 +106,8 @@ Dim MinDims(Builder* builder, const Dim& a, const Dim& b) {
   if (x.base == y.base) return x.offset < y.offset ? a : b;
   if (BoundsOf(a).hi <= BoundsOf(b).lo) return a;
   if (BoundsOf(b).hi <= BoundsOf(a).lo) return b;
-  return Negated(builder, Node(builder, Op::kMax, AsTensor(builder, Negated(builder, a)),
-                               AsTensor(builder, Negated(builder, b))));
+  return Negated(builder, DimNode(builder, Op::kMax, AsTensor(builder, Negated(builder, a)),
+                                  AsTensor(builder, Negated(builder, b))));
 }
 
 bool IsHostSize(UOp u) {

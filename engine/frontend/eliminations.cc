@@ -14,7 +14,7 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kMostColumns = 128;
+constexpr int64_t kMostEliminationColumns = 128;
 
 Tensor FirstColumn(const Tensor& x) { return x.Slice(2, 0, 1); }
 Tensor FirstRow(const Tensor& x) { return x.Slice(1, 0, 1); }
@@ -59,7 +59,7 @@ Eliminated Eliminate(Tensor x, double of_zero) {
 
 Tensor Tensor::Inverse() const {
   if (!valid()) return *this;
-  const absl::StatusOr<Matrices> x = SquareMatricesOf("inverse", *this, kMostColumns);
+  const absl::StatusOr<Matrices> x = SquareMatricesOf("inverse", *this, kMostEliminationColumns);
   if (!x.ok()) return builder_->Fail(x.status());
   const int64_t n = x->n();
   if (n == 0) return x->Back(x->all);
@@ -75,7 +75,8 @@ Tensor Tensor::Inverse() const {
 
 Tensor Tensor::Determinant() const {
   if (!valid()) return *this;
-  const absl::StatusOr<Matrices> x = SquareMatricesOf("determinant", *this, kMostColumns);
+  const absl::StatusOr<Matrices> x =
+      SquareMatricesOf("determinant", *this, kMostEliminationColumns);
   if (!x.ok()) return builder_->Fail(x.status());
   return x->Back(Eliminate(x->all, 1).determinant.Reshape({x->all.dims()[0]}));
 }
@@ -84,7 +85,8 @@ Tensor Tensor::Determinant() const {
 // nothing, because its own column of L is 0 in their rows.
 Tensor Tensor::Cholesky() const {
   if (!valid()) return *this;
-  const absl::StatusOr<Matrices> matrices = SquareMatricesOf("cholesky", *this, kMostColumns);
+  const absl::StatusOr<Matrices> matrices =
+      SquareMatricesOf("cholesky", *this, kMostEliminationColumns);
   if (!matrices.ok()) return builder_->Fail(matrices.status());
   Tensor x = matrices->all;
   const int64_t n = matrices->n();
@@ -104,7 +106,7 @@ Tensor Tensor::Cholesky() const {
 // reverse order make of the unit matrix.
 std::pair<Tensor, Tensor> Tensor::Qr() const {
   if (!valid()) return {*this, *this};
-  const absl::StatusOr<Matrices> matrices = MatricesOf("qr", *this, kMostColumns);
+  const absl::StatusOr<Matrices> matrices = MatricesOf("qr", *this, kMostEliminationColumns);
   if (!matrices.ok()) {
     const Tensor failed = builder_->Fail(matrices.status());
     return {failed, failed};

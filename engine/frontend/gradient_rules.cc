@@ -37,7 +37,7 @@ Grads Permute(const Node& n, const Tensor& g) {
 }
 
 // PAD and SHRINK undo each other: the same offsets, the sizes of the source.
-Grads Place(const Node& n, const Tensor& g, Op inverse) {
+Grads PlaceGradient(const Node& n, const Tensor& g, Op inverse) {
   const Dims from = n.x().dims();
   Dims words;
   for (size_t i = 0; i < from.size(); ++i) {
@@ -78,8 +78,8 @@ Grads Pow(const Node& n, const Tensor& g) {
   return {base, flat.Where(0, g * n.out * flat.Where(1, x).Log())};
 }
 
-// Shifted along the last axis by `by` elements, away from the first one, ones moving in.
-Tensor Shifted(const Tensor& x, int64_t by) {
+// ShiftedRows along the last axis by `by` elements, away from the first one, ones moving in.
+Tensor ShiftedRows(const Tensor& x, int64_t by) {
   std::vector<int64_t> pads(2 * x.rank(), 0);
   pads[2 * x.rank() - 2] = by;
   return x.Narrow(-1, 0, x.dim(-1) - by).Pad(pads, 1);
@@ -89,13 +89,13 @@ Tensor Shifted(const Tensor& x, int64_t by) {
 // doubling length.
 Tensor ProductBefore(const Tensor& x) {
   const int64_t n = x.dim(-1);
-  Tensor product = Shifted(x, 1);
-  for (int64_t run = 1; run < n - 1; run *= 2) product = product * Shifted(product, run);
+  Tensor product = ShiftedRows(x, 1);
+  for (int64_t run = 1; run < n - 1; run *= 2) product = product * ShiftedRows(product, run);
   return product;
 }
 
 // An element's derivative is the product of all others, which no quotient gives where it is 0.
-Grads Product(const Node& n, const Tensor& g) {
+Grads ProductGradient(const Node& n, const Tensor& g) {
   const Dims from = n.x().dims();
   if (!from.is_static()) {
     n.out.builder()->Fail(Unimplemented("gradient: a product over ", ToString(from),
@@ -126,7 +126,7 @@ Grads Reduce(const Node& n, const Tensor& g) {
   const auto kind = static_cast<ReduceKind>(n.arg[0]);
   const Dims from = n.x().dims();
   if (kind == ReduceKind::kAdd) return {g.Expand(from)};
-  if (kind == ReduceKind::kMul) return Product(n, g);
+  if (kind == ReduceKind::kMul) return ProductGradient(n, g);
   const Tensor hit = n.x().Eq(n.out.Expand(from));
   const Tensor hits = hit.Cast(g.dtype()).Sum(Axes(n.arg.begin() + 1, n.arg.end()), true);
   return {hit.Where((g / hits).Expand(from), 0)};
@@ -227,7 +227,7 @@ Tensor Covered(const Tensor& g, const std::vector<UOp>& movements) {
         inside = inside.Flip(n.arg);
         break;
       case Op::kShrink:
-        inside = Place(n, inside, Op::kPad)[0];
+        inside = PlaceGradient(n, inside, Op::kPad)[0];
         break;
       default:
         return b->Fail(Unimplemented("gradient: a store into a view by ", Name(movements[i].op()),
@@ -321,8 +321,8 @@ constexpr Row kRules[] = {
     {Op::kExpand, Expand},
     {Op::kPermute, Permute},
     {Op::kFlip, [](const Node& n, const Tensor& g) { return Grads{g.Flip(n.arg)}; }},
-    {Op::kPad, [](const Node& n, const Tensor& g) { return Place(n, g, Op::kShrink); }},
-    {Op::kShrink, [](const Node& n, const Tensor& g) { return Place(n, g, Op::kPad); }},
+    {Op::kPad, [](const Node& n, const Tensor& g) { return PlaceGradient(n, g, Op::kShrink); }},
+    {Op::kShrink, [](const Node& n, const Tensor& g) { return PlaceGradient(n, g, Op::kPad); }},
     {Op::kCat, Cat},
     {Op::kNeg, [](const Node&, const Tensor& g) { return Grads{-g}; }},
     {Op::kExp2,

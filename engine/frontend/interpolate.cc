@@ -16,7 +16,7 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kMaxSize = int64_t{1} << 29;
+constexpr int64_t kMaxInterpolatedSize = int64_t{1} << 29;
 
 struct Resampling {
   int64_t axis, in, out;
@@ -33,7 +33,7 @@ Tensor Resample(const Tensor& x, const Resampling& r);
 Tensor Transposed(const Tensor& g, const Resampling& r);
 
 // The elements of an axis at `index`, whose axes take its place.
-Tensor Pick(const Tensor& x, int64_t axis, const Tensor& index) {
+Tensor PickAlong(const Tensor& x, int64_t axis, const Tensor& index) {
   Axes to_front = {axis}, back;
   for (int64_t i = 0; i < x.rank(); ++i) {
     if (i != axis) to_front.push_back(i);
@@ -45,13 +45,13 @@ Tensor Pick(const Tensor& x, int64_t axis, const Tensor& index) {
 }
 
 // The element in front of outputs `o`, the one behind, and the weight of that.
-struct Place {
+struct SourcePosition {
   Tensor front, back, weight;
 };
 
-Place PlaceOf(const Tensor& o, const Resampling& r, DType type) {
+SourcePosition PlaceOf(const Tensor& o, const Resampling& r, DType type) {
   const Tensor at = (o * r.a + r.b).Maximum(0);
-  Place out{at.FloorDiv(r.c), {}, {}};
+  SourcePosition out{at.FloorDiv(r.c), {}, {}};
   if (!r.linear) return out;
   out.back = (out.front + 1).Minimum(r.in - 1);
   out.weight = at.FloorMod(r.c).Cast(type) * (1.0 / static_cast<double>(r.c));
@@ -67,11 +67,11 @@ Tensor AtAxis(const Tensor& t, const Tensor& x, int64_t axis) {
 
 Tensor Resample(const Tensor& x, const Resampling& r) {
   if (!x.valid()) return x;
-  const Place place = PlaceOf(x.builder()->Iota(r.index_type(), r.out), r, x.dtype());
-  Tensor y = Pick(x, r.axis, place.front);
+  const SourcePosition place = PlaceOf(x.builder()->Iota(r.index_type(), r.out), r, x.dtype());
+  Tensor y = PickAlong(x, r.axis, place.front);
   if (r.linear && y.valid()) {
     const Tensor weight = AtAxis(place.weight, y, r.axis);
-    y = y * (1 - weight) + Pick(x, r.axis, place.back) * weight;
+    y = y * (1 - weight) + PickAlong(x, r.axis, place.back) * weight;
   }
   x.builder()->SetDerivative(y,
                              {{x}, [r](const Tensor& g) { return std::vector{Transposed(g, r)}; }});
@@ -87,8 +87,8 @@ Tensor Transposed(const Tensor& g, const Resampling& r) {
   const Tensor i = b->Iota(r.index_type(), r.in).Unsqueeze(-1);
   const Tensor first = (i * r.c + (r.a - 1 - r.b - (halves - 1) * r.c)).FloorDiv(r.a);
   const Tensor o = first + b->Iota(r.index_type(), count);  // [in, count]; outside, g gives 0
-  const Place place = PlaceOf(o, r, g.dtype());
-  const Tensor picked = Pick(g, r.axis, o);
+  const SourcePosition place = PlaceOf(o, r, g.dtype());
+  const Tensor picked = PickAlong(g, r.axis, o);
   const auto part = [&](const Tensor& at, const Tensor& value) {
     return AtAxis(at.Eq(i), picked, r.axis).Where(value, 0);
   };
@@ -149,9 +149,10 @@ Tensor Tensor::Interpolate(const Shape& spatial, Interpolation mode, bool align_
   for (int64_t i = 0; i < n; ++i) {
     const Dim& in = dims()[rank() - n + i];
     if (!in.is_static()) return bad("axis ", rank() - n + i, " is symbolic");
-    if (in.size() < 1 || spatial[i] < 1 || in.size() > kMaxSize || spatial[i] > kMaxSize) {
+    if (in.size() < 1 || spatial[i] < 1 || in.size() > kMaxInterpolatedSize ||
+        spatial[i] > kMaxInterpolatedSize) {
       return bad("axis ", rank() - n + i, " goes from ", in.size(), " to ", spatial[i],
-                 ", expected sizes in [1, ", kMaxSize, "]");
+                 ", expected sizes in [1, ", kMaxInterpolatedSize, "]");
     }
   }
   const DType type = mode == Interpolation::kLinear ? FloatType(dtype()) : dtype();

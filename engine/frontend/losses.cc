@@ -36,7 +36,7 @@ struct Classes {
 };
 
 // [..., classes] -> [...], the element of the label's class.
-Tensor Pick(const Tensor& of, const Tensor& labels) {
+Tensor PickLabels(const Tensor& of, const Tensor& labels) {
   const Tensor hit = labels.OneHot(of.dim(-1));
   return hit.Where(of, of.Like(0)).Sum({-1});
 }
@@ -46,10 +46,10 @@ Tensor OverClasses(const Classes& c, Reduction reduction, double smoothing) {
   Tensor spread = c.log_p;
   if (c.weight.valid()) {
     const Tensor weight = c.weight.Cast(c.log_p.dtype());
-    scale = scale * Pick(weight.Expand(c.log_p.dims()), c.labels);
+    scale = scale * PickLabels(weight.Expand(c.log_p.dims()), c.labels);
     spread = spread * weight;
   }
-  Tensor loss = -(Pick(c.log_p, c.labels) * scale);
+  Tensor loss = -(PickLabels(c.log_p, c.labels) * scale);
   if (smoothing != 0) {
     const Tensor even = -(spread.Mean({-1}) * c.used.Cast(c.log_p.dtype()));
     loss = loss * (1 - smoothing) + even * smoothing;

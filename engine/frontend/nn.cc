@@ -7,7 +7,7 @@ namespace telegrad::nn {
 namespace {
 
 // One number a channel, axis 1 of a tensor with `spatial` axes behind it.
-Tensor OnChannels(const Tensor& parameter, size_t spatial) {
+Tensor BiasOnChannels(const Tensor& parameter, size_t spatial) {
   Shape shape(spatial + 1, 1);
   shape[0] = -1;
   return parameter.Reshape(shape);
@@ -40,7 +40,7 @@ Conv::Conv(Builder* builder, std::string_view name, int64_t in, int64_t out, con
 
 Tensor Conv::operator()(const Tensor& x) const {
   const Tensor y = x.Conv(weight, window, groups);
-  return Has(bias) ? y + OnChannels(bias, weight.shape().size() - 2) : y;
+  return Has(bias) ? y + BiasOnChannels(bias, weight.shape().size() - 2) : y;
 }
 
 ConvTranspose::ConvTranspose(Builder* builder, std::string_view name, int64_t in, int64_t out,
@@ -56,7 +56,7 @@ ConvTranspose::ConvTranspose(Builder* builder, std::string_view name, int64_t in
 
 Tensor ConvTranspose::operator()(const Tensor& x) const {
   const Tensor y = x.ConvTranspose(weight, window, groups, output_pads);
-  return Has(bias) ? y + OnChannels(bias, weight.shape().size() - 2) : y;
+  return Has(bias) ? y + BiasOnChannels(bias, weight.shape().size() - 2) : y;
 }
 
 Embedding::Embedding(Builder* builder, std::string_view name, int64_t count, int64_t channels,

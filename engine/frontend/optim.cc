@@ -18,10 +18,10 @@ struct Item {
 
 DType ComputeType(DType dtype) { return IsNarrowFloat(dtype) ? DType::kFloat32 : dtype; }
 
-class Group {
+class ParameterGroup {
  public:
-  Group(Builder* builder, std::string name, std::span<const Tensor> params,
-        std::span<const Tensor> grads, const LearningRate& lr)
+  ParameterGroup(Builder* builder, std::string name, std::span<const Tensor> params,
+                 std::span<const Tensor> grads, const LearningRate& lr)
       : builder_(builder), name_(std::move(name)) {
     if (!Check(params, grads) || params.empty()) return;
     Tensor rate;
@@ -97,7 +97,8 @@ class Group {
 Tensor Norm(const Tensor& x) { return (x * x).Sum().Sqrt(); }
 
 // v = momentum * v + g, stored; what the step follows: v, or a look ahead along it.
-Tensor Momentum(Group* group, const Item& item, const Tensor& g, double momentum, bool nesterov) {
+Tensor Momentum(ParameterGroup* group, const Item& item, const Tensor& g, double momentum,
+                bool nesterov) {
   if (momentum == 0) return g;
   const Tensor v = group->StateOf("v", item);
   const Tensor now = v * momentum + g;
@@ -109,7 +110,7 @@ Tensor Momentum(Group* group, const Item& item, const Tensor& g, double momentum
 // are of any of Adam's kin.
 class Moments {
  public:
-  Moments(Group* group, const auto& options)
+  Moments(ParameterGroup* group, const auto& options)
       : group_(group),
         beta1_(options.beta1),
         beta2_(options.beta2),
@@ -126,7 +127,7 @@ class Moments {
   }
 
  private:
-  Group* group_;
+  ParameterGroup* group_;
   double beta1_, beta2_, eps_;
   Tensor correction1_, correction2_;
 };
@@ -150,7 +151,7 @@ Tensor Orthogonal(const Tensor& m, int steps, const std::array<double, 3>& coeff
 
 void Sgd(Builder* builder, std::span<const Tensor> params, std::span<const Tensor> grads,
          const SgdOptions& options) {
-  Group group(builder, options.name, params, grads, options.lr);
+  ParameterGroup group(builder, options.name, params, grads, options.lr);
   for (const Item& item : group.items()) {
     const Tensor g = options.weight_decay == 0 ? item.g : item.g + item.p * options.weight_decay;
     group.Step(item, Momentum(&group, item, g, options.momentum, options.nesterov) * item.lr);
@@ -159,7 +160,7 @@ void Sgd(Builder* builder, std::span<const Tensor> params, std::span<const Tenso
 
 void Adam(Builder* builder, std::span<const Tensor> params, std::span<const Tensor> grads,
           const AdamOptions& options) {
-  Group group(builder, options.name, params, grads, options.lr);
+  ParameterGroup group(builder, options.name, params, grads, options.lr);
   if (group.items().empty()) return;
   const Moments moments(&group, options);
   for (const Item& item : group.items()) {
@@ -170,7 +171,7 @@ void Adam(Builder* builder, std::span<const Tensor> params, std::span<const Tens
 
 void AdamW(Builder* builder, std::span<const Tensor> params, std::span<const Tensor> grads,
            const AdamWOptions& options) {
-  Group group(builder, options.name, params, grads, options.lr);
+  ParameterGroup group(builder, options.name, params, grads, options.lr);
   if (group.items().empty()) return;
   const Moments moments(&group, options);
   for (const Item& item : group.items()) {
@@ -181,7 +182,7 @@ void AdamW(Builder* builder, std::span<const Tensor> params, std::span<const Ten
 
 void Lamb(Builder* builder, std::span<const Tensor> params, std::span<const Tensor> grads,
           const LambOptions& options) {
-  Group group(builder, options.name, params, grads, options.lr);
+  ParameterGroup group(builder, options.name, params, grads, options.lr);
   if (group.items().empty()) return;
   const Moments moments(&group, options);
   for (const Item& item : group.items()) {
@@ -194,7 +195,7 @@ void Lamb(Builder* builder, std::span<const Tensor> params, std::span<const Tens
 
 void Lars(Builder* builder, std::span<const Tensor> params, std::span<const Tensor> grads,
           const LarsOptions& options) {
-  Group group(builder, options.name, params, grads, options.lr);
+  ParameterGroup group(builder, options.name, params, grads, options.lr);
   for (const Item& item : group.items()) {
     Tensor rate = item.lr;
     if (options.trust != 0) {
@@ -213,7 +214,7 @@ void Lars(Builder* builder, std::span<const Tensor> params, std::span<const Tens
 
 void Muon(Builder* builder, std::span<const Tensor> params, std::span<const Tensor> grads,
           const MuonOptions& options) {
-  Group group(builder, options.name, params, grads, options.lr);
+  ParameterGroup group(builder, options.name, params, grads, options.lr);
   for (const Item& item : group.items()) {
     if (item.p.rank() < 2 || item.p.size() == 0) {
       builder->Fail(InvalidArgument(options.name, ": parameter '", item.name, "' is ",

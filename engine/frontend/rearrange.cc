@@ -13,19 +13,19 @@
 namespace telegrad {
 namespace {
 
-struct Group {
+struct AxisGroup {
   bool joined = false;             // in parentheses
   std::vector<std::string> names;  // an axis of size 1 has none
 };
 
 constexpr std::string_view kDots = "...";
 
-bool IsDots(const Group& group) {
+bool IsDots(const AxisGroup& group) {
   return !group.joined && group.names.size() == 1 && group.names[0] == kDots;
 }
 
-absl::StatusOr<std::vector<Group>> Groups(std::string_view side) {
-  std::vector<Group> out;
+absl::StatusOr<std::vector<AxisGroup>> Groups(std::string_view side) {
+  std::vector<AxisGroup> out;
   bool inside = false;
   for (size_t at = 0; at < side.size();) {
     const char c = side[at];
@@ -62,9 +62,9 @@ absl::StatusOr<std::vector<Group>> Groups(std::string_view side) {
 
 // Every ellipsis becomes the names "...0", "...1", ... of the axes that it stands for: axes of
 // their own outside of parentheses, parts of one axis inside.
-std::vector<Group> WithoutDots(const std::vector<Group>& groups, int64_t axes) {
-  std::vector<Group> out;
-  for (const Group& group : groups) {
+std::vector<AxisGroup> WithoutDots(const std::vector<AxisGroup>& groups, int64_t axes) {
+  std::vector<AxisGroup> out;
+  for (const AxisGroup& group : groups) {
     const bool alone = IsDots(group);
     if (!alone) out.push_back({group.joined, {}});
     for (const std::string& name : group.names) {
@@ -84,7 +84,7 @@ std::vector<Group> WithoutDots(const std::vector<Group>& groups, int64_t axes) {
 using Parts = std::map<std::string, Dim, std::less<>>;  // sizes by name
 
 // The sizes of all names on the left side.
-absl::StatusOr<Parts> PartsOf(const std::vector<Group>& groups, const Dims& dims,
+absl::StatusOr<Parts> PartsOf(const std::vector<AxisGroup>& groups, const Dims& dims,
                               const Parts& given) {
   Parts out;
   for (size_t axis = 0; axis < groups.size(); ++axis) {
@@ -121,8 +121,8 @@ absl::StatusOr<Parts> PartsOf(const std::vector<Group>& groups, const Dims& dims
 absl::StatusOr<Tensor> Rearranged(const Tensor& x, std::string_view pattern, const Parts& given) {
   const size_t arrow = pattern.find("->");
   if (arrow == std::string_view::npos) return InvalidArgument("there is no '->'");
-  TG_ASSIGN_OR_RETURN(std::vector<Group> left, Groups(pattern.substr(0, arrow)));
-  TG_ASSIGN_OR_RETURN(std::vector<Group> right, Groups(pattern.substr(arrow + 2)));
+  TG_ASSIGN_OR_RETURN(std::vector<AxisGroup> left, Groups(pattern.substr(0, arrow)));
+  TG_ASSIGN_OR_RETURN(std::vector<AxisGroup> right, Groups(pattern.substr(arrow + 2)));
   const auto dots = static_cast<int64_t>(std::ranges::count_if(left, IsDots));
   const int64_t others = static_cast<int64_t>(left.size()) - dots;
   if (dots > 1 || others > x.rank() || (dots == 0 && others != x.rank())) {
@@ -137,14 +137,14 @@ absl::StatusOr<Tensor> Rearranged(const Tensor& x, std::string_view pattern, con
   }
   std::vector<std::string> order;  // of the parts on the left side
   Dims split, joined;
-  for (const Group& group : left) {
+  for (const AxisGroup& group : left) {
     for (const std::string& name : group.names) {
       order.push_back(name);
       split.push_back(sizes.at(name));
     }
   }
   Axes axes;
-  for (const Group& group : right) {
+  for (const AxisGroup& group : right) {
     Dim size = 1;
     for (const std::string& name : group.names) {
       const auto at = std::ranges::find(order, name);

@@ -117,7 +117,7 @@ Tensor Positions32(const Tensor& key, int64_t keep) {
 }
 
 // The i64 keys' positions, in order.
-Tensor PositionsOf(const Tensor& key, DType type, int64_t keep) {
+Tensor SortedPositions(const Tensor& key, DType type, int64_t keep) {
   if (ByteSize(type) < 8) return Positions32(key, keep);
   const Tensor low = Positions32(key.And(2 * kLowest - 1) - kLowest, key.dim(1));
   const Tensor high = Positions32(key.ShiftRight(32).TakeAlong(1, low), keep);
@@ -149,7 +149,7 @@ Tensor Tensor::Order(std::string_view name, int64_t axis, bool descending, int64
     const bool wide = ByteSize(dtype()) == 8;
     key = inside.Where(key, wide ? std::numeric_limits<int64_t>::max() : kLowest - 1);
   }
-  return rows->Back(PositionsOf(key, dtype(), keep), size);
+  return rows->Back(SortedPositions(key, dtype(), keep), size);
 }
 std::pair<Tensor, Tensor> Tensor::Sort(int64_t axis, bool descending) const {
   const Tensor positions = Order("sort", axis, descending);

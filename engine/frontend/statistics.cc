@@ -25,12 +25,12 @@ Tensor WideMean(const Tensor& x, const Axes& axes, bool keepdim) {
   return x.Sum(axes, keepdim) / CountOf(x, axes, x.dtype());
 }
 
-struct Moments {
+struct SampleMoments {
   Tensor variance, mean;
 };
 
 // In two passes: a difference of two sums would cancel. As in NumPy a count below 0 is 0.
-Moments WideMoments(const Tensor& x, const Axes& axes, double correction, bool keepdim) {
+SampleMoments WideMoments(const Tensor& x, const Axes& axes, double correction, bool keepdim) {
   const Tensor mean = WideMean(x, axes, true), centered = x - mean;
   const Tensor rest = CountOf(x, axes, x.dtype(), correction);
   const Tensor variance = (centered * centered).Sum(axes, keepdim) / rest;

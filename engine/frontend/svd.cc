@@ -15,8 +15,8 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kMostColumns = 64;
-// Enough for kMostColumns columns.
+constexpr int64_t kMostSvdColumns = 64;
+// Enough for kMostSvdColumns columns.
 int64_t SweepsOf(DType type) { return type == DType::kFloat64 ? 11 : 9; }
 
 // What rotates columns a and b of A so that they become orthogonal: cosine and sine of the smaller
@@ -76,7 +76,7 @@ std::tuple<Tensor, Tensor, Tensor> Tensor::Svd() const {
     const Tensor failed = builder_->Fail(status);
     return std::tuple(failed, failed, failed);
   };
-  const absl::StatusOr<Matrices> matrices = MatricesOf("svd", *this, kMostColumns);
+  const absl::StatusOr<Matrices> matrices = MatricesOf("svd", *this, kMostSvdColumns);
   if (!matrices.ok()) return fail(matrices.status());
   if (!dims().is_static()) {
     return fail(InvalidArgument("svd: ", ToString(dims()), " has symbolic axes"));

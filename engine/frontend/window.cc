@@ -20,7 +20,7 @@ namespace {
 
 // Bounds window numbers and sizes so that no product below overflows.
 constexpr int64_t kMaxWindow = int64_t{1} << 20;
-constexpr int64_t kMaxSize = int64_t{1} << 40;
+constexpr int64_t kMaxWindowedSize = int64_t{1} << 40;
 
 using List = std::vector<int64_t>;
 
@@ -149,12 +149,12 @@ absl::StatusOr<AxisWindows> ResolveWindows(std::string_view op, const Tensor& x,
     a = {in.size(), pads[2 * i], pads[2 * i + 1], kernels[i], strides[i], dilations[i], 0, 0};
     if (a.kernel == 1) a.dilation = 0;  // makes a row exactly the axis
     const int64_t room = a.padded() - a.extent();
-    if (!in.is_static() || room < 0 || a.in > kMaxSize) {
+    if (!in.is_static() || room < 0 || a.in > kMaxWindowedSize) {
       return InvalidArgument(op, ": spatial axis ", i, " of ", ToString(dims), ", padded by ",
                              a.before, " and ", a.after,
                              !in.is_static() ? ", is symbolic, expected a fixed size"
                              : room < 0 ? StrCat(", is smaller than the window of ", a.extent())
-                                        : StrCat(", is over the limit of ", kMaxSize));
+                                        : StrCat(", is over the limit of ", kMaxWindowedSize));
     }
     a.out = room / a.stride + 1;
     // A window more, unless it would begin in the padding behind.

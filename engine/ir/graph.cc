@@ -54,7 +54,7 @@ constexpr int64_t kNanWord = std::bit_cast<int64_t>(std::numeric_limits<double>:
 bool IsNan(int64_t word) { return std::isnan(std::bit_cast<double>(word)); }
 
 // `words`, which may lie in `pool` itself, at the end of it.
-void Append(std::span<const int64_t> words, Pool<int64_t>* pool) {
+void AppendWords(std::span<const int64_t> words, Pool<int64_t>* pool) {
   const bool inside = words.data() >= pool->data() && words.data() < pool->data() + pool->size();
   const ptrdiff_t from = inside ? words.data() - pool->data() : 0;
   int64_t* const to = pool->Extend(words.size());
@@ -164,7 +164,7 @@ UOp Graph::Make(Op op, DType dtype, std::span<const UOp> src, std::span<const in
   const Interval bounds = InferBounds(op, inferred.dtype, src, arg);
   const int like = inferred.like;
   const Node* const same = like >= 0 ? &nodes_[src[static_cast<size_t>(like)].id()] : nullptr;
-  Append(arg, &arg_pool_);  // before the shape: the words may be another node's dims
+  AppendWords(arg, &arg_pool_);  // before the shape: the words may be another node's dims
   const uint32_t shape = same != nullptr ? same->shape_begin : InternShape(inferred.shape, src);
   const size_t rank = same != nullptr ? same->rank : inferred.shape.size();
   uint32_t* const ids = src_pool_.Extend(src.size());

@@ -47,9 +47,7 @@ UOp TupleElement(const InferContext& c) {
 
 namespace {
 
-using Context = InferContext;
-
-std::string_view Describe(Elements elements) {
+std::string_view DescribeElements(Elements elements) {
   switch (elements) {
     case Elements::kAny:
       return "a value";
@@ -73,7 +71,7 @@ std::string_view Describe(Elements elements) {
 
 // --- arguments ---
 
-absl::Status CheckScalar(const Context& c, DType dtype, int64_t word) {
+absl::Status CheckScalar(const InferContext& c, DType dtype, int64_t word) {
   const int64_t canonical = IsFloat(dtype) ? ScalarFromDouble(dtype, std::bit_cast<double>(word))
                                            : ScalarFromInt(dtype, word);
   // NaNs are made canonical by Graph::Make, not compared here.
@@ -85,7 +83,7 @@ absl::Status CheckScalar(const Context& c, DType dtype, int64_t word) {
 }
 
 // Words that the table alone bounds. Dims, axes and pairs are the shape rules' business.
-absl::Status CheckArg(const Context& c, DType dtype) {
+absl::Status CheckArg(const InferContext& c, DType dtype) {
   const std::span<const ArgField> fields = ArgFields(c.op.arg);
   size_t at = 0;
   for (const ArgField& field : fields) {
@@ -132,10 +130,10 @@ absl::Status CheckArg(const Context& c, DType dtype) {
 
 // --- types ---
 
-absl::StatusOr<DType> InferType(const Context& c, DType given) {
+absl::StatusOr<DType> InferType(const InferContext& c, DType given) {
   const auto typed = [&](DType dtype) -> absl::Status {
     if (Allows(c.op.elements, dtype)) return absl::OkStatus();
-    return c.Bad("has element type ", Name(dtype), ", expected ", Describe(c.op.elements));
+    return c.Bad("has element type ", Name(dtype), ", expected ", DescribeElements(c.op.elements));
   };
   const auto same = [&](size_t first) -> absl::Status {
     for (size_t i = first + 1; i < c.src.size(); ++i) {
@@ -190,18 +188,18 @@ absl::StatusOr<DType> InferType(const Context& c, DType given) {
 
 // --- sources ---
 
-absl::Status ExpectScalarInt(const Context& c, size_t i) {
+absl::Status ExpectScalarInt(const InferContext& c, size_t i) {
   if (IsInt(c.src[i].dtype()) && c.src[i].shape().empty()) return absl::OkStatus();
   return c.Bad("source ", i, " is ", Name(c.src[i].dtype()), " ", ToString(c.src[i].shape()),
                ", expected a scalar integer");
 }
 
-absl::Status ExpectTuple(const Context& c, size_t i) {
+absl::Status ExpectTuple(const InferContext& c, size_t i) {
   if (c.src[i].is(Op::kTuple)) return absl::OkStatus();
   return c.Bad("source ", i, " is ", Name(c.src[i].op()), ", expected a tuple");
 }
 
-absl::Status CheckLoop(const Context& c) {
+absl::Status CheckLoop(const InferContext& c) {
   TG_RETURN_IF_ERROR(ExpectTuple(c, 0));
   TG_RETURN_IF_ERROR(ExpectScalarInt(c, 1));
   if (c.src[1].vmax() > kMaxTrips) {
@@ -224,7 +222,7 @@ absl::Status CheckLoop(const Context& c) {
   return absl::OkStatus();
 }
 
-absl::Status CheckStore(const Context& c) {
+absl::Status CheckStore(const InferContext& c) {
   for (size_t i = 0; i < 2; ++i) {
     if (c.src[i].dtype() == DType::kVoid) return c.Bad("source ", i, " has no value");
   }
@@ -237,7 +235,7 @@ absl::Status CheckStore(const Context& c) {
                ToString(c.src[0].shape()));
 }
 
-absl::Status CheckMma(const Context& c) {
+absl::Status CheckMma(const InferContext& c) {
   const MmaInfo& row = AllMmas()[c.arg[0]];
   if (row.async != (c.op.op == Op::kMmaAsync)) {
     return c.Bad(row.name, " is ", row.async ? "" : "not ", "asynchronous");
@@ -261,7 +259,7 @@ absl::Status CheckMma(const Context& c) {
 }
 
 // What the type and shape rules leave open about single sources.
-absl::Status CheckSources(const Context& c) {
+absl::Status CheckSources(const InferContext& c) {
   const auto effect = [&](size_t i) -> absl::Status {
     if (Is(c.src[i].op(), kEffect)) return absl::OkStatus();
     return c.Bad("source ", i, " (", Name(c.src[i].op()), ") is not an effect");
@@ -333,7 +331,7 @@ absl::Status CheckSources(const Context& c) {
   }
 }
 
-absl::Status CheckArity(const Context& c) {
+absl::Status CheckArity(const InferContext& c) {
   const auto n = static_cast<int64_t>(c.src.size());
   const bool more = c.op.max_src < 0 || Is(c.op.op, kSymbolic);
   if (n < c.op.min_src || (!more && n > c.op.max_src) || n > kMaxSources) {

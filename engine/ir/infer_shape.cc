@@ -10,8 +10,6 @@
 namespace telegrad::internal {
 namespace {
 
-using Context = InferContext;
-
 constexpr size_t kMaxFactors = 64;
 
 struct Dim {
@@ -38,7 +36,7 @@ class Dims {
     return {u.shape()[axis], dim.valid() ? dim.id() : kStaticDim};
   }
 
-  absl::Status Write(const Context& c, Inferred* out) const {
+  absl::Status Write(const InferContext& c, Inferred* out) const {
     out->like = like_;
     if (like_ >= 0) return absl::OkStatus();
     bool symbolic = false;
@@ -58,7 +56,7 @@ class Dims {
 };
 
 // The value of a dims or pairs word.
-absl::StatusOr<Dim> Read(const Context& c, int64_t word) {
+absl::StatusOr<Dim> Read(const InferContext& c, int64_t word) {
   if (word >= 0) return Dim{word};
   const int64_t source = -(word + 1);
   if (source < c.op.min_src || source >= static_cast<int64_t>(c.src.size())) {
@@ -78,7 +76,7 @@ absl::StatusOr<Dim> Read(const Context& c, int64_t word) {
 }
 
 // Every extra source must be somebody's size, so that equal nodes have equal sources.
-absl::Status CheckExtraSources(const Context& c) {
+absl::Status CheckExtraSources(const InferContext& c) {
   for (size_t i = static_cast<size_t>(c.op.min_src); i < c.src.size(); ++i) {
     if (std::ranges::find(c.arg, -static_cast<int64_t>(i) - 1) == c.arg.end()) {
       return c.Bad("has ", c.src.size(), " sources, expected ", c.op.min_src,
@@ -88,7 +86,7 @@ absl::Status CheckExtraSources(const Context& c) {
   return absl::OkStatus();
 }
 
-std::string Describe(const UOp u) {
+std::string DescribeShape(const UOp u) {
   std::string out = ToString(u.shape());
   for (size_t i = 0; i < u.shape().size(); ++i) {
     if (u.dim(static_cast<int>(i)).valid()) return StrCat(out, " with symbolic sizes");
@@ -96,15 +94,15 @@ std::string Describe(const UOp u) {
   return out;
 }
 
-absl::Status Elementwise(const Context& c, Dims* out) {
+absl::Status Elementwise(const InferContext& c, Dims* out) {
   size_t from = c.src.size();
   for (size_t i = 0; i < c.src.size(); ++i) {
     if (c.src[i].shape().empty()) continue;
     if (from == c.src.size()) {
       from = i;
     } else if (!SameShape(c.src[i], c.src[from])) {
-      return c.Bad("source ", i, " has shape ", Describe(c.src[i]), ", expected ",
-                   Describe(c.src[from]), " as source ", from, ", or a scalar");
+      return c.Bad("source ", i, " has shape ", DescribeShape(c.src[i]), ", expected ",
+                   DescribeShape(c.src[from]), " as source ", from, ", or a scalar");
     }
   }
   if (from < c.src.size()) out->SetLike(from);
@@ -118,7 +116,8 @@ struct Product {
   friend bool operator==(const Product&, const Product&) = default;
 };
 
-absl::StatusOr<Product> Multiply(const Context& c, const Graph* graph, std::span<const Dim> dims) {
+absl::StatusOr<Product> Multiply(const InferContext& c, const Graph* graph,
+                                 std::span<const Dim> dims) {
   Product out;
   for (const Dim& dim : dims) {
     if (dim.is_static()) {
@@ -152,7 +151,7 @@ absl::StatusOr<Product> Multiply(const Context& c, const Graph* graph, std::span
   return out;
 }
 
-absl::Status Reshape(const Context& c, Dims* out) {
+absl::Status Reshape(const InferContext& c, Dims* out) {
   absl::InlinedVector<int64_t, 6> bounds;
   for (int64_t word : c.arg) {
     TG_ASSIGN_OR_RETURN(const Dim dim, Read(c, word));
@@ -165,11 +164,11 @@ absl::Status Reshape(const Context& c, Dims* out) {
   TG_ASSIGN_OR_RETURN(const Product a, Multiply(c, c.src[0].graph(), from.all()));
   TG_ASSIGN_OR_RETURN(const Product b, Multiply(c, c.src[0].graph(), out->all()));
   if (a == b) return absl::OkStatus();
-  return c.Bad("from ", Describe(c.src[0]), " to ", ToString(bounds),
+  return c.Bad("from ", DescribeShape(c.src[0]), " to ", ToString(bounds),
                " changes the number of elements");
 }
 
-absl::Status Expand(const Context& c, Dims* out) {
+absl::Status Expand(const InferContext& c, Dims* out) {
   const ShapeView from = c.src[0].shape();
   if (from.size() != c.arg.size()) {
     return c.Bad("from ", ToString(from), " to ", ToString(c.arg), " changes the rank");
@@ -184,7 +183,7 @@ absl::Status Expand(const Context& c, Dims* out) {
   return absl::OkStatus();
 }
 
-absl::Status PadOrShrink(const Context& c, bool pad, Dims* out) {
+absl::Status PadOrShrink(const InferContext& c, bool pad, Dims* out) {
   const UOp x = c.src[0];
   if (c.arg.size() != 2 * x.shape().size()) {
     return c.Bad("has ", c.arg.size(), " argument words, expected ", 2 * x.shape().size());
@@ -213,7 +212,7 @@ absl::Status PadOrShrink(const Context& c, bool pad, Dims* out) {
   return absl::OkStatus();
 }
 
-absl::Status Cat(const Context& c, Dims* out) {
+absl::Status Cat(const InferContext& c, Dims* out) {
   if (c.arg.size() != 1) return c.Bad("names ", c.arg.size(), " axes, expected one");
   TG_RETURN_IF_ERROR(CheckAxes(c, c.arg, c.src[0].shape().size()));
   const auto axis = static_cast<size_t>(c.arg[0]);
@@ -225,8 +224,8 @@ absl::Status Cat(const Context& c, Dims* out) {
                    Name(c.src[0].dtype()), " as source 0");
     }
     if (s.shape().size() != c.src[0].shape().size()) {
-      return c.Bad("source ", i, " has shape ", Describe(s), ", expected the rank of ",
-                   Describe(c.src[0]));
+      return c.Bad("source ", i, " has shape ", DescribeShape(s), ", expected the rank of ",
+                   DescribeShape(c.src[0]));
     }
     for (size_t a = 0; a < s.shape().size(); ++a) {
       const Dim dim = Dims::Of(s, a);
@@ -238,15 +237,15 @@ absl::Status Cat(const Context& c, Dims* out) {
           return c.Bad("the sizes overflow");
         }
       } else if (dim != Dims::Of(c.src[0], a)) {
-        return c.Bad("source ", i, " has shape ", Describe(s), ", expected ", Describe(c.src[0]),
-                     " but for axis ", axis);
+        return c.Bad("source ", i, " has shape ", DescribeShape(s), ", expected ",
+                     DescribeShape(c.src[0]), " but for axis ", axis);
       }
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status Bitcast(const Context& c, DType to, Dims* out) {
+absl::Status Bitcast(const InferContext& c, DType to, Dims* out) {
   const UOp x = c.src[0];
   const int from_bits = Info(x.dtype()).bits, to_bits = Info(to).bits;
   out->AddAll(x);
@@ -265,12 +264,12 @@ absl::Status Bitcast(const Context& c, DType to, Dims* out) {
   return absl::OkStatus();
 }
 
-absl::Status ExpectInteger(const Context& c, size_t i) {
+absl::Status ExpectInteger(const InferContext& c, size_t i) {
   if (IsInt(c.src[i].dtype())) return absl::OkStatus();
   return c.Bad("the index has element type ", Name(c.src[i].dtype()), ", expected an integer type");
 }
 
-absl::Status GatherRows(const Context& c, Dims* out) {
+absl::Status GatherRows(const InferContext& c, Dims* out) {
   if (c.src[0].shape().empty()) return c.Bad("source 0 is a scalar, expected rows");
   TG_RETURN_IF_ERROR(ExpectInteger(c, 1));
   out->AddAll(c.src[1]);
@@ -278,7 +277,7 @@ absl::Status GatherRows(const Context& c, Dims* out) {
   return absl::OkStatus();
 }
 
-absl::Status ScatterRows(const Context& c, Dims* out) {
+absl::Status ScatterRows(const InferContext& c, Dims* out) {
   Dims rows;
   TG_RETURN_IF_ERROR(GatherRows(c, &rows));
   if (c.src[2].dtype() != c.src[0].dtype()) {
@@ -288,7 +287,7 @@ absl::Status ScatterRows(const Context& c, Dims* out) {
   Dims got;
   got.AddAll(c.src[2]);
   if (!std::ranges::equal(got.all(), rows.all())) {
-    return c.Bad("the rows have shape ", Describe(c.src[2]),
+    return c.Bad("the rows have shape ", DescribeShape(c.src[2]),
                  ", expected the index's shape and then that of a row");
   }
   if (ScatterKind{c.arg[0]} != ScatterKind::kSet &&
@@ -300,7 +299,7 @@ absl::Status ScatterRows(const Context& c, Dims* out) {
   return absl::OkStatus();
 }
 
-absl::Status IndexShape(const Context& c, Dims* out) {
+absl::Status IndexShape(const InferContext& c, Dims* out) {
   if (!IsInt(c.src[1].dtype())) return c.Bad("source 1 is not an integer index");
   if (c.src.size() == 3) {
     if (!IsBool(c.src[2].dtype())) return c.Bad("the gate is not bool");
@@ -313,7 +312,7 @@ absl::Status IndexShape(const Context& c, Dims* out) {
   return absl::OkStatus();
 }
 
-absl::Status Shapes(const Context& c, DType dtype, Dims* out) {
+absl::Status Shapes(const InferContext& c, DType dtype, Dims* out) {
   switch (c.op.shape_rule) {
     case ShapeRule::kScalarShape:
     case ShapeRule::kNoShape:
@@ -338,8 +337,8 @@ absl::Status Shapes(const Context& c, DType dtype, Dims* out) {
       const UOp like = c.src[number];
       for (size_t i = 1; c.op.shape_rule == ShapeRule::kSameShape && i < c.src.size(); ++i) {
         if (!SameShape(c.src[i], like) || c.src[i].dtype() != like.dtype()) {
-          return c.Bad("source ", i, " is ", Name(c.src[i].dtype()), " ", Describe(c.src[i]),
-                       ", expected ", Name(like.dtype()), " ", Describe(like), " as source 0");
+          return c.Bad("source ", i, " is ", Name(c.src[i].dtype()), " ", DescribeShape(c.src[i]),
+                       ", expected ", Name(like.dtype()), " ", DescribeShape(like), " as source 0");
         }
       }
       out->SetLike(number);

@@ -17,6 +17,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "engine/base/checked.h"
 #include "engine/lowering/linear_form.h"
+#include "engine/lowering/ranges.h"
 
 namespace telegrad {
 namespace {
@@ -35,13 +36,6 @@ struct Fact {
   bool exact = true;
   int64_t offset = 0;
 };
-
-// The PARAM or BUFFER that an INDEX is into.
-UOp Memory(UOp address) {
-  UOp buffer = address.src(0);
-  while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
-  return buffer;
-}
 
 Int128 FloorDiv(Int128 a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }  // b > 0
 

@@ -18,6 +18,7 @@
 #include "engine/ir/scalar.h"
 #include "engine/lowering/affine.h"
 #include "engine/lowering/kernel_shape.h"
+#include "engine/lowering/ranges.h"
 #include "engine/lowering/workgroup.h"
 #include "engine/lowering/workgroup_fold.h"
 
@@ -31,8 +32,6 @@ constexpr int64_t kLanes = -2;
 
 // By index of the range in Dependence: the constant it is held at, kLanes, or kNotHeld.
 using Assignment = std::vector<int64_t>;
-
-bool IsType(UOp range, AxisType type) { return range.arg(1) == static_cast<int64_t>(type); }
 
 bool IsNest(UOp u) { return u.is(Op::kEnd) || u.is(Op::kStore); }
 

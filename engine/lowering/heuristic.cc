@@ -33,15 +33,12 @@ constexpr size_t kMaxNodes = 2000;       // a larger kernel is not tiled
 constexpr double kLoad = 0.5, kOperation = 0.5, kUnaligned = 0.3, kShuffle = 0.8;
 constexpr double kLaneGate = 0.7, kBranch = 1.5, kGather = 0.8;
 constexpr double kLoop = 1.5;  // of an iteration
-constexpr double kLineBytes = 64, kFirstLevelBytes = 32 << 10;
-constexpr double kCyclesPerByte = 1.0 / 28;  // from the second-level cache
-constexpr int kMaxStride = 4;                // of lanes that are loaded as whole vectors
-constexpr int64_t kChains = 8;               // accumulators that hide the latency of an addition
+constexpr double kFirstLevelCacheBytes = 32 << 10;
+constexpr double kSecondLevelCyclesPerByte = 1.0 / 28;  // from the second-level cache
+constexpr int kMaxStride = 4;                           // of lanes that are loaded as whole vectors
+constexpr int64_t kChains = 8;  // accumulators that hide the latency of an addition
 
 constexpr int64_t kAmounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16};
-
-RangeSet Bit(int range) { return RangeSet{1} << range; }
-bool Has(RangeSet set, int range) { return range >= 0 && (set >> range & 1) != 0; }
 
 // How one work runs: at most three ranges are upcast.
 struct Tile {
@@ -173,8 +170,8 @@ class Heuristic {
       iterations *= std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
     }
     // What a fold walks over seldom stays in the first-level cache until the next tile.
-    if (work.is_reduce() && FoldedIterations(work, tile) * bytes > kFirstLevelBytes) {
-      memory = std::max(memory, bytes * kCyclesPerByte);
+    if (work.is_reduce() && FoldedIterations(work, tile) * bytes > kFirstLevelCacheBytes) {
+      memory = std::max(memory, bytes * kSecondLevelCyclesPerByte);
     }
     const double one = std::max(memory, compute) + 0.2 * std::min(memory, compute) + kLoop;
     double total = iterations * one;

@@ -12,12 +12,6 @@
 namespace telegrad {
 namespace {
 
-UOp Memory(UOp address) {
-  UOp buffer = address.src(0);
-  while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
-  return buffer;
-}
-
 double CostOf(UOp u) {
   if (u.is(Op::kFDiv) || u.is(Op::kRecip) || u.is(Op::kSqrt)) return 16;
   return u.is(Op::kMulAcc) ? 1 : ByteSize(u.dtype()) == 8 ? 2 : 1;

@@ -7,11 +7,11 @@
 
 #include "engine/ir/graph.h"
 #include "engine/lowering/affine.h"
+#include "engine/lowering/ranges.h"
 
 namespace telegrad {
 
-// A set of ranges is a bit set in the order of Dependence::ranges.
-using RangeSet = uint64_t;
+inline constexpr double kLineBytes = 64;  // of a cache
 
 inline constexpr int64_t kIrregular = std::numeric_limits<int64_t>::min();
 

@@ -16,11 +16,8 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kMaxOrdered = 5;
-constexpr double kLineBytes = 64;
 // Cycles for a byte that the worker's own cache does not have, where the access is in lines.
 constexpr double kCyclesPerByte = 0.12;
-
-RangeSet Bit(int range) { return RangeSet{1} << range; }
 
 class Orderer {
  public:

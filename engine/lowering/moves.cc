@@ -6,14 +6,13 @@
 #include "engine/lowering/affine.h"
 #include "engine/lowering/bounds_proof.h"
 #include "engine/lowering/kernel_shape.h"
+#include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
 
 namespace telegrad {
 namespace {
 
 constexpr int64_t kMinRepeated = 16;  // iterations of a loop that repeats a fold's windows
-
-int64_t SizeOf(UOp range) { return range.src(0).const_word(); }
 
 bool IsLoop(UOp range) { return range.arg(1) == static_cast<int64_t>(AxisType::kLoop); }
 

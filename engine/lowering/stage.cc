@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "engine/lowering/kernel_shape.h"
+#include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
 
 namespace telegrad {
@@ -22,8 +23,6 @@ constexpr double kMinReuse = 6;                // below, the copy costs more tha
 constexpr double kFirstLevelBytes = 32 << 10;  // a panel that fits is as near without a copy
 constexpr double kFar = 1024;                  // bytes between rows
 constexpr double kMaxPanelBytes = 768 << 10;   // of the private memory that a program may have
-
-bool IsType(UOp range, AxisType type) { return range.arg(1) == static_cast<int64_t>(type); }
 
 class Stager {
  public:

@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/lowering/ranges.h"
+
 namespace telegrad {
 namespace {
 
 constexpr int64_t kWarp = 32;
-
-int64_t SizeOf(UOp range) { return range.src(0).const_word(); }
 
 struct Position {
   UOp index;

@@ -31,8 +31,8 @@ constexpr double kShortFold = 32;       // iterations that a thread does alone
 constexpr int64_t kFoldsPerThread = 8;  // elements of a row, at least, where there are many rows
 constexpr int64_t kAccumulators = 4;
 constexpr int64_t kShortRow = 16;
-constexpr size_t kMaxReplicated = 64;  // operations of a fold that gets several accumulators
-constexpr int kMaxOtherRanges = 4;     // that a move makes
+constexpr size_t kMaxReplicatedFold = 64;  // operations of a fold that gets several accumulators
+constexpr int kMaxOtherRanges = 4;         // that a move makes
 
 // Of a matrix product: threads, or warps, and what each has of the result.
 struct ProductTile {
@@ -51,12 +51,9 @@ constexpr ProductTile kInstructionTiles[] = {
 constexpr ProductTile kOneInstruction[] = {{1, 1, 16, 8, 16}};
 constexpr ProductTile kRegisterTiles[] = {{16, 16, 8, 8, 8}, {16, 16, 4, 4, 8}};
 
-bool Has(RangeSet set, int range) { return (set >> range & 1) != 0; }
-RangeSet Bit(int range) { return RangeSet{1} << range; }
-
-class Heuristic {
+class WorkgroupHeuristic {
  public:
-  Heuristic(KernelShape shape, const Target& target)
+  WorkgroupHeuristic(KernelShape shape, const Target& target)
       : s_(std::move(shape)),
         target_(target),
         room_(kMaxRanges - static_cast<int>(s_.size.size())),
@@ -178,7 +175,7 @@ class Heuristic {
     RangeSet done = shared;
     for (const Work& work : s_.works) {
       if (!IsLong(work) || (work.own & done) != 0) continue;
-      if (work.operations.size() > kMaxReplicated || room_ < kMaxOtherRanges) continue;
+      if (work.operations.size() > kMaxReplicatedFold || room_ < kMaxOtherRanges) continue;
       int longest = std::countr_zero(work.own);
       for (RangeSet set = work.own; set != 0; set &= set - 1) {
         const int r = std::countr_zero(set);
@@ -376,7 +373,7 @@ class Heuristic {
 std::vector<Move> PickWorkgroupMoves(UOp sink, const Target& target) {
   std::optional<KernelShape> shape = ReadShape(sink);
   if (!shape) return {};
-  return Heuristic(*std::move(shape), target).Run();
+  return WorkgroupHeuristic(*std::move(shape), target).Run();
 }
 
 }  // namespace telegrad

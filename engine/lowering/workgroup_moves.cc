@@ -20,6 +20,7 @@
 #include "engine/ir/scalar.h"
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/moves.h"
+#include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
 #include "engine/lowering/workgroup.h"
 #include "engine/lowering/workgroup_matmul.h"
@@ -30,8 +31,6 @@ namespace {
 
 constexpr size_t kMaxGroupRanges = 3;
 constexpr int kPadBytes = 16;  // the widest access; also between rows in local memory
-
-int64_t SizeOf(UOp range) { return range.src(0).const_word(); }
 
 AxisType AxisOf(Move::Kind kind) {
   switch (kind) {

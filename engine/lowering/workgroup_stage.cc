@@ -9,11 +9,10 @@
 #include <algorithm>
 
 #include "engine/lowering/affine.h"
+#include "engine/lowering/ranges.h"
 
 namespace telegrad {
 namespace {
-
-int64_t SizeOf(UOp range) { return range.src(0).const_word(); }
 
 // The elements of a chunk: as wide as an access may be, if every row begins at a multiple of it.
 int64_t LanesOf(const PanelPlan& p, UOp fast, int64_t columns, int vector_bytes) {

@@ -82,10 +82,10 @@ std::pair<UOp, int64_t> ConstantFactor(UOp product) {
   return {product, 0};
 }
 
-int64_t Divisor(UOp u, int* steps) {
+int64_t DivisorWithin(UOp u, int* steps) {
   if (++*steps > kMaxSteps) return 1;
   if (u.bounds().constant()) return PowerOfTwoIn(u.vmin());
-  const auto of = [&](int s) { return Divisor(u.src(s), steps); };
+  const auto of = [&](int s) { return DivisorWithin(u.src(s), steps); };
   switch (u.op()) {
     case Op::kAdd:
     case Op::kSub:
@@ -184,7 +184,7 @@ std::optional<LaneOffsets> SplitLanes(UOp index) {
 
 int64_t DivisorOf(UOp scalar) {
   int steps = 0;
-  return Divisor(scalar, &steps);
+  return DivisorWithin(scalar, &steps);
 }
 
 }  // namespace telegrad

@@ -250,12 +250,12 @@ std::string MulAcc(const LlvmAlu& a) {
 
 // --- the table ---
 
-struct Row {
+struct AluRow {
   Op op;
   LlvmAluPrinter print;
 };
 
-constexpr Row kRows[] = {
+constexpr AluRow kAluRows[] = {
     {Op::kNeg, Neg},
     {Op::kSqrt, [](const LlvmAlu& a) { return Intrinsic(a, "sqrt"); }},
     {Op::kRecip, Recip},
@@ -286,7 +286,7 @@ constexpr Row kRows[] = {
 
 constexpr auto kPrinters = [] {
   std::array<LlvmAluPrinter, kNumOps> table{};
-  for (const Row& row : kRows) table[static_cast<size_t>(row.op)] = row.print;
+  for (const AluRow& row : kAluRows) table[static_cast<size_t>(row.op)] = row.print;
   return table;
 }();
 
@@ -294,7 +294,7 @@ constexpr auto kPrinters = [] {
 constexpr Op kDecomposed[] = {Op::kExp2, Op::kLog2, Op::kSin, Op::kPow, Op::kThreefry};
 
 constexpr bool Has(Op op) {
-  for (const Row& row : kRows) {
+  for (const AluRow& row : kAluRows) {
     if (row.op == op) return true;
   }
   return std::ranges::find(kDecomposed, op) != std::end(kDecomposed);

@@ -120,7 +120,7 @@ UOp WidenedBool(Rewriter&, const Match& m) { return IsBool(m.x().dtype()) ? m.x(
 // A bool that is chosen by itself.
 UOp SelectedBool(Rewriter&, const Match& m) { return IsBool(m.root.dtype()) ? m.x() : UOp(); }
 
-constexpr Rule kRows[] = {
+constexpr Rule kAlgebraRows[] = {
     // Constants.
     rule(x, FoldConstants),
     rule(x, FoldBounds, when(kBits)),
@@ -243,6 +243,6 @@ constexpr Rule kRows[] = {
 
 }  // namespace
 
-constexpr RuleTable kAlgebra{"algebra", kRows};
+constexpr RuleTable kAlgebra{"algebra", kAlgebraRows};
 
 }  // namespace telegrad

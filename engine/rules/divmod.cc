@@ -76,7 +76,7 @@ std::optional<Linear> JoinModulo(const Linear& sum, const Linear::Term& mod,
 }
 
 // Finds one modulo in `sum` whose division is there as well.
-std::optional<Linear> Join(const Linear& sum, Rewriter& b) {
+std::optional<Linear> JoinTerms(const Linear& sum, Rewriter& b) {
   for (const Linear::Term& mod : sum.terms()) {
     int64_t high;
     if (!IsModulo(mod.atom) ||
@@ -99,25 +99,25 @@ std::optional<Linear> Join(const Linear& sum, Rewriter& b) {
   return std::nullopt;
 }
 
-UOp Sum(Rewriter& b, const Match& m) {
+UOp SimplifySum(Rewriter& b, const Match& m) {
   std::optional<Linear> sum = Linear::Of(m.root);
   if (!sum) return {};
-  while (std::optional<Linear> joined = Join(*sum, b)) sum = std::move(joined);
+  while (std::optional<Linear> joined = JoinTerms(*sum, b)) sum = std::move(joined);
   return sum->Build(b);
 }
 
 // --- division ---
 
 // N = d*S + B with `S` already divided by d and B's quotient t by d added to it.
-struct Split {
+struct QuotientParts {
   int64_t d;
   Linear high;  // S + t
   Linear low;   // B - t*d, within [0, d)
 };
 
 // The split by `d`, if there is one and it moves at least one term into S.
-std::optional<Split> SplitBy(const Linear& n, int64_t d) {
-  Split out{d, Linear(n.dtype()), Linear(n.dtype())};
+std::optional<QuotientParts> SplitBy(const Linear& n, int64_t d) {
+  QuotientParts out{d, Linear(n.dtype()), Linear(n.dtype())};
   bool ok = out.low.AddConstant(n.constant());
   for (const auto& [atom, coefficient] : n.terms()) {
     const bool high = coefficient % d == 0;
@@ -142,9 +142,9 @@ std::vector<int64_t> CommonFactors(const Linear& n, int64_t c) {
   return out;
 }
 
-std::optional<Split> SplitByFactorOf(const Linear& n, int64_t c) {
+std::optional<QuotientParts> SplitByFactorOf(const Linear& n, int64_t c) {
   for (int64_t d : CommonFactors(n, c)) {
-    std::optional<Split> split = SplitBy(n, d);
+    std::optional<QuotientParts> split = SplitBy(n, d);
     if (split && split->high.Range()) return split;
   }
   return std::nullopt;
@@ -154,7 +154,7 @@ UOp Plus(Rewriter& b, const Linear& sum, UOp u) {
   return sum.is_constant() && sum.constant() == 0 ? u : b.Make(Op::kAdd, {u, sum.Build(b)});
 }
 
-UOp Divide(Rewriter& b, const Match& m) {
+UOp DivideSum(Rewriter& b, const Match& m) {
   const int64_t c = m.k0();
   const DType dtype = m.root.dtype();
   const std::optional<Linear> n = Linear::Of(m.x());
@@ -166,7 +166,7 @@ UOp Divide(Rewriter& b, const Match& m) {
   if (const std::optional<int64_t> t = range->Quotient(c)) {
     return quotient.AddConstant(*t) ? quotient.Build(b) : UOp();
   }
-  if (const std::optional<Split> split = SplitByFactorOf(rest, c)) {
+  if (const std::optional<QuotientParts> split = SplitByFactorOf(rest, c)) {
     const UOp inner =
         b.Make(Op::kFloorDiv, {split->high.Build(b), b.graph()->Const(dtype, c / split->d)});
     return Plus(b, quotient, inner);
@@ -205,7 +205,7 @@ UOp Modulo(Rewriter& b, const Match& m) {
   if (const std::optional<int64_t> t = range->Quotient(c)) {
     return rest.AddConstant(*t, -c) ? rest.Build(b) : UOp();
   }
-  if (const std::optional<Split> split = SplitByFactorOf(rest, c)) {
+  if (const std::optional<QuotientParts> split = SplitByFactorOf(rest, c)) {
     const UOp inner =
         b.Make(Op::kFloorMod, {split->high.Build(b), b.graph()->Const(dtype, c / split->d)});
     return Plus(b, split->low, b.Make(Op::kMul, {inner, b.graph()->Const(dtype, split->d)}));
@@ -213,18 +213,18 @@ UOp Modulo(Rewriter& b, const Match& m) {
   return b.Make(Op::kFloorMod, {rest.Build(b), m.c0()});
 }
 
-constexpr Rule kRows[] = {
+constexpr Rule kDivModRows[] = {
     rule((x / c0) / c1, x / (c0 * c1), when(kSigned, 0 < c0 && 0 < c1 && fits(c0 * c1))),
     rule((x % c0) / c1, (x / c1) % (c0 / c1), when(kSigned, 0 < c1 && 0 < c0 && c0 % c1 == 0)),
     rule((x % c0) % c1, x % c1, when(kSigned, 0 < c1 && 0 < c0 && c0 % c1 == 0)),
-    rule(x / c0, Divide, when(kSigned, 0 < c0)),
+    rule(x / c0, DivideSum, when(kSigned, 0 < c0)),
     rule(x % c0, Modulo, when(kSigned, 0 < c0)),
 
     rule((x * c0) * y, (x * y) * c0, when(kSigned)),
-    rule(x* c0, Sum, when(kSigned)),
-    rule(x + y, Sum, when(kSigned)),
-    rule(x - y, Sum, when(kSigned)),
-    rule(-x, Sum, when(kSigned)),
+    rule(x* c0, SimplifySum, when(kSigned)),
+    rule(x + y, SimplifySum, when(kSigned)),
+    rule(x - y, SimplifySum, when(kSigned)),
+    rule(-x, SimplifySum, when(kSigned)),
 
     rule(x % c0 < c1, ModuloBelow, when(kSigned, 0 < c1 && c1 < c0)),
     rule(c0 < x % c1, ModuloAbove, when(kSigned, 0 < c0 + 1 && c0 < c1 - 1)),
@@ -247,6 +247,6 @@ constexpr Rule kRows[] = {
 
 }  // namespace
 
-constexpr RuleTable kDivMod{"divmod", kRows};
+constexpr RuleTable kDivMod{"divmod", kDivModRows};
 
 }  // namespace telegrad

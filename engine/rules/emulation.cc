@@ -248,20 +248,20 @@ constexpr Rule kNativeCastRows[] = {
 };
 
 // The tables of one type.
-struct Row {
+struct EmulationRow {
   DType dtype;
   RuleTable arithmetic, emulated_casts, native_casts;
 };
 
 template <DType kType>
-constexpr Row RowOf() {
+constexpr EmulationRow RowOf() {
   return {kType,
           {"emulated-arithmetic", kArithmeticRows<kType>},
           {"emulated-casts", kEmulatedCastRows<kType>},
           {"native-casts", kNativeCastRows<kType>}};
 }
 
-constexpr Row kRows[] = {
+constexpr EmulationRow kEmulationRows[] = {
     RowOf<DType::kFloat16>(),    RowOf<DType::kBFloat16>(),       RowOf<DType::kFloat8E4M3>(),
     RowOf<DType::kFloat8E5M2>(), RowOf<DType::kFloat8E4M3Fnuz>(), RowOf<DType::kFloat8E5M2Fnuz>(),
     RowOf<DType::kFloat8E8M0>(),
@@ -271,7 +271,7 @@ constexpr Row kRows[] = {
 
 std::vector<const RuleTable*> EmulationTables(const Target& target) {
   std::vector<const RuleTable*> tables;
-  for (const Row& row : kRows) {
+  for (const EmulationRow& row : kEmulationRows) {
     if (target.computes.Has(row.dtype)) continue;
     if (!IsStorage(row.dtype)) tables.push_back(&row.arithmetic);
     const bool native = target.converts.Has(row.dtype);

@@ -8,7 +8,7 @@ namespace {
 constexpr size_t kMaxFacts = 32;
 
 // y - x, if neither has wrapped.
-std::optional<Linear> Difference(UOp x, UOp y) {
+std::optional<Linear> DifferenceOf(UOp x, UOp y) {
   if (!IsSigned(x.dtype())) return std::nullopt;
   const std::optional<Linear> a = Linear::Of(x);
   std::optional<Linear> d = Linear::Of(y);
@@ -34,7 +34,7 @@ int64_t Multiple(const Linear& sum, const Linear& part) {
 void Facts::Add(UOp condition) {
   const bool less = condition.is(Op::kCmpLt);
   if (!less && !condition.is(Op::kCmpEq)) return;
-  const std::optional<Linear> d = Difference(condition.src(0), condition.src(1));
+  const std::optional<Linear> d = DifferenceOf(condition.src(0), condition.src(1));
   if (!d || d->is_constant() || facts_.size() == kMaxFacts) return;
   const int64_t g = d->GcdOfTerms();
   Linear form(d->dtype());
@@ -96,7 +96,7 @@ std::optional<Linear::Bounds> Facts::Range(const Linear& sum) const {
 
 std::optional<bool> Facts::Decide(UOp condition) const {
   if (facts_.empty() || !condition.is(Op::kCmpLt)) return std::nullopt;
-  const std::optional<Linear> d = Difference(condition.src(0), condition.src(1));
+  const std::optional<Linear> d = DifferenceOf(condition.src(0), condition.src(1));
   const std::optional<Linear::Bounds> range = d ? Range(*d) : std::nullopt;
   if (range && range->lo >= 1) return true;
   if (range && range->hi <= 0) return false;

@@ -7,7 +7,7 @@ namespace {
 
 // Axes of `from` and `to` are cut into groups of equal product; within a group, an axis of `from`
 // depends on those of `to` whose digits it shares. Axes of size 1 belong to no group.
-Access ThroughReshape(ShapeView from, ShapeView to, const Access& access) {
+Access AccessThroughReshape(ShapeView from, ShapeView to, const Access& access) {
   Access out;
   out.gate = access.gate;
   out.axes.resize(from.size());
@@ -82,7 +82,7 @@ Access AccessSource(UOp movement, const Access& access) {
   Access out = access;
   switch (movement.op()) {
     case Op::kReshape:
-      return ThroughReshape(from, movement.shape(), access);
+      return AccessThroughReshape(from, movement.shape(), access);
     case Op::kExpand:
       for (size_t i = 0; i < from.size(); ++i) {
         if (from[i] == 1) out.axes[i] = {};

@@ -28,7 +28,7 @@ namespace {
 // A fold of so few values is done sooner than its rows are scattered.
 constexpr int64_t kLeastScattered = 8;
 
-bool Has(uint32_t axes, size_t axis) { return ((axes >> axis) & 1) != 0; }
+bool CollapsesAxis(uint32_t axes, size_t axis) { return ((axes >> axis) & 1) != 0; }
 
 class Collapser {
  public:
@@ -78,7 +78,7 @@ class Collapser {
   // Along some axis that is folded over, all elements are the same.
   bool Repeats(UOp x, uint32_t axes) const {
     for (size_t d = 0; d < x.shape().size(); ++d) {
-      if (Has(axes, d) && x.shape()[d] > 1 && !facts_.varies(x.id(), d)) return true;
+      if (CollapsesAxis(axes, d) && x.shape()[d] > 1 && !facts_.varies(x.id(), d)) return true;
     }
     return false;
   }
@@ -108,7 +108,8 @@ class Collapser {
       const auto places = reduction.ToPlaces();
       TG_RETURN_IF_ERROR(form_->graph().status());
       int64_t count = 1;
-      for (size_t d = 0; d < dims.size(); ++d) count *= Has(reduction.axes(), d) ? dims[d] : 1;
+      for (size_t d = 0; d < dims.size(); ++d)
+        count *= CollapsesAxis(reduction.axes(), d) ? dims[d] : 1;
       if (places && count >= kLeastScattered) {
         constexpr ScatterKind kKinds[] = {ScatterKind::kAdd, ScatterKind::kMul, ScatterKind::kMax};
         const UOp none = g_.ConstWord(body.dtype(), ReduceIdentity(kind, body.dtype()));
@@ -128,7 +129,7 @@ class Collapser {
   UOp Fold(ReduceKind kind, UOp x, uint32_t axes) {
     std::vector<int64_t> arg{static_cast<int64_t>(kind)};
     for (size_t d = 0; d < kMaxRank; ++d) {
-      if (Has(axes, d)) arg.push_back(static_cast<int64_t>(d));
+      if (CollapsesAxis(axes, d)) arg.push_back(static_cast<int64_t>(d));
     }
     return g_.Make(Op::kReduce, {x}, arg);
   }

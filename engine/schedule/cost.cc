@@ -9,11 +9,11 @@ constexpr double kMostWork = 1e12;
 // A shorter sum of products gains nothing from a tile.
 constexpr double kShortFold = 16;
 
-double Count(const Graph& graph, uint32_t id) {
+double CountOf(const Graph& graph, uint32_t id) {
   return static_cast<double>(std::max<int64_t>(1, NumElements(graph.shape(id))));
 }
 
-uint32_t Join(uint32_t a, uint32_t b) {
+uint32_t JoinSets(uint32_t a, uint32_t b) {
   if (a == 0 || a == b) return b;
   return b == 0 ? a : kSeveral;
 }
@@ -86,7 +86,7 @@ std::vector<NodeCost> EstimateCosts(const Graph& graph, const std::vector<uint32
       cost.work = op == Op::kConst ? 0 : 1;
       continue;
     }
-    const double here = Count(graph, id);
+    const double here = CountOf(graph, id);
     for (int i = 0; i < u.num_src(); ++i) {
       const uint32_t s = u.src(i).id();
       cost.level = std::max(cost.level, costs[s].level);
@@ -95,14 +95,14 @@ std::vector<NodeCost> EstimateCosts(const Graph& graph, const std::vector<uint32
       if (seen) continue;
       const double work = stored[s] ? 1 : costs[s].work;
       if (!stored[s] && costs[s].contraction != 0) {
-        cost.contraction = Join(cost.contraction, costs[s].contraction);
+        cost.contraction = JoinSets(cost.contraction, costs[s].contraction);
         cost.contraction_elements =
             std::max(cost.contraction_elements, std::min(here, costs[s].contraction_elements));
       }
       // What is repeated is computed once and kept.
       const double share = op == Op::kReduce || op == Op::kCat || op == Op::kShrink
                                ? 1
-                               : std::min(1.0, Count(graph, s) / here);
+                               : std::min(1.0, CountOf(graph, s) / here);
       cost.work += op == Op::kGather && i == 0 ? work : work * share;
     }
     if (Is(op, kAlu)) cost.work += OpCost(op);
@@ -111,7 +111,7 @@ std::vector<NodeCost> EstimateCosts(const Graph& graph, const std::vector<uint32
       ++cost.level;
       cost.work = (cost.work + 1) * FoldedExtent(u);
       if (IsContraction(u)) {
-        cost.contraction = Join(cost.contraction, id);
+        cost.contraction = JoinSets(cost.contraction, id);
         cost.contraction_elements = here;
       }
     }

@@ -11,9 +11,9 @@
 namespace telegrad {
 namespace {
 
-constexpr size_t kMaxPlaces = 16;  // where one value is recomputed
-constexpr size_t kMaxUsers = 64;   // that a value may have and share a kernel with one
-constexpr int kMaxFolds = 4;       // reductions that one holds inside of each other
+constexpr size_t kMaxRecomputedPlaces = 16;  // where one value is recomputed
+constexpr size_t kMaxUsers = 64;             // that a value may have and share a kernel with one
+constexpr int kMaxFolds = 4;                 // reductions that one holds inside of each other
 // Positions of nodes in a kernel. Bounds what the compiler is asked to do at once.
 constexpr int64_t kMaxKernelNodes = 1000;
 // A reduction of less work is not worth spreading over threads.
@@ -67,7 +67,7 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<Place>& places, std::
   // What repeats or pads the result of a sum of products is stored through that.
   const NodeCost& cost = costs_[id];
   if (cost.contraction != 0 && cost.contraction_elements < elements &&
-      places.size() <= kMaxPlaces) {
+      places.size() <= kMaxRecomputedPlaces) {
     return Materialize::kFused;
   }
   for (const Place& p : places) {
@@ -86,7 +86,7 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<Place>& places, std::
   const double redone = (computed - elements) * work;
   const double moved = bytes * (elements * kStoreCostPerByte + loaded * kLoadCostPerByte);
   const double launch = Home(u, places) >= 0 ? 0 : kLaunchCost;
-  if (redone <= moved + launch && places.size() <= kMaxPlaces) return Materialize::kFused;
+  if (redone <= moved + launch && places.size() <= kMaxRecomputedPlaces) return Materialize::kFused;
   *why = StrCat("stored: ", places.size(), places.size() == 1 ? " use computes" : " uses compute",
                 " it ", Ratio(computed / elements), " times; redoing that costs ", Scaled(redone),
                 " operations, memory ", Scaled(moved + launch));

@@ -96,7 +96,7 @@ UOp Encode(Graph* g, UOp x, DType packed) {
 }
 
 // Each of n words becomes `parts` words next to each other, the lowest bits first.
-UOp Split(Graph* g, UOp flat, int64_t parts, int bits) {
+UOp SplitWords(Graph* g, UOp flat, int64_t parts, int bits) {
   const int64_t n = NumElements(flat.shape());
   const DType word = flat.dtype();
   const UOp wide = g->Make(Op::kExpand, {Reshape(g, flat, Shape{n, 1})}, Shape{n, parts});
@@ -107,7 +107,7 @@ UOp Split(Graph* g, UOp flat, int64_t parts, int bits) {
 }
 
 // The inverse: `parts` words of `bits` bits become one of type `word`.
-UOp Join(Graph* g, UOp flat, int64_t parts, int bits, DType word) {
+UOp JoinWords(Graph* g, UOp flat, int64_t parts, int bits, DType word) {
   const int64_t n = NumElements(flat.shape()) / parts;
   const UOp rows = Reshape(g, flat, Shape{n, parts});
   UOp out;
@@ -143,8 +143,8 @@ UOp CarriedBitcast(Graph* g, UOp x, DType from, DType to) {
   // Flat: the rank may be at its limit already.
   const UOp flat = Reshape(g, Bitcast(g, x, word), Shape{NumElements(x.shape())});
   const UOp words = to_bits < from_bits
-                        ? Split(g, flat, from_bits / to_bits, to_bits)
-                        : Join(g, flat, to_bits / from_bits, from_bits, Unsigned(to_bits));
+                        ? SplitWords(g, flat, from_bits / to_bits, to_bits)
+                        : JoinWords(g, flat, to_bits / from_bits, from_bits, Unsigned(to_bits));
   return Bitcast(g, Reshape(g, words, dims), Carrier(to));
 }
 

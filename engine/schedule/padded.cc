@@ -8,7 +8,7 @@
 namespace telegrad {
 namespace {
 
-int64_t Product(std::span<const RunDim> dims) {
+int64_t ProductOf(std::span<const RunDim> dims) {
   int64_t out = 1;
   for (const RunDim& d : dims) out *= d.bound;
   return out;
@@ -147,7 +147,7 @@ bool InOrder(std::span<const RunDim> dims) {
 // For each element of `to`, by its place among the bounds, the place of the same among those of
 // `from`.
 UOp Places(Graph* g, std::span<const RunDim> from, std::span<const RunDim> to) {
-  const UOp place = Iota(g, Product(to));
+  const UOp place = Iota(g, ProductOf(to));
   UOp number = g->Index(0), stride = g->Index(1);
   int64_t among = 1;
   for (size_t k = to.size(); k-- > 0;) {
@@ -216,11 +216,11 @@ Padded Reshape(Graph* g, const Padded& x, std::vector<RunDim> to) {
     }
     const auto from_group = std::span(x.dims).subspan(i0, i - i0);
     const auto to_group = std::span(to).subspan(j0, j - j0);
-    Slab s{value, Product(std::span(to).first(j0)), Product(from_group),
-           Product(std::span(x.dims).subspan(i))};
+    Slab s{value, ProductOf(std::span(to).first(j0)), ProductOf(from_group),
+           ProductOf(std::span(x.dims).subspan(i))};
     s.value = Fixed(g, Op::kReshape, value, {s.before, s.axis, s.after});
     if (InOrder(from_group) && InOrder(to_group)) {
-      Window(g, &s, 0, Product(to_group));
+      Window(g, &s, 0, ProductOf(to_group));
     } else if (from_group.size() != 1 || to_group.size() != 1) {
       Gather(g, &s, Places(g, from_group, to_group));
     }

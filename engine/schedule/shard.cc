@@ -24,7 +24,7 @@ Sharded AsSharded(UOp u) {
   return {u.src(0), u.arg(0), count};
 }
 
-Shape With(ShapeView dims, int64_t axis, int64_t size) {
+Shape WithDim(ShapeView dims, int64_t axis, int64_t size) {
   Shape out(dims.begin(), dims.end());
   out[static_cast<size_t>(axis)] = size;
   return out;
@@ -91,7 +91,7 @@ class Sharder {
     if (s.place() != 0 && s.place() != like.x.place()) return {};
     const auto axis = static_cast<size_t>(like.axis);
     if (s.is(Op::kExpand) && s.src(0).shape()[axis] == 1) {  // the same for all
-      return g_.Make(Op::kExpand, {s.src(0)}, With(s.shape(), like.axis, like.local()));
+      return g_.Make(Op::kExpand, {s.src(0)}, WithDim(s.shape(), like.axis, like.local()));
     }
     std::vector<UOp> parts;
     for (int64_t k = 0; k < like.count; ++k) {
@@ -121,14 +121,14 @@ class Sharder {
         for (size_t j = 0; j < arg.size(); ++j) {
           if (after == before && arg[j] > 1 && arg[j] % s.count == 0) {
             const auto to = static_cast<int64_t>(j);
-            return Joined(g_.Make(Op::kReshape, {s.x}, With(arg, to, arg[j] / s.count)), to);
+            return Joined(g_.Make(Op::kReshape, {s.x}, WithDim(arg, to, arg[j] / s.count)), to);
           }
           after *= arg[j];
         }
         return {};
       }
       case Op::kExpand:
-        return Joined(g_.Make(Op::kExpand, {s.x}, With(arg, s.axis, s.local())), s.axis);
+        return Joined(g_.Make(Op::kExpand, {s.x}, WithDim(arg, s.axis, s.local())), s.axis);
       case Op::kPermute: {
         const auto to = std::ranges::find(arg, s.axis) - arg.begin();
         return Joined(g_.Make(Op::kPermute, {s.x}, arg), to);

@@ -12,7 +12,7 @@
 namespace telegrad {
 namespace {
 
-bool Has(uint32_t axes, int axis) { return ((axes >> axis) & 1) != 0; }
+bool HasAxis(uint32_t axes, int axis) { return ((axes >> axis) & 1) != 0; }
 uint32_t Bit(int axis) { return uint32_t{1} << axis; }
 
 }  // namespace
@@ -20,7 +20,7 @@ uint32_t Bit(int axis) { return uint32_t{1} << axis; }
 Shape TensorForm::DimsOf(uint32_t axes) const {
   Shape out(dims_.size(), 1);
   for (size_t d = 0; d < dims_.size(); ++d) {
-    if (Has(axes, static_cast<int>(d))) out[d] = dims_[d];
+    if (HasAxis(axes, static_cast<int>(d))) out[d] = dims_[d];
   }
   return out;
 }
@@ -123,7 +123,7 @@ std::vector<TensorForm::Access> TensorForm::Plan(const IndexForm::Leaf& leaf) {
       const int64_t n = dims_[static_cast<size_t>(access.axis)], m = g_.shape(leaf.node)[i];
       const int64_t begin = access.flips ? access.offset - n + 1 : access.offset;
       const bool meets = begin < m && begin + n > 0;  // somewhere
-      if (meets && !Has(windows, access.axis)) {
+      if (meets && !HasAxis(windows, access.axis)) {
         access.kind = Access::kWindow;
         windows |= Bit(access.axis);
       }
@@ -132,7 +132,7 @@ std::vector<TensorForm::Access> TensorForm::Plan(const IndexForm::Leaf& leaf) {
     if (access.kind == Access::kComputed) computed |= form_.Axes(access.index);
   }
   for (Access& access : plan) {
-    if (access.kind == Access::kWindow && Has(computed, access.axis)) {
+    if (access.kind == Access::kWindow && HasAxis(computed, access.axis)) {
       access.kind = Access::kComputed;
     }
   }
@@ -183,7 +183,7 @@ UOp TensorForm::ToAxes(UOp x, std::span<const uint32_t> sets) {
   for (uint32_t set : sets) {
     all |= set;
     for (size_t d = 0; d < dims_.size(); ++d) {
-      if (Has(set, static_cast<int>(d))) at[d] = next++;
+      if (HasAxis(set, static_cast<int>(d))) at[d] = next++;
     }
   }
   for (int64_t a : at) {
@@ -245,7 +245,7 @@ UOp TensorForm::LeafOf(UOp leaf) {
   if (!row.valid()) return row;
   Shape index_dims;
   for (size_t d = 0; d < dims_.size(); ++d) {
-    if (Has(depends, static_cast<int>(d))) index_dims.push_back(dims_[d]);
+    if (HasAxis(depends, static_cast<int>(d))) index_dims.push_back(dims_[d]);
   }
   row = Reshaped(g_, row, index_dims);
   Shape source_dims{rows};

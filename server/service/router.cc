@@ -31,7 +31,7 @@ class Refusal final : public RawStream {
   void OnDone() override { delete this; }
 };
 
-Credentials CredentialsOf(const grpc::CallbackServerContext& context, const std::string& peer) {
+Credentials CallerCredentials(const grpc::CallbackServerContext& context, const std::string& peer) {
   Credentials credentials{.peer = peer, .authorizations = {}, .certified = false, .names = {}};
   const auto [begin, end] = context.client_metadata().equal_range("authorization");
   for (auto it = begin; it != end; ++it) {
@@ -82,7 +82,7 @@ absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& con
     return method->start(services_, &context, std::move(caller));
   }
   absl::StatusOr<Principal> principal =
-      authenticator_->Authenticate(CredentialsOf(context, caller.peer));
+      authenticator_->Authenticate(CallerCredentials(context, caller.peer));
   if (!principal.ok()) {
     unauthenticated_.Write({{"peer", caller.peer},
                             {"method", context.method()},

@@ -21,9 +21,9 @@ struct List {
 
 using Inputs = std::vector<List>;
 // No value: the node does not fold.
-using Folded = absl::StatusOr<std::optional<List>>;
+using FoldedList = absl::StatusOr<std::optional<List>>;
 
-Folded FoldGather(NodeContext& c, const Inputs& in) {
+FoldedList FoldGather(NodeContext& c, const Inputs& in) {
   TG_ASSIGN_OR_RETURN(const int64_t axis, c.Int("axis", 0));
   if (in[0].scalar || IsBool(in[1].dtype) || (axis != 0 && axis != -1)) return std::nullopt;
   const auto n = static_cast<int64_t>(in[0].values.size());
@@ -37,7 +37,7 @@ Folded FoldGather(NodeContext& c, const Inputs& in) {
   return out;
 }
 
-Folded FoldConcat(NodeContext& c, const Inputs& in) {
+FoldedList FoldConcat(NodeContext& c, const Inputs& in) {
   TG_ASSIGN_OR_RETURN(const int64_t axis, c.Int("axis", 0));
   List out{in[0].dtype, false, {}};
   for (const List& part : in) {
@@ -57,19 +57,19 @@ absl::StatusOr<bool> OneAxis(NodeContext& c, const Inputs& in) {
   return axes == std::vector<int64_t>{0} || axes == std::vector<int64_t>{-1};
 }
 
-Folded FoldUnsqueeze(NodeContext& c, const Inputs& in) {
+FoldedList FoldUnsqueeze(NodeContext& c, const Inputs& in) {
   TG_ASSIGN_OR_RETURN(const bool one, OneAxis(c, in));
   if (!one || !in[0].scalar) return std::nullopt;
   return List{in[0].dtype, false, in[0].values};
 }
 
-Folded FoldSqueeze(NodeContext& c, const Inputs& in) {
+FoldedList FoldSqueeze(NodeContext& c, const Inputs& in) {
   TG_ASSIGN_OR_RETURN(const bool one, OneAxis(c, in));
   if (!one || in[0].scalar || in[0].values.size() != 1) return std::nullopt;
   return List{in[0].dtype, true, in[0].values};
 }
 
-Folded FoldCast(NodeContext& c, const Inputs& in) {
+FoldedList FoldCast(NodeContext& c, const Inputs& in) {
   TG_ASSIGN_OR_RETURN(const int64_t to, c.Int("to", 0));
   c.Ignore("saturate");
   List out = in[0];
@@ -84,7 +84,7 @@ Folded FoldCast(NodeContext& c, const Inputs& in) {
   return out;
 }
 
-Folded FoldSlice(NodeContext& c, const Inputs& in) {
+FoldedList FoldSlice(NodeContext& c, const Inputs& in) {
   if (in[0].scalar) return std::nullopt;
   const auto n = static_cast<int64_t>(in[0].values.size());
   TG_ASSIGN_OR_RETURN(const std::vector<SlicePart> parts, SliceParts(c, Shape{n}));
@@ -101,7 +101,7 @@ Folded FoldSlice(NodeContext& c, const Inputs& in) {
 }
 
 // To a list: whether it is a list already or a scalar.
-Folded FoldReshape(NodeContext& c, const Inputs& in) {
+FoldedList FoldReshape(NodeContext& c, const Inputs& in) {
   c.Ignore("allowzero");
   const std::vector<int64_t>& shape = in[1].values;
   if (in[1].scalar || shape.size() != 1 ||
@@ -117,23 +117,26 @@ bool Broadcasts(std::initializer_list<const List*> lists, size_t n) {
       lists, [n](const List* l) { return l->values.size() == n || l->values.size() == 1; });
 }
 
-int64_t At(const List& list, size_t i) { return list.values[list.values.size() == 1 ? 0 : i]; }
+int64_t ElementAt(const List& list, size_t i) {
+  return list.values[list.values.size() == 1 ? 0 : i];
+}
 
-Folded FoldEqual(NodeContext&, const Inputs& in) {
+FoldedList FoldEqual(NodeContext&, const Inputs& in) {
   const List &a = in[0], &b = in[1];
   const size_t n = std::max(a.values.size(), b.values.size());
   if (a.dtype != b.dtype || !Broadcasts({&a, &b}, n)) return std::nullopt;
   List out{DType::kBool, a.scalar && b.scalar, {}};
-  for (size_t i = 0; i < n; ++i) out.values.push_back(At(a, i) == At(b, i));
+  for (size_t i = 0; i < n; ++i) out.values.push_back(ElementAt(a, i) == ElementAt(b, i));
   return out;
 }
 
-Folded FoldWhere(NodeContext&, const Inputs& in) {
+FoldedList FoldWhere(NodeContext&, const Inputs& in) {
   const List &c = in[0], &a = in[1], &b = in[2];
   const size_t n = std::max({c.values.size(), a.values.size(), b.values.size()});
   if (!IsBool(c.dtype) || a.dtype != b.dtype || !Broadcasts({&c, &a, &b}, n)) return std::nullopt;
   List out{a.dtype, c.scalar && a.scalar && b.scalar, {}};
-  for (size_t i = 0; i < n; ++i) out.values.push_back(At(c, i) != 0 ? At(a, i) : At(b, i));
+  for (size_t i = 0; i < n; ++i)
+    out.values.push_back(ElementAt(c, i) != 0 ? ElementAt(a, i) : ElementAt(b, i));
   return out;
 }
 
@@ -154,14 +157,15 @@ bool Compute(char op, int64_t a, int64_t b, int64_t* out) {
 }
 
 template <char op>
-Folded FoldBinary(NodeContext&, const Inputs& in) {
+FoldedList FoldBinary(NodeContext&, const Inputs& in) {
   const List &a = in[0], &b = in[1];
   const size_t n = std::max(a.values.size(), b.values.size());
   if (a.dtype != b.dtype || IsBool(a.dtype) || !Broadcasts({&a, &b}, n)) return std::nullopt;
   List out{a.dtype, a.scalar && b.scalar, {}};
   for (size_t i = 0; i < n; ++i) {
     int64_t value = 0;
-    if (!Compute(op, At(a, i), At(b, i), &value) || ScalarFromInt(a.dtype, value) != value) {
+    if (!Compute(op, ElementAt(a, i), ElementAt(b, i), &value) ||
+        ScalarFromInt(a.dtype, value) != value) {
       return std::nullopt;
     }
     out.values.push_back(value);
@@ -172,7 +176,7 @@ Folded FoldBinary(NodeContext&, const Inputs& in) {
 struct FoldRow {
   std::string_view name;
   size_t inputs;  // 0: one or more
-  Folded (*function)(NodeContext&, const Inputs&);
+  FoldedList (*function)(NodeContext&, const Inputs&);
 };
 
 constexpr int kFirstOptional = 3;  // of Slice, the only row with inputs that may be left out

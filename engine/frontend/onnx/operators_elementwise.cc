@@ -41,7 +41,7 @@ absl::Status Binary(NodeContext& c, F f) {
 }
 
 template <typename F>
-absl::StatusOr<Tensor> Folded(NodeContext& c, F f) {
+absl::StatusOr<Tensor> FoldVariadic(NodeContext& c, F f) {
   TG_ASSIGN_OR_RETURN(Tensor out, c.Input(0));
   for (int i = 1; i < c.num_inputs(); ++i) {
     TG_ASSIGN_OR_RETURN(const Tensor next, c.Input(i));
@@ -52,7 +52,7 @@ absl::StatusOr<Tensor> Folded(NodeContext& c, F f) {
 
 template <typename F>
 absl::Status Variadic(NodeContext& c, F f) {
-  TG_ASSIGN_OR_RETURN(const Tensor out, Folded(c, f));
+  TG_ASSIGN_OR_RETURN(const Tensor out, FoldVariadic(c, f));
   return c.Output(out);
 }
 
@@ -77,7 +77,7 @@ absl::Status MaxOp(NodeContext& c) { return Variadic(c, std::mem_fn(&Tensor::Max
 absl::Status MinOp(NodeContext& c) { return Variadic(c, std::mem_fn(&Tensor::Minimum)); }
 
 absl::Status MeanOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const Tensor sum, Folded(c, std::plus<>()));
+  TG_ASSIGN_OR_RETURN(const Tensor sum, FoldVariadic(c, std::plus<>()));
   return c.Output(sum / static_cast<double>(c.num_inputs()));
 }
 

@@ -1,7 +1,7 @@
 // Each function below is one block format of ggml-common.h, and says where in a block its fields
 // lie. All of them work on [blocks, bytes of a block] and give [blocks, elements of a block].
-// Elements of a byte are taken by Fields: a new axis whose index says by how much to shift, so that
-// the order of elements in a file is a matter of reshapes and permutes.
+// Elements of a byte are taken by BitFields: a new axis whose index says by how much to shift, so
+// that the order of elements in a file is a matter of reshapes and permutes.
 #include "engine/frontend/state/dequantize.h"
 
 #include <bit>
@@ -27,7 +27,7 @@ Tensor F32(const Tensor& x) { return x.Cast(DType::kFloat32); }
 // The shift is by the new axis's index, `bits` times: an index costs nothing where it is used,
 // while a multiple of it is a value, which the scheduler may store and load again for every
 // element.
-Tensor Fields(const Tensor& bytes, int bits) {
+Tensor BitFields(const Tensor& bytes, int bits) {
   if (!bytes.valid()) return bytes;
   const int64_t fields = 8 / bits;
   Shape shape(bytes.shape().begin(), bytes.shape().end());
@@ -91,10 +91,10 @@ constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
 constexpr int8_t kMxfp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 // Blocks of 32. Elements 0 to 15 are the low halves of 16 bytes, 16 to 31 the high ones.
-Tensor Nibbles(const Blocks& b, int64_t at) { return b.Rows(Fields(b.U8(at, 16), 4), 1, 32); }
+Tensor Nibbles(const Blocks& b, int64_t at) { return b.Rows(BitFields(b.U8(at, 16), 4), 1, 32); }
 // Of elements 0 to 31, a bit each in four bytes.
 Tensor FifthBits(const Blocks& b, int64_t at) {
-  return ShiftLeft(b.Turned(Fields(b.U8(at, 4), 1), 1), 4);
+  return ShiftLeft(b.Turned(BitFields(b.U8(at, 4), 1), 1), 4);
 }
 
 // d, 16 bytes
@@ -123,9 +123,9 @@ Tensor MXFP4(const Blocks& b) {
 
 // Blocks of 256. Two bits of each element: 32 bytes hold four runs of 32, the first in the lowest
 // bits.
-Tensor Pairs(const Blocks& b, int64_t at) { return Fields(b.U8(at, 64, 2), 2); }
+Tensor Pairs(const Blocks& b, int64_t at) { return BitFields(b.U8(at, 64, 2), 2); }
 // Four bits of each element: 32 bytes hold two runs of 32.
-Tensor Runs(const Blocks& b, int64_t at) { return b.Rows(Fields(b.U8(at, 128, 4), 4), 8, 32); }
+Tensor Runs(const Blocks& b, int64_t at) { return b.Rows(BitFields(b.U8(at, 128, 4), 4), 8, 32); }
 
 // 16 bytes of scales (low half) and minimums (high half) of runs of 16, 64 bytes, d, dmin
 Tensor Q2_K(const Blocks& b) {
@@ -138,10 +138,10 @@ Tensor Q2_K(const Blocks& b) {
 // 32 bytes of third bits, 64 bytes, 12 bytes of scales of runs of 16, d. A scale has its low half
 // in one of the first 8 bytes and its high two bits in one of the others.
 Tensor Q3_K(const Blocks& b) {
-  const Tensor low = b.Rows(Fields(b.U8(96, 8), 4), 16, 1);
-  const Tensor high = b.Rows(Fields(b.U8(104, 4), 2), 16, 1);
+  const Tensor low = b.Rows(BitFields(b.U8(96, 8), 4), 16, 1);
+  const Tensor high = b.Rows(BitFields(b.U8(104, 4), 2), 16, 1);
   const Tensor scale = b.Half(108) * (F32(low.Or(ShiftLeft(high, 4))) - 32);
-  const Tensor third = ShiftLeft(b.Rows(Fields(b.U8(0, 32), 1), 16, 16), 2);
+  const Tensor third = ShiftLeft(b.Rows(BitFields(b.U8(0, 32), 1), 16, 16), 2);
   return scale * (F32(b.Rows(Pairs(b, 32), 16, 16).Or(third)) - 4);
 }
 
@@ -173,14 +173,14 @@ Tensor Q4_K(const Blocks& b) {
 // d, dmin, 12 bytes of scales, 32 bytes of fifth bits, 128 bytes
 Tensor Q5_K(const Blocks& b) {
   const auto [scale, least] = ScalesK(b, 4);
-  const Tensor fifth = ShiftLeft(Fields(b.U8(16, 32), 1), 4);
+  const Tensor fifth = ShiftLeft(BitFields(b.U8(16, 32), 1), 4);
   return b.Half(0) * scale * F32(Runs(b, 48).Or(fifth)) - b.Half(2) * least;
 }
 
 // 128 bytes of low halves, of which 64 hold two runs of 64; 64 bytes of pairs; 16 signed scales of
 // runs of 16; d
 Tensor Q6_K(const Blocks& b) {
-  const Tensor low = b.Rows(Fields(b.U8(0, 128, 2), 4), 16, 16);
+  const Tensor low = b.Rows(BitFields(b.U8(0, 128, 2), 4), 16, 16);
   const Tensor high = ShiftLeft(b.Rows(Pairs(b, 128), 16, 16), 4);
   const Tensor scale = b.Half(208) * F32(b.Rows(b.I8(192, 16), 16, 1));
   return scale * (F32(low.Or(high)) - 32);
@@ -195,14 +195,15 @@ Tensor Q8_K(const Blocks& b) {
 // d, 2 bytes of pairs and 4 bytes of low halves of 8 scales, 128 bytes, of which 16 hold 32
 // elements
 Tensor IQ4_XS(const Blocks& b) {
-  const Tensor high = b.Turned(Fields(b.U8(2, 2), 2), 8), low = b.Turned(Fields(b.U8(4, 4), 4), 8);
+  const Tensor high = b.Turned(BitFields(b.U8(2, 2), 2), 8),
+               low = b.Turned(BitFields(b.U8(4, 4), 4), 8);
   const Tensor scale = b.Half(0) * (F32(low.Or(ShiftLeft(high, 4))) - 32);
-  return scale * Lookup(kIq4Values, b.Rows(Fields(b.U8(8, 128, 8), 4), 8, 32));
+  return scale * Lookup(kIq4Values, b.Rows(BitFields(b.U8(8, 128, 8), 4), 8, 32));
 }
 
-using Format = Tensor (*)(const Blocks& b);
+using BlockFormat = Tensor (*)(const Blocks& b);
 
-Format FormatOf(GgufType type) {
+BlockFormat FormatOf(GgufType type) {
   switch (type) {
     case GgufType::kQ4_0:
       return &Q4_0;
@@ -242,7 +243,7 @@ Format FormatOf(GgufType type) {
 Tensor Dequantize(GgufType type, const Tensor& bytes, const Shape& shape) {
   if (!bytes.valid()) return bytes;
   const GgufTypeInfo& info = Info(type);
-  const Format format = FormatOf(type);
+  const BlockFormat format = FormatOf(type);
   Builder* const builder = bytes.builder();
   if (format == nullptr) {
     return builder->Fail(InvalidArgument("dequantize: ", info.name, " is no quantized type"));

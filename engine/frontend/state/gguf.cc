@@ -11,7 +11,7 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kMaxHeader = 256 << 20;
+constexpr int64_t kMaxGgufHeader = 256 << 20;
 constexpr int64_t kMaxStrings = 4 << 20;  // in all arrays; a vocabulary has some 100,000
 constexpr uint32_t kMaxGgufRank = 4;
 constexpr std::string_view kAlignmentKey = "general.alignment";
@@ -37,7 +37,7 @@ std::optional<DType> NumberDType(uint32_t type) {
 class Reader {
  public:
   explicit Reader(const ByteSource* source)
-      : file_bytes_(source->size()), cursor_(source, 0, std::min(source->size(), kMaxHeader)) {}
+      : file_bytes_(source->size()), cursor_(source, 0, std::min(source->size(), kMaxGgufHeader)) {}
 
   absl::StatusOr<TensorListing> List() {
     absl::Status status = Header();

@@ -14,7 +14,7 @@ namespace telegrad {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr size_t kMaxHeader = kNpyHead - 12;
+constexpr size_t kMaxNpyHeader = kNpyHead - 12;
 
 class Header {
  public:
@@ -69,16 +69,16 @@ class Header {
   std::string_view text_;
 };
 
-struct Fields {
+struct HeaderFields {
   std::optional<std::string_view> descr;
   std::optional<bool> fortran;
   std::optional<Shape> shape;
 };
 
-absl::StatusOr<Fields> ParseHeader(std::string_view text) {
+absl::StatusOr<HeaderFields> ParseHeader(std::string_view text) {
   const auto bad = [](std::string_view why) { return InvalidArgument("npy: the header ", why); };
   Header header(text);
-  Fields out;
+  HeaderFields out;
   if (!header.Eat('{')) return bad("is not a dict");
   while (!header.Eat('}')) {
     const std::optional<std::string_view> key = header.String();
@@ -123,10 +123,10 @@ absl::StatusOr<TensorEntry> ParseNpyHeader(std::string_view head, int64_t size) 
     begin = 12;
     length |= byte(10) << 16 | byte(11) << 24;
   }
-  if (length > kMaxHeader || length > head.size() - begin) {
+  if (length > kMaxNpyHeader || length > head.size() - begin) {
     return InvalidArgument("npy: a header of ", length, " bytes does not fit");
   }
-  TG_ASSIGN_OR_RETURN(const Fields fields, ParseHeader(head.substr(begin, length)));
+  TG_ASSIGN_OR_RETURN(const HeaderFields fields, ParseHeader(head.substr(begin, length)));
   const std::optional<DType> dtype = DTypeFromNumpy(*fields.descr);
   if (!dtype) return Unimplemented("npy: element type '", *fields.descr, "'");
   TensorEntry out;

@@ -16,7 +16,8 @@ namespace telegrad {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
-constexpr uint64_t kMaxHeader = 100'000'000;  // the limit of the format's reference reader
+constexpr uint64_t kMaxSafetensorsHeader =
+    100'000'000;  // the limit of the format's reference reader
 
 struct Entry {
   std::string name, dtype;
@@ -107,14 +108,15 @@ uint64_t Length(std::string_view head) {
 }  // namespace
 
 bool LooksLikeSafetensors(std::string_view head) {
-  return head.size() > kLengthBytes && Length(head) <= kMaxHeader &&
+  return head.size() > kLengthBytes && Length(head) <= kMaxSafetensorsHeader &&
          std::string_view("{ \t\r\n").find(head[kLengthBytes]) != std::string_view::npos;
 }
 
 absl::StatusOr<TensorListing> ListSafetensors(const ByteSource& source) {
   TG_ASSIGN_OR_RETURN(const std::string head, source.ReadString(0, kLengthBytes));
   const uint64_t length = Length(head);
-  if (length > kMaxHeader || length > static_cast<uint64_t>(source.size()) - kLengthBytes) {
+  if (length > kMaxSafetensorsHeader ||
+      length > static_cast<uint64_t>(source.size()) - kLengthBytes) {
     return InvalidArgument("safetensors: a header of ", length, " bytes does not fit");
   }
   TG_ASSIGN_OR_RETURN(const std::string header, source.ReadString(kLengthBytes, length));

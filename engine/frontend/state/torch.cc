@@ -14,7 +14,7 @@
 namespace telegrad {
 namespace {
 
-using Kind = PickleValue::Kind;
+using PickleKind = PickleValue::Kind;
 
 constexpr std::string_view kPickle = "data.pkl";
 constexpr int64_t kMaxPickle = 64 << 20;
@@ -112,28 +112,28 @@ class Walk {
 
   const PickleValue& At(uint32_t id) const { return pickle_.values[id]; }
   const GlobalRow* Global(const PickleValue& v) const {
-    return v.kind == Kind::kGlobal ? &kGlobals[static_cast<size_t>(v.number)] : nullptr;
+    return v.kind == PickleKind::kGlobal ? &kGlobals[static_cast<size_t>(v.number)] : nullptr;
   }
 
   absl::Status Take(const Visit& visit) {
     const PickleValue& v = At(visit.value);
     const std::string name = visit.name.empty() ? kOnlyTensor : visit.name;
     switch (v.kind) {
-      case Kind::kNone:
+      case PickleKind::kNone:
         return absl::OkStatus();
-      case Kind::kBool:
+      case PickleKind::kBool:
         return AddMetadata(name, v.number != 0);
-      case Kind::kInt:
+      case PickleKind::kInt:
         return AddMetadata(name, v.number);
-      case Kind::kFloat:
+      case PickleKind::kFloat:
         return AddMetadata(name, v.real);
-      case Kind::kString:
+      case PickleKind::kString:
         return AddMetadata(name, std::string(v.text));
-      case Kind::kTuple:
-      case Kind::kList:
-      case Kind::kDict:
+      case PickleKind::kTuple:
+      case PickleKind::kList:
+      case PickleKind::kDict:
         return Enter(visit, v);
-      case Kind::kCall:
+      case PickleKind::kCall:
         break;
       default:
         return Unimplemented("neither a tensor nor a container of tensors");
@@ -161,14 +161,14 @@ class Walk {
 
   absl::Status Enter(const Visit& visit, const PickleValue& v) {
     if (visit.depth >= kMaxDepth) return TooDeep();
-    const size_t step = v.kind == Kind::kDict ? 2 : 1;
+    const size_t step = v.kind == PickleKind::kDict ? 2 : 1;
     for (size_t i = v.items.size(); i > 0; i -= step) {  // the last one first: it is a stack
       std::string key;
-      if (v.kind != Kind::kDict) {
+      if (v.kind != PickleKind::kDict) {
         key = StrCat(i - 1);
-      } else if (const PickleValue& k = At(v.items[i - 2]); k.kind == Kind::kString) {
+      } else if (const PickleValue& k = At(v.items[i - 2]); k.kind == PickleKind::kString) {
         key = k.text;
-      } else if (k.kind == Kind::kInt) {
+      } else if (k.kind == PickleKind::kInt) {
         key = StrCat(k.number);
       } else {
         return Unimplemented("a dict with a key that is neither a string nor a number");
@@ -188,13 +188,13 @@ class Walk {
   // ('storage', its class, its key, where it was, how many elements it has)
   absl::StatusOr<Storage> FindStorage(const PickleValue& v) const {
     const auto malformed = [] { return InvalidArgument("a tensor without a storage"); };
-    if (v.kind != Kind::kPersistent) return malformed();
+    if (v.kind != PickleKind::kPersistent) return malformed();
     const PickleValue& id = At(v.items[0]);
-    if (id.kind != Kind::kTuple || id.items.size() != 5) return malformed();
+    if (id.kind != PickleKind::kTuple || id.items.size() != 5) return malformed();
     const GlobalRow* type = Global(At(id.items[1]));
     const PickleValue &tag = At(id.items[0]), &key = At(id.items[2]), &count = At(id.items[4]);
     if (tag.text != "storage" || type == nullptr || type->role != Role::kStorage ||
-        key.kind != Kind::kString || count.kind != Kind::kInt) {
+        key.kind != PickleKind::kString || count.kind != PickleKind::kInt) {
       return malformed();
     }
     const auto it = members_.find(StrCat(folder_, "data/", key.text));
@@ -212,16 +212,16 @@ class Walk {
 
   absl::StatusOr<Shape> Sizes(const PickleValue& v) const {
     const PickleValue* tuple = &v;
-    if (v.kind == Kind::kCall && Global(At(v.items[0]))->role == Role::kSize &&
+    if (v.kind == PickleKind::kCall && Global(At(v.items[0]))->role == Role::kSize &&
         At(v.items[1]).items.size() == 1) {
       tuple = &At(At(v.items[1]).items[0]);
     }
-    if (tuple->kind != Kind::kTuple || tuple->items.size() > kMaxRank) {
+    if (tuple->kind != PickleKind::kTuple || tuple->items.size() > kMaxRank) {
       return InvalidArgument("sizes or strides that are no tuple of at most ", kMaxRank);
     }
     Shape out;
     for (const uint32_t item : tuple->items) {
-      if (At(item).kind != Kind::kInt || At(item).number < 0) {
+      if (At(item).kind != PickleKind::kInt || At(item).number < 0) {
         return InvalidArgument("sizes or strides that are no numbers from 0");
       }
       out.push_back(At(item).number);
@@ -255,7 +255,7 @@ class Walk {
 
     const PickleValue& offset = At(items[1]);
     int64_t skip = 0;
-    if (offset.kind != Kind::kInt || offset.number < 0 ||
+    if (offset.kind != PickleKind::kInt || offset.number < 0 ||
         !CheckedMul(offset.number, ByteSize(e.dtype), &skip) || skip > storage.member->size) {
       return InvalidArgument("an offset of ", offset.number, " elements in a storage of ",
                              storage.member->size, " bytes");

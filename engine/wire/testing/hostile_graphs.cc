@@ -11,14 +11,14 @@
 namespace telegrad::testing {
 namespace {
 
-constexpr DType kF32 = DType::kFloat32;
+constexpr DType kFloat = DType::kFloat32;
 constexpr uint32_t kAddIndex = 2, kOutIndex = 3, kStoreIndex = 4, kSinkIndex = 5;
 
 RawGraph Good() {
   RawGraph g;
-  const uint32_t a = g.Param(0, kF32, {4, 8});
-  const uint32_t b = g.Param(1, kF32, {4, 8});
-  g.Finish(2, kF32, {4, 8}, g.Add(Op::kAdd, DType::kVoid, {a, b}));
+  const uint32_t a = g.Param(0, kFloat, {4, 8});
+  const uint32_t b = g.Param(1, kFloat, {4, 8});
+  g.Finish(2, kFloat, {4, 8}, g.Add(Op::kAdd, DType::kVoid, {a, b}));
   return g;
 }
 
@@ -82,7 +82,7 @@ void Numbers(List& list) {
                [](RawGraph& g) { g.node(0)->set_dtype(77); });
   list.Invalid("no dtype", "unknown dtype 0", [](RawGraph& g) { g.node(0)->set_dtype(0); });
   list.Invalid("dtype where it is derived", "expected 0",
-               [](RawGraph& g) { g.node(kAddIndex)->set_dtype(Info(kF32).wire); });
+               [](RawGraph& g) { g.node(kAddIndex)->set_dtype(Info(kFloat).wire); });
 }
 
 void Arguments(List& list) {
@@ -93,13 +93,13 @@ void Arguments(List& list) {
   list.Invalid("slot outside", "slot", [](RawGraph& g) { g.node(0)->set_arg(0, 0xffffffff); });
   list.Invalid("device outside", "device", [](RawGraph& g) { g.node(0)->set_arg(1, 256); });
   list.Invalid("words for a real", "expected a real value",
-               [](RawGraph& g) { g.node(g.Add(Op::kConst, kF32, {}))->add_arg(0); });
+               [](RawGraph& g) { g.node(g.Add(Op::kConst, kFloat, {}))->add_arg(0); });
   list.Invalid("real value of an integer", "expected argument words",
                [](RawGraph& g) { g.node(g.Add(Op::kConst, DType::kInt32, {}))->set_real(1); });
   list.Invalid("integer outside of its type", "not representable",
                [](RawGraph& g) { g.node(g.Add(Op::kConst, DType::kInt8, {}))->add_arg(128); });
   list.Invalid("real outside of its type", "not representable",
-               [](RawGraph& g) { g.node(g.Add(Op::kConst, kF32, {}))->set_real(0.1); });
+               [](RawGraph& g) { g.node(g.Add(Op::kConst, kFloat, {}))->set_real(0.1); });
   list.Invalid("bool of two", "not representable",
                [](RawGraph& g) { g.node(g.Add(Op::kConst, DType::kBool, {}))->add_arg(2); });
   list.Invalid("unknown reduction", "kind",
@@ -125,9 +125,9 @@ void Sizes(List& list) {
   list.Invalid("smallest dimension", "dimension",
                [](RawGraph& g) { g.node(0)->set_arg(2, INT64_MIN); });
   list.Invalid("product that overflows", "elements",
-               [](RawGraph& g) { g.Param(5, kF32, {uint64_t{1} << 40, uint64_t{1} << 40}); });
+               [](RawGraph& g) { g.Param(5, kFloat, {uint64_t{1} << 40, uint64_t{1} << 40}); });
   list.Invalid("product that wraps to a small one", "elements",
-               [](RawGraph& g) { g.Param(5, kF32, {uint64_t{1} << 32, uint64_t{1} << 32, 0}); });
+               [](RawGraph& g) { g.Param(5, kFloat, {uint64_t{1} << 32, uint64_t{1} << 32, 0}); });
   list.Invalid("negative dimension", "negative",
                [](RawGraph& g) { g.Words(Op::kReshape, 0, {-4, -8}); });
   list.Invalid("padding that overflows", "node 6 (pad)",
@@ -139,7 +139,7 @@ void Sizes(List& list) {
     g.Words(Op::kExpand, column, {4, 8, int64_t{1} << 60});
   });
   list.Invalid("gather beyond the limit", "elements", [](RawGraph& g) {
-    const uint32_t rows = g.Param(5, kF32, {1, uint64_t{1} << 30});
+    const uint32_t rows = g.Param(5, kFloat, {1, uint64_t{1} << 30});
     const uint32_t index = g.Param(6, DType::kInt32, {uint64_t{1} << 30});
     g.Add(Op::kGather, DType::kVoid, {rows, index});
   });
@@ -223,9 +223,9 @@ std::vector<HostileGraph> HostileGraphs() {
 
 v1::Graph DeepChain(int nodes) {
   RawGraph g;
-  uint32_t value = g.Param(0, kF32, {2});
+  uint32_t value = g.Param(0, kFloat, {2});
   while (g.proto().nodes_size() < nodes - 3) value = g.Add(Op::kNeg, DType::kVoid, {value});
-  g.Finish(1, kF32, {2}, value);
+  g.Finish(1, kFloat, {2}, value);
   return std::move(g.proto());
 }
 

@@ -1,0 +1,28 @@
+// What many passes ask of a RANGE, of an address, and of a set of ranges.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/ir/graph.h"
+
+namespace telegrad {
+
+// The iterations of a RANGE whose end is constant.
+inline int64_t SizeOf(UOp range) { return range.src(0).const_word(); }
+
+inline bool IsType(UOp range, AxisType type) { return range.arg(1) == static_cast<int64_t>(type); }
+
+// The PARAM or BUFFER that an INDEX is into.
+inline UOp Memory(UOp address) {
+  UOp buffer = address.src(0);
+  while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
+  return buffer;
+}
+
+// A set of ranges is a bit set in the order of Dependence::ranges.
+using RangeSet = uint64_t;
+
+inline RangeSet Bit(int range) { return RangeSet{1} << range; }
+inline bool Has(RangeSet set, int range) { return range >= 0 && (set >> range & 1) != 0; }
+
+}  // namespace telegrad
