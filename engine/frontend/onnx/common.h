@@ -30,7 +30,7 @@ Tensor Readable(const Tensor& x);
 
 // Rounds and clamps as ONNX's Cast does.
 struct CastRules {
-  bool saturate = true;               // of the 8-bit floats
+  bool saturate = true;                // of the 8-bit floats
   std::string_view round_mode = "up";  // of f8e8m0
 };
 absl::StatusOr<CastRules> ReadCastRules(NodeContext& c);

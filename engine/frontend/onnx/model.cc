@@ -206,6 +206,10 @@ absl::Status Parser::ReadAttribute(std::string_view bytes, Attribute* out) {
           out->ints.push_back(static_cast<int64_t>(value));
           return Part();
         });
+      case field::kStrings:
+        used(AttributeType::kStrings);
+        TG_RETURN_IF_ERROR(Take(f, kName, &out->strings.emplace_back()));
+        return Part();
       case field::kRefAttrName:
         return Unimplemented("attribute '", out->name, "' refers to that of a function");
       default:
@@ -213,7 +217,7 @@ absl::Status Parser::ReadAttribute(std::string_view bytes, Attribute* out) {
     }
   }));
   if (declared < 0) return absl::OkStatus();
-  const bool known = (declared >= 1 && declared <= 4) || declared == 6 || declared == 7;
+  const bool known = (declared >= 1 && declared <= 4) || (declared >= 6 && declared <= 8);
   const auto type = known ? static_cast<AttributeType>(declared) : AttributeType::kOther;
   // A number that is zero and a list that is empty may be left out.
   if (type == AttributeType::kTensor && !out->t) {

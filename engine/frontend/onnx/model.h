@@ -42,6 +42,7 @@ enum Attribute : uint32_t {
   kT = 5,
   kFloats = 7,
   kInts = 8,
+  kStrings = 9,
   kAttributeType = 20,
   kRefAttrName = 21,
 };
@@ -74,7 +75,8 @@ enum class AttributeType : uint8_t {
   kString = 3,
   kTensor = 4,
   kFloats = 6,
-  kInts = 7
+  kInts = 7,
+  kStrings = 8
 };
 
 // TensorProto. The elements stay in the file until ToHostTensor.
@@ -96,6 +98,7 @@ struct Attribute {
   std::string_view s;
   std::vector<float> floats;
   std::vector<int64_t> ints;
+  std::vector<std::string_view> strings;
   std::optional<TensorProto> t;
 };
 

@@ -97,6 +97,17 @@ absl::StatusOr<std::string_view> NodeContext::String(std::string_view name,
   return attribute == nullptr ? otherwise : attribute->s;
 }
 
+absl::StatusOr<std::vector<float>> NodeContext::Floats(std::string_view name,
+                                                       std::vector<float> otherwise) {
+  TG_ASSIGN_OR_RETURN(const Attribute* attribute, Take(name, AttributeType::kFloats));
+  return attribute == nullptr ? otherwise : attribute->floats;
+}
+
+absl::StatusOr<std::vector<std::string_view>> NodeContext::Strings(std::string_view name) {
+  TG_ASSIGN_OR_RETURN(const Attribute* attribute, Take(name, AttributeType::kStrings));
+  return attribute == nullptr ? std::vector<std::string_view>() : attribute->strings;
+}
+
 absl::StatusOr<std::vector<int64_t>> NodeContext::Ints(std::string_view name,
                                                        std::vector<int64_t> otherwise) {
   TG_ASSIGN_OR_RETURN(const Attribute* attribute, Take(name, AttributeType::kInts));
@@ -140,6 +151,10 @@ absl::Status NodeContext::OutputBoth(const Tensor& tensor, HostTensor value) {
   return values_->DefineBoth(node_->outputs[i], tensor, std::move(value));
 }
 
+absl::StatusOr<Tensor> NodeContext::Weight(HostTensor value) {
+  return values_->Weight(std::move(value));
+}
+
 absl::StatusOr<Tensor> NodeContext::Constant(const HostTensor& value) {
   const Tensor out = ConstantOf(builder(), value);
   TG_RETURN_IF_ERROR(builder().status());
@@ -148,6 +163,8 @@ absl::StatusOr<Tensor> NodeContext::Constant(const HostTensor& value) {
 
 absl::Status NodeContext::Finish() const {
   for (const Attribute& attribute : node_->attributes) {
+    // It told early implementations which inputs they may overwrite.
+    if (attribute.name == "consumed_inputs" && opset_ < 6) continue;
     if (!read_.contains(attribute.name)) {
       return Unimplemented("attribute '", attribute.name, "' is not supported in opset ", opset_);
     }

@@ -41,10 +41,14 @@ class NodeContext {
   absl::StatusOr<float> Float(std::string_view name, float otherwise);
   absl::StatusOr<std::string_view> String(std::string_view name, std::string_view otherwise);
   absl::StatusOr<std::vector<int64_t>> Ints(std::string_view name, std::vector<int64_t> otherwise);
+  absl::StatusOr<std::vector<float>> Floats(std::string_view name, std::vector<float> otherwise);
+  absl::StatusOr<std::vector<std::string_view>> Strings(std::string_view name);
   absl::StatusOr<const Attribute*> Required(std::string_view name, AttributeType type);
   // As Ints, from the attribute in opsets before `since` and from input `i` from then on.
   absl::StatusOr<std::vector<int64_t>> IntsOrInput(std::string_view name, int i, int64_t since);
   void Ignore(std::string_view name) { read_.insert(name); }
+  // Numbers that an operator itself brings, as a weight of the plan.
+  absl::StatusOr<Tensor> Weight(HostTensor value);
   // One element, as a CONST of shape [].
   absl::StatusOr<Tensor> Constant(const HostTensor& value);
   // Input `i` if its elements are floats.

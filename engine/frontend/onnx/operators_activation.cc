@@ -44,8 +44,7 @@ absl::Status LeakyReluOp(NodeContext& c) {
 }
 
 absl::Status ThresholdedReluOp(NodeContext& c) {
-  return WithAlpha(c, 1,
-                   [](const Tensor& x, float alpha) { return x.Gt(alpha).Where(x, 0.0); });
+  return WithAlpha(c, 1, [](const Tensor& x, float alpha) { return x.Gt(alpha).Where(x, 0.0); });
 }
 
 absl::Status SwishOp(NodeContext& c) { return WithAlpha(c, 1, SwishOf); }
@@ -60,6 +59,11 @@ absl::Status SwiGluOp(NodeContext& c) {
   return WithAlpha(c, 1, [&](const Tensor& x, float alpha) {
     return SwishOf(x, alpha) * value.Cast(x.dtype());
   });
+}
+
+absl::Status SoftplusOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.FloatInput(0));
+  return c.Output(x.Softplus());
 }
 
 absl::Status HardSigmoidOp(NodeContext& c) {

@@ -27,9 +27,9 @@ Tensor JoinHeads(const Tensor& x) {
 // What Attention is called with, all in four axes [batch, heads, length, size].
 struct AttentionInputs {
   Tensor q, k, v;
-  bool packed = false;         // Q, K and V came with three axes
-  int64_t past = 0;            // keys before those of this call
-  Tensor valid_keys;           // [batch] i64, or invalid
+  bool packed = false;  // Q, K and V came with three axes
+  int64_t past = 0;     // keys before those of this call
+  Tensor valid_keys;    // [batch] i64, or invalid
 };
 
 absl::StatusOr<AttentionInputs> ReadAttention(NodeContext& c) {
@@ -130,8 +130,7 @@ absl::Status AttentionOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(Tensor seen, SeenByPosition(c, in));
   const DType dtype = in.q.dtype(), wide = ComposedType(dtype);
   const double size = static_cast<double>(std::max<int64_t>(1, in.q.dim(3)));
-  TG_ASSIGN_OR_RETURN(const float scale,
-                      c.Float("scale", static_cast<float>(1 / std::sqrt(size))));
+  TG_ASSIGN_OR_RETURN(const float scale, c.Float("scale", static_cast<float>(1 / std::sqrt(size))));
   TG_ASSIGN_OR_RETURN(const float softcap, c.Float("softcap", 0));
   TG_ASSIGN_OR_RETURN(const int64_t mode, c.Int("qk_matmul_output_mode", 0));
   TG_ASSIGN_OR_RETURN(const DType precision, TypeAttribute(c, "softmax_precision", wide));

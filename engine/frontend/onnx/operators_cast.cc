@@ -51,8 +51,8 @@ Tensor CastToPowerOfTwo(const Tensor& x, const CastRules& rules) {
 }  // namespace
 
 absl::StatusOr<DType> TypeOf(int64_t number) {
-  const auto dtype = number >= 1 && number <= 1000 ? DTypeFromOnnx(static_cast<int>(number))
-                                                   : std::nullopt;
+  const auto dtype =
+      number >= 1 && number <= 1000 ? DTypeFromOnnx(static_cast<int>(number)) : std::nullopt;
   if (!dtype) return Unimplemented("element type ", number, " is not supported");
   return *dtype;
 }

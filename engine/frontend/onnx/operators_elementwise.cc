@@ -116,8 +116,7 @@ absl::Status BitShiftOp(NodeContext& c) {
   if (direction->s != "LEFT" && direction->s != "RIGHT") {
     return InvalidArgument("'direction' is '", direction->s, "', expected LEFT or RIGHT");
   }
-  return Binary(c,
-                std::mem_fn(direction->s == "LEFT" ? &Tensor::ShiftLeft : &Tensor::ShiftRight));
+  return Binary(c, std::mem_fn(direction->s == "LEFT" ? &Tensor::ShiftLeft : &Tensor::ShiftRight));
 }
 
 absl::Status IsInfOp(NodeContext& c) {

@@ -14,8 +14,8 @@ absl::StatusOr<Tensor> NegativeLogLikelihood(NodeContext& c, const Tensor& log) 
   }
   if (!IsInt(labels.dtype()) || labels.rank() + 1 != log.rank()) {
     return InvalidArgument("labels of type ", Name(labels.dtype()), " and shape ",
-                           ToString(labels.shape()), " for scores of shape ",
-                           ToString(log.shape()), ", expected integers without axis 1");
+                           ToString(labels.shape()), " for scores of shape ", ToString(log.shape()),
+                           ", expected integers without axis 1");
   }
   Tensor label = labels, weight;
   Tensor counts = c.builder().Full(log.dtype(), ToShape(labels.shape()), 1);
@@ -47,8 +47,7 @@ absl::StatusOr<Tensor> NegativeLogLikelihood(NodeContext& c, const Tensor& log) 
 absl::Status NegativeLogLikelihoodLossOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.FloatInput(0));
   if (x.rank() < 2) return InvalidArgument("the input has no classes: ", ToString(x.shape()));
-  TG_ASSIGN_OR_RETURN(const Tensor loss,
-                      NegativeLogLikelihood(c, x.Cast(ComposedType(x.dtype()))));
+  TG_ASSIGN_OR_RETURN(const Tensor loss, NegativeLogLikelihood(c, x.Cast(ComposedType(x.dtype()))));
   return c.Output(loss.Cast(x.dtype()));
 }
 

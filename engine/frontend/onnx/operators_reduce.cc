@@ -77,10 +77,12 @@ Tensor Extreme(NodeContext& c, const Tensor& x, const Axes& axes, bool keep, boo
   const Shape shape = Reduced(x, axes, keep);
   if (x.size() == 0 && NumElements(shape) != 0) {
     const double infinity = std::numeric_limits<double>::infinity();
-    if (IsFloat(x.dtype())) return c.builder().Full(x.dtype(), shape, largest ? -infinity : infinity);
+    if (IsFloat(x.dtype()))
+      return c.builder().Full(x.dtype(), shape, largest ? -infinity : infinity);
     const Tensor zero = c.builder().Full(x.dtype(), shape, 0);
     if (IsUnsigned(x.dtype())) return largest ? zero : zero.BitwiseNot();
-    const Tensor low = c.builder().Full(x.dtype(), shape, 1)
+    const Tensor low = c.builder()
+                           .Full(x.dtype(), shape, 1)
                            .ShiftLeft(static_cast<int64_t>(Info(x.dtype()).bits - 1));
     return largest ? low : low.BitwiseNot();
   }

@@ -119,6 +119,12 @@ absl::StatusOr<Tensor> Values::Materialize(std::string_view name, Value* value) 
   return out;
 }
 
+absl::StatusOr<Tensor> Values::Weight(HostTensor value) {
+  Value out;
+  TG_RETURN_IF_ERROR(Keep(std::move(value), &out));
+  return Materialize(StrCat("(constant ", ++unnamed_, ")"), &out);
+}
+
 Tensor ConstantOf(Builder& builder, const HostTensor& value) {
   int64_t raw = 0;
   std::memcpy(&raw, value.bytes.data(), value.bytes.size());

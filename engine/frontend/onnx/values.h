@@ -35,6 +35,9 @@ class Values {
   // Null if the value is only known when the plan runs, or has more than `most_bytes`.
   absl::StatusOr<const HostTensor*> GetKnown(std::string_view name, int64_t most_bytes = INT64_MAX);
 
+  // A value without a name in the model.
+  absl::StatusOr<Tensor> Weight(HostTensor value);
+
   std::vector<OnnxWeight> TakeWeights() { return std::move(weights_); }
   Builder* builder() const { return builder_; }
 
@@ -55,6 +58,7 @@ class Values {
   Budget::Held held_;
   std::map<std::string_view, Value> values_;
   std::vector<OnnxWeight> weights_;
+  int64_t unnamed_ = 0;  // weights
 };
 
 // One element as a CONST of shape [].
