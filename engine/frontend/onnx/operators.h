@@ -157,4 +157,10 @@ absl::Status RandomNormalOp(NodeContext& c);
 absl::Status RandomUniformLikeOp(NodeContext& c);
 absl::Status RandomUniformOp(NodeContext& c);
 
+absl::Status GruOp(NodeContext& c);
+absl::Status LstmOp(NodeContext& c);
+absl::Status ResizeOp(NodeContext& c);
+absl::Status RnnOp(NodeContext& c);
+absl::Status UpsampleOp(NodeContext& c);
+
 }  // namespace telegrad::onnx

@@ -35,10 +35,12 @@ struct ActivationDefaults {
   double alpha, beta;
 };
 constexpr ActivationDefaults kActivations[] = {
-    {"sigmoid", 0, 0},   {"tanh", 0, 0},        {"relu", 0, 0},
-    {"affine", 1, 0},    {"leakyrelu", 0.01, 0}, {"thresholdedrelu", 1, 0},
-    {"scaledtanh", 1, 1}, {"hardsigmoid", 0.2, 0.5}, {"elu", 1, 0},
-    {"softsign", 0, 0},  {"softplus", 0, 0},
+    {"sigmoid", 0, 0},      {"tanh", 0, 0},
+    {"relu", 0, 0},         {"affine", 1, 0},
+    {"leakyrelu", 0.01, 0}, {"thresholdedrelu", 1, 0},
+    {"scaledtanh", 1, 1},   {"hardsigmoid", 0.2, 0.5},
+    {"elu", 1, 0},          {"softsign", 0, 0},
+    {"softplus", 0, 0},
 };
 
 // What the three have in common.
@@ -243,12 +245,12 @@ absl::Status RnnOp(NodeContext& c) {
   for (int64_t d = 0; d < n.directions; ++d) {
     const Cell cell = CellOf(n, d);
     TG_ASSIGN_OR_RETURN(const Tensor h, InitialState(c, n, 5, d));
-    parts.push_back(Unroll(n, cell, n.reverse || d == 1, {h, {}},
-                           [&](const Tensor& x, const StepState& s) {
-                             Tensor sum = x + s.h.MatMul(cell.r);
-                             if (cell.bias.valid()) sum = sum + cell.bias;
-                             return StepState{Activate(cell.f[0], Clipped(n, sum)), {}};
-                           }));
+    parts.push_back(
+        Unroll(n, cell, n.reverse || d == 1, {h, {}}, [&](const Tensor& x, const StepState& s) {
+          Tensor sum = x + s.h.MatMul(cell.r);
+          if (cell.bias.valid()) sum = sum + cell.bias;
+          return StepState{Activate(cell.f[0], Clipped(n, sum)), {}};
+        }));
   }
   return OutputSequence(c, n, parts);
 }
@@ -303,9 +305,8 @@ absl::Status LstmOp(NodeContext& c) {
       Tensor sum = x + s.h.MatMul(cell.r);
       if (cell.bias.valid()) sum = sum + cell.bias;
       const Tensor i = Activate(cell.f[0], Clipped(n, peep(Gate(n, sum, 0), s.c, 0)));
-      const Tensor f = coupled != 0
-                           ? 1 - i
-                           : Activate(cell.f[0], Clipped(n, peep(Gate(n, sum, 2), s.c, 2)));
+      const Tensor f =
+          coupled != 0 ? 1 - i : Activate(cell.f[0], Clipped(n, peep(Gate(n, sum, 2), s.c, 2)));
       const Tensor g = Activate(cell.f[1], Clipped(n, Gate(n, sum, 3)));
       const Tensor next = f * s.c + i * g;
       const Tensor o = Activate(cell.f[0], Clipped(n, peep(Gate(n, sum, 1), next, 1)));

@@ -1,5 +1,5 @@
-// Resize and Upsample. Each axis is resampled by itself: element o of the result is the sum of a few
-// elements of the axis times weights, both computed on the host.
+// Resize and Upsample. Each axis is resampled by itself: element o of the result is the sum of a
+// few elements of the axis times weights, both computed on the host.
 #include <algorithm>
 #include <cmath>
 
@@ -78,8 +78,7 @@ absl::StatusOr<Taps> TapsAt(const ResizeRules& rules, const ResizeAxis& a, doubl
   double sum = 0;
   for (int64_t i = before; i < 2 - before; ++i) {
     const double x = (below + static_cast<double>(i) - position) * narrow;
-    const double weight =
-        support == 1 ? std::max(0.0, 1 - std::abs(x)) : Cubic(x, rules.cubic);
+    const double weight = support == 1 ? std::max(0.0, 1 - std::abs(x)) : Cubic(x, rules.cubic);
     out.weights.push_back(weight);
     sum += weight;
   }
@@ -116,8 +115,8 @@ absl::StatusOr<Tensor> ResampleAxis(NodeContext& c, const Tensor& x, const Resiz
       positions.push_back(std::clamp<int64_t>(row.first + i, 0, a.in - 1));
     }
     weights.insert(weights.end(), row.weights.begin(), row.weights.end());
-    outside[o] = rules.coordinates == "tf_crop_and_resize" &&
-                 (at < 0 || at > static_cast<double>(a.in - 1));
+    outside[o] =
+        rules.coordinates == "tf_crop_and_resize" && (at < 0 || at > static_cast<double>(a.in - 1));
   }
   const bool nearest = rules.mode == "nearest";
   const Shape table = nearest ? Shape{a.out} : Shape{a.out, taps};
