@@ -66,7 +66,8 @@ absl::StatusOr<Complex> ReadComplex(const Tensor& x, int64_t axis) {
     return InvalidArgument("the signal has shape ", ToString(x.shape()),
                            ", expected a last axis of 1 or 2: real and imaginary part");
   }
-  const Tensor wide = x.Cast(ComposedType(x.dtype()));
+  // Terms of a transform cancel, so it is computed in f64.
+  const Tensor wide = x.Cast(DType::kFloat64);
   const auto part = [&](int64_t i) {
     return wide.Slice(-1, i, i + 1).Squeeze(-1).MoveAxis(axis, -1);
   };
