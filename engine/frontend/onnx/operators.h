@@ -113,4 +113,55 @@ absl::Status InstanceNormalizationOp(NodeContext& c);
 absl::Status LayerNormalizationOp(NodeContext& c);
 absl::Status LrnOp(NodeContext& c);
 
+absl::Status ArgMaxOp(NodeContext& c);
+absl::Status ArgMinOp(NodeContext& c);
+absl::Status AttentionOp(NodeContext& c);
+absl::Status BitCastOp(NodeContext& c);
+absl::Status BitShiftOp(NodeContext& c);
+absl::Status CausalConvWithStateOp(NodeContext& c);
+absl::Status CeluOp(NodeContext& c);
+absl::Status CumProdOp(NodeContext& c);
+absl::Status CumSumOp(NodeContext& c);
+absl::Status DetOp(NodeContext& c);
+absl::Status EinsumOp(NodeContext& c);
+absl::Status EluOp(NodeContext& c);
+absl::Status GroupNormalizationOp(NodeContext& c);
+absl::Status HardSigmoidOp(NodeContext& c);
+absl::Status HardmaxOp(NodeContext& c);
+absl::Status IsInfOp(NodeContext& c);
+absl::Status LinearAttentionOp(NodeContext& c);
+absl::Status LpNormalizationOp(NodeContext& c);
+absl::Status MeanVarianceNormalizationOp(NodeContext& c);
+absl::Status NegativeLogLikelihoodLossOp(NodeContext& c);
+absl::Status PReluOp(NodeContext& c);
+absl::Status ReduceL1Op(NodeContext& c);
+absl::Status ReduceL2Op(NodeContext& c);
+absl::Status ReduceLogSumExpOp(NodeContext& c);
+absl::Status ReduceLogSumOp(NodeContext& c);
+absl::Status ReduceProdOp(NodeContext& c);
+absl::Status ReduceSumSquareOp(NodeContext& c);
+absl::Status RmsNormalizationOp(NodeContext& c);
+absl::Status RotaryEmbeddingOp(NodeContext& c);
+absl::Status SeluOp(NodeContext& c);
+absl::Status ShrinkOp(NodeContext& c);
+absl::Status SoftmaxCrossEntropyLossOp(NodeContext& c);
+absl::Status SoftplusOp(NodeContext& c);
+absl::Status SwiGluOp(NodeContext& c);
+absl::Status SwishOp(NodeContext& c);
+absl::Status ThresholdedReluOp(NodeContext& c);
+absl::Status TopKOp(NodeContext& c);
+
+absl::Status BernoulliOp(NodeContext& c);
+absl::Status MultinomialOp(NodeContext& c);
+absl::Status RandomNormalLikeOp(NodeContext& c);
+absl::Status RandomNormalOp(NodeContext& c);
+absl::Status RandomUniformLikeOp(NodeContext& c);
+absl::Status RandomUniformOp(NodeContext& c);
+
+absl::Status GruOp(NodeContext& c);
+absl::Status LstmOp(NodeContext& c);
+absl::Status ResizeOp(NodeContext& c);
+absl::Status RnnOp(NodeContext& c);
+absl::Status UpsampleOp(NodeContext& c);
+
 }  // namespace telegrad::onnx
