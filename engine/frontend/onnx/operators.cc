@@ -186,9 +186,11 @@ static_assert(std::ranges::is_sorted(kOperators, {}, &Operator::name));
 
 std::span<const Operator> AllOperators() { return kOperators; }
 
-const Operator* FindOperator(std::string_view name) {
-  const auto it = std::ranges::lower_bound(kOperators, name, {}, &Operator::name);
-  return it != std::end(kOperators) && it->name == name ? it : nullptr;
+const Operator* FindOperator(std::string_view domain, std::string_view name) {
+  std::string full(name);
+  if (!domain.empty() && domain != "ai.onnx") full = StrCat(domain, ".", name);
+  const auto it = std::ranges::lower_bound(kOperators, full, {}, &Operator::name);
+  return it != std::end(kOperators) && it->name == full ? it : nullptr;
 }
 
 }  // namespace telegrad::onnx

@@ -1,5 +1,6 @@
 // The supported operators: one row each. Semantics are those of docs/Operators.md of the ONNX
-// project (Apache-2.0), for the opsets kMinOpset to kMaxOpset.
+// project (Apache-2.0), for the opsets kMinOpset to kMaxOpset; of com.microsoft, those of
+// docs/ContribOperators.md of ONNX Runtime (MIT).
 #pragma once
 
 #include <span>
@@ -15,14 +16,14 @@ inline constexpr int64_t kMaxOpset = 28;
 using OperatorFunction = absl::Status (*)(NodeContext&);
 
 struct Operator {
-  std::string_view name;
+  std::string_view name;  // with its domain and a dot before it unless that is the default one
   int min_inputs;
   int max_inputs;  // -1: any number
   OperatorFunction function;
 };
 
 std::span<const Operator> AllOperators();  // sorted by name
-const Operator* FindOperator(std::string_view name);
+const Operator* FindOperator(std::string_view domain, std::string_view name);
 
 // Computes the node on the host if it is a small computation of integers that are known at import,
 // as exporters make them for the shapes of Reshape. True if it did.
