@@ -194,4 +194,10 @@ absl::Status LpPoolOp(NodeContext& c);
 absl::Status MaxUnpoolOp(NodeContext& c);
 absl::Status SpaceToDepthOp(NodeContext& c);
 
+absl::Status AffineGridOp(NodeContext& c);
+absl::Status DeformConvOp(NodeContext& c);
+absl::Status GridSampleOp(NodeContext& c);
+absl::Status MaxRoiPoolOp(NodeContext& c);
+absl::Status RoiAlignOp(NodeContext& c);
+
 }  // namespace telegrad::onnx
