@@ -19,16 +19,12 @@ int64_t Product(ShapeView shape, int64_t begin, int64_t end) {
   return NumElements(shape.subspan(begin, end - begin));
 }
 
-constexpr int64_t kMaxCopied = 4096;  // bytes
-
 }  // namespace
 
-// A short known value stays known.
+// Also of sequences, optionals and strings.
 absl::Status IdentityOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(0, kMaxCopied));
-  if (known != nullptr) return c.OutputKnown(*known);
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  return c.Output(x);
+  TG_ASSIGN_OR_RETURN(ValueRef value, c.Get(0));
+  return c.OutputValue(std::move(value));
 }
 
 absl::Status ConstantOp(NodeContext& c) {
