@@ -158,11 +158,7 @@ absl::StatusOr<Tensor> Resample(NodeContext& c, const Tensor& x, const ResizeRul
 // A list of floats that must be known at import; empty if the input is left out.
 absl::StatusOr<std::vector<double>> KnownFloats(NodeContext& c, int i) {
   if (!c.HasInput(i)) return std::vector<double>();
-  TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(i));
-  if (known == nullptr) {
-    return Unimplemented("input ", i, " ('", c.node().inputs[i],
-                         "') decides the shape and is only known when the model runs");
-  }
+  TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Content(i));
   return known->AsDoubles();
 }
 

@@ -231,7 +231,8 @@ absl::StatusOr<bool> Values::AllToHost(const std::vector<Value*>& values, Effort
   return Compute(unknown, effort);
 }
 
-// The graph is made one output slot for each value longer, and that copy of it is run.
+// What leads to the values is copied into a graph of its own, which stores each in a slot behind
+// those that there are.
 absl::StatusOr<bool> Values::Compute(const std::vector<Value*>& values, Effort effort) {
   std::vector<UOp> roots;
   for (const Value* value : values) roots.push_back(value->tensor.uop());
@@ -250,18 +251,18 @@ absl::StatusOr<bool> Values::Compute(const std::vector<Value*>& values, Effort e
     if (weight == nullptr) used.push_back(slot);
     slots[slot].assign(bytes.begin(), bytes.end());
   }
-  Graph& graph = builder_->graph();
+  Graph graph;
   std::vector<UOp> stores;
   for (size_t i = 0; i < roots.size(); ++i) {
-    const UOp param =
-        graph.Param(static_cast<int64_t>(first + i), roots[i].dtype(), ToShape(roots[i].shape()));
-    stores.push_back(graph.Make(Op::kStore, DType::kVoid, {param, roots[i]}));
-    slots[first + i].resize(BytesOf(roots[i].dtype(), NumElements(roots[i].shape())));
+    const UOp root = CopyLive(roots[i], &graph);
+    const Shape shape = ToShape(root.shape());
+    const UOp param = graph.Param(static_cast<int64_t>(first + i), root.dtype(), shape);
+    stores.push_back(graph.Make(Op::kStore, DType::kVoid, {param, root}));
+    slots[first + i].resize(BytesOf(root.dtype(), NumElements(shape)));
   }
   const UOp sink = graph.Make(Op::kSink, DType::kVoid, stores);
-  TG_RETURN_IF_ERROR(builder_->status());
-  const FrozenGraph frozen = Freeze(sink);
-  TG_RETURN_IF_ERROR(reference::Evaluate(frozen.root(), slots, budget_));
+  TG_RETURN_IF_ERROR(graph.status());
+  TG_RETURN_IF_ERROR(reference::Evaluate(sink, slots, budget_));
   guards_.insert(used.begin(), used.end());
   for (size_t i = 0; i < values.size(); ++i) {
     const std::vector<uint8_t>& bytes = slots[first + i];
