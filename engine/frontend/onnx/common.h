@@ -42,4 +42,7 @@ struct IntegerRange {
 };
 IntegerRange RangeOf(DType dtype);
 
+// The convolution of `x` [N, C, ...] with `weight` that the attributes of Conv say.
+absl::StatusOr<Tensor> ConvByAttributes(NodeContext& c, const Tensor& x, const Tensor& weight);
+
 }  // namespace telegrad::onnx

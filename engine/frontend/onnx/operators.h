@@ -185,5 +185,34 @@ absl::Status CompressOp(NodeContext& c);  // operators_select.cc
 absl::Status NonMaxSuppressionOp(NodeContext& c);
 absl::Status NonZeroOp(NodeContext& c);
 absl::Status UniqueOp(NodeContext& c);
+absl::Status BlackmanWindowOp(NodeContext& c);
+absl::Status ConvIntegerOp(NodeContext& c);
+absl::Status DequantizeLinearOp(NodeContext& c);
+absl::Status DftOp(NodeContext& c);
+absl::Status DynamicQuantizeLinearOp(NodeContext& c);
+absl::Status EyeLikeOp(NodeContext& c);
+absl::Status GatherElementsOp(NodeContext& c);
+absl::Status HammingWindowOp(NodeContext& c);
+absl::Status HannWindowOp(NodeContext& c);
+absl::Status MatMulIntegerOp(NodeContext& c);
+absl::Status MelWeightMatrixOp(NodeContext& c);
+absl::Status OneHotOp(NodeContext& c);
+absl::Status QLinearConvOp(NodeContext& c);
+absl::Status QLinearMatMulOp(NodeContext& c);
+absl::Status QuantizeLinearOp(NodeContext& c);
+absl::Status ReverseSequenceOp(NodeContext& c);
+absl::Status ScatterElementsOp(NodeContext& c);
+absl::Status SizeOp(NodeContext& c);
+absl::Status StftOp(NodeContext& c);
+absl::Status TensorScatterOp(NodeContext& c);
+
+absl::Status CenterCropPadOp(NodeContext& c);
+absl::Status Col2ImOp(NodeContext& c);
+absl::Status ConvTransposeOp(NodeContext& c);
+absl::Status DepthToSpaceOp(NodeContext& c);
+absl::Status GlobalLpPoolOp(NodeContext& c);
+absl::Status LpPoolOp(NodeContext& c);
+absl::Status MaxUnpoolOp(NodeContext& c);
+absl::Status SpaceToDepthOp(NodeContext& c);
 
 }  // namespace telegrad::onnx
