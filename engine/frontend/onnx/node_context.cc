@@ -45,9 +45,13 @@ absl::StatusOr<const HostTensor*> NodeContext::Content(int i) {
   TG_ASSIGN_OR_RETURN(const ValueRef value, Get(i));
   TG_ASSIGN_OR_RETURN(const HostTensor* known, values_->ToHost(value.get(), Effort::kInputs));
   if (known != nullptr) return known;
+  const std::string names = values_->Unknown(*value);
+  if (names.empty()) {
+    return Unimplemented("input ", i, " ('", node_->inputs[i],
+                         "') decides a shape and takes too much to compute at import");
+  }
   return Unimplemented("input ", i, " ('", node_->inputs[i], "') decides a shape and depends on ",
-                       values_->Unknown(*value),
-                       ", only known when the model runs: give values of inputs at import");
+                       names, ", only known when the model runs: give values of inputs at import");
 }
 
 absl::StatusOr<std::vector<int64_t>> NodeContext::Numbers(int i) {

@@ -164,6 +164,27 @@ absl::Status ResizeOp(NodeContext& c);
 absl::Status RnnOp(NodeContext& c);
 absl::Status UpsampleOp(NodeContext& c);
 
+absl::Status IfOp(NodeContext& c);  // operators_control.cc
+absl::Status LoopOp(NodeContext& c);
+absl::Status ScanOp(NodeContext& c);
+absl::Status SequenceMapOp(NodeContext& c);
+
+absl::Status ConcatFromSequenceOp(NodeContext& c);  // operators_sequence.cc
+absl::Status OptionalGetElementOp(NodeContext& c);
+absl::Status OptionalHasElementOp(NodeContext& c);
+absl::Status OptionalOp(NodeContext& c);
+absl::Status SequenceAtOp(NodeContext& c);
+absl::Status SequenceConstructOp(NodeContext& c);
+absl::Status SequenceEmptyOp(NodeContext& c);
+absl::Status SequenceEraseOp(NodeContext& c);
+absl::Status SequenceInsertOp(NodeContext& c);
+absl::Status SequenceLengthOp(NodeContext& c);
+absl::Status SplitToSequenceOp(NodeContext& c);
+
+absl::Status CompressOp(NodeContext& c);  // operators_select.cc
+absl::Status NonMaxSuppressionOp(NodeContext& c);
+absl::Status NonZeroOp(NodeContext& c);
+absl::Status UniqueOp(NodeContext& c);
 absl::Status BlackmanWindowOp(NodeContext& c);
 absl::Status ConvIntegerOp(NodeContext& c);
 absl::Status DequantizeLinearOp(NodeContext& c);

@@ -11,22 +11,20 @@
 namespace telegrad::onnx {
 namespace {
 
+constexpr int64_t kMaxPadBytes = 8;  // of one number
+
 // The sizes of `shape` from `begin` on, to `end`, as one; the shape is that of a node, so this does
 // not overflow.
 int64_t Product(ShapeView shape, int64_t begin, int64_t end) {
   return NumElements(shape.subspan(begin, end - begin));
 }
 
-constexpr int64_t kMaxCopied = 4096;  // bytes
-
 }  // namespace
 
-// A short known value stays known.
+// Also of sequences, optionals and strings.
 absl::Status IdentityOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(0, kMaxCopied));
-  if (known != nullptr) return c.OutputKnown(*known);
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  return c.Output(x);
+  TG_ASSIGN_OR_RETURN(ValueRef value, c.Get(0));
+  return c.OutputValue(std::move(value));
 }
 
 absl::Status ConstantOp(NodeContext& c) {
@@ -165,7 +163,7 @@ absl::Status PadOp(NodeContext& c) {
   if (c.opset() < 11) {
     TG_ASSIGN_OR_RETURN(value, c.Float("value", 0));
   } else if (c.HasInput(2)) {
-    TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(2, kMaxCopied));
+    TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(2, kMaxPadBytes));
     if (known != nullptr && IsFloat(x.dtype()) && !IsStorage(x.dtype())) {
       TG_ASSIGN_OR_RETURN(value, c.Number(2));
     } else {

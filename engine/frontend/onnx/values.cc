@@ -17,6 +17,7 @@ namespace telegrad::onnx {
 namespace {
 
 constexpr size_t kMaxNameBytes = 4096;
+constexpr int64_t kMaxComputed = int64_t{1} << 27;  // elements that the interpreter makes at once
 constexpr int64_t kCutElements = 4096;  // what was computed on the host is not computed again
 
 }  // namespace
@@ -163,15 +164,18 @@ std::string Values::SlotName(std::string_view name, std::string_view suffix) {
   return out;
 }
 
-// The PARAMs that a computation of `roots` reads.
-std::vector<UOp> Values::ParamsOf(const std::vector<UOp>& roots) const {
+// The PARAMs that a computation of `roots` reads, and how many elements it makes.
+std::vector<UOp> Values::ParamsOf(const std::vector<UOp>& roots, int64_t* elements) const {
   std::vector<UOp> stack = roots, out;
+  *elements = 0;
   absl::flat_hash_set<uint32_t> seen;
   for (const UOp root : roots) seen.insert(root.id());
   while (!stack.empty()) {
     const UOp u = stack.back();
     stack.pop_back();
     if (u.is(Op::kParam)) out.push_back(u);
+    // A node has at most kMaxElements, a graph kMaxNodes: the sum is cut off long before.
+    if (*elements <= kMaxComputed) *elements += NumElements(u.shape());
     for (int i = 0; i < u.num_src(); ++i) {
       if (seen.insert(u.src(i).id()).second) stack.push_back(u.src(i));
     }
@@ -187,7 +191,8 @@ const std::string_view* Values::WeightBytes(int slot) const {
 std::string Values::Unknown(const Value& value) const {
   std::string out;
   if (!value.tensor.valid()) return out;
-  for (const UOp param : ParamsOf({value.tensor.uop()})) {
+  int64_t elements = 0;
+  for (const UOp param : ParamsOf({value.tensor.uop()}, &elements)) {
     const int slot = static_cast<int>(param.arg(0));
     if (WeightBytes(slot) != nullptr || given_.contains(slot)) continue;
     StrAppend(&out, out.empty() ? "'" : "', '", builder_->slots()[slot].name);
@@ -226,14 +231,18 @@ absl::StatusOr<bool> Values::AllToHost(const std::vector<Value*>& values, Effort
   return Compute(unknown, effort);
 }
 
-// The graph is made one output slot for each value longer, and that copy of it is run.
+// What leads to the values is copied into a graph of its own, which stores each in a slot behind
+// those that there are.
 absl::StatusOr<bool> Values::Compute(const std::vector<Value*>& values, Effort effort) {
   std::vector<UOp> roots;
   for (const Value* value : values) roots.push_back(value->tensor.uop());
   const size_t first = builder_->slots().size();
   std::vector<std::vector<uint8_t>> slots(first + values.size());
   std::vector<int> used;
-  for (const UOp param : ParamsOf(roots)) {
+  int64_t elements = 0;
+  const std::vector<UOp> params = ParamsOf(roots, &elements);
+  if (elements > kMaxComputed) return false;
+  for (const UOp param : params) {
     const int slot = static_cast<int>(param.arg(0));
     const auto given = given_.find(slot);
     const std::string_view* weight = WeightBytes(slot);
@@ -242,18 +251,18 @@ absl::StatusOr<bool> Values::Compute(const std::vector<Value*>& values, Effort e
     if (weight == nullptr) used.push_back(slot);
     slots[slot].assign(bytes.begin(), bytes.end());
   }
-  Graph& graph = builder_->graph();
+  Graph graph;
   std::vector<UOp> stores;
   for (size_t i = 0; i < roots.size(); ++i) {
-    const UOp param =
-        graph.Param(static_cast<int64_t>(first + i), roots[i].dtype(), ToShape(roots[i].shape()));
-    stores.push_back(graph.Make(Op::kStore, DType::kVoid, {param, roots[i]}));
-    slots[first + i].resize(BytesOf(roots[i].dtype(), NumElements(roots[i].shape())));
+    const UOp root = CopyLive(roots[i], &graph);
+    const Shape shape = ToShape(root.shape());
+    const UOp param = graph.Param(static_cast<int64_t>(first + i), root.dtype(), shape);
+    stores.push_back(graph.Make(Op::kStore, DType::kVoid, {param, root}));
+    slots[first + i].resize(BytesOf(root.dtype(), NumElements(shape)));
   }
   const UOp sink = graph.Make(Op::kSink, DType::kVoid, stores);
-  TG_RETURN_IF_ERROR(builder_->status());
-  const FrozenGraph frozen = Freeze(sink);
-  TG_RETURN_IF_ERROR(reference::Evaluate(frozen.root(), slots, budget_));
+  TG_RETURN_IF_ERROR(graph.status());
+  TG_RETURN_IF_ERROR(reference::Evaluate(sink, slots, budget_));
   guards_.insert(used.begin(), used.end());
   for (size_t i = 0; i < values.size(); ++i) {
     const std::vector<uint8_t>& bytes = slots[first + i];

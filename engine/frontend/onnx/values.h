@@ -73,7 +73,7 @@ class Values {
 
   // Errors if it is no tensor.
   absl::StatusOr<Tensor> ToTensor(Value* value);
-  // Null if that takes more effort, or the content has more than `most_bytes`.
+  // Null if that takes more effort or more than the interpreter should do, or the content has more than `most_bytes`.
   absl::StatusOr<const HostTensor*> ToHost(Value* value, Effort effort,
                                            int64_t most_bytes = INT64_MAX);
   // Several at once, so that what they share is computed once. False if one takes more effort.
@@ -103,7 +103,7 @@ class Values {
   absl::Status Keep(HostTensor value, Value* out);
   absl::Status Read(Value* value);
   absl::StatusOr<Tensor> Materialize(Value* value);
-  std::vector<UOp> ParamsOf(const std::vector<UOp>& roots) const;
+  std::vector<UOp> ParamsOf(const std::vector<UOp>& roots, int64_t* elements) const;
   const std::string_view* WeightBytes(int slot) const;
   absl::StatusOr<bool> Compute(const std::vector<Value*>& values, Effort effort);
 
