@@ -193,6 +193,7 @@ constexpr Operator kOperators[] = {
     {"Tan", 1, 1, UnaryOp<&Tensor::Tan>},
     {"Tanh", 1, 1, UnaryOp<&Tensor::Tanh>},
     {"TensorScatter", 2, 3, TensorScatterOp},
+    {"TfIdfVectorizer", 1, 1, TfIdfVectorizerOp},
     {"ThresholdedRelu", 1, 1, ThresholdedReluOp},
     {"Tile", 2, 2, TileOp},
     {"TopK", 1, 2, TopKOp},
@@ -203,6 +204,7 @@ constexpr Operator kOperators[] = {
     {"Upsample", 1, 2, UpsampleOp},
     {"Where", 3, 3, WhereOp},
     {"Xor", 2, 2, XorOp},
+    {"ai.onnx.preview.FlexAttention", 3, 3, FlexAttentionOp},
 };
 static_assert(std::ranges::is_sorted(kOperators, {}, &Operator::name));
 

@@ -221,4 +221,7 @@ absl::Status GridSampleOp(NodeContext& c);
 absl::Status MaxRoiPoolOp(NodeContext& c);
 absl::Status RoiAlignOp(NodeContext& c);
 
+absl::Status FlexAttentionOp(NodeContext& c);
+absl::Status TfIdfVectorizerOp(NodeContext& c);
+
 }  // namespace telegrad::onnx
