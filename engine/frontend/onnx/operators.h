@@ -224,4 +224,29 @@ absl::Status RoiAlignOp(NodeContext& c);
 absl::Status FlexAttentionOp(NodeContext& c);
 absl::Status TfIdfVectorizerOp(NodeContext& c);
 
+absl::Status BiasGeluOp(NodeContext& c);
+absl::Status DynamicQuantizeMatMulOp(NodeContext& c);
+absl::Status EmbedLayerNormalizationOp(NodeContext& c);
+absl::Status FastGeluOp(NodeContext& c);
+absl::Status FusedConvOp(NodeContext& c);
+absl::Status FusedGemmOp(NodeContext& c);
+absl::Status FusedMatMulOp(NodeContext& c);
+absl::Status GroupQueryAttentionOp(NodeContext& c);
+absl::Status MatMulIntegerToFloatOp(NodeContext& c);
+absl::Status MatMulNBitsOp(NodeContext& c);
+absl::Status MsAttentionOp(NodeContext& c);
+absl::Status MsRotaryEmbeddingOp(NodeContext& c);
+absl::Status MultiHeadAttentionOp(NodeContext& c);
+absl::Status NhwcConvOp(NodeContext& c);
+absl::Status QLinearAddOp(NodeContext& c);
+absl::Status QLinearConcatOp(NodeContext& c);
+absl::Status QLinearGlobalAveragePoolOp(NodeContext& c);
+absl::Status QLinearLeakyReluOp(NodeContext& c);
+absl::Status QLinearMulOp(NodeContext& c);
+absl::Status QLinearSigmoidOp(NodeContext& c);
+absl::Status QuickGeluOp(NodeContext& c);
+absl::Status SimplifiedLayerNormalizationOp(NodeContext& c);
+absl::Status SkipLayerNormalizationOp(NodeContext& c);
+absl::Status SkipSimplifiedLayerNormalizationOp(NodeContext& c);
+
 }  // namespace telegrad::onnx
