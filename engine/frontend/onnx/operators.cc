@@ -181,6 +181,9 @@ constexpr Operator kOperators[] = {
     {"SplitToSequence", 1, 2, SplitToSequenceOp},
     {"Sqrt", 1, 1, UnaryOp<&Tensor::Sqrt>},
     {"Squeeze", 1, 2, SqueezeOp},
+    {"StringConcat", 2, 2, StringConcatOp},
+    {"StringNormalizer", 1, 1, StringNormalizerOp},
+    {"StringSplit", 1, 1, StringSplitOp},
     {"Sub", 2, 2, SubOp},
     {"Sum", 1, -1, SumOp},
     {"SwiGLU", 2, 2, SwiGluOp},
@@ -188,6 +191,7 @@ constexpr Operator kOperators[] = {
     {"Tan", 1, 1, UnaryOp<&Tensor::Tan>},
     {"Tanh", 1, 1, UnaryOp<&Tensor::Tanh>},
     {"TensorScatter", 2, 3, TensorScatterOp},
+    {"TfIdfVectorizer", 1, 1, TfIdfVectorizerOp},
     {"ThresholdedRelu", 1, 1, ThresholdedReluOp},
     {"Tile", 2, 2, TileOp},
     {"TopK", 1, 2, TopKOp},
@@ -198,6 +202,7 @@ constexpr Operator kOperators[] = {
     {"Upsample", 1, 2, UpsampleOp},
     {"Where", 3, 3, WhereOp},
     {"Xor", 2, 2, XorOp},
+    {"ai.onnx.preview.FlexAttention", 3, 3, FlexAttentionOp},
 };
 static_assert(std::ranges::is_sorted(kOperators, {}, &Operator::name));
 

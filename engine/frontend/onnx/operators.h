@@ -215,4 +215,11 @@ absl::Status LpPoolOp(NodeContext& c);
 absl::Status MaxUnpoolOp(NodeContext& c);
 absl::Status SpaceToDepthOp(NodeContext& c);
 
+absl::Status StringConcatOp(NodeContext& c);  // operators_text.cc
+absl::Status StringNormalizerOp(NodeContext& c);
+absl::Status StringSplitOp(NodeContext& c);
+absl::Status TfIdfVectorizerOp(NodeContext& c);
+
+absl::Status FlexAttentionOp(NodeContext& c);  // operators_flex.cc
+
 }  // namespace telegrad::onnx
