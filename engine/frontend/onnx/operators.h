@@ -248,5 +248,9 @@ absl::Status QuickGeluOp(NodeContext& c);
 absl::Status SimplifiedLayerNormalizationOp(NodeContext& c);
 absl::Status SkipLayerNormalizationOp(NodeContext& c);
 absl::Status SkipSimplifiedLayerNormalizationOp(NodeContext& c);
+absl::Status StringConcatOp(NodeContext& c);  // operators_text.cc
+absl::Status StringNormalizerOp(NodeContext& c);
+absl::Status StringSplitOp(NodeContext& c);
+
 
 }  // namespace telegrad::onnx
