@@ -8,6 +8,7 @@
 #include "engine/frontend/composed.h"
 #include "engine/frontend/onnx/node_context.h"
 #include "engine/frontend/shapes.h"
+#include "engine/frontend/windows.h"
 
 namespace telegrad::onnx {
 
@@ -44,5 +45,8 @@ IntegerRange RangeOf(DType dtype);
 
 // The convolution of `x` [N, C, ...] with `weight` that the attributes of Conv say.
 absl::StatusOr<Tensor> ConvByAttributes(NodeContext& c, const Tensor& x, const Tensor& weight);
+// Its windows alone.
+absl::StatusOr<AxisWindows> WindowsByAttributes(NodeContext& c, const Tensor& x,
+                                                const Tensor& weight);
 
 }  // namespace telegrad::onnx

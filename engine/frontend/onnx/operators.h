@@ -222,4 +222,11 @@ absl::Status TfIdfVectorizerOp(NodeContext& c);
 
 absl::Status FlexAttentionOp(NodeContext& c);  // operators_flex.cc
 
+absl::Status AffineGridOp(NodeContext& c);
+absl::Status DeformConvOp(NodeContext& c);
+absl::Status GridSampleOp(NodeContext& c);
+absl::Status MaxRoiPoolOp(NodeContext& c);
+absl::Status RoiAlignOp(NodeContext& c);
+
+
 }  // namespace telegrad::onnx

@@ -1,7 +1,9 @@
 // Attention with its masks and caches, and positions told by rotation.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "engine/frontend/onnx/attention.h"
 #include "engine/frontend/onnx/common.h"
 #include "engine/frontend/onnx/operators.h"
 
@@ -9,20 +11,6 @@ namespace telegrad::onnx {
 namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
-
-// [B, L, heads * D] -> [B, heads, L, D].
-absl::StatusOr<Tensor> SplitLastAxis(const Tensor& x, int64_t heads, std::string_view what) {
-  if (x.rank() != 3 || heads < 1 || x.dim(2) % heads != 0) {
-    return InvalidArgument(what, " of shape ", ToString(x.shape()), " in ", heads,
-                           " heads, expected [batch, length, heads * size]");
-  }
-  return x.Reshape({x.dim(0), x.dim(1), heads, x.dim(2) / heads}).Permute({0, 2, 1, 3});
-}
-
-// The inverse.
-Tensor JoinHeads(const Tensor& x) {
-  return x.Permute({0, 2, 1, 3}).Reshape({x.dim(0), x.dim(2), x.dim(1) * x.dim(3)});
-}
 
 // What Attention is called with, all in four axes [batch, heads, length, size].
 struct AttentionInputs {
@@ -73,11 +61,6 @@ absl::StatusOr<AttentionInputs> ReadAttention(NodeContext& c) {
   return in;
 }
 
-Tensor Both(const Tensor& a, const Tensor& b) {
-  if (!a.valid()) return b;
-  return b.valid() ? a.And(b) : a;
-}
-
 // Which keys each query may see by position: causality, the window, padding. Invalid if all.
 absl::StatusOr<Tensor> SeenByPosition(NodeContext& c, const AttentionInputs& in) {
   TG_ASSIGN_OR_RETURN(const int64_t causal, c.Int("is_causal", 0));
@@ -123,11 +106,65 @@ Tensor SoftmaxOrZero(const Tensor& scores) {
 
 }  // namespace
 
+absl::StatusOr<Tensor> SplitLastAxis(const Tensor& x, int64_t heads, std::string_view what) {
+  if (x.rank() != 3 || heads < 1 || x.dim(2) % heads != 0) {
+    return InvalidArgument(what, " of shape ", ToString(x.shape()), " in ", heads,
+                           " heads, expected [batch, length, heads * size]");
+  }
+  return x.Reshape({x.dim(0), x.dim(1), heads, x.dim(2) / heads}).Permute({0, 2, 1, 3});
+}
+
+Tensor JoinHeads(const Tensor& x) {
+  return x.Permute({0, 2, 1, 3}).Reshape({x.dim(0), x.dim(2), x.dim(1) * x.dim(3)});
+}
+
+Tensor Both(const Tensor& a, const Tensor& b) {
+  if (!a.valid()) return b;
+  return b.valid() ? a.And(b) : a;
+}
+
+AttentionSteps Attend(const AttentionTerms& t) {
+  AttentionSteps out;
+  const DType dtype = t.q.dtype(), wide = ComposedType(dtype);
+  const int64_t shared = t.q.dim(1) / std::max<int64_t>(1, t.k.dim(1));
+  const auto for_queries = [&](const Tensor& x) {
+    return (shared == 1 ? x : x.RepeatInterleave(shared, 1)).Cast(wide);
+  };
+  out.product = t.q.Cast(wide).MatMul(for_queries(t.k).Transpose()) * t.scale;
+  out.capped = t.softcap > 0 ? (out.product / t.softcap).Tanh() * t.softcap : out.product;
+  out.biased = t.bias.valid() ? out.capped + t.bias.Cast(wide) : out.capped;
+  if (t.seen.valid()) out.biased = t.seen.Where(out.biased, kMinusInfinity);
+  const Tensor precise = out.biased.Cast(t.precision);
+  out.weights = SoftmaxOrZero(precise.Cast(ComposedType(t.precision))).Cast(wide);
+  out.out = out.weights.MatMul(for_queries(t.v)).Cast(dtype);
+  return out;
+}
+
+absl::StatusOr<Tensor> RotateHeads(const Tensor& x, const Tensor& cos, const Tensor& sin,
+                                   int64_t rotated, bool interleaved) {
+  if (x.rank() != 4 || rotated < 2 || rotated > x.dim(3) || rotated % 2 != 0) {
+    return InvalidArgument("'rotary_embedding_dim' is ", rotated, " for heads of shape ",
+                           ToString(x.shape()));
+  }
+  if (cos.rank() != 3 || sin.rank() != 3) {
+    return InvalidArgument("cosines of shape ", ToString(cos.shape()),
+                           ", expected [batch, length, half of the rotated size]");
+  }
+  const DType wide = ComposedType(x.dtype());
+  const Tensor turned =
+      x.Slice(3, 0, rotated)
+          .Cast(wide)
+          .Rope(cos.Unsqueeze(1).Cast(wide), sin.Unsqueeze(1).Cast(wide), interleaved)
+          .Cast(x.dtype());
+  if (rotated == x.dim(3)) return turned;
+  return Concat(std::vector<Tensor>{turned, x.Slice(3, rotated, x.dim(3))}, 3);
+}
+
 // Softmax(softcap(scale Q K') + mask) V. Keys and values of fewer heads serve several heads of
 // queries each. A query that sees nothing gives 0.
 absl::Status AttentionOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const AttentionInputs in, ReadAttention(c));
-  TG_ASSIGN_OR_RETURN(Tensor seen, SeenByPosition(c, in));
+  TG_ASSIGN_OR_RETURN(const Tensor seen, SeenByPosition(c, in));
   const DType dtype = in.q.dtype(), wide = ComposedType(dtype);
   const double size = static_cast<double>(std::max<int64_t>(1, in.q.dim(3)));
   TG_ASSIGN_OR_RETURN(const float scale, c.Float("scale", static_cast<float>(1 / std::sqrt(size))));
@@ -137,34 +174,28 @@ absl::Status AttentionOp(NodeContext& c) {
   if (mode < 0 || mode > 3) return InvalidArgument("'qk_matmul_output_mode' is ", mode);
   if (!IsFloat(precision)) return InvalidArgument("'softmax_precision' is no type of floats");
 
-  const int64_t shared = in.q.dim(1) / in.k.dim(1);
-  const auto for_queries = [&](const Tensor& t) {
-    return shared == 1 ? t : t.RepeatInterleave(shared, 1);
-  };
-  Tensor scores = in.q.Cast(wide).MatMul(for_queries(in.k).Cast(wide).Transpose()) * scale;
-  Tensor shown = scores;
-  if (softcap > 0) scores = (scores / softcap).Tanh() * softcap;
-  if (mode == 1) shown = scores;
+  AttentionTerms terms{.q = in.q,
+                       .k = in.k,
+                       .v = in.v,
+                       .bias = {},
+                       .seen = seen,
+                       .scale = scale,
+                       .softcap = softcap,
+                       .precision = precision};
   if (c.HasInput(3)) {
     TG_ASSIGN_OR_RETURN(const Tensor mask, ReadMask(c, in.k.dim(2)));
     if (IsBool(mask.dtype())) {
-      seen = Both(seen, mask);
+      terms.seen = Both(seen, mask);
     } else {
-      scores = scores + mask.Cast(wide);
+      terms.bias = mask;
     }
   }
-  if (seen.valid()) scores = seen.Where(scores, kMinusInfinity);
-  if (mode == 2) shown = scores;
-  const bool narrow = Info(precision).bits < Info(wide).bits;
-  const Tensor weights =
-      SoftmaxOrZero(narrow ? scores.Cast(precision).Cast(wide) : scores.Cast(precision));
-  if (mode == 3) shown = weights;
-  Tensor out = weights.Cast(wide).MatMul(for_queries(in.v).Cast(wide)).Cast(dtype);
-  if (in.packed) out = JoinHeads(out);
-  TG_RETURN_IF_ERROR(c.Output(out));
+  const AttentionSteps steps = Attend(terms);
+  TG_RETURN_IF_ERROR(c.Output(in.packed ? JoinHeads(steps.out) : steps.out));
   TG_RETURN_IF_ERROR(c.Output(in.k));
   TG_RETURN_IF_ERROR(c.Output(in.v));
-  return c.Output(shown.Cast(dtype));
+  const Tensor shown[] = {steps.product, steps.capped, steps.biased, steps.weights};
+  return c.Output(shown[mode].Cast(dtype));
 }
 
 // Pairs of the first `rotary_embedding_dim` elements of each head turn by the angles of the
@@ -180,27 +211,53 @@ absl::Status RotaryEmbeddingOp(NodeContext& c) {
   if (packed) {
     TG_ASSIGN_OR_RETURN(x, SplitLastAxis(x, heads, "the input"));
   }
-  if (x.rank() != 4) return InvalidArgument("the input has shape ", ToString(x.shape()));
-  if (rotated == 0) rotated = x.dim(3);
-  if (rotated < 2 || rotated > x.dim(3) || rotated % 2 != 0) {
-    return InvalidArgument("'rotary_embedding_dim' is ", rotated, " of heads of ", x.dim(3));
-  }
+  if (rotated == 0) rotated = x.dim(-1);
   if (c.HasInput(3)) {
     TG_ASSIGN_OR_RETURN(const Tensor positions, c.Input(3));
     cos = cos.Gather(positions);
     sin = sin.Gather(positions);
   }
-  if (cos.rank() != 3 || sin.rank() != 3) {
-    return InvalidArgument("cosines of shape ", ToString(cos.shape()),
-                           ", expected [batch, length, half of the rotated size]");
-  }
-  const DType dtype = x.dtype(), wide = ComposedType(dtype);
-  Tensor out = x.Slice(3, 0, rotated)
-                   .Cast(wide)
-                   .Rope(cos.Unsqueeze(1).Cast(wide), sin.Unsqueeze(1).Cast(wide), interleaved != 0)
-                   .Cast(dtype);
-  if (rotated < x.dim(3)) out = Concat(std::vector<Tensor>{out, x.Slice(3, rotated, x.dim(3))}, 3);
+  TG_ASSIGN_OR_RETURN(const Tensor out, RotateHeads(x, cos, sin, rotated, interleaved != 0));
   return c.Output(packed ? JoinHeads(out) : out);
+}
+
+// Attention whose scores and probabilities go through graphs of the node.
+absl::Status FlexAttentionOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor q, c.FloatInput(0));
+  TG_ASSIGN_OR_RETURN(const Tensor k, c.FloatInput(1));
+  TG_ASSIGN_OR_RETURN(const Tensor v, c.FloatInput(2));
+  if (q.rank() != 4 || k.rank() != 4 || v.rank() != 4 || k.dim(1) < 1 || q.dim(3) < 1 ||
+      q.dim(1) % k.dim(1) != 0) {
+    return InvalidArgument("Q, K and V have shapes ", ToString(q.shape()), ", ",
+                           ToString(k.shape()), " and ", ToString(v.shape()));
+  }
+  const double size = static_cast<double>(q.dim(3));
+  TG_ASSIGN_OR_RETURN(const float scale, c.Float("scale", static_cast<float>(1 / std::sqrt(size))));
+  TG_ASSIGN_OR_RETURN(const DType precision,
+                      TypeAttribute(c, "softmax_precision", ComposedType(q.dtype())));
+  const auto through = [&](std::string_view name, Tensor* x) -> absl::Status {
+    if (!c.HasAttribute(name)) return absl::OkStatus();
+    TG_ASSIGN_OR_RETURN(const GraphProto* body, c.Body(name));
+    const Shape shape = ToShape(x->shape());
+    TG_ASSIGN_OR_RETURN(const auto results, c.ImportGraph(*body, {Values::FromTensor(*x)}));
+    if (results.size() != 1)
+      return InvalidArgument("'", name, "' has ", results.size(), " results");
+    TG_ASSIGN_OR_RETURN(*x, c.values().ToTensor(results[0].get()));
+    if (!std::ranges::equal(shape, x->shape())) {
+      return InvalidArgument("'", name, "' makes the shape ", ToString(x->shape()), " of ",
+                             ToString(shape));
+    }
+    return absl::OkStatus();
+  };
+  const int64_t shared = q.dim(1) / k.dim(1);
+  const auto for_queries = [&](const Tensor& t) {
+    return (shared == 1 ? t : t.RepeatInterleave(shared, 1)).Cast(precision);
+  };
+  Tensor scores = q.Cast(precision).MatMul(for_queries(k).Transpose()) * scale;
+  TG_RETURN_IF_ERROR(through("score_mod", &scores));
+  Tensor probabilities = Composed(scores, SoftmaxOrZero);
+  TG_RETURN_IF_ERROR(through("prob_mod", &probabilities));
+  return c.Output(probabilities.MatMul(for_queries(v)).Cast(q.dtype()));
 }
 
 }  // namespace telegrad::onnx

@@ -1,6 +1,7 @@
 // Operators that read or write elements where an index says, along one axis or in rows.
 #include <algorithm>
 
+#include "engine/frontend/onnx/attention.h"
 #include "engine/frontend/onnx/common.h"
 #include "engine/frontend/onnx/operators.h"
 
@@ -26,6 +27,16 @@ absl::StatusOr<ScatterKind> ReadReduction(NodeContext& c) {
 }
 
 }  // namespace
+
+Tensor WriteCache(const Tensor& cache, const Tensor& update, const Tensor& first, int64_t axis,
+                  bool circular) {
+  const int64_t rank = cache.rank();
+  Tensor at = AlongAxis(cache.builder()->Iota(DType::kInt64, update.dim(axis)), axis, rank);
+  if (first.valid()) at = at + AlongAxis(first.Cast(DType::kInt64), 0, rank);
+  if (circular) at = at.FloorMod(cache.dim(axis));
+  const Shape shape = ToShape(update.shape());
+  return cache.PutAlong(axis, at.Expand(shape), update);
+}
 
 // An index out of range, an error in ONNX, gives 0.
 absl::Status GatherOp(NodeContext& c) {
@@ -80,18 +91,14 @@ absl::Status TensorScatterOp(NodeContext& c) {
     return InvalidArgument("an update of shape ", ToString(update.shape()), " along axis ", axis,
                            " of a cache of shape ", ToString(cache.shape()));
   }
-  const int64_t rank = cache.rank();
-  Tensor at = AlongAxis(c.builder().Iota(DType::kInt64, update.dim(axis)), axis, rank);
+  Tensor first;
   if (c.HasInput(2)) {
-    TG_ASSIGN_OR_RETURN(const Tensor first, c.Input(2));
+    TG_ASSIGN_OR_RETURN(first, c.Input(2));
     if (first.rank() != 1 || first.dim(0) != cache.dim(0)) {
       return InvalidArgument("the write indices have shape ", ToString(first.shape()));
     }
-    at = at + AlongAxis(first.Cast(DType::kInt64), 0, rank);
   }
-  if (mode == "circular") at = at.FloorMod(cache.dim(axis));
-  const Shape shape = ToShape(update.shape());
-  return c.Output(cache.PutAlong(axis, at.Expand(shape), update));
+  return c.Output(WriteCache(cache, update, first, axis, mode == "circular"));
 }
 
 // Input 2 holds the values of false and true. A negative position counts from the end.

@@ -134,6 +134,17 @@ absl::StatusOr<Tensor> ConvByAttributes(NodeContext& c, const Tensor& x, const T
   return x.Conv(weight, g.window, groups);
 }
 
+absl::StatusOr<AxisWindows> WindowsByAttributes(NodeContext& c, const Tensor& x,
+                                                const Tensor& weight) {
+  if (x.rank() < 3 || weight.rank() != x.rank()) {
+    return InvalidArgument("the weight has shape ", ToString(weight.shape()), ", the input ",
+                           ToString(x.shape()));
+  }
+  TG_ASSIGN_OR_RETURN(const std::vector<int64_t> kernel, KernelOf(c, weight));
+  TG_ASSIGN_OR_RETURN(const Geometry g, ReadGeometry(c, x, kernel));
+  return ResolveWindows("convolution", x, kernel, g.window);
+}
+
 absl::Status ConvOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, SpatialInput(c));
   TG_ASSIGN_OR_RETURN(const Tensor weight, c.Input(1));

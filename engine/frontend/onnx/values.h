@@ -73,7 +73,8 @@ class Values {
 
   // Errors if it is no tensor.
   absl::StatusOr<Tensor> ToTensor(Value* value);
-  // Null if that takes more effort or more than the interpreter should do, or the content has more than `most_bytes`.
+  // Null if that takes more effort or more than the interpreter should do, or the content has more
+  // than `most_bytes`.
   absl::StatusOr<const HostTensor*> ToHost(Value* value, Effort effort,
                                            int64_t most_bytes = INT64_MAX);
   // Several at once, so that what they share is computed once. False if one takes more effort.
