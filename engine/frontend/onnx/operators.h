@@ -252,5 +252,4 @@ absl::Status StringConcatOp(NodeContext& c);  // operators_text.cc
 absl::Status StringNormalizerOp(NodeContext& c);
 absl::Status StringSplitOp(NodeContext& c);
 
-
 }  // namespace telegrad::onnx
