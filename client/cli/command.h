@@ -25,6 +25,7 @@ struct Command {
 // Connects to --address, or to what DefaultAddress (client/cc/local_daemon.h) says.
 absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags);
 
+absl::Status Check(const Flags& flags);
 absl::Status Devices(const Flags& flags);
 absl::Status Down(const Flags& flags);
 absl::Status Explain(const Flags& flags);

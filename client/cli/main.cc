@@ -38,8 +38,10 @@ constexpr FlagRow kRunFlags[] = {
      "File that the model's next output is written to, .npy or .pb"},
     {"expect", 'x', FlagKind::kList, "", "FILE",
      "File of what the model's next output must be; the command fails where they differ"},
-    {"rtol", 0, FlagKind::kString, "1e-3", "X", "Relative tolerance of --expect"},
-    {"atol", 0, FlagKind::kString, "1e-5", "X", "Absolute tolerance of --expect"},
+    {"rtol", 0, FlagKind::kString, "1e-3", "X", "Relative tolerance of --expect and --verify"},
+    {"atol", 0, FlagKind::kString, "1e-5", "X", "Absolute tolerance of --expect and --verify"},
+    {"verify", 'v', FlagKind::kString, "", "DIR",
+     "Folder whose test_data_set_N/input_*.pb are run and compared with output_*.pb"},
     {"timeline", 't', FlagKind::kString, "", "FILE",
      "File that a timeline of the run is written to, for Perfetto (Chrome trace JSON)"},
     {"server-import", 0, FlagKind::kBool, "false", "",
@@ -57,6 +59,13 @@ constexpr FlagRow kExplainFlags[] = {
     {"html", 0, FlagKind::kString, "", "FILE",
      "File of a page for browsers that is written instead of lines: kernels, fusion, memory and "
      "time"},
+};
+
+constexpr FlagRow kCheckFlags[] = {
+    {"shape", 's', FlagKind::kList, "", "NAME=AxBxC",
+     "Shape of an input that the model leaves open or has with other sizes"},
+    {"dim", 'd', FlagKind::kList, "", "NAME=N",
+     "Size of a dimension that the model only names; 1 where it is not given"},
 };
 
 constexpr FlagRow kTensorsFlags[] = {
@@ -80,6 +89,8 @@ constexpr Command kCommands[] = {
      &Up},
     {"down", "", "stops the daemon that \"up\" started", kDownFlags, &Down},
     {"run", "MODEL.onnx", "runs an ONNX model", kRunFlags, &Run},
+    {"check", "MODEL.onnx", "tells whether a model is supported, and all that is not", kCheckFlags,
+     &Check},
     {"explain", "MODEL.onnx", "shows the kernels and the memory that a model would take, and why",
      kExplainFlags, &Explain},
     {"train", "digits", "trains a small convolutional network on handwritten digits", kTrainFlags,

@@ -23,7 +23,7 @@ FLOOR = {
     "engine/wire": 3,
     "engine/rewrite": 3,
     "engine/rules": 4,
-    "engine/reference": 5,
+    "engine/reference": 4,
     "engine/frontend": 5,
     "engine/schedule": 5,
     "engine/lowering": 5,

@@ -1,5 +1,6 @@
 // The supported operators: one row each. Semantics are those of docs/Operators.md of the ONNX
-// project (Apache-2.0), for the opsets kMinOpset to kMaxOpset.
+// project (Apache-2.0), for the opsets kMinOpset to kMaxOpset; of com.microsoft, those of
+// docs/ContribOperators.md of ONNX Runtime (MIT).
 #pragma once
 
 #include <span>
@@ -9,20 +10,20 @@
 
 namespace telegrad::onnx {
 
-inline constexpr int64_t kMinOpset = 7;  // the first with NumPy's broadcasting
-inline constexpr int64_t kMaxOpset = 24;
+inline constexpr int64_t kMinOpset = 1;
+inline constexpr int64_t kMaxOpset = 28;
 
 using OperatorFunction = absl::Status (*)(NodeContext&);
 
 struct Operator {
-  std::string_view name;
+  std::string_view name;  // with its domain and a dot before it unless that is the default one
   int min_inputs;
   int max_inputs;  // -1: any number
   OperatorFunction function;
 };
 
 std::span<const Operator> AllOperators();  // sorted by name
-const Operator* FindOperator(std::string_view name);
+const Operator* FindOperator(std::string_view domain, std::string_view name);
 
 // Computes the node on the host if it is a small computation of integers that are known at import,
 // as exporters make them for the shapes of Reshape. True if it did.
@@ -111,5 +112,144 @@ absl::Status BatchNormalizationOp(NodeContext& c);  // operators_norm.cc
 absl::Status InstanceNormalizationOp(NodeContext& c);
 absl::Status LayerNormalizationOp(NodeContext& c);
 absl::Status LrnOp(NodeContext& c);
+
+absl::Status ArgMaxOp(NodeContext& c);
+absl::Status ArgMinOp(NodeContext& c);
+absl::Status AttentionOp(NodeContext& c);
+absl::Status BitCastOp(NodeContext& c);
+absl::Status BitShiftOp(NodeContext& c);
+absl::Status CausalConvWithStateOp(NodeContext& c);
+absl::Status CeluOp(NodeContext& c);
+absl::Status CumProdOp(NodeContext& c);
+absl::Status CumSumOp(NodeContext& c);
+absl::Status DetOp(NodeContext& c);
+absl::Status EinsumOp(NodeContext& c);
+absl::Status EluOp(NodeContext& c);
+absl::Status GroupNormalizationOp(NodeContext& c);
+absl::Status HardSigmoidOp(NodeContext& c);
+absl::Status HardmaxOp(NodeContext& c);
+absl::Status IsInfOp(NodeContext& c);
+absl::Status LinearAttentionOp(NodeContext& c);
+absl::Status LpNormalizationOp(NodeContext& c);
+absl::Status MeanVarianceNormalizationOp(NodeContext& c);
+absl::Status NegativeLogLikelihoodLossOp(NodeContext& c);
+absl::Status PReluOp(NodeContext& c);
+absl::Status ReduceL1Op(NodeContext& c);
+absl::Status ReduceL2Op(NodeContext& c);
+absl::Status ReduceLogSumExpOp(NodeContext& c);
+absl::Status ReduceLogSumOp(NodeContext& c);
+absl::Status ReduceProdOp(NodeContext& c);
+absl::Status ReduceSumSquareOp(NodeContext& c);
+absl::Status RmsNormalizationOp(NodeContext& c);
+absl::Status RotaryEmbeddingOp(NodeContext& c);
+absl::Status SeluOp(NodeContext& c);
+absl::Status ShrinkOp(NodeContext& c);
+absl::Status SoftmaxCrossEntropyLossOp(NodeContext& c);
+absl::Status SoftplusOp(NodeContext& c);
+absl::Status SwiGluOp(NodeContext& c);
+absl::Status SwishOp(NodeContext& c);
+absl::Status ThresholdedReluOp(NodeContext& c);
+absl::Status TopKOp(NodeContext& c);
+
+absl::Status BernoulliOp(NodeContext& c);
+absl::Status MultinomialOp(NodeContext& c);
+absl::Status RandomNormalLikeOp(NodeContext& c);
+absl::Status RandomNormalOp(NodeContext& c);
+absl::Status RandomUniformLikeOp(NodeContext& c);
+absl::Status RandomUniformOp(NodeContext& c);
+
+absl::Status GruOp(NodeContext& c);
+absl::Status LstmOp(NodeContext& c);
+absl::Status ResizeOp(NodeContext& c);
+absl::Status RnnOp(NodeContext& c);
+absl::Status UpsampleOp(NodeContext& c);
+
+absl::Status IfOp(NodeContext& c);  // operators_control.cc
+absl::Status LoopOp(NodeContext& c);
+absl::Status ScanOp(NodeContext& c);
+absl::Status SequenceMapOp(NodeContext& c);
+
+absl::Status ConcatFromSequenceOp(NodeContext& c);  // operators_sequence.cc
+absl::Status OptionalGetElementOp(NodeContext& c);
+absl::Status OptionalHasElementOp(NodeContext& c);
+absl::Status OptionalOp(NodeContext& c);
+absl::Status SequenceAtOp(NodeContext& c);
+absl::Status SequenceConstructOp(NodeContext& c);
+absl::Status SequenceEmptyOp(NodeContext& c);
+absl::Status SequenceEraseOp(NodeContext& c);
+absl::Status SequenceInsertOp(NodeContext& c);
+absl::Status SequenceLengthOp(NodeContext& c);
+absl::Status SplitToSequenceOp(NodeContext& c);
+
+absl::Status CompressOp(NodeContext& c);  // operators_select.cc
+absl::Status NonMaxSuppressionOp(NodeContext& c);
+absl::Status NonZeroOp(NodeContext& c);
+absl::Status UniqueOp(NodeContext& c);
+absl::Status BlackmanWindowOp(NodeContext& c);
+absl::Status ConvIntegerOp(NodeContext& c);
+absl::Status DequantizeLinearOp(NodeContext& c);
+absl::Status DftOp(NodeContext& c);
+absl::Status DynamicQuantizeLinearOp(NodeContext& c);
+absl::Status EyeLikeOp(NodeContext& c);
+absl::Status GatherElementsOp(NodeContext& c);
+absl::Status HammingWindowOp(NodeContext& c);
+absl::Status HannWindowOp(NodeContext& c);
+absl::Status MatMulIntegerOp(NodeContext& c);
+absl::Status MelWeightMatrixOp(NodeContext& c);
+absl::Status OneHotOp(NodeContext& c);
+absl::Status QLinearConvOp(NodeContext& c);
+absl::Status QLinearMatMulOp(NodeContext& c);
+absl::Status QuantizeLinearOp(NodeContext& c);
+absl::Status ReverseSequenceOp(NodeContext& c);
+absl::Status ScatterElementsOp(NodeContext& c);
+absl::Status SizeOp(NodeContext& c);
+absl::Status StftOp(NodeContext& c);
+absl::Status TensorScatterOp(NodeContext& c);
+
+absl::Status CenterCropPadOp(NodeContext& c);
+absl::Status Col2ImOp(NodeContext& c);
+absl::Status ConvTransposeOp(NodeContext& c);
+absl::Status DepthToSpaceOp(NodeContext& c);
+absl::Status GlobalLpPoolOp(NodeContext& c);
+absl::Status LpPoolOp(NodeContext& c);
+absl::Status MaxUnpoolOp(NodeContext& c);
+absl::Status SpaceToDepthOp(NodeContext& c);
+
+absl::Status AffineGridOp(NodeContext& c);
+absl::Status DeformConvOp(NodeContext& c);
+absl::Status GridSampleOp(NodeContext& c);
+absl::Status MaxRoiPoolOp(NodeContext& c);
+absl::Status RoiAlignOp(NodeContext& c);
+
+absl::Status FlexAttentionOp(NodeContext& c);
+absl::Status TfIdfVectorizerOp(NodeContext& c);
+
+absl::Status BiasGeluOp(NodeContext& c);
+absl::Status DynamicQuantizeMatMulOp(NodeContext& c);
+absl::Status EmbedLayerNormalizationOp(NodeContext& c);
+absl::Status FastGeluOp(NodeContext& c);
+absl::Status FusedConvOp(NodeContext& c);
+absl::Status FusedGemmOp(NodeContext& c);
+absl::Status FusedMatMulOp(NodeContext& c);
+absl::Status GroupQueryAttentionOp(NodeContext& c);
+absl::Status MatMulIntegerToFloatOp(NodeContext& c);
+absl::Status MatMulNBitsOp(NodeContext& c);
+absl::Status MsAttentionOp(NodeContext& c);
+absl::Status MsRotaryEmbeddingOp(NodeContext& c);
+absl::Status MultiHeadAttentionOp(NodeContext& c);
+absl::Status NhwcConvOp(NodeContext& c);
+absl::Status QLinearAddOp(NodeContext& c);
+absl::Status QLinearConcatOp(NodeContext& c);
+absl::Status QLinearGlobalAveragePoolOp(NodeContext& c);
+absl::Status QLinearLeakyReluOp(NodeContext& c);
+absl::Status QLinearMulOp(NodeContext& c);
+absl::Status QLinearSigmoidOp(NodeContext& c);
+absl::Status QuickGeluOp(NodeContext& c);
+absl::Status SimplifiedLayerNormalizationOp(NodeContext& c);
+absl::Status SkipLayerNormalizationOp(NodeContext& c);
+absl::Status SkipSimplifiedLayerNormalizationOp(NodeContext& c);
+absl::Status StringConcatOp(NodeContext& c);  // operators_text.cc
+absl::Status StringNormalizerOp(NodeContext& c);
+absl::Status StringSplitOp(NodeContext& c);
 
 }  // namespace telegrad::onnx
