@@ -98,6 +98,10 @@ pack() {
   find "$tree" -path "$tree/DEBIAN" -prune -o -type f -exec chmod u=rw,go=r {} +
   find "$tree" -path "$tree/usr/bin/*" -type f -exec chmod 0755 {} +
   find "$tree" -type d -exec chmod 0755 {} +
+  local script
+  for script in deploy/debian/"$package".*; do
+    if [ -e "$script" ]; then install -m 0755 "$script" "$tree/DEBIAN/${script##*.}"; fi
+  done
   find "$tree" -path "$tree/usr/bin/*" -type f -exec strip --remove-section=.comment --remove-section=.note {} +
   if compgen -G "$tree/usr/bin/*" >/dev/null; then
     local shared
@@ -128,7 +132,6 @@ install -D -m 0644 -t "$work/telegradd/lib/systemd/system" deploy/systemd/telegr
 install -D -m 0644 -t "$work/telegradd/etc/telegrad" deploy/systemd/telegradd.env
 install -d "$work/telegradd/DEBIAN"
 echo /etc/telegrad/telegradd.env >"$work/telegradd/DEBIAN/conffiles"
-install -m 0755 -t "$work/telegradd/DEBIAN" deploy/debian/postinst deploy/debian/prerm deploy/debian/postrm
 # A compile worker has no flags of its own to write a page from.
 ln -s telegradd.8.gz "$work/telegradd/usr/share/man/man8/telegrad-compile-worker.8.gz"
 pack telegradd "$architecture" net adduser "compute server for tensor graphs" \

@@ -73,6 +73,7 @@ absl::StatusOr<Spawned> Spawn(const std::string& program, std::vector<std::strin
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
   args.insert(args.begin(), program);
   std::vector<char*> argv;
+  argv.reserve(args.size() + 1);
   for (std::string& arg : args) argv.push_back(arg.data());
   argv.push_back(nullptr);
   const int error =

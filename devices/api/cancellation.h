@@ -1,5 +1,6 @@
 // The wish that a submission ends early, or that it ends by some time. Queues look at it before
-// each command, so that a run whose caller has disconnected keeps the device for one segment at most.
+// each command, so that a run whose caller has disconnected keeps the device for one segment at
+// most.
 #pragma once
 
 #include <atomic>

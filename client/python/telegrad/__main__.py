@@ -61,6 +61,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m telegrad", description=__doc__)
     parser.add_argument("--address", help="HOST:PORT or unix:PATH (default: $TELEGRAD_ADDRESS, "
                         "else 127.0.0.1:50055)")
+    parser.add_argument("--version", action="version", version=f"telegrad {telegrad.__version__}")
     parser.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS",
                         help="how long to wait for the server to answer")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
