@@ -25,6 +25,7 @@ struct Command {
 // Connects to --address, TELEGRAD_ADDRESS or the default address.
 absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags);
 
+absl::Status Check(const Flags& flags);
 absl::Status Devices(const Flags& flags);
 absl::Status Explain(const Flags& flags);
 absl::Status Run(const Flags& flags);

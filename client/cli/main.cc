@@ -30,8 +30,10 @@ constexpr FlagRow kRunFlags[] = {
     {"output", 'o', FlagKind::kList, "", "FILE", "where its outputs go, in order: .npy or .pb"},
     {"expect", 'x', FlagKind::kList, "", "FILE",
      "what its outputs must be, in order: fails where they differ"},
-    {"rtol", 0, FlagKind::kString, "1e-3", "X", "of --expect: relative tolerance"},
-    {"atol", 0, FlagKind::kString, "1e-5", "X", "of --expect: absolute tolerance"},
+    {"rtol", 0, FlagKind::kString, "1e-3", "X", "of --expect and --verify: relative tolerance"},
+    {"atol", 0, FlagKind::kString, "1e-5", "X", "of --expect and --verify: absolute tolerance"},
+    {"verify", 'v', FlagKind::kString, "", "DIR",
+     "runs each DIR/test_data_set_N/input_*.pb and compares with its output_*.pb"},
     {"timeline", 't', FlagKind::kString, "", "FILE",
      "where a timeline of the run goes, for Perfetto (Chrome trace JSON)"},
     {"server-import", 0, FlagKind::kBool, "false", "",
@@ -48,12 +50,21 @@ constexpr FlagRow kExplainFlags[] = {
     {"json", 'j', FlagKind::kBool, "false", "", "prints one JSON object instead of lines"},
 };
 
+constexpr FlagRow kCheckFlags[] = {
+    {"shape", 's', FlagKind::kList, "", "NAME=AxBxC",
+     "the shape of an input, where the model leaves it open or has another"},
+    {"dim", 'd', FlagKind::kList, "", "NAME=N",
+     "the size of a dimension that the model only names (default 1)"},
+};
+
 constexpr FlagRow kTensorsFlags[] = {
     {"metadata", 'm', FlagKind::kBool, "false", "", "prints the metadata too"},
 };
 
 constexpr Command kCommands[] = {
     {"run", "MODEL.onnx", "runs an ONNX model", kRunFlags, &Run},
+    {"check", "MODEL.onnx", "tells whether a model is supported, and all that is not", kCheckFlags,
+     &Check},
     {"explain", "MODEL.onnx", "shows the kernels and the memory that a model would take, and why",
      kExplainFlags, &Explain},
     {"train", "digits", "trains a small convolutional network on handwritten digits", kTrainFlags,

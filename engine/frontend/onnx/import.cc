@@ -25,8 +25,20 @@ namespace {
 
 constexpr size_t kMaxNodeInputs = 4096;
 
+// Marks errors of options.
+constexpr absl::string_view kOptionsUrl = "telegrad/onnx-options";
+
+template <typename... Args>
+absl::Status OptionsError(const Args&... args) {
+  absl::Status out = InvalidArgument(args...);
+  out.SetPayload(kOptionsUrl, {});
+  return out;
+}
+
 absl::Status At(std::string_view where, const absl::Status& status) {
-  return absl::Status(status.code(), StrCat("ONNX: ", where, ": ", ToStd(status.message())));
+  absl::Status out(status.code(), StrCat("ONNX: ", where, ": ", ToStd(status.message())));
+  if (IsOptionsError(status)) out.SetPayload(kOptionsUrl, {});
+  return out;
 }
 
 // What the nodes of a graph, or of a function's body, are read with.
@@ -120,20 +132,17 @@ absl::Status Importer::CheckModel() const {
   }
   for (const auto& [name, shape] : options_.input_shapes) {
     if (!names.contains(name)) {
-      return InvalidArgument("ONNX: the model has no input '", name,
-                             "', for which a shape is given");
+      return OptionsError("ONNX: the model has no input '", name, "', for which a shape is given");
     }
   }
   for (const auto& [name, value] : options_.values) {
     if (!names.contains(name)) {
-      return InvalidArgument("ONNX: the model has no input '", name,
-                             "', for which a value is given");
+      return OptionsError("ONNX: the model has no input '", name, "', for which a value is given");
     }
   }
   for (const auto& [name, size] : options_.dims) {
     if (name.empty() || !params.contains(name)) {
-      return InvalidArgument("ONNX: no input has a dimension '", name,
-                             "', for which a size is given");
+      return OptionsError("ONNX: no input has a dimension '", name, "', for which a size is given");
     }
   }
   return absl::OkStatus();
@@ -164,7 +173,7 @@ absl::StatusOr<Shape> Importer::InputShape(const ValueInfo& input) const {
   if (const auto it = options_.input_shapes.find(input.name); it != options_.input_shapes.end()) {
     return it->second;
   }
-  if (!input.has_shape) return InvalidArgument("has no shape: give one in input_shapes");
+  if (!input.has_shape) return OptionsError("has no shape: give one in input_shapes");
   Shape out;
   for (size_t i = 0; i < input.shape.size(); ++i) {
     const Dimension& dim = input.shape[i];
@@ -174,8 +183,8 @@ absl::StatusOr<Shape> Importer::InputShape(const ValueInfo& input) const {
     } else if (dim.param.empty() && dim.value >= 0) {
       out.push_back(dim.value);
     } else {
-      return InvalidArgument("axis ", i, " has the dynamic dimension '", dim.param,
-                             "': give its size in dims, or a shape in input_shapes");
+      return OptionsError("axis ", i, " has the dynamic dimension '", dim.param,
+                          "': give its size in dims, or a shape in input_shapes");
     }
   }
   return out;
@@ -201,8 +210,8 @@ absl::StatusOr<ValueRef> Importer::InputOf(const ValueInfo& input, const OnnxDat
     case OnnxData::Kind::kTensor: {
       TG_ASSIGN_OR_RETURN(ValueRef value, InputTensor(input, data.tensor.shape, name, out));
       if (data.tensor.dtype != builder_.slots()[out->slot].dtype) {
-        return InvalidArgument("has element type ", Name(builder_.slots()[out->slot].dtype),
-                               ", a value of ", Name(data.tensor.dtype), " is given");
+        return OptionsError("has element type ", Name(builder_.slots()[out->slot].dtype),
+                            ", a value of ", Name(data.tensor.dtype), " is given");
       }
       values_.GiveInput(out->slot, &data.tensor);
       return value;
@@ -518,6 +527,10 @@ absl::Status Importer::Outputs() {
 
 }  // namespace
 }  // namespace onnx
+
+bool IsOptionsError(const absl::Status& status) {
+  return status.GetPayload(onnx::kOptionsUrl).has_value();
+}
 
 absl::StatusOr<OnnxPlan> ImportOnnx(std::string_view bytes, const ImportOptions& options,
                                     Budget* budget) {
