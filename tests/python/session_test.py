@@ -79,6 +79,11 @@ class SessionTest(DaemonTest):
         with raises(self, Code.UNAVAILABLE, "127.0.0.1:1", "telegradd"):
             telegrad.connect("127.0.0.1:1")
 
+    def test_an_address_needs_a_port(self):
+        for address in ("localhost", "localhost:", "::1", "localhost:http"):
+            with raises(self, Code.INVALID_ARGUMENT, "no port", ":50055"):
+                telegrad.connect(address)
+
     def test_every_type_goes_there_and_back(self):
         rng = seeded("every_type")
         session = self.session()

@@ -71,6 +71,17 @@ class Buffer(BufferBase):
         """Its content, as all operations before leave it; see Session.read."""
         return self.session.read(self, out=out, timeout=timeout)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __dlpack__(self, **named: Any) -> Any:
+        """Its content for other libraries: a copy in this process."""
+        return self.numpy().__dlpack__(**named)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # host memory
+
     def write(self, array: Any) -> None:
         self.session.write(self, array)
 
