@@ -7,80 +7,23 @@ computes, in the server's order; TELEGRAD_DEVICE comes first where it is set.
 
 from __future__ import annotations
 
-import collections
 import functools
-import os
-from dataclasses import dataclass
 
-import numpy as np
 from tinygrad.device import Allocator, Compiled
 from tinygrad.runtime.ops_null import NullRenderer
 
-import telegrad
-from telegrad import _operations as operations
-from telegrad import dtypes
+from telegrad._host import Host, Memory
 from telegrad.tinygrad import _execute
 
-_MEMORY_ONLY = ("DISK:", "NPY:", "NULL:")  # of which a graph cannot be run
 
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes of a buffer of the session."""
-
-    handle: int
-    offset: int
-    nbytes: int
-    whole: int  # bytes of the buffer
-
-
-class Client:
-    """The session, and what is to be freed in it.
-
-    tinygrad frees buffers whenever Python collects them, also in the middle of a call of the session's: so
-    a free only notes the handle, and the next operation sends it.
-    """
-
+class Client(Host):
     def __init__(self) -> None:
-        self.connection = telegrad.connect(timeout=float(os.environ.get("TELEGRAD_TIMEOUT", "10")))
-        names = [d.name for d in self.connection.devices() if not d.name.startswith(_MEMORY_ONLY)]
-        first = self.connection.device
-        if first:
-            names = [first] + [name for name in names if name != first]
-        if not names:
-            raise RuntimeError(f"the server at {self.connection.address} has no device that computes")
-        self.devices = tuple(names)
-        self.session = self.connection.session()
-        self.binds_parts = getattr(self.connection.server, "binds_parts", False)
+        super().__init__()
         self.loaded: dict[bytes, _execute.Loaded] = {}
-        self._dropped: collections.deque[int] = collections.deque()
-
-    def drop(self, handle: int) -> None:
-        self._dropped.append(handle)
-
-    def flush(self) -> None:
-        if self._dropped:
-            handles = []
-            while self._dropped:
-                handles.append(self._dropped.popleft())
-            self.session._submit(operations.free(handles))
-
-    def alloc(self, nbytes: int, device: str) -> Memory:
-        self.flush()
-        return Memory(self.session.alloc(nbytes, device).handle, 0, nbytes, nbytes)
-
-    def write(self, memory: Memory, data: memoryview) -> None:
-        self.session.write_bytes(memory.handle, memory.offset, data)
-
-    def read(self, memory: Memory, out: memoryview) -> None:
-        array = np.frombuffer(out, np.uint8)
-        sink = dtypes.Sink(dtypes.dtype("u8"), array.shape, array)
-        self.session._wait(self.session._future(
-            operations.read(memory.handle, memory.offset, sink)), None)
 
     def names(self, count: int) -> tuple[str, ...]:
-        """What the first `count` device numbers of a graph mean. Host memory may have a number that the server
-        lacks; then it is uploaded to one that there is."""
+        """What the first `count` device numbers of a graph mean. Host memory may have a number that the
+        server lacks; then it is uploaded to one that there is."""
         return tuple(self.devices[i % len(self.devices)] for i in range(count))
 
 
