@@ -257,4 +257,4 @@ def _round(value: float, kind: DType) -> float:
         codes = kind.to_float32(np.arange(1 << kind.bits, dtype=np.uint8).view(kind.numpy))
         finite = codes[np.isfinite(codes)].astype(np.float64)
         return float(finite[np.argmin(np.abs(finite - value))])
-    return float(kind.to_float32(as_array(value, kind)[0]).astype(np.float64))
+    return float(kind.to_float32(as_array(value, kind)[0]).astype(np.float64).item())

@@ -337,15 +337,52 @@ def _scatter_along(c: Call, x: Tensor, axis: int, index: Tensor, rows: Tensor, h
     return x.permute(order).scatter(index, c.tensor(rows).permute(order), how).permute(back)
 
 
+def _diagonal(x: Tensor, n: int, offset: int, first: int, second: int) -> tuple[list[int], Tensor, Tensor]:
+    """The axes with those two in front, the tensor so with these as one, and where in it the diagonal is."""
+    a, b = first % x.ndim, second % x.ndim
+    place = x.graph.arange(n)
+    at = (place + max(-offset, 0)) * x.shape[b] + place + max(offset, 0)
+    order = [a, b, *[i for i in range(x.ndim) if i not in (a, b)]]
+    front = x.permute(order)
+    return order, front.reshape(front.shape[0] * front.shape[1], *front.shape[2:]), at
+
+
 @aten("diagonal")
 def diagonal(c: Call, x: Tensor, offset: int = 0, first: int = 0, second: int = 1) -> Tensor:
-    a, b = first % x.ndim, second % x.ndim
-    n = c.shape[-1]
-    place = c.graph.arange(n)
-    at = (place + max(-offset, 0)) * x.shape[b] + place + max(offset, 0)
-    rest = [i for i in range(x.ndim) if i not in (a, b)]
-    flat = x.permute([a, b, *rest]).reshape(x.shape[a] * x.shape[b], *[x.shape[i] for i in rest])
-    return flat.gather(at).permute([*range(1, len(rest) + 1), 0])
+    _, flat, at = _diagonal(x, c.shape[-1], offset, first, second)
+    return flat.gather(at).permute([*range(1, flat.ndim), 0])
+
+
+@aten("diagonal_scatter")
+def diagonal_scatter(c: Call, x: Tensor, src: Tensor, offset: int = 0, first: int = 0, second: int = 1) -> Tensor:
+    order, flat, at = _diagonal(x, src.shape[-1], offset, first, second)
+    rows = c.tensor(src).permute([src.ndim - 1, *range(src.ndim - 1)])
+    out = flat.scatter(at, rows, "set").reshape(*[x.shape[a] for a in order])
+    return out.permute([order.index(a) for a in range(x.ndim)])
+
+
+@aten("as_strided")
+def as_strided(c: Call, x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Tensor:
+    """By the strides that torch says the source has; its elements have no gaps between them."""
+    meta = c.node.args[0].meta["val"]  # type: ignore[union-attr]
+    order = sorted(range(x.ndim), key=lambda a: (-meta.stride(a), a))
+    flat = x.permute(order).flatten() if x.ndim else x.reshape(1)
+    order = sorted(range(len(size)), key=lambda a: (-stride[a], a))
+    if not offset and math.prod(size) == x.size and _is_dense([size[a] for a in order], [stride[a] for a in order]):
+        return flat.reshape(*[size[a] for a in order]).permute([order.index(a) for a in range(len(size))])
+    place = c.graph.const(offset or 0, "i64").broadcast_to(tuple(size))
+    for a, (n, step) in enumerate(zip(size, stride)):
+        place = place + (c.graph.arange(n) * step).reshape([n if i == a else 1 for i in range(len(size))])
+    return flat.gather(place)
+
+
+def _is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
+    step = 1
+    for n, s in zip(reversed(size), reversed(stride)):
+        if n != 1 and s != step:
+            return False
+        step *= n
+    return True
 
 
 # --- indices ---
@@ -395,12 +432,18 @@ def index_(c: Call, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 def index_put(c: Call, x: Tensor, indices: Sequence[Tensor | None], values: Tensor,
               accumulate: bool = False) -> Tensor:
     used, rows, shape = _places(x, indices)
-    if used != list(range(len(used))):
-        raise Unsupported("index_put beyond the first axes; permute them to the front")
-    rest = x.shape[len(used):]
-    flat = x.reshape(math.prod(x.shape[:len(used)]), *rest)
-    src = c.tensor(values).broadcast_to((*shape, *rest))
-    return flat.scatter(rows, src, "add" if accumulate else "set").reshape(*x.shape)
+    rest = [a for a in range(x.ndim) if a not in used]
+    order = [*used, *rest]
+    front = x.permute(order)
+    flat = front.reshape(math.prod(front.shape[:len(used)]), *front.shape[len(used):])
+    before = used[0] if used == list(range(used[0], used[0] + len(used))) else 0
+    sizes = [x.shape[a] for a in rest]
+    src = c.tensor(values).broadcast_to((*sizes[:before], *shape, *sizes[before:]))
+    if before:  # the index's axes to the front, as they are in `flat`
+        n = len(shape)
+        src = src.permute([*range(before, before + n), *range(before), *range(before + n, src.ndim)])
+    out = flat.scatter(rows, src, "add" if accumulate else "set").reshape(*front.shape)
+    return out.permute([order.index(a) for a in range(x.ndim)])
 
 
 aten("_unsafe_index")(index_)
@@ -535,3 +578,19 @@ def all_(c: Call, x: Tensor, axes: Any = None, keep: bool = False) -> Tensor:
 @aten("cumsum")
 def cumsum(c: Call, x: Tensor, axis: int, **named: Any) -> Tensor:
     return c.tensor(x).cumsum(axis) if x.ndim else c.tensor(x)
+
+
+@aten("cumprod")
+def cumprod(c: Call, x: Tensor, axis: int, **named: Any) -> Tensor:
+    """As Tensor.cumsum, with ones where the sum has zeros."""
+    from telegrad.torch._windows import pad
+
+    out = c.tensor(x)
+    if not out.ndim:
+        return out
+    at, shift = axis % out.ndim, 1
+    while shift < out.shape[at]:
+        part = _part(out, at, slice(0, out.shape[at] - shift))
+        out = out * pad(part, [(shift if i == at else 0, 0) for i in range(out.ndim)], 1)
+        shift *= 2
+    return out

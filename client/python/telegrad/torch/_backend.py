@@ -48,7 +48,42 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table = dict(torch._decomp.core_aten_decompositions())
     packets = [getattr(_ATEN, name) for name in _MORE if hasattr(_ATEN, name)]
     table.update(torch._decomp.get_decompositions(packets))
+    table[_ATEN._transformer_encoder_layer_fwd.default] = _encoder_layer
     return table
+
+
+def _encoder_layer(x, width, heads, qkv_weight, qkv_bias, out_weight, out_bias, use_gelu, norm_first, eps, weight1,
+                   bias1, weight2, bias2, up_weight, up_bias, down_weight, down_bias, mask=None, mask_type=None):
+    """What torch calls for nn.TransformerEncoderLayer in inference, as the operators that it stands for."""
+    F = torch.nn.functional
+    if mask is not None:
+        if mask_type == 1:  # of keys: [batch, keys]
+            mask = mask[:, None, None, :]
+        mask = torch.zeros_like(mask, dtype=x.dtype).masked_fill(mask, float("-inf")) if mask.dtype is torch.bool else mask
+
+    def attend(h):
+        batch, length = h.shape[:2]
+        q, k, v = (t.reshape(batch, length, heads, -1).transpose(1, 2)
+                   for t in F.linear(h, qkv_weight, qkv_bias).chunk(3, -1))
+        scores = q @ k.transpose(-1, -2) * (width // heads) ** -0.5
+        y = (scores if mask is None else scores + mask).softmax(-1) @ v
+        return F.linear(y.transpose(1, 2).reshape(batch, length, width), out_weight, out_bias)
+
+    def feed(h):
+        h = F.linear(h, up_weight, up_bias)
+        return F.linear(F.gelu(h) if use_gelu else F.relu(h), down_weight, down_bias)
+
+    def norm1(h):
+        return F.layer_norm(h, (width,), weight1, bias1, eps)
+
+    def norm2(h):
+        return F.layer_norm(h, (width,), weight2, bias2, eps)
+
+    if norm_first:
+        x = x + attend(norm1(x))
+        return x + feed(norm2(x))
+    x = norm1(x + attend(x))
+    return norm2(x + feed(x))
 
 
 class _Kept:
@@ -193,8 +228,14 @@ def backend(module: torch.fx.GraphModule, example: Sequence[Any], **options: Any
         raise ValueError("the backend telegrad has no options; the environment says where the server is")
     make = aot_autograd(fw_compiler=_compiler("forward"), bw_compiler=_compiler("backward"),
                         inference_compiler=_compiler("inference"), decompositions=decompositions())
-    with sdpa_kernel(SDPBackend.MATH):
-        return make(module, example)
+    # Where torch has an operator of its own for a whole layer on the CPU, its parts are wanted.
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            return make(module, example)
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
 
 
 def register() -> None:

@@ -164,6 +164,8 @@ class Lowered:
                               "torch.compiler.disable")
         try:
             out = function(Call(self.graph, node), *args, **node.kwargs)
+        except Unsupported as error:
+            raise Unsupported(f"{name}: {error}{_where(node)}") from None
         except (telegrad.TelegradError, TypeError, ValueError) as error:
             shapes = [tuple(a.shape) for a in args if isinstance(a, Tensor)]
             raise Unsupported(f"{name} of {shapes}: {error}{_where(node)}") from error
@@ -193,4 +195,5 @@ class Lowered:
 def _where(node: torch.fx.Node) -> str:
     """The line of the model's code."""
     trace = (node.meta.get("stack_trace") or "").strip().splitlines()
-    return f" (at {trace[-2].strip()}: {trace[-1].strip()})" if len(trace) > 1 else ""
+    files = [line.strip() for line in trace if line.strip().startswith('File "')]
+    return f" (at {files[-1]})" if files else ""

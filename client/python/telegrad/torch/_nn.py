@@ -123,6 +123,21 @@ def avg_pool_backward(c: Call, grad: Tensor, x: Tensor, kernel: Any, stride: Any
     return _windows.sum_windows(each.reshape(*each.shape, *[1] * n).broadcast_to((*each.shape, *sizes)), axes)
 
 
+@aten("_adaptive_avg_pool2d_backward")
+def adaptive_backward(c: Call, grad: Tensor, x: Tensor) -> Tensor:
+    """A product with the matrix of each axis, whose row has the mean's factors of one output."""
+    rows, columns = (_means(c, n, out) for n, out in zip(x.shape[-2:], grad.shape[-2:]))
+    return rows.T @ grad @ columns
+
+
+def _means(c: Call, size: int, count: int) -> Tensor:
+    rows = []
+    for i in range(count):
+        begin, end = i * size // count, -(-(i + 1) * size // count)
+        rows.append([1 / (end - begin) if begin <= j < end else 0.0 for j in range(size)])
+    return c.tensor(c.graph.constant(rows, "f32"))
+
+
 @aten("bernoulli", "rand", "rand_like", "randn", "randn_like", "randint", "randperm", "native_dropout",
       "normal_functional", "uniform", "multinomial")
 def random(c: Call, *args: Any, **named: Any) -> Tensor:
