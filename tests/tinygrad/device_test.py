@@ -8,6 +8,7 @@ import io
 import os
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -169,6 +170,13 @@ class DeviceTest(unittest.TestCase):
         from tinygrad import Tensor
         print((Tensor([1, 2], device="PYTHON") + 1).tolist(), "telegrad" in sys.modules)""", DEV="PYTHON")
     self.assertEqual(ran.stdout, "[2, 3] False\n", ran.stderr)
+
+  def test_the_guide_does_what_it_says(self):
+    text = pathlib.Path(support.path("docs", "tinygrad.md")).read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out): exec(program, {})
+    self.assertRegex(out.getvalue(), r"^y = (3\.000|2\.999) x \+ -2\.000, loss \S+\n$")
 
 
 if __name__ == "__main__": unittest.main()

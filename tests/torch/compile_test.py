@@ -3,8 +3,11 @@
 TELEGRADD names the daemon's program, as in tests/python.
 """
 
+import contextlib
+import io
 import os
 import pathlib
+import re
 import sys
 import unittest
 
@@ -234,6 +237,20 @@ class CompileTest(unittest.TestCase):
             self.assertIn("compile_test.py", str(context.exception))
         f = torch.compile(lambda x: x + 1, backend="telegrad")
         self.close(f(torch.ones(3)), torch.full((3,), 2.0))
+
+    # The guide.
+
+    def test_the_guide_does_what_it_says(self):
+        text = pathlib.Path(support.path("docs", "pytorch.md")).read_text(encoding="utf-8")
+        (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(program, {})
+        loss, error = map(float, re.fullmatch(r"loss (\S+), error of eager (\S+)\n", out.getvalue()).groups())
+        self.assertLess(loss, 0.01)
+        self.assertLess(error, 1e-5)
+        (table,) = re.findall(r"<!-- operators -->\n(.*?)<!-- end -->", text, re.DOTALL)
+        self.assertEqual(re.findall("`(.*?)`", table), telegrad.torch.operators())
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 
 from tinygrad.uop.ops import Ops
@@ -27,7 +28,7 @@ class Program:
     variables: tuple[int, ...]  # arguments, by variable id
     devices: int  # how many device numbers it names
 
-    @property
+    @functools.cached_property
     def digest(self) -> bytes:
         return hashlib.sha256(self.graph).digest()
 

@@ -21,6 +21,7 @@ DTYPES = {torch.bool: "bool", torch.int8: "i8", torch.int16: "i16", torch.int32:
 Value = Any  # Tensor, number, or a list of them
 Operator = Callable[..., Value]
 _TABLE: dict[str, Operator] = {}
+_REFUSED: dict[str, str] = {}  # why
 
 
 class Unsupported(RuntimeError):
@@ -36,6 +37,10 @@ def aten(*names: str) -> Callable[[Operator], Operator]:
         return function
 
     return put
+
+
+def refuse(why: str, *names: str) -> None:
+    _REFUSED.update(dict.fromkeys(names, why))
 
 
 def operators() -> list[str]:
@@ -158,6 +163,8 @@ class Lowered:
         name = str(node.target)
         packet = name.split(".")[1] if name.startswith("aten.") else name
         function = _TABLE.get(packet)
+        if packet in _REFUSED:
+            raise Unsupported(f"{name}: {_REFUSED[packet]}{_where(node)}")
         if function is None:
             raise Unsupported(f"{name} is an operator that Telegrad has no graph for{_where(node)}; "
                               "docs/pytorch.md lists those that there are. Keep it out of the compiled part with "

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 from telegrad import Tensor
 from telegrad.torch import _windows
-from telegrad.torch._lower import Call, Unsupported, aten
+from telegrad.torch._lower import Call, Unsupported, aten, refuse
 
 
 @aten("mm", "bmm", "matmul", "mv", "dot")
@@ -138,8 +138,8 @@ def _means(c: Call, size: int, count: int) -> Tensor:
     return c.tensor(c.graph.constant(rows, "f32"))
 
 
-@aten("bernoulli", "rand", "rand_like", "randn", "randn_like", "randint", "randperm", "native_dropout",
-      "normal_functional", "uniform", "multinomial")
-def random(c: Call, *args: Any, **named: Any) -> Tensor:
-    raise Unsupported("random numbers of a server would not be torch's, nor follow torch.manual_seed; "
-                      "draw them outside of the compiled part, or call model.eval() for dropout")
+refuse("random numbers of a server would not be torch's, nor follow torch.manual_seed; draw them outside of the "
+       "compiled part, or call model.eval() for dropout",
+       "bernoulli", "rand", "rand_like", "randn", "randn_like", "randint", "randperm", "native_dropout",
+       "normal_functional", "uniform", "multinomial")
+refuse("the result's shape depends on values; use torch.where", "nonzero", "masked_select")
