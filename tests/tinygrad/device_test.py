@@ -82,9 +82,35 @@ class DeviceTest(unittest.TestCase):
       out, c = step(real(a), real(b))
       self.equal(c, a @ b)
       self.equal(out, np.maximum(a @ b + 1, 0) * (a @ b))
+    (call,) = step.captured.linear.src  # three graphs became one, of two inputs and two results; d is in none of its slots
+    self.assertEqual(len(call.src) - 1, 4)
     again = pickle.loads(pickle.dumps(step))
     a, b = array(4, 4, start=9), array(4, 4)
     self.equal(again(real(a), real(b))[1], a @ b)
+
+  def test_jit_keeps_the_order_of_what_it_joins(self):
+    state, cache, n = real(array(4)), real(np.zeros((6, 4), np.float32)), Variable("n", 0, 5)
+    want, wanted_cache = array(4), np.zeros((6, 4), np.float32)
+    @TinyJit
+    def step(x, place):
+      before = (state * 2).realize()
+      state.assign(state + x).realize()
+      after = (state * 3).realize()
+      cache[place] = after
+      cache.realize()
+      state[1:3] = before[0:2]
+      state.realize()
+      return before, after, (cache.sum(axis=0) + state).realize()
+    for i in range(5):
+      x = array(4, start=i)
+      before, after, total = step(real(x), n.bind(i))
+      self.equal(before, want * 2)
+      want_before, want = want * 2, want + x
+      self.equal(after, want * 3)
+      wanted_cache[i] = want * 3
+      want[1:3] = want_before[0:2]
+      self.equal(total, wanted_cache.sum(0) + want)
+      self.equal(state, want)
 
   def test_variables(self):
     x = array(6, 2)

@@ -25,11 +25,12 @@ from tinygrad.uop.ops import Ops, PatternMatcher, UOp, UPat
 
 import telegrad
 from telegrad import _operations as operations
+from telegrad.tinygrad._merge import merged
 from telegrad.tinygrad._program import Program, Work, program_of
 from telegrad.tinygrad._vocabulary import Unsupported
 
 _NEEDED = ((realize, ("pm_exec", "track_stats", "get_call_outs_ins", "get_call_name", "run_linear", "capturing")),
-           (jit, ("get_call_outs_ins",)), (tinygrad.tensor, ("create_linear_with_vars", "run_linear")),
+           (jit, ("get_call_outs_ins", "jit_lower")), (tinygrad.tensor, ("create_linear_with_vars", "run_linear")),
            (tinygrad.tensor.Tensor, ("_buffer",)))
 
 
@@ -290,6 +291,13 @@ def count(ctx, call, ran: Ran) -> None:
           f"{size_to_str(int(ran.loaded.traffic))}, {time_to_str(ran.result.device_ns * 1e-9)}{compiled}")
 
 
+def _lower(own):
+    def jit_lower(linear, held_bufs, input_uops):
+        return own(merged(linear, held_bufs | set(input_uops)), held_bufs, input_uops)
+
+    return jit_lower
+
+
 def _values(own):
     def _buffer(self):
         # Values on no device or on several are gathered on one. tinygrad's choice, CPU, wants a compiler here.
@@ -317,5 +325,6 @@ def attach() -> None:
         execute)]) + realize.pm_exec
     realize.track_stats = _stats(realize.track_stats)
     jit.get_call_outs_ins = realize.get_call_outs_ins = _outs_ins(realize.get_call_outs_ins)
+    jit.jit_lower = _lower(jit.jit_lower)
     realize.get_call_name = _name(realize.get_call_name)
     tinygrad.tensor.Tensor._buffer = _values(tinygrad.tensor.Tensor._buffer)
