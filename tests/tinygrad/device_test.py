@@ -112,6 +112,24 @@ class DeviceTest(unittest.TestCase):
       self.equal(total, wanted_cache.sum(0) + want)
       self.equal(state, want)
 
+  def test_jit_keeps_views_of_written_buffers_apart(self):
+    state, want = real(array(6)), array(6)
+    @TinyJit
+    def step(x):
+      state.assign(state + x).realize()
+      part = state[2:4].contiguous().realize()
+      twice = (part * 2).realize()
+      state.assign(state * 2).realize()
+      return twice, (state[2:4].contiguous().realize() + 1).realize()
+    for i in range(4):
+      x = array(6, start=i)
+      twice, last = step(real(x))
+      want = want + x
+      self.equal(twice, want[2:4] * 2)
+      want = want * 2
+      self.equal(last, want[2:4] + 1)
+      self.equal(state, want)
+
   def test_variables(self):
     x = array(6, 2)
     t, n = real(x), Variable("n", 1, 6)
@@ -155,6 +173,11 @@ class DeviceTest(unittest.TestCase):
       state = nn.state.safe_load(path)
       self.equal(state["a"].to(None), array(5))
       self.equal(state["b"].to(None), array(5) + 1)
+
+  def test_host_memory_is_read_and_written(self):
+    t = real(array(5))
+    self.equal((t * 2).to("PYTHON"), array(5) * 2)
+    self.equal(Tensor(array(5), device="PYTHON").to("TELEGRAD") + t, array(5) * 2)
 
   def test_counters_and_debug(self):
     x = real(array(64, 64))
