@@ -260,6 +260,7 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
       for (const v1::Variable& v : op.variables()) run.variables.push_back({v.id(), v.value()});
       run.devices.assign(op.devices().begin(), op.devices().end());
       run.timeout_ms = op.timeout_ms();
+      run.offsets.assign(op.offsets().begin(), op.offsets().end());
       operation.op = std::move(run);
       break;
     }

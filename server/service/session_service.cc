@@ -61,6 +61,7 @@ absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest&
   response->set_tenant(caller.principal.tenant);
   response->set_data_address(data_address_);
   response->set_bulk_address(bulk_address_);
+  response->set_binds_parts(true);
   response->set_local_socket(local_socket_);
   Log(LogLevel::kDebug, "hello",
       {{"peer", caller.peer},

@@ -110,8 +110,9 @@ struct RunOp {
   bool trace = false;
   std::vector<VarValue> variables = {};
   std::vector<std::string> devices =
-      {};                  // by the graph's numbers; "": as the slots or the server say
-  int64_t timeout_ms = 0;  // from its arrival; 0: none
+      {};                              // by the graph's numbers; "": as the slots or the server say
+  int64_t timeout_ms = 0;              // from its arrival; 0: none
+  std::vector<uint64_t> offsets = {};  // by slot; empty: the whole buffers are bound
 };
 struct SyncOp {};
 

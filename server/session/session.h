@@ -190,6 +190,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // The parts of a run.
   absl::StatusOr<std::shared_ptr<const StoredGraph>> FindGraph(std::string_view hash);
   absl::Status Bind(const RunOp& op, const StoredGraph& graph);
+  absl::Status BindPart(const RunOp& op, size_t slot, const StoredGraph& graph, BufferView view);
   absl::Status NameDevices(const StoredGraph& graph, std::span<const std::string> names);
   absl::Status PlaceSlot(size_t slot, const StoredGraph& graph, Device* device);
   absl::Status DefaultDevices(const StoredGraph& graph);

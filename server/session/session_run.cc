@@ -132,6 +132,24 @@ absl::Status Session::DefaultDevices(const StoredGraph& graph) {
   return absl::OkStatus();
 }
 
+// Appends to views_ what a slot binds of a buffer: all of it, or the part that the request says.
+absl::Status Session::BindPart(const RunOp& op, size_t slot, const StoredGraph& graph,
+                               BufferView view) {
+  if (!op.offsets.empty()) {
+    const uint64_t offset = slot < op.offsets.size() ? op.offsets[slot] : 0;
+    const int64_t bytes = slot < graph.slots.size() ? graph.slots[slot].bytes : 0;
+    if (bytes > view.length || offset > static_cast<uint64_t>(view.length - bytes)) {
+      return InvalidArgument("run: slot ", slot, ": ", bytes, " bytes at offset ", offset,
+                             " do not fit into buffer ", op.handles[slot], ", which has ",
+                             view.length);
+    }
+    view.offset += static_cast<int64_t>(offset);
+    view.length = bytes;
+  }
+  views_.push_back(std::move(view));
+  return absl::OkStatus();
+}
+
 // Fills bound_, views_ and devices_.
 absl::Status Session::Bind(const RunOp& op, const StoredGraph& graph) {
   bound_.clear();
@@ -142,6 +160,9 @@ absl::Status Session::Bind(const RunOp& op, const StoredGraph& graph) {
                              env_.limits.run_handles);
   }
   absl::Status status = NameDevices(graph, op.devices);
+  if (op.offsets.size() > op.handles.size()) {
+    status = InvalidArgument("run: ", op.offsets.size(), " offsets for ", count, " handles");
+  }
   for (size_t i = 0; i < op.handles.size(); ++i) {
     const auto found = FindBuffer(op.handles[i]);
     Buffer* buffer = found.ok() ? *found : nullptr;
@@ -155,7 +176,7 @@ absl::Status Session::Bind(const RunOp& op, const StoredGraph& graph) {
       status = buffer->Poison();
     } else {
       status = PlaceSlot(i, graph, buffer->device());
-      views_.push_back(buffer->view());
+      if (status.ok()) status = BindPart(op, i, graph, buffer->view());
     }
   }
   TG_RETURN_IF_ERROR(status);

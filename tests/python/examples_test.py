@@ -53,6 +53,10 @@ class ExamplesTest(DaemonTest):
         self.assertEqual((devices.returncode, devices.stdout[:6]), (0, "CPU:0 "))
         stats = self.command("--address", self.daemon.address, "stats")
         self.assertRegex(stats.stdout, "(?m)^telegrad_devices 1$")
+        bench = self.command("--address", self.daemon.address, "bench", "--size", "16", "--megabytes", "1")
+        self.assertEqual(bench.returncode, 0, bench.stdout)
+        self.assertEqual(re.findall(r"(?m)^(.*?)  +[\d.]+ \S", bench.stdout), [
+            "round trip", "upload", "download", "compilation", "the product", "a launch"])
         nobody = self.command("--address", "127.0.0.1:1", "devices")
         self.assertEqual(nobody.returncode, 3)
         self.assertIn("127.0.0.1:1", nobody.stdout)

@@ -79,6 +79,11 @@ class SessionTest(DaemonTest):
         with raises(self, Code.UNAVAILABLE, "127.0.0.1:1", "telegradd"):
             telegrad.connect("127.0.0.1:1")
 
+    def test_an_address_needs_a_port(self):
+        for address in ("localhost", "localhost:", "::1", "localhost:http"):
+            with raises(self, Code.INVALID_ARGUMENT, "no port", ":50055"):
+                telegrad.connect(address)
+
     def test_every_type_goes_there_and_back(self):
         rng = seeded("every_type")
         session = self.session()
@@ -202,6 +207,27 @@ class SessionTest(DaemonTest):
         self.assertEqual(len([e for e in traced.trace.events if e.kind == 0]), traced.kernels)
         again = session.put(double_graph().serialize(), compile=True)
         self.assertEqual(again.hash, program.hash)
+
+    def test_parts_of_a_buffer_are_bound(self):
+        g = Graph()
+        x, y = g.param(0, (4,)), g.param(1, (4,))
+        g.store(y, x * 2 + y)
+        with self.connection.session() as session:
+            program = session.put(g)
+            content = np.arange(16, dtype=np.float32)
+            buffer = session.upload(content)
+            session.launch(program, [buffer, buffer], offsets=[16, 48])
+            session.run(program, [buffer, buffer], offsets=[20])  # aligned to an element, no more
+            content[12:16] += 2 * content[4:8]
+            content[0:4] += 2 * content[5:9]
+            np.testing.assert_array_equal(buffer.numpy(), content)
+            for offsets, words in (
+                    ([12, 16], "overlap"), ([0, 52], "slot 1: 16 bytes at offset 52 do not fit"),
+                    ([(1 << 64) - 16, 0], "slot 0: 16 bytes at offset 18446744073709551600"),
+                    ([1, 32], "expected a multiple of 4"), ([0, 0, 0], "3 offsets for 2 handles")):
+                buffer = session.upload(content)  # a failed run poisons what it would have written
+                with raises(self, Code.INVALID_ARGUMENT, words):
+                    session.run(program, [buffer, buffer], offsets=offsets)
 
     def test_what_is_pipelined_takes_effect_in_order(self):
         session = self.session()

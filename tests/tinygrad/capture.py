@@ -18,7 +18,8 @@ import sys
 import traceback
 import zlib
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "client" / "python")]
 
 import numpy as np
 import tinygrad.tensor
@@ -27,11 +28,12 @@ from tinygrad.device import MultiBuffer
 from tinygrad.engine.realize import capturing
 
 import archive
-import convert
 import programs
-import vocabulary
-from graph_builder import DTYPES, GraphMessage
-from vocabulary import Unsupported
+from telegrad._messages import Graph as GraphMessage
+from telegrad.tinygrad import _convert as convert
+from telegrad.tinygrad import _vocabulary as vocabulary
+from telegrad.tinygrad._graph_builder import DTYPES
+from telegrad.tinygrad._vocabulary import Unsupported
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data" / "tinygrad"
 
@@ -59,6 +61,7 @@ class Recorder:
     except Unsupported as reason:
       self.refused.append((self.program, str(reason)))
       return
+    if converted.graph is None: return
     buffers = [self._buffer(s.buffer, s.instance) for s in converted.slots]
     self._refuse_overlap(converted, buffers)
     before = [bytes(b.as_memoryview()) for b in buffers]
@@ -92,7 +95,7 @@ class Recorder:
         if not stored and after[i] != p.before[i]: raise RuntimeError(f"slot {i} changed without a store")
         dtype = DTYPES[vocabulary.DTYPES[b.dtype]].wire
         slots.append(archive.SlotRecord(dtype, p.before[i], after[i] if stored else None))
-      self._keep(archive.Record(self.program, p.converted.graph.SerializeToString(deterministic=True), p.values, slots),
+      self._keep(archive.Record(self.program, p.converted.graph.encode(), p.values, slots),
                  p.converted)
     self.pending = []
 
@@ -155,7 +158,7 @@ def main():
         if args.only: traceback.print_exc()
     for name, reason in recorder.refused: print(f"  refused {group}/{name}: {reason}", file=sys.stderr)
     archive.write(args.out / f"{group}.tgcap", recorder.records)
-    nodes = sum(len(GraphMessage.FromString(r.graph).nodes) for r in recorder.records)
+    nodes = sum(len(GraphMessage.decode(r.graph).nodes) for r in recorder.records)
     print(f"{group}: {len(recorder.records)} graphs, {nodes} nodes")
     total += len(recorder.records)
     ops.update(recorder.ops)

@@ -8,8 +8,8 @@ import struct
 import numpy as np
 from tinygrad.dtype import dtypes, truncate, fp8_to_float, float_to_fp8
 
-import vocabulary
-from graph_builder import DTYPES, OPS
+from telegrad.tinygrad import _vocabulary as vocabulary
+from telegrad.tinygrad._graph_builder import DTYPES, OPS
 
 _OPS = {row.wire: name for name, row in OPS.items()}
 _DTYPES = {row.wire: name for name, row in DTYPES.items()}
@@ -92,6 +92,7 @@ class _Run:
     given = _DTYPES.get(n.dtype)
     if op == "const": return given, {None: rounded(np.array(n.real if n.real or not arg else arg[0]).astype(
         np.float64 if given[0] in "fb" and given != "bool" else np.int64), given)}
+    if op == "iota": return given, {None: np.arange(arg[0]).astype(_NUMPY[given])}
     if op == "var": return "i64", {None: np.int64(self.variables[arg[0]])}
     if op == "param":
       dtype, x = self.slots[arg[0]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from typing import Callable, TypeVar
 
 import numpy as np
@@ -57,6 +58,50 @@ def run(connection: telegrad.Connection, args: argparse.Namespace) -> None:
                 np.save(files[name], array)
 
 
+def bench(connection: telegrad.Connection, args: argparse.Namespace) -> None:
+    """The best of some tries each, as this client sees them."""
+    def best(tries: int, work: Callable[[], object]) -> float:
+        times = []
+        for _ in range(tries):
+            begin = time.perf_counter()
+            work()
+            times.append(time.perf_counter() - begin)
+        return min(times)
+
+    n, nbytes = args.size, args.megabytes << 20
+    with connection.session() as session:
+        print(f"round trip     {best(100, session.sync) * 1e6:8.0f} us")
+        data = np.zeros(nbytes, np.uint8)
+        buffer = session.upload(data)
+        out = buffer.numpy()
+
+        def upload() -> None:
+            session.write(buffer, data)
+            session.sync()
+
+        print(f"upload         {nbytes / best(3, upload) / 2**30:8.2f} GiB/s")
+        print(f"download       {nbytes / best(3, lambda: buffer.numpy(out)) / 2**30:8.2f} GiB/s")
+        graph = telegrad.Graph()
+        x = graph.state("x", init=np.ones((n, n), np.float32))
+        graph.output("y", x @ x)
+        program = session.put(graph)
+        first = program.run()
+        ran = min((program.run() for _ in range(3)), key=lambda result: result.device_ns)
+        print(f"compilation    {first.compile_ns / 1e6:8.0f} ms, of a product of {n} x {n}")
+        print(f"the product    {2 * n**3 / max(ran.device_ns, 1):8.1f} GFLOP/s")
+        empty = telegrad.Graph()
+        empty.store(empty.state("z", (1,)), 1.0)
+        small = session.put(empty)
+        small.run()
+
+        def launches() -> None:
+            for _ in range(200):
+                small.launch()
+            session.sync()
+
+        print(f"a launch       {best(3, launches) / 200 * 1e6:8.0f} us")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m telegrad", description=__doc__)
     parser.add_argument("--address", help="HOST:PORT or unix:PATH (default: $TELEGRAD_ADDRESS, "
@@ -67,6 +112,10 @@ def main() -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     commands.add_parser("devices", help="the server's devices").set_defaults(do=devices)
     commands.add_parser("stats", help="the server's counters").set_defaults(do=stats)
+    benches = commands.add_parser("bench", help="how fast transfers, runs and launches are from here")
+    benches.add_argument("--size", type=int, default=1024, metavar="N", help="of the matrices")
+    benches.add_argument("--megabytes", type=int, default=64, metavar="N", help="of the transfers")
+    benches.set_defaults(do=bench)
     runs = commands.add_parser("run", help="run an ONNX model, which the server imports")
     runs.set_defaults(do=run)
     runs.add_argument("model", help="the .onnx file")

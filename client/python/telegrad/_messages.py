@@ -80,6 +80,7 @@ class HelloResponse(Message):
     local_socket: str = string(9)
     tenant: str = string(10)
     bulk_address: str = string(11)
+    binds_parts: bool = boolean(12)
 
 
 @dataclass
@@ -287,6 +288,7 @@ class Run(Message):
     devices: list[str] = repeated(5, "string")
     trace: bool = boolean(6)
     timeout_ms: int = uint32(7)
+    offsets: list[int] = repeated(8, "uint64")
 
 
 @dataclass

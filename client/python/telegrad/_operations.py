@@ -101,9 +101,10 @@ def put(graph: bytes, compile: bool) -> Operation:
 
 def run(digest: bytes, handles: Sequence[int], variables: Mapping[int, int],
         devices: Sequence[str], timeout: float | None, *, quiet: bool = False,
-        trace: bool = False) -> Operation:
+        trace: bool = False, offsets: Sequence[int] = ()) -> Operation:
     request = messages.Run(
         hash=digest, handles=list(handles), quiet=quiet, trace=trace, devices=list(devices),
+        offsets=list(offsets),
         variables=[messages.Variable(id=i, value=v) for i, v in variables.items()],
         timeout_ms=0 if timeout is None else min(max(round(timeout * 1000), 1), (1 << 32) - 1))
     return Operation("run", messages.ExecuteRequest(run=request), None if quiet else

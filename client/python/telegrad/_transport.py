@@ -9,7 +9,7 @@ from telegrad import _messages as messages
 from telegrad import _tables as tables
 from telegrad._wire import DecodeError
 from telegrad.credentials import TLS
-from telegrad.errors import Code, TelegradError
+from telegrad.errors import Code, TelegradError, invalid
 
 DEFAULT_ADDRESS = "127.0.0.1:50055"
 VERSION = "0.1.0"
@@ -41,7 +41,14 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 
 def address_of(address: str | None) -> str:
     """The address meant: as given, else the environment's, else the server's default."""
-    return address or os.environ.get("TELEGRAD_ADDRESS") or DEFAULT_ADDRESS
+    address = address or os.environ.get("TELEGRAD_ADDRESS") or DEFAULT_ADDRESS
+    host, colon, port = address.rpartition(":")
+    numeric = ":" in host and "/" not in host and not host.startswith("[")  # IPv6 without its brackets
+    if not address.startswith("unix:") and (numeric or not (colon and host and port.isdigit())):
+        host = f"[{address}]" if numeric else host if colon and not port else address
+        raise invalid(f"the address {address!r} has no port: HOST:PORT or unix:PATH is one, such as "
+                      f"{host}:{DEFAULT_ADDRESS.split(':')[1]}")
+    return address
 
 
 def device_of(device: str | None) -> str:

@@ -68,7 +68,7 @@ class ProgramBase(Generic[B]):
         return slot
 
     def names(self, role: str) -> list[str]:
-        """Of the slots of a role: "input", "output", "state" or "weight"."""
+        """Of the slots of a role: "input", "output", "state", "weight" or "constant"."""
         return [slot.name for slot in self.slots if slot.role == role]
 
     def bind(self, name: str, buffer: B) -> None:

@@ -131,7 +131,8 @@ def as_array(value: Any, like: DTypeLike | None = None) -> tuple[Array, DType]:
     Numbers and lists become the type wanted, or f32, i64 or bool; arrays of another type are
     converted as NumPy converts them. Codes are taken as they are.
     """
-    array = np.asarray(value)
+    array = (np.from_dlpack(value) if hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
+             else np.asarray(value))
     if like is None:
         if not hasattr(value, "dtype") and array.dtype == np.float64:
             array = array.astype(np.float32)

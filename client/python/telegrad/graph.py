@@ -32,7 +32,7 @@ class Slot:
     """A buffer that a run of a graph binds."""
 
     name: str
-    role: str  # "input", "output", "state" or "weight"
+    role: str  # "input", "output", "state", "weight" or "constant"
     dtype: DType
     shape: tuple[int, ...]
     init: Array | None = field(default=None, compare=False, repr=False)  # of state
@@ -192,6 +192,14 @@ class Graph:
         self._current[param.arg[0]] = after
         return after
 
+    def constant(self, value: Any, dtype: DTypeLike | None = None) -> Tensor:
+        """An array that the graph always has: uploaded with a program's first run."""
+        array, kind = as_array(value, dtype)
+        if array.ndim == 0 and not (kind.is_float and not kind.native):
+            return self.const(array.item(), kind)
+        number = sum(slot.role == "constant" for slot in self.slots)
+        return self._slot(f"constant {number}", "constant", kind, array.shape, array.copy(), 0)
+
     def variable(self, name: str, min: int, max: int, multiple: int = 1) -> Tensor:
         """A scalar i64 that each run gives."""
         if any(v.name == name for v in self.variables):
@@ -249,4 +257,4 @@ def _round(value: float, kind: DType) -> float:
         codes = kind.to_float32(np.arange(1 << kind.bits, dtype=np.uint8).view(kind.numpy))
         finite = codes[np.isfinite(codes)].astype(np.float64)
         return float(finite[np.argmin(np.abs(finite - value))])
-    return float(kind.to_float32(as_array(value, kind)[0]).astype(np.float64))
+    return float(kind.to_float32(as_array(value, kind)[0]).astype(np.float64).item())

@@ -71,6 +71,17 @@ class Buffer(BufferBase):
         """Its content, as all operations before leave it; see Session.read."""
         return self.session.read(self, out=out, timeout=timeout)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __dlpack__(self, **named: Any) -> Any:
+        """Its content for other libraries: a copy in this process."""
+        return self.numpy().__dlpack__(**named)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # host memory
+
     def write(self, array: Any) -> None:
         self.session.write(self, array)
 
@@ -179,28 +190,32 @@ class Session:
 
     def run(self, program: Program | bytes, handles: Handles = (),
             variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
-            timeout: float | None = None, trace: bool = False) -> messages.RunResult:
+            timeout: float | None = None, trace: bool = False,
+            offsets: Sequence[int] = ()) -> messages.RunResult:
         """Runs a graph, by its hash, with slot i bound to handles[i], and waits for its end.
 
+        `offsets` are bytes: where slot i begins in its buffer, which may then be bound several times.
         `variables` by id; `devices` are the names of those that the graph's device numbers mean.
         `timeout`: a run that takes longer is ended on the server, too. `trace`: the result says
         what ran when.
         """
-        return self._wait_run(self.run_future(program, handles, variables, devices, timeout, trace),
-                              timeout)
+        return self._wait_run(self.run_future(program, handles, variables, devices, timeout, trace,
+                                              offsets), timeout)
 
     def run_future(self, program: Program | bytes, handles: Handles = (),
                    variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
-                   timeout: float | None = None,
-                   trace: bool = False) -> Future[messages.RunResult]:
+                   timeout: float | None = None, trace: bool = False,
+                   offsets: Sequence[int] = ()) -> Future[messages.RunResult]:
         return self._future(operations.run(hash_of(program), handles_of(handles), variables,
-                                           devices, timeout, trace=trace))
+                                           devices, timeout, trace=trace,
+                                           offsets=self._offsets(offsets)))
 
     def launch(self, program: Program | bytes, handles: Handles = (),
-               variables: Mapping[int, int] = {}, devices: Sequence[str] = ()) -> None:
+               variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
+               offsets: Sequence[int] = ()) -> None:
         """The same without waiting, nor an answer unless it fails."""
         self._submit(operations.run(hash_of(program), handles_of(handles), variables, devices, None,
-                                    quiet=True))
+                                    quiet=True, offsets=self._offsets(offsets)))
 
     def cancel(self, future: Future[Any]) -> None:
         """Ends an operation where it has not ended: its future gets CANCELLED."""
@@ -288,6 +303,12 @@ class Session:
             handle = self._next_handle
             self._next_handle += 1
         return Buffer(self, handle, shape, kind, device)
+
+    def _offsets(self, offsets: Sequence[int]) -> Sequence[int]:
+        if offsets and not self.connection.server.binds_parts:
+            raise TelegradError(Code.UNIMPLEMENTED, f"the server at {self.connection.address} binds "
+                                "whole buffers only; it is older than this package")
+        return offsets
 
     @property
     def _chunk(self) -> int:

@@ -1,21 +1,28 @@
 """Tensor: a node of a graph, with NumPy's operators and names.
 
 Shapes broadcast as NumPy's do. Element types do not mix: `cast` says what is meant; only a plain
-number takes the type of the tensor that it meets.
+number, a list or an array takes the type of the tensor that it meets, where no fraction is lost.
+
+A Tensor has no values, so what would need them (its truth, a number of it, an array of it) is a
+TypeError that says how to get them.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Sequence, Union
+from typing import TYPE_CHECKING, Any, Iterator, Sequence, Union
 
-from telegrad.dtypes import DType, DTypeLike
+import numpy as np
+
+from telegrad import _index
+from telegrad.dtypes import Array, DType, DTypeLike
 from telegrad.errors import invalid
 
 if TYPE_CHECKING:
     from telegrad.graph import Graph
 
 Number = Union[int, float, bool]
+Operand = Union["Tensor", Number, Sequence[Any], Array]
 Axes = Union[int, Sequence[int], None]
 
 
@@ -23,7 +30,7 @@ class Tensor:
     """One value (or effect) of a graph."""
 
     __slots__ = ("graph", "index", "op", "_dtype", "shape", "src", "arg", "real", "instances")
-    __array_ufunc__ = None  # array + tensor is an error, not an array of tensors
+    __array_priority__ = 1000.0
 
     def __init__(self, graph: Graph, index: int, op: str, dtype: DType | None,
                  shape: tuple[int, ...], src: tuple[Tensor, ...], arg: tuple[int, ...],
@@ -52,86 +59,171 @@ class Tensor:
               dtype: DTypeLike | None = None) -> Tensor:
         return self.graph.op(op, self, *src, arg=arg, dtype=dtype)
 
-    def _with(self, op: str, other: Tensor | Number, swap: bool = False) -> Tensor:
-        """An op of two, broadcast; a number has this tensor's type."""
-        if not isinstance(other, Tensor):
-            if not isinstance(other, (int, float)) and not hasattr(other, "__index__"):
-                raise TypeError(f"{op}: {type(other).__name__} is no tensor and no number; arrays "
-                                "are inputs or state of a graph")
-            other = self.graph.const(other, self.dtype)
-        a, b = _broadcast(self, other)
+    def _with(self, op: str, other: Operand, swap: bool = False) -> Tensor:
+        """An op of two, broadcast; a number or an array has this tensor's type."""
+        a, b = _broadcast(self, self._like(op, other))
         return self.graph.op(op, b, a) if swap else self.graph.op(op, a, b)
+
+    def _like(self, op: str, other: Any) -> Tensor:
+        """Another operand as a tensor of this one's type."""
+        if isinstance(other, Tensor):
+            return other
+        array = isinstance(other, np.ndarray)
+        if not array and (isinstance(other, (int, float)) or hasattr(other, "__index__")):
+            return self.graph.const(other, self.dtype)
+        if not isinstance(other, (np.ndarray, np.generic, list, tuple)):
+            raise TypeError(f"{op}: {type(other).__name__} is no tensor, no number and no array")
+        values = np.asarray(other)
+        if values.dtype.kind == "f" and not self.dtype.is_float and self.dtype.kind != "boolean":
+            raise TypeError(f"{op}: an array of {values.dtype} meets a tensor of {self.dtype}; "
+                            "cast one of them")
+        return self.graph.constant(values, self.dtype)
+
+    # What a node has not: values.
+
+    def _no_values(self, what: str) -> TypeError:
+        return TypeError(f"{self!r} has no {what}: it is a node of a graph, computed by a run. "
+                         "Store it as an output, run the graph and read that")
+
+    def __bool__(self) -> bool:
+        raise self._no_values("truth (for a choice between tensors there is `where`)")
+
+    def __int__(self) -> int:
+        raise self._no_values("number")
+
+    def __float__(self) -> float:
+        raise self._no_values("number")
+
+    def __array__(self, *args: Any, **named: Any) -> Array:
+        raise self._no_values("array")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Tensor:
+        """NumPy's functions of tensors make nodes: np.exp(x), array + x."""
+        make = _UFUNCS.get(ufunc.__name__)
+        if make is None or method != "__call__" or named:
+            raise TypeError(f"np.{ufunc.__name__} is not for tensors; the methods of Tensor are")
+        first = next(i for i in inputs if isinstance(i, Tensor))
+        values = [first._like(ufunc.__name__, i) for i in inputs]
+        out: Tensor = make(*values)
+        return out
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a scalar has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """Along axis 0."""
+        return iter([self[i] for i in range(len(self))])
+
+    def __contains__(self, value: object) -> bool:
+        raise self._no_values("elements to look among")
+
+    __hash__ = object.__hash__
 
     # Elementwise.
 
-    def __add__(self, other: Tensor | Number) -> Tensor:
+    def __add__(self, other: Operand) -> Tensor:
         return self._with("add", other)
 
-    def __radd__(self, other: Number) -> Tensor:
+    def __radd__(self, other: Operand) -> Tensor:
         return self._with("add", other, swap=True)
 
-    def __sub__(self, other: Tensor | Number) -> Tensor:
+    def __sub__(self, other: Operand) -> Tensor:
         return self._with("sub", other)
 
-    def __rsub__(self, other: Number) -> Tensor:
+    def __rsub__(self, other: Operand) -> Tensor:
         return self._with("sub", other, swap=True)
 
-    def __mul__(self, other: Tensor | Number) -> Tensor:
+    def __mul__(self, other: Operand) -> Tensor:
         return self._with("mul", other)
 
-    def __rmul__(self, other: Number) -> Tensor:
+    def __rmul__(self, other: Operand) -> Tensor:
         return self._with("mul", other, swap=True)
 
-    def __truediv__(self, other: Tensor | Number) -> Tensor:
+    def __truediv__(self, other: Operand) -> Tensor:
         return self._with("fdiv", other)
 
-    def __rtruediv__(self, other: Number) -> Tensor:
+    def __rtruediv__(self, other: Operand) -> Tensor:
         return self._with("fdiv", other, swap=True)
 
-    def __floordiv__(self, other: Tensor | Number) -> Tensor:
+    def __floordiv__(self, other: Operand) -> Tensor:
         """Of integers; 0 where `other` is 0."""
         return self._with("floordiv", other)
 
-    def __mod__(self, other: Tensor | Number) -> Tensor:
+    def __mod__(self, other: Operand) -> Tensor:
         """Of integers, with the sign of `other`; 0 where that is 0."""
         return self._with("floormod", other)
 
-    def __pow__(self, other: Tensor | Number) -> Tensor:
+    def __pow__(self, other: Operand) -> Tensor:
         return self._with("pow", other)
 
-    def __and__(self, other: Tensor | Number) -> Tensor:
+    def __and__(self, other: Operand) -> Tensor:
         return self._with("and", other)
 
-    def __or__(self, other: Tensor | Number) -> Tensor:
+    def __or__(self, other: Operand) -> Tensor:
         return self._with("or", other)
 
-    def __xor__(self, other: Tensor | Number) -> Tensor:
+    def __xor__(self, other: Operand) -> Tensor:
         return self._with("xor", other)
 
-    def __lshift__(self, other: Tensor | Number) -> Tensor:
+    def __lshift__(self, other: Operand) -> Tensor:
         return self._with("shl", other)
 
-    def __rshift__(self, other: Tensor | Number) -> Tensor:
+    def __rshift__(self, other: Operand) -> Tensor:
         return self._with("shr", other)
 
-    def __lt__(self, other: Tensor | Number) -> Tensor:
+    def __lt__(self, other: Operand) -> Tensor:
         return self._with("cmplt", other)
 
-    def __gt__(self, other: Tensor | Number) -> Tensor:
+    def __gt__(self, other: Operand) -> Tensor:
         return self._with("cmplt", other, swap=True)
 
-    def eq(self, other: Tensor | Number) -> Tensor:
-        """Element by element; == compares nodes, as of any object."""
+    def eq(self, other: Operand) -> Tensor:
+        """Element by element, as ==; whether two names mean one node is asked with `is`."""
         return self._with("cmpeq", other)
 
-    def ne(self, other: Tensor | Number) -> Tensor:
+    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
+        return NotImplemented if other is None else self._with("cmpeq", other)  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
+        return NotImplemented if other is None else self._with("cmpne", other)  # type: ignore[arg-type]
+
+    def ne(self, other: Operand) -> Tensor:
         return self._with("cmpne", other)
 
-    def __le__(self, other: Tensor | Number) -> Tensor:
+    def __le__(self, other: Operand) -> Tensor:
         return (self < other) | self.eq(other)
 
-    def __ge__(self, other: Tensor | Number) -> Tensor:
+    def __ge__(self, other: Operand) -> Tensor:
         return (self > other) | self.eq(other)
+
+    def __rfloordiv__(self, other: Operand) -> Tensor:
+        return self._with("floordiv", other, swap=True)
+
+    def __rmod__(self, other: Operand) -> Tensor:
+        return self._with("floormod", other, swap=True)
+
+    def __rpow__(self, other: Operand) -> Tensor:
+        return self._with("pow", other, swap=True)
+
+    def __rand__(self, other: Operand) -> Tensor:
+        return self._with("and", other, swap=True)
+
+    def __ror__(self, other: Operand) -> Tensor:
+        return self._with("or", other, swap=True)
+
+    def __rxor__(self, other: Operand) -> Tensor:
+        return self._with("xor", other, swap=True)
+
+    def __rlshift__(self, other: Operand) -> Tensor:
+        return self._with("shl", other, swap=True)
+
+    def __rrshift__(self, other: Operand) -> Tensor:
+        return self._with("shr", other, swap=True)
+
+    def __pos__(self) -> Tensor:
+        return self
 
     def __neg__(self) -> Tensor:
         return self._make("neg")
@@ -143,16 +235,22 @@ class Tensor:
     def __abs__(self) -> Tensor:
         return self.maximum(-self)
 
-    def maximum(self, other: Tensor | Number) -> Tensor:
+    def maximum(self, other: Operand) -> Tensor:
         """NaN if either is NaN."""
         return self._with("max", other)
 
-    def minimum(self, other: Tensor | Number) -> Tensor:
-        if not isinstance(other, Tensor):
-            other = self.graph.const(other, self.dtype)
+    def minimum(self, other: Operand) -> Tensor:
+        value = self._like("minimum", other)
         if self.dtype.is_float:
-            return -((-self).maximum(-other))
-        return ~((~self).maximum(~other))
+            return -((-self).maximum(-value))
+        return ~((~self).maximum(~value))
+
+    def clip(self, low: Operand | None = None, high: Operand | None = None) -> Tensor:
+        out = self if low is None else self.maximum(low)
+        return out if high is None else out.minimum(high)
+
+    def square(self) -> Tensor:
+        return self * self
 
     def exp2(self) -> Tensor:
         return self._make("exp2")
@@ -178,6 +276,9 @@ class Tensor:
     def reciprocal(self) -> Tensor:
         return self._make("recip")
 
+    def rsqrt(self) -> Tensor:
+        return self.sqrt().reciprocal()
+
     def trunc(self) -> Tensor:
         return self._make("trunc")
 
@@ -193,17 +294,18 @@ class Tensor:
     def relu(self) -> Tensor:
         return self.maximum(0)
 
-    def where(self, yes: Tensor | Number, no: Tensor | Number) -> Tensor:
+    def where(self, yes: Operand, no: Operand) -> Tensor:
         """`yes` where this (bool) is true, else `no`."""
         like = next((t for t in (yes, no) if isinstance(t, Tensor)), None)
         if like is None:
             raise invalid("where: one of the values must be a tensor")
-        values = [t if isinstance(t, Tensor) else self.graph.const(t, like.dtype)
-                  for t in (yes, no)]
+        values = [like._like("where", t) for t in (yes, no)]
         return self.graph.op("where", *_broadcast(self, *values))
 
     def cast(self, dtype: DTypeLike) -> Tensor:
         return self._make("cast", dtype=dtype)
+
+    astype = cast
 
     def bitcast(self, dtype: DTypeLike) -> Tensor:
         """The same bits; where the width changes, the last axis grows or shrinks."""
@@ -262,6 +364,13 @@ class Tensor:
             raise invalid(f"squeeze: axis {axis} of {list(self.shape)} has not size 1")
         return self.reshape(self.shape[:at] + self.shape[at + 1:])
 
+    def flatten(self, first: int = 0, last: int = -1) -> Tensor:
+        """The axes from `first` to `last` as one; a scalar becomes one element."""
+        if not self.shape:
+            return self.reshape(1)
+        a, b = _axis(first, self.ndim), _axis(last, self.ndim)
+        return self.reshape(*self.shape[:a], math.prod(self.shape[a:b + 1]), *self.shape[b + 1:])
+
     def pad(self, widths: Sequence[tuple[int, int]]) -> Tensor:
         """Zeros around: (before, after) for each axis."""
         if len(widths) != self.ndim:
@@ -272,28 +381,8 @@ class Tensor:
         return self._make("pad", arg=arg)
 
     def __getitem__(self, index: Any) -> Tensor:
-        """Integers and slices with a step of 1 or -1; `gather` takes an index tensor."""
-        items = index if isinstance(index, tuple) else (index,)
-        if Ellipsis in items:
-            at = items.index(Ellipsis)
-            rest = self.ndim - len(items) + 1
-            items = items[:at] + (slice(None),) * rest + items[at + 1:]
-        if len(items) > self.ndim:
-            raise invalid(f"{len(items)} indices for the shape {list(self.shape)}")
-        arg: list[int] = []
-        dropped, flipped = [], []
-        for axis, (item, size) in enumerate(zip(items, self.shape)):
-            offset, count = _part(item, size)
-            arg += [offset, count]
-            if not isinstance(item, slice):
-                dropped.append(axis)
-            elif item.step == -1:
-                flipped.append(axis)
-        for size in self.shape[len(items):]:
-            arg += [0, size]
-        out = self._make("shrink", arg=arg)
-        out = out.flip(flipped) if flipped else out
-        return out.reshape([size for i, size in enumerate(out.shape) if i not in dropped])
+        """Integers, slices with any step, None, `...`, and one tensor of integers, which gathers."""
+        return _index.get(self, index)
 
     # Reductions.
 
@@ -320,6 +409,52 @@ class Tensor:
             return -((-self).max(axis, keepdims))
         return ~((~self).max(axis, keepdims))
 
+    def any(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """Whether an element is not zero."""
+        return self.ne(0).cast("u8").max(axis, keepdims).cast("bool")
+
+    def all(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """Whether no element is zero."""
+        return ~self.eq(0).any(axis, keepdims)
+
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """Where the largest element is, the first of several, as i64; of all elements without `axis`."""
+        x = self.flatten() if axis is None else self
+        at = _axis(-1 if axis is None else axis, x.ndim)
+        n = x.shape[at]
+        if n == 0:
+            raise invalid(f"argmax: axis {at} of {list(self.shape)} is empty")
+        down = self.graph.const(n, "i64") - self.graph.arange(n)  # n at the first element, 1 at the last
+        down = down.reshape([n if i == at else 1 for i in range(x.ndim)])
+        largest = x.eq(x.max(at, keepdims=True))
+        if x.dtype.is_float:
+            largest = largest | x.ne(x)  # NaN counts as the largest
+        first = n - largest.where(down.broadcast_to(x.shape), 0).max(at, keepdims=True)
+        if axis is None:
+            return first.reshape([1] * self.ndim if keepdims else [])
+        return first if keepdims else first.squeeze(at)
+
+    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        return (-self if self.dtype.is_float else ~self).argmax(axis, keepdims)
+
+    def var(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
+        """The mean square of what differs from the mean; divided by `ddof` less than the elements."""
+        total = (self - self.mean(axis, keepdims=True)).square().sum(axis, keepdims)
+        return total / max(self.size // max(total.size, 1) - ddof, 0)
+
+    def std(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
+        return self.var(axis, ddof, keepdims).sqrt()
+
+    def cumsum(self, axis: int) -> Tensor:
+        """Sums of an element and all before it, in about log2(n) additions of shifted copies."""
+        at, out, shift = _axis(axis, self.ndim), self, 1
+        n = self.shape[at]
+        while shift < n:
+            part = out[(slice(None),) * at + (slice(0, n - shift),)]
+            out = out + part.pad([(shift if i == at else 0, 0) for i in range(self.ndim)])
+            shift *= 2
+        return out
+
     def mean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         total = self.sum(axis, keepdims)
         return total * (total.size / max(self.size, 1))
@@ -328,8 +463,12 @@ class Tensor:
         powers = (self - self.max(axis, keepdims=True)).exp()
         return powers / powers.sum(axis, keepdims=True)
 
-    def __matmul__(self, other: Tensor) -> Tensor:
+    def __rmatmul__(self, other: Operand) -> Tensor:
+        return self._like("matmul", other) @ self
+
+    def __matmul__(self, other: Operand) -> Tensor:
         """A broadcast product, summed over the inner axis; f16 and bf16 sum in f32."""
+        other = self._like("matmul", other)
         if self.ndim == 0 or other.ndim == 0:
             raise invalid("matmul: a scalar has no axis to sum over")
         a = self.unsqueeze(0) if self.ndim == 1 else self
@@ -382,19 +521,6 @@ def _axis(axis: int, rank: int) -> int:
     return axis % rank
 
 
-def _part(item: Any, size: int) -> tuple[int, int]:
-    """Offset and size of what an index takes of an axis."""
-    if not isinstance(item, slice):
-        at = int(item)
-        if not -size <= at < size:
-            raise invalid(f"index {at} of an axis of {size}")
-        return at % size, 1
-    if item.step not in (None, 1, -1):
-        raise invalid(f"a slice with step {item.step}; only 1 and -1")
-    places = range(size)[item]
-    return (min(places[0], places[-1]) if places else 0), len(places)
-
-
 def _broadcast(*tensors: Tensor) -> list[Tensor]:
     """Of one shape; scalars stay scalars where another has a shape: ops take them so."""
     rank = max(t.ndim for t in tensors)
@@ -407,3 +533,18 @@ def _broadcast(*tensors: Tensor) -> list[Tensor]:
                     raise invalid(f"shapes {shapes} do not broadcast")
                 shape[i] = size
     return [t if t.ndim == 0 else t.broadcast_to(shape) for t in tensors]
+
+
+_UFUNCS: dict[str, Any] = {
+    "add": Tensor.__add__, "subtract": Tensor.__sub__, "multiply": Tensor.__mul__,
+    "divide": Tensor.__truediv__, "true_divide": Tensor.__truediv__, "matmul": Tensor.__matmul__,
+    "floor_divide": Tensor.__floordiv__, "remainder": Tensor.__mod__, "power": Tensor.__pow__,
+    "bitwise_and": Tensor.__and__, "bitwise_or": Tensor.__or__, "bitwise_xor": Tensor.__xor__,
+    "left_shift": Tensor.__lshift__, "right_shift": Tensor.__rshift__, "less": Tensor.__lt__,
+    "less_equal": Tensor.__le__, "greater": Tensor.__gt__, "greater_equal": Tensor.__ge__,
+    "equal": Tensor.eq, "not_equal": Tensor.ne, "maximum": Tensor.maximum,
+    "minimum": Tensor.minimum, "negative": Tensor.__neg__, "absolute": Tensor.__abs__,
+    "invert": Tensor.__invert__, "exp": Tensor.exp, "exp2": Tensor.exp2, "log": Tensor.log,
+    "log2": Tensor.log2, "sin": Tensor.sin, "cos": Tensor.cos, "sqrt": Tensor.sqrt,
+    "square": Tensor.square, "tanh": Tensor.tanh, "floor": Tensor.floor, "trunc": Tensor.trunc,
+    "reciprocal": Tensor.reciprocal}

@@ -1,61 +1,21 @@
-"""Builds telegrad.v1.Graph messages.
+"""Builds graphs node by node, as the converters of tinygrad and PyTorch make them.
 
-Nothing about the vocabulary is written here: op names, numbers, argument kinds and type rules are read from
-engine/ir/ops.def, element types from engine/types/dtypes.def, the message from proto/telegrad/v1/graph.proto.
+Unlike telegrad.Graph it knows symbolic dims, and leaves the rules of types and shapes to the server:
+`dtype` and `dims` are what the caller knows a node to have. Op names, numbers and element types are
+those of telegrad._tables.
 """
 
-import csv
+from __future__ import annotations
+
 import dataclasses
-import pathlib
-import re
-import subprocess
-import tempfile
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from telegrad import _messages as messages
+from telegrad._tables import DTYPES as DTYPE_ROWS
+from telegrad._tables import GRAPH_FORM, REDUCE_KINDS
+from telegrad._tables import OPS as OP_ROWS
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-FORM = int(re.search(r"kGraphForm = (\d+)", (ROOT / "engine/wire/graph_codec.h").read_text()).group(1))
-
-
-def _rows(path, macro):
-  """The fields of each MACRO(...) row of an X-macro table."""
-  for line in (ROOT / path).read_text().splitlines():
-    if line.startswith(macro + "(") and line.endswith(")"):
-      yield next(csv.reader([line[len(macro) + 1:-1]], skipinitialspace=True))
-
-
-@dataclasses.dataclass(frozen=True)
-class OpRow:
-  name: str
-  wire: int
-  names_type: bool  # the node carries its dtype
-
-
-@dataclasses.dataclass(frozen=True)
-class DTypeRow:
-  name: str
-  wire: int
-  bits: int
-  kind: str
-
-
-OPS = {r[1]: OpRow(r[1], int(r[2]), r[8].strip() == "kGiven") for r in _rows("engine/ir/ops.def", "OP")}
-DTYPES = {r[1]: DTypeRow(r[1], int(r[2]), int(r[3]), r[4].strip())
-          for r in _rows("engine/types/dtypes.def", "DTYPE")}
-
-
-def _messages():
-  with tempfile.NamedTemporaryFile() as out:
-    subprocess.run(["protoc", f"-I{ROOT / 'proto'}", f"--descriptor_set_out={out.name}", "telegrad/v1/graph.proto"],
-                   check=True)
-    files = descriptor_pb2.FileDescriptorSet.FromString(out.read())
-  pool = descriptor_pool.DescriptorPool()
-  for file in files.file: pool.Add(file)
-  return message_factory.GetMessageClass(pool.FindMessageTypeByName("telegrad.v1.Graph"))
-
-
-GraphMessage = _messages()
-REDUCE_KINDS = ["add", "mul", "max"]  # in the order of ReduceKind
+OPS = {row.name: row for row in OP_ROWS}
+DTYPES = {row.name: row for row in DTYPE_ROWS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,11 +118,12 @@ class GraphBuilder:
     for i in range(root.id, -1, -1):
       if i in needed: needed.update(self.nodes[i][2])
     position = {old: new for new, old in enumerate(sorted(needed))}
-    graph = GraphMessage(form=FORM, root=position[root.id])
+    graph = messages.Graph(form=GRAPH_FORM, root=position[root.id])
     for old in sorted(needed):
       row, dtype, src, arg = self.nodes[old]
-      node = graph.nodes.add(op=row.wire, src=[position[s] for s in src])
-      if row.names_type: node.dtype = DTYPES[dtype].wire
-      if row.name == "const" and DTYPES[dtype].kind == "kFloat": node.real = arg[0]
-      else: node.arg.extend(arg)
+      node = messages.Node(op=row.wire, src=[position[s] for s in src])
+      if row.type_rule == "given": node.dtype = DTYPES[dtype].wire
+      if row.name == "const" and DTYPES[dtype].kind == "float": node.real = float(arg[0])
+      else: node.arg = [int(a) for a in arg]
+      graph.nodes.append(node)
     return graph

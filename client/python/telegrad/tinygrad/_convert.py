@@ -5,15 +5,18 @@ and gives the same computation in Telegrad's vocabulary. Both are graphs of node
 of a table. What differs, and how it is said here:
 
   weak types    A Python literal has no width until something concrete uses it. So types flow from the consumers down
-                (typing_rules.py) before nodes are made from the sources up, and a weak node is made once for each type
+                (_typing_rules.py) before nodes are made from the sources up, and a weak node is made once for each type
                 that is asked of it.
   broadcasting  is implicit in tinygrad; here reshape and expand.
   bool          has no sum, product or maximum here: or, and, or; reductions count in u8.
   integer POW   becomes products, or a power in f64.
-  buffers       may live on several devices: one slot for each. Host memory (PYTHON, NPY) is a slot on device 0,
-                uploaded like any other, and its COPY to device 0 is nothing. Arguments that are views
-                of one buffer are views of one slot.
-  stores        see storage.py.
+  buffers       may live on several devices: one slot for each. Memory of other devices (PYTHON, NPY, DISK, CPU) is a
+                slot on the server's device of its number, uploaded like any other; its COPY there is nothing.
+                Arguments that are views of one buffer are views of one slot.
+  stores        see _storage.py.
+  arange        is a sum over a triangle of ones of n * n elements in tinygrad; here IOTA.
+  x / (1 + x)   becomes 1 - 1 / (1 + x), as in tinygrad's own codegen: the gradients of sigmoid and tanh are products of
+                this kind, which at large negative input would be infinity times zero.
   functions     become CALL of a TUPLE over ARGs; those that store, or whose shapes are symbolic, or that live on
                 several devices, are put in place.
   device ranges (a value that depends on which device runs it) are spelled out: MSTACK of one node for each device.
@@ -23,15 +26,16 @@ Ranges, indexing and source text of custom kernels raise Unsupported.
 
 import collections
 import dataclasses
+import functools
 import typing
 
 from tinygrad.dtype import AddrSpace, dtypes, truncate
 from tinygrad.uop.ops import GroupOp, Ops, UOp
 
-import storage
-from graph_builder import REDUCE_KINDS, GraphBuilder
-from typing_rules import INDEX, asked_type, source_types, value_type
-from vocabulary import (ALU, BOOL_ALU, DTYPES, REDUCE, Unsupported, device_number, device_ranges, devices_of)
+from telegrad.tinygrad import _storage as storage
+from telegrad.tinygrad._graph_builder import REDUCE_KINDS, GraphBuilder
+from telegrad.tinygrad._typing_rules import INDEX, asked_type, source_types, value_type
+from telegrad.tinygrad._vocabulary import (ALU, BOOL_ALU, DTYPES, REDUCE, Unsupported, device_number, device_ranges, devices_of)
 
 
 class Slot(typing.NamedTuple):
@@ -42,7 +46,7 @@ class Slot(typing.NamedTuple):
 
 @dataclasses.dataclass
 class Converted:
-  graph: object    # the message
+  graph: object    # the message; None: there is nothing to do
   slots: list      # Slot by slot number
   variables: list  # the bound variable by variable id
   stored: set      # numbers of the slots that the graph writes
@@ -53,7 +57,7 @@ def convert(call):
   """The graph of a CALL as Tensor.realize hands it to the scheduler. Unsupported: something a server cannot be told."""
   module = Module(call)
   Scope(module).run(call.src[0])
-  if not module.stores: raise Unsupported("a graph that stores nothing")
+  if not module.stores: return Converted(None, [], [], set(), module.ops)
   graph = module.b.to_message(module.b.op("sink", module.stores))
   return Converted(graph, list(module.slots), list(module.variables), set(module.last), module.ops)
 
@@ -144,6 +148,7 @@ class Scope:
     return HANDLERS[u.op](self, u, dt)
 
   def alu(self, u, dt):
+    if u.op is Ops.MUL and (rest := _without_ratio(u, dt)) is not None: return self.product(rest, dt)
     src = self.sources(u, dt)
     comparison = u.op in GroupOp.Comparison
     if u.op is Ops.POW and dtypes.is_int(dt): return self.integer_power(*src, exponent=u.src[1])
@@ -151,6 +156,13 @@ class Scope:
     if name is None: raise Unsupported(str(u.op))
     value = self.b.alu(name, src, "bool" if comparison else None)
     return value if comparison else self.b.cast(value, DTYPES[dt])
+
+  def product(self, rest, dt):
+    """The product of `rest` and of 1 - r, where r, the last of them, is 1 / (1 + x)."""
+    *factors, r = [self.get(f, dt) for f in rest]
+    r = self.b.cast(r, DTYPES[dt])
+    return functools.reduce(lambda a, f: self.b.alu("mul", [a, self.b.cast(f, DTYPES[dt])]), factors,
+                            self.b.alu("sub", [self.b.const(DTYPES[dt], 1.0), r]))
 
   def integer_power(self, x, e, exponent):
     """There is no power of integers here: products for a literal exponent, else in f64, to the nearest."""
@@ -211,6 +223,11 @@ class Scope:
     raise Unsupported(f"a view through {u.op}")
 
   def reduce(self, u, dt):
+    if (count := _triangle(u)) is not None:
+      c, n = count
+      name = DTYPES[dt] if dtypes.is_int(dt) else "i64"
+      index = self.b.alu("add", [self.b.op("iota", arg=(n,), dtype=name, dims=(n,)), self.b.const(name, 1)])
+      return self.b.alu("mul", [self.b.cast(index, DTYPES[dt]), self.const(c, dt)])
     x, axes = self.sources(u, dt)[0], tuple(range(u.arg[1]))
     if x.dtype != "bool": return self.b.reduce(REDUCE[u.arg[0]], x, axes)
     kind = "mul" if u.arg[0] is Ops.MUL else "max"
@@ -251,7 +268,8 @@ class Scope:
 
   def in_place(self, u, dt):
     if u.op is Ops.CALL and (u.src[0].op is not Ops.SINK or u.src[0].arg is not None):
-      raise Unsupported("a custom kernel")
+      name = getattr(u.src[0].arg, "name", "")
+      raise Unsupported(f"custom kernel {name}: a server takes graphs, no code of clients")
     inner = Scope(self.module, parent=self, args=u.src[1:])
     result = inner.run(u.src[0])
     self.effects[u] = inner.effects.get(u.src[0], {})
@@ -260,6 +278,59 @@ class Scope:
   def wait(self, u, dt):
     storage.wait(self, u)
     return self.sources(u, dt)
+
+
+def _without_ratio(u, dt):
+  """If the product `u` has factors x and 1 / (1 + x): its factors without x, and 1 / (1 + x) last; else None."""
+  if not dtypes.is_float(dt) or u.dtype is not dt: return None
+  factors, inner = [], [u]
+  while inner and len(factors) < 16:
+    f = inner.pop()
+    if f.op is Ops.MUL and f.dtype is dt: inner.extend(f.src)
+    else: factors.append(f)
+  if inner: return None
+  for r in factors:
+    if r.op is not Ops.RECIPROCAL or r.src[0].op is not Ops.ADD: continue
+    one, x = r.src[0].src if _is_one(r.src[0].src[0]) else r.src[0].src[::-1]
+    if not _is_one(one) or x not in factors or x.shape != r.shape: continue
+    factors.remove(x)
+    factors.remove(r)
+    return [*factors, r]
+  return None
+
+
+def _is_one(u):
+  while u.op in (Ops.RESHAPE, Ops.EXPAND, Ops.CAST): u = u.src[0]
+  return u.op is Ops.CONST and not u.is_invalid and u.val == 1
+
+
+def _triangle(u):
+  """(the constant, n) if `u` is the sum along the rows of a triangle of a constant, as arange makes it; else None."""
+  if u.arg[0] is not Ops.ADD or u.arg[1] != 1 or len(u.shape) != 1 or not isinstance(n := u.shape[0], int) or n < 2:
+    return None
+  steps, x = [], u.src[0]
+  while x.op in GroupOp.Movement:
+    if not all(isinstance(d, int) for d in (*x.shape, *x.src[0].shape)): return None
+    if x.op in (Ops.EXPAND, Ops.PAD, Ops.SHRINK): steps.append((x.op, x.shape, x.marg if x.op is not Ops.EXPAND else None))
+    elif x.op is Ops.PERMUTE: steps.append((x.op, tuple(x.marg), None))
+    elif x.op is not Ops.RESHAPE: return None
+    elif _long(x.shape) != _long(x.src[0].shape): steps.append((x.op, x.shape, None))
+    x = x.src[0]
+  if x.op is not Ops.CONST or x.is_invalid: return None
+  while [s[:2] for s in steps[:2]] == [(Ops.PERMUTE, (1, 0))] * 2: del steps[:2]
+  m = 2 * n - 1
+  want = [(Ops.SHRINK, (n, n)), (Ops.RESHAPE, (n, 2 * n)), (Ops.SHRINK, (2 * n * n,)),
+          (Ops.RESHAPE, ((n + 1) * m,)), (Ops.EXPAND, (n + 1, m)), (Ops.PAD, (m,)), (Ops.EXPAND, (n,))]
+  if [s[:2] for s in steps] != want: return None
+  (shrunk, cut, padded) = (steps[0][2], steps[2][2], steps[5][2])
+  if any(b for b, _ in _bounds(shrunk)) or any(b for b, _ in _bounds(cut)) or _bounds(padded)[0][0] != n - 1: return None
+  return x, n
+
+
+def _long(shape): return [d for d in shape if d != 1]
+
+
+def _bounds(marg): return [(int(a), int(b)) for a, b in marg]
 
 
 def _shape_args(u): return u.src[1:] if u.op in (Ops.RESHAPE, Ops.EXPAND, Ops.PAD, Ops.SHRINK) else ()

@@ -27,8 +27,9 @@ def devices_of(device): return device if isinstance(device, tuple) else (device,
 
 
 def device_number(device):
-  """CPU is 0, CPU:3 is 3; host memory (PYTHON, NPY) is uploaded to 0."""
-  return int(device.split(":")[1]) if ":" in device else 0
+  """TELEGRAD is 0, TELEGRAD:3 is 3; other memory (PYTHON, NPY, DISK:path) is uploaded to 0."""
+  number = device.partition(":")[2]
+  return int(number) if number.isdigit() else 0
 
 
 def device_ranges(u):

@@ -14,7 +14,7 @@ import functools
 from tinygrad.dtype import dtypes
 from tinygrad.uop.ops import GroupOp, Ops
 
-from vocabulary import DTYPES, Unsupported, devices_of
+from telegrad.tinygrad._vocabulary import DTYPES, Unsupported, devices_of
 
 _VIEWS = GroupOp.Movement | {Ops.BITCAST, Ops.UNSHARD, Ops.MSELECT}
 

@@ -1,0 +1,20 @@
+"""What pyproject.toml cannot say: telegrad.pth goes beside the packages, so that installing makes the device TELEGRAD
+known to tinygrad, and uninstalling takes it away."""
+
+import os
+import shutil
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+
+class WithPth(build_py):
+    def run(self):
+        super().run()
+        shutil.copy("telegrad.pth", os.path.join(self.build_lib, "telegrad.pth"))
+
+    def get_source_files(self):
+        return [*super().get_source_files(), "telegrad.pth"]
+
+
+setup(cmdclass={"build_py": WithPth})

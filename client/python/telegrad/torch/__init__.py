@@ -1,0 +1,11 @@
+"""PyTorch on Telegrad: `torch.compile(model, backend="telegrad")`.
+
+The package's entry point tells torch of the backend; where the package is only on PYTHONPATH,
+`import telegrad.torch` does. docs/pytorch.md is the guide. _backend.py says what is sent when,
+_lower.py how an FX graph becomes one of Telegrad's, _aten.py and its neighbours have the operators.
+"""
+
+from telegrad.torch._backend import backend
+from telegrad.torch._lower import Unsupported, operators
+
+__all__ = ["Unsupported", "backend", "operators"]

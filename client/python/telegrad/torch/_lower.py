@@ -1,0 +1,206 @@
+"""An FX graph of ATen operators -> telegrad.Graph.
+
+Each operator is a function in a table, by the name of its packet ("add" for aten.add.Tensor). It gets a
+Call, which knows what torch says of the result, and the arguments with tensors in place of nodes.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Callable, Sequence
+
+import torch
+
+import telegrad
+from telegrad import Graph, Tensor
+from telegrad.dtypes import DType
+
+DTYPES = {torch.bool: "bool", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32",
+          torch.int64: "i64", torch.uint8: "u8", torch.float16: "f16", torch.bfloat16: "bf16",
+          torch.float32: "f32", torch.float64: "f64"}
+Value = Any  # Tensor, number, or a list of them
+Operator = Callable[..., Value]
+_TABLE: dict[str, Operator] = {}
+_REFUSED: dict[str, str] = {}  # why
+
+
+class Unsupported(RuntimeError):
+    """A program that Telegrad has no graph for."""
+
+
+def aten(*names: str) -> Callable[[Operator], Operator]:
+    """Puts a function into the table."""
+    def put(function: Operator) -> Operator:
+        for name in names:
+            assert name not in _TABLE, name
+            _TABLE[name] = function
+        return function
+
+    return put
+
+
+def refuse(why: str, *names: str) -> None:
+    _REFUSED.update(dict.fromkeys(names, why))
+
+
+def operators() -> list[str]:
+    """The names of all ATen operators that have a graph."""
+    from telegrad.torch import _aten, _nn  # noqa: F401  (they fill the table)
+
+    return sorted(_TABLE)
+
+
+def kind(dtype: torch.dtype) -> DType:
+    if dtype not in DTYPES:
+        raise Unsupported(f"element type {dtype}; there are {', '.join(map(str, DTYPES))}")
+    return telegrad.dtype(DTYPES[dtype])
+
+
+class Call:
+    """One call of an operator."""
+
+    def __init__(self, graph: Graph, node: torch.fx.Node) -> None:
+        self.graph, self.node = graph, node
+
+    @property
+    def results(self) -> Sequence[Any]:
+        value = self.node.meta["val"]
+        return value if isinstance(value, (tuple, list)) else [value]
+
+    @property
+    def dtype(self) -> DType:
+        """Of the first result."""
+        return kind(self.results[0].dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.results[0].shape)
+
+    def tensor(self, value: Value, like: DType | None = None) -> Tensor:
+        """A tensor of a type, that of the result unless said."""
+        like = like or self.dtype
+        if isinstance(value, Tensor):
+            return value.cast(like) if value.dtype != like else value
+        return self.graph.const(_clamped(value, like), like)
+
+    def tensors(self, *values: Value) -> list[Tensor]:
+        return [self.tensor(value) for value in values]
+
+    def common(self, *values: Value) -> list[Tensor]:
+        """Of the type in which torch has these operands meet."""
+        metas = [a.meta["val"] if isinstance(a, torch.fx.Node) else a
+                 for a in self.node.args[:len(values)]]
+        met = metas[0].dtype
+        for meta in metas[1:]:
+            met = torch.result_type(metas[0], meta)
+        return [self.tensor(value, kind(met)) for value in values]
+
+    def full(self, value: float, shape: Sequence[int] | None = None) -> Tensor:
+        return self.tensor(value).broadcast_to(self.shape if shape is None else shape)
+
+
+def _clamped(value: Any, like: DType) -> Any:
+    """A number as the type has it: torch wraps integers, and truncates what is to be one."""
+    if like.is_float:
+        return float(value)
+    if like.kind == "boolean":
+        return bool(value)
+    if isinstance(value, float):
+        low = -(1 << like.bits - 1) if like.kind == "signed" else 0
+        return int(min(max(value, low), low + (1 << like.bits) - 1))
+    wrapped = int(value) & (1 << like.bits) - 1
+    return wrapped - (1 << like.bits) if like.kind == "signed" and wrapped >> like.bits - 1 else wrapped
+
+
+class Lowered:
+    """A graph, with an input "x<i>" for each placeholder that is a tensor, and an output "y<i>" for each result
+    that is one; `results` says for the others what they are: None or a number."""
+
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        operators()
+        self.graph = Graph()
+        self.inputs: list[int] = []  # of the placeholders
+        self.results: list[Any] = []  # torch.Tensor metas, None, numbers
+        self._values: dict[torch.fx.Node, Value] = {}
+        number = 0
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                self._placeholder(node, number)
+                number += 1
+            elif node.op == "get_attr":
+                self._values[node] = self._attribute(module, node.target)
+            elif node.op == "call_function":
+                self._values[node] = self._call(node)
+            elif node.op == "output":
+                self._output(node)
+        self.program: Any = None
+
+    def _placeholder(self, node: torch.fx.Node, number: int) -> None:
+        meta = node.meta.get("val")
+        if isinstance(meta, torch.Tensor):
+            self._values[node] = self.graph.input(f"x{number}", tuple(meta.shape), kind(meta.dtype))
+            self.inputs.append(number)
+
+    def _attribute(self, module: torch.fx.GraphModule, name: str) -> Tensor:
+        value: Any = module
+        for part in name.split("."):
+            value = getattr(value, part)
+        if value.dtype is torch.bfloat16:
+            return self.graph.constant(value.float().numpy(), "f32").cast("bf16")
+        return self.graph.constant(value.detach().numpy(), kind(value.dtype))
+
+    def _map(self, value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            return self._values[value]
+        if isinstance(value, (list, tuple)):
+            return [self._map(v) for v in value]
+        return value
+
+    def _call(self, node: torch.fx.Node) -> Value:
+        args = self._map(node.args)
+        if node.target is operator.getitem:
+            return args[0][args[1]]
+        name = str(node.target)
+        packet = name.split(".")[1] if name.startswith("aten.") else name
+        function = _TABLE.get(packet)
+        if packet in _REFUSED:
+            raise Unsupported(f"{name}: {_REFUSED[packet]}{_where(node)}")
+        if function is None:
+            raise Unsupported(f"{name} is an operator that Telegrad has no graph for{_where(node)}; "
+                              "docs/pytorch.md lists those that there are. Keep it out of the compiled part with "
+                              "torch.compiler.disable")
+        try:
+            out = function(Call(self.graph, node), *args, **node.kwargs)
+        except Unsupported as error:
+            raise Unsupported(f"{name}: {error}{_where(node)}") from None
+        except (telegrad.TelegradError, TypeError, ValueError) as error:
+            shapes = [tuple(a.shape) for a in args if isinstance(a, Tensor)]
+            raise Unsupported(f"{name} of {shapes}: {error}{_where(node)}") from error
+        self._check(node, out)
+        return out
+
+    def _check(self, node: torch.fx.Node, out: Value) -> None:
+        """What torch says of a result must be so."""
+        meta = node.meta.get("val")
+        metas = meta if isinstance(meta, (list, tuple)) else [meta]
+        for value, want in zip(out if isinstance(out, (list, tuple)) else [out], metas):
+            if not isinstance(value, Tensor) or not isinstance(want, torch.Tensor):
+                continue
+            if value.shape != tuple(want.shape) or value.dtype != kind(want.dtype):
+                raise Unsupported(f"{node.target} gave {value.dtype}{list(value.shape)}, torch says "
+                                  f"{want.dtype}{list(want.shape)}{_where(node)}")
+
+    def _output(self, node: torch.fx.Node) -> None:
+        for i, result in enumerate(node.args[0]):
+            if isinstance(result, torch.fx.Node):
+                self.graph.output(f"y{i}", self._values[result])
+                self.results.append(result.meta["val"])
+            else:
+                self.results.append(result)
+
+
+def _where(node: torch.fx.Node) -> str:
+    """The line of the model's code."""
+    trace = (node.meta.get("stack_trace") or "").strip().splitlines()
+    files = [line.strip() for line in trace if line.strip().startswith('File "')]
+    return f" (at {files[-1]})" if files else ""

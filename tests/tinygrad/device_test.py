@@ -1,0 +1,231 @@
+"""The device TELEGRAD in tinygrad, against NumPy and a real daemon; skipped (77) where tinygrad is not installed.
+
+TELEGRADD names the daemon's program, as in tests/python.
+"""
+
+import contextlib
+import io
+import os
+import pathlib
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "python"))
+import support
+
+os.environ["DEV"] = "TELEGRAD"
+try:
+  import telegrad.tinygrad
+  import tinygrad
+except ImportError as error:
+  print(f"skipped: {error}")
+  sys.exit(77)
+if not os.path.exists(support.DAEMON):
+  print(f"skipped: there is no {support.DAEMON}")
+  sys.exit(77)
+
+import numpy as np
+from tinygrad import GlobalCounters, Tensor, TinyJit, Variable, dtypes, nn
+from tinygrad.helpers import Context
+from tinygrad.uop.ops import KernelInfo, UOp
+
+
+def array(*shape, start=0): return np.arange(start, start + np.prod(shape, dtype=int)).reshape(shape).astype(np.float32)
+def real(x): return Tensor(x).realize()
+
+
+class DeviceTest(unittest.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    cls.daemon = support.Daemon("--cpu-devices", "3")
+    cls.addClassCleanup(cls.daemon.stop)
+    os.environ["TELEGRAD_ADDRESS"] = cls.daemon.address
+
+  def equal(self, tensor, want): np.testing.assert_allclose(tensor.numpy(), want, rtol=1e-5, atol=1e-6)
+
+  def test_values(self):
+    x, y = array(3, 4), array(4, 5, start=7)
+    self.equal(Tensor(x) @ Tensor(y), x @ y)
+    self.equal(Tensor(x).softmax(), np.exp(x - x.max(1, keepdims=True)) / np.exp(x - x.max(1, keepdims=True)).sum(1, keepdims=True))
+    self.equal(Tensor(5) + 1, 6)
+    self.equal(Tensor([3.0, 1, 2]).sort()[0], [1, 2, 3])
+    self.equal(Tensor(x)[:, Tensor([3, 0])], x[:, [3, 0]])
+    self.assertEqual(Tensor([]).sum().item(), 0)
+
+  def test_views_are_bound_in_place(self):
+    x = array(6, 4)
+    t = real(x)
+    part = t[2:4].contiguous().realize()
+    self.equal(part + 1, x[2:4] + 1)
+    part.assign(part * 2).realize()
+    x[2:4] *= 2
+    self.equal(t, x)
+    t[1], t[4:] = t[2] + t[3], -1
+    x[1], x[4:] = x[2] + x[3], -1
+    self.equal(t, x)
+
+  def test_jit_replays_with_new_inputs(self):
+    seen = []
+    @TinyJit
+    def step(a, b):
+      c = (a @ b).realize()
+      d = (c + 1).relu().contiguous().realize()
+      return (d * c).realize(), c
+    for i in range(5):
+      a, b = array(4, 4, start=i), array(4, 4, start=-i)
+      out, c = step(real(a), real(b))
+      self.equal(c, a @ b)
+      self.equal(out, np.maximum(a @ b + 1, 0) * (a @ b))
+    (call,) = step.captured.linear.src  # three graphs became one, of two inputs and two results; d is in none of its slots
+    self.assertEqual(len(call.src) - 1, 4)
+    again = pickle.loads(pickle.dumps(step))
+    a, b = array(4, 4, start=9), array(4, 4)
+    self.equal(again(real(a), real(b))[1], a @ b)
+
+  def test_jit_keeps_the_order_of_what_it_joins(self):
+    state, cache, n = real(array(4)), real(np.zeros((6, 4), np.float32)), Variable("n", 0, 5)
+    want, wanted_cache = array(4), np.zeros((6, 4), np.float32)
+    @TinyJit
+    def step(x, place):
+      before = (state * 2).realize()
+      state.assign(state + x).realize()
+      after = (state * 3).realize()
+      cache[place] = after
+      cache.realize()
+      state[1:3] = before[0:2]
+      state.realize()
+      return before, after, (cache.sum(axis=0) + state).realize()
+    for i in range(5):
+      x = array(4, start=i)
+      before, after, total = step(real(x), n.bind(i))
+      self.equal(before, want * 2)
+      want_before, want = want * 2, want + x
+      self.equal(after, want * 3)
+      wanted_cache[i] = want * 3
+      want[1:3] = want_before[0:2]
+      self.equal(total, wanted_cache.sum(0) + want)
+      self.equal(state, want)
+
+  def test_jit_keeps_views_of_written_buffers_apart(self):
+    state, want = real(array(6)), array(6)
+    @TinyJit
+    def step(x):
+      state.assign(state + x).realize()
+      part = state[2:4].contiguous().realize()
+      twice = (part * 2).realize()
+      state.assign(state * 2).realize()
+      return twice, (state[2:4].contiguous().realize() + 1).realize()
+    for i in range(4):
+      x = array(6, start=i)
+      twice, last = step(real(x))
+      want = want + x
+      self.equal(twice, want[2:4] * 2)
+      want = want * 2
+      self.equal(last, want[2:4] + 1)
+      self.equal(state, want)
+
+  def test_variables(self):
+    x = array(6, 2)
+    t, n = real(x), Variable("n", 1, 6)
+    for k in (2, 5): self.equal((t[:n.bind(k)] * 2).sum(axis=0), x[:k].sum(axis=0) * 2)
+
+  def test_several_devices(self):
+    two, x = ("TELEGRAD:1", "TELEGRAD:2"), array(8, 2)
+    t = real(x).shard(two, 0)
+    self.equal(t * 2, x * 2)
+    self.equal(t.sum(axis=0), x.sum(axis=0))
+    self.equal(t.to("TELEGRAD"), x)
+    self.equal(real(x).to("TELEGRAD:2") + 1, x + 1)
+    with self.assertRaisesRegex(RuntimeError, "3 devices that compute: CPU:0, CPU:1, CPU:2"):
+      Tensor.ones(4, device="TELEGRAD:7").contiguous().realize()
+
+  def test_training_agrees_with_numpy(self):
+    x, w = array(8, 3) / 10, array(3, 2) / 10
+    p = real(w.copy()).is_param_()
+    optimizer = nn.optim.SGD([p], lr=0.1)
+    with Context(TRAINING=1):
+      for _ in range(3):
+        optimizer.zero_grad()
+        (real(x) @ p).square().mean().backward()
+        optimizer.step()
+        w -= 0.1 * (x.T @ (2 * (x @ w) / 16))
+    self.equal(p, w)
+
+  def test_random_numbers_are_tinygrads(self):
+    Tensor.manual_seed(3)
+    here = Tensor.rand(7).numpy()
+    code = "from tinygrad import Tensor; Tensor.manual_seed(3); print(Tensor.rand(7).tolist())"
+    there = subprocess.run([sys.executable, "-c", code], env=os.environ | {"DEV": "PYTHON"}, capture_output=True, text=True, check=True)
+    np.testing.assert_allclose(here, eval(there.stdout), rtol=1e-6)
+
+  def test_pickle_and_files(self):
+    t = real(array(5))
+    self.equal(pickle.loads(pickle.dumps(t)), array(5))
+    with tempfile.TemporaryDirectory() as folder:
+      path = os.path.join(folder, "x.safetensors")
+      nn.state.safe_save({"a": t, "b": t + 1}, path)
+      state = nn.state.safe_load(path)
+      self.equal(state["a"].to(None), array(5))
+      self.equal(state["b"].to(None), array(5) + 1)
+
+  def test_host_memory_is_read_and_written(self):
+    t = real(array(5))
+    self.equal((t * 2).to("PYTHON"), array(5) * 2)
+    self.equal(Tensor(array(5), device="PYTHON").to("TELEGRAD") + t, array(5) * 2)
+
+  def test_counters_and_debug(self):
+    x = real(array(64, 64))
+    (x @ x + 1).realize()
+    GlobalCounters.reset()
+    (x @ x + 1).realize()
+    self.assertGreaterEqual(GlobalCounters.kernel_count, 1)
+    self.assertGreaterEqual(GlobalCounters.global_ops, 2 * 64 ** 3)
+    out = io.StringIO()
+    with Context(DEBUG=2), contextlib.redirect_stdout(out): (x @ x + 2).realize()
+    self.assertIn("*** CPU:0", out.getvalue())
+    self.assertGreater(GlobalCounters.time_sum_s, 0)
+
+  def test_large_tables(self):
+    self.assertEqual(nn.Embedding(50257, 768)(Tensor([[1, 50256]])).shape, (1, 2, 768))
+    table = Tensor.arange(50257 * 3).reshape(50257, 3)
+    self.equal(table[Tensor([1, 50256])], [[3, 4, 5], [150768, 150769, 150770]])
+
+  def test_custom_kernels_are_refused_by_name(self):
+    def kernel(out, a):
+      i = UOp.range(out.numel(), 0)
+      return out[i].store(a[i] + 1).end(i).sink(arg=KernelInfo(name="plus_one"))
+    with self.assertRaisesRegex(RuntimeError, "custom kernel plus_one"):
+      Tensor.empty(4).custom_kernel(real(array(4)), fxn=kernel)[0].realize()
+    self.equal(real(array(4)) + 1, array(4) + 1)
+
+  def run_script(self, text, **environment):
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True,
+                          env=os.environ | environment, timeout=120)
+
+  def test_no_server_is_said(self):
+    ran = self.run_script("import telegrad.tinygrad\nfrom tinygrad import Tensor\nTensor([1]).numpy()", TELEGRAD_ADDRESS="127.0.0.1:1")
+    self.assertIn("no server answers at 127.0.0.1:1", ran.stderr)
+
+  def test_unused_it_costs_nothing(self):
+    ran = self.run_script("""
+        import _telegrad_tinygrad, sys
+        _telegrad_tinygrad.register()
+        from tinygrad import Tensor
+        print((Tensor([1, 2], device="PYTHON") + 1).tolist(), "telegrad" in sys.modules)""", DEV="PYTHON")
+    self.assertEqual(ran.stdout, "[2, 3] False\n", ran.stderr)
+
+  def test_the_guide_does_what_it_says(self):
+    text = pathlib.Path(support.path("docs", "tinygrad.md")).read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out): exec(program, {})
+    self.assertRegex(out.getvalue(), r"^y = (3\.000|2\.999) x \+ -2\.000, loss \S+\n$")
+
+
+if __name__ == "__main__": unittest.main()
