@@ -87,6 +87,7 @@ absl::Status PReluOp(NodeContext& c);
 
 absl::Status AttentionOp(NodeContext& c);  // operators_attention.cc
 absl::Status RotaryEmbeddingOp(NodeContext& c);
+absl::Status FlexAttentionOp(NodeContext& c);
 
 absl::Status DepthToSpaceOp(NodeContext& c);  // operators_blocks.cc
 absl::Status SpaceToDepthOp(NodeContext& c);

@@ -221,4 +221,43 @@ absl::Status RotaryEmbeddingOp(NodeContext& c) {
   return c.Output(packed ? JoinHeads(out) : out);
 }
 
+// Attention whose scores and probabilities go through graphs of the node.
+absl::Status FlexAttentionOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor q, c.FloatInput(0));
+  TG_ASSIGN_OR_RETURN(const Tensor k, c.FloatInput(1));
+  TG_ASSIGN_OR_RETURN(const Tensor v, c.FloatInput(2));
+  if (q.rank() != 4 || k.rank() != 4 || v.rank() != 4 || k.dim(1) < 1 || q.dim(3) < 1 ||
+      q.dim(1) % k.dim(1) != 0) {
+    return InvalidArgument("Q, K and V have shapes ", ToString(q.shape()), ", ",
+                           ToString(k.shape()), " and ", ToString(v.shape()));
+  }
+  const double size = static_cast<double>(q.dim(3));
+  TG_ASSIGN_OR_RETURN(const float scale, c.Float("scale", static_cast<float>(1 / std::sqrt(size))));
+  TG_ASSIGN_OR_RETURN(const DType precision,
+                      TypeAttribute(c, "softmax_precision", ComposedType(q.dtype())));
+  const auto through = [&](std::string_view name, Tensor* x) -> absl::Status {
+    if (!c.HasAttribute(name)) return absl::OkStatus();
+    TG_ASSIGN_OR_RETURN(const GraphProto* body, c.Body(name));
+    const Shape shape = ToShape(x->shape());
+    TG_ASSIGN_OR_RETURN(const auto results, c.ImportGraph(*body, {Values::FromTensor(*x)}));
+    if (results.size() != 1)
+      return InvalidArgument("'", name, "' has ", results.size(), " results");
+    TG_ASSIGN_OR_RETURN(*x, c.values().ToTensor(results[0].get()));
+    if (!std::ranges::equal(shape, x->shape())) {
+      return InvalidArgument("'", name, "' makes the shape ", ToString(x->shape()), " of ",
+                             ToString(shape));
+    }
+    return absl::OkStatus();
+  };
+  const int64_t shared = q.dim(1) / k.dim(1);
+  const auto for_queries = [&](const Tensor& t) {
+    return (shared == 1 ? t : t.RepeatInterleave(shared, 1)).Cast(precision);
+  };
+  Tensor scores = q.Cast(precision).MatMul(for_queries(k).Transpose()) * scale;
+  TG_RETURN_IF_ERROR(through("score_mod", &scores));
+  Tensor probabilities = Composed(scores, SoftmaxOrZero);
+  TG_RETURN_IF_ERROR(through("prob_mod", &probabilities));
+  return c.Output(probabilities.MatMul(for_queries(v)).Cast(q.dtype()));
+}
+
 }  // namespace telegrad::onnx
