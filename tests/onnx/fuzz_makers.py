@@ -676,12 +676,15 @@ def register(maker, Case, FLOATS, INTS):
             nodes_falsenodeids=[r[6] for r in flat])
         prefix = "target" if regressor else "class"
         one = not regressor and k == 2 and d.int(0, 1)
-        attributes.update({f"{prefix}_treeids": [r[0] for r in leaves], f"{prefix}_nodeids": [r[1] for r in leaves],
-                           f"{prefix}_ids": [1 if one else d.int(0, k - 1) for _ in leaves],
-                           f"{prefix}_weights": floats(len(leaves))})
+        # Every leaf scores every class: what a class without a score means is not in the standard.
+        places = [(r[0], r[1], i) for r in leaves for i in range(1 if one else k)]
+        attributes.update({f"{prefix}_treeids": [p[0] for p in places], f"{prefix}_nodeids": [p[1] for p in places],
+                           f"{prefix}_ids": [p[2] for p in places], f"{prefix}_weights": floats(len(places))})
         if regressor:
             single = k == 1
             return make([x], n_targets=k, aggregate_function=d.one("SUM", "AVERAGE", *(["MIN", "MAX"] if single else [])),
                         base_values=d.maybe(floats(k)), **attributes)
-        return make([x], classlabels_int64s=list(range(10, 10 + k)), outputs=2,
+        # ONNX Runtime gives 0 and 1 for two classes of one score, whatever their labels.
+        labels = list(range(k)) if one else list(range(10, 10 + k))
+        return make([x], classlabels_int64s=labels, outputs=2,
                     post_transform=d.one("NONE", "LOGISTIC", *([] if one else ["SOFTMAX"])), **attributes)

@@ -302,8 +302,8 @@ absl::Status MlTreeEnsembleRegressorOp(NodeContext& c) {
   return c.Output(scores.Cast(DType::kFloat32));
 }
 
-// Two labels whose trees score the one alone are decided by the sign of its score, or, if no
-// weight is negative, by whether it is above a half.
+// Two labels whose trees score class 0 alone, which then stands for the second label, are decided
+// by the sign of its score, or, if no weight is negative, by whether it is above a half.
 absl::Status MlTreeEnsembleClassifierOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, Features(c));
   TG_ASSIGN_OR_RETURN(const auto labels, ClassLabels(c, "classlabels_int64s"));
@@ -314,8 +314,7 @@ absl::Status MlTreeEnsembleClassifierOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor leaves, LeafWeights(c, t, x));
   TG_ASSIGN_OR_RETURN(const Tensor table, IntWeight(c, labels));
   Tensor scores = leaves.Sum({1});
-  const bool one =
-      n == 2 && std::ranges::all_of(classes, [&](int64_t i) { return i == classes[0]; });
+  const bool one = n == 2 && std::ranges::all_of(classes, [](int64_t i) { return i == 0; });
   if (!one) {
     TG_ASSIGN_OR_RETURN(scores, WithBase(c, scores));
     TG_RETURN_IF_ERROR(c.Output(table.Gather(scores.ArgMax(1))));
@@ -323,7 +322,7 @@ absl::Status MlTreeEnsembleClassifierOp(NodeContext& c) {
     return c.Output(scores);
   }
   TG_ASSIGN_OR_RETURN(const auto base, c.Floats("base_values", {}));
-  Tensor score = scores.Slice(1, classes[0], classes[0] + 1);
+  Tensor score = scores.Slice(1, 0, 1);
   if (!base.empty()) score = score + static_cast<double>(base.back());
   const bool positive = std::ranges::all_of(weights, [](float w) { return w >= 0; });
   const Tensor chosen = score.Squeeze(1).Gt(positive ? 0.5 : 0.0).Cast(DType::kInt64);
