@@ -195,15 +195,6 @@ TEST(Import, Refuses) {
   refuses(ImportOnnx("hello").status(), kBad, {"ONNX"});
 }
 
-TEST(Import, MaxPoolIndicesAreRefused) {
-  const auto status =
-      Import(ModelWriter()
-                 .Input("x", DType::kFloat32, {1, 1, 4})
-                 .Node("MaxPool", {"x"}, {"y", "i"}, {{"kernel_shape", std::vector<int64_t>{2}}})
-                 .Output("y"));
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
-}
-
 TEST(Import, SurvivesDamage) {
   const std::vector<std::string> files = {
       Load("mnist_8/model.onnx"),

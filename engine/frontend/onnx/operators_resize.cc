@@ -28,7 +28,7 @@ absl::StatusOr<double> SourcePosition(const ResizeRules& rules, const ResizeAxis
   const double out = a.scale * static_cast<double>(a.in), in = static_cast<double>(a.in);
   const std::string_view mode = rules.coordinates;
   if (mode == "half_pixel") return (o + 0.5) / a.scale - 0.5;
-  if (mode == "pytorch_half_pixel") return out == 1 ? -0.5 : (o + 0.5) / a.scale - 0.5;
+  if (mode == "pytorch_half_pixel") return a.out > 1 ? (o + 0.5) / a.scale - 0.5 : 0;
   if (mode == "asymmetric") return o / a.scale;
   if (mode == "tf_half_pixel_for_nn") return (o + 0.5) / a.scale;
   if (mode == "align_corners") return out == 1 ? 0 : o * (in - 1) / (out - 1);
@@ -162,6 +162,11 @@ absl::StatusOr<std::vector<double>> KnownFloats(NodeContext& c, int i) {
   return known->AsDoubles();
 }
 
+// floor(size * scale), in f32 as the type of scales is: 5 times 2.6 is 13.
+int64_t ScaledSize(int64_t size, double scale) {
+  return static_cast<int64_t>(std::floor(static_cast<float>(size) * static_cast<float>(scale)));
+}
+
 absl::Status CheckScales(const std::vector<double>& scales, size_t axes) {
   if (scales.size() != axes) {
     return InvalidArgument(scales.size(), " scales for ", axes, " axes");
@@ -185,8 +190,7 @@ absl::Status ReadSizes(NodeContext& c, int scales_input, std::vector<ResizeAxis>
     for (size_t i = 0; i < axes->size(); ++i) {
       ResizeAxis& a = (*axes)[i];
       a.scale = scales[i];
-      // The scale is a float; its product with the size is one too where that is whole.
-      a.out = static_cast<int64_t>(std::floor(static_cast<double>(a.in) * a.scale));
+      a.out = ScaledSize(a.in, a.scale);
     }
     return absl::OkStatus();
   }
@@ -276,7 +280,7 @@ absl::Status UpsampleOp(NodeContext& c) {
     const double scale = scales[i];
     axes.push_back({.axis = i,
                     .in = x.dim(i),
-                    .out = static_cast<int64_t>(std::floor(static_cast<double>(x.dim(i)) * scale)),
+                    .out = ScaledSize(x.dim(i), scale),
                     .scale = scale});
   }
   TG_ASSIGN_OR_RETURN(const Tensor out, Resample(c, x, rules, axes));
