@@ -8,6 +8,7 @@
 
 #include "client/cli/command.h"
 #include "client/cli/onnx_session.h"
+#include "client/cli/progress.h"
 #include "client/cli/timeline.h"
 #include "engine/base/status.h"
 #include "engine/frontend/files.h"
@@ -125,9 +126,13 @@ absl::StatusOr<std::vector<OnnxData>> RunInputs(const Settings& settings, OnnxSe
   timeline->Begin("import");
   TG_RETURN_IF_ERROR(model->Import(std::move(inputs)));
   TG_ASSIGN_OR_RETURN(RemoteSession * session, server->Open(timeline));
+  Progress progress("sending the model");
   timeline->Begin("send model and inputs");
   TG_RETURN_IF_ERROR(model->Send(session));
+  progress.Say("compiling and running");
   TG_ASSIGN_OR_RETURN(const RunInfo run, RunOnce(settings, session, model->plan(), timeline));
+  progress.Say("reading results");
+  progress.Clear();
   std::printf("%s: %d kernels, %s, %.3f ms on the device\n", settings.path.c_str(), run.kernels,
               run.cached ? "compiled before"
                          : StrCat("compiled in ", run.compile_ns / 1'000'000, " ms").c_str(),

@@ -181,6 +181,13 @@ def judged(case, judge):
     return (out, None) if out is not None else (None, "not judged")
 
 
+def tolerance(results):
+    """What the judges' own rounding may be: a few units in the last place of the largest result."""
+    finite = [np.abs(x[np.isfinite(x)].astype(np.float64)) for x in results
+              if np.issubdtype(x.dtype, np.floating)]
+    return max([1e-7] + [2e-6 * x.max() for x in finite if x.size])
+
+
 def write(case, results, folder):
     data = os.path.join(folder, "test_data_set_0")
     os.makedirs(data)
@@ -210,7 +217,7 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or temporary
         os.makedirs(folder, exist_ok=True)
-        reasons, made = collections.Counter(), collections.Counter()
+        reasons, made, rows = collections.Counter(), collections.Counter(), []
         for i in range(options.cases):
             function, name = MAKERS[names[i % len(names)]]
             draw = Draw(seed * 1000003 + i)
@@ -220,7 +227,12 @@ def main():
                 reasons[(name, reason)] += 1
                 continue
             made[name] += 1
-            write(case, results, os.path.join(folder, f"{name.replace('.', '_')}_{i}"))
+            case_name = f"{name.replace('.', '_')}_{i}"
+            write(case, results, os.path.join(folder, case_name))
+            rows.append((case_name, name, tolerance(results)))
+        with open(os.path.join(folder, "manifest.tsv"), "w", encoding="utf-8") as f:
+            f.write("case\top\tatol\n")
+            f.writelines(f"{case}\t{op}\t{atol}\n" for case, op, atol in rows)
         print(f"{sum(made.values())} cases of {len(made)} operators; left out:",
               ", ".join(f"{n} {why} {k}" for (n, why), k in sorted(reasons.items())) or "none")
         if options.write_only:

@@ -138,7 +138,10 @@ def register(maker, Case, FLOATS, INTS):
     @maker("Softmax", "LogSoftmax", "Hardmax")
     def softmax(d, name):
         x = d.float(d.shape(1), d.one(np.float32, np.float64))
-        return Case(name, [x], opset=d.one(11, 13), axis=d.maybe(d.axis(x.ndim)))
+        opset = d.one(11, 13)
+        # Before opset 13 the default, 1, is no axis of a vector.
+        axis = d.axis(x.ndim)
+        return Case(name, [x], opset=opset, axis=axis if opset < 13 and x.ndim < 2 else d.maybe(axis))
 
     @maker("TopK")
     def top_k(d, name):
