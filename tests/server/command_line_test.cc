@@ -88,6 +88,30 @@ TEST_F(CliTest, ExplainCountsTheLaunchesOfARun) {
   }
 }
 
+TEST_F(CliTest, CheckAndVerifySayWhoseFaultItIs) {
+  const std::string model = StrCat(kMnist, "model.onnx"), folder(kMnist);
+  const Output checked = Cli({"check", StrCat(kSuperResolution, "model.onnx")});
+  EXPECT_EQ(checked.exit_code, 0) << checked.text;
+  EXPECT_THAT(checked.text, HasSubstr("assumed: batch_size = 1"));
+  EXPECT_THAT(checked.text, HasSubstr("the model is supported"));
+  const Output verified = Cli({"run", model, "--verify", folder, "--atol", "1e-2"});
+  EXPECT_EQ(verified.exit_code, 0) << verified.text;
+  EXPECT_THAT(verified.text, HasSubstr("3 data sets match, 1 imports"));
+  const Output strict = Cli({"run", model, "--verify", folder, "--rtol", "0", "--atol", "0"});
+  EXPECT_EQ(strict.exit_code, 1) << strict.text;
+  EXPECT_THAT(strict.text, HasSubstr("data sets differ"));
+  // A file that is no model is not wrong usage; it is named.
+  const std::string image = folder + "test_data_set_0/input_0.pb";
+  for (const char* command : {"check", "explain"}) {
+    const Output bad = Cli({command, image});
+    EXPECT_EQ(bad.exit_code, 1) << bad.text;
+    EXPECT_THAT(bad.text, HasSubstr(image));
+  }
+  EXPECT_EQ(Cli({"run", model}).exit_code, 2);
+  EXPECT_EQ(Cli({"run", model, "--verify", "tests"}).exit_code, 2);
+  EXPECT_EQ(Cli({"check", model, "--dim", "nope=3"}).exit_code, 2);
+}
+
 TEST_F(CliTest, ExplainTakesShapesAndSaysTheSameAsJson) {
   const std::string model = StrCat(kSuperResolution, "model.onnx");
   const std::vector<std::string> shape = {"--shape", "input=3x1x224x224"};

@@ -203,6 +203,36 @@ TEST(Control, DataDependentShapesFollowTheGivenValues) {
   EXPECT_THAT(ran.outputs[3].Values<int64_t>(), ElementsAre(1, 1, 2));
 }
 
+TEST(Control, StringsAreMovedAndCompared) {
+  OnnxData words{.kind = OnnxData::Kind::kStrings, .strings = {{4}, {"b", "a", "b", "c"}}};
+  std::string info, tensor, type, dims, dim;
+  PutVarintField(field::kElemType, 8, &tensor);
+  PutBytesField(field::kTensorType, tensor, &type);
+  PutBytesField(field::kValueName, "x", &info);
+  PutBytesField(field::kValueType, type, &info);
+  const std::string file = ModelWriter()
+                               .RawInput(info)
+                               .Initializer("at", HostTensor::Of<int64_t>({2}, {3, 0}))
+                               .Initializer("shape", HostTensor::Of<int64_t>({2}, {2, 1}))
+                               .Node("Gather", {"x", "at"}, {"g"}, {{"axis", int64_t{0}}})
+                               .Node("Reshape", {"g", "shape"}, {"y"})
+                               .Node("Unique", {"x"}, {"u"})
+                               .Node("Equal", {"x", "x"}, {"same"})
+                               .Output("y")
+                               .Output("u")
+                               .Output("same")
+                               .File(19);
+  ImportOptions options;
+  options.values["x"] = std::make_shared<const OnnxData>(words);
+  const auto onnx = ImportOnnx(file, options);
+  ASSERT_TRUE(onnx.ok()) << onnx.status();
+  EXPECT_THAT(onnx->guards, ElementsAre("x"));
+  EXPECT_THAT(onnx->outputs[0].fixed->strings.values, ElementsAre("c", "b"));
+  EXPECT_THAT(onnx->outputs[0].fixed->strings.shape, ElementsAre(2, 1));
+  EXPECT_THAT(onnx->outputs[1].fixed->strings.values, ElementsAre("a", "b", "c"));
+  EXPECT_EQ(onnx->outputs[2].kind, OnnxValue::Kind::kTensor);
+}
+
 // A function f(x) = x * factor, with an attribute that a node in it refers to.
 std::string FunctionModel(std::string_view attribute, std::string_view calls = "f") {
   std::string reference, constant, scaled, function, opset;

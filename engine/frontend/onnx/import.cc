@@ -14,6 +14,7 @@
 #include "engine/frontend/builder.h"
 #include "engine/frontend/onnx/external_data.h"
 #include "engine/frontend/onnx/model.h"
+#include "engine/frontend/onnx/on_strings.h"
 #include "engine/frontend/onnx/operators.h"
 #include "engine/frontend/onnx/refusals.h"
 #include "engine/frontend/onnx/values.h"
@@ -384,7 +385,10 @@ absl::Status Importer::ImportOperator(const Node& node) {
     return InvalidArgument("has ", n, " inputs, expected ", row->min_inputs,
                            row->max_inputs < 0 ? " or more" : StrCat(" to ", row->max_inputs));
   }
-  NodeContext context(&node, OpsetOf(*frame_.opsets, node.domain), &values_, this);
+  const int64_t opset = OpsetOf(*frame_.opsets, node.domain);
+  TG_ASSIGN_OR_RETURN(const bool done, ImportOnStrings(*row, node, opset, &values_, this));
+  if (done) return SpendGrowth();
+  NodeContext context(&node, opset, &values_, this);
   TG_ASSIGN_OR_RETURN(const bool folded, TryFold(context));
   if (!folded) TG_RETURN_IF_ERROR(row->function(context));
   TG_RETURN_IF_ERROR(builder_.status());

@@ -50,7 +50,22 @@ absl::Status ConstantOp(NodeContext& c) {
     const auto n = static_cast<int64_t>(a->floats.size());
     return c.OutputKnown(HostTensor::Of<float>({n}, a->floats));
   }
-  return Unimplemented("a constant is supported only as value, value_int(s) or value_float(s)");
+  if (c.HasAttribute("value_string")) {
+    TG_ASSIGN_OR_RETURN(const std::string_view value, c.String("value_string", ""));
+    return c.OutputStrings({{}, {std::string(value)}});
+  }
+  if (c.HasAttribute("value_strings")) {
+    TG_ASSIGN_OR_RETURN(const auto values, c.Strings("value_strings"));
+    StringTensor out{{static_cast<int64_t>(values.size())}, {}};
+    out.values.assign(values.begin(), values.end());
+    return c.OutputStrings(std::move(out));
+  }
+  if (c.HasAttribute("sparse_value")) {
+    TG_ASSIGN_OR_RETURN(const Attribute* a, c.Required("sparse_value", AttributeType::kSparse));
+    TG_ASSIGN_OR_RETURN(HostTensor dense, ToDense(*a->sparse));
+    return c.OutputKnown(std::move(dense));
+  }
+  return InvalidArgument("a constant has none of the attributes that give its value");
 }
 
 absl::Status ShapeOp(NodeContext& c) {

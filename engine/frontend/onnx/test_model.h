@@ -76,6 +76,11 @@ class ModelWriter {
     PutBytesField(field::kInitializer, tensor, &graph_);
     return *this;
   }
+  // A serialized ValueInfoProto as it is.
+  ModelWriter& RawInput(std::string_view info) {
+    PutBytesField(field::kGraphInput, info, &graph_);
+    return *this;
+  }
   const std::string& graph() const { return graph_; }
   ModelWriter& Node(std::string_view op, const Names& inputs, const Names& outputs,
                     const Attributes& attributes = {}, std::string_view domain = "") {

@@ -1,0 +1,112 @@
+// The operators here against what the standard has: docs/onnx.md is made of both (BLESS=1 writes
+// it), and every attribute of an operator that is imported is one that some operator's function
+// reads or says it may ignore.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_split.h"
+#include "engine/base/status.h"
+#include "engine/frontend/files.h"
+#include "engine/frontend/onnx/operators.h"
+
+namespace telegrad::onnx {
+namespace {
+
+struct Standard {
+  std::string_view name, versions, attributes, types;
+};
+constexpr Standard kStandard[] = {
+#define STANDARD(name, versions, attributes, types) {name, versions, attributes, types},
+#include "engine/frontend/onnx/standard.def"
+#undef STANDARD
+};
+
+constexpr char kFolder[] = "engine/frontend/onnx/";
+constexpr char kDocument[] = "docs/onnx.md";
+
+std::string Text(const std::string& path) {
+  const auto file = ReadFile(path);
+  EXPECT_TRUE(file.ok()) << file.status();
+  return file.value_or("");
+}
+
+bool IsImported(std::string_view name) {
+  return std::ranges::find(AllOperators(), name, &Operator::name) != AllOperators().end();
+}
+
+std::string Document() {
+  std::string out = R"(# ONNX operators
+
+Made of the table in `engine/frontend/onnx/operators.cc` and of `engine/frontend/onnx/standard.def`; a test compares
+it (`BLESS=1 frontend_onnx_test` writes it). Opsets )";
+  StrAppend(&out, kMinOpset, " to ", kMaxOpset, R"(; an operator means what the version of
+it that the model's opset asks for means. A model that needs more is refused before anything runs, with every node that
+is not supported: `telegrad check model.onnx` tells.
+
+What decides a shape or a choice (the shape of Reshape, the condition of If and Loop, what NonZero finds) is computed
+when the model is imported, from constants and from the inputs' values where the caller gives them, as `telegrad run`
+does; with other values of those inputs the model is imported again. Element types are those that the standard lists
+for the first input; a combination that is not supported is an error that says so.
+
+| Operator | Versions | Element types |
+|---|---|---|
+)");
+  int imported = 0;
+  std::string missing, own;
+  for (const Standard& row : kStandard) {
+    if (!IsImported(row.name)) {
+      StrAppend(&missing, missing.empty() ? "" : ", ", "`", row.name, "`");
+      continue;
+    }
+    ++imported;
+    StrAppend(&out, "| `", row.name, "` | ", row.versions, " | ", row.types, " |\n");
+  }
+  for (const Operator& row : AllOperators()) {
+    if (std::ranges::find(kStandard, row.name, &Standard::name) != std::end(kStandard)) continue;
+    StrAppend(&own, own.empty() ? "" : ", ", "`", row.name, "`");
+  }
+  StrAppend(&out, "\n", imported, " of the standard's ", std::size(kStandard),
+            " operators (ai.onnx.preview.training aside). Not supported: ", missing, ".\n");
+  if (!own.empty()) StrAppend(&out, "\nBeyond the standard: ", own, ".\n");
+  return out;
+}
+
+TEST(StandardTable, TheDocumentIsUpToDate) {
+  const std::string want = Document();
+  if (std::getenv("BLESS") != nullptr) {
+    ASSERT_TRUE(WriteFile(kDocument, want).ok());
+  }
+  EXPECT_EQ(Text(kDocument), want) << "run with BLESS=1";
+}
+
+TEST(StandardTable, EveryAttributeIsReadSomewhere) {
+  std::string sources;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+    const std::string path = entry.path().string();
+    if (path.ends_with(".cc") && !path.ends_with("_test.cc")) sources += Text(path);
+  }
+  for (const Standard& row : kStandard) {
+    if (!IsImported(row.name)) continue;
+    const std::vector<std::string> attributes = absl::StrSplit(
+        absl::string_view(row.attributes.data(), row.attributes.size()), ' ', absl::SkipEmpty());
+    for (const std::string& attribute : attributes) {
+      EXPECT_NE(sources.find(StrCat("\"", attribute, "\"")), std::string::npos)
+          << row.name << " has the attribute " << attribute << ", which nothing reads";
+    }
+  }
+}
+
+TEST(StandardTable, DocumentedOperatorsAreFoundByDomain) {
+  EXPECT_NE(FindOperator("", "Add"), nullptr);
+  EXPECT_EQ(FindOperator("ai.onnx", "Add"), FindOperator("", "Add"));
+  EXPECT_EQ(FindOperator("my.domain", "Add"), nullptr);
+}
+
+}  // namespace
+}  // namespace telegrad::onnx
