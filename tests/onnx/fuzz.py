@@ -70,7 +70,7 @@ class Case:
         graph = helper.make_graph([node], "fuzz", values, results, constants)
         opsets = [helper.make_opsetid("", self.opset)]
         if self.domain:
-            opsets.append(helper.make_opsetid(self.domain, 1))
+            opsets.append(helper.make_opsetid(self.domain, 3 if self.domain == "ai.onnx.ml" else 1))
         model = helper.make_model(graph, opset_imports=opsets)
         model.ir_version = 10
         return model

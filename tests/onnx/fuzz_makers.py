@@ -610,3 +610,81 @@ def register(maker, Case, FLOATS, INTS):
                      np.full((b,), total - 1, np.int32), np.asarray(total, np.int32), cos, d.float(cos.shape)],
                     num_heads=heads, kv_num_heads=groups, do_rotary=1, outputs=3, fixed={6},
                     local_window_size=d.maybe(2, 0.3))
+
+    def tree(d, features, depth=3):
+        """Lists of one tree's nodes: feature, value, mode, true and false child, by number."""
+        nodes, level = [], [(None, None)]
+        mode = d.one("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GT", "BRANCH_GTE")
+        for step in range(depth + 1):
+            below = []
+            for parent, side in level:
+                me = len(nodes)
+                leaf = step == depth or (step and d.int(0, 3) == 0)
+                nodes.append([d.int(0, features - 1), round(d.r.uniform(-1, 1), 3), "LEAF" if leaf else mode, 0, 0])
+                if parent is not None:
+                    nodes[parent][side] = me
+                if not leaf:
+                    below += [(me, 3), (me, 4)]
+            level = below
+        return nodes
+
+    @maker("ai.onnx.ml.Scaler", "ai.onnx.ml.Binarizer", "ai.onnx.ml.Normalizer", "ai.onnx.ml.Imputer",
+           "ai.onnx.ml.ArrayFeatureExtractor", "ai.onnx.ml.LabelEncoder", "ai.onnx.ml.OneHotEncoder",
+           "ai.onnx.ml.FeatureVectorizer", "ai.onnx.ml.LinearRegressor", "ai.onnx.ml.LinearClassifier",
+           "ai.onnx.ml.TreeEnsembleRegressor", "ai.onnx.ml.TreeEnsembleClassifier")
+    def learned(d, full):
+        domain, _, name = full.rpartition(".")
+        make = lambda inputs, **more: Case(name, inputs, domain=domain, opset=17, **more)
+        rows, n = d.int(1, 4), d.int(2, 5)
+        x = d.float((rows, n))
+        floats = lambda k: [float(v) for v in d.float((k,))]
+        if name == "Scaler":
+            return make([x], offset=floats(d.one(1, n)), scale=floats(d.one(1, n)))
+        if name == "Binarizer":
+            return make([x], threshold=0.3)
+        if name == "Normalizer":
+            return make([x], norm=d.one("MAX", "L1", "L2"))
+        if name == "Imputer":
+            x[d.np.uniform(size=x.shape) < 0.3] = np.nan if (missing := d.int(0, 1)) else 7
+            return make([x], imputed_value_floats=floats(d.one(1, n)),
+                        replaced_value_float=float("nan") if missing else 7.0)
+        if name == "ArrayFeatureExtractor":
+            return make([x, d.ints((d.int(1, 3),), np.int64, 0, n - 1)])
+        if name == "LabelEncoder":
+            return make([d.ints((rows, n), np.int64, 0, 6)], keys_int64s=[0, 2, 4, 5], values_floats=floats(4),
+                        default_float=d.maybe(0.5))
+        if name == "OneHotEncoder":
+            return make([d.ints((rows,), np.int64, 0, 4)], cats_int64s=[0, 1, 3], zeros=1)
+        if name == "FeatureVectorizer":
+            return make([x, d.float((rows, 2))], inputdimensions=[n, 2])
+        if name == "LinearRegressor":
+            k = d.int(1, 3)
+            return make([x], coefficients=floats(n * k), intercepts=d.maybe(floats(k)), targets=k)
+        if name == "LinearClassifier":
+            k = d.int(2, 4)
+            return make([x], coefficients=floats(n * k), intercepts=floats(k), classlabels_ints=list(range(10, 10 + k)),
+                        post_transform=d.one("NONE", "SOFTMAX", "LOGISTIC"), outputs=2)
+        regressor = name == "TreeEnsembleRegressor"
+        trees = [tree(d, n) for _ in range(d.int(1, 4))]
+        flat = [(t, i, *node) for t, nodes in enumerate(trees) for i, node in enumerate(nodes)]
+        leaves = [row for row in flat if row[4] == "LEAF"]
+        k = d.int(1, 3) if regressor else d.int(2, 4)
+        attributes = dict(
+            nodes_treeids=[r[0] for r in flat], nodes_nodeids=[r[1] for r in flat],
+            nodes_featureids=[r[2] for r in flat], nodes_values=[r[3] for r in flat],
+            nodes_modes=[r[4] for r in flat], nodes_truenodeids=[r[5] for r in flat],
+            nodes_falsenodeids=[r[6] for r in flat])
+        prefix = "target" if regressor else "class"
+        one = not regressor and k == 2 and d.int(0, 1)
+        # Every leaf scores every class: what a class without a score means is not in the standard.
+        places = [(r[0], r[1], i) for r in leaves for i in range(1 if one else k)]
+        attributes.update({f"{prefix}_treeids": [p[0] for p in places], f"{prefix}_nodeids": [p[1] for p in places],
+                           f"{prefix}_ids": [p[2] for p in places], f"{prefix}_weights": floats(len(places))})
+        if regressor:
+            single = k == 1
+            return make([x], n_targets=k, aggregate_function=d.one("SUM", "AVERAGE", *(["MIN", "MAX"] if single else [])),
+                        base_values=d.maybe(floats(k)), **attributes)
+        # ONNX Runtime gives 0 and 1 for two classes of one score, whatever their labels.
+        labels = list(range(k)) if one else list(range(10, 10 + k))
+        return make([x], classlabels_int64s=labels, outputs=2,
+                    post_transform=d.one("NONE", "LOGISTIC", *([] if one else ["SOFTMAX"])), **attributes)

@@ -195,6 +195,16 @@ TEST(Import, Refuses) {
   refuses(ImportOnnx("hello").status(), kBad, {"ONNX"});
 }
 
+TEST(Import, ResultsThatAnOperatorDoesNotHaveAreRefused) {
+  const auto status =
+      Import(ModelWriter()
+                 .Input("x", DType::kFloat32, {1, 1, 4})
+                 .Node("AveragePool", {"x"}, {"y", "i"},
+                       {{"kernel_shape", std::vector<int64_t>{2}}})
+                 .Output("y"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+}
+
 TEST(Import, SurvivesDamage) {
   const std::vector<std::string> files = {
       Load("mnist_8/model.onnx"),

@@ -87,7 +87,7 @@ const Attribute* NodeContext::Peek(std::string_view name) const {
 absl::StatusOr<const Attribute*> NodeContext::Take(std::string_view name, AttributeType type) {
   const Attribute* attribute = Peek(name);
   if (attribute == nullptr) return nullptr;
-  read_.insert(name);
+  read_.insert(attribute->name);
   if (attribute->type != type) {
     return InvalidArgument("attribute '", name, "' is of another type than the operator's");
   }

@@ -72,6 +72,20 @@ absl::Status DynamicQuantizeMatMulOp(NodeContext& c);
 absl::Status MatMulIntegerToFloatOp(NodeContext& c);
 absl::Status MatMulNBitsOp(NodeContext& c);
 
+absl::Status MlScalerOp(NodeContext& c);  // ml_features.cc
+absl::Status MlBinarizerOp(NodeContext& c);
+absl::Status MlNormalizerOp(NodeContext& c);
+absl::Status MlImputerOp(NodeContext& c);
+absl::Status MlArrayFeatureExtractorOp(NodeContext& c);
+absl::Status MlFeatureVectorizerOp(NodeContext& c);
+absl::Status MlOneHotEncoderOp(NodeContext& c);
+absl::Status MlLabelEncoderOp(NodeContext& c);
+
+absl::Status MlLinearRegressorOp(NodeContext& c);  // ml_models.cc
+absl::Status MlLinearClassifierOp(NodeContext& c);
+absl::Status MlTreeEnsembleRegressorOp(NodeContext& c);
+absl::Status MlTreeEnsembleClassifierOp(NodeContext& c);
+
 absl::Status EluOp(NodeContext& c);  // operators_activation.cc
 absl::Status CeluOp(NodeContext& c);
 absl::Status SeluOp(NodeContext& c);
