@@ -70,6 +70,10 @@ absl::StatusOr<ImportedModel> FromOnnx(std::string_view file, const ImportOption
   for (const Slot& slot : onnx.plan.slots) out.slots.push_back(ToImported(slot));
   for (const auto* values : {&onnx.inputs, &onnx.outputs}) {
     for (const OnnxValue& value : *values) {
+      if (value.slot < 0) {
+        return Unimplemented("import: '", value.name,
+                             "' is no tensor; only tensors are inputs and outputs of a model here");
+      }
       out.slots[value.slot].model_names.push_back(value.name);
     }
   }
