@@ -7,13 +7,28 @@
 
 namespace telegrad {
 
+namespace {
+
+std::string RemedyFor(size_t quota, std::string_view remedy) {
+  std::string how(remedy);
+  if (const size_t at = how.find("NAME"); at != std::string::npos) {
+    how.replace(at, 4, AllQuotas()[quota].name);
+  }
+  return how;
+}
+
+}  // namespace
+
 Accounts::Accounts(std::string_view tenant, const Quotas& quotas, std::string_view remedy) {
-  for (int q = 0; q < kNumQuotas; ++q) {
-    const std::string_view name = AllQuotas()[static_cast<size_t>(q)].name;
-    std::string how(remedy);
-    if (const size_t at = how.find("NAME"); at != std::string::npos) how.replace(at, 4, name);
-    accounts_[static_cast<size_t>(q)] = std::make_shared<Account>(
-        StrCat(name, " of tenant ", tenant), quotas[static_cast<Quota>(q)], std::move(how));
+  for (size_t q = 0; q < accounts_.size(); ++q) {
+    accounts_[q] = std::make_shared<Account>(StrCat(AllQuotas()[q].name, " of tenant ", tenant),
+                                             quotas[static_cast<Quota>(q)], RemedyFor(q, remedy));
+  }
+}
+
+void Accounts::Limit(const Quotas& quotas, std::string_view remedy) const {
+  for (size_t q = 0; q < accounts_.size(); ++q) {
+    accounts_[q]->SetLimit(quotas[static_cast<Quota>(q)], RemedyFor(q, remedy));
   }
 }
 

@@ -22,6 +22,8 @@ class Accounts {
  public:
   // `remedy` says how to raise a quota; the quota's name is appended in its place, "NAME".
   Accounts(std::string_view tenant, const Quotas& quotas, std::string_view remedy);
+  // From now on; see TenantDirectory::Replace.
+  void Limit(const Quotas& quotas, std::string_view remedy) const;
   Account& operator[](Quota quota) const { return *shared(quota); }
   const std::shared_ptr<Account>& shared(Quota quota) const {
     return accounts_[static_cast<size_t>(quota)];
