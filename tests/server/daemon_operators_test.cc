@@ -1,6 +1,7 @@
 // What operators rely on: descriptors that strangers cannot use up, a health that tells of lost
 // devices, files that are read again, a page of metrics that nobody blocks.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -44,6 +45,7 @@ bool HangsUp(const UniqueFd& fd) {
 // One request for the page of metrics.
 std::string Get(const std::string& port, const std::string& request) {
   const UniqueFd fd = Dial("127.0.0.1:" + port);
+  fcntl(fd.get(), F_SETFL, 0);  // to wait in recv
   send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL);
   std::string all;
   char bytes[4096];
@@ -108,7 +110,7 @@ TEST_F(OperatorsTest, RaisesTheLimitOfDescriptors) {
 
 TEST_F(OperatorsTest, SaysWhereDescriptorsAreTooFew) {
   const testing::Output output = testing::RunProgram(
-      "/bin/bash", {"-c", StrCat("ulimit -n 40; exec ", TELEGRADD,
+      "/bin/bash", {"-c", StrCat("ulimit -n 24; exec timeout 20 ", TELEGRADD,
                                  " --listen 127.0.0.1:0 --compile-workers 1 --log-level off")});
   EXPECT_EQ(output.exit_code, 1) << output.text;
   EXPECT_THAT(output.text, HasSubstr("ulimit -Hn"));
