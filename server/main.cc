@@ -160,8 +160,9 @@ absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
   return limits;
 }
 
-absl::StatusOr<TenantTable> Tenants(const Flags& flags) {
+absl::StatusOr<TenantTable> Tenants(const Flags& flags, bool one_tenant) {
   Quotas defaults;
+  if (one_tenant) defaults[Quota::kSessions] = flags.GetInt("max-sessions");
   for (const std::string& assignment : flags.GetList("default-quota")) {
     if (absl::Status set = defaults.Set(assignment); !set.ok()) {
       return InvalidArgument("--default-quota: ", ToStd(set.message()));
@@ -277,7 +278,7 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
 // wrong, the log says why, and what was in force stays.
 void Reload(const Flags& flags, const TlsFiles& tls, Authenticator& authenticator,
             TenantDirectory& tenants) {
-  absl::StatusOr<TenantTable> table = Tenants(flags);
+  absl::StatusOr<TenantTable> table = Tenants(flags, authenticator.open());
   absl::Status status = table.status();
   if (status.ok() && !tls.certificate.empty()) status = CheckTlsFiles(tls);
   if (!status.ok()) {
@@ -340,7 +341,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   TG_ASSIGN_OR_RETURN(const auto listeners, Listeners::Create(listen, authenticator->open()));
   TG_ASSIGN_OR_RETURN(const SessionLimits limits, Limits(flags));
   TG_RETURN_IF_ERROR(CheckRanges(flags));
-  TG_ASSIGN_OR_RETURN(const TenantTable tenant_table, Tenants(flags));
+  TG_ASSIGN_OR_RETURN(const TenantTable tenant_table, Tenants(flags, authenticator->open()));
 
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
                       CompileService::Start(CompileOptions(flags)));

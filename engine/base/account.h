@@ -67,7 +67,12 @@ class Reservation {
   Reservation() = default;  // of nothing
   // None where the account has no room; without an account, of nothing.
   static std::optional<Reservation> Try(std::shared_ptr<Account> account, int64_t amount);
-  // The same, or the account's error.
+  // Of what is there already: may pass the limit.
+  static Reservation Charge(std::shared_ptr<Account> account, int64_t amount) {
+    account->Charge(amount);
+    return Reservation(std::move(account), amount);
+  }
+  // The same as Try, or the account's error.
   static absl::StatusOr<Reservation> Take(std::shared_ptr<Account> account, int64_t amount);
   Reservation(Reservation&& other) noexcept
       : account_(std::move(other.account_)), amount_(std::exchange(other.amount_, 0)) {}
@@ -81,6 +86,8 @@ class Reservation {
   }
 
   int64_t amount() const { return amount_; }
+  // Never gives it back.
+  void Keep() { amount_ = 0; }
 
  private:
   Reservation(std::shared_ptr<Account> account, int64_t amount)

@@ -37,6 +37,11 @@ absl::StatusOr<std::shared_ptr<Tenant>> TenantDirectory::Find(std::string_view n
       std::make_shared<Tenant>(std::string(name), accounts, make_engine_(accounts), metrics_));
   by_name_.emplace(std::string(name), used_.begin());
   std::shared_ptr<Tenant> made = used_.front();
+  made->Grant(terms.quotas->DisksOf(name));
+  if (const auto it = disk_bytes_.find(name); it != disk_bytes_.end()) {
+    made->accounts[Quota::kDiskBytes].Charge(it->second);
+    disk_bytes_.erase(it);
+  }
   DropIdle(&dropped);
   return made;
 }
@@ -55,9 +60,10 @@ void TenantDirectory::Replace(TenantTable table) {
     const Terms terms = TermsOfLocked((*tenant)->name);
     if (terms.quotas != nullptr) {
       (*tenant)->accounts.Limit(*terms.quotas, terms.remedy);
+      (*tenant)->Grant(terms.quotas->DisksOf((*tenant)->name));
       continue;
     }
-    by_name_.erase((*tenant)->name);
+    ForgetLocked(**tenant);
     dropped.push_back(std::move(*tenant));
     used_.erase(tenant);
   }
@@ -73,13 +79,19 @@ TenantDirectory::Terms TenantDirectory::TermsOfLocked(std::string_view name) con
                                      : "raise it with --default-quota NAME=VALUE"};
 }
 
+void TenantDirectory::ForgetLocked(const Tenant& tenant) {
+  const int64_t bytes = tenant.accounts[Quota::kDiskBytes].used();
+  if (bytes > 0) disk_bytes_[tenant.name] = bytes;
+  by_name_.erase(tenant.name);
+}
+
 // Nobody takes a tenant that only the list holds while the lock is held.
 void TenantDirectory::DropIdle(std::vector<std::shared_ptr<Tenant>>* dropped) {
   int64_t idle = 0;
   for (auto it = used_.begin(); it != used_.end();) {
     const auto tenant = it++;
     if (tenant->use_count() > 1 || ++idle <= max_idle_) continue;
-    by_name_.erase((*tenant)->name);
+    ForgetLocked(**tenant);
     dropped->push_back(std::move(*tenant));
     used_.erase(tenant);
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -45,6 +46,7 @@ class TenantDirectory {
     std::string remedy = {};
   };
   Terms TermsOfLocked(std::string_view name) const;
+  void ForgetLocked(const Tenant& tenant);
   void DropIdle(std::vector<std::shared_ptr<Tenant>>* dropped);
 
   const int64_t max_idle_;
@@ -52,7 +54,8 @@ class TenantDirectory {
   Metrics* const metrics_;
   mutable std::mutex mutex_;
   TenantTable table_;
-  Used used_;  // most recently found first
+  std::map<std::string, int64_t, std::less<>> disk_bytes_;  // of tenants that were dropped
+  Used used_;                                               // most recently found first
   absl::flat_hash_map<std::string, Used::iterator> by_name_;
 };
 
