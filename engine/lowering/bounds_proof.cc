@@ -25,8 +25,8 @@ namespace {
 
 constexpr size_t kMaxFacts = 64;
 constexpr int64_t kBetweenLooks = 64;  // at the time, in accesses
-constexpr int kMaxDepth = 8;    // of divisions within divisions
-constexpr int kMaxWork = 2048;  // forms bounded for one access
+constexpr int kMaxDepth = 8;           // of divisions within divisions
+constexpr int kMaxWork = 2048;         // forms bounded for one access
 constexpr WideBounds kUnknown{-(Int128{1} << 120), Int128{1} << 120};
 
 // The form has constant 0. The fact is exact where nothing has wrapped in the comparison: then it

@@ -30,7 +30,8 @@ struct BoundsReport {
   BoundsStats stats;          // as they are once every one of those is gated
 };
 
-// A step of the budget for each node and each form that is bounded: its error, before all is proved.
+// A step of the budget for each node and each form that is bounded: its error, before all is
+// proved.
 absl::StatusOr<BoundsReport> ProveBounds(const Graph& graph, const std::vector<uint32_t>& order,
                                          Budget* budget);
 

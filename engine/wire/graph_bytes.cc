@@ -40,7 +40,8 @@ absl::Status CheckParts(std::string_view bytes, int64_t max_nodes) {
     const bool in_node = !around.empty();
     if (!in_node && field == v1::Graph::kNodesFieldNumber) {
       if (++nodes > max_nodes) {
-        return ResourceExhausted("a graph of more than ", max_nodes, " nodes, the limit of its job");
+        return ResourceExhausted("a graph of more than ", max_nodes,
+                                 " nodes, the limit of its job");
       }
       uint32_t size = 0;
       if (!in.ReadVarint32(&size)) return absl::OkStatus();

@@ -248,5 +248,89 @@ TEST_F(OperatorsTest, SighupReadsTenantsAgain) {
   std::filesystem::remove(file);
 }
 
+class WithdrawalTest : public AuthTest {
+ protected:
+  static absl::Status Opened(RawSession& session) { return session.Ask(AllocRequest(1, 8)); }
+  std::shared_ptr<grpc::Channel> Channel(const ClientCredentials& credentials) {
+    auto channel = OpenChannel(address_, credentials, /*bulk=*/false);
+    EXPECT_TRUE(channel.ok()) << channel.status();
+    return *channel;
+  }
+  // Signs a list of the certificates that are revoked now.
+  void Revoke(const std::vector<std::string>& names) {
+    std::string script =
+        StrCat("set -e; cd ", keys_->path("."),
+               "; rm -rf crl; mkdir crl; : >crl/index; echo 01 >crl/number\n",
+               "printf '[ca]\\ndefault_ca=d\\n[d]\\ndatabase=crl/index\\ncrlnumber=crl/number\\n",
+               "default_md=sha256\\ndefault_crl_days=30\\n' >crl/config\n");
+    for (const std::string& name : names) {
+      StrAppend(&script,
+                "openssl ca -config crl/config -cert ca.pem -keyfile ca.key -revoke client-", name,
+                ".pem\n");
+    }
+    StrAppend(&script,
+              "openssl ca -config crl/config -cert ca.pem -keyfile ca.key -gencrl -out crl/new\n",
+              "mv crl/new revoked.pem\n");
+    const testing::Output output = testing::RunProgram("/bin/bash", {"-c", script});
+    ASSERT_EQ(output.exit_code, 0) << output.text;
+  }
+};
+
+TEST_F(WithdrawalTest, ARevokedCertificateEndsItsStreamsAndOpensNone) {
+  Revoke({});
+  Start({"--tls-client-ca", keys_->path("ca.pem"), "--tls-crl", keys_->path("revoked.pem")});
+  RawSession alice(Channel(keys_->Certificate("alice"))), bob(Channel(keys_->Certificate("bob")));
+  EXPECT_EQ(Opened(alice), absl::OkStatus());
+  EXPECT_EQ(Opened(bob), absl::OkStatus());
+  std::ofstream(keys_->path("revoked.pem")) << "damaged";
+  EXPECT_EQ(Opened(bob).code(), Code::kInvalidArgument) << "the handle is in use: it goes on";
+  Revoke({"bob"});
+  const absl::Status end = bob.Finish();
+  EXPECT_EQ(end.code(), Code::kUnauthenticated) << end;
+  EXPECT_TRUE(absl::IsUnauthenticated(
+      Call(address_, keys_->Certificate("bob"), "/telegrad.v1.Session/ListDevices")));
+  EXPECT_EQ(alice.Ask(AllocRequest(2, 8)), absl::OkStatus());
+}
+
+TEST_F(WithdrawalTest, AWithdrawnKeyEndsTheStreamsThatItOpened) {
+  std::filesystem::create_directory(keys_->path("mine"));
+  std::filesystem::copy(
+      keys_->path("jwt"), keys_->path("mine"),
+      std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+  Start({"--jwt-keys", keys_->path("mine")});
+  const auto connection = *Connect(address_, keys_->WithToken(keys_->Token("alice")));
+  const auto session = *connection->OpenSession();
+  session->Alloc(1, 8);
+  ASSERT_TRUE(session->Sync().Get().ok());
+  for (const auto& file : std::filesystem::directory_iterator(keys_->path("mine"))) {
+    std::filesystem::remove(file.path());
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kLong;
+  absl::Status status;
+  while ((status = session->Sync().Get().status()).ok() &&
+         std::chrono::steady_clock::now() < deadline) {
+  }
+  EXPECT_EQ(status.code(), Code::kUnauthenticated) << status;
+}
+
+TEST_F(WithdrawalTest, HalfAHandshakeEnds) {
+  Start({"--tls-client-ca", keys_->path("ca.pem"), "--handshake-time", "300"});
+  const UniqueFd half = Dial(address_);
+  const char hello[] = {0x16, 0x03, 0x01, 0x02, 0x00, 0x01};  // the beginning of one
+  ASSERT_EQ(send(half.get(), hello, sizeof(hello), MSG_NOSIGNAL), 6);
+  EXPECT_TRUE(HangsUp(half));
+}
+
+TEST_F(WithdrawalTest, ListsThatAreNoneAreRefusedAtTheStart) {
+  const auto start = [&](const std::string& crl) {
+    std::vector<std::string> args = {
+        "--listen", "127.0.0.1:0", "--tls-client-ca", keys_->path("ca.pem"), "--tls-crl", crl};
+    for (const std::string& flag : keys_->TlsFlags()) args.push_back(flag);
+    return testing::RunProgram(TELEGRADD, args);
+  };
+  EXPECT_THAT(start(keys_->path("none")).text, HasSubstr("none: No such file"));
+  EXPECT_THAT(start(keys_->path("ca.pem")).text, HasSubstr("expected a revocation list in PEM"));
+}
+
 }  // namespace
 }  // namespace telegrad
