@@ -1,5 +1,6 @@
 #include "server/service/acceptor.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -68,7 +69,8 @@ absl::Status Acceptor::Open(Row& row) {
 }
 
 absl::StatusOr<std::string> Acceptor::Listen(const ListenAddress& address, mode_t mask, Take take) {
-  Row row{.address = address, .mask = mask, .take = std::move(take), .listeners = {}};
+  Row row{
+      .address = address, .mask = mask, .adopted = false, .take = std::move(take), .listeners = {}};
   TG_RETURN_IF_ERROR(Open(row));
   std::string& text = row.address.text;
   if (!address.is_unix) {
@@ -76,6 +78,15 @@ absl::StatusOr<std::string> Acceptor::Listen(const ListenAddress& address, mode_
   }
   rows_.push_back(std::move(row));
   return rows_.back().address.text;
+}
+
+absl::Status Acceptor::Adopt(const ListenAddress& address, int listener, Take take) {
+  UniqueFd own(fcntl(listener, F_DUPFD_CLOEXEC, 0));
+  if (!own.valid()) return ResourceExhausted(address.text, ": no descriptor is left");
+  Row row{.address = address, .mask = 0, .adopted = true, .take = std::move(take), .listeners = {}};
+  row.listeners.push_back(std::move(own));
+  rows_.push_back(std::move(row));
+  return absl::OkStatus();
 }
 
 absl::Status Acceptor::Start() {
@@ -90,7 +101,7 @@ void Acceptor::Stop() {
     thread_.join();
   }
   for (const Row& row : rows_) {
-    if (row.address.is_unix) unlink(PathOf(row.address).c_str());
+    if (row.address.is_unix && !row.adopted) unlink(PathOf(row.address).c_str());
   }
   rows_.clear();
 }
@@ -147,6 +158,7 @@ void Acceptor::Failed(Row& row, int error) {
     connections_->Evict();
     return;
   }
+  if (row.adopted) return;
   // The listener itself is at fault.
   if (const absl::Status status = Open(row); !status.ok()) {
     failed_.Write({{"address", row.address.text}, {"why", status.message()}});

@@ -33,6 +33,8 @@ class Acceptor {
   // Before Start: listens at `address`, but accepts nobody yet. What clients are told to connect
   // to, with the port. `mask` is the umask of a unix socket's file. UNAVAILABLE if it is taken.
   absl::StatusOr<std::string> Listen(const ListenAddress& address, mode_t mask, Take take);
+  // Likewise, for a socket that somebody else has opened and keeps open.
+  absl::Status Adopt(const ListenAddress& address, int listener, Take take);
   absl::Status Start();
   // Accepts nobody any more; removes the files of unix sockets. May be called again.
   void Stop();
@@ -41,6 +43,7 @@ class Acceptor {
   struct Row {
     ListenAddress address;  // with the port that it took
     mode_t mask = 0;
+    bool adopted = false;  // somebody else opens and removes it
     Take take;
     std::vector<UniqueFd> listeners;
   };

@@ -58,6 +58,10 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const ListenOptions& opti
   return tls::TlsServerCredentials(credentials);
 }
 
+constexpr std::string_view kPassed = "systemd";
+
+bool IsPassed(std::string_view text) { return text == kPassed || text.starts_with("systemd:"); }
+
 absl::StatusOr<BulkOptions> BulkOf(const ListenOptions& options, bool open_to_all) {
   BulkOptions bulk{
       .addresses = {}, .tls = !options.tls.certificate.empty(), .most = options.bulk_sockets};
@@ -75,6 +79,7 @@ absl::StatusOr<BulkOptions> BulkOf(const ListenOptions& options, bool open_to_al
   if (!options.bulk.empty()) return bulk;
   std::string first;  // of loopback; with any other, there are clients whom it says nothing
   for (const std::string& text : options.compute) {
+    if (IsPassed(text)) continue;
     TG_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(text));
     if (address.is_unix) continue;
     if (!address.is_local) return bulk;
@@ -82,6 +87,26 @@ absl::StatusOr<BulkOptions> BulkOf(const ListenOptions& options, bool open_to_al
   }
   if (!first.empty()) bulk.addresses.push_back(first);
   return bulk;
+}
+
+ListenAddress AddressOf(const PassedSocket& socket) {
+  return {
+      .text = socket.address, .host = {}, .is_unix = socket.is_unix, .is_local = socket.is_local};
+}
+
+// The sockets that `text` stands for, "systemd" or "systemd:NAME".
+absl::StatusOr<std::vector<PassedSocket>> FindPassed(const char* flag, const std::string& text,
+                                                     const std::vector<PassedSocket>& passed) {
+  std::vector<PassedSocket> found;
+  for (const PassedSocket& socket : passed) {
+    if (text == kPassed || text == StrCat(kPassed, ":", socket.name)) found.push_back(socket);
+  }
+  if (found.empty()) {
+    return InvalidArgument(flag, " ", text, ": of the ", passed.size(),
+                           " sockets that the service manager passed to this process (LISTEN_FDS), "
+                           "none is meant; start it through its socket unit");
+  }
+  return found;
 }
 
 }  // namespace
@@ -103,8 +128,16 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Create(const ListenOptions
                {kOnCompute, "--listen", "listening on ", options.compute}};
   for (const auto& row : kRows) {
     if (row.texts.empty()) continue;
-    Kind kind{row.listener, row.says, {}, nullptr, {}, nullptr};
+    Kind kind{row.listener, row.says, {}, {}, nullptr, {}, nullptr};
     for (const std::string& text : row.texts) {
+      if (IsPassed(text)) {
+        TG_ASSIGN_OR_RETURN(const auto passed, FindPassed(row.flag, text, options.passed));
+        for (const PassedSocket& socket : passed) {
+          TG_RETURN_IF_ERROR(CheckReach(row.flag, AddressOf(socket), options, open_to_all));
+          kind.passed.push_back(socket);
+        }
+        continue;
+      }
       TG_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(text));
       TG_RETURN_IF_ERROR(CheckReach(row.flag, address, options, open_to_all));
       kind.addresses.push_back(std::move(address));
@@ -157,11 +190,19 @@ absl::StatusOr<std::string> Listeners::StartKind(Kind& kind) {
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(options_.handshake_ms));
   builder.AddChannelArgument("grpc.http2.min_ping_interval_without_data_ms", 10'000);
-  using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
-  for (const ListenAddress& address : kind.addresses) {
+  std::vector<Acceptor::Take> takes;  // of each address, then of each socket that was passed
+  const auto add_door = [&](const ListenAddress& address) {
+    using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
     kind.doors.push_back(builder.experimental().AddExternalConnectionAcceptor(
         Type::FROM_FD, CredentialsOf(options_, address)));
-  }
+    takes.push_back([door = kind.doors.back().get()](int fd) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = fd;  // which gRPC closes
+      door->HandleNewConnection(&connection);
+    });
+  };
+  for (const ListenAddress& address : kind.addresses) add_door(address);
+  for (const PassedSocket& socket : kind.passed) add_door(AddressOf(socket));
   builder.RegisterCallbackGenericService(kind.router.get());
   kind.server = builder.BuildAndStart();
   if (kind.server == nullptr) return Internal("gRPC starts no server; its log says why");
@@ -169,19 +210,22 @@ absl::StatusOr<std::string> Listeners::StartKind(Kind& kind) {
   umask(usual);
   const mode_t mask = kind.listener == kOnAdmin ? kOwnerOnly : usual;
   std::string first;
-  for (size_t i = 0; i < kind.addresses.size(); ++i) {
-    const auto take = [door = kind.doors[i].get()](int fd) {
-      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-      connection.fd = fd;
-      door->HandleNewConnection(&connection);
-    };
-    const auto where = acceptor_->Listen(kind.addresses[i], mask, take);
+  const auto say = [&](const std::string& where) {
+    std::printf("%s%s\n", kind.says, where.c_str());
+    Log(LogLevel::kInfo, "listening", {{"address", where}, {"kind", kind.listener}});
+    if (first.empty()) first = where;
+  };
+  size_t next = 0;
+  for (const ListenAddress& address : kind.addresses) {
+    const auto where = acceptor_->Listen(address, mask, takes[next++]);
     if (!where.ok()) {
       return absl::UnavailableError(StrCat(where.status().message(), "; is an address taken?"));
     }
-    std::printf("%s%s\n", kind.says, where->c_str());
-    Log(LogLevel::kInfo, "listening", {{"address", *where}, {"kind", kind.listener}});
-    if (i == 0) first = *where;
+    say(*where);
+  }
+  for (const PassedSocket& socket : kind.passed) {
+    TG_RETURN_IF_ERROR(acceptor_->Adopt(AddressOf(socket), socket.fd, takes[next++]));
+    say(socket.address);
   }
   return first;
 }

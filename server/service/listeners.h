@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "grpcpp/grpcpp.h"
 #include "server/admin/address.h"
+#include "server/admin/service_manager.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/tls_files.h"
 #include "server/service/acceptor.h"
@@ -20,7 +21,10 @@
 namespace telegrad {
 
 struct ListenOptions {
-  std::vector<std::string> compute, data, admin;  // addresses; port 0 takes a free one
+  // Addresses; port 0 takes a free one; "systemd", or "systemd:NAME", stands for the sockets of
+  // `passed`, or those of that name.
+  std::vector<std::string> compute, data, admin;
+  std::vector<PassedSocket> passed;
   // Of bulk sockets; clients are told the first. None: a free port of the first of `compute` where
   // all of these are loopback; "none": no sockets.
   std::vector<std::string> bulk;
@@ -66,8 +70,9 @@ class Listeners {
     Listener listener;
     const char* says;  // before the address
     std::vector<ListenAddress> addresses;
+    std::vector<PassedSocket> passed;
     std::unique_ptr<Router> router;
-    // Of each address: where gRPC takes connections of its credentials.
+    // Of each address and socket: where gRPC takes connections of its credentials.
     std::vector<std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>> doors;
     std::unique_ptr<grpc::Server> server;
   };

@@ -1,6 +1,6 @@
 // ONNX models as plans. The model is read from memory, where large weights stay; no file that it
-// names is opened, and no other library is involved. What is supported is the table in
-// operators.cc.
+// names is opened but through ImportOptions::external, and no other library is involved. What is
+// supported is the table in operators.cc.
 #pragma once
 
 #include <functional>
@@ -17,18 +17,37 @@
 
 namespace telegrad {
 
+namespace onnx {
+struct OnnxData;  // model.h
+}
+
 struct ImportOptions {
   // Shapes that replace those that the model declares for its inputs, by input name.
   std::map<std::string, Shape, std::less<>> input_shapes;
   // Sizes of the model's named dynamic dimensions ("batch_size").
   std::map<std::string, int64_t, std::less<>> dims;
+  // What will be bound to inputs, as far as the caller has it already. It is read where a shape or
+  // a choice depends on it, and OnnxPlan::guards then says so. Inputs that are sequences, optionals
+  // without a value, or strings need it. It tells the input's shape too.
+  std::map<std::string, std::shared_ptr<const onnx::OnnxData>, std::less<>> values;
+  // The content of a file that the model names for its weights, which must outlive them. None:
+  // models that name one are refused.
+  std::function<absl::StatusOr<std::string_view>(std::string_view location)> external;
 };
 
-// A slot of the plan and the name that the model gives it (slot names are unique, names of a model
-// may not be: an input may also be an output).
+// An input or output: its name in the model, where names of inputs and outputs may be the same, and
+// its slot of the plan, whose names are unique.
 struct OnnxValue {
+  enum class Kind : uint8_t {
+    kTensor,
+    kSequence,  // `elements` has its tensors
+    kFixed,     // strings, or an optional without a value: always the same
+  };
   std::string name;
-  int slot = -1;
+  int slot = -1;  // of a tensor
+  Kind kind = Kind::kTensor;
+  std::vector<OnnxValue> elements = {};
+  std::shared_ptr<const onnx::OnnxData> fixed = nullptr;
 };
 
 struct OnnxWeight {
@@ -42,6 +61,8 @@ struct OnnxPlan {
   std::vector<OnnxValue> inputs;    // kInput slots, in the model's order
   std::vector<OnnxValue> outputs;   // kOutput slots, in the model's order
   std::vector<OnnxWeight> weights;  // every kState slot and its content
+  // Inputs, by name and sorted, whose given values the plan depends on: for others import it again.
+  std::vector<std::string> guards;
 
   // A copy that outlives the file.
   HostTensor Value(const OnnxWeight& weight) const {
@@ -50,11 +71,14 @@ struct OnnxPlan {
   }
 };
 
+// Whether the error says that options do not fit the model, rather than what is wrong with that.
+bool IsOptionsError(const absl::Status& status);
+
 // INVALID_ARGUMENT: the bytes are no valid model, or the options do not fit it (an unknown name, a
-// dynamic dimension without a size). UNIMPLEMENTED: an operator, attribute, element type or opset
-// that is not supported; names it and the node. RESOURCE_EXHAUSTED: the model is over a limit, or
-// over the budget, of which the graph's nodes, their memory, and that of weights that the file has
-// in another form are spent. `bytes` must outlive the weights.
+// dynamic dimension without a size). UNIMPLEMENTED: operators, attributes or element types that are
+// not supported, all of them with the nodes, or an opset. RESOURCE_EXHAUSTED: the model is over a
+// limit, or over the budget, of which the graph's nodes, their memory, and that of weights that the
+// file has in another form are spent. `bytes` must outlive the weights.
 absl::StatusOr<OnnxPlan> ImportOnnx(std::string_view bytes, const ImportOptions& options,
                                     Budget* budget);
 absl::StatusOr<OnnxPlan> ImportOnnx(std::string_view bytes, const ImportOptions& options = {});

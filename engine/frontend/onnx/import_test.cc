@@ -162,11 +162,11 @@ TEST(Import, Refuses) {
   constexpr auto kBad = absl::StatusCode::kInvalidArgument;
   constexpr auto kUnknown = absl::StatusCode::kUnimplemented;
   EXPECT_TRUE(Import(one("Relu")).ok()) << Import(one("Relu"));
-  refuses(Import(one("Einsum")), kUnknown, {"Einsum", "'y'", "Conv, ", "MatMul"});
+  refuses(Import(one("Nope")), kUnknown, {"1 node", "Nope (opset 13)", "'y'"});
   refuses(Import(one("Relu", {{"slope", 1.0f}})), kUnknown, {"slope", "Relu"});
   refuses(Import(one("Relu", {}, "com.microsoft")), kUnknown, {"com.microsoft"});
-  refuses(Import(one("Relu"), 6), kUnknown, {"opset 6"});
-  refuses(Import(one("Relu"), 1000), kUnknown, {"opset 1000"});
+  refuses(Import(one("Relu"), 29), kUnknown, {"opset 29"});
+  refuses(Import(one("Relu"), 29), kUnknown, {"opset 29"});
   refuses(Import(one("Add")), kBad, {"has 1 inputs, expected 2"});
   refuses(Import(one("Concat")), kBad, {"'axis' is missing"});
   refuses(Import(one("Softmax", {{"axis", 1.0f}})), kBad, {"'axis' is of another type"});
@@ -250,9 +250,9 @@ TEST(Import, SurvivesDamage) {
 }
 
 TEST(Operators, AreFound) {
-  for (const Operator& row : AllOperators()) EXPECT_EQ(FindOperator(row.name), &row);
-  EXPECT_EQ(FindOperator("Nope"), nullptr);
-  EXPECT_EQ(FindOperator(""), nullptr);
+  for (const Operator& row : AllOperators()) EXPECT_EQ(FindOperator("", row.name), &row);
+  EXPECT_EQ(FindOperator("", "Nope"), nullptr);
+  EXPECT_EQ(FindOperator("", ""), nullptr);
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
 // One function for each message: a loop over its fields. Unknown fields are skipped, as protobuf
-// demands. No message that is read here contains itself (subgraphs are skipped), so the nesting is
-// fixed. A counter bounds the parts of a model, because an empty message takes two bytes in a file
-// and a hundred in memory.
+// demands. Graphs and types contain themselves, to a fixed depth here. A counter bounds the parts
+// of a model, because an empty message takes two bytes in a file and hundreds in memory.
 #include "engine/frontend/onnx/model.h"
 
 #include <bit>
+#include <charconv>
+#include <span>
 
 #include "engine/base/status.h"
 #include "engine/frontend/onnx/proto_reader.h"
@@ -14,11 +15,13 @@ namespace telegrad::onnx {
 namespace {
 
 constexpr int64_t kMaxParts = 1'000'000;  // nodes, edges, attributes, numbers in attributes, ...
+constexpr size_t kMaxWrappers = 8;        // of a type
 
 class Parser {
  public:
   absl::Status ReadModel(std::string_view bytes, Model* out);
   absl::Status ReadTensor(std::string_view bytes, TensorProto* out);
+  absl::Status ReadData(std::string_view bytes, std::span<const Wrapper> wrappers, OnnxData* out);
 
  private:
   absl::Status Part() {
@@ -33,15 +36,21 @@ class Parser {
     return absl::OkStatus();
   }
 
-  absl::Status ReadOpset(std::string_view bytes, Model* out);
-  absl::Status ReadGraph(std::string_view bytes, Model* out);
+  absl::Status ReadOpset(std::string_view bytes, OpsetVersions* out);
+  absl::Status ReadFunction(std::string_view bytes, Function* out);
+  absl::Status ReadGraph(std::string_view bytes, GraphProto* out);
+  absl::Status ReadSparse(std::string_view bytes, SparseTensor* out);
+  absl::Status ReadExternal(std::string_view bytes, TensorProto* out);
+  absl::Status ReadDim(uint64_t dim, Shape* out);
   absl::Status ReadNode(std::string_view bytes, Node* out);
   absl::Status ReadAttribute(std::string_view bytes, Attribute* out);
   absl::Status ReadValueInfo(std::string_view bytes, ValueInfo* out);
+  absl::Status ReadType(std::string_view bytes, ValueInfo* out);
   absl::Status ReadTensorType(std::string_view bytes, ValueInfo* out);
   absl::Status ReadDimension(std::string_view bytes, Dimension* out);
 
   int64_t parts_ = 0;
+  int depth_ = 0;  // of the graph that is read
 };
 
 // Reads every field of `bytes` with `read(field)`, which returns a Status.
@@ -80,24 +89,28 @@ absl::Status Parser::ReadModel(std::string_view bytes, Model* out) {
         return Take(f, kName, &out->ir_version);
       case field::kOpsetImport:
         TG_RETURN_IF_ERROR(Take(f, kName, &part));
-        return ReadOpset(part, out);
+        return ReadOpset(part, &out->opsets);
       case field::kGraph:
         if (has_graph) return InvalidArgument("the model has two graphs");
         has_graph = true;
         TG_RETURN_IF_ERROR(Take(f, kName, &part));
         return ReadGraph(part, out);
       case field::kFunctions:
-        out->has_functions = true;
-        return absl::OkStatus();
+        TG_RETURN_IF_ERROR(Take(f, kName, &part));
+        TG_RETURN_IF_ERROR(Add(&out->functions));
+        return ReadFunction(part, &out->functions.back());
       default:
         return absl::OkStatus();
     }
   }));
   if (!has_graph) return InvalidArgument("the bytes are not an ONNX model: there is no graph");
+  // Without any import, as before IR version 3, the first opset is meant.
+  out->opset = out->opsets.emplace("", 1).first->second;
   return absl::OkStatus();
 }
 
-absl::Status Parser::ReadOpset(std::string_view bytes, Model* out) {
+absl::Status Parser::ReadOpset(std::string_view bytes, OpsetVersions* out) {
+  TG_RETURN_IF_ERROR(Part());
   std::string_view domain;
   int64_t version = 0;
   TG_RETURN_IF_ERROR(ForEachField(bytes, [&](const Field& f) -> absl::Status {
@@ -105,12 +118,54 @@ absl::Status Parser::ReadOpset(std::string_view bytes, Model* out) {
     if (f.number == field::kOpsetVersion) return Take(f, "OperatorSetIdProto", &version);
     return absl::OkStatus();
   }));
-  if (domain.empty() || domain == "ai.onnx") out->opset = version;
+  (*out)[domain == "ai.onnx" ? "" : domain] = version;
   return absl::OkStatus();
 }
 
-absl::Status Parser::ReadGraph(std::string_view bytes, Model* out) {
+absl::Status Parser::ReadFunction(std::string_view bytes, Function* out) {
+  constexpr std::string_view kName = "FunctionProto";
+  const auto name = [&](const Field& f, std::vector<std::string_view>* list) -> absl::Status {
+    TG_RETURN_IF_ERROR(Add(list));
+    return Take(f, kName, &list->back());
+  };
   return ForEachField(bytes, [&](const Field& f) -> absl::Status {
+    std::string_view part;
+    switch (f.number) {
+      case field::kFunctionName:
+        return Take(f, kName, &out->name);
+      case field::kFunctionDomain:
+        return Take(f, kName, &out->domain);
+      case field::kFunctionOverload:
+        return Take(f, kName, &out->overload);
+      case field::kFunctionInput:
+        return name(f, &out->inputs);
+      case field::kFunctionOutput:
+        return name(f, &out->outputs);
+      case field::kFunctionAttribute:
+        return name(f, &out->attributes);
+      case field::kFunctionAttributeProto:
+        TG_RETURN_IF_ERROR(Take(f, kName, &part));
+        TG_RETURN_IF_ERROR(Add(&out->defaults));
+        return ReadAttribute(part, &out->defaults.back());
+      case field::kFunctionNode:
+        TG_RETURN_IF_ERROR(Take(f, kName, &part));
+        TG_RETURN_IF_ERROR(Add(&out->nodes));
+        return ReadNode(part, &out->nodes.back());
+      case field::kFunctionOpsetImport:
+        TG_RETURN_IF_ERROR(Take(f, kName, &part));
+        return ReadOpset(part, &out->opsets);
+      default:
+        return absl::OkStatus();
+    }
+  });
+}
+
+absl::Status Parser::ReadGraph(std::string_view bytes, GraphProto* out) {
+  if (depth_ == kMaxGraphDepth) {
+    return ResourceExhausted("graphs are nested deeper than ", kMaxGraphDepth);
+  }
+  ++depth_;
+  const absl::Status status = ForEachField(bytes, [&](const Field& f) -> absl::Status {
     std::string_view part;
     switch (f.number) {
       case field::kNode:
@@ -130,8 +185,31 @@ absl::Status Parser::ReadGraph(std::string_view bytes, Model* out) {
         TG_RETURN_IF_ERROR(Add(&out->outputs));
         return ReadValueInfo(part, &out->outputs.back());
       case field::kSparseInitializer:
-        out->has_sparse = true;
+        TG_RETURN_IF_ERROR(Take(f, "GraphProto", &part));
+        TG_RETURN_IF_ERROR(Add(&out->sparse_initializers));
+        return ReadSparse(part, &out->sparse_initializers.back());
+      default:
         return absl::OkStatus();
+    }
+  });
+  --depth_;
+  return status;
+}
+
+absl::Status Parser::ReadSparse(std::string_view bytes, SparseTensor* out) {
+  constexpr std::string_view kName = "SparseTensorProto";
+  return ForEachField(bytes, [&](const Field& f) -> absl::Status {
+    std::string_view part;
+    switch (f.number) {
+      case field::kSparseValues:
+        TG_RETURN_IF_ERROR(Take(f, kName, &part));
+        return ReadTensor(part, &out->values);
+      case field::kSparseIndices:
+        TG_RETURN_IF_ERROR(Take(f, kName, &part));
+        return ReadTensor(part, &out->indices);
+      case field::kSparseDims:
+        return ForEachElement(f, WireType::kVarint,
+                              [&](uint64_t dim) { return ReadDim(dim, &out->dims); });
       default:
         return absl::OkStatus();
     }
@@ -154,6 +232,8 @@ absl::Status Parser::ReadNode(std::string_view bytes, Node* out) {
         return Take(f, kName, &out->op_type);
       case field::kNodeDomain:
         return Take(f, kName, &out->domain);
+      case field::kNodeOverload:
+        return Take(f, kName, &out->overload);
       case field::kNodeAttribute: {
         std::string_view part;
         TG_RETURN_IF_ERROR(Take(f, kName, &part));
@@ -206,18 +286,51 @@ absl::Status Parser::ReadAttribute(std::string_view bytes, Attribute* out) {
           out->ints.push_back(static_cast<int64_t>(value));
           return Part();
         });
+      case field::kStrings:
+        used(AttributeType::kStrings);
+        TG_RETURN_IF_ERROR(Add(&out->strings));
+        return Take(f, kName, &out->strings.back());
+      case field::kTensors: {
+        used(AttributeType::kTensors);
+        std::string_view part;
+        TG_RETURN_IF_ERROR(Take(f, kName, &part));
+        TG_RETURN_IF_ERROR(Add(&out->tensors));
+        return ReadTensor(part, &out->tensors.back());
+      }
+      case field::kG: {
+        used(AttributeType::kGraph);
+        std::string_view part;
+        TG_RETURN_IF_ERROR(Take(f, kName, &part));
+        TG_RETURN_IF_ERROR(Part());
+        auto graph = std::make_shared<GraphProto>();
+        TG_RETURN_IF_ERROR(ReadGraph(part, graph.get()));
+        out->g = std::move(graph);
+        return absl::OkStatus();
+      }
+      case field::kSparseTensor: {
+        used(AttributeType::kSparse);
+        std::string_view part;
+        TG_RETURN_IF_ERROR(Take(f, kName, &part));
+        TG_RETURN_IF_ERROR(Part());
+        auto sparse = std::make_shared<SparseTensor>();
+        TG_RETURN_IF_ERROR(ReadSparse(part, sparse.get()));
+        out->sparse = std::move(sparse);
+        return absl::OkStatus();
+      }
       case field::kRefAttrName:
-        return Unimplemented("attribute '", out->name, "' refers to that of a function");
+        return Take(f, kName, &out->reference);
       default:
         return absl::OkStatus();
     }
   }));
   if (declared < 0) return absl::OkStatus();
-  const bool known = (declared >= 1 && declared <= 4) || declared == 6 || declared == 7;
+  const bool known = (declared >= 1 && declared <= 9) || declared == 11;
   const auto type = known ? static_cast<AttributeType>(declared) : AttributeType::kOther;
   // A number that is zero and a list that is empty may be left out.
-  if (type == AttributeType::kTensor && !out->t) {
-    return InvalidArgument("attribute '", out->name, "' says it is a tensor and has none");
+  if (out->reference.empty() && ((type == AttributeType::kTensor && !out->t) ||
+                                 (type == AttributeType::kGraph && out->g == nullptr) ||
+                                 (type == AttributeType::kSparse && out->sparse == nullptr))) {
+    return InvalidArgument("attribute '", out->name, "' has no value of the type that it says");
   }
   if (out->type != AttributeType::kOther && out->type != type) {
     return InvalidArgument("attribute '", out->name, "' has a value of another type than it says");
@@ -232,12 +345,39 @@ absl::Status Parser::ReadValueInfo(std::string_view bytes, ValueInfo* out) {
     if (f.number != field::kValueType) return absl::OkStatus();
     std::string_view type;
     TG_RETURN_IF_ERROR(Take(f, "ValueInfoProto", &type));
-    return ForEachField(type, [&](const Field& t) -> absl::Status {
-      if (t.number != field::kTensorType) return absl::OkStatus();
-      std::string_view tensor;
-      TG_RETURN_IF_ERROR(Take(t, "TypeProto", &tensor));
-      return ReadTensorType(tensor, out);
-    });
+    return ReadType(type, out);
+  });
+}
+
+absl::Status Parser::ReadType(std::string_view bytes, ValueInfo* out) {
+  return ForEachField(bytes, [&](const Field& f) -> absl::Status {
+    std::string_view part;
+    switch (f.number) {
+      case field::kTensorType:
+        TG_RETURN_IF_ERROR(Take(f, "TypeProto", &part));
+        return ReadTensorType(part, out);
+      case field::kSequenceType:
+      case field::kOptionalType: {
+        TG_RETURN_IF_ERROR(Take(f, "TypeProto", &part));
+        if (out->wrappers.size() == kMaxWrappers) {
+          return ResourceExhausted("a type is nested deeper than ", kMaxWrappers);
+        }
+        out->wrappers.push_back(f.number == field::kSequenceType ? Wrapper::kSequence
+                                                                 : Wrapper::kOptional);
+        return ForEachField(part, [&](const Field& w) -> absl::Status {
+          if (w.number != field::kWrappedElement) return absl::OkStatus();
+          std::string_view type;
+          TG_RETURN_IF_ERROR(Take(w, "TypeProto", &type));
+          return ReadType(type, out);
+        });
+      }
+      case field::kMapType:
+      case field::kSparseTensorType:
+        out->other = true;
+        return absl::OkStatus();
+      default:
+        return absl::OkStatus();
+    }
   });
 }
 
@@ -272,13 +412,8 @@ absl::Status Parser::ReadTensor(std::string_view bytes, TensorProto* out) {
   return ForEachField(bytes, [&](const Field& f) -> absl::Status {
     switch (f.number) {
       case field::kDims:
-        return ForEachElement(f, WireType::kVarint, [&](uint64_t dim) -> absl::Status {
-          if (out->dims.size() == kMaxRank) {
-            return InvalidArgument("a tensor's rank is over the limit of ", kMaxRank);
-          }
-          out->dims.push_back(static_cast<int64_t>(dim));
-          return absl::OkStatus();
-        });
+        return ForEachElement(f, WireType::kVarint,
+                              [&](uint64_t dim) { return ReadDim(dim, &out->dims); });
       case field::kDataType:
         return Take(f, kName, &out->data_type);
       case field::kTensorName:
@@ -287,9 +422,14 @@ absl::Status Parser::ReadTensor(std::string_view bytes, TensorProto* out) {
         out->has_raw = true;
         return Take(f, kName, &out->raw);
       case field::kSegment:
-      case field::kExternalData:
         out->elsewhere = true;
         return absl::OkStatus();
+      case field::kExternalData: {
+        out->elsewhere = true;
+        std::string_view part;
+        TG_RETURN_IF_ERROR(Take(f, kName, &part));
+        return ReadExternal(part, out);
+      }
       case field::kDataLocation: {
         int64_t location = 0;
         TG_RETURN_IF_ERROR(Take(f, kName, &location));
@@ -302,7 +442,73 @@ absl::Status Parser::ReadTensor(std::string_view bytes, TensorProto* out) {
   });
 }
 
+absl::Status Parser::ReadDim(uint64_t dim, Shape* out) {
+  if (out->size() == kMaxRank) {
+    return InvalidArgument("a tensor's rank is over the limit of ", kMaxRank);
+  }
+  out->push_back(static_cast<int64_t>(dim));
+  return absl::OkStatus();
+}
+
+absl::Status Parser::ReadExternal(std::string_view bytes, TensorProto* out) {
+  std::string_view key, value;
+  TG_RETURN_IF_ERROR(ForEachField(bytes, [&](const Field& f) -> absl::Status {
+    if (f.number == field::kEntryKey) return Take(f, "StringStringEntryProto", &key);
+    if (f.number == field::kEntryValue) return Take(f, "StringStringEntryProto", &value);
+    return absl::OkStatus();
+  }));
+  if (key == "location") out->location = value;
+  if (key != "offset" && key != "length") return absl::OkStatus();
+  int64_t* const number = key == "offset" ? &out->offset : &out->length;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), *number);
+  if (error == std::errc() && end == value.data() + value.size() && *number >= 0) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument("the ", key, " of external data is '", value.substr(0, 64),
+                         "', expected a number from 0");
+}
+
+// Sequences and optionals hold each other to the depth of the type.
+absl::Status Parser::ReadData(std::string_view bytes, std::span<const Wrapper> wrappers,
+                              OnnxData* out) {
+  TG_RETURN_IF_ERROR(Part());
+  if (wrappers.empty()) {
+    TensorProto tensor;
+    TG_RETURN_IF_ERROR(ReadTensor(bytes, &tensor));
+    if (tensor.data_type == kStringType) {
+      out->kind = OnnxData::Kind::kStrings;
+      TG_ASSIGN_OR_RETURN(out->strings, ToStrings(tensor));
+      return absl::OkStatus();
+    }
+    out->kind = OnnxData::Kind::kTensor;
+    TG_ASSIGN_OR_RETURN(out->tensor, ToHostTensor(tensor));
+    return absl::OkStatus();
+  }
+  const bool sequence = wrappers[0] == Wrapper::kSequence;
+  if (sequence) out->kind = OnnxData::Kind::kSequence;
+  const auto inner = wrappers.subspan(1);
+  return ForEachField(bytes, [&](const Field& f) -> absl::Status {
+    if (f.number < field::kContainerTensor) return absl::OkStatus();
+    const bool fits = f.number == (inner.empty()                    ? field::kContainerTensor
+                                   : inner[0] == Wrapper::kSequence ? field::kContainerSequence
+                                                                    : field::kContainerOptional);
+    if (!fits) return Unimplemented("an element is of another type than the model declares");
+    std::string_view part;
+    TG_RETURN_IF_ERROR(Take(f, sequence ? "SequenceProto" : "OptionalProto", &part));
+    if (!sequence) return ReadData(part, inner, out);
+    TG_RETURN_IF_ERROR(Add(&out->elements));
+    return ReadData(part, inner, &out->elements.back());
+  });
+}
+
 }  // namespace
+
+absl::StatusOr<OnnxData> ReadDataFile(std::string_view file, const ValueInfo& type) {
+  if (type.other) return Unimplemented("maps and sparse tensors are not supported");
+  OnnxData out;
+  TG_RETURN_IF_ERROR(Parser().ReadData(file, type.wrappers, &out));
+  return out;
+}
 
 absl::StatusOr<Model> ParseModel(std::string_view file) {
   Model out;

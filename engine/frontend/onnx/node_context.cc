@@ -1,5 +1,7 @@
 #include "engine/frontend/onnx/node_context.h"
 
+#include "engine/frontend/shapes.h"
+
 namespace telegrad::onnx {
 namespace {
 
@@ -16,9 +18,14 @@ absl::StatusOr<std::vector<int64_t>> ToIntegers(const HostTensor& tensor) {
   return InvalidArgument("element type ", Name(tensor.dtype), ", expected i64 or i32");
 }
 
-absl::StatusOr<Tensor> NodeContext::Input(int i) {
+absl::StatusOr<ValueRef> NodeContext::Get(int i) {
   if (!HasInput(i)) return InvalidArgument("input ", i, " is missing");
-  return values_->GetTensor(node_->inputs[i]);
+  return values_->Get(node_->inputs[i]);
+}
+
+absl::StatusOr<Tensor> NodeContext::Input(int i) {
+  TG_ASSIGN_OR_RETURN(const ValueRef value, Get(i));
+  return values_->ToTensor(value.get());
 }
 
 absl::StatusOr<Tensor> NodeContext::FloatInput(int i) {
@@ -29,16 +36,26 @@ absl::StatusOr<Tensor> NodeContext::FloatInput(int i) {
 }
 
 absl::StatusOr<const HostTensor*> NodeContext::Known(int i, int64_t most_bytes) {
-  if (!HasInput(i)) return InvalidArgument("input ", i, " is missing");
-  return values_->GetKnown(node_->inputs[i], most_bytes);
+  TG_ASSIGN_OR_RETURN(const ValueRef value, Get(i));
+  if (value->kind != Value::Kind::kTensor) return nullptr;
+  return values_->ToHost(value.get(), Effort::kKnown, most_bytes);
+}
+
+absl::StatusOr<const HostTensor*> NodeContext::Content(int i) {
+  TG_ASSIGN_OR_RETURN(const ValueRef value, Get(i));
+  TG_ASSIGN_OR_RETURN(const HostTensor* known, values_->ToHost(value.get(), Effort::kInputs));
+  if (known != nullptr) return known;
+  const std::string names = values_->Unknown(*value);
+  if (names.empty()) {
+    return Unimplemented("input ", i, " ('", node_->inputs[i],
+                         "') decides a shape and takes too much to compute at import");
+  }
+  return Unimplemented("input ", i, " ('", node_->inputs[i], "') decides a shape and depends on ",
+                       names, ", only known when the model runs: give values of inputs at import");
 }
 
 absl::StatusOr<std::vector<int64_t>> NodeContext::Numbers(int i) {
-  TG_ASSIGN_OR_RETURN(const HostTensor* known, Known(i));
-  if (known == nullptr) {
-    return Unimplemented("input ", i, " ('", node_->inputs[i],
-                         "') decides a shape and is only known when the model runs");
-  }
+  TG_ASSIGN_OR_RETURN(const HostTensor* known, Content(i));
   if (known->bytes.size() > kMaxNumbers * 8) {
     return InvalidArgument("input ", i, " has too many elements for a shape");
   }
@@ -46,16 +63,18 @@ absl::StatusOr<std::vector<int64_t>> NodeContext::Numbers(int i) {
 }
 
 absl::StatusOr<double> NodeContext::Number(int i) {
-  TG_ASSIGN_OR_RETURN(const HostTensor* known, Known(i));
-  if (known == nullptr) {
-    return Unimplemented("input ", i, " ('", node_->inputs[i],
-                         "') is supported only as a constant");
-  }
+  TG_ASSIGN_OR_RETURN(const HostTensor* known, Content(i));
   if (NumElements(known->shape) != 1) {
-    return Unimplemented("input ", i, " of shape ", ToString(known->shape),
-                         " is supported only with one element");
+    return InvalidArgument("input ", i, " has the shape ", ToString(known->shape),
+                           ", expected one element");
   }
   return known->AsDoubles()[0];
+}
+
+absl::StatusOr<const StringTensor*> NodeContext::InputStrings(int i) {
+  TG_ASSIGN_OR_RETURN(const ValueRef value, Get(i));
+  if (value->kind == Value::Kind::kStrings) return value->strings.get();
+  return InvalidArgument("input ", i, " is ", Name(value->kind), ", expected strings");
 }
 
 const Attribute* NodeContext::Peek(std::string_view name) const {
@@ -103,6 +122,22 @@ absl::StatusOr<std::vector<int64_t>> NodeContext::Ints(std::string_view name,
   return attribute == nullptr ? std::move(otherwise) : attribute->ints;
 }
 
+absl::StatusOr<std::vector<float>> NodeContext::Floats(std::string_view name,
+                                                       std::vector<float> otherwise) {
+  TG_ASSIGN_OR_RETURN(const Attribute* attribute, Take(name, AttributeType::kFloats));
+  return attribute == nullptr ? std::move(otherwise) : attribute->floats;
+}
+
+absl::StatusOr<std::vector<std::string_view>> NodeContext::Strings(std::string_view name) {
+  TG_ASSIGN_OR_RETURN(const Attribute* attribute, Take(name, AttributeType::kStrings));
+  return attribute == nullptr ? std::vector<std::string_view>{} : attribute->strings;
+}
+
+absl::StatusOr<const GraphProto*> NodeContext::Body(std::string_view name) {
+  TG_ASSIGN_OR_RETURN(const Attribute* attribute, Required(name, AttributeType::kGraph));
+  return attribute->g.get();
+}
+
 absl::StatusOr<std::vector<int64_t>> NodeContext::IntsOrInput(std::string_view name, int i,
                                                               int64_t since) {
   if (opset_ < since) {
@@ -113,31 +148,43 @@ absl::StatusOr<std::vector<int64_t>> NodeContext::IntsOrInput(std::string_view n
   return Numbers(i);
 }
 
+absl::Status NodeContext::OutputValue(ValueRef value) {
+  const size_t i = outputs_++;
+  if (!WantsOutput(i)) return absl::OkStatus();
+  return values_->Define(node_->outputs[i], std::move(value));
+}
+
 absl::Status NodeContext::Output(const Tensor& tensor) {
   TG_RETURN_IF_ERROR(builder().status());
   if (!tensor.valid()) return Internal("an operator made no tensor and no error");
-  const size_t i = outputs_++;
-  if (i >= node_->outputs.size() || node_->outputs[i].empty()) return absl::OkStatus();
-  return values_->DefineTensor(node_->outputs[i], tensor);
+  return OutputValue(Values::FromTensor(tensor));
 }
 
 absl::Status NodeContext::OutputKnown(HostTensor value) {
-  const size_t i = outputs_++;
-  if (i >= node_->outputs.size() || node_->outputs[i].empty()) return absl::OkStatus();
-  return values_->DefineKnown(node_->outputs[i], std::move(value));
+  TG_ASSIGN_OR_RETURN(ValueRef out, values_->FromKnown(std::move(value)));
+  return OutputValue(std::move(out));
 }
 
 absl::Status NodeContext::OutputKnown(const TensorProto* value) {
-  const size_t i = outputs_++;
-  if (i >= node_->outputs.size() || node_->outputs[i].empty()) return absl::OkStatus();
-  return values_->DefineProto(node_->outputs[i], value);
+  TG_ASSIGN_OR_RETURN(ValueRef out, values_->FromProto(value));
+  return OutputValue(std::move(out));
 }
 
 absl::Status NodeContext::OutputBoth(const Tensor& tensor, HostTensor value) {
   TG_RETURN_IF_ERROR(builder().status());
-  const size_t i = outputs_++;
-  if (i >= node_->outputs.size() || node_->outputs[i].empty()) return absl::OkStatus();
-  return values_->DefineBoth(node_->outputs[i], tensor, std::move(value));
+  TG_ASSIGN_OR_RETURN(const ValueRef out, values_->FromKnown(std::move(value)));
+  out->tensor = tensor;
+  return OutputValue(out);
+}
+
+absl::Status NodeContext::OutputStrings(StringTensor value) {
+  TG_ASSIGN_OR_RETURN(ValueRef out, values_->FromStrings(std::move(value)));
+  return OutputValue(std::move(out));
+}
+
+absl::StatusOr<Tensor> NodeContext::Weight(HostTensor value) {
+  TG_ASSIGN_OR_RETURN(const ValueRef out, values_->FromKnown(std::move(value)));
+  return values_->ToTensor(out.get());
 }
 
 absl::StatusOr<Tensor> NodeContext::Constant(const HostTensor& value) {
@@ -148,6 +195,8 @@ absl::StatusOr<Tensor> NodeContext::Constant(const HostTensor& value) {
 
 absl::Status NodeContext::Finish() const {
   for (const Attribute& attribute : node_->attributes) {
+    // It told early implementations which inputs they may overwrite.
+    if (attribute.name == "consumed_inputs" && opset_ < 6) continue;
     if (!read_.contains(attribute.name)) {
       return Unimplemented("attribute '", attribute.name, "' is not supported in opset ", opset_);
     }

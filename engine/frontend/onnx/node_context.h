@@ -14,25 +14,45 @@
 
 namespace telegrad::onnx {
 
+// Who imports the graphs in a node's attributes.
+class GraphImporter {
+ public:
+  // The results of the graph, in their order, with its inputs bound to `inputs`. It sees the names
+  // of the graphs around it. `inputs` may be fewer than the graph has where those have
+  // initializers.
+  virtual absl::StatusOr<std::vector<ValueRef>> ImportGraph(
+      const GraphProto& graph, const std::vector<ValueRef>& inputs) = 0;
+
+ protected:
+  ~GraphImporter() = default;
+};
+
 class NodeContext {
  public:
-  NodeContext(const Node* node, int64_t opset, Values* values)
-      : node_(node), opset_(opset), values_(values) {}
+  NodeContext(const Node* node, int64_t opset, Values* values, GraphImporter* graphs)
+      : node_(node), opset_(opset), values_(values), graphs_(graphs) {}
 
   const Node& node() const { return *node_; }
-  int64_t opset() const { return opset_; }
+  int64_t opset() const { return opset_; }  // of the node's domain
+  Values& values() { return *values_; }
   Builder& builder() { return *values_->builder(); }
 
   // Inputs. An optional input may be missing at the end or have an empty name.
   int num_inputs() const { return static_cast<int>(node_->inputs.size()); }
   bool HasInput(int i) const { return i < num_inputs() && !node_->inputs[i].empty(); }
   absl::StatusOr<Tensor> Input(int i);
-  // The value if it is known at import and has at most that many bytes, else null.
+  // Also what is no tensor: a sequence, an optional, strings.
+  absl::StatusOr<ValueRef> Get(int i);
+  // The content if it is at hand and has at most that many bytes, else null.
   absl::StatusOr<const HostTensor*> Known(int i, int64_t most_bytes = INT64_MAX);
-  // The numbers of an integer input that must be known at import, because they decide a shape.
+  // The content of an input that must be known at import, because it decides a shape or a choice.
+  // It is computed where it depends on constants and inputs whose values the caller of the import
+  // has given; else an error names the inputs.
+  absl::StatusOr<const HostTensor*> Content(int i);
+  // As Content: of integers, and of one float or integer.
   absl::StatusOr<std::vector<int64_t>> Numbers(int i);
-  // A float or integer input of one element that must be known at import.
   absl::StatusOr<double> Number(int i);
+  absl::StatusOr<const StringTensor*> InputStrings(int i);
 
   // Attributes; the default if the node does not have it. Every attribute that a node has must be
   // read, or ignored because it makes no difference: see Finish.
@@ -42,9 +62,13 @@ class NodeContext {
   absl::StatusOr<std::string_view> String(std::string_view name, std::string_view otherwise);
   absl::StatusOr<std::vector<int64_t>> Ints(std::string_view name, std::vector<int64_t> otherwise);
   absl::StatusOr<const Attribute*> Required(std::string_view name, AttributeType type);
+  absl::StatusOr<std::vector<float>> Floats(std::string_view name, std::vector<float> otherwise);
+  absl::StatusOr<std::vector<std::string_view>> Strings(std::string_view name);
   // As Ints, from the attribute in opsets before `since` and from input `i` from then on.
   absl::StatusOr<std::vector<int64_t>> IntsOrInput(std::string_view name, int i, int64_t since);
   void Ignore(std::string_view name) { read_.insert(name); }
+  // Numbers that an operator itself brings, as a weight of the plan.
+  absl::StatusOr<Tensor> Weight(HostTensor value);
   // One element, as a CONST of shape [].
   absl::StatusOr<Tensor> Constant(const HostTensor& value);
   // Input `i` if its elements are floats.
@@ -57,6 +81,22 @@ class NodeContext {
   // The same value both ways: as a tensor that costs no weight, and known at import.
   absl::Status OutputBoth(const Tensor& tensor, HostTensor value);
 
+  absl::Status OutputStrings(StringTensor value);
+  absl::Status OutputValue(ValueRef value);
+  // How many results were made.
+  size_t outputs() const { return outputs_; }
+  // Result `i` is there and has a name, so that somebody may read it.
+  bool WantsOutput(size_t i) const {
+    return i < node_->outputs.size() && !node_->outputs[i].empty();
+  }
+
+  // The graph of an attribute.
+  absl::StatusOr<const GraphProto*> Body(std::string_view name);
+  absl::StatusOr<std::vector<ValueRef>> ImportGraph(const GraphProto& graph,
+                                                    const std::vector<ValueRef>& inputs) {
+    return graphs_->ImportGraph(graph, inputs);
+  }
+
   // UNIMPLEMENTED if an attribute was not read or a result was not made.
   absl::Status Finish() const;
 
@@ -68,6 +108,7 @@ class NodeContext {
   const Node* node_;
   int64_t opset_;
   Values* values_;
+  GraphImporter* graphs_;
   size_t outputs_ = 0;
   std::set<std::string_view> read_;
 };

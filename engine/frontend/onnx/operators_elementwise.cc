@@ -3,19 +3,40 @@
 #include <cmath>
 #include <functional>
 
-#include "engine/frontend/builder.h"
+#include "engine/frontend/onnx/common.h"
 #include "engine/frontend/onnx/operators.h"
-#include "engine/frontend/shapes.h"
 
 namespace telegrad::onnx {
 namespace {
 
 constexpr int64_t kMaxScalarBytes = 8;
 
+// Before opset 7 the second operand broadcasts only where `broadcast` says so, and its axes are
+// those of the first from `axis` on.
+absl::StatusOr<Tensor> SecondOperand(NodeContext& c, const Tensor& a) {
+  TG_ASSIGN_OR_RETURN(Tensor b, c.Input(1));
+  if (c.opset() >= 7) return b;
+  TG_ASSIGN_OR_RETURN(const int64_t broadcast, c.Int("broadcast", 0));
+  TG_ASSIGN_OR_RETURN(int64_t axis, c.Int("axis", a.rank() - b.rank()));
+  if (broadcast == 0) {
+    if (std::ranges::equal(a.shape(), b.shape())) return b;
+    return InvalidArgument("shapes ", ToString(a.shape()), " and ", ToString(b.shape()),
+                           " without 'broadcast'; expected equal ones");
+  }
+  if (axis < 0) axis += a.rank();
+  if (axis < 0 || axis + b.rank() > a.rank()) {
+    return InvalidArgument("'axis' ", axis, " for shapes ", ToString(a.shape()), " and ",
+                           ToString(b.shape()));
+  }
+  Shape shape = ToShape(b.shape());
+  shape.resize(static_cast<size_t>(a.rank() - axis), 1);
+  return b.Reshape(shape);
+}
+
 template <typename F>
 absl::Status Binary(NodeContext& c, F f) {
   TG_ASSIGN_OR_RETURN(const Tensor a, c.Input(0));
-  TG_ASSIGN_OR_RETURN(const Tensor b, c.Input(1));
+  TG_ASSIGN_OR_RETURN(const Tensor b, SecondOperand(c, a));
   return c.Output(f(a, b));
 }
 
@@ -71,7 +92,7 @@ absl::Status WhereOp(NodeContext& c) {
 absl::Status PowOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
   TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(1, kMaxScalarBytes));
-  if (known != nullptr && NumElements(known->shape) == 1 &&
+  if (known != nullptr && NumElements(known->shape) == 1 && c.opset() >= 7 &&
       static_cast<int64_t>(known->shape.size()) <= x.rank()) {
     const double exponent = known->AsDoubles()[0];
     const bool whole =
@@ -79,7 +100,7 @@ absl::Status PowOp(NodeContext& c) {
     const Tensor power = whole ? x.Pow(static_cast<int64_t>(exponent)) : x.Pow(exponent);
     return c.Output(power.Cast(x.dtype()));
   }
-  TG_ASSIGN_OR_RETURN(const Tensor exponent, c.Input(1));
+  TG_ASSIGN_OR_RETURN(const Tensor exponent, SecondOperand(c, x));
   const Tensor power = x.Pow(IsFloat(x.dtype()) ? exponent.Cast(x.dtype()) : exponent);
   return c.Output(power.Cast(x.dtype()));
 }
@@ -90,12 +111,19 @@ absl::Status ModOp(NodeContext& c) {
   return Binary(c, std::mem_fn(fmod != 0 ? &Tensor::TruncMod : &Tensor::FloorMod));
 }
 
-absl::Status GeluOp(NodeContext& c) {
+absl::Status BitShiftOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Attribute* direction, c.Required("direction", AttributeType::kString));
+  if (direction->s != "LEFT" && direction->s != "RIGHT") {
+    return InvalidArgument("'direction' is '", direction->s, "', expected LEFT or RIGHT");
+  }
+  return Binary(c, std::mem_fn(direction->s == "LEFT" ? &Tensor::ShiftLeft : &Tensor::ShiftRight));
+}
+
+absl::Status IsInfOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.FloatInput(0));
-  TG_ASSIGN_OR_RETURN(const std::string_view approximate, c.String("approximate", "none"));
-  if (approximate == "none") return c.Output(x.Gelu());
-  if (approximate == "tanh") return c.Output(x.GeluTanh());
-  return InvalidArgument("'approximate' is '", approximate, "'");
+  TG_ASSIGN_OR_RETURN(const int64_t positive, c.Int("detect_positive", 1));
+  TG_ASSIGN_OR_RETURN(const int64_t negative, c.Int("detect_negative", 1));
+  return c.Output(Readable(x).IsInf(positive != 0, negative != 0));
 }
 
 // The bounds are attributes before opset 11, inputs from then on; either may be left out.
@@ -112,47 +140,12 @@ absl::Status ClipOp(NodeContext& c) {
     } else {
       if (!c.HasInput(side)) continue;
       TG_ASSIGN_OR_RETURN(bound, c.Input(side));
-      if (bound.rank() != 0) return InvalidArgument("'", name, "' is not a scalar");
+      if (bound.size() != 1) return InvalidArgument("'", name, "' is not a scalar");
+      bound = bound.Reshape(Shape{});
     }
     x = side == 1 ? x.Maximum(bound) : x.Minimum(bound);
   }
   return c.Output(x);
-}
-
-absl::Status CastOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  TG_ASSIGN_OR_RETURN(const Attribute* to, c.Required("to", AttributeType::kInt));
-  c.Ignore("saturate");  // it concerns 8-bit floats only
-  const auto dtype =
-      to->i >= 1 && to->i <= 1000 ? DTypeFromOnnx(static_cast<int>(to->i)) : std::nullopt;
-  if (!dtype) return Unimplemented("element type ", to->i, " is not supported");
-  return c.Output(x.Cast(*dtype));
-}
-
-absl::Status CastLikeOp(NodeContext& c) {
-  c.Ignore("saturate");
-  return Binary(c, [](const Tensor& x, const Tensor& like) { return x.Cast(like.dtype()); });
-}
-
-absl::Status LeakyReluOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.FloatInput(0));
-  TG_ASSIGN_OR_RETURN(const float alpha, c.Float("alpha", 0.01f));
-  return c.Output(x.LeakyRelu(alpha));
-}
-
-// At inference the identity; the mask, which exporters often list without using it, is all true.
-absl::Status DropoutOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  c.Ignore("ratio");
-  c.Ignore("seed");
-  if (c.HasInput(2)) {
-    TG_ASSIGN_OR_RETURN(const double training, c.Number(2));
-    if (training != 0)
-      return Unimplemented("training mode is not supported; export the model for inference");
-  }
-  const Shape shape = ToShape(x.shape());
-  TG_RETURN_IF_ERROR(c.Output(x));
-  return c.Output(c.builder().Full(c.opset() < 10 ? x.dtype() : DType::kBool, shape, 1));
 }
 
 }  // namespace telegrad::onnx

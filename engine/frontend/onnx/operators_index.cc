@@ -1,11 +1,10 @@
-// Operators that read or write where an index says, and those that make values from their place.
+// Operators that make values from a shape, a place or numbers.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "engine/frontend/builder.h"
+#include "engine/frontend/onnx/common.h"
 #include "engine/frontend/onnx/operators.h"
-#include "engine/frontend/shapes.h"
 
 namespace telegrad::onnx {
 namespace {
@@ -25,33 +24,6 @@ absl::StatusOr<HostTensor> ValueOr(NodeContext& c, std::string_view name, HostTe
 }
 
 }  // namespace
-
-// An index out of range, an error in ONNX, gives 0.
-absl::Status GatherNdOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  TG_ASSIGN_OR_RETURN(const Tensor index, c.Input(1));
-  TG_ASSIGN_OR_RETURN(const int64_t batch, c.Int("batch_dims", 0));
-  return c.Output(x.GatherNd(index, batch));
-}
-
-// An index out of range, an error in ONNX, is skipped.
-absl::Status ScatterNdOp(NodeContext& c) {
-  constexpr struct {
-    std::string_view name;
-    ScatterKind kind;
-  } kReductions[] = {{"none", ScatterKind::kSet},
-                     {"add", ScatterKind::kAdd},
-                     {"mul", ScatterKind::kMul},
-                     {"min", ScatterKind::kMin},
-                     {"max", ScatterKind::kMax}};
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  TG_ASSIGN_OR_RETURN(const Tensor index, c.Input(1));
-  TG_ASSIGN_OR_RETURN(const Tensor updates, c.Input(2));
-  TG_ASSIGN_OR_RETURN(const std::string_view reduction, c.String("reduction", "none"));
-  const auto* row = std::ranges::find(kReductions, reduction, [](const auto& r) { return r.name; });
-  if (row == std::end(kReductions)) return InvalidArgument("'reduction' is '", reduction, "'");
-  return c.Output(x.ScatterNd(index, updates, row->kind));
-}
 
 // Known at import where it is short, since exporters compute shapes with it.
 absl::Status ConstantOfShapeOp(NodeContext& c) {
@@ -92,6 +64,26 @@ absl::Status RangeOp(NodeContext& c) {
     known.bytes.append(reinterpret_cast<const char*>(&value), ByteSize(dtype));
   }
   return c.OutputBoth(out, std::move(known));
+}
+
+// Ones on a diagonal of a matrix of the input's shape.
+absl::Status EyeLikeOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const DType dtype, TypeAttribute(c, "dtype", x.dtype()));
+  TG_ASSIGN_OR_RETURN(const int64_t k, c.Int("k", 0));
+  if (x.rank() != 2) {
+    return InvalidArgument("the input has shape ", ToString(x.shape()), ", expected a matrix");
+  }
+  Builder& b = c.builder();
+  const Tensor row = b.Iota(DType::kInt64, x.dim(0)).Unsqueeze(1);
+  const Tensor column = b.Iota(DType::kInt64, x.dim(1));
+  // Not row + k, which may overflow.
+  return c.Output((column - row).Eq(k).Cast(dtype));
+}
+
+absl::Status SizeOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  return c.OutputKnown(HostTensor::Of<int64_t>({}, {x.size()}));
 }
 
 }  // namespace telegrad::onnx

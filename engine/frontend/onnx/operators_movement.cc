@@ -11,7 +11,7 @@
 namespace telegrad::onnx {
 namespace {
 
-constexpr double kExactInteger = 0x1p53;
+constexpr int64_t kMaxPadBytes = 8;  // of one number
 
 // The sizes of `shape` from `begin` on, to `end`, as one; the shape is that of a node, so this does
 // not overflow.
@@ -19,16 +19,12 @@ int64_t Product(ShapeView shape, int64_t begin, int64_t end) {
   return NumElements(shape.subspan(begin, end - begin));
 }
 
-constexpr int64_t kMaxCopied = 4096;  // bytes
-
 }  // namespace
 
-// A short known value stays known.
+// Also of sequences, optionals and strings.
 absl::Status IdentityOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(0, kMaxCopied));
-  if (known != nullptr) return c.OutputKnown(*known);
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  return c.Output(x);
+  TG_ASSIGN_OR_RETURN(ValueRef value, c.Get(0));
+  return c.OutputValue(std::move(value));
 }
 
 absl::Status ConstantOp(NodeContext& c) {
@@ -148,14 +144,6 @@ absl::Status ConcatOp(NodeContext& c) {
   return c.Output(Concat(parts, axis->i));
 }
 
-// An index out of range, an error in ONNX, gives 0.
-absl::Status GatherOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  TG_ASSIGN_OR_RETURN(const Tensor index, c.Input(1));
-  TG_ASSIGN_OR_RETURN(const int64_t axis, c.Int("axis", 0));
-  return c.Output(x.IndexSelect(axis, index));
-}
-
 absl::Status PadOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
   constexpr struct {
@@ -168,16 +156,22 @@ absl::Status PadOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const std::string_view name, c.String("mode", "constant"));
   const auto* mode = std::ranges::find(kModes, name, [](const auto& row) { return row.name; });
   if (mode == std::end(kModes)) return InvalidArgument("'mode' is '", name, "'");
-  TG_ASSIGN_OR_RETURN(const std::vector<int64_t> pads, c.IntsOrInput("pads", 1, 11));
+  TG_ASSIGN_OR_RETURN(const std::vector<int64_t> pads,
+                      c.IntsOrInput(c.opset() < 2 ? "paddings" : "pads", 1, 11));
   double value = 0;
+  Tensor run_time;  // the value where it is only known then
   if (c.opset() < 11) {
     TG_ASSIGN_OR_RETURN(value, c.Float("value", 0));
   } else if (c.HasInput(2)) {
-    TG_ASSIGN_OR_RETURN(value, c.Number(2));
-  }
-  if (!IsFloat(x.dtype()) && !(std::abs(value) <= kExactInteger)) {
-    return Unimplemented("a pad of ", value, " in ", Name(x.dtype()),
-                         "; expected at most 2^53 in magnitude");
+    TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(2, kMaxPadBytes));
+    if (known != nullptr && IsFloat(x.dtype()) && !IsStorage(x.dtype())) {
+      TG_ASSIGN_OR_RETURN(value, c.Number(2));
+    } else {
+      TG_ASSIGN_OR_RETURN(run_time, c.Input(2));
+      if (run_time.size() != 1)
+        return InvalidArgument("the value has ", run_time.size(), " elements");
+      run_time = run_time.Reshape(Shape{}).Cast(x.dtype());
+    }
   }
   Axes axes(static_cast<size_t>(x.rank()));
   std::iota(axes.begin(), axes.end(), 0);
@@ -194,7 +188,11 @@ absl::Status PadOp(NodeContext& c) {
     pairs[2 * axis] = pads[i];
     pairs[2 * axis + 1] = pads[axes.size() + i];
   }
-  return c.Output(x.Pad(pairs, mode->mode, value));
+  const Tensor out = x.Pad(pairs, mode->mode, value);
+  if (!run_time.valid() || mode->mode != PadMode::kConstant) return c.Output(out);
+  const Tensor inside =
+      c.builder().Full(DType::kBool, ToShape(x.shape()), 1).Pad(pairs, mode->mode);
+  return c.Output(inside.Where(out, run_time));
 }
 
 }  // namespace telegrad::onnx

@@ -2,8 +2,9 @@
 // for each axis. The numbers come from a file: all are bounded before they are used.
 #include <algorithm>
 
+#include "engine/frontend/onnx/common.h"
 #include "engine/frontend/onnx/operators.h"
-#include "engine/frontend/shapes.h"
+#include "engine/frontend/windows.h"
 
 namespace telegrad::onnx {
 namespace {
@@ -92,9 +93,68 @@ Axes SpatialAxes(const Tensor& x) {
   return axes;
 }
 
+absl::StatusOr<double> NormNumber(NodeContext& c) {
+  if (c.opset() < 2) return c.Float("p", 2);
+  TG_ASSIGN_OR_RETURN(const int64_t p, c.Int("p", 2));
+  if (p < 1) return InvalidArgument("'p' is ", p);
+  return static_cast<double>(p);
+}
+
+// The spatial axes of the weight, which `kernel_shape` may repeat.
+absl::StatusOr<std::vector<int64_t>> KernelOf(NodeContext& c, const Tensor& weight) {
+  const std::vector<int64_t> kernel(weight.shape().begin() + 2, weight.shape().end());
+  TG_ASSIGN_OR_RETURN(const auto declared, c.Ints("kernel_shape", kernel));
+  if (declared != kernel) {
+    return InvalidArgument("'kernel_shape' is ", ToString(declared), ", the weight has ",
+                           ToString(kernel));
+  }
+  return kernel;
+}
+
+absl::Status OutputWithBias(NodeContext& c, const Tensor& x, int i) {
+  if (!c.HasInput(i)) return c.Output(x);
+  TG_ASSIGN_OR_RETURN(const Tensor bias, c.Input(i));
+  if (bias.size() != x.dim(1)) {
+    return InvalidArgument("the bias has shape ", ToString(bias.shape()), " for ", x.dim(1),
+                           " channels");
+  }
+  return c.Output(x + AlongAxis(bias, 1, x.rank()));
+}
+
 }  // namespace
 
+absl::StatusOr<Tensor> ConvByAttributes(NodeContext& c, const Tensor& x, const Tensor& weight) {
+  TG_ASSIGN_OR_RETURN(const int64_t groups, c.Int("group", 1));
+  if (x.rank() < 3 || weight.rank() != x.rank()) {
+    return InvalidArgument("the weight has shape ", ToString(weight.shape()), ", the input ",
+                           ToString(x.shape()));
+  }
+  TG_ASSIGN_OR_RETURN(const std::vector<int64_t> kernel, KernelOf(c, weight));
+  TG_ASSIGN_OR_RETURN(const Geometry g, ReadGeometry(c, x, kernel));
+  return x.Conv(weight, g.window, groups);
+}
+
+absl::StatusOr<AxisWindows> WindowsByAttributes(NodeContext& c, const Tensor& x,
+                                                const Tensor& weight) {
+  if (x.rank() < 3 || weight.rank() != x.rank()) {
+    return InvalidArgument("the weight has shape ", ToString(weight.shape()), ", the input ",
+                           ToString(x.shape()));
+  }
+  TG_ASSIGN_OR_RETURN(const std::vector<int64_t> kernel, KernelOf(c, weight));
+  TG_ASSIGN_OR_RETURN(const Geometry g, ReadGeometry(c, x, kernel));
+  return ResolveWindows("convolution", x, kernel, g.window);
+}
+
 absl::Status ConvOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, SpatialInput(c));
+  TG_ASSIGN_OR_RETURN(const Tensor weight, c.Input(1));
+  TG_ASSIGN_OR_RETURN(Tensor out, ConvByAttributes(c, x, weight));
+  return OutputWithBias(c, out, 2);
+}
+
+// The full result is as long as all windows reach; pads cut it off, and what the output has on top
+// is 0 before the bias.
+absl::Status ConvTransposeOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, SpatialInput(c));
   TG_ASSIGN_OR_RETURN(const Tensor weight, c.Input(1));
   TG_ASSIGN_OR_RETURN(const int64_t groups, c.Int("group", 1));
@@ -102,29 +162,76 @@ absl::Status ConvOp(NodeContext& c) {
     return InvalidArgument("the weight has shape ", ToString(weight.shape()), ", the input ",
                            ToString(x.shape()));
   }
-  const std::vector<int64_t> kernel(weight.shape().begin() + 2, weight.shape().end());
-  TG_ASSIGN_OR_RETURN(const auto declared, c.Ints("kernel_shape", kernel));
-  if (declared != kernel) {
-    return InvalidArgument("'kernel_shape' is ", ToString(declared), ", the weight has ",
-                           ToString(kernel));
+  const size_t n = static_cast<size_t>(x.rank() - 2);
+  TG_ASSIGN_OR_RETURN(const std::vector<int64_t> kernel, KernelOf(c, weight));
+  Window window;
+  TG_ASSIGN_OR_RETURN(window.stride, c.Ints("strides", std::vector<int64_t>(n, 1)));
+  TG_RETURN_IF_ERROR(CheckList("strides", window.stride, n, 1));
+  TG_ASSIGN_OR_RETURN(window.dilation, c.Ints("dilations", std::vector<int64_t>(n, 1)));
+  TG_RETURN_IF_ERROR(CheckList("dilations", window.dilation, n, 1));
+  TG_ASSIGN_OR_RETURN(const auto more, c.Ints("output_padding", std::vector<int64_t>(n, 0)));
+  TG_RETURN_IF_ERROR(CheckList("output_padding", more, n, 0));
+  TG_ASSIGN_OR_RETURN(const auto pads, c.Ints("pads", std::vector<int64_t>(2 * n, 0)));
+  TG_RETURN_IF_ERROR(CheckList("pads", pads, 2 * n, 0));
+  TG_ASSIGN_OR_RETURN(std::vector<int64_t> sizes, c.Ints("output_shape", {}));
+  // Some exporters list the batch and the channels too.
+  if (sizes.size() == n + 2) sizes.erase(sizes.begin(), sizes.begin() + 2);
+  if (!sizes.empty()) TG_RETURN_IF_ERROR(CheckList("output_shape", sizes, n, 0));
+  TG_ASSIGN_OR_RETURN(const std::string_view mode, c.String("auto_pad", "NOTSET"));
+  const bool same = mode == "SAME_UPPER" || mode == "SAME_LOWER";
+  if (!same && mode != "NOTSET" && mode != "VALID") {
+    return InvalidArgument("'auto_pad' is '", mode, "'");
   }
-  TG_ASSIGN_OR_RETURN(const Geometry g, ReadGeometry(c, x, kernel));
-  Tensor out = x.Conv(weight, g.window, groups);
-  if (c.HasInput(2)) {
-    TG_ASSIGN_OR_RETURN(const Tensor bias, c.Input(2));
-    Shape column(x.rank() - 1, 1);
-    column[0] = weight.dim(0);
-    out = out + bias.Reshape(column);
+  std::vector<int64_t> pairs(static_cast<size_t>(2 * x.rank()), 0);
+  for (size_t i = 0; i < n; ++i) {
+    const int64_t in = x.dim(static_cast<int64_t>(i) + 2), stride = window.stride[i];
+    const int64_t full = stride * (in - 1) + (kernel[i] - 1) * window.dilation[i] + 1;
+    int64_t begin = mode == "VALID" ? 0 : pads[i];
+    int64_t size = full + more[i] - (mode == "VALID" ? 0 : pads[i] + pads[n + i]);
+    if (same || !sizes.empty()) {
+      size = sizes.empty() ? in * stride : sizes[i];
+      const int64_t total = std::max<int64_t>(0, full + more[i] - size);
+      begin = mode == "SAME_UPPER" ? total / 2 : total - total / 2;
+    }
+    if (size < 0 || size > kMaxWindowNumber) return InvalidArgument("axis ", i + 2, " has ", size);
+    pairs[2 * i + 4] = -begin;
+    pairs[2 * i + 5] = size - full + begin;
   }
-  return c.Output(out);
+  const Tensor full = x.ConvTranspose(weight, window, groups);
+  return OutputWithBias(c, full.Pad(pairs, PadMode::kConstant), 2);
 }
 
+// The second result has the flat position of each maximum in the input: row-major, or with
+// `storage_order` 1 column-major within a channel.
 absl::Status MaxPoolOp(NodeContext& c) {
-  TG_RETURN_IF_ERROR(c.FloatInput(0).status());
   TG_ASSIGN_OR_RETURN(const Tensor x, SpatialInput(c));
   TG_ASSIGN_OR_RETURN(const Geometry g, PoolGeometry(c, x));
-  c.Ignore("storage_order");  // it concerns the indices only, which are not made
-  return c.Output(x.MaxPool(g.kernel, g.window));
+  TG_ASSIGN_OR_RETURN(const int64_t column_major, c.Int("storage_order", 0));
+  if (c.node().outputs.size() < 2 || c.node().outputs[1].empty()) {
+    return c.Output(x.MaxPool(g.kernel, g.window));
+  }
+  const auto [values, positions] = x.MaxPoolIndices(g.kernel, g.window);
+  TG_RETURN_IF_ERROR(c.Output(values));
+  const ShapeView spatial = x.shape().subspan(2);
+  const int64_t plane = NumElements(spatial);
+  Tensor at = positions.Cast(DType::kInt64);
+  if (column_major != 0) {
+    Tensor rest = at, flat;
+    int64_t stride = plane;
+    for (size_t i = spatial.size(); i-- > 0;) {
+      const int64_t size = std::max<int64_t>(1, spatial[i]);
+      stride /= size;
+      const Tensor part = rest.FloorMod(size) * stride;
+      flat = flat.valid() ? flat + part : part;
+      rest = rest.FloorDiv(size);
+    }
+    at = flat;
+  }
+  Shape planes(static_cast<size_t>(x.rank()), 1);
+  planes[0] = x.dim(0);
+  planes[1] = x.dim(1);
+  const Tensor first = c.builder().Iota(DType::kInt64, x.dim(0) * x.dim(1)).Reshape(planes) * plane;
+  return c.Output(at + first);
 }
 
 absl::Status AveragePoolOp(NodeContext& c) {
@@ -132,6 +239,92 @@ absl::Status AveragePoolOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Geometry g, PoolGeometry(c, x));
   TG_ASSIGN_OR_RETURN(const int64_t count_pads, c.Int("count_include_pad", 0));
   return c.Output(x.AvgPool(g.kernel, g.window, count_pads != 0));
+}
+
+// The p-norm of each window; in opset 1 `p` is a float.
+absl::Status LpPoolOp(NodeContext& c) {
+  TG_RETURN_IF_ERROR(c.FloatInput(0).status());
+  TG_ASSIGN_OR_RETURN(const Tensor x, SpatialInput(c));
+  TG_ASSIGN_OR_RETURN(const Geometry g, PoolGeometry(c, x));
+  TG_ASSIGN_OR_RETURN(const double p, NormNumber(c));
+  return c.Output(x.LpPool(g.kernel, g.window, p));
+}
+
+absl::Status GlobalLpPoolOp(NodeContext& c) {
+  TG_RETURN_IF_ERROR(c.FloatInput(0).status());
+  TG_ASSIGN_OR_RETURN(const Tensor x, SpatialInput(c));
+  TG_ASSIGN_OR_RETURN(const double p, NormNumber(c));
+  return c.Output(x.Norm(SpatialAxes(x), p, /*keepdim=*/true).Cast(x.dtype()));
+}
+
+// Elements at their flat positions among zeros of the shape that the windows cover, in the corner
+// of the shape that input 2 says.
+absl::Status MaxUnpoolOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, SpatialInput(c));
+  TG_ASSIGN_OR_RETURN(const Tensor index, c.Input(1));
+  TG_ASSIGN_OR_RETURN(const Attribute* kernel, c.Required("kernel_shape", AttributeType::kInts));
+  const size_t n = static_cast<size_t>(x.rank() - 2);
+  TG_RETURN_IF_ERROR(CheckList("kernel_shape", kernel->ints, n, 1));
+  TG_ASSIGN_OR_RETURN(const auto strides, c.Ints("strides", std::vector<int64_t>(n, 1)));
+  TG_RETURN_IF_ERROR(CheckList("strides", strides, n, 1));
+  TG_ASSIGN_OR_RETURN(const auto pads, c.Ints("pads", std::vector<int64_t>(2 * n, 0)));
+  TG_RETURN_IF_ERROR(CheckList("pads", pads, 2 * n, 0));
+  Shape shape = {x.dim(0), x.dim(1)};
+  for (size_t i = 0; i < n; ++i) {
+    const int64_t in = x.dim(static_cast<int64_t>(i) + 2);
+    shape.push_back((in - 1) * strides[i] + kernel->ints[i] - pads[i] - pads[n + i]);
+    if (shape.back() < 0) return InvalidArgument("the result has the shape ", ToString(shape));
+  }
+  TG_RETURN_IF_ERROR(CheckedByteSize(x.dtype(), shape).status());
+  const Tensor zeros = c.builder().Zeros({NumElements(shape)}, x.dtype());
+  Tensor out = zeros.Scatter(index.Flatten(), x.Flatten(), ScatterKind::kSet).Reshape(shape);
+  if (c.HasInput(2)) {
+    TG_ASSIGN_OR_RETURN(const Shape wanted, c.Numbers(2));
+    if (wanted.size() != shape.size()) return InvalidArgument("a shape ", ToString(wanted));
+    std::vector<int64_t> pairs;
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (wanted[i] < shape[i]) {
+        return InvalidArgument("the shape ", ToString(wanted), ", expected at least ",
+                               ToString(shape));
+      }
+      pairs.insert(pairs.end(), {0, wanted[i] - shape[i]});
+    }
+    out = out.Pad(pairs);
+  }
+  return c.Output(out);
+}
+
+// Overlapping blocks summed into an image.
+absl::Status Col2ImOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const Shape image, c.Numbers(1));
+  TG_ASSIGN_OR_RETURN(const std::vector<int64_t> block, c.Numbers(2));
+  const size_t n = image.size();
+  TG_RETURN_IF_ERROR(CheckList("image_shape", image, n, 1));
+  TG_RETURN_IF_ERROR(CheckList("block_shape", block, n, 1));
+  const int64_t each = NumElements(block);
+  if (x.rank() != 3 || n == 0 || each < 1 || x.dim(1) % each != 0) {
+    return InvalidArgument("blocks of shape ", ToString(block), " in an input of shape ",
+                           ToString(x.shape()));
+  }
+  Shape whole = {x.dim(0), x.dim(1) / each};
+  whole.insert(whole.end(), image.begin(), image.end());
+  TG_RETURN_IF_ERROR(CheckedByteSize(x.dtype(), whole).status());
+  const Tensor like = c.builder().Zeros(whole, x.dtype());
+  TG_ASSIGN_OR_RETURN(const Geometry g, ReadGeometry(c, like, block));
+  TG_ASSIGN_OR_RETURN(const AxisWindows windows, ResolveWindows("col2im", like, block, g.window));
+  Shape split = {whole[0], whole[1]};
+  split.insert(split.end(), block.begin(), block.end());
+  Axes order = {0, 1};
+  int64_t count = 1;
+  for (size_t i = 0; i < n; ++i) {
+    split.push_back(windows[i].out);
+    count *= windows[i].out;
+    order.push_back(static_cast<int64_t>(2 + n + i));
+  }
+  for (size_t i = 0; i < n; ++i) order.push_back(static_cast<int64_t>(2 + i));
+  if (count != x.dim(2)) return InvalidArgument(x.dim(2), " blocks, expected ", count);
+  return c.Output(SumWindows(x.Reshape(split).Permute(order), windows));
 }
 
 absl::Status GlobalAveragePoolOp(NodeContext& c) {

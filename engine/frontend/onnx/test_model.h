@@ -17,8 +17,12 @@
 namespace telegrad::onnx::test {
 
 using Names = std::vector<std::string>;
-using AttributeValue =
-    std::variant<int64_t, float, std::string, std::vector<int64_t>, std::vector<float>, HostTensor>;
+// The bytes of a GraphProto.
+struct Graph {
+  std::string bytes;
+};
+using AttributeValue = std::variant<int64_t, float, std::string, std::vector<int64_t>,
+                                    std::vector<float>, HostTensor, Graph>;
 using Attributes = std::map<std::string, AttributeValue>;
 
 inline std::string ToProto(const std::string& name, const AttributeValue& value) {
@@ -40,6 +44,9 @@ inline std::string ToProto(const std::string& name, const AttributeValue& value)
   } else if (const auto* floats = std::get_if<std::vector<float>>(&value)) {
     type = AttributeType::kFloats;
     for (float v : *floats) PutFloatField(field::kFloats, v, &out);
+  } else if (const auto* graph = std::get_if<Graph>(&value)) {
+    type = AttributeType::kGraph;
+    PutBytesField(field::kG, graph->bytes, &out);
   } else {
     type = AttributeType::kTensor;
     PutBytesField(field::kT, *WriteTensorFile(std::get<HostTensor>(value), ""), &out);
@@ -64,6 +71,12 @@ class ModelWriter {
     PutBytesField(field::kInitializer, *WriteTensorFile(tensor, name), &graph_);
     return *this;
   }
+  // A serialized TensorProto as it is.
+  ModelWriter& RawInitializer(std::string_view tensor) {
+    PutBytesField(field::kInitializer, tensor, &graph_);
+    return *this;
+  }
+  const std::string& graph() const { return graph_; }
   ModelWriter& Node(std::string_view op, const Names& inputs, const Names& outputs,
                     const Attributes& attributes = {}, std::string_view domain = "") {
     std::string node;

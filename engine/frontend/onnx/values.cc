@@ -1,29 +1,68 @@
+// A tensor's content is computed on the host, when a shape or a choice depends on it, by the
+// reference interpreter on that part of the graph that leads to it. So everything that a node can
+// do is folded where it must be, and nothing where it need not.
 #include "engine/frontend/onnx/values.h"
 
 #include <algorithm>
 #include <cstring>
 
+#include "absl/container/flat_hash_set.h"
 #include "engine/base/json.h"
 #include "engine/base/status.h"
 #include "engine/frontend/shapes.h"
 #include "engine/ir/scalar.h"
+#include "engine/reference/tensor_eval.h"
 
 namespace telegrad::onnx {
 namespace {
 
 constexpr size_t kMaxNameBytes = 4096;
+constexpr int64_t kMaxComputed = int64_t{1} << 27;  // elements that the interpreter makes at once
+constexpr int64_t kCutElements = 4096;  // what was computed on the host is not computed again
 
 }  // namespace
 
-absl::Status Values::Define(std::string_view name, Value value) {
+std::string_view Name(Value::Kind kind) {
+  switch (kind) {
+    case Value::Kind::kTensor:
+      return "a tensor";
+    case Value::Kind::kStrings:
+      return "a tensor of strings";
+    case Value::Kind::kSequence:
+      return "a sequence";
+    case Value::Kind::kNothing:
+      return "an optional without a value";
+    case Value::Kind::kUnsupported:
+      break;
+  }
+  return "a result that is not supported";
+}
+
+absl::Status Values::Define(std::string_view name, ValueRef value) {
   if (name.empty()) return InvalidArgument("a value has no name");
   if (name.size() > kMaxNameBytes) {
     return ResourceExhausted("the name of a value has ", name.size(), " bytes; the limit is ",
                              kMaxNameBytes);
   }
   if (!IsUtf8(name)) return InvalidArgument("the name of a value is not UTF-8");
-  if (values_.emplace(name, std::move(value)).second) return absl::OkStatus();
+  if (value->name.empty()) value->name = name;
+  if (scopes_.back().names.emplace(name, std::move(value)).second) return absl::OkStatus();
   return InvalidArgument("the value '", name, "' is defined twice");
+}
+
+const ValueRef* Values::Look(std::string_view name) const {
+  for (size_t i = scopes_.size(); i-- > 0;) {
+    const auto it = scopes_[i].names.find(name);
+    if (it != scopes_[i].names.end()) return &it->second;
+    if (!scopes_[i].sees_outer) break;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<ValueRef> Values::Get(std::string_view name) const {
+  if (const ValueRef* found = Look(name)) return *found;
+  return InvalidArgument("'", name,
+                         "' is not an input, an initializer or a result of a node before it");
 }
 
 absl::Status Values::Keep(HostTensor value, Value* out) {
@@ -32,32 +71,35 @@ absl::Status Values::Keep(HostTensor value, Value* out) {
   return absl::OkStatus();
 }
 
-absl::Status Values::DefineProto(std::string_view name, const TensorProto* proto) {
-  return Define(name, {.proto = proto});
-}
-
-absl::Status Values::DefineTensor(std::string_view name, Tensor tensor) {
-  return Define(name, {.tensor = tensor});
-}
-
-absl::Status Values::DefineKnown(std::string_view name, HostTensor value) {
-  return DefineBoth(name, {}, std::move(value));
-}
-
-absl::Status Values::DefineBoth(std::string_view name, Tensor tensor, HostTensor value) {
-  Value out{.tensor = tensor};
-  TG_RETURN_IF_ERROR(Keep(std::move(value), &out));
-  return Define(name, std::move(out));
-}
-
-absl::StatusOr<Values::Value*> Values::Find(std::string_view name) {
-  const auto it = values_.find(name);
-  if (it == values_.end()) {
-    return InvalidArgument("'", name,
-                           "' is not an input, an initializer or a result of a node "
-                           "before it");
+absl::StatusOr<ValueRef> Values::FromProto(const TensorProto* proto) {
+  ValueRef& value = protos_[proto];
+  if (value != nullptr) return value;
+  if (proto->data_type == kStringType) {
+    TG_ASSIGN_OR_RETURN(StringTensor strings, ToStrings(*proto));
+    TG_ASSIGN_OR_RETURN(value, FromStrings(std::move(strings)));
+  } else {
+    value = std::make_shared<Value>(Value{.proto = proto});
   }
-  return &it->second;
+  return value;
+}
+
+absl::StatusOr<ValueRef> Values::FromKnown(HostTensor value) {
+  auto out = std::make_shared<Value>();
+  TG_RETURN_IF_ERROR(Keep(std::move(value), out.get()));
+  return out;
+}
+
+absl::StatusOr<ValueRef> Values::FromStrings(StringTensor value) {
+  int64_t bytes = 0;
+  for (const std::string& s : value.values) bytes += static_cast<int64_t>(s.size() + sizeof s);
+  TG_RETURN_IF_ERROR(held_.Grow(bytes));
+  auto out = std::make_shared<Value>(Value{.kind = Value::Kind::kStrings});
+  out->strings = std::make_shared<const StringTensor>(std::move(value));
+  return out;
+}
+
+ValueRef Values::FromTensor(const Tensor& tensor) {
+  return std::make_shared<Value>(Value{.tensor = tensor});
 }
 
 // The proto into memory of its own.
@@ -67,28 +109,17 @@ absl::Status Values::Read(Value* value) {
   return Keep(std::move(read), value);
 }
 
-absl::StatusOr<const HostTensor*> Values::GetKnown(std::string_view name, int64_t most_bytes) {
-  TG_ASSIGN_OR_RETURN(Value * value, Find(name));
-  if (value->proto != nullptr) {
-    TG_ASSIGN_OR_RETURN(const DType dtype, ElementType(*value->proto));
-    TG_ASSIGN_OR_RETURN(const int64_t bytes, CheckedByteSize(dtype, value->proto->dims));
-    if (bytes > most_bytes) return nullptr;
-    TG_RETURN_IF_ERROR(Read(value));
+absl::StatusOr<Tensor> Values::ToTensor(Value* value) {
+  if (value->kind != Value::Kind::kTensor) {
+    return InvalidArgument("'", value->name, "' is ", Name(value->kind), ", expected a tensor");
   }
-  const HostTensor* known = value->known.get();
-  if (known == nullptr || static_cast<int64_t>(known->bytes.size()) > most_bytes) return nullptr;
-  return known;
-}
-
-absl::StatusOr<Tensor> Values::GetTensor(std::string_view name) {
-  TG_ASSIGN_OR_RETURN(Value * value, Find(name));
   if (!value->tensor.valid()) {
-    TG_ASSIGN_OR_RETURN(value->tensor, Materialize(name, value));
+    TG_ASSIGN_OR_RETURN(value->tensor, Materialize(value));
   }
   return value->tensor;
 }
 
-absl::StatusOr<Tensor> Values::Materialize(std::string_view name, Value* value) {
+absl::StatusOr<Tensor> Values::Materialize(Value* value) {
   const TensorProto* proto = value->proto;
   OnnxWeight weight{.slot = static_cast<int>(builder_->slots().size()), .bytes = {}};
   DType dtype;
@@ -113,10 +144,134 @@ absl::StatusOr<Tensor> Values::Materialize(std::string_view name, Value* value) 
     TG_RETURN_IF_ERROR(builder_->status());
     return out;
   }
+  const std::string name = SlotName(value->name.empty() ? "constant" : value->name, ".w");
   out = builder_->Param(dtype, shape, name, SlotRole::kState);
   TG_RETURN_IF_ERROR(builder_->status());
+  weight_of_slot_[weight.slot] = weights_.size();
   weights_.push_back(std::move(weight));
   return out;
+}
+
+std::string Values::SlotName(std::string_view name, std::string_view suffix) {
+  for (; slots_named_ < builder_->slots().size(); ++slots_named_) {
+    slot_names_.emplace(builder_->slots()[slots_named_].name, 0);
+  }
+  std::string out(name);
+  while (!slot_names_.emplace(out, 0).second) {
+    const int64_t n = ++slot_names_[std::string(name)];
+    out = StrCat(name, suffix, n == 1 ? "" : StrCat(n));
+  }
+  return out;
+}
+
+// The PARAMs that a computation of `roots` reads, and how many elements it makes.
+std::vector<UOp> Values::ParamsOf(const std::vector<UOp>& roots, int64_t* elements) const {
+  std::vector<UOp> stack = roots, out;
+  *elements = 0;
+  absl::flat_hash_set<uint32_t> seen;
+  for (const UOp root : roots) seen.insert(root.id());
+  while (!stack.empty()) {
+    const UOp u = stack.back();
+    stack.pop_back();
+    if (u.is(Op::kParam)) out.push_back(u);
+    // A node has at most kMaxElements, a graph kMaxNodes: the sum is cut off long before.
+    if (*elements <= kMaxComputed) *elements += NumElements(u.shape());
+    for (int i = 0; i < u.num_src(); ++i) {
+      if (seen.insert(u.src(i).id()).second) stack.push_back(u.src(i));
+    }
+  }
+  return out;
+}
+
+const std::string_view* Values::WeightBytes(int slot) const {
+  const auto it = weight_of_slot_.find(slot);
+  return it == weight_of_slot_.end() ? nullptr : &weights_[it->second].bytes;
+}
+
+std::string Values::Unknown(const Value& value) const {
+  std::string out;
+  if (!value.tensor.valid()) return out;
+  int64_t elements = 0;
+  for (const UOp param : ParamsOf({value.tensor.uop()}, &elements)) {
+    const int slot = static_cast<int>(param.arg(0));
+    if (WeightBytes(slot) != nullptr || given_.contains(slot)) continue;
+    StrAppend(&out, out.empty() ? "'" : "', '", builder_->slots()[slot].name);
+  }
+  return out.empty() ? out : out + "'";
+}
+
+absl::StatusOr<const HostTensor*> Values::ToHost(Value* value, Effort effort, int64_t most_bytes) {
+  if (value->kind != Value::Kind::kTensor) {
+    return InvalidArgument("'", value->name, "' is ", Name(value->kind), ", expected a tensor");
+  }
+  if (value->proto != nullptr && value->known == nullptr) {
+    TG_ASSIGN_OR_RETURN(const DType dtype, ElementType(*value->proto));
+    TG_ASSIGN_OR_RETURN(const int64_t bytes, CheckedByteSize(dtype, value->proto->dims));
+    if (bytes > most_bytes) return nullptr;
+    TG_RETURN_IF_ERROR(Read(value));
+  }
+  if (value->known == nullptr && effort != Effort::kKnown) {
+    if (BytesOf(value->tensor.dtype(), value->tensor.size()) > most_bytes) return nullptr;
+    TG_RETURN_IF_ERROR(Compute({value}, effort).status());
+  }
+  const HostTensor* known = value->known.get();
+  if (known == nullptr || static_cast<int64_t>(known->bytes.size()) > most_bytes) return nullptr;
+  return known;
+}
+
+absl::StatusOr<bool> Values::AllToHost(const std::vector<Value*>& values, Effort effort) {
+  std::vector<Value*> unknown;
+  for (Value* value : values) {
+    if (value->kind != Value::Kind::kTensor) continue;
+    TG_RETURN_IF_ERROR(Read(value));
+    if (value->known == nullptr) unknown.push_back(value);
+  }
+  if (unknown.empty()) return true;
+  if (effort == Effort::kKnown) return false;
+  return Compute(unknown, effort);
+}
+
+// What leads to the values is copied into a graph of its own, which stores each in a slot behind
+// those that there are.
+absl::StatusOr<bool> Values::Compute(const std::vector<Value*>& values, Effort effort) {
+  std::vector<UOp> roots;
+  for (const Value* value : values) roots.push_back(value->tensor.uop());
+  const size_t first = builder_->slots().size();
+  std::vector<std::vector<uint8_t>> slots(first + values.size());
+  std::vector<int> used;
+  int64_t elements = 0;
+  const std::vector<UOp> params = ParamsOf(roots, &elements);
+  if (elements > kMaxComputed) return false;
+  for (const UOp param : params) {
+    const int slot = static_cast<int>(param.arg(0));
+    const auto given = given_.find(slot);
+    const std::string_view* weight = WeightBytes(slot);
+    if (weight == nullptr && (effort != Effort::kInputs || given == given_.end())) return false;
+    const std::string_view bytes = weight != nullptr ? *weight : given->second->bytes;
+    if (weight == nullptr) used.push_back(slot);
+    slots[slot].assign(bytes.begin(), bytes.end());
+  }
+  Graph graph;
+  std::vector<UOp> stores;
+  for (size_t i = 0; i < roots.size(); ++i) {
+    const UOp root = CopyLive(roots[i], &graph);
+    const Shape shape = ToShape(root.shape());
+    const UOp param = graph.Param(static_cast<int64_t>(first + i), root.dtype(), shape);
+    stores.push_back(graph.Make(Op::kStore, DType::kVoid, {param, root}));
+    slots[first + i].resize(BytesOf(root.dtype(), NumElements(shape)));
+  }
+  const UOp sink = graph.Make(Op::kSink, DType::kVoid, stores);
+  TG_RETURN_IF_ERROR(graph.status());
+  TG_RETURN_IF_ERROR(reference::Evaluate(sink, slots, budget_));
+  guards_.insert(used.begin(), used.end());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const std::vector<uint8_t>& bytes = slots[first + i];
+    const Shape shape = ToShape(roots[i].shape());
+    TG_RETURN_IF_ERROR(
+        Keep({roots[i].dtype(), shape, std::string(bytes.begin(), bytes.end())}, values[i]));
+    if (NumElements(shape) <= kCutElements) values[i]->tensor = {};
+  }
+  return true;
 }
 
 Tensor ConstantOf(Builder& builder, const HostTensor& value) {

@@ -1,0 +1,53 @@
+// An ONNX model on a server, for as many sets of inputs as one likes.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/cc/remote_plan.h"
+#include "client/cli/onnx_data.h"
+#include "engine/frontend/onnx/external_data.h"
+
+namespace telegrad::cli {
+
+class OnnxSession {
+ public:
+  // Reads the file. With `server_import` it is sent as it is, and the server imports it.
+  static absl::StatusOr<std::unique_ptr<OnnxSession>> Open(const std::string& path,
+                                                           bool server_import);
+
+  const std::vector<onnx::ValueInfo>& inputs() const { return inputs_; }
+  const std::vector<onnx::ValueInfo>& outputs() const { return model_.outputs; }
+
+  // Imports the model for these inputs, unless the plan that there is fits them: they have the same
+  // types and shapes, and where the plan depends on values, the same values. Needs no server.
+  absl::Status Import(std::vector<onnx::OnnxData> inputs);
+  // Sends the model, unless it is there, and the inputs.
+  absl::Status Send(RemoteSession* session);
+  RemotePlan* plan() { return plan_.get(); }
+  absl::StatusOr<std::vector<onnx::OnnxData>> Results();
+  int imports() const { return imports_; }
+
+ private:
+  OnnxSession(std::string path, bool server_import)
+      : path_(std::move(path)), server_import_(server_import), external_(FolderOf(path_)) {}
+  bool Fits(const std::vector<onnx::OnnxData>& inputs) const;
+  absl::Status Set(const OnnxValue& value, const onnx::OnnxData& data);
+  absl::StatusOr<onnx::OnnxData> Result(const OnnxValue& value);
+
+  std::string path_;
+  bool server_import_;
+  ExternalFiles external_;
+  std::shared_ptr<const std::string> file_;  // in which the model's weights lie
+  onnx::Model model_;
+  std::vector<onnx::ValueInfo> inputs_;
+  ImportOptions options_;
+  std::vector<onnx::OnnxData> bound_;
+  std::optional<OnnxPlan> onnx_;  // unless the server imports it
+  std::unique_ptr<RemotePlan> plan_;
+  int imports_ = 0;
+};
+
+}  // namespace telegrad::cli

@@ -1,0 +1,52 @@
+// What the functions of several families of operators share.
+#pragma once
+
+#include <numeric>
+#include <optional>
+
+#include "engine/frontend/builder.h"
+#include "engine/frontend/composed.h"
+#include "engine/frontend/onnx/node_context.h"
+#include "engine/frontend/shapes.h"
+#include "engine/frontend/windows.h"
+
+namespace telegrad::onnx {
+
+// The element type of a number of TensorProto.DataType.
+absl::StatusOr<DType> TypeOf(int64_t number);
+// The same of an attribute; `otherwise` if the node does not have it.
+absl::StatusOr<DType> TypeAttribute(NodeContext& c, std::string_view name, DType otherwise);
+
+inline Axes AllAxes(int64_t rank) {
+  Axes out(static_cast<size_t>(rank));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
+// [C] as [C, 1, ...] that broadcasts against channels, axis `axis` of a tensor of `rank`.
+Tensor AlongAxis(const Tensor& x, int64_t axis, int64_t rank);
+
+// A storage type's elements as the smallest type with arithmetic that holds all of them.
+Tensor Readable(const Tensor& x);
+
+// Rounds and clamps as ONNX's Cast does.
+struct CastRules {
+  bool saturate = true;                // of the 8-bit floats
+  std::string_view round_mode = "up";  // of f8e8m0
+};
+absl::StatusOr<CastRules> ReadCastRules(NodeContext& c);
+Tensor CastTo(const Tensor& x, DType to, const CastRules& rules = {});
+
+// The least and the largest integer of a type of at most 32 bits, and those of i64.
+struct IntegerRange {
+  double low, high;
+};
+IntegerRange RangeOf(DType dtype);
+
+// The convolution of `x` [N, C, ...] with `weight` that the attributes of Conv say.
+absl::StatusOr<Tensor> ConvByAttributes(NodeContext& c, const Tensor& x, const Tensor& weight);
+// Its windows alone.
+absl::StatusOr<AxisWindows> WindowsByAttributes(NodeContext& c, const Tensor& x,
+                                                const Tensor& weight);
+
+}  // namespace telegrad::onnx

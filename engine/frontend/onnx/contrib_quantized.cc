@@ -1,0 +1,198 @@
+// com.microsoft's quantized operators: integers of 8 bits with a scale and a zero point each, and
+// matrices whose elements have few bits.
+#include <algorithm>
+
+#include "engine/frontend/onnx/common.h"
+#include "engine/frontend/onnx/operators.h"
+
+namespace telegrad::onnx {
+namespace {
+
+Tensor Scalar(const Tensor& x) { return x.size() == 1 ? x.Reshape(Shape{}) : x; }
+
+// scale (x - zero point) in f32, from three inputs from `i` on.
+absl::StatusOr<Tensor> DequantizedInput(NodeContext& c, int i) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(i));
+  TG_ASSIGN_OR_RETURN(const Tensor scale, c.FloatInput(i + 1));
+  Tensor whole = x.Cast(DType::kInt32);
+  if (c.HasInput(i + 2)) {
+    TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(i + 2));
+    whole = whole - Scalar(zero.Cast(DType::kInt32));
+  }
+  return whole.Cast(DType::kFloat32) * Scalar(scale);
+}
+
+// Of f32, with the scale and zero point of the inputs from `i` on; the result has x's type where
+// the zero point is left out.
+absl::StatusOr<Tensor> QuantizedTo(NodeContext& c, const Tensor& x, int i, DType otherwise) {
+  TG_ASSIGN_OR_RETURN(const Tensor scale, c.FloatInput(i));
+  Tensor out = (x / Scalar(scale)).Round();
+  DType to = otherwise;
+  if (c.HasInput(i + 1)) {
+    TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(i + 1));
+    to = zero.dtype();
+    out = out + Scalar(zero).Cast(DType::kFloat32);
+  }
+  const IntegerRange range = RangeOf(to);
+  return out.Maximum(range.low).Minimum(range.high).Cast(to);
+}
+
+template <typename F>
+absl::Status QuantizedBinary(NodeContext& c, F f) {
+  TG_ASSIGN_OR_RETURN(const Tensor a, DequantizedInput(c, 0));
+  TG_ASSIGN_OR_RETURN(const Tensor b, DequantizedInput(c, 3));
+  TG_ASSIGN_OR_RETURN(const Tensor like, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const Tensor out, QuantizedTo(c, f(a, b), 6, like.dtype()));
+  return c.Output(out);
+}
+
+template <typename F>
+absl::Status QuantizedUnary(NodeContext& c, F f) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, DequantizedInput(c, 0));
+  TG_ASSIGN_OR_RETURN(const Tensor like, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const Tensor out, QuantizedTo(c, f(x), 3, like.dtype()));
+  return c.Output(out);
+}
+
+// Elements of `bits` each, the lowest first, out of bytes: the last axis grows.
+Tensor Unpacked(const Tensor& bytes, int64_t bits) {
+  if (bits == 8) return bytes.Cast(DType::kInt32);
+  std::vector<Tensor> parts;
+  for (int64_t shift = 0; shift < 8; shift += bits) {
+    parts.push_back(bytes.ShiftRight(shift).And((int64_t{1} << bits) - 1));
+  }
+  return Stack(parts, -1).Flatten(-2, -1).Cast(DType::kInt32);
+}
+
+}  // namespace
+
+absl::Status QLinearAddOp(NodeContext& c) {
+  return QuantizedBinary(c, [](const Tensor& a, const Tensor& b) { return a + b; });
+}
+absl::Status QLinearMulOp(NodeContext& c) {
+  return QuantizedBinary(c, [](const Tensor& a, const Tensor& b) { return a * b; });
+}
+absl::Status QLinearSigmoidOp(NodeContext& c) {
+  return QuantizedUnary(c, [](const Tensor& x) { return x.Sigmoid(); });
+}
+absl::Status QLinearLeakyReluOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const float alpha, c.Float("alpha", 0.01f));
+  return QuantizedUnary(c, [&](const Tensor& x) { return x.LeakyRelu(alpha); });
+}
+
+absl::Status QLinearGlobalAveragePoolOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const int64_t last, c.Int("channels_last", 0));
+  return QuantizedUnary(c, [&](const Tensor& x) {
+    Axes axes;
+    for (int64_t i = last != 0 ? 1 : 2; i < x.rank() - (last != 0 ? 1 : 0); ++i) axes.push_back(i);
+    return x.Mean(axes, true);
+  });
+}
+
+// The scale and zero point of the result, then each part with its own.
+absl::Status QLinearConcatOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Attribute* axis, c.Required("axis", AttributeType::kInt));
+  if (c.num_inputs() % 3 != 2) return InvalidArgument("has ", c.num_inputs(), " inputs");
+  std::vector<Tensor> parts;
+  for (int i = 2; i < c.num_inputs(); i += 3) {
+    TG_ASSIGN_OR_RETURN(const Tensor part, DequantizedInput(c, i));
+    parts.push_back(part);
+  }
+  TG_ASSIGN_OR_RETURN(const Tensor out, QuantizedTo(c, Concat(parts, axis->i), 0, DType::kUInt8));
+  return c.Output(out);
+}
+
+// A (f32) quantized to u8 by its own range, times B (8 bits), with a bias of floats.
+absl::Status DynamicQuantizeMatMulOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor a, c.FloatInput(0));
+  TG_ASSIGN_OR_RETURN(const Tensor b, c.Input(1));
+  TG_ASSIGN_OR_RETURN(const Tensor b_scale, c.FloatInput(2));
+  const Tensor low = a.Min().Minimum(0), high = a.Max().Maximum(0);
+  const Tensor range = (high - low) / 255;
+  const Tensor scale = range.Eq(0).Where(1, range);
+  const Tensor zero = (0 - low / scale).Maximum(0).Minimum(255).Round();
+  const Tensor whole = ((a / scale).Round() + zero).Maximum(0).Minimum(255) - zero;
+  Tensor factors = b.Cast(DType::kInt32);
+  if (c.HasInput(3)) {
+    TG_ASSIGN_OR_RETURN(const Tensor b_zero, c.Input(3));
+    factors = factors - Scalar(b_zero.Cast(DType::kInt32));
+  }
+  Tensor out =
+      whole.Cast(DType::kInt32).MatMul(factors).Cast(DType::kFloat32) * (scale * Scalar(b_scale));
+  if (c.HasInput(4)) {
+    TG_ASSIGN_OR_RETURN(const Tensor bias, c.FloatInput(4));
+    out = out + bias;
+  }
+  return c.Output(out);
+}
+
+absl::Status MatMulIntegerToFloatOp(NodeContext& c) {
+  Tensor x[2], scale[2];
+  for (int i = 0; i < 2; ++i) {
+    TG_ASSIGN_OR_RETURN(x[i], c.Input(i));
+    TG_ASSIGN_OR_RETURN(scale[i], c.FloatInput(2 + i));
+    x[i] = x[i].Cast(DType::kInt32);
+    if (!c.HasInput(4 + i)) continue;
+    TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(4 + i));
+    x[i] = x[i] - Scalar(zero.Cast(DType::kInt32));
+  }
+  Tensor out = x[0].MatMul(x[1]).Cast(DType::kFloat32) * (Scalar(scale[0]) * Scalar(scale[1]));
+  if (c.HasInput(6)) {
+    TG_ASSIGN_OR_RETURN(const Tensor bias, c.FloatInput(6));
+    out = out + bias;
+  }
+  return c.Output(out.Cast(scale[0].dtype()));
+}
+
+// B [N, K] in blocks of `block_size` elements along K, each of `bits` bits with a scale and a zero
+// point of its own: bytes [N, blocks, bytes of a block].
+absl::Status MatMulNBitsOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor a, c.FloatInput(0));
+  TG_ASSIGN_OR_RETURN(const Tensor packed, c.Input(1));
+  TG_ASSIGN_OR_RETURN(const Tensor scales, c.FloatInput(2));
+  TG_ASSIGN_OR_RETURN(const Attribute* k, c.Required("K", AttributeType::kInt));
+  TG_ASSIGN_OR_RETURN(const Attribute* n, c.Required("N", AttributeType::kInt));
+  TG_ASSIGN_OR_RETURN(const int64_t bits, c.Int("bits", 4));
+  TG_ASSIGN_OR_RETURN(const Attribute* block, c.Required("block_size", AttributeType::kInt));
+  c.Ignore("accuracy_level");  // how much precision may be given up; none is
+  TG_ASSIGN_OR_RETURN(const int64_t prepacked, c.Int("weight_prepacked", 0));
+  if (prepacked != 0) return Unimplemented("'weight_prepacked' is ", prepacked);
+  if (c.HasInput(4)) return Unimplemented("input 4, 'g_idx', is not supported");
+  if ((bits != 2 && bits != 4 && bits != 8) || block->i < 1 || block->i > kMaxWindowNumber ||
+      k->i < 1 || n->i < 1 || block->i * bits % 8 != 0) {
+    return InvalidArgument("'bits' is ", bits, ", 'block_size' ", block->i, ", 'K' ", k->i,
+                           ", 'N' ", n->i, "; expected 2, 4 or 8 bits and whole bytes in a block");
+  }
+  const int64_t blocks = CeilDiv(k->i, block->i), bytes = block->i * bits / 8;
+  if (packed.size() != n->i * blocks * bytes || scales.size() != n->i * blocks) {
+    return InvalidArgument("B has shape ", ToString(packed.shape()), " and the scales ",
+                           ToString(scales.shape()), " for ", n->i, " x ", blocks, " blocks");
+  }
+  const DType wide = ComposedType(a.dtype());
+  const Tensor whole = Unpacked(packed.Reshape({n->i, blocks, bytes}), bits);
+  Tensor zero = c.builder().Full(wide, Shape{1, 1, 1}, int64_t{1} << (bits - 1));
+  if (c.HasInput(3)) {
+    TG_ASSIGN_OR_RETURN(const Tensor points, c.Input(3));
+    if (IsFloat(points.dtype())) {
+      zero = points.Cast(wide).Reshape({n->i, blocks, 1});
+    } else {
+      const int64_t row = CeilDiv(blocks * bits, 8);
+      if (points.size() != n->i * row)
+        return InvalidArgument("the zero points have shape ", ToString(points.shape()));
+      zero = Unpacked(points.Reshape({n->i, row}), bits)
+                 .Slice(1, 0, blocks)
+                 .Cast(wide)
+                 .Reshape({n->i, blocks, 1});
+    }
+  }
+  const Tensor b = (whole.Cast(wide) - zero) * scales.Cast(wide).Reshape({n->i, blocks, 1});
+  const Tensor matrix = b.Reshape({n->i, blocks * block->i}).Slice(1, 0, k->i);
+  Tensor out = a.Cast(wide).MatMul(matrix.Transpose());
+  if (c.HasInput(5)) {
+    TG_ASSIGN_OR_RETURN(const Tensor bias, c.FloatInput(5));
+    out = out + bias.Cast(wide);
+  }
+  return c.Output(out.Cast(a.dtype()));
+}
+
+}  // namespace telegrad::onnx

@@ -1,0 +1,206 @@
+// Quantization: y = saturate(round(x / scale) + zero point), halves rounded to even.
+#include <algorithm>
+
+#include "engine/frontend/onnx/common.h"
+#include "engine/frontend/onnx/operators.h"
+
+namespace telegrad::onnx {
+namespace {
+
+// Where the scales of a tensor apply: to all of it, to places on an axis, or to blocks along it.
+struct Granularity {
+  int64_t axis = 0, block = 0;
+};
+
+absl::StatusOr<Granularity> ReadGranularity(NodeContext& c, const Tensor& x, const Tensor& scale) {
+  Granularity out;
+  TG_ASSIGN_OR_RETURN(const int64_t axis, c.Int("axis", 1));
+  TG_ASSIGN_OR_RETURN(out.block, c.Int("block_size", 0));
+  if (out.block < 0) return InvalidArgument("'block_size' is ", out.block);
+  if (scale.size() == 1 && out.block == 0) return out;
+  TG_ASSIGN_OR_RETURN(out.axis, ResolveAxis("quantize", axis, x.rank()));
+  return out;
+}
+
+// A scale or zero point broadcast to x's axes.
+absl::StatusOr<Tensor> PlaceScale(const Tensor& given, const Tensor& x, const Granularity& g) {
+  const Tensor t = Readable(given);
+  if (g.block > 0 && t.rank() == x.rank()) {
+    const int64_t n = x.dim(g.axis), blocks = t.dim(g.axis);
+    if (blocks != CeilDiv(n, g.block)) {
+      return InvalidArgument(blocks, " blocks of ", g.block, " for an axis of ", n);
+    }
+    return t.RepeatInterleave(std::min(g.block, n), g.axis).Slice(g.axis, 0, n);
+  }
+  if (t.size() == 1) return t.Reshape(Shape{});
+  if (t.rank() == 1 && t.dim(0) == x.dim(g.axis)) return AlongAxis(t, g.axis, x.rank());
+  return InvalidArgument("a scale or zero point of shape ", ToString(t.shape()), " for shape ",
+                         ToString(x.shape()), " and axis ", g.axis);
+}
+
+// round(x) + zero, within the type.
+Tensor RoundInto(const Tensor& x, const Tensor& zero, DType to) {
+  constexpr double kFar = 1e9;  // beyond every zero point and type, and far from an overflow
+  const DType wide = ComposedType(x.dtype());
+  Tensor out = x.Cast(wide).Round().Maximum(-kFar).Minimum(kFar).Cast(DType::kInt32);
+  if (zero.valid()) out = out + zero.Cast(DType::kInt32);
+  const IntegerRange range = RangeOf(to);
+  return out.Maximum(static_cast<int64_t>(range.low))
+      .Minimum(static_cast<int64_t>(range.high))
+      .Cast(to);
+}
+
+// x / scale is computed already.
+Tensor Quantized(const Tensor& quotient, const Tensor& zero, DType to, const CastRules& rules) {
+  if (!IsFloat(to)) return RoundInto(quotient, zero, to);
+  const Tensor wide = quotient.Cast(ComposedType(quotient.dtype()));
+  return CastTo(zero.valid() ? wide + zero.Cast(wide.dtype()) : wide, to, rules);
+}
+
+// Elements less the zero point of input `zero`, exactly: integers in i32, 8-bit floats in f32. The
+// zero points are one, or one for each row, or for each column of a matrix.
+absl::StatusOr<Tensor> Centered(NodeContext& c, int i, int zero, bool by_row) {
+  TG_ASSIGN_OR_RETURN(Tensor x, c.Input(i));
+  const DType exact = IsFloat(x.dtype()) ? DType::kFloat32 : DType::kInt32;
+  x = Readable(x).Cast(exact);
+  if (!c.HasInput(zero)) return x;
+  TG_ASSIGN_OR_RETURN(Tensor point, c.Input(zero));
+  point = Readable(point).Cast(exact);
+  if (point.size() == 1) point = point.Reshape(Shape{});
+  if (by_row && point.rank() == 1 && x.rank() > 1) point = point.Unsqueeze(1);
+  return x - point;
+}
+
+// The scale of a matrix's rows or columns.
+absl::StatusOr<Tensor> MatrixScale(NodeContext& c, int i, bool by_row) {
+  TG_ASSIGN_OR_RETURN(Tensor scale, c.FloatInput(i));
+  scale = scale.Cast(DType::kFloat32);
+  if (scale.size() == 1) return scale.Reshape(Shape{});
+  return by_row && scale.rank() == 1 ? scale.Unsqueeze(1) : scale;
+}
+
+// Of sums of products: scaled to the result, whose scale is input `scale` and whose zero point and
+// type are the input after it.
+absl::Status Requantize(NodeContext& c, const Tensor& sums, const Tensor& factor, int scale) {
+  TG_ASSIGN_OR_RETURN(const Tensor to, c.FloatInput(scale));
+  TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(scale + 1));
+  const Tensor ratio = factor / to.Cast(DType::kFloat32).Reshape(Shape{});
+  const Tensor quotient = sums.Cast(DType::kFloat64) * ratio.Cast(DType::kFloat64);
+  const Tensor point = zero.size() == 1 ? Readable(zero).Reshape(Shape{}) : Readable(zero);
+  return c.Output(Quantized(quotient, point, zero.dtype(), {}));
+}
+
+}  // namespace
+
+absl::Status QuantizeLinearOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const Tensor scale, c.Input(1));
+  TG_ASSIGN_OR_RETURN(const Granularity g, ReadGranularity(c, x, scale));
+  TG_ASSIGN_OR_RETURN(const Tensor placed, PlaceScale(scale, x, g));
+  TG_ASSIGN_OR_RETURN(const int64_t saturate, c.Int("saturate", 1));
+  TG_ASSIGN_OR_RETURN(const int64_t declared, c.Int("output_dtype", 0));
+  TG_ASSIGN_OR_RETURN(const int64_t precision, c.Int("precision", 0));
+  DType to = DType::kUInt8;
+  if (declared != 0) {
+    TG_ASSIGN_OR_RETURN(to, TypeOf(declared));
+  }
+  Tensor zero;
+  if (c.HasInput(2)) {
+    TG_ASSIGN_OR_RETURN(zero, c.Input(2));
+    if (declared != 0 && to != zero.dtype()) {
+      return InvalidArgument("'output_dtype' is ", Name(to), ", the zero point ",
+                             Name(zero.dtype()));
+    }
+    to = zero.dtype();
+    TG_ASSIGN_OR_RETURN(zero, PlaceScale(zero, x, g));
+  }
+  DType divide = IsFloat(placed.dtype()) ? placed.dtype() : DType::kFloat32;
+  if (precision != 0) {
+    TG_ASSIGN_OR_RETURN(divide, TypeOf(precision));
+    if (!IsFloat(divide)) return InvalidArgument("'precision' is ", Name(divide));
+  }
+  const Tensor quotient = x.Cast(divide) / placed.Cast(divide);
+  return c.Output(Quantized(quotient, zero, to, {.saturate = saturate != 0}));
+}
+
+absl::Status DequantizeLinearOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor given, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const Tensor scale, c.Input(1));
+  TG_ASSIGN_OR_RETURN(const int64_t declared, c.Int("output_dtype", 0));
+  DType to = IsStorage(scale.dtype()) ? DType::kFloat32 : scale.dtype();
+  if (declared != 0) {
+    TG_ASSIGN_OR_RETURN(to, TypeOf(declared));
+  }
+  if (!IsFloat(to)) return InvalidArgument("the result is of type ", Name(to));
+  Tensor x = Readable(given);
+  x = x.Cast(IsFloat(x.dtype()) ? DType::kFloat32 : DType::kInt32);
+  TG_ASSIGN_OR_RETURN(const Granularity g, ReadGranularity(c, x, scale));
+  TG_ASSIGN_OR_RETURN(const Tensor placed, PlaceScale(scale, x, g));
+  if (c.HasInput(2)) {
+    TG_ASSIGN_OR_RETURN(Tensor zero, c.Input(2));
+    TG_ASSIGN_OR_RETURN(zero, PlaceScale(zero, x, g));
+    x = x - zero.Cast(x.dtype());
+  }
+  return c.Output(x.Cast(to) * placed.Cast(to));
+}
+
+// The scale and zero point of u8 come from the least and largest element, 0 among them.
+absl::Status DynamicQuantizeLinearOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.FloatInput(0));
+  const Tensor low = x.Min().Minimum(0), high = x.Max().Maximum(0);
+  const Tensor range = (high - low) / 255;
+  // Of zeros alone the scale is 0 and the zero point 0.
+  const Tensor scale = range.Eq(0).Where(1, range);
+  const Tensor zero = (0 - low / scale).Maximum(0).Minimum(255).Round().Cast(DType::kUInt8);
+  TG_RETURN_IF_ERROR(c.Output(RoundInto(x / scale, zero, DType::kUInt8)));
+  TG_RETURN_IF_ERROR(c.Output(range));
+  return c.Output(zero);
+}
+
+absl::Status MatMulIntegerOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor a, Centered(c, 0, 2, true));
+  TG_ASSIGN_OR_RETURN(const Tensor b, Centered(c, 1, 3, false));
+  return c.Output(a.MatMul(b));
+}
+
+absl::Status QLinearMatMulOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor a, Centered(c, 0, 2, true));
+  TG_ASSIGN_OR_RETURN(const Tensor b, Centered(c, 3, 5, false));
+  TG_ASSIGN_OR_RETURN(const Tensor a_scale, MatrixScale(c, 1, true));
+  TG_ASSIGN_OR_RETURN(const Tensor b_scale, MatrixScale(c, 4, false));
+  return Requantize(c, a.MatMul(b), a_scale * b_scale, 6);
+}
+
+absl::Status ConvIntegerOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, Centered(c, 0, 2, false));
+  TG_ASSIGN_OR_RETURN(Tensor w, c.Input(1));
+  w = w.Cast(DType::kInt32);
+  if (c.HasInput(3)) {
+    TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(3));
+    TG_ASSIGN_OR_RETURN(const Tensor placed, PlaceScale(zero, w, {}));
+    w = w - placed.Cast(DType::kInt32);
+  }
+  TG_ASSIGN_OR_RETURN(const Tensor sums, ConvByAttributes(c, x, w));
+  return c.Output(sums);
+}
+
+// The bias has the scale x_scale w_scale and no zero point.
+absl::Status QLinearConvOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, Centered(c, 0, 2, false));
+  TG_ASSIGN_OR_RETURN(Tensor w, c.Input(3));
+  TG_ASSIGN_OR_RETURN(const Tensor x_scale, MatrixScale(c, 1, false));
+  TG_ASSIGN_OR_RETURN(Tensor w_scale, c.FloatInput(4));
+  TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(5));
+  w = w.Cast(DType::kInt32);
+  TG_ASSIGN_OR_RETURN(const Tensor placed, PlaceScale(zero, w, {}));
+  TG_ASSIGN_OR_RETURN(Tensor sums, ConvByAttributes(c, x, w - placed.Cast(DType::kInt32)));
+  if (c.HasInput(8)) {
+    TG_ASSIGN_OR_RETURN(const Tensor bias, c.Input(8));
+    sums = sums + AlongAxis(bias, 1, sums.rank());
+  }
+  w_scale = w_scale.Cast(DType::kFloat32);
+  w_scale = w_scale.size() == 1 ? w_scale.Reshape(Shape{}) : AlongAxis(w_scale, 1, sums.rank());
+  return Requantize(c, sums, x_scale * w_scale, 6);
+}
+
+}  // namespace telegrad::onnx
