@@ -1,4 +1,5 @@
-// telegradd: puts the daemon together and runs it until SIGTERM or SIGINT.
+// telegradd: puts the daemon together and runs it until SIGTERM or SIGINT. On SIGHUP it reads its
+// files again.
 //
 // SIGTERM drains: the listeners close, health turns to NOT_SERVING, sessions end what they were
 // asked, and what is still running after --drain-seconds is cancelled. A second signal cancels at
@@ -13,6 +14,7 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,11 +33,13 @@
 #include "grpc/support/log.h"
 #include "server/admin/address.h"
 #include "server/admin/compile_service.h"
+#include "server/admin/descriptors.h"
 #include "server/admin/exporter.h"
 #include "server/admin/limited_log.h"
 #include "server/admin/log.h"
 #include "server/admin/metrics.h"
 #include "server/admin/service_manager.h"
+#include "server/admin/ticker.h"
 #include "server/flags.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/local_socket.h"
@@ -87,6 +91,7 @@ ListenOptions ListenersOf(const Flags& flags, const ServiceManager& manager) {
                         .certificates_required = flags.GetString("jwt-keys").empty() &&
                                                  flags.GetString("local-socket").empty(),
                         .max_resets = flags.GetInt("max-resets"),
+                        .handshake_ms = flags.GetInt("handshake-time"),
                         .memory = flags.GetInt("grpc-memory"),
                         .anywhere = flags.GetBool("insecure-listen-anywhere")};
   if (options.compute.empty()) options.compute.push_back("127.0.0.1:50055");
@@ -99,17 +104,16 @@ AuthenticatorOptions IdentityOf(const Flags& flags) {
                     .audience = flags.GetString("jwt-audience")},
           .certificates = !flags.GetString("tls-client-ca").empty(),
           .tls_tenants = flags.GetString("tls-tenants"),
+          .tls_crl = flags.GetString("tls-crl"),
+          .tls_client_ca = flags.GetString("tls-client-ca"),
           .local_tokens = !flags.GetString("local-socket").empty()};
 }
 
 // Flags that say nothing without another one.
 absl::Status CheckPairs(const Flags& flags) {
   constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
-      {"tls-cert", "tls-key"},
-      {"tls-key", "tls-cert"},
-      {"tls-client-ca", "tls-cert"},
-      {"tls-tenants", "tls-client-ca"},
-      {"jwt-issuer", "jwt-keys"}};
+      {"tls-cert", "tls-key"},          {"tls-key", "tls-cert"},      {"tls-client-ca", "tls-cert"},
+      {"tls-tenants", "tls-client-ca"}, {"tls-crl", "tls-client-ca"}, {"jwt-issuer", "jwt-keys"}};
   for (const auto& [flag, needed] : kPairs) {
     if (!flags.GetString(flag).empty() && flags.GetString(needed).empty()) {
       return InvalidArgument("--", flag, " needs --", needed);
@@ -160,8 +164,9 @@ SessionLimits Limits(const Flags& flags) {
   return limits;
 }
 
-absl::StatusOr<TenantTable> Tenants(const Flags& flags) {
+absl::StatusOr<TenantTable> Tenants(const Flags& flags, bool one_tenant) {
   Quotas defaults;
+  if (one_tenant) defaults[Quota::kSessions] = flags.GetInt("max-sessions");
   for (const std::string& assignment : flags.GetList("default-quota")) {
     if (absl::Status set = defaults.Set(assignment); !set.ok()) {
       return InvalidArgument("--default-quota: ", ToStd(set.message()));
@@ -185,6 +190,22 @@ CompileService::Options CompileOptions(const Flags& flags) {
           .store = flags.GetString("kernel-cache"),
           .store_bytes = flags.GetInt("kernel-cache-bytes"),
           .reproducers = flags.GetString("reproducers")};
+}
+
+// How many connections of gRPC leave descriptors for all else: what is open now, and a reserve for
+// files, workers and the other sockets.
+absl::StatusOr<int64_t> RoomForConnections(const Flags& flags, int64_t limit) {
+  constexpr int64_t kLeast = 8, kFiles = 1024, kOthers = 2048;
+  const auto roots = static_cast<int64_t>(flags.GetList("disk-root").size() +
+                                          flags.GetList("disk-root-readonly").size());
+  const int64_t wanted = kOthers + flags.GetInt("bulk-sockets") + roots * kFiles;
+  const int64_t room = limit - CountOpenDescriptors() - std::min(limit / 4, wanted);
+  if (room < kLeast) {
+    return ResourceExhausted("a process may have ", limit, " descriptors, which leaves ", room,
+                             " for connections, expected at least ", kLeast,
+                             "; raise it with ulimit -Hn or LimitNOFILE");
+  }
+  return std::min(room, flags.GetInt("max-connections"));
 }
 
 void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& metrics) {
@@ -218,10 +239,49 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
   metrics.Set(Metric::kDeviceFootprint, footprint);
 }
 
+// Reads again what the files of credentials, certificates and tenants say. Where one of them is
+// wrong, the log says why, and what was in force stays.
+void Reload(const Flags& flags, const TlsFiles& tls, Authenticator& authenticator,
+            TenantDirectory& tenants) {
+  absl::StatusOr<TenantTable> table = Tenants(flags, authenticator.open());
+  absl::Status status = table.status();
+  if (status.ok() && !tls.certificate.empty()) status = CheckTlsFiles(tls);
+  if (!status.ok()) {
+    return Log(LogLevel::kError, "reload_refused", {{"reason", status.message()}});
+  }
+  authenticator.Refresh();
+  tenants.Replace(*std::move(table));
+  Log(LogLevel::kInfo, "reloaded");
+}
+
+// Which devices take no work; said once when it begins and when it ends.
+class LostDevices {
+ public:
+  explicit LostDevices(const DevicePool* pool) : pool_(pool) {}
+  // Whether there are none.
+  bool Look() {
+    for (const auto& device : pool_->devices()) {
+      const absl::Status health = device->Health();
+      if (!health.ok() && lost_.insert(device->name()).second) {
+        Log(LogLevel::kError, "device_lost",
+            {{"name", device->name()}, {"reason", health.message()}});
+      } else if (health.ok() && lost_.erase(device->name()) > 0) {
+        Log(LogLevel::kInfo, "device_is_back", {{"name", device->name()}});
+      }
+    }
+    return lost_.empty();
+  }
+
+ private:
+  const DevicePool* const pool_;
+  std::set<std::string> lost_;
+};
+
 void DrainAndStop(Listeners& listeners, ComputeService& compute, HealthService& health,
-                  int64_t seconds, const sigset_t& signals, int signal) {
+                  CallWatch& watch, int64_t seconds, const sigset_t& signals, int signal) {
   Log(LogLevel::kInfo, "draining", {{"signal", signal}, {"seconds", seconds}});
   health.StopServing();
+  watch.Drain();
   const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(seconds);
   compute.Drain();
   std::thread shutdown([&] { listeners.Shutdown(deadline); });
@@ -237,23 +297,10 @@ void DrainAndStop(Listeners& listeners, ComputeService& compute, HealthService& 
   impatient.join();
 }
 
-// What SIGHUP asks for. Files that flags name with their content (certificates, keys, the tenants
-// of certificates) are looked at for changes by themselves; flags are those of the start.
-void Reload(ServiceManager& manager) {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  manager.Notify(StrCat("RELOADING=1\nMONOTONIC_USEC=",
-                        std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
-  for (const FlagRow& row : kDaemonFlags) {
-    if (row.reload != FlagReload::kWhileRunning) continue;
-    Log(LogLevel::kDebug, "reload", {{"flag", row.name}});
-  }
-  Log(LogLevel::kInfo, "reloaded", {{"flags", "unchanged until the next start"}});
-  manager.Notify("READY=1");
-}
-
 // Waits for the signal that ends the daemon. A service manager with a watchdog hears twice in its
 // interval that the daemon is alive, which is when its workers still take tasks.
-int WaitForEnd(const sigset_t& signals, ServiceManager& manager, TaskPool& workers) {
+int WaitForEnd(const sigset_t& signals, ServiceManager& manager, TaskPool& workers,
+               const std::function<void()>& reload) {
   const auto interval =
       std::chrono::duration_cast<std::chrono::nanoseconds>(manager.watchdog()) / 2;
   const timespec wait{static_cast<time_t>(interval.count() / 1'000'000'000),
@@ -270,19 +317,26 @@ int WaitForEnd(const sigset_t& signals, ServiceManager& manager, TaskPool& worke
       }
       signal = sigtimedwait(&signals, nullptr, &wait);
     }
-    if (signal == SIGHUP) Reload(manager);
+    if (signal == SIGHUP) {
+      const auto now = std::chrono::steady_clock::now().time_since_epoch();
+      manager.Notify(StrCat("RELOADING=1\nMONOTONIC_USEC=",
+                            std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
+      reload();
+      manager.Notify("READY=1");
+    }
     if (signal == SIGTERM || signal == SIGINT) return signal;
   }
 }
 
 absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   TG_ASSIGN_OR_RETURN(ServiceManager manager, ServiceManager::FromEnvironment());
+  const int64_t descriptors = RaiseDescriptorLimit();
   TG_RETURN_IF_ERROR(CheckPairs(flags));
   TG_ASSIGN_OR_RETURN(const auto authenticator, Authenticator::Create(IdentityOf(flags)));
-  TG_ASSIGN_OR_RETURN(const auto listeners,
-                      Listeners::Create(ListenersOf(flags, manager), authenticator->open()));
+  const ListenOptions listen = ListenersOf(flags, manager);
+  TG_ASSIGN_OR_RETURN(const auto listeners, Listeners::Create(listen, authenticator->open()));
   const SessionLimits limits = Limits(flags);
-  TG_ASSIGN_OR_RETURN(const TenantTable tenant_table, Tenants(flags));
+  TG_ASSIGN_OR_RETURN(const TenantTable tenant_table, Tenants(flags, authenticator->open()));
 
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
                       CompileService::Start(CompileOptions(flags)));
@@ -332,6 +386,8 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
       ExecutableCache::Limits{.kernels = flags.GetInt("kernels")}, compile_service->services());
   metrics.AddCollector([&](Metrics& m) { CollectFrom(*caches, *pool, m); });
   metrics.AddCollector([&](Metrics& m) { compile_service->CollectInto(m); });
+  metrics.AddCollector(
+      [&](Metrics& m) { m.Set(Metric::kCredentialReadErrors, authenticator->read_errors()); });
   const Environment env{pool.get(), &workers, &compilers, &metrics, limits};
   const auto make_engine = [&](const Accounts& accounts) {
     return std::make_shared<CachingEngine>(
@@ -353,6 +409,11 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   AdminService admin(env, registry, tenants, [] { kill(getpid(), SIGTERM); });
   HealthService health;
   ReflectionService reflection;
+  CallWatch watch(std::chrono::milliseconds(flags.GetInt("handshake-time")),
+                  [&](const CallWatch::Known& known) {
+                    TG_RETURN_IF_ERROR(authenticator->CheckGrant(known.grant, known.principal));
+                    return tenants.CheckServed(known.principal.tenant);
+                  });
 
   std::unique_ptr<MetricsExporter> exporter;
   if (const std::string& address = flags.GetString("metrics"); !address.empty()) {
@@ -370,15 +431,24 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
                        LocalDataHandlers(&registry, &workers, [&](const std::string& name) {
                          return tenants.Find(name);
                        })));
+  TG_ASSIGN_OR_RETURN(const int64_t connections, RoomForConnections(flags, descriptors));
+  listeners->LimitConnections(connections);
+  Log(LogLevel::kInfo, "descriptors", {{"limit", descriptors}, {"connections", connections}});
   TG_RETURN_IF_ERROR(listeners->Start(
       {&admin, &sessions, &compute, &data, &health, &reflection}, authenticator.get(),
       [&](const std::string& name) { return tenants.Find(name); },
-      [&](const std::string& address) { sessions.SetDataAddress(address); }));
+      [&](const std::string& address) { sessions.SetDataAddress(address); }, &watch, &metrics));
   std::fflush(stdout);
+  LostDevices lost(pool.get());
+  const Ticker ticker(std::chrono::seconds(1), [&] {
+    watch.Look();
+    health.SetDevicesHealthy(lost.Look());
+  });
   manager.Notify("READY=1");
-  const int signal = WaitForEnd(signals, manager, workers);
+  const int signal = WaitForEnd(signals, manager, workers,
+                                [&] { Reload(flags, listen.tls, *authenticator, tenants); });
   manager.Notify("STOPPING=1");
-  DrainAndStop(*listeners, compute, health, flags.GetInt("drain-seconds"), signals, signal);
+  DrainAndStop(*listeners, compute, health, watch, flags.GetInt("drain-seconds"), signals, signal);
   Log(LogLevel::kInfo, "stopped");
   return absl::OkStatus();
 }

@@ -1,6 +1,10 @@
 #include "client/cc/connection.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <chrono>
+#include <string>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -41,8 +45,13 @@ std::string Reached(const std::string& address, const std::string& said) {
 
 std::string_view HostOf(std::string_view address) { return address.substr(0, address.rfind(':')); }
 
+// An address, not a name that begins like one.
 bool IsLoopback(std::string_view host) {
-  return host.starts_with("127.") || host == "localhost" || host == "[::1]";
+  in_addr v4;
+  if (inet_pton(AF_INET, std::string(host).c_str(), &v4) == 1) {
+    return (ntohl(v4.s_addr) >> 24) == 127;
+  }
+  return host == "localhost" || host == "[::1]";
 }
 
 // Bytes that are not gRPC's go to no other host than the one at hand: a server that says another

@@ -9,6 +9,7 @@
 
 #include "devices/api/host_queue.h"
 #include "devices/cpu/arena.h"
+#include "devices/cpu/cgroup_memory.h"
 #include "devices/cpu/command_buffer.h"
 #include "devices/cpu/loader.h"
 #include "devices/cpu/rates.h"
@@ -115,7 +116,10 @@ class CpuDevice : public Device {
 
 }  // namespace
 
-int64_t DefaultCpuMemory() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 2; }
+int64_t DefaultCpuMemory() {
+  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  return std::min(machine, CgroupMemoryLimit()) / 2;
+}
 
 absl::StatusOr<std::unique_ptr<Device>> OpenCpu(const CpuOptions& given) {
   CpuOptions options = given;

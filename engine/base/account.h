@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,8 +30,9 @@ class alignas(64) Account {
   // who is refused.
   bool TryReserve(int64_t amount) {
     int64_t used = used_.load(std::memory_order_relaxed);
+    const int64_t limit = limit_.load(std::memory_order_relaxed);
     do {
-      if (amount > limit_ - used) return false;
+      if (amount > limit - used) return false;
     } while (!used_.compare_exchange_weak(used, used + amount, std::memory_order_relaxed));
     return true;
   }
@@ -39,8 +41,10 @@ class alignas(64) Account {
   void Release(int64_t amount) { used_.fetch_sub(amount, std::memory_order_relaxed); }
 
   int64_t used() const { return used_.load(std::memory_order_relaxed); }
-  bool full() const { return used() >= limit_; }
-  int64_t limit() const { return limit_; }
+  bool full() const { return used() >= limit(); }
+  int64_t limit() const { return limit_.load(std::memory_order_relaxed); }
+  // May be below what is in use: then nothing more is reserved until enough was given back.
+  void SetLimit(int64_t limit, std::string remedy);
   const std::string& name() const { return name_; }
 
   // RESOURCE_EXHAUSTED: the limit, what is in use, what was asked for, how to raise it. Counted.
@@ -49,8 +53,9 @@ class alignas(64) Account {
 
  private:
   const std::string name_;
-  const int64_t limit_;
-  const std::string remedy_;
+  std::atomic<int64_t> limit_;
+  mutable std::mutex mutex_;
+  std::string remedy_;  // under it
   std::atomic<int64_t> refused_{0};
   alignas(64) std::atomic<int64_t> used_{0};
 };
@@ -62,7 +67,12 @@ class Reservation {
   Reservation() = default;  // of nothing
   // None where the account has no room; without an account, of nothing.
   static std::optional<Reservation> Try(std::shared_ptr<Account> account, int64_t amount);
-  // The same, or the account's error.
+  // Of what is there already: may pass the limit.
+  static Reservation Charge(std::shared_ptr<Account> account, int64_t amount) {
+    account->Charge(amount);
+    return Reservation(std::move(account), amount);
+  }
+  // The same as Try, or the account's error.
   static absl::StatusOr<Reservation> Take(std::shared_ptr<Account> account, int64_t amount);
   Reservation(Reservation&& other) noexcept
       : account_(std::move(other.account_)), amount_(std::exchange(other.amount_, 0)) {}
@@ -76,6 +86,8 @@ class Reservation {
   }
 
   int64_t amount() const { return amount_; }
+  // Never gives it back.
+  void Keep() { amount_ = 0; }
 
  private:
   Reservation(std::shared_ptr<Account> account, int64_t amount)

@@ -20,6 +20,7 @@ class UniqueFd {
     if (fd_ >= 0) close(fd_);
   }
   int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }  // its owner from now on is the caller
   bool valid() const { return fd_ >= 0; }
 
  private:

@@ -24,7 +24,9 @@ constexpr std::chrono::seconds kStartTime{10};
 
 struct Job {
   WorkerRequest request;
-  std::string first_death;  // of the worker that had it before
+  int deaths = 0;           // of workers that had it,
+  int crashes = 0;          // but for those that somebody has killed
+  std::string first_death;  // how the first of them ended
   bool done = false;
   absl::StatusOr<ProgramImage> result;
 };
@@ -148,7 +150,7 @@ class Pool final : public CompilePool {
       lock.lock();
       --stats_.compiling;
       if (!answer.ok()) {
-        Died(*job, answer.status());
+        Died(*job, answer.status(), process.was_killed());
         if (!job->done) waiting_.push_front(job);
         Leave(index, std::string(answer.status().message()), job->request.name);
         return worked;
@@ -159,7 +161,7 @@ class Pool final : public CompilePool {
   }
 
   // What becomes of a job whose worker has not answered.
-  void Died(Job& job, const absl::Status& how) {
+  void Died(Job& job, const absl::Status& how, bool killed) {
     const auto bad = [&](const auto&... what) {
       Finish(job, Internal("kernel ", job.request.name, ": ", what...));
     };
@@ -167,10 +169,12 @@ class Pool final : public CompilePool {
       Finish(job, absl::CancelledError("the compile service stops"));
     } else if (absl::IsDeadlineExceeded(how)) {
       bad("its compiler took longer than ", options_.deadline.count(), " ms and was killed");
-    } else if (!job.first_death.empty()) {
+    } else if (job.crashes += killed ? 0 : 1; job.crashes == 2) {
       bad(ToStd(how.message()), "; a second attempt in a fresh process, after ", job.first_death);
+    } else if (++job.deaths == options_.attempts) {
+      bad(ToStd(how.message()), "; attempt ", job.deaths, ", after ", job.first_death);
     } else {
-      job.first_death = std::string(how.message());
+      if (job.first_death.empty() || !killed) job.first_death = std::string(how.message());
       ++stats_.retries;
     }
   }

@@ -1,10 +1,11 @@
 // Kernels compiled by worker processes, so that a crash, a hang or a leak of LLVM costs one kernel
 // and not the daemon.
 //
-// A kernel whose worker dies or talks nonsense is tried once more in a fresh one, for the cause may
-// have come from outside (an operator's kill, a machine out of memory); the second time it is
-// INTERNAL. One that takes longer than its deadline is INTERNAL at once: its worker is killed, and
-// to wait as long again would only double the harm. Kernels on other workers never notice.
+// A kernel whose worker dies or talks nonsense is tried once more in a fresh one; the second time
+// it is INTERNAL. A worker that was killed from outside (by an operator, on a machine out of
+// memory) counts less: several of them may be, one after another, before the kernel fails for it.
+// One that takes longer than its deadline is INTERNAL at once: its worker is killed, and to wait as
+// long again would only double the harm. Kernels on other workers never notice.
 //
 // A worker that has ended is started again, at first at once, then after a delay that doubles until
 // one has compiled something. While no worker can be started, kernels fail with UNAVAILABLE.
@@ -27,6 +28,7 @@ class CompilePool : public KernelCompiler {
     std::string executable;  // of the workers
     int workers = 1;
     std::chrono::milliseconds deadline{30'000};  // of one kernel in a worker
+    int attempts = 8;                            // for one kernel, whose workers are killed
     int64_t memory_bytes = int64_t{4} << 30;     // of one worker's address space; 0: no limit
     std::chrono::milliseconds first_delay{50}, last_delay{5'000};  // between starts
     // Told of every worker that ended unasked: what happened, and the kernel it had, if any.

@@ -198,6 +198,7 @@ std::string WorkerProcess::Bury() {
   while (!words.empty() && words.back() == '\n') words.pop_back();
   std::string how = !ended ? "was killed" : StrCat("ended with exit code ", WEXITSTATUS(status));
   if (ended && WIFSIGNALED(status)) {
+    was_killed_ = WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGTERM;
     const char* what = sigdescr_np(WTERMSIG(status));
     how = StrCat("was ended by signal ", WTERMSIG(status), " (", what ? what : "unknown", ")");
   }

@@ -34,6 +34,8 @@ class WorkerProcess {
   ~WorkerProcess();
 
   const std::string& identity() const { return hello_.identity; }
+  // Whether it was ended from outside; once an Ask has failed.
+  bool was_killed() const { return was_killed_; }
 
   // Whether it waits for a request. False once it has died or said something unasked.
   bool IsIdle() const;
@@ -55,6 +57,7 @@ class WorkerProcess {
   const int socket_;
   const int errors_;  // the reading end of its stderr
   bool buried_ = false;
+  bool was_killed_ = false;
   WorkerHello hello_;
 };
 

@@ -218,6 +218,12 @@ absl::Status CheckLoop(const InferContext& c) {
                    ", expected ", Name(first.dtype()), " ", ToString(first.shape()),
                    " as is carried");
     }
+    // What is carried from anywhere is the same for all instances; else each has its own.
+    const size_t had = first.devices().size(), has = next.devices().size();
+    if (had != has && had != 0 && std::max(had, has) > 1) {
+      return c.Bad("value ", i, " of the body is on ", has, " devices, expected ", had,
+                   " as is carried");
+    }
   }
   return absl::OkStatus();
 }

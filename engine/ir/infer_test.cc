@@ -55,6 +55,8 @@ constexpr std::string_view kPreamble = R"(
 %47 = load f32 [4] %46
 %48 = arg f32 slot=1
 %49 = tuple %48
+%50 = tuple %18
+%51 = copy f32 [2, 3] %0 devices=[0, 1, 2]
 )";
 
 struct Case {
@@ -285,6 +287,9 @@ constexpr Case kCases[] = {
     {"loop %49 %15 %3", ""},
     {"loop %49 %31 %3", "the trip count may be more than the limit"},
     {"loop %49 %15 %0", "value 0 of the body is f32 [], expected f32 [2, 3]"},
+    {"loop %50 %15 %18", ""},
+    {"loop %50 %15 %51", "value 0 of the body is on 2 devices, expected 3 as is carried"},
+    {"loop %50 %15 %17", "value 0 of the body is on 2 devices, expected 1 as is carried"},
     {"loop %49 %15 %3 %3", "the body gives 1 values, expected 2"},
 
     {"copy f32 [2, 3] %0 devices=[0, 1]", ""},

@@ -16,6 +16,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/base/checked.h"
+#include "engine/base/status.h"
 #include "engine/lowering/linear_form.h"
 #include "engine/lowering/ranges.h"
 
@@ -23,8 +24,9 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kMaxFacts = 64;
-constexpr int kMaxDepth = 8;    // of divisions within divisions
-constexpr int kMaxWork = 2048;  // forms bounded for one access
+constexpr int64_t kBetweenLooks = 64;  // at the time, in accesses
+constexpr int kMaxDepth = 8;           // of divisions within divisions
+constexpr int kMaxWork = 2048;         // forms bounded for one access
 constexpr WideBounds kUnknown{-(Int128{1} << 120), Int128{1} << 120};
 
 // The form has constant 0. The fact is exact where nothing has wrapped in the comparison: then it
@@ -62,6 +64,7 @@ class Prover {
   }
 
   // Whether the gate is never true.
+  int work() const { return work_; }  // forms bounded until now
   bool never() const { return never_; }
 
   // Takes more time from here on, and shows more.
@@ -337,14 +340,18 @@ class Prover {
 
 }  // namespace
 
-bool ProveInside(UOp address) {
+bool ProveInside(UOp address, int64_t* work) {
   const UOp index = address.src(1);
   if (index.dtype() != DType::kInt64) return false;
   Prover prover(address);
   const WideBounds inside{0, NumElements(Memory(address).shape()) - 1};
-  if (prover.never() || prover.Value(index).within(inside)) return true;
-  prover.SetThorough();
-  return prover.Value(index).within(inside);
+  bool proved = prover.never() || prover.Value(index).within(inside);
+  if (!proved) {
+    prover.SetThorough();
+    proved = prover.Value(index).within(inside);
+  }
+  if (work != nullptr) *work += prover.work();
+  return proved;
 }
 
 BoundsStats& BoundsStats::operator+=(const BoundsStats& other) {
@@ -354,15 +361,22 @@ BoundsStats& BoundsStats::operator+=(const BoundsStats& other) {
   return *this;
 }
 
-BoundsReport ProveBounds(const Graph& graph, const std::vector<uint32_t>& order) {
+absl::StatusOr<BoundsReport> ProveBounds(const Graph& graph, const std::vector<uint32_t>& order,
+                                         Budget* budget) {
+  const Budget::Doing doing(budget, "proving that accesses stay inside their buffers");
   BoundsReport report;
+  int64_t accesses = 0;
   NodeMap<bool> loaded(graph, false);  // whether the value is computed from a loaded one
   for (uint32_t id : order) {
     const UOp u = graph.at(id);
+    TG_RETURN_IF_ERROR(budget->SpendSteps());
     loaded[id] = u.is(Op::kLoad) ||
                  std::ranges::any_of(u.src_ids(), [&](uint32_t s) { return loaded.at(s); });
     if (!u.is(Op::kIndex)) continue;
-    const bool inside = ProveInside(u);
+    int64_t work = 0;
+    const bool inside = ProveInside(u, &work);
+    TG_RETURN_IF_ERROR(budget->SpendSteps(work));
+    if (++accesses % kBetweenLooks == 0) TG_RETURN_IF_ERROR(budget->CheckTime());
     if (!inside) report.unproved.push_back(u);
     if (!Memory(u).is(Op::kParam)) continue;
     BoundsStats& stats = report.stats;

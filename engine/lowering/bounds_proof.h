@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "engine/base/budget.h"
 #include "engine/ir/graph.h"
 
 namespace telegrad {
 
 // Whether every element that the INDEX `address` names while its gate holds lies inside its buffer.
-bool ProveInside(UOp address);
+// `work`, if any, is raised by the forms that were bounded for it.
+bool ProveInside(UOp address, int64_t* work = nullptr);
 
 // The accesses of a program's arguments, by how they are kept inside. Those of its own registers
 // are left out: they are always proved and would only flatter the figures.
@@ -27,6 +30,9 @@ struct BoundsReport {
   BoundsStats stats;          // as they are once every one of those is gated
 };
 
-BoundsReport ProveBounds(const Graph& graph, const std::vector<uint32_t>& order);
+// A step of the budget for each node and each form that is bounded: its error, before all is
+// proved.
+absl::StatusOr<BoundsReport> ProveBounds(const Graph& graph, const std::vector<uint32_t>& order,
+                                         Budget* budget);
 
 }  // namespace telegrad

@@ -171,12 +171,27 @@ TEST_F(BoundsProofTest, CountsWhatDecidesAnIndex) {
       g_.Make(Op::kIndex, {g_.Make(Op::kBuffer, DType::kFloat32, {},
                                    {static_cast<int64_t>(AddressSpace::kRegister), 0, 1}),
                            g_.Index(0)});
-  const BoundsReport report = ProveBounds(
-      g_, {first.id(), load.id(), by_data.id(), outside.id(), inside.id(), scratch.id()});
+  const std::vector<uint32_t> order = {first.id(),   load.id(),   by_data.id(),
+                                       outside.id(), inside.id(), scratch.id()};
+  Budget budget;
+  const BoundsReport report = *ProveBounds(g_, order, &budget);
   EXPECT_EQ(report.unproved, (std::vector<UOp>{by_data, outside}));
   EXPECT_EQ(report.stats.proved, 2);
   EXPECT_EQ(report.stats.gated, 1);
   EXPECT_EQ(report.stats.data_dependent, 1);
+}
+
+TEST_F(BoundsProofTest, SpendsABudget) {
+  std::vector<uint32_t> order;
+  for (int64_t i = 0; i < 100; ++i) order.push_back(At(4, Range(i, 4)).id());
+  Budget::Limits limits;
+  limits.steps = 150;
+  Budget budget(limits);
+  const auto report = ProveBounds(g_, order, &budget);
+  EXPECT_EQ(report.status().code(), absl::StatusCode::kResourceExhausted) << report.status();
+  Budget cancelled;
+  cancelled.Cancel();
+  EXPECT_EQ(ProveBounds(g_, order, &cancelled).status().code(), absl::StatusCode::kCancelled);
 }
 
 TEST_F(BoundsProofTest, OverflowProvesNothing) {

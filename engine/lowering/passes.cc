@@ -102,7 +102,9 @@ UOp AddGates(Rewriter& b, UOp root, const std::vector<UOp>& unproved) {
 }
 
 UOp GateUnproved(PassContext& c, UOp root) {
-  const BoundsReport bounds = ProveBounds(*c.graph(), PostOrder(root));
+  const auto proof = ProveBounds(*c.graph(), PostOrder(root), c.budget());
+  if (!proof.ok()) return c.graph()->Fail(proof.status());
+  const BoundsReport& bounds = *proof;
   c.Count(kAccessesProved, bounds.stats.proved);
   c.Count(kAccessesGated, bounds.stats.gated);
   c.Count(kAccessesByData, bounds.stats.data_dependent);
@@ -191,8 +193,10 @@ absl::StatusOr<Program> LinearizeKernel(PassContext& c, const Piece& piece) {
   return program;
 }
 
-absl::Status Prove(PassContext&, const Program& program) {
-  const std::vector<UOp> unproved = ProveBounds(*program.graph, program.order).unproved;
+absl::Status Prove(PassContext& c, const Program& program) {
+  TG_ASSIGN_OR_RETURN(const BoundsReport bounds,
+                      ProveBounds(*program.graph, program.order, c.budget()));
+  const std::vector<UOp>& unproved = bounds.unproved;
   if (unproved.empty()) return absl::OkStatus();
   const auto at = std::ranges::find(program.order, unproved.front().id());
   return Internal("node ", at - program.order.begin(), " (index): of ", program.name,

@@ -55,6 +55,36 @@ int ConnectTo(int fd, const addrinfo& to, Clock::time_point deadline) {
   return error;
 }
 
+bool HasIpV6() { return UniqueFd(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)).valid(); }
+
+// At `port`, unless it is negative. After an error, errno is the reason's.
+absl::StatusOr<UniqueFd> ListenAt(const addrinfo& at, int port, std::string_view address) {
+  sockaddr_storage where{};
+  std::memcpy(&where, at.ai_addr, at.ai_addrlen);
+  if (port >= 0 && at.ai_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(where).sin6_port = htons(static_cast<uint16_t>(port));
+  } else if (port >= 0) {
+    reinterpret_cast<sockaddr_in&>(where).sin_port = htons(static_cast<uint16_t>(port));
+  }
+  const int one = 1, none = 0;
+  UniqueFd fd(socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  if (at.ai_family == AF_INET6) {
+    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &none, sizeof(none));
+  }
+  if (!fd.valid() ||
+      bind(fd.get(), reinterpret_cast<const sockaddr*>(&where), at.ai_addrlen) != 0 ||
+      listen(fd.get(), SOMAXCONN) != 0) {
+    const int error = errno;
+    absl::Status status =
+        absl::UnavailableError(StrCat("cannot listen on ", address, ": ", std::strerror(error)));
+    fd = UniqueFd();  // before errno is set
+    errno = error;
+    return status;
+  }
+  return fd;
+}
+
 }  // namespace
 
 absl::StatusOr<UniqueFd> ConnectTcp(std::string_view address, Clock::time_point deadline) {
@@ -75,15 +105,26 @@ absl::StatusOr<UniqueFd> ConnectTcp(std::string_view address, Clock::time_point 
 
 absl::StatusOr<UniqueFd> ListenTcp(std::string_view address) {
   TG_ASSIGN_OR_RETURN(const Addresses addresses, Resolve(address, AI_PASSIVE));
-  const addrinfo& at = *addresses;
-  UniqueFd fd(socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.valid()) return ResourceExhausted("socket: ", std::strerror(errno));
-  const int one = 1;
-  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-  if (bind(fd.get(), at.ai_addr, at.ai_addrlen) != 0 || listen(fd.get(), SOMAXCONN) != 0) {
-    return absl::UnavailableError(StrCat("cannot listen on ", address, ": ", std::strerror(errno)));
+  return ListenAt(*addresses, /*port=*/-1, address);
+}
+
+absl::StatusOr<std::vector<UniqueFd>> ListenTcpAll(std::string_view address) {
+  TG_ASSIGN_OR_RETURN(Addresses addresses, Resolve(address, AI_PASSIVE));
+  if (address.starts_with("0.0.0.0:") && HasIpV6()) {
+    TG_ASSIGN_OR_RETURN(addresses, Resolve(StrCat("[::]", address.substr(7)), AI_PASSIVE));
   }
-  return fd;
+  std::vector<UniqueFd> all;
+  int port = -1;  // as the address says; then, of the first
+  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+    absl::StatusOr<UniqueFd> fd = ListenAt(*at, port, address);
+    // A name may stand for addresses that this machine does not have.
+    const bool missing = !fd.ok() && (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT);
+    if (missing && (!all.empty() || at->ai_next != nullptr)) continue;
+    TG_RETURN_IF_ERROR(fd.status());
+    port = PortOf(*fd);
+    all.push_back(*std::move(fd));
+  }
+  return all;
 }
 
 int PortOf(const UniqueFd& listener) {

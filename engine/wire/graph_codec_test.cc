@@ -10,6 +10,7 @@
 #include "engine/base/strings.h"
 #include "engine/ir/content_hash.h"
 #include "engine/ir/text.h"
+#include "engine/wire/graph_bytes.h"
 
 namespace telegrad {
 namespace {
@@ -218,6 +219,31 @@ TEST(GraphCodec, RandomDamage) {
     EXPECT_EQ(ContentHash(twice->root()), ContentHash(back->root()));
   }
   EXPECT_GT(admitted, 0);
+}
+
+// What takes many times its bytes once it is parsed is counted before.
+TEST(GraphBytesTest, PartsAreCountedBeforeTheyAreMade) {
+  std::string nodes;
+  for (int i = 0; i < 2000; ++i) nodes += std::string("\x12\0", 2);  // a node of nothing
+  Budget::Limits limits;
+  limits.nodes = 1000;
+  Budget budget(limits);
+  const absl::Status many = GraphFromBytes(nodes, &budget).status();
+  EXPECT_EQ(many.code(), absl::StatusCode::kResourceExhausted) << many;
+  EXPECT_THAT(std::string(many.message()), ::testing::HasSubstr("more than 1000 nodes"));
+  std::string unknown;
+  for (int i = 0; i < 2000; ++i) unknown += std::string("\x78\x01", 2);  // field 15
+  Budget fresh;
+  for (const std::string& bytes : {unknown, StrCat("\x12\xa0\x1f", unknown)}) {
+    const absl::Status status = GraphFromBytes(bytes, &fresh).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("the last is field 15"));
+  }
+  limits = {};
+  limits.bytes = 1000;
+  Budget poor(limits);
+  EXPECT_EQ(GraphFromBytes(std::string(200, '\0'), &poor).status().code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace

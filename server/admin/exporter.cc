@@ -1,82 +1,68 @@
+// The text form of Prometheus, version 0.0.4: a line of help, a line of type, and a line for each
+// set of labels.
 #include "server/admin/exporter.h"
 
-#include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
-#include <prometheus/metric_family.h>
-
-#include <exception>
+#include <charconv>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
+#include "engine/base/status.h"
 #include "engine/base/strings.h"
 
 namespace telegrad {
 namespace {
 
-class Page final : public prometheus::Collectable {
- public:
-  explicit Page(Metrics* metrics) : metrics_(metrics) {}
-  std::vector<prometheus::MetricFamily> Collect() const override {
-    std::vector<prometheus::MetricFamily> families;
-    const auto values = metrics_->Values();
-    for (int i = 0; i < kNumMetrics; ++i) {
-      const MetricInfo& info = AllMetrics()[i];
-      families.push_back(Family({.name = std::string(info.name),
-                                 .kind = info.kind,
-                                 .help = std::string(info.help),
-                                 .samples = {{.labels = {}, .value = values[i]}}}));
+std::string Number(double value) {
+  char text[32];  // the shortest that reads as the same
+  return {text, std::to_chars(text, text + sizeof(text), value).ptr};
+}
+
+void AppendMetric(const LabelledMetric& metric, std::string* page) {
+  const std::string help = absl::StrReplaceAll(metric.help, {{"\\", "\\\\"}, {"\n", "\\n"}});
+  StrAppend(page, "# HELP ", metric.name, " ", help, "\n# TYPE ", metric.name, " ",
+            metric.kind == MetricInfo::kCounter ? "counter" : "gauge", "\n");
+  for (const LabelledMetric::Sample& sample : metric.samples) {
+    std::string labels;
+    for (const auto& [name, value] : sample.labels) {
+      StrAppend(&labels, labels.empty() ? "{" : ",", name, "=\"",
+                absl::StrReplaceAll(value, {{"\\", "\\\\"}, {"\n", "\\n"}, {"\"", "\\\""}}), "\"");
     }
-    for (const LabelledMetric& metric : metrics_->Labelled()) families.push_back(Family(metric));
-    return families;
-  }
-
- private:
-  static prometheus::MetricFamily Family(const LabelledMetric& from) {
-    const bool counter = from.kind == MetricInfo::kCounter;
-    prometheus::MetricFamily family;
-    family.name = from.name;
-    family.help = from.help;
-    family.type = counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
-    for (const LabelledMetric::Sample& sample : from.samples) {
-      prometheus::ClientMetric metric;
-      (counter ? metric.counter.value : metric.gauge.value) = sample.value;
-      for (const auto& [name, value] : sample.labels) metric.label.push_back({name, value});
-      family.metric.push_back(std::move(metric));
-    }
-    return family;
-  }
-
-  Metrics* const metrics_;
-};
-
-}  // namespace
-
-struct MetricsExporter::Impl {
-  Impl(const std::string& address, Metrics* metrics)
-      : page(std::make_shared<Page>(metrics)), exposer(address, /*num_threads=*/2) {
-    exposer.RegisterCollectable(page);
-  }
-  std::shared_ptr<Page> page;
-  prometheus::Exposer exposer;
-};
-
-MetricsExporter::MetricsExporter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-MetricsExporter::~MetricsExporter() = default;
-
-absl::StatusOr<std::unique_ptr<MetricsExporter>> MetricsExporter::Start(const std::string& address,
-                                                                        Metrics* metrics) {
-  try {
-    return std::unique_ptr<MetricsExporter>(
-        new MetricsExporter(std::make_unique<Impl>(address, metrics)));
-  } catch (const std::exception& e) {  // the library reports by exception
-    return absl::UnavailableError(
-        StrCat("cannot serve metrics on ", address, ": ", std::string_view(e.what())));
+    if (!labels.empty()) labels += "}";
+    StrAppend(page, metric.name, labels, " ", Number(sample.value), "\n");
   }
 }
 
-int MetricsExporter::port() const {
-  const std::vector<int> ports = impl_->exposer.GetListeningPorts();
-  return ports.empty() ? 0 : ports.front();
+}  // namespace
+
+std::string MetricsPage(Metrics& metrics) {
+  std::string page;
+  const auto values = metrics.Values();
+  for (int i = 0; i < kNumMetrics; ++i) {
+    const MetricInfo& info = AllMetrics()[static_cast<size_t>(i)];
+    AppendMetric({.name = std::string(info.name),
+                  .kind = info.kind,
+                  .help = std::string(info.help),
+                  .samples = {{.labels = {}, .value = values[static_cast<size_t>(i)]}}},
+                 &page);
+  }
+  for (const LabelledMetric& metric : metrics.Labelled()) AppendMetric(metric, &page);
+  return page;
+}
+
+MetricsExporter::MetricsExporter(std::unique_ptr<HttpPage> page) : page_(std::move(page)) {}
+
+absl::StatusOr<std::unique_ptr<MetricsExporter>> MetricsExporter::Start(const std::string& address,
+                                                                        Metrics* metrics) {
+  auto page = HttpPage::Start({.address = address,
+                               .path = "/metrics",
+                               .content_type = "text/plain; version=0.0.4; charset=utf-8",
+                               .body = [metrics] { return MetricsPage(*metrics); }});
+  if (!page.ok()) {
+    return absl::UnavailableError(
+        StrCat("cannot serve metrics on ", address, ": ", page.status().message()));
+  }
+  return std::unique_ptr<MetricsExporter>(new MetricsExporter(*std::move(page)));
 }
 
 }  // namespace telegrad

@@ -5,9 +5,13 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/admin/http_page.h"
 #include "server/admin/metrics.h"
 
 namespace telegrad {
+
+// The page's text.
+std::string MetricsPage(Metrics& metrics);
 
 class MetricsExporter {
  public:
@@ -15,13 +19,11 @@ class MetricsExporter {
   // free one.
   static absl::StatusOr<std::unique_ptr<MetricsExporter>> Start(const std::string& address,
                                                                 Metrics* metrics);
-  ~MetricsExporter();
-  int port() const;
+  int port() const { return page_->port(); }
 
  private:
-  struct Impl;
-  explicit MetricsExporter(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit MetricsExporter(std::unique_ptr<HttpPage> page);
+  const std::unique_ptr<HttpPage> page_;
 };
 
 }  // namespace telegrad

@@ -14,6 +14,7 @@
 #include "server/identity/certificate_tenants.h"
 #include "server/identity/key_folder.h"
 #include "server/identity/principal.h"
+#include "server/identity/revocation_list.h"
 #include "server/identity/token.h"
 
 namespace telegrad {
@@ -24,6 +25,16 @@ struct Credentials {
   std::vector<std::string> authorizations;  // values of the header
   bool certified = false;                   // by a client certificate that the transport verified
   std::vector<CertificateName> names;       // its subject alternative names
+  std::string certificate;                  // itself, in PEM
+};
+
+// What a caller was known by, so that one can find out later whether it was withdrawn.
+struct Grant {
+  std::string key = {};    // the name of the key that has signed the token; empty: no such token
+  size_t key_print = 0;    // and its fingerprint
+  bool certified = false;  // by a certificate,
+  std::vector<CertificateName> names = {};
+  std::string certificate = {};  // and which it is, see RevocationList
 };
 
 struct AuthenticatorOptions {
@@ -31,6 +42,8 @@ struct AuthenticatorOptions {
   TokenRules rules;
   bool certificates = false;  // stand for callers
   std::string tls_tenants;    // a file; may be empty
+  std::string tls_crl;        // likewise, and the file of the authorities that sign it
+  std::string tls_client_ca;
   bool local_tokens = false;  // are issued to callers on the local socket
 };
 
@@ -39,8 +52,18 @@ class Authenticator {
  public:
   static absl::StatusOr<std::unique_ptr<Authenticator>> Create(const AuthenticatorOptions& options);
 
-  // UNAUTHENTICATED says for the log what was wrong; the caller is not told.
-  absl::StatusOr<Principal> Authenticate(const Credentials& credentials);
+  // UNAUTHENTICATED says for the log what was wrong; the caller is not told. `grant`, if any, is
+  // told what decided.
+  absl::StatusOr<Principal> Authenticate(const Credentials& credentials, Grant* grant = nullptr);
+  // UNAUTHENTICATED once what made `principal` known was withdrawn: the key is gone or another one,
+  // the certificate revoked, its names given to others. That a token has expired withdraws nothing.
+  absl::Status CheckGrant(const Grant& grant, const Principal& principal);
+
+  // Looks at all files now, whether or not it is time. What is wrong is logged and changes nothing
+  // but what it concerns.
+  void Refresh();
+  // Times that a file could not be read, though it is not known to be gone.
+  int64_t read_errors() const { return keys_ == nullptr ? 0 : keys_->read_errors(); }
 
   // True if nobody is asked for credentials.
   bool open() const { return keys_ == nullptr && certificates_ == nullptr && local_ == nullptr; }
@@ -48,11 +71,13 @@ class Authenticator {
 
  private:
   Authenticator() = default;
-  absl::StatusOr<Principal> FromToken(std::string_view authorization);
+  absl::StatusOr<Principal> FromToken(std::string_view authorization, Grant* grant);
+  absl::StatusOr<Principal> FromCertificate(const Credentials& credentials, Grant* grant);
 
   TokenRules rules_;
   std::unique_ptr<KeyFolder> keys_;
   std::unique_ptr<CertificateTenants> certificates_;
+  std::unique_ptr<RevocationList> revoked_;
   std::unique_ptr<LocalTokens> local_;
 };
 

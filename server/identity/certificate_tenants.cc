@@ -47,10 +47,15 @@ absl::Status ParseLine(std::string_view line, CertificateTenants::Rows* rows) {
   return absl::OkStatus();
 }
 
+absl::Status Unread(const std::string& path, const absl::Status& error) {
+  const std::string message = StrCat(path, ": ", error.message());
+  return absl::IsUnavailable(error) ? absl::UnavailableError(message) : InvalidArgument(message);
+}
+
 absl::StatusOr<CertificateTenants::Rows> Read(const std::string& path) {
   if (path.empty()) return CertificateTenants::Rows{};
   const absl::StatusOr<std::string> text = ReadSmallFile(path);
-  if (!text.ok()) return InvalidArgument(path, ": ", text.status().message());
+  if (!text.ok()) return Unread(path, text.status());
   auto rows = CertificateTenants::Parse(*text);
   if (!rows.ok()) return InvalidArgument(path, ", ", rows.status().message());
   return rows;
@@ -82,11 +87,11 @@ CertificateTenants::CertificateTenants(const std::string& path, Rows first, std:
     : rows_(
           std::make_shared<const Rows>(std::move(first)), std::move(stamp),
           [path] { return FileStamp(path); },
-          [path]() -> std::shared_ptr<const Rows> {
+          [path](const Rows&) -> Reloaded<Rows>::Loaded {
             absl::StatusOr<Rows> rows = Read(path);
-            if (rows.ok()) return std::make_shared<const Rows>(*std::move(rows));
+            if (rows.ok()) return {.value = std::make_shared<const Rows>(*std::move(rows))};
             Log(LogLevel::kError, "tls_tenants_refused", {{"reason", rows.status().message()}});
-            return nullptr;
+            return {.value = nullptr, .again = absl::IsUnavailable(rows.status())};
           }) {}
 
 absl::StatusOr<Principal> CertificateTenants::Find(std::span<const CertificateName> names) {

@@ -35,6 +35,7 @@ class CertificateTenants {
 
   // UNAUTHENTICATED unless all names that are known mean the same.
   absl::StatusOr<Principal> Find(std::span<const CertificateName> names);
+  void Refresh() { rows_.Refresh(); }  // looks now whether the file has changed
 
   using Rows = std::map<std::string, Principal>;             // by "kind:value"
   static absl::StatusOr<Rows> Parse(std::string_view text);  // the error has the line

@@ -1,15 +1,18 @@
-// A key whose file is gone or no longer reads is withdrawn at once; that is what removing it is
+// A key whose file is gone or is no key any more is withdrawn at once; that is what removing it is
 // for.
 #include "server/identity/key_folder.h"
 
 #include <dirent.h>
 
+#include <cerrno>
+#include <cstring>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "engine/base/status.h"
+#include "server/admin/limited_log.h"
 #include "server/admin/log.h"
 
 namespace telegrad {
@@ -27,25 +30,50 @@ absl::StatusOr<SignatureKey> ReadKey(const std::string& path) {
 struct Contents {
   KeySet keys;
   std::vector<absl::Status> errors;
+  int64_t unread = 0;  // that cannot be read now
 };
 
-Contents ReadFolder(const std::string& path) {
-  Contents contents;
+// The names in it, or NOT_FOUND, or UNAVAILABLE.
+absl::StatusOr<std::set<std::string>> NamesIn(const std::string& path) {
   DIR* const folder = opendir(path.c_str());
   if (folder == nullptr) {
-    contents.errors.push_back(InvalidArgument(path, ": cannot be read as a folder"));
-    return contents;
+    const std::string message =
+        StrCat(path, ": cannot be read as a folder: ", std::string_view(std::strerror(errno)));
+    return IsGone(errno) ? absl::NotFoundError(message) : absl::UnavailableError(message);
   }
   std::set<std::string> names;
+  errno = 0;
   while (const dirent* entry = readdir(folder)) names.insert(entry->d_name);
+  const int error = errno;
   closedir(folder);
-  for (const std::string& name : names) {
+  if (error == 0) return names;
+  return absl::UnavailableError(StrCat(path, ": ", std::string_view(std::strerror(error))));
+}
+
+// What cannot be read is as in `before`.
+Contents ReadFolder(const std::string& path, const KeySet& before) {
+  Contents contents;
+  const absl::StatusOr<std::set<std::string>> names = NamesIn(path);
+  if (!names.ok()) {
+    contents.errors.push_back(names.status());
+    if (absl::IsNotFound(names.status())) return contents;
+    contents.keys = before;
+    contents.unread = 1;
+    return contents;
+  }
+  for (const std::string& name : *names) {
     if (name.starts_with('.')) continue;
     absl::StatusOr<SignatureKey> key = ReadKey(path + "/" + name);
+    if (absl::IsNotFound(key.status())) continue;  // removed since
     std::string id = name.substr(0, name.rfind('.'));
     if (!key.ok()) {
       contents.errors.push_back(InvalidArgument(path, "/", name, ": ", key.status().message()));
-    } else if (!contents.keys.emplace(std::move(id), *std::move(key)).second) {
+    }
+    if (absl::IsUnavailable(key.status())) {
+      ++contents.unread;
+      const auto known = before.find(id);
+      if (known != before.end()) contents.keys.insert(*known);
+    } else if (key.ok() && !contents.keys.emplace(std::move(id), *std::move(key)).second) {
       contents.errors.push_back(InvalidArgument(path, "/", name, ": a second key of this name"));
     }
   }
@@ -57,8 +85,8 @@ Contents ReadFolder(const std::string& path) {
 absl::StatusOr<std::unique_ptr<KeyFolder>> KeyFolder::Open(const std::string& path,
                                                            std::chrono::milliseconds interval) {
   std::string stamp = FolderStamp(path);  // before its files are read, so that no change is missed
-  Contents contents = ReadFolder(path);
-  if (!contents.errors.empty()) return contents.errors.front();
+  Contents contents = ReadFolder(path, {});
+  if (!contents.errors.empty()) return InvalidArgument(contents.errors.front().message());
   if (contents.keys.empty()) return InvalidArgument(path, ": there is no key in this folder");
   return std::unique_ptr<KeyFolder>(
       new KeyFolder(path, std::move(contents.keys), std::move(stamp), interval));
@@ -69,13 +97,16 @@ KeyFolder::KeyFolder(const std::string& path, KeySet first, std::string stamp,
     : keys_(
           std::make_shared<const KeySet>(std::move(first)), std::move(stamp),
           [path] { return FolderStamp(path); },
-          [path] {
-            Contents contents = ReadFolder(path);
+          [path, errors = read_errors_](const KeySet& last) -> Reloaded<KeySet>::Loaded {
+            static LimitedLog refused(LogLevel::kError, "key_refused");
+            Contents contents = ReadFolder(path, last);
             for (const absl::Status& error : contents.errors) {
-              Log(LogLevel::kError, "key_refused", {{"reason", error.message()}});
+              refused.Write({{"reason", error.message()}});
             }
+            errors->fetch_add(contents.unread);
             Log(LogLevel::kInfo, "keys_read", {{"keys", contents.keys.size()}});
-            return std::make_shared<const KeySet>(std::move(contents.keys));
+            return {.value = std::make_shared<const KeySet>(std::move(contents.keys)),
+                    .again = contents.unread > 0};
           },
           interval) {}
 

@@ -5,8 +5,13 @@
 //
 // Files may come and go while the daemon runs. Other endings are refused, so that nothing is taken
 // for a key, or overlooked, by mistake; names that begin with a dot are not looked at.
+//
+// Only a file that is gone or wrong withdraws a key. What cannot be read now, for want of
+// descriptors or for an error of the disk, stays as it was.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,10 +32,15 @@ class KeyFolder {
 
   // As the folder is now: a file that is no key is logged and left out, and the rest hold.
   std::shared_ptr<const KeySet> Keys() { return keys_.Get(); }
+  void Refresh() { keys_.Refresh(); }
+  // Times that the folder, or a file of it, could not be read.
+  int64_t read_errors() const { return read_errors_->load(); }
 
  private:
   KeyFolder(const std::string& path, KeySet first, std::string stamp,
             std::chrono::milliseconds interval);
+  const std::shared_ptr<std::atomic<int64_t>> read_errors_ =
+      std::make_shared<std::atomic<int64_t>>(0);
   Reloaded<KeySet> keys_;
 };
 

@@ -18,16 +18,18 @@ constexpr size_t kMaxFileBytes = 1 << 20;
 
 }  // namespace
 
+bool IsGone(int error) { return error == ENOENT || error == ENOTDIR; }
+
 std::string FileStamp(const std::string& path) {
   struct stat s;
-  if (stat(path.c_str(), &s) != 0) return "";
+  if (stat(path.c_str(), &s) != 0) return IsGone(errno) ? "gone" : "";
   return StrCat(s.st_dev, " ", s.st_ino, " ", s.st_size, " ", s.st_mtim.tv_sec, ".",
                 s.st_mtim.tv_nsec, " ", s.st_ctim.tv_sec, ".", s.st_ctim.tv_nsec);
 }
 
 std::string FolderStamp(const std::string& path) {
   DIR* const folder = opendir(path.c_str());
-  if (folder == nullptr) return "";
+  if (folder == nullptr) return IsGone(errno) ? "gone" : "";
   std::set<std::string> names;
   while (const dirent* entry = readdir(folder)) names.insert(entry->d_name);
   closedir(folder);
@@ -41,7 +43,8 @@ std::string FolderStamp(const std::string& path) {
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
   // Not blocking: a pipe in the file's place must not hold up whoever authenticates.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return InvalidArgument(std::strerror(errno));
+  if (fd < 0 && IsGone(errno)) return NotFound(std::strerror(errno));
+  if (fd < 0) return absl::UnavailableError(std::strerror(errno));
   std::string content;
   char buffer[4096];
   ssize_t n;
@@ -50,7 +53,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
   }
   const int error = errno;
   close(fd);
-  if (n < 0) return InvalidArgument(std::strerror(error));
+  if (n < 0) return absl::UnavailableError(std::strerror(error));
   if (content.size() > kMaxFileBytes) {
     return InvalidArgument("larger than ", kMaxFileBytes, " bytes");
   }

@@ -10,6 +10,7 @@
 #include <openssl/hmac.h>
 #include <openssl/pem.h>
 
+#include <functional>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -74,6 +75,7 @@ absl::StatusOr<SignatureKey> SignatureKey::FromPem(std::string_view pem) {
   SignatureKey key;
   key.key_.reset(read, &EVP_PKEY_free);
   TG_ASSIGN_OR_RETURN(key.algorithm_, AlgorithmOf(read));
+  key.fingerprint_ = std::hash<std::string_view>()(pem);
   return key;
 }
 
@@ -85,6 +87,7 @@ absl::StatusOr<SignatureKey> SignatureKey::FromSecret(std::string secret) {
   SignatureKey key;
   key.algorithm_ = kHs256;
   key.secret_ = std::move(secret);
+  key.fingerprint_ = std::hash<std::string_view>()(key.secret_);
   return key;
 }
 

@@ -24,11 +24,14 @@ class SignatureKey {
 
   std::string_view algorithm() const { return algorithm_; }  // as a token's "alg" has it
   bool Verify(std::string_view message, std::string_view signature) const;
+  // Of the file's content: another key under the same name has another one.
+  size_t fingerprint() const { return fingerprint_; }
 
  private:
   std::string_view algorithm_;
   std::shared_ptr<EVP_PKEY> key_;
   std::string secret_;  // of HS256
+  size_t fingerprint_ = 0;
 };
 
 // HMAC-SHA-256.

@@ -156,7 +156,8 @@ absl::StatusOr<Header> HeaderOf(const Parts& parts) {
 }  // namespace
 
 absl::StatusOr<Principal> VerifyToken(std::string_view token, const KeySet& keys,
-                                      const TokenRules& rules, absl::Time now) {
+                                      const TokenRules& rules, absl::Time now,
+                                      std::string* signed_by) {
   const std::optional<Parts> parts = Split(token);
   if (!parts) {
     return Refused("not three parts in base64url with a point between them, of at most ",
@@ -178,6 +179,7 @@ absl::StatusOr<Principal> VerifyToken(std::string_view token, const KeySet& keys
   if (!Base64UrlDecode(parts->claims, &text) || !ReadClaims(text, &claims)) {
     return Refused("the token's claims are malformed");
   }
+  if (signed_by != nullptr) *signed_by = key->first;
   return CheckClaims(claims, rules, now);
 }
 

@@ -2,6 +2,9 @@
 // made (PyJWT 2.6 over Python's cryptography 38), and tokens that must be refused.
 #include "server/identity/token.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -399,6 +402,32 @@ TEST_F(KeyFolderTest, KeysComeAndGo) {
   EXPECT_EQ(keys->Keys()->size(), 1u);
   std::filesystem::remove_all(folder_);
   EXPECT_FALSE(holds(kEs256Token)) << "without keys nobody is known";
+}
+
+// That there are no descriptors says nothing about the keys.
+TEST_F(KeyFolderTest, WhatCannotBeReadNowStays) {
+  Put("ed.pem", Pem(kEd));
+  Put("ec.pem", Pem(kEc));
+  const auto keys = *KeyFolder::Open(folder_, std::chrono::milliseconds(0));
+  rlimit usual{};
+  getrlimit(RLIMIT_NOFILE, &usual);
+  const rlimit small{64, usual.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
+  std::vector<int> taken;
+  for (int fd = dup(0); fd >= 0; fd = dup(0)) taken.push_back(fd);
+  EXPECT_EQ(keys->Keys()->size(), 2u) << "not even the folder opens";
+  EXPECT_EQ(keys->read_errors(), 1);
+  close(taken.back());  // enough for the folder and each file in turn
+  taken.pop_back();
+  std::filesystem::rename(folder_ + "/ec.pem", folder_ + "/gone.txt.");
+  for (const int fd : taken) close(fd);
+  setrlimit(RLIMIT_NOFILE, &usual);
+  std::filesystem::remove(folder_ + "/gone.txt.");
+  EXPECT_EQ(keys->Keys()->size(), 1u) << "a file that is gone is gone";
+  std::filesystem::remove(folder_ + "/ed.pem");
+  std::filesystem::create_directory(folder_ + "/ed.pem");  // does not read, and is there
+  EXPECT_EQ(keys->Keys()->size(), 1u);
+  EXPECT_GE(keys->read_errors(), 2);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ void DataCall::Start(OpenCalls<DataCall>::Place place, const absl::Status& refus
   }
 }
 
-void DataCall::OnReadDone(bool ok) {
+void DataCall::OnReceived(bool ok) {
   bool take;
   {
     std::lock_guard lock(mutex_);
@@ -109,7 +109,7 @@ void DataCall::OnSent(bool ok) {
 
 void DataCall::OnGone() { End(absl::CancelledError("the client is gone")); }
 
-void DataCall::OnDone() { self_.reset(); }
+void DataCall::OnOver() { self_.reset(); }
 
 void DataCall::OnGranted(uint64_t bytes) {
   if (stream_.OnGranted(bytes)) Pump();

@@ -24,10 +24,11 @@ class DataCall final : public RawStream,
   // Begins to read; or ends with what is not OK.
   void Start(OpenCalls<DataCall>::Place place, const absl::Status& refused);
 
-  void OnReadDone(bool ok) override;
+  void OnReceived(bool ok) override;
   void OnSent(bool ok) override;
   void OnGone() override;
-  void OnDone() override;
+  void OnOver() override;
+  void End(absl::Status status) override;
 
   void OnGranted(uint64_t bytes) override;
   void OnSessionEnded() override;
@@ -37,14 +38,13 @@ class DataCall final : public RawStream,
       : registry_(registry), caller_(std::move(caller)), stream_(metrics) {}
 
   absl::Status Accept();  // the message in incoming_
-  void End(absl::Status status);
   // Starts whatever can be started: the next read, write or fetch, the end.
   void Pump();
   bool NextMessage();
 
   SessionRegistry& registry_;
   const Caller caller_;
-  std::shared_ptr<DataCall> self_;    // until OnDone
+  std::shared_ptr<DataCall> self_;    // until OnOver
   OpenCalls<DataCall>::Place place_;  // none if it is refused
   TransferStream stream_;
 

@@ -76,7 +76,7 @@ void ExecuteCall::Drain() {
   Pump();
 }
 
-void ExecuteCall::OnReadDone(bool ok) {
+void ExecuteCall::OnReceived(bool ok) {
   bool take;
   {
     std::lock_guard lock(mutex_);
@@ -190,7 +190,7 @@ void ExecuteCall::OnDetached(const absl::Status& why) { Abort(why, /*keep=*/true
 
 // A stream that broke looks at first like one that the client ended; only now it is known which it
 // was.
-void ExecuteCall::OnDone() {
+void ExecuteCall::OnOver() {
   if (session_ != nullptr) registry_.Leave(session_, *this, /*keep=*/context_.IsCancelled());
   self_.reset();
 }

@@ -29,10 +29,12 @@ class ExecuteCall final : public RawStream,
   // Takes no further operations; ends the stream once those it has are answered.
   void Drain();
 
-  void OnReadDone(bool ok) override;
+  void OnReceived(bool ok) override;
   void OnSent(bool ok) override;
   void OnGone() override;
-  void OnDone() override;
+  void OnOver() override;
+  // The session is kept, if it is resumable.
+  void End(absl::Status why) override { Abort(std::move(why), /*keep=*/true); }
 
   void OnAnswer(Answer answer) override;
   void OnProgress() override;
@@ -52,8 +54,8 @@ class ExecuteCall final : public RawStream,
 
   SessionRegistry& registry_;
   const Caller caller_;
-  const grpc::CallbackServerContext& context_;  // until OnDone
-  std::shared_ptr<ExecuteCall> self_;           // until OnDone
+  const grpc::CallbackServerContext& context_;  // until OnOver
+  std::shared_ptr<ExecuteCall> self_;           // until OnOver
   OpenCalls<ExecuteCall>::Place place_;         // none if it is refused
 
   // Of the reader, which is one at a time.

@@ -1,11 +1,12 @@
-// The daemon's services live and drain together, so each of them has the status of the whole. That
-// changes once, from SERVING to NOT_SERVING; a watcher's stream ends with it, so that it holds up
+// The daemon's services live and drain together; those that compute need the devices, too. A status
+// may change many times until the daemon drains; then a watcher's stream ends, so that it holds up
 // no shutdown.
 #include "server/service/health_service.h"
 
 #include <optional>
 
 #include "engine/base/status.h"
+#include "server/service/convert.h"
 #include "server/service/reflection_service.h"
 #include "server/service/unary_call.h"
 
@@ -15,8 +16,15 @@ namespace {
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
-// Anyone may watch, so there is a limit.
+// Anyone may watch, so there is a limit: one more takes the place of the one that has watched for
+// longest, which may come again.
 constexpr size_t kMaxWatchers = 1024;
+
+// What takes no work while a device is lost: the whole, as it is known by "", and the service that
+// computes.
+bool NeedsDevices(std::string_view service) {
+  return service.empty() || service == "telegrad.v1.Compute";
+}
 
 }  // namespace
 
@@ -30,55 +38,56 @@ class HealthService::Watcher final : public RawStream,
     const auto watcher = std::make_shared<Watcher>(service);
     watcher->self_ = watcher;
     watcher->StartRead(&watcher->message_);
-    return watcher.get();  // it owns itself until OnDone, which gRPC calls after this has returned
+    return watcher.get();  // it owns itself until OnOver, which gRPC calls after this has returned
   }
   explicit Watcher(HealthService* service) : service_(service) {}
 
-  void OnReadDone(bool ok) override {
+  void OnReceived(bool ok) override {
     HealthCheckRequest request;
     if (!ok || message_.Length() > kMaxUnaryBytes || !ParseMessage(message_, &request).ok()) {
-      return End({grpc::StatusCode::INVALID_ARGUMENT, "not a HealthCheckRequest"});
+      return End(absl::InvalidArgumentError("not a HealthCheckRequest"));
     }
     known_ = request.service().empty() || IsService(request.service());
-    if (!service_->Enter(shared_from_this())) {
-      End({grpc::StatusCode::RESOURCE_EXHAUSTED, "too many watch the health of this server"});
-    }
+    needs_devices_ = NeedsDevices(request.service());
+    service_->Enter(shared_from_this());
   }
   void OnSent(bool ok) override {
     {
       std::lock_guard lock(mutex_);
       writing_ = false;
-      if (!ok) end_ = grpc::Status::CANCELLED;
+      if (!ok) end_ = absl::CancelledError("the client is gone");
     }
     Pump();
   }
-  void OnGone() override { End(grpc::Status::CANCELLED); }
-  void OnDone() override {
+  void OnGone() override { End(absl::CancelledError("the client is gone")); }
+  void OnOver() override {
     service_->Leave(shared_from_this());
     self_.reset();
   }
 
-  void Tell(bool serving) {
+  void Tell(State state) {
     {
       std::lock_guard lock(mutex_);
       if (last_) return;  // the end was told meanwhile
-      status_ = !known_   ? HealthCheckResponse::SERVICE_UNKNOWN
-                : serving ? HealthCheckResponse::SERVING
-                          : HealthCheckResponse::NOT_SERVING;
+      const auto status = !known_                        ? HealthCheckResponse::SERVICE_UNKNOWN
+                          : state.Serves(needs_devices_) ? HealthCheckResponse::SERVING
+                                                         : HealthCheckResponse::NOT_SERVING;
+      last_ = state.draining;
+      if (status == status_ && !last_) return;
+      status_ = status;
       unsent_ = true;
-      last_ = !serving;
+    }
+    Pump();
+  }
+  void End(absl::Status status) override {
+    {
+      std::lock_guard lock(mutex_);
+      if (!end_) end_ = std::move(status);
     }
     Pump();
   }
 
  private:
-  void End(const grpc::Status& status) {
-    {
-      std::lock_guard lock(mutex_);
-      if (!end_) end_ = status;
-    }
-    Pump();
-  }
   void Pump() {
     const std::shared_ptr<Watcher> keep = shared_from_this();
     std::unique_lock lock(mutex_);
@@ -92,22 +101,22 @@ class HealthService::Watcher final : public RawStream,
       lock.unlock();
       return StartWrite(&message_);
     }
-    if (!end_ && last_) end_.emplace(grpc::StatusCode::UNAVAILABLE, "the server is shutting down");
+    if (!end_ && last_) end_ = absl::UnavailableError("the server is shutting down");
     if (!end_) return;
     finished_ = true;
-    const grpc::Status end = *end_;
+    const grpc::Status end = ToGrpc(*end_);
     lock.unlock();
     Finish(end);
   }
 
   HealthService* const service_;
-  std::shared_ptr<Watcher> self_;  // until OnDone
+  std::shared_ptr<Watcher> self_;  // until OnOver
   grpc::ByteBuffer message_;       // read once, then written
-  bool known_ = false;
+  bool known_ = false, needs_devices_ = false;
   std::mutex mutex_;
   HealthCheckResponse::ServingStatus status_ = HealthCheckResponse::UNKNOWN;
   bool unsent_ = false, last_ = false, writing_ = false, finished_ = false;
-  std::optional<grpc::Status> end_;
+  std::optional<absl::Status> end_;
 };
 
 absl::Status HealthService::Check(const Caller&, const HealthCheckRequest& request,
@@ -116,7 +125,9 @@ absl::Status HealthService::Check(const Caller&, const HealthCheckRequest& reque
     return absl::NotFoundError("there is no such service here");
   }
   std::lock_guard lock(mutex_);
-  response->set_status(serving_ ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING);
+  response->set_status(state_.Serves(NeedsDevices(request.service()))
+                           ? HealthCheckResponse::SERVING
+                           : HealthCheckResponse::NOT_SERVING);
   return absl::OkStatus();
 }
 
@@ -124,31 +135,50 @@ RawStream* HealthService::Watch(grpc::CallbackServerContext*, Caller) {
   return Watcher::Start(this);
 }
 
-bool HealthService::Enter(std::shared_ptr<Watcher> watcher) {
-  bool serving;
+void HealthService::Enter(const std::shared_ptr<Watcher>& watcher) {
+  std::shared_ptr<Watcher> oldest;
+  State state;
   {
     std::lock_guard lock(mutex_);
-    if (watchers_.size() >= kMaxWatchers) return false;
-    watchers_.insert(watcher);
-    serving = serving_;
+    if (watchers_.size() >= kMaxWatchers) {
+      oldest = watchers_.front();
+      watchers_.pop_front();
+    }
+    watchers_.push_back(watcher);
+    state = state_;
   }
-  watcher->Tell(serving);
-  return true;
+  watcher->Tell(state);
+  if (oldest == nullptr) return;
+  oldest->End(absl::ResourceExhaustedError("too many watch the health of this server"));
 }
 
 void HealthService::Leave(const std::shared_ptr<Watcher>& watcher) {
   std::lock_guard lock(mutex_);
-  watchers_.erase(watcher);
+  watchers_.remove(watcher);
+}
+
+void HealthService::Change(const std::function<void(State*)>& change) {
+  std::list<std::shared_ptr<Watcher>> watchers;
+  State state;
+  {
+    std::lock_guard lock(mutex_);
+    change(&state_);
+    state = state_;
+    watchers = watchers_;
+  }
+  for (const auto& watcher : watchers) watcher->Tell(state);
+}
+
+void HealthService::SetDevicesHealthy(bool healthy) {
+  {
+    std::lock_guard lock(mutex_);
+    if (state_.devices_healthy == healthy) return;
+  }
+  Change([healthy](State* state) { state->devices_healthy = healthy; });
 }
 
 void HealthService::StopServing() {
-  std::set<std::shared_ptr<Watcher>> watchers;
-  {
-    std::lock_guard lock(mutex_);
-    serving_ = false;
-    watchers = watchers_;
-  }
-  for (const auto& watcher : watchers) watcher->Tell(false);
+  Change([](State* state) { state->draining = true; });
 }
 
 }  // namespace telegrad

@@ -1,9 +1,10 @@
-// grpc.health.v1.Health: whether the daemon takes work.
+// grpc.health.v1.Health: whether the daemon takes work, and whether its devices do.
 #pragma once
 
+#include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 
 #include "grpc/health/v1/health.pb.h"
@@ -17,17 +18,26 @@ class HealthService {
                      grpc::health::v1::HealthCheckResponse* response);
   RawStream* Watch(grpc::CallbackServerContext* context, Caller caller);
 
+  // Whether all devices take work: tells the watchers.
+  void SetDevicesHealthy(bool healthy);
   // For good: tells the watchers and ends their streams.
   void StopServing();
 
  private:
   class Watcher;
-  bool Enter(std::shared_ptr<Watcher> watcher);
+  struct State {
+    bool draining = false, devices_healthy = true;
+    bool Serves(bool needs_devices) const {
+      return !draining && (devices_healthy || !needs_devices);
+    }
+  };
+  void Enter(const std::shared_ptr<Watcher>& watcher);
   void Leave(const std::shared_ptr<Watcher>& watcher);
+  void Change(const std::function<void(State*)>& change);
 
   std::mutex mutex_;
-  bool serving_ = true;
-  std::set<std::shared_ptr<Watcher>> watchers_;
+  State state_;
+  std::list<std::shared_ptr<Watcher>> watchers_;  // who has watched for longest first
 };
 
 }  // namespace telegrad

@@ -109,12 +109,6 @@ absl::StatusOr<std::vector<PassedSocket>> FindPassed(const char* flag, const std
   return found;
 }
 
-std::string Join(const std::vector<ListenAddress>& addresses) {
-  std::string all;
-  for (const ListenAddress& a : addresses) StrAppend(&all, all.empty() ? "" : ", ", a.text);
-  return all;
-}
-
 }  // namespace
 
 Listeners::Listeners(const ListenOptions& options) : options_(options), guard_(options.max_resets) {
@@ -134,7 +128,7 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Create(const ListenOptions
                {kOnCompute, "--listen", "listening on ", options.compute}};
   for (const auto& row : kRows) {
     if (row.texts.empty()) continue;
-    Kind kind{row.listener, row.says, {}, {}, nullptr, nullptr, nullptr};
+    Kind kind{row.listener, row.says, {}, {}, nullptr, {}, nullptr};
     for (const std::string& text : row.texts) {
       if (IsPassed(text)) {
         TG_ASSIGN_OR_RETURN(const auto passed, FindPassed(row.flag, text, options.passed));
@@ -163,10 +157,13 @@ absl::StatusOr<std::unique_ptr<BulkListener>> Listeners::StartBulk(Metrics* metr
 
 absl::Status Listeners::Start(const Services& services, Authenticator* authenticator,
                               const Router::FindTenant& find_tenant,
-                              const std::function<void(const std::string&)>& data_first) {
+                              const std::function<void(const std::string&)>& data_first,
+                              CallWatch* watch, Metrics* metrics) {
+  metrics->AddCollector([this](Metrics& m) { m.Set(Metric::kConnections, connections_.open()); });
+  acceptor_ = std::make_unique<Acceptor>(&connections_, metrics);
   for (Kind& kind : kinds_) {
-    kind.router =
-        std::make_unique<Router>(kind.listener, services, authenticator, find_tenant, &guard_);
+    kind.router = std::make_unique<Router>(kind.listener, services, authenticator, find_tenant,
+                                           &guard_, &connections_, watch);
     const absl::StatusOr<std::string> address = StartKind(kind);
     if (!address.ok()) {
       Shutdown(std::chrono::system_clock::now());  // nobody calls what is about to go
@@ -174,6 +171,7 @@ absl::Status Listeners::Start(const Services& services, Authenticator* authentic
     }
     if (kind.listener == kOnData) data_first(*address);
   }
+  TG_RETURN_IF_ERROR(acceptor_->Start());
   for (const std::string& address : bulk_.addresses) {
     std::printf("bulk sockets on %s\n", address.c_str());
     Log(LogLevel::kInfo, "listening", {{"address", address}, {"kind", "bulk"}});
@@ -188,51 +186,54 @@ absl::StatusOr<std::string> Listeners::StartKind(Kind& kind) {
   }
   // A message is refused for its length only once gRPC has all of it.
   builder.SetResourceQuota(memory_);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Of TLS and of HTTP/2 together.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             static_cast<int>(options_.handshake_ms));
   builder.AddChannelArgument("grpc.http2.min_ping_interval_without_data_ms", 10'000);
-  std::vector<int> ports(kind.addresses.size(), 0);
-  for (size_t i = 0; i < ports.size(); ++i) {
-    builder.AddListeningPort(kind.addresses[i].text, CredentialsOf(options_, kind.addresses[i]),
-                             &ports[i]);
-  }
-  std::vector<PassedListener::Row> passed;
-  for (const PassedSocket& socket : kind.passed) {
-    passed.push_back(
-        {socket.fd, builder.experimental().AddExternalConnectionAcceptor(
-                        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-                        CredentialsOf(options_, AddressOf(socket)))});
-  }
+  std::vector<Acceptor::Take> takes;  // of each address, then of each socket that was passed
+  const auto add_door = [&](const ListenAddress& address) {
+    using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    kind.doors.push_back(builder.experimental().AddExternalConnectionAcceptor(
+        Type::FROM_FD, CredentialsOf(options_, address)));
+    takes.push_back([door = kind.doors.back().get()](int fd) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = fd;  // which gRPC closes
+      door->HandleNewConnection(&connection);
+    });
+  };
+  for (const ListenAddress& address : kind.addresses) add_door(address);
+  for (const PassedSocket& socket : kind.passed) add_door(AddressOf(socket));
   builder.RegisterCallbackGenericService(kind.router.get());
-  const mode_t usual = umask(0);
-  umask(kind.listener == kOnAdmin ? kOwnerOnly : usual);
   kind.server = builder.BuildAndStart();
+  if (kind.server == nullptr) return Internal("gRPC starts no server; its log says why");
+  const mode_t usual = umask(0);
   umask(usual);
-  if (kind.server == nullptr || std::ranges::find(ports, 0) != ports.end()) {
-    return absl::UnavailableError(
-        StrCat("cannot listen on ", Join(kind.addresses), "; is an address taken?"));
-  }
-  if (!passed.empty()) {
-    TG_ASSIGN_OR_RETURN(kind.passed_listener, PassedListener::Start(std::move(passed)));
-  }
+  const mode_t mask = kind.listener == kOnAdmin ? kOwnerOnly : usual;
   std::string first;
   const auto say = [&](const std::string& where) {
     std::printf("%s%s\n", kind.says, where.c_str());
     Log(LogLevel::kInfo, "listening", {{"address", where}, {"kind", kind.listener}});
     if (first.empty()) first = where;
   };
-  for (size_t i = 0; i < ports.size(); ++i) {
-    std::string where = kind.addresses[i].text;
-    if (!kind.addresses[i].is_unix) where = StrCat(where.substr(0, where.rfind(':') + 1), ports[i]);
-    say(where);
+  size_t next = 0;
+  for (const ListenAddress& address : kind.addresses) {
+    const auto where = acceptor_->Listen(address, mask, takes[next++]);
+    if (!where.ok()) {
+      return absl::UnavailableError(StrCat(where.status().message(), "; is an address taken?"));
+    }
+    say(*where);
   }
-  for (const PassedSocket& socket : kind.passed) say(socket.address);
+  for (const PassedSocket& socket : kind.passed) {
+    TG_RETURN_IF_ERROR(acceptor_->Adopt(AddressOf(socket), socket.fd, takes[next++]));
+    say(socket.address);
+  }
   return first;
 }
 
 void Listeners::Shutdown(std::chrono::system_clock::time_point deadline) {
+  if (acceptor_ != nullptr) acceptor_->Stop();  // gRPC would lose what it is given from now on
   std::vector<std::thread> threads;
   for (Kind& kind : kinds_) {
-    kind.passed_listener.reset();
     if (kind.server == nullptr) continue;
     threads.emplace_back([&kind, deadline] { kind.server->Shutdown(deadline); });
   }

@@ -13,7 +13,8 @@
 #include "server/admin/service_manager.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/tls_files.h"
-#include "server/service/passed_listener.h"
+#include "server/service/acceptor.h"
+#include "server/service/connections.h"
 #include "server/service/router.h"
 #include "server/transfer/bulk_listener.h"
 
@@ -31,6 +32,7 @@ struct ListenOptions {
   TlsFiles tls;                        // of TCP; unix sockets have none
   bool certificates_required = false;  // else a client without one needs a token
   int64_t max_resets = 0;              // see ResetGuard
+  int64_t handshake_ms = 0;            // that the handshakes of one may take
   int64_t memory = 0;                  // bytes that gRPC may hold
   bool anywhere = false;  // though other machines reach an address, and callers or bytes are open
 };
@@ -43,14 +45,18 @@ class Listeners {
                                                            bool open_to_all);
   explicit Listeners(const ListenOptions& options);
 
+  // That gRPC may have open. Before Start.
+  void LimitConnections(int64_t most) { connections_.Limit(most); }
+
   // The listener of bulk sockets, of which nobody knows yet; null where there is to be none.
   // Before Start, which says where it is.
   absl::StatusOr<std::unique_ptr<BulkListener>> StartBulk(Metrics* metrics);
   // Starts to listen and says where on stdout. UNAVAILABLE if an address is taken. `data_first` is
-  // told the data listener's address before any other listener takes calls.
+  // told the data listener's address before any listener takes calls.
   absl::Status Start(const Services& services, Authenticator* authenticator,
                      const Router::FindTenant& find_tenant,
-                     const std::function<void(const std::string&)>& data_first);
+                     const std::function<void(const std::string&)>& data_first, CallWatch* watch,
+                     Metrics* metrics);
 
   // Takes no new calls; cancels those that are not over at the deadline. May be called again, with
   // an earlier one.
@@ -62,12 +68,13 @@ class Listeners {
  private:
   struct Kind {
     Listener listener;
-    const char* says;                      // before the address
-    std::vector<ListenAddress> addresses;  // that gRPC binds
+    const char* says;  // before the address
+    std::vector<ListenAddress> addresses;
     std::vector<PassedSocket> passed;
     std::unique_ptr<Router> router;
+    // Of each address and socket: where gRPC takes connections of its credentials.
+    std::vector<std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>> doors;
     std::unique_ptr<grpc::Server> server;
-    std::unique_ptr<PassedListener> passed_listener;
   };
   absl::StatusOr<std::string> StartKind(Kind& kind);  // the first address
 
@@ -75,7 +82,9 @@ class Listeners {
   BulkOptions bulk_;            // once it is started, with the ports that it took
   grpc::ResourceQuota memory_;  // of all listeners together
   ResetGuard guard_;            // of all of them
+  Connections connections_;     // likewise
   std::vector<Kind> kinds_;
+  std::unique_ptr<Acceptor> acceptor_;  // last: it gives connections to those before
 };
 
 }  // namespace telegrad

@@ -1,12 +1,16 @@
 // What every handler is to the transport: a stream of messages that nobody has parsed. Notices the
-// calls that are reset before anything was answered.
+// calls that are reset before anything was answered, and is watched, see CallWatch.
 #pragma once
 
 #include <atomic>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "grpcpp/grpcpp.h"
+#include "server/service/call_watch.h"
 #include "server/service/reset_guard.h"
 
 namespace telegrad {
@@ -19,6 +23,26 @@ class RawStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
     peer_ = std::move(peer);
   }
 
+  // Likewise. Until the call is over; nothing of it outlives the watch.
+  void EnterWatch(CallWatch* watch, std::optional<CallWatch::Known> known) {
+    row_ = watch->Enter(this, std::move(known));
+  }
+  // Whether a message has come.
+  bool heard() const { return heard_.load(std::memory_order_relaxed); }
+
+  // From the watch, on a thread of its own, at any time before OnOver: the call is to end now.
+  virtual void End(absl::Status why) = 0;
+  // The server is about to stop.
+  virtual void OnDrain() {}
+
+  void OnReadDone(bool ok) final {
+    if (ok) heard_.store(true, std::memory_order_relaxed);
+    OnReceived(ok);
+  }
+  void OnDone() final {
+    if (row_ != nullptr) row_->Leave();
+    OnOver();
+  }
   void OnWriteDone(bool ok) final {
     answered_.store(true, std::memory_order_relaxed);
     OnSent(ok);
@@ -29,13 +53,16 @@ class RawStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
   }
 
  protected:
-  virtual void OnSent(bool /*ok*/) {}  // a message, or it could not be
-  virtual void OnGone() {}             // the client
+  virtual void OnReceived(bool /*ok*/) {}  // a message; or none follows
+  virtual void OnSent(bool /*ok*/) {}      // a message, or it could not be
+  virtual void OnGone() {}                 // the client
+  virtual void OnOver() = 0;               // all; this may be deleted
 
  private:
   ResetGuard* guard_ = nullptr;
   std::string peer_;
-  std::atomic<bool> answered_ = false;
+  std::shared_ptr<CallWatch::Row> row_;
+  std::atomic<bool> answered_ = false, heard_ = false;
 };
 
 }  // namespace telegrad

@@ -88,7 +88,7 @@ void SetFile(const FileDescriptor* file, ServerReflectionResponse* response) {
   }
 }
 
-ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
+ServerReflectionResponse ReflectionOf(const ServerReflectionRequest& request) {
   const DescriptorPool& pool = *DescriptorPool::generated_pool();
   ServerReflectionResponse response;
   response.set_valid_host(request.host());
@@ -113,29 +113,36 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
 
 class InfoCall final : public RawStream {
  public:
-  InfoCall() { StartRead(&message_); }
-  void OnReadDone(bool ok) override {
+  explicit InfoCall(grpc::CallbackServerContext* context) : context_(context) {
+    StartRead(&message_);
+  }
+  void OnReceived(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
     ServerReflectionRequest request;
     if (message_.Length() > kMaxUnaryBytes || !ParseMessage(message_, &request).ok()) {
       return Finish({grpc::StatusCode::INVALID_ARGUMENT, "not a ServerReflectionRequest"});
     }
-    message_ = SerializeMessage(Answer(request));
+    message_ = SerializeMessage(ReflectionOf(request));
     StartWrite(&message_);
   }
   void OnSent(bool ok) override {
     if (!ok) return Finish(grpc::Status::CANCELLED);
     StartRead(&message_);
   }
-  void OnDone() override { delete this; }
+  void OnDrain() override { End(absl::OkStatus()); }
+  void End(absl::Status) override { context_->TryCancel(); }  // what is under way fails
+  void OnOver() override { delete this; }
 
  private:
+  grpc::CallbackServerContext* const context_;  // until OnOver
   grpc::ByteBuffer message_;
 };
 
 }  // namespace
 
-RawStream* ReflectionService::Info(grpc::CallbackServerContext*, Caller) { return new InfoCall; }
+RawStream* ReflectionService::Info(grpc::CallbackServerContext* context, Caller) {
+  return new InfoCall(context);
+}
 
 bool IsService(std::string_view name) { return ServiceNames().contains(name); }
 

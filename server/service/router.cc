@@ -8,6 +8,7 @@
 #include "grpc/grpc_security_constants.h"
 #include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
+#include "server/service/connections.h"
 #include "server/service/convert.h"
 #include "server/service/data_service.h"
 #include "server/service/health_service.h"
@@ -28,11 +29,13 @@ constexpr Method kMethods[] = {
 class Refusal final : public RawStream {
  public:
   explicit Refusal(const absl::Status& status) { Finish(ToGrpc(status)); }
-  void OnDone() override { delete this; }
+  void End(absl::Status) override {}  // it does already
+  void OnOver() override { delete this; }
 };
 
 Credentials CallerCredentials(const grpc::CallbackServerContext& context, const std::string& peer) {
-  Credentials credentials{.peer = peer, .authorizations = {}, .certified = false, .names = {}};
+  Credentials credentials{
+      .peer = peer, .authorizations = {}, .certified = false, .names = {}, .certificate = {}};
   const auto [begin, end] = context.client_metadata().equal_range("authorization");
   for (auto it = begin; it != end; ++it) {
     credentials.authorizations.emplace_back(it->second.data(), it->second.size());
@@ -40,6 +43,10 @@ Credentials CallerCredentials(const grpc::CallbackServerContext& context, const 
   const auto transport = context.auth_context();
   if (transport == nullptr || !transport->IsPeerAuthenticated()) return credentials;
   credentials.certified = true;
+  for (const grpc::string_ref& pem :
+       transport->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME)) {
+    credentials.certificate.assign(pem.data(), pem.size());
+  }
   constexpr std::pair<std::string_view, const char*> kKinds[] = {
       {"uri", GRPC_PEER_URI_PROPERTY_NAME},
       {"dns", GRPC_PEER_DNS_PROPERTY_NAME},
@@ -55,25 +62,31 @@ Credentials CallerCredentials(const grpc::CallbackServerContext& context, const 
 }  // namespace
 
 Router::Router(Listener listener, const Services& services, Authenticator* authenticator,
-               FindTenant find_tenant, ResetGuard* guard, const Clock* clock)
+               FindTenant find_tenant, ResetGuard* guard, Connections* connections,
+               CallWatch* watch, const Clock* clock)
     : listener_(listener),
       services_(services),
       authenticator_(authenticator),
       find_tenant_(std::move(find_tenant)),
       guard_(guard),
+      connections_(connections),
+      watch_(watch),
       unauthenticated_(LogLevel::kWarning, "unauthenticated", clock),
       denied_(LogLevel::kWarning, "permission_denied", clock) {
   for (const Method& method : kMethods) methods_[method.path] = &method;
 }
 
 RawStream* Router::CreateReactor(grpc::GenericCallbackServerContext* context) {
-  const absl::StatusOr<RawStream*> started = Start(*context);
+  std::optional<CallWatch::Known> known;
+  const absl::StatusOr<RawStream*> started = Start(*context, &known);
   RawStream* const stream = started.ok() ? *started : new Refusal(started.status());
   stream->CountResets(guard_, context->peer());
+  stream->EnterWatch(watch_, std::move(known));
   return stream;
 }
 
-absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& context) {
+absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& context,
+                                         std::optional<CallWatch::Known>* known) {
   const auto it = methods_.find(context.method());
   const Method* method =
       it != methods_.end() && (it->second->listeners & listener_) != 0 ? it->second : nullptr;
@@ -81,14 +94,16 @@ absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& con
   if (method != nullptr && method->access == Access::kAnyone) {
     return method->start(services_, &context, std::move(caller));
   }
+  Grant grant;
   absl::StatusOr<Principal> principal =
-      authenticator_->Authenticate(CallerCredentials(context, caller.peer));
+      authenticator_->Authenticate(CallerCredentials(context, caller.peer), &grant);
   if (!principal.ok()) {
     unauthenticated_.Write({{"peer", caller.peer},
                             {"method", context.method()},
                             {"reason", principal.status().message()}});
     return absl::UnauthenticatedError("the credentials of this call are missing or not valid");
   }
+  connections_->Know(caller.peer);
   caller.principal = *std::move(principal);
   if (method == nullptr) {
     return absl::UnimplementedError(StrCat("there is no method ", context.method(), " here"));
@@ -100,6 +115,7 @@ absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& con
     return absl::PermissionDeniedError("this caller may not call this method");
   }
   TG_ASSIGN_OR_RETURN(caller.tenant, find_tenant_(caller.principal.tenant));
+  *known = {.principal = caller.principal, .grant = std::move(grant)};
   return method->start(services_, &context, std::move(caller));
 }
 

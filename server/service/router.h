@@ -26,6 +26,7 @@ namespace telegrad {
 
 class AdminService;
 class ComputeService;
+class Connections;
 class DataService;
 class HealthService;
 class ReflectionService;
@@ -57,20 +58,24 @@ class Router final : public grpc::CallbackGenericService {
   // The tenant of that name; RESOURCE_EXHAUSTED and the like are told to the caller.
   using FindTenant = std::function<absl::StatusOr<std::shared_ptr<Tenant>>(const std::string&)>;
 
-  // Of one listener. The services, the authenticator and the guard outlive it.
+  // Of one listener. What is pointed to outlives it.
   Router(Listener listener, const Services& services, Authenticator* authenticator,
-         FindTenant find_tenant, ResetGuard* guard, const Clock* clock = Clock::Steady());
+         FindTenant find_tenant, ResetGuard* guard, Connections* connections, CallWatch* watch,
+         const Clock* clock = Clock::Steady());
 
   RawStream* CreateReactor(grpc::GenericCallbackServerContext* context) override;
 
  private:
-  absl::StatusOr<RawStream*> Start(grpc::GenericCallbackServerContext& context);
+  absl::StatusOr<RawStream*> Start(grpc::GenericCallbackServerContext& context,
+                                   std::optional<CallWatch::Known>* known);
 
   const unsigned listener_;
   const Services services_;
   Authenticator* const authenticator_;
   const FindTenant find_tenant_;
   ResetGuard* const guard_;
+  Connections* const connections_;
+  CallWatch* const watch_;
   LimitedLog unauthenticated_, denied_;
   absl::flat_hash_map<std::string_view, const Method*> methods_;
 };

@@ -6,7 +6,12 @@
 
 namespace telegrad {
 
-void UnaryCall::OnReadDone(bool ok) {
+void UnaryCall::End(absl::Status why) {
+  if (!ending_.exchange(true)) Finish(ToGrpc(why));
+}
+
+void UnaryCall::OnReceived(bool ok) {
+  if (ending_.exchange(true)) return;
   if (!ok) return Finish({grpc::StatusCode::INVALID_ARGUMENT, "a call without a request"});
   absl::Status status;
   grpc::ByteBuffer response;

@@ -1,6 +1,7 @@
 // A unary method on a raw stream: one message in, the handler, one message out.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <string>
 
@@ -20,12 +21,14 @@ class UnaryCall final : public RawStream {
       std::function<absl::Status(const grpc::ByteBuffer& request, grpc::ByteBuffer* response)>;
   explicit UnaryCall(Handler handler) : handler_(std::move(handler)) { StartRead(&message_); }
 
-  void OnReadDone(bool ok) override;
-  void OnDone() override { delete this; }
+  void OnReceived(bool ok) override;
+  void End(absl::Status why) override;
+  void OnOver() override { delete this; }
 
  private:
   const Handler handler_;
   grpc::ByteBuffer message_;
+  std::atomic<bool> ending_ = false;  // somebody has begun to answer
 };
 
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* message);

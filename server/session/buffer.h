@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "devices/api/device.h"
+#include "engine/base/account.h"
 #include "server/admin/metrics.h"
 #include "server/session/operation.h"
 
@@ -25,6 +27,9 @@ class Buffer {
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
+
+  // What its tenant pays for it beside its bytes, for as long as it lives.
+  void Pay(Reservation paid) { paid_ = std::move(paid); }
 
   const std::shared_ptr<Memory>& memory() const { return memory_; }
   int64_t bytes() const { return bytes_; }
@@ -58,6 +63,7 @@ class Buffer {
   const int64_t bytes_;
   Device* const device_;
   Metrics* const metrics_;
+  Reservation paid_;
   absl::Status poison_;
   uint64_t rewritten_ = 0;  // the prefix written since the poison
   TimelinePoint last_write_, last_use_;

@@ -129,14 +129,16 @@ class HeldRead {
   ~HeldRead();
   const std::shared_ptr<Memory>& memory() const { return memory_; }
 
-  // What to do once it is destroyed. Set by the session while it holds a reference; must not block
-  // and must not take part in the transport's work on the destroying thread.
+  // What to do once it is destroyed, instead of what was set before: only the session whose buffer
+  // it is waits for it, and only for its newest reason. Set by the session while it holds a
+  // reference; must not block and must not take part in the transport's work on the destroying
+  // thread.
   void OnReleased(std::function<void()> callback);
 
  private:
   std::shared_ptr<Memory> memory_;
   std::mutex mutex_;
-  std::vector<std::function<void()>> released_;
+  std::function<void()> released_;
 };
 
 struct OpenResult {

@@ -1,6 +1,7 @@
 #include "server/session/quotas.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -52,6 +53,27 @@ absl::StatusOr<int64_t> ParseLimit(std::string_view text) {
                            ", nor one of KiB, MiB, GiB or TiB within that");
   }
   return value << shift;
+}
+
+constexpr std::string_view kDiskRead = "disk_read", kDiskWrite = "disk_write";
+
+absl::StatusOr<std::set<std::string, std::less<>>> ParseRoots(std::string_view quota,
+                                                              std::string_view text) {
+  std::set<std::string, std::less<>> roots;
+  while (!(text = Trim(text)).empty()) {
+    const std::string_view root = text.substr(0, text.find_first_of(" \t"));
+    const auto allowed = [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
+    };
+    if (root != "*" && !std::ranges::all_of(root, allowed)) {
+      return InvalidArgument(quota, ": ", Quoted(root),
+                             " is no disk root's name; expected names as in --disk-root NAME=DIR, "
+                             "with blanks between them, or *");
+    }
+    roots.emplace(root);
+    text.remove_prefix(root.size());
+  }
+  return roots;
 }
 
 // Reads the file line by line.
@@ -117,6 +139,20 @@ class Parser {
 
 std::span<const QuotaInfo> AllQuotas() { return kQuotas; }
 
+bool DiskGrants::MayRead(std::string_view root) const {
+  return read.contains("*") || read.contains(root) || MayWrite(root);
+}
+
+bool DiskGrants::MayWrite(std::string_view root) const {
+  return write.contains("*") || write.contains(root);
+}
+
+DiskGrants Quotas::DisksOf(std::string_view tenant) const {
+  if (disks_) return *disks_;
+  if (tenant == kLocalTenant) return {.write = {"*"}};
+  return {};
+}
+
 Quotas::Quotas() { std::ranges::transform(kQuotas, limits_.begin(), &QuotaInfo::default_limit); }
 
 absl::Status Quotas::Set(std::string_view assignment) {
@@ -125,11 +161,18 @@ absl::Status Quotas::Set(std::string_view assignment) {
     return InvalidArgument(Quoted(assignment), " is not NAME=VALUE");
   }
   const std::string_view name = Trim(assignment.substr(0, equals));
+  if (name == kDiskRead || name == kDiskWrite) {
+    TG_ASSIGN_OR_RETURN(auto roots, ParseRoots(name, Trim(assignment.substr(equals + 1))));
+    if (!disks_) disks_.emplace();
+    (name == kDiskRead ? disks_->read : disks_->write) = std::move(roots);
+    return absl::OkStatus();
+  }
   const auto row = std::ranges::find(kQuotas, name, &QuotaInfo::name);
   if (row == std::end(kQuotas)) {
     std::string known;
     for (const QuotaInfo& q : kQuotas) StrAppend(&known, known.empty() ? "" : ", ", q.name);
-    return InvalidArgument("no quota is named ", Quoted(name), "; there are ", known);
+    return InvalidArgument("no quota is named ", Quoted(name), "; there are ", known, ", ",
+                           kDiskRead, ", ", kDiskWrite);
   }
   const auto limit = ParseLimit(Trim(assignment.substr(equals + 1)));
   if (!limit.ok()) return InvalidArgument(name, ": ", ToStd(limit.status().message()));

@@ -6,6 +6,8 @@
 //
 //   [alice]
 //   sessions = 16
+//   disk_read = models data    the disk roots whose files it may read; * is all of them
+//   disk_write = scratch       and those in which it may also make files and change what they have
 //
 // What a section does not say is as --default-quota has it, and that, unsaid, as tenants.def does.
 #pragma once
@@ -14,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +48,13 @@ struct QuotaInfo {
 // All rows, indexed by Quota.
 std::span<const QuotaInfo> AllQuotas();
 
+// Disk roots by name, "*" for all.
+struct DiskGrants {
+  std::set<std::string, std::less<>> read = {}, write = {};
+  bool MayRead(std::string_view root) const;
+  bool MayWrite(std::string_view root) const;
+};
+
 class Quotas {
  public:
   Quotas();  // the defaults of the table
@@ -52,10 +62,15 @@ class Quotas {
   int64_t operator[](Quota quota) const { return limits_[static_cast<size_t>(quota)]; }
 
   // `assignment` is NAME=VALUE; the value a whole number of at least 0, also with KiB, MiB, GiB or
-  // TiB. INVALID_ARGUMENT says what of it is wrong.
+  // TiB. For disk_read and disk_write it is a list of names with blanks between them.
+  // INVALID_ARGUMENT says what of it is wrong.
   absl::Status Set(std::string_view assignment);
 
+  // Where nothing is said, the tenant `local` may use all disk roots and others none.
+  DiskGrants DisksOf(std::string_view tenant) const;
+
  private:
+  std::optional<DiskGrants> disks_;
   std::array<int64_t, kNumQuotas> limits_;
 };
 

@@ -40,6 +40,12 @@ absl::StatusOr<std::shared_ptr<const SealedFile>> SealedFile::Open(UniqueFd fd, 
   if (offset > size || bytes > size - offset) {
     return InvalidArgument(bytes, " bytes at ", offset, " are not inside of the memfd's ", size);
   }
+  // Pages that are not there would be taken from the daemon's share of the memory, and stay for as
+  // long as others hold the file.
+  if (write && static_cast<uint64_t>(stat.st_blocks) * 512 < size) {
+    return InvalidArgument("the memfd has ", size, " bytes and pages for ", stat.st_blocks * 512,
+                           "; give it all of them first, with posix_fallocate");
+  }
   return std::shared_ptr<const SealedFile>(
       new SealedFile(std::move(paid), std::move(fd), offset, bytes));
 }

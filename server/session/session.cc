@@ -24,21 +24,22 @@ constexpr int64_t kBytesOfHead = 32, kSmallHead = 1024;
 }  // namespace
 
 HeldRead::~HeldRead() {
-  for (auto& callback : released_) callback();
+  if (released_) released_();
 }
 
 void HeldRead::OnReleased(std::function<void()> callback) {
   std::lock_guard lock(mutex_);
-  released_.push_back(std::move(callback));
+  released_.swap(callback);  // the one before goes without the lock
 }
 
 Session::Session(const Environment& env, std::shared_ptr<Tenant> tenant, SessionTerms terms,
-                 std::shared_ptr<AnswerSink> sink, Reservation place)
+                 std::shared_ptr<AnswerSink> sink, Reservation place, Reservation memory)
     : env_(env),
       tenant_(std::move(tenant)),
       terms_(std::move(terms)),
       sink_(std::move(sink)),
       place_(std::move(place)),
+      memory_(std::move(memory)),
       transfers_(env.limits, env.devices, env.metrics,
                  tenant_->accounts.shared(Quota::kHostStaging)) {
   RenewLocked();
@@ -235,7 +236,7 @@ void Session::ReleaseStagedLocked(int64_t bytes) {
 Session::Step Session::Refuse(uint64_t id, Queued& queued, const absl::Status& error) {
   auto& op = queued.operation.op;
   if (auto* alloc = std::get_if<AllocOp>(&op); alloc && CheckAlloc(*alloc).ok()) {
-    buffers_[alloc->handle] = std::make_unique<Buffer>(error, env_.metrics);
+    Poisoned(alloc->handle, error);
   }
   const auto* read = std::get_if<ReadOp>(&op);
   if (read != nullptr && queued.transfer.ok()) transfers_.Finish(read->transfer);

@@ -70,9 +70,10 @@ struct SessionTerms {
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  // `place` is what its tenant's account of sessions was charged for it, given back by Close.
+  // `place` is what its tenant's account of sessions was charged for it, given back by Close;
+  // `memory` that of host_memory, given back when it is gone.
   Session(const Environment& env, std::shared_ptr<Tenant> tenant, SessionTerms terms,
-          std::shared_ptr<AnswerSink> sink, Reservation place = {});
+          std::shared_ptr<AnswerSink> sink, Reservation place = {}, Reservation memory = {});
   ~Session();
 
   const SessionTerms& terms() const { return terms_; }
@@ -215,6 +216,7 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::Status CheckAlloc(const AllocOp& op) const;
   absl::StatusOr<std::unique_ptr<Buffer>> NewBuffer(const AllocOp& op);
   void Drop(uint64_t handle);  // which is there
+  void Poisoned(uint64_t handle, const absl::Status& error);
 
   SlotRef NewSlot(uint64_t id, bool quiet = false,
                   std::shared_ptr<Cancellation> cancellation = nullptr);
@@ -239,13 +241,14 @@ class Session : public std::enable_shared_from_this<Session> {
   // An answer of a resumable session, given to a sink or not, that is not acknowledged.
   struct Kept {
     Answer answer;
-    Reservation paid;  // of the tenant's staging
+    Reservation paid, always_paid;
   };
   std::deque<Kept> kept_;
   int64_t kept_bytes_ = 0;
   uint64_t last_operation_ = 0;
   int64_t ends_at_ = INT64_MAX;
   Reservation place_;
+  const Reservation memory_;
   int64_t staged_ = 0;
   int64_t under_way_ = 0;  // operations taken and not answered; charged, as staged_ is
   bool draining_ = false;  // somebody executes operations

@@ -1,6 +1,7 @@
 // The operations of a session that are about its buffers: Alloc, Free, Write and Read.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,8 @@ namespace {
 // Above these an operation is not done on a reader's or device's thread.
 constexpr int64_t kQuickAllocBytes = 4 << 20;
 constexpr int64_t kQuickWriteBytes = 64 << 10;
+// What a buffer and its memory take beside its bytes, measured with the smallest ones.
+constexpr int64_t kHandleBytes = 448;
 
 }  // namespace
 
@@ -40,6 +43,9 @@ absl::StatusOr<std::unique_ptr<Buffer>> Session::NewBuffer(const AllocOp& op) {
                              " that this session has exceed its limit of ", env_.limits.bytes,
                              "; raise it with --session-bytes");
   }
+  TG_ASSIGN_OR_RETURN(
+      Reservation paid,
+      Reservation::Take(tenant_->accounts.shared(Quota::kHostMemory), kHandleBytes));
   TG_ASSIGN_OR_RETURN(Device * device, env_.devices->Find(op.device));
   TG_RETURN_IF_ERROR(device->Health());
   const int64_t bytes = static_cast<int64_t>(op.bytes);
@@ -48,11 +54,34 @@ absl::StatusOr<std::unique_ptr<Buffer>> Session::NewBuffer(const AllocOp& op) {
       return InvalidArgument("handle ", op.handle, ": a file offset of ", op.file->offset);
     }
     const auto offset = static_cast<int64_t>(op.file->offset);
+    TG_RETURN_IF_ERROR(tenant_->MayUse(*device, op.file->mode != OpenMode::kRead));
+    std::optional<Reservation> growth;  // for good, once the file is made
+    if (op.file->mode == OpenMode::kCreate && bytes <= INT64_MAX - offset) {
+      TG_ASSIGN_OR_RETURN(
+          growth, Reservation::Take(tenant_->accounts.shared(Quota::kDiskBytes), offset + bytes));
+    }
     TG_ASSIGN_OR_RETURN(auto memory, device->Open(op.file->path, offset, bytes, op.file->mode));
-    return std::make_unique<Buffer>(std::move(memory), bytes, device, env_.metrics);
+    if (growth) growth->Keep();
+    auto buffer = std::make_unique<Buffer>(std::move(memory), bytes, device, env_.metrics);
+    buffer->Pay(std::move(paid));
+    return buffer;
   }
+  TG_RETURN_IF_ERROR(tenant_->MayUse(*device, /*write=*/true));
   TG_ASSIGN_OR_RETURN(auto memory, tenant_->Alloc(*device, std::max<int64_t>(bytes, 1)));
-  return std::make_unique<Buffer>(std::move(memory), bytes, device, env_.metrics);
+  auto buffer = std::make_unique<Buffer>(std::move(memory), bytes, device, env_.metrics);
+  buffer->Pay(std::move(paid));
+  return buffer;
+}
+
+// A handle stands for the failure from now on, for what depends on it; unless the tenant may keep
+// no more: then it is unknown.
+void Session::Poisoned(uint64_t handle, const absl::Status& error) {
+  auto paid = Reservation::Try(tenant_->accounts.shared(Quota::kHostMemory),
+                               kHandleBytes + static_cast<int64_t>(error.message().size()));
+  if (!paid) return;
+  auto buffer = std::make_unique<Buffer>(error, env_.metrics);
+  buffer->Pay(*std::move(paid));
+  buffers_[handle] = std::move(buffer);
 }
 
 void Session::Drop(uint64_t handle) {
@@ -67,7 +96,7 @@ Session::Step Session::Do(uint64_t id, AllocOp& op, Where where) {
   if (absl::Status status = CheckAlloc(op); !status.ok()) return Fail(id, std::move(status));
   auto buffer = NewBuffer(op);
   if (!buffer.ok()) {
-    buffers_[op.handle] = std::make_unique<Buffer>(buffer.status(), env_.metrics);
+    Poisoned(op.handle, buffer.status());
     return Fail(id, buffer.status());
   }
   bytes_ += (*buffer)->bytes();

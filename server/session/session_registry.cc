@@ -17,6 +17,8 @@ namespace {
 
 constexpr size_t kTokenBytes = 16;
 constexpr int64_t kNsPerMs = 1'000'000;
+// Of the daemon's memory that an idle session takes, with its stream.
+constexpr int64_t kSessionBytes = 48 << 10;
 
 uint64_t RandomEpoch() {
   const std::string bytes = RandomBytes(sizeof(uint64_t));
@@ -61,9 +63,12 @@ absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::Create(std::shared_ptr
   }
   TG_ASSIGN_OR_RETURN(Reservation place,
                       Reservation::Take(tenant->accounts.shared(Quota::kSessions), 1));
+  TG_ASSIGN_OR_RETURN(
+      Reservation memory,
+      Reservation::Take(tenant->accounts.shared(Quota::kHostMemory), kSessionBytes));
   terms.id = ++last_id_;
   auto session = std::make_shared<Session>(env_, std::move(tenant), std::move(terms),
-                                           std::move(sink), std::move(place));
+                                           std::move(sink), std::move(place), std::move(memory));
   by_token_[session->terms().token] = session;
   if (resumable) WakeTimer();
   return session;

@@ -100,6 +100,7 @@ absl::Status Session::NameDevices(const StoredGraph& graph, std::span<const std:
     const auto n = static_cast<size_t>(number);
     if (n >= names.size() || names[n].empty()) continue;
     TG_ASSIGN_OR_RETURN(devices_[n], env_.devices->Find(names[n]));
+    TG_RETURN_IF_ERROR(tenant_->MayUse(*devices_[n], /*write=*/false));
   }
   return absl::OkStatus();
 }

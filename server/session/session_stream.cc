@@ -11,13 +11,19 @@
 namespace telegrad {
 namespace {
 
-// What keeping an answer takes beside the answer itself.
+// What keeping any answer takes, with the parts of it that have no length of their own.
+constexpr int64_t kKeptAnswer = 512;
+
+// What keeping this one takes beside that.
 int64_t KeptBytes(const Answer& answer) {
+  const auto message = static_cast<int64_t>(answer.status.message().size());
   if (const auto* read = std::get_if<ReadResult>(&answer.result)) {
-    return static_cast<int64_t>(read->copy.size());
+    return message + static_cast<int64_t>(read->copy.size());
   }
-  if (const auto* import = std::get_if<ImportResult>(&answer.result)) return import->slot_bytes;
-  return 0;
+  if (const auto* import = std::get_if<ImportResult>(&answer.result)) {
+    return message + import->slot_bytes;
+  }
+  return message;
 }
 
 }  // namespace
@@ -120,11 +126,10 @@ void Session::EmitLocked() {
 // session may: the trace of a run is given once, and so are the bytes of a long read.
 void Session::KeepLocked(const Answer& answer) {
   Answer kept{.id = answer.id, .status = answer.status, .result = {}};
+  const std::shared_ptr<Account>& account = tenant_->accounts.shared(Quota::kHostMemory);
   const int64_t bytes = KeptBytes(answer);
   std::optional<Reservation> paid;
-  if (bytes <= env_.limits.kept_bytes - kept_bytes_) {
-    paid = Reservation::Try(tenant_->accounts.shared(Quota::kHostStaging), bytes);
-  }
+  if (bytes <= env_.limits.kept_bytes - kept_bytes_) paid = Reservation::Try(account, bytes);
   const auto* read = std::get_if<ReadResult>(&answer.result);
   if (!paid || (read != nullptr && read->held != nullptr)) {
     paid.emplace();
@@ -139,7 +144,7 @@ void Session::KeepLocked(const Answer& answer) {
     kept.result = answer.result;
   }
   kept_bytes_ += paid->amount();
-  kept_.push_back({std::move(kept), *std::move(paid)});
+  kept_.push_back({std::move(kept), *std::move(paid), Reservation::Charge(account, kKeptAnswer)});
 }
 
 void Session::ForgetLocked(uint64_t acknowledged) {

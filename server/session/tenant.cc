@@ -7,13 +7,35 @@
 
 namespace telegrad {
 
+namespace {
+
+// Empty for a device that is no disk.
+std::string_view DiskRootOf(const Device& device) {
+  constexpr std::string_view kDisk = "DISK:";
+  const std::string_view name = device.name();
+  return name.starts_with(kDisk) ? name.substr(kDisk.size()) : std::string_view();
+}
+
+std::string RemedyFor(size_t quota, std::string_view remedy) {
+  std::string how(remedy);
+  if (const size_t at = how.find("NAME"); at != std::string::npos) {
+    how.replace(at, 4, AllQuotas()[quota].name);
+  }
+  return how;
+}
+
+}  // namespace
+
 Accounts::Accounts(std::string_view tenant, const Quotas& quotas, std::string_view remedy) {
-  for (int q = 0; q < kNumQuotas; ++q) {
-    const std::string_view name = AllQuotas()[static_cast<size_t>(q)].name;
-    std::string how(remedy);
-    if (const size_t at = how.find("NAME"); at != std::string::npos) how.replace(at, 4, name);
-    accounts_[static_cast<size_t>(q)] = std::make_shared<Account>(
-        StrCat(name, " of tenant ", tenant), quotas[static_cast<Quota>(q)], std::move(how));
+  for (size_t q = 0; q < accounts_.size(); ++q) {
+    accounts_[q] = std::make_shared<Account>(StrCat(AllQuotas()[q].name, " of tenant ", tenant),
+                                             quotas[static_cast<Quota>(q)], RemedyFor(q, remedy));
+  }
+}
+
+void Accounts::Limit(const Quotas& quotas, std::string_view remedy) const {
+  for (size_t q = 0; q < accounts_.size(); ++q) {
+    accounts_[q]->SetLimit(quotas[static_cast<Quota>(q)], RemedyFor(q, remedy));
   }
 }
 
@@ -24,7 +46,8 @@ Tenant::Tenant(std::string n, Accounts a, std::shared_ptr<Engine> e, Metrics* me
       graphs(accounts.shared(Quota::kGraphs), accounts.shared(Quota::kGraphBytes), metrics) {}
 
 absl::StatusOr<std::shared_ptr<Memory>> Tenant::Alloc(Device& device, int64_t bytes) {
-  const std::shared_ptr<Account>& account = accounts.shared(Quota::kDeviceMemory);
+  const std::shared_ptr<Account>& account =
+      accounts.shared(DiskRootOf(device).empty() ? Quota::kDeviceMemory : Quota::kDiskBytes);
   const int64_t charge = ChargeOf(bytes);
   auto reservation = Reservation::Try(account, charge);
   if (!reservation) {
@@ -43,12 +66,30 @@ absl::StatusOr<std::shared_ptr<Memory>> Tenant::Alloc(Device& device, int64_t by
   return Charged(*std::move(memory), *std::move(reservation));
 }
 
+void Tenant::Grant(DiskGrants disks) {
+  const std::lock_guard lock(mutex_);
+  disks_ = std::move(disks);
+}
+
+absl::Status Tenant::MayUse(const Device& device, bool write) const {
+  const std::string_view root = DiskRootOf(device);
+  if (root.empty()) return absl::OkStatus();
+  const std::lock_guard lock(mutex_);
+  if (write ? disks_.MayWrite(root) : disks_.MayRead(root)) return absl::OkStatus();
+  return absl::PermissionDeniedError(StrCat("tenant ", name, " may not ", write ? "write" : "read",
+                                            " ", device.name(), "; grant it with ",
+                                            write ? "disk_write" : "disk_read", " = ", root,
+                                            " below [", name, "] in the file of --tenants"));
+}
+
 void Tenant::Leave() {
   if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) engine->ReleaseMemory();
 }
 
 Tenant::Tenant(std::string n, std::shared_ptr<Engine> e, Metrics* metrics)
     : Tenant(n, Accounts(n, Quotas(), "--default-quota NAME=VALUE raises it"), std::move(e),
-             metrics) {}
+             metrics) {
+  Grant(Quotas().DisksOf(name));
+}
 
 }  // namespace telegrad

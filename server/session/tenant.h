@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "devices/api/device.h"
@@ -22,6 +23,8 @@ class Accounts {
  public:
   // `remedy` says how to raise a quota; the quota's name is appended in its place, "NAME".
   Accounts(std::string_view tenant, const Quotas& quotas, std::string_view remedy);
+  // From now on; see TenantDirectory::Replace.
+  void Limit(const Quotas& quotas, std::string_view remedy) const;
   Account& operator[](Quota quota) const { return *shared(quota); }
   const std::shared_ptr<Account>& shared(Quota quota) const {
     return accounts_[static_cast<size_t>(quota)];
@@ -40,10 +43,16 @@ struct Tenant {
   // With the defaults as limits.
   Tenant(std::string name, std::shared_ptr<Engine> engine, Metrics* metrics);
 
-  // Zeroed memory of the device, charged to device_memory until the last reference goes. What the
-  // engine keeps for its next runs makes room, where the device is short of memory also what those
-  // of other tenants keep. RESOURCE_EXHAUSTED tells nothing about others.
+  // Zeroed memory of the device, charged until the last reference goes: to disk_bytes on a disk,
+  // else to device_memory. What the engine keeps for its next runs makes room, where the device is
+  // short of memory also what those of other tenants keep. RESOURCE_EXHAUSTED tells nothing about
+  // others.
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(Device& device, int64_t bytes);
+
+  // The disk roots that it may use from now on.
+  void Grant(DiskGrants disks);
+  // OK for devices that are no disk, PERMISSION_DENIED where this disk root is not granted.
+  absl::Status MayUse(const Device& device, bool write) const;
 
   // Of sessions, from their first moment to their last run's end: when the last one goes, the
   // engine gives its memory back.
@@ -58,6 +67,8 @@ struct Tenant {
 
  private:
   std::atomic<int64_t> users_{0};
+  mutable std::mutex mutex_;
+  DiskGrants disks_;  // under it
 };
 
 }  // namespace telegrad

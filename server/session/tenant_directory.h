@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,21 +30,32 @@ class TenantDirectory {
   // The tenant of that name, the same for all who hold it. PERMISSION_DENIED where the table
   // serves only tenants that it names, or where this is no name.
   absl::StatusOr<std::shared_ptr<Tenant>> Find(std::string_view name);
+  // OK if the table serves a tenant of that name.
+  absl::Status CheckServed(std::string_view name) const;
+  // From now on `table` holds, also for those in use: their limits become those of the table,
+  // though they may have more in use. One that it does not serve is found no more.
+  void Replace(TenantTable table);
   // Those in use and those kept, by name.
   std::vector<std::shared_ptr<Tenant>> All() const;
 
  private:
   using Used = std::list<std::shared_ptr<Tenant>>;
 
-  std::shared_ptr<Tenant> Make(const std::string& name, const Quotas& quotas, bool named) const;
+  struct Terms {
+    const Quotas* quotas = nullptr;  // null: not served
+    std::string remedy = {};
+  };
+  Terms TermsOfLocked(std::string_view name) const;
+  void ForgetLocked(const Tenant& tenant);
   void DropIdle(std::vector<std::shared_ptr<Tenant>>* dropped);
 
-  const TenantTable table_;
   const int64_t max_idle_;
   const MakeEngine make_engine_;
   Metrics* const metrics_;
   mutable std::mutex mutex_;
-  Used used_;  // most recently found first
+  TenantTable table_;
+  std::map<std::string, int64_t, std::less<>> disk_bytes_;  // of tenants that were dropped
+  Used used_;                                               // most recently found first
   absl::flat_hash_map<std::string, Used::iterator> by_name_;
 };
 

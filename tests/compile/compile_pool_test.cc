@@ -163,6 +163,18 @@ TEST_F(CompilePoolTest, ADeathFromOutsideCostsNothing) {
   EXPECT_EQ(pool_->stats().retries, 1u);
 }
 
+// Unlike one that dies by itself, which is tried a second time at most.
+TEST_F(CompilePoolTest, ManyKillsFromOutsideCostNothing) {
+  Start(Options(2));
+  const auto answer = Compile("killed " + folder_ + "/kills 5");
+  EXPECT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(pool_->stats().retries, 5u);
+  const absl::Status forever = Compile("killed " + folder_ + "/more 1000").status();
+  EXPECT_EQ(forever.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(forever.message()), HasSubstr("attempt 8, after "));
+  EXPECT_EQ(std::filesystem::file_size(folder_ + "/more"), 8u);
+}
+
 TEST_F(CompilePoolTest, AWorkerThatDiesBetweenKernelsIsReplaced) {
   Start(Options(1));
   for (const char* text : {"bye", "more"}) {

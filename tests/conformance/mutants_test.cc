@@ -209,14 +209,17 @@ class Mutants : public ::testing::Test {
 
   void MutateProgram(const Program& program, int times) {
     if (Work(program) > most_work_) return;  // each mutant is interpreted
-    ASSERT_TRUE(ProveBounds(*program.graph, program.order).unproved.empty());
+    Budget::Limits limits;
+    limits.steps = INT64_MAX;
+    Budget budget(limits);
+    ASSERT_TRUE(ProveBounds(*program.graph, program.order, &budget)->unproved.empty());
     ++programs_;
     Mutator mutator(program, &random_);
     for (int i = 0; i < times; ++i) {
       const Kind kind = static_cast<Kind>(random_() % kNumKinds);
       const std::optional<Program> mutant = mutator.Mutate(kind);
       if (!mutant || !Verify(*mutant).ok()) continue;
-      const bool accepted = ProveBounds(*mutant->graph, mutant->order).unproved.empty();
+      const bool accepted = ProveBounds(*mutant->graph, mutant->order, &budget)->unproved.empty();
       const absl::Status status = Interpret(*mutant);
       Counts& c = counts_[kind];
       ++c.mutants;

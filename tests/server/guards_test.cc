@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/admin/limited_log.h"
+#include "server/service/health_service.h"
 #include "server/service/open_calls.h"
 #include "server/service/reset_guard.h"
 #include "tests/fakes/manual_clock.h"
@@ -190,6 +191,32 @@ TEST(OpenCallsTest, OneOwnerLeavesPlacesToOthers) {
   EXPECT_FALSE(enter(&b)->place) << "all of them are taken";
   first.reset();
   EXPECT_TRUE(enter(&a)->place);
+}
+
+// Those that compute need all devices; the others go on.
+TEST(HealthTest, FollowsTheDevices) {
+  using grpc::health::v1::HealthCheckResponse;
+  HealthService health;
+  const auto status = [&](const std::string& service) {
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(service);
+    HealthCheckResponse response;
+    EXPECT_TRUE(health.Check({}, request, &response).ok());
+    return response.status();
+  };
+  const std::string compute = "telegrad.v1.Compute", session = "telegrad.v1.Session";
+  EXPECT_EQ(status(compute), HealthCheckResponse::SERVING);
+  health.SetDevicesHealthy(false);
+  EXPECT_EQ(status(compute), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(status(""), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(status(session), HealthCheckResponse::SERVING);
+  health.SetDevicesHealthy(true);
+  EXPECT_EQ(status(compute), HealthCheckResponse::SERVING);
+  health.StopServing();
+  health.SetDevicesHealthy(true);
+  for (const auto& service : {compute, session}) {
+    EXPECT_EQ(status(service), HealthCheckResponse::NOT_SERVING);
+  }
 }
 
 }  // namespace

@@ -87,6 +87,8 @@ TEST(HostileServer, ClientsSpeakToNoOtherHostForIt) {
   const auto server = builder.BuildAndStart();
   const std::pair<std::string, std::string> kRows[] = {{"10.0.0.5:6379", ""},
                                                        {"localhost.example:1", ""},
+                                                       {"127.evil.com:1", ""},
+                                                       {"127.0.0.1.evil.com:1", ""},
                                                        {"nonsense", ""},
                                                        {"", ""},
                                                        {":77", "127.0.0.1:77"},

@@ -74,5 +74,44 @@ TEST_F(FileSessionTest, FailuresOfTheFileAreOfTheOperation) {
   EXPECT_TRUE(absl::IsInvalidArgument(StatusOf(Read(3, 1))));
 }
 
+TEST_F(FileSessionTest, DisksAreGrantedByTenant) {
+  disks_ = {};
+  AllocFile(1, 10);
+  const auto denied = [&](uint64_t id) { return absl::IsPermissionDenied(StatusOf(id)); };
+  EXPECT_TRUE(denied(last_id_));
+  EXPECT_TRUE(denied(Submit(AllocOp{2, 10, "DISK:d"}))) << "a file without a name";
+  tenant_->Grant({.read = {"other", "d"}});
+  AllocFile(3, 10);
+  EXPECT_EQ(Bytes(Read(3, 10)), "0123456789");
+  EXPECT_TRUE(denied(AllocFile(4, 10, OpenMode::kWrite)));
+  EXPECT_TRUE(denied(AllocFile(5, 10, OpenMode::kCreate, 0, "new")));
+  EXPECT_TRUE(denied(Submit(AllocOp{6, 10, "DISK:d"})));
+  EXPECT_THAT(std::string(StatusOf(AllocFile(7, 1, OpenMode::kWrite)).message()),
+              ::testing::HasSubstr("disk_write = d below [test]"));
+  tenant_->Grant({.write = {"d"}});
+  AllocFile(8, 10, OpenMode::kWrite);
+  Write(8, "x");  // changes what is there, as the command line's documentation says
+  EXPECT_EQ(Bytes(Read(8, 3)), "x12");
+  tenant_->Grant({.write = {"other"}});
+  EXPECT_TRUE(denied(AllocFile(9, 10)));
+}
+
+TEST_F(FileSessionTest, GrowthIsTheTenants) {
+  quotas_[Quota::kDiskBytes] = 100;
+  AllocFile(1, 60, OpenMode::kCreate, 0, "a");
+  ASSERT_TRUE(Sync().ok());
+  const Account& account = tenant_->accounts[Quota::kDiskBytes];
+  EXPECT_EQ(account.used(), 60);
+  EXPECT_TRUE(absl::IsResourceExhausted(StatusOf(AllocFile(2, 20, OpenMode::kCreate, 30, "b"))));
+  EXPECT_FALSE(std::filesystem::exists(directory_.path() / "b"));
+  EXPECT_TRUE(absl::IsAlreadyExists(StatusOf(AllocFile(3, 10, OpenMode::kCreate, 0, "a"))));
+  EXPECT_EQ(account.used(), 60) << "what was not made costs nothing";
+  Submit(FreeOp{{1}});
+  ASSERT_TRUE(Sync().ok());
+  EXPECT_EQ(account.used(), 60) << "the file stays";
+  Submit(AllocOp{4, 40, "DISK:d"});
+  EXPECT_TRUE(absl::IsResourceExhausted(StatusOf(last_id_))) << "64 bytes at least";
+}
+
 }  // namespace
 }  // namespace telegrad

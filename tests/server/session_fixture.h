@@ -33,8 +33,10 @@ class SessionTest : public ::testing::Test {
 
   std::shared_ptr<Tenant> MakeTenant(std::string name) {
     const std::shared_ptr<Engine> engine(&engine_, [](Engine*) {});
-    return std::make_shared<Tenant>(name, Accounts(name, quotas_, "ask for more"), engine,
-                                    &metrics_);
+    const auto tenant =
+        std::make_shared<Tenant>(name, Accounts(name, quotas_, "ask for more"), engine, &metrics_);
+    tenant->Grant(disks_);
+    return tenant;
   }
   Session& session() {
     if (!session_) {
@@ -85,6 +87,7 @@ class SessionTest : public ::testing::Test {
   TaskPool compilers_{1};
   Environment env_;
   Quotas quotas_;  // of the tenants made from now on
+  DiskGrants disks_ = {.write = {"*"}};
   SessionTerms terms_ = {.id = 1};
   std::shared_ptr<Sink> sink_ = std::make_shared<Sink>();
   std::shared_ptr<Tenant> tenant_;

@@ -236,5 +236,38 @@ TEST_F(SessionTest, OthersGoOnWhileOneCompiles) {
   EXPECT_TRUE(StatusOf(run).ok());
 }
 
+// Of what the daemon keeps for a tenant nothing is free: handles, failures, answers.
+TEST_F(SessionTest, HandlesAndFailuresAreChargedToTheTenant) {
+  quotas_[Quota::kHostMemory] = 100'000;
+  env_.limits.bytes = 1000;
+  int64_t made = 0;
+  for (uint64_t handle = 1; handle <= 1000; ++handle) {
+    Alloc(handle, handle % 2 == 0 ? 1 : 1'000'000);  // or a failure
+  }
+  ASSERT_TRUE(Sync().ok());
+  const Account& account = tenant_->accounts[Quota::kHostMemory];
+  made = metrics_.count(Metric::kBuffers);
+  EXPECT_GT(made, 50);
+  EXPECT_LT(made, 100'000 / 400);
+  EXPECT_LE(account.used(), account.limit());
+  EXPECT_GE(account.used(), made * 400);
+  session().Close();
+  session_.reset();
+  EXPECT_EQ(account.used(), 0);
+}
+
+TEST_F(SessionTest, KeptErrorsAreChargedToTheTenant) {
+  terms_ = {.id = 1, .token = "t", .resumable = true, .lease_ns = 1, .grace_ns = 1};
+  quotas_[Quota::kHostMemory] = 50'000;
+  env_.limits.run_handles = 1;
+  for (int i = 0; i < 2000; ++i) Alloc(0, 1);  // an error of some bytes
+  const Account& account = tenant_->accounts[Quota::kHostMemory];
+  const int64_t kept = account.used();
+  EXPECT_GE(kept, 2000 * 512) << "each at least";
+  EXPECT_LT(kept, 2000 * 512 + 50'000) << "and no message beyond the quota";
+  session().Acknowledge(last_id_);
+  EXPECT_EQ(account.used(), 0);
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -140,5 +140,19 @@ TEST_F(RegistryTest, TheTimerClosesWhatIsOver) {
   EXPECT_FALSE(Found(*session));
 }
 
+TEST_F(RegistryTest, SessionsPayForTheMemoryThatTheyTake) {
+  quotas_[Quota::kHostMemory] = 100'000;
+  tenant_ = MakeTenant("bob");
+  auto first = Open(false), second = Open(false);
+  const auto third = registry_->Create(tenant_, false, 0, sink_);
+  EXPECT_TRUE(absl::IsResourceExhausted(third.status())) << third.status();
+  EXPECT_THAT(std::string(third.status().message()), HasSubstr("host_memory of tenant bob"));
+  for (auto* session : {&first, &second}) {
+    registry_->Close(*session, absl::OkStatus());
+    session->reset();
+  }
+  EXPECT_EQ(tenant_->accounts[Quota::kHostMemory].used(), 0);
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -119,18 +119,19 @@ TEST_F(ResumeTest, ReadsThatAreNotKeptAreAborted) {
 }
 
 TEST_F(ResumeTest, KeptAnswersAreChargedToTheTenant) {
-  quotas_[Quota::kHostStaging] = 20;
+  constexpr int64_t kHandle = 448, kAnswer = 512;        // beside what has a length of its own
+  quotas_[Quota::kHostMemory] = kHandle + kAnswer + 20;  // which answers may pass, their bytes not
   Alloc(1, 8);
   const uint64_t kept = Read(1, 8), also = Read(1, 8), over = Read(1, 8);
   for (const uint64_t read : {kept, also, over}) EXPECT_TRUE(StatusOf(read).ok());
-  const Account& account = *tenant_->accounts.shared(Quota::kHostStaging);
-  EXPECT_EQ(account.used(), 16);
+  const Account& account = *tenant_->accounts.shared(Quota::kHostMemory);
+  EXPECT_EQ(account.used(), kHandle + 3 * kAnswer + 16);
   Resume(kept);
-  EXPECT_EQ(account.used(), 8);
+  EXPECT_EQ(account.used(), kHandle + 2 * kAnswer + 8);
   EXPECT_EQ(Bytes(also), std::string(8, '\0'));
   EXPECT_TRUE(absl::IsAborted(StatusOf(over)));
   session().Acknowledge(over);
-  EXPECT_EQ(account.used(), 0);
+  EXPECT_EQ(account.used(), kHandle);
 }
 
 TEST_F(ResumeTest, AClientThatAcknowledgesNothingIsRefused) {

@@ -22,7 +22,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 UniqueFd Memory(int64_t bytes, int seals) {
   UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  EXPECT_EQ(ftruncate(fd.get(), bytes), 0);
+  EXPECT_EQ(posix_fallocate(fd.get(), 0, bytes), 0);
   EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
   return fd;
 }
@@ -66,6 +66,19 @@ TEST(SealedFileTest, WhatMayNotBeWrittenIsNot) {
             Code::kInvalidArgument);
   EXPECT_EQ(Opened(UniqueFd(open(path.c_str(), O_WRONLY)), 0, 1, false).code(),
             Code::kInvalidArgument);
+}
+
+// The daemon would have to find the pages in its own share of the memory.
+TEST(SealedFileTest, WhatIsToBeWrittenHasItsPages) {
+  UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(fd.get(), 1 << 20), 0);
+  ASSERT_EQ(fcntl(fd.get(), F_ADD_SEALS, kSeals), 0);
+  const absl::Status status = Opened(UniqueFd(dup(fd.get())));
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("posix_fallocate"));
+  EXPECT_TRUE(Opened(UniqueFd(dup(fd.get())), 0, 1, /*write=*/false).ok());
+  ASSERT_EQ(posix_fallocate(fd.get(), 0, 1 << 20), 0);
+  EXPECT_TRUE(Opened(std::move(fd)).ok());
 }
 
 // Its owner may take the pages away; that is zeros here, and no signal.

@@ -163,7 +163,7 @@ TEST_F(TenantLimits, MetricsAreByTenant) {
   EXPECT_EQ(busy["telegrad_tenant_read_bytes_total"], 4);
   EXPECT_EQ(busy["telegrad_tenant_used device_memory"], 128);
   EXPECT_EQ(busy["telegrad_tenant_used graphs"], 1);
-  EXPECT_EQ(busy["telegrad_tenant_limit sessions"], 1024);
+  EXPECT_EQ(busy["telegrad_tenant_limit sessions"], 256);
   EXPECT_EQ(quiet.size(), busy.size());
   for (const auto& [name, value] : quiet) {
     if (name.starts_with("telegrad_tenant_limit")) continue;

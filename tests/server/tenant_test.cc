@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 TEST(Quotas, AreNamedAndHaveUnits) {
   Quotas quotas;
-  EXPECT_EQ(quotas[Quota::kSessions], 1024);
+  EXPECT_EQ(quotas[Quota::kSessions], 256);
   EXPECT_TRUE(quotas.Set("sessions=7").ok());
   EXPECT_TRUE(quotas.Set(" device_memory = 3 GiB").ok());
   EXPECT_TRUE(quotas.Set("graphs=0").ok());
@@ -50,7 +50,7 @@ TEST(TenantFile, GivesEachItsOwn) {
   ASSERT_EQ(table->named.size(), 2u);
   const Quotas& alice = table->named.at("alice");
   EXPECT_EQ(alice[Quota::kDeviceMemory], int64_t{2} << 30);
-  EXPECT_EQ(alice[Quota::kSessions], 1024) << "[*] is for others";
+  EXPECT_EQ(alice[Quota::kSessions], 256) << "[*] is for others";
   EXPECT_EQ(alice[Quota::kGraphs], 5);
   ASSERT_TRUE(table->others);
   EXPECT_EQ((*table->others)[Quota::kSessions], 1);

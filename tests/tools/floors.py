@@ -65,7 +65,6 @@ OUTSIDE = [
     (re.compile(r"^google/protobuf/|\.pb\.h$"), "Protobuf",
      ["proto", "server/service", "server/transfer", "engine/wire", "client/cc"]),
     (re.compile(r"^(llvm|llvm-c)/"), "LLVM", ["engine/compile", "devices/cpu"]),
-    (re.compile(r"^prometheus/"), "prometheus-cpp", ["server/admin"]),
 ]
 
 OURS = ("proto/", "engine/", "devices/", "server/", "client/", "tests/", "deploy/")

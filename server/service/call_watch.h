@@ -1,0 +1,75 @@
+// Calls that are under way, looked at once a second. One whose caller has sent no message within a
+// while is ended, so that streams that never begin hold no place; so is one whose caller's
+// credentials were withdrawn, or whose tenant is served no more.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "engine/base/clock.h"
+#include "server/admin/limited_log.h"
+#include "server/identity/authenticator.h"
+
+namespace telegrad {
+
+class RawStream;
+
+// Thread-safe.
+class CallWatch {
+ public:
+  // Who calls, and what made them known.
+  struct Known {
+    Principal principal;
+    Grant grant;
+  };
+  // OK while calls of this caller may go on.
+  using Check = std::function<absl::Status(const Known&)>;
+  class Row;
+
+  CallWatch(std::chrono::milliseconds first_message, Check check,
+            const Clock* clock = Clock::Steady());
+
+  // `stream` is looked at until Leave is called of what this returns. `known`: none where nobody
+  // was asked.
+  std::shared_ptr<Row> Enter(RawStream* stream, std::optional<Known> known);
+  // Ends those that are to end by now.
+  void Look();
+  // Ends those that have sent nothing yet, now and from now on, and those that wait for nothing but
+  // their caller's next question.
+  void Drain();
+
+ private:
+  std::list<std::shared_ptr<Row>> All();
+
+  const int64_t first_message_ns_;
+  const Check check_;
+  const Clock* const clock_;
+  LimitedLog ended_{LogLevel::kWarning, "call_ended"};
+  std::mutex mutex_;
+  std::list<std::shared_ptr<Row>> rows_;
+  bool draining_ = false;
+};
+
+// One call.
+class CallWatch::Row {
+ public:
+  // Nobody calls the stream any more, but for a call that is under way on this very thread.
+  void Leave();
+
+ private:
+  friend class CallWatch;
+  CallWatch* watch_ = nullptr;
+  std::list<std::shared_ptr<Row>>::iterator at_;
+  int64_t began_ns_ = 0;
+  std::optional<Known> known_;
+  // gRPC may come back from within, on the same thread, to say that the call is over.
+  std::recursive_mutex mutex_;
+  RawStream* stream_ = nullptr;  // until Leave
+};
+
+}  // namespace telegrad
