@@ -67,6 +67,7 @@ constexpr FlagRow kFlags[] = {
 
 constexpr int kUsageError = 2;
 constexpr int kWorkers = 2;
+constexpr int kSpareCompilers = 14;  // for tenants of which nothing is being compiled
 
 ListenOptions ListenersOf(const Flags& flags) {
   ListenOptions options{.compute = flags.GetList("listen"),
@@ -175,6 +176,7 @@ absl::Status CheckRanges(const Flags& flags) {
     int64_t min, max;
   } kRanges[] = {{"drain-seconds", 0, 86'400},
                  {"compile-threads", 1, 256},
+                 {"compile-nice", 0, 19},
                  {"cpu-threads", 0, 4096},
                  {"cpu-devices", 1, 256},
                  {"loopback-devices", 0, 64},
@@ -215,6 +217,7 @@ CompileService::Options CompileOptions(const Flags& flags) {
   return {.workers = static_cast<int>(workers),
           .kernel_time = std::chrono::milliseconds(flags.GetInt("kernel-time")),
           .worker_memory = flags.GetInt("compile-memory"),
+          .nice = static_cast<int>(flags.GetInt("compile-nice")),
           .store = flags.GetString("kernel-cache"),
           .store_bytes = flags.GetInt("kernel-cache-bytes"),
           .reproducers = flags.GetString("reproducers")};
@@ -302,8 +305,10 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   // What runs on the devices counts and posts when it ends, as late as when they are closed: so
   // they go before these, once no task is left that could use them.
   Metrics metrics;
-  TaskPool workers(kWorkers);
-  TaskPool compilers(static_cast<int>(flags.GetInt("compile-threads")));
+  TaskPool workers({.threads = kWorkers, .spare = kWorkers});
+  TaskPool compilers({.threads = static_cast<int>(flags.GetInt("compile-threads")),
+                      .spare = kSpareCompilers,
+                      .nice = static_cast<int>(flags.GetInt("compile-nice"))});
   std::vector<std::string> notes;
   TG_ASSIGN_OR_RETURN(auto devices, OpenDevices(drivers, &notes));
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<DevicePool> pool,

@@ -19,6 +19,7 @@
 #include "engine/execution/executable.h"
 #include "engine/ir/graph.h"
 #include "engine/types/var_value.h"
+#include "server/pool/session_queues.h"
 
 namespace telegrad {
 
@@ -112,6 +113,7 @@ struct RunOp {
   std::vector<std::string> devices =
       {};                  // by the graph's numbers; "": as the slots or the server say
   int64_t timeout_ms = 0;  // from its arrival; 0: none
+  Priority priority = Priority::kNormal;
 };
 struct SyncOp {};
 

@@ -55,6 +55,7 @@ Session::Step Session::Do(uint64_t id, ImportOp& op, Queued& queued, Where where
   if (where != Where::kCompiler) return Step::kNeedsCompiler;
 
   Budget budget(env_.limits.job);
+  budget.SetShare(tenant_->share);
   {
     std::lock_guard lock(mutex_);
     if (closed_) return Step::kDone;

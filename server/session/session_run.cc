@@ -1,10 +1,8 @@
 // The operations of a session that are about graphs: Has, Put and Run.
 //
-// A run on one device is ordered behind earlier runs by the device's queue; what it waits for
-// explicitly is there so that it inherits their failure. One on several devices also reads in copy
-// queues, so who writes its buffers next waits for it. It does not wait on the device for anything
-// that a client controls: a buffer that is still being sent to a slow reader blocks this session,
-// never the queue that all sessions share.
+// A run on one device is ordered behind the session's earlier runs there by its lane in the
+// device's queue; what it waits for explicitly is there so that it inherits their failure. One on
+// several devices also reads in copy queues, so who writes its buffers next waits for it.
 #include <algorithm>
 #include <utility>
 
@@ -59,6 +57,7 @@ Session::Step Session::Do(uint64_t id, HasOp& op) {
 Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
   if (where != Where::kCompiler) return Step::kNeedsCompiler;
   Budget budget(env_.limits.job);
+  budget.SetShare(tenant_->share);
   auto verified = op.decode(&budget);
   op.decode = nullptr;
   if (!verified.ok()) return Fail(id, verified.status());
@@ -80,6 +79,7 @@ Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
 absl::StatusOr<ExecutableCache::Result> Session::Compile(const StoredGraph& graph,
                                                          std::span<const VarValue> variables) {
   Budget budget(env_.limits.job);
+  budget.SetShare(tenant_->share);
   {
     std::lock_guard lock(mutex_);
     if (closed_) return absl::CancelledError("the session has ended");
@@ -166,7 +166,9 @@ absl::Status Session::Bind(const RunOp& op, const StoredGraph& graph) {
 bool Session::BusyDevice(Block* block) const {
   for (Device* const device : devices_) {
     if (device == nullptr) continue;
-    *block = {.point = device->queue().last(), .held = nullptr, .others = true};
+    FairQueue* const queue = env_.devices->queue(*device, QueueKind::kCompute);
+    if (queue == nullptr) continue;
+    *block = {.point = queue->Drained(), .held = nullptr, .others = true};
     if (!IsReached(block->point)) return true;
   }
   return false;
@@ -219,11 +221,13 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   const auto traced = NewTrace(op);
   if (!traced.ok()) return FailRun(id, graph, traced.status());
   const int64_t submitted = SteadyNs();
+  const auto taken = std::make_shared<DeviceTime>();
+  QueuesForRun queues(queues_.get(), op.priority, queued.deadline_ns, taken);
   const auto submit = [&] {
     return queued.compiled->executable->Submit(
         views_, waits_,
         *traced == nullptr ? nullptr : std::shared_ptr<RunTrace>(*traced, &(*traced)->trace),
-        queued.cancellation);
+        queued.cancellation, queues);
   };
   auto point = submit();
   if (absl::IsResourceExhausted(point.status()) && !runs_.empty()) {
@@ -237,7 +241,7 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
     point = submit();
   }
   if (!point.ok()) return FailRun(id, graph, point.status());
-  Started(id, op, queued, graph, *point, submitted, *traced);
+  Started(id, op, queued, graph, *point, submitted, taken, *traced);
   return Step::kDone;
 }
 
@@ -256,7 +260,7 @@ absl::StatusOr<std::shared_ptr<TracedRun>> Session::NewTrace(const RunOp& op) {
 
 void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const StoredGraph& graph,
                       const TimelinePoint& point, int64_t submitted,
-                      std::shared_ptr<TracedRun> traced) {
+                      std::shared_ptr<DeviceTime> taken, std::shared_ptr<TracedRun> traced) {
   const ExecutableCache::Result& compiled = *queued.compiled;
   Count(Metric::kRuns);
   if (compiled.cached) Count(Metric::kRunsCached);
@@ -277,15 +281,11 @@ void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const 
     traced->submitted_ns = submitted;
     traced_ = traced;
   }
-  auto ended = [self = shared_from_this(), slot, result, submitted,
+  auto ended = [self = shared_from_this(), slot, result, taken = std::move(taken),
                 traced = std::move(traced)](const absl::Status& status) mutable {
-    // The device is this run's from its submission or from the end of the run before it.
-    const int64_t now = SteadyNs();
-    const int64_t before = self->last_end_ns_.exchange(now, std::memory_order_relaxed);
-    result.device_ns =
-        static_cast<uint64_t>(std::max<int64_t>(now - std::max(submitted, before), 0));
+    result.device_ns = static_cast<uint64_t>(taken->ns.load(std::memory_order_relaxed));
     self->Count(Metric::kRunNs, static_cast<int64_t>(result.device_ns));
-    if (traced != nullptr) traced->ended_ns = now;
+    if (traced != nullptr) traced->ended_ns = SteadyNs();
     result.traced = std::move(traced);
     slot->answer.status = Clipped(status);
     if (status.ok()) slot->answer.result = std::move(result);

@@ -20,6 +20,7 @@ Accounts::Accounts(std::string_view tenant, const Quotas& quotas, std::string_vi
 Tenant::Tenant(std::string n, Accounts a, std::shared_ptr<Engine> e, Metrics* metrics)
     : name(std::move(n)),
       accounts(std::move(a)),
+      share(std::make_shared<Share>(Share{name, accounts[Quota::kWeight].limit()})),
       engine(std::move(e)),
       graphs(accounts.shared(Quota::kGraphs), accounts.shared(Quota::kGraphBytes), metrics) {}
 

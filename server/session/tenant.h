@@ -9,6 +9,7 @@
 
 #include "devices/api/device.h"
 #include "engine/base/account.h"
+#include "engine/base/share.h"
 #include "engine/execution/cache_accounts.h"
 #include "server/admin/metrics.h"
 #include "server/session/engine.h"
@@ -52,6 +53,7 @@ struct Tenant {
 
   const std::string name;
   const Accounts accounts;
+  const std::shared_ptr<const Share> share;  // of devices and compilers
   const std::shared_ptr<Engine> engine;
   GraphStore graphs;
   Metrics metrics;  // its own part of those in tenant_metrics.h
