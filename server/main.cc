@@ -138,12 +138,13 @@ absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
   SessionLimits limits;
   int64_t job_time = 0;
   const std::pair<std::string_view, int64_t*> rows[] = {
-      {"max-sessions", &limits.sessions},  {"session-handles", &limits.handles},
-      {"session-bytes", &limits.bytes},    {"staged-bytes", &limits.staged_bytes},
-      {"head-bytes", &limits.head_bytes},  {"trace-events", &limits.trace_events},
-      {"transfers", &limits.transfers},    {"job-time", &job_time},
-      {"session-lease", &limits.lease_ms}, {"session-max-lease", &limits.max_lease_ms},
-      {"session-grace", &limits.grace_ms}, {"run-time", &limits.run.ms},
+      {"max-sessions", &limits.sessions},     {"session-handles", &limits.handles},
+      {"session-bytes", &limits.bytes},       {"staged-bytes", &limits.staged_bytes},
+      {"head-bytes", &limits.head_bytes},     {"trace-events", &limits.trace_events},
+      {"transfers", &limits.transfers},       {"job-time", &job_time},
+      {"session-lease", &limits.lease_ms},    {"session-max-lease", &limits.max_lease_ms},
+      {"session-grace", &limits.grace_ms},    {"run-time", &limits.run.ms},
+      {"launch-time", &limits.run.launch_ms},
 #define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
 #include "engine/base/budget.def"
 #undef BUDGET
@@ -287,6 +288,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   DriverOptions drivers{.host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads"))),
                         .cpu_memory = flags.GetInt("cpu-memory"),
                         .cpu_devices = flags.GetInt("cpu-devices"),
+                        .launch_ms = flags.GetInt("launch-time"),
                         .disk_roots = flags.GetList("disk-root"),
                         .read_only_disk_roots = flags.GetList("disk-root-readonly"),
                         .disk_growth = flags.GetInt("disk-growth"),

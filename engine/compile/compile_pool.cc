@@ -26,6 +26,7 @@ struct Job {
   WorkerRequest request;
   std::string first_death;  // of the worker that had it before
   bool done = false;
+  int64_t took_ns = 0;  // in workers
   absl::StatusOr<ProgramImage> result;
 };
 
@@ -74,6 +75,7 @@ class Pool final : public CompilePool {
         return status;
       }
     }
+    budget->Worked(job->took_ns);
     return std::move(job->result);
   }
 
@@ -149,6 +151,7 @@ class Pool final : public CompilePool {
       const std::chrono::duration<double, std::nano> took = Clock::now() - begin;
       lock.lock();
       --stats_.compiling;
+      job->took_ns += static_cast<int64_t>(took.count());
       if (!answer.ok()) {
         Died(*job, answer.status());
         if (!job->done) waiting_.PutBack(taken.flow, job);

@@ -55,8 +55,9 @@ struct RunCost {
   int64_t output_bytes = 0;
   int64_t temporary_bytes = 0;
   double flops = 0;
-  double bytes = 0;    // moved
-  double seconds = 0;  // predicted
+  double bytes = 0;           // moved
+  double seconds = 0;         // predicted
+  double launch_seconds = 0;  // predicted, of the longest launch
 
   // The most that is in use at a time: buffers are bound for as long as the run lasts.
   int64_t peak_bytes() const { return input_bytes + output_bytes + temporary_bytes; }

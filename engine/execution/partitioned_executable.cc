@@ -110,6 +110,7 @@ absl::Status PartitionedExecutable::Encode() {
     const RunCost part = parts_[i]->cost();
     cost_.flops += part.flops;
     cost_.bytes += part.bytes;
+    cost_.launch_seconds = std::max(cost_.launch_seconds, part.launch_seconds);
     seconds[step.device] += part.seconds;
     temporaries[step.device] = std::max(temporaries[step.device], part.temporary_bytes);
     const std::span<const KernelInfo> kernels = parts_[i]->kernels();

@@ -1,5 +1,6 @@
 #include "engine/execution/planned_executable.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -44,6 +45,12 @@ absl::Status PlannedExecutable::Encode() {
     cost_.flops += kernel.flops;
     cost_.bytes += kernel.bytes;
     cost_.seconds += kernel.seconds;
+    // A launch of few iterations has not all of the device.
+    const double used = static_cast<double>(
+        std::clamp<int64_t>(kernel.iterations / kernel.segments, 1, rates.iterations));
+    cost_.launch_seconds =
+        std::max(cost_.launch_seconds,
+                 kernel.seconds / kernel.segments * static_cast<double>(rates.iterations) / used);
     Launch launch;
     launch.program = plan_.programs[k];
     launch.name = kernel.name;

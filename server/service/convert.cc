@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/base/json.h"
+#include "engine/base/rate_limit.h"
 #include "engine/base/status.h"
 #include "engine/ir/content_hash.h"
 #include "engine/types/limits.h"
@@ -260,6 +261,8 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
       for (const v1::Variable& v : op.variables()) run.variables.push_back({v.id(), v.value()});
       run.devices.assign(op.devices().begin(), op.devices().end());
       run.timeout_ms = op.timeout_ms();
+      if (op.priority() == v1::Run::LOW) run.priority = Priority::kLow;
+      if (op.priority() == v1::Run::HIGH) run.priority = Priority::kHigh;
       operation.op = std::move(run);
       break;
     }
@@ -289,6 +292,8 @@ grpc::ByteBuffer ToMessage(const Answer& answer, uint64_t* sent, bool* last) {
   } else {
     response.mutable_status()->set_code(static_cast<uint32_t>(answer.status.raw_code()));
     response.mutable_status()->set_message(Message(answer.status));
+    response.mutable_status()->set_retry_after_ms(
+        static_cast<uint64_t>(RetryAfterMs(answer.status).value_or(0)));
   }
   return ToMessage(response);
 }

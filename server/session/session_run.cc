@@ -58,6 +58,9 @@ Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
   if (where != Where::kCompiler) return Step::kNeedsCompiler;
   Budget budget(env_.limits.job);
   budget.SetShare(tenant_->share);
+  const absl::Status allowed = tenant_->TakeCompileTime(env_.clock->Ns());
+  if (!allowed.ok()) return Fail(id, allowed);
+  const CompileTimer charged(tenant_.get());
   auto verified = op.decode(&budget);
   op.decode = nullptr;
   if (!verified.ok()) return Fail(id, verified.status());
@@ -86,6 +89,7 @@ absl::StatusOr<ExecutableCache::Result> Session::Compile(const StoredGraph& grap
     budget_ = &budget;
   }
   auto result = tenant_->engine->Get(graph.hash, graph.graph, devices_, &budget, variables);
+  tenant_->compile_time.Correct(0, budget.worked_ns());
   std::lock_guard lock(mutex_);
   budget_ = nullptr;
   return result;
@@ -194,9 +198,13 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   const auto found = FindGraph(op.hash);
   if (!found.ok()) return Fail(id, found.status());
   const StoredGraph& graph = **found;
+  const auto fail = [&](const absl::Status& error) {
+    ReturnDeviceTime(queued);
+    return FailRun(id, graph, error);
+  };
   absl::Status status = Bind(op, graph);
   if (status.ok()) status = queued.cancellation->Check();
-  if (!status.ok()) return FailRun(id, graph, status);
+  if (!status.ok()) return fail(status);
 
   if (!queued.compiled) {
     if (auto executable = tenant_->engine->Find(graph.hash, devices_, op.variables)) {
@@ -204,13 +212,16 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
     } else if (where != Where::kCompiler) {
       return Step::kNeedsCompiler;
     } else {
+      status = tenant_->TakeCompileTime(env_.clock->Ns());
+      if (!status.ok()) return fail(status);
+      const CompileTimer charged(tenant_.get());
       auto compiled = Compile(graph, op.variables);
-      if (!compiled.ok()) return FailRun(id, graph, compiled.status());
+      if (!compiled.ok()) return fail(compiled.status());
       queued.compiled = *std::move(compiled);
     }
   }
   status = Admit(queued.compiled->executable->cost(), env_.limits.run);
-  if (!status.ok()) return FailRun(id, graph, status);
+  if (!status.ok()) return fail(status);
   while (!runs_.empty() && IsReached(runs_.front())) runs_.pop_front();
   if (static_cast<int64_t>(runs_.size()) >= env_.limits.runs_in_flight) {
     block->point = runs_.front();
@@ -219,7 +230,13 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   if (!MayOverwrite(graph, block)) return Step::kBlocked;
 
   const auto traced = NewTrace(op);
-  if (!traced.ok()) return FailRun(id, graph, traced.status());
+  if (!traced.ok()) return fail(traced.status());
+  if (!queued.device_ns) {
+    const auto ns = static_cast<int64_t>(queued.compiled->executable->cost().seconds * 1e9);
+    status = tenant_->TakeDeviceTime(ns, env_.clock->Ns());
+    if (!status.ok()) return fail(status);
+    queued.device_ns = ns;
+  }
   const int64_t submitted = SteadyNs();
   const auto taken = std::make_shared<DeviceTime>();
   QueuesForRun queues(queues_.get(), op.priority, queued.deadline_ns, taken);
@@ -240,7 +257,7 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
     if (BusyDevice(block)) return Step::kBlocked;  // likewise, if it is others' runs that hold it
     point = submit();
   }
-  if (!point.ok()) return FailRun(id, graph, point.status());
+  if (!point.ok()) return fail(point.status());
   Started(id, op, queued, graph, *point, submitted, taken, *traced);
   return Step::kDone;
 }
@@ -281,9 +298,12 @@ void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const 
     traced->submitted_ns = submitted;
     traced_ = traced;
   }
-  auto ended = [self = shared_from_this(), slot, result, taken = std::move(taken),
+  auto ended = [self = shared_from_this(), slot, result, predicted = *queued.device_ns,
+                taken = std::move(taken),
                 traced = std::move(traced)](const absl::Status& status) mutable {
-    result.device_ns = static_cast<uint64_t>(taken->ns.load(std::memory_order_relaxed));
+    const int64_t ns = taken->ns.load(std::memory_order_relaxed);
+    self->tenant_->device_time.Correct(predicted, ns);
+    result.device_ns = static_cast<uint64_t>(ns);
     self->Count(Metric::kRunNs, static_cast<int64_t>(result.device_ns));
     if (traced != nullptr) traced->ended_ns = SteadyNs();
     result.traced = std::move(traced);
@@ -296,6 +316,12 @@ void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const 
   } else {
     point.timeline->OnReached(point.value, std::move(ended));
   }
+}
+
+// Of a run that was not submitted after all.
+void Session::ReturnDeviceTime(Queued& queued) {
+  if (queued.device_ns) tenant_->device_time.Correct(*queued.device_ns, 0);
+  queued.device_ns.reset();
 }
 
 // A run that was not submitted: what it would have written is not what the client expects.
