@@ -10,7 +10,7 @@ packages=(
   libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   llvm-19-dev prometheus-cpp-dev libssl-dev zlib1g-dev libzstd-dev liblz4-dev
   # tests and benchmarks
-  libgtest-dev libgmock-dev libbenchmark-dev python3 clang-format-19
+  libgtest-dev libgmock-dev libbenchmark-dev python3 clang-format-19 shellcheck
   # the GPU bundle (tests/gpu/run.sh)
   lld-19 xz-utils binutils
   # the Python client

@@ -5,20 +5,32 @@ set -euo pipefail
 
 usage() {
   cat <<END
-Usage: deploy/quickstart.sh [--keep | --help]
+Usage: deploy/quickstart.sh [--keep] [--package FILE.deb]... [--help]
 
 Installs what is missing, builds, and shows Telegrad at work. Exits 0 only if every step did.
-  --keep  keeps the files made on the way (log, trained weights, outputs) and prints where they are
+  --keep              keeps the files made on the way (log, trained weights, outputs) and prints where they are
+  --package FILE.deb  builds nothing: installs telegradd from this package of deploy/package.sh, and telegrad from the
+                      package beside it, or from a further --package
 END
 }
 
 keep=false
-case "${1:-}" in
-  "") ;;
-  --keep) keep=true ;;
-  --help | -h) usage; exit 0 ;;
-  *) usage >&2; exit 2 ;;
-esac
+packages=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --keep) keep=true ;;
+    --package)
+      if [ $# -lt 2 ] || [ ! -r "$2" ]; then
+        echo "quickstart: error: --package needs a file that can be read" >&2
+        exit 2
+      fi
+      packages+=("$(realpath "$2")")
+      shift ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+  esac
+  shift
+done
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -56,12 +68,30 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-say "Packages"
-deploy/dependencies.sh
+# What the README names is there afterwards.
+targets=(telegradd telegrad telegrad-opt hello char_gpt resnet50 bert)
 
-say "Build (a few minutes the first time)"
-cmake --preset release >"$work/configure.log" 2>&1 || { cat "$work/configure.log" >&2; die "cmake failed"; }
-ninja -C build/release telegradd telegrad || die "the build failed"
+if [ ${#packages[@]} -gt 0 ]; then
+  say "Install"
+  if [ ${#packages[@]} -eq 1 ]; then
+    beside=${packages[0]/telegradd_/telegrad_}
+    [ "$beside" != "${packages[0]}" ] && [ -r "$beside" ] || die "$beside is not there; give it with --package"
+    packages+=("$beside")
+  fi
+  as_root=()
+  if [ "$(id -u)" -ne 0 ]; then as_root=(sudo); fi
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 install -y --no-install-recommends \
+    "${packages[@]}" >"$work/install.log" 2>&1 || { tail -n 20 "$work/install.log" >&2; die "apt-get could not install ${packages[*]}"; }
+  daemon_bin=/usr/bin/telegradd cli=/usr/bin/telegrad
+  echo "installed $("$daemon_bin" --version) and $("$cli" --version)"
+else
+  say "Packages"
+  deploy/dependencies.sh
+
+  say "Build (a few minutes the first time)"
+  cmake --preset release >"$work/configure.log" 2>&1 || { cat "$work/configure.log" >&2; die "cmake failed"; }
+  ninja -C build/release "${targets[@]}" || die "the build failed"
+fi
 
 say "Daemon"
 # Its stdout is a pipe, so that reading the announced port waits for exactly that line: `read` returns when

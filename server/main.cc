@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +20,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/time/clock.h"
 #include "devices/drivers.h"
+#include "engine/base/flag_pages.h"
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
@@ -32,6 +35,8 @@
 #include "server/admin/limited_log.h"
 #include "server/admin/log.h"
 #include "server/admin/metrics.h"
+#include "server/admin/service_manager.h"
+#include "server/flags.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/local_socket.h"
 #include "server/service/admin_service.h"
@@ -50,29 +55,31 @@
 namespace telegrad {
 namespace {
 
-constexpr FlagKind kBool = FlagKind::kBool;
-constexpr FlagKind kInt = FlagKind::kInt;
-constexpr FlagKind kString = FlagKind::kString;
-constexpr FlagKind kList = FlagKind::kList;
-
-constexpr FlagRow kFlags[] = {
-#define FLAG(name, kind, default_value, value, help) {name, 0, kind, default_value, value, help},
-#include "server/flags.def"
-#undef FLAG
-#define BUDGET(name, default_value, what) \
-  {"job-" #name, 0, kInt, #default_value, "N", what " that one graph's admission may take"},
-#include "engine/base/budget.def"
-#undef BUDGET
+constexpr ProgramPage kPage = {
+    .name = "telegradd",
+    .section = "8",
+    .summary = "serves tensor graphs over gRPC",
+    .arguments = "",
+    .description =
+        "telegradd checks the graphs that clients send, compiles them into kernels for the "
+        "machine's processors and GPUs, and runs them. It prints the addresses that it listens on "
+        "to standard output and its log to standard error.\n\n"
+        "SIGTERM drains it: it takes no new work, running operations have --drain-seconds to "
+        "finish, and it exits. A second SIGTERM cancels what still runs. Started by systemd it "
+        "reports its state, answers the watchdog and takes sockets that systemd opened.",
+    .exit_codes = "0 after a drain, 1 after a failure, 2 for wrong usage.",
+    .flags = kDaemonFlags,
 };
 
 constexpr int kUsageError = 2;
 constexpr int kWorkers = 2;
 constexpr int kSpareCompilers = 14;  // for tenants of which nothing is being compiled
 
-ListenOptions ListenersOf(const Flags& flags) {
+ListenOptions ListenersOf(const Flags& flags, const ServiceManager& manager) {
   ListenOptions options{.compute = flags.GetList("listen"),
                         .data = flags.GetList("data-listen"),
                         .admin = flags.GetList("admin-listen"),
+                        .passed = manager.sockets(),
                         .bulk = flags.GetList("bulk-listen"),
                         .bulk_sockets = flags.GetInt("bulk-sockets"),
                         .tls = {.certificate = flags.GetString("tls-cert"),
@@ -134,25 +141,22 @@ absl::StatusOr<std::unique_ptr<LocalSocket>> StartLocalSocket(const Flags& flags
   return socket;
 }
 
-absl::StatusOr<SessionLimits> Limits(const Flags& flags) {
+SessionLimits Limits(const Flags& flags) {
   SessionLimits limits;
   int64_t job_time = 0;
   const std::pair<std::string_view, int64_t*> rows[] = {
-      {"max-sessions", &limits.sessions},     {"session-handles", &limits.handles},
-      {"session-bytes", &limits.bytes},       {"staged-bytes", &limits.staged_bytes},
-      {"head-bytes", &limits.head_bytes},     {"trace-events", &limits.trace_events},
-      {"transfers", &limits.transfers},       {"job-time", &job_time},
-      {"session-lease", &limits.lease_ms},    {"session-max-lease", &limits.max_lease_ms},
-      {"session-grace", &limits.grace_ms},    {"run-time", &limits.run.ms},
+      {"max-sessions", &limits.sessions},  {"session-handles", &limits.handles},
+      {"session-bytes", &limits.bytes},    {"staged-bytes", &limits.staged_bytes},
+      {"head-bytes", &limits.head_bytes},  {"trace-events", &limits.trace_events},
+      {"transfers", &limits.transfers},    {"job-time", &job_time},
+      {"session-lease", &limits.lease_ms}, {"session-max-lease", &limits.max_lease_ms},
+      {"session-grace", &limits.grace_ms}, {"run-time", &limits.run.ms},
       {"launch-time", &limits.run.launch_ms},
 #define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
 #include "engine/base/budget.def"
 #undef BUDGET
   };
-  for (const auto& [name, limit] : rows) {
-    *limit = flags.GetInt(name);
-    if (*limit < 1) return InvalidArgument("--", name, ": ", *limit, " is below 1");
-  }
+  for (const auto& [name, limit] : rows) *limit = flags.GetInt(name);
   limits.job.time = std::chrono::milliseconds(job_time);
   limits.run.bytes = flags.GetInt("run-memory");
   return limits;
@@ -169,44 +173,6 @@ absl::StatusOr<TenantTable> Tenants(const Flags& flags) {
     return ReadTenants(file, defaults);
   }
   return TenantTable{.named = {}, .others = defaults};
-}
-
-absl::Status CheckRanges(const Flags& flags) {
-  constexpr struct {
-    std::string_view name;
-    int64_t min, max;
-  } kRanges[] = {{"drain-seconds", 0, 86'400},
-                 {"compile-threads", 1, 256},
-                 {"compile-nice", 0, 19},
-                 {"cpu-threads", 0, 4096},
-                 {"cpu-devices", 1, 256},
-                 {"loopback-devices", 0, 64},
-                 {"cpu-memory", 0, INT64_MAX},
-                 {"cuda-devices", -1, 1024},
-                 {"cuda-memory", 0, INT64_MAX},
-                 {"disk-growth", 0, INT64_MAX},
-                 {"null-devices", 0, 1024},
-                 {"run-memory", 0, INT64_MAX},
-                 {"executables", 1, INT64_MAX},
-                 {"kernels", 1, INT64_MAX},
-                 {"specializations", 0, 1'000'000},
-                 {"compile-workers", -1, 256},
-                 {"kernel-time", 1, 86'400'000},
-                 {"compile-memory", 0, INT64_MAX},
-                 {"kernel-cache-bytes", 1, INT64_MAX},
-                 {"job-time", 1, 86'400'000},
-                 {"idle-tenants", 0, 1'000'000},
-                 {"max-resets", 0, 1'000'000},
-                 {"bulk-sockets", 1, 65'536},
-                 {"grpc-memory", 256 << 20, INT64_MAX}};
-  for (const auto& range : kRanges) {
-    const int64_t value = flags.GetInt(range.name);
-    if (value < range.min || value > range.max) {
-      return InvalidArgument("--", range.name, ": ", value, " is not from ", range.min, " to ",
-                             range.max);
-    }
-  }
-  return absl::OkStatus();
 }
 
 CompileService::Options CompileOptions(const Flags& flags) {
@@ -264,8 +230,8 @@ void DrainAndStop(Listeners& listeners, ComputeService& compute, HealthService& 
   std::thread shutdown([&] { listeners.Shutdown(deadline); });
   // The second signal: everybody who waits for the deadline is cancelled now.
   std::thread impatient([&] {
-    int again;
-    sigwait(&signals, &again);
+    int again = SIGHUP;
+    while (again == SIGHUP) sigwait(&signals, &again);
     listeners.CancelCalls();
   });
   listeners.Wait();
@@ -274,13 +240,51 @@ void DrainAndStop(Listeners& listeners, ComputeService& compute, HealthService& 
   impatient.join();
 }
 
+// What SIGHUP asks for. Files that flags name with their content (certificates, keys, the tenants
+// of certificates) are looked at for changes by themselves; flags are those of the start.
+void Reload(ServiceManager& manager) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  manager.Notify(StrCat("RELOADING=1\nMONOTONIC_USEC=",
+                        std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
+  for (const FlagRow& row : kDaemonFlags) {
+    if (row.reload != FlagReload::kWhileRunning) continue;
+    Log(LogLevel::kDebug, "reload", {{"flag", row.name}});
+  }
+  Log(LogLevel::kInfo, "reloaded", {{"flags", "unchanged until the next start"}});
+  manager.Notify("READY=1");
+}
+
+// Waits for the signal that ends the daemon. A service manager with a watchdog hears twice in its
+// interval that the daemon is alive, which is when its workers still take tasks.
+int WaitForEnd(const sigset_t& signals, ServiceManager& manager, TaskPool& workers) {
+  const auto interval =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(manager.watchdog()) / 2;
+  const timespec wait{static_cast<time_t>(interval.count() / 1'000'000'000),
+                      static_cast<long>(interval.count() % 1'000'000'000)};
+  const auto alive = std::make_shared<std::atomic<bool>>(true);
+  while (true) {
+    int signal = 0;
+    if (interval.count() == 0) {
+      sigwait(&signals, &signal);
+    } else {
+      if (alive->exchange(false)) {
+        manager.Notify("WATCHDOG=1");
+        workers.Post([alive] { *alive = true; });
+      }
+      signal = sigtimedwait(&signals, nullptr, &wait);
+    }
+    if (signal == SIGHUP) Reload(manager);
+    if (signal == SIGTERM || signal == SIGINT) return signal;
+  }
+}
+
 absl::Status Serve(const Flags& flags, const sigset_t& signals) {
+  TG_ASSIGN_OR_RETURN(ServiceManager manager, ServiceManager::FromEnvironment());
   TG_RETURN_IF_ERROR(CheckPairs(flags));
   TG_ASSIGN_OR_RETURN(const auto authenticator, Authenticator::Create(IdentityOf(flags)));
   TG_ASSIGN_OR_RETURN(const auto listeners,
-                      Listeners::Create(ListenersOf(flags), authenticator->open()));
-  TG_ASSIGN_OR_RETURN(const SessionLimits limits, Limits(flags));
-  TG_RETURN_IF_ERROR(CheckRanges(flags));
+                      Listeners::Create(ListenersOf(flags, manager), authenticator->open()));
+  const SessionLimits limits = Limits(flags);
   TG_ASSIGN_OR_RETURN(const TenantTable tenant_table, Tenants(flags));
 
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
@@ -377,8 +381,9 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
       [&](const std::string& name) { return tenants.Find(name); },
       [&](const std::string& address) { sessions.SetDataAddress(address); }));
   std::fflush(stdout);
-  int signal = 0;
-  sigwait(&signals, &signal);
+  manager.Notify("READY=1");
+  const int signal = WaitForEnd(signals, manager, workers);
+  manager.Notify("STOPPING=1");
   DrainAndStop(*listeners, compute, health, flags.GetInt("drain-seconds"), signals, signal);
   Log(LogLevel::kInfo, "stopped");
   return absl::OkStatus();
@@ -386,24 +391,19 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
 
 int Main(int argc, char** argv) {
   const auto args = Arguments(argc, argv);
-  const auto flags = Flags::Parse(kFlags, args);
+  const auto flags = Flags::Parse(kDaemonFlags, args);
   absl::Status status = flags.status();
   if (status.ok() && flags->help()) {
     std::printf("Usage: telegradd [flags]\nServes tensor graphs over gRPC.\n\nFlags:\n%s",
-                FlagHelp(kFlags).c_str());
+                FlagHelp(kDaemonFlags).c_str());
     return 0;
   }
   if (status.ok() && !flags->positional().empty()) {
     status = InvalidArgument("unexpected argument ", flags->positional().front());
   }
   if (status.ok()) {
-    const auto level = LogLevelFromText(flags->GetString("log-level"));
-    if (level) {
-      SetLogLevel(*level);
-    } else {
-      status = InvalidArgument("--log-level: \"", flags->GetString("log-level"),
-                               "\" is not one of debug, info, warning, error, off");
-    }
+    if (const std::optional<int> code = PrintPage(kPage, *flags)) return *code;
+    SetLogLevel(*LogLevelFromText(flags->GetString("log-level")));
   }
   // Protobuf reports what clients send wrong on stderr; it belongs in the log, and only if asked
   // for.
@@ -424,6 +424,7 @@ int Main(int argc, char** argv) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   // What the transport receives lies in malloc's memory until it is copied into the arena. Pages of
   // it that are given back come as slowly as new ones of the arena would, so they are kept, too.

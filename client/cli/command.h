@@ -22,14 +22,16 @@ struct Command {
   absl::Status (*run)(const Flags& flags);
 };
 
-// Connects to --address, TELEGRAD_ADDRESS or the default address.
+// Connects to --address, or to what DefaultAddress (client/cc/local_daemon.h) says.
 absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags);
 
 absl::Status Devices(const Flags& flags);
+absl::Status Down(const Flags& flags);
 absl::Status Explain(const Flags& flags);
 absl::Status Run(const Flags& flags);
 absl::Status Stats(const Flags& flags);
 absl::Status Tensors(const Flags& flags);
 absl::Status Train(const Flags& flags);
+absl::Status Up(const Flags& flags);
 
 }  // namespace telegrad::cli

@@ -3,6 +3,7 @@
 #include "engine/explain/explain.h"
 
 #include <cstdio>
+#include <filesystem>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
@@ -58,9 +59,6 @@ absl::StatusOr<ImportOptions> ExplainOptionsOf(const Flags& flags) {
 
 absl::Status Explain(const Flags& flags) {
   if (flags.positional().size() != 1) return InvalidArgument("expected one ONNX file");
-  if (flags.GetInt("threads") < 0 || flags.GetInt("threads") > 4096) {
-    return InvalidArgument("--threads: expected 0 to 4096");
-  }
   TG_ASSIGN_OR_RETURN(const ImportOptions options, ExplainOptionsOf(flags));
   TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(flags.positional()[0]));
   const auto model = ImportOnnx(file, options);
@@ -70,11 +68,17 @@ absl::Status Explain(const Flags& flags) {
   }
   TG_RETURN_IF_ERROR(model.status());
   Budget budget;
+  const Target shape = HostShape(static_cast<int>(flags.GetInt("threads")));
   TG_ASSIGN_OR_RETURN(const Explanation explanation,
-                      ExplainGraph(model->plan.graph.root(), {},
-                                   HostShape(static_cast<int>(flags.GetInt("threads"))), &budget));
+                      ExplainGraph(model->plan.graph.root(), {}, shape, &budget));
   std::vector<std::string> names;
   for (const Slot& slot : model->plan.slots) names.push_back(slot.name);
+  if (const std::string& page = flags.GetString("html"); !page.empty()) {
+    const std::string title = std::filesystem::path(flags.positional()[0]).filename();
+    TG_RETURN_IF_ERROR(WriteFile(page, ToHtml(explanation, names, title, shape.threads)));
+    std::printf("wrote %s; open it in a browser\n", page.c_str());
+    return absl::OkStatus();
+  }
   const std::string text =
       flags.GetBool("json") ? ToJson(explanation, names) : ToText(explanation, names);
   std::fputs(text.c_str(), stdout);

@@ -4,10 +4,12 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "client/cli/command.h"
+#include "engine/base/flag_pages.h"
 #include "engine/base/status.h"
 
 namespace telegrad::cli {
@@ -15,44 +17,68 @@ namespace {
 
 constexpr FlagRow kTrainFlags[] = {
     {"data", 'd', FlagKind::kString, "tests/data/digits/digits.csv.gz", "FILE",
-     "the images: gzip, 64 pixels and the label on each line"},
-    {"epochs", 'e', FlagKind::kInt, "16", "N", "passes over the training images"},
-    {"batch", 'b', FlagKind::kInt, "64", "N", "images in one step"},
-    {"seed", 0, FlagKind::kInt, "1", "N", "of the first weights and of the order of the images"},
+     "File of the images: gzip, 64 pixels and the label on each line"},
+    {"epochs", 'e', FlagKind::kInt, "16", "N", "Number of passes over the training images",
+     Between(0, 10'000)},
+    {"batch", 'b', FlagKind::kInt, "64", "N", "Number of images in one step", Between(1, 1'024)},
+    {"seed", 0, FlagKind::kInt, "1", "N",
+     "Seed of the initial weights and of the order of the images", AtLeast(0)},
     {"save", 's', FlagKind::kString, "", "FILE",
-     "where weights and optimizer state go (safetensors)"},
-    {"resume", 'r', FlagKind::kString, "", "FILE", "continues from a file made by --save"},
+     "File (safetensors) that weights and optimizer state are written to"},
+    {"resume", 'r', FlagKind::kString, "", "FILE",
+     "File of an earlier --save from which training continues"},
+    {"plot", 0, FlagKind::kChoice, "auto", "auto|always|never",
+     "Draw the loss of all steps at the end; auto means on terminals"},
 };
 
 constexpr FlagRow kRunFlags[] = {
     {"input", 'i', FlagKind::kList, "", "FILE",
-     "the model's inputs, in order: ONNX TensorProto .pb, or a tensor file of one tensor (.npy)"},
-    {"output", 'o', FlagKind::kList, "", "FILE", "where its outputs go, in order: .npy or .pb"},
+     "File of the model's next input: ONNX TensorProto .pb, or a tensor file of one tensor (.npy)"},
+    {"output", 'o', FlagKind::kList, "", "FILE",
+     "File that the model's next output is written to, .npy or .pb"},
     {"expect", 'x', FlagKind::kList, "", "FILE",
-     "what its outputs must be, in order: fails where they differ"},
-    {"rtol", 0, FlagKind::kString, "1e-3", "X", "of --expect: relative tolerance"},
-    {"atol", 0, FlagKind::kString, "1e-5", "X", "of --expect: absolute tolerance"},
+     "File of what the model's next output must be; the command fails where they differ"},
+    {"rtol", 0, FlagKind::kString, "1e-3", "X", "Relative tolerance of --expect"},
+    {"atol", 0, FlagKind::kString, "1e-5", "X", "Absolute tolerance of --expect"},
     {"timeline", 't', FlagKind::kString, "", "FILE",
-     "where a timeline of the run goes, for Perfetto (Chrome trace JSON)"},
+     "File that a timeline of the run is written to, for Perfetto (Chrome trace JSON)"},
     {"server-import", 0, FlagKind::kBool, "false", "",
-     "sends the file as it is, to be imported by the server"},
+     "Send the file unchanged and let the server import it"},
 };
 
 constexpr FlagRow kExplainFlags[] = {
     {"shape", 's', FlagKind::kList, "", "NAME=AxBxC",
-     "the shape of an input, where the model leaves it open or has another"},
-    {"dim", 'd', FlagKind::kList, "", "NAME=N",
-     "the size of a dimension that the model only names"},
+     "Shape of an input that the model leaves open or has with other sizes"},
+    {"dim", 'd', FlagKind::kList, "", "NAME=N", "Size of a dimension that the model only names"},
     {"threads", 0, FlagKind::kInt, "0", "N",
-     "that one launch would run on; 0: as many as there are"},
-    {"json", 'j', FlagKind::kBool, "false", "", "prints one JSON object instead of lines"},
+     "Threads that one launch is planned for; 0 means as many as this machine has",
+     Between(0, 4'096)},
+    {"json", 'j', FlagKind::kBool, "false", "", "Print one JSON object instead of lines"},
+    {"html", 0, FlagKind::kString, "", "FILE",
+     "File of a page for browsers that is written instead of lines: kernels, fusion, memory and "
+     "time"},
 };
 
 constexpr FlagRow kTensorsFlags[] = {
-    {"metadata", 'm', FlagKind::kBool, "false", "", "prints the metadata too"},
+    {"metadata", 'm', FlagKind::kBool, "false", "", "Print the metadata of the file too"},
+};
+
+constexpr FlagRow kUpFlags[] = {
+    {"program", 0, FlagKind::kString, "", "FILE",
+     "Daemon to start (default: telegradd beside this program, else in PATH)"},
+    {"wait", 0, FlagKind::kInt, "60", "SECONDS", "Time limit of the daemon's start",
+     Between(1, 3'600)},
+};
+
+constexpr FlagRow kDownFlags[] = {
+    {"wait", 0, FlagKind::kInt, "60", "SECONDS", "Time limit of the daemon's end",
+     Between(1, 3'600)},
 };
 
 constexpr Command kCommands[] = {
+    {"up", "[-- FLAGS]", "starts a daemon on this machine, with these flags of telegradd", kUpFlags,
+     &Up},
+    {"down", "", "stops the daemon that \"up\" started", kDownFlags, &Down},
     {"run", "MODEL.onnx", "runs an ONNX model", kRunFlags, &Run},
     {"explain", "MODEL.onnx", "shows the kernels and the memory that a model would take, and why",
      kExplainFlags, &Explain},
@@ -67,24 +93,29 @@ constexpr Command kCommands[] = {
 // Of every command.
 constexpr FlagRow kCommonFlags[] = {
     {"address", 'a', FlagKind::kString, "", "ADDRESS",
-     "the server, HOST:PORT or unix:PATH (default: TELEGRAD_ADDRESS, else 127.0.0.1:50055)"},
+     "Address of the server, HOST:PORT or unix:PATH (default: TELEGRAD_ADDRESS, else the daemon of "
+     "this machine, else 127.0.0.1:50055)"},
     {"tls-ca", 0, FlagKind::kString, "", "FILE",
-     "TLS; authorities of the server's certificate, PEM (default: TELEGRAD_TLS_CA)"},
+     "PEM file with the authorities that sign the server's certificate; enables TLS (default: "
+     "TELEGRAD_TLS_CA)"},
     {"tls-cert", 0, FlagKind::kString, "", "FILE",
-     "this client's certificate, PEM (default: TELEGRAD_TLS_CERT)"},
-    {"tls-key", 0, FlagKind::kString, "", "FILE", "its private key (default: TELEGRAD_TLS_KEY)"},
+     "PEM file with the certificate of this client (default: TELEGRAD_TLS_CERT)"},
+    {"tls-key", 0, FlagKind::kString, "", "FILE",
+     "PEM file with the private key that belongs to --tls-cert (default: TELEGRAD_TLS_KEY)"},
     {"tls-server-name", 0, FlagKind::kString, "", "NAME",
-     "the name in the server's certificate (default: TELEGRAD_TLS_SERVER_NAME, else the "
-     "address's)"},
+     "Name that the server's certificate must have (default: TELEGRAD_TLS_SERVER_NAME, else the "
+     "host of the address)"},
     {"token-file", 0, FlagKind::kString, "", "FILE",
-     "holds a token that says who calls (default: TELEGRAD_TOKEN_FILE, or TELEGRAD_TOKEN itself)"},
+     "File with the token of the caller (default: TELEGRAD_TOKEN_FILE, or the token "
+     "TELEGRAD_TOKEN)"},
     {"local-socket", 0, FlagKind::kString, "", "PATH",
-     "of the server on this machine, which gives a token (default: TELEGRAD_LOCAL_SOCKET)"},
+     "Unix socket from which the server of this machine gives tokens (default: "
+     "TELEGRAD_LOCAL_SOCKET)"},
     {"device", 0, FlagKind::kString, "", "NAME",
-     "the device that computes, of those that \"telegrad devices\" lists (default: "
-     "TELEGRAD_DEVICE, "
-     "else the first)"},
-    {"timeout", 0, FlagKind::kInt, "10", "SECONDS", "how long to wait for the server to answer"},
+     "Device that computes, as listed by \"telegrad devices\" (default: TELEGRAD_DEVICE, else the "
+     "first)"},
+    {"timeout", 0, FlagKind::kInt, "10", "SECONDS", "Time to wait for an answer of the server",
+     AtLeast(1)},
 };
 
 constexpr int kFailed = 1, kUsage = 2, kNoServer = 3;
@@ -95,13 +126,34 @@ std::vector<FlagRow> FlagsOf(const Command& command) {
   return rows;
 }
 
+ProgramPage Page() {
+  ProgramPage page = {
+      .name = "telegrad",
+      .section = "1",
+      .summary = "the command line of a Telegrad server",
+      .arguments = "",
+      .description =
+          "telegrad runs, trains and explains models, and shows what a Telegrad server has and "
+          "does. Without --address it talks to the daemon of this machine.",
+      .exit_codes = "0 done, 1 failed, 2 wrong usage, 3 no server answers.",
+      .flags = kCommonFlags,
+  };
+  for (const Command& c : kCommands) {
+    page.commands.push_back({c.name, c.arguments, c.summary, c.flags});
+  }
+  return page;
+}
+
 std::string Usage() {
   std::string text = "Usage: telegrad COMMAND [flags]\n\nCommands:\n";
   for (const Command& command : kCommands) {
     StrAppend(&text, "  ", command.name, std::string(12 - command.name.size(), ' '),
               command.summary, "\n");
   }
-  StrAppend(&text, "\ntelegrad COMMAND --help tells more about a command.\n");
+  StrAppend(&text,
+            "\ntelegrad COMMAND --help lists the flags of a command; telegrad --version prints the "
+            "version,\ntelegrad --generate=FORM the manual page (man) or the completion of a shell "
+            "(bash, zsh, fish).\n");
   return text;
 }
 
@@ -115,7 +167,10 @@ int RunCommand(const Command& command, std::span<const std::string_view> args) {
                 arguments.c_str(), std::string(command.summary).c_str(), FlagHelp(rows).c_str());
     return 0;
   }
-  if (status.ok()) status = command.run(*flags);
+  if (status.ok()) {
+    if (const std::optional<int> code = PrintPage(Page(), *flags)) return *code;
+    status = command.run(*flags);
+  }
   if (status.ok()) return 0;
   const bool usage = absl::IsInvalidArgument(status);
   std::fprintf(stderr, "telegrad %s: %s\n%s", std::string(command.name).c_str(),
@@ -134,6 +189,10 @@ int Main(int argc, char** argv) {
     std::fputs(Usage().c_str(), stdout);
     return 0;
   }
+  if (args[0].starts_with("--")) {  // without a command there is only what every table knows
+    const auto flags = Flags::Parse({}, std::span(args).first(1));
+    if (flags.ok()) return PrintPage(Page(), *flags).value_or(kUsage);
+  }
   for (const Command& command : kCommands) {
     if (command.name == args[0]) return RunCommand(command, std::span(args).subspan(1));
   }
@@ -142,43 +201,7 @@ int Main(int argc, char** argv) {
   return kUsage;
 }
 
-// Flags count before the environment.
-ClientCredentials CredentialsOf(const Flags& flags) {
-  ClientCredentials credentials = ClientCredentials::FromEnvironment();
-  const std::pair<std::string_view, std::string*> rows[] = {
-      {"tls-ca", &credentials.tls_ca},         {"tls-cert", &credentials.tls_cert},
-      {"tls-key", &credentials.tls_key},       {"tls-server-name", &credentials.tls_server_name},
-      {"token-file", &credentials.token_file}, {"local-socket", &credentials.local_socket}};
-  if (!flags.GetString("token-file").empty() || !flags.GetString("local-socket").empty()) {
-    credentials.token = credentials.token_file = credentials.local_socket = "";
-  }
-  for (const auto& [flag, value] : rows) {
-    if (!flags.GetString(flag).empty()) *value = flags.GetString(flag);
-  }
-  return credentials;
-}
-
 }  // namespace
-
-absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags) {
-  std::string address = flags.GetString("address");
-  if (const char* from_env = std::getenv("TELEGRAD_ADDRESS"); address.empty() && from_env) {
-    address = from_env;
-  }
-  if (address.empty()) address = kDefaultAddress;
-  const int64_t seconds = flags.GetInt("timeout");
-  if (seconds < 1) return InvalidArgument("--timeout: ", seconds, " is below 1");
-  ConnectOptions options;
-  options.timeout = absl::Seconds(seconds);
-  options.client = "telegrad-cli";
-  options.credentials = CredentialsOf(flags);
-  options.device = flags.GetString("device");
-  if (const char* from_env = std::getenv("TELEGRAD_DEVICE"); options.device.empty() && from_env) {
-    options.device = from_env;
-  }
-  return Connection::Connect(address, options);
-}
-
 }  // namespace telegrad::cli
 
 int main(int argc, char** argv) {

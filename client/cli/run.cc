@@ -12,6 +12,7 @@
 #include "client/cc/remote_import.h"
 #include "client/cc/remote_plan.h"
 #include "client/cli/command.h"
+#include "client/cli/progress.h"
 #include "client/cli/timeline.h"
 #include "engine/base/status.h"
 #include "engine/frontend/files.h"
@@ -231,9 +232,13 @@ absl::Status Run(const Flags& flags) {
   timeline.Begin("connect");
   TG_ASSIGN_OR_RETURN(const auto connection, Connect(flags));
   TG_ASSIGN_OR_RETURN(const auto session, connection->OpenSession());
+  Progress progress("sending the model");
   timeline.Begin("send model and inputs");
   TG_ASSIGN_OR_RETURN(const auto plan, Send(session.get(), bound));
+  progress.Say("compiling and running");
   TG_ASSIGN_OR_RETURN(const RunInfo run, RunOnce(settings, session.get(), plan.get(), &timeline));
+  progress.Say("reading results");
+  progress.Clear();
   std::printf("%s: %d kernels, %s, %.3f ms on the device\n", settings.path.c_str(), run.kernels,
               run.cached ? "compiled before"
                          : StrCat("compiled in ", run.compile_ns / 1'000'000, " ms").c_str(),

@@ -8,6 +8,7 @@
 
 #include "client/cc/remote_plan.h"
 #include "client/cli/command.h"
+#include "client/cli/progress.h"
 #include "engine/base/status.h"
 #include "engine/frontend/datasets.h"
 #include "engine/frontend/models.h"
@@ -18,11 +19,13 @@
 namespace telegrad::cli {
 namespace {
 
+constexpr int kPlotWidth = 64, kPlotHeight = 8;  // characters
 constexpr std::string_view kEpochKey = "telegrad.epochs";
 
 struct TrainOptions {
   std::string data, save, resume;
   int64_t epochs = 0, batch = 0;
+  bool plot = false;
   uint64_t seed = 0;
 };
 
@@ -36,9 +39,8 @@ absl::StatusOr<TrainOptions> TrainOptionsOf(const Flags& flags) {
   o.resume = flags.GetString("resume");
   o.epochs = flags.GetInt("epochs");
   o.batch = flags.GetInt("batch");
-  if (o.epochs < 0 || o.epochs > 10'000) return InvalidArgument("--epochs: expected 0 to 10000");
-  if (o.batch < 1 || o.batch > 1'024) return InvalidArgument("--batch: expected 1 to 1024");
-  if (flags.GetInt("seed") < 0) return InvalidArgument("--seed: expected a number from 0");
+  const std::string& plot = flags.GetString("plot");
+  o.plot = plot == "always" || (plot == "auto" && OutputIsTerminal());
   o.seed = static_cast<uint64_t>(flags.GetInt("seed"));
   return o;
 }
@@ -81,9 +83,12 @@ class Trainer {
   std::unique_ptr<RemotePlan> train_, eval_;
   int64_t done_epochs_ = 0;
   double images_ = 0, seconds_ = 0;
+  std::vector<double> losses_;          // of every step
+  std::unique_ptr<Progress> progress_;  // of all epochs
 };
 
 absl::Status Trainer::Build() {
+  const Progress progress("compiling");
   const Stopwatch watch;
   DigitsCnn model;
   model.seed = options_.seed;
@@ -129,6 +134,7 @@ absl::Status Trainer::Step(const Examples& batch, StepResult* result) {
 absl::Status Trainer::Epoch(int64_t epoch) {
   const Stopwatch watch;
   const int64_t steps = digits_.train.size() / options_.batch;
+  progress_->Say(StrCat("epoch ", epoch + 1, "/", options_.epochs));
   std::deque<StepResult> results;
   absl::Status status = absl::OkStatus();
   for (int64_t step = 0; step < steps && status.ok(); ++step) {
@@ -143,7 +149,9 @@ absl::Status Trainer::Epoch(int64_t epoch) {
       if (const auto& done = read.Get(); !done.ok() && status.ok()) status = done.status();
     }
     if (!status.ok()) continue;
-    loss += r.loss.Values<float>()[0];
+    losses_.push_back(r.loss.Values<float>()[0]);
+    progress_->Done(static_cast<int64_t>(losses_.size()));
+    loss += losses_.back();
     correct += r.correct.Values<int32_t>()[0];
   }
   TG_RETURN_IF_ERROR(status);
@@ -151,6 +159,7 @@ absl::Status Trainer::Epoch(int64_t epoch) {
   images_ += images;
   seconds_ += watch.seconds();
   TG_ASSIGN_OR_RETURN(const double held_out, HeldOut());
+  progress_->Clear();
   std::printf("epoch %2lld/%lld  loss %.4f  train %.2f%%  held out %.2f%%  %.0f images/s\n",
               static_cast<long long>(epoch + 1), static_cast<long long>(options_.epochs),
               loss / static_cast<double>(steps), 100 * correct / images, 100 * held_out,
@@ -190,13 +199,21 @@ absl::Status Trainer::Run() {
               static_cast<long long>(options_.batch));
   TG_RETURN_IF_ERROR(Resume());
   TG_RETURN_IF_ERROR(Build());
+  const int64_t steps = digits_.train.size() / options_.batch;
+  progress_ = std::make_unique<Progress>(
+      "train", steps * std::max<int64_t>(0, options_.epochs - done_epochs_), "steps");
   for (int64_t epoch = done_epochs_; epoch < options_.epochs; ++epoch) {
     TG_RETURN_IF_ERROR(Epoch(epoch));
   }
+  progress_.reset();
   TG_ASSIGN_OR_RETURN(const double accuracy, HeldOut());
   TG_RETURN_IF_ERROR(Save());
   std::printf("held-out accuracy: %.2f%%\n", 100 * accuracy);
   if (seconds_ > 0) std::printf("training speed: %.0f images/s\n", images_ / seconds_);
+  if (options_.plot && !losses_.empty()) {
+    std::printf("loss of %zu steps:\n%s", losses_.size(),
+                Plot(losses_, kPlotWidth, kPlotHeight).c_str());
+  }
   return absl::OkStatus();
 }
 

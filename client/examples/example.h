@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "client/cc/connection.h"
+#include "client/cc/local_daemon.h"
 #include "client/cc/remote_plan.h"
 #include "client/cc/remote_session.h"
 #include "engine/base/flags.h"
@@ -30,17 +31,15 @@ inline constexpr FlagRow kAddress = {
     FlagKind::kString,
     "",
     "ADDRESS",
-    "the daemon, HOST:PORT or unix:PATH (default: TELEGRAD_ADDRESS, else 127.0.0.1:50055)"};
+    "Address of the daemon, HOST:PORT or unix:PATH (default: TELEGRAD_ADDRESS, else the daemon of "
+    "this machine, else 127.0.0.1:50055)"};
 
 inline absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags) {
-  std::string address = flags.GetString("address");
-  if (const char* from_env = std::getenv("TELEGRAD_ADDRESS"); address.empty() && from_env) {
-    address = from_env;
-  }
+  const std::string& address = flags.GetString("address");
   ConnectOptions options;
   options.credentials = ClientCredentials::FromEnvironment();
   if (const char* device = std::getenv("TELEGRAD_DEVICE")) options.device = device;
-  return Connection::Connect(address.empty() ? std::string(kDefaultAddress) : address, options);
+  return Connection::Connect(address.empty() ? DefaultAddress() : address, options);
 }
 
 // The value of an integer flag within [low, high].

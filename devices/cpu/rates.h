@@ -2,9 +2,10 @@
 #pragma once
 
 #include "devices/api/device.h"
+#include "engine/types/target.h"
 
 namespace telegrad {
 
-inline constexpr Rates kThreadRates{.flops = 40e9, .bytes = 12e9};
+inline constexpr Rates kThreadRates{.flops = kCpuThreadFlops, .bytes = kCpuThreadBytes};
 
 }  // namespace telegrad

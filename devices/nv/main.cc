@@ -3,21 +3,34 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "devices/nv/probe.h"
+#include "engine/base/flag_pages.h"
 #include "engine/base/flags.h"
 
 namespace telegrad::nv {
 namespace {
 
 constexpr FlagRow kFlags[] = {
-    {"gpu", 'g', FlagKind::kInt, "0", "N", "which GPU, in the driver's order"},
+    {"gpu", 'g', FlagKind::kInt, "0", "N", "Number of the GPU, in the driver's order",
+     Between(0, 31)},
     {"force", 'f', FlagKind::kBool, "false", "",
-     "goes on with a driver of another branch than 580, whose structs may differ"},
-    {"timeout", 't', FlagKind::kInt, "2", "SECONDS",
-     "how long a wait for the GPU may take, 1 to 600"},
+     "Continue with a driver of another branch than 580, whose structs may differ"},
+    {"timeout", 't', FlagKind::kInt, "2", "SECONDS", "Time limit of a wait for the GPU",
+     Between(1, 600)},
+};
+
+constexpr ProgramPage kPage = {
+    .name = "nv_probe",
+    .section = "8",
+    .summary = "walks the bring-up of an NVIDIA GPU through its kernel driver",
+    .arguments = "",
+    .description = "nv_probe prints a line for each step and gives everything back.",
+    .exit_codes = "",
+    .flags = kFlags,
 };
 
 void PrintHelp() {
@@ -49,9 +62,10 @@ int Main(int argc, char** argv) {
     PrintHelp();
     return 0;
   }
+  if (const std::optional<int> code = PrintPage(kPage, *flags)) return *code;
   const int64_t gpu = flags->GetInt("gpu"), timeout = flags->GetInt("timeout");
-  if (!flags->positional().empty() || gpu < 0 || gpu > 31 || timeout < 1 || timeout > 600) {
-    std::fprintf(stderr, "nv_probe: takes no arguments, --gpu 0 to 31, --timeout 1 to 600\n");
+  if (!flags->positional().empty()) {
+    std::fprintf(stderr, "nv_probe: takes no arguments\n");
     return 2;
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);

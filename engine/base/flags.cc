@@ -3,6 +3,7 @@
 #include <charconv>
 #include <optional>
 
+#include "absl/strings/str_replace.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -29,18 +30,45 @@ const FlagRow* FindByLetter(std::span<const FlagRow> table, char letter) {
   return nullptr;
 }
 
-absl::Status CheckValue(const FlagRow& row, std::string_view value) {
-  if (row.kind == FlagKind::kInt && !ToInt(value)) {
-    return InvalidArgument("--", row.name, ": \"", value,
-                           "\" is not a whole number from -2^63 to 2^63 - 1");
+// Whether `word` is one of the words of `choices`, which "|" separates.
+bool IsChoice(std::string_view choices, std::string_view word) {
+  while (true) {
+    const size_t end = choices.find('|');
+    if (choices.substr(0, end) == word) return true;
+    if (end == std::string_view::npos) return false;
+    choices.remove_prefix(end + 1);
   }
-  if (row.kind == FlagKind::kBool && value != "true" && value != "false") {
-    return InvalidArgument("--", row.name, ": \"", value, "\" is neither true nor false");
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
+
+absl::Status CheckFlagValue(const FlagRow& row, std::string_view value) {
+  switch (row.kind) {
+    case FlagKind::kInt: {
+      const std::optional<int64_t> number = ToInt(value);
+      if (!number) {
+        return InvalidArgument("--", row.name, ": \"", value,
+                               "\" is not a whole number from -2^63 to 2^63 - 1");
+      }
+      if (*number < row.range.min || *number > row.range.max) {
+        return InvalidArgument("--", row.name, ": ", *number, " is not from ", row.range.min,
+                               " to ", row.range.max);
+      }
+      return absl::OkStatus();
+    }
+    case FlagKind::kBool:
+      if (value == "true" || value == "false") return absl::OkStatus();
+      return InvalidArgument("--", row.name, ": \"", value, "\" is neither true nor false");
+    case FlagKind::kChoice:
+      if (IsChoice(row.value, value)) return absl::OkStatus();
+      return InvalidArgument("--", row.name, ": \"", value, "\" is not one of ",
+                             absl::StrReplaceAll(ToAbsl(row.value), {{"|", ", "}}));
+    case FlagKind::kString:
+    case FlagKind::kList:
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<Flags> Flags::Parse(std::span<const FlagRow> table,
                                    std::span<const std::string_view> args) {
@@ -64,6 +92,15 @@ absl::StatusOr<Flags> Flags::Parse(std::span<const FlagRow> table,
       flags.help_ = true;
       continue;
     }
+    if (arg == "--version") {
+      flags.version_ = true;
+      continue;
+    }
+    if (constexpr std::string_view kGenerate = "--generate="; arg.starts_with(kGenerate)) {
+      flags.generate_ = arg.substr(kGenerate.size());
+      if (flags.generate_.empty()) return InvalidArgument(arg, " needs a value; see --help");
+      continue;
+    }
     const bool is_long = arg[1] == '-';
     const size_t equals = is_long ? arg.find('=') : std::string_view::npos;
     const FlagRow* row = is_long           ? FindByName(table, arg.substr(2, equals - 2))
@@ -77,7 +114,7 @@ absl::StatusOr<Flags> Flags::Parse(std::span<const FlagRow> table,
       if (i + 1 == args.size()) return InvalidArgument(arg, " needs a value: ", row->value);
       value = args[++i];
     }
-    TG_RETURN_IF_ERROR(CheckValue(*row, value));
+    TG_RETURN_IF_ERROR(CheckFlagValue(*row, value));
     auto& values = flags.values_[std::string(row->name)];
     if (row->kind != FlagKind::kList) values.clear();
     values.emplace_back(value);
@@ -100,6 +137,27 @@ const std::string& Flags::GetString(std::string_view name) const {
 bool Flags::GetBool(std::string_view name) const { return GetString(name) == "true"; }
 int64_t Flags::GetInt(std::string_view name) const { return ToInt(GetString(name)).value_or(0); }
 
+std::string FlagText(const FlagRow& row) {
+  std::string text(row.help);
+  std::string notes;
+  const auto note = [&notes](const auto&... parts) {
+    StrAppend(&notes, notes.empty() ? "" : ", ", parts...);
+  };
+  if (row.kind == FlagKind::kList) note("repeatable");
+  if (row.kind == FlagKind::kInt && row.range != FlagRange()) {
+    if (row.range.max == INT64_MAX) {
+      note("at least ", row.range.min);
+    } else {
+      note(row.range.min, " to ", row.range.max);
+    }
+  }
+  if (!row.default_value.empty() && row.kind != FlagKind::kBool && row.kind != FlagKind::kList) {
+    note("default ", row.default_value);
+  }
+  if (!notes.empty()) StrAppend(&text, " (", notes, ")");
+  return text;
+}
+
 std::string FlagHelp(std::span<const FlagRow> table) {
   std::string help;
   const auto entry = [&help](std::string_view name, std::string_view text) {
@@ -115,15 +173,12 @@ std::string FlagHelp(std::span<const FlagRow> table) {
     std::string name = row.letter != 0 ? StrCat("-", std::string(1, row.letter), ", ") : "";
     StrAppend(&name, "--", row.name);
     if (row.kind != FlagKind::kBool) StrAppend(&name, " ", row.value);
-    std::string text(row.help);
-    if (row.kind == FlagKind::kList) {
-      StrAppend(&text, " (repeatable)");
-    } else if (!row.default_value.empty() && row.kind != FlagKind::kBool) {
-      StrAppend(&text, " (default ", row.default_value, ")");
-    }
-    entry(name, text);
+    entry(name, FlagText(row));
   }
-  entry("-h, --help", "this text");
+  entry("-h, --help", "prints this text");
+  entry("--version", "prints the version");
+  entry("--generate=FORM",
+        "prints the manual page (man) or the completion of a shell (bash, zsh, fish)");
   return help;
 }
 

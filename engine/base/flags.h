@@ -1,6 +1,7 @@
-// Command lines described by a table: the parser and --help are derived from its rows. A flag is
-// given as
-// --name value, --name=value or -s value; a bool as --name or --name=false. "--" ends the flags.
+// Command lines described by a table. Parsing, the check of values, --help, man pages and the
+// completion of shells are derived from its rows (flags.cc, flag_pages.cc). A flag is given as
+// --name value,
+// --name=value or -s value; a kBool as --name or --name=false. "--" ends the flags.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +11,26 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace telegrad {
 
-enum class FlagKind : uint8_t { kBool, kInt, kString, kList };
+// kChoice takes one of the words of FlagRow::value, which are separated by "|".
+enum class FlagKind : uint8_t { kBool, kInt, kString, kList, kChoice };
+
+// The values of a kInt, both ends included.
+struct FlagRange {
+  int64_t min = INT64_MIN;
+  int64_t max = INT64_MAX;
+  bool operator==(const FlagRange&) const = default;
+};
+constexpr FlagRange Between(int64_t min, int64_t max) { return {min, max}; }
+constexpr FlagRange AtLeast(int64_t min) { return {min, INT64_MAX}; }
+
+// When a running program takes up a change: at its next start, or, for the content of files and
+// folders that a flag names, while it runs.
+enum class FlagReload : uint8_t { kAtStart, kWhileRunning };
 
 struct FlagRow {
   std::string_view name;
@@ -22,13 +38,15 @@ struct FlagRow {
   FlagKind kind;
   std::string_view default_value;  // empty for kList: no values
   std::string_view value;          // what stands for the value in --help
-  std::string_view help;
+  std::string_view help;           // a sentence that stands alone
+  FlagRange range = {};
+  FlagReload reload = FlagReload::kAtStart;
 };
 
 class Flags {
  public:
   // INVALID_ARGUMENT names the argument and what was expected. `args` is without the program's
-  // name. Every table also knows --help, -h.
+  // name. Every table also knows --help, -h, --version and --generate=FORM.
   static absl::StatusOr<Flags> Parse(std::span<const FlagRow> table,
                                      std::span<const std::string_view> args);
 
@@ -39,13 +57,22 @@ class Flags {
   const std::vector<std::string>& GetList(std::string_view name) const;
 
   bool help() const { return help_; }
+  bool version() const { return version_; }
+  const std::string& generate() const { return generate_; }  // empty: not asked for
   const std::vector<std::string>& positional() const { return positional_; }
 
  private:
   std::map<std::string, std::vector<std::string>, std::less<>> values_;
   std::vector<std::string> positional_;
-  bool help_ = false;
+  bool help_ = false, version_ = false;
+  std::string generate_;
 };
+
+// OK if a flag of this row may have this value.
+absl::Status CheckFlagValue(const FlagRow& row, std::string_view value);
+
+// The help of a row, followed by its range, its default and whether it may be repeated.
+std::string FlagText(const FlagRow& row);
 
 // One indented entry per row.
 std::string FlagHelp(std::span<const FlagRow> table);

@@ -6,11 +6,18 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <string>
+#include <string_view>
 
+#include "engine/base/version.h"
 #include "engine/compile/compile_worker.h"
 #include "engine/compile/worker_protocol.h"
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--version") {
+    std::printf("telegrad-compile-worker %s\n", std::string(telegrad::Version()).c_str());
+    return 0;
+  }
   int type;
   socklen_t size = sizeof(type);
   if (getsockopt(telegrad::kWorkerSocket, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr DType kF32 = DType::kFloat32;
+constexpr DType kFloat = DType::kFloat32;
 
 class PartitionedTest : public ::testing::Test {
  protected:
@@ -39,7 +39,7 @@ class PartitionedTest : public ::testing::Test {
   }
 
   UOp Param(int64_t slot, int64_t n, int64_t device) {
-    return g_.Param(slot, kF32, Shape{n}, device);
+    return g_.Param(slot, kFloat, Shape{n}, device);
   }
   UOp Copy(UOp x, int64_t device) { return g_.Make(Op::kCopy, DType::kVoid, {x}, {device}); }
   FrozenGraph Stores(const std::vector<std::pair<UOp, UOp>>& stores) {
@@ -337,7 +337,7 @@ TEST_F(PartitionedTest, WhatIsNoGraphIsRefusedByTheDevice) {
   EXPECT_THAT(devices_[0]->Load({"x", "no graph"}).status().message(),
               HasSubstr("LOOPBACK:0: the 8 bytes of a graph are no graph.proto"));
   Graph g;
-  const std::string unverified = GraphBytes(g.Make(Op::kNeg, {g.Param(0, kF32, Shape{4})}));
+  const std::string unverified = GraphBytes(g.Make(Op::kNeg, {g.Param(0, kFloat, Shape{4})}));
   EXPECT_EQ(devices_[0]->Load({"x", unverified}).status().code(),
             absl::StatusCode::kInvalidArgument);
   const auto commands = devices_[0]->Encode({Command{}});
@@ -348,7 +348,7 @@ TEST_F(PartitionedTest, LaunchesAreNotCopies) {
   AddCpus(1);
   AddLoopback();
   Device& device = *devices_[1];
-  const FrozenGraph graph = Stores({{Param(0, 4, 0), g_.ConstFloat(kF32, 1)}});
+  const FrozenGraph graph = Stores({{Param(0, 4, 0), g_.ConstFloat(kFloat, 1)}});
   const auto program = device.Load({"ones", GraphBytes(graph.root())});
   ASSERT_TRUE(program.ok()) << program.status();
   Command command;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,7 +21,7 @@ namespace telegrad {
 struct ExplainedKernel {
   std::string name;                          // by content, as a run's timeline shows it
   Shape loops;                               // sizes of the ranges over what is written
-  Shape reduces;                             // of those that are folded
+  Shape reduces;                             // of those that are reduced
   std::vector<BufferRef> buffers;            // what its arguments stand for
   std::vector<Program::Argument> arguments;  // one for each buffer
   std::vector<std::string> reasons;
@@ -46,9 +47,17 @@ struct Explanation {
 absl::StatusOr<Explanation> ExplainGraph(UOp sink, std::span<const VarValue> variables,
                                          const Target& target, Budget* budget);
 
+// What an argument stands for: the slot's name, or t0, t1, ... for a temporary.
+std::string BufferName(const BufferRef& ref, std::span<const std::string> slot_names);
+
 // Lines "kernel ...", one for each launch, then "temporary ...", then totals. slot_names[i] is what
 // slot i is called.
 std::string ToText(const Explanation& explanation, std::span<const std::string> slot_names);
+// The same as one HTML page that needs nothing beside itself: the kernels with their predicted time
+// on `threads` threads of a CPU, why each is one of its own, and the plan of the memory of
+// temporaries.
+std::string ToHtml(const Explanation& explanation, std::span<const std::string> slot_names,
+                   std::string_view title, int threads);
 // The same as one JSON object.
 std::string ToJson(const Explanation& explanation, std::span<const std::string> slot_names);
 

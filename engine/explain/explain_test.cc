@@ -7,6 +7,7 @@
 #include <set>
 
 #include "absl/strings/str_split.h"
+#include "engine/base/strings.h"
 #include "engine/frontend/builder.h"
 #include "engine/frontend/models.h"
 
@@ -14,6 +15,7 @@ namespace telegrad {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Explanation Explain(const Plan& plan) {
   Budget budget;
@@ -117,6 +119,37 @@ TEST(Explain, OverBudgetIsRefused) {
   Budget budget(Budget::Limits{.kernels = 3});
   EXPECT_EQ(ExplainGraph(plan.graph.root(), {}, HostShape(1), &budget).status().code(),
             absl::StatusCode::kResourceExhausted);
+}
+
+// A page is sent to others: it has no scripts, loads nothing, and names of a model are not markup.
+TEST(Explain, PageStandsAlone) {
+  Builder b;
+  const Tensor x = b.Param(DType::kFloat32, {48, 32}, "<script>x</script>&\"");
+  const Tensor y = b.Param(DType::kFloat32, {32, 64}, "y");
+  b.Output(x.MatMul(y).MatMul(b.Param(DType::kFloat32, {64, 8}, "w")), "z");
+  const Plan plan = *b.Finish();
+  const Explanation e = Explain(plan);
+  const std::string page = ToHtml(e, Names(plan), "a<b>.onnx", 2);
+  EXPECT_THAT(page, HasSubstr("&lt;script&gt;x&lt;/script&gt;&amp;&quot;"));
+  EXPECT_THAT(page, HasSubstr("<h1>a&lt;b&gt;.onnx</h1>"));
+  for (const char* outside : {"<script", "http", "src=", "href=", "url(", "@import"}) {
+    EXPECT_THAT(page, Not(HasSubstr(outside)));
+  }
+  const auto count = [&](std::string_view what) {
+    size_t n = 0;
+    for (size_t at = page.find(what); at != std::string::npos; at = page.find(what, at + 1)) ++n;
+    return n;
+  };
+  EXPECT_EQ(count("<tr><td"), e.kernels.size());
+  // A bar for each launch, a box for each temporary.
+  EXPECT_EQ(count("<rect "), e.kernels.size() + e.temporaries.size());
+  EXPECT_GE(e.temporaries.size(), 1u);
+  for (const char* element :
+       {"div", "table", "tr", "td", "svg", "p", "span", "code", "rect", "text"}) {
+    EXPECT_EQ(count(StrCat("<", element, " ")) + count(StrCat("<", element, ">")),
+              count(StrCat("</", element, ">")))
+        << element;
+  }
 }
 
 }  // namespace

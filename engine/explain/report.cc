@@ -9,12 +9,6 @@
 namespace telegrad {
 namespace {
 
-std::string Buffer(const BufferRef& ref, std::span<const std::string> slot_names) {
-  if (ref.kind == BufferRef::Kind::kTemporary) return StrCat("t", ref.index);
-  const auto slot = static_cast<size_t>(ref.index);
-  return slot < slot_names.size() ? slot_names[slot] : StrCat("slot", ref.index);
-}
-
 // All digits where they are few, as "2.36e+08" where not.
 std::string Number(double value) {
   char text[32];
@@ -36,7 +30,7 @@ std::string Arguments(const ExplainedKernel& kernel, bool written,
   for (size_t i = 0; i < kernel.buffers.size(); ++i) {
     const Program::Argument& a = kernel.arguments[i];
     if (a.written != written) continue;
-    StrAppend(&out, out.empty() ? "" : " ", Buffer(kernel.buffers[i], slot_names), ":",
+    StrAppend(&out, out.empty() ? "" : " ", BufferName(kernel.buffers[i], slot_names), ":",
               Name(a.dtype), "[", a.elements, "]");
   }
   return out.empty() ? "nothing" : out;
@@ -56,7 +50,7 @@ std::string KernelJson(const ExplainedKernel& kernel, std::span<const std::strin
     const bool slot = kernel.buffers[i].kind == BufferRef::Kind::kSlot;
     StrAppend(&arguments, i == 0 ? "" : ",", "{\"kind\":\"", slot ? "slot" : "temporary",
               "\",\"index\":", kernel.buffers[i].index,
-              ",\"name\":", JsonQuote(Buffer(kernel.buffers[i], slot_names)), ",\"dtype\":\"",
+              ",\"name\":", JsonQuote(BufferName(kernel.buffers[i], slot_names)), ",\"dtype\":\"",
               Name(a.dtype), "\",\"elements\":", a.elements, ",\"read\":", Bool(a.read),
               ",\"written\":", Bool(a.written), "}");
   }
@@ -68,6 +62,12 @@ std::string KernelJson(const ExplainedKernel& kernel, std::span<const std::strin
 }
 
 }  // namespace
+
+std::string BufferName(const BufferRef& ref, std::span<const std::string> slot_names) {
+  if (ref.kind == BufferRef::Kind::kTemporary) return StrCat("t", ref.index);
+  const auto slot = static_cast<size_t>(ref.index);
+  return slot < slot_names.size() ? slot_names[slot] : StrCat("slot", ref.index);
+}
 
 std::string ToText(const Explanation& e, std::span<const std::string> slot_names) {
   std::string out;

@@ -15,7 +15,7 @@ using test::Values;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr DType kF64 = DType::kFloat64;
+constexpr DType kDouble = DType::kFloat64;
 
 Values Evaluate(Builder* b, const Tensor& t, Bindings bindings = {}) {
   b->Output(t, "result");
@@ -41,7 +41,7 @@ Values Mixed(int64_t n) {
 
 TEST(TensorTest, BroadcastsLikeNumpy) {
   Builder b;
-  const Tensor x = b.Param(kF64, {2, 1, 3}, "x"), y = b.Param(kF64, {2, 1}, "y");
+  const Tensor x = b.Param(kDouble, {2, 1, 3}, "x"), y = b.Param(kDouble, {2, 1}, "y");
   const Tensor sum = x + y;
   EXPECT_THAT(sum.shape(), ElementsAre(2, 2, 3));
   EXPECT_THAT(Evaluate(&b, sum, {{"x", Counting(6)}, {"y", {10, 20}}}),
@@ -50,7 +50,7 @@ TEST(TensorTest, BroadcastsLikeNumpy) {
 
 TEST(TensorTest, ErrorsAreStickyAndNameOperationShapesAndAxis) {
   Builder b;
-  const Tensor x = b.Param(kF64, {2, 3}, "x"), y = b.Param(kF64, {2, 4}, "y");
+  const Tensor x = b.Param(kDouble, {2, 3}, "x"), y = b.Param(kDouble, {2, 4}, "y");
   const Tensor bad = x + y;
   EXPECT_FALSE(bad.valid());
   EXPECT_FALSE((bad.Exp().Sum({0}) * 2.0).valid());
@@ -65,7 +65,7 @@ TEST(TensorTest, ErrorsAreStickyAndNameOperationShapesAndAxis) {
 TEST(TensorTest, EachMistakeHasItsMessage) {
   const auto message = [](auto make) {
     Builder b;
-    const Tensor x = b.Param(kF64, {2, 3}, "x");
+    const Tensor x = b.Param(kDouble, {2, 3}, "x");
     make(b, x);
     return std::string(b.status().message());
   };
@@ -84,25 +84,25 @@ TEST(TensorTest, EachMistakeHasItsMessage) {
               HasSubstr("matmul: [2, 3] and [2, 3]: the last axis has 3"));
   EXPECT_THAT(message([](Builder&, Tensor x) { x.Windows({4}); }),
               HasSubstr("smaller than the window of 4"));
-  EXPECT_THAT(message([](Builder& b, Tensor) { b.Param(kF64, {}, "x"); }),
+  EXPECT_THAT(message([](Builder& b, Tensor) { b.Param(kDouble, {}, "x"); }),
               HasSubstr("already a slot named 'x'"));
   EXPECT_THAT(message([](Builder& b, Tensor x) { b.Store(x, x); }),
               HasSubstr("slot 'x' is an input"));
   EXPECT_THAT(message([](Builder&, Tensor x) { x + Tensor(); }), HasSubstr("empty tensor"));
   EXPECT_THAT(message([](Builder& b, Tensor x) {
-                const Tensor out = b.Param(kF64, {2, 3}, "out", SlotRole::kOutput);
+                const Tensor out = b.Param(kDouble, {2, 3}, "out", SlotRole::kOutput);
                 b.Store(out, x);
                 b.Store(out, x);
               }),
               HasSubstr("stored to already"));
   EXPECT_THAT(message([](Builder& b, Tensor x) {
-                const Tensor out = b.Param(kF64, {3}, "out", SlotRole::kOutput);
+                const Tensor out = b.Param(kDouble, {3}, "out", SlotRole::kOutput);
                 b.Store(out.Expand({2, 3}), x);
               }),
               HasSubstr("one-to-one view"));
   EXPECT_THAT(message([](Builder&, Tensor x) {
                 Builder other;
-                x + other.Const(kF64, 1);
+                x + other.Const(kDouble, 1);
               }),
               HasSubstr("another builder"));
 }
@@ -111,7 +111,7 @@ TEST(TensorTest, ElementwiseMatchesTheMathLibrary) {
   const Values in = {-3, -1.5, -0.25, 0.5, 1, 4};
   const auto check = [&](auto op, auto expected) {
     Builder b;
-    const Values got = Evaluate(&b, op(b.Param(kF64, {6}, "x")), {{"x", in}});
+    const Values got = Evaluate(&b, op(b.Param(kDouble, {6}, "x")), {{"x", in}});
     ASSERT_EQ(got.size(), in.size());
     for (size_t i = 0; i < in.size(); ++i) {
       const double want = expected(in[i]);
@@ -131,8 +131,9 @@ TEST(TensorTest, ElementwiseMatchesTheMathLibrary) {
   check([](T x) { return x.Relu(); }, [](double x) { return x > 0 ? x : 0; });
   check([](T x) { return x.Minimum(x.Like(1)); }, [](double x) { return std::min(x, 1.0); });
   check([](T x) { return 2.0 / x - 1.0; }, [](double x) { return 2 / x - 1; });
-  check([](T x) { return x.Le(x.Like(0.5)).Cast(kF64); }, [](double x) { return x <= 0.5; });
-  check([](T x) { return x.Ge(x.Like(0.5)).Not().Cast(kF64); }, [](double x) { return x < 0.5; });
+  check([](T x) { return x.Le(x.Like(0.5)).Cast(kDouble); }, [](double x) { return x <= 0.5; });
+  check([](T x) { return x.Ge(x.Like(0.5)).Not().Cast(kDouble); },
+        [](double x) { return x < 0.5; });
 }
 
 TEST(TensorTest, ErfAndGeluAreNearTheirDefinitions) {
@@ -140,7 +141,7 @@ TEST(TensorTest, ErfAndGeluAreNearTheirDefinitions) {
   for (int i = -500; i <= 500; ++i) in.push_back(i * 0.01);
   const auto check = [&](auto op, auto expected, double relative, double absolute) {
     Builder b;
-    const Tensor x = b.Param(kF64, {static_cast<int64_t>(in.size())}, "x");
+    const Tensor x = b.Param(kDouble, {static_cast<int64_t>(in.size())}, "x");
     const Values got = Evaluate(&b, op(x), {{"x", in}});
     ASSERT_EQ(got.size(), in.size());
     for (size_t i = 0; i < in.size(); ++i) {
@@ -165,7 +166,7 @@ TEST(TensorTest, MinimumOfUnsignedDoesNotWrap) {
 
 TEST(TensorTest, Movement) {
   Builder b;
-  const Tensor x = b.Param(kF64, {2, 3}, "x");
+  const Tensor x = b.Param(kDouble, {2, 3}, "x");
   const Tensor t = x.Transpose().Flip({0}).Pad({0, 1, 1, 0}, 7);
   EXPECT_THAT(t.shape(), ElementsAre(4, 3));
   EXPECT_THAT(Evaluate(&b, t, {{"x", Counting(6)}}),
@@ -174,7 +175,7 @@ TEST(TensorTest, Movement) {
 
 TEST(TensorTest, SliceAndConcat) {
   Builder b;
-  const Tensor x = b.Param(kF64, {2, 3}, "x");
+  const Tensor x = b.Param(kDouble, {2, 3}, "x");
   const Tensor parts[] = {x.Slice(1, 2, 3), x.Slice(1, 0, -1), x.Slice(-1, 1, 2)};
   const Tensor joined = Concat(parts, -1);
   EXPECT_THAT(joined.shape(), ElementsAre(2, 4));
@@ -183,7 +184,7 @@ TEST(TensorTest, SliceAndConcat) {
 
 TEST(TensorTest, MovementThatChangesNothingMakesNoNode) {
   Builder b;
-  const Tensor x = b.Param(kF64, {2, 3}, "x");
+  const Tensor x = b.Param(kDouble, {2, 3}, "x");
   EXPECT_EQ(x.Reshape({2, -1}).uop(), x.uop());
   EXPECT_EQ(x.Permute({0, -1}).uop(), x.uop());
   EXPECT_EQ(x.Pad({0, 0, 0, 0}).uop(), x.uop());
@@ -193,7 +194,7 @@ TEST(TensorTest, MovementThatChangesNothingMakesNoNode) {
 
 TEST(TensorTest, Reductions) {
   Builder b;
-  const Tensor x = b.Param(kF64, {2, 3}, "x");
+  const Tensor x = b.Param(kDouble, {2, 3}, "x");
   const Tensor parts[] = {x.Sum({1}), x.Max({1}), x.Mean({1}), x.Mean().Reshape({1})};
   EXPECT_THAT(x.Sum({0}, true).shape(), ElementsAre(1, 3));
   EXPECT_THAT(Evaluate(&b, Concat(parts, 0), {{"x", {3, 1, 2, 9, 4, 5}}}),
@@ -202,14 +203,14 @@ TEST(TensorTest, Reductions) {
 
 TEST(TensorTest, ArgMaxTakesTheFirstAndNan) {
   Builder b;
-  const Tensor x = b.Param(kF64, {3, 3}, "x");
+  const Tensor x = b.Param(kDouble, {3, 3}, "x");
   EXPECT_THAT(Evaluate(&b, x.ArgMax(-1), {{"x", {1, 5, 5, 0, NAN, NAN, -INFINITY, -INFINITY, -1}}}),
               ElementsAre(1, 1, 2));
 }
 
 TEST(TensorTest, SoftmaxAndCrossEntropy) {
   Builder b;
-  const Tensor x = b.Param(kF64, {2, 3}, "x"), labels = b.Param(DType::kInt32, {2}, "labels");
+  const Tensor x = b.Param(kDouble, {2, 3}, "x"), labels = b.Param(DType::kInt32, {2}, "labels");
   const Values in = {1, 2, 4, 1000, 999, -1000};
   const Tensor parts[] = {x.Softmax().Flatten(0), x.CrossEntropy(labels).Reshape({1})};
   const Values got = Evaluate(&b, Concat(parts, 0), {{"x", in}, {"labels", {1, 0}}});
@@ -221,8 +222,8 @@ TEST(TensorTest, SoftmaxAndCrossEntropy) {
 
 TEST(TensorTest, StandardizeHasMeanZeroAndVarianceOne) {
   Builder b;
-  const Values got =
-      Evaluate(&b, b.Param(kF64, {3, 2}, "x").Standardize({0}, 0.25), {{"x", {1, 5, 2, 5, 3, 5}}});
+  const Values got = Evaluate(&b, b.Param(kDouble, {3, 2}, "x").Standardize({0}, 0.25),
+                              {{"x", {1, 5, 2, 5, 3, 5}}});
   const double deviation = std::sqrt(2.0 / 3 + 0.25);
   const double want[] = {-1 / deviation, 0, 0, 0, 1 / deviation, 0};
   for (int i = 0; i < 6; ++i) EXPECT_NEAR(got[i], want[i], 1e-12) << i;
@@ -239,7 +240,7 @@ TEST(TensorTest, OneHotDoesNotWrapNarrowLabels) {
 
 TEST(TensorTest, GatherRows) {
   Builder b;
-  const Tensor x = b.Param(kF64, {3, 2}, "x"), at = b.Param(DType::kInt64, {2, 2}, "at");
+  const Tensor x = b.Param(kDouble, {3, 2}, "x"), at = b.Param(DType::kInt64, {2, 2}, "at");
   const Tensor rows = x.Gather(at);
   EXPECT_THAT(rows.shape(), ElementsAre(2, 2, 2));
   EXPECT_THAT(Evaluate(&b, rows, {{"x", Counting(6)}, {"at", {2, 0, -1, 3}}}),
@@ -249,7 +250,7 @@ TEST(TensorTest, GatherRows) {
 TEST(TensorTest, MatMulRanks) {
   const auto shape = [](const Shape& a, const Shape& c) {
     Builder b;
-    return ToShape(b.Param(kF64, a, "a").MatMul(b.Param(kF64, c, "c")).shape());
+    return ToShape(b.Param(kDouble, a, "a").MatMul(b.Param(kDouble, c, "c")).shape());
   };
   EXPECT_EQ(shape({3}, {3}), (Shape{}));
   EXPECT_EQ(shape({2, 3}, {3}), (Shape{2}));
@@ -261,7 +262,7 @@ TEST(TensorTest, MatMulRanks) {
 
 TEST(TensorTest, MatMulValues) {
   Builder b;
-  const Tensor x = b.Param(kF64, {2, 2, 3}, "x"), y = b.Param(kF64, {3, 2}, "y");
+  const Tensor x = b.Param(kDouble, {2, 2, 3}, "x"), y = b.Param(kDouble, {3, 2}, "y");
   EXPECT_THAT(Evaluate(&b, x.MatMul(y), {{"x", Counting(12)}, {"y", {1, 0, 0, 1, 1, 1}}}),
               ElementsAre(2, 3, 8, 9, 14, 15, 20, 21));
 }
@@ -276,7 +277,7 @@ TEST(TensorTest, WindowsOfAllSmallGeometries) {
           if (extent > in) continue;
           const int64_t out = (in - extent) / stride + 1;
           Builder b;
-          const Tensor x = b.Param(kF64, {2, in}, "x");
+          const Tensor x = b.Param(kDouble, {2, in}, "x");
           const Tensor w = x.Windows({kernel}, {.stride = {stride}, .dilation = {dilation}});
           ASSERT_TRUE(w.valid()) << b.status();
           ASSERT_THAT(w.shape(), ElementsAre(2, out, kernel));
@@ -339,8 +340,9 @@ TEST(TensorTest, ConvAgainstLoops) {
   };
   for (const ConvCase& c : cases) {
     Builder b;
-    const Tensor x = b.Param(kF64, {2, c.channels, c.height, c.width}, "x");
-    const Tensor w = b.Param(kF64, {c.outputs, c.channels / c.groups, c.kernel_h, c.kernel_w}, "w");
+    const Tensor x = b.Param(kDouble, {2, c.channels, c.height, c.width}, "x");
+    const Tensor w =
+        b.Param(kDouble, {c.outputs, c.channels / c.groups, c.kernel_h, c.kernel_w}, "w");
     const Tensor y = x.Conv(w, c.window, c.groups);
     ASSERT_TRUE(y.valid()) << b.status();
     const Values xs = Mixed(x.size()), ws = Mixed(w.size());
@@ -357,7 +359,7 @@ TEST(TensorTest, PoolsPadWithTheirIdentity) {
   const Bindings in = {{"x", {-1, -2, -3, -4}}};
   const auto run = [&](auto op) {
     Builder b;
-    return Evaluate(&b, op(b.Param(kF64, {1, 4}, "x")), in);
+    return Evaluate(&b, op(b.Param(kDouble, {1, 4}, "x")), in);
   };
   EXPECT_THAT(run([&](Tensor x) { return x.MaxPool({3}, window); }), ElementsAre(-1, -2));
   EXPECT_THAT(run([&](Tensor x) { return x.AvgPool({3}, window); }), ElementsAre(-1, -3));

@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 template <typename T>
-std::span<uint8_t> Bytes(std::vector<T>& values) {
+std::span<uint8_t> BytesOfValues(std::vector<T>& values) {
   return {reinterpret_cast<uint8_t*>(values.data()), values.size() * sizeof(T)};
 }
 
@@ -46,11 +46,11 @@ program add iterations=10 flops=10 bytes=120 arguments=[f32 10 read, f32 10 read
 
 TEST(ProgramEval, TheThreadRangeRunsItsSlice) {
   std::vector<float> a{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, b(10, 100), c(10, -1);
-  ASSERT_TRUE(RunText(kAdd, {Bytes(a), Bytes(b), Bytes(c)}, 2, 5).ok());
+  ASSERT_TRUE(RunText(kAdd, {BytesOfValues(a), BytesOfValues(b), BytesOfValues(c)}, 2, 5).ok());
   EXPECT_THAT(c, ElementsAre(-1, -1, 102, 103, 104, -1, -1, -1, -1, -1));
-  ASSERT_TRUE(RunText(kAdd, {Bytes(a), Bytes(b), Bytes(c)}, 0, 10).ok());
+  ASSERT_TRUE(RunText(kAdd, {BytesOfValues(a), BytesOfValues(b), BytesOfValues(c)}, 0, 10).ok());
   EXPECT_THAT(c, ElementsAre(100, 101, 102, 103, 104, 105, 106, 107, 108, 109));
-  ASSERT_TRUE(RunText(kAdd, {Bytes(a), Bytes(b), Bytes(c)}, 3, 3).ok());
+  ASSERT_TRUE(RunText(kAdd, {BytesOfValues(a), BytesOfValues(b), BytesOfValues(c)}, 3, 3).ok());
 }
 
 TEST(ProgramEval, RefusesWrongBuffersAndSlices) {
@@ -58,11 +58,15 @@ TEST(ProgramEval, RefusesWrongBuffersAndSlices) {
   const auto code = [&](std::vector<std::span<uint8_t>> buffers, int64_t begin, int64_t end) {
     return RunText(kAdd, std::move(buffers), begin, end).code();
   };
-  EXPECT_EQ(code({Bytes(a), Bytes(b)}, 0, 1), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code({Bytes(a), Bytes(b), Bytes(small)}, 0, 1), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code({Bytes(a), Bytes(b), Bytes(c)}, -1, 1), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code({Bytes(a), Bytes(b), Bytes(c)}, 0, 11), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code({Bytes(a), Bytes(b), Bytes(c)}, 2, 1), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({BytesOfValues(a), BytesOfValues(b)}, 0, 1), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({BytesOfValues(a), BytesOfValues(b), BytesOfValues(small)}, 0, 1),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({BytesOfValues(a), BytesOfValues(b), BytesOfValues(c)}, -1, 1),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({BytesOfValues(a), BytesOfValues(b), BytesOfValues(c)}, 0, 11),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({BytesOfValues(a), BytesOfValues(b), BytesOfValues(c)}, 2, 1),
+            absl::StatusCode::kInvalidArgument);
 }
 
 // 10 elements in vectors of 4: the gate masks the lanes of the last vector.
@@ -89,7 +93,7 @@ program gated iterations=3 flops=10 bytes=80 arguments=[i32 10 read, i32 10 writ
 
 TEST(ProgramEval, GatesMaskLanes) {
   std::vector<int32_t> in{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, out(10, -1);
-  const absl::Status status = RunText(kGated, {Bytes(in), Bytes(out)}, 0, 3);
+  const absl::Status status = RunText(kGated, {BytesOfValues(in), BytesOfValues(out)}, 0, 3);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_THAT(out, ElementsAre(7, 8, 9, 10, 11, 12, 13, 14, 15, 16));
 }
@@ -98,14 +102,14 @@ TEST(ProgramEval, WithoutItsGateTheSameProgramIsWrong) {
   std::string text(kGated);
   text.replace(text.find("%11 = index i32 [4] %5 %9 %10"), 29, "%11 = index i32 [4] %5 %9");
   std::vector<int32_t> in(10), out(10);
-  const absl::Status read = RunText(text, {Bytes(in), Bytes(out)}, 0, 3);
+  const absl::Status read = RunText(text, {BytesOfValues(in), BytesOfValues(out)}, 0, 3);
   EXPECT_EQ(read.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(read.message()),
               HasSubstr("node 12 (load): lane 2 reads element 10 of argument 0, which has 10"));
 
   text = kGated;
   text.replace(text.find("%14 = index i32 [4] %6 %9 %10"), 29, "%14 = index i32 [4] %6 %9");
-  const absl::Status write = RunText(text, {Bytes(in), Bytes(out)}, 0, 3);
+  const absl::Status write = RunText(text, {BytesOfValues(in), BytesOfValues(out)}, 0, 3);
   EXPECT_EQ(write.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(write.message()), HasSubstr("node 15 (store): lane 2 writes element 10"));
 }
@@ -152,7 +156,8 @@ TEST(ProgramEval, NestedLoopsWithARegisterAccumulator) {
   std::vector<float> a(12), b(16), c(12);
   for (int i = 0; i < 12; ++i) a[i] = static_cast<float>(i - 5);
   for (int i = 0; i < 16; ++i) b[i] = static_cast<float>(i * i % 7);
-  const absl::Status status = RunText(kMatmul, {Bytes(a), Bytes(b), Bytes(c)}, 0, 3);
+  const absl::Status status =
+      RunText(kMatmul, {BytesOfValues(a), BytesOfValues(b), BytesOfValues(c)}, 0, 3);
   ASSERT_TRUE(status.ok()) << status;
   for (int i = 0; i < 3; ++i) {
     for (int j = 0; j < 4; ++j) {
@@ -168,7 +173,8 @@ TEST(ProgramEval, ReadingAnUnwrittenRegisterIsWrong) {
   text.replace(text.find("%10 = store %8 %2"), 17, "%10 = add f32 %2 %2");
   text.replace(text.find("%20 = after f32 [4] %7 %10 %12"), 30, "%20 = after f32 [4] %7 %12");
   std::vector<float> a(12), b(16), c(12);
-  const absl::Status status = RunText(text, {Bytes(a), Bytes(b), Bytes(c)}, 0, 3);
+  const absl::Status status =
+      RunText(text, {BytesOfValues(a), BytesOfValues(b), BytesOfValues(c)}, 0, 3);
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(status.message()), HasSubstr("has not been written"));
 }
@@ -190,7 +196,7 @@ program fold iterations=1 flops=0 bytes=0 arguments=[i32 4 read write]
 %11 = store %2 %10
 )";
   std::vector<int32_t> x{3, -1, 5, 2};
-  const absl::Status status = RunText(kText, {Bytes(x)}, 0, 1);
+  const absl::Status status = RunText(kText, {BytesOfValues(x)}, 0, 1);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_THAT(x, ElementsAre(45, 46, 47, 48));
 }
@@ -210,7 +216,7 @@ program none iterations=1 flops=0 bytes=0 arguments=[i32 1 read write]
 %9 = end %3
 )";
   std::vector<int32_t> x{3};
-  EXPECT_TRUE(RunText(kText, {Bytes(x)}, 0, 1).ok());
+  EXPECT_TRUE(RunText(kText, {BytesOfValues(x)}, 0, 1).ok());
 }
 
 // Triangular loops: an inner end that depends on the outer range.
@@ -231,7 +237,7 @@ program triangle iterations=1 flops=0 bytes=0 arguments=[i64 1 read write]
 %11 = end %5
 )";
   std::vector<int64_t> x{0};
-  const absl::Status status = RunText(kText, {Bytes(x)}, 0, 1);
+  const absl::Status status = RunText(kText, {BytesOfValues(x)}, 0, 1);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(x[0], 0 + 1 + 2 + 3 + 4);
 }
@@ -250,7 +256,7 @@ program bools iterations=1 flops=0 bytes=0 arguments=[bool 3 read, i32 3 write]
 )";
   std::vector<uint8_t> in{0, 2, 255};
   std::vector<int32_t> out(3, 9);
-  ASSERT_TRUE(RunText(kText, {Bytes(in), Bytes(out)}, 0, 1).ok());
+  ASSERT_TRUE(RunText(kText, {BytesOfValues(in), BytesOfValues(out)}, 0, 1).ok());
   EXPECT_THAT(out, ElementsAre(0, 1, 1));
 }
 
@@ -284,8 +290,9 @@ program narrow iterations=1 flops=0 bytes=0 arguments=[u4 5 read, f16 1 write, i
 )";
   std::vector<uint8_t> in{0x21, 0x43, 0xf5}, out{0, 0, 0xa0}, pairs{0b10'00'01'11};
   std::vector<uint16_t> sum{0};
-  const absl::Status status =
-      RunText(kText, {Bytes(in), Bytes(sum), Bytes(out), Bytes(pairs)}, 0, 1);
+  const absl::Status status = RunText(
+      kText, {BytesOfValues(in), BytesOfValues(sum), BytesOfValues(out), BytesOfValues(pairs)}, 0,
+      1);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(sum[0], 0x4b80);  // 1 + 2 + 3 + 4 + 5 = 15
   // -1 to -5, the first one lowest; what is behind the last element stays.

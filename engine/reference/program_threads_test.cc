@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 template <typename T>
-std::span<uint8_t> Bytes(std::vector<T>& values) {
+std::span<uint8_t> BytesOf(std::vector<T>& values) {
   return {reinterpret_cast<uint8_t*>(values.data()), values.size() * sizeof(T)};
 }
 
@@ -47,7 +47,7 @@ program variables iterations=1 flops=0 bytes=0 arguments=[i64 1 read, i64 2 writ
   std::vector<int64_t> in{0}, out(2);
   const auto run = [&](std::vector<int64_t> variables, int64_t scalar) {
     in[0] = scalar;
-    return RunText(kText, {Bytes(in), Bytes(out)}, {.variables = variables});
+    return RunText(kText, {BytesOf(in), BytesOf(out)}, {.variables = variables});
   };
   EXPECT_EQ(run({0, 4}, 6), absl::OkStatus());
   EXPECT_THAT(out, ElementsAre(4, 4));
@@ -100,7 +100,7 @@ TEST(ProgramThreads, CopiesFillWithZerosAndHaveGates) {
   for (bool at_issue : {false, true}) {
     const auto run = [&](bool to, bool from) {
       gates = {to, from};
-      return RunText(kCopies, {Bytes(in), Bytes(gates), Bytes(out)},
+      return RunText(kCopies, {BytesOf(in), BytesOf(gates), BytesOf(out)},
                      {.sources_at_issue = at_issue});
     };
     EXPECT_EQ(run(true, true), absl::OkStatus());
@@ -125,7 +125,7 @@ TEST(ProgramThreads, WhatIsUnderWayIsLeftAlone) {
   std::vector<uint8_t> gates{1, 1};
   const auto message = [&](std::string_view from, std::string_view to) {
     const absl::Status status =
-        RunText(With(kCopies, from, to), {Bytes(in), Bytes(gates), Bytes(out)});
+        RunText(With(kCopies, from, to), {BytesOf(in), BytesOf(gates), BytesOf(out)});
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
     return std::string(status.message());
   };

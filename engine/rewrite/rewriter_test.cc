@@ -13,7 +13,7 @@ namespace {
 using namespace pattern;  // NOLINT: the names of rows
 using ::testing::HasSubstr;
 
-constexpr Rule kRows[] = {
+constexpr Rule kTestRows[] = {
     rule((x + c0) + c1, x + (c0 + c1), when(kInts)),
     rule(x * 1, x),
     rule(x * 0, 0, when(kInts)),
@@ -24,7 +24,7 @@ constexpr Rule kRows[] = {
            return m.y().is(Op::kNeg) ? b.Make(Op::kSub, {m.x(), m.y()}) : UOp();
          }),
 };
-constexpr RuleTable kTable{"test", kRows};
+constexpr RuleTable kTestTable{"test", kTestRows};
 
 // The two rows undo each other, and the third grows its operand forever.
 constexpr Rule kBadRows[] = {
@@ -46,14 +46,14 @@ class RewriterTest : public ::testing::Test {
 };
 
 TEST_F(RewriterTest, PatternsPrintAsTheyAreWritten) {
-  EXPECT_EQ(Text(kRows[0]), "(x + c0) + c1 -> x + (c0 + c1) on signed|unsigned");
+  EXPECT_EQ(Text(kTestRows[0]), "(x + c0) + c1 -> x + (c0 + c1) on signed|unsigned");
   EXPECT_EQ(Text(where(x, -y, max(z, -0.0))), "where(x, -y, max(z, -0.0))");
-  EXPECT_THAT(Text(kRows[5]), HasSubstr("max(x, y) + x -> computed"));
-  EXPECT_EQ(kRows[1].line, kRows[0].line + 1);
+  EXPECT_THAT(Text(kTestRows[5]), HasSubstr("max(x, y) + x -> computed"));
+  EXPECT_EQ(kTestRows[1].line, kTestRows[0].line + 1);
 }
 
 TEST_F(RewriterTest, MatchesEitherOrderOfOperands) {
-  Rewriter b(&graph_, {&kTable}, &budget_);
+  Rewriter b(&graph_, {&kTestTable}, &budget_);
   const UOp v = Vector(0);
   EXPECT_EQ(b.Make(Op::kMul, {Const(1), v}), v);
   const UOp sum = b.Make(Op::kAdd, {Const(4), b.Make(Op::kAdd, {Const(3), v})});
@@ -61,7 +61,7 @@ TEST_F(RewriterTest, MatchesEitherOrderOfOperands) {
 }
 
 TEST_F(RewriterTest, FunctionsMaySayNo) {
-  Rewriter b(&graph_, {&kTable}, &budget_);
+  Rewriter b(&graph_, {&kTestTable}, &budget_);
   const UOp v = Vector(0), w = Vector(1);
   const UOp no = b.Make(Op::kAdd, {b.Make(Op::kMax, {v, w}), v});
   EXPECT_EQ(no.op(), Op::kAdd);
@@ -71,7 +71,7 @@ TEST_F(RewriterTest, FunctionsMaySayNo) {
 }
 
 TEST_F(RewriterTest, TypesAndConditionsGuard) {
-  Rewriter b(&graph_, {&kTable}, &budget_);
+  Rewriter b(&graph_, {&kTestTable}, &budget_);
   const UOp f = Vector(0, DType::kFloat32);
   EXPECT_EQ(b.Make(Op::kMul, {f, Const(0, DType::kFloat32)}).op(), Op::kMul);
   EXPECT_EQ(b.Make(Op::kMul, {f, Const(1, DType::kFloat32)}), f);
@@ -87,9 +87,9 @@ TEST_F(RewriterTest, TypesAndConditionsGuard) {
 
 TEST_F(RewriterTest, ScalarsBroadcastOrExpand) {
   const UOp v = Vector(0);
-  Rewriter broadcast(&graph_, {&kTable}, &budget_);
+  Rewriter broadcast(&graph_, {&kTestTable}, &budget_);
   EXPECT_EQ(broadcast.Make(Op::kMul, {v, Const(0)}), Const(0));
-  Rewriter exact(&graph_, {&kTable}, &budget_, Shapes::kExact);
+  Rewriter exact(&graph_, {&kTestTable}, &budget_, Shapes::kExact);
   const UOp zeros = exact.Make(Op::kMul, {v, Const(0)});
   EXPECT_EQ(zeros.op(), Op::kExpand);
   EXPECT_TRUE(std::ranges::equal(zeros.shape(), v.shape()));
@@ -106,7 +106,7 @@ TEST_F(RewriterTest, ScalarsExpandToSymbolicDims) {
   const UOp n = graph_.Make(Op::kVar, DType::kInt64, {}, {0, 1, 4, 1});
   const UOp part = graph_.Make(Op::kShrink, DType::kVoid, {Vector(0), n}, {0, -2});
   ASSERT_TRUE(part.valid()) << graph_.status();
-  Rewriter exact(&graph_, {&kTable}, &budget_, Shapes::kExact);
+  Rewriter exact(&graph_, {&kTestTable}, &budget_, Shapes::kExact);
   const UOp zeros = exact.Make(Op::kMul, {part, Const(0)});
   ASSERT_TRUE(zeros.valid()) << graph_.status();
   EXPECT_EQ(zeros.op(), Op::kExpand);
@@ -119,7 +119,7 @@ TEST_F(RewriterTest, ScalarsExpandToSymbolicDims) {
 TEST_F(RewriterTest, RewriteSweepsWholeGraphs) {
   UOp u = Vector(0);
   for (int i = 0; i < 20'000; ++i) u = graph_.Make(Op::kAdd, {u, Const(1)});
-  Rewriter b(&graph_, {&kTable}, &budget_);
+  Rewriter b(&graph_, {&kTestTable}, &budget_);
   EXPECT_EQ(b.Rewrite(u), graph_.Make(Op::kAdd, {Vector(0), Const(20'000)}));
 }
 
@@ -138,7 +138,7 @@ TEST_F(RewriterTest, BudgetIsSticky) {
   Budget::Limits limits;
   limits.rewrites = 50;
   Budget small(limits);
-  Rewriter b(&graph_, {&kTable}, &small);
+  Rewriter b(&graph_, {&kTestTable}, &small);
   UOp u = Vector(0);
   for (int i = 0; i < 200; ++i) u = graph_.Make(Op::kAdd, {u, Const(1)});
   EXPECT_FALSE(b.Rewrite(u).valid());
@@ -147,26 +147,27 @@ TEST_F(RewriterTest, BudgetIsSticky) {
 }
 
 TEST_F(RewriterTest, ErrorsAreStickyInTheGraph) {
-  Rewriter b(&graph_, {&kTable}, &budget_);
+  Rewriter b(&graph_, {&kTestTable}, &budget_);
   EXPECT_FALSE(b.Make(Op::kAdd, {Vector(0), Vector(1, DType::kFloat32)}).valid());
   EXPECT_FALSE(graph_.status().ok());
 }
 
 TEST_F(RewriterTest, ExplainsWhyARuleDidNotMatch) {
-  Rewriter b(&graph_, {&kTable}, &budget_);
+  Rewriter b(&graph_, {&kTestTable}, &budget_);
   const UOp v = Vector(0), f = Vector(1, DType::kFloat32), four = Const(4);
-  EXPECT_EQ(Explain(kRows[2], graph_.Make(Op::kMul, {f, f}), b),
+  EXPECT_EQ(Explain(kTestRows[2], graph_.Make(Op::kMul, {f, f}), b),
             "the element type f32 is not one of the row's");
-  EXPECT_EQ(Explain(kRows[2], graph_.Make(Op::kMul, {v, v}), b), "expected 0, found %0 (param)");
-  EXPECT_EQ(Explain(kRows[2], graph_.Make(Op::kNeg, {v}), b), "expected x * 0, found %5 (neg)");
-  EXPECT_EQ(Explain(kRows[4], graph_.Make(Op::kSub, {v, four}), b),
+  EXPECT_EQ(Explain(kTestRows[2], graph_.Make(Op::kMul, {v, v}), b),
+            "expected 0, found %0 (param)");
+  EXPECT_EQ(Explain(kTestRows[2], graph_.Make(Op::kNeg, {v}), b), "expected x * 0, found %5 (neg)");
+  EXPECT_EQ(Explain(kTestRows[4], graph_.Make(Op::kSub, {v, four}), b),
             "expected x = %0 (param), found %2 (const 4)");
-  EXPECT_EQ(Explain(kRows[2], graph_.Make(Op::kMul, {v, Const(0)}), b),
+  EXPECT_EQ(Explain(kTestRows[2], graph_.Make(Op::kMul, {v, Const(0)}), b),
             "matches, giving %7 (const 0)");
   const UOp r = graph_.Range(0, AxisType::kLoop, Const(9));
-  EXPECT_EQ(Explain(kRows[3], graph_.Make(Op::kFloorMod, {r, four}), b),
+  EXPECT_EQ(Explain(kTestRows[3], graph_.Make(Op::kFloorMod, {r, four}), b),
             "hi(x) < c0 is false: hi(x) = 8, c0 = 4");
-  EXPECT_EQ(Explain(kRows[5], graph_.Make(Op::kAdd, {graph_.Make(Op::kMax, {v, v}), v}), b),
+  EXPECT_EQ(Explain(kTestRows[5], graph_.Make(Op::kAdd, {graph_.Make(Op::kMax, {v, v}), v}), b),
             "the pattern matches, but the row's function found nothing to do");
 }
 
@@ -177,7 +178,7 @@ class Recorder : public RewriteObserver {
 };
 
 TEST_F(RewriterTest, TellsItsObserverOfEveryTry) {
-  Rewriter b(&graph_, {&kTable}, &budget_);
+  Rewriter b(&graph_, {&kTestTable}, &budget_);
   Recorder recorder;
   b.Observe(&recorder);
   const UOp v = Vector(0), three = Const(3);
@@ -186,8 +187,8 @@ TEST_F(RewriterTest, TellsItsObserverOfEveryTry) {
   ASSERT_FALSE(recorder.tries.empty());
   // The replacement v + 7 was tried and left alone before the row that made it was reported.
   const RuleTry& last = recorder.tries.back();
-  EXPECT_EQ(last.rule, &kRows[0]);
-  EXPECT_EQ(last.table, &kTable);
+  EXPECT_EQ(last.rule, &kTestRows[0]);
+  EXPECT_EQ(last.table, &kTestTable);
   EXPECT_EQ(last.before, graph_.Make(Op::kAdd, {sum, Const(4)}));
   EXPECT_EQ(last.after, out);
   for (const RuleTry& t : recorder.tries) EXPECT_EQ(t.after.valid(), &t == &last);
@@ -199,17 +200,17 @@ TEST_F(RewriterTest, TellsItsObserverOfEveryTry) {
 
 TEST_F(RewriterTest, CountsHitsMissesAndSampledTime) {
   constexpr int kNodes = 1000;
-  Rewriter b(&graph_, {&kTable}, &budget_);
+  Rewriter b(&graph_, {&kTestTable}, &budget_);
   RuleCounts counts;
   b.Observe(&counts);
   for (int i = 0; i < kNodes; ++i) {
     b.Make(Op::kMul, {Vector(i), Const(1)});
     b.Make(Op::kMul, {Vector(i), Const(2)});
   }
-  EXPECT_EQ(counts.Of(kRows[1]).hits, kNodes);
-  EXPECT_EQ(counts.Of(kRows[1]).misses, kNodes);
-  EXPECT_EQ(counts.Of(kRows[2]).hits, 0);
-  EXPECT_EQ(counts.Of(kRows[2]).misses, kNodes) << "the first row has taken the other products";
+  EXPECT_EQ(counts.Of(kTestRows[1]).hits, kNodes);
+  EXPECT_EQ(counts.Of(kTestRows[1]).misses, kNodes);
+  EXPECT_EQ(counts.Of(kTestRows[2]).hits, 0);
+  EXPECT_EQ(counts.Of(kTestRows[2]).misses, kNodes) << "the first row has taken the other products";
   int64_t tries = 0, timed = 0;
   for (const RuleCounts::Count& c : counts.All()) {
     tries += c.tries();

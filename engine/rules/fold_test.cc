@@ -10,7 +10,7 @@
 namespace telegrad {
 namespace {
 
-std::vector<int64_t> Edges(DType dtype) {
+std::vector<int64_t> EdgeValues(DType dtype) {
   std::vector<int64_t> out;
   if (IsFloat(dtype)) {
     for (double v :
@@ -68,7 +68,7 @@ TEST(FoldTest, EveryOpOnEveryType) {
           info.op == Op::kPow) {
         continue;
       }
-      for (int64_t x : Edges(type)) {
+      for (int64_t x : EdgeValues(type)) {
         if (info.type_rule == TypeRule::kGiven) {
           for (const DTypeInfo& to : AllDTypes()) {
             if (to.dtype == DType::kVoid || IsStorage(to.dtype)) continue;
@@ -79,12 +79,12 @@ TEST(FoldTest, EveryOpOnEveryType) {
         }
         if (info.min_src == 1) Check(info.op, type, type, {x});
         if (info.min_src == 1) continue;
-        for (int64_t y : Edges(type)) {
+        for (int64_t y : EdgeValues(type)) {
           if (info.op == Op::kWhere) {
             Check(info.op, type, type, {1, x, y}, /*condition=*/true);
             Check(info.op, type, type, {0, x, y}, /*condition=*/true);
           } else if (info.min_src == 3) {
-            for (int64_t z : Edges(type)) Check(info.op, type, type, {x, y, z});
+            for (int64_t z : EdgeValues(type)) Check(info.op, type, type, {x, y, z});
           } else {
             const bool compare = info.type_rule == TypeRule::kCompare;
             Check(info.op, compare ? DType::kBool : type, type, {x, y});

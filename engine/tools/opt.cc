@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "engine/base/flag_pages.h"
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
@@ -23,47 +24,64 @@ namespace telegrad {
 namespace {
 
 constexpr FlagRow kFlags[] = {
-    {"passes", 'p', FlagKind::kString, "", "A,B,C", "runs these passes and groups, in order"},
-    {"list", 'l', FlagKind::kBool, "false", "", "prints all passes, groups and rule tables"},
-    {"ops-doc", 0, FlagKind::kBool, "false", "", "prints docs/ops.md"},
-    {"piece", 0, FlagKind::kInt, "-1", "N", "reads only the piece N, from 0, of the text"},
-    {"verify", 0, FlagKind::kBool, "true", "", "verifies the input and what every pass leaves"},
+    {"passes", 'p', FlagKind::kString, "", "A,B,C", "Passes and groups to run, in order"},
+    {"list", 'l', FlagKind::kBool, "false", "", "Print all passes, groups and rule tables"},
+    {"ops-doc", 0, FlagKind::kBool, "false", "", "Print docs/ops.md"},
+    {"piece", 0, FlagKind::kInt, "-1", "N",
+     "Read only piece N of the text, counted from 0; -1 reads all pieces", AtLeast(-1)},
+    {"verify", 0, FlagKind::kBool, "true", "", "Verify the input and the result of every pass"},
     {"dump-after", 0, FlagKind::kString, "", "DIR",
-     "prints what every pass leaves, to files in DIR or, where it is -, to stderr"},
+     "Write the result of every pass to files in DIR, or to standard error where DIR is -"},
     {"explain", 'x', FlagKind::kString, "", "RULES",
-     "instead of the result, says why the rows of a table (algebra), or one of them by its line "
+     "Print, instead of the result, why the rows of a table (algebra), or one row by its line "
      "(algebra:107), match or do not match"},
-    {"node", 'n', FlagKind::kString, "", "%N", "of --explain: only at this node"},
+    {"node", 'n', FlagKind::kString, "", "%N", "Restrict --explain to this node"},
     {"counts", 'c', FlagKind::kBool, "false", "",
-     "prints hits, misses and time of rules to stderr"},
-    {"times", 0, FlagKind::kBool, "true", "", "of --counts: with times, which are sampled"},
-    {"trace", 't', FlagKind::kString, "", "FILE", "writes every rewrite as an HTML page"},
-    {"trace-limit", 0, FlagKind::kInt, "2000", "N", "of --trace: rewrites that are kept"},
+     "Print hits, misses and time of rules to standard error"},
+    {"times", 0, FlagKind::kBool, "true", "", "Print sampled times with --counts"},
+    {"trace", 't', FlagKind::kString, "", "FILE",
+     "File that every rewrite is written to, as an HTML page"},
+    {"trace-limit", 0, FlagKind::kInt, "2000", "N",
+     "Maximum number of rewrites in the page of --trace", AtLeast(0)},
     {"eval", 'e', FlagKind::kBool, "false", "",
-     "runs tensor graphs and programs on random inputs before and after every pass"},
-    {"seed", 0, FlagKind::kInt, "1", "N", "of --eval: of the inputs"},
+     "Run tensor graphs and programs on random inputs before and after every pass and compare"},
+    {"seed", 0, FlagKind::kInt, "1", "N", "Seed of the inputs of --eval"},
     {"tolerance", 0, FlagKind::kString, "0", "X",
-     "of --eval: floats may differ by X times the larger, or X where that is below 1"},
-    {"emit", 0, FlagKind::kString, "uop", "FORM",
-     "what is printed: uop, the text form; of programs also llvm, their LLVM IR, object, their "
-     "machine code, or ptx, the same for NVIDIA"},
+     "Tolerance of --eval: floats may differ by X times the larger of both, or by X where that is "
+     "below 1"},
+    {"emit", 0, FlagKind::kChoice, "uop", "uop|llvm|object|ptx",
+     "Form of the result: uop is the text form; programs can also be printed as LLVM IR, as "
+     "machine "
+     "code (object) and as machine code for NVIDIA GPUs (ptx)"},
     {"target", 0, FlagKind::kString, "", "KEY",
-     "what programs are lowered and compiled for, as a reproducer says it; host: this machine; "
-     "sm_80, sm_90a: an A100, an H100 (default: any, of the following)"},
-    {"vector-bytes", 0, FlagKind::kInt, "64", "N", "the target's vector registers: how wide"},
-    {"vector-registers", 0, FlagKind::kInt, "32", "N", "the target's vector registers: how many"},
-    {"threads", 0, FlagKind::kInt, "2", "N", "workers that run one launch on the target"},
+     "Target that programs are lowered and compiled for: the key of a reproducer, host for this "
+     "machine, sm_80 or sm_90a for an A100 or H100 (default: a generic target that --vector-bytes, "
+     "--vector-registers and --threads describe)"},
+    {"vector-bytes", 0, FlagKind::kInt, "64", "N",
+     "Width of the vector registers of the generic target in bytes", Between(1, 65'536)},
+    {"vector-registers", 0, FlagKind::kInt, "32", "N",
+     "Number of vector registers of the generic target", Between(1, 65'536)},
+    {"threads", 0, FlagKind::kInt, "2", "N", "Number of threads that run one launch on the target",
+     Between(1, 65'536)},
 };
 
 constexpr int kFailed = 1, kUsage = 2;
 
+constexpr ProgramPage kPage = {
+    .name = "telegrad-opt",
+    .section = "1",
+    .summary = "runs compiler passes on graphs and programs in their text form",
+    .arguments = "[FILE]",
+    .description =
+        "telegrad-opt reads graphs or programs in their text form from FILE or standard input, "
+        "runs passes on them and prints the result.",
+    .exit_codes = "0 done, 1 failed, 2 wrong usage.",
+    .flags = kFlags,
+};
+
 std::string Help() {
-  return StrCat(
-      "Usage: telegrad-opt [flags] [FILE]\n\n"
-      "Reads graphs or programs in their text form from FILE or standard input, runs passes on "
-      "them\n"
-      "and prints the result.\n\n",
-      FlagHelp(kFlags), "\nExit codes: 0 done, 1 failed, 2 wrong usage.\n");
+  return StrCat("Usage: telegrad-opt [flags] [FILE]\n\n", kPage.description, "\n\n",
+                FlagHelp(kFlags), "\nExit codes: ", kPage.exit_codes, "\n");
 }
 
 // Two observers may watch the same rewriters.
@@ -87,12 +105,11 @@ absl::Status In(std::string_view where, const absl::Status& status) {
 
 enum class Form { kUop, kLlvm, kObject, kPtx };
 
-std::optional<Form> FormFromText(std::string_view text) {
-  constexpr std::string_view kTexts[] = {"uop", "llvm", "object", "ptx"};
-  for (size_t i = 0; i < std::size(kTexts); ++i) {
-    if (text == kTexts[i]) return static_cast<Form>(i);
-  }
-  return std::nullopt;
+// Of the words that --emit takes.
+Form FormFromText(std::string_view text) {
+  if (text == "llvm") return Form::kLlvm;
+  if (text == "object") return Form::kObject;
+  return text == "ptx" ? Form::kPtx : Form::kUop;
 }
 
 // The processors that a short name stands for.
@@ -148,23 +165,11 @@ absl::StatusOr<Settings> Check(const Flags& flags) {
     }
     s.node = number;
   }
-  for (const std::string_view positive : {"vector-bytes", "vector-registers", "threads"}) {
-    if (const int64_t n = flags.GetInt(positive); n < 1 || n > 65536) {
-      return InvalidArgument("--", positive, ": ", n, " is not within 1 to 65536");
-    }
-  }
-  const auto form = FormFromText(flags.GetString("emit"));
-  if (!form) {
-    return InvalidArgument("--emit: \"", flags.GetString("emit"),
-                           "\" is not one of uop, llvm, object, ptx");
-  }
-  s.form = *form;
+  s.form = FormFromText(flags.GetString("emit"));
   TG_ASSIGN_OR_RETURN(s.target, TargetOf(flags));
   if (s.form == Form::kPtx && !s.target.arch.starts_with("sm_")) {
     return InvalidArgument("--emit: ptx needs a target of NVIDIA, such as --target=sm_90a");
   }
-  if (flags.GetInt("trace-limit") < 0)
-    return InvalidArgument("--trace-limit: must not be negative");
   if (flags.positional().size() > 1) {
     return InvalidArgument("one file at most, got ", flags.positional().size());
   }
@@ -329,6 +334,7 @@ OptResult RunOpt(std::span<const std::string_view> args,
   const auto flags = Flags::Parse(kFlags, args);
   if (!flags.ok()) return Fail(kUsage, flags.status());
   if (flags->help()) return {0, Help(), ""};
+  if (const auto page = AnswerPage(kPage, *flags)) return {page->exit_code, page->out, page->err};
   if (flags->GetBool("list")) return {0, ListPasses(), ""};
   if (flags->GetBool("ops-doc")) {
     const auto page = OpsDocument();

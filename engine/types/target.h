@@ -47,6 +47,11 @@ struct Target {
 // `features` are empty. `threads` below 1 means as many as the hardware has.
 Target HostShape(int threads);
 
+// What a thread of a CPU does in a second at its usual rather than its best: the server's
+// predictions and the time axis of explain's page.
+inline constexpr double kCpuThreadFlops = 40e9;
+inline constexpr double kCpuThreadBytes = 12e9;
+
 // An NVIDIA GPU of compute capability `major`.`minor` with so many multiprocessors, of which each
 // gives a workgroup up to `local_bytes` of shared memory. nullopt below 8.0: the oldest that code
 // is made for. Its `arch` is one that LLVM 19 knows, "sm_80" or "sm_90a"; a driver translates code

@@ -58,6 +58,10 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const ListenOptions& opti
   return tls::TlsServerCredentials(credentials);
 }
 
+constexpr std::string_view kPassed = "systemd";
+
+bool IsPassed(std::string_view text) { return text == kPassed || text.starts_with("systemd:"); }
+
 absl::StatusOr<BulkOptions> BulkOf(const ListenOptions& options, bool open_to_all) {
   BulkOptions bulk{
       .addresses = {}, .tls = !options.tls.certificate.empty(), .most = options.bulk_sockets};
@@ -75,6 +79,7 @@ absl::StatusOr<BulkOptions> BulkOf(const ListenOptions& options, bool open_to_al
   if (!options.bulk.empty()) return bulk;
   std::string first;  // of loopback; with any other, there are clients whom it says nothing
   for (const std::string& text : options.compute) {
+    if (IsPassed(text)) continue;
     TG_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(text));
     if (address.is_unix) continue;
     if (!address.is_local) return bulk;
@@ -82,6 +87,26 @@ absl::StatusOr<BulkOptions> BulkOf(const ListenOptions& options, bool open_to_al
   }
   if (!first.empty()) bulk.addresses.push_back(first);
   return bulk;
+}
+
+ListenAddress AddressOf(const PassedSocket& socket) {
+  return {
+      .text = socket.address, .host = {}, .is_unix = socket.is_unix, .is_local = socket.is_local};
+}
+
+// The sockets that `text` stands for, "systemd" or "systemd:NAME".
+absl::StatusOr<std::vector<PassedSocket>> FindPassed(const char* flag, const std::string& text,
+                                                     const std::vector<PassedSocket>& passed) {
+  std::vector<PassedSocket> found;
+  for (const PassedSocket& socket : passed) {
+    if (text == kPassed || text == StrCat(kPassed, ":", socket.name)) found.push_back(socket);
+  }
+  if (found.empty()) {
+    return InvalidArgument(flag, " ", text, ": of the ", passed.size(),
+                           " sockets that the service manager passed to this process (LISTEN_FDS), "
+                           "none is meant; start it through its socket unit");
+  }
+  return found;
 }
 
 std::string Join(const std::vector<ListenAddress>& addresses) {
@@ -109,8 +134,16 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Create(const ListenOptions
                {kOnCompute, "--listen", "listening on ", options.compute}};
   for (const auto& row : kRows) {
     if (row.texts.empty()) continue;
-    Kind kind{row.listener, row.says, {}, nullptr, nullptr};
+    Kind kind{row.listener, row.says, {}, {}, nullptr, nullptr, nullptr};
     for (const std::string& text : row.texts) {
+      if (IsPassed(text)) {
+        TG_ASSIGN_OR_RETURN(const auto passed, FindPassed(row.flag, text, options.passed));
+        for (const PassedSocket& socket : passed) {
+          TG_RETURN_IF_ERROR(CheckReach(row.flag, AddressOf(socket), options, open_to_all));
+          kind.passed.push_back(socket);
+        }
+        continue;
+      }
       TG_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(text));
       TG_RETURN_IF_ERROR(CheckReach(row.flag, address, options, open_to_all));
       kind.addresses.push_back(std::move(address));
@@ -162,6 +195,13 @@ absl::StatusOr<std::string> Listeners::StartKind(Kind& kind) {
     builder.AddListeningPort(kind.addresses[i].text, CredentialsOf(options_, kind.addresses[i]),
                              &ports[i]);
   }
+  std::vector<PassedListener::Row> passed;
+  for (const PassedSocket& socket : kind.passed) {
+    passed.push_back(
+        {socket.fd, builder.experimental().AddExternalConnectionAcceptor(
+                        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+                        CredentialsOf(options_, AddressOf(socket)))});
+  }
   builder.RegisterCallbackGenericService(kind.router.get());
   const mode_t usual = umask(0);
   umask(kind.listener == kOnAdmin ? kOwnerOnly : usual);
@@ -171,20 +211,28 @@ absl::StatusOr<std::string> Listeners::StartKind(Kind& kind) {
     return absl::UnavailableError(
         StrCat("cannot listen on ", Join(kind.addresses), "; is an address taken?"));
   }
+  if (!passed.empty()) {
+    TG_ASSIGN_OR_RETURN(kind.passed_listener, PassedListener::Start(std::move(passed)));
+  }
   std::string first;
+  const auto say = [&](const std::string& where) {
+    std::printf("%s%s\n", kind.says, where.c_str());
+    Log(LogLevel::kInfo, "listening", {{"address", where}, {"kind", kind.listener}});
+    if (first.empty()) first = where;
+  };
   for (size_t i = 0; i < ports.size(); ++i) {
     std::string where = kind.addresses[i].text;
     if (!kind.addresses[i].is_unix) where = StrCat(where.substr(0, where.rfind(':') + 1), ports[i]);
-    std::printf("%s%s\n", kind.says, where.c_str());
-    Log(LogLevel::kInfo, "listening", {{"address", where}, {"kind", kind.listener}});
-    if (i == 0) first = where;
+    say(where);
   }
+  for (const PassedSocket& socket : kind.passed) say(socket.address);
   return first;
 }
 
 void Listeners::Shutdown(std::chrono::system_clock::time_point deadline) {
   std::vector<std::thread> threads;
   for (Kind& kind : kinds_) {
+    kind.passed_listener.reset();
     if (kind.server == nullptr) continue;
     threads.emplace_back([&kind, deadline] { kind.server->Shutdown(deadline); });
   }

@@ -10,15 +10,20 @@
 #include "absl/status/status.h"
 #include "grpcpp/grpcpp.h"
 #include "server/admin/address.h"
+#include "server/admin/service_manager.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/tls_files.h"
+#include "server/service/passed_listener.h"
 #include "server/service/router.h"
 #include "server/transfer/bulk_listener.h"
 
 namespace telegrad {
 
 struct ListenOptions {
-  std::vector<std::string> compute, data, admin;  // addresses; port 0 takes a free one
+  // Addresses; port 0 takes a free one; "systemd", or "systemd:NAME", stands for the sockets of
+  // `passed`, or those of that name.
+  std::vector<std::string> compute, data, admin;
+  std::vector<PassedSocket> passed;
   // Of bulk sockets; clients are told the first. None: a free port of the first of `compute` where
   // all of these are loopback; "none": no sockets.
   std::vector<std::string> bulk;
@@ -57,10 +62,12 @@ class Listeners {
  private:
   struct Kind {
     Listener listener;
-    const char* says;  // before the address
-    std::vector<ListenAddress> addresses;
+    const char* says;                      // before the address
+    std::vector<ListenAddress> addresses;  // that gRPC binds
+    std::vector<PassedSocket> passed;
     std::unique_ptr<Router> router;
     std::unique_ptr<grpc::Server> server;
+    std::unique_ptr<PassedListener> passed_listener;
   };
   absl::StatusOr<std::string> StartKind(Kind& kind);  // the first address
 

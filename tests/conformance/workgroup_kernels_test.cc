@@ -91,7 +91,7 @@ std::string DifferenceOn(const RandomGraph& graph, const Target& target) {
 }
 
 // How often each op stands in the programs; a LOAD or STORE of 16 bytes counts as "wide".
-struct Counts {
+struct KernelCounts {
   std::map<std::string, int> ops;
   int64_t programs = 0, workgroups = 0, threads = 1;
   int operator[](const std::string& name) const {
@@ -100,8 +100,8 @@ struct Counts {
   }
 };
 
-Counts Count(const RandomGraph& graph, const Target& target) {
-  Counts counts;
+KernelCounts Count(const RandomGraph& graph, const Target& target) {
+  KernelCounts counts;
   Budget budget;
   const auto schedule = ScheduleGraph(graph.sink, &budget);
   EXPECT_TRUE(schedule.ok()) << schedule.status();
@@ -136,7 +136,7 @@ TEST(WorkgroupKernels, ElementsAreVectorsOfNeighbouringThreads) {
     b.Out(b.graph.Make(Op::kAdd, {x, y}));
     const RandomGraph graph = b.Done();
     EXPECT_EQ(DifferenceOn(graph, Gpu(1)), "") << n;
-    const Counts counts = Count(graph, Gpu(1));
+    const KernelCounts counts = Count(graph, Gpu(1));
     EXPECT_EQ(counts["wide"], n % 4 == 0 ? 3 : 0) << n;
     EXPECT_EQ(counts.threads, 256) << n;
     EXPECT_EQ(counts["barrier"], 0);
@@ -161,7 +161,7 @@ TEST(WorkgroupKernels, RowsAreFoldedByTheirWorkgroups) {
       for (const int processors : {1, 108}) {
         EXPECT_EQ(DifferenceOn(graph, Gpu(processors)), "") << rows << " x " << columns;
       }
-      const Counts counts = Count(graph, Gpu());
+      const KernelCounts counts = Count(graph, Gpu());
       EXPECT_GE(counts["shuffle"], 3) << rows << " x " << columns;
       EXPECT_LE(counts["barrier"], 1) << rows << " x " << columns;
     }
@@ -176,7 +176,7 @@ TEST(WorkgroupKernels, ColumnsAreFoldedByNeighbouringThreads) {
     for (const int processors : {1, 108}) {
       EXPECT_EQ(DifferenceOn(graph, Gpu(processors)), "") << rows << " x " << columns;
     }
-    const Counts counts = Count(graph, Gpu());
+    const KernelCounts counts = Count(graph, Gpu());
     EXPECT_EQ(counts["shuffle"], 0);
     EXPECT_EQ(counts["barrier"], 1);
     EXPECT_GE(counts.threads, 256);
@@ -205,7 +205,7 @@ TEST(WorkgroupKernels, FoldsOfARowShareItsWorkgroup) {
     for (const int processors : {1, 108}) {
       EXPECT_EQ(DifferenceOn(graph, Gpu(processors)), "") << rows << " x " << columns;
     }
-    const Counts counts = Count(graph, Gpu());
+    const KernelCounts counts = Count(graph, Gpu());
     EXPECT_LE(counts["barrier"], 2) << rows << " x " << columns;
   }
 }
@@ -239,7 +239,7 @@ TEST(WorkgroupKernels, ProductsOf16BitFloatsAreMatrixInstructions) {
       const std::string what = StrCat(c.batch, " x ", c.m, " x ", c.n, " x ", c.k);
       for (const int processors : {1, 108}) {
         EXPECT_EQ(DifferenceOn(graph, Gpu(processors)), "") << what;
-        const Counts counts = Count(graph, Gpu(processors));
+        const KernelCounts counts = Count(graph, Gpu(processors));
         EXPECT_GE(counts["mma"], 1) << what;
         EXPECT_EQ(counts["barrier"], c.k <= 32 ? 1 : 2) << what;
       }
@@ -254,7 +254,7 @@ TEST(WorkgroupKernels, ProductsOfFloatsAreTilesOfRegisters) {
     const std::string what = StrCat(c.batch, " x ", c.m, " x ", c.n, " x ", c.k);
     for (const int processors : {1, 108}) {
       EXPECT_EQ(DifferenceOn(graph, Gpu(processors)), "") << what;
-      const Counts counts = Count(graph, Gpu(processors));
+      const KernelCounts counts = Count(graph, Gpu(processors));
       EXPECT_EQ(counts["barrier"], c.m > 32 && c.n > 32 ? 2 : 0) << what;
     }
   }

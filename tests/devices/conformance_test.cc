@@ -29,7 +29,7 @@ absl::StatusOr<ProgramImage> HostNext() {
       "next", HostTarget(1));
 }
 
-struct Driver {
+struct TestedDriver {
   std::string name;
   std::function<std::unique_ptr<Device>(const QueueLimits&)> open;
   std::function<absl::StatusOr<ProgramImage>()> next = &HostNext;
@@ -62,7 +62,7 @@ std::string WhyNoGpu() {
   return notes.empty() ? "no GPU" : notes[0];
 }
 
-std::vector<Driver> AllDrivers() {
+std::vector<TestedDriver> AllDrivers() {
   return {
       {.name = "cpu",
        .open =
@@ -105,7 +105,7 @@ std::vector<Driver> AllDrivers() {
   };
 }
 
-class Conformance : public testing::TestWithParam<Driver> {
+class Conformance : public testing::TestWithParam<TestedDriver> {
  protected:
   void SetUp() override {
     if (GetParam().absent == nullptr) return;

@@ -20,8 +20,8 @@ status=0
 for name in "${targets[@]}"; do
   mkdir -p "build/fuzz/corpus/$name"
   log=build/fuzz/$name.log
-  if build/fuzz/tests/fuzz/${name}_fuzz -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 \
-    -max_len=16384 -artifact_prefix=build/fuzz/findings/$name- "build/fuzz/corpus/$name" \
+  if "build/fuzz/tests/fuzz/${name}_fuzz" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 \
+    -max_len=16384 -artifact_prefix="build/fuzz/findings/$name-" "build/fuzz/corpus/$name" \
     "tests/fuzz/corpus/$name" >"$log" 2>&1; then
     result=ok
   else

@@ -10,7 +10,7 @@ namespace telegrad {
 namespace {
 
 using ::testing::HasSubstr;
-using Code = absl::StatusCode;
+using CodeOf = absl::StatusCode;
 
 class TicketsTest : public SessionTest {
  protected:
@@ -30,7 +30,7 @@ TEST_F(TicketsTest, OneIsGoodOnce) {
   ASSERT_TRUE(redeemed.ok()) << redeemed.status();
   EXPECT_EQ(redeemed->session, session_);
   EXPECT_TRUE(IsProof(redeemed->proof, key->secret, Prover::kServer, kNonce));
-  EXPECT_EQ(tickets_.Redeem(Token(*key)).status().code(), Code::kPermissionDenied);
+  EXPECT_EQ(tickets_.Redeem(Token(*key)).status().code(), CodeOf::kPermissionDenied);
   EXPECT_EQ(tickets_.FindSecret(key->identity), std::nullopt);
 }
 
@@ -44,7 +44,7 @@ TEST_F(TicketsTest, NothingButAProofOfTheSecretDoes) {
        {std::string(), key.identity, key.secret, key.identity + key.secret, good + "x",
         good.substr(1), nonce, Token({key.identity, other.secret}),
         StrCat(key.identity, kNonce, Prove(key.secret, Prover::kServer, kNonce))}) {
-    EXPECT_EQ(tickets_.Redeem(token).status().code(), Code::kPermissionDenied);
+    EXPECT_EQ(tickets_.Redeem(token).status().code(), CodeOf::kPermissionDenied);
   }
   EXPECT_TRUE(tickets_.Redeem(good).ok()) << "guesses do not use it up";
 }
@@ -56,7 +56,7 @@ TEST_F(TicketsTest, TheirSocketsHavePlaces) {
   EXPECT_EQ(tickets_.places(), 2);
   for (const absl::Status& status :
        {tickets_.Issue(Opened()).status(), tickets_.Redeem(Token(early)).status()}) {
-    EXPECT_EQ(status.code(), Code::kResourceExhausted);
+    EXPECT_EQ(status.code(), CodeOf::kResourceExhausted);
     EXPECT_THAT(std::string(status.message()), HasSubstr("--bulk-sockets"));
   }
   one = absl::CancelledError();
@@ -70,11 +70,11 @@ TEST_F(TicketsTest, TheyAreForSoonAndForTheirSession) {
   EXPECT_NE(tickets_.FindSecret(late.identity), std::nullopt);
   clock_.Advance(1);
   EXPECT_EQ(tickets_.FindSecret(late.identity), std::nullopt);
-  EXPECT_EQ(tickets_.Redeem(Token(late)).status().code(), Code::kPermissionDenied);
+  EXPECT_EQ(tickets_.Redeem(Token(late)).status().code(), CodeOf::kPermissionDenied);
   const auto gone = *tickets_.Issue(Opened());
   session_->Close();
   session_.reset();
-  EXPECT_EQ(tickets_.Redeem(Token(gone)).status().code(), Code::kPermissionDenied);
+  EXPECT_EQ(tickets_.Redeem(Token(gone)).status().code(), CodeOf::kPermissionDenied);
 }
 
 TEST_F(TicketsTest, ASessionHasFewThatAreUnused) {
@@ -82,7 +82,7 @@ TEST_F(TicketsTest, ASessionHasFewThatAreUnused) {
     ASSERT_TRUE(tickets_.Issue(Opened()).ok());
   }
   const auto more = tickets_.Issue(session_);
-  EXPECT_EQ(more.status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(more.status().code(), CodeOf::kResourceExhausted);
   EXPECT_THAT(std::string(more.status().message()), HasSubstr("8"));
   clock_.Advance(BulkTickets::kLifetimeMs * 1'000'000);
   EXPECT_TRUE(tickets_.Issue(session_).ok());

@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kMillisecond = 1'000'000;
 
 class ResumeTest : public SessionTest {
  protected:
@@ -251,7 +251,7 @@ TEST_F(ResumeTest, RunsEndWithTheirTimeout) {
   sink_->Await([&] { return metrics_.count(Metric::kRuns) == 3; });
   Write(2, "efgh");  // waits for them
   const uint64_t queued = timed(1, 10);
-  clock.Advance(10 * kMs);
+  clock.Advance(10 * kMillisecond);
   engine_.gate.Open();
   EXPECT_TRUE(absl::IsDeadlineExceeded(StatusOf(under_way)));
   EXPECT_TRUE(StatusOf(patient).ok());

@@ -9,14 +9,14 @@ namespace telegrad {
 namespace {
 
 using ::testing::HasSubstr;
-using Code = absl::StatusCode;
+using CodeOf = absl::StatusCode;
 
 TEST_F(TransferTest, AWrongChecksumLeavesTheRangeMissing) {
   Alloc(1, 4);
   StartUpload(1, 1, 4);
   const Content damaged("xxxx", absl::DataLossError("checksum"));
-  EXPECT_EQ(session().transfers().Take(1, {0, 4}, damaged, Credit()).code(), Code::kDataLoss);
-  EXPECT_EQ(session().transfers().Take(9, {0, 4}, damaged, Credit()).code(), Code::kDataLoss);
+  EXPECT_EQ(session().transfers().Take(1, {0, 4}, damaged, Credit()).code(), CodeOf::kDataLoss);
+  EXPECT_EQ(session().transfers().Take(9, {0, 4}, damaged, Credit()).code(), CodeOf::kDataLoss);
   EXPECT_EQ(stream_->granted, 8u);
   EXPECT_EQ(session().transfers().Stat(1)->missing, (std::vector<ByteRange>{{0, 4}}));
   EXPECT_TRUE(Chunk(1, 0, "good").ok());
@@ -74,7 +74,7 @@ TEST_F(TransferTest, AChunkIsInsideOfTheWholeWhenItIsPlaced) {
       EXPECT_EQ(stream_->granted, before + 1) << "it is open: the chunk went to its place";
     });
     const absl::Status taken = session().transfers().Take(transfer, {offset, 4}, write, Credit());
-    EXPECT_EQ(taken.code(), Code::kInvalidArgument) << taken;
+    EXPECT_EQ(taken.code(), CodeOf::kInvalidArgument) << taken;
     EXPECT_EQ(stream_->granted, before + 5);
     EXPECT_TRUE(Chunk(transfer, 1, "and its own end").ok());
     EXPECT_EQ(Bytes(Read(transfer, 16)), "xand its own end");
@@ -107,10 +107,10 @@ TEST_F(TransferTest, AnOlderStreamTakesNoPlace) {
   const auto newer = *session().transfers().Attach(stream_);
   const Content late("late"), good("good");
   const During good_arrives([&] {
-    EXPECT_EQ(session().transfers().Take(1, {0, 4}, late, *older).code(), Code::kUnavailable);
+    EXPECT_EQ(session().transfers().Take(1, {0, 4}, late, *older).code(), CodeOf::kUnavailable);
   });
   EXPECT_TRUE(session().transfers().Take(1, {0, 4}, good_arrives, *newer).ok());
-  EXPECT_EQ(session().transfers().Stat(1).status().code(), Code::kNotFound);
+  EXPECT_EQ(session().transfers().Stat(1).status().code(), CodeOf::kNotFound);
 }
 
 // The network was pulled in the middle of a chunk, and nobody knows but its client.
@@ -124,7 +124,7 @@ TEST_F(TransferTest, AChunkThatIsSentAgainTakesThePlaceOfOneThatStalls) {
     const auto newer = *session().transfers().Attach(stream_);
     std::thread broken([&] {
       EXPECT_EQ(session().transfers().Take(transfer, {0, 4}, stalled, *older).code(),
-                Code::kUnavailable);
+                CodeOf::kUnavailable);
     });
     stalled.AwaitBegin();
     const Content good("good");
@@ -140,7 +140,7 @@ TEST_F(TransferTest, OnlySoManyChunksWaitForTheirPlace) {
   Alloc(1, Upload::kMaxChunks + 1);
   for (size_t i = 0; i < Upload::kMaxChunks; ++i) ASSERT_TRUE(Chunk(1, i, "x").ok()) << i;
   const absl::Status more = Chunk(1, Upload::kMaxChunks, "y");
-  EXPECT_EQ(more.code(), Code::kResourceExhausted);
+  EXPECT_EQ(more.code(), CodeOf::kResourceExhausted);
   EXPECT_THAT(std::string(more.message()), HasSubstr("4096 chunks"));
   StartUpload(1, 1, Upload::kMaxChunks + 1);
   EXPECT_TRUE(Chunk(1, Upload::kMaxChunks, "y").ok()) << "the others are in their place now";

@@ -43,6 +43,7 @@ ALLOWED = [
     ("devices/nv", ["devices/hcq"] + CONTRACT),  # writes its queues itself
     ("devices/*", CONTRACT),
     # The server has floors too: metrics and log, identity, devices, sessions, models, services.
+    ("server", ["engine/base"]),  # the table of flags
     ("server/admin", ["engine/*", "devices/api"]),
     ("server/pool", ["server/admin", "engine/*", "devices/api"]),
     ("server/identity", ["server/admin", "engine/*"]),

@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using namespace std::string_view_literals;
 
-std::string Load(std::string_view path) {
+std::string LoadText(std::string_view path) {
   std::ifstream in(StrCat("tests/data/onnx/", path), std::ios::binary);
   std::stringstream out;
   out << in.rdbuf();
@@ -146,7 +146,7 @@ TEST(Tensor, RoundTripsEveryType) {
 }
 
 TEST(Model, Mnist) {
-  const std::string file = Load("mnist_8/model.onnx");
+  const std::string file = LoadText("mnist_8/model.onnx");
   const auto model = ParseModel(file);
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->opset, 8);
@@ -163,14 +163,14 @@ TEST(Model, Mnist) {
 }
 
 TEST(Model, TestData) {
-  const auto input = ReadTensorFile(Load("mnist_8/test_data_set_0/input_0.pb"));
+  const auto input = ReadTensorFile(LoadText("mnist_8/test_data_set_0/input_0.pb"));
   ASSERT_TRUE(input.ok()) << input.status();
   EXPECT_EQ(input->dtype, DType::kFloat32);
   EXPECT_THAT(input->shape, ElementsAre(1, 1, 28, 28));
 }
 
 TEST(Model, SurvivesDamage) {
-  const std::string file = Load("mnist_8/model.onnx");
+  const std::string file = LoadText("mnist_8/model.onnx");
   const uint64_t seed = std::random_device{}();
   std::cout << "seed " << seed << "\n";
   std::mt19937_64 random(seed);

@@ -32,7 +32,7 @@ telegrad-opt: decompose: works on graphs of the level kernel, got a graph of the
 [exit 1]
 $ telegrad-opt --threads=0
 [stderr]
-telegrad-opt: --threads: 0 is not within 1 to 65536
+telegrad-opt: --threads: 0 is not from 1 to 65536
 [exit 2]
 $ telegrad-opt --tolerance=much
 [stderr]

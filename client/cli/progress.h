@@ -1,0 +1,60 @@
+// What a person who waits is shown: a line at the bottom of the terminal with how far something is,
+// its rate and the time left, once it has taken two seconds; and a plot of numbers. Where output is
+// no terminal there is neither.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace telegrad::cli {
+
+// Whether standard error, or standard output, is a terminal that understands escape sequences
+// (TERM, NO_COLOR).
+bool ErrorIsTerminal();
+bool OutputIsTerminal();
+
+// "epoch 3/16: 12 of 22 steps, 55%, 41.3 steps/s, 0:07 left", without an end where `total` is 0.
+std::string ProgressLine(std::string_view what, int64_t done, int64_t total, std::string_view unit,
+                         double seconds);
+
+// From its construction to its end. Done may be called by any thread.
+class Progress {
+ public:
+  static constexpr std::chrono::milliseconds kQuiet{2000};
+  static constexpr std::chrono::milliseconds kRedraw{200};
+
+  // `total` 0: how much there is to do is not known, and only the time is shown.
+  explicit Progress(std::string what, int64_t total = 0, std::string unit = "",
+                    bool terminal = ErrorIsTerminal());
+  ~Progress();
+  void Say(std::string what);  // from now on in place of the first text
+  void Done(int64_t done);     // so far, of `total`
+
+  // Removes the line until the next redraw, so that output of others does not mix with it.
+  void Clear();
+
+ private:
+  void Loop();
+
+  const int64_t total_;
+  const std::string unit_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::string what_;
+  int64_t done_ = 0;
+  bool drawn_ = false, stop_ = false;
+  std::thread thread_;
+};
+
+// Values from left to right in `height` lines, each with its bound at the left: "0.83 ┤▇▅▃▂". A
+// column is the mean of the values that fall into it. Values that are no numbers leave a gap.
+std::string Plot(std::span<const double> values, int width, int height);
+
+}  // namespace telegrad::cli

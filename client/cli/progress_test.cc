@@ -1,0 +1,48 @@
+#include "client/cli/progress.h"
+
+#include <cmath>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace telegrad::cli {
+namespace {
+
+TEST(ProgressLine, RateAndTimeLeft) {
+  EXPECT_EQ(ProgressLine("epoch 3/16", 12, 48, "steps", 4),
+            "epoch 3/16: 12 of 48 steps, 25%, 3 steps/s, 0:12 left");
+  EXPECT_EQ(ProgressLine("train", 1, 7201, "steps", 1),
+            "train: 1 of 7201 steps, 0%, 1 steps/s, 2:00:00 left");
+  EXPECT_EQ(ProgressLine("train", 7, 7, "steps", 3.5),
+            "train: 7 of 7 steps, 100%, 2 steps/s, 0:00 left");
+}
+
+TEST(ProgressLine, WithoutABeginningOrAnEnd) {
+  EXPECT_EQ(ProgressLine("compiling", 0, 0, "", 61.2), "compiling: 1:02");
+  EXPECT_EQ(ProgressLine("train", 0, 9, "steps", 5), "train: 0 of 9 steps, 0%");
+}
+
+TEST(Progress, EndsAtOnceAndSaysNothingWhenItWasShort) {
+  ::testing::internal::CaptureStderr();
+  {
+    Progress progress("short", 3, "steps", /*terminal=*/true);
+    progress.Done(3);
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(Plot, HighestAtTheTopLowestStillSeen) {
+  const std::vector<double> values = {4, 3, 2, 1, 0};
+  EXPECT_EQ(Plot(values, 80, 2), "        3 ┤█▄\n        1 ┤███▄▁\n");
+}
+
+TEST(Plot, MeansOfColumnsAndGaps) {
+  const std::vector<double> values = {0, 2, NAN, NAN, 5, 5};
+  EXPECT_EQ(Plot(values, 3, 1), "        3 ┤▁ █\n");
+  EXPECT_EQ(Plot(std::vector<double>{}, 10, 3), "");
+  EXPECT_EQ(Plot(std::vector<double>{NAN}, 10, 3), "");
+  EXPECT_EQ(Plot(std::vector<double>{7, 7}, 10, 1), "      7.5 ┤▁▁\n");
+}
+
+}  // namespace
+}  // namespace telegrad::cli

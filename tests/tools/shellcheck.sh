@@ -1,0 +1,10 @@
+#!/bin/bash
+# Checks that shellcheck finds nothing in any script of the tree. Exits with 77 where it is not installed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+command -v shellcheck >/dev/null || { echo "shellcheck is not installed"; exit 77; }
+mapfile -d '' scripts < <(find . \( -path ./build -o -name '.?*' \) -prune -o -name '*.sh' -print0)
+scripts+=(deploy/debian/*)
+[ ${#scripts[@]} -gt 10 ] || { echo "found only ${#scripts[@]} scripts" >&2; exit 1; }
+shellcheck -x "${scripts[@]}"
+echo "${#scripts[@]} scripts"
