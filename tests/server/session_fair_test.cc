@@ -95,5 +95,56 @@ TEST_F(SessionFairTest, DeviceTimeIsNotThatOfWaiting) {
   session_ = nullptr;
 }
 
+TEST_F(SessionFairTest, DeviceTimeIsLimited) {
+  fakes::ManualClock clock;
+  env_.clock = &clock;
+  quotas_[Quota::kDeviceRate] = 1;
+  quotas_[Quota::kDeviceBurst] = 10;
+  engine_.cost.seconds = 0.02;
+  Put(1);
+  for (uint64_t handle : {1, 2}) Alloc(handle, 4);
+  engine_.gate.Close();
+  const uint64_t first = Run(1, 2), second = Run(1, 2);
+  sink_->Await([&] { return tenant_->accounts[Quota::kDeviceRate].refused() == 1; });
+  engine_.gate.Open();
+  EXPECT_TRUE(StatusOf(first).ok()) << "it is longer than the burst, which nobody had used";
+  const absl::Status refused = StatusOf(second);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_EQ(refused.message(),
+            "device_rate of tenant test is limited to 1 ms in each second, device_burst to 10 ms: "
+            "10 ms more have been used; try again in 10001 ms, or ask for more");
+  EXPECT_EQ(RetryAfterMs(refused), 10'001);
+  EXPECT_EQ(tenant_->accounts[Quota::kDeviceRate].refused(), 1);
+  // The first took next to nothing, in fact.
+  EXPECT_TRUE(StatusOf(Run(1, 2)).ok());
+}
+
+TEST_F(SessionFairTest, CompileTimeIsLimited) {
+  quotas_[Quota::kCompileRate] = 0;
+  quotas_[Quota::kCompileBurst] = 0;
+  const absl::Status refused = StatusOf(Submit(PutOf(CopyGraph(1), /*compile=*/false)));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_EQ(engine_.compiled, 0);
+}
+
+// What is taken for a run that never begins is given back.
+TEST_F(SessionFairTest, ACancelledRunCostsNoDeviceTime) {
+  fakes::ManualClock clock;
+  env_.clock = &clock;
+  quotas_[Quota::kDeviceRate] = 1;
+  quotas_[Quota::kDeviceBurst] = 10;
+  Put(1);
+  for (uint64_t handle : {1, 2}) Alloc(handle, 4);
+  engine_.cost.seconds = 0.02;
+  engine_.gate.Close();
+  const uint64_t run = Run(1, 2);
+  sink_->Await([&] { return metrics_.count(Metric::kRuns) == 1; });
+  EXPECT_EQ(tenant_->device_time.overdrawn_ms(clock.Ns()), 10);
+  session_->Cancel(*sink_, ++last_id_, run, run);
+  engine_.gate.Open();
+  EXPECT_TRUE(absl::IsCancelled(StatusOf(run)));
+  EXPECT_EQ(tenant_->device_time.overdrawn_ms(clock.Ns()), -10);
+}
+
 }  // namespace
 }  // namespace telegrad
