@@ -145,12 +145,12 @@ SessionLimits Limits(const Flags& flags) {
   SessionLimits limits;
   int64_t job_time = 0;
   const std::pair<std::string_view, int64_t*> rows[] = {
-      {"max-sessions", &limits.sessions},  {"session-handles", &limits.handles},
-      {"session-bytes", &limits.bytes},    {"staged-bytes", &limits.staged_bytes},
-      {"head-bytes", &limits.head_bytes},  {"trace-events", &limits.trace_events},
-      {"transfers", &limits.transfers},    {"job-time", &job_time},
-      {"session-lease", &limits.lease_ms}, {"session-max-lease", &limits.max_lease_ms},
-      {"session-grace", &limits.grace_ms}, {"run-time", &limits.run.ms},
+      {"max-sessions", &limits.sessions},     {"session-handles", &limits.handles},
+      {"session-bytes", &limits.bytes},       {"staged-bytes", &limits.staged_bytes},
+      {"head-bytes", &limits.head_bytes},     {"trace-events", &limits.trace_events},
+      {"transfers", &limits.transfers},       {"job-time", &job_time},
+      {"session-lease", &limits.lease_ms},    {"session-max-lease", &limits.max_lease_ms},
+      {"session-grace", &limits.grace_ms},    {"run-time", &limits.run.ms},
       {"launch-time", &limits.run.launch_ms},
 #define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
 #include "engine/base/budget.def"
