@@ -435,16 +435,4 @@ TimelinePoint FairQueue::Drained() {
   return {countdown->timeline, 1};
 }
 
-FairQueue::Stats FairQueue::stats() const {
-  const std::lock_guard lock(state_->mutex);
-  Stats stats{.on_device = state_->on_device};
-  for (const auto& [timeline, job] : state_->jobs) {
-    stats.waiting += !job->all_handed();
-    for (size_t i = job->handed; i < job->work.slices->size(); ++i) {
-      stats.waiting_seconds += (*job->work.slices)[i].seconds;
-    }
-  }
-  return stats;
-}
-
 }  // namespace telegrad

@@ -44,12 +44,6 @@ struct WorkTerms {
 // Thread-safe.
 class FairQueue {
  public:
-  struct Stats {
-    int64_t waiting = 0;         // works that are not with the device in full
-    int64_t on_device = 0;       // slices
-    double waiting_seconds = 0;  // predicted, of the slices that are not with the device
-  };
-
   // `queue` outlives this.
   explicit FairQueue(Queue* queue, const Clock* clock = Clock::Steady());
   // What is with the device ends; all else fails with CANCELLED.
@@ -67,8 +61,6 @@ class FairQueue {
 
   // Reached when everything that was submitted before has ended; does not fail.
   TimelinePoint Drained();
-
-  Stats stats() const;
 
  private:
   struct State;
