@@ -33,6 +33,7 @@ absl::StatusOr<Devices> OpenCpus(const DriverOptions& options, std::vector<std::
     cpu.target = options.host;
     cpu.target.threads = cpu.threads;
     cpu.memory_limit = memory;
+    if (options.launch_ms > 0) cpu.launch_limit = absl::Milliseconds(options.launch_ms);
     TG_ASSIGN_OR_RETURN(devices.emplace_back(), OpenCpu(cpu));
   }
   return devices;
@@ -71,6 +72,7 @@ absl::StatusOr<Devices> OpenLoopbacks(const DriverOptions& options, std::vector<
     cpu.target = options.host;
     cpu.target.threads = 1;
     cpu.memory_limit = options.cpu_memory;
+    if (options.launch_ms > 0) cpu.launch_limit = absl::Milliseconds(options.launch_ms);
     LoopbackOptions loopback;
     loopback.index = static_cast<int>(i);
     loopback.load = options.load_graph;

@@ -18,6 +18,7 @@ struct DriverOptions {
   Target host;                          // the processor that this process runs on
   int64_t cpu_memory = 0;               // of all CPU devices; below 1: a share of the machine's
   int64_t cpu_devices = 1;              // which share its threads and memory
+  int64_t launch_ms = 0;                // see CpuOptions::launch_limit; 0: any
   std::vector<std::string> disk_roots;  // NAME=DIRECTORY each
   std::vector<std::string> read_only_disk_roots;
   int64_t disk_growth = 0;  // see DiskOptions

@@ -77,6 +77,7 @@ constexpr ProgramPage kPage = {
 
 constexpr int kUsageError = 2;
 constexpr int kWorkers = 2;
+constexpr int kSpareCompilers = 14;  // for tenants of which nothing is being compiled
 
 ListenOptions ListenersOf(const Flags& flags, const ServiceManager& manager) {
   ListenOptions options{.compute = flags.GetList("listen"),
@@ -148,12 +149,13 @@ SessionLimits Limits(const Flags& flags) {
   SessionLimits limits;
   int64_t job_time = 0;
   const std::pair<std::string_view, int64_t*> rows[] = {
-      {"max-sessions", &limits.sessions},  {"session-handles", &limits.handles},
-      {"session-bytes", &limits.bytes},    {"staged-bytes", &limits.staged_bytes},
-      {"head-bytes", &limits.head_bytes},  {"trace-events", &limits.trace_events},
-      {"transfers", &limits.transfers},    {"job-time", &job_time},
-      {"session-lease", &limits.lease_ms}, {"session-max-lease", &limits.max_lease_ms},
-      {"session-grace", &limits.grace_ms}, {"run-time", &limits.run.ms},
+      {"max-sessions", &limits.sessions},     {"session-handles", &limits.handles},
+      {"session-bytes", &limits.bytes},       {"staged-bytes", &limits.staged_bytes},
+      {"head-bytes", &limits.head_bytes},     {"trace-events", &limits.trace_events},
+      {"transfers", &limits.transfers},       {"job-time", &job_time},
+      {"session-lease", &limits.lease_ms},    {"session-max-lease", &limits.max_lease_ms},
+      {"session-grace", &limits.grace_ms},    {"run-time", &limits.run.ms},
+      {"launch-time", &limits.run.launch_ms},
 #define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
 #include "engine/base/budget.def"
 #undef BUDGET
@@ -187,6 +189,7 @@ CompileService::Options CompileOptions(const Flags& flags) {
   return {.workers = static_cast<int>(workers),
           .kernel_time = std::chrono::milliseconds(flags.GetInt("kernel-time")),
           .worker_memory = flags.GetInt("compile-memory"),
+          .nice = static_cast<int>(flags.GetInt("compile-nice")),
           .store = flags.GetString("kernel-cache"),
           .store_bytes = flags.GetInt("kernel-cache-bytes"),
           .reproducers = flags.GetString("reproducers")};
@@ -343,6 +346,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   DriverOptions drivers{.host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads"))),
                         .cpu_memory = flags.GetInt("cpu-memory"),
                         .cpu_devices = flags.GetInt("cpu-devices"),
+                        .launch_ms = flags.GetInt("launch-time"),
                         .disk_roots = flags.GetList("disk-root"),
                         .read_only_disk_roots = flags.GetList("disk-root-readonly"),
                         .disk_growth = flags.GetInt("disk-growth"),
@@ -361,8 +365,10 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   // What runs on the devices counts and posts when it ends, as late as when they are closed: so
   // they go before these, once no task is left that could use them.
   Metrics metrics;
-  TaskPool workers(kWorkers);
-  TaskPool compilers(static_cast<int>(flags.GetInt("compile-threads")));
+  TaskPool workers({.threads = kWorkers, .spare = kWorkers});
+  TaskPool compilers({.threads = static_cast<int>(flags.GetInt("compile-threads")),
+                      .spare = kSpareCompilers,
+                      .nice = static_cast<int>(flags.GetInt("compile-nice"))});
   std::vector<std::string> notes;
   TG_ASSIGN_OR_RETURN(auto devices, OpenDevices(drivers, &notes));
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<DevicePool> pool,

@@ -5,6 +5,7 @@
 
 #include "client/cc/execute_stream.h"
 #include "client/cc/received_message.h"
+#include "engine/base/rate_limit.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -89,7 +90,8 @@ absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse
     const auto code = static_cast<absl::StatusCode>(response.status().code());
     const absl::Status error =
         RecordError(pending.what, response.op_id(), code, response.status().message());
-    std::visit(Fail{error}, pending.completion);
+    const auto retry = static_cast<int64_t>(response.status().retry_after_ms());
+    std::visit(Fail{retry > 0 ? WithRetryAfter(error, retry) : error}, pending.completion);
     return absl::OkStatus();
   }
   if (auto* target = std::get_if<ReadTarget>(&pending.completion)) {

@@ -226,10 +226,14 @@ Future<Digest> RemoteSession::PutSerialized(std::string graph, bool compile) {
 }
 
 Future<RunInfo> RemoteSession::Run(const Digest& hash, std::span<const uint64_t> handles,
-                                   std::span<const VarValue> variables, uint32_t timeout_ms) {
+                                   std::span<const VarValue> variables, uint32_t timeout_ms,
+                                   Priority priority) {
   Future<RunInfo> info;
   v1::ExecuteRequest request = RunRequest(hash, handles, Wanted::kResult, variables);
   request.mutable_run()->set_timeout_ms(timeout_ms);
+  request.mutable_run()->set_priority(priority == Priority::kLow    ? v1::Run::LOW
+                                      : priority == Priority::kHigh ? v1::Run::HIGH
+                                                                    : v1::Run::NORMAL);
   stream_->Send("run", std::move(request), info);
   return info;
 }

@@ -120,9 +120,12 @@ class RemoteSession {
   Future<RemoteModel> Import(uint64_t handle, int64_t bytes, const RemoteImportOptions& options);
 
   // `variables`: the values of the graph's VARs, each id once.
-  // `timeout_ms`, if not 0, counts from the run's arrival at the server.
+  // `timeout_ms`, if not 0, counts from the run's arrival at the server. `priority` is among the
+  // waiting runs of this client's tenant.
+  enum class Priority { kNormal, kLow, kHigh };
   Future<RunInfo> Run(const Digest& hash, std::span<const uint64_t> handles,
-                      std::span<const VarValue> variables = {}, uint32_t timeout_ms = 0);
+                      std::span<const VarValue> variables = {}, uint32_t timeout_ms = 0,
+                      Priority priority = Priority::kNormal);
   // The same, and the answer says what ran when. One at a time: a second one is refused until the
   // answer to the first is on its way.
   Future<RunInfo> RunTraced(const Digest& hash, std::span<const uint64_t> handles,

@@ -152,6 +152,8 @@ enum class QueueKind : uint8_t { kCompute, kCopy };
 struct Rates {
   double flops = 0;
   double bytes = 0;
+  // How many iterations of a launch it takes for that: a launch of fewer leaves the rest idle.
+  int64_t iterations = 1;
 };
 
 // What a buffer made from a file may do with it.

@@ -74,16 +74,18 @@ absl::Status CpuCommandBuffer::Check(std::span<const BufferView> bindings) const
   return absl::OkStatus();
 }
 
-void CpuCommandBuffer::RunStep(const Step& step, void* const* arguments, WorkerPool& pool) {
+// False if it was ended before its end.
+bool CpuCommandBuffer::RunStep(const Step& step, void* const* arguments, WorkerPool& pool) {
   if (step.entry != nullptr) {
-    pool.Run(step.entry, arguments, step.begin, step.begin + step.amount, step.helpers);
-  } else if (step.amount > 0) {
-    std::memcpy(arguments[0], arguments[1], step.amount);
+    return pool.Run(step.entry, arguments, step.begin, step.begin + step.amount, step.helpers);
   }
+  if (step.amount > 0) std::memcpy(arguments[0], arguments[1], step.amount);
+  return true;
 }
 
 absl::Status CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerPool& pool,
-                                   Scratch* scratch, const RunControl& control) const {
+                                   LaunchWatch& watch, Scratch* scratch,
+                                   const RunControl& control) const {
   scratch->bases.clear();
   for (const BufferView& view : bindings) {
     scratch->bases.push_back(static_cast<char*>(view.memory->host()) + view.offset);
@@ -93,10 +95,13 @@ absl::Status CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerP
     scratch->arguments[i] = scratch->bases[patches_[i].binding] + patches_[i].offset;
   }
   void* const* const arguments = scratch->arguments.data();
-  return RunEach(control, [&](size_t i) {
-    RunStep(steps_[i], arguments + steps_[i].first, pool);
-    return absl::OkStatus();
+  watch.Begin(control.cancellation);
+  const absl::Status status = RunEach(control, [&](size_t i) {
+    const bool whole = RunStep(steps_[i], arguments + steps_[i].first, pool);
+    return whole ? absl::OkStatus() : watch.why();
   });
+  watch.End();
+  return status;
 }
 
 }  // namespace telegrad

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/command_list.h"
+#include "devices/cpu/launch_watch.h"
 #include "devices/cpu/worker_pool.h"
 
 namespace telegrad {
@@ -32,8 +33,8 @@ class CpuCommandBuffer : public CommandList {
   };
 
   // Runs everything, in order. `bindings` passed Check; for `control` see QueueRunner.
-  absl::Status Run(std::span<const BufferView> bindings, WorkerPool& pool, Scratch* scratch,
-                   const RunControl& control) const;
+  absl::Status Run(std::span<const BufferView> bindings, WorkerPool& pool, LaunchWatch& watch,
+                   Scratch* scratch, const RunControl& control) const;
 
  private:
   static constexpr double kQuick = 10;  // microseconds
@@ -47,7 +48,7 @@ class CpuCommandBuffer : public CommandList {
   };
 
   absl::Status AddStep(const Command& command, int threads);
-  static void RunStep(const Step& step, void* const* arguments, WorkerPool& pool);
+  static bool RunStep(const Step& step, void* const* arguments, WorkerPool& pool);
 
   std::vector<Step> steps_;  // one for each command
   std::vector<Launch::Argument> patches_;

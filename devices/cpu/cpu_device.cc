@@ -30,7 +30,8 @@ class CpuMemory : public Memory {
 
 class CpuRunner : public QueueRunner {
  public:
-  CpuRunner(QueueKind kind, int threads) : kind_(kind), pool_(threads) {}
+  CpuRunner(QueueKind kind, int threads, absl::Duration launch_limit)
+      : kind_(kind), pool_(threads), watch_(&pool_, launch_limit) {}
 
   absl::Status Check(const CommandBuffer* commands,
                      std::span<const BufferView> bindings) const override {
@@ -48,12 +49,14 @@ class CpuRunner : public QueueRunner {
 
   absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
                    const RunControl& control) override {
-    return static_cast<const CpuCommandBuffer&>(commands).Run(bindings, pool_, &scratch_, control);
+    return static_cast<const CpuCommandBuffer&>(commands).Run(bindings, pool_, watch_, &scratch_,
+                                                              control);
   }
 
  private:
   const QueueKind kind_;
   WorkerPool pool_;
+  LaunchWatch watch_;
   CpuCommandBuffer::Scratch scratch_;  // of the thread that runs
 };
 
@@ -70,18 +73,19 @@ class CpuDevice : public Device {
                   .capacity = options.queue_capacity,
                   .wait_limit = options.wait_limit,
                   .spins = options.threads > 1},
-                 std::make_unique<CpuRunner>(QueueKind::kCompute, options.threads)),
+                 std::make_unique<CpuRunner>(QueueKind::kCompute, options.threads,
+                                             options.launch_limit)),
         copy_({.name = StrCat(name_, " copy"),
                .capacity = options.queue_capacity,
                .wait_limit = options.wait_limit},
-              std::make_unique<CpuRunner>(QueueKind::kCopy, 1)) {}
+              std::make_unique<CpuRunner>(QueueKind::kCopy, 1, absl::InfiniteDuration())) {}
 
   const std::string& name() const override { return name_; }
   const Target& target() const override { return target_; }
   int64_t memory_limit() const override { return arena_->limit(); }
   int64_t memory_used() const override { return arena_->used(); }
   Rates rates() const override {
-    return {kThreadRates.flops * threads_, kThreadRates.bytes * threads_};
+    return {kThreadRates.flops * threads_, kThreadRates.bytes * threads_, threads_};
   }
   int64_t memory_footprint() const override { return arena_->footprint(); }
   bool host_visible() const override { return true; }

@@ -19,6 +19,8 @@ struct CpuOptions {
   Target target = {};        // what programs are compiled for; passed through
   int queue_capacity = HostQueueOptions{}.capacity;
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
+  // A launch that runs for longer fails with RESOURCE_EXHAUSTED.
+  absl::Duration launch_limit = absl::InfiniteDuration();
 };
 
 // Half of the machine's memory.

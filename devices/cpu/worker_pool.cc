@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "devices/api/spin.h"
+#include "devices/cpu/interrupt.h"
 
 namespace telegrad {
 namespace {
@@ -33,7 +34,7 @@ WorkerPool::~WorkerPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void WorkerPool::RunParts() {
+void WorkerPool::TakeParts() {
   while (true) {
     const int64_t begin = next_.fetch_add(part_, std::memory_order_relaxed);
     if (begin >= end_) return;
@@ -41,18 +42,38 @@ void WorkerPool::RunParts() {
   }
 }
 
-void WorkerPool::Run(Body body, void* const* buffers, int64_t begin, int64_t end, int helpers) {
+void WorkerPool::RunParts() {
+  const auto take = [](void* self) { static_cast<WorkerPool*>(self)->TakeParts(); };
+  if (CallInterruptibly(take, this, number_, interrupted_)) return;
+  next_.store(end_, std::memory_order_relaxed);  // nobody begins another part
+}
+
+void WorkerPool::Interrupt(uint64_t job, pthread_t caller) {
+  if (!kCanInterruptKernels || job == 0 || running_.load() != job) return;
+  interrupted_.store(job);
+  InterruptCall(caller);
+  for (std::thread& worker : workers_) InterruptCall(worker.native_handle());
+}
+
+bool WorkerPool::Run(Body body, void* const* buffers, int64_t begin, int64_t end, int helpers) {
+  const int64_t iterations = end - begin;
+  if (iterations <= 0) return true;
+  running_.store(++number_, std::memory_order_release);
+  RunJob(body, buffers, begin, end, helpers);
+  running_.store(0, std::memory_order_release);
+  return interrupted_.load(std::memory_order_relaxed) != number_;
+}
+
+void WorkerPool::RunJob(Body body, void* const* buffers, int64_t begin, int64_t end, int helpers) {
   const int64_t iterations = end - begin;
   helpers = static_cast<int>(std::min<int64_t>({helpers, threads() - 1, iterations - 1}));
-  if (helpers <= 0) {
-    if (iterations > 0) body(buffers, begin, end);
-    return;
-  }
   body_ = body;
   buffers_ = buffers;
   end_ = end;
-  part_ = std::max<int64_t>(1, iterations / ((helpers + 1) * kPartsPerThread));
+  part_ = helpers <= 0 ? iterations
+                       : std::max<int64_t>(1, iterations / ((helpers + 1) * kPartsPerThread));
   next_.store(begin, std::memory_order_relaxed);
+  if (helpers <= 0) return RunParts();
   const uint32_t emptied = emptied_.load(std::memory_order_relaxed);
   // The word is closed and empty here, so this only opens the next job.
   state_.store(((state_.load(std::memory_order_relaxed) & ~(kOpen | kInside)) + kJob) | kOpen);

@@ -1,6 +1,8 @@
 // The threads that share the iterations of a launch.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdint>
 #include <thread>
@@ -25,19 +27,31 @@ class WorkerPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls `body` with parts that together are [begin, end), on this thread and on others, of
-  // which `helpers` are woken; returns when all have ended, and what they wrote is visible.
-  void Run(Body body, void* const* buffers, int64_t begin, int64_t end, int helpers);
+  // which `helpers` are woken; returns when all have ended, and what they wrote is visible. False
+  // if it was interrupted: some of it has not run, or not to its end.
+  bool Run(Body body, void* const* buffers, int64_t begin, int64_t end, int helpers);
+
+  // The number of the job that Run is at, from 1; 0: none. Thread-safe.
+  uint64_t job() const { return running_.load(std::memory_order_acquire); }
+  // Ends that job, if it has not ended, wherever its threads are in it. Thread-safe; `caller`, who
+  // called Run, is alive.
+  void Interrupt(uint64_t job, pthread_t caller);
 
  private:
   void Work();
+  void RunJob(Body body, void* const* buffers, int64_t begin, int64_t end, int helpers);
   void RunParts();
+  void TakeParts();
 
   // The job, written while no worker is inside.
   Body body_ = nullptr;
   void* const* buffers_ = nullptr;
   int64_t end_ = 0;
   int64_t part_ = 1;
+  uint64_t number_ = 0;  // of the job, from 1
   std::atomic<int64_t> next_{0};
+
+  std::atomic<uint64_t> running_{0}, interrupted_{0};  // numbers of jobs
 
   // Bits 0-11: workers inside the job; bit 12: the job takes workers; bits 13-31: the job's number.
   std::atomic<uint32_t> state_{0};

@@ -5,6 +5,8 @@
 #include <set>
 #include <vector>
 
+#include "devices/cpu/interrupt.h"
+#include "devices/cpu/launch_watch.h"
 #include "gtest/gtest.h"
 
 namespace telegrad {
@@ -76,6 +78,62 @@ TEST(WorkerPool, ThreadsRunAtTheSameTime) {
     pool.Run(Meet, context, 0, 2, 1);
     EXPECT_EQ(meeting.who.size(), 2u);
   }
+}
+
+void Forever(void* const* context, int64_t, int64_t) {
+  static_cast<std::atomic<int>*>(context[0])->fetch_add(1);
+  for (volatile int i = 0;;) i = i + 1;
+}
+
+TEST(WorkerPool, AJobCanBeEndedInTheMiddle) {
+  if (!kCanInterruptKernels) GTEST_SKIP() << "not under ThreadSanitizer";
+  for (const int threads : {1, 2}) {
+    WorkerPool pool(threads);
+    uint64_t before = 0;
+    for (int round = 0; round < 50; ++round) {
+      std::atomic<int> inside{0};
+      void* context[] = {&inside};
+      std::thread other([&, caller = pthread_self()] {
+        while (inside.load() < threads) std::this_thread::yield();
+        pool.Interrupt(before, caller);  // of a job that has ended: does nothing
+        before = pool.job();
+        pool.Interrupt(before, caller);
+      });
+      EXPECT_FALSE(pool.Run(Forever, context, 0, 64, threads - 1));
+      other.join();
+      EXPECT_EQ(inside, threads);
+      // What comes next is whole.
+      Count count(64);
+      void* counts[] = {&count};
+      EXPECT_TRUE(pool.Run(CountEach, counts, 0, 64, threads - 1));
+      for (auto& runs : count.runs) ASSERT_EQ(runs, 1);
+    }
+  }
+}
+
+TEST(LaunchWatch, EndsWhatIsCancelledAndWhatTakesTooLong) {
+  if (!kCanInterruptKernels) GTEST_SKIP() << "not under ThreadSanitizer";
+  WorkerPool pool(2);
+  std::atomic<int> inside{0};
+  void* context[] = {&inside};
+  {
+    LaunchWatch watch(&pool, absl::InfiniteDuration());
+    Cancellation cancellation;
+    watch.Begin(&cancellation);
+    std::thread other([&] {
+      while (inside.load() < 2) std::this_thread::yield();
+      cancellation.Cancel();
+    });
+    EXPECT_FALSE(pool.Run(Forever, context, 0, 64, 1));
+    watch.End();
+    other.join();
+    EXPECT_EQ(watch.why().code(), absl::StatusCode::kCancelled);
+  }
+  LaunchWatch watch(&pool, absl::Milliseconds(30));
+  watch.Begin(nullptr);
+  EXPECT_FALSE(pool.Run(Forever, context, 0, 64, 1));
+  watch.End();
+  EXPECT_EQ(watch.why().code(), absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace

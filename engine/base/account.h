@@ -49,6 +49,9 @@ class alignas(64) Account {
 
   // RESOURCE_EXHAUSTED: the limit, what is in use, what was asked for, how to raise it. Counted.
   absl::Status Refuse(int64_t asked);
+  // Likewise, for who says it himself.
+  void CountRefused() { refused_.fetch_add(1, std::memory_order_relaxed); }
+  const std::string& remedy() const { return remedy_; }
   int64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 
  private:

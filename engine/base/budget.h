@@ -7,9 +7,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "engine/base/share.h"
 
 namespace telegrad {
 
@@ -46,6 +49,13 @@ class Budget {
 
   // Thread-safe: makes the next CheckTime return CANCELLED.
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+
+  // On whose behalf the job is done; null: nobody's in particular. Set before it begins.
+  void SetShare(std::shared_ptr<const Share> share) { whole_->share_ = std::move(share); }
+  const std::shared_ptr<const Share>& share() const { return whole_->share_; }
+  // Processor time that other threads and processes have spent on the job. Thread-safe.
+  void Worked(int64_t ns) { whole_->worked_ns_.fetch_add(ns, std::memory_order_relaxed); }
+  int64_t worked_ns() const { return whole_->worked_ns_.load(std::memory_order_relaxed); }
 
   const Limits& limits() const { return limits_; }
   int64_t nodes_spent() const { return nodes_; }
@@ -105,6 +115,8 @@ class Budget {
   std::atomic<int64_t> code_{0};
   std::chrono::steady_clock::time_point deadline_;
   std::atomic<bool> cancelled_{false};
+  std::shared_ptr<const Share> share_;
+  std::atomic<int64_t> worked_ns_{0};
 };
 
 }  // namespace telegrad

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 
 namespace telegrad {
 
@@ -14,6 +15,13 @@ class Clock {
 
   static const Clock* Steady();
 };
+
+// Time that the calling thread has been given of a processor.
+inline int64_t ThreadCpuNs() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
 
 inline const Clock* Clock::Steady() {
   class SteadyClock final : public Clock {

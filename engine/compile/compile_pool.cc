@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "engine/base/fair_tasks.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "engine/compile/worker_process.h"
@@ -28,6 +28,7 @@ struct Job {
   int crashes = 0;          // but for those that somebody has killed
   std::string first_death;  // how the first of them ended
   bool done = false;
+  int64_t took_ns = 0;  // in workers
   absl::StatusOr<ProgramImage> result;
 };
 
@@ -68,14 +69,15 @@ class Pool final : public CompilePool {
     std::unique_lock lock(mutex_);
     job->request = {next_id_++, name, target, llvm_ir};
     if (alive_ == 0 && !start_error_.ok()) return start_error_;
-    waiting_.push_back(job);
+    waiting_.Push(budget->share(), job);
     work_.notify_one();
     while (!done_.wait_for(lock, Budget::kTick, [&] { return job->done; })) {
       if (absl::Status status = budget->CheckTime(); !status.ok()) {
-        std::erase(waiting_, job);  // where a worker has it already, nobody takes its answer
+        waiting_.Erase(job);  // where a worker has it already, nobody takes its answer
         return status;
       }
     }
+    budget->Worked(job->took_ns);
     return std::move(job->result);
   }
 
@@ -85,7 +87,7 @@ class Pool final : public CompilePool {
     const std::lock_guard lock(mutex_);
     Stats s = stats_;
     s.workers = alive_;
-    s.waiting = static_cast<int64_t>(waiting_.size());
+    s.waiting = waiting_.size();
     return s;
   }
 
@@ -106,7 +108,7 @@ class Pool final : public CompilePool {
   }
 
   std::unique_ptr<WorkerProcess> StartOne(size_t index) {
-    auto process = WorkerProcess::Start({options_.executable, options_.memory_bytes},
+    auto process = WorkerProcess::Start({options_.executable, options_.memory_bytes, options_.nice},
                                         Clock::now() + kStartTime);
     const std::lock_guard lock(mutex_);
     if (process.ok() && identity_.empty()) identity_ = (*process)->identity();
@@ -137,25 +139,30 @@ class Pool final : public CompilePool {
     bool worked = false;
     while (true) {
       std::unique_lock lock(mutex_);
-      work_.wait(lock, [this] { return stop_ || !waiting_.empty(); });
+      work_.wait(lock, [this] { return stop_ || waiting_.size() > 0; });
       if (stop_ || !process.IsIdle()) {
         Leave(index, stop_ ? "" : "it died while it had nothing to do", "");
         return worked;
       }
-      const std::shared_ptr<Job> job = waiting_.front();
-      waiting_.pop_front();
+      const auto taken = *waiting_.Pop();
+      const std::shared_ptr<Job> job = taken.task;
       ++stats_.compiling;
       lock.unlock();
-      auto answer = process.Ask(job->request, Clock::now() + options_.deadline);
+      const Clock::time_point begin = Clock::now();
+      auto answer = process.Ask(job->request, begin + options_.deadline);
+      const std::chrono::duration<double, std::nano> took = Clock::now() - begin;
       lock.lock();
       --stats_.compiling;
+      job->took_ns += static_cast<int64_t>(took.count());
       if (!answer.ok()) {
         Died(*job, answer.status(), process.was_killed());
-        if (!job->done) waiting_.push_front(job);
+        if (!job->done) waiting_.PutBack(taken.flow, job);
+        waiting_.Ended(taken.flow, taken.predicted_ns, took.count());
         Leave(index, std::string(answer.status().message()), job->request.name);
         return worked;
       }
       worked = true;
+      waiting_.Ended(taken.flow, taken.predicted_ns, took.count());
       Finish(*job, std::move(answer->image));
     }
   }
@@ -183,7 +190,7 @@ class Pool final : public CompilePool {
     processes_[index] = nullptr;
     --alive_;
     if (stop_) return;
-    if (!waiting_.empty()) work_.notify_one();  // the call for a job may have woken this one
+    if (waiting_.size() > 0) work_.notify_one();  // the call for a job may have woken this one
     ++stats_.deaths;
     if (options_.on_death) options_.on_death(what, kernel);
   }
@@ -195,14 +202,13 @@ class Pool final : public CompilePool {
   }
 
   void FailAllWaiting(const absl::Status& status) {
-    for (const auto& job : waiting_) Finish(*job, status);
-    waiting_.clear();
+    for (const auto& job : waiting_.TakeAll()) Finish(*job, status);
   }
 
   const Options options_;
   mutable std::mutex mutex_;  // of all below
   std::condition_variable work_, done_, stopping_;
-  std::deque<std::shared_ptr<Job>> waiting_;
+  FairTasks<std::shared_ptr<Job>> waiting_;
   std::vector<WorkerProcess*> processes_;  // those alive, for Interrupt
   std::string identity_;                   // written once, before Start returns
   absl::Status start_error_;               // of the last attempt to start one

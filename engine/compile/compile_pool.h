@@ -7,6 +7,9 @@
 // One that takes longer than its deadline is INTERNAL at once: its worker is killed, and to wait as
 // long again would only double the harm. Kernels on other workers never notice.
 //
+// Tenants take turns, see FairTasks: who compiles for a tenant of many kernels does not keep one of
+// few waiting for them.
+//
 // A worker that has ended is started again, at first at once, then after a delay that doubles until
 // one has compiled something. While no worker can be started, kernels fail with UNAVAILABLE.
 #pragma once
@@ -30,6 +33,7 @@ class CompilePool : public KernelCompiler {
     std::chrono::milliseconds deadline{30'000};  // of one kernel in a worker
     int attempts = 8;                            // for one kernel, whose workers are killed
     int64_t memory_bytes = int64_t{4} << 30;     // of one worker's address space; 0: no limit
+    int nice = 0;                                // the workers' priority, see nice(2)
     std::chrono::milliseconds first_delay{50}, last_delay{5'000};  // between starts
     // Told of every worker that ended unasked: what happened, and the kernel it had, if any.
     std::function<void(const std::string& what, const std::string& kernel)> on_death;

@@ -129,6 +129,8 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Option
   }
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess(pid, sockets[0], errors[0]));
   absl::Status status = Limit(pid, options.memory_bytes);
+  // Where that is refused, the worker is only less polite.
+  if (options.nice != 0) setpriority(PRIO_PROCESS, static_cast<id_t>(pid), options.nice);
   if (status.ok()) status = worker->Greet(deadline);
   if (!status.ok()) return bad(ToStd(status.message()), "; it ", worker->Bury());
   return worker;

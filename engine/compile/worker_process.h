@@ -24,6 +24,7 @@ class WorkerProcess {
   struct Options {
     std::string executable;
     int64_t memory_bytes = 0;  // of address space, where kLimitsMemory; 0: no limit
+    int nice = 0;              // see nice(2)
   };
 
   // Starts one and waits for its hello. The process lives no longer than the calling thread.

@@ -20,14 +20,16 @@ absl::StatusOr<std::shared_ptr<const Executable>> BoundValues::Create(
       new BoundValues(std::move(general), {std::move(memory), 0, bytes}));
 }
 
-absl::StatusOr<TimelinePoint> BoundValues::Run(
-    std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
-    std::shared_ptr<RunTrace> trace, std::shared_ptr<const Cancellation> cancellation) const {
+absl::StatusOr<TimelinePoint> BoundValues::Run(std::span<const BufferView> bindings,
+                                               std::span<const TimelinePoint> waits,
+                                               std::shared_ptr<RunTrace> trace,
+                                               std::shared_ptr<const Cancellation> cancellation,
+                                               RunQueues& queues) const {
   const size_t slots = this->slots().size();
   if (bindings.size() < slots) return CheckBindings(this->slots(), bindings);
   std::vector<BufferView> all(bindings.begin(), bindings.begin() + static_cast<ptrdiff_t>(slots));
   all.push_back(values_);
-  return general_->Submit(all, waits, std::move(trace), std::move(cancellation));
+  return general_->Submit(all, waits, std::move(trace), std::move(cancellation), queues);
 }
 
 }  // namespace telegrad

@@ -29,10 +29,11 @@ class BoundValues final : public Executable {
   BoundValues(std::shared_ptr<const PlannedExecutable> general, BufferView values)
       : general_(std::move(general)), values_(std::move(values)) {}
 
-  absl::StatusOr<TimelinePoint> Run(
-      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
-      std::shared_ptr<RunTrace> trace,
-      std::shared_ptr<const Cancellation> cancellation) const override;
+  absl::StatusOr<TimelinePoint> Run(std::span<const BufferView> bindings,
+                                    std::span<const TimelinePoint> waits,
+                                    std::shared_ptr<RunTrace> trace,
+                                    std::shared_ptr<const Cancellation> cancellation,
+                                    RunQueues& queues) const override;
 
   const std::shared_ptr<const PlannedExecutable> general_;
   const BufferView values_;

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/base/clock.h"
 #include "engine/base/status.h"
 #include "engine/execution/clock.h"
 #include "engine/execution/slot_uses.h"
@@ -40,7 +41,12 @@ absl::StatusOr<Kernels> CompileKernels(const Schedule& schedule, Device& device,
   };
   const size_t helpers = std::min<size_t>(n, std::max(1u, std::thread::hardware_concurrency())) - 1;
   std::vector<std::thread> threads;
-  for (size_t i = 0; n > 0 && i < helpers; ++i) threads.emplace_back(work);
+  for (size_t i = 0; n > 0 && i < helpers; ++i) {
+    threads.emplace_back([&] {
+      work();
+      all->Worked(ThreadCpuNs());
+    });
+  }
   work();
   for (std::thread& t : threads) t.join();
   TG_RETURN_IF_ERROR(status);

@@ -30,7 +30,7 @@ class CopyExecutable final : public Executable {
     const Graph& g = *sink.graph();
     NodeMap<Piece> pieces(g);
     std::vector<int> stores(slots_.size(), 0);
-    std::vector<Command> commands;
+    std::vector<PredictedCommand> commands;
     for (const uint32_t id : PostOrder(sink)) {
       const UOp u = g.at(id);
       if (!u.is(Op::kStore)) {
@@ -49,15 +49,14 @@ class CopyExecutable final : public Executable {
                              "device that computes");
       }
       const int64_t bytes = BytesOf(u.src(1).dtype(), NumElements(u.src(1).shape()));
-      commands.push_back(
-          {CommandKind::kCopy, {}, {{to.slot, to.offset}, {from.slot, from.offset}, bytes}});
+      AddCopy({{to.slot, to.offset}, {from.slot, from.offset}, bytes}, device_, &commands);
       cost_.bytes += 2 * static_cast<double>(bytes);
       pieces[id] = {to.slot, 0, ++stores[static_cast<size_t>(to.slot)]};
     }
     for (const SlotUse& slot : slots_) {
       (slot.written ? cost_.output_bytes : cost_.input_bytes) += slot.bytes;
     }
-    TG_ASSIGN_OR_RETURN(commands_, device_.Encode(std::move(commands)));
+    TG_ASSIGN_OR_RETURN(slices_, EncodeSlices(device_, std::move(commands)));
     return absl::OkStatus();
   }
 
@@ -92,20 +91,24 @@ class CopyExecutable final : public Executable {
                          "; copy to a device that computes, and the result back");
   }
 
-  absl::StatusOr<TimelinePoint> Run(
-      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
-      std::shared_ptr<RunTrace> trace,
-      std::shared_ptr<const Cancellation> cancellation) const override {
+  absl::StatusOr<TimelinePoint> Run(std::span<const BufferView> bindings,
+                                    std::span<const TimelinePoint> waits,
+                                    std::shared_ptr<RunTrace> trace,
+                                    std::shared_ptr<const Cancellation> cancellation,
+                                    RunQueues& queues) const override {
     TG_RETURN_IF_ERROR(CheckBindings(slots_, bindings));
-    return device_.queue(QueueKind::kCopy)
-        .Submit(commands_, BindAll(slots_, bindings), waits, std::move(trace),
-                std::move(cancellation));
+    return queues.Submit(device_, QueueKind::kCopy,
+                         {slices_,
+                          BindAll(slots_, bindings),
+                          {waits.begin(), waits.end()},
+                          std::move(trace),
+                          std::move(cancellation)});
   }
 
   Device& device_;
   const std::vector<SlotUse> slots_;
   RunCost cost_;
-  std::shared_ptr<const CommandBuffer> commands_;
+  std::shared_ptr<const std::vector<RunSlice>> slices_;
 };
 
 }  // namespace

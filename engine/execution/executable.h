@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
+#include "engine/execution/run_queues.h"
 #include "engine/ir/graph.h"
 
 namespace telegrad {
@@ -54,8 +55,9 @@ struct RunCost {
   int64_t output_bytes = 0;
   int64_t temporary_bytes = 0;
   double flops = 0;
-  double bytes = 0;    // moved
-  double seconds = 0;  // predicted
+  double bytes = 0;           // moved
+  double seconds = 0;         // predicted
+  double launch_seconds = 0;  // predicted, of the longest launch
 
   // The most that is in use at a time: buffers are bound for as long as the run lasts.
   int64_t peak_bytes() const { return input_bytes + output_bytes + temporary_bytes; }
@@ -77,18 +79,22 @@ class Executable {
   // INVALID_ARGUMENT names the slot that is missing, too short or misaligned, or the two that
   // overlap where one is written. RESOURCE_EXHAUSTED: no memory for the temporaries now, or the
   // queue is full; nothing was enqueued. `trace` and `cancellation` may be null, see
-  // Queue::Submit. Thread-safe.
-  absl::StatusOr<TimelinePoint> Submit(
-      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
-      std::shared_ptr<RunTrace> trace = nullptr,
-      std::shared_ptr<const Cancellation> cancellation = nullptr) const {
-    return Run(bindings, waits, std::move(trace), std::move(cancellation));
+  // Queue::Submit. The work is handed in at `queues`, which is used no more when this returns.
+  // Thread-safe.
+  absl::StatusOr<TimelinePoint> Submit(std::span<const BufferView> bindings,
+                                       std::span<const TimelinePoint> waits,
+                                       std::shared_ptr<RunTrace> trace = nullptr,
+                                       std::shared_ptr<const Cancellation> cancellation = nullptr,
+                                       RunQueues& queues = DirectQueues()) const {
+    return Run(bindings, waits, std::move(trace), std::move(cancellation), queues);
   }
 
  private:
-  virtual absl::StatusOr<TimelinePoint> Run(
-      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
-      std::shared_ptr<RunTrace> trace, std::shared_ptr<const Cancellation> cancellation) const = 0;
+  virtual absl::StatusOr<TimelinePoint> Run(std::span<const BufferView> bindings,
+                                            std::span<const TimelinePoint> waits,
+                                            std::shared_ptr<RunTrace> trace,
+                                            std::shared_ptr<const Cancellation> cancellation,
+                                            RunQueues& queues) const = 0;
 };
 
 }  // namespace telegrad

@@ -40,7 +40,8 @@ class GraphExecutable final : public Executable {
     for (size_t i = 0; i < slots_.size(); ++i) {
       command.launch.arguments.push_back({static_cast<int32_t>(i), 0});
     }
-    TG_ASSIGN_OR_RETURN(commands_, device_.Encode({std::move(command)}));
+    // What it takes, only the device's own side could tell.
+    TG_ASSIGN_OR_RETURN(slices_, EncodeSlices(device_, {{std::move(command), 0}}));
     return absl::OkStatus();
   }
 
@@ -50,13 +51,18 @@ class GraphExecutable final : public Executable {
   int64_t kept_bytes() const override { return Executable::kept_bytes() + graph_bytes_; }
 
  private:
-  absl::StatusOr<TimelinePoint> Run(
-      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
-      std::shared_ptr<RunTrace> trace,
-      std::shared_ptr<const Cancellation> cancellation) const override {
+  absl::StatusOr<TimelinePoint> Run(std::span<const BufferView> bindings,
+                                    std::span<const TimelinePoint> waits,
+                                    std::shared_ptr<RunTrace> trace,
+                                    std::shared_ptr<const Cancellation> cancellation,
+                                    RunQueues& queues) const override {
     TG_RETURN_IF_ERROR(CheckBindings(slots_, bindings));
-    return device_.queue().Submit(commands_, BindAll(slots_, bindings), waits, std::move(trace),
-                                  std::move(cancellation));
+    return queues.Submit(device_, QueueKind::kCompute,
+                         {slices_,
+                          BindAll(slots_, bindings),
+                          {waits.begin(), waits.end()},
+                          std::move(trace),
+                          std::move(cancellation)});
   }
 
   Device& device_;
@@ -64,7 +70,7 @@ class GraphExecutable final : public Executable {
   std::vector<KernelInfo> kernels_;  // one
   RunCost cost_;
   int64_t graph_bytes_ = 0;
-  std::shared_ptr<const CommandBuffer> commands_;
+  std::shared_ptr<const std::vector<RunSlice>> slices_;
 };
 
 }  // namespace

@@ -1,7 +1,10 @@
 #include "engine/execution/kernel_cache.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "engine/base/status.h"
 #include "engine/compile/build_identity.h"
@@ -127,14 +130,15 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const FrozenGraph
       if (it == entries_.end()) break;
       if (it->second.kernel != nullptr) {
         ++stats_.hits;
-        by_age_.splice(by_age_.end(), by_age_, it->second.age);
+        Use(it->second, budget->share());
         return it->second.kernel;
       }
       TG_RETURN_IF_ERROR(budget->CheckTime());
       made_.wait_for(lock, Budget::kTick);
     }
-    by_age_.push_back(key);
-    entries_.emplace(key, Entry{nullptr, std::prev(by_age_.end())});
+    std::list<std::string>& by_age = HolderOf(budget->share()).by_age;
+    by_age.push_back(key);
+    entries_.emplace(key, Entry{nullptr, budget->share().get(), std::prev(by_age.end()), nullptr});
   }
   auto made = Make({kernel, hash, "k_" + hash.substr(0, 16)}, device, budget);
   const std::lock_guard lock(mutex_);
@@ -143,23 +147,63 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const FrozenGraph
     it->second.kernel = *made;
     Evict();
   } else {
-    by_age_.erase(it->second.age);
+    Leave(it->second);
     entries_.erase(it);
   }
   made_.notify_all();
   return made;
 }
 
-void KernelCache::Evict() {
-  auto oldest = by_age_.begin();
-  while (static_cast<int64_t>(entries_.size()) > capacity_ && oldest != by_age_.end()) {
-    const auto it = entries_.find(*oldest);
-    if (it->second.kernel == nullptr) {  // being compiled
-      ++oldest;
-      continue;
+KernelCache::Holder& KernelCache::HolderOf(const std::shared_ptr<const Share>& share) {
+  Holder& holder = holders_[share.get()];
+  holder.share = share;
+  return holder;
+}
+
+void KernelCache::Use(Entry& entry, const std::shared_ptr<const Share>& share) {
+  std::list<std::string>& by_age = holders_.at(entry.holder).by_age;
+  by_age.splice(by_age.end(), by_age, entry.age);
+  if (share.get() != entry.holder) entry.other = share;
+}
+
+void KernelCache::Leave(const Entry& entry) {
+  const auto holder = holders_.find(entry.holder);
+  holder->second.by_age.erase(entry.age);
+  if (holder->second.by_age.empty()) holders_.erase(holder);
+}
+
+// Drops one kernel of the holder, or gives it to another. False if it holds only what is being
+// compiled.
+bool KernelCache::DropFrom(const Holder& holder) {
+  for (const std::string& key : holder.by_age) {
+    const auto it = entries_.find(key);
+    Entry& entry = it->second;
+    if (entry.kernel == nullptr) continue;
+    const std::shared_ptr<const Share> other = std::move(entry.other);
+    entry.other = nullptr;
+    const double before = holder.load();
+    const std::string name = key;
+    Leave(entry);
+    if (other == nullptr || HolderOf(other).load(1) >= before) {
+      if (other != nullptr && holders_.at(other.get()).by_age.empty()) holders_.erase(other.get());
+      entries_.erase(it);
+      return true;
     }
-    entries_.erase(it);
-    oldest = by_age_.erase(oldest);
+    std::list<std::string>& by_age = HolderOf(other).by_age;
+    by_age.push_back(name);
+    entry.holder = other.get();
+    entry.age = std::prev(by_age.end());
+    return true;
+  }
+  return false;
+}
+
+void KernelCache::Evict() {
+  while (static_cast<int64_t>(entries_.size()) > capacity_) {
+    std::vector<const Holder*> by_load;
+    for (const auto& [share, holder] : holders_) by_load.push_back(&holder);
+    std::ranges::sort(by_load, std::greater(), [](const Holder* h) { return h->load(); });
+    if (std::ranges::none_of(by_load, [&](const Holder* h) { return DropFrom(*h); })) return;
   }
 }
 

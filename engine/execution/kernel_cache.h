@@ -1,6 +1,9 @@
-// Compiled kernels by content, loaded on a device: shared between executables, bounded, evicted
-// least recently used. A kernel that several executables need at once is compiled once. One that is
-// not here is looked for on disk, where there is a store, before it is compiled.
+// Compiled kernels by content, loaded on a device: shared between executables and tenants, bounded.
+// Each kernel is held by a tenant, the one for which it was made. What has to go goes from the
+// tenant that holds the most for its weight, its least recently used first; so nobody who holds
+// less than a fair share loses any of it to others. If somebody else has used it since, it becomes
+// his instead, as long as he holds less. A kernel that several executables need at once is compiled
+// once. One that is not here is looked for on disk, where there is a store, before it is compiled.
 #pragma once
 
 #include <condition_variable>
@@ -14,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "engine/base/budget.h"
+#include "engine/base/share.h"
 #include "engine/execution/kernel_services.h"
 #include "engine/ir/graph.h"
 #include "engine/lowering/lower.h"
@@ -43,15 +47,27 @@ class KernelCache {
  public:
   explicit KernelCache(int64_t capacity, KernelServices services = {});
 
-  // `kernel` as the schedule makes it. Thread-safe.
+  // `kernel` as the schedule makes it, for the budget's share. Thread-safe.
   absl::StatusOr<std::shared_ptr<const Kernel>> Get(const FrozenGraph& kernel, Device& device,
                                                     Budget* budget);
   KernelStats stats() const;
 
  private:
+  // A tenant that holds kernels.
+  struct Holder {
+    std::shared_ptr<const Share> share;
+    std::list<std::string> by_age;  // least recently used first
+    // What it holds, for each unit of its weight.
+    double load(size_t more = 0) const {
+      const int64_t weight = share == nullptr ? 1 : share->weight;
+      return static_cast<double>(by_age.size() + more) / static_cast<double>(weight);
+    }
+  };
   struct Entry {
     std::shared_ptr<const Kernel> kernel;  // null while it is being compiled
+    const Share* holder;
     std::list<std::string>::iterator age;
+    std::shared_ptr<const Share> other;  // who has used it last of those that do not hold it
   };
   // A kernel and its identity.
   struct Named {
@@ -67,6 +83,10 @@ class KernelCache {
                                                  Budget* budget);
   // Where the store has the kernel; empty if there is no store, or no telling which build this is.
   std::string StoreKey(const Named& kernel, const Target& target) const;
+  void Use(Entry& entry, const std::shared_ptr<const Share>& share);
+  Holder& HolderOf(const std::shared_ptr<const Share>& share);
+  void Leave(const Entry& entry);
+  bool DropFrom(const Holder& holder);
   void Evict();
 
   const int64_t capacity_;
@@ -74,7 +94,7 @@ class KernelCache {
   mutable std::mutex mutex_;
   std::condition_variable made_;
   absl::flat_hash_map<std::string, Entry> entries_;
-  std::list<std::string> by_age_;  // least recently used first
+  absl::flat_hash_map<const Share*, Holder> holders_;  // of one kernel or more
   KernelStats stats_;
 };
 

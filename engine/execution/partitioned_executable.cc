@@ -99,17 +99,18 @@ absl::Status PartitionedExecutable::Encode() {
     const PartitionStep& step = partition_.steps[i];
     for (const int32_t w : step.waits) last_[static_cast<size_t>(w)] = false;
     if (step.kind == PartitionStep::Kind::kTransfer) {
-      Command command;
-      command.kind = CommandKind::kCopy;
-      command.copy = {.to = {0, 0}, .from = {1, step.from_offset}, .length = step.bytes};
       Device& device = CopyDevice(*devices_[step.to_device], *devices_[step.device]);
-      TG_ASSIGN_OR_RETURN(transfers_[i], device.Encode({std::move(command)}));
+      std::vector<PredictedCommand> commands;
+      AddCopy({.to = {0, 0}, .from = {1, step.from_offset}, .length = step.bytes}, device,
+              &commands);
+      TG_ASSIGN_OR_RETURN(transfers_[i], EncodeSlices(device, std::move(commands)));
       cost_.bytes += 2 * static_cast<double>(step.bytes);
       continue;
     }
     const RunCost part = parts_[i]->cost();
     cost_.flops += part.flops;
     cost_.bytes += part.bytes;
+    cost_.launch_seconds = std::max(cost_.launch_seconds, part.launch_seconds);
     seconds[step.device] += part.seconds;
     temporaries[step.device] = std::max(temporaries[step.device], part.temporary_bytes);
     const std::span<const KernelInfo> kernels = parts_[i]->kernels();
@@ -188,19 +189,21 @@ BufferView PartitionedExecutable::View(PartMemory memory, const Buffers& buffers
 absl::StatusOr<TimelinePoint> PartitionedExecutable::Submit(
     size_t i, std::span<const BufferView> bindings, const Buffers& buffers,
     std::span<const TimelinePoint> waits, const std::shared_ptr<RunTrace>& trace,
-    const std::shared_ptr<const Cancellation>& cancel) const {
+    const std::shared_ptr<const Cancellation>& cancel, RunQueues& queues) const {
   const PartitionStep& step = partition_.steps[i];
   std::vector<BufferView> views;
   if (step.kind == PartitionStep::Kind::kPart) {
     for (const PartMemory slot : step.slots) views.push_back(View(slot, buffers, bindings));
-    return parts_[i]->Submit(views, waits, trace, cancel);
+    return parts_[i]->Submit(views, waits, trace, cancel, queues);
   }
   views.push_back(View({PartMemory::Kind::kBuffer, step.to}, buffers, bindings));
   views.push_back(View(step.from, buffers, bindings));
   Device& device = CopyDevice(*devices_[step.to_device], *devices_[step.device]);
   TG_ASSIGN_OR_RETURN(
       TimelinePoint point,
-      device.queue(QueueKind::kCopy).Submit(transfers_[i], std::move(views), waits, trace, cancel));
+      queues.Submit(
+          device, QueueKind::kCopy,
+          {transfers_[i], std::move(views), {waits.begin(), waits.end()}, trace, cancel}));
   sent_[static_cast<size_t>(step.device)].fetch_add(step.bytes, std::memory_order_relaxed);
   counters_->bytes_sent.fetch_add(step.bytes, std::memory_order_relaxed);
   return point;
@@ -208,7 +211,8 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Submit(
 
 absl::StatusOr<TimelinePoint> PartitionedExecutable::Run(
     std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
-    std::shared_ptr<RunTrace> trace, std::shared_ptr<const Cancellation> cancellation) const {
+    std::shared_ptr<RunTrace> trace, std::shared_ptr<const Cancellation> cancellation,
+    RunQueues& queues) const {
   TG_RETURN_IF_ERROR(CheckBindings(slots_, bindings));
   const auto end = std::make_shared<End>();
   std::vector<TimelinePoint> points, lasts;
@@ -224,7 +228,7 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Run(
       all.clear();
       for (const int32_t w : partition_.steps[i].waits) all.push_back(points[w]);
       if (all.empty()) all = before;
-      auto point = Submit(i, bindings, *buffers, all, trace, cancellation);
+      auto point = Submit(i, bindings, *buffers, all, trace, cancellation, queues);
       if (!point.ok()) {
         status = point.status();
         break;

@@ -62,20 +62,22 @@ class PartitionedExecutable final : public Executable {
   absl::StatusOr<TimelinePoint> Submit(size_t step, std::span<const BufferView> bindings,
                                        const Buffers& buffers, std::span<const TimelinePoint> waits,
                                        const std::shared_ptr<RunTrace>& trace,
-                                       const std::shared_ptr<const Cancellation>& cancel) const;
+                                       const std::shared_ptr<const Cancellation>& cancel,
+                                       RunQueues& queues) const;
   // A queue that is full in the middle of a run fails the run: what was submitted cannot be taken
   // back.
-  absl::StatusOr<TimelinePoint> Run(
-      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
-      std::shared_ptr<RunTrace> trace,
-      std::shared_ptr<const Cancellation> cancellation) const override;
+  absl::StatusOr<TimelinePoint> Run(std::span<const BufferView> bindings,
+                                    std::span<const TimelinePoint> waits,
+                                    std::shared_ptr<RunTrace> trace,
+                                    std::shared_ptr<const Cancellation> cancellation,
+                                    RunQueues& queues) const override;
 
   const Partition partition_;
   const std::vector<SlotUse> slots_;
   const std::vector<Device*> devices_;
-  const std::vector<std::shared_ptr<const Executable>> parts_;   // by step
-  std::vector<std::shared_ptr<const CommandBuffer>> transfers_;  // by step
-  std::vector<bool> last_;                                       // by step: no other waits for it
+  const std::vector<std::shared_ptr<const Executable>> parts_;           // by step
+  std::vector<std::shared_ptr<const std::vector<RunSlice>>> transfers_;  // by step
+  std::vector<bool> last_;             // by step: no other waits for it
   std::vector<int64_t> offsets_;       // by buffer, in its device's memory
   std::vector<int64_t> buffer_bytes_;  // by device
   std::vector<KernelInfo> kernels_;

@@ -1,5 +1,6 @@
 #include "engine/execution/planned_executable.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -30,7 +31,7 @@ absl::Status PlannedExecutable::Encode() {
   }
   const auto temporaries = static_cast<int32_t>(bound_.size());
   const Rates rates = runs_->device.rates();
-  std::vector<Command> commands;
+  std::vector<PredictedCommand> commands;
   int64_t segments = 0;
   for (size_t k = 0; k < plan_.kernels.size(); ++k) {
     KernelInfo& kernel = plan_.kernels[k];
@@ -44,6 +45,12 @@ absl::Status PlannedExecutable::Encode() {
     cost_.flops += kernel.flops;
     cost_.bytes += kernel.bytes;
     cost_.seconds += kernel.seconds;
+    // A launch of few iterations has not all of the device.
+    const double used = static_cast<double>(
+        std::clamp<int64_t>(kernel.iterations / kernel.segments, 1, rates.iterations));
+    cost_.launch_seconds =
+        std::max(cost_.launch_seconds,
+                 kernel.seconds / kernel.segments * static_cast<double>(rates.iterations) / used);
     Launch launch;
     launch.program = plan_.programs[k];
     launch.name = kernel.name;
@@ -69,7 +76,7 @@ absl::Status PlannedExecutable::Encode() {
       command.launch.iterations = cut(s + 1) - cut(s);
       command.launch.flops = kernel.flops / kernel.segments;
       command.launch.bytes = kernel.bytes / kernel.segments;
-      commands.push_back(std::move(command));
+      commands.push_back({std::move(command), kernel.seconds / kernel.segments});
     }
   }
   for (const SlotUse& slot : plan_.slots) {
@@ -77,7 +84,7 @@ absl::Status PlannedExecutable::Encode() {
   }
   cost_.temporary_bytes = plan_.temporary_bytes;
   segments_ = commands.size();
-  TG_ASSIGN_OR_RETURN(commands_, runs_->device.Encode(std::move(commands)));
+  TG_ASSIGN_OR_RETURN(slices_, EncodeSlices(runs_->device, std::move(commands)));
   return absl::OkStatus();
 }
 
@@ -92,7 +99,8 @@ int64_t PlannedExecutable::kept_bytes() const {
 
 absl::StatusOr<TimelinePoint> PlannedExecutable::Run(
     std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
-    std::shared_ptr<RunTrace> trace, std::shared_ptr<const Cancellation> cancellation) const {
+    std::shared_ptr<RunTrace> trace, std::shared_ptr<const Cancellation> cancellation,
+    RunQueues& queues) const {
   TG_RETURN_IF_ERROR(
       CheckBindings(plan_.slots, bindings, BindingAlignment(runs_->device.target())));
   std::vector<BufferView> bound;
@@ -100,14 +108,18 @@ absl::StatusOr<TimelinePoint> PlannedExecutable::Run(
   for (size_t slot : bound_) bound.push_back(bindings[slot]);
   if (plan_.temporary_bytes > 0) {
     Temporaries& all = *runs_->temporaries;
-    TG_ASSIGN_OR_RETURN(BufferView temporaries, plan_.zeroed_temporaries
-                                                    ? all.Zeroed(plan_.temporary_bytes)
-                                                    : all.Shared(plan_.temporary_bytes));
+    TG_ASSIGN_OR_RETURN(BufferView temporaries,
+                        plan_.zeroed_temporaries
+                            ? all.Zeroed(plan_.temporary_bytes)
+                            : all.Shared(plan_.temporary_bytes, queues.run_class()));
     bound.push_back(std::move(temporaries));
   }
-  TG_ASSIGN_OR_RETURN(TimelinePoint point,
-                      runs_->device.queue().Submit(commands_, std::move(bound), waits,
-                                                   std::move(trace), std::move(cancellation)));
+  TG_ASSIGN_OR_RETURN(TimelinePoint point, queues.Submit(runs_->device, QueueKind::kCompute,
+                                                         {slices_,
+                                                          std::move(bound),
+                                                          {waits.begin(), waits.end()},
+                                                          std::move(trace),
+                                                          std::move(cancellation)}));
   RunCounters& counters = *runs_->counters;
   counters.submissions.fetch_add(1, std::memory_order_relaxed);
   counters.launches.fetch_add(plan_.kernels.size(), std::memory_order_relaxed);

@@ -60,17 +60,18 @@ class PlannedExecutable final : public Executable {
       : plan_(std::move(plan)), runs_(std::move(runs)) {}
 
   absl::Status Encode();
-  absl::StatusOr<TimelinePoint> Run(
-      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
-      std::shared_ptr<RunTrace> trace,
-      std::shared_ptr<const Cancellation> cancellation) const override;
+  absl::StatusOr<TimelinePoint> Run(std::span<const BufferView> bindings,
+                                    std::span<const TimelinePoint> waits,
+                                    std::shared_ptr<RunTrace> trace,
+                                    std::shared_ptr<const Cancellation> cancellation,
+                                    RunQueues& queues) const override;
 
   LaunchPlan plan_;
   const std::shared_ptr<DeviceRuns> runs_;
   RunCost cost_;
   uint64_t segments_ = 0;
   std::vector<size_t> bound_;  // the slots that are bindings 0, 1, ...; the temporaries follow
-  std::shared_ptr<const CommandBuffer> commands_;
+  std::shared_ptr<const std::vector<RunSlice>> slices_;
 };
 
 }  // namespace telegrad

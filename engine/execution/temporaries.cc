@@ -25,7 +25,7 @@ void AllTemporaries::Release(const Device& device) {
   for (const auto& temporaries : live) {
     if (&temporaries->device_ != &device) continue;
     const std::unique_lock lock(temporaries->mutex_, std::try_to_lock);
-    if (lock.owns_lock()) temporaries->memory_.reset();
+    if (lock.owns_lock()) temporaries->memory_ = {};
   }
 }
 
@@ -44,13 +44,14 @@ absl::StatusOr<std::shared_ptr<Memory>> Temporaries::Allocate(int64_t bytes) {
                            ToStd(NoRoom(device_, bytes).message()));
 }
 
-absl::StatusOr<BufferView> Temporaries::Shared(int64_t bytes) {
+absl::StatusOr<BufferView> Temporaries::Shared(int64_t bytes, int run_class) {
   const std::lock_guard lock(mutex_);
-  if (memory_ == nullptr || memory_->size() < bytes) {
-    memory_.reset();
-    TG_ASSIGN_OR_RETURN(memory_, Allocate(bytes));
+  std::shared_ptr<Memory>& memory = memory_[static_cast<size_t>(run_class)];
+  if (memory == nullptr || memory->size() < bytes) {
+    memory.reset();
+    TG_ASSIGN_OR_RETURN(memory, Allocate(bytes));
   }
-  return BufferView{memory_, 0, bytes};
+  return BufferView{memory, 0, bytes};
 }
 
 absl::StatusOr<BufferView> Temporaries::Zeroed(int64_t bytes) {
@@ -60,7 +61,7 @@ absl::StatusOr<BufferView> Temporaries::Zeroed(int64_t bytes) {
 
 void Temporaries::Release() {
   const std::lock_guard lock(mutex_);
-  memory_.reset();
+  memory_ = {};
 }
 
 }  // namespace telegrad

@@ -1,10 +1,11 @@
-// The memory for temporaries of all executables that one tenant has on a device's queue. They share
-// it, because the queue runs one submission after another. Whoever comes next finds there what the
-// one before left; so it is only for executables that write each temporary before they read it
-// (written_first.h), and the others get memory of their own, which the device has zeroed. No two
-// tenants share any.
+// The memory for temporaries of all executables that one tenant has on a device's queue. Those of a
+// class (see RunQueues) share it, because they run one after another. Whoever comes next finds
+// there what the one before left; so it is only for executables that write each temporary before
+// they read it (written_first.h), and the others get memory of their own, which the device has
+// zeroed. No two tenants share any.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "engine/base/account.h"
+#include "engine/execution/run_queues.h"
 
 namespace telegrad {
 
@@ -42,7 +44,7 @@ class Temporaries {
   // `bytes` for a run that is about to be submitted: once this succeeds, memory cannot fail it any
   // more. A run in flight keeps what it was given. RESOURCE_EXHAUSTED, before anything is
   // allocated, says what is needed and which limit is in the way.
-  absl::StatusOr<BufferView> Shared(int64_t bytes);
+  absl::StatusOr<BufferView> Shared(int64_t bytes, int run_class = 0);
   absl::StatusOr<BufferView> Zeroed(int64_t bytes);
 
   // Gives back what no run in flight uses; the next run takes it anew.
@@ -57,7 +59,7 @@ class Temporaries {
   const std::shared_ptr<Account> account_;
   const std::shared_ptr<AllTemporaries> all_;
   std::mutex mutex_;
-  std::shared_ptr<Memory> memory_;
+  std::array<std::shared_ptr<Memory>, RunQueues::kClasses> memory_;
 };
 
 }  // namespace telegrad

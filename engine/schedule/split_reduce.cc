@@ -16,6 +16,11 @@ constexpr int64_t kFewResults = 16;
 constexpr int64_t kParts = 64;
 // A smaller reduction takes no longer than a second launch.
 constexpr int64_t kManyElements = int64_t{1} << 17;
+// So many elements into one result take a thread for milliseconds. A reduction of many more is cut
+// into parts of about so many, for others want the device and the client may cancel: launches are
+// cut between results only. Where there are many results, each part is a value to be kept.
+constexpr int64_t kElementsOfPart = int64_t{1} << 22;
+constexpr int64_t kMostParts = 1 << 14;
 
 int64_t Extent(UOp reduce) {
   int64_t n = 1;
@@ -26,7 +31,18 @@ int64_t Extent(UOp reduce) {
 bool ShouldSplit(UOp u) {
   if (!u.is(Op::kReduce) || u.src(0).shape().size() >= kMaxRank) return false;
   const int64_t results = NumElements(u.shape());
-  return results > 0 && results < kFewResults && Extent(u) * results >= kManyElements;
+  if (results <= 0) return false;
+  const int64_t extent = Extent(u);
+  return results < kFewResults ? extent * results >= kManyElements
+                               : results <= kMostParts && extent >= 8 * kElementsOfPart;
+}
+
+// Into how many, of an axis of n.
+int64_t PartsOf(UOp reduce, int64_t n) {
+  const int64_t results = NumElements(reduce.shape());
+  const int64_t for_threads = kParts / results;
+  const int64_t for_time = std::min(Extent(reduce) / kElementsOfPart, kMostParts * 8 / results);
+  return std::min(n, std::max<int64_t>({for_threads, for_time, 1}));
 }
 
 UOp Combine(Graph* g, ReduceKind kind, UOp x, UOp y) {
@@ -42,7 +58,7 @@ UOp Split(Graph* g, UOp reduce, UOp x) {
   const Shape shape(x.shape().begin(), x.shape().end());
   const int64_t axis = *std::ranges::max_element(axes, {}, [&](int64_t a) { return shape[a]; });
   const int64_t n = shape[axis];
-  const int64_t parts = std::min(n, kParts / NumElements(reduce.shape()));
+  const int64_t parts = PartsOf(reduce, n);
   const int64_t length = n / parts, rest = n % parts;
   const auto kind = static_cast<ReduceKind>(reduce.arg(0));
   const auto range = [&](int64_t offset, int64_t size) {

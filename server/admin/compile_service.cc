@@ -35,6 +35,7 @@ absl::StatusOr<std::unique_ptr<CompileService>> CompileService::Start(const Opti
     pool.workers = options.workers;
     pool.deadline = options.kernel_time;
     pool.memory_bytes = options.worker_memory;
+    pool.nice = options.nice;
     pool.on_death = [](const std::string& what, const std::string& kernel) {
       Log(LogLevel::kWarning, "compile_worker_ended", {{"kernel", kernel}, {"what", what}});
     };

@@ -21,6 +21,7 @@ class CompileService {
     int workers = 0;  // 0: none, this process compiles
     std::chrono::milliseconds kernel_time{30'000};
     int64_t worker_memory = 0;
+    int nice = 0;
     std::string store;  // folders; empty: none
     int64_t store_bytes = 0;
     std::string reproducers;

@@ -19,6 +19,14 @@ absl::Status Admit(const RunCost& cost, const RunLimits& limits) {
                              " bytes moved; run_time is limited to ", limits.ms,
                              " ms; raise it with --run-time");
   }
+  const double launch_ms = std::ceil(cost.launch_seconds * 1e3);
+  if (launch_ms > static_cast<double>(limits.launch_ms)) {
+    return ResourceExhausted("run: one of its kernels cannot be cut into launches shorter than ",
+                             launch_ms, " ms, as predicted; launch_time is limited to ",
+                             limits.launch_ms,
+                             " ms; give it more independent results or sum in several steps, or "
+                             "raise it with --launch-time");
+  }
   return absl::OkStatus();
 }
 

@@ -10,8 +10,9 @@
 namespace telegrad {
 
 struct RunLimits {
-  int64_t bytes = 0;     // of buffers and temporaries at a time; 0: what the device has
-  int64_t ms = 600'000;  // of device time, as predicted
+  int64_t bytes = 0;           // of buffers and temporaries at a time; 0: what the device has
+  int64_t ms = 600'000;        // of device time, as predicted
+  int64_t launch_ms = 10'000;  // of the longest launch, likewise: until its end nobody else runs
 };
 
 // RESOURCE_EXHAUSTED with the predicted figure and the limit.

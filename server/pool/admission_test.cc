@@ -10,7 +10,8 @@ constexpr RunCost kCost{.input_bytes = 100,
                         .temporary_bytes = 3,
                         .flops = 5e9,
                         .bytes = 7e6,
-                        .seconds = 0.2001};
+                        .seconds = 0.2001,
+                        .launch_seconds = 0.1};
 
 TEST(Admission, LetsInWhatIsWithinTheLimits) {
   EXPECT_TRUE(Admit(kCost, {}).ok());
@@ -29,6 +30,12 @@ TEST(Admission, SaysWhatIsNeededAndWhatTheLimitIs) {
   EXPECT_EQ(time.message(),
             "run: is predicted to take 201 ms on the device, for 5e+09 arithmetic operations and "
             "7e+06 bytes moved; run_time is limited to 200 ms; raise it with --run-time");
+  const absl::Status launch = Admit(kCost, {.ms = 201, .launch_ms = 99});
+  EXPECT_TRUE(absl::IsResourceExhausted(launch));
+  EXPECT_EQ(launch.message(),
+            "run: one of its kernels cannot be cut into launches shorter than 100 ms, as "
+            "predicted; launch_time is limited to 99 ms; give it more independent results or sum "
+            "in several steps, or raise it with --launch-time");
 }
 
 }  // namespace

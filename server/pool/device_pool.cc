@@ -9,7 +9,8 @@
 namespace telegrad {
 
 absl::StatusOr<std::unique_ptr<DevicePool>> DevicePool::Create(
-    std::vector<std::unique_ptr<Device>> devices, std::vector<std::string> notes) {
+    std::vector<std::unique_ptr<Device>> devices, std::vector<std::string> notes,
+    const Clock* clock) {
   if (devices.empty()) return InvalidArgument("a pool needs at least one device");
   std::set<std::string> names;
   for (const auto& device : devices) {
@@ -17,7 +18,24 @@ absl::StatusOr<std::unique_ptr<DevicePool>> DevicePool::Create(
       return InvalidArgument("two devices are named ", device->name());
     }
   }
-  return std::unique_ptr<DevicePool>(new DevicePool(std::move(devices), std::move(notes)));
+  return std::unique_ptr<DevicePool>(new DevicePool(std::move(devices), std::move(notes), clock));
+}
+
+DevicePool::DevicePool(std::vector<std::unique_ptr<Device>> devices, std::vector<std::string> notes,
+                       const Clock* clock)
+    : devices_(std::move(devices)), notes_(std::move(notes)) {
+  for (const auto& device : devices_) {
+    for (const QueueKind kind : {QueueKind::kCompute, QueueKind::kCopy}) {
+      Queue* const queue = &device->queue(kind);
+      std::unique_ptr<FairQueue>& fair = queues_[queue];
+      if (fair == nullptr) fair = std::make_unique<FairQueue>(queue, clock);
+    }
+  }
+}
+
+FairQueue* DevicePool::queue(Device& device, QueueKind kind) const {
+  const auto it = queues_.find(&device.queue(kind));
+  return it == queues_.end() ? nullptr : it->second.get();
 }
 
 absl::StatusOr<Device*> DevicePool::Find(std::string_view name) const {

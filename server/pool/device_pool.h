@@ -1,5 +1,5 @@
-// The devices that this daemon offers, by name. Fixed for the life of the daemon, so that a Device*
-// taken from it stays valid.
+// The devices that this daemon offers, by name, and the queues through which tenants share them.
+// Fixed for the life of the daemon, so that a Device* taken from it stays valid.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
+#include "server/pool/fair_queue.h"
 
 namespace telegrad {
 
@@ -16,19 +18,24 @@ class DevicePool {
  public:
   // `notes`: what OpenDevices said. INVALID_ARGUMENT when empty or when two devices share a name.
   static absl::StatusOr<std::unique_ptr<DevicePool>> Create(
-      std::vector<std::unique_ptr<Device>> devices, std::vector<std::string> notes = {});
+      std::vector<std::unique_ptr<Device>> devices, std::vector<std::string> notes = {},
+      const Clock* clock = Clock::Steady());
 
   // The device of that name, the first one for "". NOT_FOUND names those that exist.
   absl::StatusOr<Device*> Find(std::string_view name) const;
   const std::vector<std::unique_ptr<Device>>& devices() const { return devices_; }
   const std::vector<std::string>& notes() const { return notes_; }
+  // Through which all work of the server for that device goes; null if it is not of this pool.
+  FairQueue* queue(Device& device, QueueKind kind) const;
 
  private:
-  DevicePool(std::vector<std::unique_ptr<Device>> devices, std::vector<std::string> notes)
-      : devices_(std::move(devices)), notes_(std::move(notes)) {}
+  DevicePool(std::vector<std::unique_ptr<Device>> devices, std::vector<std::string> notes,
+             const Clock* clock);
 
   std::vector<std::unique_ptr<Device>> devices_;
   const std::vector<std::string> notes_;
+  // By the devices' own queues; a device may have one for both kinds.
+  absl::flat_hash_map<const Queue*, std::unique_ptr<FairQueue>> queues_;
 };
 
 }  // namespace telegrad

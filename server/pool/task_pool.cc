@@ -1,11 +1,22 @@
 #include "server/pool/task_pool.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <deque>
 #include <utility>
+
+#include "engine/base/clock.h"
 
 namespace telegrad {
 
-TaskPool::TaskPool(int threads) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Loop(); });
+TaskPool::TaskPool(const Options& options) : options_(options) {
+  for (int i = 0; i < options_.threads + options_.spare; ++i) {
+    threads_.emplace_back([this] {
+      if (options_.nice != 0) setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), options_.nice);
+      Loop();
+    });
+  }
 }
 
 void TaskPool::Stop() {
@@ -16,31 +27,44 @@ void TaskPool::Stop() {
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
-  std::deque<std::function<void()>> dropped;
+  std::deque<Task> dropped;  // which go without the lock
   std::lock_guard lock(mutex_);
   joined_ = true;
-  dropped.swap(tasks_);  // which go without the lock
+  dropped = tasks_.TakeAll();
 }
 
-void TaskPool::Post(std::function<void()> task) {
+void TaskPool::Post(std::function<void()> task, std::shared_ptr<const Share> share) {
   std::lock_guard lock(mutex_);
   if (joined_) return;
-  tasks_.push_back(std::move(task));
+  tasks_.Push(std::move(share), std::move(task));
   // With the mutex held: what the task does may be to let this pool end.
   wake_.notify_one();
+}
+
+std::optional<FairTasks<TaskPool::Task>::Taken> TaskPool::NextLocked() {
+  if (tasks_.size() == 0) return std::nullopt;
+  return tasks_.Pop(/*idle_only=*/running_ >= options_.threads);
 }
 
 void TaskPool::Loop() {
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
-    if (tasks_.empty()) return;
-    std::function<void()> task = std::move(tasks_.front());
-    tasks_.pop_front();
+    std::optional<FairTasks<Task>::Taken> next;
+    wake_.wait(lock, [&] {
+      next = NextLocked();
+      return next || (stop_ && tasks_.size() == 0);
+    });
+    if (!next) return;
+    ++running_;
     lock.unlock();
-    task();
-    task = nullptr;  // what it captured goes before the lock is taken
+    const int64_t begin = Clock::Steady()->Ns();
+    next->task();
+    next->task = nullptr;  // what it captured goes before the lock is taken
+    const auto took = static_cast<double>(Clock::Steady()->Ns() - begin);
     lock.lock();
+    --running_;
+    tasks_.Ended(next->flow, next->predicted_ns, took);
+    if (stop_) wake_.notify_all();
   }
 }
 

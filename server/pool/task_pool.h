@@ -1,33 +1,49 @@
 // A few threads for work that would hold up a gRPC or device thread: verifying graphs, compiling,
-// clearing large allocations.
+// clearing large allocations. Tenants take turns, see FairTasks.
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "engine/base/fair_tasks.h"
+#include "engine/base/share.h"
 
 namespace telegrad {
 
 class TaskPool {
  public:
-  explicit TaskPool(int threads);
+  struct Options {
+    int threads = 1;
+    // Further ones, for tenants of which no task is running: a task cannot be interrupted, and
+    // whoever comes while long ones have all threads need not wait for their end.
+    int spare = 0;
+    int nice = 0;  // the threads' priority, see nice(2)
+  };
+
+  explicit TaskPool(int threads) : TaskPool(Options{.threads = threads}) {}
+  explicit TaskPool(const Options& options);
   ~TaskPool() { Stop(); }
 
   // Runs what is still queued, then joins. What is posted later is dropped.
   void Stop();
 
-  // Thread-safe; tasks start in order.
-  void Post(std::function<void()> task);
+  // Thread-safe; tasks of one tenant start in order.
+  void Post(std::function<void()> task, std::shared_ptr<const Share> share = nullptr);
 
  private:
+  using Task = std::function<void()>;
+  std::optional<FairTasks<Task>::Taken> NextLocked();
   void Loop();
 
+  const Options options_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::function<void()>> tasks_;
+  FairTasks<Task> tasks_;
+  int running_ = 0;
   bool stop_ = false, joined_ = false;
   std::vector<std::thread> threads_;
 };

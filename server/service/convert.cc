@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/base/json.h"
+#include "engine/base/rate_limit.h"
 #include "engine/base/status.h"
 #include "engine/ir/content_hash.h"
 #include "engine/types/limits.h"
@@ -261,6 +262,8 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
       run.devices.assign(op.devices().begin(), op.devices().end());
       run.timeout_ms = op.timeout_ms();
       run.offsets.assign(op.offsets().begin(), op.offsets().end());
+      if (op.priority() == v1::Run::LOW) run.priority = Priority::kLow;
+      if (op.priority() == v1::Run::HIGH) run.priority = Priority::kHigh;
       operation.op = std::move(run);
       break;
     }
@@ -290,6 +293,8 @@ grpc::ByteBuffer ToMessage(const Answer& answer, uint64_t* sent, bool* last) {
   } else {
     response.mutable_status()->set_code(static_cast<uint32_t>(answer.status.raw_code()));
     response.mutable_status()->set_message(Message(answer.status));
+    response.mutable_status()->set_retry_after_ms(
+        static_cast<uint64_t>(RetryAfterMs(answer.status).value_or(0)));
   }
   return ToMessage(response);
 }

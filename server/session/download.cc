@@ -13,10 +13,10 @@ void Download::Fetch(ByteRange range, Fetched fetched) const {
   }
   auto paid = Reservation::Take(staging_, static_cast<int64_t>(range.bytes));
   if (!paid.ok()) return fetched(paid.status());
-  auto staging = AllocStaging(*devices_, *device_, range.bytes);
+  auto staging = AllocStaging(queues_->devices(), *device_, range.bytes);
   if (!staging.ok()) return fetched(staging.status());
   staging = Charged(*std::move(staging), *std::move(paid));
-  const auto copied = EnqueueCopy(*device_, Part(*staging, 0, range.bytes),
+  const auto copied = EnqueueCopy(*queues_, *device_, Part(*staging, 0, range.bytes),
                                   Part(memory, at_ + range.offset, range.bytes), {});
   if (!copied.ok()) return fetched(copied.status());
   copied->timeline->OnReached(

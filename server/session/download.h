@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "engine/base/account.h"
-#include "server/pool/device_pool.h"
+#include "server/pool/session_queues.h"
 #include "server/session/byte_ranges.h"
 #include "server/session/operation.h"
 
@@ -30,12 +30,12 @@ class Download : public std::enable_shared_from_this<Download> {
   // Of `bytes` bytes of what is held, from `at`, which is memory of `device`. What is fetched of
   // memory that the host cannot address is charged to `staging` until it has been sent.
   Download(std::shared_ptr<HeldRead> held, uint64_t at, uint64_t bytes, Device* device,
-           const DevicePool* devices, std::shared_ptr<Account> staging)
+           std::shared_ptr<SessionQueues> queues, std::shared_ptr<Account> staging)
       : held_(std::move(held)),
         at_(at),
         bytes_(bytes),
         device_(device),
-        devices_(devices),
+        queues_(std::move(queues)),
         staging_(std::move(staging)) {}
 
   uint64_t bytes() const { return bytes_; }
@@ -47,7 +47,7 @@ class Download : public std::enable_shared_from_this<Download> {
   const std::shared_ptr<HeldRead> held_;
   const uint64_t at_, bytes_;
   Device* const device_;
-  const DevicePool* const devices_;
+  const std::shared_ptr<SessionQueues> queues_;
   const std::shared_ptr<Account> staging_;
 };
 

@@ -19,8 +19,13 @@ constexpr int kLanes = 2;
 class Pieces : public std::enable_shared_from_this<Pieces> {
  public:
   using Copy = std::function<absl::Status(ByteRange)>;
-  Pieces(TaskPool* workers, uint64_t bytes, Copy copy, Copied done)
-      : workers_(workers), bytes_(bytes), copy_(std::move(copy)), done_(std::move(done)) {}
+  Pieces(TaskPool* workers, std::shared_ptr<const Share> share, uint64_t bytes, Copy copy,
+         Copied done)
+      : workers_(workers),
+        share_(std::move(share)),
+        bytes_(bytes),
+        copy_(std::move(copy)),
+        done_(std::move(done)) {}
 
   void Start() {
     for (int i = 0; i < kLanes; ++i) Post();
@@ -28,9 +33,9 @@ class Pieces : public std::enable_shared_from_this<Pieces> {
 
  private:
   void Post() {
-    workers_->Post([self = shared_from_this()] { self->Next(); });
+    workers_->Post([self = shared_from_this()] { self->Next(); }, share_);
   }
-  // After each piece the lane goes to the end of the workers' queue, behind what others wait for.
+  // After each piece the lane goes to the end of its tenant's tasks, and it is others' turn.
   void Next() {
     ByteRange piece;
     {
@@ -49,6 +54,7 @@ class Pieces : public std::enable_shared_from_this<Pieces> {
   }
 
   TaskPool* const workers_;
+  const std::shared_ptr<const Share> share_;
   const uint64_t bytes_;
   const Copy copy_;
   const Copied done_;
@@ -87,8 +93,8 @@ absl::Status UploadFrom(std::shared_ptr<const SealedFile> file, uint64_t transfe
     (void)placed.Wait();
     return taken;
   };
-  const auto pieces =
-      std::make_shared<Pieces>(workers, bytes, copy, [upload, bytes](const absl::Status& status) {
+  const auto pieces = std::make_shared<Pieces>(
+      workers, transfers.share(), bytes, copy, [upload, bytes](const absl::Status& status) {
         if (!status.ok()) return upload->End(status);
         if (upload->Stat().bytes == bytes) return;
         upload->End(absl::InvalidArgumentError("the shared memory is shorter than the write"));
@@ -118,7 +124,7 @@ absl::Status DownloadTo(std::shared_ptr<const SealedFile> file, uint64_t transfe
     if (status.ok()) transfers->Release(transfer);
     copied(status);
   };
-  std::make_shared<Pieces>(workers, file->bytes(), copy, done)->Start();
+  std::make_shared<Pieces>(workers, transfers->share(), file->bytes(), copy, done)->Start();
   return absl::OkStatus();
 }
 

@@ -19,6 +19,7 @@
 #include "engine/execution/executable.h"
 #include "engine/ir/graph.h"
 #include "engine/types/var_value.h"
+#include "server/pool/session_queues.h"
 
 namespace telegrad {
 
@@ -113,6 +114,7 @@ struct RunOp {
       {};                              // by the graph's numbers; "": as the slots or the server say
   int64_t timeout_ms = 0;              // from its arrival; 0: none
   std::vector<uint64_t> offsets = {};  // by slot; empty: the whole buffers are bound
+  Priority priority = Priority::kNormal;
 };
 struct SyncOp {};
 

@@ -16,7 +16,8 @@ namespace telegrad {
 namespace {
 
 constexpr QuotaInfo kQuotas[] = {
-#define QUOTA(enumerator, name, default_limit, unit, what) {name, default_limit, unit, what},
+#define QUOTA(enumerator, name, least, default_limit, unit, what) \
+  {name, least, default_limit, unit, what},
 #include "server/session/tenants.def"
 #undef QUOTA
 };
@@ -176,6 +177,9 @@ absl::Status Quotas::Set(std::string_view assignment) {
   }
   const auto limit = ParseLimit(Trim(assignment.substr(equals + 1)));
   if (!limit.ok()) return InvalidArgument(name, ": ", ToStd(limit.status().message()));
+  if (*limit < row->least) {
+    return InvalidArgument(name, ": ", *limit, " is too little; it is at least ", row->least);
+  }
   limits_[static_cast<size_t>(row - kQuotas)] = *limit;
   return absl::OkStatus();
 }

@@ -37,11 +37,11 @@ Session::Session(const Environment& env, std::shared_ptr<Tenant> tenant, Session
     : env_(env),
       tenant_(std::move(tenant)),
       terms_(std::move(terms)),
+      queues_(std::make_shared<SessionQueues>(env.devices, tenant_->share)),
       sink_(std::move(sink)),
       place_(std::move(place)),
       memory_(std::move(memory)),
-      transfers_(env.limits, env.devices, env.metrics,
-                 tenant_->accounts.shared(Quota::kHostStaging)) {
+      transfers_(env.limits, queues_, env.metrics, tenant_->accounts.shared(Quota::kHostStaging)) {
   RenewLocked();
   env_.metrics->Add(Metric::kSessions);
   env_.metrics->Add(Metric::kSessionsOpened);
@@ -71,9 +71,11 @@ absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
     }
     if (operation.head_bytes > kSmallHead) queued.staged += operation.head_bytes * kBytesOfHead;
     if (const auto* run = std::get_if<RunOp>(&operation.op)) {
-      const int64_t deadline =
-          run->timeout_ms == 0 ? INT64_MAX : env_.clock->Ns() + run->timeout_ms * 1'000'000;
-      queued.cancellation = std::make_shared<Cancellation>(cancellation_, env_.clock, deadline);
+      if (run->timeout_ms != 0) {
+        queued.deadline_ns = env_.clock->Ns() + run->timeout_ms * 1'000'000;
+      }
+      queued.cancellation =
+          std::make_shared<Cancellation>(cancellation_, env_.clock, queued.deadline_ns);
     }
     queued.operation = std::move(operation);
     NameTransfer(queued, &leftovers);
@@ -173,17 +175,20 @@ void Session::Drain(Where where) {
 void Session::Arm(Step step, const Block& block, uint64_t arming) {
   auto self = shared_from_this();
   if (step == Step::kNeedsWorker) {
-    env_.workers->Post([self, arming] { self->Unblock(Where::kWorker, arming); });
+    env_.workers->Post([self, arming] { self->Unblock(Where::kWorker, arming); }, tenant_->share);
   } else if (step == Step::kNeedsCompiler) {
-    env_.compilers->Post([self, arming] { self->Unblock(Where::kCompiler, arming); });
+    env_.compilers->Post([self, arming] { self->Unblock(Where::kCompiler, arming); },
+                         tenant_->share);
   } else if (block.held) {
     // The last reference may go inside the transport, which is no place to do anything.
     block.held->OnReleased([self, arming] {
-      self->env_.workers->Post([self, arming] { self->Unblock(Where::kWorker, arming); });
+      self->env_.workers->Post([self, arming] { self->Unblock(Where::kWorker, arming); },
+                               self->tenant_->share);
     });
   } else if (block.others) {
     block.point.timeline->OnReached(block.point.value, [self, arming](const absl::Status&) {
-      self->env_.workers->Post([self, arming] { self->Unblock(Where::kWorker, arming); });
+      self->env_.workers->Post([self, arming] { self->Unblock(Where::kWorker, arming); },
+                               self->tenant_->share);
     });
   } else {
     block.point.timeline->OnReached(block.point.value, [self, arming](const absl::Status&) {
@@ -246,6 +251,7 @@ Session::Step Session::Refuse(uint64_t id, Queued& queued, const absl::Status& e
     if (buffer.ok() && (*buffer)->memory() != nullptr) (*buffer)->SetPoison(error);
   }
   if (auto* run = std::get_if<RunOp>(&op)) {
+    ReturnDeviceTime(queued);
     if (const auto graph = FindGraph(run->hash); graph.ok()) {
       Bind(*run, **graph).IgnoreError();  // only to know what it would have written
       return FailRun(id, **graph, error);

@@ -5,9 +5,8 @@
 //   Write        until the runs and reads that use its buffer have ended, and one that is a
 //                transfer until its bytes are there
 //   Read         is answered once the run that writes its buffer has ended; what follows goes on
-//   Run          is submitted to the device at once; what follows goes on. Before a graph's first
-//   run it is
-//                compiled on a thread for that, and what follows waits
+//   Run          is handed to the queue of its device at once; what follows goes on. Before a
+//                graph's first run it is compiled on a thread for that, and what follows waits
 //   Put, Import  on such a thread too; what follows waits
 //
 // Answers are given in the order of the operations. A failed operation is answered with its error
@@ -29,6 +28,7 @@
 #include "engine/base/clock.h"
 #include "server/admin/metrics.h"
 #include "server/pool/device_pool.h"
+#include "server/pool/session_queues.h"
 #include "server/pool/task_pool.h"
 #include "server/session/buffer.h"
 #include "server/session/limits.h"
@@ -135,6 +135,8 @@ class Session : public std::enable_shared_from_this<Session> {
     bool waited = false;                              // this run, for what other sessions hold
     bool cancelled = false;
     std::shared_ptr<Cancellation> cancellation;  // of this run
+    int64_t deadline_ns = INT64_MAX;             // likewise
+    std::optional<int64_t> device_ns;            // that were taken for it, as predicted
     std::optional<TimelinePoint> copied;  // this write's bytes are in its buffer, or this import's
     std::shared_ptr<Memory> model;        // are here, where the host can read them
     absl::Status transfer;                // whether its number is one
@@ -203,7 +205,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void Started(uint64_t id, const RunOp& op, const Queued& queued, const StoredGraph& graph,
                const TimelinePoint& point,
                int64_t submitted,  // when Submit was called, as SteadyNs has it
-               std::shared_ptr<TracedRun> traced);
+               std::shared_ptr<DeviceTime> taken, std::shared_ptr<TracedRun> traced);
+  void ReturnDeviceTime(Queued& queued);
   Step FailRun(uint64_t id, const StoredGraph& graph, const absl::Status& error);
 
   // In the daemon's metrics and in the tenant's.
@@ -233,6 +236,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const Environment& env_;
   const std::shared_ptr<Tenant> tenant_;
   const SessionTerms terms_;
+  const std::shared_ptr<SessionQueues> queues_;
 
   mutable std::mutex mutex_;
   std::shared_ptr<AnswerSink> sink_;
@@ -273,8 +277,6 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<TimelinePoint> waits_;
   std::vector<Device*> devices_;     // by the graph's number
   std::weak_ptr<TracedRun> traced_;  // until its answer is sent
-
-  std::atomic<int64_t> last_end_ns_{0};  // when a run last ended
 };
 
 }  // namespace telegrad

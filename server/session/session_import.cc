@@ -54,7 +54,11 @@ Session::Step Session::Do(uint64_t id, ImportOp& op, Queued& queued, Where where
   if (*opened != Step::kDone) return *opened;
   if (where != Where::kCompiler) return Step::kNeedsCompiler;
 
+  const absl::Status allowed = tenant_->TakeCompileTime(env_.clock->Ns());
+  if (!allowed.ok()) return Fail(id, allowed);
+  const CompileTimer charged(tenant_.get());
   Budget budget(env_.limits.job);
+  budget.SetShare(tenant_->share);
   {
     std::lock_guard lock(mutex_);
     if (closed_) return Step::kDone;

@@ -1,10 +1,8 @@
 // The operations of a session that are about graphs: Has, Put and Run.
 //
-// A run on one device is ordered behind earlier runs by the device's queue; what it waits for
-// explicitly is there so that it inherits their failure. One on several devices also reads in copy
-// queues, so who writes its buffers next waits for it. It does not wait on the device for anything
-// that a client controls: a buffer that is still being sent to a slow reader blocks this session,
-// never the queue that all sessions share.
+// A run on one device is ordered behind the session's earlier runs there by its lane in the
+// device's queue; what it waits for explicitly is there so that it inherits their failure. One on
+// several devices also reads in copy queues, so who writes its buffers next waits for it.
 #include <algorithm>
 #include <utility>
 
@@ -59,6 +57,10 @@ Session::Step Session::Do(uint64_t id, HasOp& op) {
 Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
   if (where != Where::kCompiler) return Step::kNeedsCompiler;
   Budget budget(env_.limits.job);
+  budget.SetShare(tenant_->share);
+  const absl::Status allowed = tenant_->TakeCompileTime(env_.clock->Ns());
+  if (!allowed.ok()) return Fail(id, allowed);
+  const CompileTimer charged(tenant_.get());
   auto verified = op.decode(&budget);
   op.decode = nullptr;
   if (!verified.ok()) return Fail(id, verified.status());
@@ -80,12 +82,14 @@ Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
 absl::StatusOr<ExecutableCache::Result> Session::Compile(const StoredGraph& graph,
                                                          std::span<const VarValue> variables) {
   Budget budget(env_.limits.job);
+  budget.SetShare(tenant_->share);
   {
     std::lock_guard lock(mutex_);
     if (closed_) return absl::CancelledError("the session has ended");
     budget_ = &budget;
   }
   auto result = tenant_->engine->Get(graph.hash, graph.graph, devices_, &budget, variables);
+  tenant_->compile_time.Correct(0, budget.worked_ns());
   std::lock_guard lock(mutex_);
   budget_ = nullptr;
   return result;
@@ -188,7 +192,9 @@ absl::Status Session::Bind(const RunOp& op, const StoredGraph& graph) {
 bool Session::BusyDevice(Block* block) const {
   for (Device* const device : devices_) {
     if (device == nullptr) continue;
-    *block = {.point = device->queue().last(), .held = nullptr, .others = true};
+    FairQueue* const queue = env_.devices->queue(*device, QueueKind::kCompute);
+    if (queue == nullptr) continue;
+    *block = {.point = queue->Drained(), .held = nullptr, .others = true};
     if (!IsReached(block->point)) return true;
   }
   return false;
@@ -214,9 +220,13 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   const auto found = FindGraph(op.hash);
   if (!found.ok()) return Fail(id, found.status());
   const StoredGraph& graph = **found;
+  const auto fail = [&](const absl::Status& error) {
+    ReturnDeviceTime(queued);
+    return FailRun(id, graph, error);
+  };
   absl::Status status = Bind(op, graph);
   if (status.ok()) status = queued.cancellation->Check();
-  if (!status.ok()) return FailRun(id, graph, status);
+  if (!status.ok()) return fail(status);
 
   if (!queued.compiled) {
     if (auto executable = tenant_->engine->Find(graph.hash, devices_, op.variables)) {
@@ -224,13 +234,16 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
     } else if (where != Where::kCompiler) {
       return Step::kNeedsCompiler;
     } else {
+      status = tenant_->TakeCompileTime(env_.clock->Ns());
+      if (!status.ok()) return fail(status);
+      const CompileTimer charged(tenant_.get());
       auto compiled = Compile(graph, op.variables);
-      if (!compiled.ok()) return FailRun(id, graph, compiled.status());
+      if (!compiled.ok()) return fail(compiled.status());
       queued.compiled = *std::move(compiled);
     }
   }
   status = Admit(queued.compiled->executable->cost(), env_.limits.run);
-  if (!status.ok()) return FailRun(id, graph, status);
+  if (!status.ok()) return fail(status);
   while (!runs_.empty() && IsReached(runs_.front())) runs_.pop_front();
   if (static_cast<int64_t>(runs_.size()) >= env_.limits.runs_in_flight) {
     block->point = runs_.front();
@@ -239,13 +252,21 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   if (!MayOverwrite(graph, block)) return Step::kBlocked;
 
   const auto traced = NewTrace(op);
-  if (!traced.ok()) return FailRun(id, graph, traced.status());
+  if (!traced.ok()) return fail(traced.status());
+  if (!queued.device_ns) {
+    const auto ns = static_cast<int64_t>(queued.compiled->executable->cost().seconds * 1e9);
+    status = tenant_->TakeDeviceTime(ns, env_.clock->Ns());
+    if (!status.ok()) return fail(status);
+    queued.device_ns = ns;
+  }
   const int64_t submitted = SteadyNs();
+  const auto taken = std::make_shared<DeviceTime>();
+  QueuesForRun queues(queues_.get(), op.priority, queued.deadline_ns, taken);
   const auto submit = [&] {
     return queued.compiled->executable->Submit(
         views_, waits_,
         *traced == nullptr ? nullptr : std::shared_ptr<RunTrace>(*traced, &(*traced)->trace),
-        queued.cancellation);
+        queued.cancellation, queues);
   };
   auto point = submit();
   if (absl::IsResourceExhausted(point.status()) && !runs_.empty()) {
@@ -258,8 +279,8 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
     if (BusyDevice(block)) return Step::kBlocked;  // likewise, if it is others' runs that hold it
     point = submit();
   }
-  if (!point.ok()) return FailRun(id, graph, point.status());
-  Started(id, op, queued, graph, *point, submitted, *traced);
+  if (!point.ok()) return fail(point.status());
+  Started(id, op, queued, graph, *point, submitted, taken, *traced);
   return Step::kDone;
 }
 
@@ -278,7 +299,7 @@ absl::StatusOr<std::shared_ptr<TracedRun>> Session::NewTrace(const RunOp& op) {
 
 void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const StoredGraph& graph,
                       const TimelinePoint& point, int64_t submitted,
-                      std::shared_ptr<TracedRun> traced) {
+                      std::shared_ptr<DeviceTime> taken, std::shared_ptr<TracedRun> traced) {
   const ExecutableCache::Result& compiled = *queued.compiled;
   Count(Metric::kRuns);
   if (compiled.cached) Count(Metric::kRunsCached);
@@ -299,15 +320,14 @@ void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const 
     traced->submitted_ns = submitted;
     traced_ = traced;
   }
-  auto ended = [self = shared_from_this(), slot, result, submitted,
+  auto ended = [self = shared_from_this(), slot, result, predicted = *queued.device_ns,
+                taken = std::move(taken),
                 traced = std::move(traced)](const absl::Status& status) mutable {
-    // The device is this run's from its submission or from the end of the run before it.
-    const int64_t now = SteadyNs();
-    const int64_t before = self->last_end_ns_.exchange(now, std::memory_order_relaxed);
-    result.device_ns =
-        static_cast<uint64_t>(std::max<int64_t>(now - std::max(submitted, before), 0));
+    const int64_t ns = taken->ns.load(std::memory_order_relaxed);
+    self->tenant_->device_time.Correct(predicted, ns);
+    result.device_ns = static_cast<uint64_t>(ns);
     self->Count(Metric::kRunNs, static_cast<int64_t>(result.device_ns));
-    if (traced != nullptr) traced->ended_ns = now;
+    if (traced != nullptr) traced->ended_ns = SteadyNs();
     result.traced = std::move(traced);
     slot->answer.status = Clipped(status);
     if (status.ok()) slot->answer.result = std::move(result);
@@ -318,6 +338,12 @@ void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const 
   } else {
     point.timeline->OnReached(point.value, std::move(ended));
   }
+}
+
+// Of a run that was not submitted after all.
+void Session::ReturnDeviceTime(Queued& queued) {
+  if (queued.device_ns) tenant_->device_time.Correct(*queued.device_ns, 0);
+  queued.device_ns.reset();
 }
 
 // A run that was not submitted: what it would have written is not what the client expects.

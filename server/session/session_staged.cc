@@ -21,15 +21,15 @@ absl::StatusOr<TimelinePoint> Session::WriteStaged(const Payload& payload, uint6
   const auto size = static_cast<uint64_t>(payload.size());
   TG_ASSIGN_OR_RETURN(const std::shared_ptr<Memory> staged, Stage(buffer, size));
   payload.CopyTo(staged->host());
-  return EnqueueCopy(*buffer.device(), Part(buffer.memory(), offset, size), Part(staged, 0, size),
-                     {});
+  return EnqueueCopy(*queues_, *buffer.device(), Part(buffer.memory(), offset, size),
+                     Part(staged, 0, size), {});
 }
 
 absl::StatusOr<TimelinePoint> Session::CopyOut(const Buffer& buffer, uint64_t offset,
                                                uint64_t bytes, const std::shared_ptr<Memory>& to) {
   const TimelinePoint waits[] = {buffer.last_write()};
-  return EnqueueCopy(*buffer.device(), Part(to, 0, bytes), Part(buffer.memory(), offset, bytes),
-                     waits);
+  return EnqueueCopy(*queues_, *buffer.device(), Part(to, 0, bytes),
+                     Part(buffer.memory(), offset, bytes), waits);
 }
 
 Session::Step Session::ReadStaged(uint64_t id, const ReadOp& op, Buffer& buffer, Block* block) {

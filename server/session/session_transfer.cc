@@ -60,7 +60,7 @@ Session::Step Session::DoDownload(uint64_t id, const ReadOp& op, Buffer& buffer)
   auto begin =
       [self = shared_from_this(), slot = NewSlot(id), transfer = op.transfer, offset = op.offset,
        download = std::make_shared<const Download>(
-           std::move(held), op.offset, op.bytes, buffer.device(), env_.devices,
+           std::move(held), op.offset, op.bytes, buffer.device(), queues_,
            tenant_->accounts.shared(Quota::kHostStaging))](const absl::Status& status) mutable {
         if (status.ok()) {
           self->transfers_.Begin(transfer, std::move(download));

@@ -15,13 +15,14 @@ absl::StatusOr<std::shared_ptr<Memory>> AllocStaging(const DevicePool& pool, con
                        " could be read or written");
 }
 
-absl::StatusOr<TimelinePoint> EnqueueCopy(Device& device, BufferView to, BufferView from,
-                                          std::span<const TimelinePoint> waits) {
-  Command copy{.kind = CommandKind::kCopy, .launch = {}, .copy = {}};
-  copy.copy = {.to = {0, 0}, .from = {1, 0}, .length = from.length};
-  TG_ASSIGN_OR_RETURN(auto commands, device.Encode({std::move(copy)}));
-  return device.queue(QueueKind::kCopy)
-      .Submit(std::move(commands), {std::move(to), std::move(from)}, waits);
+absl::StatusOr<TimelinePoint> EnqueueCopy(SessionQueues& queues, Device& device, BufferView to,
+                                          BufferView from, std::span<const TimelinePoint> waits) {
+  std::vector<PredictedCommand> commands;
+  AddCopy({.to = {0, 0}, .from = {1, 0}, .length = from.length}, device, &commands);
+  SlicedWork work{.waits = {waits.begin(), waits.end()}};
+  TG_ASSIGN_OR_RETURN(work.slices, EncodeSlices(device, std::move(commands)));
+  work.bindings = {std::move(to), std::move(from)};
+  return queues.Submit(device, QueueKind::kCopy, std::move(work), {});
 }
 
 }  // namespace telegrad

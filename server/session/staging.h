@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "server/pool/device_pool.h"
+#include "server/pool/session_queues.h"
 
 namespace telegrad {
 
@@ -16,9 +17,9 @@ namespace telegrad {
 absl::StatusOr<std::shared_ptr<Memory>> AllocStaging(const DevicePool& pool, const Device& device,
                                                      uint64_t bytes);
 
-// Enqueues a copy of all of `from` to the beginning of `to` on `device`.
-absl::StatusOr<TimelinePoint> EnqueueCopy(Device& device, BufferView to, BufferView from,
-                                          std::span<const TimelinePoint> waits);
+// Enqueues a copy of all of `from` to the beginning of `to` on `device`, in the session's turn.
+absl::StatusOr<TimelinePoint> EnqueueCopy(SessionQueues& queues, Device& device, BufferView to,
+                                          BufferView from, std::span<const TimelinePoint> waits);
 
 inline BufferView Part(const std::shared_ptr<Memory>& memory, uint64_t offset, uint64_t bytes) {
   return {memory, static_cast<int64_t>(offset), static_cast<int64_t>(bytes)};

@@ -6,6 +6,15 @@
 #include "engine/execution/charged_memory.h"
 
 namespace telegrad {
+namespace {
+
+RateLimit RateOf(const Accounts& accounts, Quota rate, Quota burst) {
+  return RateLimit(accounts[rate].name(), accounts[rate].limit(),
+                   std::string(AllQuotas()[static_cast<size_t>(burst)].name),
+                   accounts[burst].limit(), accounts[rate].remedy());
+}
+
+}  // namespace
 
 namespace {
 
@@ -42,8 +51,23 @@ void Accounts::Limit(const Quotas& quotas, std::string_view remedy) const {
 Tenant::Tenant(std::string n, Accounts a, std::shared_ptr<Engine> e, Metrics* metrics)
     : name(std::move(n)),
       accounts(std::move(a)),
+      share(std::make_shared<Share>(Share{name, accounts[Quota::kWeight].limit()})),
+      device_time(RateOf(accounts, Quota::kDeviceRate, Quota::kDeviceBurst)),
+      compile_time(RateOf(accounts, Quota::kCompileRate, Quota::kCompileBurst)),
       engine(std::move(e)),
       graphs(accounts.shared(Quota::kGraphs), accounts.shared(Quota::kGraphBytes), metrics) {}
+
+absl::Status Tenant::TakeDeviceTime(int64_t predicted_ns, int64_t now_ns) {
+  absl::Status taken = device_time.Take(predicted_ns, now_ns);
+  if (!taken.ok()) accounts[Quota::kDeviceRate].CountRefused();
+  return taken;
+}
+
+absl::Status Tenant::TakeCompileTime(int64_t now_ns) {
+  absl::Status taken = compile_time.Take(0, now_ns);
+  if (!taken.ok()) accounts[Quota::kCompileRate].CountRefused();
+  return taken;
+}
 
 absl::StatusOr<std::shared_ptr<Memory>> Tenant::Alloc(Device& device, int64_t bytes) {
   const std::shared_ptr<Account>& account =

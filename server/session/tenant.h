@@ -10,6 +10,9 @@
 
 #include "devices/api/device.h"
 #include "engine/base/account.h"
+#include "engine/base/clock.h"
+#include "engine/base/rate_limit.h"
+#include "engine/base/share.h"
 #include "engine/execution/cache_accounts.h"
 #include "server/admin/metrics.h"
 #include "server/session/engine.h"
@@ -59,8 +62,15 @@ struct Tenant {
   void Enter() { users_.fetch_add(1, std::memory_order_relaxed); }
   void Leave();
 
+  // Of a run that is predicted to take so long on devices, and of a job that compiles. The error,
+  // counted, is RESOURCE_EXHAUSTED and says when to try again.
+  absl::Status TakeDeviceTime(int64_t predicted_ns, int64_t now_ns);
+  absl::Status TakeCompileTime(int64_t now_ns);
+
   const std::string name;
   const Accounts accounts;
+  const std::shared_ptr<const Share> share;  // of devices and compilers
+  RateLimit device_time, compile_time;
   const std::shared_ptr<Engine> engine;
   GraphStore graphs;
   Metrics metrics;  // its own part of those in tenant_metrics.h
@@ -69,6 +79,19 @@ struct Tenant {
   std::atomic<int64_t> users_{0};
   mutable std::mutex mutex_;
   DiskGrants disks_;  // under it
+};
+
+// Charges the tenant's compile time with what this thread does as long as it lives.
+class CompileTimer {
+ public:
+  explicit CompileTimer(Tenant* tenant) : tenant_(*tenant) {}
+  ~CompileTimer() { tenant_.compile_time.Correct(0, ThreadCpuNs() - begin_); }
+  CompileTimer(const CompileTimer&) = delete;
+  CompileTimer& operator=(const CompileTimer&) = delete;
+
+ private:
+  Tenant& tenant_;
+  const int64_t begin_ = ThreadCpuNs();
 };
 
 }  // namespace telegrad

@@ -7,10 +7,10 @@
 
 namespace telegrad {
 
-Transfers::Transfers(const SessionLimits& limits, const DevicePool* devices, Metrics* metrics,
-                     const std::shared_ptr<Account>& tenant_staging)
+Transfers::Transfers(const SessionLimits& limits, std::shared_ptr<SessionQueues> queues,
+                     Metrics* metrics, const std::shared_ptr<Account>& tenant_staging)
     : limits_(limits),
-      devices_(devices),
+      queues_(std::move(queues)),
       metrics_(metrics),
       session_staging_(std::make_shared<Account>("staged_bytes of this session",
                                                  limits.staged_bytes, "raise --staged-bytes")),
@@ -46,7 +46,7 @@ absl::Status Transfers::UseNumberLocked(uint64_t transfer, Leftovers* leftovers)
 absl::StatusOr<std::shared_ptr<Upload>> Transfers::UploadLocked(uint64_t transfer) {
   if (const auto it = uploads_.find(transfer); it != uploads_.end()) return it->second;
   TG_RETURN_IF_ERROR(CheckRoomLocked());
-  return uploads_[transfer] = std::make_shared<Upload>(transfer, devices_, metrics_);
+  return uploads_[transfer] = std::make_shared<Upload>(transfer, queues_, metrics_);
 }
 
 absl::StatusOr<std::shared_ptr<Upload>> Transfers::Expect(uint64_t transfer, uint64_t bytes,

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/account.h"
 #include "server/admin/metrics.h"
-#include "server/pool/device_pool.h"
+#include "server/pool/session_queues.h"
 #include "server/session/credit.h"
 #include "server/session/download.h"
 #include "server/session/limits.h"
@@ -37,9 +37,12 @@ class Transfers {
   // Streams that share the bytes that a session may stage.
   static constexpr int64_t kStreams = 4;
 
-  Transfers(const SessionLimits& limits, const DevicePool* devices, Metrics* metrics,
+  Transfers(const SessionLimits& limits, std::shared_ptr<SessionQueues> queues, Metrics* metrics,
             const std::shared_ptr<Account>& tenant_staging);
   ~Transfers();
+
+  // Of the session's tenant.
+  const std::shared_ptr<const Share>& share() const { return queues_->share(); }
 
   // What was staged for nothing. Its end is told to streams, so it goes without a lock.
   struct Leftovers {
@@ -78,7 +81,7 @@ class Transfers {
   absl::Status CheckRoomLocked() const;
 
   const SessionLimits& limits_;
-  const DevicePool* const devices_;
+  const std::shared_ptr<SessionQueues> queues_;
   Metrics* const metrics_;
   const std::shared_ptr<Account> session_staging_, tenant_staging_;
 

@@ -215,7 +215,7 @@ absl::Status Upload::Place(ByteRange range, const ChunkContent& content, CreditL
 // Its device copies it out of memory of the host, for which the credit is kept until then.
 absl::Status Upload::PlaceStaged(ByteRange range, const ChunkContent& content,
                                  CreditLine::Part credit) {
-  auto staging = AllocStaging(*devices_, *device_, range.bytes);
+  auto staging = AllocStaging(queues_->devices(), *device_, range.bytes);
   absl::Status status = staging.status();
   if (status.ok()) status = content.CopyTo(static_cast<std::byte*>((*staging)->host()));
   if (!status.ok()) {
@@ -229,7 +229,8 @@ absl::Status Upload::PlaceStaged(ByteRange range, const ChunkContent& content,
   BufferView to = target_;
   to.offset += static_cast<int64_t>(range.offset);
   to.length = static_cast<int64_t>(range.bytes);
-  const auto copied = EnqueueCopy(*device_, std::move(to), Part(*staging, 0, range.bytes), {});
+  const auto copied =
+      EnqueueCopy(*queues_, *device_, std::move(to), Part(*staging, 0, range.bytes), {});
   if (!copied.ok()) {
     Settle(range, /*placed=*/false);
     return copied.status();

@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "devices/api/device.h"
 #include "server/admin/metrics.h"
-#include "server/pool/device_pool.h"
+#include "server/pool/session_queues.h"
 #include "server/session/byte_ranges.h"
 #include "server/session/credit.h"
 
@@ -42,8 +42,8 @@ class Upload : public std::enable_shared_from_this<Upload> {
   // Chunks that one may have staged, or on their way to their place.
   static constexpr size_t kMaxChunks = 4096;
 
-  Upload(uint64_t transfer, const DevicePool* devices, Metrics* metrics)
-      : transfer_(transfer), devices_(devices), metrics_(metrics) {}
+  Upload(uint64_t transfer, std::shared_ptr<SessionQueues> queues, Metrics* metrics)
+      : transfer_(transfer), queues_(std::move(queues)), metrics_(metrics) {}
 
   // The operation has arrived: the whole has as many bytes. What was staged beyond that is dropped;
   // its credit is added to `dropped`.
@@ -98,7 +98,7 @@ class Upload : public std::enable_shared_from_this<Upload> {
   void Settle(ByteRange range, bool placed, const absl::Status& fatal = absl::OkStatus());
 
   const uint64_t transfer_;
-  const DevicePool* const devices_;
+  const std::shared_ptr<SessionQueues> queues_;
   Metrics* const metrics_;
   const TimelinePoint ended_{std::make_shared<Timeline>(), 1};
 

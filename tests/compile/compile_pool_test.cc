@@ -232,6 +232,41 @@ TEST_F(CompilePoolTest, WorkersWorkAtTheSameTime) {
   EXPECT_EQ(pool_->stats().deaths, 0u);
 }
 
+// The only worker has kernels of one tenant that do not end before somebody meets them.
+TEST_F(CompilePoolTest, TenantsTakeTurns) {
+  Start(Options(1));
+  const std::string first = Fifo("first");
+  std::vector<std::string> others;
+  const auto heavy = std::make_shared<Share>(Share{"heavy", 1});
+  const auto compile = [&](const std::string& text, std::shared_ptr<const Share> share) {
+    Budget budget;
+    budget.SetShare(std::move(share));
+    EXPECT_TRUE(pool_->Compile(text, "k", Target(), &budget).ok());
+  };
+  std::vector<std::thread> threads;
+  threads.emplace_back(compile, "write " + first, heavy);
+  while (pool_->stats().compiling == 0) std::this_thread::yield();
+  for (int i = 0; i < 4; ++i) {
+    others.push_back(Fifo(StrCat("other", i)));
+    threads.emplace_back(compile, "write " + others.back(), heavy);
+    while (pool_->stats().waiting <= i) std::this_thread::yield();
+  }
+  std::thread light(compile, "fine", std::make_shared<Share>(Share{"light", 1}));
+  while (pool_->stats().waiting < 5) std::this_thread::yield();
+  close(open(first.c_str(), O_RDONLY));
+  light.join();
+  EXPECT_GE(pool_->stats().waiting, 3) << "who came last was not the last";
+  for (const std::string& other : others) close(open(other.c_str(), O_RDONLY));
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(CompilePoolTest, WorkersStandBack) {
+  CompilePool::Options options = Options(1);
+  options.nice = 11;
+  Start(options);
+  EXPECT_EQ(*Compile("nice"), "11");
+}
+
 TEST_F(CompilePoolTest, OtherKernelsDoNotNoticeACrash) {
   Start(Options(2));
   const std::string fifo = Fifo("fifo");

@@ -76,6 +76,7 @@ std::string Obey(WorkerRequest& request, const std::string& folder) {
   words >> what >> first;
   if (what == "segfault") Crash(SIGSEGV);
   if (what == "abort") Crash(SIGABRT);
+  if (what == "nice") return Answer(request.id, StrCat(getpriority(PRIO_PROCESS, 0)));
   if (what == "exit") _exit(7);
   if (what == "hang") pause();
   if (what == "once") {  // crashes unless somebody was here before

@@ -37,10 +37,11 @@ class CopyExecutable final : public Executable {
   RunCost cost() const override { return cost_; }
 
  private:
-  absl::StatusOr<TimelinePoint> Run(
-      std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
-      std::shared_ptr<RunTrace> trace,
-      std::shared_ptr<const Cancellation> cancellation) const override {
+  absl::StatusOr<TimelinePoint> Run(std::span<const BufferView> bindings,
+                                    std::span<const TimelinePoint> waits,
+                                    std::shared_ptr<RunTrace> trace,
+                                    std::shared_ptr<const Cancellation> cancellation,
+                                    RunQueues& queues) const override {
     if (on_run_) TG_RETURN_IF_ERROR(on_run_());
     if (bindings.size() != 2) return InvalidArgument("expected 2 slots, got ", bindings.size());
     if (bindings[0].length < bindings[1].length) {
@@ -50,11 +51,15 @@ class CopyExecutable final : public Executable {
     Command copy;
     copy.kind = Command::Kind::kCopy;
     copy.copy = {{0, 0}, {1, 0}, bindings[1].length};
-    TG_ASSIGN_OR_RETURN(auto commands, device_->Encode({copy}));
+    TG_ASSIGN_OR_RETURN(auto slices, EncodeSlices(*device_, {{copy, cost_.seconds}}));
     std::vector<TimelinePoint> all(waits.begin(), waits.end());
     if (gate_->point().timeline) all.push_back(gate_->point());
-    return device_->queue().Submit(std::move(commands), {bindings.begin(), bindings.end()}, all,
-                                   std::move(trace), std::move(cancellation));
+    return queues.Submit(*device_, QueueKind::kCompute,
+                         {std::move(slices),
+                          {bindings.begin(), bindings.end()},
+                          std::move(all),
+                          std::move(trace),
+                          std::move(cancellation)});
   }
 
   Device* const device_;

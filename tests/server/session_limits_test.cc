@@ -73,9 +73,11 @@ TEST_F(SessionTest, ARunThatWaitsForOthersGoesOnInAThreadOfItsOwn) {
   copy.copy = {{0, 0}, {0, 4}, 4};
   fakes::Gate others;
   others.Close();
-  const TimelinePoint waits[] = {others.point()};
-  const auto run = device_->queue().Submit(*device_->Encode({copy}), {{memory, 0, 8}}, waits);
-  ASSERT_TRUE(run.ok()) << run.status();
+  FairQueue& queue = *pool_->queue(*device_, QueueKind::kCompute);
+  const auto stranger = queue.NewLane(std::make_shared<Share>());
+  queue.Submit(stranger, {.slices = *EncodeSlices(*device_, {{copy, 0}}),
+                          .bindings = {{memory, 0, 8}},
+                          .waits = {others.point()}});
   const uint64_t mine = Run(1, 2);
   sink_->Await([&] { return engine_.released_own == 1; });
   ThreadOf(compilers_);  // where it was tried, which is over then
@@ -173,10 +175,11 @@ TEST_F(SessionTest, CloseCancelsRuns) {
   engine_.gate.Close();
   Run(1, 2);
   sink_->Await([&] { return metrics_.count(Metric::kRuns) == 1; });
-  const TimelinePoint run = device_->queue().last();
+  const TimelinePoint ended = pool_->queue(*device_, QueueKind::kCompute)->Drained();
   session_->Close();
   engine_.gate.Open();
-  EXPECT_TRUE(absl::IsCancelled(run.Wait())) << run.Wait();
+  EXPECT_TRUE(ended.Wait().ok());
+  EXPECT_EQ(device_->queue().last().value, 0u) << "it was dropped before the device had it";
 }
 
 TEST_F(SessionTest, CloseLeavesNothingBehind) {
@@ -188,7 +191,7 @@ TEST_F(SessionTest, CloseLeavesNothingBehind) {
   Write(2, "never");
   session_->Close();
   engine_.gate.Open();
-  device_->queue().last().Wait().IgnoreError();  // it was cancelled
+  pool_->queue(*device_, QueueKind::kCompute)->Drained().Wait().IgnoreError();
   sink_->Await([&] { return metrics_.count(Metric::kBuffers) == 0; });
   session_.reset();
   for (const Metric metric :

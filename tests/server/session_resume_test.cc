@@ -81,7 +81,7 @@ TEST_F(ResumeTest, WorkGoesOnWithoutAStream) {
   EXPECT_FALSE(session().Detach(*sink_));
   const uint64_t lost = Submit(SyncOp{});  // a stream that was detached has no say
   engine_.gate.Open();
-  device_->queue().last().Wait().IgnoreError();
+  pool_->queue(*device_, QueueKind::kCompute)->Drained().Wait().IgnoreError();
   EXPECT_EQ(Resume(1), read);
   EXPECT_EQ(Bytes(read), "abcd");
   Repeat(lost, {.id = 0, .op = SyncOp{}});

@@ -31,6 +31,8 @@ TEST(Quotas, AreNamedAndHaveUnits) {
   EXPECT_THAT(std::string(quotas.Set("nonsense=1").message()),
               HasSubstr("no quota is named \"nonsense\"; there are device_memory, "));
   EXPECT_EQ(quotas[Quota::kSessions], 7) << "as it was";
+  EXPECT_EQ(quotas.Set("weight=0").message(), "weight: 0 is too little; it is at least 1");
+  EXPECT_TRUE(quotas.Set("weight=3").ok());
 }
 
 TEST(TenantFile, GivesEachItsOwn) {

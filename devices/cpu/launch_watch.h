@@ -1,0 +1,49 @@
+// Ends launches that nobody wants any more, or that take too long. A queue looks at a run's
+// cancellation before each command; this looks while a command runs.
+#pragma once
+
+#include <pthread.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "devices/api/cancellation.h"
+#include "devices/cpu/worker_pool.h"
+
+namespace telegrad {
+
+class LaunchWatch {
+ public:
+  // A launch that runs for longer than `limit` is ended.
+  LaunchWatch(WorkerPool* pool, absl::Duration limit);
+  ~LaunchWatch();
+
+  // The calling thread runs launches on the pool until End. `cancellation` may be null.
+  void Begin(const Cancellation* cancellation);
+  void End();
+  // Why the last launch was ended: of the thread that began, after WorkerPool::Run was false.
+  absl::Status why();
+
+ private:
+  void Watch();
+  absl::Status LookLocked(uint64_t job, int64_t now);
+
+  WorkerPool& pool_;
+  const absl::Duration limit_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool active_ = false, asleep_ = false, stop_ = false;
+  uint64_t begun_ = 0;  // times that something began
+  const Cancellation* cancellation_ = nullptr;
+  pthread_t caller_ = {};
+  uint64_t job_ = 0;   // that was seen running last,
+  int64_t since_ = 0;  // and when it was seen first
+  absl::Status why_;
+  std::thread thread_;
+};
+
+}  // namespace telegrad

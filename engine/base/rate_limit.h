@@ -1,0 +1,47 @@
+// How much time of something a tenant may use: so much in each second, and a burst of what it has
+// not used before. A token bucket whose level may fall below 0: what is asked for is predicted, and
+// the last of what is let in may be longer than what is left, or than all of the burst.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+
+namespace telegrad {
+
+// Thread-safe.
+class RateLimit {
+ public:
+  // Errors call the limits `rate` and `burst`, with the tenant, and end with `remedy`. Both are in
+  // milliseconds: of use in each second, and at most saved.
+  RateLimit(std::string rate, int64_t per_second_ms, std::string burst, int64_t burst_ms,
+            std::string remedy);
+
+  // Takes what is predicted, if anything is left. RESOURCE_EXHAUSTED names both limits and what has
+  // been used beyond them, and says when to try again (see RetryAfterMs).
+  absl::Status Take(int64_t predicted_ns, int64_t now_ns);
+  // What was taken as `predicted_ns` took `measured_ns`.
+  void Correct(int64_t predicted_ns, int64_t measured_ns);
+
+  // What was used beyond what the rate has given, in milliseconds; at most `burst_ms` below 0.
+  int64_t overdrawn_ms(int64_t now_ns) const;
+
+ private:
+  double LevelAt(int64_t now_ns) const;
+
+  const std::string rate_, burst_, remedy_;
+  const int64_t per_second_ms_, burst_ms_;
+  mutable std::mutex mutex_;
+  double level_ns_;
+  int64_t at_ns_ = 0;  // when it was that; 0: not used so far
+};
+
+// That the request is worth another try after so long, as google.rpc.RetryInfo says.
+absl::Status WithRetryAfter(absl::Status status, int64_t ms);
+std::optional<int64_t> RetryAfterMs(const absl::Status& status);
+
+}  // namespace telegrad

@@ -1,0 +1,60 @@
+#include "engine/base/rate_limit.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+TEST(RateLimit, GivesABurstAndThenTheRate) {
+  RateLimit limit("rate of t", 100, "burst of t", 500, "raise it");
+  int64_t now = 1000 * kMs, taken = 0;
+  const int64_t begin = now, end = begin + 10'000 * kMs;
+  for (; now < end; now += kMs) {
+    if (limit.Take(10 * kMs, now).ok()) taken += 10 * kMs;
+  }
+  // 100 ms in each of ten seconds, the burst, and no more than one piece beyond.
+  EXPECT_GE(taken, 1500 * kMs);
+  EXPECT_LE(taken, 1510 * kMs);
+  // What is not used is saved up to the burst.
+  now += 3600'000 * kMs;
+  EXPECT_EQ(limit.overdrawn_ms(now), -500);
+}
+
+TEST(RateLimit, SaysWhatIsUsedAndWhenToTryAgain) {
+  RateLimit limit("device_rate of tenant t", 200, "device_burst", 100, "raise it");
+  const int64_t now = 1000 * kMs;
+  EXPECT_TRUE(limit.Take(400 * kMs, now).ok()) << "longer than the burst, but something is left";
+  const absl::Status refused = limit.Take(kMs, now);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_EQ(refused.message(),
+            "device_rate of tenant t is limited to 200 ms in each second, device_burst to 100 ms: "
+            "300 ms more have been used; try again in 1501 ms, or raise it");
+  ASSERT_EQ(RetryAfterMs(refused), 1501);
+  EXPECT_FALSE(limit.Take(kMs, now + 1499 * kMs).ok());
+  EXPECT_TRUE(limit.Take(kMs, now + 1501 * kMs).ok());
+}
+
+TEST(RateLimit, IsCorrectedByWhatWasMeasured) {
+  RateLimit limit("r", 1, "b", 100, "raise it");
+  EXPECT_TRUE(limit.Take(1000 * kMs, kMs).ok());
+  EXPECT_FALSE(limit.Take(1, kMs).ok());
+  limit.Correct(1000 * kMs, 10 * kMs);
+  EXPECT_EQ(limit.overdrawn_ms(kMs), -90);
+  EXPECT_TRUE(limit.Take(1, kMs).ok());
+  limit.Correct(0, 1000 * kMs);
+  EXPECT_FALSE(limit.Take(1, kMs).ok());
+}
+
+TEST(RateLimit, NothingIsAllowedIfSoSet) {
+  RateLimit none("r", 0, "b", 0, "raise it");
+  const absl::Status refused = none.Take(1, kMs);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_EQ(RetryAfterMs(refused), std::nullopt);
+}
+
+}  // namespace
+}  // namespace telegrad

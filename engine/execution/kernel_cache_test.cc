@@ -1,0 +1,78 @@
+// Whose kernels go when there are too many.
+#include "engine/execution/kernel_cache.h"
+
+#include <memory>
+#include <string>
+
+#include "devices/cpu/cpu_device.h"
+#include "engine/compile/compiler.h"
+#include "engine/execution/executable_cache.h"
+#include "engine/execution/shared_caches.h"
+#include "engine/ir/content_hash.h"
+#include "gtest/gtest.h"
+
+namespace telegrad {
+namespace {
+
+class KernelCacheTest : public ::testing::Test {
+ protected:
+  KernelCacheTest() {
+    CpuOptions options;
+    options.target = HostTarget(1);
+    options.threads = 1;
+    device_ = *OpenCpu(options);
+  }
+
+  // Makes a graph of one kernel for the tenant, which has no executable of it; whether its kernel
+  // was there.
+  bool Has(const std::shared_ptr<const Share>& share, int which) {
+    Graph g;
+    const Shape shape{8};
+    const UOp in = g.Param(0, DType::kFloat32, shape), out = g.Param(1, DType::kFloat32, shape);
+    const UOp sum = g.Make(Op::kAdd, {in, g.ConstFloat(DType::kFloat32, which)});
+    const FrozenGraph graph = Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {out, sum})}));
+    ExecutableCache cache(limits_, shared_, CacheAccounts());
+    Budget budget;
+    budget.SetShare(share);
+    const uint64_t before = shared_->stats().kernels_compiled;
+    EXPECT_TRUE(cache.Get(ContentHash(graph.root()), graph, *device_, &budget).ok());
+    return shared_->stats().kernels_compiled == before;
+  }
+
+  const ExecutableCache::Limits limits_{.kernels = 8};
+  const std::shared_ptr<SharedCaches> shared_ = std::make_shared<SharedCaches>(limits_);
+  std::unique_ptr<Device> device_;
+  const std::shared_ptr<const Share> a_ = std::make_shared<Share>(Share{"a", 1});
+  const std::shared_ptr<const Share> b_ = std::make_shared<Share>(Share{"b", 1});
+};
+
+TEST_F(KernelCacheTest, OneTenantDoesNotEvictWhatIsAnothersShare) {
+  for (int i = 1; i <= 3; ++i) EXPECT_FALSE(Has(b_, i));
+  for (int i = 100; i < 120; ++i) EXPECT_FALSE(Has(a_, i));
+  for (int i = 1; i <= 3; ++i) EXPECT_TRUE(Has(b_, i)) << i;
+  for (int i = 115; i < 120; ++i) EXPECT_TRUE(Has(a_, i)) << "the rest is his who wants it " << i;
+  EXPECT_FALSE(Has(a_, 100)) << "his own were dropped, the least recently used first";
+}
+
+TEST_F(KernelCacheTest, WhatOthersUseIsKeptForThem) {
+  EXPECT_FALSE(Has(a_, 1));
+  EXPECT_TRUE(Has(b_, 1)) << "compiled once";
+  for (int i = 100; i < 120; ++i) EXPECT_FALSE(Has(a_, i));
+  EXPECT_TRUE(Has(b_, 1));
+  for (int i = 200; i < 220; ++i) EXPECT_FALSE(Has(b_, i));
+  EXPECT_FALSE(Has(b_, 1)) << "but no longer than if they had made it";
+}
+
+TEST_F(KernelCacheTest, WeightsCount) {
+  const auto heavy = std::make_shared<Share>(Share{"heavy", 3});
+  for (int i = 0; i < 20; ++i) Has(a_, 100 + i);
+  for (int i = 0; i < 20; ++i) Has(heavy, 200 + i);
+  int of_a = 0, of_heavy = 0;
+  for (int i = 18; i < 20; ++i) of_a += Has(a_, 100 + i);
+  for (int i = 14; i < 20; ++i) of_heavy += Has(heavy, 200 + i);
+  EXPECT_EQ(of_a, 2);
+  EXPECT_EQ(of_heavy, 6);
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,84 @@
+#include "engine/execution/run_queues.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "engine/execution/prediction.h"
+
+namespace telegrad {
+namespace {
+
+// A device that says nothing of its rates may be a disk.
+constexpr double kUnknownBytesPerSecond = 2e9;
+// No smaller than this: each is a command of its own.
+constexpr int64_t kLeastCopy = int64_t{4} << 20;
+
+class Direct final : public RunQueues {
+ public:
+  absl::StatusOr<TimelinePoint> Submit(Device& device, QueueKind kind, SlicedWork work) override {
+    Queue& queue = device.queue(kind);
+    TimelinePoint point;
+    for (size_t i = 0; i < work.slices->size(); ++i) {
+      const bool last = i + 1 == work.slices->size();
+      const auto submit = [&] {
+        return queue.Submit((*work.slices)[i].commands,
+                            last && i == 0 ? std::move(work.bindings) : work.bindings,
+                            i == 0 ? std::span<const TimelinePoint>(work.waits)
+                                   : std::span<const TimelinePoint>(&point, 1),
+                            work.trace, work.cancellation);
+      };
+      auto submitted = submit();
+      while (i > 0 && absl::IsResourceExhausted(submitted.status())) {
+        point.Wait().IgnoreError();
+        submitted = submit();
+      }
+      TG_RETURN_IF_ERROR(submitted.status());
+      point = *std::move(submitted);
+    }
+    return point;
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const std::vector<RunSlice>>> EncodeSlices(
+    Device& device, std::vector<PredictedCommand> commands) {
+  auto slices = std::make_shared<std::vector<RunSlice>>();
+  size_t at = 0;
+  do {
+    std::vector<Command> some;
+    double seconds = 0;
+    while (at < commands.size() &&
+           (some.empty() || seconds + commands[at].seconds <= kSegmentSeconds)) {
+      seconds += commands[at].seconds;
+      some.push_back(std::move(commands[at++].command));
+    }
+    TG_ASSIGN_OR_RETURN(auto encoded, device.Encode(std::move(some)));
+    slices->push_back({std::move(encoded), seconds});
+  } while (at < commands.size());
+  return std::shared_ptr<const std::vector<RunSlice>>(std::move(slices));
+}
+
+void AddCopy(const CopyBytes& copy, const Device& device, std::vector<PredictedCommand>* commands) {
+  const double rate = device.rates().bytes > 0 ? device.rates().bytes : kUnknownBytesPerSecond;
+  const auto seconds = [&](int64_t bytes) { return 2 * static_cast<double>(bytes) / rate; };
+  const auto most = std::max(kLeastCopy, static_cast<int64_t>(kSegmentSeconds * rate / 2));
+  int64_t at = 0;
+  do {
+    Command command{.kind = CommandKind::kCopy, .launch = {}, .copy = copy};
+    command.copy.to.offset += at;
+    command.copy.from.offset += at;
+    command.copy.length = std::min(most, copy.length - at);
+    at += command.copy.length;
+    const double predicted = seconds(command.copy.length);
+    commands->push_back({std::move(command), predicted});
+  } while (at < copy.length);
+}
+
+RunQueues& DirectQueues() {
+  static Direct direct;
+  return direct;
+}
+
+}  // namespace telegrad

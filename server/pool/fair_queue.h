@@ -1,0 +1,70 @@
+// One queue of one device, shared by tenants. Everything that the server has a device do goes
+// through here:
+//
+//   lane     the work of one session, in the order in which it was submitted
+//   tenant   of its lanes whose first work could begin: the one of the higher priority, then of
+//            the earlier deadline, then the older one. A work that has begun goes before others of
+//            its class, so that these can share memory for temporaries (see RunQueues)
+//   queue    of the tenants with such a lane: deficit round robin by weight over device time, by
+//            slices, as predicted and then as measured
+//
+// What waits for another queue, a slow upload or a failed predecessor waits in its lane and holds
+// up nobody else. The device itself has two slices at a time, or a few very short ones: one that
+// runs and one that is ready behind it. So whoever comes waits for no more than these.
+//
+// No thread is added: whoever submits hands out what can be handed out, and so does the device's
+// thread when it has ended something. On an idle device work goes straight through.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "devices/api/device.h"
+#include "engine/base/clock.h"
+#include "engine/base/share.h"
+#include "engine/execution/run_queues.h"
+
+namespace telegrad {
+
+// What a run has taken of devices so far.
+struct DeviceTime {
+  std::atomic<int64_t> ns{0};  // in which its slices ran, without any waiting
+};
+
+// How a work stands to others of its tenant.
+struct WorkTerms {
+  int priority = 0;                 // the higher goes first
+  int64_t deadline_ns = INT64_MAX;  // as the queue's clock has it
+  std::shared_ptr<DeviceTime> taken =
+      nullptr;  // may be null; complete when the work's point is reached
+};
+
+// Thread-safe.
+class FairQueue {
+ public:
+  // `queue` outlives this.
+  explicit FairQueue(Queue* queue, const Clock* clock = Clock::Steady());
+  // What is with the device ends; all else fails with CANCELLED.
+  ~FairQueue();
+  FairQueue(const FairQueue&) = delete;
+  FairQueue& operator=(const FairQueue&) = delete;
+
+  class Lane;
+  // For one session of that tenant. It may outlive the queue.
+  std::shared_ptr<Lane> NewLane(std::shared_ptr<const Share> share);
+
+  // The point is on a timeline of its own: what a work has ended with is kept for those who refer
+  // to the point and is nobody else's business.
+  TimelinePoint Submit(const std::shared_ptr<Lane>& lane, SlicedWork work, WorkTerms terms = {});
+
+  // Reached when everything that was submitted before has ended; does not fail.
+  TimelinePoint Drained();
+
+ private:
+  struct State;
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace telegrad

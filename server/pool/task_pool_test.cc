@@ -1,0 +1,99 @@
+// Whose task is started when, with tasks that tests begin and end as they like.
+#include "server/pool/task_pool.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace telegrad {
+namespace {
+
+// Tasks that have begun, and those that may end.
+class Stage {
+ public:
+  std::function<void()> Task(std::string name) {
+    return [this, name = std::move(name)] {
+      std::unique_lock lock(mutex_);
+      begun_.push_back(name);
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return ended_ > 0; });
+      --ended_;
+    };
+  }
+  std::vector<std::string> WaitFor(size_t begun) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return begun_.size() >= begun; });
+    return begun_;
+  }
+  void End(int tasks) {
+    const std::lock_guard lock(mutex_);
+    ended_ += tasks;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> begun_;
+  int ended_ = 0;
+};
+
+std::shared_ptr<const Share> NewShare(std::string name, int64_t weight = 1) {
+  return std::make_shared<Share>(Share{std::move(name), weight});
+}
+
+TEST(TaskPool, TenantsTakeTurns) {
+  Stage stage;
+  TaskPool pool(1);
+  const auto a = NewShare("a"), b = NewShare("b");
+  for (int i = 0; i < 10; ++i) pool.Post(stage.Task("a"), a);
+  stage.WaitFor(1);
+  pool.Post(stage.Task("b"), b);
+  stage.End(1);
+  EXPECT_EQ(stage.WaitFor(2)[1], "b") << "not behind all that the other had posted before";
+  stage.End(10);
+  EXPECT_EQ(stage.WaitFor(11).size(), 11u);
+}
+
+TEST(TaskPool, WhoHasNothingRunningGetsASpareThread) {
+  Stage stage;
+  TaskPool pool({.threads = 2, .spare = 2});
+  const auto a = NewShare("a"), b = NewShare("b"), c = NewShare("c");
+  for (int i = 0; i < 5; ++i) pool.Post(stage.Task("a"), a);
+  EXPECT_EQ(stage.WaitFor(2), (std::vector<std::string>{"a", "a"}));
+  pool.Post(stage.Task("b"), b);
+  pool.Post(stage.Task("b"), b);
+  EXPECT_EQ(stage.WaitFor(3)[2], "b") << "nothing has ended";
+  pool.Post(stage.Task("c"), c);
+  EXPECT_EQ(stage.WaitFor(4)[3], "c") << "before the second one of b, which has one running";
+  stage.End(8);
+  EXPECT_EQ(stage.WaitFor(8).size(), 8u);
+}
+
+TEST(TaskPool, RunsWhatIsQueuedBeforeItStops) {
+  int ran = 0;  // by one thread
+  {
+    TaskPool pool(1);
+    for (int i = 0; i < 100; ++i) pool.Post([&] { ++ran; }, i % 2 ? NewShare("a") : nullptr);
+  }
+  EXPECT_EQ(ran, 100);
+}
+
+TEST(TaskPool, ThreadsHaveThePriorityThatWasAsked) {
+  int nice = -1;
+  {
+    TaskPool pool({.threads = 1, .nice = 7});
+    pool.Post([&] { nice = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); });
+  }
+  EXPECT_EQ(nice, 7);
+}
+
+}  // namespace
+}  // namespace telegrad
