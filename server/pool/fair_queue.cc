@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "engine/base/deficit_round_robin.h"
 #include "engine/execution/prediction.h"
 
@@ -32,6 +33,8 @@ constexpr double kLeastNs = 1000;
 // A submitter hands out so many slices that he may have to run himself; then the device's thread
 // goes on.
 constexpr int kSlicesBySubmitter = 4;
+// Of what signalled points set off within each other.
+constexpr int kMaxDepth = 8;
 
 bool Reached(const TimelinePoint& point) {
   return point.timeline == nullptr || point.timeline->value() >= point.value;
@@ -116,6 +119,7 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
   void Ended(const Handed& handed, const absl::Status& status);
   void EndLocked(const JobRef& job, Later* later);
   void Do(Later later);
+  void DoOne(Later later);
   void Awaited(const JobRef& job);
   void HandOut();
 
@@ -127,6 +131,7 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
   DeficitRoundRobin turns;
   std::map<const Share*, std::unique_ptr<Flow>> flows;
   absl::flat_hash_map<const Timeline*, JobRef> jobs;  // that are not over
+  absl::flat_hash_set<JobRef> ending;  // that are over, and whose points are yet to be signalled
   uint64_t submitted = 0;
   bool handing_out = false;
   int on_device = 0;
@@ -210,6 +215,7 @@ void FairQueue::State::Pop(Lane* lane, Later* later) {
 
 void FairQueue::State::EndLocked(const JobRef& job, Later* later) {
   jobs.erase(job->ended.get());
+  ending.insert(job);
   later->over.push_back(job);
 }
 
@@ -326,7 +332,27 @@ void FairQueue::State::Awaited(const JobRef& job) {
   HandOut();
 }
 
+// What a signalled point sets off may be the end of another work, whose point sets off the next: a
+// client decides how long such a chain is. So from some depth on each thread keeps a list instead
+// of calling itself.
 void FairQueue::State::Do(Later later) {
+  static thread_local int depth = 0;
+  static thread_local std::deque<std::pair<std::shared_ptr<State>, Later>> deferred;
+  if (depth == kMaxDepth) {
+    deferred.emplace_back(shared_from_this(), std::move(later));
+    return;
+  }
+  ++depth;
+  DoOne(std::move(later));
+  while (depth == kMaxDepth && !deferred.empty()) {
+    auto [state, next] = std::move(deferred.front());
+    deferred.pop_front();
+    state->DoOne(std::move(next));
+  }
+  --depth;
+}
+
+void FairQueue::State::DoOne(Later later) {
   for (const JobRef& job : later.over) {
     // First the references, then the point: whoever sees the point finds all that free.
     job->work = {};
@@ -334,7 +360,13 @@ void FairQueue::State::Do(Later later) {
     job->last = {};
     job->lane.reset();
     job->ended->Signal(1, job->status);
-    for (const auto& countdown : job->countdowns) countdown->One();
+    std::vector<std::shared_ptr<Countdown>> countdowns;
+    {
+      const std::lock_guard lock(mutex);
+      ending.erase(job);
+      countdowns.swap(job->countdowns);
+    }
+    for (const auto& countdown : countdowns) countdown->One();
   }
   for (Await& await : later.awaits) {
     const TimelinePoint point = std::move(await.point);
@@ -390,7 +422,8 @@ FairQueue::~FairQueue() {
   }
   state_->Do(std::move(later));
   std::unique_lock lock(state_->mutex);
-  state_->all_over.wait(lock, [&] { return state_->jobs.empty() && !state_->handing_out; });
+  state_->all_over.wait(
+      lock, [&] { return state_->jobs.empty() && state_->ending.empty() && !state_->handing_out; });
 }
 
 std::shared_ptr<FairQueue::Lane> FairQueue::NewLane(std::shared_ptr<const Share> share) {
@@ -428,10 +461,11 @@ TimelinePoint FairQueue::Submit(const std::shared_ptr<Lane>& lane, SlicedWork wo
 
 TimelinePoint FairQueue::Drained() {
   const std::lock_guard lock(state_->mutex);
-  if (state_->jobs.empty()) return {};
-  const auto countdown =
-      std::make_shared<State::Countdown>(static_cast<int64_t>(state_->jobs.size()));
+  const size_t open = state_->jobs.size() + state_->ending.size();
+  if (open == 0) return {};
+  const auto countdown = std::make_shared<State::Countdown>(static_cast<int64_t>(open));
   for (const auto& [timeline, job] : state_->jobs) job->countdowns.push_back(countdown);
+  for (const auto& job : state_->ending) job->countdowns.push_back(countdown);
   return {countdown->timeline, 1};
 }
 

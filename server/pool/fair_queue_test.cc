@@ -439,6 +439,23 @@ TEST(FairQueueOnDevice, ManyThreads) {
   EXPECT_EQ(wrong, 0);
 }
 
+// A client may have as many works wait for each other as its operations reach: the failure of the
+// first must not take stack for each.
+TEST(FairQueueOnDevice, ALongChainFailsWithoutRecursion) {
+  HostQueue device({.name = "fake"}, std::make_unique<FunctionRunner>());
+  FairQueue queue(&device);
+  const auto lane = queue.NewLane(std::make_shared<Share>());
+  const TimelinePoint first{std::make_shared<Timeline>(), 1};
+  TimelinePoint last = first;
+  for (int i = 0; i < 200'000; ++i) {
+    SlicedWork work = Calling([] { return absl::OkStatus(); });
+    work.waits = {last};
+    last = queue.Submit(lane, std::move(work));
+  }
+  first.timeline->Signal(1, absl::InternalError("as told"));
+  EXPECT_EQ(last.Wait().code(), absl::StatusCode::kInternal);
+}
+
 TEST(FairQueueOnDevice, ClosingEndsEverything) {
   HostQueue device({.name = "fake"}, std::make_unique<FunctionRunner>());
   auto queue = std::make_unique<FairQueue>(&device);

@@ -14,7 +14,7 @@ namespace {
 // Above these an operation is not done on a reader's or device's thread.
 constexpr int64_t kQuickAllocBytes = 4 << 20;
 constexpr int64_t kQuickWriteBytes = 64 << 10;
-// What a buffer and its memory take beside its bytes, measured with the smallest ones.
+// What a buffer and its memory take beside its bytes, as estimated from the smallest ones.
 constexpr int64_t kHandleBytes = 448;
 
 }  // namespace
