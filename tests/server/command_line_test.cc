@@ -219,7 +219,7 @@ TEST_F(CliTest, ExplainRefusals) {
   refused({model, "--shape", "other=1x1"}, 2, "no input 'other'");
   refused({model, "--dim", "batch_size=many"}, 2, "\"many\" is no size");
   refused({}, 2, "expected one ONNX file");
-  refused({"tests/data/onnx/NOTICE"}, 2, "ONNX");
+  refused({"tests/data/onnx/NOTICE"}, 1, "tests/data/onnx/NOTICE: ONNX");
   refused({"tests/data/onnx/nobody"}, 1, "nobody");
 }
 

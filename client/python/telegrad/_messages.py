@@ -46,6 +46,14 @@ class Role(enum.IntEnum):
     WEIGHT = 2
 
 
+class Priority(enum.IntEnum):
+    """Of a run among those of its tenant that wait for a device."""
+
+    NORMAL = 0
+    LOW = 1
+    HIGH = 2
+
+
 class Kind(enum.IntEnum):
     LAUNCH = 0
     COPY = 1
@@ -179,6 +187,7 @@ class ReadChunk(Message):
 class Status(Message):
     code: int = uint32(1)
     message: str = string(2)
+    retry_after_ms: int = uint64(3)  # 0: the server does not say
 
 
 @dataclass
@@ -289,6 +298,7 @@ class Run(Message):
     trace: bool = boolean(6)
     timeout_ms: int = uint32(7)
     offsets: list[int] = repeated(8, "uint64")
+    priority: int = enumeration(9, Priority)
 
 
 @dataclass

@@ -196,12 +196,11 @@ TEST(Import, Refuses) {
 }
 
 TEST(Import, ResultsThatAnOperatorDoesNotHaveAreRefused) {
-  const auto status =
-      Import(ModelWriter()
-                 .Input("x", DType::kFloat32, {1, 1, 4})
-                 .Node("AveragePool", {"x"}, {"y", "i"},
-                       {{"kernel_shape", std::vector<int64_t>{2}}})
-                 .Output("y"));
+  const auto status = Import(
+      ModelWriter()
+          .Input("x", DType::kFloat32, {1, 1, 4})
+          .Node("AveragePool", {"x"}, {"y", "i"}, {{"kernel_shape", std::vector<int64_t>{2}}})
+          .Output("y"));
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
 }
 

@@ -278,10 +278,7 @@ absl::Status UpsampleOp(NodeContext& c) {
   std::vector<ResizeAxis> axes;
   for (int64_t i = 0; i < x.rank(); ++i) {
     const double scale = scales[i];
-    axes.push_back({.axis = i,
-                    .in = x.dim(i),
-                    .out = ScaledSize(x.dim(i), scale),
-                    .scale = scale});
+    axes.push_back({.axis = i, .in = x.dim(i), .out = ScaledSize(x.dim(i), scale), .scale = scale});
   }
   TG_ASSIGN_OR_RETURN(const Tensor out, Resample(c, x, rules, axes));
   return c.Output(out);

@@ -92,8 +92,8 @@ TEST(StandardTable, EveryAttributeIsReadSomewhere) {
     if (path.ends_with(".cc") && !path.ends_with("_test.cc")) sources += Text(path);
   }
   for (const Standard& row : kStandard) {
-    // ai.onnx.ml's functions compose names of attributes ("keys_" and a type); what they do not read
-    // is refused when a node has it.
+    // ai.onnx.ml's functions compose names of attributes ("keys_" and a type); what they do not
+    // read is refused when a node has it.
     if (!IsImported(row.name) || row.name.starts_with("ai.onnx.ml.")) continue;
     const std::vector<std::string> attributes = absl::StrSplit(
         absl::string_view(row.attributes.data(), row.attributes.size()), ' ', absl::SkipEmpty());
