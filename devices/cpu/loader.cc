@@ -28,8 +28,8 @@ struct HostSymbol {
   ExecutorAddr address;
 };
 
-// What LLVM may call: block operations, and rounding and fma where the processor has no
-// instruction.
+// What LLVM may call: block operations, and rounding, fma and minima where the processor has no
+// instruction (of a single half, for which LLVM expands llvm.minimum into fminf and its repairs).
 std::vector<HostSymbol> HostSymbols() {
   const auto at = [](auto* function) { return ExecutorAddr::fromPtr(function); };
   return {
@@ -38,6 +38,10 @@ std::vector<HostSymbol> HostSymbols() {
       {"memset", at(&std::memset)},
       {"fma", at(static_cast<double (*)(double, double, double)>(&::fma))},
       {"fmaf", at(&::fmaf)},
+      {"fmin", at(static_cast<double (*)(double, double)>(&::fmin))},
+      {"fminf", at(&::fminf)},
+      {"fmax", at(static_cast<double (*)(double, double)>(&::fmax))},
+      {"fmaxf", at(&::fmaxf)},
       {"floor", at(static_cast<double (*)(double)>(&::floor))},
       {"floorf", at(&::floorf)},
       {"trunc", at(static_cast<double (*)(double)>(&::trunc))},

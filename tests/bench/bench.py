@@ -12,6 +12,7 @@ Usage: bench.py [--build DIR] [--turns N] [--list] [NAME...]
 import argparse
 import os
 import re
+import resource
 import select
 import signal
 import statistics
@@ -32,6 +33,7 @@ REPLAY_BENCH = "tests/bench/replay_bench"
 START_BENCH = "tests/bench/start_bench"
 RAW_TCP = "tests/bench/raw_tcp"
 TURN_SECONDS = 300  # no single measurement takes longer
+BUILD_SECONDS = 3600  # nor does a build
 START_SECONDS = 60  # nor does a server take longer to listen, or to end
 
 
@@ -53,6 +55,20 @@ def halves():
 def pin(cores):
     """What a new process does first; nothing for no cores."""
     return (lambda: os.sched_setaffinity(0, cores)) if cores else None
+
+
+def build_seconds():
+    """Processor time, user and system, of building the daemon and the CLI from nothing without a cache."""
+    with tempfile.TemporaryDirectory(prefix="telegrad-build.") as folder:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        for command in (["cmake", "--preset", "release", "-B", folder],
+                        ["ninja", "-C", folder, "telegradd", "telegrad"]):
+            done = subprocess.run(command, cwd=ROOT, env={**os.environ, "CCACHE_DISABLE": "1"},
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=BUILD_SECONDS)
+            if done.returncode != 0:
+                raise Broken(f"{' '.join(command)}: {done.stdout.decode(errors='replace')[-2000:]}")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 class Bench:
@@ -256,6 +272,8 @@ ROWS = [
              telegrad=lambda b: b.number(START_BENCH, ["cold", "resnet50", "3"])),
     LimitRow("resnet50_warm", "ms", 200,
              telegrad=lambda b: b.number(START_BENCH, ["warm", "resnet50", "5"])),
+    # Five minutes of two cores.
+    LimitRow("build", "s of processor time", 600, telegrad=lambda b: build_seconds()),
 ]
 
 
