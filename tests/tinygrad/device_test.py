@@ -49,6 +49,12 @@ class DeviceTest(unittest.TestCase):
 
   def equal(self, tensor, want): np.testing.assert_allclose(tensor.numpy(), want, rtol=1e-5, atol=1e-6)
 
+  def test_allreduce_of_shards(self):
+    from tinygrad.uop import Ops
+    x, two = array(4, 3), ("TELEGRAD:0", "TELEGRAD:1")
+    t = real(x).shard(two, 0).realize()
+    self.equal(Tensor(t.uop.allreduce(Ops.ADD, t.device)), np.concatenate([x[:2] + x[2:]] * 2))
+
   def test_values(self):
     x, y = array(3, 4), array(4, 5, start=7)
     self.equal(Tensor(x) @ Tensor(y), x @ y)

@@ -242,9 +242,17 @@ class Scope:
     return self.on_device(x, source, to)
 
   def allreduce(self, u, dt):
-    x, (kind, to), source = self.sources(u, dt)[0], u.arg, u.src[0].device
+    """The server's ALLREDUCE sums what each device has of a value, which of an UNSHARD is all of it. In tinygrad the
+    devices' shards are summed, and the result is sharded as they were."""
+    shards, (kind, to), source = u.src[0], u.arg, u.src[0].device
+    unshard = shards if shards.op is Ops.UNSHARD else None
+    if unshard is None and any(s.op is Ops.UNSHARD for s in shards.toposort(enter_calls=False)):
+      raise Unsupported("ALLREDUCE of what is computed from an UNSHARD; realize its source first")
+    x = self.sources(u, dt)[0] if unshard is None else self.sources(unshard, dt)[0]
     x = self.b.op("allreduce", (x,), (REDUCE_KINDS.index(REDUCE[kind]),), x.dtype, x.dims)
-    if to == source: return x
+    if unshard is not None: x = self.view(unshard, x)
+    numbers = lambda devices: tuple(map(device_number, devices_of(devices)))
+    if numbers(to) == numbers(source): return x
     if isinstance(to, tuple): raise Unsupported("ALLREDUCE to other devices")
     return self.on_device(self.select(x, 0), source[0], to)
 
