@@ -124,6 +124,10 @@ void DataCall::End(absl::Status status) {
     ended_ = true;
   }
   stream_.Close();
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
   Pump();
 }
 
@@ -135,7 +139,8 @@ void DataCall::Pump() {
     const bool read = !reading_ && !input_ended_ && !ended_ && stream_.wants_input();
     const std::optional<v1::Pull> fetch = ended_ ? std::nullopt : stream_.BeginFetch();
     const bool idle = input_ended_ && !reading_ && stream_.idle();
-    const bool finish = !write && !writing_ && starting_ == 0 && (ended_ || idle);
+    // Whoever sees the end may take the stream's place in the session.
+    const bool finish = !write && !writing_ && starting_ == 0 && (ended_ ? closed_ : idle);
     if (!write && !read && !fetch && !finish) return;
     if (write) writing_ = true;
     if (read) reading_ = true;

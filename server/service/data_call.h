@@ -58,7 +58,8 @@ class DataCall final : public RawStream,
   bool reading_ = false;
   bool writing_ = false;
   bool input_ended_ = false;
-  bool ended_ = false;  // nothing but the end is to be sent
+  bool ended_ = false;   // nothing but the end is to be sent
+  bool closed_ = false;  // and the session has its place back
   bool finished_ = false;
   absl::Status end_;
 };
