@@ -6,6 +6,7 @@ namespace telegrad {
 
 absl::StatusOr<CreditLine::Part> CreditLine::Take(uint64_t bytes) {
   std::lock_guard lock(mutex_);
+  if (closed_) return absl::AbortedError("the stream is over");
   if (bytes > bytes_ - used_) {
     return ResourceExhausted("a chunk of ", bytes, " bytes beside the ", used_,
                              " that are not in their buffers yet exceeds this stream's credit, ",
@@ -16,16 +17,21 @@ absl::StatusOr<CreditLine::Part> CreditLine::Take(uint64_t bytes) {
 }
 
 void CreditLine::Close() {
+  std::vector<Reservation> done;
   std::lock_guard lock(mutex_);
+  closed_ = true;
   granted_ = nullptr;
+  if (used_ == 0) done.swap(reserved_);
 }
 
 void CreditLine::GiveBack(uint64_t bytes) {
   Granted granted;
+  std::vector<Reservation> done;
   {
     std::lock_guard lock(mutex_);
     used_ -= bytes;
     granted = granted_;
+    if (closed_ && used_ == 0) done.swap(reserved_);
   }
   if (granted) granted(bytes);
 }

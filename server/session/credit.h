@@ -57,15 +57,17 @@ class CreditLine : public std::enable_shared_from_this<CreditLine> {
 
   // RESOURCE_EXHAUSTED where the client has sent more than it was granted.
   absl::StatusOr<Part> Take(uint64_t bytes);
-  // The stream is over: nobody is told any more.
+  // The stream is over: nobody is told any more, and what was reserved goes back as soon as no part
+  // is left.
   void Close();
 
  private:
   void GiveBack(uint64_t bytes);
 
   const uint64_t stream_, bytes_;
-  const std::vector<Reservation> reserved_;  // go when the last part has
   std::mutex mutex_;
+  std::vector<Reservation> reserved_;
+  bool closed_ = false;
   Granted granted_;
   uint64_t used_ = 0;
 };

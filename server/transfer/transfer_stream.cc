@@ -53,7 +53,12 @@ TransferStream::~TransferStream() {
 
 absl::Status TransferStream::Attach(std::shared_ptr<Session> session,
                                     const std::shared_ptr<TransferSink>& sink, std::string proof) {
-  TG_ASSIGN_OR_RETURN(credit_, session->transfers().Attach(sink));
+  TG_ASSIGN_OR_RETURN(auto credit, session->transfers().Attach(sink));
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return absl::AbortedError("the stream is over");
+    credit_ = std::move(credit);
+  }
   chunk_bytes_ = std::clamp<uint64_t>(credit_->bytes() / kChunksOfCredit, 1,
                                       static_cast<uint64_t>(kChunkBytes));
   session_ = std::move(session);
@@ -234,6 +239,7 @@ void TransferStream::Close() {
   std::optional<TransferMessage> dropped;
   std::lock_guard lock(mutex_);
   closed_ = true;
+  if (credit_ != nullptr) credit_->Close();
   responses_.clear();
   pulls_.clear();
   dropped.swap(chunk_);
