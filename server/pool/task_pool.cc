@@ -56,6 +56,8 @@ void TaskPool::Loop() {
     });
     if (!next) return;
     ++running_;
+    // A task of a tenant whose turn has just come up may suit a thread that found nothing before.
+    if (tasks_.size() > 0) wake_.notify_one();
     lock.unlock();
     const int64_t begin = Clock::Steady()->Ns();
     next->task();

@@ -49,6 +49,21 @@ struct Frame {
   std::map<std::string_view, const Attribute*> attributes = {};  // of the function's caller
 };
 
+// What a copy takes; text and raw data stay in the file.
+int64_t BytesOf(const Attribute& a) {
+  size_t bytes = sizeof(Attribute) + a.ints.size() * sizeof(int64_t) +
+                 a.floats.size() * sizeof(float) + a.strings.size() * sizeof(std::string_view) +
+                 a.tensors.size() * sizeof(TensorProto);
+  return static_cast<int64_t>(bytes);
+}
+
+int64_t BytesOf(const Node& node) {
+  auto bytes = static_cast<int64_t>(sizeof(Node) + (node.inputs.size() + node.outputs.size()) *
+                                                       sizeof(std::string_view));
+  for (const Attribute& a : node.attributes) bytes += BytesOf(a);
+  return bytes;
+}
+
 class Importer : public GraphImporter {
  public:
   Importer(const Model& model, const ImportOptions& options, Budget* budget)
@@ -104,8 +119,9 @@ class Importer : public GraphImporter {
   const Model& model_;
   const ImportOptions& options_;
   Budget* const budget_;
-  Budget::Held held_;        // the graph's memory
-  int64_t nodes_spent_ = 0;  // of the graph
+  Budget::Held held_;             // the graph's memory
+  Budget::Held copies_{budget_};  // that of resolved_ and bodies_
+  int64_t nodes_spent_ = 0;       // of the graph
   Builder builder_;
   Values values_;
   Functions functions_;
@@ -227,6 +243,9 @@ absl::StatusOr<ValueRef> Importer::InputOf(const ValueInfo& input, const OnnxDat
       for (const OnnxData& element : data.elements) {
         const std::string of = StrCat(name, ".", out->elements.size());
         out->elements.push_back({.name = of});
+        if (element.kind == OnnxData::Kind::kSequence) {
+          return Unimplemented("a sequence of sequences is not supported");
+        }
         TG_ASSIGN_OR_RETURN(ValueRef part, InputOf(input, element, of, &out->elements.back()));
         value->elements.push_back(std::move(part));
       }
@@ -324,6 +343,10 @@ absl::StatusOr<std::vector<ValueRef>> Importer::ImportGraph(const GraphProto& gr
   values_.Enter(/*sees_outer=*/true);
   std::vector<ValueRef> out;
   const auto run = [&]() -> absl::Status {
+    // Whatever it has of nodes: a loop runs it many times.
+    const size_t own = graph.initializers.size() + graph.sparse_initializers.size();
+    TG_RETURN_IF_ERROR(budget_->SpendSteps(static_cast<int64_t>((1 + own) * (1 + inputs.size()))));
+    TG_RETURN_IF_ERROR(budget_->CheckTime());
     TG_RETURN_IF_ERROR(Initializers(graph, inputs));
     for (size_t i = 0; i < inputs.size(); ++i) {
       TG_RETURN_IF_ERROR(values_.Define(graph.inputs[i].name, inputs[i]));
@@ -351,6 +374,7 @@ absl::StatusOr<const Node*> Importer::Resolve(const Node& node) {
   }
   Node out = node;
   out.attributes.clear();
+  TG_RETURN_IF_ERROR(copies_.Grow(BytesOf(node)));
   for (const Attribute& a : node.attributes) {
     if (a.reference.empty()) {
       out.attributes.push_back(a);
@@ -358,6 +382,7 @@ absl::StatusOr<const Node*> Importer::Resolve(const Node& node) {
     }
     const auto bound = frame_.attributes.find(a.reference);
     if (bound == frame_.attributes.end()) continue;
+    TG_RETURN_IF_ERROR(copies_.Grow(BytesOf(*bound->second)));
     out.attributes.push_back(*bound->second);
     out.attributes.back().name = a.name;
   }
@@ -434,6 +459,7 @@ absl::Status Importer::Call(const Function& function, const Node& node) {
     }
     const std::vector<Node>* nodes = &function.nodes;
     if (!missing.empty()) {
+      for (const Node& n : function.nodes) TG_RETURN_IF_ERROR(copies_.Grow(BytesOf(n)));
       std::vector<Node>& copy = bodies_.emplace_back(function.nodes);
       for (Node& n : copy) {
         for (std::string_view& name : n.inputs) {
@@ -491,6 +517,8 @@ absl::StatusOr<OnnxValue> Importer::Output(const ValueInfo& output, Value* value
     case Value::Kind::kSequence:
       out.kind = OnnxValue::Kind::kSequence;
       for (size_t i = 0; i < value->elements.size(); ++i) {
+        TG_RETURN_IF_ERROR(budget_->SpendSteps());
+        TG_RETURN_IF_ERROR(budget_->CheckTime());
         ValueInfo element = output;
         const std::string name = StrCat(output.name, ".", i);
         element.name = name;

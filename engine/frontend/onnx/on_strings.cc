@@ -58,11 +58,14 @@ class Ranks {
     return HostTensor::Of<int64_t>(strings.shape, out);
   }
   // What no string stands for (an index out of range gives 0) is the first one.
-  StringTensor Back(const HostTensor& ranks) const {
+  absl::StatusOr<StringTensor> Back(const HostTensor& ranks, Budget* budget) const {
     StringTensor out{ranks.shape, {}};
+    Budget::Held held(budget);
     for (const int64_t rank : ranks.Values<int64_t>()) {
       const bool known = rank >= 0 && rank < static_cast<int64_t>(sorted_.size());
-      out.values.emplace_back(known ? sorted_[rank] : "");
+      const std::string_view s = known ? sorted_[rank] : "";
+      TG_RETURN_IF_ERROR(held.Grow(static_cast<int64_t>(sizeof(std::string) + s.size())));
+      out.values.emplace_back(s);
     }
     return out;
   }
@@ -119,7 +122,8 @@ absl::StatusOr<bool> ImportOnStrings(const Operator& row, const Node& node, int6
         return Unimplemented(
             "its strings depend on inputs that are only known when the model runs");
       }
-      TG_ASSIGN_OR_RETURN(results[i], values->FromStrings(ranks.Back(*numbers)));
+      TG_ASSIGN_OR_RETURN(StringTensor strings, ranks.Back(*numbers, values->budget()));
+      TG_ASSIGN_OR_RETURN(results[i], values->FromStrings(std::move(strings)));
     }
     TG_RETURN_IF_ERROR(values->Define(node.outputs[i], results[i]));
   }

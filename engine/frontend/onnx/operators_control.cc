@@ -374,7 +374,12 @@ absl::Status SequenceMapOp(NodeContext& c) {
       inputs.push_back(sequence ? value->elements[at] : value);
     }
     TG_ASSIGN_OR_RETURN(const auto results, c.ImportGraph(*body, inputs));
-    for (size_t i = 0; i < out.size(); ++i) out[i]->elements.push_back(results[i]);
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (results[i]->kind == Value::Kind::kSequence) {
+        return Unimplemented("a sequence of sequences is not supported");
+      }
+      out[i]->elements.push_back(results[i]);
+    }
   }
   return OutputAll(c, out);
 }

@@ -15,6 +15,17 @@ absl::StatusOr<ValueRef> SequenceInput(NodeContext& c, int i) {
   return InvalidArgument("input ", i, " is ", Name(value->kind), ", expected a sequence");
 }
 
+// ONNX has sequences of tensors only. One of sequences would be as deep as a loop is long.
+absl::Status CheckElement(const Value& element) {
+  if (element.kind != Value::Kind::kSequence) return absl::OkStatus();
+  return Unimplemented("a sequence of sequences is not supported");
+}
+
+// Of a sequence of `size` elements, which stays while its name does.
+absl::Status SpendCopy(NodeContext& c, size_t size) {
+  return c.values().budget()->SpendSteps(static_cast<int64_t>(size) + 1);
+}
+
 ValueRef NewSequence(const Value& like) {
   return std::make_shared<Value>(
       Value{.kind = Value::Kind::kSequence, .element_type = like.element_type});
@@ -50,6 +61,7 @@ absl::Status SequenceConstructOp(NodeContext& c) {
   auto out = std::make_shared<Value>(Value{.kind = Value::Kind::kSequence});
   for (int i = 0; i < c.num_inputs(); ++i) {
     TG_ASSIGN_OR_RETURN(out->elements.emplace_back(), c.Get(i));
+    TG_RETURN_IF_ERROR(CheckElement(*out->elements.back()));
   }
   return c.OutputValue(std::move(out));
 }
@@ -57,7 +69,9 @@ absl::Status SequenceConstructOp(NodeContext& c) {
 absl::Status SequenceInsertOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const ValueRef sequence, SequenceInput(c, 0));
   TG_ASSIGN_OR_RETURN(ValueRef element, c.Get(1));
+  TG_RETURN_IF_ERROR(CheckElement(*element));
   const size_t size = sequence->elements.size();
+  TG_RETURN_IF_ERROR(SpendCopy(c, size));
   TG_ASSIGN_OR_RETURN(const size_t at, SequencePosition(c, 2, size, /*past=*/true, size));
   const ValueRef out = NewSequence(*sequence);
   out->elements = sequence->elements;
@@ -69,6 +83,7 @@ absl::Status SequenceEraseOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const ValueRef sequence, SequenceInput(c, 0));
   const size_t size = sequence->elements.size();
   if (size == 0) return InvalidArgument("the sequence is empty");
+  TG_RETURN_IF_ERROR(SpendCopy(c, size));
   TG_ASSIGN_OR_RETURN(const size_t at, SequencePosition(c, 1, size, /*past=*/false, size - 1));
   const ValueRef out = NewSequence(*sequence);
   out->elements = sequence->elements;

@@ -177,9 +177,13 @@ absl::Status StringConcatOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Shape shape, BroadcastShapes("string_concat", a->shape, b->shape));
   TG_RETURN_IF_ERROR(c.values().budget()->SpendSteps(NumElements(shape)));
   StringTensor out{shape, {}};
+  Budget::Held held(c.values().budget());
   for (int64_t i = 0; i < NumElements(shape); ++i) {
-    out.values.push_back(a->values[BroadcastAt(a->shape, shape, i)] +
-                         b->values[BroadcastAt(b->shape, shape, i)]);
+    const std::string& left = a->values[BroadcastAt(a->shape, shape, i)];
+    const std::string& right = b->values[BroadcastAt(b->shape, shape, i)];
+    TG_RETURN_IF_ERROR(
+        held.Grow(static_cast<int64_t>(sizeof(std::string) + left.size() + right.size())));
+    out.values.push_back(left + right);
   }
   return c.OutputStrings(std::move(out));
 }
