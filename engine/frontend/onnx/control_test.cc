@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/base/strings.h"
 #include "engine/frontend/onnx/import.h"
 #include "engine/frontend/onnx/model.h"
 #include "engine/frontend/onnx/test_model.h"
@@ -162,6 +163,35 @@ TEST(Control, ASequenceIsBuiltAndJoined) {
   ASSERT_TRUE(ran.status.ok()) << ran.status;
   EXPECT_THAT(ran.outputs[0].Values<float>(), ElementsAre(3, 1, 2));
   EXPECT_THAT(ran.outputs[1].Values<int64_t>(), ElementsAre(2));
+}
+
+// In a loop each could hold the one before, as deep as the loop is long.
+TEST(Control, ASequenceOfSequencesIsRefused) {
+  ModelWriter writer;
+  writer.Input("a", DType::kFloat32, {2}).Node("SequenceConstruct", {"a"}, {"s"});
+  ModelWriter body;
+  body.Input("e", DType::kFloat32, {2}).Output("s");
+  const std::vector<ModelWriter> models = {
+      ModelWriter(writer).Node("SequenceConstruct", {"s"}, {"y"}),
+      ModelWriter(writer).Node("SequenceInsert", {"s", "s"}, {"y"}),
+      ModelWriter(writer).Node("SequenceMap", {"s"}, {"y"}, {{"body", Graph{body.graph()}}})};
+  for (ModelWriter model : models) {
+    const absl::Status status = ImportOnnx(model.Output("y").File(17)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+    EXPECT_THAT(status.ToString(), HasSubstr("a sequence of sequences is not supported"));
+  }
+}
+
+TEST(Control, GrowingASequenceSpendsItsLength) {
+  ModelWriter writer;
+  writer.Input("a", DType::kFloat32, {1}).Node("SequenceConstruct", {"a"}, {"s0"});
+  for (int i = 0; i < 300; ++i) {
+    writer.Node("SequenceInsert", {StrCat("s", i), "a"}, {StrCat("s", i + 1)});
+  }
+  const std::string file = writer.Node("SequenceLength", {"s300"}, {"n"}).Output("n").File(13);
+  EXPECT_TRUE(ImportOnnx(file).ok());
+  Budget small(Budget::Limits{.steps = 20'000});
+  EXPECT_EQ(ImportOnnx(file, {}, &small).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(Control, AValueThatDecidesAShapeIsComputedFromGivenInputs) {
