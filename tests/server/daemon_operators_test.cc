@@ -235,9 +235,9 @@ TEST_F(OperatorsTest, SighupReadsTenantsAgain) {
   daemon_->Signal(SIGHUP);
   EXPECT_TRUE(becomes(Code::kOk));
   write("[local]\nsessions = what\n");
-  daemon_->Signal(SIGHUP);  // refused
+  daemon_->Signal(SIGHUP);
+  EXPECT_TRUE(becomes(Code::kOk)) << "a file that is wrong changes nothing";
   write("[local]\nsessions = 0\n");
-  EXPECT_EQ(second(), Code::kOk) << "nobody said that this one is to be read";
   daemon_->Signal(SIGHUP);
   EXPECT_TRUE(becomes(Code::kResourceExhausted));
   EXPECT_EQ(first.Ask(AllocRequest(2, 8)), absl::OkStatus()) << "who has more than may be keeps it";
