@@ -11,13 +11,13 @@
 #include <utility>
 
 #include "engine/base/status.h"
-#include "engine/frontend/builder.h"
 #include "engine/frontend/onnx/external_data.h"
 #include "engine/frontend/onnx/model.h"
 #include "engine/frontend/onnx/on_strings.h"
 #include "engine/frontend/onnx/operators.h"
 #include "engine/frontend/onnx/refusals.h"
 #include "engine/frontend/onnx/values.h"
+#include "engine/frontend/tensor/builder.h"
 #include "engine/types/limits.h"
 
 namespace telegrad {

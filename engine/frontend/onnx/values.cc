@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "engine/base/json.h"
 #include "engine/base/status.h"
-#include "engine/frontend/shapes.h"
+#include "engine/frontend/tensor/shapes.h"
 #include "engine/ir/scalar.h"
 #include "engine/reference/tensor_eval.h"
 
