@@ -1,6 +1,7 @@
 // The state has one lock, which is held for bookkeeping alone: slices are handed to the device, and
 // points are signalled, without it. One thread at a time hands out (`handing_out`), so the device
-// gets slices in the order in which they were chosen.
+// gets slices in the order in which they were chosen; but for the last one before a thread leaves,
+// which may come after the first one of whoever goes on.
 //
 // A wait for a work that this same queue has handed to the device in full is left to the device,
 // which runs in order and only passes on a failure: a chain of runs keeps the device busy. Every
@@ -33,6 +34,9 @@ constexpr double kLeastNs = 1000;
 // A submitter hands out so many slices that he may have to run himself; then the device's thread
 // goes on.
 constexpr int kSlicesBySubmitter = 4;
+// After so many of whomever, whoever hands out leaves the rest to the device's thread: others may
+// submit as fast as the device runs what they submit.
+constexpr int kMostSlices = 64;
 // Of what signalled points set off within each other.
 constexpr int kMaxDepth = 8;
 
@@ -380,7 +384,7 @@ void FairQueue::State::DoOne(Later later) {
 }
 
 void FairQueue::State::HandOut() {
-  for (int handed = 0;; ++handed) {
+  for (int handed = 0; handed < kMostSlices; ++handed) {
     Later later;
     Handed next;
     bool found;
@@ -388,7 +392,12 @@ void FairQueue::State::HandOut() {
       const std::lock_guard lock(mutex);
       if (handed == 0 && handing_out) return;  // who does will find what there is
       found = Choose(&next, &later);
-      handing_out = found;
+      handing_out = found && handed + 1 < kMostSlices;
+      if (found && !handing_out) {
+        // The end of the last one sets off the next: its thread finds nobody handing out.
+        Flow* const flow = next.job->lane->flow_;
+        turns.SetWaiting(flow, !flow->ready.empty());
+      }
       if (closed) all_over.notify_all();
     }
     Do(std::move(later));
