@@ -1,7 +1,6 @@
 // The state has one lock, which is held for bookkeeping alone: slices are handed to the device, and
 // points are signalled, without it. One thread at a time hands out (`handing_out`), so the device
-// gets slices in the order in which they were chosen; but for the last one before a thread leaves,
-// which may come after the first one of whoever goes on.
+// gets slices in the order in which they were chosen.
 //
 // A wait for a work that this same queue has handed to the device in full is left to the device,
 // which runs in order and only passes on a failure: a chain of runs keeps the device busy. Every
@@ -384,20 +383,17 @@ void FairQueue::State::DoOne(Later later) {
 }
 
 void FairQueue::State::HandOut() {
-  for (int handed = 0; handed < kMostSlices; ++handed) {
+  for (int handed = 0;; ++handed) {
     Later later;
     Handed next;
-    bool found;
+    bool found = false;
     {
       const std::lock_guard lock(mutex);
       if (handed == 0 && handing_out) return;  // who does will find what there is
-      found = Choose(&next, &later);
-      handing_out = found && handed + 1 < kMostSlices;
-      if (found && !handing_out) {
-        // The end of the last one sets off the next: its thread finds nobody handing out.
-        Flow* const flow = next.job->lane->flow_;
-        turns.SetWaiting(flow, !flow->ready.empty());
-      }
+      // The end of a slice that the device still has finds nobody handing out, and goes on.
+      const bool leaves = handed >= kMostSlices && on_device > 0;
+      if (!leaves) found = Choose(&next, &later);
+      handing_out = found;
       if (closed) all_over.notify_all();
     }
     Do(std::move(later));
