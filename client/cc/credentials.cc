@@ -51,14 +51,15 @@ bool StaysOnThisMachine(std::string_view address) {
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TransportOf(const std::string& address,
                                                                       const ClientCredentials& c) {
   if (!c.token.empty() + !c.token_file.empty() + !c.local_socket.empty() > 1) {
-    return InvalidArgument("more than one of token, token file and local socket");
+    return InvalidArgument("expected at most one of token, token file and local socket");
   }
   if (c.tls_cert.empty() != c.tls_key.empty()) {
-    return InvalidArgument("a client's certificate and its key go together");
+    return InvalidArgument("a client certificate needs its key, and a key its certificate");
   }
   if (c.tls_ca.empty() || address.starts_with("unix:")) {
     if (!c.tls_cert.empty() && c.tls_ca.empty()) {
-      return InvalidArgument("a client's certificate needs the authorities of the server's, too");
+      return InvalidArgument(
+          "a client certificate also needs the authorities that sign the server's certificate");
     }
     const bool token = !c.token.empty() || !c.token_file.empty() || !c.local_socket.empty();
     if (token && !StaysOnThisMachine(address)) {
@@ -173,7 +174,7 @@ absl::Status TokenSource::ReadFile() {
   for (const char c : token_) {
     if (c <= ' ' || c >= 0x7f) return InvalidArgument(path, ": expected a token on one line");
   }
-  if (token_.empty()) return InvalidArgument(path, ": there is no token in it");
+  if (token_.empty()) return InvalidArgument(path, ": the file has no token");
   stamp_ = std::move(stamp);
   return absl::OkStatus();
 }

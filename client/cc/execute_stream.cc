@@ -72,7 +72,7 @@ ExecuteStream::~ExecuteStream() {
     changed_.wait(lock, [this] { return done_ || call_done_; });
     between = !done_;
   }
-  if (between) Finish(absl::CancelledError("it was closed"));
+  if (between) Finish(absl::CancelledError("the session was closed"));
   if (options_.resumable && !in_order) CloseSession();
   outgoing_.Clear();
   sent_.clear();
@@ -115,7 +115,7 @@ void ExecuteStream::Abandon(const absl::Status& why) {
   {
     std::lock_guard lock(mutex_);
     if (broken_.ok()) {
-      broken_ = absl::AbortedError(StrCat("the bytes of a write could not be brought to ",
+      broken_ = absl::AbortedError(StrCat("the bytes of a write could not be sent to ",
                                           connection_.address(), ": ", why.message()));
     }
     call = call_;
@@ -330,7 +330,7 @@ void ExecuteStream::OnReadDone(bool ok) {
 }
 
 void ExecuteStream::OnDone(const grpc::Status& status) {
-  absl::Status why = status.ok() ? absl::UnavailableError("it was ended")
+  absl::Status why = status.ok() ? absl::UnavailableError("the session was ended")
                                  : absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                                                 status.error_message());
   {

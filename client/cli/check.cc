@@ -1,5 +1,5 @@
-// telegrad check model.onnx: imports a model in this process and tells what it consists of, or all
-// that is not supported. No server is asked.
+// telegrad check model.onnx: imports a model in this process and prints its contents, or everything
+// in it that is not supported. It needs no server.
 #include <cstdio>
 #include <map>
 #include <set>

@@ -1,4 +1,4 @@
-// telegrad devices: one line per device, and what the server could not use.
+// telegrad devices: one line per device, then the devices that the server cannot use.
 #include <cinttypes>
 #include <cstdio>
 

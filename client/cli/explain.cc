@@ -1,5 +1,5 @@
 // telegrad explain model.onnx: schedules and lowers a model in this process, for this machine, and
-// shows what a run would consist of. No server is asked and nothing runs.
+// shows what a run would consist of. It needs no server and runs no kernel.
 #include "engine/explain/explain.h"
 
 #include <cstdio>

@@ -51,7 +51,8 @@ absl::StatusOr<Settings> ParseSettings(const Flags& flags) {
     if (!IsWritable(out)) return InvalidArgument(out, ": expected .npy or .pb");
   }
   if (!s.verify.empty() && !(s.inputs.empty() && s.outputs.empty() && s.expected.empty())) {
-    return InvalidArgument("--verify brings its own inputs and outputs: leave out -i, -o and -x");
+    return InvalidArgument(
+        "--verify uses the inputs and outputs of its folder; omit -i, -o and -x");
   }
   return s;
 }

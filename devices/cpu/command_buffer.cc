@@ -68,7 +68,7 @@ absl::Status CpuCommandBuffer::Check(std::span<const BufferView> bindings) const
   TG_RETURN_IF_ERROR(CommandList::Check(bindings));
   for (size_t i = 0; i < bindings.size(); ++i) {
     if (bindings[i].memory->host() == nullptr) {
-      return InvalidArgument("binding ", i, " is no memory that the CPU can address");
+      return InvalidArgument("binding ", i, " is not memory that the CPU can address");
     }
   }
   return absl::OkStatus();

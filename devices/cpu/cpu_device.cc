@@ -38,7 +38,7 @@ class CpuRunner : public QueueRunner {
     const auto* encoded = dynamic_cast<const CpuCommandBuffer*>(commands);
     if (encoded == nullptr) return InvalidArgument("the commands were not encoded for a CPU");
     if (kind_ == QueueKind::kCopy && encoded->has_launches()) {
-      return InvalidArgument("a launch on a copy queue");
+      return InvalidArgument("a launch was submitted to a copy queue, which takes copies only");
     }
     return encoded->Check(bindings);
   }

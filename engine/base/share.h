@@ -1,5 +1,5 @@
-// On whose behalf work is done: a tenant, as seen by everything that divides a common resource. Two
-// pieces of work are of one tenant if they have the same Share.
+// A tenant, as seen by everything that divides a common resource. Two tasks belong to one tenant if
+// they have the same Share.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // An executable on a device of the tensor level: the graph goes to the device as bytes, and a run
-// is one launch of it. What the device makes of the graph, it alone knows.
+// is one launch of it. How the device executes the graph is up to the device.
 #pragma once
 
 #include <memory>

@@ -39,12 +39,12 @@ class PartitionedExecutable final : public Executable {
   std::vector<const Device*> value_devices() const override;
   int64_t kept_bytes() const override;
 
-  // Gives back the memory that it keeps for the next runs; those in flight keep theirs.
+  // Releases the memory that it keeps for the next runs; runs in flight keep theirs.
   void ReleaseMemory() const;
 
  private:
-  // The memory that a run hands values over in. The next run but one uses it again: two runs may
-  // overlap, so that transfers of one hide behind the work of the other.
+  // The memory for values that a run passes between its parts. It is reused by the next run but
+  // one: two runs may overlap, so that transfers of one overlap with the kernels of the other.
   struct Buffers {
     std::vector<std::shared_ptr<Memory>> memories;  // by device
     TimelinePoint free;                             // once reached; never fails

@@ -106,7 +106,7 @@ absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& con
   connections_->Know(caller.peer, principal->tenant);
   caller.principal = *std::move(principal);
   if (method == nullptr) {
-    return absl::UnimplementedError(StrCat("there is no method ", context.method(), " here"));
+    return absl::UnimplementedError(StrCat("unknown method ", context.method(), " here"));
   }
   if (method->access == Access::kAdmin && !caller.principal.admin) {
     denied_.Write({{"peer", caller.peer},

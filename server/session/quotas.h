@@ -9,7 +9,8 @@
 //   disk_read = models data    the disk roots whose files it may read; * is all of them
 //   disk_write = scratch       and those in which it may also make files and change what they have
 //
-// What a section does not say is as --default-quota has it, and that, unsaid, as tenants.def does.
+// A quota that a section does not set is that of --default-quota, or else the default in
+// tenants.def.
 #pragma once
 
 #include <array>
@@ -64,10 +65,10 @@ class Quotas {
 
   // `assignment` is NAME=VALUE; the value a whole number of at least 0, also with KiB, MiB, GiB or
   // TiB. For disk_read and disk_write it is a list of names with blanks between them.
-  // INVALID_ARGUMENT says what of it is wrong.
+  // INVALID_ARGUMENT says what is wrong with it.
   absl::Status Set(std::string_view assignment);
 
-  // Where nothing is said, the tenant `local` may use all disk roots and others none.
+  // Where no grant is configured, the tenant `local` may use all disk roots and others none.
   DiskGrants DisksOf(std::string_view tenant) const;
 
  private:

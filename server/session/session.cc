@@ -1,12 +1,12 @@
-// The pipeline. Operations wait in a queue; whoever submits, or wakes the session up, becomes the
-// drainer and executes from the front until the queue is empty or its front has to wait. There is
-// one drainer at a time, so that buffers need no lock; the mutex guards only the queue and the
-// answers. An operation that has to wait goes back to the front and is executed again from its
-// start when what it waits for has happened.
+// The pipeline. Operations wait in a queue. A thread that submits an operation, or that reports an
+// event which the front waits for, becomes the drainer and executes operations from the front until
+// the queue is empty or its front has to wait. There is one drainer at a time, so that buffers need
+// no lock; the mutex guards only the queue and the answers. An operation that has to wait goes back
+// to the front and is executed again from its start when what it waits for has happened.
 //
 // The drainer may be the thread that reads the stream, a device's thread that reports the end of a
-// run (the shortest way to the next operation, but nothing long may be done there), a worker, or a
-// thread that compiles.
+// run (the fastest start of the next operation, but long work is not allowed there), a worker, or a
+// compile thread.
 #include "server/session/session.h"
 
 #include <algorithm>
@@ -210,7 +210,7 @@ Session::Step Session::Execute(Queued& queued, Where where, Block* block) {
   const uint64_t id = queued.operation.id;
   auto& op = queued.operation.op;
   if (queued.cancelled && queued.uploading) {
-    queued.upload->End(absl::CancelledError("cancelled before all of its bytes were there"));
+    queued.upload->End(absl::CancelledError("cancelled before all of its bytes had arrived"));
   } else if (queued.cancelled && !queued.copied) {
     return Refuse(id, queued, absl::CancelledError("cancelled before it began"));
   }

@@ -1,8 +1,8 @@
 // The operations of a session that are about graphs: Has, Put and Run.
 //
 // A run on one device is ordered behind the session's earlier runs there by its lane in the
-// device's queue; what it waits for explicitly is there so that it inherits their failure. One on
-// several devices also reads in copy queues, so who writes its buffers next waits for it.
+// device's queue; its explicit waits only propagate their failures. A run on several devices also
+// reads in copy queues, so the next writer of its buffers waits for it.
 #include <algorithm>
 #include <utility>
 
@@ -39,7 +39,7 @@ TimelinePoint EndOfTransfers(std::span<Device* const> devices, const TimelinePoi
 absl::StatusOr<std::shared_ptr<const StoredGraph>> Session::FindGraph(std::string_view hash) {
   Digest digest;
   if (!Digest::FromBytes(hash, &digest)) {
-    return InvalidArgument("a graph's hash is 32 bytes, not ", hash.size());
+    return InvalidArgument("expected a graph's hash of 32 bytes, got ", hash.size());
   }
   auto graph = tenant_->graphs.Find(digest);
   if (graph == nullptr) return NotFound("unknown graph ", digest.Hex(), "; put it first");
@@ -292,9 +292,13 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
 // have one: a client that does not read its answers holds no more.
 absl::StatusOr<std::shared_ptr<TracedRun>> Session::NewTrace(const RunOp& op) {
   if (!op.trace) return nullptr;
-  if (op.quiet) return InvalidArgument("run: a quiet run has no answer that could carry a trace");
+  if (op.quiet)
+    return InvalidArgument(
+        "run: quiet and trace exclude each other, because a quiet run has no answer");
   if (!traced_.expired()) {
-    return ResourceExhausted("run: the trace of an earlier run of this session is not sent yet");
+    return ResourceExhausted(
+        "run: the trace of an earlier run of this session has not been sent yet; wait for its "
+        "answer");
   }
   auto traced = std::make_shared<TracedRun>();
   traced->most_events = env_.limits.trace_events;

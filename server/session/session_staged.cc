@@ -1,6 +1,6 @@
 // Writes and reads of memory that the host cannot address, a file's or another device's: they go
-// through memory of the host, from which or to which the buffer's device copies. What a session has
-// staged at once is one write and one read; it is charged like buffers.
+// through memory of the host, from which or to which the buffer's device copies. A session stages
+// at most one write and one read at a time; staging is charged like buffers.
 #include <utility>
 
 #include "engine/base/status.h"

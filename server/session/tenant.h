@@ -1,5 +1,5 @@
-// Who pays and who sees what: a tenant's accounts, the graphs that it has put and the engine that
-// keeps its executables. Nobody else's sessions reach any of them.
+// A tenant: its accounts, the graphs that it has put and the engine that keeps its executables.
+// Only its own sessions can use them.
 #pragma once
 
 #include <array>
@@ -83,10 +83,10 @@ struct Tenant {
   // With the defaults as limits.
   Tenant(std::string name, std::shared_ptr<Engine> engine, Metrics* metrics);
 
-  // Zeroed memory of the device, charged until the last reference goes: to disk_bytes on a disk,
-  // else to device_memory. What the engine keeps for its next runs makes room, where the device is
-  // short of memory also what those of other tenants keep. RESOURCE_EXHAUSTED tells nothing about
-  // others.
+  // Zeroed memory of the device, charged until the last reference is released: to disk_bytes on a
+  // disk, otherwise to device_memory. To make room, memory that the engine keeps for later runs is
+  // released and, where the device itself is short of memory, that of other tenants' engines.
+  // RESOURCE_EXHAUSTED reveals nothing about other tenants.
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(Device& device, int64_t bytes);
 
   // Its quotas from now on, of all that is limited by them.
@@ -99,8 +99,8 @@ struct Tenant {
   // OK for devices that are no disk, PERMISSION_DENIED where this disk root is not granted.
   absl::Status MayUse(const Device& device, bool write) const;
 
-  // Of sessions, from their first moment to their last run's end: when the last one goes, the
-  // engine gives its memory back.
+  // Held by each session until its last run has ended; when the last one is released, the engine
+  // releases its memory.
   void Enter() { users_.fetch_add(1, std::memory_order_relaxed); }
   void Leave();
 

@@ -15,7 +15,8 @@ constexpr size_t kFewDebts = 64;
 constexpr double kUnservedMs = 3600e3;
 
 absl::Status NotServed(std::string_view name) {
-  return absl::PermissionDeniedError(StrCat("tenant ", name, " is not served here"));
+  return absl::PermissionDeniedError(
+      StrCat("tenant ", name, " is not served by this server; see --tenants"));
 }
 
 }  // namespace
@@ -29,7 +30,7 @@ TenantDirectory::TenantDirectory(TenantTable table, int64_t max_idle, MakeEngine
       table_(std::move(table)) {}
 
 absl::StatusOr<std::shared_ptr<Tenant>> TenantDirectory::Find(std::string_view name) {
-  if (!IsTenantName(name)) return absl::PermissionDeniedError("this is no name of a tenant");
+  if (!IsTenantName(name)) return absl::PermissionDeniedError("expected the name of a tenant");
   std::vector<std::shared_ptr<Tenant>> dropped;  // destroyed without the lock
   const std::lock_guard lock(mutex_);
   if (const auto it = by_name_.find(ToAbsl(name)); it != by_name_.end()) {

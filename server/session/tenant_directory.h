@@ -30,13 +30,13 @@ class TenantDirectory {
   TenantDirectory(TenantTable table, int64_t max_idle, MakeEngine make_engine, Metrics* metrics,
                   const Clock* clock = Clock::Steady());
 
-  // The tenant of that name, the same for all who hold it. PERMISSION_DENIED where the table
-  // serves only tenants that it names, or where this is no name.
+  // The tenant of that name, one object for all callers. PERMISSION_DENIED where the table serves
+  // only tenants that it names, or where this is no name.
   absl::StatusOr<std::shared_ptr<Tenant>> Find(std::string_view name);
   // OK if the table serves a tenant of that name.
   absl::Status CheckServed(std::string_view name) const;
-  // From now on `table` holds, also for those in use: their limits become those of the table,
-  // though they may have more in use. One that it does not serve is found no more.
+  // Replaces the table, also for tenants in use: their limits become those of `table`, even where
+  // they have more in use. A tenant that `table` does not serve is not found any more.
   void Replace(TenantTable table);
   // Those in use and those kept, by name.
   std::vector<std::shared_ptr<Tenant>> All() const;

@@ -30,9 +30,9 @@ TEST(Quotas, AreNamedAndHaveUnits) {
     EXPECT_TRUE(absl::IsInvalidArgument(quotas.Set(wrong))) << wrong;
   }
   EXPECT_THAT(std::string(quotas.Set("nonsense=1").message()),
-              HasSubstr("no quota is named \"nonsense\"; there are device_memory, "));
+              HasSubstr("unknown quota \"nonsense\"; there are device_memory, "));
   EXPECT_EQ(quotas[Quota::kSessions], 7) << "as it was";
-  EXPECT_EQ(quotas.Set("weight=0").message(), "weight: 0 is too little; it is at least 1");
+  EXPECT_EQ(quotas.Set("weight=0").message(), "weight: 0 is too small; expected at least 1");
   EXPECT_TRUE(quotas.Set("weight=3").ok());
   EXPECT_EQ(quotas.Set("weight=9223372036854775807").message(),
             "weight: 9223372036854775807 is too much; it is at most 10000");
@@ -69,12 +69,12 @@ TEST(TenantFile, SaysWhereItIsWrong) {
   } kCases[] = {
       {"sessions = 1", "f:1: a quota before the first section"},
       {"\n[a]\nsessions", "f:3: \"sessions\" is not NAME=VALUE"},
-      {"[a]\nsession = 1", "f:2: no quota is named \"session\""},
+      {"[a]\nsession = 1", "f:2: unknown quota \"session\""},
       {"[a]\nsessions = x", "f:2: sessions: \"x\" is not a whole number"},
       {"[a]\nsessions = 1\nsessions = 2", "f:3: a second sessions in this section"},
       {"[a]\n[b]\n[a]", "f:3: a second section [a]"},
-      {"[*]\n[*]", "f:2: a second section [*]"},
-      {"[a", "f:1: a section is [NAME] or [*]"},
+      {"[*]\n[*]", "f:2: there are two sections [*]"},
+      {"[a", "f:1: expected a section header, [NAME] or [*]"},
       {"[a b]", "f:1: \"a b\" is no tenant's name"},
       {"[]", "f:1: \"\" is no tenant's name"},
       {"[\x1b]", "f:1: \"?\" is no tenant's name"},
