@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -52,6 +53,10 @@ struct Tenant {
   // others.
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(Device& device, int64_t bytes);
 
+  // A device of the pool as this tenant uses it, the same one each time; see Device::ForTenant. It
+  // lives as long as the tenant.
+  Device* View(Device& device);
+
   // The disk roots that it may use from now on.
   void Grant(DiskGrants disks);
   // OK for devices that are no disk, PERMISSION_DENIED where this disk root is not granted.
@@ -68,6 +73,12 @@ struct Tenant {
   absl::Status TakeCompileTime(int64_t now_ns);
 
   const std::string name;
+
+ private:
+  std::mutex views_mutex_;
+  std::map<const Device*, std::shared_ptr<Device>> views_;  // outlive the engine
+
+ public:
   const Accounts accounts;
   const std::shared_ptr<const Share> share;  // of devices and compilers
   RateLimit device_time, compile_time;

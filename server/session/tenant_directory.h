@@ -32,6 +32,8 @@ class TenantDirectory {
   absl::StatusOr<std::shared_ptr<Tenant>> Find(std::string_view name);
   // OK if the table serves a tenant of that name.
   absl::Status CheckServed(std::string_view name) const;
+  // OK if the table says that the one may act for the other.
+  absl::Status CheckActsFor(std::string_view front, std::string_view tenant) const;
   // From now on `table` holds, also for those in use: their limits become those of the table,
   // though they may have more in use. One that it does not serve is found no more.
   void Replace(TenantTable table);
