@@ -252,8 +252,12 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
   };
   for (const auto& [metric, count] : rows) metrics.Set(metric, static_cast<int64_t>(count));
   metrics.Set(Metric::kTransferBytes, stats.bytes_sent);
-  int64_t healthy = 0, limit = 0, used = 0, footprint = 0;
+  int64_t healthy = 0, limit = 0, used = 0, footprint = 0, remote = 0, round_trip = 0;
   for (const auto& device : pool.devices()) {
+    if (const auto link = device->link()) {
+      ++remote;
+      round_trip = std::max(round_trip, link->round_trip_ns);
+    }
     healthy += device->Health().ok() ? 1 : 0;
     limit += device->memory_limit();
     used += device->memory_used();
@@ -261,6 +265,8 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
   }
   metrics.Set(Metric::kDevices, static_cast<int64_t>(pool.devices().size()));
   metrics.Set(Metric::kDevicesHealthy, healthy);
+  metrics.Set(Metric::kRemoteDevices, remote);
+  metrics.Set(Metric::kRemoteRoundTripNs, round_trip);
   metrics.Set(Metric::kDeviceMemory, limit);
   metrics.Set(Metric::kDeviceMemoryUsed, used);
   metrics.Set(Metric::kDeviceFootprint, footprint);
