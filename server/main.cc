@@ -113,9 +113,14 @@ AuthenticatorOptions IdentityOf(const Flags& flags) {
 // Flags that say nothing without another one.
 absl::Status CheckPairs(const Flags& flags) {
   constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
-      {"tls-cert", "tls-key"},          {"tls-key", "tls-cert"},      {"tls-client-ca", "tls-cert"},
-      {"tls-tenants", "tls-client-ca"}, {"tls-crl", "tls-client-ca"}, {"jwt-issuer", "jwt-keys"},
-      {"remote-tls-cert", "remote-tls-key"}, {"remote-tls-key", "remote-tls-cert"}};
+      {"tls-cert", "tls-key"},
+      {"tls-key", "tls-cert"},
+      {"tls-client-ca", "tls-cert"},
+      {"tls-tenants", "tls-client-ca"},
+      {"tls-crl", "tls-client-ca"},
+      {"jwt-issuer", "jwt-keys"},
+      {"remote-tls-cert", "remote-tls-key"},
+      {"remote-tls-key", "remote-tls-cert"}};
   for (const auto& [flag, needed] : kPairs) {
     if (!flags.GetString(flag).empty() && flags.GetString(needed).empty()) {
       return InvalidArgument("--", flag, " needs --", needed);
@@ -373,20 +378,20 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
 
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
                       CompileService::Start(CompileOptions(flags)));
-  const DriverOptions drivers{.host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads"))),
-                        .cpu_memory = flags.GetInt("cpu-memory"),
-                        .cpu_devices = flags.GetInt("cpu-devices"),
-                        .launch_ms = flags.GetInt("launch-time"),
-                        .disk_roots = flags.GetList("disk-root"),
-                        .read_only_disk_roots = flags.GetList("disk-root-readonly"),
-                        .disk_growth = flags.GetInt("disk-growth"),
-                        .null_devices = flags.GetInt("null-devices"),
-                        .open_remotes = [&flags](std::vector<std::string>* why_not) {
-                          return OpenRemotes(flags, why_not);
-                        },
-                        .cuda_library = flags.GetString("cuda-library"),
-                        .cuda_devices = flags.GetInt("cuda-devices"),
-                        .cuda_memory = flags.GetInt("cuda-memory")};
+  const DriverOptions drivers{
+      .host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads"))),
+      .cpu_memory = flags.GetInt("cpu-memory"),
+      .cpu_devices = flags.GetInt("cpu-devices"),
+      .launch_ms = flags.GetInt("launch-time"),
+      .disk_roots = flags.GetList("disk-root"),
+      .read_only_disk_roots = flags.GetList("disk-root-readonly"),
+      .disk_growth = flags.GetInt("disk-growth"),
+      .null_devices = flags.GetInt("null-devices"),
+      .open_remotes =
+          [&flags](std::vector<std::string>* why_not) { return OpenRemotes(flags, why_not); },
+      .cuda_library = flags.GetString("cuda-library"),
+      .cuda_devices = flags.GetInt("cuda-devices"),
+      .cuda_memory = flags.GetInt("cuda-memory")};
   // What runs on the devices counts and posts when it ends, as late as when they are closed: so
   // they go before these, once no task is left that could use them.
   Metrics metrics;
@@ -440,15 +445,15 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   AdminService admin(env, registry, tenants, [] { kill(getpid(), SIGTERM); });
   HealthService health;
   ReflectionService reflection;
-  CallWatch watch(std::chrono::milliseconds(flags.GetInt("handshake-time")),
-                  [&](const CallWatch::Known& known) {
-                    TG_RETURN_IF_ERROR(authenticator->CheckGrant(known.grant, known.principal));
-                    TG_RETURN_IF_ERROR(tenants.CheckServed(known.principal.tenant));
-                    if (known.acts_for.empty()) return absl::OkStatus();
-                    TG_RETURN_IF_ERROR(
-                        tenants.CheckActsFor(known.principal.tenant, known.acts_for));
-                    return tenants.CheckServed(known.acts_for);
-                  });
+  CallWatch watch(
+      std::chrono::milliseconds(flags.GetInt("handshake-time")),
+      [&](const CallWatch::Known& known) {
+        TG_RETURN_IF_ERROR(authenticator->CheckGrant(known.grant, known.principal));
+        TG_RETURN_IF_ERROR(tenants.CheckServed(known.principal.tenant));
+        if (known.acts_for.empty()) return absl::OkStatus();
+        TG_RETURN_IF_ERROR(tenants.CheckActsFor(known.principal.tenant, known.acts_for));
+        return tenants.CheckServed(known.acts_for);
+      });
 
   std::unique_ptr<MetricsExporter> exporter;
   if (const std::string& address = flags.GetString("metrics"); !address.empty()) {

@@ -46,9 +46,8 @@ struct Told {
 };
 
 // What an operation's answer is for; monostate: it has none unless it fails.
-using Completion =
-    std::variant<std::monostate, Told, Future<Done>, Future<bool>, Future<Digest>, Future<PutInfo>,
-                 Future<RunInfo>, Future<RemoteModel>, ReadTarget>;
+using Completion = std::variant<std::monostate, Told, Future<Done>, Future<bool>, Future<Digest>,
+                                Future<PutInfo>, Future<RunInfo>, Future<RemoteModel>, ReadTarget>;
 
 // Ends what waits for an answer.
 struct Fail {

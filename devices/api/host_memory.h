@@ -1,5 +1,5 @@
-// Memory of the host that belongs to no device: where copies between two devices go through of which
-// neither reaches the other.
+// Memory of the host that belongs to no device: where copies between two devices go through of
+// which neither reaches the other.
 #pragma once
 
 #include <cstdint>

@@ -51,6 +51,8 @@ struct RemoteLink::Item {
   bool cancel_sent = false;
   size_t first_failed = SIZE_MAX;  // command
   absl::Status status;
+  std::map<size_t, BufferView>
+      by_way;                      // by command: of the host, of a copy that goes there and back
   std::vector<TraceEvent> events;  // by command
   std::vector<RunEvent> detailed;  // of its traced run
 };

@@ -43,14 +43,15 @@ absl::Status RemoteLink::Open() {
   auto connection = server_->Connect(tenant_);
   if (!connection.ok()) return With(name(), connection.status());
   const ServerInfo& info = (*connection)->server();
-  if (!info.binds_parts || !info.copies) {
+  if (!info.binds_parts) {
     return FailedPrecondition(name(), ": the server at ", (*connection)->address(),
-                              " is too old for a front: it does not copy between buffers");
+                              " is too old for a front: its runs bind no parts of buffers");
   }
   auto session = (*connection)->OpenSession({.resumable = true});
   if (!session.ok()) return With(name(), session.status());
   auto far = std::make_unique<Far>();
   far->session = *std::move(session);
+  far->copies = info.copies;
   const std::lock_guard lock(mutex_);
   far->generation = ++generation_;
   far_ = std::move(far);

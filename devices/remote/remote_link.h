@@ -78,6 +78,7 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   // A session on the server.
   struct Far {
     std::unique_ptr<RemoteSession> session;
+    bool copies = false;  // the server copies between buffers; else bytes come here and go back
     uint64_t generation = 0;
     uint64_t next_handle = 1;
   };
@@ -120,7 +121,8 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   Step Go(const ItemRef& item);
   bool MustWaitForRead(const BufferView& host, int64_t offset, int64_t length) const;
   void PostLaunch(const ItemRef& item, size_t i);
-  void PostCopy(const ItemRef& item, size_t i);
+  Step CopyByWayOfHost(const ItemRef& item, size_t i);
+  void PostCopy(const ItemRef& item, size_t i, const BufferView& to, const BufferView& from);
   void Take(Ended ended);
   bool Finish(QueueState& queue);
   static void Fail(Item& item, absl::Status status);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "devices/api/host_memory.h"
 #include "devices/remote/remote_items.h"
 #include "devices/remote/remote_link.h"
 #include "engine/base/status.h"
@@ -235,7 +236,19 @@ RemoteLink::Step RemoteLink::Go(const ItemRef& item) {
         return Step::kBlocked;
       }
     }
-    PostCopy(item, i);
+    const BufferView& to = item->bindings[copy.to.binding];
+    const BufferView& from = item->bindings[copy.from.binding];
+    const auto part = [&](const BufferView& view, int64_t offset) {
+      return BufferView{view.memory, view.offset + offset, copy.length};
+    };
+    item->events[i] = item->commands->Describe(i);
+    item->events[i].begin_ns = item->events[i].end_ns = SteadyNs();
+    if (copy.length == 0) continue;
+    if (!far_->copies && AsRemote(to) != nullptr && AsRemote(from) != nullptr) {
+      if (CopyByWayOfHost(item, i) == Step::kBlocked) return Step::kBlocked;
+      continue;
+    }
+    PostCopy(item, i, part(to, copy.to.offset), part(from, copy.from.offset));
   }
   // Only what is sent later tells that these were carried out.
   if (!item->answered && (item->open > 0 || !item->native.empty())) {
@@ -303,17 +316,36 @@ void RemoteLink::PostLaunch(const ItemRef& item, size_t i) {
   });
 }
 
-void RemoteLink::PostCopy(const ItemRef& item, size_t i) {
+// First a read, and a write once that has ended: whatever waits for the copy waits here meanwhile.
+RemoteLink::Step RemoteLink::CopyByWayOfHost(const ItemRef& item, size_t i) {
   const CopyBytes& copy = item->commands->commands()[i].copy;
-  item->events[i] = item->commands->Describe(i);
-  item->events[i].begin_ns = item->events[i].end_ns = SteadyNs();
-  if (copy.length == 0) return;
-  const BufferView& to = item->bindings[copy.to.binding];
-  const BufferView& from = item->bindings[copy.from.binding];
-  const int64_t to_offset = to.offset + copy.to.offset;
-  const int64_t from_offset = from.offset + copy.from.offset;
+  BufferView& host = item->by_way[i];
+  if (host.memory == nullptr) {
+    auto memory = AllocHostMemory(copy.length);
+    if (!memory.ok()) {
+      item->first_failed = i;
+      Fail(*item, memory.status());
+      return Step::kSent;
+    }
+    host = {*std::move(memory), 0, copy.length};
+    BufferView from = item->bindings[copy.from.binding];
+    from.offset += copy.from.offset;
+    PostCopy(item, i, host, from);
+  }
+  if (MustWaitForRead(host, 0, copy.length)) return Step::kBlocked;
+  if (item->first_failed != SIZE_MAX) return Step::kSent;  // there is nothing to write
+  BufferView to = item->bindings[copy.to.binding];
+  to.offset += copy.to.offset;
+  PostCopy(item, i, to, host);
+  return Step::kSent;
+}
+
+// As many bytes as the command copies.
+void RemoteLink::PostCopy(const ItemRef& item, size_t i, const BufferView& to,
+                          const BufferView& from) {
+  const int64_t to_offset = to.offset, from_offset = from.offset;
+  const auto length = static_cast<size_t>(item->commands->commands()[i].copy.length);
   const RemoteMemory *far_to = AsRemote(to), *far_from = AsRemote(from);
-  const auto length = static_cast<size_t>(copy.length);
   const Future<Done> told;
   ++item->open;
   item->answered = far_to == nullptr;

@@ -83,21 +83,21 @@ class GraphExecutable final : public Executable {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const GraphOnDevice>> LoadGraph(const Digest& hash,
-                                                             const FrozenGraph& graph,
-                                                             Device& device) {
+                                                               const FrozenGraph& graph,
+                                                               Device& device) {
   GraphOnDevice out{.program = nullptr,
-                  .name = StrCat("graph_", hash.Hex().substr(0, 16)),
-                  .slots = CollectSlotUses(graph.root())};
-  ProgramImage image{.name = out.name,
-                     .binary = GraphBytes(graph.root()),
-                     .hash = std::string(hash.view())};
+                    .name = StrCat("graph_", hash.Hex().substr(0, 16)),
+                    .slots = CollectSlotUses(graph.root())};
+  ProgramImage image{
+      .name = out.name, .binary = GraphBytes(graph.root()), .hash = std::string(hash.view())};
   out.bytes = static_cast<int64_t>(image.binary.size());
   TG_ASSIGN_OR_RETURN(out.program, device.Load(image));
   return std::make_shared<const GraphOnDevice>(std::move(out));
 }
 
 absl::StatusOr<std::shared_ptr<const Executable>> MakeGraphExecutable(
-    std::shared_ptr<const GraphOnDevice> graph, std::span<const VarValue> variables, Device& device) {
+    std::shared_ptr<const GraphOnDevice> graph, std::span<const VarValue> variables,
+    Device& device) {
   auto out = std::make_shared<GraphExecutable>(&device, std::move(graph));
   TG_RETURN_IF_ERROR(out->Encode(variables));
   return std::shared_ptr<const Executable>(std::move(out));

@@ -26,12 +26,14 @@ struct GraphOnDevice {
   int64_t bytes = 0;  // of the graph
 };
 
-// `graph` is a verified tensor graph with the content hash `hash`. The device's errors, as they are.
+// `graph` is a verified tensor graph with the content hash `hash`. The device's errors, as they
+// are.
 absl::StatusOr<std::shared_ptr<const GraphOnDevice>> LoadGraph(const Digest& hash,
-                                                             const FrozenGraph& graph,
-                                                             Device& device);
+                                                               const FrozenGraph& graph,
+                                                               Device& device);
 // On the device that loaded the graph, which looks at the values when it runs.
 absl::StatusOr<std::shared_ptr<const Executable>> MakeGraphExecutable(
-    std::shared_ptr<const GraphOnDevice> graph, std::span<const VarValue> variables, Device& device);
+    std::shared_ptr<const GraphOnDevice> graph, std::span<const VarValue> variables,
+    Device& device);
 
 }  // namespace telegrad

@@ -84,8 +84,9 @@ class PartitionedCache {
       const Digest& hash, const FrozenGraph& graph, Device& device,
       std::span<const VarValue> variables);
   void DropOldestLocked();
-  absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> Make(const FrozenGraph& graph, std::span<Device* const> devices,
-                            Budget* budget, std::span<const VarValue> variables);
+  absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> Make(
+      const FrozenGraph& graph, std::span<Device* const> devices, Budget* budget,
+      std::span<const VarValue> variables);
 
   ExecutableCache& parts_;
   const Limits limits_;

@@ -225,12 +225,9 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Transfer(
   Device& device = CopyDevice(*devices_[step.to_device], *devices_[step.device]);
   const auto submit = [&](Device& on, const auto& slices, BufferView target, BufferView source,
                           std::vector<TimelinePoint> after) {
-    return queues.Submit(on, QueueKind::kCopy,
-                         {slices,
-                          {std::move(target), std::move(source)},
-                          std::move(after),
-                          trace,
-                          cancel});
+    return queues.Submit(
+        on, QueueKind::kCopy,
+        {slices, {std::move(target), std::move(source)}, std::move(after), trace, cancel});
   };
   std::vector<TimelinePoint> before(waits.begin(), waits.end());
   if (out_of_host_[i] == nullptr) {
@@ -239,8 +236,7 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Transfer(
   const BufferView host{buffers.host[i], 0, step.bytes};
   TG_ASSIGN_OR_RETURN(TimelinePoint half,
                       submit(device, transfers_[i], host, std::move(from), std::move(before)));
-  return submit(*devices_[step.to_device], out_of_host_[i], std::move(to), host,
-                {std::move(half)});
+  return submit(*devices_[step.to_device], out_of_host_[i], std::move(to), host, {std::move(half)});
 }
 
 absl::StatusOr<TimelinePoint> PartitionedExecutable::Run(

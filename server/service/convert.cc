@@ -255,8 +255,7 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
     }
     case v1::ExecuteRequest::kCopy: {
       const v1::Copy& op = request.copy();
-      operation.op =
-          CopyOp{op.from(), op.from_offset(), op.to(), op.to_offset(), op.bytes()};
+      operation.op = CopyOp{op.from(), op.from_offset(), op.to(), op.to_offset(), op.bytes()};
       break;
     }
     case v1::ExecuteRequest::kHas:

@@ -284,7 +284,7 @@ class Session : public std::enable_shared_from_this<Session> {
     uint64_t bytes = 0;
   };
   std::deque<StagedWrite> staged_writes_;  // whose bytes are on their way to their device
-  std::vector<Buffer*> bound_;           // of the run at hand, with what it binds and waits for
+  std::vector<Buffer*> bound_;             // of the run at hand, with what it binds and waits for
   std::vector<BufferView> views_;
   std::vector<TimelinePoint> waits_;
   std::vector<Device*> devices_;     // by the graph's number

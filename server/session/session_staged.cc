@@ -116,9 +116,9 @@ Session::Step Session::Do(uint64_t id, CopyOp& op, Where where, Block* block) {
     return offset <= size && op.bytes <= size - offset;
   };
   if (!inside(to, op.to_offset) || !inside(from, op.from_offset)) {
-    return fail(InvalidArgument("copy of ", op.bytes, " bytes from ", op.from_offset,
-                                " of handle ", op.from, ", which has ", from.bytes(), ", to ",
-                                op.to_offset, " of handle ", op.to, ", which has ", to.bytes()),
+    return fail(InvalidArgument("copy of ", op.bytes, " bytes from ", op.from_offset, " of handle ",
+                                op.from, ", which has ", from.bytes(), ", to ", op.to_offset,
+                                " of handle ", op.to, ", which has ", to.bytes()),
                 &to);
   }
   const bool whole = op.to_offset == 0 && op.bytes == static_cast<uint64_t>(to.bytes());
@@ -143,16 +143,16 @@ Session::Step Session::Do(uint64_t id, CopyOp& op, Where where, Block* block) {
     }
   } else {
     Device& device = CopyDevice(*to.device(), *from.device());
-    copied = EnqueueCopy(*queues_, device, Part(to.memory(), op.to_offset, op.bytes), source, waits);
+    copied =
+        EnqueueCopy(*queues_, device, Part(to.memory(), op.to_offset, op.bytes), source, waits);
   }
   if (!copied.ok()) return fail(copied.status(), &to);
   from.UsedBy(*copied);
   if (to.device() != from.device()) {
     const TimelinePoint read{std::make_shared<Timeline>(), 1};  // never fails
     from.ReadUntil(read);
-    copied->timeline->OnReached(copied->value, [timeline = read.timeline](const absl::Status&) {
-      timeline->Signal(1);
-    });
+    copied->timeline->OnReached(
+        copied->value, [timeline = read.timeline](const absl::Status&) { timeline->Signal(1); });
   }
   WrittenBehind(id, to, *copied, op.bytes);
   return Step::kDone;

@@ -2,7 +2,6 @@
 #include "devices/drivers.h"
 
 #include "devices/null/null_device.h"
-
 #include "engine/base/strings.h"
 #include "tests/devices/fixture.h"
 

@@ -23,8 +23,7 @@ class FakeSession final : public v1::Session::Service {
     response->set_protocol(1);
     response->set_graph_form(2);
     response->set_chunk_bytes(1 << 20);
-    response->set_binds_parts(true);
-    response->set_copies(copies);
+    response->set_binds_parts(binds_parts);
     return grpc::Status::OK;
   }
   grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
@@ -36,7 +35,7 @@ class FakeSession final : public v1::Session::Service {
     device->set_healthy(true);
     return grpc::Status::OK;
   }
-  bool refuses = false, copies = true;
+  bool refuses = false, binds_parts = true;
 };
 
 // Answers each operation as the test says.
@@ -120,8 +119,39 @@ TEST_F(HostileRemotes, OneThatSpeaksAnotherProtocol) {
 }
 
 TEST_F(HostileRemotes, OneThatIsTooOld) {
-  session_.copies = false;
+  session_.binds_parts = false;
   EXPECT_EQ(Open().Alloc(4).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// One of a release before Copy: bytes go by way of the front, in their order.
+TEST_F(HostileRemotes, OneThatDoesNotCopyIsReadAndWritten) {
+  std::map<uint64_t, std::string> buffers;
+  compute_.answer = [&](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    EXPECT_FALSE(request.has_copy());
+    if (request.has_alloc()) buffers[request.alloc().handle()].resize(request.alloc().bytes());
+    if (request.has_write()) {
+      buffers[request.write().handle()].replace(request.write().offset(), request.data().size(),
+                                                request.data());
+    }
+    if (request.has_sync()) Answer(request, stream, [](auto&) {});
+    if (!request.has_read()) return;
+    Answer(request, stream, [&](auto& r) {
+      r.mutable_read()->set_offset(request.read().offset());
+      r.mutable_read()->set_last(true);
+      r.set_data(buffers[request.read().handle()].substr(request.read().offset(),
+                                                         request.read().bytes()));
+    });
+  };
+  Device& device = Open();
+  const BufferView a = Whole(*device.Alloc(8)), b = Whole(*device.Alloc(8));
+  const BufferView out = HostBuffer(*host_, "????????");
+  ASSERT_TRUE(Copy(device, a, HostBuffer(*host_, "12345678")).ok());
+  const auto commands = *device.Encode(
+      {CopyCommand({{0, 0}, {1, 2}, 4}), CopyCommand({{0, 4}, {0, 0}, 4})});
+  ASSERT_TRUE(device.queue().Submit(commands, {b, a}, {}).ok());
+  ASSERT_TRUE(Copy(device, a, HostBuffer(*host_, "abcdefgh"), {device.queue().last()}).ok());
+  ASSERT_EQ(Copy(device, out, b)->Wait(), absl::OkStatus());
+  EXPECT_EQ(Bytes(out), "34563456");
 }
 
 TEST_F(HostileRemotes, NobodyAtAll) {

@@ -5,12 +5,12 @@
 #include "devices/cpu/cpu_device.h"
 #include "devices/drivers.h"
 #include "engine/compile/compiler.h"
-#include "tests/fakes/loopback/graph_loader.h"
 #include "engine/ir/content_hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/session/caching_engine.h"
 #include "server/session/session.h"
+#include "tests/fakes/loopback/graph_loader.h"
 #include "tests/fakes/loopback/loopback_device.h"
 #include "tests/server/session_ends.h"
 
@@ -31,9 +31,10 @@ class SeveralDevices : public ::testing::Test {
     options.cpu_devices = 2;
     std::vector<std::unique_ptr<Device>> devices = *OpenDevices(options);
     devices.push_back(OpenLoopback(
-        {.inner = *OpenCpu({.threads = 1, .memory_limit = int64_t{64} << 20, .target = HostTarget(1)}),
-         .load = MakeGraphLoader(std::make_shared<ExecutableCache>(ExecutableCache::Limits{}),
-                                 {})}));
+        {.inner =
+             *OpenCpu({.threads = 1, .memory_limit = int64_t{64} << 20, .target = HostTarget(1)}),
+         .load =
+             MakeGraphLoader(std::make_shared<ExecutableCache>(ExecutableCache::Limits{}), {})}));
     pool_ = *DevicePool::Create(std::move(devices));
     env_ = {pool_.get(), &workers_, &compilers_, &metrics_, {}};
     const Accounts accounts("test", Quotas(), "");

@@ -24,8 +24,8 @@ class LoadedGraph final : public GraphProgram {
   absl::StatusOr<std::shared_ptr<const telegrad::Executable>> Executable(
       std::span<const VarValue> variables) const {
     Budget budget(limits_);
-    TG_ASSIGN_OR_RETURN(auto made, cache_->Get(ContentHash(graph_.root()), graph_, device_, &budget,
-                                               variables));
+    TG_ASSIGN_OR_RETURN(
+        auto made, cache_->Get(ContentHash(graph_.root()), graph_, device_, &budget, variables));
     return std::move(made.executable);
   }
 

@@ -106,8 +106,7 @@ class LoopbackRunner : public QueueRunner {
         slots.push_back(std::move(view));
       }
       const auto& program = static_cast<const LoopbackProgram&>(*launch.program);
-      TG_ASSIGN_OR_RETURN(const TimelinePoint ran,
-                          program.graph().Submit(slots, launch.variables));
+      TG_ASSIGN_OR_RETURN(const TimelinePoint ran, program.graph().Submit(slots, launch.variables));
       return ran.Wait();
     });
   }

@@ -1,7 +1,8 @@
-// For tests only: a device behind a seam: what is beyond it is another device of this process, but nothing else
-// crosses than what could cross a channel. Its programs are tensor graphs as bytes, which the other
-// side decodes, verifies and compiles; its memory cannot be addressed by the host; its points are
-// its own. So it stands for a device of another server, and finds out what would not work there.
+// For tests only: a device behind a seam: what is beyond it is another device of this process, but
+// nothing else crosses than what could cross a channel. Its programs are tensor graphs as bytes,
+// which the other side decodes, verifies and compiles; its memory cannot be addressed by the host;
+// its points are its own. So it stands for a device of another server, and finds out what would not
+// work there.
 #pragma once
 
 #include <memory>
