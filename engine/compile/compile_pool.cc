@@ -141,7 +141,7 @@ class Pool final : public CompilePool {
       std::unique_lock lock(mutex_);
       work_.wait(lock, [this] { return stop_ || waiting_.size() > 0; });
       if (stop_ || !process.IsIdle()) {
-        Leave(index, stop_ ? "" : "it died while it had nothing to do", "");
+        Leave(index, stop_ ? "" : "it exited while it was idle", "");
         return worked;
       }
       const auto taken = *waiting_.Pop();
