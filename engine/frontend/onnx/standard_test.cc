@@ -47,7 +47,8 @@ This page lists the ONNX operators that Telegrad imports. It is generated from `
 `engine/frontend/onnx/standard.def` (`BLESS=1 frontend_onnx_test` writes it), and a test compares it.
 
 Opsets )";
-  StrAppend(&out, kMinOpset, " to ", kMaxOpset, R"( are supported; an operator has the semantics of the version that the model's
+  StrAppend(&out, kMinOpset, " to ", kMaxOpset,
+            R"( are supported; an operator has the semantics of the version that the model's
 opset selects. A model with unsupported nodes is refused before anything runs, with a list of all of them;
 `telegrad check model.onnx` prints the list.
 
