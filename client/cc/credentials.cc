@@ -15,6 +15,7 @@
 #include <iterator>
 
 #include "engine/base/status.h"
+#include "grpc/grpc.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
@@ -26,6 +27,12 @@ namespace {
 // How often the files of TLS are looked at for a change.
 constexpr unsigned kTlsRefreshSeconds = 10;
 constexpr int kLocalSocketSeconds = 10;
+
+// gRPC is never shut down before the process exits. When the last channel of a process goes, gRPC
+// 1.51 shuts itself down and joins its threads, one of which may be in a poll of ten seconds that
+// nothing interrupts: it was begun for a message that the socket did not take at once
+// (run_poller in src/core/lib/iomgr/tcp_posix.cc).
+void KeepGrpc() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
 
 absl::Status CheckReadable(const std::string& path) {
   if (path.empty() || access(path.c_str(), R_OK) == 0) return absl::OkStatus();
@@ -126,6 +133,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
                                                            const ClientCredentials& credentials,
                                                            bool bulk) {
   TG_ASSIGN_OR_RETURN(const auto transport, TransportOf(address, credentials));
+  KeepGrpc();
   grpc::ChannelArguments arguments;
   for (const ChannelArgument& row : kChannelArguments) {
     arguments.SetInt(row.name, bulk ? row.bulk : row.value);

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "client/cc/chunk_pool.h"
-#include "engine/frontend/state/tensor_file.h"
+#include "engine/frontend/io/tensor_file.h"
 
 namespace telegrad {
 

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/hash.h"
 #include "engine/frontend/onnx/import.h"
-#include "engine/frontend/plan.h"
+#include "engine/frontend/tensor/plan.h"
 
 namespace telegrad {
 

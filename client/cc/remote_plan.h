@@ -14,9 +14,9 @@
 #include "client/cc/remote_import.h"
 #include "client/cc/remote_session.h"
 #include "engine/base/hash.h"
-#include "engine/frontend/host_tensor.h"
-#include "engine/frontend/plan.h"
-#include "engine/frontend/state/tensor_file.h"
+#include "engine/frontend/io/tensor_file.h"
+#include "engine/frontend/tensor/host_tensor.h"
+#include "engine/frontend/tensor/plan.h"
 
 namespace telegrad {
 

@@ -7,8 +7,8 @@
 #include "client/cli/command.h"
 #include "client/cli/import_options.h"
 #include "client/cli/onnx_data.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
-#include "engine/frontend/files.h"
 #include "engine/frontend/onnx/external_data.h"
 #include "engine/frontend/onnx/import.h"
 

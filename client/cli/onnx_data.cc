@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/base/files.h"
 #include "engine/base/status.h"
-#include "engine/frontend/files.h"
-#include "engine/frontend/state/byte_sink.h"
-#include "engine/frontend/state/npy.h"
-#include "engine/frontend/state/tensor_file.h"
+#include "engine/frontend/io/byte_sink.h"
+#include "engine/frontend/io/npy.h"
+#include "engine/frontend/io/tensor_file.h"
 
 namespace telegrad::cli {
 namespace {

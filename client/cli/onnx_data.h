@@ -11,7 +11,7 @@
 
 namespace telegrad::cli {
 
-// A .pb file holds a value of type `type`, any other file one tensor (engine/frontend/state).
+// A .pb file holds what `type` says, any other file one tensor (engine/frontend/io).
 absl::StatusOr<onnx::OnnxData> ReadOnnxData(const std::string& path, const onnx::ValueInfo& type);
 
 // A tensor, as .pb or .npy. UNIMPLEMENTED for what is none.

@@ -10,8 +10,8 @@
 #include "client/cli/onnx_session.h"
 #include "client/cli/progress.h"
 #include "client/cli/timeline.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
-#include "engine/frontend/files.h"
 
 namespace telegrad::cli {
 namespace {

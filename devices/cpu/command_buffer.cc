@@ -19,7 +19,7 @@ constexpr double kWorthAThread = 10;
 constexpr double kStepOverhead = 0.02;
 
 double Micros(double flops, double bytes) {
-  return 1e6 * std::max(flops / kThreadRates.flops, bytes / kThreadRates.bytes);
+  return 1e6 * std::max(flops / ThreadRates().flops, bytes / ThreadRates().bytes);
 }
 
 int HelpersWorthWaking(const Launch& launch, int threads) {

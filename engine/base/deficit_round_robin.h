@@ -33,6 +33,7 @@ class DeficitRoundRobin {
    private:
     friend class DeficitRoundRobin;
     const std::shared_ptr<const Share> share_;
+    int64_t weight_ = 1;  // of the share, when it was last looked at
     bool waiting_ = false;
     double deficit_ = 0;
     double left_at_ =
@@ -59,6 +60,7 @@ class DeficitRoundRobin {
  private:
   double DebtAfterAbsence(const Flow& flow) const;
   void Spend(double cost);
+  void LookAtWeight(Flow* flow);
 
   // Those that are waiting, in the order of their turns.
   std::list<Flow*> fresh_;  // came with no debt and were not served since

@@ -60,7 +60,14 @@ class FairTasks {
     return taken;
   }
 
-  // Reports the time that a taken task took.
+  // The tenants of which Pop(idle_only) would find a task.
+  int64_t idle_tenants() const {
+    return std::ranges::count_if(flows_, [](const auto& known) {
+      return known.second->running_ == 0 && !known.second->tasks_.empty();
+    });
+  }
+
+  // Of what was taken: it took so long.
   void Ended(Flow* flow, double predicted_ns, double measured_ns) {
     --flow->running_;
     turns_.Correct(flow, predicted_ns, measured_ns);

@@ -72,8 +72,11 @@ class Executable {
   virtual std::span<const KernelInfo> kernels() const = 0;  // in the order of their launches
   int num_launches() const { return static_cast<int>(kernels().size()); }
   virtual RunCost cost() const = 0;
-  // A lower bound of the host memory that it occupies: the code of its kernels, including shared
-  // ones, its launches and their descriptions.
+  // The devices on which a run may have values of its own, beside its slots and temporaries of
+  // kernels; empty for a run on one device.
+  virtual std::vector<const Device*> value_devices() const { return {}; }
+  // What keeping it takes of the host's memory, at least: the code of its kernels, also where they
+  // are shared, its launches and what is known of them.
   virtual int64_t kept_bytes() const;
 
   // Enqueues a run with bindings[i] as slot i and returns the point at which it has ended.

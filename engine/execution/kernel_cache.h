@@ -60,7 +60,7 @@ class KernelCache {
     std::list<std::string> by_age;  // least recently used first
     // The kernels that it holds, for each unit of its weight.
     double load(size_t more = 0) const {
-      const int64_t weight = share == nullptr ? 1 : share->weight;
+      const int64_t weight = share == nullptr ? 1 : share->weight();
       return static_cast<double>(by_age.size() + more) / static_cast<double>(weight);
     }
   };

@@ -137,6 +137,14 @@ std::vector<int64_t> PartitionedExecutable::BytesSent() const {
   return out;
 }
 
+std::vector<const Device*> PartitionedExecutable::value_devices() const {
+  std::vector<const Device*> out;
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    if (buffer_bytes_[d] > 0) out.push_back(devices_[d]);
+  }
+  return out;
+}
+
 int64_t PartitionedExecutable::kept_bytes() const {
   int64_t bytes = Executable::kept_bytes();
   for (size_t i = 0; i < parts_.size(); ++i) {

@@ -36,6 +36,7 @@ class PartitionedExecutable final : public Executable {
   std::span<const SlotUse> slots() const override { return slots_; }
   std::span<const KernelInfo> kernels() const override { return kernels_; }
   RunCost cost() const override { return cost_; }
+  std::vector<const Device*> value_devices() const override;
   int64_t kept_bytes() const override;
 
   // Releases the memory that it keeps for the next runs; runs in flight keep theirs.

@@ -103,7 +103,7 @@ absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& con
                             {"reason", principal.status().message()}});
     return absl::UnauthenticatedError("the credentials of this call are missing or not valid");
   }
-  connections_->Know(caller.peer);
+  connections_->Know(caller.peer, principal->tenant);
   caller.principal = *std::move(principal);
   if (method == nullptr) {
     return absl::UnimplementedError(StrCat("unknown method ", context.method(), " here"));

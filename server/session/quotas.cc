@@ -9,6 +9,7 @@
 #include <iterator>
 #include <set>
 
+#include "engine/base/share.h"
 #include "engine/base/status.h"
 #include "server/identity/principal.h"
 
@@ -16,8 +17,8 @@ namespace telegrad {
 namespace {
 
 constexpr QuotaInfo kQuotas[] = {
-#define QUOTA(enumerator, name, least, default_limit, unit, what) \
-  {name, least, default_limit, unit, what},
+#define QUOTA(enumerator, name, least, most, default_limit, unit, what) \
+  {name, least, most, default_limit, unit, what},
 #include "server/session/tenants.def"
 #undef QUOTA
 };
@@ -181,6 +182,9 @@ absl::Status Quotas::Set(std::string_view assignment) {
   if (!limit.ok()) return InvalidArgument(name, ": ", ToStd(limit.status().message()));
   if (*limit < row->least) {
     return InvalidArgument(name, ": ", *limit, " is too small; expected at least ", row->least);
+  }
+  if (*limit > row->most) {
+    return InvalidArgument(name, ": ", *limit, " is too much; it is at most ", row->most);
   }
   limits_[static_cast<size_t>(row - kQuotas)] = *limit;
   return absl::OkStatus();

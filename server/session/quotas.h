@@ -41,7 +41,7 @@ inline constexpr int kNumQuotas = 0
 
 struct QuotaInfo {
   std::string_view name;
-  int64_t least;  // that it may be set to
+  int64_t least, most;  // that it may be set to
   int64_t default_limit;
   std::string_view unit;
   std::string_view what;

@@ -251,7 +251,7 @@ Session::Step Session::Refuse(uint64_t id, Queued& queued, const absl::Status& e
     if (buffer.ok() && (*buffer)->memory() != nullptr) (*buffer)->SetPoison(error);
   }
   if (auto* run = std::get_if<RunOp>(&op)) {
-    ReturnDeviceTime(queued);
+    queued.device_time = {};
     if (const auto graph = FindGraph(run->hash); graph.ok()) {
       Bind(*run, **graph).IgnoreError();  // only to know what it would have written
       return FailRun(id, **graph, error);

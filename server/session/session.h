@@ -137,7 +137,7 @@ class Session : public std::enable_shared_from_this<Session> {
     bool cancelled = false;
     std::shared_ptr<Cancellation> cancellation;  // of this run
     int64_t deadline_ns = INT64_MAX;             // likewise
-    std::optional<int64_t> device_ns;            // that were taken for it, as predicted
+    TakenTime device_time;                       // for it, as predicted
     std::optional<TimelinePoint> copied;  // this write's bytes are in its buffer, or this import's
     std::shared_ptr<Memory> model;        // are here, where the host can read them
     absl::Status transfer;                // whether its number is one
@@ -203,11 +203,10 @@ class Session : public std::enable_shared_from_this<Session> {
   bool BusyDevice(Block* block) const;
   bool MayOverwrite(const StoredGraph& graph, Block* block);
   absl::StatusOr<std::shared_ptr<TracedRun>> NewTrace(const RunOp& op);
-  void Started(uint64_t id, const RunOp& op, const Queued& queued, const StoredGraph& graph,
+  void Started(uint64_t id, const RunOp& op, Queued& queued, const StoredGraph& graph,
                const TimelinePoint& point,
                int64_t submitted,  // when Submit was called, as SteadyNs has it
                std::shared_ptr<DeviceTime> taken, std::shared_ptr<TracedRun> traced);
-  void ReturnDeviceTime(Queued& queued);
   Step FailRun(uint64_t id, const StoredGraph& graph, const absl::Status& error);
 
   // Counts in the daemon's metrics and in the tenant's.

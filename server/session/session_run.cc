@@ -89,7 +89,7 @@ absl::StatusOr<ExecutableCache::Result> Session::Compile(const StoredGraph& grap
     budget_ = &budget;
   }
   auto result = tenant_->engine->Get(graph.hash, graph.graph, devices_, &budget, variables);
-  tenant_->compile_time.Correct(0, budget.worked_ns());
+  tenant_->compile_time->Correct(0, budget.worked_ns());
   std::lock_guard lock(mutex_);
   budget_ = nullptr;
   return result;
@@ -221,7 +221,7 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   if (!found.ok()) return Fail(id, found.status());
   const StoredGraph& graph = **found;
   const auto fail = [&](const absl::Status& error) {
-    ReturnDeviceTime(queued);
+    queued.device_time = {};
     return FailRun(id, graph, error);
   };
   absl::Status status = Bind(op, graph);
@@ -242,7 +242,11 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
       queued.compiled = *std::move(compiled);
     }
   }
-  status = Admit(queued.compiled->executable->cost(), env_.limits.run);
+  // What a run keeps on a disk is written there.
+  for (const Device* device : queued.compiled->executable->value_devices()) {
+    if (status.ok()) status = tenant_->MayUse(*device, /*write=*/true);
+  }
+  if (status.ok()) status = Admit(queued.compiled->executable->cost(), env_.limits.run);
   if (!status.ok()) return fail(status);
   while (!runs_.empty() && IsReached(runs_.front())) runs_.pop_front();
   if (static_cast<int64_t>(runs_.size()) >= env_.limits.runs_in_flight) {
@@ -253,11 +257,11 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
 
   const auto traced = NewTrace(op);
   if (!traced.ok()) return fail(traced.status());
-  if (!queued.device_ns) {
+  if (!queued.device_time) {
     const auto ns = static_cast<int64_t>(queued.compiled->executable->cost().seconds * 1e9);
-    status = tenant_->TakeDeviceTime(ns, env_.clock->Ns());
-    if (!status.ok()) return fail(status);
-    queued.device_ns = ns;
+    auto taken = tenant_->TakeDeviceTime(ns, env_.clock->Ns());
+    if (!taken.ok()) return fail(taken.status());
+    queued.device_time = *std::move(taken);
   }
   const int64_t submitted = SteadyNs();
   const auto taken = std::make_shared<DeviceTime>();
@@ -301,7 +305,7 @@ absl::StatusOr<std::shared_ptr<TracedRun>> Session::NewTrace(const RunOp& op) {
   return traced;
 }
 
-void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const StoredGraph& graph,
+void Session::Started(uint64_t id, const RunOp& op, Queued& queued, const StoredGraph& graph,
                       const TimelinePoint& point, int64_t submitted,
                       std::shared_ptr<DeviceTime> taken, std::shared_ptr<TracedRun> traced) {
   const ExecutableCache::Result& compiled = *queued.compiled;
@@ -324,11 +328,11 @@ void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const 
     traced->submitted_ns = submitted;
     traced_ = traced;
   }
-  auto ended = [self = shared_from_this(), slot, result, predicted = *queued.device_ns,
+  auto ended = [self = shared_from_this(), slot, result, predicted = queued.device_time.ns(),
                 taken = std::move(taken),
                 traced = std::move(traced)](const absl::Status& status) mutable {
     const int64_t ns = taken->ns.load(std::memory_order_relaxed);
-    self->tenant_->device_time.Correct(predicted, ns);
+    self->tenant_->device_time->Correct(predicted, ns);
     result.device_ns = static_cast<uint64_t>(ns);
     self->Count(Metric::kRunNs, static_cast<int64_t>(result.device_ns));
     if (traced != nullptr) traced->ended_ns = SteadyNs();
@@ -337,17 +341,12 @@ void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const 
     if (status.ok()) slot->answer.result = std::move(result);
     self->Finish(slot);
   };
+  queued.device_time.Keep();
   if (point.timeline == nullptr) {
     ended(absl::OkStatus());
   } else {
     point.timeline->OnReached(point.value, std::move(ended));
   }
-}
-
-// Of a run that was not submitted after all.
-void Session::ReturnDeviceTime(Queued& queued) {
-  if (queued.device_ns) tenant_->device_time.Correct(*queued.device_ns, 0);
-  queued.device_ns.reset();
 }
 
 // A run that was not submitted: what it would have written is not what the client expects.

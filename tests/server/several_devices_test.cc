@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "server/session/caching_engine.h"
 #include "server/session/session.h"
+#include "tests/fakes/temporary_directory.h"
 #include "tests/server/session_ends.h"
 
 namespace telegrad {
@@ -28,6 +29,8 @@ class SeveralDevices : public ::testing::Test {
     options.cpu_memory = int64_t{64} << 20;
     options.cpu_devices = 2;
     options.loopback_devices = 1;
+    options.disk_roots = {"d=" + directory_.path().string()};
+    options.disk_growth = 1000;
     options.load_graph =
         MakeGraphLoader(std::make_shared<ExecutableCache>(ExecutableCache::Limits{}), {});
     pool_ = *DevicePool::Create(*OpenDevices(options));
@@ -88,6 +91,7 @@ class SeveralDevices : public ::testing::Test {
         RunOp{.hash = hash, .handles = std::move(handles), .devices = std::move(devices)});
   }
 
+  TemporaryDirectory directory_;
   Graph g_;
   std::shared_ptr<SharedCaches> caches_ = std::make_shared<SharedCaches>(ExecutableCache::Limits{});
   Metrics metrics_;
@@ -151,6 +155,21 @@ TEST_F(SeveralDevices, BuffersLieBeyondTheSeam) {
   EXPECT_EQ(caches_->stats().bytes_sent, 32);
 }
 
+// What a run keeps on a disk between its steps is written there.
+TEST_F(SeveralDevices, ADiskThatMayOnlyBeReadHoldsNoValuesOfRuns) {
+  Alloc(1, "CPU:0", {1, 2, 3, 4});
+  Alloc(2, "CPU:0");
+  const std::string hash = Put({{Param(1, 0), Copy(Copy(Param(0, 0), 1), 0)}});
+  tenant_->Grant({.read = {"*"}});
+  const absl::Status refused = StatusOf(Run(hash, {1, 2}, {"CPU:0", "DISK:d"}));
+  EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("may not write DISK:d"));
+  tenant_->Grant({.write = {"d"}});
+  const absl::Status granted = StatusOf(Run(hash, {1, 2}, {"CPU:0", "DISK:d"}));
+  EXPECT_TRUE(granted.ok()) << granted;
+  EXPECT_THAT(Read(2), ElementsAre(1, 2, 3, 4));
+}
+
 TEST_F(SeveralDevices, ErrorsNameTheSlotAndTheDevice) {
   Alloc(1, "CPU:0");
   Alloc(2, "CPU:1");
@@ -165,7 +184,7 @@ TEST_F(SeveralDevices, ErrorsNameTheSlotAndTheDevice) {
   const absl::Status nowhere = StatusOf(Run(far, {1, 1}));
   EXPECT_EQ(nowhere.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(nowhere.message(), HasSubstr("names device 9"));
-  EXPECT_THAT(nowhere.message(), HasSubstr("this server has 3 devices"));
+  EXPECT_THAT(nowhere.message(), HasSubstr("this server has 4 devices"));
   // What would have been written is poisoned, nothing else.
   Alloc(3, "CPU:1");
   EXPECT_FALSE(StatusOf(Run(add, {3, 2}, {"CPU:0"})).ok());
