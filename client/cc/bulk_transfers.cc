@@ -16,11 +16,11 @@ namespace {
 constexpr uint64_t kPullBytes = 8 << 20;
 constexpr std::chrono::milliseconds kFirstBulkPause{20}, kLongestBulkPause{1000};
 
-// What a stream that ended so would be answered again.
+// Whether another stream would end with the same error.
 bool IsFinal(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kResourceExhausted:  // as long as the server knows of the one that broke
+    case absl::StatusCode::kResourceExhausted:  // until the server has noticed the broken stream
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kUnknown:
@@ -179,8 +179,8 @@ std::optional<BulkTransfers::Sent> BulkTransfers::NextPull() {
 
 void BulkTransfers::EndLocked(uint64_t transfer) { jobs_.erase(transfer); }
 
-// Downloads have their result. An upload that will not come to its end holds up the session, which
-// is why that is told.
+// Downloads get their result. An upload that cannot complete would block the session, so it is
+// reported.
 std::function<void()> BulkTransfers::FailLocked(const absl::Status& status) {
   if (!failed_.ok()) return [] {};
   failed_ = status;

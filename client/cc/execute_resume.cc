@@ -139,7 +139,8 @@ void ExecuteStream::Keep() {
   }
 }
 
-// The call before is done: nobody else touches it, or starts anything until there is another.
+// The previous call is done: no other thread uses it, or starts a write until there is another
+// call.
 void ExecuteStream::Reopen(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   auto call = std::make_shared<Call>(this, connection_, /*wait_for_ready=*/true);

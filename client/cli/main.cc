@@ -202,7 +202,7 @@ int Main(int argc, char** argv) {
     std::fputs(Usage().c_str(), stdout);
     return 0;
   }
-  if (args[0].starts_with("--")) {  // without a command there is only what every table knows
+  if (args[0].starts_with("--")) {  // without a command only the flags of every table apply
     const auto flags = Flags::Parse({}, std::span(args).first(1));
     if (flags.ok()) return PrintPage(Page(), *flags).value_or(kUsage);
   }

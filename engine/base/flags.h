@@ -46,7 +46,7 @@ struct FlagRow {
 class Flags {
  public:
   // INVALID_ARGUMENT names the argument and what was expected. `args` is without the program's
-  // name. Every table also knows --help, -h, --version and --generate=FORM.
+  // name. Every table also has --help, -h, --version and --generate=FORM.
   static absl::StatusOr<Flags> Parse(std::span<const FlagRow> table,
                                      std::span<const std::string_view> args);
 

@@ -36,7 +36,7 @@ class RateLimit {
   int64_t used_ns(int64_t now_ns) const;
   void Use(int64_t used_ns, int64_t now_ns);
 
-  // What was used beyond what the rate has given, in milliseconds; at most `burst_ms` below 0.
+  // Time used beyond what the rate has granted, in milliseconds; at least -`burst_ms`.
   int64_t overdrawn_ms(int64_t now_ns) const;
 
  private:

@@ -228,7 +228,7 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
     const std::shared_ptr<DeviceRuns> runs = impl_->RunsOf(device);
     impl_->shared->counters.misses.fetch_add(1, std::memory_order_relaxed);
     const auto make = [&] {
-      const Guards now = form->guards;  // nobody else changes them
+      const Guards now = form->guards;  // no other thread changes them
       lock.unlock();
       auto built = BuildForm(hash, graph, now, values, runs, impl_->shared->schedules,
                              impl_->shared->kernels, budget);
