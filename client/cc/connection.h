@@ -62,6 +62,8 @@ struct ServerInfo {
   std::string data_address;  // the address for large writes and reads
   std::string bulk_address;  // the address of bulk sockets; empty: none
   Compression compression = Compression::kNone;  // as agreed
+  bool binds_parts = false;                      // runs bind parts of buffers
+  bool copies = false;                           // it copies between buffers
 };
 
 struct DeviceInfo {
@@ -71,7 +73,11 @@ struct DeviceInfo {
   int64_t memory_used = 0;
   int threads = 0;
   bool healthy = false;
-  std::string health;  // why not
+  std::string health;   // why not
+  std::string kind;     // of the driver; empty where the server does not say
+  bool remote = false;  // the server reaches it over a network itself
+  int64_t round_trip_ns = 0;
+  double bytes_per_second = 0;
 };
 
 // Thread-safe.

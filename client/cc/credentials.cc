@@ -160,6 +160,9 @@ absl::StatusOr<std::string> TokenSource::Token() {
 absl::Status TokenSource::Authorize(grpc::ClientContext* context) {
   TG_ASSIGN_OR_RETURN(const std::string token, Token());
   if (!token.empty()) context->AddMetadata("authorization", "Bearer " + token);
+  if (!credentials_.acts_for.empty()) {
+    context->AddMetadata(kActsForHeader, credentials_.acts_for);
+  }
   return absl::OkStatus();
 }
 

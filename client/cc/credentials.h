@@ -30,6 +30,10 @@ struct ClientCredentials {
   // local socket, which gives one to processes of the same machine. At most one of the three.
   std::string token = {}, token_file = {}, local_socket = {};
 
+  // The tenant for whom this client acts, where the server grants it that (`acts_for` in its file
+  // of tenants); empty: the one for whom the server takes it.
+  std::string acts_for = {};
+
   // TELEGRAD_TLS_CA, TELEGRAD_TLS_CERT, TELEGRAD_TLS_KEY, TELEGRAD_TLS_SERVER_NAME, TELEGRAD_TOKEN,
   // TELEGRAD_TOKEN_FILE and TELEGRAD_LOCAL_SOCKET.
   static ClientCredentials FromEnvironment();

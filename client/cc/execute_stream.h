@@ -40,14 +40,20 @@ struct ReadTarget {
   Future<Done> done;
 };
 
+// Of an operation without an answer of its own: how it ended, as later answers tell.
+struct Told {
+  Future<Done> done;
+};
+
 // What an operation's answer is for; monostate: it has none unless it fails.
-using Completion = std::variant<std::monostate, Future<Done>, Future<bool>, Future<Digest>,
-                                Future<RunInfo>, Future<RemoteModel>, ReadTarget>;
+using Completion = std::variant<std::monostate, Told, Future<Done>, Future<bool>, Future<Digest>,
+                                Future<PutInfo>, Future<RunInfo>, Future<RemoteModel>, ReadTarget>;
 
 // Completes an operation that waits for an answer with an error.
 struct Fail {
   absl::Status status;
   void operator()(std::monostate) const {}
+  void operator()(const Told& told) const { told.done.Set(status); }
   void operator()(const ReadTarget& target) const { target.done.Set(status); }
   template <typename T>
   void operator()(const Future<T>& future) const {
@@ -68,8 +74,13 @@ class ExecuteStream {
   // Write.
   void Send(const char* what, v1::ExecuteRequest request, Completion completion,
             OutPayload payload = {});
-  // Makes the server cancel all earlier operations.
+  // Has the server give up every operation before, or those from `first` to `last`.
   void Cancel();
+  void Cancel(uint64_t first, uint64_t last);
+  // Whether so many operations can be sent without waiting; of Writes, only short ones.
+  bool HasRoom(size_t operations) const;
+  uint64_t next_operation() const;
+  absl::Status Over() const;
   uint64_t NewHandles(uint64_t count);  // the first of them
   // The identity of the session, once the server has opened it.
   const Future<SessionTicket>& ticket() const { return ticket_; }

@@ -54,6 +54,16 @@ struct RunInfo {
   std::shared_ptr<const RunEvents> trace;  // null unless it was asked for
 };
 
+// What a server says of a graph; see PutResult in compute.proto.
+struct PutInfo {
+  Digest hash;
+  double flops = 0;
+  double bytes = 0;
+  double seconds = 0;
+  double launch_seconds = 0;
+  int64_t temporary_bytes = 0;
+};
+
 // A part of a file of the server, on one of its disk devices; see Alloc in data.proto.
 struct RemoteFile {
   enum class Mode { kRead, kWrite, kCreate };
@@ -147,10 +157,43 @@ class RemoteSession {
 
   const Connection& connection() const { return *connection_; }
 
+  // For who sends operations for others, and must neither wait for room nor mix up their errors.
+  // `told` is set once it is known how the operation ended, which an answer to any operation after
+  // it says: who has nothing else to ask sends Sync.
+  void AllocTold(uint64_t handle, int64_t bytes, std::string_view device, const Future<Done>& told);
+  void WriteTold(uint64_t handle, int64_t offset, std::span<const std::byte> data,
+                 std::shared_ptr<const void> keep, const Future<Done>& told);
+  // Between two parts that do not overlap; needs ServerInfo::copies.
+  void CopyTold(uint64_t to, int64_t to_offset, uint64_t from, int64_t from_offset, int64_t bytes,
+                const Future<Done>& told);
+  struct RunParts {
+    std::span<const uint64_t> handles;
+    std::span<const uint64_t> offsets;  // of each part in its buffer; needs ServerInfo::binds_parts
+    std::span<const VarValue> variables = {};
+    bool trace = false;
+  };
+  void RunTold(const Digest& hash, const RunParts& parts, const Future<RunInfo>& told);
+  void ReadTold(uint64_t handle, int64_t offset, std::span<std::byte> into,
+                const Future<Done>& told);
+  void SyncTold(const Future<Done>& told);
+  // What runs are predicted to take, told with the hash where the graph is compiled at once.
+  Future<PutInfo> PutTold(std::string graph, bool compile);
+  // Whether so many more operations can be sent without waiting.
+  bool HasRoom(size_t operations) const;
+  // The number that the next operation will have.
+  uint64_t NextOperation() const;
+  // As Cancel, of the operations from `first` to `last`.
+  void Cancel(uint64_t first, uint64_t last);
+  // OK, or why the session is over: nothing that was or will be asked of it comes about.
+  absl::Status Over() const;
+
  private:
   bool TravelBeside(size_t bytes) const;
   // Sends the operation under the next number for a transfer, which it returns.
-  uint64_t SendTransfer(v1::ExecuteRequest request, const Future<Done>* ready);
+  uint64_t SendTransfer(v1::ExecuteRequest request, const Future<Done>* ready,
+                        const Future<Done>* told = nullptr);
+  void Write(uint64_t handle, int64_t offset, std::span<const std::byte> data,
+             std::shared_ptr<const void> keep, const Future<Done>* told);
   absl::Status Show(const char* verb, uint64_t transfer, const SharedMemory& memory);
 
   const std::shared_ptr<Connection> connection_;

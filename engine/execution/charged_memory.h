@@ -24,4 +24,8 @@ absl::Status NoRoom(const Device& device, int64_t bytes);
 absl::StatusOr<std::shared_ptr<Memory>> AllocCharged(Device& device, int64_t bytes,
                                                      const std::shared_ptr<Account>& account);
 
+// The same for memory of the host that belongs to no device.
+absl::StatusOr<std::shared_ptr<Memory>> AllocHostCharged(int64_t bytes,
+                                                         const std::shared_ptr<Account>& account);
+
 }  // namespace telegrad

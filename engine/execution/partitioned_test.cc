@@ -4,12 +4,12 @@
 
 #include <numeric>
 
-#include "devices/loopback/loopback_device.h"
 #include "engine/execution/execution_test.h"
-#include "engine/execution/graph_loader.h"
 #include "engine/execution/partitioned_cache.h"
 #include "engine/wire/graph_bytes.h"
 #include "tests/devices/fixture.h"
+#include "tests/fakes/loopback/graph_loader.h"
+#include "tests/fakes/loopback/loopback_device.h"
 
 namespace telegrad {
 namespace {

@@ -146,6 +146,13 @@ struct ResultToProto {
   void operator()(const HasResult& r) const { response->mutable_has()->set_has(r.has); }
   void operator()(const PutResult& r) const {
     response->mutable_put()->set_hash(r.hash.bytes.data(), r.hash.bytes.size());
+    if (!r.cost) return;
+    v1::RunCost* cost = response->mutable_put()->mutable_cost();
+    cost->set_flops(r.cost->flops);
+    cost->set_bytes(r.cost->bytes);
+    cost->set_seconds(r.cost->seconds);
+    cost->set_launch_seconds(r.cost->launch_seconds);
+    cost->set_temporary_bytes(static_cast<uint64_t>(r.cost->temporary_bytes));
   }
   void operator()(const ImportResult& r) const { ToProto(r, response->mutable_import()); }
   void operator()(const RunResult& r) const {
@@ -244,6 +251,11 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
     case v1::ExecuteRequest::kRead: {
       const v1::Read& op = request.read();
       operation.op = ReadOp{op.handle(), op.offset(), op.bytes(), op.transfer()};
+      break;
+    }
+    case v1::ExecuteRequest::kCopy: {
+      const v1::Copy& op = request.copy();
+      operation.op = CopyOp{op.from(), op.from_offset(), op.to(), op.to_offset(), op.bytes()};
       break;
     }
     case v1::ExecuteRequest::kHas:

@@ -157,6 +157,8 @@ absl::Status ExecuteCall::Open(const v1::Open& open) {
   }
   Log(LogLevel::kInfo, open.token().empty() ? "session_opened" : "session_resumed",
       {{"session", session->terms().id},
+       {"tenant", caller_.tenant->name},
+       {"subject", caller_.principal.subject},
        {"peer", caller_.peer},
        {"client", Clip(open.client(), kMaxLogged)}});
   bool aborted;

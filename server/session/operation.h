@@ -116,12 +116,17 @@ struct RunOp {
   std::vector<uint64_t> offsets = {};  // by slot; empty: the whole buffers are bound
   Priority priority = Priority::kNormal;
 };
+struct CopyOp {
+  uint64_t from = 0, from_offset = 0;
+  uint64_t to = 0, to_offset = 0;
+  uint64_t bytes = 0;
+};
 struct SyncOp {};
 
 struct Operation {
   uint64_t id = 0;
   int64_t head_bytes = 0;  // as it was sent, without its payload
-  std::variant<AllocOp, FreeOp, WriteOp, ReadOp, HasOp, PutOp, ImportOp, RunOp, SyncOp> op;
+  std::variant<AllocOp, FreeOp, WriteOp, ReadOp, CopyOp, HasOp, PutOp, ImportOp, RunOp, SyncOp> op;
 };
 
 // A read that is being sent from device memory. Its buffer is not written before it is destroyed.
@@ -155,6 +160,7 @@ struct HasResult {
 };
 struct PutResult {
   Digest hash;
+  std::optional<RunCost> cost = {};  // where it was compiled
 };
 struct ImportResult {
   Digest hash;

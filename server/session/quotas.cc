@@ -58,6 +58,7 @@ absl::StatusOr<int64_t> ParseLimit(std::string_view text) {
 }
 
 constexpr std::string_view kDiskRead = "disk_read", kDiskWrite = "disk_write";
+constexpr std::string_view kActsFor = "acts_for";
 
 absl::StatusOr<std::set<std::string, std::less<>>> ParseRoots(std::string_view quota,
                                                               std::string_view text) {
@@ -77,6 +78,20 @@ absl::StatusOr<std::set<std::string, std::less<>>> ParseRoots(std::string_view q
     text.remove_prefix(root.size());
   }
   return roots;
+}
+
+absl::StatusOr<std::set<std::string, std::less<>>> ParseTenantNames(std::string_view text) {
+  std::set<std::string, std::less<>> names;
+  while (!(text = Trim(text)).empty()) {
+    const std::string_view name = text.substr(0, text.find_first_of(" \t"));
+    if (name != "*" && !IsTenantName(name)) {
+      return InvalidArgument(kActsFor, ": ", Quoted(name),
+                             " is no tenant's name; expected names with blanks between them, or *");
+    }
+    names.emplace(name);
+    text.remove_prefix(name.size());
+  }
+  return names;
 }
 
 // Reads the file line by line.
@@ -171,12 +186,16 @@ absl::Status Quotas::Set(std::string_view assignment) {
     (name == kDiskRead ? disks_->read : disks_->write) = std::move(roots);
     return absl::OkStatus();
   }
+  if (name == kActsFor) {
+    TG_ASSIGN_OR_RETURN(acts_for_, ParseTenantNames(Trim(assignment.substr(equals + 1))));
+    return absl::OkStatus();
+  }
   const auto row = std::ranges::find(kQuotas, name, &QuotaInfo::name);
   if (row == std::end(kQuotas)) {
     std::string known;
     for (const QuotaInfo& q : kQuotas) StrAppend(&known, known.empty() ? "" : ", ", q.name);
     return InvalidArgument("unknown quota ", Quoted(name), "; there are ", known, ", ", kDiskRead,
-                           ", ", kDiskWrite);
+                           ", ", kDiskWrite, ", ", kActsFor);
   }
   const auto limit = ParseLimit(Trim(assignment.substr(equals + 1)));
   if (!limit.ok()) return InvalidArgument(name, ": ", ToStd(limit.status().message()));

@@ -8,6 +8,7 @@
 //   sessions = 16
 //   disk_read = models data    the disk roots whose files it may read; * is all of them
 //   disk_write = scratch       and those in which it may also make files and change what they have
+//   acts_for = bob carol       the tenants for whom it may act; * is all of them
 //
 // A quota that a section does not set is that of --default-quota, or else the default in
 // tenants.def.
@@ -64,15 +65,21 @@ class Quotas {
   int64_t operator[](Quota quota) const { return limits_[static_cast<size_t>(quota)]; }
 
   // `assignment` is NAME=VALUE; the value a whole number of at least 0, also with KiB, MiB, GiB or
-  // TiB. For disk_read and disk_write it is a list of names with blanks between them.
-  // INVALID_ARGUMENT says what is wrong with it.
+  // TiB. For disk_read, disk_write and acts_for it is a list of names with blanks between them.
+  // INVALID_ARGUMENT says what of it is wrong.
   absl::Status Set(std::string_view assignment);
 
-  // Where no grant is configured, the tenant `local` may use all disk roots and others none.
+  // Whether it may act for that tenant; where nothing is said, for none.
+  bool ActsFor(std::string_view tenant) const {
+    return acts_for_.contains("*") || acts_for_.contains(tenant);
+  }
+
+  // Where nothing is said, the tenant `local` may use all disk roots and others none.
   DiskGrants DisksOf(std::string_view tenant) const;
 
  private:
   std::optional<DiskGrants> disks_;
+  std::set<std::string, std::less<>> acts_for_;
   std::array<int64_t, kNumQuotas> limits_;
 };
 

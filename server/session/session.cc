@@ -218,6 +218,7 @@ Session::Step Session::Execute(Queued& queued, Where where, Block* block) {
   if (auto* free = std::get_if<FreeOp>(&op)) return Do(id, *free);
   if (auto* write = std::get_if<WriteOp>(&op)) return Do(id, *write, queued, where, block);
   if (auto* read = std::get_if<ReadOp>(&op)) return Do(id, *read, queued, where, block);
+  if (auto* copy = std::get_if<CopyOp>(&op)) return Do(id, *copy, where, block);
   if (auto* has = std::get_if<HasOp>(&op)) return Do(id, *has);
   if (auto* put = std::get_if<PutOp>(&op)) return Do(id, *put, where);
   if (auto* import = std::get_if<ImportOp>(&op)) return Do(id, *import, queued, where, block);
@@ -248,6 +249,10 @@ Session::Step Session::Refuse(uint64_t id, Queued& queued, const absl::Status& e
   if (auto* write = std::get_if<WriteOp>(&op)) {
     if (queued.upload != nullptr) transfers_.Finish(write->transfer);
     const auto buffer = FindBuffer(write->handle);
+    if (buffer.ok() && (*buffer)->memory() != nullptr) (*buffer)->SetPoison(error);
+  }
+  if (auto* copy = std::get_if<CopyOp>(&op)) {
+    const auto buffer = FindBuffer(copy->to);
     if (buffer.ok() && (*buffer)->memory() != nullptr) (*buffer)->SetPoison(error);
   }
   if (auto* run = std::get_if<RunOp>(&op)) {

@@ -3,7 +3,9 @@
 //
 //   Alloc, Free  nothing
 //   Write        until the runs and reads that use its buffer have ended, and one that is a
-//                transfer until its bytes are there
+//                transfer until its bytes are there; one of memory that the host cannot address is
+//                handed to the queue of its device
+//   Copy         is handed to such a queue
 //   Read         is answered once the run that writes its buffer has ended; what follows goes on
 //   Run          is handed to the queue of its device at once; what follows goes on. Before a
 //                graph's first run it is compiled on a thread for that, and what follows waits
@@ -168,6 +170,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Step DoUpload(uint64_t id, const WriteOp& op, Queued& queued, Buffer& buffer, Where where,
                 Block* block);
   Step DoDownload(uint64_t id, const ReadOp& op, Buffer& buffer);
+  Step Do(uint64_t id, CopyOp& op, Where where, Block* block);
   Step Do(uint64_t id, HasOp& op);
   Step Do(uint64_t id, PutOp& op, Where where);
   Step Do(uint64_t id, ImportOp& op, Queued& queued, Where where, Block* block);
@@ -178,6 +181,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // between it and memory of the host.
   absl::StatusOr<TimelinePoint> WriteStaged(const Payload& payload, uint64_t offset,
                                             const Buffer& buffer);
+  Step WriteBehind(uint64_t id, WriteOp& op, Buffer& buffer, Where where, Block* block);
+  absl::StatusOr<TimelinePoint> CopyInto(Buffer& to, uint64_t to_offset, BufferView from,
+                                         std::vector<TimelinePoint> waits, uint64_t bytes);
+  void WrittenBehind(uint64_t id, Buffer& buffer, const TimelinePoint& point, uint64_t bytes);
   absl::StatusOr<TimelinePoint> CopyOut(const Buffer& buffer, uint64_t offset, uint64_t bytes,
                                         const std::shared_ptr<Memory>& to);
   Step ReadStaged(uint64_t id, const ReadOp& op, Buffer& buffer, Block* block);
@@ -273,7 +280,12 @@ class Session : public std::enable_shared_from_this<Session> {
   bool has_slot_ = false;                // the operation at hand is to be answered
   std::deque<TimelinePoint> runs_;       // in flight
   std::weak_ptr<HeldRead> staged_read_;  // the one that ReadStaged may have going
-  std::vector<Buffer*> bound_;           // of the run at hand, with what it binds and waits for
+  struct StagedWrite {
+    TimelinePoint copied;
+    uint64_t bytes = 0;
+  };
+  std::deque<StagedWrite> staged_writes_;  // whose bytes are on their way to their device
+  std::vector<Buffer*> bound_;             // of the run at hand, with what it binds and waits for
   std::vector<BufferView> views_;
   std::vector<TimelinePoint> waits_;
   std::vector<Device*> devices_;     // by the graph's number

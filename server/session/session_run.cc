@@ -67,15 +67,20 @@ Session::Step Session::Do(uint64_t id, PutOp& op, Where where) {
   auto stored = tenant_->graphs.Put(*std::move(verified), op.bytes);
   if (!stored.ok()) return Fail(id, stored.status());
   Count(Metric::kGraphPuts);
+  PutResult result{.hash = (*stored)->hash};
   if (op.compile && !(*stored)->has_variables) {  // these are specialized to each run's values
     // For the server's own devices. A graph that names more may still run where its buffers are.
     absl::Status placed = NameDevices(**stored, {});
     if (placed.ok()) placed = DefaultDevices(**stored);
-    if (placed.ok()) placed = Compile(**stored, {}).status();
+    if (placed.ok()) {
+      const auto compiled = Compile(**stored, {});
+      placed = compiled.status();
+      if (placed.ok()) result.cost = compiled->executable->cost();
+    }
     if (!placed.ok() && !absl::IsNotFound(placed)) return Fail(id, placed);
   }
   Answer answer;
-  answer.result = PutResult{.hash = (*stored)->hash};
+  answer.result = result;
   return Reply(id, std::move(answer));
 }
 
@@ -103,7 +108,8 @@ absl::Status Session::NameDevices(const StoredGraph& graph, std::span<const std:
   for (const int64_t number : graph.devices) {
     const auto n = static_cast<size_t>(number);
     if (n >= names.size() || names[n].empty()) continue;
-    TG_ASSIGN_OR_RETURN(devices_[n], env_.devices->Find(names[n]));
+    TG_ASSIGN_OR_RETURN(Device * device, env_.devices->Find(names[n]));
+    devices_[n] = tenant_->View(*device);
     TG_RETURN_IF_ERROR(tenant_->MayUse(*devices_[n], /*write=*/false));
   }
   return absl::OkStatus();
@@ -130,10 +136,10 @@ absl::Status Session::DefaultDevices(const StoredGraph& graph) {
                       ", which neither the request nor a slot binds, and this server has ",
                       all.size(), " devices");
     }
-    devices_[n] = all[n].get();
+    devices_[n] = tenant_->View(*all[n]);
   }
   // A graph of no device at all runs on the first.
-  if (graph.devices.empty()) devices_.assign(1, all.front().get());
+  if (graph.devices.empty()) devices_.assign(1, tenant_->View(*all.front()));
   return absl::OkStatus();
 }
 

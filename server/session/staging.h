@@ -19,7 +19,8 @@ absl::StatusOr<std::shared_ptr<Memory>> AllocStaging(const DevicePool& pool, con
 
 // Enqueues a copy of all of `from` to the beginning of `to` on `device`, in the session's turn.
 absl::StatusOr<TimelinePoint> EnqueueCopy(SessionQueues& queues, Device& device, BufferView to,
-                                          BufferView from, std::span<const TimelinePoint> waits);
+                                          BufferView from, std::span<const TimelinePoint> waits,
+                                          QueueKind kind = QueueKind::kCopy);
 
 inline BufferView Part(const std::shared_ptr<Memory>& memory, uint64_t offset, uint64_t bytes) {
   return {memory, static_cast<int64_t>(offset), static_cast<int64_t>(bytes)};

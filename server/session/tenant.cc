@@ -113,6 +113,15 @@ absl::StatusOr<std::shared_ptr<Memory>> Tenant::Alloc(Device& device, int64_t by
   return Charged(*std::move(memory), *std::move(reservation));
 }
 
+Device* Tenant::View(Device& device) {
+  const std::lock_guard lock(views_mutex_);
+  const auto known = views_.find(&device);
+  if (known != views_.end()) return known->second == nullptr ? &device : known->second.get();
+  std::shared_ptr<Device>& view = views_[&device];
+  view = device.ForTenant(name);
+  return view == nullptr ? &device : view.get();
+}
+
 void Tenant::Grant(DiskGrants disks) {
   const std::lock_guard lock(mutex_);
   disks_ = std::move(disks);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -94,6 +95,9 @@ struct Tenant {
   void Limit(const Quotas& quotas, std::string_view remedy, int64_t now_ns);
   TenantDebts Debts(int64_t now_ns) const;
   void Owe(const TenantDebts& debts);
+  // A device of the pool as this tenant uses it, the same one each time; see Device::ForTenant. It
+  // lives as long as the tenant.
+  Device* View(Device& device);
 
   // The disk roots that it may use from now on.
   void Grant(DiskGrants disks);
@@ -111,6 +115,12 @@ struct Tenant {
   absl::Status TakeCompileTime(int64_t now_ns);
 
   const std::string name;
+
+ private:
+  std::mutex views_mutex_;
+  std::map<const Device*, std::shared_ptr<Device>> views_;  // outlive the engine
+
+ public:
   const Accounts accounts;
   const std::shared_ptr<Share> share;  // of devices and compilers
   const std::shared_ptr<RateLimit> device_time, compile_time;

@@ -60,6 +60,18 @@ absl::Status TenantDirectory::CheckServed(std::string_view name) const {
   return TermsOfLocked(name).quotas != nullptr ? absl::OkStatus() : NotServed(name);
 }
 
+absl::Status TenantDirectory::CheckActsFor(std::string_view front, std::string_view tenant) const {
+  if (front == tenant) return absl::OkStatus();
+  const std::lock_guard lock(mutex_);
+  const Terms terms = TermsOfLocked(front);
+  if (terms.quotas != nullptr && IsTenantName(tenant) && terms.quotas->ActsFor(tenant)) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      StrCat("tenant ", front, " may not act for others; grant it with acts_for = NAME below [",
+             front, "] in the file of --tenants"));
+}
+
 void TenantDirectory::Replace(TenantTable table) {
   std::vector<std::shared_ptr<Tenant>> dropped;  // destroyed without the lock
   const std::lock_guard lock(mutex_);

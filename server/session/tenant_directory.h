@@ -35,6 +35,8 @@ class TenantDirectory {
   absl::StatusOr<std::shared_ptr<Tenant>> Find(std::string_view name);
   // OK if the table serves a tenant of that name.
   absl::Status CheckServed(std::string_view name) const;
+  // OK if the table lets the tenant `front` act for `tenant`.
+  absl::Status CheckActsFor(std::string_view front, std::string_view tenant) const;
   // Replaces the table, also for tenants in use: their limits become those of `table`, even where
   // they have more in use. A tenant that `table` does not serve is not found any more.
   void Replace(TenantTable table);

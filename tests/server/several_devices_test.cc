@@ -2,14 +2,16 @@
 // and the order of runs whose transfers are in other queues.
 #include <cstring>
 
+#include "devices/cpu/cpu_device.h"
 #include "devices/drivers.h"
 #include "engine/compile/compiler.h"
-#include "engine/execution/graph_loader.h"
 #include "engine/ir/content_hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/session/caching_engine.h"
 #include "server/session/session.h"
+#include "tests/fakes/loopback/graph_loader.h"
+#include "tests/fakes/loopback/loopback_device.h"
 #include "tests/fakes/temporary_directory.h"
 #include "tests/server/session_ends.h"
 
@@ -28,12 +30,15 @@ class SeveralDevices : public ::testing::Test {
     options.host = HostTarget(2);
     options.cpu_memory = int64_t{64} << 20;
     options.cpu_devices = 2;
-    options.loopback_devices = 1;
     options.disk_roots = {"d=" + directory_.path().string()};
     options.disk_growth = 1000;
-    options.load_graph =
-        MakeGraphLoader(std::make_shared<ExecutableCache>(ExecutableCache::Limits{}), {});
-    pool_ = *DevicePool::Create(*OpenDevices(options));
+    std::vector<std::unique_ptr<Device>> devices = *OpenDevices(options);
+    devices.push_back(OpenLoopback(
+        {.inner =
+             *OpenCpu({.threads = 1, .memory_limit = int64_t{64} << 20, .target = HostTarget(1)}),
+         .load =
+             MakeGraphLoader(std::make_shared<ExecutableCache>(ExecutableCache::Limits{}), {})}));
+    pool_ = *DevicePool::Create(std::move(devices));
     env_ = {pool_.get(), &workers_, &compilers_, &metrics_, {}};
     const Accounts accounts("test", Quotas(), "");
     tenant_ = std::make_shared<Tenant>(

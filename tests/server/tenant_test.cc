@@ -69,6 +69,7 @@ TEST(TenantFile, SaysWhereItIsWrong) {
   } kCases[] = {
       {"sessions = 1", "f:1: a quota before the first section"},
       {"\n[a]\nsessions", "f:3: \"sessions\" is not NAME=VALUE"},
+      {"[a]\nacts_for = b/c", "f:2: acts_for: \"b/c\" is no tenant's name"},
       {"[a]\nsession = 1", "f:2: unknown quota \"session\""},
       {"[a]\nsessions = x", "f:2: sessions: \"x\" is not a whole number"},
       {"[a]\nsessions = 1\nsessions = 2", "f:3: a second sessions in this section"},
@@ -142,6 +143,21 @@ TEST_F(DirectoryTest, ServesOnlyWhomTheFileNames) {
     EXPECT_TRUE(absl::IsPermissionDenied(directory->Find(name).status())) << name;
   }
   EXPECT_EQ(directory->All().size(), 1u);
+}
+
+TEST_F(DirectoryTest, ActsForWhomTheFileNames) {
+  const auto directory = Directory("[front]\nacts_for = alice bob\n[root]\nacts_for = *\n[*]", 10);
+  EXPECT_TRUE(directory->CheckActsFor("front", "alice").ok());
+  EXPECT_TRUE(directory->CheckActsFor("front", "bob").ok());
+  EXPECT_TRUE(directory->CheckActsFor("root", "anybody").ok());
+  EXPECT_TRUE(directory->CheckActsFor("alice", "alice").ok()) << "everybody acts for itself";
+  const std::pair<std::string_view, std::string_view> kRefused[] = {
+      {"front", "carol"}, {"alice", "front"}, {"root", "not a name"}};
+  for (const auto& [front, tenant] : kRefused) {
+    EXPECT_TRUE(absl::IsPermissionDenied(directory->CheckActsFor(front, tenant))) << tenant;
+  }
+  directory->Replace(*ParseTenants("[*]", "file", {}));
+  EXPECT_TRUE(absl::IsPermissionDenied(directory->CheckActsFor("front", "alice")));
 }
 
 TEST_F(DirectoryTest, ErrorsSayWhereTheQuotaIs) {

@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "devices/api/graph_program.h"
 #include "engine/base/budget.h"
 #include "engine/execution/executable_cache.h"
+#include "tests/fakes/loopback/graph_program.h"
 
 namespace telegrad {
 

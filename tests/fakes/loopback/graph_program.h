@@ -1,6 +1,5 @@
-// What a device of the tensor level runs in place of a binary: a tensor graph, which the device's
-// own side schedules and compiles. A driver knows nothing of graphs; whoever opens such a device
-// gives it a loader.
+// For tests only: what a loopback device runs in place of a binary, a tensor graph, which the
+// device's own side schedules and compiles.
 #pragma once
 
 #include <functional>
@@ -18,7 +17,8 @@ class GraphProgram {
   virtual ~GraphProgram() = default;
 
   // Enqueues a run with bindings[i] as slot i of the graph, see Queue::Submit.
-  virtual absl::StatusOr<TimelinePoint> Submit(std::span<const BufferView> bindings) const = 0;
+  virtual absl::StatusOr<TimelinePoint> Submit(std::span<const BufferView> bindings,
+                                               std::span<const VarValue> variables) const = 0;
 };
 
 // Makes the graph of a ProgramImage for a tensor level device ready on `device`.

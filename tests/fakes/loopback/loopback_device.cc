@@ -1,6 +1,6 @@
 // The device's queues have threads of their own, which submit each command to the inner device and
 // wait for it there.
-#include "devices/loopback/loopback_device.h"
+#include "tests/fakes/loopback/loopback_device.h"
 
 #include <string>
 #include <utility>
@@ -106,7 +106,7 @@ class LoopbackRunner : public QueueRunner {
         slots.push_back(std::move(view));
       }
       const auto& program = static_cast<const LoopbackProgram&>(*launch.program);
-      TG_ASSIGN_OR_RETURN(const TimelinePoint ran, program.graph().Submit(slots));
+      TG_ASSIGN_OR_RETURN(const TimelinePoint ran, program.graph().Submit(slots, launch.variables));
       return ran.Wait();
     });
   }
@@ -136,6 +136,9 @@ class LoopbackDevice : public Device {
   int64_t memory_footprint() const override { return inner_->memory_footprint(); }
   Rates rates() const override { return inner_->rates(); }
   bool host_visible() const override { return false; }
+  bool Reaches(const Device& other) const override {
+    return other.host_visible() || dynamic_cast<const LoopbackDevice*>(&other) != nullptr;
+  }
   ProgramLevel accepts() const override { return ProgramLevel::kTensorGraph; }
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
