@@ -164,9 +164,8 @@ void RemoteLink::Lose(const absl::Status& why) {
     if (far_ == nullptr) return;
     lost_ = absl::UnavailableError(
         StrCat(ToStd(why.message()),
-               "; what was there is gone, whether what was under way has run "
-               "is not known, and buffers have to be made anew once the "
-               "device is back"));
+               "; its buffers are lost, operations under way may or may not have run, and "
+               "buffers must be allocated again once the device is back"));
     session = std::move(far_->session);
     far_.reset();
     freed_.clear();
