@@ -238,12 +238,13 @@ TEST_F(BulkSocketTest, WithoutATicketThereIsNothing) {
   const struct {
     std::string head, data, says;
     Code code;
-  } kRows[] = {{other.SerializeAsString(), "", "unknown ticket", Code::kPermissionDenied},
-               {Attach({}).SerializeAsString(), "", "unknown ticket", Code::kPermissionDenied},
-               {ChunkHead(1, 0, "x").SerializeAsString(), "", "must be attach", Code::kInvalidArgument},
-               {"GET / HTTP/1.1\r\n", "", "must be attach", Code::kInvalidArgument},
-               {Attach(key).SerializeAsString(), "data", "a frame of", Code::kInvalidArgument},
-               {std::string(2000, 'h'), "", "a frame of", Code::kInvalidArgument}};
+  } kRows[] = {
+      {other.SerializeAsString(), "", "unknown ticket", Code::kPermissionDenied},
+      {Attach({}).SerializeAsString(), "", "unknown ticket", Code::kPermissionDenied},
+      {ChunkHead(1, 0, "x").SerializeAsString(), "", "must be attach", Code::kInvalidArgument},
+      {"GET / HTTP/1.1\r\n", "", "must be attach", Code::kInvalidArgument},
+      {Attach(key).SerializeAsString(), "data", "a frame of", Code::kInvalidArgument},
+      {std::string(2000, 'h'), "", "a frame of", Code::kInvalidArgument}};
   for (const auto& row : kRows) {
     auto socket = Dial();
     SendFrame(*socket, row.head, std::as_bytes(std::span(row.data))).IgnoreError();
