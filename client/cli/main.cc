@@ -103,7 +103,7 @@ constexpr Command kCommands[] = {
     {"stats", "", "shows the counters of the server", {}, &Stats},
 };
 
-// Of every command.
+// The flags of every command.
 constexpr FlagRow kCommonFlags[] = {
     {"address", 'a', FlagKind::kString, "", "ADDRESS",
      "Address of the server, HOST:PORT or unix:PATH (default: TELEGRAD_ADDRESS, else the daemon of "

@@ -50,7 +50,7 @@ class Flags {
   static absl::StatusOr<Flags> Parse(std::span<const FlagRow> table,
                                      std::span<const std::string_view> args);
 
-  // Of a flag in the table, of that kind.
+  // The value of a flag in the table, which must be of that kind.
   bool GetBool(std::string_view name) const;
   int64_t GetInt(std::string_view name) const;
   const std::string& GetString(std::string_view name) const;

@@ -27,8 +27,8 @@ namespace {
 // General forms of a graph for a part of its ranges; beyond, one for all of them.
 constexpr int64_t kMaxRanged = 8;
 
-// All that can change the code, but for the values of variables and what is fixed as long as the
-// process lives.
+// Everything that can change the code, except for the values of variables and settings that are
+// fixed while the process runs.
 std::string ExecutableKey(const Digest& hash, const Device& device) {
   return StrCat(hash.view(), device.name(), device.target().Key());
 }
@@ -39,7 +39,7 @@ std::vector<VarValue> Sorted(std::span<const VarValue> values) {
   return out;
 }
 
-// That this form cannot be made is no reason that another cannot.
+// Whether the error ends the call; after other errors, another form may still be made.
 bool IsFinal(const absl::Status& status) {
   return absl::IsCancelled(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsResourceExhausted(status);

@@ -17,7 +17,7 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-// Of a client of a later version there may be some.
+// Clients of later versions may send some.
 constexpr int64_t kMaxUnknownFields = 1024;
 
 // An empty message takes many times its serialized bytes in memory, and so does an unknown field:

@@ -9,9 +9,9 @@
 namespace telegrad {
 namespace {
 
-// So few are not worth a look at whether they are settled.
+// Up to this number of debts, no check for settled ones is made.
 constexpr size_t kFewDebts = 64;
-// So long the use of rates is remembered for a tenant that is not served any more.
+// Time for which the use of rates is kept for a tenant that is no longer served.
 constexpr double kUnservedMs = 3600e3;
 
 absl::Status NotServed(std::string_view name) {

@@ -42,7 +42,7 @@ class TenantDirectory {
   void Replace(TenantTable table);
   // Those in use and those kept, by name.
   std::vector<std::shared_ptr<Tenant>> All() const;
-  // Of how many that were dropped something is remembered.
+  // The number of dropped tenants whose debts are kept.
   size_t remembered() const;
 
  private:

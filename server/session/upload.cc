@@ -202,7 +202,7 @@ absl::Status Upload::Take(ByteRange range, const ChunkContent& content, CreditLi
   return absl::IsNotFound(inside) ? absl::OkStatus() : inside;  // the chunk is not needed
 }
 
-// Of a range that was found to be inside of the whole once that was known.
+// Writes a range that was checked to be inside of the upload after its length became known.
 absl::Status Upload::Place(ByteRange range, const ChunkContent& content, CreditLine::Part credit) {
   void* const host = target_.memory->host();
   if (host == nullptr) return PlaceStaged(range, content, std::move(credit));

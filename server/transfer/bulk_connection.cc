@@ -13,12 +13,12 @@
 namespace telegrad {
 namespace {
 
-// Of the message with the ticket.
+// Limit of the message with the ticket.
 constexpr uint32_t kMaxFirstBytes = 1024;
-// For the reason of an end.
+// Time limit for sending the reason of an end.
 constexpr std::chrono::seconds kFarewell{1};
 
-// What is still in the socket.
+// The unread data of a message in the socket.
 class SocketData final : public MessageData {
  public:
   SocketData(StreamSocket* socket, uint32_t bytes) : socket_(socket), bytes_(bytes) {}
