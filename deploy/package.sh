@@ -10,12 +10,12 @@ Usage: deploy/package.sh [--maintainer "NAME <ADDRESS>"] [--no-lintian] [--help]
 
 Builds the release preset and writes build/packages/:
   telegradd         the daemon with its systemd units, configuration in /etc/telegrad, manual page and completion
-  telegrad          the command line and telegrad-opt, likewise
+  telegrad          the command line and telegrad-opt, with manual pages and completion
   libtelegrad-dev   the C++ client: static library, headers, CMake config, pkg-config
   python3-telegrad  the Python client
 and a wheel and an sdist of the Python client where pip and setuptools are installed.
-  --maintainer TEXT  who maintains the packages (default: DEBFULLNAME and DEBEMAIL, else the last commit's author)
-  --no-lintian       does not check the packages with lintian, where that is installed
+  --maintainer TEXT  maintainer of the packages (default: DEBFULLNAME and DEBEMAIL, else the last commit's author)
+  --no-lintian       do not check the packages with lintian (default: check where lintian is installed)
 END
 }
 

@@ -103,7 +103,7 @@ constexpr Command kCommands[] = {
     {"stats", "", "shows the counters of the server", {}, &Stats},
 };
 
-// Of every command.
+// The flags of every command.
 constexpr FlagRow kCommonFlags[] = {
     {"address", 'a', FlagKind::kString, "", "ADDRESS",
      "Address of the server, HOST:PORT or unix:PATH (default: TELEGRAD_ADDRESS, else the daemon of "
@@ -202,7 +202,7 @@ int Main(int argc, char** argv) {
     std::fputs(Usage().c_str(), stdout);
     return 0;
   }
-  if (args[0].starts_with("--")) {  // without a command there is only what every table knows
+  if (args[0].starts_with("--")) {  // without a command only the flags of every table apply
     const auto flags = Flags::Parse({}, std::span(args).first(1));
     if (flags.ok()) return PrintPage(Page(), *flags).value_or(kUsage);
   }

@@ -46,11 +46,11 @@ struct FlagRow {
 class Flags {
  public:
   // INVALID_ARGUMENT names the argument and what was expected. `args` is without the program's
-  // name. Every table also knows --help, -h, --version and --generate=FORM.
+  // name. Every table also has --help, -h, --version and --generate=FORM.
   static absl::StatusOr<Flags> Parse(std::span<const FlagRow> table,
                                      std::span<const std::string_view> args);
 
-  // Of a flag in the table, of that kind.
+  // The value of a flag in the table, which must be of that kind.
   bool GetBool(std::string_view name) const;
   int64_t GetInt(std::string_view name) const;
   const std::string& GetString(std::string_view name) const;

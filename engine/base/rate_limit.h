@@ -28,15 +28,15 @@ class RateLimit {
   // Corrects an admitted request of `predicted_ns` to the measured time.
   void Correct(int64_t predicted_ns, int64_t measured_ns);
 
-  // From now on. What was used so far counts against the new burst: a debt stays one, and to change
-  // a limit back and forth gives nothing.
+  // Changes the limits. Use so far counts against the new burst: a debt remains, and changing a
+  // limit back and forth gains nothing.
   void Limit(int64_t per_second_ms, int64_t burst_ms, std::string remedy, int64_t now_ns);
 
   // What was used of the burst and not come back since, also beyond it: to be used of another one.
   int64_t used_ns(int64_t now_ns) const;
   void Use(int64_t used_ns, int64_t now_ns);
 
-  // What was used beyond what the rate has given, in milliseconds; at most `burst_ms` below 0.
+  // Time used beyond what the rate has granted, in milliseconds; at least -`burst_ms`.
   int64_t overdrawn_ms(int64_t now_ns) const;
 
  private:

@@ -187,7 +187,7 @@ class Pool final : public CompilePool {
       }
       if (!process.IsIdle()) {
         Leave(index);
-        Report("it died while it had nothing to do", "");
+        Report("it exited while it was idle", "");
         return worked;
       }
       const auto taken = *waiting_.Pop(/*idle_only=*/IsSpare(index));

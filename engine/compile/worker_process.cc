@@ -140,7 +140,7 @@ absl::Status WorkerProcess::Greet(FrameDeadline deadline) {
   TG_ASSIGN_OR_RETURN(const std::string frame, ReadFrame(socket_, kMaxHelloBytes, deadline));
   TG_ASSIGN_OR_RETURN(hello_, DecodeHello(frame));
   if (hello_.protocol != kWorkerProtocol) {
-    return FailedPrecondition("it speaks version ", hello_.protocol, " of the protocol, not ",
+    return FailedPrecondition("it uses version ", hello_.protocol, " of the protocol, not ",
                               kWorkerProtocol);
   }
   return absl::OkStatus();
@@ -183,7 +183,7 @@ absl::StatusOr<WorkerAnswer> WorkerProcess::Ask(const WorkerRequest& request,
 }
 
 std::string WorkerProcess::Bury() {
-  if (buried_) return "is gone";
+  if (buried_) return "has exited";
   buried_ = true;
   // Who has closed its socket is about to end by itself, and how is worth knowing; who has not, or
   // lingers, is killed.

@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<LocalSocket>> LocalSocket::Start(const std::strin
   if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return absl::UnavailableError(StrCat("cannot listen on ", path, ": ", std::strerror(errno)));
   }
-  // Who may connect is decided by uid; where there is only one, the file says so, too.
+  // Access is decided by uid; where there is only one user, the mode of the file restricts it, too.
   if (chmod(path.c_str(), users.others() ? 0666 : 0600) != 0 ||
       listen(listener.get(), SOMAXCONN) != 0) {
     return absl::UnavailableError(StrCat("cannot listen on ", path, ": ", std::strerror(errno)));

@@ -28,7 +28,7 @@ namespace telegrad {
 // Tenants by uid. The daemon's own user is always known, and an administrator.
 class LocalUsers {
  public:
-  // Of "UID=TENANT" each.
+  // Parses rows of the form "UID=TENANT".
   static absl::StatusOr<LocalUsers> Parse(std::span<const std::string> rows);
   absl::StatusOr<Principal> Find(uid_t uid) const;
   bool others() const;  // besides the daemon's own user

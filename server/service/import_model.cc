@@ -1,6 +1,6 @@
-// A format is a row of kFormats. What a reader makes goes through the door that graphs from outside
-// go through, FromProto: an imported graph is checked like one that was put, and has the hash that
-// it would have if the client had imported and put it.
+// A format is a row of kFormats. The graph of a reader passes through FromProto like graphs from
+// clients: an imported graph is checked like one that was put, and has the same hash as if the
+// client had imported and put it.
 #include "server/service/import_model.h"
 
 #include <algorithm>

@@ -85,8 +85,9 @@ absl::StatusOr<std::set<std::string, std::less<>>> ParseTenantNames(std::string_
   while (!(text = Trim(text)).empty()) {
     const std::string_view name = text.substr(0, text.find_first_of(" \t"));
     if (name != "*" && !IsTenantName(name)) {
-      return InvalidArgument(kActsFor, ": ", Quoted(name),
-                             " is no tenant's name; expected names with blanks between them, or *");
+      return InvalidArgument(
+          kActsFor, ": ", Quoted(name),
+          " is not the name of a tenant; expected names with blanks between them, or *");
     }
     names.emplace(name);
     text.remove_prefix(name.size());
@@ -203,7 +204,7 @@ absl::Status Quotas::Set(std::string_view assignment) {
     return InvalidArgument(name, ": ", *limit, " is too small; expected at least ", row->least);
   }
   if (*limit > row->most) {
-    return InvalidArgument(name, ": ", *limit, " is too much; it is at most ", row->most);
+    return InvalidArgument(name, ": ", *limit, " is too large; expected at most ", row->most);
   }
   limits_[static_cast<size_t>(row - kQuotas)] = *limit;
   return absl::OkStatus();

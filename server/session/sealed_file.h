@@ -26,8 +26,8 @@ class SealedFile {
                                                                 Reservation paid);
 
   uint64_t bytes() const { return bytes_; }
-  // Of the part; `at` and what is given lie inside of it. DATA_LOSS where the system cannot provide
-  // a page.
+  // Copy from and to the part; `at` and the bytes are inside of it. DATA_LOSS where the system
+  // cannot provide a page.
   absl::Status Read(uint64_t at, std::span<std::byte> to) const;
   absl::Status Write(uint64_t at, std::span<const std::byte> from) const;
 

@@ -17,8 +17,8 @@
 namespace telegrad {
 namespace {
 
-// What an operation takes as long as it waits, at most, for each byte that was sent of it: an empty
-// name is two there and a string here. Most are small, and nobody counts them.
+// The upper bound of the memory of a waiting operation for each byte of its message: an empty name
+// has two bytes there and is a string here. Operations up to kSmallHead are not counted.
 constexpr int64_t kBytesOfHead = 32, kSmallHead = 1024;
 
 }  // namespace

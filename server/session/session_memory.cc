@@ -14,7 +14,7 @@ namespace {
 // Above these an operation is not done on a reader's or device's thread.
 constexpr int64_t kQuickAllocBytes = 4 << 20;
 constexpr int64_t kQuickWriteBytes = 64 << 10;
-// What a buffer and its memory take beside its bytes, as estimated from the smallest ones.
+// Memory of a buffer beside its bytes, measured with the smallest buffers.
 constexpr int64_t kHandleBytes = 448;
 
 }  // namespace
@@ -36,7 +36,7 @@ absl::Status Session::CheckAlloc(const AllocOp& op) const {
   return absl::OkStatus();
 }
 
-// What `op` asks for, still to be charged to the session.
+// Allocates the buffer of `op`, which the caller charges to the session.
 absl::StatusOr<std::unique_ptr<Buffer>> Session::NewBuffer(const AllocOp& op) {
   if (op.bytes > static_cast<uint64_t>(env_.limits.bytes - bytes_)) {
     return ResourceExhausted("handle ", op.handle, ": ", op.bytes, " bytes beside the ", bytes_,
@@ -74,8 +74,8 @@ absl::StatusOr<std::unique_ptr<Buffer>> Session::NewBuffer(const AllocOp& op) {
   return buffer;
 }
 
-// A handle stands for the failure from now on, for what depends on it; unless the tenant may keep
-// no more: then it is unknown.
+// Keeps the error under the handle for operations that use it. If the tenant's quota has no room,
+// the handle stays unknown.
 void Session::Poisoned(uint64_t handle, const absl::Status& error) {
   auto paid = Reservation::Try(tenant_->accounts.shared(Quota::kHostMemory),
                                kHandleBytes + static_cast<int64_t>(error.message().size()));
@@ -105,7 +105,7 @@ Session::Step Session::Do(uint64_t id, AllocOp& op, Where where) {
   return Step::kDone;
 }
 
-// Whatever still uses the memory holds a reference to it.
+// Runs and reads under way hold a reference to the memory.
 Session::Step Session::Do(uint64_t id, FreeOp& op) {
   absl::Status status;
   for (const uint64_t handle : op.handles) {

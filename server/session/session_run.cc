@@ -18,8 +18,8 @@ bool Replaces(const StoredGraph& graph, size_t slot, const Buffer& buffer) {
          graph.slots[slot].bytes == buffer.bytes();
 }
 
-// A run on several devices reads buffers in queues that later runs are not ordered behind: the
-// point, which never fails, from which on it has read them. None for a run on one device.
+// A run on several devices reads buffers in queues behind which later runs are not ordered. Returns
+// the point at which it has read them, which never fails; no point for a run on one device.
 TimelinePoint EndOfTransfers(std::span<Device* const> devices, const TimelinePoint& run) {
   const Device* first = nullptr;
   bool several = false;
@@ -206,7 +206,7 @@ bool Session::BusyDevice(Block* block) const {
   return false;
 }
 
-// What the run waits for. False if it has to wait here, before it is submitted.
+// Collects the points that the run waits for. False if it has to wait before it is submitted.
 bool Session::MayOverwrite(const StoredGraph& graph, Block* block) {
   waits_.clear();
   for (size_t i = 0; i < bound_.size(); ++i) {
@@ -355,7 +355,7 @@ void Session::Started(uint64_t id, const RunOp& op, Queued& queued, const Stored
   }
 }
 
-// A run that was not submitted: what it would have written is not what the client expects.
+// Fails a run that was not submitted: poisons the buffers that it would have written.
 Session::Step Session::FailRun(uint64_t id, const StoredGraph& graph, const absl::Status& error) {
   for (size_t i = 0; i < bound_.size() && i < graph.slots.size(); ++i) {
     if (bound_[i] != nullptr && bound_[i]->memory() != nullptr && graph.slots[i].written) {

@@ -69,9 +69,10 @@ class TakenTime {
   int64_t ns_ = 0;
 };
 
-// What outlives a tenant that was dropped: whoever comes back under its name has used it still.
+// The debts of a tenant, which outlive it when it is dropped, so that a tenant of the same name has
+// them again.
 struct TenantDebts {
-  std::shared_ptr<Share> share;  // those who divide something remember debts by it
+  std::shared_ptr<Share> share;  // the key of debts to other tenants
   int64_t disk_bytes = 0;
   int64_t device_ns = 0, compile_ns = 0;  // of the bursts
   int64_t at_ns = 0;                      // when that was so
@@ -108,8 +109,8 @@ struct Tenant {
   void Enter() { users_.fetch_add(1, std::memory_order_relaxed); }
   void Leave();
 
-  // Of a run that is predicted to take so long on devices, and of a job that compiles. The error,
-  // counted, is RESOURCE_EXHAUSTED and says when to try again.
+  // Admit a run of this predicted device time, and a job that compiles. The error is
+  // RESOURCE_EXHAUSTED, which is counted and says when to retry.
   absl::StatusOr<TakenTime> TakeDeviceTime(int64_t predicted_ns, int64_t now_ns);
   absl::Status TakeCompileTime(int64_t now_ns);
 

@@ -9,9 +9,9 @@
 namespace telegrad {
 namespace {
 
-// So few are not worth a look at whether they are settled.
+// Up to this number of debts, no check for settled ones is made.
 constexpr size_t kFewDebts = 64;
-// So long the use of rates is remembered for a tenant that is not served any more.
+// Time for which the use of rates is kept for a tenant that is no longer served.
 constexpr double kUnservedMs = 3600e3;
 
 absl::Status NotServed(std::string_view name) {
@@ -108,8 +108,8 @@ void TenantDirectory::ForgetLocked(const Tenant& tenant) {
   debts_swept_ = debts_.size();
 }
 
-// Whether a tenant of that name would be none the better for having been forgotten. Of one that is
-// not served nothing is known by which its rates would recover.
+// Whether the debts of a tenant of that name equal those of a new one, so that they may be dropped.
+// A tenant that is not served has no rates by which its debts would decrease.
 bool TenantDirectory::IsSettledLocked(std::string_view name, const TenantDebts& debts) const {
   const Terms terms = TermsOfLocked(name);
   if (debts.disk_bytes > 0) return false;

@@ -1,7 +1,7 @@
-// The tenants by name. One that nobody uses is kept with its graphs and executables, so that who
-// comes back finds them, until more are idle than may be: then the one that was asked for longest
-// ago goes. Its graphs have to be put again; what it has used of its rates, and its turns, are
-// remembered until they are as those of somebody new.
+// The tenants by name. A tenant without sessions is kept with its graphs and executables, so that
+// it finds them when it returns. When more are idle than the limit, the one that was used longest
+// ago is dropped and has to put its graphs again. Its use of its rates, and its debts, are kept
+// until they equal those of a new tenant.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class TenantDirectory {
   void Replace(TenantTable table);
   // Those in use and those kept, by name.
   std::vector<std::shared_ptr<Tenant>> All() const;
-  // Of how many that were dropped something is remembered.
+  // The number of dropped tenants whose debts are kept.
   size_t remembered() const;
 
  private:

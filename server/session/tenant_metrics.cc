@@ -13,7 +13,7 @@ constexpr Metric kOfTenants[] = {
     Metric::kRunsCached, Metric::kRunNs,
 };
 
-// What of an account is shown.
+// The figures of an account that are shown.
 constexpr struct {
   std::string_view name;
   MetricInfo::Kind kind;

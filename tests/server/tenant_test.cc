@@ -35,7 +35,7 @@ TEST(Quotas, AreNamedAndHaveUnits) {
   EXPECT_EQ(quotas.Set("weight=0").message(), "weight: 0 is too small; expected at least 1");
   EXPECT_TRUE(quotas.Set("weight=3").ok());
   EXPECT_EQ(quotas.Set("weight=9223372036854775807").message(),
-            "weight: 9223372036854775807 is too much; it is at most 10000");
+            "weight: 9223372036854775807 is too large; expected at most 10000");
 }
 
 TEST(TenantFile, GivesEachItsOwn) {
@@ -67,18 +67,18 @@ TEST(TenantFile, SaysWhereItIsWrong) {
   const struct {
     std::string_view text, error;
   } kCases[] = {
-      {"sessions = 1", "f:1: a quota before the first section"},
+      {"sessions = 1", "f:1: a quota stands before the first section"},
       {"\n[a]\nsessions", "f:3: \"sessions\" is not NAME=VALUE"},
-      {"[a]\nacts_for = b/c", "f:2: acts_for: \"b/c\" is no tenant's name"},
+      {"[a]\nacts_for = b/c", "f:2: acts_for: \"b/c\" is not the name of a tenant"},
       {"[a]\nsession = 1", "f:2: unknown quota \"session\""},
       {"[a]\nsessions = x", "f:2: sessions: \"x\" is not a whole number"},
       {"[a]\nsessions = 1\nsessions = 2", "f:3: a second sessions in this section"},
       {"[a]\n[b]\n[a]", "f:3: a second section [a]"},
       {"[*]\n[*]", "f:2: there are two sections [*]"},
       {"[a", "f:1: expected a section header, [NAME] or [*]"},
-      {"[a b]", "f:1: \"a b\" is no tenant's name"},
-      {"[]", "f:1: \"\" is no tenant's name"},
-      {"[\x1b]", "f:1: \"?\" is no tenant's name"},
+      {"[a b]", "f:1: \"a b\" is not the name of a tenant"},
+      {"[]", "f:1: \"\" is not the name of a tenant"},
+      {"[\x1b]", "f:1: \"?\" is not the name of a tenant"},
   };
   for (const auto& c : kCases) {
     const auto table = ParseTenants(c.text, "f", {});

@@ -267,7 +267,7 @@ class Session:
     def close(self, timeout: float | None = None) -> None:
         """Ends the session when everything asked for is done; the server frees what it owned.
 
-        Raises the first error that nobody has heard of. After `timeout` seconds (the connection's
+        Raises the first error that has not been raised. After `timeout` seconds (the connection's
         unless said) the session is ended at once.
         """
         with self._changed:

@@ -106,7 +106,7 @@ def _place(tensor: torch.Tensor, must_be_there: bool) -> _Kept:
     if known is not None and known.version == version:
         return known
     if must_be_there:
-        raise RuntimeError("a tensor that the forward pass had saved on the server is gone; it was "
+        raise RuntimeError("a tensor that the forward pass had saved on the server no longer exists; it was "
                            "copied or changed by a hook, which telegrad.torch cannot follow")
     data = tensor.detach().contiguous()
     kept = _Kept(host(), host().alloc(max(data.nbytes, 1)))
