@@ -71,8 +71,9 @@ absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
     }
     if (operation.head_bytes > kSmallHead) queued.staged += operation.head_bytes * kBytesOfHead;
     if (const auto* run = std::get_if<RunOp>(&operation.op)) {
+      queued.arrived_ns = env_.clock->Ns();
       if (run->timeout_ms != 0) {
-        queued.deadline_ns = env_.clock->Ns() + run->timeout_ms * 1'000'000;
+        queued.deadline_ns = queued.arrived_ns + run->timeout_ms * 1'000'000;
       }
       queued.cancellation =
           std::make_shared<Cancellation>(cancellation_, env_.clock, queued.deadline_ns);

@@ -136,6 +136,7 @@ class Session : public std::enable_shared_from_this<Session> {
     bool cancelled = false;
     std::shared_ptr<Cancellation> cancellation;  // of this run
     int64_t deadline_ns = INT64_MAX;             // likewise
+    int64_t arrived_ns = 0;                      // likewise, by the clock of the environment
     TakenTime device_time;                       // for it, as predicted
     std::optional<TimelinePoint> copied;  // this write's bytes are in its buffer, or this import's
     std::shared_ptr<Memory> model;        // are here, where the host can read them

@@ -132,8 +132,11 @@ absl::Status Session::DefaultDevices(const StoredGraph& graph) {
     }
     devices_[n] = all[n].get();
   }
-  // A graph of no device at all runs on the first.
-  if (graph.devices.empty()) devices_.assign(1, all.front().get());
+  // A graph of no device at all runs on the first that takes work.
+  if (graph.devices.empty()) {
+    TG_ASSIGN_OR_RETURN(Device * first, env_.devices->Find(""));
+    devices_.assign(1, first);
+  }
   return absl::OkStatus();
 }
 
@@ -226,6 +229,9 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   };
   absl::Status status = Bind(op, graph);
   if (status.ok()) status = queued.cancellation->Check();
+  for (const Device* device : devices_) {
+    if (status.ok() && device != nullptr) status = env_.devices->CheckTakesWork(*device);
+  }
   if (!status.ok()) return fail(status);
 
   if (!queued.compiled) {
@@ -324,13 +330,14 @@ void Session::Started(uint64_t id, const RunOp& op, Queued& queued, const Stored
     traced->submitted_ns = submitted;
     traced_ = traced;
   }
-  auto ended = [self = shared_from_this(), slot, result, predicted = queued.device_time.ns(),
-                taken = std::move(taken),
+  auto ended = [self = shared_from_this(), slot, result, arrived = queued.arrived_ns,
+                predicted = queued.device_time.ns(), taken = std::move(taken),
                 traced = std::move(traced)](const absl::Status& status) mutable {
     const int64_t ns = taken->ns.load(std::memory_order_relaxed);
     self->tenant_->device_time->Correct(predicted, ns);
     result.device_ns = static_cast<uint64_t>(ns);
     self->Count(Metric::kRunNs, static_cast<int64_t>(result.device_ns));
+    self->tenant_->run_latency.Observe(self->env_.clock->Ns() - arrived);
     if (traced != nullptr) traced->ended_ns = SteadyNs();
     result.traced = std::move(traced);
     slot->answer.status = Clipped(status);

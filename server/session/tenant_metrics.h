@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/admin/metrics.h"
+#include "server/pool/device_pool.h"
 #include "server/session/tenant_directory.h"
 
 namespace telegrad {
@@ -18,6 +19,9 @@ std::span<const Metric> MetricsOfTenants();
 // For the Prometheus page, with the labels tenant and quota. Of tenants that are dropped it says
 // nothing more.
 std::vector<LabelledMetric> MetricsByTenant(const TenantDirectory& tenants);
+
+// Likewise with the labels device and queue.
+std::vector<LabelledMetric> MetricsByDevice(const DevicePool& pool);
 
 // What a caller is told of its own tenant: the same counters, under the names that they have for
 // the whole daemon, and of each quota the limit and what is used.
