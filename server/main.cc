@@ -40,6 +40,7 @@
 #include "server/admin/metrics.h"
 #include "server/admin/service_manager.h"
 #include "server/admin/ticker.h"
+#include "server/admin/tracer.h"
 #include "server/flags.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/local_socket.h"
@@ -354,7 +355,9 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   metrics.AddCollector([&](Metrics& m) { compile_service->CollectInto(m); });
   metrics.AddCollector(
       [&](Metrics& m) { m.Set(Metric::kCredentialReadErrors, authenticator->read_errors()); });
-  const Environment env{pool.get(), &workers, &compilers, &metrics, limits};
+  Tracer tracer(flags.GetInt("trace-spans"), flags.GetInt("trace-one-in"));
+  const Environment env{pool.get(), &workers,        &compilers, &metrics,
+                        limits,     Clock::Steady(), &tracer};
   const auto make_engine = [&](const Accounts& accounts) {
     return std::make_shared<CachingEngine>(
         ExecutableCache::Limits{.executables = flags.GetInt("executables"),

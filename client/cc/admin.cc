@@ -102,6 +102,12 @@ absl::StatusOr<std::vector<DaemonThread>> AdminClient::Threads() {
   return out;
 }
 
+absl::StatusOr<std::string> AdminClient::Spans() {
+  TG_ASSIGN_OR_RETURN(auto response,
+                      CallAdmin(*connection_, &v1::Admin::Stub::ListSpans, v1::ListSpansRequest()));
+  return std::move(*response.mutable_chrome_json());
+}
+
 absl::Status AdminClient::SetLogLevel(const std::string& level) {
   v1::SetLogLevelRequest request;
   request.set_level(level);

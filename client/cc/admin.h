@@ -56,6 +56,8 @@ class AdminClient {
   absl::StatusOr<std::vector<TenantUse>> Tenants();
   absl::StatusOr<std::vector<DeviceQueueUse>> Queues();
   absl::StatusOr<std::vector<DaemonThread>> Threads();
+  // A timeline in the Trace Event Format.
+  absl::StatusOr<std::string> Spans();
   absl::Status SetLogLevel(const std::string& level);
   // The flags whose change waits for the next start.
   absl::StatusOr<std::vector<std::string>> Reload();

@@ -90,6 +90,12 @@ absl::Status ShowThreads(AdminClient& admin, const Words&) {
   return absl::OkStatus();
 }
 
+absl::Status ShowTrace(AdminClient& admin, const Words&) {
+  TG_ASSIGN_OR_RETURN(const std::string json, admin.Spans());
+  std::fputs(json.c_str(), stdout);
+  return absl::OkStatus();
+}
+
 absl::Status LogLevel(AdminClient& admin, const Words& words) {
   return admin.SetLogLevel(words[0]);
 }
@@ -133,6 +139,7 @@ constexpr struct {
     {"tenants", "[TENANT]", 0, 1, ShowTenants},
     {"queues", "", 0, 0, ShowQueues},
     {"caches", "", 0, 0, ShowCaches},
+    {"trace", "", 0, 0, ShowTrace},
     {"threads", "", 0, 0, ShowThreads},
     {"log-level", "LEVEL", 1, 1, LogLevel},
     {"reload", "", 0, 0, Reload},

@@ -251,7 +251,13 @@ bool FairQueue::State::Choose(Handed* handed, Later* later) {
     on_device_ns += ns;
     turns.Charge(flow, ns);
     *handed = {job, job->handed, ns, clock.Ns()};
-    if (job->handed == 0) wait_time.Observe(handed->since - job->submitted);
+    if (job->handed == 0) {
+      wait_time.Observe(handed->since - job->submitted);
+      int64_t never = 0;
+      if (job->terms.taken != nullptr) {
+        job->terms.taken->first_ns.compare_exchange_strong(never, handed->since);
+      }
+    }
     return true;
   }
   return false;
@@ -307,6 +313,7 @@ void FairQueue::State::Ended(const Handed& handed, const absl::Status& status) {
     last_end = std::max(last_end, now);
     if (job.terms.taken != nullptr) {
       job.terms.taken->ns.fetch_add(ran, std::memory_order_relaxed);
+      job.terms.taken->last_ns.store(now, std::memory_order_relaxed);
     }
     job.ran += ran;
     Lane* const lane = job.lane.get();

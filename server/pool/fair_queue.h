@@ -33,6 +33,8 @@ namespace telegrad {
 // What a run has taken of devices so far.
 struct DeviceTime {
   std::atomic<int64_t> ns{0};  // in which its slices ran, without any waiting
+  // When the first of them was handed to a device, and when the last one ended; 0: never.
+  std::atomic<int64_t> first_ns{0}, last_ns{0};
 };
 
 // How a work stands to others of its tenant.

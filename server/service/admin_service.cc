@@ -112,6 +112,12 @@ absl::Status AdminService::ListQueues(const Caller&, const v1::ListQueuesRequest
   return absl::OkStatus();
 }
 
+absl::Status AdminService::ListSpans(const Caller&, const v1::ListSpansRequest&,
+                                     v1::ListSpansResponse* response) {
+  if (env_.tracer != nullptr) response->set_chrome_json(env_.tracer->ChromeJson());
+  return absl::OkStatus();
+}
+
 absl::Status AdminService::ListThreads(const Caller&, const v1::ListThreadsRequest&,
                                        v1::ListThreadsResponse* response) {
   for (ThreadUse& thread : ThreadsOfThisProcess()) {

@@ -39,6 +39,8 @@ class AdminService {
                       v1::ReloadResponse* response);
   absl::Status ListQueues(const Caller& caller, const v1::ListQueuesRequest& request,
                           v1::ListQueuesResponse* response);
+  absl::Status ListSpans(const Caller& caller, const v1::ListSpansRequest& request,
+                         v1::ListSpansResponse* response);
   absl::Status ListThreads(const Caller& caller, const v1::ListThreadsRequest& request,
                            v1::ListThreadsResponse* response);
   absl::Status DrainDevice(const Caller& caller, const v1::DrainDeviceRequest& request,

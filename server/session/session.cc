@@ -144,7 +144,12 @@ void Session::Drain(Where where) {
     lock.unlock();
     Block block;
     has_slot_ = false;
+    const std::shared_ptr<OperationTrace> trace = queued.operation.trace;
+    if (trace != nullptr && !std::exchange(queued.begun, true)) {
+      trace->Add("queue", trace->begin_ns(), trace->Now());
+    }
     const Step step = Execute(queued, where, &block);
+    if (trace != nullptr && step == Step::kDone && !queued.operation.trace_goes_on) trace->End();
     lock.lock();
     running_ = 0;
     running_cancellation_ = nullptr;

@@ -6,8 +6,11 @@
 #include <map>
 
 #include "client/cc/admin.h"
+#include "engine/ir/content_hash.h"
 #include "tests/server/daemon_fixture.h"
+#include "tests/server/double_graph.h"
 #include "tests/server/raw_session.h"
+#include "tests/server/trace_events.h"
 
 namespace telegrad {
 namespace {
@@ -268,6 +271,70 @@ TEST_F(ConfigTest, TheLoadGeneratorIsItsSamples) {
                   ms[(ms.size() * 9 + 9) / 10 - 1]);
     EXPECT_THAT(out.text, HasSubstr(row)) << "the median, and nine tenths";
   }
+}
+
+// All operations are traced: what a run waited for and did is a child of it, in that order. One
+// whose caller has a trace of its own is of that trace, and one that is not sampled there is not
+// traced.
+TEST_F(ConfigTest, OperationsAreTraced) {
+  Start({"--trace-one-in", "1", "--admin-listen", "unix:" + admin_socket_});
+  const auto session = Session();
+  const FrozenGraph graph = DoubleGraph(8);
+  const uint64_t handles[] = {session->NewHandle(), session->NewHandle()};
+  for (const uint64_t handle : handles) session->Alloc(handle, 32);
+  const std::vector<float> x(8, 3);
+  session->WriteCopy(handles[1], 0, Bytes(x));
+  ASSERT_TRUE(session->Put(graph.root()).Get().ok());
+  ASSERT_TRUE(session->Run(ContentHash(graph.root()), handles).Get().ok());
+
+  RawSession raw(connection_->channel());
+  v1::ExecuteRequest marked = AllocRequest(1, 8), unmarked = AllocRequest(2, 8),
+                     garbage = AllocRequest(3, 8);
+  marked.set_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  unmarked.set_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b8-00");
+  garbage.set_traceparent("garbage");
+  for (const v1::ExecuteRequest& request : {marked, unmarked, garbage}) {
+    ASSERT_EQ(raw.Ask(request), absl::OkStatus());
+  }
+
+  const testing::Output out =
+      testing::RunProgram(TELEGRAD, {"admin", "trace", "--address", "unix:" + admin_socket_});
+  ASSERT_EQ(out.exit_code, 0) << out.text;
+  std::string run_thread;
+  int of_caller = 0;
+  const auto events = testing::ParseTimeline(out.text);
+  for (const auto& event : events) {
+    if (event.name == "run" && event.args.fields().contains("parent") &&
+        testing::String(event.args, "parent") == "0000000000000000") {
+      run_thread = event.thread;
+    }
+    if (testing::String(event.args, "parent") == "00f067aa0ba902b7") {
+      ++of_caller;
+      EXPECT_EQ(event.name, "alloc");
+      EXPECT_EQ(testing::String(event.args, "trace"), "4bf92f3577b34da6a3ce929d0e0e4736");
+    }
+    EXPECT_NE(testing::String(event.args, "parent"), "00f067aa0ba902b8");
+  }
+  EXPECT_EQ(of_caller, 1);
+  ASSERT_FALSE(run_thread.empty()) << out.text;
+  std::string root;
+  std::vector<testing::CompleteEvent> children;
+  for (const auto& event : events) {
+    if (event.thread != run_thread) continue;
+    if (testing::String(event.args, "parent") == "0000000000000000") {
+      root = testing::String(event.args, "span");
+    } else {
+      children.push_back(event);
+    }
+  }
+  std::ranges::sort(children, {}, &testing::CompleteEvent::end);
+  std::vector<std::string> names;
+  for (const auto& event : children) {
+    names.push_back(event.name);
+    EXPECT_EQ(testing::String(event.args, "parent"), root);
+    EXPECT_EQ(testing::String(event.args, "tenant"), "local");
+  }
+  EXPECT_THAT(names, ElementsAre("queue", "compile", "admit", "schedule", "run"));
 }
 
 }  // namespace
