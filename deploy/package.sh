@@ -130,6 +130,7 @@ stage telegradd daemon
 pages telegradd 8 "$build/server/telegradd"
 install -D -m 0644 -t "$work/telegradd/lib/systemd/system" deploy/systemd/telegradd.service deploy/systemd/telegradd.socket
 install -D -m 0644 -t "$work/telegradd/etc/telegrad" deploy/systemd/telegradd.env
+install -D -m 0644 -t "$work/telegradd/usr/share/telegradd" deploy/prometheus/telegrad.rules.yml deploy/grafana/telegrad.json
 install -d "$work/telegradd/DEBIAN"
 echo /etc/telegrad/telegradd.env >"$work/telegradd/DEBIAN/conffiles"
 # A compile worker has no flags of its own to write a page from.

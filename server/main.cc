@@ -1,5 +1,5 @@
 // telegradd: puts the daemon together and runs it until SIGTERM or SIGINT. On SIGHUP it reads its
-// files again.
+// configuration again.
 //
 // SIGTERM drains: the listeners close, health turns to NOT_SERVING, sessions end what they were
 // asked, and what is still running after --drain-seconds is cancelled. A second signal cancels at
@@ -40,11 +40,13 @@
 #include "server/admin/metrics.h"
 #include "server/admin/service_manager.h"
 #include "server/admin/ticker.h"
+#include "server/admin/tracer.h"
 #include "server/flags.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/local_socket.h"
 #include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
+#include "server/service/configuration.h"
 #include "server/service/data_service.h"
 #include "server/service/health_service.h"
 #include "server/service/listeners.h"
@@ -70,7 +72,9 @@ constexpr ProgramPage kPage = {
         "to standard output and its log to standard error.\n\n"
         "SIGTERM drains it: it takes no new work, running operations have --drain-seconds to "
         "finish, and it exits. A second SIGTERM cancels what still runs. Started by systemd it "
-        "reports its state, answers the watchdog and takes sockets that systemd opened.",
+        "reports its state, answers the watchdog and takes sockets that systemd opened.\n\n"
+        "All flags can also be said in a file, --config. On SIGHUP the daemon reads it again, with "
+        "the files that it names; a file with a mistake changes nothing, and the log says why.",
     .exit_codes = "0 after a drain, 1 after a failure, 2 for wrong usage.",
     .flags = kDaemonFlags,
 };
@@ -108,28 +112,6 @@ AuthenticatorOptions IdentityOf(const Flags& flags) {
           .tls_crl = flags.GetString("tls-crl"),
           .tls_client_ca = flags.GetString("tls-client-ca"),
           .local_tokens = !flags.GetString("local-socket").empty()};
-}
-
-// Flags that say nothing without another one.
-absl::Status CheckPairs(const Flags& flags) {
-  constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
-      {"tls-cert", "tls-key"},
-      {"tls-key", "tls-cert"},
-      {"tls-client-ca", "tls-cert"},
-      {"tls-tenants", "tls-client-ca"},
-      {"tls-crl", "tls-client-ca"},
-      {"jwt-issuer", "jwt-keys"},
-      {"remote-tls-cert", "remote-tls-key"},
-      {"remote-tls-key", "remote-tls-cert"}};
-  for (const auto& [flag, needed] : kPairs) {
-    if (!flags.GetString(flag).empty() && flags.GetString(needed).empty()) {
-      return InvalidArgument("--", flag, " needs --", needed);
-    }
-  }
-  if (!flags.GetList("local-users").empty() && flags.GetString("local-socket").empty()) {
-    return InvalidArgument("--local-users needs --local-socket");
-  }
-  return absl::OkStatus();
 }
 
 // Null unless one is asked for.
@@ -170,20 +152,6 @@ SessionLimits Limits(const Flags& flags) {
   limits.job.time = std::chrono::milliseconds(job_time);
   limits.run.bytes = flags.GetInt("run-memory");
   return limits;
-}
-
-absl::StatusOr<TenantTable> Tenants(const Flags& flags, bool one_tenant) {
-  Quotas defaults;
-  if (one_tenant) defaults[Quota::kSessions] = flags.GetInt("max-sessions");
-  for (const std::string& assignment : flags.GetList("default-quota")) {
-    if (absl::Status set = defaults.Set(assignment); !set.ok()) {
-      return InvalidArgument("--default-quota: ", ToStd(set.message()));
-    }
-  }
-  if (const std::string& file = flags.GetString("tenants"); !file.empty()) {
-    return ReadTenants(file, defaults);
-  }
-  return TenantTable{.named = {}, .others = defaults};
 }
 
 CompileService::Options CompileOptions(const Flags& flags) {
@@ -277,21 +245,6 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
   metrics.Set(Metric::kDeviceFootprint, footprint);
 }
 
-// Reads again what the files of credentials, certificates and tenants say. Where one of them is
-// wrong, the log says why, and what was in force stays.
-void Reload(const Flags& flags, const TlsFiles& tls, Authenticator& authenticator,
-            TenantDirectory& tenants) {
-  absl::StatusOr<TenantTable> table = Tenants(flags, authenticator.open());
-  absl::Status status = table.status();
-  if (status.ok() && !tls.certificate.empty()) status = CheckTlsFiles(tls);
-  if (!status.ok()) {
-    return Log(LogLevel::kError, "reload_refused", {{"reason", status.message()}});
-  }
-  authenticator.Refresh();
-  tenants.Replace(*std::move(table));
-  Log(LogLevel::kInfo, "reloaded");
-}
-
 // Which devices take no work; said once when it begins and when it ends.
 class LostDevices {
  public:
@@ -366,15 +319,17 @@ int WaitForEnd(const sigset_t& signals, ServiceManager& manager, TaskPool& worke
   }
 }
 
-absl::Status Serve(const Flags& flags, const sigset_t& signals) {
+absl::Status Serve(const Flags& command_line, const Configuration& configuration,
+                   const sigset_t& signals) {
+  const Flags& flags = configuration.flags;
   TG_ASSIGN_OR_RETURN(ServiceManager manager, ServiceManager::FromEnvironment());
   const int64_t descriptors = RaiseDescriptorLimit();
-  TG_RETURN_IF_ERROR(CheckPairs(flags));
+  TG_RETURN_IF_ERROR(configuration.Check());
   TG_ASSIGN_OR_RETURN(const auto authenticator, Authenticator::Create(IdentityOf(flags)));
   const ListenOptions listen = ListenersOf(flags, manager);
   TG_ASSIGN_OR_RETURN(const auto listeners, Listeners::Create(listen, authenticator->open()));
   const SessionLimits limits = Limits(flags);
-  TG_ASSIGN_OR_RETURN(const TenantTable tenant_table, Tenants(flags, authenticator->open()));
+  TG_ASSIGN_OR_RETURN(const TenantTable tenant_table, configuration.Tenants(authenticator->open()));
 
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
                       CompileService::Start(CompileOptions(flags)));
@@ -424,7 +379,9 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   metrics.AddCollector([&](Metrics& m) { compile_service->CollectInto(m); });
   metrics.AddCollector(
       [&](Metrics& m) { m.Set(Metric::kCredentialReadErrors, authenticator->read_errors()); });
-  const Environment env{pool.get(), &workers, &compilers, &metrics, limits};
+  Tracer tracer(flags.GetInt("trace-spans"), flags.GetInt("trace-one-in"));
+  const Environment env{pool.get(), &workers,        &compilers, &metrics,
+                        limits,     Clock::Steady(), &tracer};
   const auto make_engine = [&](const Accounts& accounts) {
     return std::make_shared<CachingEngine>(
         ExecutableCache::Limits{.executables = flags.GetInt("executables"),
@@ -433,6 +390,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   };
   TenantDirectory tenants(tenant_table, flags.GetInt("idle-tenants"), make_engine, &metrics);
   metrics.AddLabelled([&] { return MetricsByTenant(tenants); });
+  metrics.AddLabelled([&] { return MetricsByDevice(*pool); });
   // Where nobody is asked who they are, it is better to say so now.
   if (authenticator->open()) TG_RETURN_IF_ERROR(tenants.Find(kLocalTenant).status());
   SessionRegistry registry(env);
@@ -442,7 +400,8 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   TG_ASSIGN_OR_RETURN(const auto bulk, listeners->StartBulk(&metrics));
   if (bulk != nullptr) sessions.SetBulkAddress(bulk->addresses().front());
   DataService data(env, registry, bulk.get());
-  AdminService admin(env, registry, tenants, [] { kill(getpid(), SIGTERM); });
+  Reloader reloader(command_line, configuration, authenticator.get(), &tenants);
+  AdminService admin(env, registry, tenants, *pool, reloader, [] { kill(getpid(), SIGTERM); });
   HealthService health;
   ReflectionService reflection;
   CallWatch watch(
@@ -489,10 +448,10 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
     health.SetDevicesHealthy(lost.Look());
   });
   manager.Notify("READY=1");
-  const int signal = WaitForEnd(signals, manager, workers,
-                                [&] { Reload(flags, listen.tls, *authenticator, tenants); });
+  const int signal =
+      WaitForEnd(signals, manager, workers, [&] { reloader.Reload().IgnoreError(); });
   manager.Notify("STOPPING=1");
-  DrainAndStop(*listeners, compute, health, watch, flags.GetInt("drain-seconds"), signals, signal);
+  DrainAndStop(*listeners, compute, health, watch, reloader.drain_seconds(), signals, signal);
   Log(LogLevel::kInfo, "stopped");
   return absl::OkStatus();
 }
@@ -511,7 +470,15 @@ int Main(int argc, char** argv) {
   }
   if (status.ok()) {
     if (const std::optional<int> code = PrintPage(kPage, *flags)) return *code;
-    SetLogLevel(*LogLevelFromText(flags->GetString("log-level")));
+  }
+  auto configuration =
+      status.ok() ? Configuration::Load(*flags) : absl::StatusOr<Configuration>(status);
+  if (status.ok()) {
+    if (const std::optional<int> code = AnswerConfiguration(*flags, configuration)) return *code;
+    status = configuration.status();
+  }
+  if (status.ok()) {
+    SetLogLevel(*LogLevelFromText(configuration->flags.GetString("log-level")));
   }
   // Protobuf reports what clients send wrong on stderr; it belongs in the log, and only if asked
   // for.
@@ -540,7 +507,7 @@ int Main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error like others
-  if (status.ok()) status = Serve(*flags, signals);
+  if (status.ok()) status = Serve(*flags, *configuration, signals);
   if (status.ok()) return 0;
   std::fprintf(stderr, "telegradd: %s\n", std::string(status.message()).c_str());
   return absl::IsInvalidArgument(status) ? kUsageError : 1;

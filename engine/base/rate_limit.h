@@ -5,12 +5,12 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -40,15 +40,16 @@ class RateLimit {
   int64_t overdrawn_ms(int64_t now_ns) const;
 
  private:
-  double LevelAt(int64_t now_ns) const;
-  double burst_ns() const;
+  double LevelAt(int64_t now_ns) const TG_REQUIRES(mutex_);
+  double burst_ns() const TG_REQUIRES(mutex_);
 
   const std::string rate_, burst_;
-  mutable std::mutex mutex_;  // of all below
-  std::string remedy_;
-  int64_t per_second_ms_, burst_ms_;
-  double level_ns_;
-  int64_t at_ns_ = 0;  // when it was that; 0: not used so far
+  mutable Mutex mutex_;
+  std::string remedy_ TG_GUARDED_BY(mutex_);
+  int64_t per_second_ms_ TG_GUARDED_BY(mutex_);
+  int64_t burst_ms_ TG_GUARDED_BY(mutex_);
+  double level_ns_ TG_GUARDED_BY(mutex_);
+  int64_t at_ns_ TG_GUARDED_BY(mutex_) = 0;  // when it was that; 0: not used so far
 };
 
 // Tells the client to retry the request after this time, as google.rpc.RetryInfo does.

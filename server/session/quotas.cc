@@ -9,6 +9,7 @@
 #include <iterator>
 #include <set>
 
+#include "engine/base/config_file.h"
 #include "engine/base/share.h"
 #include "engine/base/status.h"
 #include "server/identity/principal.h"
@@ -98,21 +99,23 @@ absl::StatusOr<std::set<std::string, std::less<>>> ParseTenantNames(std::string_
 // Reads the file line by line.
 class Parser {
  public:
-  Parser(std::string_view file, const Quotas& defaults) : file_(file), defaults_(defaults) {
+  Parser(std::string_view file, const Quotas& defaults) : mistakes_(file), defaults_(defaults) {
     table_.others.reset();
     table_.from_file = true;
   }
 
-  absl::Status Line(std::string_view line) {
+  void Line(std::string_view line) {
     ++number_;
     line = Trim(line.substr(0, line.find('#')));
-    if (line.empty()) return absl::OkStatus();
-    absl::Status status = line.front() == '[' ? Section(line) : Assignment(line);
-    if (status.ok()) return status;
-    return InvalidArgument(file_, ":", number_, ": ", ToStd(status.message()));
+    if (line.empty()) return;
+    const absl::Status status = line.front() == '[' ? Section(line) : Assignment(line);
+    if (!status.ok()) mistakes_.Add(number_, ToStd(status.message()));
   }
 
-  TenantTable Take() && { return std::move(table_); }
+  absl::StatusOr<TenantTable> Take() && {
+    TG_RETURN_IF_ERROR(mistakes_.ToStatus());
+    return std::move(table_);
+  }
 
  private:
   absl::Status Section(std::string_view line) {
@@ -147,7 +150,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  const std::string file_;
+  Mistakes mistakes_;
   const Quotas defaults_;
   TenantTable table_;
   Quotas* section_ = nullptr;
@@ -215,7 +218,7 @@ absl::StatusOr<TenantTable> ParseTenants(std::string_view text, std::string_view
   Parser parser(file, defaults);
   while (!text.empty()) {
     const size_t end = text.find('\n');
-    TG_RETURN_IF_ERROR(parser.Line(text.substr(0, end)));
+    parser.Line(text.substr(0, end));
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
   return std::move(parser).Take();

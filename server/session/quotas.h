@@ -54,6 +54,7 @@ std::span<const QuotaInfo> AllQuotas();
 // Disk roots by name, "*" for all.
 struct DiskGrants {
   std::set<std::string, std::less<>> read = {}, write = {};
+  std::string flag = "--tenants";  // that names the file with the grants
   bool MayRead(std::string_view root) const;
   bool MayWrite(std::string_view root) const;
 };
@@ -87,9 +88,10 @@ struct TenantTable {
   std::map<std::string, Quotas, std::less<>> named;
   std::optional<Quotas> others = Quotas();  // none: only the named are served
   bool from_file = false;                   // else all are others
+  std::string flag = "--tenants";           // that names the file
 };
 
-// INVALID_ARGUMENT begins with "FILE:LINE: ".
+// INVALID_ARGUMENT has a line for each mistake, "FILE:LINE: ...".
 absl::StatusOr<TenantTable> ParseTenants(std::string_view text, std::string_view file,
                                          const Quotas& defaults);
 absl::StatusOr<TenantTable> ReadTenants(const std::string& file, const Quotas& defaults);

@@ -32,12 +32,17 @@ class SealedFile {
   absl::Status Write(uint64_t at, std::span<const std::byte> from) const;
 
  private:
-  SealedFile(Reservation paid, UniqueFd fd, uint64_t offset, uint64_t bytes)
-      : paid_(std::move(paid)), fd_(std::move(fd)), offset_(offset), bytes_(bytes) {}
+  SealedFile(Reservation paid, UniqueFd fd, uint64_t offset, uint64_t bytes, int64_t blocks)
+      : paid_(std::move(paid)),
+        fd_(std::move(fd)),
+        offset_(offset),
+        bytes_(bytes),
+        blocks_(blocks) {}
 
   const Reservation paid_;
   const UniqueFd fd_;
   const uint64_t offset_, bytes_;
+  const int64_t blocks_;  // that it had
 };
 
 }  // namespace telegrad

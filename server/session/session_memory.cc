@@ -14,8 +14,9 @@ namespace {
 // Above these an operation is not done on a reader's or device's thread.
 constexpr int64_t kQuickAllocBytes = 4 << 20;
 constexpr int64_t kQuickWriteBytes = 64 << 10;
-// Memory of a buffer beside its bytes, measured with the smallest buffers.
-constexpr int64_t kHandleBytes = 448;
+// What a buffer and its memory take beside its bytes, as estimated from the smallest ones, with the
+// timelines of the runs that wrote and used it last.
+constexpr int64_t kHandleBytes = 448 + 2 * (sizeof(Timeline) + 32);
 
 }  // namespace
 
@@ -49,6 +50,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> Session::NewBuffer(const AllocOp& op) {
   TG_ASSIGN_OR_RETURN(Device * device, env_.devices->Find(op.device));
   device = tenant_->View(*device);
   TG_RETURN_IF_ERROR(device->Health());
+  TG_RETURN_IF_ERROR(env_.devices->CheckTakesWork(*device));
   const int64_t bytes = static_cast<int64_t>(op.bytes);
   if (op.file) {
     if (op.file->offset > INT64_MAX) {

@@ -135,7 +135,7 @@ absl::Status Tenant::MayUse(const Device& device, bool write) const {
   return absl::PermissionDeniedError(StrCat("tenant ", name, " may not ", write ? "write" : "read",
                                             " ", device.name(), "; grant it with ",
                                             write ? "disk_write" : "disk_read", " = ", root,
-                                            " below [", name, "] in the file of --tenants"));
+                                            " below [", name, "] in the file of ", disks_.flag));
 }
 
 void Tenant::Leave() {

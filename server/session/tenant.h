@@ -126,7 +126,8 @@ struct Tenant {
   const std::shared_ptr<RateLimit> device_time, compile_time;
   const std::shared_ptr<Engine> engine;
   GraphStore graphs;
-  Metrics metrics;  // its own part of those in tenant_metrics.h
+  Metrics metrics;        // its own part of those in tenant_metrics.h
+  Histogram run_latency;  // of each run, from its arrival to its end
 
  private:
   std::atomic<int64_t> users_{0};
