@@ -17,7 +17,7 @@
 #include "client/cli/command.h"
 #include "engine/base/status.h"
 #include "engine/base/thread.h"
-#include "engine/frontend/builder.h"
+#include "engine/frontend/tensor/builder.h"
 
 namespace telegrad::cli {
 namespace {
