@@ -33,9 +33,10 @@ from tinygrad.dtype import AddrSpace, dtypes, truncate
 from tinygrad.uop.ops import GroupOp, Ops, UOp
 
 from telegrad.tinygrad import _storage as storage
-from telegrad.tinygrad._graph_builder import REDUCE_KINDS, GraphBuilder
+from telegrad.tinygrad._graph_builder import OPS, REDUCE_KINDS, GraphBuilder
 from telegrad.tinygrad._typing_rules import INDEX, asked_type, source_types, value_type
-from telegrad.tinygrad._vocabulary import (ALU, BOOL_ALU, DTYPES, REDUCE, Unsupported, device_number, device_ranges, devices_of)
+from telegrad.tinygrad._vocabulary import (ALU, BOOL_ALU, DTYPES, REDUCE, Unsupported, device_number, device_ranges, devices_of,
+                                           shard_places, unsharded_dims)
 
 
 class Slot(typing.NamedTuple):
@@ -59,7 +60,15 @@ def convert(call):
   Scope(module).run(call.src[0])
   if not module.stores: return Converted(None, [], [], set(), module.ops)
   graph = module.b.to_message(module.b.op("sink", module.stores))
-  return Converted(graph, list(module.slots), list(module.variables), set(module.last), module.ops)
+  return Converted(graph, list(module.slots), _variables_of(graph, list(module.variables)), set(module.last), module.ops)
+
+
+def _variables_of(graph, variables):
+  """Those that the graph still has, which it then numbers without gaps."""
+  nodes = [node for node in graph.nodes if node.op == OPS["var"].wire]
+  used = sorted({node.arg[0] for node in nodes})
+  for node in nodes: node.arg[0] = used.index(node.arg[0])
+  return [variables[i] for i in used]
 
 
 class Module:
@@ -136,14 +145,17 @@ class Scope:
     def dim(d):
       if d.op is Ops.CONST: return d.val
       if ranges := device_ranges(d): return int(d.substitute({r: r.const_like(instance) for r in ranges}).ssimplify())
-      return self.values[d, INDEX]
+      return self.b.size(self.values[d, INDEX], int(d.vmin), int(d.vmax))
     return tuple(map(dim, _dims(arg)))
 
   # --- nodes ---
 
   def make(self, u, dt):
+    if u.op in GroupOp.Unary | {Ops.BITCAST} and u.src[0].base.is_invalid:  # whatever it is, it is not stored
+      return self.b.broadcast(self.b.const(DTYPES[dt], 0), tuple(map(int, u.shape)))
     if u.op in GroupOp.ALU: return self.alu(u, dt)
     if u.op in GroupOp.Movement or u.op in (Ops.UNSHARD, Ops.BITCAST): return self.view(u, self.sources(u, dt)[0])
+    if u.op is Ops.BUFFER: raise Unsupported("a buffer that no graph has filled, of a custom kernel: a server takes graphs, no code of clients")
     if u.op not in HANDLERS: raise Unsupported(str(u.op))
     return HANDLERS[u.op](self, u, dt)
 
@@ -190,11 +202,16 @@ class Scope:
     if self.args is not None:
       arg = self.args[u.arg.slot]
       return self.b.cast(self.parent.get(arg, value_type(arg)), DTYPES[dt])
+    if 0 in u.max_shape and u.addrspace is not AddrSpace.ALU: return self.b.broadcast(self.b.const(DTYPES[u.dtype], 0), self.dims_of(u))
     if self.own:
       dims = tuple(int(d) for d in u.shape)
       return self.b.op("arg", arg=(u.arg.slot, device_number(u.device), *dims), dtype=DTYPES[u.dtype], dims=dims)
     if u.addrspace is AddrSpace.ALU: return self.b.cast(self.module.variable(u), DTYPES[dt])
     return storage.read(self, u)
+
+  def dims_of(self, u):
+    if not all(isinstance(d, int) for d in u.shape): raise Unsupported("a buffer without elements whose shape has variables")
+    return tuple(u.shape)
 
   def on_devices(self, instances):
     if len(instances) == 1: return instances[0]
@@ -217,10 +234,21 @@ class Scope:
     if u.op is Ops.BITCAST: return b.bitcast(x, DTYPES[u.dtype])
     if u.op is Ops.MSELECT: return self.select(x, u.arg)
     if u.op is Ops.UNSHARD:
-      if len(u.arg) != 1: raise Unsupported("UNSHARD of several axes")
-      dims = tuple(d * len(u.device) if a == u.arg[0] else d for a, d in enumerate(x.dims))
-      return b.op("unshard", (x,), u.arg, x.dtype, dims)
+      places = shard_places(u)
+      if len(u.arg) != 1 or places != [(i,) for i in range(len(places))]: return self.assembled(u, x, places)
+      return b.op("unshard", (x,), u.arg, x.dtype, unsharded_dims(u, x.dims))
     raise Unsupported(f"a view through {u.op}")
+
+  def assembled(self, u, x, places):
+    """The UNSHARD `u` over several axes, or in another order than the devices': copies of all parts, side by side."""
+    numbers = tuple(map(device_number, u.device))
+    parts = {p: self.b.op("copy", (self.select(x, i),), numbers, x.dtype, x.dims)
+             for i, p in reversed(list(enumerate(places)))}
+    for k in reversed(range(len(u.arg))):  # the last axis first, so that what is left of a place are those before it
+      rows = {}
+      for p in sorted(parts): rows.setdefault(p[:k], []).append(parts[p])
+      parts = {p: self.b.cat(row, u.arg[k]) for p, row in rows.items()}
+    return parts[()]
 
   def reduce(self, u, dt):
     if (count := _triangle(u)) is not None:

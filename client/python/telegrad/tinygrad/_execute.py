@@ -63,6 +63,9 @@ def create_linear_with_vars(big_sink: UOp) -> tuple[UOp, dict[str, int]]:
                 raise RuntimeError(f"bind mismatch on {variable.expr}, {values[variable.expr]} != {value}")
     if program is None:
         return UOp(Ops.LINEAR, src=()), values
+    for i in program.variables:
+        if not args[i].is_bound_var:
+            raise RuntimeError(f"the variable {args[i].expr} is unbound: give it a value with bind")
     names = tuple(args[i].unbind()[0].expr for i in program.variables)
     body = UOp(Ops.CUSTOM_FUNCTION, arg=Work(program, names))
     linear = UOp(Ops.LINEAR, src=(body.call(*(args[s.argument] for s in program.slots)),))
@@ -160,6 +163,7 @@ class Binding:
         self.client, self.devices = client, devices
         self.handles: list[int] = []
         self.offsets: list[int] = []
+        self._slots: list[Any] = []  # (slot, memory, buffer) of each, in order
         self._after: list[Any] = []
 
     def add(self, slot, buffer) -> None:
@@ -170,10 +174,24 @@ class Binding:
             whole = memory.offset == 0 and (memory.handle not in self.handles)
             if not whole and not self.client.binds_parts:
                 memory = self._copied(slot, memory, buffer)
+        self._slots.append((slot, memory, buffer))
         self.handles.append(memory.handle)
         self.offsets.append(memory.offset)
 
+    def _separate(self) -> None:
+        """A run may not write what another of its slots reads; a captured call whose result is given to it again
+        would. So that slot gets a copy."""
+        if len(set(self.handles)) == len(self.handles):
+            return
+        for i, (slot, memory, buffer) in enumerate(self._slots):
+            if not slot.stored and any(
+                    other.stored and there.handle == memory.handle and there.offset < memory.offset + slot.nbytes and
+                    memory.offset < there.offset + other.nbytes for other, there, _ in self._slots):
+                part = self._copied(slot, memory, buffer)
+                self.handles[i], self.offsets[i] = part.handle, part.offset
+
     def finish(self) -> tuple[list[int], list[int]]:
+        self._separate()
         repeated = len(set(self.handles)) < len(self.handles)
         return self.handles, self.offsets if repeated or any(self.offsets) else []
 
@@ -184,7 +202,7 @@ class Binding:
     def _uploaded(self, slot, buffer):
         fresh = not buffer.is_initialized() and not buffer.device.startswith(("DISK", "TINYFS"))
         buffer.ensure_allocated()
-        memory = self.client.alloc(max(buffer.nbytes, slot.nbytes), self.devices[0])
+        memory = self.client.alloc(max(buffer.nbytes, slot.nbytes), self.devices[slot.device])
         if not fresh:
             self.client.write(memory, buffer.as_memoryview(allow_zero_copy=True))
         if slot.stored:

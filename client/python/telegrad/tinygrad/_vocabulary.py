@@ -35,3 +35,19 @@ def device_number(device):
 def device_ranges(u):
   """The ranges in `u` that stand for the number of the device that runs it."""
   return [r for r in u.toposort() if r.op is Ops.RANGE and r.arg[-1] is AxisType.DEVICE]
+
+
+def shard_places(u):
+  """Where the part of each device is in the UNSHARD `u`: a number along each of its axes."""
+  def at(r, instance):
+    ranges = device_ranges(r)
+    place = r.substitute({d: d.const_like(instance) for d in ranges}).ssimplify() if ranges else r
+    if not isinstance(place, int) and not getattr(place, "op", None) is Ops.CONST: raise Unsupported(f"an UNSHARD over {r}")
+    return int(place if isinstance(place, int) else place.val)
+  return [tuple(at(r, i) for r in u.src[1:]) for i in range(len(u.device))]
+
+
+def unsharded_dims(u, dims):
+  """Of what the UNSHARD `u` makes of parts that have `dims`."""
+  counts = {axis: 1 + max(p[k] for p in shard_places(u)) for k, axis in enumerate(u.arg)}
+  return tuple(d * counts.get(a, 1) for a, d in enumerate(dims))
