@@ -50,6 +50,7 @@ class Loaded:
 def create_linear_with_vars(big_sink: UOp) -> tuple[UOp, dict[str, int]]:
     """In place of tinygrad's function of the name: a LINEAR of one CALL, and the values of the variables."""
     attach()
+    big_sink = _with_files(big_sink)
     try:
         program = program_of(big_sink)
     except Unsupported as reason:
@@ -73,6 +74,20 @@ def create_linear_with_vars(big_sink: UOp) -> tuple[UOp, dict[str, int]]:
         realize.capturing[0].add_linear(linear, values)
         return UOp(Ops.LINEAR, src=()), values
     return linear, values
+
+
+def _with_files(call: UOp) -> UOp:
+    """A COPY to a file that nothing stores is written to the file all the same: it gets a buffer, as in tinygrad's
+    scheduler."""
+    sink, args, src = call.src[0], list(call.src[1:]), []
+    for value in sink.src:
+        if value.op is Ops.COPY and isinstance(value.arg, str) and value.arg.startswith(("DISK", "TINYFS")):
+            size = int(value.max_numel())
+            target = UOp.param(len(args), value.dtype, (size,), value.arg)
+            args.append(UOp.new_buffer(value.arg, size, value.dtype))
+            value = target.after(target.store(value.reshape((size,))))
+        src.append(value)
+    return call if tuple(src) == sink.src else call.replace(src=(sink.replace(src=tuple(src)), *args))
 
 
 def work_of(call: UOp) -> Work | None:

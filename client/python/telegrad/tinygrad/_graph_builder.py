@@ -29,13 +29,13 @@ def _corners(f):
   return rule
 
 
-def _floordiv(x, y): return _corners(lambda a, b: a // b)(x, y) if y[0] > 0 else _ANY
+def _floordiv(x, y): return _corners(lambda a, b: a // b)(x, y) if y[0] > 0 or y[1] < 0 else _ANY
 
 
 _RANGES = {
     "add": _corners(lambda a, b: a + b), "sub": _corners(lambda a, b: a - b), "mul": _corners(lambda a, b: a * b),
     "neg": lambda x: (-x[1], -x[0]), "max": lambda x, y: (max(x[0], y[0]), max(x[1], y[1])), "floordiv": _floordiv,
-    "floormod": lambda x, y: (0, y[1] - 1) if y[0] > 0 else _ANY, "cmplt": lambda *_: (0, 1), "cmpne": lambda *_: (0, 1),
+    "floormod": lambda x, y: (0, y[1] - 1) if y[0] > 0 else (y[0] + 1, 0) if y[1] < 0 else _ANY, "cmplt": lambda *_: (0, 1), "cmpne": lambda *_: (0, 1),
     "cmpeq": lambda *_: (0, 1), "where": lambda c, x, y: (min(x[0], y[0]), max(x[1], y[1])), "cast": lambda x: x}
 
 
