@@ -15,8 +15,7 @@ of a table. What differs, and how it is said here:
                 Arguments that are views of one buffer are views of one slot.
   stores        see _storage.py.
   arange        is a sum over a triangle of ones of n * n elements in tinygrad; here IOTA.
-  x / (1 + x)   becomes 1 - 1 / (1 + x), as in tinygrad's own codegen: the gradients of sigmoid and tanh are products of
-                this kind, which at large negative input would be infinity times zero.
+  x / (1 + x)   becomes 1 - 1 / (1 + x), see _ratios.py.
   functions     become CALL of a TUPLE over ARGs; those that store, or whose shapes are symbolic, or that live on
                 several devices, are put in place.
   device ranges (a value that depends on which device runs it) are spelled out: MSTACK of one node for each device.
@@ -26,7 +25,6 @@ Ranges, indexing and source text of custom kernels raise Unsupported.
 
 import collections
 import dataclasses
-import functools
 import typing
 
 from tinygrad.dtype import AddrSpace, dtypes, truncate
@@ -34,6 +32,7 @@ from tinygrad.uop.ops import GroupOp, Ops, UOp
 
 from telegrad.tinygrad import _storage as storage
 from telegrad.tinygrad._graph_builder import OPS, REDUCE_KINDS, GraphBuilder
+from telegrad.tinygrad._ratios import without_ratios
 from telegrad.tinygrad._typing_rules import INDEX, asked_type, source_types, value_type
 from telegrad.tinygrad._vocabulary import (ALU, BOOL_ALU, DTYPES, REDUCE, Unsupported, device_number, device_ranges, devices_of,
                                            shard_places, unsharded_dims)
@@ -116,9 +115,12 @@ class Scope:
     self.effects = {}  # node -> {slot number: the last store to it that the node waits for}
 
   def run(self, root):
+    root = self.root = without_ratios(root)
     order = list(root.toposort(enter_calls=False))
     asked = {root: {root.dtype: None}}
     for u in reversed(order):
+      if u.op is Ops.BUFFER and u.addrspace is AddrSpace.ALU:
+        raise Unsupported(f"the variable {u.arg.name} is unbound; give it a value with bind")
       for dt in asked.get(u, ()):
         for s, want in self.demands(u, dt): asked.setdefault(s, {})[want] = None
     for u in order:
@@ -160,7 +162,6 @@ class Scope:
     return HANDLERS[u.op](self, u, dt)
 
   def alu(self, u, dt):
-    if u.op is Ops.MUL and (rest := _without_ratio(u, dt)) is not None: return self.product(rest, dt)
     src = self.sources(u, dt)
     comparison = u.op in GroupOp.Comparison
     if u.op is Ops.POW and dtypes.is_int(dt): return self.integer_power(*src, exponent=u.src[1])
@@ -168,13 +169,6 @@ class Scope:
     if name is None: raise Unsupported(str(u.op))
     value = self.b.alu(name, src, "bool" if comparison else None)
     return value if comparison else self.b.cast(value, DTYPES[dt])
-
-  def product(self, rest, dt):
-    """The product of `rest` and of 1 - r, where r, the last of them, is 1 / (1 + x)."""
-    *factors, r = [self.get(f, dt) for f in rest]
-    r = self.b.cast(r, DTYPES[dt])
-    return functools.reduce(lambda a, f: self.b.alu("mul", [a, self.b.cast(f, DTYPES[dt])]), factors,
-                            self.b.alu("sub", [self.b.const(DTYPES[dt], 1.0), r]))
 
   def integer_power(self, x, e, exponent):
     """There is no power of integers here: products for a literal exponent, else in f64, to the nearest."""
@@ -265,7 +259,9 @@ class Scope:
     x, source, to = self.sources(u, dt)[0], u.src[0].device, u.arg
     if source == to or (source is None and isinstance(to, str)): return x
     if isinstance(source, tuple):
-      if isinstance(to, tuple): raise Unsupported("COPY between different sets of devices")
+      if isinstance(to, tuple):
+        if list(map(device_number, source)) == list(map(device_number, to)): return x
+        raise Unsupported(f"COPY from the devices {source} to the devices {to}")
       x, source = self.select(x, 0), source[0]
     return self.on_device(x, source, to)
 
@@ -308,36 +304,12 @@ class Scope:
       raise Unsupported(f"custom kernel {name}: a server takes graphs, no code of clients")
     inner = Scope(self.module, parent=self, args=u.src[1:])
     result = inner.run(u.src[0])
-    self.effects[u] = inner.effects.get(u.src[0], {})
+    self.effects[u] = inner.effects.get(inner.root, {})
     return result
 
   def wait(self, u, dt):
     storage.wait(self, u)
     return self.sources(u, dt)
-
-
-def _without_ratio(u, dt):
-  """If the product `u` has factors x and 1 / (1 + x): its factors without x, and 1 / (1 + x) last; else None."""
-  if not dtypes.is_float(dt) or u.dtype is not dt: return None
-  factors, inner = [], [u]
-  while inner and len(factors) < 16:
-    f = inner.pop()
-    if f.op is Ops.MUL and f.dtype is dt: inner.extend(f.src)
-    else: factors.append(f)
-  if inner: return None
-  for r in factors:
-    if r.op is not Ops.RECIPROCAL or r.src[0].op is not Ops.ADD: continue
-    one, x = r.src[0].src if _is_one(r.src[0].src[0]) else r.src[0].src[::-1]
-    if not _is_one(one) or x not in factors or x.shape != r.shape: continue
-    factors.remove(x)
-    factors.remove(r)
-    return [*factors, r]
-  return None
-
-
-def _is_one(u):
-  while u.op in (Ops.RESHAPE, Ops.EXPAND, Ops.CAST): u = u.src[0]
-  return u.op is Ops.CONST and not u.is_invalid and u.val == 1
 
 
 def _triangle(u):
