@@ -75,6 +75,13 @@ class DeviceTest(unittest.TestCase):
         got = function(x).sum().gradient(x)[0].item()
         self.assertAlmostEqual(got, value, 5, f"{function.__name__} at {point}")
 
+  def test_what_is_too_large_for_eight_bits(self):
+    x = np.array([1, 447, 465, 1e6, -1e6, 60000, np.inf, -np.inf, np.nan], np.float32)
+    large, small = Tensor(x).cast(dtypes.fp8e4m3).float().numpy(), Tensor(x).cast(dtypes.fp8e5m2).float().numpy()
+    np.testing.assert_array_equal(large[:6], [1, 448, 448, 448, -448, 448])
+    np.testing.assert_array_equal(small, [1, 448, 448, 57344, -57344, 57344, np.inf, -np.inf, np.nan])
+    self.equal(Tensor([1000, -70000, 7]).cast(dtypes.fp8e4m3).float(), [448, -448, 7])
+
   def test_buffers_without_elements(self):
     x = Tensor.zeros(3, 0, 4).contiguous().realize()
     self.assertEqual(x.numpy().shape, (3, 0, 4))

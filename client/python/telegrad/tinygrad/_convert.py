@@ -25,6 +25,7 @@ Ranges, indexing and source text of custom kernels raise Unsupported.
 
 import collections
 import dataclasses
+import math
 import typing
 
 from tinygrad.dtype import AddrSpace, dtypes, truncate
@@ -34,7 +35,7 @@ from telegrad.tinygrad import _storage as storage
 from telegrad.tinygrad._graph_builder import OPS, REDUCE_KINDS, GraphBuilder
 from telegrad.tinygrad._ratios import without_ratios
 from telegrad.tinygrad._typing_rules import INDEX, asked_type, source_types, value_type
-from telegrad.tinygrad._vocabulary import (ALU, BOOL_ALU, DTYPES, REDUCE, Unsupported, device_number, device_ranges, devices_of,
+from telegrad.tinygrad._vocabulary import (ALU, BOOL_ALU, DTYPES, LARGEST, REDUCE, Unsupported, device_number, device_ranges, devices_of,
                                            shard_places, unsharded_dims)
 
 
@@ -169,6 +170,19 @@ class Scope:
     if name is None: raise Unsupported(str(u.op))
     value = self.b.alu(name, src, "bool" if comparison else None)
     return value if comparison else self.b.cast(value, DTYPES[dt])
+
+  def cast(self, u, dt):
+    x = self.sources(u, dt)[0]
+    if dt not in LARGEST or x.dtype in (DTYPES[dt], "bool"): return self.b.cast(x, DTYPES[dt])
+    if not x.dtype.startswith(("f", "bf")): x = self.b.cast(x, "f32")
+    if x.dtype not in ("f16", "bf16", "f32", "f64"): x = self.b.cast(x, "f32")
+    # Numbers too large become the largest one, in tinygrad; infinities stay what they are.
+    most, least = (self.b.const(x.dtype, sign * LARGEST[dt]) for sign in (1.0, -1.0))
+    infinity, none = (self.b.const(x.dtype, v) for v in (math.inf, -math.inf))
+    for bound, beyond, edge in ((most, [most, x], [x, infinity]), (least, [x, least], [none, x])):
+      cut = self.b.alu("and", [self.b.alu("cmplt", beyond, "bool"), self.b.alu("cmplt", edge, "bool")])
+      x = self.b.alu("where", [cut, bound, x])
+    return self.b.cast(x, DTYPES[dt])
 
   def integer_power(self, x, e, exponent):
     """There is no power of integers here: products for a literal exponent, else in f64, to the nearest."""
@@ -359,7 +373,7 @@ HANDLERS = {
     Ops.CONST: Scope.const, Ops.PARAM: Scope.param, Ops.REDUCE: Scope.reduce, Ops.COPY: Scope.copy,
     Ops.ALLREDUCE: Scope.allreduce, Ops.FUNCTION: Scope.function, Ops.CALL: Scope.in_place,
     Ops.STORE: storage.store, Ops.AFTER: storage.after, Ops.SINK: Scope.wait, Ops.TUPLE: Scope.wait,
-    Ops.CAST: lambda s, u, dt: s.b.cast(s.sources(u, dt)[0], DTYPES[dt]),
+    Ops.CAST: Scope.cast,
     Ops.STACK: lambda s, u, dt: s.b.stack(s.sources(u, dt)),
     Ops.MSTACK: lambda s, u, dt: s.on_devices(s.sources(u, dt)),
     Ops.MSELECT: lambda s, u, dt: s.select(s.sources(u, dt)[0], u.arg),

@@ -14,6 +14,8 @@ DTYPES = {
     dtypes.bfloat16: "bf16", dtypes.float32: "f32", dtypes.float64: "f64", dtypes.fp8e4m3: "f8e4m3fn",
     dtypes.fp8e5m2: "f8e5m2", dtypes.fp8e4m3fnuz: "f8e4m3fnuz", dtypes.fp8e5m2fnuz: "f8e5m2fnuz"}
 
+LARGEST = {dtypes.fp8e4m3: 448.0, dtypes.fp8e5m2: 57344.0, dtypes.fp8e4m3fnuz: 240.0, dtypes.fp8e5m2fnuz: 57344.0}
+
 ALU = {
     Ops.EXP2: "exp2", Ops.LOG2: "log2", Ops.SIN: "sin", Ops.SQRT: "sqrt", Ops.RECIPROCAL: "recip", Ops.NEG: "neg",
     Ops.TRUNC: "trunc", Ops.ADD: "add", Ops.SUB: "sub", Ops.MUL: "mul", Ops.FDIV: "fdiv", Ops.MAX: "max",
