@@ -50,6 +50,7 @@ class Loaded:
 def create_linear_with_vars(big_sink: UOp) -> tuple[UOp, dict[str, int]]:
     """In place of tinygrad's function of the name: a LINEAR of one CALL, and the values of the variables."""
     attach()
+    big_sink = _with_files(big_sink)
     try:
         program = program_of(big_sink)
     except Unsupported as reason:
@@ -63,6 +64,9 @@ def create_linear_with_vars(big_sink: UOp) -> tuple[UOp, dict[str, int]]:
                 raise RuntimeError(f"bind mismatch on {variable.expr}, {values[variable.expr]} != {value}")
     if program is None:
         return UOp(Ops.LINEAR, src=()), values
+    for i in program.variables:
+        if not args[i].is_bound_var:
+            raise RuntimeError(f"the variable {args[i].expr} is unbound: give it a value with bind")
     names = tuple(args[i].unbind()[0].expr for i in program.variables)
     body = UOp(Ops.CUSTOM_FUNCTION, arg=Work(program, names))
     linear = UOp(Ops.LINEAR, src=(body.call(*(args[s.argument] for s in program.slots)),))
@@ -70,6 +74,20 @@ def create_linear_with_vars(big_sink: UOp) -> tuple[UOp, dict[str, int]]:
         realize.capturing[0].add_linear(linear, values)
         return UOp(Ops.LINEAR, src=()), values
     return linear, values
+
+
+def _with_files(call: UOp) -> UOp:
+    """A COPY to a file that nothing stores is written to the file all the same: it gets a buffer, as in tinygrad's
+    scheduler."""
+    sink, args, src = call.src[0], list(call.src[1:]), []
+    for value in sink.src:
+        if value.op is Ops.COPY and isinstance(value.arg, str) and value.arg.startswith(("DISK", "TINYFS")):
+            size = int(value.max_numel())
+            target = UOp.param(len(args), value.dtype, (size,), value.arg)
+            args.append(UOp.new_buffer(value.arg, size, value.dtype))
+            value = target.after(target.store(value.reshape((size,))))
+        src.append(value)
+    return call if tuple(src) == sink.src else call.replace(src=(sink.replace(src=tuple(src)), *args))
 
 
 def work_of(call: UOp) -> Work | None:
@@ -160,6 +178,7 @@ class Binding:
         self.client, self.devices = client, devices
         self.handles: list[int] = []
         self.offsets: list[int] = []
+        self._slots: list[Any] = []  # (slot, memory, buffer) of each, in order
         self._after: list[Any] = []
 
     def add(self, slot, buffer) -> None:
@@ -170,10 +189,24 @@ class Binding:
             whole = memory.offset == 0 and (memory.handle not in self.handles)
             if not whole and not self.client.binds_parts:
                 memory = self._copied(slot, memory, buffer)
+        self._slots.append((slot, memory, buffer))
         self.handles.append(memory.handle)
         self.offsets.append(memory.offset)
 
+    def _separate(self) -> None:
+        """A run may not write what another of its slots reads; a captured call whose result is given to it again
+        would. So that slot gets a copy."""
+        if len(set(self.handles)) == len(self.handles):
+            return
+        for i, (slot, memory, buffer) in enumerate(self._slots):
+            if not slot.stored and any(
+                    other.stored and there.handle == memory.handle and there.offset < memory.offset + slot.nbytes and
+                    memory.offset < there.offset + other.nbytes for other, there, _ in self._slots):
+                part = self._copied(slot, memory, buffer)
+                self.handles[i], self.offsets[i] = part.handle, part.offset
+
     def finish(self) -> tuple[list[int], list[int]]:
+        self._separate()
         repeated = len(set(self.handles)) < len(self.handles)
         return self.handles, self.offsets if repeated or any(self.offsets) else []
 
@@ -184,7 +217,7 @@ class Binding:
     def _uploaded(self, slot, buffer):
         fresh = not buffer.is_initialized() and not buffer.device.startswith(("DISK", "TINYFS"))
         buffer.ensure_allocated()
-        memory = self.client.alloc(max(buffer.nbytes, slot.nbytes), self.devices[0])
+        memory = self.client.alloc(max(buffer.nbytes, slot.nbytes), self.devices[slot.device])
         if not fresh:
             self.client.write(memory, buffer.as_memoryview(allow_zero_copy=True))
         if slot.stored:

@@ -23,19 +23,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from telegrad import _operations as operations
 from telegrad._host import Host, Memory
-from telegrad.torch._lower import Lowered, kind
+from telegrad.torch._lower import Lowered, kind, known, packet_of
 
 _ATEN = torch.ops.aten
-_MORE = (  # decompositions beyond those to core ATen
-    "native_layer_norm", "native_layer_norm_backward", "_softmax", "_softmax_backward_data", "_log_softmax",
-    "_log_softmax_backward_data", "gelu", "gelu_backward", "native_group_norm", "native_group_norm_backward",
-    "native_batch_norm", "native_batch_norm_backward", "_native_batch_norm_legit",
-    "_native_batch_norm_legit_no_training", "_native_batch_norm_legit_functional", "_adaptive_avg_pool2d",
-    "leaky_relu", "leaky_relu_backward", "elu", "hardtanh", "hardtanh_backward", "hardswish", "hardsigmoid",
-    "silu", "silu_backward", "softplus", "softplus_backward", "sigmoid_backward", "tanh_backward",
-    "threshold_backward", "nll_loss_forward", "nll_loss_backward", "embedding_dense_backward", "mse_loss",
-    "mse_loss_backward", "upsample_nearest2d", "upsample_bilinear2d", "addcmul", "addcdiv", "lerp", "native_dropout",
-    "glu", "glu_backward", "logsumexp", "linspace", "tril", "triu", "select_backward", "slice_backward", "log_sigmoid_forward", "std")
 
 
 @functools.lru_cache(None)
@@ -46,8 +36,11 @@ def host() -> Host:
 @functools.lru_cache(None)
 def decompositions() -> dict[Any, Callable[..., Any]]:
     table = dict(torch._decomp.core_aten_decompositions())
-    packets = [getattr(_ATEN, name) for name in _MORE if hasattr(_ATEN, name)]
-    table.update(torch._decomp.get_decompositions(packets))
+    have = known()  # beyond core ATen, what has no graph of its own
+    table.update((op, rule) for op, rule in torch._decomp.decomposition_table.items()
+                 if isinstance(op, torch._ops.OpOverload) and op.namespace == "aten" and packet_of(op) not in have)
+    for op in [op for op in table if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())]:
+        del table[op]  # the numbers are to be those that the operator itself draws
     table[_ATEN._transformer_encoder_layer_fwd.default] = _encoder_layer
     return table
 
@@ -162,12 +155,15 @@ class Compiled:
             self._constants = {s.name: server.session.upload(s.init, s.dtype, device=server.devices[0])
                                for s in lowered.graph.slots if s.role == "constant"}
         handles, results, held = [], {}, []
+        drawn = [draw() for draw in lowered.draws]
         for slot in lowered.graph.slots:
             if slot.role == "constant":
                 handles.append(self._constants[slot.name].handle)
                 continue
             number = int(slot.name[1:])
-            if slot.role == "input":
+            if slot.name[0] == "r":
+                place = _place(drawn[number], False)
+            elif slot.role == "input":
                 place = _place(args[number], self.saved[number] if self.saved else False)
             else:
                 place = results[number] = _Kept(server, server.alloc(max(slot.nbytes, 1)))
