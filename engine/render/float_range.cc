@@ -11,7 +11,7 @@
 namespace telegrad {
 namespace {
 
-constexpr int kMaxDepth = 16;
+constexpr int kMaxRangeDepth = 16;
 
 FloatRange Within(UOp u, int depth);
 
@@ -28,7 +28,7 @@ FloatRange Selected(UOp u, UOp x, UOp y, bool holds, int depth) {
 }
 
 FloatRange Within(UOp u, int depth) {
-  if (!IsFloat(u.dtype()) || ++depth > kMaxDepth) return {};
+  if (!IsFloat(u.dtype()) || ++depth > kMaxRangeDepth) return {};
   switch (u.op()) {
     case Op::kConst: {
       const double value = ScalarAsDouble(u.dtype(), u.const_word());
