@@ -82,8 +82,8 @@ TEST_F(ConfigTest, MistakesAreToldByLine) {
   Write("[a]\nsessions = 1\n[b]\nsession = 1\nweight = 99999\n");
   const testing::Output sections = Run({"--check-config"});
   EXPECT_EQ(sections.exit_code, 2);
-  EXPECT_THAT(sections.text, HasSubstr(file_ + ":4: no quota is named \"session\""));
-  EXPECT_THAT(sections.text, HasSubstr(file_ + ":5: weight: 99999 is too much"));
+  EXPECT_THAT(sections.text, HasSubstr(file_ + ":4: unknown quota \"session\""));
+  EXPECT_THAT(sections.text, HasSubstr(file_ + ":5: weight: 99999 is too large"));
   Write("tenants = /nowhere\n[a]\n");
   EXPECT_THAT(Run({"--check-config"}).text, HasSubstr("expected one of the two"));
   Write("tls-cert = /nowhere\n");
