@@ -90,26 +90,29 @@ constexpr FlagRow kBenchFlags[] = {
      Between(1, 4'096)},
     {"seconds", 0, FlagKind::kInt, "5", "N", "Time for which runs are sent", Between(1, 86'400)},
     {"depth", 0, FlagKind::kInt, "1", "N",
-     "Runs that each session has under way in a closed loop; not used with --rate",
+     "Number of runs that each session has under way in a closed loop, without --rate",
      Between(1, 256)},
     {"rate", 0, FlagKind::kInt, "0", "N",
      "Runs of all sessions in each second, sent when they are due and not when others have ended "
      "(an open loop); 0 means a closed loop",
      Between(0, 10'000'000)},
     {"elements", 0, FlagKind::kInt, "1024", "N",
-     "Elements of the vector that a run works on, where --matrix is 0", Between(1, 1'000'000'000)},
+     "Number of elements of the vector that a run adds, where --matrix is 0",
+     Between(1, 1'000'000'000)},
     {"matrix", 0, FlagKind::kInt, "0", "N",
-     "Rows of a square matrix that a run multiplies with itself; 0 means none", Between(0, 32'768)},
+     "Number of rows of a square matrix that a run multiplies with itself; 0 means none",
+     Between(0, 32'768)},
     {"token", 0, FlagKind::kList, "", "FILE",
-     "File with the token of a tenant; the sessions are dealt out to all of them"},
+     "File with the token of a tenant; the sessions are distributed over all tokens"},
     {"samples", 0, FlagKind::kString, "", "FILE",
      "File (CSV) that the due time and the end of each run are written to"},
 };
 
 constexpr FlagRow kTopFlags[] = {
-    {"interval", 0, FlagKind::kInt, "1", "SECONDS", "Time between two looks", Between(1, 3'600)},
+    {"interval", 0, FlagKind::kInt, "1", "SECONDS", "Time between two updates", Between(1, 3'600)},
     {"times", 0, FlagKind::kInt, "0", "N",
-     "Number of looks; 0 means until it is interrupted, or one where the output is no terminal",
+     "Number of updates; 0 means until it is interrupted, or one where the output is not a "
+     "terminal",
      Between(0, 1'000'000)},
 };
 
@@ -131,7 +134,7 @@ constexpr Command kCommands[] = {
     {"stats", "", "shows the counters of the server", {}, &Stats},
     {"bench", "", "sends many runs from many sessions, and prints percentiles", kBenchFlags,
      &Bench},
-    {"top", "", "shows devices, queues and tenants, again and again; for administrators", kTopFlags,
+    {"top", "", "shows devices, queues and tenants repeatedly; for administrators", kTopFlags,
      &Top},
     {"admin",
      "WORD [ARGUMENT]",
