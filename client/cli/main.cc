@@ -97,7 +97,7 @@ constexpr FlagRow kBenchFlags[] = {
      "(an open loop); 0 means a closed loop",
      Between(0, 10'000'000)},
     {"elements", 0, FlagKind::kInt, "1024", "N",
-     "Number of elements of the vector that a run adds, where --matrix is 0",
+     "Number of elements of the vector that a run computes, where --matrix is 0",
      Between(1, 1'000'000'000)},
     {"matrix", 0, FlagKind::kInt, "0", "N",
      "Number of rows of a square matrix that a run multiplies with itself; 0 means none",
