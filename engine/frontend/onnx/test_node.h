@@ -6,6 +6,7 @@
 
 #include <random>
 
+#include "engine/base/status.h"
 #include "engine/frontend/onnx/test_model.h"
 
 namespace telegrad::onnx::test {
