@@ -43,10 +43,12 @@
 #include "server/flags.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/local_socket.h"
+#include "server/model_serving.h"
 #include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
 #include "server/service/data_service.h"
 #include "server/service/health_service.h"
+#include "server/service/inference_service.h"
 #include "server/service/listeners.h"
 #include "server/service/reflection_service.h"
 #include "server/service/session_service.h"
@@ -384,6 +386,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
          {"threads", device->target().threads},
          {"memory", device->memory_limit()}});
   }
+  std::unique_ptr<ModelServing> serving;  // outlives the tasks that it posts
   const absl::Cleanup tasks_end = [&] {
     compilers.Stop();
     workers.Stop();
@@ -412,6 +415,8 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   TG_ASSIGN_OR_RETURN(const auto bulk, listeners->StartBulk(&metrics));
   if (bulk != nullptr) sessions.SetBulkAddress(bulk->addresses().front());
   DataService data(env, registry, bulk.get());
+  TG_ASSIGN_OR_RETURN(serving, ModelServing::Start(flags, env, make_engine));
+  InferenceService inference(serving == nullptr ? nullptr : serving->models());
   AdminService admin(env, registry, tenants, [] { kill(getpid(), SIGTERM); });
   HealthService health;
   ReflectionService reflection;
@@ -441,7 +446,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   listeners->LimitConnections(connections);
   Log(LogLevel::kInfo, "descriptors", {{"limit", descriptors}, {"connections", connections}});
   TG_RETURN_IF_ERROR(listeners->Start(
-      {&admin, &sessions, &compute, &data, &health, &reflection}, authenticator.get(),
+      {&admin, &sessions, &compute, &data, &health, &reflection, &inference}, authenticator.get(),
       [&](const std::string& name) { return tenants.Find(name); },
       [&](const std::string& address) { sessions.SetDataAddress(address); }, &watch, &metrics));
   std::fflush(stdout);
@@ -454,6 +459,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   const int signal = WaitForEnd(signals, manager, workers,
                                 [&] { Reload(flags, listen.tls, *authenticator, tenants); });
   manager.Notify("STOPPING=1");
+  if (serving != nullptr) serving->Drain();
   DrainAndStop(*listeners, compute, health, watch, flags.GetInt("drain-seconds"), signals, signal);
   Log(LogLevel::kInfo, "stopped");
   return absl::OkStatus();

@@ -26,6 +26,17 @@ struct Envelope {
 // it, the last payload counts where there are several.
 absl::Status SplitEnvelope(std::span<const Piece> message, int payload_field, Envelope* envelope);
 
+// A message with several payloads: every occurrence of the field, in order.
+struct Payloads {
+  std::string head;  // every other field, a message of its own
+  std::vector<std::vector<Piece>> payloads;
+};
+
+// INVALID_ARGUMENT as SplitEnvelope; RESOURCE_EXHAUSTED for a head of more than `most_head` bytes,
+// or more than `most` payloads.
+absl::Status SplitPayloads(std::span<const Piece> message, int payload_field, uint64_t most_head,
+                           size_t most, Payloads* out);
+
 // How long the head is, found without copying it.
 absl::StatusOr<uint64_t> HeadBytes(std::span<const Piece> message, int payload_field);
 

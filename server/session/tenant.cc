@@ -90,9 +90,15 @@ absl::StatusOr<std::shared_ptr<Memory>> Tenant::Alloc(Device& device, int64_t by
   return Charged(*std::move(memory), *std::move(reservation));
 }
 
-void Tenant::Grant(DiskGrants disks) {
+void Tenant::Grant(DiskGrants disks, ModelGrants models) {
   const std::lock_guard lock(mutex_);
   disks_ = std::move(disks);
+  models_ = std::move(models);
+}
+
+bool Tenant::MayInfer(std::string_view model) const {
+  const std::lock_guard lock(mutex_);
+  return models_.May(model);
 }
 
 absl::Status Tenant::MayUse(const Device& device, bool write) const {
@@ -113,7 +119,7 @@ void Tenant::Leave() {
 Tenant::Tenant(std::string n, std::shared_ptr<Engine> e, Metrics* metrics)
     : Tenant(n, Accounts(n, Quotas(), "--default-quota NAME=VALUE raises it"), std::move(e),
              metrics) {
-  Grant(Quotas().DisksOf(name));
+  Grant(Quotas().DisksOf(name), Quotas().ModelsOf(name));
 }
 
 }  // namespace telegrad

@@ -53,9 +53,11 @@ struct Tenant {
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(Device& device, int64_t bytes);
 
   // The disk roots that it may use from now on.
-  void Grant(DiskGrants disks);
+  void Grant(DiskGrants disks, ModelGrants models = {});
   // OK for devices that are no disk, PERMISSION_DENIED where this disk root is not granted.
   absl::Status MayUse(const Device& device, bool write) const;
+  // Whether requests for that model are served.
+  bool MayInfer(std::string_view model) const;
 
   // Of sessions, from their first moment to their last run's end: when the last one goes, the
   // engine gives its memory back.
@@ -78,7 +80,8 @@ struct Tenant {
  private:
   std::atomic<int64_t> users_{0};
   mutable std::mutex mutex_;
-  DiskGrants disks_;  // under it
+  DiskGrants disks_;    // under it
+  ModelGrants models_;  // likewise
 };
 
 // Charges the tenant's compile time with what this thread does as long as it lives.

@@ -37,7 +37,7 @@ absl::StatusOr<std::shared_ptr<Tenant>> TenantDirectory::Find(std::string_view n
       std::make_shared<Tenant>(std::string(name), accounts, make_engine_(accounts), metrics_));
   by_name_.emplace(std::string(name), used_.begin());
   std::shared_ptr<Tenant> made = used_.front();
-  made->Grant(terms.quotas->DisksOf(name));
+  made->Grant(terms.quotas->DisksOf(name), terms.quotas->ModelsOf(name));
   if (const auto it = disk_bytes_.find(name); it != disk_bytes_.end()) {
     made->accounts[Quota::kDiskBytes].Charge(it->second);
     disk_bytes_.erase(it);
@@ -60,7 +60,8 @@ void TenantDirectory::Replace(TenantTable table) {
     const Terms terms = TermsOfLocked((*tenant)->name);
     if (terms.quotas != nullptr) {
       (*tenant)->accounts.Limit(*terms.quotas, terms.remedy);
-      (*tenant)->Grant(terms.quotas->DisksOf((*tenant)->name));
+      (*tenant)->Grant(terms.quotas->DisksOf((*tenant)->name),
+                       terms.quotas->ModelsOf((*tenant)->name));
       continue;
     }
     ForgetLocked(**tenant);
