@@ -41,6 +41,7 @@
 #include "server/admin/service_manager.h"
 #include "server/admin/ticker.h"
 #include "server/flags.h"
+#include "server/http_front_end.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/local_socket.h"
 #include "server/model_serving.h"
@@ -449,6 +450,10 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
       {&admin, &sessions, &compute, &data, &health, &reflection, &inference}, authenticator.get(),
       [&](const std::string& name) { return tenants.Find(name); },
       [&](const std::string& address) { sessions.SetDataAddress(address); }, &watch, &metrics));
+  TG_ASSIGN_OR_RETURN(
+      const auto http,
+      HttpFrontEnd::Start(flags, serving.get(), authenticator.get(),
+                          [&](const std::string& name) { return tenants.Find(name); }));
   std::fflush(stdout);
   LostDevices lost(pool.get());
   const Ticker ticker(std::chrono::seconds(1), [&] {

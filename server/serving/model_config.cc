@@ -14,14 +14,15 @@ namespace {
 constexpr int64_t kMostBatch = 65'536;
 
 absl::StatusOr<TensorSpec> SpecOf(const onnx::ValueInfo& value) {
-  const auto dtype = value.elem_type >= 1 && value.elem_type <= 1000
-                         ? DTypeFromOnnx(static_cast<int>(value.elem_type))
-                         : std::nullopt;
-  if (value.other || !value.wrappers.empty() || !dtype || DatatypeOf(*dtype).empty()) {
+  const bool known = value.elem_type >= 1 && value.elem_type <= 1000;
+  const DType dtype = known
+                          ? DTypeFromOnnx(static_cast<int>(value.elem_type)).value_or(DType::kVoid)
+                          : DType::kVoid;
+  if (value.other || !value.wrappers.empty() || DatatypeOf(dtype).empty()) {
     return Unimplemented("the model's '", value.name.substr(0, 256),
                          "' is no tensor of a type that the protocol has; only such are served");
   }
-  TensorSpec out{.name = std::string(value.name), .dtype = *dtype, .shape = {}};
+  TensorSpec out{.name = std::string(value.name), .dtype = dtype, .shape = {}};
   for (const onnx::Dimension& dim : value.shape) {
     out.shape.push_back(dim.param.empty() && dim.value >= 0 ? dim.value : -1);
   }
@@ -40,7 +41,11 @@ struct Declared {
 };
 
 absl::StatusOr<Declared> DeclaredOf(std::string_view file) {
-  TG_ASSIGN_OR_RETURN(const onnx::Model model, onnx::ParseModel(file));
+  const absl::StatusOr<onnx::Model> parsed = onnx::ParseModel(file);
+  if (!parsed.ok()) {
+    return absl::Status(parsed.status().code(), StrCat("ONNX: ", ToStd(parsed.status().message())));
+  }
+  const onnx::Model& model = *parsed;
   std::set<std::string_view> defaults;
   for (const onnx::TensorProto& t : model.initializers) defaults.insert(t.name);
   Declared out;

@@ -86,18 +86,29 @@ absl::StatusOr<std::vector<std::string>> ModelFolder::Folders() const {
 
 bool ModelFolder::Has(std::string_view name) const { return OpenBelow(name, O_PATH).ok(); }
 
-absl::StatusOr<std::string> ModelFolder::Read(std::string_view name, int64_t most) const {
+absl::StatusOr<UniqueFd> ModelFolder::OpenFile(std::string_view name) const {
   // Not blocked by a pipe that somebody has put there.
-  TG_ASSIGN_OR_RETURN(const UniqueFd fd, OpenBelow(name, O_RDONLY | O_NONBLOCK));
+  TG_ASSIGN_OR_RETURN(UniqueFd fd, OpenBelow(name, O_RDONLY | O_NONBLOCK));
   struct stat about{};
   if (fstat(fd.get(), &about) != 0) return FileError(name);
   if (!S_ISREG(about.st_mode)) return FailedPrecondition("'", name, "' is no file");
+  return fd;
+}
+
+absl::StatusOr<std::string> ModelFolder::Read(std::string_view name, int64_t most) const {
+  TG_ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(name));
+  return ReadFile(fd, name, most);
+}
+
+absl::StatusOr<std::string> ReadFile(const UniqueFd& fd, std::string_view name, int64_t most) {
+  struct stat about{};
+  if (fstat(fd.get(), &about) != 0) return FileError(name);
   if (about.st_size > most) {
     return ResourceExhausted("'", name, "' has ", about.st_size, " bytes; ", most, " are allowed");
   }
   std::string out(static_cast<size_t>(about.st_size), '\0');
   for (size_t at = 0; at < out.size();) {
-    const ssize_t n = read(fd.get(), out.data() + at, out.size() - at);
+    const ssize_t n = pread(fd.get(), out.data() + at, out.size() - at, static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return FileError(name);
     if (n == 0) return FailedPrecondition("'", name, "' became shorter while it was read");
@@ -120,12 +131,23 @@ uint64_t ModelFolder::Stamp(std::string_view name) const {
 }
 
 absl::StatusOr<std::string> ModelSource::ReadSame(std::string_view name) {
-  TG_ASSIGN_OR_RETURN(std::string bytes, folder_->Read(name, kMaxModelBytes));
+  std::shared_ptr<const UniqueFd> known;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto it = sources_.find(name); it != sources_.end()) known = it->second.fd;
+  }
+  if (known == nullptr) {
+    TG_ASSIGN_OR_RETURN(UniqueFd opened, folder_->OpenFile(name));
+    known = std::make_shared<const UniqueFd>(std::move(opened));
+  }
+  TG_ASSIGN_OR_RETURN(std::string bytes, ReadFile(*known, name, kMaxModelBytes));
   const Digest digest = Sha256(bytes);
   const std::lock_guard lock(mutex_);
-  const auto [it, fresh] = digests_.emplace(name, digest);
-  if (fresh || it->second == digest) return bytes;
-  return FailedPrecondition("'", name, "' has changed since the model was loaded; load it again");
+  const auto [it, fresh] = sources_.emplace(name, Source{known, digest});
+  if (fresh || it->second.digest == digest) return bytes;
+  return FailedPrecondition("'", name,
+                            "' was written to since the model was loaded; load it again, "
+                            "and replace files as a whole");
 }
 
 absl::StatusOr<std::shared_ptr<ModelSource::Content>> ModelSource::Read() {

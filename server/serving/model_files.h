@@ -30,6 +30,8 @@ class ModelFolder {
   bool Has(std::string_view name) const;
   // All of a file. RESOURCE_EXHAUSTED where it has more bytes than `most`.
   absl::StatusOr<std::string> Read(std::string_view name, int64_t most) const;
+  // A file, for ReadFile.
+  absl::StatusOr<UniqueFd> OpenFile(std::string_view name) const;
   // Changes when the file's content is replaced: its length, time and number; 0 without a file.
   uint64_t Stamp(std::string_view name) const;
 
@@ -40,8 +42,12 @@ class ModelFolder {
   UniqueFd fd_;
 };
 
+// All of an open file, from its beginning.
+absl::StatusOr<std::string> ReadFile(const UniqueFd& fd, std::string_view name, int64_t most);
+
 // A model's file and those that it names for its weights, read as often as a form of the model is
-// made; FAILED_PRECONDITION once one of them is not what it was the first time.
+// made. They are kept open, so that files that take their names change nothing;
+// FAILED_PRECONDITION once one of them was written to.
 class ModelSource {
  public:
   ModelSource(std::shared_ptr<const ModelFolder> folder, std::string file)
@@ -57,12 +63,16 @@ class ModelSource {
   absl::StatusOr<std::string_view> ReadOther(Content& content, std::string_view name);
 
  private:
+  struct Source {
+    std::shared_ptr<const UniqueFd> fd;
+    Digest digest;
+  };
   absl::StatusOr<std::string> ReadSame(std::string_view name);
 
   const std::shared_ptr<const ModelFolder> folder_;
   const std::string file_;
   std::mutex mutex_;
-  std::map<std::string, Digest, std::less<>> digests_;
+  std::map<std::string, Source, std::less<>> sources_;
 };
 
 inline constexpr int64_t kMaxModelBytes = int64_t{64} << 30;

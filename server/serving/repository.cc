@@ -16,11 +16,12 @@ constexpr std::string_view kConfigFile = "config.pbtxt";
 constexpr size_t kMostVersions = 1024;
 constexpr int64_t kMaxLabelBytes = 16 << 20;
 
-std::optional<int64_t> VersionOf(std::string_view text) {
+// 0 where it is none.
+int64_t VersionOf(std::string_view text) {
   int64_t version = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);
-  if (error != std::errc() || end != text.data() + text.size() || version < 1) return std::nullopt;
-  return text.front() == '0' ? std::nullopt : std::optional(version);
+  if (error != std::errc() || end != text.data() + text.size() || version < 1) return 0;
+  return text.front() == '0' ? 0 : version;
 }
 
 absl::Status Unknown(std::string_view name, std::string_view version) {
@@ -91,10 +92,11 @@ uint64_t ModelRepository::StampOf(const ModelFolder& folder) const {
   const auto versions = folder.Folders();
   if (!versions.ok()) return stamp;
   for (const std::string& version : *versions) {
-    const auto number = VersionOf(version);
-    const auto inner =
-        number ? folder.Folder(version) : absl::StatusOr<ModelFolder>(Unknown("", ""));
-    if (inner.ok()) stamp = Mix64(stamp, Mix64(*number, inner->Stamp("model.onnx")));
+    const int64_t number = VersionOf(version);
+    if (number == 0) continue;
+    const auto inner = folder.Folder(version);
+    if (!inner.ok()) continue;
+    stamp = Mix64(stamp, Mix64(static_cast<uint64_t>(number), inner->Stamp("model.onnx")));
   }
   return stamp;
 }
@@ -121,7 +123,7 @@ absl::StatusOr<ModelRepository::Found> ModelRepository::Look(const std::string& 
   TG_ASSIGN_OR_RETURN(const std::vector<std::string> folders, folder.Folders());
   std::vector<int64_t> available;
   for (const std::string& version : folders) {
-    if (const auto number = VersionOf(version)) available.push_back(*number);
+    if (const int64_t number = VersionOf(version); number > 0) available.push_back(number);
   }
   if (available.size() > kMostVersions) {
     return ResourceExhausted("the folder has ", available.size(), " versions; ", kMostVersions,
@@ -328,17 +330,17 @@ void ModelRepository::Follow() {
 
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::Find(std::string_view name,
                                                                    std::string_view version) const {
-  const std::optional<int64_t> number = version.empty() ? std::nullopt : VersionOf(version);
-  if (!version.empty() && !number) {
+  const int64_t number = VersionOf(version);
+  if (!version.empty() && number == 0) {
     return InvalidArgument("'", Clip(version, 32), "' is no version; expected 1, 2, ...");
   }
   const std::lock_guard lock(mutex_);
   const auto it = entries_.find(name);
   if (it == entries_.end()) return Unknown(name, "");
   const Entry& entry = it->second;
-  if (number) {
-    if (const auto at = entry.versions.find(*number); at != entry.versions.end()) return at->second;
-    const auto state = entry.states.find(*number);
+  if (number > 0) {
+    if (const auto at = entry.versions.find(number); at != entry.versions.end()) return at->second;
+    const auto state = entry.states.find(number);
     if (state == entry.states.end()) return Unknown(name, version);
     return absl::UnavailableError(StrCat("Request for model '", name, "' version ", version,
                                          ", which is not ready: ", state->second.reason));

@@ -41,8 +41,10 @@ class ServingTest : public DaemonTest {
   void StartServing(std::vector<std::string> more = {}) {
     more.insert(more.begin(), {"--models", models_.path()});
     DaemonTest::Start(std::move(more));
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
     stub_ = inference::GRPCInferenceService::NewStub(
-        grpc::CreateChannel(address_, grpc::InsecureChannelCredentials()));
+        grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
   }
 
   void WriteFile(const std::filesystem::path& name, std::string_view content) {
