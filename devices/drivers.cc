@@ -6,7 +6,6 @@
 #include "devices/cpu/cpu_device.h"
 #include "devices/cuda/cuda_device.h"
 #include "devices/disk/disk_device.h"
-#include "devices/loopback/loopback_device.h"
 #include "devices/null/null_device.h"
 #include "engine/base/status.h"
 
@@ -63,23 +62,9 @@ absl::StatusOr<Devices> OpenDisks(const DriverOptions& options, std::vector<std:
   return devices;
 }
 
-// Beyond each is a CPU of its own, as there would be one in another server.
-absl::StatusOr<Devices> OpenLoopbacks(const DriverOptions& options, std::vector<std::string>*) {
-  Devices devices;
-  for (int64_t i = 0; i < options.loopback_devices; ++i) {
-    CpuOptions cpu;
-    cpu.threads = 1;
-    cpu.target = options.host;
-    cpu.target.threads = 1;
-    cpu.memory_limit = options.cpu_memory;
-    if (options.launch_ms > 0) cpu.launch_limit = absl::Milliseconds(options.launch_ms);
-    LoopbackOptions loopback;
-    loopback.index = static_cast<int>(i);
-    loopback.load = options.load_graph;
-    TG_ASSIGN_OR_RETURN(loopback.inner, OpenCpu(cpu));
-    devices.push_back(OpenLoopback(std::move(loopback)));
-  }
-  return devices;
+absl::StatusOr<Devices> OpenRemotes(const DriverOptions& options, std::vector<std::string>* notes) {
+  if (!options.open_remotes) return Devices();
+  return options.open_remotes(notes);
 }
 
 absl::StatusOr<Devices> OpenGpus(const DriverOptions& options, std::vector<std::string>* notes) {
@@ -91,8 +76,8 @@ absl::StatusOr<Devices> OpenGpus(const DriverOptions& options, std::vector<std::
 }
 
 constexpr Driver kDrivers[] = {
-    {"cpu", &OpenCpus},   {"cuda", &OpenGpus},          {"null", &OpenNulls},
-    {"disk", &OpenDisks}, {"loopback", &OpenLoopbacks},
+    {"cpu", &OpenCpus},   {"cuda", &OpenGpus},      {"null", &OpenNulls},
+    {"disk", &OpenDisks}, {"remote", &OpenRemotes},
 };
 
 }  // namespace

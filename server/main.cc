@@ -22,12 +22,12 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/time/clock.h"
 #include "devices/drivers.h"
+#include "devices/remote/remote_device.h"
 #include "engine/base/flag_pages.h"
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "engine/execution/executable_cache.h"
-#include "engine/execution/graph_loader.h"
 #include "engine/execution/shared_caches.h"
 #include "google/protobuf/stubs/logging.h"
 #include "grpc/support/log.h"
@@ -116,8 +116,14 @@ AuthenticatorOptions IdentityOf(const Flags& flags) {
 // Flags that say nothing without another one.
 absl::Status CheckPairs(const Flags& flags) {
   constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
-      {"tls-cert", "tls-key"},          {"tls-key", "tls-cert"},      {"tls-client-ca", "tls-cert"},
-      {"tls-tenants", "tls-client-ca"}, {"tls-crl", "tls-client-ca"}, {"jwt-issuer", "jwt-keys"}};
+      {"tls-cert", "tls-key"},
+      {"tls-key", "tls-cert"},
+      {"tls-client-ca", "tls-cert"},
+      {"tls-tenants", "tls-client-ca"},
+      {"tls-crl", "tls-client-ca"},
+      {"jwt-issuer", "jwt-keys"},
+      {"remote-tls-cert", "remote-tls-key"},
+      {"remote-tls-key", "remote-tls-cert"}};
   for (const auto& [flag, needed] : kPairs) {
     if (!flags.GetString(flag).empty() && flags.GetString(needed).empty()) {
       return InvalidArgument("--", flag, " needs --", needed);
@@ -198,6 +204,29 @@ CompileService::Options CompileOptions(const Flags& flags) {
           .reproducers = flags.GetString("reproducers")};
 }
 
+// The devices of the servers that --remote names.
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemotes(const Flags& flags,
+                                                                 std::vector<std::string>* notes) {
+  std::vector<std::unique_ptr<Device>> all;
+  for (const std::string& remote : flags.GetList("remote")) {
+    const size_t equals = remote.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == remote.size()) {
+      return InvalidArgument("--remote ", remote, ": expected NAME=HOST:PORT or NAME=unix:PATH");
+    }
+    RemoteOptions options{.name = remote.substr(0, equals), .address = remote.substr(equals + 1)};
+    options.credentials = {.tls_ca = flags.GetString("remote-tls-ca"),
+                           .tls_cert = flags.GetString("remote-tls-cert"),
+                           .tls_key = flags.GetString("remote-tls-key"),
+                           .token_file = flags.GetString("remote-token-file"),
+                           .local_socket = flags.GetString("remote-local-socket")};
+    options.connect_time = absl::Milliseconds(flags.GetInt("remote-wait"));
+    options.grace = absl::Milliseconds(flags.GetInt("remote-grace"));
+    TG_ASSIGN_OR_RETURN(auto devices, OpenRemote(options, notes));
+    for (auto& device : devices) all.push_back(std::move(device));
+  }
+  return all;
+}
+
 // How many connections of gRPC leave descriptors for all else: what is open now, and a reserve for
 // files, workers and the other sockets.
 absl::StatusOr<int64_t> RoomForConnections(const Flags& flags, int64_t limit) {
@@ -231,8 +260,12 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
   };
   for (const auto& [metric, count] : rows) metrics.Set(metric, static_cast<int64_t>(count));
   metrics.Set(Metric::kTransferBytes, stats.bytes_sent);
-  int64_t healthy = 0, limit = 0, used = 0, footprint = 0;
+  int64_t healthy = 0, limit = 0, used = 0, footprint = 0, remote = 0, round_trip = 0;
   for (const auto& device : pool.devices()) {
+    if (const auto link = device->link()) {
+      ++remote;
+      round_trip = std::max(round_trip, link->round_trip_ns);
+    }
     healthy += device->Health().ok() ? 1 : 0;
     limit += device->memory_limit();
     used += device->memory_used();
@@ -240,6 +273,8 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
   }
   metrics.Set(Metric::kDevices, static_cast<int64_t>(pool.devices().size()));
   metrics.Set(Metric::kDevicesHealthy, healthy);
+  metrics.Set(Metric::kRemoteDevices, remote);
+  metrics.Set(Metric::kRemoteRoundTripNs, round_trip);
   metrics.Set(Metric::kDeviceMemory, limit);
   metrics.Set(Metric::kDeviceMemoryUsed, used);
   metrics.Set(Metric::kDeviceFootprint, footprint);
@@ -346,25 +381,20 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
 
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
                       CompileService::Start(CompileOptions(flags)));
-  DriverOptions drivers{.host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads"))),
-                        .cpu_memory = flags.GetInt("cpu-memory"),
-                        .cpu_devices = flags.GetInt("cpu-devices"),
-                        .launch_ms = flags.GetInt("launch-time"),
-                        .disk_roots = flags.GetList("disk-root"),
-                        .read_only_disk_roots = flags.GetList("disk-root-readonly"),
-                        .disk_growth = flags.GetInt("disk-growth"),
-                        .null_devices = flags.GetInt("null-devices"),
-                        .loopback_devices = flags.GetInt("loopback-devices"),
-                        .cuda_library = flags.GetString("cuda-library"),
-                        .cuda_devices = flags.GetInt("cuda-devices"),
-                        .cuda_memory = flags.GetInt("cuda-memory")};
-  if (drivers.loopback_devices > 0) {
-    // Beyond the loopback is an engine of its own, as there would be in another server; but its
-    // compilers can crash, too, and that must not end this one.
-    drivers.load_graph = MakeGraphLoader(
-        std::make_shared<ExecutableCache>(ExecutableCache::Limits{}, compile_service->services()),
-        limits.job);
-  }
+  const DriverOptions drivers{
+      .host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads"))),
+      .cpu_memory = flags.GetInt("cpu-memory"),
+      .cpu_devices = flags.GetInt("cpu-devices"),
+      .launch_ms = flags.GetInt("launch-time"),
+      .disk_roots = flags.GetList("disk-root"),
+      .read_only_disk_roots = flags.GetList("disk-root-readonly"),
+      .disk_growth = flags.GetInt("disk-growth"),
+      .null_devices = flags.GetInt("null-devices"),
+      .open_remotes =
+          [&flags](std::vector<std::string>* why_not) { return OpenRemotes(flags, why_not); },
+      .cuda_library = flags.GetString("cuda-library"),
+      .cuda_devices = flags.GetInt("cuda-devices"),
+      .cuda_memory = flags.GetInt("cuda-memory")};
   // What runs on the devices counts and posts when it ends, as late as when they are closed: so
   // they go before these, once no task is left that could use them.
   Metrics metrics;
@@ -421,11 +451,15 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   AdminService admin(env, registry, tenants, [] { kill(getpid(), SIGTERM); });
   HealthService health;
   ReflectionService reflection;
-  CallWatch watch(std::chrono::milliseconds(flags.GetInt("handshake-time")),
-                  [&](const CallWatch::Known& known) {
-                    TG_RETURN_IF_ERROR(authenticator->CheckGrant(known.grant, known.principal));
-                    return tenants.CheckServed(known.principal.tenant);
-                  });
+  CallWatch watch(
+      std::chrono::milliseconds(flags.GetInt("handshake-time")),
+      [&](const CallWatch::Known& known) {
+        TG_RETURN_IF_ERROR(authenticator->CheckGrant(known.grant, known.principal));
+        TG_RETURN_IF_ERROR(tenants.CheckServed(known.principal.tenant));
+        if (known.acts_for.empty()) return absl::OkStatus();
+        TG_RETURN_IF_ERROR(tenants.CheckActsFor(known.principal.tenant, known.acts_for));
+        return tenants.CheckServed(known.acts_for);
+      });
 
   std::unique_ptr<MetricsExporter> exporter;
   if (const std::string& address = flags.GetString("metrics"); !address.empty()) {
@@ -448,7 +482,11 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   Log(LogLevel::kInfo, "descriptors", {{"limit", descriptors}, {"connections", connections}});
   TG_RETURN_IF_ERROR(listeners->Start(
       {&admin, &sessions, &compute, &data, &health, &reflection, &inference}, authenticator.get(),
-      [&](const std::string& name) { return tenants.Find(name); },
+      [&](const std::string& name,
+          const std::string& front) -> absl::StatusOr<std::shared_ptr<Tenant>> {
+        if (!front.empty()) TG_RETURN_IF_ERROR(tenants.CheckActsFor(front, name));
+        return tenants.Find(name);
+      },
       [&](const std::string& address) { sessions.SetDataAddress(address); }, &watch, &metrics));
   TG_ASSIGN_OR_RETURN(
       const auto http,

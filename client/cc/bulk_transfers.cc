@@ -62,7 +62,7 @@ void BulkTransfers::Close() {
   {
     std::lock_guard lock(mutex_);
     closing_ = true;
-    if (failed_.ok()) failed_ = absl::CancelledError("the session is over");
+    if (failed_.ok()) failed_ = absl::CancelledError("the session has ended");
     jobs.swap(jobs_);
     if (asks_ != nullptr) asks_->TryCancel();
     changed_.notify_all();

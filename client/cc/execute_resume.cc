@@ -1,7 +1,7 @@
-// How an ExecuteStream opens its session, and what it does beside for a resumable one. A thread,
-// the keeper, renews the lease, asks what the server has taken where much is kept to be sent again,
-// and makes another call in place of one that broke. It gives up when the server must have: at the
-// end of the grace period.
+// How an ExecuteStream opens its session and keeps a resumable one. A thread, the keeper, renews
+// the lease, asks which operations the server has accepted when many messages are kept for
+// repetition, and replaces a broken call. It stops at the end of the grace period, when the server
+// has closed the session.
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -52,7 +52,7 @@ void ExecuteStream::PrepareOpen() {
 absl::Status ExecuteStream::Opened(const v1::OpenResult& result) {
   ticket_.Set(SessionTicket{result.token(), result.epoch()});
   if (!options_.resumable) return absl::OkStatus();
-  if (result.token().empty()) return Internal("the server opened no session that can be resumed");
+  if (result.token().empty()) return Internal("the server opened a session that cannot be resumed");
   std::vector<Sent> taken;  // goes without the lock
   std::lock_guard lock(mutex_);
   if (token_.empty()) {
@@ -102,8 +102,8 @@ bool ExecuteStream::MayResumeLocked(absl::Status* why) {
   const auto now = steady_clock::now();
   if (std::exchange(open_, false)) broken_at_ = now;
   if (now >= GiveUpAtLocked()) {
-    *why =
-        absl::UnavailableError(ToAbsl(StrCat("it could not be resumed: ", ToStd(why->message()))));
+    *why = absl::UnavailableError(
+        ToAbsl(StrCat("the session could not be resumed: ", ToStd(why->message()))));
     return false;
   }
   const int doublings = std::min(attempts_, 10);
@@ -171,7 +171,7 @@ void ExecuteStream::KeepAlive(std::unique_lock<std::mutex>& lock) {
   std::vector<Sent> taken;
   lock.lock();
   unary_ = nullptr;
-  // Where it failed the connection is broken, or the session is over: the stream will say so.
+  // Where it failed the connection is broken, or the session has ended: the stream will say so.
   if (status.ok()) taken = TakenLocked(response.last_op_id());
   const bool much = sent_bytes_ >= kMaxSentBytes / 2;
   keep_alive_at_ = steady_clock::now() + (much ? milliseconds(2) : lease_ / 3);

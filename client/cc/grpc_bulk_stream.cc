@@ -130,7 +130,7 @@ absl::Status GrpcBulkStream::Receive() {
     const absl::Status unpacked = Decompress(*method, envelope.payload, incoming.to);
     crc = unpacked.ok() ? Crc32c(incoming.to.data(), chunk.bytes()) : ~chunk.crc32c();
   } else {
-    for (std::byte* out = incoming.to.data(); const Piece& piece : envelope.payload) {
+    for (std::byte* out = incoming.to.data(); const ByteSpan& piece : envelope.payload) {
       crc = CopyCrc32c(out, piece.data(), piece.size(), crc);
       out += piece.size();
     }

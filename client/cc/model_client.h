@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/cc/connection.h"
-#include "engine/frontend/host_tensor.h"
+#include "engine/frontend/tensor/host_tensor.h"
 
 namespace telegrad {
 

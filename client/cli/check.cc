@@ -1,5 +1,5 @@
-// telegrad check model.onnx: imports a model in this process and tells what it consists of, or all
-// that is not supported. No server is asked.
+// telegrad check model.onnx: imports a model in this process and prints its contents, or everything
+// in it that is not supported. It needs no server.
 #include <cstdio>
 #include <map>
 #include <set>
@@ -7,8 +7,8 @@
 #include "client/cli/command.h"
 #include "client/cli/import_options.h"
 #include "client/cli/onnx_data.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
-#include "engine/frontend/files.h"
 #include "engine/frontend/onnx/external_data.h"
 #include "engine/frontend/onnx/import.h"
 

@@ -37,7 +37,8 @@ constexpr FlagRow kRunFlags[] = {
     {"output", 'o', FlagKind::kList, "", "FILE",
      "File that the model's next output is written to, .npy or .pb"},
     {"expect", 'x', FlagKind::kList, "", "FILE",
-     "File of what the model's next output must be; the command fails where they differ"},
+     "File with the expected value of the model's next output; the command fails where they "
+     "differ"},
     {"rtol", 0, FlagKind::kString, "1e-3", "X", "Relative tolerance of --expect and --verify"},
     {"atol", 0, FlagKind::kString, "1e-5", "X", "Absolute tolerance of --expect and --verify"},
     {"verify", 'v', FlagKind::kString, "", "DIR",
@@ -50,10 +51,10 @@ constexpr FlagRow kRunFlags[] = {
 
 constexpr FlagRow kExplainFlags[] = {
     {"shape", 's', FlagKind::kList, "", "NAME=AxBxC",
-     "Shape of an input that the model leaves open or has with other sizes"},
-    {"dim", 'd', FlagKind::kList, "", "NAME=N", "Size of a dimension that the model only names"},
+     "Shape of an input, in place of the shape in the model"},
+    {"dim", 'd', FlagKind::kList, "", "NAME=N", "Size of a named dimension of the model"},
     {"threads", 0, FlagKind::kInt, "0", "N",
-     "Threads that one launch is planned for; 0 means as many as this machine has",
+     "Number of threads that one launch is planned for; 0 means one for each core of this machine",
      Between(0, 4'096)},
     {"json", 'j', FlagKind::kBool, "false", "", "Print one JSON object instead of lines"},
     {"html", 0, FlagKind::kString, "", "FILE",
@@ -63,9 +64,9 @@ constexpr FlagRow kExplainFlags[] = {
 
 constexpr FlagRow kCheckFlags[] = {
     {"shape", 's', FlagKind::kList, "", "NAME=AxBxC",
-     "Shape of an input that the model leaves open or has with other sizes"},
+     "Shape of an input, in place of the shape in the model"},
     {"dim", 'd', FlagKind::kList, "", "NAME=N",
-     "Size of a dimension that the model only names; 1 where it is not given"},
+     "Size of a named dimension of the model; 1 where it is not given"},
 };
 
 constexpr FlagRow kTensorsFlags[] = {
@@ -89,10 +90,11 @@ constexpr Command kCommands[] = {
      &Up},
     {"down", "", "stops the daemon that \"up\" started", kDownFlags, &Down},
     {"run", "MODEL.onnx", "runs an ONNX model", kRunFlags, &Run},
-    {"check", "MODEL.onnx", "tells whether a model is supported, and all that is not", kCheckFlags,
-     &Check},
-    {"explain", "MODEL.onnx", "shows the kernels and the memory that a model would take, and why",
-     kExplainFlags, &Explain},
+    {"check", "MODEL.onnx", "reports whether a model is supported, and every node that is not",
+     kCheckFlags, &Check},
+    {"explain", "MODEL.onnx",
+     "shows the kernels and the memory of a run of a model, with the reasons", kExplainFlags,
+     &Explain},
     {"train", "digits", "trains a small convolutional network on handwritten digits", kTrainFlags,
      &Train},
     {"devices", "", "lists the devices of the server", {}, &Devices},
@@ -125,7 +127,7 @@ constexpr FlagRow kCommonFlags[] = {
      "File with the token of the caller (default: TELEGRAD_TOKEN_FILE, or the token "
      "TELEGRAD_TOKEN)"},
     {"local-socket", 0, FlagKind::kString, "", "PATH",
-     "Unix socket from which the server of this machine gives tokens (default: "
+     "Unix socket on which the server of this machine issues tokens (default: "
      "TELEGRAD_LOCAL_SOCKET)"},
     {"device", 0, FlagKind::kString, "", "NAME",
      "Device that computes, as listed by \"telegrad devices\" (default: TELEGRAD_DEVICE, else the "
@@ -149,8 +151,8 @@ ProgramPage Page() {
       .summary = "the command line of a Telegrad server",
       .arguments = "",
       .description =
-          "telegrad runs, trains and explains models, and shows what a Telegrad server has and "
-          "does. Without --address it talks to the daemon of this machine.",
+          "telegrad runs, trains and explains models, and shows the devices and counters of a "
+          "Telegrad server. Without --address it connects to the daemon of this machine.",
       .exit_codes = "0 done, 1 failed, 2 wrong usage, 3 no server answers.",
       .flags = kCommonFlags,
   };

@@ -8,8 +8,8 @@
 #include <charconv>
 
 #include "client/examples/example.h"
-#include "engine/frontend/builder.h"
-#include "engine/frontend/host_random.h"
+#include "engine/frontend/tensor/builder.h"
+#include "engine/frontend/tensor/host_random.h"
 
 namespace telegrad::examples {
 namespace {

@@ -14,12 +14,12 @@
 #include <cmath>
 
 #include "client/examples/example.h"
-#include "engine/frontend/builder.h"
-#include "engine/frontend/files.h"
-#include "engine/frontend/gradient.h"
-#include "engine/frontend/host_random.h"
-#include "engine/frontend/nn.h"
-#include "engine/frontend/optim.h"
+#include "engine/base/files.h"
+#include "engine/frontend/autograd/gradient.h"
+#include "engine/frontend/nn/nn.h"
+#include "engine/frontend/nn/optim.h"
+#include "engine/frontend/tensor/builder.h"
+#include "engine/frontend/tensor/host_random.h"
 
 namespace telegrad::examples {
 namespace {

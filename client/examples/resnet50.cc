@@ -9,8 +9,8 @@
 #include <cmath>
 
 #include "client/examples/example.h"
-#include "engine/frontend/builder.h"
-#include "engine/frontend/host_random.h"
+#include "engine/frontend/tensor/builder.h"
+#include "engine/frontend/tensor/host_random.h"
 
 namespace telegrad::examples {
 namespace {

@@ -28,7 +28,7 @@ struct FlagRange {
 constexpr FlagRange Between(int64_t min, int64_t max) { return {min, max}; }
 constexpr FlagRange AtLeast(int64_t min) { return {min, INT64_MAX}; }
 
-// When a running program takes up a change: at its next start, or, for the content of files and
+// When a change takes effect: at the next start of the program, or, for the content of files and
 // folders that a flag names, while it runs.
 enum class FlagReload : uint8_t { kAtStart, kWhileRunning };
 

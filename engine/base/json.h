@@ -1,6 +1,6 @@
 // A strict, pull-style JSON reader (RFC 8259) for file headers and tokens: no tree, no recursion,
-// no allocation beyond the strings read. Every function returns false at the first thing that is
-// not as asked for.
+// no allocation beyond the strings read. A function returns false when the input does not match
+// what it reads.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class JsonReader {
   // A number as it is written, for who wants all of its digits.
   bool NumberText(std::string_view* out);
   bool Bool(bool* out);
-  // Any value at all; false if it is nested deeper than kMaxNesting.
+  // Skips any value; false if it is nested deeper than kMaxNesting.
   bool SkipValue();
   bool AtEnd();
   size_t position() const { return at_; }

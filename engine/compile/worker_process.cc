@@ -152,7 +152,10 @@ WorkerProcess::~WorkerProcess() {
   close(errors_);
 }
 
-void WorkerProcess::Interrupt() { shutdown(socket_, SHUT_RDWR); }
+void WorkerProcess::Interrupt() {
+  interrupted_ = true;
+  shutdown(socket_, SHUT_RDWR);
+}
 
 bool WorkerProcess::IsIdle() const {
   pollfd one{socket_, POLLIN, 0};
@@ -185,7 +188,8 @@ std::string WorkerProcess::Bury() {
   // Who has closed its socket is about to end by itself, and how is worth knowing; who has not, or
   // lingers, is killed.
   bool ended = false;
-  if (const int process = IsIdle() ? -1 : OpenProcess(pid_); process >= 0) {
+  const bool is_leaving = !interrupted_ && !IsIdle();
+  if (const int process = is_leaving ? OpenProcess(pid_) : -1; process >= 0) {
     pollfd one{process, POLLIN, 0};
     ended = poll(&one, 1, kLingerMs) > 0;
     close(process);

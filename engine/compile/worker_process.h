@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -44,7 +45,7 @@ class WorkerProcess {
   // Its answer. DEADLINE_EXCEEDED where none came in time; ABORTED, saying what happened, where it
   // died or its answer was none. After either it is good for nothing but destruction.
   absl::StatusOr<WorkerAnswer> Ask(const WorkerRequest& request, FrameDeadline deadline);
-  // Thread-safe: ends an Ask as if the process had died.
+  // Thread-safe: ends an Ask as if the process had died; nobody waits for what it is doing.
   void Interrupt();
 
  private:
@@ -59,6 +60,7 @@ class WorkerProcess {
   const int errors_;  // the reading end of its stderr
   bool buried_ = false;
   bool was_killed_ = false;
+  std::atomic<bool> interrupted_{false};
   WorkerHello hello_;
 };
 

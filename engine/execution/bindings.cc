@@ -1,6 +1,6 @@
-// Once a run, for all of its kernels together. Sorted by position, neighbours suffice to see an
-// overlap. A position is an address where the host has one, for two memories may wrap the same
-// bytes, and else a place in an allocation.
+// The check is made once for each run, for all of its kernels together. After sorting by position,
+// only neighbours can overlap. A position is an address where the host has one, because two
+// memories may wrap the same bytes, and otherwise an offset into an allocation.
 #include "engine/execution/bindings.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// The structured bindings name every member, so that a new one does not compile until it is here.
+// The structured bindings name every member, so that a new member does not compile until it is
+// encoded here.
 #include "engine/execution/compiled_kernel.h"
 
 #include "engine/base/byte_codec.h"

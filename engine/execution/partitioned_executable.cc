@@ -70,6 +70,7 @@ PartitionedExecutable::PartitionedExecutable(Partition partition, std::vector<Sl
       devices_(std::move(devices)),
       parts_(std::move(parts)),
       transfers_(partition_.steps.size()),
+      out_of_host_(partition_.steps.size()),
       last_(partition_.steps.size(), true),
       buffer_bytes_(devices_.size(), 0),
       sent_(devices_.size()),
@@ -104,6 +105,12 @@ absl::Status PartitionedExecutable::Encode() {
       AddCopy({.to = {0, 0}, .from = {1, step.from_offset}, .length = step.bytes}, device,
               &commands);
       TG_ASSIGN_OR_RETURN(transfers_[i], EncodeSlices(device, std::move(commands)));
+      if (NeedsHost(*devices_[step.to_device], *devices_[step.device])) {
+        Device& to = *devices_[step.to_device];
+        std::vector<PredictedCommand> second;
+        AddCopy({.to = {0, 0}, .from = {1, 0}, .length = step.bytes}, to, &second);
+        TG_ASSIGN_OR_RETURN(out_of_host_[i], EncodeSlices(to, std::move(second)));
+      }
       cost_.bytes += 2 * static_cast<double>(step.bytes);
       continue;
     }
@@ -134,6 +141,14 @@ absl::Status PartitionedExecutable::Encode() {
 std::vector<int64_t> PartitionedExecutable::BytesSent() const {
   std::vector<int64_t> out;
   for (const std::atomic<int64_t>& bytes : sent_) out.push_back(bytes.load());
+  return out;
+}
+
+std::vector<const Device*> PartitionedExecutable::value_devices() const {
+  std::vector<const Device*> out;
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    if (buffer_bytes_[d] > 0) out.push_back(devices_[d]);
+  }
   return out;
 }
 
@@ -174,6 +189,11 @@ absl::StatusOr<PartitionedExecutable::Buffers*> PartitionedExecutable::TakeBuffe
       TG_ASSIGN_OR_RETURN(memory, AllocCharged(*devices_[d], buffer_bytes_[d], account_));
     }
   }
+  made->host.resize(partition_.steps.size());
+  for (size_t i = 0; i < partition_.steps.size(); ++i) {
+    if (out_of_host_[i] == nullptr) continue;
+    TG_ASSIGN_OR_RETURN(made->host[i], AllocHostCharged(partition_.steps[i].bytes, account_));
+  }
   buffers_.push_back(std::move(made));
   return buffers_.back().get();
 }
@@ -196,17 +216,35 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Submit(
     for (const PartMemory slot : step.slots) views.push_back(View(slot, buffers, bindings));
     return parts_[i]->Submit(views, waits, trace, cancel, queues);
   }
-  views.push_back(View({PartMemory::Kind::kBuffer, step.to}, buffers, bindings));
-  views.push_back(View(step.from, buffers, bindings));
-  Device& device = CopyDevice(*devices_[step.to_device], *devices_[step.device]);
   TG_ASSIGN_OR_RETURN(
       TimelinePoint point,
-      queues.Submit(
-          device, QueueKind::kCopy,
-          {transfers_[i], std::move(views), {waits.begin(), waits.end()}, trace, cancel}));
+      Transfer(i, View({PartMemory::Kind::kBuffer, step.to}, buffers, bindings),
+               View(step.from, buffers, bindings), buffers, waits, trace, cancel, queues));
   sent_[static_cast<size_t>(step.device)].fetch_add(step.bytes, std::memory_order_relaxed);
   counters_->bytes_sent.fetch_add(step.bytes, std::memory_order_relaxed);
   return point;
+}
+
+absl::StatusOr<TimelinePoint> PartitionedExecutable::Transfer(
+    size_t i, BufferView to, BufferView from, const Buffers& buffers,
+    std::span<const TimelinePoint> waits, const std::shared_ptr<RunTrace>& trace,
+    const std::shared_ptr<const Cancellation>& cancel, RunQueues& queues) const {
+  const PartitionStep& step = partition_.steps[i];
+  Device& device = CopyDevice(*devices_[step.to_device], *devices_[step.device]);
+  const auto submit = [&](Device& on, const auto& slices, BufferView target, BufferView source,
+                          std::vector<TimelinePoint> after) {
+    return queues.Submit(
+        on, QueueKind::kCopy,
+        {slices, {std::move(target), std::move(source)}, std::move(after), trace, cancel});
+  };
+  std::vector<TimelinePoint> before(waits.begin(), waits.end());
+  if (out_of_host_[i] == nullptr) {
+    return submit(device, transfers_[i], std::move(to), std::move(from), std::move(before));
+  }
+  const BufferView host{buffers.host[i], 0, step.bytes};
+  TG_ASSIGN_OR_RETURN(TimelinePoint half,
+                      submit(device, transfers_[i], host, std::move(from), std::move(before)));
+  return submit(*devices_[step.to_device], out_of_host_[i], std::move(to), host, {std::move(half)});
 }
 
 absl::StatusOr<TimelinePoint> PartitionedExecutable::Run(

@@ -4,12 +4,12 @@
 
 #include <numeric>
 
-#include "devices/loopback/loopback_device.h"
 #include "engine/execution/execution_test.h"
-#include "engine/execution/graph_loader.h"
 #include "engine/execution/partitioned_cache.h"
 #include "engine/wire/graph_bytes.h"
 #include "tests/devices/fixture.h"
+#include "tests/fakes/loopback/graph_loader.h"
+#include "tests/fakes/loopback/loopback_device.h"
 
 namespace telegrad {
 namespace {
@@ -335,7 +335,7 @@ TEST_F(PartitionedTest, FailuresCrossTheSeam) {
 TEST_F(PartitionedTest, WhatIsNoGraphIsRefusedByTheDevice) {
   AddLoopback();
   EXPECT_THAT(devices_[0]->Load({"x", "no graph"}).status().message(),
-              HasSubstr("LOOPBACK:0: the 8 bytes of a graph are no graph.proto"));
+              HasSubstr("LOOPBACK:0: the 8 bytes of a graph are not a serialized graph.proto"));
   Graph g;
   const std::string unverified = GraphBytes(g.Make(Op::kNeg, {g.Param(0, kFloat, Shape{4})}));
   EXPECT_EQ(devices_[0]->Load({"x", unverified}).status().code(),
@@ -358,7 +358,7 @@ TEST_F(PartitionedTest, LaunchesAreNotCopies) {
   ASSERT_TRUE(commands.ok()) << commands.status();
   const BufferView out = Buffer(1, 4);
   EXPECT_THAT(device.queue(QueueKind::kCopy).Submit(*commands, {out}, {}).status().message(),
-              HasSubstr("a launch on a copy queue"));
+              HasSubstr("a launch was submitted to a copy queue, which takes copies only"));
   const auto point = device.queue().Submit(*commands, {out}, {});
   ASSERT_TRUE(point.ok()) << point.status();
   EXPECT_TRUE(point->Wait().ok());

@@ -53,11 +53,12 @@ std::string Octal(mode_t mode) {
 absl::Status CheckOwner(const std::string& what, const struct stat& info) {
   if (info.st_uid != geteuid()) {
     return FailedPrecondition(what, " belongs to user ", info.st_uid, ", not to ", geteuid(),
-                              ", who runs this; it is not used");
+                              ", the user of this process; it is not used");
   }
   if ((info.st_mode & kOthersMayWrite) != 0) {
-    return FailedPrecondition(what, " can be written by others (mode ", Octal(info.st_mode),
-                              "); it is not used: chmod go-w it if nobody has");
+    return FailedPrecondition(
+        what, " can be written by others (mode ", Octal(info.st_mode),
+        "); it is not used; if its content can be trusted, run chmod go-w on it");
   }
   return absl::OkStatus();
 }

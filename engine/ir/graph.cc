@@ -34,7 +34,7 @@ const HashKey& Key() {
   return key;
 }
 
-// Both halves of a 128-bit product, folded.
+// The exclusive or of both halves of a 128-bit product.
 uint64_t Fold(uint64_t x, uint64_t y) {
   const auto product = static_cast<unsigned __int128>(x) * y;
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);

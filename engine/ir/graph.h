@@ -125,7 +125,7 @@ class Graph {
   // outlives the writing.
   void LimitSize(const Budget* budget) { budget_ = budget; }
   int64_t bytes() const;  // of memory
-  // Makes room for that many nodes.
+  // Reserves memory for that many nodes.
   void Reserve(uint32_t nodes);
 
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
@@ -189,8 +189,8 @@ class Graph {
   absl::Status status_;
 };
 
-// Of an invalid node, which a Make returns that has failed, each says something harmless: whoever
-// is in the middle of a computation comes to its end, where the status tells.
+// A failed Make returns an invalid node. Each accessor gives a harmless value for it, so that a
+// computation can continue to its end and check the status there.
 inline Op UOp::op() const { return valid() ? graph_->op(id_) : Op::kSink; }
 inline DType UOp::dtype() const { return valid() ? graph_->dtype(id_) : DType::kVoid; }
 inline ShapeView UOp::shape() const { return valid() ? graph_->shape(id_) : ShapeView(); }
@@ -236,7 +236,7 @@ class NodeMap {
   T initial_;
 };
 
-// A graph that nobody writes any more, and its root.
+// A frozen graph and its root.
 struct FrozenGraph {
   std::shared_ptr<const Graph> graph;
   uint32_t root_id = 0;

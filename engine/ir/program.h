@@ -15,8 +15,8 @@
 //     effect apart. It executes nothing.
 //   Values are scalars (shape []) or vectors (shape [n]), n lanes; a scalar operand broadcasts.
 //     IOTA [n] is the vector 0..n-1. A vector index is contiguous when it is IOTA or ADD(scalar,
-//     IOTA). REDUCE(kind, 0) of one vector source folds its lanes to shape [1]; RESHAPE to [] makes
-//     that a scalar.
+//     IOTA). REDUCE(kind, 0) of one vector source reduces its lanes to shape [1]; RESHAPE to []
+//     makes that a scalar.
 //   Effects (STORE) happen in order; everything else is a pure value at its first appearance.
 //
 // Programs for many threads:

@@ -103,8 +103,12 @@ class Heuristic {
            (work.is_reduce() ? 1 : 0.5);
   }
 
+  // Lanes are as many as fit into a register of the widest element that is loaded, computed or
+  // stored: f16 that is computed in f32 has f32's lanes, else a tile would need twice the
+  // registers.
   int64_t WidestBytes(const Work& work) const {
     int64_t bytes = 1;
+    for (const Work::Operation& o : work.operations) bytes = std::max(bytes, o.bytes);
     for (const MemoryAccess& a : work.accesses) bytes = std::max(bytes, a.bytes);
     return bytes;
   }

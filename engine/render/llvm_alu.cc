@@ -6,6 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
+#include <limits>
+
+#include "engine/render/float_range.h"
 
 namespace telegrad {
 namespace {
@@ -166,6 +170,54 @@ std::string NotZero(const LlvmAlu& a, DType from, std::string_view x) {
                    ", zeroinitializer");
 }
 
+// The least integer of a type, the largest float that is below all that it has not, and the first
+// integer beyond it.
+struct IntegersAsFloats {
+  double least, most, beyond;
+};
+
+IntegersAsFloats IntegersOf(DType floats, DType ints) {
+  const int bits = Info(ints).bits - (IsSigned(ints) ? 1 : 0);
+  const double beyond = std::ldexp(1.0, bits);
+  const int mantissa = floats == DType::kFloat32 ? 24 : 53;
+  return {IsSigned(ints) ? -beyond : 0.0, beyond - std::ldexp(1.0, std::max(0, bits - mantissa)),
+          beyond};
+}
+
+// LLVM takes its saturating conversion of a vector apart, lane by lane. This is the same of whole
+// vectors: the value is clamped to what converts; what lies above the largest float that does, and
+// NaN, are put in afterwards. A clamp is one instruction, for a comparison with NaN is false.
+std::string Saturated(const LlvmAlu& a, std::string_view op, DType from, DType to,
+                      const std::string& x, bool may_be_nan) {
+  const IntegersAsFloats ints = IntegersOf(from, to);
+  const std::string type = LlvmType(from, a.lanes), result = LlvmType(to, a.lanes);
+  const auto number = [&](double value) {
+    return LlvmLiteral(from, std::bit_cast<int64_t>(value), a.lanes);
+  };
+  const auto compare = [&](std::string_view how, std::string_view p, std::string_view q) {
+    return a.out.Let("fcmp ", how, " ", type, " ", p, ", ", q);
+  };
+  const auto select = [&](std::string_view type_of, std::string_view c, std::string_view p,
+                          std::string_view q) {
+    return a.out.Let("select ", LlvmType(DType::kBool, a.lanes), " ", c, ", ", type_of, " ", p,
+                     ", ", type_of, " ", q);
+  };
+  const std::string least = number(ints.least), most = number(ints.most);
+  const std::string raised = select(type, compare("ogt", x, least), x, least);
+  const std::string clamped = select(type, compare("olt", raised, most), raised, most);
+  std::string value = Convert(a, op, from, to, clamped);
+  if (ints.most < ints.beyond - 1) {
+    const int64_t largest = IsSigned(to)
+                                ? std::numeric_limits<int64_t>::max() >> (64 - Info(to).bits)
+                            : Info(to).bits == 64 ? -1
+                                                  : (int64_t{1} << Info(to).bits) - 1;
+    value = select(result, compare("oge", x, number(ints.beyond)),
+                   LlvmLiteral(to, largest, a.lanes), value);
+  }
+  if (!may_be_nan || ints.least == 0) return value;  // a NaN is 0 already
+  return select(result, compare("uno", x, x), "zeroinitializer", value);
+}
+
 std::string Cast(const LlvmAlu& a, DType from, DType to, const std::string& x) {
   if (from == to) return x;
   if (IsBool(to)) return NotZero(a, from, x);
@@ -174,6 +226,13 @@ std::string Cast(const LlvmAlu& a, DType from, DType to, const std::string& x) {
     return Convert(a, from_bits < to_bits ? "fpext" : "fptrunc", from, to, x);
   }
   if (IsFloat(from)) {
+    const IntegersAsFloats ints = IntegersOf(from, to);
+    const FloatRange range = RangeOf(a.node.src(0));
+    const std::string_view op = IsSigned(to) ? "fptosi" : "fptoui";
+    if (!range.nan && range.lo > ints.least - 1 && range.hi < ints.beyond) {
+      return Convert(a, op, from, to, x);
+    }
+    if (a.vectors && a.lanes > 1) return Saturated(a, op, from, to, x, range.nan);
     const std::string name = StrCat(IsSigned(to) ? "llvm.fptosi.sat." : "llvm.fptoui.sat.",
                                     LlvmSuffix(to, a.lanes), ".", LlvmSuffix(from, a.lanes));
     return a.out.Call(name, LlvmType(to, a.lanes), {{LlvmType(from, a.lanes), x}});

@@ -6,11 +6,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "engine/base/files.h"
 #include "engine/base/flag_pages.h"
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
-#include "engine/frontend/files.h"
 #include "engine/render/llvm.h"
 #include "engine/rewrite/rule_counts.h"
 #include "engine/tools/evaluate.h"

@@ -52,7 +52,7 @@ absl::Status CheckParts(std::string_view bytes, int64_t max_nodes) {
         in_node ? v1::Node::descriptor() : v1::Graph::descriptor();
     if (of->FindFieldByNumber(field) == nullptr && ++unknown > kMaxUnknownFields) {
       return InvalidArgument("a graph with more than ", kMaxUnknownFields,
-                             " fields that are none of graph.proto's; the last is field ", field);
+                             " fields that graph.proto does not define; the last is field ", field);
     }
     if (!WireFormatLite::SkipField(&in, tag)) return absl::OkStatus();
   }
@@ -77,7 +77,8 @@ absl::StatusOr<FrozenGraph> GraphFromBytes(std::string_view bytes, Budget* budge
   TG_RETURN_IF_ERROR(held.Grow(8 * static_cast<int64_t>(bytes.size())));
   v1::Graph proto;
   if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return InvalidArgument("the ", bytes.size(), " bytes of a graph are no graph.proto");
+    return InvalidArgument("the ", bytes.size(),
+                           " bytes of a graph are not a serialized graph.proto");
   }
   return FromProto(proto, budget);
 }

@@ -1,5 +1,5 @@
-// Reading checks what a proto can say and a Graph cannot (numbers, indices); everything else is
-// Graph::Make's and the verifier's business, so that no rule is written twice.
+// Reading checks only what a proto can express and a Graph cannot (numbers, indices); Graph::Make
+// and the verifier check everything else, so that no rule is written twice.
 #include "engine/wire/graph_codec.h"
 
 #include <algorithm>

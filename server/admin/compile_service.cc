@@ -10,6 +10,7 @@ namespace telegrad {
 namespace {
 
 constexpr PrivateDirectory::Limits kReproducers{.bytes = int64_t{64} << 20, .files = 256};
+constexpr int kSpareWorkers = 4;
 constexpr size_t kMaxLoggedText = size_t{64} << 10;
 
 }  // namespace
@@ -33,6 +34,7 @@ absl::StatusOr<std::unique_ptr<CompileService>> CompileService::Start(const Opti
     CompilePool::Options pool;
     TG_ASSIGN_OR_RETURN(pool.executable, FindCompileWorker());
     pool.workers = options.workers;
+    pool.spare = kSpareWorkers;
     pool.deadline = options.kernel_time;
     pool.memory_bytes = options.worker_memory;
     pool.nice = options.nice;

@@ -1,6 +1,6 @@
-// The daemon's metrics: one atomic count per row of metrics.def. Whoever does the work counts it;
-// figures that another part already keeps (the executable cache, the devices) are fetched by a
-// collector before the values are looked at.
+// The daemon's metrics: one atomic count per row of metrics.def. The code that does the work counts
+// it; figures that another part keeps already (the executable cache, the devices) are fetched by a
+// collector before the values are read.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ struct MetricInfo {
   enum Kind { kCounter, kGauge };
   std::string_view name;
   Kind kind;
-  double unit;  // what one count is worth: 1e-9 where nanoseconds are counted and seconds are shown
+  double unit;  // the unit of one count: 1e-9 where nanoseconds are counted and seconds are shown
   std::string_view help;
 };
 
@@ -66,13 +66,13 @@ class Metrics {
   // `collector` is called before each Values(), and must outlive this.
   void AddCollector(std::function<void(Metrics&)> collector);
 
-  // Likewise, of what has labels.
+  // The same for metrics with labels.
   void AddLabelled(std::function<std::vector<LabelledMetric>()> collector);
 
   // Every metric in its unit, in the order of AllMetrics().
   std::array<double, kNumMetrics> Values();
   std::vector<LabelledMetric> Labelled();
-  // One of them, without asking the collectors.
+  // The value of one metric, without calling the collectors.
   double Value(Metric metric) const {
     return static_cast<double>(count(metric)) * AllMetrics()[static_cast<size_t>(metric)].unit;
   }

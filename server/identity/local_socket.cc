@@ -1,5 +1,5 @@
-// One thread serves everybody, since each answer is a matter of microseconds. A peer can neither
-// hold it up (nothing blocks but poll) nor fill it (connections and packets are bounded).
+// One thread serves all peers, since an answer takes microseconds. A peer can neither block the
+// thread (it waits only in poll) nor exhaust memory (connections and packets are bounded).
 #include "server/identity/local_socket.h"
 
 #include <poll.h>

@@ -1,5 +1,5 @@
-// The side socket: processes of this machine present themselves by the uid that the kernel vouches
-// for (SO_PEERCRED) and may pass file descriptors (SCM_RIGHTS), neither of which gRPC can do.
+// The local socket: processes of this machine are identified by the uid that the kernel reports
+// (SO_PEERCRED) and may pass file descriptors (SCM_RIGHTS). gRPC supports neither.
 //
 // A unix socket of packets (SOCK_SEQPACKET). A request is one packet: a verb, and after a space
 // what it needs; descriptors come along with it. Each is answered by one packet, "ok ..." or "error
@@ -43,7 +43,7 @@ class LocalSocket {
     Principal principal;
     std::string_view text;  // after the verb
     std::vector<UniqueFd> descriptors;
-    // For a handler that has no answer yet: from any thread, once.
+    // Sends the answer of a handler that returned none; called once, from any thread.
     std::function<void(const absl::StatusOr<std::string>&)> answer_later;
   };
   // Called on the socket's thread; does not wait. The result follows "ok "; where it is nullopt,
@@ -51,14 +51,14 @@ class LocalSocket {
   using Handler = std::function<absl::StatusOr<std::optional<std::string>>(Request)>;
   using Handlers = std::map<std::string, Handler, std::less<>>;  // by verb
 
-  // UNAVAILABLE if there is already somebody at `path`.
+  // UNAVAILABLE if another process listens at `path`.
   static absl::StatusOr<std::unique_ptr<LocalSocket>> Start(const std::string& path,
                                                             LocalUsers users, Handlers handlers);
-  ~LocalSocket();  // nobody is answered any more
+  ~LocalSocket();  // no request is answered any more
 
  private:
   struct Connection {
-    std::shared_ptr<UniqueFd> fd;  // with those who answer later
+    std::shared_ptr<UniqueFd> fd;  // shared with handlers that answer later
     uid_t uid = 0;
     absl::StatusOr<Principal> principal;  // an error: not known
   };

@@ -33,6 +33,9 @@ constexpr double kLeastNs = 1000;
 // A submitter hands out so many slices that he may have to run himself; then the device's thread
 // goes on.
 constexpr int kSlicesBySubmitter = 4;
+// After so many of whomever, whoever hands out leaves the rest to the device's thread: others may
+// submit as fast as the device runs what they submit.
+constexpr int kMostSlices = 64;
 // Of what signalled points set off within each other.
 constexpr int kMaxDepth = 8;
 
@@ -383,11 +386,13 @@ void FairQueue::State::HandOut() {
   for (int handed = 0;; ++handed) {
     Later later;
     Handed next;
-    bool found;
+    bool found = false;
     {
       const std::lock_guard lock(mutex);
       if (handed == 0 && handing_out) return;  // who does will find what there is
-      found = Choose(&next, &later);
+      // The end of a slice that the device still has finds nobody handing out, and goes on.
+      const bool leaves = handed >= kMostSlices && on_device > 0;
+      if (!leaves) found = Choose(&next, &later);
       handing_out = found;
       if (closed) all_over.notify_all();
     }

@@ -18,7 +18,7 @@ RawStream* ComputeService::Execute(grpc::CallbackServerContext* context, Caller 
   OpenCalls<ExecuteCall>::Place place = calls_.Enter(call, most, tenant, twice(quota));
   absl::Status refused;
   if (!place) {
-    refused = ResourceExhausted("this server has ", most, " streams, or this tenant ", twice(quota),
+    refused = ResourceExhausted("this server has ", most, " streams, or its tenant ", twice(quota),
                                 ": twice --max-sessions, which is ", env_.limits.sessions,
                                 ", and twice its quota of sessions");
   }

@@ -38,7 +38,7 @@ class SlicesPayload final : public Payload {
   int64_t size() const override { return static_cast<int64_t>(envelope_.payload_bytes); }
   void CopyTo(void* to) const override {
     auto* out = static_cast<uint8_t*>(to);
-    for (const Piece& piece : envelope_.payload) {
+    for (const ByteSpan& piece : envelope_.payload) {
       std::memcpy(out, piece.data(), piece.size());
       out += piece.size();
     }
@@ -107,7 +107,8 @@ absl::Status ExecuteCall::Accept() {
     return InvalidArgument("malformed message: not an ExecuteRequest");
   }
   if (session_ == nullptr) {
-    if (!request_.has_open()) return FailedPrecondition("the first operation of a stream is open");
+    if (!request_.has_open())
+      return FailedPrecondition("the first operation of a stream must be open");
     return Open(request_.open());
   }
   if (request_.acknowledged() > 0) {
@@ -118,7 +119,7 @@ absl::Status ExecuteCall::Accept() {
   }
   if (request_.op_id() <= last_op_) {
     return InvalidArgument("operation ", request_.op_id(), " follows ", last_op_,
-                           "; ids are strictly increasing");
+                           "; ids must increase");
   }
   last_op_ = request_.op_id();
   if (request_.has_cancel() && envelope.payload_bytes == 0) {
@@ -138,7 +139,7 @@ absl::Status ExecuteCall::Accept() {
 
 absl::Status ExecuteCall::Open(const v1::Open& open) {
   if (open.protocol() < kProtocolMin || open.protocol() > kProtocolMax) {
-    return FailedPrecondition("protocol ", open.protocol(), "; this server speaks ", kProtocolMin,
+    return FailedPrecondition("protocol ", open.protocol(), "; this server supports ", kProtocolMin,
                               " to ", kProtocolMax);
   }
   Answer opened{.id = request_.op_id(), .status = {}, .result = {}};
@@ -156,6 +157,8 @@ absl::Status ExecuteCall::Open(const v1::Open& open) {
   }
   Log(LogLevel::kInfo, open.token().empty() ? "session_opened" : "session_resumed",
       {{"session", session->terms().id},
+       {"tenant", caller_.tenant->name},
+       {"subject", caller_.principal.subject},
        {"peer", caller_.peer},
        {"client", Clip(open.client(), kMaxLogged)}});
   bool aborted;
@@ -180,11 +183,13 @@ void ExecuteCall::OnSent(bool ok) {
   if (ok) {
     Pump();
   } else {
-    Abort(absl::CancelledError("the client is gone"), /*keep=*/true);
+    Abort(absl::CancelledError("the client has disconnected"), /*keep=*/true);
   }
 }
 
-void ExecuteCall::OnGone() { Abort(absl::CancelledError("the client is gone"), /*keep=*/true); }
+void ExecuteCall::OnGone() {
+  Abort(absl::CancelledError("the client has disconnected"), /*keep=*/true);
+}
 
 void ExecuteCall::OnDetached(const absl::Status& why) { Abort(why, /*keep=*/true); }
 

@@ -71,8 +71,9 @@ absl::StatusOr<ImportedModel> FromOnnx(std::string_view file, const ImportOption
   for (const auto* values : {&onnx.inputs, &onnx.outputs}) {
     for (const OnnxValue& value : *values) {
       if (value.slot < 0) {
-        return Unimplemented("import: '", value.name,
-                             "' is no tensor; only tensors are inputs and outputs of a model here");
+        return Unimplemented(
+            "import: '", value.name,
+            "' is not a tensor; the inputs and outputs of an imported model must be tensors");
       }
       out.slots[value.slot].model_names.push_back(value.name);
     }
@@ -105,7 +106,7 @@ absl::StatusOr<ImportedModel> ReadModelFile(const std::string& format, std::stri
   if (row != std::end(kFormats)) return row->read(file, options, budget);
   std::string known;
   for (const Format& f : kFormats) StrAppend(&known, known.empty() ? "" : ", ", f.name);
-  return Unimplemented("import: this server does not read the format '", format, "', only ", known);
+  return Unimplemented("import: unknown format '", format, "', only ", known);
 }
 
 namespace {

@@ -171,7 +171,7 @@ absl::Status CheckCounts(const std::string& head) {
 }
 
 absl::Status ReadInput(inference::ModelInferRequest::InferInputTensor& input, bool raw,
-                       std::vector<std::vector<Piece>>& payloads, size_t* next,
+                       std::vector<std::vector<ByteSpan>>& payloads, size_t* next,
                        RequestMemory* memory, InferInput* out) {
   out->name = std::move(*input.mutable_name());
   out->datatype = std::move(*input.mutable_datatype());
@@ -185,7 +185,7 @@ absl::Status ReadInput(inference::ModelInferRequest::InferInputTensor& input, bo
       return InvalidArgument("has no raw_input_contents: the request has ", payloads.size());
     }
     out->pieces = std::move(payloads[(*next)++]);
-    for (const Piece& piece : out->pieces) out->bytes += static_cast<int64_t>(piece.size());
+    for (const ByteSpan& piece : out->pieces) out->bytes += static_cast<int64_t>(piece.size());
     return absl::OkStatus();
   }
   if (!IsDatatype(out->datatype)) {

@@ -2,10 +2,12 @@
 // not there is such a method, and says nothing of what was wrong with them. The log does.
 #include "server/service/router.h"
 
+#include <iterator>
 #include <utility>
 
 #include "engine/base/status.h"
 #include "grpc/grpc_security_constants.h"
+#include "proto/transport.h"
 #include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
 #include "server/service/connections.h"
@@ -33,6 +35,16 @@ class Refusal final : public RawStream {
   void End(absl::Status) override {}  // it does already
   void OnOver() override { delete this; }
 };
+
+// The tenant for whom the caller says that it acts; empty: it does not say.
+absl::StatusOr<std::string> ActsFor(const grpc::CallbackServerContext& context) {
+  const auto [begin, end] = context.client_metadata().equal_range(kActsForHeader);
+  if (begin == end) return std::string();
+  if (std::next(begin) != end) {
+    return InvalidArgument("more than one header ", kActsForHeader);
+  }
+  return std::string(begin->second.data(), begin->second.size());
+}
 
 Credentials CallerCredentials(const grpc::CallbackServerContext& context, const std::string& peer) {
   Credentials credentials{
@@ -104,10 +116,10 @@ absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& con
                             {"reason", principal.status().message()}});
     return absl::UnauthenticatedError("the credentials of this call are missing or not valid");
   }
-  connections_->Know(caller.peer);
+  connections_->Know(caller.peer, principal->tenant);
   caller.principal = *std::move(principal);
   if (method == nullptr) {
-    return absl::UnimplementedError(StrCat("there is no method ", context.method(), " here"));
+    return absl::UnimplementedError(StrCat("unknown method ", context.method(), " here"));
   }
   if (method->access == Access::kAdmin && !caller.principal.admin) {
     denied_.Write({{"peer", caller.peer},
@@ -115,8 +127,17 @@ absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& con
                    {"subject", caller.principal.subject}});
     return absl::PermissionDeniedError("this caller may not call this method");
   }
-  TG_ASSIGN_OR_RETURN(caller.tenant, find_tenant_(caller.principal.tenant));
   *known = {.principal = caller.principal, .grant = std::move(grant)};
+  TG_ASSIGN_OR_RETURN(const std::string acts_for, ActsFor(context));
+  // Where nobody is asked who they are, all are one tenant.
+  if (acts_for.empty() || authenticator_->open()) {
+    TG_ASSIGN_OR_RETURN(caller.tenant, find_tenant_(caller.principal.tenant, ""));
+  } else {
+    TG_ASSIGN_OR_RETURN(caller.tenant, find_tenant_(acts_for, caller.principal.tenant));
+    (*known)->acts_for = acts_for;
+    caller.principal = {.subject = StrCat(caller.principal.subject, " for ", acts_for),
+                        .tenant = acts_for};
+  }
   return method->start(services_, &context, std::move(caller));
 }
 

@@ -56,8 +56,10 @@ struct Method {
 
 class Router final : public grpc::CallbackGenericService {
  public:
-  // The tenant of that name; RESOURCE_EXHAUSTED and the like are told to the caller.
-  using FindTenant = std::function<absl::StatusOr<std::shared_ptr<Tenant>>(const std::string&)>;
+  // The tenant of that name, for whom tenant `front` acts, unless that is empty; RESOURCE_EXHAUSTED
+  // and the like are told to the caller.
+  using FindTenant = std::function<absl::StatusOr<std::shared_ptr<Tenant>>(
+      const std::string& name, const std::string& front)>;
 
   // Of one listener. What is pointed to outlives it.
   Router(Listener listener, const Services& services, Authenticator* authenticator,

@@ -216,19 +216,14 @@ void Batcher::Run(const BatchPtr& batch) {
     auto buffers = TakeBuffers(batch->form);
     if (!buffers.ok()) return Over(batch, buffers.status());
     batch->buffers = *std::move(buffers);
-    batch->predicted_ns = static_cast<int64_t>(batch->form->executable->cost().seconds * 1e9);
-    const absl::Status taken = tenant_->TakeDeviceTime(batch->predicted_ns, env.clock->Ns());
-    if (!taken.ok()) return Over(batch, taken);
+    const auto predicted_ns = static_cast<int64_t>(batch->form->executable->cost().seconds * 1e9);
+    auto taken = tenant_->TakeDeviceTime(predicted_ns, env.clock->Ns());
+    if (!taken.ok()) return Over(batch, taken.status());
+    batch->device_time = *std::move(taken);
     Gather(*batch);
     batch->times.gathered_ns = env.clock->Ns();
   }
   const auto point = Submit(batch);
-  const auto correct = [this, batch] {
-    const int64_t ns = batch->taken->ns.load(std::memory_order_relaxed);
-    tenant_->device_time.Correct(batch->predicted_ns, ns);
-    tenant_->metrics.Add(Metric::kRunNs, ns);
-    model_.maker().env->metrics->Add(Metric::kRunNs, ns);
-  };
   if (absl::IsResourceExhausted(point.status()) && ++batch->attempts < kMostAttempts) {
     // What runs there now holds memory or places in the queue; its end gives them back.
     batch->model->maker().owner->engine->ReleaseMemory();
@@ -240,13 +235,16 @@ void Batcher::Run(const BatchPtr& batch) {
     if (drained.timeline == nullptr) return again(absl::OkStatus());
     return drained.timeline->OnReached(drained.value, again);
   }
-  if (!point.ok()) {
-    correct();
-    return Over(batch, point.status());
-  }
-  const auto ended = [self = shared_from_this(), batch, correct, &env](const absl::Status& status) {
+  if (!point.ok()) return Over(batch, point.status());
+  const int64_t predicted_ns = batch->device_time.ns();
+  batch->device_time.Keep();
+  const auto ended = [self = shared_from_this(), batch, predicted_ns,
+                      &env](const absl::Status& status) {
     batch->times.run_ns = env.clock->Ns();
-    correct();
+    const int64_t ns = batch->taken->ns.load(std::memory_order_relaxed);
+    self->tenant_->device_time->Correct(predicted_ns, ns);
+    self->tenant_->metrics.Add(Metric::kRunNs, ns);
+    env.metrics->Add(Metric::kRunNs, ns);
     if (batch->form->io_bytes <= kCopiedInline) return self->Ended(batch, status);
     env.workers->Post([self, batch, status] { self->Ended(batch, status); }, self->tenant_->share);
   };

@@ -48,7 +48,7 @@ struct Batch {
   int64_t rows = 0;
   BatchTimes times;
   std::shared_ptr<DeviceTime> taken = std::make_shared<DeviceTime>();
-  int64_t predicted_ns = 0;
+  TakenTime device_time = {};
   int attempts = 0;
 };
 

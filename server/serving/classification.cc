@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "engine/base/status.h"
-#include "engine/frontend/host_tensor.h"
+#include "engine/frontend/tensor/host_tensor.h"
 #include "server/serving/datatype.h"
 
 namespace telegrad {

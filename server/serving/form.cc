@@ -95,7 +95,7 @@ absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(ModelSource& source,
   TG_ASSIGN_OR_RETURN(
       ExecutableCache::Result compiled,
       owner->engine->Get(model.graph.hash, model.graph.graph, devices, &budget, {}));
-  payer.compile_time.Correct(0, budget.worked_ns());
+  payer.compile_time->Correct(0, budget.worked_ns());
   form->executable = std::move(compiled.executable);
   const RunCost cost = form->executable->cost();
   TG_RETURN_IF_ERROR(Admit(cost, env->limits.run));

@@ -69,6 +69,7 @@ absl::StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ServingOptions o
   if (device->accepts() == ProgramLevel::kNothing) {
     return InvalidArgument("--models-device ", device->name(), " runs no models");
   }
+  device = owner->View(*device);
   std::unique_ptr<ModelServer> server(
       new ModelServer(std::move(options), env, std::move(owner), device));
   TG_RETURN_IF_ERROR(server->repository_->CheckRoots());

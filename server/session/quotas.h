@@ -9,8 +9,10 @@
 //   disk_read = models data    the disk roots whose files it may read; * is all of them
 //   disk_write = scratch       and those in which it may also make files and change what they have
 //   models = resnet50 team-*   the models of --models that it may use; * ends a beginning of names
+//   acts_for = bob carol       the tenants for whom it may act; * is all of them
 //
-// What a section does not say is as --default-quota has it, and that, unsaid, as tenants.def does.
+// A quota that a section does not set is that of --default-quota, or else the default in
+// tenants.def.
 #pragma once
 
 #include <array>
@@ -41,7 +43,7 @@ inline constexpr int kNumQuotas = 0
 
 struct QuotaInfo {
   std::string_view name;
-  int64_t least;  // that it may be set to
+  int64_t least, most;  // that it may be set to
   int64_t default_limit;
   std::string_view unit;
   std::string_view what;
@@ -70,9 +72,15 @@ class Quotas {
   int64_t operator[](Quota quota) const { return limits_[static_cast<size_t>(quota)]; }
 
   // `assignment` is NAME=VALUE; the value a whole number of at least 0, also with KiB, MiB, GiB or
-  // TiB. For disk_read, disk_write and models it is a list of names with blanks between them.
+  // TiB. For disk_read, disk_write, models and acts_for it is a list of names with blanks between
+  // them.
   // INVALID_ARGUMENT says what of it is wrong.
   absl::Status Set(std::string_view assignment);
+
+  // Whether it may act for that tenant; where nothing is said, for none.
+  bool ActsFor(std::string_view tenant) const {
+    return acts_for_.contains("*") || acts_for_.contains(tenant);
+  }
 
   // Where nothing is said, the tenant `local` may use all disk roots and others none.
   DiskGrants DisksOf(std::string_view tenant) const;
@@ -82,6 +90,7 @@ class Quotas {
  private:
   std::optional<DiskGrants> disks_;
   std::optional<ModelGrants> models_;
+  std::set<std::string, std::less<>> acts_for_;
   std::array<int64_t, kNumQuotas> limits_;
 };
 

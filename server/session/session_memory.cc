@@ -47,6 +47,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> Session::NewBuffer(const AllocOp& op) {
       Reservation paid,
       Reservation::Take(tenant_->accounts.shared(Quota::kHostMemory), kHandleBytes));
   TG_ASSIGN_OR_RETURN(Device * device, env_.devices->Find(op.device));
+  device = tenant_->View(*device);
   TG_RETURN_IF_ERROR(device->Health());
   const int64_t bytes = static_cast<int64_t>(op.bytes);
   if (op.file) {
@@ -153,6 +154,10 @@ Session::Step Session::Do(uint64_t id, WriteOp& op, Queued& queued, Where where,
     }
     buffer.SetPoison(error);
     return fail(std::move(error));
+  }
+  const bool whole = op.offset == 0 && size == bytes;
+  if (op.transfer == 0 && buffer.host(0) == nullptr && (whole || buffer.Poison().ok())) {
+    return WriteBehind(id, op, buffer, where, block);
   }
   if (!queued.uploading && !MayWrite(buffer, block)) return Step::kBlocked;
   if (op.transfer != 0) return DoUpload(id, op, queued, buffer, where, block);

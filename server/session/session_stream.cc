@@ -1,7 +1,6 @@
-// A session and the streams that serve it, one after another. What a resumable session answers is
-// kept until the client says that it has it, so that the next stream can repeat what was lost with
-// the one before; and operations that were taken before are known by their ids, so that none is
-// carried out twice.
+// A session and the streams that serve it, one after another. Answers of a resumable session are
+// kept until the client acknowledges them, so that the next stream can repeat those that were lost.
+// Operations are recognized by their ids, so that none is executed twice.
 #include <optional>
 #include <utility>
 
@@ -134,8 +133,8 @@ void Session::KeepLocked(const Answer& answer) {
   if (!paid || (read != nullptr && read->held != nullptr)) {
     paid.emplace();
     kept.status = absl::AbortedError(
-        "the stream broke before the client had all of the answer, and it is not kept; ask once "
-        "more");
+        "the stream broke before the client had received all of the answer, which is too large to "
+        "be kept; request it again");
   } else if (const auto* run = std::get_if<RunResult>(&answer.result)) {
     RunResult result = *run;
     result.traced = nullptr;

@@ -9,21 +9,28 @@
 namespace telegrad {
 namespace {
 
+// So few are not worth a look at whether they are settled.
+constexpr size_t kFewDebts = 64;
+// So long the use of rates is remembered for a tenant that is not served any more.
+constexpr double kUnservedMs = 3600e3;
+
 absl::Status NotServed(std::string_view name) {
-  return absl::PermissionDeniedError(StrCat("tenant ", name, " is not served here"));
+  return absl::PermissionDeniedError(
+      StrCat("tenant ", name, " is not served by this server; see --tenants"));
 }
 
 }  // namespace
 
 TenantDirectory::TenantDirectory(TenantTable table, int64_t max_idle, MakeEngine make_engine,
-                                 Metrics* metrics)
+                                 Metrics* metrics, const Clock* clock)
     : max_idle_(max_idle),
       make_engine_(std::move(make_engine)),
       metrics_(metrics),
+      clock_(clock),
       table_(std::move(table)) {}
 
 absl::StatusOr<std::shared_ptr<Tenant>> TenantDirectory::Find(std::string_view name) {
-  if (!IsTenantName(name)) return absl::PermissionDeniedError("this is no name of a tenant");
+  if (!IsTenantName(name)) return absl::PermissionDeniedError("expected the name of a tenant");
   std::vector<std::shared_ptr<Tenant>> dropped;  // destroyed without the lock
   const std::lock_guard lock(mutex_);
   if (const auto it = by_name_.find(ToAbsl(name)); it != by_name_.end()) {
@@ -33,14 +40,16 @@ absl::StatusOr<std::shared_ptr<Tenant>> TenantDirectory::Find(std::string_view n
   const Terms terms = TermsOfLocked(name);
   if (terms.quotas == nullptr) return NotServed(name);
   const Accounts accounts(name, *terms.quotas, terms.remedy);
-  used_.push_front(
-      std::make_shared<Tenant>(std::string(name), accounts, make_engine_(accounts), metrics_));
+  const auto owed = debts_.find(name);
+  used_.push_front(std::make_shared<Tenant>(std::string(name), accounts, make_engine_(accounts),
+                                            metrics_,
+                                            owed != debts_.end() ? owed->second.share : nullptr));
   by_name_.emplace(std::string(name), used_.begin());
   std::shared_ptr<Tenant> made = used_.front();
   made->Grant(terms.quotas->DisksOf(name), terms.quotas->ModelsOf(name));
-  if (const auto it = disk_bytes_.find(name); it != disk_bytes_.end()) {
-    made->accounts[Quota::kDiskBytes].Charge(it->second);
-    disk_bytes_.erase(it);
+  if (owed != debts_.end()) {
+    made->Owe(owed->second);
+    debts_.erase(owed);
   }
   DropIdle(&dropped);
   return made;
@@ -51,6 +60,18 @@ absl::Status TenantDirectory::CheckServed(std::string_view name) const {
   return TermsOfLocked(name).quotas != nullptr ? absl::OkStatus() : NotServed(name);
 }
 
+absl::Status TenantDirectory::CheckActsFor(std::string_view front, std::string_view tenant) const {
+  if (front == tenant) return absl::OkStatus();
+  const std::lock_guard lock(mutex_);
+  const Terms terms = TermsOfLocked(front);
+  if (terms.quotas != nullptr && IsTenantName(tenant) && terms.quotas->ActsFor(tenant)) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      StrCat("tenant ", front, " may not act for others; grant it with acts_for = NAME below [",
+             front, "] in the file of --tenants"));
+}
+
 void TenantDirectory::Replace(TenantTable table) {
   std::vector<std::shared_ptr<Tenant>> dropped;  // destroyed without the lock
   const std::lock_guard lock(mutex_);
@@ -59,7 +80,7 @@ void TenantDirectory::Replace(TenantTable table) {
     const auto tenant = it++;
     const Terms terms = TermsOfLocked((*tenant)->name);
     if (terms.quotas != nullptr) {
-      (*tenant)->accounts.Limit(*terms.quotas, terms.remedy);
+      (*tenant)->Limit(*terms.quotas, terms.remedy, clock_->Ns());
       (*tenant)->Grant(terms.quotas->DisksOf((*tenant)->name),
                        terms.quotas->ModelsOf((*tenant)->name));
       continue;
@@ -81,9 +102,26 @@ TenantDirectory::Terms TenantDirectory::TermsOfLocked(std::string_view name) con
 }
 
 void TenantDirectory::ForgetLocked(const Tenant& tenant) {
-  const int64_t bytes = tenant.accounts[Quota::kDiskBytes].used();
-  if (bytes > 0) disk_bytes_[tenant.name] = bytes;
+  debts_[tenant.name] = tenant.Debts(clock_->Ns());
   by_name_.erase(tenant.name);
+  if (debts_.size() < 2 * debts_swept_ + kFewDebts) return;
+  std::erase_if(debts_, [this](const auto& row) { return IsSettledLocked(row.first, row.second); });
+  debts_swept_ = debts_.size();
+}
+
+// Whether a tenant of that name would be none the better for having been forgotten. Of one that is
+// not served nothing is known by which its rates would recover.
+bool TenantDirectory::IsSettledLocked(std::string_view name, const TenantDebts& debts) const {
+  const Terms terms = TermsOfLocked(name);
+  if (debts.disk_bytes > 0) return false;
+  if (debts.share.use_count() > 1) return false;  // in debt to others
+  const double ms = static_cast<double>(clock_->Ns() - debts.at_ns) / 1e6;
+  if (terms.quotas == nullptr) return ms > kUnservedMs;
+  const auto is_paid = [&](int64_t used_ns, Quota rate) {
+    return static_cast<double>(used_ns) <= ms * static_cast<double>((*terms.quotas)[rate]) * 1e3;
+  };
+  return is_paid(debts.device_ns, Quota::kDeviceRate) &&
+         is_paid(debts.compile_ns, Quota::kCompileRate);
 }
 
 // Nobody takes a tenant that only the list holds while the lock is held.
@@ -96,6 +134,11 @@ void TenantDirectory::DropIdle(std::vector<std::shared_ptr<Tenant>>* dropped) {
     dropped->push_back(std::move(*tenant));
     used_.erase(tenant);
   }
+}
+
+size_t TenantDirectory::remembered() const {
+  const std::lock_guard lock(mutex_);
+  return debts_.size();
 }
 
 std::vector<std::shared_ptr<Tenant>> TenantDirectory::All() const {

@@ -1,6 +1,7 @@
 // The tenants by name. One that nobody uses is kept with its graphs and executables, so that who
 // comes back finds them, until more are idle than may be: then the one that was asked for longest
-// ago goes. Its graphs have to be put again.
+// ago goes. Its graphs have to be put again; what it has used of its rates, and its turns, are
+// remembered until they are as those of somebody new.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "engine/base/clock.h"
 #include "server/session/tenant.h"
 
 namespace telegrad {
@@ -25,18 +27,23 @@ class TenantDirectory {
   // The engine of a tenant, which charges its accounts.
   using MakeEngine = std::function<std::shared_ptr<Engine>(const Accounts&)>;
 
-  TenantDirectory(TenantTable table, int64_t max_idle, MakeEngine make_engine, Metrics* metrics);
+  TenantDirectory(TenantTable table, int64_t max_idle, MakeEngine make_engine, Metrics* metrics,
+                  const Clock* clock = Clock::Steady());
 
-  // The tenant of that name, the same for all who hold it. PERMISSION_DENIED where the table
-  // serves only tenants that it names, or where this is no name.
+  // The tenant of that name, one object for all callers. PERMISSION_DENIED where the table serves
+  // only tenants that it names, or where this is no name.
   absl::StatusOr<std::shared_ptr<Tenant>> Find(std::string_view name);
   // OK if the table serves a tenant of that name.
   absl::Status CheckServed(std::string_view name) const;
-  // From now on `table` holds, also for those in use: their limits become those of the table,
-  // though they may have more in use. One that it does not serve is found no more.
+  // OK if the table lets the tenant `front` act for `tenant`.
+  absl::Status CheckActsFor(std::string_view front, std::string_view tenant) const;
+  // Replaces the table, also for tenants in use: their limits become those of `table`, even where
+  // they have more in use. A tenant that `table` does not serve is not found any more.
   void Replace(TenantTable table);
   // Those in use and those kept, by name.
   std::vector<std::shared_ptr<Tenant>> All() const;
+  // Of how many that were dropped something is remembered.
+  size_t remembered() const;
 
  private:
   using Used = std::list<std::shared_ptr<Tenant>>;
@@ -47,15 +54,18 @@ class TenantDirectory {
   };
   Terms TermsOfLocked(std::string_view name) const;
   void ForgetLocked(const Tenant& tenant);
+  bool IsSettledLocked(std::string_view name, const TenantDebts& debts) const;
   void DropIdle(std::vector<std::shared_ptr<Tenant>>* dropped);
 
   const int64_t max_idle_;
   const MakeEngine make_engine_;
   Metrics* const metrics_;
+  const Clock* const clock_;
   mutable std::mutex mutex_;
   TenantTable table_;
-  std::map<std::string, int64_t, std::less<>> disk_bytes_;  // of tenants that were dropped
-  Used used_;                                               // most recently found first
+  std::map<std::string, TenantDebts, std::less<>> debts_;  // of tenants that were dropped
+  size_t debts_swept_ = 0;                                 // so many were left by the last sweep
+  Used used_;                                              // most recently found first
   absl::flat_hash_map<std::string, Used::iterator> by_name_;
 };
 

@@ -1,6 +1,6 @@
 // A chunk claims its range under the lock and is copied without it, so that several streams copy at
-// the same time and none of them twice. The session goes on behind the end of the upload, which is
-// why that waits for the last claim.
+// the same time and no range is copied twice. The end of the upload waits for the last claim,
+// because later operations of the session start after it.
 #include "server/session/upload.h"
 
 #include <algorithm>
@@ -75,7 +75,7 @@ absl::Status Upload::WhenOpen(std::function<void()> callback) {
     std::lock_guard lock(mutex_);
     if (end_) return NotFound("transfer ", transfer_, " has ended");
     if (when_open_) {
-      return FailedPrecondition("transfer ", transfer_, " has its bytes from elsewhere");
+      return FailedPrecondition("transfer ", transfer_, " gets its bytes in another way already");
     }
     if (!open_) {
       when_open_ = std::move(callback);
@@ -143,7 +143,8 @@ absl::Status Upload::AdmitLocked(ByteRange range) const {
   TG_RETURN_IF_ERROR(CheckInsideLocked(range));
   if (FindClaimLocked(range) != nullptr) {
     return absl::UnavailableError(StrCat("transfer ", transfer_, ": bytes of the chunk at ",
-                                         range.offset, " are just arriving once more"));
+                                         range.offset,
+                                         " are being received over another stream; send it again"));
   }
   if (received_.Contains(range)) return absl::OkStatus();
   if (received_.Overlaps(range)) {
@@ -152,7 +153,7 @@ absl::Status Upload::AdmitLocked(ByteRange range) const {
   }
   if (staged_.size() + claims_.size() >= kMaxChunks) {
     return ResourceExhausted("transfer ", transfer_, " has ", kMaxChunks,
-                             " chunks that are not in their place; send larger ones");
+                             " chunks that are not in their buffer; send larger ones");
   }
   if (received_.SizeWith(range) > kMaxRanges) {
     return ResourceExhausted("transfer ", transfer_, " has received ", received_.size(),

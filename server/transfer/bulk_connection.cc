@@ -86,7 +86,7 @@ absl::Status BulkConnection::Admit() {
   TG_RETURN_IF_ERROR(socket_->Handshake());
   TG_ASSIGN_OR_RETURN(const Frame frame, ReceiveFrame(*socket_, kMaxFirstBytes, 0));
   if (!request_.ParseFromString(frame.head) || !request_.has_attach()) {
-    return InvalidArgument("the first message of a bulk socket is attach");
+    return InvalidArgument("the first message of a bulk socket must be attach");
   }
   TG_ASSIGN_OR_RETURN(auto redeemed, tickets_->Redeem(request_.attach().token()));
   place_ = std::move(redeemed.place);
@@ -122,14 +122,14 @@ void BulkConnection::SendAll() {
       stream_.Fetch(*pull, [self = shared_from_this()] { self->Wake(); });
       continue;
     }
-    if (!Send(*message).ok()) {  // who receives notices, and says why
+    if (!Send(*message).ok()) {  // the receiving thread notices and reports it
       socket_->Shutdown();
       break;
     }
     message.reset();
     Wake();  // there may be room for more pulls
   }
-  // A fetch that was begun calls back, and what it needs may be gone when this is.
+  // Waits for the callback of a fetch that was begun, because it uses members of this object.
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !stream_.fetching(); });
 }

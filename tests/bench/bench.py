@@ -154,6 +154,14 @@ class Bench:
         address = self.server("serving echo", SERVING_BENCH, ["echo"], {}, self.server_cores)
         return self.number(SERVING_BENCH, [address, *arguments], cores=self.client_cores)
 
+    def front(self, *arguments):
+        """The same through a daemon whose device is another's."""
+        far = self.server("telegradd pinned", TELEGRADD, ["--listen", "127.0.0.1:0"], {}, self.server_cores)
+        address = self.server("telegradd front", TELEGRADD,
+                              ["--listen", "127.0.0.1:0", "--remote", f"far={far}"], {}, self.server_cores)
+        return self.number(OPERATIONS_BENCH, [address, *arguments], {"TELEGRAD_DEVICE": "far/CPU:0"},
+                           cores=self.client_cores)
+
     def grpc(self, *arguments, tuned, chunk=1 << 20):
         environment = {"CHUNK": str(chunk), **({"TUNE": "1"} if tuned else {})}
         address = self.server(f"echo tuned={tuned}", "tests/bench/echo_server", ["127.0.0.1:0"],
@@ -240,6 +248,14 @@ ROWS = [
     Row("infer_16m", "requests/s", (">=", 0.8), turns=11,
         telegrad=lambda b: b.serving("rate", str(16 << 20), "24", "1"),
         peer=lambda b: b.serving_echo("rate", str(16 << 20), "24", "1")),
+    # What a front adds to a trivial run on another server's device, against a bare echo; and the runs of 64
+    # clients through it against those of as many that ask that server themselves, on the same cores.
+    Row("front_added", "us p50", ("<=", 1.1), known=100, turns=30,
+        telegrad=lambda b: b.front("latency", "4000", "1") - b.operations("latency", "4000", "1"),
+        peer=lambda b: b.echo("latency", "4000", "1")),
+    Row("front_64", "us p50", ("<=", 2.0), turns=30,
+        telegrad=lambda b: b.front("latency", "62", "64"),
+        peer=lambda b: b.operations("latency", "62", "64")),
     LimitRow("pipelined_runs", "runs a second", 40_000, compare=">=",
              telegrad=lambda b: statistics.median(b.operations("pipelined", "40000", "1")
                                                   for _ in range(5))),

@@ -21,7 +21,7 @@
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/execution/executable_cache.h"
-#include "engine/frontend/builder.h"
+#include "engine/frontend/tensor/builder.h"
 #include "engine/ir/content_hash.h"
 #include "tests/bench/timing.h"
 

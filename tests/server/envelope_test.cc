@@ -15,16 +15,18 @@ constexpr int kField = 15;
 
 std::string Payload(const Envelope& envelope) {
   std::string out;
-  for (const Piece& piece : envelope.payload) {
+  for (const ByteSpan& piece : envelope.payload) {
     out.append(reinterpret_cast<const char*>(piece.data()), piece.size());
   }
   return out;
 }
 
-Piece AsPiece(std::string_view s) { return {reinterpret_cast<const uint8_t*>(s.data()), s.size()}; }
+ByteSpan AsPiece(std::string_view s) {
+  return {reinterpret_cast<const uint8_t*>(s.data()), s.size()};
+}
 
-std::vector<Piece> Cut(std::string_view message, std::mt19937_64& random) {
-  std::vector<Piece> pieces;
+std::vector<ByteSpan> Cut(std::string_view message, std::mt19937_64& random) {
+  std::vector<ByteSpan> pieces;
   while (!message.empty()) {
     const size_t limit = random() % 4 == 0 ? 40 : 3;
     const size_t n = std::min<size_t>(random() % limit, message.size());
@@ -112,7 +114,7 @@ TEST(EnvelopeTest, Malformed) {
       "\x09\x31\x32",                                  // a cut fixed64
   };
   for (const std::string_view bytes : cases) {
-    const Piece piece = AsPiece(bytes);
+    const ByteSpan piece = AsPiece(bytes);
     Envelope envelope;
     EXPECT_TRUE(absl::IsInvalidArgument(SplitEnvelope(std::span(&piece, 1), kField, &envelope)))
         << testing::PrintToString(std::string(bytes));

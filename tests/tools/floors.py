@@ -34,6 +34,11 @@ FLOOR = {
     "engine/tools": 9,
 }
 
+# The rooms of a folder that has several, from the lowest: a file includes its own room and lower ones.
+ROOMS = {
+    "engine/frontend": {"tensor": 0, "ops": 1, "autograd": 2, "nn": 3, "io": 3, "onnx": 4},
+}
+
 # Everything else, by pattern, first match: what a folder may include besides itself.
 CONTRACT = ["devices/api", "engine/base", "engine/types"]  # all that a driver knows
 ALLOWED = [
@@ -98,6 +103,19 @@ def house(folder):
     return "/".join(folder.split("/")[:2])
 
 
+def wrong_room(path, header):
+    """What is wrong with `path` including `header` of the same house, or None."""
+    rooms = ROOMS.get(house(os.path.dirname(path)))
+    if not rooms:
+        return None
+    room, target = (name.split("/")[2] for name in (path, header))
+    if room not in rooms or target not in rooms:
+        return f"{room if room not in rooms else target} has no row in ROOMS of tests/tools/floors.py"
+    if room != target and rooms[room] <= rooms[target]:
+        return f"the room {room} may not include {target}"
+    return None
+
+
 def check_include(path, header, quoted, exists):
     """What is wrong with `path` including `header`, or None."""
     folder = house(os.path.dirname(path))
@@ -114,7 +132,7 @@ def check_include(path, header, quoted, exists):
             return f"{folder} has no row in tests/tools/floors.py"
         if not allowed:
             return f"{folder} may not include {target}"
-        return None
+        return wrong_room(path, header) if folder == target else None
     for pattern, name, folders in OUTSIDE:
         if pattern.search(header):
             return None if folder in folders else f"{name} belongs only in {', '.join(folders)}"

@@ -36,7 +36,7 @@ class TLS:
 
     def credentials(self) -> Any:
         if (self.cert is None) != (self.key is None):
-            raise invalid("a client's certificate and its key go together")
+            raise invalid("a client certificate needs its key, and a key its certificate")
         ca, key, cert = (None if path is None else _read(path)
                          for path in (self.ca, self.key, self.cert))
         return grpc.ssl_channel_credentials(ca, key, cert)

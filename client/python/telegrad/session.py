@@ -355,7 +355,7 @@ class Session:
         self.connection._sessions.discard(self)
 
     def _streams(self) -> None:
-        """One stream after another, until the session is over."""
+        """One stream after another, until the session has ended."""
         broken_since: float | None = None
         delay: float | None = 0.0
         while delay is not None:

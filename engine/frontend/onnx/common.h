@@ -4,11 +4,11 @@
 #include <numeric>
 #include <optional>
 
-#include "engine/frontend/builder.h"
-#include "engine/frontend/composed.h"
 #include "engine/frontend/onnx/node_context.h"
-#include "engine/frontend/shapes.h"
-#include "engine/frontend/windows.h"
+#include "engine/frontend/ops/composed.h"
+#include "engine/frontend/ops/windows.h"
+#include "engine/frontend/tensor/builder.h"
+#include "engine/frontend/tensor/shapes.h"
 
 namespace telegrad::onnx {
 

@@ -11,13 +11,13 @@
 #include <utility>
 
 #include "engine/base/status.h"
-#include "engine/frontend/builder.h"
 #include "engine/frontend/onnx/external_data.h"
 #include "engine/frontend/onnx/model.h"
 #include "engine/frontend/onnx/on_strings.h"
 #include "engine/frontend/onnx/operators.h"
 #include "engine/frontend/onnx/refusals.h"
 #include "engine/frontend/onnx/values.h"
+#include "engine/frontend/tensor/builder.h"
 #include "engine/types/limits.h"
 
 namespace telegrad {
@@ -49,11 +49,14 @@ struct Frame {
   std::map<std::string_view, const Attribute*> attributes = {};  // of the function's caller
 };
 
-// What a copy takes; text and raw data stay in the file.
+// What a copy takes; text and the elements of tensors stay in the file.
+size_t BytesOf(const TensorProto& t) { return sizeof(t) + t.dims.size() * sizeof(t.dims[0]); }
+
 int64_t BytesOf(const Attribute& a) {
   size_t bytes = sizeof(Attribute) + a.ints.size() * sizeof(int64_t) +
-                 a.floats.size() * sizeof(float) + a.strings.size() * sizeof(std::string_view) +
-                 a.tensors.size() * sizeof(TensorProto);
+                 a.floats.size() * sizeof(float) + a.strings.size() * sizeof(std::string_view);
+  for (const TensorProto& t : a.tensors) bytes += BytesOf(t);
+  if (a.t) bytes += BytesOf(*a.t);
   return static_cast<int64_t>(bytes);
 }
 

@@ -11,8 +11,8 @@
 #include <set>
 
 #include "absl/strings/str_split.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
-#include "engine/frontend/files.h"
 #include "engine/frontend/onnx/operators.h"
 
 namespace telegrad::onnx {
