@@ -72,13 +72,23 @@ struct Headers {
   HttpHead* head;
   size_t count = 0;
   int lengths = 0, encodings = 0, hosts = 0;
+  bool names = true;  // all are names; "Content-Length " is none, and others trim it
 };
+
+bool IsToken(std::string_view text) {
+  constexpr std::string_view kOthers = "!#$%&'*+-.^_`|~";
+  return !text.empty() && std::ranges::all_of(text, [&](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           kOthers.find(c) != std::string_view::npos;
+  });
+}
 
 MHD_Result AddHeader(void* to, MHD_ValueKind, const char* name, const char* value) {
   auto& headers = *static_cast<Headers*>(to);
   const std::string key = absl::AsciiStrToLower(name == nullptr ? "" : name);
   const std::string text = value == nullptr ? "" : value;
   if (++headers.count > kMostHeaders) return MHD_NO;
+  headers.names &= IsToken(key);
   headers.lengths += key == "content-length";
   headers.encodings += key == "transfer-encoding";
   headers.hosts += key == "host";
@@ -91,6 +101,7 @@ MHD_Result AddHeader(void* to, MHD_ValueKind, const char* name, const char* valu
 // read in two ways is refused, because what follows would be somebody else's request to it.
 absl::StatusOr<int64_t> BodyLength(const HttpHead& head, const Headers& headers) {
   if (headers.count > kMostHeaders) return InvalidArgument("more than ", kMostHeaders, " headers");
+  if (!headers.names) return InvalidArgument("a header whose name is none");
   if (headers.hosts > 1) return InvalidArgument("more than one Host");
   if (headers.lengths > 1) return InvalidArgument("more than one Content-Length");
   if (headers.encodings > 1) return InvalidArgument("more than one Transfer-Encoding");
