@@ -5,8 +5,6 @@
 namespace telegrad {
 namespace {
 
-using What = Route::What;
-
 constexpr size_t kMostParts = 8;
 
 // "/a/b" as {"a", "b"}; nothing for a path that is not of this form or has more parts than any.
@@ -26,26 +24,28 @@ std::vector<std::string_view> PartsOf(std::string_view path) {
 }  // namespace
 
 std::optional<Route> FindRoute(std::string_view path) {
-  if (path == "/") return Route{What::kPage};
-  if (path == "/page.js") return Route{What::kScript};
+  if (path == "/") return Route{Route::What::kPage};
+  if (path == "/page.js") return Route{Route::What::kScript};
   const std::vector<std::string_view> parts = PartsOf(path);
   const size_t n = parts.size();
   if (n == 0 || parts[0] != "v2") return std::nullopt;
-  if (n == 1) return Route{What::kServer};
-  if (n == 3 && parts[1] == "health" && parts[2] == "live") return Route{What::kLive};
-  if (n == 3 && parts[1] == "health" && parts[2] == "ready") return Route{What::kReady};
-  if (n == 3 && parts[1] == "models" && parts[2] == "stats") return Route{What::kAllStatistics};
+  if (n == 1) return Route{Route::What::kServer};
+  if (n == 3 && parts[1] == "health" && parts[2] == "live") return Route{Route::What::kLive};
+  if (n == 3 && parts[1] == "health" && parts[2] == "ready") return Route{Route::What::kReady};
+  if (n == 3 && parts[1] == "models" && parts[2] == "stats")
+    return Route{Route::What::kAllStatistics};
   if (n == 3 && parts[1] == "repository" && parts[2] == "index") {
-    return Route{.what = What::kIndex, .post = true};
+    return Route{.what = Route::What::kIndex, .post = true};
   }
   if (n == 5 && parts[1] == "repository" && parts[2] == "models") {
     const std::string model(parts[3]);
-    if (parts[4] == "load") return Route{.what = What::kLoad, .model = model, .post = true};
-    if (parts[4] == "unload") return Route{.what = What::kUnload, .model = model, .post = true};
+    if (parts[4] == "load") return Route{.what = Route::What::kLoad, .model = model, .post = true};
+    if (parts[4] == "unload")
+      return Route{.what = Route::What::kUnload, .model = model, .post = true};
     return std::nullopt;
   }
   if (n < 3 || parts[1] != "models") return std::nullopt;
-  Route out{.what = What::kModel, .model = std::string(parts[2])};
+  Route out{.what = Route::What::kModel, .model = std::string(parts[2])};
   size_t at = 3;
   if (n > at + 1 && parts[at] == "versions") {
     out.version = std::string(parts[at + 1]);
@@ -54,13 +54,13 @@ std::optional<Route> FindRoute(std::string_view path) {
   if (at == n) return out;
   if (at + 1 != n) return std::nullopt;
   if (parts[at] == "ready") {
-    out.what = What::kModelReady;
+    out.what = Route::What::kModelReady;
   } else if (parts[at] == "config") {
-    out.what = What::kConfig;
+    out.what = Route::What::kConfig;
   } else if (parts[at] == "stats") {
-    out.what = What::kStatistics;
+    out.what = Route::What::kStatistics;
   } else if (parts[at] == "infer") {
-    out.what = What::kInfer;
+    out.what = Route::What::kInfer;
     out.post = true;
   } else {
     return std::nullopt;

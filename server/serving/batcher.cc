@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/time/clock.h"
 #include "engine/base/status.h"
 #include "server/serving/served_model.h"
@@ -172,7 +173,16 @@ Batcher::BatchPtr Batcher::TakeLocked(int64_t now, int64_t* wake_ns) {
   return nullptr;
 }
 
+// A batch that ends at once asks for the next one from within: that is left to a worker, so that a
+// long queue of requests that fail is no deep recursion.
 void Batcher::Dispatch(const std::shared_ptr<ServedModel>& model) {
+  thread_local bool inside = false;
+  if (inside) {
+    return model->maker().env->workers->Post(
+        [self = shared_from_this(), model] { self->Dispatch(model); }, tenant_->share);
+  }
+  inside = true;
+  const absl::Cleanup outside = [&] { inside = false; };
   Refused refused;
   std::vector<BatchPtr> batches;
   int64_t wake_ns = INT64_MAX;

@@ -177,6 +177,27 @@ TEST_F(HostileInferenceTest, LoadsThatBringTheirOwnFiles) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
 }
 
+// A model whose every shape fails, asked by many at once: each gets its error.
+TEST_F(HostileInferenceTest, ALongQueueOfFailures) {
+  WriteModel("fails", onnx::test::ModelWriter()
+                          .Input("x", DType::kFloat32, {-1})
+                          .Output("y", DType::kFloat32, {3})
+                          .Initializer("c", HostTensor::Of<float>({3}, {1, 2, 3}))
+                          .Node("Add", {"x", "c"}, {"y"})
+                          .File(13));
+  ASSERT_TRUE(Load("fails").ok());
+  grpc::ClientContext context;
+  const auto stream = stub_->ModelStreamInfer(&context);
+  constexpr int kRequests = 200;
+  for (int i = 0; i < kRequests; ++i) ASSERT_TRUE(stream->Write(Floats("fails", {2}, {1, 2})));
+  stream->WritesDone();
+  inference::ModelStreamInferResponse response;
+  int failed = 0;
+  while (stream->Read(&response)) failed += response.error_message().empty() ? 0 : 1;
+  EXPECT_EQ(failed, kRequests);
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
 // A configuration that is wrong is told with its place, and does no harm.
 TEST_F(HostileInferenceTest, ConfigurationsThatAreWrong) {
   const std::pair<std::string, std::string> configs[] = {
