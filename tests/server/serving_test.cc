@@ -391,6 +391,37 @@ TEST_F(ServingTest, AStreamThatAsksForItEndsWithTheFirstError) {
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_F(ServingTest, TheCommandLineListsTriesAndUnloads) {
+  WriteModel("add", AddModel(1));
+  StartServing();
+  ASSERT_TRUE(BecomesReady("add"));
+  const auto models = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "models");
+    words.insert(words.end(), {"--address", address_});
+    return testing::RunProgram(TELEGRAD, words);
+  };
+  EXPECT_THAT(models({}).text, ::testing::ContainsRegex("add +1 +READY"));
+  EXPECT_THAT(models({"status", "add"}).text, HasSubstr("input    x FP32 [-1, 4]"));
+  EXPECT_THAT(models({"try", "add"}).text, HasSubstr("y f32 [1, 4] 1 1 1 1"));
+  EXPECT_THAT(models({"statistics"}).text, ::testing::ContainsRegex("add +1 +1 +1 +0 "));
+  EXPECT_EQ(models({"unload", "add"}).exit_code, 0);
+  EXPECT_THAT(models({"list"}).text, HasSubstr("UNAVAILABLE  unloaded"));
+  EXPECT_EQ(models({"load", "add"}).exit_code, 0);
+  const testing::Output unknown = models({"load", "nothing"});
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.text, HasSubstr("in no folder of --models"));
+  EXPECT_EQ(models({"dance"}).exit_code, 2);
+}
+
+TEST_F(ServingTest, ADaemonWithoutModelsSaysSo) {
+  DaemonTest::Start({});
+  stub_ = inference::GRPCInferenceService::NewStub(
+      grpc::CreateChannel(address_, grpc::InsecureChannelCredentials()));
+  const absl::Status status = Infer(Floats("add", {1, 4}, {0, 0, 0, 0})).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--models DIR"));
+}
+
 TEST_F(ServingTest, AnInferenceIsCountedByTheNamesOfTriton) {
   WriteModel("add", AddModel(1));
   StartServing();
