@@ -163,7 +163,7 @@ absl::StatusOr<HttpAnswer> InferenceExchange::Tell() {
     case What::kInfer:
       break;
   }
-  return Internal("a request that nobody answers");
+  return Internal("a request without a handler");
 }
 
 // A body may have parameters, of which none but unload_dependents is known.

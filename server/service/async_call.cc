@@ -36,7 +36,7 @@ void AsyncCall::OnReceived(bool ok) {
 void AsyncCall::OnGone() {
   const Reply reply = reply_;
   reply.cancellation()->Cancel();
-  reply(absl::CancelledError("the caller has gone"));
+  reply(absl::CancelledError("the caller has disconnected"));
 }
 
 }  // namespace telegrad

@@ -83,7 +83,7 @@ void InferStream::OnSent(bool ok) {
     const std::lock_guard lock(mutex_);
     writing_ = false;
     outgoing_.Clear();
-    if (!ok && !end_) end_ = absl::CancelledError("the caller has gone");
+    if (!ok && !end_) end_ = absl::CancelledError("the caller has disconnected");
   }
   Pump();
 }

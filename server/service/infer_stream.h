@@ -26,7 +26,7 @@ class InferStream final : public RawStream, public std::enable_shared_from_this<
 
   void OnReceived(bool ok) override;
   void OnSent(bool ok) override;
-  void OnGone() override { End(absl::CancelledError("the caller has gone")); }
+  void OnGone() override { End(absl::CancelledError("the caller has disconnected")); }
   void OnOver() override { self_.reset(); }
   void OnDrain() override;
   void End(absl::Status why) override;
