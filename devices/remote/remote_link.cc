@@ -29,7 +29,7 @@ RemoteLink::RemoteLink(std::shared_ptr<RemoteServer> server, std::string tenant)
 
 // Perhaps on a thread of the session's own, where it cannot be closed.
 RemoteLink::~RemoteLink() {
-  if (far_ != nullptr) server_->Bury(std::move(far_->session));
+  server_->Gone(far_ == nullptr ? nullptr : std::move(far_->session));
 }
 
 absl::Status RemoteLink::Open() {

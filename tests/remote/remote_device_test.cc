@@ -90,7 +90,6 @@ TEST_F(RemoteDevices, GraphsThatAreNoneAreRefusedThere) {
   const auto devices = Open();
   const auto refused = devices[0]->Load({.name = "x", .binary = "no graph"});
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << refused.status();
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("not a Graph message"));
   EXPECT_THAT(std::string(refused.status().message()), ::testing::StartsWith("r: "));
 }
 
