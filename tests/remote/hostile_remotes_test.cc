@@ -138,16 +138,16 @@ TEST_F(HostileRemotes, OneThatDoesNotCopyIsReadAndWritten) {
     Answer(request, stream, [&](auto& r) {
       r.mutable_read()->set_offset(request.read().offset());
       r.mutable_read()->set_last(true);
-      r.set_data(buffers[request.read().handle()].substr(request.read().offset(),
-                                                         request.read().bytes()));
+      r.set_data(
+          buffers[request.read().handle()].substr(request.read().offset(), request.read().bytes()));
     });
   };
   Device& device = Open();
   const BufferView a = Whole(*device.Alloc(8)), b = Whole(*device.Alloc(8));
   const BufferView out = HostBuffer(*host_, "????????");
   ASSERT_TRUE(Copy(device, a, HostBuffer(*host_, "12345678")).ok());
-  const auto commands = *device.Encode(
-      {CopyCommand({{0, 0}, {1, 2}, 4}), CopyCommand({{0, 4}, {0, 0}, 4})});
+  const auto commands =
+      *device.Encode({CopyCommand({{0, 0}, {1, 2}, 4}), CopyCommand({{0, 4}, {0, 0}, 4})});
   ASSERT_TRUE(device.queue().Submit(commands, {b, a}, {}).ok());
   ASSERT_TRUE(Copy(device, a, HostBuffer(*host_, "abcdefgh"), {device.queue().last()}).ok());
   ASSERT_EQ(Copy(device, out, b)->Wait(), absl::OkStatus());

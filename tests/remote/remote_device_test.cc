@@ -93,6 +93,17 @@ TEST_F(RemoteDevices, GraphsThatAreNoneAreRefusedThere) {
   EXPECT_THAT(std::string(refused.status().message()), ::testing::StartsWith("r: "));
 }
 
+TEST_F(RemoteDevices, LaunchesAreNoCopies) {
+  const auto devices = Open();
+  Device& device = *devices[0];
+  Command run;
+  run.launch.program = *device.Load({.name = "x", .binary = GraphBytes(IncrementGraph(4).root())});
+  run.launch.arguments = {{0, 0}};
+  const auto refused =
+      device.queue(QueueKind::kCopy).Submit(*device.Encode({run}), {Whole(*device.Alloc(16))}, {});
+  EXPECT_EQ(refused.status(), absl::InvalidArgumentError("a launch on a copy queue"));
+}
+
 // The cost that the far side predicts is known here.
 TEST_F(RemoteDevices, TellsWhatAGraphCosts) {
   const auto devices = Open();
