@@ -28,9 +28,7 @@ RemoteLink::RemoteLink(std::shared_ptr<RemoteServer> server, std::string tenant)
     : server_(std::move(server)), tenant_(std::move(tenant)) {}
 
 // Perhaps on a thread of the session's own, where it cannot be closed.
-RemoteLink::~RemoteLink() {
-  if (far_ != nullptr) server_->Bury(std::move(far_->session));
-}
+RemoteLink::~RemoteLink() { server_->Gone(far_ == nullptr ? nullptr : std::move(far_->session)); }
 
 absl::Status RemoteLink::Open() {
   const std::lock_guard opening(opening_);

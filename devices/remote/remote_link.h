@@ -52,7 +52,7 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image);
 
   struct QueueState;
-  std::shared_ptr<QueueState> NewQueue(std::string name);
+  std::shared_ptr<QueueState> NewQueue(std::string name, QueueKind kind);
   // What waits for a point of another device fails with CANCELLED, all else goes on.
   void CloseQueue(const std::shared_ptr<QueueState>& queue);
   absl::StatusOr<TimelinePoint> Submit(const std::shared_ptr<QueueState>& queue,
