@@ -23,6 +23,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from telegrad import _operations as operations
 from telegrad._host import Host, Memory
+from telegrad.errors import TelegradError, explained
 from telegrad.torch._lower import Lowered, kind, known, packet_of
 
 _ATEN = torch.ops.aten
@@ -85,7 +86,7 @@ class _Kept:
     def __init__(self, host: Host, memory: Memory) -> None:
         self.memory = memory
         self.version = -1
-        self._end = weakref.finalize(self, host.drop, memory.handle)
+        self._end = weakref.finalize(self, host.drop, memory)
         self._end.atexit = False
 
 
@@ -96,11 +97,11 @@ def _place(tensor: torch.Tensor, must_be_there: bool) -> _Kept:
     """Where the content of a tensor is on the server; it is sent if it is not there."""
     known = _kept.get(tensor)
     version = -2 if tensor.is_inference() else tensor._version
-    if known is not None and known.version == version:
+    if known is not None and known.version == version and known.memory.era == host().era:
         return known
     if must_be_there:
-        raise RuntimeError("a tensor that the forward pass had saved on the server no longer exists; it was "
-                           "copied or changed by a hook, which telegrad.torch cannot follow")
+        raise RuntimeError("a tensor that the forward pass had saved on the server no longer exists: the session ended, or it was "
+                           "copied or changed by a hook, which telegrad.torch cannot follow. Run the step again")
     data = tensor.detach().contiguous()
     kept = _Kept(host(), host().alloc(max(data.nbytes, 1)))
     if data.nbytes:
@@ -124,11 +125,19 @@ class Compiled:
 
     def __init__(self, module: torch.fx.GraphModule, kept_from: int | None, saved: Sequence[bool]) -> None:
         self.lowered = Lowered(module)
+        self.operators = sum(node.op == "call_function" for node in module.graph.nodes)
         self.kept_from = len(self.lowered.results) if kept_from is None else kept_from
         self.saved = saved
-        self._hash = b""
+        self._hash, self._era = b"", -1  # what the server knows it by, and of which session that was
 
     def __call__(self, *args: Any) -> list[Any]:
+        try:
+            return self._call(args)
+        except TelegradError as error:
+            shapes = ", ".join(f"{s.dtype}{list(s.shape)}" for s in self.lowered.graph.slots if s.role == "input")
+            raise explained(error, f"a compiled part of {self.operators} operators with the inputs {shapes}") from None
+
+    def _call(self, args: Sequence[Any]) -> list[Any]:
         lowered, server = self.lowered, host()
         if any(isinstance(r, torch.Tensor) for r in lowered.results):
             memories = self._run(server, lowered, args)
@@ -150,10 +159,12 @@ class Compiled:
         return out
 
     def _run(self, server: Host, lowered: Lowered, args: Sequence[Any]) -> dict[int, _Kept]:
-        if not self._hash:
+        server.renew()
+        if self._era != server.era:
             self._hash = server.session.put(lowered.graph).hash
             self._constants = {s.name: server.session.upload(s.init, s.dtype, device=server.devices[0])
                                for s in lowered.graph.slots if s.role == "constant"}
+            self._era = server.era
         handles, results, held = [], {}, []
         drawn = [draw() for draw in lowered.draws]
         for slot in lowered.graph.slots:
