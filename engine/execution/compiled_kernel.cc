@@ -9,11 +9,12 @@ namespace telegrad {
 std::string Encode(const CompiledKernel& kernel) {
   ByteWriter out;
   const auto& [image, arguments, iterations, flops, bytes, bounds] = kernel;
-  const auto& [name, binary, group_threads, local_bytes] = image;
+  const auto& [name, binary, group_threads, local_bytes, hash] = image;
   out.Text(name);
   out.Text(binary);
   out.Word(group_threads);
   out.Word(local_bytes);
+  out.Text(hash);
   out.Word(static_cast<uint64_t>(arguments.size()));
   for (const auto& [dtype, elements, read, written] : arguments) {
     out.Word(static_cast<int32_t>(Info(dtype).wire));
@@ -33,11 +34,12 @@ std::optional<CompiledKernel> DecodeCompiledKernel(std::string_view text) {
   ByteReader in(text);
   CompiledKernel kernel;
   auto& [image, arguments, iterations, flops, bytes, bounds] = kernel;
-  auto& [name, binary, group_threads, local_bytes] = image;
+  auto& [name, binary, group_threads, local_bytes, hash] = image;
   name = in.Text();
   binary = in.Text();
   group_threads = in.Word<int32_t>();
   local_bytes = in.Word<int64_t>();
+  hash = in.Text();
   arguments.resize(in.Count());
   for (auto& [dtype, elements, read, written] : arguments) {
     const auto type = DTypeFromWire(in.Word<int32_t>());
