@@ -6,8 +6,8 @@
 #include "devices/cpu/cpu_device.h"
 #include "devices/cuda/cuda_device.h"
 #include "devices/disk/disk_device.h"
-#include "devices/loopback/loopback_device.h"
 #include "devices/null/null_device.h"
+#include "devices/opencl/opencl_device.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -63,23 +63,9 @@ absl::StatusOr<Devices> OpenDisks(const DriverOptions& options, std::vector<std:
   return devices;
 }
 
-// Beyond each is a CPU of its own, as there would be one in another server.
-absl::StatusOr<Devices> OpenLoopbacks(const DriverOptions& options, std::vector<std::string>*) {
-  Devices devices;
-  for (int64_t i = 0; i < options.loopback_devices; ++i) {
-    CpuOptions cpu;
-    cpu.threads = 1;
-    cpu.target = options.host;
-    cpu.target.threads = 1;
-    cpu.memory_limit = options.cpu_memory;
-    if (options.launch_ms > 0) cpu.launch_limit = absl::Milliseconds(options.launch_ms);
-    LoopbackOptions loopback;
-    loopback.index = static_cast<int>(i);
-    loopback.load = options.load_graph;
-    TG_ASSIGN_OR_RETURN(loopback.inner, OpenCpu(cpu));
-    devices.push_back(OpenLoopback(std::move(loopback)));
-  }
-  return devices;
+absl::StatusOr<Devices> OpenRemotes(const DriverOptions& options, std::vector<std::string>* notes) {
+  if (!options.open_remotes) return Devices();
+  return options.open_remotes(notes);
 }
 
 absl::StatusOr<Devices> OpenGpus(const DriverOptions& options, std::vector<std::string>* notes) {
@@ -90,9 +76,17 @@ absl::StatusOr<Devices> OpenGpus(const DriverOptions& options, std::vector<std::
                    notes);
 }
 
+absl::StatusOr<Devices> OpenLoaders(const DriverOptions& options, std::vector<std::string>* notes) {
+  if (options.opencl_library.empty()) return Devices();
+  return OpenOpenCls({.library = options.opencl_library,
+                      .devices = options.opencl_devices,
+                      .memory_limit = options.opencl_memory},
+                     notes);
+}
+
 constexpr Driver kDrivers[] = {
-    {"cpu", &OpenCpus},   {"cuda", &OpenGpus},          {"null", &OpenNulls},
-    {"disk", &OpenDisks}, {"loopback", &OpenLoopbacks},
+    {"cpu", &OpenCpus},   {"cuda", &OpenGpus},  {"opencl", &OpenLoaders},
+    {"null", &OpenNulls}, {"disk", &OpenDisks}, {"remote", &OpenRemotes},
 };
 
 }  // namespace

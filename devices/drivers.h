@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,7 +11,6 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
-#include "devices/api/graph_program.h"
 
 namespace telegrad {
 
@@ -23,11 +23,16 @@ struct DriverOptions {
   std::vector<std::string> read_only_disk_roots;
   int64_t disk_growth = 0;  // see DiskOptions
   int64_t null_devices = 0;
-  int64_t loopback_devices = 0;   // each with a CPU of one thread beyond it
-  GraphLoader load_graph = {};    // for those
+  // Opens the devices of other servers, where there are any: their driver needs gRPC, which not
+  // every program that has devices links.
+  std::function<absl::StatusOr<std::vector<std::unique_ptr<Device>>>(std::vector<std::string>*)>
+      open_remotes = {};
   std::string cuda_library = "";  // see CudaOptions; none for ""
   int64_t cuda_devices = -1;
   int64_t cuda_memory = 0;
+  std::string opencl_library = "";  // see OpenClOptions; none for ""
+  int64_t opencl_devices = 0;
+  int64_t opencl_memory = 0;
 };
 
 struct Driver {

@@ -16,6 +16,9 @@ inline constexpr int kChunkBytes = 1 << 20;        // of tensor data in one mess
 inline constexpr int kMaxMessageBytes = 80 << 20;  // a graph of kMaxGraphBytes and room around it
 inline constexpr int kPayloadField = 15;           // `data` of ExecuteRequest and ExecuteResponse
 
+// The header of a call that names the tenant for whom its caller acts.
+inline constexpr char kActsForHeader[] = "telegrad-acts-for";
+
 // A stream of transfers takes no message much longer than a chunk.
 inline constexpr int kMaxDataMessageBytes = 8 * kChunkBytes;
 inline constexpr int kMaxDataHeadBytes = 64 << 10;  // of it, beside the data

@@ -1,5 +1,5 @@
-// What a client shows to a server that asks who it is (docs/security.md): a certificate, a token,
-// or the user that it runs as.
+// The credentials of a client (docs/security.md): a certificate, a token, or the user that it runs
+// as.
 #pragma once
 
 #include <chrono>
@@ -30,6 +30,10 @@ struct ClientCredentials {
   // local socket, which gives one to processes of the same machine. At most one of the three.
   std::string token = {}, token_file = {}, local_socket = {};
 
+  // The tenant for whom this client acts, where the server grants it that (`acts_for` in its file
+  // of tenants); empty: the one for whom the server takes it.
+  std::string acts_for = {};
+
   // TELEGRAD_TLS_CA, TELEGRAD_TLS_CERT, TELEGRAD_TLS_KEY, TELEGRAD_TLS_SERVER_NAME, TELEGRAD_TOKEN,
   // TELEGRAD_TOKEN_FILE and TELEGRAD_LOCAL_SOCKET.
   static ClientCredentials FromEnvironment();
@@ -41,7 +45,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
                                                            const ClientCredentials& credentials,
                                                            bool bulk);
 
-// Puts the token, if there is one, onto calls. Thread-safe.
+// Adds the token, if there is one, to calls. Thread-safe.
 class TokenSource {
  public:
   explicit TokenSource(const ClientCredentials& credentials) : credentials_(credentials) {}

@@ -1,8 +1,9 @@
-// What an ExecuteStream does with the server's answers: each goes to the operation that it belongs
-// to, and says that the operations before it, which have none of their own, were carried out.
+// How an ExecuteStream handles the server's answers: each completes its operation, and acknowledges
+// all earlier operations that have no answer of their own.
 #include <cstring>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "client/cc/execute_stream.h"
 #include "client/cc/received_message.h"
 #include "engine/base/rate_limit.h"
@@ -47,11 +48,18 @@ absl::Status ExecuteStream::Receive() {
   if (response.has_open()) return Opened(response.open());
   Pending* pending;
   std::vector<Sent> taken;  // goes without the lock
+  std::vector<Told> told;
+  absl::Cleanup tell = [&] {
+    for (const Told& one : told) one.done.Set(Done{});
+  };
   {
     std::lock_guard lock(mutex_);
     taken = TakenLocked(response.op_id());
     while (!pending_.empty() && pending_.front().last < response.op_id()) {
-      if (!std::holds_alternative<std::monostate>(pending_.front().completion)) {
+      Completion& completion = pending_.front().completion;
+      if (auto* without = std::get_if<Told>(&completion)) {
+        told.push_back(std::move(*without));
+      } else if (!std::holds_alternative<std::monostate>(completion)) {
         return Internal("operation ", pending_.front().last, " was not answered");
       }
       pending_.pop_front();
@@ -61,6 +69,7 @@ absl::Status ExecuteStream::Receive() {
     }
     pending = &pending_.front();  // stays there: others only append
   }
+  std::move(tell).Invoke();  // in the order of the operations
   bool finished = true;
   TG_RETURN_IF_ERROR(Complete(*pending, response, envelope, &finished));
   if (finished && pending->last == response.op_id()) {
@@ -104,8 +113,21 @@ absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse
     has->Set(response.has().has());
   } else if (auto* put = std::get_if<Future<Digest>>(&pending.completion)) {
     Digest digest;
-    if (!Digest::FromBytes(response.put().hash(), &digest)) return Internal("a hash of odd length");
+    if (!Digest::FromBytes(response.put().hash(), &digest))
+      return Internal("a hash of unexpected length");
     put->Set(digest);
+  } else if (auto* told = std::get_if<Future<PutInfo>>(&pending.completion)) {
+    const v1::RunCost& cost = response.put().cost();
+    PutInfo info{.hash = {},
+                 .flops = cost.flops(),
+                 .bytes = cost.bytes(),
+                 .seconds = cost.seconds(),
+                 .launch_seconds = cost.launch_seconds(),
+                 .temporary_bytes = static_cast<int64_t>(cost.temporary_bytes())};
+    if (!Digest::FromBytes(response.put().hash(), &info.hash)) {
+      return Internal("a hash of odd length");
+    }
+    told->Set(std::move(info));
   } else if (auto* run = std::get_if<Future<RunInfo>>(&pending.completion)) {
     run->Set(ToRunInfo(response.run()));
   } else if (auto* import = std::get_if<Future<RemoteModel>>(&pending.completion)) {
@@ -123,7 +145,7 @@ absl::Status ExecuteStream::TakeChunk(ReadTarget& target, const v1::ExecuteRespo
     return Internal("operation ", response.op_id(), ": a chunk outside of what was read");
   }
   std::byte* out = target.into.data() + begin;
-  for (const Piece& piece : envelope.payload) {
+  for (const ByteSpan& piece : envelope.payload) {
     std::memcpy(out, piece.data(), piece.size());
     out += piece.size();
   }

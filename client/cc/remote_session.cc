@@ -33,6 +33,11 @@ v1::ExecuteRequest RunRequest(const Digest& hash, std::span<const uint64_t> hand
   return request;
 }
 
+Completion Telling(const Future<Done>* told) {
+  if (told == nullptr) return {};
+  return Told{*told};
+}
+
 }  // namespace
 
 RemoteSession::RemoteSession(std::shared_ptr<Connection> connection, const SessionOptions& options)
@@ -94,14 +99,24 @@ void RemoteSession::Free(std::span<const uint64_t> handles) {
 
 void RemoteSession::Write(uint64_t handle, int64_t offset, std::span<const std::byte> data,
                           std::shared_ptr<const void> keep) {
+  Write(handle, offset, data, std::move(keep), nullptr);
+}
+
+void RemoteSession::WriteTold(uint64_t handle, int64_t offset, std::span<const std::byte> data,
+                              std::shared_ptr<const void> keep, const Future<Done>& told) {
+  Write(handle, offset, data, std::move(keep), &told);
+}
+
+void RemoteSession::Write(uint64_t handle, int64_t offset, std::span<const std::byte> data,
+                          std::shared_ptr<const void> keep, const Future<Done>* told) {
   v1::ExecuteRequest request;
   request.mutable_write()->set_handle(handle);
   request.mutable_write()->set_offset(static_cast<uint64_t>(offset));
   if (!TravelBeside(data.size())) {
-    return stream_->Send("write", std::move(request), {}, {data, std::move(keep)});
+    return stream_->Send("write", std::move(request), Telling(told), {data, std::move(keep)});
   }
   request.mutable_write()->set_bytes(data.size());
-  const uint64_t transfer = SendTransfer(std::move(request), nullptr);
+  const uint64_t transfer = SendTransfer(std::move(request), nullptr, told);
   bulk_->Upload(transfer, data, std::move(keep));
   bulk_->EndUpload(transfer, Sync());
 }
@@ -120,27 +135,32 @@ void RemoteSession::WriteCopy(uint64_t handle, int64_t offset, std::span<const s
 }
 
 Future<Done> RemoteSession::Read(uint64_t handle, int64_t offset, std::span<std::byte> into) {
+  Future<Done> done;
+  ReadTold(handle, offset, into, done);
+  return done;
+}
+
+void RemoteSession::ReadTold(uint64_t handle, int64_t offset, std::span<std::byte> into,
+                             const Future<Done>& done) {
   v1::ExecuteRequest request;
   request.mutable_read()->set_handle(handle);
   request.mutable_read()->set_offset(static_cast<uint64_t>(offset));
   request.mutable_read()->set_bytes(into.size());
-  Future<Done> done;
   if (!TravelBeside(into.size())) {
-    stream_->Send("read", std::move(request), ReadTarget{into, offset, done});
-    return done;
+    return stream_->Send("read", std::move(request), ReadTarget{into, offset, done});
   }
   Future<Done> ready;
   bulk_->Download(SendTransfer(std::move(request), &ready), into, ready, done);
-  return done;
 }
 
 // Numbers ascend in the order of the operations.
-uint64_t RemoteSession::SendTransfer(v1::ExecuteRequest request, const Future<Done>* ready) {
+uint64_t RemoteSession::SendTransfer(v1::ExecuteRequest request, const Future<Done>* ready,
+                                     const Future<Done>* told) {
   std::lock_guard lock(transfer_mutex_);
   const uint64_t transfer = ++last_transfer_;
   if (ready == nullptr) {
     request.mutable_write()->set_transfer(transfer);
-    stream_->Send("write", std::move(request), {});
+    stream_->Send("write", std::move(request), Telling(told));
   } else {
     request.mutable_read()->set_transfer(transfer);
     const auto offset = static_cast<int64_t>(request.read().offset());
@@ -171,8 +191,7 @@ absl::Status RemoteSession::WriteShared(uint64_t handle, int64_t offset,
                                         const SharedMemory& memory) {
   if (connection_->server().local_socket.empty()) {
     return FailedPrecondition(
-        "the server shares no memory; it would need --local-socket and "
-        "--local-memory");
+        "the server shares no memory; start it with --local-socket and --local-memory");
   }
   v1::ExecuteRequest request;
   request.mutable_write()->set_handle(handle);
@@ -188,8 +207,7 @@ absl::Status RemoteSession::ReadShared(uint64_t handle, int64_t offset,
                                        const SharedMemory& memory) {
   if (connection_->server().local_socket.empty()) {
     return FailedPrecondition(
-        "the server shares no memory; it would need --local-socket and "
-        "--local-memory");
+        "the server shares no memory; start it with --local-socket and --local-memory");
   }
   v1::ExecuteRequest request;
   request.mutable_read()->set_handle(handle);
@@ -250,14 +268,62 @@ void RemoteSession::RunQuiet(const Digest& hash, std::span<const uint64_t> handl
   stream_->Send("run", RunRequest(hash, handles, Wanted::kNothing, variables), {});
 }
 
+void RemoteSession::AllocTold(uint64_t handle, int64_t bytes, std::string_view device,
+                              const Future<Done>& told) {
+  v1::ExecuteRequest request;
+  request.mutable_alloc()->set_handle(handle);
+  request.mutable_alloc()->set_bytes(static_cast<uint64_t>(bytes));
+  request.mutable_alloc()->set_device(std::string(device));
+  stream_->Send("alloc", std::move(request), Told{told});
+}
+
+void RemoteSession::CopyTold(uint64_t to, int64_t to_offset, uint64_t from, int64_t from_offset,
+                             int64_t bytes, const Future<Done>& told) {
+  v1::ExecuteRequest request;
+  v1::Copy& copy = *request.mutable_copy();
+  copy.set_to(to);
+  copy.set_to_offset(static_cast<uint64_t>(to_offset));
+  copy.set_from(from);
+  copy.set_from_offset(static_cast<uint64_t>(from_offset));
+  copy.set_bytes(static_cast<uint64_t>(bytes));
+  stream_->Send("copy", std::move(request), Told{told});
+}
+
+void RemoteSession::RunTold(const Digest& hash, const RunParts& parts,
+                            const Future<RunInfo>& told) {
+  v1::ExecuteRequest request = RunRequest(
+      hash, parts.handles, parts.trace ? Wanted::kTrace : Wanted::kResult, parts.variables);
+  request.mutable_run()->mutable_offsets()->Add(parts.offsets.begin(), parts.offsets.end());
+  stream_->Send("run", std::move(request), told);
+}
+
+Future<PutInfo> RemoteSession::PutTold(std::string graph, bool compile) {
+  v1::ExecuteRequest request;
+  request.mutable_put()->set_compile(compile);
+  auto keep = std::make_shared<const std::string>(std::move(graph));
+  Future<PutInfo> info;
+  stream_->Send("put", std::move(request), info,
+                {std::as_bytes(std::span(keep->data(), keep->size())), keep});
+  return info;
+}
+
+bool RemoteSession::HasRoom(size_t operations) const { return stream_->HasRoom(operations); }
+uint64_t RemoteSession::NextOperation() const { return stream_->next_operation(); }
+void RemoteSession::Cancel(uint64_t first, uint64_t last) { stream_->Cancel(first, last); }
+absl::Status RemoteSession::Over() const { return stream_->Over(); }
+
 void RemoteSession::Cancel() { stream_->Cancel(); }
 
 Future<Done> RemoteSession::Sync() {
+  Future<Done> done;
+  SyncTold(done);
+  return done;
+}
+
+void RemoteSession::SyncTold(const Future<Done>& told) {
   v1::ExecuteRequest request;
   request.mutable_sync();
-  Future<Done> done;
-  stream_->Send("sync", std::move(request), done);
-  return done;
+  stream_->Send("sync", std::move(request), told);
 }
 
 absl::Status RemoteSession::status() const { return stream_->status(/*take=*/false); }

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@
 #include "devices/api/timeline.h"
 #include "devices/api/trace.h"
 #include "engine/types/target.h"
+#include "engine/types/var_value.h"
 
 namespace telegrad {
 
@@ -58,6 +60,17 @@ struct ProgramImage {
   std::string binary;
   int32_t group_threads = 1;  // of a workgroup, where the device has such
   int64_t local_bytes = 0;    // of the workgroup's own memory, to be provided at launch
+  std::string hash = {};      // of a tensor graph: its content hash, if it is known
+};
+
+// What one run of a tensor graph is predicted to take of the device that it was loaded on; 0:
+// unknown.
+struct GraphCost {
+  double flops = 0;
+  double bytes = 0;  // moved
+  double seconds = 0;
+  double launch_seconds = 0;  // of the longest launch
+  int64_t temporary_bytes = 0;
 };
 
 // A loaded program. The CPU's entry point is
@@ -69,6 +82,8 @@ struct ProgramImage {
 class LoadedProgram {
  public:
   virtual ~LoadedProgram() = default;
+  // Of a tensor graph: what its device predicts that one run takes, once it has told.
+  virtual GraphCost cost() const { return {}; }
 };
 
 // One launch of a command buffer. Each argument is a part of one of the buffers bound at
@@ -85,6 +100,8 @@ struct Launch {
   double flops = 0;        // predicted, with bytes: decides how many workers are worth waking
   double bytes = 0;
   std::string name;  // for traces
+  // Of a program that is a tensor graph: the values of its variables, by id.
+  std::vector<VarValue> variables = {};
 };
 
 // Copies from one bound buffer to another, or within one; source and destination may not overlap.
@@ -156,6 +173,12 @@ struct Rates {
   int64_t iterations = 1;
 };
 
+// How a device of another machine or process is reached.
+struct DeviceLink {
+  int64_t round_trip_ns = 0;    // as measured last; 0: not yet
+  double bytes_per_second = 0;  // of the copies so far; 0: none was long enough to tell
+};
+
 // What a buffer made from a file may do with it.
 enum class OpenMode : uint8_t {
   kRead,
@@ -177,6 +200,16 @@ class Device {
   virtual ProgramLevel accepts() const { return ProgramLevel::kBinary; }
   // Whether the host can address its memory: Memory::host() is not null.
   virtual bool host_visible() const = 0;
+  // Whether its commands copy to and from memory of `other`: its own, and all that the host can
+  // address; some reach memory of their peers.
+  virtual bool Reaches(const Device& other) const { return &other == this || other.host_visible(); }
+
+  // The device as that tenant uses it, where this one keeps tenants apart on its far side; null:
+  // one device is for all. Its name is this device's. It may go at any time; memory and programs of
+  // it may stay. Devices for one tenant share what one tenant may see.
+  virtual std::shared_ptr<Device> ForTenant(std::string_view) { return nullptr; }
+  // None for a device of this machine.
+  virtual std::optional<DeviceLink> link() const { return std::nullopt; }
 
   // `size` bytes, zeroed, aligned to at least 64. RESOURCE_EXHAUSTED over the limit, naming both
   // figures.
@@ -202,9 +235,14 @@ inline absl::StatusOr<std::shared_ptr<Memory>> Device::Open(std::string_view, in
   return absl::UnimplementedError(name() + " has no files");
 }
 
-// The one of two devices that encodes and runs a copy between their memories, on its copy queue.
+// The one of two devices that encodes and runs a copy between their memories, on its copy queue;
+// where neither reaches the other, a copy goes through memory of the host: `from` copies to that,
+// and `to` copies from it.
 inline Device& CopyDevice(Device& to, Device& from) {
-  return to.host_visible() && !from.host_visible() ? from : to;
+  return !to.Reaches(from) || (to.host_visible() && !from.host_visible()) ? from : to;
+}
+inline bool NeedsHost(const Device& to, const Device& from) {
+  return !to.Reaches(from) && !from.Reaches(to);
 }
 
 }  // namespace telegrad

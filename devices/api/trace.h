@@ -28,11 +28,16 @@ struct TraceEvent {
 // in the order of the commands, and for the one that failed.
 class RunTrace {
  public:
+  // `detailed`: false where only the time counts that devices took, which a device may then tell in
+  // one event for many commands.
+  explicit RunTrace(bool detailed = true) : detailed_(detailed) {}
+  bool detailed() const { return detailed_; }
   void Add(std::vector<TraceEvent> events);
   // Submissions in the order in which they ended.
   std::vector<TraceEvent> events() const;
 
  private:
+  const bool detailed_;
   mutable std::mutex mutex_;
   std::vector<TraceEvent> events_;
 };

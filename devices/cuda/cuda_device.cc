@@ -127,6 +127,9 @@ class CudaDevice final : public Device {
   Rates rates() const override { return description_.rates; }
   int64_t memory_footprint() const override { return memories_->footprint(); }
   bool host_visible() const override { return false; }
+  bool Reaches(const Device& other) const override {
+    return other.host_visible() || dynamic_cast<const CudaDevice*>(&other) != nullptr;
+  }
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
     return memories_->Alloc(size);

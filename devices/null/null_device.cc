@@ -76,6 +76,7 @@ class NullDeviceImpl : public NullDevice {
   int64_t memory_limit() const override { return options_.memory_limit; }
   int64_t memory_used() const override { return used_->load(); }
   bool host_visible() const override { return false; }
+  bool Reaches(const Device&) const override { return true; }
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
     if (size < 0) return InvalidArgument(name_, ": an allocation of ", size, " bytes");
@@ -83,7 +84,7 @@ class NullDeviceImpl : public NullDevice {
     do {
       if (size > options_.memory_limit - used) {
         return ResourceExhausted(name_, ": allocating ", size, " bytes with ", used,
-                                 " in use would pass the memory limit of ", options_.memory_limit,
+                                 " in use would exceed the memory limit of ", options_.memory_limit,
                                  " bytes");
       }
     } while (!used_->compare_exchange_weak(used, used + size));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "devices/api/host_memory.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -41,6 +42,14 @@ absl::StatusOr<std::shared_ptr<Memory>> AllocCharged(Device& device, int64_t byt
   if (absl::IsResourceExhausted(memory.status())) return NoRoom(device, bytes);
   TG_RETURN_IF_ERROR(memory.status());
   return Charged(*std::move(memory), std::move(reservation));
+}
+
+absl::StatusOr<std::shared_ptr<Memory>> AllocHostCharged(int64_t bytes,
+                                                         const std::shared_ptr<Account>& account) {
+  if (account == nullptr) return AllocHostMemory(bytes);
+  TG_ASSIGN_OR_RETURN(Reservation reservation, Reservation::Take(account, ChargeOf(bytes)));
+  TG_ASSIGN_OR_RETURN(auto memory, AllocHostMemory(bytes));
+  return Charged(std::move(memory), std::move(reservation));
 }
 
 }  // namespace telegrad

@@ -8,7 +8,8 @@ namespace telegrad {
 std::string Encode(const CompiledKernel& kernel) {
   ByteWriter out;
   const auto& [image, arguments, iterations, flops, bytes, bounds] = kernel;
-  const auto& [name, binary, group_threads, local_bytes] = image;
+  // The hash is that of a tensor graph, which is no kernel.
+  const auto& [name, binary, group_threads, local_bytes, hash] = image;
   out.Text(name);
   out.Text(binary);
   out.Word(group_threads);
@@ -32,7 +33,7 @@ std::optional<CompiledKernel> DecodeCompiledKernel(std::string_view text) {
   ByteReader in(text);
   CompiledKernel kernel;
   auto& [image, arguments, iterations, flops, bytes, bounds] = kernel;
-  auto& [name, binary, group_threads, local_bytes] = image;
+  auto& [name, binary, group_threads, local_bytes, hash] = image;
   name = in.Text();
   binary = in.Text();
   group_threads = in.Word<int32_t>();

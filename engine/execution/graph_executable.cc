@@ -1,12 +1,10 @@
 #include "engine/execution/graph_executable.h"
 
 #include <utility>
-#include <vector>
 
 #include "engine/base/status.h"
 #include "engine/execution/bindings.h"
 #include "engine/execution/slot_uses.h"
-#include "engine/ir/content_hash.h"
 #include "engine/wire/graph_bytes.h"
 
 namespace telegrad {
@@ -14,13 +12,22 @@ namespace {
 
 class GraphExecutable final : public Executable {
  public:
-  GraphExecutable(Device* device, std::vector<SlotUse> slots, std::string name)
-      : device_(*device), slots_(std::move(slots)) {
+  GraphExecutable(Device* device, std::shared_ptr<const GraphOnDevice> graph)
+      : device_(*device), graph_(std::move(graph)) {
+    const GraphCost cost = graph_->program->cost();
+    cost_ = {.temporary_bytes = cost.temporary_bytes,
+             .flops = cost.flops,
+             .bytes = cost.bytes,
+             .seconds = cost.seconds,
+             .launch_seconds = cost.launch_seconds};
     KernelInfo kernel;
-    kernel.name = std::move(name);
+    kernel.name = graph_->name;
     kernel.reasons = {"a graph that its device schedules"};
-    for (size_t i = 0; i < slots_.size(); ++i) {
-      const SlotUse& slot = slots_[i];
+    kernel.flops = cost.flops;
+    kernel.bytes = cost.bytes;
+    kernel.seconds = cost.seconds;
+    for (size_t i = 0; i < graph_->slots.size(); ++i) {
+      const SlotUse& slot = graph_->slots[i];
       if (!slot.used) continue;
       kernel.arguments.push_back({.slot = static_cast<int32_t>(i),
                                   .bytes = slot.bytes,
@@ -31,24 +38,25 @@ class GraphExecutable final : public Executable {
     kernels_.push_back(std::move(kernel));
   }
 
-  absl::Status Load(const FrozenGraph& graph) {
+  absl::Status Encode(std::span<const VarValue> variables) {
     Command command;
-    command.launch.name = kernels_[0].name;
-    std::string bytes = GraphBytes(graph.root());
-    graph_bytes_ = static_cast<int64_t>(bytes.size());
-    TG_ASSIGN_OR_RETURN(command.launch.program, device_.Load({kernels_[0].name, std::move(bytes)}));
-    for (size_t i = 0; i < slots_.size(); ++i) {
-      command.launch.arguments.push_back({static_cast<int32_t>(i), 0});
+    Launch& launch = command.launch;
+    launch.name = graph_->name;
+    launch.program = graph_->program;
+    launch.flops = cost_.flops;
+    launch.bytes = cost_.bytes;
+    launch.variables.assign(variables.begin(), variables.end());
+    for (size_t i = 0; i < graph_->slots.size(); ++i) {
+      launch.arguments.push_back({static_cast<int32_t>(i), 0});
     }
-    // What it takes, only the device's own side could tell.
-    TG_ASSIGN_OR_RETURN(slices_, EncodeSlices(device_, {{std::move(command), 0}}));
+    TG_ASSIGN_OR_RETURN(slices_, EncodeSlices(device_, {{std::move(command), cost_.seconds}}));
     return absl::OkStatus();
   }
 
-  std::span<const SlotUse> slots() const override { return slots_; }
+  std::span<const SlotUse> slots() const override { return graph_->slots; }
   std::span<const KernelInfo> kernels() const override { return kernels_; }
   RunCost cost() const override { return cost_; }
-  int64_t kept_bytes() const override { return Executable::kept_bytes() + graph_bytes_; }
+  int64_t kept_bytes() const override { return Executable::kept_bytes() + graph_->bytes; }
 
  private:
   absl::StatusOr<TimelinePoint> Run(std::span<const BufferView> bindings,
@@ -56,31 +64,42 @@ class GraphExecutable final : public Executable {
                                     std::shared_ptr<RunTrace> trace,
                                     std::shared_ptr<const Cancellation> cancellation,
                                     RunQueues& queues) const override {
-    TG_RETURN_IF_ERROR(CheckBindings(slots_, bindings));
+    TG_RETURN_IF_ERROR(CheckBindings(graph_->slots, bindings));
     return queues.Submit(device_, QueueKind::kCompute,
                          {slices_,
-                          BindAll(slots_, bindings),
+                          BindAll(graph_->slots, bindings),
                           {waits.begin(), waits.end()},
                           std::move(trace),
                           std::move(cancellation)});
   }
 
   Device& device_;
-  const std::vector<SlotUse> slots_;
+  const std::shared_ptr<const GraphOnDevice> graph_;
   std::vector<KernelInfo> kernels_;  // one
   RunCost cost_;
-  int64_t graph_bytes_ = 0;
   std::shared_ptr<const std::vector<RunSlice>> slices_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Executable>> MakeGraphExecutable(const FrozenGraph& graph,
-                                                                      Device& device) {
-  auto out = std::make_shared<GraphExecutable>(
-      &device, CollectSlotUses(graph.root()),
-      StrCat("graph_", ContentHash(graph.root()).Hex().substr(0, 16)));
-  TG_RETURN_IF_ERROR(out->Load(graph));
+absl::StatusOr<std::shared_ptr<const GraphOnDevice>> LoadGraph(const Digest& hash,
+                                                               const FrozenGraph& graph,
+                                                               Device& device) {
+  GraphOnDevice out{.program = nullptr,
+                    .name = StrCat("graph_", hash.Hex().substr(0, 16)),
+                    .slots = CollectSlotUses(graph.root())};
+  ProgramImage image{
+      .name = out.name, .binary = GraphBytes(graph.root()), .hash = std::string(hash.view())};
+  out.bytes = static_cast<int64_t>(image.binary.size());
+  TG_ASSIGN_OR_RETURN(out.program, device.Load(image));
+  return std::make_shared<const GraphOnDevice>(std::move(out));
+}
+
+absl::StatusOr<std::shared_ptr<const Executable>> MakeGraphExecutable(
+    std::shared_ptr<const GraphOnDevice> graph, std::span<const VarValue> variables,
+    Device& device) {
+  auto out = std::make_shared<GraphExecutable>(&device, std::move(graph));
+  TG_RETURN_IF_ERROR(out->Encode(variables));
   return std::shared_ptr<const Executable>(std::move(out));
 }
 

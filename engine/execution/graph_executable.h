@@ -1,18 +1,39 @@
-// An executable on a device of the tensor level: the graph goes to the device as bytes, and a run
-// is one launch of it. What the device makes of the graph, it alone knows.
+// An executable on a device of the tensor level: the graph goes to the device as bytes, once, and a
+// run is one launch of it with the values of its variables. What the device makes of the graph, it
+// alone knows.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
+#include "engine/base/hash.h"
 #include "engine/execution/executable.h"
 #include "engine/ir/graph.h"
+#include "engine/types/var_value.h"
 
 namespace telegrad {
 
-// `graph` is a verified tensor graph without variables. The device's errors, as they are.
-absl::StatusOr<std::shared_ptr<const Executable>> MakeGraphExecutable(const FrozenGraph& graph,
-                                                                      Device& device);
+// A graph as a device has loaded it.
+struct GraphOnDevice {
+  std::shared_ptr<LoadedProgram> program;
+  std::string name;
+  std::vector<SlotUse> slots;
+  int64_t bytes = 0;  // of the graph
+};
+
+// `graph` is a verified tensor graph with the content hash `hash`. The device's errors, as they
+// are.
+absl::StatusOr<std::shared_ptr<const GraphOnDevice>> LoadGraph(const Digest& hash,
+                                                               const FrozenGraph& graph,
+                                                               Device& device);
+// On the device that loaded the graph, which looks at the values when it runs.
+absl::StatusOr<std::shared_ptr<const Executable>> MakeGraphExecutable(
+    std::shared_ptr<const GraphOnDevice> graph, std::span<const VarValue> variables,
+    Device& device);
 
 }  // namespace telegrad

@@ -14,15 +14,15 @@
 namespace telegrad {
 namespace {
 
-// The device that all numbers mean and that takes binaries; null where there is none such.
-Device* OnlyBinaryDevice(std::span<Device* const> devices) {
+// The device that all numbers mean; null where there is none such, and for one that runs nothing.
+Device* OnlyDevice(std::span<Device* const> devices) {
   Device* only = nullptr;
   for (Device* const device : devices) {
     if (device == nullptr) continue;
     if (only != nullptr && device != only) return nullptr;
     only = device;
   }
-  return only != nullptr && only->accepts() == ProgramLevel::kBinary ? only : nullptr;
+  return only != nullptr && only->accepts() != ProgramLevel::kNothing ? only : nullptr;
 }
 
 std::string PartitionedKey(const Digest& hash, std::span<Device* const> devices,
@@ -57,44 +57,77 @@ absl::StatusOr<ExecutableCache::Result> PartitionedCache::Get(const Digest& hash
                                                               std::span<Device* const> devices,
                                                               Budget* budget,
                                                               std::span<const VarValue> variables) {
-  if (Device* const only = OnlyBinaryDevice(devices); only != nullptr) {
+  Device* const only = OnlyDevice(devices);
+  if (only != nullptr && only->accepts() == ProgramLevel::kBinary) {
     return parts_.Get(hash, graph, *only, budget, variables);
   }
   const std::string key = PartitionedKey(hash, devices, variables);
   {
     const std::lock_guard lock(mutex_);
-    if (Made known = FindLocked(key)) return ExecutableCache::Result{std::move(known), true, 0};
+    if (const Made* known = FindLocked(key)) {
+      return ExecutableCache::Result{known->executable, true, 0};
+    }
   }
   const Stopwatch all;
-  TG_ASSIGN_OR_RETURN(Made made, Make(graph, devices, budget, variables));
+  Made made;
+  if (only != nullptr) {
+    TG_ASSIGN_OR_RETURN(made.executable, MakeOnDevice(hash, graph, *only, variables));
+  } else {
+    TG_ASSIGN_OR_RETURN(made.several, Make(graph, devices, budget, variables));
+    made.executable = made.several;
+  }
+  made.bytes = made.executable->kept_bytes();
+  return ExecutableCache::Result{Keep(key, std::move(made)).executable, false, all.ns()};
+}
+
+// The graph travels once, whatever values its variables have.
+absl::StatusOr<std::shared_ptr<const Executable>> PartitionedCache::MakeOnDevice(
+    const Digest& hash, const FrozenGraph& graph, Device& device,
+    std::span<const VarValue> variables) {
+  const std::string key = StrCat(hash.view(), " loaded ", device.name());
+  Made made;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const Made* known = FindLocked(key)) made = *known;
+  }
+  if (made.graph == nullptr) {
+    TG_ASSIGN_OR_RETURN(made.graph, LoadGraph(hash, graph, device));
+    made.bytes = made.graph->bytes;
+    made = Keep(key, std::move(made));
+  }
+  return MakeGraphExecutable(made.graph, variables, device);
+}
+
+// Whoever made the same meanwhile was first.
+PartitionedCache::Made PartitionedCache::Keep(const std::string& key, Made made) {
   const std::lock_guard lock(mutex_);
-  // Whoever made the same meanwhile was first.
-  if (Made known = FindLocked(key)) return ExecutableCache::Result{std::move(known), true, 0};
+  if (const Made* known = FindLocked(key)) return *known;
   by_age_.push_back(key);
   const CacheAccounts& accounts = parts_.accounts();
-  const int64_t bytes = made->kept_bytes();
-  entries_.emplace(key, Entry{made, bytes, accounts.Now(), std::prev(by_age_.end())});
-  accounts.Charge(bytes);
+  entries_.emplace(key, Entry{made, made.bytes, accounts.Now(), std::prev(by_age_.end())});
+  accounts.Charge(made.bytes);
   while (static_cast<int64_t>(entries_.size()) > limits_.executables) DropOldestLocked();
-  return ExecutableCache::Result{std::move(made), false, all.ns()};
+  return made;
 }
 
 std::shared_ptr<const Executable> PartitionedCache::Find(const Digest& hash,
                                                          std::span<Device* const> devices,
                                                          std::span<const VarValue> variables) {
-  if (const Device* const only = OnlyBinaryDevice(devices); only != nullptr) {
+  const Device* const only = OnlyDevice(devices);
+  if (only != nullptr && only->accepts() == ProgramLevel::kBinary) {
     return parts_.Find(hash, *only, variables);
   }
   const std::lock_guard lock(mutex_);
-  return FindLocked(PartitionedKey(hash, devices, variables));
+  const Made* const known = FindLocked(PartitionedKey(hash, devices, variables));
+  return known == nullptr ? nullptr : known->executable;
 }
 
-PartitionedCache::Made PartitionedCache::FindLocked(const std::string& key) {
+const PartitionedCache::Made* PartitionedCache::FindLocked(const std::string& key) {
   const auto it = entries_.find(key);
   if (it == entries_.end()) return nullptr;
   by_age_.splice(by_age_.end(), by_age_, it->second.age);
   it->second.used = parts_.accounts().Now();
-  return it->second.executable;
+  return &it->second.made;
 }
 
 void PartitionedCache::DropOldestLocked() {
@@ -117,13 +150,14 @@ void PartitionedCache::DropOldest() {
 
 void PartitionedCache::ReleaseMemory() {
   const std::lock_guard lock(mutex_);
-  for (const auto& [key, entry] : entries_) entry.executable->ReleaseMemory();
+  for (const auto& [key, entry] : entries_) {
+    if (entry.made.several != nullptr) entry.made.several->ReleaseMemory();
+  }
 }
 
-absl::StatusOr<PartitionedCache::Made> PartitionedCache::Make(const FrozenGraph& graph,
-                                                              std::span<Device* const> devices,
-                                                              Budget* budget,
-                                                              std::span<const VarValue> variables) {
+absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> PartitionedCache::Make(
+    const FrozenGraph& graph, std::span<Device* const> devices, Budget* budget,
+    std::span<const VarValue> variables) {
   // Devices by order of their first number.
   Placement placement;
   placement.all_reduce = limits_.all_reduce;
@@ -144,7 +178,8 @@ absl::StatusOr<PartitionedCache::Made> PartitionedCache::Make(const FrozenGraph&
     Device& device = *distinct[static_cast<size_t>(step.device)];
     switch (device.accepts()) {
       case ProgramLevel::kTensorGraph: {
-        TG_ASSIGN_OR_RETURN(part, MakeGraphExecutable(step.graph, device));
+        TG_ASSIGN_OR_RETURN(part,
+                            MakeOnDevice(ContentHash(step.graph.root()), step.graph, device, {}));
         break;
       }
       case ProgramLevel::kNothing: {

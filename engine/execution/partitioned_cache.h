@@ -1,7 +1,7 @@
 // Executables of graphs that name several devices, by content and by what the device numbers mean;
 // bounded, evicted least recently used. A graph whose numbers are all one device is an executable
-// of that device, see ExecutableCache; parts of others are too, shared by all graphs that have the
-// same part there.
+// of that device, see ExecutableCache, or, where the device takes graphs, goes there as it is;
+// parts of others are too, shared by all graphs that have the same part there.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/hash.h"
 #include "engine/execution/executable_cache.h"
+#include "engine/execution/graph_executable.h"
 #include "engine/execution/partitioned_executable.h"
 #include "engine/ir/graph.h"
 #include "engine/types/var_value.h"
@@ -50,29 +51,42 @@ class PartitionedCache {
   std::shared_ptr<const Executable> Find(const Digest& hash, std::span<Device* const> devices,
                                          std::span<const VarValue> variables = {});
 
-  // Gives back the memory in which runs hand values over and that no run in flight uses.
+  // Releases the memory for values passed between parts that no run in flight uses.
   void ReleaseMemory();
 
   // As those of ExecutableCache. A part that is kept there, too, is charged twice.
   std::optional<uint64_t> OldestUse() const;
   void DropOldest();
 
-  // That runs were told to send between devices, of all that share the kernels.
+  // Bytes that runs were told to send between devices, of all caches that share the kernels.
   int64_t bytes_sent() const { return parts_.stats().bytes_sent; }
 
  private:
-  using Made = std::shared_ptr<const PartitionedExecutable>;
+  // What an entry holds: an executable, one over several devices, or a graph that a device has
+  // loaded, of which runs with other values of its variables make further executables.
+  struct Made {
+    std::shared_ptr<const Executable> executable = nullptr;
+    std::shared_ptr<const PartitionedExecutable> several = nullptr;
+    std::shared_ptr<const GraphOnDevice> graph = nullptr;
+    int64_t bytes = 0;
+  };
   struct Entry {
-    Made executable;
+    Made made;
     int64_t bytes = 0;  // that are charged for it
     uint64_t used = 0;  // when it was last
     std::list<std::string>::iterator age;
   };
 
-  Made FindLocked(const std::string& key);
+  const Made* FindLocked(const std::string& key);
+  // What is there under that key by now.
+  Made Keep(const std::string& key, Made made);
+  absl::StatusOr<std::shared_ptr<const Executable>> MakeOnDevice(
+      const Digest& hash, const FrozenGraph& graph, Device& device,
+      std::span<const VarValue> variables);
   void DropOldestLocked();
-  absl::StatusOr<Made> Make(const FrozenGraph& graph, std::span<Device* const> devices,
-                            Budget* budget, std::span<const VarValue> variables);
+  absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> Make(
+      const FrozenGraph& graph, std::span<Device* const> devices, Budget* budget,
+      std::span<const VarValue> variables);
 
   ExecutableCache& parts_;
   const Limits limits_;

@@ -70,6 +70,7 @@ PartitionedExecutable::PartitionedExecutable(Partition partition, std::vector<Sl
       devices_(std::move(devices)),
       parts_(std::move(parts)),
       transfers_(partition_.steps.size()),
+      out_of_host_(partition_.steps.size()),
       last_(partition_.steps.size(), true),
       buffer_bytes_(devices_.size(), 0),
       sent_(devices_.size()),
@@ -104,6 +105,12 @@ absl::Status PartitionedExecutable::Encode() {
       AddCopy({.to = {0, 0}, .from = {1, step.from_offset}, .length = step.bytes}, device,
               &commands);
       TG_ASSIGN_OR_RETURN(transfers_[i], EncodeSlices(device, std::move(commands)));
+      if (NeedsHost(*devices_[step.to_device], *devices_[step.device])) {
+        Device& to = *devices_[step.to_device];
+        std::vector<PredictedCommand> second;
+        AddCopy({.to = {0, 0}, .from = {1, 0}, .length = step.bytes}, to, &second);
+        TG_ASSIGN_OR_RETURN(out_of_host_[i], EncodeSlices(to, std::move(second)));
+      }
       cost_.bytes += 2 * static_cast<double>(step.bytes);
       continue;
     }
@@ -137,6 +144,14 @@ std::vector<int64_t> PartitionedExecutable::BytesSent() const {
   return out;
 }
 
+std::vector<const Device*> PartitionedExecutable::value_devices() const {
+  std::vector<const Device*> out;
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    if (buffer_bytes_[d] > 0) out.push_back(devices_[d]);
+  }
+  return out;
+}
+
 int64_t PartitionedExecutable::kept_bytes() const {
   int64_t bytes = Executable::kept_bytes();
   for (size_t i = 0; i < parts_.size(); ++i) {
@@ -150,13 +165,13 @@ int64_t PartitionedExecutable::kept_bytes() const {
   return bytes;
 }
 
-// What a run in flight uses, its submissions hold.
+// Submissions hold the memory of runs in flight.
 void PartitionedExecutable::ReleaseMemory() const {
   const std::lock_guard lock(mutex_);
   buffers_.clear();
 }
 
-// A set that is free, a new one, or the one that is free first.
+// A free set of buffers, a new one, or the one that becomes free first.
 absl::StatusOr<PartitionedExecutable::Buffers*> PartitionedExecutable::TakeBuffers() const {
   const auto is_free = [](const std::unique_ptr<Buffers>& b) {
     return b->free.timeline == nullptr || b->free.timeline->value() >= b->free.value;
@@ -173,6 +188,11 @@ absl::StatusOr<PartitionedExecutable::Buffers*> PartitionedExecutable::TakeBuffe
     if (buffer_bytes_[d] > 0) {
       TG_ASSIGN_OR_RETURN(memory, AllocCharged(*devices_[d], buffer_bytes_[d], account_));
     }
+  }
+  made->host.resize(partition_.steps.size());
+  for (size_t i = 0; i < partition_.steps.size(); ++i) {
+    if (out_of_host_[i] == nullptr) continue;
+    TG_ASSIGN_OR_RETURN(made->host[i], AllocHostCharged(partition_.steps[i].bytes, account_));
   }
   buffers_.push_back(std::move(made));
   return buffers_.back().get();
@@ -196,17 +216,35 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Submit(
     for (const PartMemory slot : step.slots) views.push_back(View(slot, buffers, bindings));
     return parts_[i]->Submit(views, waits, trace, cancel, queues);
   }
-  views.push_back(View({PartMemory::Kind::kBuffer, step.to}, buffers, bindings));
-  views.push_back(View(step.from, buffers, bindings));
-  Device& device = CopyDevice(*devices_[step.to_device], *devices_[step.device]);
   TG_ASSIGN_OR_RETURN(
       TimelinePoint point,
-      queues.Submit(
-          device, QueueKind::kCopy,
-          {transfers_[i], std::move(views), {waits.begin(), waits.end()}, trace, cancel}));
+      Transfer(i, View({PartMemory::Kind::kBuffer, step.to}, buffers, bindings),
+               View(step.from, buffers, bindings), buffers, waits, trace, cancel, queues));
   sent_[static_cast<size_t>(step.device)].fetch_add(step.bytes, std::memory_order_relaxed);
   counters_->bytes_sent.fetch_add(step.bytes, std::memory_order_relaxed);
   return point;
+}
+
+absl::StatusOr<TimelinePoint> PartitionedExecutable::Transfer(
+    size_t i, BufferView to, BufferView from, const Buffers& buffers,
+    std::span<const TimelinePoint> waits, const std::shared_ptr<RunTrace>& trace,
+    const std::shared_ptr<const Cancellation>& cancel, RunQueues& queues) const {
+  const PartitionStep& step = partition_.steps[i];
+  Device& device = CopyDevice(*devices_[step.to_device], *devices_[step.device]);
+  const auto submit = [&](Device& on, const auto& slices, BufferView target, BufferView source,
+                          std::vector<TimelinePoint> after) {
+    return queues.Submit(
+        on, QueueKind::kCopy,
+        {slices, {std::move(target), std::move(source)}, std::move(after), trace, cancel});
+  };
+  std::vector<TimelinePoint> before(waits.begin(), waits.end());
+  if (out_of_host_[i] == nullptr) {
+    return submit(device, transfers_[i], std::move(to), std::move(from), std::move(before));
+  }
+  const BufferView host{buffers.host[i], 0, step.bytes};
+  TG_ASSIGN_OR_RETURN(TimelinePoint half,
+                      submit(device, transfers_[i], host, std::move(from), std::move(before)));
+  return submit(*devices_[step.to_device], out_of_host_[i], std::move(to), host, {std::move(half)});
 }
 
 absl::StatusOr<TimelinePoint> PartitionedExecutable::Run(
@@ -237,7 +275,7 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Run(
     }
     if (!status.ok() && points.empty()) return status;
     buffers->free = end->free();
-    // Of a run that was not submitted as a whole, all that was.
+    // If a run was submitted only in part, its end waits for all submitted steps.
     for (size_t i = 0; i < points.size(); ++i) {
       if (last_[i] || !status.ok()) lasts.push_back(points[i]);
     }

@@ -74,7 +74,7 @@ absl::StatusOr<Dim> Read(const InferContext& c, int64_t word) {
   return Dim{u.vmax(), u.id()};
 }
 
-// Every extra source must be somebody's size, so that equal nodes have equal sources.
+// Every extra source must be the size of a dim, so that equal nodes have equal sources.
 absl::Status CheckExtraSources(const InferContext& c) {
   for (size_t i = static_cast<size_t>(c.op.min_src); i < c.src.size(); ++i) {
     if (std::ranges::find(c.arg, -static_cast<int64_t>(i) - 1) == c.arg.end()) {

@@ -11,6 +11,7 @@
 #include "engine/lowering/linearize.h"
 #include "engine/lowering/moves.h"
 #include "engine/lowering/separate.h"
+#include "engine/lowering/split_ranges.h"
 #include "engine/lowering/stage.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
@@ -34,6 +35,8 @@ UOp Decompose(PassContext& c, UOp root) {
 }
 
 UOp Separate(PassContext& c, UOp root) { return SeparateRanges(c.graph(), root); }
+
+UOp Split(PassContext& c, UOp root) { return SplitRanges(c.rewriter(kSimplify), root, c.target()); }
 
 UOp Merge(PassContext& c, UOp root) { return MergeRanges(c.rewriter(kSimplify), root, c.target()); }
 
@@ -65,7 +68,7 @@ UOp Stage(PassContext& c, UOp root) {
 }
 
 UOp Expand(PassContext& c, UOp root) {
-  return OrFail(c.graph(), ExpandRanges(c.rewriter(kSimplify), root));
+  return OrFail(c.graph(), ExpandRanges(c.rewriter(kSimplify), root, c.target().warp));
 }
 
 // The gate that makes an access safe whatever its index is.
@@ -215,6 +218,8 @@ constexpr PassRow kPasses[] = {
      kKernelLevel,
      {},
      GraphPass{Separate}},
+    {"split-ranges", "splits ranges where indices divide them, for vectors", kKernelLevel,
+     kKernelLevel, kSimplify, GraphPass{Split}},
     {"merge-ranges", "joins neighbouring ranges that every access walks as one", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Merge}},
     {"peel", "makes what vectors and accumulators leave over of a fold or a loop one of its own",

@@ -1,11 +1,35 @@
 #include "server/pool/session_queues.h"
 
 namespace telegrad {
+namespace {
+
+// A device that keeps tenants apart on its far side has its turns there, too; it tells here what it
+// took.
+absl::StatusOr<TimelinePoint> SubmitDirectly(Device& device, QueueKind kind, SlicedWork work,
+                                             std::shared_ptr<DeviceTime> taken) {
+  if (taken == nullptr) return DirectQueues().Submit(device, kind, std::move(work));
+  const std::shared_ptr<RunTrace> wanted = work.trace;
+  const auto told = std::make_shared<RunTrace>(wanted != nullptr && wanted->detailed());
+  work.trace = told;
+  auto point = DirectQueues().Submit(device, kind, std::move(work));
+  if (!point.ok()) return point;
+  point->timeline->OnReached(
+      point->value, [taken = std::move(taken), told, wanted](const absl::Status&) {
+        std::vector<TraceEvent> events = told->events();
+        for (const TraceEvent& event : events) {
+          taken->ns.fetch_add(event.end_ns - event.begin_ns, std::memory_order_relaxed);
+        }
+        if (wanted != nullptr) wanted->Add(std::move(events));
+      });
+  return point;
+}
+
+}  // namespace
 
 absl::StatusOr<TimelinePoint> SessionQueues::Submit(Device& device, QueueKind kind, SlicedWork work,
                                                     WorkTerms terms) {
   FairQueue* const queue = devices_.queue(device, kind);
-  if (queue == nullptr) return DirectQueues().Submit(device, kind, std::move(work));
+  if (queue == nullptr) return SubmitDirectly(device, kind, std::move(work), terms.taken);
   std::shared_ptr<FairQueue::Lane> lane;
   {
     const std::lock_guard lock(mutex_);

@@ -27,7 +27,8 @@ class SessionQueues {
   const DevicePool& devices() const { return devices_; }
   const std::shared_ptr<const Share>& share() const { return share_; }
 
-  // A device that is not in the pool is handed the work directly.
+  // A device that is not in the pool, such as one that is a tenant's own, is handed the work
+  // directly.
   absl::StatusOr<TimelinePoint> Submit(Device& device, QueueKind kind, SlicedWork work,
                                        WorkTerms terms);
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "engine/base/clock.h"
@@ -26,6 +27,7 @@ class CallWatch {
   struct Known {
     Principal principal;
     Grant grant;
+    std::string acts_for = {};  // another tenant; empty: for itself
   };
   // OK while calls of this caller may go on.
   using Check = std::function<absl::Status(const Known&)>;

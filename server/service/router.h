@@ -18,6 +18,7 @@
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/grpcpp.h"
 #include "server/admin/limited_log.h"
+#include "server/admin/metrics.h"
 #include "server/identity/authenticator.h"
 #include "server/service/raw_stream.h"
 #include "server/session/tenant.h"
@@ -29,12 +30,13 @@ class ComputeService;
 class Connections;
 class DataService;
 class HealthService;
+class InferenceService;
 class ReflectionService;
 class SessionService;
 
 // Whose member functions the rows of methods.def name.
 using Services = std::tuple<AdminService*, SessionService*, ComputeService*, DataService*,
-                            HealthService*, ReflectionService*>;
+                            HealthService*, ReflectionService*, InferenceService*>;
 
 struct Caller {
   Principal principal;
@@ -55,13 +57,19 @@ struct Method {
 
 class Router final : public grpc::CallbackGenericService {
  public:
-  // The tenant of that name; RESOURCE_EXHAUSTED and the like are told to the caller.
-  using FindTenant = std::function<absl::StatusOr<std::shared_ptr<Tenant>>(const std::string&)>;
+  // The tenant of that name, for whom tenant `front` acts, unless that is empty; RESOURCE_EXHAUSTED
+  // and the like are told to the caller.
+  using FindTenant = std::function<absl::StatusOr<std::shared_ptr<Tenant>>(
+      const std::string& name, const std::string& front)>;
 
   // Of one listener. What is pointed to outlives it.
   Router(Listener listener, const Services& services, Authenticator* authenticator,
          FindTenant find_tenant, ResetGuard* guard, Connections* connections, CallWatch* watch,
          const Clock* clock = Clock::Steady());
+
+  // With the labels method and listener; "none" stands for all that is no method here, or not for
+  // this caller.
+  std::vector<LabelledMetric::Sample> CallTimes() const;
 
   RawStream* CreateReactor(grpc::GenericCallbackServerContext* context) override;
 
@@ -78,6 +86,8 @@ class Router final : public grpc::CallbackGenericService {
   CallWatch* const watch_;
   LimitedLog unauthenticated_, denied_;
   absl::flat_hash_map<std::string_view, const Method*> methods_;
+  // One for each method, and one for calls that are refused before their method is looked at.
+  std::vector<std::unique_ptr<Histogram>> times_;
 };
 
 }  // namespace telegrad

@@ -1,6 +1,7 @@
 #include "server/service/session_service.h"
 
 #include <algorithm>
+#include <cctype>
 #include <string>
 
 #include "engine/base/status.h"
@@ -18,7 +19,7 @@ absl::StatusOr<uint32_t> Agree(std::string_view what, const v1::VersionRange& cl
                                uint32_t max) {
   const uint32_t version = std::min(client.max(), max);
   if (version < std::max(client.min(), min)) {
-    return FailedPrecondition("no common version of the ", what, ": the client speaks ",
+    return FailedPrecondition("no common version of the ", what, ": the client supports ",
                               client.min(), " to ", client.max(), ", this server ", min, " to ",
                               max);
   }
@@ -62,6 +63,7 @@ absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest&
   response->set_data_address(data_address_);
   response->set_bulk_address(bulk_address_);
   response->set_binds_parts(true);
+  response->set_copies(true);
   response->set_local_socket(local_socket_);
   Log(LogLevel::kDebug, "hello",
       {{"peer", caller.peer},
@@ -80,12 +82,22 @@ absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDev
     out->set_name(device->name());
     out->set_target(StrCat(target.arch, target.cpu.empty() ? "" : " ", target.cpu, ", ",
                            target.vector_bytes * 8, "-bit vectors"));
-    const Account& own = caller.tenant->accounts[Quota::kDeviceMemory];
+    const Account& paid = caller.tenant->accounts[Quota::kDeviceMemory];
     const bool all = caller.principal.admin;
     out->set_memory_limit(static_cast<uint64_t>(
-        all ? device->memory_limit() : std::min(device->memory_limit(), own.limit())));
-    out->set_memory_used(static_cast<uint64_t>(all ? device->memory_used() : own.used()));
+        all ? device->memory_limit() : std::min(device->memory_limit(), paid.limit())));
+    out->set_memory_used(static_cast<uint64_t>(all ? device->memory_used() : paid.used()));
     out->set_threads(static_cast<uint32_t>(target.threads));
+    const std::string_view name = device->name();
+    const std::string_view own = name.substr(name.rfind('/') + 1);
+    std::string kind(own.substr(0, own.find(':')));
+    std::ranges::transform(kind, kind.begin(), [](char c) { return std::tolower(c); });
+    out->set_kind(kind);
+    if (const auto link = device->link()) {
+      out->set_remote(true);
+      out->set_round_trip_ns(static_cast<uint64_t>(link->round_trip_ns));
+      out->set_bytes_per_second(link->bytes_per_second);
+    }
     out->set_healthy(health.ok());
     if (!health.ok()) out->set_health(health.ToString());
   }

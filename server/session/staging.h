@@ -1,5 +1,5 @@
-// Between the host and memory that it cannot address, a file's or another device's: memory of the
-// host from which or to which that device copies.
+// Host memory through which a device copies to and from memory that the host cannot address, such
+// as a file's or another device's.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,14 @@
 
 namespace telegrad {
 
-// Memory that the host and `device` can address, for which somebody pays.
+// Memory that the host and `device` can address, charged to an account.
 absl::StatusOr<std::shared_ptr<Memory>> AllocStaging(const DevicePool& pool, const Device& device,
                                                      uint64_t bytes);
 
 // Enqueues a copy of all of `from` to the beginning of `to` on `device`, in the session's turn.
 absl::StatusOr<TimelinePoint> EnqueueCopy(SessionQueues& queues, Device& device, BufferView to,
-                                          BufferView from, std::span<const TimelinePoint> waits);
+                                          BufferView from, std::span<const TimelinePoint> waits,
+                                          QueueKind kind = QueueKind::kCopy);
 
 inline BufferView Part(const std::shared_ptr<Memory>& memory, uint64_t offset, uint64_t bytes) {
   return {memory, static_cast<int64_t>(offset), static_cast<int64_t>(bytes)};

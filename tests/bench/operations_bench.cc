@@ -30,7 +30,9 @@ constexpr int kWarmUp = 500;  // runs, of all clients together at least
 class Client {
  public:
   absl::Status Open(const std::string& address) {
-    TG_ASSIGN_OR_RETURN(connection_, Connection::Connect(address));
+    ConnectOptions options;
+    if (const char* const device = std::getenv("TELEGRAD_DEVICE")) options.device = device;
+    TG_ASSIGN_OR_RETURN(connection_, Connection::Connect(address, options));
     TG_ASSIGN_OR_RETURN(session_, connection_->OpenSession());
     const std::vector<float> in(16, 2.0f);
     for (uint64_t& handle : handles_) {

@@ -9,11 +9,18 @@
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "tests/devices/cuda_fixture.h"
+#include "tests/opencl/opencl_fixture.h"
+#ifdef TELEGRADD  // where there is gRPC
+#include "devices/remote/remote_device.h"
+#include "engine/ir/graph.h"
+#include "engine/wire/graph_bytes.h"
+#include "tests/server/process.h"
+#endif
 
 namespace telegrad {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct QueueLimits {
   int capacity = HostQueueOptions{}.capacity;
@@ -62,8 +69,48 @@ std::string WhyNoGpu() {
   return notes.empty() ? "no GPU" : notes[0];
 }
 
+std::unique_ptr<Device> OpenFirstOpenCl(const QueueLimits& limits) {
+  return OpenOpenClDevice(
+      {.memory_limit = kLimit, .queue_capacity = limits.capacity, .wait_limit = limits.wait_limit});
+}
+
+absl::StatusOr<ProgramImage> OpenClNext() {
+  return Compile(kNextOpenCl, "next", OpenOpenClDevice()->target(),
+                 {.opencl_library = OpenClLibrary()});
+}
+#ifdef TELEGRADD
+// The first device of a daemon that has no other client.
+std::unique_ptr<Device> OpenFar(const QueueLimits& limits) {
+  static std::unique_ptr<testing::Process> daemon;
+  daemon = std::make_unique<testing::Process>(
+      TELEGRADD, std::vector<std::string>{"--listen", "127.0.0.1:0", "--cuda-devices", "0",
+                                          "--cpu-memory", StrCat(kLimit), "--log-level", "off"});
+  const std::string address = daemon->Line("listening on ");
+  daemon->ReadOn();
+  auto devices = OpenRemote({.name = "far",
+                             .address = address,
+                             .queue_capacity = limits.capacity,
+                             .wait_limit = limits.wait_limit},
+                            nullptr);
+  EXPECT_TRUE(devices.ok()) << devices.status();
+  return devices.ok() ? std::move((*devices)[0]) : nullptr;
+}
+
+// The same as a graph: its slot of one byte is one more.
+absl::StatusOr<ProgramImage> GraphNext() {
+  Graph g;
+  const UOp x = g.Param(0, DType::kUInt8, Shape{1});
+  const UOp next = g.Make(Op::kAdd, {x, g.Const(DType::kUInt8, 1)});
+  const UOp sink = g.Make(Op::kSink, {g.Make(Op::kStore, {x, next})});
+  return ProgramImage{.name = "next", .binary = GraphBytes(sink)};
+}
+#endif
+
 std::vector<TestedDriver> AllDrivers() {
   return {
+#ifdef TELEGRADD
+      {.name = "remote", .open = &OpenFar, .next = &GraphNext},
+#endif
       {.name = "cpu",
        .open =
            [](const QueueLimits& limits) {
@@ -102,10 +149,14 @@ std::vector<TestedDriver> AllDrivers() {
        .open = [](const QueueLimits& limits) { return OpenGpu({}, limits); },
        .next = &NextImage,
        .absent = &WhyNoGpu},
+      {.name = "opencl",
+       .open = &OpenFirstOpenCl,
+       .next = &OpenClNext,
+       .absent = [] { return WhyNoOpenCl(); }},
   };
 }
 
-class Conformance : public testing::TestWithParam<TestedDriver> {
+class Conformance : public ::testing::TestWithParam<TestedDriver> {
  protected:
   void SetUp() override {
     if (GetParam().absent == nullptr) return;
@@ -471,7 +522,7 @@ TEST_P(Conformance, OnlyFilesAreOpened) {
             absl::StatusCode::kUnimplemented);
 }
 
-INSTANTIATE_TEST_SUITE_P(Drivers, Conformance, testing::ValuesIn(AllDrivers()),
+INSTANTIATE_TEST_SUITE_P(Drivers, Conformance, ::testing::ValuesIn(AllDrivers()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

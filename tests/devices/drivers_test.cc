@@ -1,6 +1,7 @@
 // Which devices a daemon gets for its flags.
 #include "devices/drivers.h"
 
+#include "devices/null/null_device.h"
 #include "engine/base/strings.h"
 #include "tests/devices/fixture.h"
 
@@ -52,22 +53,25 @@ TEST(Drivers, CpusShareThreadsAndMemory) {
   EXPECT_EQ((*devices)[0]->target().threads, 3);
 }
 
-TEST(Drivers, LoopbackDevicesTakeGraphs) {
+TEST(Drivers, RemotesAreOpenedByWhoHasTheirDriver) {
   DriverOptions options = Options();
-  options.loopback_devices = 2;
-  options.load_graph = [](std::string_view graph,
-                          Device& inner) -> absl::StatusOr<std::shared_ptr<const GraphProgram>> {
-    return absl::NotFoundError(StrCat(graph, " for ", inner.name()));
+  options.open_remotes = [](std::vector<std::string>* notes) {
+    notes->push_back("a/DISK:x: left out");
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(OpenNull({.index = 7}));
+    return devices;
   };
-  const auto devices = OpenDevices(options);
+  std::vector<std::string> notes;
+  const auto devices = OpenDevices(options, &notes);
   ASSERT_TRUE(devices.ok()) << devices.status();
-  ASSERT_EQ(devices->size(), 3u);
-  Device& second = *(*devices)[2];
-  EXPECT_EQ(second.name(), "LOOPBACK:1");
-  EXPECT_EQ(second.accepts(), ProgramLevel::kTensorGraph);
-  EXPECT_EQ((*devices)[0]->accepts(), ProgramLevel::kBinary);
-  EXPECT_EQ(second.Load({"name", "bytes"}).status(),
-            absl::NotFoundError("LOOPBACK:1: bytes for CPU:0"));
+  ASSERT_EQ(devices->size(), 2u);
+  EXPECT_EQ((*devices)[1]->name(), "NULL:7");
+  EXPECT_THAT(notes, testing::Contains("a/DISK:x: left out"));
+  options.open_remotes = [](std::vector<std::string>*) {
+    return absl::StatusOr<std::vector<std::unique_ptr<Device>>>(
+        absl::UnavailableError("nobody answers"));
+  };
+  EXPECT_EQ(OpenDevices(options).status(), absl::UnavailableError("nobody answers"));
 }
 
 TEST(Drivers, SayWhatTheyCannotUse) {

@@ -64,6 +64,8 @@ class CuttingProxy {
     std::lock_guard lock(mutex_);
     for (const int fd : fds_) shutdown(fd, SHUT_RDWR);
   }
+  // From now on nothing comes back from the target until it is let go on.
+  void HoldAnswers(bool hold) { hold_ = hold; }
   // Breaks every connection, and those that are still to come.
   void Close() {
     closed_ = true;
@@ -99,7 +101,12 @@ class CuttingProxy {
     std::vector<char> bytes(64 << 10);
     pollfd ends[] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
     bool open = true;
-    while (open && poll(ends, 2, -1) > 0) {
+    const auto wait = [&] {
+      ends[1].events = hold_ ? 0 : POLLIN;
+      ends[1].revents = 0;
+      return poll(ends, 2, kLook);
+    };
+    for (int ready = wait(); open && ready >= 0; ready = wait()) {
       for (int i = 0; i < 2 && open; ++i) {
         if (ends[i].revents == 0) continue;
         const ssize_t n = recv(ends[i].fd, bytes.data(), bytes.size(), 0);
@@ -134,7 +141,8 @@ class CuttingProxy {
   sockaddr_in target_{};
   int listener_ = -1;
   std::string address_;
-  std::atomic<bool> stop_{false}, closed_{false};
+  static constexpr int kLook = 20;  // ms, at most, until hold_ is looked at again
+  std::atomic<bool> stop_{false}, closed_{false}, hold_{false};
   std::atomic<int64_t> up_{0}, down_{0}, cut_after_{INT64_MAX};
   std::atomic<int> cuts_left_{0}, cuts_{0};
   std::thread acceptor_;

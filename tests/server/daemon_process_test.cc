@@ -7,6 +7,7 @@
 
 #include <condition_variable>
 
+#include "grpc/grpc.h"
 #include "grpcpp/grpcpp.h"
 #include "tests/server/daemon_fixture.h"
 
@@ -16,6 +17,12 @@ namespace {
 using ::testing::HasSubstr;
 using testing::Output;
 using testing::RunProgram;
+
+// Its shutdown waits up to ten seconds for a poll that nothing interrupts.
+TEST_F(DaemonTest, GrpcIsNotShutDownWithTheLastConnectionOfAClient) {
+  connection_.reset();
+  EXPECT_TRUE(grpc_is_initialized());
+}
 
 TEST_F(DaemonTest, HealthAndMetricsPage) {
   grpc::GenericStub stub(connection_->channel());
@@ -199,7 +206,11 @@ TEST(DaemonFlagsTest, RefusesWhatItShould) {
       {{"--cpu-devices", "257"}, 2, "--cpu-devices: 257 is not from 1 to 256"},
       {{"--cpu-devices", "2", "--cpu-memory", "1"}, 2, "1 bytes for 2 devices"},
       {{"--cpu-memory", "9223372036854775807"}, 2, "a memory limit of 9223372036854775807 bytes"},
-      {{"--loopback-devices", "65"}, 2, "--loopback-devices: 65 is not from 0 to 64"},
+      {{"--remote", "x"}, 2, "--remote x: expected NAME=HOST:PORT or NAME=unix:PATH"},
+      {{"--remote", "a/b=127.0.0.1:1"}, 2, "\"a/b\" is no name for a server"},
+      {{"--remote", "a=127.0.0.1:1", "--remote-wait", "1"},
+       1,
+       "remote a: no Telegrad server answers"},
       {{"--compile-workers", "-2"}, 2, "--compile-workers: -2 is not from -1 to 256"},
       {{"--kernel-time", "0"}, 2, "--kernel-time: 0 is not from 1 to"},
       {{"--compile-memory", "1e9"}, 2, "--compile-memory: \"1e9\" is not a whole number"},

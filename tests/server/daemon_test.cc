@@ -4,7 +4,7 @@
 #include <random>
 
 #include "client/cc/remote_plan.h"
-#include "engine/frontend/builder.h"
+#include "engine/frontend/tensor/builder.h"
 #include "engine/ir/content_hash.h"
 #include "tests/server/daemon_fixture.h"
 
@@ -137,12 +137,16 @@ TEST_F(DaemonTest, ManyBytesThereAndBack) {
 }
 
 TEST_F(DaemonTest, RunsAGraphOnSeveralDevices) {
-  Start({"--cpu-devices", "2", "--loopback-devices", "1", "--cuda-devices", "0"});
+  testing::Process other(TELEGRADD, {"--listen", "127.0.0.1:0", "--cuda-devices", "0",
+                                     "--cpu-memory", "1073741824", "--log-level", "off"});
+  const std::string address = other.Line("listening on ");
+  other.ReadOn();
+  Start({"--cpu-devices", "2", "--remote", "b=" + address, "--cuda-devices", "0"});
   std::vector<std::string> names;
   const auto devices = connection_->ListDevices();
   ASSERT_TRUE(devices.ok()) << devices.status();
   for (const DeviceInfo& device : *devices) names.push_back(device.name);
-  EXPECT_THAT(names, ElementsAre("CPU:0", "CPU:1", "LOOPBACK:0"));
+  EXPECT_THAT(names, ElementsAre("CPU:0", "CPU:1", "b/CPU:0"));
   // Half of the work is on number 1, half on number 2, which the server's list says.
   Graph g;
   const auto copy = [&](UOp x, int64_t device) {

@@ -89,6 +89,7 @@ class HelloResponse(Message):
     tenant: str = string(10)
     bulk_address: str = string(11)
     binds_parts: bool = boolean(12)
+    copies: bool = boolean(13)
 
 
 @dataclass
@@ -105,6 +106,10 @@ class Device(Message):
     healthy: bool = boolean(5)
     health: str = string(6)
     threads: int = uint32(7)
+    kind: str = string(8)
+    remote: bool = boolean(9)
+    round_trip_ns: int = uint64(10)
+    bytes_per_second: float = double(11)
 
 
 @dataclass
@@ -164,6 +169,15 @@ class Write(Message):
     offset: int = uint64(2)
     transfer: int = uint64(3)
     bytes: int = uint64(4)
+
+
+@dataclass
+class Copy(Message):
+    from_: int = uint64(1)
+    from_offset: int = uint64(2)
+    to: int = uint64(3)
+    to_offset: int = uint64(4)
+    bytes: int = uint64(5)
 
 
 @dataclass
@@ -278,8 +292,18 @@ class Put(Message):
 
 
 @dataclass
+class RunCost(Message):
+    flops: float = double(1)
+    bytes: float = double(2)
+    seconds: float = double(3)
+    launch_seconds: float = double(4)
+    temporary_bytes: int = uint64(5)
+
+
+@dataclass
 class PutResult(Message):
     hash: bytes = data(1)
+    cost: RunCost | None = submessage(2, RunCost)
 
 
 @dataclass
@@ -348,6 +372,7 @@ class ExecuteRequest(Message):
     sync: Sync | None = submessage(10, Sync, "op")
     cancel: Cancel | None = submessage(11, Cancel, "op")
     import_: Import | None = submessage(12, Import, "op")
+    copy: Copy | None = submessage(13, Copy, "op")
     acknowledged: int = uint64(14)
     data: Bytes = payload(15)
 

@@ -272,7 +272,7 @@ class Session:
     def close(self, timeout: float | None = None) -> None:
         """Ends the session when everything asked for is done; the server frees what it owned.
 
-        Raises the first error that nobody has heard of. After `timeout` seconds (the connection's
+        Raises the first error that has not been raised. After `timeout` seconds (the connection's
         unless said) the session is ended at once.
         """
         with self._changed:
@@ -360,7 +360,7 @@ class Session:
         self.connection._sessions.discard(self)
 
     def _streams(self) -> None:
-        """One stream after another, until the session is over."""
+        """One stream after another, until the session has ended."""
         broken_since: float | None = None
         delay: float | None = 0.0
         while delay is not None:

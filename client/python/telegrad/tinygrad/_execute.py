@@ -353,7 +353,7 @@ def attach() -> None:
     for owner, names in _NEEDED:
         missing = [name for name in names if not hasattr(owner, name)]
         if missing:
-            raise RuntimeError(f"{owner.__name__} has no {', '.join(missing)}: telegrad.tinygrad knows tinygrad 0.14; "
+            raise RuntimeError(f"{owner.__name__} has no {', '.join(missing)}: telegrad.tinygrad supports tinygrad 0.14; "
                                "this is another one")
     if not hasattr(tinygrad.tensor.create_linear_with_vars, "telegrad"):
         raise RuntimeError("tinygrad was imported before telegrad: `import telegrad.tinygrad` first")

@@ -101,7 +101,7 @@ def _place(tensor: torch.Tensor, must_be_there: bool, counted: bool = False) -> 
     if known is not None and known.version == version and known.memory.era == host().era:
         return known
     if must_be_there:
-        raise RuntimeError("a tensor that the forward pass had saved on the server is gone: the session ended, or it was "
+        raise RuntimeError("a tensor that the forward pass had saved on the server no longer exists: the session ended, or it was "
                            "copied or changed by a hook, which telegrad.torch cannot follow. Run the step again")
     data = tensor.detach().contiguous()
     kept = _Kept(host(), host().alloc(max(data.nbytes, 1)))

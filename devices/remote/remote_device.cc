@@ -1,0 +1,186 @@
+#include "devices/remote/remote_device.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "devices/remote/remote_link.h"
+#include "devices/remote/remote_server.h"
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+class RemoteQueue final : public Queue {
+ public:
+  RemoteQueue(std::shared_ptr<RemoteLink> link, std::string name, QueueKind kind)
+      : link_(std::move(link)), state_(link_->NewQueue(std::move(name), kind)) {}
+  ~RemoteQueue() override { link_->CloseQueue(state_); }
+
+  TimelinePoint last() const override { return link_->Last(*state_); }
+
+ private:
+  absl::StatusOr<TimelinePoint> Enqueue(std::shared_ptr<const CommandBuffer> commands,
+                                        std::vector<BufferView> bindings,
+                                        std::span<const TimelinePoint> waits,
+                                        std::shared_ptr<RunTrace> trace,
+                                        std::shared_ptr<const Cancellation> cancellation) override {
+    return link_->Submit(state_, std::move(commands), std::move(bindings), waits, std::move(trace),
+                         std::move(cancellation));
+  }
+
+  const std::shared_ptr<RemoteLink> link_;
+  const std::shared_ptr<RemoteLink::QueueState> state_;
+};
+
+// Stops the watch over a server when the last of its devices in the pool goes.
+class Watch {
+ public:
+  explicit Watch(std::shared_ptr<RemoteServer> server) : server_(std::move(server)) {
+    server_->Start();
+  }
+  ~Watch() { server_->Stop(); }
+  RemoteServer& server() const { return *server_; }
+
+ private:
+  const std::shared_ptr<RemoteServer> server_;
+};
+
+// What is the same for a device and all its tenants.
+struct Facts {
+  std::string name;   // "NAME/CPU:0"
+  std::string there;  // "CPU:0"
+  Target target;
+  int64_t memory_limit = 0;
+  std::shared_ptr<std::atomic<int64_t>> used = std::make_shared<std::atomic<int64_t>>(0);
+};
+
+class RemoteDevice final : public Device {
+ public:
+  // `watch` is null for a tenant's.
+  RemoteDevice(std::shared_ptr<const Facts> facts, std::shared_ptr<RemoteServer> server,
+               std::shared_ptr<Watch> watch, std::string_view tenant)
+      : facts_(std::move(facts)),
+        server_(std::move(server)),
+        watch_(std::move(watch)),
+        link_(server_->LinkOf(tenant)),
+        compute_(link_, StrCat(facts_->name, " compute"), QueueKind::kCompute),
+        copy_(link_, StrCat(facts_->name, " copy"), QueueKind::kCopy) {}
+
+  const std::string& name() const override { return facts_->name; }
+  const Target& target() const override { return facts_->target; }
+  int64_t memory_limit() const override { return facts_->memory_limit; }
+  // By this process.
+  int64_t memory_used() const override { return facts_->used->load(); }
+  ProgramLevel accepts() const override { return ProgramLevel::kTensorGraph; }
+  bool host_visible() const override { return false; }
+  bool Reaches(const Device& other) const override {
+    const auto* remote = dynamic_cast<const RemoteDevice*>(&other);
+    return other.host_visible() || (remote != nullptr && remote->link_ == link_);
+  }
+  std::optional<DeviceLink> link() const override { return server_->link(); }
+
+  std::shared_ptr<Device> ForTenant(std::string_view tenant) override {
+    return std::make_shared<RemoteDevice>(facts_, server_, nullptr, tenant);
+  }
+
+  absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
+    if (size < 0) return InvalidArgument(name(), ": an allocation of ", size, " bytes");
+    int64_t used = facts_->used->load();
+    do {
+      if (size > facts_->memory_limit - used) {
+        return ResourceExhausted(name(), ": allocating ", size, " bytes with ", used,
+                                 " in use would pass the memory limit of ", facts_->memory_limit,
+                                 " bytes");
+      }
+    } while (!facts_->used->compare_exchange_weak(used, used + size));
+    auto memory = link_->Alloc(facts_->there, size, facts_->used);
+    if (!memory.ok()) facts_->used->fetch_sub(size);
+    return memory;
+  }
+
+  absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override {
+    return link_->Load(image);
+  }
+  absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
+      std::vector<Command> commands) override {
+    return RemoteCommands::Encode(*link_, std::move(commands));
+  }
+  Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? copy_ : compute_; }
+  absl::Status Health() const override { return server_->Health(facts_->there); }
+
+ private:
+  const std::shared_ptr<const Facts> facts_;
+  const std::shared_ptr<RemoteServer> server_;
+  const std::shared_ptr<Watch> watch_;
+  const std::shared_ptr<RemoteLink> link_;
+  RemoteQueue compute_, copy_;  // first to go
+};
+
+// Tries until the server answers, or the time is over.
+absl::StatusOr<std::shared_ptr<Connection>> ConnectWithin(const RemoteOptions& options) {
+  const auto end =
+      std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options.connect_time);
+  ConnectOptions connect{.client = "telegradd"};
+  connect.credentials = options.credentials;
+  connect.timeout = std::min(options.connect_time, absl::Seconds(2));
+  while (true) {
+    auto connection = Connection::Connect(options.address, connect);
+    const bool again =
+        absl::IsUnavailable(connection.status()) && std::chrono::steady_clock::now() < end;
+    if (!again) return connection;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
+bool IsName(std::string_view name) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemote(const RemoteOptions& options,
+                                                                std::vector<std::string>* notes) {
+  if (!IsName(options.name)) {
+    return InvalidArgument("\"", options.name,
+                           "\" is no name for a server; expected letters, digits, - and _");
+  }
+  auto connection = ConnectWithin(options);
+  if (!connection.ok()) {
+    return absl::Status(connection.status().code(), StrCat("remote ", options.name, ": ",
+                                                           ToStd(connection.status().message())));
+  }
+  TG_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> infos, (*connection)->ListDevices());
+  std::vector<DeviceInfo> taken;
+  for (const DeviceInfo& info : infos) {
+    std::string why;
+    if (info.remote) {
+      why = "that server reaches it elsewhere itself; name its own server with --remote";
+    } else if (info.target.starts_with("none")) {
+      why = "it runs no programs, which is not offered over a network";
+    }
+    if (why.empty()) {
+      taken.push_back(info);
+    } else if (notes != nullptr) {
+      notes->push_back(StrCat(options.name, "/", info.name, ": ", why));
+    }
+  }
+  const auto server = std::make_shared<RemoteServer>(options, *connection, taken);
+  const auto watch = std::make_shared<Watch>(server);
+  std::vector<std::unique_ptr<Device>> devices;
+  for (const DeviceInfo& info : taken) {
+    auto facts = std::make_shared<Facts>();
+    facts->name = StrCat(options.name, "/", info.name);
+    facts->there = info.name;
+    // Nothing is compiled here; what that server says of its processor is for people.
+    facts->target.arch = info.target.substr(0, info.target.find(','));
+    facts->target.threads = info.threads;
+    facts->memory_limit = info.memory_limit;
+    devices.push_back(std::make_unique<RemoteDevice>(facts, server, watch, ""));
+  }
+  return devices;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,90 @@
+// Submissions to another server on their way. Of remote_link.cc and remote_queue.cc alone.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "devices/remote/remote_link.h"
+
+namespace telegrad {
+
+// Operations that one Post may send: those of a command and a Sync.
+inline constexpr size_t kOperationsOfPost = 4;
+
+// The link whose lock this thread holds: what ends meanwhile, on this thread, is taken by it.
+struct RemoteLinkHolder {
+  static thread_local const RemoteLink* holds;
+};
+
+// The server's words without the number of the operation that they belong to.
+inline std::string Reason(const absl::Status& status) {
+  std::string text(status.message());
+  const size_t end = text.starts_with("operation ") ? text.find("): ") : std::string::npos;
+  return end == std::string::npos ? text : text.substr(end + 3);
+}
+
+struct RemoteLink::Item {
+  std::shared_ptr<QueueState> queue;
+  uint64_t value = 0;
+  std::shared_ptr<const RemoteCommands> commands;
+  std::vector<BufferView> bindings;
+  std::vector<TimelinePoint> waits;
+  std::shared_ptr<RunTrace> trace;
+  std::shared_ptr<const Cancellation> cancellation;
+
+  size_t looked = 0;                  // waits that hold it up no more
+  bool armed = false;                 // somebody calls when the next one is reached
+  int64_t blocked_since = 0;          // SteadyNs, by a point of another device; 0: it is not
+  std::vector<TimelinePoint> native;  // waits for what was sent before it
+
+  size_t cursor = 0;      // the next command to be sent
+  bool sent = false;      // all of them were, or will not be
+  int open = 0;           // commands that have no answer yet
+  bool answered = false;  // the last one that was sent has an answer of its own
+  uint64_t generation = 0;
+  uint64_t first_operation = 0, last_operation = 0;
+  bool cancel_sent = false;
+  size_t first_failed = SIZE_MAX;  // command
+  absl::Status status;
+  std::map<size_t, BufferView>
+      by_way;                      // by command: of the host, of a copy that goes there and back
+  std::vector<TraceEvent> events;  // by command
+  std::vector<RunEvent> detailed;  // of its traced run
+};
+
+struct RemoteLink::QueueState {
+  std::string name;
+  QueueKind kind = QueueKind::kCompute;
+  int capacity = 0;
+  const std::shared_ptr<Timeline> timeline = std::make_shared<Timeline>();
+  uint64_t submitted = 0;
+  int places = 0;  // taken
+  bool closed = false;
+  std::deque<ItemRef> unsent;
+  std::deque<ItemRef> open;           // in the order of their points, which is that of their ends
+  std::map<uint64_t, ItemRef> alive;  // whose points are not signalled
+};
+
+// Runs under the lock and on this thread what may end operations of the link.
+template <typename Do>
+void RemoteLink::Enter(Do what) {
+  {
+    const std::lock_guard lock(mutex_);
+    const RemoteLink* const before = std::exchange(RemoteLinkHolder::holds, this);
+    what();
+    do {
+      for (Ended& ended : std::exchange(ended_, {})) Take(std::move(ended));
+      Flush();
+    } while (AdvanceAll() || !ended_.empty());
+    Flush();
+    RemoteLinkHolder::holds = before;
+  }
+  Settle();
+}
+
+}  // namespace telegrad

@@ -1,0 +1,189 @@
+// How a tenant's session on another server is opened, used for buffers and graphs, and lost. What
+// it does with submissions is in remote_queue.cc.
+#include "devices/remote/remote_link.h"
+
+#include <chrono>
+#include <utility>
+
+#include "devices/remote/remote_items.h"
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+// A graph of more bytes is asked for before it is sent.
+constexpr size_t kAskBytes = 16 << 10;
+// To send a graph over connections that break.
+constexpr int kAttempts = 4;
+
+absl::Status With(std::string_view name, const absl::Status& status) {
+  return absl::Status(status.code(), StrCat(name, ": ", ToStd(status.message())));
+}
+
+}  // namespace
+
+thread_local const RemoteLink* RemoteLinkHolder::holds = nullptr;
+
+RemoteLink::RemoteLink(std::shared_ptr<RemoteServer> server, std::string tenant)
+    : server_(std::move(server)), tenant_(std::move(tenant)) {}
+
+// Perhaps on a thread of the session's own, where it cannot be closed.
+RemoteLink::~RemoteLink() { server_->Gone(far_ == nullptr ? nullptr : std::move(far_->session)); }
+
+absl::Status RemoteLink::Open() {
+  const std::lock_guard opening(opening_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return absl::UnavailableError(StrCat(name(), " was closed"));
+    if (far_ != nullptr) return absl::OkStatus();
+  }
+  TG_RETURN_IF_ERROR(server_->Reachable());
+  auto connection = server_->Connect(tenant_);
+  if (!connection.ok()) return With(name(), connection.status());
+  const ServerInfo& info = (*connection)->server();
+  if (!info.binds_parts) {
+    return FailedPrecondition(name(), ": the server at ", (*connection)->address(),
+                              " is too old for a front: its runs bind no parts of buffers");
+  }
+  auto session = (*connection)->OpenSession({.resumable = true});
+  if (!session.ok()) return With(name(), session.status());
+  auto far = std::make_unique<Far>();
+  far->session = *std::move(session);
+  far->copies = info.copies;
+  const std::lock_guard lock(mutex_);
+  far->generation = ++generation_;
+  far_ = std::move(far);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Memory>> RemoteLink::Alloc(
+    const std::string& device, int64_t size, std::shared_ptr<std::atomic<int64_t>> used) {
+  absl::Status open;
+  std::shared_ptr<Memory> memory;
+  for (int attempt = 0; memory == nullptr && attempt < 2; ++attempt) {
+    TG_RETURN_IF_ERROR(Open());
+    Enter([&] {
+      if (far_ == nullptr) return;  // lost meanwhile
+      if (absl::Status over = far_->session->Over(); !over.ok()) return LoseLocked(over);
+      const uint64_t handle = far_->next_handle++;
+      memory =
+          std::make_shared<RemoteMemory>(shared_from_this(), used, size, handle, far_->generation);
+      Send([handle, size, device](RemoteSession* session) {
+        if (session != nullptr) session->Alloc(handle, size, device);
+      });
+    });
+  }
+  if (memory != nullptr) return memory;
+  const std::lock_guard lock(mutex_);
+  return LostLocked();
+}
+
+void RemoteLink::Free(uint64_t handle, uint64_t generation) {
+  const auto free = [&] {
+    if (far_ != nullptr && far_->generation == generation) freed_.push_back(handle);
+  };
+  if (RemoteLinkHolder::holds == this) return free();
+  Enter(free);
+}
+
+absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const ProgramImage& image) {
+  TG_RETURN_IF_ERROR(server_->Reachable());
+  absl::StatusOr<PutInfo> put = absl::InternalError("");
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    TG_RETURN_IF_ERROR(server_->Reachable());
+    // A session of its own: what is compiled here does not hold up what runs.
+    auto connection = server_->Connect(tenant_);
+    if (!connection.ok()) return With(name(), connection.status());
+    auto session = (*connection)->OpenSession();
+    if (!session.ok()) return With(name(), session.status());
+    Digest hash;
+    const bool known = image.binary.size() >= kAskBytes && Digest::FromBytes(image.hash, &hash) &&
+                       (*session)->Has(hash).Get().value_or(false);
+    put = known ? absl::StatusOr<PutInfo>(PutInfo{.hash = hash})
+                : (*session)->PutTold(image.binary, /*compile=*/true).Get();
+    const bool again = absl::IsUnavailable(put.status()) && !(*session)->Over().ok();
+    if (!again) break;
+  }
+  if (!put.ok())
+    return absl::Status(put.status().code(), StrCat(name(), ": ", Reason(put.status())));
+  if (!image.hash.empty() && put->hash.view() != image.hash) {
+    return Internal(name(), ": the server says that the graph's hash is ", put->hash.Hex(),
+                    ", which it is not; it is faulty, or not what it says to be");
+  }
+  TG_RETURN_IF_ERROR(Open());
+  const GraphCost cost{put->flops, put->bytes, put->seconds, put->launch_seconds,
+                       put->temporary_bytes};
+  const std::lock_guard lock(mutex_);
+  return std::make_shared<RemoteProgram>(shared_from_this(), image.binary, put->hash, cost,
+                                         generation_);
+}
+
+// An operation goes out only where nothing is before it.
+void RemoteLink::Send(Post post) {
+  if (far_ == nullptr) return post(nullptr);
+  if (outbox_.empty() && far_->session->HasRoom(kOperationsOfPost)) {
+    return post(far_->session.get());
+  }
+  outbox_.push_back(std::move(post));
+}
+
+void RemoteLink::Flush() {
+  while (far_ != nullptr && !outbox_.empty() && far_->session->HasRoom(kOperationsOfPost)) {
+    const Post post = std::move(outbox_.front());
+    outbox_.pop_front();
+    post(far_->session.get());
+  }
+  if (freed_.empty() || far_ == nullptr) return freed_.clear();
+  Send([handles = std::exchange(freed_, {})](RemoteSession* session) {
+    if (session != nullptr) session->Free(handles);
+  });
+}
+
+absl::Status RemoteLink::LostLocked() const {
+  return lost_.ok() ? absl::UnavailableError(StrCat(name(), " has no session yet")) : lost_;
+}
+
+void RemoteLink::LoseLocked(const absl::Status& why) {
+  if (far_ == nullptr) return;
+  lost_ = absl::UnavailableError(
+      StrCat(name(), " is lost, and with it what was there: ", ToStd(why.message()),
+             "; operations under way may or may not have run, and buffers must be allocated again "
+             "once the device is back"));
+  server_->Bury(std::move(far_->session));
+  far_.reset();
+  freed_.clear();
+  for (const Post& post : std::exchange(outbox_, {})) post(nullptr);
+}
+
+// Closed here and not buried: what waits ends with it, and no memory is written any more.
+void RemoteLink::Lose(const absl::Status& why) {
+  std::unique_ptr<RemoteSession> session;
+  Enter([&] {
+    if (far_ == nullptr) return;
+    lost_ = absl::UnavailableError(
+        StrCat(ToStd(why.message()),
+               "; its buffers are lost, operations under way may or may not have run, and "
+               "buffers must be allocated again once the device is back"));
+    session = std::move(far_->session);
+    far_.reset();
+    freed_.clear();
+    for (const Post& post : std::exchange(outbox_, {})) post(nullptr);
+  });
+  session.reset();
+  Enter([] {});
+}
+
+void RemoteLink::Close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  Lose(absl::UnavailableError(StrCat(name(), " was closed")));
+}
+
+void RemoteLink::Drain(absl::Duration limit) {
+  std::unique_lock lock(mutex_);
+  idle_.wait_for(lock, absl::ToChronoNanoseconds(limit), [this] { return items_ == 0; });
+}
+
+}  // namespace telegrad

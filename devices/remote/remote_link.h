@@ -1,0 +1,154 @@
+// What one tenant does on another server: a resumable session there, on which the operations of all
+// its queues and devices travel in one order. The session carries them out as if one after the
+// other, so whatever was sent needs no waiting for what was sent before it; a submission waits here
+// only for points of other devices, and for bytes that a read is still bringing into host memory
+// that it sends from. An answer ends a submission, and a submission whose wait has failed fails
+// with that, though its commands may have run: whoever sees the failure sees what they wrote as
+// failed, too.
+//
+// When the session is over, because the server was started anew or could not be reached for longer
+// than it keeps sessions, all that was under way fails with UNAVAILABLE, and so does what uses
+// memory of that session; the next allocation opens another one.
+//
+// One lock guards all of it. Under it operations are sent only where the session has room, for the
+// threads that make room need the lock, too; points are signalled and references dropped without
+// it.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/cc/remote_session.h"
+#include "devices/api/device.h"
+#include "devices/remote/remote_memory.h"
+#include "devices/remote/remote_server.h"
+
+namespace telegrad {
+
+// Thread-safe.
+class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
+ public:
+  RemoteLink(std::shared_ptr<RemoteServer> server, std::string tenant);
+  ~RemoteLink();
+
+  const std::string& name() const { return server_->options().name; }
+
+  // May wait for a connection to the server, the first time. `device` is the server's name for it.
+  absl::StatusOr<std::shared_ptr<Memory>> Alloc(const std::string& device, int64_t size,
+                                                std::shared_ptr<std::atomic<int64_t>> used);
+  void Free(uint64_t handle, uint64_t generation);
+  // Waits until the server has verified the graph and, where it has no variables, compiled it.
+  absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image);
+
+  struct QueueState;
+  std::shared_ptr<QueueState> NewQueue(std::string name, QueueKind kind);
+  // What waits for a point of another device fails with CANCELLED, all else goes on.
+  void CloseQueue(const std::shared_ptr<QueueState>& queue);
+  absl::StatusOr<TimelinePoint> Submit(const std::shared_ptr<QueueState>& queue,
+                                       std::shared_ptr<const CommandBuffer> commands,
+                                       std::vector<BufferView> bindings,
+                                       std::span<const TimelinePoint> waits,
+                                       std::shared_ptr<RunTrace> trace,
+                                       std::shared_ptr<const Cancellation> cancellation);
+  TimelinePoint Last(const QueueState& queue) const;
+
+  // Of the server's threads:
+  // Ends what time has ended; true while something is under way.
+  bool Tick();
+  // Waits until nothing is under way, at most so long.
+  void Drain(absl::Duration limit);
+  // The session is over, with what is under way.
+  void Lose(const absl::Status& why);
+  void Close();
+
+ private:
+  struct Item;
+  using ItemRef = std::shared_ptr<Item>;
+  // A session on the server.
+  struct Far {
+    std::unique_ptr<RemoteSession> session;
+    bool copies = false;  // the server copies between buffers; else bytes come here and go back
+    uint64_t generation = 0;
+    uint64_t next_handle = 1;
+  };
+  // The end of one command.
+  struct Ended {
+    ItemRef item;
+    size_t command = 0;
+    absl::Status status;
+    RunInfo info = {};
+    std::shared_ptr<const RemoteProgram> program = nullptr;
+  };
+  // Bytes of the host that a read is bringing.
+  struct HostRead {
+    const char* begin = nullptr;
+    const char* end = nullptr;
+    const Item* item = nullptr;
+    size_t command = 0;
+  };
+  // Sends operations, or, if the session is null, ends what waits for them.
+  using Post = std::function<void(RemoteSession*)>;
+  enum class Step { kBlocked, kSent };
+
+  absl::Status Open();
+  absl::Status CheckBindings(const CommandBuffer* commands,
+                             std::span<const BufferView> bindings) const;
+  template <typename Do>
+  void Enter(Do what);
+  void Settle();
+  void OnEnded(Ended ended);
+
+  // With the lock:
+  void Send(Post post);
+  void Flush();
+  void LoseLocked(const absl::Status& why);
+  absl::Status LostLocked() const;
+  bool AdvanceAll();
+  const Item* AliveAt(const TimelinePoint& point) const;
+  Step Begin(QueueState& queue, const ItemRef& item);
+  Step Await(QueueState& queue, const ItemRef& item);
+  Step Go(const ItemRef& item);
+  bool MustWaitForRead(const BufferView& host, int64_t offset, int64_t length) const;
+  void PostLaunch(const ItemRef& item, size_t i);
+  Step CopyByWayOfHost(const ItemRef& item, size_t i);
+  void PostCopy(const ItemRef& item, size_t i, const BufferView& to, const BufferView& from);
+  void Take(Ended ended);
+  bool Finish(QueueState& queue);
+  static void Fail(Item& item, absl::Status status);
+  void TellTrace(Item& item, const std::string& queue);  // without the lock
+
+  const std::shared_ptr<RemoteServer> server_;
+  const std::string tenant_;
+  std::mutex opening_;  // held by who connects
+
+  mutable std::mutex mutex_;
+  std::condition_variable idle_;
+  std::unique_ptr<Far> far_;  // null: none is open
+  uint64_t generation_ = 0;   // of the last one
+  absl::Status lost_;         // why the last one is over
+  bool closed_ = false;
+  std::deque<Post> outbox_;  // behind what the session has room for
+  std::vector<std::weak_ptr<QueueState>> queues_;
+  absl::flat_hash_map<const Timeline*, std::weak_ptr<QueueState>> timelines_;
+  std::vector<Ended> ended_;     // that are yet to be taken
+  std::vector<uint64_t> freed_;  // handles of the session at hand, likewise
+  std::vector<HostRead> host_reads_;
+  std::vector<TimelinePoint> arm_;  // of other devices, that are to call back
+  std::deque<ItemRef> finished_;    // whose points are to be signalled, in this order
+  bool settling_ = false;
+  const Item* traced_ = nullptr;  // that has the session's one traced run
+  int64_t items_ = 0;             // under way
+};
+
+}  // namespace telegrad

@@ -1,0 +1,184 @@
+#include "devices/remote/remote_server.h"
+
+#include <chrono>
+#include <utility>
+
+#include "devices/remote/remote_link.h"
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+// Between two looks at what time ends.
+constexpr std::chrono::milliseconds kBusyTick{10}, kIdleTick{50};
+// That a stop waits for what is under way.
+constexpr absl::Duration kDrain = absl::Seconds(10);
+// Copies that are shorter tell about the round trip, not about the bandwidth.
+constexpr int64_t kMeasuredBytes = 1 << 20;
+
+ConnectOptions ConnectionTo(const RemoteOptions& options, const std::string& tenant) {
+  ConnectOptions out{.client = "telegradd"};
+  out.timeout = options.connect_time;
+  out.credentials = options.credentials;
+  // The one tenant of a daemon that asks nobody who they are is who the daemon itself is there.
+  if (tenant != "local") out.credentials.acts_for = tenant;
+  return out;
+}
+
+}  // namespace
+
+RemoteServer::RemoteServer(RemoteOptions options, std::shared_ptr<Connection> connection,
+                           std::span<const DeviceInfo> devices)
+    : options_(std::move(options)), connection_(std::move(connection)) {
+  for (const DeviceInfo& device : devices) health_[device.name] = absl::OkStatus();
+}
+
+RemoteServer::~RemoteServer() = default;
+
+void RemoteServer::Start() {
+  prober_ = std::thread([this] { Probe(); });
+  ticker_ = std::thread([this] { Tick(); });
+}
+
+// Links are held until their sessions are closed here, and those that are going meanwhile have left
+// their sessions here first: nobody else may close one.
+void RemoteServer::Stop() {
+  const auto links = Links();
+  for (const auto& link : links) link->Drain(kDrain);
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return live_links_ == links.size(); });
+    stop_ = true;
+  }
+  changed_.notify_all();
+  prober_.join();
+  ticker_.join();
+  for (const auto& link : links) link->Close();
+  std::vector<std::unique_ptr<RemoteSession>> buried;
+  const std::lock_guard lock(mutex_);
+  buried.swap(buried_);
+}
+
+absl::StatusOr<std::shared_ptr<Connection>> RemoteServer::Connect(const std::string& tenant) const {
+  return Connection::Connect(options_.address, ConnectionTo(options_, tenant));
+}
+
+std::shared_ptr<RemoteLink> RemoteServer::LinkOf(std::string_view tenant) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(links_, [](const auto& known) { return known.second.expired(); });
+  std::weak_ptr<RemoteLink>& known = links_[std::string(tenant)];
+  std::shared_ptr<RemoteLink> link = known.lock();
+  if (link == nullptr) {
+    link = std::make_shared<RemoteLink>(shared_from_this(), std::string(tenant));
+    known = link;
+    ++live_links_;
+  }
+  return link;
+}
+
+std::vector<std::shared_ptr<RemoteLink>> RemoteServer::Links() {
+  std::vector<std::shared_ptr<RemoteLink>> links;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [tenant, known] : links_) {
+    if (auto link = known.lock()) links.push_back(std::move(link));
+  }
+  return links;
+}
+
+absl::Status RemoteServer::Reachable() const {
+  const std::lock_guard lock(mutex_);
+  return lost_;
+}
+
+absl::Status RemoteServer::Health(const std::string& device) const {
+  const std::lock_guard lock(mutex_);
+  if (!lost_.ok()) return lost_;
+  const auto it = health_.find(device);
+  return it == health_.end() ? absl::OkStatus() : it->second;
+}
+
+DeviceLink RemoteServer::link() const {
+  const std::lock_guard lock(mutex_);
+  return {round_trip_ns_, bytes_per_second_};
+}
+
+void RemoteServer::Measured(int64_t bytes, int64_t ns) {
+  if (bytes < kMeasuredBytes || ns <= 0) return;
+  const double rate = static_cast<double>(bytes) * 1e9 / static_cast<double>(ns);
+  const std::lock_guard lock(mutex_);
+  bytes_per_second_ = bytes_per_second_ > 0 ? 0.75 * bytes_per_second_ + 0.25 * rate : rate;
+}
+
+void RemoteServer::Bury(std::unique_ptr<RemoteSession> session) {
+  const std::lock_guard lock(mutex_);
+  buried_.push_back(std::move(session));
+}
+
+void RemoteServer::Gone(std::unique_ptr<RemoteSession> session) {
+  const std::lock_guard lock(mutex_);
+  if (session != nullptr) buried_.push_back(std::move(session));
+  --live_links_;
+  changed_.notify_all();
+}
+
+void RemoteServer::Probe() {
+  const auto interval = absl::ToChronoNanoseconds(options_.interval);
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    lock.unlock();
+    const int64_t begin = SteadyNs();
+    const auto devices = connection_->ListDevices();
+    const int64_t now = SteadyNs();
+    bool lose = false;
+    lock.lock();
+    if (devices.ok()) {
+      round_trip_ns_ = now - begin;
+      failing_since_ = 0;
+      lost_ = absl::OkStatus();
+      for (auto& [name, health] : health_) {
+        health = absl::UnavailableError(
+            StrCat("the server at ", options_.address, " has no device ", name, " any more"));
+      }
+      for (const DeviceInfo& device : *devices) {
+        const auto known = health_.find(device.name);
+        if (known == health_.end()) continue;
+        known->second = device.healthy
+                            ? absl::OkStatus()
+                            : absl::UnavailableError(StrCat("the server at ", options_.address,
+                                                            " says: ", device.health));
+      }
+    } else {
+      if (failing_since_ == 0) failing_since_ = begin;
+      const int64_t silent = now - failing_since_;
+      if (silent >= absl::ToInt64Nanoseconds(options_.grace)) {
+        lose = lost_.ok();
+        lost_ = absl::UnavailableError(StrCat(
+            options_.name, " is lost: the server at ", options_.address, " has not answered for ",
+            silent / 1'000'000, " ms: ", ToStd(devices.status().message())));
+      }
+    }
+    if (lose) {
+      const absl::Status why = lost_;
+      lock.unlock();
+      for (const auto& link : Links()) link->Lose(why);
+      lock.lock();
+    }
+    changed_.wait_for(lock, interval, [this] { return stop_; });
+  }
+}
+
+void RemoteServer::Tick() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    auto buried = std::exchange(buried_, {});
+    lock.unlock();
+    buried.clear();
+    bool busy = false;
+    for (const auto& link : Links()) busy |= link->Tick();
+    lock.lock();
+    changed_.wait_for(lock, busy ? kBusyTick : kIdleTick,
+                      [this] { return stop_ || !buried_.empty(); });
+  }
+}
+
+}  // namespace telegrad

@@ -1,0 +1,77 @@
+// Another server, as all tenants see it: who it is, which devices it has, whether it answers. Two
+// threads: one asks it how it is at regular intervals, over a connection of its own; the other
+// looks after what only time brings to an end, waits that are not reached and runs that are
+// cancelled, and closes sessions, which nobody may do from within a callback.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "client/cc/connection.h"
+#include "client/cc/remote_session.h"
+#include "devices/remote/remote_device.h"
+
+namespace telegrad {
+
+class RemoteLink;
+
+class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
+ public:
+  RemoteServer(RemoteOptions options, std::shared_ptr<Connection> connection,
+               std::span<const DeviceInfo> devices);
+  ~RemoteServer();
+
+  void Start();
+  // Lets every link end what it has under way, for a while, and closes their sessions.
+  void Stop();
+
+  const RemoteOptions& options() const { return options_; }
+  // The tenant's link to it, the same for all of its devices.
+  std::shared_ptr<RemoteLink> LinkOf(std::string_view tenant);
+  // OK, or UNAVAILABLE because it does not answer or says that the device fails.
+  absl::Status Health(const std::string& device) const;
+  // OK, or UNAVAILABLE because it does not answer.
+  absl::Status Reachable() const;
+  DeviceLink link() const;
+  // That a copy of so many bytes took so long.
+  void Measured(int64_t bytes, int64_t ns);
+
+  // A connection that acts for the tenant, or for nobody for "".
+  absl::StatusOr<std::shared_ptr<Connection>> Connect(const std::string& tenant) const;
+  // Closes the session, soon and on another thread.
+  void Bury(std::unique_ptr<RemoteSession> session);
+  // The same, of a link that is going; null: it has none.
+  void Gone(std::unique_ptr<RemoteSession> session);
+
+ private:
+  void Probe();
+  void Tick();
+  std::vector<std::shared_ptr<RemoteLink>> Links();
+
+  const RemoteOptions options_;
+  const std::shared_ptr<Connection> connection_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stop_ = false;
+  std::map<std::string, absl::Status, std::less<>> health_;  // by the server's names
+  int64_t failing_since_ = 0;                                // SteadyNs; 0: it answers
+  absl::Status why_;
+  absl::Status lost_;  // OK: its devices are not lost
+  int64_t round_trip_ns_ = 0;
+  double bytes_per_second_ = 0;
+  std::map<std::string, std::weak_ptr<RemoteLink>, std::less<>> links_;
+  size_t live_links_ = 0;
+  std::vector<std::unique_ptr<RemoteSession>> buried_;
+  std::thread prober_, ticker_;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,379 @@
+// Clients of a daemon whose devices are another daemon's: they see no difference, nothing waits for
+// a command, and what breaks in between is mended or said.
+#include <signal.h>
+
+#include "engine/ir/content_hash.h"
+#include "tests/remote/two_daemons.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int kRuns = 200;
+const std::string kFar = "b/CPU:0";
+
+// A session with one counter on the far device that has been run once, so that its graph is known.
+class Counting {
+ public:
+  Counting(Connection& connection, const std::string& device)
+      : session_(*connection.OpenSession()), graph_(IncrementGraph(4)) {
+    session_->Alloc(1, 16, device);
+    session_->Put(graph_.root());
+    EXPECT_TRUE(Run().Get().ok()) << session_->status();
+  }
+  Future<RunInfo> Run() {
+    const uint64_t handles[] = {1};
+    return session_->Run(ContentHash(graph_.root()), handles);
+  }
+  Future<Done> Read() { return session_->Read(1, 0, Writable(words_)); }
+  const std::vector<int32_t>& words() const { return words_; }
+  RemoteSession& session() { return *session_; }
+
+ private:
+  std::vector<int32_t> words_ = std::vector<int32_t>(4, -1);
+  std::unique_ptr<RemoteSession> session_;
+  FrozenGraph graph_;
+};
+
+TEST_F(TwoDaemons, TheFarDevicesAreListed) {
+  const DeviceInfo near = Device("CPU:0"), far = Device(kFar);
+  EXPECT_EQ(near.kind, "cpu");
+  EXPECT_FALSE(near.remote);
+  EXPECT_EQ(far.kind, "cpu");
+  EXPECT_TRUE(far.remote);
+  EXPECT_TRUE(far.healthy);
+  EXPECT_EQ(far.memory_limit, 1 << 30);
+  EXPECT_EQ(far.threads, near.threads);
+  EXPECT_TRUE(Becomes([&] { return Device(kFar).round_trip_ns > 0; }));
+}
+
+TEST_F(TwoDaemons, AGraphRunsThere) {
+  Counting counting(*connection_, kFar);
+  const auto run = counting.Run();
+  ASSERT_TRUE(run.Get().ok()) << run.Get().status();
+  EXPECT_TRUE(run.Get()->cached);
+  EXPECT_GT(run.Get()->device_ns, 0);
+  ASSERT_TRUE(counting.Read().Get().ok());
+  EXPECT_THAT(counting.words(), ElementsAre(2, 2, 2, 2));
+  EXPECT_EQ(There("telegrad_runs_total"), 2);
+  EXPECT_EQ(There("telegrad_graph_puts_total"), 1);
+}
+
+// Larger than what travels with the operations, and part by part.
+TEST_F(TwoDaemons, LargeWritesAndReadsArrive) {
+  std::vector<int32_t> in(6 << 20), out(in.size(), -1);
+  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int32_t>(i * 2654435761u);
+  const auto session = *connection_->OpenSession();
+  const auto bytes = static_cast<int64_t>(in.size() * 4);
+  session->Alloc(1, bytes, kFar);
+  session->Write(1, 0, Bytes(in));
+  const auto read = session->Read(1, 0, Writable(out));
+  ASSERT_TRUE(read.Get().ok()) << read.Get().status();
+  EXPECT_TRUE(in == out);
+  const std::vector<int32_t> part = {1, 2, 3};
+  session->Write(1, 400, Bytes(part));
+  out.assign(3, 0);
+  ASSERT_TRUE(session->Read(1, 400, Writable(out)).Get().ok());
+  EXPECT_THAT(out, ElementsAre(1, 2, 3));
+}
+
+// Nothing of what the far server answers comes through, and yet it has carried out all of a chain
+// in which every run needs the one before it: nothing waits for an answer.
+TEST_F(TwoDaemons, AChainOfRunsWaitsForNoAnswer) {
+  Counting counting(*connection_, kFar);
+  const double before = There("telegrad_runs_total");
+  proxy_->HoldAnswers(true);
+  std::vector<Future<RunInfo>> runs;
+  for (int i = 0; i < kRuns; ++i) runs.push_back(counting.Run());
+  EXPECT_TRUE(Becomes([&] { return There("telegrad_runs_total") == before + kRuns; }))
+      << There("telegrad_runs_total") << " of " << before + kRuns;
+  proxy_->HoldAnswers(false);
+  for (const auto& run : runs) ASSERT_TRUE(run.Get().ok()) << run.Get().status();
+  ASSERT_TRUE(counting.Read().Get().ok());
+  EXPECT_EQ(counting.words()[0], kRuns + 1);
+}
+
+// The same with buffers that come and go and are written in between.
+TEST_F(TwoDaemons, WritesAndFreesWaitForNoAnswerEither) {
+  Counting counting(*connection_, kFar);
+  RemoteSession& session = counting.session();
+  const FrozenGraph graph = IncrementGraph(4);
+  const double before = There("telegrad_runs_total");
+  const double buffers = There("telegrad_buffers");
+  const double written = There("telegrad_written_bytes_total");
+  proxy_->HoldAnswers(true);
+  const std::vector<int32_t> words = {10, 20, 30, 40};
+  constexpr int kSteps = 60;
+  for (uint64_t i = 0; i < kSteps; ++i) {
+    const uint64_t handles[] = {100 + i};
+    session.Alloc(handles[0], 16, kFar);
+    session.WriteCopy(handles[0], 0, Bytes(words));
+    session.RunQuiet(ContentHash(graph.root()), handles);
+    session.WriteCopy(1, 0, Bytes(words));  // over what a run may still use
+    const uint64_t one[] = {1};
+    session.RunQuiet(ContentHash(graph.root()), one);
+    if (i + 1 < kSteps) session.Free(handles[0]);
+  }
+  EXPECT_TRUE(Becomes([&] { return There("telegrad_runs_total") == before + 2 * kSteps; }))
+      << There("telegrad_runs_total") << " of " << before + 2 * kSteps;
+  EXPECT_EQ(There("telegrad_written_bytes_total"), written + 2 * kSteps * 16);
+  proxy_->HoldAnswers(false);
+  ASSERT_TRUE(counting.Read().Get().ok()) << session.status();
+  EXPECT_THAT(counting.words(), ElementsAre(11, 21, 31, 41));
+  std::vector<int32_t> last(4);
+  ASSERT_TRUE(session.Read(100 + kSteps - 1, 0, Writable(last)).Get().ok());
+  EXPECT_THAT(last, ElementsAre(11, 21, 31, 41));
+  EXPECT_TRUE(Becomes([&] { return There("telegrad_buffers") == buffers + 1; }));
+}
+
+// A value of a variable is a part of the message that runs the graph: nothing is put or compiled
+// here for it.
+TEST_F(TwoDaemons, VariablesTravelWithTheRun) {
+  Graph g;
+  const UOp n = g.Make(Op::kVar, DType::kVoid, {}, {5, 0, 8, 2});
+  const UOp x = g.Param(0, DType::kFloat32, Shape{8}, 0);
+  const UOp part = g.Make(Op::kShrink, DType::kVoid, {x, n}, {0, -2});
+  const UOp sum = g.Make(Op::kReduce, DType::kVoid, {part}, {0, 0});
+  const UOp out = g.Param(1, DType::kFloat32, Shape{1}, 0);
+  const FrozenGraph graph = Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {out, sum})}));
+  const auto session = *connection_->OpenSession();
+  const std::vector<float> ones(8, 1);
+  std::vector<float> result(1);
+  session->Alloc(1, 32, kFar);
+  session->Alloc(2, 4, kFar);
+  session->Write(1, 0, Bytes(ones));
+  session->Put(graph.root());
+  const uint64_t handles[] = {1, 2};
+  for (const int64_t value : {2, 8, 4, 6, 2}) {
+    const VarValue values[] = {{5, value}};
+    const auto run = session->Run(ContentHash(graph.root()), handles, values);
+    ASSERT_TRUE(run.Get().ok()) << run.Get().status();
+    ASSERT_TRUE(session->Read(2, 0, Writable(result)).Get().ok());
+    EXPECT_EQ(result[0], static_cast<float>(value));
+  }
+  EXPECT_EQ(There("telegrad_graph_puts_total"), 1);
+  const VarValue wrong[] = {{5, 9}};
+  const auto refused = session->Run(ContentHash(graph.root()), handles, wrong);
+  EXPECT_EQ(refused.Get().status().code(), absl::StatusCode::kInvalidArgument)
+      << refused.Get().status();
+}
+
+// The same words as from the far server itself.
+TEST_F(TwoDaemons, ErrorsComeBackAsTheyAre) {
+  const auto error = [](Connection& connection, const std::string& device) {
+    Counting counting(connection, device);
+    RemoteSession& session = counting.session();
+    session.Alloc(2, 4, device);  // too short
+    const uint64_t handles[] = {2};
+    const auto run = session.Run(ContentHash(IncrementGraph(4).root()), handles);
+    std::string text(run.Get().status().message());
+    return text.substr(text.find("): "));
+  };
+  EXPECT_EQ(error(*connection_, kFar), error(*there_, "CPU:0"));
+}
+
+TEST_F(TwoDaemons, WhatFailedThereSpoilsWhatItWouldHaveWritten) {
+  Start({}, {"--default-quota", "device_memory=1MiB"});
+  Counting counting(*connection_, kFar);
+  RemoteSession& session = counting.session();
+  session.Alloc(2, 8 << 20, kFar);  // more than the far server gives this tenant
+  std::vector<int32_t> out(4);
+  const auto read = session.Read(2, 0, Writable(out));
+  EXPECT_EQ(read.Get().status().code(), absl::StatusCode::kResourceExhausted)
+      << read.Get().status();
+  EXPECT_THAT(std::string(read.Get().status().message()), HasSubstr("device_memory"));
+  EXPECT_TRUE(counting.Run().Get().ok());
+}
+
+TEST_F(TwoDaemons, AFullDeviceSaysSo) {
+  const auto session = *connection_->OpenSession();
+  session->Alloc(1, int64_t{2} << 30, kFar);
+  const Future<Done> synced = session->Sync();
+  EXPECT_EQ(synced.Get().status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(synced.Get().status().message()), HasSubstr(kFar));
+}
+
+TEST_F(TwoDaemons, PartsOfAGraphAreOnBothSides) {
+  Graph g;
+  const auto copy = [&](UOp x, int64_t device) {
+    return g.Make(Op::kCopy, DType::kVoid, {x}, {device});
+  };
+  const UOp here = g.Param(0, DType::kInt32, Shape{4}, 0);
+  const UOp there = g.Param(1, DType::kInt32, Shape{4}, 1);
+  const UOp sum = g.Make(Op::kAdd, {there, copy(here, 1)});
+  const UOp back = g.Make(Op::kMul, {copy(sum, 0), here});
+  const FrozenGraph graph = Freeze(
+      g.Make(Op::kSink, {g.Make(Op::kStore, {g.Param(2, DType::kInt32, Shape{4}, 0), back})}));
+  const auto session = *connection_->OpenSession();
+  session->Alloc(1, 16, "CPU:0");
+  session->Alloc(2, 16, kFar);
+  session->Alloc(3, 16, "CPU:0");
+  const std::vector<int32_t> x = {1, 2, 3, 4}, y = {10, 20, 30, 40};
+  session->Write(1, 0, Bytes(x));
+  session->Write(2, 0, Bytes(y));
+  session->Put(graph.root());
+  const uint64_t handles[] = {1, 2, 3};
+  const auto run = session->Run(ContentHash(graph.root()), handles);
+  ASSERT_TRUE(run.Get().ok()) << run.Get().status();
+  std::vector<int32_t> out(4);
+  ASSERT_TRUE(session->Read(3, 0, Writable(out)).Get().ok());
+  EXPECT_THAT(out, ElementsAre(11, 44, 99, 176));
+}
+
+// Neither of two servers reaches the other's memory: what one hands the other passes through here.
+TEST_F(TwoDaemons, PartsOfAGraphAreOnTwoServers) {
+  const RunningDaemon third;
+  Start({"--remote", "c=" + third.address()}, {});
+  Graph g;
+  const auto copy = [&](UOp x, int64_t device) {
+    return g.Make(Op::kCopy, DType::kVoid, {x}, {device});
+  };
+  const UOp x = g.Param(0, DType::kInt32, Shape{4}, 0), y = g.Param(1, DType::kInt32, Shape{4}, 1);
+  const UOp first = g.Make(Op::kAdd, {x, copy(y, 0)}), second = g.Make(Op::kMul, {y, copy(x, 1)});
+  const FrozenGraph graph =
+      Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {x, first}), g.Make(Op::kStore, {y, second})}));
+  const auto session = *connection_->OpenSession();
+  session->Alloc(1, 16, kFar);
+  session->Alloc(2, 16, "c/CPU:0");
+  const std::vector<int32_t> in = {1, 2, 3, 4}, other = {10, 20, 30, 40};
+  session->Write(1, 0, Bytes(in));
+  session->Write(2, 0, Bytes(other));
+  session->Put(graph.root());
+  const uint64_t handles[] = {1, 2};
+  std::vector<Future<RunInfo>> runs;
+  for (int i = 0; i < 2; ++i) runs.push_back(session->Run(ContentHash(graph.root()), handles));
+  std::vector<int32_t> a(4), b(4);
+  const auto read = session->Read(1, 0, Writable(a));
+  ASSERT_TRUE(session->Read(2, 0, Writable(b)).Get().ok()) << session->status();
+  ASSERT_TRUE(read.Get().ok()) << read.Get().status();
+  EXPECT_THAT(a, ElementsAre(21, 62, 123, 204));      // x + y + x * y
+  EXPECT_THAT(b, ElementsAre(110, 880, 2970, 7040));  // x * y * (x + y)
+}
+
+// Connections break all the time: what was sent is resumed, and no run is one too many or too few.
+TEST_F(TwoDaemons, NothingRunsTwiceOverConnectionsThatBreak) {
+  Counting counting(*connection_, kFar);
+  int runs = 1;
+  for (int round = 0; round < 8; ++round) {
+    std::vector<Future<RunInfo>> pending;
+    for (int i = 0; i < 25; ++i) pending.push_back(counting.Run());
+    proxy_->Cut();
+    for (const auto& run : pending) {
+      ASSERT_TRUE(run.Get().ok()) << run.Get().status();
+      ++runs;
+    }
+  }
+  ASSERT_TRUE(counting.Read().Get().ok()) << counting.session().status();
+  EXPECT_EQ(counting.words()[0], runs);
+  EXPECT_EQ(There("telegrad_runs_total"), runs);
+}
+
+TEST_F(TwoDaemons, ADeadServerIsSaidAndComesBack) {
+  Start({"--remote-grace", "1"}, {});
+  auto counting = std::make_unique<Counting>(*connection_, kFar);
+  const std::string address = far_->address();
+  there_.reset();
+  far_->process().Signal(SIGKILL);
+  far_.reset();
+  EXPECT_TRUE(Becomes([&] { return !Device(kFar).healthy; }));
+  EXPECT_THAT(Device(kFar).health, HasSubstr("b is lost"));
+  const auto run = counting->Run();
+  EXPECT_EQ(run.Get().status().code(), absl::StatusCode::kUnavailable) << run.Get().status();
+  EXPECT_THAT(std::string(run.Get().status().message()), HasSubstr("b is lost"));
+  // What it would have written, too; other devices go on.
+  EXPECT_EQ(counting->Read().Get().status().code(), absl::StatusCode::kUnavailable);
+  Counting near(*connection_, "CPU:0");
+  EXPECT_TRUE(near.Run().Get().ok());
+  const auto fresh = *connection_->OpenSession();
+  fresh->Alloc(1, 16, kFar);
+  EXPECT_EQ(fresh->Sync().Get().status().code(), absl::StatusCode::kUnavailable);
+
+  far_ = std::make_unique<RunningDaemon>(std::vector<std::string>{}, address);
+  ASSERT_EQ(far_->address(), address);
+  EXPECT_TRUE(Becomes([&] { return Device(kFar).healthy; }));
+  // Its buffers are gone, and say so; new ones work.
+  EXPECT_EQ(counting->Run().Get().status().code(), absl::StatusCode::kUnavailable);
+  Counting again(*connection_, kFar);
+  ASSERT_TRUE(again.Read().Get().ok());
+  EXPECT_THAT(again.words(), ElementsAre(1, 1, 1, 1));
+}
+
+// Started anew between two runs, before anybody has missed it.
+TEST_F(TwoDaemons, AServerStartedAnewHasForgottenTheBuffers) {
+  Counting counting(*connection_, kFar);
+  const std::string address = far_->address();
+  there_.reset();
+  far_->process().Signal(SIGKILL);
+  far_.reset();
+  far_ = std::make_unique<RunningDaemon>(std::vector<std::string>{}, address);
+  const auto run = counting.Run();
+  EXPECT_EQ(run.Get().status().code(), absl::StatusCode::kUnavailable) << run.Get().status();
+  Counting again(*connection_, kFar);
+  EXPECT_TRUE(again.Run().Get().ok());
+}
+
+// It answers nothing and takes nothing more, and yet is there.
+TEST_F(TwoDaemons, AServerThatStopsIsLostInTime) {
+  Start({"--remote-grace", "1", "--remote-wait", "2000"}, {});
+  Counting counting(*connection_, kFar);
+  far_->process().Signal(SIGSTOP);
+  std::vector<Future<RunInfo>> runs;
+  for (int i = 0; i < 50; ++i) runs.push_back(counting.Run());
+  for (const auto& run : runs) {
+    EXPECT_EQ(run.Get().status().code(), absl::StatusCode::kUnavailable) << run.Get().status();
+  }
+  EXPECT_FALSE(Device(kFar).healthy);
+  far_->process().Signal(SIGCONT);
+  EXPECT_TRUE(Becomes([&] { return Device(kFar).healthy; }));
+  Counting again(*connection_, kFar);
+  EXPECT_TRUE(again.Run().Get().ok());
+}
+
+TEST_F(TwoDaemons, ACancelledRunEndsThere) {
+  Counting counting(*connection_, kFar);
+  proxy_->HoldAnswers(true);
+  std::vector<Future<RunInfo>> runs;
+  for (int i = 0; i < 20; ++i) runs.push_back(counting.Run());
+  counting.session().Cancel();
+  proxy_->HoldAnswers(false);
+  for (const auto& run : runs) {
+    const absl::Status status = run.Get().status();
+    EXPECT_TRUE(status.ok() || absl::IsCancelled(status)) << status;
+  }
+  Counting again(*connection_, kFar);
+  EXPECT_TRUE(again.Run().Get().ok());
+}
+
+// Of two that name each other neither gets an answer: each says so and ends.
+TEST(Fronts, ThatWaitForEachOtherSaySo) {
+  const std::string a = StrCat("unix:", ::testing::TempDir(), "front_a_", getpid());
+  const std::string b = StrCat("unix:", ::testing::TempDir(), "front_b_", getpid());
+  const auto flags = [](const std::string& own, const std::string& other) {
+    return std::vector<std::string>{"--listen",      own,   "--remote",       "x=" + other,
+                                    "--remote-wait", "500", "--cuda-devices", "0",
+                                    "--log-level",   "off"};
+  };
+  testing::Process first(TELEGRADD, flags(a, b)), second(TELEGRADD, flags(b, a));
+  for (testing::Process* process : {&first, &second}) {
+    const testing::Output output = process->Wait();
+    EXPECT_EQ(output.exit_code, 1);
+    EXPECT_THAT(output.text, HasSubstr("remote x: no Telegrad server answers"));
+  }
+}
+
+// Of a front only its own devices are offered, so no chain of fronts comes back to where it began.
+TEST_F(TwoDaemons, TheDevicesOfAFrontsRemotesAreLeftOut) {
+  RunningDaemon second({"--remote", "a=" + front_->address()});
+  const auto connection = Connect(second.address());
+  std::vector<std::string> names, notes;
+  const auto devices = connection->ListDevices(&notes);
+  ASSERT_TRUE(devices.ok());
+  for (const DeviceInfo& device : *devices) names.push_back(device.name);
+  EXPECT_THAT(names, ElementsAre("CPU:0", "a/CPU:0"));
+  EXPECT_THAT(notes, ::testing::Contains(HasSubstr("a/b/CPU:0: that server reaches it elsewhere")));
+}
+
+}  // namespace
+}  // namespace telegrad

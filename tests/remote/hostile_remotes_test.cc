@@ -1,0 +1,225 @@
+// A front whose far server lies, speaks another protocol, or is not one: each is a clear error, and
+// nothing hangs.
+#include <grpcpp/grpcpp.h>
+
+#include "devices/remote/remote_device.h"
+#include "engine/base/strings.h"
+#include "telegrad/v1/compute.grpc.pb.h"
+#include "telegrad/v1/session.grpc.pb.h"
+#include "tests/devices/fixture.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::HasSubstr;
+
+class FakeSession final : public v1::Session::Service {
+ public:
+  grpc::Status Hello(grpc::ServerContext*, const v1::HelloRequest*,
+                     v1::HelloResponse* response) override {
+    if (refuses) {
+      return {grpc::StatusCode::FAILED_PRECONDITION, "no common version of the protocol"};
+    }
+    response->set_protocol(1);
+    response->set_graph_form(2);
+    response->set_chunk_bytes(1 << 20);
+    response->set_binds_parts(binds_parts);
+    return grpc::Status::OK;
+  }
+  grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
+                           v1::ListDevicesResponse* response) override {
+    v1::Device* device = response->add_devices();
+    device->set_name("CPU:0");
+    device->set_target("x86, 512-bit vectors");
+    device->set_memory_limit(1 << 20);
+    device->set_healthy(true);
+    return grpc::Status::OK;
+  }
+  bool refuses = false, binds_parts = true;
+};
+
+// Answers each operation as the test says.
+class FakeCompute final : public v1::Compute::Service {
+ public:
+  using Stream = grpc::ServerReaderWriter<v1::ExecuteResponse, v1::ExecuteRequest>;
+  std::function<void(const v1::ExecuteRequest&, Stream*)> answer;
+
+  grpc::Status Execute(grpc::ServerContext*, Stream* stream) override {
+    v1::ExecuteRequest request;
+    while (stream->Read(&request)) {
+      v1::ExecuteResponse response;
+      response.set_op_id(request.op_id());
+      if (request.has_open()) {
+        response.mutable_open()->set_token("0123456789abcdef");
+        response.mutable_open()->set_epoch(1);
+        response.mutable_open()->set_lease_ms(60'000);
+        response.mutable_open()->set_grace_ms(500);
+        stream->Write(response);
+      } else if (request.op_case() != v1::ExecuteRequest::OP_NOT_SET) {
+        answer(request, stream);
+      }
+    }
+    return grpc::Status::OK;
+  }
+};
+
+class HostileRemotes : public ::testing::Test {
+ protected:
+  HostileRemotes() {
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&session_);
+    builder.RegisterService(&compute_);
+    server_ = builder.BuildAndStart();
+    options_ = {.name = "r", .address = StrCat("127.0.0.1:", port)};
+    options_.connect_time = absl::Milliseconds(500);
+    compute_.answer = [](const v1::ExecuteRequest&, FakeCompute::Stream*) {};
+  }
+  ~HostileRemotes() override {
+    devices_.clear();
+    server_->Shutdown(std::chrono::system_clock::now());
+  }
+
+  Device& Open() {
+    auto devices = OpenRemote(options_, nullptr);
+    EXPECT_TRUE(devices.ok()) << devices.status();
+    devices_ = *std::move(devices);
+    return *devices_[0];
+  }
+  static void Answer(const v1::ExecuteRequest& request, FakeCompute::Stream* stream,
+                     const std::function<void(v1::ExecuteResponse&)>& fill) {
+    v1::ExecuteResponse response;
+    response.set_op_id(request.op_id());
+    fill(response);
+    stream->Write(response);
+  }
+  // How a read of 4 bytes ends.
+  absl::Status ReadFrom(Device& device) {
+    auto memory = device.Alloc(4);
+    if (!memory.ok()) return memory.status();
+    const auto point = Copy(device, HostBuffer(*host_, "????"), Whole(*memory));
+    return point.ok() ? point->Wait(absl::Seconds(60)) : point.status();
+  }
+
+  FakeSession session_;
+  FakeCompute compute_;
+  std::unique_ptr<grpc::Server> server_;
+  RemoteOptions options_;
+  std::unique_ptr<Device> host_ = OpenHost();
+  std::vector<std::unique_ptr<Device>> devices_;
+};
+
+TEST_F(HostileRemotes, OneThatSpeaksAnotherProtocol) {
+  session_.refuses = true;
+  const auto devices = OpenRemote(options_, nullptr);
+  EXPECT_EQ(devices.status().code(), absl::StatusCode::kFailedPrecondition) << devices.status();
+  EXPECT_THAT(std::string(devices.status().message()),
+              HasSubstr("remote r: no common version of the protocol"));
+}
+
+TEST_F(HostileRemotes, OneThatIsTooOld) {
+  session_.binds_parts = false;
+  EXPECT_EQ(Open().Alloc(4).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// One of a release before Copy: bytes go by way of the front, in their order.
+TEST_F(HostileRemotes, OneThatDoesNotCopyIsReadAndWritten) {
+  std::map<uint64_t, std::string> buffers;
+  compute_.answer = [&](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    EXPECT_FALSE(request.has_copy());
+    if (request.has_alloc()) buffers[request.alloc().handle()].resize(request.alloc().bytes());
+    if (request.has_write()) {
+      buffers[request.write().handle()].replace(request.write().offset(), request.data().size(),
+                                                request.data());
+    }
+    if (request.has_sync()) Answer(request, stream, [](auto&) {});
+    if (!request.has_read()) return;
+    Answer(request, stream, [&](auto& r) {
+      r.mutable_read()->set_offset(request.read().offset());
+      r.mutable_read()->set_last(true);
+      r.set_data(
+          buffers[request.read().handle()].substr(request.read().offset(), request.read().bytes()));
+    });
+  };
+  Device& device = Open();
+  const BufferView a = Whole(*device.Alloc(8)), b = Whole(*device.Alloc(8));
+  const BufferView out = HostBuffer(*host_, "????????");
+  ASSERT_TRUE(Copy(device, a, HostBuffer(*host_, "12345678")).ok());
+  const auto commands =
+      *device.Encode({CopyCommand({{0, 0}, {1, 2}, 4}), CopyCommand({{0, 4}, {0, 0}, 4})});
+  ASSERT_TRUE(device.queue().Submit(commands, {b, a}, {}).ok());
+  ASSERT_TRUE(Copy(device, a, HostBuffer(*host_, "abcdefgh"), {device.queue().last()}).ok());
+  ASSERT_EQ(Copy(device, out, b)->Wait(), absl::OkStatus());
+  EXPECT_EQ(Bytes(out), "34563456");
+}
+
+TEST_F(HostileRemotes, NobodyAtAll) {
+  const auto devices = OpenRemote(
+      {.name = "r", .address = "127.0.0.1:1", .connect_time = absl::Milliseconds(50)}, nullptr);
+  EXPECT_EQ(devices.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(devices.status().message()), HasSubstr("127.0.0.1:1"));
+}
+
+TEST_F(HostileRemotes, ItSaysAnotherHash) {
+  compute_.answer = [](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (!request.has_put()) return;
+    Answer(request, stream, [](auto& r) { r.mutable_put()->set_hash(std::string(32, 'x')); });
+  };
+  const auto loaded = Open().Load({.name = "x", .binary = "graph", .hash = std::string(32, 'y')});
+  EXPECT_EQ(loaded.status().code(), absl::StatusCode::kInternal) << loaded.status();
+  EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("hash"));
+}
+
+TEST_F(HostileRemotes, ItSendsMoreBytesThanWereAskedFor) {
+  compute_.answer = [](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (!request.has_read()) return;
+    Answer(request, stream, [](auto& r) {
+      r.mutable_read()->set_last(true);
+      r.set_data("12345678");
+    });
+  };
+  EXPECT_EQ(ReadFrom(Open()).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(HostileRemotes, ItAnswersWhatNobodyAsked) {
+  compute_.answer = [](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (!request.has_read()) return;
+    Answer(request, stream, [&](auto& r) { r.set_op_id(request.op_id() + 1000); });
+  };
+  EXPECT_EQ(ReadFrom(Open()).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(HostileRemotes, ItAnswersWithoutEnd) {
+  compute_.answer = [](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (!request.has_read()) return;
+    v1::ExecuteResponse response;
+    response.set_op_id(request.op_id());
+    response.mutable_read()->set_last(true);
+    response.set_data("1234");
+    while (stream->Write(response)) {
+    }
+  };
+  // The first answer is one; what follows ends the session, and the next use opens another.
+  Device& device = Open();
+  const absl::Status read = ReadFrom(device);
+  EXPECT_TRUE(read.ok() || absl::IsUnavailable(read)) << read;
+}
+
+// Nothing waits for one that takes everything and answers nothing, once the grace is over.
+TEST_F(HostileRemotes, ItNeverAnswers) {
+  options_.grace = absl::Milliseconds(100);
+  options_.interval = absl::Milliseconds(10);
+  Device& device = Open();
+  auto memory = device.Alloc(4);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const auto point = Copy(device, HostBuffer(*host_, "????"), Whole(*memory));
+  ASSERT_TRUE(point.ok());
+  server_->Shutdown(std::chrono::system_clock::now());
+  const absl::Status ended = point->Wait(absl::Seconds(60));
+  EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable) << ended;
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("is lost"));
+}
+
+}  // namespace
+}  // namespace telegrad
