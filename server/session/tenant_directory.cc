@@ -62,7 +62,7 @@ absl::Status TenantDirectory::CheckServed(std::string_view name) const {
 
 absl::Status TenantDirectory::CheckActsFor(std::string_view front, std::string_view tenant) const {
   if (front == tenant) return absl::OkStatus();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Terms terms = TermsOfLocked(front);
   if (terms.quotas != nullptr && IsTenantName(tenant) && terms.quotas->ActsFor(tenant)) {
     return absl::OkStatus();
