@@ -6,7 +6,8 @@
 namespace telegrad {
 namespace {
 
-// Finer where most things are, between 10 us and 10 s.
+// In seconds. A whole number of nanoseconds is divided by 1e9, and not multiplied by 1e-9, so that
+// it is rounded to what is written here. Finer where most things are, between 10 us and 10 s.
 constexpr double kBounds[] = {1e-6, 3e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3,
                               1e-2, 2e-2, 5e-2, 0.1,  0.2,  0.5,  1,    3,    10,   100};
 static_assert(std::size(kBounds) + 1 == Histogram::kBuckets);
@@ -21,7 +22,7 @@ int64_t Histogram::Counts::total() const {
 
 void Histogram::Observe(int64_t ns) {
   ns = std::max<int64_t>(ns, 0);
-  const auto* const bound = std::ranges::lower_bound(kBounds, static_cast<double>(ns) * 1e-9);
+  const auto* const bound = std::ranges::lower_bound(kBounds, static_cast<double>(ns) / 1e9);
   buckets_[static_cast<size_t>(bound - kBounds)].fetch_add(1, std::memory_order_relaxed);
   ns_.fetch_add(ns, std::memory_order_relaxed);
 }
@@ -31,7 +32,7 @@ Histogram::Counts Histogram::Read() const {
   for (size_t i = 0; i < kBuckets; ++i) {
     out.buckets[i] = buckets_[i].load(std::memory_order_relaxed);
   }
-  out.seconds = static_cast<double>(ns_.load(std::memory_order_relaxed)) * 1e-9;
+  out.seconds = static_cast<double>(ns_.load(std::memory_order_relaxed)) / 1e9;
   return out;
 }
 
