@@ -10,11 +10,12 @@
 namespace telegrad {
 namespace {
 
-// Each pull is answered with several chunks; the next one is there before the last is through.
+// Each pull is answered with several chunks; the next pull is sent before the last chunk has
+// arrived.
 constexpr size_t kPullsInFlight = 2;
 // Damaged chunks of one transfer, after which it is not the network's fault.
 constexpr int kMostErrors = 64;
-// Of those sent last, which a server that the connection broke to may not have got.
+// Limit of the last messages, which the server may not have received when the connection broke.
 constexpr size_t kReleases = 1024;
 
 v1::Compression AgreedOn(const Connection& connection) {
@@ -94,11 +95,11 @@ absl::Status BulkStream::Take(const v1::TransferResponse& response) {
   switch (response.what_case()) {
     case v1::TransferResponse::kAttached: {
       std::lock_guard lock(owner_->mutex_);
-      if (attached_) return Internal("a stream is attached once");
+      if (attached_) return Internal("the server has attached a stream twice");
       const uint64_t credit = response.attached().credit();
       const uint64_t chunk_bytes = std::min<uint64_t>(
           {response.attached().chunk_bytes(), credit, static_cast<uint64_t>(kChunkBytes)});
-      if (chunk_bytes == 0) return Internal("chunks of no bytes");
+      if (chunk_bytes == 0) return Internal("the server announced chunks of 0 bytes");
       attached_ = true;
       credit_ = most_credit_ = credit;
       chunk_bytes_ = chunk_bytes;
@@ -119,23 +120,23 @@ absl::Status BulkStream::Take(const v1::TransferResponse& response) {
     case v1::TransferResponse::WHAT_NOT_SET:
       break;
   }
-  return Internal("a message that says nothing that this client knows");
+  return Internal("the message has no field that this client supports");
 }
 
 absl::StatusOr<const CompressionMethod*> BulkStream::CompressionOf(const v1::Chunk& chunk) {
   const CompressionMethod* method = FindCompression(chunk.compression());
   if (method != nullptr || chunk.compression() == v1::COMPRESSION_NONE) return method;
-  return Internal("this client knows no compression ", static_cast<int>(chunk.compression()));
+  return Internal("unknown compression ", static_cast<int>(chunk.compression()));
 }
 
 absl::StatusOr<BulkStream::Incoming> BulkStream::BeginChunk(const v1::Chunk& chunk) {
   std::lock_guard lock(owner_->mutex_);
-  if (pulls_.empty()) return Internal("a chunk that was not asked for");
+  if (pulls_.empty()) return Internal("a chunk that was not requested");
   BulkTransfers::Sent& pull = pulls_.front();
   if (pull.job->transfer != chunk.transfer() || pull.range.offset != chunk.offset() ||
       chunk.bytes() == 0 || chunk.bytes() > pull.range.bytes) {
     return Internal("a chunk of ", chunk.bytes(), " bytes at ", chunk.offset(), " of transfer ",
-                    chunk.transfer(), " that was not asked for");
+                    chunk.transfer(), " that was not requested");
   }
   if (pull.job->failed) return Incoming{pull.job, {}};
   ++pull.job->writing;
@@ -173,7 +174,7 @@ void BulkStream::EndChunk(const v1::Chunk& chunk, const Incoming& incoming,
   }
   if (result) job->done->Set(*result);
   if (damaged) {
-    owner_->Failed(job, absl::DataLossError("chunks of a read arrive damaged again and again"));
+    owner_->Failed(job, absl::DataLossError("chunks of a read have arrived damaged several times"));
   }
 }
 

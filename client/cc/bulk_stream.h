@@ -1,4 +1,4 @@
-// One of the connections of BulkTransfers: what it does with the messages, whatever carries them.
+// One of the connections of BulkTransfers: its protocol, for any transport.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@ class BulkStream {
  public:
   virtual ~BulkStream() = default;
 
-  // Sends whatever there is to send and room for. Without the owner's mutex.
+  // Sends all messages that are ready and that have credit. Called without the owner's mutex.
   virtual void Kick() = 0;
   virtual void Cancel() = 0;
   // Cancels, and waits until the transport uses neither this nor the memory of a job.
@@ -29,7 +29,7 @@ class BulkStream {
   bool done() const { return done_; }
   bool attached() const { return attached_; }
   const absl::Status& status() const { return status_; }
-  // What the server may not have got: the chunks sent last, as many as it had given credit for, and
+  // The messages that the server may not have received: the last chunks sent, up to its credit, and
   // the pulls that are not answered.
   std::deque<BulkTransfers::Sent>& chunks() { return chunks_; }
   std::deque<BulkTransfers::Sent>& pulls() { return pulls_; }
@@ -45,8 +45,8 @@ class BulkStream {
     std::span<const std::byte> data;   // of the chunk
     std::shared_ptr<const void> keep;  // what that lies in
   };
-  // Where a chunk that arrives belongs: this stream alone writes there until EndChunk, which every
-  // one is told to.
+  // The memory of an arriving chunk. Only this stream writes there until EndChunk, which must
+  // follow every call.
   struct Incoming {
     JobRef job;
     std::span<std::byte> to;  // none where the read has failed: the memory is the caller's again
@@ -57,13 +57,14 @@ class BulkStream {
   v1::TransferRequest AttachRequest(std::string token, uint64_t epoch) const;
   // With the owner's mutex held: the next message, if there is one and credit for it.
   std::optional<Outgoing> NextMessage();
-  // Without: sums up a chunk, and compresses it where that was agreed on.
+  // Called without the mutex: computes a chunk's checksum, and compresses the chunk where that was
+  // agreed on.
   void Seal(Outgoing* message) const;
   // The transport does not need the message's memory any more.
   void EndSending(const Outgoing& message);
 
-  // What the server says, except of chunks. An error is a violation of the protocol, or why the
-  // server ends the stream.
+  // Handles a message of the server other than a chunk. An error is a violation of the protocol, or
+  // the server's reason for ending the stream.
   absl::Status Take(const v1::TransferResponse& response);
   absl::StatusOr<Incoming> BeginChunk(const v1::Chunk& chunk);
   // Null where it is not compressed.
@@ -82,7 +83,7 @@ class BulkStream {
  private:
   absl::Status TakeRefusal(const v1::Refused& refused);
 
-  // Likewise.
+  // Guarded by the owner's mutex, too.
   bool done_ = false;
   uint64_t chunk_bytes_ = 0, credit_ = 0, most_credit_ = 0;
   std::deque<BulkTransfers::Sent> chunks_, pulls_;

@@ -1,8 +1,8 @@
 // Large writes and reads of a session, beside its operations: cut into chunks that travel over
 // several connections at once, each over whichever has room. They are bulk sockets where the server
-// has some and lets this client reach them, else connections of gRPC's. A connection that breaks is
-// made anew; of an upload only what the server says is missing is sent again, and of a download
-// only what has not arrived is asked for again.
+// offers them and this client can reach them, otherwise gRPC connections. A broken connection is
+// replaced; then only the bytes of an upload that the server reports as missing are sent again, and
+// only the bytes of a download that have not arrived are requested again.
 //
 // Thread-safe.
 #pragma once
@@ -30,7 +30,7 @@
 
 namespace telegrad {
 
-// Names a session to the server, for its own caller only.
+// Identifies a session to the server; valid only for the caller that opened it.
 struct SessionTicket {
   std::string token;
   uint64_t epoch = 0;
@@ -45,17 +45,16 @@ class BulkStream;
 
 class BulkTransfers {
  public:
-  // `broken` is told, once, when an upload cannot be brought to its end: nothing that follows it
-  // will begin.
+  // `broken` is called once, when an upload cannot be completed: no operation after it will begin.
   BulkTransfers(Connection* connection, Future<SessionTicket> ticket,
                 std::function<void(const absl::Status&)> broken);
   ~BulkTransfers();
-  // Ends what is under way. No memory passed to the other functions is in use afterwards. This
-  // object stays until the futures passed to them have their results.
+  // Ends all transfers. No memory passed to the other functions is in use afterwards. This object
+  // exists until the futures passed to them have their results.
   void Close();
 
   // Sends the bytes of the Write with this number, until that is acknowledged. They are sent before
-  // anybody asks for the acknowledgement, for which there may have to be room first.
+  // the acknowledgement is requested, because that request may have to wait for room.
   void Upload(uint64_t transfer, std::span<const std::byte> data, std::shared_ptr<const void> keep);
   void EndUpload(uint64_t transfer, const Future<Done>& acknowledged);
   // Fetches the bytes of the Read with this number, once that is answered; then `done` is set.
@@ -77,7 +76,7 @@ class BulkTransfers {
     std::deque<TransferRange> todo;    // to be sent or asked for
     uint64_t received = 0;
     int writing = 0;                     // streams that write to `into`
-    std::optional<absl::Status> failed;  // told when none does
+    std::optional<absl::Status> failed;  // the result to set when none does
     int sending = 0;                     // streams that read from `data`
     int errors = 0;                      // chunks that did not arrive well, on either side
   };
@@ -95,8 +94,8 @@ class BulkTransfers {
   };
 
   void Add(JobRef job);
-  void Keep();  // the thread that opens streams and mends what broke with them
-  // With the mutex held, which they may give up meanwhile.
+  void Keep();  // the thread that opens streams and repeats the transfers of broken ones
+  // With the mutex held, which they may release meanwhile.
   void Open(Slot& slot, std::unique_lock<std::mutex>& lock);
   void Mend(Slot& slot, std::unique_lock<std::mutex>& lock);
   std::vector<TransferRange> StillMissing(uint64_t transfer, std::vector<TransferRange> sent,
@@ -107,7 +106,7 @@ class BulkTransfers {
   void EndLocked(uint64_t transfer);
   [[nodiscard]] std::function<void()> FailDownloadLocked(const JobRef& job,
                                                          const absl::Status& status);
-  // What to tell whom, once the mutex is not held any more.
+  // The callbacks to call once the mutex is released.
   [[nodiscard]] std::function<void()> FailLocked(const absl::Status& status);
 
   void Kick();

@@ -1,6 +1,6 @@
-// Memory for the chunks of files on their way out. A chunk goes back to the pool when the transport
-// lets go of it, so that an upload takes as many as the transport holds at a time, and touches no
-// fresh pages for each.
+// Memory for chunks of files that are being sent. A chunk returns to the pool when the transport
+// releases it, so an upload needs only as many chunks as the transport holds at a time and touches
+// no new pages for each.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class ChunkPool : public std::enable_shared_from_this<ChunkPool> {
  public:
   explicit ChunkPool(size_t bytes) : bytes_(bytes) {}
 
-  // Of as many bytes as the pool was made with.
+  // A chunk of the size that the pool was made with.
   std::shared_ptr<std::byte[]> Take() {
     std::unique_ptr<std::byte[]> chunk;
     {

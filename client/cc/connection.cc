@@ -22,16 +22,16 @@ absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
   const std::string message = status.error_message();
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
       status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return absl::UnavailableError(StrCat("no Telegrad server answers at ", address, " (", message,
-                                         "); start one with: telegradd --listen ", address,
-                                         ", or name another with --address or TELEGRAD_ADDRESS. A "
-                                         "server that wants TLS, or does not take this client's "
-                                         "certificate, shows itself in the same way"));
+    return absl::UnavailableError(
+        StrCat("no Telegrad server answers at ", address, " (", message,
+               "); start one with: telegradd --listen ", address,
+               ", or name another with --address or TELEGRAD_ADDRESS. A server that requires TLS, "
+               "or rejects this client's certificate, causes the same error"));
   }
   if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
     return absl::UnauthenticatedError(
         StrCat(message, "; the server at ", address,
-               " asks who its callers are: give it a token or a certificate"));
+               " requires credentials; give a token or a certificate (docs/security.md)"));
   }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
 }
@@ -54,8 +54,8 @@ bool IsLoopback(std::string_view host) {
   return host == "localhost" || host == "[::1]";
 }
 
-// Bytes that are not gRPC's go to no other host than the one at hand: a server that says another
-// one could let its clients speak to whoever listens there.
+// Bytes outside gRPC go to no other host than the connected one: otherwise a server could direct
+// its clients to arbitrary hosts.
 std::string ReachedHere(const std::string& address, const std::string& said) {
   const std::string reached = Reached(address, said);
   if (reached.rfind(':') == std::string::npos) return "";

@@ -31,20 +31,21 @@ struct ConnectOptions {
   // Connections over which large writes and reads of a session travel. 0: they stay on the
   // session's.
   int data_streams = 2;
-  std::string data_address = {};  // where they go instead of where the server says
+  std::string data_address = {};  // the address to use in place of the one that the server names
   // Whether they leave gRPC for plain sockets where the server has some.
   bool bulk_sockets = true;
-  std::string bulk_address =
-      {};  // where those connect to, likewise; with a data_address only there
-  // Of their chunks, where it makes them smaller and the server takes it: for slow networks.
+  std::string bulk_address = {};  // their address in place of the one that the server names; with a
+                                  // data_address they are used only where this is set
+  // Compression of their chunks, for slow networks; used where the server supports it and a chunk
+  // gets smaller.
   Compression compression = Compression::kNone;
 };
 
 struct SessionOptions {
-  // The session outlives a broken connection: it is resumed over another, and nothing is run twice
-  // or forgotten. Memory given to Write is then sent from, or read again, until a later operation
-  // is answered. Where the session was lost all the same, what was not carried out fails with
-  // UNAVAILABLE and what may have been with UNKNOWN; a read whose bytes were lost on their way with
+  // The session outlives a broken connection: it is resumed over another, and each operation is
+  // executed exactly once. Memory given to Write may be read again until a later operation is
+  // answered. If the session is lost, operations that were not executed fail with UNAVAILABLE,
+  // those that may have been with UNKNOWN, and a read whose bytes were lost in transit with
   // ABORTED.
   bool resumable = false;
   absl::Duration lease = absl::ZeroDuration();  // see Open in compute.proto; 0: the server's choice
@@ -56,10 +57,10 @@ struct ServerInfo {
   uint32_t graph_form = 0;
   int64_t max_message_bytes = 0;
   int64_t chunk_bytes = 0;
-  std::string local_socket;  // on which processes of its machine present themselves; empty: none
-  std::string tenant;        // whom the server takes this client for
-  std::string data_address;  // where large writes and reads go
-  std::string bulk_address;  // and on sockets without gRPC; empty: nowhere
+  std::string local_socket;  // the socket that authenticates processes of its machine; empty: none
+  std::string tenant;        // the tenant of this client on the server
+  std::string data_address;  // the address for large writes and reads
+  std::string bulk_address;  // the address of bulk sockets; empty: none
   Compression compression = Compression::kNone;  // as agreed
   bool binds_parts = false;                      // runs bind parts of buffers
   bool copies = false;                           // it copies between buffers
@@ -90,17 +91,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // `notes`, unless null: which devices the server cannot use, and why, if it tells this client.
   absl::StatusOr<std::vector<DeviceInfo>> ListDevices(std::vector<std::string>* notes = nullptr);
   absl::StatusOr<std::map<std::string, double>> Stats();  // by metric name
-  // The session keeps the connection. Opening takes no round trip: a refusal shows in the first
+  // The session holds the connection. Opening takes no round trip: a refusal appears in the first
   // answer.
   absl::StatusOr<std::unique_ptr<RemoteSession>> OpenSession(const SessionOptions& options = {});
 
   const ServerInfo& server() const { return server_; }
   const std::string& address() const { return address_; }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
-  // A connection of its own to where the server takes large writes and reads.
+  // A separate connection to the server's address for large writes and reads.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenDataChannel() const;
   const ConnectOptions& options() const { return options_; }
-  // Puts this client's token onto a call; every call needs it.
+  // Adds this client's token to a call; every call needs it.
   absl::Status Authorize(grpc::ClientContext* context) { return tokens_.Authorize(context); }
 
  private:

@@ -15,6 +15,7 @@
 #include <iterator>
 
 #include "engine/base/status.h"
+#include "grpc/grpc.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
@@ -26,6 +27,12 @@ namespace {
 // How often the files of TLS are looked at for a change.
 constexpr unsigned kTlsRefreshSeconds = 10;
 constexpr int kLocalSocketSeconds = 10;
+
+// gRPC is never shut down before the process exits. When the last channel of a process goes, gRPC
+// 1.51 shuts itself down and joins its threads, one of which may be in a poll of ten seconds that
+// nothing interrupts: it was begun for a message that the socket did not take at once
+// (run_poller in src/core/lib/iomgr/tcp_posix.cc).
+void KeepGrpc() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
 
 absl::Status CheckReadable(const std::string& path) {
   if (path.empty() || access(path.c_str(), R_OK) == 0) return absl::OkStatus();
@@ -44,14 +51,15 @@ bool StaysOnThisMachine(std::string_view address) {
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TransportOf(const std::string& address,
                                                                       const ClientCredentials& c) {
   if (!c.token.empty() + !c.token_file.empty() + !c.local_socket.empty() > 1) {
-    return InvalidArgument("more than one of token, token file and local socket");
+    return InvalidArgument("expected at most one of token, token file and local socket");
   }
   if (c.tls_cert.empty() != c.tls_key.empty()) {
-    return InvalidArgument("a client's certificate and its key go together");
+    return InvalidArgument("a client certificate needs its key, and a key its certificate");
   }
   if (c.tls_ca.empty() || address.starts_with("unix:")) {
     if (!c.tls_cert.empty() && c.tls_ca.empty()) {
-      return InvalidArgument("a client's certificate needs the authorities of the server's, too");
+      return InvalidArgument(
+          "a client certificate also needs the authorities that sign the server's certificate");
     }
     const bool token = !c.token.empty() || !c.token_file.empty() || !c.local_socket.empty();
     if (token && !StaysOnThisMachine(address)) {
@@ -125,6 +133,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
                                                            const ClientCredentials& credentials,
                                                            bool bulk) {
   TG_ASSIGN_OR_RETURN(const auto transport, TransportOf(address, credentials));
+  KeepGrpc();
   grpc::ChannelArguments arguments;
   for (const ChannelArgument& row : kChannelArguments) {
     arguments.SetInt(row.name, bulk ? row.bulk : row.value);
@@ -168,7 +177,7 @@ absl::Status TokenSource::ReadFile() {
   for (const char c : token_) {
     if (c <= ' ' || c >= 0x7f) return InvalidArgument(path, ": expected a token on one line");
   }
-  if (token_.empty()) return InvalidArgument(path, ": there is no token in it");
+  if (token_.empty()) return InvalidArgument(path, ": the file has no token");
   stamp_ = std::move(stamp);
   return absl::OkStatus();
 }

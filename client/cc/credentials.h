@@ -1,5 +1,5 @@
-// What a client shows to a server that asks who it is (docs/security.md): a certificate, a token,
-// or the user that it runs as.
+// The credentials of a client (docs/security.md): a certificate, a token, or the user that it runs
+// as.
 #pragma once
 
 #include <chrono>
@@ -45,7 +45,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
                                                            const ClientCredentials& credentials,
                                                            bool bulk);
 
-// Puts the token, if there is one, onto calls. Thread-safe.
+// Adds the token, if there is one, to calls. Thread-safe.
 class TokenSource {
  public:
   explicit TokenSource(const ClientCredentials& credentials) : credentials_(credentials) {}

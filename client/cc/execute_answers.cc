@@ -1,5 +1,5 @@
-// What an ExecuteStream does with the server's answers: each goes to the operation that it belongs
-// to, and says that the operations before it, which have none of their own, were carried out.
+// How an ExecuteStream handles the server's answers: each completes its operation, and acknowledges
+// all earlier operations that have no answer of their own.
 #include <cstring>
 #include <utility>
 
@@ -113,7 +113,8 @@ absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse
     has->Set(response.has().has());
   } else if (auto* put = std::get_if<Future<Digest>>(&pending.completion)) {
     Digest digest;
-    if (!Digest::FromBytes(response.put().hash(), &digest)) return Internal("a hash of odd length");
+    if (!Digest::FromBytes(response.put().hash(), &digest))
+      return Internal("a hash of unexpected length");
     put->Set(digest);
   } else if (auto* told = std::get_if<Future<PutInfo>>(&pending.completion)) {
     const v1::RunCost& cost = response.put().cost();
@@ -144,7 +145,7 @@ absl::Status ExecuteStream::TakeChunk(ReadTarget& target, const v1::ExecuteRespo
     return Internal("operation ", response.op_id(), ": a chunk outside of what was read");
   }
   std::byte* out = target.into.data() + begin;
-  for (const Piece& piece : envelope.payload) {
+  for (const ByteSpan& piece : envelope.payload) {
     std::memcpy(out, piece.data(), piece.size());
     out += piece.size();
   }

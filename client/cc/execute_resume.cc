@@ -1,7 +1,7 @@
-// How an ExecuteStream opens its session, and what it does beside for a resumable one. A thread,
-// the keeper, renews the lease, asks what the server has taken where much is kept to be sent again,
-// and makes another call in place of one that broke. It gives up when the server must have: at the
-// end of the grace period.
+// How an ExecuteStream opens its session and keeps a resumable one. A thread, the keeper, renews
+// the lease, asks which operations the server has accepted when many messages are kept for
+// repetition, and replaces a broken call. It stops at the end of the grace period, when the server
+// has closed the session.
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -18,9 +18,9 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr uint64_t kOpenId = 1;
-// From one attempt to resume to the next, at first and at most; half of it is left to chance.
+// Pause between attempts to resume, the first and the longest; half of it is random.
 constexpr milliseconds kFirstPause{10}, kLongestPause{1000};
-// Of the call that closes a session whose stream cannot.
+// Time limit of the call that closes a session whose stream cannot.
 constexpr milliseconds kCloseTime{1000};
 
 // The network's doing, not the server's answer.
@@ -48,11 +48,11 @@ void ExecuteStream::PrepareOpen() {
   outgoing_ = grpc::ByteBuffer(&slice, 1);
 }
 
-// Of an Open that was answered.
+// Handles the answer to Open.
 absl::Status ExecuteStream::Opened(const v1::OpenResult& result) {
   ticket_.Set(SessionTicket{result.token(), result.epoch()});
   if (!options_.resumable) return absl::OkStatus();
-  if (result.token().empty()) return Internal("the server opened no session that can be resumed");
+  if (result.token().empty()) return Internal("the server opened a session that cannot be resumed");
   std::vector<Sent> taken;  // goes without the lock
   std::lock_guard lock(mutex_);
   if (token_.empty()) {
@@ -102,8 +102,8 @@ bool ExecuteStream::MayResumeLocked(absl::Status* why) {
   const auto now = steady_clock::now();
   if (std::exchange(open_, false)) broken_at_ = now;
   if (now >= GiveUpAtLocked()) {
-    *why =
-        absl::UnavailableError(ToAbsl(StrCat("it could not be resumed: ", ToStd(why->message()))));
+    *why = absl::UnavailableError(
+        ToAbsl(StrCat("the session could not be resumed: ", ToStd(why->message()))));
     return false;
   }
   const int doublings = std::min(attempts_, 10);
@@ -139,7 +139,8 @@ void ExecuteStream::Keep() {
   }
 }
 
-// The call before is done: nobody else touches it, or starts anything until there is another.
+// The previous call is done: no other thread uses it, or starts a write until there is another
+// call.
 void ExecuteStream::Reopen(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   auto call = std::make_shared<Call>(this, connection_, /*wait_for_ready=*/true);
@@ -171,7 +172,7 @@ void ExecuteStream::KeepAlive(std::unique_lock<std::mutex>& lock) {
   std::vector<Sent> taken;
   lock.lock();
   unary_ = nullptr;
-  // Where it failed the connection is broken, or the session is over: the stream will say so.
+  // Where it failed the connection is broken, or the session has ended: the stream will say so.
   if (status.ok()) taken = TakenLocked(response.last_op_id());
   const bool much = sent_bytes_ >= kMaxSentBytes / 2;
   keep_alive_at_ = steady_clock::now() + (much ? milliseconds(2) : lease_ / 3);
@@ -181,7 +182,7 @@ void ExecuteStream::KeepAlive(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// Where the stream could not end in order.
+// Closes the session by a call of its own, where the stream could not end in order.
 void ExecuteStream::CloseSession() {
   if (token_.empty()) return;
   v1::CloseRequest request;

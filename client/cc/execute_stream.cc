@@ -72,7 +72,7 @@ ExecuteStream::~ExecuteStream() {
     changed_.wait(lock, [this] { return done_ || call_done_; });
     between = !done_;
   }
-  if (between) Finish(absl::CancelledError("it was closed"));
+  if (between) Finish(absl::CancelledError("the session was closed"));
   if (options_.resumable && !in_order) CloseSession();
   outgoing_.Clear();
   sent_.clear();
@@ -80,8 +80,8 @@ ExecuteStream::~ExecuteStream() {
   slices_->AwaitNone();
 }
 
-// Where nothing is under way the server is told that nothing follows, so that it sees a session
-// that ended and not one that broke off. True if it has answered so.
+// If no operation is under way, half-closes the stream, so that the session ends in order and not
+// by a broken connection. True if the server has confirmed that.
 bool ExecuteStream::EndIfIdle() {
   {
     std::lock_guard lock(mutex_);
@@ -116,7 +116,7 @@ void ExecuteStream::Abandon(const absl::Status& why) {
   {
     std::lock_guard lock(mutex_);
     if (broken_.ok()) {
-      broken_ = absl::AbortedError(StrCat("the bytes of a write could not be brought to ",
+      broken_ = absl::AbortedError(StrCat("the bytes of a write could not be sent to ",
                                           connection_.address(), ": ", why.message()));
     }
     call = call_;
@@ -138,7 +138,7 @@ void ExecuteStream::Send(const char* what, v1::ExecuteRequest request, Completio
     changed_.wait(lock, [this] {
       return ended_ || (queue_.size() < kMaxQueued && pending_.size() < kMaxPending);
     });
-    if (ended_ && !failed_) {  // OnDone will know why
+    if (ended_ && !failed_) {  // OnDone has the reason
       pending_.push_back({next_id_, next_id_, what, std::move(completion)});
       return;
     }
@@ -239,7 +239,7 @@ ExecuteStream::Next ExecuteStream::NextLocked() const {
   if (writing_ || call_ended_) return Next::kNothing;
   if (!open_sent_) return Next::kOpen;
   if (!options_.resumable) return queue_.empty() ? Next::kNothing : Next::kQueued;
-  // What was sent before a session is known to be open could not be told from what was lost.
+  // Until the session is open, messages that were sent could not be distinguished from lost ones.
   if (!open_) return Next::kNothing;
   if (repeat_ < sent_.size()) return Next::kRepeated;
   if (!queue_.empty() && sent_bytes_ < kMaxSentBytes) return Next::kQueued;
@@ -253,7 +253,7 @@ void ExecuteStream::Pump() {
       released_ = true;
       Call* const call = call_.get();
       lock.unlock();
-      call->RemoveHold();  // the object may be gone after this
+      call->RemoveHold();  // the object may be destroyed after this
       return;
     }
     const Next next = NextLocked();
@@ -351,7 +351,7 @@ void ExecuteStream::OnReadDone(bool ok) {
 }
 
 void ExecuteStream::OnDone(const grpc::Status& status) {
-  absl::Status why = status.ok() ? absl::UnavailableError("it was ended")
+  absl::Status why = status.ok() ? absl::UnavailableError("the session was ended")
                                  : absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                                                 status.error_message());
   {
@@ -367,7 +367,7 @@ void ExecuteStream::OnDone(const grpc::Status& status) {
   Finish(why);
 }
 
-// What waits is told that nothing will come of it, and whether it may have run.
+// Completes waiting operations with an error, which states whether they may have run.
 void ExecuteStream::Finish(const absl::Status& why) {
   std::deque<Pending> pending;
   std::deque<Outgoing> queue;

@@ -40,7 +40,7 @@ struct ReadTarget {
   Future<Done> done;
 };
 
-// Of an operation without an answer of its own: how it ended, as later answers tell.
+// The result of an operation without an answer of its own, which a later answer acknowledges.
 struct Told {
   Future<Done> done;
 };
@@ -49,7 +49,7 @@ struct Told {
 using Completion = std::variant<std::monostate, Told, Future<Done>, Future<bool>, Future<Digest>,
                                 Future<PutInfo>, Future<RunInfo>, Future<RemoteModel>, ReadTarget>;
 
-// Ends what waits for an answer.
+// Completes an operation that waits for an answer with an error.
 struct Fail {
   absl::Status status;
   void operator()(std::monostate) const {}
@@ -61,8 +61,8 @@ struct Fail {
   }
 };
 
-// Of a resumable session, messages that the server may not have taken. From half of it on it is
-// asked.
+// Limit of the messages of a resumable session that the server may not have accepted. From half of
+// it on the server is asked which it has.
 inline constexpr int64_t kMaxSentBytes = int64_t{64} << 20;
 
 class ExecuteStream {
@@ -82,9 +82,9 @@ class ExecuteStream {
   uint64_t next_operation() const;
   absl::Status Over() const;
   uint64_t NewHandles(uint64_t count);  // the first of them
-  // What names the session, once the server has opened it.
+  // The identity of the session, once the server has opened it.
   const Future<SessionTicket>& ticket() const { return ticket_; }
-  // Ends it: what depends on what did not come about must not go on.
+  // Ends the stream, so that operations that depend on a failed one are not executed.
   void Abandon(const absl::Status& why);
   absl::Status status(bool take);
 
@@ -104,7 +104,7 @@ class ExecuteStream {
     ExecuteStream* const stream_;
     grpc::ClientContext context_;
   };
-  // What may be written next.
+  // The next message to write.
   enum class Next { kNothing, kOpen, kRepeated, kAcknowledgement, kQueued };
 
   struct Outgoing {
@@ -119,7 +119,7 @@ class ExecuteStream {
     const char* what = "";
     Completion completion;
   };
-  // A message that the server may not have taken.
+  // A message that the server may not have accepted.
   struct Sent {
     uint64_t id = 0;
     grpc::ByteBuffer message;
@@ -198,7 +198,7 @@ class ExecuteStream {
   size_t repeat_ = 0;  // the first of sent_ that was not sent over this call
   int64_t sent_bytes_ = 0;
   uint64_t received_ = 0;   // the last operation whose answer has arrived
-  int unacknowledged_ = 0;  // answers since the server was told so
+  int unacknowledged_ = 0;  // answers since the last acknowledgement
   std::string token_;       // empty: never opened
   uint64_t epoch_ = 0;
   std::chrono::milliseconds lease_{0}, grace_{0};

@@ -42,7 +42,7 @@ class Future {
     callback(*state_->result);
   }
 
-  // For who makes the result. The first one counts.
+  // Sets the result; the first call counts.
   void Set(absl::StatusOr<T> result) const {
     std::vector<Callback> callbacks;
     {

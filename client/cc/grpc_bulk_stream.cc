@@ -59,7 +59,7 @@ void GrpcBulkStream::Kick() {
     if (ended_ && !released_ && starting_ == 0) {
       released_ = true;
       lock.unlock();
-      RemoveHold();  // the object may be gone after this
+      RemoveHold();  // the object may be destroyed after this
       return;
     }
     if (writing_ || ended_ || !attached_) return;
@@ -130,7 +130,7 @@ absl::Status GrpcBulkStream::Receive() {
     const absl::Status unpacked = Decompress(*method, envelope.payload, incoming.to);
     crc = unpacked.ok() ? Crc32c(incoming.to.data(), chunk.bytes()) : ~chunk.crc32c();
   } else {
-    for (std::byte* out = incoming.to.data(); const Piece& piece : envelope.payload) {
+    for (std::byte* out = incoming.to.data(); const ByteSpan& piece : envelope.payload) {
       crc = CopyCrc32c(out, piece.data(), piece.size(), crc);
       out += piece.size();
     }

@@ -1,5 +1,5 @@
-// What follows the fields of a message on its way out: memory that is sent from where it lies, or
-// the content of a file, a chunk of which is read when its turn has come.
+// The payload of an outgoing message: memory that is sent without a copy, or the content of a file,
+// which is read chunk by chunk as it is sent.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "client/cc/chunk_pool.h"
-#include "engine/frontend/state/tensor_file.h"
+#include "engine/frontend/io/tensor_file.h"
 
 namespace telegrad {
 
@@ -21,8 +21,8 @@ struct OutPayload {
   uint64_t left() const {
     return file != nullptr ? static_cast<uint64_t>(file->left()) : bytes.size();
   }
-  // Moves the next `n` bytes, of which there are as many left, to `part`. A file's go through one
-  // of the pool's chunks, which holds as many.
+  // Moves the next `n` bytes, at most as many as are left, to `part`. Bytes of a file go through
+  // one chunk of the pool, which holds at least `n`.
   absl::Status Next(uint64_t n, ChunkPool* chunks, OutPayload* part) {
     if (file == nullptr) {
       part->bytes = bytes.first(n);

@@ -1,4 +1,4 @@
-// Memory that gRPC sends from where it lies: how much of it the transport still holds.
+// Memory that gRPC sends without a copy, and the number of slices that the transport still holds.
 #pragma once
 
 #include <condition_variable>
@@ -14,9 +14,9 @@ namespace telegrad {
 // Thread-safe. Outlives its owner for as long as there is a slice.
 class PayloadSlices : public std::enable_shared_from_this<PayloadSlices> {
  public:
-  // `keep`, if any, is what `bytes` lie in; it is let go of with the slice.
+  // `keep`, unless null, owns `bytes`; it is released with the slice.
   grpc::Slice Make(std::span<const std::byte> bytes, std::shared_ptr<const void> keep);
-  // Waits until the transport has let go of all of them.
+  // Waits until the transport has released all of them.
   void AwaitNone();
 
  private:

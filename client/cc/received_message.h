@@ -1,4 +1,4 @@
-// What a stream of gRPC receives, taken apart without a copy of its payload.
+// A message received on a gRPC stream, split without copying its payload.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace telegrad {
 
-// Owns what the pieces of the envelope's payload point to.
+// Owns the memory that the envelope's payload points to.
 class ReceivedMessage {
  public:
   // Empties `buffer`. INTERNAL where it holds no `Response`.
@@ -19,7 +19,7 @@ class ReceivedMessage {
   absl::Status Take(grpc::ByteBuffer& buffer, Response* response) {
     if (!buffer.Dump(&slices_).ok()) return Internal("a message could not be read");
     buffer.Clear();
-    std::vector<Piece> pieces;
+    std::vector<ByteSpan> pieces;
     for (const grpc::Slice& slice : slices_) pieces.emplace_back(slice.begin(), slice.size());
     TG_RETURN_IF_ERROR(SplitEnvelope(pieces, kPayloadField, &envelope_));
     if (response->ParseFromString(envelope_.head)) return absl::OkStatus();

@@ -1,6 +1,6 @@
-// A short file goes inline. A longer one goes into a buffer, while which is being filled the server
-// takes other messages of other sessions in turn, and which it reads without another copy; the
-// buffer is freed behind the import.
+// A short file is sent in the operation itself. A longer one is written into a buffer: in this way
+// the server handles messages of other sessions in between, and imports the file without another
+// copy. The buffer is freed after the import.
 #include "client/cc/remote_import.h"
 
 #include <utility>
@@ -46,7 +46,7 @@ SlotRole ToRole(v1::ImportedSlot::Role role) {
 
 absl::StatusOr<RemoteModel> ToRemoteModel(const v1::ImportResult& result) {
   RemoteModel out;
-  if (!Digest::FromBytes(result.hash(), &out.hash)) return Internal("a hash of odd length");
+  if (!Digest::FromBytes(result.hash(), &out.hash)) return Internal("a hash of unexpected length");
   for (const v1::ImportedSlot& slot : result.slots()) {
     const auto dtype = DTypeFromWire(static_cast<int>(slot.dtype()));
     if (!dtype) return Internal("slot ", slot.name(), ": unknown dtype ", slot.dtype());

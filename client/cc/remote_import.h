@@ -1,5 +1,5 @@
-// Models that the server imports itself: the client sends a model file as it is, and learns what
-// the graph's slots are. RemoteSession::Import sends one, RemotePlan::Create makes a plan of it.
+// Models that the server imports: the client sends a model file unchanged, and receives the slots
+// of its graph. RemoteSession::Import sends one, RemotePlan::Create makes a plan of it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/hash.h"
 #include "engine/frontend/onnx/import.h"
-#include "engine/frontend/plan.h"
+#include "engine/frontend/tensor/plan.h"
 
 namespace telegrad {
 

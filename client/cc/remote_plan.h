@@ -14,9 +14,9 @@
 #include "client/cc/remote_import.h"
 #include "client/cc/remote_session.h"
 #include "engine/base/hash.h"
-#include "engine/frontend/host_tensor.h"
-#include "engine/frontend/plan.h"
-#include "engine/frontend/state/tensor_file.h"
+#include "engine/frontend/io/tensor_file.h"
+#include "engine/frontend/tensor/host_tensor.h"
+#include "engine/frontend/tensor/plan.h"
 
 namespace telegrad {
 
@@ -24,12 +24,12 @@ class RemoteState {
  public:
   explicit RemoteState(RemoteSession* session) : session_(session) {}
 
-  // The buffer of a state slot. The first caller's slot makes it and fills it: with what Preset has
-  // under its name, values before files, else with the slot's initial value. INVALID_ARGUMENT if
-  // dtype or shape do not match.
+  // The buffer of a state slot. The first call for a name allocates it and fills it: with the value
+  // that Preset has for the name, or else the file, or else the slot's initial value.
+  // INVALID_ARGUMENT if dtype or shape do not match.
   absl::StatusOr<uint64_t> Buffer(const Slot& slot);
 
-  // Values for slots that have no buffer yet; each is given up to the one that takes it.
+  // Values for slots that have no buffer yet; each is moved into the slot that uses it.
   void Preset(std::map<std::string, HostTensor> values) { preset_ = std::move(values); }
   // The same from a file, whose tensors are sent from there as they are read. A quantized one is
   // for a slot of u8 [bytes].
@@ -65,8 +65,8 @@ class RemotePlan {
 
   // Sends the content of an input slot. INVALID_ARGUMENT if name, dtype or shape do not match.
   absl::Status Set(std::string_view input, const HostTensor& value);
-  // What the runs from now on have for a variable of the plan. INVALID_ARGUMENT if the name or the
-  // value does not match; a run without a value for each is refused by the server.
+  // Sets a variable of the plan for the runs from now on. INVALID_ARGUMENT if the name or the value
+  // does not match; a run without a value for each is refused by the server.
   absl::Status SetVariable(std::string_view name, int64_t value);
   // Enqueues a run; errors show at the next answer.
   void Run() { session_->RunQuiet(hash_, handles_, values_); }
@@ -93,7 +93,7 @@ class RemotePlan {
   Digest hash_;
 };
 
-// Runs a plan once and reads its outputs, by name: what one wants of a graph that is not run again.
+// Runs a plan once and reads its outputs, by name; for graphs that are not run again.
 // INVALID_ARGUMENT names an input that `inputs` lacks.
 absl::StatusOr<std::map<std::string, HostTensor>> Evaluate(
     RemoteSession* session, RemoteState* state, const Plan& plan,

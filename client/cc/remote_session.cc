@@ -191,8 +191,7 @@ absl::Status RemoteSession::WriteShared(uint64_t handle, int64_t offset,
                                         const SharedMemory& memory) {
   if (connection_->server().local_socket.empty()) {
     return FailedPrecondition(
-        "the server shares no memory; it would need --local-socket and "
-        "--local-memory");
+        "the server shares no memory; start it with --local-socket and --local-memory");
   }
   v1::ExecuteRequest request;
   request.mutable_write()->set_handle(handle);
@@ -208,8 +207,7 @@ absl::Status RemoteSession::ReadShared(uint64_t handle, int64_t offset,
                                        const SharedMemory& memory) {
   if (connection_->server().local_socket.empty()) {
     return FailedPrecondition(
-        "the server shares no memory; it would need --local-socket and "
-        "--local-memory");
+        "the server shares no memory; start it with --local-socket and --local-memory");
   }
   v1::ExecuteRequest request;
   request.mutable_read()->set_handle(handle);

@@ -1,7 +1,6 @@
 // A session on a server: buffers under handles, and operations that are sent without waiting for
-// answers. They take effect in order. Where something fails, the operation's future has the error,
-// what depends on it fails too, and status() keeps the first error with the operation it belongs
-// to.
+// answers. They take effect in order. When an operation fails, its future has the error, operations
+// that depend on it fail too, and status() keeps the first error with the operation it belongs to.
 //
 // Thread-safe; operations of one thread keep their order. Each may block for room when the session
 // is far behind, so none may be called from a Future's callback.
@@ -85,8 +84,8 @@ struct RemoteModel;
 class RemoteSession {
  public:
   RemoteSession(std::shared_ptr<Connection> connection, const SessionOptions& options);
-  // Ends the session at once: what is under way is dropped and everything on the server is freed.
-  // Waits until no memory passed to Write or Read is in use any more.
+  // Ends the session at once: operations under way are dropped and everything on the server is
+  // freed. Waits until no memory passed to Write or Read is in use any more.
   ~RemoteSession();
 
   // A handle that this session has not used.
@@ -99,9 +98,9 @@ class RemoteSession {
   void Free(std::span<const uint64_t> handles);
   void Free(uint64_t handle) { Free(std::span(&handle, 1)); }
 
-  // Sent from where it lies: `data` must stay unchanged until a later operation has been answered
-  // without an error of the connection, or until this object is gone. `keep`, if given, is held as
-  // long.
+  // Sends without a copy: `data` must stay unchanged until a later operation has been answered
+  // without an error of the connection, or until this object is destroyed. `keep`, if given, is
+  // held as long.
   void Write(uint64_t handle, int64_t offset, std::span<const std::byte> data,
              std::shared_ptr<const void> keep = nullptr);
   // The content of a tensor of a file, read as it is sent, a few chunks of it in memory at a time.
@@ -110,7 +109,7 @@ class RemoteSession {
   // The same as the first with a copy of `data`.
   void WriteCopy(uint64_t handle, int64_t offset, std::span<const std::byte> data);
 
-  // Fills `into`, which must live until the future has its result or this object is gone.
+  // Fills `into`, which must exist until the future has its result or this object is destroyed.
   Future<Done> Read(uint64_t handle, int64_t offset, std::span<std::byte> into);
 
   // Through memory shared with a server of this machine that offers it (--local-memory): all of
@@ -129,23 +128,23 @@ class RemoteSession {
                              std::shared_ptr<const void> keep = nullptr);
   Future<RemoteModel> Import(uint64_t handle, int64_t bytes, const RemoteImportOptions& options);
 
-  // `variables`: the values of the graph's VARs, each id once.
-  // `timeout_ms`, if not 0, counts from the run's arrival at the server. `priority` is among the
-  // waiting runs of this client's tenant.
+  // `variables`: the values of the graph's VARs, each id once. `timeout_ms`, if not 0, counts from
+  // the run's arrival at the server. `priority` orders the waiting runs of this client's tenant.
   enum class Priority { kNormal, kLow, kHigh };
   Future<RunInfo> Run(const Digest& hash, std::span<const uint64_t> handles,
                       std::span<const VarValue> variables = {}, uint32_t timeout_ms = 0,
                       Priority priority = Priority::kNormal);
-  // The same, and the answer says what ran when. One at a time: a second one is refused until the
-  // answer to the first is on its way.
+  // The same, and the answer has a trace of the run. One at a time: a second one is refused until
+  // the answer to the first is being sent.
   Future<RunInfo> RunTraced(const Digest& hash, std::span<const uint64_t> handles,
                             std::span<const VarValue> variables = {});
   // Without an answer unless it fails.
   void RunQuiet(const Digest& hash, std::span<const uint64_t> handles,
                 std::span<const VarValue> variables = {});
 
-  // What was asked for up to here and has not begun does not begin, and a run that has ends at its
-  // next segment: CANCELLED, and what it would have written is spoiled.
+  // Cancels all operations so far: those that have not begun do not begin, and a running run ends
+  // at its next segment. They fail with CANCELLED, and the buffers that they would have written are
+  // poisoned.
   void Cancel();
 
   // Answered when everything before it has taken effect: the session's first error, or OK.
@@ -153,14 +152,14 @@ class RemoteSession {
 
   // The first error so far, beginning with the operation it belongs to.
   absl::Status status() const;
-  // The same, and forgets it, so that Sync reports later ones. Errors of the connection stay.
+  // The same, and clears it, so that Sync reports later ones. Errors of the connection stay.
   absl::Status TakeStatus();
 
   const Connection& connection() const { return *connection_; }
 
-  // For who sends operations for others, and must neither wait for room nor mix up their errors.
-  // `told` is set once it is known how the operation ended, which an answer to any operation after
-  // it says: who has nothing else to ask sends Sync.
+  // For callers that send operations of others, and must neither wait for room nor mix up their
+  // errors. `told` is set when an answer to this or a later operation shows how the operation
+  // ended; a caller without a later operation sends Sync.
   void AllocTold(uint64_t handle, int64_t bytes, std::string_view device, const Future<Done>& told);
   void WriteTold(uint64_t handle, int64_t offset, std::span<const std::byte> data,
                  std::shared_ptr<const void> keep, const Future<Done>& told);

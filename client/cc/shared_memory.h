@@ -1,5 +1,5 @@
-// Memory that this process shares with a server of the same machine: what is written here reaches a
-// buffer of a session, or the other way round, by one copy and without a network.
+// Memory that this process shares with a server on the same machine: one copy moves bytes between
+// it and a buffer of a session, without a network.
 #pragma once
 
 #include <cstddef>
@@ -32,10 +32,10 @@ class SharedMemory {
   const std::span<std::byte> bytes_;
 };
 
-// A connection to the server's local socket, on which memory is shown to it. Thread-safe.
+// A connection to the server's local socket, over which memory is passed to it. Thread-safe.
 class LocalDoor {
  public:
-  // UNAVAILABLE if nobody listens at `path`.
+  // UNAVAILABLE if no process listens at `path`.
   static absl::StatusOr<std::unique_ptr<LocalDoor>> Open(const std::string& path);
   ~LocalDoor();
   LocalDoor(const LocalDoor&) = delete;

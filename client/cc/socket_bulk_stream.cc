@@ -33,7 +33,7 @@ SocketBulkStream::~SocketBulkStream() {
   if (reader_.joinable()) Drain();  // once it was drained, the mutex may be held
 }
 
-void SocketBulkStream::Cancel() { End(absl::CancelledError("the session is over")); }
+void SocketBulkStream::Cancel() { End(absl::CancelledError("the session has ended")); }
 
 void SocketBulkStream::Drain() {
   Cancel();
@@ -92,7 +92,8 @@ absl::StatusOr<v1::AdmitBulkResponse> SocketBulkStream::GetTicket() {
   }
   const bool encrypted = !connection.options().credentials.tls_ca.empty() &&
                          !connection.address().starts_with("unix:");
-  if (encrypted && !ticket.tls()) return Internal("a ticket for a socket that is not encrypted");
+  if (encrypted && !ticket.tls())
+    return Internal("the server issued a ticket for a socket without encryption");
   return ticket;
 }
 
@@ -128,12 +129,13 @@ absl::Status SocketBulkStream::Open() {
   if (response.has_attached() &&
       !IsProof(response.attached().proof(), ticket.secret(), Prover::kServer, nonce)) {
     return absl::UnavailableError(
-        StrCat(connection.server().bulk_address, " is not the server that gave the ticket"));
+        StrCat(connection.server().bulk_address, " is not the server that issued the ticket"));
   }
   TG_RETURN_IF_ERROR(Take(response));
   socket->SetDeadline(std::nullopt);
-  return response.has_attached() ? absl::OkStatus()
-                                 : Internal("a stream of transfers begins with attached");
+  return response.has_attached()
+             ? absl::OkStatus()
+             : Internal("the first message of a stream of transfers must be attached");
 }
 
 absl::Status SocketBulkStream::Receive() {
@@ -158,7 +160,7 @@ absl::Status SocketBulkStream::TakeChunk(const v1::Chunk& chunk, uint32_t payloa
   } else if (method != nullptr) {
     std::vector<uint8_t> packed(payload_bytes);
     crc = ReceiveCrc32c(*socket_, std::as_writable_bytes(std::span(packed)));
-    const Piece pieces[] = {packed};
+    const ByteSpan pieces[] = {packed};
     if (crc.ok()) {
       const absl::Status unpacked = Decompress(*method, pieces, incoming.to);
       crc = unpacked.ok() ? Crc32c(incoming.to.data(), incoming.to.size()) : ~chunk.crc32c();
@@ -184,7 +186,7 @@ void SocketBulkStream::Write() {
         SendFrame(*socket_, message->request.SerializeAsString(), message->data);
     EndSending(*message);
     message.reset();
-    if (!sent.ok()) {  // who receives notices, and may have been told why
+    if (!sent.ok()) {  // the receiving thread notices, and may have the server's reason
       socket_->Shutdown();
       return;
     }

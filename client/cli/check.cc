@@ -1,5 +1,5 @@
-// telegrad check model.onnx: imports a model in this process and tells what it consists of, or all
-// that is not supported. No server is asked.
+// telegrad check model.onnx: imports a model in this process and prints its contents, or everything
+// in it that is not supported. It needs no server.
 #include <cstdio>
 #include <map>
 #include <set>
@@ -7,15 +7,15 @@
 #include "client/cli/command.h"
 #include "client/cli/import_options.h"
 #include "client/cli/onnx_data.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
-#include "engine/frontend/files.h"
 #include "engine/frontend/onnx/external_data.h"
 #include "engine/frontend/onnx/import.h"
 
 namespace telegrad::cli {
 namespace {
 
-// Sizes that the model only names and nobody has given are taken as 1.
+// Named sizes of the model that are not given are taken as 1.
 void AssumeDims(const onnx::Model& model, ImportOptions* options) {
   std::set<std::string_view> assumed;
   for (const onnx::ValueInfo& input : CallerInputs(model)) {

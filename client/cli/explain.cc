@@ -1,5 +1,5 @@
 // telegrad explain model.onnx: schedules and lowers a model in this process, for this machine, and
-// shows what a run would consist of. No server is asked and nothing runs.
+// shows what a run would consist of. It needs no server and runs no kernel.
 #include "engine/explain/explain.h"
 
 #include <cstdio>
@@ -8,8 +8,8 @@
 #include "client/cli/command.h"
 #include "client/cli/import_options.h"
 #include "client/cli/onnx_data.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
-#include "engine/frontend/files.h"
 #include "engine/frontend/onnx/external_data.h"
 #include "engine/frontend/onnx/import.h"
 #include "engine/types/target.h"

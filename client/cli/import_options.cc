@@ -21,7 +21,7 @@ absl::StatusOr<int64_t> ParseSize(std::string_view flag, const std::string& text
                                   std::string_view number) {
   int64_t size = 0;
   if (!absl::SimpleAtoi(ToAbsl(number), &size) || size < 0) {
-    return InvalidArgument("--", flag, " ", text, ": \"", number, "\" is no size");
+    return InvalidArgument("--", flag, " ", text, ": \"", number, "\" is not a size");
   }
   return size;
 }

@@ -37,7 +37,8 @@ constexpr FlagRow kRunFlags[] = {
     {"output", 'o', FlagKind::kList, "", "FILE",
      "File that the model's next output is written to, .npy or .pb"},
     {"expect", 'x', FlagKind::kList, "", "FILE",
-     "File of what the model's next output must be; the command fails where they differ"},
+     "File with the expected value of the model's next output; the command fails where they "
+     "differ"},
     {"rtol", 0, FlagKind::kString, "1e-3", "X", "Relative tolerance of --expect and --verify"},
     {"atol", 0, FlagKind::kString, "1e-5", "X", "Absolute tolerance of --expect and --verify"},
     {"verify", 'v', FlagKind::kString, "", "DIR",
@@ -50,10 +51,10 @@ constexpr FlagRow kRunFlags[] = {
 
 constexpr FlagRow kExplainFlags[] = {
     {"shape", 's', FlagKind::kList, "", "NAME=AxBxC",
-     "Shape of an input that the model leaves open or has with other sizes"},
-    {"dim", 'd', FlagKind::kList, "", "NAME=N", "Size of a dimension that the model only names"},
+     "Shape of an input, in place of the shape in the model"},
+    {"dim", 'd', FlagKind::kList, "", "NAME=N", "Size of a named dimension of the model"},
     {"threads", 0, FlagKind::kInt, "0", "N",
-     "Threads that one launch is planned for; 0 means as many as this machine has",
+     "Number of threads that one launch is planned for; 0 means one for each core of this machine",
      Between(0, 4'096)},
     {"json", 'j', FlagKind::kBool, "false", "", "Print one JSON object instead of lines"},
     {"html", 0, FlagKind::kString, "", "FILE",
@@ -63,9 +64,9 @@ constexpr FlagRow kExplainFlags[] = {
 
 constexpr FlagRow kCheckFlags[] = {
     {"shape", 's', FlagKind::kList, "", "NAME=AxBxC",
-     "Shape of an input that the model leaves open or has with other sizes"},
+     "Shape of an input, in place of the shape in the model"},
     {"dim", 'd', FlagKind::kList, "", "NAME=N",
-     "Size of a dimension that the model only names; 1 where it is not given"},
+     "Size of a named dimension of the model; 1 where it is not given"},
 };
 
 constexpr FlagRow kTensorsFlags[] = {
@@ -84,24 +85,71 @@ constexpr FlagRow kDownFlags[] = {
      Between(1, 3'600)},
 };
 
+constexpr FlagRow kBenchFlags[] = {
+    {"sessions", 's', FlagKind::kInt, "1", "N", "Number of sessions, each with a thread",
+     Between(1, 4'096)},
+    {"seconds", 0, FlagKind::kInt, "5", "N", "Time for which runs are sent", Between(1, 86'400)},
+    {"depth", 0, FlagKind::kInt, "1", "N",
+     "Number of runs that each session has under way in a closed loop, without --rate",
+     Between(1, 256)},
+    {"rate", 0, FlagKind::kInt, "0", "N",
+     "Runs of all sessions in each second, sent when they are due and not when others have ended "
+     "(an open loop); 0 means a closed loop",
+     Between(0, 10'000'000)},
+    {"elements", 0, FlagKind::kInt, "1024", "N",
+     "Number of elements of the vector that a run computes, where --matrix is 0",
+     Between(1, 1'000'000'000)},
+    {"matrix", 0, FlagKind::kInt, "0", "N",
+     "Number of rows of a square matrix that a run multiplies with itself; 0 means none",
+     Between(0, 32'768)},
+    {"token", 0, FlagKind::kList, "", "FILE",
+     "File with the token of a tenant; the sessions are distributed over all tokens"},
+    {"samples", 0, FlagKind::kString, "", "FILE",
+     "File (CSV) that the due time and the end of each run are written to"},
+};
+
+constexpr FlagRow kTopFlags[] = {
+    {"interval", 0, FlagKind::kInt, "1", "SECONDS", "Time between two updates", Between(1, 3'600)},
+    {"times", 0, FlagKind::kInt, "0", "N",
+     "Number of updates; 0 means until it is interrupted, or one where the output is not a "
+     "terminal",
+     Between(0, 1'000'000)},
+};
+
 constexpr Command kCommands[] = {
     {"up", "[-- FLAGS]", "starts a daemon on this machine, with these flags of telegradd", kUpFlags,
      &Up},
     {"down", "", "stops the daemon that \"up\" started", kDownFlags, &Down},
     {"run", "MODEL.onnx", "runs an ONNX model", kRunFlags, &Run},
-    {"check", "MODEL.onnx", "tells whether a model is supported, and all that is not", kCheckFlags,
-     &Check},
-    {"explain", "MODEL.onnx", "shows the kernels and the memory that a model would take, and why",
-     kExplainFlags, &Explain},
+    {"check", "MODEL.onnx", "reports whether a model is supported, and every node that is not",
+     kCheckFlags, &Check},
+    {"explain", "MODEL.onnx",
+     "shows the kernels and the memory of a run of a model, with the reasons", kExplainFlags,
+     &Explain},
     {"train", "digits", "trains a small convolutional network on handwritten digits", kTrainFlags,
      &Train},
     {"devices", "", "lists the devices of the server", {}, &Devices},
+    {"models",
+     "[list|load|unload|status|statistics|try] [NAME]",
+     "lists the models that the server serves, loads and unloads them, and tries them",
+     {},
+     &Models},
     {"tensors", "FILE", "lists the tensors of a safetensors, npy, npz, GGUF or PyTorch file",
      kTensorsFlags, &Tensors},
     {"stats", "", "shows the counters of the server", {}, &Stats},
+    {"bench", "", "sends many runs from many sessions, and prints percentiles", kBenchFlags,
+     &Bench},
+    {"top", "", "shows devices, queues and tenants repeatedly; for administrators", kTopFlags,
+     &Top},
+    {"admin",
+     "WORD [ARGUMENT]",
+     "shows sessions, tenants, queues, caches or threads, closes sessions, reloads, drains; for "
+     "administrators",
+     {},
+     &Admin},
 };
 
-// Of every command.
+// The flags of every command.
 constexpr FlagRow kCommonFlags[] = {
     {"address", 'a', FlagKind::kString, "", "ADDRESS",
      "Address of the server, HOST:PORT or unix:PATH (default: TELEGRAD_ADDRESS, else the daemon of "
@@ -120,7 +168,7 @@ constexpr FlagRow kCommonFlags[] = {
      "File with the token of the caller (default: TELEGRAD_TOKEN_FILE, or the token "
      "TELEGRAD_TOKEN)"},
     {"local-socket", 0, FlagKind::kString, "", "PATH",
-     "Unix socket from which the server of this machine gives tokens (default: "
+     "Unix socket on which the server of this machine issues tokens (default: "
      "TELEGRAD_LOCAL_SOCKET)"},
     {"device", 0, FlagKind::kString, "", "NAME",
      "Device that computes, as listed by \"telegrad devices\" (default: TELEGRAD_DEVICE, else the "
@@ -144,8 +192,8 @@ ProgramPage Page() {
       .summary = "the command line of a Telegrad server",
       .arguments = "",
       .description =
-          "telegrad runs, trains and explains models, and shows what a Telegrad server has and "
-          "does. Without --address it talks to the daemon of this machine.",
+          "telegrad runs, trains and explains models, and shows the devices and counters of a "
+          "Telegrad server. Without --address it connects to the daemon of this machine.",
       .exit_codes = "0 done, 1 failed, 2 wrong usage, 3 no server answers.",
       .flags = kCommonFlags,
   };
@@ -200,7 +248,7 @@ int Main(int argc, char** argv) {
     std::fputs(Usage().c_str(), stdout);
     return 0;
   }
-  if (args[0].starts_with("--")) {  // without a command there is only what every table knows
+  if (args[0].starts_with("--")) {  // without a command only the flags of every table apply
     const auto flags = Flags::Parse({}, std::span(args).first(1));
     if (flags.ok()) return PrintPage(Page(), *flags).value_or(kUsage);
   }

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/base/files.h"
 #include "engine/base/status.h"
-#include "engine/frontend/files.h"
-#include "engine/frontend/state/byte_sink.h"
-#include "engine/frontend/state/npy.h"
-#include "engine/frontend/state/tensor_file.h"
+#include "engine/frontend/io/byte_sink.h"
+#include "engine/frontend/io/npy.h"
+#include "engine/frontend/io/tensor_file.h"
 
 namespace telegrad::cli {
 namespace {
@@ -36,7 +36,8 @@ absl::Status CompareTensors(const HostTensor& want, const HostTensor& got,
 
 absl::Status Compare(const OnnxData& want, const OnnxData& got, const Tolerance& tolerance,
                      double* worst) {
-  if (want.kind != got.kind) return FailedPrecondition("the result is of another kind");
+  if (want.kind != got.kind)
+    return FailedPrecondition("the result is of another kind (tensor, sequence or optional)");
   if (want.kind == OnnxData::Kind::kTensor) {
     return CompareTensors(want.tensor, got.tensor, tolerance, worst);
   }
@@ -73,7 +74,8 @@ absl::StatusOr<OnnxData> ReadOnnxData(const std::string& path, const onnx::Value
 
 absl::Status WriteOnnxData(const std::string& path, const OnnxData& data, std::string_view name) {
   if (data.kind != OnnxData::Kind::kTensor) {
-    return Unimplemented(path, ": output '", name, "' is no tensor; only tensors are written");
+    return Unimplemented(path, ": output '", name,
+                         "' is not a tensor; only tensors can be written");
   }
   if (!path.ends_with(".pb")) {
     return SaveFile(path, [&](ByteSink* sink) { return WriteNpy(data.tensor, sink); });

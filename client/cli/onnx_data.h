@@ -11,7 +11,7 @@
 
 namespace telegrad::cli {
 
-// A .pb file holds what `type` says, any other file one tensor (engine/frontend/state).
+// A .pb file holds what `type` says, any other file one tensor (engine/frontend/io).
 absl::StatusOr<onnx::OnnxData> ReadOnnxData(const std::string& path, const onnx::ValueInfo& type);
 
 // A tensor, as .pb or .npy. UNIMPLEMENTED for what is none.
@@ -31,8 +31,9 @@ absl::StatusOr<double> LargestError(const onnx::OnnxData& want, const onnx::Onnx
 // The inputs that a caller provides: those without an initializer of the same name.
 std::vector<onnx::ValueInfo> CallerInputs(const onnx::Model& model);
 
-// The status of reading or importing the model in `path`: names the file, and is INVALID_ARGUMENT,
-// for which the program blames its caller, only where options did not fit the model.
+// The status of reading or importing the model in `path`. It names the file, and is
+// INVALID_ARGUMENT, which the program reports as wrong usage, only where options do not fit the
+// model.
 absl::Status OfModelFile(const std::string& path, const absl::Status& status);
 
 // The folder of a file, "." where the path has none.

@@ -5,8 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "engine/base/files.h"
 #include "engine/base/status.h"
-#include "engine/frontend/files.h"
 
 namespace telegrad::cli {
 namespace {

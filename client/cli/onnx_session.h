@@ -1,4 +1,4 @@
-// An ONNX model on a server, for as many sets of inputs as one likes.
+// An ONNX model on a server, for any number of sets of inputs.
 #pragma once
 
 #include <memory>
@@ -14,17 +14,17 @@ namespace telegrad::cli {
 
 class OnnxSession {
  public:
-  // Reads the file. With `server_import` it is sent as it is, and the server imports it.
+  // Reads the file. With `server_import` it is sent unchanged, and the server imports it.
   static absl::StatusOr<std::unique_ptr<OnnxSession>> Open(const std::string& path,
                                                            bool server_import);
 
   const std::vector<onnx::ValueInfo>& inputs() const { return inputs_; }
   const std::vector<onnx::ValueInfo>& outputs() const { return model_.outputs; }
 
-  // Imports the model for these inputs, unless the plan that there is fits them: they have the same
-  // types and shapes, and where the plan depends on values, the same values. Needs no server.
+  // Imports the model for these inputs, unless the present plan fits them: they have the same types
+  // and shapes and, where the plan depends on values, the same values. Needs no server.
   absl::Status Import(std::vector<onnx::OnnxData> inputs);
-  // Sends the model, unless it is there, and the inputs.
+  // Sends the model, unless the server has it, and the inputs.
   absl::Status Send(RemoteSession* session);
   RemotePlan* plan() { return plan_.get(); }
   absl::StatusOr<std::vector<onnx::OnnxData>> Results();

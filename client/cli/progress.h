@@ -1,6 +1,6 @@
-// What a person who waits is shown: a line at the bottom of the terminal with how far something is,
-// its rate and the time left, once it has taken two seconds; and a plot of numbers. Where output is
-// no terminal there is neither.
+// Output for people: a line at the bottom of the terminal with the progress of an operation, its
+// rate and the time left, shown once it has taken two seconds; and a plot of numbers. Where the
+// output is not a terminal, nothing is shown.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ class Progress {
   static constexpr std::chrono::milliseconds kQuiet{2000};
   static constexpr std::chrono::milliseconds kRedraw{200};
 
-  // `total` 0: how much there is to do is not known, and only the time is shown.
+  // `total` 0: the amount is unknown, and only the time is shown.
   explicit Progress(std::string what, int64_t total = 0, std::string unit = "",
                     bool terminal = ErrorIsTerminal());
   ~Progress();

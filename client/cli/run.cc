@@ -10,8 +10,8 @@
 #include "client/cli/onnx_session.h"
 #include "client/cli/progress.h"
 #include "client/cli/timeline.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
-#include "engine/frontend/files.h"
 
 namespace telegrad::cli {
 namespace {
@@ -51,7 +51,8 @@ absl::StatusOr<Settings> ParseSettings(const Flags& flags) {
     if (!IsWritable(out)) return InvalidArgument(out, ": expected .npy or .pb");
   }
   if (!s.verify.empty() && !(s.inputs.empty() && s.outputs.empty() && s.expected.empty())) {
-    return InvalidArgument("--verify brings its own inputs and outputs: leave out -i, -o and -x");
+    return InvalidArgument(
+        "--verify uses the inputs and outputs of its folder; omit -i, -o and -x");
   }
   return s;
 }

@@ -4,7 +4,7 @@
 #include "absl/strings/escaping.h"
 #include "client/cli/command.h"
 #include "engine/base/status.h"
-#include "engine/frontend/state/tensor_file.h"
+#include "engine/frontend/io/tensor_file.h"
 
 namespace telegrad::cli {
 namespace {

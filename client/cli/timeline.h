@@ -1,5 +1,5 @@
-// The timeline of a run as Chrome trace JSON, which Perfetto and chrome://tracing open: what this
-// process did, and what the server says that its devices did.
+// The timeline of a run as Chrome trace JSON, which Perfetto and chrome://tracing open: the phases
+// of this process, and the server's trace of its devices.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace telegrad::cli {
 // All times are nanoseconds of one clock, that of the steady clock of this process.
 class Timeline {
  public:
-  // Something that took its time, one after another on a track.
+  // A phase; phases follow each other on a track.
   struct Span {
     std::string name;
     int64_t begin_ns = 0;
@@ -28,8 +28,8 @@ class Timeline {
   void End(int64_t now = Now());
 
   // The server's side of a run that was asked for when the current phase began and was answered at
-  // `now`. The server's clock has a zero of its own: the ways there and back are taken as equally
-  // long, so what the server did lies in the middle of the phase.
+  // `now`. The server's clock has another zero: request and answer are assumed to travel equally
+  // long, so the server's events lie in the middle of the phase.
   void AddRun(const RunInfo& run, int64_t now = Now());
 
   // Trace Event Format, the form with an object: a process for the client and one for the server,

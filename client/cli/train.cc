@@ -10,11 +10,11 @@
 #include "client/cli/command.h"
 #include "client/cli/progress.h"
 #include "engine/base/status.h"
-#include "engine/frontend/datasets.h"
-#include "engine/frontend/models.h"
-#include "engine/frontend/state/byte_sink.h"
-#include "engine/frontend/state/safetensors.h"
-#include "engine/frontend/state/tensor_file.h"
+#include "engine/frontend/io/byte_sink.h"
+#include "engine/frontend/io/safetensors.h"
+#include "engine/frontend/io/tensor_file.h"
+#include "engine/frontend/nn/datasets.h"
+#include "engine/frontend/nn/models.h"
 
 namespace telegrad::cli {
 namespace {

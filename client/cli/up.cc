@@ -1,6 +1,6 @@
 // telegrad up and telegrad down: a daemon of this user on this machine, which every other command
-// then finds without an address. There is no file with a process number that could be stale: the
-// kernel says who listens on the socket.
+// then finds without an address. The process is found by asking the kernel which process listens on
+// the socket, so there is no file with a process number that could be stale.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>

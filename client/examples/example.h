@@ -19,9 +19,9 @@
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/state/byte_sink.h"
-#include "engine/frontend/state/npy.h"
-#include "engine/frontend/state/tensor_file.h"
+#include "engine/frontend/io/byte_sink.h"
+#include "engine/frontend/io/npy.h"
+#include "engine/frontend/io/tensor_file.h"
 
 namespace telegrad::examples {
 

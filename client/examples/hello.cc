@@ -1,10 +1,10 @@
 // The smallest whole program: fits a line to points. One plan holds the model, its gradients and
 // the optimizer; weights stay on the daemon between its runs.
 #include "client/examples/example.h"
-#include "engine/frontend/builder.h"
-#include "engine/frontend/gradient.h"
-#include "engine/frontend/nn.h"
-#include "engine/frontend/optim.h"
+#include "engine/frontend/autograd/gradient.h"
+#include "engine/frontend/nn/nn.h"
+#include "engine/frontend/nn/optim.h"
+#include "engine/frontend/tensor/builder.h"
 
 namespace telegrad::examples {
 namespace {

@@ -72,12 +72,12 @@ absl::StatusOr<void*> Arena::Alloc(int64_t size) {
     std::lock_guard lock(mutex_);
     if (size > limit_ || Charge(size) > limit_ - used_) {
       return ResourceExhausted("allocating ", size, " bytes with ", used_,
-                               " in use would pass the memory limit of ", limit_, " bytes");
+                               " in use would exceed the memory limit of ", limit_, " bytes");
     }
     span = size <= kLargestPiece ? TakePiece(PieceSize(size)) : TakeBlocks(RoundUp(size, kBlock));
     if (span.offset < 0) {
       return ResourceExhausted("allocating ", size, " bytes: ", used_, " of ", limit_,
-                               " bytes are in use, but no free stretch is long enough");
+                               " bytes are in use, but no contiguous free range is long enough");
     }
     used_ += Charge(size);
   }

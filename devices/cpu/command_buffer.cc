@@ -19,7 +19,7 @@ constexpr double kWorthAThread = 10;
 constexpr double kStepOverhead = 0.02;
 
 double Micros(double flops, double bytes) {
-  return 1e6 * std::max(flops / kThreadRates.flops, bytes / kThreadRates.bytes);
+  return 1e6 * std::max(flops / ThreadRates().flops, bytes / ThreadRates().bytes);
 }
 
 int HelpersWorthWaking(const Launch& launch, int threads) {
@@ -68,7 +68,7 @@ absl::Status CpuCommandBuffer::Check(std::span<const BufferView> bindings) const
   TG_RETURN_IF_ERROR(CommandList::Check(bindings));
   for (size_t i = 0; i < bindings.size(); ++i) {
     if (bindings[i].memory->host() == nullptr) {
-      return InvalidArgument("binding ", i, " is no memory that the CPU can address");
+      return InvalidArgument("binding ", i, " is not memory that the CPU can address");
     }
   }
   return absl::OkStatus();

@@ -38,7 +38,7 @@ class CpuRunner : public QueueRunner {
     const auto* encoded = dynamic_cast<const CpuCommandBuffer*>(commands);
     if (encoded == nullptr) return InvalidArgument("the commands were not encoded for a CPU");
     if (kind_ == QueueKind::kCopy && encoded->has_launches()) {
-      return InvalidArgument("a launch on a copy queue");
+      return InvalidArgument("a launch was submitted to a copy queue, which takes copies only");
     }
     return encoded->Check(bindings);
   }
@@ -85,7 +85,7 @@ class CpuDevice : public Device {
   int64_t memory_limit() const override { return arena_->limit(); }
   int64_t memory_used() const override { return arena_->used(); }
   Rates rates() const override {
-    return {kThreadRates.flops * threads_, kThreadRates.bytes * threads_, threads_};
+    return {ThreadRates().flops * threads_, ThreadRates().bytes * threads_, threads_};
   }
   int64_t memory_footprint() const override { return arena_->footprint(); }
   bool host_visible() const override { return true; }

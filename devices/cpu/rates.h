@@ -2,10 +2,10 @@
 #pragma once
 
 #include "devices/api/device.h"
-#include "engine/types/target.h"
 
 namespace telegrad {
 
-inline constexpr Rates kThreadRates{.flops = kCpuThreadFlops, .bytes = kCpuThreadBytes};
+// Arithmetic is measured, once in a process and in about a millisecond; memory is kCpuThreadBytes.
+const Rates& ThreadRates();
 
 }  // namespace telegrad

@@ -4,6 +4,10 @@
 // job closed and sleeps again.
 #include "devices/cpu/worker_pool.h"
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 #include <algorithm>
 
 #include "devices/api/spin.h"
@@ -18,6 +22,25 @@ constexpr uint32_t kJob = kOpen << 1;  // one in the job's number
 
 // Parts for each thread: enough that one that starts late or runs slow leaves little to wait for.
 constexpr int64_t kPartsPerThread = 4;
+
+// Kernels compute as IEEE 754 says: to nearest, with subnormal numbers, without traps. A thread may
+// come with other settings, its own or those of the thread that started it, and gets them back.
+class IeeeArithmetic {
+ public:
+#if defined(__x86_64__)
+  IeeeArithmetic() : before_(_mm_getcsr()) {
+    if ((before_ & kControl) != kDefault) _mm_setcsr(kDefault);
+  }
+  ~IeeeArithmetic() {
+    if ((before_ & kControl) != kDefault) _mm_setcsr(before_);
+  }
+
+ private:
+  static constexpr uint32_t kControl = 0xffc0;  // of MXCSR; what is below says what happened
+  static constexpr uint32_t kDefault = 0x1f80;
+  const uint32_t before_;
+#endif
+};
 
 }  // namespace
 
@@ -43,6 +66,7 @@ void WorkerPool::TakeParts() {
 }
 
 void WorkerPool::RunParts() {
+  [[maybe_unused]] const IeeeArithmetic ieee;
   const auto take = [](void* self) { static_cast<WorkerPool*>(self)->TakeParts(); };
   if (CallInterruptibly(take, this, number_, interrupted_)) return;
   next_.store(end_, std::memory_order_relaxed);  // nobody begins another part

@@ -1,5 +1,9 @@
 #include "devices/cpu/worker_pool.h"
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -7,6 +11,7 @@
 
 #include "devices/cpu/interrupt.h"
 #include "devices/cpu/launch_watch.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace telegrad {
@@ -39,6 +44,31 @@ TEST(WorkerPool, RunsEachIterationOnce) {
     }
   }
 }
+
+#if defined(__x86_64__)
+// Both the calling thread and the workers, which inherit from the one that starts them.
+TEST(WorkerPool, ComputesInIeeeArithmeticWhateverTheCallerDoes) {
+  constexpr uint32_t kDefault = 0x1f80, kFlushingTowardsZero = 0xffc0;  // MXCSR without its flags
+  const uint32_t before = _mm_getcsr();
+  _mm_setcsr(kFlushingTowardsZero);
+  std::vector<uint32_t> seen(64);
+  {
+    WorkerPool pool(3);
+    void* context[] = {seen.data()};
+    pool.Run(
+        [](void* const* out, int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            static_cast<uint32_t*>(out[0])[i] = _mm_getcsr() & kFlushingTowardsZero;
+          }
+        },
+        context, 0, 64, 2);
+  }
+  const uint32_t after = _mm_getcsr();
+  _mm_setcsr(before);
+  EXPECT_THAT(seen, testing::Each(kDefault));
+  EXPECT_EQ(after & kFlushingTowardsZero, kFlushingTowardsZero);
+}
+#endif
 
 // Thousands of tiny jobs: workers that are still in, just leaving or just waking meet the next job.
 TEST(WorkerPool, ManyShortJobs) {

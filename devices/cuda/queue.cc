@@ -33,7 +33,7 @@ absl::StatusOr<TimelinePoint> CudaQueue::Enqueue(std::shared_ptr<const CommandBu
     return InvalidArgument("the commands were not encoded for ", context_->name());
   }
   if (options_.kind == QueueKind::kCopy && encoded->has_launches()) {
-    return InvalidArgument("a launch on a copy queue");
+    return InvalidArgument("a launch was submitted to a copy queue, which takes copies only");
   }
   TG_RETURN_IF_ERROR(encoded->Check(bindings));
   TG_RETURN_IF_ERROR(context_->health());

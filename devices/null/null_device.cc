@@ -84,7 +84,7 @@ class NullDeviceImpl : public NullDevice {
     do {
       if (size > options_.memory_limit - used) {
         return ResourceExhausted(name_, ": allocating ", size, " bytes with ", used,
-                                 " in use would pass the memory limit of ", options_.memory_limit,
+                                 " in use would exceed the memory limit of ", options_.memory_limit,
                                  " bytes");
       }
     } while (!used_->compare_exchange_weak(used, used + size));

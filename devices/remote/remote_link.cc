@@ -152,7 +152,7 @@ void RemoteLink::LoseLocked(const absl::Status& why) {
   if (far_ == nullptr) return;
   lost_ = absl::UnavailableError(
       StrCat(name(), " is lost, and with it what was there: ", ToStd(why.message()),
-             "; whether what was under way has run is not known, and buffers have to be made anew "
+             "; operations under way may or may not have run, and buffers must be allocated again "
              "once the device is back"));
   server_->Bury(std::move(far_->session));
   far_.reset();
@@ -167,9 +167,8 @@ void RemoteLink::Lose(const absl::Status& why) {
     if (far_ == nullptr) return;
     lost_ = absl::UnavailableError(
         StrCat(ToStd(why.message()),
-               "; what was there is gone, whether what was under way has run "
-               "is not known, and buffers have to be made anew once the "
-               "device is back"));
+               "; its buffers are lost, operations under way may or may not have run, and "
+               "buffers must be allocated again once the device is back"));
     session = std::move(far_->session);
     far_.reset();
     freed_.clear();

@@ -1,6 +1,7 @@
-// An account counts how much of something bounded is in use: bytes, sessions, operations. What is
-// taken from it is given back exactly once, so that an account is zero when all that it paid for is
-// gone. Touched on every operation: one relaxed atomic each way, no lock.
+// An account counts how much of something bounded is in use: bytes, sessions, operations. Every
+// amount taken is given back exactly once, so an account is zero when everything charged to it has
+// been released. Taking and giving back are one relaxed atomic operation each, without a lock,
+// because every operation does both.
 #pragma once
 
 #include <atomic>
@@ -25,9 +26,9 @@ class alignas(64) Account {
   Account(const Account&) = delete;
   Account& operator=(const Account&) = delete;
 
-  // False, and nothing is taken, where the sum would pass the limit. Of several at once, as many
-  // succeed as have room: the limit is never passed for a moment and nobody is refused for another
-  // who is refused.
+  // False, and nothing is taken, where the sum would pass the limit. Of several concurrent calls,
+  // as many succeed as there is room for: the limit is never exceeded, and a call that is refused
+  // never causes another one to be refused.
   bool TryReserve(int64_t amount) {
     int64_t used = used_.load(std::memory_order_relaxed);
     const int64_t limit = limit_.load(std::memory_order_relaxed);
@@ -36,7 +37,7 @@ class alignas(64) Account {
     } while (!used_.compare_exchange_weak(used, used + amount, std::memory_order_relaxed));
     return true;
   }
-  // For what is there already and can only be counted: may pass the limit.
+  // Charges an amount that exists already and cannot be refused; the sum may exceed the limit.
   void Charge(int64_t amount) { used_.fetch_add(amount, std::memory_order_relaxed); }
   void Release(int64_t amount) { used_.fetch_sub(amount, std::memory_order_relaxed); }
 
@@ -49,7 +50,7 @@ class alignas(64) Account {
 
   // RESOURCE_EXHAUSTED: the limit, what is in use, what was asked for, how to raise it. Counted.
   absl::Status Refuse(int64_t asked);
-  // Likewise, for who says it himself.
+  // The same error, for callers that reserve in another way.
   void CountRefused() { refused_.fetch_add(1, std::memory_order_relaxed); }
   const std::string& remedy() const { return remedy_; }
   int64_t refused() const { return refused_.load(std::memory_order_relaxed); }
@@ -63,14 +64,14 @@ class alignas(64) Account {
   alignas(64) std::atomic<int64_t> used_{0};
 };
 
-// An amount taken from an account, given back when it goes. Keeps the account alive, because memory
-// may outlive whoever asked for it.
+// An amount taken from an account, which the destructor gives back. Keeps the account alive,
+// because memory may outlive the session that allocated it.
 class Reservation {
  public:
   Reservation() = default;  // of nothing
-  // None where the account has no room; without an account, of nothing.
+  // nullopt where the account has no room; without an account, a charge of nothing.
   static std::optional<Reservation> Try(std::shared_ptr<Account> account, int64_t amount);
-  // Of what is there already: may pass the limit.
+  // Charges memory that exists already; the sum may exceed the limit.
   static Reservation Charge(std::shared_ptr<Account> account, int64_t amount) {
     account->Charge(amount);
     return Reservation(std::move(account), amount);
@@ -89,7 +90,7 @@ class Reservation {
   }
 
   int64_t amount() const { return amount_; }
-  // Never gives it back.
+  // The amount stays charged for good.
   void Keep() { amount_ = 0; }
 
  private:

@@ -32,7 +32,7 @@ Budget::Budget(const Limits& limits)
 Budget::Budget(Budget* whole) : limits_(whole->limits_), whole_(whole->whole_) {}
 
 absl::Status Budget::Spent(int64_t limit, std::string_view what) const {
-  return ResourceExhausted("the budget of ", limit, " ", what, " is spent while ", doing_,
+  return ResourceExhausted("the budget of ", limit, " ", what, " is exhausted while ", doing_,
                            "; a daemon raises it with ", Flag(what));
 }
 
@@ -68,7 +68,7 @@ absl::Status Budget::CheckTime() {
   }
   if (std::chrono::steady_clock::now() > whole_->deadline_) {
     return absl::DeadlineExceededError(StrCat("the job's time budget of ", limits_.time.count(),
-                                              " ms is spent while ", doing_,
+                                              " ms is exhausted while ", doing_,
                                               "; a daemon raises it with ", Flag("time")));
   }
   return absl::OkStatus();

@@ -37,20 +37,21 @@ class Budget {
   absl::Status SpendSteps(int64_t n = 1);
   absl::Status SpendKernels(int64_t n = 1);
   absl::Status SpendCode(int64_t bytes);
-  // Memory comes back: an error leaves the budget as it was, and what was taken must be returned.
+  // Memory can be given back: a failed call takes nothing, and the caller returns what a successful
+  // one took.
   absl::Status TakeBytes(int64_t n);
   void ReturnBytes(int64_t n) { whole_->bytes_.fetch_sub(n, std::memory_order_relaxed); }
   // The error of a kernel that has grown beyond limits().expression.
   absl::Status ExpressionError() const;
   // Deadline and cancellation; cheap enough to call every few thousand steps.
   absl::Status CheckTime();
-  // Whoever waits for something else looks at it so often.
+  // How often a thread that waits for something else calls CheckTime.
   static constexpr std::chrono::milliseconds kTick{20};
 
   // Thread-safe: makes the next CheckTime return CANCELLED.
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
 
-  // On whose behalf the job is done; null: nobody's in particular. Set before it begins.
+  // The tenant for which the job is done; null: none in particular. Set before the job begins.
   void SetShare(std::shared_ptr<const Share> share) { whole_->share_ = std::move(share); }
   const std::shared_ptr<const Share>& share() const { return whole_->share_; }
   // Processor time that other threads and processes have spent on the job. Thread-safe.

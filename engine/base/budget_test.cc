@@ -34,7 +34,7 @@ TEST(Budget, EveryLimitIsExactAndNamed) {
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(row.spend(budget).ok()) << row.what;
     for (int i = 0; i < 2; ++i) {  // once exhausted, always exhausted
       EXPECT_EQ(row.spend(budget), absl::ResourceExhaustedError("the budget of " + row.what +
-                                                                " is spent while testing; a "
+                                                                " is exhausted while testing; a "
                                                                 "daemon raises it with " +
                                                                 row.flag));
     }
@@ -66,11 +66,13 @@ TEST(Budget, ErrorsSayTheInnermostThingThatWasDone) {
   const Budget::Doing outer(&budget, "compiling");
   {
     const Budget::Doing inner(&budget, "lowering");
-    EXPECT_EQ(message(),
-              "the budget of 0 nodes is spent while lowering; a daemon raises it with --job-nodes");
+    EXPECT_EQ(
+        message(),
+        "the budget of 0 nodes is exhausted while lowering; a daemon raises it with --job-nodes");
   }
-  EXPECT_EQ(message(),
-            "the budget of 0 nodes is spent while compiling; a daemon raises it with --job-nodes");
+  EXPECT_EQ(
+      message(),
+      "the budget of 0 nodes is exhausted while compiling; a daemon raises it with --job-nodes");
 }
 
 TEST(Budget, ATaskCountsForItselfAndSharesTheRest) {

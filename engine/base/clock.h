@@ -1,5 +1,4 @@
-// The passing of time, for what ends by itself: leases and deadlines. Tests turn a clock of their
-// own by hand.
+// The clock of leases and deadlines. Tests replace it with a clock that they advance by hand.
 #pragma once
 
 #include <chrono>
@@ -16,7 +15,7 @@ class Clock {
   static const Clock* Steady();
 };
 
-// Time that the calling thread has been given of a processor.
+// Processor time of the calling thread.
 inline int64_t ThreadCpuNs() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

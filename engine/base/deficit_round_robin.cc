@@ -9,16 +9,13 @@ namespace {
 // Sums of fractions of nanoseconds that should be 0 are not quite.
 constexpr double kRounding = 1e-3;
 
-double WeightOf(const Share& share) {
-  return static_cast<double>(std::max<int64_t>(share.weight, 1));
-}
-
 }  // namespace
 
 // An absent tenant's debt is paid by the rounds that it missed, but nothing is saved up.
 double DeficitRoundRobin::DebtAfterAbsence(const Flow& flow) const {
   if (flow.busy_period_ != busy_period_) return 0;
-  return std::min(0.0, flow.deficit_ + WeightOf(flow.share()) * (spent_ - flow.left_at_));
+  return std::min(0.0,
+                  flow.deficit_ + static_cast<double>(flow.weight_) * (spent_ - flow.left_at_));
 }
 
 void DeficitRoundRobin::Spend(double cost) {
@@ -29,11 +26,18 @@ bool DeficitRoundRobin::IsSettled(const Flow& flow) const {
   return !flow.waiting_ && DebtAfterAbsence(flow) > -kRounding;
 }
 
+// A weight may change while its flow waits, even for years: so it is counted as it was looked at.
+void DeficitRoundRobin::LookAtWeight(Flow* flow) {
+  const int64_t weight = flow->share().weight();
+  if (flow->waiting_) weight_ += weight - flow->weight_;
+  flow->weight_ = weight;
+}
+
 void DeficitRoundRobin::SetWaiting(Flow* flow, bool waiting) {
   if (flow->waiting_ == waiting) return;
+  LookAtWeight(flow);
   flow->waiting_ = waiting;
-  const int64_t weight = std::max<int64_t>(flow->share().weight, 1);
-  weight_ += waiting ? weight : -weight;
+  weight_ += waiting ? flow->weight_ : -flow->weight_;
   if (!waiting) {
     (flow->fresh_ ? fresh_ : ring_).erase(flow->place_);
     flow->left_at_ = spent_;
@@ -60,8 +64,11 @@ DeficitRoundRobin::Flow* DeficitRoundRobin::Next() {
   auto next = without_debt();
   if (next == ring_.end()) {
     double round = std::numeric_limits<double>::infinity();
-    for (const Flow* f : ring_) round = std::min(round, -f->deficit_ / WeightOf(f->share()));
-    for (Flow* f : ring_) f->deficit_ += round * WeightOf(f->share());
+    for (Flow* f : ring_) {
+      LookAtWeight(f);
+      round = std::min(round, -f->deficit_ / static_cast<double>(f->weight_));
+    }
+    for (Flow* f : ring_) f->deficit_ += round * static_cast<double>(f->weight_);
     next = without_debt();
     if (next == ring_.end()) next = ring_.begin();  // only if a cost was no number
   }
@@ -77,13 +84,12 @@ void DeficitRoundRobin::Charge(Flow* flow, double cost) {
 }
 
 void DeficitRoundRobin::Correct(Flow* flow, double predicted, double measured) {
-  if (!flow->waiting_) {
-    flow->deficit_ = DebtAfterAbsence(*flow);
-    flow->left_at_ = spent_;
-    flow->busy_period_ = busy_period_;
-  }
+  if (!flow->waiting_) flow->deficit_ = DebtAfterAbsence(*flow);
   flow->deficit_ += predicted - measured;
   Spend(measured - predicted);
+  if (flow->waiting_) return;
+  flow->left_at_ = spent_;  // after its own correction, which pays no debt and is none
+  flow->busy_period_ = busy_period_;
 }
 
 }  // namespace telegrad

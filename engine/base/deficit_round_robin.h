@@ -1,12 +1,12 @@
-// Whose turn it is among tenants that share a device or a pool of compilers: deficit round robin
-// (Shreedhar and Varghese, SIGCOMM 1995) with a deficit that is paid afterwards. Whoever is served
-// owes what that is predicted to cost, later corrected to what it did cost, and waits for its next
-// turn until its debt is paid. Debts are paid in rounds, to each waiting tenant in proportion to
-// its weight, and a round is as long as the first of them needs; so capacity that one tenant leaves
-// goes to the others at once.
+// Decides which of the tenants that share a device or a pool of compilers is served next: deficit
+// round robin (Shreedhar and Varghese, SIGCOMM 1995), charged after service. A tenant that is
+// served incurs a debt of the predicted cost, which is later corrected to the measured cost, and
+// waits for its next turn until the debt is paid. Debts are paid in rounds, for each waiting tenant
+// in proportion to its weight. A round is as long as the first of them needs, so that the others
+// use capacity that a tenant leaves at once.
 //
-// A tenant that had nothing to do and owes nothing comes before those who were served in this
-// round: it waits for what has been handed out, and for nobody else's turn.
+// A tenant that had no work and has no debt comes before those that were served in this round: it
+// waits only for work that was handed out before.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace telegrad {
 // Not thread-safe.
 class DeficitRoundRobin {
  public:
-  // What one tenant wants of the resource. Users derive from it.
+  // The work of one tenant that waits for the resource. Users derive from it.
   class Flow {
    public:
     explicit Flow(std::shared_ptr<const Share> share) : share_(std::move(share)) {}
@@ -33,6 +33,7 @@ class DeficitRoundRobin {
    private:
     friend class DeficitRoundRobin;
     const std::shared_ptr<const Share> share_;
+    int64_t weight_ = 1;  // of the share, when it was last looked at
     bool waiting_ = false;
     double deficit_ = 0;
     double left_at_ =
@@ -42,30 +43,32 @@ class DeficitRoundRobin {
     bool fresh_ = false;  // which of the lists has its place
   };
 
-  // The flow has something to do that could begin now, or has no more. Doing it twice is nothing.
+  // Marks the flow as waiting for service, or as not waiting. A second call changes nothing.
   void SetWaiting(Flow* flow, bool waiting);
   // The flow to serve next; null if none is waiting. It stays there until it is charged.
   Flow* Next();
-  // It is served something of this predicted cost: its next turn comes after the others'.
+  // Charges the flow with the predicted cost of what it is served; its next turn comes after the
+  // others'.
   void Charge(Flow* flow, double cost);
-  // What was predicted to cost `predicted` has cost `measured`.
+  // Corrects an earlier charge of `predicted` to the measured cost.
   void Correct(Flow* flow, double predicted, double measured);
-  // Nothing is wanted and nothing is under way: nobody was kept waiting, so all debts are void.
+  // No work waits and none is under way, so no tenant was delayed: cancels all debts.
   void ForgetDebts() { ++busy_period_; }
-  // Whether the flow may be destroyed without forgetting a debt.
+  // Whether the flow has no debt and may be destroyed.
   bool IsSettled(const Flow& flow) const;
 
  private:
   double DebtAfterAbsence(const Flow& flow) const;
   void Spend(double cost);
+  void LookAtWeight(Flow* flow);
 
   // Those that are waiting, in the order of their turns.
   std::list<Flow*> fresh_;  // came with no debt and were not served since
   std::list<Flow*> ring_;
   int64_t weight_ = 0;  // of those that are waiting
-  // For each unit of weight that was waiting at the time. Those who wait are paid in rounds, which
-  // are as long as a turn of each; who is absent is paid as this goes on, so that a small debt is
-  // not in its way for a whole round when it comes back.
+  // Service so far for each unit of weight that was waiting at the time. The debts of waiting flows
+  // are paid in rounds, each as long as one turn of every flow. The debt of an absent flow is paid
+  // continuously, so that a small one does not delay it by a whole round when it returns.
   double spent_ = 0;
   uint64_t busy_period_ = 1;
 };

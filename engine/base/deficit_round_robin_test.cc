@@ -15,7 +15,7 @@ namespace {
 using Flow = DeficitRoundRobin::Flow;
 
 std::unique_ptr<Flow> NewFlow(int64_t weight) {
-  return std::make_unique<Flow>(std::make_shared<Share>(Share{"t", weight}));
+  return std::make_unique<Flow>(std::make_shared<Share>("t", weight));
 }
 
 // Serves flows that never run out of work until `total` is spent; what each got.
@@ -132,6 +132,40 @@ TEST(DeficitRoundRobin, AnIdleResourceGoesToWhoWantsIt) {
     ASSERT_EQ(drr.Next(), a.get());
     drr.Charge(a.get(), 1e9);
   }
+}
+
+// A tenant that never stops waiting is served by its new weight from the next round on.
+TEST(DeficitRoundRobin, AWeightMayChangeWhileItsFlowWaits) {
+  DeficitRoundRobin drr;
+  const auto share = std::make_shared<Share>("t", 1);
+  Flow changes(share);
+  const auto other = NewFlow(1);
+  drr.SetWaiting(&changes, true);
+  drr.SetWaiting(other.get(), true);
+  const auto part = [&] {
+    int got = 0;
+    for (int i = 0; i < 1000; ++i) {
+      Flow* const next = drr.Next();
+      got += next == &changes ? 1 : 0;
+      drr.Charge(next, 5);
+    }
+    return got;
+  };
+  EXPECT_NEAR(part(), 500, 2);
+  share->SetWeight(3);
+  EXPECT_NEAR(part(), 750, 2);
+  share->SetWeight(1);
+  drr.SetWaiting(&changes, false);
+  drr.SetWaiting(&changes, true);
+  EXPECT_NEAR(part(), 500, 2);
+}
+
+TEST(DeficitRoundRobin, WeightsAreWithinTheirLimits) {
+  EXPECT_EQ(Share("t", INT64_MAX).weight(), kMaxWeight);
+  EXPECT_EQ(Share("t", 0).weight(), 1);
+  const double kTotal = 10e9;
+  const auto got = Serve({INT64_MAX, INT64_MAX}, {1e6, 1e6}, {1e6, 1e6}, kTotal);
+  EXPECT_NEAR(got[0] / kTotal, 0.5, 0.01);
 }
 
 }  // namespace

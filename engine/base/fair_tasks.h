@@ -1,6 +1,6 @@
-// Tasks that wait for a thread or a process, of several tenants: those of one tenant in order, and
-// between tenants deficit round robin by weight over the time that tasks take. What a task will
-// take is predicted from what the tenant's last ones took.
+// A queue of tasks of several tenants that wait for a thread or a process. Tasks of one tenant are
+// taken in order; between tenants, deficit round robin divides time by weight. The time of a task
+// is predicted from the latest tasks of its tenant.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ class FairTasks {
 
   int64_t size() const { return size_; }
 
-  // A null share is a tenant, too.
+  // All tasks with a null share count as one tenant's.
   void Push(std::shared_ptr<const Share> share, Task task) {
     FlowOf(std::move(share))->tasks_.push_back(std::move(task));
     ++size_;
@@ -60,7 +60,14 @@ class FairTasks {
     return taken;
   }
 
-  // Of what was taken: it took so long.
+  // The tenants of which Pop(idle_only) would find a task.
+  int64_t idle_tenants() const {
+    return std::ranges::count_if(flows_, [](const auto& known) {
+      return known.second->running_ == 0 && !known.second->tasks_.empty();
+    });
+  }
+
+  // Reports the time that a taken task took.
   void Ended(Flow* flow, double predicted_ns, double measured_ns) {
     --flow->running_;
     turns_.Correct(flow, predicted_ns, measured_ns);
@@ -97,7 +104,7 @@ class FairTasks {
   Flow* FlowOf(std::shared_ptr<const Share> share) {
     const auto known = flows_.find(share.get());
     if (known != flows_.end()) return known->second.get();
-    // Who has nothing here any more is forgotten, unless it is in debt.
+    // Removes tenants without tasks here, unless they are in debt.
     std::erase_if(flows_, [&](const auto& flow) {
       turns_.SetWaiting(flow.second.get(), !flow.second->tasks_.empty());
       return flow.second->running_ == 0 && turns_.IsSettled(*flow.second);

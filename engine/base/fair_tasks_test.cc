@@ -11,7 +11,7 @@ namespace telegrad {
 namespace {
 
 std::shared_ptr<const Share> TenantOf(std::string name, int64_t weight = 1) {
-  return std::make_shared<Share>(Share{std::move(name), weight});
+  return std::make_shared<Share>(std::move(name), weight);
 }
 
 TEST(FairTasks, TimeIsAsTheWeightsWhateverTasksTake) {

@@ -1,6 +1,6 @@
 // A strict, pull-style JSON reader (RFC 8259) for file headers and tokens: no tree, no recursion,
-// no allocation beyond the strings read. Every function returns false at the first thing that is
-// not as asked for.
+// no allocation beyond the strings read. A function returns false when the input does not match
+// what it reads.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,10 @@ class JsonReader {
   // An integer without sign, fraction or exponent, at most INT64_MAX.
   bool Size(int64_t* out);
   bool Number(double* out);  // finite
+  // A number as it is written, for who wants all of its digits.
+  bool NumberText(std::string_view* out);
   bool Bool(bool* out);
-  // Any value at all; false if it is nested deeper than kMaxNesting.
+  // Skips any value; false if it is nested deeper than kMaxNesting.
   bool SkipValue();
   bool AtEnd();
   size_t position() const { return at_; }

@@ -1,4 +1,4 @@
-// Random bytes that nobody can guess: tokens, secrets, epochs.
+// Unpredictable random bytes for tokens, secrets and epochs.
 #pragma once
 
 #include <cstddef>

@@ -1,15 +1,16 @@
-// How much time of something a tenant may use: so much in each second, and a burst of what it has
-// not used before. A token bucket whose level may fall below 0: what is asked for is predicted, and
-// the last of what is let in may be longer than what is left, or than all of the burst.
+// Limits the time of a resource that a tenant may use: a rate for each second, and a burst of what
+// it has saved up. This is a token bucket whose level may fall below 0, because requests are
+// admitted by their predicted time as long as anything is left: the last one admitted may be longer
+// than the rest, or than the whole burst.
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -24,23 +25,34 @@ class RateLimit {
   // Takes what is predicted, if anything is left. RESOURCE_EXHAUSTED names both limits and what has
   // been used beyond them, and says when to try again (see RetryAfterMs).
   absl::Status Take(int64_t predicted_ns, int64_t now_ns);
-  // What was taken as `predicted_ns` took `measured_ns`.
+  // Corrects an admitted request of `predicted_ns` to the measured time.
   void Correct(int64_t predicted_ns, int64_t measured_ns);
 
-  // What was used beyond what the rate has given, in milliseconds; at most `burst_ms` below 0.
+  // Changes the limits. Use so far counts against the new burst: a debt remains, and changing a
+  // limit back and forth gains nothing.
+  void Limit(int64_t per_second_ms, int64_t burst_ms, std::string remedy, int64_t now_ns);
+
+  // What was used of the burst and not come back since, also beyond it: to be used of another one.
+  int64_t used_ns(int64_t now_ns) const;
+  void Use(int64_t used_ns, int64_t now_ns);
+
+  // Time used beyond what the rate has granted, in milliseconds; at least -`burst_ms`.
   int64_t overdrawn_ms(int64_t now_ns) const;
 
  private:
-  double LevelAt(int64_t now_ns) const;
+  double LevelAt(int64_t now_ns) const TG_REQUIRES(mutex_);
+  double burst_ns() const TG_REQUIRES(mutex_);
 
-  const std::string rate_, burst_, remedy_;
-  const int64_t per_second_ms_, burst_ms_;
-  mutable std::mutex mutex_;
-  double level_ns_;
-  int64_t at_ns_ = 0;  // when it was that; 0: not used so far
+  const std::string rate_, burst_;
+  mutable Mutex mutex_;
+  std::string remedy_ TG_GUARDED_BY(mutex_);
+  int64_t per_second_ms_ TG_GUARDED_BY(mutex_);
+  int64_t burst_ms_ TG_GUARDED_BY(mutex_);
+  double level_ns_ TG_GUARDED_BY(mutex_);
+  int64_t at_ns_ TG_GUARDED_BY(mutex_) = 0;  // when it was that; 0: not used so far
 };
 
-// That the request is worth another try after so long, as google.rpc.RetryInfo says.
+// Tells the client to retry the request after this time, as google.rpc.RetryInfo does.
 absl::Status WithRetryAfter(absl::Status status, int64_t ms);
 std::optional<int64_t> RetryAfterMs(const absl::Status& status);
 

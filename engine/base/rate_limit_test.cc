@@ -56,5 +56,39 @@ TEST(RateLimit, NothingIsAllowedIfSoSet) {
   EXPECT_EQ(RetryAfterMs(refused), std::nullopt);
 }
 
+TEST(RateLimit, ChangesWhileItIsInUse) {
+  RateLimit limit("r", 100, "b", 500, "raise it");
+  int64_t now = 1000 * kMs;
+  EXPECT_TRUE(limit.Take(800 * kMs, now).ok());
+  EXPECT_FALSE(limit.Take(kMs, now).ok());
+  // What was used stays used, of a larger burst and of a smaller one.
+  limit.Limit(1000, 2000, "ask", now);
+  EXPECT_EQ(limit.overdrawn_ms(now), -1200);
+  limit.Limit(10, 100, "ask", now);
+  EXPECT_EQ(limit.overdrawn_ms(now), 700);
+  const absl::Status refused = limit.Take(kMs, now);
+  EXPECT_EQ(refused.message(),
+            "r is limited to 10 ms in each second, b to 100 ms: 700 ms more have been used; try "
+            "again in 70001 ms, or ask");
+  // The time so far was at the rate so far.
+  now += 1000 * kMs;
+  limit.Limit(100, 500, "ask", now);
+  EXPECT_EQ(limit.used_ns(now), 790 * kMs);
+  for (int i = 0; i < 100; ++i) {
+    limit.Limit(100, 5000, "ask", now);
+    limit.Limit(100, 500, "ask", now);
+  }
+  EXPECT_EQ(limit.used_ns(now), 790 * kMs) << "to and fro gives nothing";
+}
+
+TEST(RateLimit, WhatWasUsedGoesOn) {
+  RateLimit before("r", 100, "b", 500, ""), after("r", 100, "b", 500, "");
+  const int64_t now = 1000 * kMs;
+  EXPECT_TRUE(before.Take(800 * kMs, now).ok());
+  after.Use(before.used_ns(now), now);
+  EXPECT_EQ(after.overdrawn_ms(now + 1000 * kMs), 200);
+  EXPECT_EQ(RateLimit("r", 100, "b", 500, "").used_ns(now), 0);
+}
+
 }  // namespace
 }  // namespace telegrad

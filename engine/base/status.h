@@ -51,7 +51,7 @@ template <typename... Args>
 absl::Status Unimplemented(const Args&... args) {
   return absl::UnimplementedError(StrCat(args...));
 }
-// A broken invariant of ours: the job fails, the process goes on.
+// A broken invariant of this program: the job fails, the process continues.
 template <typename... Args>
 absl::Status Internal(const Args&... args) {
   return absl::InternalError(StrCat(args...));

@@ -1,4 +1,4 @@
-// Threads that a busy system may refuse.
+// Starting threads where the system may refuse to.
 #pragma once
 
 #include <functional>
@@ -11,12 +11,13 @@
 
 namespace telegrad {
 
-// RESOURCE_EXHAUSTED where there can be no more, which the library reports by exception.
+// RESOURCE_EXHAUSTED where the system starts no more threads, which the standard library reports by
+// exception.
 inline absl::StatusOr<std::thread> StartThread(std::function<void()> run) {
   try {
     return std::thread(std::move(run));
   } catch (const std::system_error& error) {
-    return ResourceExhausted("no thread can be had: ", error.what());
+    return ResourceExhausted("the system starts no more threads: ", error.what());
   }
 }
 

@@ -28,7 +28,10 @@ struct Job {
   int crashes = 0;          // but for those that somebody has killed
   std::string first_death;  // how the first of them ended
   bool done = false;
-  int64_t took_ns = 0;  // in workers
+  bool abandoned = false;            // by who asked: nobody takes the answer
+  WorkerProcess* process = nullptr;  // that has it
+  Clock::time_point begin;           // since when
+  int64_t took_ns = 0;               // in workers before
   absl::StatusOr<ProgramImage> result;
 };
 
@@ -36,8 +39,9 @@ class Pool final : public CompilePool {
  public:
   explicit Pool(const Options& options)
       : options_(options),
-        processes_(static_cast<size_t>(options.workers)),
-        tried_(processes_.size()) {
+        processes_(static_cast<size_t>(options.workers + options.spare)),
+        ready_(processes_.size()),
+        tried_(static_cast<size_t>(options.workers)) {
     for (size_t i = 0; i < processes_.size(); ++i) {
       threads_.emplace_back([this, i] { LookAfter(i); });
     }
@@ -62,18 +66,18 @@ class Pool final : public CompilePool {
     return alive_ > 0 ? absl::OkStatus() : start_error_;
   }
 
-  absl::StatusOr<ProgramImage> Compile(const std::string& llvm_ir, const std::string& name,
+  absl::StatusOr<ProgramImage> Compile(const std::string& source, const std::string& name,
                                        const Target& target, Budget* budget) override {
-    TG_RETURN_IF_ERROR(CheckIrSize(llvm_ir, name));
+    TG_RETURN_IF_ERROR(CheckIrSize(source, name));
     const auto job = std::make_shared<Job>();
     std::unique_lock lock(mutex_);
-    job->request = {next_id_++, name, target, llvm_ir};
+    job->request = {next_id_++, name, target, source};
     if (alive_ == 0 && !start_error_.ok()) return start_error_;
     waiting_.Push(budget->share(), job);
-    work_.notify_one();
+    work_.notify_all();  // it may suit some of them only
     while (!done_.wait_for(lock, Budget::kTick, [&] { return job->done; })) {
       if (absl::Status status = budget->CheckTime(); !status.ok()) {
-        waiting_.Erase(job);  // where a worker has it already, nobody takes its answer
+        budget->Worked(Abandon(job));
         return status;
       }
     }
@@ -92,12 +96,36 @@ class Pool final : public CompilePool {
   }
 
  private:
+  // What the job has taken so far, with the start of a process for the one that it costs.
+  int64_t Abandon(const std::shared_ptr<Job>& job) {
+    waiting_.Erase(job);
+    if (job->process == nullptr) return job->took_ns;
+    job->abandoned = true;
+    job->process->Interrupt();
+    return job->took_ns + NsOf(Clock::now() - job->begin) + start_ns_;
+  }
+
+  static int64_t NsOf(Clock::duration time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+  }
+
+  bool IsSpare(size_t index) const { return index >= static_cast<size_t>(options_.workers); }
+
+  // Whether a spare worker should be there for somebody.
+  bool NeedsSpare() const {
+    return stats_.compiling >= options_.workers &&
+           waiting_.idle_tenants() > std::ranges::count(ready_, true);
+  }
+
   void LookAfter(size_t index) {
     Clock::duration delay{0};
     while (true) {
       std::unique_lock lock(mutex_);
+      ready_[index] = false;
       stopping_.wait_for(lock, delay, [this] { return stop_; });
+      if (IsSpare(index)) work_.wait(lock, [this] { return stop_ || NeedsSpare(); });
       if (stop_) return;
+      ready_[index] = IsSpare(index);
       lock.unlock();
       std::unique_ptr<WorkerProcess> process = StartOne(index);
       const bool worked = process != nullptr && Work(index, *process);
@@ -108,9 +136,12 @@ class Pool final : public CompilePool {
   }
 
   std::unique_ptr<WorkerProcess> StartOne(size_t index) {
-    auto process = WorkerProcess::Start({options_.executable, options_.memory_bytes, options_.nice},
-                                        Clock::now() + kStartTime);
+    const Clock::time_point begin = Clock::now();
+    auto process = WorkerProcess::Start(
+        {options_.executable, options_.opencl_library, options_.memory_bytes, options_.nice},
+        begin + kStartTime);
     const std::lock_guard lock(mutex_);
+    start_ns_ = NsOf(Clock::now() - begin);
     if (process.ok() && identity_.empty()) identity_ = (*process)->identity();
     absl::Status status = process.status();
     if (process.ok() && (*process)->identity() != identity_) {
@@ -119,7 +150,7 @@ class Pool final : public CompilePool {
                                              "); restart the daemon"));
     }
     if (!status.ok()) {
-      tried_[index] = true;
+      if (!IsSpare(index)) tried_[index] = true;
       start_error_ = status;
       if (options_.on_death) options_.on_death(std::string(status.message()), "");
       if (alive_ == 0) FailAllWaiting(status);
@@ -134,35 +165,62 @@ class Pool final : public CompilePool {
     return *std::move(process);
   }
 
-  // Gives jobs to the process until it has died or the pool stops. Whether it has compiled one.
+  // Waits for a job that the worker may take. False where it is to end first.
+  bool WaitForWork(size_t index, std::unique_lock<std::mutex>& lock) {
+    if (IsSpare(index)) {
+      return work_.wait_for(lock, options_.spare_idle, [this] {
+        return stop_ || waiting_.idle_tenants() > 0;
+      }) && !stop_;
+    }
+    work_.wait(lock, [this] { return stop_ || waiting_.size() > 0; });
+    return !stop_;
+  }
+
+  // Gives jobs to the process until it has died, is not needed any more or the pool stops. Whether
+  // it did what it was for, so that the next one may be started at once.
   bool Work(size_t index, WorkerProcess& process) {
-    bool worked = false;
+    bool worked = IsSpare(index);
     while (true) {
       std::unique_lock lock(mutex_);
-      work_.wait(lock, [this] { return stop_ || waiting_.size() > 0; });
-      if (stop_ || !process.IsIdle()) {
-        Leave(index, stop_ ? "" : "it died while it had nothing to do", "");
+      if (!WaitForWork(index, lock)) {
+        Leave(index);
         return worked;
       }
-      const auto taken = *waiting_.Pop();
+      if (!process.IsIdle()) {
+        Leave(index);
+        Report("it exited while it was idle", "");
+        return worked;
+      }
+      const auto taken = *waiting_.Pop(/*idle_only=*/IsSpare(index));
       const std::shared_ptr<Job> job = taken.task;
       ++stats_.compiling;
+      ready_[index] = false;
+      if (NeedsSpare()) work_.notify_all();
+      job->process = &process;
+      job->begin = Clock::now();
       lock.unlock();
-      const Clock::time_point begin = Clock::now();
-      auto answer = process.Ask(job->request, begin + options_.deadline);
-      const std::chrono::duration<double, std::nano> took = Clock::now() - begin;
+      auto answer = process.Ask(job->request, job->begin + options_.deadline);
       lock.lock();
+      const int64_t took = NsOf(Clock::now() - job->begin);
+      job->process = nullptr;
+      job->took_ns += took;
       --stats_.compiling;
-      job->took_ns += static_cast<int64_t>(took.count());
       if (!answer.ok()) {
-        Died(*job, answer.status(), process.was_killed());
-        if (!job->done) waiting_.PutBack(taken.flow, job);
-        waiting_.Ended(taken.flow, taken.predicted_ns, took.count());
-        Leave(index, std::string(answer.status().message()), job->request.name);
+        if (!job->abandoned) Died(*job, answer.status(), process.was_killed());
+        if (!job->done && !job->abandoned) waiting_.PutBack(taken.flow, job);
+      }
+      waiting_.Ended(taken.flow, taken.predicted_ns, static_cast<double>(took));
+      if (job->abandoned) {  // also where the answer came just before: the socket is shut
+        Leave(index);
+        return true;
+      }
+      if (!answer.ok()) {
+        Leave(index);
+        Report(std::string(answer.status().message()), job->request.name);
         return worked;
       }
       worked = true;
-      waiting_.Ended(taken.flow, taken.predicted_ns, took.count());
+      ready_[index] = IsSpare(index);
       Finish(*job, std::move(answer->image));
     }
   }
@@ -186,11 +244,15 @@ class Pool final : public CompilePool {
     }
   }
 
-  void Leave(size_t index, const std::string& what, const std::string& kernel) {
+  void Leave(size_t index) {
     processes_[index] = nullptr;
     --alive_;
+    if (waiting_.size() > 0) work_.notify_all();
+  }
+
+  // Of a worker that has ended unasked.
+  void Report(const std::string& what, const std::string& kernel) {
     if (stop_) return;
-    if (waiting_.size() > 0) work_.notify_one();  // the call for a job may have woken this one
     ++stats_.deaths;
     if (options_.on_death) options_.on_death(what, kernel);
   }
@@ -213,7 +275,9 @@ class Pool final : public CompilePool {
   std::string identity_;                   // written once, before Start returns
   absl::Status start_error_;               // of the last attempt to start one
   int64_t alive_ = 0;
-  std::vector<bool> tried_;  // by worker: it has failed to start
+  int64_t start_ns_ = 0;     // that the last start took
+  std::vector<bool> ready_;  // by worker: a spare one that starts or waits for a kernel
+  std::vector<bool> tried_;  // by worker but the spare ones: it has failed to start
   uint64_t next_id_ = 1;
   Stats stats_;
   bool stop_ = false;

@@ -8,7 +8,12 @@
 // long again would only double the harm. Kernels on other workers never notice.
 //
 // Tenants take turns, see FairTasks: who compiles for a tenant of many kernels does not keep one of
-// few waiting for them.
+// few waiting for them. A kernel in a worker is not interrupted for that: while all workers are
+// busy, a tenant with none gets one of a few spare ones, which are started then and end when they
+// are not needed.
+//
+// Whoever gives up while a worker has its kernel pays for what that took so far; the worker is
+// killed and the next one takes its place.
 //
 // A worker that has ended is started again, at first at once, then after a delay that doubles until
 // one has compiled something. While no worker can be started, kernels fail with UNAVAILABLE.
@@ -28,12 +33,15 @@ namespace telegrad {
 class CompilePool : public KernelCompiler {
  public:
   struct Options {
-    std::string executable;  // of the workers
+    std::string executable;      // of the workers
+    std::string opencl_library;  // see WorkerProcess::Options
     int workers = 1;
-    std::chrono::milliseconds deadline{30'000};  // of one kernel in a worker
-    int attempts = 8;                            // for one kernel, whose workers are killed
-    int64_t memory_bytes = int64_t{4} << 30;     // of one worker's address space; 0: no limit
-    int nice = 0;                                // the workers' priority, see nice(2)
+    int spare = 0;  // further ones, for tenants that have none while all of the others are busy
+    std::chrono::milliseconds spare_idle{10'000};  // after which a spare one ends
+    std::chrono::milliseconds deadline{30'000};    // of one kernel in a worker
+    int attempts = 8;                              // for one kernel, whose workers are killed
+    int64_t memory_bytes = int64_t{4} << 30;       // of one worker's address space; 0: no limit
+    int nice = 0;                                  // the workers' priority, see nice(2)
     std::chrono::milliseconds first_delay{50}, last_delay{5'000};  // between starts
     // Told of every worker that ended unasked: what happened, and the kernel it had, if any.
     std::function<void(const std::string& what, const std::string& kernel)> on_death;

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -23,6 +24,9 @@ class WorkerProcess {
  public:
   struct Options {
     std::string executable;
+    // The OpenCL loader by which it compiles OpenCL C; empty: it compiles none. Its drivers get a
+    // folder of their own, which goes with the process, and nothing of the user's.
+    std::string opencl_library;
     int64_t memory_bytes = 0;  // of address space, where kLimitsMemory; 0: no limit
     int nice = 0;              // see nice(2)
   };
@@ -44,11 +48,12 @@ class WorkerProcess {
   // Its answer. DEADLINE_EXCEEDED where none came in time; ABORTED, saying what happened, where it
   // died or its answer was none. After either it is good for nothing but destruction.
   absl::StatusOr<WorkerAnswer> Ask(const WorkerRequest& request, FrameDeadline deadline);
-  // Thread-safe: ends an Ask as if the process had died.
+  // Thread-safe: ends an Ask as if the process had died; nobody waits for what it is doing.
   void Interrupt();
 
  private:
-  WorkerProcess(pid_t pid, int socket, int errors) : pid_(pid), socket_(socket), errors_(errors) {}
+  WorkerProcess(pid_t pid, int socket, int errors, std::string folder)
+      : pid_(pid), socket_(socket), errors_(errors), folder_(std::move(folder)) {}
 
   absl::Status Greet(FrameDeadline deadline);
   // Ends the process and says how it ended, with its last words.
@@ -56,9 +61,11 @@ class WorkerProcess {
 
   const pid_t pid_;
   const int socket_;
-  const int errors_;  // the reading end of its stderr
+  const int errors_;          // the reading end of its stderr
+  const std::string folder_;  // that is its own; empty: none
   bool buried_ = false;
   bool was_killed_ = false;
+  std::atomic<bool> interrupted_{false};
   WorkerHello hello_;
 };
 

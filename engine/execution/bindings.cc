@@ -1,6 +1,6 @@
-// Once a run, for all of its kernels together. Sorted by position, neighbours suffice to see an
-// overlap. A position is an address where the host has one, for two memories may wrap the same
-// bytes, and else a place in an allocation.
+// The check is made once for each run, for all of its kernels together. After sorting by position,
+// only neighbours can overlap. A position is an address where the host has one, because two
+// memories may wrap the same bytes, and otherwise an offset into an allocation.
 #include "engine/execution/bindings.h"
 
 #include <algorithm>
@@ -46,9 +46,7 @@ absl::Status CheckOverlap(std::span<const SlotUse> slots, Parts& parts) {
 
 }  // namespace
 
-int64_t BindingAlignment(const Target& target) {
-  return target.has_workgroups() ? target.vector_bytes : 1;
-}
+int64_t BindingAlignment(const Target& target) { return target.align; }
 
 absl::Status CheckBindings(std::span<const SlotUse> slots, std::span<const BufferView> bindings,
                            int64_t alignment) {

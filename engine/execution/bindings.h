@@ -1,5 +1,5 @@
-// What may be bound to the slots of an executable: buffers that are long enough and aligned, of
-// which a written one may be written and overlaps no other.
+// Checks the buffers that are bound to the slots of an executable: each is long enough and aligned;
+// one that is written permits writing and overlaps no other.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace telegrad {
 // their elements, and to `alignment` bytes.
 absl::Status CheckBindings(std::span<const SlotUse> slots, std::span<const BufferView> bindings,
                            int64_t alignment = 1);
-// What the code of a target asks for: threads of a GPU read vectors, and none that is not aligned.
+// The alignment that code for a target requires: threads of a GPU read only aligned vectors.
 int64_t BindingAlignment(const Target& target);
 
-// Of bindings that passed: one for every slot, as a queue expects them; those without bytes get an
-// empty one.
+// The buffers of checked bindings as a queue expects them: one for every slot, an empty one for
+// slots without bytes.
 std::vector<BufferView> BindAll(std::span<const SlotUse> slots,
                                 std::span<const BufferView> bindings);
 

@@ -14,7 +14,7 @@ absl::StatusOr<std::shared_ptr<const Executable>> BoundValues::Create(
   TG_ASSIGN_OR_RETURN(std::shared_ptr<Memory> memory,
                       AllocCharged(general->runs()->device, bytes, general->runs()->account));
   auto* const out = static_cast<int64_t*>(memory->host());
-  if (out == nullptr) return Unimplemented("the host cannot give this device its variables");
+  if (out == nullptr) return Unimplemented("the host cannot write the variables of this device");
   for (size_t i = 0; i < values.size(); ++i) out[i] = values[i].value;
   return std::shared_ptr<const Executable>(
       new BoundValues(std::move(general), {std::move(memory), 0, bytes}));

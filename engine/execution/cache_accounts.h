@@ -1,4 +1,5 @@
-// What the caches of one tenant are charged to, and the order in which they used what they keep.
+// The accounts to which the caches of one tenant are charged, and the clock that orders the use of
+// their entries.
 #pragma once
 
 #include <atomic>
@@ -10,8 +11,9 @@
 namespace telegrad {
 
 struct CacheAccounts {
-  std::shared_ptr<Account> device_memory;  // temporaries and what runs hand over; null: unlimited
-  std::shared_ptr<Account> cache;          // of kept_bytes; null: unlimited
+  std::shared_ptr<Account>
+      device_memory;  // temporaries and values passed between the parts of a run; null: unlimited
+  std::shared_ptr<Account> cache;  // of kept_bytes; null: unlimited
   const std::shared_ptr<std::atomic<uint64_t>> clock = std::make_shared<std::atomic<uint64_t>>(0);
 
   uint64_t Now() const { return clock->fetch_add(1, std::memory_order_relaxed); }

@@ -46,7 +46,9 @@ absl::Status CaptureGraph::Add(const std::shared_ptr<const Executable>& executab
   }
   for (size_t i = 0; i < plan.slots.size(); ++i) {
     if (!plan.slots[i].used) continue;
-    if (slots[i] < 0) return InvalidArgument("capture: slot ", i, " of a run has no slot");
+    if (slots[i] < 0)
+      return InvalidArgument("capture: slot ", i,
+                             " of a run is not mapped to a slot of the capture");
     for (size_t k = 0; k < i; ++k) {
       if (!plan.slots[k].used || slots[k] != slots[i]) continue;
       if (!plan.slots[i].written && !plan.slots[k].written) continue;
@@ -75,7 +77,7 @@ absl::Status CaptureGraph::Add(const std::shared_ptr<const Executable>& executab
 }
 
 absl::StatusOr<std::shared_ptr<const Executable>> CaptureGraph::Finish() && {
-  if (runs_ == nullptr) return InvalidArgument("capture: nothing was added");
+  if (runs_ == nullptr) return InvalidArgument("capture: no run was added");
   TG_ASSIGN_OR_RETURN(std::shared_ptr<const Executable> out,
                       PlannedExecutable::Create(std::move(plan_), std::move(runs_)));
   return out;

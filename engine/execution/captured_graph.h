@@ -1,6 +1,6 @@
-// Several runs as one: their launches in one command buffer, in order, so that a replay checks its
-// bindings once and is one submission. Each run's temporaries are dead when the next one begins, so
-// all share the memory of the largest.
+// Combines several runs into one: their launches are in one command buffer, in order, so that a
+// replay checks its bindings once and is one submission. The temporaries of a run are not used
+// after it, so all runs share memory of the size of the largest.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace telegrad {
 class CaptureGraph {
  public:
   // Adds a run of `executable`, whose slot i is slot slots[i] of the capture. Slots of different
-  // runs that are the same slot of the capture are the same buffer; what one writes, the next
-  // reads. INVALID_ARGUMENT: it is on another device than those before, a slot is missing, used
-  // as another type, or given twice to a run that writes it. UNIMPLEMENTED for one that holds
-  // values of variables. After an error the capture is as it was.
+  // runs that map to one slot of the capture are one buffer, so that a run reads what earlier runs
+  // wrote. INVALID_ARGUMENT: it is on another device than those before, a slot is missing, used as
+  // another type, or given twice to a run that writes it. UNIMPLEMENTED for one that holds values
+  // of variables. After an error the capture is as it was.
   absl::Status Add(const std::shared_ptr<const Executable>& executable,
                    std::span<const int32_t> slots);
 

@@ -86,7 +86,7 @@ TEST_F(CaptureGraphTest, RefusesWhatDoesNotFitTogether) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(why)));
   };
   refused(add, {0}, "1 slots for the 2 of a run");
-  refused(add, {0, -1}, "slot 1 of a run has no slot");
+  refused(add, {0, -1}, "slot 1 of a run is not mapped to a slot of the capture");
   refused(add, {4, 4}, "slots 0 and 1 of a run are both slot 4");
   EXPECT_TRUE(absl::IsInvalidArgument(CaptureGraph().Finish().status()));
 

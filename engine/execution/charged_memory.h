@@ -1,5 +1,5 @@
-// Device memory whose size is charged to an account for as long as anybody refers to it, which may
-// be longer than whoever asked for it: a run that uses it, a slow reader.
+// Device memory whose size is charged to an account until its last reference is released. A run or
+// a slow reader may hold it longer than the session that allocated it.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace telegrad {
 
-// What an allocation of that size is charged: what devices count for it.
+// The amount that an allocation of this size is charged, rounded up as devices count it.
 int64_t ChargeOf(int64_t bytes);
 
-// `memory` together with what was reserved for it.
+// Combines `memory` with the charge that was reserved for it.
 std::shared_ptr<Memory> Charged(std::shared_ptr<Memory> memory, Reservation reservation);
 
-// That the device has no room now. What all have in use is not told to one of several.
+// The error of a device without free memory. It does not reveal how much other tenants use.
 absl::Status NoRoom(const Device& device, int64_t bytes);
 
 // RESOURCE_EXHAUSTED of the account, before anything is allocated, or NoRoom. Without an account

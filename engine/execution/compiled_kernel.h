@@ -1,5 +1,5 @@
-// What lowering and the compiler made of a kernel, before a device has loaded it: everything that a
-// launch needs, as a plain value that can be kept on disk.
+// A kernel as lowered and compiled, before a device has loaded it: everything that a launch needs,
+// as a plain value that can be stored on disk.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// The copies run one after another, so each finds what those before it have left: that must be what
-// the graph says.
+// The copies run one after another, so each reads the result of those before it. Graphs in which a
+// copy needs an older value are refused.
 #include "engine/execution/copy_executable.h"
 
 #include <algorithm>
@@ -14,11 +14,11 @@
 namespace telegrad {
 namespace {
 
-// What a node shows of memory.
-struct Piece {
-  int32_t slot = -1;   // below 0: no single piece of one
+// The part of a slot that a node is a view of.
+struct SlotRange {
+  int32_t slot = -1;   // below 0: not a contiguous range of a slot
   int64_t offset = 0;  // bytes
-  int version = 0;     // how many stores to the slot it is behind
+  int version = 0;     // number of stores to the slot before it
 };
 
 class CopyExecutable final : public Executable {
@@ -28,16 +28,16 @@ class CopyExecutable final : public Executable {
 
   absl::Status Encode(UOp sink) {
     const Graph& g = *sink.graph();
-    NodeMap<Piece> pieces(g);
+    NodeMap<SlotRange> pieces(g);
     std::vector<int> stores(slots_.size(), 0);
     std::vector<PredictedCommand> commands;
     for (const uint32_t id : PostOrder(sink)) {
       const UOp u = g.at(id);
       if (!u.is(Op::kStore)) {
-        pieces[id] = PieceOf(u, pieces);
+        pieces[id] = RangeOf(u, pieces);
         continue;
       }
-      const Piece &to = pieces[u.src(0).id()], &from = pieces[u.src(1).id()];
+      const SlotRange &to = pieces[u.src(0).id()], &from = pieces[u.src(1).id()];
       if (from.slot < 0) return Computes(u.src(1), pieces);
       if (to.slot < 0) return Computes(u.src(0), pieces);
       if (from.version != stores[static_cast<size_t>(from.slot)]) {
@@ -65,13 +65,13 @@ class CopyExecutable final : public Executable {
   RunCost cost() const override { return cost_; }
 
  private:
-  static Piece PieceOf(UOp u, const NodeMap<Piece>& pieces) {
+  static SlotRange RangeOf(UOp u, const NodeMap<SlotRange>& pieces) {
     if (u.is(Op::kParam)) return {.slot = static_cast<int32_t>(u.arg(0))};
     if (u.num_src() == 0) return {};
-    Piece out = pieces.at(u.src(0).id());
+    SlotRange out = pieces.at(u.src(0).id());
     if (u.is(Op::kAfter)) {
       for (int i = 1; i < u.num_src(); ++i) {
-        const Piece& store = pieces.at(u.src(i).id());
+        const SlotRange& store = pieces.at(u.src(i).id());
         if (store.slot == out.slot) out.version = std::max(out.version, store.version);
       }
       return out;
@@ -84,7 +84,7 @@ class CopyExecutable final : public Executable {
   }
 
   // Why `u` is no piece: what of it has to be computed.
-  absl::Status Computes(UOp u, const NodeMap<Piece>& pieces) const {
+  absl::Status Computes(UOp u, const NodeMap<SlotRange>& pieces) const {
     while (u.num_src() > 0 && pieces.at(u.src(0).id()).slot < 0) u = u.src(0);
     return Unimplemented(device_.name(), " runs no programs, but the graph has it compute ",
                          Name(u.op()), " of ", ToString(u.shape()),

@@ -12,7 +12,7 @@
 namespace telegrad {
 
 // `graph` is a verified tensor graph without variables, as a partition has it. UNIMPLEMENTED names
-// the store that is no copy of one piece of memory to another, and what it would have to compute.
+// a store that is not a copy between contiguous ranges, and the op that it would have to compute.
 absl::StatusOr<std::shared_ptr<const Executable>> MakeCopyExecutable(const FrozenGraph& graph,
                                                                      Device& device);
 

@@ -1,6 +1,7 @@
 // An executable is the compiled form of a tensor graph for one device: its programs loaded, its
 // temporaries planned, its launches encoded. It is immutable and shared by all who send the same
-// graph; a run binds buffers to slots and submits. What a run takes is known before it.
+// graph; a run binds buffers to slots and submits. The resources that a run needs are known before
+// it starts.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,7 @@ struct KernelArgument {
   bool written = false;
 };
 
-// A kernel of an executable, for those who want to see what runs and why.
+// Description of a kernel of an executable, for reports.
 struct KernelInfo {
   std::string name;
   std::vector<std::string> reasons;  // why it is a kernel of its own, and computes what it does
@@ -49,7 +50,7 @@ struct KernelInfo {
   std::vector<KernelArgument> arguments;
 };
 
-// What one run takes. A buffer that is read and written counts as an output.
+// The resources that one run needs. A buffer that is read and written counts as an output.
 struct RunCost {
   int64_t input_bytes = 0;
   int64_t output_bytes = 0;
@@ -59,7 +60,7 @@ struct RunCost {
   double seconds = 0;         // predicted
   double launch_seconds = 0;  // predicted, of the longest launch
 
-  // The most that is in use at a time: buffers are bound for as long as the run lasts.
+  // The largest memory in use at a time: all buffers are bound for as long as the run lasts.
   int64_t peak_bytes() const { return input_bytes + output_bytes + temporary_bytes; }
 };
 
@@ -71,16 +72,18 @@ class Executable {
   virtual std::span<const KernelInfo> kernels() const = 0;  // in the order of their launches
   int num_launches() const { return static_cast<int>(kernels().size()); }
   virtual RunCost cost() const = 0;
-  // What keeping it takes of the host's memory, at least: the code of its kernels, also where they
-  // are shared, its launches and what is known of them.
+  // The devices on which a run may have values of its own, beside its slots and temporaries of
+  // kernels; empty for a run on one device.
+  virtual std::vector<const Device*> value_devices() const { return {}; }
+  // A lower bound of the host memory that it occupies: the code of its kernels, including shared
+  // ones, its launches and their descriptions.
   virtual int64_t kept_bytes() const;
 
   // Enqueues a run with bindings[i] as slot i and returns the point at which it has ended.
   // INVALID_ARGUMENT names the slot that is missing, too short or misaligned, or the two that
   // overlap where one is written. RESOURCE_EXHAUSTED: no memory for the temporaries now, or the
-  // queue is full; nothing was enqueued. `trace` and `cancellation` may be null, see
-  // Queue::Submit. The work is handed in at `queues`, which is used no more when this returns.
-  // Thread-safe.
+  // queue is full; nothing was enqueued. `trace` and `cancellation` may be null, see Queue::Submit.
+  // The work is submitted through `queues`, which is not used after the call. Thread-safe.
   absl::StatusOr<TimelinePoint> Submit(std::span<const BufferView> bindings,
                                        std::span<const TimelinePoint> waits,
                                        std::shared_ptr<RunTrace> trace = nullptr,

@@ -1,5 +1,6 @@
-// Executables by content, bounded, evicted least recently used. A tenant has a cache of its own, so
-// that what one has compiled, another is not told; below, all share what is compiled.
+// Executables by content, bounded, evicted least recently used. Each tenant has a cache of its own,
+// so that it does not learn what others have compiled; the compiled kernels below are shared by
+// all.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,7 @@ class ExecutableCache {
   struct Limits {
     int64_t executables = 1024;
     int64_t specializations = 4;  // of a graph, to values of its variables
-    // Of what may be shared with other caches:
+    // Members that may be shared with other caches:
     int64_t kernels = 8192;                      // compiled programs
     int64_t schedule_bytes = int64_t{64} << 20;  // of schedules kept
   };
@@ -56,7 +57,7 @@ class ExecutableCache {
     uint64_t compile_ns = 0;  // schedule, lower and compile; 0 when cached
   };
 
-  // Shares nothing and charges nobody.
+  // A cache that shares nothing and charges no account.
   explicit ExecutableCache(const Limits& limits, KernelServices services = {});
   ExecutableCache(const Limits& limits, std::shared_ptr<SharedCaches> shared,
                   CacheAccounts accounts);
@@ -72,8 +73,8 @@ class ExecutableCache {
   // Gives back the memory for temporaries that no run in flight uses.
   void ReleaseTemporaries();
 
-  // When what was used longest ago was used, by the accounts' clock; none if nothing can be
-  // dropped.
+  // The time at which the least recently used entry was used, by the accounts' clock; nullopt if no
+  // entry can be dropped.
   std::optional<uint64_t> OldestUse() const;
   // Drops that one. A run in flight keeps it.
   void DropOldest();

@@ -1,7 +1,7 @@
-// Which forms a graph with variables has. The first values that it is run with are specialized to:
-// sizes are constants and kernels as good as can be. All others share general forms, each for a
-// range: from the least value up to a power of two, because a general kernel works on the bounds of
-// its sizes, and so never does more than twice the work along an axis.
+// The forms of a graph with variables. The first values that it is run with get specialized forms,
+// in which sizes are constants and kernels are as fast as possible. All other values share general
+// forms, each for the range from the least value up to a power of two. A general kernel works on
+// the bounds of its sizes, so such a range at most doubles the work along an axis.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace telegrad {
 
-// What a form asks of the variables, by id. A run may use it if every guard holds.
+// The condition that a form places on a variable, by id. A run may use the form if every guard
+// holds.
 struct Guards {
   std::vector<VarRange> ranges;
   bool general = false;  // one form for all of the ranges; else they are single values

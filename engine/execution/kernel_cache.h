@@ -1,9 +1,10 @@
 // Compiled kernels by content, loaded on a device: shared between executables and tenants, bounded.
-// Each kernel is held by a tenant, the one for which it was made. What has to go goes from the
-// tenant that holds the most for its weight, its least recently used first; so nobody who holds
-// less than a fair share loses any of it to others. If somebody else has used it since, it becomes
-// his instead, as long as he holds less. A kernel that several executables need at once is compiled
-// once. One that is not here is looked for on disk, where there is a store, before it is compiled.
+// Each kernel is held by one tenant, at first the one for which it was compiled. To make room, the
+// least recently used kernel of the tenant that holds the most for its weight is evicted, so a
+// tenant within its fair share loses nothing to others. If another tenant has used that kernel
+// since and holds less, the kernel moves to that tenant instead. A kernel that several executables
+// need at once is compiled once. A kernel that is not in the cache is looked up on disk, where
+// there is a store, before it is compiled.
 #pragma once
 
 #include <condition_variable>
@@ -57,9 +58,9 @@ class KernelCache {
   struct Holder {
     std::shared_ptr<const Share> share;
     std::list<std::string> by_age;  // least recently used first
-    // What it holds, for each unit of its weight.
+    // The kernels that it holds, for each unit of its weight.
     double load(size_t more = 0) const {
-      const int64_t weight = share == nullptr ? 1 : share->weight;
+      const int64_t weight = share == nullptr ? 1 : share->weight();
       return static_cast<double>(by_age.size() + more) / static_cast<double>(weight);
     }
   };
@@ -67,7 +68,7 @@ class KernelCache {
     std::shared_ptr<const Kernel> kernel;  // null while it is being compiled
     const Share* holder;
     std::list<std::string>::iterator age;
-    std::shared_ptr<const Share> other;  // who has used it last of those that do not hold it
+    std::shared_ptr<const Share> other;  // the tenant that used it last, other than its holder
   };
   // A kernel and its identity.
   struct Named {
@@ -77,11 +78,11 @@ class KernelCache {
   };
   absl::StatusOr<std::shared_ptr<const Kernel>> Make(const Named& kernel, Device& device,
                                                      Budget* budget);
-  // From the store; null if it is not there.
+  // Loads the kernel from the store; null if it is not there.
   std::shared_ptr<const Kernel> LoadStored(const std::string& store_key, Device& device);
   absl::StatusOr<CompiledKernel> LowerAndCompile(const Named& kernel, const Target& target,
                                                  Budget* budget);
-  // Where the store has the kernel; empty if there is no store, or no telling which build this is.
+  // The key of the kernel in the store; empty if there is no store or the build has no identity.
   std::string StoreKey(const Named& kernel, const Target& target) const;
   void Use(Entry& entry, const std::shared_ptr<const Share>& share);
   Holder& HolderOf(const std::shared_ptr<const Share>& share);

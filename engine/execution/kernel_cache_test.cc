@@ -42,8 +42,8 @@ class KernelCacheTest : public ::testing::Test {
   const ExecutableCache::Limits limits_{.kernels = 8};
   const std::shared_ptr<SharedCaches> shared_ = std::make_shared<SharedCaches>(limits_);
   std::unique_ptr<Device> device_;
-  const std::shared_ptr<const Share> a_ = std::make_shared<Share>(Share{"a", 1});
-  const std::shared_ptr<const Share> b_ = std::make_shared<Share>(Share{"b", 1});
+  const std::shared_ptr<const Share> a_ = std::make_shared<Share>("a", 1);
+  const std::shared_ptr<const Share> b_ = std::make_shared<Share>("b", 1);
 };
 
 TEST_F(KernelCacheTest, OneTenantDoesNotEvictWhatIsAnothersShare) {
@@ -64,7 +64,7 @@ TEST_F(KernelCacheTest, WhatOthersUseIsKeptForThem) {
 }
 
 TEST_F(KernelCacheTest, WeightsCount) {
-  const auto heavy = std::make_shared<Share>(Share{"heavy", 3});
+  const auto heavy = std::make_shared<Share>("heavy", 3);
   for (int i = 0; i < 20; ++i) Has(a_, 100 + i);
   for (int i = 0; i < 20; ++i) Has(heavy, 200 + i);
   int of_a = 0, of_heavy = 0;

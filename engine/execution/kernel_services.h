@@ -1,5 +1,5 @@
-// What the making of kernels needs from outside, all of it optional: the daemon gives it worker
-// processes, a folder on disk and a place for what failed; tests mostly give it nothing.
+// Optional services for compiling kernels: the daemon provides worker processes, a folder on disk
+// and a handler for failures; most tests provide none.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@
 
 namespace telegrad {
 
-// A kernel that we, and not its client, are to blame for: an INTERNAL error of lowering, the
-// renderer, the compiler or the loader.
+// A kernel that failed through a defect of Telegrad and not of its graph: an INTERNAL error of
+// lowering, the renderer, the compiler or the loader.
 struct FailedKernel {
   std::string name;
   absl::Status status;

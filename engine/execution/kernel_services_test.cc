@@ -9,10 +9,10 @@
 
 #include "devices/cpu/cpu_device.h"
 #include "engine/base/byte_codec.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "engine/execution/executable_cache.h"
-#include "engine/frontend/files.h"
 #include "engine/ir/content_hash.h"
 #include "engine/ir/text.h"
 

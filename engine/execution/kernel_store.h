@@ -1,8 +1,8 @@
-// Compiled kernels on disk, so that a daemon that starts again neither lowers nor compiles what one
-// of this build has compiled before. One file for each kernel, in a PrivateDirectory.
+// Compiled kernels on disk, one file for each in a PrivateDirectory, so that a restarted daemon
+// does not lower or compile kernels again that this build has compiled before.
 //
-// Its content is native code that will run in this process. What protects it is that only this user
-// can write the folder; the checksum finds damage, not malice.
+// Its content is native code that will run in this process. The folder is protected by its
+// permissions, which let only this user write; the checksum detects damage, not malice.
 #pragma once
 
 #include <atomic>
@@ -24,13 +24,13 @@ class KernelStore {
   struct Options {
     std::string path;
     PrivateDirectory::Limits limits;
-    // Told of the first write that fails, and of the first that fails after one that did not.
+    // Called for the first write that fails, and for the first failure after a successful write.
     std::function<void(const absl::Status&)> on_write_error;
   };
   struct Stats {  // totals since construction, but for the last
     uint64_t hits = 0;
     uint64_t misses = 0;
-    uint64_t rejected = 0;  // files removed because they were not what they should be
+    uint64_t rejected = 0;  // files removed because they were damaged or foreign
     uint64_t write_errors = 0;
     uint64_t evicted = 0;
     int64_t bytes = 0;  // as last seen
@@ -39,11 +39,11 @@ class KernelStore {
   // Errors as PrivateDirectory's.
   static absl::StatusOr<std::unique_ptr<KernelStore>> Open(const Options& options);
 
-  // The kernel that was put under this key; nullopt where there is none, or none that is whole.
+  // The kernel that was put under this key; nullopt where there is none or its file is damaged.
   // Thread-safe, as all of this.
   std::optional<CompiledKernel> Get(std::string_view key);
   void Put(std::string_view key, const CompiledKernel& kernel);
-  // Removes what Get returned and nobody can use.
+  // Removes a kernel that Get returned and that cannot be used.
   void Reject(std::string_view key);
 
   Stats stats() const;

@@ -11,8 +11,8 @@
 #include <fstream>
 #include <random>
 
+#include "engine/base/files.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/files.h"
 
 namespace telegrad {
 namespace {

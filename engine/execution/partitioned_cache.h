@@ -51,14 +51,14 @@ class PartitionedCache {
   std::shared_ptr<const Executable> Find(const Digest& hash, std::span<Device* const> devices,
                                          std::span<const VarValue> variables = {});
 
-  // Gives back the memory in which runs hand values over and that no run in flight uses.
+  // Releases the memory for values passed between parts that no run in flight uses.
   void ReleaseMemory();
 
   // As those of ExecutableCache. A part that is kept there, too, is charged twice.
   std::optional<uint64_t> OldestUse() const;
   void DropOldest();
 
-  // That runs were told to send between devices, of all that share the kernels.
+  // Bytes that runs were told to send between devices, of all caches that share the kernels.
   int64_t bytes_sent() const { return parts_.stats().bytes_sent; }
 
  private:

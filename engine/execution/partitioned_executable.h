@@ -30,20 +30,21 @@ class PartitionedExecutable final : public Executable {
       std::shared_ptr<Account> account);
 
   const Partition& partition() const { return partition_; }
-  // By device: what its transfers have been told to send so far.
+  // By device: bytes that its transfers were told to send so far.
   std::vector<int64_t> BytesSent() const;
 
   std::span<const SlotUse> slots() const override { return slots_; }
   std::span<const KernelInfo> kernels() const override { return kernels_; }
   RunCost cost() const override { return cost_; }
+  std::vector<const Device*> value_devices() const override;
   int64_t kept_bytes() const override;
 
-  // Gives back the memory that it keeps for the next runs; those in flight keep theirs.
+  // Releases the memory that it keeps for the next runs; runs in flight keep theirs.
   void ReleaseMemory() const;
 
  private:
-  // The memory that a run hands values over in. The next run but one uses it again: two runs may
-  // overlap, so that transfers of one hide behind the work of the other.
+  // The memory for values that a run passes between its parts. It is reused by the next run but
+  // one: two runs may overlap, so that transfers of one overlap with the kernels of the other.
   struct Buffers {
     std::vector<std::shared_ptr<Memory>> memories;  // by device
     std::vector<std::shared_ptr<Memory>> host;      // by step, of the host; see NeedsHost

@@ -1,5 +1,5 @@
-// An executable on one queue of one device: a plan, encoded once. A run checks and passes its
-// buffers, so that its cost on the host does not depend on how many kernels it has.
+// An executable on one queue of one device: a plan that is encoded once. A run only checks and
+// passes its buffers, so its cost on the host does not depend on the number of kernels.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ struct RunCounters {
   std::atomic<int64_t> bytes_sent{0};  // from one device to another
 };
 
-// What the executables that one tenant has on a device share.
+// State that the executables of one tenant on a device share.
 struct DeviceRuns {
   Device& device;
   const std::shared_ptr<Account> account;  // of device memory; may be null
@@ -43,7 +43,7 @@ struct LaunchPlan {
 
 class PlannedExecutable final : public Executable {
  public:
-  // Marks in the plan's slots what its kernels do with them, and cuts the kernels into segments.
+  // Marks which of the plan's slots its kernels read and write, and cuts the kernels into segments.
   static absl::StatusOr<std::shared_ptr<const PlannedExecutable>> Create(
       LaunchPlan plan, std::shared_ptr<DeviceRuns> runs);
 

@@ -1,6 +1,6 @@
-// How long a kernel will take: what it computes and moves against what the device says it can do.
-// A prediction, good enough to cut work into pieces, to order it and to refuse what is far too
-// much; nothing is measured.
+// Predicts the time of a kernel from its operations and bytes and the rates that the device
+// declares. Nothing is measured; the prediction serves to cut work into slices, to order it and to
+// refuse runs that are far too long.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace telegrad {
 
-// The longest that one launch should keep others from the device.
+// The longest time for which one launch should occupy the device.
 inline constexpr double kSegmentSeconds = 5e-3;
 
 // 0 where the device declares no rates.
 double PredictedSeconds(double flops, double bytes, const Rates& rates);
 
 // Into how many launches of at most kSegmentSeconds each a kernel is cut; at most one for each of
-// its iterations, for only these can be told apart.
+// its iterations, which are the smallest unit of a launch.
 int SegmentsOf(double seconds, int64_t iterations);
 
 }  // namespace telegrad

@@ -1,11 +1,12 @@
 // A folder of files that only this user may write, bounded in files and bytes, that any number of
 // processes use at once. A file appears whole or not at all: it is written under another name and
-// renamed. There are no locks: a reader keeps the file that it has opened, whoever replaces or
-// removes it, and everything that is done to a file that has just gone is a harmless failure.
+// renamed. There are no locks: a reader keeps the file that it has opened when another process
+// replaces or removes it, and operations on a removed file fail without harm.
 //
-// When the folder is over a limit, the files that were read or written longest ago go, down to 7/8
-// of it, so that not every write has to look at the whole folder. What other processes write is
-// seen by the next look, so the folder may be over its limit by what they write in between.
+// When the folder is over a limit, the least recently read or written files are removed, down to
+// 7/8 of the limit, so that not every write has to scan the whole folder. Files that other
+// processes write are counted by the next scan, so the folder may exceed its limit by what they
+// write in between.
 #pragma once
 
 #include <atomic>
@@ -28,8 +29,8 @@ class PrivateDirectory {
   };
 
   // Makes the folder, for this user alone, where there is none; its parent must be there.
-  // FAILED_PRECONDITION, saying why, for one that is no folder, belongs to somebody else, or that
-  // others may write into. Files that an earlier process left half written go.
+  // FAILED_PRECONDITION, saying why, for one that is no folder, belongs to another user, or that
+  // others may write into. Files that an earlier process left half written are removed.
   static absl::StatusOr<std::unique_ptr<PrivateDirectory>> Open(const std::string& path,
                                                                 const Limits& limits);
   ~PrivateDirectory();
@@ -37,7 +38,7 @@ class PrivateDirectory {
   // Names are of letters, digits, '_', '-' and '.', and do not begin with '.'.
   //
   // The content of a file of at most `max_bytes`, and notes that it was used. NOT_FOUND if there is
-  // none; FAILED_PRECONDITION if it is not a plain file of this user that nobody else may write;
+  // none; FAILED_PRECONDITION if it is not a plain file of this user that no other user can write;
   // other errors as reading goes.
   absl::StatusOr<std::string> Read(const std::string& name, int64_t max_bytes);
   // Writes or replaces. RESOURCE_EXHAUSTED if it alone is over the limit; UNAVAILABLE where the
@@ -53,7 +54,7 @@ class PrivateDirectory {
   PrivateDirectory(std::string path, int folder, const Limits& limits)
       : path_(std::move(path)), folder_(folder), limits_(limits) {}
 
-  // Looks at all files, removes what is too much, and counts anew.
+  // Scans all files, removes the excess, and counts again.
   void Tidy();
 
   const std::string path_;

@@ -1,5 +1,5 @@
-// Where executables hand in their work: as slices that each keep a device for a short time only, so
-// that whoever owns the devices can let work of others in between.
+// The interface through which executables submit work: as slices that each occupy a device for a
+// short time only, so that the owner of the devices can run other work in between.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@ struct PredictedCommand {
 absl::StatusOr<std::shared_ptr<const std::vector<RunSlice>>> EncodeSlices(
     Device& device, std::vector<PredictedCommand> commands);
 
-// Adds a copy, in pieces of which none takes long.
+// Adds a copy, cut into parts of at most kSegmentSeconds each.
 void AddCopy(const CopyBytes& copy, const Device& device, std::vector<PredictedCommand>* commands);
 
-// What a run asks of one queue.
+// The work of a run for one queue.
 struct SlicedWork {
   std::shared_ptr<const std::vector<RunSlice>> slices = {};
   std::vector<BufferView> bindings = {};  // of every slice
@@ -57,7 +57,7 @@ class RunQueues {
   virtual int run_class() const { return 0; }
 };
 
-// Hands everything to the devices' own queues, at once. Where a queue is full in the middle of a
+// Submits everything to the devices' own queues at once. Where a queue is full in the middle of a
 // run, it waits for room.
 RunQueues& DirectQueues();
 

@@ -1,7 +1,7 @@
-// What the caches of executables of several tenants have in common. Compiled kernels and schedules
-// follow from graphs alone, so one copy serves all; which tenant has which executable, and whether
-// it was cached, each tenant's own cache knows. (That something is compiled already shows in how
-// long a first run takes, and only there.)
+// The part that the executable caches of several tenants share. Compiled kernels and schedules
+// depend on graphs alone, so one copy serves all tenants; each tenant's own cache records which
+// executables it has. (A tenant can notice that another one has compiled a kernel only by the time
+// that its first run takes.)
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ struct SharedCaches {
     std::atomic<uint64_t> schedule_ns{0};
   };
 
-  // Of the limits, those that say how much is shared.
+  // The limits that concern shared entries.
   explicit SharedCaches(const ExecutableCache::Limits& limits, KernelServices services = {})
       : kernels(limits.kernels, std::move(services)), schedules(limits.schedule_bytes) {}
 

@@ -1,4 +1,4 @@
-// What a graph asks of the buffers that are bound to its slots, read off the graph alone.
+// What a graph requires of the buffers that are bound to its slots, derived from the graph alone.
 #pragma once
 
 #include <vector>

@@ -1,8 +1,8 @@
-// The memory for temporaries of all executables that one tenant has on a device's queue. Those of a
-// class (see RunQueues) share it, because they run one after another. Whoever comes next finds
-// there what the one before left; so it is only for executables that write each temporary before
-// they read it (written_first.h), and the others get memory of their own, which the device has
-// zeroed. No two tenants share any.
+// The memory for temporaries of all executables that one tenant has on a device's queue.
+// Executables of a class (see RunQueues) share it, because they run one after another. The memory
+// holds values of earlier runs, so it is only for executables that write each temporary before they
+// read it (written_first.h); others get zeroed memory of their own. Tenants never share this
+// memory.
 #pragma once
 
 #include <array>
@@ -20,12 +20,12 @@ namespace telegrad {
 
 class Temporaries;
 
-// The temporaries of all tenants, so that what some keep for their next run goes to who needs it
-// now. Thread-safe.
+// The temporaries of all tenants, so that memory kept for later runs can be given to a tenant that
+// needs it now. Thread-safe.
 class AllTemporaries {
  public:
   void Add(std::weak_ptr<Temporaries> temporaries);
-  // Gives back what they keep on that device and no run uses.
+  // Releases the memory on that device that no run uses.
   void Release(const Device& device);
 
  private:
@@ -36,18 +36,18 @@ class AllTemporaries {
 // Thread-safe.
 class Temporaries {
  public:
-  // Both may be null: nobody is charged; nobody else has any.
+  // Both may be null: then no account is charged, and no other temporaries are known.
   explicit Temporaries(Device* device, std::shared_ptr<Account> account = nullptr,
                        std::shared_ptr<AllTemporaries> all = nullptr)
       : device_(*device), account_(std::move(account)), all_(std::move(all)) {}
 
-  // `bytes` for a run that is about to be submitted: once this succeeds, memory cannot fail it any
-  // more. A run in flight keeps what it was given. RESOURCE_EXHAUSTED, before anything is
-  // allocated, says what is needed and which limit is in the way.
+  // `bytes` for a run that is about to be submitted: after success the run cannot fail for want of
+  // memory. A run in flight keeps its memory. RESOURCE_EXHAUSTED, before anything is allocated,
+  // states the bytes needed and the limit.
   absl::StatusOr<BufferView> Shared(int64_t bytes, int run_class = 0);
   absl::StatusOr<BufferView> Zeroed(int64_t bytes);
 
-  // Gives back what no run in flight uses; the next run takes it anew.
+  // Releases memory that no run in flight uses; the next run allocates again.
   void Release();
 
  private:

@@ -1,5 +1,5 @@
 // Whether the kernels of a schedule write each temporary in full before they read any of it. Then
-// what the memory held before, perhaps another tenant's values, is never seen.
+// earlier contents of the memory, perhaps of another run, are never read.
 #pragma once
 
 #include "engine/schedule/schedule.h"

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_split.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/builder.h"
-#include "engine/frontend/models.h"
+#include "engine/frontend/nn/models.h"
+#include "engine/frontend/tensor/builder.h"
 
 namespace telegrad {
 namespace {

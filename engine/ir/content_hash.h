@@ -1,4 +1,4 @@
-// The content hash of a graph: what caches, sessions and servers know it by.
+// The content hash of a graph, by which caches, sessions and servers identify it.
 #pragma once
 
 #include <string>

@@ -125,7 +125,7 @@ class Graph {
   // outlives the writing.
   void LimitSize(const Budget* budget) { budget_ = budget; }
   int64_t bytes() const;  // of memory
-  // Makes room for that many nodes.
+  // Reserves memory for that many nodes.
   void Reserve(uint32_t nodes);
 
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
@@ -179,7 +179,7 @@ class Graph {
   Pool<int64_t> arg_pool_, shape_pool_;
   Pool<uint32_t> hashes_;  // by id
   // The intern table, open addressed by the hash's low bits. A tag is 0 where a slot is empty, else
-  // bits of the hash: most other nodes are told apart by the tags alone, which stay in the cache.
+  // bits of the hash: most other nodes differ in the tags, which stay in the processor's cache.
   std::vector<uint8_t> tags_;
   std::vector<uint32_t> table_;                                    // the id, where the tag is not 0
   absl::flat_hash_map<uint32_t, std::vector<uint32_t>> symbolic_;  // few nodes have an entry
@@ -189,8 +189,8 @@ class Graph {
   absl::Status status_;
 };
 
-// Of an invalid node, which a Make returns that has failed, each says something harmless: whoever
-// is in the middle of a computation comes to its end, where the status tells.
+// A failed Make returns an invalid node. Each accessor gives a harmless value for it, so that a
+// computation can continue to its end and check the status there.
 inline Op UOp::op() const { return valid() ? graph_->op(id_) : Op::kSink; }
 inline DType UOp::dtype() const { return valid() ? graph_->dtype(id_) : DType::kVoid; }
 inline ShapeView UOp::shape() const { return valid() ? graph_->shape(id_) : ShapeView(); }
@@ -236,7 +236,7 @@ class NodeMap {
   T initial_;
 };
 
-// A graph that nobody writes any more, and its root.
+// A frozen graph and its root.
 struct FrozenGraph {
   std::shared_ptr<const Graph> graph;
   uint32_t root_id = 0;

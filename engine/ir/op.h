@@ -115,10 +115,10 @@ enum class ScatterKind : int64_t { kSet = 0, kAdd = 1, kMul = 2, kMin = 3, kMax 
 enum class AxisType : int64_t {
   kLoop = 0,    // independent iterations, run in order
   kThread = 1,  // independent; the launch's [begin, end) slices it. At most one, and the outermost
-  kReduce = 2,  // folded by a REDUCE; closed by an END: iterations that must run in order
+  kReduce = 2,  // reduced by a REDUCE; closed by an END: iterations that must run in order
   kUpcast = 3,  // independent; replicated into registers before the program is linear. Where it
-                // is folded, each replica has its own accumulator
-  kUnroll = 4,  // folded; replicated
+                // is reduced, each replica has its own accumulator
+  kUnroll = 4,  // reduced; replicated
   kVector = 5,  // becomes the lanes of vector values
   kGroup = 6,   // one workgroup each; outermost, at most three
   kLocal = 7,   // one thread of a workgroup each; inside the groups, at most three

@@ -15,8 +15,8 @@
 //     effect apart. It executes nothing.
 //   Values are scalars (shape []) or vectors (shape [n]), n lanes; a scalar operand broadcasts.
 //     IOTA [n] is the vector 0..n-1. A vector index is contiguous when it is IOTA or ADD(scalar,
-//     IOTA). REDUCE(kind, 0) of one vector source folds its lanes to shape [1]; RESHAPE to [] makes
-//     that a scalar.
+//     IOTA). REDUCE(kind, 0) of one vector source reduces its lanes to shape [1]; RESHAPE to []
+//     makes that a scalar.
 //   Effects (STORE) happen in order; everything else is a pure value at its first appearance.
 //
 // Programs for many threads:
@@ -33,9 +33,10 @@
 //     role; each of these comes to the same node. Only BARRIER, and ARRIVE with WAIT_PHASE, order
 //     memory among threads; nothing orders it among workgroups.
 //   COPY_ASYNC and MMA_ASYNC run beside the threads until their completion: the WAIT of the thread
-//     that started it, or the phase that counts its bytes. Meanwhile nobody touches what it writes
-//     (but for other MMA_ASYNC that add to the same fragment) and nobody writes what it reads; it
-//     may read at any time. What completes is ordered before what follows the WAIT or WAIT_PHASE.
+//     that started it, or the phase that counts its bytes. Meanwhile no access may touch what it
+//     writes (but for other MMA_ASYNC that add to the same fragment) and none may write what it
+//     reads; it may read at any time. What completes is ordered before what follows the WAIT or
+//     WAIT_PHASE.
 //   Two accesses to an element, one of them a write, that nothing orders are an error.
 #pragma once
 

@@ -28,8 +28,7 @@ bool HasNan(DType dtype);
 int64_t ScalarToMemory(DType dtype, int64_t word);
 int64_t ScalarFromMemory(DType dtype, int64_t raw);
 
-// The word of the value that leaves every other unchanged when folded with it: 0, 1, or the least
-// value.
+// The word of the identity of a reduction: 0, 1, or the least value.
 int64_t ReduceIdentity(ReduceKind kind, DType dtype);
 
 }  // namespace telegrad

@@ -27,7 +27,7 @@ namespace telegrad {
 //   that it stands for; a body has no PARAM, AFTER or effect.
 // Kernel level, one kernel:
 //   The root is a SINK of STOREs and ENDs. LOAD and STORE address an INDEX, INDEX a flat PARAM or
-//   BUFFER; these are not used as values. REDUCE folds over ranges of type reduce, unroll,
+//   BUFFER; these are not used as values. REDUCE reduces over ranges of type reduce, unroll,
 //   upcast or vector. Range ids are unique, at most one range is of type thread, and every range is
 //   closed by an END or REDUCE.
 // Program level: each node is allowed there; the rest is a matter of the order, see

@@ -12,20 +12,20 @@ bool IsMemory(Op op) {
   return op == Op::kParam || op == Op::kBuffer || op == Op::kMBarrier || op == Op::kAfter;
 }
 
-enum class Place { kAnywhere, kLocalMemory, kRegisters, kPhase };
+enum class MemoryKind { kAnywhere, kLocalMemory, kRegisters, kPhase };
 
-// The sources that are addresses, and where these must point.
+// The sources that are addresses, and the memory that these must point to.
 struct Address {
   Op op;
   size_t source;
-  Place place;
+  MemoryKind kind;
 };
 constexpr Address kAddresses[] = {
-    {Op::kLoad, 0, Place::kAnywhere},        {Op::kStore, 0, Place::kAnywhere},
-    {Op::kArrive, 0, Place::kPhase},         {Op::kWaitPhase, 0, Place::kPhase},
-    {Op::kCopyAsync, 0, Place::kAnywhere},   {Op::kCopyAsync, 1, Place::kAnywhere},
-    {Op::kCopyAsync, 2, Place::kPhase},      {Op::kMmaAsync, 0, Place::kLocalMemory},
-    {Op::kMmaAsync, 1, Place::kLocalMemory}, {Op::kMmaAsync, 2, Place::kRegisters},
+    {Op::kLoad, 0, MemoryKind::kAnywhere},        {Op::kStore, 0, MemoryKind::kAnywhere},
+    {Op::kArrive, 0, MemoryKind::kPhase},         {Op::kWaitPhase, 0, MemoryKind::kPhase},
+    {Op::kCopyAsync, 0, MemoryKind::kAnywhere},   {Op::kCopyAsync, 1, MemoryKind::kAnywhere},
+    {Op::kCopyAsync, 2, MemoryKind::kPhase},      {Op::kMmaAsync, 0, MemoryKind::kLocalMemory},
+    {Op::kMmaAsync, 1, MemoryKind::kLocalMemory}, {Op::kMmaAsync, 2, MemoryKind::kRegisters},
 };
 
 const Address* FindAddress(Op op, size_t source) {
@@ -35,18 +35,18 @@ const Address* FindAddress(Op op, size_t source) {
   return nullptr;
 }
 
-absl::Status CheckPlace(const VerifyWalk& walk, uint32_t id, size_t i, Place place) {
+absl::Status CheckAddress(const VerifyWalk& walk, uint32_t id, size_t i, MemoryKind kind) {
   const Graph& g = walk.graph;
   uint32_t memory = g.src(g.src(id)[i])[0];
   while (g.op(memory) == Op::kAfter) memory = g.src(memory)[0];
   const bool phase = g.op(memory) == Op::kMBarrier;
-  if (phase != (place == Place::kPhase)) {
+  if (phase != (kind == MemoryKind::kPhase)) {
     return walk.Bad(id, "source ", i, " points into ", Name(g.op(memory)), ", expected ",
                     phase ? "param or buffer" : "mbarrier");
   }
-  if (place != Place::kLocalMemory && place != Place::kRegisters) return absl::OkStatus();
+  if (kind != MemoryKind::kLocalMemory && kind != MemoryKind::kRegisters) return absl::OkStatus();
   const AddressSpace want =
-      place == Place::kLocalMemory ? AddressSpace::kLocal : AddressSpace::kRegister;
+      kind == MemoryKind::kLocalMemory ? AddressSpace::kLocal : AddressSpace::kRegister;
   if (g.op(memory) == Op::kBuffer && AddressSpace{g.arg(memory)[0]} == want) {
     return absl::OkStatus();
   }
@@ -86,7 +86,7 @@ class KernelVerifier {
           const AxisType type{g_.arg(src[i])[1]};
           if (type != AxisType::kReduce && type != AxisType::kUnroll && type != AxisType::kUpcast &&
               type != AxisType::kVector && type != AxisType::kLocal && type != AxisType::kWarp) {
-            return walk_.Bad(id, "folds over a range of type ", Name(type),
+            return walk_.Bad(id, "reduces over a range of type ", Name(type),
                              ", expected reduce, unroll, upcast, vector, local or warp");
           }
         }
@@ -165,7 +165,7 @@ absl::Status VerifyAccess(const VerifyWalk& walk, uint32_t id) {
     const bool memory = (op == Op::kIndex || op == Op::kAfter) && i == 0;
     if (address != nullptr) {
       if (source != Op::kIndex) return walk.BadSource(id, i, "index");
-      TG_RETURN_IF_ERROR(CheckPlace(walk, id, i, address->place));
+      TG_RETURN_IF_ERROR(CheckAddress(walk, id, i, address->kind));
     }
     if (memory && !IsMemory(source)) return walk.BadSource(id, i, "param, buffer or after");
     if (address == nullptr && source == Op::kIndex) {

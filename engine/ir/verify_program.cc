@@ -1,5 +1,5 @@
 // The program level: one walk along the order with the stack of open loops. A value belongs to the
-// innermost loop that is open where it appears and is gone once that loop ends.
+// innermost loop that is open where it appears and is invalid once that loop ends.
 #include <algorithm>
 #include <string_view>
 
@@ -118,7 +118,7 @@ class ProgramVerifier {
         return absl::OkStatus();
       case Op::kReduce:
         if (src.size() != 1 || g_.shape(src[0]).size() != 1 || g_.arg(id).size() != 2) {
-          return walk_.Bad(id, "expected to fold axis 0 of one vector");
+          return walk_.Bad(id, "expected to reduce axis 0 of one vector");
         }
         return absl::OkStatus();
       case Op::kLoad:

@@ -208,7 +208,7 @@ TEST(VerifyKernel, GoodAndBad) {
   EXPECT_EQ(Kernel(With(kGoodKernel, "%6", "%6 = range i64 %1 id=0 type=reduce")),
             "node 6 (range): id 0 is used twice, expected unique range ids");
   EXPECT_EQ(Kernel(With(kGoodKernel, "%6", "%6 = range i64 %1 id=1 type=loop")),
-            "node 10 (reduce): folds over a range of type loop, expected reduce, unroll, upcast, "
+            "node 10 (reduce): reduces over a range of type loop, expected reduce, unroll, upcast, "
             "vector, local or warp");
   EXPECT_THAT(Kernel(With(kGoodKernel, "%9", "%9 = add f32 %8 %8")),
               HasSubstr("(add): source 0 is an address, expected a load of it"));

@@ -106,11 +106,11 @@ class ShapeReader {
                          IsFloat(u.dtype());  // with the sum's addition
       if (inside && !fused && Is(u.op(), kAlu) && u.dtype() != DType::kInt64 &&
           !IsBool(u.dtype())) {
-        work.operations.push_back({ranges, CostOf(u)});
+        work.operations.push_back({ranges, CostOf(u), ByteSize(u.dtype())});
       }
       for (uint32_t s : u.src_ids()) stack.push_back(g_.at(s));
     }
-    if (root.is(Op::kReduce)) work.operations.push_back({work.all, 1});
+    if (root.is(Op::kReduce)) work.operations.push_back({work.all, 1, ByteSize(root.dtype())});
     return work;
   }
 

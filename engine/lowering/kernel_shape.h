@@ -34,7 +34,8 @@ struct Work {
   std::vector<MemoryAccess> accesses;
   struct Operation {
     RangeSet ranges;
-    double cost;  // in those of an addition
+    double cost;    // in those of an addition
+    int64_t bytes;  // of an element of its result
   };
   std::vector<Operation> operations;
 

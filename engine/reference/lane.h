@@ -1,6 +1,6 @@
 // What each elementwise op does to one element: the doc column of ops.def, written out for the
-// judge. It shares nothing with constant folding (engine/ir/scalar.h, engine/rules) or the
-// renderers, which are compared with it.
+// reference interpreter. It shares no code with constant folding (engine/ir/scalar.h, engine/rules)
+// or the renderers, which tests compare with it.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,16 @@ using LaneFn = Lane (*)(Lane, Lane, Lane);
 // whose result has type `out`. Null where the op is not elementwise or not defined on the type.
 LaneFn FindLaneFn(Op op, DType in, DType out);
 
-// The type that REDUCE folds in: narrow floats fold in f32 and are rounded once, at the end.
+// The type in which REDUCE accumulates: narrow floats accumulate in f32 and are rounded once, at
+// the end.
 DType FoldType(DType dtype);
-// What a fold of no elements of `dtype` gives: 0, 1, or the least value; a lane of FoldType(dtype).
+// The reduction of no elements of `dtype`: 0, 1, or the least value; a lane of FoldType(dtype).
 Lane FoldStart(ReduceKind kind, DType dtype);
-// The function that folds two lanes of FoldType(dtype).
+// The function that combines two lanes of FoldType(dtype).
 LaneFn FoldFn(ReduceKind kind, DType dtype);
 
-// What SCATTER puts where x is when y arrives: each arrival is one op, which rounds.
+// The element that SCATTER stores when the update y meets the element x: each update is one op,
+// which rounds.
 LaneFn ScatterFn(ScatterKind kind, DType dtype);
 
 // The element that a CONST's word stands for.

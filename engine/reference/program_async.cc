@@ -1,6 +1,6 @@
-// What threads do together (shuffles, matrix products) and what they leave under way: copies and
-// matrix products in the background. An operation is resolved to elements when it starts, and its
-// accesses are then on record as its own; its data moves when a WAIT or its phase completes it.
+// Operations of several threads together (shuffles, matrix products) and asynchronous ones (copies
+// and matrix products in the background). An asynchronous operation is resolved to elements when it
+// starts, and its accesses are recorded then; its data moves when a WAIT or its phase completes it.
 #include <algorithm>
 #include <bit>
 

@@ -1,5 +1,5 @@
-// Decoding: every value gets a place in the frame, constants and variables at once; addresses are
-// folded into their users; each RANGE and ROLE learns where it ends.
+// Decoding: every value gets a place in the frame, which for constants and variables is filled at
+// once; addresses become parts of their users; each RANGE and ROLE gets the position of its end.
 #include "engine/reference/program_code.h"
 
 #include <utility>

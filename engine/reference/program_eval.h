@@ -1,11 +1,11 @@
-// The judge of programs: interprets the linear order exactly as engine/ir/program.h says, element
-// by element, for any target's program.
+// The reference interpreter of programs: executes the linear order exactly as engine/ir/program.h
+// defines it, element by element, for programs of any target.
 //
 // The threads of a workgroup take turns in one loop: each runs until it waits for another (a
 // barrier, a phase, a matrix instruction or shuffle of its scope). Workgroups run one after
-// another. What no order of the program's own forbids is tried: a seed preempts threads at random
-// points, and runs workgroups and completes copies in random order. What the program may not rely
-// on is reported as if it had happened: see the errors below.
+// another. Every order that the program permits can be tried: with a seed, threads are preempted at
+// random points, and workgroups run and copies complete in random order. A dependence on an order
+// that the program does not enforce is an error: see below.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,9 @@
 // The machine that executes a decoded program, one workgroup after another.
 //
 // The methods are in three files: program_machine.cc runs a thread's instructions until it waits,
-// program_sync.cc lets threads take turns and meet (barriers, phases, deadlock), and
-// program_async.cc does what threads do together or leave under way (copies, matrices, shuffles).
+// program_sync.cc schedules threads and synchronizes them (barriers, phases, deadlock), and
+// program_async.cc executes operations of several threads and asynchronous ones (copies, matrices,
+// shuffles).
 #pragma once
 
 #include <cstdint>
@@ -114,7 +115,7 @@ class Machine {
   absl::Status CheckUnderWay(const Thread& t, const Instruction& in, uint32_t lane, uint32_t memory,
                              int64_t i, bool write) const;
 
-  // --- program_sync.cc: threads among themselves ---
+  // --- program_sync.cc: synchronization of threads ---
 
   absl::Status SizeGroups(Thread& t);
   absl::Status RunGroup(uint32_t group);
@@ -124,9 +125,9 @@ class Machine {
   void Wake(Thread& t);
   // The threads [first, second) that take part in something of a scope with `t`.
   std::pair<uint32_t, uint32_t> Members(const Thread& t, Scope scope) const;
-  // Whether all of them have come to the thread's instruction, of which it is the last.
+  // Whether all of them have arrived at the thread's instruction; the thread is the last.
   bool AllHere(Thread& t, std::pair<uint32_t, uint32_t> members);
-  // Lets the others go on behind it.
+  // Lets the others continue after it.
   void LetGo(const Thread& t, std::pair<uint32_t, uint32_t> members);
   void Barrier(Thread& t);
   absl::Status Arrive(Thread& t, const Instruction& in);
@@ -137,7 +138,7 @@ class Machine {
   absl::Status Deadlock() const;
   std::string DescribeWait(const Thread& t) const;
 
-  // --- program_async.cc: what threads do together or leave under way ---
+  // --- program_async.cc: operations of several threads and asynchronous ones ---
 
   void Shuffle(Thread& t, const Instruction& in);
   void Mma(const Instruction& in, uint32_t first);

@@ -1,5 +1,4 @@
-// Who may have touched an element when: the happens-before order of a program's memory accesses,
-// by vector clocks.
+// Detects data races: the happens-before order of a program's memory accesses, by vector clocks.
 //
 // Every thread of a workgroup and every phased barrier is an agent with a clock. A thread's vector
 // clock says up to which of every agent's ticks it is ordered behind: barriers join their threads',
@@ -52,9 +51,9 @@ class Shadow {
     uint32_t clock = 0;
   };
 
-  // Tracks arguments and local memory. RESOURCE_EXHAUSTED: they are too large to be.
+  // Tracks arguments and local memory. RESOURCE_EXHAUSTED where they are too large.
   absl::Status Start(const Code& code);
-  // Local memory is fresh; operations are forgotten.
+  // Resets the state of local memory and removes all operations.
   void StartGroup(const Code& code, uint32_t group);
 
   // A new operation with that many parts; its number.

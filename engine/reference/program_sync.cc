@@ -1,4 +1,4 @@
-// Threads among themselves: turns, barriers, phases and deadlocks.
+// Synchronization of threads: scheduling, barriers, phases and deadlocks.
 #include <algorithm>
 #include <numeric>
 

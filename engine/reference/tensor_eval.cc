@@ -23,10 +23,10 @@
 namespace telegrad::reference {
 namespace {
 
+using internal::EvalContext;
 using internal::Movement;
 using internal::Sources;
 using internal::Tensor;
-using internal::Work;
 
 using Value = std::vector<Tensor>;  // by instance; one that can be anywhere has one
 using Result = std::vector<Value>;  // of a node: one value, those of a tuple, or none (an effect)
@@ -54,7 +54,7 @@ class Evaluator {
  public:
   Evaluator(const Graph& graph, std::span<std::vector<uint8_t>> slots, const Variables& variables,
             Budget* budget)
-      : g_(graph), slots_(slots), variables_(variables), budget_(budget), work_(budget) {}
+      : g_(graph), slots_(slots), variables_(variables), budget_(budget), context_(budget) {}
 
   absl::Status Run(UOp sink) {
     TG_RETURN_IF_ERROR(Push(sink.id(), {}, 1));
@@ -225,7 +225,7 @@ class Evaluator {
   }
 
   absl::StatusOr<Value> Scalar(int64_t value) {
-    TG_ASSIGN_OR_RETURN(Tensor out, work_.New(DType::kInt64, {}));
+    TG_ASSIGN_OR_RETURN(Tensor out, context_.New(DType::kInt64, {}));
     out.set(0, static_cast<Lane>(value));
     return Value{std::move(out)};
   }
@@ -254,7 +254,7 @@ class Evaluator {
         return Internal(Name(u.op()), ": a symbolic size is ", word, ", out of its bounds");
       }
     }
-    // A STORE looks at these after the sizes themselves are gone.
+    // A STORE reads these after the sizes themselves have been released.
     if (Is(u.op(), kMovement) && u.num_src() > 1) symbolic_words_[u.id()] = words;
     return words;
   }
@@ -275,7 +275,7 @@ class Evaluator {
       for (size_t i = 0; i < src.size(); ++i) {
         src[i] = &(*values[i])[values[i]->size() == 1 ? 0 : instance];
       }
-      TG_ASSIGN_OR_RETURN(Tensor tensor, internal::Compute(u, words, src, &work_));
+      TG_ASSIGN_OR_RETURN(Tensor tensor, internal::Compute(u, words, src, &context_));
       out.push_back(std::move(tensor));
     }
     return out;
@@ -286,8 +286,8 @@ class Evaluator {
     std::vector<const Tensor*> src;
     for (const Tensor& t : in) src.push_back(&t);
     absl::StatusOr<Tensor> out =
-        u.is(Op::kUnshard) ? internal::Concatenate(u, static_cast<size_t>(u.arg(0)), src, &work_)
-                           : internal::FoldAll(u, ReduceKind{u.arg(0)}, src, &work_);
+        u.is(Op::kUnshard) ? internal::Concatenate(u, static_cast<size_t>(u.arg(0)), src, &context_)
+                           : internal::ReduceAll(u, ReduceKind{u.arg(0)}, src, &context_);
     if (!out.ok()) return std::move(out).status();
     return Value(in.size(), *out);
   }
@@ -304,7 +304,7 @@ class Evaluator {
       return InvalidArgument("param: slot ", slot, " has ", slots_[slot].size(),
                              " bytes, expected ", bytes);
     }
-    TG_ASSIGN_OR_RETURN(Tensor out, work_.New(u, Shape(u.shape().begin(), u.shape().end())));
+    TG_ASSIGN_OR_RETURN(Tensor out, context_.New(u, Shape(u.shape().begin(), u.shape().end())));
     Unpack(u.dtype(), slots_[slot].data(), n, out.at(0));
     return out;
   }
@@ -314,20 +314,20 @@ class Evaluator {
     std::vector<UOp> views;  // from the target down to the param
     UOp param = u.src(0);
     for (; !param.is(Op::kParam); param = param.src(0)) {
-      TG_RETURN_IF_ERROR(work_.Tick());
+      TG_RETURN_IF_ERROR(context_.Tick());
       if (!param.is(Op::kAfter)) views.push_back(param);
     }
     const int64_t slot = param.arg(0);
     const auto stored = stored_.find(slot);
     absl::StatusOr<Tensor> before = stored == stored_.end() ? Param(param) : stored->second;
     if (!before.ok()) return before;
-    TG_ASSIGN_OR_RETURN(Tensor out, work_.New(param, before->dims));
+    TG_ASSIGN_OR_RETURN(Tensor out, context_.New(param, before->dims));
     std::copy_n(before->at(0), NumElements(out.dims) * LaneBytes(out.dtype), out.at(0));
 
     std::vector<Movement> moves;  // from the param up to the target
     Shape dims = out.dims;
     for (size_t i = views.size(); i-- > 0;) {
-      TG_RETURN_IF_ERROR(work_.Tick());
+      TG_RETURN_IF_ERROR(context_.Tick());
       const auto it = symbolic_words_.find(views[i].id());
       moves.push_back(internal::MovementOf(
           views[i].op(), std::move(dims),
@@ -340,11 +340,11 @@ class Evaluator {
     std::vector<Shape> sources;  // by move: the coordinates of the element in its source
     for (const Movement& m : moves) sources.emplace_back(m.from.size());
     for (int64_t i = 0; i < NumElements(dims); ++i) {
-      TG_RETURN_IF_ERROR(work_.Tick());
+      TG_RETURN_IF_ERROR(context_.Tick());
       const Shape* to = &at;
       bool inside = true;
       for (size_t m = moves.size(); inside && m-- > 0;) {
-        TG_RETURN_IF_ERROR(work_.Tick());
+        TG_RETURN_IF_ERROR(context_.Tick());
         inside = internal::SourceOf(moves[m], *to, sources[m]);
         to = &sources[m];
       }
@@ -369,7 +369,7 @@ class Evaluator {
   std::span<std::vector<uint8_t>> slots_;
   const Variables& variables_;
   Budget* budget_;
-  Work work_;
+  EvalContext context_;
   absl::flat_hash_map<uint32_t, std::unique_ptr<Plan>> plans_;  // by root
   std::vector<Frame> frames_;
   std::map<int64_t, Tensor> stored_;  // by slot: as the stores so far left it

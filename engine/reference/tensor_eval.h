@@ -1,5 +1,5 @@
-// The judge of everything between a tensor graph and its results: evaluates the graph node by node
-// on host bytes, without fusion, views or scheduling.
+// The reference evaluator of tensor graphs, with which compiled results are compared: evaluates the
+// graph node by node on host bytes, without fusion, views or scheduling.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ using Variables = std::map<int64_t, int64_t>;
 // succeeded, the slots hold what all stores left. On an error they are unchanged.
 //
 // A value of symbolic dims has the elements of its actual dims, which the variables give. REDUCE
-// folds in row-major order from the identity, ALLREDUCE in the order of the devices.
+// reduces in row-major order from the identity, ALLREDUCE in the order of the devices.
 //
 // INVALID_ARGUMENT: the graph is not well formed, a slot is missing or shorter than its PARAM, or a
-// variable has no value or one that its VAR does not allow. RESOURCE_EXHAUSTED: the budget. It pays
-// a node for each node evaluated, once for each time that a body runs, and the bytes of the values
-// that are alive at once.
+// variable has no value or one that its VAR does not allow. RESOURCE_EXHAUSTED: the budget. The
+// evaluation spends a node for each node evaluated, again for each execution of a body, and the
+// bytes of the values that are alive at a time.
 absl::Status Evaluate(UOp sink, std::span<std::vector<uint8_t>> slots, Budget* budget,
                       const Variables& variables = {});
 

@@ -28,7 +28,7 @@ class Storage {
 };
 
 // One instance of a value: LaneBytes(dtype) for each element, row-major and dense over its actual
-// dims. Nobody writes into it once it is made.
+// dims. It is immutable once it is made.
 struct Tensor {
   DType dtype = DType::kVoid;
   Shape dims = {};
@@ -39,12 +39,12 @@ struct Tensor {
   void set(int64_t i, Lane lane) const { WriteLane(dtype, lane, at(i)); }
 };
 
-// What an evaluation pays with.
-class Work {
+// Allocates the tensors of an evaluation and checks its deadline, both against one budget.
+class EvalContext {
  public:
-  explicit Work(Budget* budget) : budget_(budget) {}
+  explicit EvalContext(Budget* budget) : budget_(budget) {}
 
-  // One element's worth of work.
+  // Counts one element and checks the deadline from time to time.
   absl::Status Tick() {
     if (++ticks_ % kElementsPerTimeCheck != 0) return absl::OkStatus();
     return budget_->CheckTime();
@@ -66,12 +66,13 @@ using Sources = std::span<const Tensor* const>;
 
 // CONST, IOTA, VAR with a source, movement, CAT, elementwise ops, REDUCE, GATHER, SCATTER,
 // CONTIGUOUS and DETACH. `words` are the argument with symbolic ones replaced by their values.
-absl::StatusOr<Tensor> Compute(UOp u, std::span<const int64_t> words, Sources src, Work* work);
+absl::StatusOr<Tensor> Compute(UOp u, std::span<const int64_t> words, Sources src,
+                               EvalContext* context);
 
 // The tensors one after another along an axis; `u` is the node that this is for.
-absl::StatusOr<Tensor> Concatenate(UOp u, size_t axis, Sources src, Work* work);
-// Element by element the fold of all tensors.
-absl::StatusOr<Tensor> FoldAll(UOp u, ReduceKind kind, Sources src, Work* work);
+absl::StatusOr<Tensor> Concatenate(UOp u, size_t axis, Sources src, EvalContext* context);
+// Element by element the reduction of all tensors.
+absl::StatusOr<Tensor> ReduceAll(UOp u, ReduceKind kind, Sources src, EvalContext* context);
 
 // A movement op on actual dims.
 struct Movement {

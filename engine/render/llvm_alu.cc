@@ -6,6 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
+#include <limits>
+
+#include "engine/render/float_range.h"
+
+#include "engine/render/alu_facts.h"
 
 namespace telegrad {
 namespace {
@@ -55,20 +61,8 @@ std::string Either(const LlvmAlu& a, std::string_view op, std::string_view p, st
 
 // --- division ---
 
-// What is known of a division's operands. Bounds say nothing of u64 beyond INT64_MAX, where they
-// are unknown.
-bool PositiveDivisor(const LlvmAlu& a) { return a.node.src(1).vmin() > 0; }
-bool NonNegative(const LlvmAlu& a) { return a.node.src(0).vmin() >= 0 && PositiveDivisor(a); }
-
-// log2 of the divisor, or -1 if that is no constant power of two.
-int Log2Divisor(const LlvmAlu& a) {
-  const Interval y = a.node.src(1).bounds();
-  if (!y.constant() || y.lo <= 0 || !std::has_single_bit(static_cast<uint64_t>(y.lo))) return -1;
-  return std::countr_zero(static_cast<uint64_t>(y.lo));
-}
-
 std::string UnsignedDivision(const LlvmAlu& a, std::string_view op) {
-  if (PositiveDivisor(a)) return Do(a, op, a.x[0], a.x[1]);
+  if (DivisorIsPositive(a.node)) return Do(a, op, a.x[0], a.x[1]);
   const std::string zero = Do(a, "icmp eq", a.x[1], a.Int(0));
   const std::string safe = Select(a, zero, a.Int(1), a.x[1]);
   return Select(a, zero, a.Int(0), Do(a, op, a.x[0], safe));
@@ -80,7 +74,7 @@ struct Divisor {
 };
 
 Divisor SafeDivisor(const LlvmAlu& a) {
-  if (PositiveDivisor(a)) return {"", "", a.x[1]};
+  if (DivisorIsPositive(a.node)) return {"", "", a.x[1]};
   const std::string zero = Do(a, "icmp eq", a.x[1], a.Int(0));
   const std::string minus_one = Do(a, "icmp eq", a.x[1], a.Int(-1));
   return {zero, minus_one, Select(a, Either(a, "or", zero, minus_one), a.Int(1), a.x[1])};
@@ -103,8 +97,9 @@ FloorDivision Divide(const LlvmAlu& a) {
 
 std::string FloorDiv(const LlvmAlu& a) {
   if (IsUnsigned(a.from())) return UnsignedDivision(a, "udiv");
-  if (const int shift = Log2Divisor(a); shift >= 0) return Do(a, "ashr", a.x[0], a.Int(shift));
-  if (NonNegative(a)) return Do(a, "udiv", a.x[0], a.x[1]);
+  if (const int shift = Log2OfDivisor(a.node); shift >= 0)
+    return Do(a, "ashr", a.x[0], a.Int(shift));
+  if (DivisionIsNonNegative(a.node)) return Do(a, "udiv", a.x[0], a.x[1]);
   const FloorDivision d = Divide(a);
   const std::string truncated = Do(a, "sdiv", a.x[0], d.divisor.safe);
   const std::string floor = Select(a, d.adjust, Do(a, "sub", truncated, a.Int(1)), truncated);
@@ -115,8 +110,8 @@ std::string FloorDiv(const LlvmAlu& a) {
 
 std::string FloorMod(const LlvmAlu& a) {
   if (IsUnsigned(a.from())) return UnsignedDivision(a, "urem");
-  if (Log2Divisor(a) >= 0) return Do(a, "and", a.x[0], a.Int(a.node.src(1).vmin() - 1));
-  if (NonNegative(a)) return Do(a, "urem", a.x[0], a.x[1]);
+  if (Log2OfDivisor(a.node) >= 0) return Do(a, "and", a.x[0], a.Int(a.node.src(1).vmin() - 1));
+  if (DivisionIsNonNegative(a.node)) return Do(a, "urem", a.x[0], a.x[1]);
   const FloorDivision d = Divide(a);
   // x mod -1 is 0, and so is the remainder by the safe divisor 1 that stands for 0 and -1.
   return Select(a, d.adjust, Do(a, "add", d.remainder, d.divisor.safe), d.remainder);
@@ -124,7 +119,7 @@ std::string FloorMod(const LlvmAlu& a) {
 
 std::string CDiv(const LlvmAlu& a) {
   if (IsUnsigned(a.from())) return UnsignedDivision(a, "udiv");
-  if (NonNegative(a)) return Do(a, "udiv", a.x[0], a.x[1]);
+  if (DivisionIsNonNegative(a.node)) return Do(a, "udiv", a.x[0], a.x[1]);
   const Divisor d = SafeDivisor(a);
   const std::string truncated = Do(a, "sdiv", a.x[0], d.safe);
   if (d.zero.empty()) return truncated;
@@ -134,19 +129,14 @@ std::string CDiv(const LlvmAlu& a) {
 
 std::string CMod(const LlvmAlu& a) {
   if (IsUnsigned(a.from())) return UnsignedDivision(a, "urem");
-  if (NonNegative(a)) return Do(a, "urem", a.x[0], a.x[1]);
+  if (DivisionIsNonNegative(a.node)) return Do(a, "urem", a.x[0], a.x[1]);
   return Do(a, "srem", a.x[0], SafeDivisor(a).safe);  // 0 for both divisors that 1 stands for
 }
 
 // --- shifts ---
 
-bool ShiftInWidth(const LlvmAlu& a) {
-  const Interval y = a.node.src(1).bounds();
-  return y.lo >= 0 && y.hi < Info(a.from()).bits;
-}
-
 std::string Shift(const LlvmAlu& a, std::string_view op) {
-  if (ShiftInWidth(a)) return Do(a, op, a.x[0], a.x[1]);
+  if (ShiftIsInWidth(a.node)) return Do(a, op, a.x[0], a.x[1]);
   const int bits = Info(a.from()).bits;
   const std::string inside = Do(a, "icmp ult", a.x[1], a.Int(bits));  // negative is large
   if (op == "ashr") return Do(a, op, a.x[0], Select(a, inside, a.x[1], a.Int(bits - 1)));
@@ -166,6 +156,54 @@ std::string NotZero(const LlvmAlu& a, DType from, std::string_view x) {
                    ", zeroinitializer");
 }
 
+// The least integer of a type, the largest float that is below all that it has not, and the first
+// integer beyond it.
+struct IntegersAsFloats {
+  double least, most, beyond;
+};
+
+IntegersAsFloats IntegersOf(DType floats, DType ints) {
+  const int bits = Info(ints).bits - (IsSigned(ints) ? 1 : 0);
+  const double beyond = std::ldexp(1.0, bits);
+  const int mantissa = floats == DType::kFloat32 ? 24 : 53;
+  return {IsSigned(ints) ? -beyond : 0.0, beyond - std::ldexp(1.0, std::max(0, bits - mantissa)),
+          beyond};
+}
+
+// LLVM takes its saturating conversion of a vector apart, lane by lane. This is the same of whole
+// vectors: the value is clamped to what converts; what lies above the largest float that does, and
+// NaN, are put in afterwards. A clamp is one instruction, for a comparison with NaN is false.
+std::string Saturated(const LlvmAlu& a, std::string_view op, DType from, DType to,
+                      const std::string& x, bool may_be_nan) {
+  const IntegersAsFloats ints = IntegersOf(from, to);
+  const std::string type = LlvmType(from, a.lanes), result = LlvmType(to, a.lanes);
+  const auto number = [&](double value) {
+    return LlvmLiteral(from, std::bit_cast<int64_t>(value), a.lanes);
+  };
+  const auto compare = [&](std::string_view how, std::string_view p, std::string_view q) {
+    return a.out.Let("fcmp ", how, " ", type, " ", p, ", ", q);
+  };
+  const auto select = [&](std::string_view type_of, std::string_view c, std::string_view p,
+                          std::string_view q) {
+    return a.out.Let("select ", LlvmType(DType::kBool, a.lanes), " ", c, ", ", type_of, " ", p,
+                     ", ", type_of, " ", q);
+  };
+  const std::string least = number(ints.least), most = number(ints.most);
+  const std::string raised = select(type, compare("ogt", x, least), x, least);
+  const std::string clamped = select(type, compare("olt", raised, most), raised, most);
+  std::string value = Convert(a, op, from, to, clamped);
+  if (ints.most < ints.beyond - 1) {
+    const int64_t largest = IsSigned(to)
+                                ? std::numeric_limits<int64_t>::max() >> (64 - Info(to).bits)
+                            : Info(to).bits == 64 ? -1
+                                                  : (int64_t{1} << Info(to).bits) - 1;
+    value = select(result, compare("oge", x, number(ints.beyond)),
+                   LlvmLiteral(to, largest, a.lanes), value);
+  }
+  if (!may_be_nan || ints.least == 0) return value;  // a NaN is 0 already
+  return select(result, compare("uno", x, x), "zeroinitializer", value);
+}
+
 std::string Cast(const LlvmAlu& a, DType from, DType to, const std::string& x) {
   if (from == to) return x;
   if (IsBool(to)) return NotZero(a, from, x);
@@ -174,6 +212,13 @@ std::string Cast(const LlvmAlu& a, DType from, DType to, const std::string& x) {
     return Convert(a, from_bits < to_bits ? "fpext" : "fptrunc", from, to, x);
   }
   if (IsFloat(from)) {
+    const IntegersAsFloats ints = IntegersOf(from, to);
+    const FloatRange range = RangeOf(a.node.src(0));
+    const std::string_view op = IsSigned(to) ? "fptosi" : "fptoui";
+    if (!range.nan && range.lo > ints.least - 1 && range.hi < ints.beyond) {
+      return Convert(a, op, from, to, x);
+    }
+    if (a.vectors && a.lanes > 1) return Saturated(a, op, from, to, x, range.nan);
     const std::string name = StrCat(IsSigned(to) ? "llvm.fptosi.sat." : "llvm.fptoui.sat.",
                                     LlvmSuffix(to, a.lanes), ".", LlvmSuffix(from, a.lanes));
     return a.out.Call(name, LlvmType(to, a.lanes), {{LlvmType(from, a.lanes), x}});

@@ -16,6 +16,7 @@ struct LlvmAlu {
   UOp node;
   int64_t lanes;
   std::span<const std::string> x;
+  bool vectors = true;  // whether the target has instructions for several lanes
 
   DType from() const { return node.src(0).dtype(); }
   // The type of the operands (of the first, for WHERE), with the lanes.

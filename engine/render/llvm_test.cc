@@ -47,6 +47,107 @@ Program Scale() {
   });
 }
 
+// in[0:16] as integers, of which `make` says what is converted.
+Program Convert(const std::function<UOp(Graph&, UOp, std::vector<UOp>&)>& make) {
+  return Make([&](Graph& g, std::vector<UOp>& order) {
+    const UOp out = g.Param(0, DType::kFloat32, Shape{64}),
+              in = g.Param(1, DType::kFloat32, Shape{64});
+    const UOp iota = g.Make(Op::kIota, DType::kInt64, std::initializer_list<UOp>{}, {16});
+    const UOp from = g.Make(Op::kIndex, {in, iota}), x = g.Make(Op::kLoad, {from});
+    order = {out, in, iota, from, x};
+    const UOp whole = g.Make(Op::kCast, DType::kInt32, {make(g, x, order)});
+    const UOp y = g.Make(Op::kCast, DType::kFloat32, {whole});
+    const UOp to = g.Make(Op::kIndex, {out, iota}), store = g.Make(Op::kStore, {to, y});
+    order.insert(order.end(), {whole, y, to, store});
+  });
+}
+
+// WHERE(x < limit, x, limit), and WHERE(x < limit, limit, x), which a NaN passes.
+UOp Below(Graph& g, UOp x, double limit, std::vector<UOp>& order) {
+  const UOp end = g.ConstFloat(DType::kFloat32, limit);
+  order.push_back(g.Make(Op::kCmpLt, {x, end}));
+  order.push_back(g.Make(Op::kWhere, {order.back(), x, end}));
+  return order.back();
+}
+UOp Above(Graph& g, UOp x, double limit, std::vector<UOp>& order) {
+  const UOp end = g.ConstFloat(DType::kFloat32, limit);
+  order.push_back(g.Make(Op::kCmpLt, {x, end}));
+  order.push_back(g.Make(Op::kWhere, {order.back(), end, x}));
+  return order.back();
+}
+
+int Times(std::string_view text, std::string_view what) {
+  int times = 0;
+  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++times;
+  return times;
+}
+
+TEST(RenderLlvm, AConversionOfAVectorIsNeverTakenApart) {
+  const auto any = [](Graph&, UOp x, std::vector<UOp>&) { return x; };
+  const std::string guarded = *RenderLlvm(Convert(any), kWide);
+  EXPECT_THAT(guarded, Not(HasSubstr(".sat.")));
+  EXPECT_EQ(Times(guarded, "fptosi <16 x float>"), 1);
+  EXPECT_EQ(Times(guarded, "select <16 x i1>"), 4);  // two clamps, what lies above, NaN
+}
+
+TEST(RenderLlvm, AConversionOfWhatFitsHasNoGuards) {
+  const auto clamped = [](double low, double high, bool nan_last) {
+    return *RenderLlvm(Convert([=](Graph& g, UOp x, std::vector<UOp>& order) {
+                         if (nan_last) return Above(g, Below(g, x, high, order), low, order);
+                         return Below(g, Above(g, x, low, order), high, order);
+                       }),
+                       kWide);
+  };
+  // The selections are the graph's own, in either order: what is below the first limit is no NaN.
+  EXPECT_EQ(Times(clamped(-150, 128, false), "select <16 x i1>"), 2);
+  EXPECT_EQ(Times(clamped(-150, 128, true), "select <16 x i1>"), 2);
+  EXPECT_EQ(Times(clamped(-0x1p31, 2147483520, false), "select <16 x i1>"), 2);
+  // One more than fits, on either side.
+  EXPECT_GT(Times(clamped(-150, 0x1p31, false), "select <16 x i1>"), 2);
+  EXPECT_GT(Times(clamped(-2147483904.0, 0, false), "select <16 x i1>"), 2);
+  // A NaN that gets past the last clamp.
+  const auto above = [](Graph& g, UOp x, std::vector<UOp>& order) {
+    return Above(g, Above(g, x, -5, order), -4, order);
+  };
+  EXPECT_GT(Times(*RenderLlvm(Convert(above), kWide), "select <16 x i1>"), 2);
+}
+
+// out[16 * i : 16 * i + 16] = in[i + 64 * (0 : 16)] for i in [first, first + count).
+Program Columns(int64_t first, int64_t count, bool in_place = false) {
+  Program program = Make([&](Graph& g, std::vector<UOp>& order) {
+    const UOp out = g.Param(0, DType::kFloat32, Shape{4096}),
+              in = g.Param(1, DType::kFloat32, Shape{4096});
+    const UOp iota = g.Make(Op::kIota, DType::kInt64, std::initializer_list<UOp>{}, {16});
+    const UOp rows = g.Make(Op::kMul, {iota, g.Index(64)});
+    order = {out, in, iota, rows};
+    for (int64_t i = first; i < first + count; ++i) {
+      const UOp at = g.Make(Op::kAdd, {g.Index(i), rows});
+      const UOp to = g.Make(Op::kAdd, {g.Index(16 * i), iota});
+      const UOp x = g.Make(Op::kLoad, {g.Make(Op::kIndex, {in, at})});
+      const UOp put = g.Make(Op::kIndex, {out, to});
+      order.insert(order.end(), {at, to, x.src(0), x, put, g.Make(Op::kStore, {put, x})});
+    }
+  });
+  program.arguments = {{DType::kFloat32, 4096, false, true},
+                       {DType::kFloat32, 4096, true, in_place}};
+  return program;
+}
+
+TEST(RenderLlvm, ASquareOfMemoryIsLoadedRowByRow) {
+  for (int64_t first : {0, 5}) {
+    const std::string text = *RenderLlvm(Columns(first, 16), kWide);
+    EXPECT_EQ(Times(text, "gather"), 0) << first;
+    EXPECT_EQ(Times(text, "= load <16 x float>"), 16) << first;
+    EXPECT_EQ(Times(text, "shufflevector"), 64) << first;
+    EXPECT_THAT(text, HasSubstr(", i64 960\n")) << "the last row";
+  }
+  // One more than a square, one less, and one that is written meanwhile.
+  EXPECT_EQ(Times(*RenderLlvm(Columns(0, 17), kWide), "call <16 x float> @llvm.masked.gather"), 1);
+  EXPECT_EQ(Times(*RenderLlvm(Columns(0, 15), kWide), "call <16 x float> @llvm.masked.gather"), 15);
+  EXPECT_EQ(
+      Times(*RenderLlvm(Columns(0, 16, true), kWide), "call <16 x float> @llvm.masked.gather"), 16);
+}
+
 TEST(RenderLlvm, OnlyProgramOpsHaveAPrinter) {
   for (const OpInfo& op : AllOps()) {
     EXPECT_TRUE(!LlvmKernel::Prints(op.op) || IsAt(op.op, kProgramLevel)) << op.name;

@@ -1,5 +1,5 @@
-// Who watches the rewriter at work: counts, times and traces are observers. A rewriter without one
-// tests a single pointer per node.
+// The interface through which counts, times and traces of rules are gathered. A rewriter without an
+// observer tests a single pointer per node.
 #pragma once
 
 #include <cstdint>

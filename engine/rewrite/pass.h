@@ -37,10 +37,10 @@ class PassContext {
   Budget* budget() { return budget_; }
   // The one that applies `tables`.
   Rewriter& rewriter(RuleTables tables);
-  // Is told by all rewriters, from now on.
+  // Receives the events of all rewriters from now on.
   void Observe(RewriteObserver* observer);
 
-  // What a pass has to say besides its result: "accesses gated" 2.
+  // Counts that a pass reports besides its result: "accesses gated" 2.
   void Count(std::string_view what, int64_t n) { counters_[what] += n; }
   int64_t counter(std::string_view what) const {
     const auto it = counters_.find(what);

@@ -46,8 +46,8 @@ class Rewriter {
 
   Graph* graph() { return graph_; }
 
-  // Tells `observer`, if there is one, of every row that is tried from now on, and times one try in
-  // kTriesPerSample.
+  // Reports every row that is tried from now on to `observer`, unless it is null, and times one try
+  // in kTriesPerSample.
   static constexpr int kTriesPerSample = 61;
   void Observe(RewriteObserver* observer) { observer_ = observer; }
 

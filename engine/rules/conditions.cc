@@ -1,5 +1,5 @@
-// Comparisons are brought to linear forms against a constant or against each other; conjunctions
-// and disjunctions to one sorted chain without what the rest of it says already.
+// Comparisons become linear forms against a constant or against each other. Conjunctions and
+// disjunctions become one sorted chain without redundant conditions.
 #include "engine/rules/conditions.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // exp2: x = n + f with |f| <= 1/2; 2^f = 1 + f*q(f); times 2^n in two factors, so that the last
-// product is the only one that may round into the subnormal range.
+// product is the only one that may round into the subnormal range. x is clamped before rather than
+// the result after: n then always fits into an integer, and the renderer sees it.
 //
 // log2: x = m * 2^k with m in [sqrt(1/2), sqrt(2)). With f = m - 1 and s = f / (2 + f),
 //   ln m = 2*artanh(s) = f - (f^2/2 - s*(f^2/2 + z*P(z))),  z = s^2,
@@ -76,27 +77,34 @@ constexpr FunctionFormat kF64{.floats = DType::kFloat64,
                               .sin = kSinF64,
                               .cos = kCosF64};
 
-// 2^(whole + f), in range or not: PowerOfTwo looks at v alone where it is not.
-Term Exp2(const FunctionFormat& format, Term v, Term whole, Term f) {
-  const Term power = f * Horner(f, format.exp2) + f.Number(1);
+// 2^(whole + f), where `whole` lies between the exponents below.
+Term TwoTo(const FunctionFormat& format, Term whole, Term f) {
+  const Term power = f.MulAcc(Horner(f, format.exp2), f.Number(1));
   const Term n = whole.Cast(format.ints);
   const auto scale = [&](Term k) {
     return ((k + k.Word(format.bias)) << format.mantissa).Bitcast(format.floats);
   };
   const Term half = n >> 1;
-  const Term result = power * scale(half) * scale(n - half);
-
-  // x + inf is inf where x is too large, and NaN where it is NaN.
-  const double inf = std::numeric_limits<double>::infinity();
-  const Term top = v.Number(static_cast<double>(format.bias + 1));
-  const Term upper = (v < top).Select(result, v + v.Number(inf));
-  return (v < v.Number(format.smallest)).Select(v.Number(0), upper);
+  return power * scale(half) * scale(n - half);
 }
 
+double Overflows(const FunctionFormat& format) { return static_cast<double>(format.bias + 1); }
+
+// The nearest integer, but at most the first whose power is infinite; that also for NaN. As a clamp
+// that a conversion to an integer sees.
+Term WholeOf(const FunctionFormat& format, Term v) {
+  const Term rounded = (v + v.Number(0.5)).Floor(), top = v.Number(Overflows(format));
+  return (rounded < top).Select(rounded, top);
+}
+
+// Below the least exponent the power is half of the smallest number and rounds to 0, as it is for
+// all that lies below; above the greatest the factors' product is inf. A NaN is in f.
 UOp DecomposeExp2(Rewriter& b, const Match& m) {
-  const Term v{&b, m.x()};
-  const Term whole = (v + v.Number(0.5)).Floor();
-  return Exp2(FormatOf(m.root.dtype()), v, whole, v - whole).u;
+  const FunctionFormat& format = FormatOf(m.root.dtype());
+  const Term x{&b, m.x()}, least = x.Number(format.smallest);
+  const Term v = (x < least).Select(least, x);
+  const Term whole = WholeOf(format, v);
+  return TwoTo(format, whole, v - whole).u;
 }
 
 UOp DecomposeLog2(Rewriter& b, const Match& m) {
@@ -164,8 +172,14 @@ Scaled ScaleToOne(const FunctionFormat& format, Term x) {
 }
 
 Term PowerOfTwo(const FunctionFormat& format, Term v, Term high, Term low) {
-  const Term whole = (v + v.Number(0.5)).Floor();
-  return Exp2(format, v, whole, (high - whole) + low);
+  const Term least = v.Number(format.smallest);
+  const Term whole = WholeOf(format, (v < least).Select(least, v));
+  const Term result = TwoTo(format, whole, (high - whole) + low);
+  // v + inf is inf where v is too large, and NaN where it is NaN.
+  const Term top = v.Number(Overflows(format));
+  const Term upper =
+      (v < top).Select(result, v + v.Number(std::numeric_limits<double>::infinity()));
+  return (v < least).Select(v.Number(0), upper);
 }
 
 constexpr RuleTable kDecompositions{"decompositions", kDecompositionRows};

@@ -1,4 +1,4 @@
-// Late rules: what a target lacks, in terms of what it has.
+// Late rules, which express operations that a target lacks by operations that it has.
 #pragma once
 
 #include "engine/rewrite/rule.h"
@@ -15,8 +15,8 @@ extern const RuleTable kDecompositions;
 // x * y + z as one MULACC on floats, for targets with fused multiply-add. It changes the rounding.
 extern const RuleTable kMulAcc;
 
-// Signed division and modulo by a power of two as shift and mask. Not together with other tables
-// that divide: this is the last word on an index.
+// Signed division and modulo by a power of two as shift and mask. Not to be combined with other
+// tables that divide, because it is applied last to indices.
 extern const RuleTable kStrength;
 
 }  // namespace telegrad

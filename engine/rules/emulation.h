@@ -1,4 +1,4 @@
-// What a target does not compute in, by way of what it does.
+// Rules that express element types that a target does not compute in by types that it does.
 #pragma once
 
 #include <vector>
@@ -13,10 +13,10 @@ namespace telegrad {
 // kDecompositions and kAlgebra in one rewriter.
 //
 // A narrow float op becomes casts to f32, the op on f32, and a cast back, which rounds once; a
-// REDUCE folds in f32 and rounds at its end. A cast between a float under 32 bits and f32 becomes
-// arithmetic on the bits, unless the target converts the type itself. Every other cast of such a
-// type goes by way of f32, rounded to odd where f32 does not hold the value, so that the second
-// rounding is the only one that counts.
+// REDUCE accumulates in f32 and rounds at its end. A cast between a float under 32 bits and f32
+// becomes arithmetic on the bits, unless the target converts the type itself. Every other cast of
+// such a type goes by way of f32, rounded to odd where f32 does not hold the value, so that the
+// second rounding is the only one that counts.
 std::vector<const RuleTable*> EmulationTables(const Target& target);
 
 }  // namespace telegrad

@@ -1,4 +1,5 @@
-// What a conjunction of comparisons says about linear forms, and what that leaves of an index.
+// The bounds that a conjunction of comparisons implies for linear forms, and the simplification of
+// an index under them.
 #pragma once
 
 #include <optional>
@@ -28,8 +29,8 @@ class Facts {
   std::vector<Fact> facts_;
 };
 
-// An expression that equals `index` wherever `gate` is true; its divisions are gone where the gate
-// leaves them one quotient.
+// An expression that equals `index` wherever `gate` is true; its divisions are removed where the
+// gate leaves only one quotient.
 UOp SimplifyUnder(Rewriter& b, UOp gate, UOp index);
 
 }  // namespace telegrad

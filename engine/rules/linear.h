@@ -40,7 +40,7 @@ class Linear {
   const std::vector<Term>& terms() const { return terms_; }  // sorted, no coefficient is 0
   bool is_constant() const { return terms_.empty(); }
 
-  // this += factor * (...); false on overflow, which leaves a value not to be used.
+  // this += factor * (...); false on overflow, after which the value is unspecified.
   [[nodiscard]] bool AddConstant(int64_t value, int64_t factor = 1);
   [[nodiscard]] bool AddTerm(UOp atom, int64_t coefficient);
   [[nodiscard]] bool AddScaled(const Linear& other, int64_t factor);

@@ -25,6 +25,8 @@ struct Term {
   Term Floor() const { return To(Op::kFloor, u.dtype()); }
   Term Then(Op op, Term other) const { return {b, b->Make(op, {u, other.u})}; }
   Term Select(Term yes, Term no) const { return {b, b->Make(Op::kWhere, {u, yes.u, no.u})}; }
+  // this * x + y, rounded once.
+  Term MulAcc(Term x, Term y) const { return {b, b->Make(Op::kMulAcc, {u, x.u, y.u})}; }
   Term Equals(Term other) const { return Then(Op::kCmpEq, other); }
   Term Differs(Term other) const { return Then(Op::kCmpNe, other); }
 
@@ -48,7 +50,7 @@ struct Term {
 // The polynomial of these coefficients, lowest power first.
 inline Term Horner(Term t, std::span<const double> ascending) {
   Term sum = t.Number(ascending.back());
-  for (size_t i = ascending.size() - 1; i-- > 0;) sum = sum * t + t.Number(ascending[i]);
+  for (size_t i = ascending.size() - 1; i-- > 0;) sum = sum.MulAcc(t, t.Number(ascending[i]));
   return sum;
 }
 

@@ -227,8 +227,8 @@ absl::StatusOr<std::string> OpsDocument() {
   TG_ASSIGN_OR_RETURN(const std::string tinygrad, TinygradTable());
   return StrCat(R"(# Ops and element types
 
-`telegrad-opt --ops-doc` writes this page from the tables `engine/ir/ops.def`, `engine/types/dtypes.def` and
-`engine/ir/tinygrad.def`; a test compares it.
+This page is the reference of element types and operations for clients that build graphs. `telegrad-opt --ops-doc` writes
+it from the tables `engine/ir/ops.def`, `engine/types/dtypes.def` and `engine/ir/tinygrad.def`; a test compares it.
 
 ## Element types
 
@@ -239,15 +239,15 @@ packed, the first element in the lowest bits of a byte.
                 DTypeTable(), R"(
 ## Ops
 
-Levels: T tensor (what a client may send), K kernel, P program. Covered, as tried on one example each: T by the
-reference evaluator of tensor graphs, P by that of programs, L by the renderer of LLVM IR for CPUs; lowering replaces
-what a renderer does not cover. "First source" is which types the first source may have (without sources: the node).
+Levels: T tensor (what a client may send), K kernel, P program. Covered by (each op is tried on one example): T the
+reference evaluator of tensor graphs, P that of programs, L the renderer of LLVM IR for CPUs; lowering replaces ops that
+a renderer does not cover. "First source" has the types that the first source may have (without sources: the node).
 
 )",
                 ops, R"(
 ## tinygrad's ops
 
-What each op that a tensor graph of tinygrad can hold becomes.
+The table has the form that Telegrad gives to each op of tinygrad's tensor graphs.
 
 )",
                 tinygrad);

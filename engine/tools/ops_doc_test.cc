@@ -7,8 +7,8 @@
 #include <set>
 
 #include "absl/strings/str_split.h"
+#include "engine/base/files.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/files.h"
 #include "engine/ir/op.h"
 #include "engine/ir/text.h"
 #include "engine/tools/op_examples.h"

@@ -5,8 +5,8 @@
 
 #include <regex>
 
+#include "engine/base/files.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/files.h"
 #include "engine/tools/opt.h"
 
 namespace telegrad {

@@ -69,10 +69,10 @@ bool Compress(const CompressionMethod& method, std::span<const std::byte> in, st
   return n > 0 && n <= in.size() - in.size() / 16;
 }
 
-absl::Status Decompress(const CompressionMethod& method, std::span<const Piece> in,
+absl::Status Decompress(const CompressionMethod& method, std::span<const ByteSpan> in,
                         std::span<std::byte> out) {
   uint64_t size = 0;
-  for (const Piece& piece : in) size += piece.size();
+  for (const ByteSpan& piece : in) size += piece.size();
   if (size > out.size() || out.size() > kMostBytes) {
     return InvalidArgument(size, " bytes of ", method.name, " for a chunk of ", out.size(),
                            "; compressed, a chunk is shorter");
@@ -83,7 +83,7 @@ absl::Status Decompress(const CompressionMethod& method, std::span<const Piece> 
     whole = std::as_bytes(in[0]);
   } else {
     joined.reserve(size);
-    for (const Piece& piece : in) {
+    for (const ByteSpan& piece : in) {
       const auto bytes = std::as_bytes(piece);
       joined.insert(joined.end(), bytes.begin(), bytes.end());
     }

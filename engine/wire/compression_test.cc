@@ -16,8 +16,8 @@ std::span<const std::byte> Bytes(const std::string& s) {
 }
 
 // `s` in pieces of random length.
-std::vector<Piece> Cut(const std::string& s, std::mt19937& random) {
-  std::vector<Piece> pieces;
+std::vector<ByteSpan> Cut(const std::string& s, std::mt19937& random) {
+  std::vector<ByteSpan> pieces;
   for (size_t at = 0; at < s.size();) {
     const size_t n = std::min<size_t>(s.size() - at, 1 + random() % 1000);
     pieces.emplace_back(reinterpret_cast<const uint8_t*>(s.data()) + at, n);
@@ -99,7 +99,7 @@ TEST(CompressionZstdTest, AFrameThatDoesNotSayItsLengthIsRefused) {
   packed.resize(ZSTD_compress2(context, packed.data(), packed.size(), zeros.data(), zeros.size()));
   ZSTD_freeCCtx(context);
   std::string out(zeros.size(), 'x');
-  const Piece piece(reinterpret_cast<const uint8_t*>(packed.data()), packed.size());
+  const ByteSpan piece(reinterpret_cast<const uint8_t*>(packed.data()), packed.size());
   EXPECT_EQ(Decompress(*FindCompression(v1::COMPRESSION_ZSTD), std::span(&piece, 1),
                        std::as_writable_bytes(std::span(out)))
                 .code(),

@@ -13,8 +13,8 @@ namespace {
 
 class Cursor {
  public:
-  explicit Cursor(std::span<const Piece> pieces) : pieces_(pieces) {
-    for (const Piece& piece : pieces) left_ += piece.size();
+  explicit Cursor(std::span<const ByteSpan> pieces) : pieces_(pieces) {
+    for (const ByteSpan& piece : pieces) left_ += piece.size();
     SkipEmpty();
   }
 
@@ -61,7 +61,7 @@ class Cursor {
     }
   }
 
-  std::span<const Piece> pieces_;
+  std::span<const ByteSpan> pieces_;
   size_t piece_ = 0;
   size_t offset_ = 0;
   uint64_t left_ = 0;
@@ -82,7 +82,7 @@ absl::Status Malformed(const Cursor& cursor, uint64_t size) {
 // Passes over the value of a field of any type but a group, appending its bytes to `copy`, if
 // given.
 bool SkipValue(Cursor& cursor, uint64_t wire_type, std::string* copy) {
-  const auto take = [&](Piece part) {
+  const auto take = [&](ByteSpan part) {
     if (copy) copy->append(reinterpret_cast<const char*>(part.data()), part.size());
   };
   uint64_t value;
@@ -102,7 +102,8 @@ bool SkipValue(Cursor& cursor, uint64_t wire_type, std::string* copy) {
 
 }  // namespace
 
-absl::Status SplitEnvelope(std::span<const Piece> message, int payload_field, Envelope* envelope) {
+absl::Status SplitEnvelope(std::span<const ByteSpan> message, int payload_field,
+                           Envelope* envelope) {
   *envelope = {};
   Cursor cursor(message);
   const uint64_t size = cursor.left();
@@ -113,7 +114,7 @@ absl::Status SplitEnvelope(std::span<const Piece> message, int payload_field, En
     if (!cursor.Varint(&tag, &tag_bytes)) return Malformed(cursor, size);
     if (tag == PayloadTag(payload_field)) {
       envelope->payload.clear();
-      const auto take = [&](Piece part) { envelope->payload.push_back(part); };
+      const auto take = [&](ByteSpan part) { envelope->payload.push_back(part); };
       if (!cursor.Varint(&envelope->payload_bytes, nullptr) ||
           !cursor.Bytes(envelope->payload_bytes, take)) {
         return Malformed(cursor, size);
@@ -126,7 +127,39 @@ absl::Status SplitEnvelope(std::span<const Piece> message, int payload_field, En
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> HeadBytes(std::span<const Piece> message, int payload_field) {
+absl::Status SplitPayloads(std::span<const ByteSpan> message, int payload_field, uint64_t most_head,
+                           size_t most, Payloads* out) {
+  *out = {};
+  TG_ASSIGN_OR_RETURN(const uint64_t head, HeadBytes(message, payload_field));
+  if (head > most_head) {
+    return ResourceExhausted("the message has ", head, " bytes beside its raw contents; ",
+                             most_head, " are allowed");
+  }
+  Cursor cursor(message);
+  const uint64_t size = cursor.left();
+  std::string tag_bytes;
+  while (cursor.left() > 0) {
+    tag_bytes.clear();
+    uint64_t tag, bytes;
+    if (!cursor.Varint(&tag, &tag_bytes)) return Malformed(cursor, size);
+    if (tag != PayloadTag(payload_field)) {
+      out->head += tag_bytes;
+      if (!SkipValue(cursor, tag & 7, &out->head)) return Malformed(cursor, size);
+      continue;
+    }
+    if (out->payloads.size() >= most) {
+      return ResourceExhausted("the message has more than ", most, " raw contents");
+    }
+    std::vector<ByteSpan>& payload = out->payloads.emplace_back();
+    if (!cursor.Varint(&bytes, nullptr) ||
+        !cursor.Bytes(bytes, [&](ByteSpan part) { payload.push_back(part); })) {
+      return Malformed(cursor, size);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> HeadBytes(std::span<const ByteSpan> message, int payload_field) {
   Cursor cursor(message);
   const uint64_t size = cursor.left();
   uint64_t head = size;
@@ -142,7 +175,7 @@ absl::StatusOr<uint64_t> HeadBytes(std::span<const Piece> message, int payload_f
 }
 
 absl::StatusOr<int64_t> CountFields(std::string_view message, int field) {
-  const Piece piece(reinterpret_cast<const uint8_t*>(message.data()), message.size());
+  const ByteSpan piece(reinterpret_cast<const uint8_t*>(message.data()), message.size());
   Cursor cursor(std::span(&piece, 1));
   int64_t count = 0;
   while (cursor.left() > 0) {

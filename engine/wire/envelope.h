@@ -1,6 +1,6 @@
-// A message whose last field is a large payload, taken apart and put together without protobuf ever
-// touching the payload. The message arrives as pieces of memory; any field, and any tag, may be
-// split over them.
+// Splits and assembles messages whose last field is a large payload, without copying the payload
+// through protobuf. A message arrives as a list of byte spans; any field, and any tag, may be split
+// over several.
 #pragma once
 
 #include <cstddef>
@@ -14,25 +14,37 @@
 
 namespace telegrad {
 
-using Piece = std::span<const uint8_t>;
+using ByteSpan = std::span<const uint8_t>;
 
 struct Envelope {
-  std::string head;            // every field but the payload, a message of its own
-  std::vector<Piece> payload;  // its bytes, where they lie in the pieces given
+  std::string head;               // every field but the payload, a message of its own
+  std::vector<ByteSpan> payload;  // its bytes, as parts of the spans given
   uint64_t payload_bytes = 0;
 };
 
 // INVALID_ARGUMENT when the message is not well-formed protobuf on its top level. As protobuf has
 // it, the last payload counts where there are several.
-absl::Status SplitEnvelope(std::span<const Piece> message, int payload_field, Envelope* envelope);
+absl::Status SplitEnvelope(std::span<const ByteSpan> message, int payload_field,
+                           Envelope* envelope);
 
-// How long the head is, found without copying it.
-absl::StatusOr<uint64_t> HeadBytes(std::span<const Piece> message, int payload_field);
+// A message with several payloads: every occurrence of the field, in order.
+struct Payloads {
+  std::string head;  // every other field, a message of its own
+  std::vector<std::vector<ByteSpan>> payloads;
+};
+
+// INVALID_ARGUMENT as SplitEnvelope; RESOURCE_EXHAUSTED for a head of more than `most_head` bytes,
+// or more than `most` payloads.
+absl::Status SplitPayloads(std::span<const ByteSpan> message, int payload_field, uint64_t most_head,
+                           size_t most, Payloads* out);
+
+// The length of the head, computed without copying it.
+absl::StatusOr<uint64_t> HeadBytes(std::span<const ByteSpan> message, int payload_field);
 
 // How often `field` occurs on the top level of a message, whatever its type.
 absl::StatusOr<int64_t> CountFields(std::string_view message, int field);
 
-// What has to stand before `bytes` of payload: the serialized head, then the payload's tag and
+// The bytes that precede `bytes` of payload: the serialized head, then the payload's tag and
 // length.
 std::string EnvelopeHead(std::string head, int payload_field, uint64_t bytes);
 

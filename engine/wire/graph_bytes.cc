@@ -17,11 +17,11 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-// Of a client of a later version there may be some.
+// Clients of later versions may send some.
 constexpr int64_t kMaxUnknownFields = 1024;
 
-// A message takes many times its bytes where it has nothing in it, and so does a field that nobody
-// knows: both are counted before any of them is made. What does not parse is left to the parser.
+// An empty message takes many times its serialized bytes in memory, and so does an unknown field:
+// both are counted before parsing. Malformed input is left to the parser.
 absl::Status CheckParts(std::string_view bytes, int64_t max_nodes) {
   CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
                       static_cast<int>(bytes.size()));
@@ -52,7 +52,7 @@ absl::Status CheckParts(std::string_view bytes, int64_t max_nodes) {
         in_node ? v1::Node::descriptor() : v1::Graph::descriptor();
     if (of->FindFieldByNumber(field) == nullptr && ++unknown > kMaxUnknownFields) {
       return InvalidArgument("a graph with more than ", kMaxUnknownFields,
-                             " fields that are none of graph.proto's; the last is field ", field);
+                             " fields that graph.proto does not define; the last is field ", field);
     }
     if (!WireFormatLite::SkipField(&in, tag)) return absl::OkStatus();
   }
@@ -77,7 +77,8 @@ absl::StatusOr<FrozenGraph> GraphFromBytes(std::string_view bytes, Budget* budge
   TG_RETURN_IF_ERROR(held.Grow(8 * static_cast<int64_t>(bytes.size())));
   v1::Graph proto;
   if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return InvalidArgument("the ", bytes.size(), " bytes of a graph are no graph.proto");
+    return InvalidArgument("the ", bytes.size(),
+                           " bytes of a graph are not a serialized graph.proto");
   }
   return FromProto(proto, budget);
 }

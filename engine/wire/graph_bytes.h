@@ -1,4 +1,4 @@
-// A tensor graph as bytes, for those who carry it and know no protobuf: the serialized graph.proto.
+// A tensor graph as bytes (the serialized graph.proto), for callers that do not include protobuf.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Reading checks what a proto can say and a Graph cannot (numbers, indices); everything else is
-// Graph::Make's and the verifier's business, so that no rule is written twice.
+// Reading checks only what a proto can express and a Graph cannot (numbers, indices); Graph::Make
+// and the verifier check everything else, so that no rule is written twice.
 #include "engine/wire/graph_codec.h"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class Reader {
       if (message.starts_with(": ")) message.remove_prefix(2);
       return Bad(message);
     }
-    // Of equal nodes the first gives the number that errors name.
+    // Errors name equal nodes by the number of the first.
     if (u.id() == numbers_.size()) numbers_.push_back(static_cast<uint32_t>(index));
     ids_.push_back(u.id());
     return absl::OkStatus();

@@ -1,4 +1,4 @@
-// graph.proto <-> Graph: the one place that knows both.
+// Converts between graph.proto and Graph; no other code includes both.
 #pragma once
 
 #include <cstdint>

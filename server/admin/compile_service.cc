@@ -10,6 +10,7 @@ namespace telegrad {
 namespace {
 
 constexpr PrivateDirectory::Limits kReproducers{.bytes = int64_t{64} << 20, .files = 256};
+constexpr int kSpareWorkers = 4;
 constexpr size_t kMaxLoggedText = size_t{64} << 10;
 
 }  // namespace
@@ -32,7 +33,9 @@ absl::StatusOr<std::unique_ptr<CompileService>> CompileService::Start(const Opti
   if (options.workers > 0) {
     CompilePool::Options pool;
     TG_ASSIGN_OR_RETURN(pool.executable, FindCompileWorker());
+    pool.opencl_library = options.opencl_library;
     pool.workers = options.workers;
+    pool.spare = kSpareWorkers;
     pool.deadline = options.kernel_time;
     pool.memory_bytes = options.worker_memory;
     pool.nice = options.nice;
@@ -41,7 +44,9 @@ absl::StatusOr<std::unique_ptr<CompileService>> CompileService::Start(const Opti
     };
     TG_ASSIGN_OR_RETURN(out->pool_, CompilePool::Start(pool));
   }
-  out->services_ = {out->pool_, out->store_,
+  std::shared_ptr<KernelCompiler> compiler = out->pool_;
+  if (compiler == nullptr) compiler = CompileInProcess({options.opencl_library});
+  out->services_ = {compiler, out->store_,
                     [self](const FailedKernel& kernel) { self->Report(kernel); }};
   return out;
 }

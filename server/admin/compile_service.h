@@ -1,5 +1,5 @@
-// How this daemon makes kernels: its compile workers, its cache on disk, what becomes of kernels
-// that failed, and the metrics of all that.
+// The compilation of kernels in this daemon: its compile workers, its cache on disk, the reports of
+// kernels that failed, and the metrics of these.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,8 @@ namespace telegrad {
 class CompileService {
  public:
   struct Options {
-    int workers = 0;  // 0: none, this process compiles
+    int workers = 0;             // 0: none, this process compiles
+    std::string opencl_library;  // see CompilePool::Options
     std::chrono::milliseconds kernel_time{30'000};
     int64_t worker_memory = 0;
     int nice = 0;
@@ -36,7 +37,7 @@ class CompileService {
 
  private:
   CompileService() = default;
-  // Logs it, with the kernel as text or the place where that is kept.
+  // Logs the failure, with the kernel as text or the name of the file that has it.
   void Report(const FailedKernel& kernel);
 
   std::shared_ptr<CompilePool> pool_;

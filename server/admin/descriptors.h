@@ -1,15 +1,14 @@
-// The descriptors of this process: how many it may have and how many it has.
+// The file descriptors of this process: their limit and their number.
 #pragma once
 
 #include <cstdint>
 
 namespace telegrad {
 
-// Raises the limit as far as the system allows without privileges, to the hard one; what it is
-// then.
+// Raises the limit to the hard limit and returns it.
 int64_t RaiseDescriptorLimit();
 
-// That are open now; 0 where the system does not say.
+// The number of open descriptors; 0 where the system does not report it.
 int64_t CountOpenDescriptors();
 
 }  // namespace telegrad

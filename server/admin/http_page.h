@@ -1,6 +1,6 @@
-// One page over HTTP/1.1, for who reads metrics: one thread, no waiting for anybody. Who has not
-// sent a whole request, or not taken the whole answer, within a while is hung up on; where there
-// are as many connections as may be, a new one takes the place of the oldest.
+// Serves one page over HTTP/1.1, for readers of metrics, on one thread that never blocks on a peer.
+// A connection whose request or answer is not complete in time is closed; at the limit of
+// connections, a new one replaces the oldest.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// Log lines that whoever reaches a port can cause, as many as he likes: of each kind some a second
-// are written, and the first one after that says how many were not.
+// Limits log lines that any peer can cause in any number: a few lines of each event are written in
+// each second, and the next line states how many were left out.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace telegrad {
 
-// Of one event. Thread-safe.
+// The limit of one event. Thread-safe.
 class LimitedLog {
  public:
   static constexpr int kLinesPerSecond = 10;

@@ -13,7 +13,7 @@
 
 namespace telegrad {
 
-// Of what a client says of itself, so that a line stays one line and the log its operator's.
+// The limit for texts that a client sent, so that a log line stays short.
 inline constexpr size_t kMaxLogged = 256;
 
 enum class LogLevel : int { kDebug, kInfo, kWarning, kError, kOff };

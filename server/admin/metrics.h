@@ -1,18 +1,20 @@
-// The daemon's metrics: one atomic count per row of metrics.def. Whoever does the work counts it;
-// figures that another part already keeps (the executable cache, the devices) are fetched by a
-// collector before the values are looked at.
+// The daemon's metrics: one atomic count per row of metrics.def. The code that does the work counts
+// it; figures that another part keeps already (the executable cache, the devices) are fetched by a
+// collector before the values are read.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "engine/base/mutex.h"
+#include "server/admin/histogram.h"
 
 namespace telegrad {
 
@@ -29,10 +31,10 @@ inline constexpr int kNumMetrics = 0
     ;
 
 struct MetricInfo {
-  enum Kind { kCounter, kGauge };
+  enum Kind { kCounter, kGauge, kHistogram };  // rows of the table are one of the first two
   std::string_view name;
   Kind kind;
-  double unit;  // what one count is worth: 1e-9 where nanoseconds are counted and seconds are shown
+  double unit;  // the unit of one count: 1e-9 where nanoseconds are counted and seconds are shown
   std::string_view help;
 };
 
@@ -44,6 +46,7 @@ struct LabelledMetric {
   struct Sample {
     std::vector<std::pair<std::string, std::string>> labels;  // name, value
     double value = 0;
+    Histogram::Counts histogram = {};  // instead, of a kHistogram
   };
   std::string name;
   MetricInfo::Kind kind = MetricInfo::kGauge;
@@ -66,22 +69,22 @@ class Metrics {
   // `collector` is called before each Values(), and must outlive this.
   void AddCollector(std::function<void(Metrics&)> collector);
 
-  // Likewise, of what has labels.
+  // The same for metrics with labels.
   void AddLabelled(std::function<std::vector<LabelledMetric>()> collector);
 
   // Every metric in its unit, in the order of AllMetrics().
   std::array<double, kNumMetrics> Values();
   std::vector<LabelledMetric> Labelled();
-  // One of them, without asking the collectors.
+  // The value of one metric, without calling the collectors.
   double Value(Metric metric) const {
     return static_cast<double>(count(metric)) * AllMetrics()[static_cast<size_t>(metric)].unit;
   }
 
  private:
   std::array<std::atomic<int64_t>, kNumMetrics> counts_{};
-  std::mutex mutex_;
-  std::vector<std::function<void(Metrics&)>> collectors_;
-  std::vector<std::function<std::vector<LabelledMetric>()>> labelled_;
+  Mutex mutex_;
+  std::vector<std::function<void(Metrics&)>> collectors_ TG_GUARDED_BY(mutex_);
+  std::vector<std::function<std::vector<LabelledMetric>()>> labelled_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

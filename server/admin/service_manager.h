@@ -1,8 +1,8 @@
-// The service manager that started the daemon, such as systemd: it is told when the daemon is
-// ready, drains or is alive, and it may have opened listening sockets for it. The protocol is
+// The service manager that started the daemon, such as systemd. The daemon notifies it when it is
+// ready, drains or is alive, and takes listening sockets that it has opened. The protocol is
 // documented in sd_notify(3) and sd_listen_fds(3): one datagram of KEY=VALUE lines, and two
-// environment variables. It is written here in place of libsystemd, whose shared library would be
-// loaded into every daemon, in containers too, for these lines.
+// environment variables. It is implemented here because libsystemd, as a shared library, would be
+// loaded into every daemon, in containers too, for these few lines.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Does something again and again on a thread of its own, until it is gone.
+// Calls a function at intervals on a thread of its own, until it is destroyed.
 #pragma once
 
 #include <chrono>

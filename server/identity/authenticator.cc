@@ -61,7 +61,7 @@ absl::StatusOr<Principal> Authenticator::FromToken(std::string_view authorizatio
     return VerifyToken(token, local_->keys(), {.issuer = {}, .audience = rules_.audience},
                        absl::Now());
   }
-  if (keys_ == nullptr) return absl::UnauthenticatedError("no tokens are taken here");
+  if (keys_ == nullptr) return absl::UnauthenticatedError("this server accepts no tokens");
   const std::shared_ptr<const KeySet> keys = keys_->Keys();
   std::string key;
   TG_ASSIGN_OR_RETURN(Principal principal, VerifyToken(token, *keys, rules_, absl::Now(), &key));
@@ -81,7 +81,7 @@ absl::Status Authenticator::CheckGrant(const Grant& grant, const Principal& prin
   if (revoked_ != nullptr) TG_RETURN_IF_ERROR(revoked_->CheckId(grant.certificate));
   TG_ASSIGN_OR_RETURN(const Principal now, certificates_->Find(grant.names));
   if (now == principal) return absl::OkStatus();
-  return absl::UnauthenticatedError("the names of the certificate stand for another caller now");
+  return absl::UnauthenticatedError("the names of the certificate now belong to another tenant");
 }
 
 void Authenticator::Refresh() {

@@ -1,9 +1,9 @@
-// From what the transport knows of a caller to who it is. With any kind of credentials configured,
-// whoever has none of them is refused; without, all callers are the local tenant, and the daemon
-// sees to it that they are of this machine.
+// Derives a caller's identity from what the transport provides. When any kind of credentials is
+// configured, callers without valid ones are refused; otherwise all callers are the local tenant,
+// and the daemon listens on addresses of this machine only.
 //
-// A call with an authorization header is judged by that alone: a bad token is never made good by a
-// certificate.
+// If a call has an authorization header, the header alone decides: a certificate does not make up
+// for a bad token.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@
 
 namespace telegrad {
 
-// What a call came with.
+// The credentials of a call.
 struct Credentials {
   std::string peer;                         // for the log
   std::vector<std::string> authorizations;  // values of the header
@@ -28,7 +28,7 @@ struct Credentials {
   std::string certificate;                  // itself, in PEM
 };
 
-// What a caller was known by, so that one can find out later whether it was withdrawn.
+// The credential by which a caller was authenticated, so that its withdrawal can be detected later.
 struct Grant {
   std::string key = {};    // the name of the key that has signed the token; empty: no such token
   size_t key_print = 0;    // and its fingerprint
@@ -52,20 +52,21 @@ class Authenticator {
  public:
   static absl::StatusOr<std::unique_ptr<Authenticator>> Create(const AuthenticatorOptions& options);
 
-  // UNAUTHENTICATED says for the log what was wrong; the caller is not told. `grant`, if any, is
-  // told what decided.
+  // The message of UNAUTHENTICATED is for the log; the caller does not get it. `grant`, unless
+  // null, receives the credential that decided.
   absl::StatusOr<Principal> Authenticate(const Credentials& credentials, Grant* grant = nullptr);
-  // UNAUTHENTICATED once what made `principal` known was withdrawn: the key is gone or another one,
-  // the certificate revoked, its names given to others. That a token has expired withdraws nothing.
+  // UNAUTHENTICATED once the credential of `principal` was withdrawn: its key removed or replaced,
+  // the certificate revoked, its names assigned to another tenant. The expiry of a token withdraws
+  // nothing.
   absl::Status CheckGrant(const Grant& grant, const Principal& principal);
 
-  // Looks at all files now, whether or not it is time. What is wrong is logged and changes nothing
-  // but what it concerns.
+  // Reads all files again now. A file with an error is logged; the last valid content of that file
+  // stays in force.
   void Refresh();
-  // Times that a file could not be read, though it is not known to be gone.
+  // Number of times that a file could not be read although it may still exist.
   int64_t read_errors() const { return keys_ == nullptr ? 0 : keys_->read_errors(); }
 
-  // True if nobody is asked for credentials.
+  // True if no credentials are required.
   bool open() const { return keys_ == nullptr && certificates_ == nullptr && local_ == nullptr; }
   const LocalTokens* local_tokens() const { return local_.get(); }  // null unless they are issued
 

@@ -42,7 +42,7 @@ absl::Status ParseLine(std::string_view line, CertificateTenants::Rows* rows) {
     return InvalidArgument("expected nothing or \"admin\" after ", words[0], " ", words[1]);
   }
   if (!rows->emplace(words[0], Principal{words[0], words[1], words.size() == 3}).second) {
-    return InvalidArgument("a second line for ", words[0]);
+    return InvalidArgument("there are two lines for ", words[0]);
   }
   return absl::OkStatus();
 }
@@ -106,12 +106,13 @@ absl::StatusOr<Principal> CertificateTenants::Find(std::span<const CertificateNa
     if (!known) continue;
     if (found && (found->tenant != known->tenant || found->admin != known->admin)) {
       return absl::UnauthenticatedError(StrCat("the certificate's names ", found->subject, " and ",
-                                               known->subject, " stand for different callers"));
+                                               known->subject, " belong to different tenants"));
     }
     if (!found) found = std::move(known);
   }
   if (found) return *std::move(found);
-  return absl::UnauthenticatedError("none of the certificate's names stands for a tenant");
+  return absl::UnauthenticatedError(
+      "none of the certificate's names belongs to a tenant; add one to the file of --tls-tenants");
 }
 
 }  // namespace telegrad

@@ -1,4 +1,4 @@
-// Whom a verified client certificate stands for, by its subject alternative names:
+// The tenant of a verified client certificate, by its subject alternative names:
 //
 //   URI telegrad://tenant/NAME         tenant NAME
 //   URI telegrad://tenant/NAME/admin   the same, and may administer
@@ -29,8 +29,8 @@ struct CertificateName {
 
 class CertificateTenants {
  public:
-  // The file may change while the daemon runs; one that does not read is logged and the last one
-  // stays in force. An empty path is no file.
+  // The file may change while the daemon runs; one that cannot be parsed is logged, and the last
+  // valid one stays in force. An empty path is no file.
   static absl::StatusOr<std::unique_ptr<CertificateTenants>> Open(const std::string& path);
 
   // UNAUTHENTICATED unless all names that are known mean the same.

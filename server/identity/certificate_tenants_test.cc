@@ -36,7 +36,7 @@ TEST(CertificateTenantsTest, Files) {
                                   {"dns:x /", "expected the name of a tenant"},
                                   {"dns:x a root", "expected nothing or \"admin\""},
                                   {"dns:x a admin b", "expected nothing or \"admin\""},
-                                  {"dns:x a\ndns:x b", "line 2: a second line for dns:x"}}) {
+                                  {"dns:x a\ndns:x b", "line 2: there are two lines for dns:x"}}) {
     EXPECT_THAT(std::string(CertificateTenants::Parse(text).status().message()), HasSubstr(why));
   }
   EXPECT_THAT(std::string(CertificateTenants::Open("/dev/null/none").status().message()),
@@ -48,7 +48,7 @@ TEST(CertificateTenantsTest, NamesThatContradictAreNobody) {
   const std::vector<CertificateName> two = {{"uri", "telegrad://tenant/a"},
                                             {"uri", "telegrad://tenant/b"}};
   EXPECT_THAT(std::string(tenants->Find(two).status().message()),
-              HasSubstr("stand for different callers"));
+              HasSubstr("belong to different tenants"));
   const std::vector<CertificateName> same = {{"uri", "telegrad://tenant/a"},
                                              {"uri", "telegrad://tenant/a"}};
   EXPECT_TRUE(tenants->Find(same).ok());

@@ -1,5 +1,4 @@
-// A key whose file is gone or is no key any more is withdrawn at once; that is what removing it is
-// for.
+// A key is withdrawn at once when its file is removed or no longer holds a key.
 #include "server/identity/key_folder.h"
 
 #include <dirent.h>
@@ -50,7 +49,7 @@ absl::StatusOr<std::set<std::string>> NamesIn(const std::string& path) {
   return absl::UnavailableError(StrCat(path, ": ", std::string_view(std::strerror(error))));
 }
 
-// What cannot be read is as in `before`.
+// Files that cannot be read keep their content from `before`.
 Contents ReadFolder(const std::string& path, const KeySet& before) {
   Contents contents;
   const absl::StatusOr<std::set<std::string>> names = NamesIn(path);
@@ -74,7 +73,8 @@ Contents ReadFolder(const std::string& path, const KeySet& before) {
       const auto known = before.find(id);
       if (known != before.end()) contents.keys.insert(*known);
     } else if (key.ok() && !contents.keys.emplace(std::move(id), *std::move(key)).second) {
-      contents.errors.push_back(InvalidArgument(path, "/", name, ": a second key of this name"));
+      contents.errors.push_back(
+          InvalidArgument(path, "/", name, ": there are two keys of this name"));
     }
   }
   return contents;
@@ -87,7 +87,8 @@ absl::StatusOr<std::unique_ptr<KeyFolder>> KeyFolder::Open(const std::string& pa
   std::string stamp = FolderStamp(path);  // before its files are read, so that no change is missed
   Contents contents = ReadFolder(path, {});
   if (!contents.errors.empty()) return InvalidArgument(contents.errors.front().message());
-  if (contents.keys.empty()) return InvalidArgument(path, ": there is no key in this folder");
+  if (contents.keys.empty())
+    return InvalidArgument(path, ": the folder has no keys; expected NAME.pem or NAME.hs256");
   return std::unique_ptr<KeyFolder>(
       new KeyFolder(path, std::move(contents.keys), std::move(stamp), interval));
 }

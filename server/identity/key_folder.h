@@ -3,11 +3,12 @@
 //   NAME.pem    a public key
 //   NAME.hs256  a shared secret of at least 256 bits, in base64 on one line
 //
-// Files may come and go while the daemon runs. Other endings are refused, so that nothing is taken
-// for a key, or overlooked, by mistake; names that begin with a dot are not looked at.
+// Files may be added and removed while the daemon runs. Files with other endings are refused, so
+// that no file is taken for a key, or overlooked, by mistake; files whose names begin with a dot
+// are ignored.
 //
-// Only a file that is gone or wrong withdraws a key. What cannot be read now, for want of
-// descriptors or for an error of the disk, stays as it was.
+// A key is withdrawn only when its file is removed or invalid. A key whose file cannot be read at
+// the moment, because of missing descriptors or a disk error, stays in force.
 #pragma once
 
 #include <atomic>
@@ -26,7 +27,7 @@ using KeySet = std::map<std::string, SignatureKey, std::less<>>;
 
 class KeyFolder {
  public:
-  // INVALID_ARGUMENT names the first file that is no key, or says that there is none.
+  // INVALID_ARGUMENT names the first file that is not a key, or says that the folder has no keys.
   static absl::StatusOr<std::unique_ptr<KeyFolder>> Open(
       const std::string& path, std::chrono::milliseconds interval = std::chrono::seconds(1));
 

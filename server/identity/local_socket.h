@@ -1,5 +1,5 @@
-// The side socket: processes of this machine present themselves by the uid that the kernel vouches
-// for (SO_PEERCRED) and may pass file descriptors (SCM_RIGHTS), neither of which gRPC can do.
+// The local socket: processes of this machine are identified by the uid that the kernel reports
+// (SO_PEERCRED) and may pass file descriptors (SCM_RIGHTS). gRPC supports neither.
 //
 // A unix socket of packets (SOCK_SEQPACKET). A request is one packet: a verb, and after a space
 // what it needs; descriptors come along with it. Each is answered by one packet, "ok ..." or "error
@@ -22,13 +22,14 @@
 #include "engine/base/unique_fd.h"
 #include "server/admin/limited_log.h"
 #include "server/identity/principal.h"
+#include "server/identity/slow_closer.h"
 
 namespace telegrad {
 
 // Tenants by uid. The daemon's own user is always known, and an administrator.
 class LocalUsers {
  public:
-  // Of "UID=TENANT" each.
+  // Parses rows of the form "UID=TENANT".
   static absl::StatusOr<LocalUsers> Parse(std::span<const std::string> rows);
   absl::StatusOr<Principal> Find(uid_t uid) const;
   bool others() const;  // besides the daemon's own user
@@ -41,8 +42,8 @@ class LocalSocket {
  public:
   struct Request {
     Principal principal;
-    std::string_view text;  // after the verb
-    std::vector<UniqueFd> descriptors;
+    std::string_view text;              // after the verb
+    std::vector<UniqueFd> descriptors;  // of memory alone: they are closed without waiting
     // For a handler that has no answer yet: from any thread, once.
     std::function<void(const absl::StatusOr<std::string>&)> answer_later;
   };
@@ -51,14 +52,14 @@ class LocalSocket {
   using Handler = std::function<absl::StatusOr<std::optional<std::string>>(Request)>;
   using Handlers = std::map<std::string, Handler, std::less<>>;  // by verb
 
-  // UNAVAILABLE if there is already somebody at `path`.
+  // UNAVAILABLE if another process listens at `path`.
   static absl::StatusOr<std::unique_ptr<LocalSocket>> Start(const std::string& path,
                                                             LocalUsers users, Handlers handlers);
-  ~LocalSocket();  // nobody is answered any more
+  ~LocalSocket();  // no request is answered any more
 
  private:
   struct Connection {
-    std::shared_ptr<UniqueFd> fd;  // with those who answer later
+    std::shared_ptr<UniqueFd> fd;  // shared with handlers that answer later
     uid_t uid = 0;
     absl::StatusOr<Principal> principal;  // an error: not known
   };
@@ -67,12 +68,14 @@ class LocalSocket {
   void Serve();
   void Accept();
   bool Answer(Connection& connection);  // false: it is over
+  void HangUp(size_t connection);
 
   const std::string path_;
   const LocalUsers users_;
   const Handlers handlers_;
   const UniqueFd listener_, stop_;
   std::vector<Connection> connections_;
+  SlowCloser closer_;
   LimitedLog refused_{LogLevel::kWarning, "local_user_refused"};
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-// Who a caller is, as the transport or a signed token says; never what a request says.
+// The identity of a caller, taken from the transport or a signed token, never from a request.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,9 @@ namespace telegrad {
 
 struct Principal {
   std::string subject;  // for the log
-  std::string tenant;   // who pays, and whose graphs and sessions the caller sees
-  bool admin = false;   // may call the methods that are for administrators
+  std::string
+      tenant;  // the tenant that is charged, and whose graphs and sessions the caller can use
+  bool admin = false;  // may call the methods that are for administrators
 
   friend bool operator==(const Principal&, const Principal&) = default;
 };

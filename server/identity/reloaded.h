@@ -1,6 +1,6 @@
-// A value that is made of files and made anew when they change, without a restart: whoever asks for
-// it looks, at most once in an interval, whether they have. What cannot be looked at for want of
-// descriptors, or for an error of the disk, is no change: it is looked at again after the interval.
+// A value that is read from files and read again when they change, without a restart. Readers check
+// for changes at most once in an interval. If a file cannot be checked because of missing
+// descriptors or a disk error, the value stays and the check is repeated after the interval.
 #pragma once
 
 #include <chrono>
@@ -14,17 +14,18 @@
 
 namespace telegrad {
 
-// Changes whenever the file is written to, replaced or removed; "" if it cannot be looked at.
+// A text that changes whenever the file is written, replaced or removed; "" if its state cannot be
+// read.
 std::string FileStamp(const std::string& path);
-// Of a folder: of all files in it.
+// The same for all files in a folder.
 std::string FolderStamp(const std::string& path);
 
-// Whether an error of a system call says that there is no such file, rather than that it cannot be
-// had now.
+// Whether the error of a system call means that the file does not exist, and not that it cannot be
+// read now.
 bool IsGone(int error);
 
-// At most 1 MiB. The error does not name the file: NOT_FOUND where it is gone, INVALID_ARGUMENT
-// where it is too long, UNAVAILABLE where it cannot be read now.
+// At most 1 MiB. The error does not name the file: NOT_FOUND where it does not exist,
+// INVALID_ARGUMENT where it is too long, UNAVAILABLE where it cannot be read now.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path);
 
 template <typename T>
@@ -50,7 +51,7 @@ class Reloaded {
     if (std::chrono::steady_clock::now() - looked_ >= interval_) LookLocked();
     return value_;
   }
-  // Looks now.
+  // Checks for changes now.
   void Refresh() {
     std::lock_guard lock(mutex_);
     LookLocked();

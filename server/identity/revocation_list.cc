@@ -14,7 +14,7 @@
 namespace telegrad {
 namespace {
 
-// Of a connection's certificate the same PEM comes with every call.
+// Limit of the cached ids, which are cached because every call of a connection has the same PEM.
 constexpr size_t kMostKnown = 4096;
 
 template <typename T, void (*kFree)(T*)>
@@ -131,7 +131,7 @@ absl::StatusOr<std::string> RevocationList::Check(const std::string& certificate
   }
   if (id.empty()) {
     const auto read = ReadPem<Certificate>(certificate, &PEM_read_bio_X509);
-    if (read.empty()) return absl::UnauthenticatedError("the certificate does not read");
+    if (read.empty()) return absl::UnauthenticatedError("the certificate cannot be parsed");
     id = IdOf(X509_get_issuer_name(read[0].get()), X509_get0_serialNumber(read[0].get()));
     const std::lock_guard lock(mutex_);
     if (known_.size() >= kMostKnown) known_.clear();

@@ -1,7 +1,7 @@
-// Certificates that their authority has taken back (RFC 5280, 5): the lists of a file, in PEM, each
-// signed by an authority of the file of --tls-client-ca. The file may change while the daemon runs;
-// one that does not read is logged and the last one stays in force, and so does a list whose
-// nextUpdate has passed: a list that is late takes back no less than it did.
+// Revoked certificates (RFC 5280, section 5): the lists of a PEM file, each signed by an authority
+// of --tls-client-ca. The file may change while the daemon runs; one that cannot be read is logged,
+// and the last valid one stays in force. A list stays in force after its nextUpdate, because its
+// revocations still hold.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ namespace telegrad {
 // Thread-safe.
 class RevocationList {
  public:
-  // INVALID_ARGUMENT names the file and what of it is wrong.
+  // INVALID_ARGUMENT names the file and its error.
   static absl::StatusOr<std::unique_ptr<RevocationList>> Open(
       const std::string& path, const std::string& authorities,
       std::chrono::milliseconds interval = std::chrono::seconds(1));

@@ -1,5 +1,5 @@
-// Keys that check signatures of tokens. Each is of one algorithm, which is the key's property and
-// never the token's: a token that says another one is refused.
+// Keys that verify the signatures of tokens. The algorithm is a property of the key, never of the
+// token: a token that names another algorithm is refused.
 //
 //   EdDSA  Ed25519 (RFC 8037)                     ES256  ECDSA on P-256 with SHA-256 (RFC
 //   7518, 3.4) RS256  RSASSA-PKCS1-v1_5, SHA-256 (3.3)       HS256  HMAC with SHA-256 (3.2)
@@ -24,7 +24,8 @@ class SignatureKey {
 
   std::string_view algorithm() const { return algorithm_; }  // as a token's "alg" has it
   bool Verify(std::string_view message, std::string_view signature) const;
-  // Of the file's content: another key under the same name has another one.
+  // A fingerprint of the file's content, which tells a replaced key of the same name from the old
+  // one.
   size_t fingerprint() const { return fingerprint_; }
 
  private:

@@ -1,6 +1,6 @@
 // The files of a TLS listener. gRPC reads them again when they change, so that certificates are
-// renewed without a restart, but says of a file that does not fit only that no handshake succeeds;
-// so they are looked at here first.
+// renewed without a restart, but reports an invalid file only by failing handshakes; so they are
+// checked here first.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The signature is checked before the claims are read, so that only a key's owner reaches their
-// parser; what a stranger reaches is the header's.
+// The signature is verified before the claims are parsed, so that a caller without a key reaches
+// only the parser of the header.
 #include "server/identity/token.h"
 
 #include <openssl/rand.h>
@@ -160,13 +160,13 @@ absl::StatusOr<Principal> VerifyToken(std::string_view token, const KeySet& keys
                                       std::string* signed_by) {
   const std::optional<Parts> parts = Split(token);
   if (!parts) {
-    return Refused("not three parts in base64url with a point between them, of at most ",
+    return Refused("the token is not three parts in base64url separated by dots, of at most ",
                    kMaxTokenBytes, " bytes");
   }
   TG_ASSIGN_OR_RETURN(const Header header, HeaderOf(*parts));
   if (header.critical) return Refused("the token's header has crit");
   const auto key = header.key.empty() && keys.size() == 1 ? keys.begin() : keys.find(header.key);
-  if (key == keys.end()) return Refused("the token's kid is none of the server's keys");
+  if (key == keys.end()) return Refused("the token's kid names no key of this server");
   if (header.algorithm != key->second.algorithm()) {
     return Refused("the token's alg is not that of key ", key->first, ", which is ",
                    key->second.algorithm());

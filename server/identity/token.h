@@ -31,14 +31,13 @@ struct TokenRules {
   std::string audience;
 };
 
-// UNAUTHENTICATED says what is wrong, without quoting the token. `signed_by`, if any, is told the
-// name of the key.
+// UNAUTHENTICATED says what is wrong, without quoting the token. `signed_by`, unless null, receives
+// the name of the key.
 absl::StatusOr<Principal> VerifyToken(std::string_view token, const KeySet& keys,
                                       const TokenRules& rules, absl::Time now,
                                       std::string* signed_by = nullptr);
 
-// Tokens that this process signs and nobody else can: for callers who presented themselves
-// otherwise.
+// Tokens signed with a secret of this process, for callers that were authenticated in another way.
 class LocalTokens {
  public:
   static constexpr absl::Duration kLifetime = absl::Minutes(15);

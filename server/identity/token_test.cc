@@ -366,7 +366,7 @@ class KeyFolderTest : public ::testing::Test {
 };
 
 TEST_F(KeyFolderTest, SaysWhichFileIsNoKey) {
-  EXPECT_THAT(std::string(OpenStatus().message()), HasSubstr("no key in this folder"));
+  EXPECT_THAT(std::string(OpenStatus().message()), HasSubstr("the folder has no keys"));
   EXPECT_THAT(std::string(KeyFolder::Open(folder_ + "/none").status().message()),
               HasSubstr("cannot be read as a folder"));
   for (const auto& [name, content, why] :
@@ -381,7 +381,7 @@ TEST_F(KeyFolderTest, SaysWhichFileIsNoKey) {
   Put("a.pem", Pem(kEd));
   EXPECT_TRUE(OpenStatus().ok());
   Put("a.hs256", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n");
-  EXPECT_THAT(std::string(OpenStatus().message()), HasSubstr("a second key of this name"));
+  EXPECT_THAT(std::string(OpenStatus().message()), HasSubstr("there are two keys of this name"));
 }
 
 TEST_F(KeyFolderTest, KeysComeAndGo) {

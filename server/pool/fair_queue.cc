@@ -33,6 +33,9 @@ constexpr double kLeastNs = 1000;
 // A submitter hands out so many slices that he may have to run himself; then the device's thread
 // goes on.
 constexpr int kSlicesBySubmitter = 4;
+// After so many of whomever, whoever hands out leaves the rest to the device's thread: others may
+// submit as fast as the device runs what they submit.
+constexpr int kMostSlices = 64;
 // Of what signalled points set off within each other.
 constexpr int kMaxDepth = 8;
 
@@ -59,7 +62,9 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
   struct Job {
     SlicedWork work;
     WorkTerms terms;
-    uint64_t number = 0;  // in the order of submission
+    uint64_t number = 0;    // in the order of submission
+    int64_t submitted = 0;  // when
+    int64_t ran = 0;        // of its slices so far
     std::shared_ptr<Lane> lane;
     const std::shared_ptr<Timeline> ended = std::make_shared<Timeline>();
     size_t looked = 0;                  // waits that need no more looking after
@@ -125,6 +130,7 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
 
   Queue& queue;
   const Clock& clock;
+  Histogram wait_time, run_time;
 
   mutable std::mutex mutex;  // of all below
   std::condition_variable all_over;
@@ -244,6 +250,13 @@ bool FairQueue::State::Choose(Handed* handed, Later* later) {
     on_device_ns += ns;
     turns.Charge(flow, ns);
     *handed = {job, job->handed, ns, clock.Ns()};
+    if (job->handed == 0) {
+      wait_time.Observe(handed->since - job->submitted);
+      int64_t never = 0;
+      if (job->terms.taken != nullptr) {
+        job->terms.taken->first_ns.compare_exchange_strong(never, handed->since);
+      }
+    }
     return true;
   }
   return false;
@@ -299,7 +312,9 @@ void FairQueue::State::Ended(const Handed& handed, const absl::Status& status) {
     last_end = std::max(last_end, now);
     if (job.terms.taken != nullptr) {
       job.terms.taken->ns.fetch_add(ran, std::memory_order_relaxed);
+      job.terms.taken->last_ns.store(now, std::memory_order_relaxed);
     }
+    job.ran += ran;
     Lane* const lane = job.lane.get();
     turns.Correct(lane->flow_, handed.predicted_ns, std::max(static_cast<double>(ran), kLeastNs));
     --on_device;
@@ -311,7 +326,10 @@ void FairQueue::State::Ended(const Handed& handed, const absl::Status& status) {
       Pop(lane, &later);
       turns.SetWaiting(lane->flow_, !lane->flow_->ready.empty());
     }
-    if (job.over()) EndLocked(handed.job, &later);
+    if (job.over()) {
+      run_time.Observe(job.ran);
+      EndLocked(handed.job, &later);
+    }
     if (jobs.empty()) turns.ForgetDebts();
   }
   Do(std::move(later));
@@ -383,11 +401,13 @@ void FairQueue::State::HandOut() {
   for (int handed = 0;; ++handed) {
     Later later;
     Handed next;
-    bool found;
+    bool found = false;
     {
       const std::lock_guard lock(mutex);
       if (handed == 0 && handing_out) return;  // who does will find what there is
-      found = Choose(&next, &later);
+      // The end of a slice that the device still has finds nobody handing out, and goes on.
+      const bool leaves = handed >= kMostSlices && on_device > 0;
+      if (!leaves) found = Choose(&next, &later);
       handing_out = found;
       if (closed) all_over.notify_all();
     }
@@ -439,6 +459,7 @@ TimelinePoint FairQueue::Submit(const std::shared_ptr<Lane>& lane, SlicedWork wo
   job->work = std::move(work);
   job->terms = std::move(terms);
   job->lane = lane;
+  job->submitted = state_->clock.Ns();
   const TimelinePoint point{job->ended, 1};
   State::Later later;
   {
@@ -457,6 +478,31 @@ TimelinePoint FairQueue::Submit(const std::shared_ptr<Lane>& lane, SlicedWork wo
   state_->Do(std::move(later));
   state_->HandOut();
   return point;
+}
+
+const Histogram& FairQueue::wait_time() const { return state_->wait_time; }
+const Histogram& FairQueue::run_time() const { return state_->run_time; }
+
+int64_t FairQueue::works() const {
+  const std::lock_guard lock(state_->mutex);
+  return static_cast<int64_t>(state_->jobs.size());
+}
+
+std::vector<FairQueue::Waiting> FairQueue::Who() const {
+  const std::lock_guard lock(state_->mutex);
+  std::map<std::string_view, Waiting> by_tenant;
+  for (const auto& [timeline, job] : state_->jobs) {
+    const State::Flow& flow = *job->lane->flow_;
+    Waiting& row = by_tenant[flow.share().name()];
+    row.debt_ns = std::max(0.0, -flow.deficit());
+    ++row.works;
+  }
+  std::vector<Waiting> out;
+  for (auto& [name, row] : by_tenant) {
+    row.tenant = name;
+    out.push_back(std::move(row));
+  }
+  return out;
 }
 
 TimelinePoint FairQueue::Drained() {

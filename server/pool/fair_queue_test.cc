@@ -59,6 +59,7 @@ class FakeQueue final : public Queue {
     while (!queue_.empty()) RunOne();
   }
   size_t size() const { return queue_.size(); }
+  std::function<void()> on_enqueue;  // before each
   const std::deque<Entry>& entries() const { return queue_; }
 
  private:
@@ -67,6 +68,7 @@ class FakeQueue final : public Queue {
                                         std::span<const TimelinePoint> waits,
                                         std::shared_ptr<RunTrace>,
                                         std::shared_ptr<const Cancellation>) override {
+    if (on_enqueue) on_enqueue();
     queue_.push_back({std::static_pointer_cast<const FakeSlice>(std::move(commands)),
                       {waits.begin(), waits.end()},
                       ++submitted_});
@@ -105,7 +107,7 @@ bool IsOver(const TimelinePoint& point) {
 class FairQueueTest : public ::testing::Test {
  protected:
   std::shared_ptr<FairQueue::Lane> NewLane(std::string name, int64_t weight = 1) {
-    return queue_.NewLane(std::make_shared<Share>(Share{std::move(name), weight}));
+    return queue_.NewLane(std::make_shared<Share>(std::move(name), weight));
   }
   // What was run of each tenant until the clock has moved by `ns`; nobody ever runs out of work.
   struct Tenant {
@@ -272,7 +274,7 @@ TEST_F(FairQueueTest, FailuresOfOneAreNobodyElsesBusiness) {
 }
 
 TEST_F(FairQueueTest, PriorityThenDeadlineThenAge) {
-  const auto share = std::make_shared<Share>(Share{"a", 1});
+  const auto share = std::make_shared<Share>("a", 1);
   std::vector<std::shared_ptr<FairQueue::Lane>> lanes;
   const auto submit = [&](const std::string& name, int slices, WorkTerms terms) {
     lanes.push_back(queue_.NewLane(share));
@@ -288,6 +290,21 @@ TEST_F(FairQueueTest, PriorityThenDeadlineThenAge) {
   while (device_.size() > 0) order.push_back(device_.RunOne().of);
   EXPECT_EQ(order, (std::vector<std::string>{"begun", "begun", "high", "high", "begun", "begun",
                                              "sooner", "later", "old", "low"}));
+}
+
+// The device is as fast as the thread that submits; it would hand out until nothing is left.
+TEST_F(FairQueueTest, ASubmitterHandsOutSoMuchForOthers) {
+  const std::thread::id submitter = std::this_thread::get_id();
+  device_.on_enqueue = [&] {
+    if (std::this_thread::get_id() != submitter || device_.size() == 0) return;
+    std::thread([&] { device_.RunOne(); }).join();
+  };
+  const TimelinePoint point = queue_.Submit(NewLane("a"), WorkOf("a", 1000, 5 * kMs, 5 * kMs));
+  EXPECT_LT(clock_.Ns(), 1'000'000'000 + 100 * 5 * kMs) << "of its 1000 slices";
+  EXPECT_GT(device_.size(), 0u);
+  device_.on_enqueue = nullptr;
+  device_.RunAll();
+  EXPECT_TRUE(IsOver(point)) << "the device went on";
 }
 
 TEST_F(FairQueueTest, TimeIsOfWhatRanAlone) {
@@ -337,7 +354,7 @@ TEST_F(FairQueueTest, DrainedIsReachedWhenAllBeforeItHasEnded) {
 }
 
 TEST_F(FairQueueTest, ATenantCannotEscapeItsDebtWithANewSession) {
-  const auto share = std::make_shared<Share>(Share{"a", 1});
+  const auto share = std::make_shared<Share>("a", 1);
   const auto other = NewLane("b");
   for (int i = 0; i < 100; ++i) queue_.Submit(other, WorkOf("b", 1, 5 * kMs, 5 * kMs));
   int64_t mine = 0, theirs = 0;
@@ -403,7 +420,7 @@ TEST(FairQueueOnDevice, ManyThreads) {
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
-      const auto share = std::make_shared<Share>(Share{"t", 1 + t});
+      const auto share = std::make_shared<Share>("t", 1 + t);
       const auto lane = queue->NewLane(share);
       int ran = 0;  // not atomic: the device runs one at a time
       bool last_fails = false;

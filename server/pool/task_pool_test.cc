@@ -4,9 +4,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,13 +26,19 @@ class Stage {
       std::unique_lock lock(mutex_);
       begun_.push_back(name);
       changed_.notify_all();
-      changed_.wait(lock, [&] { return ended_ > 0; });
-      --ended_;
+      changed_.wait(lock, [&] { return ended_ > 0 || named_.contains(name); });
+      if (named_.erase(name) == 0) --ended_;
     };
+  }
+  // One that has begun, or will.
+  void End(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    named_.insert(name);
+    changed_.notify_all();
   }
   std::vector<std::string> WaitFor(size_t begun) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return begun_.size() >= begun; });
+    changed_.wait_for(lock, std::chrono::seconds(20), [&] { return begun_.size() >= begun; });
     return begun_;
   }
   void End(int tasks) {
@@ -42,11 +51,12 @@ class Stage {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::string> begun_;
+  std::set<std::string> named_;  // that are to end
   int ended_ = 0;
 };
 
 std::shared_ptr<const Share> NewShare(std::string name, int64_t weight = 1) {
-  return std::make_shared<Share>(Share{std::move(name), weight});
+  return std::make_shared<Share>(std::move(name), weight);
 }
 
 TEST(TaskPool, TenantsTakeTurns) {
@@ -75,6 +85,24 @@ TEST(TaskPool, WhoHasNothingRunningGetsASpareThread) {
   EXPECT_EQ(stage.WaitFor(4)[3], "c") << "before the second one of b, which has one running";
   stage.End(8);
   EXPECT_EQ(stage.WaitFor(8).size(), 8u);
+}
+
+// The end of a task is the turn of another tenant, and lets a thread take one of the tenant that
+// had it: that thread has found nothing before, and nobody posts anything that would call it.
+TEST(TaskPool, WhoTakesATaskCallsTheThreadForTheNext) {
+  Stage stage;
+  TaskPool pool({.threads = 2, .spare = 1});
+  const auto a = NewShare("a", kMaxWeight), b = NewShare("b");
+  pool.Post(stage.Task("a1"), a);
+  stage.WaitFor(1);
+  pool.Post(stage.Task("b1"), b);
+  stage.WaitFor(2);
+  pool.Post(stage.Task("a2"), a);
+  pool.Post(stage.Task("b2"), b);
+  stage.End("b1");
+  EXPECT_EQ(stage.WaitFor(4), (std::vector<std::string>{"a1", "b1", "a2", "b2"}))
+      << "a has the greater weight, and b has none running";
+  stage.End(3);
 }
 
 TEST(TaskPool, RunsWhatIsQueuedBeforeItStops) {

@@ -142,8 +142,10 @@ bool Acceptor::AcceptSome(const Row& row, const UniqueFd& listener) {
     }
     if (!row.address.is_unix) TuneTcp(fd);
     if (!connections_->Admit(fd.get())) {
-      refused_.Write({{"why", "there are as many as may be, and all of known callers"},
-                      {"connections", connections_->most()}});
+      refused_.Write(
+          {{"why",
+            "there are as many as may be, all of known callers, and none has more than a share"},
+           {"connections", connections_->most()}});
       continue;
     }
     row.take(fd.release());

@@ -1,6 +1,7 @@
 #include "server/service/convert.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -13,6 +14,7 @@
 #include "google/protobuf/arena.h"
 #include "proto/transport.h"
 #include "server/service/import_model.h"
+#include "telegrad/v1/errors.pb.h"
 
 namespace telegrad {
 namespace {
@@ -40,7 +42,7 @@ absl::StatusOr<VerifiedGraph> Decode(const Payload& payload, Budget* budget) {
   }
   google::protobuf::Arena arena;
   auto* graph = google::protobuf::Arena::CreateMessage<v1::Graph>(&arena);
-  if (!graph->ParseFromString(serialized)) return InvalidArgument("data is not a Graph message");
+  if (!graph->ParseFromString(serialized)) return InvalidArgument("data is not a serialized Graph");
   TG_ASSIGN_OR_RETURN(FrozenGraph frozen, FromProto(*graph, budget));
   const Digest hash = ContentHash(frozen.root());
   return VerifiedGraph{std::move(frozen), hash};
@@ -55,7 +57,7 @@ absl::StatusOr<OpenMode> ToOpenMode(v1::FileMode mode) {
     case v1::FILE_MODE_CREATE:
       return OpenMode::kCreate;
     default:
-      return InvalidArgument("alloc: this server knows no file mode ", static_cast<int>(mode));
+      return InvalidArgument("alloc: unknown file mode ", static_cast<int>(mode));
   }
 }
 
@@ -205,7 +207,7 @@ ReceivedMessage::ReceivedMessage(const grpc::ByteBuffer& buffer) {
 absl::Status SplitRequest(const ReceivedMessage& message, int64_t limit, std::string_view raise,
                           Envelope* envelope) {
   size_t bytes = 0;
-  for (const Piece& piece : message.pieces) bytes += piece.size();
+  for (const ByteSpan& piece : message.pieces) bytes += piece.size();
   if (bytes > static_cast<uint64_t>(limit)) {
     TG_ASSIGN_OR_RETURN(const uint64_t head, HeadBytes(message.pieces, kPayloadField));
     if (head > static_cast<uint64_t>(limit)) {
@@ -282,13 +284,15 @@ absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
     case v1::ExecuteRequest::kSync:
       break;
     case v1::ExecuteRequest::kOpen:
-      return InvalidArgument("operation ", request.op_id(), ": open is only the first of a stream");
+      return InvalidArgument("operation ", request.op_id(),
+                             ": open is allowed only as the first operation of a stream");
     case v1::ExecuteRequest::kImport:
       operation.op = ToImport(*request.mutable_import(), std::move(payload));
       break;
     case v1::ExecuteRequest::kCancel:
     case v1::ExecuteRequest::OP_NOT_SET:
-      return InvalidArgument("operation ", request.op_id(), " says nothing that this server knows");
+      return InvalidArgument("operation ", request.op_id(),
+                             " has no field that this server supports");
   }
   return operation;
 }
@@ -327,8 +331,28 @@ grpc::ByteBuffer ToMessage(std::string head, const void* payload, size_t bytes,
   return grpc::ByteBuffer(slices, 2);
 }
 
+namespace {
+
+// For grpc-status-details-bin; empty where there is nothing to add.
+std::string Details(const absl::Status& status) {
+  const std::optional<int64_t> ms = RetryAfterMs(status);
+  if (!ms) return "";
+  v1::RetryInfo retry;
+  retry.mutable_retry_delay()->set_seconds(*ms / 1000);
+  retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(*ms % 1000 * 1'000'000));
+  v1::RpcStatus details;
+  details.set_code(status.raw_code());
+  details.set_message(Message(status));
+  google::protobuf::Any& any = *details.add_details();
+  any.set_type_url("type.googleapis.com/google.rpc.RetryInfo");
+  any.set_value(retry.SerializeAsString());
+  return details.SerializeAsString();
+}
+
+}  // namespace
+
 grpc::Status ToGrpc(const absl::Status& status) {
-  return {static_cast<grpc::StatusCode>(status.raw_code()), Message(status)};
+  return {static_cast<grpc::StatusCode>(status.raw_code()), Message(status), Details(status)};
 }
 
 }  // namespace telegrad

@@ -1,5 +1,5 @@
-// As in execute_call.cc, flags under the mutex say what is going on, Pump decides, and gRPC and the
-// session are called without it.
+// As in execute_call.cc, flags under the mutex hold the state, Pump decides the next step, and gRPC
+// and the session are called without the mutex.
 #include "server/service/data_call.h"
 
 #include <optional>
@@ -21,7 +21,7 @@ class WireData final : public MessageData {
   uint64_t bytes() const override { return envelope_.payload_bytes; }
   absl::StatusOr<uint32_t> CopyTo(std::byte* to) override {
     uint32_t crc = 0;
-    for (const Piece& piece : envelope_.payload) {
+    for (const ByteSpan& piece : envelope_.payload) {
       crc = CopyCrc32c(to, piece.data(), piece.size(), crc);
       to += piece.size();
     }
@@ -84,7 +84,7 @@ absl::Status DataCall::Accept() {
   WireData data(envelope);
   if (stream_.session() != nullptr) return stream_.Accept(request_, data);
   if (!request_.has_attach()) {
-    return FailedPrecondition("the first message of a stream is attach");
+    return FailedPrecondition("the first message of a stream must be attach");
   }
   const v1::Attach& attach = request_.attach();
   TG_ASSIGN_OR_RETURN(auto session,
@@ -103,11 +103,11 @@ void DataCall::OnSent(bool ok) {
   if (ok) {
     Pump();
   } else {
-    End(absl::CancelledError("the client is gone"));
+    End(absl::CancelledError("the client has disconnected"));
   }
 }
 
-void DataCall::OnGone() { End(absl::CancelledError("the client is gone")); }
+void DataCall::OnGone() { End(absl::CancelledError("the client has disconnected")); }
 
 void DataCall::OnOver() { self_.reset(); }
 

@@ -17,7 +17,7 @@ RawStream* DataService::Transfer(grpc::CallbackServerContext*, Caller caller) {
   OpenCalls<DataCall>::Place place = calls_.Enter(call, most, tenant, most_of_one);
   absl::Status refused;
   if (!place) {
-    refused = ResourceExhausted("this server has ", most, " streams of transfers, or this tenant ",
+    refused = ResourceExhausted("this server has ", most, " streams of transfers, or its tenant ",
                                 most_of_one, ": ", Transfers::kStreams,
                                 " for each of the sessions that they may have; raise "
                                 "--max-sessions, which is ",

@@ -38,7 +38,7 @@ class SlicesPayload final : public Payload {
   int64_t size() const override { return static_cast<int64_t>(envelope_.payload_bytes); }
   void CopyTo(void* to) const override {
     auto* out = static_cast<uint8_t*>(to);
-    for (const Piece& piece : envelope_.payload) {
+    for (const ByteSpan& piece : envelope_.payload) {
       std::memcpy(out, piece.data(), piece.size());
       out += piece.size();
     }
@@ -52,8 +52,13 @@ class SlicesPayload final : public Payload {
 }  // namespace
 
 std::shared_ptr<ExecuteCall> ExecuteCall::Create(SessionRegistry& registry, Caller caller,
-                                                 const grpc::CallbackServerContext& context) {
-  std::shared_ptr<ExecuteCall> call(new ExecuteCall(registry, std::move(caller), context));
+                                                 const grpc::CallbackServerContext& context,
+                                                 Tracer* tracer) {
+  std::shared_ptr<ExecuteCall> call(new ExecuteCall(registry, std::move(caller), context, tracer));
+  const auto header = context.client_metadata().find("traceparent");
+  if (tracer != nullptr && header != context.client_metadata().end()) {
+    call->stream_trace_ = ParseTraceparent({header->second.data(), header->second.size()});
+  }
   call->self_ = call;
   return call;
 }
@@ -107,7 +112,8 @@ absl::Status ExecuteCall::Accept() {
     return InvalidArgument("malformed message: not an ExecuteRequest");
   }
   if (session_ == nullptr) {
-    if (!request_.has_open()) return FailedPrecondition("the first operation of a stream is open");
+    if (!request_.has_open())
+      return FailedPrecondition("the first operation of a stream must be open");
     return Open(request_.open());
   }
   if (request_.acknowledged() > 0) {
@@ -118,7 +124,7 @@ absl::Status ExecuteCall::Accept() {
   }
   if (request_.op_id() <= last_op_) {
     return InvalidArgument("operation ", request_.op_id(), " follows ", last_op_,
-                           "; ids are strictly increasing");
+                           "; ids must increase");
   }
   last_op_ = request_.op_id();
   if (request_.has_cancel() && envelope.payload_bytes == 0) {
@@ -133,12 +139,27 @@ absl::Status ExecuteCall::Accept() {
   }
   TG_ASSIGN_OR_RETURN(Operation operation, ToOperation(request_, std::move(payload)));
   operation.head_bytes = head_bytes;
+  operation.trace = TraceOf(request_);
   return session_->Submit(*this, std::move(operation));
+}
+
+// Null if the operation is not to be traced.
+std::shared_ptr<OperationTrace> ExecuteCall::TraceOf(const v1::ExecuteRequest& request) {
+  if (tracer_ == nullptr) return nullptr;
+  const auto own =
+      request.traceparent().empty() ? stream_trace_ : ParseTraceparent(request.traceparent());
+  const std::optional<TraceContext> context = tracer_->Begin(own);
+  if (!context) return nullptr;
+  const auto* const field =
+      v1::ExecuteRequest::descriptor()->FindFieldByNumber(static_cast<int>(request.op_case()));
+  return std::make_shared<OperationTrace>(tracer_, *context,
+                                          field == nullptr ? "none" : field->name(),
+                                          caller_.tenant->name, session_->terms().id, last_op_);
 }
 
 absl::Status ExecuteCall::Open(const v1::Open& open) {
   if (open.protocol() < kProtocolMin || open.protocol() > kProtocolMax) {
-    return FailedPrecondition("protocol ", open.protocol(), "; this server speaks ", kProtocolMin,
+    return FailedPrecondition("protocol ", open.protocol(), "; this server supports ", kProtocolMin,
                               " to ", kProtocolMax);
   }
   Answer opened{.id = request_.op_id(), .status = {}, .result = {}};
@@ -182,11 +203,13 @@ void ExecuteCall::OnSent(bool ok) {
   if (ok) {
     Pump();
   } else {
-    Abort(absl::CancelledError("the client is gone"), /*keep=*/true);
+    Abort(absl::CancelledError("the client has disconnected"), /*keep=*/true);
   }
 }
 
-void ExecuteCall::OnGone() { Abort(absl::CancelledError("the client is gone"), /*keep=*/true); }
+void ExecuteCall::OnGone() {
+  Abort(absl::CancelledError("the client has disconnected"), /*keep=*/true);
+}
 
 void ExecuteCall::OnDetached(const absl::Status& why) { Abort(why, /*keep=*/true); }
 

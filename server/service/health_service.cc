@@ -55,11 +55,11 @@ class HealthService::Watcher final : public RawStream,
     {
       std::lock_guard lock(mutex_);
       writing_ = false;
-      if (!ok) end_ = absl::CancelledError("the client is gone");
+      if (!ok) end_ = absl::CancelledError("the client has disconnected");
     }
     Pump();
   }
-  void OnGone() override { End(absl::CancelledError("the client is gone")); }
+  void OnGone() override { End(absl::CancelledError("the client has disconnected")); }
   void OnOver() override {
     service_->Leave(shared_from_this());
     self_.reset();
@@ -122,7 +122,7 @@ class HealthService::Watcher final : public RawStream,
 absl::Status HealthService::Check(const Caller&, const HealthCheckRequest& request,
                                   HealthCheckResponse* response) {
   if (!request.service().empty() && !IsService(request.service())) {
-    return absl::NotFoundError("there is no such service here");
+    return absl::NotFoundError("this server has no such service");
   }
   std::lock_guard lock(mutex_);
   response->set_status(state_.Serves(NeedsDevices(request.service()))
@@ -149,7 +149,8 @@ void HealthService::Enter(const std::shared_ptr<Watcher>& watcher) {
   }
   watcher->Tell(state);
   if (oldest == nullptr) return;
-  oldest->End(absl::ResourceExhaustedError("too many watch the health of this server"));
+  oldest->End(absl::ResourceExhaustedError(
+      "a newer watcher of the health of this server has taken the place of this one"));
 }
 
 void HealthService::Leave(const std::shared_ptr<Watcher>& watcher) {

@@ -26,10 +26,11 @@ absl::Status CheckReach(const char* flag, const ListenAddress& address,
                         const ListenOptions& options, bool open_to_all) {
   if (address.is_local || options.anywhere) return absl::OkStatus();
   if (open_to_all) {
-    return InvalidArgument(flag, " ", address.text,
-                           ": other machines reach this address and nobody is asked who they are; "
-                           "give --jwt-keys or --tls-client-ca, use a loopback address or a unix "
-                           "socket, or say --insecure-listen-anywhere");
+    return InvalidArgument(
+        flag, " ", address.text,
+        ": other machines reach this address and callers would not be authenticated; give "
+        "--jwt-keys or --tls-client-ca, use a loopback address or a unix "
+        "socket, or say --insecure-listen-anywhere");
   }
   if (options.tls.certificate.empty()) {
     return InvalidArgument(flag, " ", address.text,
@@ -70,8 +71,8 @@ absl::StatusOr<BulkOptions> BulkOf(const ListenOptions& options, bool open_to_al
     TG_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(text));
     if (address.is_unix) {
       return InvalidArgument("--bulk-listen ", text,
-                             ": bulk sockets are of TCP; use HOST:PORT, or "
-                             "--local-memory on this machine");
+                             ": expected HOST:PORT, because bulk sockets use TCP; for clients on "
+                             "this machine use --local-memory");
     }
     TG_RETURN_IF_ERROR(CheckReach("--bulk-listen", address, options, open_to_all));
     bulk.addresses.push_back(text);
@@ -171,6 +172,16 @@ absl::Status Listeners::Start(const Services& services, Authenticator* authentic
     }
     if (kind.listener == kOnData) data_first(*address);
   }
+  metrics->AddLabelled([this] {
+    LabelledMetric calls{.name = "telegrad_call_seconds",
+                         .kind = MetricInfo::kHistogram,
+                         .help = "Duration of calls, by method and listener"};
+    for (const Kind& kind : kinds_) {
+      if (kind.router == nullptr) continue;
+      for (auto& sample : kind.router->CallTimes()) calls.samples.push_back(std::move(sample));
+    }
+    return std::vector<LabelledMetric>{std::move(calls)};
+  });
   TG_RETURN_IF_ERROR(acceptor_->Start());
   for (const std::string& address : bulk_.addresses) {
     std::printf("bulk sockets on %s\n", address.c_str());

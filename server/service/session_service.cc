@@ -19,7 +19,7 @@ absl::StatusOr<uint32_t> Agree(std::string_view what, const v1::VersionRange& cl
                                uint32_t max) {
   const uint32_t version = std::min(client.max(), max);
   if (version < std::max(client.min(), min)) {
-    return FailedPrecondition("no common version of the ", what, ": the client speaks ",
+    return FailedPrecondition("no common version of the ", what, ": the client supports ",
                               client.min(), " to ", client.max(), ", this server ", min, " to ",
                               max);
   }

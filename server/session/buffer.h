@@ -1,5 +1,5 @@
-// A buffer of a session: device memory, what is still going on with it, and whether its contents
-// are to be trusted. Only the session's current drainer (see session.cc) touches one.
+// A buffer of a session: device memory, the operations under way on it, and whether its contents
+// are valid. Only the session's current drainer (see session.cc) uses it.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  // What its tenant pays for it beside its bytes, for as long as it lives.
+  // The charge of its tenant beside its bytes, held for as long as the buffer exists.
   void Pay(Reservation paid) { paid_ = std::move(paid); }
 
   const std::shared_ptr<Memory>& memory() const { return memory_; }
@@ -37,15 +37,15 @@ class Buffer {
   BufferView view() const { return {memory_, 0, bytes_}; }
   std::byte* host(uint64_t offset) const;  // null where the host cannot address it
 
-  // The error of whatever should have written the contents; OK where they are as the client expects
-  // or depend on a run that has not ended.
+  // The error of the operation that should have written the contents; OK where they are valid or
+  // depend on a run that has not ended.
   const absl::Status& Poison();
   void SetPoison(const absl::Status& error);
-  // The host has written [offset, offset + size). Contents are trusted again once they were written
-  // in full, in ascending order.
+  // The host has written [offset, offset + size). A poisoned buffer is valid again once it has been
+  // written in full, in ascending order.
   void Rewritten(uint64_t offset, uint64_t size);
 
-  // The run that writes it last; a run that reads it waits for it, and inherits its failure.
+  // The last run that writes it; a run that reads the buffer waits for it and fails if it fails.
   const TimelinePoint& last_write() const { return last_write_; }
   void WrittenBy(const TimelinePoint& run);
   // A run that uses it in any way.

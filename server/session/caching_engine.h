@@ -38,7 +38,7 @@ class CachingEngine final : public Engine {
   void ReleaseTemporaries(const Device& device) override { shared_->temporaries->Release(device); }
 
  private:
-  // What was used longest ago goes, until the rest is within the quota.
+  // Evicts the least recently used entries until the rest is within the quota.
   void DropExcess() {
     while (accounts_.cache != nullptr && accounts_.cache->used() > accounts_.cache->limit()) {
       const auto one = cache_.OldestUse(), several = partitioned_.OldestUse();

@@ -6,11 +6,12 @@ namespace telegrad {
 
 absl::StatusOr<CreditLine::Part> CreditLine::Take(uint64_t bytes) {
   std::lock_guard lock(mutex_);
-  if (closed_) return absl::AbortedError("the stream is over");
+  if (closed_) return absl::AbortedError("the stream has ended");
   if (bytes > bytes_ - used_) {
-    return ResourceExhausted("a chunk of ", bytes, " bytes beside the ", used_,
-                             " that are not in their buffers yet exceeds this stream's credit, ",
-                             bytes_, "; wait until the server grants more");
+    return ResourceExhausted(
+        "a chunk of ", bytes, " bytes beside the ", used_,
+        " that are not in their buffers yet exceeds the credit of this stream, ", bytes_,
+        "; wait until the server grants more");
   }
   used_ += bytes;
   return Part(shared_from_this(), bytes);

@@ -1,6 +1,6 @@
 // The credit of a stream of uploads: how many bytes its client may have on their way that are not
 // in their buffer yet. It is reserved as a whole when the stream opens, from what its session and
-// its tenant may stage, and goes back when the stream is over and what it staged is placed or
+// its tenant may stage, and goes back when the stream has ended and what it staged is placed or
 // dropped. So what is staged never exceeds what was reserved.
 #pragma once
 
@@ -19,7 +19,8 @@ namespace telegrad {
 // Thread-safe.
 class CreditLine : public std::enable_shared_from_this<CreditLine> {
  public:
-  // Told how many bytes may be sent again; called from any thread, without a lock of this folder.
+  // Receives the number of bytes that may be sent again; called from any thread, without a lock of
+  // this folder.
   using Granted = std::function<void(uint64_t bytes)>;
 
   // `stream` numbers the streams of a session in the order in which they were attached.
@@ -57,8 +58,8 @@ class CreditLine : public std::enable_shared_from_this<CreditLine> {
 
   // RESOURCE_EXHAUSTED where the client has sent more than it was granted.
   absl::StatusOr<Part> Take(uint64_t bytes);
-  // The stream is over: nobody is told any more, and what was reserved goes back as soon as no part
-  // is left.
+  // The stream has ended: the callback is not called any more, and the reserved bytes are released
+  // with the last part.
   void Close();
 
  private:

@@ -1,5 +1,5 @@
-// What a Read has made ready to be pulled. Its buffer is not written before the download has ended
-// and what was fetched of it has been sent.
+// The bytes of a Read, ready to be pulled. Its buffer is not written before the download has ended
+// and all fetched bytes have been sent.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ class Download : public std::enable_shared_from_this<Download> {
  public:
   using Fetched = std::function<void(absl::StatusOr<FetchedBytes>)>;
 
-  // Of `bytes` bytes of what is held, from `at`, which is memory of `device`. What is fetched of
-  // memory that the host cannot address is charged to `staging` until it has been sent.
+  // A download of `bytes` bytes from `at`, which is memory of `device`. Bytes fetched from memory
+  // that the host cannot address are charged to `staging` until they have been sent.
   Download(std::shared_ptr<HeldRead> held, uint64_t at, uint64_t bytes, Device* device,
            std::shared_ptr<SessionQueues> queues, std::shared_ptr<Account> staging)
       : held_(std::move(held)),
@@ -40,7 +40,7 @@ class Download : public std::enable_shared_from_this<Download> {
 
   uint64_t bytes() const { return bytes_; }
   // Calls back with the bytes of a range inside of it: at once where the host can address them,
-  // else once they are copied. RESOURCE_EXHAUSTED where there is no room to stage them.
+  // else once they are copied. RESOURCE_EXHAUSTED where the staging account has no room for them.
   void Fetch(ByteRange range, Fetched fetched) const;
 
  private:

@@ -1,4 +1,4 @@
-// What a session needs of the engine: the executable of a graph, looked up without waiting or made.
+// The interface between sessions and the engine: looks up or compiles the executable of a graph.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ class Engine {
                                                       std::span<const VarValue> variables) = 0;
   // Gives back all device memory that this engine keeps and no run in flight uses.
   virtual void ReleaseMemory() = 0;
-  // The same of all engines, as far as it is for temporaries on that device.
+  // The same for the temporaries of all engines on that device.
   virtual void ReleaseTemporaries(const Device& device) = 0;
 };
 

@@ -18,7 +18,7 @@
 
 namespace telegrad {
 
-// What a run does to the buffer of a slot, read off the graph alone, so that it is known even where
+// How a run uses the buffer of a slot, derived from the graph alone, so that it is known even where
 // the graph does not compile.
 struct SlotEffect {
   bool written = false;

@@ -1,6 +1,6 @@
-// The handler puts zeros in the place of what is missing and lets the copy go on: there is no jump
-// out of it, so nothing is left half done in the code that it has interrupted. It uses only what a
-// signal handler may: a thread's own variables, mmap and sigaction as system calls.
+// The handler maps zero pages in place of missing ones and lets the copy continue. It does not jump
+// out of the copy, so the interrupted code always completes. It uses only what a signal handler may
+// use: variables of its thread, and mmap and sigaction as system calls.
 #include "server/session/guarded_copy.h"
 
 #include <sys/mman.h>

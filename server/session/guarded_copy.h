@@ -1,17 +1,17 @@
-// Copies to and from mapped memory that somebody else has a hand in.
+// Copies to and from mapped memory that another process may change.
 #pragma once
 
 #include <cstddef>
 
 namespace telegrad {
 
-// memcpy of `bytes` between a shared mapping and memory of this process's own, of which `mapped`
-// says where in the mapping. False where the system could not provide a page of it (it was cut off,
-// the machine is out of memory, its storage failed): then what was copied is of no use, and that
-// page and those behind it are private zeros from now on. The caller unmaps them.
+// memcpy of `bytes` between a shared mapping, at `mapped`, and private memory of this process.
+// False where the system could not provide a page of the mapping (the file was truncated, the
+// machine is out of memory, its storage failed): then the copy is invalid, and that page and all
+// after it have become private zero pages. The caller unmaps them.
 //
-// Without it such an access ends the process with SIGBUS. The first call installs a handler, which
-// passes on every signal that no copy of this kind caused.
+// Without this function such an access would end the process with SIGBUS. The first call installs a
+// handler, which passes on every signal that was not caused by such a copy.
 bool GuardedCopy(void* to, const void* from, size_t bytes, const void* mapped);
 
 }  // namespace telegrad

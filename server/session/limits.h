@@ -1,6 +1,6 @@
-// What one session may hold and how far it may run ahead; what a tenant may is in quotas.h. Each
-// excess is RESOURCE_EXHAUSTED with the limit's name and value, or back-pressure: the stream is not
-// read until there is room.
+// The limits of one session; those of tenants are in quotas.h. Exceeding a limit is
+// RESOURCE_EXHAUSTED with the limit's name and value, or back-pressure: the stream is not read
+// until there is room.
 #pragma once
 
 #include <cstdint>
@@ -31,18 +31,18 @@ struct SessionLimits {
   int64_t runs_in_flight = 256;              // on the device
   int64_t transfers = 1024;                  // uploads and downloads that have not ended
 
-  // Of a resumable session.
-  int64_t lease_ms = 60'000;        // where the client does not care
-  int64_t max_lease_ms = 3600'000;  // that it may wish for
+  // Limits of a resumable session.
+  int64_t lease_ms = 60'000;        // where the client requests none
+  int64_t max_lease_ms = 3600'000;  // the longest that it may request
   int64_t grace_ms = 30'000;        // after its stream broke
   // Answers that are kept until the client acknowledges them, and the bytes of the reads and
   // imports among them. One more answer ends the session; one beyond those bytes is not kept.
   int64_t unacknowledged = 32'768;
   int64_t kept_bytes = int64_t{16} << 20;
 
-  // Reads up to this size are copied out as soon as their bytes exist, so that what overwrites the
-  // buffer never waits for the client; longer ones are sent from device memory and hold it until
-  // they are sent.
+  // Reads up to this size are copied as soon as their bytes are ready, so that writers of the
+  // buffer never wait for the client; longer ones are sent from device memory, and writers wait
+  // until they are sent.
   int64_t copied_read_bytes = int64_t{64} << 10;
 };
 

@@ -8,8 +8,8 @@
 //   TRANSFER"
 //                                                when they are there, which releases the transfer
 //
-// TOKEN is the session's, in hexadecimal; OFFSET is where in the memory the bytes are. The session
-// is looked for among those of the tenant that the caller's user stands for, as everywhere.
+// TOKEN is the session's, in hexadecimal; OFFSET is the position of the bytes in the memory. The
+// session must belong to the tenant of the caller's user.
 #pragma once
 
 #include <functional>

@@ -97,7 +97,8 @@ absl::Status UploadFrom(std::shared_ptr<const SealedFile> file, uint64_t transfe
       workers, transfers.share(), bytes, copy, [upload, bytes](const absl::Status& status) {
         if (!status.ok()) return upload->End(status);
         if (upload->Stat().bytes == bytes) return;
-        upload->End(absl::InvalidArgumentError("the shared memory is shorter than the write"));
+        upload->End(absl::InvalidArgumentError(
+            "the shared memory is shorter than the write that it should fill"));
       });
   return upload->WhenOpen([pieces] { pieces->Start(); });
 }

@@ -1,4 +1,4 @@
-// What a client asks of a session and what it is answered, free of any wire format.
+// The operations of a session and their answers, independent of any wire format.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,12 @@
 #include "engine/execution/executable.h"
 #include "engine/ir/graph.h"
 #include "engine/types/var_value.h"
+#include "server/admin/tracer.h"
 #include "server/pool/session_queues.h"
 
 namespace telegrad {
 
-// Received bytes wherever the transport left them.
+// Received bytes in memory of the transport.
 class Payload {
  public:
   virtual ~Payload() = default;
@@ -125,7 +126,9 @@ struct SyncOp {};
 
 struct Operation {
   uint64_t id = 0;
-  int64_t head_bytes = 0;  // as it was sent, without its payload
+  int64_t head_bytes = 0;                           // as it was sent, without its payload
+  std::shared_ptr<OperationTrace> trace = nullptr;  // if it is traced
+  bool trace_goes_on = false;  // it ends later than the operation is done with here
   std::variant<AllocOp, FreeOp, WriteOp, ReadOp, CopyOp, HasOp, PutOp, ImportOp, RunOp, SyncOp> op;
 };
 
@@ -136,10 +139,10 @@ class HeldRead {
   ~HeldRead();
   const std::shared_ptr<Memory>& memory() const { return memory_; }
 
-  // What to do once it is destroyed, instead of what was set before: only the session whose buffer
-  // it is waits for it, and only for its newest reason. Set by the session while it holds a
-  // reference; must not block and must not take part in the transport's work on the destroying
-  // thread.
+  // Sets the callback of its destruction, in place of an earlier one: only the session that owns
+  // the buffer waits for it, and only with its newest callback. The session calls this while it
+  // holds a reference. The callback must not block and must not do work of the transport on the
+  // destroying thread.
   void OnReleased(std::function<void()> callback);
 
  private:
@@ -167,7 +170,7 @@ struct ImportResult {
   std::shared_ptr<const std::vector<ImportedSlot>> slots;
   int64_t slot_bytes = 0;  // that these take
 };
-// What the devices did for one run, and what is known of its kernels.
+// The device events of one run, with descriptions of its kernels.
 struct TracedRun {
   RunTrace trace;
   std::shared_ptr<const Executable> executable;
@@ -189,7 +192,7 @@ struct ReadResult {
   uint64_t at = 0;                      // from this offset
 };
 
-// What a client sent may be in an error, which is kept: not all of it.
+// Shortens an error that quotes what a client sent, because errors are kept.
 inline absl::Status Clipped(const absl::Status& error) {
   constexpr size_t kMostBytes = 4096;
   if (error.message().size() <= kMostBytes) return error;

@@ -9,6 +9,8 @@
 #include <iterator>
 #include <set>
 
+#include "engine/base/config_file.h"
+#include "engine/base/share.h"
 #include "engine/base/status.h"
 #include "server/identity/principal.h"
 
@@ -16,8 +18,8 @@ namespace telegrad {
 namespace {
 
 constexpr QuotaInfo kQuotas[] = {
-#define QUOTA(enumerator, name, least, default_limit, unit, what) \
-  {name, least, default_limit, unit, what},
+#define QUOTA(enumerator, name, least, most, default_limit, unit, what) \
+  {name, least, most, default_limit, unit, what},
 #include "server/session/tenants.def"
 #undef QUOTA
 };
@@ -51,13 +53,13 @@ absl::StatusOr<int64_t> ParseLimit(std::string_view text) {
   if (error != std::errc() || end != digits.data() + digits.size() || value < 0 ||
       value > INT64_MAX >> shift) {
     return InvalidArgument(Quoted(text), " is not a whole number from 0 to ", INT64_MAX,
-                           ", nor one of KiB, MiB, GiB or TiB within that");
+                           ", optionally followed by KiB, MiB, GiB or TiB");
   }
   return value << shift;
 }
 
 constexpr std::string_view kDiskRead = "disk_read", kDiskWrite = "disk_write";
-constexpr std::string_view kActsFor = "acts_for";
+constexpr std::string_view kActsFor = "acts_for", kModels = "models";
 
 absl::StatusOr<std::set<std::string, std::less<>>> ParseRoots(std::string_view quota,
                                                               std::string_view text) {
@@ -68,9 +70,10 @@ absl::StatusOr<std::set<std::string, std::less<>>> ParseRoots(std::string_view q
       return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
     };
     if (root != "*" && !std::ranges::all_of(root, allowed)) {
-      return InvalidArgument(quota, ": ", Quoted(root),
-                             " is no disk root's name; expected names as in --disk-root NAME=DIR, "
-                             "with blanks between them, or *");
+      return InvalidArgument(
+          quota, ": ", Quoted(root),
+          " is not the name of a disk root; expected names as in --disk-root NAME=DIR, "
+          "with blanks between them, or *");
     }
     roots.emplace(root);
     text.remove_prefix(root.size());
@@ -78,13 +81,33 @@ absl::StatusOr<std::set<std::string, std::less<>>> ParseRoots(std::string_view q
   return roots;
 }
 
+absl::StatusOr<std::set<std::string, std::less<>>> ParseModelNames(std::string_view text) {
+  std::set<std::string, std::less<>> names;
+  while (!(text = Trim(text)).empty()) {
+    const std::string_view name = text.substr(0, text.find_first_of(" \t"));
+    const std::string_view letters = name.ends_with('*') ? name.substr(0, name.size() - 1) : name;
+    const auto allowed = [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
+    };
+    if (!std::ranges::all_of(letters, allowed)) {
+      return InvalidArgument(kModels, ": ", Quoted(name),
+                             " is no model's name; expected names, or beginnings of names with * "
+                             "behind them, with blanks between them");
+    }
+    names.emplace(name);
+    text.remove_prefix(name.size());
+  }
+  return names;
+}
+
 absl::StatusOr<std::set<std::string, std::less<>>> ParseTenantNames(std::string_view text) {
   std::set<std::string, std::less<>> names;
   while (!(text = Trim(text)).empty()) {
     const std::string_view name = text.substr(0, text.find_first_of(" \t"));
     if (name != "*" && !IsTenantName(name)) {
-      return InvalidArgument(kActsFor, ": ", Quoted(name),
-                             " is no tenant's name; expected names with blanks between them, or *");
+      return InvalidArgument(
+          kActsFor, ": ", Quoted(name),
+          " is not the name of a tenant; expected names with blanks between them, or *");
     }
     names.emplace(name);
     text.remove_prefix(name.size());
@@ -95,34 +118,37 @@ absl::StatusOr<std::set<std::string, std::less<>>> ParseTenantNames(std::string_
 // Reads the file line by line.
 class Parser {
  public:
-  Parser(std::string_view file, const Quotas& defaults) : file_(file), defaults_(defaults) {
+  Parser(std::string_view file, const Quotas& defaults) : mistakes_(file), defaults_(defaults) {
     table_.others.reset();
     table_.from_file = true;
   }
 
-  absl::Status Line(std::string_view line) {
+  void Line(std::string_view line) {
     ++number_;
     line = Trim(line.substr(0, line.find('#')));
-    if (line.empty()) return absl::OkStatus();
-    absl::Status status = line.front() == '[' ? Section(line) : Assignment(line);
-    if (status.ok()) return status;
-    return InvalidArgument(file_, ":", number_, ": ", ToStd(status.message()));
+    if (line.empty()) return;
+    const absl::Status status = line.front() == '[' ? Section(line) : Assignment(line);
+    if (!status.ok()) mistakes_.Add(number_, ToStd(status.message()));
   }
 
-  TenantTable Take() && { return std::move(table_); }
+  absl::StatusOr<TenantTable> Take() && {
+    TG_RETURN_IF_ERROR(mistakes_.ToStatus());
+    return std::move(table_);
+  }
 
  private:
   absl::Status Section(std::string_view line) {
-    if (line.back() != ']') return InvalidArgument("a section is [NAME] or [*]");
+    if (line.back() != ']') return InvalidArgument("expected a section header, [NAME] or [*]");
     const std::string name(line.substr(1, line.size() - 2));
     set_.clear();
     if (name == "*") {
-      if (table_.others) return InvalidArgument("a second section [*]");
+      if (table_.others) return InvalidArgument("there are two sections [*]");
       section_ = &table_.others.emplace(defaults_);
       return absl::OkStatus();
     }
     if (!IsTenantName(name)) {
-      return InvalidArgument(Quoted(name), " is no tenant's name: 1 to ", kMaxTenantNameBytes,
+      return InvalidArgument(Quoted(name), " is not the name of a tenant; expected 1 to ",
+                             kMaxTenantNameBytes,
                              " letters, digits, '-', '_' or '.', the first a letter or digit");
     }
     const auto [it, fresh] = table_.named.emplace(name, defaults_);
@@ -134,8 +160,8 @@ class Parser {
   absl::Status Assignment(std::string_view line) {
     if (section_ == nullptr) {
       return InvalidArgument(
-          "a quota before the first section; [*] is for all tenants that have "
-          "none of their own");
+          "a quota stands before the first section; section [*] applies to all tenants without one "
+          "of their own");
     }
     TG_RETURN_IF_ERROR(section_->Set(line));
     const std::string name(Trim(line.substr(0, line.find('='))));
@@ -143,7 +169,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  const std::string file_;
+  Mistakes mistakes_;
   const Quotas defaults_;
   TenantTable table_;
   Quotas* section_ = nullptr;
@@ -169,6 +195,18 @@ DiskGrants Quotas::DisksOf(std::string_view tenant) const {
   return {};
 }
 
+bool ModelGrants::May(std::string_view model) const {
+  return names.contains(model) || std::ranges::any_of(names, [&](std::string_view name) {
+           return name.ends_with('*') && model.starts_with(name.substr(0, name.size() - 1));
+         });
+}
+
+ModelGrants Quotas::ModelsOf(std::string_view tenant) const {
+  if (models_) return *models_;
+  if (tenant == kLocalTenant) return {.names = {"*"}};
+  return {};
+}
+
 Quotas::Quotas() { std::ranges::transform(kQuotas, limits_.begin(), &QuotaInfo::default_limit); }
 
 absl::Status Quotas::Set(std::string_view assignment) {
@@ -183,6 +221,11 @@ absl::Status Quotas::Set(std::string_view assignment) {
     (name == kDiskRead ? disks_->read : disks_->write) = std::move(roots);
     return absl::OkStatus();
   }
+  if (name == kModels) {
+    TG_ASSIGN_OR_RETURN(auto names, ParseModelNames(Trim(assignment.substr(equals + 1))));
+    models_ = ModelGrants{.names = std::move(names)};
+    return absl::OkStatus();
+  }
   if (name == kActsFor) {
     TG_ASSIGN_OR_RETURN(acts_for_, ParseTenantNames(Trim(assignment.substr(equals + 1))));
     return absl::OkStatus();
@@ -191,13 +234,16 @@ absl::Status Quotas::Set(std::string_view assignment) {
   if (row == std::end(kQuotas)) {
     std::string known;
     for (const QuotaInfo& q : kQuotas) StrAppend(&known, known.empty() ? "" : ", ", q.name);
-    return InvalidArgument("no quota is named ", Quoted(name), "; there are ", known, ", ",
-                           kDiskRead, ", ", kDiskWrite, ", ", kActsFor);
+    return InvalidArgument("unknown quota ", Quoted(name), "; there are ", known, ", ", kDiskRead,
+                           ", ", kDiskWrite, ", ", kActsFor, ", ", kModels);
   }
   const auto limit = ParseLimit(Trim(assignment.substr(equals + 1)));
   if (!limit.ok()) return InvalidArgument(name, ": ", ToStd(limit.status().message()));
   if (*limit < row->least) {
-    return InvalidArgument(name, ": ", *limit, " is too little; it is at least ", row->least);
+    return InvalidArgument(name, ": ", *limit, " is too small; expected at least ", row->least);
+  }
+  if (*limit > row->most) {
+    return InvalidArgument(name, ": ", *limit, " is too large; expected at most ", row->most);
   }
   limits_[static_cast<size_t>(row - kQuotas)] = *limit;
   return absl::OkStatus();
@@ -208,7 +254,7 @@ absl::StatusOr<TenantTable> ParseTenants(std::string_view text, std::string_view
   Parser parser(file, defaults);
   while (!text.empty()) {
     const size_t end = text.find('\n');
-    TG_RETURN_IF_ERROR(parser.Line(text.substr(0, end)));
+    parser.Line(text.substr(0, end));
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
   return std::move(parser).Take();

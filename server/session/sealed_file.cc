@@ -26,15 +26,15 @@ absl::StatusOr<std::shared_ptr<const SealedFile>> SealedFile::Open(UniqueFd fd, 
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || fstat(fd.get(), &stat) != 0 || fstatfs(fd.get(), &system) != 0 ||
       system.f_type != TMPFS_MAGIC) {
-    return InvalidArgument("shared memory is a memfd; this is another file");
+    return InvalidArgument("expected a memfd as shared memory, got another file");
   }
   if ((seals & kSeals) != kSeals) {
     return InvalidArgument(
-        "a memfd is shared once it is sealed: F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_SEAL");
+        "the memfd is not sealed; expected F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_SEAL");
   }
   const int mode = fcntl(fd.get(), F_GETFL) & O_ACCMODE;
   if (mode == O_WRONLY || (write && (mode == O_RDONLY || (seals & F_SEAL_WRITE) != 0))) {
-    return InvalidArgument("this memfd may not be ", write ? "written" : "read");
+    return InvalidArgument("this memfd is not open to be ", write ? "written" : "read");
   }
   const auto size = static_cast<uint64_t>(stat.st_size);
   if (offset > size || bytes > size - offset) {
@@ -44,10 +44,10 @@ absl::StatusOr<std::shared_ptr<const SealedFile>> SealedFile::Open(UniqueFd fd, 
   // long as others hold the file.
   if (write && static_cast<uint64_t>(stat.st_blocks) * 512 < size) {
     return InvalidArgument("the memfd has ", size, " bytes and pages for ", stat.st_blocks * 512,
-                           "; give it all of them first, with posix_fallocate");
+                           "; allocate all of them first with posix_fallocate");
   }
   return std::shared_ptr<const SealedFile>(
-      new SealedFile(std::move(paid), std::move(fd), offset, bytes));
+      new SealedFile(std::move(paid), std::move(fd), offset, bytes, stat.st_blocks));
 }
 
 absl::Status SealedFile::Read(uint64_t at, std::span<std::byte> to) const {
@@ -55,8 +55,8 @@ absl::Status SealedFile::Read(uint64_t at, std::span<std::byte> to) const {
     const ssize_t n = pread(fd_.get(), to.data(), to.size(), static_cast<off_t>(offset_ + at));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      return absl::DataLossError(
-          StrCat("shared memory cannot be read: ", n < 0 ? std::strerror(errno) : "it has ended"));
+      return absl::DataLossError(StrCat("shared memory cannot be read: ",
+                                        n < 0 ? std::strerror(errno) : "the file is too short"));
     }
     at += static_cast<uint64_t>(n);
     to = to.subspan(static_cast<size_t>(n));
@@ -66,6 +66,12 @@ absl::Status SealedFile::Read(uint64_t at, std::span<std::byte> to) const {
 
 absl::Status SealedFile::Write(uint64_t at, std::span<const std::byte> from) const {
   if (from.empty()) return absl::OkStatus();
+  // Pages can be taken out of the file at any time. The next write then finds fewer than at first:
+  // what the daemon has put back is a piece at most.
+  struct stat stat;
+  if (fstat(fd_.get(), &stat) != 0 || stat.st_blocks < blocks_) {
+    return absl::DataLossError("pages of the shared memory have been taken out of it");
+  }
   const uint64_t first = offset_ + at, page = first % static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const size_t bytes = from.size() + page;
   void* const mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
@@ -77,7 +83,8 @@ absl::Status SealedFile::Write(uint64_t at, std::span<const std::byte> from) con
   const bool whole = GuardedCopy(to, from.data(), from.size(), to);
   munmap(mapping, bytes);
   return whole ? absl::OkStatus()
-               : absl::DataLossError("shared memory cannot be written: the system has none left");
+               : absl::DataLossError(
+                     "shared memory cannot be written: the system has no memory left");
 }
 
 }  // namespace telegrad

@@ -1,8 +1,8 @@
 // Memory that a process of the same machine shares with the server: a memfd whose size is sealed.
 //
-// It is read by system calls. To write, a part at a time is mapped, for the system lets only one
-// write call at a time into a file; a page that cannot be had is an error there and no SIGBUS (see
-// guarded_copy.h), whatever the owner does to it, a full machine included.
+// It is read by system calls. For writing, a part at a time is mapped, because the system
+// serializes write calls to one file. A page that the system cannot provide, for any reason, is an
+// error and not a SIGBUS (see guarded_copy.h).
 #pragma once
 
 #include <cstddef>
@@ -26,18 +26,23 @@ class SealedFile {
                                                                 Reservation paid);
 
   uint64_t bytes() const { return bytes_; }
-  // Of the part; `at` and what is given lie inside of it. DATA_LOSS where the system cannot provide
-  // it.
+  // Copy from and to the part; `at` and the bytes are inside of it. DATA_LOSS where the system
+  // cannot provide a page.
   absl::Status Read(uint64_t at, std::span<std::byte> to) const;
   absl::Status Write(uint64_t at, std::span<const std::byte> from) const;
 
  private:
-  SealedFile(Reservation paid, UniqueFd fd, uint64_t offset, uint64_t bytes)
-      : paid_(std::move(paid)), fd_(std::move(fd)), offset_(offset), bytes_(bytes) {}
+  SealedFile(Reservation paid, UniqueFd fd, uint64_t offset, uint64_t bytes, int64_t blocks)
+      : paid_(std::move(paid)),
+        fd_(std::move(fd)),
+        offset_(offset),
+        bytes_(bytes),
+        blocks_(blocks) {}
 
   const Reservation paid_;
   const UniqueFd fd_;
   const uint64_t offset_, bytes_;
+  const int64_t blocks_;  // that it had
 };
 
 }  // namespace telegrad

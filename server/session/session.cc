@@ -1,12 +1,12 @@
-// The pipeline. Operations wait in a queue; whoever submits, or wakes the session up, becomes the
-// drainer and executes from the front until the queue is empty or its front has to wait. There is
-// one drainer at a time, so that buffers need no lock; the mutex guards only the queue and the
-// answers. An operation that has to wait goes back to the front and is executed again from its
-// start when what it waits for has happened.
+// The pipeline. Operations wait in a queue. A thread that submits an operation, or that reports an
+// event which the front waits for, becomes the drainer and executes operations from the front until
+// the queue is empty or its front has to wait. There is one drainer at a time, so that buffers need
+// no lock; the mutex guards only the queue and the answers. An operation that has to wait goes back
+// to the front and is executed again from its start when what it waits for has happened.
 //
 // The drainer may be the thread that reads the stream, a device's thread that reports the end of a
-// run (the shortest way to the next operation, but nothing long may be done there), a worker, or a
-// thread that compiles.
+// run (the fastest start of the next operation, but long work is not allowed there), a worker, or a
+// compile thread.
 #include "server/session/session.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 namespace telegrad {
 namespace {
 
-// What an operation takes as long as it waits, at most, for each byte that was sent of it: an empty
-// name is two there and a string here. Most are small, and nobody counts them.
+// The upper bound of the memory of a waiting operation for each byte of its message: an empty name
+// has two bytes there and is a string here. Operations up to kSmallHead are not counted.
 constexpr int64_t kBytesOfHead = 32, kSmallHead = 1024;
 
 }  // namespace
@@ -71,8 +71,9 @@ absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
     }
     if (operation.head_bytes > kSmallHead) queued.staged += operation.head_bytes * kBytesOfHead;
     if (const auto* run = std::get_if<RunOp>(&operation.op)) {
+      queued.arrived_ns = env_.clock->Ns();
       if (run->timeout_ms != 0) {
-        queued.deadline_ns = env_.clock->Ns() + run->timeout_ms * 1'000'000;
+        queued.deadline_ns = queued.arrived_ns + run->timeout_ms * 1'000'000;
       }
       queued.cancellation =
           std::make_shared<Cancellation>(cancellation_, env_.clock, queued.deadline_ns);
@@ -143,7 +144,12 @@ void Session::Drain(Where where) {
     lock.unlock();
     Block block;
     has_slot_ = false;
+    const std::shared_ptr<OperationTrace> trace = queued.operation.trace;
+    if (trace != nullptr && !std::exchange(queued.begun, true)) {
+      trace->Add("queue", trace->begin_ns(), trace->Now());
+    }
     const Step step = Execute(queued, where, &block);
+    if (trace != nullptr && step == Step::kDone && !queued.operation.trace_goes_on) trace->End();
     lock.lock();
     running_ = 0;
     running_cancellation_ = nullptr;
@@ -210,7 +216,7 @@ Session::Step Session::Execute(Queued& queued, Where where, Block* block) {
   const uint64_t id = queued.operation.id;
   auto& op = queued.operation.op;
   if (queued.cancelled && queued.uploading) {
-    queued.upload->End(absl::CancelledError("cancelled before all of its bytes were there"));
+    queued.upload->End(absl::CancelledError("cancelled before all of its bytes had arrived"));
   } else if (queued.cancelled && !queued.copied) {
     return Refuse(id, queued, absl::CancelledError("cancelled before it began"));
   }
@@ -256,7 +262,7 @@ Session::Step Session::Refuse(uint64_t id, Queued& queued, const absl::Status& e
     if (buffer.ok() && (*buffer)->memory() != nullptr) (*buffer)->SetPoison(error);
   }
   if (auto* run = std::get_if<RunOp>(&op)) {
-    ReturnDeviceTime(queued);
+    queued.device_time = {};
     if (const auto graph = FindGraph(run->hash); graph.ok()) {
       Bind(*run, **graph).IgnoreError();  // only to know what it would have written
       return FailRun(id, **graph, error);

@@ -29,6 +29,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/clock.h"
 #include "server/admin/metrics.h"
+#include "server/admin/tracer.h"
 #include "server/pool/device_pool.h"
 #include "server/pool/session_queues.h"
 #include "server/pool/task_pool.h"
@@ -40,14 +41,15 @@
 
 namespace telegrad {
 
-// What all sessions share; outlives them.
+// Objects that all sessions share; they outlive the sessions.
 struct Environment {
   const DevicePool* devices;
-  TaskPool* workers;    // for what takes milliseconds: large allocations and copies
-  TaskPool* compilers;  // for what may take long: verifying and compiling
+  TaskPool* workers;    // for work of milliseconds: large allocations and copies
+  TaskPool* compilers;  // for long work: verifying and compiling
   Metrics* metrics;
   SessionLimits limits;
   const Clock* clock = Clock::Steady();
+  Tracer* tracer = nullptr;  // null: nothing is traced
 };
 
 class AnswerSink {
@@ -55,10 +57,11 @@ class AnswerSink {
   virtual ~AnswerSink() = default;
   // In the order of the operations. Called under the session's lock: must not call back.
   virtual void OnAnswer(Answer answer) = 0;
-  // The session has moved on: see Congested and Idle. Called from any thread, without locks.
+  // The state of the session has changed: see Congested and Idle. Called from any thread, without
+  // locks.
   virtual void OnProgress() = 0;
-  // The session has nothing more to do with this sink: another has taken its place, or the session
-  // is over. Without locks; not for one that was detached on its owner's wish.
+  // The session will not use this sink again: another has replaced it, or the session has ended.
+  // Called without locks; not called for a sink that its owner has detached.
   virtual void OnDetached(const absl::Status& why) = 0;
 };
 
@@ -72,8 +75,8 @@ struct SessionTerms {
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  // `place` is what its tenant's account of sessions was charged for it, given back by Close;
-  // `memory` that of host_memory, given back when it is gone.
+  // `place` is the charge of its tenant's account of sessions, given back by Close; `memory` is
+  // that of host_memory, given back by the destructor.
   Session(const Environment& env, std::shared_ptr<Tenant> tenant, SessionTerms terms,
           std::shared_ptr<AnswerSink> sink, Reservation place = {}, Reservation memory = {});
   ~Session();
@@ -86,14 +89,14 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Takes an operation from the stream of `from`, by one thread at a time; ignores it if that is
   // attached no more, or if the operation was taken before. RESOURCE_EXHAUSTED once the client
-  // leaves too many answers unacknowledged: what is left is to close the session.
+  // leaves too many answers unacknowledged; the caller then closes the session.
   absl::Status Submit(const AnswerSink& from, Operation operation);
   // The operation `id` of that stream: those from `first` to `last` that have not begun do not
   // begin, and a run that has ends at its next segment.
   void Cancel(const AnswerSink& from, uint64_t id, uint64_t first, uint64_t last);
-  // True while the client should not be read further: because of what this session has under way,
-  // or its tenant. One that has nothing under way may always go on, so that none waits for others
-  // and each is looked at again when something of its own has ended.
+  // True while no more of the stream should be read, because this session or its tenant has too
+  // much under way. A session without operations under way is never congested: it does not wait for
+  // other sessions, and the check is repeated whenever one of its own operations ends.
   bool Congested() const;
   // True when every operation submitted has been answered.
   bool Idle() const;
@@ -101,33 +104,33 @@ class Session : public std::enable_shared_from_this<Session> {
   // next segment.
   void Close(const absl::Status& why = absl::OkStatus());
 
-  // Resuming: `sink` takes the place of the one before, which is returned to be told so, and null
-  // if it was detached. It is given `opened`, an OpenResult that is completed here, then every kept
-  // answer but those up to `acknowledged`.
+  // Resumes the session with `sink`. Returns the sink that it replaces, which the caller notifies,
+  // or null if that was detached. `sink` receives `opened`, an OpenResult that is completed here,
+  // then every kept answer after `acknowledged`.
   std::shared_ptr<AnswerSink> Attach(std::shared_ptr<AnswerSink> sink, Answer opened,
                                      uint64_t acknowledged);
-  // From now on nothing is given to `sink` and nothing taken of it; what was taken goes on. False
-  // if it was not attached.
+  // Detaches `sink`: it receives no more answers, and operations from it are ignored. Operations
+  // taken before continue. False if it was not attached.
   bool Detach(const AnswerSink& sink);
   // The client has every answer up to this operation.
   void Acknowledge(uint64_t id);
-  // Something was heard of the client.
+  // Renews the lease, because a message of the client has arrived.
   void Renew();
-  // When the session is to be closed if nothing more is heard; INT64_MAX: never.
+  // The time at which the session is closed if no message arrives; INT64_MAX: never.
   int64_t EndsAt() const;
   // The last operation that was taken; 0: none.
   uint64_t last_operation() const;
 
  private:
-  // Where the session's operations are being executed, which decides how much may be done there.
+  // The kind of thread that executes operations, which limits the work that may be done there.
   enum class Where { kReader, kDeviceThread, kWorker, kCompiler };
   enum class Step { kDone, kBlocked, kNeedsWorker, kNeedsCompiler };
-  // What a blocked operation waits for: one of them.
+  // The event that a blocked operation waits for: one of these.
   struct Block {
     TimelinePoint point;
     std::shared_ptr<HeldRead> held;
-    // The point may be of somebody else's submission: whoever makes it may reach it while he holds
-    // what a drain takes.
+    // The point may belong to another session's submission, and may be reached on a thread that
+    // holds a lock which draining takes.
     bool others = false;
   };
   struct Queued {
@@ -136,9 +139,12 @@ class Session : public std::enable_shared_from_this<Session> {
     std::optional<ExecutableCache::Result> compiled;  // for this run, before it was blocked
     bool waited = false;                              // this run, for what other sessions hold
     bool cancelled = false;
+    bool begun = false;        // it was tried
+    int64_t submitted_ns = 0;  // this run, to the engine, by the clock of the environment
     std::shared_ptr<Cancellation> cancellation;  // of this run
     int64_t deadline_ns = INT64_MAX;             // likewise
-    std::optional<int64_t> device_ns;            // that were taken for it, as predicted
+    int64_t arrived_ns = 0;                      // likewise, by the clock of the environment
+    TakenTime device_time;                       // for it, as predicted
     std::optional<TimelinePoint> copied;  // this write's bytes are in its buffer, or this import's
     std::shared_ptr<Memory> model;        // are here, where the host can read them
     absl::Status transfer;                // whether its number is one
@@ -209,14 +215,13 @@ class Session : public std::enable_shared_from_this<Session> {
   bool BusyDevice(Block* block) const;
   bool MayOverwrite(const StoredGraph& graph, Block* block);
   absl::StatusOr<std::shared_ptr<TracedRun>> NewTrace(const RunOp& op);
-  void Started(uint64_t id, const RunOp& op, const Queued& queued, const StoredGraph& graph,
+  void Started(uint64_t id, const RunOp& op, Queued& queued, const StoredGraph& graph,
                const TimelinePoint& point,
                int64_t submitted,  // when Submit was called, as SteadyNs has it
                std::shared_ptr<DeviceTime> taken, std::shared_ptr<TracedRun> traced);
-  void ReturnDeviceTime(Queued& queued);
   Step FailRun(uint64_t id, const StoredGraph& graph, const absl::Status& error);
 
-  // In the daemon's metrics and in the tenant's.
+  // Counts in the daemon's metrics and in the tenant's.
   void Count(Metric metric, int64_t n = 1) {
     env_.metrics->Add(metric, n);
     tenant_->metrics.Add(metric, n);
@@ -249,7 +254,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<AnswerSink> sink_;
   std::deque<Queued> queue_;
   std::deque<SlotRef> slots_;
-  // An answer of a resumable session, given to a sink or not, that is not acknowledged.
+  // An answer of a resumable session that is not acknowledged, whether or not a sink has received
+  // it.
   struct Kept {
     Answer answer;
     Reservation paid, always_paid;
@@ -262,9 +268,9 @@ class Session : public std::enable_shared_from_this<Session> {
   const Reservation memory_;
   int64_t staged_ = 0;
   int64_t under_way_ = 0;  // operations taken and not answered; charged, as staged_ is
-  bool draining_ = false;  // somebody executes operations
+  bool draining_ = false;  // a thread executes operations
   bool blocked_ = false;   // the front of the queue waits
-  uint64_t arming_ = 0;  // of what it waits for; what wakes it up for an earlier one comes too late
+  uint64_t arming_ = 0;    // number of its current wait; events of earlier waits are ignored
   bool closed_ = false;
   uint64_t running_ = 0;  // the operation that the drainer is in; 0: none
   std::shared_ptr<Cancellation> running_cancellation_;  // if it is a run
@@ -273,7 +279,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   Transfers transfers_;
 
-  // Owned by whoever drains, without the lock.
+  // Owned by the drainer, without the lock.
   absl::flat_hash_map<uint64_t, std::unique_ptr<Buffer>> buffers_;
   int64_t bytes_ = 0;
   bool has_slot_ = false;                // the operation at hand is to be answered

@@ -1,7 +1,6 @@
 // Import: a model file becomes a stored graph and a buffer for each of its weights. The file is
-// read where it lies; of one in a buffer that the host can address nothing is copied but the
-// weights, once, into their buffers. All or nothing: after an error neither handles nor graph are
-// there.
+// read in place: of a file in a buffer that the host can address only the weights are copied, once,
+// into their buffers. After an error neither the handles nor the graph exist.
 #include <cstring>
 #include <utility>
 
@@ -86,7 +85,7 @@ absl::StatusOr<Session::Step> Session::OpenModel(const ImportOp& op, Queued& que
   const bool inline_bytes = op.payload != nullptr && op.payload->size() > 0;
   if (op.handle == 0) {
     if (inline_bytes) return Step::kDone;
-    return InvalidArgument("import: there is neither data nor a handle");
+    return InvalidArgument("import: expected data or a handle, got neither");
   }
   if (inline_bytes) {
     return InvalidArgument("import: there are ", op.payload->size(), " bytes of data and handle ",

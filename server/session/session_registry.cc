@@ -1,6 +1,6 @@
-// Times only move away while nobody looks: a message or a KeepAlive moves the end of its session.
-// So the timer sleeps until the earliest end that it saw, finds out then what has moved, and is
-// woken only for an end that may be earlier: that of a new session, or of one whose stream broke.
+// A message or a KeepAlive only postpones the end of its session. So the timer sleeps until the
+// earliest end that it knew, then reads the ends again. It is woken only for an end that may be
+// earlier: that of a new session, or of one whose stream broke.
 #include "server/session/session_registry.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kTokenBytes = 16;
 constexpr int64_t kNsPerMs = 1'000'000;
-// Of the daemon's memory that an idle session takes, with its stream.
+// Memory of the daemon that an idle session takes, with its stream.
 constexpr int64_t kSessionBytes = 48 << 10;
 
 uint64_t RandomEpoch() {
@@ -84,13 +84,14 @@ absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::FindLocked(std::string
                                                                      uint64_t epoch,
                                                                      const Tenant& tenant) const {
   if (epoch != epoch_) {
-    return absl::AbortedError("the session is lost: the server was started anew since");
+    return absl::AbortedError(
+        "the session is lost, because the server has restarted; open a new one");
   }
   const auto it = by_token_.find(ToAbsl(token));
   if (it == by_token_.end() || it->second->tenant().name != tenant.name) {
     return NotFound(
-        "no session with this token: it was closed, its lease or grace has ended, or it is "
-        "not this caller's");
+        "no session with this token: the session was closed, its lease or grace period has ended, "
+        "or it belongs to another tenant");
   }
   return it->second;
 }
@@ -194,7 +195,8 @@ int64_t SessionRegistry::CloseExpired() {
     }
   }
   for (const auto& session : expired) {
-    End(*session, absl::AbortedError("the session has ended: nothing was heard of its client"));
+    End(*session, absl::AbortedError("the session has ended, because its client sent nothing "
+                                     "before its lease or grace period ended"));
   }
   return next;
 }

@@ -1,10 +1,10 @@
-// The sessions of the daemon, by their tokens, and when they end by themselves. A session belongs
-// to the stream that opened it, unless it is resumable: then it outlives a broken stream by a grace
-// period, and any stream of the same tenant that knows its token takes it up again. A resumable
-// session whose client says nothing for as long as its lease ends, too.
+// The sessions of the daemon by their tokens, and their expiry. A session belongs to the stream
+// that opened it. A resumable one outlives a broken stream by a grace period, in which any stream
+// of the same tenant that has its token can resume it. A resumable session also ends when its
+// client sends nothing for the duration of its lease.
 //
-// No session outlives the daemon, so a token is good only together with the epoch, which is another
-// one after each start.
+// No session outlives the daemon, so a token is valid only together with the epoch, which changes
+// with each start.
 #pragma once
 
 #include <condition_variable>
@@ -32,8 +32,8 @@ class SessionRegistry {
   uint64_t epoch() const { return epoch_; }
   const SessionLimits& limits() const { return env_.limits; }
 
-  // RESOURCE_EXHAUSTED over the limit of sessions. `lease_ms`: what the client wishes, 0 if it does
-  // not care; a session that is not resumable has none.
+  // RESOURCE_EXHAUSTED over the limit of sessions. `lease_ms`: the lease that the client requests,
+  // 0 for the default; a session that is not resumable has none.
   absl::StatusOr<std::shared_ptr<Session>> Create(std::shared_ptr<Tenant> tenant, bool resumable,
                                                   int64_t lease_ms,
                                                   std::shared_ptr<AnswerSink> sink);
@@ -41,7 +41,7 @@ class SessionRegistry {
   // more).
   absl::StatusOr<std::shared_ptr<Session>> Find(std::string_view token, uint64_t epoch,
                                                 const Tenant& tenant) const;
-  // Lets `sink` take up a resumable session; see Session::Attach. ABORTED also where there is none.
+  // Attaches `sink` to a resumable session; see Session::Attach. ABORTED also where there is none.
   absl::StatusOr<std::shared_ptr<Session>> Resume(std::string_view token, uint64_t epoch,
                                                   const Tenant& tenant,
                                                   std::shared_ptr<AnswerSink> sink, Answer opened,
@@ -50,20 +50,20 @@ class SessionRegistry {
   absl::StatusOr<std::shared_ptr<Session>> KeepAlive(std::string_view token, uint64_t epoch,
                                                      const Tenant& tenant);
 
-  // The stream of `sink` is gone, in order or not. If the session was still its own, a resumable
-  // one that is to be kept is detached, and any other is closed.
+  // The stream of `sink` has ended, with or without an error. If the session is still attached to
+  // it, a resumable session that is to be kept is detached, and any other is closed.
   void Leave(const std::shared_ptr<Session>& session, const AnswerSink& sink, bool keep);
   void Close(const std::shared_ptr<Session>& session, const absl::Status& why);
 
   std::vector<std::shared_ptr<Session>> All() const;  // by id
 
-  // What OpenResult says of a session.
+  // The OpenResult of a session.
   OpenResult Describe(const Session& session) const;
 
-  // Closes the sessions whose time is over; when that of the next one is, as the clock has it.
-  // INT64_MAX if no session ends by itself.
+  // Closes the expired sessions and returns the time at which the next one expires, by the clock;
+  // INT64_MAX if none does.
   int64_t CloseExpired();
-  // Does so whenever it is time, until this object is gone.
+  // Does so whenever a session expires, until this object is destroyed.
   void StartTimer();
 
  private:
@@ -80,7 +80,7 @@ class SessionRegistry {
   absl::flat_hash_map<std::string, std::shared_ptr<Session>> by_token_;
   uint64_t last_id_ = 0;
   std::condition_variable wake_;
-  bool sooner_ = false;  // a session may end before what the timer waits for
+  bool sooner_ = false;  // a session may end before the time that the timer waits for
   bool stop_ = false;
   std::thread timer_;
 };

@@ -1,8 +1,8 @@
 // The operations of a session that are about graphs: Has, Put and Run.
 //
 // A run on one device is ordered behind the session's earlier runs there by its lane in the
-// device's queue; what it waits for explicitly is there so that it inherits their failure. One on
-// several devices also reads in copy queues, so who writes its buffers next waits for it.
+// device's queue; its explicit waits only propagate their failures. A run on several devices also
+// reads in copy queues, so the next writer of its buffers waits for it.
 #include <algorithm>
 #include <utility>
 
@@ -18,8 +18,8 @@ bool Replaces(const StoredGraph& graph, size_t slot, const Buffer& buffer) {
          graph.slots[slot].bytes == buffer.bytes();
 }
 
-// A run on several devices reads buffers in queues that later runs are not ordered behind: the
-// point, which never fails, from which on it has read them. None for a run on one device.
+// A run on several devices reads buffers in queues behind which later runs are not ordered. Returns
+// the point at which it has read them, which never fails; no point for a run on one device.
 TimelinePoint EndOfTransfers(std::span<Device* const> devices, const TimelinePoint& run) {
   const Device* first = nullptr;
   bool several = false;
@@ -39,7 +39,7 @@ TimelinePoint EndOfTransfers(std::span<Device* const> devices, const TimelinePoi
 absl::StatusOr<std::shared_ptr<const StoredGraph>> Session::FindGraph(std::string_view hash) {
   Digest digest;
   if (!Digest::FromBytes(hash, &digest)) {
-    return InvalidArgument("a graph's hash is 32 bytes, not ", hash.size());
+    return InvalidArgument("expected a graph's hash of 32 bytes, got ", hash.size());
   }
   auto graph = tenant_->graphs.Find(digest);
   if (graph == nullptr) return NotFound("unknown graph ", digest.Hex(), "; put it first");
@@ -94,7 +94,7 @@ absl::StatusOr<ExecutableCache::Result> Session::Compile(const StoredGraph& grap
     budget_ = &budget;
   }
   auto result = tenant_->engine->Get(graph.hash, graph.graph, devices_, &budget, variables);
-  tenant_->compile_time.Correct(0, budget.worked_ns());
+  tenant_->compile_time->Correct(0, budget.worked_ns());
   std::lock_guard lock(mutex_);
   budget_ = nullptr;
   return result;
@@ -138,8 +138,11 @@ absl::Status Session::DefaultDevices(const StoredGraph& graph) {
     }
     devices_[n] = tenant_->View(*all[n]);
   }
-  // A graph of no device at all runs on the first.
-  if (graph.devices.empty()) devices_.assign(1, tenant_->View(*all.front()));
+  // A graph of no device at all runs on the first that takes work.
+  if (graph.devices.empty()) {
+    TG_ASSIGN_OR_RETURN(Device * first, env_.devices->Find(""));
+    devices_.assign(1, tenant_->View(*first));
+  }
   return absl::OkStatus();
 }
 
@@ -206,7 +209,7 @@ bool Session::BusyDevice(Block* block) const {
   return false;
 }
 
-// What the run waits for. False if it has to wait here, before it is submitted.
+// Collects the points that the run waits for. False if it has to wait before it is submitted.
 bool Session::MayOverwrite(const StoredGraph& graph, Block* block) {
   waits_.clear();
   for (size_t i = 0; i < bound_.size(); ++i) {
@@ -226,12 +229,17 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   const auto found = FindGraph(op.hash);
   if (!found.ok()) return Fail(id, found.status());
   const StoredGraph& graph = **found;
+  OperationTrace* const trace = queued.operation.trace.get();
+  const int64_t begun = trace == nullptr ? 0 : trace->Now();
   const auto fail = [&](const absl::Status& error) {
-    ReturnDeviceTime(queued);
+    queued.device_time = {};
     return FailRun(id, graph, error);
   };
   absl::Status status = Bind(op, graph);
   if (status.ok()) status = queued.cancellation->Check();
+  for (const Device* device : devices_) {
+    if (status.ok() && device != nullptr) status = env_.devices->CheckTakesWork(*device);
+  }
   if (!status.ok()) return fail(status);
 
   if (!queued.compiled) {
@@ -244,11 +252,16 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
       if (!status.ok()) return fail(status);
       const CompileTimer charged(tenant_.get());
       auto compiled = Compile(graph, op.variables);
+      if (trace != nullptr) trace->Add("compile", begun, trace->Now());
       if (!compiled.ok()) return fail(compiled.status());
       queued.compiled = *std::move(compiled);
     }
   }
-  status = Admit(queued.compiled->executable->cost(), env_.limits.run);
+  // What a run keeps on a disk is written there.
+  for (const Device* device : queued.compiled->executable->value_devices()) {
+    if (status.ok()) status = tenant_->MayUse(*device, /*write=*/true);
+  }
+  if (status.ok()) status = Admit(queued.compiled->executable->cost(), env_.limits.run);
   if (!status.ok()) return fail(status);
   while (!runs_.empty() && IsReached(runs_.front())) runs_.pop_front();
   if (static_cast<int64_t>(runs_.size()) >= env_.limits.runs_in_flight) {
@@ -259,12 +272,14 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
 
   const auto traced = NewTrace(op);
   if (!traced.ok()) return fail(traced.status());
-  if (!queued.device_ns) {
+  if (!queued.device_time) {
     const auto ns = static_cast<int64_t>(queued.compiled->executable->cost().seconds * 1e9);
-    status = tenant_->TakeDeviceTime(ns, env_.clock->Ns());
-    if (!status.ok()) return fail(status);
-    queued.device_ns = ns;
+    auto taken = tenant_->TakeDeviceTime(ns, env_.clock->Ns());
+    if (!taken.ok()) return fail(taken.status());
+    queued.device_time = *std::move(taken);
   }
+  queued.submitted_ns = env_.clock->Ns();
+  if (trace != nullptr) trace->Add("admit", begun, queued.submitted_ns);
   const int64_t submitted = SteadyNs();
   const auto taken = std::make_shared<DeviceTime>();
   QueuesForRun queues(queues_.get(), op.priority, queued.deadline_ns, taken);
@@ -294,16 +309,20 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
 // have one: a client that does not read its answers holds no more.
 absl::StatusOr<std::shared_ptr<TracedRun>> Session::NewTrace(const RunOp& op) {
   if (!op.trace) return nullptr;
-  if (op.quiet) return InvalidArgument("run: a quiet run has no answer that could carry a trace");
+  if (op.quiet)
+    return InvalidArgument(
+        "run: quiet and trace exclude each other, because a quiet run has no answer");
   if (!traced_.expired()) {
-    return ResourceExhausted("run: the trace of an earlier run of this session is not sent yet");
+    return ResourceExhausted(
+        "run: the trace of an earlier run of this session has not been sent yet; wait for its "
+        "answer");
   }
   auto traced = std::make_shared<TracedRun>();
   traced->most_events = env_.limits.trace_events;
   return traced;
 }
 
-void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const StoredGraph& graph,
+void Session::Started(uint64_t id, const RunOp& op, Queued& queued, const StoredGraph& graph,
                       const TimelinePoint& point, int64_t submitted,
                       std::shared_ptr<DeviceTime> taken, std::shared_ptr<TracedRun> traced) {
   const ExecutableCache::Result& compiled = *queued.compiled;
@@ -326,19 +345,30 @@ void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const 
     traced->submitted_ns = submitted;
     traced_ = traced;
   }
-  auto ended = [self = shared_from_this(), slot, result, predicted = *queued.device_ns,
-                taken = std::move(taken),
+  queued.operation.trace_goes_on = true;
+  auto ended = [self = shared_from_this(), slot, result, arrived = queued.arrived_ns,
+                trace = queued.operation.trace, asked = queued.submitted_ns,
+                predicted = queued.device_time.ns(), taken = std::move(taken),
                 traced = std::move(traced)](const absl::Status& status) mutable {
     const int64_t ns = taken->ns.load(std::memory_order_relaxed);
-    self->tenant_->device_time.Correct(predicted, ns);
+    self->tenant_->device_time->Correct(predicted, ns);
     result.device_ns = static_cast<uint64_t>(ns);
     self->Count(Metric::kRunNs, static_cast<int64_t>(result.device_ns));
+    self->tenant_->run_latency.Observe(self->env_.clock->Ns() - arrived);
+    if (const int64_t first = taken->first_ns; trace != nullptr) {
+      if (first != 0) {
+        trace->Add("schedule", asked, std::max(first, asked));
+        trace->Add("run", std::max(first, asked), std::max<int64_t>(taken->last_ns, asked));
+      }
+      trace->End();
+    }
     if (traced != nullptr) traced->ended_ns = SteadyNs();
     result.traced = std::move(traced);
     slot->answer.status = Clipped(status);
     if (status.ok()) slot->answer.result = std::move(result);
     self->Finish(slot);
   };
+  queued.device_time.Keep();
   if (point.timeline == nullptr) {
     ended(absl::OkStatus());
   } else {
@@ -346,13 +376,7 @@ void Session::Started(uint64_t id, const RunOp& op, const Queued& queued, const 
   }
 }
 
-// Of a run that was not submitted after all.
-void Session::ReturnDeviceTime(Queued& queued) {
-  if (queued.device_ns) tenant_->device_time.Correct(*queued.device_ns, 0);
-  queued.device_ns.reset();
-}
-
-// A run that was not submitted: what it would have written is not what the client expects.
+// Fails a run that was not submitted: poisons the buffers that it would have written.
 Session::Step Session::FailRun(uint64_t id, const StoredGraph& graph, const absl::Status& error) {
   for (size_t i = 0; i < bound_.size() && i < graph.slots.size(); ++i) {
     if (bound_[i] != nullptr && bound_[i]->memory() != nullptr && graph.slots[i].written) {

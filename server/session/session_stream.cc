@@ -1,7 +1,6 @@
-// A session and the streams that serve it, one after another. What a resumable session answers is
-// kept until the client says that it has it, so that the next stream can repeat what was lost with
-// the one before; and operations that were taken before are known by their ids, so that none is
-// carried out twice.
+// A session and the streams that serve it, one after another. Answers of a resumable session are
+// kept until the client acknowledges them, so that the next stream can repeat those that were lost.
+// Operations are recognized by their ids, so that none is executed twice.
 #include <optional>
 #include <utility>
 
@@ -11,10 +10,10 @@
 namespace telegrad {
 namespace {
 
-// What keeping any answer takes, with the parts of it that have no length of their own.
+// Memory of any kept answer, with its parts of fixed size.
 constexpr int64_t kKeptAnswer = 512;
 
-// What keeping this one takes beside that.
+// Additional memory of this kept answer.
 int64_t KeptBytes(const Answer& answer) {
   const auto message = static_cast<int64_t>(answer.status.message().size());
   if (const auto* read = std::get_if<ReadResult>(&answer.result)) {
@@ -122,8 +121,8 @@ void Session::EmitLocked() {
   }
 }
 
-// What an answer can be repeated from without keeping device memory, or more of the host's than a
-// session may: the trace of a run is given once, and so are the bytes of a long read.
+// Keeps an answer for repetition without device memory and within the session's limit of host
+// memory: the trace of a run and the bytes of a long read are sent only once.
 void Session::KeepLocked(const Answer& answer) {
   Answer kept{.id = answer.id, .status = answer.status, .result = {}};
   const std::shared_ptr<Account>& account = tenant_->accounts.shared(Quota::kHostMemory);
@@ -134,8 +133,8 @@ void Session::KeepLocked(const Answer& answer) {
   if (!paid || (read != nullptr && read->held != nullptr)) {
     paid.emplace();
     kept.status = absl::AbortedError(
-        "the stream broke before the client had all of the answer, and it is not kept; ask once "
-        "more");
+        "the stream broke before the client had received all of the answer, which is too large to "
+        "be kept; request it again");
   } else if (const auto* run = std::get_if<RunResult>(&answer.result)) {
     RunResult result = *run;
     result.traced = nullptr;

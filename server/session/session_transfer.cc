@@ -1,8 +1,8 @@
 // Writes and reads whose bytes travel beside the operations, see transfers.h.
 //
-// An upload's bytes go straight to the buffer from the moment at which nothing else uses it; the
-// operation waits for the last one, and so does what follows it. A download only holds its buffer:
-// what follows goes on, unless it writes there.
+// An upload's bytes are written directly to the buffer as soon as nothing else uses it; the
+// operation and all after it wait for the last byte. A download only holds its buffer: later
+// operations continue unless they write there.
 #include <memory>
 #include <utility>
 
@@ -17,8 +17,8 @@ constexpr uint64_t kQuickStagedBytes = 64 << 10;
 
 }  // namespace
 
-// When an operation arrives, so that their numbers ascend in the order of the operations, whichever
-// of them takes effect first.
+// Registers the transfer when its operation arrives, so that numbers ascend in the order of the
+// operations, even if another one takes effect first.
 void Session::NameTransfer(Queued& queued, Transfers::Leftovers* leftovers) {
   if (const auto* write = std::get_if<WriteOp>(&queued.operation.op)) {
     if (write->transfer == 0) return;

@@ -1,5 +1,5 @@
-// Between the host and memory that it cannot address, a file's or another device's: memory of the
-// host from which or to which that device copies.
+// Host memory through which a device copies to and from memory that the host cannot address, such
+// as a file's or another device's.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace telegrad {
 
-// Memory that the host and `device` can address, for which somebody pays.
+// Memory that the host and `device` can address, charged to an account.
 absl::StatusOr<std::shared_ptr<Memory>> AllocStaging(const DevicePool& pool, const Device& device,
                                                      uint64_t bytes);
 

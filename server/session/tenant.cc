@@ -8,15 +8,11 @@
 namespace telegrad {
 namespace {
 
-RateLimit RateOf(const Accounts& accounts, Quota rate, Quota burst) {
-  return RateLimit(accounts[rate].name(), accounts[rate].limit(),
-                   std::string(AllQuotas()[static_cast<size_t>(burst)].name),
-                   accounts[burst].limit(), accounts[rate].remedy());
+std::shared_ptr<RateLimit> RateOf(const Accounts& accounts, Quota rate, Quota burst) {
+  return std::make_shared<RateLimit>(accounts[rate].name(), accounts[rate].limit(),
+                                     std::string(AllQuotas()[static_cast<size_t>(burst)].name),
+                                     accounts[burst].limit(), accounts[rate].remedy());
 }
-
-}  // namespace
-
-namespace {
 
 // Empty for a device that is no disk.
 std::string_view DiskRootOf(const Device& device) {
@@ -48,23 +44,50 @@ void Accounts::Limit(const Quotas& quotas, std::string_view remedy) const {
   }
 }
 
-Tenant::Tenant(std::string n, Accounts a, std::shared_ptr<Engine> e, Metrics* metrics)
+Tenant::Tenant(std::string n, Accounts a, std::shared_ptr<Engine> e, Metrics* metrics,
+               std::shared_ptr<Share> s)
     : name(std::move(n)),
       accounts(std::move(a)),
-      share(std::make_shared<Share>(Share{name, accounts[Quota::kWeight].limit()})),
+      share(s != nullptr ? std::move(s) : std::make_shared<Share>(name)),
       device_time(RateOf(accounts, Quota::kDeviceRate, Quota::kDeviceBurst)),
       compile_time(RateOf(accounts, Quota::kCompileRate, Quota::kCompileBurst)),
       engine(std::move(e)),
-      graphs(accounts.shared(Quota::kGraphs), accounts.shared(Quota::kGraphBytes), metrics) {}
+      graphs(accounts.shared(Quota::kGraphs), accounts.shared(Quota::kGraphBytes), metrics) {
+  share->SetWeight(accounts[Quota::kWeight].limit());
+}
 
-absl::Status Tenant::TakeDeviceTime(int64_t predicted_ns, int64_t now_ns) {
-  absl::Status taken = device_time.Take(predicted_ns, now_ns);
-  if (!taken.ok()) accounts[Quota::kDeviceRate].CountRefused();
+void Tenant::Limit(const Quotas& quotas, std::string_view remedy, int64_t now_ns) {
+  accounts.Limit(quotas, remedy);
+  share->SetWeight(quotas[Quota::kWeight]);
+  device_time->Limit(quotas[Quota::kDeviceRate], quotas[Quota::kDeviceBurst],
+                     accounts[Quota::kDeviceRate].remedy(), now_ns);
+  compile_time->Limit(quotas[Quota::kCompileRate], quotas[Quota::kCompileBurst],
+                      accounts[Quota::kCompileRate].remedy(), now_ns);
+}
+
+TenantDebts Tenant::Debts(int64_t now_ns) const {
+  return {.share = share,
+          .disk_bytes = accounts[Quota::kDiskBytes].used(),
+          .device_ns = device_time->used_ns(now_ns),
+          .compile_ns = compile_time->used_ns(now_ns),
+          .at_ns = now_ns};
+}
+
+void Tenant::Owe(const TenantDebts& debts) {
+  accounts[Quota::kDiskBytes].Charge(debts.disk_bytes);
+  device_time->Use(debts.device_ns, debts.at_ns);
+  compile_time->Use(debts.compile_ns, debts.at_ns);
+}
+
+absl::StatusOr<TakenTime> Tenant::TakeDeviceTime(int64_t predicted_ns, int64_t now_ns) {
+  const absl::Status taken = device_time->Take(predicted_ns, now_ns);
+  if (taken.ok()) return TakenTime(device_time, predicted_ns);
+  accounts[Quota::kDeviceRate].CountRefused();
   return taken;
 }
 
 absl::Status Tenant::TakeCompileTime(int64_t now_ns) {
-  absl::Status taken = compile_time.Take(0, now_ns);
+  absl::Status taken = compile_time->Take(0, now_ns);
   if (!taken.ok()) accounts[Quota::kCompileRate].CountRefused();
   return taken;
 }
@@ -99,9 +122,15 @@ Device* Tenant::View(Device& device) {
   return view == nullptr ? &device : view.get();
 }
 
-void Tenant::Grant(DiskGrants disks) {
+void Tenant::Grant(DiskGrants disks, ModelGrants models) {
   const std::lock_guard lock(mutex_);
   disks_ = std::move(disks);
+  models_ = std::move(models);
+}
+
+bool Tenant::MayInfer(std::string_view model) const {
+  const std::lock_guard lock(mutex_);
+  return models_.May(model);
 }
 
 absl::Status Tenant::MayUse(const Device& device, bool write) const {
@@ -112,7 +141,7 @@ absl::Status Tenant::MayUse(const Device& device, bool write) const {
   return absl::PermissionDeniedError(StrCat("tenant ", name, " may not ", write ? "write" : "read",
                                             " ", device.name(), "; grant it with ",
                                             write ? "disk_write" : "disk_read", " = ", root,
-                                            " below [", name, "] in the file of --tenants"));
+                                            " below [", name, "] in the file of ", disks_.flag));
 }
 
 void Tenant::Leave() {
@@ -122,7 +151,7 @@ void Tenant::Leave() {
 Tenant::Tenant(std::string n, std::shared_ptr<Engine> e, Metrics* metrics)
     : Tenant(n, Accounts(n, Quotas(), "--default-quota NAME=VALUE raises it"), std::move(e),
              metrics) {
-  Grant(Quotas().DisksOf(name));
+  Grant(Quotas().DisksOf(name), Quotas().ModelsOf(name));
 }
 
 }  // namespace telegrad

@@ -33,7 +33,7 @@ absl::Status Transfers::CheckRoomLocked() const {
 absl::Status Transfers::UseNumberLocked(uint64_t transfer, Leftovers* leftovers) {
   if (transfer <= last_) {
     return InvalidArgument("transfer ", transfer, " follows ", last_,
-                           "; their numbers are strictly increasing");
+                           "; numbers of transfers must increase");
   }
   // No operation will name those that were passed over.
   const auto begin = uploads_.upper_bound(last_), end = uploads_.lower_bound(transfer);
@@ -90,8 +90,8 @@ void Transfers::Finish(uint64_t transfer) {
       downloads_.erase(it);
     }
   }
-  // Who brings the bytes in another way holds it as long as it may come to its turn.
-  if (upload != nullptr) upload->End(absl::CancelledError("its operation is over"));
+  // A caller that provides the bytes in another way holds the upload until its turn.
+  if (upload != nullptr) upload->End(absl::CancelledError("its operation has ended"));
 }
 
 void Transfers::Close(const absl::Status& why) {

@@ -1,7 +1,7 @@
 // The transfers of a session: the uploads and downloads that its operations have named, and the
-// streams that carry them. Transfers have ascending numbers, so that one whose operation has not
-// arrived yet, over another connection, is told from one that is over: its chunks are staged, like
-// those of an operation that waits for its turn.
+// streams that carry them. Transfers have ascending numbers, which distinguish a transfer whose
+// operation has not arrived yet over another connection from one that has ended: its chunks are
+// staged, like those of an operation that waits for its turn.
 #pragma once
 
 #include <cstdint>
@@ -41,38 +41,40 @@ class Transfers {
             const std::shared_ptr<Account>& tenant_staging);
   ~Transfers();
 
-  // Of the session's tenant.
+  // The account of the session's tenant.
   const std::shared_ptr<const Share>& share() const { return queues_->share(); }
 
-  // What was staged for nothing. Its end is told to streams, so it goes without a lock.
+  // Staged chunks that are not needed. They are released without a lock, because their release
+  // notifies streams.
   struct Leftovers {
     ~Leftovers();
     std::vector<std::shared_ptr<Upload>> uploads;
     std::vector<CreditLine::Part> credit;
   };
 
-  // Of the session, in the order of its operations. INVALID_ARGUMENT unless the number is above all
-  // before it, RESOURCE_EXHAUSTED if there are too many.
+  // Called by the session, in the order of its operations. INVALID_ARGUMENT unless the number is
+  // above all before it, RESOURCE_EXHAUSTED if there are too many.
   absl::StatusOr<std::shared_ptr<Upload>> Expect(uint64_t transfer, uint64_t bytes,
                                                  Leftovers* leftovers);
   absl::Status Announce(uint64_t transfer, Leftovers* leftovers);  // a download that may begin
   void Begin(uint64_t transfer, std::shared_ptr<const Download> download);
   // The operation is over: an upload that has not ended does so now.
   void Finish(uint64_t transfer);
-  // The session is over: uploads end, downloads are dropped, streams are told.
+  // The session has ended: ends uploads, drops downloads, notifies streams.
   void Close(const absl::Status& why);
 
-  // Of streams. RESOURCE_EXHAUSTED if there is no credit left, ABORTED if the session is over.
+  // Called by streams. RESOURCE_EXHAUSTED if there is no credit left, ABORTED if the session has
+  // ended.
   absl::StatusOr<std::shared_ptr<CreditLine>> Attach(const std::shared_ptr<TransferSink>& sink);
   // See Upload::Take. A chunk has at most kMaxChunkBytes.
   absl::Status Take(uint64_t transfer, ByteRange range, const ChunkContent& content,
                     CreditLine& credit);
-  // For who brings all of its bytes in another way. NOT_FOUND if it is over.
+  // For callers that provide all of its bytes in another way. NOT_FOUND if it has ended.
   absl::StatusOr<std::shared_ptr<Upload>> FindUpload(uint64_t transfer);
-  // NOT_FOUND if it has not begun or is over.
+  // NOT_FOUND if it has not begun or has ended.
   absl::StatusOr<std::shared_ptr<const Download>> FindDownload(uint64_t transfer) const;
   void Release(uint64_t transfer);
-  // NOT_FOUND if the upload is over, UNAVAILABLE if its operation has not arrived.
+  // NOT_FOUND if the upload has ended, UNAVAILABLE if its operation has not arrived.
   absl::StatusOr<Upload::State> Stat(uint64_t transfer) const;
 
  private:

@@ -1,6 +1,6 @@
 // A chunk claims its range under the lock and is copied without it, so that several streams copy at
-// the same time and none of them twice. The session goes on behind the end of the upload, which is
-// why that waits for the last claim.
+// the same time and no range is copied twice. The end of the upload waits for the last claim,
+// because later operations of the session start after it.
 #include "server/session/upload.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ void Upload::Open(BufferView target, Device* device) {
   }
   for (Staged& s : staged) {
     const StagedContent content(s.bytes.get(), s.range.bytes);
-    // The client was told that these have arrived, so it cannot be asked for them once more.
+    // These were acknowledged to the client, so they cannot be requested again.
     if (auto status = Place(s.range, content, std::move(s.credit)); !status.ok()) End(status);
     s.bytes.reset();
   }
@@ -75,7 +75,7 @@ absl::Status Upload::WhenOpen(std::function<void()> callback) {
     std::lock_guard lock(mutex_);
     if (end_) return NotFound("transfer ", transfer_, " has ended");
     if (when_open_) {
-      return FailedPrecondition("transfer ", transfer_, " has its bytes from elsewhere");
+      return FailedPrecondition("transfer ", transfer_, " gets its bytes in another way already");
     }
     if (!open_) {
       when_open_ = std::move(callback);
@@ -102,8 +102,7 @@ void Upload::End(const absl::Status& why) {
     end = *end_;
     dropped.swap(staged_);
     staged_bytes_ = 0;
-    for (const Claim& claim :
-         claims_) {  // of the target, for which somebody may never send the rest
+    for (const Claim& claim : claims_) {  // of the target, whose remaining bytes may never arrive
       if (open_ && claim.content != nullptr) claim.content->Abandon();
     }
     if (!claims_.empty()) return;
@@ -143,7 +142,8 @@ absl::Status Upload::AdmitLocked(ByteRange range) const {
   TG_RETURN_IF_ERROR(CheckInsideLocked(range));
   if (FindClaimLocked(range) != nullptr) {
     return absl::UnavailableError(StrCat("transfer ", transfer_, ": bytes of the chunk at ",
-                                         range.offset, " are just arriving once more"));
+                                         range.offset,
+                                         " are being received over another stream; send it again"));
   }
   if (received_.Contains(range)) return absl::OkStatus();
   if (received_.Overlaps(range)) {
@@ -152,7 +152,7 @@ absl::Status Upload::AdmitLocked(ByteRange range) const {
   }
   if (staged_.size() + claims_.size() >= kMaxChunks) {
     return ResourceExhausted("transfer ", transfer_, " has ", kMaxChunks,
-                             " chunks that are not in their place; send larger ones");
+                             " chunks that are not in their buffer; send larger ones");
   }
   if (received_.SizeWith(range) > kMaxRanges) {
     return ResourceExhausted("transfer ", transfer_, " has received ", received_.size(),
@@ -186,7 +186,7 @@ absl::Status Upload::Take(ByteRange range, const ChunkContent& content, CreditLi
   }
   lock.lock();
   ArrivedLocked(range);
-  // Meanwhile the operation may have come, and told where the end is; it may also be open.
+  // Meanwhile the operation may have arrived, which states the length; the upload may also be open.
   const absl::Status inside = CheckInsideLocked(range);
   if (inside.ok() && open_) {
     lock.unlock();
@@ -199,10 +199,10 @@ absl::Status Upload::Take(ByteRange range, const ChunkContent& content, CreditLi
   }
   lock.unlock();
   Settle(range, /*placed=*/false);
-  return absl::IsNotFound(inside) ? absl::OkStatus() : inside;  // nobody misses it
+  return absl::IsNotFound(inside) ? absl::OkStatus() : inside;  // the chunk is not needed
 }
 
-// Of a range that was found to be inside of the whole once that was known.
+// Writes a range that was checked to be inside of the upload after its length became known.
 absl::Status Upload::Place(ByteRange range, const ChunkContent& content, CreditLine::Part credit) {
   void* const host = target_.memory->host();
   if (host == nullptr) return PlaceStaged(range, content, std::move(credit));

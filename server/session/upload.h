@@ -1,6 +1,6 @@
 // The bytes of one Write that arrive as chunks, in any order and over any streams. Until the
-// operation is at the front of its session and its buffer is free they are staged, under the credit
-// of their stream; from then on each goes straight to its place.
+// operation is at the front of its session and its buffer is free, they are staged under the credit
+// of their stream; from then on each is written directly to its place.
 #pragma once
 
 #include <condition_variable>
@@ -25,46 +25,46 @@ namespace telegrad {
 class ChunkContent {
  public:
   virtual ~ChunkContent() = default;
-  // Writes the chunk's bytes, as many as it was announced with and no others, to `to`. DATA_LOSS if
-  // they do not have their checksum, INVALID_ARGUMENT if there are none to be had; what was written
-  // is then of no use.
+  // Writes exactly the announced number of bytes to `to`. DATA_LOSS if their checksum differs,
+  // INVALID_ARGUMENT if they cannot be produced; what was written is then invalid.
   virtual absl::Status CopyTo(std::byte* to) const = 0;
-  // From another thread, during CopyTo: lets it end at once, with an error unless all is there.
-  // False where it ends by itself.
+  // Called from another thread during CopyTo: ends it at once, with an error unless all bytes have
+  // arrived. False where CopyTo ends without this.
   virtual bool Abandon() const { return false; }
 };
 
 // Thread-safe.
 class Upload : public std::enable_shared_from_this<Upload> {
  public:
-  // Separate ranges that one may have received.
+  // Limit of the separate ranges that one upload has received.
   static constexpr size_t kMaxRanges = 4096;
-  // Chunks that one may have staged, or on their way to their place.
+  // Limit of the chunks that one upload has staged or is copying.
   static constexpr size_t kMaxChunks = 4096;
 
   Upload(uint64_t transfer, std::shared_ptr<SessionQueues> queues, Metrics* metrics)
       : transfer_(transfer), queues_(std::move(queues)), metrics_(metrics) {}
 
-  // The operation has arrived: the whole has as many bytes. What was staged beyond that is dropped;
-  // its credit is added to `dropped`.
+  // The operation has arrived and states the number of bytes of the upload. Staged chunks beyond
+  // that are dropped; their credit is added to `dropped`.
   void Expect(uint64_t bytes, std::vector<CreditLine::Part>* dropped);
   // The operation is at the front and nothing uses `target`, which is as long as the whole, on
   // `device`. Copies what is staged.
   void Open(BufferView target, Device* device);
   // Calls back at the end of Open, on its thread; at once if it is open. Never if it ends before.
-  // FAILED_PRECONDITION if there is somebody else already.
+  // FAILED_PRECONDITION if another caller waits already.
   absl::Status WhenOpen(std::function<void()> callback);
   uint64_t staged_bytes() const;
-  // Reached when the last byte is in its place, or with the status of End, and not before the last
-  // one who writes to the target is done.
+  // Reached when the last byte is written, or with the status of End, and not before the last
+  // writer to the target has finished.
   const TimelinePoint& ended() const { return ended_; }
-  // Takes nothing more.
+  // Ends the upload: no more chunks are taken.
   void End(const absl::Status& why);
 
-  // DATA_LOSS, or UNAVAILABLE while the same bytes are just arriving: send it again. Of two streams
-  // over which the same bytes arrive, the older is abandoned: its client has sent them again
-  // because it is broken. INVALID_ARGUMENT if it is not inside of the whole or overlaps what has
-  // arrived; what has arrived as a whole is welcome. NOT_FOUND after the end.
+  // DATA_LOSS, or UNAVAILABLE while the same bytes are arriving: the client sends the chunk again.
+  // If the same bytes arrive over two streams, the older one is abandoned: the client has sent them
+  // again because that connection broke. INVALID_ARGUMENT if the chunk is outside of the upload or
+  // overlaps a part of received bytes; a chunk that has been received in full is accepted.
+  // NOT_FOUND after the end.
   absl::Status Take(ByteRange range, const ChunkContent& content, CreditLine::Part credit);
 
   struct State {
@@ -80,7 +80,7 @@ class Upload : public std::enable_shared_from_this<Upload> {
     CreditLine::Part credit;
   };
 
-  // Somebody is writing this range.
+  // A range that a thread is writing.
   struct Claim {
     ByteRange range;
     const ChunkContent* content = nullptr;  // as long as it is being received
@@ -94,7 +94,7 @@ class Upload : public std::enable_shared_from_this<Upload> {
   void ArrivedLocked(ByteRange range);  // its content has been received
   absl::Status Place(ByteRange range, const ChunkContent& content, CreditLine::Part credit);
   absl::Status PlaceStaged(ByteRange range, const ChunkContent& content, CreditLine::Part credit);
-  // The claim is over: with the bytes at their place or not, or with an error that ends the upload.
+  // Ends a claim: the bytes are written or not, or an error ends the upload.
   void Settle(ByteRange range, bool placed, const absl::Status& fatal = absl::OkStatus());
 
   const uint64_t transfer_;

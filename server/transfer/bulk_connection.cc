@@ -13,12 +13,12 @@
 namespace telegrad {
 namespace {
 
-// Of the message with the ticket.
+// Limit of the message with the ticket.
 constexpr uint32_t kMaxFirstBytes = 1024;
-// For the reason of an end.
+// Time limit for sending the reason of an end.
 constexpr std::chrono::seconds kFarewell{1};
 
-// What is still in the socket.
+// The unread data of a message in the socket.
 class SocketData final : public MessageData {
  public:
   SocketData(StreamSocket* socket, uint32_t bytes) : socket_(socket), bytes_(bytes) {}
@@ -86,7 +86,7 @@ absl::Status BulkConnection::Admit() {
   TG_RETURN_IF_ERROR(socket_->Handshake());
   TG_ASSIGN_OR_RETURN(const Frame frame, ReceiveFrame(*socket_, kMaxFirstBytes, 0));
   if (!request_.ParseFromString(frame.head) || !request_.has_attach()) {
-    return InvalidArgument("the first message of a bulk socket is attach");
+    return InvalidArgument("the first message of a bulk socket must be attach");
   }
   TG_ASSIGN_OR_RETURN(auto redeemed, tickets_->Redeem(request_.attach().token()));
   place_ = std::move(redeemed.place);
@@ -122,14 +122,14 @@ void BulkConnection::SendAll() {
       stream_.Fetch(*pull, [self = shared_from_this()] { self->Wake(); });
       continue;
     }
-    if (!Send(*message).ok()) {  // who receives notices, and says why
+    if (!Send(*message).ok()) {  // the receiving thread notices and reports it
       socket_->Shutdown();
       break;
     }
     message.reset();
     Wake();  // there may be room for more pulls
   }
-  // A fetch that was begun calls back, and what it needs may be gone when this is.
+  // Waits for the callback of a fetch that was begun, because it uses members of this object.
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !stream_.fetching(); });
 }
@@ -138,8 +138,8 @@ absl::Status BulkConnection::Send(const TransferMessage& message) {
   return SendFrame(*socket_, message.head.SerializeAsString(), {message.data.data, message.bytes});
 }
 
-// Tells the client why, where there is still somebody. What it goes on to send is dropped for a
-// moment: to close with input unread would take away what was just said.
+// Sends the reason to the client, if it is still connected. Input is read and dropped for a moment,
+// because closing a socket with unread input would discard the message that was just sent.
 void BulkConnection::Farewell(const absl::Status& status) {
   TransferMessage message;
   v1::Ended& ended = *message.head.mutable_ended();

@@ -1,6 +1,6 @@
 // One bulk socket: a TCP connection that carries a stream of transfers without HTTP/2 (see
-// AdmitBulk in data.proto). One thread receives chunks of uploads right into their buffers, another
-// one sends downloads right from theirs.
+// AdmitBulk in data.proto). One thread receives chunks of uploads directly into their buffers,
+// another one sends downloads directly from theirs.
 #pragma once
 
 #include <atomic>
@@ -26,10 +26,10 @@ class BulkConnection final : public TransferSink,
   static constexpr std::chrono::seconds kAdmission{10};
 
   BulkConnection(std::unique_ptr<StreamSocket> socket, BulkTickets* tickets, Metrics* metrics);
-  // Until the connection is over, and why. Its thread is the one that receives.
+  // Serves the connection until it ends and returns the reason. The calling thread receives.
   absl::Status Serve();
   bool admitted() const { return admitted_; }
-  // From any thread: then it is over.
+  // Closes the connection; called from any thread.
   void Shutdown();
 
   void OnGranted(uint64_t bytes) override;
@@ -43,7 +43,7 @@ class BulkConnection final : public TransferSink,
   absl::Status Send(const TransferMessage& message);
   void Farewell(const absl::Status& status);
   void Wake();
-  // Waits until `ready` is, as something has changed, or it is over; false for the latter.
+  // Waits until `ready` returns true or the connection ends; false for the latter.
   template <typename Ready>
   bool Await(Ready ready);
 

@@ -1,5 +1,5 @@
-// The address of the bulk sockets: accepts connections and gives each a thread, as many as there
-// may be. What it hears from who has shown no ticket is a handshake and one short message.
+// Accepts connections of bulk sockets, up to their limit, and gives each a thread. From a peer that
+// has not shown a ticket it reads only a handshake and one short message.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,7 @@ class BulkListener {
     return tickets_.Issue(session);
   }
 
-  // Connections, beside those, that have not shown a ticket yet; one more takes the place of the
-  // oldest.
+  // Limit of connections that have not shown a ticket yet; one more replaces the oldest.
   static constexpr int64_t kMostWaiting = 32;
 
  private:

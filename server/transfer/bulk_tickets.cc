@@ -66,7 +66,8 @@ absl::StatusOr<BulkTickets::Redeemed> BulkTickets::Redeem(std::string_view token
   }
   if (redeemed.session != nullptr) return redeemed;
   return absl::PermissionDeniedError(
-      "no such ticket for a bulk socket; each is good once and not for long: ask for another");
+      "unknown ticket for a bulk socket; a ticket is valid once and for a short time, request "
+      "another one");
 }
 
 }  // namespace telegrad

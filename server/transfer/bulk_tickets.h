@@ -1,6 +1,6 @@
-// Tickets for bulk sockets. A session gets one over a call whose caller was authenticated, and who
-// shows it on a new connection is that session: so a socket needs no credentials of its own, and
-// one that knows no ticket gets nothing. Each is good once and for a short time.
+// Tickets for bulk sockets. A session gets a ticket over an authenticated call and shows it on a
+// new connection, which then belongs to that session. So a socket needs no credentials of its own,
+// and a connection without a ticket is refused. A ticket is valid once and for a short time.
 #pragma once
 
 #include <atomic>
@@ -32,12 +32,12 @@ class BulkTickets {
 
   // RESOURCE_EXHAUSTED where there are too many sockets, or tickets of the session.
   absl::StatusOr<PresharedKey> Issue(const std::shared_ptr<Session>& session);
-  // Of a ticket that is good.
+  // The secret of a valid ticket.
   std::optional<std::string> FindSecret(std::string_view identity) const;
   struct Redeemed {
     std::shared_ptr<Session> session;
     std::string proof;                  // for the client
-    std::shared_ptr<const void> place;  // among the sockets there may be
+    std::shared_ptr<const void> place;  // its place among the allowed sockets
   };
   // Uses up the ticket of which `token` is the identity, a nonce and the client's proof of that,
   // one after the other. PERMISSION_DENIED if there is none, RESOURCE_EXHAUSTED where there are too
@@ -59,7 +59,7 @@ class BulkTickets {
   const Clock* const clock_;
   mutable std::mutex mutex_;
   std::map<std::string, Ticket, std::less<>> tickets_;  // by identity
-  // Taken under the mutex; whoever gives one back may do so after this has gone.
+  // Taken under the mutex; may be given back after this object has been destroyed.
   const std::shared_ptr<std::atomic<int64_t>> places_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 // Answers or pulls that may wait on one stream before it is not read further.
 constexpr size_t kMaxWaiting = 64;
-// A stream's credit is at least as many chunks, and this part of it is granted at a time.
+// The credit of a stream is at least this many chunks, and is granted in as many parts.
 constexpr uint64_t kChunksOfCredit = 4;
 
 class ReceivedChunk final : public ChunkContent {
@@ -56,7 +56,7 @@ absl::Status TransferStream::Attach(std::shared_ptr<Session> session,
   TG_ASSIGN_OR_RETURN(auto credit, session->transfers().Attach(sink));
   {
     std::lock_guard lock(mutex_);
-    if (closed_) return absl::AbortedError("the stream is over");
+    if (closed_) return absl::AbortedError("the stream has ended");
     credit_ = std::move(credit);
   }
   chunk_bytes_ = std::clamp<uint64_t>(credit_->bytes() / kChunksOfCredit, 1,
@@ -83,11 +83,11 @@ absl::Status TransferStream::Accept(const v1::TransferRequest& request, MessageD
       session_->transfers().Release(request.release().transfer());
       return absl::OkStatus();
     case v1::TransferRequest::kAttach:
-      return InvalidArgument("attach is only the first message of a stream");
+      return InvalidArgument("attach is allowed only as the first message of a stream");
     case v1::TransferRequest::WHAT_NOT_SET:
       break;
   }
-  return InvalidArgument("a message that says nothing that this server knows");
+  return InvalidArgument("a message that has no field that this server supports");
 }
 
 absl::Status TransferStream::TakeChunk(const v1::Chunk& chunk, MessageData& data) {
@@ -96,8 +96,7 @@ absl::Status TransferStream::TakeChunk(const v1::Chunk& chunk, MessageData& data
   }
   const CompressionMethod* method = FindCompression(chunk.compression());
   if (method == nullptr && chunk.compression() != v1::COMPRESSION_NONE) {
-    return InvalidArgument("this server knows no compression ",
-                           static_cast<int>(chunk.compression()));
+    return InvalidArgument("unknown compression ", static_cast<int>(chunk.compression()));
   }
   if (method == nullptr && data.bytes() != chunk.bytes()) {
     return InvalidArgument("a chunk of ", chunk.bytes(), " bytes comes with ", data.bytes());
@@ -157,7 +156,7 @@ void TransferStream::Fetch(const v1::Pull& pull, std::function<void()> ready) {
                      std::move(fetched));
 }
 
-// Of the chunk with which the pull begins.
+// Handles the bytes of the pull's next chunk.
 void TransferStream::Fetched(const v1::Pull& pull, absl::StatusOr<FetchedBytes> fetched) {
   const auto bytes = std::min<uint64_t>(pull.bytes(), chunk_bytes_);
   std::optional<TransferMessage> message;

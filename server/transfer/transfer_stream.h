@@ -1,7 +1,7 @@
-// What a server does on a stream of transfers, whatever carries its messages: takes chunks of
-// uploads and pulls, and says which message is to be sent next: first what the client waits for,
-// then the pulls, in order. Of a download one chunk is prepared at a time, so a client that does
-// not read holds no memory but the buffer that it reads.
+// The server's side of a stream of transfers, for any transport: takes chunks of uploads and pulls,
+// and returns the message to send next: first answers that the client waits for, then chunks of
+// downloads, in the order of the pulls. Of a download one chunk is prepared at a time, so a client
+// that does not read holds no memory but the buffer that it reads.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ class MessageData {
   virtual absl::StatusOr<std::span<const std::span<const uint8_t>>> Pieces() = 0;
   // See ChunkContent.
   virtual bool Abandon() { return false; }
-  // Whether it did not arrive: then there is nobody to be told.
+  // Whether the transport failed: then no answer can be sent.
   virtual bool broken() const { return false; }
 };
 
@@ -49,21 +49,21 @@ class TransferStream {
   explicit TransferStream(Metrics* metrics) : metrics_(metrics) {}
   ~TransferStream();
 
-  // Before all others; what the client is told of it, with the proof that it is shown, comes first.
+  // Called before all others; the first message is Attached, with `proof`.
   absl::Status Attach(std::shared_ptr<Session> session, const std::shared_ptr<TransferSink>& sink,
                       std::string proof = {});
   Session* session() const { return session_.get(); }  // null before
-  // An error is a violation of the protocol, or the transport's; what is wrong with a single chunk
-  // or pull is told in a Refused. Waits only where `data` does.
+  // An error is a violation of the protocol, or the transport's; an error of a single chunk or pull
+  // is answered with a Refused. Blocks only where `data` does.
   absl::Status Accept(const v1::TransferRequest& request, MessageData& data);
-  // From the sink. Whether there is now something to be sent.
+  // Called by the sink. Returns whether a message is ready to be sent.
   bool OnGranted(uint64_t bytes);
-  // The chunk to be prepared next, if one is and there is none yet. Who is given one calls Fetch,
-  // which calls back, perhaps at once, when there is something to be sent.
+  // The next chunk to prepare, unless one is being prepared. The caller then calls Fetch, which
+  // calls back, perhaps at once, when a message is ready to be sent.
   std::optional<v1::Pull> BeginFetch();
   void Fetch(const v1::Pull& pull, std::function<void()> ready);
   std::optional<TransferMessage> Next();
-  bool wants_input() const;  // a client that asks for more than it takes is not read further
+  bool wants_input() const;  // a client that requests more than it receives is not read further
   bool idle() const;         // nothing is to be sent or prepared
   bool fetching() const;     // Fetch has not called back
   // Nothing is sent any more.
@@ -86,7 +86,7 @@ class TransferStream {
   std::deque<v1::TransferResponse> responses_;
   std::deque<v1::Pull> pulls_;
   std::optional<TransferMessage> chunk_;  // of the pull at the front
-  uint64_t granted_ = 0;                  // and not told yet
+  uint64_t granted_ = 0;                  // and not sent yet
   bool tell_credit_ = false;              // however little: a chunk has to be sent again
   bool fetching_ = false;
   bool closed_ = false;

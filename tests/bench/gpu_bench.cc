@@ -21,7 +21,7 @@
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/execution/executable_cache.h"
-#include "engine/frontend/builder.h"
+#include "engine/frontend/tensor/builder.h"
 #include "engine/ir/content_hash.h"
 #include "tests/bench/timing.h"
 
@@ -29,8 +29,9 @@ namespace telegrad {
 namespace {
 
 constexpr FlagRow kFlags[] = {
-    {"cuda-library", 0, FlagKind::kString, "libcuda.so.1", "FILE", "the driver's library"},
-    {"smoke", 0, FlagKind::kBool, "false", "", "tiny sizes, one round: shows that it runs"},
+    {"cuda-library", 0, FlagKind::kString, "libcuda.so.1", "FILE", "Driver library"},
+    {"smoke", 0, FlagKind::kBool, "false", "",
+     "Run tiny sizes for one round, to check that the benchmark works"},
 };
 
 struct Sizes {

@@ -18,9 +18,9 @@
 #include <utility>
 
 #include "devices/cpu/cpu_device.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
-#include "engine/frontend/files.h"
 #include "engine/ir/content_hash.h"
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"

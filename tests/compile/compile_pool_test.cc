@@ -237,7 +237,7 @@ TEST_F(CompilePoolTest, TenantsTakeTurns) {
   Start(Options(1));
   const std::string first = Fifo("first");
   std::vector<std::string> others;
-  const auto heavy = std::make_shared<Share>(Share{"heavy", 1});
+  const auto heavy = std::make_shared<Share>("heavy", 1);
   const auto compile = [&](const std::string& text, std::shared_ptr<const Share> share) {
     Budget budget;
     budget.SetShare(std::move(share));
@@ -251,7 +251,7 @@ TEST_F(CompilePoolTest, TenantsTakeTurns) {
     threads.emplace_back(compile, "write " + others.back(), heavy);
     while (pool_->stats().waiting <= i) std::this_thread::yield();
   }
-  std::thread light(compile, "fine", std::make_shared<Share>(Share{"light", 1}));
+  std::thread light(compile, "fine", std::make_shared<Share>("light", 1));
   while (pool_->stats().waiting < 5) std::this_thread::yield();
   close(open(first.c_str(), O_RDONLY));
   light.join();
@@ -328,6 +328,59 @@ TEST_F(CompilePoolTest, EndsWhileWorkersAreBusy) {
   caller.join();
   pool_.reset();
   EXPECT_TRUE(deaths().empty());
+}
+
+// Whoever gives up while a worker has the kernel pays for it, and the worker has time for others:
+// nobody meets the one that was given up.
+TEST_F(CompilePoolTest, WhoGivesUpPaysAndHoldsNoWorker) {
+  auto options = Options(1);
+  options.deadline = std::chrono::hours(1);
+  Start(options);
+  for (int i = 0; i < 3; ++i) {
+    Budget budget;
+    std::thread caller([&] {
+      EXPECT_TRUE(absl::IsCancelled(pool_->Compile("hang", "k", Target(), &budget).status()));
+    });
+    while (pool_->stats().compiling == 0) std::this_thread::yield();
+    budget.Cancel();
+    caller.join();
+    EXPECT_GT(budget.worked_ns(), 0);
+    EXPECT_EQ(*Compile("fine"), "fine");
+  }
+  EXPECT_EQ(pool_->stats().deaths, 0u) << "it was asked to end";
+  EXPECT_EQ(pool_->stats().retries, 0u);
+  EXPECT_THAT(deaths(), ::testing::IsEmpty());
+}
+
+// One tenant's kernels have all workers, and end when the test says so.
+TEST_F(CompilePoolTest, WhoHasNoWorkerGetsASpareOne) {
+  auto options = Options(2);
+  options.spare = 2;
+  options.spare_idle = milliseconds(1);
+  Start(options);
+  while (pool_->stats().workers < 2) std::this_thread::yield();
+  const auto heavy = std::make_shared<Share>("heavy");
+  const auto compile = [&](const std::string& text, const std::shared_ptr<const Share>& share) {
+    Budget budget;
+    budget.SetShare(share);
+    const auto answer = pool_->Compile(text, "k", Target(), &budget);
+    EXPECT_TRUE(answer.ok()) << answer.status();
+  };
+  std::vector<std::thread> threads;
+  std::vector<std::string> fifos;
+  for (int i = 0; i < 4; ++i) {
+    fifos.push_back(Fifo(StrCat("fifo", i)));
+    threads.emplace_back(compile, "write " + fifos.back(), heavy);
+    while (pool_->stats().compiling + pool_->stats().waiting <= i) std::this_thread::yield();
+  }
+  EXPECT_EQ(pool_->stats().workers, 2) << "spare ones are not for who has some";
+  for (int i = 0; i < 3; ++i) compile("fine", std::make_shared<Share>("light"));
+  EXPECT_EQ(pool_->stats().compiling, 2);
+  EXPECT_EQ(pool_->stats().waiting, 2);
+  for (const std::string& fifo : fifos) close(open(fifo.c_str(), O_RDONLY));
+  for (std::thread& thread : threads) thread.join();
+  while (pool_->stats().workers > 2) std::this_thread::yield();
+  EXPECT_EQ(pool_->stats().deaths, 0u) << "they were not needed any more";
 }
 
 TEST_F(CompilePoolTest, SaysWhyWorkersDoNotStart) {

@@ -10,8 +10,8 @@
 #include <iostream>
 
 #include "absl/strings/str_split.h"
-#include "engine/frontend/files.h"
-#include "engine/frontend/models.h"
+#include "engine/base/files.h"
+#include "engine/frontend/nn/models.h"
 #include "engine/frontend/onnx/import.h"
 #include "engine/frontend/onnx/model.h"
 #include "engine/lowering/lower.h"

@@ -1,7 +1,7 @@
 // Quantized GGUF tensors on the device: what the graph of Dequantize makes of the blocks, on the
 // tensor evaluator, the lowered programs and the CPU device, against the values that the package
 // gguf decodes (tests/data/state).
-#include "engine/frontend/state/dequantize.h"
+#include "engine/frontend/io/dequantize.h"
 
 #include <gtest/gtest.h>
 

@@ -14,10 +14,10 @@
 #include <random>
 
 #include "devices/cpu/cpu_device.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
-#include "engine/frontend/files.h"
-#include "engine/frontend/models.h"
+#include "engine/frontend/nn/models.h"
 #include "engine/ir/scalar.h"
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"

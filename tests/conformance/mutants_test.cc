@@ -14,8 +14,8 @@
 #include <optional>
 #include <random>
 
-#include "engine/frontend/builder.h"
-#include "engine/frontend/models.h"
+#include "engine/frontend/nn/models.h"
+#include "engine/frontend/tensor/builder.h"
 #include "engine/ir/scalar.h"
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"

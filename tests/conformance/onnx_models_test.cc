@@ -11,7 +11,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "engine/frontend/files.h"
+#include "engine/base/files.h"
 #include "engine/frontend/onnx/import.h"
 #include "engine/frontend/onnx/model.h"
 #include "tests/conformance/run_graph.h"

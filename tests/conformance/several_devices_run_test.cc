@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tests/fakes/loopback/loopback_device.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
-#include "tests/fakes/loopback/graph_loader.h"
 #include "engine/execution/partitioned_cache.h"
 #include "engine/ir/content_hash.h"
 #include "engine/ir/text.h"
@@ -18,6 +16,8 @@
 #include "tests/conformance/run_graph.h"
 #include "tests/conformance/spread_graph.h"
 #include "tests/devices/fixture.h"
+#include "tests/fakes/loopback/graph_loader.h"
+#include "tests/fakes/loopback/loopback_device.h"
 
 namespace telegrad {
 namespace {

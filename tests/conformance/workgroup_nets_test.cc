@@ -5,11 +5,11 @@
 #include <cstring>
 #include <random>
 
-#include "engine/frontend/builder.h"
-#include "engine/frontend/models.h"
-#include "engine/frontend/nn.h"
-#include "engine/frontend/nn_attention.h"
-#include "engine/frontend/nn_norms.h"
+#include "engine/frontend/nn/models.h"
+#include "engine/frontend/nn/nn.h"
+#include "engine/frontend/nn/nn_attention.h"
+#include "engine/frontend/nn/nn_norms.h"
+#include "engine/frontend/tensor/builder.h"
 #include "engine/ir/scalar.h"
 #include "tests/conformance/compare.h"
 

@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <regex>
 
+#include "engine/base/files.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/files.h"
-#include "engine/frontend/state/npy.h"
-#include "engine/frontend/state/tensor_file.h"
+#include "engine/frontend/io/npy.h"
+#include "engine/frontend/io/tensor_file.h"
 #include "tests/fakes/temporary_directory.h"
 #include "tests/server/process.h"
 
@@ -150,7 +150,7 @@ TEST_F(ExamplesTest, MistakesHaveTheirMessages) {
   }
   const Output help = Run("bert", {"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  EXPECT_THAT(help.text, HasSubstr("Fills the masked place"));
+  EXPECT_THAT(help.text, HasSubstr("Predicts the masked token"));
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include "client/cc/connection.h"
 #include "client/cc/remote_plan.h"
 #include "client/cc/remote_session.h"
-#include "engine/frontend/builder.h"
-#include "engine/frontend/gradient.h"
+#include "engine/frontend/autograd/gradient.h"
+#include "engine/frontend/tensor/builder.h"
 #include "tests/server/process.h"
 
 namespace telegrad::testing {

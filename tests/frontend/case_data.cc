@@ -6,7 +6,7 @@
 
 #include "engine/base/status.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/state/tensor_file.h"
+#include "engine/frontend/io/tensor_file.h"
 
 namespace telegrad::testing {
 namespace {

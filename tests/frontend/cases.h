@@ -15,10 +15,10 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/frontend/builder.h"
-#include "engine/frontend/host_tensor.h"
-#include "engine/frontend/index.h"
-#include "engine/frontend/tensor.h"
+#include "engine/frontend/tensor/builder.h"
+#include "engine/frontend/tensor/host_tensor.h"
+#include "engine/frontend/tensor/index.h"
+#include "engine/frontend/tensor/tensor.h"
 
 namespace telegrad::testing {
 

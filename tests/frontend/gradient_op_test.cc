@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "engine/frontend/gradient.h"
+#include "engine/frontend/autograd/gradient.h"
 #include "tests/frontend/cases.h"
 #include "tests/frontend/run_plan.h"
 

@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "engine/base/strings.h"
-#include "engine/frontend/gradient.h"
-#include "engine/frontend/host_random.h"
+#include "engine/frontend/autograd/gradient.h"
+#include "engine/frontend/tensor/host_random.h"
 #include "tests/frontend/case_data.h"
 #include "tests/frontend/cases.h"
 #include "tests/frontend/run_plan.h"

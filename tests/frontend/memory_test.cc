@@ -2,8 +2,8 @@
 // million elements. Nothing may need more than the elements it reads and writes.
 #include <gtest/gtest.h>
 
-#include "engine/frontend/builder.h"
-#include "engine/frontend/index.h"
+#include "engine/frontend/tensor/builder.h"
+#include "engine/frontend/tensor/index.h"
 #include "engine/schedule/schedule.h"
 
 namespace telegrad {

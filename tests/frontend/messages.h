@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/frontend/builder.h"
+#include "engine/frontend/tensor/builder.h"
 
 namespace telegrad::testing {
 

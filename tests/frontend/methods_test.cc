@@ -8,8 +8,8 @@
 #include <regex>
 #include <set>
 
+#include "engine/base/files.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/files.h"
 
 namespace telegrad::testing {
 namespace {
@@ -20,7 +20,7 @@ struct Method {
 constexpr Method kMethods[] = {
 #define METHOD(...) {__VA_ARGS__},
 #define ABSENT(...)
-#include "engine/frontend/methods.def"
+#include "engine/frontend/tensor/methods.def"
 #undef METHOD
 #undef ABSENT
 };
@@ -30,7 +30,7 @@ struct Absent {
 constexpr Absent kAbsent[] = {
 #define METHOD(...)
 #define ABSENT(...) {__VA_ARGS__},
-#include "engine/frontend/methods.def"
+#include "engine/frontend/tensor/methods.def"
 #undef METHOD
 #undef ABSENT
 };
@@ -56,13 +56,15 @@ std::string Cell(std::string_view name) { return name.empty() ? "" : StrCat("`",
 std::string Page() {
   std::string out =
       "# Tensor's methods\n\n"
-      "Made of `engine/frontend/methods.def`; a test compares it. What each does is said in "
-      "`engine/frontend/tensor.h`\n"
-      "(`Builder::` in `builder.h`), which element types come out in `promotion.h`. Every row has "
-      "values from NumPy or\n"
-      "PyTorch that the reference interpreter and the CPU device are held to, and where there is a "
-      "derivative, gradients\n"
-      "(`tests/frontend`). Layers, optimizers and random numbers: [nn.md](nn.md).\n";
+      "This page lists the methods of `Tensor` beside those of tinygrad, PyTorch and NumPy. It is "
+      "generated from\n"
+      "`engine/frontend/tensor/methods.def`, and a test compares it. "
+      "`engine/frontend/tensor/tensor.h` (`Builder::` in\n"
+      "`builder.h`) describes each method, `promotion.h` the resulting element types. Tests "
+      "compare every row with values from\n"
+      "NumPy or PyTorch, on the reference interpreter and the CPU device, and its gradients where "
+      "it has a derivative\n"
+      "(`tests/frontend`). Layers, optimizers and random numbers are in [nn.md](nn.md).\n";
   std::string_view section;
   for (const Method& m : kMethods) {
     if (m.section != section) {
@@ -73,7 +75,7 @@ std::string Page() {
     StrAppend(&out, "| ", Cell(m.ours), " | ", Cell(m.tinygrad), " | ", Cell(m.pytorch), " | ",
               Cell(m.numpy), " |\n");
   }
-  StrAppend(&out, "\n## Of tinygrad's, absent\n\n| tinygrad | why |\n|---|---|\n");
+  StrAppend(&out, "\n## Methods of tinygrad that are absent\n\n| tinygrad | why |\n|---|---|\n");
   for (const Absent& a : kAbsent) StrAppend(&out, "| `", a.tinygrad, "` | ", a.reason, " |\n");
   return out;
 }
@@ -91,7 +93,7 @@ TEST(MethodsTest, EveryDeclarationHasARow) {
   for (const Method& m : kMethods) {
     EXPECT_TRUE(rows.insert(std::string(m.ours)).second) << m.ours << " is there twice";
   }
-  const std::string text = Read("engine/frontend/tensor.h");
+  const std::string text = Read("engine/frontend/tensor/tensor.h");
   // Declarations begin in the second column of the class, or in the first.
   const size_t hidden = text.find(" private:");  // what the class keeps to itself
   std::set<std::string> declared =
@@ -103,7 +105,7 @@ TEST(MethodsTest, EveryDeclarationHasARow) {
     EXPECT_TRUE(rows.contains(name)) << name << " has no row in methods.def";
   }
   for (const std::string& name :
-       Matches(Read("engine/frontend/builder.h"), "\n  Tensor ([A-Z]\\w*)\\(")) {
+       Matches(Read("engine/frontend/tensor/builder.h"), "\n  Tensor ([A-Z]\\w*)\\(")) {
     static const std::set<std::string> kOwn = {"Param",     "State", "Trainable", "Make",
                                                "MakeSized", "Fail",  "AddSlot",   "Updated"};
     EXPECT_TRUE(kOwn.contains(name) || rows.contains("Builder::" + name))

@@ -1,6 +1,6 @@
 // Layers forward and backward against PyTorch's values (tests/frontend/nn_vectors.py), from its own
 // state dicts: in f64 on the reference evaluator, in f32 on the CPU device.
-#include "engine/frontend/nn.h"
+#include "engine/frontend/nn/nn.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,10 +10,10 @@
 #include <functional>
 
 #include "engine/base/strings.h"
-#include "engine/frontend/gradient.h"
-#include "engine/frontend/optim.h"
-#include "engine/frontend/state/tensor_file.h"
-#include "engine/frontend/state_dict.h"
+#include "engine/frontend/autograd/gradient.h"
+#include "engine/frontend/io/tensor_file.h"
+#include "engine/frontend/nn/optim.h"
+#include "engine/frontend/nn/state_dict.h"
 #include "tests/frontend/run_plan.h"
 
 namespace telegrad::testing {

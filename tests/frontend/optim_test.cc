@@ -1,6 +1,6 @@
 // Optimizers, learning rates and clipping against PyTorch's values in f64, and tinygrad's in f32
 // where PyTorch has no such optimizer (tests/frontend/optim_vectors.py).
-#include "engine/frontend/optim.h"
+#include "engine/frontend/nn/optim.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "engine/base/strings.h"
-#include "engine/frontend/state/tensor_file.h"
+#include "engine/frontend/io/tensor_file.h"
 #include "tests/frontend/run_plan.h"
 
 namespace telegrad::testing {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/frontend/gradient.h"
+#include "engine/frontend/autograd/gradient.h"
 #include "tests/frontend/cases.h"
 #include "tests/frontend/run_plan.h"
 

@@ -6,9 +6,9 @@
 
 #include "engine/base/strings.h"
 #include "engine/explain/explain.h"
-#include "engine/frontend/builder.h"
-#include "engine/frontend/gradient.h"
-#include "engine/frontend/host_random.h"
+#include "engine/frontend/autograd/gradient.h"
+#include "engine/frontend/tensor/builder.h"
+#include "engine/frontend/tensor/host_random.h"
 #include "tests/frontend/run_plan.h"
 
 namespace telegrad::testing {

@@ -1,5 +1,5 @@
 // Promotion against tinygrad's table, and the messages of elementwise operations.
-#include "engine/frontend/promotion.h"
+#include "engine/frontend/tensor/promotion.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "engine/frontend/builder.h"
+#include "engine/frontend/tensor/builder.h"
 
 namespace telegrad {
 namespace {

@@ -1,6 +1,6 @@
 // Random numbers against those of a released tinygrad (tests/frontend/rng_vectors.py), call by
 // call, on the reference evaluator and on the CPU device.
-#include "engine/frontend/rng.h"
+#include "engine/frontend/ops/rng.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/state/tensor_file.h"
+#include "engine/frontend/io/tensor_file.h"
 #include "engine/ir/content_hash.h"
 #include "tests/frontend/run_plan.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/frontend/host_tensor.h"
-#include "engine/frontend/plan.h"
+#include "engine/frontend/tensor/host_tensor.h"
+#include "engine/frontend/tensor/plan.h"
 #include "tests/conformance/run_graph.h"
 
 namespace telegrad::testing {

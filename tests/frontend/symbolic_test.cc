@@ -5,9 +5,9 @@
 #include <functional>
 
 #include "engine/base/strings.h"
-#include "engine/frontend/builder.h"
-#include "engine/frontend/gradient.h"
-#include "engine/frontend/index.h"
+#include "engine/frontend/autograd/gradient.h"
+#include "engine/frontend/tensor/builder.h"
+#include "engine/frontend/tensor/index.h"
 #include "tests/frontend/messages.h"
 #include "tests/frontend/run_plan.h"
 

@@ -1,12 +1,12 @@
 // Files from strangers: tensor files of every format, whose first bytes say which, ONNX models, and
 // two parts of files that mutation seldom reaches, a PyTorch file's pickle and a deflated stream.
 // The first byte chooses.
+#include "engine/frontend/io/byte_sink.h"
+#include "engine/frontend/io/inflate.h"
+#include "engine/frontend/io/safetensors.h"
+#include "engine/frontend/io/tensor_file.h"
+#include "engine/frontend/io/zip.h"
 #include "engine/frontend/onnx/import.h"
-#include "engine/frontend/state/byte_sink.h"
-#include "engine/frontend/state/inflate.h"
-#include "engine/frontend/state/safetensors.h"
-#include "engine/frontend/state/tensor_file.h"
-#include "engine/frontend/state/zip.h"
 #include "engine/wire/graph_codec.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_join.h"
-#include "engine/frontend/files.h"
+#include "engine/base/files.h"
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
 #include "engine/lowering/lower.h"

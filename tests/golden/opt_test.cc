@@ -12,8 +12,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/files.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/files.h"
 
 namespace telegrad {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "engine/frontend/files.h"
+#include "engine/base/files.h"
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
 #include "engine/schedule/partition.h"

@@ -7,9 +7,9 @@
 #include <functional>
 #include <iostream>
 
+#include "engine/base/files.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/builder.h"
-#include "engine/frontend/files.h"
+#include "engine/frontend/tensor/builder.h"
 #include "engine/lowering/lower.h"
 #include "tests/golden/view_chain.h"
 

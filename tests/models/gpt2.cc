@@ -1,8 +1,8 @@
 // GPT-2 normalizes before attention and before the perceptron, and adds their results to what came
 // in.
 #include "engine/base/strings.h"
-#include "engine/frontend/gradient.h"
-#include "engine/frontend/optim.h"
+#include "engine/frontend/autograd/gradient.h"
+#include "engine/frontend/nn/optim.h"
 #include "tests/models/models.h"
 #include "tests/models/transformer.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "engine/frontend/plan.h"
+#include "engine/frontend/tensor/plan.h"
 
 namespace telegrad::testing {
 

@@ -1,6 +1,6 @@
 // What the models are made of, each by itself.
-#include "engine/frontend/builder.h"
-#include "engine/frontend/nn.h"
+#include "engine/frontend/nn/nn.h"
+#include "engine/frontend/tensor/builder.h"
 #include "tests/models/models.h"
 
 namespace telegrad::testing {

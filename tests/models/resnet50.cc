@@ -1,6 +1,6 @@
 #include "engine/base/strings.h"
-#include "engine/frontend/builder.h"
-#include "engine/frontend/nn.h"
+#include "engine/frontend/nn/nn.h"
+#include "engine/frontend/tensor/builder.h"
 #include "tests/models/models.h"
 
 namespace telegrad::testing {

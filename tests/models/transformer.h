@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/frontend/builder.h"
-#include "engine/frontend/nn.h"
+#include "engine/frontend/nn/nn.h"
+#include "engine/frontend/tensor/builder.h"
 
 namespace telegrad::testing {
 

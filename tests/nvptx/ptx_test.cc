@@ -6,8 +6,8 @@
 #include <set>
 
 #include "absl/strings/str_split.h"
+#include "engine/base/files.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/files.h"
 #include "engine/ir/text.h"
 #include "engine/lowering/lower.h"
 #include "engine/schedule/schedule.h"

@@ -7,9 +7,9 @@
 #include <regex>
 
 #include "absl/strings/str_split.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
 #include "engine/base/strings.h"
-#include "engine/frontend/files.h"
 #include "tests/fakes/temporary_directory.h"
 
 namespace telegrad::testing {

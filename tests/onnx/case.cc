@@ -9,12 +9,12 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
-#include "engine/frontend/files.h"
 #include "engine/frontend/onnx/external_data.h"
 #include "engine/frontend/onnx/import.h"
 #include "engine/frontend/onnx/model.h"
-#include "engine/frontend/shapes.h"
+#include "engine/frontend/tensor/shapes.h"
 
 namespace telegrad::testing {
 namespace {

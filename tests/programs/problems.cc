@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "engine/base/files.h"
 #include "engine/base/status.h"
-#include "engine/frontend/files.h"
 #include "engine/ir/text.h"
 
 namespace telegrad::testing {

@@ -115,7 +115,7 @@ class HostileTest(unittest.TestCase):
                 buffer = session.empty((8,), "u8")
                 with raises(self, Code.INTERNAL, words):
                     buffer.numpy()
-                with raises(self, Code.INTERNAL, words):  # the session is over
+                with raises(self, Code.INTERNAL, words):  # the session has ended
                     session.empty((1,))
 
     def test_wrong_answers_to_a_read_with_asyncio(self):

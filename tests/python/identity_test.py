@@ -134,7 +134,7 @@ class IdentityTest(unittest.TestCase):
     def test_files_that_are_not_there(self):
         with raises(self, Code.INVALID_ARGUMENT, "absent.pem"):
             telegrad.connect(self.tokens.address, tls=TLS(ca="absent.pem"))
-        with raises(self, Code.INVALID_ARGUMENT, "go together"):
+        with raises(self, Code.INVALID_ARGUMENT, "needs its key"):
             telegrad.connect(self.tokens.address, tls=TLS(cert=self.keys("client-blue.pem")))
 
 

@@ -214,10 +214,10 @@ TEST_F(CliTest, ExplainRefusals) {
     EXPECT_THAT(output.text, HasSubstr(text));
   };
   refused({model}, 2, "batch_size");
-  refused({model, "--shape", "input=1x-1"}, 2, "\"-1\" is no size");
+  refused({model, "--shape", "input=1x-1"}, 2, "\"-1\" is not a size");
   refused({model, "--shape", "=1"}, 2, "expected NAME=VALUE");
   refused({model, "--shape", "other=1x1"}, 2, "no input 'other'");
-  refused({model, "--dim", "batch_size=many"}, 2, "\"many\" is no size");
+  refused({model, "--dim", "batch_size=many"}, 2, "\"many\" is not a size");
   refused({}, 2, "expected one ONNX file");
   refused({"tests/data/onnx/NOTICE"}, 1, "tests/data/onnx/NOTICE: ONNX");
   refused({"tests/data/onnx/nobody"}, 1, "nobody");

@@ -58,25 +58,69 @@ TEST_F(ConnectionsTest, OneMoreTakesThePlaceOfTheOldestStranger) {
   EXPECT_TRUE(connections_.Admit(a.accepted.get()));
   EXPECT_TRUE(connections_.Admit(b.accepted.get()));
   EXPECT_TRUE(connections_.Admit(c.accepted.get()));
-  connections_.Know(PeerOf(a.accepted.get()));
+  connections_.Know(PeerOf(a.accepted.get()), "t");
   EXPECT_TRUE(connections_.Admit(d.accepted.get()));
   EXPECT_FALSE(a.ended());
   EXPECT_TRUE(b.ended());
   EXPECT_FALSE(c.ended());
-  connections_.Know(PeerOf(c.accepted.get()));
-  connections_.Know(PeerOf(d.accepted.get()));
-  EXPECT_FALSE(connections_.Admit(e.accepted.get())) << "all are known";
+  connections_.Know(PeerOf(c.accepted.get()), "u");
+  connections_.Know(PeerOf(d.accepted.get()), "v");
+  EXPECT_FALSE(connections_.Admit(e.accepted.get())) << "all are known, and nobody has more";
   EXPECT_FALSE(connections_.Evict());
   for (const Pair* kept : std::initializer_list<const Pair*>{&a, &c, &d})
     EXPECT_FALSE(kept->ended());
 }
 
+// One tenant has all that may be: whoever comes takes its least used, until it has a share.
+TEST_F(ConnectionsTest, ATenantHasAShareOfThem) {
+  connections_.Limit(4);
+  const Pair a = Make(), b = Make(), c = Make(), d = Make(), e = Make(), f = Make(), g = Make();
+  const auto know = [&](const Pair& pair, std::string_view tenant) {
+    connections_.Know(PeerOf(pair.accepted.get()), tenant);
+  };
+  for (const Pair* pair : std::initializer_list<const Pair*>{&a, &b, &c, &d}) {
+    EXPECT_TRUE(connections_.Admit(pair->accepted.get()));
+    know(*pair, "hog");
+  }
+  know(a, "hog");  // once more
+  EXPECT_TRUE(connections_.Admit(e.accepted.get()));
+  EXPECT_TRUE(b.ended()) << "over which no call has come for longest";
+  know(e, "other");
+  EXPECT_TRUE(connections_.Admit(f.accepted.get()));
+  EXPECT_TRUE(c.ended());
+  know(f, "third");
+  EXPECT_TRUE(connections_.Admit(g.accepted.get()));
+  EXPECT_TRUE(d.ended());
+  know(g, "fourth");
+  for (const Pair* pair : std::initializer_list<const Pair*>{&a, &e, &f, &g}) {
+    EXPECT_FALSE(pair->ended());
+  }
+  EXPECT_FALSE(connections_.Evict()) << "each has one";
+}
+
+// They have no address; who connected is asked of the kernel.
+TEST_F(ConnectionsTest, ThoseOfUnixSocketsAreOfTheirUser) {
+  connections_.Limit(2);
+  UniqueFd ends[3][2];
+  for (auto& pair : ends) {
+    int fds[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    pair[0] = UniqueFd(fds[0]);
+    pair[1] = UniqueFd(fds[1]);
+    EXPECT_TRUE(connections_.Admit(pair[0].get()));
+  }
+  char byte;
+  EXPECT_EQ(recv(ends[0][1].get(), &byte, 1, MSG_DONTWAIT), 0) << "one user had all";
+  EXPECT_EQ(recv(ends[1][1].get(), &byte, 1, MSG_DONTWAIT), -1);
+}
+
 TEST_F(ConnectionsTest, WhatIsClosedMakesRoom) {
   Pair a = Make();
   const Pair b = Make(), c = Make(), d = Make(), e = Make();
-  for (const Pair* pair : std::initializer_list<const Pair*>{&a, &b, &c}) {
+  const std::pair<const Pair*, std::string_view> rows[] = {{&a, "t"}, {&b, "u"}, {&c, "v"}};
+  for (const auto& [pair, tenant] : rows) {
     EXPECT_TRUE(connections_.Admit(pair->accepted.get()));
-    connections_.Know(PeerOf(pair->accepted.get()));
+    connections_.Know(PeerOf(pair->accepted.get()), tenant);
   }
   EXPECT_EQ(connections_.open(), 3);
   a.accepted = UniqueFd();

@@ -320,7 +320,7 @@ TEST_F(CredentialsTest, CommandLineShowsThem) {
   EXPECT_EQ(run({"--token-file", keys_->path("cli.txt")}).exit_code, 0);
   const Output nobody = run({});
   EXPECT_EQ(nobody.exit_code, 1);
-  EXPECT_THAT(nobody.text, HasSubstr("asks who its callers are"));
+  EXPECT_THAT(nobody.text, HasSubstr("requires credentials"));
   EXPECT_EQ(run({"--token-file", keys_->path("none")}).exit_code, 2);
   EXPECT_EQ(run({"--tls-cert", keys_->path("client-bob.pem")}).exit_code, 2);
   const Output clear = RunProgram(
@@ -339,11 +339,13 @@ TEST_F(CredentialsTest, FlagsThatLeaveTheDaemonOpenAreRefused) {
     std::vector<std::string> args;
     std::string text;
   } kCases[] = {
-      {{"--listen", "0.0.0.0:0", "--tls-cert", cert, "--tls-key", key}, "nobody is asked"},
+      {{"--listen", "0.0.0.0:0", "--tls-cert", cert, "--tls-key", key},
+       "would not be authenticated"},
       {{"--listen", "0.0.0.0:0", "--jwt-keys", keys_->path("jwt")}, "in the clear"},
       {{"--data-listen", "0.0.0.0:0"}, "--data-listen 0.0.0.0:0: other machines"},
       {{"--bulk-listen", "0.0.0.0:0"}, "--bulk-listen 0.0.0.0:0: other machines"},
-      {{"--bulk-listen", "unix:/tmp/x"}, "--bulk-listen unix:/tmp/x: bulk sockets are of TCP"},
+      {{"--bulk-listen", "unix:/tmp/x"},
+       "--bulk-listen unix:/tmp/x: expected HOST:PORT, because bulk sockets"},
       {{"--bulk-listen", "nowhere"}, "\"nowhere\" is not an address"},
       {{"--bulk-sockets", "0"}, "--bulk-sockets: 0 is not from 1 to"},
       {{"--admin-listen", "0.0.0.0:0"}, "--admin-listen 0.0.0.0:0: other machines"},

@@ -7,6 +7,7 @@
 
 #include <condition_variable>
 
+#include "grpc/grpc.h"
 #include "grpcpp/grpcpp.h"
 #include "tests/server/daemon_fixture.h"
 
@@ -16,6 +17,12 @@ namespace {
 using ::testing::HasSubstr;
 using testing::Output;
 using testing::RunProgram;
+
+// Its shutdown waits up to ten seconds for a poll that nothing interrupts.
+TEST_F(DaemonTest, GrpcIsNotShutDownWithTheLastConnectionOfAClient) {
+  connection_.reset();
+  EXPECT_TRUE(grpc_is_initialized());
+}
 
 TEST_F(DaemonTest, HealthAndMetricsPage) {
   grpc::GenericStub stub(connection_->channel());

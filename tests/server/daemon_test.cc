@@ -4,7 +4,7 @@
 #include <random>
 
 #include "client/cc/remote_plan.h"
-#include "engine/frontend/builder.h"
+#include "engine/frontend/tensor/builder.h"
 #include "engine/ir/content_hash.h"
 #include "tests/server/daemon_fixture.h"
 

@@ -15,16 +15,18 @@ constexpr int kField = 15;
 
 std::string Payload(const Envelope& envelope) {
   std::string out;
-  for (const Piece& piece : envelope.payload) {
+  for (const ByteSpan& piece : envelope.payload) {
     out.append(reinterpret_cast<const char*>(piece.data()), piece.size());
   }
   return out;
 }
 
-Piece AsPiece(std::string_view s) { return {reinterpret_cast<const uint8_t*>(s.data()), s.size()}; }
+ByteSpan AsPiece(std::string_view s) {
+  return {reinterpret_cast<const uint8_t*>(s.data()), s.size()};
+}
 
-std::vector<Piece> Cut(std::string_view message, std::mt19937_64& random) {
-  std::vector<Piece> pieces;
+std::vector<ByteSpan> Cut(std::string_view message, std::mt19937_64& random) {
+  std::vector<ByteSpan> pieces;
   while (!message.empty()) {
     const size_t limit = random() % 4 == 0 ? 40 : 3;
     const size_t n = std::min<size_t>(random() % limit, message.size());
@@ -32,6 +34,43 @@ std::vector<Piece> Cut(std::string_view message, std::mt19937_64& random) {
     message.remove_prefix(n);
   }
   return pieces;
+}
+
+// Every occurrence of a repeated field, however the message is cut.
+TEST(EnvelopeTest, SeveralPayloads) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 500; ++round) {
+    std::string message;
+    std::vector<std::string> data(random() % 5);
+    for (std::string& one : data) {
+      one.assign(random() % 300, 'y');
+      message += EnvelopeHead("", kField, one.size()) + one;
+      v1::ExecuteRequest head;
+      head.set_op_id(random());
+      message += head.SerializeAsString();
+    }
+    Payloads split;
+    ASSERT_TRUE(SplitPayloads(Cut(message, random), kField, 1 << 20, 5, &split).ok());
+    ASSERT_EQ(split.payloads.size(), data.size());
+    for (size_t i = 0; i < data.size(); ++i) {
+      std::string joined;
+      for (const ByteSpan& piece : split.payloads[i]) {
+        joined.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+      }
+      EXPECT_EQ(joined, data[i]);
+    }
+    v1::ExecuteRequest head;
+    EXPECT_TRUE(head.ParseFromString(split.head));
+    if (data.empty()) continue;
+    EXPECT_TRUE(absl::IsResourceExhausted(
+        SplitPayloads(Cut(message, random), kField, 1 << 20, data.size() - 1, &split)));
+    EXPECT_TRUE(absl::IsResourceExhausted(
+        SplitPayloads(Cut(message, random), kField, split.head.size() / 2, 5, &split)));
+    message.pop_back();
+    EXPECT_FALSE(SplitPayloads(Cut(message, random), kField, 1 << 20, 5, &split).ok());
+  }
 }
 
 TEST(EnvelopeTest, AnyCutGivesTheSame) {
@@ -112,7 +151,7 @@ TEST(EnvelopeTest, Malformed) {
       "\x09\x31\x32",                                  // a cut fixed64
   };
   for (const std::string_view bytes : cases) {
-    const Piece piece = AsPiece(bytes);
+    const ByteSpan piece = AsPiece(bytes);
     Envelope envelope;
     EXPECT_TRUE(absl::IsInvalidArgument(SplitEnvelope(std::span(&piece, 1), kField, &envelope)))
         << testing::PrintToString(std::string(bytes));

@@ -38,7 +38,7 @@ class RawSession {
     stream_->Write(request);
     return last_;
   }
-  // The next answer; none once the stream is over.
+  // The next answer; none once the stream has ended.
   v1::ExecuteResponse Read() {
     v1::ExecuteResponse response;
     over_ = over_ || !stream_->Read(&response);

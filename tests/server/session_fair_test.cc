@@ -139,11 +139,36 @@ TEST_F(SessionFairTest, ACancelledRunCostsNoDeviceTime) {
   engine_.gate.Close();
   const uint64_t run = Run(1, 2);
   sink_->Await([&] { return metrics_.count(Metric::kRuns) == 1; });
-  EXPECT_EQ(tenant_->device_time.overdrawn_ms(clock.Ns()), 10);
+  EXPECT_EQ(tenant_->device_time->overdrawn_ms(clock.Ns()), 10);
   session_->Cancel(*sink_, ++last_id_, run, run);
   engine_.gate.Open();
   EXPECT_TRUE(absl::IsCancelled(StatusOf(run)));
-  EXPECT_EQ(tenant_->device_time.overdrawn_ms(clock.Ns()), -10);
+  EXPECT_EQ(tenant_->device_time->overdrawn_ms(clock.Ns()), -10);
+}
+
+// A run that waits for memory has taken device time; its session ends before it begins.
+TEST_F(SessionFairTest, AClosedSessionsRunsCostNoDeviceTime) {
+  fakes::ManualClock clock;
+  env_.clock = &clock;
+  quotas_[Quota::kDeviceRate] = 1;
+  quotas_[Quota::kDeviceBurst] = 100;
+  engine_.cost.seconds = 0.02;
+  int tries = 0;
+  engine_.on_run = [&]() -> absl::Status {
+    return ++tries > 1 ? absl::ResourceExhaustedError("no memory") : absl::OkStatus();
+  };
+  Put(1);
+  for (uint64_t handle : {1, 2}) Alloc(handle, 4);
+  engine_.gate.Close();
+  Run(1, 2);
+  Run(1, 2);
+  sink_->Await([&] { return tenant_->device_time->overdrawn_ms(clock.Ns()) == -60; });
+  session_->Close();
+  EXPECT_EQ(tenant_->device_time->overdrawn_ms(clock.Ns()), -80) << "the second, which waits";
+  engine_.gate.Open();
+  pool_->queue(*device_, QueueKind::kCompute)->Drained().Wait().IgnoreError();
+  session_ = nullptr;
+  EXPECT_EQ(tenant_->device_time->overdrawn_ms(clock.Ns()), -100);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "server/session/session.h"
 #include "tests/fakes/loopback/graph_loader.h"
 #include "tests/fakes/loopback/loopback_device.h"
+#include "tests/fakes/temporary_directory.h"
 #include "tests/server/session_ends.h"
 
 namespace telegrad {
@@ -29,6 +30,8 @@ class SeveralDevices : public ::testing::Test {
     options.host = HostTarget(2);
     options.cpu_memory = int64_t{64} << 20;
     options.cpu_devices = 2;
+    options.disk_roots = {"d=" + directory_.path().string()};
+    options.disk_growth = 1000;
     std::vector<std::unique_ptr<Device>> devices = *OpenDevices(options);
     devices.push_back(OpenLoopback(
         {.inner =
@@ -93,6 +96,7 @@ class SeveralDevices : public ::testing::Test {
         RunOp{.hash = hash, .handles = std::move(handles), .devices = std::move(devices)});
   }
 
+  TemporaryDirectory directory_;
   Graph g_;
   std::shared_ptr<SharedCaches> caches_ = std::make_shared<SharedCaches>(ExecutableCache::Limits{});
   Metrics metrics_;
@@ -156,6 +160,21 @@ TEST_F(SeveralDevices, BuffersLieBeyondTheSeam) {
   EXPECT_EQ(caches_->stats().bytes_sent, 32);
 }
 
+// What a run keeps on a disk between its steps is written there.
+TEST_F(SeveralDevices, ADiskThatMayOnlyBeReadHoldsNoValuesOfRuns) {
+  Alloc(1, "CPU:0", {1, 2, 3, 4});
+  Alloc(2, "CPU:0");
+  const std::string hash = Put({{Param(1, 0), Copy(Copy(Param(0, 0), 1), 0)}});
+  tenant_->Grant({.read = {"*"}});
+  const absl::Status refused = StatusOf(Run(hash, {1, 2}, {"CPU:0", "DISK:d"}));
+  EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("may not write DISK:d"));
+  tenant_->Grant({.write = {"d"}});
+  const absl::Status granted = StatusOf(Run(hash, {1, 2}, {"CPU:0", "DISK:d"}));
+  EXPECT_TRUE(granted.ok()) << granted;
+  EXPECT_THAT(Read(2), ElementsAre(1, 2, 3, 4));
+}
+
 TEST_F(SeveralDevices, ErrorsNameTheSlotAndTheDevice) {
   Alloc(1, "CPU:0");
   Alloc(2, "CPU:1");
@@ -170,7 +189,7 @@ TEST_F(SeveralDevices, ErrorsNameTheSlotAndTheDevice) {
   const absl::Status nowhere = StatusOf(Run(far, {1, 1}));
   EXPECT_EQ(nowhere.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(nowhere.message(), HasSubstr("names device 9"));
-  EXPECT_THAT(nowhere.message(), HasSubstr("this server has 3 devices"));
+  EXPECT_THAT(nowhere.message(), HasSubstr("this server has 4 devices"));
   // What would have been written is poisoned, nothing else.
   Alloc(3, "CPU:1");
   EXPECT_FALSE(StatusOf(Run(add, {3, 2}, {"CPU:0"})).ok());

@@ -6,6 +6,7 @@
 #include "server/identity/principal.h"
 #include "server/session/tenant_directory.h"
 #include "tests/fakes/copy_engine.h"
+#include "tests/fakes/manual_clock.h"
 
 namespace telegrad {
 namespace {
@@ -29,10 +30,12 @@ TEST(Quotas, AreNamedAndHaveUnits) {
     EXPECT_TRUE(absl::IsInvalidArgument(quotas.Set(wrong))) << wrong;
   }
   EXPECT_THAT(std::string(quotas.Set("nonsense=1").message()),
-              HasSubstr("no quota is named \"nonsense\"; there are device_memory, "));
+              HasSubstr("unknown quota \"nonsense\"; there are device_memory, "));
   EXPECT_EQ(quotas[Quota::kSessions], 7) << "as it was";
-  EXPECT_EQ(quotas.Set("weight=0").message(), "weight: 0 is too little; it is at least 1");
+  EXPECT_EQ(quotas.Set("weight=0").message(), "weight: 0 is too small; expected at least 1");
   EXPECT_TRUE(quotas.Set("weight=3").ok());
+  EXPECT_EQ(quotas.Set("weight=9223372036854775807").message(),
+            "weight: 9223372036854775807 is too large; expected at most 10000");
 }
 
 TEST(TenantFile, GivesEachItsOwn) {
@@ -64,18 +67,19 @@ TEST(TenantFile, SaysWhereItIsWrong) {
   const struct {
     std::string_view text, error;
   } kCases[] = {
-      {"sessions = 1", "f:1: a quota before the first section"},
+      {"sessions = 1", "f:1: a quota stands before the first section"},
       {"\n[a]\nsessions", "f:3: \"sessions\" is not NAME=VALUE"},
-      {"[a]\nacts_for = b/c", "f:2: acts_for: \"b/c\" is no tenant's name"},
-      {"[a]\nsession = 1", "f:2: no quota is named \"session\""},
+      {"[a]\nmodels = ../x", "f:2: models: \"../x\" is no model's name"},
+      {"[a]\nacts_for = b/c", "f:2: acts_for: \"b/c\" is not the name of a tenant"},
+      {"[a]\nsession = 1", "f:2: unknown quota \"session\""},
       {"[a]\nsessions = x", "f:2: sessions: \"x\" is not a whole number"},
       {"[a]\nsessions = 1\nsessions = 2", "f:3: a second sessions in this section"},
       {"[a]\n[b]\n[a]", "f:3: a second section [a]"},
-      {"[*]\n[*]", "f:2: a second section [*]"},
-      {"[a", "f:1: a section is [NAME] or [*]"},
-      {"[a b]", "f:1: \"a b\" is no tenant's name"},
-      {"[]", "f:1: \"\" is no tenant's name"},
-      {"[\x1b]", "f:1: \"?\" is no tenant's name"},
+      {"[*]\n[*]", "f:2: there are two sections [*]"},
+      {"[a", "f:1: expected a section header, [NAME] or [*]"},
+      {"[a b]", "f:1: \"a b\" is not the name of a tenant"},
+      {"[]", "f:1: \"\" is not the name of a tenant"},
+      {"[\x1b]", "f:1: \"?\" is not the name of a tenant"},
   };
   for (const auto& c : kCases) {
     const auto table = ParseTenants(c.text, "f", {});
@@ -108,8 +112,9 @@ class DirectoryTest : public ::testing::Test {
           ++engines_;
           return std::make_shared<fakes::CopyEngine>();
         },
-        &metrics_);
+        &metrics_, &clock_);
   }
+  fakes::ManualClock clock_;
   Metrics metrics_;
   int engines_ = 0;
 };
@@ -156,6 +161,18 @@ TEST_F(DirectoryTest, ActsForWhomTheFileNames) {
   EXPECT_TRUE(absl::IsPermissionDenied(directory->CheckActsFor("front", "alice")));
 }
 
+TEST_F(DirectoryTest, ModelsAreThoseOfTheFile) {
+  const auto directory = Directory("[alice]\nmodels = add team-*\n[bob]\n[local]\n[*]", 10);
+  const auto alice = *directory->Find("alice");
+  EXPECT_TRUE(alice->MayInfer("add") && alice->MayInfer("team-") && alice->MayInfer("team-x"));
+  EXPECT_FALSE(alice->MayInfer("adder") || alice->MayInfer("team") || alice->MayInfer(""));
+  EXPECT_FALSE((*directory->Find("bob"))->MayInfer("add"));
+  EXPECT_TRUE((*directory->Find("local"))->MayInfer("add"));
+  directory->Replace(*ParseTenants("[*]\nmodels = sub", "file", {}));
+  EXPECT_FALSE(alice->MayInfer("add"));
+  EXPECT_TRUE(alice->MayInfer("sub"));
+}
+
 TEST_F(DirectoryTest, ErrorsSayWhereTheQuotaIs) {
   const auto directory = Directory("[alice]\nsessions=1\n[*]", 10);
   EXPECT_EQ((*directory->Find("alice"))->accounts[Quota::kSessions].Refuse(2).message(),
@@ -200,6 +217,63 @@ TEST_F(DirectoryTest, ManyThreadsFindOneTenant) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_LE(directory->All().size(), 2u);
+}
+
+constexpr int64_t kMs = 1'000'000;
+
+// Whoever has a tenant's share, as queues have, finds the new weight in it.
+TEST_F(DirectoryTest, WhatIsReplacedHoldsForThoseInUse) {
+  const auto directory =
+      Directory("[a]\nweight=2\ndevice_rate=10\ndevice_burst=100\n[*]\ncompile_burst=5", 10);
+  const auto a = *directory->Find("a"), b = *directory->Find("b");
+  const std::shared_ptr<const Share> share = a->share;
+  EXPECT_EQ(share->weight(), 2);
+  auto taken = a->TakeDeviceTime(50 * kMs, clock_.Ns());
+  ASSERT_TRUE(taken.ok());
+  directory->Replace(
+      *ParseTenants("[a]\nweight=7\ndevice_rate=20\ndevice_burst=40\n"
+                    "[*]\nweight=3\ncompile_rate=0\ncompile_burst=0",
+                    "file", {}));
+  EXPECT_EQ(share->weight(), 7);
+  EXPECT_EQ(b->share->weight(), 3);
+  EXPECT_EQ(a->device_time->overdrawn_ms(clock_.Ns()), 10);
+  EXPECT_EQ(a->TakeDeviceTime(1, clock_.Ns()).status().message(),
+            "device_rate of tenant a is limited to 20 ms in each second, device_burst to 40 ms: 10 "
+            "ms more have been used; try again in 501 ms, or raise it with device_rate = VALUE "
+            "below [a] in the file of --tenants");
+  EXPECT_TRUE(absl::IsResourceExhausted(b->TakeCompileTime(clock_.Ns())));
+}
+
+TEST_F(DirectoryTest, WhoIsDroppedKeepsItsDebts) {
+  const auto directory = Directory("[*]\ndevice_rate=1000\ndevice_burst=10", 0);
+  std::weak_ptr<const Share> share;
+  std::shared_ptr<const Share> in_a_queue;
+  {
+    const auto tenant = *directory->Find("t");
+    auto taken = tenant->TakeDeviceTime(510 * kMs, clock_.Ns());
+    ASSERT_TRUE(taken.ok());
+    taken->Keep();
+    tenant->compile_time->Correct(0, 70'000 * kMs);
+    share = in_a_queue = tenant->share;
+  }
+  ASSERT_TRUE(directory->Find("other").ok());
+  ASSERT_TRUE(directory->Find("another").ok());
+  clock_.Advance(100 * kMs);
+  const auto again = *directory->Find("t");
+  EXPECT_EQ(engines_, 4) << "it had been dropped";
+  EXPECT_EQ(again->device_time->overdrawn_ms(clock_.Ns()), 400);
+  EXPECT_EQ(again->TakeDeviceTime(1, clock_.Ns()).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(again->share, in_a_queue) << "by which a queue knows what it owes";
+}
+
+// So that who can have many names cannot make the directory remember all of them.
+TEST_F(DirectoryTest, DebtsThatAreSettledAreForgotten) {
+  const auto directory = Directory("[*]", 0);
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_TRUE(directory->Find("t" + std::to_string(i)).ok());
+    EXPECT_LE(directory->remembered(), 130u);
+  }
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ FLOOR = {
     "engine/base": 0,
     "engine/net": 1,
     "engine/types": 1,
+    "engine/opencl": 2,
     "engine/ir": 2,
     "devices/api": 2,
     "engine/wire": 3,
@@ -34,6 +35,11 @@ FLOOR = {
     "engine/tools": 9,
 }
 
+# The rooms of a folder that has several, from the lowest: a file includes its own room and lower ones.
+ROOMS = {
+    "engine/frontend": {"tensor": 0, "ops": 1, "autograd": 2, "nn": 3, "io": 3, "onnx": 4},
+}
+
 # Everything else, by pattern, first match: what a folder may include besides itself.
 CONTRACT = ["devices/api", "engine/base", "engine/types"]  # all that a driver knows
 ALLOWED = [
@@ -41,6 +47,7 @@ ALLOWED = [
     ("devices/reference", ["engine/ir", "engine/reference"] + CONTRACT),  # hosts the interpreter
     ("devices/remote", ["client/cc"] + CONTRACT),  # a device behind a channel
     ("devices/nv", ["devices/hcq"] + CONTRACT),  # writes its queues itself
+    ("devices/opencl", ["engine/opencl"] + CONTRACT),  # whose loader the compiler opens, too
     ("devices/*", CONTRACT),
     # The server has floors too: metrics and log, identity, devices, sessions, models, services.
     ("server", ["engine/base"]),  # the table of flags
@@ -50,20 +57,23 @@ ALLOWED = [
     ("server/session", ["server/identity", "server/pool", "server/admin", "engine/*", "devices/api"]),
     ("server/transfer", ["proto", "server/session", "server/pool", "server/admin", "engine/*", "devices/api"]),
     ("server/serving", ["server/session", "server/pool", "server/admin", "engine/*", "devices/api"]),
-    ("server/service", ["proto", "server/*", "engine/*", "devices/api"]),
+    ("server/http", ["server/serving", "server/session", "server/identity", "server/admin", "engine/*", "devices/api"]),
+    ("server/service", ["proto", "server", "server/*", "engine/*", "devices/api"]),
     ("proto", []),  # what both ends of a channel must agree on beyond the .proto files
     ("client/cc", ["proto", "engine/base", "engine/net", "engine/types", "engine/ir", "engine/wire", "engine/frontend"]),
     ("client/examples", ["client/cc", "engine/base", "engine/types", "engine/ir", "engine/frontend"]),
     ("client/cli", ["client/cc", "engine/base", "engine/types", "engine/ir", "engine/frontend", "engine/explain"]),
 ]
 
-MAINS = ["server/main.cc"]  # may include everything
+MAINS = ["server/main.cc", "server/model_serving.cc", "server/model_serving.h", "server/http_front_end.cc",
+         "server/http_front_end.h", "server/no_http_front_end.cc"]  # may include everything
 
 # Headers from outside that only some folders may know.
 OUTSIDE = [
     (re.compile(r"^(grpc|grpcpp)/|\.grpc\.pb\.h$"), "gRPC", ["proto", "server/service", "client/cc"]),
     (re.compile(r"^google/protobuf/|\.pb\.h$"), "Protobuf",
      ["proto", "server/service", "server/transfer", "engine/wire", "client/cc"]),
+    (re.compile(r"^microhttpd"), "libmicrohttpd", ["server/http"]),
     (re.compile(r"^(llvm|llvm-c)/"), "LLVM", ["engine/compile", "devices/cpu"]),
 ]
 
@@ -95,6 +105,19 @@ def house(folder):
     return "/".join(folder.split("/")[:2])
 
 
+def wrong_room(path, header):
+    """What is wrong with `path` including `header` of the same house, or None."""
+    rooms = ROOMS.get(house(os.path.dirname(path)))
+    if not rooms:
+        return None
+    room, target = (name.split("/")[2] for name in (path, header))
+    if room not in rooms or target not in rooms:
+        return f"{room if room not in rooms else target} has no row in ROOMS of tests/tools/floors.py"
+    if room != target and rooms[room] <= rooms[target]:
+        return f"the room {room} may not include {target}"
+    return None
+
+
 def check_include(path, header, quoted, exists):
     """What is wrong with `path` including `header`, or None."""
     folder = house(os.path.dirname(path))
@@ -111,7 +134,7 @@ def check_include(path, header, quoted, exists):
             return f"{folder} has no row in tests/tools/floors.py"
         if not allowed:
             return f"{folder} may not include {target}"
-        return None
+        return wrong_room(path, header) if folder == target else None
     for pattern, name, folders in OUTSIDE:
         if pattern.search(header):
             return None if folder in folders else f"{name} belongs only in {', '.join(folders)}"

@@ -11,7 +11,8 @@ import floors
 
 HEADERS = [
     "engine/base/status.h", "engine/ir/graph.h", "engine/rewrite/rewriter.h", "engine/wire/wire.h",
-    "engine/rules/algebra.h", "engine/frontend/tensor.h", "engine/schedule/schedule.h",
+    "engine/rules/algebra.h", "engine/frontend/tensor/tensor.h", "engine/frontend/ops/reduce.h",
+    "engine/frontend/nn/nn.h", "engine/frontend/io/zip.h", "engine/schedule/schedule.h",
     "engine/execution/executable.h", "devices/api/device.h", "devices/cpu/cpu.h",
     "devices/drivers.h", "server/session/session.h", "server/service/compute.h",
     "client/cc/client.h", "proto/transport.h", "tests/fakes/device.h",
@@ -48,7 +49,7 @@ class FloorsTest(unittest.TestCase):
         self.assert_allowed("engine/ir/x.cc", '"engine/base/status.h"')
         self.assert_allowed("engine/ir/x.cc", '"engine/ir/graph.h"')
         self.assert_allowed("engine/execution/x.cc", '"devices/api/device.h"')
-        self.assert_allowed("engine/frontend/onnx/x.cc", '"engine/frontend/tensor.h"')
+        self.assert_allowed("engine/frontend/onnx/x.cc", '"engine/frontend/tensor/tensor.h"')
         self.assert_allowed("devices/cpu/x.cc", '"devices/api/device.h"')
         self.assert_allowed("devices/drivers.cc", '"devices/cpu/cpu.h"')
         self.assert_allowed("devices/remote/x.cc", '"client/cc/client.h"')
@@ -99,6 +100,14 @@ class FloorsTest(unittest.TestCase):
         self.assert_caught("engine/frontend/x.cc", '"engine/frontend/test_model.h"', "only tests")
         self.assert_caught("engine/wire/x.cc", '"engine/wire/testing/hostile.h"', "only tests")
         self.assert_allowed("engine/frontend/test_x.h", '"engine/schedule/schedule.h"')
+
+    def test_rooms(self):
+        self.assert_allowed("engine/frontend/ops/x.cc", '"engine/frontend/tensor/tensor.h"')
+        self.assert_allowed("engine/frontend/ops/x.cc", '"engine/frontend/ops/reduce.h"')
+        self.assert_allowed("engine/frontend/onnx/x.cc", '"engine/frontend/io/zip.h"')
+        self.assert_caught("engine/frontend/tensor/x.cc", '"engine/frontend/ops/reduce.h"', "room tensor may not")
+        self.assert_caught("engine/frontend/io/x.cc", '"engine/frontend/nn/nn.h"', "room io may not")
+        self.assert_caught("engine/frontend/new/x.cc", '"engine/frontend/nn/nn.h"', "has no row in ROOMS")
 
     def test_form(self):
         self.assert_caught("engine/ir/x.cc", "<engine/base/status.h>", "with quotes")

@@ -36,7 +36,7 @@ class TLS:
 
     def credentials(self) -> Any:
         if (self.cert is None) != (self.key is None):
-            raise invalid("a client's certificate and its key go together")
+            raise invalid("a client certificate needs its key, and a key its certificate")
         ca, key, cert = (None if path is None else _read(path)
                          for path in (self.ca, self.key, self.cert))
         return grpc.ssl_channel_credentials(ca, key, cert)
@@ -51,7 +51,7 @@ def token_from_file(path: Path) -> Callable[[], str]:
 
 
 def token_from_local_socket(path: Path) -> Callable[[], str]:
-    """A token of a server on this machine, which knows the user that asks; renewed in time."""
+    """A token from the local socket of a server on this machine, renewed before it expires."""
     held = ""
     renew = 0.0
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "engine/frontend/tensor.h"
+#include "engine/frontend/tensor/tensor.h"
 
 namespace telegrad::onnx {
 

@@ -361,5 +361,46 @@ TEST(Control, AnAttributeThatNobodyReadsIsToldWithTheOthers) {
   }
 }
 
+// Whether importing needs more memory than so many MiB; it holds none when it has ended.
+bool NeedsMore(const std::string& file, const ImportOptions& options, int64_t mib) {
+  Budget budget(Budget::Limits{.bytes = mib << 20});
+  const absl::Status status = ImportOnnx(file, options, &budget).status();
+  EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
+  EXPECT_EQ(budget.bytes_held(), 0);
+  return !status.ok();
+}
+
+// A shape that is the largest of many numbers: they are copied for the interpreter, and by it.
+TEST(Control, WhatComputesAShapeIsCharged) {
+  const int64_t n = 1 << 20;
+  const std::string file =
+      ModelWriter()
+          .Initializer("many", HostTensor::Of<int64_t>({n}, std::vector<int64_t>(n, 3)))
+          .Input("x", DType::kFloat32, {1})
+          .Node("ReduceMax", {"many"}, {"shape"}, {{"axes", std::vector<int64_t>{0}}})
+          .Node("Expand", {"x", "shape"}, {"y"})
+          .Output("y")
+          .File(13);
+  EXPECT_TRUE(NeedsMore(file, {}, 12));
+  EXPECT_FALSE(NeedsMore(file, {}, 32));
+}
+
+TEST(Control, PartsOfStringsAreCharged) {
+  std::string words;
+  for (int i = 0; i < 100'000; ++i) words += "a ";
+  std::string info, tensor, type;
+  PutVarintField(field::kElemType, 8, &tensor);
+  PutBytesField(field::kTensorType, tensor, &type);
+  PutBytesField(field::kValueName, "x", &info);
+  PutBytesField(field::kValueType, type, &info);
+  const std::string file =
+      ModelWriter().RawInput(info).Node("StringSplit", {"x"}, {"y", "n"}).Output("n").File(20);
+  ImportOptions options;
+  options.values["x"] = std::make_shared<const OnnxData>(
+      OnnxData{.kind = OnnxData::Kind::kStrings, .strings = {{1}, {words}}});
+  EXPECT_TRUE(NeedsMore(file, options, 5));
+  EXPECT_FALSE(NeedsMore(file, options, 64));
+}
+
 }  // namespace
 }  // namespace telegrad::onnx

@@ -53,13 +53,17 @@ absl::Status ReadExternal(const ImportOptions& options, GraphProto* graph) {
 }
 
 // As deep as the parser lets graphs be nested.
-absl::Status ReadExternal(const ImportOptions& options, std::vector<Node>* nodes) {
-  for (Node& node : *nodes) {
-    for (Attribute& a : node.attributes) {
-      if (a.t) TG_RETURN_IF_ERROR(ReadExternal(options, &*a.t));
-      if (a.g != nullptr) TG_RETURN_IF_ERROR(ReadExternal(options, a.g.get()));
-    }
+absl::Status ReadExternalOf(const ImportOptions& options, std::vector<Attribute>* attributes) {
+  for (Attribute& a : *attributes) {
+    if (a.t) TG_RETURN_IF_ERROR(ReadExternal(options, &*a.t));
+    for (TensorProto& t : a.tensors) TG_RETURN_IF_ERROR(ReadExternal(options, &t));
+    if (a.g != nullptr) TG_RETURN_IF_ERROR(ReadExternal(options, a.g.get()));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ReadExternal(const ImportOptions& options, std::vector<Node>* nodes) {
+  for (Node& node : *nodes) TG_RETURN_IF_ERROR(ReadExternalOf(options, &node.attributes));
   return absl::OkStatus();
 }
 
@@ -67,7 +71,10 @@ absl::Status ReadExternal(const ImportOptions& options, std::vector<Node>* nodes
 
 absl::Status ReadExternal(const ImportOptions& options, Model* model) {
   TG_RETURN_IF_ERROR(ReadExternal(options, static_cast<GraphProto*>(model)));
-  for (Function& f : model->functions) TG_RETURN_IF_ERROR(ReadExternal(options, &f.nodes));
+  for (Function& f : model->functions) {
+    TG_RETURN_IF_ERROR(ReadExternalOf(options, &f.defaults));
+    TG_RETURN_IF_ERROR(ReadExternal(options, &f.nodes));
+  }
   return absl::OkStatus();
 }
 
@@ -108,6 +115,29 @@ ExternalFiles::~ExternalFiles() {
   }
 }
 
+// The file is read and not mapped: a page of a mapping is gone, and who reads it is killed, when
+// somebody else makes the file shorter.
+absl::Status ExternalFiles::Read(int fd, Mapping* file) {
+  if (file->size == 0) return absl::OkStatus();
+  void* const data =
+      mmap(nullptr, file->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    return ResourceExhausted("cannot hold its ", file->size, " bytes: ", std::strerror(errno));
+  }
+  file->data = data;
+  for (size_t at = 0; at < file->size;) {
+    const ssize_t n = read(fd, static_cast<char*>(data) + at, file->size - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Failed(errno);
+    if (n == 0) {
+      return FailedPrecondition("had ", file->size, " bytes and has ", at,
+                                " now: something else has made it shorter");
+    }
+    at += static_cast<size_t>(n);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string_view> ExternalFiles::Content(std::string_view location) {
   if (const auto it = files_.find(location); it != files_.end()) {
     return std::string_view(static_cast<const char*>(it->second.data), it->second.size);
@@ -135,9 +165,9 @@ absl::StatusOr<std::string_view> ExternalFiles::Content(std::string_view locatio
   if (fstat(at.get(), &info) != 0) return Failed(errno);
   if (!S_ISREG(info.st_mode)) return InvalidArgument("is no regular file");
   Mapping file{nullptr, static_cast<size_t>(info.st_size)};
-  if (file.size > 0) {
-    file.data = mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, at.get(), 0);
-    if (file.data == MAP_FAILED) return Failed(errno);
+  if (absl::Status status = Read(at.get(), &file); !status.ok()) {
+    if (file.data != nullptr) munmap(file.data, file.size);
+    return status;
   }
   files_.emplace(location, file);
   return std::string_view(static_cast<const char*>(file.data), file.size);

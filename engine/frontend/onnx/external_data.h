@@ -20,8 +20,8 @@ absl::Status ReadExternal(const ImportOptions& options, Model* model);
 
 }  // namespace onnx
 
-// The files below a folder, mapped when first asked for, as long as this lives. No location leads
-// out of the folder, and none through a symbolic link.
+// The files below a folder, read when first asked for and kept as long as this lives. No location
+// leads out of the folder, and none through a symbolic link.
 class ExternalFiles {
  public:
   explicit ExternalFiles(std::string folder) : folder_(std::move(folder)) {}
@@ -37,6 +37,7 @@ class ExternalFiles {
     void* data = nullptr;
     size_t size = 0;
   };
+  static absl::Status Read(int fd, Mapping* file);
 
   std::string folder_;
   std::map<std::string, Mapping, std::less<>> files_;

@@ -26,9 +26,9 @@ std::string Entry(std::string_view key, std::string_view value) {
   return out;
 }
 
-// y = w, whose three floats are in a file.
-std::string ModelWith(std::string_view location, std::string_view offset = "4",
-                      std::string_view length = "12") {
+// Three floats in a file.
+std::string TensorIn(std::string_view location, std::string_view offset = "4",
+                     std::string_view length = "12") {
   std::string weight;
   PutVarintField(field::kDims, 3, &weight);
   PutVarintField(field::kDataType, 1, &weight);
@@ -37,6 +37,13 @@ std::string ModelWith(std::string_view location, std::string_view offset = "4",
   PutBytesField(field::kExternalData, Entry("offset", offset), &weight);
   PutBytesField(field::kExternalData, Entry("length", length), &weight);
   PutVarintField(field::kDataLocation, 1, &weight);
+  return weight;
+}
+
+// y = -w.
+std::string ModelWith(std::string_view location, std::string_view offset = "4",
+                      std::string_view length = "12") {
+  const std::string weight = TensorIn(location, offset, length);
   return ModelWriter().RawInitializer(weight).Node("Neg", {"w"}, {"y"}).Output("y").File(13);
 }
 
@@ -101,6 +108,46 @@ TEST_F(External, WithoutAWayToReadThemTheyAreRefused) {
   const absl::Status status = ImportOnnx(ModelWith("w.bin")).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(status.ToString(), HasSubstr("'w.bin'"));
+}
+
+// y = f(), a function of the model whose constant is an attribute with a default: a tensor in a
+// file.
+TEST_F(External, ADefaultOfAFunctionMayBeInAFile) {
+  std::string attribute, reference, constant, function, opset;
+  PutBytesField(field::kAttributeName, "k", &attribute);
+  PutVarintField(field::kAttributeType, static_cast<uint64_t>(AttributeType::kTensor), &attribute);
+  PutBytesField(field::kT, TensorIn("w.bin"), &attribute);
+  PutBytesField(field::kAttributeName, "value", &reference);
+  PutBytesField(field::kRefAttrName, "k", &reference);
+  PutVarintField(field::kAttributeType, static_cast<uint64_t>(AttributeType::kTensor), &reference);
+  PutBytesField(field::kNodeOutput, "y", &constant);
+  PutBytesField(field::kOpType, "Constant", &constant);
+  PutBytesField(field::kNodeAttribute, reference, &constant);
+  PutVarintField(field::kOpsetVersion, 13, &opset);
+  PutBytesField(field::kFunctionName, "f", &function);
+  PutBytesField(field::kFunctionDomain, "my", &function);
+  PutBytesField(field::kFunctionOutput, "y", &function);
+  PutBytesField(field::kFunctionAttributeProto, attribute, &function);
+  PutBytesField(field::kFunctionNode, constant, &function);
+  PutBytesField(field::kFunctionOpsetImport, opset, &function);
+  std::string file =
+      ModelWriter().Node("f", {}, {"k"}, {}, "my").Node("Neg", {"k"}, {"y"}).Output("y").File(13);
+  PutBytesField(field::kFunctions, function, &file);
+  const auto got = Load(file);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_THAT(*got, ElementsAre(-1, -2, -3));
+}
+
+// Who made it shorter is somebody else; whoever reads what was there is not killed for that.
+TEST_F(External, AFileMayBecomeShorterAfterItWasRead) {
+  ExternalFiles files((root_ / "model").string());
+  const fs::path path = root_ / "model" / "long.bin";
+  std::ofstream(path, std::ios::binary) << std::string(3 << 20, 'x');
+  const auto content = files.Content("long.bin");
+  ASSERT_TRUE(content.ok()) << content.status();
+  fs::resize_file(path, 0);
+  EXPECT_EQ(*content, std::string(3 << 20, 'x'));
+  EXPECT_EQ(files.Content("long.bin")->data(), content->data()) << "it is read once";
 }
 
 }  // namespace

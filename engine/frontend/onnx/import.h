@@ -12,8 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "engine/base/budget.h"
-#include "engine/frontend/host_tensor.h"
-#include "engine/frontend/plan.h"
+#include "engine/frontend/tensor/host_tensor.h"
+#include "engine/frontend/tensor/plan.h"
 
 namespace telegrad {
 

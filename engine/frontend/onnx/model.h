@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/frontend/host_tensor.h"
+#include "engine/frontend/tensor/host_tensor.h"
 
 namespace telegrad::onnx {
 

@@ -10,8 +10,8 @@
 #include <sstream>
 
 #include "engine/base/strings.h"
-#include "engine/frontend/host_bytes.h"
 #include "engine/frontend/onnx/proto_reader.h"
+#include "engine/frontend/tensor/host_bytes.h"
 
 namespace telegrad::onnx {
 namespace {

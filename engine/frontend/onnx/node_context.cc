@@ -1,6 +1,6 @@
 #include "engine/frontend/onnx/node_context.h"
 
-#include "engine/frontend/shapes.h"
+#include "engine/frontend/tensor/shapes.h"
 
 namespace telegrad::onnx {
 namespace {

@@ -10,7 +10,7 @@
 #include "engine/base/status.h"
 #include "engine/frontend/onnx/model.h"
 #include "engine/frontend/onnx/values.h"
-#include "engine/frontend/tensor.h"
+#include "engine/frontend/tensor/tensor.h"
 
 namespace telegrad::onnx {
 

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "engine/frontend/builder.h"
 #include "engine/frontend/onnx/operators.h"
-#include "engine/frontend/shapes.h"
+#include "engine/frontend/tensor/builder.h"
+#include "engine/frontend/tensor/shapes.h"
 
 namespace telegrad::onnx {
 namespace {

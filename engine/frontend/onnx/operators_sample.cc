@@ -2,7 +2,7 @@
 #include "engine/frontend/onnx/common.h"
 #include "engine/frontend/onnx/operators.h"
 #include "engine/frontend/onnx/sampling.h"
-#include "engine/frontend/windows.h"
+#include "engine/frontend/ops/windows.h"
 
 namespace telegrad::onnx {
 namespace {

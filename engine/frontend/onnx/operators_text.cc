@@ -4,9 +4,9 @@
 #include <map>
 #include <set>
 
-#include "engine/frontend/builder.h"
 #include "engine/frontend/onnx/operators.h"
-#include "engine/frontend/shapes.h"
+#include "engine/frontend/tensor/builder.h"
+#include "engine/frontend/tensor/shapes.h"
 
 namespace telegrad::onnx {
 namespace {
@@ -195,14 +195,25 @@ absl::Status StringSplitOp(NodeContext& c) {
   std::vector<std::vector<std::string>> rows;
   std::vector<int64_t> counts;
   size_t width = 0;
+  Budget* const budget = c.values().budget();
+  Budget::Held held(budget);
   for (const std::string& text : x->values) {
+    TG_RETURN_IF_ERROR(budget->SpendSteps(static_cast<int64_t>(1 + text.size())));
+    // Before it is split: as many parts as it could have.
+    Budget::Held most_parts(budget);
+    TG_RETURN_IF_ERROR(
+        most_parts.Grow(static_cast<int64_t>((1 + text.size()) * sizeof(std::string))));
     rows.push_back(delimiter.empty() ? SplitBlank(text, most) : SplitAt(text, delimiter, most));
     counts.push_back(static_cast<int64_t>(rows.back().size()));
     width = std::max(width, rows.back().size());
+    TG_RETURN_IF_ERROR(held.Grow(static_cast<int64_t>(sizeof(rows.back()) + text.size() +
+                                                      rows.back().size() * sizeof(std::string))));
   }
   StringTensor out{x->shape, {}};
   out.shape.push_back(static_cast<int64_t>(width));
-  TG_RETURN_IF_ERROR(c.values().budget()->SpendSteps(static_cast<int64_t>(rows.size() * width)));
+  const auto parts = static_cast<int64_t>(rows.size() * width);
+  TG_RETURN_IF_ERROR(budget->SpendSteps(parts));
+  TG_RETURN_IF_ERROR(held.Grow(2 * parts * static_cast<int64_t>(sizeof(std::string))));
   for (std::vector<std::string>& row : rows) {
     row.resize(width);
     out.values.insert(out.values.end(), row.begin(), row.end());

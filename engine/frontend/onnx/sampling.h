@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "engine/frontend/tensor.h"
+#include "engine/frontend/tensor/tensor.h"
 
 namespace telegrad::onnx {
 

@@ -11,8 +11,8 @@
 #include <set>
 
 #include "absl/strings/str_split.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
-#include "engine/frontend/files.h"
 #include "engine/frontend/onnx/operators.h"
 
 namespace telegrad::onnx {
@@ -26,6 +26,18 @@ constexpr Standard kStandard[] = {
 #include "engine/frontend/onnx/standard.def"
 #undef STANDARD
 };
+
+// What others have, in the same order.
+struct Peers {
+  std::string_view name;
+  bool runtime, tinygrad;
+};
+constexpr Peers kPeers[] = {
+#define PEER(name, runtime, tinygrad) {name, runtime, tinygrad},
+#include "engine/frontend/onnx/peers.def"
+#undef PEER
+};
+static_assert(std::size(kPeers) == std::size(kStandard));
 
 constexpr char kFolder[] = "engine/frontend/onnx/";
 constexpr char kDocument[] = "docs/onnx.md";
@@ -43,36 +55,54 @@ bool IsImported(std::string_view name) {
 std::string Document() {
   std::string out = R"(# ONNX operators
 
-Made of the table in `engine/frontend/onnx/operators.cc` and of `engine/frontend/onnx/standard.def`; a test compares
-it (`BLESS=1 frontend_onnx_test` writes it). Opsets )";
-  StrAppend(&out, kMinOpset, " to ", kMaxOpset, R"(; an operator means what the version of
-it that the model's opset asks for means. A model that needs more is refused before anything runs, with every node that
-is not supported: `telegrad check model.onnx` tells.
+This page lists the ONNX operators that Telegrad imports. It is generated from `engine/frontend/onnx/operators.cc` and
+`engine/frontend/onnx/standard.def` (`BLESS=1 frontend_onnx_test` writes it), and a test compares it.
 
-What decides a shape or a choice (the shape of Reshape, the condition of If and Loop, what NonZero finds) is computed
-when the model is imported, from constants and from the inputs' values where the caller gives them, as `telegrad run`
-does; with other values of those inputs the model is imported again. Element types are those that the standard lists
-for the first input; a combination that is not supported is an error that says so.
+Opsets )";
+  StrAppend(&out, kMinOpset, " to ", kMaxOpset,
+            R"( are supported; an operator has the semantics of the version that the model's
+opset selects. A model with unsupported nodes is refused before anything runs, with a list of all of them;
+`telegrad check model.onnx` prints the list.
 
-| Operator | Versions | Element types |
-|---|---|---|
+Values that determine a shape or a branch (the shape of Reshape, the condition of If and Loop, the result of NonZero)
+are computed when the model is imported, from constants and from the values of inputs where the caller gives them, as
+`telegrad run` does; with other values of those inputs the model is imported again. Element types are those that the
+standard lists for the first input; a combination that is not supported is refused with an error.
+
+Where other implementations of the standard differ from each other, `tests/onnx/differences.md` says what Telegrad does and
+why. Maps are no values here: CastMap and DictVectorizer are refused, and the result of ZipMap is the tensor of the
+scores, in the order of the labels. ImageDecoder is refused because the caller decodes images.
+
+Beside each operator is whether ONNX Runtime 1.32's processor provider (R) and tinygrad 0.14 (T) have it.
+
+| Operator | Versions | Also in | Element types |
+|---|---|---|---|
 )");
-  int imported = 0;
+  int imported = 0, runtime = 0, tinygrad = 0;
   std::string missing, own;
-  for (const Standard& row : kStandard) {
+  for (size_t i = 0; i < std::size(kStandard); ++i) {
+    const Standard& row = kStandard[i];
+    const Peers& peers = kPeers[i];
+    EXPECT_EQ(row.name, peers.name) << "run tests/tools/onnx_peers.py";
+    runtime += peers.runtime;
+    tinygrad += peers.tinygrad;
     if (!IsImported(row.name)) {
       StrAppend(&missing, missing.empty() ? "" : ", ", "`", row.name, "`");
       continue;
     }
     ++imported;
-    StrAppend(&out, "| `", row.name, "` | ", row.versions, " | ", row.types, " |\n");
+    const std::string_view also[] = {"-", "T", "R", "R T"};
+    StrAppend(&out, "| `", row.name, "` | ", row.versions, " | ",
+              also[2 * (peers.runtime ? 1 : 0) + (peers.tinygrad ? 1 : 0)], " | ", row.types,
+              " |\n");
   }
   for (const Operator& row : AllOperators()) {
     if (std::ranges::find(kStandard, row.name, &Standard::name) != std::end(kStandard)) continue;
     StrAppend(&own, own.empty() ? "" : ", ", "`", row.name, "`");
   }
   StrAppend(&out, "\n", imported, " of the standard's ", std::size(kStandard),
-            " operators (ai.onnx.preview.training aside). Not supported: ", missing, ".\n");
+            " operators (ai.onnx.preview.training aside); ONNX Runtime has ", runtime,
+            " and tinygrad ", tinygrad, ". Not supported: ", missing, ".\n");
   if (!own.empty()) StrAppend(&out, "\nBeyond the standard: ", own, ".\n");
   return out;
 }

@@ -1,9 +1,9 @@
 // The elements of a TensorProto: raw bytes, or numbers in the field that belongs to the type.
 #include "engine/base/status.h"
-#include "engine/frontend/host_bytes.h"
 #include "engine/frontend/onnx/model.h"
 #include "engine/frontend/onnx/proto_reader.h"
-#include "engine/frontend/shapes.h"
+#include "engine/frontend/tensor/host_bytes.h"
+#include "engine/frontend/tensor/shapes.h"
 
 namespace telegrad::onnx {
 namespace {

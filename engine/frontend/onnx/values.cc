@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "engine/base/json.h"
 #include "engine/base/status.h"
-#include "engine/frontend/shapes.h"
+#include "engine/frontend/tensor/shapes.h"
 #include "engine/ir/scalar.h"
 #include "engine/reference/tensor_eval.h"
 
@@ -17,7 +17,7 @@ namespace telegrad::onnx {
 namespace {
 
 constexpr size_t kMaxNameBytes = 4096;
-constexpr int64_t kMaxComputed = int64_t{1} << 27;  // elements that the interpreter makes at once
+constexpr int64_t kMaxComputed = int64_t{1} << 25;  // elements that the interpreter makes at once
 constexpr int64_t kCutElements = 4096;  // what was computed on the host is not computed again
 
 }  // namespace
@@ -105,6 +105,11 @@ ValueRef Values::FromTensor(const Tensor& tensor) {
 // The proto into memory of its own.
 absl::Status Values::Read(Value* value) {
   if (value->proto == nullptr || value->known != nullptr) return absl::OkStatus();
+  // An element of a list takes a byte there and eight here, at most.
+  Budget::Held reading(budget_);
+  const size_t most =
+      value->proto->has_raw ? value->proto->raw.size() : 8 * value->proto->message.size();
+  TG_RETURN_IF_ERROR(reading.Grow(static_cast<int64_t>(most)));
   TG_ASSIGN_OR_RETURN(HostTensor read, ToHostTensor(*value->proto));
   return Keep(std::move(read), value);
 }
@@ -241,7 +246,9 @@ absl::StatusOr<bool> Values::Compute(const std::vector<Value*>& values, Effort e
   std::vector<int> used;
   int64_t elements = 0;
   const std::vector<UOp> params = ParamsOf(roots, &elements);
+  TG_RETURN_IF_ERROR(budget_->CheckTime());
   if (elements > kMaxComputed) return false;
+  Budget::Held copies(budget_);
   for (const UOp param : params) {
     const int slot = static_cast<int>(param.arg(0));
     const auto given = given_.find(slot);
@@ -249,6 +256,7 @@ absl::StatusOr<bool> Values::Compute(const std::vector<Value*>& values, Effort e
     if (weight == nullptr && (effort != Effort::kInputs || given == given_.end())) return false;
     const std::string_view bytes = weight != nullptr ? *weight : given->second->bytes;
     if (weight == nullptr) used.push_back(slot);
+    TG_RETURN_IF_ERROR(copies.Grow(static_cast<int64_t>(bytes.size())));
     slots[slot].assign(bytes.begin(), bytes.end());
   }
   Graph graph;
@@ -258,7 +266,9 @@ absl::StatusOr<bool> Values::Compute(const std::vector<Value*>& values, Effort e
     const Shape shape = ToShape(root.shape());
     const UOp param = graph.Param(static_cast<int64_t>(first + i), root.dtype(), shape);
     stores.push_back(graph.Make(Op::kStore, DType::kVoid, {param, root}));
-    slots[first + i].resize(BytesOf(root.dtype(), NumElements(shape)));
+    const int64_t bytes = BytesOf(root.dtype(), NumElements(shape));
+    TG_RETURN_IF_ERROR(copies.Grow(2 * bytes));  // the slot, and the value that is made of it
+    slots[first + i].resize(static_cast<size_t>(bytes));
   }
   const UOp sink = graph.Make(Op::kSink, DType::kVoid, stores);
   TG_RETURN_IF_ERROR(graph.status());

@@ -10,9 +10,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "engine/frontend/builder.h"
 #include "engine/frontend/onnx/import.h"
 #include "engine/frontend/onnx/model.h"
+#include "engine/frontend/tensor/builder.h"
 
 namespace telegrad::onnx {
 

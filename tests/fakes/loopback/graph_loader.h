@@ -1,5 +1,5 @@
-// The other side of a device of the tensor level: graphs that arrive as bytes are decoded,
-// verified, scheduled and compiled for the device that is there.
+// The receiving side of a device of the tensor level: graphs that arrive as bytes are decoded,
+// verified, scheduled and compiled for a local device.
 #pragma once
 
 #include <memory>

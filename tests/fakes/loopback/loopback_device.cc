@@ -71,7 +71,7 @@ class LoopbackRunner : public QueueRunner {
       return InvalidArgument("the commands were not encoded for a loopback device");
     }
     if (kind_ == QueueKind::kCopy && encoded->has_launches()) {
-      return InvalidArgument("a launch on a copy queue");
+      return InvalidArgument("a launch was submitted to a copy queue, which takes copies only");
     }
     TG_RETURN_IF_ERROR(encoded->Check(bindings));
     for (size_t i = 0; i < bindings.size(); ++i) {

@@ -295,7 +295,7 @@ class Session:
         self.connection._sessions.discard(self)
 
     async def _streams(self) -> None:
-        """One stream after another, until the session is over."""
+        """One stream after another, until the session has ended."""
         broken_since: float | None = None
         while True:
             self._core.start_stream()

@@ -1,0 +1,137 @@
+// Running folds. A row is cut into blocks, which are folded to one element each; the running folds
+// of these, one block further on, are what comes before each block; and within a block element i is
+// the fold of those up to i, a masked reduction. Blocks of blocks make long rows short, so that
+// n elements take 32 n steps, 2 log32(n) kernels and memory for n elements.
+#include "engine/base/status.h"
+#include "engine/frontend/ops/composed.h"
+#include "engine/frontend/ops/reduce.h"
+#include "engine/frontend/ops/rows.h"
+#include "engine/frontend/tensor/shapes.h"
+#include "engine/ir/scalar.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kBlock = 32;
+
+// An associative operation.
+struct Fold {
+  Tensor (*identity)(const Tensor& like);
+  Tensor (*reduce)(const Tensor& x, int64_t axis);  // the axis is dropped
+  Tensor (*combine)(const Tensor& a, const Tensor& b);
+};
+
+template <ReduceKind kind>
+Tensor Identity(const Tensor& like) {
+  Graph& g = like.builder()->graph();
+  return {like.builder(), g.ConstWord(like.dtype(), ReduceIdentity(kind, like.dtype()))};
+}
+
+constexpr Fold kSum = {Identity<ReduceKind::kAdd>,
+                       [](const Tensor& x, int64_t axis) { return x.Sum({axis}); },
+                       [](const Tensor& a, const Tensor& b) { return a + b; }};
+constexpr Fold kProduct = {Identity<ReduceKind::kMul>,
+                           [](const Tensor& x, int64_t axis) { return x.Prod({axis}); },
+                           [](const Tensor& a, const Tensor& b) { return a * b; }};
+constexpr Fold kMaximum = {Identity<ReduceKind::kMax>,
+                           [](const Tensor& x, int64_t axis) { return x.Max({axis}); },
+                           [](const Tensor& a, const Tensor& b) { return a.Maximum(b); }};
+constexpr Fold kLogSum = {Identity<ReduceKind::kMax>,
+                          [](const Tensor& x, int64_t axis) { return x.LogSumExp({axis}); },
+                          [](const Tensor& a, const Tensor& b) { return a.LogAddExp(b); }};
+
+// [rows, blocks, k]: element i of a block folded with those before it.
+Tensor WithinBlocks(const Tensor& x, const Fold& fold) {
+  const int64_t k = x.dim(-1);
+  const Tensor position = x.builder()->Iota(DType::kInt32, k);
+  const Tensor before = position.Reshape({1, k}).Le(position.Reshape({k, 1}));
+  return fold.reduce(before.Where(x.Unsqueeze(-2), fold.identity(x)), -1);
+}
+
+// [rows, n] one element further on, the identity in front.
+Tensor Shifted(const Tensor& x, const Fold& fold) {
+  const int64_t n = x.dim(1);
+  const Tensor first = x.builder()->Iota(DType::kInt32, n).Eq(0);
+  return first.Where(fold.identity(x), x.Pad({0, 0, 1, 0}).Slice(1, 0, n));
+}
+
+// Of a matrix [rows, n] along its rows.
+Tensor Scan(const Tensor& x, const Fold& fold) {
+  if (!x.valid() || x.size() == 0) return x;
+  const Dim rows = x.dims()[0];
+  std::vector<Tensor> levels;
+  Tensor top = x;
+  while (top.valid() && top.dim(1) > kBlock) {
+    const int64_t blocks = CeilDiv(top.dim(1), kBlock);
+    // What is added belongs to the last block, which no other one comes after.
+    const Tensor padded = top.Pad({0, 0, 0, blocks * kBlock - top.dim(1)});
+    levels.push_back(padded.Reshape({rows, blocks, kBlock}));
+    top = fold.reduce(levels.back(), -1);
+  }
+  if (!top.valid()) return top;
+  Tensor out = WithinBlocks(top.Unsqueeze(1), fold).Reshape(top.dims());
+  for (size_t i = levels.size(); i-- > 0;) {
+    const Tensor& blocks = levels[i];
+    const Tensor before = Shifted(out.Slice(1, 0, blocks.dim(1)), fold).Unsqueeze(-1);
+    out = fold.combine(WithinBlocks(blocks, fold), before).Reshape({rows, blocks.dim(1) * kBlock});
+  }
+  return out.Slice(1, 0, x.dim(1));
+}
+
+Tensor ScanAxis(std::string_view name, const Tensor& x, int64_t axis, const Fold& fold) {
+  if (!x.valid()) return x;
+  const absl::StatusOr<Rows> rows = RowsOf(name, x, axis);
+  return rows.ok() ? rows->Back(Scan(rows->matrix, fold)) : x.builder()->Fail(rows.status());
+}
+
+// A new maximum is an element above all before it, or the first NaN; the last position of one is
+// that of the maximum so far.
+Tensor PositionsOfMaxima(const Tensor& x) {
+  if (x.size() == 0) return x.Cast(DType::kInt32);
+  const Tensor key = IsBool(x.dtype()) ? x.Cast(DType::kUInt8) : x.Detach();
+  const Tensor before = Shifted(Scan(key, kMaximum), kMaximum);
+  Tensor higher = before.Lt(key);
+  if (IsFloat(key.dtype())) higher = higher.Or(key.Ne(key).And(before.Eq(before)));
+  const Tensor position = x.builder()->Iota(DType::kInt32, x.dim(1));
+  return Scan(higher.Where(position, 0), kMaximum);
+}
+
+}  // namespace
+
+Tensor Tensor::CumSum(int64_t axis) const {
+  const auto scan = [&](const Tensor& x) { return ScanAxis("cumsum", x, axis, kSum); };
+  return IsFloat(dtype()) ? Composed(*this, scan) : scan(Cast(SumType(dtype())));
+}
+
+Tensor Tensor::CumProd(int64_t axis) const {
+  const auto scan = [&](const Tensor& x) { return ScanAxis("cumprod", x, axis, kProduct); };
+  return IsFloat(dtype()) ? Composed(*this, scan) : scan(Cast(SumType(dtype())));
+}
+
+Tensor Tensor::LogCumSumExp(int64_t axis) const {
+  return Composed(*this,
+                  [&](const Tensor& x) { return ScanAxis("logcumsumexp", x, axis, kLogSum); });
+}
+
+std::pair<Tensor, Tensor> Tensor::CumExtreme(std::string_view name, int64_t axis,
+                                             bool largest) const {
+  if (!valid()) return {*this, *this};
+  const absl::StatusOr<Rows> rows = RowsOf(name, *this, axis);
+  if (!rows.ok()) {
+    const Tensor failed = builder_->Fail(rows.status());
+    return {failed, failed};
+  }
+  const Tensor& x = rows->matrix;
+  const Tensor key = largest ? x : IsFloat(dtype()) ? -x : Complement(x);
+  const Tensor positions = rows->Back(PositionsOfMaxima(key));
+  return {TakeAlong(axis, positions), positions};
+}
+
+std::pair<Tensor, Tensor> Tensor::CumMax(int64_t axis) const {
+  return CumExtreme("cummax", axis, true);
+}
+std::pair<Tensor, Tensor> Tensor::CumMin(int64_t axis) const {
+  return CumExtreme("cummin", axis, false);
+}
+
+}  // namespace telegrad

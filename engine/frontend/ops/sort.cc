@@ -1,0 +1,172 @@
+// Stable orders. What is sorted are integers of 64 bits, an element's place in the order of its
+// type above its position: they are all different, so that any sort of them is stable, and the
+// sorted ones say which elements they were. Types of 64 bits are sorted by their lower half first.
+//
+// A row of up to kCounted elements is sorted by counting: an element's place is the number of those
+// below it. Longer rows are cut into runs that are sorted so, and pairs of runs are merged until
+// one is left. An element of the merged row is found by bisection: among its first o elements are
+// i of run a and o - i of run b, where i is the least with a[i] > b[o - 1 - i]. So each level is
+// one kernel of n log n steps without a dependence between elements, and there are log n levels.
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+#include "engine/base/status.h"
+#include "engine/frontend/ops/reduce.h"
+#include "engine/frontend/ops/rows.h"
+#include "engine/frontend/tensor/shapes.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kCounted = 1024;  // sorted by counting where it is all
+constexpr int64_t kRun = 256;       // or where it is a run of a longer row
+constexpr int64_t kLowest = int64_t{1} << 31;
+
+// Integers in the order of x, of 32 bits or, of types of 64 bits, i64. -0 equals 0, NaN comes last.
+Tensor OrderKey(const Tensor& x) {
+  const DType type = x.dtype();
+  if (IsFloat(type)) {
+    const bool wide = type == DType::kFloat64;
+    const Tensor v = wide ? x : x.Cast(DType::kFloat32);
+    const Tensor number = v.Eq(v);
+    const Tensor bits =
+        v.Eq(0).Where(0.0, v).Bitcast(wide ? DType::kInt64 : DType::kInt32).Cast(DType::kInt64);
+    const int64_t most = wide ? std::numeric_limits<int64_t>::max() : kLowest - 1;
+    return number.Where(bits.Lt(0).Where(bits.Xor(most), bits), most);
+  }
+  if (type == DType::kUInt64) {
+    return x.Bitcast(DType::kInt64).Xor(std::numeric_limits<int64_t>::min());
+  }
+  const Tensor key = x.Cast(DType::kInt64);
+  return type == DType::kUInt32 ? key - kLowest : key;
+}
+
+// Distinct i64 in rows, [.., .., n] -> the `keep` smallest of each row, in order.
+Tensor SortByCounting(const Tensor& x, int64_t keep) {
+  Builder* b = x.builder();
+  const Dims from = x.dims();
+  const Tensor below = x.Unsqueeze(-2).Lt(x.Unsqueeze(-1)).Cast(DType::kInt32).Sum({-1});
+  const Tensor row = b->Iota(DType::kInt64, Dim(x.SizeOf({0, 1}))).Reshape({from[0], from[1], 1});
+  const Tensor place = below.Lt(keep).Where(below.Cast(DType::kInt64) + row * keep, -1);
+  const Dims to = {from[0], from[1], keep};
+  return b->Zeros(to, DType::kInt64)
+      .Flatten()
+      .Scatter(place.Contiguous().Flatten(), x.Flatten(), ScatterKind::kSet)
+      .Reshape(to);
+}
+
+// [rows, pairs, 2, n] of sorted runs -> [rows, pairs, 2 n], merged.
+Tensor MergePairs(const Tensor& x) {
+  Builder* b = x.builder();
+  const int64_t n = x.dim(3);
+  const Dims to = {x.dims()[0], x.dims()[1], 2 * n};
+  const Tensor flat = x.Contiguous().Flatten();
+  const Tensor pair = b->Iota(DType::kInt64, Dim(x.SizeOf({0, 1}))).Reshape({to[0], to[1], 1});
+  const Tensor begin = (pair * (2 * n)).Expand(to);  // of run a; run b follows
+  const Tensor o = b->Iota(DType::kInt64, 2 * n).Expand(to);
+  const Tensor most = o.Minimum(n);
+  Tensor i = (o - n).Maximum(0);
+  for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); step > 0;
+       step /= 2) {
+    const Tensor next = i + step;
+    const Tensor a = flat.Gather(begin + next - 1), c = flat.Gather(begin + n + o - next);
+    i = next.Le(most).And(a.Lt(c)).Where(next, i);
+  }
+  const Tensor j = o - i;
+  const Tensor a = flat.Gather(begin + i), c = flat.Gather(begin + n + j);
+  return i.Lt(n).And(j.Ge(n).Or(a.Lt(c))).Where(a, c);
+}
+
+// Rows made longer, by numbers above all that sort.
+Tensor Lengthened(const Tensor& x, int64_t n) {
+  const int64_t have = x.dim(1);
+  if (have == n) return x;
+  const Tensor position = x.builder()->Iota(DType::kInt64, n);
+  return position.Lt(have).Where(x.Pad({0, 0, 0, n - have}),
+                                 std::numeric_limits<int64_t>::max() - position);
+}
+
+// A matrix [rows, n] of distinct i64 in each row -> [rows, keep], the smallest ones in order.
+Tensor SortRows(Tensor x, int64_t keep) {
+  const Dim rows = x.dims()[0];
+  // Few of many: those of each run, until there are few.
+  while (x.dim(1) > kCounted && keep <= kRun / 4) {
+    const int64_t runs = CeilDiv(x.dim(1), kRun);
+    const Tensor cut = Lengthened(x, runs * kRun).Reshape({rows, runs, kRun});
+    x = SortByCounting(cut, keep).Reshape({rows, runs * keep});
+  }
+  int64_t runs = 1;
+  if (x.dim(1) > kCounted) {
+    while (CeilDiv(x.dim(1), runs) > kRun) runs *= 2;
+  }
+  const int64_t length = CeilDiv(x.dim(1), runs);
+  x = Lengthened(x, runs * length).Reshape({rows, runs, length});
+  x = SortByCounting(x, runs == 1 ? keep : length);
+  for (; x.dim(1) > 1; runs /= 2) {
+    x = MergePairs(x.Reshape({rows, runs / 2, 2, x.dim(2)}));
+  }
+  return x.Reshape({rows, x.dim(2)}).Slice(1, 0, keep);
+}
+
+// Positions [rows, keep] i32 of the smallest keys of 32 bits, stable.
+Tensor Positions32(const Tensor& key, int64_t keep) {
+  constexpr int64_t kAbove = int64_t{1} << 32;
+  const Tensor position = key.builder()->Iota(DType::kInt64, key.dim(1));
+  return SortRows(key * kAbove + position, keep).And(kAbove - 1).Cast(DType::kInt32);
+}
+
+// The i64 keys' positions, in order.
+Tensor SortedPositions(const Tensor& key, DType type, int64_t keep) {
+  if (ByteSize(type) < 8) return Positions32(key, keep);
+  const Tensor low = Positions32(key.And(2 * kLowest - 1) - kLowest, key.dim(1));
+  const Tensor high = Positions32(key.ShiftRight(32).TakeAlong(1, low), keep);
+  return low.TakeAlong(1, high);
+}
+
+}  // namespace
+
+// The `keep` first ones of the order along an axis; all where it is below 0.
+Tensor Tensor::Order(std::string_view name, int64_t axis, bool descending, int64_t keep) const {
+  if (!valid()) return *this;
+  const absl::StatusOr<Rows> rows = RowsOf(name, *this, axis);
+  if (!rows.ok()) return builder_->Fail(rows.status());
+  const int64_t n = rows->n();
+  if (keep > n) {
+    return builder_->Fail(InvalidArgument(name, ": axis ", rows->axis, " of ", ToString(dims()),
+                                          " has ", n, " elements, expected at least k = ", keep));
+  }
+  const Dim size = keep < 0 ? rows->moved.back() : Dim(keep);
+  if (keep < 0) keep = n;
+  if (keep == 0 || this->size() == 0) {
+    return rows->Back(builder_->Zeros({rows->matrix.dims()[0], keep}, DType::kInt32), size);
+  }
+  Tensor key = OrderKey(rows->matrix);
+  if (descending) key = key.Xor(-1);
+  if (!rows->moved.back().is_static()) {
+    const Tensor inside =
+        builder_->Iota(DType::kInt64, n).Lt(Tensor(builder_, rows->moved.back().value()));
+    const bool wide = ByteSize(dtype()) == 8;
+    key = inside.Where(key, wide ? std::numeric_limits<int64_t>::max() : kLowest - 1);
+  }
+  return rows->Back(SortedPositions(key, dtype(), keep), size);
+}
+std::pair<Tensor, Tensor> Tensor::Sort(int64_t axis, bool descending) const {
+  const Tensor positions = Order("sort", axis, descending);
+  return {positions.valid() ? TakeAlong(axis, positions) : positions, positions};
+}
+
+Tensor Tensor::ArgSort(int64_t axis, bool descending) const {
+  return Order("argsort", axis, descending);
+}
+
+std::pair<Tensor, Tensor> Tensor::TopK(int64_t k, int64_t axis, bool largest) const {
+  if (valid() && k < 0) {
+    const Tensor failed = builder_->Fail(InvalidArgument("topk: k is ", k, ", expected 0 or more"));
+    return {failed, failed};
+  }
+  const Tensor positions = Order("topk", axis, largest, k);
+  return {positions.valid() ? TakeAlong(axis, positions) : positions, positions};
+}
+
+}  // namespace telegrad

@@ -1,0 +1,98 @@
+// What lowering makes of a kernel for a CPU, counted in its program.
+#include "engine/lowering/lower.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "engine/ir/graph.h"
+#include "gtest/gtest.h"
+
+namespace telegrad {
+namespace {
+
+Target Cpu() {
+  Target target;
+  target.arch = "x86-64";
+  target.vector_bytes = 64;
+  target.vector_registers = 32;
+  target.threads = 2;
+  target.converts = {DType::kFloat16};
+  return target;
+}
+
+// c[i, j] = sum over k of a[i, k] * b[k, j], as the schedule makes it; computed in f32.
+FrozenGraph Product(int64_t m, int64_t n, int64_t k, DType dtype) {
+  Graph g;
+  const UOp i = g.Range(0, AxisType::kLoop, g.Index(m)),
+            j = g.Range(1, AxisType::kLoop, g.Index(n));
+  const UOp r = g.Range(2, AxisType::kReduce, g.Index(k));
+  const auto at = [&](UOp row, int64_t width, UOp column) {
+    return g.Make(Op::kAdd, {g.Make(Op::kMul, {row, g.Index(width)}), column});
+  };
+  const auto load = [&](int64_t slot, int64_t elements, UOp index) {
+    const UOp from = g.Make(Op::kIndex, {g.Param(slot, dtype, Shape{elements}), index});
+    return g.Make(Op::kCast, DType::kFloat32, {g.Make(Op::kLoad, {from})});
+  };
+  const UOp product = g.Make(Op::kMul, {load(1, m * k, at(i, k, r)), load(2, k * n, at(r, n, j))});
+  const UOp sum =
+      g.Make(Op::kReduce, DType::kVoid, {product, r}, {static_cast<int64_t>(ReduceKind::kAdd)});
+  const UOp to = g.Make(Op::kIndex, {g.Param(0, DType::kFloat32, Shape{m * n}), at(i, n, j)});
+  const UOp store = g.Make(Op::kStore, {to, sum});
+  return Freeze(g.Make(Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {store, i, j}, {})}));
+}
+
+std::vector<UOp> Of(const Program& program, Op op) {
+  std::vector<UOp> out;
+  for (uint32_t id : program.order) {
+    if (program.graph->op(id) == op) out.push_back(program.graph->at(id));
+  }
+  return out;
+}
+
+// The registers that the accumulators of the innermost fold take.
+int64_t AccumulatorBytes(const Program& program) {
+  int64_t bytes = 0;
+  for (UOp buffer : Of(program, Op::kBuffer)) {
+    if (buffer.arg(2) <= 64) bytes += BytesOf(buffer.dtype(), buffer.arg(2));
+  }
+  return bytes;
+}
+
+TEST(Lower, LanesAreThoseOfTheWidestElementThatIsComputed) {
+  const Target cpu = Cpu();
+  for (DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    Budget budget;
+    const auto program = Lower(Product(96, 96, 96, dtype), cpu, "product", &budget);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_LE(AccumulatorBytes(*program), int64_t{cpu.vector_bytes} * cpu.vector_registers)
+        << Name(dtype);
+    for (UOp u : Of(*program, Op::kMulAcc)) {
+      EXPECT_LE(BytesOf(u.dtype(), NumElements(u.shape())), cpu.vector_bytes) << Name(dtype);
+    }
+  }
+}
+
+// Rows of 4,096 bytes all have their beginnings in one set of a first-level cache of eight ways: a
+// tile walks along fewer, but not of rows that are a little shorter.
+TEST(Lower, RowsThatEvictEachOtherAreNotOneTile) {
+  const Target cpu = Cpu();
+  const auto rows = [&](int64_t folded) {
+    Budget budget;
+    const auto program =
+        Lower(Product(1024, 1024, folded, DType::kFloat32), cpu, "product", &budget);
+    EXPECT_TRUE(program.ok()) << program.status();
+    int count = 0;
+    for (UOp u : program.ok() ? Of(*program, Op::kLoad) : std::vector<UOp>{}) {
+      const UOp memory = u.src(0).src(0);
+      count += u.shape().empty() && memory.is(Op::kParam) && memory.arg(0) == 1 ? 1 : 0;
+    }
+    return count;
+  };
+  EXPECT_LE(rows(1024), 6);
+  EXPECT_LE(rows(2048), 6);
+  EXPECT_GT(rows(1000), 6);
+}
+
+}  // namespace
+}  // namespace telegrad

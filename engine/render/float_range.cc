@@ -1,0 +1,72 @@
+// A selection by x < y gives x only where x is below some value of y, and no NaN: a comparison with
+// a NaN is false. Where it gives the one of them that the comparison was false for, that is not
+// below, or there was a NaN.
+#include "engine/render/float_range.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/ir/scalar.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int kMaxRangeDepth = 16;
+
+FloatRange Within(UOp u, int depth);
+
+// What `u` is where x < y holds, or where it does not.
+FloatRange Selected(UOp u, UOp x, UOp y, bool holds, int depth) {
+  FloatRange range = Within(u, depth);
+  const FloatRange of_x = Within(x, depth), of_y = Within(y, depth);
+  if (holds && u == x) range = {range.lo, std::min(range.hi, of_y.hi), false};
+  if (holds && u == y) range = {std::max(range.lo, of_x.lo), range.hi, false};
+  // A NaN of the other one makes the comparison false whatever this one is.
+  if (!holds && u == x && !of_y.nan) range.lo = std::max(range.lo, of_y.lo);
+  if (!holds && u == y && !of_x.nan) range.hi = std::min(range.hi, of_x.hi);
+  return range;
+}
+
+FloatRange Within(UOp u, int depth) {
+  if (!IsFloat(u.dtype()) || ++depth > kMaxRangeDepth) return {};
+  switch (u.op()) {
+    case Op::kConst: {
+      const double value = ScalarAsDouble(u.dtype(), u.const_word());
+      return std::isnan(value) ? FloatRange{} : FloatRange{value, value, false};
+    }
+    case Op::kReshape:
+    case Op::kExpand:
+      return Within(u.src(0), depth);
+    case Op::kFloor:
+    case Op::kTrunc: {
+      const FloatRange x = Within(u.src(0), depth);
+      return {u.is(Op::kFloor) || x.lo > 0 ? std::floor(x.lo) : std::ceil(x.lo),
+              u.is(Op::kFloor) || x.hi > 0 ? std::floor(x.hi) : std::ceil(x.hi), x.nan};
+    }
+    case Op::kAdd: {
+      const FloatRange x = Within(u.src(0), depth), y = Within(u.src(1), depth);
+      if (x.lo != x.hi && y.lo != y.hi) return {};
+      const auto rounded = [&](double sum) {
+        return u.dtype() == DType::kFloat32 ? static_cast<double>(static_cast<float>(sum)) : sum;
+      };
+      // NaN where infinities of both signs meet.
+      const double lo = rounded(x.lo + y.lo), hi = rounded(x.hi + y.hi);
+      return std::isnan(lo) || std::isnan(hi) ? FloatRange{} : FloatRange{lo, hi, x.nan || y.nan};
+    }
+    case Op::kWhere: {
+      const UOp c = u.src(0);
+      if (!c.is(Op::kCmpLt) || c.src(0).dtype() != u.dtype()) return {};
+      const FloatRange yes = Selected(u.src(1), c.src(0), c.src(1), true, depth);
+      const FloatRange no = Selected(u.src(2), c.src(0), c.src(1), false, depth);
+      return {std::min(yes.lo, no.lo), std::max(yes.hi, no.hi), yes.nan || no.nan};
+    }
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+FloatRange RangeOf(UOp value) { return Within(value, 0); }
+
+}  // namespace telegrad

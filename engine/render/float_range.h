@@ -1,0 +1,21 @@
+// Which values a float may have, as far as the expression alone says it: what a clamp leaves. So a
+// conversion to an integer that holds all of them needs no guard.
+#pragma once
+
+#include <limits>
+
+#include "engine/ir/graph.h"
+
+namespace telegrad {
+
+struct FloatRange {
+  double lo = -std::numeric_limits<double>::infinity();
+  double hi = std::numeric_limits<double>::infinity();
+  bool nan = true;  // whether it may be one
+};
+
+// Of constants, selections by a comparison with one of the selected values, sums with constants,
+// FLOOR and TRUNC; all values for anything else.
+FloatRange RangeOf(UOp value);
+
+}  // namespace telegrad
