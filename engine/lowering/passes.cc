@@ -68,7 +68,7 @@ UOp Stage(PassContext& c, UOp root) {
 }
 
 UOp Expand(PassContext& c, UOp root) {
-  return OrFail(c.graph(), ExpandRanges(c.rewriter(kSimplify), root));
+  return OrFail(c.graph(), ExpandRanges(c.rewriter(kSimplify), root, c.target().warp));
 }
 
 // The gate that makes an access safe whatever its index is.
