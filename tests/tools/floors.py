@@ -18,6 +18,7 @@ FLOOR = {
     "engine/base": 0,
     "engine/net": 1,
     "engine/types": 1,
+    "engine/opencl": 2,
     "engine/ir": 2,
     "devices/api": 2,
     "engine/wire": 3,
@@ -46,6 +47,7 @@ ALLOWED = [
     ("devices/reference", ["engine/ir", "engine/reference"] + CONTRACT),  # hosts the interpreter
     ("devices/remote", ["client/cc"] + CONTRACT),  # a device behind a channel
     ("devices/nv", ["devices/hcq"] + CONTRACT),  # writes its queues itself
+    ("devices/opencl", ["engine/opencl"] + CONTRACT),  # whose loader the compiler opens, too
     ("devices/*", CONTRACT),
     # The server has floors too: metrics and log, identity, devices, sessions, models, services.
     ("server", ["engine/base"]),  # the table of flags
