@@ -29,6 +29,7 @@
 #include "engine/compile/compiler.h"
 #include "engine/execution/executable_cache.h"
 #include "engine/execution/shared_caches.h"
+#include "engine/opencl/library.h"
 #include "google/protobuf/stubs/logging.h"
 #include "grpc/support/log.h"
 #include "server/admin/address.h"
@@ -160,7 +161,9 @@ CompileService::Options CompileOptions(const Flags& flags) {
   if (workers < 0) {
     workers = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, kMostByDefault);
   }
+  const bool opencl = flags.GetInt("opencl-devices") != 0;
   return {.workers = static_cast<int>(workers),
+          .opencl_library = opencl ? flags.GetString("opencl-library") : "",
           .kernel_time = std::chrono::milliseconds(flags.GetInt("kernel-time")),
           .worker_memory = flags.GetInt("compile-memory"),
           .nice = static_cast<int>(flags.GetInt("compile-nice")),
@@ -331,6 +334,7 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   const SessionLimits limits = Limits(flags);
   TG_ASSIGN_OR_RETURN(const TenantTable tenant_table, configuration.Tenants(authenticator->open()));
 
+  if (flags.GetInt("opencl-devices") != 0) opencl::PrepareEnvironment();  // threads start next
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
                       CompileService::Start(CompileOptions(flags)));
   const DriverOptions drivers{
@@ -346,7 +350,10 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
           [&flags](std::vector<std::string>* why_not) { return OpenRemotes(flags, why_not); },
       .cuda_library = flags.GetString("cuda-library"),
       .cuda_devices = flags.GetInt("cuda-devices"),
-      .cuda_memory = flags.GetInt("cuda-memory")};
+      .cuda_memory = flags.GetInt("cuda-memory"),
+      .opencl_library = flags.GetString("opencl-library"),
+      .opencl_devices = flags.GetInt("opencl-devices"),
+      .opencl_memory = flags.GetInt("opencl-memory")};
   // What runs on the devices counts and posts when it ends, as late as when they are closed: so
   // they go before these, once no task is left that could use them.
   Metrics metrics;
