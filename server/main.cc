@@ -43,13 +43,16 @@
 #include "server/admin/ticker.h"
 #include "server/admin/tracer.h"
 #include "server/flags.h"
+#include "server/http_front_end.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/local_socket.h"
+#include "server/model_serving.h"
 #include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
 #include "server/service/configuration.h"
 #include "server/service/data_service.h"
 #include "server/service/health_service.h"
+#include "server/service/inference_service.h"
 #include "server/service/listeners.h"
 #include "server/service/reflection_service.h"
 #include "server/service/session_service.h"
@@ -376,6 +379,7 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
          {"threads", device->target().threads},
          {"memory", device->memory_limit()}});
   }
+  std::unique_ptr<ModelServing> serving;  // outlives the tasks that it posts
   const absl::Cleanup tasks_end = [&] {
     compilers.Stop();
     workers.Stop();
@@ -407,6 +411,8 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   TG_ASSIGN_OR_RETURN(const auto bulk, listeners->StartBulk(&metrics));
   if (bulk != nullptr) sessions.SetBulkAddress(bulk->addresses().front());
   DataService data(env, registry, bulk.get());
+  TG_ASSIGN_OR_RETURN(serving, ModelServing::Start(flags, env, make_engine));
+  InferenceService inference(serving == nullptr ? nullptr : serving->models());
   Reloader reloader(command_line, configuration, authenticator.get(), &tenants);
   AdminService admin(env, registry, tenants, *pool, reloader, [] { kill(getpid(), SIGTERM); });
   HealthService health;
@@ -441,13 +447,17 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   listeners->LimitConnections(connections);
   Log(LogLevel::kInfo, "descriptors", {{"limit", descriptors}, {"connections", connections}});
   TG_RETURN_IF_ERROR(listeners->Start(
-      {&admin, &sessions, &compute, &data, &health, &reflection}, authenticator.get(),
+      {&admin, &sessions, &compute, &data, &health, &reflection, &inference}, authenticator.get(),
       [&](const std::string& name,
           const std::string& front) -> absl::StatusOr<std::shared_ptr<Tenant>> {
         if (!front.empty()) TG_RETURN_IF_ERROR(tenants.CheckActsFor(front, name));
         return tenants.Find(name);
       },
       [&](const std::string& address) { sessions.SetDataAddress(address); }, &watch, &metrics));
+  TG_ASSIGN_OR_RETURN(
+      const auto http,
+      HttpFrontEnd::Start(flags, serving.get(), authenticator.get(),
+                          [&](const std::string& name) { return tenants.Find(name); }));
   std::fflush(stdout);
   LostDevices lost(pool.get());
   const Ticker ticker(std::chrono::seconds(1), [&] {
@@ -458,6 +468,7 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   const int signal =
       WaitForEnd(signals, manager, workers, [&] { reloader.Reload().IgnoreError(); });
   manager.Notify("STOPPING=1");
+  if (serving != nullptr) serving->Drain();
   DrainAndStop(*listeners, compute, health, watch, reloader.drain_seconds(), signals, signal);
   Log(LogLevel::kInfo, "stopped");
   return absl::OkStatus();

@@ -36,6 +36,7 @@ absl::Status Check(const Flags& flags);
 absl::Status Devices(const Flags& flags);
 absl::Status Down(const Flags& flags);
 absl::Status Explain(const Flags& flags);
+absl::Status Models(const Flags& flags);
 absl::Status Run(const Flags& flags);
 absl::Status Stats(const Flags& flags);
 absl::Status Tensors(const Flags& flags);

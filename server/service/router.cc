@@ -15,6 +15,7 @@
 #include "server/service/convert.h"
 #include "server/service/data_service.h"
 #include "server/service/health_service.h"
+#include "server/service/inference_service.h"
 #include "server/service/reflection_service.h"
 #include "server/service/session_service.h"
 #include "server/service/unary_call.h"

@@ -30,12 +30,13 @@ class ComputeService;
 class Connections;
 class DataService;
 class HealthService;
+class InferenceService;
 class ReflectionService;
 class SessionService;
 
 // Whose member functions the rows of methods.def name.
 using Services = std::tuple<AdminService*, SessionService*, ComputeService*, DataService*,
-                            HealthService*, ReflectionService*>;
+                            HealthService*, ReflectionService*, InferenceService*>;
 
 struct Caller {
   Principal principal;

@@ -59,7 +59,7 @@ absl::StatusOr<int64_t> ParseLimit(std::string_view text) {
 }
 
 constexpr std::string_view kDiskRead = "disk_read", kDiskWrite = "disk_write";
-constexpr std::string_view kActsFor = "acts_for";
+constexpr std::string_view kActsFor = "acts_for", kModels = "models";
 
 absl::StatusOr<std::set<std::string, std::less<>>> ParseRoots(std::string_view quota,
                                                               std::string_view text) {
@@ -79,6 +79,25 @@ absl::StatusOr<std::set<std::string, std::less<>>> ParseRoots(std::string_view q
     text.remove_prefix(root.size());
   }
   return roots;
+}
+
+absl::StatusOr<std::set<std::string, std::less<>>> ParseModelNames(std::string_view text) {
+  std::set<std::string, std::less<>> names;
+  while (!(text = Trim(text)).empty()) {
+    const std::string_view name = text.substr(0, text.find_first_of(" \t"));
+    const std::string_view letters = name.ends_with('*') ? name.substr(0, name.size() - 1) : name;
+    const auto allowed = [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
+    };
+    if (!std::ranges::all_of(letters, allowed)) {
+      return InvalidArgument(kModels, ": ", Quoted(name),
+                             " is no model's name; expected names, or beginnings of names with * "
+                             "behind them, with blanks between them");
+    }
+    names.emplace(name);
+    text.remove_prefix(name.size());
+  }
+  return names;
 }
 
 absl::StatusOr<std::set<std::string, std::less<>>> ParseTenantNames(std::string_view text) {
@@ -176,6 +195,18 @@ DiskGrants Quotas::DisksOf(std::string_view tenant) const {
   return {};
 }
 
+bool ModelGrants::May(std::string_view model) const {
+  return names.contains(model) || std::ranges::any_of(names, [&](std::string_view name) {
+           return name.ends_with('*') && model.starts_with(name.substr(0, name.size() - 1));
+         });
+}
+
+ModelGrants Quotas::ModelsOf(std::string_view tenant) const {
+  if (models_) return *models_;
+  if (tenant == kLocalTenant) return {.names = {"*"}};
+  return {};
+}
+
 Quotas::Quotas() { std::ranges::transform(kQuotas, limits_.begin(), &QuotaInfo::default_limit); }
 
 absl::Status Quotas::Set(std::string_view assignment) {
@@ -190,6 +221,11 @@ absl::Status Quotas::Set(std::string_view assignment) {
     (name == kDiskRead ? disks_->read : disks_->write) = std::move(roots);
     return absl::OkStatus();
   }
+  if (name == kModels) {
+    TG_ASSIGN_OR_RETURN(auto names, ParseModelNames(Trim(assignment.substr(equals + 1))));
+    models_ = ModelGrants{.names = std::move(names)};
+    return absl::OkStatus();
+  }
   if (name == kActsFor) {
     TG_ASSIGN_OR_RETURN(acts_for_, ParseTenantNames(Trim(assignment.substr(equals + 1))));
     return absl::OkStatus();
@@ -199,7 +235,7 @@ absl::Status Quotas::Set(std::string_view assignment) {
     std::string known;
     for (const QuotaInfo& q : kQuotas) StrAppend(&known, known.empty() ? "" : ", ", q.name);
     return InvalidArgument("unknown quota ", Quoted(name), "; there are ", known, ", ", kDiskRead,
-                           ", ", kDiskWrite, ", ", kActsFor);
+                           ", ", kDiskWrite, ", ", kActsFor, ", ", kModels);
   }
   const auto limit = ParseLimit(Trim(assignment.substr(equals + 1)));
   if (!limit.ok()) return InvalidArgument(name, ": ", ToStd(limit.status().message()));

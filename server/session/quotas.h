@@ -8,6 +8,7 @@
 //   sessions = 16
 //   disk_read = models data    the disk roots whose files it may read; * is all of them
 //   disk_write = scratch       and those in which it may also make files and change what they have
+//   models = resnet50 team-*   the models of --models that it may use; * ends a beginning of names
 //   acts_for = bob carol       the tenants for whom it may act; * is all of them
 //
 // A quota that a section does not set is that of --default-quota, or else the default in
@@ -59,6 +60,12 @@ struct DiskGrants {
   bool MayWrite(std::string_view root) const;
 };
 
+// Models by name, or by the beginning of names with '*' behind it.
+struct ModelGrants {
+  std::set<std::string, std::less<>> names = {};
+  bool May(std::string_view model) const;
+};
+
 class Quotas {
  public:
   Quotas();  // the defaults of the table
@@ -66,7 +73,8 @@ class Quotas {
   int64_t operator[](Quota quota) const { return limits_[static_cast<size_t>(quota)]; }
 
   // `assignment` is NAME=VALUE; the value a whole number of at least 0, also with KiB, MiB, GiB or
-  // TiB. For disk_read, disk_write and acts_for it is a list of names with blanks between them.
+  // TiB. For disk_read, disk_write, models and acts_for it is a list of names with blanks between
+  // them.
   // INVALID_ARGUMENT says what of it is wrong.
   absl::Status Set(std::string_view assignment);
 
@@ -77,9 +85,12 @@ class Quotas {
 
   // Where nothing is said, the tenant `local` may use all disk roots and others none.
   DiskGrants DisksOf(std::string_view tenant) const;
+  // Likewise all models and none.
+  ModelGrants ModelsOf(std::string_view tenant) const;
 
  private:
   std::optional<DiskGrants> disks_;
+  std::optional<ModelGrants> models_;
   std::set<std::string, std::less<>> acts_for_;
   std::array<int64_t, kNumQuotas> limits_;
 };

@@ -122,9 +122,15 @@ Device* Tenant::View(Device& device) {
   return view == nullptr ? &device : view.get();
 }
 
-void Tenant::Grant(DiskGrants disks) {
+void Tenant::Grant(DiskGrants disks, ModelGrants models) {
   const std::lock_guard lock(mutex_);
   disks_ = std::move(disks);
+  models_ = std::move(models);
+}
+
+bool Tenant::MayInfer(std::string_view model) const {
+  const std::lock_guard lock(mutex_);
+  return models_.May(model);
 }
 
 absl::Status Tenant::MayUse(const Device& device, bool write) const {
@@ -145,7 +151,7 @@ void Tenant::Leave() {
 Tenant::Tenant(std::string n, std::shared_ptr<Engine> e, Metrics* metrics)
     : Tenant(n, Accounts(n, Quotas(), "--default-quota NAME=VALUE raises it"), std::move(e),
              metrics) {
-  Grant(Quotas().DisksOf(name));
+  Grant(Quotas().DisksOf(name), Quotas().ModelsOf(name));
 }
 
 }  // namespace telegrad

@@ -100,9 +100,11 @@ struct Tenant {
   Device* View(Device& device);
 
   // The disk roots that it may use from now on.
-  void Grant(DiskGrants disks);
+  void Grant(DiskGrants disks, ModelGrants models = {});
   // OK for devices that are no disk, PERMISSION_DENIED where this disk root is not granted.
   absl::Status MayUse(const Device& device, bool write) const;
+  // Whether requests for that model are served.
+  bool MayInfer(std::string_view model) const;
 
   // Held by each session until its last run has ended; when the last one is released, the engine
   // releases its memory.
@@ -132,7 +134,8 @@ struct Tenant {
  private:
   std::atomic<int64_t> users_{0};
   mutable std::mutex mutex_;
-  DiskGrants disks_;  // under it
+  DiskGrants disks_;    // under it
+  ModelGrants models_;  // likewise
 };
 
 // Charges the tenant's compile time with what this thread does as long as it lives.

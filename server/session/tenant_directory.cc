@@ -46,7 +46,7 @@ absl::StatusOr<std::shared_ptr<Tenant>> TenantDirectory::Find(std::string_view n
                                             owed != debts_.end() ? owed->second.share : nullptr));
   by_name_.emplace(std::string(name), used_.begin());
   std::shared_ptr<Tenant> made = used_.front();
-  made->Grant(DisksLocked(terms, name));
+  made->Grant(DisksLocked(terms, name), terms.quotas->ModelsOf(name));
   if (owed != debts_.end()) {
     made->Owe(owed->second);
     debts_.erase(owed);
@@ -81,7 +81,8 @@ void TenantDirectory::Replace(TenantTable table) {
     const Terms terms = TermsOfLocked((*tenant)->name);
     if (terms.quotas != nullptr) {
       (*tenant)->Limit(*terms.quotas, terms.remedy, clock_->Ns());
-      (*tenant)->Grant(DisksLocked(terms, (*tenant)->name));
+      (*tenant)->Grant(DisksLocked(terms, (*tenant)->name),
+                       terms.quotas->ModelsOf((*tenant)->name));
       continue;
     }
     ForgetLocked(**tenant);

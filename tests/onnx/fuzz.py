@@ -3,7 +3,8 @@
 
 Each case is a model of one node. What it must compute comes from ONNX Runtime (--judge ort), ONNX's
 reference evaluator (--judge onnx), or both, where they agree (--judge both). Cases that the judges
-cannot run are left out and counted. The cases are written as folders, as ONNX's own are, and
+cannot run are left out and counted; where they differ, the standard's text judges, and the table
+says with whom we agree (tests/onnx/differences.md has the reasons). The cases are written as folders, as ONNX's own are, and
 onnx_conformance runs them.
 
   fuzz.py --runner build/release/tests/onnx/onnx_conformance [--cases 500] [--seed S]
@@ -45,7 +46,7 @@ class Case:
     def __init__(self, op, inputs, opset=21, outputs=1, domain="", fixed=(), **attributes):
         self.op, self.opset, self.domain = op, opset, domain
         self.inputs, self.fixed, self.count = inputs, set(fixed), outputs
-        self.attributes = {k: v for k, v in attributes.items() if v is not None}
+        self.attributes = {k.removesuffix("_attribute"): v for k, v in attributes.items() if v is not None}
 
     def model(self, out_types=None):
         names = ["" if x is None else f"x{i}" for i, x in enumerate(self.inputs)]
@@ -134,9 +135,15 @@ def maker(*names):
 
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import fuzz_makers  # noqa: E402
+import fuzz_composed  # noqa: E402
+import fuzz_domains  # noqa: E402
+import fuzz_edges  # noqa: E402
+import fuzz_elementwise  # noqa: E402
+import fuzz_moving  # noqa: E402
+import fuzz_windows  # noqa: E402
 
-fuzz_makers.register(maker, Case, FLOATS, INTS)
+for module in (fuzz_elementwise, fuzz_windows, fuzz_moving, fuzz_composed, fuzz_domains, fuzz_edges):
+    module.register(maker, Case, FLOATS, INTS)
 
 
 def run_ort(case):
@@ -170,15 +177,15 @@ def close(a, b):
 
 
 def judged(case, judge):
-    """The results, or why there are none."""
+    """The results, or why there are none; in the latter case also both judges' results, if they differ."""
     ort = attempt(run_ort, case) if judge != "onnx" else None
     ref = attempt(run_onnx, case) if judge != "ort" else None
     if ort is not None and ref is not None:
         if len(ort) == len(ref) and all(close(a, b) for a, b in zip(ort, ref)):
-            return ort, None
-        return None, "judges differ"
+            return ort, None, None
+        return None, "judges differ", (ort, ref)
     out = ort if ort is not None else ref
-    return (out, None) if out is not None else (None, "not judged")
+    return (out, None, None) if out is not None else (None, "not judged", None)
 
 
 def tolerance(results):
@@ -200,6 +207,39 @@ def write(case, results, folder):
                 f.write(numpy_helper.from_array(np.asarray(x)).SerializeToString())
 
 
+class Folder:
+    """A folder of cases and its manifest."""
+
+    def __init__(self, path):
+        self.path, self.rows = path, []
+        os.makedirs(path, exist_ok=True)
+
+    def add(self, case_name, name, case, results):
+        write(case, results, os.path.join(self.path, case_name))
+        self.rows.append((case_name, name, tolerance(results)))
+
+    def close(self):
+        with open(os.path.join(self.path, "manifest.tsv"), "w", encoding="utf-8") as f:
+            f.write("case\top\tatol\n")
+            f.writelines(f"{case}\t{op}\t{atol}\n" for case, op, atol in self.rows)
+
+
+def side_with(runner, folder):
+    """Prints how many cases of those on which the judges differ agree with either, and which with none."""
+    done = subprocess.run([runner, "--all", folder.path], check=False, capture_output=True, text=True)
+    lines = [line.split()[:2] for line in done.stdout.splitlines() if line.startswith(("pass ", "FAIL "))]
+    passed = {name for kind, name in lines if kind == "pass"}
+    sides, none = collections.Counter(), []
+    for case_name, name, _ in folder.rows[::2]:
+        stem = case_name.removesuffix("_ort")
+        agree = [judge for judge in ("ort", "onnx") if f"{stem}_{judge}" in passed]
+        sides[(name, "+".join(agree) or "neither")] += 1
+        none += [] if agree else [stem]
+    print("where the judges differ:", ", ".join(f"{n} as {s} {k}" for (n, s), k in sorted(sides.items())))
+    if none:
+        print("as neither:", " ".join(none))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -215,24 +255,23 @@ def main():
     print(f"seed {seed}, onnx {onnx.__version__}, onnxruntime {onnxruntime.__version__}")
     names = [n for n in options.ops.split(",") if n] or sorted(MAKERS)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = options.keep or temporary
-        os.makedirs(folder, exist_ok=True)
-        reasons, made, rows = collections.Counter(), collections.Counter(), []
+        root = options.keep or temporary
+        folder, disputed = Folder(root), Folder(os.path.join(root, "disputed"))
+        reasons, made = collections.Counter(), collections.Counter()
         for i in range(options.cases):
             function, name = MAKERS[names[i % len(names)]]
-            draw = Draw(seed * 1000003 + i)
-            case = function(draw, name)
-            results, reason = judged(case, options.judge)
+            case = function(Draw(seed * 1000003 + i), name)
+            case_name = f"{name.replace('.', '_').replace(':', '_')}_{i}"
+            results, reason, both = judged(case, options.judge)
             if results is None:
                 reasons[(name, reason)] += 1
+                for judge, one in zip(("ort", "onnx"), both or ()):
+                    disputed.add(f"{case_name}_{judge}", name, case, one)
                 continue
             made[name] += 1
-            case_name = f"{name.replace('.', '_')}_{i}"
-            write(case, results, os.path.join(folder, case_name))
-            rows.append((case_name, name, tolerance(results)))
-        with open(os.path.join(folder, "manifest.tsv"), "w", encoding="utf-8") as f:
-            f.write("case\top\tatol\n")
-            f.writelines(f"{case}\t{op}\t{atol}\n" for case, op, atol in rows)
+            folder.add(case_name, name, case, results)
+        folder.close()
+        disputed.close()
         print(f"{sum(made.values())} cases of {len(made)} operators; left out:",
               ", ".join(f"{n} {why} {k}" for (n, why), k in sorted(reasons.items())) or "none")
         if options.write_only:
@@ -240,7 +279,9 @@ def main():
         if not made:
             print("no case was judged")
             return 1
-        done = subprocess.run([options.runner, folder], check=False)
+        if disputed.rows:
+            side_with(options.runner, disputed)
+        done = subprocess.run([options.runner, root], check=False)
         return 0 if done.returncode == 0 else 1
 
 

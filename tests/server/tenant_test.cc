@@ -69,6 +69,7 @@ TEST(TenantFile, SaysWhereItIsWrong) {
   } kCases[] = {
       {"sessions = 1", "f:1: a quota stands before the first section"},
       {"\n[a]\nsessions", "f:3: \"sessions\" is not NAME=VALUE"},
+      {"[a]\nmodels = ../x", "f:2: models: \"../x\" is no model's name"},
       {"[a]\nacts_for = b/c", "f:2: acts_for: \"b/c\" is not the name of a tenant"},
       {"[a]\nsession = 1", "f:2: unknown quota \"session\""},
       {"[a]\nsessions = x", "f:2: sessions: \"x\" is not a whole number"},
@@ -158,6 +159,18 @@ TEST_F(DirectoryTest, ActsForWhomTheFileNames) {
   }
   directory->Replace(*ParseTenants("[*]", "file", {}));
   EXPECT_TRUE(absl::IsPermissionDenied(directory->CheckActsFor("front", "alice")));
+}
+
+TEST_F(DirectoryTest, ModelsAreThoseOfTheFile) {
+  const auto directory = Directory("[alice]\nmodels = add team-*\n[bob]\n[local]\n[*]", 10);
+  const auto alice = *directory->Find("alice");
+  EXPECT_TRUE(alice->MayInfer("add") && alice->MayInfer("team-") && alice->MayInfer("team-x"));
+  EXPECT_FALSE(alice->MayInfer("adder") || alice->MayInfer("team") || alice->MayInfer(""));
+  EXPECT_FALSE((*directory->Find("bob"))->MayInfer("add"));
+  EXPECT_TRUE((*directory->Find("local"))->MayInfer("add"));
+  directory->Replace(*ParseTenants("[*]\nmodels = sub", "file", {}));
+  EXPECT_FALSE(alice->MayInfer("add"));
+  EXPECT_TRUE(alice->MayInfer("sub"));
 }
 
 TEST_F(DirectoryTest, ErrorsSayWhereTheQuotaIs) {

@@ -45,7 +45,9 @@ IntegerRange RangeOf(DType dtype);
 
 // The convolution of `x` [N, C, ...] with `weight` that the attributes of Conv say.
 absl::StatusOr<Tensor> ConvByAttributes(NodeContext& c, const Tensor& x, const Tensor& weight);
-// Its windows alone.
+// The means of windows that the attributes of AveragePool say.
+absl::StatusOr<Tensor> AveragePoolByAttributes(NodeContext& c, const Tensor& x);
+// The windows of a convolution alone.
 absl::StatusOr<AxisWindows> WindowsByAttributes(NodeContext& c, const Tensor& x,
                                                 const Tensor& weight);
 

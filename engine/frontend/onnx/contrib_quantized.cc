@@ -89,6 +89,78 @@ absl::Status QLinearGlobalAveragePoolOp(NodeContext& c) {
   });
 }
 
+absl::Status QLinearAveragePoolOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const int64_t last, c.Int("channels_last", 0));
+  TG_ASSIGN_OR_RETURN(const Tensor given, DequantizedInput(c, 0));
+  TG_ASSIGN_OR_RETURN(const Tensor like, c.Input(0));
+  if (given.rank() < 3) return InvalidArgument("the input has shape ", ToString(given.shape()));
+  TG_ASSIGN_OR_RETURN(Tensor out,
+                      AveragePoolByAttributes(c, last != 0 ? given.MoveAxis(-1, 1) : given));
+  TG_ASSIGN_OR_RETURN(out, QuantizedTo(c, last != 0 ? out.MoveAxis(1, -1) : out, 3, like.dtype()));
+  return c.Output(out);
+}
+
+absl::Status QLinearReduceMeanOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, DequantizedInput(c, 0));
+  TG_ASSIGN_OR_RETURN(const Tensor like, c.Input(0));
+  TG_ASSIGN_OR_RETURN(Axes axes, c.Ints("axes", AllAxes(x.rank())));
+  TG_ASSIGN_OR_RETURN(const int64_t keep, c.Int("keepdims", 1));
+  TG_ASSIGN_OR_RETURN(const Tensor out, QuantizedTo(c, x.Mean(axes, keep != 0), 3, like.dtype()));
+  return c.Output(out);
+}
+
+// `opset` is that of Softmax: before 13 all axes from `axis` on are one.
+absl::Status QLinearSoftmaxOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, DequantizedInput(c, 0));
+  TG_ASSIGN_OR_RETURN(const Tensor like, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const int64_t opset, c.Int("opset", 13));
+  TG_ASSIGN_OR_RETURN(const int64_t given, c.Int("axis", opset < 13 ? 1 : -1));
+  TG_ASSIGN_OR_RETURN(const int64_t axis, ResolveAxis("softmax", given, x.rank()));
+  const Tensor scores =
+      opset < 13 ? x.Flatten(axis, -1).Softmax(-1).Reshape(ToShape(x.shape())) : x.Softmax(axis);
+  TG_ASSIGN_OR_RETURN(const Tensor out, QuantizedTo(c, scores, 3, like.dtype()));
+  return c.Output(out);
+}
+
+absl::Status QLinearWhereOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor condition, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const Tensor yes, DequantizedInput(c, 1));
+  TG_ASSIGN_OR_RETURN(const Tensor no, DequantizedInput(c, 4));
+  TG_ASSIGN_OR_RETURN(const Tensor like, c.Input(1));
+  TG_ASSIGN_OR_RETURN(const Tensor out, QuantizedTo(c, condition.Where(yes, no), 7, like.dtype()));
+  return c.Output(out);
+}
+
+// alpha A B + C, where C is of integers with the scale of the product; floats without a scale of
+// the result.
+absl::Status QGemmOp(NodeContext& c) {
+  Tensor x[2], scale[2];
+  for (int i = 0; i < 2; ++i) {
+    TG_ASSIGN_OR_RETURN(x[i], c.Input(3 * i));
+    TG_ASSIGN_OR_RETURN(scale[i], c.FloatInput(3 * i + 1));
+    TG_ASSIGN_OR_RETURN(const int64_t turned, c.Int(i == 0 ? "transA" : "transB", 0));
+    x[i] = x[i].Cast(DType::kInt32);
+    if (x[i].rank() != 2) return InvalidArgument("a matrix has shape ", ToString(x[i].shape()));
+    if (turned != 0) x[i] = x[i].Transpose();
+    if (!c.HasInput(3 * i + 2)) continue;
+    TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(3 * i + 2));
+    x[i] = x[i] - Scalar(zero.Cast(DType::kInt32));
+  }
+  TG_ASSIGN_OR_RETURN(const float alpha, c.Float("alpha", 1));
+  Tensor whole = x[0].MatMul(x[1]);
+  if (c.HasInput(6)) {
+    TG_ASSIGN_OR_RETURN(const Tensor bias, c.Input(6));
+    whole = whole + bias.Cast(DType::kInt32);
+  }
+  Tensor out = whole.Cast(DType::kFloat32) *
+               (Scalar(scale[0]) * Scalar(scale[1]) * static_cast<double>(alpha));
+  if (c.HasInput(7)) {
+    TG_ASSIGN_OR_RETURN(const Tensor like, c.Input(0));
+    TG_ASSIGN_OR_RETURN(out, QuantizedTo(c, out, 7, like.dtype()));
+  }
+  return c.Output(out);
+}
+
 // The scale and zero point of the result, then each part with its own.
 absl::Status QLinearConcatOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Attribute* axis, c.Required("axis", AttributeType::kInt));

@@ -1,14 +1,12 @@
-// ai.onnx.ml: scalers, encoders and other operators on features of numbers.
+// ai.onnx.ml: scalers and other operators on features of numbers.
 #include <algorithm>
 #include <cmath>
 
-#include "engine/frontend/onnx/common.h"
+#include "engine/frontend/onnx/ml_common.h"
 #include "engine/frontend/onnx/operators.h"
 
 namespace telegrad::onnx {
 namespace {
-
-constexpr int64_t kMaxTable = int64_t{1} << 26;  // comparisons of one element with all keys
 
 // A list of floats as a weight [n]; it broadcasts to the last axis of `x`, or is one number.
 absl::StatusOr<Tensor> FeatureList(NodeContext& c, const std::vector<float>& list,
@@ -19,36 +17,6 @@ absl::StatusOr<Tensor> FeatureList(NodeContext& c, const std::vector<float>& lis
   }
   TG_ASSIGN_OR_RETURN(const Tensor out, c.Weight(HostTensor::Of<float>({n}, list)));
   return out.Reshape({n});
-}
-
-// Numbers of an attribute in one of several types.
-struct KeyList {
-  DType dtype = DType::kVoid;  // none
-  std::vector<int64_t> ints;
-  std::vector<float> floats;
-  Tensor tensor;  // [n]
-};
-
-absl::StatusOr<KeyList> ReadKeys(NodeContext& c, const std::string& prefix) {
-  KeyList out;
-  if (c.HasAttribute(prefix + "_int64s")) {
-    TG_ASSIGN_OR_RETURN(out.ints, c.Ints(prefix + "_int64s", {}));
-    const auto n = static_cast<int64_t>(out.ints.size());
-    TG_ASSIGN_OR_RETURN(out.tensor, c.Weight(HostTensor::Of<int64_t>({n}, out.ints)));
-  } else if (c.HasAttribute(prefix + "_floats")) {
-    TG_ASSIGN_OR_RETURN(out.floats, c.Floats(prefix + "_floats", {}));
-    const auto n = static_cast<int64_t>(out.floats.size());
-    TG_ASSIGN_OR_RETURN(out.tensor, c.Weight(HostTensor::Of<float>({n}, out.floats)));
-  } else if (c.HasAttribute(prefix + "_tensor")) {
-    TG_ASSIGN_OR_RETURN(const Attribute* a, c.Required(prefix + "_tensor", AttributeType::kTensor));
-    TG_ASSIGN_OR_RETURN(HostTensor value, ToHostTensor(*a->t));
-    TG_ASSIGN_OR_RETURN(out.tensor, c.Weight(std::move(value)));
-  } else {
-    return Unimplemented("'", prefix, "' is not given as numbers; strings are not supported");
-  }
-  out.tensor = out.tensor.Flatten();
-  out.dtype = out.tensor.dtype();
-  return out;
 }
 
 }  // namespace
@@ -128,53 +96,6 @@ absl::Status MlFeatureVectorizerOp(NodeContext& c) {
     parts.push_back(x.Cast(DType::kFloat32));
   }
   return c.Output(Concat(parts, 1));
-}
-
-// A last axis of the categories, 1 at that of the element.
-absl::Status MlOneHotEncoderOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  c.Ignore("zeros");  // whether an unknown category is an error, which a graph cannot raise
-  if (!c.HasAttribute("cats_int64s")) {
-    return Unimplemented("categories of strings are not supported");
-  }
-  TG_ASSIGN_OR_RETURN(const auto categories, c.Ints("cats_int64s", {}));
-  const auto n = static_cast<int64_t>(categories.size());
-  TG_ASSIGN_OR_RETURN(const Tensor table, c.Weight(HostTensor::Of<int64_t>({n}, categories)));
-  const Tensor whole = x.Cast(DType::kInt64).Unsqueeze(-1);
-  return c.Output(whole.Eq(table.Reshape({n})).Cast(DType::kFloat32));
-}
-
-// Each element replaced by the value of its key, the first where keys repeat; NaN is a key too.
-absl::Status MlLabelEncoderOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  TG_ASSIGN_OR_RETURN(const KeyList keys, ReadKeys(c, "keys"));
-  TG_ASSIGN_OR_RETURN(const KeyList values, ReadKeys(c, "values"));
-  c.Ignore("default_string");
-  if (keys.tensor.size() != values.tensor.size() || keys.tensor.size() < 1 ||
-      keys.tensor.size() * std::max<int64_t>(1, x.size()) > kMaxTable) {
-    return InvalidArgument(keys.tensor.size(), " keys and ", values.tensor.size(), " values for ",
-                           x.size(), " elements");
-  }
-  Tensor otherwise;
-  if (c.HasAttribute("default_tensor")) {
-    TG_ASSIGN_OR_RETURN(const Attribute* a, c.Required("default_tensor", AttributeType::kTensor));
-    TG_ASSIGN_OR_RETURN(const HostTensor value, ToHostTensor(*a->t));
-    if (NumElements(value.shape) != 1) return InvalidArgument("'default_tensor' is no number");
-    TG_ASSIGN_OR_RETURN(otherwise, c.Constant(value));
-  } else if (IsFloat(values.dtype)) {
-    TG_ASSIGN_OR_RETURN(const float value, c.Float("default_float", -0.0f));
-    otherwise = c.builder().Const(values.dtype, static_cast<double>(value));
-  } else {
-    TG_ASSIGN_OR_RETURN(const int64_t value, c.Int("default_int64", -1));
-    otherwise = c.builder().Const(values.dtype, value);
-  }
-  c.Ignore("default_float");
-  c.Ignore("default_int64");
-  const Tensor element = x.Unsqueeze(-1), table = keys.tensor.Cast(x.dtype());
-  Tensor equal = element.Eq(table);
-  if (IsFloat(x.dtype())) equal = equal.Or(element.IsNan().And(table.IsNan()));
-  const Tensor at = equal.Cast(DType::kInt32).ArgMax(-1);
-  return c.Output(equal.Any({-1}).Where(values.tensor.Gather(at), otherwise));
 }
 
 }  // namespace telegrad::onnx

@@ -8,77 +8,10 @@
 #include <span>
 
 #include "engine/base/status.h"
-#include "engine/frontend/onnx/proto_reader.h"
+#include "engine/frontend/onnx/parser.h"
 #include "engine/types/limits.h"
 
 namespace telegrad::onnx {
-namespace {
-
-constexpr int64_t kMaxParts = 1'000'000;  // nodes, edges, attributes, numbers in attributes, ...
-constexpr size_t kMaxWrappers = 8;        // of a type
-
-class Parser {
- public:
-  absl::Status ReadModel(std::string_view bytes, Model* out);
-  absl::Status ReadTensor(std::string_view bytes, TensorProto* out);
-  absl::Status ReadData(std::string_view bytes, std::span<const Wrapper> wrappers, OnnxData* out);
-
- private:
-  absl::Status Part() {
-    if (++parts_ <= kMaxParts) return absl::OkStatus();
-    return ResourceExhausted("the model has more than ", kMaxParts, " parts");
-  }
-  // A new element of a list, against the limit.
-  template <typename T>
-  absl::Status Add(std::vector<T>* list) {
-    TG_RETURN_IF_ERROR(Part());
-    list->emplace_back();
-    return absl::OkStatus();
-  }
-
-  absl::Status ReadOpset(std::string_view bytes, OpsetVersions* out);
-  absl::Status ReadFunction(std::string_view bytes, Function* out);
-  absl::Status ReadGraph(std::string_view bytes, GraphProto* out);
-  absl::Status ReadSparse(std::string_view bytes, SparseTensor* out);
-  absl::Status ReadExternal(std::string_view bytes, TensorProto* out);
-  absl::Status ReadDim(uint64_t dim, Shape* out);
-  absl::Status ReadNode(std::string_view bytes, Node* out);
-  absl::Status ReadAttribute(std::string_view bytes, Attribute* out);
-  absl::Status ReadValueInfo(std::string_view bytes, ValueInfo* out);
-  absl::Status ReadType(std::string_view bytes, ValueInfo* out);
-  absl::Status ReadTensorType(std::string_view bytes, ValueInfo* out);
-  absl::Status ReadDimension(std::string_view bytes, Dimension* out);
-
-  int64_t parts_ = 0;
-  int depth_ = 0;  // of the graph that is read
-};
-
-// Reads every field of `bytes` with `read(field)`, which returns a Status.
-template <typename F>
-absl::Status ForEachField(std::string_view bytes, F read) {
-  ProtoReader reader(bytes);
-  Field field;
-  while (reader.Next(&field)) TG_RETURN_IF_ERROR(read(field));
-  return reader.status();
-}
-
-absl::Status Expect(const Field& field, WireType type, std::string_view message) {
-  if (field.type == type) return absl::OkStatus();
-  return BadWire(StrCat("field ", field.number, " of ", message, " has the wrong wire type"));
-}
-
-absl::Status Take(const Field& field, std::string_view message, std::string_view* out) {
-  TG_RETURN_IF_ERROR(Expect(field, WireType::kBytes, message));
-  *out = field.bytes;
-  return absl::OkStatus();
-}
-
-absl::Status Take(const Field& field, std::string_view message, int64_t* out) {
-  TG_RETURN_IF_ERROR(Expect(field, WireType::kVarint, message));
-  *out = static_cast<int64_t>(field.value);
-  return absl::OkStatus();
-}
-
 absl::Status Parser::ReadModel(std::string_view bytes, Model* out) {
   constexpr std::string_view kName = "ModelProto";
   bool has_graph = false;
@@ -194,26 +127,6 @@ absl::Status Parser::ReadGraph(std::string_view bytes, GraphProto* out) {
   });
   --depth_;
   return status;
-}
-
-absl::Status Parser::ReadSparse(std::string_view bytes, SparseTensor* out) {
-  constexpr std::string_view kName = "SparseTensorProto";
-  return ForEachField(bytes, [&](const Field& f) -> absl::Status {
-    std::string_view part;
-    switch (f.number) {
-      case field::kSparseValues:
-        TG_RETURN_IF_ERROR(Take(f, kName, &part));
-        return ReadTensor(part, &out->values);
-      case field::kSparseIndices:
-        TG_RETURN_IF_ERROR(Take(f, kName, &part));
-        return ReadTensor(part, &out->indices);
-      case field::kSparseDims:
-        return ForEachElement(f, WireType::kVarint,
-                              [&](uint64_t dim) { return ReadDim(dim, &out->dims); });
-      default:
-        return absl::OkStatus();
-    }
-  });
 }
 
 absl::Status Parser::ReadNode(std::string_view bytes, Node* out) {
@@ -406,119 +319,9 @@ absl::Status Parser::ReadDimension(std::string_view bytes, Dimension* out) {
   });
 }
 
-absl::Status Parser::ReadTensor(std::string_view bytes, TensorProto* out) {
-  constexpr std::string_view kName = "TensorProto";
-  out->message = bytes;
-  return ForEachField(bytes, [&](const Field& f) -> absl::Status {
-    switch (f.number) {
-      case field::kDims:
-        return ForEachElement(f, WireType::kVarint,
-                              [&](uint64_t dim) { return ReadDim(dim, &out->dims); });
-      case field::kDataType:
-        return Take(f, kName, &out->data_type);
-      case field::kTensorName:
-        return Take(f, kName, &out->name);
-      case field::kRawData:
-        out->has_raw = true;
-        return Take(f, kName, &out->raw);
-      case field::kSegment:
-        out->elsewhere = true;
-        return absl::OkStatus();
-      case field::kExternalData: {
-        out->elsewhere = true;
-        std::string_view part;
-        TG_RETURN_IF_ERROR(Take(f, kName, &part));
-        return ReadExternal(part, out);
-      }
-      case field::kDataLocation: {
-        int64_t location = 0;
-        TG_RETURN_IF_ERROR(Take(f, kName, &location));
-        out->elsewhere |= location != 0;
-        return absl::OkStatus();
-      }
-      default:
-        return absl::OkStatus();
-    }
-  });
-}
-
-absl::Status Parser::ReadDim(uint64_t dim, Shape* out) {
-  if (out->size() == kMaxRank) {
-    return InvalidArgument("a tensor's rank is over the limit of ", kMaxRank);
-  }
-  out->push_back(static_cast<int64_t>(dim));
-  return absl::OkStatus();
-}
-
-absl::Status Parser::ReadExternal(std::string_view bytes, TensorProto* out) {
-  std::string_view key, value;
-  TG_RETURN_IF_ERROR(ForEachField(bytes, [&](const Field& f) -> absl::Status {
-    if (f.number == field::kEntryKey) return Take(f, "StringStringEntryProto", &key);
-    if (f.number == field::kEntryValue) return Take(f, "StringStringEntryProto", &value);
-    return absl::OkStatus();
-  }));
-  if (key == "location") out->location = value;
-  if (key != "offset" && key != "length") return absl::OkStatus();
-  int64_t* const number = key == "offset" ? &out->offset : &out->length;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), *number);
-  if (error == std::errc() && end == value.data() + value.size() && *number >= 0) {
-    return absl::OkStatus();
-  }
-  return InvalidArgument("the ", key, " of external data is '", value.substr(0, 64),
-                         "', expected a number from 0");
-}
-
-// Sequences and optionals hold each other to the depth of the type.
-absl::Status Parser::ReadData(std::string_view bytes, std::span<const Wrapper> wrappers,
-                              OnnxData* out) {
-  TG_RETURN_IF_ERROR(Part());
-  if (wrappers.empty()) {
-    TensorProto tensor;
-    TG_RETURN_IF_ERROR(ReadTensor(bytes, &tensor));
-    if (tensor.data_type == kStringType) {
-      out->kind = OnnxData::Kind::kStrings;
-      TG_ASSIGN_OR_RETURN(out->strings, ToStrings(tensor));
-      return absl::OkStatus();
-    }
-    out->kind = OnnxData::Kind::kTensor;
-    TG_ASSIGN_OR_RETURN(out->tensor, ToHostTensor(tensor));
-    return absl::OkStatus();
-  }
-  const bool sequence = wrappers[0] == Wrapper::kSequence;
-  if (sequence) out->kind = OnnxData::Kind::kSequence;
-  const auto inner = wrappers.subspan(1);
-  return ForEachField(bytes, [&](const Field& f) -> absl::Status {
-    if (f.number < field::kContainerTensor) return absl::OkStatus();
-    const bool fits = f.number == (inner.empty()                    ? field::kContainerTensor
-                                   : inner[0] == Wrapper::kSequence ? field::kContainerSequence
-                                                                    : field::kContainerOptional);
-    if (!fits) return Unimplemented("an element is of another type than the model declares");
-    std::string_view part;
-    TG_RETURN_IF_ERROR(Take(f, sequence ? "SequenceProto" : "OptionalProto", &part));
-    if (!sequence) return ReadData(part, inner, out);
-    TG_RETURN_IF_ERROR(Add(&out->elements));
-    return ReadData(part, inner, &out->elements.back());
-  });
-}
-
-}  // namespace
-
-absl::StatusOr<OnnxData> ReadDataFile(std::string_view file, const ValueInfo& type) {
-  if (type.other) return Unimplemented("maps and sparse tensors are not supported");
-  OnnxData out;
-  TG_RETURN_IF_ERROR(Parser().ReadData(file, type.wrappers, &out));
-  return out;
-}
-
 absl::StatusOr<Model> ParseModel(std::string_view file) {
   Model out;
   TG_RETURN_IF_ERROR(Parser().ReadModel(file, &out));
-  return out;
-}
-
-absl::StatusOr<TensorProto> ParseTensor(std::string_view file) {
-  TensorProto out;
-  TG_RETURN_IF_ERROR(Parser().ReadTensor(file, &out));
   return out;
 }
 

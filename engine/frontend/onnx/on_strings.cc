@@ -38,6 +38,7 @@ constexpr StringRow kStringRows[] = {
     {"Unique", 1},
     {"Unsqueeze", kAll},
     {"Where", kAll},
+    {"ai.onnx.ml.ArrayFeatureExtractor", kAll},
 };
 
 // All strings of a node, each with its rank among them.

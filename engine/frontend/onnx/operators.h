@@ -68,6 +68,11 @@ absl::Status QLinearSigmoidOp(NodeContext& c);
 absl::Status QLinearLeakyReluOp(NodeContext& c);
 absl::Status QLinearGlobalAveragePoolOp(NodeContext& c);
 absl::Status QLinearConcatOp(NodeContext& c);
+absl::Status QLinearAveragePoolOp(NodeContext& c);
+absl::Status QLinearReduceMeanOp(NodeContext& c);
+absl::Status QLinearSoftmaxOp(NodeContext& c);
+absl::Status QLinearWhereOp(NodeContext& c);
+absl::Status QGemmOp(NodeContext& c);
 absl::Status DynamicQuantizeMatMulOp(NodeContext& c);
 absl::Status MatMulIntegerToFloatOp(NodeContext& c);
 absl::Status MatMulNBitsOp(NodeContext& c);
@@ -78,11 +83,19 @@ absl::Status MlNormalizerOp(NodeContext& c);
 absl::Status MlImputerOp(NodeContext& c);
 absl::Status MlArrayFeatureExtractorOp(NodeContext& c);
 absl::Status MlFeatureVectorizerOp(NodeContext& c);
-absl::Status MlOneHotEncoderOp(NodeContext& c);
-absl::Status MlLabelEncoderOp(NodeContext& c);
 
-absl::Status MlLinearRegressorOp(NodeContext& c);  // ml_models.cc
+absl::Status MlLabelEncoderOp(NodeContext& c);  // ml_labels.cc
+absl::Status MlCategoryMapperOp(NodeContext& c);
+absl::Status MlOneHotEncoderOp(NodeContext& c);
+absl::Status MlZipMapOp(NodeContext& c);
+
+absl::Status MlLinearRegressorOp(NodeContext& c);  // ml_linear.cc
 absl::Status MlLinearClassifierOp(NodeContext& c);
+
+absl::Status MlSvmRegressorOp(NodeContext& c);  // ml_svm.cc
+absl::Status MlSvmClassifierOp(NodeContext& c);
+
+absl::Status MlTreeEnsembleOp(NodeContext& c);  // ml_ensembles.cc
 absl::Status MlTreeEnsembleRegressorOp(NodeContext& c);
 absl::Status MlTreeEnsembleClassifierOp(NodeContext& c);
 
@@ -192,6 +205,7 @@ absl::Status DropoutOp(NodeContext& c);
 absl::Status RnnOp(NodeContext& c);  // operators_recurrent.cc
 absl::Status GruOp(NodeContext& c);
 absl::Status LstmOp(NodeContext& c);
+absl::Status DynamicQuantizeLstmOp(NodeContext& c);
 
 absl::Status SoftmaxOp(NodeContext& c);  // operators_reduce.cc
 absl::Status LogSoftmaxOp(NodeContext& c);
@@ -267,6 +281,8 @@ absl::Status StringNormalizerOp(NodeContext& c);  // operators_text.cc
 absl::Status StringConcatOp(NodeContext& c);
 absl::Status StringSplitOp(NodeContext& c);
 absl::Status TfIdfVectorizerOp(NodeContext& c);
+
+absl::Status RegexFullMatchOp(NodeContext& c);  // operators_regex.cc
 
 absl::Status ConvOp(NodeContext& c);  // operators_window.cc
 absl::Status ConvTransposeOp(NodeContext& c);

@@ -120,7 +120,10 @@ absl::Status QuantizeLinearOp(NodeContext& c) {
     if (!IsFloat(divide)) return InvalidArgument("'precision' is ", Name(divide));
   }
   const Tensor quotient = x.Cast(divide) / placed.Cast(divide);
-  return c.Output(Quantized(quotient, zero, to, {.saturate = saturate != 0}));
+  const Tensor out = Quantized(quotient, zero, to, {.saturate = saturate != 0});
+  // Few bits are cheap to store. Without this, chains of quantized layers become one kernel each
+  // time somebody reads them, of which lowering takes minutes.
+  return c.Output(x.size() > 1 ? out.Contiguous() : out);
 }
 
 absl::Status DequantizeLinearOp(NodeContext& c) {

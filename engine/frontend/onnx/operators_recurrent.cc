@@ -43,6 +43,29 @@ constexpr ActivationDefaults kActivations[] = {
     {"softplus", 0, 0},
 };
 
+// What x is once it was quantized to u8 by its own range and back.
+Tensor FewValues(const Tensor& x) {
+  const Tensor low = x.Min().Minimum(0), range = (x.Max().Maximum(0) - low) / 255;
+  const Tensor scale = range.Eq(0).Where(1, range);
+  const Tensor zero = (0 - low / scale).Maximum(0).Minimum(255).Round();
+  const Tensor whole = ((x / scale).Round() + zero).Maximum(0).Minimum(255);
+  return (whole - zero) * scale;
+}
+
+// Input `i` [directions, inputs, gates * hidden] of 8 bits, whose scale and zero point are the
+// inputs from `at` on, one for each direction or column: floats as the weights of LSTM lie.
+absl::StatusOr<Tensor> DequantizedWeights(NodeContext& c, int i, int at) {
+  TG_ASSIGN_OR_RETURN(const Tensor w, c.Input(i));
+  TG_ASSIGN_OR_RETURN(const Tensor scale, c.FloatInput(at));
+  TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(at + 1));
+  if (w.rank() != 3 || w.dim(0) == 0) {
+    return InvalidArgument("input ", i, " has shape ", ToString(w.shape()));
+  }
+  const auto placed = [&](const Tensor& t) { return t.Reshape({w.dim(0), 1, -1}); };
+  const Tensor whole = w.Cast(DType::kInt32) - placed(zero.Cast(DType::kInt32));
+  return (whole.Cast(DType::kFloat32) * placed(scale)).Transpose();
+}
+
 // What the three have in common.
 struct Recurrence {
   int64_t gates = 1;  // of W, R and B
@@ -54,6 +77,9 @@ struct Recurrence {
   Tensor lengths;                       // [batch, 1], or invalid
   Tensor w, r, b;                       // b may be invalid
   DType dtype = DType::kVoid;           // of the results; computed in at least f32
+  bool quantized = false;               // inputs and states take values that 8 bits have
+
+  Tensor Rounded(const Tensor& t) const { return quantized ? FewValues(t) : t; }
 };
 
 absl::Status ReadActivations(NodeContext& c, const std::vector<std::string_view>& otherwise,
@@ -87,12 +113,14 @@ absl::Status ReadActivations(NodeContext& c, const std::vector<std::string_view>
 }
 
 absl::StatusOr<Recurrence> ReadRecurrence(NodeContext& c, int64_t gates,
-                                          const std::vector<std::string_view>& activations) {
+                                          const std::vector<std::string_view>& activations,
+                                          bool quantized = false) {
   Recurrence out;
   out.gates = gates;
+  out.quantized = quantized;
   TG_ASSIGN_OR_RETURN(const Tensor x, c.FloatInput(0));
-  TG_ASSIGN_OR_RETURN(const Tensor w, c.FloatInput(1));
-  TG_ASSIGN_OR_RETURN(const Tensor r, c.FloatInput(2));
+  TG_ASSIGN_OR_RETURN(const Tensor w, quantized ? DequantizedWeights(c, 1, 8) : c.FloatInput(1));
+  TG_ASSIGN_OR_RETURN(const Tensor r, quantized ? DequantizedWeights(c, 2, 10) : c.FloatInput(2));
   if (x.rank() != 3 || w.rank() != 3 || r.rank() != 3) {
     return InvalidArgument("X, W and R have shapes ", ToString(x.shape()), ", ",
                            ToString(w.shape()), " and ", ToString(r.shape()),
@@ -170,7 +198,7 @@ Cell CellOf(const Recurrence& n, int64_t d) {
   const auto part = [&](const Tensor& t) { return t.Slice(0, d, d + 1).Squeeze(0); };
   Cell out;
   const int64_t size = n.gates * n.hidden;
-  out.inputs = n.x.MatMul(part(n.w).Transpose());
+  out.inputs = n.Rounded(n.x).MatMul(part(n.w).Transpose());
   out.r = part(n.r).Transpose();
   if (n.b.valid()) {
     out.inputs = out.inputs + part(n.b).Slice(0, 0, size);
@@ -280,9 +308,12 @@ absl::Status GruOp(NodeContext& c) {
   return OutputSequence(c, n, parts);
 }
 
+namespace {
+
 // Gates in the order input, output, forget, cell; peepholes in the order input, output, forget.
-absl::Status LstmOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const Recurrence n, ReadRecurrence(c, 4, {"Sigmoid", "Tanh", "Tanh"}));
+absl::Status Lstm(NodeContext& c, bool quantized) {
+  TG_ASSIGN_OR_RETURN(const Recurrence n,
+                      ReadRecurrence(c, 4, {"Sigmoid", "Tanh", "Tanh"}, quantized));
   TG_ASSIGN_OR_RETURN(const int64_t coupled, c.Int("input_forget", 0));
   Tensor peepholes;
   if (c.HasInput(7)) {
@@ -302,7 +333,7 @@ absl::Status LstmOp(NodeContext& c) {
       return sum + Gate(n, peepholes.Slice(0, d, d + 1), i) * state;
     };
     const auto step = [&](const Tensor& x, const StepState& s) {
-      Tensor sum = x + s.h.MatMul(cell.r);
+      Tensor sum = x + n.Rounded(s.h).MatMul(cell.r);
       if (cell.bias.valid()) sum = sum + cell.bias;
       const Tensor i = Activate(cell.f[0], Clipped(n, peep(Gate(n, sum, 0), s.c, 0)));
       const Tensor f =
@@ -316,5 +347,10 @@ absl::Status LstmOp(NodeContext& c) {
   }
   return OutputSequence(c, n, parts);
 }
+
+}  // namespace
+
+absl::Status LstmOp(NodeContext& c) { return Lstm(c, false); }
+absl::Status DynamicQuantizeLstmOp(NodeContext& c) { return Lstm(c, true); }
 
 }  // namespace telegrad::onnx

@@ -49,9 +49,9 @@ absl::StatusOr<std::vector<SlicePart>> SliceParts(NodeContext& c, ShapeView shap
     if (step > 0) {
       part.begin = Position(starts[i], n, 0, n);
       part.end = std::max(part.begin, Position(ends[i], n, 0, n));
-    } else {  // from `start` down to before `end`
+    } else if (n > 0) {  // from `start`, which is clamped to an element, down to before `end`
       part.begin = Position(ends[i], n, -1, n - 1) + 1;
-      part.end = std::max(part.begin, Position(starts[i], n, -1, n - 1) + 1);
+      part.end = std::max(part.begin, Position(starts[i], n, 0, n - 1) + 1);
     }
     parts.push_back(part);
   }

@@ -234,11 +234,16 @@ absl::Status MaxPoolOp(NodeContext& c) {
   return c.Output(at + first);
 }
 
-absl::Status AveragePoolOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const Tensor x, SpatialInput(c));
+absl::StatusOr<Tensor> AveragePoolByAttributes(NodeContext& c, const Tensor& x) {
   TG_ASSIGN_OR_RETURN(const Geometry g, PoolGeometry(c, x));
   TG_ASSIGN_OR_RETURN(const int64_t count_pads, c.Int("count_include_pad", 0));
-  return c.Output(x.AvgPool(g.kernel, g.window, count_pads != 0));
+  return x.AvgPool(g.kernel, g.window, count_pads != 0);
+}
+
+absl::Status AveragePoolOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, SpatialInput(c));
+  TG_ASSIGN_OR_RETURN(const Tensor out, AveragePoolByAttributes(c, x));
+  return c.Output(out);
 }
 
 // The p-norm of each window; in opset 1 `p` is a float.

@@ -17,6 +17,24 @@ std::string OperatorName(const Node& node) {
   return StrCat(node.domain.substr(0, kShownBytes), ".", op);
 }
 
+struct Reason {
+  std::string_view domain, name, why;
+};
+constexpr Reason kReasons[] = {
+    {"", "ImageDecoder", "decode the image before, and give its pixels to the rest of the model"},
+    {"ai.onnx.ml", "CastMap", "maps are no values here: give the tensor to the rest of the model"},
+    {"ai.onnx.ml", "DictVectorizer",
+     "maps are no values here: give the tensor to the rest of the model"},
+};
+
+std::string_view WhyMissing(const Node& node) {
+  const std::string_view domain = node.domain == "ai.onnx" ? "" : node.domain;
+  for (const Reason& row : kReasons) {
+    if (row.domain == domain && row.name == node.op_type) return row.why;
+  }
+  return "there is no such operator here";
+}
+
 }  // namespace
 
 std::string Describe(const Node& node) {
@@ -84,7 +102,7 @@ Refusals Unsupported(const Model& model, const std::map<FunctionKey, const Funct
         const Function* f = function->second;
         if (seen.insert(f).second) parts.push_back({&f->nodes, &f->opsets});
       } else if (FindOperator(node.domain, node.op_type) == nullptr) {
-        out.Add(node, OpsetOf(*part.opsets, node.domain), "there is no such operator here");
+        out.Add(node, OpsetOf(*part.opsets, node.domain), WhyMissing(node));
       }
     }
   }

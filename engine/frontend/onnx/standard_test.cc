@@ -27,6 +27,18 @@ constexpr Standard kStandard[] = {
 #undef STANDARD
 };
 
+// What others have, in the same order.
+struct Peers {
+  std::string_view name;
+  bool runtime, tinygrad;
+};
+constexpr Peers kPeers[] = {
+#define PEER(name, runtime, tinygrad) {name, runtime, tinygrad},
+#include "engine/frontend/onnx/peers.def"
+#undef PEER
+};
+static_assert(std::size(kPeers) == std::size(kStandard));
+
 constexpr char kFolder[] = "engine/frontend/onnx/";
 constexpr char kDocument[] = "docs/onnx.md";
 
@@ -57,25 +69,40 @@ are computed when the model is imported, from constants and from the values of i
 `telegrad run` does; with other values of those inputs the model is imported again. Element types are those that the
 standard lists for the first input; a combination that is not supported is refused with an error.
 
-| Operator | Versions | Element types |
-|---|---|---|
+Where other implementations of the standard differ from each other, `tests/onnx/differences.md` says what Telegrad does and
+why. Maps are no values here: CastMap and DictVectorizer are refused, and the result of ZipMap is the tensor of the
+scores, in the order of the labels. ImageDecoder is refused because the caller decodes images.
+
+Beside each operator is whether ONNX Runtime 1.32's processor provider (R) and tinygrad 0.14 (T) have it.
+
+| Operator | Versions | Also in | Element types |
+|---|---|---|---|
 )");
-  int imported = 0;
+  int imported = 0, runtime = 0, tinygrad = 0;
   std::string missing, own;
-  for (const Standard& row : kStandard) {
+  for (size_t i = 0; i < std::size(kStandard); ++i) {
+    const Standard& row = kStandard[i];
+    const Peers& peers = kPeers[i];
+    EXPECT_EQ(row.name, peers.name) << "run tests/tools/onnx_peers.py";
+    runtime += peers.runtime;
+    tinygrad += peers.tinygrad;
     if (!IsImported(row.name)) {
       StrAppend(&missing, missing.empty() ? "" : ", ", "`", row.name, "`");
       continue;
     }
     ++imported;
-    StrAppend(&out, "| `", row.name, "` | ", row.versions, " | ", row.types, " |\n");
+    const std::string_view also[] = {"-", "T", "R", "R T"};
+    StrAppend(&out, "| `", row.name, "` | ", row.versions, " | ",
+              also[2 * (peers.runtime ? 1 : 0) + (peers.tinygrad ? 1 : 0)], " | ", row.types,
+              " |\n");
   }
   for (const Operator& row : AllOperators()) {
     if (std::ranges::find(kStandard, row.name, &Standard::name) != std::end(kStandard)) continue;
     StrAppend(&own, own.empty() ? "" : ", ", "`", row.name, "`");
   }
   StrAppend(&out, "\n", imported, " of the standard's ", std::size(kStandard),
-            " operators (ai.onnx.preview.training aside). Not supported: ", missing, ".\n");
+            " operators (ai.onnx.preview.training aside); ONNX Runtime has ", runtime,
+            " and tinygrad ", tinygrad, ". Not supported: ", missing, ".\n");
   if (!own.empty()) StrAppend(&out, "\nBeyond the standard: ", own, ".\n");
   return out;
 }

@@ -22,7 +22,7 @@ struct Graph {
   std::string bytes;
 };
 using AttributeValue = std::variant<int64_t, float, std::string, std::vector<int64_t>,
-                                    std::vector<float>, HostTensor, Graph>;
+                                    std::vector<float>, Names, HostTensor, Graph>;
 using Attributes = std::map<std::string, AttributeValue>;
 
 inline std::string ToProto(const std::string& name, const AttributeValue& value) {
@@ -44,6 +44,9 @@ inline std::string ToProto(const std::string& name, const AttributeValue& value)
   } else if (const auto* floats = std::get_if<std::vector<float>>(&value)) {
     type = AttributeType::kFloats;
     for (float v : *floats) PutFloatField(field::kFloats, v, &out);
+  } else if (const auto* strings = std::get_if<Names>(&value)) {
+    type = AttributeType::kStrings;
+    for (const std::string& v : *strings) PutBytesField(field::kStrings, v, &out);
   } else if (const auto* graph = std::get_if<Graph>(&value)) {
     type = AttributeType::kGraph;
     PutBytesField(field::kG, graph->bytes, &out);
@@ -66,6 +69,10 @@ class ModelWriter {
     PutBytesField(field::kValueName, name, &info);
     PutBytesField(field::kGraphOutput, info, &graph_);
     return *this;
+  }
+  // With its type, as exporters write it.
+  ModelWriter& Output(std::string_view name, DType dtype, const Shape& shape) {
+    return Value(field::kGraphOutput, name, dtype, shape);
   }
   ModelWriter& Initializer(std::string_view name, const HostTensor& tensor) {
     PutBytesField(field::kInitializer, *WriteTensorFile(tensor, name), &graph_);
@@ -95,11 +102,18 @@ class ModelWriter {
     PutBytesField(field::kNode, node, &graph_);
     return *this;
   }
-  std::string File(int64_t opset) const {
+  // With `ml_opset` of ai.onnx.ml, unless that is 0.
+  std::string File(int64_t opset, int64_t ml_opset = 0) const {
     std::string version, out;
     PutVarintField(field::kOpsetVersion, static_cast<uint64_t>(opset), &version);
     PutVarintField(field::kIrVersion, 7, &out);
     PutBytesField(field::kOpsetImport, version, &out);
+    if (ml_opset != 0) {
+      std::string ml;
+      PutBytesField(field::kOpsetDomain, "ai.onnx.ml", &ml);
+      PutVarintField(field::kOpsetVersion, static_cast<uint64_t>(ml_opset), &ml);
+      PutBytesField(field::kOpsetImport, ml, &out);
+    }
     PutBytesField(field::kGraph, graph_, &out);
     return out;
   }

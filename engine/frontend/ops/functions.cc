@@ -180,7 +180,8 @@ Tensor Tensor::Acosh() const {
   return Composed(*this, [](const Tensor& x) {
     const Tensor large = x.Gt(kLarge), t = large.Where(1, x - 1.0);
     const Tensor small = Log1pOf(t + (t * (t + 2.0)).Sqrt());
-    return large.Where(LogOf(large.Where(x, 1)) + std::numbers::ln2, small);
+    const Tensor inside = large.Where(LogOf(large.Where(x, 1)) + std::numbers::ln2, small);
+    return x.Lt(1).Where(x.Like(std::numeric_limits<double>::quiet_NaN()), inside);
   });
 }
 

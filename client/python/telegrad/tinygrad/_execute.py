@@ -25,6 +25,7 @@ from tinygrad.uop.ops import Ops, PatternMatcher, UOp, UPat
 
 import telegrad
 from telegrad import _operations as operations
+from telegrad.errors import explained
 from telegrad.tinygrad._merge import merged
 from telegrad.tinygrad._program import Program, Work, program_of
 from telegrad.tinygrad._vocabulary import Unsupported
@@ -109,6 +110,7 @@ def execute(ctx, call: UOp, ast: UOp) -> list[float | None] | None:
 
 
 def run(client, work: Work, args, inputs, values: dict[str, int], wait: bool):
+    client.renew()
     program = work.program
     loaded = client.loaded.get(program.digest)
     first = loaded is None
@@ -130,9 +132,10 @@ def run(client, work: Work, args, inputs, values: dict[str, int], wait: bool):
     else:
         try:
             result = client.session._wait(client.session._future(request), None)
-        except telegrad.TelegradError:
+        except telegrad.TelegradError as error:
             client.loaded.pop(program.digest, None)
-            raise
+            parts = ", ".join(f"{arg.dtype.name}{list(arg.max_shape)}" for arg in args)
+            raise explained(error, f"a graph of the buffers {parts}") from None
         events = [e for e in result.trace.events if e.kind == 0] if result.trace else []
         loaded.kernels = result.kernels
         loaded.flops = sum(e.flops for e in events)
@@ -186,6 +189,7 @@ class Binding:
             memory = self._uploaded(slot, buffer)
         else:
             memory = buffer.ensure_allocated()._buf
+            self.client.check(memory)
             whole = memory.offset == 0 and (memory.handle not in self.handles)
             if not whole and not self.client.binds_parts:
                 memory = self._copied(slot, memory, buffer)
@@ -222,7 +226,7 @@ class Binding:
             self.client.write(memory, buffer.as_memoryview(allow_zero_copy=True))
         if slot.stored:
             self._after.append(lambda: self._download(memory, buffer))
-        self._after.append(lambda: self.client.drop(memory.handle))
+        self._after.append(lambda: self.client.drop(memory))
         return memory
 
     def _download(self, memory, buffer) -> None:
@@ -236,7 +240,7 @@ class Binding:
         copy(self.client, part, device, memory, device, slot.nbytes)
         if slot.stored:
             self._after.append(lambda: copy(self.client, memory, device, part, device, slot.nbytes))
-        self._after.append(lambda: self.client.drop(part.handle))
+        self._after.append(lambda: self.client.drop(part))
         return part
 
 

@@ -115,6 +115,12 @@ def div(c: Call, x: Value, y: Value, rounding_mode: str | None = None) -> Tensor
     return a // b if rounding_mode == "floor" else a._with("cdiv", b)
 
 
+@aten("prims.fma.default")
+def fma(c: Call, x: Value, y: Value, z: Value) -> Tensor:
+    a, b, d = c.tensors(x, y, z)
+    return a * b + d
+
+
 @aten("floor_divide")
 def floor_divide(c: Call, x: Value, y: Value) -> Tensor:
     return div(c, x, y, "floor")

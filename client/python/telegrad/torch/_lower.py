@@ -132,7 +132,8 @@ def _clamped(value: Any, like: DType) -> Any:
 
 class Lowered:
     """A graph, with an input "x<i>" for each placeholder that is a tensor, an input "r<i>" for what `draws[i]` draws, and
-    an output "y<i>" for each result that is a tensor; `results` says for the others what they are: None or a number."""
+    an output "y<i>" for each result that is a tensor; `results` says for the others what they are: None or a number. An
+    output "m<i>" is what placeholder i, a tensor, is to become: where the graph writes its arguments."""
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
         operators()
@@ -140,7 +141,9 @@ class Lowered:
         self.inputs: list[int] = []  # of the placeholders
         self.draws: list[Callable[[], torch.Tensor]] = []
         self.results: list[Any] = []  # torch.Tensor metas, None, numbers
+        self.mutated: dict[int, Any] = {}  # by placeholder: what torch says of it
         self._values: dict[torch.fx.Node, Value] = {}
+        self._places: dict[torch.fx.Node, int] = {}
         number = 0
         for node in module.graph.nodes:
             if node.op == "placeholder":
@@ -148,6 +151,8 @@ class Lowered:
                 number += 1
             elif node.op == "get_attr":
                 self._values[node] = self._attribute(module, node.target)
+            elif node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
+                self._mutation(node)
             elif node.op == "call_function":
                 self._values[node] = self._call(node)
             elif node.op == "output":
@@ -156,9 +161,22 @@ class Lowered:
 
     def _placeholder(self, node: torch.fx.Node, number: int) -> None:
         meta = node.meta.get("val")
+        self._places[node] = number
         if isinstance(meta, torch.Tensor):
             self._values[node] = self.graph.input(f"x{number}", tuple(meta.shape), kind(meta.dtype))
             self.inputs.append(number)
+
+    def _mutation(self, node: torch.fx.Node) -> None:
+        """torch writes arguments at the graph's end, each once."""
+        target, value = node.args[0], self._map(node.args[1])
+        place = self._places.get(target)  # type: ignore[arg-type]
+        if place is None or place in self.mutated:
+            raise Unsupported(f"a write in place to what is no argument{_where(node)}")
+        meta = target.meta["val"]  # type: ignore[union-attr]
+        new = Call(self.graph, node, self.draws).tensor(value, kind(meta.dtype))
+        self._values[node] = new = new.broadcast_to(tuple(meta.shape))
+        self.graph.output(f"m{place}", new)
+        self.mutated[place] = meta
 
     def _attribute(self, module: torch.fx.GraphModule, name: str) -> Tensor:
         value: Any = module

@@ -42,8 +42,8 @@ def _bernoulli_of(c: Call, p: Tensor) -> Tensor:
 @aten("native_dropout")
 def native_dropout(c: Call, x: Tensor, p: float, train: bool | None = True) -> Sequence[Tensor]:
     kept = c.results[1]
-    if train is False:
-        return [x, c.graph.const(True, "bool").broadcast_to(x.shape)]
+    if train is False or p in (0, 1):  # eager draws nothing
+        keeps = train is False or p == 0
+        return [x if keeps else c.full(0), c.graph.const(keeps, "bool").broadcast_to(x.shape)]
     mask = c.drawn(lambda: torch.empty(tuple(kept.shape), dtype=torch.bool).bernoulli_(1 - p), kept)
-    scale = 0.0 if p == 1 else 1 / (1 - p)
-    return [x * mask.cast(x.dtype) * scale, mask]
+    return [x * mask.cast(x.dtype) * (1 / (1 - p)), mask]

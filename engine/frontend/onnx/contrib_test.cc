@@ -1,0 +1,129 @@
+// com.microsoft's quantized operators, and what QuantizeLinear stores. Numbers were computed by
+// hand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/frontend/onnx/test_node.h"
+
+namespace telegrad::onnx {
+namespace {
+
+using test::Attributes;
+using test::Expect;
+using test::Floats;
+using test::Ints;
+using test::ModelWriter;
+using test::Names;
+using ::testing::FloatNear;
+using ::testing::Pointwise;
+
+HostTensor Bytes(const Shape& shape, std::initializer_list<uint8_t> values) {
+  return HostTensor::Of<uint8_t>(shape, values);
+}
+HostTensor Scalar(float value) { return Floats({}, {value}); }
+
+// A node of com.microsoft; inputs without a type are left out.
+absl::StatusOr<HostTensor> MsNode(std::string_view op, const std::vector<HostTensor>& inputs,
+                                  const Attributes& attributes = {}) {
+  ModelWriter writer;
+  Names names;
+  std::vector<HostTensor> bound;
+  for (const HostTensor& input : inputs) {
+    names.push_back(input.dtype == DType::kVoid ? "" : StrCat("in", names.size()));
+    if (names.back().empty()) continue;
+    writer.Input(names.back(), input.dtype, input.shape);
+    bound.push_back(input);
+  }
+  const std::string file =
+      writer.Node(op, names, {"out"}, attributes, "com.microsoft").Output("out").File(17);
+  TG_ASSIGN_OR_RETURN(const OnnxPlan onnx, ImportOnnx(file));
+  TG_ASSIGN_OR_RETURN(std::vector<HostTensor> out, test::Run(onnx, bound));
+  return std::move(out[0]);
+}
+
+// A = [1 2] - 1 of scale 0.5, B' = [[3 4]] - 2 of scale 0.25, C = 8: (0 * 1 + 1 * 2 + 8) / 8.
+TEST(QGemm, WithAndWithoutAScaleOfTheResult) {
+  std::vector<HostTensor> inputs = {Bytes({1, 2}, {1, 2}),
+                                    Scalar(0.5f),
+                                    Bytes({}, {1}),
+                                    Bytes({1, 2}, {3, 4}),
+                                    Scalar(0.25f),
+                                    Bytes({}, {2}),
+                                    HostTensor::Of<int32_t>({1}, {8})};
+  const Attributes turned = {{"transB", int64_t{1}}};
+  Expect(MsNode("QGemm", inputs, turned), Floats({1, 1}, {1.25f}));
+  inputs.push_back(Scalar(0.1f));
+  inputs.push_back(Bytes({}, {3}));
+  Expect(MsNode("QGemm", inputs, turned), Bytes({1, 1}, {15}));  // 1.25 / 0.1 to even, + 3
+}
+
+TEST(QLinear, SoftmaxMeanWhereAndPool) {
+  // Two equal numbers are a half each: 128 of a scale of 1/256.
+  Expect(MsNode("QLinearSoftmax", {Bytes({1, 2}, {7, 7}), Scalar(1), Bytes({}, {0}),
+                                   Scalar(1.0f / 256), Bytes({}, {0})}),
+         Bytes({1, 2}, {128, 128}));
+  Expect(MsNode("QLinearSoftmax",
+                {Bytes({1, 2, 2}, {7, 7, 7, 7}), Scalar(1), Bytes({}, {0}), Scalar(1.0f / 256),
+                 Bytes({}, {0})},
+                {{"opset", int64_t{11}}, {"axis", int64_t{1}}}),
+         Bytes({1, 2, 2}, {64, 64, 64, 64}));
+  Expect(MsNode("QLinearReduceMean",
+                {Bytes({2, 2}, {2, 4, 10, 20}), Scalar(1), Bytes({}, {0}), Scalar(0.5f),
+                 Bytes({}, {1})},
+                {{"axes", Ints{1}}, {"keepdims", int64_t{0}}}),
+         Bytes({2}, {7, 31}));
+  Expect(MsNode("QLinearWhere", {HostTensor::Of<bool>({2}, {true, false}), Bytes({2}, {4, 4}),
+                                 Scalar(1), Bytes({}, {0}), Bytes({2}, {9, 9}), Scalar(2),
+                                 Bytes({}, {5}), Scalar(1), Bytes({}, {10})}),
+         Bytes({2}, {14, 18}));
+  Expect(MsNode("QLinearAveragePool",
+                {Bytes({1, 1, 2, 2}, {1, 2, 3, 6}), Scalar(1), Bytes({}, {0}), Scalar(1),
+                 Bytes({}, {0})},
+                {{"kernel_shape", Ints{2, 2}}}),
+         Bytes({1, 1, 1, 1}, {3}));
+}
+
+// One unit whose gates' weights are 0 but the cell's, w: c = tanh(w x) / 2, h = tanh(c) / 2.
+TEST(DynamicQuantizeLstm, DequantizesItsWeights) {
+  const auto zeros = [](const Shape& shape) {
+    return HostTensor{DType::kFloat32, shape,
+                      std::string(BytesOf(DType::kFloat32, NumElements(shape)), '\0')};
+  };
+  const HostTensor none{};
+  const HostTensor w = Bytes({1, 1, 4}, {100, 100, 100, 150});  // - 100, of scale 0.02: 1
+  const auto got = MsNode("DynamicQuantizeLSTM",
+                          {Floats({1, 1, 1}, {0.5f}), w, Bytes({1, 1, 4}, {0, 0, 0, 0}), none, none,
+                           zeros({1, 1, 1}), zeros({1, 1, 1}), none, Floats({1}, {0.02f}),
+                           Bytes({1}, {100}), Floats({1}, {1}), Bytes({1}, {0})},
+                          {{"hidden_size", int64_t{1}}});
+  ASSERT_TRUE(got.ok()) << got.status();
+  const float cell = std::tanh(0.5f) / 2;
+  EXPECT_THAT(got->Values<float>(),
+              Pointwise(FloatNear(1e-5f), std::vector<float>{std::tanh(cell) / 2}));
+}
+
+TEST(QuantizeLinear, ResultsAreStored) {
+  ModelWriter writer;
+  writer.Input("x", DType::kFloat32, {4})
+      .Initializer("s", Scalar(0.5f))
+      .Initializer("z", Bytes({}, {3}))
+      .Node("QuantizeLinear", {"x", "s", "z"}, {"q"})
+      .Node("DequantizeLinear", {"q", "s", "z"}, {"y"})
+      .Output("y");
+  const std::string file = writer.File(13);
+  const auto onnx = ImportOnnx(file);
+  ASSERT_TRUE(onnx.ok()) << onnx.status();
+  int stored = 0;
+  const UOp root = onnx->plan.graph.root();
+  for (const uint32_t id : PostOrder(root)) stored += root.graph()->at(id).is(Op::kContiguous);
+  EXPECT_EQ(stored, 1);
+  const auto got = test::Run(*onnx, {Floats({4}, {0.3f, -9, 1000, 1.2f})});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_THAT((*got)[0].Values<float>(),
+              Pointwise(FloatNear(1e-6f), std::vector<float>{0.5f, -1.5f, 126, 1}));
+}
+
+}  // namespace
+}  // namespace telegrad::onnx
