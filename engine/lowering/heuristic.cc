@@ -75,7 +75,17 @@ class Heuristic {
       : s_(std::move(shape)),
         target_(target),
         peels_(peels),
-        room_(kMaxRanges - static_cast<int>(s_.size.size())) {}
+        room_(kMaxRanges - static_cast<int>(s_.size.size())) {
+    for (int r : s_.outer) outer_ |= Bit(r);
+    for (const Work& work : s_.works) {
+      for (const MemoryAccess& a : work.accesses) {
+        for (RangeSet set = a.store ? a.ranges : 0; set != 0; set &= set - 1) {
+          const int r = std::countr_zero(set);
+          if (a.stride[r] != 1) scattered_ |= Bit(r);
+        }
+      }
+    }
+  }
 
   std::vector<Move> Run() {
     std::vector<size_t> order(s_.works.size());
@@ -163,18 +173,13 @@ class Heuristic {
     const RangeSet kept = work.all & ~work.own;
     if (s_.outer.size() > kMaxOrdered || !Has(kept, tile.lanes)) return 1;
     // Loops of an inner nest keep their order: what it reads in them is copied as a whole.
-    RangeSet inner = kept;
-    for (int r : s_.outer) inner &= ~Bit(r);
+    const RangeSet inner = kept & ~outer_;
     if (s_.Iterations(a.ranges & (inner | work.own)) * static_cast<double>(a.bytes) >
         (inner != 0 ? PanelBytes(target_) : HUGE_VAL)) {
       return 1;
     }
     // What is stored stays in its order: two operands cannot both be read as they lie.
-    for (const Work& other : s_.works) {
-      for (const MemoryAccess& to : other.accesses) {
-        if (to.store && Has(to.ranges, tile.lanes) && to.stride[tile.lanes] != 1) return 1;
-      }
-    }
+    if (Has(scattered_, tile.lanes)) return 1;
     // Squares fill the copy, and one that is too large has divisors to be made in blocks.
     const double panel = s_.Iterations(a.ranges & work.own) *
                          static_cast<double>(tile.Copies(a.ranges) * tile.width * a.bytes);
@@ -541,8 +546,10 @@ class Heuristic {
   const KernelShape s_;
   const Target& target_;
   const bool peels_;
-  int heaviest_ = -1;  // the work that is tiled
-  int room_;           // for ranges: every split and peel makes one more
+  int heaviest_ = -1;       // the work that is tiled
+  int room_;                // for ranges: every split and peel makes one more
+  RangeSet outer_ = 0;      // the loops that can be ordered
+  RangeSet scattered_ = 0;  // in which some store is not contiguous
   RangeSet vectors_ = 0, peeled_ = 0;
   std::vector<int64_t> lanes_ = std::vector<int64_t>(kMaxRanges, 1);
   std::vector<int64_t> upcast_ = std::vector<int64_t>(kMaxRanges, 1);

@@ -138,6 +138,11 @@ class Linearizer {
       for (uint32_t s : g_.src(id)) {
         if (g_.op(s) == Op::kRange) continue;
         TG_RETURN_IF_ERROR(Order(s, id));
+        // A STORE that does not depend on the range that is closed around it stands outside of that
+        // loop; it comes first all the same.
+        UOp effect = g_.at(s);
+        while (effect.is(Op::kEnd)) effect = effect.src(0);
+        if (g_.op(s) == Op::kEnd && effect.is(Op::kStore)) OrderInCommonBlock(effect.id(), id);
       }
     }
     KeepOldValues();
