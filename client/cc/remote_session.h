@@ -170,6 +170,7 @@ class RemoteSession {
     std::span<const uint64_t> handles;
     std::span<const uint64_t> offsets;  // of each part in its buffer; needs ServerInfo::binds_parts
     std::span<const VarValue> variables = {};
+    std::span<const std::string> devices = {};  // by the graph's numbers
     bool trace = false;
   };
   void RunTold(const Digest& hash, const RunParts& parts, const Future<RunInfo>& told);

@@ -100,7 +100,7 @@ class RemoteDevice final : public Device {
   }
 
   absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override {
-    return link_->Load(image);
+    return link_->Load(facts_->there, image);
   }
   absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
       std::vector<Command> commands) override {

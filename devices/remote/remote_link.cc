@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "client/cc/graph_devices.h"
 #include "devices/remote/remote_items.h"
 #include "engine/base/status.h"
 
@@ -86,7 +87,8 @@ void RemoteLink::Free(uint64_t handle, uint64_t generation) {
   Enter(free);
 }
 
-absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const ProgramImage& image) {
+absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::string& device,
+                                                                const ProgramImage& image) {
   TG_RETURN_IF_ERROR(server_->Reachable());
   absl::StatusOr<PutInfo> put = absl::InternalError("");
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -113,9 +115,12 @@ absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const ProgramIma
   TG_RETURN_IF_ERROR(Open());
   const GraphCost cost{put->flops, put->bytes, put->seconds, put->launch_seconds,
                        put->temporary_bytes};
+  // One number is that of the buffers.
+  const int64_t numbers = DeviceNumbersOf(image.binary);
+  std::vector<std::string> devices(numbers > 1 ? static_cast<size_t>(numbers) : 0, device);
   const std::lock_guard lock(mutex_);
-  return std::make_shared<RemoteProgram>(shared_from_this(), image.binary, put->hash, cost,
-                                         generation_);
+  return std::make_shared<RemoteProgram>(shared_from_this(), image.binary, put->hash,
+                                         std::move(devices), cost, generation_);
 }
 
 // An operation goes out only where nothing is before it.

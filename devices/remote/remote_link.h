@@ -49,7 +49,8 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
                                                 std::shared_ptr<std::atomic<int64_t>> used);
   void Free(uint64_t handle, uint64_t generation);
   // Waits until the server has verified the graph and, where it has no variables, compiled it.
-  absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image);
+  absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const std::string& device,
+                                                      const ProgramImage& image);
 
   struct QueueState;
   std::shared_ptr<QueueState> NewQueue(std::string name, QueueKind kind);

@@ -317,7 +317,8 @@ void RemoteLink::PostLaunch(const ItemRef& item, size_t i) {
       offsets.push_back(static_cast<uint64_t>(view.offset + argument.offset));
     }
     if (item->first_operation == 0) item->first_operation = session->NextOperation();
-    session->RunTold(program->hash(), {handles, offsets, run.variables, trace}, told);
+    session->RunTold(program->hash(), {handles, offsets, run.variables, program->devices(), trace},
+                     told);
     item->last_operation = session->NextOperation() - 1;
   });
 }

@@ -11,8 +11,6 @@
 #include <bit>
 #include <cmath>
 
-#include "engine/lowering/stage.h"
-
 namespace telegrad {
 namespace {
 
@@ -31,7 +29,7 @@ class Chooser {
         tile_(tile),
         kept_(work.all & ~work.own),
         lanes_(lanes & kept_),
-        cache_(static_cast<double>(target.cache_bytes)),
+        part_(PartBytes(target)),
         target_(target) {}
 
   BlockChoice Run() const {
@@ -91,7 +89,7 @@ class Chooser {
       if (i > out.outside) trips *= Trips(order_.loops[i]);
     }
     const int first = order_.loops[out.outside];
-    const double most = std::floor(cache_ * kPartShare / (accumulators * trips));
+    const double most = std::floor(part_ / (accumulators * trips));
     const double wanted = Trips(first);
     if (most < 1 || std::min(most, wanted) * trips < kMinReuse) return {};
     if (most < wanted) {  // parts of the same size, as far as that goes
@@ -103,7 +101,7 @@ class Chooser {
       const int r = s_.d.IndexOf(work_.root.src(i));
       if (folded < 0 || Left(r) > Left(folded)) folded = r;
     }
-    out.amount = Divisor(folded, cache_ * kPartShare / bytes * static_cast<double>(Left(folded)));
+    out.amount = Divisor(folded, part_ / bytes * static_cast<double>(Left(folded)));
     const double block = static_cast<double>(out.amount) * s_.Iterations(work_.own & ~Bit(folded));
     if (block < kMinBlock) return {};
     out.folded = folded;
@@ -147,7 +145,7 @@ class Chooser {
   const LoopOrder& order_;
   const std::vector<int64_t>& tile_;
   const RangeSet kept_, lanes_;
-  const double cache_;
+  const double part_;
   const Target& target_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/loop_order.h"
+#include "engine/lowering/stage.h"
 #include "engine/types/target.h"
 
 namespace telegrad {
@@ -18,8 +19,11 @@ struct BlockChoice {
   int64_t parts = 0;  // the next loop's iterations that are a part of their own; 0: all are one
 };
 
-inline constexpr int kBlockRanges = 24;     // that blocks may make
-inline constexpr double kPartShare = 0.25;  // of the worker's cache, for accumulators
+inline constexpr int kBlockRanges = 24;  // that blocks may make
+
+// Bytes that a block's panel may take, and that the accumulators may: both together are a copy that
+// is not too large.
+inline double PartBytes(const Target& target) { return PanelBytes(target) / 2; }
 
 // `tile`: by range, how many iterations are computed together; `lanes`: the ranges that are lanes.
 BlockChoice ChooseBlocks(const KernelShape& shape, const Work& work, const LoopOrder& order,

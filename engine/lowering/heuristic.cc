@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "engine/lowering/block_choice.h"
@@ -36,8 +37,11 @@ constexpr double kLoad = 0.5, kOperation = 0.5, kUnaligned = 0.3, kShuffle = 0.8
 constexpr double kLaneGate = 0.7, kBranch = 1.5, kGather = 0.8;
 constexpr double kLoop = 1.5;  // of an iteration
 constexpr double kFirstLevelCacheBytes = 32 << 10;
+constexpr int64_t kPage = 4096;
+constexpr double kEvicted = 4;  // of a load that the first-level cache has lost
 constexpr double kSecondLevelCyclesPerByte = 1.0 / 28;  // from the second-level cache
 constexpr int kMaxStride = 4;                           // of lanes that are loaded as whole vectors
+constexpr int64_t kSquares = 8;                         // in a row of a block's panel
 constexpr int64_t kChains = 8;  // accumulators that hide the latency of an addition
 
 constexpr int64_t kAmounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16};
@@ -165,10 +169,20 @@ class Heuristic {
         (inner != 0 ? PanelBytes(target_) : HUGE_VAL)) {
       return 1;
     }
+    // What is stored stays in its order: two operands cannot both be read as they lie.
+    for (const Work& other : s_.works) {
+      for (const MemoryAccess& to : other.accesses) {
+        if (to.store && Has(to.ranges, tile.lanes) && to.stride[tile.lanes] != 1) return 1;
+      }
+    }
+    // Squares fill the copy, and one that is too large has divisors to be made in blocks.
+    const double panel = s_.Iterations(a.ranges & work.own) *
+                         static_cast<double>(tile.Copies(a.ranges) * tile.width * a.bytes);
+    const int64_t squares = panel > PanelBytes(target_) ? kSquares * tile.width : tile.width;
     bool rows = false;
     for (RangeSet set = work.own & a.ranges; set != 0; set &= set - 1) {
       const int r = std::countr_zero(set);
-      rows |= a.stride[r] == 1 && s_.size[r] % tile.width == 0;
+      rows |= a.stride[r] == 1 && s_.size[r] % squares == 0;
     }
     double reuse = 1;
     for (RangeSet set = kept & ~a.ranges; set != 0; set &= set - 1) {
@@ -180,6 +194,25 @@ class Heuristic {
 
   bool IsFar(const MemoryAccess& a, int lanes) const {
     return !a.store && a.gate == 0 && !s_.in_place && a.stride[lanes] > kMaxStride;
+  }
+
+  // Whether the rows that a fold walks along, an element of each at a time, are so far apart that
+  // their lines fall onto the same few sets of the first-level cache, more than a set keeps. That
+  // cache finds a line by its place in a page.
+  bool Conflicts(const Work& work, const MemoryAccess& a, const Tile& tile) const {
+    if (!work.is_reduce() || a.store || Has(a.ranges, tile.lanes)) return false;
+    bool along = false;
+    for (RangeSet set = work.own & a.ranges; set != 0; set &= set - 1) {
+      along |= a.stride[std::countr_zero(set)] == 1;
+    }
+    return along && std::ranges::any_of(tile.parts, [&](const Tile::Part& p) {
+             if (p.range < 0 || a.stride[p.range] == 0 || a.stride[p.range] == kIrregular)
+               return false;
+             const int64_t step = std::gcd(a.stride[p.range] * a.bytes, kPage);
+             const int64_t sets = kPage / std::max<int64_t>(step, static_cast<int64_t>(kLineBytes));
+             const int64_t ways = static_cast<int64_t>(kFirstLevelCacheBytes) / kPage;
+             return p.amount > sets * ways * 3 / 4;  // other operands want some, too
+           });
   }
 
   // What one copy of a load brings into the first-level cache, where neighbours are used later.
@@ -198,7 +231,8 @@ class Heuristic {
     int64_t operands = 1 << 20, loads = 0;
     for (const MemoryAccess& a : work.accesses) {
       const double reuse = ReuseOf(work, a, tile);
-      const double cycles = static_cast<double>(tile.Copies(a.ranges)) * LoadCycles(a, tile, reuse);
+      const double one = LoadCycles(a, tile, reuse) + (Conflicts(work, a, tile) ? kEvicted : 0);
+      const double cycles = static_cast<double>(tile.Copies(a.ranges)) * one;
       (a.store ? stores : memory) += cycles;
       if (a.store) continue;
       ++loads;

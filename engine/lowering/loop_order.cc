@@ -177,7 +177,7 @@ class Orderer {
       bytes *= static_cast<double>(tile_[static_cast<size_t>(std::countr_zero(set))]);
     }
     for (; i < order.size(); ++i) bytes *= Trips(order[i]);
-    return std::ceil(bytes / (static_cast<double>(target_.cache_bytes) * kPartShare));
+    return std::ceil(bytes / PartBytes(target_));
   }
 
   const KernelShape& s_;

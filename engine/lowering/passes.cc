@@ -46,7 +46,7 @@ UOp PeelFolds(PassContext& c, UOp root) {
   constexpr int kRounds = 3;
   if (c.target().has_workgroups()) return root;  // folds are gated instead
   for (int i = 0; i < kRounds && root.valid(); ++i) {
-    const std::vector<telegrad::Move> peels = PickPeels(root, c.target());
+    const std::vector<Move> peels = PickPeels(root, c.target());
     if (peels.empty()) break;
     root = OrFail(c.graph(), ApplyMoves(c.rewriter(kSimplify), root, peels));
     if (root.valid()) root = SeparateRanges(c.graph(), root);
@@ -54,9 +54,9 @@ UOp PeelFolds(PassContext& c, UOp root) {
   return root;
 }
 
-UOp Move(PassContext& c, UOp root) {
+UOp MoveRanges(PassContext& c, UOp root) {
   if (c.target().has_workgroups()) {
-    const std::vector<telegrad::Move> moves = PickWorkgroupMoves(root, c.target());
+    const std::vector<Move> moves = PickWorkgroupMoves(root, c.target());
     return OrFail(c.graph(), ApplyWorkgroupMoves(c.rewriter(kSimplify), root, moves));
   }
   return OrFail(c.graph(), ApplyMoves(c.rewriter(kSimplify), root, PickMoves(root, c.target())));
@@ -225,7 +225,7 @@ constexpr PassRow kPasses[] = {
     {"peel", "makes what vectors and accumulators leave over of a fold or a loop one of its own",
      kKernelLevel, kKernelLevel, kSimplify, GraphPass{PeelFolds}},
     {"moves", "splits ranges for the target's vectors, registers and threads", kKernelLevel,
-     kKernelLevel, kSimplify, GraphPass{Move}},
+     kKernelLevel, kSimplify, GraphPass{MoveRanges}},
     {"stage", "copies what a tile reads again and again into private memory", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Stage}},
     {"expand", "replicates what is not a loop; reductions become accumulators", kKernelLevel,

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "engine/lowering/affine.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
@@ -18,11 +20,20 @@ constexpr int kMaxSplits = 8;
 // The range that is taken apart, and by what; 0: none.
 std::pair<UOp, int64_t> FindDivided(UOp sink, int64_t lanes) {
   std::pair<UOp, int64_t> best{{}, 0};
-  for (uint32_t id : PostOrder(sink)) {
+  const std::vector<uint32_t> order = PostOrder(sink);
+  // What an AFTER waits for is a loop as it is.
+  absl::flat_hash_set<uint32_t> waited;
+  for (uint32_t id : order) {
+    const UOp u = sink.graph()->at(id);
+    if (u.is(Op::kAfter)) waited.insert(u.src_ids().begin() + 1, u.src_ids().end());
+  }
+  for (uint32_t id : order) {
     const UOp u = sink.graph()->at(id);
     if (!u.is(Op::kFloorDiv) && !u.is(Op::kFloorMod)) continue;
     const UOp range = u.src(0);
-    if (!range.is(Op::kRange) || !range.src(0).is_const() || !u.src(1).is_const()) continue;
+    if (!range.is(Op::kRange) || waited.contains(range.id()) || !range.src(0).is_const() ||
+        !u.src(1).is_const())
+      continue;
     const int64_t size = SizeOf(range), c = u.src(1).const_word();
     if (c <= 1 || c >= size || size % c != 0 || c % lanes != 0) continue;
     if (best.second == 0 || (range == best.first && c < best.second)) best = {range, c};

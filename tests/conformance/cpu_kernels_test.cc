@@ -135,7 +135,7 @@ Counts Count(const RandomGraph& graph, const Target& target) {
 // The panel of `b` for a tile of columns is more than the cache has, so a block of it is copied at
 // a time: each element once for each part of the rows, and not once for each tile of them.
 TEST(CpuKernels, AFoldInBlocksReadsItsPanelOnce) {
-  constexpr int64_t kRows = 96, kColumns = 160, kFolded = 512;
+  constexpr int64_t kRows = 48, kColumns = 256, kFolded = 1024;
   Builder b;
   b.Out(b.Product(b.In({kRows, kFolded}), b.In({kFolded, kColumns})));
   const RandomGraph graph = b.Done();
@@ -144,7 +144,7 @@ TEST(CpuKernels, AFoldInBlocksReadsItsPanelOnce) {
   const Counts counts = Count(graph, small);
   ASSERT_EQ(counts.programs, 1u);
   const double once = 1.25 * kFolded * kColumns;  // the last tile is moved back over another
-  EXPECT_LE(std::ranges::min(counts.loaded[1], counts.loaded[2]), once);
+  EXPECT_LE(counts.loaded[2], once);
   EXPECT_LE(counts.private_bytes, small.cache_bytes);
 }
 
