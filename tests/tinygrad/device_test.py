@@ -80,6 +80,9 @@ class DeviceTest(unittest.TestCase):
     large, small = Tensor(x).cast(dtypes.fp8e4m3).float().numpy(), Tensor(x).cast(dtypes.fp8e5m2).float().numpy()
     np.testing.assert_array_equal(large[:6], [1, 448, 448, 448, -448, 448])
     np.testing.assert_array_equal(small, [1, 448, 448, 57344, -57344, 57344, np.inf, -np.inf, np.nan])
+    eight = Tensor([400.0, -300, 2], dtype=dtypes.fp8e4m3).realize()
+    self.equal((eight + eight).float(), [448, -448, 4])
+    self.equal((eight * eight).float(), [448, 448, 4])
     self.equal(Tensor([1000, -70000, 7]).cast(dtypes.fp8e4m3).float(), [448, -448, 7])
 
   def test_buffers_without_elements(self):

@@ -289,6 +289,8 @@ class CompileTest(unittest.TestCase):
         self.assertLess(error, 1e-5)
         (table,) = re.findall(r"<!-- operators -->\n(.*?)<!-- end -->", text, re.DOTALL)
         self.assertEqual(re.findall("`(.*?)`", table), telegrad.torch.operators())
+        (table,) = re.findall(r"<!-- refused -->\n(.*?)<!-- end refused -->", text, re.DOTALL)
+        self.assertEqual(re.findall("`(.*?)`", table), list(telegrad.torch.refused()))
 
 
 if __name__ == "__main__":

@@ -375,6 +375,7 @@ class ExecuteRequest(Message):
     copy: Copy | None = submessage(13, Copy, "op")
     acknowledged: int = uint64(14)
     data: Bytes = payload(15)
+    traceparent: str = string(16)
 
 
 @dataclass

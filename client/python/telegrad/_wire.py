@@ -20,7 +20,7 @@ import dataclasses
 import enum
 import operator
 import struct
-from typing import Any, Callable, NamedTuple, TypeVar
+from typing import Any, Callable, ClassVar, NamedTuple, TypeVar
 
 Bytes = bytes | bytearray | memoryview
 M = TypeVar("M", bound="Message")
@@ -171,7 +171,9 @@ class Plan(NamedTuple):
 
 
 class Message:
-    """Base of all messages."""
+    """Base of all messages, which are dataclasses."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def encode(self) -> bytes:
         """Large data is copied once, into the result."""

@@ -166,6 +166,8 @@ class Scope:
     src = self.sources(u, dt)
     comparison = u.op in GroupOp.Comparison
     if u.op is Ops.POW and dtypes.is_int(dt): return self.integer_power(*src, exponent=u.src[1])
+    if dt in LARGEST and u.op in ALU and not comparison and u.op not in (Ops.WHERE, Ops.MAX):  # in f32, rounded once
+      return self.saturated(self.b.alu(ALU[u.op], [self.b.cast(x, "f32") for x in src]), dt)
     name = (BOOL_ALU if src[-1].dtype == "bool" else ALU).get(u.op)
     if name is None: raise Unsupported(str(u.op))
     value = self.b.alu(name, src, "bool" if comparison else None)
@@ -176,6 +178,9 @@ class Scope:
     if dt not in LARGEST or x.dtype in (DTYPES[dt], "bool"): return self.b.cast(x, DTYPES[dt])
     if not x.dtype.startswith(("f", "bf")): x = self.b.cast(x, "f32")
     if x.dtype not in ("f16", "bf16", "f32", "f64"): x = self.b.cast(x, "f32")
+    return self.saturated(x, dt)
+
+  def saturated(self, x, dt):
     # Numbers too large become the largest one, in tinygrad; infinities stay what they are.
     most, least = (self.b.const(x.dtype, sign * LARGEST[dt]) for sign in (1.0, -1.0))
     infinity, none = (self.b.const(x.dtype, v) for v in (math.inf, -math.inf))

@@ -110,6 +110,14 @@ def execute(ctx, call: UOp, ast: UOp) -> list[float | None] | None:
 
 
 def run(client, work: Work, args, inputs, values: dict[str, int], wait: bool):
+    try:
+        return _run(client, work, args, inputs, values, wait)
+    except telegrad.TelegradError as error:
+        parts = ", ".join(f"{arg.dtype.name}{list(arg.max_shape)}" for arg in args)
+        raise explained(error, f"a graph of the buffers {parts}") from None
+
+
+def _run(client, work: Work, args, inputs, values: dict[str, int], wait: bool):
     client.renew()
     program = work.program
     loaded = client.loaded.get(program.digest)
@@ -132,10 +140,9 @@ def run(client, work: Work, args, inputs, values: dict[str, int], wait: bool):
     else:
         try:
             result = client.session._wait(client.session._future(request), None)
-        except telegrad.TelegradError as error:
+        except telegrad.TelegradError:
             client.loaded.pop(program.digest, None)
-            parts = ", ".join(f"{arg.dtype.name}{list(arg.max_shape)}" for arg in args)
-            raise explained(error, f"a graph of the buffers {parts}") from None
+            raise
         events = [e for e in result.trace.events if e.kind == 0] if result.trace else []
         loaded.kernels = result.kernels
         loaded.flops = sum(e.flops for e in events)

@@ -6,6 +6,6 @@ _lower.py how an FX graph becomes one of Telegrad's, _aten.py and its neighbours
 """
 
 from telegrad.torch._backend import backend
-from telegrad.torch._lower import Unsupported, operators
+from telegrad.torch._lower import Unsupported, operators, refused
 
-__all__ = ["Unsupported", "backend", "operators"]
+__all__ = ["Unsupported", "backend", "operators", "refused"]

@@ -51,6 +51,12 @@ def operators() -> list[str]:
     return sorted(_TABLE)
 
 
+def refused() -> dict[str, str]:
+    """The names of operators that are refused, and why."""
+    operators()
+    return dict(sorted(_REFUSED.items()))
+
+
 def known() -> set[str]:
     """Those that have a graph, and those that are refused for a reason."""
     return {*operators(), *_REFUSED}

@@ -111,15 +111,15 @@ def searchsorted(c: Call, *args: Any, right: bool = False, side: str | None = No
     return before.cast(c.dtype).sum(-1)
 
 
-@aten("median", "nanmedian")
+@aten("median")
 def median(c: Call, x: Tensor, axis: int | None = None, keep: bool = False) -> Any:
     """The lower of the two in the middle; NaN where there is one."""
     rows = x.flatten() if axis is None else x
     at = -1 if axis is None else axis
     values, places = _sorted(c, rows, at, False)
     n = rows.shape[at] if rows.ndim else 1
-    if str(c.node.target).startswith("aten.nanmedian") or not rows.ndim:
-        raise Unsupported("the median of a scalar, or without NaN")
+    if not rows.ndim:
+        raise Unsupported("the median of a scalar")
     middle = c.graph.const((n - 1) // 2, "i64")
     if rows.dtype.is_float:
         count = rows.ne(rows).cast("i64").sum(at, True)
