@@ -10,8 +10,8 @@
 namespace telegrad {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // Across its queues, and copies of the host's bytes among launches.
 TEST_F(Cuda, QueuesWaitForEachOtherOnTheGpu) {

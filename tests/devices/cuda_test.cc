@@ -8,10 +8,10 @@
 namespace telegrad {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::SizeIs;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 TEST_F(Cuda, OpensEveryGpu) {
   fake_.Set("capability", 80);

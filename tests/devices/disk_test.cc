@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using absl::StatusCode;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class DiskTest : public testing::Test {
  protected:

@@ -11,10 +11,13 @@
 #include "devices/cpu/cpu_device.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/admin/log.h"
+#include "server/flags.h"
 #include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
+#include "server/service/configuration.h"
 #include "server/service/data_service.h"
 #include "server/service/health_service.h"
+#include "server/service/inference_service.h"
 #include "server/service/reflection_service.h"
 #include "server/service/router.h"
 #include "server/service/session_service.h"
@@ -65,11 +68,15 @@ class Daemon {
     registry_ = std::make_unique<SessionRegistry>(env_);
     sessions_ = std::make_unique<SessionService>(env_, *registry_, /*local_socket=*/"");
     compute_ = std::make_unique<ComputeService>(env_, *registry_);
-    admin_ = std::make_unique<AdminService>(env_, *registry_, tenants_, [] {});
+    const Flags flags = *Flags::Parse(kDaemonFlags, {});
+    authenticator_ = *Authenticator::Create({});
+    reloader_ = std::make_unique<Reloader>(flags, Configuration{.flags = flags},
+                                           authenticator_.get(), &tenants_);
+    admin_ = std::make_unique<AdminService>(env_, *registry_, tenants_, *pool_, *reloader_, [] {});
     bulk_ = *BulkListener::Start({.addresses = {"127.0.0.1:0"}}, &metrics_);
     data_ = std::make_unique<DataService>(env_, *registry_, bulk_.get());
-    services_ = {admin_.get(), sessions_.get(), compute_.get(),
-                 data_.get(),  &health_,        &reflection_};
+    services_ = {admin_.get(), sessions_.get(), compute_.get(), data_.get(),
+                 &health_,     &reflection_,    &inference_};
   }
 
   ~Daemon() {
@@ -161,7 +168,10 @@ class Daemon {
   std::unique_ptr<DataService> data_;
   TenantDirectory tenants_{
       {}, 1, [](const Accounts&) { return std::make_shared<fakes::CopyEngine>(); }, &metrics_};
+  std::unique_ptr<Authenticator> authenticator_;
+  std::unique_ptr<Reloader> reloader_;
   std::unique_ptr<AdminService> admin_;
+  InferenceService inference_{nullptr};
   HealthService health_;
   ReflectionService reflection_;
   Services services_;

@@ -73,8 +73,8 @@ class Product {
 absl::Status Measure(Device& opencl, double* ratio) {
   const auto host = OpenHost({.index = 7, .memory_limit = int64_t{1} << 30});
   TG_ASSIGN_OR_RETURN(const auto cpu, OpenCpu({.threads = opencl.target().threads,
-                                               .target = HostTarget(opencl.target().threads),
-                                               .memory_limit = int64_t{1} << 30}));
+                                               .memory_limit = int64_t{1} << 30,
+                                               .target = HostTarget(opencl.target().threads)}));
   Product there, here;
   TG_RETURN_IF_ERROR(there.Prepare(opencl, *host));
   TG_RETURN_IF_ERROR(here.Prepare(*cpu, *host));

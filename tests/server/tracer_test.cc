@@ -23,7 +23,7 @@ TEST(Traceparent, IsReadAsTheStandardSays) {
   std::string text(kGood);
   text.back() = '0';
   EXPECT_FALSE(ParseTraceparent(text)->sampled);
-  text.replace(0, 2, "cc");
+  text[0] = text[1] = 'c';
   EXPECT_TRUE(ParseTraceparent(text + "-what comes later"));
 }
 
