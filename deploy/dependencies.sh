@@ -8,9 +8,11 @@ packages=(
   g++ cmake ninja-build pkgconf
   # libraries
   libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
-  llvm-19-dev libssl-dev zlib1g-dev libzstd-dev liblz4-dev libre2-dev
+  llvm-19-dev libssl-dev zlib1g-dev libzstd-dev liblz4-dev libmicrohttpd-dev libre2-dev
   # tests and benchmarks
   libgtest-dev libgmock-dev libbenchmark-dev python3 clang-format-19 shellcheck
+  # an OpenCL device for the tests, the constants of its API, and a look for races (--full)
+  pocl-opencl-icd ocl-icd-libopencl1 opencl-c-headers oclgrind
   # the Debian packages (deploy/package.sh)
   dpkg-dev
   # the GPU bundle (tests/gpu/run.sh)

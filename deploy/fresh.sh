@@ -1,6 +1,6 @@
 #!/bin/bash
-# How long a newcomer waits: the two commands of the README in a fresh Debian system, from a clean copy of the tree and
-# without a compiler cache. Prints both figures.
+# Measures the two commands of the README in a fresh Debian system, from a clean copy of the tree and without a compiler
+# cache. Prints both times.
 set -euo pipefail
 
 usage() {
@@ -9,9 +9,9 @@ Usage: deploy/fresh.sh [--suite bookworm|trixie]... [--only quickstart|tests] [-
 
 Makes a fresh Debian with debootstrap (as root), copies the last commit into it, and runs there
   ./deploy/quickstart.sh, then ./tests/run.sh
-and prints what each took. The downloads of packages are counted apart.
-  --suite NAME  of Debian (default: bookworm, which is Debian 12, and trixie, 13, where its archive answers)
-  --only NAME   runs one of the two commands
+and prints the time of each. The time of downloading packages is printed separately.
+  --suite NAME  Debian release (default: bookworm, which is Debian 12, and trixie, 13, where its archive answers)
+  --only NAME   run only one of the two commands
 END
 }
 

@@ -1,20 +1,20 @@
 #!/bin/bash
-# Makes the keys by which a daemon and its callers know each other, with openssl alone: a certificate authority,
-# the daemon's certificate, certificates of clients, and the pair of keys that signs tokens. docs/security.md says
-# what they are for. Nothing that exists is replaced, except by --renew.
+# Makes the keys that authenticate a daemon and its callers, with openssl alone: a certificate authority, the
+# daemon's certificate, certificates of clients, and the pair of keys that signs tokens. docs/security.md explains
+# their use. Existing files are replaced only with --renew.
 set -euo pipefail
 
 usage() {
   cat <<END
 Usage: deploy/make-keys.sh DIR [--server NAME_OR_ADDRESS]... [--tenant NAME[/admin]]... [--days N] [--renew]
 
-Makes in DIR, which only its owner may read:
-  ca.pem, ca.key               an authority; ca.key signs the rest and belongs on no server
-  server.pem, server.key       of the daemon, for each --server (default: localhost, 127.0.0.1, ::1)
-  client-NAME.pem, .key        of a caller of tenant NAME, for each --tenant; of an administrator with /admin
-  jwt/token.pem, token.key     the pair that signs tokens (Ed25519): DIR/jwt goes to --jwt-keys
-  --days N   how long certificates hold (default 365; the authority ten times as long)
-  --renew    makes the server's and the named clients' certificates anew; a running daemon takes them up
+Makes these files in DIR, which only its owner may read:
+  ca.pem, ca.key               certificate authority; ca.key signs the others, keep it off servers
+  server.pem, server.key       certificate of the daemon for each --server (default: localhost, 127.0.0.1, ::1)
+  client-NAME.pem, .key        certificate of a caller of tenant NAME, for each --tenant; /admin: an administrator
+  jwt/token.pem, token.key     key pair that signs tokens (Ed25519): pass DIR/jwt to --jwt-keys
+  --days N   validity of certificates in days (default 365; the authority's is ten times as long)
+  --renew    replaces the certificates of the server and the named clients; a running daemon reads them again
 END
 }
 

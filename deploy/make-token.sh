@@ -1,5 +1,5 @@
 #!/bin/bash
-# Signs a token for a caller of a daemon, with openssl alone and a key of make-keys.sh. docs/security.md says more.
+# Signs a token for a caller of a daemon, with openssl alone and a key of make-keys.sh. See docs/security.md.
 set -euo pipefail
 
 usage() {
@@ -8,13 +8,13 @@ Usage: deploy/make-token.sh --key FILE --tenant NAME [--subject NAME] [--admin] 
                             [--issuer NAME] [--kid NAME]
 
 Prints a token (JWT, EdDSA) for a caller of tenant NAME.
-  --key FILE       an Ed25519 private key, PEM; the daemon has the public one in its --jwt-keys
-  --subject NAME   who, for the daemon's log (default: the tenant)
-  --admin          an administrator
-  --minutes N      how long it holds (default 60)
-  --audience NAME  the daemon's --jwt-audience (default telegrad)
-  --issuer NAME    the daemon's --jwt-issuer, if it has one
-  --kid NAME       the name of the public key's file (default: that of FILE)
+  --key FILE       Ed25519 private key in PEM, whose public key is in the daemon's --jwt-keys
+  --subject NAME   name of the caller, for the daemon's log (default: the tenant)
+  --admin          make a token of an administrator
+  --minutes N      validity of the token in minutes (default 60)
+  --audience NAME  value of the daemon's --jwt-audience (default telegrad)
+  --issuer NAME    value of the daemon's --jwt-issuer, if it has one
+  --kid NAME       name of the public key's file (default: that of FILE)
 END
 }
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# First light on one machine: builds Telegrad, starts the daemon on a free loopback port, trains a network on
+# Shows Telegrad on one machine: builds Telegrad, starts the daemon on a free loopback port, trains a network on
 # handwritten digits through it, runs two ONNX models against their references, and stops the daemon.
 set -euo pipefail
 
@@ -7,10 +7,10 @@ usage() {
   cat <<END
 Usage: deploy/quickstart.sh [--keep] [--package FILE.deb]... [--help]
 
-Installs what is missing, builds, and shows Telegrad at work. Exits 0 only if every step did.
-  --keep              keeps the files made on the way (log, trained weights, outputs) and prints where they are
-  --package FILE.deb  builds nothing: installs telegradd from this package of deploy/package.sh, and telegrad from the
-                      package beside it, or from a further --package
+Installs missing packages, builds Telegrad, and runs examples with it. Exits 0 only if every step succeeded.
+  --keep              keep the log, the trained weights and the outputs, and print their folder
+  --package FILE.deb  do not build: install telegradd from this package of deploy/package.sh, and telegrad from the
+                      package beside it, or from another --package
 END
 }
 

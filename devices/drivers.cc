@@ -7,6 +7,7 @@
 #include "devices/cuda/cuda_device.h"
 #include "devices/disk/disk_device.h"
 #include "devices/null/null_device.h"
+#include "devices/opencl/opencl_device.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -75,9 +76,17 @@ absl::StatusOr<Devices> OpenGpus(const DriverOptions& options, std::vector<std::
                    notes);
 }
 
+absl::StatusOr<Devices> OpenLoaders(const DriverOptions& options, std::vector<std::string>* notes) {
+  if (options.opencl_library.empty()) return Devices();
+  return OpenOpenCls({.library = options.opencl_library,
+                      .devices = options.opencl_devices,
+                      .memory_limit = options.opencl_memory},
+                     notes);
+}
+
 constexpr Driver kDrivers[] = {
-    {"cpu", &OpenCpus},   {"cuda", &OpenGpus},      {"null", &OpenNulls},
-    {"disk", &OpenDisks}, {"remote", &OpenRemotes},
+    {"cpu", &OpenCpus},   {"cuda", &OpenGpus},  {"opencl", &OpenLoaders},
+    {"null", &OpenNulls}, {"disk", &OpenDisks}, {"remote", &OpenRemotes},
 };
 
 }  // namespace

@@ -15,6 +15,8 @@ constexpr FlagKind kChoice = FlagKind::kChoice;
 constexpr FlagRange kAny = {};
 constexpr FlagReload kStart = FlagReload::kAtStart;
 constexpr FlagReload kLive = FlagReload::kWhileRunning;
+constexpr FlagReload kHup = FlagReload::kReloaded;
+constexpr FlagReload kShell = FlagReload::kCommandLine;
 
 inline constexpr FlagRow kTable[] = {
 #define FLAG(name, kind, default_value, range, reload, value, help) \

@@ -1,5 +1,5 @@
 // telegradd: puts the daemon together and runs it until SIGTERM or SIGINT. On SIGHUP it reads its
-// files again.
+// configuration again.
 //
 // SIGTERM drains: the listeners close, health turns to NOT_SERVING, sessions end what they were
 // asked, and what is still running after --drain-seconds is cancelled. A second signal cancels at
@@ -29,6 +29,7 @@
 #include "engine/compile/compiler.h"
 #include "engine/execution/executable_cache.h"
 #include "engine/execution/shared_caches.h"
+#include "engine/opencl/library.h"
 #include "google/protobuf/stubs/logging.h"
 #include "grpc/support/log.h"
 #include "server/admin/address.h"
@@ -40,13 +41,18 @@
 #include "server/admin/metrics.h"
 #include "server/admin/service_manager.h"
 #include "server/admin/ticker.h"
+#include "server/admin/tracer.h"
 #include "server/flags.h"
+#include "server/http_front_end.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/local_socket.h"
+#include "server/model_serving.h"
 #include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
+#include "server/service/configuration.h"
 #include "server/service/data_service.h"
 #include "server/service/health_service.h"
+#include "server/service/inference_service.h"
 #include "server/service/listeners.h"
 #include "server/service/reflection_service.h"
 #include "server/service/session_service.h"
@@ -70,7 +76,9 @@ constexpr ProgramPage kPage = {
         "to standard output and its log to standard error.\n\n"
         "SIGTERM drains it: it takes no new work, running operations have --drain-seconds to "
         "finish, and it exits. A second SIGTERM cancels what still runs. Started by systemd it "
-        "reports its state, answers the watchdog and takes sockets that systemd opened.",
+        "reports its state, answers the watchdog and takes sockets that systemd opened.\n\n"
+        "All flags can also be said in a file, --config. On SIGHUP the daemon reads it again, with "
+        "the files that it names; a file with a mistake changes nothing, and the log says why.",
     .exit_codes = "0 after a drain, 1 after a failure, 2 for wrong usage.",
     .flags = kDaemonFlags,
 };
@@ -108,28 +116,6 @@ AuthenticatorOptions IdentityOf(const Flags& flags) {
           .tls_crl = flags.GetString("tls-crl"),
           .tls_client_ca = flags.GetString("tls-client-ca"),
           .local_tokens = !flags.GetString("local-socket").empty()};
-}
-
-// Flags that say nothing without another one.
-absl::Status CheckPairs(const Flags& flags) {
-  constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
-      {"tls-cert", "tls-key"},
-      {"tls-key", "tls-cert"},
-      {"tls-client-ca", "tls-cert"},
-      {"tls-tenants", "tls-client-ca"},
-      {"tls-crl", "tls-client-ca"},
-      {"jwt-issuer", "jwt-keys"},
-      {"remote-tls-cert", "remote-tls-key"},
-      {"remote-tls-key", "remote-tls-cert"}};
-  for (const auto& [flag, needed] : kPairs) {
-    if (!flags.GetString(flag).empty() && flags.GetString(needed).empty()) {
-      return InvalidArgument("--", flag, " needs --", needed);
-    }
-  }
-  if (!flags.GetList("local-users").empty() && flags.GetString("local-socket").empty()) {
-    return InvalidArgument("--local-users needs --local-socket");
-  }
-  return absl::OkStatus();
 }
 
 // Null unless one is asked for.
@@ -172,27 +158,15 @@ SessionLimits Limits(const Flags& flags) {
   return limits;
 }
 
-absl::StatusOr<TenantTable> Tenants(const Flags& flags, bool one_tenant) {
-  Quotas defaults;
-  if (one_tenant) defaults[Quota::kSessions] = flags.GetInt("max-sessions");
-  for (const std::string& assignment : flags.GetList("default-quota")) {
-    if (absl::Status set = defaults.Set(assignment); !set.ok()) {
-      return InvalidArgument("--default-quota: ", ToStd(set.message()));
-    }
-  }
-  if (const std::string& file = flags.GetString("tenants"); !file.empty()) {
-    return ReadTenants(file, defaults);
-  }
-  return TenantTable{.named = {}, .others = defaults};
-}
-
 CompileService::Options CompileOptions(const Flags& flags) {
   constexpr int64_t kMostByDefault = 16;
   int64_t workers = flags.GetInt("compile-workers");
   if (workers < 0) {
     workers = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, kMostByDefault);
   }
+  const bool opencl = flags.GetInt("opencl-devices") != 0;
   return {.workers = static_cast<int>(workers),
+          .opencl_library = opencl ? flags.GetString("opencl-library") : "",
           .kernel_time = std::chrono::milliseconds(flags.GetInt("kernel-time")),
           .worker_memory = flags.GetInt("compile-memory"),
           .nice = static_cast<int>(flags.GetInt("compile-nice")),
@@ -277,21 +251,6 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
   metrics.Set(Metric::kDeviceFootprint, footprint);
 }
 
-// Reads again what the files of credentials, certificates and tenants say. Where one of them is
-// wrong, the log says why, and what was in force stays.
-void Reload(const Flags& flags, const TlsFiles& tls, Authenticator& authenticator,
-            TenantDirectory& tenants) {
-  absl::StatusOr<TenantTable> table = Tenants(flags, authenticator.open());
-  absl::Status status = table.status();
-  if (status.ok() && !tls.certificate.empty()) status = CheckTlsFiles(tls);
-  if (!status.ok()) {
-    return Log(LogLevel::kError, "reload_refused", {{"reason", status.message()}});
-  }
-  authenticator.Refresh();
-  tenants.Replace(*std::move(table));
-  Log(LogLevel::kInfo, "reloaded");
-}
-
 // Which devices take no work; said once when it begins and when it ends.
 class LostDevices {
  public:
@@ -366,16 +325,19 @@ int WaitForEnd(const sigset_t& signals, ServiceManager& manager, TaskPool& worke
   }
 }
 
-absl::Status Serve(const Flags& flags, const sigset_t& signals) {
+absl::Status Serve(const Flags& command_line, const Configuration& configuration,
+                   const sigset_t& signals) {
+  const Flags& flags = configuration.flags;
   TG_ASSIGN_OR_RETURN(ServiceManager manager, ServiceManager::FromEnvironment());
   const int64_t descriptors = RaiseDescriptorLimit();
-  TG_RETURN_IF_ERROR(CheckPairs(flags));
+  TG_RETURN_IF_ERROR(configuration.Check());
   TG_ASSIGN_OR_RETURN(const auto authenticator, Authenticator::Create(IdentityOf(flags)));
   const ListenOptions listen = ListenersOf(flags, manager);
   TG_ASSIGN_OR_RETURN(const auto listeners, Listeners::Create(listen, authenticator->open()));
   const SessionLimits limits = Limits(flags);
-  TG_ASSIGN_OR_RETURN(const TenantTable tenant_table, Tenants(flags, authenticator->open()));
+  TG_ASSIGN_OR_RETURN(const TenantTable tenant_table, configuration.Tenants(authenticator->open()));
 
+  if (flags.GetInt("opencl-devices") != 0) opencl::PrepareEnvironment();  // threads start next
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
                       CompileService::Start(CompileOptions(flags)));
   const DriverOptions drivers{
@@ -391,7 +353,10 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
           [&flags](std::vector<std::string>* why_not) { return OpenRemotes(flags, why_not); },
       .cuda_library = flags.GetString("cuda-library"),
       .cuda_devices = flags.GetInt("cuda-devices"),
-      .cuda_memory = flags.GetInt("cuda-memory")};
+      .cuda_memory = flags.GetInt("cuda-memory"),
+      .opencl_library = flags.GetString("opencl-library"),
+      .opencl_devices = flags.GetInt("opencl-devices"),
+      .opencl_memory = flags.GetInt("opencl-memory")};
   // What runs on the devices counts and posts when it ends, as late as when they are closed: so
   // they go before these, once no task is left that could use them.
   Metrics metrics;
@@ -414,6 +379,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
          {"threads", device->target().threads},
          {"memory", device->memory_limit()}});
   }
+  std::unique_ptr<ModelServing> serving;  // outlives the tasks that it posts
   const absl::Cleanup tasks_end = [&] {
     compilers.Stop();
     workers.Stop();
@@ -424,7 +390,9 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   metrics.AddCollector([&](Metrics& m) { compile_service->CollectInto(m); });
   metrics.AddCollector(
       [&](Metrics& m) { m.Set(Metric::kCredentialReadErrors, authenticator->read_errors()); });
-  const Environment env{pool.get(), &workers, &compilers, &metrics, limits};
+  Tracer tracer(flags.GetInt("trace-spans"), flags.GetInt("trace-one-in"));
+  const Environment env{pool.get(), &workers,        &compilers, &metrics,
+                        limits,     Clock::Steady(), &tracer};
   const auto make_engine = [&](const Accounts& accounts) {
     return std::make_shared<CachingEngine>(
         ExecutableCache::Limits{.executables = flags.GetInt("executables"),
@@ -433,6 +401,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   };
   TenantDirectory tenants(tenant_table, flags.GetInt("idle-tenants"), make_engine, &metrics);
   metrics.AddLabelled([&] { return MetricsByTenant(tenants); });
+  metrics.AddLabelled([&] { return MetricsByDevice(*pool); });
   // Where nobody is asked who they are, it is better to say so now.
   if (authenticator->open()) TG_RETURN_IF_ERROR(tenants.Find(kLocalTenant).status());
   SessionRegistry registry(env);
@@ -442,7 +411,10 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   TG_ASSIGN_OR_RETURN(const auto bulk, listeners->StartBulk(&metrics));
   if (bulk != nullptr) sessions.SetBulkAddress(bulk->addresses().front());
   DataService data(env, registry, bulk.get());
-  AdminService admin(env, registry, tenants, [] { kill(getpid(), SIGTERM); });
+  TG_ASSIGN_OR_RETURN(serving, ModelServing::Start(flags, env, make_engine));
+  InferenceService inference(serving == nullptr ? nullptr : serving->models());
+  Reloader reloader(command_line, configuration, authenticator.get(), &tenants);
+  AdminService admin(env, registry, tenants, *pool, reloader, [] { kill(getpid(), SIGTERM); });
   HealthService health;
   ReflectionService reflection;
   CallWatch watch(
@@ -475,13 +447,17 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
   listeners->LimitConnections(connections);
   Log(LogLevel::kInfo, "descriptors", {{"limit", descriptors}, {"connections", connections}});
   TG_RETURN_IF_ERROR(listeners->Start(
-      {&admin, &sessions, &compute, &data, &health, &reflection}, authenticator.get(),
+      {&admin, &sessions, &compute, &data, &health, &reflection, &inference}, authenticator.get(),
       [&](const std::string& name,
           const std::string& front) -> absl::StatusOr<std::shared_ptr<Tenant>> {
         if (!front.empty()) TG_RETURN_IF_ERROR(tenants.CheckActsFor(front, name));
         return tenants.Find(name);
       },
       [&](const std::string& address) { sessions.SetDataAddress(address); }, &watch, &metrics));
+  TG_ASSIGN_OR_RETURN(
+      const auto http,
+      HttpFrontEnd::Start(flags, serving.get(), authenticator.get(),
+                          [&](const std::string& name) { return tenants.Find(name); }));
   std::fflush(stdout);
   LostDevices lost(pool.get());
   const Ticker ticker(std::chrono::seconds(1), [&] {
@@ -489,10 +465,11 @@ absl::Status Serve(const Flags& flags, const sigset_t& signals) {
     health.SetDevicesHealthy(lost.Look());
   });
   manager.Notify("READY=1");
-  const int signal = WaitForEnd(signals, manager, workers,
-                                [&] { Reload(flags, listen.tls, *authenticator, tenants); });
+  const int signal =
+      WaitForEnd(signals, manager, workers, [&] { reloader.Reload().IgnoreError(); });
   manager.Notify("STOPPING=1");
-  DrainAndStop(*listeners, compute, health, watch, flags.GetInt("drain-seconds"), signals, signal);
+  if (serving != nullptr) serving->Drain();
+  DrainAndStop(*listeners, compute, health, watch, reloader.drain_seconds(), signals, signal);
   Log(LogLevel::kInfo, "stopped");
   return absl::OkStatus();
 }
@@ -511,7 +488,15 @@ int Main(int argc, char** argv) {
   }
   if (status.ok()) {
     if (const std::optional<int> code = PrintPage(kPage, *flags)) return *code;
-    SetLogLevel(*LogLevelFromText(flags->GetString("log-level")));
+  }
+  auto configuration =
+      status.ok() ? Configuration::Load(*flags) : absl::StatusOr<Configuration>(status);
+  if (status.ok()) {
+    if (const std::optional<int> code = AnswerConfiguration(*flags, configuration)) return *code;
+    status = configuration.status();
+  }
+  if (status.ok()) {
+    SetLogLevel(*LogLevelFromText(configuration->flags.GetString("log-level")));
   }
   // Protobuf reports what clients send wrong on stderr; it belongs in the log, and only if asked
   // for.
@@ -540,7 +525,7 @@ int Main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error like others
-  if (status.ok()) status = Serve(*flags, signals);
+  if (status.ok()) status = Serve(*flags, *configuration, signals);
   if (status.ok()) return 0;
   std::fprintf(stderr, "telegradd: %s\n", std::string(status.message()).c_str());
   return absl::IsInvalidArgument(status) ? kUsageError : 1;

@@ -8,10 +8,10 @@ usage() {
 Usage: tests/run.sh [--full] [-j JOBS] [--help]
 
 Installs missing packages, builds the release preset, runs its tests and makes Debian packages in build/packages.
-  --full   then also the packages and the quickstart in a fresh Debian (as root, with debootstrap),
-           soak, the GPU bundle, chaos at full size, the tsan and asan (with UBSan)
-           presets and fuzzing: hours on two cores
-  -j JOBS  tests at a time (default 2)
+  --full   also run the packages and the quickstart in a fresh Debian (as root, with debootstrap),
+           soak, races on OpenCL, the GPU bundle, chaos at full size, the tsan and asan (with UBSan)
+           presets and fuzzing, which takes hours on two cores
+  -j JOBS  number of tests that run at a time (default 2)
 Exits 0 only if everything was built and every test passed.
 END
 }
@@ -75,6 +75,7 @@ if $full; then
   fi
   # What takes longest comes last.
   step soak tests/soak/run.sh "$soak_seconds"
+  step "opencl races" tests/opencl/races.sh build/release/tests/opencl/graphs_on_opencl_test
   step "gpu bundle" tests/gpu/run.sh
   step chaos tests/chaos/run.sh
   build tsan && tests tsan --no-tests=error

@@ -10,11 +10,12 @@
 namespace telegrad {
 namespace {
 
-// Each pull is answered with several chunks; the next one is there before the last is through.
+// Each pull is answered with several chunks; the next pull is sent before the last chunk has
+// arrived.
 constexpr size_t kPullsInFlight = 2;
 // Damaged chunks of one transfer, after which it is not the network's fault.
 constexpr int kMostErrors = 64;
-// Of those sent last, which a server that the connection broke to may not have got.
+// Limit of the last messages, which the server may not have received when the connection broke.
 constexpr size_t kReleases = 1024;
 
 v1::Compression AgreedOn(const Connection& connection) {

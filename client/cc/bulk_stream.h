@@ -83,7 +83,7 @@ class BulkStream {
  private:
   absl::Status TakeRefusal(const v1::Refused& refused);
 
-  // Likewise.
+  // Guarded by the owner's mutex, too.
   bool done_ = false;
   uint64_t chunk_bytes_ = 0, credit_ = 0, most_credit_ = 0;
   std::deque<BulkTransfers::Sent> chunks_, pulls_;

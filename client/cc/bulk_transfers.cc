@@ -16,11 +16,11 @@ namespace {
 constexpr uint64_t kPullBytes = 8 << 20;
 constexpr std::chrono::milliseconds kFirstBulkPause{20}, kLongestBulkPause{1000};
 
-// What a stream that ended so would be answered again.
+// Whether another stream would end with the same error.
 bool IsFinal(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kResourceExhausted:  // as long as the server knows of the one that broke
+    case absl::StatusCode::kResourceExhausted:  // until the server has noticed the broken stream
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kUnknown:
@@ -179,8 +179,8 @@ std::optional<BulkTransfers::Sent> BulkTransfers::NextPull() {
 
 void BulkTransfers::EndLocked(uint64_t transfer) { jobs_.erase(transfer); }
 
-// Downloads have their result. An upload that will not come to its end holds up the session, which
-// is why that is told.
+// Downloads get their result. An upload that cannot complete would block the session, so it is
+// reported.
 std::function<void()> BulkTransfers::FailLocked(const absl::Status& status) {
   if (!failed_.ok()) return [] {};
   failed_ = status;
@@ -197,7 +197,8 @@ std::function<void()> BulkTransfers::FailLocked(const absl::Status& status) {
   };
 }
 
-// Not before the last one who writes to its memory is done: it is the caller's again then.
+// The future fails only after the last writer to the memory is done, because then the caller may
+// use it.
 std::function<void()> BulkTransfers::FailDownloadLocked(const JobRef& job,
                                                         const absl::Status& status) {
   if (job->failed) return [] {};
@@ -277,8 +278,8 @@ void BulkTransfers::Open(Slot& slot, std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// A stream is over. Nothing of it is sent or asked for again before the transport has let go of the
-// memory, so that what the server has in full is the transport's no more.
+// Repeats the transfers of a stream that has ended. Its chunks and pulls are repeated only after
+// the transport has released the memory, so that completed uploads are not in use any more.
 void BulkTransfers::Mend(Slot& slot, std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<BulkStream> stream = std::move(slot.stream);
   const absl::Status status = stream->status();
@@ -319,7 +320,7 @@ void BulkTransfers::Mend(Slot& slot, std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// Of what was sent over a stream that broke.
+// The parts of an upload that were sent over a broken stream and that the server has not received.
 std::vector<TransferRange> BulkTransfers::StillMissing(uint64_t transfer,
                                                        std::vector<TransferRange> sent,
                                                        std::unique_lock<std::mutex>& lock) {

@@ -76,7 +76,7 @@ class BulkTransfers {
     std::deque<TransferRange> todo;    // to be sent or asked for
     uint64_t received = 0;
     int writing = 0;                     // streams that write to `into`
-    std::optional<absl::Status> failed;  // told when none does
+    std::optional<absl::Status> failed;  // the result to set when none does
     int sending = 0;                     // streams that read from `data`
     int errors = 0;                      // chunks that did not arrive well, on either side
   };
@@ -95,7 +95,7 @@ class BulkTransfers {
 
   void Add(JobRef job);
   void Keep();  // the thread that opens streams and repeats the transfers of broken ones
-  // With the mutex held, which they may give up meanwhile.
+  // With the mutex held, which they may release meanwhile.
   void Open(Slot& slot, std::unique_lock<std::mutex>& lock);
   void Mend(Slot& slot, std::unique_lock<std::mutex>& lock);
   std::vector<TransferRange> StillMissing(uint64_t transfer, std::vector<TransferRange> sent,

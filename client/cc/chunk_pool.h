@@ -14,7 +14,7 @@ class ChunkPool : public std::enable_shared_from_this<ChunkPool> {
  public:
   explicit ChunkPool(size_t bytes) : bytes_(bytes) {}
 
-  // Of as many bytes as the pool was made with.
+  // A chunk of the size that the pool was made with.
   std::shared_ptr<std::byte[]> Take() {
     std::unique_ptr<std::byte[]> chunk;
     {

@@ -54,8 +54,8 @@ bool IsLoopback(std::string_view host) {
   return host == "localhost" || host == "[::1]";
 }
 
-// Bytes that are not gRPC's go to no other host than the one at hand: a server that says another
-// one could let its clients speak to whoever listens there.
+// Bytes outside gRPC go to no other host than the connected one: otherwise a server could direct
+// its clients to arbitrary hosts.
 std::string ReachedHere(const std::string& address, const std::string& said) {
   const std::string reached = Reached(address, said);
   if (reached.rfind(':') == std::string::npos) return "";

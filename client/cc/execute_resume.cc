@@ -18,9 +18,9 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr uint64_t kOpenId = 1;
-// From one attempt to resume to the next, at first and at most; half of it is left to chance.
+// Pause between attempts to resume, the first and the longest; half of it is random.
 constexpr milliseconds kFirstPause{10}, kLongestPause{1000};
-// Of the call that closes a session whose stream cannot.
+// Time limit of the call that closes a session whose stream cannot.
 constexpr milliseconds kCloseTime{1000};
 
 // The network's doing, not the server's answer.
@@ -48,7 +48,7 @@ void ExecuteStream::PrepareOpen() {
   outgoing_ = grpc::ByteBuffer(&slice, 1);
 }
 
-// Of an Open that was answered.
+// Handles the answer to Open.
 absl::Status ExecuteStream::Opened(const v1::OpenResult& result) {
   ticket_.Set(SessionTicket{result.token(), result.epoch()});
   if (!options_.resumable) return absl::OkStatus();
@@ -139,7 +139,8 @@ void ExecuteStream::Keep() {
   }
 }
 
-// The call before is done: nobody else touches it, or starts anything until there is another.
+// The previous call is done: no other thread uses it, or starts a write until there is another
+// call.
 void ExecuteStream::Reopen(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   auto call = std::make_shared<Call>(this, connection_, /*wait_for_ready=*/true);
@@ -181,7 +182,7 @@ void ExecuteStream::KeepAlive(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// Where the stream could not end in order.
+// Closes the session by a call of its own, where the stream could not end in order.
 void ExecuteStream::CloseSession() {
   if (token_.empty()) return;
   v1::CloseRequest request;

@@ -80,8 +80,8 @@ ExecuteStream::~ExecuteStream() {
   slices_->AwaitNone();
 }
 
-// Where nothing is under way the server is told that nothing follows, so that it sees a session
-// that ended and not one that broke off. True if it has answered so.
+// If no operation is under way, half-closes the stream, so that the session ends in order and not
+// by a broken connection. True if the server has confirmed that.
 bool ExecuteStream::EndIfIdle() {
   {
     std::lock_guard lock(mutex_);
@@ -138,7 +138,7 @@ void ExecuteStream::Send(const char* what, v1::ExecuteRequest request, Completio
     changed_.wait(lock, [this] {
       return ended_ || (queue_.size() < kMaxQueued && pending_.size() < kMaxPending);
     });
-    if (ended_ && !failed_) {  // OnDone will know why
+    if (ended_ && !failed_) {  // OnDone has the reason
       pending_.push_back({next_id_, next_id_, what, std::move(completion)});
       return;
     }
@@ -239,7 +239,7 @@ ExecuteStream::Next ExecuteStream::NextLocked() const {
   if (writing_ || call_ended_) return Next::kNothing;
   if (!open_sent_) return Next::kOpen;
   if (!options_.resumable) return queue_.empty() ? Next::kNothing : Next::kQueued;
-  // What was sent before a session is known to be open could not be told from what was lost.
+  // Until the session is open, messages that were sent could not be distinguished from lost ones.
   if (!open_) return Next::kNothing;
   if (repeat_ < sent_.size()) return Next::kRepeated;
   if (!queue_.empty() && sent_bytes_ < kMaxSentBytes) return Next::kQueued;
@@ -253,7 +253,7 @@ void ExecuteStream::Pump() {
       released_ = true;
       Call* const call = call_.get();
       lock.unlock();
-      call->RemoveHold();  // the object may be gone after this
+      call->RemoveHold();  // the object may be destroyed after this
       return;
     }
     const Next next = NextLocked();
@@ -367,7 +367,7 @@ void ExecuteStream::OnDone(const grpc::Status& status) {
   Finish(why);
 }
 
-// What waits is told that nothing will come of it, and whether it may have run.
+// Completes waiting operations with an error, which states whether they may have run.
 void ExecuteStream::Finish(const absl::Status& why) {
   std::deque<Pending> pending;
   std::deque<Outgoing> queue;

@@ -40,7 +40,7 @@ struct ReadTarget {
   Future<Done> done;
 };
 
-// Of an operation without an answer of its own: how it ended, as later answers tell.
+// The result of an operation without an answer of its own, which a later answer acknowledges.
 struct Told {
   Future<Done> done;
 };

@@ -59,7 +59,7 @@ void GrpcBulkStream::Kick() {
     if (ended_ && !released_ && starting_ == 0) {
       released_ = true;
       lock.unlock();
-      RemoveHold();  // the object may be gone after this
+      RemoveHold();  // the object may be destroyed after this
       return;
     }
     if (writing_ || ended_ || !attached_) return;

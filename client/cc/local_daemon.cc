@@ -20,7 +20,8 @@ namespace {
 constexpr const char* kSystemFolder = "/run/telegrad";
 constexpr mode_t kOthersMayWrite = S_IWGRP | S_IWOTH;
 
-// A connected socket; invalid where nobody accepts. A backlog that is full is somebody, too.
+// A connected socket; invalid where no process listens. A full backlog counts as a listening
+// process.
 UniqueFd ConnectUnix(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -10,15 +10,14 @@ namespace telegrad {
 
 // Of this user: $XDG_RUNTIME_DIR/telegrad, else /tmp/telegrad-UID.
 std::string UserRuntimeFolder();
-// Makes it, mode 0700. PERMISSION_DENIED where it is there and belongs to somebody else, or others
-// may write it.
+// Makes it, mode 0700. PERMISSION_DENIED where it exists and belongs to another user, or others can
+// write it.
 absl::Status MakeUserRuntimeFolder();
 
 inline constexpr const char* kDaemonSocketName = "telegradd.sock";
 
 // "unix:PATH" of the daemon that this user started, or else of the system's (/run/telegrad), if it
-// accepts connections; empty if none does. A folder that somebody else could have made is not
-// looked at.
+// accepts connections; empty if none does. A folder that another user could have made is skipped.
 std::string FindLocalDaemon();
 
 // Where a client connects that was given no address: $TELEGRAD_ADDRESS, else FindLocalDaemon, else

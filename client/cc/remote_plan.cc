@@ -12,7 +12,7 @@ std::span<const std::byte> Bytes(const std::string& s) {
   return std::as_bytes(std::span(s.data(), s.size()));
 }
 
-// Servers give no empty buffers; a slot without elements is bound to a byte that nobody reads.
+// Servers allocate no empty buffers; a slot without elements is bound to a byte that is never read.
 int64_t BufferBytes(int64_t bytes) { return std::max<int64_t>(bytes, 1); }
 
 absl::Status CheckFits(const Slot& slot, DType dtype, const Shape& shape) {

@@ -294,6 +294,7 @@ void RemoteSession::RunTold(const Digest& hash, const RunParts& parts,
   v1::ExecuteRequest request = RunRequest(
       hash, parts.handles, parts.trace ? Wanted::kTrace : Wanted::kResult, parts.variables);
   request.mutable_run()->mutable_offsets()->Add(parts.offsets.begin(), parts.offsets.end());
+  request.mutable_run()->mutable_devices()->Add(parts.devices.begin(), parts.devices.end());
   stream_->Send("run", std::move(request), told);
 }
 

@@ -157,9 +157,9 @@ class RemoteSession {
 
   const Connection& connection() const { return *connection_; }
 
-  // For who sends operations for others, and must neither wait for room nor mix up their errors.
-  // `told` is set once it is known how the operation ended, which an answer to any operation after
-  // it says: who has nothing else to ask sends Sync.
+  // For callers that send operations of others, and must neither wait for room nor mix up their
+  // errors. `told` is set when an answer to this or a later operation shows how the operation
+  // ended; a caller without a later operation sends Sync.
   void AllocTold(uint64_t handle, int64_t bytes, std::string_view device, const Future<Done>& told);
   void WriteTold(uint64_t handle, int64_t offset, std::span<const std::byte> data,
                  std::shared_ptr<const void> keep, const Future<Done>& told);
@@ -170,6 +170,7 @@ class RemoteSession {
     std::span<const uint64_t> handles;
     std::span<const uint64_t> offsets;  // of each part in its buffer; needs ServerInfo::binds_parts
     std::span<const VarValue> variables = {};
+    std::span<const std::string> devices = {};  // by the graph's numbers
     bool trace = false;
   };
   void RunTold(const Digest& hash, const RunParts& parts, const Future<RunInfo>& told);

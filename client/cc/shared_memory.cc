@@ -18,7 +18,8 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(int64_t bytes
   const int fd = memfd_create("telegrad", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return ResourceExhausted("memfd_create: ", std::strerror(errno));
   void* memory = MAP_FAILED;
-  // With all of its pages, so that they count as this process's, whoever writes them first.
+  // Allocates all pages, so that they are charged to this process even where the server writes them
+  // first.
   if (posix_fallocate(fd, 0, bytes) == 0 &&
       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
     memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

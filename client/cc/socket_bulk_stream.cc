@@ -186,7 +186,7 @@ void SocketBulkStream::Write() {
         SendFrame(*socket_, message->request.SerializeAsString(), message->data);
     EndSending(*message);
     message.reset();
-    if (!sent.ok()) {  // who receives notices, and may have been told why
+    if (!sent.ok()) {  // the receiving thread notices, and may have the server's reason
       socket_->Shutdown();
       return;
     }

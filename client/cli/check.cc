@@ -15,7 +15,7 @@
 namespace telegrad::cli {
 namespace {
 
-// Sizes that the model only names and nobody has given are taken as 1.
+// Named sizes of the model that are not given are taken as 1.
 void AssumeDims(const onnx::Model& model, ImportOptions* options) {
   std::set<std::string_view> assumed;
   for (const onnx::ValueInfo& input : CallerInputs(model)) {

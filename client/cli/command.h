@@ -6,8 +6,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/cc/admin.h"
 #include "client/cc/connection.h"
 #include "engine/base/flags.h"
 
@@ -25,13 +27,20 @@ struct Command {
 // Connects to --address, or to what DefaultAddress (client/cc/local_daemon.h) says.
 absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags);
 
+// Of telegrad admin and telegrad top: a line for each tenant of each queue.
+std::string QueueTable(const std::vector<DeviceQueueUse>& queues);
+
+absl::Status Admin(const Flags& flags);
+absl::Status Bench(const Flags& flags);
 absl::Status Check(const Flags& flags);
 absl::Status Devices(const Flags& flags);
 absl::Status Down(const Flags& flags);
 absl::Status Explain(const Flags& flags);
+absl::Status Models(const Flags& flags);
 absl::Status Run(const Flags& flags);
 absl::Status Stats(const Flags& flags);
 absl::Status Tensors(const Flags& flags);
+absl::Status Top(const Flags& flags);
 absl::Status Train(const Flags& flags);
 absl::Status Up(const Flags& flags);
 

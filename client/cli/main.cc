@@ -85,6 +85,37 @@ constexpr FlagRow kDownFlags[] = {
      Between(1, 3'600)},
 };
 
+constexpr FlagRow kBenchFlags[] = {
+    {"sessions", 's', FlagKind::kInt, "1", "N", "Number of sessions, each with a thread",
+     Between(1, 4'096)},
+    {"seconds", 0, FlagKind::kInt, "5", "N", "Time for which runs are sent", Between(1, 86'400)},
+    {"depth", 0, FlagKind::kInt, "1", "N",
+     "Number of runs that each session has under way in a closed loop, without --rate",
+     Between(1, 256)},
+    {"rate", 0, FlagKind::kInt, "0", "N",
+     "Runs of all sessions in each second, sent when they are due and not when others have ended "
+     "(an open loop); 0 means a closed loop",
+     Between(0, 10'000'000)},
+    {"elements", 0, FlagKind::kInt, "1024", "N",
+     "Number of elements of the vector that a run computes, where --matrix is 0",
+     Between(1, 1'000'000'000)},
+    {"matrix", 0, FlagKind::kInt, "0", "N",
+     "Number of rows of a square matrix that a run multiplies with itself; 0 means none",
+     Between(0, 32'768)},
+    {"token", 0, FlagKind::kList, "", "FILE",
+     "File with the token of a tenant; the sessions are distributed over all tokens"},
+    {"samples", 0, FlagKind::kString, "", "FILE",
+     "File (CSV) that the due time and the end of each run are written to"},
+};
+
+constexpr FlagRow kTopFlags[] = {
+    {"interval", 0, FlagKind::kInt, "1", "SECONDS", "Time between two updates", Between(1, 3'600)},
+    {"times", 0, FlagKind::kInt, "0", "N",
+     "Number of updates; 0 means until it is interrupted, or one where the output is not a "
+     "terminal",
+     Between(0, 1'000'000)},
+};
+
 constexpr Command kCommands[] = {
     {"up", "[-- FLAGS]", "starts a daemon on this machine, with these flags of telegradd", kUpFlags,
      &Up},
@@ -98,12 +129,27 @@ constexpr Command kCommands[] = {
     {"train", "digits", "trains a small convolutional network on handwritten digits", kTrainFlags,
      &Train},
     {"devices", "", "lists the devices of the server", {}, &Devices},
+    {"models",
+     "[list|load|unload|status|statistics|try] [NAME]",
+     "lists the models that the server serves, loads and unloads them, and tries them",
+     {},
+     &Models},
     {"tensors", "FILE", "lists the tensors of a safetensors, npy, npz, GGUF or PyTorch file",
      kTensorsFlags, &Tensors},
     {"stats", "", "shows the counters of the server", {}, &Stats},
+    {"bench", "", "sends many runs from many sessions, and prints percentiles", kBenchFlags,
+     &Bench},
+    {"top", "", "shows devices, queues and tenants repeatedly; for administrators", kTopFlags,
+     &Top},
+    {"admin",
+     "WORD [ARGUMENT]",
+     "shows sessions, tenants, queues, caches or threads, closes sessions, reloads, drains; for "
+     "administrators",
+     {},
+     &Admin},
 };
 
-// Of every command.
+// The flags of every command.
 constexpr FlagRow kCommonFlags[] = {
     {"address", 'a', FlagKind::kString, "", "ADDRESS",
      "Address of the server, HOST:PORT or unix:PATH (default: TELEGRAD_ADDRESS, else the daemon of "
@@ -202,7 +248,7 @@ int Main(int argc, char** argv) {
     std::fputs(Usage().c_str(), stdout);
     return 0;
   }
-  if (args[0].starts_with("--")) {  // without a command there is only what every table knows
+  if (args[0].starts_with("--")) {  // without a command only the flags of every table apply
     const auto flags = Flags::Parse({}, std::span(args).first(1));
     if (flags.ok()) return PrintPage(Page(), *flags).value_or(kUsage);
   }

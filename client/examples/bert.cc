@@ -151,19 +151,23 @@ absl::Status Run(const Flags& flags) {
 int main(int argc, char** argv) {
   using telegrad::FlagKind;
   return telegrad::examples::Main(
-      argc, argv, "Fills the masked place of a text with a BERT.",
+      argc, argv, "Predicts the masked token of a text with a BERT.",
       {
-          {"weights", 0, FlagKind::kString, "", "FILE", "of BertForMaskedLM; else random"},
-          {"tokens", 't', FlagKind::kString, "101,7592,2088,103,102", "N,N,...", "the text"},
-          {"mask", 'm', FlagKind::kInt, "103", "N", "the token that marks the place to fill"},
-          {"runs", 'n', FlagKind::kInt, "10", "N", "of the network, for the time of one"},
-          {"hidden", 'o', FlagKind::kString, "", "FILE.npy", "where the last hidden states go"},
-          {"layers", 0, FlagKind::kInt, "12", "N", "of the encoder"},
-          {"heads", 0, FlagKind::kInt, "12", "N", "of attention in each layer"},
-          {"width", 'w', FlagKind::kInt, "768", "N", "channels"},
-          {"inner", 0, FlagKind::kInt, "3072", "N", "channels inside of each perceptron"},
-          {"vocabulary", 0, FlagKind::kInt, "30522", "N", "different tokens"},
-          {"positions", 0, FlagKind::kInt, "512", "N", "that the model knows"},
+          {"weights", 0, FlagKind::kString, "", "FILE",
+           "File of the weights of BertForMaskedLM (default: random weights)"},
+          {"tokens", 't', FlagKind::kString, "101,7592,2088,103,102", "N,N,...",
+           "Tokens of the text, separated by commas"},
+          {"mask", 'm', FlagKind::kInt, "103", "N", "Token that marks the position to predict"},
+          {"runs", 'n', FlagKind::kInt, "10", "N",
+           "Number of runs over which the time of one is measured"},
+          {"hidden", 'o', FlagKind::kString, "", "FILE.npy",
+           "File that the last hidden states are written to"},
+          {"layers", 0, FlagKind::kInt, "12", "N", "Number of layers of the encoder"},
+          {"heads", 0, FlagKind::kInt, "12", "N", "Number of attention heads of each layer"},
+          {"width", 'w', FlagKind::kInt, "768", "N", "Number of channels"},
+          {"inner", 0, FlagKind::kInt, "3072", "N", "Number of channels inside of each perceptron"},
+          {"vocabulary", 0, FlagKind::kInt, "30522", "N", "Number of different tokens"},
+          {"positions", 0, FlagKind::kInt, "512", "N", "Number of positions of the model"},
       },
       &telegrad::examples::Run);
 }

@@ -258,18 +258,21 @@ absl::Status Run(const Flags& flags) {
 int main(int argc, char** argv) {
   using telegrad::FlagKind;
   return telegrad::examples::Main(
-      argc, argv, "Trains a character-level GPT on a text and lets it write one.",
+      argc, argv, "Trains a character-level GPT on a text and generates text with it.",
       {
-          {"text", 't', FlagKind::kString, "", "FILE", "what to learn from: plain, or .zst"},
-          {"steps", 's', FlagKind::kInt, "300", "N", "of training"},
-          {"batch", 'b', FlagKind::kInt, "16", "N", "texts in one step"},
-          {"length", 'l', FlagKind::kInt, "64", "N", "characters that the model sees at once"},
-          {"layers", 0, FlagKind::kInt, "3", "N", "of the model"},
-          {"heads", 0, FlagKind::kInt, "4", "N", "of attention in each layer"},
-          {"width", 'w', FlagKind::kInt, "128", "N", "channels"},
-          {"characters", 'c', FlagKind::kInt, "400", "N", "to write at the end"},
+          {"text", 't', FlagKind::kString, "", "FILE",
+           "File of the text to learn from, plain or .zst"},
+          {"steps", 's', FlagKind::kInt, "300", "N", "Number of training steps"},
+          {"batch", 'b', FlagKind::kInt, "16", "N", "Number of texts in one step"},
+          {"length", 'l', FlagKind::kInt, "64", "N",
+           "Number of characters that the model sees at once"},
+          {"layers", 0, FlagKind::kInt, "3", "N", "Number of layers of the model"},
+          {"heads", 0, FlagKind::kInt, "4", "N", "Number of attention heads of each layer"},
+          {"width", 'w', FlagKind::kInt, "128", "N", "Number of channels"},
+          {"characters", 'c', FlagKind::kInt, "400", "N",
+           "Number of characters to generate at the end"},
           {"seed", 0, FlagKind::kInt, "1", "N",
-           "of the first weights, the batches and the writing"},
+           "Seed of the initial weights, the batches and the generated text"},
       },
       &telegrad::examples::Run);
 }

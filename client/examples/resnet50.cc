@@ -135,15 +135,18 @@ int main(int argc, char** argv) {
   return telegrad::examples::Main(
       argc, argv, "Classifies an image with ResNet-50.",
       {
-          {"weights", 'w', FlagKind::kString, "", "FILE", "with torchvision's names; else random"},
+          {"weights", 'w', FlagKind::kString, "", "FILE",
+           "File of the weights with torchvision's names (default: random weights)"},
           {"image", 'i', FlagKind::kString, "", "FILE.npy",
-           "f32 [3, size, size], normalized as the weights want it; else noise"},
-          {"runs", 'n', FlagKind::kInt, "10", "N", "of the network, for the time of one"},
-          {"logits", 'o', FlagKind::kString, "", "FILE.npy", "where the logits go"},
-          {"size", 0, FlagKind::kInt, "224", "N", "of the image's sides"},
-          {"classes", 0, FlagKind::kInt, "1000", "N", "of the last layer"},
-          {"width", 0, FlagKind::kInt, "64", "N", "channels of the first stage"},
-          {"depth", 0, FlagKind::kInt, "3", "N", "3: ResNet-50; 1, 2: one or two blocks a stage"},
+           "File of the image, f32 [3, size, size], normalized for the weights (default: noise)"},
+          {"runs", 'n', FlagKind::kInt, "10", "N",
+           "Number of runs over which the time of one is measured"},
+          {"logits", 'o', FlagKind::kString, "", "FILE.npy", "File that the logits are written to"},
+          {"size", 0, FlagKind::kInt, "224", "N", "Width and height of the image"},
+          {"classes", 0, FlagKind::kInt, "1000", "N", "Number of classes"},
+          {"width", 0, FlagKind::kInt, "64", "N", "Number of channels of the first stage"},
+          {"depth", 0, FlagKind::kInt, "3", "N",
+           "Blocks of each stage: 1 or 2; 3 means the numbers of ResNet-50"},
       },
       &telegrad::examples::Run);
 }

@@ -13,8 +13,8 @@ namespace {
 
 class RemoteQueue final : public Queue {
  public:
-  RemoteQueue(std::shared_ptr<RemoteLink> link, std::string name)
-      : link_(std::move(link)), state_(link_->NewQueue(std::move(name))) {}
+  RemoteQueue(std::shared_ptr<RemoteLink> link, std::string name, QueueKind kind)
+      : link_(std::move(link)), state_(link_->NewQueue(std::move(name), kind)) {}
   ~RemoteQueue() override { link_->CloseQueue(state_); }
 
   TimelinePoint last() const override { return link_->Last(*state_); }
@@ -64,8 +64,8 @@ class RemoteDevice final : public Device {
         server_(std::move(server)),
         watch_(std::move(watch)),
         link_(server_->LinkOf(tenant)),
-        compute_(link_, StrCat(facts_->name, " compute")),
-        copy_(link_, StrCat(facts_->name, " copy")) {}
+        compute_(link_, StrCat(facts_->name, " compute"), QueueKind::kCompute),
+        copy_(link_, StrCat(facts_->name, " copy"), QueueKind::kCopy) {}
 
   const std::string& name() const override { return facts_->name; }
   const Target& target() const override { return facts_->target; }
@@ -100,7 +100,7 @@ class RemoteDevice final : public Device {
   }
 
   absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override {
-    return link_->Load(image);
+    return link_->Load(facts_->there, image);
   }
   absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
       std::vector<Command> commands) override {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "client/cc/graph_devices.h"
 #include "devices/remote/remote_items.h"
 #include "engine/base/status.h"
 
@@ -28,9 +29,7 @@ RemoteLink::RemoteLink(std::shared_ptr<RemoteServer> server, std::string tenant)
     : server_(std::move(server)), tenant_(std::move(tenant)) {}
 
 // Perhaps on a thread of the session's own, where it cannot be closed.
-RemoteLink::~RemoteLink() {
-  if (far_ != nullptr) server_->Bury(std::move(far_->session));
-}
+RemoteLink::~RemoteLink() { server_->Gone(far_ == nullptr ? nullptr : std::move(far_->session)); }
 
 absl::Status RemoteLink::Open() {
   const std::lock_guard opening(opening_);
@@ -88,7 +87,8 @@ void RemoteLink::Free(uint64_t handle, uint64_t generation) {
   Enter(free);
 }
 
-absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const ProgramImage& image) {
+absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::string& device,
+                                                                const ProgramImage& image) {
   TG_RETURN_IF_ERROR(server_->Reachable());
   absl::StatusOr<PutInfo> put = absl::InternalError("");
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -115,9 +115,12 @@ absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const ProgramIma
   TG_RETURN_IF_ERROR(Open());
   const GraphCost cost{put->flops, put->bytes, put->seconds, put->launch_seconds,
                        put->temporary_bytes};
+  // One number is that of the buffers.
+  const int64_t numbers = DeviceNumbersOf(image.binary);
+  std::vector<std::string> devices(numbers > 1 ? static_cast<size_t>(numbers) : 0, device);
   const std::lock_guard lock(mutex_);
-  return std::make_shared<RemoteProgram>(shared_from_this(), image.binary, put->hash, cost,
-                                         generation_);
+  return std::make_shared<RemoteProgram>(shared_from_this(), image.binary, put->hash,
+                                         std::move(devices), cost, generation_);
 }
 
 // An operation goes out only where nothing is before it.
@@ -149,7 +152,7 @@ void RemoteLink::LoseLocked(const absl::Status& why) {
   if (far_ == nullptr) return;
   lost_ = absl::UnavailableError(
       StrCat(name(), " is lost, and with it what was there: ", ToStd(why.message()),
-             "; whether what was under way has run is not known, and buffers have to be made anew "
+             "; operations under way may or may not have run, and buffers must be allocated again "
              "once the device is back"));
   server_->Bury(std::move(far_->session));
   far_.reset();
@@ -164,9 +167,8 @@ void RemoteLink::Lose(const absl::Status& why) {
     if (far_ == nullptr) return;
     lost_ = absl::UnavailableError(
         StrCat(ToStd(why.message()),
-               "; what was there is gone, whether what was under way has run "
-               "is not known, and buffers have to be made anew once the "
-               "device is back"));
+               "; its buffers are lost, operations under way may or may not have run, and "
+               "buffers must be allocated again once the device is back"));
     session = std::move(far_->session);
     far_.reset();
     freed_.clear();

@@ -49,10 +49,11 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
                                                 std::shared_ptr<std::atomic<int64_t>> used);
   void Free(uint64_t handle, uint64_t generation);
   // Waits until the server has verified the graph and, where it has no variables, compiled it.
-  absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image);
+  absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const std::string& device,
+                                                      const ProgramImage& image);
 
   struct QueueState;
-  std::shared_ptr<QueueState> NewQueue(std::string name);
+  std::shared_ptr<QueueState> NewQueue(std::string name, QueueKind kind);
   // What waits for a point of another device fails with CANCELLED, all else goes on.
   void CloseQueue(const std::shared_ptr<QueueState>& queue);
   absl::StatusOr<TimelinePoint> Submit(const std::shared_ptr<QueueState>& queue,

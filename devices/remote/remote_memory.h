@@ -42,11 +42,13 @@ class RemoteMemory final : public Memory {
 
 class RemoteProgram final : public LoadedProgram {
  public:
+  // `devices`: where its numbers are there, where the buffers of its runs may not say.
   RemoteProgram(std::shared_ptr<RemoteLink> link, std::string graph, Digest hash,
-                const GraphCost& cost, uint64_t generation)
+                std::vector<std::string> devices, const GraphCost& cost, uint64_t generation)
       : link_(std::move(link)),
         graph_(std::move(graph)),
         hash_(hash),
+        devices_(std::move(devices)),
         cost_(cost),
         generation_(generation) {}
 
@@ -54,6 +56,7 @@ class RemoteProgram final : public LoadedProgram {
   const RemoteLink& link() const { return *link_; }
   const std::string& graph() const { return graph_; }
   const Digest& hash() const { return hash_; }
+  const std::vector<std::string>& devices() const { return devices_; }
   // The session that knows the graph; 0: it has to be sent once more. Under the link's lock.
   uint64_t generation() const { return generation_; }
   void SetGeneration(uint64_t generation) const { generation_ = generation; }
@@ -62,6 +65,7 @@ class RemoteProgram final : public LoadedProgram {
   const std::shared_ptr<RemoteLink> link_;
   const std::string graph_;
   const Digest hash_;
+  const std::vector<std::string> devices_;
   const GraphCost cost_;
   mutable uint64_t generation_;
 };

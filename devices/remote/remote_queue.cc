@@ -24,9 +24,11 @@ bool IsReachedPoint(const TimelinePoint& point) {
 
 }  // namespace
 
-std::shared_ptr<RemoteLink::QueueState> RemoteLink::NewQueue(std::string queue_name) {
+std::shared_ptr<RemoteLink::QueueState> RemoteLink::NewQueue(std::string queue_name,
+                                                             QueueKind kind) {
   auto queue = std::make_shared<QueueState>();
   queue->name = std::move(queue_name);
+  queue->kind = kind;
   queue->capacity = std::max(server_->options().queue_capacity, 1);
   const std::lock_guard lock(mutex_);
   std::erase_if(queues_, [](const auto& known) { return known.expired(); });
@@ -84,6 +86,10 @@ absl::StatusOr<TimelinePoint> RemoteLink::Submit(const std::shared_ptr<QueueStat
                                                  std::shared_ptr<RunTrace> trace,
                                                  std::shared_ptr<const Cancellation> cancellation) {
   TG_RETURN_IF_ERROR(CheckBindings(commands.get(), bindings));
+  if (queue->kind == QueueKind::kCopy &&
+      static_cast<const RemoteCommands&>(*commands).has_launches()) {
+    return InvalidArgument("a launch on a copy queue");
+  }
   auto item = std::make_shared<Item>();
   item->queue = queue;
   item->commands = std::static_pointer_cast<const RemoteCommands>(std::move(commands));
@@ -311,7 +317,8 @@ void RemoteLink::PostLaunch(const ItemRef& item, size_t i) {
       offsets.push_back(static_cast<uint64_t>(view.offset + argument.offset));
     }
     if (item->first_operation == 0) item->first_operation = session->NextOperation();
-    session->RunTold(program->hash(), {handles, offsets, run.variables, trace}, told);
+    session->RunTold(program->hash(), {handles, offsets, run.variables, program->devices(), trace},
+                     told);
     item->last_operation = session->NextOperation() - 1;
   });
 }

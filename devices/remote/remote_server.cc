@@ -40,17 +40,23 @@ void RemoteServer::Start() {
   ticker_ = std::thread([this] { Tick(); });
 }
 
+// Links are held until their sessions are closed here, and those that are going meanwhile have left
+// their sessions here first: nobody else may close one.
 void RemoteServer::Stop() {
-  for (const auto& link : Links()) link->Drain(kDrain);
+  const auto links = Links();
+  for (const auto& link : links) link->Drain(kDrain);
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return live_links_ == links.size(); });
     stop_ = true;
   }
   changed_.notify_all();
   prober_.join();
   ticker_.join();
-  for (const auto& link : Links()) link->Close();
-  buried_.clear();
+  for (const auto& link : links) link->Close();
+  std::vector<std::unique_ptr<RemoteSession>> buried;
+  const std::lock_guard lock(mutex_);
+  buried.swap(buried_);
 }
 
 absl::StatusOr<std::shared_ptr<Connection>> RemoteServer::Connect(const std::string& tenant) const {
@@ -65,6 +71,7 @@ std::shared_ptr<RemoteLink> RemoteServer::LinkOf(std::string_view tenant) {
   if (link == nullptr) {
     link = std::make_shared<RemoteLink>(shared_from_this(), std::string(tenant));
     known = link;
+    ++live_links_;
   }
   return link;
 }
@@ -105,6 +112,13 @@ void RemoteServer::Measured(int64_t bytes, int64_t ns) {
 void RemoteServer::Bury(std::unique_ptr<RemoteSession> session) {
   const std::lock_guard lock(mutex_);
   buried_.push_back(std::move(session));
+}
+
+void RemoteServer::Gone(std::unique_ptr<RemoteSession> session) {
+  const std::lock_guard lock(mutex_);
+  if (session != nullptr) buried_.push_back(std::move(session));
+  --live_links_;
+  changed_.notify_all();
 }
 
 void RemoteServer::Probe() {

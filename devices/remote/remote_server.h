@@ -48,6 +48,8 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   absl::StatusOr<std::shared_ptr<Connection>> Connect(const std::string& tenant) const;
   // Closes the session, soon and on another thread.
   void Bury(std::unique_ptr<RemoteSession> session);
+  // The same, of a link that is going; null: it has none.
+  void Gone(std::unique_ptr<RemoteSession> session);
 
  private:
   void Probe();
@@ -67,6 +69,7 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   int64_t round_trip_ns_ = 0;
   double bytes_per_second_ = 0;
   std::map<std::string, std::weak_ptr<RemoteLink>, std::less<>> links_;
+  size_t live_links_ = 0;
   std::vector<std::unique_ptr<RemoteSession>> buried_;
   std::thread prober_, ticker_;
 };

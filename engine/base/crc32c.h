@@ -7,7 +7,8 @@
 
 namespace telegrad {
 
-// Of `size` bytes; with `crc`, of what `crc` is the checksum of, followed by these bytes.
+// The checksum of `size` bytes; with `crc`, that of the bytes whose checksum is `crc`, followed by
+// these.
 uint32_t Crc32c(const void* data, size_t size, uint32_t crc = 0);
 
 // The same, and copies them to `to` on the way, which is cheaper than one after the other. A large

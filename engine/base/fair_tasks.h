@@ -67,7 +67,7 @@ class FairTasks {
     });
   }
 
-  // Of what was taken: it took so long.
+  // Reports the time that a taken task took.
   void Ended(Flow* flow, double predicted_ns, double measured_ns) {
     --flow->running_;
     turns_.Correct(flow, predicted_ns, measured_ns);

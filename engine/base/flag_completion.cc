@@ -9,7 +9,7 @@
 namespace telegrad {
 namespace {
 
-// Every table knows these, too.
+// Every table has these, too.
 constexpr FlagRow kCommon[] = {
     {"help", 'h', FlagKind::kBool, "false", "", "prints a list of all flags"},
     {"version", 0, FlagKind::kBool, "false", "", "prints the version"},

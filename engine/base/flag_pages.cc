@@ -49,6 +49,8 @@ void AppendFlag(const FlagRow& row, std::string* out) {
   StrAppend(out, "\n", Roff(FlagText(row)), "\n");
   if (row.reload == FlagReload::kWhileRunning) {
     StrAppend(out, "Changes to its content take effect without a restart.\n");
+  } else if (row.reload == FlagReload::kReloaded) {
+    StrAppend(out, "A change in the file of \\-\\-config takes effect on SIGHUP.\n");
   }
 }
 

@@ -118,8 +118,13 @@ absl::StatusOr<Flags> Flags::Parse(std::span<const FlagRow> table,
     auto& values = flags.values_[std::string(row->name)];
     if (row->kind != FlagKind::kList) values.clear();
     values.emplace_back(value);
+    flags.given_.emplace(row->name);
   }
   return flags;
+}
+
+void Flags::Replace(std::string_view name, std::vector<std::string> values) {
+  values_[std::string(name)] = std::move(values);
 }
 
 const std::vector<std::string>& Flags::GetList(std::string_view name) const {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,9 +29,10 @@ struct FlagRange {
 constexpr FlagRange Between(int64_t min, int64_t max) { return {min, max}; }
 constexpr FlagRange AtLeast(int64_t min) { return {min, INT64_MAX}; }
 
-// When a change takes effect: at the next start of the program, or, for the content of files and
-// folders that a flag names, while it runs.
-enum class FlagReload : uint8_t { kAtStart, kWhileRunning };
+// When a running program takes up a change: of the value at its next start, though of the content
+// of the file or folder that it names while it runs; or of the value, too, when the program reads
+// its configuration again. kCommandLine: it is not of the configuration.
+enum class FlagReload : uint8_t { kAtStart, kWhileRunning, kReloaded, kCommandLine };
 
 struct FlagRow {
   std::string_view name;
@@ -46,15 +48,20 @@ struct FlagRow {
 class Flags {
  public:
   // INVALID_ARGUMENT names the argument and what was expected. `args` is without the program's
-  // name. Every table also knows --help, -h, --version and --generate=FORM.
+  // name. Every table also has --help, -h, --version and --generate=FORM.
   static absl::StatusOr<Flags> Parse(std::span<const FlagRow> table,
                                      std::span<const std::string_view> args);
 
-  // Of a flag in the table, of that kind.
+  // The value of a flag in the table, which must be of that kind.
   bool GetBool(std::string_view name) const;
   int64_t GetInt(std::string_view name) const;
   const std::string& GetString(std::string_view name) const;
   const std::vector<std::string>& GetList(std::string_view name) const;
+
+  // Whether the command line has it.
+  bool given(std::string_view name) const { return given_.contains(name); }
+  // Takes what the flag had by default away, and gives it these values.
+  void Replace(std::string_view name, std::vector<std::string> values);
 
   bool help() const { return help_; }
   bool version() const { return version_; }
@@ -63,6 +70,7 @@ class Flags {
 
  private:
   std::map<std::string, std::vector<std::string>, std::less<>> values_;
+  std::set<std::string, std::less<>> given_;
   std::vector<std::string> positional_;
   bool help_ = false, version_ = false;
   std::string generate_;

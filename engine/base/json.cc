@@ -57,7 +57,7 @@ bool JsonReader::Size(int64_t* out) {
 }
 
 // The grammar is checked by hand, because from_chars takes more than JSON has.
-bool JsonReader::Number(double* out) {
+bool JsonReader::NumberText(std::string_view* out) {
   Skip();
   const size_t begin = at_;
   const auto digits = [&] {
@@ -77,8 +77,15 @@ bool JsonReader::Number(double* out) {
     next("+-");
     if (!digits()) return false;
   }
-  const char* const end = text_.data() + at_;
-  const auto [parsed, error] = std::from_chars(text_.data() + begin, end, *out);
+  *out = text_.substr(begin, at_ - begin);
+  return true;
+}
+
+bool JsonReader::Number(double* out) {
+  std::string_view text;
+  if (!NumberText(&text)) return false;
+  const char* const end = text.data() + text.size();
+  const auto [parsed, error] = std::from_chars(text.data(), end, *out);
   return error == std::errc() && parsed == end;
 }
 

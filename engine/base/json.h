@@ -22,6 +22,8 @@ class JsonReader {
   // An integer without sign, fraction or exponent, at most INT64_MAX.
   bool Size(int64_t* out);
   bool Number(double* out);  // finite
+  // A number as it is written, for who wants all of its digits.
+  bool NumberText(std::string_view* out);
   bool Bool(bool* out);
   // Skips any value; false if it is nested deeper than kMaxNesting.
   bool SkipValue();

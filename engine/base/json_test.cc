@@ -41,6 +41,11 @@ TEST(JsonTest, NumbersAndTruth) {
     JsonReader reader(bad);
     EXPECT_FALSE(reader.Number(&n) && reader.AtEnd()) << bad;
   }
+  std::string_view text;
+  JsonReader digits(" 18446744073709551615,");
+  EXPECT_TRUE(digits.NumberText(&text) && digits.Eat(','));
+  EXPECT_EQ(text, "18446744073709551615");
+  EXPECT_FALSE(JsonReader("1e").NumberText(&text));
   bool truth = false;
   EXPECT_TRUE(JsonReader(" true").Bool(&truth) && truth);
   EXPECT_TRUE(JsonReader("false").Bool(&truth) && !truth);

@@ -34,7 +34,7 @@ double RateLimit::LevelAt(int64_t now_ns) const {
 }
 
 absl::Status RateLimit::Take(int64_t predicted_ns, int64_t now_ns) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   level_ns_ = LevelAt(now_ns);
   at_ns_ = std::max(at_ns_, now_ns);
   if (level_ns_ > 0) {
@@ -56,12 +56,12 @@ absl::Status RateLimit::Take(int64_t predicted_ns, int64_t now_ns) {
 }
 
 void RateLimit::Correct(int64_t predicted_ns, int64_t measured_ns) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   level_ns_ += static_cast<double>(predicted_ns - measured_ns);
 }
 
 void RateLimit::Limit(int64_t per_second_ms, int64_t burst_ms, std::string remedy, int64_t now_ns) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const double used_ns = burst_ns() - LevelAt(now_ns);
   at_ns_ = std::max(at_ns_, now_ns);
   per_second_ms_ = per_second_ms;
@@ -71,18 +71,18 @@ void RateLimit::Limit(int64_t per_second_ms, int64_t burst_ms, std::string remed
 }
 
 int64_t RateLimit::used_ns(int64_t now_ns) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return static_cast<int64_t>(std::min(std::ceil(burst_ns() - LevelAt(now_ns)), 9e18));
 }
 
 void RateLimit::Use(int64_t used_ns, int64_t now_ns) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   level_ns_ = LevelAt(now_ns) - static_cast<double>(used_ns);
   at_ns_ = std::max(at_ns_, now_ns);
 }
 
 int64_t RateLimit::overdrawn_ms(int64_t now_ns) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return static_cast<int64_t>(-LevelAt(now_ns) / kNsPerMs);
 }
 

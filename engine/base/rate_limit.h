@@ -5,12 +5,12 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -28,27 +28,28 @@ class RateLimit {
   // Corrects an admitted request of `predicted_ns` to the measured time.
   void Correct(int64_t predicted_ns, int64_t measured_ns);
 
-  // From now on. What was used so far counts against the new burst: a debt stays one, and to change
-  // a limit back and forth gives nothing.
+  // Changes the limits. Use so far counts against the new burst: a debt remains, and changing a
+  // limit back and forth gains nothing.
   void Limit(int64_t per_second_ms, int64_t burst_ms, std::string remedy, int64_t now_ns);
 
   // What was used of the burst and not come back since, also beyond it: to be used of another one.
   int64_t used_ns(int64_t now_ns) const;
   void Use(int64_t used_ns, int64_t now_ns);
 
-  // What was used beyond what the rate has given, in milliseconds; at most `burst_ms` below 0.
+  // Time used beyond what the rate has granted, in milliseconds; at least -`burst_ms`.
   int64_t overdrawn_ms(int64_t now_ns) const;
 
  private:
-  double LevelAt(int64_t now_ns) const;
-  double burst_ns() const;
+  double LevelAt(int64_t now_ns) const TG_REQUIRES(mutex_);
+  double burst_ns() const TG_REQUIRES(mutex_);
 
   const std::string rate_, burst_;
-  mutable std::mutex mutex_;  // of all below
-  std::string remedy_;
-  int64_t per_second_ms_, burst_ms_;
-  double level_ns_;
-  int64_t at_ns_ = 0;  // when it was that; 0: not used so far
+  mutable Mutex mutex_;
+  std::string remedy_ TG_GUARDED_BY(mutex_);
+  int64_t per_second_ms_ TG_GUARDED_BY(mutex_);
+  int64_t burst_ms_ TG_GUARDED_BY(mutex_);
+  double level_ns_ TG_GUARDED_BY(mutex_);
+  int64_t at_ns_ TG_GUARDED_BY(mutex_) = 0;  // when it was that; 0: not used so far
 };
 
 // Tells the client to retry the request after this time, as google.rpc.RetryInfo does.

@@ -10,11 +10,11 @@
 
 namespace telegrad {
 
-// The largest weight. Beyond it the others would wait for so long that a limit is what is meant.
+// The largest weight. With a larger one, other tenants would wait too long; use a limit instead.
 inline constexpr int64_t kMaxWeight = 10'000;
 
 // A tenant of weight 3 gets three times as much as one of 1. The weight may change at any time;
-// whoever divides something by it looks again at every turn.
+// users read it again at every turn.
 class Share {
  public:
   Share() = default;

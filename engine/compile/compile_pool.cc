@@ -66,12 +66,12 @@ class Pool final : public CompilePool {
     return alive_ > 0 ? absl::OkStatus() : start_error_;
   }
 
-  absl::StatusOr<ProgramImage> Compile(const std::string& llvm_ir, const std::string& name,
+  absl::StatusOr<ProgramImage> Compile(const std::string& source, const std::string& name,
                                        const Target& target, Budget* budget) override {
-    TG_RETURN_IF_ERROR(CheckIrSize(llvm_ir, name));
+    TG_RETURN_IF_ERROR(CheckIrSize(source, name));
     const auto job = std::make_shared<Job>();
     std::unique_lock lock(mutex_);
-    job->request = {next_id_++, name, target, llvm_ir};
+    job->request = {next_id_++, name, target, source};
     if (alive_ == 0 && !start_error_.ok()) return start_error_;
     waiting_.Push(budget->share(), job);
     work_.notify_all();  // it may suit some of them only
@@ -137,8 +137,9 @@ class Pool final : public CompilePool {
 
   std::unique_ptr<WorkerProcess> StartOne(size_t index) {
     const Clock::time_point begin = Clock::now();
-    auto process = WorkerProcess::Start({options_.executable, options_.memory_bytes, options_.nice},
-                                        begin + kStartTime);
+    auto process = WorkerProcess::Start(
+        {options_.executable, options_.opencl_library, options_.memory_bytes, options_.nice},
+        begin + kStartTime);
     const std::lock_guard lock(mutex_);
     start_ns_ = NsOf(Clock::now() - begin);
     if (process.ok() && identity_.empty()) identity_ = (*process)->identity();
@@ -187,7 +188,7 @@ class Pool final : public CompilePool {
       }
       if (!process.IsIdle()) {
         Leave(index);
-        Report("it died while it had nothing to do", "");
+        Report("it exited while it was idle", "");
         return worked;
       }
       const auto taken = *waiting_.Pop(/*idle_only=*/IsSpare(index));

@@ -33,7 +33,8 @@ namespace telegrad {
 class CompilePool : public KernelCompiler {
  public:
   struct Options {
-    std::string executable;  // of the workers
+    std::string executable;      // of the workers
+    std::string opencl_library;  // see WorkerProcess::Options
     int workers = 1;
     int spare = 0;  // further ones, for tenants that have none while all of the others are busy
     std::chrono::milliseconds spare_idle{10'000};  // after which a spare one ends

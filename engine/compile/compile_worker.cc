@@ -19,7 +19,7 @@ void WarmUp() {
 
 }  // namespace
 
-int ServeCompiles(int socket) {
+int ServeCompiles(int socket, const CompilerOptions& options) {
   WarmUp();
   if (!WriteFrame(socket, Encode(WorkerHello{kWorkerProtocol, CompilerIdentity()})).ok()) {
     return kBroken;
@@ -31,7 +31,7 @@ int ServeCompiles(int socket) {
     const auto request = DecodeRequest(*frame);
     if (!request.ok()) return kBroken;
     const WorkerAnswer answer{request->id,
-                              Compile(request->llvm_ir, request->name, request->target)};
+                              Compile(request->source, request->name, request->target, options)};
     if (!WriteFrame(socket, Encode(answer)).ok()) return kBroken;
   }
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/opencl/build.h"
 #include "engine/types/kernel_attributes.h"
 #include "llvm/Analysis/CGSCCPassManager.h"
 #include "llvm/Analysis/LoopAnalysisManager.h"
@@ -189,21 +190,28 @@ class Compilation {
 
 }  // namespace
 
-absl::Status CheckIrSize(const std::string& llvm_ir, const std::string& name) {
-  if (llvm_ir.size() <= kMaxIrBytes) return absl::OkStatus();
-  return ResourceExhausted("kernel ", name, ": ", llvm_ir.size(),
-                           " bytes of LLVM IR are over the limit of ", kMaxIrBytes);
+absl::Status CheckIrSize(const std::string& source, const std::string& name) {
+  if (source.size() <= kMaxIrBytes) return absl::OkStatus();
+  return ResourceExhausted("kernel ", name, ": ", source.size(),
+                           " bytes of text are over the limit of ", kMaxIrBytes);
 }
 
-absl::StatusOr<ProgramImage> Compile(const std::string& llvm_ir, const std::string& name,
-                                     const Target& target) {
-  TG_RETURN_IF_ERROR(CheckIrSize(llvm_ir, name));
+absl::StatusOr<ProgramImage> Compile(const std::string& source, const std::string& name,
+                                     const Target& target, const CompilerOptions& options) {
+  TG_RETURN_IF_ERROR(CheckIrSize(source, name));
+  if (target.arch == kOpenClArch && !options.opencl_library.empty()) {
+    TG_ASSIGN_OR_RETURN(opencl::Built built,
+                        opencl::Build(options.opencl_library, source, name, target));
+    return ProgramImage{
+        .name = name, .binary = std::move(built.binary), .group_threads = built.group_threads};
+  }
   for (const Machine& machine : kMachines) {
     if (machine.arch != target.arch) continue;
     InitializeLlvm();
-    return Compilation(name, target, machine).Run(llvm_ir);
+    return Compilation(name, target, machine).Run(source);
   }
-  return Unimplemented("no compiler for ", target.arch, "; expected x86-64, sm_80 or sm_90a");
+  return Unimplemented("no compiler for ", target.arch, "; expected x86-64, sm_80, sm_90a or ",
+                       kOpenClArch);
 }
 
 }  // namespace telegrad

@@ -1,4 +1,5 @@
-// LLVM IR to machine code: of the processor this runs on, or PTX.
+// Rendered text to code: LLVM IR to that of the processor this runs on or to PTX, and OpenCL C to
+// what an OpenCL driver makes of it.
 #pragma once
 
 #include <string>
@@ -13,18 +14,23 @@ namespace telegrad {
 // `threads` below 1 means as many as the hardware has.
 Target HostTarget(int threads);
 
-// Parses, verifies and optimizes `llvm_ir`, whose function `name` is the entry point, and returns
-// it as code of the target: for x86-64 a position-independent, relocatable ELF object, for NVIDIA's
-// architectures PTX, with what its launch needs (kernel_attributes.h). INTERNAL, naming the kernel,
-// if LLVM rejects it: the text comes from a renderer, so that is never a client's fault.
-// RESOURCE_EXHAUSTED for text over kMaxIrBytes.
+struct CompilerOptions {
+  std::string opencl_library = "libOpenCL.so.1";  // by which OpenCL C is compiled; none for ""
+};
+
+// Parses, verifies and optimizes `source`, LLVM IR whose function `name` is the entry point, and
+// returns it as code of the target: for x86-64 a position-independent, relocatable ELF object, for
+// NVIDIA's architectures PTX, with what its launch needs (kernel_attributes.h). OpenCL C goes to
+// the driver of the device that the target names (engine/opencl/build.h). INTERNAL, naming the
+// kernel, if the compiler rejects it: the text comes from a renderer, so that is never a client's
+// fault. RESOURCE_EXHAUSTED for text over kMaxIrBytes.
 //
 // Thread-safe; calls run in parallel. A defect in LLVM itself can still end the process: who must
 // survive that calls this in a process of its own.
-absl::StatusOr<ProgramImage> Compile(const std::string& llvm_ir, const std::string& name,
-                                     const Target& target);
+absl::StatusOr<ProgramImage> Compile(const std::string& source, const std::string& name,
+                                     const Target& target, const CompilerOptions& options = {});
 
 inline constexpr size_t kMaxIrBytes = size_t{16} << 20;
-absl::Status CheckIrSize(const std::string& llvm_ir, const std::string& name);
+absl::Status CheckIrSize(const std::string& source, const std::string& name);
 
 }  // namespace telegrad

@@ -9,16 +9,23 @@ namespace {
 
 class InProcess final : public KernelCompiler {
  public:
-  absl::StatusOr<ProgramImage> Compile(const std::string& llvm_ir, const std::string& name,
+  explicit InProcess(CompilerOptions options) : options_(std::move(options)) {}
+
+  absl::StatusOr<ProgramImage> Compile(const std::string& source, const std::string& name,
                                        const Target& target, Budget* budget) override {
     TG_RETURN_IF_ERROR(budget->CheckTime());
-    return telegrad::Compile(llvm_ir, name, target);
+    return telegrad::Compile(source, name, target, options_);
   }
   const std::string& identity() const override { return CompilerIdentity(); }
+
+ private:
+  const CompilerOptions options_;
 };
 
 }  // namespace
 
-std::unique_ptr<KernelCompiler> CompileInProcess() { return std::make_unique<InProcess>(); }
+std::unique_ptr<KernelCompiler> CompileInProcess(const CompilerOptions& options) {
+  return std::make_unique<InProcess>(options);
+}
 
 }  // namespace telegrad

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "engine/base/budget.h"
+#include "engine/compile/compiler.h"
 #include "engine/types/target.h"
 
 namespace telegrad {
@@ -18,7 +19,7 @@ class KernelCompiler {
 
   // As Compile of compiler.h. INTERNAL, naming the kernel, also where the compiler itself fails on
   // it. Ends early with the budget's error when its time is up or its job cancelled.
-  virtual absl::StatusOr<ProgramImage> Compile(const std::string& llvm_ir, const std::string& name,
+  virtual absl::StatusOr<ProgramImage> Compile(const std::string& source, const std::string& name,
                                                const Target& target, Budget* budget) = 0;
 
   // Which compiler this is, in one line: equal text means that equal input gives equal code. Empty
@@ -26,7 +27,7 @@ class KernelCompiler {
   virtual const std::string& identity() const = 0;
 };
 
-// Compiles in the calling thread: a defect of LLVM ends the process.
-std::unique_ptr<KernelCompiler> CompileInProcess();
+// Compiles in the calling thread: a defect of the compiler ends the process.
+std::unique_ptr<KernelCompiler> CompileInProcess(const CompilerOptions& options = {});
 
 }  // namespace telegrad

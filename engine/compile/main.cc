@@ -28,5 +28,6 @@ int main(int argc, char** argv) {
   // gone already, the socket is closed and the first read ends the process.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  return telegrad::ServeCompiles(telegrad::kWorkerSocket);
+  const telegrad::CompilerOptions options{.opencl_library = std::string(argc == 2 ? argv[1] : "")};
+  return telegrad::ServeCompiles(telegrad::kWorkerSocket, options);
 }

@@ -15,8 +15,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <vector>
 
 #include "engine/base/status.h"
@@ -30,18 +32,47 @@ constexpr std::string_view kName = "telegrad-compile-worker";
 constexpr size_t kMaxLastWords = 1024;
 constexpr int kLingerMs = 200;
 
-// What the dynamic linker and the sanitizers need of the environment, and nothing else.
-std::vector<char*> WorkerEnvironment() {
-  std::vector<char*> kept;
+// What drivers keep files by.
+constexpr std::string_view kFolderVariables[] = {"HOME", "XDG_CACHE_HOME", "TMPDIR",
+                                                 "POCL_CACHE_DIR"};
+
+// What the dynamic linker, the OpenCL loader and the sanitizers need of the environment, and
+// nothing else; and the worker's folder, if it has one.
+std::vector<std::string> WorkerEnvironment(const std::string& folder) {
+  std::vector<std::string> kept;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
-    for (const std::string_view name : {"LD_LIBRARY_PATH=", "ASAN_OPTIONS=", "UBSAN_OPTIONS=",
-                                        "TSAN_OPTIONS=", "LSAN_OPTIONS="}) {
-      if (text.starts_with(name)) kept.push_back(*entry);
+    for (const std::string_view name :
+         {"LD_LIBRARY_PATH=", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS=", "LSAN_OPTIONS=",
+          "OCL_ICD_VENDORS=", "OCL_ICD_FILENAMES=", "OPENCL_VENDOR_PATH="}) {
+      if (text.starts_with(name)) kept.emplace_back(text);
     }
   }
-  kept.push_back(nullptr);
+  if (folder.empty()) return kept;
+  for (const std::string_view name : kFolderVariables) kept.push_back(StrCat(name, "=", folder));
+  kept.emplace_back("PATH=/usr/bin:/bin");  // PoCL runs the linker
   return kept;
+}
+
+// A folder for one worker's drivers. Empty where there can be none: then they do without.
+std::string MakeFolder() {
+  std::error_code error;
+  const auto base = std::filesystem::temp_directory_path(error);
+  if (error) return "";
+  std::string path = (base / "telegrad-worker-XXXXXX").string();
+  return mkdtemp(path.data()) == nullptr ? "" : path;
+}
+
+void RemoveFolder(const std::string& path) {
+  std::error_code ignored;
+  if (!path.empty()) std::filesystem::remove_all(path, ignored);
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  for (std::string& text : texts) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
 }
 
 class Spawn {
@@ -58,7 +89,8 @@ class Spawn {
   }
 
   // errno's kind of error, or 0.
-  int Run(const std::string& executable, int socket, int errors, pid_t* pid) {
+  int Run(std::vector<std::string> arguments, std::vector<std::string> environment, int socket,
+          int errors, pid_t* pid) {
     posix_spawn_file_actions_addopen(&actions_, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions_, 1, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_adddup2(&actions_, errors, 2);
@@ -72,10 +104,8 @@ class Spawn {
     posix_spawnattr_setpgroup(&attributes_, 0);
     posix_spawnattr_setflags(
         &attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-    std::string name = executable;
-    char* argv[] = {name.data(), nullptr};
-    return posix_spawn(pid, executable.c_str(), &actions_, &attributes_, argv,
-                       WorkerEnvironment().data());
+    return posix_spawn(pid, arguments[0].c_str(), &actions_, &attributes_,
+                       Pointers(arguments).data(), Pointers(environment).data());
   }
 
  private:
@@ -119,15 +149,22 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Option
     return bad(std::strerror(errno));
   }
   pid_t pid = 0;
-  const int error = Spawn().Run(options.executable, sockets[1], errors[1], &pid);
+  std::vector<std::string> arguments{options.executable};
+  std::string folder;
+  if (!options.opencl_library.empty()) {
+    arguments.push_back(options.opencl_library);
+    folder = MakeFolder();
+  }
+  const int error = Spawn().Run(arguments, WorkerEnvironment(folder), sockets[1], errors[1], &pid);
   close(sockets[1]);
   close(errors[1]);
   if (error != 0) {
     close(sockets[0]);
     close(errors[0]);
+    RemoveFolder(folder);
     return bad(std::strerror(error));
   }
-  std::unique_ptr<WorkerProcess> worker(new WorkerProcess(pid, sockets[0], errors[0]));
+  std::unique_ptr<WorkerProcess> worker(new WorkerProcess(pid, sockets[0], errors[0], folder));
   absl::Status status = Limit(pid, options.memory_bytes);
   // Where that is refused, the worker is only less polite.
   if (options.nice != 0) setpriority(PRIO_PROCESS, static_cast<id_t>(pid), options.nice);
@@ -140,7 +177,7 @@ absl::Status WorkerProcess::Greet(FrameDeadline deadline) {
   TG_ASSIGN_OR_RETURN(const std::string frame, ReadFrame(socket_, kMaxHelloBytes, deadline));
   TG_ASSIGN_OR_RETURN(hello_, DecodeHello(frame));
   if (hello_.protocol != kWorkerProtocol) {
-    return FailedPrecondition("it speaks version ", hello_.protocol, " of the protocol, not ",
+    return FailedPrecondition("it uses version ", hello_.protocol, " of the protocol, not ",
                               kWorkerProtocol);
   }
   return absl::OkStatus();
@@ -183,7 +220,7 @@ absl::StatusOr<WorkerAnswer> WorkerProcess::Ask(const WorkerRequest& request,
 }
 
 std::string WorkerProcess::Bury() {
-  if (buried_) return "is gone";
+  if (buried_) return "has exited";
   buried_ = true;
   // Who has closed its socket is about to end by itself, and how is worth knowing; who has not, or
   // lingers, is killed.
@@ -198,6 +235,7 @@ std::string WorkerProcess::Bury() {
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
+  RemoveFolder(folder_);
   std::string words(kMaxLastWords, '\0');
   const ssize_t size = read(errors_, words.data(), words.size());
   words.resize(size > 0 ? static_cast<size_t>(size) : 0);

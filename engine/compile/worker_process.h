@@ -24,6 +24,9 @@ class WorkerProcess {
  public:
   struct Options {
     std::string executable;
+    // The OpenCL loader by which it compiles OpenCL C; empty: it compiles none. Its drivers get a
+    // folder of their own, which goes with the process, and nothing of the user's.
+    std::string opencl_library;
     int64_t memory_bytes = 0;  // of address space, where kLimitsMemory; 0: no limit
     int nice = 0;              // see nice(2)
   };
@@ -49,7 +52,8 @@ class WorkerProcess {
   void Interrupt();
 
  private:
-  WorkerProcess(pid_t pid, int socket, int errors) : pid_(pid), socket_(socket), errors_(errors) {}
+  WorkerProcess(pid_t pid, int socket, int errors, std::string folder)
+      : pid_(pid), socket_(socket), errors_(errors), folder_(std::move(folder)) {}
 
   absl::Status Greet(FrameDeadline deadline);
   // Ends the process and says how it ended, with its last words.
@@ -57,7 +61,8 @@ class WorkerProcess {
 
   const pid_t pid_;
   const int socket_;
-  const int errors_;  // the reading end of its stderr
+  const int errors_;          // the reading end of its stderr
+  const std::string folder_;  // that is its own; empty: none
   bool buried_ = false;
   bool was_killed_ = false;
   std::atomic<bool> interrupted_{false};

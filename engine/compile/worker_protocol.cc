@@ -24,7 +24,7 @@ std::string Encode(const WorkerRequest& request) {
   out.Word(request.id);
   out.Text(request.name);
   out.Text(request.target.Key());
-  out.Text(request.llvm_ir);
+  out.Text(request.source);
   return out.Take();
 }
 
@@ -58,7 +58,7 @@ absl::StatusOr<WorkerRequest> DecodeRequest(std::string_view bytes) {
   request.id = in.Word<uint64_t>();
   request.name = in.Text();
   const auto target = Target::FromKey(in.Text());
-  request.llvm_ir = in.Text();
+  request.source = in.Text();
   if (!in.Done() || !target) return Malformed("request");
   request.target = *target;
   return request;

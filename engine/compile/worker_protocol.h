@@ -27,7 +27,7 @@ struct WorkerRequest {
   uint64_t id = 0;
   std::string name;
   Target target;
-  std::string llvm_ir;
+  std::string source;
 };
 
 struct WorkerAnswer {

@@ -46,9 +46,7 @@ absl::Status CheckOverlap(std::span<const SlotUse> slots, Parts& parts) {
 
 }  // namespace
 
-int64_t BindingAlignment(const Target& target) {
-  return target.has_workgroups() ? target.vector_bytes : 1;
-}
+int64_t BindingAlignment(const Target& target) { return target.align; }
 
 absl::Status CheckBindings(std::span<const SlotUse> slots, std::span<const BufferView> bindings,
                            int64_t alignment) {

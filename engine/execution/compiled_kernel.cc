@@ -1,5 +1,4 @@
-// The structured bindings name every member, so that a new member does not compile until it is
-// encoded here.
+// The structured bindings name every member, so that a new one does not compile until it is here.
 #include "engine/execution/compiled_kernel.h"
 
 #include "engine/base/byte_codec.h"
@@ -9,12 +8,12 @@ namespace telegrad {
 std::string Encode(const CompiledKernel& kernel) {
   ByteWriter out;
   const auto& [image, arguments, iterations, flops, bytes, bounds] = kernel;
+  // The hash is that of a tensor graph, which is no kernel.
   const auto& [name, binary, group_threads, local_bytes, hash] = image;
   out.Text(name);
   out.Text(binary);
   out.Word(group_threads);
   out.Word(local_bytes);
-  out.Text(hash);
   out.Word(static_cast<uint64_t>(arguments.size()));
   for (const auto& [dtype, elements, read, written] : arguments) {
     out.Word(static_cast<int32_t>(Info(dtype).wire));
@@ -39,7 +38,6 @@ std::optional<CompiledKernel> DecodeCompiledKernel(std::string_view text) {
   binary = in.Text();
   group_threads = in.Word<int32_t>();
   local_bytes = in.Word<int64_t>();
-  hash = in.Text();
   arguments.resize(in.Count());
   for (auto& [dtype, elements, read, written] : arguments) {
     const auto type = DTypeFromWire(in.Word<int32_t>());

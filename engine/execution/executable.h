@@ -38,7 +38,7 @@ struct KernelArgument {
   bool written = false;
 };
 
-// A kernel of an executable, for those who want to see what runs and why.
+// Description of a kernel of an executable, for reports.
 struct KernelInfo {
   std::string name;
   std::vector<std::string> reasons;  // why it is a kernel of its own, and computes what it does
@@ -75,8 +75,8 @@ class Executable {
   // The devices on which a run may have values of its own, beside its slots and temporaries of
   // kernels; empty for a run on one device.
   virtual std::vector<const Device*> value_devices() const { return {}; }
-  // What keeping it takes of the host's memory, at least: the code of its kernels, also where they
-  // are shared, its launches and what is known of them.
+  // A lower bound of the host memory that it occupies: the code of its kernels, including shared
+  // ones, its launches and their descriptions.
   virtual int64_t kept_bytes() const;
 
   // Enqueues a run with bindings[i] as slot i and returns the point at which it has ended.

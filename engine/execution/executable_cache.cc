@@ -27,8 +27,8 @@ namespace {
 // General forms of a graph for a part of its ranges; beyond, one for all of them.
 constexpr int64_t kMaxRanged = 8;
 
-// All that can change the code, but for the values of variables and what is fixed as long as the
-// process lives.
+// Everything that can change the code, except for the values of variables and settings that are
+// fixed while the process runs.
 std::string ExecutableKey(const Digest& hash, const Device& device) {
   return StrCat(hash.view(), device.name(), device.target().Key());
 }
@@ -39,7 +39,7 @@ std::vector<VarValue> Sorted(std::span<const VarValue> values) {
   return out;
 }
 
-// That this form cannot be made is no reason that another cannot.
+// Whether the error ends the call; after other errors, another form may still be made.
 bool IsFinal(const absl::Status& status) {
   return absl::IsCancelled(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsResourceExhausted(status);
@@ -228,7 +228,7 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
     const std::shared_ptr<DeviceRuns> runs = impl_->RunsOf(device);
     impl_->shared->counters.misses.fetch_add(1, std::memory_order_relaxed);
     const auto make = [&] {
-      const Guards now = form->guards;  // nobody else changes them
+      const Guards now = form->guards;  // no other thread changes them
       lock.unlock();
       auto built = BuildForm(hash, graph, now, values, runs, impl_->shared->schedules,
                              impl_->shared->kernels, budget);

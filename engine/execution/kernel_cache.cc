@@ -11,7 +11,7 @@
 #include "engine/execution/clock.h"
 #include "engine/ir/content_hash.h"
 #include "engine/ir/text.h"
-#include "engine/render/llvm.h"
+#include "engine/render/render.h"
 
 namespace telegrad {
 namespace {
@@ -83,7 +83,7 @@ absl::StatusOr<CompiledKernel> KernelCache::LowerAndCompile(const Named& kernel,
   CompiledKernel out;
   TG_ASSIGN_OR_RETURN(Program program,
                       Lower(kernel.graph, target, kernel.name, budget, &out.bounds));
-  TG_ASSIGN_OR_RETURN(const std::string source, RenderLlvm(program, target));
+  TG_ASSIGN_OR_RETURN(const std::string source, Render(program, target));
   TG_RETURN_IF_ERROR(budget->SpendCode(static_cast<int64_t>(source.size())));
   const uint64_t lower_ns = lowering.ns();
   const Stopwatch compiling;

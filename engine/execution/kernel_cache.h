@@ -78,7 +78,7 @@ class KernelCache {
   };
   absl::StatusOr<std::shared_ptr<const Kernel>> Make(const Named& kernel, Device& device,
                                                      Budget* budget);
-  // From the store; null if it is not there.
+  // Loads the kernel from the store; null if it is not there.
   std::shared_ptr<const Kernel> LoadStored(const std::string& store_key, Device& device);
   absl::StatusOr<CompiledKernel> LowerAndCompile(const Named& kernel, const Target& target,
                                                  Budget* budget);

@@ -165,13 +165,13 @@ int64_t PartitionedExecutable::kept_bytes() const {
   return bytes;
 }
 
-// What a run in flight uses, its submissions hold.
+// Submissions hold the memory of runs in flight.
 void PartitionedExecutable::ReleaseMemory() const {
   const std::lock_guard lock(mutex_);
   buffers_.clear();
 }
 
-// A set that is free, a new one, or the one that is free first.
+// A free set of buffers, a new one, or the one that becomes free first.
 absl::StatusOr<PartitionedExecutable::Buffers*> PartitionedExecutable::TakeBuffers() const {
   const auto is_free = [](const std::unique_ptr<Buffers>& b) {
     return b->free.timeline == nullptr || b->free.timeline->value() >= b->free.value;
@@ -275,7 +275,7 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Run(
     }
     if (!status.ok() && points.empty()) return status;
     buffers->free = end->free();
-    // Of a run that was not submitted as a whole, all that was.
+    // If a run was submitted only in part, its end waits for all submitted steps.
     for (size_t i = 0; i < points.size(); ++i) {
       if (last_[i] || !status.ok()) lasts.push_back(points[i]);
     }

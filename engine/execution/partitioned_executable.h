@@ -30,7 +30,7 @@ class PartitionedExecutable final : public Executable {
       std::shared_ptr<Account> account);
 
   const Partition& partition() const { return partition_; }
-  // By device: what its transfers have been told to send so far.
+  // By device: bytes that its transfers were told to send so far.
   std::vector<int64_t> BytesSent() const;
 
   std::span<const SlotUse> slots() const override { return slots_; }

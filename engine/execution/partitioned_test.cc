@@ -238,12 +238,12 @@ TEST_F(PartitionedTest, AFailedWaitFailsTheRunAndNotTheNext) {
   const auto executable = Make(ThereAndBack(4));
   const std::vector<BufferView> bound{Filled(0, {1, 2, 3, 4}), Buffer(1, 4), Buffer(0, 4)};
   const auto bad = std::make_shared<Timeline>();
-  bad->Signal(1, absl::DataLossError("the input is gone"));
+  bad->Signal(1, absl::DataLossError("the input is lost"));
   const TimelinePoint poisoned{bad, 1};
   for (int run = 0; run < 4; ++run) {  // as many as take every set of buffers
     const auto failed = executable->Submit(bound, {&poisoned, 1});
     ASSERT_TRUE(failed.ok()) << failed.status();
-    EXPECT_EQ(failed->Wait(), absl::DataLossError("the input is gone"));
+    EXPECT_EQ(failed->Wait(), absl::DataLossError("the input is lost"));
     EXPECT_EQ(Values(1, bound[1]), (std::vector<float>{0, 0, 0, 0}));
   }
   const auto point = executable->Submit(bound, {});
@@ -320,16 +320,16 @@ TEST_F(PartitionedTest, FailuresCrossTheSeam) {
   const auto executable = Make(ThereAndBack(4));
   const std::vector<BufferView> bound{Filled(0, {1, 2, 3, 4}), Buffer(1, 4), Buffer(0, 4)};
   const auto bad = std::make_shared<Timeline>();
-  bad->Signal(1, absl::DataLossError("the input is gone"));
+  bad->Signal(1, absl::DataLossError("the input is lost"));
   const TimelinePoint poisoned{bad, 1};
   const auto failed = executable->Submit(bound, {&poisoned, 1});
   ASSERT_TRUE(failed.ok()) << failed.status();
-  EXPECT_EQ(failed->Wait(), absl::DataLossError("the input is gone"));
+  EXPECT_EQ(failed->Wait(), absl::DataLossError("the input is lost"));
   EXPECT_EQ(Values(1, bound[1]), (std::vector<float>{0, 0, 0, 0}));
   // A point of the loopback device's own, waited for on this side.
   const auto point = executable->Submit(bound, {&*failed, 1});
   ASSERT_TRUE(point.ok()) << point.status();
-  EXPECT_EQ(point->Wait(), absl::DataLossError("the input is gone"));
+  EXPECT_EQ(point->Wait(), absl::DataLossError("the input is lost"));
 }
 
 TEST_F(PartitionedTest, WhatIsNoGraphIsRefusedByTheDevice) {

@@ -10,7 +10,7 @@
 namespace telegrad {
 namespace {
 
-// Of one run. Each is a command, with all that its launch says.
+// Limit of the segments of one run. Each is a command with its launch arguments.
 constexpr int64_t kMaxSegments = 1 << 17;
 
 }  // namespace

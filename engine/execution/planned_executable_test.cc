@@ -117,7 +117,7 @@ TEST_F(PlannedExecutableTest, AFailureReachesWhatDependsOnItAndNothingElse) {
   ASSERT_TRUE(failed.ok());
   const auto dependent = e->Submit(std::vector{a, b}, std::vector{*failed});
   const auto other = e->Submit(std::vector{in, c}, {});
-  const absl::Status why = absl::DataLossError("the disk is gone");
+  const absl::Status why = absl::DataLossError("the disk is lost");
   lost.timeline->Signal(1, why);
   EXPECT_EQ(failed->Wait(), why);
   EXPECT_EQ(dependent->Wait(), why);

@@ -6,7 +6,7 @@
 namespace telegrad {
 namespace {
 
-// A kernel that is predicted to take longer than this many segments has longer ones.
+// A kernel is cut into at most this many segments; a longer kernel has longer segments.
 constexpr double kMaxPredictedSegments = 65'536;
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Everything goes through the descriptor of the folder that was checked, never through its path
-// again, so that nobody can put another folder in its place later.
+// again, so that another user cannot replace the folder later.
 #include "engine/execution/private_directory.h"
 
 #include <dirent.h>
@@ -49,7 +49,7 @@ std::string Octal(mode_t mode) {
   return text;
 }
 
-// That nobody but this user can change it.
+// Checks that only this user can change it.
 absl::Status CheckOwner(const std::string& what, const struct stat& info) {
   if (info.st_uid != geteuid()) {
     return FailedPrecondition(what, " belongs to user ", info.st_uid, ", not to ", geteuid(),
@@ -193,7 +193,7 @@ void PrivateDirectory::Tidy() {
           files <= limits_.files - limits_.files / 8) {
         break;
       }
-      if (file.name.starts_with(kTemporary)) continue;  // somebody is writing it
+      if (file.name.starts_with(kTemporary)) continue;  // a process is writing it
       if (unlinkat(folder_, file.name.c_str(), 0) == 0) evicted_.fetch_add(1);
       bytes -= file.bytes;
       --files;

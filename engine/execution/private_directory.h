@@ -29,7 +29,7 @@ class PrivateDirectory {
   };
 
   // Makes the folder, for this user alone, where there is none; its parent must be there.
-  // FAILED_PRECONDITION, saying why, for one that is no folder, belongs to somebody else, or that
+  // FAILED_PRECONDITION, saying why, for one that is no folder, belongs to another user, or that
   // others may write into. Files that an earlier process left half written are removed.
   static absl::StatusOr<std::unique_ptr<PrivateDirectory>> Open(const std::string& path,
                                                                 const Limits& limits);
@@ -38,7 +38,7 @@ class PrivateDirectory {
   // Names are of letters, digits, '_', '-' and '.', and do not begin with '.'.
   //
   // The content of a file of at most `max_bytes`, and notes that it was used. NOT_FOUND if there is
-  // none; FAILED_PRECONDITION if it is not a plain file of this user that nobody else may write;
+  // none; FAILED_PRECONDITION if it is not a plain file of this user that no other user can write;
   // other errors as reading goes.
   absl::StatusOr<std::string> Read(const std::string& name, int64_t max_bytes);
   // Writes or replaces. RESOURCE_EXHAUSTED if it alone is over the limit; UNAVAILABLE where the

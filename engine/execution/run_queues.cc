@@ -9,9 +9,9 @@
 namespace telegrad {
 namespace {
 
-// A device that says nothing of its rates may be a disk.
+// Assumed rate of a device that declares none, which may be a disk.
 constexpr double kUnknownBytesPerSecond = 2e9;
-// No smaller than this: each is a command of its own.
+// Copies are not cut into smaller parts, because each part is a command.
 constexpr int64_t kLeastCopy = int64_t{4} << 20;
 
 class Direct final : public RunQueues {

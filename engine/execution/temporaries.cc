@@ -13,7 +13,8 @@ void AllTemporaries::Add(std::weak_ptr<Temporaries> temporaries) {
   all_.push_back(std::move(temporaries));
 }
 
-// Who is just taking memory is passed over: two that want each other's would wait for each other.
+// Skips tenants that are allocating: two that release each other's memory would wait for each
+// other.
 void AllTemporaries::Release(const Device& device) {
   std::vector<std::shared_ptr<Temporaries>> live;
   {

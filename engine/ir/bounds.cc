@@ -52,6 +52,7 @@ Interval Corners(Interval x, Interval y, F f) {
 }
 
 Interval Mod(Interval x, Interval y) {
+  if (y.hi < 0 && y.lo > INT64_MIN) return {y.lo + 1, 0};  // it has the sign of y
   if (y.lo <= 0) return kUnknown;
   if (y.constant()) {
     if (FloorDiv(x.lo, y.lo) == FloorDiv(x.hi, y.lo)) {
@@ -138,11 +139,12 @@ Interval InferBounds(Op op, DType dtype, std::span<const UOp> src, std::span<con
     case Op::kMax:
       return {std::max(x.lo, y.lo), std::max(x.hi, y.hi)};
     case Op::kFloorDiv:
-      if (y.lo <= 0) return RangeOf(dtype);
-      return Corners(x, y, [](int64_t a, int64_t b, int64_t* v) {
-        *v = FloorDiv(a, b);
-        return true;
-      });
+      if (y.lo <= 0 && y.hi >= 0) return RangeOf(dtype);
+      return Fit(dtype, Corners(x, y, [](int64_t a, int64_t b, int64_t* v) {
+                   if (a == INT64_MIN && b == -1) return false;  // it wraps
+                   *v = FloorDiv(a, b);
+                   return true;
+                 }));
     case Op::kFloorMod:
       return Fit(dtype, Mod(x, y));
     case Op::kCDiv:

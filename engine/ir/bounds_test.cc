@@ -208,6 +208,11 @@ TEST(Bounds, AreTightOnIndexArithmetic) {
   // The least int64 has no neighbour to round down to.
   const UOp least = g.Index(INT64_MIN);
   EXPECT_EQ(g.Make(Op::kFloorMod, {least, g.Index(3)}).bounds(), (Interval{1, 1}));
+  EXPECT_FALSE(g.Make(Op::kFloorDiv, {least, g.Index(-1)}).bounds().known());
+  // Rounding up, as -(x // -n): 1 to 10 elements in steps of 1 to 3.
+  const UOp step = g.Make(Op::kVar, {}, std::array<int64_t, 4>{1, -3, -1, 1});
+  EXPECT_EQ(g.Make(Op::kFloorDiv, {flat, step}).bounds(), (Interval{-69, 0}));
+  EXPECT_EQ(g.Make(Op::kFloorMod, {flat, step}).bounds(), (Interval{-2, 0}));
   ASSERT_TRUE(g.status().ok()) << g.status();
 }
 

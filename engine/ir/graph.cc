@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t kFirstTableSize = 64;
 
-// Clients choose the argument words, so the table's hash is keyed: whoever does not know the key
-// cannot make many nodes meet in one place of it. Ids do not depend on the hash.
+// Clients choose the argument words, so the table's hash is keyed: without the key they cannot
+// construct many nodes of one hash value. Ids do not depend on the hash.
 struct HashKey {
   uint64_t a = 0x9e3779b97f4a7c15;
   uint64_t b = 0xd1b54a32d192ed03;

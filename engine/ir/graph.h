@@ -179,7 +179,7 @@ class Graph {
   Pool<int64_t> arg_pool_, shape_pool_;
   Pool<uint32_t> hashes_;  // by id
   // The intern table, open addressed by the hash's low bits. A tag is 0 where a slot is empty, else
-  // bits of the hash: most other nodes are told apart by the tags alone, which stay in the cache.
+  // bits of the hash: most other nodes differ in the tags, which stay in the processor's cache.
   std::vector<uint8_t> tags_;
   std::vector<uint32_t> table_;                                    // the id, where the tag is not 0
   absl::flat_hash_map<uint32_t, std::vector<uint32_t>> symbolic_;  // few nodes have an entry

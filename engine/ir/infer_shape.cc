@@ -5,12 +5,11 @@
 
 #include "engine/base/checked.h"
 #include "engine/ir/infer_context.h"
+#include "engine/ir/symbolic_size.h"
 #include "engine/types/limits.h"
 
 namespace telegrad::internal {
 namespace {
-
-constexpr size_t kMaxFactors = 64;
 
 struct Dim {
   int64_t bound = 0;
@@ -75,7 +74,7 @@ absl::StatusOr<Dim> Read(const InferContext& c, int64_t word) {
   return Dim{u.vmax(), u.id()};
 }
 
-// Every extra source must be somebody's size, so that equal nodes have equal sources.
+// Every extra source must be the size of a dim, so that equal nodes have equal sources.
 absl::Status CheckExtraSources(const InferContext& c) {
   for (size_t i = static_cast<size_t>(c.op.min_src); i < c.src.size(); ++i) {
     if (std::ranges::find(c.arg, -static_cast<int64_t>(i) - 1) == c.arg.end()) {
@@ -109,48 +108,6 @@ absl::Status Elementwise(const InferContext& c, Dims* out) {
   return absl::OkStatus();
 }
 
-// The product of dims as a number and the sorted nodes of its symbolic factors.
-struct Product {
-  int64_t constant = 1;
-  std::vector<uint32_t> factors;
-  friend bool operator==(const Product&, const Product&) = default;
-};
-
-absl::StatusOr<Product> Multiply(const InferContext& c, const Graph* graph,
-                                 std::span<const Dim> dims) {
-  Product out;
-  for (const Dim& dim : dims) {
-    if (dim.is_static()) {
-      if (!CheckedMul(out.constant, dim.bound, &out.constant)) {
-        return c.Bad("a symbolic size overflows");
-      }
-      continue;
-    }
-    std::vector<uint32_t> stack{dim.node};
-    // Each way to a factor counts, for products of products have more of these than nodes.
-    for (size_t seen = 0; !stack.empty(); ++seen) {
-      const UOp u = graph->at(stack.back());
-      stack.pop_back();
-      if (u.is_const()) {
-        if (!CheckedMul(out.constant, u.const_word(), &out.constant)) {
-          return c.Bad("a symbolic size overflows");
-        }
-      } else if (u.is(Op::kMul)) {
-        stack.push_back(u.src(0).id());
-        stack.push_back(u.src(1).id());
-      } else {
-        out.factors.push_back(u.id());
-      }
-      if (out.factors.size() + stack.size() > kMaxFactors || seen > 4 * kMaxFactors) {
-        return c.Bad("the symbolic sizes have more than ", kMaxFactors, " factors");
-      }
-    }
-  }
-  if (out.constant == 0) out.factors.clear();
-  std::ranges::sort(out.factors);
-  return out;
-}
-
 absl::Status Reshape(const InferContext& c, Dims* out) {
   absl::InlinedVector<int64_t, 6> bounds;
   for (int64_t word : c.arg) {
@@ -161,9 +118,27 @@ absl::Status Reshape(const InferContext& c, Dims* out) {
   TG_RETURN_IF_ERROR(CheckDims(c, bounds));
   Dims from;
   from.AddAll(c.src[0]);
-  TG_ASSIGN_OR_RETURN(const Product a, Multiply(c, c.src[0].graph(), from.all()));
-  TG_ASSIGN_OR_RETURN(const Product b, Multiply(c, c.src[0].graph(), out->all()));
-  if (a == b) return absl::OkStatus();
+  const bool numbers = std::ranges::all_of(from.all(), &Dim::is_static) &&
+                       std::ranges::all_of(out->all(), &Dim::is_static);
+  const auto product = [](std::span<const Dim> dims) {  // of an admitted shape: no overflow
+    int64_t n = 1;
+    for (const Dim& dim : dims) n *= dim.bound;
+    return n;
+  };
+  if (numbers && product(from.all()) == product(out->all())) return absl::OkStatus();
+  const Graph* graph = c.src[0].graph();
+  const auto elements = [&](std::span<const Dim> dims) {
+    std::vector<SizeFactor> factors;
+    for (const Dim& dim : dims) {
+      factors.push_back({dim.bound, dim.is_static() ? UOp() : graph->at(dim.node)});
+    }
+    return MultiplySizes(factors);
+  };
+  const absl::StatusOr<SymbolicSize> a = elements(from.all()), b = elements(out->all());
+  for (const auto* size : {&a, &b}) {
+    if (!size->ok()) return c.Bad(size->status().message());
+  }
+  if (*a == *b) return absl::OkStatus();
   return c.Bad("from ", DescribeShape(c.src[0]), " to ", ToString(bounds),
                " changes the number of elements");
 }

@@ -57,6 +57,14 @@ constexpr std::string_view kPreamble = R"(
 %49 = tuple %48
 %50 = tuple %18
 %51 = copy f32 [2, 3] %0 devices=[0, 1, 2]
+%52 = const i64 12
+%53 = const i64 1
+%54 = add i64 %15 %53
+%55 = mul i64 %15 %52
+%56 = add i64 %55 %52
+%57 = param f32 [8, 12] slot=11
+%58 = pad f32 [9, 12] %57 %54 pairs=[0, -2, 0, 12]
+%59 = mul i64 %54 %54
 )";
 
 struct Case {
@@ -269,6 +277,9 @@ constexpr Case kCases[] = {
     {"reshape f32 [2, 4] %7 %15 dims=[2, -2]", "changes the number of elements"},
     {"reshape f32 [8, 1] %16 %15 dims=[-2, 1]", ""},
     {"reshape f32 [8] %7 %15", "source 1 is none"},
+    {"reshape f32 [108] %58 %56 dims=[-2]", ""},  // (n + 1) 12 = 12 n + 12
+    {"reshape f32 [96] %58 %55 dims=[-2]", "changes the number of elements"},
+    {"reshape f32 [81] %58 %59 dims=[-2]", "changes the number of elements"},
     {"neg f32 [8] %16", ""},
     {"add f32 [8] %16 %7", "source 1 has shape [8], expected [8] with symbolic sizes"},
     {"expand f32 [8, 3] %13 %15 dims=[-2, 3]", ""},

@@ -117,7 +117,7 @@ enum class AxisType : int64_t {
   kThread = 1,  // independent; the launch's [begin, end) slices it. At most one, and the outermost
   kReduce = 2,  // reduced by a REDUCE; closed by an END: iterations that must run in order
   kUpcast = 3,  // independent; replicated into registers before the program is linear. Where it
-                // is folded, each replica has its own accumulator
+                // is reduced, each replica has its own accumulator
   kUnroll = 4,  // reduced; replicated
   kVector = 5,  // becomes the lanes of vector values
   kGroup = 6,   // one workgroup each; outermost, at most three

@@ -33,9 +33,10 @@
 //     role; each of these comes to the same node. Only BARRIER, and ARRIVE with WAIT_PHASE, order
 //     memory among threads; nothing orders it among workgroups.
 //   COPY_ASYNC and MMA_ASYNC run beside the threads until their completion: the WAIT of the thread
-//     that started it, or the phase that counts its bytes. Meanwhile nobody touches what it writes
-//     (but for other MMA_ASYNC that add to the same fragment) and nobody writes what it reads; it
-//     may read at any time. What completes is ordered before what follows the WAIT or WAIT_PHASE.
+//     that started it, or the phase that counts its bytes. Meanwhile no access may touch what it
+//     writes (but for other MMA_ASYNC that add to the same fragment) and none may write what it
+//     reads; it may read at any time. What completes is ordered before what follows the WAIT or
+//     WAIT_PHASE.
 //   Two accesses to an element, one of them a write, that nothing orders are an error.
 #pragma once
 

@@ -51,7 +51,8 @@ bool IsShared(UOp nest) {
 
 class Expander {
  public:
-  Expander(Rewriter& b, Dependence dependence) : b_(b), g_(*b.graph()), d_(std::move(dependence)) {}
+  Expander(Rewriter& b, Dependence dependence, int64_t warp)
+      : b_(b), g_(*b.graph()), d_(std::move(dependence)), warp_(warp) {}
 
   absl::StatusOr<UOp> Run(UOp sink);
 
@@ -89,6 +90,7 @@ class Expander {
   Rewriter& b_;
   Graph& g_;
   Dependence d_;
+  const int64_t warp_;
   int64_t next_slot_ = 0;
   std::vector<UOp> threads_;  // ranges, outermost first
   std::vector<bool> plain_;   // by node: it needs no REDUCE, nest or gate
@@ -336,8 +338,8 @@ absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nestin
   if (folded_lanes > 0 && !result.shape().empty()) result = FoldLanes(reduce, result);
   if (!threads.empty() && result.valid()) {
     const auto fold = [&](UOp x, UOp y) { return Fold(kind, x, y); };
-    result =
-        FoldThreads(b_, result, threads, {threads_, LoopsAround(reduce, key), next_slot_++}, fold);
+    const WorkgroupPlace place{threads_, LoopsAround(reduce, key), next_slot_++, warp_};
+    result = FoldThreads(b_, result, threads, place, fold);
   }
   if (!result.valid()) return g_.status();
   reduced_.emplace(std::pair(reduce.id(), key), result);
@@ -425,10 +427,10 @@ absl::StatusOr<UOp> Expander::Run(UOp sink) {
 
 }  // namespace
 
-absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink) {
+absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink, int64_t warp) {
   std::optional<Dependence> dependence = FindDependence(sink);
   if (!dependence) return ResourceExhausted("lowering: more than ", kMaxRanges, " ranges");
-  return Expander(b, *std::move(dependence)).Run(sink);
+  return Expander(b, *std::move(dependence), warp).Run(sink);
 }
 
 }  // namespace telegrad

@@ -9,7 +9,7 @@
 namespace telegrad {
 
 // The result is SINK(END(STORE, ranges...)...) over loops only; see program.h for the forms it
-// uses.
-absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink);
+// uses. Threads exchange values in warps of so many, or, where that is 1, in local memory only.
+absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink, int64_t warp);
 
 }  // namespace telegrad

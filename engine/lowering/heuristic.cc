@@ -13,11 +13,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
+#include "engine/lowering/block_choice.h"
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/loop_order.h"
 #include "engine/lowering/moves.h"
+#include "engine/lowering/stage.h"
 
 namespace telegrad {
 namespace {
@@ -34,8 +37,11 @@ constexpr double kLoad = 0.5, kOperation = 0.5, kUnaligned = 0.3, kShuffle = 0.8
 constexpr double kLaneGate = 0.7, kBranch = 1.5, kGather = 0.8;
 constexpr double kLoop = 1.5;  // of an iteration
 constexpr double kFirstLevelCacheBytes = 32 << 10;
+constexpr int64_t kPage = 4096;
+constexpr double kEvicted = 4;  // of a load that the first-level cache has lost
 constexpr double kSecondLevelCyclesPerByte = 1.0 / 28;  // from the second-level cache
 constexpr int kMaxStride = 4;                           // of lanes that are loaded as whole vectors
+constexpr int64_t kSquares = 8;                         // in a row of a block's panel
 constexpr int64_t kChains = 8;  // accumulators that hide the latency of an addition
 
 constexpr int64_t kAmounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16};
@@ -78,6 +84,7 @@ class Heuristic {
                              [&](size_t i) { return Weight(s_.works[i]); });
     for (size_t i : order) {
       const bool first = i == order[0];
+      if (first && s_.nodes <= kMaxNodes) heaviest_ = static_cast<int>(i);
       const Tile tile = Best(s_.works[i], first && s_.nodes <= kMaxNodes);
       Apply(s_.works[i], tile, first);
     }
@@ -120,7 +127,8 @@ class Heuristic {
     });
   }
 
-  double LoadCycles(const MemoryAccess& a, const Tile& tile) const {
+  // `reuse`: how often a load whose lanes lie far apart is read from a copy, if it is copied first.
+  double LoadCycles(const MemoryAccess& a, const Tile& tile, double reuse = 1) const {
     double gate = 0;
     if (Has(a.gate, tile.lanes)) {
       gate = kLaneGate;
@@ -133,14 +141,86 @@ class Heuristic {
     if (stride > 1 && stride <= kMaxStride && !a.store) {
       return static_cast<double>(stride) * (kLoad + kUnaligned + kShuffle) + gate;
     }
+    const double exchanges = kShuffle * std::log2(static_cast<double>(tile.width));
+    if (reuse > 1) return kLoad + (2 * kLoad + exchanges) / reuse;
+    if (IsSquare(a, tile)) return kLoad + kUnaligned + exchanges;
     return static_cast<double>(tile.width) * kGather * (a.store ? 2 : 1) + 2;
   }
 
+  // Whether lanes that lie far apart are loaded as whole vectors of what lies between, because the
+  // tile has as many neighbours of each: see engine/render/transposes.h.
+  bool IsSquare(const MemoryAccess& a, const Tile& tile) const {
+    return tile.lanes >= 0 && IsFar(a, tile.lanes) &&
+           std::ranges::any_of(tile.parts, [&](const Tile::Part& p) {
+             return p.range >= 0 && p.range != tile.lanes && a.stride[p.range] == 1 &&
+                    p.amount % tile.width == 0;
+           });
+  }
+  // How often a fold reads what it loads in lanes that lie far apart, where the loops can be
+  // ordered so that it is copied first, in squares; else 1. See stage.h.
+  double ReuseOf(const Work& work, const MemoryAccess& a, const Tile& tile) const {
+    if (!work.is_reduce() || tile.lanes < 0 || !IsFar(a, tile.lanes)) return 1;
+    const RangeSet kept = work.all & ~work.own;
+    if (s_.outer.size() > kMaxOrdered || !Has(kept, tile.lanes)) return 1;
+    // Loops of an inner nest keep their order: what it reads in them is copied as a whole.
+    RangeSet inner = kept;
+    for (int r : s_.outer) inner &= ~Bit(r);
+    if (s_.Iterations(a.ranges & (inner | work.own)) * static_cast<double>(a.bytes) >
+        (inner != 0 ? PanelBytes(target_) : HUGE_VAL)) {
+      return 1;
+    }
+    // What is stored stays in its order: two operands cannot both be read as they lie.
+    for (const Work& other : s_.works) {
+      for (const MemoryAccess& to : other.accesses) {
+        if (to.store && Has(to.ranges, tile.lanes) && to.stride[tile.lanes] != 1) return 1;
+      }
+    }
+    // Squares fill the copy, and one that is too large has divisors to be made in blocks.
+    const double panel = s_.Iterations(a.ranges & work.own) *
+                         static_cast<double>(tile.Copies(a.ranges) * tile.width * a.bytes);
+    const int64_t squares = panel > PanelBytes(target_) ? kSquares * tile.width : tile.width;
+    bool rows = false;
+    for (RangeSet set = work.own & a.ranges; set != 0; set &= set - 1) {
+      const int r = std::countr_zero(set);
+      rows |= a.stride[r] == 1 && s_.size[r] % squares == 0;
+    }
+    double reuse = 1;
+    for (RangeSet set = kept & ~a.ranges; set != 0; set &= set - 1) {
+      const int r = std::countr_zero(set);
+      reuse *= std::floor(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
+    }
+    return rows && reuse >= kMinReuse ? reuse : 1;
+  }
+
+  bool IsFar(const MemoryAccess& a, int lanes) const {
+    return !a.store && a.gate == 0 && !s_.in_place && a.stride[lanes] > kMaxStride;
+  }
+
+  // Whether the rows that a fold walks along, an element of each at a time, are so far apart that
+  // their lines fall onto the same few sets of the first-level cache, more than a set keeps. That
+  // cache finds a line by its place in a page.
+  bool Conflicts(const Work& work, const MemoryAccess& a, const Tile& tile) const {
+    if (!work.is_reduce() || a.store || Has(a.ranges, tile.lanes)) return false;
+    bool along = false;
+    for (RangeSet set = work.own & a.ranges; set != 0; set &= set - 1) {
+      along |= a.stride[std::countr_zero(set)] == 1;
+    }
+    return along && std::ranges::any_of(tile.parts, [&](const Tile::Part& p) {
+             if (p.range < 0 || a.stride[p.range] == 0 || a.stride[p.range] == kIrregular)
+               return false;
+             const int64_t step = std::gcd(a.stride[p.range] * a.bytes, kPage);
+             const int64_t sets = kPage / std::max<int64_t>(step, static_cast<int64_t>(kLineBytes));
+             const int64_t ways = static_cast<int64_t>(kFirstLevelCacheBytes) / kPage;
+             return p.amount > sets * ways * 3 / 4;  // other operands want some, too
+           });
+  }
+
   // What one copy of a load brings into the first-level cache, where neighbours are used later.
-  static double BytesOf(const MemoryAccess& a, const Tile& tile) {
+  double BytesOf(const MemoryAccess& a, const Tile& tile) const {
     const int64_t stride = tile.lanes < 0 ? 0 : a.stride[tile.lanes];
     const auto bytes = static_cast<double>(a.bytes), width = static_cast<double>(tile.width);
     if (stride == 0) return bytes;
+    if (IsSquare(a, tile)) return bytes * width;
     if (stride == kIrregular) return width * kLineBytes;
     return width * std::min(kLineBytes, bytes * static_cast<double>(std::abs(stride)));
   }
@@ -150,11 +230,14 @@ class Heuristic {
     double memory = 0, compute = 0, stores = 0, bytes = 0;
     int64_t operands = 1 << 20, loads = 0;
     for (const MemoryAccess& a : work.accesses) {
-      const double cycles = static_cast<double>(tile.Copies(a.ranges)) * LoadCycles(a, tile);
+      const double reuse = ReuseOf(work, a, tile);
+      const double one = LoadCycles(a, tile, reuse) + (Conflicts(work, a, tile) ? kEvicted : 0);
+      const double cycles = static_cast<double>(tile.Copies(a.ranges)) * one;
       (a.store ? stores : memory) += cycles;
       if (a.store) continue;
       ++loads;
-      bytes += static_cast<double>(tile.Copies(a.ranges)) * BytesOf(a, tile);
+      bytes += static_cast<double>(tile.Copies(a.ranges)) *
+               (reuse > 1 ? static_cast<double>(a.bytes * tile.width) : BytesOf(a, tile));
       operands = std::min(operands, tile.Copies(a.ranges));
     }
     for (const Work::Operation& o : work.operations) {
@@ -277,6 +360,12 @@ class Heuristic {
         tile.parts[0] = {lanes, vectors};
         tile.parts[1] = tile.parts[2] = {};
         consider(tile);
+        for (int r : RowsOf(work, lanes)) {
+          if (!tiled || work.is_reduce() || vectors > 1 || !Fits(r, tile.width)) continue;
+          tile.parts[1] = {r, tile.width};
+          consider(tile);
+          tile.parts[1] = {};
+        }
         for (size_t i = 0; i < reused.size(); ++i) {
           if (reused[i] == lanes) continue;
           for (int64_t m : kAmounts) {
@@ -300,6 +389,19 @@ class Heuristic {
       }
     }
     return best;
+  }
+
+  // The ranges along which loads whose lanes lie far apart are contiguous.
+  std::vector<int> RowsOf(const Work& work, int lanes) const {
+    std::vector<int> rows;
+    for (const MemoryAccess& a : work.accesses) {
+      if (lanes < 0 || !IsFar(a, lanes)) continue;
+      for (RangeSet set = a.ranges & s_.loops; set != 0; set &= set - 1) {
+        const int r = std::countr_zero(set);
+        if (a.stride[r] == 1 && std::ranges::find(rows, r) == rows.end()) rows.push_back(r);
+      }
+    }
+    return rows;
   }
 
   // Whether each vector of kept lanes, in each iteration of a window, has a mask of its own. There
@@ -417,17 +519,30 @@ class Heuristic {
   void Order() {
     std::vector<int64_t> tile(s_.size.size());
     for (size_t r = 0; r < tile.size(); ++r) tile[r] = lanes_[r] * upcast_[r];
-    const LoopOrder order = OrderLoops(s_, tile, target_);
+    const LoopOrder order = OrderLoops(s_, tile, target_, vectors_, heaviest_);
     if (order.thread >= 0) {
       moves_.push_back({Move::Kind::kThread, s_.d.ranges[order.thread], 0});
     }
-    for (int r : order.loops) moves_.push_back({Move::Kind::kOuter, s_.d.ranges[r], 0});
+    BlockChoice blocks;
+    if (heaviest_ >= 0 && room_ >= kBlockRanges) {
+      blocks = ChooseBlocks(s_, s_.works[heaviest_], order, tile, vectors_, target_);
+    }
+    for (size_t i = 0; i < order.loops.size(); ++i) {
+      if (i == blocks.outside) {
+        if (blocks.parts > 0) {
+          moves_.push_back({Move::Kind::kBlock, s_.d.ranges[order.loops[i]], blocks.parts});
+        }
+        moves_.push_back({Move::Kind::kBlock, s_.d.ranges[blocks.folded], blocks.amount});
+      }
+      moves_.push_back({Move::Kind::kOuter, s_.d.ranges[order.loops[i]], 0});
+    }
   }
 
   const KernelShape s_;
   const Target& target_;
   const bool peels_;
-  int room_;  // for ranges: every split and peel makes one more
+  int heaviest_ = -1;  // the work that is tiled
+  int room_;           // for ranges: every split and peel makes one more
   RangeSet vectors_ = 0, peeled_ = 0;
   std::vector<int64_t> lanes_ = std::vector<int64_t>(kMaxRanges, 1);
   std::vector<int64_t> upcast_ = std::vector<int64_t>(kMaxRanges, 1);

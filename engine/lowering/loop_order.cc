@@ -12,17 +12,20 @@
 #include <bit>
 #include <cmath>
 
+#include "engine/lowering/block_choice.h"
+
 namespace telegrad {
 namespace {
 
-constexpr size_t kMaxOrdered = 5;
 // Cycles for a byte that the worker's own cache does not have, where the access is in lines.
 constexpr double kCyclesPerByte = 0.12;
+constexpr double kCyclesPerCopy = 0.5;  // of an element, from where lanes lie apart
 
 class Orderer {
  public:
-  Orderer(const KernelShape& shape, const std::vector<int64_t>& tile, const Target& target)
-      : s_(shape), tile_(tile), target_(target) {}
+  Orderer(const KernelShape& shape, const std::vector<int64_t>& tile, const Target& target,
+          RangeSet vectors, int blocked)
+      : s_(shape), tile_(tile), target_(target), vectors_(vectors), blocked_(blocked) {}
 
   LoopOrder Run() {
     std::vector<int> loops;
@@ -76,7 +79,8 @@ class Orderer {
       }
       RangeSet rest = work.all;
       for (int r : order) rest &= ~Bit(r);
-      time += times * s_.Iterations(rest) * Cost(work) + Memory(work, order) * kCyclesPerByte;
+      time += times * s_.Iterations(rest) * Cost(work) + Memory(work, order) * kCyclesPerByte +
+              Copies(work, order);
     }
     return time;
   }
@@ -86,6 +90,29 @@ class Orderer {
     double cost = 1;
     for (const Work::Operation& o : work.operations) cost += 0.5 * o.cost;
     return cost;
+  }
+
+  // Cycles to bring together what a fold reads in lanes that lie apart: once for each iteration of
+  // the loops down to the innermost one that it depends on, see stage.h.
+  double Copies(const Work& work, const std::vector<int>& order) const {
+    double cycles = 0;
+    for (const MemoryAccess& a : work.accesses) {
+      const RangeSet lanes = a.ranges & vectors_ & ~work.own;
+      if (!work.is_reduce() || a.store || lanes == 0) continue;
+      if (a.stride[static_cast<size_t>(std::countr_zero(lanes))] == 1) continue;
+      double times = 1, trips = 1, elements = 1;
+      for (int r : order) {
+        trips *= Trips(r);
+        if ((a.ranges >> r & 1) != 0) times = trips;
+      }
+      for (RangeSet set = a.ranges; set != 0; set &= set - 1) {
+        const auto r = static_cast<size_t>(std::countr_zero(set));
+        const bool ordered = std::ranges::find(order, static_cast<int>(r)) != order.end();
+        elements *= static_cast<double>(ordered ? tile_[r] : s_.size[r]);
+      }
+      cycles += times * elements * kCyclesPerCopy;
+    }
+    return cycles;
   }
 
   // Bytes that `a` touches while the ranges of `set` run and the others stand.
@@ -127,7 +154,9 @@ class Orderer {
         } else {
           double all = 0;
           for (const MemoryAccess& other : work.accesses) all += Footprint(other, inside[i]);
-          if (all > static_cast<double>(target_.cache_bytes) * 0.75) bytes *= Trips(r);
+          if (all > static_cast<double>(target_.cache_bytes) * 0.75) {
+            bytes *= MayBlock(work, a) ? std::min(Trips(r), Parts(work, order, i)) : Trips(r);
+          }
         }
       }
       total += bytes;
@@ -135,16 +164,34 @@ class Orderer {
     return total;
   }
 
+  // Whether `a` can be a panel that is folded in blocks.
+  bool MayBlock(const Work& work, const MemoryAccess& a) const {
+    return blocked_ >= 0 && &work == &s_.works[static_cast<size_t>(blocked_)] && work.is_reduce() &&
+           (a.ranges & work.own) != 0;
+  }
+
+  // Into how many parts the loops from `i` on fall whose accumulators a block can keep.
+  double Parts(const Work& work, const std::vector<int>& order, size_t i) const {
+    double bytes = static_cast<double>(ByteSize(work.root.dtype()));
+    for (RangeSet set = work.all & ~work.own; set != 0; set &= set - 1) {
+      bytes *= static_cast<double>(tile_[static_cast<size_t>(std::countr_zero(set))]);
+    }
+    for (; i < order.size(); ++i) bytes *= Trips(order[i]);
+    return std::ceil(bytes / PartBytes(target_));
+  }
+
   const KernelShape& s_;
   const std::vector<int64_t>& tile_;
   const Target& target_;
+  const RangeSet vectors_;
+  const int blocked_;
 };
 
 }  // namespace
 
 LoopOrder OrderLoops(const KernelShape& shape, const std::vector<int64_t>& tile,
-                     const Target& target) {
-  return Orderer(shape, tile, target).Run();
+                     const Target& target, RangeSet vectors, int blocked) {
+  return Orderer(shape, tile, target, vectors, blocked).Run();
 }
 
 }  // namespace telegrad

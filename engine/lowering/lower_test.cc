@@ -73,5 +73,26 @@ TEST(Lower, LanesAreThoseOfTheWidestElementThatIsComputed) {
   }
 }
 
+// Rows of 4,096 bytes all have their beginnings in one set of a first-level cache of eight ways: a
+// tile walks along fewer, but not of rows that are a little shorter.
+TEST(Lower, RowsThatEvictEachOtherAreNotOneTile) {
+  const Target cpu = Cpu();
+  const auto rows = [&](int64_t folded) {
+    Budget budget;
+    const auto program =
+        Lower(Product(1024, 1024, folded, DType::kFloat32), cpu, "product", &budget);
+    EXPECT_TRUE(program.ok()) << program.status();
+    int count = 0;
+    for (UOp u : program.ok() ? Of(*program, Op::kLoad) : std::vector<UOp>{}) {
+      const UOp memory = u.src(0).src(0);
+      count += u.shape().empty() && memory.is(Op::kParam) && memory.arg(0) == 1 ? 1 : 0;
+    }
+    return count;
+  };
+  EXPECT_LE(rows(1024), 6);
+  EXPECT_LE(rows(2048), 6);
+  EXPECT_GT(rows(1000), 6);
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "engine/lowering/affine.h"
+#include "engine/lowering/block.h"
 #include "engine/lowering/bounds_proof.h"
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/ranges.h"
@@ -249,8 +250,9 @@ UOp Peel(Rewriter& b, UOp sink, UOp range, int64_t amount) {
 }  // namespace
 
 std::string_view Name(Move::Kind kind) {
-  constexpr std::string_view kNames[] = {"VECTORIZE", "UPCAST", "UNROLL", "THREAD",     "OUTER",
-                                         "PEEL",      "LOCAL",  "GROUP",  "TENSORCORE", "STAGE"};
+  constexpr std::string_view kNames[] = {"VECTORIZE",  "UPCAST", "UNROLL", "THREAD",
+                                         "OUTER",      "PEEL",   "LOCAL",  "GROUP",
+                                         "TENSORCORE", "STAGE",  "BLOCK"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -301,6 +303,8 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
     if (move.kind == Move::Kind::kThread || move.kind == Move::Kind::kOuter) continue;
     splits.push_back(move);
   }
+  std::ranges::stable_partition(splits, [](const Move& m) { return m.kind == Move::Kind::kBlock; });
+  std::vector<UOp> blocks, outside;
   std::vector<UOp> ranges;
   for (const Move& move : moves) {
     if (std::ranges::find(ranges, move.range) == ranges.end()) ranges.push_back(move.range);
@@ -318,8 +322,12 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
     Replacement r;
     r.value = g.Index(0);
     if (loops > 1) {
-      r.value = g.Range(next_id++, thread ? AxisType::kThread : type, g.Index(loops));
+      const bool block = std::ranges::any_of(
+          splits, [&](const Move& m) { return m.range == range && m.kind == Move::Kind::kBlock; });
+      const AxisType loop = thread ? AxisType::kThread : block ? AxisType::kLoop : type;
+      r.value = g.Range(next_id++, loop, g.Index(loops));
       r.ranges.push_back(r.value);
+      if (block) (type == AxisType::kReduce ? blocks : outside).push_back(r.value);
     }
     const bool whole = loops * tile == size, back = !whole && !once && size > tile;
     if (back) {  // min(value * tile, size - tile); what follows adds to it, element by element
@@ -332,6 +340,7 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
       if (m.range != range) continue;
       const AxisType axis = m.kind == Move::Kind::kVectorize ? AxisType::kVector
                             : m.kind == Move::Kind::kUpcast  ? AxisType::kUpcast
+                            : m.kind == Move::Kind::kBlock   ? type
                                                              : AxisType::kUnroll;
       const UOp part = g.Range(next_id++, axis, g.Index(m.amount));
       step /= m.amount;
@@ -351,20 +360,32 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
   UOp out = Substitute(b, sink, with);
   if (!out.valid()) return g.status();
 
+  // What is moved before a folded range's blocks is outside of them, and the parts that loops are
+  // cut into are; the rest follows.
   std::vector<UOp> order;
+  const auto move_out = [&](UOp part) {
+    const bool loop = !IsType(part, AxisType::kUpcast) && !IsType(part, AxisType::kVector);
+    if (loop && std::ranges::find(order, part) == order.end()) order.push_back(part);
+  };
+  const auto moved = [](const Move& m) {
+    return m.kind == Move::Kind::kThread || m.kind == Move::Kind::kOuter;
+  };
+  if (!blocks.empty()) {
+    for (const Move& m : moves) {
+      if (m.kind == Move::Kind::kBlock && IsType(m.range, AxisType::kReduce)) break;
+      if (moved(m)) move_out(with.at(m.range.id()).ranges[0]);
+    }
+    for (UOp part : outside) move_out(part);
+    outside = order;
+  }
   for (const Move::Kind kind : {Move::Kind::kThread, Move::Kind::kOuter}) {
     for (const Move& m : moves) {
       if (m.kind != kind) continue;
-      for (UOp part : with.at(m.range.id()).ranges) {
-        if (part.arg(1) != static_cast<int64_t>(AxisType::kUpcast) &&
-            part.arg(1) != static_cast<int64_t>(AxisType::kVector) &&
-            std::ranges::find(order, part) == order.end()) {
-          order.push_back(part);
-        }
-      }
+      for (UOp part : with.at(m.range.id()).ranges) move_out(part);
     }
   }
   out = GateAndOrder(b, out, padded, order);
+  if (out.valid() && !blocks.empty()) out = FoldInBlocks(b, out, blocks, outside);
   if (!out.valid()) return g.status();
   return out;
 }

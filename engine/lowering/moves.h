@@ -23,6 +23,8 @@ struct Move {
     kGroup,       // what the other moves leave of the range becomes workgroups
     kTensorcore,  // `amount` iterations are a matrix instruction's: rows, columns or folded
     kStage,       // of a folded range: a matrix product's operands come by way of local memory
+    kBlock,       // of a folded range: `amount` iterations are folded at a time, in loops inside of
+                  // those that are moved before, see block.h; of a loop: in parts of `amount`
   };
   Kind kind;
   UOp range;

@@ -11,6 +11,7 @@
 #include "engine/lowering/linearize.h"
 #include "engine/lowering/moves.h"
 #include "engine/lowering/separate.h"
+#include "engine/lowering/split_ranges.h"
 #include "engine/lowering/stage.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
@@ -35,6 +36,8 @@ UOp Decompose(PassContext& c, UOp root) {
 
 UOp Separate(PassContext& c, UOp root) { return SeparateRanges(c.graph(), root); }
 
+UOp Split(PassContext& c, UOp root) { return SplitRanges(c.rewriter(kSimplify), root, c.target()); }
+
 UOp Merge(PassContext& c, UOp root) { return MergeRanges(c.rewriter(kSimplify), root, c.target()); }
 
 // What is peeled off may want to be peeled itself. It folds by ranges of its own: one that two
@@ -43,7 +46,7 @@ UOp PeelFolds(PassContext& c, UOp root) {
   constexpr int kRounds = 3;
   if (c.target().has_workgroups()) return root;  // folds are gated instead
   for (int i = 0; i < kRounds && root.valid(); ++i) {
-    const std::vector<telegrad::Move> peels = PickPeels(root, c.target());
+    const std::vector<Move> peels = PickPeels(root, c.target());
     if (peels.empty()) break;
     root = OrFail(c.graph(), ApplyMoves(c.rewriter(kSimplify), root, peels));
     if (root.valid()) root = SeparateRanges(c.graph(), root);
@@ -51,9 +54,9 @@ UOp PeelFolds(PassContext& c, UOp root) {
   return root;
 }
 
-UOp Move(PassContext& c, UOp root) {
+UOp MoveRanges(PassContext& c, UOp root) {
   if (c.target().has_workgroups()) {
-    const std::vector<telegrad::Move> moves = PickWorkgroupMoves(root, c.target());
+    const std::vector<Move> moves = PickWorkgroupMoves(root, c.target());
     return OrFail(c.graph(), ApplyWorkgroupMoves(c.rewriter(kSimplify), root, moves));
   }
   return OrFail(c.graph(), ApplyMoves(c.rewriter(kSimplify), root, PickMoves(root, c.target())));
@@ -65,7 +68,7 @@ UOp Stage(PassContext& c, UOp root) {
 }
 
 UOp Expand(PassContext& c, UOp root) {
-  return OrFail(c.graph(), ExpandRanges(c.rewriter(kSimplify), root));
+  return OrFail(c.graph(), ExpandRanges(c.rewriter(kSimplify), root, c.target().warp));
 }
 
 // The gate that makes an access safe whatever its index is.
@@ -215,12 +218,14 @@ constexpr PassRow kPasses[] = {
      kKernelLevel,
      {},
      GraphPass{Separate}},
+    {"split-ranges", "splits ranges where indices divide them, for vectors", kKernelLevel,
+     kKernelLevel, kSimplify, GraphPass{Split}},
     {"merge-ranges", "joins neighbouring ranges that every access walks as one", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Merge}},
     {"peel", "makes what vectors and accumulators leave over of a fold or a loop one of its own",
      kKernelLevel, kKernelLevel, kSimplify, GraphPass{PeelFolds}},
     {"moves", "splits ranges for the target's vectors, registers and threads", kKernelLevel,
-     kKernelLevel, kSimplify, GraphPass{Move}},
+     kKernelLevel, kSimplify, GraphPass{MoveRanges}},
     {"stage", "copies what a tile reads again and again into private memory", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Stage}},
     {"expand", "replicates what is not a loop; reductions become accumulators", kKernelLevel,

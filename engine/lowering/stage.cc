@@ -19,7 +19,6 @@
 namespace telegrad {
 namespace {
 
-constexpr double kMinReuse = 6;                // below, the copy costs more than it saves
 constexpr double kFirstLevelBytes = 32 << 10;  // a panel that fits is as near without a copy
 constexpr double kFar = 1024;                  // bytes between rows
 constexpr double kMaxPanelBytes = 768 << 10;   // of the private memory that a program may have
@@ -28,17 +27,23 @@ class Stager {
  public:
   Stager(Rewriter& b, UOp sink, KernelShape shape, const Target& target)
       : b_(b), g_(*b.graph()), sink_(sink), s_(std::move(shape)) {
-    limit_ = std::min(kMaxPanelBytes, static_cast<double>(target.cache_bytes) * 0.5);
-    const UOp end = sink.src(0);
-    for (int i = 1; i < end.num_src(); ++i) order_.push_back(s_.d.IndexOf(end.src(i)));
+    limit_ = PanelBytes(target);
+    FindOrders();
     room_ = kMaxRanges - static_cast<int>(s_.size.size());
     for (UOp range : s_.d.ranges) next_id_ = std::max(next_id_, range.arg(0) + 1);
+    for (uint32_t id : PostOrder(sink)) {
+      const UOp u = g_.at(id);
+      if (!u.is(Op::kBuffer)) continue;
+      next_slot_ = std::max(next_slot_, u.arg(1) + 1);
+      used_ += static_cast<double>(BytesOf(u.dtype(), u.arg(2)));
+    }
   }
 
   UOp Run() {
     Replacements with;
     for (const Work& work : s_.works) {
       if (!work.is_reduce()) continue;
+      order_ = orders_[work.root.id()];
       for (const MemoryAccess& a : work.accesses) {
         const RangeSet panel = PanelOf(work, a);
         if (panel == 0) continue;
@@ -54,6 +59,33 @@ class Stager {
   }
 
  private:
+  // The ranges that a fold stands in: those that the nest which stores what it is used for depends
+  // on, in the order of the first root's, and those that this nest closes.
+  void FindOrders() {
+    std::vector<int> outer;
+    const UOp root = sink_.src(0);
+    for (int i = 1; i < root.num_src(); ++i) outer.push_back(s_.d.IndexOf(root.src(i)));
+    for (uint32_t id : PostOrder(sink_)) {
+      const UOp end = g_.at(id);
+      if (!end.is(Op::kEnd)) continue;
+      std::vector<int> order;
+      for (int r : outer) {
+        if (Has(s_.d.of[id], r)) order.push_back(r);
+      }
+      for (int i = 1; i < end.num_src(); ++i) order.push_back(s_.d.IndexOf(end.src(i)));
+      std::vector<uint32_t> stack{end.src(0).id()};
+      std::vector<bool> seen(id, false);
+      while (!stack.empty()) {
+        const UOp u = g_.at(stack.back());
+        stack.pop_back();
+        if (seen[u.id()] || u.is(Op::kEnd)) continue;
+        seen[u.id()] = true;
+        if (u.is(Op::kReduce)) orders_.try_emplace(u.id(), order);
+        for (uint32_t s : u.src_ids()) stack.push_back(s);
+      }
+    }
+  }
+
   UOp Range(int r) const { return s_.d.ranges[r]; }
   bool IsLoop(int r) const {
     return IsType(Range(r), AxisType::kLoop) || IsType(Range(r), AxisType::kThread);
@@ -77,8 +109,8 @@ class Stager {
       }
     }
     if (!vector || (panel & work.own) == 0 || !(far || window)) return 0;
-    if (std::popcount(panel) > room_) return 0;
-    const double bytes = s_.Iterations(panel) * static_cast<double>(a.bytes);
+    if (std::popcount(panel) + 1 > room_) return 0;
+    double bytes = s_.Iterations(panel) * static_cast<double>(a.bytes);
     if (used_ + bytes > limit_ || (!window && bytes < kFirstLevelBytes)) return 0;
     // How often the loops inside of those that it depends on repeat it.
     double reuse = 1;
@@ -92,6 +124,14 @@ class Stager {
         reuse *= static_cast<double>(s_.size[r]);
       }
     }
+    if (reuse < kMinReuse && window && a.gate == 0) {
+      const RangeSet wider = Widened(a, panel, &reuse);
+      bytes = s_.Iterations(wider) * static_cast<double>(a.bytes);
+      if (reuse < kMinReuse || used_ + bytes > limit_) return 0;
+      if (std::popcount(wider) + 1 > room_) return 0;
+      panel = wider;
+      depends = true;
+    }
     // All of its loops are known, and the fold is not one that a loop repeats for nothing.
     for (RangeSet set = (a.ranges | a.gate) & ~panel; set != 0; set &= set - 1) {
       if (std::ranges::find(order_, std::countr_zero(set)) == order_.end()) return 0;
@@ -101,15 +141,64 @@ class Stager {
       if (IsLoop(r) && (work.all >> r & 1) == 0) return 0;
     }
     used_ += bytes;
-    room_ -= std::popcount(panel);
+    room_ -= std::popcount(panel) + 1;
     return panel;
   }
 
+  // The panel with those loops that `a` depends on, from the innermost outwards, until the loops
+  // that it does not depend on, of those that are then inside, repeat it often enough.
+  RangeSet Widened(const MemoryAccess& a, RangeSet panel, double* reuse) const {
+    double times = 1;
+    for (size_t i = order_.size(); i-- > 0;) {
+      const int r = order_[i];
+      if (!IsLoop(r)) continue;
+      const bool stops = Has(a.ranges, r) && times >= kMinReuse;
+      if (IsType(Range(r), AxisType::kThread) || stops) break;
+      if (Has(a.ranges, r)) {
+        panel |= Bit(r);
+      } else {
+        times *= static_cast<double>(s_.size[r]);
+      }
+    }
+    *reuse = times;
+    return panel;
+  }
+
+  // How many iterations of `r` are copied together: as many as there are lanes, where these lie far
+  // apart and iterations of `r` are neighbours, so that all of them are loaded as whole vectors.
+  int64_t NeighboursOf(const MemoryAccess& a, int r, const std::vector<int>& panel) const {
+    if (a.gate != 0 || a.stride[r] != 1 || IsType(Range(r), AxisType::kVector)) return 1;
+    for (int lanes : panel) {
+      if (!IsType(Range(lanes), AxisType::kVector) || a.stride[lanes] <= 1) continue;
+      if (s_.size[r] % s_.size[lanes] == 0) return s_.size[lanes];
+    }
+    return 1;
+  }
+
+  // A range of the copy's own in place of `r`, whose parts are closed by `end`.
+  UOp Fresh(int r, int64_t together, std::vector<UOp>* end) {
+    const auto type = static_cast<AxisType>(Range(r).arg(1));
+    const auto add = [&](AxisType as, int64_t size) {
+      end->push_back(g_.Range(next_id_++, as, g_.Index(size)));
+      return end->back();
+    };
+    if (together == 1) {
+      const bool replicated = type == AxisType::kUpcast || type == AxisType::kVector;
+      return add(replicated ? type : AxisType::kLoop, s_.size[r]);
+    }
+    if (together == s_.size[r]) return add(AxisType::kUpcast, together);
+    const UOp outer = add(AxisType::kLoop, s_.size[r] / together);
+    const UOp inner = add(AxisType::kUpcast, together);
+    return b_.Make(Op::kAdd, {b_.Make(Op::kMul, {outer, g_.Index(together)}), inner});
+  }
+
   UOp Stage(const MemoryAccess& a, RangeSet panel) {
-    // The fold's loops outermost, then the tile, then the lanes, as the fold reads them.
+    // The loops around the fold outermost, then its own, then the tile, then the lanes, as they are
+    // read.
     std::vector<int> ranges;
     for (RangeSet set = panel; set != 0; set &= set - 1) ranges.push_back(std::countr_zero(set));
     std::ranges::stable_sort(ranges, {}, [&](int r) {
+      if (IsLoop(r)) return -1;
       if (IsType(Range(r), AxisType::kReduce)) return 0;
       return IsType(Range(r), AxisType::kUnroll) ? 1 : IsType(Range(r), AxisType::kVector) ? 3 : 2;
     });
@@ -117,11 +206,8 @@ class Stager {
     std::vector<UOp> end{UOp()};
     UOp at = g_.Index(0), at_fresh = g_.Index(0);
     for (int r : ranges) {
-      const auto type = static_cast<AxisType>(Range(r).arg(1));
-      const bool replicated = type == AxisType::kUpcast || type == AxisType::kVector;
-      const UOp copy = g_.Range(next_id_++, replicated ? type : AxisType::kLoop, Range(r).src(0));
+      const UOp copy = Fresh(r, NeighboursOf(a, r, ranges), &end);
       fresh[Range(r).id()] = {copy, {copy}};
-      end.push_back(copy);
       const UOp size = g_.Index(s_.size[r]);
       at = b_.Make(Op::kAdd, {b_.Make(Op::kMul, {at, size}), Range(r)});
       at_fresh = b_.Make(Op::kAdd, {b_.Make(Op::kMul, {at_fresh, size}), copy});
@@ -145,13 +231,18 @@ class Stager {
   Graph& g_;
   const UOp sink_;
   const KernelShape s_;
-  std::vector<int> order_;  // the ranges that the first root closes, outermost first
+  absl::flat_hash_map<uint32_t, std::vector<int>> orders_;  // by REDUCE, outermost first
+  std::vector<int> order_;                                  // of the REDUCE that is looked at
   int64_t next_id_ = 0, next_slot_ = 0;
   double used_ = 0, limit_;
   int room_;  // for ranges
 };
 
 }  // namespace
+
+double PanelBytes(const Target& target) {
+  return std::min(kMaxPanelBytes, static_cast<double>(target.cache_bytes) * 0.5);
+}
 
 UOp StageLoads(Rewriter& b, UOp sink, const Target& target) {
   if (!sink.src(0).is(Op::kEnd)) return sink;

@@ -14,8 +14,6 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kWarp = 32;
-
 struct Position {
   UOp index;
   int64_t size = 1;
@@ -51,8 +49,8 @@ UOp FoldThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded, const Wo
   const Position thread = RowMajor(b, place.threads), part = RowMajor(b, own);
   const Position column = RowMajor(b, kept);
   // Only whole warps exchange.
-  const int64_t lanes = thread.size % kWarp == 0 ? std::gcd(neighbours, kWarp) : 1;
-  const UOp lane = b.Make(Op::kFloorMod, {thread.index, g.Index(kWarp)});
+  const int64_t lanes = thread.size % place.warp == 0 ? std::gcd(neighbours, place.warp) : 1;
+  const UOp lane = b.Make(Op::kFloorMod, {thread.index, g.Index(place.warp)});
   for (int64_t bit = lanes / 2; bit > 0 && value.valid(); bit /= 2) {
     const UOp other = b.Make(Op::kXor, {lane, g.Index(bit)});
     value = fold(value, g.Make(Op::kShuffle, {value, other}));

@@ -14,6 +14,7 @@ struct WorkgroupPlace {
   std::vector<UOp> threads;  // all ranges of threads, outermost first
   std::vector<UOp> loops;    // around the fold
   int64_t slot;              // of a BUFFER that is free
+  int64_t warp;              // threads that exchange values; 1: none do
 };
 
 // A BARRIER of the workgroup behind `before`, effects or the ranges in which it is.

@@ -27,6 +27,8 @@ namespace {
 
 constexpr int64_t kThreads = 256;  // of a workgroup
 constexpr int64_t kFewThreads = 128;
+constexpr int64_t kStep =
+    32;  // neighbouring threads, where the target does not say how many go in step
 constexpr double kShortFold = 32;       // iterations that a thread does alone
 constexpr int64_t kFoldsPerThread = 8;  // elements of a row, at least, where there are many rows
 constexpr int64_t kAccumulators = 4;
@@ -50,12 +52,17 @@ constexpr ProductTile kInstructionTiles[] = {
 // For what is too small for these.
 constexpr ProductTile kOneInstruction[] = {{1, 1, 16, 8, 16}};
 constexpr ProductTile kRegisterTiles[] = {{16, 16, 8, 8, 8}, {16, 16, 4, 4, 8}};
+// Of one thread that shares nothing: rows, and columns in vectors, as many as the registers hold
+// beside a vector of each of its columns and one of a row.
+constexpr ProductTile kThreadTiles[] = {
+    {1, 1, 8, 2, 1}, {1, 1, 4, 2, 1}, {1, 1, 4, 1, 1}, {1, 1, 2, 1, 1}};
 
 class WorkgroupHeuristic {
  public:
   WorkgroupHeuristic(KernelShape shape, const Target& target)
       : s_(std::move(shape)),
         target_(target),
+        step_(target.warp > 1 ? target.warp : kStep),
         room_(kMaxRanges - static_cast<int>(s_.size.size())),
         lanes_(s_.size.size(), 1) {}
 
@@ -140,7 +147,7 @@ class WorkgroupHeuristic {
         widest = std::max(widest, a.bytes);
       }
     }
-    const int64_t lanes = target_.vector_bytes / widest;
+    const int64_t lanes = std::min<int64_t>(target_.vector_bytes / widest, target_.vector_lanes);
     if (lanes < 2 || s_.size[range] % lanes != 0) return 1;
     for (const Work& work : s_.works) {
       for (const MemoryAccess& a : work.accesses) {
@@ -209,12 +216,33 @@ class WorkgroupHeuristic {
     return best;
   }
 
+  // A tile of the product for each workgroup, which is one thread. Columns are the outer
+  // workgroups: what is read of them stays in a cache while the rows go by.
+  bool ThreadProduct(int m, int n) {
+    const int64_t lanes = target_.vector_bytes / ByteSize(DType::kFloat32);
+    const ProductTile* best = nullptr;
+    for (const ProductTile& tile : kThreadTiles) {
+      const bool fits = tile.m * tile.n + tile.n + 1 <= target_.vector_registers &&
+                        tile.m <= s_.size[m] && tile.n * lanes <= s_.size[n];
+      if (fits && best == nullptr) best = &tile;
+    }
+    if (best == nullptr) return false;
+    Groups(s_.parallel & ~(Bit(m) | Bit(n)));
+    Add(Move::Kind::kUpcast, n, best->n);
+    Add(Move::Kind::kVectorize, n, lanes);
+    Groups(Bit(n));
+    Add(Move::Kind::kUpcast, m, best->m);
+    Groups(Bit(m));
+    return true;
+  }
+
   bool Product() {
     constexpr int kProductRanges = 12;  // that its moves make
     const std::optional<Matmul> p = FindMatmul(s_);
     if (!p || room_ < kProductRanges) return false;
     const int m = s_.d.IndexOf(p->m), n = s_.d.IndexOf(p->n), k = s_.d.IndexOf(p->k);
     const bool narrow = p->a.dtype() != DType::kFloat32;
+    if (!target_.stages) return !narrow && ThreadProduct(m, n);
     if (narrow && !(target_.arch.starts_with("sm_") && MmaFor(p->a.dtype()))) return false;
     const ProductTile* tile =
         narrow ? Pick(kInstructionTiles, m, n, k) : Pick(kRegisterTiles, m, n, k);
@@ -250,7 +278,7 @@ class WorkgroupHeuristic {
     if (parallel_.empty()) return;
     const double all = s_.Iterations(s_.parallel);
     const int64_t lanes = AlignedLanes(fastest_);
-    if (all >= static_cast<double>(lanes) * target_.threads * target_.warp) {
+    if (all >= static_cast<double>(lanes) * target_.threads * step_) {
       lanes_[fastest_] = lanes;
     }
     int64_t left = all < Wanted() * static_cast<double>(lanes_[fastest_]) ? kFewThreads : kThreads;
@@ -263,8 +291,8 @@ class WorkgroupHeuristic {
       if (axis == kMaxThreadAxes || left < 2 || room_ < kMaxOtherRanges) break;
       const int64_t chunks = (Left(r) + left - 1) / left;
       int64_t amount = (Left(r) + chunks - 1) / chunks;
-      if (chunks > 1 && amount >= target_.warp) {
-        amount = std::min(left, (amount + target_.warp - 1) / target_.warp * target_.warp);
+      if (chunks > 1 && amount >= step_) {
+        amount = std::min(left, (amount + step_ - 1) / step_ * step_);
       }
       if (amount < 2) continue;
       Add(Move::Kind::kLocal, r, amount, axis++);
@@ -326,12 +354,12 @@ class WorkgroupHeuristic {
         static_cast<uint64_t>(many ? (longest + kFoldsPerThread - 1) / kFoldsPerThread : longest)));
     const auto all = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(longest)));
     const int64_t most = Iterations() < target_.threads ? target_.group_threads : kThreads;
-    int64_t threads = std::clamp(wanted, std::min<int64_t>(all, target_.warp), most);
+    int64_t threads = std::clamp(wanted, std::min<int64_t>(all, step_), most);
     int beside = -1;  // the row range that has threads too
     int64_t rows = 1;
     if (columns) {
       beside = fastest_;
-      rows = target_.warp;
+      rows = step_;
       threads = std::min(threads, most / rows);
     } else if (threads < kFewThreads) {
       for (int r : parallel_) beside = Has(rows_, r) ? r : beside;
@@ -339,7 +367,7 @@ class WorkgroupHeuristic {
           beside < 0 ? 1
                      : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(s_.size[beside])));
       rows = std::min(kFewThreads / threads, size);
-      if (rows * threads < target_.warp) threads = target_.warp / rows;  // whole warps exchange
+      if (rows * threads < step_) threads = step_ / rows;  // whole warps exchange
     }
     if (beside >= 0) Add(Move::Kind::kLocal, beside, rows, columns ? 0 : 1);
     for (RangeSet set = shared; set != 0; set &= set - 1) {
@@ -360,7 +388,8 @@ class WorkgroupHeuristic {
 
   const KernelShape s_;
   const Target& target_;
-  int room_;  // for ranges
+  const int64_t step_;  // threads that are best kept together
+  int room_;            // for ranges
   std::vector<int64_t> lanes_;
   std::vector<int> parallel_;  // outermost first
   RangeSet rows_ = 0;          // the parallel ranges that every long fold depends on

@@ -161,7 +161,7 @@ class TlsSocket final : public StreamSocket {
       TG_RETURN_IF_ERROR(Await(moved.wait_for));
     }
     if (SSL_session_reused(ssl_.get()) == 1) return absl::OkStatus();
-    return absl::UnavailableError("TLS: the other end does not know the key");
+    return absl::UnavailableError("TLS: the peer does not have the key");
   }
 
  protected:

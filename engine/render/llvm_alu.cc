@@ -11,6 +11,8 @@
 
 #include "engine/render/float_range.h"
 
+#include "engine/render/alu_facts.h"
+
 namespace telegrad {
 namespace {
 
@@ -59,20 +61,8 @@ std::string Either(const LlvmAlu& a, std::string_view op, std::string_view p, st
 
 // --- division ---
 
-// What is known of a division's operands. Bounds say nothing of u64 beyond INT64_MAX, where they
-// are unknown.
-bool PositiveDivisor(const LlvmAlu& a) { return a.node.src(1).vmin() > 0; }
-bool NonNegative(const LlvmAlu& a) { return a.node.src(0).vmin() >= 0 && PositiveDivisor(a); }
-
-// log2 of the divisor, or -1 if that is no constant power of two.
-int Log2Divisor(const LlvmAlu& a) {
-  const Interval y = a.node.src(1).bounds();
-  if (!y.constant() || y.lo <= 0 || !std::has_single_bit(static_cast<uint64_t>(y.lo))) return -1;
-  return std::countr_zero(static_cast<uint64_t>(y.lo));
-}
-
 std::string UnsignedDivision(const LlvmAlu& a, std::string_view op) {
-  if (PositiveDivisor(a)) return Do(a, op, a.x[0], a.x[1]);
+  if (DivisorIsPositive(a.node)) return Do(a, op, a.x[0], a.x[1]);
   const std::string zero = Do(a, "icmp eq", a.x[1], a.Int(0));
   const std::string safe = Select(a, zero, a.Int(1), a.x[1]);
   return Select(a, zero, a.Int(0), Do(a, op, a.x[0], safe));
@@ -84,7 +74,7 @@ struct Divisor {
 };
 
 Divisor SafeDivisor(const LlvmAlu& a) {
-  if (PositiveDivisor(a)) return {"", "", a.x[1]};
+  if (DivisorIsPositive(a.node)) return {"", "", a.x[1]};
   const std::string zero = Do(a, "icmp eq", a.x[1], a.Int(0));
   const std::string minus_one = Do(a, "icmp eq", a.x[1], a.Int(-1));
   return {zero, minus_one, Select(a, Either(a, "or", zero, minus_one), a.Int(1), a.x[1])};
@@ -107,8 +97,9 @@ FloorDivision Divide(const LlvmAlu& a) {
 
 std::string FloorDiv(const LlvmAlu& a) {
   if (IsUnsigned(a.from())) return UnsignedDivision(a, "udiv");
-  if (const int shift = Log2Divisor(a); shift >= 0) return Do(a, "ashr", a.x[0], a.Int(shift));
-  if (NonNegative(a)) return Do(a, "udiv", a.x[0], a.x[1]);
+  if (const int shift = Log2OfDivisor(a.node); shift >= 0)
+    return Do(a, "ashr", a.x[0], a.Int(shift));
+  if (DivisionIsNonNegative(a.node)) return Do(a, "udiv", a.x[0], a.x[1]);
   const FloorDivision d = Divide(a);
   const std::string truncated = Do(a, "sdiv", a.x[0], d.divisor.safe);
   const std::string floor = Select(a, d.adjust, Do(a, "sub", truncated, a.Int(1)), truncated);
@@ -119,8 +110,8 @@ std::string FloorDiv(const LlvmAlu& a) {
 
 std::string FloorMod(const LlvmAlu& a) {
   if (IsUnsigned(a.from())) return UnsignedDivision(a, "urem");
-  if (Log2Divisor(a) >= 0) return Do(a, "and", a.x[0], a.Int(a.node.src(1).vmin() - 1));
-  if (NonNegative(a)) return Do(a, "urem", a.x[0], a.x[1]);
+  if (Log2OfDivisor(a.node) >= 0) return Do(a, "and", a.x[0], a.Int(a.node.src(1).vmin() - 1));
+  if (DivisionIsNonNegative(a.node)) return Do(a, "urem", a.x[0], a.x[1]);
   const FloorDivision d = Divide(a);
   // x mod -1 is 0, and so is the remainder by the safe divisor 1 that stands for 0 and -1.
   return Select(a, d.adjust, Do(a, "add", d.remainder, d.divisor.safe), d.remainder);
@@ -128,7 +119,7 @@ std::string FloorMod(const LlvmAlu& a) {
 
 std::string CDiv(const LlvmAlu& a) {
   if (IsUnsigned(a.from())) return UnsignedDivision(a, "udiv");
-  if (NonNegative(a)) return Do(a, "udiv", a.x[0], a.x[1]);
+  if (DivisionIsNonNegative(a.node)) return Do(a, "udiv", a.x[0], a.x[1]);
   const Divisor d = SafeDivisor(a);
   const std::string truncated = Do(a, "sdiv", a.x[0], d.safe);
   if (d.zero.empty()) return truncated;
@@ -138,19 +129,14 @@ std::string CDiv(const LlvmAlu& a) {
 
 std::string CMod(const LlvmAlu& a) {
   if (IsUnsigned(a.from())) return UnsignedDivision(a, "urem");
-  if (NonNegative(a)) return Do(a, "urem", a.x[0], a.x[1]);
+  if (DivisionIsNonNegative(a.node)) return Do(a, "urem", a.x[0], a.x[1]);
   return Do(a, "srem", a.x[0], SafeDivisor(a).safe);  // 0 for both divisors that 1 stands for
 }
 
 // --- shifts ---
 
-bool ShiftInWidth(const LlvmAlu& a) {
-  const Interval y = a.node.src(1).bounds();
-  return y.lo >= 0 && y.hi < Info(a.from()).bits;
-}
-
 std::string Shift(const LlvmAlu& a, std::string_view op) {
-  if (ShiftInWidth(a)) return Do(a, op, a.x[0], a.x[1]);
+  if (ShiftIsInWidth(a.node)) return Do(a, op, a.x[0], a.x[1]);
   const int bits = Info(a.from()).bits;
   const std::string inside = Do(a, "icmp ult", a.x[1], a.Int(bits));  // negative is large
   if (op == "ashr") return Do(a, op, a.x[0], Select(a, inside, a.x[1], a.Int(bits - 1)));

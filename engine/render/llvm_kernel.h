@@ -88,7 +88,7 @@ class LlvmKernel {
   // The ops of programs for many threads.
   virtual absl::Status ManyThreads(UOp u);
   // The access itself, inside of the gate if that is not one of lanes.
-  virtual absl::StatusOr<std::string> LoadLanes(const Address& at);
+  virtual absl::StatusOr<std::string> LoadLanes(UOp u, const Address& at);
   virtual absl::Status StoreLanes(UOp u, const Address& at, const std::string& value);
 
   // --- for targets ---

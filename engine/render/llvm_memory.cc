@@ -166,7 +166,7 @@ void LlvmKernel::Scatter(const Address& at, const std::string& value) {
                 at.memory->of_stores);
 }
 
-absl::StatusOr<std::string> LlvmKernel::LoadLanes(const Address& at) {
+absl::StatusOr<std::string> LlvmKernel::LoadLanes(UOp, const Address& at) {
   if (at.kind == Address::kLanes || at.kind == Address::kSpread) return Gather(at);
   if (at.lane_gate) {
     return out_.Call(StrCat("llvm.masked.load.", at.suffix(), ".p", at.memory->space), at.type(),
@@ -203,7 +203,7 @@ absl::Status LlvmKernel::Load(UOp u) {
   const std::string gate = at->lane_gate ? "" : at->gate;
   OpenGate(u, gate);
   const std::string before = gate_from_;
-  TG_ASSIGN_OR_RETURN(std::string value, LoadLanes(*at));
+  TG_ASSIGN_OR_RETURN(std::string value, LoadLanes(u, *at));
   if (IsBool(at->dtype)) {
     value = out_.Let("icmp ne ", at->type(), " ", value, ", zeroinitializer");
   }

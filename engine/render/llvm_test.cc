@@ -112,6 +112,42 @@ TEST(RenderLlvm, AConversionOfWhatFitsHasNoGuards) {
   EXPECT_GT(Times(*RenderLlvm(Convert(above), kWide), "select <16 x i1>"), 2);
 }
 
+// out[16 * i : 16 * i + 16] = in[i + 64 * (0 : 16)] for i in [first, first + count).
+Program Columns(int64_t first, int64_t count, bool in_place = false) {
+  Program program = Make([&](Graph& g, std::vector<UOp>& order) {
+    const UOp out = g.Param(0, DType::kFloat32, Shape{4096}),
+              in = g.Param(1, DType::kFloat32, Shape{4096});
+    const UOp iota = g.Make(Op::kIota, DType::kInt64, std::initializer_list<UOp>{}, {16});
+    const UOp rows = g.Make(Op::kMul, {iota, g.Index(64)});
+    order = {out, in, iota, rows};
+    for (int64_t i = first; i < first + count; ++i) {
+      const UOp at = g.Make(Op::kAdd, {g.Index(i), rows});
+      const UOp to = g.Make(Op::kAdd, {g.Index(16 * i), iota});
+      const UOp x = g.Make(Op::kLoad, {g.Make(Op::kIndex, {in, at})});
+      const UOp put = g.Make(Op::kIndex, {out, to});
+      order.insert(order.end(), {at, to, x.src(0), x, put, g.Make(Op::kStore, {put, x})});
+    }
+  });
+  program.arguments = {{DType::kFloat32, 4096, false, true},
+                       {DType::kFloat32, 4096, true, in_place}};
+  return program;
+}
+
+TEST(RenderLlvm, ASquareOfMemoryIsLoadedRowByRow) {
+  for (int64_t first : {0, 5}) {
+    const std::string text = *RenderLlvm(Columns(first, 16), kWide);
+    EXPECT_EQ(Times(text, "gather"), 0) << first;
+    EXPECT_EQ(Times(text, "= load <16 x float>"), 16) << first;
+    EXPECT_EQ(Times(text, "shufflevector"), 64) << first;
+    EXPECT_THAT(text, HasSubstr(", i64 960\n")) << "the last row";
+  }
+  // One more than a square, one less, and one that is written meanwhile.
+  EXPECT_EQ(Times(*RenderLlvm(Columns(0, 17), kWide), "call <16 x float> @llvm.masked.gather"), 1);
+  EXPECT_EQ(Times(*RenderLlvm(Columns(0, 15), kWide), "call <16 x float> @llvm.masked.gather"), 15);
+  EXPECT_EQ(
+      Times(*RenderLlvm(Columns(0, 16, true), kWide), "call <16 x float> @llvm.masked.gather"), 16);
+}
+
 TEST(RenderLlvm, OnlyProgramOpsHaveAPrinter) {
   for (const OpInfo& op : AllOps()) {
     EXPECT_TRUE(!LlvmKernel::Prints(op.op) || IsAt(op.op, kProgramLevel)) << op.name;

@@ -46,6 +46,10 @@ absl::Status X86Kernel::Begin() {
     const std::string beyond = out_.Let("and i64 ", address, ", ", kLineBytes - 1);
     out_.Name(StrCat("s", slot), "icmp eq i64 ", beyond, ", 0");
   }
+  squares_ = FindTransposes(program_, target_.vector_bytes, kMaxStride + 1);
+  for (size_t i = 0; i < squares_.size(); ++i) {
+    for (UOp load : squares_[i]) square_[load.id()] = i;
+  }
   int64_t bytes = 0;
   for (const UOp buffer : Buffers()) {
     if (AddressSpace{buffer.arg(0)} == AddressSpace::kGlobal) {
@@ -157,11 +161,43 @@ std::string X86Kernel::LoadStrided(const Address& at) {
   return value;
 }
 
-absl::StatusOr<std::string> X86Kernel::LoadLanes(const Address& at) {
+// The rows of the square as vectors, then exchanged block by block, first of one element, then of
+// two and so on: after it vector i has element i of every row.
+void X86Kernel::LoadTransposed(UOp u, const Address& at, const Transpose& square) {
+  const std::string type = at.type();
+  const auto own = static_cast<int64_t>(std::ranges::find(square, u) - square.begin());
+  std::vector<std::string> rows;
+  for (int64_t i = 0; i < at.lanes; ++i) {
+    const std::string pointer = out_.Let("getelementptr inbounds ", LlvmMemoryType(at.dtype, 1),
+                                         ", ptr ", at.pointer, ", i64 ", i * at.stride - own);
+    rows.push_back(out_.Let("load ", type, ", ptr ", pointer, ", align ", ByteSize(at.dtype),
+                            at.memory->of_loads));
+  }
+  for (int64_t size = 1; size < at.lanes; size *= 2) {
+    std::vector<int64_t> upper(at.lanes), lower(at.lanes);
+    for (int64_t i = 0; i < at.lanes; ++i) {
+      upper[i] = (i & size) != 0 ? at.lanes + i - size : i;
+      lower[i] = (i & size) != 0 ? at.lanes + i : i + size;
+    }
+    for (int64_t i = 0; i < at.lanes; ++i) {
+      if ((i & size) != 0) continue;
+      const std::string pair = StrCat(type, " ", rows[i], ", ", type, " ", rows[i + size], ", ");
+      rows[i] = out_.Let("shufflevector ", pair, LlvmShuffle(upper));
+      rows[i + size] = out_.Let("shufflevector ", pair, LlvmShuffle(lower));
+    }
+  }
+  for (int64_t i = 0; i < at.lanes; ++i) transposed_[square[i].id()] = rows[i];
+}
+
+absl::StatusOr<std::string> X86Kernel::LoadLanes(UOp u, const Address& at) {
+  if (const auto it = square_.find(u.id()); it != square_.end()) {
+    if (!transposed_.contains(u.id())) LoadTransposed(u, at, squares_[it->second]);
+    return transposed_.at(u.id());
+  }
   if (at.kind == Address::kSpread && at.stride > 1 && at.stride <= kMaxStride) {
     return LoadStrided(at);
   }
-  return LlvmKernel::LoadLanes(at);
+  return LlvmKernel::LoadLanes(u, at);
 }
 
 absl::Status X86Kernel::StoreLanes(UOp u, const Address& at, const std::string& value) {

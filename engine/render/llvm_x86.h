@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "engine/render/llvm_kernel.h"
+#include "engine/render/transposes.h"
 
 namespace telegrad {
 
@@ -17,16 +19,21 @@ class X86Kernel final : public LlvmKernel {
   std::string Assemble() override;
   absl::Status OpenParallel(UOp u) override;
   absl::Status CloseParallel(UOp u) override;
-  absl::StatusOr<std::string> LoadLanes(const Address& at) override;
+  absl::StatusOr<std::string> LoadLanes(UOp u, const Address& at) override;
   absl::Status StoreLanes(UOp u, const Address& at, const std::string& value) override;
 
   std::string AliasMetadata() const;
   std::string PickGate(const Address& at, std::vector<int64_t> from);
   std::string LoadStrided(const Address& at);
+  // All loads of a square, where `u`, the first of them, stands.
+  void LoadTransposed(UOp u, const Address& at, const Transpose& square);
   // Whether stores to the argument go past the caches where it is aligned.
   bool Streams(int64_t slot) const;
   void StoreStreamed(UOp u, const Address& at, std::string_view value);
 
+  std::vector<Transpose> squares_;
+  absl::flat_hash_map<uint32_t, size_t> square_;  // of a load: its index
+  absl::flat_hash_map<uint32_t, std::string> transposed_;
   bool thread_seen_ = false;
   bool streamed_ = false;
 };

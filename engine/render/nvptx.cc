@@ -213,9 +213,9 @@ std::string NvptxKernel::PointerTo(const Address& at, int64_t lane) {
                   " ", at.pointer, ", i64 ", at.offsets[lane]);
 }
 
-absl::StatusOr<std::string> NvptxKernel::LoadLanes(const Address& at) {
+absl::StatusOr<std::string> NvptxKernel::LoadLanes(UOp u, const Address& at) {
   const bool vector = at.kind == Address::kContiguous || at.kind == Address::kSpread;
-  if (!vector || at.lane_gate) return LlvmKernel::LoadLanes(at);
+  if (!vector || at.lane_gate) return LlvmKernel::LoadLanes(u, at);
   const std::vector<Piece> pieces = Pieces(at);
   std::string value = "poison";
   for (const Piece& piece : pieces) {

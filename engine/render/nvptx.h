@@ -34,7 +34,7 @@ class NvptxKernel final : public LlvmKernel {
   absl::Status OpenParallel(UOp u) override;
   absl::Status CloseParallel(UOp u) override;
   absl::Status ManyThreads(UOp u) override;
-  absl::StatusOr<std::string> LoadLanes(const Address& at) override;
+  absl::StatusOr<std::string> LoadLanes(UOp u, const Address& at) override;
   absl::Status StoreLanes(UOp u, const Address& at, const std::string& value) override;
 
   absl::Status ReadRanges();

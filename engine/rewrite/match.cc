@@ -17,7 +17,7 @@
 namespace telegrad {
 namespace {
 
-// Of a pattern with more, the later ones are met only as they are written.
+// In a pattern with more commutative ops, the later ones match only in the written order.
 constexpr int kMaxCommutative = 6;
 
 // Where a match ended.

@@ -83,7 +83,7 @@ UOp DecomposePow(Rewriter& b, const Match& m) {
   const Term absolute = (bits & std::numeric_limits<int64_t>::max()).Bitcast(DType::kFloat64);
   const Term magnitude = Magnitude(absolute, y, dtype == DType::kFloat32);
 
-  // A negative base wants an integer, which infinities are; an odd one keeps the sign.
+  // A negative base requires an integer, which infinities are; an odd one keeps the sign.
   const Term negative = bits < bits.Word(0), whole = y.Floor().Equals(y);
   const Term half = y * y.Number(0.5);
   const Term odd = whole & half.Floor().Differs(half);

@@ -166,7 +166,7 @@ std::optional<int64_t> Fold(Op op, DType dtype, std::span<const DType> types,
     case Op::kBitcast: {
       const int64_t raw = ScalarToMemory(types[0], words[0]);
       const int64_t value = ScalarFromMemory(dtype, raw);
-      // A CONST knows one NaN; the bits of another would be lost.
+      // A CONST represents one NaN; the bits of another would be lost.
       const auto lost = static_cast<uint64_t>(raw ^ ScalarToMemory(dtype, value));
       if (IsFloat(dtype) && lost << (64 - Info(dtype).bits) != 0) return std::nullopt;
       return value;

@@ -135,7 +135,7 @@ Place FusionPlanner::BelowReduce(UOp u, const Place& p) {
   const RangeSet set = p.access.ranges(), loops = set & draft.LoopSet();
   if (loops != draft.LoopSet() && std::ranges::find(draft.fronts, loops) == draft.fronts.end()) {
     draft.fronts.push_back(loops);
-    draft.reasons.push_back(StrCat("folds ", FoldedExtent(u), " elements once for each of ",
+    draft.reasons.push_back(StrCat("reduces ", FoldedExtent(u), " elements once for each of ",
                                    draft.Product(loops), " iterations of its outer loops"));
   }
   RangeSet around = set;

@@ -1,5 +1,6 @@
 #include "engine/tools/opt.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <optional>
@@ -11,7 +12,7 @@
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
-#include "engine/render/llvm.h"
+#include "engine/render/render.h"
 #include "engine/rewrite/rule_counts.h"
 #include "engine/tools/evaluate.h"
 #include "engine/tools/explain.h"
@@ -49,13 +50,13 @@ constexpr FlagRow kFlags[] = {
     {"tolerance", 0, FlagKind::kString, "0", "X",
      "Tolerance of --eval: floats may differ by X times the larger of both, or by X where that is "
      "below 1"},
-    {"emit", 0, FlagKind::kChoice, "uop", "uop|llvm|object|ptx",
-     "Form of the result: uop is the text form; programs can also be printed as LLVM IR, as "
-     "machine "
-     "code (object) and as machine code for NVIDIA GPUs (ptx)"},
+    {"emit", 0, FlagKind::kChoice, "uop", "uop|llvm|c|object|ptx",
+     "Form of the result: uop is the text form; programs can also be printed as LLVM IR, as OpenCL "
+     "C (c), as machine code (object) and as machine code for NVIDIA GPUs (ptx)"},
     {"target", 0, FlagKind::kString, "", "KEY",
      "Target that programs are lowered and compiled for: the key of a reproducer, host for this "
-     "machine, sm_80 or sm_90a for an A100 or H100 (default: a generic target that --vector-bytes, "
+     "machine, sm_80 or sm_90a for an A100 or H100, opencl for an OpenCL device (default: a "
+     "generic target that --vector-bytes, "
      "--vector-registers and --threads describe)"},
     {"vector-bytes", 0, FlagKind::kInt, "64", "N",
      "Width of the vector registers of the generic target in bytes", Between(1, 65'536)},
@@ -103,11 +104,12 @@ absl::Status In(std::string_view where, const absl::Status& status) {
   return absl::Status(status.code(), StrCat(where, ": ", status.message()));
 }
 
-enum class Form { kUop, kLlvm, kObject, kPtx };
+enum class Form { kUop, kLlvm, kC, kObject, kPtx };
 
 // Of the words that --emit takes.
 Form FormFromText(std::string_view text) {
   if (text == "llvm") return Form::kLlvm;
+  if (text == "c") return Form::kC;
   if (text == "object") return Form::kObject;
   return text == "ptx" ? Form::kPtx : Form::kUop;
 }
@@ -118,6 +120,7 @@ std::optional<Target> KnownTarget(std::string_view name, int threads) {
   if (name == "host") return HostTarget(threads);
   if (name == "sm_80") return NvidiaTarget(8, 0, 108, 163 * kKiB);
   if (name == "sm_90a") return NvidiaTarget(9, 0, 132, 227 * kKiB);
+  if (name == "opencl") return OpenClTarget(std::max(threads, 1));
   return std::nullopt;
 }
 
@@ -137,7 +140,8 @@ absl::StatusOr<Target> TargetOf(const Flags& flags) {
   if (!key.empty()) {
     const auto target = Target::FromKey(key);
     if (!target) {
-      return InvalidArgument("--target: \"", key, "\" is none of host, sm_80, sm_90a and no key");
+      return InvalidArgument("--target: \"", key,
+                             "\" is none of host, sm_80, sm_90a, opencl and no key");
     }
     return *target;
   }
@@ -167,6 +171,11 @@ absl::StatusOr<Settings> Check(const Flags& flags) {
   }
   s.form = FormFromText(flags.GetString("emit"));
   TG_ASSIGN_OR_RETURN(s.target, TargetOf(flags));
+  if ((s.form == Form::kC) != (s.target.arch == kOpenClArch) &&
+      (s.form == Form::kC || s.form == Form::kLlvm)) {
+    return InvalidArgument(
+        "--emit: llvm is for processors and NVIDIA's GPUs, c for --target=opencl");
+  }
   if (s.form == Form::kPtx && !s.target.arch.starts_with("sm_")) {
     return InvalidArgument("--emit: ptx needs a target of NVIDIA, such as --target=sm_90a");
   }
@@ -262,8 +271,8 @@ class Runner {
       if (piece.program == nullptr) {
         return InvalidArgument("--emit: ", piece.name, " is no program; run --passes=lower");
       }
-      TG_ASSIGN_OR_RETURN(std::string text, RenderLlvm(*piece.program, settings_.target));
-      if (settings_.form != Form::kLlvm) {
+      TG_ASSIGN_OR_RETURN(std::string text, Render(*piece.program, settings_.target));
+      if (settings_.form != Form::kLlvm && settings_.form != Form::kC) {
         TG_ASSIGN_OR_RETURN(ProgramImage image,
                             Compile(text, piece.program->name, settings_.target));
         text = std::move(image.binary);

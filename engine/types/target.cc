@@ -15,12 +15,13 @@ std::string Target::Key() const {
          std::to_string(cache_bytes) + "|" + std::to_string(stream_bytes) + "|" +
          std::to_string(computes.bits()) + "|" + std::to_string(converts.bits()) + "|" +
          std::to_string(warp) + "|" + std::to_string(group_threads) + "|" +
-         std::to_string(local_bytes);
+         std::to_string(local_bytes) + "|" + std::to_string(stages ? 1 : 0) + "|" +
+         std::to_string(vector_lanes) + "|" + std::to_string(align);
 }
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 13> parts;
+  std::array<std::string_view, 16> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -48,6 +49,10 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   target.warp = number(10, 0);
   target.group_threads = number(11, 0);
   target.local_bytes = number(12, int64_t{0});
+  target.stages = number(13, 0) != 0;
+  target.vector_lanes = number(14, 0);
+  target.align = number(15, 0);
+  good &= target.vector_lanes >= 1 && target.align >= 1;
   good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;
   good &= target.vector_bytes >= 1 && target.vector_registers >= 1 && target.threads >= 1;
   if (!good || target.Key() != whole) return std::nullopt;
@@ -81,12 +86,34 @@ std::optional<Target> NvidiaTarget(int major, int minor, int multiprocessors, in
   target.arch = major == 9 && minor == 0 ? "sm_90a" : "sm_80";
   target.threads = multiprocessors;
   target.vector_bytes = 16;
+  target.align = target.vector_bytes;
   target.vector_registers = 64;  // of 128 bits: a thread has up to 255 of 32
   target.converts = {DType::kFloat16, DType::kBFloat16};
   target.warp = 32;
   target.group_threads = 1024;
   target.local_bytes = local_bytes;
   target.cache_bytes = 0;  // none that a thread has to itself
+  return target;
+}
+
+Target OpenClTarget(int units) {
+  Target target;
+  target.arch = kOpenClArch;
+  target.threads = units;
+  target.vector_bytes = 16;      // a thread has registers of 32 bits, and reads up to four at once
+  target.vector_registers = 64;  // of 128 bits
+  target.vector_lanes = 16;      // of OpenCL C
+  target.group_threads = 256;
+  target.local_bytes = int64_t{32} << 10;
+  target.cache_bytes = 0;
+  return target;
+}
+
+Target OpenClProcessor(int units, int vector_bytes) {
+  Target target = OpenClTarget(units);
+  target.vector_bytes = vector_bytes;
+  target.vector_registers = vector_bytes >= 64 ? 32 : 16;
+  target.stages = false;
   return target;
 }
 

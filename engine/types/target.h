@@ -11,7 +11,7 @@
 namespace telegrad {
 
 struct Target {
-  std::string arch;       // "x86-64", later "sm_90a", "gfx942"
+  std::string arch;       // "x86-64", "sm_90a", "opencl-c", later "gfx942"
   std::string cpu;        // LLVM's processor name, for tuning
   std::string features;   // "+avx2,+fma,...", sorted: what the code may use
   int vector_bytes = 16;  // width of the widest useful vector register
@@ -29,11 +29,14 @@ struct Target {
   DTypeSet converts;
   // Of a device that runs workgroups of many threads; `threads` is then how many workgroups' worth
   // of processors it has, and `vector_bytes` the widest access of one thread.
-  int warp = 1;             // threads that execute together; 1: programs have one thread a worker
-  int group_threads = 1;    // at most in a workgroup
+  int group_threads = 1;    // at most in a workgroup; 1: programs have one thread a worker
+  int warp = 1;             // of these execute together and exchange values; 1: none do
   int64_t local_bytes = 0;  // at most that a workgroup has of memory of its own
+  bool stages = true;       // that is nearer than other memory, so tiles are worth copying there
+  int vector_lanes = 1024;  // the most that a vector has, whatever its elements
+  int align = 1;            // bytes: where a buffer must start, beyond its element
 
-  bool has_workgroups() const { return warp > 1; }
+  bool has_workgroups() const { return group_threads > 1; }
 
   // Every field, unambiguously: equal keys mean interchangeable code.
   std::string Key() const;
@@ -57,5 +60,14 @@ inline constexpr double kCpuThreadBytes = 12e9;
 // is made for. Its `arch` is one that LLVM 19 knows, "sm_80" or "sm_90a"; a driver translates code
 // for sm_80 to all later processors.
 std::optional<Target> NvidiaTarget(int major, int minor, int multiprocessors, int64_t local_bytes);
+
+// OpenCL C, for the device and driver that `cpu` names.
+inline constexpr char kOpenClArch[] = "opencl-c";
+
+// A GPU of OpenCL 1.2 with so many compute units and what all have, and one that is a processor:
+// its threads have vector registers of so many bytes, and its local memory is not nearer than
+// other.
+Target OpenClTarget(int units);
+Target OpenClProcessor(int units, int vector_bytes);
 
 }  // namespace telegrad

@@ -13,7 +13,7 @@
 
 namespace telegrad {
 
-// Of those with an algorithm behind it.
+// A row for each compression except "none".
 struct CompressionMethod {
   v1::Compression number;
   std::string_view name;

@@ -127,6 +127,38 @@ absl::Status SplitEnvelope(std::span<const ByteSpan> message, int payload_field,
   return absl::OkStatus();
 }
 
+absl::Status SplitPayloads(std::span<const ByteSpan> message, int payload_field, uint64_t most_head,
+                           size_t most, Payloads* out) {
+  *out = {};
+  TG_ASSIGN_OR_RETURN(const uint64_t head, HeadBytes(message, payload_field));
+  if (head > most_head) {
+    return ResourceExhausted("the message has ", head, " bytes beside its raw contents; ",
+                             most_head, " are allowed");
+  }
+  Cursor cursor(message);
+  const uint64_t size = cursor.left();
+  std::string tag_bytes;
+  while (cursor.left() > 0) {
+    tag_bytes.clear();
+    uint64_t tag, bytes;
+    if (!cursor.Varint(&tag, &tag_bytes)) return Malformed(cursor, size);
+    if (tag != PayloadTag(payload_field)) {
+      out->head += tag_bytes;
+      if (!SkipValue(cursor, tag & 7, &out->head)) return Malformed(cursor, size);
+      continue;
+    }
+    if (out->payloads.size() >= most) {
+      return ResourceExhausted("the message has more than ", most, " raw contents");
+    }
+    std::vector<ByteSpan>& payload = out->payloads.emplace_back();
+    if (!cursor.Varint(&bytes, nullptr) ||
+        !cursor.Bytes(bytes, [&](ByteSpan part) { payload.push_back(part); })) {
+      return Malformed(cursor, size);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<uint64_t> HeadBytes(std::span<const ByteSpan> message, int payload_field) {
   Cursor cursor(message);
   const uint64_t size = cursor.left();

@@ -27,6 +27,17 @@ struct Envelope {
 absl::Status SplitEnvelope(std::span<const ByteSpan> message, int payload_field,
                            Envelope* envelope);
 
+// A message with several payloads: every occurrence of the field, in order.
+struct Payloads {
+  std::string head;  // every other field, a message of its own
+  std::vector<std::vector<ByteSpan>> payloads;
+};
+
+// INVALID_ARGUMENT as SplitEnvelope; RESOURCE_EXHAUSTED for a head of more than `most_head` bytes,
+// or more than `most` payloads.
+absl::Status SplitPayloads(std::span<const ByteSpan> message, int payload_field, uint64_t most_head,
+                           size_t most, Payloads* out);
+
 // The length of the head, computed without copying it.
 absl::StatusOr<uint64_t> HeadBytes(std::span<const ByteSpan> message, int payload_field);
 

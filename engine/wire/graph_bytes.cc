@@ -17,11 +17,11 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-// Of a client of a later version there may be some.
+// Clients of later versions may send some.
 constexpr int64_t kMaxUnknownFields = 1024;
 
-// A message takes many times its bytes where it has nothing in it, and so does a field that nobody
-// knows: both are counted before any of them is made. What does not parse is left to the parser.
+// An empty message takes many times its serialized bytes in memory, and so does an unknown field:
+// both are counted before parsing. Malformed input is left to the parser.
 absl::Status CheckParts(std::string_view bytes, int64_t max_nodes) {
   CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
                       static_cast<int>(bytes.size()));

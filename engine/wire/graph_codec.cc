@@ -52,7 +52,7 @@ class Reader {
       if (message.starts_with(": ")) message.remove_prefix(2);
       return Bad(message);
     }
-    // Of equal nodes the first gives the number that errors name.
+    // Errors name equal nodes by the number of the first.
     if (u.id() == numbers_.size()) numbers_.push_back(static_cast<uint32_t>(index));
     ids_.push_back(u.id());
     return absl::OkStatus();

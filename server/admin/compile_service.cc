@@ -33,6 +33,7 @@ absl::StatusOr<std::unique_ptr<CompileService>> CompileService::Start(const Opti
   if (options.workers > 0) {
     CompilePool::Options pool;
     TG_ASSIGN_OR_RETURN(pool.executable, FindCompileWorker());
+    pool.opencl_library = options.opencl_library;
     pool.workers = options.workers;
     pool.spare = kSpareWorkers;
     pool.deadline = options.kernel_time;
@@ -43,7 +44,9 @@ absl::StatusOr<std::unique_ptr<CompileService>> CompileService::Start(const Opti
     };
     TG_ASSIGN_OR_RETURN(out->pool_, CompilePool::Start(pool));
   }
-  out->services_ = {out->pool_, out->store_,
+  std::shared_ptr<KernelCompiler> compiler = out->pool_;
+  if (compiler == nullptr) compiler = CompileInProcess({options.opencl_library});
+  out->services_ = {compiler, out->store_,
                     [self](const FailedKernel& kernel) { self->Report(kernel); }};
   return out;
 }

@@ -18,7 +18,8 @@ namespace telegrad {
 class CompileService {
  public:
   struct Options {
-    int workers = 0;  // 0: none, this process compiles
+    int workers = 0;             // 0: none, this process compiles
+    std::string opencl_library;  // see CompilePool::Options
     std::chrono::milliseconds kernel_time{30'000};
     int64_t worker_memory = 0;
     int nice = 0;

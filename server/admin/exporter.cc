@@ -18,18 +18,45 @@ std::string Number(double value) {
   return {text, std::to_chars(text, text + sizeof(text), value).ptr};
 }
 
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+std::string TextOf(const Labels& labels) {
+  std::string text;
+  for (const auto& [name, value] : labels) {
+    StrAppend(&text, text.empty() ? "{" : ",", name, "=\"",
+              absl::StrReplaceAll(value, {{"\\", "\\\\"}, {"\n", "\\n"}, {"\"", "\\\""}}), "\"");
+  }
+  return text.empty() ? text : text + "}";
+}
+
+// Each bucket counts what the ones before it do, too.
+void AppendHistogram(const std::string& name, const LabelledMetric::Sample& sample,
+                     std::string* page) {
+  Labels labels = sample.labels;
+  labels.emplace_back("le", "");
+  int64_t count = 0;
+  for (size_t i = 0; i < sample.histogram.buckets.size(); ++i) {
+    count += sample.histogram.buckets[i];
+    const std::span<const double> bounds = Histogram::Bounds();
+    labels.back().second = i < bounds.size() ? Number(bounds[i]) : "+Inf";
+    StrAppend(page, name, "_bucket", TextOf(labels), " ", count, "\n");
+  }
+  labels.pop_back();
+  StrAppend(page, name, "_sum", TextOf(labels), " ", Number(sample.histogram.seconds), "\n");
+  StrAppend(page, name, "_count", TextOf(labels), " ", count, "\n");
+}
+
 void AppendMetric(const LabelledMetric& metric, std::string* page) {
+  constexpr std::string_view kTypes[] = {"counter", "gauge", "histogram"};
   const std::string help = absl::StrReplaceAll(metric.help, {{"\\", "\\\\"}, {"\n", "\\n"}});
   StrAppend(page, "# HELP ", metric.name, " ", help, "\n# TYPE ", metric.name, " ",
-            metric.kind == MetricInfo::kCounter ? "counter" : "gauge", "\n");
+            kTypes[metric.kind], "\n");
   for (const LabelledMetric::Sample& sample : metric.samples) {
-    std::string labels;
-    for (const auto& [name, value] : sample.labels) {
-      StrAppend(&labels, labels.empty() ? "{" : ",", name, "=\"",
-                absl::StrReplaceAll(value, {{"\\", "\\\\"}, {"\n", "\\n"}, {"\"", "\\\""}}), "\"");
+    if (metric.kind == MetricInfo::kHistogram) {
+      AppendHistogram(metric.name, sample, page);
+      continue;
     }
-    if (!labels.empty()) labels += "}";
-    StrAppend(page, metric.name, labels, " ", Number(sample.value), "\n");
+    StrAppend(page, metric.name, TextOf(sample.labels), " ", Number(sample.value), "\n");
   }
 }
 

@@ -13,7 +13,7 @@
 
 namespace telegrad {
 
-// Of one event. Thread-safe.
+// The limit of one event. Thread-safe.
 class LimitedLog {
  public:
   static constexpr int kLinesPerSecond = 10;

@@ -54,7 +54,8 @@ void Log(LogLevel level, std::string_view event, std::span<const LogField> field
       absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
   std::string line = FormatLogLine(time, level, event, fields);
   line += '\n';
-  // One write per line keeps lines of different threads apart. There is nobody to tell if it fails.
+  // One write per line keeps lines of different threads apart. A failure cannot be reported
+  // anywhere.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -19,17 +19,17 @@ constexpr MetricInfo kMetrics[] = {
 std::span<const MetricInfo> AllMetrics() { return kMetrics; }
 
 void Metrics::AddCollector(std::function<void(Metrics&)> collector) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   collectors_.push_back(std::move(collector));
 }
 
 void Metrics::AddLabelled(std::function<std::vector<LabelledMetric>()> collector) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   labelled_.push_back(std::move(collector));
 }
 
 std::array<double, kNumMetrics> Metrics::Values() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& collector : collectors_) collector(*this);
   std::array<double, kNumMetrics> values;
   for (int i = 0; i < kNumMetrics; ++i) values[i] = Value(static_cast<Metric>(i));
@@ -37,7 +37,7 @@ std::array<double, kNumMetrics> Metrics::Values() {
 }
 
 std::vector<LabelledMetric> Metrics::Labelled() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<LabelledMetric> all;
   for (const auto& collector : labelled_) {
     for (LabelledMetric& metric : collector()) all.push_back(std::move(metric));

@@ -7,12 +7,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "engine/base/mutex.h"
+#include "server/admin/histogram.h"
 
 namespace telegrad {
 
@@ -29,7 +31,7 @@ inline constexpr int kNumMetrics = 0
     ;
 
 struct MetricInfo {
-  enum Kind { kCounter, kGauge };
+  enum Kind { kCounter, kGauge, kHistogram };  // rows of the table are one of the first two
   std::string_view name;
   Kind kind;
   double unit;  // the unit of one count: 1e-9 where nanoseconds are counted and seconds are shown
@@ -44,6 +46,7 @@ struct LabelledMetric {
   struct Sample {
     std::vector<std::pair<std::string, std::string>> labels;  // name, value
     double value = 0;
+    Histogram::Counts histogram = {};  // instead, of a kHistogram
   };
   std::string name;
   MetricInfo::Kind kind = MetricInfo::kGauge;
@@ -79,9 +82,9 @@ class Metrics {
 
  private:
   std::array<std::atomic<int64_t>, kNumMetrics> counts_{};
-  std::mutex mutex_;
-  std::vector<std::function<void(Metrics&)>> collectors_;
-  std::vector<std::function<std::vector<LabelledMetric>()>> labelled_;
+  Mutex mutex_;
+  std::vector<std::function<void(Metrics&)>> collectors_ TG_GUARDED_BY(mutex_);
+  std::vector<std::function<std::vector<LabelledMetric>()>> labelled_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

@@ -49,7 +49,7 @@ absl::StatusOr<std::set<std::string>> NamesIn(const std::string& path) {
   return absl::UnavailableError(StrCat(path, ": ", std::string_view(std::strerror(error))));
 }
 
-// What cannot be read is as in `before`.
+// Files that cannot be read keep their content from `before`.
 Contents ReadFolder(const std::string& path, const KeySet& before) {
   Contents contents;
   const absl::StatusOr<std::set<std::string>> names = NamesIn(path);

@@ -2,6 +2,7 @@
 // thread (it waits only in poll) nor exhaust memory (connections and packets are bounded).
 #include "server/identity/local_socket.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -23,6 +24,8 @@ constexpr size_t kMaxConnections = 256;
 constexpr size_t kMaxConnectionsOfUser = 64;
 constexpr size_t kMaxPacketBytes = 4096;
 constexpr size_t kMaxDescriptors = 4;
+// That one user has sent and that take their time to be closed.
+constexpr size_t kMaxUnclosed = 16;
 
 void Reply(int fd, const std::string& text) {
   // A peer that does not read its answers loses them.
@@ -101,7 +104,7 @@ absl::StatusOr<std::unique_ptr<LocalSocket>> LocalSocket::Start(const std::strin
   if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return absl::UnavailableError(StrCat("cannot listen on ", path, ": ", std::strerror(errno)));
   }
-  // Who may connect is decided by uid; where there is only one, the file says so, too.
+  // Access is decided by uid; where there is only one user, the mode of the file restricts it, too.
   if (chmod(path.c_str(), users.others() ? 0666 : 0600) != 0 ||
       listen(listener.get(), SOMAXCONN) != 0) {
     return absl::UnavailableError(StrCat("cannot listen on ", path, ": ", std::strerror(errno)));
@@ -134,12 +137,17 @@ void LocalSocket::Serve() {
     if (poll(polled.data(), polled.size(), -1) < 0) continue;
     if (polled[0].revents != 0) return;
     for (size_t i = connections_.size(); i-- > 0;) {
-      if (polled[i + 2].revents != 0 && !Answer(connections_[i])) {
-        connections_.erase(connections_.begin() + static_cast<ptrdiff_t>(i));
-      }
+      if (polled[i + 2].revents != 0 && !Answer(connections_[i])) HangUp(i);
     }
     if (polled[1].revents != 0) Accept();
   }
+}
+
+// With a connection goes what lies in it unread, descriptors, too.
+void LocalSocket::HangUp(size_t connection) {
+  const Connection& ended = connections_[connection];
+  closer_.Close(UniqueFd(fcntl(ended.fd->get(), F_DUPFD_CLOEXEC, 0)), ended.uid);
+  connections_.erase(connections_.begin() + static_cast<ptrdiff_t>(connection));
 }
 
 void LocalSocket::Accept() {
@@ -151,6 +159,9 @@ void LocalSocket::Accept() {
   for (const Connection& connection : connections_) of_user += connection.uid == peer.uid ? 1 : 0;
   if (connections_.size() >= kMaxConnections || of_user >= kMaxConnectionsOfUser) {
     return Reply(fd.get(), "error there are too many connections");
+  }
+  if (closer_.open(peer.uid) >= kMaxUnclosed) {
+    return Reply(fd.get(), "error descriptors of this user are still being closed");
   }
   absl::StatusOr<Principal> principal = users_.Find(peer.uid);
   if (principal.ok()) {
@@ -174,12 +185,18 @@ bool LocalSocket::Answer(Connection& connection) {
   const ssize_t size = recvmsg(connection.fd->get(), &message, MSG_CMSG_CLOEXEC);
   if (size < 0) return errno == EAGAIN || errno == EINTR;
   Request request{.principal = {}, .text = {}, .descriptors = {}, .answer_later = {}};
+  bool only_memory = true;
   for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
-      request.descriptors.emplace_back(fd);
+      if (fcntl(fd, F_GET_SEALS) >= 0) {
+        request.descriptors.emplace_back(fd);
+      } else {
+        closer_.Close(UniqueFd(fd), connection.uid);
+        only_memory = false;
+      }
     }
   }
   if (size == 0) return false;
@@ -193,6 +210,10 @@ bool LocalSocket::Answer(Connection& connection) {
     Reply(connection.fd->get(), StrCat("error a request has at most ", kMaxPacketBytes,
                                        " bytes and ", kMaxDescriptors, " descriptors"));
     return true;
+  }
+  if (!only_memory) {
+    Reply(connection.fd->get(), "error shared memory is a memfd; this is another file");
+    return closer_.open(connection.uid) < kMaxUnclosed;
   }
   const std::string_view text(packet, static_cast<size_t>(size));
   const std::string_view verb = text.substr(0, text.find(' '));

@@ -22,13 +22,14 @@
 #include "engine/base/unique_fd.h"
 #include "server/admin/limited_log.h"
 #include "server/identity/principal.h"
+#include "server/identity/slow_closer.h"
 
 namespace telegrad {
 
 // Tenants by uid. The daemon's own user is always known, and an administrator.
 class LocalUsers {
  public:
-  // Of "UID=TENANT" each.
+  // Parses rows of the form "UID=TENANT".
   static absl::StatusOr<LocalUsers> Parse(std::span<const std::string> rows);
   absl::StatusOr<Principal> Find(uid_t uid) const;
   bool others() const;  // besides the daemon's own user
@@ -41,9 +42,9 @@ class LocalSocket {
  public:
   struct Request {
     Principal principal;
-    std::string_view text;  // after the verb
-    std::vector<UniqueFd> descriptors;
-    // Sends the answer of a handler that returned none; called once, from any thread.
+    std::string_view text;              // after the verb
+    std::vector<UniqueFd> descriptors;  // of memory alone: they are closed without waiting
+    // For a handler that has no answer yet: from any thread, once.
     std::function<void(const absl::StatusOr<std::string>&)> answer_later;
   };
   // Called on the socket's thread; does not wait. The result follows "ok "; where it is nullopt,
@@ -67,12 +68,14 @@ class LocalSocket {
   void Serve();
   void Accept();
   bool Answer(Connection& connection);  // false: it is over
+  void HangUp(size_t connection);
 
   const std::string path_;
   const LocalUsers users_;
   const Handlers handlers_;
   const UniqueFd listener_, stop_;
   std::vector<Connection> connections_;
+  SlowCloser closer_;
   LimitedLog refused_{LogLevel::kWarning, "local_user_refused"};
   std::thread thread_;
 };

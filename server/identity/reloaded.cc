@@ -41,7 +41,7 @@ std::string FolderStamp(const std::string& path) {
 }
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
-  // Not blocking: a pipe in the file's place must not hold up whoever authenticates.
+  // Not blocking: a pipe in place of the file must not block authentication.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && IsGone(errno)) return NotFound(std::strerror(errno));
   if (fd < 0) return absl::UnavailableError(std::strerror(errno));

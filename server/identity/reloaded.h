@@ -17,7 +17,7 @@ namespace telegrad {
 // A text that changes whenever the file is written, replaced or removed; "" if its state cannot be
 // read.
 std::string FileStamp(const std::string& path);
-// Of a folder: of all files in it.
+// The same for all files in a folder.
 std::string FolderStamp(const std::string& path);
 
 // Whether the error of a system call means that the file does not exist, and not that it cannot be

@@ -14,7 +14,7 @@
 namespace telegrad {
 namespace {
 
-// Of a connection's certificate the same PEM comes with every call.
+// Limit of the cached ids, which are cached because every call of a connection has the same PEM.
 constexpr size_t kMostKnown = 4096;
 
 template <typename T, void (*kFree)(T*)>

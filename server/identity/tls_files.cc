@@ -20,7 +20,7 @@ absl::StatusOr<std::shared_ptr<T>> FromFile(const std::string& path, Read read, 
   const absl::StatusOr<std::string> content = ReadSmallFile(path);
   if (!content.ok()) return InvalidArgument(path, ": ", content.status().message());
   BIO* const bio = BIO_new_mem_buf(content->data(), static_cast<int>(content->size()));
-  // A daemon has nobody to ask for a passphrase.
+  // A daemon cannot prompt for a passphrase.
   const auto no_passphrase = [](char*, int, int, void*) { return -1; };
   T* const found = read(bio, nullptr, no_passphrase, nullptr);
   BIO_free(bio);

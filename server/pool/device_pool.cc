@@ -1,5 +1,6 @@
 #include "server/pool/device_pool.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -25,6 +26,7 @@ DevicePool::DevicePool(std::vector<std::unique_ptr<Device>> devices, std::vector
                        const Clock* clock)
     : devices_(std::move(devices)), notes_(std::move(notes)) {
   for (const auto& device : devices_) {
+    drained_[device.get()] = std::make_unique<std::atomic<bool>>(false);
     for (const QueueKind kind : {QueueKind::kCompute, QueueKind::kCopy}) {
       Queue* const queue = &device->queue(kind);
       std::unique_ptr<FairQueue>& fair = queues_[queue];
@@ -38,8 +40,30 @@ FairQueue* DevicePool::queue(Device& device, QueueKind kind) const {
   return it == queues_.end() ? nullptr : it->second.get();
 }
 
+void DevicePool::SetTakesWork(const Device& device, bool takes_work) {
+  drained_.at(&device)->store(!takes_work, std::memory_order_relaxed);
+}
+
+absl::Status DevicePool::CheckTakesWork(const Device& device) const {
+  const auto it = drained_.find(&device);
+  if (it == drained_.end() || !it->second->load(std::memory_order_relaxed)) return absl::OkStatus();
+  return absl::UnavailableError(StrCat(
+      device.name(), " takes no new work, as an administrator has said; use another device"));
+}
+
+std::vector<std::pair<std::string_view, FairQueue*>> DevicePool::QueuesOf(Device& device) const {
+  FairQueue* const compute = queue(device, QueueKind::kCompute);
+  FairQueue* const copy = queue(device, QueueKind::kCopy);
+  if (compute == copy) return {{"compute", compute}};
+  return {{"compute", compute}, {"copy", copy}};
+}
+
 absl::StatusOr<Device*> DevicePool::Find(std::string_view name) const {
-  if (name.empty()) return devices_.front().get();
+  if (name.empty()) {
+    const auto first = std::ranges::find_if(
+        devices_, [this](const auto& device) { return CheckTakesWork(*device).ok(); });
+    return first == devices_.end() ? devices_.front().get() : first->get();
+  }
   std::string known;
   for (const auto& device : devices_) {
     if (device->name() == name) return device.get();

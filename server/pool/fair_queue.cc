@@ -62,7 +62,9 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
   struct Job {
     SlicedWork work;
     WorkTerms terms;
-    uint64_t number = 0;  // in the order of submission
+    uint64_t number = 0;    // in the order of submission
+    int64_t submitted = 0;  // when
+    int64_t ran = 0;        // of its slices so far
     std::shared_ptr<Lane> lane;
     const std::shared_ptr<Timeline> ended = std::make_shared<Timeline>();
     size_t looked = 0;                  // waits that need no more looking after
@@ -128,6 +130,7 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
 
   Queue& queue;
   const Clock& clock;
+  Histogram wait_time, run_time;
 
   mutable std::mutex mutex;  // of all below
   std::condition_variable all_over;
@@ -247,6 +250,13 @@ bool FairQueue::State::Choose(Handed* handed, Later* later) {
     on_device_ns += ns;
     turns.Charge(flow, ns);
     *handed = {job, job->handed, ns, clock.Ns()};
+    if (job->handed == 0) {
+      wait_time.Observe(handed->since - job->submitted);
+      int64_t never = 0;
+      if (job->terms.taken != nullptr) {
+        job->terms.taken->first_ns.compare_exchange_strong(never, handed->since);
+      }
+    }
     return true;
   }
   return false;
@@ -302,7 +312,9 @@ void FairQueue::State::Ended(const Handed& handed, const absl::Status& status) {
     last_end = std::max(last_end, now);
     if (job.terms.taken != nullptr) {
       job.terms.taken->ns.fetch_add(ran, std::memory_order_relaxed);
+      job.terms.taken->last_ns.store(now, std::memory_order_relaxed);
     }
+    job.ran += ran;
     Lane* const lane = job.lane.get();
     turns.Correct(lane->flow_, handed.predicted_ns, std::max(static_cast<double>(ran), kLeastNs));
     --on_device;
@@ -314,7 +326,10 @@ void FairQueue::State::Ended(const Handed& handed, const absl::Status& status) {
       Pop(lane, &later);
       turns.SetWaiting(lane->flow_, !lane->flow_->ready.empty());
     }
-    if (job.over()) EndLocked(handed.job, &later);
+    if (job.over()) {
+      run_time.Observe(job.ran);
+      EndLocked(handed.job, &later);
+    }
     if (jobs.empty()) turns.ForgetDebts();
   }
   Do(std::move(later));
@@ -444,6 +459,7 @@ TimelinePoint FairQueue::Submit(const std::shared_ptr<Lane>& lane, SlicedWork wo
   job->work = std::move(work);
   job->terms = std::move(terms);
   job->lane = lane;
+  job->submitted = state_->clock.Ns();
   const TimelinePoint point{job->ended, 1};
   State::Later later;
   {
@@ -462,6 +478,31 @@ TimelinePoint FairQueue::Submit(const std::shared_ptr<Lane>& lane, SlicedWork wo
   state_->Do(std::move(later));
   state_->HandOut();
   return point;
+}
+
+const Histogram& FairQueue::wait_time() const { return state_->wait_time; }
+const Histogram& FairQueue::run_time() const { return state_->run_time; }
+
+int64_t FairQueue::works() const {
+  const std::lock_guard lock(state_->mutex);
+  return static_cast<int64_t>(state_->jobs.size());
+}
+
+std::vector<FairQueue::Waiting> FairQueue::Who() const {
+  const std::lock_guard lock(state_->mutex);
+  std::map<std::string_view, Waiting> by_tenant;
+  for (const auto& [timeline, job] : state_->jobs) {
+    const State::Flow& flow = *job->lane->flow_;
+    Waiting& row = by_tenant[flow.share().name()];
+    row.debt_ns = std::max(0.0, -flow.deficit());
+    ++row.works;
+  }
+  std::vector<Waiting> out;
+  for (auto& [name, row] : by_tenant) {
+    row.tenant = name;
+    out.push_back(std::move(row));
+  }
+  return out;
 }
 
 TimelinePoint FairQueue::Drained() {

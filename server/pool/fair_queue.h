@@ -19,18 +19,22 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "devices/api/device.h"
 #include "engine/base/clock.h"
 #include "engine/base/share.h"
 #include "engine/execution/run_queues.h"
+#include "server/admin/histogram.h"
 
 namespace telegrad {
 
 // What a run has taken of devices so far.
 struct DeviceTime {
   std::atomic<int64_t> ns{0};  // in which its slices ran, without any waiting
+  // When the first of them was handed to a device, and when the last one ended; 0: never.
+  std::atomic<int64_t> first_ns{0}, last_ns{0};
 };
 
 // How a work stands to others of its tenant.
@@ -58,6 +62,19 @@ class FairQueue {
   // The point is on a timeline of its own: what a work has ended with is kept for those who refer
   // to the point and is nobody else's business.
   TimelinePoint Submit(const std::shared_ptr<Lane>& lane, SlicedWork work, WorkTerms terms = {});
+
+  // Of each work: how long it waited, from its submission until its first slice was handed to the
+  // device, and how long its slices ran.
+  const Histogram& wait_time() const;
+  const Histogram& run_time() const;
+  int64_t works() const;  // that wait or run
+  // What each tenant has here now; looks at all of them.
+  struct Waiting {
+    std::string tenant;
+    int64_t works = 0;   // that have begun or could begin
+    double debt_ns = 0;  // that is paid before its next turn
+  };
+  std::vector<Waiting> Who() const;
 
   // Reached when everything that was submitted before has ended; does not fail.
   TimelinePoint Drained();

@@ -1,6 +1,6 @@
-// Accepts the connections of all listeners and hands them to gRPC, which would close its own
-// listeners for good where it is once out of descriptors (1.51.1). Here a listener goes on as soon
-// as there are some again, and one that accepts no more is opened anew.
+// Accepts the connections of all listeners and passes them to gRPC, whose own listeners (1.51.1)
+// would stop accepting for good once the process runs out of descriptors. Here a listener continues
+// as soon as a descriptor is free, and one that stops accepting is reopened.
 #pragma once
 
 #include <sys/stat.h>
@@ -30,20 +30,21 @@ class Acceptor {
   Acceptor(Connections* connections, Metrics* metrics);
   ~Acceptor();
 
-  // Before Start: listens at `address`, but accepts nobody yet. What clients are told to connect
-  // to, with the port. `mask` is the umask of a unix socket's file. UNAVAILABLE if it is taken.
+  // Called before Start: listens at `address`, but accepts no connection yet. Returns the address
+  // for clients, with the port. `mask` is the umask of a unix socket's file. UNAVAILABLE if it is
+  // taken.
   absl::StatusOr<std::string> Listen(const ListenAddress& address, mode_t mask, Take take);
-  // Likewise, for a socket that somebody else has opened and keeps open.
+  // The same for a socket that another process has opened and keeps open.
   absl::Status Adopt(const ListenAddress& address, int listener, Take take);
   absl::Status Start();
-  // Accepts nobody any more; removes the files of unix sockets. May be called again.
+  // Stops accepting; removes the files of unix sockets. May be called again.
   void Stop();
 
  private:
   struct Row {
     ListenAddress address;  // with the port that it took
     mode_t mask = 0;
-    bool adopted = false;  // somebody else opens and removes it
+    bool adopted = false;  // another process opens and removes it
     Take take;
     std::vector<UniqueFd> listeners;
   };

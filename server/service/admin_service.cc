@@ -5,6 +5,7 @@
 
 #include "engine/base/status.h"
 #include "server/admin/log.h"
+#include "server/admin/threads.h"
 
 namespace telegrad {
 namespace {
@@ -88,6 +89,67 @@ absl::Status AdminService::SetLogLevel(const Caller& caller, const v1::SetLogLev
   }
   telegrad::SetLogLevel(*level);
   LogDone(caller, "admin_log_level", LogField{"level", request.level()});
+  return absl::OkStatus();
+}
+
+absl::Status AdminService::ListQueues(const Caller&, const v1::ListQueuesRequest&,
+                                      v1::ListQueuesResponse* response) {
+  for (const auto& device : devices_.devices()) {
+    for (const auto& [name, queue] : devices_.QueuesOf(*device)) {
+      v1::QueueInfo* info = response->add_queues();
+      info->set_device(device->name());
+      info->set_queue(std::string(name));
+      info->set_healthy(device->Health().ok());
+      info->set_drained(!devices_.CheckTakesWork(*device).ok());
+      for (const FairQueue::Waiting& row : queue->Who()) {
+        v1::QueueUse* use = info->add_tenants();
+        use->set_tenant(row.tenant);
+        use->set_works(static_cast<uint64_t>(row.works));
+        use->set_debt_ns(static_cast<uint64_t>(row.debt_ns));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AdminService::ListSpans(const Caller&, const v1::ListSpansRequest&,
+                                     v1::ListSpansResponse* response) {
+  if (env_.tracer != nullptr) response->set_chrome_json(env_.tracer->ChromeJson());
+  return absl::OkStatus();
+}
+
+absl::Status AdminService::ListThreads(const Caller&, const v1::ListThreadsRequest&,
+                                       v1::ListThreadsResponse* response) {
+  for (ThreadUse& thread : ThreadsOfThisProcess()) {
+    v1::ThreadInfo* info = response->add_threads();
+    info->set_id(thread.id);
+    info->set_name(std::move(thread.name));
+    info->set_cpu_ns(thread.cpu_ns);
+    info->set_state(std::string(1, thread.state));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AdminService::DrainDevice(const Caller& caller, const v1::DrainDeviceRequest& request,
+                                       v1::DrainDeviceResponse* response) {
+  if (request.device().empty()) return InvalidArgument("expected the name of a device");
+  TG_ASSIGN_OR_RETURN(Device * device, devices_.Find(request.device()));
+  devices_.SetTakesWork(*device, request.takes_work());
+  LogDone(caller, "admin_drain_device", LogField{"device", device->name()},
+          LogField{"takes_work", request.takes_work() ? "true" : "false"});
+  uint64_t works = 0;
+  for (const auto& [name, queue] : devices_.QueuesOf(*device)) {
+    works += static_cast<uint64_t>(queue->works());
+  }
+  response->set_works(works);
+  return absl::OkStatus();
+}
+
+absl::Status AdminService::Reload(const Caller& caller, const v1::ReloadRequest&,
+                                  v1::ReloadResponse* response) {
+  LogDone(caller, "admin_reload");
+  TG_ASSIGN_OR_RETURN(const auto waiting, reloader_.Reload());
+  response->mutable_restart_needed()->Add(waiting.begin(), waiting.end());
   return absl::OkStatus();
 }
 

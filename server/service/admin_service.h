@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "server/service/configuration.h"
 #include "server/service/router.h"
 #include "server/session/session_registry.h"
 #include "server/session/tenant_directory.h"
@@ -16,8 +17,13 @@ class AdminService {
  public:
   // `drain` begins the daemon's end and returns at once.
   AdminService(const Environment& env, SessionRegistry& sessions, const TenantDirectory& tenants,
-               std::function<void()> drain)
-      : env_(env), sessions_(sessions), tenants_(tenants), drain_(std::move(drain)) {}
+               DevicePool& devices, Reloader& reloader, std::function<void()> drain)
+      : env_(env),
+        devices_(devices),
+        sessions_(sessions),
+        tenants_(tenants),
+        reloader_(reloader),
+        drain_(std::move(drain)) {}
 
   absl::Status Drain(const Caller& caller, const v1::DrainRequest& request,
                      v1::DrainResponse* response);
@@ -29,11 +35,23 @@ class AdminService {
                            v1::ListTenantsResponse* response);
   absl::Status SetLogLevel(const Caller& caller, const v1::SetLogLevelRequest& request,
                            v1::SetLogLevelResponse* response);
+  absl::Status Reload(const Caller& caller, const v1::ReloadRequest& request,
+                      v1::ReloadResponse* response);
+  absl::Status ListQueues(const Caller& caller, const v1::ListQueuesRequest& request,
+                          v1::ListQueuesResponse* response);
+  absl::Status ListSpans(const Caller& caller, const v1::ListSpansRequest& request,
+                         v1::ListSpansResponse* response);
+  absl::Status ListThreads(const Caller& caller, const v1::ListThreadsRequest& request,
+                           v1::ListThreadsResponse* response);
+  absl::Status DrainDevice(const Caller& caller, const v1::DrainDeviceRequest& request,
+                           v1::DrainDeviceResponse* response);
 
  private:
   const Environment& env_;
+  DevicePool& devices_;
   SessionRegistry& sessions_;
   const TenantDirectory& tenants_;
+  Reloader& reloader_;
   const std::function<void()> drain_;
 };
 

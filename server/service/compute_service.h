@@ -1,4 +1,4 @@
-// telegrad.v1.Compute: every Execute stream opens a session or takes one up again.
+// telegrad.v1.Compute: every Execute stream opens or resumes a session.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ class ComputeService {
 
   RawStream* Execute(grpc::CallbackServerContext* context, Caller caller);
 
-  // Lets every session end what it has been asked and take nothing more.
+  // Lets every session complete its operations and accept no more.
   void Drain();
 
  private:

@@ -37,7 +37,7 @@ std::string UserOf(int fd) {
 bool Connections::Admit(int fd) {
   Row row{.inode = InodeOf(fd), .peer = PeerOf(fd)};
   const std::string owner = row.peer.empty() ? UserOf(fd) : "";
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ForgetLocked(fd);  // the number is that of another one, which is closed
   if (static_cast<int64_t>(rows_.size()) >= most_) SweepLocked();
   if (static_cast<int64_t>(rows_.size()) >= most_ && !EvictLocked()) return false;
@@ -59,7 +59,7 @@ void Connections::DisownLocked(const Row& row) {
 }
 
 void Connections::Know(std::string_view peer, std::string_view tenant) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = by_peer_.find(peer.starts_with("ipv6") ? absl::string_view(UnescapedPeer(peer))
                                                             : ToAbsl(peer));
   if (found == by_peer_.end()) return;
@@ -73,12 +73,12 @@ void Connections::Know(std::string_view peer, std::string_view tenant) {
 }
 
 bool Connections::Evict() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return EvictLocked();
 }
 
 int64_t Connections::open() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   SweepLocked();
   return static_cast<int64_t>(rows_.size());
 }

@@ -13,12 +13,12 @@
 
 #include <cstdint>
 #include <list>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/base/clock.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -49,21 +49,21 @@ class Connections {
     std::list<int>::iterator place{};  // among its owner's
   };
 
-  void OwnLocked(int fd, Row& row, std::string_view owner);
-  void DisownLocked(const Row& row);
-  void ForgetLocked(int fd);
-  void SweepLocked();
-  bool EvictLocked();
-  std::list<int>* MayGoLocked();
+  void OwnLocked(int fd, Row& row, std::string_view owner) TG_REQUIRES(mutex_);
+  void DisownLocked(const Row& row) TG_REQUIRES(mutex_);
+  void ForgetLocked(int fd) TG_REQUIRES(mutex_);
+  void SweepLocked() TG_REQUIRES(mutex_);
+  bool EvictLocked() TG_REQUIRES(mutex_);
+  std::list<int>* MayGoLocked() TG_REQUIRES(mutex_);
 
   int64_t most_ = 0;
   const Clock* const clock_;
-  std::mutex mutex_;
-  absl::flat_hash_map<int, Row> rows_;  // by descriptor
-  absl::flat_hash_map<std::string, int> by_peer_;
+  Mutex mutex_;
+  absl::flat_hash_map<int, Row> rows_ TG_GUARDED_BY(mutex_);  // by descriptor
+  absl::flat_hash_map<std::string, int> by_peer_ TG_GUARDED_BY(mutex_);
   // By owner, the one first that was heard of longest ago. Few have many.
-  absl::flat_hash_map<std::string, std::list<int>> owned_;
-  int64_t swept_ns_ = INT64_MIN;
+  absl::flat_hash_map<std::string, std::list<int>> owned_ TG_GUARDED_BY(mutex_);
+  int64_t swept_ns_ TG_GUARDED_BY(mutex_) = INT64_MIN;
 };
 
 }  // namespace telegrad

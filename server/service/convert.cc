@@ -1,6 +1,7 @@
 #include "server/service/convert.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -13,6 +14,7 @@
 #include "google/protobuf/arena.h"
 #include "proto/transport.h"
 #include "server/service/import_model.h"
+#include "telegrad/v1/errors.pb.h"
 
 namespace telegrad {
 namespace {
@@ -329,8 +331,28 @@ grpc::ByteBuffer ToMessage(std::string head, const void* payload, size_t bytes,
   return grpc::ByteBuffer(slices, 2);
 }
 
+namespace {
+
+// For grpc-status-details-bin; empty where there is nothing to add.
+std::string Details(const absl::Status& status) {
+  const std::optional<int64_t> ms = RetryAfterMs(status);
+  if (!ms) return "";
+  v1::RetryInfo retry;
+  retry.mutable_retry_delay()->set_seconds(*ms / 1000);
+  retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(*ms % 1000 * 1'000'000));
+  v1::RpcStatus details;
+  details.set_code(status.raw_code());
+  details.set_message(Message(status));
+  google::protobuf::Any& any = *details.add_details();
+  any.set_type_url("type.googleapis.com/google.rpc.RetryInfo");
+  any.set_value(retry.SerializeAsString());
+  return details.SerializeAsString();
+}
+
+}  // namespace
+
 grpc::Status ToGrpc(const absl::Status& status) {
-  return {static_cast<grpc::StatusCode>(status.raw_code()), Message(status)};
+  return {static_cast<grpc::StatusCode>(status.raw_code()), Message(status), Details(status)};
 }
 
 }  // namespace telegrad

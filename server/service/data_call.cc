@@ -1,5 +1,5 @@
-// As in execute_call.cc, flags under the mutex say what is going on, Pump decides, and gRPC and the
-// session are called without it.
+// As in execute_call.cc, flags under the mutex hold the state, Pump decides the next step, and gRPC
+// and the session are called without the mutex.
 #include "server/service/data_call.h"
 
 #include <optional>

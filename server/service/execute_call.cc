@@ -52,8 +52,13 @@ class SlicesPayload final : public Payload {
 }  // namespace
 
 std::shared_ptr<ExecuteCall> ExecuteCall::Create(SessionRegistry& registry, Caller caller,
-                                                 const grpc::CallbackServerContext& context) {
-  std::shared_ptr<ExecuteCall> call(new ExecuteCall(registry, std::move(caller), context));
+                                                 const grpc::CallbackServerContext& context,
+                                                 Tracer* tracer) {
+  std::shared_ptr<ExecuteCall> call(new ExecuteCall(registry, std::move(caller), context, tracer));
+  const auto header = context.client_metadata().find("traceparent");
+  if (tracer != nullptr && header != context.client_metadata().end()) {
+    call->stream_trace_ = ParseTraceparent({header->second.data(), header->second.size()});
+  }
   call->self_ = call;
   return call;
 }
@@ -134,7 +139,22 @@ absl::Status ExecuteCall::Accept() {
   }
   TG_ASSIGN_OR_RETURN(Operation operation, ToOperation(request_, std::move(payload)));
   operation.head_bytes = head_bytes;
+  operation.trace = TraceOf(request_);
   return session_->Submit(*this, std::move(operation));
+}
+
+// Null if the operation is not to be traced.
+std::shared_ptr<OperationTrace> ExecuteCall::TraceOf(const v1::ExecuteRequest& request) {
+  if (tracer_ == nullptr) return nullptr;
+  const auto own =
+      request.traceparent().empty() ? stream_trace_ : ParseTraceparent(request.traceparent());
+  const std::optional<TraceContext> context = tracer_->Begin(own);
+  if (!context) return nullptr;
+  const auto* const field =
+      v1::ExecuteRequest::descriptor()->FindFieldByNumber(static_cast<int>(request.op_case()));
+  return std::make_shared<OperationTrace>(tracer_, *context,
+                                          field == nullptr ? "none" : field->name(),
+                                          caller_.tenant->name, session_->terms().id, last_op_);
 }
 
 absl::Status ExecuteCall::Open(const v1::Open& open) {

@@ -22,7 +22,8 @@ class ExecuteCall final : public RawStream,
  public:
   // Owns itself until gRPC is done with it.
   static std::shared_ptr<ExecuteCall> Create(SessionRegistry& registry, Caller caller,
-                                             const grpc::CallbackServerContext& context);
+                                             const grpc::CallbackServerContext& context,
+                                             Tracer* tracer);
   // Begins to read, unless `refused`, which the stream then ends with.
   void Start(OpenCalls<ExecuteCall>::Place place, const absl::Status& refused);
 
@@ -41,11 +42,13 @@ class ExecuteCall final : public RawStream,
   void OnDetached(const absl::Status& why) override;
 
  private:
-  ExecuteCall(SessionRegistry& registry, Caller caller, const grpc::CallbackServerContext& context)
-      : registry_(registry), caller_(std::move(caller)), context_(context) {}
+  ExecuteCall(SessionRegistry& registry, Caller caller, const grpc::CallbackServerContext& context,
+              Tracer* tracer)
+      : registry_(registry), caller_(std::move(caller)), context_(context), tracer_(tracer) {}
 
   absl::Status Accept();  // the message in incoming_
   absl::Status Open(const v1::Open& open);
+  std::shared_ptr<OperationTrace> TraceOf(const v1::ExecuteRequest& request);
   // Ends the stream now. What the session has is dropped, unless it is to be kept and resumable.
   void Abort(absl::Status status, bool keep);
   // Starts whatever can be started: the next read, the next write, the end.
@@ -55,6 +58,8 @@ class ExecuteCall final : public RawStream,
   SessionRegistry& registry_;
   const Caller caller_;
   const grpc::CallbackServerContext& context_;  // until OnOver
+  Tracer* const tracer_;                        // null: nothing is traced
+  std::optional<TraceContext> stream_trace_;    // that the stream's metadata has
   std::shared_ptr<ExecuteCall> self_;           // until OnOver
   OpenCalls<ExecuteCall>::Place place_;         // none if it is refused
 

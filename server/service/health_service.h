@@ -18,9 +18,9 @@ class HealthService {
                      grpc::health::v1::HealthCheckResponse* response);
   RawStream* Watch(grpc::CallbackServerContext* context, Caller caller);
 
-  // Whether all devices take work: tells the watchers.
+  // Sets whether all devices take work, and notifies the watchers.
   void SetDevicesHealthy(bool healthy);
-  // For good: tells the watchers and ends their streams.
+  // Reports NOT_SERVING from now on: notifies the watchers and ends their streams.
   void StopServing();
 
  private:
@@ -37,7 +37,7 @@ class HealthService {
 
   std::mutex mutex_;
   State state_;
-  std::list<std::shared_ptr<Watcher>> watchers_;  // who has watched for longest first
+  std::list<std::shared_ptr<Watcher>> watchers_;  // the oldest first
 };
 
 }  // namespace telegrad

@@ -1,6 +1,6 @@
-// A format is a row of kFormats. What a reader makes goes through the door that graphs from outside
-// go through, FromProto: an imported graph is checked like one that was put, and has the hash that
-// it would have if the client had imported and put it.
+// A format is a row of kFormats. The graph of a reader passes through FromProto like graphs from
+// clients: an imported graph is checked like one that was put, and has the same hash as if the
+// client had imported and put it.
 #include "server/service/import_model.h"
 
 #include <algorithm>
@@ -98,14 +98,18 @@ struct Format {
 };
 constexpr Format kFormats[] = {{"onnx", &FromOnnx}};
 
-absl::StatusOr<ImportedModel> Read(const std::string& format, std::string_view file,
-                                   const ImportOptions& options, Budget* budget) {
+}  // namespace
+
+absl::StatusOr<ImportedModel> ReadModelFile(const std::string& format, std::string_view file,
+                                            const ImportOptions& options, Budget* budget) {
   const auto* row = std::ranges::find(kFormats, format, &Format::name);
   if (row != std::end(kFormats)) return row->read(file, options, budget);
   std::string known;
   for (const Format& f : kFormats) StrAppend(&known, known.empty() ? "" : ", ", f.name);
   return Unimplemented("import: unknown format '", format, "', only ", known);
 }
+
+namespace {
 
 v1::ImportedSlot::Role ToProto(ImportedSlot::Role role) {
   switch (role) {
@@ -130,7 +134,7 @@ ImportOp ToImport(v1::Import& import, std::unique_ptr<Payload> payload) {
   ImportOp op;
   op.decode = [format = std::move(*import.mutable_format()), options = std::move(options)](
                   std::string_view file, Budget* budget) {
-    return Read(format, file, options, budget);
+    return ReadModelFile(format, file, options, budget);
   };
   op.payload = std::move(payload);
   op.handle = import.handle();

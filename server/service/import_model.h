@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "engine/frontend/onnx/import.h"
 #include "server/session/operation.h"
 #include "telegrad/v1/compute.pb.h"
 
@@ -10,6 +11,10 @@ namespace telegrad {
 
 // Takes what is large out of `import`. A format that nobody knows is the operation's error.
 ImportOp ToImport(v1::Import& import, std::unique_ptr<Payload> payload);
+
+// Reads a model file of that format. UNIMPLEMENTED for one that nobody knows.
+absl::StatusOr<ImportedModel> ReadModelFile(const std::string& format, std::string_view file,
+                                            const ImportOptions& options, Budget* budget);
 
 void ToProto(const ImportResult& result, v1::ImportResult* out);
 

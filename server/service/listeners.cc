@@ -172,6 +172,16 @@ absl::Status Listeners::Start(const Services& services, Authenticator* authentic
     }
     if (kind.listener == kOnData) data_first(*address);
   }
+  metrics->AddLabelled([this] {
+    LabelledMetric calls{.name = "telegrad_call_seconds",
+                         .kind = MetricInfo::kHistogram,
+                         .help = "Duration of calls, by method and listener"};
+    for (const Kind& kind : kinds_) {
+      if (kind.router == nullptr) continue;
+      for (auto& sample : kind.router->CallTimes()) calls.samples.push_back(std::move(sample));
+    }
+    return std::vector<LabelledMetric>{std::move(calls)};
+  });
   TG_RETURN_IF_ERROR(acceptor_->Start());
   for (const std::string& address : bulk_.addresses) {
     std::printf("bulk sockets on %s\n", address.c_str());

@@ -39,8 +39,8 @@ struct ListenOptions {
 
 class Listeners {
  public:
-  // Nobody listens yet. INVALID_ARGUMENT for an address that is none, or that other machines would
-  // reach without TLS or without being asked who they are; and for TLS files that do not fit.
+  // Does not listen yet. INVALID_ARGUMENT for an invalid address, for one that other machines could
+  // reach without TLS or authentication, and for TLS files that do not fit.
   static absl::StatusOr<std::unique_ptr<Listeners>> Create(const ListenOptions& options,
                                                            bool open_to_all);
   explicit Listeners(const ListenOptions& options);
@@ -48,11 +48,11 @@ class Listeners {
   // That gRPC may have open. Before Start.
   void LimitConnections(int64_t most) { connections_.Limit(most); }
 
-  // The listener of bulk sockets, of which nobody knows yet; null where there is to be none.
-  // Before Start, which says where it is.
+  // The listener of bulk sockets, whose address clients do not have yet; null where there are none.
+  // Called before Start, which publishes its address.
   absl::StatusOr<std::unique_ptr<BulkListener>> StartBulk(Metrics* metrics);
-  // Starts to listen and says where on stdout. UNAVAILABLE if an address is taken. `data_first` is
-  // told the data listener's address before any listener takes calls.
+  // Starts to listen and prints the addresses on stdout. UNAVAILABLE if an address is in use.
+  // `data_first` receives the data listener's address before any listener takes calls.
   absl::Status Start(const Services& services, Authenticator* authenticator,
                      const Router::FindTenant& find_tenant,
                      const std::function<void(const std::string&)>& data_first, CallWatch* watch,
@@ -61,7 +61,7 @@ class Listeners {
   // Takes no new calls; cancels those that are not over at the deadline. May be called again, with
   // an earlier one.
   void Shutdown(std::chrono::system_clock::time_point deadline);
-  // Ends every call of now, so that a Shutdown that waits for them comes to its end.
+  // Ends every present call, so that a Shutdown that waits for them completes.
   void CancelCalls();
   void Wait();
 

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "grpcpp/grpcpp.h"
+#include "server/admin/histogram.h"
 #include "server/service/call_watch.h"
 #include "server/service/reset_guard.h"
 
@@ -27,6 +28,11 @@ class RawStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
   void EnterWatch(CallWatch* watch, std::optional<CallWatch::Known> known) {
     row_ = watch->Enter(this, std::move(known));
   }
+  // Likewise: told how long the call took, when it is over. Outlives it.
+  void Time(Histogram* times) {
+    times_ = times;
+    began_ns_ = Clock::Steady()->Ns();
+  }
   // Whether a message has come.
   bool heard() const { return heard_.load(std::memory_order_relaxed); }
 
@@ -40,6 +46,7 @@ class RawStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
     OnReceived(ok);
   }
   void OnDone() final {
+    if (times_ != nullptr) times_->Observe(Clock::Steady()->Ns() - began_ns_);
     if (row_ != nullptr) row_->Leave();
     OnOver();
   }
@@ -61,6 +68,8 @@ class RawStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
  private:
   ResetGuard* guard_ = nullptr;
   std::string peer_;
+  Histogram* times_ = nullptr;
+  int64_t began_ns_ = 0;
   std::shared_ptr<CallWatch::Row> row_;
   std::atomic<bool> answered_ = false, heard_ = false;
 };

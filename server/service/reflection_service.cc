@@ -1,5 +1,5 @@
-// A question is answered before the next one is read, so that a stream holds one message whatever
-// its caller does. Only files that a service of ours needs are told, not all that are linked in.
+// A request is answered before the next one is read, so that a stream holds at most one message.
+// Only files that a served method needs are returned, not all that are linked in.
 #include "server/service/reflection_service.h"
 
 #include <set>

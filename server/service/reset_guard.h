@@ -1,6 +1,6 @@
-// Connections whose calls are reset unanswered, one after another (CVE-2023-44487), are hung up on.
-// The transport takes some 24 KB for such a call until its end was handled, and reads on meanwhile,
-// faster than ends can be handled: so it is the connection that has to go.
+// Closes connections whose calls are reset unanswered, one after another (CVE-2023-44487). The
+// transport allocates some 24 KB for such a call until its end is handled, and meanwhile reads
+// faster than it handles ends, so closing the connection is the only bound.
 #pragma once
 
 #include <cstdint>

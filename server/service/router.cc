@@ -2,6 +2,7 @@
 // not there is such a method, and says nothing of what was wrong with them. The log does.
 #include "server/service/router.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "server/service/convert.h"
 #include "server/service/data_service.h"
 #include "server/service/health_service.h"
+#include "server/service/inference_service.h"
 #include "server/service/reflection_service.h"
 #include "server/service/session_service.h"
 #include "server/service/unary_call.h"
@@ -86,12 +88,34 @@ Router::Router(Listener listener, const Services& services, Authenticator* authe
       unauthenticated_(LogLevel::kWarning, "unauthenticated", clock),
       denied_(LogLevel::kWarning, "permission_denied", clock) {
   for (const Method& method : kMethods) methods_[method.path] = &method;
+  for (size_t i = 0; i <= std::size(kMethods); ++i) times_.push_back(std::make_unique<Histogram>());
+}
+
+std::vector<LabelledMetric::Sample> Router::CallTimes() const {
+  constexpr std::pair<Listener, const char*> kNames[] = {
+      {kOnCompute, "compute"}, {kOnData, "data"}, {kOnAdmin, "admin"}};
+  const auto* const listener =
+      std::ranges::find(kNames, listener_, [](const auto& row) -> unsigned { return row.first; });
+  std::vector<LabelledMetric::Sample> out;
+  for (size_t i = 0; i <= std::size(kMethods); ++i) {
+    const bool none = i == std::size(kMethods);
+    const Histogram::Counts counts = times_[i]->Read();
+    if (counts.total() == 0) continue;
+    out.push_back({.labels = {{"method", none ? "none" : std::string(kMethods[i].path)},
+                              {"listener", listener->second}},
+                   .histogram = counts});
+  }
+  return out;
 }
 
 RawStream* Router::CreateReactor(grpc::GenericCallbackServerContext* context) {
   std::optional<CallWatch::Known> known;
   const absl::StatusOr<RawStream*> started = Start(*context, &known);
   RawStream* const stream = started.ok() ? *started : new Refusal(started.status());
+  const auto method = started.ok() ? methods_.find(context->method()) : methods_.end();
+  const size_t row = method == methods_.end() ? std::size(kMethods)
+                                              : static_cast<size_t>(method->second - kMethods);
+  stream->Time(times_[row].get());
   stream->CountResets(guard_, context->peer());
   stream->EnterWatch(watch_, std::move(known));
   return stream;

@@ -18,6 +18,7 @@
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/grpcpp.h"
 #include "server/admin/limited_log.h"
+#include "server/admin/metrics.h"
 #include "server/identity/authenticator.h"
 #include "server/service/raw_stream.h"
 #include "server/session/tenant.h"
@@ -29,12 +30,13 @@ class ComputeService;
 class Connections;
 class DataService;
 class HealthService;
+class InferenceService;
 class ReflectionService;
 class SessionService;
 
 // Whose member functions the rows of methods.def name.
 using Services = std::tuple<AdminService*, SessionService*, ComputeService*, DataService*,
-                            HealthService*, ReflectionService*>;
+                            HealthService*, ReflectionService*, InferenceService*>;
 
 struct Caller {
   Principal principal;
@@ -65,6 +67,10 @@ class Router final : public grpc::CallbackGenericService {
          FindTenant find_tenant, ResetGuard* guard, Connections* connections, CallWatch* watch,
          const Clock* clock = Clock::Steady());
 
+  // With the labels method and listener; "none" stands for all that is no method here, or not for
+  // this caller.
+  std::vector<LabelledMetric::Sample> CallTimes() const;
+
   RawStream* CreateReactor(grpc::GenericCallbackServerContext* context) override;
 
  private:
@@ -80,6 +86,8 @@ class Router final : public grpc::CallbackGenericService {
   CallWatch* const watch_;
   LimitedLog unauthenticated_, denied_;
   absl::flat_hash_map<std::string_view, const Method*> methods_;
+  // One for each method, and one for calls that are refused before their method is looked at.
+  std::vector<std::unique_ptr<Histogram>> times_;
 };
 
 }  // namespace telegrad

@@ -28,7 +28,7 @@ class UnaryCall final : public RawStream {
  private:
   const Handler handler_;
   grpc::ByteBuffer message_;
-  std::atomic<bool> ending_ = false;  // somebody has begun to answer
+  std::atomic<bool> ending_ = false;  // a thread has begun to answer
 };
 
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* message);

@@ -31,7 +31,7 @@ std::byte* Buffer::host(uint64_t offset) const {
 }
 
 // A run that failed after its submission left its status on its timeline; it becomes the buffer's
-// own here, the first time that anybody looks.
+// own here, at the first check.
 const absl::Status& Buffer::Poison() {
   if (poison_.ok() && last_write_.timeline && IsReached(last_write_)) {
     absl::Status ended = last_write_.timeline->StatusOf(last_write_.value);

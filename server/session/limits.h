@@ -31,7 +31,7 @@ struct SessionLimits {
   int64_t runs_in_flight = 256;              // on the device
   int64_t transfers = 1024;                  // uploads and downloads that have not ended
 
-  // Of a resumable session.
+  // Limits of a resumable session.
   int64_t lease_ms = 60'000;        // where the client requests none
   int64_t max_lease_ms = 3600'000;  // the longest that it may request
   int64_t grace_ms = 30'000;        // after its stream broke

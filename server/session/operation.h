@@ -19,6 +19,7 @@
 #include "engine/execution/executable.h"
 #include "engine/ir/graph.h"
 #include "engine/types/var_value.h"
+#include "server/admin/tracer.h"
 #include "server/pool/session_queues.h"
 
 namespace telegrad {
@@ -125,7 +126,9 @@ struct SyncOp {};
 
 struct Operation {
   uint64_t id = 0;
-  int64_t head_bytes = 0;  // as it was sent, without its payload
+  int64_t head_bytes = 0;                           // as it was sent, without its payload
+  std::shared_ptr<OperationTrace> trace = nullptr;  // if it is traced
+  bool trace_goes_on = false;  // it ends later than the operation is done with here
   std::variant<AllocOp, FreeOp, WriteOp, ReadOp, CopyOp, HasOp, PutOp, ImportOp, RunOp, SyncOp> op;
 };
 

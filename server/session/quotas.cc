@@ -9,6 +9,7 @@
 #include <iterator>
 #include <set>
 
+#include "engine/base/config_file.h"
 #include "engine/base/share.h"
 #include "engine/base/status.h"
 #include "server/identity/principal.h"
@@ -58,7 +59,7 @@ absl::StatusOr<int64_t> ParseLimit(std::string_view text) {
 }
 
 constexpr std::string_view kDiskRead = "disk_read", kDiskWrite = "disk_write";
-constexpr std::string_view kActsFor = "acts_for";
+constexpr std::string_view kActsFor = "acts_for", kModels = "models";
 
 absl::StatusOr<std::set<std::string, std::less<>>> ParseRoots(std::string_view quota,
                                                               std::string_view text) {
@@ -80,13 +81,33 @@ absl::StatusOr<std::set<std::string, std::less<>>> ParseRoots(std::string_view q
   return roots;
 }
 
+absl::StatusOr<std::set<std::string, std::less<>>> ParseModelNames(std::string_view text) {
+  std::set<std::string, std::less<>> names;
+  while (!(text = Trim(text)).empty()) {
+    const std::string_view name = text.substr(0, text.find_first_of(" \t"));
+    const std::string_view letters = name.ends_with('*') ? name.substr(0, name.size() - 1) : name;
+    const auto allowed = [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
+    };
+    if (!std::ranges::all_of(letters, allowed)) {
+      return InvalidArgument(kModels, ": ", Quoted(name),
+                             " is no model's name; expected names, or beginnings of names with * "
+                             "behind them, with blanks between them");
+    }
+    names.emplace(name);
+    text.remove_prefix(name.size());
+  }
+  return names;
+}
+
 absl::StatusOr<std::set<std::string, std::less<>>> ParseTenantNames(std::string_view text) {
   std::set<std::string, std::less<>> names;
   while (!(text = Trim(text)).empty()) {
     const std::string_view name = text.substr(0, text.find_first_of(" \t"));
     if (name != "*" && !IsTenantName(name)) {
-      return InvalidArgument(kActsFor, ": ", Quoted(name),
-                             " is no tenant's name; expected names with blanks between them, or *");
+      return InvalidArgument(
+          kActsFor, ": ", Quoted(name),
+          " is not the name of a tenant; expected names with blanks between them, or *");
     }
     names.emplace(name);
     text.remove_prefix(name.size());
@@ -97,21 +118,23 @@ absl::StatusOr<std::set<std::string, std::less<>>> ParseTenantNames(std::string_
 // Reads the file line by line.
 class Parser {
  public:
-  Parser(std::string_view file, const Quotas& defaults) : file_(file), defaults_(defaults) {
+  Parser(std::string_view file, const Quotas& defaults) : mistakes_(file), defaults_(defaults) {
     table_.others.reset();
     table_.from_file = true;
   }
 
-  absl::Status Line(std::string_view line) {
+  void Line(std::string_view line) {
     ++number_;
     line = Trim(line.substr(0, line.find('#')));
-    if (line.empty()) return absl::OkStatus();
-    absl::Status status = line.front() == '[' ? Section(line) : Assignment(line);
-    if (status.ok()) return status;
-    return InvalidArgument(file_, ":", number_, ": ", ToStd(status.message()));
+    if (line.empty()) return;
+    const absl::Status status = line.front() == '[' ? Section(line) : Assignment(line);
+    if (!status.ok()) mistakes_.Add(number_, ToStd(status.message()));
   }
 
-  TenantTable Take() && { return std::move(table_); }
+  absl::StatusOr<TenantTable> Take() && {
+    TG_RETURN_IF_ERROR(mistakes_.ToStatus());
+    return std::move(table_);
+  }
 
  private:
   absl::Status Section(std::string_view line) {
@@ -146,7 +169,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  const std::string file_;
+  Mistakes mistakes_;
   const Quotas defaults_;
   TenantTable table_;
   Quotas* section_ = nullptr;
@@ -172,6 +195,18 @@ DiskGrants Quotas::DisksOf(std::string_view tenant) const {
   return {};
 }
 
+bool ModelGrants::May(std::string_view model) const {
+  return names.contains(model) || std::ranges::any_of(names, [&](std::string_view name) {
+           return name.ends_with('*') && model.starts_with(name.substr(0, name.size() - 1));
+         });
+}
+
+ModelGrants Quotas::ModelsOf(std::string_view tenant) const {
+  if (models_) return *models_;
+  if (tenant == kLocalTenant) return {.names = {"*"}};
+  return {};
+}
+
 Quotas::Quotas() { std::ranges::transform(kQuotas, limits_.begin(), &QuotaInfo::default_limit); }
 
 absl::Status Quotas::Set(std::string_view assignment) {
@@ -186,6 +221,11 @@ absl::Status Quotas::Set(std::string_view assignment) {
     (name == kDiskRead ? disks_->read : disks_->write) = std::move(roots);
     return absl::OkStatus();
   }
+  if (name == kModels) {
+    TG_ASSIGN_OR_RETURN(auto names, ParseModelNames(Trim(assignment.substr(equals + 1))));
+    models_ = ModelGrants{.names = std::move(names)};
+    return absl::OkStatus();
+  }
   if (name == kActsFor) {
     TG_ASSIGN_OR_RETURN(acts_for_, ParseTenantNames(Trim(assignment.substr(equals + 1))));
     return absl::OkStatus();
@@ -195,7 +235,7 @@ absl::Status Quotas::Set(std::string_view assignment) {
     std::string known;
     for (const QuotaInfo& q : kQuotas) StrAppend(&known, known.empty() ? "" : ", ", q.name);
     return InvalidArgument("unknown quota ", Quoted(name), "; there are ", known, ", ", kDiskRead,
-                           ", ", kDiskWrite, ", ", kActsFor);
+                           ", ", kDiskWrite, ", ", kActsFor, ", ", kModels);
   }
   const auto limit = ParseLimit(Trim(assignment.substr(equals + 1)));
   if (!limit.ok()) return InvalidArgument(name, ": ", ToStd(limit.status().message()));
@@ -203,7 +243,7 @@ absl::Status Quotas::Set(std::string_view assignment) {
     return InvalidArgument(name, ": ", *limit, " is too small; expected at least ", row->least);
   }
   if (*limit > row->most) {
-    return InvalidArgument(name, ": ", *limit, " is too much; it is at most ", row->most);
+    return InvalidArgument(name, ": ", *limit, " is too large; expected at most ", row->most);
   }
   limits_[static_cast<size_t>(row - kQuotas)] = *limit;
   return absl::OkStatus();
@@ -214,7 +254,7 @@ absl::StatusOr<TenantTable> ParseTenants(std::string_view text, std::string_view
   Parser parser(file, defaults);
   while (!text.empty()) {
     const size_t end = text.find('\n');
-    TG_RETURN_IF_ERROR(parser.Line(text.substr(0, end)));
+    parser.Line(text.substr(0, end));
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
   return std::move(parser).Take();

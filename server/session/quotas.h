@@ -8,6 +8,7 @@
 //   sessions = 16
 //   disk_read = models data    the disk roots whose files it may read; * is all of them
 //   disk_write = scratch       and those in which it may also make files and change what they have
+//   models = resnet50 team-*   the models of --models that it may use; * ends a beginning of names
 //   acts_for = bob carol       the tenants for whom it may act; * is all of them
 //
 // A quota that a section does not set is that of --default-quota, or else the default in
@@ -54,8 +55,15 @@ std::span<const QuotaInfo> AllQuotas();
 // Disk roots by name, "*" for all.
 struct DiskGrants {
   std::set<std::string, std::less<>> read = {}, write = {};
+  std::string flag = "--tenants";  // that names the file with the grants
   bool MayRead(std::string_view root) const;
   bool MayWrite(std::string_view root) const;
+};
+
+// Models by name, or by the beginning of names with '*' behind it.
+struct ModelGrants {
+  std::set<std::string, std::less<>> names = {};
+  bool May(std::string_view model) const;
 };
 
 class Quotas {
@@ -65,7 +73,8 @@ class Quotas {
   int64_t operator[](Quota quota) const { return limits_[static_cast<size_t>(quota)]; }
 
   // `assignment` is NAME=VALUE; the value a whole number of at least 0, also with KiB, MiB, GiB or
-  // TiB. For disk_read, disk_write and acts_for it is a list of names with blanks between them.
+  // TiB. For disk_read, disk_write, models and acts_for it is a list of names with blanks between
+  // them.
   // INVALID_ARGUMENT says what of it is wrong.
   absl::Status Set(std::string_view assignment);
 
@@ -76,9 +85,12 @@ class Quotas {
 
   // Where nothing is said, the tenant `local` may use all disk roots and others none.
   DiskGrants DisksOf(std::string_view tenant) const;
+  // Likewise all models and none.
+  ModelGrants ModelsOf(std::string_view tenant) const;
 
  private:
   std::optional<DiskGrants> disks_;
+  std::optional<ModelGrants> models_;
   std::set<std::string, std::less<>> acts_for_;
   std::array<int64_t, kNumQuotas> limits_;
 };
@@ -87,9 +99,10 @@ struct TenantTable {
   std::map<std::string, Quotas, std::less<>> named;
   std::optional<Quotas> others = Quotas();  // none: only the named are served
   bool from_file = false;                   // else all are others
+  std::string flag = "--tenants";           // that names the file
 };
 
-// INVALID_ARGUMENT begins with "FILE:LINE: ".
+// INVALID_ARGUMENT has a line for each mistake, "FILE:LINE: ...".
 absl::StatusOr<TenantTable> ParseTenants(std::string_view text, std::string_view file,
                                          const Quotas& defaults);
 absl::StatusOr<TenantTable> ReadTenants(const std::string& file, const Quotas& defaults);

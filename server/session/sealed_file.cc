@@ -47,7 +47,7 @@ absl::StatusOr<std::shared_ptr<const SealedFile>> SealedFile::Open(UniqueFd fd, 
                            "; allocate all of them first with posix_fallocate");
   }
   return std::shared_ptr<const SealedFile>(
-      new SealedFile(std::move(paid), std::move(fd), offset, bytes));
+      new SealedFile(std::move(paid), std::move(fd), offset, bytes, stat.st_blocks));
 }
 
 absl::Status SealedFile::Read(uint64_t at, std::span<std::byte> to) const {
@@ -66,6 +66,12 @@ absl::Status SealedFile::Read(uint64_t at, std::span<std::byte> to) const {
 
 absl::Status SealedFile::Write(uint64_t at, std::span<const std::byte> from) const {
   if (from.empty()) return absl::OkStatus();
+  // Pages can be taken out of the file at any time. The next write then finds fewer than at first:
+  // what the daemon has put back is a piece at most.
+  struct stat stat;
+  if (fstat(fd_.get(), &stat) != 0 || stat.st_blocks < blocks_) {
+    return absl::DataLossError("pages of the shared memory have been taken out of it");
+  }
   const uint64_t first = offset_ + at, page = first % static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const size_t bytes = from.size() + page;
   void* const mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,

@@ -26,18 +26,23 @@ class SealedFile {
                                                                 Reservation paid);
 
   uint64_t bytes() const { return bytes_; }
-  // Of the part; `at` and what is given lie inside of it. DATA_LOSS where the system cannot provide
-  // a page.
+  // Copy from and to the part; `at` and the bytes are inside of it. DATA_LOSS where the system
+  // cannot provide a page.
   absl::Status Read(uint64_t at, std::span<std::byte> to) const;
   absl::Status Write(uint64_t at, std::span<const std::byte> from) const;
 
  private:
-  SealedFile(Reservation paid, UniqueFd fd, uint64_t offset, uint64_t bytes)
-      : paid_(std::move(paid)), fd_(std::move(fd)), offset_(offset), bytes_(bytes) {}
+  SealedFile(Reservation paid, UniqueFd fd, uint64_t offset, uint64_t bytes, int64_t blocks)
+      : paid_(std::move(paid)),
+        fd_(std::move(fd)),
+        offset_(offset),
+        bytes_(bytes),
+        blocks_(blocks) {}
 
   const Reservation paid_;
   const UniqueFd fd_;
   const uint64_t offset_, bytes_;
+  const int64_t blocks_;  // that it had
 };
 
 }  // namespace telegrad

@@ -17,8 +17,8 @@
 namespace telegrad {
 namespace {
 
-// What an operation takes as long as it waits, at most, for each byte that was sent of it: an empty
-// name is two there and a string here. Most are small, and nobody counts them.
+// The upper bound of the memory of a waiting operation for each byte of its message: an empty name
+// has two bytes there and is a string here. Operations up to kSmallHead are not counted.
 constexpr int64_t kBytesOfHead = 32, kSmallHead = 1024;
 
 }  // namespace
@@ -71,8 +71,9 @@ absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
     }
     if (operation.head_bytes > kSmallHead) queued.staged += operation.head_bytes * kBytesOfHead;
     if (const auto* run = std::get_if<RunOp>(&operation.op)) {
+      queued.arrived_ns = env_.clock->Ns();
       if (run->timeout_ms != 0) {
-        queued.deadline_ns = env_.clock->Ns() + run->timeout_ms * 1'000'000;
+        queued.deadline_ns = queued.arrived_ns + run->timeout_ms * 1'000'000;
       }
       queued.cancellation =
           std::make_shared<Cancellation>(cancellation_, env_.clock, queued.deadline_ns);
@@ -143,7 +144,12 @@ void Session::Drain(Where where) {
     lock.unlock();
     Block block;
     has_slot_ = false;
+    const std::shared_ptr<OperationTrace> trace = queued.operation.trace;
+    if (trace != nullptr && !std::exchange(queued.begun, true)) {
+      trace->Add("queue", trace->begin_ns(), trace->Now());
+    }
     const Step step = Execute(queued, where, &block);
+    if (trace != nullptr && step == Step::kDone && !queued.operation.trace_goes_on) trace->End();
     lock.lock();
     running_ = 0;
     running_cancellation_ = nullptr;

@@ -29,6 +29,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/clock.h"
 #include "server/admin/metrics.h"
+#include "server/admin/tracer.h"
 #include "server/pool/device_pool.h"
 #include "server/pool/session_queues.h"
 #include "server/pool/task_pool.h"
@@ -48,6 +49,7 @@ struct Environment {
   Metrics* metrics;
   SessionLimits limits;
   const Clock* clock = Clock::Steady();
+  Tracer* tracer = nullptr;  // null: nothing is traced
 };
 
 class AnswerSink {
@@ -137,8 +139,11 @@ class Session : public std::enable_shared_from_this<Session> {
     std::optional<ExecutableCache::Result> compiled;  // for this run, before it was blocked
     bool waited = false;                              // this run, for what other sessions hold
     bool cancelled = false;
+    bool begun = false;        // it was tried
+    int64_t submitted_ns = 0;  // this run, to the engine, by the clock of the environment
     std::shared_ptr<Cancellation> cancellation;  // of this run
     int64_t deadline_ns = INT64_MAX;             // likewise
+    int64_t arrived_ns = 0;                      // likewise, by the clock of the environment
     TakenTime device_time;                       // for it, as predicted
     std::optional<TimelinePoint> copied;  // this write's bytes are in its buffer, or this import's
     std::shared_ptr<Memory> model;        // are here, where the host can read them

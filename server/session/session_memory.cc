@@ -14,8 +14,9 @@ namespace {
 // Above these an operation is not done on a reader's or device's thread.
 constexpr int64_t kQuickAllocBytes = 4 << 20;
 constexpr int64_t kQuickWriteBytes = 64 << 10;
-// What a buffer and its memory take beside its bytes, as estimated from the smallest ones.
-constexpr int64_t kHandleBytes = 448;
+// What a buffer and its memory take beside its bytes, as estimated from the smallest ones, with the
+// timelines of the runs that wrote and used it last.
+constexpr int64_t kHandleBytes = 448 + 2 * (sizeof(Timeline) + 32);
 
 }  // namespace
 
@@ -36,7 +37,7 @@ absl::Status Session::CheckAlloc(const AllocOp& op) const {
   return absl::OkStatus();
 }
 
-// What `op` asks for, still to be charged to the session.
+// Allocates the buffer of `op`, which the caller charges to the session.
 absl::StatusOr<std::unique_ptr<Buffer>> Session::NewBuffer(const AllocOp& op) {
   if (op.bytes > static_cast<uint64_t>(env_.limits.bytes - bytes_)) {
     return ResourceExhausted("handle ", op.handle, ": ", op.bytes, " bytes beside the ", bytes_,
@@ -49,6 +50,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> Session::NewBuffer(const AllocOp& op) {
   TG_ASSIGN_OR_RETURN(Device * device, env_.devices->Find(op.device));
   device = tenant_->View(*device);
   TG_RETURN_IF_ERROR(device->Health());
+  TG_RETURN_IF_ERROR(env_.devices->CheckTakesWork(*device));
   const int64_t bytes = static_cast<int64_t>(op.bytes);
   if (op.file) {
     if (op.file->offset > INT64_MAX) {
@@ -74,8 +76,8 @@ absl::StatusOr<std::unique_ptr<Buffer>> Session::NewBuffer(const AllocOp& op) {
   return buffer;
 }
 
-// A handle stands for the failure from now on, for what depends on it; unless the tenant may keep
-// no more: then it is unknown.
+// Keeps the error under the handle for operations that use it. If the tenant's quota has no room,
+// the handle stays unknown.
 void Session::Poisoned(uint64_t handle, const absl::Status& error) {
   auto paid = Reservation::Try(tenant_->accounts.shared(Quota::kHostMemory),
                                kHandleBytes + static_cast<int64_t>(error.message().size()));
@@ -105,7 +107,7 @@ Session::Step Session::Do(uint64_t id, AllocOp& op, Where where) {
   return Step::kDone;
 }
 
-// Whatever still uses the memory holds a reference to it.
+// Runs and reads under way hold a reference to the memory.
 Session::Step Session::Do(uint64_t id, FreeOp& op) {
   absl::Status status;
   for (const uint64_t handle : op.handles) {

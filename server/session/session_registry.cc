@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kTokenBytes = 16;
 constexpr int64_t kNsPerMs = 1'000'000;
-// Of the daemon's memory that an idle session takes, with its stream.
+// Memory of the daemon that an idle session takes, with its stream.
 constexpr int64_t kSessionBytes = 48 << 10;
 
 uint64_t RandomEpoch() {

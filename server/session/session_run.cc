@@ -18,8 +18,8 @@ bool Replaces(const StoredGraph& graph, size_t slot, const Buffer& buffer) {
          graph.slots[slot].bytes == buffer.bytes();
 }
 
-// A run on several devices reads buffers in queues that later runs are not ordered behind: the
-// point, which never fails, from which on it has read them. None for a run on one device.
+// A run on several devices reads buffers in queues behind which later runs are not ordered. Returns
+// the point at which it has read them, which never fails; no point for a run on one device.
 TimelinePoint EndOfTransfers(std::span<Device* const> devices, const TimelinePoint& run) {
   const Device* first = nullptr;
   bool several = false;
@@ -138,8 +138,11 @@ absl::Status Session::DefaultDevices(const StoredGraph& graph) {
     }
     devices_[n] = tenant_->View(*all[n]);
   }
-  // A graph of no device at all runs on the first.
-  if (graph.devices.empty()) devices_.assign(1, tenant_->View(*all.front()));
+  // A graph of no device at all runs on the first that takes work.
+  if (graph.devices.empty()) {
+    TG_ASSIGN_OR_RETURN(Device * first, env_.devices->Find(""));
+    devices_.assign(1, tenant_->View(*first));
+  }
   return absl::OkStatus();
 }
 
@@ -206,7 +209,7 @@ bool Session::BusyDevice(Block* block) const {
   return false;
 }
 
-// What the run waits for. False if it has to wait here, before it is submitted.
+// Collects the points that the run waits for. False if it has to wait before it is submitted.
 bool Session::MayOverwrite(const StoredGraph& graph, Block* block) {
   waits_.clear();
   for (size_t i = 0; i < bound_.size(); ++i) {
@@ -226,12 +229,17 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
   const auto found = FindGraph(op.hash);
   if (!found.ok()) return Fail(id, found.status());
   const StoredGraph& graph = **found;
+  OperationTrace* const trace = queued.operation.trace.get();
+  const int64_t begun = trace == nullptr ? 0 : trace->Now();
   const auto fail = [&](const absl::Status& error) {
     queued.device_time = {};
     return FailRun(id, graph, error);
   };
   absl::Status status = Bind(op, graph);
   if (status.ok()) status = queued.cancellation->Check();
+  for (const Device* device : devices_) {
+    if (status.ok() && device != nullptr) status = env_.devices->CheckTakesWork(*device);
+  }
   if (!status.ok()) return fail(status);
 
   if (!queued.compiled) {
@@ -244,6 +252,7 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
       if (!status.ok()) return fail(status);
       const CompileTimer charged(tenant_.get());
       auto compiled = Compile(graph, op.variables);
+      if (trace != nullptr) trace->Add("compile", begun, trace->Now());
       if (!compiled.ok()) return fail(compiled.status());
       queued.compiled = *std::move(compiled);
     }
@@ -269,6 +278,8 @@ Session::Step Session::Do(uint64_t id, RunOp& op, Queued& queued, Where where, B
     if (!taken.ok()) return fail(taken.status());
     queued.device_time = *std::move(taken);
   }
+  queued.submitted_ns = env_.clock->Ns();
+  if (trace != nullptr) trace->Add("admit", begun, queued.submitted_ns);
   const int64_t submitted = SteadyNs();
   const auto taken = std::make_shared<DeviceTime>();
   QueuesForRun queues(queues_.get(), op.priority, queued.deadline_ns, taken);
@@ -334,13 +345,23 @@ void Session::Started(uint64_t id, const RunOp& op, Queued& queued, const Stored
     traced->submitted_ns = submitted;
     traced_ = traced;
   }
-  auto ended = [self = shared_from_this(), slot, result, predicted = queued.device_time.ns(),
-                taken = std::move(taken),
+  queued.operation.trace_goes_on = true;
+  auto ended = [self = shared_from_this(), slot, result, arrived = queued.arrived_ns,
+                trace = queued.operation.trace, asked = queued.submitted_ns,
+                predicted = queued.device_time.ns(), taken = std::move(taken),
                 traced = std::move(traced)](const absl::Status& status) mutable {
     const int64_t ns = taken->ns.load(std::memory_order_relaxed);
     self->tenant_->device_time->Correct(predicted, ns);
     result.device_ns = static_cast<uint64_t>(ns);
     self->Count(Metric::kRunNs, static_cast<int64_t>(result.device_ns));
+    self->tenant_->run_latency.Observe(self->env_.clock->Ns() - arrived);
+    if (const int64_t first = taken->first_ns; trace != nullptr) {
+      if (first != 0) {
+        trace->Add("schedule", asked, std::max(first, asked));
+        trace->Add("run", std::max(first, asked), std::max<int64_t>(taken->last_ns, asked));
+      }
+      trace->End();
+    }
     if (traced != nullptr) traced->ended_ns = SteadyNs();
     result.traced = std::move(traced);
     slot->answer.status = Clipped(status);
@@ -355,7 +376,7 @@ void Session::Started(uint64_t id, const RunOp& op, Queued& queued, const Stored
   }
 }
 
-// A run that was not submitted: what it would have written is not what the client expects.
+// Fails a run that was not submitted: poisons the buffers that it would have written.
 Session::Step Session::FailRun(uint64_t id, const StoredGraph& graph, const absl::Status& error) {
   for (size_t i = 0; i < bound_.size() && i < graph.slots.size(); ++i) {
     if (bound_[i] != nullptr && bound_[i]->memory() != nullptr && graph.slots[i].written) {

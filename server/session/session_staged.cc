@@ -147,8 +147,9 @@ Session::Step Session::Do(uint64_t id, CopyOp& op, Where where, Block* block) {
         EnqueueCopy(*queues_, device, Part(to.memory(), op.to_offset, op.bytes), source, waits);
   }
   if (!copied.ok()) return fail(copied.status(), &to);
-  from.UsedBy(*copied);
-  if (to.device() != from.device()) {
+  if (to.device() == from.device()) {
+    from.UsedBy(*copied);  // behind all that used it before
+  } else {
     const TimelinePoint read{std::make_shared<Timeline>(), 1};  // never fails
     from.ReadUntil(read);
     copied->timeline->OnReached(

@@ -10,10 +10,10 @@
 namespace telegrad {
 namespace {
 
-// What keeping any answer takes, with the parts of it that have no length of their own.
+// Memory of any kept answer, with its parts of fixed size.
 constexpr int64_t kKeptAnswer = 512;
 
-// What keeping this one takes beside that.
+// Additional memory of this kept answer.
 int64_t KeptBytes(const Answer& answer) {
   const auto message = static_cast<int64_t>(answer.status.message().size());
   if (const auto* read = std::get_if<ReadResult>(&answer.result)) {
@@ -121,8 +121,8 @@ void Session::EmitLocked() {
   }
 }
 
-// What an answer can be repeated from without keeping device memory, or more of the host's than a
-// session may: the trace of a run is given once, and so are the bytes of a long read.
+// Keeps an answer for repetition without device memory and within the session's limit of host
+// memory: the trace of a run and the bytes of a long read are sent only once.
 void Session::KeepLocked(const Answer& answer) {
   Answer kept{.id = answer.id, .status = answer.status, .result = {}};
   const std::shared_ptr<Account>& account = tenant_->accounts.shared(Quota::kHostMemory);

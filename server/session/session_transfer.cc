@@ -17,8 +17,8 @@ constexpr uint64_t kQuickStagedBytes = 64 << 10;
 
 }  // namespace
 
-// When an operation arrives, so that their numbers ascend in the order of the operations, whichever
-// of them takes effect first.
+// Registers the transfer when its operation arrives, so that numbers ascend in the order of the
+// operations, even if another one takes effect first.
 void Session::NameTransfer(Queued& queued, Transfers::Leftovers* leftovers) {
   if (const auto* write = std::get_if<WriteOp>(&queued.operation.op)) {
     if (write->transfer == 0) return;

@@ -122,9 +122,15 @@ Device* Tenant::View(Device& device) {
   return view == nullptr ? &device : view.get();
 }
 
-void Tenant::Grant(DiskGrants disks) {
+void Tenant::Grant(DiskGrants disks, ModelGrants models) {
   const std::lock_guard lock(mutex_);
   disks_ = std::move(disks);
+  models_ = std::move(models);
+}
+
+bool Tenant::MayInfer(std::string_view model) const {
+  const std::lock_guard lock(mutex_);
+  return models_.May(model);
 }
 
 absl::Status Tenant::MayUse(const Device& device, bool write) const {
@@ -135,7 +141,7 @@ absl::Status Tenant::MayUse(const Device& device, bool write) const {
   return absl::PermissionDeniedError(StrCat("tenant ", name, " may not ", write ? "write" : "read",
                                             " ", device.name(), "; grant it with ",
                                             write ? "disk_write" : "disk_read", " = ", root,
-                                            " below [", name, "] in the file of --tenants"));
+                                            " below [", name, "] in the file of ", disks_.flag));
 }
 
 void Tenant::Leave() {
@@ -145,7 +151,7 @@ void Tenant::Leave() {
 Tenant::Tenant(std::string n, std::shared_ptr<Engine> e, Metrics* metrics)
     : Tenant(n, Accounts(n, Quotas(), "--default-quota NAME=VALUE raises it"), std::move(e),
              metrics) {
-  Grant(Quotas().DisksOf(name));
+  Grant(Quotas().DisksOf(name), Quotas().ModelsOf(name));
 }
 
 }  // namespace telegrad

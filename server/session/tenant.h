@@ -69,9 +69,10 @@ class TakenTime {
   int64_t ns_ = 0;
 };
 
-// What outlives a tenant that was dropped: whoever comes back under its name has used it still.
+// The debts of a tenant, which outlive it when it is dropped, so that a tenant of the same name has
+// them again.
 struct TenantDebts {
-  std::shared_ptr<Share> share;  // those who divide something remember debts by it
+  std::shared_ptr<Share> share;  // the key of debts to other tenants
   int64_t disk_bytes = 0;
   int64_t device_ns = 0, compile_ns = 0;  // of the bursts
   int64_t at_ns = 0;                      // when that was so
@@ -99,17 +100,19 @@ struct Tenant {
   Device* View(Device& device);
 
   // The disk roots that it may use from now on.
-  void Grant(DiskGrants disks);
+  void Grant(DiskGrants disks, ModelGrants models = {});
   // OK for devices that are no disk, PERMISSION_DENIED where this disk root is not granted.
   absl::Status MayUse(const Device& device, bool write) const;
+  // Whether requests for that model are served.
+  bool MayInfer(std::string_view model) const;
 
   // Held by each session until its last run has ended; when the last one is released, the engine
   // releases its memory.
   void Enter() { users_.fetch_add(1, std::memory_order_relaxed); }
   void Leave();
 
-  // Of a run that is predicted to take so long on devices, and of a job that compiles. The error,
-  // counted, is RESOURCE_EXHAUSTED and says when to try again.
+  // Admit a run of this predicted device time, and a job that compiles. The error is
+  // RESOURCE_EXHAUSTED, which is counted and says when to retry.
   absl::StatusOr<TakenTime> TakeDeviceTime(int64_t predicted_ns, int64_t now_ns);
   absl::Status TakeCompileTime(int64_t now_ns);
 
@@ -125,12 +128,14 @@ struct Tenant {
   const std::shared_ptr<RateLimit> device_time, compile_time;
   const std::shared_ptr<Engine> engine;
   GraphStore graphs;
-  Metrics metrics;  // its own part of those in tenant_metrics.h
+  Metrics metrics;        // its own part of those in tenant_metrics.h
+  Histogram run_latency;  // of each run, from its arrival to its end
 
  private:
   std::atomic<int64_t> users_{0};
   mutable std::mutex mutex_;
-  DiskGrants disks_;  // under it
+  DiskGrants disks_;    // under it
+  ModelGrants models_;  // likewise
 };
 
 // Charges the tenant's compile time with what this thread does as long as it lives.

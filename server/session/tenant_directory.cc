@@ -9,9 +9,9 @@
 namespace telegrad {
 namespace {
 
-// So few are not worth a look at whether they are settled.
+// Up to this number of debts, no check for settled ones is made.
 constexpr size_t kFewDebts = 64;
-// So long the use of rates is remembered for a tenant that is not served any more.
+// Time for which the use of rates is kept for a tenant that is no longer served.
 constexpr double kUnservedMs = 3600e3;
 
 absl::Status NotServed(std::string_view name) {
@@ -32,7 +32,7 @@ TenantDirectory::TenantDirectory(TenantTable table, int64_t max_idle, MakeEngine
 absl::StatusOr<std::shared_ptr<Tenant>> TenantDirectory::Find(std::string_view name) {
   if (!IsTenantName(name)) return absl::PermissionDeniedError("expected the name of a tenant");
   std::vector<std::shared_ptr<Tenant>> dropped;  // destroyed without the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto it = by_name_.find(ToAbsl(name)); it != by_name_.end()) {
     used_.splice(used_.begin(), used_, it->second);
     return *it->second;
@@ -46,7 +46,7 @@ absl::StatusOr<std::shared_ptr<Tenant>> TenantDirectory::Find(std::string_view n
                                             owed != debts_.end() ? owed->second.share : nullptr));
   by_name_.emplace(std::string(name), used_.begin());
   std::shared_ptr<Tenant> made = used_.front();
-  made->Grant(terms.quotas->DisksOf(name));
+  made->Grant(DisksLocked(terms, name), terms.quotas->ModelsOf(name));
   if (owed != debts_.end()) {
     made->Owe(owed->second);
     debts_.erase(owed);
@@ -56,7 +56,7 @@ absl::StatusOr<std::shared_ptr<Tenant>> TenantDirectory::Find(std::string_view n
 }
 
 absl::Status TenantDirectory::CheckServed(std::string_view name) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return TermsOfLocked(name).quotas != nullptr ? absl::OkStatus() : NotServed(name);
 }
 
@@ -74,14 +74,15 @@ absl::Status TenantDirectory::CheckActsFor(std::string_view front, std::string_v
 
 void TenantDirectory::Replace(TenantTable table) {
   std::vector<std::shared_ptr<Tenant>> dropped;  // destroyed without the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   table_ = std::move(table);
   for (auto it = used_.begin(); it != used_.end();) {
     const auto tenant = it++;
     const Terms terms = TermsOfLocked((*tenant)->name);
     if (terms.quotas != nullptr) {
       (*tenant)->Limit(*terms.quotas, terms.remedy, clock_->Ns());
-      (*tenant)->Grant(terms.quotas->DisksOf((*tenant)->name));
+      (*tenant)->Grant(DisksLocked(terms, (*tenant)->name),
+                       terms.quotas->ModelsOf((*tenant)->name));
       continue;
     }
     ForgetLocked(**tenant);
@@ -95,21 +96,30 @@ TenantDirectory::Terms TenantDirectory::TermsOfLocked(std::string_view name) con
   const bool is_named = named != table_.named.end();
   if (!is_named && !table_.others) return {};
   return {.quotas = is_named ? &named->second : &*table_.others,
-          .remedy = table_.from_file ? StrCat("raise it with NAME = VALUE below [",
-                                              is_named ? name : "*", "] in the file of --tenants")
-                                     : "raise it with --default-quota NAME=VALUE"};
+          .remedy = table_.from_file
+                        ? StrCat("raise it with NAME = VALUE below [", is_named ? name : "*",
+                                 "] in the file of ", table_.flag)
+                        : "raise it with --default-quota NAME=VALUE"};
+}
+
+DiskGrants TenantDirectory::DisksLocked(const Terms& terms, std::string_view name) const {
+  DiskGrants disks = terms.quotas->DisksOf(name);
+  disks.flag = table_.flag;
+  return disks;
 }
 
 void TenantDirectory::ForgetLocked(const Tenant& tenant) {
   debts_[tenant.name] = tenant.Debts(clock_->Ns());
   by_name_.erase(tenant.name);
   if (debts_.size() < 2 * debts_swept_ + kFewDebts) return;
-  std::erase_if(debts_, [this](const auto& row) { return IsSettledLocked(row.first, row.second); });
+  for (auto it = debts_.begin(); it != debts_.end();) {
+    it = IsSettledLocked(it->first, it->second) ? debts_.erase(it) : std::next(it);
+  }
   debts_swept_ = debts_.size();
 }
 
-// Whether a tenant of that name would be none the better for having been forgotten. Of one that is
-// not served nothing is known by which its rates would recover.
+// Whether the debts of a tenant of that name equal those of a new one, so that they may be dropped.
+// A tenant that is not served has no rates by which its debts would decrease.
 bool TenantDirectory::IsSettledLocked(std::string_view name, const TenantDebts& debts) const {
   const Terms terms = TermsOfLocked(name);
   if (debts.disk_bytes > 0) return false;
@@ -136,14 +146,14 @@ void TenantDirectory::DropIdle(std::vector<std::shared_ptr<Tenant>>* dropped) {
 }
 
 size_t TenantDirectory::remembered() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return debts_.size();
 }
 
 std::vector<std::shared_ptr<Tenant>> TenantDirectory::All() const {
   std::vector<std::shared_ptr<Tenant>> all;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     all.assign(used_.begin(), used_.end());
   }
   std::ranges::sort(all, {}, [](const auto& tenant) -> std::string_view { return tenant->name; });

@@ -1,7 +1,7 @@
-// The tenants by name. One that nobody uses is kept with its graphs and executables, so that who
-// comes back finds them, until more are idle than may be: then the one that was asked for longest
-// ago goes. Its graphs have to be put again; what it has used of its rates, and its turns, are
-// remembered until they are as those of somebody new.
+// The tenants by name. A tenant without sessions is kept with its graphs and executables, so that
+// it finds them when it returns. When more are idle than the limit, the one that was used longest
+// ago is dropped and has to put its graphs again. Its use of its rates, and its debts, are kept
+// until they equal those of a new tenant.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,6 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "engine/base/clock.h"
+#include "engine/base/mutex.h"
 #include "server/session/tenant.h"
 
 namespace telegrad {
@@ -42,7 +42,7 @@ class TenantDirectory {
   void Replace(TenantTable table);
   // Those in use and those kept, by name.
   std::vector<std::shared_ptr<Tenant>> All() const;
-  // Of how many that were dropped something is remembered.
+  // The number of dropped tenants whose debts are kept.
   size_t remembered() const;
 
  private:
@@ -52,21 +52,23 @@ class TenantDirectory {
     const Quotas* quotas = nullptr;  // null: not served
     std::string remedy = {};
   };
-  Terms TermsOfLocked(std::string_view name) const;
-  void ForgetLocked(const Tenant& tenant);
-  bool IsSettledLocked(std::string_view name, const TenantDebts& debts) const;
-  void DropIdle(std::vector<std::shared_ptr<Tenant>>* dropped);
+  Terms TermsOfLocked(std::string_view name) const TG_REQUIRES(mutex_);
+  DiskGrants DisksLocked(const Terms& terms, std::string_view name) const TG_REQUIRES(mutex_);
+  void ForgetLocked(const Tenant& tenant) TG_REQUIRES(mutex_);
+  bool IsSettledLocked(std::string_view name, const TenantDebts& debts) const TG_REQUIRES(mutex_);
+  void DropIdle(std::vector<std::shared_ptr<Tenant>>* dropped) TG_REQUIRES(mutex_);
 
   const int64_t max_idle_;
   const MakeEngine make_engine_;
   Metrics* const metrics_;
   const Clock* const clock_;
-  mutable std::mutex mutex_;
-  TenantTable table_;
-  std::map<std::string, TenantDebts, std::less<>> debts_;  // of tenants that were dropped
-  size_t debts_swept_ = 0;                                 // so many were left by the last sweep
-  Used used_;                                              // most recently found first
-  absl::flat_hash_map<std::string, Used::iterator> by_name_;
+  mutable Mutex mutex_;
+  TenantTable table_ TG_GUARDED_BY(mutex_);
+  std::map<std::string, TenantDebts, std::less<>> debts_
+      TG_GUARDED_BY(mutex_);                      // of tenants that were dropped
+  size_t debts_swept_ TG_GUARDED_BY(mutex_) = 0;  // so many were left by the last sweep
+  Used used_ TG_GUARDED_BY(mutex_);               // most recently found first
+  absl::flat_hash_map<std::string, Used::iterator> by_name_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

@@ -13,7 +13,7 @@ constexpr Metric kOfTenants[] = {
     Metric::kRunsCached, Metric::kRunNs,
 };
 
-// What of an account is shown.
+// The figures of an account that are shown.
 constexpr struct {
   std::string_view name;
   MetricInfo::Kind kind;
@@ -61,7 +61,37 @@ std::vector<LabelledMetric> MetricsByTenant(const TenantDirectory& tenants) {
           {.labels = {{"tenant", tenant->name}}, .value = tenant->metrics.Value(which)});
     }
   }
+  LabelledMetric& latency = metrics.emplace_back(
+      LabelledMetric{.name = StrCat(kPrefix, "tenant_run_latency_seconds"),
+                     .kind = MetricInfo::kHistogram,
+                     .help = "Time from the arrival of a run to its end, by tenant"});
+  for (const auto& tenant : all) {
+    latency.samples.push_back(
+        {.labels = {{"tenant", tenant->name}}, .histogram = tenant->run_latency.Read()});
+  }
   return metrics;
+}
+
+std::vector<LabelledMetric> MetricsByDevice(const DevicePool& pool) {
+  LabelledMetric wait{.name = StrCat(kPrefix, "queue_wait_seconds"),
+                      .kind = MetricInfo::kHistogram,
+                      .help = "Time that a run or copy waited for its turn on a device, by device"};
+  LabelledMetric run{.name = StrCat(kPrefix, "queue_run_seconds"),
+                     .kind = MetricInfo::kHistogram,
+                     .help = "Time that a run or copy ran on a device, by device"};
+  LabelledMetric waiting{.name = StrCat(kPrefix, "queue_works"),
+                         .kind = MetricInfo::kGauge,
+                         .help = "Runs and copies that wait for a device or run there, by device"};
+  for (const auto& device : pool.devices()) {
+    for (const auto& [name, queue] : pool.QueuesOf(*device)) {
+      const std::vector<std::pair<std::string, std::string>> labels = {
+          {"device", device->name()}, {"queue", std::string(name)}};
+      wait.samples.push_back({.labels = labels, .histogram = queue->wait_time().Read()});
+      run.samples.push_back({.labels = labels, .histogram = queue->run_time().Read()});
+      waiting.samples.push_back({.labels = labels, .value = static_cast<double>(queue->works())});
+    }
+  }
+  return {std::move(wait), std::move(run), std::move(waiting)};
 }
 
 std::vector<std::pair<std::string, double>> MetricsOf(const Tenant& tenant) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/admin/metrics.h"
+#include "server/pool/device_pool.h"
 #include "server/session/tenant_directory.h"
 
 namespace telegrad {
@@ -17,8 +18,11 @@ std::span<const Metric> MetricsOfTenants();
 // For the Prometheus page, with the labels tenant and quota. Dropped tenants are not listed.
 std::vector<LabelledMetric> MetricsByTenant(const TenantDirectory& tenants);
 
-// The metrics that a caller gets of its own tenant: the same counters, under the names that they
-// have for the whole daemon, and the limit and the use of each quota.
+// Likewise with the labels device and queue.
+std::vector<LabelledMetric> MetricsByDevice(const DevicePool& pool);
+
+// What a caller is told of its own tenant: the same counters, under the names that they have for
+// the whole daemon, and of each quota the limit and what is used.
 std::vector<std::pair<std::string, double>> MetricsOf(const Tenant& tenant);
 
 }  // namespace telegrad

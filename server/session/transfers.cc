@@ -90,7 +90,7 @@ void Transfers::Finish(uint64_t transfer) {
       downloads_.erase(it);
     }
   }
-  // Who brings the bytes in another way holds it as long as it may come to its turn.
+  // A caller that provides the bytes in another way holds the upload until its turn.
   if (upload != nullptr) upload->End(absl::CancelledError("its operation has ended"));
 }
 

@@ -41,7 +41,7 @@ class Transfers {
             const std::shared_ptr<Account>& tenant_staging);
   ~Transfers();
 
-  // Of the session's tenant.
+  // The account of the session's tenant.
   const std::shared_ptr<const Share>& share() const { return queues_->share(); }
 
   // Staged chunks that are not needed. They are released without a lock, because their release
@@ -52,8 +52,8 @@ class Transfers {
     std::vector<CreditLine::Part> credit;
   };
 
-  // Of the session, in the order of its operations. INVALID_ARGUMENT unless the number is above all
-  // before it, RESOURCE_EXHAUSTED if there are too many.
+  // Called by the session, in the order of its operations. INVALID_ARGUMENT unless the number is
+  // above all before it, RESOURCE_EXHAUSTED if there are too many.
   absl::StatusOr<std::shared_ptr<Upload>> Expect(uint64_t transfer, uint64_t bytes,
                                                  Leftovers* leftovers);
   absl::Status Announce(uint64_t transfer, Leftovers* leftovers);  // a download that may begin
@@ -63,7 +63,8 @@ class Transfers {
   // The session has ended: ends uploads, drops downloads, notifies streams.
   void Close(const absl::Status& why);
 
-  // Of streams. RESOURCE_EXHAUSTED if there is no credit left, ABORTED if the session has ended.
+  // Called by streams. RESOURCE_EXHAUSTED if there is no credit left, ABORTED if the session has
+  // ended.
   absl::StatusOr<std::shared_ptr<CreditLine>> Attach(const std::shared_ptr<TransferSink>& sink);
   // See Upload::Take. A chunk has at most kMaxChunkBytes.
   absl::Status Take(uint64_t transfer, ByteRange range, const ChunkContent& content,

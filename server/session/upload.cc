@@ -62,7 +62,7 @@ void Upload::Open(BufferView target, Device* device) {
   }
   for (Staged& s : staged) {
     const StagedContent content(s.bytes.get(), s.range.bytes);
-    // The client was told that these have arrived, so it cannot be asked for them once more.
+    // These were acknowledged to the client, so they cannot be requested again.
     if (auto status = Place(s.range, content, std::move(s.credit)); !status.ok()) End(status);
     s.bytes.reset();
   }
@@ -102,8 +102,7 @@ void Upload::End(const absl::Status& why) {
     end = *end_;
     dropped.swap(staged_);
     staged_bytes_ = 0;
-    for (const Claim& claim :
-         claims_) {  // of the target, for which somebody may never send the rest
+    for (const Claim& claim : claims_) {  // of the target, whose remaining bytes may never arrive
       if (open_ && claim.content != nullptr) claim.content->Abandon();
     }
     if (!claims_.empty()) return;
@@ -187,7 +186,7 @@ absl::Status Upload::Take(ByteRange range, const ChunkContent& content, CreditLi
   }
   lock.lock();
   ArrivedLocked(range);
-  // Meanwhile the operation may have come, and told where the end is; it may also be open.
+  // Meanwhile the operation may have arrived, which states the length; the upload may also be open.
   const absl::Status inside = CheckInsideLocked(range);
   if (inside.ok() && open_) {
     lock.unlock();
@@ -200,10 +199,10 @@ absl::Status Upload::Take(ByteRange range, const ChunkContent& content, CreditLi
   }
   lock.unlock();
   Settle(range, /*placed=*/false);
-  return absl::IsNotFound(inside) ? absl::OkStatus() : inside;  // nobody misses it
+  return absl::IsNotFound(inside) ? absl::OkStatus() : inside;  // the chunk is not needed
 }
 
-// Of a range that was found to be inside of the whole once that was known.
+// Writes a range that was checked to be inside of the upload after its length became known.
 absl::Status Upload::Place(ByteRange range, const ChunkContent& content, CreditLine::Part credit) {
   void* const host = target_.memory->host();
   if (host == nullptr) return PlaceStaged(range, content, std::move(credit));

@@ -13,12 +13,12 @@
 namespace telegrad {
 namespace {
 
-// Of the message with the ticket.
+// Limit of the message with the ticket.
 constexpr uint32_t kMaxFirstBytes = 1024;
-// For the reason of an end.
+// Time limit for sending the reason of an end.
 constexpr std::chrono::seconds kFarewell{1};
 
-// What is still in the socket.
+// The unread data of a message in the socket.
 class SocketData final : public MessageData {
  public:
   SocketData(StreamSocket* socket, uint32_t bytes) : socket_(socket), bytes_(bytes) {}
@@ -138,8 +138,8 @@ absl::Status BulkConnection::Send(const TransferMessage& message) {
   return SendFrame(*socket_, message.head.SerializeAsString(), {message.data.data, message.bytes});
 }
 
-// Tells the client why, where there is still somebody. What it goes on to send is dropped for a
-// moment: to close with input unread would take away what was just said.
+// Sends the reason to the client, if it is still connected. Input is read and dropped for a moment,
+// because closing a socket with unread input would discard the message that was just sent.
 void BulkConnection::Farewell(const absl::Status& status) {
   TransferMessage message;
   v1::Ended& ended = *message.head.mutable_ended();

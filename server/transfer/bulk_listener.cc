@@ -78,7 +78,7 @@ void BulkListener::Listen() {
     if (polled.back().revents != 0) return;
     for (size_t i = 0; i < listeners_.size(); ++i) {
       if (polled[i].revents == 0 || Accept(listeners_[i])) continue;
-      poll(&polled.back(), 1, kPauseMs);  // whoever waits to be accepted still does
+      poll(&polled.back(), 1, kPauseMs);  // waiting connections stay in the backlog
     }
     JoinEnded();
   }
@@ -116,7 +116,7 @@ bool BulkListener::Accept(const UniqueFd& listener) {
 
 void BulkListener::Serve(uint64_t id, std::shared_ptr<BulkConnection> connection) {
   const absl::Status status = connection->Serve();
-  // Who ends in order closes the connection, and who is not in order is told in the log.
+  // A normal end is a closed connection; other reasons are logged.
   if (!absl::IsUnavailable(status) && !absl::IsAborted(status)) {
     refused_.Write({{"why", std::string(status.message())}});
   }

@@ -14,7 +14,7 @@ namespace {
 
 // Answers or pulls that may wait on one stream before it is not read further.
 constexpr size_t kMaxWaiting = 64;
-// A stream's credit is at least as many chunks, and this part of it is granted at a time.
+// The credit of a stream is at least this many chunks, and is granted in as many parts.
 constexpr uint64_t kChunksOfCredit = 4;
 
 class ReceivedChunk final : public ChunkContent {
@@ -156,7 +156,7 @@ void TransferStream::Fetch(const v1::Pull& pull, std::function<void()> ready) {
                      std::move(fetched));
 }
 
-// Of the chunk with which the pull begins.
+// Handles the bytes of the pull's next chunk.
 void TransferStream::Fetched(const v1::Pull& pull, absl::StatusOr<FetchedBytes> fetched) {
   const auto bytes = std::min<uint64_t>(pull.bytes(), chunk_bytes_);
   std::optional<TransferMessage> message;

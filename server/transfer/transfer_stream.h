@@ -86,7 +86,7 @@ class TransferStream {
   std::deque<v1::TransferResponse> responses_;
   std::deque<v1::Pull> pulls_;
   std::optional<TransferMessage> chunk_;  // of the pull at the front
-  uint64_t granted_ = 0;                  // and not told yet
+  uint64_t granted_ = 0;                  // and not sent yet
   bool tell_credit_ = false;              // however little: a chunk has to be sent again
   bool fetching_ = false;
   bool closed_ = false;

@@ -31,6 +31,7 @@ NETS_BENCH = "tests/bench/nets_bench"
 REWRITE_BENCH = "tests/bench/rewrite_bench"
 REPLAY_BENCH = "tests/bench/replay_bench"
 START_BENCH = "tests/bench/start_bench"
+SERVING_BENCH = "tests/bench/serving_bench"
 RAW_TCP = "tests/bench/raw_tcp"
 TURN_SECONDS = 300  # no single measurement takes longer
 BUILD_SECONDS = 3600  # nor does a build
@@ -77,6 +78,7 @@ class Bench:
     def __init__(self, build):
         self.build = build
         self.servers = {}
+        self.models = None  # the folder of those that are served
         self.server_cores, self.client_cores = halves()
 
     def path(self, program):
@@ -139,6 +141,19 @@ class Bench:
         return self.number("tests/bench/echo_client", [address, *arguments],
                            cores=self.client_cores)
 
+    def serving(self, *arguments):
+        """What requests for an identity model take."""
+        if self.models is None:
+            self.models = tempfile.TemporaryDirectory(prefix="telegrad_bench_models_")
+            subprocess.run([self.path(SERVING_BENCH), "models", self.models.name], check=True)
+        address = self.server("models", TELEGRADD,
+                              ["--listen", "127.0.0.1:0", "--models", self.models.name], {}, self.server_cores)
+        return self.number(SERVING_BENCH, [address, *arguments], cores=self.client_cores)
+
+    def serving_echo(self, *arguments):
+        address = self.server("serving echo", SERVING_BENCH, ["echo"], {}, self.server_cores)
+        return self.number(SERVING_BENCH, [address, *arguments], cores=self.client_cores)
+
     def front(self, *arguments):
         """The same through a daemon whose device is another's."""
         far = self.server("telegradd pinned", TELEGRADD, ["--listen", "127.0.0.1:0"], {}, self.server_cores)
@@ -180,6 +195,8 @@ class Bench:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if self.models is not None:
+            self.models.cleanup()
 
 
 class Row:
@@ -221,6 +238,16 @@ ROWS = [
           telegrad=lambda b, n=clients: b.operations("latency", str(4000 // n), str(n)),
           peer=lambda b, n=clients: b.echo("latency", str(4000 // n), str(n)))
       for clients, known in ((1, 100), (8, 430), (64, 4500))),
+    # A request for a served identity model against a gRPC server that echoes the same message.
+    Row("infer_4b", "us p50", ("<=", 1.6), turns=11,
+        telegrad=lambda b: b.serving("latency", "4", "2000", "1"),
+        peer=lambda b: b.serving_echo("latency", "4", "2000", "1")),
+    Row("infer_4b_64", "requests/s", (">=", 0.7), turns=11,
+        telegrad=lambda b: b.serving("rate", "4", "8000", "64"),
+        peer=lambda b: b.serving_echo("rate", "4", "8000", "64")),
+    Row("infer_16m", "requests/s", (">=", 0.8), turns=11,
+        telegrad=lambda b: b.serving("rate", str(16 << 20), "24", "1"),
+        peer=lambda b: b.serving_echo("rate", str(16 << 20), "24", "1")),
     # What a front adds to a trivial run on another server's device, against a bare echo; and the runs of 64
     # clients through it against those of as many that ask that server themselves, on the same cores.
     Row("front_added", "us p50", ("<=", 1.1), known=100, turns=30,
@@ -324,7 +351,7 @@ def measure(bench, row, turns):
     except Absent as absent:
         print(f"{row.name}: {absent} is not built", file=sys.stderr)
         ours = str(absent) in (TELEGRADD, TELEGRAD_BENCH, SIMPLIFY_BENCH, REWRITE_BENCH, REPLAY_BENCH,
-                                START_BENCH, NETS_BENCH, OPERATIONS_BENCH)
+                                START_BENCH, NETS_BENCH, OPERATIONS_BENCH, SERVING_BENCH)
         return ["-", "-", "-", goal, "no" if ours else "peer absent"]
     except Broken as broken:
         print(f"{row.name}: {broken}", file=sys.stderr)

@@ -29,8 +29,9 @@ namespace telegrad {
 namespace {
 
 constexpr FlagRow kFlags[] = {
-    {"cuda-library", 0, FlagKind::kString, "libcuda.so.1", "FILE", "the driver's library"},
-    {"smoke", 0, FlagKind::kBool, "false", "", "tiny sizes, one round: shows that it runs"},
+    {"cuda-library", 0, FlagKind::kString, "libcuda.so.1", "FILE", "Driver library"},
+    {"smoke", 0, FlagKind::kBool, "false", "",
+     "Run tiny sizes for one round, to check that the benchmark works"},
 };
 
 struct Sizes {

@@ -70,8 +70,8 @@ std::string Answer(uint64_t id, const std::string& binary) {
 // What a request asks for is the first word; more words are its arguments.
 std::string Obey(WorkerRequest& request, const std::string& folder) {
   std::ifstream orders(folder + "/orders");
-  if (orders) std::getline(orders, request.llvm_ir);
-  std::istringstream words(request.llvm_ir);
+  if (orders) std::getline(orders, request.source);
+  std::istringstream words(request.source);
   std::string what, first;
   words >> what >> first;
   if (what == "segfault") Crash(SIGSEGV);
@@ -100,7 +100,7 @@ std::string Obey(WorkerRequest& request, const std::string& folder) {
   if (what == "signals") return Answer(request.id, Signals());
   if (what == "environment") return Answer(request.id, getenv("HOME") == nullptr ? "none" : "HOME");
   if (what == "pid") return Answer(request.id, StrCat(getpid()));
-  return Answer(request.id, request.llvm_ir);
+  return Answer(request.id, request.source);
 }
 
 int Serve(const std::string& name) {
@@ -115,18 +115,18 @@ int Serve(const std::string& name) {
     auto request = DecodeRequest(*frame);
     if (!request.ok()) return 1;
     const std::string answer = Obey(*request, name.substr(0, name.rfind('/')));
-    if (request->llvm_ir == "checksum") {
+    if (request->source == "checksum") {
       Raw(std::string("TGRF\4\0\0\0", 8) + std::string(32, 'x') + "abcd");
-    } else if (request->llvm_ir == "endless") {
+    } else if (request->source == "endless") {
       Raw(std::string("TGRF\xff\xff\xff\xff", 8) + std::string(32, 'x'));
-    } else if (request->llvm_ir == "half") {
+    } else if (request->source == "half") {
       Raw(std::string("TGRF\x40\0\0\0", 8) + std::string(40, 'x'));
       return 0;
     } else if (!WriteFrame(kWorkerSocket, answer).ok()) {
       return 1;
     }
-    if (request->llvm_ir == "more") Raw("and one more thing");
-    if (request->llvm_ir == "bye") return 0;
+    if (request->source == "more") Raw("and one more thing");
+    if (request->source == "bye") return 0;
   }
 }
 

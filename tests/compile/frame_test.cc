@@ -103,7 +103,7 @@ TEST(WorkerProtocol, MessagesComeBackAndNothingElseDecodes) {
   ASSERT_TRUE(request.ok());
   EXPECT_EQ(request->id, 7u);
   EXPECT_EQ(request->name, "k");
-  EXPECT_EQ(request->llvm_ir, "text");
+  EXPECT_EQ(request->source, "text");
   EXPECT_EQ(request->target, target);
   EXPECT_EQ(DecodeAnswer(messages[2])->image->binary, "object");
   EXPECT_EQ(DecodeAnswer(messages[2])->image->group_threads, 64);
@@ -137,6 +137,9 @@ TEST(Target, KeysReadBack) {
   target.warp = 32;
   target.group_threads = 1024;
   target.local_bytes = 49152;
+  target.stages = false;
+  target.vector_lanes = 16;
+  target.align = 64;
   const std::string key = target.Key();
   ASSERT_TRUE(Target::FromKey(key).has_value());
   EXPECT_EQ(*Target::FromKey(key), target);

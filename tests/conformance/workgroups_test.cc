@@ -2,6 +2,8 @@
 // and with races detected, agree with the evaluator of tensor graphs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/conformance/compare.h"
 
 namespace telegrad {
@@ -23,8 +25,14 @@ TEST_P(Workgroups, ProgramsAgreeWithTheTensorEvaluator) {
 
 INSTANTIATE_TEST_SUITE_P(Targets, Workgroups,
                          ::testing::Values(*NvidiaTarget(8, 0, 1, 163840),
-                                           *NvidiaTarget(9, 0, 132, 232448)),
-                         [](const auto& info) { return info.param.arch; });
+                                           *NvidiaTarget(9, 0, 132, 232448), OpenClTarget(16),
+                                           OpenClProcessor(1, 64)),
+                         [](const auto& info) {
+                           const Target& target = info.param;
+                           std::string name = target.arch + (target.stages ? "" : "_processor");
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace telegrad

@@ -9,6 +9,7 @@
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "tests/devices/cuda_fixture.h"
+#include "tests/opencl/opencl_fixture.h"
 #ifdef TELEGRADD  // where there is gRPC
 #include "devices/remote/remote_device.h"
 #include "engine/ir/graph.h"
@@ -68,6 +69,15 @@ std::string WhyNoGpu() {
   return notes.empty() ? "no GPU" : notes[0];
 }
 
+std::unique_ptr<Device> OpenFirstOpenCl(const QueueLimits& limits) {
+  return OpenOpenClDevice(
+      {.memory_limit = kLimit, .queue_capacity = limits.capacity, .wait_limit = limits.wait_limit});
+}
+
+absl::StatusOr<ProgramImage> OpenClNext() {
+  return Compile(kNextOpenCl, "next", OpenOpenClDevice()->target(),
+                 {.opencl_library = OpenClLibrary()});
+}
 #ifdef TELEGRADD
 // The first device of a daemon that has no other client.
 std::unique_ptr<Device> OpenFar(const QueueLimits& limits) {
@@ -139,6 +149,10 @@ std::vector<TestedDriver> AllDrivers() {
        .open = [](const QueueLimits& limits) { return OpenGpu({}, limits); },
        .next = &NextImage,
        .absent = &WhyNoGpu},
+      {.name = "opencl",
+       .open = &OpenFirstOpenCl,
+       .next = &OpenClNext,
+       .absent = [] { return WhyNoOpenCl(); }},
   };
 }
 

@@ -150,7 +150,7 @@ TEST_F(ExamplesTest, MistakesHaveTheirMessages) {
   }
   const Output help = Run("bert", {"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  EXPECT_THAT(help.text, HasSubstr("Fills the masked place"));
+  EXPECT_THAT(help.text, HasSubstr("Predicts the masked token"));
 }
 
 }  // namespace

@@ -56,13 +56,15 @@ std::string Cell(std::string_view name) { return name.empty() ? "" : StrCat("`",
 std::string Page() {
   std::string out =
       "# Tensor's methods\n\n"
-      "Made of `engine/frontend/tensor/methods.def`; a test compares it. What each does is said in "
-      "`engine/frontend/tensor/tensor.h`\n"
-      "(`Builder::` in `builder.h`), which element types come out in `promotion.h`. Every row has "
-      "values from NumPy or\n"
-      "PyTorch that the reference interpreter and the CPU device are held to, and where there is a "
-      "derivative, gradients\n"
-      "(`tests/frontend`). Layers, optimizers and random numbers: [nn.md](nn.md).\n";
+      "This page lists the methods of `Tensor` beside those of tinygrad, PyTorch and NumPy. It is "
+      "generated from\n"
+      "`engine/frontend/tensor/methods.def`, and a test compares it. "
+      "`engine/frontend/tensor/tensor.h` (`Builder::` in\n"
+      "`builder.h`) describes each method, `promotion.h` the resulting element types. Tests "
+      "compare every row with values from\n"
+      "NumPy or PyTorch, on the reference interpreter and the CPU device, and its gradients where "
+      "it has a derivative\n"
+      "(`tests/frontend`). Layers, optimizers and random numbers are in [nn.md](nn.md).\n";
   std::string_view section;
   for (const Method& m : kMethods) {
     if (m.section != section) {
@@ -73,7 +75,7 @@ std::string Page() {
     StrAppend(&out, "| ", Cell(m.ours), " | ", Cell(m.tinygrad), " | ", Cell(m.pytorch), " | ",
               Cell(m.numpy), " |\n");
   }
-  StrAppend(&out, "\n## Of tinygrad's, absent\n\n| tinygrad | why |\n|---|---|\n");
+  StrAppend(&out, "\n## Methods of tinygrad that are absent\n\n| tinygrad | why |\n|---|---|\n");
   for (const Absent& a : kAbsent) StrAppend(&out, "| `", a.tinygrad, "` | ", a.reason, " |\n");
   return out;
 }

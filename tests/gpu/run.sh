@@ -1,7 +1,7 @@
 #!/bin/bash
 # Makes a bundle of the daemon, the command line, the GPU tests and the GPU benchmarks that runs on a
-# machine with nothing but glibc 2.36 and an NVIDIA driver, then runs it as such a machine would: from a
-# directory of its own, with an empty environment. Without a GPU that says so, and the bundle is all.
+# machine with nothing but glibc 2.36 and an NVIDIA driver, then tests it as on such a machine: from a
+# separate directory, with an empty environment. Without a GPU the test reports that.
 set -euo pipefail
 
 usage() {
@@ -9,10 +9,10 @@ usage() {
 Usage: tests/gpu/run.sh [--no-run] [-j JOBS]
 
 Builds the preset gpu-bundle, packs build/gpu/telegrad-gpu.tar.xz and runs it.
-  --no-run  only packs
-  -j JOBS   compilers at a time (default: one for each processor)
+  --no-run  only build and pack the bundle
+  -j JOBS   number of compilers that run at a time (default: one for each processor)
 On the machine with the GPU: tar xf telegrad-gpu.tar.xz && telegrad-gpu/gpu_suite.sh
-Exits 0 if the bundle was made and, where there is a GPU, nothing failed.
+Exits 0 if the bundle was made and, where there is a GPU, every test passed.
 END
 }
 

@@ -1,11 +1,9 @@
 // Kernels for NVIDIA's processors compute what the reference interpreter computes, bit for bit: on
 // the fake driver, or on a GPU (raw_cuda.h).
 #include <cstdlib>
-#include <cstring>
 #include <random>
 
 #include "engine/base/strings.h"
-#include "engine/ir/scalar.h"
 #include "engine/reference/program_eval.h"
 #include "gtest/gtest.h"
 #include "tests/nvptx/ptx_kernels.h"
@@ -31,41 +29,6 @@ const absl::StatusOr<std::unique_ptr<RawCuda>>& Cuda() {
 uint64_t Seed() {
   static const uint64_t seed = std::random_device{}();
   return seed;
-}
-
-// Every NaN is as good as another.
-bool IsNanCode(DType dtype, int64_t raw) {
-  if (!IsFloat(dtype)) return false;
-  const double x = ScalarAsDouble(dtype, ScalarFromMemory(dtype, raw));
-  return x != x;
-}
-
-int64_t Element(DType dtype, const Bytes& bytes, int64_t i) {
-  int64_t raw = 0;
-  std::memcpy(&raw, &bytes[i * ByteSize(dtype)], ByteSize(dtype));
-  return raw;
-}
-
-// The first element that differs; empty where none does.
-std::string Difference(const PtxKernel& kernel, const std::vector<Bytes>& got,
-                       const std::vector<Bytes>& want) {
-  for (size_t a = 0; a < got.size(); ++a) {
-    const Program::Argument& argument = kernel.program.arguments[a];
-    for (int64_t i = 0; i < argument.elements; ++i) {
-      const int64_t x = Element(argument.dtype, got[a], i);
-      const int64_t y = Element(argument.dtype, want[a], i);
-      if (x == y || (IsNanCode(argument.dtype, x) && IsNanCode(argument.dtype, y))) continue;
-      std::string sources;
-      for (size_t s = 0; s < got.size(); ++s) {
-        const Program::Argument& source = kernel.program.arguments[s];
-        if (source.written || i >= source.elements) continue;
-        StrAppend(&sources, " ", absl::Hex(Element(source.dtype, want[s], i)));
-      }
-      return StrCat(kernel.names[a], ", element ", i, ": got ", absl::Hex(x), ", expected ",
-                    absl::Hex(y), "; there the sources are", sources);
-    }
-  }
-  return "";
 }
 
 void ExpectAsReference(const PtxKernel& kernel, const Target& target) {

@@ -10,7 +10,7 @@
 #include "engine/ir/infer.h"
 #include "engine/ir/scalar.h"
 #include "engine/ir/text.h"
-#include "engine/render/llvm.h"
+#include "engine/render/render.h"
 #include "engine/rewrite/rewriter.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
@@ -246,8 +246,46 @@ PtxKernel ElementwiseKernel(DType dtype, int64_t lanes, const Target& target, ui
   return kernel;
 }
 
+namespace {
+
+// Every NaN is as good as another.
+bool IsNanCode(DType dtype, int64_t raw) {
+  if (!IsFloat(dtype)) return false;
+  const double x = ScalarAsDouble(dtype, ScalarFromMemory(dtype, raw));
+  return x != x;
+}
+
+int64_t Element(DType dtype, const std::vector<uint8_t>& bytes, int64_t i) {
+  int64_t raw = 0;
+  std::memcpy(&raw, &bytes[i * ByteSize(dtype)], ByteSize(dtype));
+  return raw;
+}
+
+}  // namespace
+
+std::string Difference(const PtxKernel& kernel, const std::vector<std::vector<uint8_t>>& got,
+                       const std::vector<std::vector<uint8_t>>& want) {
+  for (size_t a = 0; a < got.size(); ++a) {
+    const Program::Argument& argument = kernel.program.arguments[a];
+    for (int64_t i = 0; i < argument.elements; ++i) {
+      const int64_t x = Element(argument.dtype, got[a], i);
+      const int64_t y = Element(argument.dtype, want[a], i);
+      if (x == y || (IsNanCode(argument.dtype, x) && IsNanCode(argument.dtype, y))) continue;
+      std::string sources;
+      for (size_t s = 0; s < got.size(); ++s) {
+        const Program::Argument& source = kernel.program.arguments[s];
+        if (source.written || i >= source.elements) continue;
+        StrAppend(&sources, " ", absl::Hex(Element(source.dtype, want[s], i)));
+      }
+      return StrCat(kernel.names[a], ", element ", i, ": got ", absl::Hex(x), ", expected ",
+                    absl::Hex(y), "; there the sources are", sources);
+    }
+  }
+  return "";
+}
+
 absl::StatusOr<ProgramImage> CompileKernel(const Program& program, const Target& target) {
-  TG_ASSIGN_OR_RETURN(const std::string text, RenderLlvm(program, target));
+  TG_ASSIGN_OR_RETURN(const std::string text, Render(program, target));
   return Compile(text, program.name, target);
 }
 

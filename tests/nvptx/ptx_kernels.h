@@ -35,6 +35,11 @@ std::vector<DType> ElementTypes();
 // values and random ones: each op is an argument of its own. Threads have `lanes` elements each.
 PtxKernel ElementwiseKernel(DType dtype, int64_t lanes, const Target& target, uint64_t seed);
 
+// The first element of the arguments that differs; empty where none does. Every NaN is as good as
+// another.
+std::string Difference(const PtxKernel& kernel, const std::vector<std::vector<uint8_t>>& got,
+                       const std::vector<std::vector<uint8_t>>& want);
+
 absl::StatusOr<ProgramImage> CompileKernel(const Program& program, const Target& target);
 
 }  // namespace telegrad::testing

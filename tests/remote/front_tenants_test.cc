@@ -33,7 +33,9 @@ class FrontTenants : public AuthTest {
     session->Alloc(1, 12, "b/CPU:0");
     session->Write(1, 0, Bytes(words));
     const auto read = session->Read(1, 0, Writable(out));
-    if (read.Get().ok()) EXPECT_EQ(out, words);
+    if (read.Get().ok()) {
+      EXPECT_EQ(out, words);
+    }
     return read.Get().status();
   }
   // A counter of that tenant on the far server.

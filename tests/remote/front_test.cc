@@ -222,6 +222,63 @@ TEST_F(TwoDaemons, PartsOfAGraphAreOnBothSides) {
   EXPECT_THAT(out, ElementsAre(11, 44, 99, 176));
 }
 
+// Numbers that mean one far device are one there, too, whether or not it has as many devices.
+TEST_F(TwoDaemons, AGraphOfSeveralNumbersRunsOnOneFarDevice) {
+  Graph g;
+  const auto copy = [&](UOp x, int64_t device) {
+    return g.Make(Op::kCopy, DType::kVoid, {x}, {device});
+  };
+  const UOp x = g.Param(0, DType::kInt32, Shape{4}, 0);
+  const UOp there = copy(x, 5);  // which has no slot
+  const UOp store = g.Make(Op::kStore, {x, copy(g.Make(Op::kMul, {there, there}), 0)});
+  const FrozenGraph graph = Freeze(g.Make(Op::kSink, {store}));
+  const auto session = *connection_->OpenSession();
+  session->Alloc(1, 16, kFar);
+  const std::vector<int32_t> in = {1, 2, 3, 4};
+  session->Write(1, 0, Bytes(in));
+  session->Put(graph.root());
+  const uint64_t handles[] = {1};
+  const std::vector<std::string> devices(6, kFar);
+  const Future<RunInfo> run;
+  const uint64_t offsets[] = {0};
+  session->RunTold(ContentHash(graph.root()),
+                   {.handles = handles, .offsets = offsets, .devices = devices}, run);
+  ASSERT_TRUE(run.Get().ok()) << run.Get().status();
+  std::vector<int32_t> out(4);
+  ASSERT_TRUE(session->Read(1, 0, Writable(out)).Get().ok());
+  EXPECT_THAT(out, ElementsAre(1, 4, 9, 16));
+}
+
+// Neither of two servers reaches the other's memory: what one hands the other passes through here.
+TEST_F(TwoDaemons, PartsOfAGraphAreOnTwoServers) {
+  const RunningDaemon third;
+  Start({"--remote", "c=" + third.address()}, {});
+  Graph g;
+  const auto copy = [&](UOp x, int64_t device) {
+    return g.Make(Op::kCopy, DType::kVoid, {x}, {device});
+  };
+  const UOp x = g.Param(0, DType::kInt32, Shape{4}, 0), y = g.Param(1, DType::kInt32, Shape{4}, 1);
+  const UOp first = g.Make(Op::kAdd, {x, copy(y, 0)}), second = g.Make(Op::kMul, {y, copy(x, 1)});
+  const FrozenGraph graph =
+      Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {x, first}), g.Make(Op::kStore, {y, second})}));
+  const auto session = *connection_->OpenSession();
+  session->Alloc(1, 16, kFar);
+  session->Alloc(2, 16, "c/CPU:0");
+  const std::vector<int32_t> in = {1, 2, 3, 4}, other = {10, 20, 30, 40};
+  session->Write(1, 0, Bytes(in));
+  session->Write(2, 0, Bytes(other));
+  session->Put(graph.root());
+  const uint64_t handles[] = {1, 2};
+  std::vector<Future<RunInfo>> runs;
+  for (int i = 0; i < 2; ++i) runs.push_back(session->Run(ContentHash(graph.root()), handles));
+  std::vector<int32_t> a(4), b(4);
+  const auto read = session->Read(1, 0, Writable(a));
+  ASSERT_TRUE(session->Read(2, 0, Writable(b)).Get().ok()) << session->status();
+  ASSERT_TRUE(read.Get().ok()) << read.Get().status();
+  EXPECT_THAT(a, ElementsAre(21, 62, 123, 204));      // x + y + x * y
+  EXPECT_THAT(b, ElementsAre(110, 880, 2970, 7040));  // x * y * (x + y)
+}
+
 // Connections break all the time: what was sent is resumed, and no run is one too many or too few.
 TEST_F(TwoDaemons, NothingRunsTwiceOverConnectionsThatBreak) {
   Counting counting(*connection_, kFar);

@@ -210,7 +210,7 @@ TEST_F(BulkSocketTest, WhoBreaksTheRulesIsCutOff) {
   const struct {
     std::string head, data, says;
   } kRows[] = {{"\xff\xff garbage", "", "malformed"},
-               {v1::TransferRequest().SerializeAsString(), "", "says nothing"},
+               {v1::TransferRequest().SerializeAsString(), "", "has no field"},
                {Attach({}).SerializeAsString(), "", "first message"},
                {unknown.SerializeAsString(), "x", "compression 99"},
                {short_of.SerializeAsString(), "3by", "comes with 3"},
@@ -238,12 +238,13 @@ TEST_F(BulkSocketTest, WithoutATicketThereIsNothing) {
   const struct {
     std::string head, data, says;
     Code code;
-  } kRows[] = {{other.SerializeAsString(), "", "no such ticket", Code::kPermissionDenied},
-               {Attach({}).SerializeAsString(), "", "no such ticket", Code::kPermissionDenied},
-               {ChunkHead(1, 0, "x").SerializeAsString(), "", "is attach", Code::kInvalidArgument},
-               {"GET / HTTP/1.1\r\n", "", "is attach", Code::kInvalidArgument},
-               {Attach(key).SerializeAsString(), "data", "a frame of", Code::kInvalidArgument},
-               {std::string(2000, 'h'), "", "a frame of", Code::kInvalidArgument}};
+  } kRows[] = {
+      {other.SerializeAsString(), "", "unknown ticket", Code::kPermissionDenied},
+      {Attach({}).SerializeAsString(), "", "unknown ticket", Code::kPermissionDenied},
+      {ChunkHead(1, 0, "x").SerializeAsString(), "", "must be attach", Code::kInvalidArgument},
+      {"GET / HTTP/1.1\r\n", "", "must be attach", Code::kInvalidArgument},
+      {Attach(key).SerializeAsString(), "data", "a frame of", Code::kInvalidArgument},
+      {std::string(2000, 'h'), "", "a frame of", Code::kInvalidArgument}};
   for (const auto& row : kRows) {
     auto socket = Dial();
     SendFrame(*socket, row.head, std::as_bytes(std::span(row.data))).IgnoreError();

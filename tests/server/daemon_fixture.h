@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <span>
@@ -44,6 +45,9 @@ class DaemonTest : public ::testing::Test {
     metrics_ = daemon_->Line("metrics on http://127.0.0.1:");
     address_ = daemon_->Line("listening on ");
     ASSERT_THAT(address_, ::testing::HasSubstr("127.0.0.1:"));
+    if (std::ranges::find(args, "--http") != args.end()) {
+      http_ = daemon_->Line("http listening on ");
+    }
     daemon_->ReadOn();
     const auto connection = Connection::Connect(address_, options_);
     ASSERT_TRUE(connection.ok()) << connection.status();
@@ -66,7 +70,7 @@ class DaemonTest : public ::testing::Test {
   }
 
   ConnectOptions options_;  // of connection_
-  std::string socket_, metrics_, address_;
+  std::string socket_, metrics_, address_, http_;
   std::unique_ptr<testing::Process> daemon_;
   std::shared_ptr<Connection> connection_;
 };

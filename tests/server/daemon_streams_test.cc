@@ -298,7 +298,7 @@ TEST_F(DaemonTest, HelloAgreesOnVersionsOrSaysBoth) {
   grpc::ClientContext context;
   const grpc::Status status = stub->Hello(&context, request, &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr("the client speaks 7 to 9, this server 1 to 1"));
+  EXPECT_THAT(status.error_message(), HasSubstr("the client supports 7 to 9, this server 1 to 1"));
 }
 
 }  // namespace

@@ -139,9 +139,9 @@ TEST_F(DaemonTest, ManyBytesThereAndBack) {
 TEST_F(DaemonTest, RunsAGraphOnSeveralDevices) {
   testing::Process other(TELEGRADD, {"--listen", "127.0.0.1:0", "--cuda-devices", "0",
                                      "--cpu-memory", "1073741824", "--log-level", "off"});
-  const std::string there = other.Line("listening on ");
+  const std::string address = other.Line("listening on ");
   other.ReadOn();
-  Start({"--cpu-devices", "2", "--remote", "b=" + there, "--cuda-devices", "0"});
+  Start({"--cpu-devices", "2", "--remote", "b=" + address, "--cuda-devices", "0"});
   std::vector<std::string> names;
   const auto devices = connection_->ListDevices();
   ASSERT_TRUE(devices.ok()) << devices.status();

@@ -36,6 +36,43 @@ std::vector<ByteSpan> Cut(std::string_view message, std::mt19937_64& random) {
   return pieces;
 }
 
+// Every occurrence of a repeated field, however the message is cut.
+TEST(EnvelopeTest, SeveralPayloads) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 500; ++round) {
+    std::string message;
+    std::vector<std::string> data(random() % 5);
+    for (std::string& one : data) {
+      one.assign(random() % 300, 'y');
+      message += EnvelopeHead("", kField, one.size()) + one;
+      v1::ExecuteRequest head;
+      head.set_op_id(random());
+      message += head.SerializeAsString();
+    }
+    Payloads split;
+    ASSERT_TRUE(SplitPayloads(Cut(message, random), kField, 1 << 20, 5, &split).ok());
+    ASSERT_EQ(split.payloads.size(), data.size());
+    for (size_t i = 0; i < data.size(); ++i) {
+      std::string joined;
+      for (const ByteSpan& piece : split.payloads[i]) {
+        joined.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+      }
+      EXPECT_EQ(joined, data[i]);
+    }
+    v1::ExecuteRequest head;
+    EXPECT_TRUE(head.ParseFromString(split.head));
+    if (data.empty()) continue;
+    EXPECT_TRUE(absl::IsResourceExhausted(
+        SplitPayloads(Cut(message, random), kField, 1 << 20, data.size() - 1, &split)));
+    EXPECT_TRUE(absl::IsResourceExhausted(
+        SplitPayloads(Cut(message, random), kField, split.head.size() / 2, 5, &split)));
+    message.pop_back();
+    EXPECT_FALSE(SplitPayloads(Cut(message, random), kField, 1 << 20, 5, &split).ok());
+  }
+}
+
 TEST(EnvelopeTest, AnyCutGivesTheSame) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

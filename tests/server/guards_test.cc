@@ -8,11 +8,15 @@
 #include <regex>
 #include <thread>
 
+#include "absl/strings/escaping.h"
+#include "engine/base/rate_limit.h"
+#include "engine/base/status.h"
 #include "engine/base/strings.h"
 #include "engine/base/unique_fd.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/admin/limited_log.h"
+#include "server/service/convert.h"
 #include "server/service/health_service.h"
 #include "server/service/open_calls.h"
 #include "server/service/reset_guard.h"
@@ -23,6 +27,19 @@ namespace {
 
 constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int kLines = LimitedLog::kLinesPerSecond;
+
+// The bytes are those of google.rpc.Status with a google.rpc.RetryInfo of 2 s and 401,000,000 ns,
+// put together by hand.
+TEST(ErrorDetails, SayWhenToTryAgain) {
+  const grpc::Status status = ToGrpc(WithRetryAfter(ResourceExhausted("full"), 2401));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(status.error_message(), "full");
+  EXPECT_EQ(
+      absl::BytesToHexString(status.error_details()),
+      "0808120466756c6c1a360a28747970652e676f6f676c65617069732e636f6d2f676f6f676c652e7270632e5265"
+      "747279496e666f120a0a08080210c08c9bbf01");
+  EXPECT_EQ(ToGrpc(ResourceExhausted("full")).error_details(), "");
+}
 
 // Without their times.
 std::vector<std::string> LinesWritten(const std::function<void()>& body) {

@@ -298,7 +298,7 @@ TEST_F(ImportTest, HostileFilesEndInAnError) {
     }
   }
   RemoteImportOptions options{.format = "savedmodel"};
-  EXPECT_THAT(Import("", options).status().ToString(), HasSubstr("neither data nor a handle"));
+  EXPECT_THAT(Import("", options).status().ToString(), HasSubstr("expected data or a handle"));
   EXPECT_THAT(Import("x", options).status().ToString(), HasSubstr("'savedmodel', only onnx"));
   options = {.device = "GPU:1"};
   EXPECT_TRUE(absl::IsNotFound(Import(TwoWeights(), options).status()));

@@ -133,7 +133,7 @@ TEST_F(SessionImportTest, AFailureLeavesNothing) {
   fails(Import("abcd", 10), kBad, "import: weight 'w2': handle 12 is in use");
   fails(Import("abcd", 0), kBad, "handle 0 is reserved");
   fails(Import("abcd", UINT64_MAX - 1), kBad, "weight 'w2': handle 0 is reserved");
-  fails(Import("", 10), kBad, "neither data nor a handle");
+  fails(Import("", 10), kBad, "expected data or a handle");
   fails(ImportFrom(12, 6, 20), kBad, "import of 6 bytes of handle 12, which has 5");
   fails(ImportFrom(12, 0, 20), kBad, "import of 0 bytes");
   fails(ImportFrom(99, 1, 20), absl::StatusCode::kNotFound, "unknown handle 99");

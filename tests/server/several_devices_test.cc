@@ -231,5 +231,49 @@ TEST_F(SeveralDevices, WhatATransferReadsIsWrittenAfterIt) {
   EXPECT_THAT(Read(2), ElementsAre(sum, sum, sum, sum));
 }
 
+// Wherever the two buffers are; a device that the host cannot address is on either side.
+TEST_F(SeveralDevices, BuffersAreCopied) {
+  uint64_t handle = 1;
+  for (const char* from : {"CPU:0", "CPU:1", "LOOPBACK:0"}) {
+    for (const char* to : {"CPU:0", "CPU:1", "LOOPBACK:0"}) {
+      SCOPED_TRACE(StrCat(from, " to ", to));
+      Alloc(handle, from, {1, 2, 3, 4});
+      Alloc(handle + 1, to, {5, 6, 7, 8});
+      Submit(
+          CopyOp{.from = handle, .from_offset = 4, .to = handle + 1, .to_offset = 8, .bytes = 8});
+      EXPECT_THAT(Read(handle + 1), ElementsAre(5, 6, 2, 3));
+      Submit(CopyOp{.from = handle + 1, .to = handle, .bytes = 16});
+      Write(handle + 1, {0, 0, 0, 0});  // behind the copy that reads it
+      EXPECT_THAT(Read(handle), ElementsAre(5, 6, 2, 3));
+      EXPECT_THAT(Read(handle + 1), ElementsAre(0, 0, 0, 0));
+      handle += 2;
+    }
+  }
+}
+
+TEST_F(SeveralDevices, CopiesThatDoNotFitSpoilTheirTarget) {
+  for (const char* device : {"CPU:0", "LOOPBACK:0"}) {
+    Alloc(1, device, {1, 2, 3, 4});
+    Alloc(2, device, {5, 6, 7, 8});
+    const auto code = [&](const CopyOp& op) { return StatusOf(Submit(op)).code(); };
+    EXPECT_EQ(code({.from = 9, .to = 2, .bytes = 4}), absl::StatusCode::kNotFound);
+    EXPECT_EQ(code({.from = 1, .to = 9, .bytes = 4}), absl::StatusCode::kNotFound);
+    EXPECT_EQ(code({.from = 1, .from_offset = 16, .to = 2, .bytes = 1}),
+              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(code({.from = 1, .to = 2, .to_offset = UINT64_MAX, .bytes = UINT64_MAX}),
+              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(answers_->Take(Submit(ReadOp{2, 0, 16})).status.code(),
+              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(code({.from = 1, .to = 2, .bytes = 4}), absl::StatusCode::kInvalidArgument)
+        << "a part does not mend it";
+    EXPECT_EQ(code({.from = 2, .to = 1, .bytes = 16}), absl::StatusCode::kInvalidArgument)
+        << "nor is it worth a copy";
+    Write(1, {1, 2, 3, 4});
+    Submit(CopyOp{.from = 1, .to = 2, .bytes = 16});
+    EXPECT_THAT(Read(2), ElementsAre(1, 2, 3, 4)) << "all of it does";
+    Submit(FreeOp{{1, 2}});
+  }
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -3,11 +3,16 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
+#include <thread>
 
+#include "engine/net/tcp.h"
 #include "server/session/guarded_copy.h"
 #include "server/session/sealed_file.h"
 #include "tests/server/daemon_fixture.h"
@@ -82,6 +87,18 @@ TEST(SealedFileTest, WhatIsToBeWrittenHasItsPages) {
 }
 
 // Its owner may take the pages away; that is zeros here, and no signal.
+TEST(SealedFileTest, PagesThatAreTakenOutAreNotPutBack) {
+  const int64_t bytes = 1 << 20;
+  UniqueFd fd = Memory(bytes, kSeals);
+  const auto file = SealedFile::Open(UniqueFd(dup(fd.get())), 0, bytes, /*write=*/true, {});
+  ASSERT_TRUE(file.ok()) << file.status();
+  const std::vector<std::byte> piece(4096);
+  EXPECT_TRUE((*file)->Write(0, piece).ok());
+  ASSERT_EQ(fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, bytes), 0);
+  const absl::Status status = (*file)->Write(4096, piece);
+  EXPECT_EQ(status.code(), Code::kDataLoss) << status;
+}
+
 TEST(SealedFileTest, HolesAreZeros) {
   UniqueFd fd = Memory(1 << 20, kSeals);
   const UniqueFd owner(dup(fd.get()));
@@ -208,6 +225,60 @@ TEST_F(SharedMemoryTest, RequestsThatAreNoneAreRefused) {
   }
   const auto unknown = door->Ask("upload " + token + " 1 1 0 10", memory->fd());
   EXPECT_FALSE(unknown.ok());
+}
+
+// A socket that has bytes to send waits for them when it is closed, for as long as it was told.
+UniqueFd LingeringSocket(UniqueFd* peer) {
+  const UniqueFd listener = *ListenTcp("127.0.0.1:0");
+  UniqueFd fd = *ConnectTcp(StrCat("127.0.0.1:", PortOf(listener)),
+                            std::chrono::steady_clock::now() + std::chrono::seconds(20));
+  *peer = UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const std::string bytes(1 << 20, 'x');
+  while (send(fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+  }
+  const linger wait{.l_onoff = 1, .l_linger = 600};
+  EXPECT_EQ(setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof(wait)), 0);
+  return fd;
+}
+
+// Sends the descriptor to the daemon and does not wait for the answer.
+UniqueFd SendTo(const std::string& path, int descriptor) {
+  UniqueFd door(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un at{.sun_family = AF_UNIX, .sun_path = {}};
+  path.copy(at.sun_path, sizeof(at.sun_path) - 1);
+  EXPECT_EQ(connect(door.get(), reinterpret_cast<const sockaddr*>(&at), sizeof(at)), 0);
+  char text[] = "upload";
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  iovec vector{text, sizeof(text) - 1};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &descriptor, sizeof(descriptor));
+  EXPECT_GT(sendmsg(door.get(), &message, 0), 0);
+  return door;
+}
+
+// Whoever closes it last waits: the daemon, unless it has been faster than this thread.
+TEST_F(SharedMemoryTest, WhatTakesItsTimeToCloseHoldsUpNobody) {
+  auto session = Session();
+  for (int i = 0; i < 3; ++i) {
+    UniqueFd peer, slow = LingeringSocket(&peer);
+    const UniqueFd door = SendTo(local_, slow.get());
+    std::thread closes([&slow] { const UniqueFd closed = std::move(slow); });
+    char answer[256] = {};
+    ASSERT_GT(recv(door.get(), answer, sizeof(answer) - 1, 0), 0);
+    EXPECT_THAT(std::string(answer), HasSubstr("this is another file"));
+    auto other = *LocalDoor::Open(local_);
+    EXPECT_TRUE(other->Ask("token", (*SharedMemory::Create(4096))->fd()).ok());
+    peer = UniqueFd();
+    closes.join();
+  }
 }
 
 TEST_F(SharedMemoryTest, OffUnlessAskedFor) {

@@ -151,6 +151,10 @@ TEST_F(TenantLimits, MetricsAreByTenant) {
   for (const LabelledMetric& metric : MetricsByTenant(directory)) {
     for (const auto& sample : metric.samples) {
       ASSERT_EQ(sample.labels[0].first, "tenant");
+      if (metric.kind == MetricInfo::kHistogram) {  // of runs
+        EXPECT_EQ(sample.histogram.total(), sample.labels[0].second == "busy" ? 1 : 0);
+        continue;
+      }
       std::string name = metric.name;
       if (sample.labels.size() > 1) StrAppend(&name, " ", sample.labels[1].second);
       (sample.labels[0].second == "busy" ? busy : quiet)[name] = sample.value;

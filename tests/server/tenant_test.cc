@@ -35,7 +35,7 @@ TEST(Quotas, AreNamedAndHaveUnits) {
   EXPECT_EQ(quotas.Set("weight=0").message(), "weight: 0 is too small; expected at least 1");
   EXPECT_TRUE(quotas.Set("weight=3").ok());
   EXPECT_EQ(quotas.Set("weight=9223372036854775807").message(),
-            "weight: 9223372036854775807 is too much; it is at most 10000");
+            "weight: 9223372036854775807 is too large; expected at most 10000");
 }
 
 TEST(TenantFile, GivesEachItsOwn) {
@@ -67,18 +67,19 @@ TEST(TenantFile, SaysWhereItIsWrong) {
   const struct {
     std::string_view text, error;
   } kCases[] = {
-      {"sessions = 1", "f:1: a quota before the first section"},
+      {"sessions = 1", "f:1: a quota stands before the first section"},
       {"\n[a]\nsessions", "f:3: \"sessions\" is not NAME=VALUE"},
-      {"[a]\nacts_for = b/c", "f:2: acts_for: \"b/c\" is no tenant's name"},
+      {"[a]\nmodels = ../x", "f:2: models: \"../x\" is no model's name"},
+      {"[a]\nacts_for = b/c", "f:2: acts_for: \"b/c\" is not the name of a tenant"},
       {"[a]\nsession = 1", "f:2: unknown quota \"session\""},
       {"[a]\nsessions = x", "f:2: sessions: \"x\" is not a whole number"},
       {"[a]\nsessions = 1\nsessions = 2", "f:3: a second sessions in this section"},
       {"[a]\n[b]\n[a]", "f:3: a second section [a]"},
       {"[*]\n[*]", "f:2: there are two sections [*]"},
       {"[a", "f:1: expected a section header, [NAME] or [*]"},
-      {"[a b]", "f:1: \"a b\" is no tenant's name"},
-      {"[]", "f:1: \"\" is no tenant's name"},
-      {"[\x1b]", "f:1: \"?\" is no tenant's name"},
+      {"[a b]", "f:1: \"a b\" is not the name of a tenant"},
+      {"[]", "f:1: \"\" is not the name of a tenant"},
+      {"[\x1b]", "f:1: \"?\" is not the name of a tenant"},
   };
   for (const auto& c : kCases) {
     const auto table = ParseTenants(c.text, "f", {});
@@ -158,6 +159,18 @@ TEST_F(DirectoryTest, ActsForWhomTheFileNames) {
   }
   directory->Replace(*ParseTenants("[*]", "file", {}));
   EXPECT_TRUE(absl::IsPermissionDenied(directory->CheckActsFor("front", "alice")));
+}
+
+TEST_F(DirectoryTest, ModelsAreThoseOfTheFile) {
+  const auto directory = Directory("[alice]\nmodels = add team-*\n[bob]\n[local]\n[*]", 10);
+  const auto alice = *directory->Find("alice");
+  EXPECT_TRUE(alice->MayInfer("add") && alice->MayInfer("team-") && alice->MayInfer("team-x"));
+  EXPECT_FALSE(alice->MayInfer("adder") || alice->MayInfer("team") || alice->MayInfer(""));
+  EXPECT_FALSE((*directory->Find("bob"))->MayInfer("add"));
+  EXPECT_TRUE((*directory->Find("local"))->MayInfer("add"));
+  directory->Replace(*ParseTenants("[*]\nmodels = sub", "file", {}));
+  EXPECT_FALSE(alice->MayInfer("add"));
+  EXPECT_TRUE(alice->MayInfer("sub"));
 }
 
 TEST_F(DirectoryTest, ErrorsSayWhereTheQuotaIs) {

@@ -43,7 +43,7 @@ def real(x): return Tensor(x).realize()
 class DeviceTest(unittest.TestCase):
   @classmethod
   def setUpClass(cls):
-    cls.daemon = support.Daemon("--cpu-devices", "3")
+    cls.daemon = support.Daemon("--cpu-devices", "4")
     cls.addClassCleanup(cls.daemon.stop)
     os.environ["TELEGRAD_ADDRESS"] = cls.daemon.address
 
@@ -63,6 +63,68 @@ class DeviceTest(unittest.TestCase):
     self.equal(Tensor([3.0, 1, 2]).sort()[0], [1, 2, 3])
     self.equal(Tensor(x)[:, Tensor([3, 0])], x[:, [3, 0]])
     self.assertEqual(Tensor([]).sum().item(), 0)
+
+  def test_gradients_where_a_product_would_be_infinity_times_zero(self):
+    def sigmoid(x): return x.exp() / (1 + x.exp())
+    points = np.array([-300, -20, -1, 0, 2, 20, 300], np.float64)
+    with np.errstate(over="ignore"): s = 1 / (1 + np.exp(-points))
+    for function, want in ((sigmoid, s * (1 - s)), (Tensor.sigmoid, s * (1 - s)), (Tensor.softplus, s),
+                           (Tensor.tanh, 1 - np.tanh(points) ** 2), (Tensor.silu, s * (1 + points * (1 - s)))):
+      for point, value in zip(points, want):  # one by one: a sum of them hides none
+        x = Tensor([point], dtype=dtypes.float32)
+        got = function(x).sum().gradient(x)[0].item()
+        self.assertAlmostEqual(got, value, 5, f"{function.__name__} at {point}")
+
+  def test_what_is_too_large_for_eight_bits(self):
+    x = np.array([1, 447, 465, 1e6, -1e6, 60000, np.inf, -np.inf, np.nan], np.float32)
+    large, small = Tensor(x).cast(dtypes.fp8e4m3).float().numpy(), Tensor(x).cast(dtypes.fp8e5m2).float().numpy()
+    np.testing.assert_array_equal(large[:6], [1, 448, 448, 448, -448, 448])
+    np.testing.assert_array_equal(small, [1, 448, 448, 57344, -57344, 57344, np.inf, -np.inf, np.nan])
+    self.equal(Tensor([1000, -70000, 7]).cast(dtypes.fp8e4m3).float(), [448, -448, 7])
+
+  def test_buffers_without_elements(self):
+    x = Tensor.zeros(3, 0, 4).contiguous().realize()
+    self.assertEqual(x.numpy().shape, (3, 0, 4))
+    self.equal(x.sum((1, 2)), np.zeros(3))
+    self.equal(x.cat(Tensor.ones(3, 2, 4), dim=1), np.ones((3, 2, 4)))
+
+  def test_what_is_stored_where_a_value_is_invalid(self):
+    from tinygrad.dtype import Invalid
+    place = np.arange(4)
+    for value, valid in (
+        (lambda x: (Tensor(place) < 2).where(x, Invalid), place < 2),
+        (lambda x: ((Tensor(place) < 2).where(Tensor(place), Invalid) < 9).where(x, x), place < 2),
+        (lambda x: (Tensor(place) < 2).where(x, Tensor.full((4,), Invalid, dtype=dtypes.float, buffer=False).sqrt()), place < 2),
+        (lambda x: (Tensor(place) < 2).where(x, Invalid).reshape(2, 2).sum(1).reshape(2, 1).expand(2, 2).reshape(4), place < 2)):
+      before = array(4, start=50)
+      t = real(before)
+      x = real(array(4))
+      t.assign(value(x)).realize()
+      kept = np.array(t.tolist()) == before
+      np.testing.assert_array_equal(kept, ~valid)
+
+  def test_parts_over_two_axes_of_devices(self):
+    from tinygrad.uop.ops import AxisType
+    devices = tuple(f"TELEGRAD:{i}" for i in range(4))
+    x = array(4, 6)
+    rng = UOp.range(4, -1, AxisType.DEVICE)
+    u = real(x).uop.copy_to_device(devices)._shard(0, rng // 2)._shard(1, rng % 2).unshard((0, 1), (rng // 2, rng % 2))
+    self.equal(Tensor(u) + 1, x + 1)
+
+  def test_a_result_given_to_the_captured_call_that_made_it(self):
+    f = TinyJit(lambda buf, new: buf[1:].cat(new).contiguous().realize(), prune=True)
+    buf, want = Tensor.zeros(4).contiguous().realize(), [0, 0, 0, 0]
+    for i in range(6):
+      buf = f(buf, real(np.array([i + 1], np.float32)))
+      want = [*want[1:], i + 1]
+      self.equal(buf, want)
+
+  def test_files_that_nothing_stores_are_written(self):
+    with tempfile.TemporaryDirectory() as folder:
+      disk = Tensor([[0.0, 1], [2, 3]]).to(f"disk:{folder}/new")
+      disk[1].assign(Tensor([7.0, 8])).realize()
+      self.equal(disk, [[0, 1], [7, 8]])
+      self.assertEqual(np.fromfile(f"{folder}/new", np.float32).tolist(), [0, 1, 7, 8])
 
   def test_views_are_bound_in_place(self):
     x = array(6, 4)
@@ -141,6 +203,21 @@ class DeviceTest(unittest.TestCase):
     t, n = real(x), Variable("n", 1, 6)
     for k in (2, 5): self.equal((t[:n.bind(k)] * 2).sum(axis=0), x[:k].sum(axis=0) * 2)
 
+  def test_sizes_that_variables_decide(self):
+    x = array(3, 10)
+    t = real(x)
+    plus = TinyJit(lambda a: (a + 1).realize())
+    for n in range(3, 8):
+      v = Variable("n", 1, 10).bind(n)
+      part = t[:, :v]
+      self.equal(part[:, -3:-1], x[:, n - 3:n - 1])
+      self.equal(part[:, -1], x[:, n - 1])
+      self.equal(plus(part)[:, :n], x[:, :n] + 1)  # captured for another n
+    step, first, last = Variable("s", 1, 3), Variable("a", 1, 5), Variable("b", 6, 10)
+    self.equal(Tensor.arange(0, 10, step.bind(2))[:5], [0, 2, 4, 6, 8])
+    self.equal(Tensor.arange(first.bind(4), last.bind(7))[:3], [4, 5, 6])
+    with self.assertRaisesRegex(RuntimeError, "u is unbound"): (Tensor(Variable("u", 1, 10)) + t).numpy()
+
   def test_several_devices(self):
     two, x = ("TELEGRAD:1", "TELEGRAD:2"), array(8, 2)
     t = real(x).shard(two, 0)
@@ -148,7 +225,7 @@ class DeviceTest(unittest.TestCase):
     self.equal(t.sum(axis=0), x.sum(axis=0))
     self.equal(t.to("TELEGRAD"), x)
     self.equal(real(x).to("TELEGRAD:2") + 1, x + 1)
-    with self.assertRaisesRegex(RuntimeError, "3 devices that compute: CPU:0, CPU:1, CPU:2"):
+    with self.assertRaisesRegex(RuntimeError, "4 devices that compute: CPU:0, CPU:1, CPU:2, CPU:3"):
       Tensor.ones(4, device="TELEGRAD:7").contiguous().realize()
 
   def test_training_agrees_with_numpy(self):

@@ -18,6 +18,7 @@ FLOOR = {
     "engine/base": 0,
     "engine/net": 1,
     "engine/types": 1,
+    "engine/opencl": 2,
     "engine/ir": 2,
     "devices/api": 2,
     "engine/wire": 3,
@@ -46,6 +47,7 @@ ALLOWED = [
     ("devices/reference", ["engine/ir", "engine/reference"] + CONTRACT),  # hosts the interpreter
     ("devices/remote", ["client/cc"] + CONTRACT),  # a device behind a channel
     ("devices/nv", ["devices/hcq"] + CONTRACT),  # writes its queues itself
+    ("devices/opencl", ["engine/opencl"] + CONTRACT),  # whose loader the compiler opens, too
     ("devices/*", CONTRACT),
     # The server has floors too: metrics and log, identity, devices, sessions, models, services.
     ("server", ["engine/base"]),  # the table of flags
@@ -55,20 +57,23 @@ ALLOWED = [
     ("server/session", ["server/identity", "server/pool", "server/admin", "engine/*", "devices/api"]),
     ("server/transfer", ["proto", "server/session", "server/pool", "server/admin", "engine/*", "devices/api"]),
     ("server/serving", ["server/session", "server/pool", "server/admin", "engine/*", "devices/api"]),
-    ("server/service", ["proto", "server/*", "engine/*", "devices/api"]),
+    ("server/http", ["server/serving", "server/session", "server/identity", "server/admin", "engine/*", "devices/api"]),
+    ("server/service", ["proto", "server", "server/*", "engine/*", "devices/api"]),
     ("proto", []),  # what both ends of a channel must agree on beyond the .proto files
     ("client/cc", ["proto", "engine/base", "engine/net", "engine/types", "engine/ir", "engine/wire", "engine/frontend"]),
     ("client/examples", ["client/cc", "engine/base", "engine/types", "engine/ir", "engine/frontend"]),
     ("client/cli", ["client/cc", "engine/base", "engine/types", "engine/ir", "engine/frontend", "engine/explain"]),
 ]
 
-MAINS = ["server/main.cc"]  # may include everything
+MAINS = ["server/main.cc", "server/model_serving.cc", "server/model_serving.h", "server/http_front_end.cc",
+         "server/http_front_end.h", "server/no_http_front_end.cc"]  # may include everything
 
 # Headers from outside that only some folders may know.
 OUTSIDE = [
     (re.compile(r"^(grpc|grpcpp)/|\.grpc\.pb\.h$"), "gRPC", ["proto", "server/service", "client/cc"]),
     (re.compile(r"^google/protobuf/|\.pb\.h$"), "Protobuf",
      ["proto", "server/service", "server/transfer", "engine/wire", "client/cc"]),
+    (re.compile(r"^microhttpd"), "libmicrohttpd", ["server/http"]),
     (re.compile(r"^(llvm|llvm-c)/"), "LLVM", ["engine/compile", "devices/cpu"]),
 ]
 

@@ -43,6 +43,19 @@ def definitions(text):
                 yield match.group(1), "(" + "".join(types.split()) + ")"
 
 
+HEADER_TYPE = re.compile(r"^(?:struct|class|enum class|enum) (\w+)(?: final)?(?: :.*)? \{", re.M)
+
+
+def hidden_types(sources, headers):
+    """Yields (name, source) where a source's anonymous namespace has the name of a type in one of the headers: the next
+    source of the group then finds the wrong one of the two."""
+    types = {name for text in headers for name in HEADER_TYPE.findall(text)}
+    for source, text in sources.items():
+        for name, _ in definitions(text):
+            if name in types:
+                yield name, source
+
+
 def collisions(sources):
     """sources: {name: text} of one library. Returns {name: [sources]} of what collides."""
     where = collections.defaultdict(lambda: collections.defaultdict(set))
@@ -73,6 +86,11 @@ def main():
                 folder = library(path.parent)
                 folders[folder][str(path.relative_to(folder))] = path.read_text()
     found = 0
+    for folder, sources in sorted(folders.items()):
+        headers = [path.read_text() for path in folder.rglob("*.h") if library(path.parent) == folder]
+        for name, source in sorted(set(hidden_types(sources, headers))):
+            print(f"{folder.relative_to(root)}: {name} is a type of a header and a name in {source}")
+            found += 1
     for folder, sources in sorted(folders.items()):
         for name, users in sorted(collisions(sources).items()):
             print(f"{folder.relative_to(root)}: {name} is defined by {' and '.join(users)}")

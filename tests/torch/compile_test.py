@@ -194,6 +194,44 @@ class CompileTest(unittest.TestCase):
             self.close(compiled(x), model(x))
             self.assertEqual(written.count(16384), 2)
 
+    def test_a_compiled_optimizer_keeps_its_state_on_the_server(self):
+        batches, losses = torch.randn(6, 4, 8), []
+        written = []
+        write = host().write
+        host().write = lambda memory, data: (written.append(memory.nbytes), write(memory, data))
+        self.addCleanup(lambda: setattr(host(), "write", write))
+        for compiled in (True, False):
+            torch.manual_seed(5)
+            model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+            f, update = model, optimizer.step
+            if compiled:
+                f, update = (torch.compile(g, backend="telegrad") for g in (model, lambda: optimizer.step()))
+            history = []
+            for i, x in enumerate(batches):
+                if i == 4:  # changed here: it has to travel
+                    with torch.no_grad():
+                        model[0].weight.mul_(0.5)
+                before = len(written)
+                optimizer.zero_grad()
+                loss = f(x).square().sum()
+                loss.backward()
+                update()
+                history.append(loss.item())
+                if compiled and i in (3, 4, 5):  # the batch, the loss's gradient, the parameters' gradients
+                    self.assertEqual(sorted(written[before:]), sorted([128, 16, 512, 64, 64, 4] + [512] * (i == 4)))
+            losses.append(torch.tensor(history + [v for p in model.parameters() for v in p.flatten().tolist()]))
+        self.close(losses[0], losses[1], rtol=1e-4, atol=1e-5)
+
+    def test_arguments_written_in_place(self):
+        f = torch.compile(lambda x: x.add_(1).sum(), backend="telegrad")
+        whole = torch.zeros(6)
+        for x in (torch.zeros(3), whole[::2], torch.zeros(2, 3).T):
+            for n in (1, 2, 3):
+                self.assertEqual(f(x).item(), n * x.numel())
+                self.close(x, torch.full_like(x, n))
+        self.close(whole, torch.tensor([3.0, 0, 3, 0, 3, 0]))
+
     def test_what_is_saved_for_gradients_stays_on_the_server(self):
         x = torch.randn(32, 32, requires_grad=True)
         read = []
@@ -229,7 +267,7 @@ class CompileTest(unittest.TestCase):
                 self.close(compiled(x), f(x))
 
     def test_refusals_say_what_and_where(self):
-        for function, words in ((lambda x: torch.linalg.svd(x)[1], "svd"), (lambda x: x + torch.rand_like(x), "manual_seed")):
+        for function, words in ((lambda x: torch.linalg.svd(x)[1], "svd"), (lambda x: x.exp().multinomial(2) * 1.0, "draws whose number")):
             torch._dynamo.reset()
             with self.assertRaises(Exception) as context:
                 torch.compile(function, backend="telegrad", fullgraph=True)(torch.randn(4, 4))

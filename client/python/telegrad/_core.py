@@ -150,7 +150,7 @@ class SessionCore(Generic[F]):
         return self._next_id - 1
 
     def take_error(self) -> TelegradError | None:
-        """The first error of an operation that has no answer of its own; forgets it."""
+        """The first error of an operation that has no answer of its own, which is then cleared."""
         error, self._quiet_error = self._quiet_error, None
         return error
 

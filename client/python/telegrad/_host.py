@@ -3,11 +3,16 @@
 The address and the credentials are the environment's (docs/python.md). The frontends free memory
 whenever Python collects their arrays, also in the middle of a call of the session's: so `drop` only
 notes a handle, and the next operation sends it.
+
+A session that is over (the server went away, a token expired) takes its buffers with it. The call that was
+under way fails; the next one begins with `renew`, which connects again, with the credentials that there are
+then. `era` counts the sessions: what was made in an earlier one is no longer there.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 from dataclasses import dataclass
 from typing import Any, Iterable
@@ -17,6 +22,7 @@ import numpy as np
 from telegrad import _operations as operations
 from telegrad import dtypes
 from telegrad.connection import connect
+from telegrad.errors import Code, TelegradError
 
 _MEMORY_ONLY = ("DISK:", "NPY:", "NULL:")  # of which a graph cannot be run
 
@@ -29,10 +35,16 @@ class Memory:
     offset: int
     nbytes: int
     whole: int  # bytes of the buffer
+    era: int = 0
 
 
 class Host:
     def __init__(self) -> None:
+        self.era = 0
+        self._dropped: collections.deque[Memory] = collections.deque()
+        self._connect()
+
+    def _connect(self) -> None:
         self.connection = connect(timeout=float(os.environ.get("TELEGRAD_TIMEOUT", "10")))
         names = [d.name for d in self.connection.devices() if not d.name.startswith(_MEMORY_ONLY)]
         first = self.connection.device
@@ -43,25 +55,43 @@ class Host:
         self.devices = tuple(names)
         self.session = self.connection.session()
         self.binds_parts = self.connection.server.binds_parts
-        self._dropped: collections.deque[int] = collections.deque()
 
-    def drop(self, handle: int) -> None:
-        self._dropped.append(handle)
+    def renew(self) -> None:
+        """Connects again if the session is over."""
+        if not self.session.ended:
+            return
+        with contextlib.suppress(TelegradError):
+            self.connection.close()
+        self._connect()
+        self.era += 1
+
+    def check(self, memory: Memory) -> None:
+        """Whether what was kept on the server still is."""
+        if memory.era != self.era:
+            raise TelegradError(Code.DATA_LOSS, f"{memory.nbytes} bytes that were on the server are gone with the session that "
+                                f"ended; this one, with {self.connection.address}, is new. Make the tensor again")
+
+    def drop(self, memory: Memory) -> None:
+        self._dropped.append(memory)
 
     def flush(self) -> None:
         """Sends what was dropped."""
         handles = []
         while self._dropped:
-            handles.append(self._dropped.popleft())
+            memory = self._dropped.popleft()
+            if memory.era == self.era:
+                handles.append(memory.handle)
         if handles:
             self.session._submit(operations.free(handles))
 
     def alloc(self, nbytes: int, device: str = "") -> Memory:
+        self.renew()
         self.flush()
         buffer = self.session.alloc(nbytes, device or self.devices[0])
-        return Memory(buffer.handle, 0, nbytes, nbytes)
+        return Memory(buffer.handle, 0, nbytes, nbytes, self.era)
 
     def write(self, memory: Memory, data: Any) -> None:
+        self.check(memory)
         self.session.write_bytes(memory.handle, memory.offset, data)
 
     def read(self, memory: Memory, out: Any) -> None:
@@ -72,6 +102,7 @@ class Host:
         """The same of several, on their way at once."""
         reads = []
         for memory, out in wanted:
+            self.check(memory)
             array = np.frombuffer(out, np.uint8)
             sink = dtypes.Sink(dtypes.dtype("u8"), array.shape, array)
             reads.append(self.session._future(

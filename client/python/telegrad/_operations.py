@@ -21,7 +21,7 @@ class Violation(TelegradError):
 
 
 class Operation(NamedTuple):
-    """`take` says whether an answer is complete, and its value; None: nobody waits for one."""
+    """`take` says whether an answer is complete, and its value; None: no caller waits for one."""
 
     name: str
     request: messages.ExecuteRequest

@@ -20,12 +20,12 @@ def connect(address: str | None = None, *, tls: TLS | None = None, token: Token 
 
     Without an address, $TELEGRAD_ADDRESS counts, and without that 127.0.0.1:50055.
 
-    `tls`: certificates, where the server speaks TLS. `token`: a bearer token, or a function that
+    `tls`: certificates, where the server uses TLS. `token`: a bearer token, or a function that
     gives one for each call (`token_from_file`, `token_from_local_socket`). Where they are None, the
     environment counts, see docs/python.md. `timeout`: seconds for connecting and for each unary
     call. `device`: a name of `Connection.devices`, where buffers and models are that name none, and
     so the runs that use them; None: $TELEGRAD_DEVICE, else the server's first. Raises TelegradError;
-    UNAVAILABLE if nobody answers.
+    UNAVAILABLE if no server answers.
     """
     return Connection(address, tls=tls, token=token, timeout=timeout, device=device)
 
@@ -69,10 +69,10 @@ class Connection:
         """A new session.
 
         A resumable one outlives a broken connection: it connects again by itself and repeats what
-        the server had not got, each operation once. `lease`: for how many seconds it lives on the
-        server if this process is gone without a word; None: as the server likes. `timeout`: seconds
-        that a method waits for an answer unless told otherwise; None: as long as it takes. Opening
-        takes no round trip: a refusal shows at the first answer.
+        the server had not got, each operation once. `lease`: seconds for which the server keeps it
+        when it receives nothing from this process; None: the server's default. `timeout`: seconds
+        that a method waits for an answer by default; None: no limit. Opening takes no round trip:
+        a refusal appears in the first answer.
         """
         if self._closed:
             raise transport.closed_error(self.address)

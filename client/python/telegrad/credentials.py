@@ -51,7 +51,7 @@ def token_from_file(path: Path) -> Callable[[], str]:
 
 
 def token_from_local_socket(path: Path) -> Callable[[], str]:
-    """A token of a server on this machine, which knows the user that asks; renewed in time."""
+    """A token from the local socket of a server on this machine, renewed before it expires."""
     held = ""
     renew = 0.0
 

@@ -117,7 +117,7 @@ def dtype(like: DTypeLike) -> DType:
 def from_wire(number: int) -> DType:
     found = _BY_WIRE.get(number)
     if found is None:
-        raise invalid(f"the server named element type {number}, which this package does not know")
+        raise invalid(f"the server named element type {number}, which this package does not support")
     return found
 
 

@@ -63,6 +63,21 @@ def _remake(code: int, message: str, operation: str | None, op_id: int) -> Teleg
     return TelegradError(code, message, operation=operation, op_id=op_id)
 
 
+_REMEDIES = {
+    Code.RESOURCE_EXHAUSTED: "fewer or smaller tensors at a time need less; what the server may use is its operator's to set",
+    Code.UNAVAILABLE: "the next call connects again; what was on the server is gone",
+    Code.UNAUTHENTICATED: "the next call connects again, with the credentials that there are then",
+    Code.DEADLINE_EXCEEDED: "TELEGRAD_TIMEOUT gives the server more seconds",
+}
+
+
+def explained(error: TelegradError, what: str) -> TelegradError:
+    """An error of a run, with what was run and what can be done about it."""
+    remedy = _REMEDIES.get(error.code)
+    message = f"{error.message}; this was {what}" + (f". {remedy[0].upper()}{remedy[1:]}" if remedy else "")
+    return TelegradError(error.code, message, operation=error.operation, op_id=error.op_id)
+
+
 def invalid(message: str) -> TelegradError:
     """An error of the caller's that was found without asking the server."""
     return TelegradError(Code.INVALID_ARGUMENT, message)

@@ -127,7 +127,7 @@ class Graph:
 
     def param(self, slot: int, shape: Sequence[int], dtype: DTypeLike = "f32",
               device: int = 0) -> Tensor:
-        """A buffer by its number, for whoever binds buffers by position; see `input`."""
+        """A buffer by its number, for callers that bind buffers by position; see `input`."""
         return self.op("param", arg=(slot, device, *shape), dtype=dtype)
 
     def input(self, name: str, shape: Sequence[int], dtype: DTypeLike = "f32",

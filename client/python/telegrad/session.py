@@ -26,7 +26,7 @@ from telegrad import _messages as messages
 from telegrad import _operations as operations
 from telegrad import _transport as transport
 from telegrad import buffers, credentials, dtypes
-from telegrad._core import Completion, SessionCore, tell
+from telegrad._core import Completion, SessionCore, State, tell
 from telegrad._operations import Operation
 from telegrad.buffers import MAX_INLINE_MODEL, BufferBase, Handles, handles_of, hash_of
 from telegrad.dtypes import Array, DTypeLike
@@ -264,10 +264,15 @@ class Session:
         """How often a resumable session was taken up again after its connection broke."""
         return self._core.resumed
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can be asked of it any more."""
+        return self._core.state is State.ENDED
+
     def close(self, timeout: float | None = None) -> None:
         """Ends the session when everything asked for is done; the server frees what it owned.
 
-        Raises the first error that nobody has heard of. After `timeout` seconds (the connection's
+        Raises the first error that has not been raised. After `timeout` seconds (the connection's
         unless said) the session is ended at once.
         """
         with self._changed:

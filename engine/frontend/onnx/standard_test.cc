@@ -55,16 +55,19 @@ bool IsImported(std::string_view name) {
 std::string Document() {
   std::string out = R"(# ONNX operators
 
-Made of the table in `engine/frontend/onnx/operators.cc` and of `engine/frontend/onnx/standard.def`; a test compares
-it (`BLESS=1 frontend_onnx_test` writes it). Opsets )";
-  StrAppend(&out, kMinOpset, " to ", kMaxOpset, R"(; an operator means what the version of
-it that the model's opset asks for means. A model that needs more is refused before anything runs, with every node that
-is not supported: `telegrad check model.onnx` tells.
+This page lists the ONNX operators that Telegrad imports. It is generated from `engine/frontend/onnx/operators.cc` and
+`engine/frontend/onnx/standard.def` (`BLESS=1 frontend_onnx_test` writes it), and a test compares it.
 
-What decides a shape or a choice (the shape of Reshape, the condition of If and Loop, what NonZero finds) is computed
-when the model is imported, from constants and from the inputs' values where the caller gives them, as `telegrad run`
-does; with other values of those inputs the model is imported again. Element types are those that the standard lists
-for the first input; a combination that is not supported is an error that says so.
+Opsets )";
+  StrAppend(&out, kMinOpset, " to ", kMaxOpset,
+            R"( are supported; an operator has the semantics of the version that the model's
+opset selects. A model with unsupported nodes is refused before anything runs, with a list of all of them;
+`telegrad check model.onnx` prints the list.
+
+Values that determine a shape or a branch (the shape of Reshape, the condition of If and Loop, the result of NonZero)
+are computed when the model is imported, from constants and from the values of inputs where the caller gives them, as
+`telegrad run` does; with other values of those inputs the model is imported again. Element types are those that the
+standard lists for the first input; a combination that is not supported is refused with an error.
 
 Where other implementations of the standard differ from each other, `tests/onnx/differences.md` says what Telegrad does and
 why. Maps are no values here: CastMap and DictVectorizer are refused, and the result of ZipMap is the tensor of the

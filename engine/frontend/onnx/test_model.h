@@ -70,6 +70,10 @@ class ModelWriter {
     PutBytesField(field::kGraphOutput, info, &graph_);
     return *this;
   }
+  // With its type, as exporters write it.
+  ModelWriter& Output(std::string_view name, DType dtype, const Shape& shape) {
+    return Value(field::kGraphOutput, name, dtype, shape);
+  }
   ModelWriter& Initializer(std::string_view name, const HostTensor& tensor) {
     PutBytesField(field::kInitializer, *WriteTensorFile(tensor, name), &graph_);
     return *this;

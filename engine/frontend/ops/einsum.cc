@@ -20,7 +20,7 @@ namespace {
 
 // A letter, or the number of an axis of the ellipsis, counted from its end and negative.
 using Labels = std::vector<int>;
-using Sizes = std::map<int, Dim>;
+using LabelSizes = std::map<int, Dim>;
 
 constexpr int kEllipsis = 0;  // in a formula, before its axes are known
 
@@ -103,7 +103,7 @@ Term Diagonals(Term t) {
   return t;
 }
 
-double SizeOf(const Labels& labels, const Sizes& sizes) {
+double SizeOf(const Labels& labels, const LabelSizes& sizes) {
   double size = 1;
   for (int label : labels) size *= static_cast<double>(sizes.at(label).size());
   return size;
@@ -178,7 +178,7 @@ Term SumAlone(const std::vector<Term>& terms, size_t at, const Labels& out) {
 
 // The terms, the sizes of their labels, and the labels of the result.
 absl::Status Prepare(std::string_view text, std::span<const Tensor> operands,
-                     std::vector<Term>* terms, Sizes* sizes, Labels* out) {
+                     std::vector<Term>* terms, LabelSizes* sizes, Labels* out) {
   TG_ASSIGN_OR_RETURN(const Formula formula, ParseFormula(text));
   if (formula.in.size() != operands.size()) {
     return InvalidArgument("einsum: '", text, "' has ", formula.in.size(), " terms for ",
@@ -197,7 +197,7 @@ absl::Status Prepare(std::string_view text, std::span<const Tensor> operands,
     }
     widest = std::max(widest, others);
     const Labels labels = Spell(formula.in[i], others);
-    Sizes own;
+    LabelSizes own;
     for (size_t axis = 0; axis < labels.size(); ++axis) {
       const int label = labels[axis];
       const auto [here, fresh] = own.emplace(label, dims[axis]);
@@ -248,7 +248,7 @@ Tensor Einsum(std::string_view formula, std::span<const Tensor> operands) {
     type = both;
   }
   std::vector<Term> terms;
-  Sizes sizes;
+  LabelSizes sizes;
   Labels out;
   if (absl::Status s = Prepare(formula, operands, &terms, &sizes, &out); !s.ok()) {
     return builder->Fail(s);

@@ -163,13 +163,13 @@ absl::StatusOr<Selection> Select(std::string_view op, const Tensor& x,
 }
 
 // Rows that tensors take: the view with their axes in front as one, and the positions.
-struct Rows {
+struct TakenRows {
   Tensor table, positions;
   Dims result;  // of the whole selection
   Axes order;   // of the result's axes, from [positions..., the rest of the row]
 };
 
-absl::StatusOr<Rows> TakeRows(std::string_view op, const Selection& s) {
+absl::StatusOr<TakenRows> TakeRows(std::string_view op, const Selection& s) {
   Builder* builder = s.view.builder();
   const Dims dims = s.view.dims();
   std::vector<Tensor> tensors;
@@ -195,7 +195,7 @@ absl::StatusOr<Rows> TakeRows(std::string_view op, const Selection& s) {
     }
   }
   if (runs > 1) before = 0;
-  Rows out;
+  TakenRows out;
   for (Tensor& t : tensors) t = t.Expand(shape);
   out.positions = RowPositions(builder, tensors, sizes);
   Dims merged = {ProductOf(builder, sizes)};
@@ -291,7 +291,7 @@ Tensor Tensor::At(const std::vector<Index>& indices) const {
   const absl::StatusOr<Selection> s = Select("at", *this, indices);
   if (!s.ok()) return builder_->Fail(s.status());
   if (!s->advanced) return s->view;
-  const absl::StatusOr<Rows> rows = TakeRows("at", *s);
+  const absl::StatusOr<TakenRows> rows = TakeRows("at", *s);
   if (!rows.ok()) return builder_->Fail(rows.status());
   return rows->table.Gather(rows->positions).Permute(rows->order);
 }
@@ -307,7 +307,7 @@ Tensor Tensor::Set(const std::vector<Index>& indices, const Operand& value) cons
   } else if (std::ranges::find(s->entries, Entry::kMask, &Entry::kind) != s->entries.end()) {
     out = SetMasked(*s, *this, value);
   } else {
-    const absl::StatusOr<Rows> rows = TakeRows("set", *s);
+    const absl::StatusOr<TakenRows> rows = TakeRows("set", *s);
     out = rows.ok() ? Assigned(*this, rows->result, value) : rows.status();
     if (out.ok()) {
       const Tensor updates = out->Permute(InverseOrder(rows->order));

@@ -59,6 +59,7 @@ eval: after algebra: equal
 eval: after schedule: kernels, not run
 eval: after decompose: kernels, not run
 eval: after separate-ranges: kernels, not run
+eval: after split-ranges: kernels, not run
 eval: after merge-ranges: kernels, not run
 eval: after peel: kernels, not run
 eval: after moves: kernels, not run

@@ -15,8 +15,7 @@ of a table. What differs, and how it is said here:
                 Arguments that are views of one buffer are views of one slot.
   stores        see _storage.py.
   arange        is a sum over a triangle of ones of n * n elements in tinygrad; here IOTA.
-  x / (1 + x)   becomes 1 - 1 / (1 + x), as in tinygrad's own codegen: the gradients of sigmoid and tanh are products of
-                this kind, which at large negative input would be infinity times zero.
+  x / (1 + x)   becomes 1 - 1 / (1 + x), see _ratios.py.
   functions     become CALL of a TUPLE over ARGs; those that store, or whose shapes are symbolic, or that live on
                 several devices, are put in place.
   device ranges (a value that depends on which device runs it) are spelled out: MSTACK of one node for each device.
@@ -26,16 +25,18 @@ Ranges, indexing and source text of custom kernels raise Unsupported.
 
 import collections
 import dataclasses
-import functools
+import math
 import typing
 
 from tinygrad.dtype import AddrSpace, dtypes, truncate
 from tinygrad.uop.ops import GroupOp, Ops, UOp
 
 from telegrad.tinygrad import _storage as storage
-from telegrad.tinygrad._graph_builder import REDUCE_KINDS, GraphBuilder
+from telegrad.tinygrad._graph_builder import OPS, REDUCE_KINDS, GraphBuilder
+from telegrad.tinygrad._ratios import without_ratios
 from telegrad.tinygrad._typing_rules import INDEX, asked_type, source_types, value_type
-from telegrad.tinygrad._vocabulary import (ALU, BOOL_ALU, DTYPES, REDUCE, Unsupported, device_number, device_ranges, devices_of)
+from telegrad.tinygrad._vocabulary import (ALU, BOOL_ALU, DTYPES, LARGEST, REDUCE, Unsupported, device_number, device_ranges, devices_of,
+                                           shard_places, unsharded_dims)
 
 
 class Slot(typing.NamedTuple):
@@ -59,7 +60,15 @@ def convert(call):
   Scope(module).run(call.src[0])
   if not module.stores: return Converted(None, [], [], set(), module.ops)
   graph = module.b.to_message(module.b.op("sink", module.stores))
-  return Converted(graph, list(module.slots), list(module.variables), set(module.last), module.ops)
+  return Converted(graph, list(module.slots), _variables_of(graph, list(module.variables)), set(module.last), module.ops)
+
+
+def _variables_of(graph, variables):
+  """Those that the graph still has, which it then numbers without gaps."""
+  nodes = [node for node in graph.nodes if node.op == OPS["var"].wire]
+  used = sorted({node.arg[0] for node in nodes})
+  for node in nodes: node.arg[0] = used.index(node.arg[0])
+  return [variables[i] for i in used]
 
 
 class Module:
@@ -107,9 +116,12 @@ class Scope:
     self.effects = {}  # node -> {slot number: the last store to it that the node waits for}
 
   def run(self, root):
+    root = self.root = without_ratios(root)
     order = list(root.toposort(enter_calls=False))
     asked = {root: {root.dtype: None}}
     for u in reversed(order):
+      if u.op is Ops.BUFFER and u.addrspace is AddrSpace.ALU:
+        raise Unsupported(f"the variable {u.arg.name} is unbound; give it a value with bind")
       for dt in asked.get(u, ()):
         for s, want in self.demands(u, dt): asked.setdefault(s, {})[want] = None
     for u in order:
@@ -136,19 +148,21 @@ class Scope:
     def dim(d):
       if d.op is Ops.CONST: return d.val
       if ranges := device_ranges(d): return int(d.substitute({r: r.const_like(instance) for r in ranges}).ssimplify())
-      return self.values[d, INDEX]
+      return self.b.size(self.values[d, INDEX], int(d.vmin), int(d.vmax))
     return tuple(map(dim, _dims(arg)))
 
   # --- nodes ---
 
   def make(self, u, dt):
+    if u.op in GroupOp.Unary | {Ops.BITCAST} and u.src[0].base.is_invalid:  # whatever it is, it is not stored
+      return self.b.broadcast(self.b.const(DTYPES[dt], 0), tuple(map(int, u.shape)))
     if u.op in GroupOp.ALU: return self.alu(u, dt)
     if u.op in GroupOp.Movement or u.op in (Ops.UNSHARD, Ops.BITCAST): return self.view(u, self.sources(u, dt)[0])
+    if u.op is Ops.BUFFER: raise Unsupported("a buffer that no graph has filled, of a custom kernel: a server takes graphs, no code of clients")
     if u.op not in HANDLERS: raise Unsupported(str(u.op))
     return HANDLERS[u.op](self, u, dt)
 
   def alu(self, u, dt):
-    if u.op is Ops.MUL and (rest := _without_ratio(u, dt)) is not None: return self.product(rest, dt)
     src = self.sources(u, dt)
     comparison = u.op in GroupOp.Comparison
     if u.op is Ops.POW and dtypes.is_int(dt): return self.integer_power(*src, exponent=u.src[1])
@@ -157,12 +171,18 @@ class Scope:
     value = self.b.alu(name, src, "bool" if comparison else None)
     return value if comparison else self.b.cast(value, DTYPES[dt])
 
-  def product(self, rest, dt):
-    """The product of `rest` and of 1 - r, where r, the last of them, is 1 / (1 + x)."""
-    *factors, r = [self.get(f, dt) for f in rest]
-    r = self.b.cast(r, DTYPES[dt])
-    return functools.reduce(lambda a, f: self.b.alu("mul", [a, self.b.cast(f, DTYPES[dt])]), factors,
-                            self.b.alu("sub", [self.b.const(DTYPES[dt], 1.0), r]))
+  def cast(self, u, dt):
+    x = self.sources(u, dt)[0]
+    if dt not in LARGEST or x.dtype in (DTYPES[dt], "bool"): return self.b.cast(x, DTYPES[dt])
+    if not x.dtype.startswith(("f", "bf")): x = self.b.cast(x, "f32")
+    if x.dtype not in ("f16", "bf16", "f32", "f64"): x = self.b.cast(x, "f32")
+    # Numbers too large become the largest one, in tinygrad; infinities stay what they are.
+    most, least = (self.b.const(x.dtype, sign * LARGEST[dt]) for sign in (1.0, -1.0))
+    infinity, none = (self.b.const(x.dtype, v) for v in (math.inf, -math.inf))
+    for bound, beyond, edge in ((most, [most, x], [x, infinity]), (least, [x, least], [none, x])):
+      cut = self.b.alu("and", [self.b.alu("cmplt", beyond, "bool"), self.b.alu("cmplt", edge, "bool")])
+      x = self.b.alu("where", [cut, bound, x])
+    return self.b.cast(x, DTYPES[dt])
 
   def integer_power(self, x, e, exponent):
     """There is no power of integers here: products for a literal exponent, else in f64, to the nearest."""
@@ -190,11 +210,16 @@ class Scope:
     if self.args is not None:
       arg = self.args[u.arg.slot]
       return self.b.cast(self.parent.get(arg, value_type(arg)), DTYPES[dt])
+    if 0 in u.max_shape and u.addrspace is not AddrSpace.ALU: return self.b.broadcast(self.b.const(DTYPES[u.dtype], 0), self.dims_of(u))
     if self.own:
       dims = tuple(int(d) for d in u.shape)
       return self.b.op("arg", arg=(u.arg.slot, device_number(u.device), *dims), dtype=DTYPES[u.dtype], dims=dims)
     if u.addrspace is AddrSpace.ALU: return self.b.cast(self.module.variable(u), DTYPES[dt])
     return storage.read(self, u)
+
+  def dims_of(self, u):
+    if not all(isinstance(d, int) for d in u.shape): raise Unsupported("a buffer without elements whose shape has variables")
+    return tuple(u.shape)
 
   def on_devices(self, instances):
     if len(instances) == 1: return instances[0]
@@ -217,10 +242,21 @@ class Scope:
     if u.op is Ops.BITCAST: return b.bitcast(x, DTYPES[u.dtype])
     if u.op is Ops.MSELECT: return self.select(x, u.arg)
     if u.op is Ops.UNSHARD:
-      if len(u.arg) != 1: raise Unsupported("UNSHARD of several axes")
-      dims = tuple(d * len(u.device) if a == u.arg[0] else d for a, d in enumerate(x.dims))
-      return b.op("unshard", (x,), u.arg, x.dtype, dims)
+      places = shard_places(u)
+      if len(u.arg) != 1 or places != [(i,) for i in range(len(places))]: return self.assembled(u, x, places)
+      return b.op("unshard", (x,), u.arg, x.dtype, unsharded_dims(u, x.dims))
     raise Unsupported(f"a view through {u.op}")
+
+  def assembled(self, u, x, places):
+    """The UNSHARD `u` over several axes, or in another order than the devices': copies of all parts, side by side."""
+    numbers = tuple(map(device_number, u.device))
+    parts = {p: self.b.op("copy", (self.select(x, i),), numbers, x.dtype, x.dims)
+             for i, p in reversed(list(enumerate(places)))}
+    for k in reversed(range(len(u.arg))):  # the last axis first, so that what is left of a place are those before it
+      rows = {}
+      for p in sorted(parts): rows.setdefault(p[:k], []).append(parts[p])
+      parts = {p: self.b.cat(row, u.arg[k]) for p, row in rows.items()}
+    return parts[()]
 
   def reduce(self, u, dt):
     if (count := _triangle(u)) is not None:
@@ -237,7 +273,9 @@ class Scope:
     x, source, to = self.sources(u, dt)[0], u.src[0].device, u.arg
     if source == to or (source is None and isinstance(to, str)): return x
     if isinstance(source, tuple):
-      if isinstance(to, tuple): raise Unsupported("COPY between different sets of devices")
+      if isinstance(to, tuple):
+        if list(map(device_number, source)) == list(map(device_number, to)): return x
+        raise Unsupported(f"COPY from the devices {source} to the devices {to}")
       x, source = self.select(x, 0), source[0]
     return self.on_device(x, source, to)
 
@@ -280,36 +318,12 @@ class Scope:
       raise Unsupported(f"custom kernel {name}: a server takes graphs, no code of clients")
     inner = Scope(self.module, parent=self, args=u.src[1:])
     result = inner.run(u.src[0])
-    self.effects[u] = inner.effects.get(u.src[0], {})
+    self.effects[u] = inner.effects.get(inner.root, {})
     return result
 
   def wait(self, u, dt):
     storage.wait(self, u)
     return self.sources(u, dt)
-
-
-def _without_ratio(u, dt):
-  """If the product `u` has factors x and 1 / (1 + x): its factors without x, and 1 / (1 + x) last; else None."""
-  if not dtypes.is_float(dt) or u.dtype is not dt: return None
-  factors, inner = [], [u]
-  while inner and len(factors) < 16:
-    f = inner.pop()
-    if f.op is Ops.MUL and f.dtype is dt: inner.extend(f.src)
-    else: factors.append(f)
-  if inner: return None
-  for r in factors:
-    if r.op is not Ops.RECIPROCAL or r.src[0].op is not Ops.ADD: continue
-    one, x = r.src[0].src if _is_one(r.src[0].src[0]) else r.src[0].src[::-1]
-    if not _is_one(one) or x not in factors or x.shape != r.shape: continue
-    factors.remove(x)
-    factors.remove(r)
-    return [*factors, r]
-  return None
-
-
-def _is_one(u):
-  while u.op in (Ops.RESHAPE, Ops.EXPAND, Ops.CAST): u = u.src[0]
-  return u.op is Ops.CONST and not u.is_invalid and u.val == 1
 
 
 def _triangle(u):
@@ -359,7 +373,7 @@ HANDLERS = {
     Ops.CONST: Scope.const, Ops.PARAM: Scope.param, Ops.REDUCE: Scope.reduce, Ops.COPY: Scope.copy,
     Ops.ALLREDUCE: Scope.allreduce, Ops.FUNCTION: Scope.function, Ops.CALL: Scope.in_place,
     Ops.STORE: storage.store, Ops.AFTER: storage.after, Ops.SINK: Scope.wait, Ops.TUPLE: Scope.wait,
-    Ops.CAST: lambda s, u, dt: s.b.cast(s.sources(u, dt)[0], DTYPES[dt]),
+    Ops.CAST: Scope.cast,
     Ops.STACK: lambda s, u, dt: s.b.stack(s.sources(u, dt)),
     Ops.MSTACK: lambda s, u, dt: s.on_devices(s.sources(u, dt)),
     Ops.MSELECT: lambda s, u, dt: s.select(s.sources(u, dt)[0], u.arg),

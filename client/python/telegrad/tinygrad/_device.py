@@ -21,6 +21,12 @@ class Client(Host):
         super().__init__()
         self.loaded: dict[bytes, _execute.Loaded] = {}
 
+    def renew(self) -> None:
+        era = self.era
+        super().renew()
+        if self.era != era:
+            self.loaded.clear()
+
     def names(self, count: int) -> tuple[str, ...]:
         """What the first `count` device numbers of a graph mean. Host memory may have a number that the
         server lacks; then it is uploaded to one that there is."""
@@ -40,7 +46,7 @@ class TelegradAllocator(Allocator):
         return self.dev.client.alloc(size, self.dev.name)
 
     def _free(self, opaque, options):
-        self.dev.client.drop(opaque.handle)
+        self.dev.client.drop(opaque)
 
     def _copyin(self, dest, src):
         self.dev.client.write(dest, src)
@@ -49,7 +55,7 @@ class TelegradAllocator(Allocator):
         self.dev.client.read(src, dest)
 
     def _offset(self, buf, size, offset):
-        return Memory(buf.handle, buf.offset + offset, size, buf.whole)
+        return Memory(buf.handle, buf.offset + offset, size, buf.whole, buf.era)
 
     def _transfer(self, dest, src, sz, src_dev, dest_dev):
         _execute.copy(self.dev.client, dest, dest_dev.name, src, src_dev.name, sz)
@@ -71,7 +77,8 @@ class TelegradDevice(Compiled):
         return len(self.client.devices)
 
     def synchronize(self) -> None:
-        self.client.session.sync()
+        if not self.client.session.ended:
+            self.client.session.sync()
 
     @staticmethod
     def _refuse(dev, obj):

@@ -25,6 +25,7 @@ from tinygrad.uop.ops import Ops, PatternMatcher, UOp, UPat
 
 import telegrad
 from telegrad import _operations as operations
+from telegrad.errors import explained
 from telegrad.tinygrad._merge import merged
 from telegrad.tinygrad._program import Program, Work, program_of
 from telegrad.tinygrad._vocabulary import Unsupported
@@ -50,6 +51,7 @@ class Loaded:
 def create_linear_with_vars(big_sink: UOp) -> tuple[UOp, dict[str, int]]:
     """In place of tinygrad's function of the name: a LINEAR of one CALL, and the values of the variables."""
     attach()
+    big_sink = _with_files(big_sink)
     try:
         program = program_of(big_sink)
     except Unsupported as reason:
@@ -63,6 +65,9 @@ def create_linear_with_vars(big_sink: UOp) -> tuple[UOp, dict[str, int]]:
                 raise RuntimeError(f"bind mismatch on {variable.expr}, {values[variable.expr]} != {value}")
     if program is None:
         return UOp(Ops.LINEAR, src=()), values
+    for i in program.variables:
+        if not args[i].is_bound_var:
+            raise RuntimeError(f"the variable {args[i].expr} is unbound: give it a value with bind")
     names = tuple(args[i].unbind()[0].expr for i in program.variables)
     body = UOp(Ops.CUSTOM_FUNCTION, arg=Work(program, names))
     linear = UOp(Ops.LINEAR, src=(body.call(*(args[s.argument] for s in program.slots)),))
@@ -70,6 +75,20 @@ def create_linear_with_vars(big_sink: UOp) -> tuple[UOp, dict[str, int]]:
         realize.capturing[0].add_linear(linear, values)
         return UOp(Ops.LINEAR, src=()), values
     return linear, values
+
+
+def _with_files(call: UOp) -> UOp:
+    """A COPY to a file that nothing stores is written to the file all the same: it gets a buffer, as in tinygrad's
+    scheduler."""
+    sink, args, src = call.src[0], list(call.src[1:]), []
+    for value in sink.src:
+        if value.op is Ops.COPY and isinstance(value.arg, str) and value.arg.startswith(("DISK", "TINYFS")):
+            size = int(value.max_numel())
+            target = UOp.param(len(args), value.dtype, (size,), value.arg)
+            args.append(UOp.new_buffer(value.arg, size, value.dtype))
+            value = target.after(target.store(value.reshape((size,))))
+        src.append(value)
+    return call if tuple(src) == sink.src else call.replace(src=(sink.replace(src=tuple(src)), *args))
 
 
 def work_of(call: UOp) -> Work | None:
@@ -91,6 +110,7 @@ def execute(ctx, call: UOp, ast: UOp) -> list[float | None] | None:
 
 
 def run(client, work: Work, args, inputs, values: dict[str, int], wait: bool):
+    client.renew()
     program = work.program
     loaded = client.loaded.get(program.digest)
     first = loaded is None
@@ -112,9 +132,10 @@ def run(client, work: Work, args, inputs, values: dict[str, int], wait: bool):
     else:
         try:
             result = client.session._wait(client.session._future(request), None)
-        except telegrad.TelegradError:
+        except telegrad.TelegradError as error:
             client.loaded.pop(program.digest, None)
-            raise
+            parts = ", ".join(f"{arg.dtype.name}{list(arg.max_shape)}" for arg in args)
+            raise explained(error, f"a graph of the buffers {parts}") from None
         events = [e for e in result.trace.events if e.kind == 0] if result.trace else []
         loaded.kernels = result.kernels
         loaded.flops = sum(e.flops for e in events)
@@ -160,6 +181,7 @@ class Binding:
         self.client, self.devices = client, devices
         self.handles: list[int] = []
         self.offsets: list[int] = []
+        self._slots: list[Any] = []  # (slot, memory, buffer) of each, in order
         self._after: list[Any] = []
 
     def add(self, slot, buffer) -> None:
@@ -167,13 +189,28 @@ class Binding:
             memory = self._uploaded(slot, buffer)
         else:
             memory = buffer.ensure_allocated()._buf
+            self.client.check(memory)
             whole = memory.offset == 0 and (memory.handle not in self.handles)
             if not whole and not self.client.binds_parts:
                 memory = self._copied(slot, memory, buffer)
+        self._slots.append((slot, memory, buffer))
         self.handles.append(memory.handle)
         self.offsets.append(memory.offset)
 
+    def _separate(self) -> None:
+        """A run may not write what another of its slots reads; a captured call whose result is given to it again
+        would. So that slot gets a copy."""
+        if len(set(self.handles)) == len(self.handles):
+            return
+        for i, (slot, memory, buffer) in enumerate(self._slots):
+            if not slot.stored and any(
+                    other.stored and there.handle == memory.handle and there.offset < memory.offset + slot.nbytes and
+                    memory.offset < there.offset + other.nbytes for other, there, _ in self._slots):
+                part = self._copied(slot, memory, buffer)
+                self.handles[i], self.offsets[i] = part.handle, part.offset
+
     def finish(self) -> tuple[list[int], list[int]]:
+        self._separate()
         repeated = len(set(self.handles)) < len(self.handles)
         return self.handles, self.offsets if repeated or any(self.offsets) else []
 
@@ -184,12 +221,12 @@ class Binding:
     def _uploaded(self, slot, buffer):
         fresh = not buffer.is_initialized() and not buffer.device.startswith(("DISK", "TINYFS"))
         buffer.ensure_allocated()
-        memory = self.client.alloc(max(buffer.nbytes, slot.nbytes), self.devices[0])
+        memory = self.client.alloc(max(buffer.nbytes, slot.nbytes), self.devices[slot.device])
         if not fresh:
             self.client.write(memory, buffer.as_memoryview(allow_zero_copy=True))
         if slot.stored:
             self._after.append(lambda: self._download(memory, buffer))
-        self._after.append(lambda: self.client.drop(memory.handle))
+        self._after.append(lambda: self.client.drop(memory))
         return memory
 
     def _download(self, memory, buffer) -> None:
@@ -203,7 +240,7 @@ class Binding:
         copy(self.client, part, device, memory, device, slot.nbytes)
         if slot.stored:
             self._after.append(lambda: copy(self.client, memory, device, part, device, slot.nbytes))
-        self._after.append(lambda: self.client.drop(part.handle))
+        self._after.append(lambda: self.client.drop(part))
         return part
 
 
@@ -316,7 +353,7 @@ def attach() -> None:
     for owner, names in _NEEDED:
         missing = [name for name in names if not hasattr(owner, name)]
         if missing:
-            raise RuntimeError(f"{owner.__name__} has no {', '.join(missing)}: telegrad.tinygrad knows tinygrad 0.14; "
+            raise RuntimeError(f"{owner.__name__} has no {', '.join(missing)}: telegrad.tinygrad supports tinygrad 0.14; "
                                "this is another one")
     if not hasattr(tinygrad.tensor.create_linear_with_vars, "telegrad"):
         raise RuntimeError("tinygrad was imported before telegrad: `import telegrad.tinygrad` first")

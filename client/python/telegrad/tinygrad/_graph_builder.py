@@ -18,6 +18,27 @@ OPS = {row.name: row for row in OP_ROWS}
 DTYPES = {row.name: row for row in DTYPE_ROWS}
 
 
+MAX_ELEMENTS = 1 << 48  # of one tensor (engine/types/limits.h)
+_ANY = (-(1 << 63), (1 << 63) - 1)
+
+
+def _corners(f):
+  def rule(x, y):
+    values = [f(a, b) for a in x for b in y]
+    return min(values), max(values)
+  return rule
+
+
+def _floordiv(x, y): return _corners(lambda a, b: a // b)(x, y) if y[0] > 0 or y[1] < 0 else _ANY
+
+
+_RANGES = {
+    "add": _corners(lambda a, b: a + b), "sub": _corners(lambda a, b: a - b), "mul": _corners(lambda a, b: a * b),
+    "neg": lambda x: (-x[1], -x[0]), "max": lambda x, y: (max(x[0], y[0]), max(x[1], y[1])), "floordiv": _floordiv,
+    "floormod": lambda x, y: (0, y[1] - 1) if y[0] > 0 else (y[0] + 1, 0) if y[1] < 0 else _ANY, "cmplt": lambda *_: (0, 1), "cmpne": lambda *_: (0, 1),
+    "cmpeq": lambda *_: (0, 1), "where": lambda c, x, y: (min(x[0], y[0]), max(x[1], y[1])), "cast": lambda x: x}
+
+
 @dataclasses.dataclass(frozen=True)
 class Value:
   """A node: its number, its element type's name, its dims. A dim is an int, or the Value of a scalar i64."""
@@ -43,6 +64,8 @@ class GraphBuilder:
   def __init__(self):
     self.nodes = []  # (op, dtype, sources, argument words)
     self._ids = {}
+    self._parts = {}  # shrinks to a symbolic size: their source and offsets
+    self._ranges = {}  # of scalar i64 and bool nodes: (lowest, highest)
 
   def op(self, name, src=(), arg=(), dtype="", dims=()):
     """`dtype` and `dims` are what the op's rules give; `dtype` travels only where the op does not imply it."""
@@ -50,7 +73,26 @@ class GraphBuilder:
     if key not in self._ids:
       self._ids[key] = len(self.nodes)
       self.nodes.append((OPS[name], dtype, key[2], tuple(arg)))
+      if dims == () and dtype in ("i64", "bool"): self._ranges[self._ids[key]] = self._range(name, key[2], arg)
     return Value(self._ids[key], dtype, tuple(dims))
+
+  def _range(self, name, src, arg):
+    """Between which numbers a scalar of i64 or bool lies, as the server will find it from its sources."""
+    rule = _RANGES.get(name)
+    if name == "const": return int(arg[0]), int(arg[0])
+    if name == "var" and not src: return int(arg[1]), int(arg[2])
+    if rule is None: return _ANY
+    low, high = rule(*(self._ranges.get(s, _ANY) for s in src))
+    return (low, high) if _ANY[0] <= low and high <= _ANY[1] else _ANY
+
+  def size(self, x, low, high):
+    """The scalar `x` as a size: a server takes no node as one whose lowest value, as far as it can tell, is below 0, or
+    whose highest is beyond its limit. `low` and `high` are what the caller knows."""
+    if x.id not in self._ranges: return x
+    least, most = self._ranges[x.id]
+    if least < 0: x = self.alu("max", [x, self.const("i64", max(low, 0))])
+    if most > MAX_ELEMENTS: x = self.alu("neg", [self.alu("max", [self.alu("neg", [x]), self.const("i64", -high)])])
+    return x
 
   # What a caller wants to say; each leaves out what would do nothing.
 
@@ -80,8 +122,24 @@ class GraphBuilder:
     return self.expand(self.reshape(x, (1,) * (len(dims) - len(x.dims)) + x.dims), dims)
 
   def box(self, name, x, offsets, sizes):
-    """pad or shrink: offset and size of the result for each axis."""
+    """pad or shrink: offset and size of the result for each axis. A part of a part of symbolic size is a part of the
+    whole: as in tinygrad, what a captured call left beyond the size that it was captured with can be read."""
     if not any(o != 0 for o in offsets) and tuple(sizes) == x.dims: return x
+    if name == "shrink" and x.id in self._parts:
+      base, before = self._parts[x.id]
+      both = tuple(self._sum(a, b) for a, b in zip(before, offsets))
+      ints = [(o, n, d) for o, n, d in zip(both, sizes, base.dims) if all(isinstance(v, int) for v in (o, n, d))]
+      if all(o + n <= d for o, n, d in ints): return self.box("shrink", base, both, sizes)
+    part = self._box(name, x, offsets, sizes)
+    if name == "shrink" and any(isinstance(d, Value) for d in sizes): self._parts[part.id] = (x, tuple(offsets))
+    return part
+
+  def _sum(self, a, b):
+    if isinstance(a, int) and isinstance(b, int): return a + b
+    if a == 0 or b == 0: return b if a == 0 else a
+    return self.alu("add", [v if isinstance(v, Value) else self.const("i64", v) for v in (a, b)])
+
+  def _box(self, name, x, offsets, sizes):
     arg, extra = words_of([w for pair in zip(offsets, sizes) for w in pair])(1)
     return self.op(name, (x, *extra), arg, x.dtype, sizes)
 
@@ -108,9 +166,12 @@ class GraphBuilder:
 
   def stack(self, src):
     """The sources one after another along a new first axis."""
-    rows = [self.reshape(s, (1, *s.dims)) for s in src]
+    return self.cat([self.reshape(s, (1, *s.dims)) for s in src], 0)
+
+  def cat(self, rows, axis):
     if len(rows) == 1: return rows[0]
-    return self.op("cat", rows, (0,), rows[0].dtype, (len(rows), *rows[0].dims[1:]))
+    dims = tuple(sum(r.dims[a] for r in rows) if a == axis else d for a, d in enumerate(rows[0].dims))
+    return self.op("cat", rows, (axis,), rows[0].dtype, dims)
 
   def to_message(self, root):
     """The whole graph; the nodes that `root` does not need are left out."""

@@ -10,6 +10,7 @@ from tinygrad.uop.ops import Ops
 
 from telegrad.tinygrad._convert import convert
 from telegrad.tinygrad._graph_builder import OPS
+from telegrad.tinygrad._vocabulary import device_number, devices_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Slot:
     base: bool  # the argument is a view, and this the buffer under it
     nbytes: int
     stored: bool
+    device: int = 0  # its number in the graph
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -28,9 +30,19 @@ class Program:
     variables: tuple[int, ...]  # arguments, by variable id
     devices: int  # how many device numbers it names
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Program) and vars_of(self) == vars_of(other)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
     @functools.cached_property
     def digest(self) -> bytes:
         return hashlib.sha256(self.graph).digest()
+
+
+def vars_of(program: Program) -> tuple:
+    return program.graph, program.slots, program.variables, program.devices
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +99,8 @@ def _make(call) -> Program | None:
         argument = next(i for i, a in enumerate(args) if _under(a) is s.buffer) if base \
             else place[s.buffer]
         size = s.buffer.max_numel() * s.buffer.dtype.itemsize
-        slots.append(Slot(argument, s.instance, base, size, number in converted.stored))
+        device = device_number(devices_of(s.buffer.device)[s.instance])
+        slots.append(Slot(argument, s.instance, base, size, number in converted.stored, device))
     graph = converted.graph
     return Program(graph.encode(), tuple(slots), tuple(place[v] for v in converted.variables),
                    _devices(graph))

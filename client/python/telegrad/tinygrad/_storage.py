@@ -14,7 +14,7 @@ import functools
 from tinygrad.dtype import dtypes
 from tinygrad.uop.ops import GroupOp, Ops
 
-from telegrad.tinygrad._vocabulary import DTYPES, Unsupported, devices_of
+from telegrad.tinygrad._vocabulary import DTYPES, Unsupported, devices_of, shard_places, unsharded_dims
 
 _VIEWS = GroupOp.Movement | {Ops.BITCAST, Ops.UNSHARD, Ops.MSELECT}
 
@@ -44,6 +44,7 @@ def read(scope, u):
   walk = _walk(scope, u)
   if walk is None: return None
   steps, base, effects = walk
+  if 0 in base.max_shape: return None
   instances = []
   for i in range(len(devices_of(base.device))):
     number, param = scope.module.param(base, i)
@@ -77,8 +78,10 @@ def store(scope, u, dt):
   target, value = u.src
   walk = _walk(scope, target)
   if walk is None: raise Unsupported(f"a store to {target.op}")
-  if value.base.is_invalid: return None
   steps, base, _ = walk
+  if value.base.is_invalid or 0 in base.max_shape:  # there is nothing to write
+    scope.effects[u] = {}
+    return None
   first = steps[0][1] if steps else None
   instances = range(len(devices_of(base.device)))
   if first is not None and first.op is Ops.MSELECT: instances, steps = [first.arg], steps[1:]
@@ -115,8 +118,7 @@ def _place(scope, base, instance, steps, x, mask):
 
 def _unsharded(step, x):
   """Only the dims of what UNSHARD makes of a part: no such view of one device's buffer exists."""
-  axis = step.arg[0]
-  return type(x)(x.id, x.dtype, tuple(d * len(step.device) if a == axis else d for a, d in enumerate(x.dims)))
+  return type(x)(x.id, x.dtype, unsharded_dims(step, x.dims))
 
 
 def _undo(scope, step, x, mask, source, instance):
@@ -129,7 +131,8 @@ def _undo(scope, step, x, mask, source, instance):
     offsets = scope.dims(step.src[1], instance)
     undo = lambda v: b.box("shrink", v, offsets, dims)
   elif step.op is Ops.UNSHARD:
-    offsets = tuple(instance * d if a == step.arg[0] else 0 for a, d in enumerate(dims))
+    place = dict(zip(step.arg, shard_places(step)[instance]))
+    offsets = tuple(place.get(a, 0) * d for a, d in enumerate(dims))
     undo = lambda v: b.box("shrink", v, offsets, dims)
   elif step.op is Ops.BITCAST:
     if mask is not None: raise Unsupported("a partial store through BITCAST")
@@ -151,6 +154,9 @@ def _valid(scope, root):
     elif all(m is None for m in of_src): continue
     elif u.op is Ops.WHERE:
       masks[u] = b.alu("where", [scope.get(u.src[0], dtypes.bool), *(m or b.const("bool", 1) for m in of_src[1:])])
+      if of_src[0] is not None: masks[u] = b.alu("and", [of_src[0], masks[u]])
+    elif u.op is Ops.REDUCE: masks[u] = b.cast(b.reduce("mul", b.cast(of_src[0], "u8"), tuple(range(u.arg[1]))), "bool")
+    elif u.op is Ops.BITCAST and (u.src[0].base.is_invalid or u.dtype.itemsize == u.src[0].dtype.itemsize): masks[u] = of_src[0]
     elif u.op is Ops.PAD:
       true = b.const("bool", 1)
       masks[u] = b.alu("xor", [true, scope.view(u, b.alu("xor", [true, of_src[0]]))])

@@ -14,6 +14,8 @@ DTYPES = {
     dtypes.bfloat16: "bf16", dtypes.float32: "f32", dtypes.float64: "f64", dtypes.fp8e4m3: "f8e4m3fn",
     dtypes.fp8e5m2: "f8e5m2", dtypes.fp8e4m3fnuz: "f8e4m3fnuz", dtypes.fp8e5m2fnuz: "f8e5m2fnuz"}
 
+LARGEST = {dtypes.fp8e4m3: 448.0, dtypes.fp8e5m2: 57344.0, dtypes.fp8e4m3fnuz: 240.0, dtypes.fp8e5m2fnuz: 57344.0}
+
 ALU = {
     Ops.EXP2: "exp2", Ops.LOG2: "log2", Ops.SIN: "sin", Ops.SQRT: "sqrt", Ops.RECIPROCAL: "recip", Ops.NEG: "neg",
     Ops.TRUNC: "trunc", Ops.ADD: "add", Ops.SUB: "sub", Ops.MUL: "mul", Ops.FDIV: "fdiv", Ops.MAX: "max",
@@ -35,3 +37,19 @@ def device_number(device):
 def device_ranges(u):
   """The ranges in `u` that stand for the number of the device that runs it."""
   return [r for r in u.toposort() if r.op is Ops.RANGE and r.arg[-1] is AxisType.DEVICE]
+
+
+def shard_places(u):
+  """Where the part of each device is in the UNSHARD `u`: a number along each of its axes."""
+  def at(r, instance):
+    ranges = device_ranges(r)
+    place = r.substitute({d: d.const_like(instance) for d in ranges}).ssimplify() if ranges else r
+    if not isinstance(place, int) and not getattr(place, "op", None) is Ops.CONST: raise Unsupported(f"an UNSHARD over {r}")
+    return int(place if isinstance(place, int) else place.val)
+  return [tuple(at(r, i) for r in u.src[1:]) for i in range(len(u.device))]
+
+
+def unsharded_dims(u, dims):
+  """Of what the UNSHARD `u` makes of parts that have `dims`."""
+  counts = {axis: 1 + max(p[k] for p in shard_places(u)) for k, axis in enumerate(u.arg)}
+  return tuple(d * counts.get(a, 1) for a, d in enumerate(dims))

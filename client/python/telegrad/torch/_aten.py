@@ -115,6 +115,12 @@ def div(c: Call, x: Value, y: Value, rounding_mode: str | None = None) -> Tensor
     return a // b if rounding_mode == "floor" else a._with("cdiv", b)
 
 
+@aten("prims.fma.default")
+def fma(c: Call, x: Value, y: Value, z: Value) -> Tensor:
+    a, b, d = c.tensors(x, y, z)
+    return a * b + d
+
+
 @aten("floor_divide")
 def floor_divide(c: Call, x: Value, y: Value) -> Tensor:
     return div(c, x, y, "floor")
@@ -467,19 +473,34 @@ def gather(c: Call, x: Tensor, axis: int, index: Tensor, **named: Any) -> Tensor
     return x.flatten().gather(_linear(x, axis % x.ndim, index))
 
 
-_REDUCE = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add", "multiply": "mul"}
+_REDUCE = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add", "multiply": "mul", "mean": "add"}
+
+
+_NEUTRAL = {"add": 0, "mul": 1, "max": -math.inf, "min": math.inf}
 
 
 @aten("scatter", "scatter_add", "scatter_reduce")
 def scatter(c: Call, x: Tensor, axis: int, index: Tensor, src: Value, reduce: str | None = None,
             include_self: bool = True, **named: Any) -> Tensor:
     how = "add" if str(c.node.target).startswith("aten.scatter_add") else _REDUCE[reduce] if reduce else "set"
-    if not include_self:
-        raise Unsupported("scatter_reduce without the tensor itself")
+    if not x.ndim:
+        x, index, src = x.reshape(1), index.reshape(1), src.reshape(1) if isinstance(src, Tensor) else src
     rows = c.tensor(src)
     rows = rows[tuple(slice(0, n) for n in index.shape)] if rows.ndim else rows.broadcast_to(index.shape)
-    place = _linear(x, axis % x.ndim, index)
-    return x.flatten().scatter(place.flatten(), rows.flatten(), how).reshape(*x.shape)
+    place = _linear(x, axis % x.ndim, index).flatten()
+    flat = x.flatten()
+    ones = c.tensor(1).broadcast_to(place.shape)
+    hits = c.tensor(0).broadcast_to(flat.shape).contiguous().scatter(place, ones, "add")
+    if not include_self:
+        neutral = _NEUTRAL[how]
+        if how in ("max", "min") and not x.dtype.is_float:
+            raise Unsupported(f"{reduce} of integers without the tensor itself")
+        flat = hits.ne(0).where(neutral, flat)
+    out = flat.scatter(place, rows.flatten(), how)
+    if reduce == "mean":
+        count = (hits + 1 if include_self else hits).maximum(1)
+        out = out / count if x.dtype.is_float else out // count
+    return out.reshape(*c.shape)
 
 
 # --- reductions ---

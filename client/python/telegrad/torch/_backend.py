@@ -23,19 +23,10 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from telegrad import _operations as operations
 from telegrad._host import Host, Memory
-from telegrad.torch._lower import Lowered, kind
+from telegrad.errors import TelegradError, explained
+from telegrad.torch._lower import Lowered, kind, known, packet_of
 
 _ATEN = torch.ops.aten
-_MORE = (  # decompositions beyond those to core ATen
-    "native_layer_norm", "native_layer_norm_backward", "_softmax", "_softmax_backward_data", "_log_softmax",
-    "_log_softmax_backward_data", "gelu", "gelu_backward", "native_group_norm", "native_group_norm_backward",
-    "native_batch_norm", "native_batch_norm_backward", "_native_batch_norm_legit",
-    "_native_batch_norm_legit_no_training", "_native_batch_norm_legit_functional", "_adaptive_avg_pool2d",
-    "leaky_relu", "leaky_relu_backward", "elu", "hardtanh", "hardtanh_backward", "hardswish", "hardsigmoid",
-    "silu", "silu_backward", "softplus", "softplus_backward", "sigmoid_backward", "tanh_backward",
-    "threshold_backward", "nll_loss_forward", "nll_loss_backward", "embedding_dense_backward", "mse_loss",
-    "mse_loss_backward", "upsample_nearest2d", "upsample_bilinear2d", "addcmul", "addcdiv", "lerp", "native_dropout",
-    "glu", "glu_backward", "logsumexp", "linspace", "tril", "triu", "select_backward", "slice_backward", "log_sigmoid_forward", "std")
 
 
 @functools.lru_cache(None)
@@ -46,8 +37,11 @@ def host() -> Host:
 @functools.lru_cache(None)
 def decompositions() -> dict[Any, Callable[..., Any]]:
     table = dict(torch._decomp.core_aten_decompositions())
-    packets = [getattr(_ATEN, name) for name in _MORE if hasattr(_ATEN, name)]
-    table.update(torch._decomp.get_decompositions(packets))
+    have = known()  # beyond core ATen, what has no graph of its own
+    table.update((op, rule) for op, rule in torch._decomp.decomposition_table.items()
+                 if isinstance(op, torch._ops.OpOverload) and op.namespace == "aten" and packet_of(op) not in have)
+    for op in [op for op in table if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())]:
+        del table[op]  # the numbers are to be those that the operator itself draws
     table[_ATEN._transformer_encoder_layer_fwd.default] = _encoder_layer
     return table
 
@@ -92,22 +86,23 @@ class _Kept:
     def __init__(self, host: Host, memory: Memory) -> None:
         self.memory = memory
         self.version = -1
-        self._end = weakref.finalize(self, host.drop, memory.handle)
+        self._end = weakref.finalize(self, host.drop, memory)
         self._end.atexit = False
 
 
 _kept: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
-def _place(tensor: torch.Tensor, must_be_there: bool) -> _Kept:
-    """Where the content of a tensor is on the server; it is sent if it is not there."""
+def _place(tensor: torch.Tensor, must_be_there: bool, counted: bool = False) -> _Kept:
+    """Where the content of a tensor is on the server; it is sent if it is not there. `counted`: torch has counted a
+    change that is still to come."""
     known = _kept.get(tensor)
-    version = -2 if tensor.is_inference() else tensor._version
-    if known is not None and known.version == version:
+    version = -2 if tensor.is_inference() else tensor._version - counted
+    if known is not None and known.version == version and known.memory.era == host().era:
         return known
     if must_be_there:
-        raise RuntimeError("a tensor that the forward pass had saved on the server is gone; it was "
-                           "copied or changed by a hook, which telegrad.torch cannot follow")
+        raise RuntimeError("a tensor that the forward pass had saved on the server no longer exists: the session ended, or it was "
+                           "copied or changed by a hook, which telegrad.torch cannot follow. Run the step again")
     data = tensor.detach().contiguous()
     kept = _Kept(host(), host().alloc(max(data.nbytes, 1)))
     if data.nbytes:
@@ -131,14 +126,25 @@ class Compiled:
 
     def __init__(self, module: torch.fx.GraphModule, kept_from: int | None, saved: Sequence[bool]) -> None:
         self.lowered = Lowered(module)
+        self.operators = sum(node.op == "call_function" for node in module.graph.nodes)
         self.kept_from = len(self.lowered.results) if kept_from is None else kept_from
         self.saved = saved
-        self._hash = b""
+        self.counted: frozenset[int] = frozenset()  # arguments that it writes, which torch counts as changed before the call
+        self._hash, self._era = b"", -1  # what the server knows it by, and of which session that was
 
     def __call__(self, *args: Any) -> list[Any]:
+        try:
+            return self._call(args)
+        except TelegradError as error:
+            shapes = ", ".join(f"{s.dtype}{list(s.shape)}" for s in self.lowered.graph.slots if s.role == "input")
+            raise explained(error, f"a compiled part of {self.operators} operators with the inputs {shapes}") from None
+
+    def _call(self, args: Sequence[Any]) -> list[Any]:
         lowered, server = self.lowered, host()
-        if any(isinstance(r, torch.Tensor) for r in lowered.results):
-            memories = self._run(server, lowered, args)
+        if lowered.mutated or any(isinstance(r, torch.Tensor) for r in lowered.results):
+            memories, written = self._run(server, lowered, args)
+        else:
+            memories, written = {}, {}
         out: list[Any] = []
         reads = []
         for i, meta in enumerate(lowered.results):
@@ -153,29 +159,41 @@ class Compiled:
                 tensor = torch.empty_strided(tuple(meta.shape), meta.stride(), dtype=meta.dtype)
             _keep(tensor, kept)
             out.append(tensor)
+        values = {i: torch.empty(tuple(meta.shape), dtype=meta.dtype) for i, meta in lowered.mutated.items()}
+        reads += [(written[i].memory, _bytes(value)) for i, value in values.items() if value.nbytes]
         server.read_all(reads)
+        with torch.no_grad():
+            for i, value in values.items():
+                args[i].copy_(value)
+                _keep(args[i], written[i])
         return out
 
-    def _run(self, server: Host, lowered: Lowered, args: Sequence[Any]) -> dict[int, _Kept]:
-        if not self._hash:
+    def _run(self, server: Host, lowered: Lowered, args: Sequence[Any]) -> tuple[dict[int, _Kept], dict[int, _Kept]]:
+        """The memory of each result, and of what each argument that is written becomes."""
+        server.renew()
+        if self._era != server.era:
             self._hash = server.session.put(lowered.graph).hash
             self._constants = {s.name: server.session.upload(s.init, s.dtype, device=server.devices[0])
                                for s in lowered.graph.slots if s.role == "constant"}
-        handles, results, held = [], {}, []
+            self._era = server.era
+        handles, results, written, held = [], {}, {}, []
+        drawn = [draw() for draw in lowered.draws]
         for slot in lowered.graph.slots:
             if slot.role == "constant":
                 handles.append(self._constants[slot.name].handle)
                 continue
             number = int(slot.name[1:])
-            if slot.role == "input":
-                place = _place(args[number], self.saved[number] if self.saved else False)
+            if slot.name[0] == "r":
+                place = _place(drawn[number], False)
+            elif slot.role == "input":
+                place = _place(args[number], self.saved[number] if self.saved else False, number in self.counted)
             else:
-                place = results[number] = _Kept(server, server.alloc(max(slot.nbytes, 1)))
+                place = (written if slot.name[0] == "m" else results)[number] = _Kept(server, server.alloc(max(slot.nbytes, 1)))
             held.append(place)
             handles.append(place.memory.handle)
         server.flush()
         server.session._submit(operations.run(self._hash, handles, {}, [server.devices[0]], None, quiet=True))
-        return results
+        return results, written
 
 
 class PerShape:
@@ -217,7 +235,12 @@ def _compiler(which: str) -> Callable[..., Any]:
         if which == "backward":
             # What is no argument of the forward pass and no gradient is what it saved.
             saved = tuple(not n.name.startswith(("primals", "tangents")) for n in nodes)
-        return make_boxed_func(Compiled(module, kept_from, saved))
+        compiled = Compiled(module, kept_from, saved)
+        if which == "inference" and (context := TracingContext.try_get()) is not None:
+            meta = context.fw_metadata
+            if meta is not None and len(meta.input_info) == len(nodes):
+                compiled.counted = frozenset(meta.mutated_graph_handled_indices_seen_by_autograd)
+        return make_boxed_func(compiled)
 
     return compile
 
@@ -227,7 +250,8 @@ def backend(module: torch.fx.GraphModule, example: Sequence[Any], **options: Any
     if options.get("options"):
         raise ValueError("the backend telegrad has no options; the environment says where the server is")
     make = aot_autograd(fw_compiler=_compiler("forward"), bw_compiler=_compiler("backward"),
-                        inference_compiler=_compiler("inference"), decompositions=decompositions())
+                        inference_compiler=_compiler("inference"), decompositions=decompositions(),
+                        keep_inference_input_mutations=True)
     # Where torch has an operator of its own for a whole layer on the CPU, its parts are wanted.
     enabled = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)

@@ -10,6 +10,7 @@ import operator
 from typing import Any, Callable, Sequence
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 import telegrad
 from telegrad import Graph, Tensor
@@ -45,9 +46,20 @@ def refuse(why: str, *names: str) -> None:
 
 def operators() -> list[str]:
     """The names of all ATen operators that have a graph."""
-    from telegrad.torch import _aten, _nn  # noqa: F401  (they fill the table)
+    from telegrad.torch import _aten, _functions, _nn, _order, _random  # noqa: F401  (they fill the table)
 
     return sorted(_TABLE)
+
+
+def known() -> set[str]:
+    """Those that have a graph, and those that are refused for a reason."""
+    return {*operators(), *_REFUSED}
+
+
+def packet_of(op: Any) -> str:
+    """An operator's name without its overload."""
+    name = str(op)
+    return name.split(".")[1] if name.startswith("aten.") else name
 
 
 def kind(dtype: torch.dtype) -> DType:
@@ -59,8 +71,8 @@ def kind(dtype: torch.dtype) -> DType:
 class Call:
     """One call of an operator."""
 
-    def __init__(self, graph: Graph, node: torch.fx.Node) -> None:
-        self.graph, self.node = graph, node
+    def __init__(self, graph: Graph, node: torch.fx.Node, draws: list[Callable[[], torch.Tensor]]) -> None:
+        self.graph, self.node, self._draws = graph, node, draws
 
     @property
     def results(self) -> Sequence[Any]:
@@ -95,6 +107,12 @@ class Call:
             met = torch.result_type(metas[0], meta)
         return [self.tensor(value, kind(met)) for value in values]
 
+    def drawn(self, draw: Callable[[], torch.Tensor], meta: torch.Tensor | None = None) -> Tensor:
+        """An input that this process draws before each run, in the order of the graph."""
+        meta = self.results[0] if meta is None else meta
+        self._draws.append(draw)
+        return self.graph.input(f"r{len(self._draws) - 1}", tuple(meta.shape), kind(meta.dtype))
+
     def full(self, value: float, shape: Sequence[int] | None = None) -> Tensor:
         return self.tensor(value).broadcast_to(self.shape if shape is None else shape)
 
@@ -113,15 +131,19 @@ def _clamped(value: Any, like: DType) -> Any:
 
 
 class Lowered:
-    """A graph, with an input "x<i>" for each placeholder that is a tensor, and an output "y<i>" for each result
-    that is one; `results` says for the others what they are: None or a number."""
+    """A graph, with an input "x<i>" for each placeholder that is a tensor, an input "r<i>" for what `draws[i]` draws, and
+    an output "y<i>" for each result that is a tensor; `results` says for the others what they are: None or a number. An
+    output "m<i>" is what placeholder i, a tensor, is to become: where the graph writes its arguments."""
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
         operators()
         self.graph = Graph()
         self.inputs: list[int] = []  # of the placeholders
+        self.draws: list[Callable[[], torch.Tensor]] = []
         self.results: list[Any] = []  # torch.Tensor metas, None, numbers
+        self.mutated: dict[int, Any] = {}  # by placeholder: what torch says of it
         self._values: dict[torch.fx.Node, Value] = {}
+        self._places: dict[torch.fx.Node, int] = {}
         number = 0
         for node in module.graph.nodes:
             if node.op == "placeholder":
@@ -129,6 +151,8 @@ class Lowered:
                 number += 1
             elif node.op == "get_attr":
                 self._values[node] = self._attribute(module, node.target)
+            elif node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
+                self._mutation(node)
             elif node.op == "call_function":
                 self._values[node] = self._call(node)
             elif node.op == "output":
@@ -137,17 +161,31 @@ class Lowered:
 
     def _placeholder(self, node: torch.fx.Node, number: int) -> None:
         meta = node.meta.get("val")
+        self._places[node] = number
         if isinstance(meta, torch.Tensor):
             self._values[node] = self.graph.input(f"x{number}", tuple(meta.shape), kind(meta.dtype))
             self.inputs.append(number)
+
+    def _mutation(self, node: torch.fx.Node) -> None:
+        """torch writes arguments at the graph's end, each once."""
+        target, value = node.args[0], self._map(node.args[1])
+        place = self._places.get(target)  # type: ignore[arg-type]
+        if place is None or place in self.mutated:
+            raise Unsupported(f"a write in place to what is no argument{_where(node)}")
+        meta = target.meta["val"]  # type: ignore[union-attr]
+        new = Call(self.graph, node, self.draws).tensor(value, kind(meta.dtype))
+        self._values[node] = new = new.broadcast_to(tuple(meta.shape))
+        self.graph.output(f"m{place}", new)
+        self.mutated[place] = meta
 
     def _attribute(self, module: torch.fx.GraphModule, name: str) -> Tensor:
         value: Any = module
         for part in name.split("."):
             value = getattr(value, part)
-        if value.dtype is torch.bfloat16:
-            return self.graph.constant(value.float().numpy(), "f32").cast("bf16")
-        return self.graph.constant(value.detach().numpy(), kind(value.dtype))
+        with unset_fake_temporarily():  # a tensor that the model's code makes of numbers
+            if value.dtype is torch.bfloat16:
+                return self.graph.constant(value.float().numpy(), "f32").cast("bf16")
+            return self.graph.constant(value.detach().numpy(), kind(value.dtype))
 
     def _map(self, value: Any) -> Any:
         if isinstance(value, torch.fx.Node):
@@ -161,7 +199,7 @@ class Lowered:
         if node.target is operator.getitem:
             return args[0][args[1]]
         name = str(node.target)
-        packet = name.split(".")[1] if name.startswith("aten.") else name
+        packet = packet_of(name)
         function = _TABLE.get(packet)
         if packet in _REFUSED:
             raise Unsupported(f"{name}: {_REFUSED[packet]}{_where(node)}")
@@ -170,7 +208,7 @@ class Lowered:
                               "docs/pytorch.md lists those that there are. Keep it out of the compiled part with "
                               "torch.compiler.disable")
         try:
-            out = function(Call(self.graph, node), *args, **node.kwargs)
+            out = function(Call(self.graph, node, self.draws), *args, **node.kwargs)
         except Unsupported as error:
             raise Unsupported(f"{name}: {error}{_where(node)}") from None
         except (telegrad.TelegradError, TypeError, ValueError) as error:

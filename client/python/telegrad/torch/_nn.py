@@ -138,8 +138,5 @@ def _means(c: Call, size: int, count: int) -> Tensor:
     return c.tensor(c.graph.constant(rows, "f32"))
 
 
-refuse("random numbers of a server would not be torch's, nor follow torch.manual_seed; draw them outside of the "
-       "compiled part, or call model.eval() for dropout",
-       "bernoulli", "rand", "rand_like", "randn", "randn_like", "randint", "randperm", "native_dropout",
-       "normal_functional", "uniform", "multinomial")
+refuse("draws whose number depends on values", "multinomial")
 refuse("the result's shape depends on values; use torch.where", "nonzero", "masked_select")

@@ -1,0 +1,134 @@
+"""Sorting and the largest elements, and the operators made of them.
+
+An element's place in order is how many elements come before it: a sum over comparisons, which the server fuses, so that
+an axis of n elements takes n n steps and no memory for them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from telegrad import Tensor
+from telegrad.torch._aten import _part
+from telegrad.torch._lower import Call, Unsupported, aten, kind
+
+_MOST_STEPS = 1 << 34
+_MOST_TAKEN = 64  # of an axis that is too long to be sorted
+
+
+def _before(a: Tensor, b: Tensor, descending: bool) -> tuple[Tensor, Tensor]:
+    """Whether `a` comes before `b`, and whether they are equal; NaN is the largest."""
+    if a.dtype.kind == "boolean":
+        a, b = a.cast("u8"), b.cast("u8")
+    first = a > b if descending else a < b
+    same = a.eq(b)
+    if a.dtype.is_float:
+        nan_a, nan_b = a.ne(a), b.ne(b)
+        first = first | (nan_a & ~nan_b if descending else nan_b & ~nan_a)
+        same = same | (nan_a & nan_b)
+    return first, same
+
+
+def _sorted(c: Call, x: Tensor, axis: int, descending: bool) -> list[Tensor]:
+    """Values in order, and where they were; equal ones keep their order."""
+    if not x.ndim:
+        return [x, c.graph.const(0, "i64")]
+    at, n = axis % x.ndim, x.shape[axis]
+    if n * x.size > _MOST_STEPS:
+        raise Unsupported(f"sorting {x.size // max(n, 1)} rows of {n} elements takes {n * x.size:.0e} steps, more than "
+                          f"{_MOST_STEPS:.0e}")
+    order = [*[a for a in range(x.ndim) if a != at], at]
+    rows = x.permute(order)
+    place = c.graph.arange(n)
+    mine, other = rows.unsqueeze(-1), rows.unsqueeze(-2)
+    first, same = _before(other, mine, descending)
+    earlier = place.reshape(1, n) < place.reshape(n, 1)
+    rank = (first | (same & earlier)).cast("i64").sum(-1)
+    count = math.prod(rows.shape[:-1])
+    flat = (rank.reshape(count, n) + (c.graph.arange(count) * n).reshape(count, 1)).flatten()
+    numbers = place.reshape(1, n).broadcast_to((count, n)).flatten()
+    back = [order.index(a) for a in range(x.ndim)]
+    out = []
+    for source in (rows.flatten(), numbers):
+        empty = c.graph.const(0, source.dtype).broadcast_to((count * n,)).contiguous()
+        out.append(empty.scatter(flat, source, "set").reshape(*rows.shape).permute(back))
+    return out
+
+
+@aten("sort")
+def sort(c: Call, x: Tensor, *args: Any, **named: Any) -> list[Tensor]:
+    if str(c.node.target).endswith(".stable"):  # (x, *, stable, dim, descending)
+        axis, descending = named.get("dim", -1), named.get("descending", False)
+    else:
+        axis, descending = (args + (-1, False)[len(args):])[:2]
+    return _sorted(c, x, named.get("dim", axis), named.get("descending", descending))
+
+
+@aten("topk")
+def topk(c: Call, x: Tensor, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> list[Tensor]:
+    if not x.ndim or x.shape[axis] * x.size <= _MOST_STEPS >> 6 or k > _MOST_TAKEN:
+        values, places = _sorted(c, x, axis, largest)
+        return [values, places] if not x.ndim else [_part(t, axis, slice(0, k)) for t in (values, places)]
+    at, n = axis % x.ndim, x.shape[axis]
+    number = c.graph.arange(n).reshape([n if a == at else 1 for a in range(x.ndim)])
+    left = c.graph.const(True, "bool").broadcast_to(x.shape)
+    worst = -math.inf if largest else math.inf
+    if not x.dtype.is_float:
+        raise Unsupported(f"the {k} largest of {n} integers")
+    found = []
+    for _ in range(k):  # one after another: the first of the largest that are left
+        rest = left.where(x, worst)
+        place = rest.argmax(at, True) if largest else rest.argmin(at, True)
+        found.append((left & number.eq(place)).where(x, 0).sum(at, True))
+        found.append(place)
+        left = left & number.ne(place)
+    from telegrad import cat
+
+    return [cat(found[i::2], at) for i in range(2)]
+
+
+@aten("masked_scatter")
+def masked_scatter(c: Call, x: Tensor, mask: Tensor, src: Tensor) -> Tensor:
+    """Where the mask is true, the next element of `src`."""
+    shape = c.shape
+    m = mask.broadcast_to(shape).flatten()
+    place = m.cast("i64").cumsum(0) - 1
+    return m.where(src.flatten().gather(place), x.broadcast_to(shape).flatten()).reshape(*shape)
+
+
+@aten("searchsorted", "bucketize")
+def searchsorted(c: Call, *args: Any, right: bool = False, side: str | None = None, **named: Any) -> Tensor:
+    """How many of the boundaries, which are in order, are before a value."""
+    edges, x = args[:2] if "searchsorted" in str(c.node.target) else (args[1], args[0])
+    if named.get("sorter") is not None or edges.ndim != 1:
+        raise Unsupported("boundaries in several rows, or in another order")
+    met = torch.promote_types(*(a.meta["val"].dtype for a in c.node.args[:2] if isinstance(a, torch.fx.Node)))
+    a, b = edges.cast(kind(met)), c.tensor(x, kind(met)).unsqueeze(-1)
+    before = (a <= b) if right or side == "right" else (a < b)
+    return before.cast(c.dtype).sum(-1)
+
+
+@aten("median", "nanmedian")
+def median(c: Call, x: Tensor, axis: int | None = None, keep: bool = False) -> Any:
+    """The lower of the two in the middle; NaN where there is one."""
+    rows = x.flatten() if axis is None else x
+    at = -1 if axis is None else axis
+    values, places = _sorted(c, rows, at, False)
+    n = rows.shape[at] if rows.ndim else 1
+    if str(c.node.target).startswith("aten.nanmedian") or not rows.ndim:
+        raise Unsupported("the median of a scalar, or without NaN")
+    middle = c.graph.const((n - 1) // 2, "i64")
+    if rows.dtype.is_float:
+        count = rows.ne(rows).cast("i64").sum(at, True)
+        middle = count.ne(0).where(n - 1, middle)
+    at = at % rows.ndim
+    number = c.graph.arange(n).reshape([n if a == at else 1 for a in range(rows.ndim)])
+    hit = number.eq(middle).broadcast_to(rows.shape)
+    picked = [hit.where(t, 0).sum(at, keep) for t in (values, places)]
+    if rows.dtype.is_float:
+        nan = rows.ne(rows).any(at, keep)
+        picked[0] = nan.where(math.nan, hit.where(values.ne(values).where(0, values), 0).sum(at, keep))
+    return picked[0] if axis is None else picked

@@ -1,0 +1,135 @@
+#include "devices/opencl/context.h"
+
+#include <condition_variable>
+#include <utility>
+
+#include "engine/base/status.h"
+
+namespace telegrad::opencl {
+
+// The end of an event, told by the driver on a thread of its own, which may be after everybody has
+// given up.
+struct CommandQueue::Ending {
+  std::mutex mutex;
+  std::condition_variable told;
+  bool ended = false;
+  cl_int status = CL_COMPLETE;
+};
+
+void CommandQueue::Tell(cl_event, cl_int status, void* data) {
+  const std::unique_ptr<std::shared_ptr<Ending>> ending(
+      static_cast<std::shared_ptr<Ending>*>(data));
+  {
+    const std::lock_guard lock((*ending)->mutex);
+    (*ending)->ended = true;
+    (*ending)->status = status;
+  }
+  (*ending)->told.notify_all();
+}
+
+absl::StatusOr<std::shared_ptr<Context>> Context::Open(std::shared_ptr<const Library> library,
+                                                       const PlatformDevice& device,
+                                                       std::string name,
+                                                       absl::Duration hang_limit) {
+  const cl_context_properties properties[] = {
+      CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(device.platform), 0};
+  cl_int error = CL_SUCCESS;
+  const cl_context handle =
+      library->api().clCreateContext(properties, 1, &device.device, nullptr, nullptr, &error);
+  TG_RETURN_IF_ERROR(opencl::Check("clCreateContext", error));
+  return std::shared_ptr<Context>(
+      new Context(std::move(library), device.device, handle, std::move(name), hang_limit));
+}
+
+Context::~Context() {
+  if (!stuck_) api().clReleaseContext(handle_);
+}
+
+absl::Status Context::Check(std::string_view call, cl_int error) {
+  const absl::Status status = opencl::Check(call, error);
+  if (status.ok()) return status;
+  if (error == CL_DEVICE_NOT_AVAILABLE) {
+    Fail(absl::UnavailableError(
+        StrCat(name_, " failed and takes no more work: ", ToStd(status.message()))));
+    return health();
+  }
+  return absl::Status(status.code(), StrCat(name_, ": ", ToStd(status.message())));
+}
+
+void Context::Fail(const absl::Status& why, bool stuck) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.ok()) failure_ = why;
+  stuck_ = stuck_ || stuck;
+}
+
+absl::Status Context::health() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+bool Context::stuck() const {
+  const std::lock_guard lock(mutex_);
+  return stuck_;
+}
+
+absl::StatusOr<std::unique_ptr<CommandQueue>> CommandQueue::Create(
+    std::shared_ptr<Context> context) {
+  cl_int error = CL_SUCCESS;
+  const cl_command_queue handle =
+      context->api().clCreateCommandQueue(context->handle(), context->device(), 0, &error);
+  TG_RETURN_IF_ERROR(context->Check("clCreateCommandQueue", error));
+  return std::unique_ptr<CommandQueue>(new CommandQueue(std::move(context), handle));
+}
+
+CommandQueue::~CommandQueue() {
+  if (!context_->stuck()) context_->api().clReleaseCommandQueue(handle_);
+}
+
+absl::Status CommandQueue::Await() {
+  if (context_->stuck()) return context_->health();
+  const auto ending = std::make_shared<Ending>();
+  if (const absl::Status status = Notify(ending); !status.ok()) return Drain(status);
+  std::unique_lock lock(ending->mutex);
+  const auto ended = [&] { return ending->ended; };
+  if (context_->hang_limit() == absl::InfiniteDuration()) {
+    ending->told.wait(lock, ended);
+  } else if (!ending->told.wait_for(lock, absl::ToChronoNanoseconds(context_->hang_limit()),
+                                    ended)) {
+    context_->Fail(absl::UnavailableError(StrCat(
+                       context_->name(), " is stuck and takes no more work: nothing ended for ",
+                       absl::FormatDuration(context_->hang_limit()))),
+                   /*stuck=*/true);
+    return context_->health();
+  }
+  if (ending->status >= CL_COMPLETE) return absl::OkStatus();
+  context_->Fail(
+      absl::UnavailableError(StrCat(context_->name(), " failed and takes no more work: ",
+                                    ToStd(opencl::Check("a command", ending->status).message()))));
+  return context_->health();
+}
+
+// What is on the queue can only be waited for by an event behind it.
+absl::Status CommandQueue::Notify(const std::shared_ptr<Ending>& ending) {
+  cl_event event = nullptr;
+  TG_RETURN_IF_ERROR(TG_CL_IN(*context_, clEnqueueMarkerWithWaitList, handle_, 0, nullptr, &event));
+  auto held = std::make_unique<std::shared_ptr<Ending>>(ending);
+  const absl::Status status =
+      TG_CL_IN(*context_, clSetEventCallback, event, CL_COMPLETE, &Tell, held.get());
+  if (status.ok()) held.release();  // Tell's
+  context_->api().clReleaseEvent(event);
+  TG_RETURN_IF_ERROR(status);
+  return TG_CL_IN(*context_, clFlush, handle_);
+}
+
+// Where there is no such event: waits without a limit, so that nothing is freed under a command.
+absl::Status CommandQueue::Drain(const absl::Status& why) {
+  const absl::Status finished = TG_CL_IN(*context_, clFinish, handle_);
+  if (finished.ok()) return why;
+  context_->Fail(absl::UnavailableError(
+                     StrCat(context_->name(), " takes no more work, for it cannot be waited for: ",
+                            ToStd(why.message()), ", ", ToStd(finished.message()))),
+                 /*stuck=*/true);
+  return context_->health();
+}
+
+}  // namespace telegrad::opencl

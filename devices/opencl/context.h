@@ -1,0 +1,97 @@
+// One device as its driver sees it: its context, and whether it can still be trusted. Everything
+// that belongs to the device holds it, so it goes last.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "engine/opencl/device_facts.h"
+#include "engine/opencl/library.h"
+
+namespace telegrad::opencl {
+
+// Thread-safe.
+class Context {
+ public:
+  // `name` for messages, "OPENCL:0".
+  static absl::StatusOr<std::shared_ptr<Context>> Open(std::shared_ptr<const Library> library,
+                                                       const PlatformDevice& device,
+                                                       std::string name, absl::Duration hang_limit);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  const std::string& name() const { return name_; }
+  const Library& library() const { return *library_; }
+  const Symbols& api() const { return library_->api(); }
+  cl_device_id device() const { return device_; }
+  cl_context handle() const { return handle_; }
+
+  // As opencl::Check, with the device's name in front. That the device is not available any more is
+  // its end, see Fail.
+  absl::Status Check(std::string_view call, cl_int error);
+
+  // The device takes no more work, because of `why`; the first reason stays. `stuck`: it may still
+  // be at work on something that never ends, so nothing of it can be waited for or freed.
+  void Fail(const absl::Status& why, bool stuck = false);
+  // OK, or UNAVAILABLE with the reason.
+  absl::Status health() const;
+  bool stuck() const;
+
+  absl::Duration hang_limit() const { return hang_limit_; }
+
+ private:
+  Context(std::shared_ptr<const Library> library, cl_device_id device, cl_context handle,
+          std::string name, absl::Duration hang_limit)
+      : library_(std::move(library)),
+        device_(device),
+        handle_(handle),
+        name_(std::move(name)),
+        hang_limit_(hang_limit) {}
+
+  const std::shared_ptr<const Library> library_;
+  const cl_device_id device_;
+  const cl_context handle_;
+  const std::string name_;
+  const absl::Duration hang_limit_;
+
+  mutable std::mutex mutex_;  // for what follows
+  absl::Status failure_;
+  bool stuck_ = false;
+};
+
+#define TG_CL_IN(context, name, ...) (context).Check(#name, (context).api().name(__VA_ARGS__))
+
+// A command queue of the driver, in order. Not thread-safe.
+class CommandQueue {
+ public:
+  static absl::StatusOr<std::unique_ptr<CommandQueue>> Create(std::shared_ptr<Context> context);
+  ~CommandQueue();
+  CommandQueue(const CommandQueue&) = delete;
+  CommandQueue& operator=(const CommandQueue&) = delete;
+
+  cl_command_queue handle() const { return handle_; }
+
+  // Blocks until all that was put on the queue has ended. UNAVAILABLE, with which the device is
+  // lost, if a command of it failed or nothing ended for the hang limit; another error if the
+  // driver refuses to tell of the end.
+  absl::Status Await();
+
+ private:
+  struct Ending;
+  static void Tell(cl_event event, cl_int status, void* data);
+  absl::Status Notify(const std::shared_ptr<Ending>& ending);
+  absl::Status Drain(const absl::Status& why);
+
+  CommandQueue(std::shared_ptr<Context> context, cl_command_queue handle)
+      : context_(std::move(context)), handle_(handle) {}
+
+  const std::shared_ptr<Context> context_;
+  const cl_command_queue handle_;
+};
+
+}  // namespace telegrad::opencl

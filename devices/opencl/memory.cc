@@ -1,0 +1,72 @@
+#include "devices/opencl/memory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/status.h"
+
+namespace telegrad::opencl {
+
+OpenClMemory::~OpenClMemory() { owner_->Return(handle_, size()); }
+
+const Context& OpenClMemory::context() const { return owner_->context(); }
+
+absl::StatusOr<std::shared_ptr<Memories>> Memories::Create(std::shared_ptr<Context> context,
+                                                           int64_t limit, int64_t largest) {
+  TG_ASSIGN_OR_RETURN(auto zeroing, CommandQueue::Create(context));
+  return std::shared_ptr<Memories>(
+      new Memories(std::move(context), limit, largest, std::move(zeroing)));
+}
+
+int64_t Memories::used() const {
+  const std::lock_guard lock(mutex_);
+  return used_;
+}
+
+absl::StatusOr<std::shared_ptr<Memory>> Memories::Alloc(int64_t size) {
+  if (size < 0) {
+    return InvalidArgument(context_->name(), ": an allocation of ", size, " bytes");
+  }
+  TG_RETURN_IF_ERROR(context_->health());
+  if (size > largest_) {
+    return ResourceExhausted(context_->name(), ": ", size, " bytes in one piece; the driver gives ",
+                             "at most ", largest_);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (size > limit_ - used_) {
+      return ResourceExhausted(context_->name(), ": no room for ", size, " bytes: ", used_, " of ",
+                               limit_, " are in use");
+    }
+    used_ += size;
+  }
+  cl_int error = CL_SUCCESS;
+  const cl_mem memory = context_->api().clCreateBuffer(
+      context_->handle(), CL_MEM_READ_WRITE, static_cast<size_t>(std::max<int64_t>(size, 1)),
+      nullptr, &error);
+  if (const absl::Status status = context_->Check("clCreateBuffer", error); !status.ok()) {
+    const std::lock_guard lock(mutex_);
+    used_ -= size;
+    return status;
+  }
+  auto out = std::make_shared<OpenClMemory>(shared_from_this(), memory, size);
+  TG_RETURN_IF_ERROR(Zero(memory, size));
+  return out;
+}
+
+absl::Status Memories::Zero(cl_mem memory, int64_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  const std::lock_guard lock(zeroing_mutex_);
+  const char zero = 0;
+  TG_RETURN_IF_ERROR(TG_CL_IN(*context_, clEnqueueFillBuffer, zeroing_->handle(), memory, &zero,
+                              sizeof(zero), 0, static_cast<size_t>(bytes), 0, nullptr, nullptr));
+  return zeroing_->Await();
+}
+
+void Memories::Return(cl_mem memory, int64_t bytes) {
+  if (!context_->stuck()) context_->api().clReleaseMemObject(memory);
+  const std::lock_guard lock(mutex_);
+  used_ -= bytes;
+}
+
+}  // namespace telegrad::opencl

@@ -1,0 +1,67 @@
+// A device's memory: buffers of the driver, counted against a limit and zeroed when they are made.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "absl/status/statusor.h"
+#include "devices/api/device.h"
+#include "devices/opencl/context.h"
+
+namespace telegrad::opencl {
+
+class Memories;
+
+class OpenClMemory final : public Memory {
+ public:
+  OpenClMemory(std::shared_ptr<Memories> owner, cl_mem handle, int64_t size)
+      : Memory(nullptr, size), owner_(std::move(owner)), handle_(handle) {}
+  ~OpenClMemory() override;
+
+  const Context& context() const;
+  cl_mem handle() const { return handle_; }
+
+ private:
+  const std::shared_ptr<Memories> owner_;
+  const cl_mem handle_;
+};
+
+// Thread-safe.
+class Memories : public std::enable_shared_from_this<Memories> {
+ public:
+  // `limit` bytes can be in use at once, `largest` in one allocation.
+  static absl::StatusOr<std::shared_ptr<Memories>> Create(std::shared_ptr<Context> context,
+                                                          int64_t limit, int64_t largest);
+
+  // Returns when the memory is zero.
+  absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size);
+
+  Context& context() const { return *context_; }
+  int64_t limit() const { return limit_; }
+  int64_t used() const;
+
+ private:
+  friend class OpenClMemory;
+
+  Memories(std::shared_ptr<Context> context, int64_t limit, int64_t largest,
+           std::unique_ptr<CommandQueue> zeroing)
+      : context_(std::move(context)),
+        limit_(limit),
+        largest_(largest),
+        zeroing_(std::move(zeroing)) {}
+
+  absl::Status Zero(cl_mem memory, int64_t bytes);
+  void Return(cl_mem memory, int64_t bytes);
+
+  const std::shared_ptr<Context> context_;
+  const int64_t limit_, largest_;
+
+  mutable std::mutex mutex_;
+  int64_t used_ = 0;
+
+  std::mutex zeroing_mutex_;
+  const std::unique_ptr<CommandQueue> zeroing_;
+};
+
+}  // namespace telegrad::opencl

@@ -1,0 +1,136 @@
+#include "devices/opencl/opencl_device.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "devices/api/command_list.h"
+#include "devices/opencl/memory.h"
+#include "devices/opencl/program.h"
+#include "devices/opencl/runner.h"
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+using opencl::CommandQueue;
+using opencl::Context;
+using opencl::DeviceFacts;
+using opencl::Library;
+using opencl::Memories;
+using opencl::PlatformDevice;
+using opencl::Runner;
+
+// What is left for the driver, or, where the device is the host's processor, for everybody else.
+constexpr int64_t kReservedPart = 10, kHostPart = 4;
+constexpr double kUsual = 0.7;  // of its best
+
+int64_t MemoryLimit(const DeviceFacts& facts, const OpenClOptions& options) {
+  if (options.memory_limit > 0) return std::min(options.memory_limit, facts.memory_bytes);
+  return facts.is_cpu ? facts.memory_bytes / kHostPart
+                      : facts.memory_bytes - facts.memory_bytes / kReservedPart;
+}
+
+Rates RatesOf(const DeviceFacts& facts) {
+  const auto threads = static_cast<double>(facts.target.threads);
+  if (facts.is_cpu) return {.flops = kCpuThreadFlops * threads, .bytes = kCpuThreadBytes * threads};
+  return {.flops = kUsual * facts.flops};
+}
+
+class OpenClDevice final : public Device {
+ public:
+  static absl::StatusOr<std::unique_ptr<Device>> Open(std::shared_ptr<const Library> library,
+                                                      const PlatformDevice& device,
+                                                      const std::string& name,
+                                                      const OpenClOptions& options) {
+    TG_ASSIGN_OR_RETURN(DeviceFacts facts, ReadFacts(*library, device));
+    if (!options.inexact) TG_RETURN_IF_ERROR(facts.exact);
+    TG_ASSIGN_OR_RETURN(auto context,
+                        Context::Open(std::move(library), device, name, options.hang_limit));
+    TG_ASSIGN_OR_RETURN(auto memories, Memories::Create(context, MemoryLimit(facts, options),
+                                                        facts.allocation_bytes));
+    TG_ASSIGN_OR_RETURN(auto compute, CommandQueue::Create(context));
+    TG_ASSIGN_OR_RETURN(auto copy, CommandQueue::Create(context));
+    return std::make_unique<OpenClDevice>(std::move(context), std::move(facts), std::move(memories),
+                                          std::move(compute), std::move(copy), options);
+  }
+
+  OpenClDevice(std::shared_ptr<Context> context, DeviceFacts facts,
+               std::shared_ptr<Memories> memories, std::unique_ptr<CommandQueue> compute,
+               std::unique_ptr<CommandQueue> copy, const OpenClOptions& options)
+      : context_(std::move(context)),
+        facts_(std::move(facts)),
+        memories_(std::move(memories)),
+        compute_(QueueOptions(" compute", options),
+                 std::make_unique<Runner>(context_, std::move(compute), QueueKind::kCompute)),
+        copy_(QueueOptions(" copy", options),
+              std::make_unique<Runner>(context_, std::move(copy), QueueKind::kCopy)) {}
+
+  const std::string& name() const override { return context_->name(); }
+  const Target& target() const override { return facts_.target; }
+  int64_t memory_limit() const override { return memories_->limit(); }
+  int64_t memory_used() const override { return memories_->used(); }
+  int64_t memory_footprint() const override { return memories_->used(); }
+  Rates rates() const override { return RatesOf(facts_); }
+  bool host_visible() const override { return false; }
+
+  absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
+    return memories_->Alloc(size);
+  }
+  absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override {
+    TG_ASSIGN_OR_RETURN(auto program, opencl::OpenClProgram::Load(context_, image));
+    return program;
+  }
+  absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
+      std::vector<Command> commands) override {
+    return CommandList::Encode(std::move(commands));
+  }
+  Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? copy_ : compute_; }
+  absl::Status Health() const override { return context_->health(); }
+
+ private:
+  HostQueueOptions QueueOptions(std::string_view kind, const OpenClOptions& options) const {
+    return {.name = StrCat(context_->name(), kind),
+            .capacity = options.queue_capacity,
+            .wait_limit = options.wait_limit};
+  }
+
+  const std::shared_ptr<Context> context_;
+  const DeviceFacts facts_;
+  const std::shared_ptr<Memories> memories_;
+  HostQueue compute_, copy_;  // last: their threads stop first
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Device>> OpenOpenCls(const OpenClOptions& options,
+                                                 std::vector<std::string>* notes) {
+  const auto note = [&](std::string text) {
+    if (notes != nullptr) notes->push_back(std::move(text));
+  };
+  std::vector<std::unique_ptr<Device>> out;
+  if (options.devices == 0) return out;
+  const auto library = Library::Open(options.library);
+  if (!library.ok()) {
+    note(StrCat("OPENCL: ", ToStd(library.status().message())));
+    return out;
+  }
+  const auto devices = ListDevices(**library);
+  if (!devices.ok()) {
+    note(StrCat("OPENCL: ", ToStd(devices.status().message())));
+    return out;
+  }
+  for (size_t i = 0; i < devices->size(); ++i) {
+    if (options.devices > 0 && i >= static_cast<size_t>(options.devices)) break;
+    const std::string name = StrCat("OPENCL:", i);
+    auto device = OpenClDevice::Open(*library, (*devices)[i], name, options);
+    if (!device.ok()) {
+      note(StrCat(name, " (", NameOf(**library, (*devices)[i]),
+                  ") is left out: ", ToStd(device.status().message())));
+      continue;
+    }
+    out.push_back(*std::move(device));
+  }
+  return out;
+}
+
+}  // namespace telegrad

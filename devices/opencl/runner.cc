@@ -1,0 +1,127 @@
+#include "devices/opencl/runner.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "devices/opencl/program.h"
+#include "engine/base/status.h"
+
+namespace telegrad::opencl {
+namespace {
+
+// So many commands are on the driver's queue at a time of what can be cancelled, and else.
+constexpr int kCancellableBatch = 8;
+constexpr int kBatch = 256;
+
+}  // namespace
+
+const OpenClMemory* Runner::Own(const BufferView& view) const {
+  const auto* memory = dynamic_cast<const OpenClMemory*>(view.memory.get());
+  return memory != nullptr && &memory->context() == context_.get() ? memory : nullptr;
+}
+
+absl::Status Runner::Check(const CommandBuffer* commands,
+                           std::span<const BufferView> bindings) const {
+  const auto* list = dynamic_cast<const CommandList*>(commands);
+  if (list == nullptr) {
+    return InvalidArgument("the commands were not encoded for ", context_->name());
+  }
+  if (kind_ == QueueKind::kCopy && list->has_launches()) {
+    return InvalidArgument("a launch on a copy queue");
+  }
+  TG_RETURN_IF_ERROR(list->Check(bindings));
+  for (size_t i = 0; i < bindings.size(); ++i) {
+    if (Own(bindings[i]) == nullptr && bindings[i].memory->host() == nullptr) {
+      return InvalidArgument("binding ", i, " is memory that ", context_->name(), " cannot reach");
+    }
+  }
+  for (const Command& command : list->commands()) {
+    if (command.kind == CommandKind::kCopy) continue;
+    const auto* program = dynamic_cast<const OpenClProgram*>(command.launch.program.get());
+    if (program == nullptr || &program->context() != context_.get()) {
+      return InvalidArgument("a launch of a program that ", context_->name(), " has not loaded");
+    }
+    const auto arguments = static_cast<int64_t>(command.launch.arguments.size());
+    if (arguments != program->buffers()) {
+      return InvalidArgument("a launch with ", arguments, " buffers of a program that takes ",
+                             program->buffers());
+    }
+    for (const Launch::Argument& argument : command.launch.arguments) {
+      if (Own(bindings[argument.binding]) != nullptr) continue;
+      return InvalidArgument("a launch on binding ", argument.binding, ", which is not memory of ",
+                             context_->name());
+    }
+  }
+  return context_->health();
+}
+
+absl::Status Runner::Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
+                         const RunControl& control) {
+  const auto& list = static_cast<const CommandList&>(commands);
+  const int batch = control.events != nullptr         ? 1
+                    : control.cancellation != nullptr ? kCancellableBatch
+                                                      : kBatch;
+  const absl::Status status = list.RunEach(control, [&](size_t i) {
+    TG_RETURN_IF_ERROR(context_->health());
+    TG_RETURN_IF_ERROR(Put(list.commands()[i], bindings));
+    return waiting_ >= batch ? Await() : absl::OkStatus();
+  });
+  // Also what was put there before an error must have ended: its memory may be freed next.
+  const absl::Status ended = Await();
+  return status.ok() ? ended : status;
+}
+
+absl::Status Runner::Await() {
+  if (std::exchange(waiting_, 0) == 0) return absl::OkStatus();
+  return queue_->Await();
+}
+
+absl::Status Runner::Put(const Command& command, std::span<const BufferView> bindings) {
+  return command.kind == CommandKind::kCopy ? PutCopy(command.copy, bindings)
+                                            : PutLaunch(command.launch, bindings);
+}
+
+absl::Status Runner::PutLaunch(const Launch& launch, std::span<const BufferView> bindings) {
+  std::vector<cl_mem> memories;
+  std::vector<int64_t> offsets;
+  for (const Launch::Argument& argument : launch.arguments) {
+    const BufferView& view = bindings[argument.binding];
+    memories.push_back(Own(view)->handle());
+    offsets.push_back(view.offset + argument.offset);
+  }
+  ++waiting_;
+  auto& program = static_cast<OpenClProgram&>(*launch.program);
+  return program.Enqueue(launch, memories.data(), offsets.data(), queue_->handle());
+}
+
+absl::Status Runner::PutCopy(const CopyBytes& copy, std::span<const BufferView> bindings) {
+  if (copy.length == 0) return absl::OkStatus();
+  const BufferView &to = bindings[copy.to.binding], &from = bindings[copy.from.binding];
+  const auto length = static_cast<size_t>(copy.length);
+  const auto to_at = static_cast<size_t>(to.offset + copy.to.offset);
+  const auto from_at = static_cast<size_t>(from.offset + copy.from.offset);
+  const OpenClMemory *own_to = Own(to), *own_from = Own(from);
+  const auto host = [](const BufferView& view, size_t at) {
+    return static_cast<char*>(view.memory->host()) + at;
+  };
+  if (own_to == nullptr && own_from == nullptr) {  // in order with what the driver does
+    TG_RETURN_IF_ERROR(Await());
+    std::memcpy(host(to, to_at), host(from, from_at), length);
+    return absl::OkStatus();
+  }
+  ++waiting_;
+  const cl_command_queue queue = queue_->handle();
+  if (own_to == nullptr) {
+    return TG_CL_IN(*context_, clEnqueueReadBuffer, queue, own_from->handle(), CL_FALSE, from_at,
+                    length, host(to, to_at), 0, nullptr, nullptr);
+  }
+  if (own_from == nullptr) {
+    return TG_CL_IN(*context_, clEnqueueWriteBuffer, queue, own_to->handle(), CL_FALSE, to_at,
+                    length, host(from, from_at), 0, nullptr, nullptr);
+  }
+  return TG_CL_IN(*context_, clEnqueueCopyBuffer, queue, own_from->handle(), own_to->handle(),
+                  from_at, to_at, length, 0, nullptr, nullptr);
+}
+
+}  // namespace telegrad::opencl

@@ -1,0 +1,43 @@
+// A mutex that says what it guards: TG_GUARDED_BY behind a member, TG_REQUIRES behind a function
+// that is called with the mutex held. Clang checks both (-Wthread-safety; the test thread_safety),
+// other compilers see nothing of it. std::mutex has no such annotations in libstdc++, which is all
+// that Mutex adds to it.
+#pragma once
+
+#include <mutex>
+
+#if defined(__clang__)
+#define TG_THREAD_SAFETY(attribute) __attribute__((attribute))
+#else
+#define TG_THREAD_SAFETY(attribute)
+#endif
+
+#define TG_GUARDED_BY(mutex) TG_THREAD_SAFETY(guarded_by(mutex))
+#define TG_REQUIRES(mutex) TG_THREAD_SAFETY(requires_capability(mutex))
+
+namespace telegrad {
+
+class TG_THREAD_SAFETY(capability("mutex")) Mutex {
+ public:
+  void lock() TG_THREAD_SAFETY(acquire_capability()) { mutex_.lock(); }
+  void unlock() TG_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
+
+ private:
+  std::mutex mutex_;
+};
+
+// Holds it for as long as it lives.
+class TG_THREAD_SAFETY(scoped_lockable) MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) TG_THREAD_SAFETY(acquire_capability(mutex)) : mutex_(mutex) {
+    mutex_.lock();
+  }
+  ~MutexLock() TG_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,169 @@
+// The accumulators of all kept iterations inside of the block's loop are a BUFFER. It is filled
+// with the fold's identity, added to in each block, and read where the REDUCE was:
+//
+//   acc     = AFTER(BUFFER, outside...)
+//   init    = END(STORE(acc[u'], identity), u')
+//   inside  = AFTER(acc, init, block)
+//   blocks  = END(STORE(inside[u"], inside[u"] + REDUCE(body with u" for u, rest)), block, u")
+//   value   = LOAD(AFTER(acc, blocks)[u])
+//
+// A block's operands are few enough to stay in a cache while the kept loops inside of it run.
+#include "engine/lowering/block.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <vector>
+
+#include "engine/base/status.h"
+#include "engine/ir/scalar.h"
+#include "engine/lowering/affine.h"
+#include "engine/lowering/ranges.h"
+
+namespace telegrad {
+namespace {
+
+class Blocker {
+ public:
+  Blocker(Rewriter& b, UOp sink, std::span<const UOp> blocks, std::span<const UOp> outside,
+          Dependence d)
+      : b_(b), g_(*b.graph()), sink_(sink), blocks_(blocks), outside_(outside), d_(std::move(d)) {
+    for (uint32_t id : PostOrder(sink)) {
+      const UOp u = g_.at(id);
+      if (u.is(Op::kRange)) next_range_ = std::max(next_range_, u.arg(0) + 1);
+      if (u.is(Op::kBuffer)) next_slot_ = std::max(next_slot_, u.arg(1) + 1);
+    }
+  }
+
+  UOp Run() {
+    Replacements with;
+    for (uint32_t id : PostOrder(sink_)) {
+      const UOp u = g_.at(id);
+      if (!u.is(Op::kReduce) || !FoldsBlocks(u)) continue;
+      const UOp value = Fold(u);
+      if (!value.valid()) return value;
+      with[id] = {value, {}};
+    }
+    return with.empty() ? sink_ : Substitute(b_, sink_, with);
+  }
+
+ private:
+  // Ranges, those of lanes last, and what they number.
+  struct Kept {
+    std::vector<UOp> ranges;
+    UOp position;
+  };
+
+  bool IsBlock(UOp range) const { return std::ranges::find(blocks_, range) != blocks_.end(); }
+  bool FoldsBlocks(UOp reduce) const {
+    for (int i = 1; i < reduce.num_src(); ++i) {
+      if (IsBlock(reduce.src(i))) return true;
+    }
+    return false;
+  }
+
+  Kept Number(std::vector<UOp> ranges) {
+    Kept kept{std::move(ranges), g_.Index(0)};
+    for (UOp r : kept.ranges) {
+      kept.position = b_.Make(Op::kAdd, {b_.Make(Op::kMul, {kept.position, r.src(0)}), r});
+    }
+    return kept;
+  }
+
+  // New ranges in place of these.
+  Kept Fresh(const std::vector<UOp>& ranges, Replacements* with) {
+    std::vector<UOp> fresh;
+    for (UOp r : ranges) {
+      fresh.push_back(g_.Range(next_range_++, static_cast<AxisType>(r.arg(1)), r.src(0)));
+      if (with != nullptr) (*with)[r.id()] = {fresh.back(), {fresh.back()}};
+    }
+    return Number(std::move(fresh));
+  }
+
+  // REDUCEs that depend on the same kept ranges share the loops in which they are folded.
+  const std::pair<Kept, Replacements>& Loops(RangeSet inside, const std::vector<UOp>& ranges) {
+    const auto it = loops_.find(inside);
+    if (it != loops_.end()) return it->second;
+    Replacements with;
+    Kept kept = Fresh(ranges, &with);
+    return loops_.emplace(inside, std::pair(std::move(kept), std::move(with))).first->second;
+  }
+
+  UOp After(UOp memory, std::vector<UOp> what) {
+    if (what.empty()) return memory;
+    what.insert(what.begin(), memory);
+    return g_.Make(Op::kAfter, DType::kVoid, what);
+  }
+
+  UOp Nest(UOp store, std::span<const UOp> outer, std::span<const UOp> inner) {
+    std::vector<UOp> src{store};
+    src.insert(src.end(), outer.begin(), outer.end());
+    src.insert(src.end(), inner.begin(), inner.end());
+    return src.size() == 1 ? store : g_.Make(Op::kEnd, DType::kVoid, src);
+  }
+
+  UOp Fold(UOp reduce) {
+    constexpr Op kCombine[] = {Op::kAdd, Op::kMul, Op::kMax};  // by ReduceKind
+    const auto kind = static_cast<ReduceKind>(reduce.arg(0));
+    const DType dtype = reduce.dtype();
+    const std::vector<int64_t> arg(reduce.arg().begin(), reduce.arg().end());  // nodes are made
+    std::vector<UOp> ranges, blocks, rest{reduce.src(0)};
+    RangeSet inside = 0;
+    for (RangeSet set = d_.of[reduce.id()]; set != 0; set &= set - 1) {
+      const UOp r = d_.ranges[std::countr_zero(set)];
+      if (std::ranges::find(outside_, r) != outside_.end()) continue;
+      inside |= Bit(std::countr_zero(set));
+      ranges.push_back(r);
+    }
+    std::ranges::stable_sort(ranges, {}, [](UOp r) {
+      return IsType(r, AxisType::kVector) ? 2 : IsType(r, AxisType::kUpcast) ? 1 : 0;
+    });
+    for (int i = 1; i < reduce.num_src(); ++i) {
+      (IsBlock(reduce.src(i)) ? blocks : rest).push_back(reduce.src(i));
+    }
+    int64_t elements = 1;
+    for (UOp r : ranges) elements *= SizeOf(r);
+    const UOp buffer =
+        g_.Make(Op::kBuffer, dtype, {},
+                {static_cast<int64_t>(AddressSpace::kRegister), next_slot_++, elements});
+    const UOp memory = After(buffer, {outside_.begin(), outside_.end()});
+    const auto at = [&](UOp in, const Kept& kept) {
+      return g_.Make(Op::kIndex, {in, kept.position});
+    };
+
+    const Kept first = Fresh(ranges, nullptr);
+    const UOp identity = g_.ConstWord(dtype, ReduceIdentity(kind, dtype));
+    const UOp init = Nest(g_.Make(Op::kStore, {at(memory, first), identity}), {}, first.ranges);
+
+    std::vector<UOp> begun{init};
+    begun.insert(begun.end(), blocks.begin(), blocks.end());
+    const auto& [loop, fresh] = Loops(inside, ranges);
+    const UOp to = at(After(memory, begun), loop);
+    const UOp part = Substitute(
+        b_, rest.size() == 1 ? rest[0] : g_.Make(Op::kReduce, DType::kVoid, rest, arg), fresh);
+    if (!part.valid()) return part;
+    const UOp sum = b_.Make(kCombine[static_cast<int>(kind)], {g_.Make(Op::kLoad, {to}), part});
+    const UOp folded = Nest(g_.Make(Op::kStore, {to, sum}), blocks, loop.ranges);
+    return g_.Make(Op::kLoad, {at(After(memory, {folded}), Number(ranges))});
+  }
+
+  Rewriter& b_;
+  Graph& g_;
+  const UOp sink_;
+  const std::span<const UOp> blocks_, outside_;
+  const Dependence d_;
+  std::map<RangeSet, std::pair<Kept, Replacements>> loops_;
+  int64_t next_range_ = 0, next_slot_ = 0;
+};
+
+}  // namespace
+
+UOp FoldInBlocks(Rewriter& b, UOp sink, std::span<const UOp> blocks, std::span<const UOp> outside) {
+  std::optional<Dependence> d = FindDependence(sink);
+  if (!d) {
+    return b.graph()->Fail(ResourceExhausted("lowering: more than ", kMaxRanges, " ranges"));
+  }
+  return Blocker(b, sink, blocks, outside, *std::move(d)).Run();
+}
+
+}  // namespace telegrad

@@ -1,0 +1,159 @@
+// Two reasons to fold in blocks:
+//
+//   panel   what a fold reads again in each iteration of the loops inside is more than the cache
+//           keeps: a block is as much of it as fits, if the accumulators of these loops fit, too
+//   strips  a fold steps over whole pages of which a tile takes a piece each: a block is a few
+//   rows,
+//           and a long strip of each of them is read at a time, as memory lies
+#include "engine/lowering/block_choice.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace telegrad {
+namespace {
+
+constexpr double kMinBlock = 32;  // iterations that a block folds at least
+// A strip is as long as what a processor loads ahead, of a few rows.
+constexpr double kPageBytes = 4096;
+constexpr int64_t kRows = 8, kLeastRows = 2;
+
+class Chooser {
+ public:
+  Chooser(const KernelShape& shape, const Work& work, const LoopOrder& order,
+          const std::vector<int64_t>& tile, RangeSet lanes, const Target& target)
+      : s_(shape),
+        work_(work),
+        order_(order),
+        tile_(tile),
+        kept_(work.all & ~work.own),
+        lanes_(lanes & kept_),
+        part_(PartBytes(target)),
+        target_(target) {}
+
+  BlockChoice Run() const {
+    if (!work_.is_reduce() || lanes_ == 0) return {};
+    for (uint32_t id : PostOrder(work_.root.src(0))) {
+      if (work_.root.graph()->op(id) == Op::kReduce) return {};
+    }
+    const BlockChoice panel = Panel();
+    return panel.folded >= 0 ? panel : Strips();
+  }
+
+ private:
+  double TileOf(int r) const { return static_cast<double>(tile_[static_cast<size_t>(r)]); }
+  double Trips(int r) const { return std::ceil(static_cast<double>(s_.size[r]) / TileOf(r)); }
+  int64_t Left(int r) const { return s_.size[r] / tile_[static_cast<size_t>(r)]; }
+  double TileOf(RangeSet set) const {
+    double tile = 1;
+    for (; set != 0; set &= set - 1) tile *= TileOf(std::countr_zero(set));
+    return tile;
+  }
+  // As Heuristic::Fits: a remainder is computed twice.
+  bool Fits(int r, double amount) const {
+    const auto whole = static_cast<int64_t>(amount);
+    return s_.size[r] % whole == 0 || (!s_.in_place && s_.size[r] > whole);
+  }
+  // The largest divisor of what is left of `r` that is at most `most`.
+  int64_t Divisor(int r, double most) const {
+    int64_t best = 0;
+    const int64_t left = Left(r);
+    for (int64_t n = 1; n < left && static_cast<double>(n) <= most; ++n) {
+      if (left % n == 0) best = n;
+    }
+    return best;
+  }
+
+  BlockChoice Panel() const {
+    RangeSet panel = 0;
+    double bytes = 0;
+    for (const MemoryAccess& a : work_.accesses) {
+      if (a.store || (a.ranges & lanes_) == 0 || (a.ranges & work_.own) == 0) continue;
+      panel |= a.ranges;
+      bytes += s_.Iterations(a.ranges & work_.own) * TileOf(a.ranges & kept_) *
+               static_cast<double>(a.bytes);
+    }
+    if (bytes <= PanelBytes(target_)) return {};
+    // What the panel depends on stays outside.
+    BlockChoice out;
+    out.outside = order_.thread >= 0 ? 1 : 0;
+    for (size_t i = out.outside; i < order_.loops.size(); ++i) {
+      if (Has(panel, order_.loops[i])) out.outside = i + 1;
+    }
+    if (out.outside >= order_.loops.size()) return {};
+    double accumulators = TileOf(kept_) * static_cast<double>(ByteSize(work_.root.dtype()));
+    double trips = 1;  // of the loops inside, but the first
+    for (size_t i = out.outside; i < order_.loops.size(); ++i) {
+      if (!Has(work_.all, order_.loops[i])) return {};
+      if (i > out.outside) trips *= Trips(order_.loops[i]);
+    }
+    const int first = order_.loops[out.outside];
+    const double most = std::floor(part_ / (accumulators * trips));
+    const double wanted = Trips(first);
+    if (most < 1 || std::min(most, wanted) * trips < kMinReuse) return {};
+    if (most < wanted) {  // parts of the same size, as far as that goes
+      out.parts = static_cast<int64_t>(std::ceil(wanted / std::ceil(wanted / most)));
+      if (!Fits(first, static_cast<double>(out.parts) * TileOf(first))) return {};
+    }
+    int folded = -1;  // the longest of the folded loops
+    for (int i = 1; i < work_.root.num_src(); ++i) {
+      const int r = s_.d.IndexOf(work_.root.src(i));
+      if (folded < 0 || Left(r) > Left(folded)) folded = r;
+    }
+    out.amount = Divisor(folded, part_ / bytes * static_cast<double>(Left(folded)));
+    const double block = static_cast<double>(out.amount) * s_.Iterations(work_.own & ~Bit(folded));
+    if (block < kMinBlock) return {};
+    out.folded = folded;
+    return out;
+  }
+
+  BlockChoice Strips() const {
+    if (work_.root.num_src() != 2) return {};
+    const int r = std::countr_zero(lanes_), folded = s_.d.IndexOf(work_.root.src(1));
+    const MemoryAccess* rows = nullptr;
+    for (const MemoryAccess& a : work_.accesses) {
+      if ((a.ranges & lanes_) == 0) continue;  // one element for all lanes
+      if (a.store || rows != nullptr) return {};
+      rows = &a;
+    }
+    if (rows == nullptr || rows->stride[r] != 1 || rows->stride[folded] == kIrregular) return {};
+    const auto step = static_cast<double>(std::abs(rows->stride[folded]) * rows->bytes);
+    const double piece = TileOf(r) * static_cast<double>(rows->bytes);
+    if (step < kPageBytes || piece >= kPageBytes) return {};
+    if (order_.loops.empty() || order_.loops.back() != r || Trips(r) < 2) return {};
+    for (int loop : order_.loops) {
+      if (!Has(rows->ranges, loop)) return {};  // it is read again
+    }
+    BlockChoice out;
+    out.amount = Divisor(folded, kRows);
+    out.parts = static_cast<int64_t>(std::ceil(kPageBytes / piece));
+    const bool whole = static_cast<double>(out.parts) >= Trips(r);
+    if (out.amount < kLeastRows || (whole && r == order_.thread)) return {};
+    if (whole) {
+      out.parts = 0;
+    } else if (!Fits(r, static_cast<double>(out.parts) * TileOf(r))) {
+      return {};
+    }
+    out.outside = order_.loops.size() - 1;
+    out.folded = folded;
+    return out;
+  }
+
+  const KernelShape& s_;
+  const Work& work_;
+  const LoopOrder& order_;
+  const std::vector<int64_t>& tile_;
+  const RangeSet kept_, lanes_;
+  const double part_;
+  const Target& target_;
+};
+
+}  // namespace
+
+BlockChoice ChooseBlocks(const KernelShape& shape, const Work& work, const LoopOrder& order,
+                         const std::vector<int64_t>& tile, RangeSet lanes, const Target& target) {
+  return Chooser(shape, work, order, tile, lanes, target).Run();
+}
+
+}  // namespace telegrad

@@ -1,0 +1,339 @@
+// The frame of the kernel, loops and values. Nodes come in execution order, so each is printed when
+// its sources have been; a value is a variable, declared where it is computed.
+#include "engine/render/c_kernel.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "absl/strings/str_replace.h"
+#include "engine/base/checked.h"
+#include "engine/ir/scalar.h"
+#include "engine/render/c_alu.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kMaxCThreadBytes = int64_t{16} << 10;  // of BUFFER(register)
+constexpr size_t kDimensions = 3;
+
+AxisType AxisOf(UOp range) { return AxisType{range.arg(1)}; }
+
+// How many values the range can have at most.
+int64_t MostIterations(UOp range) { return std::max<int64_t>(range.src(0).vmax(), 1); }
+
+bool IsName(std::string_view name) {
+  if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0]))) return false;
+  return std::ranges::all_of(
+      name, [](unsigned char c) { return c == '_' || (c < 128 && std::isalnum(c)); });
+}
+
+UOp BehindAfter(UOp u) {
+  while (u.is(Op::kAfter)) u = u.src(0);
+  return u;
+}
+
+}  // namespace
+
+struct CKernel::Table {
+  using Printer = absl::Status (CKernel::*)(UOp);
+  struct Row {
+    Op op;
+    Printer print;
+  };
+  // What is not elementwise. CONST, PARAM and BUFFER print where they are used.
+  static constexpr Row kRows[] = {
+      {Op::kConst, &CKernel::Nothing},     {Op::kParam, &CKernel::Nothing},
+      {Op::kBuffer, &CKernel::Nothing},    {Op::kIota, &CKernel::Iota},
+      {Op::kReshape, &CKernel::Same},      {Op::kExpand, &CKernel::Same},
+      {Op::kAfter, &CKernel::Same},        {Op::kReduce, &CKernel::ReduceLanes},
+      {Op::kRange, &CKernel::OpenRange},   {Op::kEnd, &CKernel::Close},
+      {Op::kIndex, &CKernel::Index},       {Op::kLoad, &CKernel::Load},
+      {Op::kStore, &CKernel::Store},       {Op::kBarrier, &CKernel::Barrier},
+      {Op::kRole, &CKernel::Missing},      {Op::kMBarrier, &CKernel::Missing},
+      {Op::kArrive, &CKernel::Missing},    {Op::kWaitPhase, &CKernel::Missing},
+      {Op::kCopyAsync, &CKernel::Missing}, {Op::kWait, &CKernel::Missing},
+      {Op::kMma, &CKernel::Missing},       {Op::kMmaAsync, &CKernel::Missing},
+      {Op::kShuffle, &CKernel::Missing},
+  };
+  static constexpr std::array<Printer, kNumOps> Make() {
+    std::array<Printer, kNumOps> table{};
+    for (const Row& row : kRows) table[static_cast<size_t>(row.op)] = row.print;
+    return table;
+  }
+  static Printer Of(Op op) {
+    static constexpr std::array<Printer, kNumOps> kPrinters = Make();
+    if (const Printer printer = kPrinters[static_cast<size_t>(op)]) return printer;
+    return CAluPrinterOf(op) != nullptr ? &CKernel::Alu : nullptr;
+  }
+};
+
+CKernel::CKernel(const Program& program, const Target& target, const CDialect& dialect)
+    : program_(program), target_(target), dialect_(dialect), values_(*program.graph) {}
+
+absl::Status CKernel::CheckHeader() const {
+  if (!IsName(program_.name)) return Broken("the name is not an identifier");
+  if (program_.warp != 1) return Lacks("warps of ", program_.warp, " threads");
+  for (uint32_t id : program_.order) {
+    if (id >= program_.graph->size()) return Broken("node ", id, " does not exist");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> CKernel::Render() {
+  TG_RETURN_IF_ERROR(CheckHeader());
+  TG_RETURN_IF_ERROR(ReadRanges());
+  TG_RETURN_IF_ERROR(PlaceBuffers());
+  out_.Line("const ulong group = begin + ", dialect_.group, ";");
+  out_.Open("if (group < ", workgroups_, "ul)");
+  for (uint32_t id : program_.order) {
+    const UOp u = program_.graph->at(id);
+    const Table::Printer print = Table::Of(u.op());
+    if (print == nullptr) {
+      return Broken("node ", id, " (", telegrad::Name(u.op()), ") is not of the program level");
+    }
+    // A value is what it was at its first appearance.
+    const bool repeats = u.is(Op::kRange) || Is(u.op(), kEffect);
+    if (!repeats && (Emitted(u) || addresses_.contains(id))) continue;
+    TG_RETURN_IF_ERROR((this->*print)(u));
+  }
+  if (!open_.empty()) return Broken("range ", open_.back().id(), " is not closed");
+  out_.Close();
+  return Assemble();
+}
+
+absl::Status CKernel::ReadRanges() {
+  int64_t threads = 1;
+  for (uint32_t id : program_.order) {
+    const UOp u = program_.graph->at(id);
+    if (!u.is(Op::kRange)) continue;
+    const AxisType type = AxisOf(u);
+    if (type != AxisType::kGroup && type != AxisType::kLocal) continue;
+    const bool group = type == AxisType::kGroup;
+    int64_t& total = group ? workgroups_ : threads;
+    if (!CheckedMul(total, MostIterations(u), &total)) return Broken("range ", id, " has no bound");
+    (group ? groups_ : locals_).push_back(u);
+  }
+  if (locals_.size() > kDimensions) return Broken(locals_.size(), " ranges of threads");
+  if (threads > target_.group_threads) {
+    return Broken("a workgroup has ", threads, " threads, the target at most ",
+                  target_.group_threads);
+  }
+  return absl::OkStatus();
+}
+
+// A register reads as 0 until it is written.
+absl::Status CKernel::PlaceBuffers() {
+  int64_t local = 0, registers = 0;
+  for (uint32_t id : program_.order) {
+    const UOp u = program_.graph->at(id);
+    if (!u.is(Op::kBuffer) || buffers_.contains(id)) continue;
+    const AddressSpace space{u.arg(0)};
+    if (space == AddressSpace::kGlobal) return Broken("node ", id, " is a BUFFER in global memory");
+    const bool is_local = space == AddressSpace::kLocal;
+    const int64_t most = is_local ? target_.local_bytes : kMaxCThreadBytes;
+    int64_t& bytes = is_local ? local : registers;
+    bytes += (u.arg(2) * ByteSize(u.dtype()) + 63) / 64 * 64;
+    if (bytes > most) {
+      return Broken(is_local ? "a workgroup takes more local memory than the target's "
+                             : "the BUFFERs of a thread take more than ",
+                    most, " bytes");
+    }
+    buffers_[id] = NameOf(u);
+    if (is_local) {
+      out_.Line(dialect_.local, " ", CType(u.dtype(), 1), " ", NameOf(u), "[", u.arg(2), "];");
+    } else {
+      out_.Line(CType(u.dtype(), 1), " ", NameOf(u), "[", u.arg(2), "] = {0};");
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string CKernel::Assemble() {
+  std::array<std::string, kDimensions> sizes = {"1", "1", "1"};
+  for (size_t i = 0; i < locals_.size(); ++i) {
+    sizes[i] = StrCat(MostIterations(locals_[locals_.size() - 1 - i]));
+  }
+  std::string text(dialect_.preamble);
+  text += absl::StrReplaceAll(ToAbsl(dialect_.kernel),
+                              {{"$0", sizes[0]}, {"$1", sizes[1]}, {"$2", sizes[2]}});
+  StrAppend(&text, " ", program_.name, "(");
+  std::string arguments;
+  for (size_t i = 0; i < program_.arguments.size(); ++i) {
+    const Program::Argument& argument = program_.arguments[i];
+    const std::string pointer =
+        StrCat(dialect_.global, argument.written ? " " : " const ", CType(argument.dtype, 1), "*");
+    StrAppend(&text, pointer, " restrict p", i, ", ulong o", i, ", ");
+    StrAppend(&arguments, "  ", pointer, " a", i, " = p", i, " + o", i, " / ",
+              ByteSize(argument.dtype), ";\n");
+  }
+  StrAppend(&text, "ulong begin) {\n", arguments, out_.TakeBody(), "}\n");
+  return text;
+}
+
+absl::StatusOr<int64_t> CKernel::Lanes(UOp u) const {
+  const ShapeView shape = u.shape();
+  const int64_t lanes = shape.empty() ? 1 : shape[0];
+  if (shape.size() > 1) {
+    return Broken("node ", u.id(), " of shape ", ToString(shape),
+                  " is neither a scalar nor a vector");
+  }
+  if (!IsCWidth(lanes)) return Lacks("vectors of ", lanes, " lanes");
+  return lanes;
+}
+
+absl::StatusOr<std::string> CKernel::ValueOf(UOp u, int64_t lanes) {
+  if (u.is_const()) return CLiteral(u.dtype(), u.const_word(), lanes);
+  TG_ASSIGN_OR_RETURN(const int64_t own, Lanes(u));
+  if (!Emitted(u)) {
+    return Broken("node ", u.id(), " (", telegrad::Name(u.op()), ") is used before it is computed");
+  }
+  if (own == lanes) return values_[u];
+  if (own != 1) return Broken("node ", u.id(), " has ", own, " lanes, expected ", lanes);
+  return StrCat("((", CType(u.dtype(), lanes), ")(", values_[u], "))");
+}
+
+absl::Status CKernel::Nothing(UOp) { return absl::OkStatus(); }
+
+absl::Status CKernel::Missing(UOp u) { return Lacks(telegrad::Name(u.op())); }
+
+// RESHAPE and EXPAND only change how many lanes show the value; AFTER only orders. An AFTER of a
+// buffer has no value: INDEX looks through it.
+absl::Status CKernel::Same(UOp u) {
+  const UOp behind = BehindAfter(u);
+  if (behind.is(Op::kParam) || behind.is(Op::kBuffer)) return absl::OkStatus();
+  TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(u));
+  TG_ASSIGN_OR_RETURN(values_[u], ValueOf(u.src(0), lanes));
+  return absl::OkStatus();
+}
+
+absl::Status CKernel::Alu(UOp u) {
+  if (!CAluComputes(u, target_)) {
+    return Lacks("arithmetic for ", telegrad::Name(u.op()), " from ",
+                 telegrad::Name(u.src(0).dtype()), " to ", telegrad::Name(u.dtype()));
+  }
+  TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(u));
+  std::vector<std::string> x(u.num_src());
+  for (int i = 0; i < u.num_src(); ++i) {
+    TG_ASSIGN_OR_RETURN(x[i], ValueOf(u.src(i), lanes));
+  }
+  values_[u] = CAluPrinterOf(u.op())(CAlu{out_, u, lanes, x});
+  return absl::OkStatus();
+}
+
+absl::Status CKernel::Iota(UOp u) {
+  TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(u));
+  std::string text = StrCat("((", CType(u.dtype(), lanes), ")(");
+  for (int64_t i = 0; i < lanes; ++i) {
+    StrAppend(&text, i == 0 ? "" : ", ", CLiteral(u.dtype(), ScalarFromInt(u.dtype(), i), 1));
+  }
+  values_[u] = text + "))";
+  return absl::OkStatus();
+}
+
+// Halves are folded with each other while they are such.
+absl::Status CKernel::ReduceLanes(UOp u) {
+  const UOp x = u.src(0);
+  TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(x));
+  TG_ASSIGN_OR_RETURN(const std::string value, ValueOf(x, lanes));
+  if (u.num_src() != 1) return Broken("node ", u.id(), " reduces over ranges");
+  if (u.arg().size() == 1 || lanes == 1) {  // nothing to fold
+    values_[u] = value;
+    return absl::OkStatus();
+  }
+  const auto kind = static_cast<ReduceKind>(u.arg(0));
+  const Op op = kind == ReduceKind::kAdd   ? Op::kAdd
+                : kind == ReduceKind::kMul ? Op::kMul
+                                           : Op::kMax;
+  std::vector<std::string> parts;
+  for (int64_t i = 0; i < lanes; ++i) parts.push_back(CLane(value, i, lanes));
+  const auto fold = [&](const std::string& a, const std::string& b) {
+    const std::array<std::string, 2> operands = {a, b};
+    return CAluPrinterOf(op)(CAlu{out_, u, 1, operands});
+  };
+  while (parts.size() > 1) {
+    const size_t half = (parts.size() + 1) / 2;
+    for (size_t i = half; i < parts.size(); ++i) parts[i - half] = fold(parts[i - half], parts[i]);
+    parts.resize(half);
+  }
+  values_[u] = parts[0];
+  return absl::OkStatus();
+}
+
+absl::Status CKernel::OpenRange(UOp u) {
+  if (Emitted(u)) return Broken("range ", u.id(), " is opened twice");
+  const AxisType type = AxisOf(u);
+  if (type == AxisType::kGroup || type == AxisType::kLocal) return OpenParallel(u);
+  if (type != AxisType::kLoop && type != AxisType::kReduce) {
+    return Lacks("range of type ", telegrad::Name(type));
+  }
+  TG_ASSIGN_OR_RETURN(const std::string end, ValueOf(u.src(0), 1));
+  const std::string name = NameOf(u);
+  const auto side = [&](std::string_view x) {
+    return IsSigned(u.dtype()) ? CSigned(u.dtype(), 1, x) : std::string(x);
+  };
+  out_.Open("for (", CType(u.dtype(), 1), " ", name, " = 0; ", side(name), " < ", side(end), "; ++",
+            name, ")");
+  values_[u] = name;
+  open_.push_back(u);
+  return absl::OkStatus();
+}
+
+absl::Status CKernel::OpenParallel(UOp u) {
+  const bool group = AxisOf(u) == AxisType::kGroup;
+  const std::vector<UOp>& ranges = group ? groups_ : locals_;
+  const auto at = std::ranges::find(ranges, u);
+  const std::string type = CType(u.dtype(), 1), name = NameOf(u);
+  if (group) {
+    int64_t inner = 1;  // iterations of the ranges inside of this one
+    for (auto it = at + 1; it != ranges.end(); ++it) inner *= MostIterations(*it);
+    // Division is many times faster in 32 bits.
+    std::string value = workgroups_ <= INT32_MAX ? "(uint)group" : "group";
+    if (inner > 1) value += StrCat(" / ", inner, "u");
+    if (at != ranges.begin()) value += StrCat(" % ", MostIterations(u), "u");
+    out_.Line("const ", type, " ", name, " = (", type, ")(", value, ");");
+  } else {
+    out_.Line("const ", type, " ", name, " = (", type, ")", dialect_.thread, "(",
+              ranges.end() - at - 1, ");");
+  }
+  values_[u] = name;
+  open_.push_back(u);
+  if (u.src(0).is_const()) return absl::OkStatus();
+  TG_ASSIGN_OR_RETURN(const std::string end, ValueOf(u.src(0), 1));
+  const auto side = [&](std::string_view x) {
+    return IsSigned(u.dtype()) ? CSigned(u.dtype(), 1, x) : std::string(x);
+  };
+  out_.Open("if (", side(name), " < ", side(end), ")");
+  return absl::OkStatus();
+}
+
+absl::Status CKernel::Close(UOp u) {
+  const UOp opened = u.src(0);
+  if (u.num_src() != 1 || open_.empty() || open_.back() != opened) {
+    return Broken("node ", u.id(), " does not close the innermost range");
+  }
+  open_.pop_back();
+  const AxisType type = AxisOf(opened);
+  const bool parallel = type == AxisType::kGroup || type == AxisType::kLocal;
+  if (!parallel || !opened.src(0).is_const()) out_.Close();
+  return absl::OkStatus();
+}
+
+// With warps of one thread, the scopes below the workgroup are one thread or several that run
+// apart.
+absl::Status CKernel::Barrier(UOp u) {
+  switch (Scope{u.arg(0)}) {
+    case Scope::kThread:
+    case Scope::kWarp:
+      return absl::OkStatus();
+    case Scope::kWorkgroup:
+    case Scope::kCluster:
+      out_.Line(dialect_.barrier);
+      return absl::OkStatus();
+    case Scope::kWarpgroup:
+      return Lacks("barrier of a warpgroup");
+  }
+  return Broken("node ", u.id(), " has an unknown scope");
+}
+
+}  // namespace telegrad

@@ -1,0 +1,102 @@
+// One program on its way to a language like C: what is known of each node so far, and a printer per
+// op. One function that every thread of every workgroup runs:
+//
+//   kernel name(global T0* restrict p0, ulong o0, ..., ulong begin)
+//
+// Argument i is what lies o_i bytes behind p_i. Workgroup x of the launch is iteration begin + x,
+// the row-major position in the group ranges, as large as they can get; those beyond do nothing.
+// Ranges of threads are the launch's dimensions, the innermost first. BUFFER(local) are arrays of
+// the workgroup.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/status.h"
+#include "engine/ir/program.h"
+#include "engine/render/c_writer.h"
+#include "engine/types/target.h"
+
+namespace telegrad {
+
+class CKernel {
+ public:
+  CKernel(const Program& program, const Target& target, const CDialect& dialect);
+
+  absl::StatusOr<std::string> Render();
+
+ private:
+  struct Table;
+
+  // Where an INDEX points to.
+  struct Address {
+    // kSpread: lanes `offsets` elements beyond `element`. kLanes: `element` is a vector.
+    enum Kind { kScalar, kContiguous, kSpread, kLanes } kind = kScalar;
+    DType dtype = DType::kVoid;
+    int64_t lanes = 1;
+    std::string memory;   // the array
+    std::string element;  // number of the first lane's
+    std::vector<int64_t> offsets;
+    std::string gate;        // empty: always
+    bool lane_gate = false;  // the gate is a vector
+
+    std::string Element(int64_t lane) const;
+  };
+
+  template <typename... Args>
+  absl::Status Broken(const Args&... args) const {
+    return absl::InternalError(StrCat("kernel ", program_.name, ": ", args...));
+  }
+  template <typename... Args>
+  absl::Status Lacks(const Args&... args) const {
+    return Unimplemented("kernel ", program_.name, ": ", target_.arch, " has no ", args...);
+  }
+
+  absl::Status CheckHeader() const;
+  absl::Status ReadRanges();
+  absl::Status PlaceBuffers();
+  std::string Assemble();
+
+  // Printers.
+  absl::Status Nothing(UOp u);
+  absl::Status Same(UOp u);
+  absl::Status Alu(UOp u);
+  absl::Status Iota(UOp u);
+  absl::Status ReduceLanes(UOp u);
+  absl::Status OpenRange(UOp u);
+  absl::Status OpenParallel(UOp u);
+  absl::Status Close(UOp u);
+  absl::Status Barrier(UOp u);
+  absl::Status Missing(UOp u);
+
+  // c_memory.cc
+  absl::Status Index(UOp u);
+  absl::Status Load(UOp u);
+  absl::Status Store(UOp u);
+  absl::Status PointTo(UOp index, Address* at);
+  const Address* AddressOf(UOp u) const;
+  std::string LoadLanes(const Address& at) const;
+  void StoreLanes(const Address& at, const std::string& value);
+  std::string AsOffset(DType dtype, std::string_view x, int64_t lanes) const;
+
+  // The rendered value of `u` in `lanes` lanes; `u` has as many or is a scalar.
+  absl::StatusOr<std::string> ValueOf(UOp u, int64_t lanes);
+  absl::StatusOr<int64_t> Lanes(UOp u) const;
+  static std::string NameOf(UOp u) { return StrCat("v", u.id()); }
+  bool Emitted(UOp u) const { return !values_.at(u.id()).empty(); }
+
+  const Program& program_;
+  const Target& target_;
+  const CDialect& dialect_;
+  CWriter out_;
+  NodeMap<std::string> values_;
+  std::map<uint32_t, Address> addresses_;    // by INDEX
+  std::map<uint32_t, std::string> buffers_;  // by BUFFER
+  std::vector<UOp> open_;                    // ranges
+  std::vector<UOp> groups_, locals_;         // the ranges of their kind, outermost first
+  int64_t workgroups_ = 1;                   // as many as there can be
+};
+
+}  // namespace telegrad

@@ -1,0 +1,88 @@
+// What became of single operations: spans, as in W3C Trace Context and OpenTelemetry, of those
+// that their caller has marked and of a sample of the others. The last ones are kept and can be
+// looked at as a timeline (the Trace Event Format of Chrome and Perfetto).
+//
+//   traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+//                   trace                            parent           flags, bit 0: sampled
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/base/mutex.h"
+
+namespace telegrad {
+
+struct TraceContext {
+  uint64_t high = 0, low = 0;  // the trace
+  uint64_t parent = 0;         // the span that caused this one; 0: none
+  bool sampled = false;
+};
+
+// None for whatever is not as https://www.w3.org/TR/trace-context says: it is ignored.
+std::optional<TraceContext> ParseTraceparent(std::string_view text);
+
+struct TraceSpan {
+  TraceContext of;
+  uint64_t id = 0;
+  std::string name;
+  int64_t begin_ns = 0, end_ns = 0;  // by the clock
+  std::string tenant;
+  uint64_t session = 0, operation = 0;
+};
+
+// Thread-safe.
+class Tracer {
+ public:
+  // Keeps the last `most` spans; of operations that no caller has marked it takes one in `one_in`,
+  // none if that is 0.
+  Tracer(int64_t most, int64_t one_in, const Clock* clock = Clock::Steady());
+
+  // The context of an operation that is to be traced. A context that says it is not sampled is
+  // heeded.
+  std::optional<TraceContext> Begin(const std::optional<TraceContext>& caller);
+  uint64_t NewId();
+  void Add(TraceSpan span);
+  const Clock& clock() const { return clock_; }
+
+  // Each trace is a row of the process "telegradd".
+  std::string ChromeJson() const;
+
+ private:
+  const size_t most_;
+  const int64_t one_in_;
+  const Clock& clock_;
+  std::atomic<uint64_t> ids_;
+  std::atomic<int64_t> seen_{0};
+  mutable Mutex mutex_;
+  std::deque<TraceSpan> spans_ TG_GUARDED_BY(mutex_);
+  uint64_t dropped_ TG_GUARDED_BY(mutex_) = 0;
+};
+
+// One operation that is traced; null pointers to it mean that it is not. Its own span has the spans
+// of what it waited for and did as children.
+class OperationTrace {
+ public:
+  OperationTrace(Tracer* tracer, const TraceContext& caller, std::string name, std::string tenant,
+                 uint64_t session, uint64_t operation);
+  // A child.
+  void Add(std::string_view name, int64_t begin_ns, int64_t end_ns);
+  // Itself, once.
+  void End();
+  int64_t Now() const { return tracer_.clock().Ns(); }
+  int64_t begin_ns() const { return own_.begin_ns; }
+
+ private:
+  Tracer& tracer_;
+  TraceSpan own_;
+  std::atomic<bool> ended_{false};
+};
+
+}  // namespace telegrad

@@ -1,0 +1,381 @@
+#include "server/http/http_server.h"
+
+#include <arpa/inet.h>
+#include <microhttpd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "engine/base/clock.h"
+#include "engine/base/json.h"
+#include "engine/base/status.h"
+#include "engine/net/tcp.h"
+
+namespace telegrad {
+namespace {
+
+constexpr size_t kHeadMemory = 64 << 10;  // of a connection: its head, and pieces of a body
+constexpr size_t kMostHeaders = 100;
+constexpr int64_t kNsPerMs = 1'000'000;
+
+int CodeOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kOk:
+      return 200;
+    case absl::StatusCode::kUnauthenticated:
+      return 401;
+    case absl::StatusCode::kPermissionDenied:
+      return 403;
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kFailedPrecondition:
+      return 409;
+    case absl::StatusCode::kResourceExhausted:
+      return 429;
+    case absl::StatusCode::kCancelled:
+      return 499;
+    case absl::StatusCode::kUnimplemented:
+      return 501;
+    case absl::StatusCode::kUnavailable:
+      return 503;
+    case absl::StatusCode::kDeadlineExceeded:
+      return 504;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange:
+      return 400;
+    default:
+      return 500;
+  }
+}
+
+std::string PeerOf(MHD_Connection* connection) {
+  const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+  char host[INET6_ADDRSTRLEN] = "";
+  if (info == nullptr || info->client_addr == nullptr) return "?";
+  if (info->client_addr->sa_family == AF_INET) {
+    const auto* in = reinterpret_cast<const sockaddr_in*>(info->client_addr);
+    inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
+    return StrCat("ipv4:", host, ":", ntohs(in->sin_port));
+  }
+  const auto* in = reinterpret_cast<const sockaddr_in6*>(info->client_addr);
+  inet_ntop(AF_INET6, &in->sin6_addr, host, sizeof(host));
+  return StrCat("ipv6:[", host, "]:", ntohs(in->sin6_port));
+}
+
+// Headers as they came.
+struct Headers {
+  HttpHead* head;
+  size_t count = 0;
+  int lengths = 0, encodings = 0, hosts = 0;
+  bool names = true;  // all are names; "Content-Length " is none, and others trim it
+};
+
+bool IsToken(std::string_view text) {
+  constexpr std::string_view kOthers = "!#$%&'*+-.^_`|~";
+  return !text.empty() && std::ranges::all_of(text, [&](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           kOthers.find(c) != std::string_view::npos;
+  });
+}
+
+MHD_Result AddHeader(void* to, MHD_ValueKind, const char* name, const char* value) {
+  auto& headers = *static_cast<Headers*>(to);
+  const std::string key = absl::AsciiStrToLower(name == nullptr ? "" : name);
+  const std::string text = value == nullptr ? "" : value;
+  if (++headers.count > kMostHeaders) return MHD_NO;
+  headers.names &= IsToken(key);
+  headers.lengths += key == "content-length";
+  headers.encodings += key == "transfer-encoding";
+  headers.hosts += key == "host";
+  if (key == "authorization") headers.head->authorizations.push_back(text);
+  headers.head->headers[key] = text;
+  return MHD_YES;
+}
+
+// The one length of the body, -1 where it comes in chunks. Whatever another server on the way could
+// read in two ways is refused, because what follows would be somebody else's request to it.
+absl::StatusOr<int64_t> BodyLength(const HttpHead& head, const Headers& headers) {
+  if (headers.count > kMostHeaders) return InvalidArgument("more than ", kMostHeaders, " headers");
+  if (!headers.names) return InvalidArgument("a header whose name is none");
+  if (headers.hosts > 1) return InvalidArgument("more than one Host");
+  if (headers.lengths > 1) return InvalidArgument("more than one Content-Length");
+  if (headers.encodings > 1) return InvalidArgument("more than one Transfer-Encoding");
+  if (headers.encodings > 0) {
+    if (headers.lengths > 0) {
+      return InvalidArgument("both a Content-Length and a Transfer-Encoding");
+    }
+    if (absl::AsciiStrToLower(head.headers.at("transfer-encoding")) != "chunked") {
+      return Unimplemented("the only Transfer-Encoding is chunked");
+    }
+    return -1;
+  }
+  if (headers.lengths == 0) return 0;
+  const std::string& text = head.headers.at("content-length");
+  const bool digits = std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  int64_t length = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
+  if (!digits || error != std::errc() || end != text.data() + text.size()) {
+    return InvalidArgument("Content-Length '", Clip(text, 32), "' is no number");
+  }
+  return length;
+}
+
+}  // namespace
+
+HttpAnswer ErrorAnswer(const absl::Status& status) {
+  const std::string message(status.message());
+  return {.status = CodeOf(status.code()),
+          .text = StrCat("{\"error\":", JsonQuote(IsUtf8(message) ? message : "not UTF-8"), "}")};
+}
+
+// When what a connection is at has to be over; INT64_MAX while the server itself is at it.
+struct HttpServer::Connection {
+  int fd = -1;
+  int64_t ends_ns = INT64_MAX;
+};
+
+struct HttpServer::Request {
+  std::unique_ptr<HttpExchange> exchange;  // null where the answer is there at once
+  std::string body;
+  int64_t declared = 0;  // bytes of the body; -1: it comes in chunks
+  int64_t begun_ns = 0;
+  bool run = false;  // the exchange has the request
+  std::mutex mutex;
+  MHD_Connection* suspended = nullptr;
+  bool over = false;  // the connection needs no answer any more
+  std::optional<HttpAnswer> answer;
+
+  void Answer(HttpAnswer with) {
+    const std::lock_guard lock(mutex);
+    if (answer || over) return;
+    answer = std::move(with);
+    if (suspended != nullptr) MHD_resume_connection(std::exchange(suspended, nullptr));
+  }
+};
+
+struct HttpServer::Callbacks {
+  using RequestPtr = std::shared_ptr<Request>;
+
+  static void OnConnection(void* self, MHD_Connection* connection, void** context,
+                           MHD_ConnectionNotificationCode code) {
+    HttpServer& server = *static_cast<HttpServer*>(self);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+      auto* const made = new Connection;
+      made->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+      const std::lock_guard lock(server.mutex_);
+      made->ends_ns = Clock::Steady()->Ns() + server.options_.head_time.count() * kNsPerMs;
+      server.connections_.insert(made);
+      *context = made;
+      return;
+    }
+    auto* const gone = static_cast<Connection*>(*context);
+    {
+      const std::lock_guard lock(server.mutex_);
+      server.connections_.erase(gone);
+    }
+    delete gone;
+    *context = nullptr;
+  }
+
+  static void SetEnd(HttpServer& server, MHD_Connection* connection, int64_t ends_ns) {
+    const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    if (info == nullptr || info->socket_context == nullptr) return;
+    const std::lock_guard lock(server.mutex_);
+    static_cast<Connection*>(info->socket_context)->ends_ns = ends_ns;
+  }
+
+  static void OnCompleted(void* self, MHD_Connection* connection, void** context,
+                          MHD_RequestTerminationCode) {
+    HttpServer& server = *static_cast<HttpServer*>(self);
+    if (*context == nullptr) return;
+    const std::unique_ptr<RequestPtr> request(static_cast<RequestPtr*>(*context));
+    *context = nullptr;
+    {
+      const std::lock_guard lock((*request)->mutex);
+      (*request)->over = true;
+      (*request)->suspended = nullptr;
+    }
+    {
+      const std::lock_guard lock(server.mutex_);
+      server.requests_.erase(*request);
+    }
+    SetEnd(server, connection,
+           Clock::Steady()->Ns() + server.options_.head_time.count() * kNsPerMs);
+  }
+
+  static MHD_Result Send(MHD_Connection* connection, HttpAnswer answer, bool close) {
+    struct Kept {
+      std::string text;
+      std::shared_ptr<const void> owner;
+    };
+    auto* const kept = new Kept{std::move(answer.text), std::move(answer.owner)};
+    std::vector<MHD_IoVec> parts;
+    if (!kept->text.empty()) parts.push_back({kept->text.data(), kept->text.size()});
+    for (const HttpAnswer::Part& part : answer.parts) {
+      if (part.bytes > 0) parts.push_back({part.data, part.bytes});
+    }
+    MHD_Response* const response = MHD_create_response_from_iovec(
+        parts.data(), static_cast<unsigned>(parts.size()),
+        [](void* owned) { delete static_cast<Kept*>(owned); }, kept);
+    if (response == nullptr) {
+      delete kept;
+      return MHD_NO;
+    }
+    MHD_add_response_header(response, "Content-Type", answer.content_type.c_str());
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    for (const auto& [name, value] : answer.headers) {
+      MHD_add_response_header(response, name.c_str(), value.c_str());
+    }
+    if (answer.status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    if (close) MHD_add_response_header(response, "Connection", "close");
+    const MHD_Result sent =
+        MHD_queue_response(connection, static_cast<unsigned>(answer.status), response);
+    MHD_destroy_response(response);
+    return sent;
+  }
+
+  // The head is there. A request that is refused now is not read any further.
+  static MHD_Result OnHead(HttpServer& server, MHD_Connection* connection, const char* url,
+                           const char* method, RequestPtr* request) {
+    HttpHead head{.method = method,
+                  .path = url,
+                  .peer = PeerOf(connection),
+                  .headers = {},
+                  .authorizations = {}};
+    Headers headers{.head = &head};
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, &AddHeader, &headers);
+    const auto length = BodyLength(head, headers);
+    if (!length.ok()) return Send(connection, ErrorAnswer(length.status()), /*close=*/true);
+    if (*length > server.options_.most_body) {
+      HttpAnswer answer = ErrorAnswer(ResourceExhausted("a body of ", *length, " bytes; ",
+                                                        server.options_.most_body, " are allowed"));
+      answer.status = 413;
+      return Send(connection, std::move(answer), /*close=*/true);
+    }
+    auto exchange = server.handler_.Begin(head);
+    absl::Status status = exchange.status();
+    if (status.ok() && *length > 0) status = (*exchange)->Take(*length);
+    if (!status.ok()) {
+      return Send(connection, ErrorAnswer(status), /*close=*/*length != 0);
+    }
+    (*request)->exchange = *std::move(exchange);
+    (*request)->declared = *length;
+    (*request)->begun_ns = Clock::Steady()->Ns();
+    const int64_t expected = std::max<int64_t>(*length, 0);
+    const int64_t ms =
+        server.options_.body_time.count() + expected * 1000 / server.options_.body_rate;
+    SetEnd(server, connection, (*request)->begun_ns + ms * kNsPerMs);
+    if (expected > 0) (*request)->body.reserve(static_cast<size_t>(expected));
+    return MHD_YES;
+  }
+
+  static MHD_Result OnBody(HttpServer& server, Request& request, const char* data, size_t* size) {
+    const auto more = static_cast<int64_t>(*size);
+    *size = 0;
+    if (request.declared < 0) {
+      // Nobody knows how much comes; a library that is in the middle of a body answers nothing, so
+      // one that is too long is hung up on.
+      const auto all = static_cast<int64_t>(request.body.size()) + more;
+      if (all > server.options_.most_body || !request.exchange->Take(more).ok()) return MHD_NO;
+    }
+    request.body.append(data, static_cast<size_t>(more));
+    return MHD_YES;
+  }
+
+  static MHD_Result OnRequest(void* self, MHD_Connection* connection, const char* url,
+                              const char* method, const char*, const char* upload, size_t* size,
+                              void** context) {
+    HttpServer& server = *static_cast<HttpServer*>(self);
+    if (*context == nullptr) {
+      auto* const request = new RequestPtr(std::make_shared<Request>());
+      *context = request;
+      {
+        const std::lock_guard lock(server.mutex_);
+        server.requests_.insert(*request);
+      }
+      return OnHead(server, connection, url, method, request);
+    }
+    const RequestPtr request = *static_cast<RequestPtr*>(*context);
+    if (request->exchange == nullptr) return MHD_YES;  // is being refused
+    if (*size > 0) return OnBody(server, *request, upload, size);
+    if (!std::exchange(request->run, true)) {
+      SetEnd(server, connection, INT64_MAX);
+      request->exchange->Run(std::move(request->body),
+                             [request](HttpAnswer answer) { request->Answer(std::move(answer)); });
+    }
+    std::unique_lock lock(request->mutex);
+    if (!request->answer) {
+      request->suspended = connection;
+      MHD_suspend_connection(connection);
+      return MHD_YES;
+    }
+    HttpAnswer answer = *std::move(request->answer);
+    request->over = true;
+    lock.unlock();
+    // Whoever does not take the answer is hung up on, too.
+    int64_t bytes = static_cast<int64_t>(answer.text.size());
+    for (const HttpAnswer::Part& part : answer.parts) bytes += static_cast<int64_t>(part.bytes);
+    SetEnd(server, connection,
+           Clock::Steady()->Ns() +
+               (server.options_.body_time.count() + bytes * 1000 / server.options_.body_rate) *
+                   kNsPerMs);
+    return Send(connection, std::move(answer), /*close=*/false);
+  }
+};
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& options,
+                                                              HttpHandler* handler) {
+  TG_ASSIGN_OR_RETURN(UniqueFd listener, ListenTcp(options.address));
+  std::unique_ptr<HttpServer> server(new HttpServer(options, handler));
+  server->port_ = PortOf(listener);
+  const int fd = listener.release();  // the library closes it
+  server->daemon_ = MHD_start_daemon(
+      MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, nullptr, nullptr,
+      &Callbacks::OnRequest, server.get(), MHD_OPTION_LISTEN_SOCKET, fd,
+      MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeadMemory, MHD_OPTION_CONNECTION_LIMIT,
+      options.most_connections, MHD_OPTION_THREAD_POOL_SIZE, options.threads,
+      MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+      MHD_OPTION_NOTIFY_CONNECTION, &Callbacks::OnConnection, server.get(),
+      MHD_OPTION_NOTIFY_COMPLETED, &Callbacks::OnCompleted, server.get(), MHD_OPTION_END);
+  if (server->daemon_ == nullptr) {
+    close(fd);
+    return absl::UnavailableError(
+        "libmicrohttpd does not start; are threads or descriptors used up?");
+  }
+  const auto interval = std::clamp(options.head_time / 4, std::chrono::milliseconds(10),
+                                   std::chrono::milliseconds(1000));
+  server->ticker_ = std::make_unique<Ticker>(interval, [server = server.get()] { server->Look(); });
+  return server;
+}
+
+HttpServer::~HttpServer() {
+  ticker_.reset();
+  if (daemon_ == nullptr) return;
+  const int listener = MHD_quiesce_daemon(daemon_);
+  if (listener >= 0) close(listener);
+  std::set<std::shared_ptr<Request>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting = requests_;
+  }
+  for (const auto& request : waiting) {
+    request->Answer(ErrorAnswer(absl::UnavailableError("the server is shutting down")));
+  }
+  MHD_stop_daemon(daemon_);
+}
+
+// Hangs up on those whose time is over: the library sees the end and does the rest.
+void HttpServer::Look() {
+  const std::lock_guard lock(mutex_);
+  const int64_t now = Clock::Steady()->Ns();
+  for (const Connection* connection : connections_) {
+    if (connection->ends_ns <= now) shutdown(connection->fd, SHUT_RDWR);
+  }
+}
+
+}  // namespace telegrad

@@ -1,0 +1,107 @@
+// An HTTP/1.1 server for requests that are answered later. The parsing is libmicrohttpd's; what is
+// added are the limits that it leaves to its user: one framing for a body and no other, sizes, and
+// times in which a head and a body have to be there.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "devices/api/cancellation.h"
+#include "server/admin/ticker.h"
+
+struct MHD_Daemon;
+
+namespace telegrad {
+
+struct HttpHead {
+  std::string method;
+  std::string path;  // without a query, escapes undone
+  std::string peer;
+  std::map<std::string, std::string> headers;  // by name in small letters; the last of a name
+  std::vector<std::string> authorizations;     // all of these
+};
+
+struct HttpAnswer {
+  struct Part {
+    const void* data = nullptr;
+    size_t bytes = 0;
+  };
+  int status = 200;
+  std::string content_type = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers = {};
+  std::string text = {};         // the body, and behind it
+  std::vector<Part> parts = {};  // these, which belong to
+  std::shared_ptr<const void> owner = nullptr;
+};
+
+// {"error": MESSAGE} with the status code that stands for the error.
+HttpAnswer ErrorAnswer(const absl::Status& status);
+
+// Answers a request once, from any thread; further answers are of no effect.
+using HttpReply = std::function<void(HttpAnswer)>;
+
+// What is done about one request.
+class HttpExchange {
+ public:
+  virtual ~HttpExchange() = default;
+  // So many more bytes of the body have come, or are about to; an error ends the request.
+  virtual absl::Status Take(int64_t bytes) = 0;
+  // The request is complete.
+  virtual void Run(std::string body, HttpReply reply) = 0;
+};
+
+class HttpHandler {
+ public:
+  virtual ~HttpHandler() = default;
+  // Of a request whose head is there; an error is its answer.
+  virtual absl::StatusOr<std::unique_ptr<HttpExchange>> Begin(const HttpHead& head) = 0;
+};
+
+class HttpServer {
+ public:
+  struct Options {
+    std::string address;  // HOST:PORT; port 0 takes a free one
+    int64_t most_body = 80 << 20;
+    unsigned most_connections = 1024;
+    unsigned threads = 2;
+    std::chrono::milliseconds head_time{60'000};  // from the end of what was before
+    std::chrono::milliseconds body_time{30'000};  // and a second for each
+    int64_t body_rate = 64 << 10;                 // bytes
+  };
+  // UNAVAILABLE when the address cannot be listened on. `handler` outlives it.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const Options& options,
+                                                           HttpHandler* handler);
+  // Whoever waits for an answer gets one that says that the server stops.
+  ~HttpServer();
+  int port() const { return port_; }
+
+  struct Connection;
+  struct Request;
+
+ private:
+  HttpServer(const Options& options, HttpHandler* handler)
+      : options_(options), handler_(*handler) {}
+  struct Callbacks;
+  friend struct Callbacks;
+
+  void Look();
+
+  const Options options_;
+  HttpHandler& handler_;
+  int port_ = 0;
+  MHD_Daemon* daemon_ = nullptr;
+  std::mutex mutex_;
+  std::set<Connection*> connections_;
+  std::set<std::shared_ptr<Request>> requests_;
+  std::unique_ptr<Ticker> ticker_;
+};
+
+}  // namespace telegrad

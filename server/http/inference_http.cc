@@ -1,0 +1,287 @@
+#include "server/http/inference_http.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "engine/base/json.h"
+#include "engine/base/status.h"
+#include "server/http/infer_json.h"
+#include "server/http/model_json.h"
+#include "server/http/page.h"
+#include "server/http/routes.h"
+
+namespace telegrad {
+namespace {
+
+using What = Route::What;
+
+constexpr int64_t kMostControlBytes = 64 << 10;  // of a request that is no inference
+constexpr const char* kJsonLength = "inference-header-content-length";
+
+struct HttpCaller {
+  Principal principal;
+  std::shared_ptr<Tenant> tenant;  // null where nobody was asked
+};
+
+// "HOST:PORT" without the port, in small letters.
+std::string HostOf(std::string_view authority) {
+  std::string host = absl::AsciiStrToLower(ToAbsl(authority));
+  const size_t colon = host.rfind(':');
+  if (colon != std::string::npos && host.find(']', colon) == std::string::npos) host.resize(colon);
+  return host;
+}
+
+bool IsLocalHost(const std::string& host) {
+  return host == "localhost" || host == "[::1]" ||
+         (host.starts_with("127.") &&
+          std::ranges::all_of(host, [](char c) { return c == '.' || (c >= '0' && c <= '9'); }));
+}
+
+// The rest of what a request says, checked.
+absl::StatusOr<size_t> JsonBytesOf(const HttpHead& head) {
+  if (const auto it = head.headers.find("content-encoding");
+      it != head.headers.end() && it->second != "identity") {
+    return Unimplemented("Content-Encoding ", Clip(it->second, 32),
+                         ": compressed requests are not taken");
+  }
+  const auto it = head.headers.find(kJsonLength);
+  if (it == head.headers.end()) return SIZE_MAX;
+  size_t bytes = 0;
+  const char* const end = it->second.data() + it->second.size();
+  const auto [parsed, error] = std::from_chars(it->second.data(), end, bytes);
+  if (error == std::errc() && parsed == end && bytes != SIZE_MAX) return bytes;
+  return InvalidArgument("Inference-Header-Content-Length '", Clip(it->second, 32),
+                         "' is no number");
+}
+
+class InferenceExchange final : public HttpExchange {
+ public:
+  InferenceExchange(ModelServer* models, Route route, HttpCaller caller, size_t json_bytes)
+      : models_(*models),
+        route_(std::move(route)),
+        caller_(std::move(caller)),
+        json_bytes_(json_bytes) {}
+
+  absl::Status Take(int64_t bytes) override {
+    bytes_ += bytes;
+    if (route_.what != What::kInfer) {
+      if (bytes_ <= kMostControlBytes) return absl::OkStatus();
+      return ResourceExhausted("a request of ", bytes_, " bytes; this one takes ",
+                               kMostControlBytes);
+    }
+    TG_ASSIGN_OR_RETURN(
+        auto paid, Reservation::Take(caller_.tenant->accounts.shared(Quota::kHostStaging), bytes));
+    paid_.push_back(std::move(paid));
+    return absl::OkStatus();
+  }
+
+  void Run(std::string body, HttpReply reply) override {
+    if (route_.what == What::kInfer) return Infer(std::move(body), std::move(reply));
+    if (route_.what == What::kLoad || route_.what == What::kUnload) {
+      return Control(body, std::move(reply));
+    }
+    absl::StatusOr<HttpAnswer> answer = Tell();
+    reply(answer.ok() ? *std::move(answer) : ErrorAnswer(answer.status()));
+  }
+
+ private:
+  absl::StatusOr<HttpAnswer> Tell();
+  void Control(const std::string& body, HttpReply reply);
+  void Infer(std::string body, HttpReply reply);
+
+  ModelServer& models_;
+  const Route route_;
+  const HttpCaller caller_;
+  const size_t json_bytes_;
+  int64_t bytes_ = 0;
+  std::vector<Reservation> paid_;
+};
+
+HttpAnswer Json(std::string text) { return {.text = std::move(text)}; }
+
+absl::StatusOr<HttpAnswer> InferenceExchange::Tell() {
+  const ModelRepository& repository = models_.repository();
+  const auto find = [&] { return models_.Find(*caller_.tenant, route_.model, route_.version); };
+  switch (route_.what) {
+    case What::kPage:
+      return HttpAnswer{.content_type = "text/html; charset=utf-8",
+                        .headers = {{"Content-Security-Policy",
+                                     "default-src 'none'; script-src 'self'; connect-src 'self'; "
+                                     "style-src 'unsafe-inline'; img-src data:; "
+                                     "frame-ancestors 'none'"}},
+                        .text = std::string(PageHtml())};
+    case What::kScript:
+      return HttpAnswer{.content_type = "text/javascript; charset=utf-8",
+                        .text = std::string(PageScript())};
+    case What::kLive:
+      return HttpAnswer{};
+    case What::kReady:
+      return HttpAnswer{.status = models_.Ready() ? 200 : 503};
+    case What::kServer:
+      return Json(ServerJson());
+    case What::kModelReady: {
+      const auto model = find();
+      if (absl::IsUnavailable(model.status()) || absl::IsNotFound(model.status())) {
+        HttpAnswer answer = ErrorAnswer(model.status());
+        return answer;
+      }
+      TG_RETURN_IF_ERROR(model.status());
+      return HttpAnswer{};
+    }
+    case What::kModel: {
+      TG_ASSIGN_OR_RETURN(const auto model, find());
+      return Json(MetadataJson(*model, repository.Versions(route_.model)));
+    }
+    case What::kConfig: {
+      TG_ASSIGN_OR_RETURN(const auto model, find());
+      return Json(ConfigJson(model->config()));
+    }
+    case What::kStatistics: {
+      TG_ASSIGN_OR_RETURN(const auto model, find());
+      return Json(StrCat("{\"model_stats\":[", StatisticsJson(*model), "]}"));
+    }
+    case What::kAllStatistics: {
+      std::string all;
+      for (const auto& model : repository.All()) {
+        if (!ModelServer::MayUse(*caller_.tenant, model->config().name).ok()) continue;
+        StrAppend(&all, all.empty() ? "" : ",", StatisticsJson(*model));
+      }
+      return Json(StrCat("{\"model_stats\":[", all, "]}"));
+    }
+    case What::kIndex: {
+      std::vector<IndexRow> rows = repository.Index();
+      std::erase_if(rows, [&](const IndexRow& row) {
+        return !caller_.principal.admin && !ModelServer::MayUse(*caller_.tenant, row.name).ok();
+      });
+      return Json(IndexJson(rows));
+    }
+    case What::kLoad:
+    case What::kUnload:
+    case What::kInfer:
+      break;
+  }
+  return Internal("a request without a handler");
+}
+
+// A body may have parameters, of which none but unload_dependents is known.
+absl::Status CheckControl(const std::string& body) {
+  if (body.empty()) return absl::OkStatus();
+  JsonReader reader(body);
+  if (!reader.SkipValue() || !reader.AtEnd()) return InvalidArgument("the body is no JSON");
+  for (const std::string_view refused : {"\"config\"", "\"file:"}) {
+    if (body.find(refused) == std::string::npos) continue;
+    return Unimplemented("models are loaded as their folder has them, not with ", refused,
+                         " of a request; change the files there");
+  }
+  return absl::OkStatus();
+}
+
+void InferenceExchange::Control(const std::string& body, HttpReply reply) {
+  absl::Status status = CheckControl(body);
+  if (!caller_.principal.admin) {
+    status = absl::PermissionDeniedError("only an administrator may load and unload models");
+  }
+  if (!status.ok()) return reply(ErrorAnswer(status));
+  const auto done = [reply = std::move(reply)](const absl::Status& over) {
+    reply(over.ok() ? HttpAnswer{} : ErrorAnswer(over));
+  };
+  if (route_.what == What::kLoad) return models_.repository().Load(route_.model, done);
+  models_.repository().Unload(route_.model, done);
+}
+
+void InferenceExchange::Infer(std::string body, HttpReply reply) {
+  const auto kept = std::make_shared<const std::string>(std::move(body));
+  InferRequest request;
+  request.model = route_.model;
+  request.version = route_.version;
+  const size_t json_bytes = json_bytes_ == SIZE_MAX ? kept->size() : json_bytes_;
+  auto said = std::make_shared<JsonAnswer>();
+  // For as long as the request refers to the body.
+  struct Paid {
+    std::shared_ptr<const std::string> body;
+    std::vector<Reservation> reservations;
+  };
+  auto owner = std::make_shared<Paid>();
+  owner->body = kept;
+  owner->reservations = std::move(paid_);
+  const absl::Status parsed = ParseInferJson(*kept, json_bytes, owner, &request, said.get());
+  if (!parsed.ok()) return reply(ErrorAnswer(parsed));
+  models_.Infer(caller_.tenant, std::move(request),
+                [reply = std::move(reply), said](absl::StatusOr<InferResult> result) {
+                  if (!result.ok()) return reply(ErrorAnswer(result.status()));
+                  auto written = WriteInferJson(*result, *said);
+                  if (!written.ok()) return reply(ErrorAnswer(written.status()));
+                  HttpAnswer answer;
+                  if (!written->parts.empty()) {
+                    answer.content_type = "application/octet-stream";
+                    answer.headers.emplace_back("Inference-Header-Content-Length",
+                                                StrCat(written->json.size()));
+                  }
+                  for (const JsonBody::Part& part : written->parts) {
+                    answer.parts.push_back({part.data, part.bytes});
+                  }
+                  answer.text = std::move(written->json);
+                  answer.owner = std::make_shared<const InferResult>(*std::move(result));
+                  reply(std::move(answer));
+                });
+}
+
+}  // namespace
+
+// Without credentials the machine is the border, and a browser is inside of it: a page from
+// elsewhere must not reach the server under a name of its own, nor by a form of another site.
+absl::Status InferenceHttp::CheckOrigin(const HttpHead& head) const {
+  if (!authenticator_.open()) return absl::OkStatus();
+  const auto host = head.headers.find("host");
+  const std::string name = host == head.headers.end() ? "" : HostOf(host->second);
+  if (local_ && host != head.headers.end() && !IsLocalHost(name)) {
+    return absl::PermissionDeniedError(
+        "this server is for this machine; ask it as localhost or 127.0.0.1");
+  }
+  const auto origin = head.headers.find("origin");
+  if (origin == head.headers.end()) return absl::OkStatus();
+  const size_t scheme = origin->second.find("://");
+  if (scheme != std::string::npos && host != head.headers.end() &&
+      absl::AsciiStrToLower(origin->second.substr(scheme + 3)) ==
+          absl::AsciiStrToLower(host->second)) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError("pages of other origins may not use this server");
+}
+
+absl::StatusOr<std::unique_ptr<HttpExchange>> InferenceHttp::Begin(const HttpHead& head) {
+  TG_RETURN_IF_ERROR(CheckOrigin(head));
+  const auto route = FindRoute(head.path);
+  HttpCaller caller;
+  const bool open_to_anyone = route && (route->what == What::kLive || route->what == What::kReady ||
+                                        route->what == What::kPage || route->what == What::kScript);
+  if (!open_to_anyone) {
+    auto principal = authenticator_.Authenticate({.peer = head.peer,
+                                                  .authorizations = head.authorizations,
+                                                  .certified = false,
+                                                  .names = {},
+                                                  .certificate = {}});
+    if (!principal.ok()) {
+      unauthenticated_.Write(
+          {{"peer", head.peer}, {"method", head.path}, {"reason", principal.status().message()}});
+      return absl::UnauthenticatedError("the credentials of this request are missing or not valid");
+    }
+    caller.principal = *std::move(principal);
+    TG_ASSIGN_OR_RETURN(caller.tenant, find_tenant_(caller.principal.tenant));
+  }
+  if (!route) return NotFound("there is no ", Clip(head.path, 256), " here");
+  if (head.method != (route->post ? "POST" : "GET")) {
+    return InvalidArgument(Clip(head.path, 256), " takes ", route->post ? "POST" : "GET", ", not ",
+                           Clip(head.method, 16));
+  }
+  TG_ASSIGN_OR_RETURN(const size_t json_bytes, JsonBytesOf(head));
+  if (route->what == What::kInfer) {
+    TG_RETURN_IF_ERROR(models_.Find(*caller.tenant, route->model, route->version).status());
+  }
+  return std::make_unique<InferenceExchange>(&models_, *route, std::move(caller), json_bytes);
+}
+
+}  // namespace telegrad

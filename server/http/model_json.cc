@@ -1,0 +1,132 @@
+#include "server/http/model_json.h"
+
+#include "engine/base/json.h"
+#include "engine/base/strings.h"
+#include "engine/base/version.h"
+#include "server/serving/datatype.h"
+
+namespace telegrad {
+namespace {
+
+// ELEMENT(x), ELEMENT(y) in brackets.
+template <typename Range, typename Element>
+std::string Array(const Range& range, Element element) {
+  std::string out = "[";
+  for (const auto& value : range) StrAppend(&out, out.size() > 1 ? "," : "", element(value));
+  return out + "]";
+}
+
+std::string Numbers(ShapeView values) {
+  return Array(values, [](int64_t value) { return StrCat(value); });
+}
+
+std::string TensorJson(const TensorSpec& spec) {
+  return StrCat("{\"name\":", JsonQuote(spec.name), ",\"datatype\":\"", DatatypeOf(spec.dtype),
+                "\",\"shape\":", Numbers(spec.shape), "}");
+}
+
+// Types as a configuration names them: FP32 is TYPE_FP32.
+std::string IoJson(const TensorSpec& spec, bool batches) {
+  ShapeView dims = spec.shape;
+  if (batches && !dims.empty()) dims = dims.subspan(1);
+  return StrCat("{\"name\":", JsonQuote(spec.name), ",\"data_type\":\"TYPE_",
+                DatatypeOf(spec.dtype), "\",\"dims\":", Numbers(dims),
+                spec.labels.empty() ? "" : StrCat(",\"label_filename\":", JsonQuote(spec.labels)),
+                "}");
+}
+
+std::string PolicyJson(const QueuePolicy& policy) {
+  return StrCat("{\"timeout_action\":\"", policy.delay ? "DELAY" : "REJECT",
+                "\",\"default_timeout_microseconds\":", policy.timeout_us,
+                ",\"allow_timeout_override\":", policy.may_override ? "true" : "false",
+                ",\"max_queue_size\":", policy.most, "}");
+}
+
+std::string VersionsJson(const VersionPolicy& policy) {
+  switch (policy.kind) {
+    case VersionPolicy::Kind::kAll:
+      return "{\"all\":{}}";
+    case VersionPolicy::Kind::kSpecific:
+      return StrCat("{\"specific\":{\"versions\":", Numbers(policy.versions), "}}");
+    case VersionPolicy::Kind::kLatest:
+      break;
+  }
+  return StrCat("{\"latest\":{\"num_versions\":", policy.latest, "}}");
+}
+
+std::string SumJson(std::string_view name, const DurationSum& sum) {
+  return StrCat("\"", name, "\":{\"count\":", sum.count, ",\"ns\":", sum.ns, "}");
+}
+
+}  // namespace
+
+std::string ServerJson() {
+  return StrCat("{\"name\":\"telegrad\",\"version\":\"", Version(), "\",\"extensions\":",
+                Array(kServingExtensions, [](std::string_view name) { return JsonQuote(name); }),
+                "}");
+}
+
+std::string MetadataJson(const ServedModel& model, const std::vector<std::string>& versions) {
+  const ModelConfig& config = model.config();
+  return StrCat("{\"name\":", JsonQuote(config.name),
+                ",\"versions\":", Array(versions, [](const auto& v) { return JsonQuote(v); }),
+                ",\"platform\":\"onnxruntime_onnx\",\"inputs\":", Array(config.inputs, TensorJson),
+                ",\"outputs\":", Array(config.outputs, TensorJson), "}");
+}
+
+std::string ConfigJson(const ModelConfig& config) {
+  const bool batches = config.max_batch > 0;
+  const auto io = [&](const TensorSpec& spec) { return IoJson(spec, batches); };
+  std::string out = StrCat(
+      "{\"name\":", JsonQuote(config.name),
+      ",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\",\"version_policy\":",
+      VersionsJson(config.versions), ",\"max_batch_size\":", config.max_batch,
+      ",\"input\":", Array(config.inputs, io), ",\"output\":", Array(config.outputs, io),
+      ",\"instance_group\":[{\"name\":", JsonQuote(config.name), ",\"count\":", config.instances,
+      "}],\"default_model_filename\":", JsonQuote(config.file));
+  if (config.batching) {
+    const DynamicBatching& batching = *config.batching;
+    StrAppend(&out, ",\"dynamic_batching\":{\"preferred_batch_size\":", Numbers(batching.preferred),
+              ",\"max_queue_delay_microseconds\":", batching.delay_us,
+              ",\"priority_levels\":", batching.levels,
+              ",\"default_priority_level\":", batching.default_level,
+              ",\"default_queue_policy\":", PolicyJson(batching.policy), "}");
+  }
+  return out + "}";
+}
+
+std::string StatisticsJson(ServedModel& model) {
+  const StatisticsSnapshot s = model.statistics().Snapshot();
+  return StrCat(
+      "{\"name\":", JsonQuote(model.config().name), ",\"version\":", JsonQuote(model.version()),
+      ",\"last_inference\":", s.last_ms, ",\"inference_count\":", s.inferences,
+      ",\"execution_count\":", s.executions, ",\"inference_stats\":{",
+      SumJson("success", s.success), ",", SumJson("fail", s.fail), ",", SumJson("queue", s.queue),
+      ",", SumJson("compute_input", s.input), ",", SumJson("compute_infer", s.infer), ",",
+      SumJson("compute_output", s.output), ",", SumJson("cache_hit", {}), ",",
+      SumJson("cache_miss", {}), "},\"batch_stats\":",
+      Array(s.batches,
+            [](const auto& batch) {
+              const auto& [size, sums] = batch;
+              return StrCat("{\"batch_size\":", size, ",", SumJson("compute_input", sums.input),
+                            ",", SumJson("compute_infer", sums.infer), ",",
+                            SumJson("compute_output", sums.output), "}");
+            }),
+      ",\"memory_usage\":[{\"type\":", JsonQuote(model.maker().device->name()),
+      ",\"id\":0,\"byte_size\":", model.forms().weight_bytes(), "}]}");
+}
+
+std::string IndexJson(const std::vector<IndexRow>& rows) {
+  return Array(rows, [](const IndexRow& row) {
+    std::string out = StrCat("{\"name\":", JsonQuote(row.name));
+    if (!row.version.empty()) StrAppend(&out, ",\"version\":", JsonQuote(row.version));
+    StrAppend(&out, ",\"state\":\"", row.state, "\"");
+    if (!row.reason.empty()) {
+      StrAppend(&out, ",\"reason\":",
+                JsonQuote(IsUtf8(row.reason) ? std::string_view(row.reason) : "not UTF-8"));
+    }
+    return out + "}";
+  });
+}
+
+}  // namespace telegrad

@@ -1,0 +1,35 @@
+// The paths of the protocol over HTTP.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace telegrad {
+
+struct Route {
+  enum class What {
+    kPage,
+    kScript,
+    kLive,
+    kReady,
+    kServer,
+    kAllStatistics,
+    kIndex,
+    kLoad,
+    kUnload,
+    kModel,
+    kModelReady,
+    kConfig,
+    kStatistics,
+    kInfer,
+  };
+  What what;
+  std::string model = {}, version = {};
+  bool post = false;  // else GET
+};
+
+// None where there is no such path.
+std::optional<Route> FindRoute(std::string_view path);
+
+}  // namespace telegrad

@@ -1,0 +1,29 @@
+// The models over HTTP, at the address of --http.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/base/flags.h"
+#include "server/identity/authenticator.h"
+#include "server/model_serving.h"
+
+namespace telegrad {
+
+class HttpFrontEnd {
+ public:
+  using FindTenant = std::function<absl::StatusOr<std::shared_ptr<Tenant>>(const std::string&)>;
+
+  // Null without --http. Says on stdout where it listens. INVALID_ARGUMENT for flags that do not
+  // fit, and UNIMPLEMENTED in a build without HTTP.
+  static absl::StatusOr<std::unique_ptr<HttpFrontEnd>> Start(const Flags& flags,
+                                                             ModelServing* serving,
+                                                             Authenticator* authenticator,
+                                                             FindTenant find_tenant);
+  // Ends all requests.
+  virtual ~HttpFrontEnd() = default;
+};
+
+}  // namespace telegrad

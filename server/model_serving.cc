@@ -1,0 +1,55 @@
+#include "server/model_serving.h"
+
+#include <string>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "server/service/import_model.h"
+#include "server/service/model_config_text.h"
+
+namespace telegrad {
+namespace {
+
+// Whose weights and executables are those of models; the name of no tenant that calls.
+constexpr std::string_view kOwner = "(models)";
+
+std::shared_ptr<Tenant> NewOwner(int64_t memory, const ModelServing::MakeEngine& make_engine,
+                                 Metrics* metrics) {
+  Quotas quotas;
+  if (memory > 0) quotas[Quota::kDeviceMemory] = memory;
+  quotas[Quota::kCacheBytes] = INT64_MAX / 2;  // models are few, and each has few forms
+  Accounts accounts(kOwner, quotas, "raise --models-memory");
+  auto engine = make_engine(accounts);
+  return std::make_shared<Tenant>(std::string(kOwner), std::move(accounts), std::move(engine),
+                                  metrics);
+}
+
+ServingOptions::Control ControlOf(const std::string& text) {
+  if (text == "poll") return ServingOptions::Control::kPoll;
+  if (text == "explicit") return ServingOptions::Control::kExplicit;
+  return ServingOptions::Control::kStart;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelServing>> ModelServing::Start(const Flags& flags,
+                                                                  const Environment& env,
+                                                                  const MakeEngine& make_engine) {
+  if (flags.GetList("models").empty()) return nullptr;
+  std::unique_ptr<ModelServing> serving(new ModelServing(env));
+  ServingOptions options{
+      .roots = flags.GetList("models"),
+      .control = ControlOf(flags.GetString("models-control")),
+      .poll = std::chrono::seconds(flags.GetInt("models-poll")),
+      .device = flags.GetString("models-device"),
+      .read = [](std::string_view file, const ImportOptions& import,
+                 Budget* budget) { return ReadModelFile("onnx", file, import, budget); },
+      .parse = &ParseConfigText};
+  TG_ASSIGN_OR_RETURN(serving->models_, ModelServer::Start(std::move(options), &serving->env_,
+                                                           NewOwner(flags.GetInt("models-memory"),
+                                                                    make_engine, env.metrics)));
+  env.metrics->AddLabelled([models = serving->models()] { return models->Metrics(); });
+  return serving;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,13 @@
+// Of a build without an HTTP library.
+#include "engine/base/status.h"
+#include "server/http_front_end.h"
+
+namespace telegrad {
+
+absl::StatusOr<std::unique_ptr<HttpFrontEnd>> HttpFrontEnd::Start(const Flags& flags, ModelServing*,
+                                                                  Authenticator*, FindTenant) {
+  if (flags.GetString("http").empty()) return nullptr;
+  return Unimplemented("--http: this build has no HTTP; take one that is linked dynamically");
+}
+
+}  // namespace telegrad

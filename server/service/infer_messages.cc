@@ -1,0 +1,339 @@
+// A request's head, all but its raw contents, is what protobuf makes objects of; it is limited, so
+// that a small message does not become a large one in memory.
+#include "server/service/infer_messages.h"
+
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "engine/wire/envelope.h"
+#include "server/service/convert.h"
+#include "server/serving/datatype.h"
+
+namespace telegrad {
+namespace {
+
+constexpr uint64_t kMostHeadBytes = 8 << 20;
+constexpr int kMostTensors = 1024;    // inputs, outputs, and raw contents of one request
+constexpr int64_t kObjectFactor = 4;  // objects take more than the bytes that they are made of
+constexpr int kInputsField = 5, kOutputsField = 6, kParametersField = 4;
+constexpr int kRawInputField = 7, kRawOutputField = 6, kInferResponseField = 2;
+constexpr size_t kCopiedBytes = 4096;  // contents up to this are copied behind the head
+
+// What a request is kept alive by: the transport's memory, and what its typed contents became.
+struct RequestMemory {
+  explicit RequestMemory(const grpc::ByteBuffer& bytes) : received(bytes) {}
+  ReceivedMessage received;
+  std::vector<std::unique_ptr<std::string>> converted;
+};
+
+template <typename To, typename From>
+absl::Status AppendAs(const From& from, std::string* out) {
+  out->reserve(static_cast<size_t>(from.size()) * sizeof(To));
+  for (const auto value : from) {
+    if constexpr (sizeof(To) < sizeof(value) && !std::is_floating_point_v<To>) {
+      if (value < std::numeric_limits<To>::min() || value > std::numeric_limits<To>::max()) {
+        return InvalidArgument("the value ", value, " is out of the datatype's range");
+      }
+    }
+    const To narrow = static_cast<To>(value);
+    char bytes[sizeof(To)];
+    std::memcpy(bytes, &narrow, sizeof(To));
+    out->append(bytes, sizeof(To));
+  }
+  return absl::OkStatus();
+}
+
+// How many of the fields are set, whatever they are.
+int FieldsUsed(const inference::InferTensorContents& c) {
+  int used = 0;
+  for (const int n : {c.bool_contents_size(), c.int_contents_size(), c.int64_contents_size(),
+                      c.uint_contents_size(), c.uint64_contents_size(), c.fp32_contents_size(),
+                      c.fp64_contents_size(), c.bytes_contents_size()}) {
+    used += n > 0 ? 1 : 0;
+  }
+  return used;
+}
+
+absl::Status FromTyped(const inference::InferTensorContents& c, std::string_view datatype,
+                       std::string* out) {
+  if (FieldsUsed(c) > 1) return InvalidArgument("has contents of several types, expected one");
+  const auto dtype = FromDatatype(datatype);
+  absl::Status status = absl::OkStatus();
+  bool fits = true;
+  const int all = c.bool_contents_size() + c.int_contents_size() + c.int64_contents_size() +
+                  c.uint_contents_size() + c.uint64_contents_size() + c.fp32_contents_size() +
+                  c.fp64_contents_size();
+  const auto take = [&]<typename To>(const auto& from, To) {
+    fits = from.size() == all;
+    if (fits) status = AppendAs<To>(from, out);
+  };
+  if (!dtype) {
+    return Unimplemented("has datatype ", datatype.substr(0, 64), ", which no model here takes");
+  }
+  switch (*dtype) {
+    case DType::kBool:
+      take(c.bool_contents(), uint8_t{});
+      break;
+    case DType::kInt8:
+      take(c.int_contents(), int8_t{});
+      break;
+    case DType::kInt16:
+      take(c.int_contents(), int16_t{});
+      break;
+    case DType::kInt32:
+      take(c.int_contents(), int32_t{});
+      break;
+    case DType::kInt64:
+      take(c.int64_contents(), int64_t{});
+      break;
+    case DType::kUInt8:
+      take(c.uint_contents(), uint8_t{});
+      break;
+    case DType::kUInt16:
+      take(c.uint_contents(), uint16_t{});
+      break;
+    case DType::kUInt32:
+      take(c.uint_contents(), uint32_t{});
+      break;
+    case DType::kUInt64:
+      take(c.uint64_contents(), uint64_t{});
+      break;
+    case DType::kFloat32:
+      take(c.fp32_contents(), float{});
+      break;
+    case DType::kFloat64:
+      take(c.fp64_contents(), double{});
+      break;
+    default:
+      return InvalidArgument("has datatype ", datatype, ", which has raw contents only");
+  }
+  if (!fits) {
+    return InvalidArgument("has contents in a field that is not that of datatype ", datatype);
+  }
+  return status;
+}
+
+using Parameters = google::protobuf::Map<std::string, inference::InferParameter>;
+
+absl::StatusOr<int64_t> IntParameter(const std::string& name, const inference::InferParameter& p) {
+  using P = inference::InferParameter;
+  if (p.parameter_choice_case() == P::kInt64Param) return p.int64_param();
+  if (p.parameter_choice_case() == P::kUint64Param && p.uint64_param() <= INT64_MAX) {
+    return static_cast<int64_t>(p.uint64_param());
+  }
+  return InvalidArgument("parameter '", Clip(name, 64), "' is expected to be an integer");
+}
+
+absl::Status ReadParameters(const Parameters& parameters, ReceivedInfer* out) {
+  for (const auto& [name, value] : parameters) {
+    if (name == "priority" || name == "timeout") {
+      TG_ASSIGN_OR_RETURN(const int64_t number, IntParameter(name, value));
+      if (number < 0) return InvalidArgument("parameter '", name, "' is ", number);
+      if (name == "priority") {
+        out->request.priority = static_cast<uint64_t>(number);
+      } else {
+        out->request.timeout_us = number;
+      }
+    } else if (name == "triton_enable_empty_final_response") {
+      out->final_response = value.bool_param();
+    } else if (name.starts_with("sequence_")) {
+      const bool none = value.parameter_choice_case() == inference::InferParameter::kInt64Param &&
+                        value.int64_param() == 0;
+      const bool unset = value.parameter_choice_case() == inference::InferParameter::kBoolParam &&
+                         !value.bool_param();
+      if (!none && !unset) {
+        return Unimplemented("parameter '", Clip(name, 64),
+                             "': no model here keeps a state between requests");
+      }
+    } else if (name.starts_with("triton_")) {
+      return InvalidArgument("parameter '", Clip(name, 64), "' is reserved and not known here");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NoSharedMemory(const Parameters& parameters) {
+  if (!parameters.contains("shared_memory_region")) return absl::OkStatus();
+  return Unimplemented("is in a shared memory region, and this server has none");
+}
+
+absl::Status CheckCounts(const std::string& head) {
+  for (const int field : {kInputsField, kOutputsField, kParametersField}) {
+    TG_ASSIGN_OR_RETURN(const int64_t count, CountFields(head, field));
+    if (count > kMostTensors) {
+      return ResourceExhausted("the request has ", count,
+                               " inputs, outputs or parameters; the limit is ", kMostTensors);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadInput(inference::ModelInferRequest::InferInputTensor& input, bool raw,
+                       std::vector<std::vector<ByteSpan>>& payloads, size_t* next,
+                       RequestMemory* memory, InferInput* out) {
+  out->name = std::move(*input.mutable_name());
+  out->datatype = std::move(*input.mutable_datatype());
+  out->shape.assign(input.shape().begin(), input.shape().end());
+  TG_RETURN_IF_ERROR(NoSharedMemory(input.parameters()));
+  if (raw) {
+    if (FieldsUsed(input.contents()) > 0) {
+      return InvalidArgument("has contents although the request has raw_input_contents");
+    }
+    if (*next >= payloads.size()) {
+      return InvalidArgument("has no raw_input_contents: the request has ", payloads.size());
+    }
+    out->pieces = std::move(payloads[(*next)++]);
+    for (const ByteSpan& piece : out->pieces) out->bytes += static_cast<int64_t>(piece.size());
+    return absl::OkStatus();
+  }
+  if (!IsDatatype(out->datatype)) {
+    return InvalidArgument("there is no datatype '", Clip(out->datatype, 64), "'");
+  }
+  auto bytes = std::make_unique<std::string>();
+  TG_RETURN_IF_ERROR(FromTyped(input.contents(), out->datatype, bytes.get()));
+  out->bytes = static_cast<int64_t>(bytes->size());
+  out->pieces = {{reinterpret_cast<const uint8_t*>(bytes->data()), bytes->size()}};
+  memory->converted.push_back(std::move(bytes));
+  return absl::OkStatus();
+}
+
+void AppendVarint(uint64_t value, std::string* out) {
+  for (; value >= 0x80; value >>= 7) out->push_back(static_cast<char>(value | 0x80));
+  out->push_back(static_cast<char>(value));
+}
+
+size_t VarintBytes(uint64_t value) {
+  size_t n = 1;
+  for (; value >= 0x80; value >>= 7) ++n;
+  return n;
+}
+
+grpc::Slice SliceOf(const std::string& bytes) { return grpc::Slice(bytes); }
+
+// The slice's memory is that of `output`, which is kept until the transport has sent it.
+grpc::Slice SliceOf(const InferOutput& output) {
+  auto* const owner = new std::shared_ptr<const void>(output.owner);
+  return grpc::Slice(
+      const_cast<void*>(output.data), static_cast<size_t>(output.bytes),
+      [](void* kept) { delete static_cast<std::shared_ptr<const void>*>(kept); }, owner);
+}
+
+inference::ModelInferResponse HeadOf(const InferResult& result, const std::string& id) {
+  inference::ModelInferResponse head;
+  head.set_model_name(result.model);
+  head.set_model_version(result.version);
+  head.set_id(id);
+  for (const InferOutput& output : result.outputs) {
+    auto* to = head.add_outputs();
+    to->set_name(output.name);
+    to->set_datatype(std::string(output.datatype));
+    to->mutable_shape()->Add(output.shape.begin(), output.shape.end());
+  }
+  return head;
+}
+
+// The message of `head` and its raw contents; `begin` stands before it.
+grpc::ByteBuffer Assemble(std::string begin, const std::string& head, const InferResult& result) {
+  std::vector<grpc::Slice> slices;
+  std::string bytes = std::move(begin);
+  bytes += head;
+  for (const InferOutput& output : result.outputs) {
+    AppendVarint(kRawOutputField << 3 | 2, &bytes);
+    AppendVarint(static_cast<uint64_t>(output.bytes), &bytes);
+    if (output.bytes <= static_cast<int64_t>(kCopiedBytes)) {
+      bytes.append(static_cast<const char*>(output.data), static_cast<size_t>(output.bytes));
+      continue;
+    }
+    slices.push_back(SliceOf(std::exchange(bytes, {})));
+    slices.push_back(SliceOf(output));
+  }
+  if (!bytes.empty() || slices.empty()) slices.push_back(SliceOf(bytes));
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+}  // namespace
+
+absl::StatusOr<ReceivedInfer> ToInferRequest(const grpc::ByteBuffer& bytes, Tenant& tenant) {
+  auto memory = std::make_shared<RequestMemory>(bytes);
+  Payloads split;
+  TG_RETURN_IF_ERROR(
+      SplitPayloads(memory->received.pieces, kRawInputField, kMostHeadBytes, kMostTensors, &split));
+  TG_RETURN_IF_ERROR(CheckCounts(split.head));
+  ReceivedInfer out;
+  TG_ASSIGN_OR_RETURN(
+      out.request.paid,
+      Reservation::Take(tenant.accounts.shared(Quota::kHostStaging),
+                        static_cast<int64_t>(bytes.Length()) +
+                            kObjectFactor * static_cast<int64_t>(split.head.size())));
+  inference::ModelInferRequest message;
+  if (!message.ParseFromString(split.head)) {
+    return InvalidArgument("malformed message: not a ", message.GetTypeName());
+  }
+  out.id = std::move(*message.mutable_id());
+  out.request.model = std::move(*message.mutable_model_name());
+  out.request.version = std::move(*message.mutable_model_version());
+  TG_RETURN_IF_ERROR(ReadParameters(message.parameters(), &out));
+  const bool raw = !split.payloads.empty();
+  size_t next = 0;
+  for (auto& input : *message.mutable_inputs()) {
+    InferInput& to = out.request.inputs.emplace_back();
+    const absl::Status status = ReadInput(input, raw, split.payloads, &next, memory.get(), &to);
+    if (!status.ok()) {
+      return absl::Status(status.code(),
+                          StrCat("input '", Clip(to.name, 256), "' ", ToStd(status.message())));
+    }
+  }
+  if (next != split.payloads.size()) {
+    return InvalidArgument("the request has ", split.payloads.size(), " raw_input_contents for ",
+                           next, " inputs");
+  }
+  for (const auto& output : message.outputs()) {
+    WantedOutput& to = out.request.outputs.emplace_back();
+    to.name = output.name();
+    if (absl::Status status = NoSharedMemory(output.parameters()); !status.ok()) {
+      return Unimplemented("output '", Clip(to.name, 256), "' ", ToStd(status.message()));
+    }
+    if (const auto it = output.parameters().find("classification");
+        it != output.parameters().end()) {
+      TG_ASSIGN_OR_RETURN(to.classes, IntParameter(it->first, it->second));
+      if (to.classes < 1) return InvalidArgument("classification is ", to.classes);
+    }
+  }
+  out.request.owner = std::move(memory);
+  return out;
+}
+
+grpc::ByteBuffer ToMessage(const InferResult& result, const std::string& id) {
+  return Assemble("", HeadOf(result, id).SerializeAsString(), result);
+}
+
+grpc::ByteBuffer ToStreamMessage(const InferResult& result, const std::string& id) {
+  inference::ModelInferResponse response = HeadOf(result, id);
+  (*response.mutable_parameters())["triton_final_response"].set_bool_param(true);
+  const std::string head = response.SerializeAsString();
+  uint64_t length = head.size();
+  for (const InferOutput& output : result.outputs) {
+    const auto bytes = static_cast<uint64_t>(output.bytes);
+    length += 1 + VarintBytes(bytes) + bytes;
+  }
+  std::string begin;
+  AppendVarint(kInferResponseField << 3 | 2, &begin);
+  AppendVarint(length, &begin);
+  return Assemble(std::move(begin), head, result);
+}
+
+grpc::ByteBuffer ToStreamMessage(const absl::Status& error, const std::string& model,
+                                 const std::string& id) {
+  inference::ModelStreamInferResponse response;
+  response.set_error_message(std::string(error.message()));
+  auto* inner = response.mutable_infer_response();
+  inner->set_model_name(model);
+  inner->set_id(id);
+  (*inner->mutable_parameters())["triton_final_response"].set_bool_param(true);
+  const grpc::Slice slice(response.SerializeAsString());
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+}  // namespace telegrad

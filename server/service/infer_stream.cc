@@ -1,0 +1,136 @@
+#include "server/service/infer_stream.h"
+
+#include <utility>
+
+#include "engine/base/status.h"
+#include "server/service/convert.h"
+#include "server/service/infer_messages.h"
+
+namespace telegrad {
+
+RawStream* InferStream::Start(ModelServer* models, const absl::Status& why, Caller caller,
+                              const grpc::CallbackServerContext& context) {
+  const auto [begin, end] = context.client_metadata().equal_range("triton_grpc_error");
+  bool errors_end = false;
+  for (auto it = begin; it != end; ++it) errors_end |= it->second == "true";
+  const auto stream = std::make_shared<InferStream>(models, std::move(caller), errors_end);
+  stream->self_ = stream;
+  if (models == nullptr) {
+    stream->reading_ = false;
+    stream->End(why);
+  } else {
+    stream->StartRead(&stream->incoming_);
+  }
+  return stream.get();
+}
+
+void InferStream::OnReceived(bool ok) {
+  const auto keep = shared_from_this();
+  if (!ok) {
+    {
+      const std::lock_guard lock(mutex_);
+      reading_ = false;
+      input_ended_ = true;
+    }
+    return Pump();
+  }
+  grpc::ByteBuffer bytes;
+  bytes.Swap(&incoming_);
+  const auto slot = std::make_shared<Slot>();
+  {
+    const std::lock_guard lock(mutex_);
+    if (end_) {
+      reading_ = false;
+      return;
+    }
+    slots_.push_back(slot);
+  }
+  auto received = ToInferRequest(bytes, *caller_.tenant);
+  bytes.Clear();
+  if (!received.ok()) {
+    Answer(slot, received.status(), "", "");
+  } else {
+    received->request.cancellation = cancellation_;
+    const std::string model = received->request.model;
+    models_->Infer(
+        caller_.tenant, std::move(received->request),
+        [keep, slot, model, id = std::move(received->id)](absl::StatusOr<InferResult> result) {
+          keep->Answer(slot, std::move(result), model, id);
+        });
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    reading_ = false;
+  }
+  Pump();
+}
+
+void InferStream::Answer(const std::shared_ptr<Slot>& slot, absl::StatusOr<InferResult> result,
+                         const std::string& model, const std::string& id) {
+  if (!result.ok() && errors_end_) return End(result.status());
+  grpc::ByteBuffer message =
+      result.ok() ? ToStreamMessage(*result, id) : ToStreamMessage(result.status(), model, id);
+  {
+    const std::lock_guard lock(mutex_);
+    slot->message.Swap(&message);
+    slot->done = true;
+  }
+  Pump();
+}
+
+void InferStream::OnSent(bool ok) {
+  {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    outgoing_.Clear();
+    if (!ok && !end_) end_ = absl::CancelledError("the caller has disconnected");
+  }
+  Pump();
+}
+
+void InferStream::OnDrain() {
+  {
+    const std::lock_guard lock(mutex_);
+    input_ended_ = true;  // what was taken is answered
+  }
+  Pump();
+}
+
+void InferStream::End(absl::Status why) {
+  cancellation_->Cancel();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!end_) end_ = std::move(why);
+  }
+  Pump();
+}
+
+// Starts what can be started. What is decided under the mutex is done without it, because gRPC may
+// call back from within.
+void InferStream::Pump() {
+  const auto keep = shared_from_this();
+  std::unique_lock lock(mutex_);
+  if (finished_) return;
+  if (!writing_) {
+    if (!end_ && !slots_.empty() && slots_.front()->done) {
+      outgoing_.Swap(&slots_.front()->message);
+      slots_.pop_front();
+      writing_ = true;
+      lock.unlock();
+      StartWrite(&outgoing_);
+      lock.lock();
+      if (finished_) return;
+    } else if (end_ || (input_ended_ && slots_.empty())) {
+      finished_ = true;
+      const grpc::Status status = ToGrpc(end_ ? *end_ : absl::OkStatus());
+      lock.unlock();
+      return Finish(status);
+    }
+  }
+  if (reading_ || input_ended_ || end_ || slots_.size() >= kMostUnderWay) return;
+  reading_ = true;
+  lock.unlock();
+  StartRead(&incoming_);
+}
+
+}  // namespace telegrad

@@ -1,0 +1,253 @@
+#include "server/service/inference_service.h"
+
+#include <chrono>
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/base/status.h"
+#include "engine/base/version.h"
+#include "proto/transport.h"
+#include "server/service/async_call.h"
+#include "server/service/infer_messages.h"
+#include "server/service/infer_stream.h"
+#include "server/service/model_config_text.h"
+#include "server/service/unary_call.h"
+#include "server/serving/datatype.h"
+
+namespace telegrad {
+namespace {
+
+void Write(const DurationSum& sum, inference::StatisticDuration* out) {
+  out->set_count(sum.count);
+  out->set_ns(sum.ns);
+}
+
+void Write(ServedModel& model, inference::ModelStatistics* out) {
+  const StatisticsSnapshot s = model.statistics().Snapshot();
+  out->set_name(model.config().name);
+  out->set_version(model.version());
+  out->set_last_inference(s.last_ms);
+  out->set_inference_count(s.inferences);
+  out->set_execution_count(s.executions);
+  auto* stats = out->mutable_inference_stats();
+  Write(s.success, stats->mutable_success());
+  Write(s.fail, stats->mutable_fail());
+  Write(s.queue, stats->mutable_queue());
+  Write(s.input, stats->mutable_compute_input());
+  Write(s.infer, stats->mutable_compute_infer());
+  Write(s.output, stats->mutable_compute_output());
+  Write({}, stats->mutable_cache_hit());
+  Write({}, stats->mutable_cache_miss());
+  for (const auto& [size, sums] : s.batches) {
+    auto* batch = out->add_batch_stats();
+    batch->set_batch_size(static_cast<uint64_t>(size));
+    Write(sums.input, batch->mutable_compute_input());
+    Write(sums.infer, batch->mutable_compute_infer());
+    Write(sums.output, batch->mutable_compute_output());
+  }
+  auto* memory = out->add_memory_usage();
+  memory->set_type(model.maker().device->name());
+  memory->set_byte_size(static_cast<uint64_t>(model.forms().weight_bytes()));
+}
+
+void Write(const TensorSpec& spec, inference::ModelMetadataResponse::TensorMetadata* out) {
+  out->set_name(spec.name);
+  out->set_datatype(std::string(DatatypeOf(spec.dtype)));
+  out->mutable_shape()->Add(spec.shape.begin(), spec.shape.end());
+}
+
+absl::Status CheckAdmin(const Caller& caller) {
+  if (caller.principal.admin) return absl::OkStatus();
+  return absl::PermissionDeniedError("only an administrator may load and unload models");
+}
+
+template <typename Request>
+absl::StatusOr<Request> ParseRepository(const grpc::ByteBuffer& bytes) {
+  Request request;
+  TG_RETURN_IF_ERROR(ParseMessage(bytes, &request));
+  if (!request.repository_name().empty()) {
+    return Unimplemented("repositories are not chosen by name; leave repository_name empty");
+  }
+  return request;
+}
+
+}  // namespace
+
+int64_t DeadlineNs(const grpc::CallbackServerContext& context) {
+  const auto left = context.deadline() - std::chrono::system_clock::now();
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+  const int64_t now = Clock::Steady()->Ns();
+  constexpr int64_t kFar = INT64_MAX / 4;  // longer than any process lives
+  return ns > kFar ? INT64_MAX : now + ns;
+}
+
+absl::StatusOr<ModelServer*> InferenceService::Models() const {
+  if (models_ != nullptr) return models_;
+  return FailedPrecondition("this server serves no models; start it with --models DIR");
+}
+
+absl::Status InferenceService::ServerLive(const Caller&, const inference::ServerLiveRequest&,
+                                          inference::ServerLiveResponse* response) {
+  response->set_live(true);
+  return absl::OkStatus();
+}
+
+absl::Status InferenceService::ServerReady(const Caller&, const inference::ServerReadyRequest&,
+                                           inference::ServerReadyResponse* response) {
+  TG_ASSIGN_OR_RETURN(const ModelServer* models, Models());
+  response->set_ready(models->Ready());
+  return absl::OkStatus();
+}
+
+absl::Status InferenceService::ModelReady(const Caller& caller,
+                                          const inference::ModelReadyRequest& request,
+                                          inference::ModelReadyResponse* response) {
+  TG_ASSIGN_OR_RETURN(const ModelServer* models, Models());
+  const auto model = models->Find(*caller.tenant, request.name(), request.version());
+  if (!model.ok() && !absl::IsUnavailable(model.status()) && !absl::IsNotFound(model.status())) {
+    return model.status();
+  }
+  response->set_ready(model.ok());
+  return absl::OkStatus();
+}
+
+absl::Status InferenceService::ServerMetadata(const Caller&,
+                                              const inference::ServerMetadataRequest&,
+                                              inference::ServerMetadataResponse* response) {
+  response->set_name("telegrad");
+  response->set_version(std::string(Version()));
+  for (const std::string_view extension : kServingExtensions) {
+    response->add_extensions(std::string(extension));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InferenceService::ModelMetadata(const Caller& caller,
+                                             const inference::ModelMetadataRequest& request,
+                                             inference::ModelMetadataResponse* response) {
+  TG_ASSIGN_OR_RETURN(const ModelServer* models, Models());
+  TG_ASSIGN_OR_RETURN(const auto model,
+                      models->Find(*caller.tenant, request.name(), request.version()));
+  response->set_name(model->config().name);
+  response->set_platform("onnxruntime_onnx");
+  for (const std::string& version : models->repository().Versions(request.name())) {
+    response->add_versions(version);
+  }
+  for (const TensorSpec& spec : model->config().inputs) Write(spec, response->add_inputs());
+  for (const TensorSpec& spec : model->config().outputs) Write(spec, response->add_outputs());
+  return absl::OkStatus();
+}
+
+absl::Status InferenceService::ModelConfig(const Caller& caller,
+                                           const inference::ModelConfigRequest& request,
+                                           inference::ModelConfigResponse* response) {
+  TG_ASSIGN_OR_RETURN(const ModelServer* models, Models());
+  TG_ASSIGN_OR_RETURN(const auto model,
+                      models->Find(*caller.tenant, request.name(), request.version()));
+  ToProto(model->config(), response->mutable_config());
+  return absl::OkStatus();
+}
+
+absl::Status InferenceService::ModelStatistics(const Caller& caller,
+                                               const inference::ModelStatisticsRequest& request,
+                                               inference::ModelStatisticsResponse* response) {
+  TG_ASSIGN_OR_RETURN(ModelServer * models, Models());
+  if (!request.name().empty() && !request.version().empty()) {
+    TG_ASSIGN_OR_RETURN(const auto model,
+                        models->Find(*caller.tenant, request.name(), request.version()));
+    Write(*model, response->add_model_stats());
+    return absl::OkStatus();
+  }
+  if (!request.name().empty()) {
+    TG_RETURN_IF_ERROR(models->Find(*caller.tenant, request.name(), "").status());
+  }
+  for (const auto& model : models->repository().All()) {
+    const std::string& name = model->config().name;
+    if (!request.name().empty() && name != request.name()) continue;
+    if (ModelServer::MayUse(*caller.tenant, name).ok()) Write(*model, response->add_model_stats());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InferenceService::RepositoryIndex(const Caller& caller,
+                                               const inference::RepositoryIndexRequest& request,
+                                               inference::RepositoryIndexResponse* response) {
+  TG_ASSIGN_OR_RETURN(const ModelServer* models, Models());
+  if (!request.repository_name().empty()) {
+    return Unimplemented("repositories are not chosen by name; leave repository_name empty");
+  }
+  for (const IndexRow& row : models->repository().Index()) {
+    if (request.ready() && row.state != "READY") continue;
+    if (!caller.principal.admin && !ModelServer::MayUse(*caller.tenant, row.name).ok()) continue;
+    auto* out = response->add_models();
+    out->set_name(row.name);
+    out->set_version(row.version);
+    out->set_state(row.state);
+    out->set_reason(row.reason);
+  }
+  return absl::OkStatus();
+}
+
+RawStream* InferenceService::RepositoryModelLoad(grpc::CallbackServerContext*, Caller caller) {
+  return new AsyncCall(kMaxUnaryBytes, [this, caller = std::move(caller)](
+                                           const grpc::ByteBuffer& bytes, AsyncCall::Reply reply) {
+    const auto models = Models();
+    const auto request = ParseRepository<inference::RepositoryModelLoadRequest>(bytes);
+    absl::Status status = models.status();
+    status.Update(CheckAdmin(caller));
+    status.Update(request.status());
+    if (status.ok() && !request->parameters().empty()) {
+      // A configuration or a file from outside would be what the repository's owner never saw.
+      status =
+          Unimplemented("parameter '", Clip(request->parameters().begin()->first, 64),
+                        "': models are loaded as their folder has them; change the files there");
+    }
+    if (!status.ok()) return reply(status);
+    (*models)->repository().Load(request->model_name(), [reply](const absl::Status& loaded) {
+      reply(loaded, SerializeMessage(inference::RepositoryModelLoadResponse()));
+    });
+  });
+}
+
+RawStream* InferenceService::RepositoryModelUnload(grpc::CallbackServerContext*, Caller caller) {
+  return new AsyncCall(kMaxUnaryBytes, [this, caller = std::move(caller)](
+                                           const grpc::ByteBuffer& bytes, AsyncCall::Reply reply) {
+    const auto models = Models();
+    const auto request = ParseRepository<inference::RepositoryModelUnloadRequest>(bytes);
+    absl::Status status = models.status();
+    status.Update(CheckAdmin(caller));
+    status.Update(request.status());
+    if (!status.ok()) return reply(status);
+    // unload_dependents: there are no ensembles that a model could depend on.
+    (*models)->repository().Unload(request->model_name(), [reply](const absl::Status& unloaded) {
+      reply(unloaded, SerializeMessage(inference::RepositoryModelUnloadResponse()));
+    });
+  });
+}
+
+RawStream* InferenceService::ModelInfer(grpc::CallbackServerContext* context, Caller caller) {
+  const int64_t deadline_ns = DeadlineNs(*context);
+  return new AsyncCall(
+      kMaxMessageBytes, [this, caller = std::move(caller), deadline_ns](
+                            const grpc::ByteBuffer& bytes, AsyncCall::Reply reply) {
+        const auto models = Models();
+        if (!models.ok()) return reply(models.status());
+        auto received = ToInferRequest(bytes, *caller.tenant);
+        if (!received.ok()) return reply(received.status());
+        received->request.deadline_ns = deadline_ns;
+        received->request.cancellation = reply.cancellation();
+        (*models)->Infer(caller.tenant, std::move(received->request),
+                         [reply, id = std::move(received->id)](absl::StatusOr<InferResult> result) {
+                           if (!result.ok()) return reply(result.status());
+                           reply(absl::OkStatus(), ToMessage(*result, id));
+                         });
+      });
+}
+
+RawStream* InferenceService::ModelStreamInfer(grpc::CallbackServerContext* context, Caller caller) {
+  const auto models = Models();
+  return InferStream::Start(models.ok() ? *models : nullptr, models.status(), std::move(caller),
+                            *context);
+}
+
+}  // namespace telegrad

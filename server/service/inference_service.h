@@ -1,0 +1,52 @@
+// The Open Inference Protocol over gRPC: inference.GRPCInferenceService. What a request means is
+// server/serving's; here it is read, answered, and refused where the protocol says how.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "grpcpp/grpcpp.h"
+#include "inference/grpc_service.pb.h"
+#include "server/service/router.h"
+#include "server/serving/model_server.h"
+
+namespace telegrad {
+
+class InferenceService {
+ public:
+  // `models`: null where none are served.
+  explicit InferenceService(ModelServer* models) : models_(models) {}
+
+  absl::Status ServerLive(const Caller& caller, const inference::ServerLiveRequest& request,
+                          inference::ServerLiveResponse* response);
+  absl::Status ServerReady(const Caller& caller, const inference::ServerReadyRequest& request,
+                           inference::ServerReadyResponse* response);
+  absl::Status ModelReady(const Caller& caller, const inference::ModelReadyRequest& request,
+                          inference::ModelReadyResponse* response);
+  absl::Status ServerMetadata(const Caller& caller, const inference::ServerMetadataRequest& request,
+                              inference::ServerMetadataResponse* response);
+  absl::Status ModelMetadata(const Caller& caller, const inference::ModelMetadataRequest& request,
+                             inference::ModelMetadataResponse* response);
+  absl::Status ModelConfig(const Caller& caller, const inference::ModelConfigRequest& request,
+                           inference::ModelConfigResponse* response);
+  absl::Status ModelStatistics(const Caller& caller,
+                               const inference::ModelStatisticsRequest& request,
+                               inference::ModelStatisticsResponse* response);
+  absl::Status RepositoryIndex(const Caller& caller,
+                               const inference::RepositoryIndexRequest& request,
+                               inference::RepositoryIndexResponse* response);
+  RawStream* RepositoryModelLoad(grpc::CallbackServerContext* context, Caller caller);
+  RawStream* RepositoryModelUnload(grpc::CallbackServerContext* context, Caller caller);
+  RawStream* ModelInfer(grpc::CallbackServerContext* context, Caller caller);
+  RawStream* ModelStreamInfer(grpc::CallbackServerContext* context, Caller caller);
+
+ private:
+  absl::StatusOr<ModelServer*> Models() const;
+
+  ModelServer* const models_;
+};
+
+// When a call's deadline is, as the steady clock has it; INT64_MAX: it has none.
+int64_t DeadlineNs(const grpc::CallbackServerContext& context);
+
+}  // namespace telegrad

@@ -1,0 +1,238 @@
+#include "server/service/model_config_text.h"
+
+#include <string>
+
+#include "engine/base/status.h"
+#include "google/protobuf/io/tokenizer.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/text_format.h"
+#include "server/admin/log.h"
+#include "server/serving/model_files.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int kMostNesting = 32;
+
+// The first error, with its place as an editor counts.
+class FirstError final : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, google::protobuf::io::ColumnNumber column,
+                const std::string& message) override {
+    if (text_.empty()) text_ = StrCat(line + 1, ":", column + 1, ": ", message);
+  }
+  void AddWarning(int line, google::protobuf::io::ColumnNumber column,
+                  const std::string& message) override {
+    Log(LogLevel::kWarning, "model_config",
+        {{"at", StrCat(line + 1, ":", column + 1)}, {"message", message}});
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+constexpr struct {
+  inference::DataType number;
+  DType dtype;
+} kTypes[] = {
+    {inference::TYPE_BOOL, DType::kBool},     {inference::TYPE_UINT8, DType::kUInt8},
+    {inference::TYPE_UINT16, DType::kUInt16}, {inference::TYPE_UINT32, DType::kUInt32},
+    {inference::TYPE_UINT64, DType::kUInt64}, {inference::TYPE_INT8, DType::kInt8},
+    {inference::TYPE_INT16, DType::kInt16},   {inference::TYPE_INT32, DType::kInt32},
+    {inference::TYPE_INT64, DType::kInt64},   {inference::TYPE_FP16, DType::kFloat16},
+    {inference::TYPE_FP32, DType::kFloat32},  {inference::TYPE_FP64, DType::kFloat64},
+    {inference::TYPE_BF16, DType::kBFloat16},
+};
+
+absl::StatusOr<DType> ToDType(inference::DataType type, const std::string& name) {
+  if (type == inference::TYPE_INVALID) return DType::kVoid;  // as the model has it
+  for (const auto& row : kTypes) {
+    if (row.number == type) return row.dtype;
+  }
+  return Unimplemented("'", name, "' has data_type ", inference::DataType_Name(type),
+                       ", which no model here has");
+}
+
+inference::DataType FromDType(DType dtype) {
+  for (const auto& row : kTypes) {
+    if (row.dtype == dtype) return row.number;
+  }
+  return inference::TYPE_INVALID;
+}
+
+template <typename Io>
+absl::Status ReadIo(const Io& io, std::vector<TensorSpec>* out) {
+  TensorSpec spec{.name = io.name(), .dtype = DType::kVoid, .shape = {}};
+  TG_ASSIGN_OR_RETURN(spec.dtype, ToDType(io.data_type(), io.name()));
+  for (const int64_t dim : io.dims()) {
+    if (dim < -1) return InvalidArgument("'", io.name(), "' has the dimension ", dim);
+    spec.shape.push_back(dim);
+  }
+  if (io.has_reshape()) return Unimplemented("'", io.name(), "': reshape is not supported");
+  if (io.is_shape_tensor()) {
+    return Unimplemented("'", io.name(), "': is_shape_tensor is not supported");
+  }
+  if constexpr (requires { io.label_filename(); }) spec.labels = io.label_filename();
+  if constexpr (requires { io.optional(); }) {
+    if (io.optional() || io.allow_ragged_batch()) {
+      return Unimplemented("'", io.name(),
+                           "': optional inputs and ragged batches are not supported");
+    }
+  }
+  out->push_back(std::move(spec));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Microseconds(uint64_t us, std::string_view what) {
+  constexpr uint64_t kMost = uint64_t{86'400} * 1'000'000;
+  if (us <= kMost) return static_cast<int64_t>(us);
+  return InvalidArgument(what, " is ", us, ", expected at most ", kMost, ", a day");
+}
+
+absl::StatusOr<QueuePolicy> ReadPolicy(const inference::ModelQueuePolicy& policy) {
+  QueuePolicy out{.delay = policy.timeout_action() == inference::ModelQueuePolicy::DELAY,
+                  .may_override = policy.allow_timeout_override(),
+                  .most = policy.max_queue_size()};
+  TG_ASSIGN_OR_RETURN(out.timeout_us, Microseconds(policy.default_timeout_microseconds(),
+                                                   "default_timeout_microseconds"));
+  return out;
+}
+
+absl::StatusOr<DynamicBatching> ReadBatching(const inference::ModelDynamicBatching& batching) {
+  DynamicBatching out{
+      .preferred = {batching.preferred_batch_size().begin(), batching.preferred_batch_size().end()},
+      .levels = batching.priority_levels(),
+      .default_level = batching.default_priority_level()};
+  TG_ASSIGN_OR_RETURN(out.delay_us, Microseconds(batching.max_queue_delay_microseconds(),
+                                                 "max_queue_delay_microseconds"));
+  TG_ASSIGN_OR_RETURN(out.policy, ReadPolicy(batching.default_queue_policy()));
+  for (const auto& [level, policy] : batching.priority_queue_policy()) {
+    TG_ASSIGN_OR_RETURN(out.policies[level], ReadPolicy(policy));
+  }
+  return out;
+}
+
+absl::Status ReadVersions(const inference::ModelVersionPolicy& policy, VersionPolicy* out) {
+  if (policy.has_all()) out->kind = VersionPolicy::Kind::kAll;
+  if (policy.has_latest()) {
+    if (policy.latest().num_versions() < 1) return InvalidArgument("num_versions is 0");
+    out->latest = policy.latest().num_versions();
+  }
+  if (policy.has_specific()) {
+    out->kind = VersionPolicy::Kind::kSpecific;
+    out->versions.assign(policy.specific().versions().begin(), policy.specific().versions().end());
+  }
+  return absl::OkStatus();
+}
+
+void WritePolicy(const QueuePolicy& policy, inference::ModelQueuePolicy* out) {
+  if (policy.delay) out->set_timeout_action(inference::ModelQueuePolicy::DELAY);
+  out->set_default_timeout_microseconds(static_cast<uint64_t>(policy.timeout_us));
+  out->set_allow_timeout_override(policy.may_override);
+  out->set_max_queue_size(static_cast<uint32_t>(policy.most));
+}
+
+template <typename Io>
+void WriteIo(const TensorSpec& spec, bool batches, Io* out) {
+  out->set_name(spec.name);
+  out->set_data_type(FromDType(spec.dtype));
+  for (size_t i = batches ? 1 : 0; i < spec.shape.size(); ++i) out->add_dims(spec.shape[i]);
+  if constexpr (requires { out->set_label_filename(""); }) out->set_label_filename(spec.labels);
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> ParseConfigText(std::string_view text) {
+  inference::ModelConfig in;
+  FirstError error;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&error);
+  parser.AllowUnknownField(true);
+  parser.SetRecursionLimit(kMostNesting);
+  google::protobuf::io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
+  if (!parser.Parse(&stream, &in)) return InvalidArgument(error.text());
+
+  ModelConfig out{.name = in.name()};
+  const std::string& platform = in.platform();
+  const std::string& backend = in.backend();
+  if ((!platform.empty() && platform != "onnxruntime_onnx" && platform != "onnx") ||
+      (!backend.empty() && backend != "onnxruntime" && backend != "onnx")) {
+    return Unimplemented("platform '", platform, "', backend '", backend,
+                         "': only ONNX models are served, platform onnxruntime_onnx, backend "
+                         "onnxruntime or none");
+  }
+  if (in.has_ensemble_scheduling()) return Unimplemented("ensemble_scheduling is not supported");
+  if (in.has_sequence_batching()) return Unimplemented("sequence_batching is not supported");
+  if (in.model_transaction_policy().decoupled()) {
+    return Unimplemented("decoupled models are not supported");
+  }
+  if (in.response_cache().enable()) return Unimplemented("response_cache is not supported");
+  if (!in.default_model_filename().empty()) out.file = in.default_model_filename();
+  if (!IsModelName(out.file)) {
+    return InvalidArgument("default_model_filename '", Clip(out.file, 64), "' is no file's name");
+  }
+  // Written as 0 it says as much as any other number.
+  out.max_batch = in.max_batch_size();
+  out.batch_said = in.max_batch_size() != 0 || text.find("max_batch_size") != text.npos;
+  for (const auto& input : in.input()) TG_RETURN_IF_ERROR(ReadIo(input, &out.inputs));
+  for (const auto& output : in.output()) TG_RETURN_IF_ERROR(ReadIo(output, &out.outputs));
+  for (const TensorSpec& spec : out.outputs) {
+    if (!spec.labels.empty() && !IsModelName(spec.labels)) {
+      return InvalidArgument("label_filename '", Clip(spec.labels, 64), "' is no file's name");
+    }
+  }
+  if (in.has_dynamic_batching()) {
+    TG_ASSIGN_OR_RETURN(out.batching, ReadBatching(in.dynamic_batching()));
+  }
+  for (const auto& group : in.instance_group()) {
+    constexpr int kMostInstances = 64;
+    if (group.count() < 0 || group.count() > kMostInstances) {
+      return InvalidArgument("instance_group has count ", group.count(), ", expected 1 to ",
+                             kMostInstances);
+    }
+    out.instances = std::max<int64_t>(out.instances, group.count());
+  }
+  TG_RETURN_IF_ERROR(ReadVersions(in.version_policy(), &out.versions));
+  return out;
+}
+
+void ToProto(const ModelConfig& config, inference::ModelConfig* out) {
+  const bool batches = config.max_batch > 0;
+  out->set_name(config.name);
+  out->set_platform("onnxruntime_onnx");
+  out->set_backend("onnxruntime");
+  out->set_default_model_filename(config.file);
+  out->set_max_batch_size(static_cast<int32_t>(config.max_batch));
+  for (const TensorSpec& spec : config.inputs) WriteIo(spec, batches, out->add_input());
+  for (const TensorSpec& spec : config.outputs) WriteIo(spec, batches, out->add_output());
+  auto* group = out->add_instance_group();
+  group->set_name(config.name);
+  group->set_count(static_cast<int32_t>(config.instances));
+  auto* versions = out->mutable_version_policy();
+  switch (config.versions.kind) {
+    case VersionPolicy::Kind::kAll:
+      versions->mutable_all();
+      break;
+    case VersionPolicy::Kind::kLatest:
+      versions->mutable_latest()->set_num_versions(static_cast<uint32_t>(config.versions.latest));
+      break;
+    case VersionPolicy::Kind::kSpecific:
+      versions->mutable_specific()->mutable_versions()->Add(config.versions.versions.begin(),
+                                                            config.versions.versions.end());
+      break;
+  }
+  if (!config.batching) return;
+  auto* batching = out->mutable_dynamic_batching();
+  batching->mutable_preferred_batch_size()->Add(config.batching->preferred.begin(),
+                                                config.batching->preferred.end());
+  batching->set_max_queue_delay_microseconds(static_cast<uint64_t>(config.batching->delay_us));
+  batching->set_priority_levels(config.batching->levels);
+  batching->set_default_priority_level(config.batching->default_level);
+  WritePolicy(config.batching->policy, batching->mutable_default_queue_policy());
+  for (const auto& [level, policy] : config.batching->policies) {
+    WritePolicy(policy, &(*batching->mutable_priority_queue_policy())[level]);
+  }
+}
+
+}  // namespace telegrad

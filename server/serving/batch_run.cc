@@ -1,0 +1,338 @@
+// A batch from its form to its answers: buffers, the inputs gathered into them, the run through the
+// tenant's lane of the device's queue, and each request's rows of the outputs.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "engine/base/status.h"
+#include "server/pool/admission.h"
+#include "server/serving/batcher.h"
+#include "server/serving/classification.h"
+#include "server/serving/datatype.h"
+#include "server/serving/served_model.h"
+#include "server/session/buffer.h"
+#include "server/session/staging.h"
+
+namespace telegrad {
+namespace {
+
+// What a batch may have of inputs and outputs for its copies to be made where it happens to be,
+// which may be the device's thread.
+constexpr int64_t kCopiedInline = 64 << 10;
+constexpr int64_t kKeptBytes = int64_t{256} << 20;  // of buffers for later runs
+constexpr int kMostAttempts = 3;
+
+int64_t BytesOf(const BufferSet& buffers, const Form& form) {
+  int64_t bytes = 0;
+  for (const auto* ios : {&form.inputs, &form.outputs, &form.hidden}) {
+    for (const Form::Io& io : *ios) {
+      bytes += buffers.views[static_cast<size_t>(io.slot)].length;
+    }
+  }
+  return bytes;
+}
+
+InputShapes WithBatch(const InputShapes& tails, int64_t rows) {
+  InputShapes out = tails;
+  for (Shape& shape : out) shape.insert(shape.begin(), rows);
+  return out;
+}
+
+}  // namespace
+
+void Batcher::Start(const BatchPtr& batch) {
+  FormCache& forms = batch->model->forms();
+  const Waiting& first = batch->requests.front();
+  if (first.rows == 0) {
+    batch->form = forms.Find(first.tails);
+    if (batch->form != nullptr) return Run(batch);
+    return forms.Get(
+        first.tails, 0, tenant_,
+        [self = shared_from_this(), batch](const absl::StatusOr<FormCache::FormPtr>& f) {
+          if (!f.ok()) return self->Over(batch, f.status());
+          batch->form = *f;
+          self->Run(batch);
+        });
+  }
+  // The smallest size that has room, if it is compiled; else a larger one for now, and that one for
+  // the next time.
+  const std::vector<int64_t>& sizes = batch->model->batch_sizes();
+  const auto exact = std::ranges::lower_bound(sizes, batch->rows);
+  for (auto it = exact; it != sizes.end() && batch->form == nullptr; ++it) {
+    batch->form = forms.Find(WithBatch(first.tails, *it));
+  }
+  const bool found = batch->form != nullptr;
+  if (!found || batch->form->rows != *exact) {
+    forms.Get(WithBatch(first.tails, *exact), *exact, tenant_,
+              [self = shared_from_this(),
+               batch = found ? nullptr : batch](const absl::StatusOr<FormCache::FormPtr>& form) {
+                if (batch == nullptr) return;
+                if (!form.ok()) return self->Over(batch, form.status());
+                batch->form = *form;
+                self->Run(batch);
+              });
+  }
+  if (found) Run(batch);
+}
+
+absl::StatusOr<std::unique_ptr<BufferSet>> Batcher::NewBuffers(const Form& form) {
+  Device& device = *model_.maker().device;
+  auto out = std::make_unique<BufferSet>();
+  out->views = form.weights;
+  const auto add = [&](const Form::Io& io,
+                       std::vector<std::shared_ptr<Memory>>* hosts) -> absl::Status {
+    BufferView& view = out->views[static_cast<size_t>(io.slot)];
+    if (io.bytes == 0) {
+      if (hosts != nullptr) hosts->push_back(nullptr);
+      return absl::OkStatus();
+    }
+    TG_ASSIGN_OR_RETURN(auto memory, tenant_->Alloc(device, io.bytes));
+    view = {memory, 0, io.bytes};
+    if (hosts == nullptr) return absl::OkStatus();
+    if (memory->host() == nullptr) {
+      auto paid = Reservation::Take(tenant_->accounts.shared(Quota::kHostStaging), io.bytes);
+      TG_RETURN_IF_ERROR(paid.status());
+      TG_ASSIGN_OR_RETURN(memory, AllocStaging(*model_.maker().env->devices, device,
+                                               static_cast<uint64_t>(io.bytes)));
+      Memory* const raw = memory.get();
+      memory = std::shared_ptr<Memory>(
+          raw, [memory, paid = std::make_shared<Reservation>(*std::move(paid))](Memory*) {});
+    }
+    hosts->push_back(std::move(memory));
+    return absl::OkStatus();
+  };
+  for (const Form::Io& io : form.inputs) TG_RETURN_IF_ERROR(add(io, &out->inputs));
+  for (const Form::Io& io : form.outputs) TG_RETURN_IF_ERROR(add(io, &out->outputs));
+  for (const Form::Io& io : form.hidden) TG_RETURN_IF_ERROR(add(io, nullptr));
+  return out;
+}
+
+// Buffers of an earlier run of this tenant's, or new ones. They come back when the last answer that
+// refers to them is sent.
+absl::StatusOr<std::shared_ptr<BufferSet>> Batcher::TakeBuffers(
+    const std::shared_ptr<const Form>& form) {
+  std::unique_ptr<BufferSet> buffers;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = std::ranges::find(kept_, form, [](const auto& kept) { return kept.first; });
+    if (it != kept_.end()) {
+      buffers = std::move(it->second);
+      kept_.erase(it);
+    }
+  }
+  if (buffers == nullptr) {
+    TG_ASSIGN_OR_RETURN(buffers, NewBuffers(*form));
+  }
+  return std::shared_ptr<BufferSet>(buffers.release(),
+                                    [weak = weak_from_this(), form](BufferSet* set) {
+                                      std::unique_ptr<BufferSet> owned(set);
+                                      if (const auto self = weak.lock())
+                                        self->KeepBuffers(form, std::move(owned));
+                                    });
+}
+
+void Batcher::KeepBuffers(std::shared_ptr<const Form> form, std::unique_ptr<BufferSet> buffers) {
+  if (!buffers->reusable) return;
+  std::unique_ptr<BufferSet> dropped;  // without the lock
+  const std::lock_guard lock(mutex_);
+  int64_t bytes = BytesOf(*buffers, *form);
+  for (const auto& [of, kept] : kept_) bytes += BytesOf(*kept, *of);
+  if (bytes > kKeptBytes || static_cast<int64_t>(kept_.size()) > most_running_) {
+    dropped = std::move(buffers);
+  } else {
+    kept_.emplace_back(std::move(form), std::move(buffers));
+  }
+}
+
+// Rows that are only padding are zero.
+void Batcher::Gather(const Batch& batch) const {
+  const Form& form = *batch.form;
+  for (size_t i = 0; i < form.inputs.size(); ++i) {
+    if (form.inputs[i].bytes == 0) continue;
+    auto* to = static_cast<uint8_t*>(batch.buffers->inputs[i]->host());
+    uint8_t* const end = to + form.inputs[i].bytes;
+    for (const Waiting& waiting : batch.requests) {
+      for (const auto& piece : waiting.request.inputs[waiting.inputs[i]].pieces) {
+        if (piece.empty()) continue;
+        std::memcpy(to, piece.data(), piece.size());
+        to += piece.size();
+      }
+    }
+    std::memset(to, 0, static_cast<size_t>(end - to));
+  }
+}
+
+absl::StatusOr<std::vector<TimelinePoint>> Batcher::CopyIn(const Batch& batch) {
+  std::vector<TimelinePoint> waits;
+  Device& device = *model_.maker().device;
+  for (size_t i = 0; i < batch.form->inputs.size() && !device.host_visible(); ++i) {
+    const Form::Io& io = batch.form->inputs[i];
+    if (io.bytes == 0) continue;
+    TG_ASSIGN_OR_RETURN(
+        waits.emplace_back(),
+        EnqueueCopy(queues_, device, batch.buffers->views[static_cast<size_t>(io.slot)],
+                    {batch.buffers->inputs[i], 0, io.bytes}, {}));
+  }
+  return waits;
+}
+
+// The point at which the outputs are where the host can read them: copies of one lane end in order.
+absl::StatusOr<TimelinePoint> Batcher::CopyOut(const Batch& batch, const TimelinePoint& run) {
+  TimelinePoint last = run;
+  Device& device = *model_.maker().device;
+  for (size_t i = 0; i < batch.form->outputs.size() && !device.host_visible(); ++i) {
+    const Form::Io& io = batch.form->outputs[i];
+    if (io.bytes == 0) continue;
+    const TimelinePoint waits[] = {run, last};
+    TG_ASSIGN_OR_RETURN(last,
+                        EnqueueCopy(queues_, device, {batch.buffers->outputs[i], 0, io.bytes},
+                                    batch.buffers->views[static_cast<size_t>(io.slot)], waits));
+  }
+  return last;
+}
+
+absl::StatusOr<TimelinePoint> Batcher::Submit(const BatchPtr& batch) {
+  TG_ASSIGN_OR_RETURN(const std::vector<TimelinePoint> waits, CopyIn(*batch));
+  // One request alone may end with its caller; a batch of several runs on for the others.
+  const Waiting& first = batch->requests.front();
+  const int64_t deadline_ns = batch->requests.size() == 1 ? first.request.deadline_ns : INT64_MAX;
+  QueuesForRun queues(&queues_, Priority::kNormal, deadline_ns, batch->taken);
+  TG_ASSIGN_OR_RETURN(
+      const TimelinePoint run,
+      batch->form->executable->Submit(
+          batch->buffers->views, waits, nullptr,
+          batch->requests.size() == 1 ? first.request.cancellation : nullptr, queues));
+  tenant_->metrics.Add(Metric::kRuns);
+  model_.maker().env->metrics->Add(Metric::kRuns);
+  auto out = CopyOut(*batch, run);
+  if (!out.ok()) batch->buffers->reusable = false;
+  return out;
+}
+
+void Batcher::Run(const BatchPtr& batch) {
+  const Environment& env = *batch->model->maker().env;
+  if (batch->buffers == nullptr) {
+    auto buffers = TakeBuffers(batch->form);
+    if (!buffers.ok()) return Over(batch, buffers.status());
+    batch->buffers = *std::move(buffers);
+    const auto predicted_ns = static_cast<int64_t>(batch->form->executable->cost().seconds * 1e9);
+    auto taken = tenant_->TakeDeviceTime(predicted_ns, env.clock->Ns());
+    if (!taken.ok()) return Over(batch, taken.status());
+    batch->device_time = *std::move(taken);
+    Gather(*batch);
+    batch->times.gathered_ns = env.clock->Ns();
+  }
+  const auto point = Submit(batch);
+  if (absl::IsResourceExhausted(point.status()) && ++batch->attempts < kMostAttempts) {
+    // What runs there now holds memory or places in the queue; its end gives them back.
+    batch->model->maker().owner->engine->ReleaseMemory();
+    FairQueue* const queue = env.devices->queue(*batch->model->maker().device, QueueKind::kCompute);
+    const TimelinePoint drained = queue == nullptr ? TimelinePoint{} : queue->Drained();
+    const auto again = [self = shared_from_this(), batch, &env](const absl::Status&) {
+      env.workers->Post([self, batch] { self->Run(batch); }, self->tenant_->share);
+    };
+    if (drained.timeline == nullptr) return again(absl::OkStatus());
+    return drained.timeline->OnReached(drained.value, again);
+  }
+  if (!point.ok()) return Over(batch, point.status());
+  const int64_t predicted_ns = batch->device_time.ns();
+  batch->device_time.Keep();
+  const auto ended = [self = shared_from_this(), batch, predicted_ns,
+                      &env](const absl::Status& status) {
+    batch->times.run_ns = env.clock->Ns();
+    const int64_t ns = batch->taken->ns.load(std::memory_order_relaxed);
+    self->tenant_->device_time->Correct(predicted_ns, ns);
+    self->tenant_->metrics.Add(Metric::kRunNs, ns);
+    env.metrics->Add(Metric::kRunNs, ns);
+    if (batch->form->io_bytes <= kCopiedInline) return self->Ended(batch, status);
+    env.workers->Post([self, batch, status] { self->Ended(batch, status); }, self->tenant_->share);
+  };
+  if (point->timeline == nullptr) return ended(absl::OkStatus());
+  point->timeline->OnReached(point->value, ended);
+}
+
+absl::StatusOr<InferResult> Batcher::Scatter(const Batch& batch, const Waiting& waiting,
+                                             int64_t first_row) const {
+  const ModelConfig& config = batch.model->config();
+  InferResult result{.model = config.name, .version = batch.model->version(), .outputs = {}};
+  const Form& form = *batch.form;
+  const auto add = [&](size_t output, int64_t classes) -> absl::Status {
+    const Form::Io& io = form.outputs[output];
+    InferOutput out{.name = config.outputs[output].name,
+                    .datatype = DatatypeOf(io.dtype),
+                    .shape = io.shape,
+                    .owner = batch.buffers};
+    out.bytes = io.bytes;
+    const std::shared_ptr<Memory>& memory = batch.buffers->outputs[output];
+    const auto* data = memory == nullptr ? nullptr : static_cast<const uint8_t*>(memory->host());
+    if (form.rows > 0) {
+      const int64_t row_bytes = io.bytes / form.rows;
+      out.shape.front() = waiting.rows;
+      out.bytes = row_bytes * waiting.rows;
+      if (data != nullptr) data += row_bytes * first_row;
+    }
+    out.data = data;
+    if (classes > 0) {
+      TG_RETURN_IF_ERROR(
+          Classify(io.dtype, classes, form.rows > 0, batch.model->labels(output), &out));
+    }
+    result.outputs.push_back(std::move(out));
+    return absl::OkStatus();
+  };
+  for (size_t i = 0; i < waiting.outputs.size(); ++i) {
+    TG_RETURN_IF_ERROR(add(waiting.outputs[i], waiting.request.outputs[i].classes));
+  }
+  for (size_t i = 0; waiting.outputs.empty() && i < form.outputs.size(); ++i) {
+    TG_RETURN_IF_ERROR(add(i, 0));
+  }
+  return result;
+}
+
+void Batcher::Ended(const BatchPtr& batch, const absl::Status& status) {
+  if (!status.ok()) return Over(batch, status);
+  ServedModel& model = *batch->model;
+  const Environment& env = *model.maker().env;
+  std::vector<absl::StatusOr<InferResult>> results;
+  int64_t row = 0;
+  for (const Waiting& waiting : batch->requests) {
+    results.push_back(Scatter(*batch, waiting, row));
+    row += waiting.rows;
+  }
+  batch->times.done_ns = env.clock->Ns();
+  model.statistics().Ran(std::max<int64_t>(batch->rows, 1), batch->times);
+  const auto now_ms = static_cast<uint64_t>(absl::ToUnixMillis(absl::Now()));
+  for (size_t i = 0; i < results.size(); ++i) {
+    Waiting& waiting = batch->requests[i];
+    if (!results[i].ok()) {
+      Refuse(model, waiting, results[i].status());
+      continue;
+    }
+    model.statistics().Succeeded(std::max<int64_t>(waiting.rows, 1), waiting.arrived_ns,
+                                 batch->times, now_ms);
+    const InferDone done = std::move(waiting.done);
+    waiting = {};
+    done(std::move(results[i]));
+  }
+  batch->requests.clear();
+  Over(batch, absl::OkStatus());
+}
+
+// Makes room for the next batch; what was not answered is refused.
+void Batcher::Over(const BatchPtr& batch, const absl::Status& status) {
+  const std::shared_ptr<ServedModel> model = batch->model;
+  for (Waiting& waiting : batch->requests) Refuse(*model, waiting, status);
+  batch->requests.clear();
+  batch->buffers = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    --running_;
+  }
+  // Gathering the next batch's inputs may be long, and this may be the device's thread.
+  const bool small = batch->form == nullptr || batch->form->io_bytes <= kCopiedInline;
+  if (small) return Dispatch(model);
+  model->maker().env->workers->Post([self = shared_from_this(), model] { self->Dispatch(model); },
+                                    tenant_->share);
+}
+
+}  // namespace telegrad

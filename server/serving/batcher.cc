@@ -1,0 +1,226 @@
+// The queue's side of a Batcher: which requests become a batch, and when. How a batch is run is in
+// batch_run.cc.
+#include "server/serving/batcher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/time/clock.h"
+#include "engine/base/status.h"
+#include "server/serving/served_model.h"
+
+namespace telegrad {
+namespace {
+
+// Of one tenant for one version of a model, where the model's configuration says nothing.
+constexpr int64_t kMostWaiting = 4096;
+constexpr int64_t kUnbatchedRunning = 16;
+constexpr int64_t kNsPerUs = 1000;
+
+FailureReason ReasonOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kDeadlineExceeded:
+      return FailureReason::kRejected;
+    case absl::StatusCode::kCancelled:
+      return FailureReason::kCanceled;
+    case absl::StatusCode::kInternal:
+      return FailureReason::kBackend;
+    default:
+      return FailureReason::kOther;
+  }
+}
+
+int64_t MostRunning(const ModelConfig& config) {
+  // One that runs and one that is ready behind it.
+  return config.max_batch > 0 ? config.instances + 1
+                              : std::max(kUnbatchedRunning, config.instances);
+}
+
+}  // namespace
+
+Batcher::Batcher(ServedModel* model, std::shared_ptr<Tenant> tenant)
+    : model_(*model),
+      tenant_(std::move(tenant)),
+      queues_(model->maker().env->devices, tenant_->share),
+      most_running_(MostRunning(model->config())) {
+  tenant_->Enter();
+}
+
+Batcher::~Batcher() { tenant_->Leave(); }
+
+void Batcher::Refuse(ServedModel& model, Waiting& request, const absl::Status& status) const {
+  const int64_t now = model.maker().env->clock->Ns();
+  model.statistics().Failed(ReasonOf(status), now - request.arrived_ns,
+                            static_cast<uint64_t>(absl::ToUnixMillis(absl::Now())));
+  const InferDone done = std::move(request.done);
+  request = {};  // gives back what it holds before anybody is told
+  done(status);
+}
+
+void Batcher::Add(const std::shared_ptr<ServedModel>& model, Waiting request) {
+  const ModelConfig& config = model->config();
+  const QueuePolicy policy =
+      config.batching ? config.batching->PolicyOf(request.level) : QueuePolicy{};
+  int64_t timeout_us = policy.timeout_us;
+  if (policy.may_override && request.request.timeout_us > 0 &&
+      (timeout_us == 0 || request.request.timeout_us < timeout_us)) {
+    timeout_us = request.request.timeout_us;
+  }
+  request.arrived_ns = model->maker().env->clock->Ns();
+  if (timeout_us > 0 && timeout_us < (INT64_MAX - request.arrived_ns) / kNsPerUs) {
+    request.expires_ns = request.arrived_ns + timeout_us * kNsPerUs;
+  }
+  model->statistics().Arrived();
+  absl::Status full;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto of_level = static_cast<int64_t>(levels_[request.level].size());
+    if (policy.most > 0 && of_level >= policy.most) {
+      full =
+          absl::UnavailableError(StrCat("model '", config.name, "': Exceeds maximum queue size, ",
+                                        policy.most, " of max_queue_size"));
+    } else if (waiting_ >= kMostWaiting) {
+      full =
+          absl::UnavailableError(StrCat("model '", config.name, "': Exceeds maximum queue size, ",
+                                        kMostWaiting, " requests of one tenant"));
+    } else {
+      levels_[request.level].push_back(std::move(request));
+      ++waiting_;
+    }
+  }
+  if (!full.ok()) return Refuse(*model, request, full);
+  Dispatch(model);
+}
+
+// Takes out what nobody waits for any more and what has waited too long.
+void Batcher::DropLocked(int64_t now, Refused* refused, int64_t* wake_ns) {
+  std::deque<Waiting> delayed;
+  for (auto& [level, queue] : levels_) {
+    const auto check = [&](Waiting& waiting) {
+      absl::Status status = waiting.request.cancellation == nullptr
+                                ? absl::OkStatus()
+                                : waiting.request.cancellation->Check();
+      if (status.ok() && waiting.request.deadline_ns <= now) {
+        status = absl::DeadlineExceededError("the request's deadline has passed in the queue");
+      }
+      if (status.ok() && waiting.expires_ns <= now) {
+        waiting.expires_ns = INT64_MAX;
+        const auto& batching = model_.config().batching;
+        if (batching && batching->PolicyOf(waiting.level).delay) {
+          delayed.push_back(std::move(waiting));
+          return true;
+        }
+        status = absl::UnavailableError(
+            StrCat("model '", model_.config().name, "': Request timeout expired in the queue"));
+      }
+      if (status.ok()) {
+        *wake_ns = std::min({*wake_ns, waiting.expires_ns, waiting.request.deadline_ns});
+        return false;
+      }
+      refused->emplace_back(std::move(waiting), std::move(status));
+      --waiting_;
+      return true;
+    };
+    std::erase_if(queue, check);
+  }
+  for (Waiting& waiting : delayed) levels_[kDelayed].push_back(std::move(waiting));
+}
+
+Batcher::BatchPtr Batcher::TakeFirstLocked(size_t count) {
+  auto batch = std::make_shared<Batch>();
+  for (auto it = levels_.begin(); it != levels_.end() && batch->requests.size() < count;) {
+    while (!it->second.empty() && batch->requests.size() < count) {
+      batch->rows += it->second.front().rows;
+      batch->requests.push_back(std::move(it->second.front()));
+      it->second.pop_front();
+      --waiting_;
+    }
+    it = it->second.empty() ? levels_.erase(it) : std::next(it);
+  }
+  return batch;
+}
+
+// The next batch; null where there is none, or where it is worth waiting for more requests.
+Batcher::BatchPtr Batcher::TakeLocked(int64_t now, int64_t* wake_ns) {
+  const ModelConfig& config = model_.config();
+  size_t count = 0, preferred_count = 0;
+  int64_t rows = 0, oldest = INT64_MAX;
+  bool closed = false;  // no later request can join
+  const InputShapes* tails = nullptr;
+  for (const auto& [level, queue] : levels_) {
+    for (const Waiting& waiting : queue) {
+      closed =
+          tails != nullptr && (waiting.tails != *tails || rows + waiting.rows > config.max_batch);
+      if (closed) break;
+      tails = &waiting.tails;
+      ++count;
+      rows += waiting.rows;
+      oldest = std::min(oldest, waiting.arrived_ns);
+      if (!config.batching) return TakeFirstLocked(1);
+      if (std::ranges::binary_search(config.batching->preferred, rows)) preferred_count = count;
+    }
+    if (closed) break;
+  }
+  if (count == 0) return nullptr;
+  if (preferred_count > 0) return TakeFirstLocked(preferred_count);
+  if (closed || rows >= config.max_batch) return TakeFirstLocked(count);
+  const int64_t leaves = oldest + config.batching->delay_us * kNsPerUs;
+  if (leaves <= now) return TakeFirstLocked(count);
+  *wake_ns = std::min(*wake_ns, leaves);
+  return nullptr;
+}
+
+// A batch that ends at once asks for the next one from within: that is left to a worker, so that a
+// long queue of requests that fail is no deep recursion.
+void Batcher::Dispatch(const std::shared_ptr<ServedModel>& model) {
+  thread_local bool inside = false;
+  if (inside) {
+    return model->maker().env->workers->Post(
+        [self = shared_from_this(), model] { self->Dispatch(model); }, tenant_->share);
+  }
+  inside = true;
+  const absl::Cleanup outside = [&] { inside = false; };
+  Refused refused;
+  std::vector<BatchPtr> batches;
+  int64_t wake_ns = INT64_MAX;
+  {
+    const std::lock_guard lock(mutex_);
+    const int64_t now = model->maker().env->clock->Ns();
+    DropLocked(now, &refused, &wake_ns);
+    while (running_ < most_running_) {
+      BatchPtr batch = TakeLocked(now, &wake_ns);
+      if (batch == nullptr) break;
+      batch->times.taken_ns = now;
+      batch->model = model;
+      ++running_;
+      batches.push_back(std::move(batch));
+    }
+    // One alarm at a time, the earliest; what comes too early does no harm.
+    if (waiting_ == 0 || (wake_ns_ <= wake_ns && wake_ns_ > now)) {
+      wake_ns = INT64_MAX;
+    } else {
+      wake_ns_ = wake_ns;
+    }
+  }
+  if (wake_ns != INT64_MAX) {
+    model->alarm().At(wake_ns, [weak = weak_from_this(), of = std::weak_ptr(model)] {
+      const auto kept = of.lock();
+      const auto self = weak.lock();
+      if (kept != nullptr && self != nullptr) self->Dispatch(kept);
+    });
+  }
+  for (auto& [waiting, status] : refused) Refuse(*model, waiting, status);
+  for (const BatchPtr& batch : batches) Start(batch);
+}
+
+bool Batcher::Trim() {
+  decltype(kept_) dropped;
+  const std::lock_guard lock(mutex_);
+  dropped = std::exchange(kept_, {});
+  return waiting_ == 0 && running_ == 0;
+}
+
+}  // namespace telegrad

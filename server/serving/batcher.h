@@ -1,0 +1,104 @@
+// The requests of one tenant for one version of a model: a queue, from which batches are taken and
+// run. A batch never mixes tenants, so that each pays for its own and waits in its own lane of the
+// device's queue.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "server/pool/session_queues.h"
+#include "server/serving/form_cache.h"
+#include "server/serving/infer.h"
+#include "server/serving/statistics.h"
+
+namespace telegrad {
+
+class ServedModel;
+
+// A request that has been checked.
+struct Waiting {
+  InferRequest request;
+  InferDone done;
+  std::vector<size_t> inputs;   // by the model's inputs: which of the request's
+  std::vector<size_t> outputs;  // by the request's outputs: which of the model's
+  InputShapes tails;            // shapes of the inputs without the batch's dimension
+  int64_t rows = 0;             // of the batch; 0 where the model does not batch
+  uint64_t level = 0;           // of priority
+  int64_t arrived_ns = 0;
+  int64_t expires_ns = INT64_MAX;  // in the queue
+};
+
+// Memory that the runs of a form bind.
+struct BufferSet {
+  std::vector<BufferView> views;  // by slot
+  // By input and by output, in memory of the host: the device's where the host can address it.
+  std::vector<std::shared_ptr<Memory>> inputs, outputs;
+  bool reusable = true;  // nothing that is under way on the device uses them any more
+};
+
+struct Batch {
+  std::shared_ptr<ServedModel> model;
+  std::vector<Waiting> requests;
+  std::shared_ptr<const Form> form;
+  std::shared_ptr<BufferSet> buffers;
+  int64_t rows = 0;
+  BatchTimes times;
+  std::shared_ptr<DeviceTime> taken = std::make_shared<DeviceTime>();
+  TakenTime device_time = {};
+  int attempts = 0;
+};
+
+// Thread-safe. Whoever calls keeps the model meanwhile.
+class Batcher : public std::enable_shared_from_this<Batcher> {
+ public:
+  Batcher(ServedModel* model, std::shared_ptr<Tenant> tenant);
+  ~Batcher();
+
+  void Add(const std::shared_ptr<ServedModel>& model, Waiting request);
+  // Gives back what is kept for later requests; true if there is nothing under way.
+  bool Trim();
+
+ private:
+  using BatchPtr = std::shared_ptr<Batch>;
+  using Refused = std::vector<std::pair<Waiting, absl::Status>>;
+  // Requests of one level; those whose time is over and that are only delayed are in the last.
+  static constexpr uint64_t kDelayed = UINT64_MAX;
+
+  void Dispatch(const std::shared_ptr<ServedModel>& model);
+  void DropLocked(int64_t now, Refused* refused, int64_t* wake_ns);
+  BatchPtr TakeLocked(int64_t now, int64_t* wake_ns);
+  BatchPtr TakeFirstLocked(size_t count);
+
+  void Start(const BatchPtr& batch);
+  void Run(const BatchPtr& batch);
+  absl::StatusOr<std::shared_ptr<BufferSet>> TakeBuffers(const std::shared_ptr<const Form>& form);
+  absl::StatusOr<std::unique_ptr<BufferSet>> NewBuffers(const Form& form);
+  void KeepBuffers(std::shared_ptr<const Form> form, std::unique_ptr<BufferSet> buffers);
+  void Gather(const Batch& batch) const;
+  absl::StatusOr<TimelinePoint> Submit(const BatchPtr& batch);
+  absl::StatusOr<std::vector<TimelinePoint>> CopyIn(const Batch& batch);
+  absl::StatusOr<TimelinePoint> CopyOut(const Batch& batch, const TimelinePoint& run);
+  void Ended(const BatchPtr& batch, const absl::Status& status);
+  absl::StatusOr<InferResult> Scatter(const Batch& batch, const Waiting& request,
+                                      int64_t first_row) const;
+  void Over(const BatchPtr& batch, const absl::Status& status);
+  void Refuse(ServedModel& model, Waiting& request, const absl::Status& status) const;
+
+  ServedModel& model_;
+  const std::shared_ptr<Tenant> tenant_;
+  SessionQueues queues_;
+  const int64_t most_running_;
+
+  std::mutex mutex_;
+  std::map<uint64_t, std::deque<Waiting>> levels_;
+  int64_t waiting_ = 0;
+  int64_t running_ = 0;
+  int64_t wake_ns_ = INT64_MAX;  // the alarm that is set
+  std::vector<std::pair<std::shared_ptr<const Form>, std::unique_ptr<BufferSet>>> kept_;
+};
+
+}  // namespace telegrad

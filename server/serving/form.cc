@@ -1,0 +1,123 @@
+#include "server/serving/form.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+// Where the model's names of `role` are among the slots.
+absl::StatusOr<std::vector<Form::Io>> FindSlots(std::string_view what, ImportedSlot::Role role,
+                                                const std::vector<TensorSpec>& specs,
+                                                const std::vector<ImportedSlot>& slots) {
+  std::vector<Form::Io> out;
+  for (const TensorSpec& spec : specs) {
+    const auto it = std::ranges::find_if(slots, [&](const ImportedSlot& slot) {
+      return slot.role == role &&
+             std::ranges::find(slot.model_names, spec.name) != slot.model_names.end();
+    });
+    if (it == slots.end()) return Internal("the model's ", what, " '", spec.name, "' has no slot");
+    if (spec.dtype != DType::kVoid && it->dtype != spec.dtype) {
+      return InvalidArgument("the model's ", what, " '", spec.name, "' is computed as ",
+                             Name(it->dtype), " and declared as ", Name(spec.dtype));
+    }
+    out.push_back({static_cast<int>(it - slots.begin()), it->dtype, it->shape, it->bytes});
+  }
+  return out;
+}
+
+absl::Status CheckBatch(const ModelConfig& config, const Form& form) {
+  for (size_t i = 0; form.rows > 0 && i < form.outputs.size(); ++i) {
+    const Shape& shape = form.outputs[i].shape;
+    if (shape.empty() || shape.front() != form.rows) {
+      return InvalidArgument("for a batch of ", form.rows, " the model's output '",
+                             config.outputs[i].name, "' has shape ", ToString(shape),
+                             ", whose first dimension is not the batch's; set max_batch_size to 0 "
+                             "in config.pbtxt");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status FormMaker::CheckRoom(const ModelConfig& config, int64_t new_weights,
+                                  int64_t temporaries) const {
+  const Account& account = owner->accounts[Quota::kDeviceMemory];
+  const int64_t needed = new_weights + temporaries;
+  const int64_t left =
+      std::min(account.limit() - account.used(), device->memory_limit() - device->memory_used());
+  if (needed <= left) return absl::OkStatus();
+  return ResourceExhausted("model '", config.name, "' needs ", needed, " bytes on ", device->name(),
+                           " (", new_weights, " of weights, ", temporaries,
+                           " of temporaries), and ", std::max<int64_t>(left, 0), " are left of ",
+                           std::min(account.limit(), device->memory_limit()),
+                           "; unload a model or raise --models-memory; in use: ", in_use());
+}
+
+absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(ModelSource& source,
+                                                            const ModelConfig& config,
+                                                            const std::vector<Shape>& shapes,
+                                                            int64_t rows, Tenant& payer) const {
+  const CompileTimer charged(&payer);
+  Budget budget(env->limits.job);
+  budget.SetShare(payer.share);
+  TG_ASSIGN_OR_RETURN(const auto content, source.Read());
+  ImportOptions options;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    options.input_shapes[config.inputs[i].name] = shapes[i];
+  }
+  options.external = [&](std::string_view location) {
+    return source.ReadOther(*content, location);
+  };
+  TG_ASSIGN_OR_RETURN(ImportedModel model, read(content->file, options, &budget));
+
+  auto form = std::make_shared<Form>();
+  form->rows = rows;
+  TG_ASSIGN_OR_RETURN(form->inputs,
+                      FindSlots("input", ImportedSlot::Role::kInput, config.inputs, model.slots));
+  TG_ASSIGN_OR_RETURN(
+      form->outputs, FindSlots("output", ImportedSlot::Role::kOutput, config.outputs, model.slots));
+  TG_RETURN_IF_ERROR(CheckBatch(config, *form));
+  for (size_t i = 0; i < model.slots.size(); ++i) {
+    const ImportedSlot& slot = model.slots[i];
+    if (slot.role == ImportedSlot::Role::kOutput && slot.model_names.empty()) {
+      form->hidden.push_back({static_cast<int>(i), slot.dtype, slot.shape, slot.bytes});
+    }
+  }
+  for (const auto* ios : {&form->inputs, &form->outputs}) {
+    for (const Form::Io& io : *ios) form->io_bytes += io.bytes;
+  }
+
+  Device* const devices[] = {device};
+  TG_ASSIGN_OR_RETURN(
+      ExecutableCache::Result compiled,
+      owner->engine->Get(model.graph.hash, model.graph.graph, devices, &budget, {}));
+  payer.compile_time->Correct(0, budget.worked_ns());
+  form->executable = std::move(compiled.executable);
+  const RunCost cost = form->executable->cost();
+  TG_RETURN_IF_ERROR(Admit(cost, env->limits.run));
+
+  std::vector<std::string_view> contents;
+  std::vector<size_t> slots;
+  for (size_t i = 0; i < model.slots.size(); ++i) {
+    if (model.slots[i].role != ImportedSlot::Role::kWeight) continue;
+    if (static_cast<int64_t>(model.contents[i].size()) != model.slots[i].bytes) {
+      return Internal("weight '", model.slots[i].name, "' has ", model.contents[i].size(),
+                      " bytes, expected ", model.slots[i].bytes);
+    }
+    contents.push_back(model.contents[i]);
+    slots.push_back(i);
+    form->weight_bytes += model.slots[i].bytes;
+  }
+  const WeightStore::Plan plan = weights->MakePlan(std::move(contents));
+  TG_RETURN_IF_ERROR(CheckRoom(config, plan.new_bytes, cost.temporary_bytes));
+  TG_ASSIGN_OR_RETURN(std::vector<BufferView> placed, weights->Place(plan, &budget));
+  form->weights.resize(model.slots.size());
+  for (size_t i = 0; i < slots.size(); ++i) form->weights[slots[i]] = std::move(placed[i]);
+  return form;
+}
+
+}  // namespace telegrad

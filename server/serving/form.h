@@ -1,0 +1,60 @@
+// A form of a model: what it is for inputs of certain shapes, compiled, with its weights in place.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/execution/executable.h"
+#include "engine/frontend/onnx/import.h"
+#include "server/serving/model_config.h"
+#include "server/serving/model_files.h"
+#include "server/serving/weight_store.h"
+#include "server/session/operation.h"
+#include "server/session/session.h"
+
+namespace telegrad {
+
+struct Form {
+  struct Io {
+    int slot = -1;
+    DType dtype = DType::kVoid;
+    Shape shape;
+    int64_t bytes = 0;
+  };
+  std::shared_ptr<const Executable> executable;
+  std::vector<Io> inputs, outputs;  // in the order of the configuration
+  std::vector<Io> hidden;           // outputs that the model does not name
+  std::vector<BufferView> weights;  // by slot; empty where it is none
+  int64_t rows = 0;                 // of the batch; 0 where the model does not batch
+  int64_t weight_bytes = 0;
+  int64_t io_bytes = 0;  // of inputs and outputs
+};
+
+// Reads a model file: the door through which imports of sessions go, too.
+using ReadModel = std::function<absl::StatusOr<ImportedModel>(
+    std::string_view file, const ImportOptions& options, Budget* budget)>;
+
+// Makes forms of any model. What it points to outlives it.
+struct FormMaker {
+  const Environment* env;
+  Device* device;
+  Tenant* owner;  // of weights, executables and their temporaries
+  WeightStore* weights;
+  ReadModel read;
+  std::function<std::string()> in_use;  // which models hold how much, for an error
+
+  // A form for inputs of these shapes, in the order of the configuration. `payer` pays for the
+  // time that it takes. Long: for a thread that compiles.
+  absl::StatusOr<std::shared_ptr<const Form>> Make(ModelSource& source, const ModelConfig& config,
+                                                   const std::vector<Shape>& shapes, int64_t rows,
+                                                   Tenant& payer) const;
+
+ private:
+  absl::Status CheckRoom(const ModelConfig& config, int64_t weights, int64_t temporaries) const;
+};
+
+}  // namespace telegrad

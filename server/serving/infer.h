@@ -1,0 +1,62 @@
+// An inference request and its result, free of any wire format.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "devices/api/cancellation.h"
+#include "engine/base/account.h"
+#include "engine/ir/graph.h"
+#include "engine/types/dtype.h"
+
+namespace telegrad {
+
+struct InferInput {
+  std::string name;
+  std::string datatype;  // as the client wrote it
+  Shape shape;
+  std::vector<std::span<const uint8_t>> pieces;  // its bytes in order, row-major, little-endian
+  int64_t bytes = 0;                             // in all pieces
+};
+
+struct WantedOutput {
+  std::string name;
+  int64_t classes = 0;  // above 0: that many strings "SCORE:INDEX" instead, the highest first
+};
+
+struct InferRequest {
+  std::string model;
+  std::string version;  // empty: the one that the version policy prefers
+  std::vector<InferInput> inputs;
+  std::vector<WantedOutput> outputs;  // none: all of the model's
+  uint64_t priority = 0;              // 1 is the highest; 0: the model's default
+  int64_t timeout_us = 0;             // in the queue, where the model's policy lets requests say so
+  int64_t deadline_ns = INT64_MAX;    // as the clock has it
+  std::shared_ptr<Cancellation> cancellation = nullptr;
+  std::shared_ptr<const void> owner = nullptr;  // of the pieces
+  Reservation paid = {};                        // for them, for as long as the request is kept
+};
+
+struct InferOutput {
+  std::string name;
+  std::string_view datatype;  // a constant
+  Shape shape;
+  const void* data = nullptr;
+  int64_t bytes = 0;
+  std::shared_ptr<const void> owner = nullptr;  // of the data
+};
+
+struct InferResult {
+  std::string model, version;
+  std::vector<InferOutput> outputs;
+};
+
+// Called exactly once, on any thread, and must be quick.
+using InferDone = std::function<void(absl::StatusOr<InferResult>)>;
+
+}  // namespace telegrad

@@ -1,0 +1,186 @@
+#include "server/serving/model_config.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "engine/base/status.h"
+#include "engine/frontend/onnx/model.h"
+#include "server/serving/datatype.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kMostBatch = 65'536;
+
+absl::StatusOr<TensorSpec> SpecOf(const onnx::ValueInfo& value) {
+  const bool known = value.elem_type >= 1 && value.elem_type <= 1000;
+  const DType dtype = known
+                          ? DTypeFromOnnx(static_cast<int>(value.elem_type)).value_or(DType::kVoid)
+                          : DType::kVoid;
+  if (value.other || !value.wrappers.empty() || DatatypeOf(dtype).empty()) {
+    return Unimplemented("the model's '", value.name.substr(0, 256),
+                         "' is no tensor of a type that the protocol has; only such are served");
+  }
+  TensorSpec out{.name = std::string(value.name), .dtype = dtype, .shape = {}};
+  for (const onnx::Dimension& dim : value.shape) {
+    out.shape.push_back(dim.param.empty() && dim.value >= 0 ? dim.value : -1);
+  }
+  return out;
+}
+
+// The names by which exporters call the dimension of a batch.
+bool IsBatchName(std::string_view name) {
+  const std::string lower = absl::AsciiStrToLower(ToAbsl(name));
+  return lower == "n" || lower == "b" || lower.find("batch") != std::string::npos;
+}
+
+struct Declared {
+  std::vector<TensorSpec> inputs, outputs;
+  bool batches = false;  // by the names of its dimensions
+};
+
+absl::StatusOr<Declared> DeclaredOf(std::string_view file) {
+  const absl::StatusOr<onnx::Model> parsed = onnx::ParseModel(file);
+  if (!parsed.ok()) {
+    return absl::Status(parsed.status().code(), StrCat("ONNX: ", ToStd(parsed.status().message())));
+  }
+  const onnx::Model& model = *parsed;
+  std::set<std::string_view> defaults;
+  for (const onnx::TensorProto& t : model.initializers) defaults.insert(t.name);
+  Declared out;
+  std::set<std::string_view> batch;
+  const auto add = [&](const onnx::ValueInfo& value, std::vector<TensorSpec>* to) -> absl::Status {
+    TG_ASSIGN_OR_RETURN(TensorSpec spec, SpecOf(value));
+    to->push_back(std::move(spec));
+    batch.insert(value.shape.empty() ? std::string_view() : value.shape.front().param);
+    return absl::OkStatus();
+  };
+  for (const onnx::ValueInfo& input : model.inputs) {
+    if (!defaults.contains(input.name)) TG_RETURN_IF_ERROR(add(input, &out.inputs));
+  }
+  for (const onnx::ValueInfo& output : model.outputs) {
+    if (output.has_shape && output.elem_type != 0) {
+      TG_RETURN_IF_ERROR(add(output, &out.outputs));
+    } else {
+      // Its type and shape are known once the model is imported.
+      out.outputs.push_back({.name = std::string(output.name), .dtype = DType::kVoid, .shape = {}});
+      batch.insert("");
+    }
+  }
+  if (out.inputs.empty()) return InvalidArgument("the model has no inputs");
+  out.batches = batch.size() == 1 && IsBatchName(*batch.begin());
+  return out;
+}
+
+bool Fits(const Shape& said, const Shape& declared) {
+  if (said.size() != declared.size()) return false;
+  for (size_t i = 0; i < said.size(); ++i) {
+    if (said[i] >= 0 && declared[i] >= 0 && said[i] != declared[i]) return false;
+  }
+  return true;
+}
+
+// Joins what the configuration says of the model's tensors to what the model says.
+absl::Status Join(std::string_view what, bool batches, const std::vector<TensorSpec>& declared,
+                  std::vector<TensorSpec>* said) {
+  std::vector<TensorSpec> joined = declared;
+  for (const TensorSpec& spec : *said) {
+    const auto it = std::ranges::find(joined, spec.name, &TensorSpec::name);
+    if (it == joined.end()) {
+      return InvalidArgument("config.pbtxt names ", what, " '", spec.name,
+                             "', which the model does not have");
+    }
+    if (spec.dtype != DType::kVoid && it->dtype != DType::kVoid && spec.dtype != it->dtype) {
+      return InvalidArgument("config.pbtxt: ", what, " '", spec.name, "' is ",
+                             DatatypeOf(spec.dtype), ", the model has ", DatatypeOf(it->dtype));
+    }
+    Shape shape = spec.shape;
+    if (batches) shape.insert(shape.begin(), -1);
+    const bool known = it->dtype != DType::kVoid;  // only then is its shape
+    if (known && !Fits(shape, it->shape)) {
+      return InvalidArgument("config.pbtxt: ", what, " '", spec.name, "' has dims ",
+                             ToString(spec.shape), batches ? " behind the batch's" : "",
+                             ", the model has ", ToString(it->shape));
+    }
+    it->labels = spec.labels;
+    if (it->dtype == DType::kVoid) it->dtype = spec.dtype;
+    if (!known) it->shape = shape;
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (it->shape[i] < 0) it->shape[i] = shape[i];
+    }
+  }
+  *said = std::move(joined);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<int64_t> VersionPolicy::Choose(const std::vector<int64_t>& available) const {
+  std::vector<int64_t> out = available;
+  std::ranges::sort(out);
+  if (kind == Kind::kLatest && static_cast<int64_t>(out.size()) > latest) {
+    out.erase(out.begin(), out.end() - latest);
+  }
+  if (kind == Kind::kSpecific) {
+    std::erase_if(out, [&](int64_t v) { return std::ranges::find(versions, v) == versions.end(); });
+  }
+  return out;
+}
+
+absl::Status CompleteConfig(std::string_view file, ModelConfig* config) {
+  TG_ASSIGN_OR_RETURN(const Declared declared, DeclaredOf(file));
+  if (!config->batch_said && config->inputs.empty() && config->outputs.empty() &&
+      declared.batches) {
+    config->max_batch = kInferredMaxBatch;
+    if (!config->batching) config->batching.emplace();
+  }
+  const bool batches = config->max_batch > 0;
+  if (config->max_batch < 0 || config->max_batch > kMostBatch) {
+    return InvalidArgument("max_batch_size is ", config->max_batch, ", expected 0 to ", kMostBatch);
+  }
+  if (config->batching && !batches) {
+    return InvalidArgument("dynamic_batching needs a max_batch_size above 0");
+  }
+  TG_RETURN_IF_ERROR(Join("input", batches, declared.inputs, &config->inputs));
+  TG_RETURN_IF_ERROR(Join("output", batches, declared.outputs, &config->outputs));
+  if (!batches) return absl::OkStatus();
+  for (const auto* specs : {&config->inputs, &config->outputs}) {
+    for (const TensorSpec& spec : *specs) {
+      if (spec.dtype == DType::kVoid) continue;
+      if (spec.shape.empty() || spec.shape.front() >= 0) {
+        return InvalidArgument("max_batch_size is ", config->max_batch, ", but the model's '",
+                               spec.name, "' has shape ", ToString(spec.shape),
+                               ", whose first dimension is fixed; set max_batch_size to 0, or "
+                               "export the model with a dynamic first dimension");
+      }
+    }
+  }
+  if (!config->batching) return absl::OkStatus();
+  DynamicBatching& batching = *config->batching;
+  for (const int64_t size : batching.preferred) {
+    if (size < 1 || size > config->max_batch) {
+      return InvalidArgument("preferred_batch_size ", size, " is not within 1 and max_batch_size, ",
+                             config->max_batch);
+    }
+  }
+  std::ranges::sort(batching.preferred);
+  if (batching.levels > 0 &&
+      (batching.default_level < 1 || batching.default_level > batching.levels)) {
+    return InvalidArgument("default_priority_level is ", batching.default_level,
+                           ", expected 1 to priority_levels, ", batching.levels);
+  }
+  return absl::OkStatus();
+}
+
+std::vector<int64_t> BatchSizes(const ModelConfig& config) {
+  std::set<int64_t> sizes;
+  for (int64_t size = 1; size < config.max_batch; size *= 2) sizes.insert(size);
+  sizes.insert(config.max_batch);
+  if (config.batching) {
+    sizes.insert(config.batching->preferred.begin(), config.batching->preferred.end());
+  }
+  return {sizes.begin(), sizes.end()};
+}
+
+}  // namespace telegrad

@@ -1,0 +1,84 @@
+// How a model is served: what the configuration file in its folder says, and what can be known
+// without one from the model itself. Free of the file's format.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/ir/graph.h"
+#include "engine/types/dtype.h"
+
+namespace telegrad {
+
+// An input or output. A dimension of -1 is chosen by each request.
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::kVoid;
+  Shape shape;              // where the model batches, the first dimension is the batch's
+  std::string labels = {};  // the file with a label for each class, in the model's folder
+};
+
+// What becomes of requests that wait in a model's queue.
+struct QueuePolicy {
+  bool delay = false;         // one whose time is over goes behind all others; else it is refused
+  int64_t timeout_us = 0;     // that a request may wait; 0: any time
+  bool may_override = false;  // a request may say another time
+  int64_t most = 0;           // requests that may wait; 0: as many as the server allows
+};
+
+struct DynamicBatching {
+  std::vector<int64_t> preferred;  // ascending
+  int64_t delay_us = 0;            // that the oldest request may wait for others
+  uint64_t levels = 0;             // of priority, from 1, the highest; 0: there is one
+  uint64_t default_level = 0;
+  QueuePolicy policy = {};
+  std::map<uint64_t, QueuePolicy> policies = {};  // of levels that have their own
+
+  const QueuePolicy& PolicyOf(uint64_t level) const {
+    const auto it = policies.find(level);
+    return it == policies.end() ? policy : it->second;
+  }
+};
+
+struct VersionPolicy {
+  enum class Kind : uint8_t { kLatest, kAll, kSpecific };
+  Kind kind = Kind::kLatest;
+  int64_t latest = 1;
+  std::vector<int64_t> versions = {};
+  // Of those that there are, ascending, the ones to be served.
+  std::vector<int64_t> Choose(const std::vector<int64_t>& available) const;
+};
+
+struct ModelConfig {
+  std::string name;
+  std::string file = "model.onnx";  // in the folder of a version
+  int64_t max_batch = 0;            // 0: requests are run as they are, one by one
+  std::optional<DynamicBatching> batching = std::nullopt;
+  int64_t instances = 1;  // batches of one tenant that run at a time
+  VersionPolicy versions = {};
+  std::vector<TensorSpec> inputs = {}, outputs = {};  // none: as the model has them
+  bool batch_said = false;                            // whether the file says max_batch
+};
+
+// Reads the text of a configuration file.
+using ParseModelConfig = std::function<absl::StatusOr<ModelConfig>(std::string_view text)>;
+
+// Gives `config` what it leaves out and checks what it says against `file`, the model's bytes.
+// Where it does not say whether the model batches, that is so if the first dimension of every input
+// and output has one name and that name is a batch's.
+absl::Status CompleteConfig(std::string_view file, ModelConfig* config);
+
+// The batch sizes that a model is compiled for, ascending: powers of two, those preferred, and the
+// largest. A smaller batch is padded to the next one.
+std::vector<int64_t> BatchSizes(const ModelConfig& config);
+
+// The largest batch of a model whose batching is inferred.
+inline constexpr int64_t kInferredMaxBatch = 32;
+
+}  // namespace telegrad

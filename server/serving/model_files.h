@@ -1,0 +1,81 @@
+// The files of one folder of a model repository. A name is opened below its folder only: no part of
+// the way there is a link, a parent or an absolute path, whatever changes meanwhile.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/hash.h"
+#include "engine/base/unique_fd.h"
+
+namespace telegrad {
+
+// What a model or one of its files may be called: 1 to 255 letters, digits, '.', '_' and '-', of
+// which the first is no '.'.
+bool IsModelName(std::string_view name);
+
+class ModelFolder {
+ public:
+  // NOT_FOUND, or FAILED_PRECONDITION where it is no folder.
+  static absl::StatusOr<ModelFolder> Open(const std::string& path);
+  absl::StatusOr<ModelFolder> Folder(std::string_view name) const;
+
+  // Names of folders in it; those that are no model's name are left out.
+  absl::StatusOr<std::vector<std::string>> Folders() const;
+  bool Has(std::string_view name) const;
+  // All of a file. RESOURCE_EXHAUSTED where it has more bytes than `most`.
+  absl::StatusOr<std::string> Read(std::string_view name, int64_t most) const;
+  // A file, for ReadFile.
+  absl::StatusOr<UniqueFd> OpenFile(std::string_view name) const;
+  // Changes when the file's content is replaced: its length, time and number; 0 without a file.
+  uint64_t Stamp(std::string_view name) const;
+
+ private:
+  explicit ModelFolder(UniqueFd fd) : fd_(std::move(fd)) {}
+  absl::StatusOr<UniqueFd> OpenBelow(std::string_view name, int flags) const;
+
+  UniqueFd fd_;
+};
+
+// All of an open file, from its beginning.
+absl::StatusOr<std::string> ReadFile(const UniqueFd& fd, std::string_view name, int64_t most);
+
+// A model's file and those that it names for its weights, read as often as a form of the model is
+// made. They are kept open, so that files that take their names change nothing;
+// FAILED_PRECONDITION once one of them was written to.
+class ModelSource {
+ public:
+  ModelSource(std::shared_ptr<const ModelFolder> folder, std::string file)
+      : folder_(std::move(folder)), file_(std::move(file)) {}
+
+  // What was read, kept as long as the weights of an import are in use.
+  struct Content {
+    std::string file;
+    std::map<std::string, std::string, std::less<>> others;
+  };
+  absl::StatusOr<std::shared_ptr<Content>> Read();
+  // The content of a file that the model names.
+  absl::StatusOr<std::string_view> ReadOther(Content& content, std::string_view name);
+
+ private:
+  struct Source {
+    std::shared_ptr<const UniqueFd> fd;
+    Digest digest;
+  };
+  absl::StatusOr<std::string> ReadSame(std::string_view name);
+
+  const std::shared_ptr<const ModelFolder> folder_;
+  const std::string file_;
+  std::mutex mutex_;
+  std::map<std::string, Source, std::less<>> sources_;
+};
+
+inline constexpr int64_t kMaxModelBytes = int64_t{64} << 30;
+inline constexpr int64_t kMaxConfigBytes = 1 << 20;
+
+}  // namespace telegrad

@@ -1,0 +1,134 @@
+#include "server/serving/model_server.h"
+
+#include <utility>
+
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+constexpr uint64_t kNsOfUs = 1000;
+constexpr std::string_view kReasons[kNumFailureReasons] = {"REJECTED", "CANCELED", "BACKEND",
+                                                           "OTHER"};
+
+// A metric of each version of each model.
+constexpr struct {
+  std::string_view name;
+  MetricInfo::Kind kind;
+  std::string_view help;
+  double (*value)(const StatisticsSnapshot&);
+} kRows[] = {
+    {"nv_inference_request_success", MetricInfo::kCounter, "Inference requests that succeeded",
+     [](const StatisticsSnapshot& s) { return static_cast<double>(s.success.count); }},
+    {"nv_inference_count", MetricInfo::kCounter,
+     "Inferences done: a batch of n counts as n, without cached ones",
+     [](const StatisticsSnapshot& s) { return static_cast<double>(s.inferences); }},
+    {"nv_inference_exec_count", MetricInfo::kCounter, "Runs of the model, of whatever batch",
+     [](const StatisticsSnapshot& s) { return static_cast<double>(s.executions); }},
+    {"nv_inference_request_duration_us", MetricInfo::kCounter,
+     "Time of requests from their arrival to their answer",
+     [](const StatisticsSnapshot& s) { return static_cast<double>(s.success.ns / kNsOfUs); }},
+    {"nv_inference_queue_duration_us", MetricInfo::kCounter, "Time that requests waited in queues",
+     [](const StatisticsSnapshot& s) { return static_cast<double>(s.queue.ns / kNsOfUs); }},
+    {"nv_inference_compute_input_duration_us", MetricInfo::kCounter,
+     "Time in which inputs were put in place",
+     [](const StatisticsSnapshot& s) { return static_cast<double>(s.input.ns / kNsOfUs); }},
+    {"nv_inference_compute_infer_duration_us", MetricInfo::kCounter,
+     "Time of runs, the wait for the device included",
+     [](const StatisticsSnapshot& s) { return static_cast<double>(s.infer.ns / kNsOfUs); }},
+    {"nv_inference_compute_output_duration_us", MetricInfo::kCounter,
+     "Time in which outputs were taken",
+     [](const StatisticsSnapshot& s) { return static_cast<double>(s.output.ns / kNsOfUs); }},
+    {"nv_inference_pending_request_count", MetricInfo::kGauge,
+     "Requests taken and not answered yet",
+     [](const StatisticsSnapshot& s) { return static_cast<double>(s.pending); }},
+};
+
+}  // namespace
+
+ModelServer::ModelServer(ServingOptions options, const Environment* env,
+                         std::shared_ptr<Tenant> owner, Device* device)
+    : options_(std::move(options)),
+      owner_(std::move(owner)),
+      weights_(env->devices, device, owner_.get()),
+      maker_{.env = env,
+             .device = device,
+             .owner = owner_.get(),
+             .weights = &weights_,
+             .read = options_.read,
+             .in_use = [this] { return repository_->InUse(); }},
+      repository_(std::make_unique<ModelRepository>(
+          RepositoryOptions{.roots = options_.roots, .parse = options_.parse}, &maker_, &alarm_)) {}
+
+ModelServer::~ModelServer() = default;
+
+absl::StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ServingOptions options,
+                                                                const Environment* env,
+                                                                std::shared_ptr<Tenant> owner) {
+  TG_ASSIGN_OR_RETURN(Device * device, env->devices->Find(options.device));
+  if (device->accepts() == ProgramLevel::kNothing) {
+    return InvalidArgument("--models-device ", device->name(), " runs no models");
+  }
+  device = owner->View(*device);
+  std::unique_ptr<ModelServer> server(
+      new ModelServer(std::move(options), env, std::move(owner), device));
+  TG_RETURN_IF_ERROR(server->repository_->CheckRoots());
+  if (server->options_.control != ServingOptions::Control::kExplicit) {
+    server->repository_->LoadAll();
+  }
+  if (server->options_.control == ServingOptions::Control::kPoll) {
+    server->poller_.emplace(server->options_.poll,
+                            [repository = server->repository_.get()] { repository->Follow(); });
+  }
+  return server;
+}
+
+absl::Status ModelServer::MayUse(const Tenant& tenant, std::string_view model) {
+  if (tenant.MayInfer(model)) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      StrCat("tenant ", tenant.name, " may not use model '", Clip(model, 256),
+             "'; grant it with models = NAME below [", tenant.name, "] in the file of --tenants"));
+}
+
+absl::StatusOr<std::shared_ptr<ServedModel>> ModelServer::Find(const Tenant& tenant,
+                                                               std::string_view model,
+                                                               std::string_view version) const {
+  TG_RETURN_IF_ERROR(MayUse(tenant, model));
+  return repository_->Find(model, version);
+}
+
+void ModelServer::Infer(const std::shared_ptr<Tenant>& tenant, InferRequest request,
+                        InferDone done) {
+  if (draining_) return done(absl::UnavailableError("the server is shutting down"));
+  const auto model = Find(*tenant, request.model, request.version);
+  if (!model.ok()) return done(model.status());
+  (*model)->Infer(tenant, std::move(request), std::move(done));
+}
+
+std::vector<LabelledMetric> ModelServer::Metrics() const {
+  std::vector<LabelledMetric> out;
+  for (const auto& row : kRows) {
+    out.push_back({.name = std::string(row.name), .kind = row.kind, .help = std::string(row.help)});
+  }
+  LabelledMetric failures{.name = "nv_inference_request_failure",
+                          .kind = MetricInfo::kCounter,
+                          .help = "Inference requests that failed, by reason"};
+  for (const auto& model : repository_->All()) {
+    const StatisticsSnapshot snapshot = model->statistics().Snapshot();
+    const std::vector<std::pair<std::string, std::string>> labels = {
+        {"model", model->config().name}, {"version", model->version()}};
+    for (size_t i = 0; i < std::size(kRows); ++i) {
+      out[i].samples.push_back({.labels = labels, .value = kRows[i].value(snapshot)});
+    }
+    for (int reason = 0; reason < kNumFailureReasons; ++reason) {
+      auto with_reason = labels;
+      with_reason.emplace_back("reason", std::string(kReasons[reason]));
+      failures.samples.push_back({.labels = std::move(with_reason),
+                                  .value = static_cast<double>(snapshot.failures[reason])});
+    }
+  }
+  out.push_back(std::move(failures));
+  return out;
+}
+
+}  // namespace telegrad

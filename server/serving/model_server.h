@@ -1,0 +1,79 @@
+// What every front end asks: who may use which model, and the models themselves.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/admin/metrics.h"
+#include "server/admin/ticker.h"
+#include "server/serving/alarm.h"
+#include "server/serving/repository.h"
+#include "server/serving/weight_store.h"
+#include "server/session/tenant.h"
+
+namespace telegrad {
+
+// The protocol's extensions that are served, by their public names.
+inline constexpr std::string_view kServingExtensions[] = {
+    "classification",  "model_repository",    "model_repository(unload_dependents)",
+    "schedule_policy", "model_configuration", "binary_tensor_data",
+    "parameters",      "statistics"};
+
+struct ServingOptions {
+  enum class Control { kStart, kPoll, kExplicit };
+  std::vector<std::string> roots;
+  Control control = Control::kStart;
+  std::chrono::seconds poll{15};
+  std::string device;  // of the pool; "": the first
+  ReadModel read;
+  ParseModelConfig parse;
+};
+
+// Thread-safe.
+class ModelServer {
+ public:
+  // `owner` pays for weights, executables and their temporaries. What is pointed to outlives it.
+  // Models are loaded in the background from now on.
+  static absl::StatusOr<std::unique_ptr<ModelServer>> Start(ServingOptions options,
+                                                            const Environment* env,
+                                                            std::shared_ptr<Tenant> owner);
+  ~ModelServer();
+
+  // PERMISSION_DENIED unless the tenant was granted the model; says nothing about whether there is
+  // such a model.
+  static absl::Status MayUse(const Tenant& tenant, std::string_view model);
+
+  void Infer(const std::shared_ptr<Tenant>& tenant, InferRequest request, InferDone done);
+  absl::StatusOr<std::shared_ptr<ServedModel>> Find(const Tenant& tenant, std::string_view model,
+                                                    std::string_view version) const;
+  ModelRepository& repository() { return *repository_; }
+  const ModelRepository& repository() const { return *repository_; }
+
+  // Requests are refused from now on.
+  void Drain() { draining_ = true; }
+  bool Ready() const { return !draining_ && repository_->Ready(); }
+
+  // By Triton's names, with the labels model and version.
+  std::vector<LabelledMetric> Metrics() const;
+
+ private:
+  ModelServer(ServingOptions options, const Environment* env, std::shared_ptr<Tenant> owner,
+              Device* device);
+
+  const ServingOptions options_;
+  const std::shared_ptr<Tenant> owner_;
+  WeightStore weights_;
+  FormMaker maker_;
+  Alarm alarm_;
+  std::unique_ptr<ModelRepository> repository_;
+  std::atomic<bool> draining_ = false;
+  std::optional<Ticker> poller_;
+};
+
+}  // namespace telegrad

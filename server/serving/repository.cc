@@ -1,0 +1,407 @@
+#include "server/serving/repository.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_split.h"
+#include "engine/base/status.h"
+#include "server/admin/log.h"
+
+namespace telegrad {
+namespace {
+
+constexpr std::string_view kConfigFile = "config.pbtxt";
+constexpr size_t kMostVersions = 1024;
+constexpr int64_t kMaxLabelBytes = 16 << 20;
+
+// 0 where it is none.
+int64_t VersionOf(std::string_view text) {
+  int64_t version = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);
+  if (error != std::errc() || end != text.data() + text.size() || version < 1) return 0;
+  return text.front() == '0' ? 0 : version;
+}
+
+absl::Status Unknown(std::string_view name, std::string_view version) {
+  return NotFound("Request for unknown model: '", Clip(name, 256), "'",
+                  version.empty() ? "" : StrCat(" version ", Clip(version, 32)), " is not found");
+}
+
+std::vector<std::string> LinesOf(std::string_view text) {
+  std::vector<std::string> out = absl::StrSplit(ToAbsl(text), '\n');
+  if (!out.empty() && out.back().empty()) out.pop_back();
+  for (std::string& line : out) {
+    if (line.ends_with('\r')) line.pop_back();
+  }
+  return out;
+}
+
+}  // namespace
+
+ModelRepository::ModelRepository(RepositoryOptions options, const FormMaker* maker, Alarm* alarm)
+    : options_(std::move(options)), maker_(*maker), alarm_(*alarm) {}
+
+absl::Status ModelRepository::CheckRoots() const {
+  for (const std::string& root : options_.roots) {
+    const absl::Status status = ModelFolder::Open(root).status();
+    if (!status.ok()) {
+      return InvalidArgument("--models ", root, ": ", ToStd(status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> ModelRepository::Names() const {
+  std::set<std::string> names;
+  for (const std::string& root : options_.roots) {
+    const auto folder = ModelFolder::Open(root);
+    if (!folder.ok()) continue;
+    const auto folders = folder->Folders();
+    if (folders.ok()) names.insert(folders->begin(), folders->end());
+  }
+  return {names.begin(), names.end()};
+}
+
+absl::StatusOr<ModelFolder> ModelRepository::FolderOf(const std::string& name) const {
+  if (!IsModelName(name)) {
+    return InvalidArgument("'", Clip(name, 256),
+                           "' is no model's name: 1 to 255 letters, digits, "
+                           "'.', '_' and '-', the first no '.'");
+  }
+  std::optional<ModelFolder> found;
+  for (const std::string& root : options_.roots) {
+    const auto opened = ModelFolder::Open(root);
+    if (!opened.ok()) continue;
+    auto folder = opened->Folder(name);
+    if (absl::IsNotFound(folder.status())) continue;
+    TG_RETURN_IF_ERROR(folder.status());
+    if (found) {
+      return FailedPrecondition("model '", name,
+                                "' is in several folders of --models, expected one");
+    }
+    found = *std::move(folder);
+  }
+  if (!found) return NotFound("model '", name, "' is in no folder of --models");
+  return *std::move(found);
+}
+
+uint64_t ModelRepository::StampOf(const ModelFolder& folder) const {
+  uint64_t stamp = folder.Stamp(kConfigFile);
+  const auto versions = folder.Folders();
+  if (!versions.ok()) return stamp;
+  for (const std::string& version : *versions) {
+    const int64_t number = VersionOf(version);
+    if (number == 0) continue;
+    const auto inner = folder.Folder(version);
+    if (!inner.ok()) continue;
+    stamp = Mix64(stamp, Mix64(static_cast<uint64_t>(number), inner->Stamp("model.onnx")));
+  }
+  return stamp;
+}
+
+absl::StatusOr<ModelRepository::Found> ModelRepository::Look(const std::string& name) const {
+  TG_ASSIGN_OR_RETURN(ModelFolder folder, FolderOf(name));
+  Found out;
+  out.stamp = StampOf(folder);
+  out.config_stamp = folder.Stamp(kConfigFile);
+  if (folder.Has(kConfigFile)) {
+    TG_ASSIGN_OR_RETURN(const std::string text, folder.Read(kConfigFile, kMaxConfigBytes));
+    auto config = options_.parse(text);
+    if (!config.ok()) {
+      return absl::Status(config.status().code(),
+                          StrCat("config.pbtxt: ", ToStd(config.status().message())));
+    }
+    out.config = *std::move(config);
+  }
+  if (!out.config.name.empty() && out.config.name != name) {
+    return InvalidArgument("config.pbtxt names the model '", out.config.name,
+                           "', and its folder is '", name, "'");
+  }
+  out.config.name = name;
+  TG_ASSIGN_OR_RETURN(const std::vector<std::string> folders, folder.Folders());
+  std::vector<int64_t> available;
+  for (const std::string& version : folders) {
+    if (const int64_t number = VersionOf(version); number > 0) available.push_back(number);
+  }
+  if (available.size() > kMostVersions) {
+    return ResourceExhausted("the folder has ", available.size(), " versions; ", kMostVersions,
+                             " are allowed");
+  }
+  out.versions = out.config.versions.Choose(available);
+  if (out.versions.empty()) {
+    return FailedPrecondition("of the ", available.size(),
+                              " versions in its folder, none is to be served; expected folders "
+                              "named 1, 2, ... with a model.onnx, and a version_policy that "
+                              "chooses some");
+  }
+  out.folder = std::make_shared<const ModelFolder>(std::move(folder));
+  return out;
+}
+
+absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadVersion(const Found& found,
+                                                                          int64_t version) const {
+  TG_ASSIGN_OR_RETURN(ModelFolder folder, found.folder->Folder(StrCat(version)));
+  ModelConfig config = found.config;
+  auto source = std::make_shared<ModelSource>(
+      std::make_shared<const ModelFolder>(std::move(folder)), config.file);
+  {
+    TG_ASSIGN_OR_RETURN(const auto content, source->Read());
+    TG_RETURN_IF_ERROR(CompleteConfig(content->file, &config));
+  }
+  std::vector<std::vector<std::string>> labels;
+  for (const TensorSpec& output : config.outputs) {
+    labels.emplace_back();
+    if (output.labels.empty()) continue;
+    TG_ASSIGN_OR_RETURN(const std::string text, found.folder->Read(output.labels, kMaxLabelBytes));
+    labels.back() = LinesOf(text);
+  }
+  return ServedModel::Load(&maker_, &alarm_, std::move(config), StrCat(version), std::move(source),
+                           std::move(labels));
+}
+
+// On a thread that compiles, one task of a model at a time.
+absl::Status ModelRepository::LoadNow(const std::string& name) {
+  auto found = Look(name);
+  std::map<int64_t, std::shared_ptr<ServedModel>> before;
+  std::map<int64_t, uint64_t> stamps;
+  {
+    const std::lock_guard lock(mutex_);
+    Entry& entry = entries_[name];
+    entry.wanted = true;
+    if (!found.ok()) {
+      entry.reason = std::string(found.status().message());
+      return found.status();
+    }
+    entry.stamp = found->stamp;
+    before = entry.versions;
+    stamps = entry.stamps;
+    for (const int64_t version : found->versions) {
+      if (!before.contains(version)) entry.states[version] = {"LOADING", ""};
+    }
+  }
+  absl::Status failed;
+  std::map<int64_t, std::shared_ptr<ServedModel>> loaded;
+  std::map<int64_t, VersionState> states;
+  for (const int64_t version : found->versions) {
+    const auto folder = found->folder->Folder(StrCat(version));
+    const uint64_t stamp =
+        Mix64(found->config_stamp, folder.ok() ? folder->Stamp(found->config.file) : 0);
+    const auto known = before.find(version);
+    if (known != before.end() && stamps[version] == stamp) {
+      loaded.insert(*known);
+      states[version] = {"READY", ""};
+      continue;
+    }
+    auto model = LoadVersion(*found, version);
+    if (model.ok()) {
+      loaded[version] = *std::move(model);
+      stamps[version] = stamp;
+      states[version] = {"READY", ""};
+      Log(LogLevel::kInfo, "model_loaded", {{"name", name}, {"version", version}});
+      continue;
+    }
+    const std::string reason(model.status().message());
+    Log(LogLevel::kError, "model_failed",
+        {{"name", name}, {"version", version}, {"reason", reason}});
+    if (failed.ok()) {
+      failed = absl::Status(model.status().code(),
+                            StrCat("model '", name, "' version ", version, ": ", reason));
+    }
+    if (known != before.end()) {
+      loaded.insert(*known);  // goes on serving what it was
+      states[version] = {"READY", StrCat("a newer file does not load: ", reason)};
+    } else {
+      states[version] = {"UNAVAILABLE", reason};
+    }
+  }
+  // Where something failed, nothing that serves goes.
+  if (!failed.ok()) loaded.insert(before.begin(), before.end());
+  for (const auto& [version, model] : loaded) {
+    if (!states.contains(version)) states[version] = {"READY", ""};
+  }
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_[name];
+  entry.versions.swap(loaded);  // what is replaced goes when the lock is given back
+  entry.states = std::move(states);
+  entry.stamps = std::move(stamps);
+  std::erase_if(entry.stamps, [&](const auto& s) { return !entry.versions.contains(s.first); });
+  entry.reason = entry.versions.empty() ? std::string(failed.message()) : "";
+  before.clear();
+  return failed;
+}
+
+void ModelRepository::UnloadNow(const std::string& name) {
+  std::map<int64_t, std::shared_ptr<ServedModel>> dropped;  // without the lock
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_[name];
+  dropped.swap(entry.versions);
+  for (auto& [version, state] : entry.states) state = {"UNAVAILABLE", "unloaded"};
+  entry.stamps.clear();
+  entry.reason = "unloaded";
+  entry.wanted = false;
+}
+
+void ModelRepository::Enqueue(const std::string& name, std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    Entry& entry = entries_[name];
+    entry.waiting.push_back(std::move(task));
+    if (std::exchange(entry.busy, true)) return;
+  }
+  Next(name);
+}
+
+void ModelRepository::Next(const std::string& name) {
+  maker_.env->compilers->Post(
+      [this, name] {
+        std::function<void()> task;
+        {
+          const std::lock_guard lock(mutex_);
+          Entry& entry = entries_[name];
+          task = std::move(entry.waiting.front());
+          entry.waiting.pop_front();
+        }
+        task();
+        bool more = false;
+        {
+          const std::lock_guard lock(mutex_);
+          Entry& entry = entries_[name];
+          more = !entry.waiting.empty();
+          entry.busy = more;
+        }
+        if (more) Next(name);
+      },
+      maker_.owner->share);
+}
+
+void ModelRepository::Load(const std::string& name, Done done) {
+  const absl::Status there = FolderOf(name).status();
+  if (!there.ok()) return done(there);  // so that unknown names leave nothing behind
+  Enqueue(name, [this, name, done = std::move(done)] { done(LoadNow(name)); });
+}
+
+void ModelRepository::Unload(const std::string& name, Done done) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!entries_.contains(name)) return done(Unknown(name, ""));
+  }
+  Enqueue(name, [this, name, done = std::move(done)] {
+    UnloadNow(name);
+    Log(LogLevel::kInfo, "model_unloaded", {{"name", name}});
+    done(absl::OkStatus());
+  });
+}
+
+void ModelRepository::LoadAll() {
+  for (const std::string& name : Names()) {
+    {
+      const std::lock_guard lock(mutex_);
+      entries_[name].wanted = true;
+    }
+    Load(name, [](const absl::Status&) {});
+  }
+}
+
+void ModelRepository::Follow() {
+  const std::vector<std::string> names = Names();
+  for (const std::string& name : names) {
+    const auto folder = FolderOf(name);
+    const uint64_t stamp = folder.ok() ? StampOf(*folder) : 0;
+    {
+      const std::lock_guard lock(mutex_);
+      const Entry& entry = entries_[name];
+      if (entry.busy || (entry.wanted && entry.stamp == stamp)) continue;
+    }
+    Load(name, [](const absl::Status&) {});
+  }
+  std::vector<std::string> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, entry] : entries_) {
+      if (entry.wanted && !entry.busy && !std::ranges::binary_search(names, name)) {
+        gone.push_back(name);
+      }
+    }
+  }
+  for (const std::string& name : gone) Unload(name, [](const absl::Status&) {});
+}
+
+absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::Find(std::string_view name,
+                                                                   std::string_view version) const {
+  const int64_t number = VersionOf(version);
+  if (!version.empty() && number == 0) {
+    return InvalidArgument("'", Clip(version, 32), "' is no version; expected 1, 2, ...");
+  }
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(name);
+  if (it == entries_.end()) return Unknown(name, "");
+  const Entry& entry = it->second;
+  if (number > 0) {
+    if (const auto at = entry.versions.find(number); at != entry.versions.end()) return at->second;
+    const auto state = entry.states.find(number);
+    if (state == entry.states.end()) return Unknown(name, version);
+    return absl::UnavailableError(StrCat("Request for model '", name, "' version ", version,
+                                         ", which is not ready: ", state->second.reason));
+  }
+  if (!entry.versions.empty()) return entry.versions.rbegin()->second;
+  return absl::UnavailableError(StrCat("Request for model '", name, "', which is not ready: ",
+                                       entry.reason.empty() ? "it is being loaded" : entry.reason));
+}
+
+std::vector<std::string> ModelRepository::Versions(std::string_view name) const {
+  std::vector<std::string> out;
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(name);
+  if (it == entries_.end()) return out;
+  for (const auto& [version, model] : it->second.versions) out.push_back(model->version());
+  return out;
+}
+
+std::vector<std::shared_ptr<ServedModel>> ModelRepository::All() const {
+  std::vector<std::shared_ptr<ServedModel>> out;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, entry] : entries_) {
+    for (const auto& [version, model] : entry.versions) out.push_back(model);
+  }
+  return out;
+}
+
+std::vector<IndexRow> ModelRepository::Index() const {
+  std::vector<IndexRow> out;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, entry] : entries_) {
+    for (const auto& [version, state] : entry.states) {
+      out.push_back({name, StrCat(version), state.state, state.reason});
+    }
+    if (entry.states.empty()) {
+      out.push_back({name, "", entry.busy ? "LOADING" : "UNAVAILABLE", entry.reason});
+    }
+  }
+  return out;
+}
+
+bool ModelRepository::Ready() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::all_of(
+      entries_, [](const auto& row) { return !row.second.wanted || !row.second.versions.empty(); });
+}
+
+std::string ModelRepository::InUse() const {
+  std::vector<std::pair<int64_t, std::string>> rows;
+  for (const auto& model : All()) {
+    rows.emplace_back(-model->forms().weight_bytes(),
+                      StrCat(model->config().name, " version ", model->version()));
+  }
+  constexpr size_t kShown = 8;
+  std::ranges::sort(rows);
+  std::string out;
+  for (size_t i = 0; i < std::min(rows.size(), kShown); ++i) {
+    StrAppend(&out, i == 0 ? "" : ", ", rows[i].second, " ", -rows[i].first);
+  }
+  if (rows.size() > kShown) StrAppend(&out, " and ", rows.size() - kShown, " more");
+  return out.empty() ? "nothing" : out;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,106 @@
+// The model repository: folders NAME/VERSION/model.onnx below some roots, the models of which are
+// loaded, loaded anew in place, and unloaded. A version takes another's place at once and whole;
+// one that does not load leaves those before it serving, and its reason is kept.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/serving/served_model.h"
+
+namespace telegrad {
+
+struct RepositoryOptions {
+  std::vector<std::string> roots;
+  ParseModelConfig parse;
+};
+
+// A row of the index. States are those of the protocol.
+struct IndexRow {
+  std::string name, version, state, reason;
+};
+
+// Thread-safe.
+class ModelRepository {
+ public:
+  using Done = std::function<void(absl::Status)>;
+
+  // What it points to outlives it; no task of the pool that compiles does.
+  ModelRepository(RepositoryOptions options, const FormMaker* maker, Alarm* alarm);
+
+  // INVALID_ARGUMENT unless every root is a folder.
+  absl::Status CheckRoots() const;
+  // Names of all models in the roots, sorted.
+  std::vector<std::string> Names() const;
+
+  // Loads what the folder has now, versions that are the same are kept as they are. NOT_FOUND where
+  // there is no such folder. What is asked of one model is done in order.
+  void Load(const std::string& name, Done done);
+  void Unload(const std::string& name, Done done);
+  // Loads what is new or has changed since it was loaded, unloads what is gone.
+  void Follow();
+  // Loads all, and is not ready before that.
+  void LoadAll();
+
+  // The version that serves requests for `version`, the newest for "". NOT_FOUND, UNAVAILABLE where
+  // it is not being served, INVALID_ARGUMENT for a version that is no number.
+  absl::StatusOr<std::shared_ptr<ServedModel>> Find(std::string_view name,
+                                                    std::string_view version) const;
+  // Those being served, ascending.
+  std::vector<std::string> Versions(std::string_view name) const;
+  std::vector<std::shared_ptr<ServedModel>> All() const;
+  std::vector<IndexRow> Index() const;
+  // Whether every model that is to be served is.
+  bool Ready() const;
+  // "NAME 123, ..." of those that hold the most.
+  std::string InUse() const;
+
+ private:
+  struct VersionState {
+    std::string state, reason;
+  };
+  struct Entry {
+    std::map<int64_t, std::shared_ptr<ServedModel>> versions;  // served
+    std::map<int64_t, VersionState> states;
+    std::string reason;   // of the model as a whole, where it is not served
+    bool wanted = false;  // is to be served
+    bool busy = false;
+    std::deque<std::function<void()>> waiting;
+    uint64_t stamp = 0;
+    std::map<int64_t, uint64_t> stamps;  // of what each version was loaded from
+  };
+  // What a folder says.
+  struct Found {
+    std::shared_ptr<const ModelFolder> folder;
+    ModelConfig config;
+    std::vector<int64_t> versions;  // to be served
+    uint64_t config_stamp = 0;
+    uint64_t stamp = 0;
+  };
+
+  void Enqueue(const std::string& name, std::function<void()> task);
+  void Next(const std::string& name);
+  absl::Status LoadNow(const std::string& name);
+  void UnloadNow(const std::string& name);
+  absl::StatusOr<ModelFolder> FolderOf(const std::string& name) const;
+  absl::StatusOr<Found> Look(const std::string& name) const;
+  absl::StatusOr<std::shared_ptr<ServedModel>> LoadVersion(const Found& found,
+                                                           int64_t version) const;
+  uint64_t StampOf(const ModelFolder& folder) const;
+
+  const RepositoryOptions options_;
+  const FormMaker& maker_;
+  Alarm& alarm_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Entry, std::less<>> entries_;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,241 @@
+#include "server/serving/served_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "engine/frontend/tensor/host_tensor.h"
+#include "server/serving/datatype.h"
+
+namespace telegrad {
+namespace {
+
+// How long a tenant that asks for nothing keeps its buffers.
+constexpr int64_t kTrimNs = 1'000'000'000;
+constexpr int64_t kMostClasses = 1 << 16;
+
+bool Matches(ShapeView shape, ShapeView spec) {
+  if (shape.size() != spec.size()) return false;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (spec[i] >= 0 && shape[i] != spec[i]) return false;
+  }
+  return true;
+}
+
+// Shapes for a form that can be made before anybody asks; none where they depend on requests.
+std::optional<InputShapes> KnownShapes(const ModelConfig& config, int64_t rows) {
+  InputShapes out;
+  for (const TensorSpec& spec : config.inputs) {
+    Shape shape = spec.shape;
+    if (rows > 0) shape.front() = rows;
+    if (std::ranges::find(shape, -1) != shape.end()) return std::nullopt;
+    out.push_back(std::move(shape));
+  }
+  return out;
+}
+
+}  // namespace
+
+ServedModel::ServedModel(const FormMaker* maker, Alarm* alarm, ModelConfig config,
+                         std::string version, std::shared_ptr<ModelSource> source,
+                         std::vector<std::vector<std::string>> labels)
+    : maker_(*maker),
+      alarm_(*alarm),
+      config_(std::move(config)),
+      version_(std::move(version)),
+      batch_sizes_(config_.max_batch > 0 ? BatchSizes(config_) : std::vector<int64_t>{}),
+      labels_(std::move(labels)),
+      forms_(std::make_shared<FormCache>(maker, config_, std::move(source))) {}
+
+absl::StatusOr<std::shared_ptr<ServedModel>> ServedModel::Load(
+    const FormMaker* maker, Alarm* alarm, ModelConfig config, std::string version,
+    std::shared_ptr<ModelSource> source, std::vector<std::vector<std::string>> labels) {
+  auto out = std::make_shared<ServedModel>(maker, alarm, std::move(config), std::move(version),
+                                           std::move(source), std::move(labels));
+  TG_RETURN_IF_ERROR(out->WarmUp());
+  return out;
+}
+
+absl::Status ServedModel::WarmUp() {
+  std::vector<int64_t> sizes = {0};
+  if (config_.max_batch > 0) {
+    sizes = {1};
+    if (config_.batching) {
+      const auto& preferred = config_.batching->preferred;
+      sizes.insert(sizes.end(), preferred.begin(), preferred.end());
+    }
+    std::ranges::sort(sizes);
+    sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
+  }
+  FormCache::FormPtr form;
+  for (const int64_t rows : sizes) {
+    std::optional<InputShapes> shapes = KnownShapes(config_, rows);
+    if (!shapes) {
+      // Whether it can be served at all is found out with the smallest sizes that there are.
+      ModelConfig smallest = config_;
+      for (TensorSpec& spec : smallest.inputs) std::ranges::replace(spec.shape, -1, 1);
+      shapes = KnownShapes(smallest, rows);
+    }
+    auto made = forms_->Make(*shapes, rows, *maker_.owner);
+    if (!made.ok() && KnownShapes(config_, rows)) return made.status();
+    // A model may take no dimension of 1; then the first request tells.
+    if (!made.ok() && !absl::IsInvalidArgument(made.status())) return made.status();
+    if (!made.ok()) continue;
+    form = *made;
+  }
+  for (size_t i = 0; i < config_.outputs.size(); ++i) {
+    TensorSpec& spec = config_.outputs[i];
+    if (spec.dtype != DType::kVoid) continue;
+    if (form == nullptr) {
+      return InvalidArgument("the type of output '", spec.name,
+                             "' is not known before the first request; say it in config.pbtxt");
+    }
+    spec.dtype = form->outputs[i].dtype;
+    spec.shape = form->outputs[i].shape;
+    if (!KnownShapes(config_, form->rows)) std::ranges::fill(spec.shape, -1);
+    if (form->rows > 0) spec.shape.front() = -1;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ServedModel::CheckInput(const InferInput& input, const TensorSpec& spec) const {
+  const auto where = [&] {
+    return StrCat("model '", config_.name, "', input '", spec.name, "': ");
+  };
+  if (!IsDatatype(input.datatype)) {
+    return InvalidArgument(where(), "there is no datatype '", Clip(input.datatype, 64), "'");
+  }
+  if (FromDatatype(input.datatype) != spec.dtype) {
+    return InvalidArgument(where(), "has datatype ", input.datatype, ", expected ",
+                           DatatypeOf(spec.dtype));
+  }
+  if (input.shape.size() > static_cast<size_t>(kMaxRank) || !Matches(input.shape, spec.shape)) {
+    const ShapeView shown =
+        ShapeView(input.shape).first(std::min(input.shape.size(), static_cast<size_t>(kMaxRank)));
+    return InvalidArgument(where(), "has shape ", ToString(shown),
+                           shown.size() < input.shape.size() ? " and more" : "", ", expected ",
+                           ToString(spec.shape), ", where -1 is any size");
+  }
+  const auto bytes = CheckedByteSize(spec.dtype, input.shape);
+  if (!bytes.ok()) return InvalidArgument(where(), ToStd(bytes.status().message()));
+  if (*bytes != input.bytes) {
+    return InvalidArgument(where(), "has ", input.bytes, " bytes, expected ", *bytes, " for ",
+                           input.datatype, " of shape ", ToString(input.shape));
+  }
+  if (config_.max_batch > 0 && (input.shape[0] < 1 || input.shape[0] > config_.max_batch)) {
+    return InvalidArgument(where(), "has a batch of ", input.shape[0], ", expected 1 to ",
+                           config_.max_batch, ", the model's max_batch_size");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Waiting> ServedModel::Admitted(InferRequest request) const {
+  Waiting out;
+  out.inputs.assign(config_.inputs.size(), SIZE_MAX);
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    const InferInput& input = request.inputs[i];
+    const auto spec = std::ranges::find(config_.inputs, input.name, &TensorSpec::name);
+    if (spec == config_.inputs.end()) {
+      return InvalidArgument("model '", config_.name, "' has no input '", Clip(input.name, 256),
+                             "'");
+    }
+    size_t& given = out.inputs[static_cast<size_t>(spec - config_.inputs.begin())];
+    if (given != SIZE_MAX) {
+      return InvalidArgument("model '", config_.name, "': input '", spec->name, "' is given twice");
+    }
+    given = i;
+    TG_RETURN_IF_ERROR(CheckInput(input, *spec));
+  }
+  for (size_t i = 0; i < out.inputs.size(); ++i) {
+    if (out.inputs[i] == SIZE_MAX) {
+      return InvalidArgument("model '", config_.name, "' got ", request.inputs.size(),
+                             " inputs, expected ", config_.inputs.size(), ": '",
+                             config_.inputs[i].name, "' is missing");
+    }
+    Shape shape = request.inputs[out.inputs[i]].shape;
+    if (config_.max_batch > 0) {
+      if (out.rows != 0 && shape[0] != out.rows) {
+        return InvalidArgument("model '", config_.name, "': input '", config_.inputs[i].name,
+                               "' has a batch of ", shape[0], ", another input one of ", out.rows);
+      }
+      out.rows = shape[0];
+      shape.erase(shape.begin());
+    }
+    out.tails.push_back(std::move(shape));
+  }
+  for (const WantedOutput& wanted : request.outputs) {
+    const auto spec = std::ranges::find(config_.outputs, wanted.name, &TensorSpec::name);
+    if (spec == config_.outputs.end()) {
+      return InvalidArgument("model '", config_.name, "' has no output '", Clip(wanted.name, 256),
+                             "'");
+    }
+    const auto index = static_cast<size_t>(spec - config_.outputs.begin());
+    if (std::ranges::find(out.outputs, index) != out.outputs.end()) {
+      return InvalidArgument("model '", config_.name, "': output '", spec->name,
+                             "' is asked for twice");
+    }
+    if (wanted.classes < 0 || wanted.classes > kMostClasses) {
+      return InvalidArgument("model '", config_.name, "': output '", spec->name,
+                             "': ", wanted.classes, " classes, expected 1 to ", kMostClasses);
+    }
+    out.outputs.push_back(index);
+  }
+  if (config_.batching && config_.batching->levels > 0) {
+    out.level = request.priority == 0 ? config_.batching->default_level : request.priority;
+    if (out.level > config_.batching->levels) {
+      return InvalidArgument("model '", config_.name, "': priority ", out.level, ", expected 1 to ",
+                             config_.batching->levels);
+    }
+  }
+  out.request = std::move(request);
+  return out;
+}
+
+std::shared_ptr<Batcher> ServedModel::BatcherOf(const std::shared_ptr<Tenant>& tenant) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Batcher>& batcher = batchers_[tenant.get()];
+  if (batcher == nullptr) batcher = std::make_shared<Batcher>(this, tenant);
+  if (!trimming_) {
+    trimming_ = true;
+    alarm_.At(maker_.env->clock->Ns() + kTrimNs, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->Trim();
+    });
+  }
+  return batcher;
+}
+
+// What idle tenants keep goes, until nobody keeps anything.
+void ServedModel::Trim() {
+  std::vector<std::shared_ptr<Batcher>> dropped;  // without the lock
+  const std::lock_guard lock(mutex_);
+  for (auto it = batchers_.begin(); it != batchers_.end();) {
+    // Two: this map, and whoever is adding a request.
+    const bool alone = it->second.use_count() == 1;
+    if (it->second->Trim() && alone) {
+      dropped.push_back(std::move(it->second));
+      it = batchers_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  trimming_ = !batchers_.empty();
+  if (!trimming_) return;
+  alarm_.At(maker_.env->clock->Ns() + kTrimNs, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->Trim();
+  });
+}
+
+void ServedModel::Infer(const std::shared_ptr<Tenant>& tenant, InferRequest request,
+                        InferDone done) {
+  auto waiting = Admitted(std::move(request));
+  if (!waiting.ok()) {
+    const absl::Status status = waiting.status();
+    statistics_.Arrived();
+    statistics_.Failed(FailureReason::kOther, 0, 0);
+    return done(status);
+  }
+  waiting->done = std::move(done);
+  BatcherOf(tenant)->Add(shared_from_this(), *std::move(waiting));
+}
+
+}  // namespace telegrad

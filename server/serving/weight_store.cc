@@ -1,0 +1,67 @@
+#include "server/serving/weight_store.h"
+
+#include <cstring>
+#include <set>
+
+#include "engine/base/status.h"
+#include "server/session/staging.h"
+
+namespace telegrad {
+
+std::shared_ptr<Memory> WeightStore::Find(const Digest& digest, int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto it = kept_.find(digest);
+  auto memory = it == kept_.end() ? nullptr : it->second.lock();
+  return memory != nullptr && memory->size() >= bytes ? memory : nullptr;
+}
+
+WeightStore::Plan WeightStore::MakePlan(std::vector<std::string_view> contents) {
+  Plan plan{.contents = std::move(contents), .digests = {}};
+  std::set<Digest> seen;
+  for (const std::string_view content : plan.contents) {
+    const Digest& digest = plan.digests.emplace_back(Sha256(content));
+    const auto bytes = static_cast<int64_t>(content.size());
+    if (seen.insert(digest).second && Find(digest, bytes) == nullptr) plan.new_bytes += bytes;
+  }
+  return plan;
+}
+
+absl::StatusOr<std::shared_ptr<Memory>> WeightStore::Put(std::string_view content) {
+  const auto bytes = static_cast<int64_t>(content.size());
+  TG_ASSIGN_OR_RETURN(std::shared_ptr<Memory> memory, owner_.Alloc(device_, bytes));
+  if (memory->host() != nullptr) {
+    std::memcpy(memory->host(), content.data(), content.size());
+    return memory;
+  }
+  TG_ASSIGN_OR_RETURN(const auto staged, AllocStaging(pool_, device_, content.size()));
+  std::memcpy(staged->host(), content.data(), content.size());
+  TG_ASSIGN_OR_RETURN(const TimelinePoint copied,
+                      EnqueueCopy(queues_, device_, Part(memory, 0, content.size()),
+                                  Part(staged, 0, content.size()), {}));
+  TG_RETURN_IF_ERROR(copied.Wait());
+  return memory;
+}
+
+absl::StatusOr<std::vector<BufferView>> WeightStore::Place(const Plan& plan, Budget* budget) {
+  std::vector<BufferView> out;
+  for (size_t i = 0; i < plan.contents.size(); ++i) {
+    const auto bytes = static_cast<int64_t>(plan.contents[i].size());
+    TG_RETURN_IF_ERROR(budget->CheckTime());
+    if (bytes == 0) {
+      out.emplace_back();
+      continue;
+    }
+    auto memory = Find(plan.digests[i], bytes);
+    if (memory == nullptr) {
+      TG_ASSIGN_OR_RETURN(memory, Put(plan.contents[i]));
+      const std::lock_guard lock(mutex_);
+      absl::erase_if(kept_, [](const auto& entry) { return entry.second.expired(); });
+      // Of two that put it at once, both keep their own, and the later one is found from now on.
+      kept_[plan.digests[i]] = memory;
+    }
+    out.push_back({std::move(memory), 0, bytes});
+  }
+  return out;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,51 @@
+// The weights of all models, by content: what several forms, versions or models have in common is
+// on the device once, as long as one of them is there.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "devices/api/device.h"
+#include "engine/base/budget.h"
+#include "engine/base/hash.h"
+#include "server/pool/session_queues.h"
+#include "server/session/tenant.h"
+
+namespace telegrad {
+
+// Thread-safe.
+class WeightStore {
+ public:
+  // The weights lie on `device` and are charged to `owner`. All outlive this.
+  WeightStore(const DevicePool* pool, Device* device, Tenant* owner)
+      : pool_(*pool), device_(*device), owner_(*owner), queues_(pool, owner->share) {}
+
+  // What is to be put on the device, and what it will take there that is not there yet.
+  struct Plan {
+    std::vector<std::string_view> contents;
+    std::vector<Digest> digests;
+    int64_t new_bytes = 0;
+  };
+  Plan MakePlan(std::vector<std::string_view> contents);
+  // A view for each content, empty for one without bytes. Waits until they are there.
+  absl::StatusOr<std::vector<BufferView>> Place(const Plan& plan, Budget* budget);
+
+ private:
+  std::shared_ptr<Memory> Find(const Digest& digest, int64_t bytes);
+  absl::StatusOr<std::shared_ptr<Memory>> Put(std::string_view content);
+
+  const DevicePool& pool_;
+  Device& device_;
+  Tenant& owner_;
+  SessionQueues queues_;
+  std::mutex mutex_;
+  absl::flat_hash_map<Digest, std::weak_ptr<Memory>> kept_;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,201 @@
+// Kernels as they are lowered for a CPU, on made-up targets whose caches are so small that small
+// products are folded in blocks: what they compute is what the evaluator of tensor graphs does, and
+// how often they read their operands is counted.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "engine/base/strings.h"
+#include "engine/ir/scalar.h"
+#include "engine/lowering/lower.h"
+#include "engine/schedule/schedule.h"
+#include "tests/conformance/compare.h"
+
+namespace telegrad {
+namespace {
+
+using testing::RandomGraph;
+using testing::Slots;
+
+// Tensor graphs over PARAMs of f32, with small integers for data: sums are exact in any order.
+class Builder {
+ public:
+  UOp In(const Shape& shape) { return Slot(shape); }
+  UOp Out(UOp value) {
+    const UOp out = Slot(Shape(value.shape().begin(), value.shape().end()));
+    stores_.push_back(graph_.Make(Op::kStore, {out, value}));
+    return out;
+  }
+  RandomGraph Done() {
+    random_.exact.assign(random_.slots.size(), true);
+    random_.sink = graph_.Make(Op::kSink, DType::kVoid, stores_);
+    EXPECT_TRUE(random_.sink.valid()) << graph_.status();
+    return random_;
+  }
+
+  UOp Do(Op op, UOp x, UOp y) { return graph_.Make(op, {x, y}); }
+  UOp Reshape(UOp x, const Shape& to) {
+    return graph_.Make(Op::kReshape, DType::kVoid, {&x, 1}, to);
+  }
+  UOp Expand(UOp x, const Shape& to) { return graph_.Make(Op::kExpand, DType::kVoid, {&x, 1}, to); }
+  UOp Transpose(UOp x) {
+    const Shape order{1, 0};
+    return graph_.Make(Op::kPermute, DType::kVoid, {&x, 1}, order);
+  }
+  UOp Fold(ReduceKind kind, UOp x, int64_t axis) {
+    const Shape arg{static_cast<int64_t>(kind), axis};
+    return graph_.Make(Op::kReduce, DType::kVoid, {&x, 1}, arg);
+  }
+  // a[m, k] and b[k, n].
+  UOp Product(UOp a, UOp b, ReduceKind kind = ReduceKind::kAdd) {
+    const int64_t m = a.shape()[0], k = a.shape()[1], n = b.shape()[1];
+    const UOp x = Expand(Reshape(a, {m, k, 1}), {m, k, n});
+    const UOp y = Expand(Reshape(b, {1, k, n}), {m, k, n});
+    return Reshape(Fold(kind, Do(Op::kMul, x, y), 1), {m, n});
+  }
+
+ private:
+  UOp Slot(const Shape& shape) {
+    const int64_t n = NumElements(shape);
+    std::vector<uint8_t> bytes(static_cast<size_t>(n) * sizeof(float));
+    for (int64_t i = 0; i < n; ++i) {
+      const auto value = static_cast<float>((i * 7919 + i / 5) % 9 - 4);
+      std::memcpy(bytes.data() + static_cast<size_t>(i) * sizeof value, &value, sizeof value);
+    }
+    random_.slots.push_back(std::move(bytes));
+    random_.dtypes.push_back(DType::kFloat32);
+    return graph_.Param(static_cast<int64_t>(random_.slots.size()) - 1, DType::kFloat32, shape);
+  }
+
+  Graph graph_;
+  RandomGraph random_;
+  std::vector<UOp> stores_;
+};
+
+Target Cpu(int64_t cache_bytes, int vector_bytes = 64) {
+  Target target;
+  target.arch = "x86-64";
+  target.vector_bytes = vector_bytes;
+  target.vector_registers = vector_bytes == 64 ? 32 : 16;
+  target.threads = 2;
+  target.cache_bytes = cache_bytes;
+  return target;
+}
+
+std::string DifferenceOn(const RandomGraph& graph, const Target& target) {
+  return testing::Compare(graph, [&](UOp sink, std::span<const VarValue> variables, Slots* slots) {
+    return testing::RunLowered(sink, target, variables, slots);
+  });
+}
+
+struct Counts {
+  std::vector<double> loaded;  // elements, by argument
+  int64_t private_bytes = 0;
+  size_t programs = 0;
+  int most_together = 0;  // loads from one argument in lanes that lie apart, in one iteration
+};
+
+// The index of a vector that is not scalar + IOTA.
+bool LanesLieApart(UOp index) {
+  if (index.shape().empty()) return false;
+  return !index.is(Op::kIota) && !(index.is(Op::kAdd) && index.src(1).is(Op::kIota));
+}
+
+Counts Count(const RandomGraph& graph, const Target& target) {
+  Counts counts;
+  Budget budget;
+  const auto schedule = ScheduleGraph(graph.sink, &budget);
+  EXPECT_TRUE(schedule.ok()) << schedule.status();
+  for (const ScheduledKernel& kernel : schedule->kernels) {
+    const auto program = Lower(kernel.graph, target, "k", &budget);
+    EXPECT_TRUE(program.ok()) << program.status();
+    if (!program.ok()) continue;
+    ++counts.programs;
+    counts.loaded.resize(std::max(counts.loaded.size(), program->arguments.size()));
+    std::vector<double> outer{1};
+    int together = 0;
+    for (uint32_t id : program->order) {
+      const UOp u = program->graph->at(id);
+      if (u.is(Op::kRange)) outer.push_back(outer.back() * u.src(0).const_word());
+      if (u.is(Op::kEnd)) outer.pop_back();
+      if (u.is(Op::kRange) || u.is(Op::kEnd)) together = 0;
+      if (u.is(Op::kBuffer)) counts.private_bytes += BytesOf(u.dtype(), u.arg(2));
+      if (!u.is(Op::kLoad) || !u.src(0).src(0).is(Op::kParam)) continue;
+      counts.loaded[u.src(0).src(0).arg(0)] +=
+          outer.back() * static_cast<double>(NumElements(u.shape()));
+      if (LanesLieApart(u.src(0).src(1))) {
+        counts.most_together = std::max(counts.most_together, ++together);
+      }
+    }
+  }
+  return counts;
+}
+
+// The panel of `b` for a tile of columns is more than the cache has, so a block of it is copied at
+// a time: each element once for each part of the rows, and not once for each tile of them.
+TEST(CpuKernels, AFoldInBlocksReadsItsPanelOnce) {
+  constexpr int64_t kRows = 48, kColumns = 256, kFolded = 1024;
+  Builder b;
+  b.Out(b.Product(b.In({kRows, kFolded}), b.In({kFolded, kColumns})));
+  const RandomGraph graph = b.Done();
+  const Target small = Cpu(128 << 10);
+  EXPECT_EQ(DifferenceOn(graph, small), "");
+  const Counts counts = Count(graph, small);
+  ASSERT_EQ(counts.programs, 1u);
+  const double once = 1.25 * kFolded * kColumns;  // the last tile is moved back over another
+  EXPECT_LE(counts.loaded[2], once);
+  EXPECT_LE(counts.private_bytes, small.cache_bytes);
+}
+
+// Lanes that lie rows apart come with as many neighbours along the row, so that whole vectors can
+// be loaded: all of the square's loads stand in one iteration.
+TEST(CpuKernels, ATransposeLoadsSquares) {
+  Builder b;
+  b.Out(b.Do(Op::kAdd, b.Transpose(b.In({96, 80})), b.In({80, 96})));
+  const RandomGraph graph = b.Done();
+  const Target target = Cpu(1 << 20);
+  EXPECT_EQ(DifferenceOn(graph, target), "");
+  EXPECT_EQ(Count(graph, target).most_together, 16);
+}
+
+// Of rows that are pages apart a strip of each is read at a time.
+TEST(CpuKernels, ColumnSumsReadLongStrips) {
+  Builder b;
+  b.Out(b.Fold(ReduceKind::kAdd, b.In({64, 2048}), 0));
+  const RandomGraph graph = b.Done();
+  const Target target = Cpu(1 << 20);
+  EXPECT_EQ(DifferenceOn(graph, target), "");
+  const Counts counts = Count(graph, target);
+  EXPECT_EQ(counts.loaded[1] + counts.loaded[0], 64.0 * 2048);
+  EXPECT_GE(counts.private_bytes, 4096);  // the accumulators of a strip
+}
+
+TEST(CpuKernels, ProductsInBlocksOfAnyShape) {
+  const char* const given = std::getenv("TELEGRAD_SEED");
+  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : 1;
+  std::mt19937_64 random(seed);
+  const auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  for (int i = 0; i < 40; ++i) {
+    const int64_t m = pick(1, 80), n = pick(1, 90), k = pick(1, 12) * pick(1, 24);
+    const int64_t cache = int64_t{1} << pick(9, 15);
+    const Target target = Cpu(cache, pick(0, 1) != 0 ? 64 : 32);
+    const auto kind = pick(0, 3) == 0 ? ReduceKind::kMax : ReduceKind::kAdd;
+    const bool transposed = pick(0, 1) != 0, with_sum = pick(0, 1) != 0, twice = pick(0, 2) == 0;
+    Builder b;
+    const UOp x = b.In({m, k});
+    const UOp y = transposed ? b.Transpose(b.In({n, k})) : b.In({k, n});
+    UOp out = b.Product(x, y, kind);
+    if (with_sum) out = b.Do(Op::kAdd, out, b.Expand(b.In({1, n}), {m, n}));
+    if (twice) b.Out(b.Product(x, transposed ? b.Transpose(b.In({n, k})) : b.In({k, n})));
+    b.Out(out);
+    EXPECT_EQ(DifferenceOn(b.Done(), target), "")
+        << "seed " << seed << ", case " << i << ": " << m << " x " << n << " x " << k << ", cache "
+        << cache;
+  }
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,441 @@
+// Models served over gRPC: what is answered, by which version, in which batches, and what is said
+// of it.
+#include <future>
+#include <thread>
+
+#include "tests/server/serving_fixture.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+TEST_F(ServingTest, AModelIsAddedToAFolderAndAnswers) {
+  WriteModel("add", AddModel(1.5f));
+  StartServing();
+  ASSERT_TRUE(BecomesReady("add"));
+  inference::ModelInferRequest request = Floats("add", {2, 4}, {0, 1, 2, 3, 4, 5, 6, 7});
+  request.set_id("seven");
+  const auto response = Infer(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->model_name(), "add");
+  EXPECT_EQ(response->model_version(), "1");
+  EXPECT_EQ(response->id(), "seven");
+  ASSERT_EQ(response->outputs_size(), 1);
+  EXPECT_EQ(response->outputs(0).name(), "y");
+  EXPECT_EQ(response->outputs(0).datatype(), "FP32");
+  EXPECT_THAT(response->outputs(0).shape(), ElementsAre(2, 4));
+  EXPECT_THAT(Values<float>(*response), ElementsAre(1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5));
+}
+
+TEST_F(ServingTest, TheServerAndItsModelsDescribeThemselves) {
+  WriteModel("add", AddModel(1));
+  StartServing();
+  ASSERT_TRUE(BecomesReady("add"));
+  grpc::ClientContext live, ready, server, model, config;
+  inference::ServerLiveResponse is_live;
+  EXPECT_TRUE(stub_->ServerLive(&live, {}, &is_live).ok() && is_live.live());
+  inference::ServerReadyResponse is_ready;
+  EXPECT_TRUE(stub_->ServerReady(&ready, {}, &is_ready).ok() && is_ready.ready());
+  inference::ServerMetadataResponse about;
+  ASSERT_TRUE(stub_->ServerMetadata(&server, {}, &about).ok());
+  EXPECT_EQ(about.name(), "telegrad");
+  EXPECT_THAT(about.extensions(), ::testing::Contains("statistics"));
+  inference::ModelMetadataRequest name;
+  name.set_name("add");
+  inference::ModelMetadataResponse metadata;
+  ASSERT_TRUE(stub_->ModelMetadata(&model, name, &metadata).ok());
+  EXPECT_THAT(metadata.versions(), ElementsAre("1"));
+  ASSERT_EQ(metadata.inputs_size(), 1);
+  EXPECT_EQ(metadata.inputs(0).datatype(), "FP32");
+  EXPECT_THAT(metadata.inputs(0).shape(), ElementsAre(-1, 4));
+  inference::ModelConfigRequest of;
+  of.set_name("add");
+  inference::ModelConfigResponse configuration;
+  ASSERT_TRUE(stub_->ModelConfig(&config, of, &configuration).ok());
+  EXPECT_EQ(configuration.config().max_batch_size(), 32);  // by the name of its first dimension
+  EXPECT_TRUE(configuration.config().has_dynamic_batching());
+  EXPECT_THAT(configuration.config().input(0).dims(), ElementsAre(4));
+}
+
+// Each datatype there and back, raw and, where the protocol has a field for it, typed.
+TEST_F(ServingTest, EveryDatatypeTravelsRawAndTyped) {
+  const std::pair<std::string, DType> types[] = {
+      {"BOOL", DType::kBool},     {"UINT8", DType::kUInt8},   {"UINT16", DType::kUInt16},
+      {"UINT32", DType::kUInt32}, {"UINT64", DType::kUInt64}, {"INT8", DType::kInt8},
+      {"INT16", DType::kInt16},   {"INT32", DType::kInt32},   {"INT64", DType::kInt64},
+      {"FP16", DType::kFloat16},  {"BF16", DType::kBFloat16}, {"FP32", DType::kFloat32},
+      {"FP64", DType::kFloat64}};
+  for (const auto& [name, dtype] : types) WriteModel(name, IdentityModel(dtype, {3}));
+  StartServing();
+  for (const auto& [name, dtype] : types) {
+    SCOPED_TRACE(name);
+    ASSERT_TRUE(BecomesReady(name));
+    std::string bytes(static_cast<size_t>(3 * ByteSize(dtype)), '\0');
+    for (size_t i = 0; i < bytes.size(); i += static_cast<size_t>(ByteSize(dtype))) {
+      bytes[i] = dtype == DType::kBool ? static_cast<char>(i % 2) : static_cast<char>(i + 1);
+    }
+    inference::ModelInferRequest raw = Request<char>(name, name, {3}, {bytes.begin(), bytes.end()});
+    const auto response = Infer(raw);
+    ASSERT_TRUE(response.ok()) << response.status();
+    EXPECT_EQ(response->raw_output_contents(0), bytes);
+    EXPECT_EQ(response->outputs(0).datatype(), name);
+
+    inference::ModelInferRequest typed = raw;
+    typed.clear_raw_input_contents();
+    auto* contents = typed.mutable_inputs(0)->mutable_contents();
+    std::string expected;
+    const auto add = [&]<typename T>(T, auto put) {
+      for (const int value : {1, 0, 1}) {
+        put(value);
+        const T as = static_cast<T>(value);
+        expected.append(reinterpret_cast<const char*>(&as), sizeof(T));
+      }
+    };
+    const auto ints = [&](int v) { contents->add_int_contents(v); };
+    const auto uints = [&](int v) { contents->add_uint_contents(static_cast<uint32_t>(v)); };
+    if (name == "BOOL") add(bool{}, [&](int v) { contents->add_bool_contents(v != 0); });
+    if (name == "INT8") add(int8_t{}, ints);
+    if (name == "INT16") add(int16_t{}, ints);
+    if (name == "INT32") add(int32_t{}, ints);
+    if (name == "INT64") add(int64_t{}, [&](int v) { contents->add_int64_contents(v); });
+    if (name == "UINT8") add(uint8_t{}, uints);
+    if (name == "UINT16") add(uint16_t{}, uints);
+    if (name == "UINT32") add(uint32_t{}, uints);
+    if (name == "UINT64") {
+      add(uint64_t{}, [&](int v) { contents->add_uint64_contents(static_cast<uint64_t>(v)); });
+    }
+    if (name == "FP32") {
+      add(float{}, [&](int v) { contents->add_fp32_contents(static_cast<float>(v)); });
+    }
+    if (name == "FP64") add(double{}, [&](int v) { contents->add_fp64_contents(v); });
+    if (expected.empty()) {  // FP16 and BF16 are raw only
+      contents->add_fp32_contents(1);
+      EXPECT_THAT(std::string(Infer(typed).status().message()), HasSubstr("raw contents only"));
+      continue;
+    }
+    const auto of_typed = Infer(typed);
+    ASSERT_TRUE(of_typed.ok()) << of_typed.status();
+    EXPECT_EQ(of_typed->raw_output_contents(0), expected);
+  }
+}
+
+// One request runs and holds the others up, so that they meet in the queue.
+TEST_F(ServingTest, RequestsThatMeetAreOneBatchAndGetTheirOwnRows) {
+  WriteModel("add", AddModel(10), R"(
+    max_batch_size: 8
+    dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 60000000 })");
+  StartServing();
+  ASSERT_TRUE(BecomesReady("add"));
+  std::vector<std::future<absl::StatusOr<inference::ModelInferResponse>>> answers;
+  for (int i = 0; i < 8; ++i) {
+    answers.push_back(std::async(std::launch::async, [this, i] {
+      const auto v = static_cast<float>(i);
+      return Infer(Floats("add", {1, 4}, {v, v + 0.25f, v + 0.5f, v + 0.75f}));
+    }));
+  }
+  for (int i = 0; i < 8; ++i) {
+    const auto answer = answers[static_cast<size_t>(i)].get();
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    const auto v = static_cast<float>(i);
+    EXPECT_THAT(Values<float>(*answer), ElementsAre(v + 10, v + 10.25, v + 10.5, v + 10.75));
+    EXPECT_THAT(answer->outputs(0).shape(), ElementsAre(1, 4));
+  }
+  const inference::ModelStatistics statistics = Statistics("add");
+  EXPECT_EQ(statistics.inference_count(), 8);
+  EXPECT_EQ(statistics.execution_count(), 1);
+  ASSERT_EQ(statistics.batch_stats_size(), 1);
+  EXPECT_EQ(statistics.batch_stats(0).batch_size(), 8);
+  EXPECT_EQ(statistics.inference_stats().success().count(), 8);
+}
+
+// A batch of a size that is not compiled for is padded, and nobody sees the padding.
+TEST_F(ServingTest, ABatchOfAnySizeIsServed) {
+  WriteModel("add", AddModel(1), "max_batch_size: 6");
+  StartServing();
+  ASSERT_TRUE(BecomesReady("add"));
+  for (int rows = 1; rows <= 6; ++rows) {
+    std::vector<float> values(static_cast<size_t>(rows) * 4), expected;
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(i);
+      expected.push_back(static_cast<float>(i) + 1);
+    }
+    const auto response = Infer(Floats("add", {rows, 4}, values));
+    ASSERT_TRUE(response.ok()) << response.status();
+    EXPECT_EQ(Values<float>(*response), expected);
+  }
+  const absl::Status over = Infer(Floats("add", {7, 4}, std::vector<float>(28))).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(over)) << over;
+  EXPECT_THAT(std::string(over.message()), HasSubstr("expected 1 to 6"));
+}
+
+TEST_F(ServingTest, AFullQueueAndALongWaitAreUnavailable) {
+  WriteModel("add", AddModel(1), R"(
+    max_batch_size: 4
+    dynamic_batching {
+      preferred_batch_size: [ 4 ]
+      max_queue_delay_microseconds: 3600000000
+      default_queue_policy { default_timeout_microseconds: 1000000 max_queue_size: 2 }
+    })");
+  StartServing();
+  ASSERT_TRUE(BecomesReady("add"));
+  std::vector<std::future<absl::Status>> answers;
+  for (int i = 0; i < 3; ++i) {
+    answers.push_back(std::async(std::launch::async, [this] {
+      return Infer(Floats("add", {1, 4}, {0, 0, 0, 0})).status();
+    }));
+  }
+  int full = 0, late = 0;
+  for (auto& answer : answers) {
+    const absl::Status status = answer.get();
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    full += status.message().find("Exceeds maximum queue size") != absl::string_view::npos;
+    late += status.message().find("Request timeout expired") != absl::string_view::npos;
+  }
+  EXPECT_EQ(full, 1);
+  EXPECT_EQ(late, 2);
+}
+
+TEST_F(ServingTest, ClassificationNamesTheHighest) {
+  WriteModel("scores", IdentityModel(DType::kFloat32, {-1, 4}),
+             "max_batch_size: 2 output { name: 'y' data_type: TYPE_FP32 dims: [ 4 ] "
+             "label_filename: 'labels.txt' }");
+  WriteFile("scores/labels.txt", "cat\ndog\nbird\nfish\n");
+  StartServing();
+  ASSERT_TRUE(BecomesReady("scores"));
+  inference::ModelInferRequest request = Floats("scores", {1, 4}, {0.5, 2, -1, 2.5});
+  auto* output = request.add_outputs();
+  output->set_name("y");
+  (*output->mutable_parameters())["classification"].set_int64_param(2);
+  const auto response = Infer(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->outputs(0).datatype(), "BYTES");
+  EXPECT_THAT(response->outputs(0).shape(), ElementsAre(1, 2));
+  const std::string first = "2.500000:3:fish", second = "2.000000:1:dog";
+  const auto length = [](const std::string& s) {
+    return std::string{static_cast<char>(s.size()), 0, 0, 0};
+  };
+  EXPECT_EQ(response->raw_output_contents(0), length(first) + first + length(second) + second);
+}
+
+TEST_F(ServingTest, ABetterVersionTakesThePlaceAndABrokenOneDoesNot) {
+  WriteModel("add", AddModel(1));
+  StartServing();
+  ASSERT_TRUE(BecomesReady("add"));
+  const auto answer = [&] {
+    const auto response = Infer(Floats("add", {1, 4}, {0, 0, 0, 0}));
+    EXPECT_TRUE(response.ok()) << response.status();
+    return response.ok() ? std::pair(response->model_version(), Values<float>(*response)[0])
+                         : std::pair(std::string(), 0.0f);
+  };
+  EXPECT_EQ(answer(), std::pair(std::string("1"), 1.0f));
+  WriteModel("add", AddModel(2));  // in place
+  ASSERT_TRUE(Load("add").ok());
+  EXPECT_EQ(answer(), std::pair(std::string("1"), 2.0f));
+  WriteModel("add", AddModel(3), "", 2);  // the latest is served
+  ASSERT_TRUE(Load("add").ok());
+  EXPECT_EQ(answer(), std::pair(std::string("2"), 3.0f));
+  EXPECT_FALSE(IsReady("add", "1"));
+  WriteModel("add", "this is no model", "", 3);
+  const absl::Status broken = Load("add");
+  EXPECT_TRUE(absl::IsInvalidArgument(broken)) << broken;
+  EXPECT_EQ(answer(), std::pair(std::string("2"), 3.0f));
+  bool told = false;
+  for (const auto& row : Loaded("add")) {
+    if (row.version() != "3") continue;
+    told = row.state() == "UNAVAILABLE" && row.reason().find("ONNX") != std::string::npos;
+  }
+  EXPECT_TRUE(told);
+  WriteModel("add", "nor is this", "", 2);  // the file of the version that serves
+  EXPECT_FALSE(Load("add").ok());
+  EXPECT_EQ(answer(), std::pair(std::string("2"), 3.0f));
+}
+
+// Requests come all the time while versions take each other's place.
+TEST_F(ServingTest, NoRequestIsLostInReloads) {
+  constexpr int kReloads = 20;
+  WriteModel("add", AddModel(1), "max_batch_size: 4 dynamic_batching {}");
+  StartServing();
+  ASSERT_TRUE(BecomesReady("add"));
+  std::atomic<bool> stop = false;
+  std::atomic<int> answered = 0;
+  std::vector<std::thread> clients;
+  for (int c = 0; c < 3; ++c) {
+    clients.emplace_back([&] {
+      while (!stop) {
+        const auto response = Infer(Floats("add", {1, 4}, {0, 0, 0, 0}));
+        ASSERT_TRUE(response.ok()) << response.status();
+        const float value = Values<float>(*response)[0];
+        EXPECT_TRUE(value >= 1 && value <= kReloads + 1) << value;
+        ++answered;
+      }
+    });
+  }
+  for (int i = 1; i <= kReloads; ++i) {
+    WriteModel("add", AddModel(static_cast<float>(i + 1)));
+    ASSERT_TRUE(Load("add").ok());
+    const auto response = Infer(Floats("add", {1, 4}, {0, 0, 0, 0}));
+    ASSERT_TRUE(response.ok()) << response.status();
+    EXPECT_EQ(Values<float>(*response)[0], static_cast<float>(i + 1));  // not the one before
+  }
+  stop = true;
+  for (std::thread& client : clients) client.join();
+  EXPECT_GT(answered, 0);
+}
+
+TEST_F(ServingTest, UnloadedModelsAreGoneAndTheirMemoryToo) {
+  const auto memory = [&] { return Stat("telegrad_device_memory_used_bytes"); };
+  StartServing({"--models-control", "explicit"});
+  const double before = memory();
+  WriteModel("big", onnx::test::ModelWriter()
+                        .Input("x", DType::kFloat32, {1})
+                        .Initializer(
+                            "w", HostTensor{DType::kFloat32, {1 << 20}, std::string(4 << 20, '\1')})
+                        .Node("Add", {"x", "w"}, {"y"})
+                        .Output("y")
+                        .File(13));
+  EXPECT_FALSE(IsReady("big"));
+  ASSERT_TRUE(Load("big").ok());
+  EXPECT_GE(memory() - before, 4 << 20);
+  const auto response = Infer(Floats("big", {1}, {1}));
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_THAT(response->outputs(0).shape(), ElementsAre(1 << 20));
+  ASSERT_TRUE(Unload("big").ok());
+  const absl::Status gone = Infer(Floats("big", {1}, {1})).status();
+  EXPECT_TRUE(absl::IsUnavailable(gone)) << gone;
+  EXPECT_THAT(std::string(gone.message()), HasSubstr("unloaded"));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (memory() > before && std::chrono::steady_clock::now() < deadline) {
+  }
+  EXPECT_EQ(memory(), before);
+}
+
+TEST_F(ServingTest, AModelThatDoesNotFitIsRefusedBeforeItIsLoaded) {
+  const auto heavy = [](char fill) {
+    return onnx::test::ModelWriter()
+        .Input("x", DType::kFloat32, {1})
+        .Initializer("w", HostTensor{DType::kFloat32, {1 << 20}, std::string(4 << 20, fill)})
+        .Node("Add", {"x", "w"}, {"y"})
+        .Output("y")
+        .File(13);
+  };
+  WriteModel("first", heavy(1));
+  WriteModel("same", heavy(1));
+  WriteModel("other", heavy(2));
+  StartServing({"--models-control", "explicit", "--models-memory", "6000000"});
+  ASSERT_TRUE(Load("first").ok());
+  EXPECT_TRUE(Load("same").ok());  // its weights are there
+  const absl::Status refused = Load("other");
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("4194304 of weights"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("first version 1 4194304"));
+  ASSERT_TRUE(Unload("first").ok());
+  ASSERT_TRUE(Unload("same").ok());
+  EXPECT_TRUE(Load("other").ok());
+}
+
+TEST_F(ServingTest, AFollowedFolderIsServedAsItChanges) {
+  StartServing({"--models-control", "poll", "--models-poll", "1"});
+  WriteModel("late", AddModel(1));
+  ASSERT_TRUE(BecomesReady("late"));
+  std::filesystem::remove_all(models_.path() / "late");
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (IsReady("late") && std::chrono::steady_clock::now() < deadline) {
+  }
+  EXPECT_FALSE(IsReady("late"));
+}
+
+TEST_F(ServingTest, AStreamIsAnsweredInOrderAndErrorsAreAnswers) {
+  WriteModel("add", AddModel(1));
+  StartServing();
+  ASSERT_TRUE(BecomesReady("add"));
+  grpc::ClientContext context;
+  const auto stream = stub_->ModelStreamInfer(&context);
+  constexpr int kRequests = 40;
+  for (int i = 0; i < kRequests; ++i) {
+    auto request = Floats(i % 10 == 9 ? "nothing" : "add", {1, 4}, std::vector<float>(4, i));
+    request.set_id(std::to_string(i));
+    ASSERT_TRUE(stream->Write(request));
+  }
+  stream->WritesDone();
+  inference::ModelStreamInferResponse response;
+  int next = 0;
+  while (stream->Read(&response)) {
+    EXPECT_EQ(response.infer_response().id(), std::to_string(next));
+    EXPECT_TRUE(response.infer_response().parameters().at("triton_final_response").bool_param());
+    if (next % 10 == 9) {
+      EXPECT_THAT(response.error_message(), HasSubstr("unknown model"));
+    } else {
+      EXPECT_THAT(response.error_message(), IsEmpty());
+      EXPECT_EQ(Values<float>(response.infer_response())[0], static_cast<float>(next) + 1);
+    }
+    ++next;
+  }
+  EXPECT_EQ(next, kRequests);
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(ServingTest, AStreamThatAsksForItEndsWithTheFirstError) {
+  WriteModel("add", AddModel(1));
+  StartServing();
+  ASSERT_TRUE(BecomesReady("add"));
+  grpc::ClientContext context;
+  context.AddMetadata("triton_grpc_error", "true");
+  const auto stream = stub_->ModelStreamInfer(&context);
+  stream->Write(Floats("nothing", {1, 4}, {0, 0, 0, 0}));
+  inference::ModelStreamInferResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(ServingTest, TheCommandLineListsTriesAndUnloads) {
+  WriteModel("add", AddModel(1));
+  StartServing();
+  ASSERT_TRUE(BecomesReady("add"));
+  const auto models = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "models");
+    words.insert(words.end(), {"--address", address_});
+    return testing::RunProgram(TELEGRAD, words);
+  };
+  EXPECT_THAT(models({}).text, ::testing::ContainsRegex("add +1 +READY"));
+  EXPECT_THAT(models({"status", "add"}).text, HasSubstr("input    x FP32 [-1, 4]"));
+  EXPECT_THAT(models({"try", "add"}).text, HasSubstr("y f32 [1, 4] 1 1 1 1"));
+  EXPECT_THAT(models({"statistics"}).text, ::testing::ContainsRegex("add +1 +1 +1 +0 "));
+  EXPECT_EQ(models({"unload", "add"}).exit_code, 0);
+  EXPECT_THAT(models({"list"}).text, HasSubstr("UNAVAILABLE  unloaded"));
+  EXPECT_EQ(models({"load", "add"}).exit_code, 0);
+  const testing::Output unknown = models({"load", "nothing"});
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.text, HasSubstr("in no folder of --models"));
+  EXPECT_EQ(models({"dance"}).exit_code, 2);
+}
+
+TEST_F(ServingTest, ADaemonWithoutModelsSaysSo) {
+  DaemonTest::Start({});
+  stub_ = inference::GRPCInferenceService::NewStub(
+      grpc::CreateChannel(address_, grpc::InsecureChannelCredentials()));
+  const absl::Status status = Infer(Floats("add", {1, 4}, {0, 0, 0, 0})).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--models DIR"));
+}
+
+TEST_F(ServingTest, AnInferenceIsCountedByTheNamesOfTriton) {
+  WriteModel("add", AddModel(1));
+  StartServing();
+  ASSERT_TRUE(BecomesReady("add"));
+  ASSERT_TRUE(Infer(Floats("add", {3, 4}, std::vector<float>(12))).ok());
+  EXPECT_FALSE(Infer(Floats("add", {3, 5}, std::vector<float>(15))).ok());
+  const inference::ModelStatistics statistics = Statistics("add");
+  EXPECT_EQ(statistics.inference_count(), 3);
+  EXPECT_EQ(statistics.execution_count(), 1);
+  EXPECT_EQ(statistics.inference_stats().success().count(), 1);
+  EXPECT_EQ(statistics.inference_stats().fail().count(), 1);
+  EXPECT_GT(statistics.inference_stats().compute_infer().ns(), 0u);
+  EXPECT_THAT(statistics.memory_usage(), SizeIs(1));
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,283 @@
+"""Triton's clients, as they come from PyPI, against the daemon: gRPC, HTTP, asyncio and streams.
+
+Also compares our protocol files with theirs, number by number. Exits 77 where tritonclient or onnx is missing, which
+CTest shows as skipped.
+"""
+
+import asyncio
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DAEMON = os.environ.get("TELEGRADD", os.path.join(ROOT, "build", "release", "server", "telegradd"))
+SKIPPED = 77
+
+try:
+    import numpy as np
+    import onnx
+    import tritonclient.grpc as grpc_client
+    import tritonclient.grpc.aio as grpc_aio
+    import tritonclient.http as http_client
+    import tritonclient.http.aio as http_aio
+    from onnx import TensorProto, helper
+    from tritonclient.grpc import model_config_pb2, service_pb2
+    from tritonclient.utils import InferenceServerException
+except ImportError as error:
+    print(f"skipped: {error}; pip install 'tritonclient[all]' onnx")
+    sys.exit(SKIPPED)
+
+
+def add_model(folder, name, addend, version=1):
+    """y = x + addend, of batches of four floats."""
+    shape = ["batch", 4]
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "c"], ["y"])], name,
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [helper.make_tensor("c", TensorProto.FLOAT, [1], [addend])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    path = os.path.join(folder, name, str(version))
+    os.makedirs(path)
+    onnx.save(model, os.path.join(path, "model.onnx"))
+
+
+class Daemon:
+    def __init__(self, *flags):
+        self.process = subprocess.Popen(
+            [DAEMON, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "off", *flags],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.address = self.http = None
+        output = ""
+        while self.http is None:
+            line = self.process.stdout.readline()
+            output += line
+            if not line:
+                raise RuntimeError("telegradd did not start:\n" + output)
+            if line.startswith("listening on "):
+                self.address = line.removeprefix("listening on ").strip()
+            if line.startswith("http listening on "):
+                self.http = line.removeprefix("http listening on ").strip()
+        self.reader = threading.Thread(target=self.process.stdout.read, daemon=True)
+        self.reader.start()
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class ServingTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        add_model(cls.folder.name, "add", 1)
+        add_model(cls.folder.name, "other", 2)
+        cls.daemon = Daemon("--models", cls.folder.name)
+        cls.grpc = grpc_client.InferenceServerClient(cls.daemon.address)
+        cls.http = http_client.InferenceServerClient(cls.daemon.http)
+        deadline = time.monotonic() + 120
+        while not cls.http.is_server_ready():
+            assert time.monotonic() < deadline
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.grpc.close()
+        cls.http.close()
+        cls.daemon.stop()
+        cls.folder.cleanup()
+
+    VALUES = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+    def inputs(self, client, values=None, **how):
+        values = self.VALUES if values is None else values
+        x = client.InferInput("x", list(values.shape), "FP32")
+        x.set_data_from_numpy(values, **how)
+        return [x]
+
+    def test_describes_itself(self):
+        for client in (self.grpc, self.http):
+            self.assertTrue(client.is_server_live())
+            self.assertTrue(client.is_server_ready())
+            self.assertTrue(client.is_model_ready("add"))
+            self.assertTrue(client.is_model_ready("add", "1"))
+            self.assertFalse(client.is_model_ready("nothing"))
+        self.assertEqual(self.http.get_server_metadata()["name"], "telegrad")
+        self.assertEqual(self.grpc.get_server_metadata(as_json=True)["extensions"],
+                         self.http.get_server_metadata()["extensions"])
+        self.assertEqual(self.http.get_model_metadata("add")["inputs"],
+                         [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}])
+        self.assertEqual(list(self.grpc.get_model_metadata("add").inputs[0].shape), [-1, 4])
+        self.assertEqual(self.grpc.get_model_config("add").config.max_batch_size,
+                         self.http.get_model_config("add")["max_batch_size"])
+
+    def test_infers_over_grpc(self):
+        result = self.grpc.infer("add", self.inputs(grpc_client), request_id="7",
+                                 outputs=[grpc_client.InferRequestedOutput("y")])
+        np.testing.assert_array_equal(result.as_numpy("y"), self.VALUES + 1)
+        self.assertEqual(result.get_response().id, "7")
+        answers = queue.Queue()
+        for _ in range(8):
+            self.grpc.async_infer("add", self.inputs(grpc_client),
+                                  callback=lambda result, error: answers.put((result, error)))
+        for _ in range(8):
+            result, error = answers.get(timeout=60)
+            self.assertIsNone(error)
+            np.testing.assert_array_equal(result.as_numpy("y"), self.VALUES + 1)
+
+    def test_infers_over_http_as_json_and_as_binary(self):
+        for binary_in in (False, True):
+            for binary_out in (False, True):
+                with self.subTest(binary_in=binary_in, binary_out=binary_out):
+                    result = self.http.infer(
+                        "add", self.inputs(http_client, binary_data=binary_in),
+                        outputs=[http_client.InferRequestedOutput("y", binary_data=binary_out)])
+                    np.testing.assert_array_equal(result.as_numpy("y"), self.VALUES + 1)
+        handles = [self.http.async_infer("add", self.inputs(http_client)) for _ in range(8)]
+        for handle in handles:
+            np.testing.assert_array_equal(handle.get_result().as_numpy("y"), self.VALUES + 1)
+
+    def test_infers_a_large_tensor(self):
+        values = np.random.default_rng(1).random((32, 4), dtype=np.float32)
+        for client, module in ((self.grpc, grpc_client), (self.http, http_client)):
+            result = client.infer("add", self.inputs(module, values))
+            np.testing.assert_array_equal(result.as_numpy("y"), values + np.float32(1))
+
+    def test_classifies(self):
+        for client, module in ((self.grpc, grpc_client), (self.http, http_client)):
+            result = client.infer("add", self.inputs(module),
+                                  outputs=[module.InferRequestedOutput("y", class_count=2)])
+            self.assertEqual(result.as_numpy("y").tolist(),
+                             [[b"4.000000:3", b"3.000000:2"], [b"8.000000:3", b"7.000000:2"]])
+
+    def test_infers_with_asyncio(self):
+        async def run():
+            async with grpc_aio.InferenceServerClient(self.daemon.address) as client:
+                results = await asyncio.gather(
+                    *(client.infer("add", self.inputs(grpc_client)) for _ in range(8)))
+            async with http_aio.InferenceServerClient(self.daemon.http) as client:
+                results.append(await client.infer("add", self.inputs(http_client)))
+            for result in results:
+                np.testing.assert_array_equal(result.as_numpy("y"), self.VALUES + 1)
+
+        asyncio.run(run())
+
+    def test_streams(self):
+        answers = queue.Queue()
+        with grpc_client.InferenceServerClient(self.daemon.address) as client:
+            client.start_stream(callback=lambda result, error: answers.put((result, error)))
+            for i in range(20):
+                client.async_stream_infer("add", self.inputs(grpc_client, self.VALUES + i),
+                                          request_id=str(i))
+            client.async_stream_infer("nothing", self.inputs(grpc_client))
+            for i in range(20):
+                result, error = answers.get(timeout=60)
+                self.assertIsNone(error)
+                self.assertEqual(result.get_response().id, str(i))
+                np.testing.assert_array_equal(result.as_numpy("y"), self.VALUES + i + 1)
+            result, error = answers.get(timeout=60)
+            self.assertIsNone(result)
+            self.assertIn("unknown model", str(error))
+            client.stop_stream()
+
+    def test_says_what_was_wrong(self):
+        for client, module in ((self.grpc, grpc_client), (self.http, http_client)):
+            with self.assertRaisesRegex(InferenceServerException, "unknown model"):
+                client.infer("nothing", self.inputs(module))
+            with self.assertRaisesRegex(InferenceServerException, "has shape"):
+                client.infer("add", self.inputs(module, np.zeros((1, 5), np.float32)))
+            with self.assertRaisesRegex(InferenceServerException, "NOT_FOUND|not found|version"):
+                client.infer("add", self.inputs(module), model_version="3")
+
+    def test_loads_and_unloads(self):
+        for client, module in ((self.grpc, grpc_client), (self.http, http_client)):
+            client.unload_model("other")
+            self.assertFalse(client.is_model_ready("other"))
+            client.load_model("other")
+            self.assertTrue(client.is_model_ready("other"))
+            result = client.infer("other", self.inputs(module))
+            np.testing.assert_array_equal(result.as_numpy("y"), self.VALUES + 2)
+            with self.assertRaises(InferenceServerException):
+                client.load_model("nothing")
+            with self.assertRaisesRegex(InferenceServerException, "folder"):
+                client.load_model("other", config="{}")
+        index = {m["name"]: m["state"] for m in self.http.get_model_repository_index()}
+        self.assertEqual(index, {"add": "READY", "other": "READY"})
+        index = {m.name: m.state for m in self.grpc.get_model_repository_index().models}
+        self.assertEqual(index, {"add": "READY", "other": "READY"})
+
+    def test_counts(self):
+        before = self.http.get_inference_statistics("add")["model_stats"][0]
+        self.grpc.infer("add", self.inputs(grpc_client))
+        after = self.grpc.get_inference_statistics("add").model_stats[0]
+        self.assertEqual(after.inference_count - before["inference_count"], 2)
+        self.assertEqual(after.execution_count - before["execution_count"], 1)
+
+    def test_shared_memory_is_refused(self):
+        with self.assertRaises(InferenceServerException):
+            self.grpc.register_system_shared_memory("r", "/r", 16)
+        with self.assertRaises(InferenceServerException):
+            self.http.register_system_shared_memory("r", "/r", 16)
+        x = grpc_client.InferInput("x", [1, 4], "FP32")
+        x.set_shared_memory("r", 16)
+        with self.assertRaisesRegex(InferenceServerException, "shared memory"):
+            self.grpc.infer("add", [x])
+
+
+class ProtocolTest(unittest.TestCase):
+    """Every message and field of ours is one of theirs, with the same number and type."""
+
+    def test_numbers(self):
+        from google.protobuf import descriptor_pb2
+        protoc = os.environ.get("PROTOC", "protoc")
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "ours")
+            try:
+                subprocess.run([protoc, "-I", os.path.join(ROOT, "proto"), "--include_imports", "-o", out,
+                                "inference/grpc_service.proto"], check=True)
+            except FileNotFoundError:
+                self.skipTest("there is no protoc")
+            with open(out, "rb") as file:
+                ours = descriptor_pb2.FileDescriptorSet.FromString(file.read())
+        theirs = {}
+
+        def known(message, prefix):
+            name = prefix + message.name
+            theirs[name] = {(f.name, f.number, f.type, f.label, f.type_name) for f in message.field}
+            for enum in message.enum_type:
+                theirs[name + "." + enum.name] = {(v.name, v.number) for v in enum.value}
+            for nested in message.nested_type:
+                known(nested, name + ".")
+
+        for module in (service_pb2, model_config_pb2):
+            file = descriptor_pb2.FileDescriptorProto()
+            module.DESCRIPTOR.CopyToProto(file)
+            for message in file.message_type:
+                known(message, "")
+            for enum in file.enum_type:
+                theirs[enum.name] = {(v.name, v.number) for v in enum.value}
+        compared = 0
+
+        def compare(message, prefix):
+            nonlocal compared
+            name = prefix + message.name
+            for f in message.field:
+                self.assertIn((f.name, f.number, f.type, f.label, f.type_name), theirs[name], name)
+                compared += 1
+            for enum in message.enum_type:
+                self.assertLessEqual({(v.name, v.number) for v in enum.value}, theirs[name + "." + enum.name])
+            for nested in message.nested_type:
+                compare(nested, name + ".")
+
+        for file in ours.file:
+            for message in file.message_type:
+                compare(message, "")
+        self.assertGreater(compared, 100)
+
+
+if __name__ == "__main__":
+    unittest.main()

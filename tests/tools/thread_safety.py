@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Clang's analysis of mutexes over every source whose header has TG_GUARDED_BY (engine/base/mutex.h).
+
+Usage: thread_safety.py ROOT [INCLUDE...]. Compiles nothing: each source is parsed with -Wthread-safety. Before that a
+source with a mistake is, which has to be found. Exits 77 (CTest: skipped) where there is no clang.
+"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+SKIPPED = 77
+WRONG = """
+#include "engine/base/mutex.h"
+struct Counter {
+  int Get() { return n; }
+  telegrad::Mutex mutex;
+  int n TG_GUARDED_BY(mutex) = 0;
+};
+"""
+
+
+def main():
+    root, includes = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    clang = next((c for c in ("clang++-19", "clang++-18", "clang++-16", "clang++") if shutil.which(c)), None)
+    if clang is None:
+        print("no clang is installed")
+        return SKIPPED
+    command = [clang, "-std=c++20", "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror",
+               f"-I{root}"] + [f"-I{i}" for i in includes]
+    wrong = subprocess.run(command + ["-x", "c++", "-"], input=WRONG, capture_output=True, text=True)
+    if wrong.returncode == 0 or "requires holding mutex" not in wrong.stderr:
+        print("a member that is read without its mutex is not found:\n" + wrong.stderr)
+        return 1
+    headers = [h for h in sorted(root.glob("*/*/*.h")) + sorted(root.glob("*/*/*/*.h"))
+               if h.parts[-3] != "build" and h.name != "mutex.h" and "TG_GUARDED_BY" in h.read_text()]
+    if not headers:
+        print("no header has TG_GUARDED_BY")
+        return 1
+    failed = 0
+    for header in headers:
+        source = header.with_suffix(".cc")
+        found = subprocess.run(command + [str(source)], capture_output=True, text=True)
+        failed += found.returncode != 0
+        print(f"{source.relative_to(root)}: {'ok' if found.returncode == 0 else found.stderr}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

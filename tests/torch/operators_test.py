@@ -1,0 +1,130 @@
+"""Operators of ATen one by one: torch.compile(backend="telegrad") against eager; skipped (77) without torch.
+
+TELEGRADD names the daemon's program, as in tests/python.
+"""
+
+import os
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+import support
+
+try:
+    import torch
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+if not os.path.exists(support.DAEMON):
+    print(f"skipped: there is no {support.DAEMON}")
+    sys.exit(77)
+
+import telegrad.torch
+from telegrad.torch._backend import decompositions
+from torch.nn import functional as F
+
+INF = float("inf")
+POINTS = torch.tensor([-3e38, -1e9, -20, -1.5, -1, -.9, -.3, -1e-4, -0.0, 0.0, 1e-6, .2, .49, .51, .99, 1, 1.5, 2.5, 30, 1e10,
+                       INF, -INF, float("nan")])
+
+
+class OperatorsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = support.Daemon()
+        cls.addClassCleanup(cls.daemon.stop)
+        os.environ["TELEGRAD_ADDRESS"] = cls.daemon.address
+
+    def setUp(self):
+        torch.manual_seed(7)
+
+    def each(self, functions, *inputs, tolerance=2e-5):
+        """Compiled and eager from one state of torch's random numbers."""
+        for number, function in enumerate(functions):
+            with self.subTest(number=number):
+                torch._dynamo.reset()
+                torch.manual_seed(number)
+                got = torch.compile(function, backend="telegrad", fullgraph=True)(*inputs)
+                after = torch.get_rng_state()
+                torch.manual_seed(number)
+                want = function(*inputs)
+                torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
+                self.assertTrue(torch.equal(after, torch.get_rng_state()), "it drew more or less than eager")
+
+    def test_random_numbers_are_eagers(self):
+        self.each([
+            lambda x: x + torch.rand_like(x) + torch.randn(7) + torch.rand(5, 1), lambda x: F.dropout(x, 0.3) + F.dropout(x * 2, 0.5),
+            lambda x: x + torch.randint(0, 9, (5, 7)) + torch.randperm(7), lambda x: x + torch.empty(5, 7).normal_(1, 2),
+            lambda x: x + torch.empty(5, 7).uniform_(1, 2) + torch.empty(5, 7).bernoulli_(0.3),
+            lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.2), lambda x: F.dropout(x, 1.0) + F.dropout(x, 0.0)],
+            torch.randn(5, 7))
+
+    def test_dropout_in_training(self):
+        model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Dropout(0.4), torch.nn.Linear(32, 1))
+        x, results = torch.randn(6, 8), []
+        for run in (torch.compile(model, backend="telegrad"), model):
+            torch._dynamo.reset()
+            torch.manual_seed(3)
+            history = []
+            for _ in range(3):  # new numbers in each step, and the backward pass with those of its forward pass
+                model.zero_grad()
+                loss = run(x).square().sum()
+                loss.backward()
+                history += [loss.detach(), *(p.grad.clone() for p in model.parameters())]
+            results.append(history)
+        torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
+        self.assertNotEqual(results[1][0].item(), results[1][5].item())
+
+    def test_order(self):
+        x = torch.randn(5, 7)
+        x[1, 2], x[3] = float("nan"), 1.0
+        self.each([
+            lambda x: torch.sort(x, dim=1, stable=True), lambda x: torch.sort(x, dim=1, stable=True, descending=True),
+            lambda x: x.median(1), lambda x: torch.topk(x, 3)[0], lambda x: torch.searchsorted(torch.arange(-2.0, 3), x.nan_to_num()),
+            lambda x: torch.bucketize(x.nan_to_num(), torch.arange(4.0), right=True)], x)
+        y = torch.randn(5, 7)
+        self.each([
+            lambda y: torch.sort(y, 0, descending=True), lambda y: torch.topk(y, 2, dim=0, largest=False), lambda y: y.argsort(1),
+            lambda y: y.median()], y)
+        self.each([lambda z: torch.topk(z, 3), lambda z: torch.topk(z, 2, largest=False)], torch.randn(4, 20000))
+
+    def test_inverse_functions(self):
+        self.each([torch.atan, torch.asin, torch.acos, torch.sinh, torch.cosh, torch.asinh, torch.acosh, torch.atanh,
+                   lambda x: torch.atan2(x[:, None], x)], POINTS, tolerance=3e-6)
+
+    def test_distances_pools_and_places(self):
+        x = torch.randn(5, 7)
+        index = torch.randint(0, 5, (5, 7))
+        self.each([
+            lambda x, i: torch.cdist(x, x + 1), lambda x, i: torch.cdist(x, x + 1, p=3.0), lambda x, i: torch.pdist(x),
+            lambda x, i: x.masked_scatter(x > 0, torch.arange(35.0)), lambda x, i: x.scatter_reduce(0, i, x, "mean"),
+            lambda x, i: x.scatter_reduce(0, i, x, "mean", include_self=False), lambda x, i: x.scatter_reduce(0, i, x, "amax", include_self=False),
+            lambda x, i: x.scatter_reduce(0, i, x, "prod", include_self=False), lambda x, i: x.index_add(0, i[0, :2], torch.ones(2, 7)),
+            lambda x, i: x + torch.tensor([1.0, 2, 3, 4, 5, 6, 7]), lambda x, i: F.cross_entropy(x, i[:, 0], label_smoothing=0.1)], x, index)
+        self.each([lambda x: F.adaptive_avg_pool3d(x, (2, 3, 2))], torch.randn(2, 3, 5, 6, 7))
+        self.each([
+            lambda x, g: F.grid_sample(x, g, align_corners=False), lambda x, g: F.interpolate(x, scale_factor=2, mode="bicubic"),
+            lambda x, g: F.pad(x, (1, 2, 2, 1), mode="reflect"), lambda x, g: F.unfold(x, 3)], torch.randn(2, 3, 5, 5), torch.rand(2, 4, 4, 2) * 2 - 1)
+
+    def test_every_operator_of_core_aten_has_an_answer(self):
+        """A graph, a decomposition, or a reason."""
+        from telegrad.torch._lower import known
+
+        missing = [str(op) for op in _core() if op not in decompositions() and op.__name__.split(".")[0] not in known()]
+        self.assertEqual([name for name in missing if not name.startswith("aten.sym_")], [])
+
+
+def _core():
+    for name in dir(torch.ops.aten):
+        packet = getattr(torch.ops.aten, name)
+        if not hasattr(packet, "overloads"):
+            continue
+        for overload in packet.overloads():
+            op = getattr(packet, overload)
+            if torch.Tag.core in op.tags and overload != "out":
+                yield op
+
+
+if __name__ == "__main__":
+    support.main()
