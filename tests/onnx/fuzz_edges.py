@@ -155,7 +155,7 @@ def register(maker, Case, FLOATS, INTS):
             x = d.any(tuple(max(n, 2) for n in shape), d.one(np.float32, np.int64, np.float64))
             mode = d.one("constant", "reflect", "edge", "wrap")
             axes = d.r.sample(range(rank), d.int(1, rank))
-            most = {"reflect": 1, "wrap": 2}.get(mode, 3)
+            most = {"reflect": d.one(1, 7), "wrap": d.one(2, 9)}.get(mode, 3)
             pads = [d.int(0, most) for _ in axes] * 2
             return Case(name, [x, vector(pads), d.maybe(np.asarray(3, x.dtype)) if mode == "constant" else None,
                                vector([a - rank if d.int(0, 1) else a for a in axes])], mode=mode, opset=19)

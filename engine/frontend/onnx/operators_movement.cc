@@ -159,8 +159,37 @@ absl::Status ConcatOp(NodeContext& c) {
   return c.Output(Concat(parts, axis->i));
 }
 
+namespace {
+
+// Pads of an axis that are longer than what a copy of it gives: the axis repeats, or goes to and
+// fro. Those that were added are 0 then.
+absl::StatusOr<Tensor> RepeatAxes(NodeContext& c, Tensor x, bool wrap,
+                                  std::vector<int64_t>* pairs) {
+  for (int64_t axis = 0; axis < x.rank(); ++axis) {
+    int64_t &before = (*pairs)[2 * axis], &after = (*pairs)[2 * axis + 1];
+    const int64_t n = x.dim(axis), room = wrap ? n : n - 1;
+    if (std::max(before, after) <= room || n == 0) continue;
+    if (std::max(before, after) > kMaxWindowNumber || std::min(before, after) < -n) {
+      return InvalidArgument("axis ", axis, " of ", n, " has the pads ", before, " and ", after);
+    }
+    const int64_t period = wrap ? n : std::max<int64_t>(1, 2 * (n - 1));
+    std::vector<int64_t> from;
+    for (int64_t i = -before; i < n + after; ++i) {
+      const int64_t at = (i % period + period) % period;
+      from.push_back(at < n ? at : period - at);
+    }
+    const auto size = static_cast<int64_t>(from.size());
+    TG_ASSIGN_OR_RETURN(const Tensor index, c.Weight(HostTensor::Of<int64_t>({size}, from)));
+    x = x.IndexSelect(axis, index.Reshape({size}));
+    before = after = 0;
+  }
+  return x;
+}
+
+}  // namespace
+
 absl::Status PadOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(Tensor x, c.Input(0));
   constexpr struct {
     std::string_view name;
     PadMode mode;
@@ -202,6 +231,9 @@ absl::Status PadOp(NodeContext& c) {
     TG_ASSIGN_OR_RETURN(const int64_t axis, ResolveAxis("pad", axes[i], x.rank()));
     pairs[2 * axis] = pads[i];
     pairs[2 * axis + 1] = pads[axes.size() + i];
+  }
+  if (name == "wrap" || name == "reflect") {
+    TG_ASSIGN_OR_RETURN(x, RepeatAxes(c, x, name == "wrap", &pairs));
   }
   const Tensor out = x.Pad(pairs, mode->mode, value);
   if (!run_time.valid() || mode->mode != PadMode::kConstant) return c.Output(out);

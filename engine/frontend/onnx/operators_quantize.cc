@@ -123,7 +123,8 @@ absl::Status QuantizeLinearOp(NodeContext& c) {
   const Tensor out = Quantized(quotient, zero, to, {.saturate = saturate != 0});
   // Few bits are cheap to store. Without this, chains of quantized layers become one kernel each
   // time somebody reads them, of which lowering takes minutes.
-  return c.Output(x.size() > 1 ? out.Contiguous() : out);
+  const bool stored = x.size() > 1 && IsInt(to) && !IsPacked(to);
+  return c.Output(stored ? out.Contiguous() : out);
 }
 
 absl::Status DequantizeLinearOp(NodeContext& c) {

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
 #include <iostream>
 
 #include "engine/frontend/onnx/operators.h"
@@ -140,6 +139,19 @@ TEST(Trilu, EveryDiagonal) {
   }
   const HostTensor mask{DType::kBool, {2, 2}, std::string(4, '\1')};
   Expect(OneNode{"Trilu", 14}({mask}), {DType::kBool, {2, 2}, std::string("\1\1\0\1", 4)});
+}
+
+// Beyond the axis a wrapped one repeats and a reflected one goes to and fro, as NumPy's pad does.
+TEST(Pad, MoreThanTheAxisHas) {
+  const auto pad = [](const std::string& mode, const HostTensor& x, const Ints& pads) {
+    return OneNode{"Pad", 19, {{"mode", mode}}, {false, true}}(
+        {x, HostTensor::Of<int64_t>({static_cast<int64_t>(pads.size())}, pads)});
+  };
+  const HostTensor x = Floats({3}, {1, 2, 3});
+  Expect(pad("wrap", x, {4, 5}), Floats({12}, {3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2}));
+  Expect(pad("reflect", x, {3, 5}), Floats({11}, {2, 3, 2, 1, 2, 3, 2, 1, 2, 3, 2}));
+  Expect(pad("reflect", Floats({1}, {7}), {2, 1}), Floats({4}, {7, 7, 7, 7}));
+  Expect(pad("wrap", x, {-1, 4}), Floats({6}, {2, 3, 1, 2, 3, 1}));
 }
 
 }  // namespace
