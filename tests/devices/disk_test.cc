@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using absl::StatusCode;
 using ::testing::HasSubstr;
 
-class DiskTest : public testing::Test {
+class DiskTest : public ::testing::Test {
  protected:
   DiskTest() {
     Write("outside.txt", "secret");

@@ -26,7 +26,8 @@ TEST(Drivers, OpenWhatTheOptionsSay) {
   ASSERT_TRUE(devices.ok()) << devices.status();
   std::vector<std::string> names;
   for (const auto& device : *devices) names.push_back(device->name());
-  EXPECT_THAT(names, testing::ElementsAre("CPU:0", "NULL:0", "NULL:1", "DISK:data", "DISK:models"));
+  EXPECT_THAT(names,
+              ::testing::ElementsAre("CPU:0", "NULL:0", "NULL:1", "DISK:data", "DISK:models"));
   Device& data = *(*devices)[3];
   Device& models = *(*devices)[4];
   EXPECT_EQ(data.memory_limit(), 1000);
@@ -66,7 +67,7 @@ TEST(Drivers, RemotesAreOpenedByWhoHasTheirDriver) {
   ASSERT_TRUE(devices.ok()) << devices.status();
   ASSERT_EQ(devices->size(), 2u);
   EXPECT_EQ((*devices)[1]->name(), "NULL:7");
-  EXPECT_THAT(notes, testing::Contains("a/DISK:x: left out"));
+  EXPECT_THAT(notes, ::testing::Contains("a/DISK:x: left out"));
   options.open_remotes = [](std::vector<std::string>*) {
     return absl::StatusOr<std::vector<std::unique_ptr<Device>>>(
         absl::UnavailableError("nobody answers"));
@@ -81,11 +82,11 @@ TEST(Drivers, SayWhatTheyCannotUse) {
   const auto devices = OpenDevices(options, &notes);
   ASSERT_TRUE(devices.ok()) << devices.status();
   EXPECT_EQ(devices->size(), 1u);
-  EXPECT_THAT(notes, testing::ElementsAre(testing::HasSubstr("no NVIDIA driver")));
+  EXPECT_THAT(notes, ::testing::ElementsAre(::testing::HasSubstr("no NVIDIA driver")));
   options.cuda_devices = 0;
   notes.clear();
   EXPECT_TRUE(OpenDevices(options, &notes).ok());
-  EXPECT_THAT(notes, testing::IsEmpty());
+  EXPECT_THAT(notes, ::testing::IsEmpty());
 }
 
 TEST(Drivers, RefuseRootsThatAreNone) {

@@ -157,11 +157,11 @@ TEST(RefusingOpenCl, NoLibraryOrAnother) {
   std::vector<std::string> notes;
   EXPECT_TRUE(OpenOpenCls({.library = "libNoSuchOpenCL.so.1"}, &notes).empty());
   ASSERT_EQ(notes.size(), 1u);
-  EXPECT_THAT(notes[0], testing::HasSubstr("no OpenCL loader: libNoSuchOpenCL.so.1"));
+  EXPECT_THAT(notes[0], ::testing::HasSubstr("no OpenCL loader: libNoSuchOpenCL.so.1"));
   notes.clear();
   EXPECT_TRUE(OpenOpenCls({.library = TELEGRAD_FAKE_CUDA}, &notes).empty());
   ASSERT_EQ(notes.size(), 1u);
-  EXPECT_THAT(notes[0], testing::HasSubstr("lacks clGetPlatformIDs"));
+  EXPECT_THAT(notes[0], ::testing::HasSubstr("lacks clGetPlatformIDs"));
   // One that works, with no platform behind it.
   notes.clear();
   FailingLibrary library(TELEGRAD_FAILING_OPENCL, OpenClLibrary());
@@ -169,7 +169,7 @@ TEST(RefusingOpenCl, NoLibraryOrAnother) {
   library.Fail("clGetPlatformIDs", 1, -1001);
   EXPECT_TRUE(OpenOpenCls({.library = TELEGRAD_FAILING_OPENCL}, &notes).empty());
   ASSERT_EQ(notes.size(), 1u);
-  EXPECT_THAT(notes[0], testing::HasSubstr("CL_PLATFORM_NOT_FOUND_KHR"));
+  EXPECT_THAT(notes[0], ::testing::HasSubstr("CL_PLATFORM_NOT_FOUND_KHR"));
 }
 
 TEST(RefusingCuda, EveryCall) {
