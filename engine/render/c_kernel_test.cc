@@ -85,8 +85,8 @@ TEST(OpenClC, GatesAreBranches) {
   const std::string text = CRendered(
       "%10 = const i64 3\n%11 = cmplt bool %7 %10\n%12 = index f32 %8 %7 %11\n"
       "%13 = load f32 %12\n%14 = store %12 %13\n");
-  EXPECT_THAT(text, HasSubstr("float v13 = as_float(0u);"));
-  EXPECT_THAT(text, AllOf(HasSubstr("if (t"), HasSubstr(") v13 = a0[t")));
+  EXPECT_THAT(text, HasSubstr("float v12 = as_float(0u);"));
+  EXPECT_THAT(text, AllOf(HasSubstr("if (t"), HasSubstr(") v12 = a0[t")));
 }
 
 // Signed integers are computed in unsigned types, which wrap.

@@ -9,9 +9,8 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/render/float_range.h"
-
 #include "engine/render/alu_facts.h"
+#include "engine/render/float_range.h"
 
 namespace telegrad {
 namespace {

@@ -56,8 +56,10 @@ Session::Step Session::WriteBehind(uint64_t id, WriteOp& op, Buffer& buffer, Whe
   if (full && !staged_writes_.empty()) return wait();
   auto memory = Stage(buffer, std::max<uint64_t>(size, 1));
   if (absl::IsResourceExhausted(memory.status()) && !staged_writes_.empty()) return wait();
-  absl::StatusOr<TimelinePoint> copied = memory.status();
-  if (memory.ok()) {
+  absl::StatusOr<TimelinePoint> copied = TimelinePoint();
+  if (!memory.ok()) {
+    copied = memory.status();
+  } else {
     op.payload->CopyTo((*memory)->host());
     std::vector<TimelinePoint> waits = buffer.copied_reads();
     if (op.offset != 0 || size != static_cast<uint64_t>(buffer.bytes())) {

@@ -173,9 +173,9 @@ constexpr auto kArgSort = [](const Tensor& x) { return x.ArgSort(0); };
 const Launches kLaunches[] = {
     {"softmax", {64, 1000}, [](const Tensor& x) { return x.Softmax(); }, 1, 1, 80, 8},
     {"cumsum", {32}, kCumSum, 1, 1, 80, 8},
-    {"cumsum", {1024}, kCumSum, 4, 4, 60, 20},
-    {"cumsum", {65536}, kCumSum, 6, 6, 60, 20},
-    {"cummax", {65536}, [](const Tensor& x) { return x.CumMax(0).first; }, 11, 11, 120, 40},
+    {"cumsum", {1024}, kCumSum, 4, 4, 70, 20},
+    {"cumsum", {65536}, kCumSum, 6, 6, 70, 20},
+    {"cummax", {65536}, [](const Tensor& x) { return x.CumMax(0).first; }, 11, 11, 125, 40},
     {"sort", {64}, kArgSort, 5, 5, 150, 80},
     {"sort", {1024}, kArgSort, 5, 5, 2100, 80},
     {"sort", {65536}, kArgSort, 13, 13, 600, 200},

@@ -66,7 +66,7 @@ TEST_F(TransferTest, ChunksBeforeTheirTurnAreStagedUnderCredit) {
   EXPECT_EQ(stream_->granted, 0u);
   const absl::Status beyond = Chunk(2, 4, "ef");
   EXPECT_EQ(beyond.code(), Code::kResourceExhausted);
-  EXPECT_THAT(std::string(beyond.message()), HasSubstr("credit, 4"));
+  EXPECT_THAT(std::string(beyond.message()), HasSubstr("the credit of this stream, 4;"));
   EXPECT_EQ(Pull(1, 2, 4), "fore") << "the download keeps what it was";
   session().transfers().Release(1);
   EXPECT_TRUE(session().transfers().FindDownload(1).status().code() == Code::kNotFound);

@@ -132,7 +132,7 @@ _TYPES = {
         Type("int64", VARINT, 0, _checked(-(1 << 63), (1 << 63) - 1), _signed(64)),
         Type("sint64", VARINT, 0, _zigzag, lambda n: n >> 1 ^ -(n & 1)),
         Type("bool", VARINT, False, _checked(0, 1), bool),
-        Type("enum", VARINT, 0, _checked(0, (1 << 31) - 1), _signed(32)),
+        Type("enum", VARINT, 0, _checked(-(1 << 31), (1 << 31) - 1), _signed(32)),
         Type("fixed32", FIXED32, 0, *_fixed("<I")),
         Type("fixed64", FIXED64, 0, *_fixed("<Q")),
         Type("double", FIXED64, 0.0, *_fixed("<d")),

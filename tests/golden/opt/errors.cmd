@@ -48,7 +48,7 @@ telegrad-opt: tests/golden/opt/errors.cmd: line 1: expected '%', got '$ telegrad
 [exit 1]
 $ telegrad-opt --emit=wasm tests/golden/opt/two_programs.uop
 [stderr]
-telegrad-opt: --emit: "wasm" is not one of uop, llvm, object, ptx
+telegrad-opt: --emit: "wasm" is not one of uop, llvm, c, object, ptx
 [exit 2]
 $ telegrad-opt --emit=llvm tests/golden/opt/row_sum.uop
 [stderr]
@@ -56,7 +56,7 @@ telegrad-opt: --emit: piece0 is no program; run --passes=lower
 [exit 1]
 $ telegrad-opt --target=x86-64 tests/golden/opt/two_programs.uop
 [stderr]
-telegrad-opt: --target: "x86-64" is none of host, sm_80, sm_90a and no key
+telegrad-opt: --target: "x86-64" is none of host, sm_80, sm_90a, opencl and no key
 [exit 2]
 $ telegrad-opt --emit=llvm tests/golden/opt/two_programs.uop
 [stderr]
