@@ -60,10 +60,10 @@ TEST_F(DaemonOnOpenCl, RunsGraphsAndKeepsTheirKernels) {
   EXPECT_EQ((*devices)[1].memory_limit, 100'000'000);
   EXPECT_TRUE((*devices)[1].healthy);
   Double();
-  EXPECT_EQ(Stat("kernels_compiled_total"), 1);
+  EXPECT_EQ(Stat("telegrad_kernels_compiled_total"), 1);
   StartOn(folder_.path());
   Double();
-  EXPECT_EQ(Stat("kernels_compiled_total"), 0);  // it was in the folder
+  EXPECT_EQ(Stat("telegrad_kernels_compiled_total"), 0);  // it was in the folder
 }
 
 TEST_F(DaemonOnOpenCl, TrainsTheDigits) {

@@ -1,5 +1,6 @@
 // The inference protocol over HTTP, by sockets that write whatever a test says: what is answered to
 // requests that are right, and to those that are wrong, slow, endless or of two minds.
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <cstring>
@@ -31,6 +32,7 @@ class ServingHttpTest : public ServingTest {
   UniqueFd Dial() {
     auto fd = ConnectTcp(http_, std::chrono::steady_clock::now() + std::chrono::seconds(30));
     EXPECT_TRUE(fd.ok()) << fd.status();
+    fcntl(fd->get(), F_SETFL, 0);  // to wait in recv
     return *std::move(fd);
   }
   static bool Send(const UniqueFd& fd, std::string_view bytes) {

@@ -1,5 +1,6 @@
 // Models with callers who have names: nobody uses what was not granted, over neither protocol, and
 // what a tenant uses is charged to it.
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include "absl/strings/escaping.h"
@@ -62,6 +63,7 @@ class ServingTenantsTest : public ServingTest {
                    std::string_view body = "", size_t declared = 0) {
     const auto fd = ConnectTcp(http_, std::chrono::steady_clock::now() + std::chrono::seconds(30));
     EXPECT_TRUE(fd.ok()) << fd.status();
+    fcntl(fd->get(), F_SETFL, 0);  // to wait in recv
     const std::string request =
         StrCat(method, " ", path, " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n",
                token.empty() ? "" : StrCat("Authorization: Bearer ", token, "\r\n"),
