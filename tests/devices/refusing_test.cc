@@ -172,29 +172,5 @@ TEST(RefusingOpenCl, NoLibraryOrAnother) {
   EXPECT_THAT(notes[0], ::testing::HasSubstr("CL_PLATFORM_NOT_FOUND_KHR"));
 }
 
-TEST(RefusingCuda, EveryCall) {
-  FakeCuda fake;
-  fake.Set("devices", 1);
-  FailingLibrary library(TELEGRAD_FAILING_CUDA, TELEGRAD_FAKE_CUDA);
-  ASSERT_TRUE(library.works());
-  const RefusingDriver driver{
-      [](std::vector<std::string>* notes) {
-        return OpenCudas({.library = TELEGRAD_FAILING_CUDA, .devices = 1, .memory_limit = 1 << 20},
-                         notes);
-      },
-      NextImage()};
-  constexpr int kInvalidValue = 1;
-  Refusing refusing(library, driver, kInvalidValue,
-                    {{{"cuDevicePrimaryCtxRetain"}, {"cuDevicePrimaryCtxRelease_v2"}},
-                     {{"cuStreamCreate"}, {"cuStreamDestroy_v2"}},
-                     {{"cuEventCreate"}, {"cuEventDestroy_v2"}},
-                     {{"cuMemAlloc_v2"}, {"cuMemFree_v2"}},
-                     {{"cuMemHostAlloc"}, {"cuMemFreeHost"}},
-                     {{"cuModuleLoadDataEx"}, {"cuModuleUnload"}},
-                     {{"cuGraphCreate"}, {"cuGraphDestroy"}},
-                     {{"cuGraphInstantiateWithFlags"}, {"cuGraphExecDestroy"}}});
-  EXPECT_GT(refusing.FailEachCall(), 60);
-}
-
 }  // namespace
 }  // namespace telegrad
