@@ -129,6 +129,7 @@ absl::StatusOr<std::shared_ptr<Connection>> ConnectWithin(const RemoteOptions& o
     const bool again =
         absl::IsUnavailable(connection.status()) && std::chrono::steady_clock::now() < end;
     if (!again) return connection;
+    // Nothing tells of a server that begins to listen, so it is asked again.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
 }
