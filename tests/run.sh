@@ -40,7 +40,12 @@ step() {
   local name=$1 start=$SECONDS result=ok status=0
   shift
   printf '\n== %s: %s\n' "$name" "$*"
-  "$@" || { status=$?; result="FAILED (exit $status)"; failed=1; }
+  "$@" || status=$?
+  case $status in
+    0) ;;
+    77) result=skipped ;;  # it has said why
+    *) result="FAILED (exit $status)"; failed=1 ;;
+  esac
   summary+=("$(printf '%-18s %-18s %5d s' "$name" "$result" $((SECONDS - start)))")
   printf '== %s, %d s since the start\n' "${summary[-1]}" "$SECONDS"
   return "$status"
