@@ -50,7 +50,7 @@ class Chooser {
     for (; set != 0; set &= set - 1) tile *= TileOf(std::countr_zero(set));
     return tile;
   }
-  // As Heuristic::Fits: a remainder is computed twice.
+  // As CpuHeuristic::Fits: a remainder is computed twice.
   bool Fits(int r, double amount) const {
     const auto whole = static_cast<int64_t>(amount);
     return s_.size[r] % whole == 0 || (!s_.in_place && s_.size[r] > whole);

@@ -68,10 +68,10 @@ struct Tile {
   }
 };
 
-class Heuristic {
+class CpuHeuristic {
  public:
   // `peels`: find what is to be peeled, else all other moves.
-  Heuristic(KernelShape shape, const Target& target, bool peels)
+  CpuHeuristic(KernelShape shape, const Target& target, bool peels)
       : s_(std::move(shape)),
         target_(target),
         peels_(peels),
@@ -566,13 +566,13 @@ std::optional<KernelShape> ReadLoops(UOp sink) {
 std::vector<Move> PickPeels(UOp sink, const Target& target) {
   std::optional<KernelShape> shape = ReadLoops(sink);
   if (!shape) return {};
-  return Heuristic(*std::move(shape), target, /*peels=*/true).Run();
+  return CpuHeuristic(*std::move(shape), target, /*peels=*/true).Run();
 }
 
 std::vector<Move> PickMoves(UOp sink, const Target& target) {
   std::optional<KernelShape> shape = ReadLoops(sink);
   if (!shape) return {};
-  return Heuristic(*std::move(shape), target, /*peels=*/false).Run();
+  return CpuHeuristic(*std::move(shape), target, /*peels=*/false).Run();
 }
 
 }  // namespace telegrad

@@ -31,8 +31,8 @@ CopyGroups::CopyGroups(const Program& program, const std::function<bool(UOp)>& c
 }
 
 // Copies that have been started since the last time that `copy` was.
-int64_t CopyGroups::After(const Place& copy, const Place& wait) const {
-  return std::ranges::count_if(copies_, [&](const Place& other) {
+int64_t CopyGroups::After(const OrderPosition& copy, const OrderPosition& wait) const {
+  return std::ranges::count_if(copies_, [&](const OrderPosition& other) {
     return other.position > copy.position && other.position < wait.position &&
            std::ranges::all_of(
                other.path,
@@ -41,17 +41,17 @@ int64_t CopyGroups::After(const Place& copy, const Place& wait) const {
 }
 
 std::optional<int64_t> CopyGroups::Unfinished(UOp wait) const {
-  const auto at = std::ranges::find(waits_, wait, &Place::node);
+  const auto at = std::ranges::find(waits_, wait, &OrderPosition::node);
   if (at == waits_.end()) return std::nullopt;
   const int64_t rounds = wait.arg(0);
   std::optional<int64_t> least;
   for (int s = 0; s < wait.num_src(); ++s) {
-    const auto copy = std::ranges::find(copies_, wait.src(s), &Place::node);
+    const auto copy = std::ranges::find(copies_, wait.src(s), &OrderPosition::node);
     if (copy == copies_.end()) continue;
     const bool repeats = std::ranges::any_of(
         copy->path, [&](uint32_t id) { return IsSequential(*wait.graph(), id); });
     if (rounds > 0 && !repeats) continue;  // there was one at most
-    const int64_t each = std::ranges::count(copies_, copy->path, &Place::path);
+    const int64_t each = std::ranges::count(copies_, copy->path, &OrderPosition::path);
     const int64_t unfinished = After(*copy, *at) + rounds * each;
     least = std::min(least.value_or(unfinished), unfinished);
   }

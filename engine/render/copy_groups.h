@@ -21,14 +21,14 @@ class CopyGroups {
   std::optional<int64_t> Unfinished(UOp wait) const;
 
  private:
-  struct Place {
+  struct OrderPosition {
     UOp node;
     size_t position;             // in the order
     std::vector<uint32_t> path;  // loops and roles that it is in
   };
-  int64_t After(const Place& copy, const Place& wait) const;
+  int64_t After(const OrderPosition& copy, const OrderPosition& wait) const;
 
-  std::vector<Place> copies_, waits_;
+  std::vector<OrderPosition> copies_, waits_;
 };
 
 }  // namespace telegrad

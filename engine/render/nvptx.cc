@@ -1,6 +1,6 @@
 // The frame of the kernel and where things are. What the launch promises of the arguments are
 // attributes, by which LLVM takes the path of read-only data and vector accesses. A thread's lanes
-// are registers, so a vector access is made of the widest aligned pieces that are known to be
+// are registers, so a vector access is made of the widest aligned groups that are known to be
 // there, at most 16 bytes each.
 #include "engine/render/nvptx.h"
 
@@ -187,9 +187,9 @@ absl::Status NvptxKernel::CloseParallel(UOp u) {
   return absl::OkStatus();
 }
 
-std::vector<NvptxKernel::Piece> NvptxKernel::Pieces(const Address& at) const {
+std::vector<NvptxKernel::LaneGroup> NvptxKernel::LaneGroups(const Address& at) const {
   const int64_t size = ByteSize(at.dtype);
-  std::vector<Piece> pieces;
+  std::vector<LaneGroup> groups;
   for (int64_t first = 0; first < at.lanes;) {
     const int64_t align = at.align(first);
     int64_t lanes = 1;
@@ -201,10 +201,10 @@ std::vector<NvptxKernel::Piece> NvptxKernel::Pieces(const Address& at) const {
       if (!consecutive) break;
       lanes *= 2;
     }
-    pieces.push_back({first, lanes, std::min(align, lanes * size)});
+    groups.push_back({first, lanes, std::min(align, lanes * size)});
     first += lanes;
   }
-  return pieces;
+  return groups;
 }
 
 std::string NvptxKernel::PointerTo(const Address& at, int64_t lane) {
@@ -216,19 +216,19 @@ std::string NvptxKernel::PointerTo(const Address& at, int64_t lane) {
 absl::StatusOr<std::string> NvptxKernel::LoadLanes(UOp u, const Address& at) {
   const bool vector = at.kind == Address::kContiguous || at.kind == Address::kSpread;
   if (!vector || at.lane_gate) return LlvmKernel::LoadLanes(u, at);
-  const std::vector<Piece> pieces = Pieces(at);
+  const std::vector<LaneGroup> groups = LaneGroups(at);
   std::string value = "poison";
-  for (const Piece& piece : pieces) {
-    const std::string type = LlvmMemoryType(at.dtype, piece.lanes);
+  for (const LaneGroup& group : groups) {
+    const std::string type = LlvmMemoryType(at.dtype, group.lanes);
     const std::string part =
-        out_.Let("load ", type, ", ", at.pointer_type(), " ", PointerTo(at, piece.first),
-                 ", align ", piece.align, at.memory->of_loads);
-    if (pieces.size() == 1) return part;
-    for (int64_t i = 0; i < piece.lanes; ++i) {
+        out_.Let("load ", type, ", ", at.pointer_type(), " ", PointerTo(at, group.first),
+                 ", align ", group.align, at.memory->of_loads);
+    if (groups.size() == 1) return part;
+    for (int64_t i = 0; i < group.lanes; ++i) {
       const std::string lane =
-          piece.lanes == 1 ? part : out_.Let("extractelement ", type, " ", part, ", i64 ", i);
+          group.lanes == 1 ? part : out_.Let("extractelement ", type, " ", part, ", i64 ", i);
       value = out_.Let("insertelement ", at.type(), " ", value, ", ", LlvmMemoryType(at.dtype, 1),
-                       " ", lane, ", i64 ", piece.first + i);
+                       " ", lane, ", i64 ", group.first + i);
     }
   }
   return value;
@@ -237,18 +237,18 @@ absl::StatusOr<std::string> NvptxKernel::LoadLanes(UOp u, const Address& at) {
 absl::Status NvptxKernel::StoreLanes(UOp u, const Address& at, const std::string& value) {
   const bool vector = at.kind == Address::kContiguous || at.kind == Address::kSpread;
   if (!vector || at.lane_gate) return LlvmKernel::StoreLanes(u, at, value);
-  for (const Piece& piece : Pieces(at)) {
+  for (const LaneGroup& group : LaneGroups(at)) {
     std::string part = value;
-    if (piece.lanes == 1) {
-      part = out_.Let("extractelement ", at.type(), " ", value, ", i64 ", piece.first);
-    } else if (piece.lanes < at.lanes) {
-      std::vector<int64_t> take(piece.lanes);
-      for (int64_t i = 0; i < piece.lanes; ++i) take[i] = piece.first + i;
+    if (group.lanes == 1) {
+      part = out_.Let("extractelement ", at.type(), " ", value, ", i64 ", group.first);
+    } else if (group.lanes < at.lanes) {
+      std::vector<int64_t> take(group.lanes);
+      for (int64_t i = 0; i < group.lanes; ++i) take[i] = group.first + i;
       part = out_.Let("shufflevector ", at.type(), " ", value, ", ", at.type(), " poison, ",
                       LlvmShuffle(take));
     }
-    out_.Line("store ", LlvmMemoryType(at.dtype, piece.lanes), " ", part, ", ", at.pointer_type(),
-              " ", PointerTo(at, piece.first), ", align ", piece.align, at.memory->of_stores);
+    out_.Line("store ", LlvmMemoryType(at.dtype, group.lanes), " ", part, ", ", at.pointer_type(),
+              " ", PointerTo(at, group.first), ", align ", group.align, at.memory->of_stores);
   }
   return absl::OkStatus();
 }

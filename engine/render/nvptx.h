@@ -43,10 +43,10 @@ class NvptxKernel final : public LlvmKernel {
   absl::Status OpenRole(UOp u);
 
   // Lanes that one access can serve, from the lane `first` on.
-  struct Piece {
+  struct LaneGroup {
     int64_t first, lanes, align;
   };
-  std::vector<Piece> Pieces(const Address& at) const;
+  std::vector<LaneGroup> LaneGroups(const Address& at) const;
   std::string PointerTo(const Address& at, int64_t lane);
 
   // nvptx_sync.cc: what threads do together.

@@ -105,19 +105,19 @@ class Collapser {
     TG_RETURN_IF_ERROR(held_.GrowTo(form_->graph().bytes() + g_.bytes()));
     TensorForm tensors(&g_, form_.get(), dims);
     if (reduction.axes() != 0) {
-      const auto places = reduction.ToPlaces();
+      const auto indices = reduction.ToComputedIndices();
       TG_RETURN_IF_ERROR(form_->graph().status());
       int64_t count = 1;
       for (size_t d = 0; d < dims.size(); ++d)
         count *= CollapsesAxis(reduction.axes(), d) ? dims[d] : 1;
-      if (places && count >= kLeastScattered) {
+      if (indices && count >= kLeastScattered) {
         constexpr ScatterKind kKinds[] = {ScatterKind::kAdd, ScatterKind::kMul, ScatterKind::kMax};
         const UOp none = g_.ConstWord(body.dtype(), ReduceIdentity(kind, body.dtype()));
         return MakeScatter(&g_, form_.get(), &tensors,
                            {kKinds[static_cast<size_t>(kind)], reduction.body(), reduction.axes(),
-                            kept, *places, none});
+                            kept, *indices, none});
       }
-      if (places || !eliminated) return UOp();
+      if (indices || !eliminated) return UOp();
     }
     const UOp element = tensors.Make(reduction.body(), kept | reduction.axes());
     TG_RETURN_IF_ERROR(form_->graph().status());
@@ -176,9 +176,9 @@ class Collapser {
     const UOp body = form_->b().Make(Op::kWhere, {mask, value, kept});
     TG_RETURN_IF_ERROR(form_->graph().status());
     MaskedReduction reduction(form_.get(), kept, body, uint32_t{1} << rank, dims);
-    const auto places = reduction.ToPlaces();
+    const auto indices = reduction.ToComputedIndices();
     TG_RETURN_IF_ERROR(form_->graph().status());
-    if (!places) return UOp();
+    if (!indices) return UOp();
     dims.back() = 1;
     if (!base.shape().empty()) base = Reshaped(g_, base, dims);
     dims.back() = chain.length;
@@ -186,7 +186,7 @@ class Collapser {
     const uint32_t all = Large(chain.dims);
     TG_ASSIGN_OR_RETURN(const UOp out, MakeScatter(&g_, form_.get(), &tensors,
                                                    {ScatterKind::kSet, reduction.body(),
-                                                    reduction.axes(), all, *places, base}));
+                                                    reduction.axes(), all, *indices, base}));
     return Reshaped(g_, out, {where.shape().begin(), where.shape().end()});
   }
 

@@ -45,7 +45,7 @@ struct Draft {
 };
 
 // A node that a kernel computes, or loads.
-struct Place {
+struct KernelUse {
   int draft = 0;
   Access access;
   bool tiled = false;  // an operand of a sum of products

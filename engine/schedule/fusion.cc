@@ -1,7 +1,7 @@
 // The fusion decision, consumers first. When a node is reached, everything that uses it has been
 // decided, so it is known which kernels need it, at which positions, and how often each position is
 // computed there, loops that its index does not depend on left out. Then one comparison decides:
-// computing it again in every place, or once, with a store and a load in every place instead. A
+// computing it again for every use, or once, with a store and a load for every use instead. A
 // value that is stored is written by a kernel that computes all of it anyway, if there is one and
 // no reader has to run before that, else by a kernel of its own. Kernels with the same loops that
 // need the same large value at the same positions become one.
@@ -69,12 +69,12 @@ absl::Status FusionPlanner::PlanOnce() {
   drafts_.clear();
   plan_.decision.assign(size_, Materialize::kFused);
   plan_.aliases.clear();
-  places_.assign(size_, {});
+  kernel_uses_.assign(size_, {});
   readers_.clear();
   stored_values_.clear();
   for (auto it = plan_.order.rbegin(); it != plan_.order.rend(); ++it) {
     TG_RETURN_IF_ERROR(Visit(*it));
-    places_[*it] = {};
+    kernel_uses_[*it] = {};
   }
   return absl::OkStatus();
 }
@@ -83,34 +83,34 @@ absl::Status FusionPlanner::Visit(uint32_t id) {
   const Op op = graph_.op(id);
   const UOp u = graph_.at(id);
   TG_RETURN_IF_ERROR(budget_->SpendSteps(
-      1 + static_cast<int64_t>(graph_.src(id).size() * (1 + places_[id].size()))));
+      1 + static_cast<int64_t>(graph_.src(id).size() * (1 + kernel_uses_[id].size()))));
   if (op == Op::kStore) {
     VisitStore(u);
     return absl::OkStatus();
   }
-  std::vector<Place>& places = places_[id];
-  if (op == Op::kSink || places.empty()) return absl::OkStatus();
+  std::vector<KernelUse>& uses = kernel_uses_[id];
+  if (op == Op::kSink || uses.empty()) return absl::OkStatus();
   if (op == Op::kAfter) {
-    NoteOperand(id, places);
-    for (const Place& p : places) {
-      for (int i = 1; i < u.num_src(); ++i) readers_[u.src(i).id()].push_back(p.draft);
+    NoteOperand(id, uses);
+    for (const KernelUse& use : uses) {
+      for (int i = 1; i < u.num_src(); ++i) readers_[u.src(i).id()].push_back(use.draft);
     }
     return absl::OkStatus();
   }
-  MergeKernels(id, &places);
-  if (op == Op::kParam) NoteOperand(id, places);
+  MergeKernels(id, &uses);
+  if (op == Op::kParam) NoteOperand(id, uses);
   if (op == Op::kParam || op == Op::kConst || op == Op::kIota) return absl::OkStatus();
   if (op == Op::kScatter) {
-    VisitScatter(u, places);
+    VisitScatter(u, uses);
     return absl::OkStatus();
   }
   std::string why;
-  const Materialize decision = Choose(u, places, &why);
+  const Materialize decision = Choose(u, uses, &why);
   plan_.decision[id] = decision;
   if (decision == Materialize::kFused) {
-    for (const Place& p : places) AddSources(u, p);
+    for (const KernelUse& use : uses) AddSources(u, use);
   } else {
-    Store(u, places, std::move(why));
+    Store(u, uses, std::move(why));
   }
   return absl::OkStatus();
 }

@@ -11,9 +11,9 @@
 namespace telegrad {
 namespace {
 
-constexpr size_t kMaxRecomputedPlaces = 16;  // where one value is recomputed
-constexpr size_t kMaxUsers = 64;             // that a value may have and share a kernel with one
-constexpr int kMaxFolds = 4;                 // reductions that one holds inside of each other
+constexpr size_t kMaxRecomputedUses = 16;  // where one value is recomputed
+constexpr size_t kMaxUsers = 64;           // that a value may have and share a kernel with one
+constexpr int kMaxFolds = 4;               // reductions that one holds inside of each other
 // Positions of nodes in a kernel. Bounds what the compiler is asked to do at once.
 constexpr int64_t kMaxKernelNodes = 1000;
 // A reduction of less work is not worth spreading over threads.
@@ -43,20 +43,21 @@ bool SameLoops(const Draft& draft, ShapeView shape) {
 
 }  // namespace
 
-Materialize FusionPlanner::Choose(UOp u, const std::vector<Place>& places, std::string* why) const {
+Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
+                                  std::string* why) const {
   const uint32_t id = u.id();
   if (u.is(Op::kContiguous)) {
-    if (places.size() == 1 && Home(u, places) >= 0) return Materialize::kFused;
+    if (uses.size() == 1 && Home(u, uses) >= 0) return Materialize::kFused;
     *why = "stored on request";
     return Materialize::kRequested;
   }
   // A view is stored through its source.
   if (Is(u.op(), kMovement) || u.is(Op::kDetach)) return Materialize::kFused;
-  for (const Place& p : places) {
-    const Draft& draft = drafts_[p.draft];
+  for (const KernelUse& use : uses) {
+    const Draft& draft = drafts_[use.draft];
     const size_t folds = u.is(Op::kReduce) ? u.arg().size() - 1 : 0;
     const bool many = folds > 0 && draft.loops + draft.folds + folds > Drafts::kMaxRanges;
-    const bool deep = folds > 0 && p.folds >= kMaxFolds;
+    const bool deep = folds > 0 && use.folds >= kMaxFolds;
     if (draft.nodes > kMaxKernelNodes || many || deep) {
       *why = StrCat("stored: its user's kernel has ", draft.nodes, " nodes and ",
                     draft.loops + draft.folds, " ranges already");
@@ -67,16 +68,16 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<Place>& places, std::
   // What repeats or pads the result of a sum of products is stored through that.
   const NodeCost& cost = costs_[id];
   if (cost.contraction != 0 && cost.contraction_elements < elements &&
-      places.size() <= kMaxRecomputedPlaces) {
+      uses.size() <= kMaxRecomputedUses) {
     return Materialize::kFused;
   }
-  for (const Place& p : places) {
-    if (!Fits(u, p, why)) return Materialize::kReduction;
+  for (const KernelUse& use : uses) {
+    if (!Fits(u, use, why)) return Materialize::kReduction;
   }
   double computed = 0, loaded = 0;
-  for (const Place& p : places) {
-    const double count = drafts_[p.draft].Count(p.access.ranges());
-    const double reuse = p.tiled ? kTileReuse : 1;
+  for (const KernelUse& use : uses) {
+    const double count = drafts_[use.draft].Count(use.access.ranges());
+    const double reuse = use.tiled ? kTileReuse : 1;
     loaded += count / reuse;
     computed += std::max(std::min(count, elements), count / reuse);
   }
@@ -85,18 +86,18 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<Place>& places, std::
   const auto bytes = static_cast<double>(BytesOf(u.dtype(), 1));
   const double redone = (computed - elements) * work;
   const double moved = bytes * (elements * kStoreCostPerByte + loaded * kLoadCostPerByte);
-  const double launch = Home(u, places) >= 0 ? 0 : kLaunchCost;
-  if (redone <= moved + launch && places.size() <= kMaxRecomputedPlaces) return Materialize::kFused;
-  *why = StrCat("stored: ", places.size(), places.size() == 1 ? " use computes" : " uses compute",
+  const double launch = Home(u, uses) >= 0 ? 0 : kLaunchCost;
+  if (redone <= moved + launch && uses.size() <= kMaxRecomputedUses) return Materialize::kFused;
+  *why = StrCat("stored: ", uses.size(), uses.size() == 1 ? " use computes" : " uses compute",
                 " it ", Ratio(computed / elements), " times; redoing that costs ", Scaled(redone),
                 " operations, memory ", Scaled(moved + launch));
   return Materialize::kCost;
 }
 
-bool FusionPlanner::Fits(UOp u, const Place& p, std::string* why) const {
+bool FusionPlanner::Fits(UOp u, const KernelUse& use, std::string* why) const {
   const NodeCost& cost = costs_[u.id()];
-  const Draft& draft = drafts_[p.draft];
-  const RangeSet set = p.access.ranges(), loops = set & draft.LoopSet();
+  const Draft& draft = drafts_[use.draft];
+  const RangeSet set = use.access.ranges(), loops = set & draft.LoopSet();
   const bool folded = (set & ~draft.LoopSet()) != 0;
   if (cost.contraction != 0 && (folded || loops != draft.LoopSet())) {
     const auto elements = static_cast<double>(NumElements(u.shape()));
@@ -121,19 +122,19 @@ bool FusionPlanner::Fits(UOp u, const Place& p, std::string* why) const {
   return true;
 }
 
-int FusionPlanner::Home(UOp u, const std::vector<Place>& places) const {
-  if (options_.alone.contains(u.id()) || places.size() > kMaxUsers) return -1;
-  for (const Place& p : places) {
-    const Draft& draft = drafts_[p.draft];
-    const auto same = [&](const Place& q) { return q.draft == p.draft; };
+int FusionPlanner::Home(UOp u, const std::vector<KernelUse>& uses) const {
+  if (options_.alone.contains(u.id()) || uses.size() > kMaxUsers) return -1;
+  for (const KernelUse& use : uses) {
+    const Draft& draft = drafts_[use.draft];
+    const auto same = [&](const KernelUse& q) { return q.draft == use.draft; };
     if (drafts_.Alone(draft) || draft.roots.size() >= Drafts::kMaxRoots) continue;
-    if (std::ranges::count_if(places, same) != 1 || p.access.gate != 0) continue;
-    if (p.access.ranges() != draft.LoopSet() || p.access != LoopAccess(u.shape())) continue;
+    if (std::ranges::count_if(uses, same) != 1 || use.access.gate != 0) continue;
+    if (use.access.ranges() != draft.LoopSet() || use.access != LoopAccess(u.shape())) continue;
     if (!SameLoops(draft, u.shape())) continue;
-    const bool first = std::ranges::none_of(places, [&](const Place& q) {
-      return q.draft != p.draft && drafts_.HasPath(q.draft, p.draft);
+    const bool first = std::ranges::none_of(uses, [&](const KernelUse& q) {
+      return q.draft != use.draft && drafts_.HasPath(q.draft, use.draft);
     });
-    if (first) return p.draft;
+    if (first) return use.draft;
   }
   return -1;
 }

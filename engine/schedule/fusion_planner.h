@@ -1,5 +1,5 @@
 // The planner of fusion, for the files that it is spread over: fusion.cc has the walk,
-// fusion_choice.cc decides about one value, fusion_places.cc knows which kernels need a value
+// fusion_choice.cc decides about one value, fusion_uses.cc knows which kernels need a value
 // where.
 #pragma once
 
@@ -42,28 +42,28 @@ class FusionPlanner {
   void EmitKernels();
 
   // Decisions.
-  Materialize Choose(UOp u, const std::vector<Place>& places, std::string* why) const;
+  Materialize Choose(UOp u, const std::vector<KernelUse>& uses, std::string* why) const;
   // Whether the reductions that `u` holds may run where the kernel needs it.
-  bool Fits(UOp u, const Place& p, std::string* why) const;
+  bool Fits(UOp u, const KernelUse& use, std::string* why) const;
   // A kernel that computes all of `u`, each element once, in its loops, and that no other reader
   // has to precede; -1: there is none.
-  int Home(UOp u, const std::vector<Place>& places) const;
+  int Home(UOp u, const std::vector<KernelUse>& uses) const;
   // A STORE of `u` that is a root of the draft and the whole of a PARAM that nothing else touches;
   // 0: there is none.
   uint32_t WholeOutput(UOp u, const Draft& draft) const;
 
-  // Places.
-  void AddPlace(uint32_t node, Place place);
-  void MergeKernels(uint32_t id, std::vector<Place>* places);
-  void Store(UOp u, const std::vector<Place>& places, std::string why);
+  // Uses by kernels.
+  void AddUse(uint32_t node, KernelUse use);
+  void MergeKernels(uint32_t id, std::vector<KernelUse>* uses);
+  void Store(UOp u, const std::vector<KernelUse>& uses, std::string why);
   // What a sum of products reads from memory.
-  void NoteOperand(uint32_t id, const std::vector<Place>& places);
-  void AddSources(UOp u, const Place& p);
-  Place BelowReduce(UOp u, const Place& p);
+  void NoteOperand(uint32_t id, const std::vector<KernelUse>& uses);
+  void AddSources(UOp u, const KernelUse& use);
+  KernelUse BelowReduce(UOp u, const KernelUse& use);
   void VisitStore(UOp store);
-  void VisitScatter(UOp scatter, const std::vector<Place>& places);
+  void VisitScatter(UOp scatter, const std::vector<KernelUse>& uses);
 
-  // Of the tables below, without the places and drafts.
+  // Of the tables below, without the uses and drafts.
   static constexpr int64_t kBytesPerNode = 120;
 
   const Graph& graph_;
@@ -77,7 +77,7 @@ class FusionPlanner {
   std::vector<bool> stored_;  // by the plan before
   std::vector<NodeCost> costs_;
   Drafts drafts_;
-  std::vector<std::vector<Place>> places_;                   // of the nodes not visited yet
+  std::vector<std::vector<KernelUse>> kernel_uses_;          // of the nodes not visited yet
   absl::flat_hash_map<uint32_t, std::vector<int>> readers_;  // of what a STORE has written
   std::vector<StoredValue> stored_values_;
 };

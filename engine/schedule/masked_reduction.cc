@@ -220,8 +220,8 @@ bool MaskedReduction::EliminateInterval(int axis) {
   return true;
 }
 
-std::optional<std::vector<MaskedReduction::Place>> MaskedReduction::ToPlaces() {
-  std::vector<Place> places;
+std::optional<std::vector<MaskedReduction::ComputedIndex>> MaskedReduction::ToComputedIndices() {
+  std::vector<ComputedIndex> indices;
   uint32_t taken = axes_;
   for (int axis = 0; axis < static_cast<int>(dims_.size()); ++axis) {
     if (((taken >> axis) & 1) != 0 || !DependsOn(body_, axis)) continue;
@@ -233,23 +233,23 @@ std::optional<std::vector<MaskedReduction::Place>> MaskedReduction::ToPlaces() {
       if (!IsIdentity(Assuming(c, c.is(Op::kCmpNe)))) continue;
       const UOp value = ValueAt(c, axis, place);
       if (!value.valid()) return std::nullopt;
-      // Earlier places may be on this axis: they move along.
+      // Earlier indices may be on this axis: they move along.
       const std::pair<UOp, UOp> there[] = {{Range(axis), place}};
-      for (Place& p : places) p.index = form_.Replace(p.index, there);
+      for (ComputedIndex& p : indices) p.index = form_.Replace(p.index, there);
       body_ = value;
-      places.push_back({axis, place});
+      indices.push_back({axis, place});
       break;
     }
   }
   // An axis that a place still depends on stays an axis; one that was sent elsewhere cannot.
-  for (const Place& p : places) {
-    for (const Place& q : places) {
+  for (const ComputedIndex& p : indices) {
+    for (const ComputedIndex& q : indices) {
       if (DependsOn(p.index, q.axis)) return std::nullopt;
     }
     if (DependsOn(body_, p.axis)) return std::nullopt;
   }
-  if (places.empty()) return std::nullopt;
-  return places;
+  if (indices.empty()) return std::nullopt;
+  return indices;
 }
 
 }  // namespace telegrad

@@ -14,7 +14,7 @@ class MaskedReduction {
   // Folds `body`, an expression of `form`, over the RANGEs of `axes` (bits); RANGE d has dims[d]
   // values.
   MaskedReduction(IndexForm* form, ReduceKind kind, UOp body, uint32_t axes, Shape dims);
-  // Of a fold whose identity is an expression: only for ToPlaces.
+  // Of a fold whose identity is an expression: only for ToComputedIndices.
   MaskedReduction(IndexForm* form, UOp identity, UOp body, uint32_t axes, Shape dims);
 
   // Takes out of `axes` those that it can, in terms of the others. True if any.
@@ -23,11 +23,11 @@ class MaskedReduction {
   // out[..., at[k][r], ...] over the axes left: the body's values go to computed places of other
   // axes, which the body depends on no more. To be asked once nothing else is left to do; nullopt:
   // the body does not select so.
-  struct Place {
+  struct ComputedIndex {
     int axis;
     UOp index;  // i64; out of range: nowhere
   };
-  std::optional<std::vector<Place>> ToPlaces();
+  std::optional<std::vector<ComputedIndex>> ToComputedIndices();
 
   UOp body() const { return body_; }
   uint32_t axes() const { return axes_; }

@@ -36,7 +36,9 @@ class Joiner {
       values_of_[Find(values_[v].writer)].push_back(v);
     }
     for (auto value = values_.rbegin(); value != values_.rend(); ++value) {
-      for (const Place& p : value->readers) TryJoin(*value, Find(value->writer), Find(p.draft));
+      for (const KernelUse& use : value->readers) {
+        TryJoin(*value, Find(value->writer), Find(use.draft));
+      }
     }
     return std::move(groups_);
   }
@@ -73,9 +75,9 @@ class Joiner {
     }
     for (int d : a.drafts) {
       for (size_t v : values_of_[d]) {
-        for (const Place& p : values_[v].readers) {
-          if (group_of_[Find(p.draft)] != to) continue;
-          shared = std::min(shared, SharedLoops(values_[v], p));
+        for (const KernelUse& use : values_[v].readers) {
+          if (group_of_[Find(use.draft)] != to) continue;
+          shared = std::min(shared, SharedLoops(values_[v], use));
         }
       }
     }
@@ -135,16 +137,16 @@ class Joiner {
   }
 
   // The outermost loops of the writer and of the reader that walk over the same slices of a value.
-  int SharedLoops(const StoredValue& value, const Place& place) const {
+  int SharedLoops(const StoredValue& value, const KernelUse& use) const {
     const Draft& writer = drafts_[Find(value.writer)];
-    const Draft& reader = drafts_[Find(place.draft)];
+    const Draft& reader = drafts_[Find(use.draft)];
     const ShapeView shape = graph_.shape(value.node);
     int shared = 0;
     for (size_t axis = 0; axis < shape.size(); ++axis) {
       if (shape[axis] == 1) continue;
       if (shared >= reader.loops || shared >= writer.loops) break;
       const AxisUse loop{reader.ranges[shared].hash, RangeSet{1} << shared};
-      if (place.access.axes[axis] != loop) break;
+      if (use.access.axes[axis] != loop) break;
       if (reader.ranges[shared].size != writer.ranges[shared].size) break;
       ++shared;
     }

@@ -12,8 +12,8 @@ namespace telegrad {
 
 struct StoredValue {
   uint32_t node;
-  int writer;                  // a draft
-  std::vector<Place> readers;  // and where they need it
+  int writer;                      // a draft
+  std::vector<KernelUse> readers;  // and where they need it
 };
 
 // Drafts that are one kernel.

@@ -44,7 +44,7 @@ class Partitioner {
     absl::flat_hash_map<std::pair<PartMemory::Kind, int32_t>, int32_t> slot_of;
     int32_t step = 0;
   };
-  using Place = std::pair<int64_t, int64_t>;  // stage, device
+  using PartKey = std::pair<int64_t, int64_t>;  // stage, device
 
   Part& At(int64_t device, int64_t stage) {
     Part& part = parts_[{stage, device}];
@@ -294,10 +294,10 @@ class Partitioner {
   Budget::Held held_;  // the parts' graphs
   PartStages stages_;
   NodeMap<int32_t> buffer_;  // by node
-  std::map<Place, Part> parts_;
-  absl::flat_hash_map<uint32_t, int32_t> transfer_;    // step, by COPY
-  std::map<Place, std::vector<int32_t>> read_before_;  // transfers that the part overwrites
-  absl::flat_hash_map<int64_t, int32_t> last_part_;    // step, by device
+  std::map<PartKey, Part> parts_;
+  absl::flat_hash_map<uint32_t, int32_t> transfer_;      // step, by COPY
+  std::map<PartKey, std::vector<int32_t>> read_before_;  // transfers that the part overwrites
+  absl::flat_hash_map<int64_t, int32_t> last_part_;      // step, by device
   Partition out_;
 };
 

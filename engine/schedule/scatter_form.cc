@@ -61,9 +61,9 @@ absl::StatusOr<UOp> MakeScatter(Graph* graph, IndexForm* form, TensorForm* tenso
   Rewriter& b = form->b();
   const Shape& dims = tensors->dims();
   uint32_t sent = 0, depends = 0;
-  for (const auto& place : request.places) {
-    sent |= uint32_t{1} << place.axis;
-    depends |= form->Axes(place.index);
+  for (const auto& computed : request.indices) {
+    sent |= uint32_t{1} << computed.axis;
+    depends |= form->Axes(computed.index);
   }
   const uint32_t outer_bits = depends & ~request.folded;
   const Axes outer = List(outer_bits), folded = List(request.folded), to = List(sent),
@@ -78,10 +78,10 @@ absl::StatusOr<UOp> MakeScatter(Graph* graph, IndexForm* form, TensorForm* tenso
     index.push_back(at[static_cast<size_t>(d)]);
     sizes.push_back(dims[static_cast<size_t>(d)]);
   }
-  for (const auto& place : request.places) {
-    index.push_back(place.index);
-    sizes.push_back(dims[static_cast<size_t>(place.axis)]);
-    valid = b.Make(Op::kAnd, {valid, InRange(b, place.index, sizes.back())});
+  for (const auto& computed : request.indices) {
+    index.push_back(computed.index);
+    sizes.push_back(dims[static_cast<size_t>(computed.axis)]);
+    valid = b.Make(Op::kAnd, {valid, InRange(b, computed.index, sizes.back())});
   }
   UOp row = FlatIndex(b, sizes, index);
   if (sizes.size() > 1) row = b.Make(Op::kWhere, {valid, row, form->graph().Index(-1)});

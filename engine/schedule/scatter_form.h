@@ -14,7 +14,7 @@ struct ScatterRequest {
   UOp values;       // an expression over all axes but those that are sent
   uint32_t folded;  // axes, as bits: the index's; their row-major order is that of the writes
   uint32_t kept;    // the others, sent ones included
-  const std::vector<MaskedReduction::Place>& places;
+  const std::vector<MaskedReduction::ComputedIndex>& indices;
   UOp base;  // a tensor of tensors->DimsOf(kept), or a scalar
 };
 

@@ -15,16 +15,16 @@ RawStream* ComputeService::Execute(grpc::CallbackServerContext* context, Caller 
   // One for each session, and as many that resume one before its old stream is known to be broken.
   const auto twice = [](int64_t n) { return std::min(n, INT64_MAX / 2) * 2; };
   const int64_t most = twice(env_.limits.sessions);
-  OpenCalls<ExecuteCall>::Place place = calls_.Enter(call, most, tenant, twice(quota));
+  OpenCalls<ExecuteCall>::CallSlot slot = calls_.Enter(call, most, tenant, twice(quota));
   absl::Status refused;
-  if (!place) {
+  if (!slot) {
     refused = ResourceExhausted("this server has ", most, " streams, or its tenant ", twice(quota),
                                 ": twice --max-sessions, which is ", env_.limits.sessions,
                                 ", and twice its quota of sessions");
   }
   // Asked after it has entered, so that Drain either finds the call or is noticed here.
   if (draining_) refused = absl::UnavailableError("the server is shutting down");
-  call->Start(std::move(place), refused);
+  call->Start(std::move(slot), refused);
   return call.get();  // it owns itself until OnDone, which gRPC calls after this has returned
 }
 

@@ -44,8 +44,8 @@ std::shared_ptr<DataCall> DataCall::Create(SessionRegistry& registry, Metrics* m
   return call;
 }
 
-void DataCall::Start(OpenCalls<DataCall>::Place place, const absl::Status& refused) {
-  place_ = std::move(place);
+void DataCall::Start(OpenCalls<DataCall>::CallSlot slot, const absl::Status& refused) {
+  slot_ = std::move(slot);
   if (refused.ok()) {
     Pump();
   } else {

@@ -22,7 +22,7 @@ class DataCall final : public RawStream,
   static std::shared_ptr<DataCall> Create(SessionRegistry& registry, Metrics* metrics,
                                           Caller caller);
   // Begins to read; or ends with what is not OK.
-  void Start(OpenCalls<DataCall>::Place place, const absl::Status& refused);
+  void Start(OpenCalls<DataCall>::CallSlot slot, const absl::Status& refused);
 
   void OnReceived(bool ok) override;
   void OnSent(bool ok) override;
@@ -44,8 +44,8 @@ class DataCall final : public RawStream,
 
   SessionRegistry& registry_;
   const Caller caller_;
-  std::shared_ptr<DataCall> self_;    // until OnOver
-  OpenCalls<DataCall>::Place place_;  // none if it is refused
+  std::shared_ptr<DataCall> self_;      // until OnOver
+  OpenCalls<DataCall>::CallSlot slot_;  // none if it is refused
   TransferStream stream_;
 
   // Of the reader, which is one at a time.

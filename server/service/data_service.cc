@@ -14,16 +14,16 @@ RawStream* DataService::Transfer(grpc::CallbackServerContext*, Caller caller) {
   // Those that every session may have, whether or not they have said yet whose they are.
   const int64_t most = Transfers::kStreams * env_.limits.sessions;
   const int64_t most_of_one = Transfers::kStreams * std::min(quota, env_.limits.sessions);
-  OpenCalls<DataCall>::Place place = calls_.Enter(call, most, tenant, most_of_one);
+  OpenCalls<DataCall>::CallSlot slot = calls_.Enter(call, most, tenant, most_of_one);
   absl::Status refused;
-  if (!place) {
+  if (!slot) {
     refused = ResourceExhausted("this server has ", most, " streams of transfers, or its tenant ",
                                 most_of_one, ": ", Transfers::kStreams,
                                 " for each of the sessions that they may have; raise "
                                 "--max-sessions, which is ",
                                 env_.limits.sessions, ", or its quota of sessions");
   }
-  call->Start(std::move(place), refused);
+  call->Start(std::move(slot), refused);
   return call.get();  // it owns itself until OnDone, which gRPC calls after this has returned
 }
 

@@ -63,8 +63,8 @@ std::shared_ptr<ExecuteCall> ExecuteCall::Create(SessionRegistry& registry, Call
   return call;
 }
 
-void ExecuteCall::Start(OpenCalls<ExecuteCall>::Place place, const absl::Status& refused) {
-  place_ = std::move(place);
+void ExecuteCall::Start(OpenCalls<ExecuteCall>::CallSlot slot, const absl::Status& refused) {
+  slot_ = std::move(slot);
   if (refused.ok()) {
     Pump();
   } else {

@@ -25,7 +25,7 @@ class ExecuteCall final : public RawStream,
                                              const grpc::CallbackServerContext& context,
                                              Tracer* tracer);
   // Begins to read, unless `refused`, which the stream then ends with.
-  void Start(OpenCalls<ExecuteCall>::Place place, const absl::Status& refused);
+  void Start(OpenCalls<ExecuteCall>::CallSlot slot, const absl::Status& refused);
 
   // Takes no further operations; ends the stream once those it has are answered.
   void Drain();
@@ -61,7 +61,7 @@ class ExecuteCall final : public RawStream,
   Tracer* const tracer_;                        // null: nothing is traced
   std::optional<TraceContext> stream_trace_;    // that the stream's metadata has
   std::shared_ptr<ExecuteCall> self_;           // until OnOver
-  OpenCalls<ExecuteCall>::Place place_;         // none if it is refused
+  OpenCalls<ExecuteCall>::CallSlot slot_;       // none if it is refused
 
   // Of the reader, which is one at a time.
   grpc::ByteBuffer incoming_;

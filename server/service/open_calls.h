@@ -1,6 +1,6 @@
 // The open streams of one method: their number, in total and for each tenant, and a way to end all
-// of them. A stream holds a Place while it is open; OpenCalls drops a tenant's entry when its last
-// call ends.
+// of them. A stream holds a CallSlot while it is open; OpenCalls drops a tenant's entry when its
+// last call ends.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,18 @@ class OpenCalls {
   };
 
  public:
-  class Place {
+  class CallSlot {
    public:
-    Place() = default;
-    Place(Place&& other) noexcept
+    CallSlot() = default;
+    CallSlot(CallSlot&& other) noexcept
         : shared_(std::move(other.shared_)), at_(other.at_), owner_(other.owner_) {}
-    Place& operator=(Place&& other) noexcept {
+    CallSlot& operator=(CallSlot&& other) noexcept {
       std::swap(shared_, other.shared_);
       std::swap(at_, other.at_);
       std::swap(owner_, other.owner_);
       return *this;
     }
-    ~Place() {
+    ~CallSlot() {
       if (shared_ == nullptr) return;
       std::lock_guard lock(shared_->mutex);
       shared_->calls.erase(at_);
@@ -45,7 +45,7 @@ class OpenCalls {
    private:
     friend class OpenCalls;
     using At = typename std::list<std::weak_ptr<Call>>::iterator;
-    Place(std::shared_ptr<Shared> shared, At at, const void* owner)
+    CallSlot(std::shared_ptr<Shared> shared, At at, const void* owner)
         : shared_(std::move(shared)), at_(at), owner_(owner) {}
     std::shared_ptr<Shared> shared_;  // null: none
     At at_;
@@ -53,14 +53,14 @@ class OpenCalls {
   };
 
   // None if `most` have one, or of the same owner `most_of_one`.
-  Place Enter(const std::shared_ptr<Call>& call, int64_t most, const void* owner,
-              int64_t most_of_one) {
+  CallSlot Enter(const std::shared_ptr<Call>& call, int64_t most, const void* owner,
+                 int64_t most_of_one) {
     std::lock_guard lock(shared_->mutex);
     if (static_cast<int64_t>(shared_->calls.size()) >= most) return {};
     const auto of_one = shared_->of.find(owner);
     if ((of_one != shared_->of.end() ? of_one->second : 0) >= most_of_one) return {};
     ++shared_->of[owner];
-    return Place(shared_, shared_->calls.insert(shared_->calls.end(), call), owner);
+    return CallSlot(shared_, shared_->calls.insert(shared_->calls.end(), call), owner);
   }
 
   std::vector<std::shared_ptr<Call>> All() const {

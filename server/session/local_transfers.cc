@@ -15,12 +15,12 @@ constexpr uint64_t kPieceBytes = 4 << 20;
 // Workers that one transfer keeps busy.
 constexpr int kLanes = 2;
 
-// Cuts a range into pieces and has them done by workers, a few at a time.
-class Pieces : public std::enable_shared_from_this<Pieces> {
+// Copies between a buffer and shared memory, range by range, by a few workers at a time.
+class SharedCopy : public std::enable_shared_from_this<SharedCopy> {
  public:
   using Copy = std::function<absl::Status(ByteRange)>;
-  Pieces(TaskPool* workers, std::shared_ptr<const Share> share, uint64_t bytes, Copy copy,
-         Copied done)
+  SharedCopy(TaskPool* workers, std::shared_ptr<const Share> share, uint64_t bytes, Copy copy,
+             Copied done)
       : workers_(workers),
         share_(std::move(share)),
         bytes_(bytes),
@@ -93,14 +93,14 @@ absl::Status UploadFrom(std::shared_ptr<const SealedFile> file, uint64_t transfe
     (void)placed.Wait();
     return taken;
   };
-  const auto pieces = std::make_shared<Pieces>(
+  const auto shared_copy = std::make_shared<SharedCopy>(
       workers, transfers.share(), bytes, copy, [upload, bytes](const absl::Status& status) {
         if (!status.ok()) return upload->End(status);
         if (upload->Stat().bytes == bytes) return;
         upload->End(absl::InvalidArgumentError(
             "the shared memory is shorter than the write that it should fill"));
       });
-  return upload->WhenOpen([pieces] { pieces->Start(); });
+  return upload->WhenOpen([shared_copy] { shared_copy->Start(); });
 }
 
 absl::Status DownloadTo(std::shared_ptr<const SealedFile> file, uint64_t transfer,
@@ -125,7 +125,7 @@ absl::Status DownloadTo(std::shared_ptr<const SealedFile> file, uint64_t transfe
     if (status.ok()) transfers->Release(transfer);
     copied(status);
   };
-  std::make_shared<Pieces>(workers, transfers->share(), file->bytes(), copy, done)->Start();
+  std::make_shared<SharedCopy>(workers, transfers->share(), file->bytes(), copy, done)->Start();
   return absl::OkStatus();
 }
 

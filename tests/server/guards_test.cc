@@ -166,48 +166,48 @@ TEST(HangUpTest, ClosesTheConnectionOfThatPeerAndNoOther) {
   EXPECT_FALSE(HangUp("unix:"));
 }
 
-TEST(OpenCallsTest, APlaceIsHeldByItsCallAndByNoRefusedOne) {
+TEST(OpenCallsTest, ASlotIsHeldByItsCallAndByNoRefusedOne) {
   struct Call {
-    OpenCalls<Call>::Place place;
+    OpenCalls<Call>::CallSlot slot;
   };
   OpenCalls<Call> calls;
   const auto enter = [&] {
     auto call = std::make_shared<Call>();
-    call->place = calls.Enter(call, 2, /*owner=*/nullptr, 2);
+    call->slot = calls.Enter(call, 2, /*owner=*/nullptr, 2);
     return call;
   };
   auto first = enter();
   const auto second = enter();
-  EXPECT_TRUE(first->place && second->place);
-  for (int i = 0; i < 10; ++i) EXPECT_FALSE(enter()->place);
+  EXPECT_TRUE(first->slot && second->slot);
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(enter()->slot);
   EXPECT_THAT(calls.All(), ::testing::ElementsAre(first, second));
   first.reset();
   EXPECT_THAT(calls.All(), ::testing::ElementsAre(second));
   const auto third = enter();
-  EXPECT_TRUE(third->place);
+  EXPECT_TRUE(third->slot);
   EXPECT_THAT(calls.All(), ::testing::ElementsAre(second, third));
 }
 
-TEST(OpenCallsTest, OneOwnerLeavesPlacesToOthers) {
+TEST(OpenCallsTest, OneOwnerLeavesSlotsToOthers) {
   struct Call {
-    OpenCalls<Call>::Place place;
+    OpenCalls<Call>::CallSlot slot;
   };
   OpenCalls<Call> calls;
   int a = 0, b = 0;
   const auto enter = [&](const int* owner) {
     auto call = std::make_shared<Call>();
-    call->place = calls.Enter(call, 3, owner, 2);
+    call->slot = calls.Enter(call, 3, owner, 2);
     return call;
   };
   auto first = enter(&a);
   const auto second = enter(&a);
-  EXPECT_TRUE(first->place && second->place);
-  EXPECT_FALSE(enter(&a)->place);
+  EXPECT_TRUE(first->slot && second->slot);
+  EXPECT_FALSE(enter(&a)->slot);
   const auto other = enter(&b);
-  EXPECT_TRUE(other->place);
-  EXPECT_FALSE(enter(&b)->place) << "all of them are taken";
+  EXPECT_TRUE(other->slot);
+  EXPECT_FALSE(enter(&b)->slot) << "all of them are taken";
   first.reset();
-  EXPECT_TRUE(enter(&a)->place);
+  EXPECT_TRUE(enter(&a)->slot);
 }
 
 // Those that compute need all devices; the others go on.

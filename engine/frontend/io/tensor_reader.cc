@@ -1,6 +1,6 @@
 // Three ways of lying in a file: as it is, compressed, and in another order. A tensor in another
 // order (the transpose of a matrix) is gathered a block of elements at a time: the block's elements
-// are read in the order of their places, neighbours together, so that memory stays bounded and
+// are read in the order of their copies, neighbours together, so that memory stays bounded and
 // reads stay few.
 #include "engine/frontend/io/tensor_reader.h"
 
@@ -71,7 +71,7 @@ class StridedReader final : public TensorReader {
   static constexpr int64_t kWindow = 64 << 10;  // bytes of one read
   static constexpr int64_t kGap = 4 << 10;      // bytes that are read though nobody needs them
 
-  struct Place {
+  struct BlockCopy {
     int64_t at;  // in the file
     int64_t to;  // in block_
   };
@@ -90,27 +90,27 @@ class StridedReader final : public TensorReader {
   // The next elements into block_.
   absl::Status Gather() {
     const int64_t n = std::min(kBlock, elements_);
-    std::vector<Place> places;
-    places.reserve(static_cast<size_t>(n));
+    std::vector<BlockCopy> copies;
+    copies.reserve(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
-      places.push_back({offset_ + element_ * width_, i * width_});
+      copies.push_back({offset_ + element_ * width_, i * width_});
       Advance();
     }
     elements_ -= n;
-    std::ranges::sort(places, {}, &Place::at);
+    std::ranges::sort(copies, {}, &BlockCopy::at);
     block_.resize(static_cast<size_t>(n * width_));
     taken_ = 0;
-    for (size_t first = 0; first < places.size();) {
+    for (size_t first = 0; first < copies.size();) {
       size_t last = first + 1;
-      while (last < places.size() && places[last].at - places[last - 1].at <= kGap &&
-             places[last].at + width_ - places[first].at <= kWindow) {
+      while (last < copies.size() && copies[last].at - copies[last - 1].at <= kGap &&
+             copies[last].at + width_ - copies[first].at <= kWindow) {
         ++last;
       }
-      const int64_t begin = places[first].at;
-      window_.resize(static_cast<size_t>(places[last - 1].at + width_ - begin));
+      const int64_t begin = copies[first].at;
+      window_.resize(static_cast<size_t>(copies[last - 1].at + width_ - begin));
       TG_RETURN_IF_ERROR(source().Read(begin, window_));
       for (; first < last; ++first) {
-        std::memcpy(block_.data() + places[first].to, window_.data() + places[first].at - begin,
+        std::memcpy(block_.data() + copies[first].to, window_.data() + copies[first].at - begin,
                     static_cast<size_t>(width_));
       }
     }

@@ -17,40 +17,40 @@ constexpr size_t kMaxPartners = 32;
 
 }  // namespace
 
-void FusionPlanner::AddPlace(uint32_t node, Place place) {
+void FusionPlanner::AddUse(uint32_t node, KernelUse use) {
   if (NumElements(graph_.shape(node)) == 0) return;
-  place.draft = drafts_.Find(place.draft);
-  if (graph_.shape(node).empty()) place.access.axes.clear();
-  for (Place& p : places_[node]) {
-    if (drafts_.Find(p.draft) == place.draft && p.access == place.access) {
-      p.tiled = p.tiled && place.tiled;
-      p.folds = std::max(p.folds, place.folds);
+  use.draft = drafts_.Find(use.draft);
+  if (graph_.shape(node).empty()) use.access.axes.clear();
+  for (KernelUse& known : kernel_uses_[node]) {
+    if (drafts_.Find(known.draft) == use.draft && known.access == use.access) {
+      known.tiled = known.tiled && use.tiled;
+      known.folds = std::max(known.folds, use.folds);
       return;
     }
   }
-  ++drafts_[place.draft].nodes;
-  places_[node].push_back(std::move(place));
+  ++drafts_[use.draft].nodes;
+  kernel_uses_[node].push_back(std::move(use));
 }
 
-void FusionPlanner::MergeKernels(uint32_t id, std::vector<Place>* places) {
+void FusionPlanner::MergeKernels(uint32_t id, std::vector<KernelUse>* uses) {
   const auto elements = static_cast<double>(NumElements(graph_.shape(id)));
-  for (size_t i = 0; i < places->size(); ++i) {
-    for (size_t j = i + 1; j < std::min(places->size(), i + kMaxPartners); ++j) {
-      Place &a = (*places)[i], &b = (*places)[j];
+  for (size_t i = 0; i < uses->size(); ++i) {
+    for (size_t j = i + 1; j < std::min(uses->size(), i + kMaxPartners); ++j) {
+      KernelUse &a = (*uses)[i], &b = (*uses)[j];
       a.draft = drafts_.Find(a.draft);
       b.draft = drafts_.Find(b.draft);
       if (a.draft == b.draft || a.access.axes != b.access.axes) continue;
       drafts_.TryMerge(a.draft, b.draft, elements, a.access.ranges());
     }
   }
-  for (size_t i = 0; i < places->size(); ++i) {
-    (*places)[i].draft = drafts_.Find((*places)[i].draft);
-    for (size_t j = i + 1; j < places->size();) {
-      Place &a = (*places)[i], &b = (*places)[j];
+  for (size_t i = 0; i < uses->size(); ++i) {
+    (*uses)[i].draft = drafts_.Find((*uses)[i].draft);
+    for (size_t j = i + 1; j < uses->size();) {
+      KernelUse &a = (*uses)[i], &b = (*uses)[j];
       if (a.draft == drafts_.Find(b.draft) && a.access == b.access) {
         a.tiled = a.tiled && b.tiled;
         a.folds = std::max(a.folds, b.folds);
-        places->erase(places->begin() + static_cast<std::ptrdiff_t>(j));
+        uses->erase(uses->begin() + static_cast<std::ptrdiff_t>(j));
       } else {
         ++j;
       }
@@ -58,8 +58,8 @@ void FusionPlanner::MergeKernels(uint32_t id, std::vector<Place>* places) {
   }
 }
 
-void FusionPlanner::Store(UOp u, const std::vector<Place>& places, std::string why) {
-  const int home = Home(u, places);
+void FusionPlanner::Store(UOp u, const std::vector<KernelUse>& uses, std::string why) {
+  const int home = Home(u, uses);
   int draft = home;
   if (home < 0) {
     draft = drafts_.Add(u.shape(), u.id(), costs_[u.id()].contraction);
@@ -70,33 +70,33 @@ void FusionPlanner::Store(UOp u, const std::vector<Place>& places, std::string w
     drafts_[home].roots.push_back(u.id());
     drafts_[home].reasons.push_back(StrCat("also keeps a value that is ", why));
   }
-  for (const Place& p : places) drafts_.AddEdge(draft, p.draft);
-  NoteOperand(u.id(), places);
-  stored_values_.push_back({u.id(), draft, places});
+  for (const KernelUse& use : uses) drafts_.AddEdge(draft, use.draft);
+  NoteOperand(u.id(), uses);
+  stored_values_.push_back({u.id(), draft, uses});
   AddSources(u, {draft, LoopAccess(u.shape()), false});
 }
 
-void FusionPlanner::NoteOperand(uint32_t id, const std::vector<Place>& places) {
+void FusionPlanner::NoteOperand(uint32_t id, const std::vector<KernelUse>& uses) {
   const int64_t elements = NumElements(graph_.shape(id));
   if (elements == 1) return;
   const auto bytes = static_cast<double>(BytesOf(graph_.dtype(id), elements));
-  for (const Place& p : places) {
-    Draft& draft = drafts_[p.draft];
-    for (int loop = 0; p.tiled && loop < draft.loops; ++loop) {
-      if ((p.access.ranges() >> loop & 1) == 0) draft.reread[loop] += bytes;
+  for (const KernelUse& use : uses) {
+    Draft& draft = drafts_[use.draft];
+    for (int loop = 0; use.tiled && loop < draft.loops; ++loop) {
+      if ((use.access.ranges() >> loop & 1) == 0) draft.reread[loop] += bytes;
     }
   }
 }
 
-void FusionPlanner::AddSources(UOp u, const Place& p) {
-  const Access& access = p.access;
+void FusionPlanner::AddSources(UOp u, const KernelUse& use) {
+  const Access& access = use.access;
   switch (u.op()) {
     case Op::kReduce:
-      AddPlace(u.src(0).id(), BelowReduce(u, p));
+      AddUse(u.src(0).id(), BelowReduce(u, use));
       return;
     case Op::kGather: {
       const size_t rank = u.src(1).shape().size();
-      Place index = p, rows = p;
+      KernelUse index = use, rows = use;
       index.access.axes.assign(access.axes.begin(),
                                access.axes.begin() + static_cast<std::ptrdiff_t>(rank));
       AxisUse row{Mix64(u.src(1).id(), index.access.Hash()) | 1, index.access.ranges()};
@@ -105,18 +105,18 @@ void FusionPlanner::AddSources(UOp u, const Place& p) {
       rows.access.axes.insert(rows.access.axes.end(),
                               access.axes.begin() + static_cast<std::ptrdiff_t>(rank),
                               access.axes.end());
-      AddPlace(u.src(1).id(), std::move(index));
-      AddPlace(u.src(0).id(), std::move(rows));
+      AddUse(u.src(1).id(), std::move(index));
+      AddUse(u.src(0).id(), std::move(rows));
       return;
     }
     case Op::kCat: {
       const auto axis = static_cast<size_t>(u.arg(0));
       for (int i = 0; i < u.num_src(); ++i) {
-        Place part = p;
+        KernelUse part = use;
         part.access.axes[axis].hash = Mix64(part.access.axes[axis].hash, static_cast<uint64_t>(i));
         if (u.src(i).shape()[axis] == 1) part.access.axes[axis] = {};
         part.access.gate = Mix64(part.access.gate, static_cast<uint64_t>(i)) | 1;
-        AddPlace(u.src(i).id(), std::move(part));
+        AddUse(u.src(i).id(), std::move(part));
       }
       return;
     }
@@ -124,15 +124,15 @@ void FusionPlanner::AddSources(UOp u, const Place& p) {
       break;
   }
   if (Is(u.op(), kMovement)) {
-    AddPlace(u.src(0).id(), {p.draft, AccessSource(u, access), p.tiled, p.folds});
+    AddUse(u.src(0).id(), {use.draft, AccessSource(u, access), use.tiled, use.folds});
     return;
   }
-  for (int i = 0; i < u.num_src(); ++i) AddPlace(u.src(i).id(), p);
+  for (int i = 0; i < u.num_src(); ++i) AddUse(u.src(i).id(), use);
 }
 
-Place FusionPlanner::BelowReduce(UOp u, const Place& p) {
-  Draft& draft = drafts_[p.draft];
-  const RangeSet set = p.access.ranges(), loops = set & draft.LoopSet();
+KernelUse FusionPlanner::BelowReduce(UOp u, const KernelUse& use) {
+  Draft& draft = drafts_[use.draft];
+  const RangeSet set = use.access.ranges(), loops = set & draft.LoopSet();
   if (loops != draft.LoopSet() && std::ranges::find(draft.fronts, loops) == draft.fronts.end()) {
     draft.fronts.push_back(loops);
     draft.reasons.push_back(StrCat("reduces ", FoldedExtent(u), " elements once for each of ",
@@ -142,10 +142,10 @@ Place FusionPlanner::BelowReduce(UOp u, const Place& p) {
   for (RangeSet folded = set & ~draft.LoopSet(); folded != 0; folded &= folded - 1) {
     around |= draft.ranges[std::countr_zero(folded)].around;
   }
-  Place below = p;
-  below.tiled = p.tiled || IsContraction(u);
+  KernelUse below = use;
+  below.tiled = use.tiled || IsContraction(u);
   ++below.folds;
-  uint64_t all = Mix64(p.access.Hash(), costs_[u.id()].level);
+  uint64_t all = Mix64(use.access.Hash(), costs_[u.id()].level);
   for (int64_t axis : u.arg().subspan(1)) {
     all = Mix64(Mix64(all, static_cast<uint64_t>(axis)),
                 static_cast<uint64_t>(u.src(0).shape()[axis]));
@@ -173,15 +173,15 @@ void FusionPlanner::VisitStore(UOp store) {
   if (const auto it = readers_.find(store.id()); it != readers_.end()) {
     for (int reader : it->second) drafts_.AddEdge(draft, reader);
   }
-  AddPlace(value.id(), {draft, LoopAccess(target.shape()), false});
+  AddUse(value.id(), {draft, LoopAccess(target.shape()), false});
 }
 
-void FusionPlanner::VisitScatter(UOp scatter, const std::vector<Place>& places) {
+void FusionPlanner::VisitScatter(UOp scatter, const std::vector<KernelUse>& uses) {
   plan_.decision[scatter.id()] = Materialize::kScatter;
   const int base = drafts_.Add(scatter.shape(), scatter.id(), costs_[scatter.id()].contraction);
   drafts_[base].closed = true;
   drafts_[base].reasons.emplace_back("scatters rows into a copy of its base");
-  AddPlace(scatter.src(0).id(), {base, LoopAccess(scatter.shape()), false});
+  AddUse(scatter.src(0).id(), {base, LoopAccess(scatter.shape()), false});
   const UOp index = scatter.src(1), rows = scatter.src(2);
   const int update = drafts_.Add(rows.shape(), scatter.id(), costs_[scatter.id()].contraction);
   drafts_[update].closed = true;
@@ -190,15 +190,15 @@ void FusionPlanner::VisitScatter(UOp scatter, const std::vector<Place>& places) 
   Access index_at;
   index_at.axes.assign(at.axes.begin(),
                        at.axes.begin() + static_cast<std::ptrdiff_t>(index.shape().size()));
-  AddPlace(index.id(), {update, std::move(index_at), false});
-  AddPlace(rows.id(), {update, at, false});
+  AddUse(index.id(), {update, std::move(index_at), false});
+  AddUse(rows.id(), {update, at, false});
   drafts_.AddEdge(base, update);
-  for (const Place& p : places) {
+  for (const KernelUse& use : uses) {
     // Rows that go to a whole output go there at once.
-    Draft& draft = drafts_[p.draft];
+    Draft& draft = drafts_[use.draft];
     const uint32_t output = draft.roots.size() == 1 ? WholeOutput(scatter, draft) : 0;
     if (output == 0 || plan_.aliases.contains(scatter.id())) {
-      drafts_.AddEdge(update, p.draft);
+      drafts_.AddEdge(update, use.draft);
       continue;
     }
     plan_.aliases.emplace(scatter.id(), output);
