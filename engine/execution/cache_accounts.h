@@ -15,14 +15,6 @@ struct CacheAccounts {
       device_memory;  // temporaries and values passed between the parts of a run; null: unlimited
   std::shared_ptr<Account> cache;  // of kept_bytes; null: unlimited
   const std::shared_ptr<std::atomic<uint64_t>> clock = std::make_shared<std::atomic<uint64_t>>(0);
-
-  uint64_t Now() const { return clock->fetch_add(1, std::memory_order_relaxed); }
-  void Charge(int64_t bytes) const {
-    if (cache != nullptr) cache->Charge(bytes);
-  }
-  void Release(int64_t bytes) const {
-    if (cache != nullptr) cache->Release(bytes);
-  }
 };
 
 }  // namespace telegrad

@@ -1,15 +1,15 @@
-// Forms, by graph and device; a form is an entry that several may wait for while one makes it.
+// Forms, by graph, device and guards; and, by graph and device, the forms that there are.
 #include "engine/execution/executable_cache.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <list>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "engine/base/once_cache.h"
 #include "engine/base/status.h"
 #include "engine/execution/bound_values.h"
 #include "engine/execution/build.h"
@@ -33,6 +33,15 @@ std::string ExecutableKey(const Digest& hash, const Device& device) {
   return StrCat(hash.view(), device.name(), device.target().Key());
 }
 
+std::string FormKey(const std::string& graph, const Guards& guards) {
+  std::string key = graph;
+  for (const VarRange& r : guards.ranges) {
+    StrAppend(&key, guards.general ? " in " : " is ", r.id, " ", r.min, " ", r.max, " ",
+              r.multiple);
+  }
+  return key;
+}
+
 std::vector<VarValue> Sorted(std::span<const VarValue> values) {
   std::vector<VarValue> out(values.begin(), values.end());
   std::ranges::sort(out);
@@ -48,51 +57,47 @@ bool IsFinal(const absl::Status& status) {
 }  // namespace
 
 struct ExecutableCache::Impl {
-  struct Form {
-    std::string graph;  // the key of its family
-    Guards guards;
-    std::shared_ptr<const PlannedExecutable> executable = nullptr;  // null while it is being made
-    int64_t bytes = 0;                                              // that are charged for it
-    uint64_t used = 0;                                              // when it was last
-  };
-  using Forms = std::list<Form>;
+  // What is known of a graph with variables on a device, whichever form a run uses.
   struct Family {
     std::vector<VarRange> variables;
     std::vector<int64_t> sizes;  // the ids of those that sizes depend on
-    bool specialize_only = false;
-    std::vector<Forms::iterator> forms = {};
+    mutable std::mutex mutex;
+    // Under it:
+    mutable bool specialize_only = false;
+    mutable std::vector<Guards> forms = {};  // that were made; some may have been evicted
   };
+  using Form = OnceCache<PlannedExecutable>::Got;
 
   Impl(const Limits& l, std::shared_ptr<SharedCaches> s, CacheAccounts a)
-      : limits(l), shared(std::move(s)), accounts(std::move(a)) {}
-  ~Impl() {
-    for (const Form& form : forms) accounts.Release(form.bytes);
-  }
+      : limits(l),
+        shared(std::move(s)),
+        accounts(std::move(a)),
+        forms({.max_entries = l.executables, .account = accounts.cache, .clock = accounts.clock},
+              [](const PlannedExecutable& form) { return form.kept_bytes(); }),
+        families({.max_entries = l.executables}, [](const Family&) { return int64_t{0}; }) {}
 
-  // With the lock:
   std::shared_ptr<DeviceRuns> RunsOf(Device& device);
-  Guards Choose(const Family& family, std::span<const VarValue> values) const;
-  static std::optional<Forms::iterator> FormOf(const Family& family, const Guards& guards);
-  Forms::iterator Add(const std::string& key, Family& family, Guards guards);
-  void Erase(Forms::iterator form);
-  void Evict();
-  Forms::iterator Oldest();
-  void Touch(Forms::iterator form) {
-    form->used = accounts.Now();
-    forms.splice(forms.end(), forms, form);
-  }
+  Guards Choose(const Family& family, const std::string& key,
+                std::span<const VarValue> values) const;
+  // `family`: null without values.
+  absl::StatusOr<Form> MakeForm(const Digest& hash, const FrozenGraph& graph, Device& device,
+                                const Family* family, const std::string& key, const Guards& guards,
+                                std::span<const VarValue> values, Budget* budget);
+  void Note(const Family& family, const std::string& key, const Guards& guards);
+  // Drops from the list what has been evicted. With the family's lock.
+  void Prune(const Family& family, const std::string& key) const;
 
   const Limits limits;
   const std::shared_ptr<SharedCaches> shared;
   const CacheAccounts accounts;
-  std::mutex mutex;
-  std::condition_variable made;
-  Forms forms;  // least recently used first
-  absl::flat_hash_map<std::string, Family> families;
+  OnceCache<PlannedExecutable> forms;
+  OnceCache<Family> families;
+  mutable std::mutex runs_mutex;
   absl::flat_hash_map<std::string, std::shared_ptr<DeviceRuns>> runs;  // by device
 };
 
 std::shared_ptr<DeviceRuns> ExecutableCache::Impl::RunsOf(Device& device) {
+  const std::lock_guard lock(runs_mutex);
   std::shared_ptr<DeviceRuns>& known = runs[device.name()];
   if (known == nullptr) {
     auto temporaries =
@@ -104,62 +109,43 @@ std::shared_ptr<DeviceRuns> ExecutableCache::Impl::RunsOf(Device& device) {
   return known;
 }
 
+void ExecutableCache::Impl::Prune(const Family& family, const std::string& key) const {
+  std::erase_if(family.forms,
+                [&](const Guards& guards) { return !forms.Contains(FormKey(key, guards)); });
+}
+
 // The guards of the form that a run with `values` is to use, there or not.
-Guards ExecutableCache::Impl::Choose(const Family& family, std::span<const VarValue> values) const {
+Guards ExecutableCache::Impl::Choose(const Family& family, const std::string& key,
+                                     std::span<const VarValue> values) const {
   Guards special = Specialized(values);
+  const std::lock_guard lock(family.mutex);
   // Values that the graph does not allow: what makes the form says why.
   if (family.variables.empty() || family.specialize_only || !Holds(family.variables, values) ||
-      FormOf(family, special)) {
+      forms.Contains(FormKey(key, special))) {
     return special;
   }
-  int64_t general = 0;
-  for (const auto& form : family.forms) general += form->guards.general;
-  if (static_cast<int64_t>(family.forms.size()) - general < limits.specializations) return special;
+  Prune(family, key);
+  const int64_t general = std::ranges::count_if(family.forms, &Guards::general);
+  if (std::ssize(family.forms) - general < limits.specializations) return special;
   Guards ranged = Ranged(family.variables, family.sizes, values);
-  return general < kMaxRanged || FormOf(family, ranged) ? ranged : Whole(family.variables);
+  return general < kMaxRanged || forms.Contains(FormKey(key, ranged)) ? ranged
+                                                                      : Whole(family.variables);
 }
 
-std::optional<ExecutableCache::Impl::Forms::iterator> ExecutableCache::Impl::FormOf(
-    const Family& family, const Guards& guards) {
-  const auto it = std::ranges::find_if(
-      family.forms, [&](const Forms::iterator& form) { return form->guards == guards; });
-  if (it == family.forms.end()) return std::nullopt;
-  return *it;
-}
-
-ExecutableCache::Impl::Forms::iterator ExecutableCache::Impl::Add(const std::string& key,
-                                                                  Family& family, Guards guards) {
-  forms.push_back({.graph = key, .guards = std::move(guards)});
-  family.forms.push_back(std::prev(forms.end()));
-  return family.forms.back();
-}
-
-void ExecutableCache::Impl::Erase(Forms::iterator form) {
-  const auto family = families.find(form->graph);
-  std::erase(family->second.forms, form);
-  if (family->second.forms.empty()) families.erase(family);
-  accounts.Release(form->bytes);
-  forms.erase(form);
-}
-
-// The least recently used go, those of a graph with many of them first.
-void ExecutableCache::Impl::Evict() {
-  const auto drop = [&](auto excess) {
-    for (auto form = forms.begin(); form != forms.end();) {
-      const auto oldest = form++;
-      if (oldest->executable != nullptr && excess(*oldest)) Erase(oldest);
-    }
-  };
-  const int64_t of_graph = limits.specializations + kMaxRanged + 1;
-  drop([&](const Form& form) {
-    return static_cast<int64_t>(families.at(form.graph).forms.size()) > of_graph;
+// Adds a form that was made; of a graph with many of them, the least recently used goes.
+void ExecutableCache::Impl::Note(const Family& family, const std::string& key,
+                                 const Guards& guards) {
+  const std::lock_guard lock(family.mutex);
+  Prune(family, key);
+  if (std::ranges::find(family.forms, guards) == family.forms.end()) {
+    family.forms.push_back(guards);
+  }
+  if (std::ssize(family.forms) <= limits.specializations + kMaxRanged + 1) return;
+  const auto oldest = std::ranges::min_element(family.forms, {}, [&](const Guards& form) {
+    return forms.LastUse(FormKey(key, form)).value_or(std::numeric_limits<uint64_t>::max());
   });
-  drop([&](const Form&) { return static_cast<int64_t>(forms.size()) > limits.executables; });
-}
-
-// The least recently used of those that are made.
-ExecutableCache::Impl::Forms::iterator ExecutableCache::Impl::Oldest() {
-  return std::ranges::find_if(forms, [](const Form& form) { return form.executable != nullptr; });
+  forms.Erase(FormKey(key, *oldest));
+  family.forms.erase(oldest);
 }
 
 ExecutableCache::ExecutableCache(const Limits& limits, KernelServices services)
@@ -192,6 +178,32 @@ absl::StatusOr<Built> BuildForm(const Digest& hash, const FrozenGraph& graph, co
 
 }  // namespace
 
+absl::StatusOr<ExecutableCache::Impl::Form> ExecutableCache::Impl::MakeForm(
+    const Digest& hash, const FrozenGraph& graph, Device& device, const Family* family,
+    const std::string& key, const Guards& guards, std::span<const VarValue> values,
+    Budget* budget) {
+  using FormPtr = std::shared_ptr<const PlannedExecutable>;
+  SharedCaches::Counters& counters = shared->counters;
+  const auto make = [&]() -> absl::StatusOr<FormPtr> {
+    counters.misses.fetch_add(1, std::memory_order_relaxed);
+    auto built = BuildForm(hash, graph, guards, values, RunsOf(device), shared->schedules,
+                           shared->kernels, budget);
+    if (!built.ok()) {
+      if (guards.general && !absl::IsCancelled(built.status())) {
+        const std::lock_guard lock(family->mutex);
+        family->specialize_only = true;
+      }
+      return built.status();
+    }
+    counters.general_forms.fetch_add(guards.general, std::memory_order_relaxed);
+    counters.schedule_ns.fetch_add(built->schedule_ns, std::memory_order_relaxed);
+    return std::move(built->executable);
+  };
+  auto form = forms.Get(FormKey(key, guards), budget, make);
+  if (form.ok() && !form->made) counters.hits.fetch_add(1, std::memory_order_relaxed);
+  return form;
+}
+
 absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
                                                              const FrozenGraph& graph,
                                                              Device& device, Budget* budget,
@@ -199,104 +211,58 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
   const Stopwatch all;
   const std::string key = ExecutableKey(hash, device);
   const std::vector<VarValue> values = Sorted(variables);
-  std::unique_lock lock(impl_->mutex);
-  while (true) {
-    auto family = impl_->families.find(key);
-    if (family == impl_->families.end()) {
-      lock.unlock();
-      Impl::Family fresh{.variables = RangesOf(graph.root()),
-                         .sizes = SizesOf(graph.root()),
-                         .specialize_only = !device.host_visible()};
-      lock.lock();
-      family = impl_->families.try_emplace(key, std::move(fresh)).first;
-    }
-    const Guards guards = impl_->Choose(family->second, values);
-    if (const auto known = Impl::FormOf(family->second, guards)) {
-      if ((*known)->executable == nullptr) {
-        TG_RETURN_IF_ERROR(budget->CheckTime());
-        impl_->made.wait_for(lock, Budget::kTick);
-        continue;
-      }
-      impl_->shared->counters.hits.fetch_add(1, std::memory_order_relaxed);
-      impl_->Touch(*known);
-      const auto form = (*known)->executable;
-      lock.unlock();
-      TG_ASSIGN_OR_RETURN(auto executable, ForValues(form, guards.general, values));
-      return Result{std::move(executable), true, 0};
-    }
-    const auto form = impl_->Add(key, family->second, guards);
-    const std::shared_ptr<DeviceRuns> runs = impl_->RunsOf(device);
-    impl_->shared->counters.misses.fetch_add(1, std::memory_order_relaxed);
-    const auto make = [&] {
-      const Guards now = form->guards;  // no other thread changes them
-      lock.unlock();
-      auto built = BuildForm(hash, graph, now, values, runs, impl_->shared->schedules,
-                             impl_->shared->kernels, budget);
-      lock.lock();
-      return built;
+  OnceCache<Impl::Family>::Got family;
+  Guards guards = Specialized(values);
+  if (!values.empty()) {  // else there is one form
+    const auto describe = [&]() -> absl::StatusOr<std::shared_ptr<const Impl::Family>> {
+      auto made = std::make_shared<Impl::Family>();
+      made->variables = RangesOf(graph.root());
+      made->sizes = SizesOf(graph.root());
+      made->specialize_only = !device.host_visible();
+      return made;
     };
-    auto built = make();
-    if (!built.ok() && guards.general) {
-      impl_->families.at(key).specialize_only = true;
-      if (!IsFinal(built.status())) {
-        form->guards = Specialized(values);
-        built = make();
-      }
-    }
-    impl_->made.notify_all();
-    if (!built.ok()) {
-      impl_->Erase(form);
-      return built.status();
-    }
-    const bool general = form->guards.general;
-    SharedCaches::Counters& counters = impl_->shared->counters;
-    counters.general_forms.fetch_add(general, std::memory_order_relaxed);
-    counters.schedule_ns.fetch_add(built->schedule_ns, std::memory_order_relaxed);
-    form->executable = built->executable;
-    form->bytes = built->executable->kept_bytes();
-    impl_->accounts.Charge(form->bytes);
-    impl_->Touch(form);
-    impl_->Evict();
-    lock.unlock();
-    TG_ASSIGN_OR_RETURN(auto executable, ForValues(built->executable, general, values));
-    return Result{std::move(executable), false, all.ns()};
+    TG_ASSIGN_OR_RETURN(family, impl_->families.Get(key, budget, describe));
+    guards = impl_->Choose(*family.value, key, values);
   }
+  const auto make = [&] {
+    return impl_->MakeForm(hash, graph, device, family.value.get(), key, guards, values, budget);
+  };
+  absl::StatusOr<Impl::Form> form = make();
+  if (!form.ok() && guards.general && !IsFinal(form.status())) {
+    guards = Specialized(values);
+    form = make();
+  }
+  if (!form.ok()) return form.status();
+  if (form->made && family.value != nullptr) impl_->Note(*family.value, key, guards);
+  TG_ASSIGN_OR_RETURN(auto executable, ForValues(form->value, guards.general, values));
+  return Result{std::move(executable), !form->made, form->made ? all.ns() : 0};
 }
 
 std::shared_ptr<const Executable> ExecutableCache::Find(const Digest& hash, const Device& device,
                                                         std::span<const VarValue> variables) {
+  const std::string key = ExecutableKey(hash, device);
   const std::vector<VarValue> values = Sorted(variables);
-  std::unique_lock lock(impl_->mutex);
-  const auto family = impl_->families.find(ExecutableKey(hash, device));
-  if (family == impl_->families.end()) return nullptr;
-  const Guards guards = impl_->Choose(family->second, values);
-  const auto known = Impl::FormOf(family->second, guards);
-  if (!known || (*known)->executable == nullptr) return nullptr;
+  Guards guards = Specialized(values);
+  auto form = impl_->forms.Find(FormKey(key, guards));
+  if (form == nullptr && !values.empty()) {
+    const auto family = impl_->families.Find(key);
+    if (family == nullptr) return nullptr;
+    guards = impl_->Choose(*family, key, values);
+    form = impl_->forms.Find(FormKey(key, guards));
+  }
+  if (form == nullptr) return nullptr;
   impl_->shared->counters.hits.fetch_add(1, std::memory_order_relaxed);
-  impl_->Touch(*known);
-  const auto form = (*known)->executable;
-  lock.unlock();
-  const auto executable = ForValues(form, guards.general, values);
+  const auto executable = ForValues(std::move(form), guards.general, values);
   return executable.ok() ? *executable : nullptr;
 }
 
 void ExecutableCache::ReleaseTemporaries() {
-  const std::lock_guard lock(impl_->mutex);
+  const std::lock_guard lock(impl_->runs_mutex);
   for (const auto& [name, runs] : impl_->runs) runs->temporaries->Release();
 }
 
-std::optional<uint64_t> ExecutableCache::OldestUse() const {
-  const std::lock_guard lock(impl_->mutex);
-  const auto oldest = impl_->Oldest();
-  if (oldest == impl_->forms.end()) return std::nullopt;
-  return oldest->used;
-}
-
-void ExecutableCache::DropOldest() {
-  const std::lock_guard lock(impl_->mutex);
-  const auto oldest = impl_->Oldest();
-  if (oldest != impl_->forms.end()) impl_->Erase(oldest);
-}
+std::optional<uint64_t> ExecutableCache::OldestUse() const { return impl_->forms.OldestUse(); }
+void ExecutableCache::DropOldest() { impl_->forms.DropOldest(); }
 
 const CacheAccounts& ExecutableCache::accounts() const { return impl_->accounts; }
 const std::shared_ptr<RunCounters>& ExecutableCache::run_counters() const {

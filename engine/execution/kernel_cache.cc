@@ -1,10 +1,6 @@
 #include "engine/execution/kernel_cache.h"
 
-#include <algorithm>
-#include <functional>
-#include <iterator>
 #include <utility>
-#include <vector>
 
 #include "engine/base/status.h"
 #include "engine/compile/build_identity.h"
@@ -56,7 +52,9 @@ FailedKernel Failure(UOp kernel, const std::string& name, const Target& target,
 }  // namespace
 
 KernelCache::KernelCache(int64_t capacity, KernelServices services)
-    : capacity_(capacity), services_(WithCompiler(std::move(services))) {}
+    : services_(WithCompiler(std::move(services))),
+      cache_({.max_entries = capacity, .fair = true},
+             [](const Kernel& k) { return k.code_bytes; }) {}
 
 std::string KernelCache::StoreKey(const Named& kernel, const Target& target) const {
   const std::string& build = ExecutableBuildId();
@@ -123,93 +121,16 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const FrozenGraph
                                                                Device& device, Budget* budget) {
   const std::string hash = ContentHash(kernel.root()).Hex();
   const std::string key = hash + "|" + device.name() + "|" + device.target().Key();
-  {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      const auto it = entries_.find(key);
-      if (it == entries_.end()) break;
-      if (it->second.kernel != nullptr) {
-        ++stats_.hits;
-        Use(it->second, budget->share());
-        return it->second.kernel;
-      }
-      TG_RETURN_IF_ERROR(budget->CheckTime());
-      made_.wait_for(lock, Budget::kTick);
-    }
-    std::list<std::string>& by_age = HolderOf(budget->share()).by_age;
-    by_age.push_back(key);
-    entries_.emplace(key, Entry{nullptr, budget->share().get(), std::prev(by_age.end()), nullptr});
-  }
-  auto made = Make({kernel, hash, "k_" + hash.substr(0, 16)}, device, budget);
-  const std::lock_guard lock(mutex_);
-  const auto it = entries_.find(key);
-  if (made.ok()) {
-    it->second.kernel = *made;
-    Evict();
-  } else {
-    Leave(it->second);
-    entries_.erase(it);
-  }
-  made_.notify_all();
-  return made;
-}
-
-KernelCache::Holder& KernelCache::HolderOf(const std::shared_ptr<const Share>& share) {
-  Holder& holder = holders_[share.get()];
-  holder.share = share;
-  return holder;
-}
-
-void KernelCache::Use(Entry& entry, const std::shared_ptr<const Share>& share) {
-  std::list<std::string>& by_age = holders_.at(entry.holder).by_age;
-  by_age.splice(by_age.end(), by_age, entry.age);
-  if (share.get() != entry.holder) entry.other = share;
-}
-
-void KernelCache::Leave(const Entry& entry) {
-  const auto holder = holders_.find(entry.holder);
-  holder->second.by_age.erase(entry.age);
-  if (holder->second.by_age.empty()) holders_.erase(holder);
-}
-
-// Drops one kernel of the holder, or gives it to another. False if it holds only what is being
-// compiled.
-bool KernelCache::DropFrom(const Holder& holder) {
-  for (const std::string& key : holder.by_age) {
-    const auto it = entries_.find(key);
-    Entry& entry = it->second;
-    if (entry.kernel == nullptr) continue;
-    const std::shared_ptr<const Share> other = std::move(entry.other);
-    entry.other = nullptr;
-    const double before = holder.load();
-    const std::string name = key;
-    Leave(entry);
-    if (other == nullptr || HolderOf(other).load(1) >= before) {
-      if (other != nullptr && holders_.at(other.get()).by_age.empty()) holders_.erase(other.get());
-      entries_.erase(it);
-      return true;
-    }
-    std::list<std::string>& by_age = HolderOf(other).by_age;
-    by_age.push_back(name);
-    entry.holder = other.get();
-    entry.age = std::prev(by_age.end());
-    return true;
-  }
-  return false;
-}
-
-void KernelCache::Evict() {
-  while (static_cast<int64_t>(entries_.size()) > capacity_) {
-    std::vector<const Holder*> by_load;
-    for (const auto& [share, holder] : holders_) by_load.push_back(&holder);
-    std::ranges::sort(by_load, std::greater(), [](const Holder* h) { return h->load(); });
-    if (std::ranges::none_of(by_load, [&](const Holder* h) { return DropFrom(*h); })) return;
-  }
+  const auto make = [&] { return Make({kernel, hash, "k_" + hash.substr(0, 16)}, device, budget); };
+  TG_ASSIGN_OR_RETURN(auto got, cache_.Get(key, budget, make));
+  return std::move(got.value);
 }
 
 KernelStats KernelCache::stats() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
+  KernelStats stats = stats_;
+  stats.hits = cache_.counts().hits;
+  return stats;
 }
 
 }  // namespace telegrad

@@ -48,8 +48,16 @@ std::vector<int64_t> DeviceNumbers(UOp sink) {
   return {numbers.begin(), numbers.end()};
 }
 
-PartitionedCache::~PartitionedCache() {
-  while (!entries_.empty()) DropOldestLocked();
+PartitionedCache::PartitionedCache(ExecutableCache* parts, const Limits& limits)
+    : parts_(*parts),
+      limits_(limits),
+      cache_({.max_entries = limits.executables,
+              .account = parts->accounts().cache,
+              .clock = parts->accounts().clock},
+             BytesOf) {}
+
+int64_t PartitionedCache::BytesOf(const Made& made) {
+  return made.graph != nullptr ? made.graph->bytes : made.executable->kept_bytes();
 }
 
 absl::StatusOr<ExecutableCache::Result> PartitionedCache::Get(const Digest& hash,
@@ -61,53 +69,34 @@ absl::StatusOr<ExecutableCache::Result> PartitionedCache::Get(const Digest& hash
   if (only != nullptr && only->accepts() == ProgramLevel::kBinary) {
     return parts_.Get(hash, graph, *only, budget, variables);
   }
-  const std::string key = PartitionedKey(hash, devices, variables);
-  {
-    const std::lock_guard lock(mutex_);
-    if (const Made* known = FindLocked(key)) {
-      return ExecutableCache::Result{known->executable, true, 0};
-    }
-  }
   const Stopwatch all;
-  Made made;
-  if (only != nullptr) {
-    TG_ASSIGN_OR_RETURN(made.executable, MakeOnDevice(hash, graph, *only, variables));
-  } else {
-    TG_ASSIGN_OR_RETURN(made.several, Make(graph, devices, budget, variables));
-    made.executable = made.several;
-  }
-  made.bytes = made.executable->kept_bytes();
-  return ExecutableCache::Result{Keep(key, std::move(made)).executable, false, all.ns()};
+  const auto make = [&]() -> absl::StatusOr<std::shared_ptr<const Made>> {
+    auto made = std::make_shared<Made>();
+    if (only != nullptr) {
+      TG_ASSIGN_OR_RETURN(made->executable, MakeOnDevice(hash, graph, *only, budget, variables));
+    } else {
+      TG_ASSIGN_OR_RETURN(made->several, Make(graph, devices, budget, variables));
+      made->executable = made->several;
+    }
+    return made;
+  };
+  TG_ASSIGN_OR_RETURN(const auto got,
+                      cache_.Get(PartitionedKey(hash, devices, variables), budget, make));
+  return ExecutableCache::Result{got.value->executable, !got.made, got.made ? all.ns() : 0};
 }
 
 // The graph travels once, whatever values its variables have.
 absl::StatusOr<std::shared_ptr<const Executable>> PartitionedCache::MakeOnDevice(
-    const Digest& hash, const FrozenGraph& graph, Device& device,
+    const Digest& hash, const FrozenGraph& graph, Device& device, Budget* budget,
     std::span<const VarValue> variables) {
-  const std::string key = StrCat(hash.view(), " loaded ", device.name());
-  Made made;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const Made* known = FindLocked(key)) made = *known;
-  }
-  if (made.graph == nullptr) {
-    TG_ASSIGN_OR_RETURN(made.graph, LoadGraph(hash, graph, device));
-    made.bytes = made.graph->bytes;
-    made = Keep(key, std::move(made));
-  }
-  return MakeGraphExecutable(made.graph, variables, device);
-}
-
-// Whoever made the same meanwhile was first.
-PartitionedCache::Made PartitionedCache::Keep(const std::string& key, Made made) {
-  const std::lock_guard lock(mutex_);
-  if (const Made* known = FindLocked(key)) return *known;
-  by_age_.push_back(key);
-  const CacheAccounts& accounts = parts_.accounts();
-  entries_.emplace(key, Entry{made, made.bytes, accounts.Now(), std::prev(by_age_.end())});
-  accounts.Charge(made.bytes);
-  while (static_cast<int64_t>(entries_.size()) > limits_.executables) DropOldestLocked();
-  return made;
+  const auto load = [&]() -> absl::StatusOr<std::shared_ptr<const Made>> {
+    auto made = std::make_shared<Made>();
+    TG_ASSIGN_OR_RETURN(made->graph, LoadGraph(hash, graph, device));
+    return made;
+  };
+  TG_ASSIGN_OR_RETURN(const auto loaded,
+                      cache_.Get(StrCat(hash.view(), " loaded ", device.name()), budget, load));
+  return MakeGraphExecutable(loaded.value->graph, variables, device);
 }
 
 std::shared_ptr<const Executable> PartitionedCache::Find(const Digest& hash,
@@ -117,41 +106,13 @@ std::shared_ptr<const Executable> PartitionedCache::Find(const Digest& hash,
   if (only != nullptr && only->accepts() == ProgramLevel::kBinary) {
     return parts_.Find(hash, *only, variables);
   }
-  const std::lock_guard lock(mutex_);
-  const Made* const known = FindLocked(PartitionedKey(hash, devices, variables));
+  const auto known = cache_.Find(PartitionedKey(hash, devices, variables));
   return known == nullptr ? nullptr : known->executable;
 }
 
-const PartitionedCache::Made* PartitionedCache::FindLocked(const std::string& key) {
-  const auto it = entries_.find(key);
-  if (it == entries_.end()) return nullptr;
-  by_age_.splice(by_age_.end(), by_age_, it->second.age);
-  it->second.used = parts_.accounts().Now();
-  return &it->second.made;
-}
-
-void PartitionedCache::DropOldestLocked() {
-  const auto oldest = entries_.find(by_age_.front());
-  parts_.accounts().Release(oldest->second.bytes);
-  entries_.erase(oldest);
-  by_age_.pop_front();
-}
-
-std::optional<uint64_t> PartitionedCache::OldestUse() const {
-  const std::lock_guard lock(mutex_);
-  if (by_age_.empty()) return std::nullopt;
-  return entries_.at(by_age_.front()).used;
-}
-
-void PartitionedCache::DropOldest() {
-  const std::lock_guard lock(mutex_);
-  if (!by_age_.empty()) DropOldestLocked();
-}
-
 void PartitionedCache::ReleaseMemory() {
-  const std::lock_guard lock(mutex_);
-  for (const auto& [key, entry] : entries_) {
-    if (entry.made.several != nullptr) entry.made.several->ReleaseMemory();
+  for (const std::shared_ptr<const Made>& made : cache_.All()) {
+    if (made->several != nullptr) made->several->ReleaseMemory();
   }
 }
 
@@ -178,8 +139,8 @@ absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> PartitionedCache::M
     Device& device = *distinct[static_cast<size_t>(step.device)];
     switch (device.accepts()) {
       case ProgramLevel::kTensorGraph: {
-        TG_ASSIGN_OR_RETURN(part,
-                            MakeOnDevice(ContentHash(step.graph.root()), step.graph, device, {}));
+        TG_ASSIGN_OR_RETURN(
+            part, MakeOnDevice(ContentHash(step.graph.root()), step.graph, device, budget, {}));
         break;
       }
       case ProgramLevel::kNothing: {

@@ -5,19 +5,16 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "engine/base/budget.h"
 #include "engine/base/hash.h"
+#include "engine/base/once_cache.h"
 #include "engine/execution/executable_cache.h"
 #include "engine/execution/graph_executable.h"
 #include "engine/execution/partitioned_executable.h"
@@ -38,9 +35,7 @@ class PartitionedCache {
   };
 
   // `parts` outlives it; what it keeps is charged to the same accounts.
-  PartitionedCache(ExecutableCache* parts, const Limits& limits)
-      : parts_(*parts), limits_(limits) {}
-  ~PartitionedCache();
+  PartitionedCache(ExecutableCache* parts, const Limits& limits);
 
   // devices[n] is the device that number n of the graph means; null, or no entry: none does. Other
   // than that as ExecutableCache::Get. INVALID_ARGUMENT names a number that is bound to none.
@@ -55,8 +50,8 @@ class PartitionedCache {
   void ReleaseMemory();
 
   // As those of ExecutableCache. A part that is kept there, too, is charged twice.
-  std::optional<uint64_t> OldestUse() const;
-  void DropOldest();
+  std::optional<uint64_t> OldestUse() const { return cache_.OldestUse(); }
+  void DropOldest() { cache_.DropOldest(); }
 
   // Bytes that runs were told to send between devices, of all caches that share the kernels.
   int64_t bytes_sent() const { return parts_.stats().bytes_sent; }
@@ -68,31 +63,19 @@ class PartitionedCache {
     std::shared_ptr<const Executable> executable = nullptr;
     std::shared_ptr<const PartitionedExecutable> several = nullptr;
     std::shared_ptr<const GraphOnDevice> graph = nullptr;
-    int64_t bytes = 0;
   };
-  struct Entry {
-    Made made;
-    int64_t bytes = 0;  // that are charged for it
-    uint64_t used = 0;  // when it was last
-    std::list<std::string>::iterator age;
-  };
+  static int64_t BytesOf(const Made& made);
 
-  const Made* FindLocked(const std::string& key);
-  // What is there under that key by now.
-  Made Keep(const std::string& key, Made made);
   absl::StatusOr<std::shared_ptr<const Executable>> MakeOnDevice(
-      const Digest& hash, const FrozenGraph& graph, Device& device,
+      const Digest& hash, const FrozenGraph& graph, Device& device, Budget* budget,
       std::span<const VarValue> variables);
-  void DropOldestLocked();
   absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> Make(
       const FrozenGraph& graph, std::span<Device* const> devices, Budget* budget,
       std::span<const VarValue> variables);
 
   ExecutableCache& parts_;
   const Limits limits_;
-  mutable std::mutex mutex_;
-  absl::flat_hash_map<std::string, Entry> entries_;
-  std::list<std::string> by_age_;  // least recently used first
+  OnceCache<Made> cache_;
 };
 
 }  // namespace telegrad

@@ -11,7 +11,7 @@ ExecutableCache::Stats SharedCaches::stats() const {
   s.general_forms = relaxed(counters.general_forms);
   s.kernels_compiled = compiled.compiled;
   s.kernel_cache_hits = compiled.hits;
-  s.schedule_hits = schedules.stats().hits;
+  s.schedule_hits = schedules.counts().hits;
   s.schedule_ns = relaxed(counters.schedule_ns);
   s.lower_ns = compiled.lower_ns;
   s.compile_ns = compiled.compile_ns;
