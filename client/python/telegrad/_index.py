@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, Sequence
 
 import numpy as np
 
 from telegrad.errors import invalid
 
-if TYPE_CHECKING:
-    from telegrad.tensor import Tensor
+
+class Indexed(Protocol):
+    """What an index needs of a tensor."""
+
+    graph: Any
+    shape: tuple[int, ...]
+
+    @property
+    def ndim(self) -> int: ...
+    def reshape(self, *shape: Any) -> Any: ...
+    def flip(self, axes: Any) -> Any: ...
+    def pad(self, padding: Any) -> Any: ...
+    def permute(self, order: Any) -> Any: ...
+    def _make(self, op: str, *, arg: Sequence[int | str]) -> Any: ...
 
 
-def get(x: Tensor, index: Any) -> Tensor:
+def get(x: Any, index: Any) -> Any:
     """x[index]."""
     items = _whole(x, list(index) if isinstance(index, tuple) else [index])
     out, axis = x, 0
@@ -36,7 +48,7 @@ def get(x: Tensor, index: Any) -> Tensor:
     return out
 
 
-def _whole(x: Tensor, items: list[Any]) -> list[Any]:
+def _whole(x: Indexed, items: list[Any]) -> list[Any]:
     """With slices for what `...` and the end leave out."""
     if any(isinstance(item, (bool, np.bool_)) for item in items):
         raise invalid("an index that is a truth; choose with `where`")
@@ -62,7 +74,7 @@ def _is_basic(item: Any) -> bool:
     raise TypeError(f"an index that is a {type(item).__name__}")
 
 
-def _slices(x: Tensor, items: list[Any]) -> Tensor:
+def _slices(x: Indexed, items: list[Any]) -> Any:
     """Integers keep their axis here, of size 1."""
     arg: list[int] = []
     steps = []
@@ -87,7 +99,7 @@ def _slices(x: Tensor, items: list[Any]) -> Tensor:
     return out
 
 
-def _strided(x: Tensor, axis: int, step: int) -> Tensor:
+def _strided(x: Indexed, axis: int, step: int) -> Any:
     """Every `step`-th element: the first column of rows of `step`."""
     size = x.shape[axis]
     count = -(-size // step)
@@ -99,7 +111,7 @@ def _strided(x: Tensor, axis: int, step: int) -> Tensor:
     return rows._make("shrink", arg=arg).reshape(*x.shape[:axis], count, *x.shape[axis + 1:])
 
 
-def _gather(x: Tensor, item: Any, axis: int) -> Tensor:
+def _gather(x: Indexed, item: Any, axis: int) -> Any:
     """Rows of an axis by number; a negative one counts from the end, one out of range gives 0."""
     graph = x.graph
     if not hasattr(item, "graph"):
@@ -113,7 +125,7 @@ def _gather(x: Tensor, item: Any, axis: int) -> Tensor:
     elif item.dtype.kind == "signed":
         item = (item < 0).where(item + x.shape[axis], item)
     order = [axis, *[a for a in range(x.ndim) if a != axis]]
-    rows = x.permute(order) if axis else x
+    rows: Any = x.permute(order) if axis else x
     out = rows.gather(item)
     n = len(item.shape)
     back = [*range(n, n + axis), *range(n), *range(n + axis, out.ndim)]

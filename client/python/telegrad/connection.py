@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
-
-import grpc
-
-from telegrad import _messages as messages
 from telegrad import _transport as transport
-from telegrad import credentials
+from telegrad._channel import Channel
+from telegrad._session import SessionBase
 from telegrad.credentials import TLS, Token
 from telegrad.session import Session
 
@@ -30,39 +25,13 @@ def connect(address: str | None = None, *, tls: TLS | None = None, token: Token 
     return Connection(address, tls=tls, token=token, timeout=timeout, device=device)
 
 
-class Connection:
+class Connection(Channel):
     """A server, with which versions were agreed. Thread-safe."""
 
     def __init__(self, address: str | None = None, *, tls: TLS | None = None, token: Token = None,
                  timeout: float = 10.0, device: str | None = None) -> None:
-        self.address = transport.address_of(address)
-        self.device = transport.device_of(device)
-        self.timeout = timeout
-        tls, self._token = credentials.from_environment(tls, token, os.environ)
-        credentials.check_token(self.address, tls, self._token)
-        self._sessions: set[Session] = set()
-        self._closed = False
-        options = transport.options_of(tls)
-        self._channel = (grpc.insecure_channel(self.address, options) if tls is None else
-                         grpc.secure_channel(self.address, tls.credentials(), options))
-        try:
-            hello = self._call("Hello", transport.hello_request(), timeout)
-            self.server: messages.HelloResponse = transport.check_hello(hello, self.address)
-        except BaseException:
-            self._channel.close()
-            raise
-
-    def devices(self) -> list[messages.Device]:
-        """The server's devices: name, target, memory, health."""
-        devices: list[messages.Device] = self._call(
-            "ListDevices", messages.ListDevicesRequest(), self.timeout).devices
-        return devices
-
-    def stats(self) -> dict[str, float]:
-        """The server's counters, by the names of its metrics page; for who is no administrator, those
-        of its tenant."""
-        response = self._call("Stats", messages.StatsRequest(), self.timeout)
-        return {entry.key: entry.value for entry in response.values}
+        super().__init__(address, tls=tls, token=token, timeout=timeout, device=device)
+        self._sessions: set[SessionBase] = set()
 
     def session(self, *, resumable: bool = False, lease: float | None = None,
                 timeout: float | None = None) -> Session:
@@ -76,7 +45,8 @@ class Connection:
         """
         if self._closed:
             raise transport.closed_error(self.address)
-        session = Session(self, resumable=resumable, lease=lease, timeout=timeout)
+        session = Session(self, resumable=resumable, lease=lease, timeout=timeout,
+                          ended=self._sessions.discard)
         self._sessions.add(session)
         return session
 
@@ -95,13 +65,3 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"<Connection to {self.address}>"
-
-    def _call(self, name: str, request: Any, timeout: float) -> Any:
-        if self._closed:
-            raise transport.closed_error(self.address)
-        try:
-            data = self._channel.unary_unary(transport.session_method(name))(
-                request.encode(), timeout=timeout, metadata=credentials.metadata(self._token))
-        except grpc.RpcError as error:
-            raise transport.to_error(self.address, error.code(), error.details()) from None
-        return transport.decode_answer(name, data)

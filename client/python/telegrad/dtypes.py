@@ -8,6 +8,7 @@ codes.
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import dataclass
 from typing import Any, Sequence, Union
@@ -19,8 +20,9 @@ from telegrad.errors import invalid
 
 Array = np.ndarray[Any, Any]
 
+ml_dtypes: Any
 try:
-    import ml_dtypes
+    ml_dtypes = importlib.import_module("ml_dtypes")
 except ImportError:
     ml_dtypes = None
 

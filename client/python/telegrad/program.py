@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import Any, Mapping
 
 from telegrad import _messages as messages
+from telegrad._session import Buffer, SessionBase
 from telegrad.buffers import BufferBase, ProgramBase
 from telegrad.dtypes import Array
 
-if TYPE_CHECKING:
-    from telegrad.session import Buffer, Session
 
-
-class Program(ProgramBase["Buffer"]):
+class Program(ProgramBase[Buffer]):
     """A graph that the server has, with buffers bound to its slots. Call it to run it:
 
         y = program(x=array)["y"]
         y = program({"a name with blanks": array})["y"]
     """
 
-    session: Session
+    session: SessionBase
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)

@@ -10,7 +10,7 @@ TypeError that says how to get them.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Iterator, Sequence, Union
+from typing import Any, Iterator, Protocol, Sequence, Union
 
 import numpy as np
 
@@ -18,12 +18,19 @@ from telegrad import _index
 from telegrad.dtypes import Array, DType, DTypeLike
 from telegrad.errors import invalid
 
-if TYPE_CHECKING:
-    from telegrad.graph import Graph
-
 Number = Union[int, float, bool]
 Operand = Union["Tensor", Number, Sequence[Any], Array]
 Axes = Union[int, Sequence[int], None]
+
+
+class NodeMaker(Protocol):
+    """What a tensor needs of its graph; telegrad.Graph is one."""
+
+    def op(self, name: str, *src: Tensor | Number, arg: Sequence[int | str] = (),
+           dtype: DTypeLike | None = None) -> Tensor: ...
+    def const(self, value: Number, dtype: DTypeLike = "f32") -> Tensor: ...
+    def constant(self, value: Any, dtype: DTypeLike | None = None) -> Tensor: ...
+    def arange(self, n: int, dtype: DTypeLike = "i64") -> Tensor: ...
 
 
 class Tensor:
@@ -32,7 +39,7 @@ class Tensor:
     __slots__ = ("graph", "index", "op", "_dtype", "shape", "src", "arg", "real", "instances")
     __array_priority__ = 1000.0
 
-    def __init__(self, graph: Graph, index: int, op: str, dtype: DType | None,
+    def __init__(self, graph: NodeMaker, index: int, op: str, dtype: DType | None,
                  shape: tuple[int, ...], src: tuple[Tensor, ...], arg: tuple[int, ...],
                  real: float | None, instances: int) -> None:
         self.graph, self.index, self.op, self._dtype = graph, index, op, dtype
@@ -382,7 +389,8 @@ class Tensor:
 
     def __getitem__(self, index: Any) -> Tensor:
         """Integers, slices with any step, None, `...`, and one tensor of integers, which gathers."""
-        return _index.get(self, index)
+        part: Tensor = _index.get(self, index)
+        return part
 
     # Reductions.
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import Any, Mapping
 
 from telegrad import _messages as messages
+from telegrad.aio._session import Buffer, SessionBase
 from telegrad.buffers import BufferBase, ProgramBase
 from telegrad.dtypes import Array
 
-if TYPE_CHECKING:
-    from telegrad.aio.session import Buffer, Session
 
-
-class Program(ProgramBase["Buffer"]):
+class Program(ProgramBase[Buffer]):
     """A graph that the server has, with buffers bound to its slots; see telegrad.Program.
 
         y = (await program(x=array))["y"]
     """
 
-    session: Session
+    session: SessionBase
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)

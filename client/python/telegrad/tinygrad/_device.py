@@ -7,35 +7,12 @@ computes, in the server's order; TELEGRAD_DEVICE comes first where it is set.
 
 from __future__ import annotations
 
-import functools
-
 from tinygrad.device import Allocator, Compiled
 from tinygrad.runtime.ops_null import NullRenderer
 
-from telegrad._host import Host, Memory
+from telegrad._host import Memory
 from telegrad.tinygrad import _execute
-
-
-class Client(Host):
-    def __init__(self) -> None:
-        super().__init__()
-        self.loaded: dict[bytes, _execute.Loaded] = {}
-
-    def renew(self) -> None:
-        era = self.era
-        super().renew()
-        if self.era != era:
-            self.loaded.clear()
-
-    def names(self, count: int) -> tuple[str, ...]:
-        """What the first `count` device numbers of a graph mean. Host memory may have a number that the
-        server lacks; then it is uploaded to one that there is."""
-        return tuple(self.devices[i % len(self.devices)] for i in range(count))
-
-
-@functools.lru_cache(None)
-def client() -> Client:
-    return Client()
+from telegrad.tinygrad._client import client
 
 
 class TelegradAllocator(Allocator):

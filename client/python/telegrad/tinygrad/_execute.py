@@ -26,6 +26,8 @@ from tinygrad.uop.ops import Ops, PatternMatcher, UOp, UPat
 import telegrad
 from telegrad import _operations as operations
 from telegrad.errors import explained
+from telegrad.tinygrad import _client
+from telegrad.tinygrad._client import Loaded
 from telegrad.tinygrad._merge import merged
 from telegrad.tinygrad._program import Program, Work, program_of
 from telegrad.tinygrad._vocabulary import Unsupported
@@ -33,16 +35,6 @@ from telegrad.tinygrad._vocabulary import Unsupported
 _NEEDED = ((realize, ("pm_exec", "track_stats", "get_call_outs_ins", "get_call_name", "run_linear", "capturing")),
            (jit, ("get_call_outs_ins", "jit_lower")), (tinygrad.tensor, ("create_linear_with_vars", "run_linear")),
            (tinygrad.tensor.Tensor, ("_buffer",)))
-
-
-@dataclass
-class Loaded:
-    """A program that the server has."""
-
-    hash: bytes
-    kernels: int = 0
-    flops: float = 0.0
-    traffic: float = 0.0  # bytes that its kernels read and write
 
 
 # --- from a graph to a call ---
@@ -103,9 +95,7 @@ def execute(ctx, call: UOp, ast: UOp) -> list[float | None] | None:
     """A row of tinygrad's table of calls; None: the call is not ours."""
     if not isinstance(ast.arg, Work):
         return None
-    from telegrad.tinygrad._device import client
-
-    result = run(client(), ast.arg, call.src[1:], ctx.input_uops, ctx.var_vals, ctx.wait)
+    result = run(_client.client(), ast.arg, call.src[1:], ctx.input_uops, ctx.var_vals, ctx.wait)
     return [result]
 
 

@@ -2,10 +2,12 @@
 
 The package's entry point tells torch of the backend; where the package is only on PYTHONPATH,
 `import telegrad.torch` does. docs/pytorch.md is the guide. _backend.py says what is sent when,
-_lower.py how an FX graph becomes one of Telegrad's, _aten.py and its neighbours have the operators.
+_lower.py how an FX graph becomes one of Telegrad's, _table.py what an operator is, _aten.py and its
+neighbours have the operators.
 """
 
 from telegrad.torch._backend import backend
-from telegrad.torch._lower import Unsupported, operators, refused
+from telegrad.torch._lower import operators, refused
+from telegrad.torch._table import Unsupported
 
 __all__ = ["Unsupported", "backend", "operators", "refused"]

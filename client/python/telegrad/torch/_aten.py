@@ -8,7 +8,8 @@ from typing import Any, Sequence
 import torch
 
 from telegrad import Tensor, cat
-from telegrad.torch._lower import Call, Unsupported, Value, aten
+from telegrad.torch._table import Call, Unsupported, Value, aten
+from telegrad.torch._windows import pad
 
 # --- elementwise ---
 
@@ -316,8 +317,6 @@ def repeat(c: Call, x: Tensor, times: Sequence[int]) -> Tensor:
 
 @aten("constant_pad_nd")
 def constant_pad_nd(c: Call, x: Tensor, widths: Sequence[int], value: float = 0) -> Tensor:
-    from telegrad.torch._windows import pad
-
     pairs = [(widths[i], widths[i + 1]) for i in range(0, len(widths), 2)][::-1]
     return pad(x, [(0, 0)] * (x.ndim - len(pairs)) + pairs, value)
 
@@ -604,8 +603,6 @@ def cumsum(c: Call, x: Tensor, axis: int, **named: Any) -> Tensor:
 @aten("cumprod")
 def cumprod(c: Call, x: Tensor, axis: int, **named: Any) -> Tensor:
     """As Tensor.cumsum, with ones where the sum has zeros."""
-    from telegrad.torch._windows import pad
-
     out = c.tensor(x)
     if not out.ndim:
         return out

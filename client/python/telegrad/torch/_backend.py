@@ -24,7 +24,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from telegrad import _operations as operations
 from telegrad._host import Host, Memory
 from telegrad.errors import TelegradError, explained
-from telegrad.torch._lower import Lowered, kind, known, packet_of
+from telegrad.torch._lower import Lowered, known
+from telegrad.torch._table import kind, packet_of
 
 _ATEN = torch.ops.aten
 

@@ -7,7 +7,8 @@ from typing import Any, Sequence
 
 from telegrad import Tensor
 from telegrad.torch._aten import _expm1, _log1p, _sign
-from telegrad.torch._lower import Call, Unsupported, aten, refuse
+from telegrad.torch._nn import _means
+from telegrad.torch._table import Call, Unsupported, aten, refuse
 
 # Of atan on [0, tan(pi / 8)], a polynomial in the square: 1 - z/3 + z^2/5 ... to z^11, below 1e-9 there.
 _ATAN = [(-1) ** k / (2 * k + 1) for k in range(12)]
@@ -128,8 +129,6 @@ def _norm(apart: Tensor, p: float) -> Tensor:
 @aten("_adaptive_avg_pool3d")
 def adaptive_avg_pool3d(c: Call, x: Tensor, sizes: Sequence[int]) -> Tensor:
     """A product with a matrix for each axis, whose rows have the mean's factors."""
-    from telegrad.torch._nn import _means
-
     for axis, size in zip(range(x.ndim - 3, x.ndim), sizes):
         x = (x.transpose(axis, -1) @ _means(c, x.shape[axis], size).T).transpose(axis, -1)
     return x

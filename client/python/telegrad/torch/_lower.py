@@ -1,139 +1,32 @@
-"""An FX graph of ATen operators -> telegrad.Graph.
-
-Each operator is a function in a table, by the name of its packet ("add" for aten.add.Tensor). It gets a
-Call, which knows what torch says of the result, and the arguments with tensors in place of nodes.
-"""
+"""An FX graph of ATen operators -> telegrad.Graph."""
 
 from __future__ import annotations
 
 import operator
-from typing import Any, Callable, Sequence
+from typing import Any, Callable
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 import telegrad
 from telegrad import Graph, Tensor
-from telegrad.dtypes import DType
-
-DTYPES = {torch.bool: "bool", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32",
-          torch.int64: "i64", torch.uint8: "u8", torch.float16: "f16", torch.bfloat16: "bf16",
-          torch.float32: "f32", torch.float64: "f64"}
-Value = Any  # Tensor, number, or a list of them
-Operator = Callable[..., Value]
-_TABLE: dict[str, Operator] = {}
-_REFUSED: dict[str, str] = {}  # why
-
-
-class Unsupported(RuntimeError):
-    """A program that Telegrad has no graph for."""
-
-
-def aten(*names: str) -> Callable[[Operator], Operator]:
-    """Puts a function into the table."""
-    def put(function: Operator) -> Operator:
-        for name in names:
-            assert name not in _TABLE, name
-            _TABLE[name] = function
-        return function
-
-    return put
-
-
-def refuse(why: str, *names: str) -> None:
-    _REFUSED.update(dict.fromkeys(names, why))
+from telegrad.torch import _aten, _functions, _nn, _order, _random  # noqa: F401  (they fill the table)
+from telegrad.torch._table import REFUSED, TABLE, Call, Unsupported, Value, kind, packet_of
 
 
 def operators() -> list[str]:
     """The names of all ATen operators that have a graph."""
-    from telegrad.torch import _aten, _functions, _nn, _order, _random  # noqa: F401  (they fill the table)
-
-    return sorted(_TABLE)
+    return sorted(TABLE)
 
 
 def refused() -> dict[str, str]:
     """The names of operators that are refused, and why."""
-    operators()
-    return dict(sorted(_REFUSED.items()))
+    return dict(sorted(REFUSED.items()))
 
 
 def known() -> set[str]:
     """Those that have a graph, and those that are refused for a reason."""
-    return {*operators(), *_REFUSED}
-
-
-def packet_of(op: Any) -> str:
-    """An operator's name without its overload."""
-    name = str(op)
-    return name.split(".")[1] if name.startswith("aten.") else name
-
-
-def kind(dtype: torch.dtype) -> DType:
-    if dtype not in DTYPES:
-        raise Unsupported(f"element type {dtype}; there are {', '.join(map(str, DTYPES))}")
-    return telegrad.dtype(DTYPES[dtype])
-
-
-class Call:
-    """One call of an operator."""
-
-    def __init__(self, graph: Graph, node: torch.fx.Node, draws: list[Callable[[], torch.Tensor]]) -> None:
-        self.graph, self.node, self._draws = graph, node, draws
-
-    @property
-    def results(self) -> Sequence[Any]:
-        value = self.node.meta["val"]
-        return value if isinstance(value, (tuple, list)) else [value]
-
-    @property
-    def dtype(self) -> DType:
-        """Of the first result."""
-        return kind(self.results[0].dtype)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.results[0].shape)
-
-    def tensor(self, value: Value, like: DType | None = None) -> Tensor:
-        """A tensor of a type, that of the result unless said."""
-        like = like or self.dtype
-        if isinstance(value, Tensor):
-            return value.cast(like) if value.dtype != like else value
-        return self.graph.const(_clamped(value, like), like)
-
-    def tensors(self, *values: Value) -> list[Tensor]:
-        return [self.tensor(value) for value in values]
-
-    def common(self, *values: Value) -> list[Tensor]:
-        """Of the type in which torch has these operands meet."""
-        metas = [a.meta["val"] if isinstance(a, torch.fx.Node) else a
-                 for a in self.node.args[:len(values)]]
-        met = metas[0].dtype
-        for meta in metas[1:]:
-            met = torch.result_type(metas[0], meta)
-        return [self.tensor(value, kind(met)) for value in values]
-
-    def drawn(self, draw: Callable[[], torch.Tensor], meta: torch.Tensor | None = None) -> Tensor:
-        """An input that this process draws before each run, in the order of the graph."""
-        meta = self.results[0] if meta is None else meta
-        self._draws.append(draw)
-        return self.graph.input(f"r{len(self._draws) - 1}", tuple(meta.shape), kind(meta.dtype))
-
-    def full(self, value: float, shape: Sequence[int] | None = None) -> Tensor:
-        return self.tensor(value).broadcast_to(self.shape if shape is None else shape)
-
-
-def _clamped(value: Any, like: DType) -> Any:
-    """A number as the type has it: torch wraps integers, and truncates what is to be one."""
-    if like.is_float:
-        return float(value)
-    if like.kind == "boolean":
-        return bool(value)
-    if isinstance(value, float):
-        low = -(1 << like.bits - 1) if like.kind == "signed" else 0
-        return int(min(max(value, low), low + (1 << like.bits) - 1))
-    wrapped = int(value) & (1 << like.bits) - 1
-    return wrapped - (1 << like.bits) if like.kind == "signed" and wrapped >> like.bits - 1 else wrapped
+    return {*operators(), *REFUSED}
 
 
 class Lowered:
@@ -142,7 +35,6 @@ class Lowered:
     output "m<i>" is what placeholder i, a tensor, is to become: where the graph writes its arguments."""
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
-        operators()
         self.graph = Graph()
         self.inputs: list[int] = []  # of the placeholders
         self.draws: list[Callable[[], torch.Tensor]] = []
@@ -206,9 +98,9 @@ class Lowered:
             return args[0][args[1]]
         name = str(node.target)
         packet = packet_of(name)
-        function = _TABLE.get(packet)
-        if packet in _REFUSED:
-            raise Unsupported(f"{name}: {_REFUSED[packet]}{_where(node)}")
+        function = TABLE.get(packet)
+        if packet in REFUSED:
+            raise Unsupported(f"{name}: {REFUSED[packet]}{_where(node)}")
         if function is None:
             raise Unsupported(f"{name} is an operator that Telegrad has no graph for{_where(node)}; "
                               "docs/pytorch.md lists those that there are. Keep it out of the compiled part with "

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 from telegrad import Tensor
 from telegrad.torch import _windows
-from telegrad.torch._lower import Call, Unsupported, aten, refuse
+from telegrad.torch._table import Call, Unsupported, aten, refuse
 
 
 @aten("mm", "bmm", "matmul", "mv", "dot")

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from telegrad import Tensor
+from telegrad import Tensor, cat
 from telegrad.torch._aten import _part
-from telegrad.torch._lower import Call, Unsupported, aten, kind
+from telegrad.torch._table import Call, Unsupported, aten, kind
 
 _MOST_STEPS = 1 << 34
 _MOST_TAKEN = 64  # of an axis that is too long to be sorted
@@ -85,8 +85,6 @@ def topk(c: Call, x: Tensor, k: int, axis: int = -1, largest: bool = True, sorte
         found.append((left & number.eq(place)).where(x, 0).sum(at, True))
         found.append(place)
         left = left & number.ne(place)
-    from telegrad import cat
-
     return [cat(found[i::2], at) for i in range(2)]
 
 

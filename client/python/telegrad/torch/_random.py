@@ -11,7 +11,7 @@ from typing import Any, Sequence
 import torch
 
 from telegrad import Tensor
-from telegrad.torch._lower import Call, Unsupported, aten
+from telegrad.torch._table import Call, Unsupported, aten
 
 
 def _stand_in(value: Any) -> Any:

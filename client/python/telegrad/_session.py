@@ -1,0 +1,398 @@
+"""What the blocking client's sessions are made of: the stream and its thread, futures, memory, runs.
+
+`telegrad.session` adds graphs and models, whose programs use what is here.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import threading
+import time
+from typing import Any, Callable, Generic, Iterator, Mapping, Sequence, TypeVar
+
+import grpc
+import numpy as np
+
+from telegrad import _messages as messages
+from telegrad import _operations as operations
+from telegrad import _transport as transport
+from telegrad import credentials, dtypes
+from telegrad._channel import Channel
+from telegrad._core import Completion, SessionCore, State, tell
+from telegrad._operations import Operation
+from telegrad.buffers import BufferBase, Handles, ProgramBase, handles_of, hash_of
+from telegrad.dtypes import Array, DTypeLike
+from telegrad.errors import Code, TelegradError, error_of, invalid
+
+T = TypeVar("T")
+S = TypeVar("S", bound="SessionBase")
+
+
+class Future(concurrent.futures.Future, Generic[T]):  # type: ignore[type-arg]
+    """What an operation will answer; `op_id` is its number in the session.
+
+    Its callbacks run on the session's thread, and so may not wait for the session.
+    """
+
+    op_id = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_running_or_notify_cancel()  # Session.cancel ends it, not Future.cancel
+
+    def result(self, timeout: float | None = None) -> T:
+        """DEADLINE_EXCEEDED after `timeout` seconds; the operation goes on."""
+        try:
+            value: T = super().result(timeout)
+            return value
+        except concurrent.futures.TimeoutError:
+            raise TelegradError(Code.DEADLINE_EXCEEDED, f"no answer within {timeout} s",
+                                op_id=self.op_id) from None
+
+
+class Buffer(BufferBase):
+    """A buffer of a session: flat memory on a device, seen as an array of a type and shape."""
+
+    session: SessionBase
+
+    def numpy(self, out: Array | None = None, timeout: float | None = None) -> Array:
+        """Its content, as all operations before leave it; see Session.read."""
+        return self.session.read(self, out=out, timeout=timeout)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __dlpack__(self, **named: Any) -> Any:
+        """Its content for other libraries: a copy in this process."""
+        return self.numpy().__dlpack__(**named)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # host memory
+
+    def write(self, array: Any) -> None:
+        self.session.write(self, array)
+
+    def free(self) -> None:
+        self.session.free(self)
+
+
+class SessionBase:
+    """Buffers and operations on a server. Thread-safe; those of one thread keep their order."""
+
+    def __init__(self, connection: Channel, *, resumable: bool = False,
+                 lease: float | None = None, timeout: float | None = None,
+                 ended: Callable[[SessionBase], None] = lambda session: None) -> None:
+        """`ended` is told once, when nothing can be asked of it any more."""
+        self.connection, self.timeout = connection, timeout
+        self._ended = ended
+        self._changed = threading.Condition()
+        self._core: SessionCore[Future[Any]] = SessionCore(
+            address=connection.address, client=transport.CLIENT,
+            protocol=connection.server.protocol, resumable=resumable, lease=lease,
+            new_future=Future)
+        self._next_handle = 1
+        self._aborted = False
+        self._stream = 0  # which one is the last
+        self._call: Any = None
+        self._thread = threading.Thread(target=self._serve, name="telegrad session", daemon=True)
+        self._thread.start()
+
+    # Memory.
+
+    def alloc(self, nbytes: int, device: str = "") -> Buffer:
+        """Zeroed bytes. `device` is a name of `Connection.devices`; empty: that of `connect`."""
+        return self.empty((nbytes,), "u8", device)
+
+    def empty(self, shape: Sequence[int], dtype: DTypeLike = "f32", device: str = "") -> Buffer:
+        """A zeroed buffer for an array."""
+        device = device or self.connection.device
+        buffer = self._buffer(shape, dtypes.dtype(dtype), device)
+        self._submit(operations.alloc(buffer.handle, buffer.nbytes, device))
+        return buffer
+
+    def upload(self, array: Any, dtype: DTypeLike | None = None, device: str = "") -> Buffer:
+        """A buffer with the content of an array, which may change as soon as this returns."""
+        values, kind = dtypes.as_array(array, dtype)
+        buffer = self.empty(values.shape, kind, device)
+        self._write(buffer, values)
+        return buffer
+
+    def open_file(self, device: str, path: str, shape: Sequence[int], dtype: DTypeLike = "u8",
+                  offset: int = 0, mode: str = "read") -> Buffer:
+        """A buffer that is a part of a file on one of the server's disk devices.
+
+        `mode` is "read", "write" or "create"; writes to the buffer are writes to the file.
+        """
+        buffer = self._buffer(shape, dtypes.dtype(dtype), device)
+        self._submit(operations.alloc_file(buffer.handle, buffer.nbytes, device, path, offset,
+                                           mode))
+        return buffer
+
+    def write(self, buffer: Buffer, array: Any) -> None:
+        """The content of an array of the buffer's shape, converted to its type."""
+        values, _ = dtypes.as_array(array, buffer.dtype)
+        buffer.check(values)
+        self._write(buffer, values)
+
+    def write_bytes(self, buffer: Buffer | int, offset: int, data: Any) -> None:
+        """Bytes at an offset into a buffer."""
+        view = memoryview(data).cast("B")
+        handle = buffer if isinstance(buffer, int) else buffer.handle
+        for operation in operations.write(handle, offset, view, self._chunk):
+            self._submit(operation)
+
+    def read(self, buffer: Buffer, out: Array | None = None,
+             timeout: float | None = None) -> Array:
+        """The buffer as an array: a new one, or `out`, which is of its type and shape."""
+        return self._wait(self.read_future(buffer, out), timeout)
+
+    def read_future(self, buffer: Buffer, out: Array | None = None) -> Future[Array]:
+        sink = dtypes.Sink(buffer.dtype, buffer.shape, out)
+        return self._future(operations.read(buffer.handle, 0, sink))
+
+    def read_bytes(self, buffer: Buffer | int, offset: int, nbytes: int,
+                   timeout: float | None = None) -> Array:
+        """A part of a buffer, as an array of uint8."""
+        handle = buffer if isinstance(buffer, int) else buffer.handle
+        sink = dtypes.Sink(dtypes.dtype("u8"), (nbytes,))
+        part: Future[Array] = self._future(operations.read(handle, offset, sink))
+        return self._wait(part, timeout)
+
+    def free(self, *buffers: Buffer) -> None:
+        """What uses them already still does."""
+        if buffers:
+            self._submit(operations.free(handles_of(buffers)))
+
+    # Runs.
+
+    def run(self, program: ProgramBase[Any] | bytes, handles: Handles = (),
+            variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
+            timeout: float | None = None, trace: bool = False,
+            offsets: Sequence[int] = ()) -> messages.RunResult:
+        """Runs a graph, by its hash, with slot i bound to handles[i], and waits for its end.
+
+        `offsets` are bytes: where slot i begins in its buffer, which may then be bound several times.
+        `variables` by id; `devices` are the names of those that the graph's device numbers mean.
+        `timeout`: a run that takes longer is ended on the server, too. `trace`: the result says
+        what ran when.
+        """
+        return self._wait_run(self.run_future(program, handles, variables, devices, timeout, trace,
+                                              offsets), timeout)
+
+    def run_future(self, program: ProgramBase[Any] | bytes, handles: Handles = (),
+                   variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
+                   timeout: float | None = None, trace: bool = False,
+                   offsets: Sequence[int] = ()) -> Future[messages.RunResult]:
+        return self._future(operations.run(hash_of(program), handles_of(handles), variables,
+                                           devices, timeout, trace=trace,
+                                           offsets=self._offsets(offsets)))
+
+    def launch(self, program: ProgramBase[Any] | bytes, handles: Handles = (),
+               variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
+               offsets: Sequence[int] = ()) -> None:
+        """The same without waiting, nor an answer unless it fails."""
+        self._submit(operations.run(hash_of(program), handles_of(handles), variables, devices, None,
+                                    quiet=True, offsets=self._offsets(offsets)))
+
+    def cancel(self, future: Future[Any]) -> None:
+        """Ends an operation where it has not ended: its future gets CANCELLED."""
+        self._submit(operations.cancel(future.op_id, future.op_id))
+
+    # Order and the end.
+
+    def sync(self, timeout: float | None = None) -> None:
+        """Waits until everything before has taken effect.
+
+        Raises the first error of an operation that had no answer of its own, once.
+        """
+        self._wait(self.sync_future(), timeout)
+
+    def sync_future(self) -> Future[None]:
+        return self._future(operations.sync())
+
+    @property
+    def resumed(self) -> int:
+        """How often a resumable session was taken up again after its connection broke."""
+        return self._core.resumed
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can be asked of it any more."""
+        return self._core.state is State.ENDED
+
+    def close(self, timeout: float | None = None) -> None:
+        """Ends the session when everything asked for is done; the server frees what it owned.
+
+        Raises the first error that has not been raised. After `timeout` seconds (the connection's
+        unless said) the session is ended at once.
+        """
+        with self._changed:
+            self._core.close()
+            self._changed.notify_all()
+        self._thread.join(self.connection.timeout if timeout is None else timeout)
+        late = self._thread.is_alive()
+        self._abort()
+        if late:
+            raise TelegradError(Code.DEADLINE_EXCEEDED, "the session was ended with work under way")
+        with self._changed:
+            error = self._core.take_error()
+        if error is not None:
+            raise error
+
+    def __enter__(self: S) -> S:
+        return self
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._abort()
+
+    def __repr__(self) -> str:
+        return f"<Session {self._core.opened.session} with {self.connection.address}: " \
+               f"{self._core.state.value}>"
+
+    def _buffer(self, shape: Sequence[int], kind: dtypes.DType, device: str) -> Buffer:
+        if any(size < 0 for size in shape):
+            raise invalid(f"a buffer of {list(shape)}")
+        with self._changed:
+            handle = self._next_handle
+            self._next_handle += 1
+        return Buffer(self, handle, shape, kind, device)
+
+    def _offsets(self, offsets: Sequence[int]) -> Sequence[int]:
+        if offsets and not self.connection.server.binds_parts:
+            raise TelegradError(Code.UNIMPLEMENTED, f"the server at {self.connection.address} binds "
+                                "whole buffers only; it is older than this package")
+        return offsets
+
+    @property
+    def _chunk(self) -> int:
+        return self.connection.server.chunk_bytes
+
+    def _write(self, buffer: Buffer, values: Array) -> None:
+        self.write_bytes(buffer, 0, dtypes.to_bytes(values, buffer.dtype))
+
+    def _submit(self, operation: Operation) -> tuple[int, Future[Any] | None]:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._core.has_room, self.timeout):
+                raise transport.no_room_error(self.timeout, operation.name)
+            submitted = self._core.submit(operation)
+            self._changed.notify_all()
+        return submitted
+
+    def _future(self, operation: Operation) -> Future[Any]:
+        op_id, future = self._submit(operation)
+        assert future is not None
+        future.op_id = op_id
+        return future
+
+    def _wait_run(self, future: Future[messages.RunResult],
+                  timeout: float | None) -> messages.RunResult:
+        # The server's own answer to a timeout comes first where it can.
+        return self._wait(future, timeout if timeout is None else timeout + 1.0)
+
+    def _wait(self, future: Future[T], timeout: float | None) -> T:
+        return future.result(self.timeout if timeout is None else timeout)
+
+    # The stream, of which the thread reads and gRPC writes.
+
+    def _serve(self) -> None:
+        try:
+            self._streams()
+            done: list[Completion] = []
+        except Exception as error:  # such as that a token's file is gone
+            with self._changed:
+                done = self._core.end(error_of(error))
+        with self._changed:
+            self._stream += 1
+            self._changed.notify_all()
+        tell(done)
+        self._ended(self)
+
+    def _streams(self) -> None:
+        """One stream after another, until the session has ended."""
+        broken_since: float | None = None
+        delay: float | None = 0.0
+        while delay is not None:
+            metadata = credentials.metadata(self.connection._token)
+            with self._changed:
+                self._changed.wait_for(lambda: self._aborted, delay)
+                if self._aborted:
+                    break
+                self._core.start_stream()
+                self._stream += 1
+                resumed = self._core.resumed
+                self._call = self.connection._channel.stream_stream(transport.EXECUTE)(
+                    self._messages(self._stream), metadata=metadata)
+            code, details = self._read(self._call)
+            with self._changed:
+                self._stream += 1  # ends the writer
+                now = time.monotonic()
+                if broken_since is None or self._core.resumed > resumed:
+                    broken_since = now
+                if self._aborted:
+                    break
+                delay, done = self._core.stream_ended(code, details, now - broken_since)
+                self._changed.notify_all()
+            tell(done)
+        with self._changed:
+            done = self._core.end(TelegradError(Code.CANCELLED, "the session was ended"))
+        tell(done)
+
+    def _read(self, call: Any) -> tuple[int, str]:
+        """Takes messages until the stream ends; its code and why."""
+        try:
+            for data in call:
+                with self._changed:
+                    done = self._core.receive(data)
+                    self._changed.notify_all()
+                tell(done)
+            return Code.OK, ""
+        except grpc.RpcError:
+            return call.code().value[0], call.details() or ""
+        except Exception as error:  # a violation of the protocol, or no memory for what came
+            call.cancel()
+            with self._changed:
+                done = self._core.end(error_of(error))
+            tell(done)
+            return Code.CANCELLED, ""
+
+    def _messages(self, stream: int) -> Iterator[bytes]:
+        """What gRPC sends, as long as this stream is the last one."""
+        while True:
+            with self._changed:
+                message = self._next(stream)
+            if message is None:
+                return
+            yield message
+
+    def _next(self, stream: int) -> bytes | None:
+        while self._stream == stream and not self._aborted:
+            message = self._core.next_message()
+            if message is not None:
+                self._changed.notify_all()  # there may be room
+                return message
+            if self._core.finished:
+                return None
+            if not self._changed.wait(self._core.idle_seconds):
+                message = self._core.idle_message()
+                if message is not None:
+                    return message
+        return None
+
+    def _abort(self) -> None:
+        """Ends the session now; what is under way is dropped."""
+        with self._changed:
+            self._aborted = True
+            self._changed.notify_all()
+            call, close = self._call, self._core.close_request()
+        if call is not None:
+            call.cancel()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        if close is not None:
+            with contextlib.suppress(TelegradError):  # the server may be gone, or have ended it
+                self.connection._call("Close", close, min(self.connection.timeout, 1.0))
