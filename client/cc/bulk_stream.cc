@@ -162,6 +162,7 @@ void BulkStream::EndChunk(const v1::Chunk& chunk, const Incoming& incoming,
       if (job->writing == 0) result = *job->failed;
     } else if (crc == chunk.crc32c()) {
       job->received += chunk.bytes();
+      owner_->meter_->Move(chunk.bytes());
       if (job->received == job->into.size()) {
         owner_->releases_.push_back(job->transfer);
         owner_->EndLocked(job->transfer);

@@ -34,8 +34,9 @@ bool IsFinal(const absl::Status& status) {
 }  // namespace
 
 BulkTransfers::BulkTransfers(Connection* connection, Future<SessionTicket> ticket,
-                             std::function<void(const absl::Status&)> broken)
+                             TransferMeter* meter, std::function<void(const absl::Status&)> broken)
     : connection_(connection),
+      meter_(meter),
       broken_(std::move(broken)),
       sockets_(!connection->server().bulk_address.empty()),
       slots_(static_cast<size_t>(std::max(1, connection->options().data_streams))) {
@@ -90,6 +91,7 @@ void BulkTransfers::Upload(uint64_t transfer, std::span<const std::byte> data,
   job->data = data;
   job->keep = std::move(keep);
   job->todo.push_back({0, data.size()});
+  meter_->Ask(data.size());
   Add(std::move(job));
 }
 
@@ -113,6 +115,7 @@ void BulkTransfers::Download(uint64_t transfer, std::span<std::byte> into,
   job->into = into;
   job->done = done;
   job->todo.push_back({0, into.size()});
+  meter_->Ask(into.size());
   ready.Then([this, job = std::move(job)](const absl::StatusOr<Done>& answer) {
     if (answer.ok()) {
       Add(job);
@@ -158,6 +161,7 @@ std::optional<BulkTransfers::Sent> BulkTransfers::NextChunk(uint64_t credit, uin
     front.offset += n;
     front.bytes -= n;
     if (front.bytes == 0) job->todo.pop_front();
+    meter_->Move(n);
     return sent;
   }
   return std::nullopt;
@@ -312,6 +316,7 @@ void BulkTransfers::Mend(Slot& slot, std::unique_lock<std::mutex>& lock) {
     const auto missing = StillMissing(transfer, std::move(ranges), lock);
     const auto it = jobs_.find(transfer);
     if (it == jobs_.end()) continue;
+    for (const TransferRange& range : missing) meter_->Repeat(range.bytes);
     auto& todo = it->second->todo;
     todo.insert(todo.begin(), missing.begin(), missing.end());
   }

@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "client/cc/connection.h"
 #include "client/cc/future.h"
+#include "client/cc/transfer_meter.h"
 #include "grpcpp/client_context.h"
 #include "telegrad/v1/data.pb.h"
 
@@ -46,7 +47,7 @@ class BulkStream;
 class BulkTransfers {
  public:
   // `broken` is called once, when an upload cannot be completed: no operation after it will begin.
-  BulkTransfers(Connection* connection, Future<SessionTicket> ticket,
+  BulkTransfers(Connection* connection, Future<SessionTicket> ticket, TransferMeter* meter,
                 std::function<void(const absl::Status&)> broken);
   ~BulkTransfers();
   // Ends all transfers. No memory passed to the other functions is in use afterwards. This object
@@ -113,6 +114,7 @@ class BulkTransfers {
   void Failed(const JobRef& job, const absl::Status& status);
 
   Connection* const connection_;
+  TransferMeter* const meter_;
   const std::function<void(const absl::Status&)> broken_;
 
   std::mutex mutex_;

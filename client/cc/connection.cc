@@ -24,8 +24,9 @@ absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
       status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::UnavailableError(
         StrCat("no Telegrad server answers at ", address, " (", message,
-               "); start one with: telegradd --listen ", address,
-               ", or name another with --address or TELEGRAD_ADDRESS. A server that requires TLS, "
+               "); \"telegrad up\" starts one on this machine, \"telegradd --listen ", address,
+               "\" one at this address; --address or TELEGRAD_ADDRESS name another. A server that "
+               "requires TLS, "
                "or rejects this client's certificate, causes the same error"));
   }
   if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {

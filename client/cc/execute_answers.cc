@@ -149,6 +149,7 @@ absl::Status ExecuteStream::TakeChunk(ReadTarget& target, const v1::ExecuteRespo
     std::memcpy(out, piece.data(), piece.size());
     out += piece.size();
   }
+  meter_->Move(envelope.payload_bytes);
   *finished = response.read().last();
   if (*finished) target.done.Set(Done{});
   return absl::OkStatus();

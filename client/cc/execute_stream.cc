@@ -46,9 +46,11 @@ void ExecuteStream::Call::Start() {
   StartCall();
 }
 
-ExecuteStream::ExecuteStream(Connection& connection, const SessionOptions& options)
+ExecuteStream::ExecuteStream(Connection& connection, const SessionOptions& options,
+                             TransferMeter* meter)
     : connection_(connection),
       options_(options),
+      meter_(meter),
       call_(std::make_shared<Call>(this, connection, /*wait_for_ready=*/false)),
       broken_at_(std::chrono::steady_clock::now()) {
   call_->Start();
@@ -197,6 +199,8 @@ void ExecuteStream::Enqueue(const char* what, v1::ExecuteRequest request, Comple
                .payload = std::move(payload),
                .chunked = false};
   out.chunked = out.request.has_write();
+  meter_->Ask(out.payload.left());
+  if (const auto* read = std::get_if<ReadTarget>(&completion)) meter_->Ask(read->into.size());
   next_id_ += NumMessages(out.chunked, out.payload.left());
   pending_.push_back({out.id, next_id_ - 1, what, std::move(completion)});
   queue_.push_back(std::move(out));
@@ -216,6 +220,7 @@ bool ExecuteStream::PrepareMessage(Outgoing& out) {
     part = {};
     out.payload = {};
   }
+  meter_->Move(left - out.payload.left());
   out.request.set_op_id(out.id++);
   std::string head = out.request.SerializeAsString();
   if (!part.bytes.empty()) head = EnvelopeHead(std::move(head), kPayloadField, part.bytes.size());

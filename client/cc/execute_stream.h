@@ -25,6 +25,7 @@
 #include "client/cc/payload_slices.h"
 #include "client/cc/remote_import.h"
 #include "client/cc/remote_session.h"
+#include "client/cc/transfer_meter.h"
 #include "engine/wire/envelope.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/client_callback.h"
@@ -67,7 +68,7 @@ inline constexpr int64_t kMaxSentBytes = int64_t{64} << 20;
 
 class ExecuteStream {
  public:
-  ExecuteStream(Connection& connection, const SessionOptions& options);
+  ExecuteStream(Connection& connection, const SessionOptions& options, TransferMeter* meter);
   ~ExecuteStream();
 
   // Sends `request` (without its id), cut into messages of one chunk of payload each where it is a
@@ -159,6 +160,7 @@ class ExecuteStream {
 
   Connection& connection_;
   const SessionOptions options_;
+  TransferMeter* const meter_;
   const std::shared_ptr<PayloadSlices> slices_ = std::make_shared<PayloadSlices>();
   const std::shared_ptr<ChunkPool> chunks_ = std::make_shared<ChunkPool>(kChunkBytes);
   grpc::ByteBuffer incoming_, outgoing_;

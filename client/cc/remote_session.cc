@@ -42,10 +42,10 @@ Completion Telling(const Future<Done>* told) {
 
 RemoteSession::RemoteSession(std::shared_ptr<Connection> connection, const SessionOptions& options)
     : connection_(std::move(connection)),
-      stream_(std::make_unique<ExecuteStream>(*connection_, options)) {
+      stream_(std::make_unique<ExecuteStream>(*connection_, options, &meter_)) {
   if (connection_->options().data_streams == 0) return;
   bulk_ = std::make_unique<BulkTransfers>(
-      connection_.get(), stream_->ticket(),
+      connection_.get(), stream_->ticket(), &meter_,
       [stream = stream_.get()](const absl::Status& why) { stream->Abandon(why); });
 }
 

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "client/cc/connection.h"
 #include "client/cc/future.h"
+#include "client/cc/transfer_meter.h"
 #include "engine/base/hash.h"
 #include "engine/ir/graph.h"
 #include "engine/types/var_value.h"
@@ -155,6 +156,9 @@ class RemoteSession {
   // The same, and clears it, so that Sync reports later ones. Errors of the connection stay.
   absl::Status TakeStatus();
 
+  // What of the writes, reads, graphs and models so far has been sent or received.
+  TransferAmount transferred() const { return meter_.amount(); }
+
   const Connection& connection() const { return *connection_; }
 
   // For callers that send operations of others, and must neither wait for room nor mix up their
@@ -198,6 +202,7 @@ class RemoteSession {
   absl::Status Show(const char* verb, uint64_t transfer, const SharedMemory& memory);
 
   const std::shared_ptr<Connection> connection_;
+  TransferMeter meter_;
   std::unique_ptr<BulkTransfers> bulk_;  // null: everything travels on the stream
   std::unique_ptr<ExecuteStream> stream_;
   std::mutex transfer_mutex_;  // held while an operation is sent that names a transfer

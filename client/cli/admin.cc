@@ -1,14 +1,18 @@
 // telegrad admin: what an administrator sees and does. The words after "admin" are a row of kWords.
 #include "client/cc/admin.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cinttypes>
+#include <cstdarg>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "client/cli/command.h"
+#include "client/cli/progress.h"
 #include "engine/base/status.h"
 
 namespace telegrad::cli {
@@ -16,49 +20,62 @@ namespace {
 
 using Words = std::vector<std::string>;  // after the first
 
-absl::Status ShowSessions(AdminClient& admin, const Words& words) {
+[[gnu::format(printf, 2, 3)]] void Append(std::string* out, const char* format, ...) {
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  const int size = std::vsnprintf(nullptr, 0, format, args);
+  va_end(args);
+  std::string text(static_cast<size_t>(std::max(size, 0)) + 1, '\0');
+  (void)std::vsnprintf(text.data(), text.size(), format, again);
+  va_end(again);
+  text.pop_back();
+  *out += text;
+}
+
+absl::Status ShowSessions(AdminClient& admin, const Words& words, std::string* out) {
   TG_ASSIGN_OR_RETURN(const auto sessions, admin.Sessions(words.empty() ? "" : words[0]));
-  std::printf("%10s %-24s %12s %10s %s\n", "SESSION", "TENANT", "OPERATIONS", "RESUMABLE", "ENDS");
+  Append(out, "%10s %-24s %12s %10s %s\n", "SESSION", "TENANT", "OPERATIONS", "RESUMABLE", "ENDS");
   for (const SessionUse& s : sessions) {
     const std::string ends = s.ends_in_ms ? StrCat("in ", *s.ends_in_ms, " ms") : "-";
-    std::printf("%10" PRIu64 " %-24s %12" PRIu64 " %10s %s\n", s.session, s.tenant.c_str(),
-                s.last_operation, s.resumable ? "yes" : "no", ends.c_str());
+    Append(out, "%10" PRIu64 " %-24s %12" PRIu64 " %10s %s\n", s.session, s.tenant.c_str(),
+           s.last_operation, s.resumable ? "yes" : "no", ends.c_str());
   }
   return absl::OkStatus();
 }
 
-absl::Status CloseSessions(AdminClient& admin, const Words& words) {
+absl::Status CloseSessions(AdminClient& admin, const Words& words, std::string* out) {
   uint64_t session = 0;
   const std::string& text = words[0];
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), session);
   const bool number = error == std::errc() && end == text.data() + text.size() && session != 0;
   TG_ASSIGN_OR_RETURN(const uint64_t closed,
                       admin.CloseSessions(number ? session : 0, number ? "" : text));
-  std::printf("closed %" PRIu64 " sessions\n", closed);
+  Append(out, "closed %" PRIu64 " sessions\n", closed);
   return absl::OkStatus();
 }
 
-absl::Status ShowTenants(AdminClient& admin, const Words& words) {
+absl::Status ShowTenants(AdminClient& admin, const Words& words, std::string* out) {
   TG_ASSIGN_OR_RETURN(const auto tenants, admin.Tenants());
-  std::printf("%-24s %-16s %22s %22s %10s\n", "TENANT", "QUOTA", "USED", "LIMIT", "REFUSED");
+  Append(out, "%-24s %-16s %22s %22s %10s\n", "TENANT", "QUOTA", "USED", "LIMIT", "REFUSED");
   for (const TenantUse& tenant : tenants) {
     if (!words.empty() && tenant.tenant != words[0]) continue;
     for (const TenantUse::Row& row : tenant.quotas) {
-      std::printf("%-24s %-16s %22" PRIu64 " %22" PRIu64 " %10" PRIu64 "\n", tenant.tenant.c_str(),
-                  row.quota.c_str(), row.used, row.limit, row.refused);
+      Append(out, "%-24s %-16s %22" PRIu64 " %22" PRIu64 " %10" PRIu64 "\n", tenant.tenant.c_str(),
+             row.quota.c_str(), row.used, row.limit, row.refused);
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status ShowQueues(AdminClient& admin, const Words&) {
+absl::Status ShowQueues(AdminClient& admin, const Words&, std::string* out) {
   TG_ASSIGN_OR_RETURN(const auto queues, admin.Queues());
-  std::fputs(QueueTable(queues).c_str(), stdout);
+  *out += QueueTable(queues);
   return absl::OkStatus();
 }
 
 // What is kept, what was found there and what had to be made.
-absl::Status ShowCaches(AdminClient& admin, const Words&) {
+absl::Status ShowCaches(AdminClient& admin, const Words&, std::string* out) {
   constexpr std::pair<const char*, const char*> kRows[] = {
       {"telegrad_graphs", "graphs stored"},
       {"telegrad_graph_bytes", "bytes of them"},
@@ -75,64 +92,64 @@ absl::Status ShowCaches(AdminClient& admin, const Words&) {
   TG_ASSIGN_OR_RETURN(const auto counters, admin.Counters());
   for (const auto& [name, says] : kRows) {
     const auto found = counters.find(name);
-    if (found != counters.end()) std::printf("%15.0f %s\n", found->second, says);
+    if (found != counters.end()) Append(out, "%15.0f %s\n", found->second, says);
   }
   return absl::OkStatus();
 }
 
-absl::Status ShowThreads(AdminClient& admin, const Words&) {
+absl::Status ShowThreads(AdminClient& admin, const Words&, std::string* out) {
   TG_ASSIGN_OR_RETURN(const auto threads, admin.Threads());
-  std::printf("%10s %-16s %5s %12s\n", "THREAD", "NAME", "STATE", "CPU SECONDS");
+  Append(out, "%10s %-16s %5s %12s\n", "THREAD", "NAME", "STATE", "CPU SECONDS");
   for (const DaemonThread& t : threads) {
-    std::printf("%10" PRIu64 " %-16s %5s %12.2f\n", t.id, t.name.c_str(), t.state.c_str(),
-                t.cpu_seconds);
+    Append(out, "%10" PRIu64 " %-16s %5s %12.2f\n", t.id, t.name.c_str(), t.state.c_str(),
+           t.cpu_seconds);
   }
   return absl::OkStatus();
 }
 
-absl::Status ShowTrace(AdminClient& admin, const Words&) {
+absl::Status ShowTrace(AdminClient& admin, const Words&, std::string* out) {
   TG_ASSIGN_OR_RETURN(const std::string json, admin.Spans());
-  std::fputs(json.c_str(), stdout);
+  *out += json;
   return absl::OkStatus();
 }
 
-absl::Status LogLevel(AdminClient& admin, const Words& words) {
+absl::Status LogLevel(AdminClient& admin, const Words& words, std::string*) {
   return admin.SetLogLevel(words[0]);
 }
 
-absl::Status Reload(AdminClient& admin, const Words&) {
+absl::Status Reload(AdminClient& admin, const Words&, std::string* out) {
   const auto waiting = admin.Reload();
   if (!waiting.ok()) return FailedPrecondition(ToStd(waiting.status().message()));
-  std::printf("reloaded\n");
+  Append(out, "reloaded\n");
   for (const std::string& flag : *waiting) {
-    std::printf("the change of %s waits for the next start\n", flag.c_str());
+    Append(out, "the change of %s waits for the next start\n", flag.c_str());
   }
   return absl::OkStatus();
 }
 
-absl::Status DrainDevice(AdminClient& admin, const Words& words) {
+absl::Status DrainDevice(AdminClient& admin, const Words& words, std::string* out) {
   TG_ASSIGN_OR_RETURN(const uint64_t works, admin.DrainDevice(words[0], /*takes_work=*/false));
-  std::printf("%s takes no new work; %" PRIu64 " runs and copies are in its queues\n",
-              words[0].c_str(), works);
+  Append(out, "%s takes no new work; %" PRIu64 " runs and copies are in its queues\n",
+         words[0].c_str(), works);
   return absl::OkStatus();
 }
 
-absl::Status UndrainDevice(AdminClient& admin, const Words& words) {
+absl::Status UndrainDevice(AdminClient& admin, const Words& words, std::string* out) {
   TG_RETURN_IF_ERROR(admin.DrainDevice(words[0], /*takes_work=*/true).status());
-  std::printf("%s takes work\n", words[0].c_str());
+  Append(out, "%s takes work\n", words[0].c_str());
   return absl::OkStatus();
 }
 
-absl::Status DrainAll(AdminClient& admin, const Words&) {
+absl::Status DrainAll(AdminClient& admin, const Words&, std::string* out) {
   TG_RETURN_IF_ERROR(admin.Drain());
-  std::printf("the daemon drains and ends\n");
+  Append(out, "the daemon drains and ends\n");
   return absl::OkStatus();
 }
 
 constexpr struct {
   std::string_view name, arguments;
   size_t least, most;  // words
-  absl::Status (*run)(AdminClient&, const Words&);
+  absl::Status (*run)(AdminClient&, const Words&, std::string* out);
 } kWords[] = {
     {"sessions", "[TENANT]", 0, 1, ShowSessions},
     {"close", "SESSION|TENANT", 1, 1, CloseSessions},
@@ -191,7 +208,12 @@ absl::Status Admin(const Flags& flags) {
     }
     TG_ASSIGN_OR_RETURN(auto connection, Connect(flags));
     AdminClient admin(std::move(connection));
-    return row.run(admin, rest);
+    std::string out;  // in one go, behind the progress
+    auto progress = std::make_unique<Progress>(StrCat("waiting for \"", words[0], "\""));
+    const absl::Status status = row.run(admin, rest, &out);
+    progress = nullptr;
+    std::fputs(out.c_str(), stdout);
+    return status;
   }
   return InvalidArgument("\"", words[0], "\" is not one of ", Known());
 }

@@ -3,10 +3,12 @@
 //
 // In a closed loop each session has --depth runs under way and sends the next when one has ended.
 // In an open loop (--rate) runs are due at fixed times, and what a run takes counts from then.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <deque>
 #include <fstream>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -15,6 +17,7 @@
 #include "client/cc/remote_session.h"
 #include "client/cli/bench_samples.h"
 #include "client/cli/command.h"
+#include "client/cli/progress.h"
 #include "engine/base/status.h"
 #include "engine/base/thread.h"
 #include "engine/frontend/tensor/builder.h"
@@ -89,6 +92,10 @@ class Driver {
     const std::lock_guard lock(mutex_);
     return std::move(samples_);
   }
+  int64_t answered() const {
+    const std::lock_guard lock(mutex_);
+    return std::ssize(samples_);
+  }
   absl::Status first_error() const {
     const std::lock_guard lock(mutex_);
     return first_error_;
@@ -133,6 +140,17 @@ absl::StatusOr<std::vector<std::shared_ptr<Connection>>> ConnectAll(const Flags&
   return out;
 }
 
+// "sending runs: 4120 answered, 2060 runs/s, 0:03 left".
+std::string SendingLine(const std::vector<std::unique_ptr<Driver>>& drivers, int64_t end_ns,
+                        double seconds) {
+  int64_t answered = 0;
+  for (const auto& driver : drivers) answered += driver->answered();
+  const int64_t left = std::max<int64_t>(0, end_ns - NowNs());
+  return StrCat("sending runs: ", answered, " answered, ",
+                static_cast<int64_t>(static_cast<double>(answered) / seconds), " runs/s, ",
+                ClockTime(static_cast<double>(left) * 1e-9), " left");
+}
+
 absl::Status Report(const Flags& flags, std::vector<BenchSample> samples,
                     const std::vector<std::string>& tenants) {
   if (const std::string& file = flags.GetString("samples"); !file.empty()) {
@@ -159,7 +177,9 @@ absl::Status Bench(const Flags& flags) {
   Load load;
   load.sessions = flags.GetInt("sessions");
   load.depth = flags.GetInt("depth");
+  auto progress = std::make_unique<Progress>("opening sessions", load.sessions, "sessions");
   for (int64_t i = 0; i < load.sessions; ++i) {
+    progress->Done(i);
     const size_t tenant = static_cast<size_t>(i) % connections.size();
     TG_ASSIGN_OR_RETURN(auto session, connections[tenant]->OpenSession());
     drivers.push_back(std::make_unique<Driver>(static_cast<int32_t>(tenant),
@@ -170,6 +190,8 @@ absl::Status Bench(const Flags& flags) {
   load.end_ns = load.begin_ns + flags.GetInt("seconds") * 1'000'000'000;
   const int64_t rate = flags.GetInt("rate");
   load.period_ns = rate == 0 ? 0 : 1'000'000'000 * load.sessions / rate;
+  progress = std::make_unique<Progress>(
+      [&](double seconds) { return SendingLine(drivers, load.end_ns, seconds); });
   std::vector<std::thread> threads;
   absl::Status status;
   for (const auto& driver : drivers) {
@@ -181,6 +203,7 @@ absl::Status Bench(const Flags& flags) {
     threads.push_back(*std::move(thread));
   }
   for (std::thread& thread : threads) thread.join();
+  progress = nullptr;
   TG_RETURN_IF_ERROR(status);
   std::vector<BenchSample> samples;
   for (const auto& driver : drivers) {

@@ -2,11 +2,13 @@
 // in it that is not supported. It needs no server.
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <set>
 
 #include "client/cli/command.h"
 #include "client/cli/import_options.h"
 #include "client/cli/onnx_data.h"
+#include "client/cli/progress.h"
 #include "engine/base/files.h"
 #include "engine/base/status.h"
 #include "engine/frontend/onnx/external_data.h"
@@ -74,7 +76,9 @@ absl::Status Check(const Flags& flags) {
   AssumeDims(*model, &options);
   ExternalFiles external(FolderOf(path));
   options.external = [&](std::string_view location) { return external.Content(location); };
+  auto progress = std::make_unique<Progress>(StrCat("importing ", path));
   const absl::StatusOr<OnnxPlan> onnx = ImportOnnx(file, options);
+  progress = nullptr;
   if (!onnx.ok()) return OfModelFile(path, onnx.status());
   Print(*model, *onnx);
   return absl::OkStatus();

@@ -4,6 +4,7 @@
 
 #include "client/cc/local_daemon.h"
 #include "client/cli/command.h"
+#include "client/cli/progress.h"
 #include "engine/base/status.h"
 
 namespace telegrad::cli {
@@ -39,6 +40,7 @@ absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags) {
   if (const char* from_env = std::getenv("TELEGRAD_DEVICE"); options.device.empty() && from_env) {
     options.device = from_env;
   }
+  const Progress progress(StrCat("connecting to ", address));
   return Connection::Connect(address, options);
 }
 

@@ -4,10 +4,12 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 
 #include "client/cli/command.h"
 #include "client/cli/import_options.h"
 #include "client/cli/onnx_data.h"
+#include "client/cli/progress.h"
 #include "engine/base/files.h"
 #include "engine/base/status.h"
 #include "engine/frontend/onnx/external_data.h"
@@ -23,6 +25,7 @@ absl::Status Explain(const Flags& flags) {
   TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(path));
   ExternalFiles external(FolderOf(path));
   options.external = [&](std::string_view location) { return external.Content(location); };
+  auto progress = std::make_unique<Progress>(StrCat("importing ", path));
   const auto model = ImportOnnx(file, options);
   if (IsOptionsError(model.status())) {
     return InvalidArgument(ToStd(model.status().message()),
@@ -31,8 +34,14 @@ absl::Status Explain(const Flags& flags) {
   if (!model.ok()) return OfModelFile(path, model.status());
   Budget budget;
   const Target shape = HostShape(static_cast<int>(flags.GetInt("threads")));
+  progress = std::make_unique<Progress>("scheduling");
+  const auto lowered = [&](int64_t done, int64_t total) {
+    if (done == 0) progress = std::make_unique<Progress>("lowering", total, "kernels");
+    progress->Done(done);
+  };
   TG_ASSIGN_OR_RETURN(const Explanation explanation,
-                      ExplainGraph(model->plan.graph.root(), {}, shape, &budget));
+                      ExplainGraph(model->plan.graph.root(), {}, shape, &budget, lowered));
+  progress = nullptr;
   std::vector<std::string> names;
   for (const Slot& slot : model->plan.slots) names.push_back(slot.name);
   if (const std::string& page = flags.GetString("html"); !page.empty()) {

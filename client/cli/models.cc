@@ -1,9 +1,11 @@
 // telegrad models: what a server serves over the Open Inference Protocol.
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 
 #include "client/cc/model_client.h"
 #include "client/cli/command.h"
+#include "client/cli/progress.h"
 #include "engine/base/status.h"
 
 namespace telegrad::cli {
@@ -76,7 +78,9 @@ absl::Status TryModel(ModelClient& client, const std::string& model) {
     }
     inputs.push_back({t.name, std::move(value)});
   }
+  auto progress = std::make_unique<Progress>(StrCat("running ", model));
   TG_ASSIGN_OR_RETURN(const auto outputs, client.Infer(model, "", inputs));
+  progress = nullptr;
   for (const NamedTensor& output : outputs) {
     std::printf("%s %s %s", output.name.c_str(), std::string(Name(output.tensor.dtype)).c_str(),
                 ToString(output.tensor.shape).c_str());
@@ -106,8 +110,10 @@ absl::Status Models(const Flags& flags) {
   TG_ASSIGN_OR_RETURN(auto connection, Connect(flags));
   ModelClient client(std::move(connection));
   if (takes_none) return ListModels(client);
-  if (what == "load") return client.Load(words[1]);
-  if (what == "unload") return client.Unload(words[1]);
+  if (what == "load" || what == "unload") {
+    const Progress progress(StrCat(what, "ing ", words[1]));
+    return what == "load" ? client.Load(words[1]) : client.Unload(words[1]);
+  }
   if (what == "status") return ShowModel(client, words[1]);
   if (what == "try") return TryModel(client, words[1]);
   return ShowStatistics(client, names == 1 ? words[1] : "");

@@ -28,15 +28,6 @@ std::string Format(const char* format, Args... args) {
   return text;
 }
 
-std::string ClockTime(double seconds) {
-  const auto whole = static_cast<int64_t>(std::ceil(seconds));
-  if (whole >= 3600)
-    return Format("%lld:%02lld:%02lld", static_cast<long long>(whole / 3600),
-                  static_cast<long long>(whole / 60 % 60), static_cast<long long>(whole % 60));
-  return Format("%lld:%02lld", static_cast<long long>(whole / 60),
-                static_cast<long long>(whole % 60));
-}
-
 // Lower eighths of a character cell, from none to all.
 constexpr const char* kEighths[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 constexpr int kEighthsOfCell = 8;
@@ -61,6 +52,15 @@ std::vector<double> Columns(std::span<const double> values, int width) {
 
 }  // namespace
 
+std::string ClockTime(double seconds) {
+  const auto whole = static_cast<int64_t>(std::ceil(seconds));
+  if (whole >= 3600)
+    return Format("%lld:%02lld:%02lld", static_cast<long long>(whole / 3600),
+                  static_cast<long long>(whole / 60 % 60), static_cast<long long>(whole % 60));
+  return Format("%lld:%02lld", static_cast<long long>(whole / 60),
+                static_cast<long long>(whole % 60));
+}
+
 bool ErrorIsTerminal() { return IsTerminal(STDERR_FILENO); }
 bool OutputIsTerminal() { return IsTerminal(STDOUT_FILENO); }
 
@@ -78,8 +78,21 @@ std::string ProgressLine(std::string_view what, int64_t done, int64_t total, std
   return out;
 }
 
+std::string TransferLine(std::string_view what, std::string_view then, const TransferAmount& before,
+                         const TransferAmount& now, double seconds) {
+  const int64_t moved = now.moved - before.moved, total = now.total - before.total;
+  if (moved >= total) return ProgressLine(then, 0, 0, "", seconds);
+  constexpr int kMiB = 20;
+  return ProgressLine(what, moved >> kMiB, std::max<int64_t>(total >> kMiB, 1), "MiB", seconds);
+}
+
 Progress::Progress(std::string what, int64_t total, std::string unit, bool terminal)
     : total_(total), unit_(std::move(unit)), what_(std::move(what)) {
+  if (terminal) thread_ = std::thread([this] { Loop(); });
+}
+
+Progress::Progress(std::function<std::string(double)> line, bool terminal)
+    : line_(std::move(line)) {
   if (terminal) thread_ = std::thread([this] { Loop(); });
 }
 
@@ -113,7 +126,8 @@ void Progress::Loop() {
   std::chrono::milliseconds wait = kQuiet;
   while (!wake_.wait_for(lock, wait, [this] { return stop_; })) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
-    const std::string line = ProgressLine(what_, done_, total_, unit_, seconds.count());
+    const std::string line =
+        line_ ? line_(seconds.count()) : ProgressLine(what_, done_, total_, unit_, seconds.count());
     std::fprintf(stderr, "\r\033[K%s", line.c_str());
     drawn_ = true;
     wait = kRedraw;

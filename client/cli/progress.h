@@ -6,11 +6,14 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <thread>
+
+#include "client/cc/transfer_meter.h"
 
 namespace telegrad::cli {
 
@@ -19,9 +22,17 @@ namespace telegrad::cli {
 bool ErrorIsTerminal();
 bool OutputIsTerminal();
 
+// "0:07", "1:02:03"; rounded up.
+std::string ClockTime(double seconds);
+
 // "epoch 3/16: 12 of 22 steps, 55%, 41.3 steps/s, 0:07 left", without an end where `total` is 0.
 std::string ProgressLine(std::string_view what, int64_t done, int64_t total, std::string_view unit,
                          double seconds);
+
+// The line of a transfer that began when `before` was moved and asked for: "sending: 120 of 512
+// MiB, 23%, 60 MiB/s, 0:07 left". `then` is what follows once everything has moved.
+std::string TransferLine(std::string_view what, std::string_view then, const TransferAmount& before,
+                         const TransferAmount& now, double seconds);
 
 // From its construction to its end. Done may be called by any thread.
 class Progress {
@@ -32,6 +43,9 @@ class Progress {
   // `total` 0: the amount is unknown, and only the time is shown.
   explicit Progress(std::string what, int64_t total = 0, std::string unit = "",
                     bool terminal = ErrorIsTerminal());
+  // `line` makes the text, with the seconds since the beginning, whenever it is drawn, on a thread
+  // of its own, until the end.
+  explicit Progress(std::function<std::string(double)> line, bool terminal = ErrorIsTerminal());
   ~Progress();
   void Say(std::string what);  // from now on in place of the first text
   void Done(int64_t done);     // so far, of `total`
@@ -42,7 +56,8 @@ class Progress {
  private:
   void Loop();
 
-  const int64_t total_;
+  const std::function<std::string(double)> line_;
+  const int64_t total_ = 0;
   const std::string unit_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::mutex mutex_;

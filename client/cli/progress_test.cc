@@ -22,6 +22,15 @@ TEST(ProgressLine, WithoutABeginningOrAnEnd) {
   EXPECT_EQ(ProgressLine("train", 0, 9, "steps", 5), "train: 0 of 9 steps, 0%");
 }
 
+TEST(ProgressLine, ATransferCountsFromWhereItBegan) {
+  constexpr int64_t kMiB = 1 << 20;
+  const TransferAmount before{3 * kMiB, 3 * kMiB};
+  EXPECT_EQ(TransferLine("sending", "running", before, {23 * kMiB, 83 * kMiB}, 4),
+            "sending: 20 of 80 MiB, 25%, 5 MiB/s, 0:12 left");
+  EXPECT_EQ(TransferLine("sending", "running", before, {83 * kMiB, 83 * kMiB}, 4), "running: 0:04");
+  EXPECT_EQ(TransferLine("sending", "running", before, before, 4), "running: 0:04");
+}
+
 TEST(Progress, EndsAtOnceAndSaysNothingWhenItWasShort) {
   ::testing::internal::CaptureStderr();
   {

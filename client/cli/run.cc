@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -120,25 +121,42 @@ struct Server {
   }
 };
 
+// The line of what the session sends or receives from now on.
+std::function<std::string(double)> Transfers(const RemoteSession& session, std::string what,
+                                             std::string then) {
+  return [&session, before = session.transferred(), what = std::move(what),
+          then = std::move(then)](double seconds) {
+    return TransferLine(what, then, before, session.transferred(), seconds);
+  };
+}
+
 // Runs the model on these inputs.
 absl::StatusOr<std::vector<OnnxData>> RunInputs(const Settings& settings, OnnxSession* model,
                                                 std::vector<OnnxData> inputs, Server* server,
                                                 Timeline* timeline) {
   timeline->Begin("import");
-  TG_RETURN_IF_ERROR(model->Import(std::move(inputs)));
+  {
+    const Progress progress(StrCat("importing ", settings.path));
+    TG_RETURN_IF_ERROR(model->Import(std::move(inputs)));
+  }
   TG_ASSIGN_OR_RETURN(RemoteSession * session, server->Open(timeline));
-  Progress progress("sending the model");
-  timeline->Begin("send model and inputs");
-  TG_RETURN_IF_ERROR(model->Send(session));
-  progress.Say("compiling and running");
-  TG_ASSIGN_OR_RETURN(const RunInfo run, RunOnce(settings, session, model->plan(), timeline));
-  progress.Say("reading results");
-  progress.Clear();
-  std::printf("%s: %d kernels, %s, %.3f ms on the device\n", settings.path.c_str(), run.kernels,
-              run.cached ? "compiled before"
-                         : StrCat("compiled in ", run.compile_ns / 1'000'000, " ms").c_str(),
-              static_cast<double>(run.device_ns) * 1e-6);
+  absl::StatusOr<RunInfo> run;
+  {
+    // What is sent goes on while the server compiles.
+    const Progress progress(
+        Transfers(*session, "sending the model",
+                  settings.server_import ? "importing on the server" : "compiling and running"));
+    timeline->Begin("send model and inputs");
+    TG_RETURN_IF_ERROR(model->Send(session));
+    run = RunOnce(settings, session, model->plan(), timeline);
+  }
+  if (!run.ok()) return run.status();
+  std::printf("%s: %d kernels, %s, %.3f ms on the device\n", settings.path.c_str(), run->kernels,
+              run->cached ? "compiled before"
+                          : StrCat("compiled in ", run->compile_ns / 1'000'000, " ms").c_str(),
+              static_cast<double>(run->device_ns) * 1e-6);
   timeline->Begin("read results");
+  const Progress progress(Transfers(*session, "reading results", "reading results"));
   return model->Results();
 }
 

@@ -15,10 +15,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <vector>
 
 #include "client/cc/local_daemon.h"
 #include "client/cli/command.h"
+#include "client/cli/progress.h"
 #include "engine/base/status.h"
 #include "engine/base/unique_fd.h"
 
@@ -117,8 +119,11 @@ absl::Status Up(const Flags& flags) {
   std::vector<std::string> args = {"--listen", address};
   args.insert(args.end(), flags.positional().begin(), flags.positional().end());
   const std::string program = FindDaemonProgram(flags);
+  auto progress = std::make_unique<Progress>(StrCat("starting ", program));
   TG_ASSIGN_OR_RETURN(const Spawned daemon, Spawn(program, args, log));
-  if (!WaitForLine(daemon.out, "listening on ", flags.GetInt("wait"))) {
+  const bool listens = WaitForLine(daemon.out, "listening on ", flags.GetInt("wait"));
+  progress = nullptr;
+  if (!listens) {
     kill(daemon.pid, SIGKILL);
     waitpid(daemon.pid, nullptr, 0);
     return FailedPrecondition(program, " did not start; its log, ", log, ", ends with:\n",
@@ -146,8 +151,11 @@ absl::Status Down(const Flags& flags) {
     return FailedPrecondition("cannot end telegradd (process ", process,
                               "): ", std::strerror(errno));
   }
+  auto progress = std::make_unique<Progress>(StrCat("stopping telegradd (process ", process, ")"));
   pollfd polled{fd.get(), POLLIN, 0};
-  if (poll(&polled, 1, static_cast<int>(flags.GetInt("wait") * 1000)) != 1) {
+  const int ended = poll(&polled, 1, static_cast<int>(flags.GetInt("wait") * 1000));
+  progress = nullptr;
+  if (ended != 1) {
     return absl::DeadlineExceededError(
         StrCat("telegradd (process ", process, ") still runs; kill -KILL ", process, " ends it"));
   }

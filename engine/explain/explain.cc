@@ -57,11 +57,13 @@ void DescribeMemory(const Schedule& schedule, Explanation* out) {
 }  // namespace
 
 absl::StatusOr<Explanation> ExplainGraph(UOp sink, std::span<const VarValue> variables,
-                                         const Target& target, Budget* budget) {
+                                         const Target& target, Budget* budget,
+                                         const std::function<void(int64_t, int64_t)>& lowered) {
   TG_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleGraph(sink, variables, budget));
   Explanation out;
   std::map<std::string, size_t> seen;  // by name, the first kernel of that content
   for (const ScheduledKernel& scheduled : schedule.kernels) {
+    if (lowered) lowered(std::ssize(out.kernels), std::ssize(schedule.kernels));
     ExplainedKernel kernel;
     kernel.name = "k_" + ContentHash(scheduled.graph.root()).Hex().substr(0, 16);
     const auto [it, added] = seen.emplace(kernel.name, out.kernels.size());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,8 +45,10 @@ struct Explanation {
 };
 
 // `sink` is the root of a verified tensor graph, `variables` as in ScheduleGraph.
-absl::StatusOr<Explanation> ExplainGraph(UOp sink, std::span<const VarValue> variables,
-                                         const Target& target, Budget* budget);
+// `lowered`, if given, is told how many of the kernels have been lowered so far, from 0 on.
+absl::StatusOr<Explanation> ExplainGraph(
+    UOp sink, std::span<const VarValue> variables, const Target& target, Budget* budget,
+    const std::function<void(int64_t done, int64_t total)>& lowered = nullptr);
 
 // What an argument stands for: the slot's name, or t0, t1, ... for a temporary.
 std::string BufferName(const BufferRef& ref, std::span<const std::string> slot_names);

@@ -23,6 +23,7 @@ class UpTest(unittest.TestCase):
         self.folder.cleanup()
 
     def test_up_found_and_down(self):
+        self.assertIn('"telegrad up" starts one', run(TELEGRAD, "devices", env=self.env, code=3))
         first = run(TELEGRAD, "up", *FLAGS, env=self.env)
         self.assertRegex(first, r"^telegradd \(process \d+\) listens on unix:")
         again = run(TELEGRAD, "up", *FLAGS, env=self.env)
