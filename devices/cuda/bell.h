@@ -1,14 +1,26 @@
 // What a queue's thread sleeps on: whoever has something for it rings, the GPU included.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 
 namespace telegrad::cuda {
 
 class Bell {
  public:
+  // A GPU is told to ring, by RingAsPromised, which the driver may do at any time from now on: the
+  // bell has to outlive that.
+  void Promise() { ++promised_; }
+  void Withdraw() { --promised_; }
+  void RingAsPromised() {
+    Ring();
+    --promised_;
+  }
+  bool is_promised() const { return promised_ > 0; }
+
   void Ring() {
     {
       const std::lock_guard lock(mutex_);
@@ -30,6 +42,7 @@ class Bell {
   }
 
  private:
+  std::atomic<int64_t> promised_{0};
   std::mutex mutex_;
   std::condition_variable waiting_;
   bool rung_ = false;

@@ -36,15 +36,14 @@ bool IsSticky(CUresult result) {
   }
 }
 
-// The GPU may write to its memory and ring its bells as long as the process lives.
-void Keep(std::shared_ptr<Context> context) {
-  static std::mutex mutex;
-  static auto* const kept = new std::vector<std::shared_ptr<Context>>;
-  const std::lock_guard lock(mutex);
-  kept->push_back(std::move(context));
-}
-
 }  // namespace
+
+void KeepForDriver(std::shared_ptr<void> kept) {
+  static std::mutex mutex;
+  static auto* const all = new std::vector<std::shared_ptr<void>>;
+  const std::lock_guard lock(mutex);
+  all->push_back(std::move(kept));
+}
 
 absl::StatusOr<std::shared_ptr<Context>> Context::Open(std::shared_ptr<const Library> library,
                                                        CUdevice device, std::string name) {
@@ -53,8 +52,10 @@ absl::StatusOr<std::shared_ptr<Context>> Context::Open(std::shared_ptr<const Lib
   return std::shared_ptr<Context>(new Context(std::move(library), device, handle, std::move(name)));
 }
 
+absl::Status Context::Enter() { return TG_CUDA(*this, cuCtxSetCurrent, handle_); }
+
 Context::~Context() {
-  Enter();
+  EnterToRelease();
   for (const CUevent event : timed_) api().cuEventDestroy_v2(event);
   for (const CUevent event : untimed_) api().cuEventDestroy_v2(event);
   api().cuCtxSetCurrent(nullptr);
@@ -65,6 +66,10 @@ absl::Status Context::Check(std::string_view call, CUresult result) {
   if (result == CUDA_SUCCESS) return absl::OkStatus();
   const absl::Status status = library_->Check(call, result);
   if (IsSticky(result)) {
+    {
+      const std::lock_guard lock(mutex_);
+      dead_ = true;
+    }
     Fail(absl::UnavailableError(
         StrCat(name_, " failed and takes no more work: ", ToStd(status.message()))));
     return health();
@@ -80,7 +85,8 @@ void Context::Fail(const absl::Status& why, bool stuck) {
     stuck_ |= stuck;
     bells = bells_;
   }
-  if (stuck) Keep(shared_from_this());
+  // The GPU may write to its memory and ring its bells as long as the process lives.
+  if (stuck) KeepForDriver(shared_from_this());
   for (const auto& bell : bells) bell->Ring();
 }
 
@@ -92,6 +98,11 @@ absl::Status Context::health() const {
 bool Context::stuck() const {
   const std::lock_guard lock(mutex_);
   return stuck_;
+}
+
+bool Context::dead() const {
+  const std::lock_guard lock(mutex_);
+  return dead_;
 }
 
 void Context::AddBell(std::shared_ptr<Bell> bell) {
@@ -120,7 +131,7 @@ void Context::ReturnEvent(CUevent event, unsigned int flags) {
 }
 
 absl::StatusOr<std::unique_ptr<Stream>> Stream::Create(std::shared_ptr<Context> context) {
-  context->Enter();
+  TG_RETURN_IF_ERROR(context->Enter());
   CUstream handle = nullptr;
   TG_RETURN_IF_ERROR(TG_CUDA(*context, cuStreamCreate, &handle, CU_STREAM_NON_BLOCKING));
   return std::unique_ptr<Stream>(new Stream(std::move(context), handle));
@@ -128,7 +139,7 @@ absl::StatusOr<std::unique_ptr<Stream>> Stream::Create(std::shared_ptr<Context> 
 
 Stream::~Stream() {
   if (context_->stuck()) return;
-  context_->Enter();
+  context_->EnterToRelease();
   context_->api().cuStreamSynchronize(handle_);
   context_->api().cuStreamDestroy_v2(handle_);
 }

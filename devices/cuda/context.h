@@ -30,7 +30,10 @@ class Context : public std::enable_shared_from_this<Context> {
   CUcontext handle() const { return handle_; }
 
   // Makes the context the thread's current one, in which all calls below work.
-  void Enter() const { api().cuCtxSetCurrent(handle_); }
+  [[nodiscard]] absl::Status Enter();
+  // The same where things are given back, which is tried whatever the driver says: what it does not
+  // take goes with the context.
+  void EnterToRelease() const { api().cuCtxSetCurrent(handle_); }
 
   // As Library's, with the device's name in front. An error after which the driver refuses all
   // further work in the context is the end of the device, see Fail.
@@ -43,6 +46,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // OK while the device can be trusted.
   absl::Status health() const;
   bool stuck() const;
+  // The driver refuses everything in the context, and nothing runs there.
+  bool dead() const;
   void AddBell(std::shared_ptr<Bell> bell);
 
   absl::StatusOr<CUevent> TakeEvent(unsigned int flags);
@@ -64,10 +69,13 @@ class Context : public std::enable_shared_from_this<Context> {
 
   mutable std::mutex mutex_;
   absl::Status health_;
-  bool stuck_ = false;
+  bool stuck_ = false, dead_ = false;
   std::vector<std::shared_ptr<Bell>> bells_;
   std::vector<CUevent> timed_, untimed_;  // free ones
 };
+
+// Keeps for good what the driver may still use.
+void KeepForDriver(std::shared_ptr<void> kept);
 
 // A stream of a context, and what a queue or a memory enqueues there.
 class Stream {

@@ -90,7 +90,7 @@ class CudaDevice final : public Device {
       return FailedPrecondition("its compute mode prohibits work (nvidia-smi -c)");
     }
     TG_ASSIGN_OR_RETURN(auto context, Context::Open(std::move(library), device, name));
-    context->Enter();
+    TG_RETURN_IF_ERROR(context->Enter());
     TG_ASSIGN_OR_RETURN(Description description, Describe(*context, options));
     TG_ASSIGN_OR_RETURN(auto memories, Memories::Create(context, description.memory_limit));
     const auto queue = [&](const char* kind_name, QueueKind kind) {
@@ -109,15 +109,16 @@ class CudaDevice final : public Device {
   }
 
   // Lets copies between the two go straight; without, the driver takes them through the host.
-  void Befriend(const CudaDevice& peer) {
+  absl::Status Befriend(const CudaDevice& peer) {
     int can = 0;
-    context_->Enter();
-    const auto& api = context_->api();
-    if (api.cuDeviceCanAccessPeer(&can, context_->device(), peer.context_->device()) ==
-            cuda::CUDA_SUCCESS &&
-        can != 0) {
-      api.cuCtxEnablePeerAccess(peer.context_->handle(), 0);
-    }
+    TG_RETURN_IF_ERROR(context_->Enter());
+    TG_RETURN_IF_ERROR(TG_CUDA(*context_, cuDeviceCanAccessPeer, &can, context_->device(),
+                               peer.context_->device()));
+    if (can == 0) return absl::OkStatus();
+    const cuda::CUresult enabled =
+        context_->api().cuCtxEnablePeerAccess(peer.context_->handle(), 0);
+    if (enabled == cuda::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return absl::OkStatus();
+    return context_->Check("cuCtxEnablePeerAccess", enabled);
   }
 
   const std::string& name() const override { return context_->name(); }
@@ -202,7 +203,11 @@ std::vector<std::unique_ptr<Device>> OpenCudas(const CudaOptions& options,
   }
   for (CudaDevice* device : opened) {
     for (const CudaDevice* peer : opened) {
-      if (peer != device) device->Befriend(*peer);
+      if (peer == device) continue;
+      if (const absl::Status direct = device->Befriend(*peer); !direct.ok()) {
+        note(StrCat("copies between ", device->name(), " and ", peer->name(),
+                    " go through the host: ", ToStd(direct.message())));
+      }
     }
   }
   return out;

@@ -28,7 +28,8 @@ struct Flight {
   uint64_t value = 0;  // of its point
   Submission work;
   absl::Status status;     // of handing it over: what follows a failure is not on the stream
-  CUevent done = nullptr;  // behind all of it; null if nothing is on the stream
+  bool on_stream = false;  // something of it may be on the stream
+  CUevent done = nullptr;  // behind all that is; null: it has ended when the whole stream is idle
   CudaCommandBuffer::Instance* instance = nullptr;
   std::vector<CUevent> marks;      // of a traced one: before its commands and behind each
   std::vector<TraceEvent> events;  // of those commands, without times

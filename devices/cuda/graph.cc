@@ -121,7 +121,7 @@ absl::Status Graph::Launch(CUstream stream) {
 
 Graph::~Graph() {
   if (context_->stuck()) return;
-  context_->Enter();
+  context_->EnterToRelease();
   if (exec_ != nullptr) context_->api().cuGraphExecDestroy(exec_);
   if (graph_ != nullptr) context_->api().cuGraphDestroy(graph_);
 }

@@ -26,7 +26,9 @@ absl::StatusOr<std::shared_ptr<Memories>> Memories::Create(std::shared_ptr<Conte
 
 Memories::~Memories() {
   if (context_->stuck()) return;
-  Shrink(0);
+  context_->EnterToRelease();
+  zeroing_ = nullptr;
+  for (const auto& [bytes, address] : kept_) context_->api().cuMemFree_v2(address);
   if (zeroed_ != nullptr) context_->ReturnEvent(zeroed_, CU_EVENT_DISABLE_TIMING);
 }
 
@@ -45,7 +47,7 @@ absl::StatusOr<std::shared_ptr<Memory>> Memories::Alloc(int64_t size) {
     return InvalidArgument(context_->name(), ": an allocation of ", size, " bytes");
   }
   TG_RETURN_IF_ERROR(context_->health());
-  context_->Enter();
+  TG_RETURN_IF_ERROR(context_->Enter());
   TG_ASSIGN_OR_RETURN(const Block block, Take(size));
   const auto zeroing = Zero(block, size);
   if (!zeroing.ok()) {
@@ -87,11 +89,11 @@ absl::StatusOr<Memories::Block> Memories::Take(int64_t size) {
 
 absl::StatusOr<Memories::Block> Memories::Grow(int64_t bytes) {
   const std::lock_guard growing(grow_);
-  Shrink(limit_ - bytes);
+  TG_RETURN_IF_ERROR(Shrink(limit_ - bytes));
   Block block{0, bytes};
   absl::Status status = TG_CUDA(*context_, cuMemAlloc_v2, &block.address, bytes);
   if (absl::IsResourceExhausted(status)) {
-    Shrink(0);
+    TG_RETURN_IF_ERROR(Shrink(0));
     status = TG_CUDA(*context_, cuMemAlloc_v2, &block.address, bytes);
   }
   const std::lock_guard lock(mutex_);
@@ -105,21 +107,31 @@ absl::StatusOr<Memories::Block> Memories::Grow(int64_t bytes) {
   return block;
 }
 
-void Memories::Shrink(int64_t left) {
-  std::vector<CUdeviceptr> dropped;
+absl::Status Memories::Shrink(int64_t left) {
+  std::vector<Block> dropped;
   {
     const std::lock_guard lock(mutex_);
     while (footprint_ > left && !kept_.empty()) {
       const auto largest = std::prev(kept_.end());
       footprint_ -= largest->first;
-      dropped.push_back(largest->second);
+      dropped.push_back({largest->second, largest->first});
       kept_.erase(largest);
     }
   }
-  if (dropped.empty() || context_->stuck()) return;
-  context_->Enter();
-  context_->api().cuStreamSynchronize(zeroing_->handle());  // which may still be at one of them
-  for (const CUdeviceptr address : dropped) context_->api().cuMemFree_v2(address);
+  if (dropped.empty()) return absl::OkStatus();
+  // The zeroing may still be at one of them.
+  const absl::Status idle = TG_CUDA(*context_, cuStreamSynchronize, zeroing_->handle());
+  if (!idle.ok()) {
+    const std::lock_guard lock(mutex_);
+    for (const Block& block : dropped) {
+      footprint_ += block.bytes;
+      kept_.emplace(block.bytes, block.address);
+    }
+    return idle;
+  }
+  absl::Status freed;
+  for (const Block& block : dropped) freed.Update(TG_CUDA(*context_, cuMemFree_v2, block.address));
+  return freed;
 }
 
 absl::StatusOr<uint64_t> Memories::Zero(const Block& block, int64_t bytes) {
@@ -132,9 +144,9 @@ absl::StatusOr<uint64_t> Memories::Zero(const Block& block, int64_t bytes) {
 
 absl::StatusOr<uint64_t> Memories::AwaitZeroed(Context& waiter, CUstream stream) {
   const std::lock_guard lock(zeroing_mutex_);
-  context_->Enter();
+  TG_RETURN_IF_ERROR(context_->Enter());
   TG_RETURN_IF_ERROR(TG_CUDA(*context_, cuEventRecord, zeroed_, zeroing_->handle()));
-  waiter.Enter();
+  TG_RETURN_IF_ERROR(waiter.Enter());
   TG_RETURN_IF_ERROR(TG_CUDA(waiter, cuStreamWaitEvent, stream, zeroed_, 0));
   return zeroings_;
 }

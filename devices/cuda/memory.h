@@ -70,13 +70,13 @@ class Memories : public std::enable_shared_from_this<Memories> {
   absl::StatusOr<Block> Take(int64_t bytes);
   absl::StatusOr<Block> Grow(int64_t bytes);
   // Gives what is kept back to the library until at most `left` bytes are ours.
-  void Shrink(int64_t left);
+  absl::Status Shrink(int64_t left);
   absl::StatusOr<uint64_t> Zero(const Block& block, int64_t bytes);
   void Return(const Block& block);
 
   const std::shared_ptr<Context> context_;
   const int64_t limit_;
-  const std::unique_ptr<Stream> zeroing_;
+  std::unique_ptr<Stream> zeroing_;  // null once no more is zeroed
   CUevent zeroed_ = nullptr;
 
   std::mutex grow_;                           // held while the library allocates; before mutex_

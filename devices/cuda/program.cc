@@ -43,7 +43,7 @@ absl::StatusOr<std::shared_ptr<CudaProgram>> CudaProgram::Load(std::shared_ptr<C
                                                                const ProgramImage& image,
                                                                int64_t local_limit) {
   TG_RETURN_IF_ERROR(context->health());
-  context->Enter();
+  TG_RETURN_IF_ERROR(context->Enter());
   std::array<char, 8192> log{};
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   // A size is passed as if it were a pointer.
@@ -98,7 +98,7 @@ absl::Status CudaProgram::Prepare(const ProgramImage& image, int64_t local_limit
 
 CudaProgram::~CudaProgram() {
   if (context_->stuck()) return;
-  context_->Enter();
+  context_->EnterToRelease();
   context_->api().cuModuleUnload(module_);
 }
 

@@ -107,7 +107,8 @@ bool CudaQueue::IssueNext(Issuer issuer) {
   if (status.ok() && work->cancellation != nullptr) status = work->cancellation->Check();
   if (status.ok() && issuer == Issuer::kSubmitter && MayBlock(*work)) return false;
 
-  context_->Enter();
+  const absl::Status entered = context_->Enter();
+  if (status.ok()) status = entered;
   const std::vector<CUdeviceptr> addresses = work->commands->Addresses(work->bindings);
   if (status.ok() && IsGraph(*work)) {
     const auto instance = work->commands->Take(options_.kind, addresses);
@@ -119,7 +120,7 @@ bool CudaQueue::IssueNext(Issuer issuer) {
   if (flight.work.trace != nullptr) flight.begin_ns = SteadyNs();
   flight.status = std::move(status);
   // Nothing is asked of a GPU that has failed, for it may never answer.
-  if (context_->health().ok()) HandOver(&flight, passed, addresses);
+  if (entered.ok() && context_->health().ok()) HandOver(&flight, passed, addresses);
   flights_->Add(std::move(flight));
   const std::lock_guard lock(mutex_);
   ++issued_;
@@ -139,13 +140,15 @@ void CudaQueue::HandOver(Flight* flight, size_t passed, std::span<const CUdevice
   if (status.ok()) status = awaited;
   if (status.ok()) status = AwaitZeroed(flight->work);
   if (status.ok()) status = PutBatches(flight, addresses);
-  context_->Enter();
-  const absl::Status recorded = TG_CUDA(*context_, cuEventRecord, *done, stream_->handle());
+  flight->on_stream = true;
+  absl::Status recorded = context_->Enter();
+  if (recorded.ok()) recorded = TG_CUDA(*context_, cuEventRecord, *done, stream_->handle());
   if (recorded.ok()) {
     flight->done = *done;
     return;
   }
-  // What is on the stream without an event behind it could never be waited for.
+  // Nothing may follow on the stream what has no event behind it, or its end would not be seen.
+  if (status.ok()) status = recorded;
   context_->ReturnEvent(*done, CU_EVENT_DISABLE_TIMING);
   context_->Fail(absl::UnavailableError(
       StrCat(context_->name(), " takes no more work: ", ToStd(recorded.message()))));
@@ -240,7 +243,7 @@ absl::Status CudaQueue::PutBatches(Flight* flight, std::span<const CUdeviceptr> 
   const auto put = [&](size_t b) -> absl::Status {
     if (work.cancellation != nullptr) TG_RETURN_IF_ERROR(work.cancellation->Check());
     if (b >= kBatchesAhead) TG_RETURN_IF_ERROR(AwaitEvent(ends[b - kBatchesAhead]));
-    context_->Enter();
+    TG_RETURN_IF_ERROR(context_->Enter());
     const auto& batch = batches[b];
     if (flight->instance == nullptr) {
       TG_RETURN_IF_ERROR(PutCommands(flight, batch, addresses.subspan(batch.arguments)));
@@ -318,7 +321,7 @@ absl::Status CudaQueue::PutCopy(const CopyBytes& copy, std::span<const BufferVie
 }
 
 absl::Status CudaQueue::Mark(Flight* flight) {
-  context_->Enter();
+  TG_RETURN_IF_ERROR(context_->Enter());
   TG_ASSIGN_OR_RETURN(const CUevent mark, context_->TakeEvent(CU_EVENT_DEFAULT));
   flight->marks.push_back(mark);
   return TG_CUDA(*context_, cuEventRecord, mark, stream_->handle());

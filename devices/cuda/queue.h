@@ -82,17 +82,20 @@ class CudaQueue final : public Queue {
   // On the queue's thread.
   void Serve();
   bool EndFlights();
+  // A null event stands for all that is on the stream.
   void End(Flight* flight, const absl::Status& status);
   void AddEvents(Flight* flight);
   void Sleep();
   absl::Status AwaitEvent(CUevent event);
+  absl::StatusOr<bool> Query(CUevent event);
   bool HasPassed(CUevent event, absl::Status* status);
+  bool WillNotTell(const absl::Status& why);
   void AwaitNews(CUevent event);
 
   const std::shared_ptr<Context> context_;
   const QueueOptions options_;
-  const std::unique_ptr<Stream> stream_;
-  const std::unique_ptr<Stream> notices_;  // where the GPU rings the bell
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Stream> notices_;  // where the GPU rings the bell
   const std::shared_ptr<Timeline> timeline_ = std::make_shared<Timeline>();
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   const std::shared_ptr<Flights> flights_ = std::make_shared<Flights>();
@@ -116,6 +119,8 @@ class CudaQueue final : public Queue {
   int64_t waiting_since_ = 0;  // when that began
   int64_t progress_ns_ = 0;    // when the GPU was last seen to pass something, or began
   CUevent noticed_ = nullptr;  // behind which the GPU rings
+  int asked_in_vain_ = 0;      // how often in a row the driver did not tell
+  bool doubted_ = false;       // it once did not
   std::unique_ptr<Staging> staging_;
 
   std::thread thread_;

@@ -18,7 +18,10 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{10};
 
-void RingBell(void* bell) { static_cast<Bell*>(bell)->Ring(); }
+// So often in a row the driver may not tell how far the GPU is.
+constexpr int kMostAsked = 3;
+
+void RingBell(void* bell) { static_cast<Bell*>(bell)->RingAsPromised(); }
 
 }  // namespace
 
@@ -50,6 +53,11 @@ CudaQueue::~CudaQueue() {
   }
   bell_->Ring();
   thread_.join();
+  staging_ = nullptr;
+  stream_ = nullptr;
+  notices_ = nullptr;
+  // Where the driver did not even wait for its streams.
+  if (bell_->is_promised()) KeepForDriver(bell_);
 }
 
 void CudaQueue::SetSibling(const CudaQueue& sibling) {
@@ -70,7 +78,7 @@ void CudaQueue::Serve() {
 }
 
 void CudaQueue::Sleep() {
-  if (const Flight* first = flights_->First(); first != nullptr && first->done != nullptr) {
+  if (const Flight* first = flights_->First(); first != nullptr && first->on_stream) {
     AwaitNews(first->done);
     return;
   }
@@ -86,7 +94,7 @@ bool CudaQueue::EndFlights() {
   bool any = false;
   while (Flight* flight = flights_->First()) {
     absl::Status status = flight->status;
-    if (flight->done != nullptr) {
+    if (flight->on_stream) {
       absl::Status ran;
       if (!HasPassed(flight->done, &ran)) break;
       if (!ran.ok()) status = std::move(ran);
@@ -120,11 +128,11 @@ void CudaQueue::End(Flight* flight, const absl::Status& status) {
 // just passed, is taken from now.
 void CudaQueue::AddEvents(Flight* flight) {
   const int64_t now = SteadyNs();
-  context_->Enter();
+  const absl::Status entered = context_->Enter();
   int64_t latest = flight->begin_ns;
   const auto time_of = [&](size_t mark) {
     float ms = 0;
-    if (mark < flight->marks.size()) {
+    if (entered.ok() && mark < flight->marks.size()) {
       context_->api().cuEventElapsedTime(&ms, flight->marks[mark], flight->marks.back());
     }
     latest = std::clamp(now - static_cast<int64_t>(1e6 * double{ms}), latest, now);
@@ -141,43 +149,73 @@ void CudaQueue::AddEvents(Flight* flight) {
   flight->work.trace->Add(std::move(flight->events));
 }
 
-// True, with how it went, once the GPU has passed the event or never will.
-bool CudaQueue::HasPassed(CUevent event, absl::Status* status) {
-  context_->Enter();
-  const CUresult result = context_->api().cuEventQuery(event);
-  if (result == CUDA_SUCCESS) return true;
-  if (result != CUDA_ERROR_NOT_READY) {
-    // What the GPU did fails the device, whichever error it is: what else it did not do is not
-    // known.
-    if (const absl::Status failed = context_->Check("cuEventQuery", result); !failed.ok()) {
-      context_->Fail(absl::UnavailableError(
-          StrCat("the GPU failed and takes no more work: ", ToStd(failed.message()))));
-    }
-  } else {
-    const int64_t now = SteadyNs();
-    const bool waits = sibling_timeline_ && sibling_timeline_->value() < sibling_awaited_.load();
-    if (progress_ns_ == 0 || waits) progress_ns_ = now;
-    if (absl::Nanoseconds(now - progress_ns_) > options_.hang_limit) {
-      context_->Fail(absl::UnavailableError(StrCat(
-                         options_.name, " is stuck and takes no more work: nothing ended within ",
-                         absl::FormatDuration(options_.hang_limit))),
-                     /*stuck=*/true);
-    }
-  }
-  *status = context_->health();
-  return !status->ok();
+absl::StatusOr<bool> CudaQueue::Query(CUevent event) {
+  const auto& api = context_->api();
+  const CUresult result =
+      event != nullptr ? api.cuEventQuery(event) : api.cuStreamQuery(stream_->handle());
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  TG_RETURN_IF_ERROR(context_->Check(event != nullptr ? "cuEventQuery" : "cuStreamQuery", result));
+  return true;
 }
 
+// True, with how it went, once the GPU has passed the event or never will. A GPU that has failed
+// may still be at work on what it has, and is awaited as any other.
+bool CudaQueue::HasPassed(CUevent event, absl::Status* status) {
+  const absl::Status entered = context_->Enter();
+  const absl::StatusOr<bool> passed = entered.ok() ? Query(event) : entered;
+  if (!passed.ok()) {
+    const bool never = WillNotTell(passed.status());
+    *status = context_->health();
+    return never;
+  }
+  asked_in_vain_ = 0;
+  if (*passed) {
+    if (doubted_) *status = context_->health();
+    return true;
+  }
+  const int64_t now = SteadyNs();
+  const bool waits = sibling_timeline_ && sibling_timeline_->value() < sibling_awaited_.load();
+  if (progress_ns_ == 0 || waits) progress_ns_ = now;
+  if (absl::Nanoseconds(now - progress_ns_) > options_.hang_limit) {
+    context_->Fail(absl::UnavailableError(StrCat(
+                       options_.name, " is stuck and takes no more work: nothing ended within ",
+                       absl::FormatDuration(options_.hang_limit))),
+                   /*stuck=*/true);
+  }
+  *status = context_->health();
+  return context_->stuck();
+}
+
+// What the driver says of the GPU's work fails the device, whichever error it is: what else was not
+// done is not known. Whether nothing more will be heard: the context is dead; or the driver does
+// not answer, and the GPU may be at work for good.
+bool CudaQueue::WillNotTell(const absl::Status& why) {
+  doubted_ = true;
+  context_->Fail(absl::UnavailableError(
+      StrCat("the GPU failed and takes no more work: ", ToStd(why.message()))));
+  if (context_->dead() || context_->stuck()) return true;
+  if (++asked_in_vain_ < kMostAsked) return false;
+  context_->Fail(context_->health(), /*stuck=*/true);
+  return true;
+}
+
+// Where the context was entered to look. The driver's refusals to ring are not told: without, the
+// thread looks from time to time.
 void CudaQueue::AwaitNews(CUevent event) {
-  context_->Enter();
-  const auto passed = [&] { return context_->api().cuEventQuery(event) != CUDA_ERROR_NOT_READY; };
+  const auto passed = [&] {
+    const absl::StatusOr<bool> query = Query(event);
+    if (!query.ok()) WillNotTell(query.status());
+    return !query.ok() || *query;
+  };
   if (SpinUntil(passed)) return;
-  if (noticed_ != event) {
-    // If it fails, the next look says why.
-    if (context_->api().cuStreamWaitEvent(notices_->handle(), event, 0) == CUDA_SUCCESS &&
-        context_->api().cuLaunchHostFunc(notices_->handle(), &RingBell, bell_.get()) ==
-            CUDA_SUCCESS) {
+  if (event != nullptr && noticed_ != event &&
+      context_->api().cuStreamWaitEvent(notices_->handle(), event, 0) == CUDA_SUCCESS) {
+    bell_->Promise();
+    if (context_->api().cuLaunchHostFunc(notices_->handle(), &RingBell, bell_.get()) ==
+        CUDA_SUCCESS) {
       noticed_ = event;
+    } else {
+      bell_->Withdraw();
     }
   }
   bell_->Await(kLookAgain);

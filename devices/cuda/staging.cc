@@ -15,7 +15,7 @@ constexpr int64_t kChunkBytes = int64_t{4} << 20;
 
 Staging::~Staging() {
   if (context_->stuck()) return;
-  context_->Enter();
+  context_->EnterToRelease();
   for (const Chunk& chunk : chunks_) {
     if (chunk.host != nullptr) context_->api().cuMemFreeHost(chunk.host);
     if (chunk.passed != nullptr) context_->ReturnEvent(chunk.passed, CU_EVENT_DISABLE_TIMING);
@@ -37,9 +37,11 @@ absl::StatusOr<Staging::Chunk*> Staging::Next() {
   return &chunk;
 }
 
+// Without an event behind it, a chunk is free when the whole stream is.
 absl::Status Staging::Send(Chunk* chunk, CUstream stream) {
-  chunk->in_flight = true;
-  return TG_CUDA(*context_, cuEventRecord, chunk->passed, stream);
+  const absl::Status recorded = TG_CUDA(*context_, cuEventRecord, chunk->passed, stream);
+  chunk->in_flight = recorded.ok() || !await_(nullptr).ok();
+  return recorded;
 }
 
 absl::Status Staging::Land(Chunk* chunk) {
@@ -54,7 +56,7 @@ absl::Status Staging::Upload(CUdeviceptr to, const char* from, int64_t bytes, CU
     const auto length = static_cast<size_t>(std::min(bytes - at, kChunkBytes));
     TG_ASSIGN_OR_RETURN(Chunk * chunk, Next());
     std::memcpy(chunk->host, from + at, length);
-    context_->Enter();
+    TG_RETURN_IF_ERROR(context_->Enter());
     TG_RETURN_IF_ERROR(TG_CUDA(*context_, cuMemcpyHtoDAsync_v2, to + static_cast<CUdeviceptr>(at),
                                chunk->host, length, stream));
     TG_RETURN_IF_ERROR(Send(chunk, stream));
@@ -73,7 +75,7 @@ absl::Status Staging::Download(char* to, CUdeviceptr from, int64_t bytes, CUstre
     if (at < bytes && sent.size() < chunks_.size()) {
       const auto length = static_cast<size_t>(std::min(bytes - at, kChunkBytes));
       TG_ASSIGN_OR_RETURN(Chunk * chunk, Next());
-      context_->Enter();
+      TG_RETURN_IF_ERROR(context_->Enter());
       TG_RETURN_IF_ERROR(TG_CUDA(*context_, cuMemcpyDtoHAsync_v2, chunk->host,
                                  from + static_cast<CUdeviceptr>(at), length, stream));
       TG_RETURN_IF_ERROR(Send(chunk, stream));

@@ -16,7 +16,7 @@ namespace telegrad::cuda {
 // Used by one thread.
 class Staging {
  public:
-  // Waits until the GPU has passed an event.
+  // Waits until the GPU has passed an event, or all of the queue's stream where that is null.
   using Await = std::function<absl::Status(CUevent)>;
 
   Staging(std::shared_ptr<Context> context, Await await)

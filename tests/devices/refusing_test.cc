@@ -1,7 +1,12 @@
 // A driver's library that refuses: each of its functions fails at its n-th call, for all n that a
 // device's life has. That is a clear error of whatever met it, which names the function; nothing
 // hangs, what was made is given back, and what succeeds is right.
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
+#include <mutex>
+#include <thread>
 
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
@@ -20,32 +25,39 @@ struct Life {
   std::string read;     // what the programs left; empty where that failed
 };
 
-constexpr absl::Duration kHangLimit = absl::Seconds(20);
-
 struct RefusingDriver {
   std::function<std::vector<std::unique_ptr<Device>>(std::vector<std::string>*)> open;
   ProgramImage next;  // adds 1 to the byte of its iteration
 };
 
-// Opens a device, moves bytes there, between two of its buffers and back, and runs a program twice,
-// once traced.
+constexpr char kRead[] = "gikm";
+
+// Opens devices, moves bytes to the first, between two of its buffers, to the second where there is
+// one, and back, and runs programs and a copy: traced, and again with other buffers.
 Life Live(const RefusingDriver& driver, Device& host) {
   Life life;
   auto devices = driver.open(&life.said);
   if (devices.empty()) return life;
   life.opened = true;
   Device& device = *devices[0];
+  Device& last = *devices.back();
   const auto work = [&]() -> absl::Status {
     TG_ASSIGN_OR_RETURN(const auto program, device.Load(driver.next));
-    TG_ASSIGN_OR_RETURN(auto first, device.Alloc(4));
-    TG_ASSIGN_OR_RETURN(auto second, device.Alloc(4));
-    const BufferView a = Whole(first), b = Whole(second);
-    TG_ASSIGN_OR_RETURN(const TimelinePoint there, Copy(device, a, HostBuffer(host, "aceg")));
-    Command next;
+    TG_ASSIGN_OR_RETURN(auto first, device.Alloc(8));
+    TG_ASSIGN_OR_RETURN(auto second, device.Alloc(8));
+    TG_ASSIGN_OR_RETURN(auto third, last.Alloc(8));
+    const BufferView a = Whole(first), b = Whole(second), c = Whole(third);
+    TG_ASSIGN_OR_RETURN(const TimelinePoint there, Copy(device, a, HostBuffer(host, "????aceg")));
+    Command move, next;
+    move.kind = CommandKind::kCopy;
+    move.copy = {.to = {0, 0}, .from = {0, 4}, .length = 4};
     next.launch.program = program;
     next.launch.arguments = {{0, 0}};
     next.launch.iterations = 4;
-    TG_ASSIGN_OR_RETURN(const auto commands, device.Encode({next, next}));
+    Command next_again = next;
+    next_again.launch.arguments = {{0, 4}};
+    // The last 4 bytes, and these plus 1.
+    TG_ASSIGN_OR_RETURN(const auto commands, device.Encode({next_again, move, next}));
     const TimelinePoint waits[] = {there};
     TG_ASSIGN_OR_RETURN(const TimelinePoint ran, device.queue().Submit(commands, {a}, waits));
     const auto trace = std::make_shared<RunTrace>();
@@ -55,16 +67,53 @@ Life Live(const RefusingDriver& driver, Device& host) {
     TG_RETURN_IF_ERROR(traced.Wait());
     TG_ASSIGN_OR_RETURN(const TimelinePoint moved, Copy(device, b, a));
     TG_RETURN_IF_ERROR(moved.Wait());
+    for (int i = 0; i < 3; ++i) {
+      TG_ASSIGN_OR_RETURN(const TimelinePoint replayed, device.queue().Submit(commands, {b}, {}));
+      TG_RETURN_IF_ERROR(replayed.Wait());
+    }
+    TG_ASSIGN_OR_RETURN(const TimelinePoint across, Copy(last, c, b));
+    TG_RETURN_IF_ERROR(across.Wait());
     const BufferView out = HostBuffer(host, "????");
-    TG_ASSIGN_OR_RETURN(const TimelinePoint back, Copy(device, out, b));
+    TG_ASSIGN_OR_RETURN(const TimelinePoint back, Copy(last, out, {c.memory, 0, 4}));
     TG_RETURN_IF_ERROR(back.Wait());
     life.read = Bytes(out);
     return absl::OkStatus();
   };
   if (const absl::Status status = work(); !status.ok()) life.said.push_back(status.ToString());
-  life.healthy = device.Health().ok();
+  for (const auto& each : devices) life.healthy &= each->Health().ok();
   return life;
 }
+
+// Ends the process where something takes so long, and says what.
+class HangWatch {
+ public:
+  explicit HangWatch(std::string what)
+      : what_(std::move(what)), thread_([this] {
+          std::unique_lock lock(mutex_);
+          if (over_.wait_for(lock, kLimit, [&] { return is_over_; })) return;
+          std::fprintf(stderr, "hangs: %s\n", what_.c_str());
+          std::abort();
+        }) {}
+  ~HangWatch() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    over_.notify_one();
+    thread_.join();
+  }
+  HangWatch(const HangWatch&) = delete;
+  HangWatch& operator=(const HangWatch&) = delete;
+
+ private:
+  static constexpr std::chrono::seconds kLimit{20};
+
+  const std::string what_;
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool is_over_ = false;
+  std::thread thread_;
+};
 
 // Functions that make something, and those that give it back.
 struct Balance {
@@ -83,27 +132,38 @@ class Refusing {
   int64_t FailEachCall() {
     library_.Reset();
     const Life whole = Live(driver_, *host_);
-    EXPECT_EQ(whole.read, "egik") << (whole.said.empty() ? "" : whole.said[0]);
+    EXPECT_EQ(whole.read, kRead) << (whole.said.empty() ? "" : whole.said[0]);
     ExpectBalance("nothing refused");
     std::vector<std::pair<std::string, int64_t>> calls;
-    for (const std::string& name : library_.Names()) calls.emplace_back(name, library_.Calls(name));
+    for (const std::string& name : library_.Names()) {
+      calls.emplace_back(name, library_.Calls(name));
+      if (library_.Calls(name) == 0) uncalled_.push_back(name);
+    }
     int64_t all = 0;
     for (const auto& [name, count] : calls) {
-      for (int64_t n = 1; n <= count; ++n, ++all) FailOne(name, n);
+      // Those that look again and again have no certain number of calls.
+      const int64_t step = count / kMostCalls + 1;
+      for (int64_t n = 1; n <= count; n += step, ++all) FailOne(name, n);
     }
     return all;
   }
 
+  // Functions that were not called in a life without failures.
+  const std::vector<std::string>& uncalled() const { return uncalled_; }
+
  private:
+  static constexpr int64_t kMostCalls = 100;
+
   void FailOne(const std::string& name, int64_t n) {
     const std::string what = StrCat(name, ", call ", n);
     SCOPED_TRACE(what);
     library_.Reset();
     library_.Fail(name, n, error_);
+    const HangWatch watch(what);
     const Life life = Live(driver_, *host_);
     if (library_.Calls(name) < n) return;  // calls differ from life to life where threads look
     if (!life.read.empty()) {
-      EXPECT_EQ(life.read, "egik");
+      EXPECT_EQ(life.read, kRead);
     } else {
       std::string said;
       for (const std::string& text : life.said) StrAppend(&said, text, "\n");
@@ -126,6 +186,7 @@ class Refusing {
   const RefusingDriver driver_;
   const int error_;
   const std::vector<Balance> balances_;
+  std::vector<std::string> uncalled_;
   const std::unique_ptr<Device> host_ = OpenHost({.index = 7});
 };
 
@@ -170,6 +231,70 @@ TEST(RefusingOpenCl, NoLibraryOrAnother) {
   EXPECT_TRUE(OpenOpenCls({.library = TELEGRAD_FAILING_OPENCL}, &notes).empty());
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_THAT(notes[0], ::testing::HasSubstr("CL_PLATFORM_NOT_FOUND_KHR"));
+}
+
+class RefusingCuda : public ::testing::Test {
+ protected:
+  static constexpr int kInvalidValue = 1;
+
+  RefusingDriver Driver(int64_t memory_limit = 1 << 20) {
+    return {[=](std::vector<std::string>* notes) {
+              return OpenCudas({.library = TELEGRAD_FAILING_CUDA, .memory_limit = memory_limit},
+                               notes);
+            },
+            next_};
+  }
+
+  FakeCuda fake_;
+  FailingLibrary library_{TELEGRAD_FAILING_CUDA, TELEGRAD_FAKE_CUDA};
+  ProgramImage next_ = NextImage();
+};
+
+TEST_F(RefusingCuda, EveryCall) {
+  ASSERT_TRUE(library_.works());
+  next_.local_bytes = 60 << 10;  // has to be asked for
+  Refusing refusing(library_, Driver(), kInvalidValue,
+                    {{{"cuDevicePrimaryCtxRetain"}, {"cuDevicePrimaryCtxRelease_v2"}},
+                     {{"cuStreamCreate"}, {"cuStreamDestroy_v2"}},
+                     {{"cuEventCreate"}, {"cuEventDestroy_v2"}},
+                     {{"cuMemAlloc_v2"}, {"cuMemFree_v2"}},
+                     {{"cuMemHostAlloc"}, {"cuMemFreeHost"}},
+                     {{"cuModuleLoadDataEx"}, {"cuModuleUnload"}},
+                     {{"cuGraphCreate"}, {"cuGraphDestroy"}},
+                     {{"cuGraphInstantiateWithFlags"}, {"cuGraphExecDestroy"}}});
+  EXPECT_GT(refusing.FailEachCall(), 200);
+  EXPECT_THAT(refusing.uncalled(),
+              ::testing::IsSubsetOf({"cuGetErrorName", "cuGetErrorString", "cuDeviceGetName",
+                                     "cuStreamQuery", "cuLaunchHostFunc"}));
+}
+
+// A download of which the driver does not mark the end may still land in pinned memory when the
+// next copy goes through that.
+TEST_F(RefusingCuda, TheNextCopyAwaitsWhatHasNoEvent) {
+  ASSERT_TRUE(library_.works());
+  const auto host = OpenHost({.index = 7});
+  std::vector<std::string> notes;
+  const auto devices = Driver().open(&notes);
+  ASSERT_FALSE(devices.empty());
+  Device& device = *devices[0];
+  const BufferView a = Whole(*device.Alloc(1000)), b = Whole(*device.Alloc(1000));
+  const std::string old_bytes(1000, 'a'), new_bytes(1000, 'b');
+  EXPECT_EQ(Copy(device, a, HostBuffer(*host, old_bytes))->Wait(), absl::OkStatus());
+  EXPECT_EQ(Copy(device, b, HostBuffer(*host, old_bytes))->Wait(), absl::OkStatus());
+  fake_.Set("delay_us", 30'000);
+  constexpr int kChunks = 4;  // that copies use in turn
+  for (int i = 0; i < 8; ++i) {
+    library_.Fail("cuEventRecord", library_.Calls("cuEventRecord") + 1, kInvalidValue);
+    const auto failed = Copy(device, HostBuffer(*host, old_bytes), a);
+    absl::StatusOr<TimelinePoint> uploaded;
+    for (int k = 0; k < kChunks; ++k) uploaded = Copy(device, b, HostBuffer(*host, new_bytes));
+    EXPECT_THAT(failed->Wait().ToString(), ::testing::HasSubstr("cuEventRecord"));
+    ASSERT_EQ(uploaded->Wait(), absl::OkStatus());
+    const BufferView out = HostBuffer(*host, old_bytes);
+    ASSERT_EQ(Copy(device, out, b)->Wait(), absl::OkStatus());
+    ASSERT_EQ(Bytes(out), new_bytes);
+  }
+  EXPECT_EQ(device.Health(), absl::OkStatus());
 }
 
 }  // namespace

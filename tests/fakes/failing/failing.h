@@ -102,32 +102,34 @@ __attribute__((visibility("hidden"))) void* failing_table[] = {
 
 // --- the controls ---
 
+#define FAILING_API __attribute__((visibility("default")))
+
 // What all calls go to, from the next on. Whether it can be opened.
-bool failingOpen(const char* path) {
+FAILING_API bool failingOpen(const char* path) {
   telegrad::failing::below = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   return telegrad::failing::below != nullptr;
 }
-void failingReset() {
+FAILING_API void failingReset() {
   for (telegrad::failing::Symbol& symbol : telegrad::failing::symbols) {
     symbol.calls = symbol.succeeded = symbol.fail_at = 0;
   }
 }
 // The name of function number `index`; null behind the last.
-const char* failingName(int index) {
+FAILING_API const char* failingName(int index) {
   return index < telegrad::failing::kCount ? telegrad::failing::symbols[index].name : nullptr;
 }
 // Call number `nth` from the last reset returns `error`.
-void failingSet(const char* name, int64_t nth, int error) {
+FAILING_API void failingSet(const char* name, int64_t nth, int error) {
   if (auto* symbol = telegrad::failing::Find(name)) {
     symbol->error = error;
     symbol->fail_at = nth;
   }
 }
-int64_t failingCalls(const char* name) {
+FAILING_API int64_t failingCalls(const char* name) {
   const auto* symbol = telegrad::failing::Find(name);
   return symbol == nullptr ? -1 : symbol->calls.load();
 }
-int64_t failingSucceeded(const char* name) {
+FAILING_API int64_t failingSucceeded(const char* name) {
   const auto* symbol = telegrad::failing::Find(name);
   return symbol == nullptr ? -1 : symbol->succeeded.load();
 }
