@@ -80,7 +80,7 @@ void BulkStream::EndSending(const Outgoing& message) {
 void BulkStream::Seal(Outgoing* message) const {
   if (message->job == nullptr) return;
   v1::Chunk& chunk = *message->request.mutable_upload();
-  chunk.set_crc32c(Crc32c(message->data.data(), message->data.size()));
+  chunk.set_checksum(Crc32c(message->data.data(), message->data.size()));
   message->keep = message->job->keep;
   const auto method = FindCompression(AgreedOn(*owner_->connection_));
   auto packed = std::make_shared<std::string>();
@@ -160,7 +160,7 @@ void BulkStream::EndChunk(const v1::Chunk& chunk, const Incoming& incoming,
     --job->writing;
     if (job->failed) {
       if (job->writing == 0) result = *job->failed;
-    } else if (crc == chunk.crc32c()) {
+    } else if (crc == chunk.checksum()) {
       job->received += chunk.bytes();
       owner_->meter_->Move(chunk.bytes());
       if (job->received == job->into.size()) {

@@ -128,7 +128,7 @@ absl::Status GrpcBulkStream::Receive() {
     // It is dropped.
   } else if (method != nullptr) {
     const absl::Status unpacked = Decompress(*method, envelope.payload, incoming.to);
-    crc = unpacked.ok() ? Crc32c(incoming.to.data(), chunk.bytes()) : ~chunk.crc32c();
+    crc = unpacked.ok() ? Crc32c(incoming.to.data(), chunk.bytes()) : ~chunk.checksum();
   } else {
     for (std::byte* out = incoming.to.data(); const ByteSpan& piece : envelope.payload) {
       crc = CopyCrc32c(out, piece.data(), piece.size(), crc);

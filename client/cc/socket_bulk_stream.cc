@@ -159,14 +159,14 @@ absl::Status SocketBulkStream::TakeChunk(const v1::Chunk& chunk, uint32_t payloa
     if (auto skipped = SkipPayload(*socket_, payload_bytes); !skipped.ok()) crc = skipped;
   } else if (method != nullptr) {
     std::vector<uint8_t> packed(payload_bytes);
-    crc = ReceiveCrc32c(*socket_, std::as_writable_bytes(std::span(packed)));
+    crc = ReceiveChecked(*socket_, std::as_writable_bytes(std::span(packed)));
     const ByteSpan pieces[] = {packed};
     if (crc.ok()) {
       const absl::Status unpacked = Decompress(*method, pieces, incoming.to);
-      crc = unpacked.ok() ? Crc32c(incoming.to.data(), incoming.to.size()) : ~chunk.crc32c();
+      crc = unpacked.ok() ? Crc32c(incoming.to.data(), incoming.to.size()) : ~chunk.checksum();
     }
   } else {
-    crc = ReceiveCrc32c(*socket_, incoming.to);
+    crc = ReceiveChecked(*socket_, incoming.to);
   }
   EndChunk(chunk, incoming, crc.ok() ? std::optional(*crc) : std::nullopt);
   return crc.status();

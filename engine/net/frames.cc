@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "engine/base/crc32c.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -49,15 +48,16 @@ absl::StatusOr<Frame> ReceiveFrame(StreamSocket& socket, uint32_t max_head, uint
   return frame;
 }
 
-absl::StatusOr<uint32_t> ReceiveCrc32c(StreamSocket& socket, std::span<std::byte> into) {
-  uint32_t crc = 0;
+absl::StatusOr<uint32_t> ReceiveChecked(StreamSocket& socket, std::span<std::byte> into,
+                                        Checksum kind) {
+  uint32_t sum = 0;
   while (!into.empty()) {
     const auto piece = into.first(std::min(into.size(), kPiece));
     TG_RETURN_IF_ERROR(socket.Receive(piece));
-    crc = Crc32c(piece.data(), piece.size(), crc);
+    sum = ChecksumOf(kind, piece.data(), piece.size(), sum);
     into = into.subspan(piece.size());
   }
-  return crc;
+  return sum;
 }
 
 absl::Status SkipPayload(StreamSocket& socket, uint32_t bytes) {

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "engine/net/checksum.h"
 #include "engine/net/stream_socket.h"
 
 namespace telegrad {
@@ -25,7 +26,8 @@ struct Frame {
 absl::StatusOr<Frame> ReceiveFrame(StreamSocket& socket, uint32_t max_head, uint32_t max_payload);
 
 // A payload. Its checksum, taken while it is in the caches.
-absl::StatusOr<uint32_t> ReceiveCrc32c(StreamSocket& socket, std::span<std::byte> into);
+absl::StatusOr<uint32_t> ReceiveChecked(StreamSocket& socket, std::span<std::byte> into,
+                                        Checksum kind = Checksum::kCrc32c);
 // A payload that is not wanted.
 absl::Status SkipPayload(StreamSocket& socket, uint32_t bytes);
 

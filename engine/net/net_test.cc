@@ -84,7 +84,7 @@ void ExchangeFrames(Ends& ends) {
       EXPECT_EQ(frame->head, std::to_string(size));
       ASSERT_EQ(frame->payload_bytes, size);
       std::vector<std::byte> got(size);
-      const auto crc = ReceiveCrc32c(socket, got);
+      const auto crc = ReceiveChecked(socket, got);
       ASSERT_TRUE(crc.ok()) << crc.status();
       EXPECT_EQ(*crc, Crc32c(got.data(), got.size()));
       EXPECT_TRUE(got == Noise(size, seed));
@@ -95,6 +95,21 @@ void ExchangeFrames(Ends& ends) {
                            std::thread([&] { receive(*ends.client, 2); })};
   receive(*ends.server, 1);
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Checksum, CheckValuesAndCopies) {
+  constexpr std::string_view kDigits = "123456789";  // of the catalogues of CRC parameters
+  EXPECT_EQ(ChecksumOf(Checksum::kCrc32c, kDigits.data(), kDigits.size()), 0xE3069283u);
+  EXPECT_EQ(ChecksumOf(Checksum::kCrc32, kDigits.data(), kDigits.size()), 0xCBF43926u);
+  for (const Checksum kind : {Checksum::kCrc32c, Checksum::kCrc32}) {
+    const std::vector<std::byte> noise = Noise(100'001, 3);
+    std::vector<std::byte> copy(noise.size());
+    const uint32_t half = CopyWithChecksum(kind, copy.data(), noise.data(), 777);
+    const uint32_t whole =
+        CopyWithChecksum(kind, copy.data() + 777, noise.data() + 777, noise.size() - 777, half);
+    EXPECT_EQ(whole, ChecksumOf(kind, noise.data(), noise.size()));
+    EXPECT_TRUE(copy == noise);
+  }
 }
 
 TEST(Frames, BothWaysAtOnce) {

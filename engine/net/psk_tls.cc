@@ -148,6 +148,7 @@ class TlsSocket final : public StreamSocket {
       : StreamSocket(std::move(fd), stall), knows_(std::move(knows)), ssl_(std::move(ssl)) {}
 
   // Both have proved the key when it is over.
+  bool KeepsBytes() const override { return true; }
   absl::Status Handshake() override {
     SSL_set_app_data(ssl_.get(), &knows_);
     BIO* const bio = BioOf(fd());

@@ -1,6 +1,7 @@
 #include "engine/net/stream_socket.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -21,6 +22,22 @@ absl::Status Broken(std::string_view what) {
 }
 
 }  // namespace
+
+bool StreamSocket::KeepsBytes() const {
+  constexpr uint32_t kLoopback = 127;
+  sockaddr_storage peer{};
+  socklen_t size = sizeof(peer);
+  if (getpeername(fd(), reinterpret_cast<sockaddr*>(&peer), &size) != 0) return false;
+  if (peer.ss_family == AF_INET) {
+    return ntohl(reinterpret_cast<const sockaddr_in&>(peer).sin_addr.s_addr) >> 24 == kLoopback;
+  }
+  if (peer.ss_family == AF_INET6) {
+    const in6_addr& address = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(&address) ||
+           (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == kLoopback);
+  }
+  return peer.ss_family == AF_UNIX;
+}
 
 StreamSocket::StreamSocket(UniqueFd fd, std::chrono::milliseconds stall)
     : fd_(std::move(fd)), stall_(stall) {

@@ -40,6 +40,9 @@ class StreamSocket {
   void SetDeadline(std::optional<std::chrono::steady_clock::time_point> deadline) {
     deadline_ = deadline;
   }
+  // Whether bytes arrive as they were sent, without a checksum of the caller's: within this machine
+  // and under TLS.
+  virtual bool KeepsBytes() const;
   // The peer is told that no more follows; it may still send.
   void EndSending();
   // From any thread: ends the connection for both sides.

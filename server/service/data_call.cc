@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "engine/base/crc32c.h"
 #include "engine/base/status.h"
 #include "engine/wire/envelope.h"
 #include "proto/transport.h"
@@ -19,13 +18,13 @@ class WireData final : public MessageData {
  public:
   explicit WireData(const Envelope& envelope) : envelope_(envelope) {}
   uint64_t bytes() const override { return envelope_.payload_bytes; }
-  absl::StatusOr<uint32_t> CopyTo(std::byte* to) override {
-    uint32_t crc = 0;
+  absl::StatusOr<uint32_t> CopyTo(std::byte* to, Checksum kind) override {
+    uint32_t sum = 0;
     for (const ByteSpan& piece : envelope_.payload) {
-      crc = CopyCrc32c(to, piece.data(), piece.size(), crc);
+      sum = CopyWithChecksum(kind, to, piece.data(), piece.size(), sum);
       to += piece.size();
     }
-    return crc;
+    return sum;
   }
   absl::StatusOr<std::span<const std::span<const uint8_t>>> Pieces() override {
     return envelope_.payload;
@@ -89,7 +88,7 @@ absl::Status DataCall::Accept() {
   const v1::Attach& attach = request_.attach();
   TG_ASSIGN_OR_RETURN(auto session,
                       registry_.Find(attach.token(), attach.epoch(), *caller_.tenant));
-  return stream_.Attach(std::move(session), shared_from_this());
+  return stream_.Attach(std::move(session), shared_from_this(), attach);
 }
 
 void DataCall::OnSent(bool ok) {

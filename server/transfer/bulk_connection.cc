@@ -23,11 +23,11 @@ class SocketData final : public MessageData {
  public:
   SocketData(StreamSocket* socket, uint32_t bytes) : socket_(socket), bytes_(bytes) {}
   uint64_t bytes() const override { return bytes_; }
-  absl::StatusOr<uint32_t> CopyTo(std::byte* to) override {
+  absl::StatusOr<uint32_t> CopyTo(std::byte* to, Checksum kind) override {
     taken_ = true;
-    auto crc = ReceiveCrc32c(*socket_, {to, bytes_});
-    broken_ = crc.status();
-    return crc;
+    auto sum = ReceiveChecked(*socket_, {to, bytes_}, kind);
+    broken_ = sum.status();
+    return sum;
   }
   absl::StatusOr<std::span<const std::span<const uint8_t>>> Pieces() override {
     taken_ = true;
@@ -92,7 +92,8 @@ absl::Status BulkConnection::Admit() {
   place_ = std::move(redeemed.place);
   admitted_ = true;
   metrics_->Add(Metric::kBulkAdmitted);
-  return stream_.Attach(std::move(redeemed.session), shared_from_this(), std::move(redeemed.proof));
+  return stream_.Attach(std::move(redeemed.session), shared_from_this(), request_.attach(),
+                        socket_->KeepsBytes(), std::move(redeemed.proof));
 }
 
 absl::Status BulkConnection::Receive() {

@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "engine/base/crc32c.h"
 #include "engine/base/status.h"
 #include "engine/wire/compression.h"
 #include "proto/transport.h"
@@ -19,22 +18,23 @@ constexpr uint64_t kChunksOfCredit = 4;
 
 class ReceivedChunk final : public ChunkContent {
  public:
-  ReceivedChunk(const v1::Chunk& chunk, const CompressionMethod* method, MessageData* data)
-      : chunk_(chunk), method_(method), data_(data) {}
+  ReceivedChunk(const v1::Chunk& chunk, const CompressionMethod* method, Checksum checksum,
+                MessageData* data)
+      : chunk_(chunk), method_(method), checksum_(checksum), data_(data) {}
 
   absl::Status CopyTo(std::byte* to) const override {
-    uint32_t crc = 0;
+    uint32_t sum = 0;
     if (method_ != nullptr) {
       TG_ASSIGN_OR_RETURN(const auto pieces, data_->Pieces());
       TG_RETURN_IF_ERROR(Decompress(*method_, pieces, {to, chunk_.bytes()}));
-      crc = Crc32c(to, chunk_.bytes());
+      sum = ChecksumOf(checksum_, to, chunk_.bytes());
     } else {
-      TG_ASSIGN_OR_RETURN(crc, data_->CopyTo(to));
+      TG_ASSIGN_OR_RETURN(sum, data_->CopyTo(to, checksum_));
     }
-    if (crc == chunk_.crc32c()) return absl::OkStatus();
+    if (sum == chunk_.checksum()) return absl::OkStatus();
     return absl::DataLossError(StrCat("transfer ", chunk_.transfer(), ": the chunk at ",
-                                      chunk_.offset(), " has the checksum ", crc, ", not ",
-                                      chunk_.crc32c(), "; send it again"));
+                                      chunk_.offset(), " has the checksum ", sum, ", not ",
+                                      chunk_.checksum(), "; send it again"));
   }
 
   bool Abandon() const override { return data_->Abandon(); }
@@ -42,6 +42,7 @@ class ReceivedChunk final : public ChunkContent {
  private:
   const v1::Chunk& chunk_;
   const CompressionMethod* const method_;
+  const Checksum checksum_;
   MessageData* const data_;
 };
 
@@ -52,7 +53,9 @@ TransferStream::~TransferStream() {
 }
 
 absl::Status TransferStream::Attach(std::shared_ptr<Session> session,
-                                    const std::shared_ptr<TransferSink>& sink, std::string proof) {
+                                    const std::shared_ptr<TransferSink>& sink,
+                                    const v1::Attach& request, bool keeps_bytes,
+                                    std::string proof) {
   TG_ASSIGN_OR_RETURN(auto credit, session->transfers().Attach(sink));
   {
     std::lock_guard lock(mutex_);
@@ -62,10 +65,17 @@ absl::Status TransferStream::Attach(std::shared_ptr<Session> session,
   chunk_bytes_ = std::clamp<uint64_t>(credit_->bytes() / kChunksOfCredit, 1,
                                       static_cast<uint64_t>(kChunkBytes));
   session_ = std::move(session);
+  v1::Checksum checksum = request.checksum();
+  if (checksum == v1::CHECKSUM_NONE && !keeps_bytes) checksum = v1::CHECKSUM_CRC32;
+  checksum_ = checksum == v1::CHECKSUM_NONE    ? Checksum::kNone
+              : checksum == v1::CHECKSUM_CRC32 ? Checksum::kCrc32
+                                               : Checksum::kCrc32c;
   v1::TransferResponse response;
   response.mutable_attached()->set_credit(credit_->bytes());
   response.mutable_attached()->set_chunk_bytes(chunk_bytes_);
   response.mutable_attached()->set_proof(std::move(proof));
+  response.mutable_attached()->set_checksum(checksum_ == Checksum::kCrc32c ? v1::CHECKSUM_CRC32C
+                                                                           : checksum);
   std::lock_guard lock(mutex_);
   responses_.push_back(std::move(response));
   return absl::OkStatus();
@@ -103,7 +113,7 @@ absl::Status TransferStream::TakeChunk(const v1::Chunk& chunk, MessageData& data
   }
   const absl::Status taken =
       session_->transfers().Take(chunk.transfer(), {chunk.offset(), chunk.bytes()},
-                                 ReceivedChunk(chunk, method, &data), *credit_);
+                                 ReceivedChunk(chunk, method, checksum_, &data), *credit_);
   if (!taken.ok() && !data.broken()) Refuse(chunk.transfer(), chunk.offset(), chunk.bytes(), taken);
   return absl::OkStatus();
 }
@@ -168,7 +178,7 @@ void TransferStream::Fetched(const v1::Pull& pull, absl::StatusOr<FetchedBytes> 
     chunk.set_transfer(pull.transfer());
     chunk.set_offset(pull.offset());
     chunk.set_bytes(static_cast<uint32_t>(bytes));
-    chunk.set_crc32c(Crc32c(message->data.data, bytes));
+    chunk.set_checksum(ChecksumOf(checksum_, message->data.data, bytes));
     if (const CompressionMethod* method = FindCompression(pull.compression())) {
       auto packed = std::make_shared<std::string>();
       if (Compress(*method, {message->data.data, bytes}, packed.get())) {

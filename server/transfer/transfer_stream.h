@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/net/checksum.h"
 #include "server/admin/metrics.h"
 #include "server/session/session.h"
 #include "telegrad/v1/data.pb.h"
@@ -28,7 +29,7 @@ class MessageData {
   virtual ~MessageData() = default;
   virtual uint64_t bytes() const = 0;
   // One of these, once. Their errors are the transport's. The checksum of what was written to `to`:
-  virtual absl::StatusOr<uint32_t> CopyTo(std::byte* to) = 0;
+  virtual absl::StatusOr<uint32_t> CopyTo(std::byte* to, Checksum kind) = 0;
   // What was received, which stays for as long as this:
   virtual absl::StatusOr<std::span<const std::span<const uint8_t>>> Pieces() = 0;
   // See ChunkContent.
@@ -49,9 +50,10 @@ class TransferStream {
   explicit TransferStream(Metrics* metrics) : metrics_(metrics) {}
   ~TransferStream();
 
-  // Called before all others; the first message is Attached, with `proof`.
+  // Called before all others, for the client's `request`; the first message is Attached, with
+  // `proof`. `keeps_bytes`: see StreamSocket::KeepsBytes.
   absl::Status Attach(std::shared_ptr<Session> session, const std::shared_ptr<TransferSink>& sink,
-                      std::string proof = {});
+                      const v1::Attach& request, bool keeps_bytes = false, std::string proof = {});
   Session* session() const { return session_.get(); }  // null before
   // An error is a violation of the protocol, or the transport's; an error of a single chunk or pull
   // is answered with a Refused. Blocks only where `data` does.
@@ -81,6 +83,7 @@ class TransferStream {
   std::shared_ptr<Session> session_;
   std::shared_ptr<CreditLine> credit_;
   uint64_t chunk_bytes_ = 0;
+  Checksum checksum_ = Checksum::kCrc32c;
 
   mutable std::mutex mutex_;
   std::deque<v1::TransferResponse> responses_;

@@ -28,17 +28,17 @@ class ExamplesTest(DaemonTest):
         with open(path("docs", "python.md"), encoding="utf-8") as file:
             blocks = re.findall(r"```python\n(.*?)```", file.read(), re.DOTALL)
         first, pipelined, gathered = blocks
+        os.environ["TELEGRAD_ADDRESS"] = self.daemon.address
+        self.addCleanup(os.environ.pop, "TELEGRAD_ADDRESS")
         with telegrad.connect(self.daemon.address) as connection:
             session = connection.session(timeout=60)
             names = {"session": session, "batches": [np.full(4, i) for i in range(3)]}
-            exec(re.sub("127.0.0.1:50055", self.daemon.address, first), names)
+            exec(first, names)
             names["session"] = session  # the one of the first program has ended
             names["program"] = session.put(names["g"])
             exec(pipelined, names)
             self.assertEqual([r.tolist() for r in names["results"]],
                              [[1] * 4, [2] * 4, [np.float32(0.9) * 2 + 1] * 4])
-        os.environ["TELEGRAD_ADDRESS"] = self.daemon.address
-        self.addCleanup(os.environ.pop, "TELEGRAD_ADDRESS")
         exec("import asyncio\nasync def main():\n" + textwrap.indent(gathered, "  ")
              + "  globals()['outputs'] = outputs", names)
         run_async(names["main"]())

@@ -1,4 +1,6 @@
 // Bulk sockets without gRPC: what a raw client gets for keeping the rules, and for breaking them.
+#include <zlib.h>
+
 #include <random>
 #include <thread>
 
@@ -66,13 +68,16 @@ class BulkSocketTest : public SessionTest {
     return response;
   }
   // With a ticket of session_, attached.
-  std::unique_ptr<StreamSocket> Attached() {
+  std::unique_ptr<StreamSocket> Attached(v1::Checksum checksum = v1::CHECKSUM_CRC32C) {
     session();
     const auto key = bulk_->Admit(session_);
     EXPECT_TRUE(key.ok()) << key.status();
     auto socket = Dial();
-    EXPECT_TRUE(Say(*socket, Attach(*key)).ok());
+    v1::TransferRequest request = Attach(*key);
+    request.mutable_attach()->set_checksum(checksum);
+    EXPECT_TRUE(Say(*socket, request).ok());
     const auto attached = Hear(*socket);
+    EXPECT_EQ(attached.attached().checksum(), checksum);
     EXPECT_GT(attached.attached().credit(), 0u);
     EXPECT_TRUE(IsProof(attached.attached().proof(), key->secret, Prover::kServer, kNonce));
     EXPECT_EQ(attached.attached().chunk_bytes(), static_cast<uint64_t>(kChunkBytes));
@@ -116,13 +121,52 @@ TEST_F(BulkSocketTest, ChunksGoToTheirBufferAndComeBack) {
     const v1::TransferResponse response = Hear(*two);
     ASSERT_TRUE(response.has_download()) << response.ShortDebugString();
     EXPECT_EQ(response.download().offset(), 5 + got.size());
-    EXPECT_EQ(response.download().crc32c(), Crc32c(data_.data(), data_.size()));
+    EXPECT_EQ(response.download().checksum(), Crc32c(data_.data(), data_.size()));
     got += data_;
   }
   EXPECT_TRUE(got == data.substr(5));
   EXPECT_EQ(metrics_.count(Metric::kBulkAdmitted), 2);
   EXPECT_EQ(metrics_.count(Metric::kChunksRefused), 0);
   EXPECT_EQ(metrics_.count(Metric::kBytesWritten), static_cast<int64_t>(kBytes));
+}
+
+TEST_F(BulkSocketTest, AStreamMayUseTheChecksumOfZlib) {
+  const std::string data = Noise(300'000);
+  Alloc(1, data.size());
+  StartUpload(1, 1, data.size());
+  auto socket = Attached(v1::CHECKSUM_CRC32);
+  ASSERT_TRUE(SendChunk(*socket, 1, 0, data).ok());
+  const v1::TransferResponse refused = Hear(*socket);
+  EXPECT_EQ(refused.refused().code(), static_cast<uint32_t>(absl::StatusCode::kDataLoss))
+      << "it has the sum of CRC-32C";
+  v1::TransferRequest chunk = ChunkHead(1, 0, data);
+  const auto sum = [](std::string_view bytes) {
+    return static_cast<uint32_t>(
+        crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
+  };
+  chunk.mutable_upload()->set_checksum(sum(data));
+  ASSERT_TRUE(Say(*socket, chunk, data).ok());
+  EXPECT_TRUE(Bytes(Read(1, data.size())) == data);
+  StartDownload(1, 2, data.size());
+  ASSERT_TRUE(Say(*socket, Pull(2, 0, data.size())).ok());
+  v1::TransferResponse response = Hear(*socket);
+  while (response.has_credit()) response = Hear(*socket);
+  EXPECT_EQ(response.download().checksum(), sum(data));
+  EXPECT_TRUE(data_ == data);
+}
+
+TEST_F(BulkSocketTest, WithinAMachineAStreamMayDoWithoutChecksums) {
+  Alloc(1, 4);
+  StartUpload(1, 1, 4);
+  auto socket = Attached(v1::CHECKSUM_NONE);
+  v1::TransferRequest chunk = ChunkHead(1, 0, "data");
+  chunk.mutable_upload()->clear_checksum();
+  ASSERT_TRUE(Say(*socket, chunk, "data").ok());
+  EXPECT_EQ(Bytes(Read(1, 4)), "data");
+  StartDownload(1, 2, 4);
+  ASSERT_TRUE(Say(*socket, Pull(2, 0, 4)).ok());
+  EXPECT_EQ(Hear(*socket).download().checksum(), 0u);
+  EXPECT_EQ(data_, "data");
 }
 
 TEST_F(BulkSocketTest, ChunksAreStagedUntilTheirTurn) {

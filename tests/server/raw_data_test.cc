@@ -68,12 +68,14 @@ class RawDataTest : public DaemonTest {
       return call->Finish();
     }
   };
-  std::unique_ptr<Stream> OpenStream(const std::string& token, uint64_t epoch) {
+  std::unique_ptr<Stream> OpenStream(const std::string& token, uint64_t epoch,
+                                     v1::Checksum checksum = v1::CHECKSUM_CRC32C) {
     auto stream = std::make_unique<Stream>();
     stream->call = data_->Transfer(&stream->context);
     v1::TransferRequest request;
     request.mutable_attach()->set_token(token);
     request.mutable_attach()->set_epoch(epoch);
+    request.mutable_attach()->set_checksum(checksum);
     stream->call->Write(request);
     return stream;
   }
@@ -145,6 +147,24 @@ class RawDataTest : public DaemonTest {
   uint64_t op_ = 0;
 };
 
+TEST_F(RawDataTest, ChunksOverGrpcAreChecked) {
+  for (const v1::Checksum wanted :
+       {v1::CHECKSUM_CRC32C, v1::CHECKSUM_CRC32, v1::CHECKSUM_NONE, static_cast<v1::Checksum>(9)}) {
+    const auto stream = OpenStream(opened_.token(), opened_.epoch(), wanted);
+    EXPECT_EQ(stream->Read().attached().checksum(), wanted == v1::CHECKSUM_NONE ? v1::CHECKSUM_CRC32
+                                                    : wanted == 9 ? v1::CHECKSUM_CRC32C
+                                                                  : wanted);
+  }
+  auto stream = OpenStream(opened_.token(), opened_.epoch(), v1::CHECKSUM_CRC32);
+  stream->Read();
+  StartUpload(1, 9);
+  v1::TransferRequest chunk = Chunk(1, 0, "123456789");
+  EXPECT_EQ(Refusal(*stream, chunk), grpc::StatusCode::DATA_LOSS) << "that is its CRC-32C";
+  chunk.mutable_upload()->set_checksum(0xCBF43926);
+  stream->call->Write(chunk);
+  EXPECT_EQ(ReadBack(9), "123456789");
+}
+
 TEST_F(RawDataTest, OrdinaryProtobufMessagesDo) {
   auto stream = OpenStream();
   StartUpload(1, 6);
@@ -156,7 +176,7 @@ TEST_F(RawDataTest, OrdinaryProtobufMessagesDo) {
   const v1::TransferResponse chunk = stream->Read();
   EXPECT_EQ(chunk.data(), "cde");
   EXPECT_EQ(chunk.download().offset(), 2u);
-  EXPECT_EQ(chunk.download().crc32c(), Crc32c("cde", 3));
+  EXPECT_EQ(chunk.download().checksum(), Crc32c("cde", 3));
   v1::TransferRequest release;
   release.mutable_release()->set_transfer(2);
   stream->call->Write(release);

@@ -16,7 +16,7 @@ inline v1::TransferRequest ChunkHead(uint64_t transfer, uint64_t offset, std::st
   chunk.set_transfer(transfer);
   chunk.set_offset(offset);
   chunk.set_bytes(static_cast<uint32_t>(data.size()));
-  chunk.set_crc32c(Crc32c(data.data(), data.size()));
+  chunk.set_checksum(Crc32c(data.data(), data.size()));
   return request;
 }
 

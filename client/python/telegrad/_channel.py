@@ -24,6 +24,7 @@ class Channel:
         tls, self._token = credentials.from_environment(tls, token, os.environ)
         credentials.check_token(self.address, tls, self._token)
         self._closed = False
+        self.encrypted = tls is not None
         options = transport.options_of(tls)
         self._channel = (grpc.insecure_channel(self.address, options) if tls is None else
                          grpc.secure_channel(self.address, tls.credentials(), options))
@@ -50,7 +51,7 @@ class Channel:
         if self._closed:
             raise transport.closed_error(self.address)
         try:
-            data = self._channel.unary_unary(transport.session_method(name))(
+            data = self._channel.unary_unary(transport.method(name))(
                 request.encode(), timeout=timeout, metadata=credentials.metadata(self._token))
         except grpc.RpcError as error:
             raise transport.to_error(self.address, error.code(), error.details()) from None

@@ -105,7 +105,6 @@ class Host:
             self.check(memory)
             array = np.frombuffer(out, np.uint8)
             sink = dtypes.Sink(dtypes.dtype("u8"), array.shape, array)
-            reads.append(self.session._future(
-                operations.read(memory.handle, memory.offset, sink)))
+            reads.append(self.session._read_into(memory.handle, memory.offset, sink))
         for read in reads:
             self.session._wait(read, None)

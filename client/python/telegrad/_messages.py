@@ -16,6 +16,7 @@ from telegrad._wire import (
     data,
     double,
     enumeration,
+    fixed32,
     fixed64,
     int64,
     payload,
@@ -38,6 +39,12 @@ class Compression(enum.IntEnum):
     COMPRESSION_NONE = 0
     COMPRESSION_LZ4 = 1
     COMPRESSION_ZSTD = 2
+
+
+class Checksum(enum.IntEnum):
+    CHECKSUM_CRC32C = 0
+    CHECKSUM_CRC32 = 1
+    CHECKSUM_NONE = 2
 
 
 class Role(enum.IntEnum):
@@ -192,6 +199,97 @@ class Read(Message):
 class ReadChunk(Message):
     offset: int = uint64(1)
     last: bool = boolean(2)
+
+
+@dataclass
+class AdmitBulkRequest(Message):
+    token: bytes = data(1)
+    epoch: int = fixed64(2)
+
+
+@dataclass
+class AdmitBulkResponse(Message):
+    identity: bytes = data(1)
+    secret: bytes = data(2)
+    tls: bool = boolean(3)
+    lifetime_ms: int = uint32(4)
+
+
+@dataclass
+class Attach(Message):
+    token: bytes = data(1)
+    epoch: int = fixed64(2)
+    compressions: list[int] = repeated(3, "enum", Compression)
+    checksum: int = enumeration(4, Checksum)
+
+
+@dataclass
+class Attached(Message):
+    credit: int = uint64(1)
+    chunk_bytes: int = uint64(2)
+    proof: bytes = data(3)
+    checksum: int = enumeration(4, Checksum)
+
+
+@dataclass
+class Credit(Message):
+    bytes: int = uint64(1)
+
+
+@dataclass
+class Chunk(Message):
+    transfer: int = uint64(1)
+    offset: int = uint64(2)
+    bytes: int = uint32(3)
+    checksum: int = fixed32(4)
+    compression: int = enumeration(5, Compression)
+
+
+@dataclass
+class Pull(Message):
+    transfer: int = uint64(1)
+    offset: int = uint64(2)
+    bytes: int = uint64(3)
+    compression: int = enumeration(4, Compression)
+
+
+@dataclass
+class Release(Message):
+    transfer: int = uint64(1)
+
+
+@dataclass
+class Refused(Message):
+    transfer: int = uint64(1)
+    offset: int = uint64(2)
+    code: int = uint32(3)
+    message: str = string(4)
+    bytes: int = uint32(5)
+
+
+@dataclass
+class Ended(Message):
+    code: int = uint32(1)
+    message: str = string(2)
+
+
+@dataclass
+class TransferRequest(Message):
+    attach: Attach | None = submessage(1, Attach, "what")
+    upload: Chunk | None = submessage(2, Chunk, "what")
+    pull: Pull | None = submessage(3, Pull, "what")
+    release: Release | None = submessage(4, Release, "what")
+    data: Bytes = payload(15)
+
+
+@dataclass
+class TransferResponse(Message):
+    attached: Attached | None = submessage(1, Attached, "what")
+    credit: Credit | None = submessage(2, Credit, "what")
+    download: Chunk | None = submessage(3, Chunk, "what")
+    refused: Refused | None = submessage(4, Refused, "what")
+    ended: Ended | None = submessage(5, Ended, "what")
+    data: Bytes = payload(15)
 
 
 # compute.proto
@@ -416,5 +514,7 @@ METHODS: dict[str, tuple[type[Message], type[Message]]] = {
     "/telegrad.v1.Session/ListDevices": (ListDevicesRequest, ListDevicesResponse),
     "/telegrad.v1.Session/Stats": (StatsRequest, StatsResponse),
     "/telegrad.v1.Session/Close": (CloseRequest, CloseResponse),
+    "/telegrad.v1.Data/Transfer": (TransferRequest, TransferResponse),
+    "/telegrad.v1.Data/AdmitBulk": (AdmitBulkRequest, AdmitBulkResponse),
     "/telegrad.v1.Compute/Execute": (ExecuteRequest, ExecuteResponse),
 }

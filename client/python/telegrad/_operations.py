@@ -89,6 +89,23 @@ class _Reader:
         return True, self.sink.finish()
 
 
+def write_beside(handle: int, offset: int, nbytes: int, transfer: int) -> Operation:
+    """Of bytes that travel over bulk sockets."""
+    return Operation("write", messages.ExecuteRequest(write=messages.Write(
+        handle=handle, offset=offset, bytes=nbytes, transfer=transfer)))
+
+
+def read_beside(handle: int, offset: int, nbytes: int, transfer: int) -> Operation:
+    """Answered when the bytes are ready to be asked for."""
+    def take(response: messages.ExecuteResponse) -> tuple[bool, Any]:
+        if not _result(response.read, "read").last or response.data:
+            raise Violation("a read of a transfer is answered with bytes")
+        return True, None
+
+    return Operation("read", messages.ExecuteRequest(read=messages.Read(
+        handle=handle, offset=offset, bytes=nbytes, transfer=transfer)), take)
+
+
 def has(digest: bytes) -> Operation:
     return Operation("has", messages.ExecuteRequest(has=messages.Has(hash=digest)),
                      lambda response: (True, _result(response.has, "has").has))
@@ -114,6 +131,11 @@ def run(digest: bytes, handles: Sequence[int], variables: Mapping[int, int],
 def sync() -> Operation:
     return Operation("sync", messages.ExecuteRequest(sync=messages.Sync()),
                      lambda response: (True, None))
+
+
+def acknowledge() -> Operation:
+    """The same, and errors of operations without an answer of their own wait for the next sync."""
+    return sync()._replace(name="acknowledge")
 
 
 def cancel(first: int, last: int) -> Operation:

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import threading
 import time
-from typing import Any, Callable, Generic, Iterator, Mapping, Sequence, TypeVar
+from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
 
 import grpc
 import numpy as np
@@ -18,8 +17,10 @@ from telegrad import _messages as messages
 from telegrad import _operations as operations
 from telegrad import _transport as transport
 from telegrad import credentials, dtypes
+from telegrad._beside import Beside
 from telegrad._channel import Channel
 from telegrad._core import Completion, SessionCore, State, tell
+from telegrad._future import Future
 from telegrad._operations import Operation
 from telegrad.buffers import BufferBase, Handles, ProgramBase, handles_of, hash_of
 from telegrad.dtypes import Array, DTypeLike
@@ -27,28 +28,6 @@ from telegrad.errors import Code, TelegradError, error_of, invalid
 
 T = TypeVar("T")
 S = TypeVar("S", bound="SessionBase")
-
-
-class Future(concurrent.futures.Future, Generic[T]):  # type: ignore[type-arg]
-    """What an operation will answer; `op_id` is its number in the session.
-
-    Its callbacks run on the session's thread, and so may not wait for the session.
-    """
-
-    op_id = 0
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.set_running_or_notify_cancel()  # Session.cancel ends it, not Future.cancel
-
-    def result(self, timeout: float | None = None) -> T:
-        """DEADLINE_EXCEEDED after `timeout` seconds; the operation goes on."""
-        try:
-            value: T = super().result(timeout)
-            return value
-        except concurrent.futures.TimeoutError:
-            raise TelegradError(Code.DEADLINE_EXCEEDED, f"no answer within {timeout} s",
-                                op_id=self.op_id) from None
 
 
 class Buffer(BufferBase):
@@ -94,6 +73,8 @@ class SessionBase:
             new_future=Future)
         self._next_handle = 1
         self._aborted = False
+        # None: everything travels on the stream. What is resumed would need a transfer that is, too.
+        self._bulk = None if resumable else Beside(self)
         self._stream = 0  # which one is the last
         self._call: Any = None
         self._thread = threading.Thread(target=self._serve, name="telegrad session", daemon=True)
@@ -140,6 +121,8 @@ class SessionBase:
         """Bytes at an offset into a buffer."""
         view = memoryview(data).cast("B")
         handle = buffer if isinstance(buffer, int) else buffer.handle
+        if self._bulk is not None and self._bulk.takes(len(view)):
+            return self._bulk.write(handle, offset, view)
         for operation in operations.write(handle, offset, view, self._chunk):
             self._submit(operation)
 
@@ -150,15 +133,19 @@ class SessionBase:
 
     def read_future(self, buffer: Buffer, out: Array | None = None) -> Future[Array]:
         sink = dtypes.Sink(buffer.dtype, buffer.shape, out)
-        return self._future(operations.read(buffer.handle, 0, sink))
+        return self._read_into(buffer.handle, 0, sink)
 
     def read_bytes(self, buffer: Buffer | int, offset: int, nbytes: int,
                    timeout: float | None = None) -> Array:
         """A part of a buffer, as an array of uint8."""
         handle = buffer if isinstance(buffer, int) else buffer.handle
         sink = dtypes.Sink(dtypes.dtype("u8"), (nbytes,))
-        part: Future[Array] = self._future(operations.read(handle, offset, sink))
-        return self._wait(part, timeout)
+        return self._wait(self._read_into(handle, offset, sink), timeout)
+
+    def _read_into(self, handle: int, offset: int, sink: dtypes.Sink) -> Future[Array]:
+        if self._bulk is not None and self._bulk.takes(len(sink.memory)):
+            return self._bulk.read(handle, offset, sink)
+        return self._future(operations.read(handle, offset, sink))
 
     def free(self, *buffers: Buffer) -> None:
         """What uses them already still does."""
@@ -228,10 +215,13 @@ class SessionBase:
         Raises the first error that has not been raised. After `timeout` seconds (the connection's
         unless said) the session is ended at once.
         """
+        seconds = self.connection.timeout if timeout is None else timeout
+        if self._bulk is not None:
+            self._bulk.finish(seconds)
         with self._changed:
             self._core.close()
             self._changed.notify_all()
-        self._thread.join(self.connection.timeout if timeout is None else timeout)
+        self._thread.join(seconds)
         late = self._thread.is_alive()
         self._abort()
         if late:
@@ -310,6 +300,8 @@ class SessionBase:
             self._stream += 1
             self._changed.notify_all()
         tell(done)
+        if self._bulk is not None:
+            self._bulk.close()
         self._ended(self)
 
     def _streams(self) -> None:
@@ -382,6 +374,25 @@ class SessionBase:
                 if message is not None:
                     return message
         return None
+
+    def _await_open(self) -> messages.OpenResult | None:
+        """What the server said of the session; None where it will not, or only if this returns."""
+        if threading.current_thread() is self._thread:
+            return None
+        with self._changed:
+            self._changed.wait_for(lambda: self._core.state is not State.OPENING, self.timeout)
+            return self._core.opened if self._core.state is State.OPEN else None
+
+    def _abandon(self, error: TelegradError) -> None:
+        """Ends the session with an error, where an operation cannot come to its end."""
+        with self._changed:
+            done = self._core.end(error)
+            self._aborted = True
+            self._changed.notify_all()
+            call = self._call
+        if call is not None:
+            call.cancel()
+        tell(done)
 
     def _abort(self) -> None:
         """Ends the session now; what is under way is dropped."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from telegrad import _messages as messages
 from telegrad import _tables as tables
+from telegrad._local import find_daemon
 from telegrad._wire import DecodeError
 from telegrad.credentials import TLS
 from telegrad.errors import Code, TelegradError, invalid
@@ -40,8 +41,8 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 
 
 def address_of(address: str | None) -> str:
-    """The address meant: as given, else the environment's, else the server's default."""
-    address = address or os.environ.get("TELEGRAD_ADDRESS") or DEFAULT_ADDRESS
+    """As given, else the environment's, else that of this machine's daemon, else the server's default."""
+    address = address or os.environ.get("TELEGRAD_ADDRESS") or find_daemon() or DEFAULT_ADDRESS
     host, colon, port = address.rpartition(":")
     numeric = ":" in host and "/" not in host and not host.startswith("[")  # IPv6 without its brackets
     if not address.startswith("unix:") and (numeric or not (colon and host and port.isdigit())):
@@ -89,14 +90,14 @@ def no_room_error(timeout: float | None, operation: str) -> TelegradError:
                          f"for {timeout} s", operation=operation)
 
 
-def session_method(name: str) -> str:
-    return f"/telegrad.v1.Session/{name}"
+def method(name: str) -> str:
+    """The path of a method that is called with one message."""
+    return next(path for path in messages.METHODS if path.endswith("/" + name))
 
 
 def decode_answer(name: str, data: bytes) -> Any:
-    """Of a method of Session."""
     try:
-        return messages.METHODS[session_method(name)][1].decode(data)
+        return messages.METHODS[method(name)][1].decode(data)
     except DecodeError as error:
         raise TelegradError(Code.INTERNAL, f"the answer to {name} is malformed: {error}") from None
 
@@ -108,6 +109,6 @@ def to_error(address: str, code: Any, details: str | None) -> TelegradError:
     if number == Code.DEADLINE_EXCEEDED:
         message = f"{address} did not answer in time"
     if number == Code.UNAVAILABLE:
-        message = (f"no server answers at {address} ({message}); is telegradd running there, and "
-                   "if it asks for TLS, was tls given?")
+        message = (f"no server answers at {address} ({message}); is telegradd running there (`telegrad up` "
+                   "starts one on this machine), and if it asks for TLS, was tls given?")
     return TelegradError(number, message)

@@ -365,6 +365,10 @@ def sint64(number: int) -> Any:
     return _declare(number, _TYPES["sint64"])
 
 
+def fixed32(number: int) -> Any:
+    return _declare(number, _TYPES["fixed32"])
+
+
 def fixed64(number: int) -> Any:
     return _declare(number, _TYPES["fixed64"])
 

@@ -13,7 +13,8 @@ def connect(address: str | None = None, *, tls: TLS | None = None, token: Token 
             timeout: float = 10.0, device: str | None = None) -> Connection:
     """Connects to a server at HOST:PORT or unix:PATH.
 
-    Without an address, $TELEGRAD_ADDRESS counts, and without that 127.0.0.1:50055.
+    Without an address, $TELEGRAD_ADDRESS counts, without that the daemon of this machine (`telegrad up`),
+    and without one 127.0.0.1:50055.
 
     `tls`: certificates, where the server uses TLS. `token`: a bearer token, or a function that
     gives one for each call (`token_from_file`, `token_from_local_socket`). Where they are None, the

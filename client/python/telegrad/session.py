@@ -20,7 +20,8 @@ import numpy as np
 from telegrad import _operations as operations
 from telegrad import _transport as transport
 from telegrad import buffers, dtypes
-from telegrad._session import Buffer, Future, SessionBase
+from telegrad._future import Future
+from telegrad._session import Buffer, SessionBase
 from telegrad.buffers import MAX_INLINE_MODEL
 from telegrad.graph import Graph
 from telegrad.program import Program

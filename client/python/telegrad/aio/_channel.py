@@ -56,7 +56,7 @@ class Channel:
         if self._closed:
             raise transport.closed_error(self.address)
         try:
-            data = await self._channel.unary_unary(transport.session_method(name))(
+            data = await self._channel.unary_unary(transport.method(name))(
                 request.encode(), timeout=timeout, metadata=credentials.metadata(self._token))
         except grpc.RpcError as error:
             raise transport.to_error(self.address, error.code(), error.details()) from None
