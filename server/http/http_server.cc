@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <microhttpd.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -75,6 +76,31 @@ struct Headers {
   bool names = true;  // all are names; "Content-Length " is none, and others trim it
 };
 
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  const char lower = absl::ascii_tolower(static_cast<unsigned char>(c));
+  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+// Undoes the escapes of a path in place, but not those of a slash, which would divide it in another
+// way than its sender meant, and of a zero, behind which nothing would be seen of it.
+size_t Unescape(void*, MHD_Connection*, char* text) {
+  char* to = text;
+  for (const char* from = text; *from != '\0';) {
+    const int high = from[0] == '%' ? HexDigit(from[1]) : -1;
+    const int low = high >= 0 ? HexDigit(from[2]) : -1;
+    const int code = low >= 0 ? high * 16 + low : 0;
+    if (code == 0 || code == '/') {
+      *to++ = *from++;
+      continue;
+    }
+    *to++ = static_cast<char>(code);
+    from += 3;
+  }
+  *to = '\0';
+  return static_cast<size_t>(to - text);
+}
+
 bool IsToken(std::string_view text) {
   constexpr std::string_view kOthers = "!#$%&'*+-.^_`|~";
   return !text.empty() && std::ranges::all_of(text, [&](char c) {
@@ -133,10 +159,11 @@ HttpAnswer ErrorAnswer(const absl::Status& status) {
           .text = StrCat("{\"error\":", JsonQuote(IsUtf8(message) ? message : "not UTF-8"), "}")};
 }
 
-// When what a connection is at has to be over; INT64_MAX while the server itself is at it.
 struct HttpServer::Connection {
   int fd = -1;
+  // When what it is at has to be over; INT64_MAX while the server itself is at it.
   int64_t ends_ns = INT64_MAX;
+  int64_t idle_ns = 0;  // since when there is no request with a head; INT64_MAX: there is one
 };
 
 struct HttpServer::Request {
@@ -147,6 +174,8 @@ struct HttpServer::Request {
   bool run = false;  // the exchange has the request
   std::mutex mutex;
   MHD_Connection* suspended = nullptr;
+  int fd = -1;        // of the connection while it is suspended
+  bool gone = false;  // the caller has hung up meanwhile
   bool over = false;  // the connection needs no answer any more
   std::optional<HttpAnswer> answer;
 
@@ -168,7 +197,8 @@ struct HttpServer::Callbacks {
       auto* const made = new Connection;
       made->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
       const std::lock_guard lock(server.mutex_);
-      made->ends_ns = Clock::Steady()->Ns() + server.options_.head_time.count() * kNsPerMs;
+      made->idle_ns = Clock::Steady()->Ns();
+      made->ends_ns = made->idle_ns + server.options_.head_time.count() * kNsPerMs;
       server.connections_.insert(made);
       *context = made;
       return;
@@ -182,11 +212,13 @@ struct HttpServer::Callbacks {
     *context = nullptr;
   }
 
-  static void SetEnd(HttpServer& server, MHD_Connection* connection, int64_t ends_ns) {
+  static void SetEnd(HttpServer& server, MHD_Connection* connection, int64_t ends_ns,
+                     int64_t idle_ns = INT64_MAX) {
     const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     if (info == nullptr || info->socket_context == nullptr) return;
     const std::lock_guard lock(server.mutex_);
     static_cast<Connection*>(info->socket_context)->ends_ns = ends_ns;
+    static_cast<Connection*>(info->socket_context)->idle_ns = idle_ns;
   }
 
   static void OnCompleted(void* self, MHD_Connection* connection, void** context,
@@ -204,8 +236,8 @@ struct HttpServer::Callbacks {
       const std::lock_guard lock(server.mutex_);
       server.requests_.erase(*request);
     }
-    SetEnd(server, connection,
-           Clock::Steady()->Ns() + server.options_.head_time.count() * kNsPerMs);
+    const int64_t now = Clock::Steady()->Ns();
+    SetEnd(server, connection, now + server.options_.head_time.count() * kNsPerMs, now);
   }
 
   static MHD_Result Send(MHD_Connection* connection, HttpAnswer answer, bool close) {
@@ -311,6 +343,8 @@ struct HttpServer::Callbacks {
     std::unique_lock lock(request->mutex);
     if (!request->answer) {
       request->suspended = connection;
+      request->fd =
+          MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
       MHD_suspend_connection(connection);
       return MHD_YES;
     }
@@ -339,9 +373,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& opt
       &Callbacks::OnRequest, server.get(), MHD_OPTION_LISTEN_SOCKET, fd,
       MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeadMemory, MHD_OPTION_CONNECTION_LIMIT,
       options.most_connections, MHD_OPTION_THREAD_POOL_SIZE, options.threads,
-      MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
-      MHD_OPTION_NOTIFY_CONNECTION, &Callbacks::OnConnection, server.get(),
-      MHD_OPTION_NOTIFY_COMPLETED, &Callbacks::OnCompleted, server.get(), MHD_OPTION_END);
+      MHD_OPTION_UNESCAPE_CALLBACK, &Unescape, nullptr, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+      MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_NOTIFY_CONNECTION, &Callbacks::OnConnection,
+      server.get(), MHD_OPTION_NOTIFY_COMPLETED, &Callbacks::OnCompleted, server.get(),
+      MHD_OPTION_END);
   if (server->daemon_ == nullptr) {
     close(fd);
     return absl::UnavailableError(
@@ -370,11 +405,42 @@ HttpServer::~HttpServer() {
 }
 
 // Hangs up on those whose time is over: the library sees the end and does the rest.
-void HttpServer::Look() {
-  const std::lock_guard lock(mutex_);
-  const int64_t now = Clock::Steady()->Ns();
+void HttpServer::HangUpLocked(int64_t now) {
+  std::vector<const Connection*> idle;
   for (const Connection* connection : connections_) {
-    if (connection->ends_ns <= now) shutdown(connection->fd, SHUT_RDWR);
+    if (connection->ends_ns <= now) {
+      shutdown(connection->fd, SHUT_RDWR);
+    } else if (connection->idle_ns != INT64_MAX) {
+      idle.push_back(connection);
+    }
+  }
+  const size_t room = options_.most_connections - options_.most_connections / 4;
+  if (connections_.size() <= room) return;
+  const size_t count = std::min(idle.size(), connections_.size() - room);
+  std::ranges::partial_sort(idle, idle.begin() + static_cast<std::ptrdiff_t>(count), {},
+                            &Connection::idle_ns);
+  for (size_t i = 0; i < count; ++i) shutdown(idle[i]->fd, SHUT_RDWR);
+}
+
+// The library does not look at a connection that waits for its answer, so whether somebody still
+// does is asked here.
+void HttpServer::Look() {
+  std::vector<std::shared_ptr<Request>> requests;
+  {
+    const std::lock_guard lock(mutex_);
+    HangUpLocked(Clock::Steady()->Ns());
+    requests.assign(requests_.begin(), requests_.end());
+  }
+  for (const auto& request : requests) {
+    {
+      const std::lock_guard lock(request->mutex);
+      if (request->suspended == nullptr || request->answer || request->gone) continue;
+      pollfd ended{.fd = request->fd, .events = POLLRDHUP, .revents = 0};
+      if (poll(&ended, 1, 0) <= 0) continue;
+      request->gone = true;
+    }
+    request->exchange->Gone();
+    request->Answer(ErrorAnswer(absl::CancelledError("the caller has disconnected")));
   }
 }
 

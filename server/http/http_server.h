@@ -23,7 +23,7 @@ namespace telegrad {
 
 struct HttpHead {
   std::string method;
-  std::string path;  // without a query, escapes undone
+  std::string path;  // without a query, escapes undone but those of '/' and zero
   std::string peer;
   std::map<std::string, std::string> headers;  // by name in small letters; the last of a name
   std::vector<std::string> authorizations;     // all of these
@@ -56,6 +56,8 @@ class HttpExchange {
   virtual absl::Status Take(int64_t bytes) = 0;
   // The request is complete.
   virtual void Run(std::string body, HttpReply reply) = 0;
+  // Whoever asked has hung up before the answer, which nobody will take.
+  virtual void Gone() = 0;
 };
 
 class HttpHandler {
@@ -70,6 +72,8 @@ class HttpServer {
   struct Options {
     std::string address;  // HOST:PORT; port 0 takes a free one
     int64_t most_body = 80 << 20;
+    // Where three quarters of them are in use, those that are between requests or have not sent a
+    // head yet are hung up on, the oldest first, so that whoever has something to ask gets through.
     unsigned most_connections = 1024;
     unsigned threads = 2;
     std::chrono::milliseconds head_time{60'000};  // from the end of what was before
@@ -93,6 +97,7 @@ class HttpServer {
   friend struct Callbacks;
 
   void Look();
+  void HangUpLocked(int64_t now);
 
   const Options options_;
   HttpHandler& handler_;

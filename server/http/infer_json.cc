@@ -2,9 +2,6 @@
 // a tensor and little more.
 #include "server/http/infer_json.h"
 
-#include <charconv>
-#include <cmath>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -90,10 +87,11 @@ absl::Status ReadParameters(JsonReader& reader, Parameters* out) {
       if (reader.NumberText(&number)) {
         is_set = number != "0";
       } else if (!reader.Bool(&is_set) && !reader.String(&text)) {
-        return Wrong(reader, StrCat("a value for ", key));
+        return Wrong(reader, StrCat("a value for ", Clip(key, 64)));
       }
       if (!is_set) return absl::OkStatus();
-      return Unimplemented("parameter '", key, "': no model here keeps a state between requests");
+      return Unimplemented("parameter '", Clip(key, 64),
+                           "': no model here keeps a state between requests");
     }
     if (key.starts_with("triton_")) {
       return InvalidArgument("parameter '", Clip(key, 64), "' is reserved and not known here");
@@ -102,100 +100,15 @@ absl::Status ReadParameters(JsonReader& reader, Parameters* out) {
   });
 }
 
-template <typename T>
-bool ReadValue(JsonReader& reader, std::string* out) {
-  T value{};
-  if constexpr (std::is_same_v<T, bool>) {
-    int64_t number = 0;
-    if (!reader.Bool(&value)) {
-      if (!reader.Size(&number) || number > 1) return false;
-      value = number == 1;
-    }
-  } else {
-    std::string_view text;
-    if (!reader.NumberText(&text)) return false;
-    const char* const end = text.data() + text.size();
-    const auto [parsed, error] = std::from_chars(text.data(), end, value);
-    if (error != std::errc() || parsed != end) return false;
-  }
-  char bytes[sizeof(T)];
-  std::memcpy(bytes, &value, sizeof(T));
-  out->append(bytes, sizeof(T));
-  return true;
-}
-
-using ReadOne = bool (*)(JsonReader&, std::string*);
-
-// Null where the type is not written in JSON.
-ReadOne ReaderOf(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-      return &ReadValue<bool>;
-    case DType::kInt8:
-      return &ReadValue<int8_t>;
-    case DType::kInt16:
-      return &ReadValue<int16_t>;
-    case DType::kInt32:
-      return &ReadValue<int32_t>;
-    case DType::kInt64:
-      return &ReadValue<int64_t>;
-    case DType::kUInt8:
-      return &ReadValue<uint8_t>;
-    case DType::kUInt16:
-      return &ReadValue<uint16_t>;
-    case DType::kUInt32:
-      return &ReadValue<uint32_t>;
-    case DType::kUInt64:
-      return &ReadValue<uint64_t>;
-    case DType::kFloat32:
-      return &ReadValue<float>;
-    case DType::kFloat64:
-      return &ReadValue<double>;
-    default:
-      return nullptr;
-  }
-}
-
-// All values of `text`, flat or nested, in order.
-absl::Status ReadData(std::string_view text, const InferInput& input, std::string* out) {
-  if (!IsDatatype(input.datatype)) {
-    return InvalidArgument("input '", Clip(input.name, 256), "': there is no datatype '",
-                           Clip(input.datatype, 64), "'");
-  }
-  const auto dtype = FromDatatype(input.datatype);
-  const ReadOne read = dtype ? ReaderOf(*dtype) : nullptr;
-  if (read == nullptr) {
-    return Unimplemented("input '", Clip(input.name, 256), "': ", input.datatype,
-                         " is not written in JSON here; send it as binary data");
-  }
-  JsonReader reader(text);
-  int depth = 0;
-  const auto wrong = [&] {
-    return InvalidArgument("input '", Clip(input.name, 256), "': byte ", reader.position(),
-                           " of its data is no value of ", input.datatype);
-  };
-  while (true) {
-    while (reader.Eat('[')) {
-      if (++depth > kMaxRank) return wrong();
-    }
-    if (depth == 0) return wrong();
-    if (!reader.Eat(']')) {
-      if (!read(reader, out)) return wrong();
-    } else {
-      --depth;
-    }
-    while (depth > 0 && !reader.Eat(',')) {
-      if (!reader.Eat(']')) return wrong();
-      --depth;
-    }
-    if (depth == 0) return reader.AtEnd() ? absl::OkStatus() : wrong();
-  }
-}
-
-absl::Status ReadInput(JsonReader& reader, std::string_view json, JsonTensors* tensors,
-                       InferInput* out, std::optional<int64_t>* binary) {
-  Parameters parameters;
+// An input as it is written: its data is read once its type and shape are known.
+struct WrittenInput {
   std::optional<std::string_view> data;
+  std::optional<int64_t> binary;  // bytes behind the JSON instead
+};
+
+absl::Status ReadInput(JsonReader& reader, std::string_view json, InferInput* out,
+                       WrittenInput* written) {
+  Parameters parameters;
   TG_RETURN_IF_ERROR(ReadObject(reader, "an input", [&](const std::string& key) -> absl::Status {
     if (key == "name") {
       return reader.String(&out->name) ? absl::OkStatus() : Wrong(reader, "a name");
@@ -218,21 +131,20 @@ absl::Status ReadInput(JsonReader& reader, std::string_view json, JsonTensors* t
     }
     const size_t begin = reader.position();
     if (!reader.SkipValue()) return Wrong(reader, "a value, not nested too deep");
-    if (key == "data") data = json.substr(begin, reader.position() - begin);
+    if (key == "data") written->data = json.substr(begin, reader.position() - begin);
     return absl::OkStatus();
   }));
-  *binary = parameters.binary_data_size;
-  if (binary->has_value() && data) {
+  written->binary = parameters.binary_data_size;
+  if (written->binary && written->data) {
     return InvalidArgument("input '", Clip(out->name, 256), "' has data and binary_data_size");
   }
-  if (binary->has_value()) return absl::OkStatus();
-  if (!data) return InvalidArgument("input '", Clip(out->name, 256), "' has no data");
-  auto bytes = std::make_unique<std::string>();
-  TG_RETURN_IF_ERROR(ReadData(*data, *out, bytes.get()));
-  out->bytes = static_cast<int64_t>(bytes->size());
-  out->pieces = {{reinterpret_cast<const uint8_t*>(bytes->data()), bytes->size()}};
-  tensors->converted.push_back(std::move(bytes));
-  return absl::OkStatus();
+  if (written->binary || written->data) return absl::OkStatus();
+  return InvalidArgument("input '", Clip(out->name, 256), "' has no data");
+}
+
+void SetBytes(std::string_view bytes, InferInput* input) {
+  input->bytes = static_cast<int64_t>(bytes.size());
+  input->pieces = {{reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}};
 }
 
 absl::Status ReadOutput(JsonReader& reader, WantedOutput* out, int* binary) {
@@ -249,89 +161,11 @@ absl::Status ReadOutput(JsonReader& reader, WantedOutput* out, int* binary) {
   return absl::OkStatus();
 }
 
-template <typename T>
-absl::Status WriteValues(const InferOutput& output, std::string* json) {
-  const auto count = static_cast<size_t>(output.bytes) / sizeof(T);
-  const auto* at = static_cast<const char*>(output.data);
-  for (size_t i = 0; i < count; ++i, at += sizeof(T)) {
-    T value;
-    std::memcpy(&value, at, sizeof(T));
-    if (i > 0) json->push_back(',');
-    if constexpr (std::is_same_v<T, bool>) {
-      json->append(value ? "true" : "false");
-    } else {
-      if constexpr (std::is_floating_point_v<T>) {
-        if (!std::isfinite(value)) {
-          return InvalidArgument("output '", output.name,
-                                 "' has a value that JSON cannot express, NaN or an infinity; ask "
-                                 "for binary_data");
-        }
-      }
-      char text[32];
-      const auto end = std::to_chars(text, text + sizeof(text), value).ptr;
-      json->append(text, end);
-    }
-  }
-  return absl::OkStatus();
-}
-
-// Strings, each behind its length.
-absl::Status WriteStrings(const InferOutput& output, std::string* json) {
-  const auto* at = static_cast<const uint8_t*>(output.data);
-  const uint8_t* const end = at + output.bytes;
-  for (bool first = true; end - at >= 4; first = false) {
-    uint32_t length = 0;
-    std::memcpy(&length, at, sizeof(length));
-    at += sizeof(length);
-    if (static_cast<int64_t>(length) > end - at) break;
-    const std::string_view text(reinterpret_cast<const char*>(at), length);
-    if (!IsUtf8(text)) {
-      return InvalidArgument("output '", output.name,
-                             "' has a string that is no UTF-8; ask for "
-                             "binary_data");
-    }
-    StrAppend(json, first ? "" : ",", JsonQuote(text));
-    at += length;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status WriteData(const InferOutput& output, std::string* json) {
-  if (output.datatype == kBytesDatatype) return WriteStrings(output, json);
-  switch (*FromDatatype(output.datatype)) {
-    case DType::kBool:
-      return WriteValues<bool>(output, json);
-    case DType::kInt8:
-      return WriteValues<int8_t>(output, json);
-    case DType::kInt16:
-      return WriteValues<int16_t>(output, json);
-    case DType::kInt32:
-      return WriteValues<int32_t>(output, json);
-    case DType::kInt64:
-      return WriteValues<int64_t>(output, json);
-    case DType::kUInt8:
-      return WriteValues<uint8_t>(output, json);
-    case DType::kUInt16:
-      return WriteValues<uint16_t>(output, json);
-    case DType::kUInt32:
-      return WriteValues<uint32_t>(output, json);
-    case DType::kUInt64:
-      return WriteValues<uint64_t>(output, json);
-    case DType::kFloat32:
-      return WriteValues<float>(output, json);
-    case DType::kFloat64:
-      return WriteValues<double>(output, json);
-    default:
-      return InvalidArgument("output '", output.name, "' is ", output.datatype,
-                             ", which is not written in JSON here; ask for binary_data");
-  }
-}
-
 }  // namespace
 
 absl::Status ParseInferJson(std::string_view body, size_t json_bytes,
-                            const std::shared_ptr<const void>& owner, InferRequest* request,
-                            JsonAnswer* answer) {
+                            const std::shared_ptr<const void>& owner, const PayBytes& pay,
+                            InferRequest* request, JsonAnswer* answer) {
   if (json_bytes > body.size()) {
     return InvalidArgument("Inference-Header-Content-Length is ", json_bytes,
                            ", and the request has ", body.size(), " bytes");
@@ -341,7 +175,7 @@ absl::Status ParseInferJson(std::string_view body, size_t json_bytes,
   const std::string_view json = body.substr(0, json_bytes);
   JsonReader reader(json);
   Parameters parameters;
-  std::vector<std::optional<int64_t>> binary;
+  std::vector<WrittenInput> written;
   TG_RETURN_IF_ERROR(ReadObject(reader, "the request", [&](const std::string& key) -> absl::Status {
     if (key == "id") return reader.String(&answer->id) ? absl::OkStatus() : Wrong(reader, "an id");
     if (key == "parameters") return ReadParameters(reader, &parameters);
@@ -350,8 +184,7 @@ absl::Status ParseInferJson(std::string_view body, size_t json_bytes,
         if (request->inputs.size() >= kMostTensors) {
           return ResourceExhausted("the request has more than ", kMostTensors, " inputs");
         }
-        return ReadInput(reader, json, tensors.get(), &request->inputs.emplace_back(),
-                         &binary.emplace_back());
+        return ReadInput(reader, json, &request->inputs.emplace_back(), &written.emplace_back());
       });
     }
     if (key == "outputs") {
@@ -370,18 +203,22 @@ absl::Status ParseInferJson(std::string_view body, size_t json_bytes,
   request->priority = static_cast<uint64_t>(parameters.priority.value_or(0));
   request->timeout_us = parameters.timeout.value_or(0);
   std::string_view rest = body.substr(json_bytes);
-  for (size_t i = 0; i < binary.size(); ++i) {
-    if (!binary[i]) continue;
-    if (static_cast<uint64_t>(*binary[i]) > rest.size()) {
-      return InvalidArgument("input '", Clip(request->inputs[i].name, 256),
-                             "' has a "
-                             "binary_data_size of ",
-                             *binary[i], ", and ", rest.size(), " bytes are left");
+  for (size_t i = 0; i < written.size(); ++i) {
+    InferInput& input = request->inputs[i];
+    if (!written[i].binary) {
+      auto bytes = std::make_unique<std::string>();
+      TG_RETURN_IF_ERROR(ReadJsonValues(*written[i].data, input, pay, bytes.get()));
+      SetBytes(*bytes, &input);
+      tensors->converted.push_back(std::move(bytes));
+      continue;
     }
-    const auto bytes = static_cast<size_t>(*binary[i]);
-    request->inputs[i].bytes = *binary[i];
-    request->inputs[i].pieces = {{reinterpret_cast<const uint8_t*>(rest.data()), bytes}};
-    rest.remove_prefix(bytes);
+    const int64_t bytes = *written[i].binary;
+    if (static_cast<uint64_t>(bytes) > rest.size()) {
+      return InvalidArgument("input '", Clip(input.name, 256), "' has a binary_data_size of ",
+                             bytes, ", and ", rest.size(), " bytes are left");
+    }
+    SetBytes(rest.substr(0, static_cast<size_t>(bytes)), &input);
+    rest.remove_prefix(static_cast<size_t>(bytes));
   }
   if (!rest.empty()) {
     return InvalidArgument("the request has ", rest.size(), " bytes behind those of its inputs");
@@ -390,7 +227,8 @@ absl::Status ParseInferJson(std::string_view body, size_t json_bytes,
   return absl::OkStatus();
 }
 
-absl::StatusOr<JsonBody> WriteInferJson(const InferResult& result, const JsonAnswer& answer) {
+absl::StatusOr<JsonBody> WriteInferJson(const InferResult& result, const JsonAnswer& answer,
+                                        const PayBytes& pay) {
   JsonBody body;
   std::string& json = body.json;
   StrAppend(&json, "{\"model_name\":", JsonQuote(result.model),
@@ -411,7 +249,7 @@ absl::StatusOr<JsonBody> WriteInferJson(const InferResult& result, const JsonAns
       continue;
     }
     json += "],\"data\":[";
-    TG_RETURN_IF_ERROR(WriteData(output, &json));
+    TG_RETURN_IF_ERROR(WriteJsonValues(output, pay, &json));
     json += "]}";
   }
   json += "]}";

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/http/json_values.h"
 #include "server/serving/infer.h"
 
 namespace telegrad {
@@ -20,10 +21,11 @@ struct JsonAnswer {
 };
 
 // `body` is `json_bytes` of JSON and then the inputs that say binary_data_size, in order. The
-// request refers to it, and keeps `owner`. INVALID_ARGUMENT says where the JSON is wrong.
+// request refers to it, and keeps `owner`. What its values take beside the body is paid for.
+// INVALID_ARGUMENT says where the JSON is wrong.
 absl::Status ParseInferJson(std::string_view body, size_t json_bytes,
-                            const std::shared_ptr<const void>& owner, InferRequest* request,
-                            JsonAnswer* answer);
+                            const std::shared_ptr<const void>& owner, const PayBytes& pay,
+                            InferRequest* request, JsonAnswer* answer);
 
 // The JSON, with parts of memory that follow it.
 struct JsonBody {
@@ -35,6 +37,7 @@ struct JsonBody {
   std::vector<Part> parts;
 };
 // INVALID_ARGUMENT for an output that JSON cannot express.
-absl::StatusOr<JsonBody> WriteInferJson(const InferResult& result, const JsonAnswer& answer);
+absl::StatusOr<JsonBody> WriteInferJson(const InferResult& result, const JsonAnswer& answer,
+                                        const PayBytes& pay);
 
 }  // namespace telegrad

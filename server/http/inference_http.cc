@@ -57,6 +57,16 @@ absl::StatusOr<size_t> JsonBytesOf(const HttpHead& head) {
                          "' is no number");
 }
 
+// Charges the tenant for as long as `kept` is there.
+PayBytes PayFrom(const std::shared_ptr<Tenant>& tenant, std::vector<Reservation>* kept) {
+  return [tenant, kept](int64_t bytes) -> absl::Status {
+    TG_ASSIGN_OR_RETURN(auto paid,
+                        Reservation::Take(tenant->accounts.shared(Quota::kHostStaging), bytes));
+    kept->push_back(std::move(paid));
+    return absl::OkStatus();
+  };
+}
+
 class InferenceExchange final : public HttpExchange {
  public:
   InferenceExchange(ModelServer* models, Route route, HttpCaller caller, size_t json_bytes)
@@ -78,6 +88,8 @@ class InferenceExchange final : public HttpExchange {
     return absl::OkStatus();
   }
 
+  void Gone() override { cancellation_->Cancel(); }
+
   void Run(std::string body, HttpReply reply) override {
     if (route_.what == What::kInfer) return Infer(std::move(body), std::move(reply));
     if (route_.what == What::kLoad || route_.what == What::kUnload) {
@@ -96,6 +108,7 @@ class InferenceExchange final : public HttpExchange {
   const Route route_;
   const HttpCaller caller_;
   const size_t json_bytes_;
+  const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();
   int64_t bytes_ = 0;
   std::vector<Reservation> paid_;
 };
@@ -166,17 +179,37 @@ absl::StatusOr<HttpAnswer> InferenceExchange::Tell() {
   return Internal("a request without a handler");
 }
 
+// Takes an object whose members are read by `member`, null for one that is passed over.
+template <typename Member>
+bool ReadMembers(JsonReader& reader, Member member) {
+  if (!reader.Eat('{')) return false;
+  if (reader.Eat('}')) return true;
+  do {
+    std::string key;
+    if (!reader.String(&key) || !reader.Eat(':') || !member(key)) return false;
+  } while (reader.Eat(','));
+  return reader.Eat('}');
+}
+
 // A body may have parameters, of which none but unload_dependents is known.
 absl::Status CheckControl(const std::string& body) {
   if (body.empty()) return absl::OkStatus();
   JsonReader reader(body);
-  if (!reader.SkipValue() || !reader.AtEnd()) return InvalidArgument("the body is no JSON");
-  for (const std::string_view refused : {"\"config\"", "\"file:"}) {
-    if (body.find(refused) == std::string::npos) continue;
-    return Unimplemented("models are loaded as their folder has them, not with ", refused,
-                         " of a request; change the files there");
+  std::string refused;
+  const auto parameter = [&](const std::string& name) {
+    if (name != "unload_dependents") refused = name;
+    return reader.SkipValue();
+  };
+  const bool read = ReadMembers(reader, [&](const std::string& key) {
+    return key == "parameters" ? ReadMembers(reader, parameter) : reader.SkipValue();
+  });
+  if (!read || !reader.AtEnd()) {
+    return InvalidArgument("the body is wrong at byte ", reader.position(),
+                           ": expected an object in JSON");
   }
-  return absl::OkStatus();
+  if (refused.empty()) return absl::OkStatus();
+  return Unimplemented("parameter '", Clip(refused, 64),
+                       "': models are loaded as their folder has them; change the files there");
 }
 
 void InferenceExchange::Control(const std::string& body, HttpReply reply) {
@@ -207,12 +240,23 @@ void InferenceExchange::Infer(std::string body, HttpReply reply) {
   auto owner = std::make_shared<Paid>();
   owner->body = kept;
   owner->reservations = std::move(paid_);
-  const absl::Status parsed = ParseInferJson(*kept, json_bytes, owner, &request, said.get());
+  const absl::Status parsed =
+      ParseInferJson(*kept, json_bytes, owner, PayFrom(caller_.tenant, &owner->reservations),
+                     &request, said.get());
   if (!parsed.ok()) return reply(ErrorAnswer(parsed));
+  request.cancellation = cancellation_;
   models_.Infer(caller_.tenant, std::move(request),
-                [reply = std::move(reply), said](absl::StatusOr<InferResult> result) {
+                [reply = std::move(reply), said,
+                 tenant = caller_.tenant](absl::StatusOr<InferResult> result) {
                   if (!result.ok()) return reply(ErrorAnswer(result.status()));
-                  auto written = WriteInferJson(*result, *said);
+                  struct Kept {
+                    InferResult result;
+                    std::vector<Reservation> reservations;
+                  };
+                  auto answered = std::make_shared<Kept>();
+                  answered->result = *std::move(result);
+                  auto written = WriteInferJson(answered->result, *said,
+                                                PayFrom(tenant, &answered->reservations));
                   if (!written.ok()) return reply(ErrorAnswer(written.status()));
                   HttpAnswer answer;
                   if (!written->parts.empty()) {
@@ -224,7 +268,7 @@ void InferenceExchange::Infer(std::string body, HttpReply reply) {
                     answer.parts.push_back({part.data, part.bytes});
                   }
                   answer.text = std::move(written->json);
-                  answer.owner = std::make_shared<const InferResult>(*std::move(result));
+                  answer.owner = std::move(answered);
                   reply(std::move(answer));
                 });
 }

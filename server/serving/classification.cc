@@ -5,23 +5,47 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <type_traits>
 
 #include "engine/base/status.h"
 #include "engine/frontend/tensor/host_tensor.h"
+#include "server/serving/bytes_tensor.h"
 #include "server/serving/datatype.h"
 
 namespace telegrad {
 namespace {
 
-void AppendString(std::string_view text, std::string* out) {
-  const auto length = static_cast<uint32_t>(text.size());
-  for (int shift = 0; shift < 32; shift += 8) out->push_back(static_cast<char>(length >> shift));
-  out->append(text);
+// What a whole number is written as: a double has 32 bits of one at most.
+template <typename T>
+using WholeOf = std::conditional_t<std::is_floating_point_v<T>, int64_t, T>;
+
+// NaN is below everything; of equal ones the first comes first.
+template <typename T>
+bool Before(const std::vector<T>& values, int64_t a, int64_t b) {
+  const T x = values[static_cast<size_t>(a)], y = values[static_cast<size_t>(b)];
+  if constexpr (std::is_floating_point_v<T>) {
+    const bool nan_x = std::isnan(x), nan_y = std::isnan(y);
+    if (nan_x || nan_y) return nan_x == nan_y ? a < b : nan_y;
+  }
+  return x != y ? x > y : a < b;
 }
 
-std::string ValueText(DType dtype, double value) {
-  if (IsFloat(dtype)) return std::to_string(value);
-  return StrCat(static_cast<int64_t>(value));
+// Appends the highest `kept` of the values, each as its line.
+template <typename T>
+void AppendHighest(const std::vector<T>& values, int64_t kept, bool is_float,
+                   const std::vector<std::string>& labels, std::string* out) {
+  std::vector<int64_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::partial_sort(order.begin(), order.begin() + kept, order.end(),
+                    [&](int64_t a, int64_t b) { return Before(values, a, b); });
+  for (int64_t i = 0; i < kept; ++i) {
+    const auto index = static_cast<size_t>(order[static_cast<size_t>(i)]);
+    std::string line =
+        is_float ? std::to_string(values[index]) : StrCat(static_cast<WholeOf<T>>(values[index]));
+    StrAppend(&line, ":", index);
+    if (index < labels.size()) StrAppend(&line, ":", labels[index]);
+    AppendElement(line, out);
+  }
 }
 
 }  // namespace
@@ -31,32 +55,22 @@ absl::Status Classify(DType dtype, int64_t classes, bool batched,
   if (dtype == DType::kBool) {
     return InvalidArgument("output '", out->name, "' is BOOL, which has no classification");
   }
-  const HostTensor values{
-      dtype, out->shape,
-      std::string(static_cast<const char*>(out->data), static_cast<size_t>(out->bytes))};
-  const std::vector<double> scores = values.AsDoubles();
   const int64_t rows = batched ? out->shape.front() : 1;
-  const auto each = static_cast<int64_t>(scores.size()) / std::max<int64_t>(rows, 1);
+  const int64_t each = NumElements(out->shape) / std::max<int64_t>(rows, 1);
   const int64_t kept = std::min(classes, each);
   auto text = std::make_shared<std::string>();
   for (int64_t row = 0; row < rows; ++row) {
-    const double* const first = scores.data() + row * each;
-    std::vector<int64_t> order(static_cast<size_t>(each));
-    std::iota(order.begin(), order.end(), 0);
-    // NaN is below everything; of equal ones the first comes first.
-    const auto before = [&](int64_t a, int64_t b) {
-      const bool nan_a = std::isnan(first[a]), nan_b = std::isnan(first[b]);
-      if (nan_a || nan_b) return nan_a == nan_b ? a < b : nan_b;
-      return first[a] != first[b] ? first[a] > first[b] : a < b;
-    };
-    std::partial_sort(order.begin(), order.begin() + kept, order.end(), before);
-    for (int64_t i = 0; i < kept; ++i) {
-      const int64_t index = order[static_cast<size_t>(i)];
-      std::string line = StrCat(ValueText(dtype, first[index]), ":", index);
-      if (index < static_cast<int64_t>(labels.size())) {
-        StrAppend(&line, ":", labels[static_cast<size_t>(index)]);
-      }
-      AppendString(line, text.get());
+    const auto bytes = static_cast<size_t>(out->bytes / rows);
+    const HostTensor values{
+        dtype,
+        {each},
+        std::string(static_cast<const char*>(out->data) + static_cast<size_t>(row) * bytes, bytes)};
+    if (dtype == DType::kInt64) {
+      AppendHighest(values.Values<int64_t>(), kept, false, labels, text.get());
+    } else if (dtype == DType::kUInt64) {
+      AppendHighest(values.Values<uint64_t>(), kept, false, labels, text.get());
+    } else {
+      AppendHighest(values.AsDoubles(), kept, IsFloat(dtype), labels, text.get());
     }
   }
   out->datatype = kBytesDatatype;

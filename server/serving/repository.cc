@@ -172,6 +172,9 @@ absl::Status ModelRepository::LoadNow(const std::string& name) {
     entry.wanted = true;
     if (!found.ok()) {
       entry.reason = std::string(found.status().message());
+      for (auto& [version, state] : entry.states) {
+        if (state.state == "READY") state.reason = StrCat("not loaded anew: ", entry.reason);
+      }
       return found.status();
     }
     entry.stamp = found->stamp;

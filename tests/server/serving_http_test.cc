@@ -1,6 +1,7 @@
 // The inference protocol over HTTP, by sockets that write whatever a test says: what is answered to
 // requests that are right, and to those that are wrong, slow, endless or of two minds.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <cstring>
@@ -145,10 +146,14 @@ TEST_F(ServingHttpTest, WrongJsonIsToldWithItsPlace) {
       {R"({"inputs":[]})", "'x' is missing"},
       {R"({"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[0,1,2]}]})",
        "has 12 bytes, expected 16"},
+      {R"({"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[0,1,2,3,4]}]})",
+       "more than the 4 values"},
       {R"({"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[0,1,2,"3"]}]})",
        "no value of FP32"},
       {R"({"inputs":[{"name":"x","shape":[1,4],"datatype":"FP33","data":[0]}]})", "no datatype"},
       {R"({"inputs":[{"name":"x","shape":[1,4],"datatype":"BYTES","data":["a"]}]})", "BYTES"},
+      {R"({"inputs":[{"name":"x","shape":[1],"datatype":"BYTES","data":[1]}]})",
+       "no value of BYTES"},
       {R"({"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32"}]})", "has no data"},
       {R"({"inputs":[{"name":"x","shape":[-1,4],"datatype":"FP32","data":[0]}]})", "at least 0"},
       {R"({"inputs":[{"name":"x","shape":[9223372036854775807,4],"datatype":"FP32","data":[0]}]})",
@@ -261,10 +266,39 @@ TEST_F(ServingHttpTest, PathsThatLeadNowhere) {
     EXPECT_THAT(Get(path), Not(HasSubstr("HTTP/1.1 200"))) << path;
     EXPECT_THAT(Post(path, "{}"), Not(HasSubstr("HTTP/1.1 200"))) << path;
   }
+  // An escape makes no other path of one.
+  EXPECT_THAT(Get("/v2/models/%61dd"), StartsWith("HTTP/1.1 200"));
+  for (const char* const path : {"/v2/models/add%00x", "/v2/models/add%00", "/v2%2fmodels%2Fadd",
+                                 "/v2/models/%2fadd", "/v2/models/add%"}) {
+    EXPECT_THAT(Get(path), StartsWith("HTTP/1.1 404")) << path;
+  }
   EXPECT_THAT(Raw(Head("DELETE", "/v2/models/add") + "\r\n"), StartsWith("HTTP/1.1 400"));
+  for (const char* const body :
+       {R"({"parameters":{"config":"{}","file:1/model.onnx":"AAAA"}})",
+        R"({"parameters":{"conf\u0069g":"{}"}})", R"({"parameters":{"unload":true}})"}) {
+    EXPECT_THAT(Post("/v2/repository/models/add/load", body), StartsWith("HTTP/1.1 501")) << body;
+  }
+  for (const char* const body : {"[]", "{", R"({"parameters":[]})", "{} x"}) {
+    EXPECT_THAT(Post("/v2/repository/models/add/load", body), StartsWith("HTTP/1.1 400")) << body;
+  }
   EXPECT_THAT(Post("/v2/repository/models/add/load",
-                   R"({"parameters":{"config":"{}","file:1/model.onnx":"AAAA"}})"),
-              StartsWith("HTTP/1.1 501"));
+                   R"({"id":"\"config\"","parameters":{"unload_dependents":true}})"),
+              StartsWith("HTTP/1.1 200"));
+  ExpectAlive();
+}
+
+// Who has the most connections open does not keep the others out.
+TEST_F(ServingHttpTest, ConnectionsThatAskNothingMakeRoom) {
+  std::vector<UniqueFd> idle;
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 8192);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  constexpr int kMore = 1500;  // than the server takes
+  for (int i = 0; i < kMore; ++i) {
+    auto fd = ConnectTcp(http_, std::chrono::steady_clock::now() + std::chrono::seconds(30));
+    if (fd.ok()) idle.push_back(*std::move(fd));
+  }
   ExpectAlive();
 }
 
@@ -314,6 +348,37 @@ TEST_F(SlowHttpTest, ABodyThatNeverEndsIsHungUpOn) {
 TEST_F(SlowHttpTest, AnIdleConnectionIsHungUpOn) {
   const UniqueFd fd = Dial();
   EXPECT_EQ(Rest(fd), "");  // returns
+  ExpectAlive();
+}
+
+// A request whose caller has hung up is not run any more, and its place in the queue is free.
+TEST_F(SlowHttpTest, ARequestThatNobodyWaitsForIsDropped) {
+  WriteModel("waits", AddModel(1),
+             "max_batch_size: 8 dynamic_batching { preferred_batch_size: [ 8 ] "
+             "max_queue_delay_microseconds: 86400000000 "
+             "default_queue_policy { max_queue_size: 1 } }");
+  ASSERT_TRUE(Load("waits").ok());
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto waits_until = [&](bool served) {
+    // Alone it is a batch at once.
+    const auto eight = Floats("waits", {8, 4}, std::vector<float>(32));
+    while (ServingTest::Infer(eight).ok() != served) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+    }
+    return true;
+  };
+  const std::string body =
+      R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"data":[0,1,2,3]}]})";
+  uint64_t before = 0;
+  {
+    const UniqueFd fd = Dial();
+    Send(fd, StrCat("POST /v2/models/waits/infer HTTP/1.1\r\nHost: ", http_,
+                    "\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+    ASSERT_TRUE(waits_until(false));
+    before = Statistics("waits").inference_count();
+  }
+  ASSERT_TRUE(waits_until(true));
+  EXPECT_EQ(Statistics("waits").inference_count(), before + 8);
   ExpectAlive();
 }
 

@@ -162,5 +162,18 @@ TEST_F(ServingTenantsTest, ARequestIsChargedToItsTenant) {
   EXPECT_TRUE(InferAs(bob, "add").ok());
 }
 
+// A short text has many values: what they become is charged before it is there.
+TEST_F(ServingTenantsTest, ValuesInJsonAreCharged) {
+  const std::string bob = Token("bob");
+  std::string zeros = "0";
+  for (int i = 1; i < 400'000; ++i) zeros += ",0";
+  const std::string answer = Http(
+      bob, "POST", "/v2/models/add/infer",
+      R"({"inputs":[{"name":"x","datatype":"FP32","shape":[100000,4],"data":[)" + zeros + "]}]}");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 429"));
+  EXPECT_THAT(answer, HasSubstr("host_staging of tenant bob"));
+  EXPECT_THAT(Http(bob, "POST", "/v2/models/add/infer", kBody), StartsWith("HTTP/1.1 200"));
+}
+
 }  // namespace
 }  // namespace telegrad
