@@ -42,8 +42,7 @@ absl::StatusOr<std::unique_ptr<ModelServing>> ModelServing::Start(const Flags& f
       .control = ControlOf(flags.GetString("models-control")),
       .poll = std::chrono::seconds(flags.GetInt("models-poll")),
       .device = flags.GetString("models-device"),
-      .read = [](std::string_view file, const ImportOptions& import,
-                 Budget* budget) { return ReadModelFile("onnx", file, import, budget); },
+      .read = &ReadServedModel,
       .parse = &ParseConfigText};
   TG_ASSIGN_OR_RETURN(serving->models_, ModelServer::Start(std::move(options), &serving->env_,
                                                            NewOwner(flags.GetInt("models-memory"),

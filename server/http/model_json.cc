@@ -21,7 +21,7 @@ std::string Numbers(ShapeView values) {
 }
 
 std::string TensorJson(const TensorSpec& spec) {
-  return StrCat("{\"name\":", JsonQuote(spec.name), ",\"datatype\":\"", DatatypeOf(spec.dtype),
+  return StrCat("{\"name\":", JsonQuote(spec.name), ",\"datatype\":\"", DatatypeOf(spec),
                 "\",\"shape\":", Numbers(spec.shape), "}");
 }
 
@@ -30,7 +30,7 @@ std::string IoJson(const TensorSpec& spec, bool batches) {
   ShapeView dims = spec.shape;
   if (batches && !dims.empty()) dims = dims.subspan(1);
   return StrCat("{\"name\":", JsonQuote(spec.name), ",\"data_type\":\"TYPE_",
-                DatatypeOf(spec.dtype), "\",\"dims\":", Numbers(dims),
+                spec.strings ? "STRING" : DatatypeOf(spec.dtype), "\",\"dims\":", Numbers(dims),
                 spec.labels.empty() ? "" : StrCat(",\"label_filename\":", JsonQuote(spec.labels)),
                 "}");
 }

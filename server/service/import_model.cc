@@ -9,6 +9,7 @@
 
 #include "engine/base/status.h"
 #include "engine/frontend/onnx/import.h"
+#include "engine/frontend/onnx/model.h"
 #include "engine/ir/content_hash.h"
 #include "engine/wire/graph_codec.h"
 #include "google/protobuf/arena.h"
@@ -62,20 +63,25 @@ struct OwnContents {
   Budget::Held held;
 };
 
-absl::StatusOr<ImportedModel> FromOnnx(std::string_view file, const ImportOptions& options,
-                                       Budget* budget) {
-  TG_ASSIGN_OR_RETURN(OnnxPlan onnx, ImportOnnx(file, options, budget));
+absl::Status CheckTensors(const OnnxPlan& onnx) {
+  for (const auto* values : {&onnx.inputs, &onnx.outputs}) {
+    for (const OnnxValue& value : *values) {
+      if (value.slot >= 0) continue;
+      return Unimplemented(
+          "import: '", value.name,
+          "' is not a tensor; the inputs and outputs of an imported model must be tensors");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ImportedModel> FromPlan(OnnxPlan onnx, Budget* budget) {
   auto own = std::make_shared<OwnContents>(budget);
   ImportedModel out;
   for (const Slot& slot : onnx.plan.slots) out.slots.push_back(ToImported(slot));
   for (const auto* values : {&onnx.inputs, &onnx.outputs}) {
     for (const OnnxValue& value : *values) {
-      if (value.slot < 0) {
-        return Unimplemented(
-            "import: '", value.name,
-            "' is not a tensor; the inputs and outputs of an imported model must be tensors");
-      }
-      out.slots[value.slot].model_names.push_back(value.name);
+      if (value.slot >= 0) out.slots[value.slot].model_names.push_back(value.name);
     }
   }
   TG_RETURN_IF_ERROR(CheckNames(&out));
@@ -89,6 +95,13 @@ absl::StatusOr<ImportedModel> FromOnnx(std::string_view file, const ImportOption
   out.keep = std::move(own);
   TG_RETURN_IF_ERROR(Admit(onnx.plan.graph.root(), budget, &out));
   return out;
+}
+
+absl::StatusOr<ImportedModel> FromOnnx(std::string_view file, const ImportOptions& options,
+                                       Budget* budget) {
+  TG_ASSIGN_OR_RETURN(OnnxPlan onnx, ImportOnnx(file, options, budget));
+  TG_RETURN_IF_ERROR(CheckTensors(onnx));
+  return FromPlan(std::move(onnx), budget);
 }
 
 struct Format {
@@ -107,6 +120,24 @@ absl::StatusOr<ImportedModel> ReadModelFile(const std::string& format, std::stri
   std::string known;
   for (const Format& f : kFormats) StrAppend(&known, known.empty() ? "" : ", ", f.name);
   return Unimplemented("import: unknown format '", format, "', only ", known);
+}
+
+absl::StatusOr<ReadForm> ReadServedModel(std::string_view file, const ImportOptions& options,
+                                         Budget* budget) {
+  TG_ASSIGN_OR_RETURN(OnnxPlan onnx, ImportOnnx(file, options, budget));
+  ReadForm out{.model = {}, .strings = {}, .guards = std::move(onnx.guards)};
+  for (const OnnxValue& value : onnx.outputs) {
+    if (value.slot >= 0) continue;
+    if (value.kind != OnnxValue::Kind::kFixed ||
+        value.fixed->kind != onnx::OnnxData::Kind::kStrings) {
+      return Unimplemented("output '", Clip(value.name, 256),
+                           "' is a sequence or an optional without a value; the outputs of a model "
+                           "that is served must be tensors");
+    }
+    out.strings[value.name] = value.fixed;
+  }
+  TG_ASSIGN_OR_RETURN(out.model, FromPlan(std::move(onnx), budget));
+  return out;
 }
 
 namespace {

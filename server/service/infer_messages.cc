@@ -9,6 +9,7 @@
 #include "engine/base/status.h"
 #include "engine/wire/envelope.h"
 #include "server/service/convert.h"
+#include "server/serving/bytes_tensor.h"
 #include "server/serving/datatype.h"
 
 namespace telegrad {
@@ -59,6 +60,13 @@ int FieldsUsed(const inference::InferTensorContents& c) {
 absl::Status FromTyped(const inference::InferTensorContents& c, std::string_view datatype,
                        std::string* out) {
   if (FieldsUsed(c) > 1) return InvalidArgument("has contents of several types, expected one");
+  if (datatype == kBytesDatatype) {
+    if (c.bytes_contents_size() == 0 && FieldsUsed(c) > 0) {
+      return InvalidArgument("has contents in a field that is not that of datatype BYTES");
+    }
+    for (const std::string& element : c.bytes_contents()) AppendElement(element, out);
+    return absl::OkStatus();
+  }
   const auto dtype = FromDatatype(datatype);
   absl::Status status = absl::OkStatus();
   bool fits = true;

@@ -52,7 +52,7 @@ void Write(ServedModel& model, inference::ModelStatistics* out) {
 
 void Write(const TensorSpec& spec, inference::ModelMetadataResponse::TensorMetadata* out) {
   out->set_name(spec.name);
-  out->set_datatype(std::string(DatatypeOf(spec.dtype)));
+  out->set_datatype(std::string(DatatypeOf(spec)));
   out->mutable_shape()->Add(spec.shape.begin(), spec.shape.end());
 }
 

@@ -64,7 +64,10 @@ inference::DataType FromDType(DType dtype) {
 template <typename Io>
 absl::Status ReadIo(const Io& io, std::vector<TensorSpec>* out) {
   TensorSpec spec{.name = io.name(), .dtype = DType::kVoid, .shape = {}};
-  TG_ASSIGN_OR_RETURN(spec.dtype, ToDType(io.data_type(), io.name()));
+  spec.strings = io.data_type() == inference::TYPE_STRING;
+  if (!spec.strings) {
+    TG_ASSIGN_OR_RETURN(spec.dtype, ToDType(io.data_type(), io.name()));
+  }
   for (const int64_t dim : io.dims()) {
     if (dim < -1) return InvalidArgument("'", io.name(), "' has the dimension ", dim);
     spec.shape.push_back(dim);
@@ -136,7 +139,7 @@ void WritePolicy(const QueuePolicy& policy, inference::ModelQueuePolicy* out) {
 template <typename Io>
 void WriteIo(const TensorSpec& spec, bool batches, Io* out) {
   out->set_name(spec.name);
-  out->set_data_type(FromDType(spec.dtype));
+  out->set_data_type(spec.strings ? inference::TYPE_STRING : FromDType(spec.dtype));
   for (size_t i = batches ? 1 : 0; i < spec.shape.size(); ++i) out->add_dims(spec.shape[i]);
   if constexpr (requires { out->set_label_filename(""); }) out->set_label_filename(spec.labels);
 }

@@ -27,7 +27,7 @@ int64_t BytesOf(const BufferSet& buffers, const Form& form) {
   int64_t bytes = 0;
   for (const auto* ios : {&form.inputs, &form.outputs, &form.hidden}) {
     for (const Form::Io& io : *ios) {
-      bytes += buffers.views[static_cast<size_t>(io.slot)].length;
+      if (io.slot >= 0) bytes += buffers.views[static_cast<size_t>(io.slot)].length;
     }
   }
   return bytes;
@@ -45,10 +45,20 @@ void Batcher::Start(const BatchPtr& batch) {
   FormCache& forms = batch->model->forms();
   const Waiting& first = batch->requests.front();
   if (first.rows == 0) {
-    batch->form = forms.Find(first.tails);
+    FormKey key{.shapes = first.tails};
+    FormCache::ReadValues values = nullptr;
+    if (batch->model->config().by_value) {
+      std::vector<const InferInput*> inputs;
+      for (const size_t i : first.inputs) inputs.push_back(&first.request.inputs[i]);
+      key = forms.KeyOf(first.tails, inputs);
+      values = [self = shared_from_this(), batch] {
+        return batch->model->ValuesOf(batch->requests.front(), *self->tenant_);
+      };
+    }
+    batch->form = forms.Find(key);
     if (batch->form != nullptr) return Run(batch);
     return forms.Get(
-        first.tails, 0, tenant_,
+        key, 0, std::move(values), tenant_,
         [self = shared_from_this(), batch](const absl::StatusOr<FormCache::FormPtr>& f) {
           if (!f.ok()) return self->Over(batch, f.status());
           batch->form = *f;
@@ -60,11 +70,11 @@ void Batcher::Start(const BatchPtr& batch) {
   const std::vector<int64_t>& sizes = batch->model->batch_sizes();
   const auto exact = std::ranges::lower_bound(sizes, batch->rows);
   for (auto it = exact; it != sizes.end() && batch->form == nullptr; ++it) {
-    batch->form = forms.Find(WithBatch(first.tails, *it));
+    batch->form = forms.Find({.shapes = WithBatch(first.tails, *it)});
   }
   const bool found = batch->form != nullptr;
   if (!found || batch->form->rows != *exact) {
-    forms.Get(WithBatch(first.tails, *exact), *exact, tenant_,
+    forms.Get({.shapes = WithBatch(first.tails, *exact)}, *exact, nullptr, tenant_,
               [self = shared_from_this(),
                batch = found ? nullptr : batch](const absl::StatusOr<FormCache::FormPtr>& form) {
                 if (batch == nullptr) return;
@@ -82,11 +92,11 @@ absl::StatusOr<std::unique_ptr<BufferSet>> Batcher::NewBuffers(const Form& form)
   out->views = form.weights;
   const auto add = [&](const Form::Io& io,
                        std::vector<std::shared_ptr<Memory>>* hosts) -> absl::Status {
-    BufferView& view = out->views[static_cast<size_t>(io.slot)];
     if (io.bytes == 0) {
       if (hosts != nullptr) hosts->push_back(nullptr);
       return absl::OkStatus();
     }
+    BufferView& view = out->views[static_cast<size_t>(io.slot)];
     TG_ASSIGN_OR_RETURN(auto memory, tenant_->Alloc(device, io.bytes));
     view = {memory, 0, io.bytes};
     if (hosts == nullptr) return absl::OkStatus();
@@ -263,6 +273,17 @@ absl::StatusOr<InferResult> Batcher::Scatter(const Batch& batch, const Waiting& 
                     .datatype = DatatypeOf(io.dtype),
                     .shape = io.shape,
                     .owner = batch.buffers};
+    if (io.strings != nullptr) {
+      if (classes > 0) {
+        return InvalidArgument("output '", out.name, "' is BYTES, which has no classification");
+      }
+      out.datatype = kBytesDatatype;
+      out.data = io.strings->data();
+      out.bytes = static_cast<int64_t>(io.strings->size());
+      out.owner = io.strings;
+      result.outputs.push_back(std::move(out));
+      return absl::OkStatus();
+    }
     out.bytes = io.bytes;
     const std::shared_ptr<Memory>& memory = batch.buffers->outputs[output];
     const auto* data = memory == nullptr ? nullptr : static_cast<const uint8_t*>(memory->host());

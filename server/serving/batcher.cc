@@ -35,8 +35,8 @@ FailureReason ReasonOf(const absl::Status& status) {
 
 int64_t MostRunning(const ModelConfig& config) {
   // One that runs and one that is ready behind it.
-  return config.max_batch > 0 ? config.instances + 1
-                              : std::max(kUnbatchedRunning, config.instances);
+  return config.max_batch > 0 && !config.by_value ? config.instances + 1
+                                                  : std::max(kUnbatchedRunning, config.instances);
 }
 
 }  // namespace
@@ -75,14 +75,23 @@ void Batcher::Add(const std::shared_ptr<ServedModel>& model, Waiting request) {
   }
   model->statistics().Arrived();
   absl::Status full;
+  Refused gone;  // without the lock
   {
     const std::lock_guard lock(mutex_);
-    const auto of_level = static_cast<int64_t>(levels_[request.level].size());
-    if (policy.most > 0 && of_level >= policy.most) {
+    const auto is_full = [&] {
+      const auto it = levels_.find(request.level);
+      const size_t of_level = it == levels_.end() ? 0 : it->second.size();
+      return waiting_ >= kMostWaiting ||
+             (policy.most > 0 && static_cast<int64_t>(of_level) >= policy.most);
+    };
+    // Those for which nobody waits any more take no place.
+    int64_t wake_ns = INT64_MAX;
+    if (is_full()) DropLocked(request.arrived_ns, &gone, &wake_ns);
+    if (is_full() && waiting_ < kMostWaiting) {
       full =
           absl::UnavailableError(StrCat("model '", config.name, "': Exceeds maximum queue size, ",
                                         policy.most, " of max_queue_size"));
-    } else if (waiting_ >= kMostWaiting) {
+    } else if (is_full()) {
       full =
           absl::UnavailableError(StrCat("model '", config.name, "': Exceeds maximum queue size, ",
                                         kMostWaiting, " requests of one tenant"));
@@ -91,6 +100,7 @@ void Batcher::Add(const std::shared_ptr<ServedModel>& model, Waiting request) {
       ++waiting_;
     }
   }
+  for (auto& [waiting, status] : gone) Refuse(*model, waiting, status);
   if (!full.ok()) return Refuse(*model, request, full);
   Dispatch(model);
 }
@@ -159,7 +169,7 @@ Batcher::BatchPtr Batcher::TakeLocked(int64_t now, int64_t* wake_ns) {
       ++count;
       rows += waiting.rows;
       oldest = std::min(oldest, waiting.arrived_ns);
-      if (!config.batching) return TakeFirstLocked(1);
+      if (!config.batching || config.by_value) return TakeFirstLocked(1);
       if (std::ranges::binary_search(config.batching->preferred, rows)) preferred_count = count;
     }
     if (closed) break;

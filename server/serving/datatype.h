@@ -9,7 +9,7 @@
 namespace telegrad {
 
 // Strings: four bytes of length, little-endian, and so many bytes for each. No tensor of a graph
-// has them; a classification's result does.
+// has them: see ModelConfig::by_value and classification.h.
 inline constexpr std::string_view kBytesDatatype = "BYTES";
 
 // None for BYTES and for a name that the protocol does not have.

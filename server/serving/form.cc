@@ -4,16 +4,34 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/frontend/onnx/model.h"
+#include "server/serving/bytes_tensor.h"
 
 namespace telegrad {
 namespace {
 
-// Where the model's names of `role` are among the slots.
+std::shared_ptr<const std::string> Encoded(const std::vector<std::string>& elements) {
+  auto out = std::make_shared<std::string>();
+  for (const std::string& element : elements) AppendElement(element, out.get());
+  return out;
+}
+
+// Where the model's names of `role` are among the slots, and the strings, which have none.
 absl::StatusOr<std::vector<Form::Io>> FindSlots(std::string_view what, ImportedSlot::Role role,
                                                 const std::vector<TensorSpec>& specs,
-                                                const std::vector<ImportedSlot>& slots) {
+                                                const ReadForm& read) {
+  const std::vector<ImportedSlot>& slots = read.model.slots;
   std::vector<Form::Io> out;
   for (const TensorSpec& spec : specs) {
+    if (role == ImportedSlot::Role::kInput && spec.strings) {
+      out.push_back({});
+      continue;
+    }
+    if (const auto fixed = read.strings.find(spec.name); fixed != read.strings.end()) {
+      const onnx::StringTensor& strings = fixed->second->strings;
+      out.push_back({.shape = strings.shape, .strings = Encoded(strings.values)});
+      continue;
+    }
     const auto it = std::ranges::find_if(slots, [&](const ImportedSlot& slot) {
       return slot.role == role &&
              std::ranges::find(slot.model_names, spec.name) != slot.model_names.end();
@@ -60,26 +78,33 @@ absl::Status FormMaker::CheckRoom(const ModelConfig& config, int64_t new_weights
 absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(ModelSource& source,
                                                             const ModelConfig& config,
                                                             const std::vector<Shape>& shapes,
-                                                            int64_t rows, Tenant& payer) const {
+                                                            int64_t rows, const InputValues& values,
+                                                            Tenant& payer) const {
   const CompileTimer charged(&payer);
   Budget budget(env->limits.job);
   budget.SetShare(payer.share);
   TG_ASSIGN_OR_RETURN(const auto content, source.Read());
   ImportOptions options;
+  options.values = values;
   for (size_t i = 0; i < shapes.size(); ++i) {
-    options.input_shapes[config.inputs[i].name] = shapes[i];
+    if (!values.contains(config.inputs[i].name))
+      options.input_shapes[config.inputs[i].name] = shapes[i];
   }
   options.external = [&](std::string_view location) {
     return source.ReadOther(*content, location);
   };
-  TG_ASSIGN_OR_RETURN(ImportedModel model, read(content->file, options, &budget));
+  TG_ASSIGN_OR_RETURN(const ReadForm imported, read(content->file, options, &budget));
+  const ImportedModel& model = imported.model;
 
   auto form = std::make_shared<Form>();
   form->rows = rows;
   TG_ASSIGN_OR_RETURN(form->inputs,
-                      FindSlots("input", ImportedSlot::Role::kInput, config.inputs, model.slots));
-  TG_ASSIGN_OR_RETURN(
-      form->outputs, FindSlots("output", ImportedSlot::Role::kOutput, config.outputs, model.slots));
+                      FindSlots("input", ImportedSlot::Role::kInput, config.inputs, imported));
+  TG_ASSIGN_OR_RETURN(form->outputs,
+                      FindSlots("output", ImportedSlot::Role::kOutput, config.outputs, imported));
+  for (const TensorSpec& input : config.inputs) {
+    form->guards.push_back(std::ranges::find(imported.guards, input.name) != imported.guards.end());
+  }
   TG_RETURN_IF_ERROR(CheckBatch(config, *form));
   for (size_t i = 0; i < model.slots.size(); ++i) {
     const ImportedSlot& slot = model.slots[i];

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,19 +24,30 @@ struct Form {
     int slot = -1;
     DType dtype = DType::kVoid;
     Shape shape;
-    int64_t bytes = 0;
+    int64_t bytes = 0;  // in its slot
+    // Of an output of strings, which no slot has: its elements as the protocol has them.
+    std::shared_ptr<const std::string> strings = nullptr;
   };
   std::shared_ptr<const Executable> executable;
   std::vector<Io> inputs, outputs;  // in the order of the configuration
   std::vector<Io> hidden;           // outputs that the model does not name
   std::vector<BufferView> weights;  // by slot; empty where it is none
+  std::vector<bool> guards;         // by input: whether this form is for its values alone
   int64_t rows = 0;                 // of the batch; 0 where the model does not batch
   int64_t weight_bytes = 0;
   int64_t io_bytes = 0;  // of inputs and outputs
 };
 
-// Reads a model file: the door through which imports of sessions go, too.
-using ReadModel = std::function<absl::StatusOr<ImportedModel>(
+// What is bound to inputs, by name, for a model that depends on it.
+using InputValues = std::map<std::string, std::shared_ptr<const onnx::OnnxData>, std::less<>>;
+
+// A model file as it was read, through the door of imports of sessions.
+struct ReadForm {
+  ImportedModel model;
+  InputValues strings;              // outputs that are no tensors of the graph, by name
+  std::vector<std::string> guards;  // inputs on whose given values all of this depends
+};
+using ReadModel = std::function<absl::StatusOr<ReadForm>(
     std::string_view file, const ImportOptions& options, Budget* budget)>;
 
 // Makes forms of any model. What it points to outlives it.
@@ -47,11 +59,11 @@ struct FormMaker {
   ReadModel read;
   std::function<std::string()> in_use;  // which models hold how much, for an error
 
-  // A form for inputs of these shapes, in the order of the configuration. `payer` pays for the
-  // time that it takes. Long: for a thread that compiles.
+  // A form for inputs of these shapes, in the order of the configuration, and where `values` are
+  // given, of these. `payer` pays for the time that it takes. Long: for a thread that compiles.
   absl::StatusOr<std::shared_ptr<const Form>> Make(ModelSource& source, const ModelConfig& config,
                                                    const std::vector<Shape>& shapes, int64_t rows,
-                                                   Tenant& payer) const;
+                                                   const InputValues& values, Tenant& payer) const;
 
  private:
   absl::Status CheckRoom(const ModelConfig& config, int64_t weights, int64_t temporaries) const;

@@ -7,28 +7,58 @@
 
 namespace telegrad {
 
-FormCache::FormPtr FormCache::Find(const InputShapes& shapes) {
+FormKey FormCache::KeyOf(InputShapes shapes, std::span<const InferInput* const> inputs) const {
+  std::vector<bool> guards;
+  {
+    const std::lock_guard lock(mutex_);
+    guards = guards_known_ ? guards_ : std::vector<bool>(inputs.size(), true);
+  }
+  std::string digests;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!guards[i]) continue;
+    std::string content;
+    for (const auto& piece : inputs[i]->pieces) {
+      content.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    }
+    digests += Sha256(content).view();
+  }
+  return {.shapes = std::move(shapes), .values = Sha256(digests)};
+}
+
+// Keys of before say less than those of after.
+bool FormCache::GuardsGrowLocked(const Form& form) {
+  const bool first = !std::exchange(guards_known_, true);
+  if (first) guards_.assign(form.guards.size(), false);
+  bool grows = first;
+  for (size_t i = 0; i < form.guards.size(); ++i) {
+    grows |= form.guards[i] && !guards_[i];
+    if (form.guards[i]) guards_[i] = true;
+  }
+  return grows;
+}
+
+FormCache::FormPtr FormCache::Find(const FormKey& key) {
   const std::lock_guard lock(mutex_);
-  const auto it = forms_.find(shapes);
+  const auto it = forms_.find(key);
   if (it == forms_.end() || it->second.form == nullptr) return nullptr;
   it->second.used = ++uses_;
   return it->second.form;
 }
 
-absl::StatusOr<FormCache::FormPtr> FormCache::Make(const InputShapes& shapes, int64_t rows,
-                                                   Tenant& payer) {
-  absl::StatusOr<FormPtr> form = maker_.Make(*source_, config_, shapes, rows, payer);
-  Made(shapes, form);
+absl::StatusOr<FormCache::FormPtr> FormCache::Make(const FormKey& key, int64_t rows,
+                                                   const InputValues& values, Tenant& payer) {
+  absl::StatusOr<FormPtr> form = maker_.Make(*source_, config_, key.shapes, rows, values, payer);
+  Made(key, form);
   return form;
 }
 
-void FormCache::Get(const InputShapes& shapes, int64_t rows, const std::shared_ptr<Tenant>& payer,
-                    Done done) {
+void FormCache::Get(const FormKey& key, int64_t rows, ReadValues values,
+                    const std::shared_ptr<Tenant>& payer, Done done) {
   FormPtr known;
   absl::Status refused;
   {
     const std::lock_guard lock(mutex_);
-    const auto it = forms_.find(shapes);
+    const auto it = forms_.find(key);
     if (it != forms_.end() && it->second.form == nullptr) {
       it->second.waiting.push_back(std::move(done));
       return;
@@ -42,35 +72,43 @@ void FormCache::Get(const InputShapes& shapes, int64_t rows, const std::shared_p
       refused = payer->TakeCompileTime(maker_.env->clock->Ns());
       if (refused.ok()) {
         ++making_;
-        forms_[shapes].waiting.push_back(std::move(done));
+        forms_[key].waiting.push_back(std::move(done));
       }
     }
   }
   if (known != nullptr) return done(known);
   if (!refused.ok()) return done(refused);
   maker_.env->compilers->Post(
-      [self = shared_from_this(), shapes, rows, payer] {
-        const auto form = self->maker_.Make(*self->source_, self->config_, shapes, rows, *payer);
+      [self = shared_from_this(), key, rows, values = std::move(values), payer] {
+        const auto make = [&]() -> absl::StatusOr<FormPtr> {
+          InputValues given;
+          if (values != nullptr) {
+            TG_ASSIGN_OR_RETURN(given, values());
+          }
+          return self->maker_.Make(*self->source_, self->config_, key.shapes, rows, given, *payer);
+        };
+        const auto form = make();
         {
           const std::lock_guard lock(self->mutex_);
           --self->making_;
         }
-        self->Made(shapes, form);
+        self->Made(key, form);
       },
       payer->share);
 }
 
-void FormCache::Made(const InputShapes& shapes, const absl::StatusOr<FormPtr>& form) {
+void FormCache::Made(const FormKey& key, const absl::StatusOr<FormPtr>& form) {
   std::vector<Done> waiting;
   std::vector<FormPtr> dropped;  // without the lock
   {
     const std::lock_guard lock(mutex_);
-    waiting = std::exchange(forms_[shapes].waiting, {});
-    if (form.ok()) {
-      forms_[shapes].form = *form;
-      forms_[shapes].used = ++uses_;
+    waiting = std::exchange(forms_[key].waiting, {});
+    const bool by_value = key.values != Digest{};
+    if (!form.ok() || (by_value && GuardsGrowLocked(**form))) {
+      forms_.erase(key);  // requests that come find it made again, under a key that says more
     } else {
-      forms_.erase(shapes);
+      forms_[key].form = *form;
+      forms_[key].used = ++uses_;
     }
     while (forms_.size() > kMost) {
       auto oldest = forms_.end();
@@ -89,7 +127,7 @@ void FormCache::Made(const InputShapes& shapes, const absl::StatusOr<FormPtr>& f
 int64_t FormCache::weight_bytes() const {
   const std::lock_guard lock(mutex_);
   int64_t most = 0;
-  for (const auto& [shapes, entry] : forms_) {
+  for (const auto& [key, entry] : forms_) {
     if (entry.form != nullptr) most = std::max(most, entry.form->weight_bytes);
   }
   return most;

@@ -1,5 +1,5 @@
-// The forms of one version of a model, by the shapes of its inputs. Bounded: the least recently
-// used goes, and a run in flight keeps it.
+// The forms of one version of a model, by the shapes of its inputs and, where it depends on them,
+// their values. Bounded: the least recently used goes, and a run in flight keeps it.
 #pragma once
 
 #include <functional>
@@ -7,19 +7,30 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/hash.h"
 #include "server/serving/form.h"
+#include "server/serving/infer.h"
 
 namespace telegrad {
 
 using InputShapes = std::vector<Shape>;
 
+struct FormKey {
+  InputShapes shapes;
+  Digest values = {};  // of what the forms known so far depend on
+
+  friend auto operator<=>(const FormKey&, const FormKey&) = default;
+};
+
 // Thread-safe.
 class FormCache : public std::enable_shared_from_this<FormCache> {
  public:
   using FormPtr = std::shared_ptr<const Form>;
+  using ReadValues = std::function<absl::StatusOr<InputValues>()>;
   using Done = std::function<void(const absl::StatusOr<FormPtr>&)>;
   static constexpr size_t kMost = 64;
   static constexpr size_t kMostMaking = 8;  // forms of one version made at a time
@@ -27,14 +38,18 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
   FormCache(const FormMaker* maker, ModelConfig config, std::shared_ptr<ModelSource> source)
       : maker_(*maker), config_(std::move(config)), source_(std::move(source)) {}
 
+  // The key of a request for a model that depends on values; `inputs` are all of the model's.
+  FormKey KeyOf(InputShapes shapes, std::span<const InferInput* const> inputs) const;
   // Null if it is not there.
-  FormPtr Find(const InputShapes& shapes);
+  FormPtr Find(const FormKey& key);
   // Makes it if need be, on a thread that compiles, once for all who ask meanwhile. RESOURCE_
   // EXHAUSTED where `payer` may not compile now, or where too many are being made.
-  void Get(const InputShapes& shapes, int64_t rows, const std::shared_ptr<Tenant>& payer,
-           Done done);
+  // `values`, where there is one, tells those of the inputs, on the thread that compiles.
+  void Get(const FormKey& key, int64_t rows, ReadValues values,
+           const std::shared_ptr<Tenant>& payer, Done done);
   // The same on this thread.
-  absl::StatusOr<FormPtr> Make(const InputShapes& shapes, int64_t rows, Tenant& payer);
+  absl::StatusOr<FormPtr> Make(const FormKey& key, int64_t rows, const InputValues& values,
+                               Tenant& payer);
 
   // Of the weights of one form: the most of any.
   int64_t weight_bytes() const;
@@ -46,13 +61,17 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
     std::vector<Done> waiting;
     uint64_t used = 0;
   };
-  void Made(const InputShapes& shapes, const absl::StatusOr<FormPtr>& form);
+  void Made(const FormKey& key, const absl::StatusOr<FormPtr>& form);
+  bool GuardsGrowLocked(const Form& form);
 
   const FormMaker& maker_;
   const ModelConfig config_;
   const std::shared_ptr<ModelSource> source_;
   mutable std::mutex mutex_;
-  std::map<InputShapes, Entry> forms_;
+  std::map<FormKey, Entry> forms_;
+  // By input: whether a form that was made depends on its values. Before one was, any may.
+  std::vector<bool> guards_;
+  bool guards_known_ = false;
   size_t making_ = 0;
   uint64_t uses_ = 0;
 };

@@ -14,15 +14,16 @@ namespace {
 constexpr int64_t kMostBatch = 65'536;
 
 absl::StatusOr<TensorSpec> SpecOf(const onnx::ValueInfo& value) {
+  const bool strings = value.elem_type == onnx::kStringType;
   const bool known = value.elem_type >= 1 && value.elem_type <= 1000;
   const DType dtype = known
                           ? DTypeFromOnnx(static_cast<int>(value.elem_type)).value_or(DType::kVoid)
                           : DType::kVoid;
-  if (value.other || !value.wrappers.empty() || DatatypeOf(dtype).empty()) {
+  if (value.other || !value.wrappers.empty() || (!strings && DatatypeOf(dtype).empty())) {
     return Unimplemented("the model's '", value.name.substr(0, 256),
                          "' is no tensor of a type that the protocol has; only such are served");
   }
-  TensorSpec out{.name = std::string(value.name), .dtype = dtype, .shape = {}};
+  TensorSpec out{.name = std::string(value.name), .dtype = dtype, .shape = {}, .strings = strings};
   for (const onnx::Dimension& dim : value.shape) {
     out.shape.push_back(dim.param.empty() && dim.value >= 0 ? dim.value : -1);
   }
@@ -73,6 +74,8 @@ absl::StatusOr<Declared> DeclaredOf(std::string_view file) {
   return out;
 }
 
+bool IsKnown(const TensorSpec& spec) { return spec.strings || spec.dtype != DType::kVoid; }
+
 bool Fits(const Shape& said, const Shape& declared) {
   if (said.size() != declared.size()) return false;
   for (size_t i = 0; i < said.size(); ++i) {
@@ -91,20 +94,21 @@ absl::Status Join(std::string_view what, bool batches, const std::vector<TensorS
       return InvalidArgument("config.pbtxt names ", what, " '", spec.name,
                              "', which the model does not have");
     }
-    if (spec.dtype != DType::kVoid && it->dtype != DType::kVoid && spec.dtype != it->dtype) {
-      return InvalidArgument("config.pbtxt: ", what, " '", spec.name, "' is ",
-                             DatatypeOf(spec.dtype), ", the model has ", DatatypeOf(it->dtype));
+    if (IsKnown(spec) && IsKnown(*it) && DatatypeOf(spec) != DatatypeOf(*it)) {
+      return InvalidArgument("config.pbtxt: ", what, " '", spec.name, "' is ", DatatypeOf(spec),
+                             ", the model has ", DatatypeOf(*it));
     }
     Shape shape = spec.shape;
     if (batches) shape.insert(shape.begin(), -1);
-    const bool known = it->dtype != DType::kVoid;  // only then is its shape
+    const bool known = IsKnown(*it);  // only then is its shape
     if (known && !Fits(shape, it->shape)) {
       return InvalidArgument("config.pbtxt: ", what, " '", spec.name, "' has dims ",
                              ToString(spec.shape), batches ? " behind the batch's" : "",
                              ", the model has ", ToString(it->shape));
     }
     it->labels = spec.labels;
-    if (it->dtype == DType::kVoid) it->dtype = spec.dtype;
+    if (!known) it->dtype = spec.dtype;
+    if (!known) it->strings = spec.strings;
     if (!known) it->shape = shape;
     for (size_t i = 0; i < shape.size(); ++i) {
       if (it->shape[i] < 0) it->shape[i] = shape[i];
@@ -128,8 +132,13 @@ std::vector<int64_t> VersionPolicy::Choose(const std::vector<int64_t>& available
   return out;
 }
 
+std::string_view DatatypeOf(const TensorSpec& spec) {
+  return spec.strings ? kBytesDatatype : DatatypeOf(spec.dtype);
+}
+
 absl::Status CompleteConfig(std::string_view file, ModelConfig* config) {
   TG_ASSIGN_OR_RETURN(const Declared declared, DeclaredOf(file));
+  config->by_value = std::ranges::any_of(declared.inputs, &TensorSpec::strings);
   if (!config->batch_said && config->inputs.empty() && config->outputs.empty() &&
       declared.batches) {
     config->max_batch = kInferredMaxBatch;
@@ -147,7 +156,7 @@ absl::Status CompleteConfig(std::string_view file, ModelConfig* config) {
   if (!batches) return absl::OkStatus();
   for (const auto* specs : {&config->inputs, &config->outputs}) {
     for (const TensorSpec& spec : *specs) {
-      if (spec.dtype == DType::kVoid) continue;
+      if (!IsKnown(spec)) continue;
       if (spec.shape.empty() || spec.shape.front() >= 0) {
         return InvalidArgument("max_batch_size is ", config->max_batch, ", but the model's '",
                                spec.name, "' has shape ", ToString(spec.shape),

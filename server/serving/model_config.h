@@ -21,8 +21,12 @@ struct TensorSpec {
   std::string name;
   DType dtype = DType::kVoid;
   Shape shape;              // where the model batches, the first dimension is the batch's
+  bool strings = false;     // of datatype BYTES, which has no type of a graph
   std::string labels = {};  // the file with a label for each class, in the model's folder
 };
+
+// Of the protocol; empty where it is not known yet.
+std::string_view DatatypeOf(const TensorSpec& spec);
 
 // What becomes of requests that wait in a model's queue.
 struct QueuePolicy {
@@ -64,6 +68,9 @@ struct ModelConfig {
   VersionPolicy versions = {};
   std::vector<TensorSpec> inputs = {}, outputs = {};  // none: as the model has them
   bool batch_said = false;                            // whether the file says max_batch
+  // Whether a form of the model is for given values of inputs, such as strings, which are read when
+  // a model is imported. Then requests are run one by one.
+  bool by_value = false;
 };
 
 // Reads the text of a configuration file.

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/frontend/onnx/model.h"
 #include "engine/frontend/tensor/host_tensor.h"
+#include "server/serving/bytes_tensor.h"
 #include "server/serving/datatype.h"
 
 namespace telegrad {
@@ -13,6 +15,7 @@ namespace {
 // How long a tenant that asks for nothing keeps its buffers.
 constexpr int64_t kTrimNs = 1'000'000'000;
 constexpr int64_t kMostClasses = 1 << 16;
+constexpr int64_t kMostSampleBytes = 64 << 20;
 
 bool Matches(ShapeView shape, ShapeView spec) {
   if (shape.size() != spec.size()) return false;
@@ -56,7 +59,36 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ServedModel::Load(
   return out;
 }
 
+// With values as plain as possible: what the outputs are like, and whether it can be imported.
+absl::Status ServedModel::WarmUpByValue() {
+  config_.by_value = true;
+  FormKey key;
+  InputValues values;
+  for (const TensorSpec& spec : config_.inputs) {
+    Shape shape = spec.shape;
+    std::ranges::replace(shape, -1, 1);
+    auto value = std::make_shared<onnx::OnnxData>();
+    const auto bytes = CheckedByteSize(spec.strings ? DType::kUInt8 : spec.dtype, shape);
+    if (!bytes.ok() || *bytes > kMostSampleBytes) return absl::OkStatus();
+    if (spec.strings) {
+      value->kind = onnx::OnnxData::Kind::kStrings;
+      value->strings = {shape, std::vector<std::string>(static_cast<size_t>(*bytes))};
+    } else {
+      value->kind = onnx::OnnxData::Kind::kTensor;
+      value->tensor = {spec.dtype, shape, std::string(static_cast<size_t>(*bytes), '\0')};
+    }
+    values[spec.name] = std::move(value);
+    key.shapes.push_back(std::move(shape));
+  }
+  key.values = Sha256("sample");
+  const auto made = forms_->Make(key, 0, values, *maker_.owner);
+  // What is wrong with these values may be right with others; then the first request tells.
+  if (!made.ok() && !absl::IsInvalidArgument(made.status())) return made.status();
+  return LearnOutputs(made.ok() ? *made : nullptr);
+}
+
 absl::Status ServedModel::WarmUp() {
+  if (config_.by_value) return WarmUpByValue();
   std::vector<int64_t> sizes = {0};
   if (config_.max_batch > 0) {
     sizes = {1};
@@ -76,23 +108,30 @@ absl::Status ServedModel::WarmUp() {
       for (TensorSpec& spec : smallest.inputs) std::ranges::replace(spec.shape, -1, 1);
       shapes = KnownShapes(smallest, rows);
     }
-    auto made = forms_->Make(*shapes, rows, *maker_.owner);
+    auto made = forms_->Make({.shapes = *shapes}, rows, {}, *maker_.owner);
+    if (NeedsValues(made.status())) return WarmUpByValue();
     if (!made.ok() && KnownShapes(config_, rows)) return made.status();
     // A model may take no dimension of 1; then the first request tells.
     if (!made.ok() && !absl::IsInvalidArgument(made.status())) return made.status();
     if (!made.ok()) continue;
     form = *made;
   }
+  return LearnOutputs(form);
+}
+
+// What a form tells of the outputs that neither the model nor its configuration describes.
+absl::Status ServedModel::LearnOutputs(const FormCache::FormPtr& form) {
   for (size_t i = 0; i < config_.outputs.size(); ++i) {
     TensorSpec& spec = config_.outputs[i];
-    if (spec.dtype != DType::kVoid) continue;
+    if (!DatatypeOf(spec).empty()) continue;
     if (form == nullptr) {
       return InvalidArgument("the type of output '", spec.name,
                              "' is not known before the first request; say it in config.pbtxt");
     }
     spec.dtype = form->outputs[i].dtype;
+    spec.strings = form->outputs[i].strings != nullptr;
     spec.shape = form->outputs[i].shape;
-    if (!KnownShapes(config_, form->rows)) std::ranges::fill(spec.shape, -1);
+    if (config_.by_value || !KnownShapes(config_, form->rows)) std::ranges::fill(spec.shape, -1);
     if (form->rows > 0) spec.shape.front() = -1;
   }
   return absl::OkStatus();
@@ -105,9 +144,9 @@ absl::Status ServedModel::CheckInput(const InferInput& input, const TensorSpec& 
   if (!IsDatatype(input.datatype)) {
     return InvalidArgument(where(), "there is no datatype '", Clip(input.datatype, 64), "'");
   }
-  if (FromDatatype(input.datatype) != spec.dtype) {
+  if (input.datatype != DatatypeOf(spec)) {
     return InvalidArgument(where(), "has datatype ", input.datatype, ", expected ",
-                           DatatypeOf(spec.dtype));
+                           DatatypeOf(spec));
   }
   if (input.shape.size() > static_cast<size_t>(kMaxRank) || !Matches(input.shape, spec.shape)) {
     const ShapeView shown =
@@ -116,9 +155,12 @@ absl::Status ServedModel::CheckInput(const InferInput& input, const TensorSpec& 
                            shown.size() < input.shape.size() ? " and more" : "", ", expected ",
                            ToString(spec.shape), ", where -1 is any size");
   }
-  const auto bytes = CheckedByteSize(spec.dtype, input.shape);
+  const auto bytes = CheckedByteSize(spec.strings ? DType::kUInt8 : spec.dtype, input.shape);
   if (!bytes.ok()) return InvalidArgument(where(), ToStd(bytes.status().message()));
-  if (*bytes != input.bytes) {
+  if (spec.strings) {
+    const absl::Status elements = CheckElements(input.pieces, *bytes);
+    if (!elements.ok()) return InvalidArgument(where(), ToStd(elements.message()));
+  } else if (*bytes != input.bytes) {
     return InvalidArgument(where(), "has ", input.bytes, " bytes, expected ", *bytes, " for ",
                            input.datatype, " of shape ", ToString(input.shape));
   }
@@ -163,6 +205,12 @@ absl::StatusOr<Waiting> ServedModel::Admitted(InferRequest request) const {
     }
     out.tails.push_back(std::move(shape));
   }
+  if (config_.by_value) {
+    out.rows = 0;
+    for (size_t i = 0; i < out.inputs.size(); ++i) {
+      out.tails[i] = request.inputs[out.inputs[i]].shape;
+    }
+  }
   for (const WantedOutput& wanted : request.outputs) {
     const auto spec = std::ranges::find(config_.outputs, wanted.name, &TensorSpec::name);
     if (spec == config_.outputs.end()) {
@@ -188,6 +236,44 @@ absl::StatusOr<Waiting> ServedModel::Admitted(InferRequest request) const {
     }
   }
   out.request = std::move(request);
+  return out;
+}
+
+absl::StatusOr<InputValues> ServedModel::ValuesOf(const Waiting& waiting, Tenant& tenant) const {
+  int64_t bytes = 0;
+  for (const size_t i : waiting.inputs) {
+    const InferInput& input = waiting.request.inputs[i];
+    bytes += input.bytes;
+    if (input.datatype != kBytesDatatype) continue;
+    bytes += NumElements(input.shape) * static_cast<int64_t>(sizeof(std::string));
+  }
+  TG_ASSIGN_OR_RETURN(auto taken,
+                      Reservation::Take(tenant.accounts.shared(Quota::kHostStaging), bytes));
+  const auto paid = std::make_shared<const Reservation>(std::move(taken));
+  struct Paid {
+    onnx::OnnxData data;
+    std::shared_ptr<const Reservation> paid;
+  };
+  InputValues out;
+  for (size_t i = 0; i < config_.inputs.size(); ++i) {
+    const TensorSpec& spec = config_.inputs[i];
+    const InferInput& input = waiting.request.inputs[waiting.inputs[i]];
+    auto value = std::make_shared<Paid>();
+    value->paid = paid;
+    if (spec.strings) {
+      value->data.kind = onnx::OnnxData::Kind::kStrings;
+      value->data.strings.shape = input.shape;
+      TG_ASSIGN_OR_RETURN(value->data.strings.values,
+                          ReadElements(input.pieces, NumElements(input.shape)));
+    } else {
+      value->data.kind = onnx::OnnxData::Kind::kTensor;
+      value->data.tensor = {spec.dtype, input.shape, {}};
+      for (const auto& piece : input.pieces) {
+        value->data.tensor.bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+      }
+    }
+    out[spec.name] = std::shared_ptr<const onnx::OnnxData>(value, &value->data);
+  }
   return out;
 }
 

@@ -37,6 +37,8 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   const FormMaker& maker() const { return maker_; }
   Alarm& alarm() const { return alarm_; }
   const std::vector<int64_t>& batch_sizes() const { return batch_sizes_; }
+  // Of a request's inputs, for a model that depends on them. The tenant pays while they are kept.
+  absl::StatusOr<InputValues> ValuesOf(const Waiting& waiting, Tenant& tenant) const;
   // Of an output by its number; empty where it has none.
   const std::vector<std::string>& labels(size_t output) const { return labels_[output]; }
 
@@ -45,6 +47,8 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
 
  private:
   absl::Status WarmUp();
+  absl::Status WarmUpByValue();
+  absl::Status LearnOutputs(const FormCache::FormPtr& form);
   absl::StatusOr<Waiting> Admitted(InferRequest request) const;
   absl::Status CheckInput(const InferInput& input, const TensorSpec& spec) const;
   std::shared_ptr<Batcher> BatcherOf(const std::shared_ptr<Tenant>& tenant);

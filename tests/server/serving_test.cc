@@ -152,6 +152,67 @@ TEST_F(ServingTest, RequestsThatMeetAreOneBatchAndGetTheirOwnRows) {
   EXPECT_EQ(statistics.inference_stats().success().count(), 8);
 }
 
+// Callers leave at any moment, some while their batch runs: the others of it get their answers.
+TEST_F(ServingTest, CallersThatLeaveHarmNobodyInTheirBatch) {
+  constexpr int kCallers = 6, kRequests = 40;
+  WriteModel("add", AddModel(10), R"(
+    max_batch_size: 8
+    dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 2000 })");
+  StartServing();
+  ASSERT_TRUE(BecomesReady("add"));
+  std::vector<std::future<int>> callers;
+  for (int caller = 0; caller < kCallers; ++caller) {
+    callers.push_back(std::async(std::launch::async, [this, caller] {
+      int right = 0;
+      for (int i = 0; i < kRequests; ++i) {
+        const auto v = static_cast<float>(caller * kRequests + i);
+        grpc::ClientContext context;
+        grpc::CompletionQueue queue;
+        inference::ModelInferResponse response;
+        grpc::Status status;
+        const auto call =
+            stub_->AsyncModelInfer(&context, Floats("add", {1, 4}, {v, 0, 0, v}), &queue);
+        call->Finish(&response, &status, &queue);
+        const bool leaves = (caller + i) % 3 == 0;
+        if (leaves) context.TryCancel();
+        void* tag = nullptr;
+        bool ok = false;
+        queue.Next(&tag, &ok);
+        if (leaves && !status.ok()) {
+          right += status.error_code() == grpc::StatusCode::CANCELLED ? 1 : 0;
+        } else {
+          right +=
+              status.ok() && Values<float>(response) == std::vector<float>{v + 10, 10, 10, v + 10}
+                  ? 1
+                  : 0;
+        }
+      }
+      return right;
+    }));
+  }
+  for (auto& caller : callers) EXPECT_EQ(caller.get(), kRequests);
+}
+
+// Nobody else comes, and the request is over when its caller's time is.
+TEST_F(ServingTest, ADeadlineHoldsInTheQueue) {
+  WriteModel("add", AddModel(1), R"(
+    max_batch_size: 8
+    dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 86400000000 })");
+  StartServing();
+  ASSERT_TRUE(BecomesReady("add"));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+  inference::ModelInferResponse response;
+  const grpc::Status status =
+      stub_->ModelInfer(&context, Floats("add", {1, 4}, {0, 0, 0, 0}), &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (Statistics("add").inference_stats().fail().count() == 0) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  }
+  EXPECT_EQ(Statistics("add").execution_count(), 0);
+}
+
 // A batch of a size that is not compiled for is padded, and nobody sees the padding.
 TEST_F(ServingTest, ABatchOfAnySizeIsServed) {
   WriteModel("add", AddModel(1), "max_batch_size: 6");
@@ -221,6 +282,27 @@ TEST_F(ServingTest, ClassificationNamesTheHighest) {
   EXPECT_EQ(response->raw_output_contents(0), length(first) + first + length(second) + second);
 }
 
+// Whole numbers are compared and written with all of their digits.
+TEST_F(ServingTest, ClassificationOfLargeNumbers) {
+  WriteModel("large", IdentityModel(DType::kUInt64, {3}));
+  WriteModel("signed", IdentityModel(DType::kInt64, {3}));
+  StartServing();
+  ASSERT_TRUE(BecomesReady("large"));
+  ASSERT_TRUE(BecomesReady("signed"));
+  const auto first = [&](inference::ModelInferRequest request) {
+    auto* output = request.add_outputs();
+    output->set_name("y");
+    (*output->mutable_parameters())["classification"].set_int64_param(1);
+    const auto response = Infer(request);
+    EXPECT_TRUE(response.ok()) << response.status();
+    return response.ok() ? response->raw_output_contents(0).substr(4) : "";
+  };
+  EXPECT_EQ(first(Request<uint64_t>("large", "UINT64", {3}, {UINT64_MAX - 2, UINT64_MAX, 5})),
+            "18446744073709551615:1");
+  EXPECT_EQ(first(Request<int64_t>("signed", "INT64", {3}, {INT64_MIN, INT64_MAX - 1, INT64_MAX})),
+            "9223372036854775807:2");
+}
+
 TEST_F(ServingTest, ABetterVersionTakesThePlaceAndABrokenOneDoesNot) {
   WriteModel("add", AddModel(1));
   StartServing();
@@ -252,6 +334,14 @@ TEST_F(ServingTest, ABetterVersionTakesThePlaceAndABrokenOneDoesNot) {
   WriteModel("add", "nor is this", "", 2);  // the file of the version that serves
   EXPECT_FALSE(Load("add").ok());
   EXPECT_EQ(answer(), std::pair(std::string("2"), 3.0f));
+  WriteFile("add/config.pbtxt", "max_batch_size: four");
+  EXPECT_FALSE(Load("add").ok());
+  EXPECT_EQ(answer(), std::pair(std::string("2"), 3.0f));
+  for (const auto& row : Loaded("add")) {
+    if (row.version() != "2") continue;
+    EXPECT_EQ(row.state(), "READY");
+    EXPECT_THAT(row.reason(), ::testing::HasSubstr("config.pbtxt: 1:17"));
+  }
 }
 
 // Requests come all the time while versions take each other's place.

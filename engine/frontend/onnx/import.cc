@@ -151,6 +151,10 @@ absl::Status Importer::SpendGrowth() {
 
 }  // namespace onnx
 
+bool NeedsValues(const absl::Status& status) {
+  return status.GetPayload(onnx::kValuesUrl).has_value();
+}
+
 bool IsOptionsError(const absl::Status& status) {
   return status.GetPayload(onnx::kOptionsUrl).has_value();
 }
@@ -162,7 +166,12 @@ absl::StatusOr<OnnxPlan> ImportOnnx(std::string_view bytes, const ImportOptions&
   if (!model.ok())
     return absl::Status(model.status().code(), StrCat("ONNX: ", ToStd(model.status().message())));
   TG_RETURN_IF_ERROR(onnx::ReadExternal(options, &*model));
-  return onnx::Importer(*model, options, budget).Run();
+  onnx::Importer importer(*model, options, budget);
+  absl::StatusOr<OnnxPlan> plan = importer.Run();
+  if (plan.ok() || !importer.missed_values()) return plan;
+  absl::Status status = plan.status();
+  status.SetPayload(onnx::kValuesUrl, {});
+  return status;
 }
 
 absl::StatusOr<OnnxPlan> ImportOnnx(std::string_view bytes, const ImportOptions& options) {

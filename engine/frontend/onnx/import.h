@@ -74,6 +74,10 @@ struct OnnxPlan {
 // Whether the error says that options do not fit the model, rather than what is wrong with that.
 bool IsOptionsError(const absl::Status& status);
 
+// Whether the error is, or has among others, that the plan depends on what is bound to an input,
+// which ImportOptions::values may say.
+bool NeedsValues(const absl::Status& status);
+
 // INVALID_ARGUMENT: the bytes are no valid model, or the options do not fit it (an unknown name, a
 // dynamic dimension without a size). UNIMPLEMENTED: operators, attributes or element types that are
 // not supported, all of them with the nodes, or an opset. RESOURCE_EXHAUSTED: the model is over a

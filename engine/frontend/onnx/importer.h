@@ -23,6 +23,8 @@ namespace telegrad::onnx {
 
 // Marks errors of options.
 inline constexpr absl::string_view kOptionsUrl = "telegrad/onnx-options";
+// Marks errors that values of inputs may change.
+inline constexpr absl::string_view kValuesUrl = "telegrad/onnx-values";
 
 template <typename... Args>
 absl::Status OptionsError(const Args&... args) {
@@ -67,6 +69,9 @@ class Importer : public GraphImporter {
     out_.guards.assign(guards_.begin(), guards_.end());
     return std::move(out_);
   }
+
+  // Whether something asked in vain for the value of an input.
+  bool missed_values() const { return values_.missed_inputs(); }
 
   absl::StatusOr<std::vector<ValueRef>> ImportGraph(const GraphProto& graph,
                                                     const std::vector<ValueRef>& inputs) override;

@@ -62,7 +62,13 @@ class ModelWriter {
  public:
   // A dim of -1 is dynamic and named "N".
   ModelWriter& Input(std::string_view name, DType dtype, const Shape& shape) {
-    return Value(field::kGraphInput, name, dtype, shape);
+    return Value(field::kGraphInput, name, Info(dtype).onnx, shape);
+  }
+  ModelWriter& StringInput(std::string_view name, const Shape& shape) {
+    return Value(field::kGraphInput, name, kStringType, shape);
+  }
+  ModelWriter& StringOutput(std::string_view name, const Shape& shape) {
+    return Value(field::kGraphOutput, name, kStringType, shape);
   }
   ModelWriter& Output(std::string_view name) {
     std::string info;
@@ -72,7 +78,7 @@ class ModelWriter {
   }
   // With its type, as exporters write it.
   ModelWriter& Output(std::string_view name, DType dtype, const Shape& shape) {
-    return Value(field::kGraphOutput, name, dtype, shape);
+    return Value(field::kGraphOutput, name, Info(dtype).onnx, shape);
   }
   ModelWriter& Initializer(std::string_view name, const HostTensor& tensor) {
     PutBytesField(field::kInitializer, *WriteTensorFile(tensor, name), &graph_);
@@ -119,7 +125,8 @@ class ModelWriter {
   }
 
  private:
-  ModelWriter& Value(uint32_t number, std::string_view name, DType dtype, const Shape& shape) {
+  ModelWriter& Value(uint32_t number, std::string_view name, int64_t elem_type,
+                     const Shape& shape) {
     std::string dims, tensor, type, info;
     for (int64_t size : shape) {
       std::string dim;
@@ -127,7 +134,7 @@ class ModelWriter {
       if (size < 0) PutBytesField(field::kDimParam, "N", &dim);
       PutBytesField(field::kDim, dim, &dims);
     }
-    PutVarintField(field::kElemType, Info(dtype).onnx, &tensor);
+    PutVarintField(field::kElemType, static_cast<uint64_t>(elem_type), &tensor);
     PutBytesField(field::kTypeShape, dims, &tensor);
     PutBytesField(field::kTensorType, tensor, &type);
     PutBytesField(field::kValueName, name, &info);

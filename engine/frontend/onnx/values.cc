@@ -193,7 +193,7 @@ const std::string_view* Values::WeightBytes(int slot) const {
   return it == weight_of_slot_.end() ? nullptr : &weights_[it->second].bytes;
 }
 
-std::string Values::Unknown(const Value& value) const {
+std::string Values::Unknown(const Value& value) {
   std::string out;
   if (!value.tensor.valid()) return out;
   int64_t elements = 0;
@@ -202,7 +202,9 @@ std::string Values::Unknown(const Value& value) const {
     if (WeightBytes(slot) != nullptr || given_.contains(slot)) continue;
     StrAppend(&out, out.empty() ? "'" : "', '", builder_->slots()[slot].name);
   }
-  return out.empty() ? out : out + "'";
+  if (out.empty()) return out;
+  missed_inputs_ = true;
+  return out + "'";
 }
 
 absl::StatusOr<const HostTensor*> Values::ToHost(Value* value, Effort effort, int64_t most_bytes) {

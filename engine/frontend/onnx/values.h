@@ -80,7 +80,9 @@ class Values {
   // Several at once, so that what they share is computed once. False if one takes more effort.
   absl::StatusOr<bool> AllToHost(const std::vector<Value*>& values, Effort effort);
   // Names of the inputs without a given value that a tensor depends on.
-  std::string Unknown(const Value& value) const;
+  std::string Unknown(const Value& value);
+  // Whether there were ever any.
+  bool missed_inputs() const { return missed_inputs_; }
 
   // The content of an input of the plan, which must outlive this.
   void GiveInput(int slot, const HostTensor* content) { given_[slot] = content; }
@@ -117,6 +119,7 @@ class Values {
   absl::flat_hash_map<int, size_t> weight_of_slot_;
   std::map<int, const HostTensor*> given_;
   std::set<int> guards_;
+  bool missed_inputs_ = false;
   std::map<std::string, int64_t> slot_names_;  // each with how many slots were named after it
   size_t slots_named_ = 0;                     // that are in there
 };
