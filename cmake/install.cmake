@@ -1,12 +1,12 @@
 # What `cmake --install` puts where, in components that deploy/package.sh makes Debian packages of:
-#   daemon   telegradd and its compile worker
+#   daemon   telegradd and its workers
 #   cli      telegrad and telegrad-opt
 #   dev      the C++ client: one static library, headers, and how CMake and pkg-config find them
 if(NOT TELEGRAD_SERVER)
   return()
 endif()
 
-install(TARGETS telegradd telegrad-compile-worker RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT daemon)
+install(TARGETS telegradd telegrad-compile-worker telegrad-device-worker RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT daemon)
 install(TARGETS telegrad telegrad-opt RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT cli)
 
 # The libraries of the house that a program of the client links: those reached from telegrad_client and the

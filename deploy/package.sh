@@ -55,7 +55,7 @@ trap 'rm -rf "$work"' EXIT
 # Debian has libraries of an architecture in a folder of their own.
 multiarch=lib/$(gcc -print-multiarch)
 cmake --preset release -DCMAKE_INSTALL_LIBDIR="$multiarch" >/dev/null
-ninja -C "$build" telegradd telegrad-compile-worker telegrad telegrad-opt libtelegrad
+ninja -C "$build" telegradd telegrad-compile-worker telegrad-device-worker telegrad telegrad-opt libtelegrad
 version=$("$build/server/telegradd" --version | cut -d' ' -f2)
 architecture=$(dpkg --print-architecture)
 # The same tree makes the same packages: their times are those of its last commit.
@@ -135,6 +135,7 @@ install -d "$work/telegradd/DEBIAN"
 echo /etc/telegrad/telegradd.env >"$work/telegradd/DEBIAN/conffiles"
 # A compile worker has no flags of its own to write a page from.
 ln -s telegradd.8.gz "$work/telegradd/usr/share/man/man8/telegrad-compile-worker.8.gz"
+ln -s telegradd.8.gz "$work/telegradd/usr/share/man/man8/telegrad-device-worker.8.gz"
 pack telegradd "$architecture" net adduser "compute server for tensor graphs" \
   "Telegrad takes graphs of tensor operations over gRPC, compiles them into kernels for the machine's processors and GPUs, and runs them. This package has the daemon and its systemd units." \
   "Suggests: telegrad"

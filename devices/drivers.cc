@@ -34,7 +34,15 @@ absl::StatusOr<Devices> OpenCpus(const DriverOptions& options, std::vector<std::
     cpu.target.threads = cpu.threads;
     cpu.memory_limit = memory;
     if (options.launch_ms > 0) cpu.launch_limit = absl::Milliseconds(options.launch_ms);
-    TG_ASSIGN_OR_RETURN(devices.emplace_back(), OpenCpu(cpu));
+    if (options.isolate == Isolation::kNone) {
+      TG_ASSIGN_OR_RETURN(devices.emplace_back(), OpenCpu(cpu));
+      continue;
+    }
+    TG_ASSIGN_OR_RETURN(devices.emplace_back(),
+                        OpenWorkerDevice({.cpu = cpu,
+                                          .by_tenant = options.isolate == Isolation::kTenant,
+                                          .hang_limit = absl::Milliseconds(options.worker_hang_ms),
+                                          .on_event = options.on_worker}));
   }
   return devices;
 }

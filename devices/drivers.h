@@ -11,14 +11,25 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
+#include "devices/worker/worker_device.h"
 
 namespace telegrad {
 
+// Where the kernels of processors run: see docs/isolation.md.
+enum class Isolation : uint8_t {
+  kNone,    // in this process
+  kDevice,  // in a worker process for each device
+  kTenant,  // in one for each tenant on each device
+};
+
 struct DriverOptions {
-  Target host;                          // the processor that this process runs on
-  int64_t cpu_memory = 0;               // of all CPU devices; below 1: a share of the machine's
-  int64_t cpu_devices = 1;              // which share its threads and memory
-  int64_t launch_ms = 0;                // see CpuOptions::launch_limit; 0: any
+  Target host;              // the processor that this process runs on
+  int64_t cpu_memory = 0;   // of all CPU devices; below 1: a share of the machine's
+  int64_t cpu_devices = 1;  // which share its threads and memory
+  int64_t launch_ms = 0;    // see CpuOptions::launch_limit; 0: any
+  Isolation isolate = Isolation::kNone;
+  int64_t worker_hang_ms = 1000;  // see WorkerDeviceOptions::hang_limit
+  std::function<void(const WorkerEvent&)> on_worker = {};
   std::vector<std::string> disk_roots;  // NAME=DIRECTORY each
   std::vector<std::string> read_only_disk_roots;
   int64_t disk_growth = 0;  // see DiskOptions

@@ -198,6 +198,22 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemotes(const Flags& fl
   return all;
 }
 
+Isolation IsolationOf(const Flags& flags) {
+  const std::string& choice = flags.GetString("isolate");
+  if (choice == "device") return Isolation::kDevice;
+  return choice == "tenant" ? Isolation::kTenant : Isolation::kNone;
+}
+
+void TellWorker(const WorkerEvent& event, Metrics& metrics) {
+  if (event.ended.empty()) {
+    Log(LogLevel::kInfo, "device_worker", {{"worker", event.worker}, {"pid", int64_t{event.pid}}});
+    return;
+  }
+  metrics.Add(Metric::kDeviceWorkerEnds);
+  Log(LogLevel::kError, "device_worker_ended",
+      {{"worker", event.worker}, {"reason", event.ended}, {"pid", int64_t{event.pid}}});
+}
+
 // How many connections of gRPC leave descriptors for all else: what is open now, and a reserve for
 // files, workers and the other sockets.
 absl::StatusOr<int64_t> RoomForConnections(const Flags& flags, int64_t limit) {
@@ -340,11 +356,17 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   if (flags.GetInt("opencl-devices") != 0) opencl::PrepareEnvironment();  // threads start next
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
                       CompileService::Start(CompileOptions(flags)));
+  // What runs on the devices counts and posts when it ends, as late as when they are closed: so
+  // they go before these, once no task is left that could use them.
+  Metrics metrics;
   const DriverOptions drivers{
       .host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads"))),
       .cpu_memory = flags.GetInt("cpu-memory"),
       .cpu_devices = flags.GetInt("cpu-devices"),
       .launch_ms = flags.GetInt("launch-time"),
+      .isolate = IsolationOf(flags),
+      .worker_hang_ms = flags.GetInt("worker-hang-time"),
+      .on_worker = [&metrics](const WorkerEvent& event) { TellWorker(event, metrics); },
       .disk_roots = flags.GetList("disk-root"),
       .read_only_disk_roots = flags.GetList("disk-root-readonly"),
       .disk_growth = flags.GetInt("disk-growth"),
@@ -357,9 +379,6 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
       .opencl_library = flags.GetString("opencl-library"),
       .opencl_devices = flags.GetInt("opencl-devices"),
       .opencl_memory = flags.GetInt("opencl-memory")};
-  // What runs on the devices counts and posts when it ends, as late as when they are closed: so
-  // they go before these, once no task is left that could use them.
-  Metrics metrics;
   TaskPool workers({.threads = kWorkers, .spare = kWorkers});
   TaskPool compilers({.threads = static_cast<int>(flags.GetInt("compile-threads")),
                       .spare = kSpareCompilers,

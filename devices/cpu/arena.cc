@@ -3,11 +3,14 @@
 // Only what was handed out before needs zeroing; that happens outside of the lock.
 #include "devices/cpu/arena.h"
 
+#include <fcntl.h>
+#include <linux/falloc.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "engine/base/checked.h"
 #include "engine/base/status.h"
@@ -32,27 +35,61 @@ int64_t PieceSize(int64_t size) {
 
 }  // namespace
 
+int64_t Arena::CapacityFor(int64_t limit) {
+  if (limit < 0 || limit > kMaxLimit) return -1;
+  // Rounding and fragmentation take room, too.
+  return RoundUp(limit + limit / 2 + 32 * kBlock, kBlock);
+}
+
 absl::StatusOr<std::shared_ptr<Arena>> Arena::Create(int64_t limit) {
-  if (limit < 0 || limit > kMaxLimit) {
+  return CreateIn(UniqueFd(), limit);
+}
+
+absl::StatusOr<std::shared_ptr<Arena>> Arena::CreateIn(UniqueFd file, int64_t limit) {
+  const int64_t capacity = CapacityFor(limit);
+  if (capacity < 0) {
     return InvalidArgument("a memory limit of ", limit, " bytes; expected 0 to ", kMaxLimit);
   }
-  // Rounding and fragmentation take room, too.
-  const int64_t capacity = RoundUp(limit + limit / 2 + 32 * kBlock, kBlock);
   const int64_t mapped = capacity + kBlock;
-  void* mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapping == MAP_FAILED) {
+  constexpr int kProtection = PROT_READ | PROT_WRITE;
+  void* mapping =
+      mmap(nullptr, mapped, kProtection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  auto* first = static_cast<char*>(mapping);
+  char* base = first + (-reinterpret_cast<intptr_t>(first) & (kBlock - 1));
+  const bool ok =
+      mapping != MAP_FAILED &&
+      (!file.valid() || mmap(base, capacity, kProtection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+                             file.get(), 0) != MAP_FAILED);
+  if (!ok) {
+    if (mapping != MAP_FAILED) munmap(mapping, mapped);
     return ResourceExhausted("the system refused ", mapped,
                              " bytes of address space for a memory limit of ", limit);
   }
-  auto* first = static_cast<char*>(mapping);
-  char* base = first + (-reinterpret_cast<intptr_t>(first) & (kBlock - 1));
   madvise(base, capacity, MADV_HUGEPAGE);  // a wish; without huge pages it is only slower
-  return std::shared_ptr<Arena>(new Arena(first, mapped, base, capacity, limit));
+  return std::shared_ptr<Arena>(new Arena(first, mapped, base, capacity, limit, std::move(file)));
 }
 
-Arena::Arena(char* mapping, int64_t mapped, char* base, int64_t capacity, int64_t limit)
-    : mapping_(mapping), mapped_(mapped), base_(base), capacity_(capacity), limit_(limit) {}
+Arena::Arena(char* mapping, int64_t mapped, char* base, int64_t capacity, int64_t limit,
+             UniqueFd file)
+    : mapping_(mapping),
+      mapped_(mapped),
+      base_(base),
+      capacity_(capacity),
+      limit_(limit),
+      file_(std::move(file)) {}
+
+void Arena::GiveBack() {
+  if (!file_.valid()) return;
+  std::lock_guard lock(mutex_);
+  for (const auto& [offset, bytes] : free_) {
+    fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
+  }
+  if (free_.empty()) return;
+  const auto [last, length] = *free_.rbegin();
+  if (last + length != top_) return;
+  RemoveFree(last, length);
+  top_ = last;  // zero again
+}
 
 Arena::~Arena() { munmap(mapping_, mapped_); }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/unique_fd.h"
 
 namespace telegrad {
 
@@ -21,6 +22,10 @@ class Arena {
   // `limit` bytes can be in use at once. RESOURCE_EXHAUSTED if the system has not as many
   // addresses.
   static absl::StatusOr<std::shared_ptr<Arena>> Create(int64_t limit);
+  // The same, in `file`, of CapacityFor(limit) bytes, which others may map.
+  static absl::StatusOr<std::shared_ptr<Arena>> CreateIn(UniqueFd file, int64_t limit);
+  // What an arena takes of addresses, and of its file; -1 where `limit` is none.
+  static int64_t CapacityFor(int64_t limit);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -30,9 +35,16 @@ class Arena {
   // What Alloc returned, with the same size.
   void Free(void* at, int64_t size);
 
+  // Gives the pages of a file's free blocks back to the system.
+  void GiveBack();
+
   int64_t limit() const { return limit_; }
+  int descriptor() const { return file_.get(); }  // of its file
+  char* base() const { return base_; }
+  int64_t capacity() const { return capacity_; }
   int64_t used() const;  // in steps of 64 bytes an allocation
-  // The most bytes that were ever touched: what the system holds for this arena.
+  // What the system holds for this arena: the most bytes that were ever touched, less what was
+  // given back behind them.
   int64_t footprint() const;
 
  private:
@@ -49,7 +61,7 @@ class Arena {
     std::vector<int64_t> free;
   };
 
-  Arena(char* mapping, int64_t mapped, char* base, int64_t capacity, int64_t limit);
+  Arena(char* mapping, int64_t mapped, char* base, int64_t capacity, int64_t limit, UniqueFd file);
 
   Span TakeBlocks(int64_t bytes);
   void ReturnBlocks(int64_t offset, int64_t bytes);
@@ -63,6 +75,7 @@ class Arena {
   char* const base_;
   const int64_t capacity_;
   const int64_t limit_;
+  const UniqueFd file_;
 
   mutable std::mutex mutex_;
   int64_t used_ = 0;

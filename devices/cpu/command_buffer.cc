@@ -1,35 +1,13 @@
 #include "devices/cpu/command_buffer.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
+#include "devices/cpu/launch_cost.h"
 #include "devices/cpu/loader.h"
-#include "devices/cpu/rates.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
-namespace {
-
-// In microseconds. Waking a thread takes some 25. Below the first it is not worth it; each helper
-// gets at least the second.
-constexpr double kWorthSplitting = 20;
-constexpr double kWorthAThread = 10;
-constexpr double kStepOverhead = 0.02;
-
-double Micros(double flops, double bytes) {
-  return 1e6 * std::max(flops / ThreadRates().flops, bytes / ThreadRates().bytes);
-}
-
-int HelpersWorthWaking(const Launch& launch, int threads) {
-  const double time = Micros(launch.flops, launch.bytes);
-  if (!(time >= kWorthSplitting)) return 0;
-  const double most = static_cast<double>(std::min<int64_t>(threads, launch.iterations));
-  return std::max(0, static_cast<int>(std::min(most, std::floor(time / kWorthAThread))) - 1);
-}
-
-}  // namespace
 
 absl::StatusOr<std::shared_ptr<const CpuCommandBuffer>> CpuCommandBuffer::Encode(
     std::vector<Command> commands, int threads) {
@@ -46,7 +24,7 @@ absl::Status CpuCommandBuffer::AddStep(const Command& command, int threads) {
   Step step{.first = static_cast<int64_t>(patches_.size())};
   if (command.kind == CommandKind::kCopy) {
     step.amount = command.copy.length;
-    micros_ += Micros(0, 2.0 * static_cast<double>(step.amount));
+    micros_ += PredictedMicros(0, 2.0 * static_cast<double>(step.amount));
     patches_.insert(patches_.end(), {command.copy.to, command.copy.from});
   } else {
     const Launch& launch = command.launch;
@@ -56,10 +34,10 @@ absl::Status CpuCommandBuffer::AddStep(const Command& command, int threads) {
     step.begin = launch.begin;
     step.amount = launch.iterations;
     step.helpers = HelpersWorthWaking(launch, threads);
-    micros_ += Micros(launch.flops, launch.bytes);
+    micros_ += PredictedMicros(launch.flops, launch.bytes);
     patches_.insert(patches_.end(), launch.arguments.begin(), launch.arguments.end());
   }
-  micros_ += kStepOverhead;
+  micros_ += kStepMicros;
   steps_.push_back(step);
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/command_list.h"
+#include "devices/cpu/launch_cost.h"
 #include "devices/cpu/launch_watch.h"
 #include "devices/cpu/worker_pool.h"
 
@@ -24,7 +25,7 @@ class CpuCommandBuffer : public CommandList {
   absl::Status Check(std::span<const BufferView> bindings) const;
 
   // Whether running it takes less than waking a thread for it.
-  bool quick() const { return micros_ < kQuick; }
+  bool quick() const { return micros_ < kQuickMicros; }
 
   // Where a run keeps its addresses; to be reused.
   struct Scratch {
@@ -37,8 +38,6 @@ class CpuCommandBuffer : public CommandList {
                    Scratch* scratch, const RunControl& control) const;
 
  private:
-  static constexpr double kQuick = 10;  // microseconds
-
   struct Step {
     WorkerPool::Body entry = nullptr;  // null: copies `amount` bytes from argument 1 to argument 0
     int64_t first = 0;                 // its arguments in patches_

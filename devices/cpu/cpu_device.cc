@@ -125,11 +125,16 @@ int64_t DefaultCpuMemory() {
   return std::min(machine, CgroupMemoryLimit()) / 2;
 }
 
+void Complete(CpuOptions* options) {
+  if (options->threads < 1)
+    options->threads = static_cast<int>(std::thread::hardware_concurrency());
+  options->threads = std::clamp(options->threads, 1, WorkerPool::kMaxThreads);
+  if (options->memory_limit < 1) options->memory_limit = DefaultCpuMemory();
+}
+
 absl::StatusOr<std::unique_ptr<Device>> OpenCpu(const CpuOptions& given) {
   CpuOptions options = given;
-  if (options.threads < 1) options.threads = static_cast<int>(std::thread::hardware_concurrency());
-  options.threads = std::clamp(options.threads, 1, WorkerPool::kMaxThreads);
-  if (options.memory_limit < 1) options.memory_limit = DefaultCpuMemory();
+  Complete(&options);
   TG_ASSIGN_OR_RETURN(std::shared_ptr<Arena> arena, Arena::Create(options.memory_limit));
   TG_ASSIGN_OR_RETURN(std::unique_ptr<Loader> loader, Loader::Create());
   return std::make_unique<CpuDevice>(options, std::move(arena), std::move(loader));

@@ -26,6 +26,9 @@ struct CpuOptions {
 // Half of the machine's memory.
 int64_t DefaultCpuMemory();
 
+// Puts what was left to it in place of what is below 1.
+void Complete(CpuOptions* options);
+
 // Destroying the device ends what was submitted, first on the copy queue, see ~HostQueue. Memory,
 // programs and timelines may outlive it.
 absl::StatusOr<std::unique_ptr<Device>> OpenCpu(const CpuOptions& options);

@@ -2,8 +2,8 @@
 
 #include "engine/compile/build_identity.h"
 #include "engine/compile/compiler.h"
-#include "engine/compile/frame.h"
 #include "engine/compile/worker_protocol.h"
+#include "engine/process/frame.h"
 
 namespace telegrad {
 namespace {

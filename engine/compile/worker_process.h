@@ -2,23 +2,16 @@
 // bounded in memory, asked one thing at a time, killed when it is of no use any more.
 #pragma once
 
-#include <sys/types.h>
-
-#include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
-#include "engine/compile/frame.h"
 #include "engine/compile/worker_protocol.h"
+#include "engine/process/child_process.h"
+#include "engine/process/frame.h"
 
 namespace telegrad {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kLimitsMemory = false;  // the sanitizer's shadow is larger than any limit
-#else
-inline constexpr bool kLimitsMemory = true;
-#endif
 
 class WorkerProcess {
  public:
@@ -40,32 +33,25 @@ class WorkerProcess {
 
   const std::string& identity() const { return hello_.identity; }
   // Whether it was ended from outside; once an Ask has failed.
-  bool was_killed() const { return was_killed_; }
+  bool was_killed() const { return process_->was_killed(); }
 
   // Whether it waits for a request. False once it has died or said something unasked.
-  bool IsIdle() const;
+  bool IsIdle() const { return process_->IsQuiet(); }
 
   // Its answer. DEADLINE_EXCEEDED where none came in time; ABORTED, saying what happened, where it
   // died or its answer was none. After either it is good for nothing but destruction.
   absl::StatusOr<WorkerAnswer> Ask(const WorkerRequest& request, FrameDeadline deadline);
   // Thread-safe: ends an Ask as if the process had died; nobody waits for what it is doing.
-  void Interrupt();
+  void Interrupt() { process_->Interrupt(); }
 
  private:
-  WorkerProcess(pid_t pid, int socket, int errors, std::string folder)
-      : pid_(pid), socket_(socket), errors_(errors), folder_(std::move(folder)) {}
+  WorkerProcess(std::unique_ptr<ChildProcess> process, std::string folder)
+      : process_(std::move(process)), folder_(std::move(folder)) {}
 
   absl::Status Greet(FrameDeadline deadline);
-  // Ends the process and says how it ended, with its last words.
-  std::string Bury();
 
-  const pid_t pid_;
-  const int socket_;
-  const int errors_;          // the reading end of its stderr
+  std::unique_ptr<ChildProcess> process_;
   const std::string folder_;  // that is its own; empty: none
-  bool buried_ = false;
-  bool was_killed_ = false;
-  std::atomic<bool> interrupted_{false};
   WorkerHello hello_;
 };
 

@@ -13,7 +13,6 @@
 namespace telegrad {
 
 inline constexpr uint32_t kWorkerProtocol = 2;
-inline constexpr int kWorkerSocket = 3;  // the worker's descriptor
 inline constexpr size_t kMaxHelloBytes = 4096;
 inline constexpr size_t kMaxRequestBytes = size_t{17} << 20;  // kMaxIrBytes and the rest
 inline constexpr size_t kMaxAnswerBytes = size_t{128} << 20;

@@ -17,13 +17,14 @@
 #include <string>
 
 #include "engine/base/strings.h"
-#include "engine/compile/frame.h"
 #include "engine/compile/worker_protocol.h"
+#include "engine/process/child_process.h"
+#include "engine/process/frame.h"
 
 namespace telegrad {
 namespace {
 
-void Raw(const std::string& bytes) { send(kWorkerSocket, bytes.data(), bytes.size(), 0); }
+void Raw(const std::string& bytes) { send(kChildSocket, bytes.data(), bytes.size(), 0); }
 
 // Waits at a FIFO for another process: both open it, each for its own direction.
 void Meet(const std::string& fifo, int flags) { close(open(fifo.c_str(), flags)); }
@@ -108,9 +109,9 @@ int Serve(const std::string& name) {
   if (name.ends_with("chatty-worker")) Raw("HTTP/1.1 400 Bad Request\r\n\r\n and forty bytes more");
   std::string identity = "fake";
   if (name.ends_with("foreign-worker")) identity = StrCat("fake ", getpid());
-  if (!WriteFrame(kWorkerSocket, Encode(WorkerHello{kWorkerProtocol, identity})).ok()) return 1;
+  if (!WriteFrame(kChildSocket, Encode(WorkerHello{kWorkerProtocol, identity})).ok()) return 1;
   while (true) {
-    const auto frame = ReadFrame(kWorkerSocket, kMaxRequestBytes);
+    const auto frame = ReadFrame(kChildSocket, kMaxRequestBytes);
     if (!frame.ok()) return 0;
     auto request = DecodeRequest(*frame);
     if (!request.ok()) return 1;
@@ -122,7 +123,7 @@ int Serve(const std::string& name) {
     } else if (request->source == "half") {
       Raw(std::string("TGRF\x40\0\0\0", 8) + std::string(40, 'x'));
       return 0;
-    } else if (!WriteFrame(kWorkerSocket, answer).ok()) {
+    } else if (!WriteFrame(kChildSocket, answer).ok()) {
       return 1;
     }
     if (request->source == "more") Raw("and one more thing");

@@ -1,5 +1,5 @@
 // Frames over a socket pair: whole, broken anywhere, late.
-#include "engine/compile/frame.h"
+#include "engine/process/frame.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

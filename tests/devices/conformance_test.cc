@@ -6,6 +6,7 @@
 #include "devices/disk/disk_device.h"
 #include "devices/npy/npy_device.h"
 #include "devices/null/null_device.h"
+#include "devices/worker/worker_device.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "tests/devices/cuda_fixture.h"
@@ -119,6 +120,17 @@ std::vector<TestedDriver> AllDrivers() {
                               .queue_capacity = limits.capacity,
                               .wait_limit = limits.wait_limit});
            }},
+#ifdef DEVICE_WORKER  // not where the suite travels to other machines
+      {.name = "worker",
+       .open =
+           [](const QueueLimits& limits) {
+             return *OpenWorkerDevice({.cpu = {.threads = 2,
+                                               .memory_limit = kLimit,
+                                               .queue_capacity = limits.capacity,
+                                               .wait_limit = limits.wait_limit},
+                                       .executable = DEVICE_WORKER});
+           }},
+#endif
       {.name = "null",
        .open = [](const QueueLimits& limits) -> std::unique_ptr<Device> {
          return OpenNull({.memory_limit = kLimit,

@@ -7,7 +7,7 @@ import subprocess
 import unittest
 
 import support
-from support import OPT, TELEGRAD, TELEGRADD, VERSION, WORKER, run
+from support import DEVICE_WORKER, OPT, TELEGRAD, TELEGRADD, VERSION, WORKER, run
 
 PROGRAMS = {"telegradd": TELEGRADD, "telegrad": TELEGRAD, "telegrad-opt": OPT}
 
@@ -27,7 +27,8 @@ def complete(name, words):
 
 class PagesTest(unittest.TestCase):
     def test_versions_agree(self):
-        for name, program in {**PROGRAMS, "telegrad-compile-worker": WORKER}.items():
+        workers = {"telegrad-compile-worker": WORKER, "telegrad-device-worker": DEVICE_WORKER}
+        for name, program in {**PROGRAMS, **workers}.items():
             self.assertEqual(run(program, "--version"), f"{name} {VERSION}\n")
 
     @unittest.skipIf(subprocess.run(["/usr/bin/python3", "-c", "import grpc, numpy"], stderr=subprocess.DEVNULL,

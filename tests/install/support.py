@@ -9,6 +9,7 @@ BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build" / "release"))
 VERSION = os.environ.get("VERSION", "0.1.0")
 TELEGRADD = str(BUILD / "server" / "telegradd")
 WORKER = str(BUILD / "server" / "telegrad-compile-worker")
+DEVICE_WORKER = str(BUILD / "server" / "telegrad-device-worker")
 TELEGRAD = str(BUILD / "client" / "cli" / "telegrad")
 OPT = str(BUILD / "engine" / "tools" / "telegrad-opt")
 # One that has nothing of whoever runs the tests.

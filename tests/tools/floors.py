@@ -17,6 +17,7 @@ import sys
 FLOOR = {
     "engine/base": 0,
     "engine/net": 1,
+    "engine/process": 1,
     "engine/types": 1,
     "engine/opencl": 2,
     "engine/ir": 2,
@@ -48,6 +49,7 @@ ALLOWED = [
     ("devices/remote", ["client/cc"] + CONTRACT),  # a device behind a channel
     ("devices/nv", ["devices/hcq"] + CONTRACT),  # writes its queues itself
     ("devices/opencl", ["engine/opencl"] + CONTRACT),  # whose loader the compiler opens, too
+    ("devices/worker", ["devices/cpu", "engine/process"] + CONTRACT),  # a processor in another process
     ("devices/*", CONTRACT),
     # The server has floors too: metrics and log, identity, devices, sessions, models, services.
     ("server", ["engine/base"]),  # the table of flags

@@ -1,4 +1,4 @@
-#include "engine/compile/frame.h"
+#include "engine/process/frame.h"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,0 +1,30 @@
+// What launches and copies are predicted to take of a CPU's threads.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "devices/api/device.h"
+#include "devices/cpu/rates.h"
+
+namespace telegrad {
+
+inline constexpr double kStepMicros = 0.02;  // of a command, whatever it does
+inline constexpr double kQuickMicros = 10;   // below, waking a thread for it takes longer
+
+// On one thread.
+inline double PredictedMicros(double flops, double bytes) {
+  return 1e6 * std::max(flops / ThreadRates().flops, bytes / ThreadRates().bytes);
+}
+
+// Of `threads` - 1. Waking one takes some 25 microseconds: below 20 it is not worth it, and each
+// gets at least 10.
+inline int HelpersWorthWaking(const Launch& launch, int threads) {
+  constexpr double kWorthSplitting = 20, kWorthAThread = 10;
+  const double time = PredictedMicros(launch.flops, launch.bytes);
+  if (!(time >= kWorthSplitting)) return 0;
+  const double most = static_cast<double>(std::min<int64_t>(threads, launch.iterations));
+  return std::max(0, static_cast<int>(std::min(most, std::floor(time / kWorthAThread))) - 1);
+}
+
+}  // namespace telegrad

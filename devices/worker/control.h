@@ -1,0 +1,73 @@
+// What a daemon and a worker share besides buffers: a ring of records, each some commands, and
+// timelines as words that both read and write. One page for the words, then the ring.
+//
+// The daemon writes a record, counts `posted` up, and rings; the worker runs records in order and
+// counts `ended` up. Both spin for a moment before they sleep on a futex, and say that they do, so
+// that whoever rings enters the kernel only for a sleeper.
+//
+// The worker believes what it finds here. The daemon does not: it keeps its own count of what it
+// posted, never reads back what it wrote, copies what the worker says before it looks at it, and
+// uses none of it as an address, an index or a length before it has checked it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace telegrad {
+
+inline constexpr uint32_t kDeviceWorkerProtocol = 1;
+
+inline constexpr uint64_t kRingRecords = 16;
+inline constexpr uint32_t kRecordSteps = 256;
+inline constexpr uint32_t kRecordArguments = 4096;
+inline constexpr uint32_t kRecordMessage = 496;
+
+// A launch of iterations [begin, begin + amount) of a program; or, with the program 0, a copy of
+// `amount` bytes from its second argument to its first.
+struct RingStep {
+  uint64_t program;
+  int64_t begin;
+  int64_t amount;
+  uint32_t helpers;    // threads worth waking
+  uint32_t arguments;  // that it takes of the record's, in order
+};
+
+struct RingTimes {
+  int64_t begin_ns, end_ns;  // of the steady clock, which is the same in all processes
+};
+
+struct RingRecord {
+  // Of the daemon:
+  uint32_t steps;
+  uint32_t traced;  // whether `times` is wanted
+  RingStep step[kRecordSteps];
+  uint64_t argument[kRecordArguments];  // bytes from the start of the worker's memory
+  // Of the worker:
+  int32_t code;  // absl::StatusCode
+  uint32_t message_bytes;
+  char message[kRecordMessage];
+  RingTimes times[kRecordSteps];
+};
+
+struct WorkerControl {
+  // Of the daemon:
+  alignas(64) std::atomic<uint64_t> posted;
+  std::atomic<uint32_t> bell;                // a futex; changes with every post
+  std::atomic<uint32_t> daemon_sleeps;       // on ended_bell
+  alignas(64) std::atomic<uint32_t> attend;  // a futex; changes with the next two
+  std::atomic<uint32_t> ping;
+  std::atomic<uint64_t> cancelled;  // records up to this one are to end early
+  // Of the worker:
+  alignas(64) std::atomic<uint64_t> ended;
+  std::atomic<uint32_t> ended_bell;        // a futex; changes with `ended`
+  std::atomic<uint32_t> worker_sleeps;     // on bell
+  std::atomic<uint32_t> step;              // of the record that runs
+  alignas(64) std::atomic<uint32_t> pong;  // the last ping that was heard
+  alignas(4096) RingRecord record[kRingRecords];
+
+  RingRecord& RecordOf(uint64_t number) { return record[number % kRingRecords]; }
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+}  // namespace telegrad

@@ -1,0 +1,101 @@
+// One worker process, seen from the daemon: started with nothing but its memory and a socket, given
+// records to run, watched while it runs them, and buried when it has ended or is of no use.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/api/cancellation.h"
+#include "devices/worker/control.h"
+#include "devices/worker/protocol.h"
+#include "devices/worker/shared_memory.h"
+#include "engine/process/child_process.h"
+#include "engine/process/frame.h"
+
+namespace telegrad {
+
+class DeviceWorker {
+ public:
+  struct Options {
+    std::string executable;
+    std::string whose;  // "CPU:0's worker", for messages
+    int memory = -1;    // descriptor of its memory
+    DeviceWorkerSetup setup;
+    // How long it may answer nothing, or go on with what is to end, before it is taken for hung.
+    absl::Duration hang_limit = absl::Seconds(1);
+  };
+
+  // Starts one and waits until it is ready. The process lives no longer than the calling thread.
+  // UNAVAILABLE, naming the executable and what happened.
+  static absl::StatusOr<std::unique_ptr<DeviceWorker>> Start(const Options& options,
+                                                             FrameDeadline deadline);
+
+  pid_t pid() const { return process_->pid(); }
+  int socket() const { return process_->socket(); }
+
+  // Thread-safe. INVALID_ARGUMENT says why it cannot load the program; UNAVAILABLE that it ended.
+  absl::Status Load(uint64_t program, std::string_view name, std::string_view binary);
+  void Drop(uint64_t program);
+
+  // By one thread at a time: the record that is to be filled next, or null while the ring is full;
+  // then its number.
+  RingRecord* Next();
+  uint64_t Post();
+
+  // What became of a record.
+  struct Outcome {
+    absl::Status status;
+    bool died = false;
+  };
+  // By the thread that posts, in the order of the numbers. Waits until the record has ended, also
+  // by the end of the process: then UNAVAILABLE says how it ended and, by `name_of` its step, what
+  // it was running. Waits for no longer than the hang limit after `cancellation` wants an end.
+  template <typename StepName>
+  Outcome Await(uint64_t number, const Cancellation* cancellation, StepName name_of) {
+    Outcome out = AwaitEnd(number, cancellation);
+    if (out.died) {
+      const uint32_t step = control().step.load();
+      const std::string name = step < kRecordSteps ? name_of(step) : "";
+      if (!name.empty()) out.status = WhileRunning(name);
+    }
+    return out;
+  }
+
+  // Has all that was posted end early.
+  void CancelAll();
+  // When a step of a record that was awaited ran, as the worker says: anything.
+  RingTimes TimesOf(uint64_t number, uint32_t step);
+
+  // OK, or UNAVAILABLE that says how it ended; looks whether it has. Thread-safe.
+  absl::Status Over();
+
+ private:
+  DeviceWorker(const Options& options, std::unique_ptr<ChildProcess> process,
+               std::unique_ptr<SharedMapping> control)
+      : options_(options), process_(std::move(process)), control_(std::move(control)) {}
+
+  WorkerControl& control() { return *reinterpret_cast<WorkerControl*>(control_->base()); }
+  absl::Status Greet(int control, FrameDeadline deadline);
+  Outcome AwaitEnd(uint64_t number, const Cancellation* cancellation);
+  absl::Status WhileRunning(std::string_view name);
+  // Kills it, because of `why`; "": it has ended by itself.
+  absl::Status End(std::string_view why);
+
+  const Options options_;
+  const std::unique_ptr<ChildProcess> process_;
+  const std::unique_ptr<SharedMapping> control_;
+  uint64_t posted_ = 0, awaited_ = 0;
+  uint32_t ping_ = 0;
+
+  std::mutex asking_;  // held over a load and its answer
+  std::mutex end_mutex_;
+  absl::Status over_;  // once it has ended
+};
+
+}  // namespace telegrad

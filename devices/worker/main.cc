@@ -1,0 +1,21 @@
+// telegrad-device-worker: runs kernels for the telegradd that started it, in a process of its own,
+// so that a fault costs the work that it was running. See docs/isolation.md.
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "devices/worker/serve.h"
+#include "engine/base/version.h"
+#include "engine/process/child_process.h"
+
+int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--version") {
+    std::printf("telegrad-device-worker %s\n", std::string(telegrad::Version()).c_str());
+    return 0;
+  }
+  if (!telegrad::BeginAsChild()) {
+    std::fprintf(stderr, "telegrad-device-worker: telegradd starts this program for itself\n");
+    return 2;
+  }
+  return telegrad::ServeDevice(telegrad::kChildSocket);
+}

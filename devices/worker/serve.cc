@@ -1,0 +1,222 @@
+// One thread runs records, with a pool for their launches; one takes orders from the socket; one
+// sleeps until the daemon asks whether anybody is here, or wants a record to end. No thread ends
+// but with the process.
+#include "devices/worker/serve.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "devices/api/cancellation.h"
+#include "devices/api/spin.h"
+#include "devices/api/trace.h"
+#include "devices/cpu/launch_watch.h"
+#include "devices/cpu/loader.h"
+#include "devices/cpu/worker_pool.h"
+#include "devices/worker/control.h"
+#include "devices/worker/futex.h"
+#include "devices/worker/lockdown.h"
+#include "devices/worker/protocol.h"
+#include "devices/worker/shared_memory.h"
+#include "engine/base/status.h"
+#include "engine/process/frame.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int kBroken = 1;
+
+class DeviceServer {
+ public:
+  DeviceServer(int socket, const DeviceWorkerSetup& setup, std::unique_ptr<SharedMapping> control,
+               std::unique_ptr<SharedMapping> memory, std::unique_ptr<Loader> loader)
+      : socket_(socket),
+        control_mapping_(std::move(control)),
+        memory_mapping_(std::move(memory)),
+        control_(*reinterpret_cast<WorkerControl*>(control_mapping_->base())),
+        loader_(std::move(loader)),
+        pool_(setup.threads),
+        watch_(&pool_, setup.launch_limit_ns == 0 ? absl::InfiniteDuration()
+                                                  : absl::Nanoseconds(setup.launch_limit_ns)),
+        spins_(std::thread::hardware_concurrency() > 1) {}
+
+  void StartThreads() {
+    std::thread([this] { _exit(TakeOrders()); }).detach();
+    std::thread([this] { Attend(); }).detach();
+  }
+
+  [[noreturn]] void RunRecords() {
+    for (uint64_t number = 1;; ++number) {
+      AwaitPost(number);
+      {
+        const std::lock_guard lock(mutex_);
+        running_ = number;
+        cancellation_ = std::make_shared<Cancellation>();
+        if (control_.cancelled.load() >= number) cancellation_->Cancel();
+      }
+      RunRecord(control_.RecordOf(number));
+      control_.ended.store(number);
+      control_.ended_bell.fetch_add(1);
+      if (control_.daemon_sleeps.load() != 0) FutexWake(control_.ended_bell);
+    }
+  }
+
+ private:
+  using Program = std::shared_ptr<CpuProgram>;
+
+  void AwaitPost(uint64_t number) {
+    const auto news = [&] { return control_.posted.load(std::memory_order_acquire) >= number; };
+    while (spins_ ? !SpinUntil(news) : !news()) {
+      const uint32_t bell = control_.bell.load();
+      control_.worker_sleeps.store(1);
+      if (!news()) FutexWait(control_.bell, bell, kForeverNs);
+      control_.worker_sleeps.store(0);
+    }
+  }
+
+  void RunRecord(RingRecord& record) {
+    record.code = 0;
+    record.message_bytes = 0;
+    const uint64_t* argument = record.argument;
+    const uint64_t* const end = argument + kRecordArguments;
+    watch_.Begin(cancellation_.get());
+    absl::Status status;
+    for (uint32_t i = 0; i < std::min(record.steps, kRecordSteps); ++i) {
+      const RingStep& step = record.step[i];
+      control_.step.store(i, std::memory_order_relaxed);
+      if (step.arguments > end - argument) {
+        status = Internal("more arguments than a record has");
+        break;
+      }
+      status = cancellation_->Check();
+      if (!status.ok()) break;
+      if (record.traced != 0) record.times[i].begin_ns = SteadyNs();
+      status = RunStep(step, argument);
+      if (record.traced != 0) record.times[i].end_ns = SteadyNs();
+      if (!status.ok()) break;
+      argument += step.arguments;
+    }
+    watch_.End();
+    if (status.ok()) return;
+    const std::string_view text = ToStd(status.message()).substr(0, kRecordMessage);
+    record.code = static_cast<int32_t>(status.code());
+    record.message_bytes = static_cast<uint32_t>(text.size());
+    std::memcpy(record.message, text.data(), text.size());
+  }
+
+  absl::Status RunStep(const RingStep& step, const uint64_t* offsets) {
+    arguments_.clear();
+    for (uint32_t i = 0; i < step.arguments; ++i) {
+      if (offsets[i] > static_cast<uint64_t>(memory_mapping_->size())) {
+        return Internal("an argument outside of the memory");
+      }
+      arguments_.push_back(memory_mapping_->base() + offsets[i]);
+    }
+    if (step.program == 0) {
+      if (arguments_.size() != 2) return Internal("a copy without two ends");
+      std::memcpy(arguments_[0], arguments_[1], step.amount);
+      return absl::OkStatus();
+    }
+    const Program program = Find(step.program);
+    if (program == nullptr) return Internal("program ", step.program, " is not loaded");
+    const bool whole = pool_.Run(program->entry(), arguments_.data(), step.begin,
+                                 step.begin + step.amount, static_cast<int>(step.helpers));
+    return whole ? absl::OkStatus() : watch_.why();
+  }
+
+  Program Find(uint64_t id) {
+    const std::lock_guard lock(mutex_);
+    const auto it = programs_.find(id);
+    return it == programs_.end() ? nullptr : it->second;
+  }
+
+  int TakeOrders() {
+    while (true) {
+      const auto frame = ReadFrame(socket_, kMaxWorkerOrder);
+      if (absl::IsUnavailable(frame.status())) return 0;  // the daemon has gone
+      if (!frame.ok()) return kBroken;
+      auto order = DecodeWorkerOrder(*frame);
+      if (!order.ok()) return kBroken;
+      Program gone;  // freed without the lock
+      if (order->binary.empty()) {
+        const std::lock_guard lock(mutex_);
+        std::swap(gone, programs_[order->program]);
+        programs_.erase(order->program);
+        continue;
+      }
+      auto loaded = loader_->Load({.name = order->name, .binary = std::move(order->binary)});
+      if (loaded.ok()) {
+        const std::lock_guard lock(mutex_);
+        gone = std::exchange(programs_[order->program], *loaded);
+      }
+      const std::string reply = EncodeWorkerReply(order->program, loaded.status());
+      if (!WriteFrame(socket_, reply).ok()) return kBroken;
+    }
+  }
+
+  void Attend() {
+    while (true) {
+      const uint32_t word = control_.attend.load();
+      control_.pong.store(control_.ping.load());
+      {
+        const std::lock_guard lock(mutex_);
+        if (cancellation_ != nullptr && control_.cancelled.load() >= running_) {
+          cancellation_->Cancel();
+        }
+      }
+      FutexWait(control_.attend, word, kForeverNs);
+    }
+  }
+
+  const int socket_;
+  const std::unique_ptr<SharedMapping> control_mapping_, memory_mapping_;
+  WorkerControl& control_;
+  const std::unique_ptr<Loader> loader_;
+  WorkerPool pool_;
+  LaunchWatch watch_;
+  const bool spins_;
+  std::vector<void*> arguments_;
+
+  std::mutex mutex_;
+  std::map<uint64_t, Program> programs_;
+  uint64_t running_ = 0;
+  std::shared_ptr<Cancellation> cancellation_;  // of the record that runs; replaced by who runs it
+};
+
+absl::StatusOr<std::unique_ptr<DeviceServer>> SetUp(int socket) {
+  TG_RETURN_IF_ERROR(WriteFrame(socket, EncodeWorkerHello()));
+  TG_ASSIGN_OR_RETURN(const auto descriptors, ReceiveDescriptors(socket, 2));
+  TG_ASSIGN_OR_RETURN(const std::string frame, ReadFrame(socket, kMaxWorkerSetup));
+  TG_ASSIGN_OR_RETURN(const DeviceWorkerSetup setup, DecodeWorkerSetup(frame));
+  TG_ASSIGN_OR_RETURN(auto control,
+                      SharedMapping::Map(descriptors[0].get(), sizeof(WorkerControl)));
+  TG_ASSIGN_OR_RETURN(auto memory, SharedMapping::Map(descriptors[1].get(), setup.memory_bytes));
+  TG_ASSIGN_OR_RETURN(auto loader, Loader::Create());
+  return std::make_unique<DeviceServer>(socket, setup, std::move(control), std::move(memory),
+                                        std::move(loader));
+}
+
+}  // namespace
+
+int ServeDevice(int socket) {
+  auto server = SetUp(socket);
+  absl::Status status = server.status();
+  if (status.ok()) {
+    (*server)->StartThreads();
+    status = LockDown();
+  }
+  // That it is ready, or why not.
+  if (!WriteFrame(socket, EncodeWorkerReply(0, status)).ok() || !status.ok()) _exit(kBroken);
+  (*server)->RunRecords();
+}
+
+}  // namespace telegrad

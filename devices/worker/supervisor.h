@@ -1,0 +1,41 @@
+// Looks after the workers of a device: starts those that are wanted, and others in place of those
+// that have ended. One thread, which lives as long as they may, since they end with it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "devices/worker/worker_slot.h"
+#include "engine/base/unique_fd.h"
+
+namespace telegrad {
+
+// Thread-safe.
+class Supervisor {
+ public:
+  static absl::StatusOr<std::unique_ptr<Supervisor>> Start(
+      std::function<void(const WorkerEvent&)> on_event);
+  ~Supervisor();
+
+  // Looks after it for as long as it is there.
+  void Add(const std::shared_ptr<WorkerSlot>& slot);
+  void Wake();
+
+ private:
+  Supervisor(UniqueFd bell, std::function<void(const WorkerEvent&)> on_event);
+  void Serve();
+  // Of all slots; also those that may still be wanted.
+  std::vector<std::shared_ptr<WorkerSlot>> Slots();
+
+  const UniqueFd bell_;
+  const std::function<void(const WorkerEvent&)> on_event_;
+  std::mutex mutex_;
+  bool stop_ = false;
+  std::vector<std::weak_ptr<WorkerSlot>> slots_;
+  std::thread thread_;
+};
+
+}  // namespace telegrad

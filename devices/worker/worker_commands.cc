@@ -1,0 +1,236 @@
+// Launches, and copies within the worker's memory, go onto the ring, as many to a record as fit;
+// other copies are done here, once the worker has ended what is before them.
+#include "devices/worker/worker_commands.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "devices/cpu/launch_cost.h"
+#include "engine/base/status.h"
+
+namespace telegrad {
+
+absl::StatusOr<std::shared_ptr<const WorkerCommands>> WorkerCommands::Encode(
+    std::shared_ptr<WorkerSlot> slot, const void* device, int threads,
+    std::vector<Command> commands) {
+  auto out = std::make_shared<WorkerCommands>();
+  out->slot_ = std::move(slot);
+  TG_RETURN_IF_ERROR(out->Fill(std::move(commands)));
+  double micros = 0;
+  for (const Command& command : out->commands()) {
+    std::shared_ptr<const WorkerProgram> program;
+    uint32_t helpers = 0;
+    if (command.kind == CommandKind::kCopy) {
+      micros += PredictedMicros(0, 2.0 * static_cast<double>(command.copy.length));
+    } else {
+      const size_t index = out->programs_.size();
+      program = std::dynamic_pointer_cast<const WorkerProgram>(command.launch.program);
+      if (program == nullptr || program->device() != device) {
+        return InvalidArgument("command ", index, ": the program was not loaded on this device");
+      }
+      if (command.launch.arguments.size() > kRecordArguments) {
+        return InvalidArgument("command ", index, ": a launch with ",
+                               command.launch.arguments.size(), " arguments, expected at most ",
+                               kRecordArguments);
+      }
+      helpers = static_cast<uint32_t>(HelpersWorthWaking(command.launch, threads));
+      micros += PredictedMicros(command.launch.flops, command.launch.bytes);
+    }
+    micros += kStepMicros;
+    out->programs_.push_back(std::move(program));
+    out->helpers_.push_back(helpers);
+  }
+  out->quick_ = micros < kQuickMicros;
+  return out;
+}
+
+absl::Status WorkerCommands::Check(std::span<const BufferView> bindings) const {
+  TG_RETURN_IF_ERROR(CommandList::Check(bindings));
+  for (size_t i = 0; i < bindings.size(); ++i) {
+    if (bindings[i].memory->host() == nullptr) {
+      return InvalidArgument("binding ", i, " is not memory that the CPU can address");
+    }
+  }
+  for (const Command& command : commands()) {
+    if (command.kind == CommandKind::kCopy) continue;
+    for (const Launch::Argument& argument : command.launch.arguments) {
+      const auto* own = dynamic_cast<const WorkerMemory*>(bindings[argument.binding].memory.get());
+      if (own == nullptr || &own->arena() != &slot_->arena()) {
+        return InvalidArgument("binding ", argument.binding,
+                               " is not memory of the worker that runs the launch");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerCommands::LoadInto(DeviceWorker& worker) const {
+  for (const auto& program : programs_) {
+    if (program != nullptr) TG_RETURN_IF_ERROR(slot_->LoadInto(worker, program));
+  }
+  return absl::OkStatus();
+}
+
+// One run of them.
+class WorkerCommands::Running {
+ public:
+  Running(const WorkerCommands& list, std::span<const BufferView> bindings,
+          const RunControl& control)
+      : list_(list), bindings_(bindings), control_(control) {}
+
+  absl::Status Run() {
+    if (list_.has_launches()) {
+      TG_ASSIGN_OR_RETURN(worker_, list_.slot_->Ready());
+      TG_RETURN_IF_ERROR(LoadAll());
+    }
+    absl::Status status;
+    for (size_t i = 0; status.ok() && i < list_.commands().size();) {
+      if (control_.cancellation != nullptr) status = control_.cancellation->Check();
+      if (!status.ok()) break;
+      if (!IsWorkers(i)) {
+        status = AwaitAll();
+        if (status.ok()) CopyHere(i++);
+        continue;
+      }
+      RingRecord* const record = worker_->Next();
+      if (record == nullptr) {
+        status = AwaitOne();
+      } else {
+        i = Fill(record, i);
+      }
+    }
+    if (!status.ok() && !posted_.empty() && worker_->Over().ok()) worker_->CancelAll();
+    const absl::Status rest = AwaitAll();
+    return status.ok() ? rest : status;
+  }
+
+ private:
+  struct Posted {
+    uint64_t number;
+    size_t first;  // command
+    size_t count;
+    int64_t since;  // when it was posted
+  };
+
+  absl::Status LoadAll() {
+    if (list_.loaded_in_.lock() == worker_) return absl::OkStatus();
+    TG_RETURN_IF_ERROR(list_.LoadInto(*worker_));
+    list_.loaded_in_ = worker_;
+    return absl::OkStatus();
+  }
+
+  char* At(const Launch::Argument& argument) const {
+    const BufferView& view = bindings_[argument.binding];
+    return static_cast<char*>(view.memory->host()) + view.offset + argument.offset;
+  }
+
+  bool IsOwn(const Launch::Argument& argument) const {
+    const auto* own = dynamic_cast<const WorkerMemory*>(bindings_[argument.binding].memory.get());
+    return own != nullptr && &own->arena() == &list_.slot_->arena();
+  }
+
+  bool IsWorkers(size_t i) const {
+    const Command& command = list_.commands()[i];
+    if (command.kind == CommandKind::kLaunch) return true;
+    return worker_ != nullptr && IsOwn(command.copy.to) && IsOwn(command.copy.from);
+  }
+
+  void CopyHere(size_t i) {
+    const CopyBytes& copy = list_.commands()[i].copy;
+    const int64_t begin = control_.events == nullptr ? 0 : SteadyNs();
+    if (copy.length > 0) std::memcpy(At(copy.to), At(copy.from), copy.length);
+    if (control_.events != nullptr) AddEvent(i, begin, SteadyNs());
+  }
+
+  void AddEvent(size_t i, int64_t begin, int64_t end) {
+    TraceEvent event = list_.Describe(i);
+    event.begin_ns = begin;
+    event.end_ns = end;
+    control_.events->push_back(std::move(event));
+  }
+
+  // As many commands from `i` as the record takes; the first that it does not.
+  size_t Fill(RingRecord* record, size_t i) {
+    const size_t first = i;
+    uint32_t steps = 0, arguments = 0;
+    const uint64_t base = reinterpret_cast<uint64_t>(list_.slot_->arena().base());
+    const auto add = [&](const Launch::Argument& argument) {
+      record->argument[arguments++] = reinterpret_cast<uint64_t>(At(argument)) - base;
+    };
+    for (; i < list_.commands().size() && steps < kRecordSteps && IsWorkers(i); ++i, ++steps) {
+      const Command& command = list_.commands()[i];
+      RingStep& step = record->step[steps];
+      if (command.kind == CommandKind::kCopy) {
+        if (arguments + 2 > kRecordArguments) break;
+        step = {0, 0, command.copy.length, 0, 2};
+        add(command.copy.to);
+        add(command.copy.from);
+        continue;
+      }
+      const Launch& launch = command.launch;
+      if (arguments + launch.arguments.size() > kRecordArguments) break;
+      step.program = list_.programs_[i]->id();
+      step.begin = launch.begin;
+      step.amount = launch.iterations;
+      step.helpers = list_.helpers_[i];
+      step.arguments = static_cast<uint32_t>(launch.arguments.size());
+      for (const Launch::Argument& argument : launch.arguments) add(argument);
+    }
+    record->steps = steps;
+    record->traced = control_.events != nullptr ? 1 : 0;
+    const int64_t since = control_.events == nullptr ? 0 : SteadyNs();
+    posted_.push_back({worker_->Post(), first, steps, since});
+    return i;
+  }
+
+  absl::Status AwaitAll() {
+    absl::Status first;
+    while (!posted_.empty()) {
+      absl::Status status = AwaitOne();
+      if (first.ok()) first = std::move(status);
+    }
+    return first;
+  }
+
+  absl::Status AwaitOne() {
+    const Posted record = posted_.front();
+    posted_.pop_front();
+    const auto outcome = worker_->Await(record.number, control_.cancellation, [&](uint32_t step) {
+      if (step >= record.count) return std::string();
+      return list_.Describe(record.first + step).name;
+    });
+    if (outcome.died) {
+      posted_.clear();
+      return outcome.status;
+    }
+    if (control_.events != nullptr) Trace(record);
+    return outcome.status;
+  }
+
+  // The worker's word for when, as far as it can be true.
+  void Trace(const Posted& record) {
+    int64_t at = record.since;
+    const int64_t now = SteadyNs();
+    for (size_t i = 0; i < record.count; ++i) {
+      const RingTimes said = worker_->TimesOf(record.number, static_cast<uint32_t>(i));
+      const int64_t begin = std::clamp(said.begin_ns, at, now);
+      at = std::clamp(said.end_ns, begin, now);
+      AddEvent(record.first + i, begin, at);
+    }
+  }
+
+  const WorkerCommands& list_;
+  const std::span<const BufferView> bindings_;
+  const RunControl& control_;
+  std::shared_ptr<DeviceWorker> worker_;
+  std::deque<Posted> posted_;
+};
+
+absl::Status WorkerCommands::Run(std::span<const BufferView> bindings,
+                                 const RunControl& control) const {
+  return Running(*this, bindings, control).Run();
+}
+
+}  // namespace telegrad

@@ -1,0 +1,143 @@
+#include "devices/worker/worker_slot.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "devices/api/trace.h"
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+constexpr std::chrono::seconds kStartTime{10};
+// Between tries to start one that does not start.
+constexpr int64_t kFirstPauseNs = 50'000'000, kLongestPauseNs = 1'000'000'000;
+
+}  // namespace
+
+WorkerSlot::WorkerSlot(DeviceWorker::Options options, std::shared_ptr<Arena> arena,
+                       std::function<void()> wake)
+    : options_(std::move(options)), arena_(std::move(arena)), wake_(std::move(wake)) {}
+
+absl::StatusOr<std::shared_ptr<DeviceWorker>> WorkerSlot::Ready() const {
+  const std::lock_guard lock(mutex_);
+  if (worker_ != nullptr) return worker_;
+  if (!why_.ok()) return why_;
+  return absl::UnavailableError(StrCat(options_.whose, " was not started"));
+}
+
+absl::StatusOr<std::shared_ptr<DeviceWorker>> WorkerSlot::AwaitReady() {
+  std::unique_lock lock(mutex_);
+  if (!wanted_) {
+    wanted_ = true;
+    lock.unlock();
+    wake_();
+    lock.lock();
+  }
+  changed_.wait_for(lock, kStartTime, [this] { return worker_ != nullptr || pause_ns_ > 0; });
+  if (worker_ != nullptr) return worker_;
+  if (!why_.ok()) return why_;
+  return absl::UnavailableError(StrCat(options_.whose, " did not start in time"));
+}
+
+absl::Status WorkerSlot::Health() const {
+  const std::lock_guard lock(mutex_);
+  return worker_ != nullptr ? absl::OkStatus() : why_;
+}
+
+absl::Status WorkerSlot::LoadInto(DeviceWorker& worker,
+                                  const std::shared_ptr<const WorkerProgram>& program) {
+  const std::lock_guard lock(loading_);
+  if (const auto known = programs_.find(program->id());
+      known != programs_.end() && !known->second.expired()) {
+    return worker.Over();
+  }
+  TG_RETURN_IF_ERROR(worker.Load(program->id(), program->image().name, program->image().binary));
+  programs_[program->id()] = program;
+  if (programs_.size() < sweep_at_) return absl::OkStatus();
+  for (auto it = programs_.begin(); it != programs_.end();) {
+    if (it->second.expired()) worker.Drop(it->first);
+    it = it->second.expired() ? programs_.erase(it) : std::next(it);
+  }
+  sweep_at_ = 2 * programs_.size() + 64;
+  return absl::OkStatus();
+}
+
+int WorkerSlot::socket() const {
+  const std::lock_guard lock(mutex_);
+  return worker_ == nullptr ? -1 : worker_->socket();
+}
+
+int64_t WorkerSlot::next_look_ns() const {
+  const std::lock_guard lock(mutex_);
+  return wanted_ && worker_ == nullptr ? next_try_ns_ : INT64_MAX;
+}
+
+void WorkerSlot::Bury(const absl::Status& how) {
+  const std::lock_guard lock(mutex_);
+  worker_ = nullptr;
+  why_ = absl::UnavailableError(StrCat(ToStd(how.message()), "; a new one is being started"));
+  next_try_ns_ = 0;
+}
+
+// Loads again what the one before had. A program that ends the worker is left to who runs it.
+absl::Status WorkerSlot::StartOne() {
+  const std::lock_guard loading(loading_);
+  while (true) {
+    auto started = DeviceWorker::Start(options_, std::chrono::steady_clock::now() + kStartTime);
+    if (!started.ok()) return started.status();
+    const std::shared_ptr<DeviceWorker> worker = *std::move(started);
+    absl::Status over;
+    for (auto it = programs_.begin(); over.ok() && it != programs_.end();) {
+      const auto program = it->second.lock();
+      const bool loaded =
+          program != nullptr &&
+          worker->Load(program->id(), program->image().name, program->image().binary).ok();
+      it = loaded ? std::next(it) : programs_.erase(it);
+      over = worker->Over();
+    }
+    if (!over.ok()) continue;  // one program fewer
+    const std::lock_guard lock(mutex_);
+    worker_ = worker;
+    pause_ns_ = 0;
+    changed_.notify_all();
+    return absl::OkStatus();
+  }
+}
+
+void WorkerSlot::Look(const std::function<void(const WorkerEvent&)>& on_event) {
+  std::shared_ptr<DeviceWorker> worker;
+  std::string ended;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!wanted_) return;
+    worker = worker_;
+    if (!why_.ok()) ended = ToStd(why_.message());
+  }
+  if (worker != nullptr) {
+    const absl::Status over = worker->Over();
+    if (over.ok()) return;
+    Bury(over);
+    ended = ToStd(over.message());
+    worker.reset();
+  }
+  if (SteadyNs() < next_look_ns()) return;
+  const absl::Status started = StartOne();
+  WorkerEvent event{.worker = options_.whose, .ended = std::move(ended)};
+  {
+    const std::lock_guard lock(mutex_);
+    if (started.ok()) {
+      event.pid = worker_->pid();
+    } else {
+      event.ended = ToStd(started.message());
+      why_ = started;
+      pause_ns_ = std::min(std::max(2 * pause_ns_, kFirstPauseNs), kLongestPauseNs);
+      next_try_ns_ = SteadyNs() + pause_ns_;
+      changed_.notify_all();
+    }
+  }
+  if (on_event) on_event(event);
+}
+
+}  // namespace telegrad

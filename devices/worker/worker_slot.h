@@ -1,0 +1,83 @@
+// The memory of one tenant, or of all, on a device, and the worker process that computes on it. The
+// memory belongs to the daemon: when a worker ends, what it was running fails, and the next one
+// finds all other bytes as they were.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "devices/cpu/arena.h"
+#include "devices/worker/device_worker.h"
+#include "devices/worker/worker_device.h"
+
+namespace telegrad {
+
+// Code that any worker of its device may load. Immutable.
+class WorkerProgram final : public LoadedProgram {
+ public:
+  WorkerProgram(const void* device, uint64_t id, ProgramImage image)
+      : device_(device), id_(id), image_(std::move(image)) {}
+  const void* device() const { return device_; }  // whose numbers its id is of
+  uint64_t id() const { return id_; }
+  const ProgramImage& image() const { return image_; }
+
+ private:
+  const void* const device_;
+  const uint64_t id_;
+  const ProgramImage image_;
+};
+
+// Thread-safe.
+class WorkerSlot {
+ public:
+  // `wake` rouses the supervisor.
+  WorkerSlot(DeviceWorker::Options options, std::shared_ptr<Arena> arena,
+             std::function<void()> wake);
+
+  Arena& arena() const { return *arena_; }
+  const std::shared_ptr<Arena>& shared_arena() const { return arena_; }
+
+  // The worker at hand; UNAVAILABLE says why there is none.
+  absl::StatusOr<std::shared_ptr<DeviceWorker>> Ready() const;
+  // Waits until there is one, for a while.
+  absl::StatusOr<std::shared_ptr<DeviceWorker>> AwaitReady();
+  // OK while there is one, or none was ever wanted.
+  absl::Status Health() const;
+
+  // Has the worker load the program, if it has not yet.
+  absl::Status LoadInto(DeviceWorker& worker, const std::shared_ptr<const WorkerProgram>& program);
+
+  // Of the supervisor's thread. Looks whether the worker has ended, and starts one where one is
+  // wanted; what happened goes to `on_event`.
+  void Look(const std::function<void(const WorkerEvent&)>& on_event);
+  int socket() const;            // of the worker; -1: there is none
+  int64_t next_look_ns() const;  // SteadyNs; INT64_MAX: when something happens
+
+ private:
+  void Bury(const absl::Status& how);
+  absl::Status StartOne();
+
+  const DeviceWorker::Options options_;
+  const std::shared_ptr<Arena> arena_;
+  const std::function<void()> wake_;
+
+  std::mutex loading_;  // held while programs are loaded; before mutex_
+  std::map<uint64_t, std::weak_ptr<const WorkerProgram>> programs_;  // that the worker has
+  size_t sweep_at_ = 64;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool wanted_ = false;
+  std::shared_ptr<DeviceWorker> worker_;
+  absl::Status why_;  // there is none, once one has ended or could not be started
+  int64_t next_try_ns_ = 0, pause_ns_ = 0;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,77 @@
+// A process that this one started to do what may crash: with nothing of this process but one end of
+// a stream socket, a pipe for its last words, limits, and the signal to end with the thread that
+// started it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace telegrad {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kLimitsMemory = false;  // the sanitizer's shadow is larger than any limit
+#else
+inline constexpr bool kLimitsMemory = true;
+#endif
+
+inline constexpr int kChildSocket = 3;  // the child's descriptor
+
+class ChildProcess {
+ public:
+  struct Options {
+    std::string executable;
+    std::vector<std::string> arguments = {};
+    std::vector<std::string> environment = {};  // NAME=VALUE, beside BareEnvironment
+    int64_t memory_bytes = 0;                   // of address space, where kLimitsMemory; 0: any
+    int nice = 0;                               // see nice(2)
+  };
+
+  // UNAVAILABLE says why it could not be started.
+  static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(const Options& options);
+  // Kills it.
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  int socket() const { return socket_; }
+  // Whether it has said nothing, and has not closed its end either.
+  bool IsQuiet() const;
+  // Whether it has ended by itself, or by somebody else.
+  bool HasEnded() const;
+  // Thread-safe: breaks the connection to it, so that nobody waits for what it is doing.
+  void Interrupt();
+
+  // Ends it and says how it ended, with its last words.
+  std::string Bury();
+  // Whether it was ended from outside; once it is buried.
+  bool was_killed() const { return was_killed_; }
+
+ private:
+  ChildProcess(pid_t pid, int socket, int errors) : pid_(pid), socket_(socket), errors_(errors) {}
+
+  const pid_t pid_;
+  const int socket_;
+  const int errors_;  // the reading end of its stderr
+  bool buried_ = false;
+  bool was_killed_ = false;
+  std::atomic<bool> interrupted_{false};
+};
+
+// Of the child: that it dies with the thread that started it, and gains no rights. Should that
+// thread be gone already, the socket is closed and the first read ends the process. False where
+// kChildSocket is no socket: somebody else has started it.
+bool BeginAsChild();
+
+// The program of that name in the folder of this process's executable. NOT_FOUND names the path;
+// `what`: "the compile worker".
+absl::StatusOr<std::string> FindBeside(std::string_view name, std::string_view what);
+
+}  // namespace telegrad

@@ -1,0 +1,175 @@
+// A daemon with --isolate: what its tenants notice of workers that are killed, and what not.
+#include <dirent.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "engine/ir/content_hash.h"
+#include "tests/remote/two_daemons.h"
+#include "tests/server/auth_fixture.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream in(path);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+// The device workers of a daemon.
+std::set<pid_t> WorkersOf(pid_t daemon) {
+  std::set<pid_t> out;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string status = ReadAll(entry.path() / "status");
+    // Names of processes have 15 bytes.
+    if (status.starts_with("Name:\ttelegrad-device") &&
+        status.find(StrCat("\nPPid:\t", daemon, "\n")) != std::string::npos) {
+      out.insert(static_cast<pid_t>(std::stol(name)));
+    }
+  }
+  return out;
+}
+
+// A session with four words on which it counts.
+class Counter {
+ public:
+  explicit Counter(Connection& connection) : session_(*connection.OpenSession()) {
+    session_->Alloc(1, 16, "CPU:0");
+    session_->WriteCopy(1, 0, Bytes(std::vector<int32_t>(4)));
+    session_->Put(graph_.root());
+  }
+  Future<RunInfo> Run() {
+    const uint64_t handles[] = {1};
+    return session_->Run(ContentHash(graph_.root()), handles);
+  }
+  // What it has counted to; an error where its buffer holds none.
+  absl::StatusOr<int32_t> Value() {
+    std::vector<int32_t> words(4);
+    const auto read = session_->Read(1, 0, Writable(words)).Get();
+    if (!read.ok()) return read.status();
+    return words[0];
+  }
+  void Reset() { session_->WriteCopy(1, 0, Bytes(std::vector<int32_t>(4))); }
+
+ private:
+  FrozenGraph graph_ = IncrementGraph(4);
+  std::unique_ptr<RemoteSession> session_;
+};
+
+TEST(IsolatedDaemon, WorkersGiveUpWhatTheyDoNotNeed) {
+  RunningDaemon daemon({"--isolate", "device"});
+  const auto workers = WorkersOf(daemon.process().pid());
+  ASSERT_EQ(workers.size(), 1u);
+  const std::string status = ReadAll(StrCat("/proc/", *workers.begin(), "/status"));
+  EXPECT_THAT(status, AllOf(HasSubstr("Seccomp:\t2"), HasSubstr("NoNewPrivs:\t1")));
+}
+
+TEST(IsolatedDaemon, WorkersEndWithIt) {
+  auto daemon = std::make_unique<RunningDaemon>(std::vector<std::string>{"--isolate", "device"});
+  const auto workers = WorkersOf(daemon->process().pid());
+  ASSERT_EQ(workers.size(), 1u);
+  daemon.reset();  // killed
+  EXPECT_TRUE(Becomes([&] { return kill(*workers.begin(), 0) != 0; }));
+}
+
+TEST(IsolatedDaemon, RunsGoOnAfterAWorkerWasKilled) {
+  RunningDaemon daemon({"--isolate", "device"});
+  const auto connection = *Connection::Connect(daemon.address());
+  Counter counter(*connection);
+  ASSERT_TRUE(counter.Run().Get().ok());
+  const auto before = WorkersOf(daemon.process().pid());
+  kill(*before.begin(), SIGKILL);
+  EXPECT_TRUE(Becomes([&] {
+    const auto now = WorkersOf(daemon.process().pid());
+    return now.size() == 1 && now != before;
+  }));
+  // The buffer has survived, for nothing was writing it.
+  EXPECT_TRUE(Becomes([&] { return counter.Run().Get().ok() || (counter.Reset(), false); }));
+  EXPECT_GE((*connection->Stats())["telegrad_device_worker_ends_total"], 1);
+}
+
+class IsolatedTenants : public AuthTest {
+ protected:
+  std::unique_ptr<Counter> CounterOf(const std::string& tenant) {
+    auto connection = Connect(address_, keys_->WithToken(keys_->Token(tenant)));
+    EXPECT_TRUE(connection.ok()) << connection.status();
+    connections_.push_back(*connection);
+    return std::make_unique<Counter>(**connection);
+  }
+  std::vector<std::shared_ptr<Connection>> connections_;
+};
+
+// One tenant's workers are killed again and again while both count: the errors are hers alone and
+// name the worker, and nothing is counted twice.
+TEST_F(IsolatedTenants, NoticeNothingOfEachOthersDeaths) {
+  Start({"--jwt-keys", keys_->path("jwt"), "--isolate", "tenant"});
+  const pid_t daemon = daemon_->pid();
+  const auto alice = CounterOf("alice");
+  ASSERT_TRUE(alice->Run().Get().ok());
+  std::set<pid_t> hers = WorkersOf(daemon);
+  ASSERT_EQ(hers.size(), 1u);
+  const auto bob = CounterOf("bob");
+  ASSERT_TRUE(bob->Run().Get().ok());
+  std::set<pid_t> his = WorkersOf(daemon);
+  ASSERT_EQ(his.size(), 2u);
+  his.erase(*hers.begin());
+
+  int32_t counted = 1, bobs = 1, failed = 0;
+  for (int death = 0; death < 5; ++death) {
+    kill(*hers.begin(), SIGKILL);
+    std::vector<Future<RunInfo>> runs, others;
+    for (int i = 0; i < 50; ++i) {
+      runs.push_back(alice->Run());
+      others.push_back(bob->Run());
+    }
+    int good = 0;
+    for (const auto& run : runs) {
+      const absl::Status status = run.Get().status();
+      good += status.ok() ? 1 : 0;
+      if (status.ok()) continue;
+      ++failed;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("CPU:0's worker of tenant alice"));
+    }
+    for (const auto& run : others) {
+      const absl::Status status = run.Get().status();
+      EXPECT_TRUE(status.ok()) << status;
+      bobs += status.ok() ? 1 : 0;
+    }
+    const auto value = alice->Value();
+    if (value.ok()) {
+      EXPECT_EQ(*value, counted + good);
+      counted = *value;
+    } else {
+      alice->Reset();  // what the worker was writing is spoiled
+      counted = 0;
+    }
+    EXPECT_TRUE(Becomes([&] {
+      hers = WorkersOf(daemon);
+      hers.erase(*his.begin());
+      return hers.size() == 1 && kill(*hers.begin(), 0) == 0;
+    }));
+    ASSERT_TRUE(Becomes([&] {
+      if (alice->Run().Get().ok()) return true;
+      alice->Reset();
+      counted = 0;
+      return false;
+    }));
+    ++counted;
+  }
+  EXPECT_GT(failed, 0);
+  EXPECT_EQ(*bob->Value(), bobs);
+  EXPECT_EQ(WorkersOf(daemon).count(*his.begin()), 1u) << "his worker is the one that it was";
+}
+
+}  // namespace
+}  // namespace telegrad

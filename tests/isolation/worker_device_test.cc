@@ -1,0 +1,427 @@
+// Processors in worker processes: what they compute, and what is left when a worker is killed,
+// hangs, faults or lies.
+#include "devices/worker/worker_device.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <fstream>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "devices/api/trace.h"
+#include "engine/base/status.h"
+#include "engine/compile/compiler.h"
+#include "tests/devices/fixture.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// A kernel of one argument: `body` has the pointer %b and the values %begin and %end.
+ProgramImage Image(const std::string& body, const std::string& name) {
+  auto image = Compile(StrCat("define void @", name, "(ptr %buffers, i64 %begin, i64 %end) {\n",
+                              "  %b = load ptr, ptr %buffers\n", body, "}\n"),
+                       name, HostTarget(1));
+  EXPECT_TRUE(image.ok()) << image.status();
+  return image.ok() ? *image : ProgramImage{};
+}
+const char kNext[] =
+    "  %x = load i64, ptr %b\n  %y = add i64 %x, 1\n  store i64 %y, ptr %b\n  ret void\n";
+// Counts for ever, in its buffer.
+const char kEndless[] =
+    "  br label %l\nl:\n  %x = load volatile i64, ptr %b\n  %y = add i64 %x, 1\n"
+    "  store volatile i64 %y, ptr %b\n  br label %l\n";
+const char kFault[] = "  store volatile i64 1, ptr inttoptr (i64 64 to ptr)\n  ret void\n";
+
+class WorkerDevices : public ::testing::Test {
+ protected:
+  Device& Open(WorkerDeviceOptions options = {}) {
+    options.cpu.threads = std::max(options.cpu.threads, 1);
+    options.cpu.memory_limit = int64_t{64} << 20;
+    if (options.executable.empty()) options.executable = DEVICE_WORKER;
+    options.on_event = [this](const WorkerEvent& event) {
+      const std::lock_guard lock(mutex_);
+      events_.push_back(event);
+      changed_.notify_all();
+    };
+    auto device = OpenWorkerDevice(options);
+    EXPECT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+    return *device_;
+  }
+  ~WorkerDevices() override { device_.reset(); }
+
+  // The `n`th thing that happened to a worker, from 0.
+  WorkerEvent Event(size_t n) {
+    std::unique_lock lock(mutex_);
+    const bool came =
+        changed_.wait_for(lock, std::chrono::seconds(60), [&] { return events_.size() > n; });
+    EXPECT_TRUE(came);
+    return came ? events_[n] : WorkerEvent{};
+  }
+
+  static BufferView Word(Device& device) { return Whole(*device.Alloc(8)); }
+  static int64_t& Value(const BufferView& view) {
+    return *static_cast<int64_t*>(view.memory->host());
+  }
+  static std::shared_ptr<const CommandBuffer> Commands(Device& device, const ProgramImage& image,
+                                                       int times = 1) {
+    const auto program = device.Load(image);
+    EXPECT_TRUE(program.ok()) << program.status();
+    if (!program.ok()) return nullptr;
+    Command launch;
+    launch.launch.program = *program;
+    launch.launch.arguments = {{0, 0}};
+    launch.launch.name = image.name;
+    launch.launch.flops = 1e6;  // not so short that the submitter would run it
+    return *device.Encode(std::vector<Command>(times, launch));
+  }
+  static absl::Status Run(Device& device, const std::shared_ptr<const CommandBuffer>& commands,
+                          const BufferView& word,
+                          std::shared_ptr<const Cancellation> cancellation = nullptr) {
+    const auto point =
+        device.queue().Submit(commands, {word}, {}, nullptr, std::move(cancellation));
+    return point.ok() ? point->Wait() : point.status();
+  }
+  // Waits until the kernel has begun.
+  static void AwaitChange(const BufferView& word) {
+    while (std::atomic_ref<int64_t>(Value(word)).load() == 0) std::this_thread::yield();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<WorkerEvent> events_;
+  std::unique_ptr<Device> device_;
+};
+
+TEST_F(WorkerDevices, KernelsRunInAnotherProcess) {
+  Device& device = Open();
+  const BufferView word = Word(device);
+  Value(word) = 40;
+  EXPECT_EQ(Run(device, Commands(device, Image(kNext, "next"), 2), word), absl::OkStatus());
+  EXPECT_EQ(Value(word), 42);
+  const WorkerEvent started = Event(0);
+  EXPECT_EQ(started.worker, "CPU:0's worker");
+  EXPECT_NE(started.pid, getpid());
+  EXPECT_EQ(kill(started.pid, 0), 0);
+}
+
+// More commands than the ring has room for, with copies that the worker makes and others that it
+// cannot.
+TEST_F(WorkerDevices, MoreCommandsThanTheRingTakes) {
+  Device& device = Open();
+  const auto host = OpenHost({.index = 3});
+  const BufferView word = Word(device), other = Word(device), far = HostBuffer(*host, "12345678");
+  Command launch;
+  launch.launch.program = *device.Load(Image(kNext, "next"));
+  launch.launch.arguments = {{0, 0}};
+  std::vector<Command> commands(10'000, launch);
+  commands[5000] = CopyCommand({{1, 0}, {0, 0}, 8});
+  commands[7000] = CopyCommand({{2, 0}, {0, 0}, 8});
+  const auto list = device.Encode(commands);
+  ASSERT_TRUE(list.ok()) << list.status();
+  const auto trace = std::make_shared<RunTrace>();
+  const auto point = device.queue().Submit(*list, {word, other, far}, {}, trace);
+  ASSERT_TRUE(point.ok()) << point.status();
+  ASSERT_EQ(point->Wait(), absl::OkStatus());
+  EXPECT_EQ(Value(word), 9998);
+  EXPECT_EQ(Value(other), 5000);
+  EXPECT_EQ(Value(far), 6999);
+  const auto events = trace->events();
+  ASSERT_EQ(events.size(), commands.size());
+  for (size_t i = 1; i < events.size(); ++i) ASSERT_LE(events[i - 1].end_ns, events[i].begin_ns);
+}
+
+TEST_F(WorkerDevices, AKilledWorkerCostsWhatItRan) {
+  Device& device = Open();
+  const BufferView word = Word(device), kept = Word(device);
+  Value(kept) = 7;
+  const auto endless = Commands(device, Image(kEndless, "endless"));
+  const auto next = Commands(device, Image(kNext, "next"));
+  const auto point = device.queue().Submit(endless, {word}, {});
+  ASSERT_TRUE(point.ok());
+  AwaitChange(word);
+  const pid_t first = Event(0).pid;
+  kill(first, SIGKILL);
+  const absl::Status status = point->Wait();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(StrCat("CPU:0's worker (process ", first, ")")),
+                    HasSubstr("signal 9"), HasSubstr("it was running endless")));
+  const WorkerEvent second = Event(1);
+  EXPECT_NE(second.pid, first);
+  EXPECT_THAT(second.ended, HasSubstr("signal 9"));
+  // What was encoded for the first runs on the second, on the bytes that were there.
+  EXPECT_EQ(Run(device, next, kept), absl::OkStatus());
+  EXPECT_EQ(Value(kept), 8);
+  EXPECT_EQ(device.Health(), absl::OkStatus());
+}
+
+TEST_F(WorkerDevices, AFaultIsNamed) {
+  Device& device = Open();
+  const BufferView word = Word(device);
+  const absl::Status status = Run(device, Commands(device, Image(kFault, "fault")), word);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("Segmentation fault"), HasSubstr("it was running fault")));
+  EXPECT_GT(Event(1).pid, 0);
+  EXPECT_EQ(Run(device, Commands(device, Image(kNext, "next")), word), absl::OkStatus());
+}
+
+TEST_F(WorkerDevices, OneThatHangsIsReplaced) {
+  Device& device = Open({.hang_limit = absl::Milliseconds(300)});
+  const BufferView word = Word(device);
+  const auto next = Commands(device, Image(kNext, "next"));
+  kill(Event(0).pid, SIGSTOP);
+  const absl::Status status = Run(device, next, word);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("has not answered for 300ms and was killed"));
+  EXPECT_GT(Event(1).pid, 0);
+  EXPECT_EQ(Run(device, next, word), absl::OkStatus());
+  EXPECT_EQ(Value(word), 1);
+}
+
+// A kernel that is made to leave costs nothing but itself.
+TEST_F(WorkerDevices, ACancelledLaunchEndsAndTheWorkerStays) {
+  Device& device = Open();
+  const BufferView word = Word(device);
+  const auto endless = Commands(device, Image(kEndless, "endless"));
+  const auto wish = std::make_shared<Cancellation>();
+  const auto point = device.queue().Submit(endless, {word}, {}, nullptr, wish);
+  ASSERT_TRUE(point.ok());
+  AwaitChange(word);
+  wish->Cancel();
+  EXPECT_EQ(point->Wait().code(), absl::StatusCode::kCancelled);
+  Value(word) = 1;
+  EXPECT_EQ(Run(device, Commands(device, Image(kNext, "next")), word), absl::OkStatus());
+  EXPECT_EQ(Value(word), 2);
+  const std::lock_guard lock(mutex_);
+  EXPECT_EQ(events_.size(), 1u);
+}
+
+TEST_F(WorkerDevices, ALaunchThatTakesTooLongEnds) {
+  WorkerDeviceOptions options;
+  options.cpu.launch_limit = absl::Milliseconds(50);
+  Device& device = Open(options);
+  const absl::Status status =
+      Run(device, Commands(device, Image(kEndless, "endless")), Word(device));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--launch-time"));
+  const std::lock_guard lock(mutex_);
+  EXPECT_EQ(events_.size(), 1u);
+}
+
+TEST_F(WorkerDevices, WhatIsNoProgramIsRefused) {
+  Device& device = Open();
+  EXPECT_EQ(device.Load({"p", "not an object"}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device.Load({"p", ""}).status().code(), absl::StatusCode::kInvalidArgument);
+  const auto host = OpenHost({.index = 3});
+  const BufferView elsewhere = HostBuffer(*host, "12345678");
+  EXPECT_EQ(Run(device, Commands(device, Image(kNext, "next")), elsewhere).code(),
+            absl::StatusCode::kInvalidArgument)
+      << "the worker does not have that memory";
+}
+
+TEST_F(WorkerDevices, AProgramThatIsMissingSaysSo) {
+  const auto device = OpenWorkerDevice({.executable = "/nonexistent/worker"});
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(device.status().message()), HasSubstr("/nonexistent/worker"));
+}
+
+// The memory files that a process has mapped, by inode.
+std::set<std::string> MemoriesOf(pid_t pid) {
+  std::set<std::string> out;
+  std::ifstream maps(StrCat("/proc/", pid, "/maps"));
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("telegrad-memory") == std::string::npos) continue;
+    std::istringstream words(line);
+    std::string addresses, mode, offset, device, inode;
+    words >> addresses >> mode >> offset >> device >> inode;
+    out.insert(inode);
+  }
+  return out;
+}
+
+TEST_F(WorkerDevices, TenantsHaveProcessesAndMemoryOfTheirOwn) {
+  Device& device = Open({.by_tenant = true});
+  const auto alice = device.ForTenant("alice"), bob = device.ForTenant("bob");
+  EXPECT_EQ(&alice->queue(), &device.queue()) << "one worker computes at a time";
+  const ProgramImage image = Image(kNext, "next");
+  const BufferView hers = Word(*alice), his = Word(*bob);
+  EXPECT_EQ(Run(*alice, Commands(*alice, image), hers), absl::OkStatus());
+  EXPECT_EQ(Run(*bob, Commands(*bob, image), his), absl::OkStatus());
+  EXPECT_EQ(Run(*bob, Commands(*bob, image), hers).code(), absl::StatusCode::kInvalidArgument);
+  const WorkerEvent a = Event(0), b = Event(1);
+  EXPECT_EQ(a.worker, "CPU:0's worker of tenant alice");
+  EXPECT_EQ(b.worker, "CPU:0's worker of tenant bob");
+  const auto memory_a = MemoriesOf(a.pid), memory_b = MemoriesOf(b.pid);
+  EXPECT_EQ(memory_a.size(), 1u);
+  EXPECT_EQ(memory_b.size(), 1u);
+  EXPECT_NE(memory_a, memory_b);
+  // One's fault is nothing to the other.
+  EXPECT_EQ(Run(*alice, Commands(*alice, Image(kFault, "fault")), hers).code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Run(*bob, Commands(*bob, image), his), absl::OkStatus());
+  EXPECT_EQ(kill(b.pid, 0), 0);
+  EXPECT_EQ(bob->Health(), absl::OkStatus());
+}
+
+// A kernel that one tenant has loaded is code, and another's worker may load it, too.
+TEST_F(WorkerDevices, ProgramsAreSharedByTenants) {
+  Device& device = Open({.by_tenant = true});
+  const auto alice = device.ForTenant("alice"), bob = device.ForTenant("bob");
+  Command launch;
+  launch.launch.program = *alice->Load(Image(kNext, "next"));
+  launch.launch.arguments = {{0, 0}};
+  const BufferView his = Word(*bob);
+  EXPECT_EQ(Run(*bob, *bob->Encode({launch}), his), absl::OkStatus());
+  EXPECT_EQ(Value(his), 1);
+}
+
+TEST_F(WorkerDevices, TenantsShareTheLimitAndGiveBack) {
+  Device& device = Open({.by_tenant = true});
+  const auto alice = device.ForTenant("alice"), bob = device.ForTenant("bob");
+  constexpr int64_t kMost = int64_t{48} << 20;
+  BufferView hers = Whole(*alice->Alloc(kMost));
+  std::memset(hers.memory->host(), 1, kMost);
+  EXPECT_EQ(bob->Alloc(kMost).status().code(), absl::StatusCode::kResourceExhausted);
+  hers = {};
+  EXPECT_EQ(device.memory_used(), 0);
+  const BufferView his = Whole(*bob->Alloc(kMost));
+  std::memset(his.memory->host(), 1, kMost);
+  EXPECT_LE(device.memory_footprint(), device.memory_limit()) << "what alice freed went back";
+}
+
+// Whatever was submitted either ran once and is said to have, or is said to have failed.
+TEST_F(WorkerDevices, KilledUnderLoadNothingRunsTwice) {
+  Device& device = Open();
+  const auto next = Commands(device, Image(kNext, "next"), 3);
+  const BufferView word = Word(device);
+  std::atomic<bool> stop{false};
+  std::atomic<pid_t> victim{Event(0).pid};
+  constexpr int kDeaths = 10;
+  std::thread killer([&] {
+    for (size_t n = 1; n <= kDeaths; ++n) {
+      const int64_t before = std::atomic_ref<int64_t>(Value(word)).load();
+      while (std::atomic_ref<int64_t>(Value(word)).load() < before + 30) std::this_thread::yield();
+      kill(victim, SIGKILL);
+      victim = Event(n).pid;
+    }
+    stop = true;
+  });
+  int64_t ran = 0, failed = 0;
+  std::vector<TimelinePoint> open;
+  const auto settle = [&] {
+    for (const TimelinePoint& point : open) {
+      const absl::Status status = point.Wait();
+      ++(status.ok() ? ran : failed);
+      EXPECT_TRUE(status.ok() || absl::IsUnavailable(status)) << status;
+    }
+    open.clear();
+  };
+  while (!stop) {
+    for (int i = 0; i < 16; ++i) {
+      const auto point = device.queue().Submit(next, {word}, {});
+      ASSERT_TRUE(point.ok()) << point.status();
+      open.push_back(*point);
+    }
+    settle();
+  }
+  killer.join();
+  EXPECT_GE(Value(word), 3 * ran);
+  EXPECT_LE(Value(word), 3 * ran + 3 * failed);
+  // Of each death at most what was under way ran in part; the rest did not.
+  EXPECT_LE(Value(word), 3 * ran + 3 * kDeaths);
+  EXPECT_EQ(Run(device, next, word), absl::OkStatus());
+}
+
+class HostileWorkers : public WorkerDevices {
+ protected:
+  // How a run ends of a program of that name, on a worker that takes it for an order.
+  absl::Status RunOn(const std::string& order) {
+    Device& device = Open({.executable = HOSTILE_WORKER,
+                           .hang_limit = absl::Milliseconds(order == "silent" ? 3000 : 300)});
+    const auto program = device.Load({order, "code"});
+    if (!program.ok()) return program.status();
+    Command launch;
+    launch.launch.program = *program;
+    launch.launch.arguments = {{0, 0}};
+    launch.launch.flops = 1e6;
+    const auto trace = std::make_shared<RunTrace>();
+    const auto commands = device.Encode(std::vector<Command>(600, launch));
+    if (!commands.ok()) return commands.status();
+    const int64_t before = SteadyNs();
+    const auto wish = std::make_shared<Cancellation>();
+    const BufferView word = Word(device);
+    const auto point = device.queue().Submit(*commands, {word}, {}, trace, wish);
+    if (!point.ok()) return point.status();
+    if (order == "silent") {
+      AwaitChange(word);
+      wish->Cancel();
+    }
+    const absl::Status status = point->Wait(absl::Seconds(60));
+    for (const TraceEvent& event : trace->events()) {
+      EXPECT_LE(before, event.begin_ns);
+      EXPECT_LE(event.begin_ns, event.end_ns);
+      EXPECT_LE(event.end_ns, SteadyNs());
+    }
+    return status;
+  }
+};
+
+TEST_F(HostileWorkers, WhatItEndsMustHaveBeenBegun) {
+  const absl::Status status = RunOn("ends_too_much");
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("broke the protocol"));
+}
+
+TEST_F(HostileWorkers, AStatusThatThereIsNot) {
+  const absl::Status status = RunOn("unknown_code");
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnknown);
+  EXPECT_EQ(status.message().size(), 496u);
+  EXPECT_EQ(status.message().find('\n'), absl::string_view::npos);
+}
+
+TEST_F(HostileWorkers, WildTimesAreTamed) { EXPECT_EQ(RunOn("wild_times"), absl::OkStatus()); }
+
+TEST_F(HostileWorkers, OneThatNeverEndsARunThatWasCancelled) {
+  const absl::Status status = RunOn("silent");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("went on with what was cancelled"));
+}
+
+TEST_F(HostileWorkers, RepliesThatAreNone) {
+  for (const char* order :
+       {"replies_garbage", "replies_no_frame", "replies_to_another", "leaves"}) {
+    const absl::Status status = RunOn(order);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << order << ": " << status;
+    device_.reset();
+  }
+}
+
+TEST_F(HostileWorkers, OneThatHangsUpIsReplaced) {
+  (void)RunOn("hangs_up");
+  EXPECT_GT(Event(1).pid, 0);
+}
+
+TEST_F(HostileWorkers, RandomBytesInAllThatIsShared) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(StrCat("seed ", seed));
+  for (uint64_t i = 0; i < 20; ++i) {
+    const absl::Status status = RunOn(StrCat("random", seed + i));
+    EXPECT_FALSE(status.ok());
+    device_.reset();
+    events_.clear();
+  }
+}
+
+}  // namespace
+}  // namespace telegrad
