@@ -52,12 +52,7 @@ bool OnnxSession::Fits(const std::vector<OnnxData>& inputs) const {
 
 absl::Status OnnxSession::Import(std::vector<OnnxData> inputs) {
   if (inputs.size() != inputs_.size()) {
-    std::string names;
-    for (const onnx::ValueInfo& input : inputs_) {
-      StrAppend(&names, names.empty() ? "" : ", ", input.name);
-    }
-    return InvalidArgument("the model has ", inputs_.size(), " inputs (", names, "), ",
-                           inputs.size(), " were given");
+    return WrongInputs(inputs_, inputs.size());
   }
   const bool fits = Fits(inputs);
   bound_ = std::move(inputs);

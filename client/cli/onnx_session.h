@@ -6,29 +6,27 @@
 #include <string>
 #include <vector>
 
-#include "client/cc/remote_plan.h"
-#include "client/cli/onnx_data.h"
+#include "client/cli/model_session.h"
 #include "engine/frontend/onnx/external_data.h"
 
 namespace telegrad::cli {
 
-class OnnxSession {
+class OnnxSession final : public ModelSession {
  public:
   // Reads the file. With `server_import` it is sent unchanged, and the server imports it.
   static absl::StatusOr<std::unique_ptr<OnnxSession>> Open(const std::string& path,
                                                            bool server_import);
 
-  const std::vector<onnx::ValueInfo>& inputs() const { return inputs_; }
-  const std::vector<onnx::ValueInfo>& outputs() const { return model_.outputs; }
+  const std::vector<onnx::ValueInfo>& inputs() const override { return inputs_; }
+  const std::vector<onnx::ValueInfo>& outputs() const override { return model_.outputs; }
 
   // Imports the model for these inputs, unless the present plan fits them: they have the same types
   // and shapes and, where the plan depends on values, the same values. Needs no server.
-  absl::Status Import(std::vector<onnx::OnnxData> inputs);
-  // Sends the model, unless the server has it, and the inputs.
-  absl::Status Send(RemoteSession* session);
-  RemotePlan* plan() { return plan_.get(); }
-  absl::StatusOr<std::vector<onnx::OnnxData>> Results();
-  int imports() const { return imports_; }
+  absl::Status Import(std::vector<onnx::OnnxData> inputs) override;
+  absl::Status Send(RemoteSession* session) override;
+  RemotePlan* plan() override { return plan_.get(); }
+  absl::StatusOr<std::vector<onnx::OnnxData>> Results() override;
+  int imports() const override { return imports_; }
 
  private:
   OnnxSession(std::string path, bool server_import)

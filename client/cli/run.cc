@@ -1,4 +1,4 @@
-// telegrad run model.onnx -i x.npy -o y.npy: runs an ONNX model on the server.
+// telegrad run model.onnx -i x.npy -o y.npy: runs an ONNX model, or a plan, on the server.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "client/cli/command.h"
-#include "client/cli/onnx_session.h"
+#include "client/cli/model_session.h"
 #include "client/cli/progress.h"
 #include "client/cli/timeline.h"
 #include "engine/base/files.h"
@@ -37,7 +37,7 @@ struct Settings {
 };
 
 absl::StatusOr<Settings> ParseSettings(const Flags& flags) {
-  if (flags.positional().size() != 1) return InvalidArgument("expected one ONNX file");
+  if (flags.positional().size() != 1) return InvalidArgument("expected one ONNX file or plan");
   Settings s{flags.positional()[0],
              flags.GetString("timeline"),
              flags.GetString("verify"),
@@ -79,7 +79,7 @@ std::vector<std::string> Numbered(const std::string& folder, std::string_view pr
 }
 
 absl::Status CompareAll(const Settings& settings, const std::vector<std::string>& paths,
-                        const OnnxSession& model, const std::vector<OnnxData>& got) {
+                        const ModelSession& model, const std::vector<OnnxData>& got) {
   TG_ASSIGN_OR_RETURN(const std::vector<OnnxData> want, ReadAll(paths, model.outputs()));
   for (size_t i = 0; i < want.size(); ++i) {
     const absl::StatusOr<double> worst = LargestError(want[i], got[i], settings.tolerance);
@@ -131,7 +131,7 @@ std::function<std::string(double)> Transfers(const RemoteSession& session, std::
 }
 
 // Runs the model on these inputs.
-absl::StatusOr<std::vector<OnnxData>> RunInputs(const Settings& settings, OnnxSession* model,
+absl::StatusOr<std::vector<OnnxData>> RunInputs(const Settings& settings, ModelSession* model,
                                                 std::vector<OnnxData> inputs, Server* server,
                                                 Timeline* timeline) {
   timeline->Begin("import");
@@ -160,7 +160,7 @@ absl::StatusOr<std::vector<OnnxData>> RunInputs(const Settings& settings, OnnxSe
   return model->Results();
 }
 
-absl::Status RunGiven(const Settings& settings, OnnxSession* model, Server* server,
+absl::Status RunGiven(const Settings& settings, ModelSession* model, Server* server,
                       Timeline* timeline) {
   const size_t outputs = model->outputs().size();
   if (settings.outputs.size() > outputs || settings.expected.size() > outputs) {
@@ -176,7 +176,7 @@ absl::Status RunGiven(const Settings& settings, OnnxSession* model, Server* serv
 }
 
 // Every set is run, whatever the ones before gave.
-absl::Status Verify(const Settings& settings, OnnxSession* model, Server* server,
+absl::Status Verify(const Settings& settings, ModelSession* model, Server* server,
                     Timeline* timeline) {
   int sets = 0, failed = 0;
   for (;; ++sets) {
@@ -209,7 +209,7 @@ absl::Status Run(const Flags& flags) {
   TG_ASSIGN_OR_RETURN(const Settings settings, ParseSettings(flags));
   Timeline timeline;
   timeline.Begin("read files");
-  TG_ASSIGN_OR_RETURN(const auto model, OnnxSession::Open(settings.path, settings.server_import));
+  TG_ASSIGN_OR_RETURN(const auto model, OpenModel(settings.path, settings.server_import));
   Server server{flags};
   TG_RETURN_IF_ERROR(settings.verify.empty() ? RunGiven(settings, model.get(), &server, &timeline)
                                              : Verify(settings, model.get(), &server, &timeline));

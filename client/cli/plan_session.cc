@@ -1,0 +1,99 @@
+// Plans: everything is in the file, so nothing is to be imported, and inputs have fixed types and
+// shapes.
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/cli/model_session.h"
+#include "client/cli/onnx_session.h"
+#include "engine/base/status.h"
+#include "engine/frontend/io/plan_file.h"
+
+namespace telegrad::cli {
+namespace {
+
+using onnx::OnnxData;
+
+class PlanSession final : public ModelSession {
+ public:
+  PlanSession(std::shared_ptr<const TensorFile> file, Plan plan)
+      : file_(std::move(file)), made_(std::move(plan)) {
+    for (const Slot& slot : made_.slots) {
+      if (slot.role == SlotRole::kState) continue;
+      std::vector<onnx::ValueInfo>& values = slot.role == SlotRole::kInput ? inputs_ : outputs_;
+      values.emplace_back().name = slot.name;
+    }
+  }
+
+  const std::vector<onnx::ValueInfo>& inputs() const override { return inputs_; }
+  const std::vector<onnx::ValueInfo>& outputs() const override { return outputs_; }
+  int imports() const override { return 1; }
+  RemotePlan* plan() override { return plan_.get(); }
+
+  absl::Status Import(std::vector<OnnxData> inputs) override {
+    if (inputs.size() != inputs_.size()) return WrongInputs(inputs_, inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].kind != OnnxData::Kind::kTensor) {
+        return InvalidArgument("input ", inputs_[i].name, " is a sequence, expected a tensor");
+      }
+    }
+    bound_ = std::move(inputs);
+    return absl::OkStatus();
+  }
+
+  absl::Status Send(RemoteSession* session) override {
+    if (plan_ == nullptr) {
+      RemoteState state(session);
+      state.Preset(file_);
+      TG_ASSIGN_OR_RETURN(plan_, RemotePlan::Create(session, &state, made_));
+    }
+    for (size_t i = 0; i < bound_.size(); ++i) {
+      TG_RETURN_IF_ERROR(plan_->Set(inputs_[i].name, bound_[i].tensor));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<OnnxData>> Results() override {
+    std::vector<OnnxData> out;
+    for (const onnx::ValueInfo& output : outputs_) {
+      out.push_back({.kind = OnnxData::Kind::kTensor});
+      TG_ASSIGN_OR_RETURN(out.back().tensor, plan_->Read(output.name));
+    }
+    return out;
+  }
+
+ private:
+  const std::shared_ptr<const TensorFile> file_;
+  const Plan made_;
+  std::vector<onnx::ValueInfo> inputs_, outputs_;
+  std::vector<OnnxData> bound_;
+  std::unique_ptr<RemotePlan> plan_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelSession>> OpenModel(const std::string& path,
+                                                        bool server_import) {
+  const auto file = OpenTensorFile(path);
+  if (file.ok() && HoldsPlan(**file)) {
+    if (server_import)
+      return InvalidArgument("--server-import: ", path, " is a plan, no ONNX file");
+    Budget budget;
+    TG_ASSIGN_OR_RETURN(Plan plan, ReadPlan(**file, &budget));
+    return std::make_unique<PlanSession>(*file, std::move(plan));
+  }
+  return OnnxSession::Open(path, server_import);
+}
+
+absl::Status WrongInputs(const std::vector<onnx::ValueInfo>& inputs, size_t given) {
+  std::string names;
+  for (const onnx::ValueInfo& input : inputs) {
+    StrAppend(&names, names.empty() ? "" : ", ", input.name);
+  }
+  return InvalidArgument("the model has ", inputs.size(), " inputs (", names, "), ", given,
+                         " were given");
+}
+
+}  // namespace telegrad::cli
