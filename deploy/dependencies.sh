@@ -17,8 +17,8 @@ packages=(
   dpkg-dev
   # the GPU bundle (tests/gpu/run.sh)
   lld-19 xz-utils binutils
-  # the Python client
-  python3-grpcio python3-numpy
+  # the Python client, and the check of its types
+  python3-grpcio python3-numpy mypy
 )
 # Debian 12 has them and 13 does not. What needs one of them is skipped without it, with a message.
 where_available=(

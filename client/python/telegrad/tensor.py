@@ -190,11 +190,15 @@ class Tensor:
         """Element by element, as ==; whether two names mean one node is asked with `is`."""
         return self._with("cmpeq", other)
 
-    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
-        return NotImplemented if other is None else self._with("cmpeq", other)  # type: ignore[arg-type]
+    def __eq__(self, other: Any) -> Tensor:  # type: ignore[override]
+        if other is None:
+            return NotImplemented
+        return self._with("cmpeq", other)
 
-    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
-        return NotImplemented if other is None else self._with("cmpne", other)  # type: ignore[arg-type]
+    def __ne__(self, other: Any) -> Tensor:  # type: ignore[override]
+        if other is None:
+            return NotImplemented
+        return self._with("cmpne", other)
 
     def ne(self, other: Operand) -> Tensor:
         return self._with("cmpne", other)
