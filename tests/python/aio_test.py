@@ -29,6 +29,21 @@ class AioTest(AsyncTestCase):
         with raises(self, Code.UNAVAILABLE, "127.0.0.1:1"):
             await aio.connect("127.0.0.1:1")
 
+    async def test_parts_of_a_buffer_are_bound(self):
+        g = Graph()
+        x, y = g.param(0, (4,)), g.param(1, (4,))
+        g.store(y, x * 2 + y)
+        program = await self.session.put(g)
+        content = np.arange(16, dtype=np.float32)
+        buffer = await self.session.upload(content)
+        await self.session.launch(program, [buffer, buffer], offsets=[16, 48])
+        await self.session.run(program, [buffer, buffer], offsets=[20])
+        content[12:16] += 2 * content[4:8]
+        content[0:4] += 2 * content[5:9]
+        np.testing.assert_array_equal(await buffer.numpy(), content)
+        with raises(self, Code.INVALID_ARGUMENT, "overlap"):
+            await self.session.run(program, [buffer, buffer], offsets=[12, 16])
+
     async def test_a_program(self):
         g = Graph()
         x, w = g.input("x", (4,)), g.state("w", init=np.ones(4, np.float32))

@@ -1,6 +1,7 @@
 """Large arrays over bulk sockets: they arrive whatever breaks on the way, in the order of the calls."""
 
 import os
+import tempfile
 import threading
 import unittest.mock
 
@@ -225,6 +226,67 @@ class StreamTest(unittest.TestCase):
 
         with unittest.mock.patch.object(bulk.BulkSocket, "receive", impostor):
             self.assertEqual(self.check(), 1)
+
+
+class SharedTest(DaemonTest):
+    """Memory that the daemon copies to and from by itself."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.token = staticmethod(telegrad.token_from_local_socket(folder.name + "/local"))
+        cls.FLAGS = ("--local-socket", folder.name + "/local", "--local-memory")
+        super().setUpClass()
+
+    def setUp(self):
+        self.connection = telegrad.connect(self.daemon.address, token=self.token)
+        self.addCleanup(self.connection.close)
+        self.session = self.connection.session(timeout=60)
+
+    def test_there_and_back(self):
+        n = 3 * MIB
+        before = self.connection.stats()["telegrad_bulk_sockets_admitted_total"]
+        memory, back = telegrad.SharedArray((n,)), telegrad.SharedArray((n,))
+        g = Graph()
+        g.output("y", g.input("x", (n,)) * 2)
+        program = self.session.put(g)
+        for i in range(3):
+            memory.array[:] = np.arange(n, dtype=np.float32) + i
+            self.session.write_shared(program.buffer("x"), memory)
+            memory.array[:] = -1
+            program.launch()
+            self.session.read_shared(program.buffer("y"), back)
+            np.testing.assert_array_equal(back.array, (np.arange(n, dtype=np.float32) + i) * 2)
+        self.assertEqual(self.connection.stats()["telegrad_bulk_sockets_admitted_total"], before)
+
+    def test_both_ways_of_transfers_in_one_session(self):
+        memory = telegrad.SharedArray((8 * MIB,), "u8")
+        memory.array[:] = noise(8 * MIB)
+        buffer = self.session.upload(noise(8 * MIB, seed=9))
+        self.session.write_shared(buffer, memory)
+        np.testing.assert_array_equal(buffer.numpy(), memory.array)
+
+    def test_what_does_not_fit(self):
+        buffer = self.session.empty((4,))
+        with raises(self, Code.INVALID_ARGUMENT, "an array of [5]"):
+            self.session.write_shared(buffer, telegrad.SharedArray((5,)))
+        for shape, kind in (((0,), "f32"), ((4,), "i4")):
+            with raises(self, Code.INVALID_ARGUMENT):
+                telegrad.SharedArray(shape, kind)
+        buffer.free()
+        self.session.write_shared(buffer, telegrad.SharedArray((4,)))
+        with raises(self, Code.NOT_FOUND):
+            self.session.sync()
+
+    def test_a_server_that_shares_none(self):
+        daemon = Daemon()
+        self.addCleanup(daemon.stop)
+        with telegrad.connect(daemon.address) as connection, connection.session(timeout=60) as session:
+            buffer = session.empty((4,))
+            with raises(self, Code.FAILED_PRECONDITION, "--local-memory"):
+                session.write_shared(buffer, telegrad.SharedArray((4,)))
+            np.testing.assert_array_equal(buffer.numpy(), np.zeros(4, np.float32))
 
 
 class AddressTest(unittest.TestCase):

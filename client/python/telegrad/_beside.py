@@ -13,6 +13,7 @@ from telegrad import _operations as operations
 from telegrad._channel import Channel
 from telegrad._future import Future
 from telegrad._operations import Operation
+from telegrad._shared import LocalDoor, SharedArray, offered
 from telegrad.dtypes import Array, Sink
 from telegrad.errors import Code, TelegradError
 
@@ -71,6 +72,7 @@ class Beside:
         self._movers: list[bulk.Mover] = []
         self._reads: set[Future[Array]] = set()
         self._over: TelegradError | None = None
+        self._door: LocalDoor | None = None  # once memory is shared
 
     def takes(self, nbytes: int) -> bool:
         """Whether so many bytes are worth it, and the server can be reached in this way. The first call finds out."""
@@ -162,6 +164,44 @@ class Beside:
         answer.add_done_callback(ready)
         return out
 
+    def write_shared(self, handle: int, offset: int, memory: SharedArray) -> None:
+        """Returns when the server has copied the bytes."""
+        with self._turn:
+            door = self._open_door()
+            self._last += 1
+            transfer = self._last
+            self._session._submit(operations.write_beside(handle, offset, memory.nbytes, transfer))
+            acknowledged = self._session._future(operations.acknowledge())
+            try:
+                self._show(door, "upload", transfer, memory)
+            except TelegradError as error:
+                self._session._abandon(error)  # no operation after it would begin
+                raise
+        acknowledged.result()
+
+    def read_shared(self, handle: int, offset: int, memory: SharedArray) -> None:
+        """Returns when the bytes are there."""
+        with self._turn:
+            door = self._open_door()
+            self._last += 1
+            transfer = self._last
+            answer = self._session._future(operations.read_beside(handle, offset, memory.nbytes, transfer))
+        answer.result()
+        self._show(door, "download", transfer, memory)
+
+    def _open_door(self) -> LocalDoor:
+        if self._door is None:
+            path = offered(self._session.connection.server)
+            opened = self._session._await_open()
+            if opened is None:
+                raise TelegradError(Code.FAILED_PRECONDITION, "the session is not open")
+            self._opened = opened
+            self._door = LocalDoor(path)
+        return self._door
+
+    def _show(self, door: LocalDoor, verb: str, transfer: int, memory: SharedArray) -> None:
+        door.ask(f"{verb} {self._opened.token.hex()} {self._opened.epoch} {transfer} 0 {memory.nbytes}", memory.fd)
+
     def finish(self, seconds: float) -> None:
         """Waits for the reads that were asked for."""
         concurrent.futures.wait(list(self._reads), seconds)
@@ -171,5 +211,7 @@ class Beside:
         with self._turn:
             self._over = TelegradError(Code.CANCELLED, "the session was ended")
             movers = self._movers
+            if self._door is not None:
+                self._door.close()
         for mover in movers:
             mover.close(self._over)

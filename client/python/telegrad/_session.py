@@ -22,6 +22,7 @@ from telegrad._channel import Channel
 from telegrad._core import Completion, SessionCore, State, tell
 from telegrad._future import Future
 from telegrad._operations import Operation
+from telegrad._shared import SharedArray
 from telegrad.buffers import BufferBase, Handles, ProgramBase, handles_of, hash_of
 from telegrad.dtypes import Array, DTypeLike
 from telegrad.errors import Code, TelegradError, error_of, invalid
@@ -126,6 +127,21 @@ class SessionBase:
         for operation in operations.write(handle, offset, view, self._chunk):
             self._submit(operation)
 
+    def write_shared(self, buffer: Buffer, memory: SharedArray) -> None:
+        """The content of shared memory, which the server copies itself; it may change once this returns."""
+        buffer.check(memory.array)
+        self._beside().write_shared(buffer.handle, 0, memory)
+
+    def read_shared(self, buffer: Buffer, memory: SharedArray) -> None:
+        """The buffer's content, which the server copies into shared memory."""
+        buffer.check(memory.array)
+        self._beside().read_shared(buffer.handle, 0, memory)
+
+    def _beside(self) -> Beside:
+        if self._bulk is None:
+            raise TelegradError(Code.UNIMPLEMENTED, "a resumable session shares no memory")
+        return self._bulk
+
     def read(self, buffer: Buffer, out: Array | None = None,
              timeout: float | None = None) -> Array:
         """The buffer as an array: a new one, or `out`, which is of its type and shape."""
@@ -172,16 +188,17 @@ class SessionBase:
                    variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
                    timeout: float | None = None, trace: bool = False,
                    offsets: Sequence[int] = ()) -> Future[messages.RunResult]:
-        return self._future(operations.run(hash_of(program), handles_of(handles), variables,
-                                           devices, timeout, trace=trace,
-                                           offsets=self._offsets(offsets)))
+        return self._future(operations.run(
+            hash_of(program), handles_of(handles), variables, devices, timeout, trace=trace,
+            offsets=transport.offsets_for(self.connection, offsets)))
 
     def launch(self, program: ProgramBase[Any] | bytes, handles: Handles = (),
                variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
                offsets: Sequence[int] = ()) -> None:
         """The same without waiting, nor an answer unless it fails."""
-        self._submit(operations.run(hash_of(program), handles_of(handles), variables, devices, None,
-                                    quiet=True, offsets=self._offsets(offsets)))
+        self._submit(operations.run(
+            hash_of(program), handles_of(handles), variables, devices, None, quiet=True,
+            offsets=transport.offsets_for(self.connection, offsets)))
 
     def cancel(self, future: Future[Any]) -> None:
         """Ends an operation where it has not ended: its future gets CANCELLED."""
@@ -251,12 +268,6 @@ class SessionBase:
             handle = self._next_handle
             self._next_handle += 1
         return Buffer(self, handle, shape, kind, device)
-
-    def _offsets(self, offsets: Sequence[int]) -> Sequence[int]:
-        if offsets and not self.connection.server.binds_parts:
-            raise TelegradError(Code.UNIMPLEMENTED, f"the server at {self.connection.address} binds "
-                                "whole buffers only; it is older than this package")
-        return offsets
 
     @property
     def _chunk(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Sequence
 
 from telegrad import _messages as messages
 from telegrad import _tables as tables
@@ -88,6 +88,14 @@ def closed_error(address: str) -> TelegradError:
 def no_room_error(timeout: float | None, operation: str) -> TelegradError:
     return TelegradError(Code.DEADLINE_EXCEEDED, "the server took nothing of what waits to be sent "
                          f"for {timeout} s", operation=operation)
+
+
+def offsets_for(connection: Any, offsets: Sequence[int]) -> Sequence[int]:
+    """Of a run on that connection."""
+    if offsets and not connection.server.binds_parts:
+        raise TelegradError(Code.UNIMPLEMENTED, f"the server at {connection.address} binds whole buffers only; it is "
+                            "older than this package")
+    return offsets
 
 
 def method(name: str) -> str:

@@ -139,16 +139,19 @@ class SessionBase:
 
     async def run(self, program: ProgramBase[Any] | bytes, handles: Handles = (),
                   variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
-                  timeout: float | None = None, trace: bool = False) -> messages.RunResult:
+                  timeout: float | None = None, trace: bool = False,
+                  offsets: Sequence[int] = ()) -> messages.RunResult:
         """Runs a graph with slot i bound to handles[i]; see telegrad.Session.run."""
-        begun = await self._begin_run(program, handles, variables, devices, timeout, trace)
+        begun = await self._begin_run(program, handles, variables, devices, timeout, trace, offsets)
         return await self._finish_run(begun, timeout)
 
     async def _begin_run(self, program: ProgramBase[Any] | bytes, handles: Handles,
                          variables: Mapping[int, int], devices: Sequence[str],
-                         timeout: float | None, trace: bool) -> _Begun:
-        return await self._begin(operations.run(hash_of(program), handles_of(handles), variables,
-                                                devices, timeout, trace=trace))
+                         timeout: float | None, trace: bool,
+                         offsets: Sequence[int] = ()) -> _Begun:
+        return await self._begin(operations.run(
+            hash_of(program), handles_of(handles), variables, devices, timeout, trace=trace,
+            offsets=transport.offsets_for(self.connection, offsets)))
 
     async def _finish_run(self, begun: _Begun, timeout: float | None) -> messages.RunResult:
         # The server's own answer to a timeout comes first where it can.
@@ -157,10 +160,12 @@ class SessionBase:
         return result
 
     async def launch(self, program: ProgramBase[Any] | bytes, handles: Handles = (),
-                     variables: Mapping[int, int] = {}, devices: Sequence[str] = ()) -> None:
+                     variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
+                     offsets: Sequence[int] = ()) -> None:
         """The same without waiting, nor an answer unless it fails."""
-        await self._submit(operations.run(hash_of(program), handles_of(handles), variables, devices,
-                                          None, quiet=True))
+        await self._submit(operations.run(
+            hash_of(program), handles_of(handles), variables, devices, None, quiet=True,
+            offsets=transport.offsets_for(self.connection, offsets)))
 
     async def sync(self, timeout: float | None = None) -> None:
         """Waits until everything before has taken effect.
