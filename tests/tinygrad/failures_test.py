@@ -6,6 +6,7 @@ import os
 import pathlib
 import sys
 import unittest
+import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "python"))
@@ -23,6 +24,7 @@ if not os.path.exists(support.DAEMON):
   sys.exit(77)
 
 from telegrad import Code, TelegradError
+from telegrad._host import Host
 from telegrad.tinygrad import _device
 from tinygrad import Tensor, TinyJit
 
@@ -58,6 +60,34 @@ class FailuresTest(unittest.TestCase):
     with self.assertRaises(TelegradError) as context: Tensor.ones(5000, 5000).contiguous().realize()
     self.assertEqual(context.exception.code, Code.RESOURCE_EXHAUSTED)
     for word in ("float[25000000]", "smaller tensors"): self.assertIn(word, str(context.exception))
+    self.assertEqual(Tensor.ones(5).contiguous().sum().item(), 5)
+
+  def test_the_server_goes_away_while_a_value_is_asked_for(self):
+    made = (Tensor([1.0, 2]).realize() * 3).realize()
+    read_all, daemon = Host.read_all, self.daemon
+
+    def read_of_nobody(self, wanted):
+      daemon.stop()
+      return read_all(self, wanted)
+
+    with unittest.mock.patch.object(Host, "read_all", read_of_nobody):
+      with self.assertRaises(TelegradError) as context: made.tolist()
+    self.assertEqual(context.exception.code, Code.UNAVAILABLE)
+    self.start()
+    self.assertEqual((Tensor([1.0, 2]) * 3).tolist(), [3, 6])
+
+  def test_a_model_too_large_for_the_quota(self):
+    self.daemon.stop()
+    self.start("--default-quota", "device_memory=33554432")
+    with self.assertRaises(TelegradError) as context: Tensor.ones(4096, 4096).contiguous().realize()
+    self.assertEqual(context.exception.code, Code.RESOURCE_EXHAUSTED)
+    for word in ("device_memory", "33554432", "float[16777216]"): self.assertIn(word, str(context.exception))
+    self.assertEqual(Tensor.ones(5).contiguous().sum().item(), 5)
+
+  def test_shapes_that_overflow(self):
+    huge = Tensor([1.0]).reshape(1, 1, 1).expand(1 << 20, 1 << 20, 1 << 20)
+    with self.assertRaises(TelegradError) as context: huge.sum().item()
+    for word in ("expand", "[1048576, 1048576, 1048576]", "limit"): self.assertIn(word, str(context.exception))
     self.assertEqual(Tensor.ones(5).contiguous().sum().item(), 5)
 
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 import sys
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import support
@@ -21,6 +22,7 @@ if not os.path.exists(support.DAEMON):
 
 import telegrad.torch
 from telegrad import Code, TelegradError
+from telegrad._host import Host
 from telegrad.torch._backend import host
 
 
@@ -84,6 +86,55 @@ class FailuresTest(unittest.TestCase):
             self.assertIn(word, str(context.exception))
         with torch.no_grad():
             torch.testing.assert_close(f(torch.ones(4, 4)), torch.full((4, 4), 4.0))
+
+    def test_the_server_goes_away_during_a_step(self):
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        compiled, x = torch.compile(model, backend="telegrad"), torch.randn(3, 4)
+        self.agrees(compiled, model, x)
+        read_all, daemon = Host.read_all, self.daemon
+
+        def read_of_nobody(self, wanted):  # the run has been sent
+            daemon.stop()
+            return read_all(self, wanted)
+
+        with unittest.mock.patch.object(Host, "read_all", read_of_nobody):
+            with self.assertRaises(TelegradError) as context, torch.no_grad():
+                compiled(x)
+        self.assertEqual(context.exception.code, Code.UNAVAILABLE)
+        self.assertIn("f32[3, 4]", str(context.exception))
+        self.start()
+        self.agrees(compiled, model, x)
+
+    def test_a_model_too_large_for_the_quota(self):
+        self.daemon.stop()
+        self.start("--default-quota", "device_memory=33554432")
+        model = torch.nn.Linear(4096, 4096)  # of 64 MiB
+        compiled = torch.compile(model, backend="telegrad")
+        with self.assertRaises(TelegradError) as context, torch.no_grad():
+            compiled(torch.ones(1, 4096))
+        self.assertEqual(context.exception.code, Code.RESOURCE_EXHAUSTED)
+        for word in ("device_memory", "33554432", "f32[4096, 4096]"):
+            self.assertIn(word, str(context.exception))
+        small = torch.nn.Linear(4, 2)
+        self.agrees(torch.compile(small, backend="telegrad"), small, torch.randn(3, 4))
+
+    def test_shapes_that_overflow(self):
+        f = torch.compile(lambda x: x.expand(1 << 20, 1 << 20, 1 << 20).sum(), backend="telegrad")
+        with self.assertRaises(TelegradError) as context, torch.no_grad():
+            f(torch.ones(1))
+        self.assertEqual(context.exception.code, Code.INVALID_ARGUMENT)
+        for word in ("expand", "[1048576, 1048576, 1048576]", "the limit of 281474976710656 elements"):
+            self.assertIn(word, str(context.exception))
+        double = torch.compile(lambda x: (x * 2).sum(), backend="telegrad")
+        with torch.no_grad():
+            self.assertEqual(double(torch.ones(4)).item(), 8)
+
+    def test_an_operator_without_a_graph(self):
+        f = torch.compile(lambda x: torch.linalg.eigvalsh(x @ x.T), backend="telegrad")
+        with self.assertRaises(Exception) as context, torch.no_grad():
+            f(torch.ones(3, 3))
+        for word in ("eigh", "torch.compiler.disable", "failures_test.py"):
+            self.assertIn(word, str(context.exception))
 
     def test_a_token_that_is_no_longer_taken(self):
         """The session ends with UNAUTHENTICATED; the next call shows the token that there is then."""
