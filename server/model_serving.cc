@@ -37,13 +37,12 @@ absl::StatusOr<std::unique_ptr<ModelServing>> ModelServing::Start(const Flags& f
                                                                   const MakeEngine& make_engine) {
   if (flags.GetList("models").empty()) return nullptr;
   std::unique_ptr<ModelServing> serving(new ModelServing(env));
-  ServingOptions options{
-      .roots = flags.GetList("models"),
-      .control = ControlOf(flags.GetString("models-control")),
-      .poll = std::chrono::seconds(flags.GetInt("models-poll")),
-      .device = flags.GetString("models-device"),
-      .read = &ReadServedModel,
-      .parse = &ParseConfigText};
+  ServingOptions options{.roots = flags.GetList("models"),
+                         .control = ControlOf(flags.GetString("models-control")),
+                         .poll = std::chrono::seconds(flags.GetInt("models-poll")),
+                         .device = flags.GetString("models-device"),
+                         .read = &ReadServedModel,
+                         .parse = &ParseConfigText};
   TG_ASSIGN_OR_RETURN(serving->models_, ModelServer::Start(std::move(options), &serving->env_,
                                                            NewOwner(flags.GetInt("models-memory"),
                                                                     make_engine, env.metrics)));
