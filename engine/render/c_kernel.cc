@@ -143,7 +143,9 @@ absl::Status CKernel::PlaceBuffers() {
     if (is_local) {
       out_.Line(dialect_.local, " ", CType(u.dtype(), 1), " ", NameOf(u), "[", u.arg(2), "];");
     } else {
-      out_.Line(CType(u.dtype(), 1), " ", NameOf(u), "[", u.arg(2), "] = {0};");
+      const bool vectors = u.arg(2) > 1;
+      out_.Line(CType(u.dtype(), 1), " ", NameOf(u), "[", u.arg(2), "]",
+                vectors ? " __attribute__((aligned(128)))" : "", " = {0};");
     }
   }
   return absl::OkStatus();

@@ -39,10 +39,13 @@ class CKernel {
     std::string memory;   // the array
     std::string element;  // number of the first lane's
     std::vector<int64_t> offsets;
+    bool is_own = false;     // memory of the thread's own
+    bool whole = false;      // there, an aligned vector
     std::string gate;        // empty: always
     bool lane_gate = false;  // the gate is a vector
 
     std::string Element(int64_t lane) const;
+    std::string Whole() const;
   };
 
   template <typename... Args>

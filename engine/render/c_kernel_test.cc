@@ -58,7 +58,7 @@ TEST(OpenClC, TheFrameOfAKernel) {
                               "__global const float* restrict p1, ulong o1, ulong begin) {"));
   EXPECT_THAT(text, HasSubstr("__global const float* a1 = p1 + o1 / 4;"));
   EXPECT_THAT(text, HasSubstr("__local float v10[33];"));
-  EXPECT_THAT(text, HasSubstr("uint v11[3] = {0};"));
+  EXPECT_THAT(text, HasSubstr("uint v11[3] __attribute__((aligned(128))) = {0};"));
   EXPECT_THAT(text, HasSubstr("const ulong group = begin + get_group_id(0);"));
   EXPECT_THAT(text, HasSubstr("if (group < 15ul) {"));
   EXPECT_THAT(text, HasSubstr("const ulong v1 = (ulong)((uint)group / 5u);"));
@@ -79,6 +79,25 @@ TEST(OpenClC, WholeVectorsAreOneAccess) {
   EXPECT_THAT(text, HasSubstr("float4 v15 = vload4(0, a1 + "));
   EXPECT_THAT(text, HasSubstr(" = v15 * v15;"));
   EXPECT_THAT(text, HasSubstr(", 0, a0 + "));
+}
+
+// So that a compiler keeps an accumulator in one register.
+TEST(OpenClC, AlignedVectorsOfAThreadsOwnAreObjects) {
+  const auto store_at = [](int first) {
+    return CRendered(
+        StrCat("%10 = buffer f32 [24] space=register slot=0\n%11 = iota i64 [8]\n"
+               "%12 = const i64 ",
+               first,
+               "\n%13 = add i64 [8] %11 %12\n"
+               "%14 = index f32 [8] %10 %13\n%15 = load f32 [8] %14\n"
+               "%16 = store %14 %15\n"));
+  };
+  const std::string aligned = store_at(16), not_aligned = store_at(4);
+  EXPECT_THAT(aligned, HasSubstr("float v10[24] __attribute__((aligned(128))) = {0};"));
+  EXPECT_THAT(aligned, HasSubstr("float8 v14 = *(float8*)(v10 + "));
+  EXPECT_THAT(aligned, HasSubstr(" *(float8*)(v10 + "));
+  EXPECT_THAT(not_aligned, AllOf(HasSubstr("vload8(0, v10 + "), HasSubstr(", 0, v10 + ")));
+  EXPECT_THAT(not_aligned, ::testing::Not(HasSubstr("(float8*)")));
 }
 
 TEST(OpenClC, GatesAreBranches) {

@@ -1,6 +1,10 @@
 // Accesses. Consecutive lanes are one vector access; other vectors, and those of which each lane
 // has a gate of its own, are accessed lane by lane. A gate of one bit is a branch around the
 // access.
+//
+// An accumulator is an array of the thread's own, of which vectors are read and written. vload and
+// vstore may do that in parts (PoCL's: of four lanes), and a compiler then keeps each part in a
+// register of its own. So a vector whose place is known to be aligned is an object of its type.
 #include "engine/base/status.h"
 #include "engine/render/c_kernel.h"
 #include "engine/render/lane_offsets.h"
@@ -11,6 +15,10 @@ std::string CKernel::Address::Element(int64_t lane) const {
   if (kind == kLanes) return CLane(element, lane, lanes);
   const int64_t offset = lane == 0 ? 0 : offsets[lane];
   return offset == 0 ? element : StrCat(element, " + ", static_cast<uint64_t>(offset), "ul");
+}
+
+std::string CKernel::Address::Whole() const {
+  return StrCat("*(", CType(dtype, lanes), "*)(", memory, " + ", element, ")");
 }
 
 std::string CKernel::AsOffset(DType dtype, std::string_view x, int64_t lanes) const {
@@ -45,6 +53,9 @@ absl::Status CKernel::PointTo(UOp u, Address* at) {
   if (sum.empty() || split->constant != 0) {
     StrAppend(&sum, sum.empty() ? "" : " + ", static_cast<uint64_t>(split->constant), "ul");
   }
+  // Vectors of three lanes have the size of four.
+  at->whole = at->kind == Address::kContiguous && at->is_own && split->terms.empty() &&
+              at->lanes != 3 && split->constant % at->lanes == 0;
   at->element = out_.Let(DType::kUInt64, 1, sum);
   return absl::OkStatus();
 }
@@ -62,6 +73,7 @@ absl::Status CKernel::Index(UOp u) {
     at.memory = StrCat("a", slot);
   } else if (const auto found = buffers_.find(buffer.id()); found != buffers_.end()) {
     at.memory = found->second;
+    at.is_own = AddressSpace{buffer.arg(0)} == AddressSpace::kRegister;
   } else {
     return Broken("node ", u.id(), " indexes node ", buffer.id(), ", which is no buffer");
   }
@@ -85,6 +97,7 @@ const CKernel::Address* CKernel::AddressOf(UOp u) const {
 }
 
 std::string CKernel::LoadLanes(const Address& at) const {
+  if (at.whole && !at.lane_gate) return at.Whole();
   if (at.kind == Address::kContiguous && !at.lane_gate) {
     return StrCat("vload", at.lanes, "(0, ", at.memory, " + ", at.element, ")");
   }
@@ -123,6 +136,10 @@ absl::Status CKernel::Load(UOp u) {
 }
 
 void CKernel::StoreLanes(const Address& at, const std::string& value) {
+  if (at.whole && !at.lane_gate) {
+    out_.Line(at.Whole(), " = ", value, ";");
+    return;
+  }
   if (at.kind == Address::kContiguous && !at.lane_gate) {
     out_.Line("vstore", at.lanes, "(", value, ", 0, ", at.memory, " + ", at.element, ");");
     return;
