@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "devices/api/keep_for_driver.h"
 #include "engine/base/status.h"
 
 namespace telegrad::cuda {
@@ -37,13 +38,6 @@ bool IsSticky(CUresult result) {
 }
 
 }  // namespace
-
-void KeepForDriver(std::shared_ptr<void> kept) {
-  static std::mutex mutex;
-  static auto* const all = new std::vector<std::shared_ptr<void>>;
-  const std::lock_guard lock(mutex);
-  all->push_back(std::move(kept));
-}
 
 absl::StatusOr<std::shared_ptr<Context>> Context::Open(std::shared_ptr<const Library> library,
                                                        CUdevice device, std::string name) {

@@ -74,9 +74,6 @@ class Context : public std::enable_shared_from_this<Context> {
   std::vector<CUevent> timed_, untimed_;  // free ones
 };
 
-// Keeps for good what the driver may still use.
-void KeepForDriver(std::shared_ptr<void> kept);
-
 // A stream of a context, and what a queue or a memory enqueues there.
 class Stream {
  public:

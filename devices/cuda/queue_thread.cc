@@ -9,6 +9,7 @@
 #include <chrono>
 #include <utility>
 
+#include "devices/api/keep_for_driver.h"
 #include "devices/api/spin.h"
 #include "devices/cuda/queue.h"
 #include "engine/base/status.h"
@@ -112,6 +113,10 @@ void CudaQueue::End(Flight* flight, const absl::Status& status) {
   if (flight->instance != nullptr) flight->work.commands->Return(flight->instance);
   if (flight->work.trace != nullptr) AddEvents(flight);
   const CUevent done = flight->done;
+  // A GPU that is stuck may still write what it was given, of its peers, too.
+  if (flight->on_stream && context_->stuck()) {
+    KeepForDriver(std::make_shared<Submission>(std::move(flight->work)));
+  }
   flight->work = {};
   {
     const std::lock_guard lock(mutex_);

@@ -114,17 +114,19 @@ std::vector<std::unique_ptr<Device>> OpenOpenCls(const OpenClOptions& options,
     note(StrCat("OPENCL: ", ToStd(library.status().message())));
     return out;
   }
-  const auto devices = ListDevices(**library);
-  if (!devices.ok()) {
-    note(StrCat("OPENCL: ", ToStd(devices.status().message())));
+  const auto listing = ListDevices(**library);
+  if (!listing.ok()) {
+    note(StrCat("OPENCL: ", ToStd(listing.status().message())));
     return out;
   }
-  for (size_t i = 0; i < devices->size(); ++i) {
+  for (const std::string& left_out : listing->left_out) note(StrCat("OPENCL: ", left_out));
+  const auto& devices = listing->devices;
+  for (size_t i = 0; i < devices.size(); ++i) {
     if (options.devices > 0 && i >= static_cast<size_t>(options.devices)) break;
     const std::string name = StrCat("OPENCL:", i);
-    auto device = OpenClDevice::Open(*library, (*devices)[i], name, options);
+    auto device = OpenClDevice::Open(*library, devices[i], name, options);
     if (!device.ok()) {
-      note(StrCat(name, " (", NameOf(**library, (*devices)[i]),
+      note(StrCat(name, " (", NameOf(**library, devices[i]),
                   ") is left out: ", ToStd(device.status().message())));
       continue;
     }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "devices/api/keep_for_driver.h"
 #include "devices/opencl/program.h"
 #include "engine/base/status.h"
 
@@ -69,6 +70,10 @@ absl::Status Runner::Run(const CommandBuffer& commands, std::span<const BufferVi
   });
   // Also what was put there before an error must have ended: its memory may be freed next.
   const absl::Status ended = Await();
+  // A device that is stuck may still read and write what it was given, the host's memory, too.
+  if (context_->stuck()) {
+    KeepForDriver(std::make_shared<std::vector<BufferView>>(bindings.begin(), bindings.end()));
+  }
   return status.ok() ? ended : status;
 }
 

@@ -25,8 +25,8 @@ struct Builder {
 
 absl::StatusOr<Builder> OpenBuilder(const std::string& path, const std::string& wanted) {
   TG_ASSIGN_OR_RETURN(auto library, Library::Open(path));
-  TG_ASSIGN_OR_RETURN(const auto devices, ListDevices(*library));
-  for (const PlatformDevice& device : devices) {
+  TG_ASSIGN_OR_RETURN(const Listing listing, ListDevices(*library));
+  for (const PlatformDevice& device : listing.devices) {
     const auto facts = ReadFacts(*library, device);
     if (!facts.ok() || facts->target.cpu != wanted) continue;
     const cl_context_properties properties[] = {

@@ -85,25 +85,31 @@ absl::Status CheckArithmetic(cl_bitfield single) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<PlatformDevice>> ListDevices(const Library& library) {
+absl::StatusOr<Listing> ListDevices(const Library& library) {
   const Symbols& api = library.api();
   std::array<cl_platform_id, kMaxPlatforms> platforms{};
   cl_uint count = 0;
   TG_RETURN_IF_ERROR(TG_CL(api, clGetPlatformIDs, kMaxPlatforms, platforms.data(), &count));
-  std::vector<PlatformDevice> out;
+  Listing out;
+  absl::Status failed;
   for (cl_uint p = 0; p < std::min(count, kMaxPlatforms); ++p) {
     std::array<cl_device_id, kMaxDevices> devices{};
     cl_uint found = 0;
     const absl::Status status = TG_CL(api, clGetDeviceIDs, platforms[p], CL_DEVICE_TYPE_ALL,
                                       kMaxDevices, devices.data(), &found);
     if (absl::IsNotFound(status)) continue;  // a platform without devices
-    TG_RETURN_IF_ERROR(status);
+    if (!status.ok()) {
+      failed.Update(status);
+      out.left_out.push_back(StrCat("platform ", p, ": ", ToStd(status.message())));
+      continue;
+    }
     for (cl_uint d = 0; d < std::min(found, kMaxDevices); ++d) {
-      out.push_back({platforms[p], devices[d]});
+      out.devices.push_back({platforms[p], devices[d]});
     }
   }
-  if (out.empty()) return NotFound("OpenCL's platforms show no device");
-  return out;
+  if (!out.devices.empty()) return out;
+  TG_RETURN_IF_ERROR(failed);
+  return NotFound("OpenCL's platforms show no device");
 }
 
 std::string NameOf(const Library& library, const PlatformDevice& device) {

@@ -16,8 +16,13 @@ struct PlatformDevice {
   cl_device_id device = nullptr;
 };
 
-// All devices of all platforms, in the loader's order. NOT_FOUND where there is none.
-absl::StatusOr<std::vector<PlatformDevice>> ListDevices(const Library& library);
+struct Listing {
+  std::vector<PlatformDevice> devices;  // of all platforms, in the loader's order
+  std::vector<std::string> left_out;    // platforms that do not tell, and why
+};
+
+// NOT_FOUND where there is no device; what a platform said, where that is why.
+absl::StatusOr<Listing> ListDevices(const Library& library);
 
 // The device's name as its driver gives it; "?" where it gives none.
 std::string NameOf(const Library& library, const PlatformDevice& device);

@@ -178,6 +178,9 @@ std::string ChildProcess::Bury() {
     close(process);
   }
   if (!ended) kill(pid_, SIGKILL);
+  // Its group, which has its number as long as nobody has waited for it: what it has started, such
+  // as the linker of a driver's compiler, works for nobody now.
+  kill(-pid_, SIGKILL);
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }

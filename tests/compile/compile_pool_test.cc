@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -214,6 +216,22 @@ TEST_F(CompilePoolTest, AHangEndsAtTheDeadlineAndIsNotRepeated) {
   EXPECT_EQ(status.message(), "kernel k_slow: its compiler took longer than 50 ms and was killed");
   EXPECT_EQ(pool_->stats().retries, 0u);
   EXPECT_EQ(*Compile("fine"), "fine");
+}
+
+TEST_F(CompilePoolTest, WhatAWorkerHasStartedEndsWithIt) {
+  auto options = Options(1);
+  options.deadline = milliseconds(300);
+  Start(options);
+  const std::string path = folder_ + "/child";
+  EXPECT_FALSE(Compile("starts " + path).ok());
+  int child = 0;
+  std::ifstream(path) >> child;
+  ASSERT_GT(child, 0);
+  const auto process = static_cast<int>(syscall(SYS_pidfd_open, child, 0));
+  if (process < 0) return;  // has ended already
+  pollfd one{process, POLLIN, 0};
+  EXPECT_EQ(poll(&one, 1, 10'000), 1) << "process " << child << " is still there";
+  close(process);
 }
 
 // Two kernels that wait for each other end only if they are compiled at the same time; three

@@ -80,6 +80,15 @@ std::string Obey(WorkerRequest& request, const std::string& folder) {
   if (what == "nice") return Answer(request.id, StrCat(getpriority(PRIO_PROCESS, 0)));
   if (what == "exit") _exit(7);
   if (what == "hang") pause();
+  if (what == "starts") {  // a process of its own, and waits for it
+    const pid_t child = fork();
+    if (child == 0) {
+      close(kChildSocket);
+      pause();
+    }
+    std::ofstream(first) << child << std::endl;
+    pause();
+  }
   if (what == "once") {  // crashes unless somebody was here before
     const int mark = open(first.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0600);
     if (mark >= 0) Crash(SIGSEGV);
