@@ -160,9 +160,12 @@ pack libtelegrad-dev "$architecture" libdevel \
 
 site=$work/python3-telegrad/usr/lib/python3/dist-packages
 install -d "$site" "$site/telegrad-$version.dist-info"
-(cd client/python && find telegrad \( -name '*.py' -o -name '*.pyi' -o -name py.typed \) -print0 | xargs -0 cp --parents -t "$site")
+# With what makes the device TELEGRAD known to tinygrad, and the backend to PyTorch.
+(cd client/python && cp telegrad.pth _telegrad_tinygrad.py "$site" && find telegrad \( -name '*.py' -o -name '*.pyi' -o -name py.typed \) -print0 | xargs -0 cp --parents -t "$site")
 printf 'Metadata-Version: 2.1\nName: telegrad\nVersion: %s\nSummary: Client of Telegrad, a compute server for tensor graphs\nLicense: Apache-2.0\nRequires-Python: >=3.10\nRequires-Dist: grpcio>=1.51\nRequires-Dist: numpy>=1.24\n' \
   "$version" >"$site/telegrad-$version.dist-info/METADATA"
+sed -n '/^\[project.entry-points\./,/^$/{s/^\[project.entry-points.\(.*\)\]$/[\1]/;s/"//g;p}' client/python/pyproject.toml \
+  >"$site/telegrad-$version.dist-info/entry_points.txt"
 echo dpkg >"$site/telegrad-$version.dist-info/INSTALLER"
 pack python3-telegrad all python "python3 (>= 3.10), python3-grpcio, python3-numpy" \
   "Python client of the Telegrad compute server" \

@@ -65,6 +65,11 @@ done
 version=$(in_root "$suite" telegradd --version | cut -d' ' -f2)
 in_root "$suite" python3 -c "import importlib.metadata, telegrad
 assert telegrad.__version__ == importlib.metadata.version('telegrad') == '$version'" || die "python3-telegrad does not work"
+in_root "$suite" python3 -c "import importlib.metadata, sys
+assert '_telegrad_tinygrad' in sys.modules, 'no telegrad.pth'
+import telegrad.tinygrad
+(backend,) = importlib.metadata.entry_points(group='torch_dynamo_backends')
+assert (backend.name, backend.value) == ('telegrad', 'telegrad.torch:backend')" || die "python3-telegrad has no frontends"
 in_root "$suite" systemd-sysusers --version >/dev/null 2>&1 || true
 
 echo "== removed"
