@@ -16,6 +16,7 @@
 
 from telegrad import aio
 from telegrad._messages import Device, HelloResponse, RunResult, RunTrace, TraceEvent
+from telegrad._progress import Amount, progress
 from telegrad._shared import SharedArray
 from telegrad._transport import VERSION
 from telegrad.connection import Connection, connect
@@ -30,8 +31,8 @@ from telegrad.tensor import Tensor, cat, stack
 __version__ = VERSION
 
 __all__ = [
-    "Buffer", "Code", "Connection", "DType", "Device", "Future", "Graph", "HelloResponse",
+    "Amount", "Buffer", "Code", "Connection", "DType", "Device", "Future", "Graph", "HelloResponse",
     "Program", "RunResult", "RunTrace", "Session", "SharedArray", "Slot", "TLS", "TelegradError", "Tensor",
-    "TraceEvent", "Variable", "aio", "cat", "connect", "dtype", "stack", "token_from_file",
+    "TraceEvent", "Variable", "aio", "cat", "connect", "dtype", "progress", "stack", "token_from_file",
     "token_from_local_socket",
 ]

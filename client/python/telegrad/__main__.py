@@ -46,13 +46,16 @@ def run(connection: telegrad.Connection, args: argparse.Namespace) -> None:
     inputs = _pairs(args.input, np.load)
     outputs = _pairs(args.output, str)
     with connection.session() as session:
-        program = session.import_model(args.model, input_shapes=_pairs(args.shape, _shape),
-                                       dims=_pairs(args.dim, int))
+        with telegrad.progress(session, "sending and importing the model"):
+            program = session.import_model(args.model, input_shapes=_pairs(args.shape, _shape),
+                                           dims=_pairs(args.dim, int))
         for name in program.names("input"):
             slot = program.slot(name)
             print(f"input  {name}: {slot.dtype}{list(slot.shape)}")
         files = {program.slot(name).name: file for name, file in outputs.items()}
-        for name, array in program(inputs).items():
+        with telegrad.progress(session, "compiling and running"):
+            results = program(inputs)
+        for name, array in results.items():
             print(f"output {name}: {program.slot(name).dtype}{list(array.shape)}")
             if name in files:
                 np.save(files[name], array)
@@ -105,7 +108,7 @@ def bench(connection: telegrad.Connection, args: argparse.Namespace) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m telegrad", description=__doc__)
     parser.add_argument("--address", help="HOST:PORT or unix:PATH (default: $TELEGRAD_ADDRESS, "
-                        "else 127.0.0.1:50055)")
+                        "else the daemon of this machine, else 127.0.0.1:50055)")
     parser.add_argument("--version", action="version", version=f"telegrad {telegrad.__version__}")
     parser.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS",
                         help="how long to wait for the server to answer")

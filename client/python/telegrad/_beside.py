@@ -13,6 +13,7 @@ from telegrad import _operations as operations
 from telegrad._channel import Channel
 from telegrad._future import Future
 from telegrad._operations import Operation
+from telegrad._progress import Meter
 from telegrad._shared import LocalDoor, SharedArray, offered
 from telegrad.dtypes import Array, Sink
 from telegrad.errors import Code, TelegradError
@@ -22,6 +23,7 @@ class Opened(Protocol):
     """What is needed of a session."""
 
     connection: Channel
+    _meter: Meter
 
     def _submit(self, operation: Operation) -> tuple[int, Future[Any] | None]: ...
     def _future(self, operation: Operation) -> Future[Any]: ...
@@ -32,8 +34,9 @@ class Opened(Protocol):
 class _Parts:
     """A download as parts on several sockets; over when the last of them is."""
 
-    def __init__(self, transfer: int, memory: memoryview, done: Callable[[TelegradError | None], None]) -> None:
-        self._transfer, self._memory, self._done = transfer, memory, done
+    def __init__(self, transfer: int, memory: memoryview, done: Callable[[TelegradError | None], None],
+                 moved: Callable[[int], None]) -> None:
+        self._transfer, self._memory, self._done, self._moved = transfer, memory, done, moved
         self._lock = threading.Lock()
         self._error: TelegradError | None = None
 
@@ -43,8 +46,8 @@ class _Parts:
         ranges = [(0, middle), (middle, size)] if middle < size else [(0, size)]
         self._moving = self._left = len(ranges)
         for mover, (begin, end) in zip(movers, ranges):
-            mover.add(bulk.Job(self._transfer, self._memory[begin:end], self._ended, begin, self._is_last,
-                               ended=None))
+            mover.add(bulk.Job(self._transfer, self._memory[begin:end], self._ended, self._moved, begin,
+                               self._is_last, ended=None))
 
     def _is_last(self) -> bool:
         with self._lock:
@@ -127,7 +130,7 @@ class Beside:
             self._last += 1
             self._session._submit(operations.write_beside(handle, offset, len(view), self._last))
             acknowledged = self._session._future(operations.acknowledge())
-            job = bulk.Job(self._last, memoryview(bytes(view)) if copied else view, done)
+            job = bulk.Job(self._last, memoryview(bytes(view)) if copied else view, done, self._session._meter.move)
             acknowledged.add_done_callback(lambda _: job.end())
             self._movers[0].add(job)
         if not copied:
@@ -150,7 +153,7 @@ class Beside:
         def ready(answer: concurrent.futures.Future[Any]) -> None:
             error = answer.exception()
             if error is None:
-                _Parts(transfer, sink.memory, done).start(self._movers[1:])
+                _Parts(transfer, sink.memory, done, self._session._meter.move).start(self._movers[1:])
             else:
                 done(error if isinstance(error, TelegradError) else TelegradError(Code.INTERNAL, str(error)))
 

@@ -196,9 +196,11 @@ class Job:
     transfer: int
     view: memoryview
     done: Callable[[TelegradError | None], None]
+    moved: Callable[[int], None]  # told how many bytes have; negative: move again
     start: int = 0
     is_last: Callable[[], bool] = lambda: True  # of the parts of the download; asked when the bytes are there
     at: int = 0
+    sent: int = 0
     errors: int = 0
     # Of an upload: written to when the operation is acknowledged.
     ended: tuple[socket.socket, socket.socket] | None = field(default_factory=socket.socketpair)
@@ -293,6 +295,8 @@ def upload(bulk: BulkSocket, job: Job) -> None:
     """Sends the bytes, until the write is acknowledged."""
     assert job.ended is not None
     ended = job.ended[0]
+    job.moved(-job.sent)  # over a socket that has broken
+    job.sent = 0
     ranges = collections.deque([(0, len(job.view))])
     while True:
         wants = min(ranges[0][1], bulk.chunk_bytes) if ranges else 0
@@ -303,6 +307,8 @@ def upload(bulk: BulkSocket, job: Job) -> None:
                 if not _send_again(job, refused):
                     continue
                 ranges.appendleft((refused.offset, refused.bytes))
+                job.sent -= refused.bytes
+                job.moved(-refused.bytes)
             waits = False
         if readable([ended], 0.0):
             return
@@ -314,6 +320,8 @@ def upload(bulk: BulkSocket, job: Job) -> None:
         bulk.send(messages.TransferRequest(upload=messages.Chunk(
             transfer=job.transfer, offset=offset, bytes=size, checksum=bulk.checksum(chunk))), chunk)
         bulk.credit -= size
+        job.sent += size
+        job.moved(size)
         if count > size:
             ranges.appendleft((offset + size, count - size))
 
@@ -357,6 +365,7 @@ def download(bulk: BulkSocket, job: Job) -> None:
                 raise TelegradError(Code.DATA_LOSS, "chunks of a read have arrived damaged several times")
             raise Broken("a chunk arrived damaged")
         job.at += chunk.bytes
+        job.moved(chunk.bytes)
         if job.at == in_flight[0]:
             in_flight.popleft()
     if job.is_last():

@@ -22,6 +22,7 @@ from telegrad._channel import Channel
 from telegrad._core import Completion, SessionCore, State, tell
 from telegrad._future import Future
 from telegrad._operations import Operation
+from telegrad._progress import Amount, Meter
 from telegrad._shared import SharedArray
 from telegrad.buffers import BufferBase, Handles, ProgramBase, handles_of, hash_of
 from telegrad.dtypes import Array, DTypeLike
@@ -74,6 +75,7 @@ class SessionBase:
             new_future=Future)
         self._next_handle = 1
         self._aborted = False
+        self._meter = Meter()
         # None: everything travels on the stream. What is resumed would need a transfer that is, too.
         self._bulk = None if resumable else Beside(self)
         self._stream = 0  # which one is the last
@@ -122,10 +124,12 @@ class SessionBase:
         """Bytes at an offset into a buffer."""
         view = memoryview(data).cast("B")
         handle = buffer if isinstance(buffer, int) else buffer.handle
+        self._meter.ask(len(view))
         if self._bulk is not None and self._bulk.takes(len(view)):
             return self._bulk.write(handle, offset, view)
         for operation in operations.write(handle, offset, view, self._chunk):
             self._submit(operation)
+            self._meter.move(len(operation.request.data))
 
     def write_shared(self, buffer: Buffer, memory: SharedArray) -> None:
         """The content of shared memory, which the server copies itself; it may change once this returns."""
@@ -159,9 +163,12 @@ class SessionBase:
         return self._wait(self._read_into(handle, offset, sink), timeout)
 
     def _read_into(self, handle: int, offset: int, sink: dtypes.Sink) -> Future[Array]:
+        self._meter.ask(len(sink.memory))
         if self._bulk is not None and self._bulk.takes(len(sink.memory)):
             return self._bulk.read(handle, offset, sink)
-        return self._future(operations.read(handle, offset, sink))
+        read: Future[Array] = self._future(operations.read(handle, offset, sink))
+        read.add_done_callback(lambda _: self._meter.move(len(sink.memory)))
+        return read
 
     def free(self, *buffers: Buffer) -> None:
         """What uses them already still does."""
@@ -215,6 +222,11 @@ class SessionBase:
 
     def sync_future(self) -> Future[None]:
         return self._future(operations.sync())
+
+    @property
+    def transferred(self) -> Amount:
+        """What has moved of the writes and reads so far, and what was asked for."""
+        return self._meter.amount()
 
     @property
     def resumed(self) -> int:
