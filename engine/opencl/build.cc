@@ -126,6 +126,9 @@ std::string LogOf(const Library& library, cl_program program, cl_device_id devic
 absl::StatusOr<Built> Build(const std::string& library, const std::string& source,
                             const std::string& name, const Target& target) {
   TG_ASSIGN_OR_RETURN(const Builder builder, BuilderFor(library, target.cpu));
+  // Not every driver's compiler bears two threads, though all should: Oclgrind's crashes.
+  static auto* const compiler = new std::mutex;
+  const std::lock_guard lock(*compiler);
   Program program(builder);
   const auto build = [&]() -> absl::StatusOr<Built> {
     TG_RETURN_IF_ERROR(program.Make(source));
