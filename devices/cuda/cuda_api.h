@@ -6,23 +6,26 @@
 
 #include <cstddef>
 
+#include "devices/stream/driver.h"
+
 namespace telegrad::cuda {
 
 using CUdevice = int;
-using CUdeviceptr = unsigned long long;  // NOLINT(google-runtime-int): the API's own type
-using CUcontext = struct CUctx_st*;
-using CUmodule = struct CUmod_st*;
-using CUfunction = struct CUfunc_st*;
-using CUstream = struct CUstream_st*;
-using CUevent = struct CUevent_st*;
-using CUgraph = struct CUgraph_st*;
-using CUgraphNode = struct CUgraphNode_st*;
-using CUgraphExec = struct CUgraphExec_st*;
+using CUdeviceptr = stream::Address;
+using CUcontext = stream::ContextHandle;
+using CUmodule = stream::ModuleHandle;
+using CUfunction = stream::FunctionHandle;
+using CUstream = stream::StreamHandle;
+using CUevent = stream::EventHandle;
+using CUgraph = stream::GraphHandle;
+using CUgraphNode = stream::NodeHandle;
+using CUgraphExec = stream::ExecHandle;
 using CUkernel = struct CUkern_st*;
 using CUarray = struct CUarray_st*;
-using CUhostFn = void (*)(void* userData);
+using CUhostFn = stream::HostFunction;
+using CUresult = stream::Result;
 
-enum CUresult : int {
+enum CudaResult : int {
   CUDA_SUCCESS = 0,
   CUDA_ERROR_OUT_OF_MEMORY = 2,
   CUDA_ERROR_DEINITIALIZED = 4,

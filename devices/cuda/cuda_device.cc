@@ -4,41 +4,32 @@
 #include <array>
 #include <utility>
 
-#include "devices/cuda/command_buffer.h"
-#include "devices/cuda/memory.h"
-#include "devices/cuda/program.h"
-#include "devices/cuda/queue.h"
+#include "devices/cuda/cuda_driver.h"
+#include "devices/stream/stream_device.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
 namespace {
 
-using cuda::Context;
-using cuda::CudaQueue;
+using cuda::CudaDriver;
 using cuda::Library;
-using cuda::Memories;
+using stream::Context;
+using stream::StreamDevice;
 
-// What is left for the driver, which takes memory for code and stacks as it goes.
-constexpr int64_t kReserve = int64_t{1} << 30;
-constexpr int64_t kReservedPart = 10;  // at most a tenth
 // f32 operations of a multiprocessor in a cycle: multiply and add on 128 lanes.
 constexpr double kFlopsPerCycle = 256;
 constexpr double kTransfersPerCycle = 2;
 constexpr double kUsual = 0.7;  // of its best
 
-struct Description {
-  Target target;
-  Rates rates;
-  int64_t memory_limit = 0;
-};
-
-absl::StatusOr<Description> Describe(Context& context, const CudaOptions& options) {
-  Description out;
+absl::StatusOr<stream::Description> Describe(Context& context, const CudaDriver& driver,
+                                             const CudaOptions& options) {
+  stream::Description out;
   absl::Status status;
   const auto get = [&](cuda::CUdevice_attribute attribute) {
     int value = 0;
     if (status.ok()) {
-      status = TG_CUDA(context, cuDeviceGetAttribute, &value, attribute, context.device());
+      status =
+          TG_CUDA_IN(context, driver, cuDeviceGetAttribute, &value, attribute, context.device());
     }
     return value;
   };
@@ -59,103 +50,43 @@ absl::StatusOr<Description> Describe(Context& context, const CudaOptions& option
   out.rates.flops = kUsual * processors * kFlopsPerCycle * khz * 1e3;
   out.rates.bytes = kUsual * kTransfersPerCycle * memory_khz * 1e3 * bus_bits / 8;
   size_t free = 0, total = 0;
-  TG_RETURN_IF_ERROR(TG_CUDA(context, cuMemGetInfo_v2, &free, &total));
-  const auto most = static_cast<int64_t>(free);
-  out.memory_limit = options.memory_limit > 0
-                         ? std::min(options.memory_limit, static_cast<int64_t>(total))
-                         : most - std::min(kReserve, most / kReservedPart);
+  TG_RETURN_IF_ERROR(TG_CUDA_IN(context, driver, cuMemGetInfo_v2, &free, &total));
+  out.memory_limit = stream::MemoryLimit(options.memory_limit, free, total);
   return out;
 }
 
-class CudaDevice final : public Device {
- public:
-  CudaDevice(std::shared_ptr<Context> context, Description description,
-             std::shared_ptr<Memories> memories, std::unique_ptr<CudaQueue> compute,
-             std::unique_ptr<CudaQueue> copy)
-      : context_(std::move(context)),
-        description_(std::move(description)),
-        memories_(std::move(memories)),
-        compute_(std::move(compute)),
-        copy_(std::move(copy)) {}
-
-  static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(std::shared_ptr<const Library> library,
-                                                          int index, const std::string& name,
-                                                          const CudaOptions& options) {
-    cuda::CUdevice device = 0;
-    TG_RETURN_IF_ERROR(TG_CUDA(*library, cuDeviceGet, &device, index));
-    int mode = 0;
-    TG_RETURN_IF_ERROR(TG_CUDA(*library, cuDeviceGetAttribute, &mode,
-                               cuda::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device));
-    if (mode == cuda::CU_COMPUTEMODE_PROHIBITED) {
-      return FailedPrecondition("its compute mode prohibits work (nvidia-smi -c)");
-    }
-    TG_ASSIGN_OR_RETURN(auto context, Context::Open(std::move(library), device, name));
-    TG_RETURN_IF_ERROR(context->Enter());
-    TG_ASSIGN_OR_RETURN(Description description, Describe(*context, options));
-    TG_ASSIGN_OR_RETURN(auto memories, Memories::Create(context, description.memory_limit));
-    const auto queue = [&](const char* kind_name, QueueKind kind) {
-      return CudaQueue::Create(context, {.name = StrCat(name, kind_name),
-                                         .kind = kind,
-                                         .capacity = options.queue_capacity,
-                                         .wait_limit = options.wait_limit,
-                                         .hang_limit = options.hang_limit});
-    };
-    TG_ASSIGN_OR_RETURN(auto compute, queue(" compute", QueueKind::kCompute));
-    TG_ASSIGN_OR_RETURN(auto copy, queue(" copy", QueueKind::kCopy));
-    compute->SetSibling(*copy);
-    copy->SetSibling(*compute);
-    return std::make_unique<CudaDevice>(std::move(context), std::move(description),
-                                        std::move(memories), std::move(compute), std::move(copy));
+absl::StatusOr<std::unique_ptr<StreamDevice>> OpenOne(std::shared_ptr<const CudaDriver> driver,
+                                                      int index, const std::string& name,
+                                                      const CudaOptions& options) {
+  const Library& library = driver->library();
+  cuda::CUdevice device = 0;
+  TG_RETURN_IF_ERROR(TG_CUDA(library, cuDeviceGet, &device, index));
+  int mode = 0;
+  TG_RETURN_IF_ERROR(TG_CUDA(library, cuDeviceGetAttribute, &mode,
+                             cuda::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device));
+  if (mode == cuda::CU_COMPUTEMODE_PROHIBITED) {
+    return FailedPrecondition("its compute mode prohibits work (nvidia-smi -c)");
   }
+  TG_ASSIGN_OR_RETURN(auto context, Context::Open(driver, device, name));
+  TG_RETURN_IF_ERROR(context->Enter());
+  TG_ASSIGN_OR_RETURN(stream::Description description, Describe(*context, *driver, options));
+  return StreamDevice::Open(std::move(context), std::move(description),
+                            {.queue_capacity = options.queue_capacity,
+                             .wait_limit = options.wait_limit,
+                             .hang_limit = options.hang_limit});
+}
 
-  // Lets copies between the two go straight; without, the driver takes them through the host.
-  absl::Status Befriend(const CudaDevice& peer) {
-    int can = 0;
-    TG_RETURN_IF_ERROR(context_->Enter());
-    TG_RETURN_IF_ERROR(TG_CUDA(*context_, cuDeviceCanAccessPeer, &can, context_->device(),
-                               peer.context_->device()));
-    if (can == 0) return absl::OkStatus();
-    const cuda::CUresult enabled =
-        context_->api().cuCtxEnablePeerAccess(peer.context_->handle(), 0);
-    if (enabled == cuda::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return absl::OkStatus();
-    return context_->Check("cuCtxEnablePeerAccess", enabled);
-  }
-
-  const std::string& name() const override { return context_->name(); }
-  const Target& target() const override { return description_.target; }
-  int64_t memory_limit() const override { return memories_->limit(); }
-  int64_t memory_used() const override { return memories_->used(); }
-  Rates rates() const override { return description_.rates; }
-  int64_t memory_footprint() const override { return memories_->footprint(); }
-  bool host_visible() const override { return false; }
-  bool Reaches(const Device& other) const override {
-    return other.host_visible() || dynamic_cast<const CudaDevice*>(&other) != nullptr;
-  }
-
-  absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
-    return memories_->Alloc(size);
-  }
-
-  absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override {
-    TG_ASSIGN_OR_RETURN(auto program,
-                        cuda::CudaProgram::Load(context_, image, description_.target.local_bytes));
-    return program;
-  }
-
-  absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
-      std::vector<Command> commands) override {
-    return cuda::CudaCommandBuffer::Encode(std::move(commands), context_, description_.rates);
-  }
-
-  Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? *copy_ : *compute_; }
-  absl::Status Health() const override { return context_->health(); }
-
- private:
-  const std::shared_ptr<Context> context_;
-  const Description description_;
-  const std::shared_ptr<Memories> memories_;
-  const std::unique_ptr<CudaQueue> compute_, copy_;  // last: their threads stop first
-};
+// Lets copies between the two go straight; without, the driver takes them through the host.
+absl::Status Befriend(const CudaDriver& driver, Context& context, const Context& peer) {
+  int can = 0;
+  TG_RETURN_IF_ERROR(context.Enter());
+  TG_RETURN_IF_ERROR(
+      TG_CUDA_IN(context, driver, cuDeviceCanAccessPeer, &can, context.device(), peer.device()));
+  if (can == 0) return absl::OkStatus();
+  const cuda::CUresult enabled = driver.api().cuCtxEnablePeerAccess(peer.handle(), 0);
+  if (enabled == cuda::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return absl::OkStatus();
+  return context.Check("cuCtxEnablePeerAccess", enabled);
+}
 
 std::string NameOf(const Library& library, int index) {
   cuda::CUdevice device = 0;
@@ -189,10 +120,11 @@ std::vector<std::unique_ptr<Device>> OpenCudas(const CudaOptions& options,
   }
   if (count == 0) note("CUDA: the NVIDIA driver shows no GPU");
   if (options.devices > 0) count = static_cast<int>(std::min<int64_t>(count, options.devices));
-  std::vector<CudaDevice*> opened;
+  const auto driver = std::make_shared<const CudaDriver>(*library);
+  std::vector<StreamDevice*> opened;
   for (int i = 0; i < count; ++i) {
     const std::string name = StrCat("CUDA:", i);
-    auto device = CudaDevice::Open(*library, i, name, options);
+    auto device = OpenOne(driver, i, name, options);
     if (!device.ok()) {
       note(StrCat(name, " (", NameOf(**library, i),
                   ") is left out: ", ToStd(device.status().message())));
@@ -201,10 +133,11 @@ std::vector<std::unique_ptr<Device>> OpenCudas(const CudaOptions& options,
     opened.push_back(device->get());
     out.push_back(*std::move(device));
   }
-  for (CudaDevice* device : opened) {
-    for (const CudaDevice* peer : opened) {
+  for (StreamDevice* device : opened) {
+    for (const StreamDevice* peer : opened) {
       if (peer == device) continue;
-      if (const absl::Status direct = device->Befriend(*peer); !direct.ok()) {
+      if (const absl::Status direct = Befriend(*driver, device->context(), peer->context());
+          !direct.ok()) {
         note(StrCat("copies between ", device->name(), " and ", peer->name(),
                     " go through the host: ", ToStd(direct.message())));
       }

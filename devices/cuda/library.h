@@ -19,7 +19,7 @@ struct Symbols {
 #undef CUDA_SYMBOL
 };
 
-// Calls `name` through `owner`, a Library or a Context, whose Check makes a Status of the result.
+// Calls `name` through `owner`, a Library, whose Check makes a Status of the result.
 #define TG_CUDA(owner, name, ...) (owner).Check(#name, (owner).api().name(__VA_ARGS__))
 
 // Thread-safe, and never closed again: the driver has threads and exit handlers of its own.

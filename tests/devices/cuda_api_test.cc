@@ -71,7 +71,7 @@ TEST(CudaApi, IsWhatCudaHSays) {
   std::string code = "#include <cstddef>\n#include <cuda.h>\n#include \"" + header + "\"\n";
   size_t compared = 0;
   for (const char* prefix : {"CUDA_SUCCESS", "CUDA_ERROR_", "CU_"}) {
-    for (const std::string& name : WordsOf(header, "enum CUresult", "kMemHostAlloc", prefix)) {
+    for (const std::string& name : WordsOf(header, "enum CudaResult", "kMemHostAlloc", prefix)) {
       code += SameValue(name);
       ++compared;
     }

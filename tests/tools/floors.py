@@ -48,6 +48,7 @@ ALLOWED = [
     ("devices/reference", ["engine/ir", "engine/reference"] + CONTRACT),  # hosts the interpreter
     ("devices/remote", ["client/cc"] + CONTRACT),  # a device behind a channel
     ("devices/nv", ["devices/hcq"] + CONTRACT),  # writes its queues itself
+    ("devices/cuda", ["devices/stream"] + CONTRACT),  # a table of functions over it
     ("devices/opencl", ["engine/opencl"] + CONTRACT),  # whose loader the compiler opens, too
     ("devices/worker", ["devices/cpu", "engine/process"] + CONTRACT),  # a processor in another process
     ("devices/*", CONTRACT),

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "devices/api/device.h"
-#include "devices/cuda/command_buffer.h"
+#include "devices/stream/command_buffer.h"
 
-namespace telegrad::cuda {
+namespace telegrad::stream {
 
 // What was submitted, as it came.
 struct Submission {
-  std::shared_ptr<const CudaCommandBuffer> commands;
+  std::shared_ptr<const StreamCommandBuffer> commands;
   std::vector<BufferView> bindings;
   std::vector<TimelinePoint> waits;
   std::shared_ptr<RunTrace> trace;
@@ -29,9 +29,10 @@ struct Flight {
   Submission work;
   absl::Status status;     // of handing it over: what follows a failure is not on the stream
   bool on_stream = false;  // something of it may be on the stream
-  CUevent done = nullptr;  // behind all that is; null: it has ended when the whole stream is idle
-  CudaCommandBuffer::Instance* instance = nullptr;
-  std::vector<CUevent> marks;      // of a traced one: before its commands and behind each
+  EventHandle done =
+      nullptr;  // behind all that is; null: it has ended when the whole stream is idle
+  StreamCommandBuffer::Instance* instance = nullptr;
+  std::vector<EventHandle> marks;  // of a traced one: before its commands and behind each
   std::vector<TraceEvent> events;  // of those commands, without times
   int64_t begin_ns = 0;            // when it was handed over
 };
@@ -48,7 +49,7 @@ class Flights {
   void Drop();
 
   // If the point is of a flight, makes `stream` wait for its end.
-  absl::StatusOr<Stand> Await(uint64_t value, Context& context, CUstream stream,
+  absl::StatusOr<Stand> Await(uint64_t value, Context& context, StreamHandle stream,
                               absl::Status* failure) const;
   // The same without waiting, for the queue whose flights these are.
   Stand Look(uint64_t value, absl::Status* failure) const;
@@ -60,4 +61,4 @@ class Flights {
   std::deque<Flight> flights_;  // in order
 };
 
-}  // namespace telegrad::cuda
+}  // namespace telegrad::stream

@@ -5,17 +5,17 @@
 // A wait that the GPU can do, for a flight of the device's other queue, is put on the stream. Such
 // a flight can only fail with the whole device, for what fails before it is on its stream is known
 // when it becomes a flight. Every other wait is done before anything is handed over.
-#include "devices/cuda/queue.h"
+#include "devices/stream/queue.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "devices/cuda/memory.h"
-#include "devices/cuda/program.h"
+#include "devices/stream/memory.h"
+#include "devices/stream/program.h"
 #include "engine/base/status.h"
 
-namespace telegrad::cuda {
+namespace telegrad::stream {
 namespace {
 
 // So many batches of one submission are on the stream at a time: one that runs and one behind it.
@@ -23,12 +23,11 @@ constexpr size_t kBatchesAhead = 2;
 
 }  // namespace
 
-absl::StatusOr<TimelinePoint> CudaQueue::Enqueue(std::shared_ptr<const CommandBuffer> commands,
-                                                 std::vector<BufferView> bindings,
-                                                 std::span<const TimelinePoint> waits,
-                                                 std::shared_ptr<RunTrace> trace,
-                                                 std::shared_ptr<const Cancellation> cancellation) {
-  auto encoded = std::dynamic_pointer_cast<const CudaCommandBuffer>(std::move(commands));
+absl::StatusOr<TimelinePoint> StreamQueue::Enqueue(
+    std::shared_ptr<const CommandBuffer> commands, std::vector<BufferView> bindings,
+    std::span<const TimelinePoint> waits, std::shared_ptr<RunTrace> trace,
+    std::shared_ptr<const Cancellation> cancellation) {
+  auto encoded = std::dynamic_pointer_cast<const StreamCommandBuffer>(std::move(commands));
   if (encoded == nullptr || &encoded->context() != context_.get()) {
     return InvalidArgument("the commands were not encoded for ", context_->name());
   }
@@ -62,12 +61,12 @@ absl::StatusOr<TimelinePoint> CudaQueue::Enqueue(std::shared_ptr<const CommandBu
   return point;
 }
 
-TimelinePoint CudaQueue::last() const {
+TimelinePoint StreamQueue::last() const {
   const std::lock_guard lock(mutex_);
   return {timeline_, submitted_};
 }
 
-bool CudaQueue::TryIssue(Issuer issuer) {
+bool StreamQueue::TryIssue(Issuer issuer) {
   {
     const std::lock_guard lock(mutex_);
     if (issuing_ || issued_ == submitted_) return false;
@@ -81,7 +80,7 @@ bool CudaQueue::TryIssue(Issuer issuer) {
 }
 
 // Whether it became a flight, also one that has failed.
-bool CudaQueue::IssueNext(Issuer issuer) {
+bool StreamQueue::IssueNext(Issuer issuer) {
   Flight flight;
   Submission* work;
   bool stop;
@@ -109,7 +108,7 @@ bool CudaQueue::IssueNext(Issuer issuer) {
 
   const absl::Status entered = context_->Enter();
   if (status.ok()) status = entered;
-  const std::vector<CUdeviceptr> addresses = work->commands->Addresses(work->bindings);
+  const std::vector<Address> addresses = work->commands->Addresses(work->bindings);
   if (status.ok() && IsGraph(*work)) {
     const auto instance = work->commands->Take(options_.kind, addresses);
     if (instance.ok() && *instance == nullptr) return false;  // one comes back with a flight
@@ -129,9 +128,9 @@ bool CudaQueue::IssueNext(Issuer issuer) {
 
 // Also what has failed already gets an event behind the waits that it has passed: it ends no
 // earlier than these.
-void CudaQueue::HandOver(Flight* flight, size_t passed, std::span<const CUdeviceptr> addresses) {
+void StreamQueue::HandOver(Flight* flight, size_t passed, std::span<const Address> addresses) {
   absl::Status& status = flight->status;
-  const auto done = context_->TakeEvent(CU_EVENT_DISABLE_TIMING);
+  const auto done = context_->TakeEvent(kUntimed);
   if (!done.ok()) {
     if (status.ok()) status = done.status();
     return;
@@ -142,19 +141,19 @@ void CudaQueue::HandOver(Flight* flight, size_t passed, std::span<const CUdevice
   if (status.ok()) status = PutBatches(flight, addresses);
   flight->on_stream = true;
   absl::Status recorded = context_->Enter();
-  if (recorded.ok()) recorded = TG_CUDA(*context_, cuEventRecord, *done, stream_->handle());
+  if (recorded.ok()) recorded = TG_STREAM(*context_, event_record, *done, stream_->handle());
   if (recorded.ok()) {
     flight->done = *done;
     return;
   }
   // Nothing may follow on the stream what has no event behind it, or its end would not be seen.
   if (status.ok()) status = recorded;
-  context_->ReturnEvent(*done, CU_EVENT_DISABLE_TIMING);
+  context_->ReturnEvent(*done, kUntimed);
   context_->Fail(absl::UnavailableError(
       StrCat(context_->name(), " takes no more work: ", ToStd(recorded.message()))));
 }
 
-absl::StatusOr<CudaQueue::Wait> CudaQueue::Look(const TimelinePoint& point) const {
+absl::StatusOr<StreamQueue::Wait> StreamQueue::Look(const TimelinePoint& point) const {
   if (point.timeline == nullptr) return Wait::kReached;
   absl::Status failure;
   const bool own = point.timeline == timeline_;
@@ -168,7 +167,8 @@ absl::StatusOr<CudaQueue::Wait> CudaQueue::Look(const TimelinePoint& point) cons
   return Wait::kReached;
 }
 
-absl::StatusOr<CudaQueue::Wait> CudaQueue::LookAtAll(const Submission& work, size_t* passed) const {
+absl::StatusOr<StreamQueue::Wait> StreamQueue::LookAtAll(const Submission& work,
+                                                         size_t* passed) const {
   for (const TimelinePoint& point : work.waits) {
     TG_ASSIGN_OR_RETURN(const Wait wait, Look(point));
     if (wait == Wait::kOpen) return wait;
@@ -178,7 +178,7 @@ absl::StatusOr<CudaQueue::Wait> CudaQueue::LookAtAll(const Submission& work, siz
 }
 
 // The thread's, which is rung when an open point is reached.
-absl::Status CudaQueue::StayOpen(uint64_t value, std::span<const TimelinePoint> open) {
+absl::Status StreamQueue::StayOpen(uint64_t value, std::span<const TimelinePoint> open) {
   if (awaited_ != value) {
     awaited_ = value;
     waiting_since_ = SteadyNs();
@@ -194,7 +194,7 @@ absl::Status CudaQueue::StayOpen(uint64_t value, std::span<const TimelinePoint> 
              absl::FormatDuration(options_.wait_limit)));
 }
 
-absl::Status CudaQueue::AwaitOnStream(std::span<const TimelinePoint> waits) {
+absl::Status StreamQueue::AwaitOnStream(std::span<const TimelinePoint> waits) {
   for (const TimelinePoint& point : waits) {
     if (point.timeline == nullptr || point.timeline != sibling_timeline_) continue;
     absl::Status failure;
@@ -205,9 +205,9 @@ absl::Status CudaQueue::AwaitOnStream(std::span<const TimelinePoint> waits) {
   return absl::OkStatus();
 }
 
-absl::Status CudaQueue::AwaitZeroed(const Submission& work) {
+absl::Status StreamQueue::AwaitZeroed(const Submission& work) {
   for (const BufferView& view : work.bindings) {
-    const auto* memory = dynamic_cast<const CudaMemory*>(view.memory.get());
+    const auto* memory = dynamic_cast<const StreamMemory*>(view.memory.get());
     if (memory == nullptr) continue;
     const bool own = &memory->owner().context() == context_.get();
     if (own && memory->zeroing() <= zeroed_) continue;
@@ -218,27 +218,27 @@ absl::Status CudaQueue::AwaitZeroed(const Submission& work) {
   return absl::OkStatus();
 }
 
-bool CudaQueue::MayBlock(const Submission& work) const {
+bool StreamQueue::MayBlock(const Submission& work) const {
   if (work.trace != nullptr || work.commands->batches().size() > kBatchesAhead) return true;
   return std::ranges::any_of(work.bindings, [](const BufferView& view) {
-    return dynamic_cast<const CudaMemory*>(view.memory.get()) == nullptr;
+    return dynamic_cast<const StreamMemory*>(view.memory.get()) == nullptr;
   });
 }
 
-bool CudaQueue::IsGraph(const Submission& work) const {
+bool StreamQueue::IsGraph(const Submission& work) const {
   return work.commands->graphable() && work.trace == nullptr &&
          std::ranges::all_of(work.bindings, [&](const BufferView& view) { return IsOwn(view); });
 }
 
-bool CudaQueue::IsOwn(const BufferView& view) const {
-  const auto* memory = dynamic_cast<const CudaMemory*>(view.memory.get());
+bool StreamQueue::IsOwn(const BufferView& view) const {
+  const auto* memory = dynamic_cast<const StreamMemory*>(view.memory.get());
   return memory != nullptr && &memory->owner().context() == context_.get();
 }
 
-absl::Status CudaQueue::PutBatches(Flight* flight, std::span<const CUdeviceptr> addresses) {
+absl::Status StreamQueue::PutBatches(Flight* flight, std::span<const Address> addresses) {
   const Submission& work = flight->work;
   const auto batches = work.commands->batches();
-  std::vector<CUevent> ends;
+  std::vector<EventHandle> ends;
   if (work.trace != nullptr) TG_RETURN_IF_ERROR(Mark(flight));
   const auto put = [&](size_t b) -> absl::Status {
     if (work.cancellation != nullptr) TG_RETURN_IF_ERROR(work.cancellation->Check());
@@ -251,19 +251,19 @@ absl::Status CudaQueue::PutBatches(Flight* flight, std::span<const CUdeviceptr> 
       TG_RETURN_IF_ERROR(flight->instance->graphs[b]->Launch(stream_->handle()));
     }
     if (b + kBatchesAhead >= batches.size()) return absl::OkStatus();
-    TG_ASSIGN_OR_RETURN(ends.emplace_back(), context_->TakeEvent(CU_EVENT_DISABLE_TIMING));
-    return TG_CUDA(*context_, cuEventRecord, ends.back(), stream_->handle());
+    TG_ASSIGN_OR_RETURN(ends.emplace_back(), context_->TakeEvent(kUntimed));
+    return TG_STREAM(*context_, event_record, ends.back(), stream_->handle());
   };
   absl::Status status;
   for (size_t b = 0; status.ok() && b < batches.size(); ++b) status = put(b);
-  for (const CUevent end : ends) {
-    if (end != nullptr) context_->ReturnEvent(end, CU_EVENT_DISABLE_TIMING);
+  for (const EventHandle end : ends) {
+    if (end != nullptr) context_->ReturnEvent(end, kUntimed);
   }
   return status;
 }
 
-absl::Status CudaQueue::PutCommands(Flight* flight, const CudaCommandBuffer::Batch& batch,
-                                    std::span<const CUdeviceptr> addresses) {
+absl::Status StreamQueue::PutCommands(Flight* flight, const StreamCommandBuffer::Batch& batch,
+                                      std::span<const Address> addresses) {
   const Submission& work = flight->work;
   for (size_t i = batch.begin, next = 0; i < batch.end; ++i) {
     if (work.cancellation != nullptr) TG_RETURN_IF_ERROR(work.cancellation->Check());
@@ -285,21 +285,21 @@ absl::Status CudaQueue::PutCommands(Flight* flight, const CudaCommandBuffer::Bat
   return absl::OkStatus();
 }
 
-absl::Status CudaQueue::PutCommand(const Command& command, std::span<const BufferView> bindings,
-                                   std::span<const CUdeviceptr> addresses) {
+absl::Status StreamQueue::PutCommand(const Command& command, std::span<const BufferView> bindings,
+                                     std::span<const Address> addresses) {
   if (command.kind == CommandKind::kCopy) return PutCopy(command.copy, bindings, addresses);
   return KernelCall(command.launch, addresses).Enqueue(*context_, stream_->handle());
 }
 
 // What the host does of a copy, it does now: so its memory is read and written in the order of the
 // commands, too.
-absl::Status CudaQueue::PutCopy(const CopyBytes& copy, std::span<const BufferView> bindings,
-                                std::span<const CUdeviceptr> addresses) {
+absl::Status StreamQueue::PutCopy(const CopyBytes& copy, std::span<const BufferView> bindings,
+                                  std::span<const Address> addresses) {
   const auto host = [&](const Launch::Argument& argument) {
     const BufferView& view = bindings[static_cast<size_t>(argument.binding)];
     return static_cast<char*>(view.memory->host()) + view.offset + argument.offset;
   };
-  const CUdeviceptr to = addresses[0], from = addresses[1];
+  const Address to = addresses[0], from = addresses[1];
   const auto bytes = static_cast<size_t>(copy.length);
   if (to == 0 && from == 0) {
     std::memcpy(host(copy.to), host(copy.from), bytes);
@@ -309,22 +309,23 @@ absl::Status CudaQueue::PutCopy(const CopyBytes& copy, std::span<const BufferVie
   if (to == 0) return staging_->Download(host(copy.to), from, copy.length, stream_->handle());
   const auto context = [&](const Launch::Argument& argument) -> Context& {
     const BufferView& view = bindings[static_cast<size_t>(argument.binding)];
-    return static_cast<const CudaMemory&>(*view.memory).owner().context();
+    return static_cast<const StreamMemory&>(*view.memory).owner().context();
   };
   Context& to_context = context(copy.to);
   Context& from_context = context(copy.from);
   if (&to_context == &from_context) {
-    return TG_CUDA(*context_, cuMemcpyDtoDAsync_v2, to, from, bytes, stream_->handle());
+    return TG_STREAM(*context_, copy_within, to, from, bytes, stream_->handle());
   }
-  return TG_CUDA(*context_, cuMemcpyPeerAsync, to, to_context.handle(), from, from_context.handle(),
-                 bytes, stream_->handle());
+  return context_->Check(context_->driver().CopyAcross(
+      {to_context.device(), to_context.handle(), to},
+      {from_context.device(), from_context.handle(), from}, bytes, stream_->handle()));
 }
 
-absl::Status CudaQueue::Mark(Flight* flight) {
+absl::Status StreamQueue::Mark(Flight* flight) {
   TG_RETURN_IF_ERROR(context_->Enter());
-  TG_ASSIGN_OR_RETURN(const CUevent mark, context_->TakeEvent(CU_EVENT_DEFAULT));
+  TG_ASSIGN_OR_RETURN(const EventHandle mark, context_->TakeEvent(kTimed));
   flight->marks.push_back(mark);
-  return TG_CUDA(*context_, cuEventRecord, mark, stream_->handle());
+  return TG_STREAM(*context_, event_record, mark, stream_->handle());
 }
 
-}  // namespace telegrad::cuda
+}  // namespace telegrad::stream

@@ -1,4 +1,4 @@
-// One GPU as the driver library sees it: its context, the events that are free, and whether it can
+// One GPU as its driver sees it: its context, the events that are free, and whether it can
 // still be trusted. Everything that belongs to the GPU holds it, so it goes last.
 #pragma once
 
@@ -9,35 +9,37 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "devices/cuda/bell.h"
-#include "devices/cuda/library.h"
+#include "devices/stream/bell.h"
+#include "devices/stream/driver.h"
 
-namespace telegrad::cuda {
+namespace telegrad::stream {
 
 // Thread-safe.
 class Context : public std::enable_shared_from_this<Context> {
  public:
   // `name` for messages, "CUDA:0".
-  static absl::StatusOr<std::shared_ptr<Context>> Open(std::shared_ptr<const Library> library,
-                                                       CUdevice device, std::string name);
+  static absl::StatusOr<std::shared_ptr<Context>> Open(std::shared_ptr<const Driver> driver,
+                                                       int device, std::string name);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
   const std::string& name() const { return name_; }
-  const Symbols& api() const { return library_->api(); }
-  CUdevice device() const { return device_; }
-  CUcontext handle() const { return handle_; }
+  const Driver& driver() const { return *driver_; }
+  const Calls& calls() const { return driver_->calls(); }
+  int device() const { return device_; }
+  ContextHandle handle() const { return handle_; }
 
   // Makes the context the thread's current one, in which all calls below work.
   [[nodiscard]] absl::Status Enter();
   // The same where things are given back, which is tried whatever the driver says: what it does not
   // take goes with the context.
-  void EnterToRelease() const { api().cuCtxSetCurrent(handle_); }
+  void EnterToRelease() const { driver_->Enter(device_, handle_); }
 
-  // As Library's, with the device's name in front. An error after which the driver refuses all
+  // As Driver's, with the device's name in front. An error after which the driver refuses all
   // further work in the context is the end of the device, see Fail.
-  absl::Status Check(std::string_view call, CUresult result);
+  absl::Status Check(std::string_view call, Result result);
+  absl::Status Check(const Called& called) { return Check(called.name, called.result); }
 
   // The device takes no more work, because of `why`; the first reason stays. All queues are rung.
   // `stuck`: the GPU may still be at work on something that never ends, so nothing of it can be
@@ -50,28 +52,27 @@ class Context : public std::enable_shared_from_this<Context> {
   bool dead() const;
   void AddBell(std::shared_ptr<Bell> bell);
 
-  absl::StatusOr<CUevent> TakeEvent(unsigned int flags);
-  void ReturnEvent(CUevent event, unsigned int flags);
+  absl::StatusOr<EventHandle> TakeEvent(unsigned int flags);
+  void ReturnEvent(EventHandle event, unsigned int flags);
 
  private:
-  Context(std::shared_ptr<const Library> library, CUdevice device, CUcontext handle,
-          std::string name)
-      : library_(std::move(library)), device_(device), handle_(handle), name_(std::move(name)) {}
+  Context(std::shared_ptr<const Driver> driver, int device, ContextHandle handle, std::string name)
+      : driver_(std::move(driver)), device_(device), handle_(handle), name_(std::move(name)) {}
 
-  std::vector<CUevent>& FreeEvents(unsigned int flags) {
-    return flags == CU_EVENT_DISABLE_TIMING ? untimed_ : timed_;
+  std::vector<EventHandle>& FreeEvents(unsigned int flags) {
+    return flags == kUntimed ? untimed_ : timed_;
   }
 
-  const std::shared_ptr<const Library> library_;
-  const CUdevice device_;
-  const CUcontext handle_;
+  const std::shared_ptr<const Driver> driver_;
+  const int device_;
+  const ContextHandle handle_;
   const std::string name_;
 
   mutable std::mutex mutex_;
   absl::Status health_;
   bool stuck_ = false, dead_ = false;
   std::vector<std::shared_ptr<Bell>> bells_;
-  std::vector<CUevent> timed_, untimed_;  // free ones
+  std::vector<EventHandle> timed_, untimed_;  // free ones
 };
 
 // A stream of a context, and what a queue or a memory enqueues there.
@@ -83,14 +84,14 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  CUstream handle() const { return handle_; }
+  StreamHandle handle() const { return handle_; }
 
  private:
-  Stream(std::shared_ptr<Context> context, CUstream handle)
+  Stream(std::shared_ptr<Context> context, StreamHandle handle)
       : context_(std::move(context)), handle_(handle) {}
 
   const std::shared_ptr<Context> context_;
-  const CUstream handle_;
+  const StreamHandle handle_;
 };
 
-}  // namespace telegrad::cuda
+}  // namespace telegrad::stream

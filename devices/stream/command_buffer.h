@@ -11,16 +11,16 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/command_list.h"
-#include "devices/cuda/context.h"
-#include "devices/cuda/graph.h"
+#include "devices/stream/context.h"
+#include "devices/stream/graph.h"
 
-namespace telegrad::cuda {
+namespace telegrad::stream {
 
-class CudaCommandBuffer : public CommandList {
+class StreamCommandBuffer : public CommandList {
  public:
   // `rates` are the device's, to predict what commands take. INVALID_ARGUMENT names the command
   // that is malformed, or whose program is another device's or takes other buffers.
-  static absl::StatusOr<std::shared_ptr<const CudaCommandBuffer>> Encode(
+  static absl::StatusOr<std::shared_ptr<const StreamCommandBuffer>> Encode(
       std::vector<Command> commands, std::shared_ptr<Context> context, const Rates& rates);
 
   const Context& context() const { return *context_; }
@@ -39,18 +39,18 @@ class CudaCommandBuffer : public CommandList {
   bool graphable() const { return graphable_; }
 
   // Where the arguments of the working commands are, one after the other. Null for the host's.
-  std::vector<CUdeviceptr> Addresses(std::span<const BufferView> bindings) const;
+  std::vector<Address> Addresses(std::span<const BufferView> bindings) const;
 
   // Graphs of all batches for some addresses.
   struct Instance {
     std::vector<std::unique_ptr<Graph>> graphs;  // null for a batch that does nothing
-    std::vector<CUdeviceptr> addresses;
+    std::vector<Address> addresses;
     int flights = 0;  // submissions that have it
   };
   // An instance for these addresses, to be given back when the submission has ended: one that has
   // them, in flight or not, one that is free and is told them, or a new one. Null if all that there
   // may be are in flight with others. A queue's own: two queues share none.
-  absl::StatusOr<Instance*> Take(QueueKind queue, std::span<const CUdeviceptr> addresses) const;
+  absl::StatusOr<Instance*> Take(QueueKind queue, std::span<const Address> addresses) const;
   void Return(Instance* instance) const;
 
  private:
@@ -66,4 +66,4 @@ class CudaCommandBuffer : public CommandList {
   mutable std::array<std::vector<std::unique_ptr<Instance>>, 2> instances_;  // by queue
 };
 
-}  // namespace telegrad::cuda
+}  // namespace telegrad::stream

@@ -1,4 +1,4 @@
-#include "devices/cuda/staging.h"
+#include "devices/stream/staging.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,7 +6,7 @@
 
 #include "engine/base/status.h"
 
-namespace telegrad::cuda {
+namespace telegrad::stream {
 namespace {
 
 constexpr int64_t kChunkBytes = int64_t{4} << 20;
@@ -17,20 +17,19 @@ Staging::~Staging() {
   if (context_->stuck()) return;
   context_->EnterToRelease();
   for (const Chunk& chunk : chunks_) {
-    if (chunk.host != nullptr) context_->api().cuMemFreeHost(chunk.host);
-    if (chunk.passed != nullptr) context_->ReturnEvent(chunk.passed, CU_EVENT_DISABLE_TIMING);
+    if (chunk.host != nullptr) context_->calls().host_free(chunk.host);
+    if (chunk.passed != nullptr) context_->ReturnEvent(chunk.passed, kUntimed);
   }
 }
 
 absl::StatusOr<Staging::Chunk*> Staging::Next() {
   Chunk& chunk = chunks_[next_++ % chunks_.size()];
   if (chunk.passed == nullptr) {
-    TG_ASSIGN_OR_RETURN(chunk.passed, context_->TakeEvent(CU_EVENT_DISABLE_TIMING));
+    TG_ASSIGN_OR_RETURN(chunk.passed, context_->TakeEvent(kUntimed));
   }
   if (chunk.host == nullptr) {
     void* host = nullptr;
-    TG_RETURN_IF_ERROR(
-        TG_CUDA(*context_, cuMemHostAlloc, &host, kChunkBytes, kMemHostAllocPortable));
+    TG_RETURN_IF_ERROR(TG_STREAM(*context_, host_allocate, &host, kChunkBytes, kPortable));
     chunk.host = static_cast<char*>(host);
   }
   TG_RETURN_IF_ERROR(Land(&chunk));
@@ -38,8 +37,8 @@ absl::StatusOr<Staging::Chunk*> Staging::Next() {
 }
 
 // Without an event behind it, a chunk is free when the whole stream is.
-absl::Status Staging::Send(Chunk* chunk, CUstream stream) {
-  const absl::Status recorded = TG_CUDA(*context_, cuEventRecord, chunk->passed, stream);
+absl::Status Staging::Send(Chunk* chunk, StreamHandle stream) {
+  const absl::Status recorded = TG_STREAM(*context_, event_record, chunk->passed, stream);
   chunk->in_flight = recorded.ok() || !await_(nullptr).ok();
   return recorded;
 }
@@ -51,20 +50,20 @@ absl::Status Staging::Land(Chunk* chunk) {
   return absl::OkStatus();
 }
 
-absl::Status Staging::Upload(CUdeviceptr to, const char* from, int64_t bytes, CUstream stream) {
+absl::Status Staging::Upload(Address to, const char* from, int64_t bytes, StreamHandle stream) {
   for (int64_t at = 0; at < bytes; at += kChunkBytes) {
     const auto length = static_cast<size_t>(std::min(bytes - at, kChunkBytes));
     TG_ASSIGN_OR_RETURN(Chunk * chunk, Next());
     std::memcpy(chunk->host, from + at, length);
     TG_RETURN_IF_ERROR(context_->Enter());
-    TG_RETURN_IF_ERROR(TG_CUDA(*context_, cuMemcpyHtoDAsync_v2, to + static_cast<CUdeviceptr>(at),
-                               chunk->host, length, stream));
+    TG_RETURN_IF_ERROR(TG_STREAM(*context_, copy_from_host, to + static_cast<Address>(at),
+                                 chunk->host, length, stream));
     TG_RETURN_IF_ERROR(Send(chunk, stream));
   }
   return absl::OkStatus();
 }
 
-absl::Status Staging::Download(char* to, CUdeviceptr from, int64_t bytes, CUstream stream) {
+absl::Status Staging::Download(char* to, Address from, int64_t bytes, StreamHandle stream) {
   struct Part {
     Chunk* chunk;
     int64_t at;
@@ -76,8 +75,8 @@ absl::Status Staging::Download(char* to, CUdeviceptr from, int64_t bytes, CUstre
       const auto length = static_cast<size_t>(std::min(bytes - at, kChunkBytes));
       TG_ASSIGN_OR_RETURN(Chunk * chunk, Next());
       TG_RETURN_IF_ERROR(context_->Enter());
-      TG_RETURN_IF_ERROR(TG_CUDA(*context_, cuMemcpyDtoHAsync_v2, chunk->host,
-                                 from + static_cast<CUdeviceptr>(at), length, stream));
+      TG_RETURN_IF_ERROR(TG_STREAM(*context_, copy_to_host, chunk->host,
+                                   from + static_cast<Address>(at), length, stream));
       TG_RETURN_IF_ERROR(Send(chunk, stream));
       sent.push_back({chunk, at, length});
       at += static_cast<int64_t>(length);
@@ -91,4 +90,4 @@ absl::Status Staging::Download(char* to, CUdeviceptr from, int64_t bytes, CUstre
   return absl::OkStatus();
 }
 
-}  // namespace telegrad::cuda
+}  // namespace telegrad::stream

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <mutex>
 
-namespace telegrad::cuda {
+namespace telegrad::stream {
 
 class Bell {
  public:
@@ -48,4 +48,4 @@ class Bell {
   bool rung_ = false;
 };
 
-}  // namespace telegrad::cuda
+}  // namespace telegrad::stream

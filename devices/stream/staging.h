@@ -9,35 +9,35 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "devices/cuda/context.h"
+#include "devices/stream/context.h"
 
-namespace telegrad::cuda {
+namespace telegrad::stream {
 
 // Used by one thread.
 class Staging {
  public:
   // Waits until the GPU has passed an event, or all of the queue's stream where that is null.
-  using Await = std::function<absl::Status(CUevent)>;
+  using Await = std::function<absl::Status(EventHandle)>;
 
   Staging(std::shared_ptr<Context> context, Await await)
       : context_(std::move(context)), await_(std::move(await)) {}
   ~Staging();
 
   // The host's bytes have been read when this returns; they arrive in the stream's order.
-  absl::Status Upload(CUdeviceptr to, const char* from, int64_t bytes, CUstream stream);
+  absl::Status Upload(Address to, const char* from, int64_t bytes, StreamHandle stream);
   // The bytes have arrived when this returns, behind everything before on the stream.
-  absl::Status Download(char* to, CUdeviceptr from, int64_t bytes, CUstream stream);
+  absl::Status Download(char* to, Address from, int64_t bytes, StreamHandle stream);
 
  private:
   struct Chunk {
     char* host = nullptr;
-    CUevent passed = nullptr;
+    EventHandle passed = nullptr;
     bool in_flight = false;
   };
 
   // The next chunk, once it is free.
   absl::StatusOr<Chunk*> Next();
-  absl::Status Send(Chunk* chunk, CUstream stream);
+  absl::Status Send(Chunk* chunk, StreamHandle stream);
   absl::Status Land(Chunk* chunk);
 
   const std::shared_ptr<Context> context_;
@@ -46,4 +46,4 @@ class Staging {
   size_t next_ = 0;
 };
 
-}  // namespace telegrad::cuda
+}  // namespace telegrad::stream

@@ -11,10 +11,10 @@
 
 #include "devices/api/keep_for_driver.h"
 #include "devices/api/spin.h"
-#include "devices/cuda/queue.h"
+#include "devices/stream/queue.h"
 #include "engine/base/status.h"
 
-namespace telegrad::cuda {
+namespace telegrad::stream {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{10};
@@ -26,28 +26,28 @@ void RingBell(void* bell) { static_cast<Bell*>(bell)->RingAsPromised(); }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CudaQueue>> CudaQueue::Create(std::shared_ptr<Context> context,
-                                                             QueueOptions options) {
+absl::StatusOr<std::unique_ptr<StreamQueue>> StreamQueue::Create(std::shared_ptr<Context> context,
+                                                                 QueueOptions options) {
   TG_ASSIGN_OR_RETURN(auto stream, Stream::Create(context));
   TG_ASSIGN_OR_RETURN(auto notices, Stream::Create(context));
-  return std::unique_ptr<CudaQueue>(
-      new CudaQueue(std::move(context), std::move(options), std::move(stream), std::move(notices)));
+  return std::unique_ptr<StreamQueue>(new StreamQueue(std::move(context), std::move(options),
+                                                      std::move(stream), std::move(notices)));
 }
 
-CudaQueue::CudaQueue(std::shared_ptr<Context> context, QueueOptions options,
-                     std::unique_ptr<Stream> stream, std::unique_ptr<Stream> notices)
+StreamQueue::StreamQueue(std::shared_ptr<Context> context, QueueOptions options,
+                         std::unique_ptr<Stream> stream, std::unique_ptr<Stream> notices)
     : context_(std::move(context)),
       options_(std::move(options)),
       stream_(std::move(stream)),
       notices_(std::move(notices)),
       ring_(static_cast<size_t>(std::max(options_.capacity, 1))),
       staging_(std::make_unique<Staging>(context_,
-                                         [this](CUevent event) { return AwaitEvent(event); })) {
+                                         [this](EventHandle event) { return AwaitEvent(event); })) {
   context_->AddBell(bell_);
   thread_ = std::thread([this] { Serve(); });
 }
 
-CudaQueue::~CudaQueue() {
+StreamQueue::~StreamQueue() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -61,12 +61,12 @@ CudaQueue::~CudaQueue() {
   if (bell_->is_promised()) KeepForDriver(bell_);
 }
 
-void CudaQueue::SetSibling(const CudaQueue& sibling) {
+void StreamQueue::SetSibling(const StreamQueue& sibling) {
   sibling_timeline_ = sibling.timeline_;
   sibling_flights_ = sibling.flights_;
 }
 
-void CudaQueue::Serve() {
+void StreamQueue::Serve() {
   while (true) {
     const bool ended = EndFlights();
     if (TryIssue(Issuer::kThread) || ended) continue;
@@ -78,7 +78,7 @@ void CudaQueue::Serve() {
   }
 }
 
-void CudaQueue::Sleep() {
+void StreamQueue::Sleep() {
   if (const Flight* first = flights_->First(); first != nullptr && first->on_stream) {
     AwaitNews(first->done);
     return;
@@ -91,7 +91,7 @@ void CudaQueue::Sleep() {
   bell_->Await(absl::ToChronoNanoseconds(options_.wait_limit - waited));
 }
 
-bool CudaQueue::EndFlights() {
+bool StreamQueue::EndFlights() {
   bool any = false;
   while (Flight* flight = flights_->First()) {
     absl::Status status = flight->status;
@@ -109,10 +109,10 @@ bool CudaQueue::EndFlights() {
   return any;
 }
 
-void CudaQueue::End(Flight* flight, const absl::Status& status) {
+void StreamQueue::End(Flight* flight, const absl::Status& status) {
   if (flight->instance != nullptr) flight->work.commands->Return(flight->instance);
   if (flight->work.trace != nullptr) AddEvents(flight);
-  const CUevent done = flight->done;
+  const EventHandle done = flight->done;
   // A GPU that is stuck may still write what it was given, of its peers, too.
   if (flight->on_stream && context_->stuck()) {
     KeepForDriver(std::make_shared<Submission>(std::move(flight->work)));
@@ -126,19 +126,19 @@ void CudaQueue::End(Flight* flight, const absl::Status& status) {
   flights_->Drop();
   if (done == nullptr) return;
   if (noticed_ == done) noticed_ = nullptr;
-  context_->ReturnEvent(done, CU_EVENT_DISABLE_TIMING);
+  context_->ReturnEvent(done, kUntimed);
 }
 
 // The clock of the GPU's events has another zero: their distance from the last one, which it has
 // just passed, is taken from now.
-void CudaQueue::AddEvents(Flight* flight) {
+void StreamQueue::AddEvents(Flight* flight) {
   const int64_t now = SteadyNs();
   const absl::Status entered = context_->Enter();
   int64_t latest = flight->begin_ns;
   const auto time_of = [&](size_t mark) {
     float ms = 0;
     if (entered.ok() && mark < flight->marks.size()) {
-      context_->api().cuEventElapsedTime(&ms, flight->marks[mark], flight->marks.back());
+      context_->calls().event_elapsed(&ms, flight->marks[mark], flight->marks.back());
     }
     latest = std::clamp(now - static_cast<int64_t>(1e6 * double{ms}), latest, now);
     return latest;
@@ -150,22 +150,23 @@ void CudaQueue::AddEvents(Flight* flight) {
     event.begin_ns = begin;
     event.end_ns = begin = time_of(i + 1);
   }
-  for (const CUevent mark : flight->marks) context_->ReturnEvent(mark, CU_EVENT_DEFAULT);
+  for (const EventHandle mark : flight->marks) context_->ReturnEvent(mark, kTimed);
   flight->work.trace->Add(std::move(flight->events));
 }
 
-absl::StatusOr<bool> CudaQueue::Query(CUevent event) {
-  const auto& api = context_->api();
-  const CUresult result =
-      event != nullptr ? api.cuEventQuery(event) : api.cuStreamQuery(stream_->handle());
-  if (result == CUDA_ERROR_NOT_READY) return false;
-  TG_RETURN_IF_ERROR(context_->Check(event != nullptr ? "cuEventQuery" : "cuStreamQuery", result));
+absl::StatusOr<bool> StreamQueue::Query(EventHandle event) {
+  const Calls& calls = context_->calls();
+  const Result result =
+      event != nullptr ? calls.event_query(event) : calls.stream_query(stream_->handle());
+  if (result == kNotReady) return false;
+  TG_RETURN_IF_ERROR(
+      context_->Check(event != nullptr ? calls.event_query.name : calls.stream_query.name, result));
   return true;
 }
 
 // True, with how it went, once the GPU has passed the event or never will. A GPU that has failed
 // may still be at work on what it has, and is awaited as any other.
-bool CudaQueue::HasPassed(CUevent event, absl::Status* status) {
+bool StreamQueue::HasPassed(EventHandle event, absl::Status* status) {
   const absl::Status entered = context_->Enter();
   const absl::StatusOr<bool> passed = entered.ok() ? Query(event) : entered;
   if (!passed.ok()) {
@@ -194,7 +195,7 @@ bool CudaQueue::HasPassed(CUevent event, absl::Status* status) {
 // What the driver says of the GPU's work fails the device, whichever error it is: what else was not
 // done is not known. Whether nothing more will be heard: the context is dead; or the driver does
 // not answer, and the GPU may be at work for good.
-bool CudaQueue::WillNotTell(const absl::Status& why) {
+bool StreamQueue::WillNotTell(const absl::Status& why) {
   doubted_ = true;
   context_->Fail(absl::UnavailableError(
       StrCat("the GPU failed and takes no more work: ", ToStd(why.message()))));
@@ -206,7 +207,7 @@ bool CudaQueue::WillNotTell(const absl::Status& why) {
 
 // Where the context was entered to look. The driver's refusals to ring are not told: without, the
 // thread looks from time to time.
-void CudaQueue::AwaitNews(CUevent event) {
+void StreamQueue::AwaitNews(EventHandle event) {
   const auto passed = [&] {
     const absl::StatusOr<bool> query = Query(event);
     if (!query.ok()) WillNotTell(query.status());
@@ -214,10 +215,10 @@ void CudaQueue::AwaitNews(CUevent event) {
   };
   if (SpinUntil(passed)) return;
   if (event != nullptr && noticed_ != event &&
-      context_->api().cuStreamWaitEvent(notices_->handle(), event, 0) == CUDA_SUCCESS) {
+      context_->calls().stream_wait_event(notices_->handle(), event, 0) == kSuccess) {
     bell_->Promise();
-    if (context_->api().cuLaunchHostFunc(notices_->handle(), &RingBell, bell_.get()) ==
-        CUDA_SUCCESS) {
+    if (context_->calls().launch_host_function(notices_->handle(), &RingBell, bell_.get()) ==
+        kSuccess) {
       noticed_ = event;
     } else {
       bell_->Withdraw();
@@ -226,7 +227,7 @@ void CudaQueue::AwaitNews(CUevent event) {
   bell_->Await(kLookAgain);
 }
 
-absl::Status CudaQueue::AwaitEvent(CUevent event) {
+absl::Status StreamQueue::AwaitEvent(EventHandle event) {
   absl::Status status;
   while (!HasPassed(event, &status)) {
     if (!EndFlights()) AwaitNews(event);
@@ -236,4 +237,4 @@ absl::Status CudaQueue::AwaitEvent(CUevent event) {
   return status;
 }
 
-}  // namespace telegrad::cuda
+}  // namespace telegrad::stream

@@ -15,11 +15,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/api/device.h"
-#include "devices/cuda/bell.h"
-#include "devices/cuda/flights.h"
-#include "devices/cuda/staging.h"
+#include "devices/stream/bell.h"
+#include "devices/stream/flights.h"
+#include "devices/stream/staging.h"
 
-namespace telegrad::cuda {
+namespace telegrad::stream {
 
 struct QueueOptions {
   std::string name;  // "CUDA:0 compute", for traces
@@ -31,23 +31,23 @@ struct QueueOptions {
   absl::Duration hang_limit;
 };
 
-class CudaQueue final : public Queue {
+class StreamQueue final : public Queue {
  public:
-  static absl::StatusOr<std::unique_ptr<CudaQueue>> Create(std::shared_ptr<Context> context,
-                                                           QueueOptions options);
+  static absl::StatusOr<std::unique_ptr<StreamQueue>> Create(std::shared_ptr<Context> context,
+                                                             QueueOptions options);
   // Ends everything that was submitted, as ~HostQueue does.
-  ~CudaQueue() override;
+  ~StreamQueue() override;
 
   TimelinePoint last() const override;
 
   // The device's other queue, before anything is submitted. It may go first.
-  void SetSibling(const CudaQueue& sibling);
+  void SetSibling(const StreamQueue& sibling);
 
  private:
   enum class Issuer { kSubmitter, kThread };  // the thread may block
 
-  CudaQueue(std::shared_ptr<Context> context, QueueOptions options, std::unique_ptr<Stream> stream,
-            std::unique_ptr<Stream> notices);
+  StreamQueue(std::shared_ptr<Context> context, QueueOptions options,
+              std::unique_ptr<Stream> stream, std::unique_ptr<Stream> notices);
 
   absl::StatusOr<TimelinePoint> Enqueue(std::shared_ptr<const CommandBuffer> commands,
                                         std::vector<BufferView> bindings,
@@ -58,7 +58,7 @@ class CudaQueue final : public Queue {
   // Handing over, by whoever has set issuing_.
   bool TryIssue(Issuer issuer);
   bool IssueNext(Issuer issuer);
-  void HandOver(Flight* flight, size_t passed, std::span<const CUdeviceptr> addresses);
+  void HandOver(Flight* flight, size_t passed, std::span<const Address> addresses);
   // What a wait is that has not failed.
   enum class Wait { kReached, kOnStream, kOpen };
   absl::StatusOr<Wait> Look(const TimelinePoint& point) const;
@@ -70,13 +70,13 @@ class CudaQueue final : public Queue {
   bool MayBlock(const Submission& work) const;
   bool IsGraph(const Submission& work) const;
   bool IsOwn(const BufferView& view) const;
-  absl::Status PutBatches(Flight* flight, std::span<const CUdeviceptr> addresses);
-  absl::Status PutCommands(Flight* flight, const CudaCommandBuffer::Batch& batch,
-                           std::span<const CUdeviceptr> addresses);
+  absl::Status PutBatches(Flight* flight, std::span<const Address> addresses);
+  absl::Status PutCommands(Flight* flight, const StreamCommandBuffer::Batch& batch,
+                           std::span<const Address> addresses);
   absl::Status PutCommand(const Command& command, std::span<const BufferView> bindings,
-                          std::span<const CUdeviceptr> addresses);
+                          std::span<const Address> addresses);
   absl::Status PutCopy(const CopyBytes& copy, std::span<const BufferView> bindings,
-                       std::span<const CUdeviceptr> addresses);
+                       std::span<const Address> addresses);
   absl::Status Mark(Flight* flight);
 
   // On the queue's thread.
@@ -86,11 +86,11 @@ class CudaQueue final : public Queue {
   void End(Flight* flight, const absl::Status& status);
   void AddEvents(Flight* flight);
   void Sleep();
-  absl::Status AwaitEvent(CUevent event);
-  absl::StatusOr<bool> Query(CUevent event);
-  bool HasPassed(CUevent event, absl::Status* status);
+  absl::Status AwaitEvent(EventHandle event);
+  absl::StatusOr<bool> Query(EventHandle event);
+  bool HasPassed(EventHandle event, absl::Status* status);
   bool WillNotTell(const absl::Status& why);
-  void AwaitNews(CUevent event);
+  void AwaitNews(EventHandle event);
 
   const std::shared_ptr<Context> context_;
   const QueueOptions options_;
@@ -115,15 +115,15 @@ class CudaQueue final : public Queue {
   std::atomic<uint64_t> sibling_awaited_{0};  // the sibling's point that the stream waits for
 
   // Of the thread:
-  uint64_t awaited_ = 0;       // the submission whose waits ring the bell
-  int64_t waiting_since_ = 0;  // when that began
-  int64_t progress_ns_ = 0;    // when the GPU was last seen to pass something, or began
-  CUevent noticed_ = nullptr;  // behind which the GPU rings
-  int asked_in_vain_ = 0;      // how often in a row the driver did not tell
-  bool doubted_ = false;       // it once did not
+  uint64_t awaited_ = 0;           // the submission whose waits ring the bell
+  int64_t waiting_since_ = 0;      // when that began
+  int64_t progress_ns_ = 0;        // when the GPU was last seen to pass something, or began
+  EventHandle noticed_ = nullptr;  // behind which the GPU rings
+  int asked_in_vain_ = 0;          // how often in a row the driver did not tell
+  bool doubted_ = false;           // it once did not
   std::unique_ptr<Staging> staging_;
 
   std::thread thread_;
 };
 
-}  // namespace telegrad::cuda
+}  // namespace telegrad::stream

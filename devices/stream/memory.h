@@ -10,31 +10,31 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
-#include "devices/cuda/context.h"
+#include "devices/stream/context.h"
 
-namespace telegrad::cuda {
+namespace telegrad::stream {
 
 class Memories;
 
-class CudaMemory final : public Memory {
+class StreamMemory final : public Memory {
  public:
-  CudaMemory(std::shared_ptr<Memories> owner, CUdeviceptr address, int64_t block, int64_t size,
-             uint64_t zeroing)
+  StreamMemory(std::shared_ptr<Memories> owner, Address address, int64_t block, int64_t size,
+               uint64_t zeroing)
       : Memory(nullptr, size),
         owner_(std::move(owner)),
         address_(address),
         block_(block),
         zeroing_(zeroing) {}
-  ~CudaMemory() override;
+  ~StreamMemory() override;
 
   Memories& owner() const { return *owner_; }
-  CUdeviceptr address() const { return address_; }
+  Address address() const { return address_; }
   // Which of its owner's zeroings it is.
   uint64_t zeroing() const { return zeroing_; }
 
  private:
   const std::shared_ptr<Memories> owner_;
-  const CUdeviceptr address_;
+  const Address address_;
   const int64_t block_;  // bytes that it takes
   const uint64_t zeroing_;
 };
@@ -50,7 +50,7 @@ class Memories : public std::enable_shared_from_this<Memories> {
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size);
   // Makes a stream of `waiter`, which becomes the current context, wait for all zeroings there have
   // been. The number of the last.
-  absl::StatusOr<uint64_t> AwaitZeroed(Context& waiter, CUstream stream);
+  absl::StatusOr<uint64_t> AwaitZeroed(Context& waiter, StreamHandle stream);
 
   Context& context() const { return *context_; }
   int64_t limit() const { return limit_; }
@@ -58,9 +58,9 @@ class Memories : public std::enable_shared_from_this<Memories> {
   int64_t footprint() const;  // with what is kept
 
  private:
-  friend class CudaMemory;
+  friend class StreamMemory;
   struct Block {
-    CUdeviceptr address = 0;
+    Address address = 0;
     int64_t bytes = 0;
   };
 
@@ -77,11 +77,11 @@ class Memories : public std::enable_shared_from_this<Memories> {
   const std::shared_ptr<Context> context_;
   const int64_t limit_;
   std::unique_ptr<Stream> zeroing_;  // null once no more is zeroed
-  CUevent zeroed_ = nullptr;
+  EventHandle zeroed_ = nullptr;
 
-  std::mutex grow_;                           // held while the library allocates; before mutex_
-  mutable std::mutex mutex_;                  // for what follows
-  std::multimap<int64_t, CUdeviceptr> kept_;  // by size
+  std::mutex grow_;                       // held while the library allocates; before mutex_
+  mutable std::mutex mutex_;              // for what follows
+  std::multimap<int64_t, Address> kept_;  // by size
   int64_t used_ = 0;
   int64_t footprint_ = 0;
 
@@ -89,4 +89,4 @@ class Memories : public std::enable_shared_from_this<Memories> {
   uint64_t zeroings_ = 0;
 };
 
-}  // namespace telegrad::cuda
+}  // namespace telegrad::stream

@@ -1,13 +1,13 @@
-#include "devices/cuda/command_buffer.h"
+#include "devices/stream/command_buffer.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "devices/cuda/memory.h"
-#include "devices/cuda/program.h"
+#include "devices/stream/memory.h"
+#include "devices/stream/program.h"
 #include "engine/base/status.h"
 
-namespace telegrad::cuda {
+namespace telegrad::stream {
 namespace {
 
 // A batch ends when it is predicted to take so long, or has so many commands.
@@ -33,7 +33,7 @@ bool DoesSomething(const Command& command) {
 }
 
 absl::Status CheckLaunch(const Launch& launch, const Context& context) {
-  const auto* program = dynamic_cast<const CudaProgram*>(launch.program.get());
+  const auto* program = dynamic_cast<const StreamProgram*>(launch.program.get());
   if (program == nullptr || &program->context() != &context) {
     return InvalidArgument("the program was not loaded on ", context.name());
   }
@@ -48,25 +48,25 @@ absl::Status CheckLaunch(const Launch& launch, const Context& context) {
   return absl::OkStatus();
 }
 
-CUdeviceptr AddressOf(const Launch::Argument& argument, std::span<const BufferView> bindings) {
+Address AddressOf(const Launch::Argument& argument, std::span<const BufferView> bindings) {
   const BufferView& view = bindings[static_cast<size_t>(argument.binding)];
-  const auto* memory = dynamic_cast<const CudaMemory*>(view.memory.get());
+  const auto* memory = dynamic_cast<const StreamMemory*>(view.memory.get());
   if (memory == nullptr) return 0;
-  return memory->address() + static_cast<CUdeviceptr>(view.offset + argument.offset);
+  return memory->address() + static_cast<Address>(view.offset + argument.offset);
 }
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const CudaCommandBuffer>> CudaCommandBuffer::Encode(
+absl::StatusOr<std::shared_ptr<const StreamCommandBuffer>> StreamCommandBuffer::Encode(
     std::vector<Command> commands, std::shared_ptr<Context> context, const Rates& rates) {
-  auto out = std::make_shared<CudaCommandBuffer>();
+  auto out = std::make_shared<StreamCommandBuffer>();
   out->context_ = std::move(context);
   TG_RETURN_IF_ERROR(out->Fill(std::move(commands)));
   TG_RETURN_IF_ERROR(out->Prepare(rates));
   return out;
 }
 
-absl::Status CudaCommandBuffer::Prepare(const Rates& rates) {
+absl::Status StreamCommandBuffer::Prepare(const Rates& rates) {
   double seconds = 0;
   size_t arguments = 0, working = 0;
   bool too_long = false;
@@ -106,13 +106,15 @@ absl::Status CudaCommandBuffer::Prepare(const Rates& rates) {
   return absl::OkStatus();
 }
 
-absl::Status CudaCommandBuffer::Check(std::span<const BufferView> bindings) const {
+absl::Status StreamCommandBuffer::Check(std::span<const BufferView> bindings) const {
   TG_RETURN_IF_ERROR(CommandList::Check(bindings));
   enum class Where { kOwn, kOtherGpu, kHost, kNowhere };
   const auto where = [&](int64_t binding) {
     const Memory& memory = *bindings[static_cast<size_t>(binding)].memory;
-    if (const auto* cuda = dynamic_cast<const CudaMemory*>(&memory)) {
-      return &cuda->owner().context() == context_.get() ? Where::kOwn : Where::kOtherGpu;
+    if (const auto* gpu = dynamic_cast<const StreamMemory*>(&memory)) {
+      const Context& other = gpu->owner().context();
+      if (&other == context_.get()) return Where::kOwn;
+      return &other.driver() == &context_->driver() ? Where::kOtherGpu : Where::kNowhere;
     }
     return memory.host() != nullptr ? Where::kHost : Where::kNowhere;
   };
@@ -135,8 +137,8 @@ absl::Status CudaCommandBuffer::Check(std::span<const BufferView> bindings) cons
   return absl::OkStatus();
 }
 
-std::vector<CUdeviceptr> CudaCommandBuffer::Addresses(std::span<const BufferView> bindings) const {
-  std::vector<CUdeviceptr> out;
+std::vector<Address> StreamCommandBuffer::Addresses(std::span<const BufferView> bindings) const {
+  std::vector<Address> out;
   if (!batches_.empty()) out.reserve(batches_.back().arguments_end);
   for (const Batch& batch : batches_) {
     for (const Command* command : batch.working) {
@@ -153,8 +155,8 @@ std::vector<CUdeviceptr> CudaCommandBuffer::Addresses(std::span<const BufferView
   return out;
 }
 
-absl::StatusOr<CudaCommandBuffer::Instance*> CudaCommandBuffer::Take(
-    QueueKind queue, std::span<const CUdeviceptr> addresses) const {
+absl::StatusOr<StreamCommandBuffer::Instance*> StreamCommandBuffer::Take(
+    QueueKind queue, std::span<const Address> addresses) const {
   const std::lock_guard lock(mutex_);
   auto& instances = instances_[static_cast<size_t>(queue)];
   const auto take = [](const std::unique_ptr<Instance>& instance) {
@@ -192,9 +194,9 @@ absl::StatusOr<CudaCommandBuffer::Instance*> CudaCommandBuffer::Take(
   return take(instances.back());
 }
 
-void CudaCommandBuffer::Return(Instance* instance) const {
+void StreamCommandBuffer::Return(Instance* instance) const {
   const std::lock_guard lock(mutex_);
   --instance->flights;
 }
 
-}  // namespace telegrad::cuda
+}  // namespace telegrad::stream

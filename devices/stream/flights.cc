@@ -1,10 +1,10 @@
-#include "devices/cuda/flights.h"
+#include "devices/stream/flights.h"
 
 #include <utility>
 
 #include "engine/base/status.h"
 
-namespace telegrad::cuda {
+namespace telegrad::stream {
 
 void Flights::Add(Flight flight) {
   const std::lock_guard lock(mutex_);
@@ -38,7 +38,7 @@ Flights::Stand Flights::Look(uint64_t value, absl::Status* failure) const {
 }
 
 // Under the lock, so that the event is not used for something else meanwhile.
-absl::StatusOr<Flights::Stand> Flights::Await(uint64_t value, Context& context, CUstream stream,
+absl::StatusOr<Flights::Stand> Flights::Await(uint64_t value, Context& context, StreamHandle stream,
                                               absl::Status* failure) const {
   const std::lock_guard lock(mutex_);
   const Flight* flight = Find(value);
@@ -46,9 +46,9 @@ absl::StatusOr<Flights::Stand> Flights::Await(uint64_t value, Context& context, 
   *failure = flight->status;
   if (!flight->status.ok()) return Stand::kFailed;
   if (flight->done != nullptr) {
-    TG_RETURN_IF_ERROR(TG_CUDA(context, cuStreamWaitEvent, stream, flight->done, 0));
+    TG_RETURN_IF_ERROR(TG_STREAM(context, stream_wait_event, stream, flight->done, 0));
   }
   return Stand::kInFlight;
 }
 
-}  // namespace telegrad::cuda
+}  // namespace telegrad::stream

@@ -1,4 +1,4 @@
-#include "devices/cuda/memory.h"
+#include "devices/stream/memory.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,7 +6,7 @@
 
 #include "engine/base/status.h"
 
-namespace telegrad::cuda {
+namespace telegrad::stream {
 namespace {
 
 constexpr int64_t kAlignment = 256;
@@ -14,13 +14,13 @@ constexpr int64_t kWaste = 8;  // a block that is kept serves if at most an eigh
 
 }  // namespace
 
-CudaMemory::~CudaMemory() { owner_->Return({address_, block_}); }
+StreamMemory::~StreamMemory() { owner_->Return({address_, block_}); }
 
 absl::StatusOr<std::shared_ptr<Memories>> Memories::Create(std::shared_ptr<Context> context,
                                                            int64_t limit) {
   TG_ASSIGN_OR_RETURN(std::unique_ptr<Stream> zeroing, Stream::Create(context));
   std::shared_ptr<Memories> out(new Memories(std::move(context), limit, std::move(zeroing)));
-  TG_ASSIGN_OR_RETURN(out->zeroed_, out->context_->TakeEvent(CU_EVENT_DISABLE_TIMING));
+  TG_ASSIGN_OR_RETURN(out->zeroed_, out->context_->TakeEvent(kUntimed));
   return out;
 }
 
@@ -28,8 +28,8 @@ Memories::~Memories() {
   if (context_->stuck()) return;
   context_->EnterToRelease();
   zeroing_ = nullptr;
-  for (const auto& [bytes, address] : kept_) context_->api().cuMemFree_v2(address);
-  if (zeroed_ != nullptr) context_->ReturnEvent(zeroed_, CU_EVENT_DISABLE_TIMING);
+  for (const auto& [bytes, address] : kept_) context_->calls().memory_free(address);
+  if (zeroed_ != nullptr) context_->ReturnEvent(zeroed_, kUntimed);
 }
 
 int64_t Memories::used() const {
@@ -54,8 +54,8 @@ absl::StatusOr<std::shared_ptr<Memory>> Memories::Alloc(int64_t size) {
     Return(block);
     return zeroing.status();
   }
-  return std::make_shared<CudaMemory>(shared_from_this(), block.address, block.bytes, size,
-                                      *zeroing);
+  return std::make_shared<StreamMemory>(shared_from_this(), block.address, block.bytes, size,
+                                        *zeroing);
 }
 
 absl::StatusOr<Memories::Block> Memories::Take(int64_t size) {
@@ -91,10 +91,10 @@ absl::StatusOr<Memories::Block> Memories::Grow(int64_t bytes) {
   const std::lock_guard growing(grow_);
   TG_RETURN_IF_ERROR(Shrink(limit_ - bytes));
   Block block{0, bytes};
-  absl::Status status = TG_CUDA(*context_, cuMemAlloc_v2, &block.address, bytes);
+  absl::Status status = TG_STREAM(*context_, memory_allocate, &block.address, bytes);
   if (absl::IsResourceExhausted(status)) {
     TG_RETURN_IF_ERROR(Shrink(0));
-    status = TG_CUDA(*context_, cuMemAlloc_v2, &block.address, bytes);
+    status = TG_STREAM(*context_, memory_allocate, &block.address, bytes);
   }
   const std::lock_guard lock(mutex_);
   if (absl::IsResourceExhausted(status)) {
@@ -120,7 +120,7 @@ absl::Status Memories::Shrink(int64_t left) {
   }
   if (dropped.empty()) return absl::OkStatus();
   // The zeroing may still be at one of them.
-  const absl::Status idle = TG_CUDA(*context_, cuStreamSynchronize, zeroing_->handle());
+  const absl::Status idle = TG_STREAM(*context_, stream_synchronize, zeroing_->handle());
   if (!idle.ok()) {
     const std::lock_guard lock(mutex_);
     for (const Block& block : dropped) {
@@ -130,24 +130,23 @@ absl::Status Memories::Shrink(int64_t left) {
     return idle;
   }
   absl::Status freed;
-  for (const Block& block : dropped) freed.Update(TG_CUDA(*context_, cuMemFree_v2, block.address));
+  for (const Block& block : dropped) freed.Update(TG_STREAM(*context_, memory_free, block.address));
   return freed;
 }
 
 absl::StatusOr<uint64_t> Memories::Zero(const Block& block, int64_t bytes) {
   const std::lock_guard lock(zeroing_mutex_);
   if (bytes == 0) return 0;
-  TG_RETURN_IF_ERROR(
-      TG_CUDA(*context_, cuMemsetD8Async, block.address, 0, bytes, zeroing_->handle()));
+  TG_RETURN_IF_ERROR(TG_STREAM(*context_, set_bytes, block.address, 0, bytes, zeroing_->handle()));
   return ++zeroings_;
 }
 
-absl::StatusOr<uint64_t> Memories::AwaitZeroed(Context& waiter, CUstream stream) {
+absl::StatusOr<uint64_t> Memories::AwaitZeroed(Context& waiter, StreamHandle stream) {
   const std::lock_guard lock(zeroing_mutex_);
   TG_RETURN_IF_ERROR(context_->Enter());
-  TG_RETURN_IF_ERROR(TG_CUDA(*context_, cuEventRecord, zeroed_, zeroing_->handle()));
+  TG_RETURN_IF_ERROR(TG_STREAM(*context_, event_record, zeroed_, zeroing_->handle()));
   TG_RETURN_IF_ERROR(waiter.Enter());
-  TG_RETURN_IF_ERROR(TG_CUDA(waiter, cuStreamWaitEvent, stream, zeroed_, 0));
+  TG_RETURN_IF_ERROR(TG_STREAM(waiter, stream_wait_event, stream, zeroed_, 0));
   return zeroings_;
 }
 
@@ -157,4 +156,4 @@ void Memories::Return(const Block& block) {
   kept_.emplace(block.bytes, block.address);
 }
 
-}  // namespace telegrad::cuda
+}  // namespace telegrad::stream

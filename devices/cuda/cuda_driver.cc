@@ -1,0 +1,193 @@
+#include "devices/cuda/cuda_driver.h"
+
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "engine/base/status.h"
+
+namespace telegrad::cuda {
+namespace {
+
+using stream::Called;
+using stream::KernelLaunch;
+
+// Dynamic shared memory that needs no asking for.
+constexpr int64_t kUnaskedLocalBytes = 48 * 1024;
+
+// How many parameters the entry point has; the driver takes whatever lies where they should be.
+std::optional<int64_t> CountParameters(std::string_view ptx, std::string_view name) {
+  constexpr std::string_view kEntry = ".entry", kSpace = " \t\r\n", kParameter = ".param";
+  for (size_t at = ptx.find(kEntry); at != ptx.npos; at = ptx.find(kEntry, at)) {
+    at = ptx.find_first_not_of(kSpace, at + kEntry.size());
+    if (at == ptx.npos) break;
+    std::string_view rest = ptx.substr(at);
+    if (!rest.starts_with(name)) continue;
+    rest.remove_prefix(name.size());
+    const size_t open = rest.find_first_not_of(kSpace);
+    if (open == rest.npos || rest[open] != '(') {
+      if (open == 0) continue;  // a longer name
+      return 0;
+    }
+    const std::string_view list = rest.substr(open, rest.find(')', open) - open);
+    int64_t count = 0;
+    for (size_t p = list.find(kParameter); p != list.npos; p = list.find(kParameter, p + 1)) {
+      ++count;
+    }
+    return count;
+  }
+  return std::nullopt;
+}
+
+CUDA_KERNEL_NODE_PARAMS_v2 KernelNode(const KernelLaunch& launch) {
+  CUDA_KERNEL_NODE_PARAMS_v2 out{};
+  out.func = launch.function;
+  out.gridDimX = launch.groups;
+  out.gridDimY = out.gridDimZ = 1;
+  out.blockDimX = launch.group_threads;
+  out.blockDimY = out.blockDimZ = 1;
+  out.sharedMemBytes = launch.local_bytes;
+  out.kernelParams = launch.parameters;
+  return out;
+}
+
+CUDA_MEMCPY3D_v2 CopyNode(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  CUDA_MEMCPY3D_v2 out{};
+  out.srcMemoryType = out.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  out.dstDevice = to;
+  out.srcDevice = from;
+  out.srcPitch = out.dstPitch = out.WidthInBytes = bytes;
+  out.srcHeight = out.dstHeight = out.Height = out.Depth = 1;
+  return out;
+}
+
+}  // namespace
+
+// A function, and what it returns, as Called.
+#define CUDA_CALLED(name, ...) \
+  Called { #name, api().name(__VA_ARGS__) }
+
+CudaDriver::CudaDriver(std::shared_ptr<const Library> library) : library_(std::move(library)) {
+#define CUDA_CALL(role, name) calls_.role = {#name, api().name};
+#include "devices/cuda/calls.def"
+#undef CUDA_CALL
+}
+
+absl::Status CudaDriver::Check(std::string_view call, stream::Result result) const {
+  return library_->Check(call, result);
+}
+
+// Of which the API reference says that the context, or the process, has to be made anew: "this
+// leaves the process in an inconsistent state and any further CUDA work will return the same
+// error".
+bool CudaDriver::IsSticky(stream::Result result) const {
+  switch (result) {
+    case CUDA_ERROR_DEINITIALIZED:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+    case CUDA_ERROR_EXTERNAL_DEVICE:
+    case CUDA_ERROR_UNKNOWN:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Called CudaDriver::Retain(int device, CUcontext* context) const {
+  return CUDA_CALLED(cuDevicePrimaryCtxRetain, context, device);
+}
+
+Called CudaDriver::Release(int device) const {
+  api().cuCtxSetCurrent(nullptr);
+  return CUDA_CALLED(cuDevicePrimaryCtxRelease_v2, device);
+}
+
+Called CudaDriver::Enter(int, CUcontext context) const {
+  return CUDA_CALLED(cuCtxSetCurrent, context);
+}
+
+Called CudaDriver::CopyAcross(const stream::Place& to, const stream::Place& from, size_t bytes,
+                              CUstream stream) const {
+  return CUDA_CALLED(cuMemcpyPeerAsync, to.address, to.context, from.address, from.context, bytes,
+                     stream);
+}
+
+Called CudaDriver::AddKernel(CUgraphNode* node, CUgraph graph, std::span<const CUgraphNode> after,
+                             const KernelLaunch& launch) const {
+  const CUDA_KERNEL_NODE_PARAMS_v2 kernel = KernelNode(launch);
+  return CUDA_CALLED(cuGraphAddKernelNode_v2, node, graph, after.data(), after.size(), &kernel);
+}
+
+Called CudaDriver::AddCopy(CUgraphNode* node, CUgraph graph, std::span<const CUgraphNode> after,
+                           CUcontext context, CUdeviceptr to, CUdeviceptr from,
+                           size_t bytes) const {
+  const CUDA_MEMCPY3D_v2 copy = CopyNode(to, from, bytes);
+  return CUDA_CALLED(cuGraphAddMemcpyNode, node, graph, after.data(), after.size(), &copy, context);
+}
+
+Called CudaDriver::SetKernel(CUgraphExec exec, CUgraphNode node, const KernelLaunch& launch) const {
+  const CUDA_KERNEL_NODE_PARAMS_v2 kernel = KernelNode(launch);
+  return CUDA_CALLED(cuGraphExecKernelNodeSetParams_v2, exec, node, &kernel);
+}
+
+Called CudaDriver::SetCopy(CUgraphExec exec, CUgraphNode node, CUcontext context, CUdeviceptr to,
+                           CUdeviceptr from, size_t bytes) const {
+  const CUDA_MEMCPY3D_v2 copy = CopyNode(to, from, bytes);
+  return CUDA_CALLED(cuGraphExecMemcpyNodeSetParams, exec, node, &copy, context);
+}
+
+Called CudaDriver::LoadModule(const ProgramImage& image, CUmodule* module, std::string* log) const {
+  std::array<char, 8192> text{};
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  // A size is passed as if it were a pointer.
+  void* values[] = {text.data(), reinterpret_cast<void*>(text.size())};
+  const Called called = CUDA_CALLED(cuModuleLoadDataEx, module, image.binary.c_str(),
+                                    std::size(options), options, values);
+  text.back() = 0;
+  *log = text.data();
+  return called;
+}
+
+absl::Status CudaDriver::Resolve(stream::Context& context, const ProgramImage& image,
+                                 int64_t local_limit, CUmodule module, CUfunction* function,
+                                 int64_t* buffers) const {
+  TG_RETURN_IF_ERROR(
+      TG_CUDA_IN(context, *this, cuModuleGetFunction, function, module, image.name.c_str()));
+  const auto parameters = CountParameters(image.binary, image.name);
+  if (!parameters || *parameters < 1) {
+    return InvalidArgument("it takes no parameters, expected its buffers and the first iteration");
+  }
+  *buffers = *parameters - 1;
+  int threads = 0, fixed_bytes = 0;
+  TG_RETURN_IF_ERROR(TG_CUDA_IN(context, *this, cuFuncGetAttribute, &threads,
+                                CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, *function));
+  if (image.group_threads < 1 || image.group_threads > threads) {
+    return InvalidArgument(image.group_threads, " threads in a workgroup; the GPU runs 1 to ",
+                           threads, " of this program");
+  }
+  TG_RETURN_IF_ERROR(TG_CUDA_IN(context, *this, cuFuncGetAttribute, &fixed_bytes,
+                                CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, *function));
+  if (image.local_bytes < 0 || image.local_bytes > local_limit - fixed_bytes) {
+    return InvalidArgument(image.local_bytes, " bytes of local memory beside ", fixed_bytes,
+                           " fixed ones; a workgroup has at most ", local_limit);
+  }
+  if (image.local_bytes <= kUnaskedLocalBytes) return absl::OkStatus();
+  return TG_CUDA_IN(context, *this, cuFuncSetAttribute, *function,
+                    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                    static_cast<int>(image.local_bytes));
+}
+
+}  // namespace telegrad::cuda

@@ -1,0 +1,109 @@
+// The primary context of the device, which other libraries of the process would share.
+#include "devices/stream/context.h"
+
+#include <utility>
+
+#include "devices/api/keep_for_driver.h"
+#include "engine/base/status.h"
+
+namespace telegrad::stream {
+absl::StatusOr<std::shared_ptr<Context>> Context::Open(std::shared_ptr<const Driver> driver,
+                                                       int device, std::string name) {
+  ContextHandle handle = nullptr;
+  const Called retained = driver->Retain(device, &handle);
+  TG_RETURN_IF_ERROR(driver->Check(retained.name, retained.result));
+  return std::shared_ptr<Context>(new Context(std::move(driver), device, handle, std::move(name)));
+}
+
+absl::Status Context::Enter() { return Check(driver_->Enter(device_, handle_)); }
+
+Context::~Context() {
+  EnterToRelease();
+  for (const EventHandle event : timed_) calls().event_destroy(event);
+  for (const EventHandle event : untimed_) calls().event_destroy(event);
+  driver_->Release(device_);
+}
+
+absl::Status Context::Check(std::string_view call, Result result) {
+  if (result == kSuccess) return absl::OkStatus();
+  const absl::Status status = driver_->Check(call, result);
+  if (driver_->IsSticky(result)) {
+    {
+      const std::lock_guard lock(mutex_);
+      dead_ = true;
+    }
+    Fail(absl::UnavailableError(
+        StrCat(name_, " failed and takes no more work: ", ToStd(status.message()))));
+    return health();
+  }
+  return absl::Status(status.code(), StrCat(name_, ": ", ToStd(status.message())));
+}
+
+void Context::Fail(const absl::Status& why, bool stuck) {
+  std::vector<std::shared_ptr<Bell>> bells;
+  {
+    const std::lock_guard lock(mutex_);
+    if (health_.ok()) health_ = why;
+    stuck_ |= stuck;
+    bells = bells_;
+  }
+  // The GPU may write to its memory and ring its bells as long as the process lives.
+  if (stuck) KeepForDriver(shared_from_this());
+  for (const auto& bell : bells) bell->Ring();
+}
+
+absl::Status Context::health() const {
+  const std::lock_guard lock(mutex_);
+  return health_;
+}
+
+bool Context::stuck() const {
+  const std::lock_guard lock(mutex_);
+  return stuck_;
+}
+
+bool Context::dead() const {
+  const std::lock_guard lock(mutex_);
+  return dead_;
+}
+
+void Context::AddBell(std::shared_ptr<Bell> bell) {
+  const std::lock_guard lock(mutex_);
+  bells_.push_back(std::move(bell));
+}
+
+absl::StatusOr<EventHandle> Context::TakeEvent(unsigned int flags) {
+  {
+    const std::lock_guard lock(mutex_);
+    std::vector<EventHandle>& free = FreeEvents(flags);
+    if (!free.empty()) {
+      const EventHandle event = free.back();
+      free.pop_back();
+      return event;
+    }
+  }
+  EventHandle event = nullptr;
+  TG_RETURN_IF_ERROR(TG_STREAM(*this, event_create, &event, flags));
+  return event;
+}
+
+void Context::ReturnEvent(EventHandle event, unsigned int flags) {
+  const std::lock_guard lock(mutex_);
+  FreeEvents(flags).push_back(event);
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> Stream::Create(std::shared_ptr<Context> context) {
+  TG_RETURN_IF_ERROR(context->Enter());
+  StreamHandle handle = nullptr;
+  TG_RETURN_IF_ERROR(TG_STREAM(*context, stream_create, &handle, kNonBlocking));
+  return std::unique_ptr<Stream>(new Stream(std::move(context), handle));
+}
+
+Stream::~Stream() {
+  if (context_->stuck()) return;
+  context_->EnterToRelease();
+  context_->calls().stream_synchronize(handle_);
+  context_->calls().stream_destroy(handle_);
+}
+
+}  // namespace telegrad::stream

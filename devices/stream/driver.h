@@ -1,0 +1,119 @@
+// What the drivers of GPUs with streams have in common, as seen from here: a table of the functions
+// that differ in name only, and methods for those that differ in form.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "devices/api/device.h"
+
+namespace telegrad::stream {
+
+using Address = unsigned long long;  // NOLINT(google-runtime-int): as CUDA's
+using ContextHandle = struct ContextOfDriver*;
+using ModuleHandle = struct ModuleOfDriver*;
+using FunctionHandle = struct FunctionOfDriver*;
+using StreamHandle = struct StreamOfDriver*;
+using EventHandle = struct EventOfDriver*;
+using GraphHandle = struct GraphOfDriver*;
+using NodeHandle = struct NodeOfDriver*;
+using ExecHandle = struct ExecOfDriver*;
+using HostFunction = void (*)(void* data);
+
+// Of a driver's function. These numbers, and those of the flags, are the same in all.
+using Result = int;
+inline constexpr Result kSuccess = 0;
+inline constexpr Result kNotReady = 600;
+inline constexpr unsigned int kNonBlocking = 1;          // a stream
+inline constexpr unsigned int kTimed = 0, kUntimed = 2;  // events
+inline constexpr unsigned int kPortable = 1;             // pinned memory
+
+// A function, with the name that messages have.
+template <typename Function>
+struct Call;
+template <typename... Parameters>
+struct Call<Result(Parameters...)> {
+  const char* name = "";
+  Result (*function)(Parameters...) = nullptr;
+  Result operator()(Parameters... parameters) const { return function(parameters...); }
+};
+
+struct Calls {
+#define STREAM_CALL(role, parameters) Call<Result parameters> role;
+#include "devices/stream/calls.def"
+#undef STREAM_CALL
+};
+
+// How a function ended, under its own name.
+struct Called {
+  const char* name = "";
+  Result result = kSuccess;
+};
+
+// A launch of a grid in x of workgroups in x.
+struct KernelLaunch {
+  FunctionHandle function = nullptr;
+  unsigned int groups = 1, group_threads = 1, local_bytes = 0;
+  void** parameters = nullptr;
+};
+
+// A GPU and its context, and an address there.
+struct Place {
+  int device = 0;
+  ContextHandle context = nullptr;
+  Address address = 0;
+};
+
+class Context;
+
+// Thread-safe, and never closed: a driver has threads and exit handlers of its own.
+class Driver {
+ public:
+  virtual ~Driver() = default;
+  const Calls& calls() const { return calls_; }
+
+  // OK, or what the driver says went wrong in `call`.
+  virtual absl::Status Check(std::string_view call, Result result) const = 0;
+  // Whether the driver refuses all further work in the context.
+  virtual bool IsSticky(Result result) const = 0;
+
+  virtual Called Retain(int device, ContextHandle* context) const = 0;
+  virtual Called Release(int device) const = 0;
+  // Makes the context the thread's current one.
+  virtual Called Enter(int device, ContextHandle context) const = 0;
+  virtual Called CopyAcross(const Place& to, const Place& from, size_t bytes,
+                            StreamHandle stream) const = 0;
+
+  // The node of a launch or of a copy in the GPU's own memory; `context` is where it runs. Edges
+  // come from `after`.
+  virtual Called AddKernel(NodeHandle* node, GraphHandle graph, std::span<const NodeHandle> after,
+                           const KernelLaunch& launch) const = 0;
+  virtual Called AddCopy(NodeHandle* node, GraphHandle graph, std::span<const NodeHandle> after,
+                         ContextHandle context, Address to, Address from, size_t bytes) const = 0;
+  virtual Called SetKernel(ExecHandle exec, NodeHandle node, const KernelLaunch& launch) const = 0;
+  virtual Called SetCopy(ExecHandle exec, NodeHandle node, ContextHandle context, Address to,
+                         Address from, size_t bytes) const = 0;
+
+  // In the current context. `log`: what the driver's compiler says.
+  virtual Called LoadModule(const ProgramImage& image, ModuleHandle* module,
+                            std::string* log) const = 0;
+  // The program's entry point and how many buffers it takes, prepared to be launched as `image`
+  // says. INVALID_ARGUMENT if it has none or cannot be; a workgroup has at most `local_limit`
+  // bytes of local memory.
+  virtual absl::Status Resolve(Context& context, const ProgramImage& image, int64_t local_limit,
+                               ModuleHandle module, FunctionHandle* function,
+                               int64_t* buffers) const = 0;
+
+ protected:
+  Calls calls_;
+};
+
+// Calls `role` of the driver through `owner`, whose Check makes a Status of the result.
+#define TG_STREAM(owner, role, ...) \
+  (owner).Check((owner).calls().role.name, (owner).calls().role(__VA_ARGS__))
+
+}  // namespace telegrad::stream

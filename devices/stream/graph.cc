@@ -1,0 +1,108 @@
+#include "devices/stream/graph.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "devices/stream/program.h"
+#include "engine/base/status.h"
+
+namespace telegrad::stream {
+namespace {
+
+size_t ArgumentsOf(const Command& command) {
+  return command.kind == CommandKind::kCopy ? 2 : command.launch.arguments.size();
+}
+
+}  // namespace
+
+KernelCall::KernelCall(const Launch& launch, std::span<const Address> buffers)
+    : program_(static_cast<const StreamProgram&>(*launch.program)),
+      groups_(static_cast<unsigned int>(launch.iterations)),
+      values_(buffers.begin(), buffers.end()) {
+  values_.push_back(static_cast<Address>(launch.begin));
+  for (Address& value : values_) pointers_.push_back(&value);
+}
+
+KernelLaunch KernelCall::Node() {
+  return {program_.function(), groups_, program_.group_threads(), program_.local_bytes(),
+          pointers_.data()};
+}
+
+absl::Status KernelCall::Enqueue(Context& context, StreamHandle stream) {
+  return TG_STREAM(context, launch_kernel, program_.function(), groups_, 1, 1,
+                   program_.group_threads(), 1, 1, program_.local_bytes(), stream, pointers_.data(),
+                   nullptr);
+}
+
+absl::StatusOr<std::unique_ptr<Graph>> Graph::Create(std::shared_ptr<Context> context,
+                                                     std::span<const Command* const> commands,
+                                                     std::span<const Address> addresses) {
+  std::unique_ptr<Graph> out(new Graph(std::move(context), commands, addresses));
+  TG_RETURN_IF_ERROR(out->Build());
+  return out;
+}
+
+absl::Status Graph::Build() {
+  TG_RETURN_IF_ERROR(TG_STREAM(*context_, graph_create, &graph_, 0));
+  std::span<const Address> rest = addresses_;
+  for (const Command* command : commands_) {
+    const size_t count = ArgumentsOf(*command);
+    TG_RETURN_IF_ERROR(AddNode(*command, rest.first(count)));
+    rest = rest.subspan(count);
+  }
+  return TG_STREAM(*context_, graph_instantiate, &exec_, graph_, 0);
+}
+
+absl::Status Graph::AddNode(const Command& command, std::span<const Address> addresses) {
+  const Driver& driver = context_->driver();
+  const auto before = std::span<const NodeHandle>(nodes_).last(nodes_.empty() ? 0 : 1);
+  NodeHandle node = nullptr;
+  if (command.kind == CommandKind::kCopy) {
+    TG_RETURN_IF_ERROR(
+        context_->Check(driver.AddCopy(&node, graph_, before, context_->handle(), addresses[0],
+                                       addresses[1], static_cast<size_t>(command.copy.length))));
+  } else {
+    KernelCall call(command.launch, addresses);
+    TG_RETURN_IF_ERROR(context_->Check(driver.AddKernel(&node, graph_, before, call.Node())));
+  }
+  nodes_.push_back(node);
+  return absl::OkStatus();
+}
+
+absl::Status Graph::UpdateNode(size_t index, std::span<const Address> addresses) {
+  const Driver& driver = context_->driver();
+  const Command& command = *commands_[index];
+  if (command.kind == CommandKind::kCopy) {
+    return context_->Check(driver.SetCopy(exec_, nodes_[index], context_->handle(), addresses[0],
+                                          addresses[1], static_cast<size_t>(command.copy.length)));
+  }
+  KernelCall call(command.launch, addresses);
+  return context_->Check(driver.SetKernel(exec_, nodes_[index], call.Node()));
+}
+
+absl::Status Graph::Update(std::span<const Address> addresses) {
+  size_t at = 0;
+  for (size_t i = 0; i < commands_.size(); ++i) {
+    const size_t count = ArgumentsOf(*commands_[i]);
+    const auto now = addresses.subspan(at, count);
+    const auto before = std::span(addresses_).subspan(at, count);
+    at += count;
+    if (std::ranges::equal(now, before)) continue;
+    TG_RETURN_IF_ERROR(UpdateNode(i, now));
+    std::ranges::copy(now, before.begin());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Graph::Launch(StreamHandle stream) {
+  return TG_STREAM(*context_, graph_launch, exec_, stream);
+}
+
+Graph::~Graph() {
+  if (context_->stuck()) return;
+  context_->EnterToRelease();
+  if (exec_ != nullptr) context_->calls().exec_destroy(exec_);
+  if (graph_ != nullptr) context_->calls().graph_destroy(graph_);
+}
+
+}  // namespace telegrad::stream

@@ -1,0 +1,68 @@
+// Commands whose buffers all lie on one GPU, as a graph of the driver: made once, launched as a
+// whole, and told anew only the addresses that have changed. Its nodes are a chain, because
+// commands run in order and do not say which bytes they read and write.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "devices/api/device.h"
+#include "devices/stream/context.h"
+
+namespace telegrad::stream {
+
+class StreamProgram;
+
+// A launch as the library wants it: pointers to its parameters, which this must outlive.
+class KernelCall {
+ public:
+  KernelCall(const Launch& launch, std::span<const Address> buffers);
+  KernelCall(const KernelCall&) = delete;
+  KernelCall& operator=(const KernelCall&) = delete;
+
+  const StreamProgram& program() const { return program_; }
+  KernelLaunch Node();
+  absl::Status Enqueue(Context& context, StreamHandle stream);
+
+ private:
+  const StreamProgram& program_;
+  const unsigned int groups_;
+  std::vector<Address> values_;  // the buffers and the first iteration
+  std::vector<void*> pointers_;
+};
+
+class Graph {
+ public:
+  // Of `commands`, each of which does something; `addresses` are their arguments', one after the
+  // other, a copy's to and from.
+  static absl::StatusOr<std::unique_ptr<Graph>> Create(std::shared_ptr<Context> context,
+                                                       std::span<const Command* const> commands,
+                                                       std::span<const Address> addresses);
+  ~Graph();
+
+  // For the launches from now on; none may be in flight.
+  absl::Status Update(std::span<const Address> addresses);
+  absl::Status Launch(StreamHandle stream);
+
+ private:
+  Graph(std::shared_ptr<Context> context, std::span<const Command* const> commands,
+        std::span<const Address> addresses)
+      : context_(std::move(context)),
+        commands_(commands.begin(), commands.end()),
+        addresses_(addresses.begin(), addresses.end()) {}
+
+  absl::Status Build();
+  absl::Status AddNode(const Command& command, std::span<const Address> addresses);
+  absl::Status UpdateNode(size_t index, std::span<const Address> addresses);
+
+  const std::shared_ptr<Context> context_;
+  const std::vector<const Command*> commands_;
+  std::vector<Address> addresses_;
+  GraphHandle graph_ = nullptr;
+  ExecHandle exec_ = nullptr;
+  std::vector<NodeHandle> nodes_;  // of the commands
+};
+
+}  // namespace telegrad::stream

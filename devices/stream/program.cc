@@ -1,0 +1,40 @@
+#include "devices/stream/program.h"
+
+#include <utility>
+
+#include "engine/base/status.h"
+
+namespace telegrad::stream {
+
+absl::StatusOr<std::shared_ptr<StreamProgram>> StreamProgram::Load(std::shared_ptr<Context> context,
+                                                                   const ProgramImage& image,
+                                                                   int64_t local_limit) {
+  TG_RETURN_IF_ERROR(context->health());
+  TG_RETURN_IF_ERROR(context->Enter());
+  ModuleHandle module = nullptr;
+  std::string log;
+  if (const absl::Status status =
+          context->Check(context->driver().LoadModule(image, &module, &log));
+      !status.ok()) {
+    return absl::Status(status.code(), StrCat(ToStd(status.message()), " for the program ",
+                                              image.name, log.empty() ? "" : ": ", log));
+  }
+  std::shared_ptr<StreamProgram> out(new StreamProgram(std::move(context), module));
+  if (const absl::Status status = out->context_->driver().Resolve(
+          *out->context_, image, local_limit, module, &out->function_, &out->buffers_);
+      !status.ok()) {
+    return absl::Status(status.code(),
+                        StrCat("the program ", image.name, ": ", ToStd(status.message())));
+  }
+  out->group_threads_ = static_cast<unsigned int>(image.group_threads);
+  out->local_bytes_ = static_cast<unsigned int>(image.local_bytes);
+  return out;
+}
+
+StreamProgram::~StreamProgram() {
+  if (context_->stuck()) return;
+  context_->EnterToRelease();
+  context_->calls().module_unload(module_);
+}
+
+}  // namespace telegrad::stream

@@ -1,0 +1,74 @@
+#include "devices/stream/stream_device.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "devices/stream/command_buffer.h"
+#include "devices/stream/program.h"
+#include "engine/base/status.h"
+
+namespace telegrad::stream {
+namespace {
+
+constexpr int64_t kReserve = int64_t{1} << 30;
+constexpr int64_t kReservedPart = 10;  // at most a tenth
+
+}  // namespace
+
+int64_t MemoryLimit(int64_t wanted, size_t free, size_t total) {
+  if (wanted > 0) return std::min(wanted, static_cast<int64_t>(total));
+  const auto most = static_cast<int64_t>(free);
+  return most - std::min(kReserve, most / kReservedPart);
+}
+
+StreamDevice::StreamDevice(std::shared_ptr<Context> context, Description description,
+                           std::shared_ptr<Memories> memories, std::unique_ptr<StreamQueue> compute,
+                           std::unique_ptr<StreamQueue> copy)
+    : context_(std::move(context)),
+      description_(std::move(description)),
+      memories_(std::move(memories)),
+      compute_(std::move(compute)),
+      copy_(std::move(copy)) {}
+
+absl::StatusOr<std::unique_ptr<StreamDevice>> StreamDevice::Open(std::shared_ptr<Context> context,
+                                                                 Description description,
+                                                                 const Limits& limits) {
+  TG_ASSIGN_OR_RETURN(auto memories, Memories::Create(context, description.memory_limit));
+  const auto queue = [&](const char* kind_name, QueueKind kind) {
+    return StreamQueue::Create(context, {.name = StrCat(context->name(), kind_name),
+                                         .kind = kind,
+                                         .capacity = limits.queue_capacity,
+                                         .wait_limit = limits.wait_limit,
+                                         .hang_limit = limits.hang_limit});
+  };
+  TG_ASSIGN_OR_RETURN(auto compute, queue(" compute", QueueKind::kCompute));
+  TG_ASSIGN_OR_RETURN(auto copy, queue(" copy", QueueKind::kCopy));
+  compute->SetSibling(*copy);
+  copy->SetSibling(*compute);
+  return std::make_unique<StreamDevice>(std::move(context), std::move(description),
+                                        std::move(memories), std::move(compute), std::move(copy));
+}
+
+// Of the GPUs of other drivers it reaches none.
+bool StreamDevice::Reaches(const Device& other) const {
+  if (other.host_visible()) return true;
+  const auto* gpu = dynamic_cast<const StreamDevice*>(&other);
+  return gpu != nullptr && &gpu->context_->driver() == &context_->driver();
+}
+
+absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::Alloc(int64_t size) {
+  return memories_->Alloc(size);
+}
+
+absl::StatusOr<std::shared_ptr<LoadedProgram>> StreamDevice::Load(const ProgramImage& image) {
+  TG_ASSIGN_OR_RETURN(auto program,
+                      StreamProgram::Load(context_, image, description_.target.local_bytes));
+  return program;
+}
+
+absl::StatusOr<std::shared_ptr<const CommandBuffer>> StreamDevice::Encode(
+    std::vector<Command> commands) {
+  return StreamCommandBuffer::Encode(std::move(commands), context_, description_.rates);
+}
+
+}  // namespace telegrad::stream

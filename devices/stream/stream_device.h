@@ -1,0 +1,71 @@
+// A GPU as a Device: a compute queue and a copy queue, each a stream, with memory of their own that
+// the host cannot address. What a driver knows of it comes as a Description.
+//
+// A GPU that faults or gets stuck fails: its health says so, everything that it has not ended fails
+// with UNAVAILABLE, and it takes no more work as long as the process lives.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/api/device.h"
+#include "devices/stream/context.h"
+#include "devices/stream/memory.h"
+#include "devices/stream/queue.h"
+
+namespace telegrad::stream {
+
+struct Description {
+  Target target;
+  Rates rates;
+  int64_t memory_limit = 0;
+};
+
+// Of its queues; see QueueOptions.
+struct Limits {
+  int queue_capacity = 0;
+  absl::Duration wait_limit, hang_limit;
+};
+
+// What work may take of `free` and `total` bytes of memory: `wanted`, or where that is below 1, all
+// but a reserve for the driver, which takes memory for code and stacks as it goes.
+int64_t MemoryLimit(int64_t wanted, size_t free, size_t total);
+
+class StreamDevice final : public Device {
+ public:
+  static absl::StatusOr<std::unique_ptr<StreamDevice>> Open(std::shared_ptr<Context> context,
+                                                            Description description,
+                                                            const Limits& limits);
+  StreamDevice(std::shared_ptr<Context> context, Description description,
+               std::shared_ptr<Memories> memories, std::unique_ptr<StreamQueue> compute,
+               std::unique_ptr<StreamQueue> copy);
+
+  Context& context() const { return *context_; }
+
+  const std::string& name() const override { return context_->name(); }
+  const Target& target() const override { return description_.target; }
+  int64_t memory_limit() const override { return memories_->limit(); }
+  int64_t memory_used() const override { return memories_->used(); }
+  Rates rates() const override { return description_.rates; }
+  int64_t memory_footprint() const override { return memories_->footprint(); }
+  bool host_visible() const override { return false; }
+  bool Reaches(const Device& other) const override;
+  absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override;
+  absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override;
+  absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
+      std::vector<Command> commands) override;
+  Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? *copy_ : *compute_; }
+  absl::Status Health() const override { return context_->health(); }
+
+ private:
+  const std::shared_ptr<Context> context_;
+  const Description description_;
+  const std::shared_ptr<Memories> memories_;
+  const std::unique_ptr<StreamQueue> compute_, copy_;  // last: their threads stop first
+};
+
+}  // namespace telegrad::stream
