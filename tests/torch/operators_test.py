@@ -107,6 +107,15 @@ class OperatorsTest(unittest.TestCase):
             lambda x, g: F.grid_sample(x, g, align_corners=False), lambda x, g: F.interpolate(x, scale_factor=2, mode="bicubic"),
             lambda x, g: F.pad(x, (1, 2, 2, 1), mode="reflect"), lambda x, g: F.unfold(x, 3)], torch.randn(2, 3, 5, 5), torch.rand(2, 4, 4, 2) * 2 - 1)
 
+    def test_groups_of_rows(self):
+        x = torch.tensor([0.0, 1, 1, 4, 4, 3.9, -1, 5, 2, 0.8, INF, -INF, float("nan")])
+        self.each([lambda x: torch.histc(x.nan_to_num(9), bins=5, min=0, max=4), lambda x: torch.histc(x.nan_to_num(9), 7, -1, 2)], x)
+        a, b = torch.randn(10, 16).bfloat16(), torch.randn(3, 16, 8).bfloat16()
+        ends = torch.tensor([2, 2, 9], dtype=torch.int32)  # the second group is empty, the last row in none
+        self.each([lambda a, b, ends: torch._grouped_mm(a, b, ends)[:9]], a, b, ends, tolerance=2e-2)
+        got = torch.compile(lambda a, b, ends: torch._grouped_mm(a, b, ends), backend="telegrad", fullgraph=True)(a, b, ends)
+        self.assertTrue(torch.equal(got[9], torch.zeros(8, dtype=torch.bfloat16)))
+
     def test_every_operator_of_core_aten_has_an_answer(self):
         """A graph, a decomposition, or a reason."""
         from telegrad.torch._lower import known

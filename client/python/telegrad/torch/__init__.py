@@ -2,7 +2,7 @@
 
 The package's entry point tells torch of the backend; where the package is only on PYTHONPATH,
 `import telegrad.torch` does. docs/pytorch.md is the guide. _backend.py says what is sent when,
-_lower.py how an FX graph becomes one of Telegrad's, _table.py what an operator is, _aten.py and its
+_lower.py how an FX graph becomes one of Telegrad's, _table.py what an operator is, _elementwise.py and its
 neighbours have the operators.
 """
 

@@ -6,7 +6,7 @@ import math
 from typing import Any, Sequence
 
 from telegrad import Tensor
-from telegrad.torch._aten import _expm1, _log1p, _sign
+from telegrad.torch._elementwise import _expm1, _log1p, _sign
 from telegrad.torch._nn import _means
 from telegrad.torch._table import Call, Unsupported, aten, refuse
 

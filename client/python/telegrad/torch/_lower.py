@@ -10,7 +10,8 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 import telegrad
 from telegrad import Graph, Tensor
-from telegrad.torch import _aten, _functions, _nn, _order, _random  # noqa: F401  (they fill the table)
+from telegrad.torch import (_elementwise, _functions, _groups, _indices, _nn, _order,  # noqa: F401  (they fill the table)
+                            _random, _reductions, _shapes)
 from telegrad.torch._table import REFUSED, TABLE, Call, Unsupported, Value, kind, packet_of
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from telegrad import Tensor, cat
-from telegrad.torch._aten import _part
+from telegrad.torch._shapes import _part
 from telegrad.torch._table import Call, Unsupported, aten, kind
 
 _MOST_STEPS = 1 << 34

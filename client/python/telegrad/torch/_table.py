@@ -2,7 +2,7 @@
 
 Each operator is a function in a table, by the name of its packet ("add" for aten.add.Tensor). It gets a
 Call, which knows what torch says of the result, and the arguments with tensors in place of nodes.
-_aten.py and its neighbours fill the table.
+_elementwise.py and its neighbours fill the table.
 """
 
 from __future__ import annotations

@@ -1,0 +1,230 @@
+"""ATen's elementwise operators, conversions and constants."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from telegrad import Tensor
+from telegrad.torch._table import Call, Unsupported, Value, aten
+
+
+def _unary(function: Any) -> Any:
+    return lambda c, x: function(c.tensor(x))
+
+
+def _round(x: Tensor) -> Tensor:
+    """Halves to even."""
+    low = x.floor()
+    part = x - low
+    even = (low * 0.5).floor() * 2
+    tie = even.eq(low).where(low, low + 1)
+    return (part < 0.5).where(low, part.eq(0.5).where(tie, low + 1))
+
+
+def _sign(x: Tensor) -> Tensor:
+    return (x > 0).cast(x.dtype) - (x < 0).cast(x.dtype) if x.dtype.kind != "unsigned" else (x > 0).cast(x.dtype)
+
+
+def _expm1(x: Tensor) -> Tensor:
+    """Near zero its series, elsewhere exp(x) - 1."""
+    series = x * (x * (x * (x * (x * (1 / 120) + 1 / 24) + 1 / 6) + 0.5) + 1)
+    return (abs(x) < 0.1).where(series, x.exp() - 1)
+
+
+def _log1p(x: Tensor) -> Tensor:
+    """log(u) x / (u - 1) where u = 1 + x as rounded: the error of u cancels (Kahan)."""
+    u = x + 1
+    same = u.eq(1)
+    return same.where(x, u.eq(math.inf).where(u, u.log() * (x / same.where(1, u - 1))))
+
+
+def _erf(x: Tensor) -> Tensor:
+    """Abramowitz and Stegun, 7.1.26, to 1.5e-7, and the series near zero."""
+    a = abs(x)
+    t = (a * 0.3275911 + 1).reciprocal()
+    p = t * (t * (t * (t * (t * 1.061405429 - 1.453152027) + 1.421413741) - 0.284496736) + 0.254829592)
+    far = _sign(x) * (1 - p * (-(x * x)).exp())
+    z = x * x
+    near = x * ((((z * (1 / 216) - 1 / 42) * z + 0.1) * z - 1 / 3) * z + 1) * (2 / math.sqrt(math.pi))
+    return (a < 0.5).where(near, far)
+
+
+for name, function in {
+        "neg": Tensor.__neg__, "exp": Tensor.exp, "exp2": Tensor.exp2, "log": Tensor.log, "log2": Tensor.log2,
+        "sin": Tensor.sin, "cos": Tensor.cos, "sqrt": Tensor.sqrt, "rsqrt": Tensor.rsqrt,
+        "tanh": Tensor.tanh, "sigmoid": Tensor.sigmoid, "relu": Tensor.relu, "abs": Tensor.__abs__,
+        "reciprocal": Tensor.reciprocal, "round": _round, "sign": _sign, "expm1": _expm1, "log1p": _log1p,
+        "erf": _erf, "tan": lambda x: x.sin() / x.cos(),
+        "log10": lambda x: x.log2() * math.log10(2), "bitwise_not": Tensor.__invert__}.items():
+    aten(name)(_unary(function))
+for name, function in {"floor": Tensor.floor, "ceil": lambda x: -(-x).floor(), "trunc": Tensor.trunc}.items():
+    aten(name)(lambda c, x, function=function: function(x) if x.dtype.is_float else x)
+for name, function in {
+        "add": lambda a, b: a | b if a.dtype.kind == "boolean" else a + b,
+        "mul": lambda a, b: a & b if a.dtype.kind == "boolean" else a * b,
+        "maximum": Tensor.maximum, "minimum": Tensor.minimum,
+        "bitwise_and": Tensor.__and__, "bitwise_or": Tensor.__or__, "bitwise_xor": Tensor.__xor__}.items():
+    def _binary(c: Call, x: Value, y: Value, alpha: Any = 1, function: Any = function) -> Tensor:
+        a, b = c.tensors(x, y)
+        return function(a, b if alpha == 1 else b * alpha)
+
+    aten(name)(_binary)
+for name, method in {"eq": "eq", "ne": "ne", "lt": "__lt__", "le": "__le__", "gt": "__gt__", "ge": "__ge__"}.items():
+    def _comparison(c: Call, x: Value, y: Value, method: str = method) -> Tensor:
+        a, b = c.common(x, y)
+        if a.dtype.kind == "boolean":
+            a, b = a.cast("u8"), b.cast("u8")
+        return getattr(a, method)(b).broadcast_to(c.shape)
+
+    aten(name)(_comparison)
+for name, method in {"logical_and": "__and__", "logical_or": "__or__", "logical_xor": "__xor__"}.items():
+    aten(name)(lambda c, x, y, method=method: getattr(_truth(x), method)(_truth(y)))
+
+
+def _truth(x: Tensor) -> Tensor:
+    return x if x.dtype.kind == "boolean" else x.ne(0)
+
+
+@aten("logical_not")
+def logical_not(c: Call, x: Tensor) -> Tensor:
+    return ~_truth(x)
+
+
+@aten("sub")
+def sub(c: Call, x: Value, y: Value, alpha: Any = 1) -> Tensor:
+    a, b = c.tensors(x, y)
+    return a - (b if alpha == 1 else b * alpha)
+
+
+@aten("rsub")
+def rsub(c: Call, x: Value, y: Value, alpha: Any = 1) -> Tensor:
+    return sub(c, y, x, alpha)
+
+
+@aten("div")
+def div(c: Call, x: Value, y: Value, rounding_mode: str | None = None) -> Tensor:
+    a, b = c.tensors(x, y)
+    if a.dtype.is_float:
+        quotient = a / b
+        return {None: quotient, "floor": quotient.floor(), "trunc": quotient.trunc()}[rounding_mode]
+    return a // b if rounding_mode == "floor" else a._with("cdiv", b)
+
+
+@aten("prims.fma.default")
+def fma(c: Call, x: Value, y: Value, z: Value) -> Tensor:
+    a, b, d = c.tensors(x, y, z)
+    return a * b + d
+
+
+@aten("floor_divide")
+def floor_divide(c: Call, x: Value, y: Value) -> Tensor:
+    return div(c, x, y, "floor")
+
+
+@aten("remainder")
+def remainder(c: Call, x: Value, y: Value) -> Tensor:
+    a, b = c.tensors(x, y)
+    return a - (a / b).floor() * b if a.dtype.is_float else a % b
+
+
+@aten("fmod")
+def fmod(c: Call, x: Value, y: Value) -> Tensor:
+    a, b = c.tensors(x, y)
+    return a - (a / b).trunc() * b if a.dtype.is_float else a._with("cmod", b)
+
+
+@aten("pow")
+def power(c: Call, x: Value, y: Value) -> Tensor:
+    if isinstance(y, (int, float)) and y in (0, 1, 2, 3, 4):
+        a = c.tensor(x)
+        return {0: lambda: c.full(1), 1: lambda: a, 2: lambda: a * a, 3: lambda: a * a * a,
+                4: lambda: (a * a).square()}[int(y)]()
+    if isinstance(y, (int, float)) and y in (0.5, -0.5, -1):
+        a = c.tensor(x)
+        return a.sqrt() if y == 0.5 else a.reciprocal() if y == -1 else a.rsqrt()
+    a, b = c.tensors(x, y)
+    if not a.dtype.is_float:
+        return (a.cast("f64") ** b.cast("f64") + 0.5).floor().cast(a.dtype)
+    return a ** b
+
+
+@aten("clamp")
+def clamp(c: Call, x: Tensor, low: Value = None, high: Value = None) -> Tensor:
+    out = c.tensor(x)
+    if low is not None:
+        out = out.maximum(c.tensor(low))
+    return out if high is None else out.minimum(c.tensor(high))
+
+
+@aten("clamp_min")
+def clamp_min(c: Call, x: Tensor, low: Value) -> Tensor:
+    return clamp(c, x, low)
+
+
+@aten("clamp_max")
+def clamp_max(c: Call, x: Tensor, high: Value) -> Tensor:
+    return clamp(c, x, None, high)
+
+
+@aten("where")
+def where(c: Call, condition: Tensor, x: Value, y: Value) -> Tensor:
+    return condition.where(*c.tensors(x, y)).broadcast_to(c.shape)
+
+
+@aten("masked_fill")
+def masked_fill(c: Call, x: Tensor, mask: Tensor, value: Value) -> Tensor:
+    return where(c, mask, value, x)
+
+
+@aten("isnan")
+def isnan(c: Call, x: Tensor) -> Tensor:
+    return x.ne(x)
+
+
+@aten("isinf")
+def isinf(c: Call, x: Tensor) -> Tensor:
+    return abs(x).eq(math.inf)
+
+
+@aten("_to_copy", "to", "_prims.convert_element_type", "prims.convert_element_type.default")
+def to_copy(c: Call, x: Tensor, *args: Any, **named: Any) -> Tensor:
+    if named.get("device") not in (None, torch.device("cpu")):
+        raise Unsupported(f"a tensor on {named['device']}; tensors are on the CPU in torch")
+    if x.dtype.is_float and not c.dtype.is_float and c.dtype.kind != "boolean":
+        return x.trunc().cast(c.dtype)
+    return _truth(x) if c.dtype.kind == "boolean" else c.tensor(x)
+
+
+@aten("clone", "alias", "detach", "contiguous", "lift_fresh_copy", "lift_fresh", "view_of", "copy")
+def same(c: Call, x: Tensor, *args: Any, **named: Any) -> Tensor:
+    return c.tensor(args[0]).broadcast_to(c.shape) if args and isinstance(args[0], Tensor) else x
+
+
+# --- made of nothing ---
+
+
+@aten("full", "full_like", "scalar_tensor", "new_full")
+def full(c: Call, first: Any, *rest: Any, **named: Any) -> Tensor:
+    return c.full(rest[-1] if rest else first)
+
+
+@aten("zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided",
+      "empty_permuted")
+def zeros(c: Call, *args: Any, **named: Any) -> Tensor:
+    return c.full(0)
+
+
+@aten("ones", "ones_like", "new_ones")
+def ones(c: Call, *args: Any, **named: Any) -> Tensor:
+    return c.full(1)
+
+
+@aten("arange", "prims.iota.default")
+def arange(c: Call, *args: Any, **named: Any) -> Tensor:
+    start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else 1)
+    if "step" in named:
+        start, step = named["start"], named["step"]
+    return c.tensor(c.graph.arange(c.shape[0])) * step + start

@@ -1,0 +1,121 @@
+"""ATen's reductions and running sums."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from telegrad import Tensor
+from telegrad.torch._elementwise import _truth
+from telegrad.torch._shapes import _part
+from telegrad.torch._table import Call, Value, aten
+from telegrad.torch._windows import pad
+
+
+def _axes(x: Tensor, axes: Any) -> list[int]:
+    if axes is None or axes == []:
+        return list(range(x.ndim))
+    return [axes] if isinstance(axes, int) else list(axes)
+
+
+def _reduced(x: Tensor, how: str, axes: Any, keep: bool) -> Tensor:
+    wide = x.cast("f32") if x.dtype.is_float and x.dtype.bits < 32 and how != "max" else x
+    return wide.reduce(how, _axes(x, axes), keep).cast(x.dtype) if x.ndim else x
+
+
+@aten("sum")
+def sum_(c: Call, x: Tensor, axes: Any = None, keep: bool = False, **named: Any) -> Tensor:
+    return _reduced(c.tensor(x), "add", axes, keep)
+
+
+@aten("prod")
+def prod(c: Call, x: Tensor, axes: Any = None, keep: bool = False, **named: Any) -> Tensor:
+    return _reduced(c.tensor(x), "mul", axes, keep)
+
+
+@aten("mean")
+def mean(c: Call, x: Tensor, axes: Any = None, keep: bool = False, **named: Any) -> Tensor:
+    total = _reduced(c.tensor(x), "add", axes, keep)
+    count = math.prod(x.shape[a] for a in _axes(x, axes))
+    return total / count
+
+
+@aten("var")
+def var(c: Call, x: Tensor, axes: Any = None, correction: float | None = 1, keepdim: bool = False) -> Tensor:
+    correction = 1 if correction is None else correction
+    if x.dtype.bits < 32:
+        return x.cast("f32").var(_axes(x, axes), int(correction), keepdim).cast(x.dtype)
+    return x.var(_axes(x, axes), int(correction), keepdim)
+
+
+@aten("var_mean")
+def var_mean(c: Call, x: Tensor, axes: Any = None, correction: float | None = 1,
+             keepdim: bool = False) -> list[Tensor]:
+    return [var(c, x, axes, correction, keepdim), mean(c, x, axes, keepdim)]
+
+
+@aten("amax")
+def amax(c: Call, x: Tensor, axes: Any = (), keep: bool = False) -> Tensor:
+    return _reduced(x, "max", list(axes) if axes else None, keep)
+
+
+@aten("amin")
+def amin(c: Call, x: Tensor, axes: Any = (), keep: bool = False) -> Tensor:
+    return x.min(_axes(x, list(axes) if axes else None), keep)
+
+
+@aten("max")
+def max_(c: Call, x: Tensor, axis: Any = None, keep: bool = False) -> Value:
+    if isinstance(axis, Tensor):
+        return x.maximum(axis)
+    if axis is None:
+        return x.max()
+    return [x.max(axis, keep), x.argmax(axis, keep)]
+
+
+@aten("min")
+def min_(c: Call, x: Tensor, axis: Any = None, keep: bool = False) -> Value:
+    if isinstance(axis, Tensor):
+        return x.minimum(axis)
+    if axis is None:
+        return x.min()
+    return [x.min(axis, keep), x.argmin(axis, keep)]
+
+
+@aten("argmax")
+def argmax(c: Call, x: Tensor, axis: int | None = None, keep: bool = False) -> Tensor:
+    return x.argmax(axis, keep)
+
+
+@aten("argmin")
+def argmin(c: Call, x: Tensor, axis: int | None = None, keep: bool = False) -> Tensor:
+    return x.argmin(axis, keep)
+
+
+@aten("any")
+def any_(c: Call, x: Tensor, axes: Any = None, keep: bool = False) -> Tensor:
+    return _truth(x).any(_axes(x, axes), keep) if x.ndim else _truth(x)
+
+
+@aten("all")
+def all_(c: Call, x: Tensor, axes: Any = None, keep: bool = False) -> Tensor:
+    return _truth(x).all(_axes(x, axes), keep) if x.ndim else _truth(x)
+
+
+@aten("cumsum")
+def cumsum(c: Call, x: Tensor, axis: int, **named: Any) -> Tensor:
+    return c.tensor(x).cumsum(axis) if x.ndim else c.tensor(x)
+
+
+@aten("cumprod")
+def cumprod(c: Call, x: Tensor, axis: int, **named: Any) -> Tensor:
+    """As Tensor.cumsum, with ones where the sum has zeros."""
+    out = c.tensor(x)
+    if not out.ndim:
+        return out
+    at, shift = axis % out.ndim, 1
+    while shift < out.shape[at]:
+        part = _part(out, at, slice(0, out.shape[at] - shift))
+        out = out * pad(part, [(shift if i == at else 0, 0) for i in range(out.ndim)], 1)
+        shift *= 2
+    return out
