@@ -182,7 +182,7 @@ class Sink:
         self.memory = self.array.view(np.uint8).data
 
     def finish(self) -> Array:
-        array = self.array
+        array: Array = self.array
         if self.kind.is_packed:
             array = _unpack(array, self.kind, num_elements(self.shape))
         array = array.reshape(self.shape)
@@ -206,7 +206,7 @@ def _pack(values: Array, bits: int) -> Array:
 
 def _unpack(packed: Array, kind: DType, elements: int) -> Array:
     per_byte = 8 // kind.bits
-    codes = np.empty(packed.size * per_byte, np.uint8)
+    codes: Array = np.empty(packed.size * per_byte, np.uint8)
     for i in range(per_byte):
         codes[i::per_byte] = packed >> np.uint8(kind.bits * i) & np.uint8((1 << kind.bits) - 1)
     codes = codes[:elements]

@@ -196,7 +196,8 @@ class Graph:
         """An array that the graph always has: uploaded with a program's first run."""
         array, kind = as_array(value, dtype)
         if array.ndim == 0 and not (kind.is_float and not kind.native):
-            return self.const(array.item(), kind)
+            number: Any = array.item()
+            return self.const(number, kind)
         number = sum(slot.role == "constant" for slot in self.slots)
         return self._slot(f"constant {number}", "constant", kind, array.shape, array.copy(), 0)
 
