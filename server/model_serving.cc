@@ -41,6 +41,7 @@ absl::StatusOr<std::unique_ptr<ModelServing>> ModelServing::Start(const Flags& f
                          .control = ControlOf(flags.GetString("models-control")),
                          .poll = std::chrono::seconds(flags.GetInt("models-poll")),
                          .device = flags.GetString("models-device"),
+                         .shared_memory = flags.GetString("models-shared-memory"),
                          .read = &ReadServedModel,
                          .parse = &ParseConfigText};
   TG_ASSIGN_OR_RETURN(serving->models_, ModelServer::Start(std::move(options), &serving->env_,

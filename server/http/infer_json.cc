@@ -25,7 +25,19 @@ struct JsonTensors {
 struct Parameters {
   std::optional<int64_t> binary_data_size, classification, priority, timeout;
   std::optional<bool> binary_data, binary_data_output;
+  std::optional<std::string> region;
+  std::optional<int64_t> region_bytes, region_offset;
 };
+
+// Where a tensor is in shared memory, if it is.
+absl::StatusOr<std::optional<RegionPart>> RegionOf(const Parameters& parameters) {
+  if (!parameters.region) return std::nullopt;
+  if (!parameters.region_bytes) {
+    return InvalidArgument("a shared_memory_region without a shared_memory_byte_size");
+  }
+  return RegionPart{*parameters.region, parameters.region_offset.value_or(0),
+                    *parameters.region_bytes};
+}
 
 absl::Status Wrong(const JsonReader& reader, std::string_view expected) {
   return InvalidArgument("the request's JSON is wrong at byte ", reader.position(), ": expected ",
@@ -77,8 +89,11 @@ absl::Status ReadParameters(JsonReader& reader, Parameters* out) {
     if (key == "timeout") return ReadInt(reader, key, &out->timeout);
     if (key == "binary_data") return ReadBool(reader, key, &out->binary_data);
     if (key == "binary_data_output") return ReadBool(reader, key, &out->binary_data_output);
+    if (key == "shared_memory_byte_size") return ReadInt(reader, key, &out->region_bytes);
+    if (key == "shared_memory_offset") return ReadInt(reader, key, &out->region_offset);
     if (key == "shared_memory_region") {
-      return Unimplemented("a tensor is in a shared memory region, and this server has none");
+      return reader.String(&out->region.emplace()) ? absl::OkStatus()
+                                                   : Wrong(reader, "the name of a region");
     }
     if (key.starts_with("sequence_")) {
       std::string text;
@@ -135,10 +150,15 @@ absl::Status ReadInput(JsonReader& reader, std::string_view json, InferInput* ou
     return absl::OkStatus();
   }));
   written->binary = parameters.binary_data_size;
+  TG_ASSIGN_OR_RETURN(out->region, RegionOf(parameters));
+  if (out->region && (written->binary || written->data)) {
+    return InvalidArgument("input '", Clip(out->name, 256),
+                           "' has data although it is in a shared memory region");
+  }
   if (written->binary && written->data) {
     return InvalidArgument("input '", Clip(out->name, 256), "' has data and binary_data_size");
   }
-  if (written->binary || written->data) return absl::OkStatus();
+  if (written->binary || written->data || out->region) return absl::OkStatus();
   return InvalidArgument("input '", Clip(out->name, 256), "' has no data");
 }
 
@@ -157,6 +177,7 @@ absl::Status ReadOutput(JsonReader& reader, WantedOutput* out, int* binary) {
     return reader.SkipValue() ? absl::OkStatus() : Wrong(reader, "a value of an output");
   }));
   out->classes = parameters.classification.value_or(0);
+  TG_ASSIGN_OR_RETURN(out->region, RegionOf(parameters));
   *binary = parameters.binary_data ? static_cast<int>(*parameters.binary_data) : -1;
   return absl::OkStatus();
 }
@@ -205,6 +226,7 @@ absl::Status ParseInferJson(std::string_view body, size_t json_bytes,
   std::string_view rest = body.substr(json_bytes);
   for (size_t i = 0; i < written.size(); ++i) {
     InferInput& input = request->inputs[i];
+    if (input.region) continue;
     if (!written[i].binary) {
       auto bytes = std::make_unique<std::string>();
       TG_RETURN_IF_ERROR(ReadJsonValues(*written[i].data, input, pay, bytes.get()));
@@ -241,6 +263,13 @@ absl::StatusOr<JsonBody> WriteInferJson(const InferResult& result, const JsonAns
               output.datatype, "\",\"shape\":[");
     for (size_t d = 0; d < output.shape.size(); ++d) {
       StrAppend(&json, d == 0 ? "" : ",", output.shape[d]);
+    }
+    if (output.region) {
+      StrAppend(&json,
+                "],\"parameters\":{\"shared_memory_region\":", JsonQuote(output.region->region),
+                ",\"shared_memory_byte_size\":", output.region->bytes,
+                ",\"shared_memory_offset\":", output.region->offset, "}}");
+      continue;
     }
     const int said = i < answer.output_binary.size() ? answer.output_binary[i] : -1;
     if (said == 1 || (said == -1 && answer.binary)) {

@@ -92,6 +92,10 @@ class InferenceExchange final : public HttpExchange {
 
   void Run(std::string body, HttpReply reply) override {
     if (route_.what == What::kInfer) return Infer(std::move(body), std::move(reply));
+    if (route_.what == What::kRegister) {
+      const absl::Status status = RegisterRegion(body);
+      return reply(status.ok() ? HttpAnswer{} : ErrorAnswer(status));
+    }
     if (route_.what == What::kLoad || route_.what == What::kUnload) {
       return Control(body, std::move(reply));
     }
@@ -101,6 +105,7 @@ class InferenceExchange final : public HttpExchange {
 
  private:
   absl::StatusOr<HttpAnswer> Tell();
+  absl::Status RegisterRegion(const std::string& body);
   void Control(const std::string& body, HttpReply reply);
   void Infer(std::string body, HttpReply reply);
 
@@ -134,7 +139,7 @@ absl::StatusOr<HttpAnswer> InferenceExchange::Tell() {
     case What::kReady:
       return HttpAnswer{.status = models_.Ready() ? 200 : 503};
     case What::kServer:
-      return Json(ServerJson());
+      return Json(ServerJson(models_.Extensions()));
     case What::kModelReady: {
       const auto model = find();
       if (absl::IsUnavailable(model.status()) || absl::IsNotFound(model.status())) {
@@ -171,6 +176,15 @@ absl::StatusOr<HttpAnswer> InferenceExchange::Tell() {
       });
       return Json(IndexJson(rows));
     }
+    case What::kRegions: {
+      TG_ASSIGN_OR_RETURN(const auto regions,
+                          models_.regions().List(caller_.tenant->name, route_.model));
+      return Json(RegionsJson(regions));
+    }
+    case What::kUnregister:
+      TG_RETURN_IF_ERROR(models_.regions().Unregister(caller_.tenant->name, route_.model));
+      return HttpAnswer{};
+    case What::kRegister:
     case What::kLoad:
     case What::kUnload:
     case What::kInfer:
@@ -210,6 +224,25 @@ absl::Status CheckControl(const std::string& body) {
   if (refused.empty()) return absl::OkStatus();
   return Unimplemented("parameter '", Clip(refused, 64),
                        "': models are loaded as their folder has them; change the files there");
+}
+
+absl::Status InferenceExchange::RegisterRegion(const std::string& body) {
+  SharedRegions::Region region{.name = route_.model, .key = {}};
+  JsonReader reader(body);
+  int64_t offset = 0, bytes = -1;
+  const bool read = ReadMembers(reader, [&](const std::string& key) {
+    if (key == "key") return reader.String(&region.key);
+    if (key == "offset") return reader.Size(&offset);
+    if (key == "byte_size") return reader.Size(&bytes);
+    return reader.SkipValue();
+  });
+  if (!read || !reader.AtEnd() || bytes < 0) {
+    return InvalidArgument("the body is wrong at byte ", reader.position(),
+                           ": expected an object with a key, an offset and a byte_size");
+  }
+  region.offset = static_cast<uint64_t>(offset);
+  region.bytes = static_cast<uint64_t>(bytes);
+  return models_.regions().Register(caller_.tenant->name, std::move(region));
 }
 
 void InferenceExchange::Control(const std::string& body, HttpReply reply) {

@@ -60,10 +60,9 @@ std::string SumJson(std::string_view name, const DurationSum& sum) {
 
 }  // namespace
 
-std::string ServerJson() {
+std::string ServerJson(const std::vector<std::string_view>& extensions) {
   return StrCat("{\"name\":\"telegrad\",\"version\":\"", Version(), "\",\"extensions\":",
-                Array(kServingExtensions, [](std::string_view name) { return JsonQuote(name); }),
-                "}");
+                Array(extensions, [](std::string_view name) { return JsonQuote(name); }), "}");
 }
 
 std::string MetadataJson(const ServedModel& model, const std::vector<std::string>& versions) {
@@ -114,6 +113,13 @@ std::string StatisticsJson(ServedModel& model) {
             }),
       ",\"memory_usage\":[{\"type\":", JsonQuote(model.maker().device->name()),
       ",\"id\":0,\"byte_size\":", model.forms().weight_bytes(), "}]}");
+}
+
+std::string RegionsJson(const std::vector<SharedRegions::Region>& regions) {
+  return Array(regions, [](const SharedRegions::Region& region) {
+    return StrCat("{\"name\":", JsonQuote(region.name), ",\"key\":", JsonQuote(region.key),
+                  ",\"offset\":", region.offset, ",\"byte_size\":", region.bytes, "}");
+  });
 }
 
 std::string IndexJson(const std::vector<IndexRow>& rows) {

@@ -44,6 +44,16 @@ std::optional<Route> FindRoute(std::string_view path) {
       return Route{.what = Route::What::kUnload, .model = model, .post = true};
     return std::nullopt;
   }
+  if (n >= 3 && parts[1] == "systemsharedmemory") {
+    const bool of_one = n == 5 && parts[2] == "region";
+    if (n != 3 && !of_one) return std::nullopt;
+    Route out{.what = Route::What::kRegions, .model = of_one ? std::string(parts[3]) : ""};
+    if (parts[n - 1] == "status") return out;
+    out.post = true;
+    out.what = of_one && parts[4] == "register" ? Route::What::kRegister : Route::What::kUnregister;
+    if (out.what == Route::What::kUnregister && parts[n - 1] != "unregister") return std::nullopt;
+    return out;
+  }
   if (n < 3 || parts[1] != "models") return std::nullopt;
   Route out{.what = Route::What::kModel, .model = std::string(parts[2])};
   size_t at = 3;

@@ -23,10 +23,13 @@ struct Route {
     kConfig,
     kStatistics,
     kInfer,
+    kRegions,
+    kRegister,
+    kUnregister,
   };
   What what;
-  std::string model = {}, version = {};
-  bool post = false;  // else GET
+  std::string model = {}, version = {};  // a shared memory region is in `model`
+  bool post = false;                     // else GET
 };
 
 // None where there is no such path.

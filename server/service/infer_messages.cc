@@ -22,6 +22,10 @@ constexpr int kInputsField = 5, kOutputsField = 6, kParametersField = 4;
 constexpr int kRawInputField = 7, kRawOutputField = 6, kInferResponseField = 2;
 constexpr size_t kCopiedBytes = 4096;  // contents up to this are copied behind the head
 
+constexpr std::string_view kRegionParameter = "shared_memory_region";
+constexpr std::string_view kRegionBytesParameter = "shared_memory_byte_size";
+constexpr std::string_view kRegionOffsetParameter = "shared_memory_offset";
+
 // What a request is kept alive by: the transport's memory, and what its typed contents became.
 struct RequestMemory {
   explicit RequestMemory(const grpc::ByteBuffer& bytes) : received(bytes) {}
@@ -162,9 +166,21 @@ absl::Status ReadParameters(const Parameters& parameters, ReceivedInfer* out) {
   return absl::OkStatus();
 }
 
-absl::Status NoSharedMemory(const Parameters& parameters) {
-  if (!parameters.contains("shared_memory_region")) return absl::OkStatus();
-  return Unimplemented("is in a shared memory region, and this server has none");
+// Where a tensor is in shared memory, if it is.
+absl::StatusOr<std::optional<RegionPart>> RegionOf(const Parameters& parameters) {
+  const auto region = parameters.find(std::string(kRegionParameter));
+  if (region == parameters.end()) return std::nullopt;
+  RegionPart out{.region = region->second.string_param()};
+  const auto bytes = parameters.find(std::string(kRegionBytesParameter));
+  if (bytes == parameters.end()) {
+    return InvalidArgument("is in a shared memory region without a shared_memory_byte_size");
+  }
+  TG_ASSIGN_OR_RETURN(out.bytes, IntParameter(bytes->first, bytes->second));
+  if (const auto offset = parameters.find(std::string(kRegionOffsetParameter));
+      offset != parameters.end()) {
+    TG_ASSIGN_OR_RETURN(out.offset, IntParameter(offset->first, offset->second));
+  }
+  return out;
 }
 
 absl::Status CheckCounts(const std::string& head) {
@@ -184,7 +200,11 @@ absl::Status ReadInput(inference::ModelInferRequest::InferInputTensor& input, bo
   out->name = std::move(*input.mutable_name());
   out->datatype = std::move(*input.mutable_datatype());
   out->shape.assign(input.shape().begin(), input.shape().end());
-  TG_RETURN_IF_ERROR(NoSharedMemory(input.parameters()));
+  TG_ASSIGN_OR_RETURN(out->region, RegionOf(input.parameters()));
+  if (out->region) {
+    if (FieldsUsed(input.contents()) == 0) return absl::OkStatus();
+    return InvalidArgument("has contents although it is in a shared memory region");
+  }
   if (raw) {
     if (FieldsUsed(input.contents()) > 0) {
       return InvalidArgument("has contents although the request has raw_input_contents");
@@ -228,6 +248,15 @@ grpc::Slice SliceOf(const InferOutput& output) {
       [](void* kept) { delete static_cast<std::shared_ptr<const void>*>(kept); }, owner);
 }
 
+void WriteRegion(const RegionPart& part, inference::ModelInferResponse::InferOutputTensor* to) {
+  const auto add = [&](std::string_view name) -> inference::InferParameter& {
+    return (*to->mutable_parameters())[std::string(name)];
+  };
+  add(kRegionParameter).set_string_param(part.region);
+  add(kRegionBytesParameter).set_int64_param(part.bytes);
+  if (part.offset != 0) add(kRegionOffsetParameter).set_int64_param(part.offset);
+}
+
 inference::ModelInferResponse HeadOf(const InferResult& result, const std::string& id) {
   inference::ModelInferResponse head;
   head.set_model_name(result.model);
@@ -238,6 +267,7 @@ inference::ModelInferResponse HeadOf(const InferResult& result, const std::strin
     to->set_name(output.name);
     to->set_datatype(std::string(output.datatype));
     to->mutable_shape()->Add(output.shape.begin(), output.shape.end());
+    if (output.region) WriteRegion(*output.region, to);
   }
   return head;
 }
@@ -300,9 +330,12 @@ absl::StatusOr<ReceivedInfer> ToInferRequest(const grpc::ByteBuffer& bytes, Tena
   for (const auto& output : message.outputs()) {
     WantedOutput& to = out.request.outputs.emplace_back();
     to.name = output.name();
-    if (absl::Status status = NoSharedMemory(output.parameters()); !status.ok()) {
-      return Unimplemented("output '", Clip(to.name, 256), "' ", ToStd(status.message()));
+    auto region = RegionOf(output.parameters());
+    if (!region.ok()) {
+      return InvalidArgument("output '", Clip(to.name, 256), "' ",
+                             ToStd(region.status().message()));
     }
+    to.region = *std::move(region);
     if (const auto it = output.parameters().find("classification");
         it != output.parameters().end()) {
       TG_ASSIGN_OR_RETURN(to.classes, IntParameter(it->first, it->second));

@@ -35,6 +35,15 @@ class InferenceService {
   absl::Status RepositoryIndex(const Caller& caller,
                                const inference::RepositoryIndexRequest& request,
                                inference::RepositoryIndexResponse* response);
+  absl::Status SystemSharedMemoryStatus(const Caller& caller,
+                                        const inference::SystemSharedMemoryStatusRequest& request,
+                                        inference::SystemSharedMemoryStatusResponse* response);
+  absl::Status SystemSharedMemoryRegister(
+      const Caller& caller, const inference::SystemSharedMemoryRegisterRequest& request,
+      inference::SystemSharedMemoryRegisterResponse* response);
+  absl::Status SystemSharedMemoryUnregister(
+      const Caller& caller, const inference::SystemSharedMemoryUnregisterRequest& request,
+      inference::SystemSharedMemoryUnregisterResponse* response);
   RawStream* RepositoryModelLoad(grpc::CallbackServerContext* context, Caller caller);
   RawStream* RepositoryModelUnload(grpc::CallbackServerContext* context, Caller caller);
   RawStream* ModelInfer(grpc::CallbackServerContext* context, Caller caller);

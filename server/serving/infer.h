@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "engine/base/account.h"
 #include "engine/ir/graph.h"
 #include "engine/types/dtype.h"
+#include "server/serving/shared_regions.h"
 
 namespace telegrad {
 
@@ -22,11 +24,13 @@ struct InferInput {
   Shape shape;
   std::vector<std::span<const uint8_t>> pieces;  // its bytes in order, row-major, little-endian
   int64_t bytes = 0;                             // in all pieces
+  std::optional<RegionPart> region = {};         // where its bytes are, instead of pieces
 };
 
 struct WantedOutput {
   std::string name;
   int64_t classes = 0;  // above 0: that many strings "SCORE:INDEX" instead, the highest first
+  std::optional<RegionPart> region = {};  // to which its bytes go
 };
 
 struct InferRequest {
@@ -49,6 +53,7 @@ struct InferOutput {
   const void* data = nullptr;
   int64_t bytes = 0;
   std::shared_ptr<const void> owner = nullptr;  // of the data
+  std::optional<RegionPart> region = {};        // where the data is, instead
 };
 
 struct InferResult {

@@ -1,5 +1,6 @@
 #include "server/serving/model_server.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -50,6 +51,7 @@ ModelServer::ModelServer(ServingOptions options, const Environment* env,
                          std::shared_ptr<Tenant> owner, Device* device)
     : options_(std::move(options)),
       owner_(std::move(owner)),
+      regions_(options_.shared_memory),
       weights_(env->devices, device, owner_.get()),
       maker_{.env = env,
              .device = device,
@@ -97,11 +99,79 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelServer::Find(const Tenant& ten
   return repository_->Find(model, version);
 }
 
+std::vector<std::string_view> ModelServer::Extensions() const {
+  std::vector<std::string_view> out = {
+      "classification",  "model_repository",    "model_repository(unload_dependents)",
+      "schedule_policy", "model_configuration", "binary_tensor_data",
+      "parameters",      "statistics"};
+  if (regions_.enabled()) out.emplace_back("system_shared_memory");
+  return out;
+}
+
+// Inputs that are in shared memory are read as if they had come with the request, for which the
+// tenant pays.
+absl::Status ModelServer::TakeRegions(Tenant& tenant, InferRequest* request) const {
+  struct Read {
+    std::shared_ptr<const void> owner;
+    std::vector<Reservation> paid;
+    std::vector<std::unique_ptr<std::string>> contents;
+  };
+  std::shared_ptr<Read> read;
+  for (InferInput& input : request->inputs) {
+    if (!input.region) continue;
+    if (read == nullptr) read = std::make_shared<Read>();
+    TG_RETURN_IF_ERROR(regions_.Check(tenant.name, *input.region));
+    TG_ASSIGN_OR_RETURN(auto paid, Reservation::Take(tenant.accounts.shared(Quota::kHostStaging),
+                                                     input.region->bytes));
+    read->paid.push_back(std::move(paid));
+    std::string& content = *read->contents.emplace_back(std::make_unique<std::string>());
+    TG_RETURN_IF_ERROR(regions_.Read(tenant.name, *input.region, &content));
+    input.bytes = static_cast<int64_t>(content.size());
+    input.pieces = {{reinterpret_cast<const uint8_t*>(content.data()), content.size()}};
+  }
+  if (read == nullptr) return absl::OkStatus();
+  read->owner = std::exchange(request->owner, nullptr);
+  request->owner = std::move(read);
+  return absl::OkStatus();
+}
+
+// The answer's outputs that are to be in shared memory, put there.
+absl::Status ModelServer::GiveRegions(const std::string& tenant,
+                                      const std::vector<WantedOutput>& wanted,
+                                      InferResult* result) const {
+  for (size_t i = 0; i < wanted.size() && i < result->outputs.size(); ++i) {
+    if (!wanted[i].region) continue;
+    InferOutput& output = result->outputs[i];
+    const absl::Status written =
+        regions_.Write(tenant, *wanted[i].region, output.data, output.bytes);
+    if (!written.ok()) {
+      return absl::Status(written.code(),
+                          StrCat("output '", output.name, "' ", ToStd(written.message())));
+    }
+    output.region = wanted[i].region;
+    output.region->bytes = output.bytes;
+    output.bytes = 0;
+    output.data = nullptr;
+    output.owner = nullptr;
+  }
+  return absl::OkStatus();
+}
+
 void ModelServer::Infer(const std::shared_ptr<Tenant>& tenant, InferRequest request,
                         InferDone done) {
   if (draining_) return done(absl::UnavailableError("the server is shutting down"));
   const auto model = Find(*tenant, request.model, request.version);
   if (!model.ok()) return done(model.status());
+  if (const absl::Status taken = TakeRegions(*tenant, &request); !taken.ok()) return done(taken);
+  if (std::ranges::any_of(request.outputs, [](const auto& o) { return o.region.has_value(); })) {
+    done = [this, name = tenant->name, wanted = request.outputs,
+            done = std::move(done)](absl::StatusOr<InferResult> result) {
+      if (!result.ok()) return done(std::move(result));
+      const absl::Status given = GiveRegions(name, wanted, &*result);
+      if (!given.ok()) return done(given);
+      done(std::move(result));
+    };
+  }
   (*model)->Infer(tenant, std::move(request), std::move(done));
 }
 

@@ -14,23 +14,19 @@
 #include "server/admin/ticker.h"
 #include "server/serving/alarm.h"
 #include "server/serving/repository.h"
+#include "server/serving/shared_regions.h"
 #include "server/serving/weight_store.h"
 #include "server/session/tenant.h"
 
 namespace telegrad {
-
-// The protocol's extensions that are served, by their public names.
-inline constexpr std::string_view kServingExtensions[] = {
-    "classification",  "model_repository",    "model_repository(unload_dependents)",
-    "schedule_policy", "model_configuration", "binary_tensor_data",
-    "parameters",      "statistics"};
 
 struct ServingOptions {
   enum class Control { kStart, kPoll, kExplicit };
   std::vector<std::string> roots;
   Control control = Control::kStart;
   std::chrono::seconds poll{15};
-  std::string device;  // of the pool; "": the first
+  std::string device;         // of the pool; "": the first
+  std::string shared_memory;  // what names of memory that clients may share begin with; "": none
   ReadModel read;
   ParseModelConfig parse;
 };
@@ -55,6 +51,10 @@ class ModelServer {
   ModelRepository& repository() { return *repository_; }
   const ModelRepository& repository() const { return *repository_; }
 
+  // The protocol's extensions that are served, by their public names.
+  std::vector<std::string_view> Extensions() const;
+  SharedRegions& regions() { return regions_; }
+
   // Requests are refused from now on.
   void Drain() { draining_ = true; }
   bool Ready() const { return !draining_ && repository_->Ready(); }
@@ -63,11 +63,15 @@ class ModelServer {
   std::vector<LabelledMetric> Metrics() const;
 
  private:
+  absl::Status TakeRegions(Tenant& tenant, InferRequest* request) const;
+  absl::Status GiveRegions(const std::string& tenant, const std::vector<WantedOutput>& wanted,
+                           InferResult* result) const;
   ModelServer(ServingOptions options, const Environment* env, std::shared_ptr<Tenant> owner,
               Device* device);
 
   const ServingOptions options_;
   const std::shared_ptr<Tenant> owner_;
+  SharedRegions regions_;
   WeightStore weights_;
   FormMaker maker_;
   Alarm alarm_;

@@ -121,11 +121,14 @@ TEST_F(HostileInferenceTest, SharedMemoryIsNotThere) {
   auto* parameters = request.mutable_inputs(0)->mutable_parameters();
   (*parameters)["shared_memory_region"].set_string_param("psm_1234");
   (*parameters)["shared_memory_byte_size"].set_int64_param(16);
+  request.clear_raw_input_contents();
   ExpectRefused(request, absl::StatusCode::kUnimplemented, "shared memory");
+  request = Floats("add", {1, 4}, {0, 1, 2, 3});
   request.mutable_inputs(0)->clear_parameters();
   auto* output = request.add_outputs();
   output->set_name("y");
   (*output->mutable_parameters())["shared_memory_region"].set_string_param("/telegrad");
+  (*output->mutable_parameters())["shared_memory_byte_size"].set_int64_param(16);
   ExpectRefused(request, absl::StatusCode::kUnimplemented, "shared memory");
 }
 

@@ -27,7 +27,7 @@ try:
     import tritonclient.http.aio as http_aio
     from onnx import TensorProto, helper
     from tritonclient.grpc import model_config_pb2, service_pb2
-    from tritonclient.utils import InferenceServerException
+    from tritonclient.utils import InferenceServerException, shared_memory
 except ImportError as error:
     print(f"skipped: {error}; pip install 'tritonclient[all]' onnx")
     sys.exit(SKIPPED)
@@ -226,6 +226,40 @@ class ServingTest(unittest.TestCase):
         x.set_shared_memory("r", 16)
         with self.assertRaisesRegex(InferenceServerException, "shared memory"):
             self.grpc.infer("add", [x])
+
+    def test_shared_memory(self):
+        prefix = f"tgpy{os.getpid()}-"
+        with tempfile.TemporaryDirectory() as folder:
+            add_model(folder, "add", 1)
+            daemon = Daemon("--models", folder, "--models-shared-memory", prefix)
+            try:
+                self.check_shared_memory(daemon, f"/{prefix}local:t")
+            finally:
+                daemon.stop()
+
+    def check_shared_memory(self, daemon, key):
+        memory = shared_memory.create_shared_memory_region("t", key, 32)
+        try:
+            shared_memory.set_shared_memory_region(memory, [self.VALUES[:1]])
+            for module, address in ((grpc_client, daemon.address), (http_client, daemon.http)):
+                client = module.InferenceServerClient(address)
+                deadline = time.monotonic() + 120
+                while not client.is_model_ready("add") and time.monotonic() < deadline:
+                    pass
+                client.register_system_shared_memory("t", key, 32)
+                self.assertIn("t", str(client.get_system_shared_memory_status()))
+                x = module.InferInput("x", [1, 4], "FP32")
+                x.set_shared_memory("t", 16)
+                y = module.InferRequestedOutput("y")
+                y.set_shared_memory("t", 16, offset=16)
+                client.infer("add", [x], outputs=[y])
+                got = shared_memory.get_contents_as_numpy(memory, np.float32, [1, 4], offset=16)
+                np.testing.assert_array_equal(got, self.VALUES[:1] + 1)
+                client.unregister_system_shared_memory()
+                self.assertNotIn("'t'", str(client.get_system_shared_memory_status()))
+                client.close()
+        finally:
+            shared_memory.destroy_shared_memory_region(memory)
 
 
 class ProtocolTest(unittest.TestCase):
