@@ -83,6 +83,7 @@ std::string ConfigJson(const ModelConfig& config) {
       ",\"input\":", Array(config.inputs, io), ",\"output\":", Array(config.outputs, io),
       ",\"instance_group\":[{\"name\":", JsonQuote(config.name), ",\"count\":", config.instances,
       "}],\"default_model_filename\":", JsonQuote(config.file));
+  if (config.cached) out += ",\"response_cache\":{\"enable\":true}";
   if (config.batching) {
     const DynamicBatching& batching = *config.batching;
     StrAppend(&out, ",\"dynamic_batching\":{\"preferred_batch_size\":", Numbers(batching.preferred),
@@ -102,8 +103,8 @@ std::string StatisticsJson(ServedModel& model) {
       ",\"execution_count\":", s.executions, ",\"inference_stats\":{",
       SumJson("success", s.success), ",", SumJson("fail", s.fail), ",", SumJson("queue", s.queue),
       ",", SumJson("compute_input", s.input), ",", SumJson("compute_infer", s.infer), ",",
-      SumJson("compute_output", s.output), ",", SumJson("cache_hit", {}), ",",
-      SumJson("cache_miss", {}), "},\"batch_stats\":",
+      SumJson("compute_output", s.output), ",", SumJson("cache_hit", s.hit), ",",
+      SumJson("cache_miss", s.miss), "},\"batch_stats\":",
       Array(s.batches,
             [](const auto& batch) {
               const auto& [size, sums] = batch;

@@ -36,8 +36,8 @@ void Write(ServedModel& model, inference::ModelStatistics* out) {
   Write(s.input, stats->mutable_compute_input());
   Write(s.infer, stats->mutable_compute_infer());
   Write(s.output, stats->mutable_compute_output());
-  Write({}, stats->mutable_cache_hit());
-  Write({}, stats->mutable_cache_miss());
+  Write(s.hit, stats->mutable_cache_hit());
+  Write(s.miss, stats->mutable_cache_miss());
   for (const auto& [size, sums] : s.batches) {
     auto* batch = out->add_batch_stats();
     batch->set_batch_size(static_cast<uint64_t>(size));

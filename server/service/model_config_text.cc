@@ -170,7 +170,7 @@ absl::StatusOr<ModelConfig> ParseConfigText(std::string_view text) {
   if (in.model_transaction_policy().decoupled()) {
     return Unimplemented("decoupled models are not supported");
   }
-  if (in.response_cache().enable()) return Unimplemented("response_cache is not supported");
+  out.cached = in.response_cache().enable();
   if (!in.default_model_filename().empty()) out.file = in.default_model_filename();
   if (!IsModelName(out.file)) {
     return InvalidArgument("default_model_filename '", Clip(out.file, 64), "' is no file's name");
@@ -207,6 +207,7 @@ void ToProto(const ModelConfig& config, inference::ModelConfig* out) {
   out->set_backend("onnxruntime");
   out->set_default_model_filename(config.file);
   out->set_max_batch_size(static_cast<int32_t>(config.max_batch));
+  if (config.cached) out->mutable_response_cache()->set_enable(true);
   for (const TensorSpec& spec : config.inputs) WriteIo(spec, batches, out->add_input());
   for (const TensorSpec& spec : config.outputs) WriteIo(spec, batches, out->add_output());
   auto* group = out->add_instance_group();

@@ -13,6 +13,7 @@
 #include "engine/frontend/onnx/import.h"
 #include "server/serving/model_config.h"
 #include "server/serving/model_files.h"
+#include "server/serving/response_cache.h"
 #include "server/serving/weight_store.h"
 #include "server/session/operation.h"
 #include "server/session/session.h"
@@ -56,6 +57,7 @@ struct FormMaker {
   Device* device;
   Tenant* owner;  // of weights, executables and their temporaries
   WeightStore* weights;
+  ResponseCache* responses;  // null where none are kept
   ReadModel read;
   std::function<std::string()> in_use;  // which models hold how much, for an error
 

@@ -67,6 +67,7 @@ struct ModelConfig {
   int64_t instances = 1;  // batches of one tenant that run at a time
   VersionPolicy versions = {};
   std::vector<TensorSpec> inputs = {}, outputs = {};  // none: as the model has them
+  bool cached = false;                                // answers are kept, see response_cache.h
   bool batch_said = false;                            // whether the file says max_batch
   // Whether a form of the model is for given values of inputs, such as strings, which are read when
   // a model is imported. Then requests are run one by one.

@@ -25,8 +25,9 @@ struct ServingOptions {
   std::vector<std::string> roots;
   Control control = Control::kStart;
   std::chrono::seconds poll{15};
-  std::string device;         // of the pool; "": the first
-  std::string shared_memory;  // what names of memory that clients may share begin with; "": none
+  std::string device;          // of the pool; "": the first
+  int64_t response_cache = 0;  // bytes of answers that are kept for repetition
+  std::string shared_memory;   // what names of memory that clients may share begin with; "": none
   ReadModel read;
   ParseModelConfig parse;
 };
@@ -73,6 +74,7 @@ class ModelServer {
   const std::shared_ptr<Tenant> owner_;
   SharedRegions regions_;
   WeightStore weights_;
+  ResponseCache responses_;
   FormMaker maker_;
   Alarm alarm_;
   std::unique_ptr<ModelRepository> repository_;

@@ -1,8 +1,10 @@
 #include "server/serving/served_model.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "engine/base/status.h"
 #include "engine/frontend/onnx/model.h"
 #include "engine/frontend/tensor/host_tensor.h"
@@ -37,6 +39,11 @@ std::optional<InputShapes> KnownShapes(const ModelConfig& config, int64_t rows) 
   return out;
 }
 
+uint64_t NextLoad() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
 }  // namespace
 
 ServedModel::ServedModel(const FormMaker* maker, Alarm* alarm, ModelConfig config,
@@ -46,6 +53,7 @@ ServedModel::ServedModel(const FormMaker* maker, Alarm* alarm, ModelConfig confi
       alarm_(*alarm),
       config_(std::move(config)),
       version_(std::move(version)),
+      load_(NextLoad()),
       batch_sizes_(config_.max_batch > 0 ? BatchSizes(config_) : std::vector<int64_t>{}),
       labels_(std::move(labels)),
       forms_(std::make_shared<FormCache>(maker, config_, std::move(source))) {}
@@ -55,6 +63,11 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ServedModel::Load(
     std::shared_ptr<ModelSource> source, std::vector<std::vector<std::string>> labels) {
   auto out = std::make_shared<ServedModel>(maker, alarm, std::move(config), std::move(version),
                                            std::move(source), std::move(labels));
+  if (out->config_.cached && maker->responses == nullptr) {
+    return FailedPrecondition(
+        "response_cache is enabled in config.pbtxt, and this server keeps no answers; start it "
+        "with --models-response-cache BYTES");
+  }
   TG_RETURN_IF_ERROR(out->WarmUp());
   return out;
 }
@@ -311,6 +324,29 @@ void ServedModel::Trim() {
   });
 }
 
+// False where the answer is not kept yet; it will be.
+bool ServedModel::AnswerFromCache(const Tenant& tenant, Waiting* waiting) {
+  const Clock& clock = *maker_.env->clock;
+  const int64_t begin_ns = clock.Ns();
+  const Digest key = ResponseKey(tenant.name, load_, waiting->request, waiting->inputs);
+  const auto kept = maker_.responses->Find(key);
+  const int64_t ns = clock.Ns() - begin_ns;
+  if (kept == nullptr) {
+    statistics_.Missed(ns);
+    waiting->done = [responses = maker_.responses, key,
+                     done = std::move(waiting->done)](absl::StatusOr<InferResult> result) {
+      if (result.ok()) responses->Put(key, *result);
+      done(std::move(result));
+    };
+    return false;
+  }
+  statistics_.Hit(ns, static_cast<uint64_t>(absl::ToUnixMillis(absl::Now())));
+  const InferDone done = std::move(waiting->done);
+  *waiting = {};
+  done(*kept);
+  return true;
+}
+
 void ServedModel::Infer(const std::shared_ptr<Tenant>& tenant, InferRequest request,
                         InferDone done) {
   auto waiting = Admitted(std::move(request));
@@ -321,6 +357,7 @@ void ServedModel::Infer(const std::shared_ptr<Tenant>& tenant, InferRequest requ
     return done(status);
   }
   waiting->done = std::move(done);
+  if (config_.cached && AnswerFromCache(*tenant, &*waiting)) return;
   BatcherOf(tenant)->Add(shared_from_this(), *std::move(waiting));
 }
 

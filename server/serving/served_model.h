@@ -46,6 +46,7 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
               std::shared_ptr<ModelSource> source, std::vector<std::vector<std::string>> labels);
 
  private:
+  bool AnswerFromCache(const Tenant& tenant, Waiting* waiting);
   absl::Status WarmUp();
   absl::Status WarmUpByValue();
   absl::Status LearnOutputs(const FormCache::FormPtr& form);
@@ -58,6 +59,7 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   Alarm& alarm_;
   ModelConfig config_;
   const std::string version_;
+  const uint64_t load_;  // a number that no other load of a model has
   const std::vector<int64_t> batch_sizes_;
   std::vector<std::vector<std::string>> labels_;
   std::shared_ptr<FormCache> forms_;

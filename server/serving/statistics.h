@@ -34,6 +34,7 @@ struct StatisticsSnapshot {
   uint64_t inferences = 0;  // rows of batches, or requests where the model does not batch
   uint64_t executions = 0;  // runs
   DurationSum success, fail, queue, input, infer, output;
+  DurationSum hit, miss;  // of the response cache: answers from it, and requests that it had not
   uint64_t failures[kNumFailureReasons] = {};
   std::map<int64_t, BatchSums> batches = {};  // by size
   int64_t pending = 0;                        // requests taken and not answered
@@ -64,6 +65,17 @@ class ServingStatistics {
     now_.input.Add(times.gathered_ns - times.taken_ns);
     now_.infer.Add(times.run_ns - times.gathered_ns);
     now_.output.Add(times.done_ns - times.run_ns);
+  }
+  // An answer from the response cache.
+  void Hit(int64_t duration_ns, uint64_t now_ms) {
+    const std::lock_guard lock(mutex_);
+    now_.last_ms = now_ms;
+    now_.success.Add(duration_ns);
+    now_.hit.Add(duration_ns);
+  }
+  void Missed(int64_t duration_ns) {
+    const std::lock_guard lock(mutex_);
+    now_.miss.Add(duration_ns);
   }
   void Failed(FailureReason reason, int64_t duration_ns, uint64_t now_ms) {
     const std::lock_guard lock(mutex_);

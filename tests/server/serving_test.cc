@@ -282,6 +282,48 @@ TEST_F(ServingTest, ClassificationNamesTheHighest) {
   EXPECT_EQ(response->raw_output_contents(0), length(first) + first + length(second) + second);
 }
 
+// The same request is run once, and again where anything of it or of the model is another.
+TEST_F(ServingTest, AnswersAreKept) {
+  const std::string config = "max_batch_size: 4 response_cache { enable: true }";
+  WriteModel("add", AddModel(1), config);
+  StartServing({"--models-response-cache", "1000000"});
+  ASSERT_TRUE(BecomesReady("add"));
+  const auto first = [&](const Shape& shape, const std::vector<float>& values) {
+    const auto response = Infer(Floats("add", shape, values));
+    EXPECT_TRUE(response.ok()) << response.status();
+    return response.ok() ? Values<float>(*response)[0] : -1;
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(first({1, 4}, {5, 0, 0, 0}), 6);
+  EXPECT_EQ(Statistics("add").execution_count(), 1);
+  EXPECT_EQ(Statistics("add").inference_stats().cache_hit().count(), 2);
+  EXPECT_EQ(Statistics("add").inference_stats().cache_miss().count(), 1);
+  EXPECT_EQ(Statistics("add").inference_stats().success().count(), 3);
+  EXPECT_EQ(first({1, 4}, {6, 0, 0, 0}), 7);
+  EXPECT_EQ(first({2, 4}, {5, 0, 0, 0, 0, 0, 0, 0}), 6);
+  EXPECT_EQ(Statistics("add").execution_count(), 3);
+  auto classes = Floats("add", {1, 4}, {5, 0, 0, 0});
+  auto* output = classes.add_outputs();
+  output->set_name("y");
+  (*output->mutable_parameters())["classification"].set_int64_param(1);
+  const auto response = Infer(classes);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->outputs(0).datatype(), "BYTES");
+  WriteModel("add", AddModel(2));
+  ASSERT_TRUE(Load("add").ok());
+  EXPECT_EQ(first({1, 4}, {5, 0, 0, 0}), 7);
+  // More answers than there is room for.
+  for (int i = 0; i < 2000; ++i) EXPECT_EQ(first({1, 4}, {static_cast<float>(i), 0, 0, 0}), i + 2);
+  EXPECT_EQ(first({1, 4}, {0, 0, 0, 0}), 2);
+  EXPECT_EQ(Statistics("add").execution_count(), 2001);
+}
+
+TEST_F(ServingTest, AnswersAreNotKeptWithoutRoom) {
+  WriteModel("add", AddModel(1), "response_cache { enable: true }");
+  StartServing();
+  ASSERT_FALSE(BecomesReady("add"));
+  EXPECT_THAT(std::string(Load("add").message()), HasSubstr("--models-response-cache"));
+}
+
 // Whole numbers are compared and written with all of their digits.
 TEST_F(ServingTest, ClassificationOfLargeNumbers) {
   WriteModel("large", IdentityModel(DType::kUInt64, {3}));

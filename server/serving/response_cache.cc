@@ -1,0 +1,75 @@
+#include "server/serving/response_cache.h"
+
+#include <utility>
+
+#include "engine/base/strings.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kEntryBytes = 1024;  // of an entry beside its tensors
+
+}  // namespace
+
+std::shared_ptr<const InferResult> ResponseCache::Find(const Digest& key) {
+  const std::lock_guard lock(mutex_);
+  const auto it = by_key_.find(key);
+  if (it == by_key_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, it->second);
+  return it->second->result;
+}
+
+void ResponseCache::Put(const Digest& key, const InferResult& result) {
+  int64_t bytes = kEntryBytes;
+  for (const InferOutput& output : result.outputs) bytes += output.bytes;
+  if (bytes > most_bytes_ / 4) return;
+  auto copy = std::make_shared<InferResult>(result);
+  for (InferOutput& output : copy->outputs) {
+    // Not the model's buffers, which the next run takes.
+    const auto content = std::make_shared<const std::string>(static_cast<const char*>(output.data),
+                                                             static_cast<size_t>(output.bytes));
+    output.data = content->data();
+    output.owner = content;
+  }
+  Entries dropped;  // without the lock
+  const std::lock_guard lock(mutex_);
+  if (by_key_.contains(key)) return;
+  entries_.push_front({key, std::move(copy), bytes});
+  by_key_[key] = entries_.begin();
+  bytes_ += bytes;
+  while (bytes_ > most_bytes_) {
+    bytes_ -= entries_.back().bytes;
+    by_key_.erase(entries_.back().key);
+    dropped.splice(dropped.begin(), entries_, std::prev(entries_.end()));
+  }
+}
+
+int64_t ResponseCache::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+Digest ResponseKey(const std::string& tenant, uint64_t load, const InferRequest& request,
+                   const std::vector<size_t>& inputs) {
+  // Each part behind its length, so that no two lists of parts are the same text.
+  std::string text;
+  const auto add = [&](std::string_view part) { StrAppend(&text, part.size(), ":", part); };
+  add(tenant);
+  add(StrCat(load));
+  for (const size_t i : inputs) {
+    const InferInput& input = request.inputs[i];
+    add(ToString(input.shape));
+    std::string content;
+    for (const auto& piece : input.pieces) {
+      content.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    }
+    add(Sha256(content).view());
+  }
+  for (const WantedOutput& output : request.outputs) {
+    add(output.name);
+    add(StrCat(output.classes));
+  }
+  return Sha256(text);
+}
+
+}  // namespace telegrad
