@@ -3,6 +3,7 @@
 // The first byte chooses.
 #include "engine/frontend/io/byte_sink.h"
 #include "engine/frontend/io/inflate.h"
+#include "engine/frontend/io/plan_file.h"
 #include "engine/frontend/io/safetensors.h"
 #include "engine/frontend/io/tensor_file.h"
 #include "engine/frontend/io/zip.h"
@@ -15,9 +16,23 @@ namespace {
 
 constexpr int64_t kMaxBytes = 1 << 20;
 
+// What is read of a plan fits together.
+void FuzzPlan(const TensorFile& file) {
+  Budget budget;
+  const auto plan = ReadPlan(file, &budget);
+  if (!plan.ok()) return;
+  for (const Slot& slot : plan->slots) {
+    FUZZ_CHECK(slot.dtype != DType::kVoid && plan->Find(slot.name) >= 0);
+    if (slot.role != SlotRole::kState) continue;
+    const TensorEntry* const content = file.Find(slot.name);
+    FUZZ_CHECK(content != nullptr && content->bytes == *CheckedByteSize(slot.dtype, slot.shape));
+  }
+}
+
 void FuzzTensorFile(std::string_view bytes) {
   const auto file = ReadTensorFile(MemorySource(std::string(bytes)));
   if (!file.ok()) return;
+  if (HoldsPlan(**file)) FuzzPlan(**file);
   std::map<std::string, HostTensor> tensors;
   int64_t left = kMaxBytes;
   for (const TensorEntry& entry : (*file)->tensors()) {
