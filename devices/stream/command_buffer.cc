@@ -156,7 +156,7 @@ std::vector<Address> StreamCommandBuffer::Addresses(std::span<const BufferView> 
 }
 
 absl::StatusOr<StreamCommandBuffer::Instance*> StreamCommandBuffer::Take(
-    QueueKind queue, std::span<const Address> addresses) const {
+    QueueKind queue, std::span<const Address> addresses, bool may_build) const {
   const std::lock_guard lock(mutex_);
   auto& instances = instances_[static_cast<size_t>(queue)];
   const auto take = [](const std::unique_ptr<Instance>& instance) {
@@ -182,7 +182,7 @@ absl::StatusOr<StreamCommandBuffer::Instance*> StreamCommandBuffer::Take(
     instance.addresses.assign(addresses.begin(), addresses.end());
     return take(*free);
   }
-  if (instances.size() == kInstances) return nullptr;
+  if (!may_build || instances.size() == kInstances) return nullptr;
   auto made = std::make_unique<Instance>();
   for (const Batch& batch : batches_) {
     std::unique_ptr<Graph>& graph = made->graphs.emplace_back();

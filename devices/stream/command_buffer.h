@@ -48,9 +48,11 @@ class StreamCommandBuffer : public CommandList {
     int flights = 0;  // submissions that have it
   };
   // An instance for these addresses, to be given back when the submission has ended: one that has
-  // them, in flight or not, one that is free and is told them, or a new one. Null if all that there
-  // may be are in flight with others. A queue's own: two queues share none.
-  absl::StatusOr<Instance*> Take(QueueKind queue, std::span<const Address> addresses) const;
+  // them, in flight or not, one that is free and is told them, or, if it `may_build`, which takes
+  // the driver a while, a new one. Null if there is none, or all that there may be are in flight
+  // with others. A queue's own: two queues share none.
+  absl::StatusOr<Instance*> Take(QueueKind queue, std::span<const Address> addresses,
+                                 bool may_build) const;
   void Return(Instance* instance) const;
 
  private:

@@ -110,8 +110,10 @@ bool StreamQueue::IssueNext(Issuer issuer) {
   if (status.ok()) status = entered;
   const std::vector<Address> addresses = work->commands->Addresses(work->bindings);
   if (status.ok() && IsGraph(*work)) {
-    const auto instance = work->commands->Take(options_.kind, addresses);
-    if (instance.ok() && *instance == nullptr) return false;  // one comes back with a flight
+    const auto instance =
+        work->commands->Take(options_.kind, addresses, /*may_build=*/issuer == Issuer::kThread);
+    // The thread builds one, or one comes back with a flight.
+    if (instance.ok() && *instance == nullptr) return false;
     status = instance.status();
     if (instance.ok()) flight.instance = *instance;
   }

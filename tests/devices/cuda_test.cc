@@ -1,5 +1,7 @@
 // What only GPUs do, on the fake driver: graphs and their updates, peers, faults, and what is said
 // of a driver or a GPU that cannot be used.
+#include <chrono>
+#include <future>
 #include <thread>
 
 #include "engine/base/status.h"
@@ -186,6 +188,25 @@ TEST_F(Cuda, ManyReplaysInFlight) {
   for (const TimelinePoint& point : points) EXPECT_EQ(point.Wait(), absl::OkStatus());
   for (const BufferView& buffer : buffers) EXPECT_EQ(Read(buffer), "\4");
   EXPECT_EQ(fake_.Count("graph_launches"), 24);
+}
+
+// The driver takes a while for that, and the submitter serves others.
+TEST_F(Cuda, AGraphIsNotBuiltBySubmitters) {
+  Open();
+  const BufferView buffer = Buffer(1);
+  const auto program = Next();
+  const auto commands = *device().Encode({NextCommand(program), NextCommand(program)});
+  fake_.Set("hold_instantiate", 1);
+  std::promise<TimelinePoint> submitted;
+  std::thread submitter(
+      [&] { submitted.set_value(*device().queue().Submit(commands, {buffer}, {})); });
+  auto point = submitted.get_future();
+  EXPECT_EQ(point.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  fake_.Set("hold_instantiate", 0);
+  submitter.join();
+  EXPECT_EQ(point.get().Wait(), absl::OkStatus());
+  EXPECT_EQ(Read(buffer), "\2");
+  EXPECT_EQ(fake_.Count("graph_launches"), 1);
 }
 
 TEST_F(Cuda, OneCommandIsLaunchedWithoutAGraph) {

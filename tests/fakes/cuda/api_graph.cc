@@ -144,6 +144,7 @@ FAKE_CUDA_API int cuGraphInstantiateWithFlags(Handle* executable, Handle graph,
                                               unsigned long long flags) {
   Call call;
   FAKE_RETURN_IF_FAILED(call);
+  call.driver().done.wait(call.lock(), [&] { return call.driver().knobs.hold_instantiate == 0; });
   const auto it = call.driver().graphs.find(graph);
   if (it == call.driver().graphs.end()) return fakecuda::CUDA_ERROR_INVALID_HANDLE;
   if (executable == nullptr || flags != 0) return fakecuda::CUDA_ERROR_INVALID_VALUE;

@@ -16,6 +16,7 @@ FAKE_CUDA_API int fakeCudaSet(const char* knob, int64_t value) {
   *found = value;
   if (std::strcmp(knob, "seed") == 0) call.driver().random.seed(static_cast<uint64_t>(value));
   call.driver().work.notify_all();
+  call.driver().done.notify_all();
   return 0;
 }
 
