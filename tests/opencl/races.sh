@@ -29,7 +29,7 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 TELEGRAD_OPENCL=$library TELEGRAD_OPENCL_INEXACT=1 TELEGRAD_OPENCL_EVERY=$every \
-  OCLGRIND_DATA_RACES=1 OCLGRIND_LOG=$log OCLGRIND_MAX_ERRORS=100 \
+  OCLGRIND_BUILD_OPTIONS=-cl-opt-disable OCLGRIND_DATA_RACES=1 OCLGRIND_LOG=$log OCLGRIND_MAX_ERRORS=100 \
   "$1" --gtest_filter='CapturesOnOpenCl.*'
 if [ -s "$log" ]; then
   cat "$log"
