@@ -1,15 +1,21 @@
 #include "devices/remote/remote_device.h"
 
+#include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "devices/remote/remote_link.h"
 #include "devices/remote/remote_server.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
 namespace {
+
+// Of what a server may say of itself.
+constexpr size_t kMaxDevices = 256, kMaxNotes = 1024, kMaxName = 64;
 
 class RemoteQueue final : public Queue {
  public:
@@ -140,6 +146,38 @@ bool IsName(std::string_view name) {
   });
 }
 
+// Why a device is not offered; empty: it is. What the server says of it is not to be trusted.
+std::string WhyNot(const DeviceInfo& info, const std::vector<DeviceInfo>& taken) {
+  const bool is_name = !info.name.empty() && info.name.size() <= kMaxName &&
+                       std::ranges::all_of(info.name, [](char c) {
+                         return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                                std::string_view("-_.:").find(c) != std::string_view::npos;
+                       });
+  if (info.remote) {
+    return "that server reaches it elsewhere itself; name its own server with --remote";
+  }
+  if (info.target.starts_with("none")) {
+    return "it runs no programs, which is not offered over a network";
+  }
+  if (!is_name) return "that is no name of a device";
+  if (info.memory_limit < 0) return "the server says that it has less than no memory";
+  if (std::ranges::find(taken, info.name, &DeviceInfo::name) != taken.end()) {
+    return "the server has named it before";
+  }
+  if (taken.size() == kMaxDevices) {
+    return StrCat("a front offers at most ", kMaxDevices, " devices of one server");
+  }
+  return "";
+}
+
+// Nothing is compiled here; what that server says of its processor is for people.
+Target TargetOf(const DeviceInfo& info) {
+  Target target;
+  target.arch = info.target.substr(0, std::min(info.target.find_first_of(", "), kMaxName));
+  target.threads = std::max(info.threads, 1);
+  return target;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemote(const RemoteOptions& options,
@@ -156,16 +194,13 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemote(const RemoteOpti
   TG_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> infos, (*connection)->ListDevices());
   std::vector<DeviceInfo> taken;
   for (const DeviceInfo& info : infos) {
-    std::string why;
-    if (info.remote) {
-      why = "that server reaches it elsewhere itself; name its own server with --remote";
-    } else if (info.target.starts_with("none")) {
-      why = "it runs no programs, which is not offered over a network";
-    }
+    const std::string why = WhyNot(info, taken);
     if (why.empty()) {
       taken.push_back(info);
     } else if (notes != nullptr) {
-      notes->push_back(StrCat(options.name, "/", info.name, ": ", why));
+      if (notes->size() == kMaxNotes) break;
+      notes->push_back(
+          StrCat(options.name, "/", absl::CEscape(info.name.substr(0, kMaxName)), ": ", why));
     }
   }
   const auto server = std::make_shared<RemoteServer>(options, *connection, taken);
@@ -175,9 +210,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemote(const RemoteOpti
     auto facts = std::make_shared<Facts>();
     facts->name = StrCat(options.name, "/", info.name);
     facts->there = info.name;
-    // Nothing is compiled here; what that server says of its processor is for people.
-    facts->target.arch = info.target.substr(0, info.target.find(','));
-    facts->target.threads = info.threads;
+    facts->target = TargetOf(info);
     facts->memory_limit = info.memory_limit;
     devices.push_back(std::make_unique<RemoteDevice>(facts, server, watch, ""));
   }

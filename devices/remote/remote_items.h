@@ -1,4 +1,4 @@
-// Submissions to another server on their way. Of remote_link.cc and remote_queue.cc alone.
+// Submissions to another server on their way. Of the sources of RemoteLink alone.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,11 @@ inline constexpr size_t kOperationsOfPost = 4;
 struct RemoteLinkHolder {
   static thread_local const RemoteLink* holds;
 };
+
+// Null: it is not of a server.
+inline const RemoteMemory* AsRemote(const BufferView& view) {
+  return dynamic_cast<const RemoteMemory*>(view.memory.get());
+}
 
 // The server's words without the number of the operation that they belong to.
 inline std::string Reason(const absl::Status& status) {
@@ -48,7 +53,7 @@ struct RemoteLink::Item {
   bool answered = false;  // the last one that was sent has an answer of its own
   uint64_t generation = 0;
   uint64_t first_operation = 0, last_operation = 0;
-  bool cancel_sent = false;
+  int64_t cancel_sent = 0;         // SteadyNs; 0: it was not
   size_t first_failed = SIZE_MAX;  // command
   absl::Status status;
   std::map<size_t, BufferView>

@@ -1,8 +1,9 @@
 // How a tenant's session on another server is opened, used for buffers and graphs, and lost. What
-// it does with submissions is in remote_queue.cc.
+// it does with submissions is in remote_queue.cc, remote_send.cc and remote_answers.cc.
 #include "devices/remote/remote_link.h"
 
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "client/cc/graph_devices.h"
@@ -19,6 +20,25 @@ constexpr int kAttempts = 4;
 
 absl::Status With(std::string_view name, const absl::Status& status) {
   return absl::Status(status.code(), StrCat(name, ": ", ToStd(status.message())));
+}
+
+// What the future comes to, or DEADLINE_EXCEEDED: a server may live and yet not answer.
+template <typename T>
+absl::StatusOr<T> GetWithin(const Future<T>& future, absl::Duration limit) {
+  const auto told = std::make_shared<Timeline>();
+  future.Then([told](const absl::StatusOr<T>&) { told->Signal(1); });
+  if (!told->Wait(1, limit).ok()) {
+    return absl::DeadlineExceededError(
+        StrCat("the server has not answered within ", absl::FormatDuration(limit)));
+  }
+  return future.Get();
+}
+
+bool CanBe(double cost) { return std::isfinite(cost) && cost >= 0; }
+
+bool CanBe(const PutInfo& put) {
+  return CanBe(put.flops) && CanBe(put.bytes) && CanBe(put.seconds) && CanBe(put.launch_seconds) &&
+         put.temporary_bytes >= 0;
 }
 
 }  // namespace
@@ -90,6 +110,7 @@ void RemoteLink::Free(uint64_t handle, uint64_t generation) {
 absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::string& device,
                                                                 const ProgramImage& image) {
   TG_RETURN_IF_ERROR(server_->Reachable());
+  const RemoteOptions& options = server_->options();
   absl::StatusOr<PutInfo> put = absl::InternalError("");
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     TG_RETURN_IF_ERROR(server_->Reachable());
@@ -100,9 +121,10 @@ absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::strin
     if (!session.ok()) return With(name(), session.status());
     Digest hash;
     const bool known = image.binary.size() >= kAskBytes && Digest::FromBytes(image.hash, &hash) &&
-                       (*session)->Has(hash).Get().value_or(false);
-    put = known ? absl::StatusOr<PutInfo>(PutInfo{.hash = hash})
-                : (*session)->PutTold(image.binary, /*compile=*/true).Get();
+                       GetWithin((*session)->Has(hash), options.wait_limit).value_or(false);
+    put = known
+              ? absl::StatusOr<PutInfo>(PutInfo{.hash = hash})
+              : GetWithin((*session)->PutTold(image.binary, /*compile=*/true), options.wait_limit);
     const bool again = absl::IsUnavailable(put.status()) && !(*session)->Over().ok();
     if (!again) break;
   }
@@ -111,6 +133,11 @@ absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::strin
   if (!image.hash.empty() && put->hash.view() != image.hash) {
     return Internal(name(), ": the server says that the graph's hash is ", put->hash.Hex(),
                     ", which it is not; it is faulty, or not what it says to be");
+  }
+  if (!CanBe(*put)) {
+    return Internal(name(), ": the server says that a run takes ", put->seconds, " s, ", put->flops,
+                    " operations, ", put->bytes, " bytes and ", put->temporary_bytes,
+                    " bytes of temporaries, which cannot be");
   }
   TG_RETURN_IF_ERROR(Open());
   const GraphCost cost{put->flops, put->bytes, put->seconds, put->launch_seconds,
@@ -136,6 +163,7 @@ void RemoteLink::Flush() {
   while (far_ != nullptr && !outbox_.empty() && far_->session->HasRoom(kOperationsOfPost)) {
     const Post post = std::move(outbox_.front());
     outbox_.pop_front();
+    progressed_ = SteadyNs();
     post(far_->session.get());
   }
   if (freed_.empty() || far_ == nullptr) return freed_.clear();

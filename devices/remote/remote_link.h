@@ -150,6 +150,7 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   bool settling_ = false;
   const Item* traced_ = nullptr;  // that has the session's one traced run
   int64_t items_ = 0;             // under way
+  int64_t progressed_ = 0;        // SteadyNs, when the server last answered or took something
 };
 
 }  // namespace telegrad

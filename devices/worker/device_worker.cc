@@ -108,6 +108,10 @@ DeviceWorker::Outcome DeviceWorker::AwaitEnd(uint64_t number, const Cancellation
   int64_t asked = 0, pinged = 0;  // when; 0: not yet
   int64_t since = SteadyNs();     // when it went on to the step that it is at
   uint32_t at = UINT32_MAX;
+  // A worker that sleeps wakes in less than that; to sleep meanwhile would take as long again.
+  constexpr int kSpins = 3;
+  for (int i = 0; i < kSpins && !SpinUntil(ended); ++i) {
+  }
   while (!SpinUntil(ended)) {
     const uint32_t bell = shared.ended_bell.load();
     shared.daemon_sleeps.store(1);

@@ -162,6 +162,20 @@ class Bench:
         return self.number(OPERATIONS_BENCH, [address, *arguments], {"TELEGRAD_DEVICE": "far/CPU:0"},
                            cores=self.client_cores)
 
+    def far(self, ms=0, program=OPERATIONS_BENCH, arguments=()):
+        """A benchmark on the device of another daemon, behind a link of so many ms there and back."""
+        there = self.server("telegradd far", TELEGRADD, ["--listen", "127.0.0.1:0"], {})
+        if ms:
+            there = self.server(f"link of {ms} ms", "tests/bench/delay_proxy", [there, str(ms)], {})
+        address = self.server(f"front over {ms} ms", TELEGRADD,
+                              ["--listen", "127.0.0.1:0", "--remote", f"far={there}"], {})
+        return self.number(program, [address, *arguments], {"TELEGRAD_DEVICE": "far/CPU:0"})
+
+    def isolated(self, when, runs):
+        """Microseconds that a worker process adds to a run."""
+        worker, here = (self.number("tests/bench/isolation_bench", [where, when, runs]) for where in ("worker", "cpu"))
+        return worker - here
+
     def grpc(self, *arguments, tuned, chunk=1 << 20):
         environment = {"CHUNK": str(chunk), **({"TUNE": "1"} if tuned else {})}
         address = self.server(f"echo tuned={tuned}", "tests/bench/echo_server", ["127.0.0.1:0"],
@@ -256,6 +270,19 @@ ROWS = [
     Row("front_64", "us p50", ("<=", 2.0), turns=30,
         telegrad=lambda b: b.front("latency", "62", "64"),
         peer=lambda b: b.operations("latency", "62", "64")),
+    # 200 dependent runs on another server's device over a link of 20 ms there and back: two round trips, and
+    # what they take without the link.
+    Row("front_chain", "ms", ("<=", 1.0), turns=5,
+        telegrad=lambda b: b.far(20, arguments=("chain", "200", "1")),
+        peer=lambda b: 40 + b.operations("chain", "200", "1")),
+    # 256 MiB to and from a device of another server, against that server directly.
+    *(Row(f"front_{direction}", "GB/s", (">=", 0.9), turns=5,
+          telegrad=lambda b, d=direction: b.far(0, TELEGRAD_BENCH, (d, "5")),
+          peer=lambda b, d=direction: b.telegrad(d, "5"))
+      for direction in ("upload", "download")),
+    # What a worker process adds to a run: while it spins, and after 5 ms without work.
+    LimitRow("worker_spinning", "us", 15, telegrad=lambda b: b.isolated("spinning", "20000")),
+    LimitRow("worker_idle", "us", 60, telegrad=lambda b: b.isolated("idle", "500")),
     LimitRow("pipelined_runs", "runs a second", 40_000, compare=">=",
              telegrad=lambda b: statistics.median(b.operations("pipelined", "40000", "1")
                                                   for _ in range(5))),

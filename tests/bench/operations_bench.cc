@@ -7,6 +7,9 @@
 //        operations_bench HOST:PORT pipelined RUNS CLIENTS   runs a second of all clients together,
 //                                                            each of which sends RUNS without
 //                                                            waiting
+//        operations_bench HOST:PORT chain RUNS CLIENTS       median milliseconds from the first of
+//                                                            RUNS that each write what the next one
+//                                                            does to the answer of the last
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -136,12 +139,25 @@ absl::StatusOr<double> Pipelined(Clients& clients, int runs) {
   return static_cast<double>(runs) * static_cast<double>(clients.size()) / seconds;
 }
 
+absl::StatusOr<double> Chain(Clients& clients, int runs) {
+  constexpr int kTimes = 9;
+  std::vector<double> millis;
+  for (int i = 0; i < kTimes; ++i) {
+    TG_ASSIGN_OR_RETURN(const double seconds, clients.Together([&](Client& client, size_t) {
+      return client.RunAll(runs);
+    }));
+    millis.push_back(seconds * 1e3);
+  }
+  return Median(std::move(millis));
+}
+
 absl::StatusOr<double> Measure(const std::string& address, const std::string& what, int runs,
                                int count) {
   Clients clients;
   TG_RETURN_IF_ERROR(clients.Open(address, count));
   if (what == "latency") return Latency(clients, runs);
   if (what == "pipelined") return Pipelined(clients, runs);
+  if (what == "chain") return Chain(clients, runs);
   return absl::InvalidArgumentError(StrCat("there is no benchmark ", what));
 }
 
@@ -152,7 +168,8 @@ int main(int argc, char** argv) {
   const int runs = argc == 5 ? std::atoi(argv[3]) : 0;
   const int clients = argc == 5 ? std::atoi(argv[4]) : 0;
   if (runs <= 0 || clients <= 0) {
-    std::fprintf(stderr, "Usage: operations_bench HOST:PORT latency|pipelined RUNS CLIENTS\n");
+    std::fprintf(stderr,
+                 "Usage: operations_bench HOST:PORT latency|pipelined|chain RUNS CLIENTS\n");
     return 2;
   }
   const absl::StatusOr<double> result = telegrad::bench::Measure(argv[1], argv[2], runs, clients);

@@ -91,6 +91,7 @@ class Bench {
   absl::Status Open(bool beside) {
     ConnectOptions options;
     if (!beside) options.data_streams = 0;
+    if (const char* const device = std::getenv("TELEGRAD_DEVICE")) options.device = device;
     options.credentials = ClientCredentials::FromEnvironment();
     TG_ASSIGN_OR_RETURN(connection_, Connection::Connect(address_, options));
     TG_ASSIGN_OR_RETURN(session_, connection_->OpenSession());

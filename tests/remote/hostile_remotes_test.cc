@@ -2,6 +2,10 @@
 // nothing hangs.
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
+#include <cmath>
+#include <thread>
+
 #include "devices/remote/remote_device.h"
 #include "engine/base/strings.h"
 #include "telegrad/v1/compute.grpc.pb.h"
@@ -33,8 +37,10 @@ class FakeSession final : public v1::Session::Service {
     device->set_target("x86, 512-bit vectors");
     device->set_memory_limit(1 << 20);
     device->set_healthy(true);
+    if (more) more(response);
     return grpc::Status::OK;
   }
+  std::function<void(v1::ListDevicesResponse*)> more;
   bool refuses = false, binds_parts = true;
 };
 
@@ -219,6 +225,115 @@ TEST_F(HostileRemotes, ItNeverAnswers) {
   const absl::Status ended = point->Wait(absl::Seconds(60));
   EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable) << ended;
   EXPECT_THAT(std::string(ended.message()), HasSubstr("is lost"));
+}
+
+// What lives and says that it is well, but leaves a graph without an answer, holds up who sent it
+// for so long and no longer.
+TEST_F(HostileRemotes, ItLeavesAGraphWithoutAnAnswer) {
+  options_.wait_limit = absl::Milliseconds(50);
+  const auto loaded = Open().Load({.name = "x", .binary = "graph"});
+  EXPECT_EQ(loaded.status().code(), absl::StatusCode::kDeadlineExceeded) << loaded.status();
+  EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("r: the server has not answered"));
+}
+
+TEST_F(HostileRemotes, ItSaysImpossibleCosts) {
+  double seconds = 0;
+  int64_t bytes = 0;
+  compute_.answer = [&](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (!request.has_put()) return;
+    Answer(request, stream, [&](auto& r) {
+      r.mutable_put()->set_hash(std::string(32, 'x'));
+      r.mutable_put()->mutable_cost()->set_seconds(seconds);
+      r.mutable_put()->mutable_cost()->set_temporary_bytes(static_cast<uint64_t>(bytes));
+    });
+  };
+  Device& device = Open();
+  EXPECT_TRUE(device.Load({.name = "x", .binary = "graph"}).ok());
+  for (const double wrong : {std::nan(""), HUGE_VAL, -1.0}) {
+    seconds = wrong;
+    EXPECT_EQ(device.Load({.name = "x", .binary = "graph"}).status().code(),
+              absl::StatusCode::kInternal);
+  }
+  seconds = 0;
+  bytes = -1;
+  EXPECT_EQ(device.Load({.name = "x", .binary = "graph"}).status().code(),
+            absl::StatusCode::kInternal);
+}
+
+TEST_F(HostileRemotes, ItHasImpossibleDevices) {
+  session_.more = [](v1::ListDevicesResponse* response) {
+    response->add_devices()->set_name("CPU:0");  // again
+    response->add_devices()->set_name("line\nbreak");
+    response->add_devices()->set_name(std::string(100'000, 'x'));
+    v1::Device* negative = response->add_devices();
+    negative->set_name("CPU:1");
+    negative->set_memory_limit(UINT64_MAX);
+    v1::Device* odd = response->add_devices();
+    odd->set_name("CPU:2");
+    odd->set_threads(UINT32_MAX);
+    for (int i = 0; i < 10'000; ++i) response->add_devices()->set_name(StrCat("GPU:", i));
+  };
+  std::vector<std::string> notes;
+  const auto devices = OpenRemote(options_, &notes);
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  EXPECT_EQ(devices->size(), 256u);
+  EXPECT_EQ((*devices)[0]->name(), "r/CPU:0");
+  EXPECT_EQ((*devices)[1]->name(), "r/CPU:2");
+  EXPECT_EQ((*devices)[1]->target().threads, 1);
+  EXPECT_EQ(notes.size(), 1024u);
+  EXPECT_EQ(notes[1], "r/line\\nbreak: that is no name of a device");
+  for (const std::string& note : notes) EXPECT_LT(note.size(), 200u);
+}
+
+// One that takes a run and never ends it, whatever is asked of it: its session is given up once it
+// has had its time, and others are opened.
+TEST_F(HostileRemotes, ItNeverEndsARunThatWasCancelled) {
+  compute_.answer = [](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (!request.has_put()) return;
+    Answer(request, stream, [](auto& r) { r.mutable_put()->set_hash(std::string(32, 'x')); });
+  };
+  options_.grace = absl::Milliseconds(100);
+  Device& device = Open();
+  Command launch;
+  launch.launch.program = *device.Load({.name = "x", .binary = "graph"});
+  launch.launch.arguments = {{0, 0}};
+  const auto wish = std::make_shared<Cancellation>();
+  const auto point =
+      device.queue().Submit(*device.Encode({launch}), {Whole(*device.Alloc(4))}, {}, nullptr, wish);
+  ASSERT_TRUE(point.ok()) << point.status();
+  wish->Cancel();
+  const absl::Status ended = point->Wait(absl::Seconds(60));
+  EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable) << ended;
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("has not ended a run that was cancelled"));
+  EXPECT_TRUE(device.Alloc(4).ok());
+}
+
+// One that takes nothing more off the connection, so that what is sent to it piles up here: what
+// waits behind it is ended by its cancellation, too.
+TEST_F(HostileRemotes, ItStopsReading) {
+  const auto go_on = std::make_shared<std::atomic<bool>>(false);  // its handler may outlive this
+  compute_.answer = [go_on](const v1::ExecuteRequest& request, FakeCompute::Stream*) {
+    while (request.has_write() && !*go_on) std::this_thread::yield();
+  };
+  options_.grace = absl::Milliseconds(100);
+  Device& device = Open();
+  const std::shared_ptr<Memory> memory = *device.Alloc(1 << 20);
+  const BufferView from = HostBuffer(*host_, std::string(1 << 20, 'x'));
+  const auto commands =
+      *device.Encode({CopyCommand({.to = {0, 0}, .from = {1, 0}, .length = 1 << 20})});
+  const auto wish = std::make_shared<Cancellation>();
+  TimelinePoint last;
+  for (int i = 0; i < 64; ++i) {
+    const auto point =
+        device.queue(QueueKind::kCopy).Submit(commands, {Whole(memory), from}, {}, nullptr, wish);
+    ASSERT_TRUE(point.ok()) << point.status();
+    last = *point;
+  }
+  EXPECT_EQ(last.timeline->value(), 0u);
+  wish->Cancel();
+  EXPECT_FALSE(last.Wait(absl::Seconds(60)).ok());
+  EXPECT_EQ(last.timeline->value(), 64u);
+  *go_on = true;
 }
 
 }  // namespace

@@ -1,0 +1,183 @@
+// What the answers to commands make of a submission (Take), its end in the order of its queue
+// (Finish), which is told without the lock (Settle), and the end of what was cancelled (Tick).
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "devices/remote/remote_items.h"
+#include "devices/remote/remote_link.h"
+#include "engine/base/status.h"
+
+namespace telegrad {
+
+void RemoteLink::OnEnded(Ended ended) {
+  if (RemoteLinkHolder::holds == this) {
+    ended_.push_back(std::move(ended));
+    return;
+  }
+  Enter([&] { ended_.push_back(std::move(ended)); });
+}
+
+// The answer to a command has come, or will not.
+void RemoteLink::Take(Ended ended) {
+  progressed_ = SteadyNs();
+  Item& item = *ended.item;
+  if (!ended.status.ok() && far_ != nullptr && far_->generation == item.generation) {
+    if (absl::Status over = far_->session->Over(); !over.ok()) LoseLocked(over);
+  }
+  const bool lost = far_ == nullptr || far_->generation != item.generation;
+  if (ended.command < item.events.size()) {
+    TraceEvent& event = item.events[ended.command];
+    const int64_t now = SteadyNs();
+    const int64_t took = now - event.begin_ns;
+    event.end_ns = now;
+    if (ended.info.device_ns > 0)
+      event.begin_ns = std::max(event.begin_ns, now - ended.info.device_ns);
+    if (ended.info.trace != nullptr) {
+      item.detailed = ended.info.trace->events;
+      for (RunEvent& e : item.detailed) e.begin_ns += now - ended.info.trace->end_ns;
+    }
+    const Command& command = item.commands->commands()[ended.command];
+    if (command.kind == CommandKind::kCopy) {
+      std::erase_if(host_reads_, [&](const HostRead& read) {
+        return read.item == &item && read.command == ended.command;
+      });
+      if (ended.status.ok()) server_->Measured(command.copy.length, took);
+    }
+  }
+  if (traced_ == &item && ended.program != nullptr) traced_ = nullptr;
+  if (!ended.status.ok() && ended.command < item.first_failed) {
+    item.first_failed = ended.command;
+    if (lost) {
+      item.status = LostLocked();
+    } else {
+      const bool dropped = ended.program != nullptr && absl::IsNotFound(ended.status) &&
+                           ended.status.message().find("unknown graph") != std::string::npos;
+      if (dropped) ended.program->SetGeneration(0);
+      item.status = absl::Status(
+          dropped ? absl::StatusCode::kUnavailable : ended.status.code(),
+          Reason(ended.status) + (dropped ? "; it is sent again with its next run" : ""));
+      const absl::Status cancelled =
+          item.cancellation == nullptr ? absl::OkStatus() : item.cancellation->Check();
+      if (item.cancel_sent != 0 && absl::IsCancelled(ended.status)) item.status = cancelled;
+    }
+  }
+  --item.open;
+}
+
+// Takes the first open submission off its queue if it has ended.
+bool RemoteLink::Finish(QueueState& queue) {
+  if (queue.open.empty()) return false;
+  const ItemRef& item = queue.open.front();
+  if (!item->sent || item->open > 0) return false;
+  for (const TimelinePoint& wait : item->native) {
+    absl::Status failed;
+    if (const Item* before = AliveAt(wait); before != nullptr) {
+      if (!before->sent || before->open > 0) return false;
+      failed = before->status;
+    } else {
+      failed = wait.timeline->StatusOf(wait.value);
+    }
+    if (!failed.ok()) {
+      item->status = failed;
+      break;
+    }
+  }
+  item->native.clear();
+  finished_.push_back(item);
+  queue.open.pop_front();
+  return true;
+}
+
+// Without the lock: first the references, then the place, then the point, so that whoever sees the
+// point finds all that free. One thread at a time, so that points are reached in their order.
+void RemoteLink::Settle() {
+  std::unique_lock lock(mutex_);
+  for (std::vector<TimelinePoint> arm = std::exchange(arm_, {}); !arm.empty();
+       arm = std::exchange(arm_, {})) {
+    lock.unlock();
+    for (const TimelinePoint& point : arm) {
+      point.timeline->OnReached(point.value, [link = weak_from_this()](const absl::Status&) {
+        if (const auto self = link.lock()) self->Enter([] {});
+      });
+    }
+    lock.lock();
+  }
+  if (settling_) return;
+  settling_ = true;
+  while (!finished_.empty()) {
+    const ItemRef item = std::move(finished_.front());
+    finished_.pop_front();
+    lock.unlock();
+    const auto queue = item->queue;
+    item->commands.reset();
+    item->bindings.clear();
+    item->waits.clear();
+    if (item->trace != nullptr) TellTrace(*item, queue->name);
+    item->cancellation.reset();
+    lock.lock();
+    --queue->places;
+    lock.unlock();
+    queue->timeline->Signal(item->value, item->status);
+    lock.lock();
+    queue->alive.erase(item->value);
+    if (--items_ == 0) idle_.notify_all();
+  }
+  settling_ = false;
+}
+
+// The events of its commands, one after the other.
+void RemoteLink::TellTrace(Item& item, const std::string& queue) {
+  std::vector<TraceEvent> events;
+  int64_t end = 0;
+  for (TraceEvent& event : item.events) {
+    if (event.end_ns == 0) continue;  // it was not sent
+    event.begin_ns = std::max(event.begin_ns, end);
+    event.end_ns = std::max(event.end_ns, event.begin_ns);
+    end = event.end_ns;
+    event.queue = queue;
+    if (event.kind == CommandKind::kLaunch && !item.detailed.empty()) continue;
+    events.push_back(std::move(event));
+  }
+  for (RunEvent& from : item.detailed) {
+    events.push_back({.kind = from.copy ? CommandKind::kCopy : CommandKind::kLaunch,
+                      .name = std::move(from.name),
+                      .queue = absl::StrCat(name(), "/", from.queue),
+                      .begin_ns = from.begin_ns,
+                      .end_ns = from.begin_ns + from.duration_ns,
+                      .bytes = from.bytes,
+                      .flops = from.flops});
+  }
+  item.trace->Add(std::move(events));
+}
+
+bool RemoteLink::Tick() {
+  bool busy = false;
+  Enter([&] {
+    busy = items_ > 0;
+    if (far_ == nullptr) return;
+    if (absl::Status over = far_->session->Over(); !over.ok()) return LoseLocked(over);
+    const int64_t now = SteadyNs(), grace = absl::ToInt64Nanoseconds(server_->options().grace);
+    for (const auto& known : queues_) {
+      const auto queue = known.lock();
+      if (queue == nullptr) continue;
+      for (const ItemRef& item : queue->open) {
+        if (item->open == 0 || item->first_operation == 0) continue;
+        if (item->cancel_sent != 0) {
+          if (now - std::max(item->cancel_sent, progressed_) < grace) continue;
+          return LoseLocked(absl::UnavailableError(
+              "the server has not ended a run that was cancelled, nor said anything of it, within "
+              "the time that it has to answer"));
+        }
+        if (item->cancellation == nullptr || item->cancellation->Check().ok()) continue;
+        item->cancel_sent = now;
+        Send([first = item->first_operation, last = item->last_operation](RemoteSession* session) {
+          if (session != nullptr) session->Cancel(first, last);
+        });
+      }
+    }
+  });
+  return busy;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,113 @@
+// The operations of a submission's commands: a run for a launch, a write, a read or a copy for a
+// copy, each with what takes its answer.
+#include <utility>
+
+#include "devices/api/host_memory.h"
+#include "devices/remote/remote_items.h"
+#include "devices/remote/remote_link.h"
+#include "engine/base/status.h"
+
+namespace telegrad {
+
+void RemoteLink::PostLaunch(const ItemRef& item, size_t i) {
+  const Launch& launch = item->commands->commands()[i].launch;
+  const auto program = std::static_pointer_cast<const RemoteProgram>(launch.program);
+  item->events[i] = item->commands->Describe(i);
+  item->events[i].begin_ns = SteadyNs();
+  if (program->generation() != item->generation) {  // not sent in this session, or dropped there
+    program->SetGeneration(item->generation);
+    Send([program](RemoteSession* session) {
+      if (session != nullptr) session->PutTold(program->graph(), /*compile=*/false);
+    });
+  }
+  const bool trace = item->trace != nullptr && item->trace->detailed() && traced_ == nullptr;
+  if (trace) traced_ = item.get();
+  const Future<RunInfo> told;
+  ++item->open;
+  item->answered = true;
+  told.Then([self = shared_from_this(), item, i, program](const absl::StatusOr<RunInfo>& info) {
+    self->OnEnded({.item = item,
+                   .command = i,
+                   .status = info.status(),
+                   .info = info.ok() ? *info : RunInfo(),
+                   .program = program});
+  });
+  Send([item, i, program, trace, told](RemoteSession* session) {
+    if (session == nullptr) return told.Set(absl::UnavailableError(""));
+    std::vector<uint64_t> handles, offsets;
+    const Launch& run = item->commands->commands()[i].launch;
+    for (const Launch::Argument& argument : run.arguments) {
+      const BufferView& view = item->bindings[argument.binding];
+      handles.push_back(AsRemote(view)->handle());
+      offsets.push_back(static_cast<uint64_t>(view.offset + argument.offset));
+    }
+    if (item->first_operation == 0) item->first_operation = session->NextOperation();
+    session->RunTold(program->hash(), {handles, offsets, run.variables, program->devices(), trace},
+                     told);
+    item->last_operation = session->NextOperation() - 1;
+  });
+}
+
+// First a read, and a write once that has ended: whatever waits for the copy waits here meanwhile.
+RemoteLink::Step RemoteLink::CopyByWayOfHost(const ItemRef& item, size_t i) {
+  const CopyBytes& copy = item->commands->commands()[i].copy;
+  BufferView& host = item->by_way[i];
+  if (host.memory == nullptr) {
+    auto memory = AllocHostMemory(copy.length);
+    if (!memory.ok()) {
+      item->first_failed = i;
+      Fail(*item, memory.status());
+      return Step::kSent;
+    }
+    host = {*std::move(memory), 0, copy.length};
+    BufferView from = item->bindings[copy.from.binding];
+    from.offset += copy.from.offset;
+    PostCopy(item, i, host, from);
+  }
+  if (MustWaitForRead(host, 0, copy.length)) return Step::kBlocked;
+  if (item->first_failed != SIZE_MAX) return Step::kSent;  // there is nothing to write
+  BufferView to = item->bindings[copy.to.binding];
+  to.offset += copy.to.offset;
+  PostCopy(item, i, to, host);
+  return Step::kSent;
+}
+
+// As many bytes as the command copies.
+void RemoteLink::PostCopy(const ItemRef& item, size_t i, const BufferView& to,
+                          const BufferView& from) {
+  const int64_t to_offset = to.offset, from_offset = from.offset;
+  const auto length = static_cast<size_t>(item->commands->commands()[i].copy.length);
+  const RemoteMemory *far_to = AsRemote(to), *far_from = AsRemote(from);
+  const Future<Done> told;
+  ++item->open;
+  item->answered = far_to == nullptr;
+  told.Then([self = shared_from_this(), item, i](const absl::StatusOr<Done>& done) {
+    self->OnEnded({.item = item, .command = i, .status = done.status()});
+  });
+  Post post;
+  if (far_to != nullptr && far_from != nullptr) {
+    post = [=, to = far_to->handle(), from = far_from->handle()](RemoteSession* session) {
+      session->CopyTold(to, to_offset, from, from_offset, static_cast<int64_t>(length), told);
+    };
+  } else if (far_to != nullptr) {
+    const auto* at = static_cast<const std::byte*>(from.memory->host()) + from_offset;
+    post = [=, to = far_to->handle(), keep = from.memory](RemoteSession* session) {
+      session->WriteTold(to, to_offset, {at, length}, keep, told);
+    };
+  } else {
+    auto* at = static_cast<std::byte*>(to.memory->host()) + to_offset;
+    const auto* begin = reinterpret_cast<const char*>(at);
+    host_reads_.push_back({begin, begin + length, item.get(), i});
+    post = [=, from = far_from->handle()](RemoteSession* session) {
+      session->ReadTold(from, from_offset, {at, length}, told);
+    };
+  }
+  Send([item, told, post = std::move(post)](RemoteSession* session) {
+    if (session == nullptr) return told.Set(absl::UnavailableError(""));
+    if (item->first_operation == 0) item->first_operation = session->NextOperation();
+    post(session);
+    item->last_operation = session->NextOperation() - 1;
+  });
+}
+
+}  // namespace telegrad

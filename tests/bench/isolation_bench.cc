@@ -1,0 +1,75 @@
+// What a worker process adds to a run with nothing to compute: one kernel of one element, submitted
+// to a processor of this process or of a worker, and awaited. Prints the median microseconds as its
+// last line.
+//
+// Usage: isolation_bench cpu|worker spinning|idle RUNS    idle: 5 ms after the run before
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "devices/cpu/cpu_device.h"
+#include "devices/worker/worker_device.h"
+#include "engine/base/status.h"
+#include "engine/compile/compiler.h"
+#include "tests/bench/timing.h"
+
+namespace telegrad::bench {
+namespace {
+
+constexpr char kNext[] =
+    "define void @next(ptr %buffers, i64 %begin, i64 %end) {\n"
+    "  %b = load ptr, ptr %buffers\n  %x = load i64, ptr %b\n  %y = add i64 %x, 1\n"
+    "  store i64 %y, ptr %b\n  ret void\n}\n";
+
+absl::StatusOr<double> MedianRun(Device& device, bool idle, int runs) {
+  TG_ASSIGN_OR_RETURN(const ProgramImage image, Compile(kNext, "next", HostTarget(1)));
+  Command next;
+  TG_ASSIGN_OR_RETURN(next.launch.program, device.Load(image));
+  next.launch.arguments = {{0, 0}};
+  TG_ASSIGN_OR_RETURN(const auto commands, device.Encode({next}));
+  TG_ASSIGN_OR_RETURN(const auto memory, device.Alloc(8));
+  std::vector<double> micros;
+  for (int i = 0; i < runs + 10; ++i) {
+    // What is measured is the time after a pause, which only a clock can make.
+    if (idle) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const double start = Seconds();
+    TG_ASSIGN_OR_RETURN(const TimelinePoint point,
+                        device.queue().Submit(commands, {{memory, 0, 8}}, {}));
+    TG_RETURN_IF_ERROR(point.Wait());
+    if (i >= 10) micros.push_back((Seconds() - start) * 1e6);
+  }
+  if (*static_cast<int64_t*>(memory->host()) != runs + 10) return Internal("a wrong result");
+  return Median(std::move(micros));
+}
+
+absl::StatusOr<double> MeasureOn(const std::string& where, bool idle, int runs) {
+  const CpuOptions cpu{.threads = 2, .memory_limit = int64_t{64} << 20};
+  if (where == "cpu") {
+    TG_ASSIGN_OR_RETURN(const auto device, OpenCpu(cpu));
+    return MedianRun(*device, idle, runs);
+  }
+  TG_ASSIGN_OR_RETURN(const auto device,
+                      OpenWorkerDevice({.cpu = cpu, .executable = DEVICE_WORKER}));
+  return MedianRun(*device, idle, runs);
+}
+
+}  // namespace
+}  // namespace telegrad::bench
+
+int main(int argc, char** argv) {
+  const int runs = argc == 4 ? std::atoi(argv[3]) : 0;
+  if (runs <= 0) {
+    std::fprintf(stderr, "Usage: isolation_bench cpu|worker spinning|idle RUNS\n");
+    return 2;
+  }
+  const auto result = telegrad::bench::MeasureOn(argv[1], std::string(argv[2]) == "idle", runs);
+  if (!result.ok()) {
+    std::fprintf(stderr, "isolation_bench: %s\n", result.status().ToString().c_str());
+    return 1;
+  }
+  std::printf("%.4f\n", *result);
+  return 0;
+}
