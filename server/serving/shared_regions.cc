@@ -40,7 +40,7 @@ absl::Status SharedRegions::Register(const std::string& tenant, Region region) {
     return InvalidArgument("a shared memory region needs a name of 1 to ", kMostNameBytes,
                            " bytes");
   }
-  const std::string begin = StrCat("/", prefix_, tenant, ":");
+  const std::string begin = StrCat("/", prefix_, tenant, "@");
   const std::string_view key = region.key;
   if (key.size() > kMostNameBytes || !key.starts_with(begin) ||
       !IsKeyRest(key.substr(begin.size()))) {

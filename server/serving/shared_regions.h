@@ -1,6 +1,6 @@
 // The system shared memory extension: memory of this machine that a client names, in which inputs
 // lie and into which outputs go. A region is its tenant's alone, and the name of its memory has to
-// begin with a prefix that the server was told, the tenant's name and a colon, which no name of a
+// begin with a prefix that the server was told, the tenant's name and a "@", which no name of a
 // tenant has; so nobody gets at memory of the server, of other programs or of other tenants. It is
 // read and written as a file, never mapped: who makes it smaller meanwhile gets an error.
 #pragma once

@@ -50,7 +50,7 @@ class ServingRegionsTest : public ServingTest {
     StartServing({"--models-shared-memory", prefix_});
     ASSERT_TRUE(BecomesReady("add"));
   }
-  std::string Key(const std::string& rest) const { return StrCat("/", prefix_, "local:", rest); }
+  std::string Key(const std::string& rest) const { return StrCat("/", prefix_, "local@", rest); }
   absl::Status Register(const std::string& name, const std::string& key, uint64_t offset,
                         uint64_t bytes) {
     grpc::ClientContext context;
@@ -118,7 +118,7 @@ TEST_F(ServingRegionsTest, InputsAndOutputsAreInSharedMemory) {
 
 // Names of the memory of others, of the server itself, and such as lead out of their folder.
 TEST_F(ServingRegionsTest, KeysThatAreNotTheTenants) {
-  const ClientMemory others(StrCat("/", prefix_, "alice:a"), 64);
+  const ClientMemory others(StrCat("/", prefix_, "alice@a"), 64);
   const ClientMemory elsewhere(StrCat("/x", prefix_, "local"), 64);
   const ClientMemory own(Key("own"), 64);
   const std::string keys[] = {others.key(),

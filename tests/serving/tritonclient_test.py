@@ -233,7 +233,7 @@ class ServingTest(unittest.TestCase):
             add_model(folder, "add", 1)
             daemon = Daemon("--models", folder, "--models-shared-memory", prefix)
             try:
-                self.check_shared_memory(daemon, f"/{prefix}local:t")
+                self.check_shared_memory(daemon, f"/{prefix}local@t")
             finally:
                 daemon.stop()
 
