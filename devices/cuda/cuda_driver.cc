@@ -161,33 +161,43 @@ Called CudaDriver::LoadModule(const ProgramImage& image, CUmodule* module, std::
   return called;
 }
 
-absl::Status CudaDriver::Resolve(stream::Context& context, const ProgramImage& image,
-                                 int64_t local_limit, CUmodule module, CUfunction* function,
-                                 int64_t* buffers) const {
+absl::StatusOr<stream::Entry> CudaDriver::Resolve(stream::Context& context,
+                                                  const ProgramImage& image, int64_t local_limit,
+                                                  CUmodule module) const {
+  stream::Entry out;
   TG_RETURN_IF_ERROR(
-      TG_CUDA_IN(context, *this, cuModuleGetFunction, function, module, image.name.c_str()));
+      TG_CUDA_IN(context, *this, cuModuleGetFunction, &out.function, module, image.name.c_str()));
   const auto parameters = CountParameters(image.binary, image.name);
   if (!parameters || *parameters < 1) {
     return InvalidArgument("it takes no parameters, expected its buffers and the first iteration");
   }
-  *buffers = *parameters - 1;
-  int threads = 0, fixed_bytes = 0;
-  TG_RETURN_IF_ERROR(TG_CUDA_IN(context, *this, cuFuncGetAttribute, &threads,
-                                CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, *function));
+  out.buffers = *parameters - 1;
+  absl::Status status;
+  const auto get = [&](CUfunction_attribute attribute) {
+    int value = 0;
+    if (status.ok()) {
+      status = TG_CUDA_IN(context, *this, cuFuncGetAttribute, &value, attribute, out.function);
+    }
+    return value;
+  };
+  const int threads = get(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+  const int fixed_bytes = get(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+  out.stack_bytes = get(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
+  TG_RETURN_IF_ERROR(status);
   if (image.group_threads < 1 || image.group_threads > threads) {
     return InvalidArgument(image.group_threads, " threads in a workgroup; the GPU runs 1 to ",
                            threads, " of this program");
   }
-  TG_RETURN_IF_ERROR(TG_CUDA_IN(context, *this, cuFuncGetAttribute, &fixed_bytes,
-                                CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, *function));
   if (image.local_bytes < 0 || image.local_bytes > local_limit - fixed_bytes) {
     return InvalidArgument(image.local_bytes, " bytes of local memory beside ", fixed_bytes,
                            " fixed ones; a workgroup has at most ", local_limit);
   }
-  if (image.local_bytes <= kUnaskedLocalBytes) return absl::OkStatus();
-  return TG_CUDA_IN(context, *this, cuFuncSetAttribute, *function,
-                    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                    static_cast<int>(image.local_bytes));
+  if (image.local_bytes > kUnaskedLocalBytes) {
+    TG_RETURN_IF_ERROR(TG_CUDA_IN(context, *this, cuFuncSetAttribute, out.function,
+                                  CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                  static_cast<int>(image.local_bytes)));
+  }
+  return out;
 }
 
 }  // namespace telegrad::cuda

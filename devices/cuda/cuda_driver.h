@@ -35,8 +35,8 @@ class CudaDriver final : public stream::Driver {
                          CUdeviceptr from, size_t bytes) const override;
   stream::Called LoadModule(const ProgramImage& image, CUmodule* module,
                             std::string* log) const override;
-  absl::Status Resolve(stream::Context& context, const ProgramImage& image, int64_t local_limit,
-                       CUmodule module, CUfunction* function, int64_t* buffers) const override;
+  absl::StatusOr<stream::Entry> Resolve(stream::Context& context, const ProgramImage& image,
+                                        int64_t local_limit, CUmodule module) const override;
 
  private:
   const std::shared_ptr<const Library> library_;

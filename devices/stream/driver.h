@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "devices/api/device.h"
 
 namespace telegrad::stream {
@@ -68,6 +68,13 @@ struct Place {
   Address address = 0;
 };
 
+// A program's entry point.
+struct Entry {
+  FunctionHandle function = nullptr;
+  int64_t buffers = 0;      // that it takes
+  int64_t stack_bytes = 0;  // of a thread, in the GPU's memory
+};
+
 class Context;
 
 // Thread-safe, and never closed: a driver has threads and exit handlers of its own.
@@ -101,12 +108,10 @@ class Driver {
   // In the current context. `log`: what the driver's compiler says.
   virtual Called LoadModule(const ProgramImage& image, ModuleHandle* module,
                             std::string* log) const = 0;
-  // The program's entry point and how many buffers it takes, prepared to be launched as `image`
-  // says. INVALID_ARGUMENT if it has none or cannot be; a workgroup has at most `local_limit`
-  // bytes of local memory.
-  virtual absl::Status Resolve(Context& context, const ProgramImage& image, int64_t local_limit,
-                               ModuleHandle module, FunctionHandle* function,
-                               int64_t* buffers) const = 0;
+  // The program's entry point, prepared to be launched as `image` says. INVALID_ARGUMENT if it has
+  // none or cannot be; a workgroup has at most `local_limit` bytes of local memory.
+  virtual absl::StatusOr<Entry> Resolve(Context& context, const ProgramImage& image,
+                                        int64_t local_limit, ModuleHandle module) const = 0;
 
  protected:
   Calls calls_;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/checked.h"
 #include "engine/base/status.h"
 
 namespace telegrad::stream {
@@ -56,6 +57,27 @@ absl::StatusOr<std::shared_ptr<Memory>> Memories::Alloc(int64_t size) {
   }
   return std::make_shared<StreamMemory>(shared_from_this(), block.address, block.bytes, size,
                                         *zeroing);
+}
+
+absl::Status Memories::HoldStacks(int64_t bytes, int64_t threads) {
+  int64_t all = 0;
+  if (!CheckedMul(bytes, threads, &all)) all = INT64_MAX;
+  {
+    const std::lock_guard lock(mutex_);
+    const int64_t more = all - stacks_;
+    if (more <= 0) return absl::OkStatus();
+    if (more > limit_ - used_) {
+      return ResourceExhausted(context_->name(), ": no room for a program with ", bytes,
+                               " bytes of stack for each of ", threads, " threads: ", used_, " of ",
+                               limit_, " bytes are in use");
+    }
+    stacks_ = all;
+    used_ += more;
+    footprint_ += more;
+  }
+  const std::lock_guard growing(grow_);
+  TG_RETURN_IF_ERROR(context_->Enter());
+  return Shrink(limit_);
 }
 
 absl::StatusOr<Memories::Block> Memories::Take(int64_t size) {

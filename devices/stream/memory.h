@@ -48,6 +48,9 @@ class Memories : public std::enable_shared_from_this<Memories> {
   ~Memories();
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size);
+  // Counts what the driver takes for the stacks of so many threads, once for all programs: it keeps
+  // the most that one needs. RESOURCE_EXHAUSTED if that is not left.
+  absl::Status HoldStacks(int64_t bytes, int64_t threads);
   // Makes a stream of `waiter`, which becomes the current context, wait for all zeroings there have
   // been. The number of the last.
   absl::StatusOr<uint64_t> AwaitZeroed(Context& waiter, StreamHandle stream);
@@ -83,6 +86,7 @@ class Memories : public std::enable_shared_from_this<Memories> {
   mutable std::mutex mutex_;              // for what follows
   std::multimap<int64_t, Address> kept_;  // by size
   int64_t used_ = 0;
+  int64_t stacks_ = 0;  // of that, and of the footprint
   int64_t footprint_ = 0;
 
   std::mutex zeroing_mutex_;  // for zeroed_ and this

@@ -20,12 +20,13 @@ absl::StatusOr<std::shared_ptr<StreamProgram>> StreamProgram::Load(std::shared_p
                                               image.name, log.empty() ? "" : ": ", log));
   }
   std::shared_ptr<StreamProgram> out(new StreamProgram(std::move(context), module));
-  if (const absl::Status status = out->context_->driver().Resolve(
-          *out->context_, image, local_limit, module, &out->function_, &out->buffers_);
-      !status.ok()) {
-    return absl::Status(status.code(),
-                        StrCat("the program ", image.name, ": ", ToStd(status.message())));
+  absl::StatusOr<Entry> entry =
+      out->context_->driver().Resolve(*out->context_, image, local_limit, module);
+  if (!entry.ok()) {
+    return absl::Status(entry.status().code(),
+                        StrCat("the program ", image.name, ": ", ToStd(entry.status().message())));
   }
+  out->entry_ = *entry;
   out->group_threads_ = static_cast<unsigned int>(image.group_threads);
   out->local_bytes_ = static_cast<unsigned int>(image.local_bytes);
   return out;

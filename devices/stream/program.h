@@ -23,10 +23,11 @@ class StreamProgram final : public LoadedProgram {
   ~StreamProgram() override;
 
   const Context& context() const { return *context_; }
-  FunctionHandle function() const { return function_; }
+  FunctionHandle function() const { return entry_.function; }
   unsigned int group_threads() const { return group_threads_; }
   unsigned int local_bytes() const { return local_bytes_; }
-  int64_t buffers() const { return buffers_; }  // that it takes
+  int64_t buffers() const { return entry_.buffers; }          // that it takes
+  int64_t stack_bytes() const { return entry_.stack_bytes; }  // of a thread
 
  private:
   StreamProgram(std::shared_ptr<Context> context, ModuleHandle module)
@@ -34,10 +35,9 @@ class StreamProgram final : public LoadedProgram {
 
   const std::shared_ptr<Context> context_;
   const ModuleHandle module_;
-  FunctionHandle function_ = nullptr;
+  Entry entry_;
   unsigned int group_threads_ = 1;
   unsigned int local_bytes_ = 0;
-  int64_t buffers_ = 0;
 };
 
 }  // namespace telegrad::stream

@@ -63,6 +63,7 @@ absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::Alloc(int64_t size) {
 absl::StatusOr<std::shared_ptr<LoadedProgram>> StreamDevice::Load(const ProgramImage& image) {
   TG_ASSIGN_OR_RETURN(auto program,
                       StreamProgram::Load(context_, image, description_.target.local_bytes));
+  TG_RETURN_IF_ERROR(memories_->HoldStacks(program->stack_bytes(), description_.resident_threads));
   return program;
 }
 

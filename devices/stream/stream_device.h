@@ -23,6 +23,7 @@ struct Description {
   Target target;
   Rates rates;
   int64_t memory_limit = 0;
+  int64_t resident_threads = 0;  // that it runs at once, for whose stacks its driver has memory
 };
 
 // Of its queues; see QueueOptions.

@@ -286,6 +286,35 @@ TEST_F(Cuda, OutOfMemory) {
   EXPECT_EQ(Read({kept.memory, 0, 2}), std::string(2, '\0'));
 }
 
+// The driver has a stack for each thread that the GPU runs at once: as many bytes as a program
+// needs that needs the most.
+TEST_F(Cuda, StacksOfThreadsCount) {
+  fake_.Set("multiprocessors", 2);
+  Open();
+  constexpr int64_t kThreads = 2 * 2048;
+  const auto load = [&](int bytes) {
+    ProgramImage image = NextImage();
+    const std::string begin = "{\n";
+    image.binary.insert(image.binary.find(begin) + begin.size(),
+                        StrCat("  .local .align 8 .b8 stack[", bytes, "];\n"));
+    return device().Load(image).status();
+  };
+  EXPECT_EQ(device().memory_used(), 0);
+  EXPECT_EQ(load(1024), absl::OkStatus());
+  EXPECT_EQ(device().memory_used(), 1024 * kThreads);
+  EXPECT_EQ(load(512), absl::OkStatus());
+  EXPECT_EQ(device().memory_used(), 1024 * kThreads);
+  EXPECT_EQ(load(2048), absl::OkStatus());
+  EXPECT_EQ(device().memory_used(), 2048 * kThreads);
+  EXPECT_EQ(device().memory_footprint(), 2048 * kThreads);
+  const absl::Status most = load(16384);
+  EXPECT_EQ(most.code(), absl::StatusCode::kResourceExhausted) << most;
+  EXPECT_THAT(std::string(most.message()),
+              AllOf(HasSubstr("16384 bytes of stack for each of 4096 threads"),
+                    HasSubstr(StrCat(device().memory_limit()))));
+  EXPECT_EQ(device().memory_used(), 2048 * kThreads);
+}
+
 TEST_F(Cuda, CopiesGoFromGpuToGpu) {
   for (const int64_t access : {1, 0}) {
     fake_.Set("peer_access", access);
