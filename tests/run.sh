@@ -80,6 +80,7 @@ if $full; then
   fi
   # What takes longest comes last.
   step soak tests/soak/run.sh "$soak_seconds"
+  step faults tests/soak/faults.sh
   step "opencl races" tests/opencl/races.sh build/release/tests/opencl/graphs_on_opencl_test
   step "gpu bundle" tests/gpu/run.sh
   step chaos tests/chaos/run.sh

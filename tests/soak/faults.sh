@@ -1,0 +1,97 @@
+#!/bin/bash
+# A daemon that serves a million operations while things fail around it: clients and compile workers are killed, the
+# configuration is read again all the time (every other time with a mistake), its logs and its cache of kernels are on
+# full disks, its collector of traces is away, and strangers send garbage. Then every session, byte and charge has to be
+# accounted for. Needs the release build (TELEGRAD_BUILD names another one); loopback only.
+set -euo pipefail
+
+if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
+  echo "Usage: tests/soak/faults.sh [OPERATIONS]   (default 1000000)"
+  exit 0
+fi
+wanted=${1:-1000000}
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+build=${TELEGRAD_BUILD:-build/release}
+telegrad=$build/client/cli/telegrad
+work=$(mktemp -d)
+mkfifo "$work/out"
+conf=$work/telegradd.conf
+configure() {
+  printf '[*]\nweight = %s\n' "$1" >"$conf.new"
+  mv "$conf.new" "$conf"
+}
+configure 1
+mkdir "$work/cache"
+# A disk of its own of 1 MiB where that is allowed; the access log is on one that is always full.
+full=none
+if mount -t tmpfs -o size=1m telegrad "$work/cache" 2>/dev/null; then full=$work/cache; fi
+"$build/server/telegradd" --config "$conf" --listen 127.0.0.1:0 --admin-listen "unix:$work/admin" --log-level off \
+  --kernel-cache "$work/cache" --access-log /dev/full --otlp 127.0.0.1:9 --trace-one-in 100 \
+  --session-grace 1000 >"$work/out" 2>"$work/log" &
+pid=$!
+clients=()
+trap 'kill -KILL "$pid" "${clients[@]}" 2>/dev/null || true; wait 2>/dev/null || true
+  [ "$full" = none ] || umount "$full" || true; rm -rf "$work"' EXIT
+while read -r -t 60 _ _ address <"$work/out"; do break; done
+export TELEGRAD_ADDRESS=$address
+port=${address##*:}
+
+rss() { awk '/VmRSS/ {print $2}' "/proc/$pid/status"; }
+stat() { "$telegrad" stats | awk -v name="telegrad_$1" '$1 == name {printf "%d", $2}'; }
+pause() { timeout "$1" tail -f /dev/null || true; }
+start_client() {
+  "$telegrad" bench --seconds 3600 --sessions 4 --depth 16 --elements "$((RANDOM + 1))" >/dev/null 2>&1 &
+  clients[$1]=$!
+}
+round() {
+  local i=$((RANDOM % ${#clients[@]})) worker
+  kill -KILL "${clients[$i]}" 2>/dev/null || true
+  wait "${clients[$i]}" 2>/dev/null || true
+  start_client "$i"
+  worker=$(pgrep -P "$pid" -f telegrad-compile-worker | shuf -n 1 || true)
+  [ -z "$worker" ] || kill -KILL "$worker" 2>/dev/null || true
+  if ((RANDOM % 2)); then configure $((RANDOM % 100 + 1)); else configure 0; fi
+  kill -HUP "$pid"
+  "$telegrad" admin trace --address "unix:$work/admin" >/dev/null || true
+  { exec 3<>"/dev/tcp/127.0.0.1/$port" && head -c 4096 /dev/urandom >&3; exec 3>&-; } 2>/dev/null || true
+  pause 0.2
+}
+
+for i in 0 1 2; do start_client "$i"; done
+for _ in $(seq 30); do round; done
+warm=$(rss)
+start=$SECONDS rounds=0
+while [ "$(stat operations_total)" -lt "$wanted" ]; do
+  round
+  rounds=$((rounds + 1))
+done
+after=$(rss)
+kill -KILL "${clients[@]}" 2>/dev/null || true
+for _ in $(seq 300); do
+  [ "$(stat sessions)" = 0 ] && [ "$(stat device_memory_used_bytes)" = 0 ] && break
+  pause 0.1
+done
+echo "soak: $(stat operations_total) operations in $((SECONDS - start)) s, $rounds rounds of faults; resident memory" \
+  "$warm kB after the warm-up, $after kB at the end; worker deaths $(stat compile_worker_deaths_total), spans dropped" \
+  "$(stat spans_dropped_total), access lines lost $(stat access_log_lost_total), cache write errors" \
+  "$(stat kernel_store_write_errors_total)"
+failed=0
+for name in sessions buffers buffer_bytes staged_bytes device_memory_used_bytes access_log_lines_total \
+  spans_exported_total; do
+  value=$(stat "$name")
+  [ "$value" = 0 ] || { echo "soak: telegrad_$name is $value, expected 0"; failed=1; }
+done
+# Nothing is charged to the tenant but what is kept for it.
+held=$("$telegrad" admin tenants --address "unix:$work/admin" | grep -E '^ *(host_memory|host_staging|sessions|operations|shared_files) ' |
+  awk '$2 != 0') || true
+[ -z "$held" ] || { echo "soak: still charged: $held"; failed=1; }
+if ((after > warm + warm / 4 + 32768)); then
+  echo "soak: memory grew from $warm to $after kB"
+  failed=1
+fi
+"$telegrad" bench --seconds 1 >/dev/null || { echo "soak: the daemon does not serve any more"; failed=1; }
+kill -TERM "$pid"
+status=0
+wait "$pid" || status=$?
+[ "$status" = 0 ] || { echo "soak: telegradd exited $status"; failed=1; }
+exit $failed
