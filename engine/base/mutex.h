@@ -40,4 +40,31 @@ class TG_THREAD_SAFETY(scoped_lockable) MutexLock {
   Mutex& mutex_;
 };
 
+// Which can be given up before the end of its scope, and taken again.
+class TG_THREAD_SAFETY(scoped_lockable) ReleasableLock {
+ public:
+  explicit ReleasableLock(Mutex& mutex) TG_THREAD_SAFETY(acquire_capability(mutex))
+      : mutex_(mutex) {
+    mutex_.lock();
+  }
+  ~ReleasableLock() TG_THREAD_SAFETY(release_capability()) {
+    if (held_) mutex_.unlock();
+  }
+  ReleasableLock(const ReleasableLock&) = delete;
+  ReleasableLock& operator=(const ReleasableLock&) = delete;
+
+  void lock() TG_THREAD_SAFETY(acquire_capability()) {
+    mutex_.lock();
+    held_ = true;
+  }
+  void unlock() TG_THREAD_SAFETY(release_capability()) {
+    held_ = false;
+    mutex_.unlock();
+  }
+
+ private:
+  Mutex& mutex_;
+  bool held_ = true;
+};
+
 }  // namespace telegrad

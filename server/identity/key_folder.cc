@@ -2,14 +2,19 @@
 #include "server/identity/key_folder.h"
 
 #include <dirent.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "engine/base/status.h"
 #include "server/admin/limited_log.h"
 #include "server/admin/log.h"
@@ -17,13 +22,42 @@
 namespace telegrad {
 namespace {
 
-absl::StatusOr<SignatureKey> ReadKey(const std::string& path) {
-  TG_ASSIGN_OR_RETURN(const std::string content, ReadSmallFile(path));
+// For so long after its last change, the beginning of a key is taken for one that is being written.
+constexpr absl::Duration kWriting = absl::Seconds(2);
+
+// Whether more could make a key of it.
+bool IsBeginning(const std::string& path, std::string_view content) {
+  if (path.ends_with(".hs256")) {
+    return std::ranges::all_of(
+        content, [](char c) { return absl::ascii_isalnum(c) || c == '+' || c == '/' || c == '='; });
+  }
+  constexpr std::string_view kBegin = "-----BEGIN";
+  return path.ends_with(".pem") &&
+         content.substr(0, kBegin.size()) == kBegin.substr(0, content.size()) &&
+         content.find("-----END") == content.npos;
+}
+
+bool IsBeingWritten(const std::string& path, std::string_view content) {
+  struct stat s;
+  if (!IsBeginning(path, content) || stat(path.c_str(), &s) != 0) return false;
+  const absl::Duration age = absl::Now() - absl::TimeFromTimespec(s.st_mtim);
+  return age >= absl::ZeroDuration() && age < kWriting;
+}
+
+absl::StatusOr<SignatureKey> ParseKey(const std::string& path, const std::string& content) {
   if (path.ends_with(".pem")) return SignatureKey::FromPem(content);
   if (!path.ends_with(".hs256")) return InvalidArgument("expected a name ending in .pem or .hs256");
   std::string secret;
   if (!absl::Base64Unescape(content, &secret)) return InvalidArgument("expected base64");
   return SignatureKey::FromSecret(std::move(secret));
+}
+
+absl::StatusOr<SignatureKey> ReadKey(const std::string& path) {
+  TG_ASSIGN_OR_RETURN(const std::string content, ReadSmallFile(path));
+  auto key = ParseKey(path, content);
+  if (key.ok() || !IsBeingWritten(path, content)) return key;
+  return absl::UnavailableError(
+      StrCat(ToStd(key.status().message()), "; its end is missing, as if it were being written"));
 }
 
 struct Contents {

@@ -8,7 +8,8 @@
 // are ignored.
 //
 // A key is withdrawn only when its file is removed or invalid. A key whose file cannot be read at
-// the moment, because of missing descriptors or a disk error, stays in force.
+// the moment, because of missing descriptors or a disk error, stays in force, and so does one whose
+// file has no end and was changed in the last two seconds: it is being written.
 #pragma once
 
 #include <atomic>

@@ -78,6 +78,14 @@ absl::StatusOr<RevocationList::Ids> ReadLists(const std::string& path,
   if (lists.empty()) {
     return InvalidArgument(path, ": expected a revocation list in PEM (\"BEGIN X509 CRL\")");
   }
+  // Of a file that is half written, the lists that are missing would have been forgotten.
+  size_t begun = 0;
+  constexpr std::string_view kBegin = "-----BEGIN X509 CRL-----";
+  for (size_t at = text.find(kBegin); at != text.npos; at = text.find(kBegin, at + 1)) ++begun;
+  if (lists.size() != begun) {
+    return InvalidArgument(path, ": ", begun, " lists begin, of which ", lists.size(),
+                           " can be parsed");
+  }
   RevocationList::Ids ids;
   for (const Crl& list : lists) {
     if (!SignedByOneOf(authorities, list.get())) {
@@ -125,7 +133,7 @@ RevocationList::RevocationList(const std::string& path, const std::string& autho
 absl::StatusOr<std::string> RevocationList::Check(const std::string& certificate) {
   std::string id;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto known = known_.find(certificate);
     if (known != known_.end()) id = known->second;
   }
@@ -133,7 +141,7 @@ absl::StatusOr<std::string> RevocationList::Check(const std::string& certificate
     const auto read = ReadPem<Certificate>(certificate, &PEM_read_bio_X509);
     if (read.empty()) return absl::UnauthenticatedError("the certificate cannot be parsed");
     id = IdOf(X509_get_issuer_name(read[0].get()), X509_get0_serialNumber(read[0].get()));
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (known_.size() >= kMostKnown) known_.clear();
     known_[certificate] = id;
   }

@@ -6,13 +6,13 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 #include "server/identity/reloaded.h"
 
 namespace telegrad {
@@ -38,8 +38,9 @@ class RevocationList {
                  std::string stamp, std::chrono::milliseconds interval);
 
   Reloaded<Ids> ids_;
-  std::mutex mutex_;
-  absl::flat_hash_map<std::string, std::string> known_;  // ids by PEM, of the last ones
+  Mutex mutex_;
+  absl::flat_hash_map<std::string, std::string> known_
+      TG_GUARDED_BY(mutex_);  // ids by PEM, of the last ones
 };
 
 }  // namespace telegrad

@@ -404,6 +404,32 @@ TEST_F(KeyFolderTest, KeysComeAndGo) {
   EXPECT_FALSE(holds(kEs256Token)) << "without keys nobody is known";
 }
 
+// A file that is written in place is empty, and then half of it is there.
+TEST_F(KeyFolderTest, AKeyThatIsBeingWrittenStays) {
+  const std::string secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n";
+  Put("ed.pem", Pem(kEd));
+  Put("hs.hs256", secret);
+  const auto keys = *KeyFolder::Open(folder_, std::chrono::milliseconds(0));
+  const auto write = [&](const char* name, std::string_view content) {
+    std::ofstream(folder_ + "/" + name, std::ios::trunc) << content;
+  };
+  const std::string pem(Pem(kEd));
+  for (const size_t bytes : {size_t{0}, size_t{1}, pem.size() / 2}) {
+    write("ed.pem", std::string_view(pem).substr(0, bytes));
+    write("hs.hs256", std::string_view(secret).substr(0, bytes / 8));
+    EXPECT_EQ(keys->Keys()->size(), 2u) << bytes;
+    EXPECT_TRUE(VerifyToken(kEdDsaToken, *keys->Keys(), kRules, kNow).ok()) << bytes;
+  }
+  write("ed.pem", Pem(kRfcEd));
+  write("hs.hs256", secret);
+  EXPECT_EQ(keys->Keys()->size(), 2u);
+  EXPECT_FALSE(VerifyToken(kEdDsaToken, *keys->Keys(), kRules, kNow).ok()) << "another key";
+  write("ed.pem", std::string_view(pem).substr(0, pem.size() / 2));
+  const auto now = std::filesystem::file_time_type::clock::now();
+  std::filesystem::last_write_time(folder_ + "/ed.pem", now - std::chrono::seconds(3));
+  EXPECT_EQ(keys->Keys()->size(), 1u) << "nobody writes it any more";
+}
+
 // That there are no descriptors says nothing about the keys.
 TEST_F(KeyFolderTest, WhatCannotBeReadNowStays) {
   Put("ed.pem", Pem(kEd));

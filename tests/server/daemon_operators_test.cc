@@ -334,5 +334,22 @@ TEST_F(WithdrawalTest, ListsThatAreNoneAreRefusedAtTheStart) {
   EXPECT_THAT(start(keys_->path("ca.pem")).text, HasSubstr("expected a revocation list in PEM"));
 }
 
+// What has been revoked stays revoked while the file is written: of two lists half the second one
+// is there.
+TEST_F(WithdrawalTest, HalfAFileOfListsIsRefused) {
+  Revoke({"bob"});
+  const std::string file = keys_->path("revoked.pem");
+  const testing::Output cut = testing::RunProgram(
+      "/bin/bash", {"-c", StrCat("cd ", keys_->path("."),
+                                 " && (cat revoked.pem; head -c 200 revoked.pem) >half.pem")});
+  ASSERT_EQ(cut.exit_code, 0) << cut.text;
+  std::vector<std::string> args = {"--listen",        "127.0.0.1:0",
+                                   "--tls-client-ca", keys_->path("ca.pem"),
+                                   "--tls-crl",       keys_->path("half.pem")};
+  for (const std::string& flag : keys_->TlsFlags()) args.push_back(flag);
+  EXPECT_THAT(testing::RunProgram(TELEGRADD, args).text,
+              HasSubstr("half.pem: 2 lists begin, of which 1 can be parsed"));
+}
+
 }  // namespace
 }  // namespace telegrad
