@@ -32,6 +32,7 @@
 #include "engine/opencl/library.h"
 #include "google/protobuf/stubs/logging.h"
 #include "grpc/support/log.h"
+#include "server/admin/access_log.h"
 #include "server/admin/address.h"
 #include "server/admin/compile_service.h"
 #include "server/admin/descriptors.h"
@@ -42,6 +43,7 @@
 #include "server/admin/service_manager.h"
 #include "server/admin/ticker.h"
 #include "server/admin/tracer.h"
+#include "server/data/local_data.h"
 #include "server/flags.h"
 #include "server/http_front_end.h"
 #include "server/identity/authenticator.h"
@@ -54,13 +56,13 @@
 #include "server/service/health_service.h"
 #include "server/service/inference_service.h"
 #include "server/service/listeners.h"
+#include "server/service/otlp_exporter.h"
 #include "server/service/reflection_service.h"
 #include "server/service/session_service.h"
-#include "server/session/caching_engine.h"
-#include "server/session/local_data.h"
-#include "server/session/quotas.h"
-#include "server/session/tenant_directory.h"
-#include "server/session/tenant_metrics.h"
+#include "server/tenant/caching_engine.h"
+#include "server/tenant/quotas.h"
+#include "server/tenant/tenant_directory.h"
+#include "server/tenant/tenant_metrics.h"
 
 namespace telegrad {
 namespace {
@@ -359,6 +361,16 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   // What runs on the devices counts and posts when it ends, as late as when they are closed: so
   // they go before these, once no task is left that could use them.
   Metrics metrics;
+  Tracer tracer(flags.GetInt("trace-spans"), flags.GetInt("trace-one-in"));
+  std::optional<OtlpExporter> exporter_of_spans;
+  if (const std::string& collector = flags.GetString("otlp"); !collector.empty()) {
+    exporter_of_spans.emplace(OtlpExporter::Options{.address = collector}, &tracer, &metrics);
+  }
+  std::unique_ptr<AccessLog> access_log;
+  if (const std::string& path = flags.GetString("access-log"); !path.empty()) {
+    TG_ASSIGN_OR_RETURN(access_log, AccessLog::Open(path, &metrics));
+    tracer.AddSink(access_log.get());
+  }
   const DriverOptions drivers{
       .host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads"))),
       .cpu_memory = flags.GetInt("cpu-memory"),
@@ -409,7 +421,6 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   metrics.AddCollector([&](Metrics& m) { compile_service->CollectInto(m); });
   metrics.AddCollector(
       [&](Metrics& m) { m.Set(Metric::kCredentialReadErrors, authenticator->read_errors()); });
-  Tracer tracer(flags.GetInt("trace-spans"), flags.GetInt("trace-one-in"));
   const Environment env{pool.get(), &workers,        &compilers, &metrics,
                         limits,     Clock::Steady(), &tracer};
   const auto make_engine = [&](const Accounts& accounts) {
@@ -423,7 +434,7 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   metrics.AddLabelled([&] { return MetricsByDevice(*pool); });
   // Where nobody is asked who they are, it is better to say so now.
   if (authenticator->open()) TG_RETURN_IF_ERROR(tenants.Find(kLocalTenant).status());
-  SessionRegistry registry(env);
+  SessionRegistry registry(env, access_log.get());
   registry.StartTimer();
   SessionService sessions(env, registry, flags.GetString("local-socket"));
   ComputeService compute(env, registry);
@@ -458,10 +469,11 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   }
   TG_ASSIGN_OR_RETURN(
       const auto local_socket,
-      StartLocalSocket(flags, *authenticator,
-                       LocalDataHandlers(&registry, &workers, [&](const std::string& name) {
-                         return tenants.Find(name);
-                       })));
+      StartLocalSocket(
+          flags, *authenticator,
+          LocalDataHandlers(&workers, FinderIn(&registry, [&](const std::string& name) {
+            return tenants.Find(name);
+          }))));
   TG_ASSIGN_OR_RETURN(const int64_t connections, RoomForConnections(flags, descriptors));
   listeners->LimitConnections(connections);
   Log(LogLevel::kInfo, "descriptors", {{"limit", descriptors}, {"connections", connections}});

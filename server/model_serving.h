@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 #include "engine/base/flags.h"
 #include "server/serving/model_server.h"
-#include "server/session/session.h"
-#include "server/session/tenant.h"
+#include "server/tenant/environment.h"
+#include "server/tenant/tenant.h"
 
 namespace telegrad {
 

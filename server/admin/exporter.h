@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "server/admin/http_page.h"
@@ -10,8 +11,12 @@
 
 namespace telegrad {
 
-// The page's text.
-std::string MetricsPage(Metrics& metrics);
+// The page's text: in the text form of Prometheus or, with exemplars, in that of OpenMetrics 1.0.
+enum class MetricsForm { kPrometheus, kOpenMetrics };
+std::string MetricsPage(Metrics& metrics, MetricsForm form = MetricsForm::kPrometheus);
+
+// The form that a reader asks for by its field Accept.
+MetricsForm FormFor(std::string_view accept);
 
 class MetricsExporter {
  public:

@@ -43,6 +43,7 @@ TEST(Histogram, IsOnThePageAsPrometheusReadsIt) {
          .samples = {{.labels = {{"tenant", "a\"b"}}, .histogram = histogram.Read()}}}};
   });
   const std::string page = MetricsPage(metrics);
+  EXPECT_EQ(page.find(" # {"), std::string::npos) << "that form has no exemplars";
   EXPECT_THAT(page, HasSubstr("# TYPE telegrad_x_seconds histogram\n"));
   EXPECT_THAT(page, HasSubstr("telegrad_x_seconds_bucket{tenant=\"a\\\"b\",le=\"0.001\"} 0\n"));
   EXPECT_THAT(page, HasSubstr("telegrad_x_seconds_bucket{tenant=\"a\\\"b\",le=\"0.002\"} 2\n"));
@@ -50,6 +51,37 @@ TEST(Histogram, IsOnThePageAsPrometheusReadsIt) {
                               "telegrad_x_seconds_bucket{tenant=\"a\\\"b\",le=\"+Inf\"} 3\n"
                               "telegrad_x_seconds_sum{tenant=\"a\\\"b\"} 200.003\n"
                               "telegrad_x_seconds_count{tenant=\"a\\\"b\"} 3\n"));
+}
+
+TEST(HistogramTest, OpenMetricsHasAnExemplarOfEachTracedBucket) {
+  Histogram histogram;
+  histogram.Observe(2'000'000);
+  EXPECT_EQ(histogram.exemplars(), nullptr);
+  histogram.ObserveTraced(1'500'000, 0x4bf92f3577b34da6, 0xa3ce929d0e0e4736);
+  Metrics metrics;
+  metrics.AddLabelled([&] {
+    return std::vector<LabelledMetric>{
+        {.name = "wait",
+         .kind = MetricInfo::kHistogram,
+         .help = "",
+         .samples = {
+             {.labels = {}, .histogram = histogram.Read(), .exemplars = histogram.exemplars()}}}};
+  });
+  const std::string page = MetricsPage(metrics, MetricsForm::kOpenMetrics);
+  EXPECT_THAT(page, ::testing::ContainsRegex(
+                        "wait_bucket\\{le=\"0.002\"\\} 2 # "
+                        "\\{trace_id=\"4bf92f3577b34da6a3ce929d0e0e4736\"\\} 0.0015 [0-9.]+\n"));
+  EXPECT_THAT(page, ::testing::ContainsRegex("wait_bucket\\{le=\"0.005\"\\} 2\n"));
+  EXPECT_TRUE(page.ends_with("\n# EOF\n"));
+  EXPECT_NE(page.find("# TYPE telegrad_runs counter\n"), std::string::npos);
+  EXPECT_NE(page.find("\ntelegrad_runs_total 0\n"), std::string::npos);
+}
+
+TEST(HistogramTest, TheReaderChoosesTheForm) {
+  EXPECT_EQ(FormFor(""), MetricsForm::kPrometheus);
+  EXPECT_EQ(FormFor(" text/plain"), MetricsForm::kPrometheus);
+  EXPECT_EQ(FormFor(" application/openmetrics-text;version=1.0.0,text/plain;q=0.5"),
+            MetricsForm::kOpenMetrics);
 }
 
 }  // namespace

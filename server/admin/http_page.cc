@@ -25,6 +25,21 @@ std::string Response(std::string_view status, std::string_view type, std::string
                 with_body ? body : "");
 }
 
+// The value of a field of the head, by its lower-case name; "" where it has none.
+std::string_view FieldOf(std::string_view head, std::string_view name) {
+  for (size_t at = head.find("\r\n"); at != std::string_view::npos;
+       at = head.find("\r\n", at + 2)) {
+    const std::string_view line = head.substr(at + 2, head.find("\r\n", at + 2) - at - 2);
+    const size_t colon = line.find(':');
+    if (colon == std::string_view::npos || colon != name.size()) continue;
+    const bool same = std::ranges::equal(line.substr(0, colon), name, {}, [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
+    if (same) return line.substr(colon + 1);
+  }
+  return "";
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpPage>> HttpPage::Start(Options options) {
@@ -114,7 +129,7 @@ void HttpPage::Write(Peer& peer) {
   peer.over = peer.sent == peer.out.size();
 }
 
-// To "METHOD PATH VERSION" and fields, which say nothing here.
+// To "METHOD PATH VERSION" and fields, of which only Accept matters here.
 std::string HttpPage::Answer(const std::string& request) const {
   const std::string line = request.substr(0, request.find("\r\n"));
   const size_t first = line.find(' '), last = line.rfind(' ');
@@ -132,7 +147,8 @@ std::string HttpPage::Answer(const std::string& request) const {
   if (path != options_.path) {
     return Response("404 Not Found", kText, StrCat("there is only ", options_.path, "\n"), get);
   }
-  return Response("200 OK", options_.content_type, options_.body(), get);
+  const Options::Body body = options_.body(FieldOf(request, "accept"));
+  return Response("200 OK", body.content_type, body.text, get);
 }
 
 }  // namespace telegrad

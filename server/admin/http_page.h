@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -21,8 +22,12 @@ class HttpPage {
   struct Options {
     std::string address;  // HOST:PORT; port 0 takes a free one
     std::string path;     // of the page, "/metrics"
-    std::string content_type;
-    std::function<std::string()> body;  // called on the page's thread
+    // What is served to a request with this field Accept ("" where it has none); called on the
+    // page's thread.
+    struct Body {
+      std::string content_type, text;
+    };
+    std::function<Body(std::string_view accept)> body;
     std::chrono::milliseconds patience{5'000};
     size_t most = 64;  // connections
   };

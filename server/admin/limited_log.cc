@@ -13,7 +13,7 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 void LimitedLog::Write(std::initializer_list<LogField> fields) {
   int64_t left_out;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (const int64_t now = clock_->Ns(); now >= ends_) {
       ends_ = now + kSecondNs;
       lines_ = 0;

@@ -4,11 +4,11 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "engine/base/clock.h"
+#include "engine/base/mutex.h"
 #include "server/admin/log.h"
 
 namespace telegrad {
@@ -27,10 +27,10 @@ class LimitedLog {
   const LogLevel level_;
   const std::string event_;
   const Clock* const clock_;
-  std::mutex mutex_;
-  int64_t ends_ = INT64_MIN;  // the second in which lines_ were written
-  int lines_ = 0;
-  int64_t left_out_ = 0;
+  Mutex mutex_;
+  int64_t ends_ TG_GUARDED_BY(mutex_) = INT64_MIN;  // the second in which lines_ were written
+  int lines_ TG_GUARDED_BY(mutex_) = 0;
+  int64_t left_out_ TG_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace telegrad

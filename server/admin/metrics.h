@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,7 +47,8 @@ struct LabelledMetric {
   struct Sample {
     std::vector<std::pair<std::string, std::string>> labels;  // name, value
     double value = 0;
-    Histogram::Counts histogram = {};  // instead, of a kHistogram
+    Histogram::Counts histogram = {};                                 // instead, of a kHistogram
+    std::shared_ptr<const Histogram::Exemplars> exemplars = nullptr;  // likewise; may be null
   };
   std::string name;
   MetricInfo::Kind kind = MetricInfo::kGauge;

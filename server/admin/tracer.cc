@@ -70,10 +70,21 @@ std::optional<TraceContext> Tracer::Begin(const std::optional<TraceContext>& cal
 
 void Tracer::Add(TraceSpan span) {
   const MutexLock lock(mutex_);
+  for (SpanSink* const sink : sinks_) sink->Take(span);
   spans_.push_back(std::move(span));
   if (spans_.size() <= most_) return;
   spans_.pop_front();
   ++dropped_;
+}
+
+void Tracer::AddSink(SpanSink* sink) {
+  const MutexLock lock(mutex_);
+  sinks_.push_back(sink);
+}
+
+void Tracer::RemoveSink(SpanSink* sink) {
+  const MutexLock lock(mutex_);
+  std::erase(sinks_, sink);
 }
 
 std::string Tracer::ChromeJson() const {
@@ -130,6 +141,8 @@ void OperationTrace::Add(std::string_view name, int64_t begin_ns, int64_t end_ns
 void OperationTrace::End() {
   if (ended_.exchange(true)) return;
   own_.end_ns = Now();
+  own_.whole = true;
+  own_.code = code_.load();
   tracer_.Add(own_);
 }
 

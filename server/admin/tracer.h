@@ -14,7 +14,9 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "engine/base/clock.h"
 #include "engine/base/mutex.h"
 
@@ -36,6 +38,16 @@ struct TraceSpan {
   int64_t begin_ns = 0, end_ns = 0;  // by the clock
   std::string tenant;
   uint64_t session = 0, operation = 0;
+  bool whole = false;                             // the operation's own, not a part of it
+  absl::StatusCode code = absl::StatusCode::kOk;  // how it ended
+};
+
+// Where spans go beside the tracer's own list, such as an exporter.
+class SpanSink {
+ public:
+  virtual ~SpanSink() = default;
+  // Called from any thread; must not block.
+  virtual void Take(const TraceSpan& span) = 0;
 };
 
 // Thread-safe.
@@ -50,6 +62,9 @@ class Tracer {
   std::optional<TraceContext> Begin(const std::optional<TraceContext>& caller);
   uint64_t NewId();
   void Add(TraceSpan span);
+  // Every span goes there until the sink is removed, before which it must not end.
+  void AddSink(SpanSink* sink);
+  void RemoveSink(SpanSink* sink);
   const Clock& clock() const { return clock_; }
 
   // Each trace is a row of the process "telegradd".
@@ -64,6 +79,7 @@ class Tracer {
   mutable Mutex mutex_;
   std::deque<TraceSpan> spans_ TG_GUARDED_BY(mutex_);
   uint64_t dropped_ TG_GUARDED_BY(mutex_) = 0;
+  std::vector<SpanSink*> sinks_ TG_GUARDED_BY(mutex_);
 };
 
 // One operation that is traced; null pointers to it mean that it is not. Its own span has the spans
@@ -74,15 +90,22 @@ class OperationTrace {
                  uint64_t session, uint64_t operation);
   // A child.
   void Add(std::string_view name, int64_t begin_ns, int64_t end_ns);
+  // How it ends; the first error stays.
+  void Note(const absl::Status& status) {
+    auto ok = absl::StatusCode::kOk;
+    if (!status.ok()) code_.compare_exchange_strong(ok, status.code());
+  }
   // Itself, once.
   void End();
   int64_t Now() const { return tracer_.clock().Ns(); }
   int64_t begin_ns() const { return own_.begin_ns; }
+  const TraceContext& context() const { return own_.of; }
 
  private:
   Tracer& tracer_;
   TraceSpan own_;
   std::atomic<bool> ended_{false};
+  std::atomic<absl::StatusCode> code_{absl::StatusCode::kOk};
 };
 
 }  // namespace telegrad

@@ -10,7 +10,7 @@
 #include "server/http/http_server.h"
 #include "server/identity/authenticator.h"
 #include "server/serving/model_server.h"
-#include "server/session/tenant.h"
+#include "server/tenant/tenant.h"
 
 namespace telegrad {
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "engine/base/rate_limit.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -28,6 +29,24 @@ absl::Status Admit(const RunCost& cost, const RunLimits& limits) {
                              "raise it with --launch-time");
   }
   return absl::OkStatus();
+}
+
+absl::Status AdmitDeadline(int64_t left_ns, double run_ns, double end_ns) {
+  constexpr double kNsPerMs = 1e6;
+  const auto left = static_cast<double>(left_ns);
+  if (end_ns <= left) return absl::OkStatus();
+  const auto figures = StrCat("is predicted to end after ", std::ceil(end_ns / kNsPerMs),
+                              " ms, of which it runs for ", std::ceil(run_ns / kNsPerMs),
+                              " ms, and its deadline is in ", std::floor(left / kNsPerMs), " ms");
+  if (run_ns > left) {
+    return absl::DeadlineExceededError(
+        StrCat("run: ", figures, "; it was not started; raise timeout_ms, or make it smaller"));
+  }
+  // By then what is ahead of it has shrunk to what its deadline allows.
+  const auto retry_ms = static_cast<int64_t>(std::ceil((end_ns - left) / kNsPerMs));
+  return WithRetryAfter(ResourceExhausted("run: ", figures, "; it was not started; try again in ",
+                                          retry_ms, " ms, or raise timeout_ms"),
+                        retry_ms);
 }
 
 }  // namespace telegrad

@@ -18,4 +18,9 @@ struct RunLimits {
 // RESOURCE_EXHAUSTED with the predicted figure and the limit.
 absl::Status Admit(const RunCost& cost, const RunLimits& limits);
 
+// A run that may take `left_ns` until its deadline and is predicted to end after `end_ns`, of which
+// it runs for `run_ns` itself. DEADLINE_EXCEEDED where it could not make it on an idle device,
+// otherwise RESOURCE_EXHAUSTED, with the figures and when to try again.
+absl::Status AdmitDeadline(int64_t left_ns, double run_ns, double end_ns);
+
 }  // namespace telegrad

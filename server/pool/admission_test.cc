@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/base/rate_limit.h"
+
 namespace telegrad {
 namespace {
 
@@ -36,6 +38,23 @@ TEST(Admission, SaysWhatIsNeededAndWhatTheLimitIs) {
             "run: one of its kernels cannot be cut into launches shorter than 100 ms, as "
             "predicted; launch_time is limited to 99 ms; give it more independent results or sum "
             "in several steps, or raise it with --launch-time");
+}
+
+TEST(Admission, ADeadlineThatCannotBeMetIsRefusedBeforeTheRun) {
+  constexpr int64_t kMs = 1'000'000;
+  EXPECT_TRUE(AdmitDeadline(10 * kMs, 10.0 * kMs, 10.0 * kMs).ok());
+  const absl::Status never = AdmitDeadline(10 * kMs, 11.0 * kMs, 11.0 * kMs);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(never));
+  EXPECT_EQ(never.message(),
+            "run: is predicted to end after 11 ms, of which it runs for 11 ms, and its deadline is "
+            "in 10 ms; it was not started; raise timeout_ms, or make it smaller");
+  EXPECT_FALSE(RetryAfterMs(never).has_value());
+  const absl::Status busy = AdmitDeadline(10 * kMs, 1.0 * kMs, 35.5 * kMs);
+  EXPECT_TRUE(absl::IsResourceExhausted(busy));
+  EXPECT_EQ(busy.message(),
+            "run: is predicted to end after 36 ms, of which it runs for 1 ms, and its deadline is "
+            "in 10 ms; it was not started; try again in 26 ms, or raise timeout_ms");
+  EXPECT_EQ(RetryAfterMs(busy), 26);
 }
 
 }  // namespace

@@ -36,8 +36,16 @@ constexpr int kSlicesBySubmitter = 4;
 // After so many of whomever, whoever hands out leaves the rest to the device's thread: others may
 // submit as fast as the device runs what they submit.
 constexpr int kMostSlices = 64;
+// A prediction looks at so many deadlines that go before; with more it is too early.
+constexpr int kMostUrgencies = 1024;
 // Of what signalled points set off within each other.
 constexpr int kMaxDepth = 8;
+
+// Predicted.
+template <typename Slice>
+double NsOf(const Slice& slice) {
+  return std::max(slice.seconds * 1e9, kLeastNs);
+}
 
 bool Reached(const TimelinePoint& point) {
   return point.timeline == nullptr || point.timeline->value() >= point.value;
@@ -70,6 +78,7 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
     size_t looked = 0;                  // waits that need no more looking after
     std::vector<TimelinePoint> native;  // those of them that the device looks after
     size_t handed = 0;                  // slices that the device was given
+    double left_ns = 0;                 // predicted, of its slices that have not ended
     bool handing = false;               // it is being given one
     int on_device = 0;                  // slices that it has
     TimelinePoint last;                 // of the last one that it was given
@@ -92,6 +101,14 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
     using DeficitRoundRobin::Flow::Flow;
     int lanes = 0;
     std::map<Rank, Lane*> ready;  // lanes whose first work could begin or go on
+    // Predicted, of its works' slices that have not ended: of all, and by priority and deadline,
+    // the most urgent first.
+    double backlog_ns = 0;
+    struct Backlog {
+      double ns = 0;
+      int works = 0;
+    };
+    std::map<std::pair<int, int64_t>, Backlog> by_urgency;
   };
 
   // A slice on its way to the device.
@@ -115,6 +132,12 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
   State(Queue* q, const Clock* c) : queue(*q), clock(*c) {}
 
   Flow* FlowOf(const std::shared_ptr<const Share>& share);
+  static std::pair<int, int64_t> UrgencyOf(const WorkTerms& terms) {
+    return {-terms.priority, terms.deadline_ns};
+  }
+  static void Leave(Flow& flow, Job& job, double ns);
+  static void Observe(Histogram& histogram, int64_t ns, const Job& job);
+  double PredictEndLocked(const Share& share, const WorkTerms& terms, double ns) const;
   void Look(Lane* lane, Later* later);
   bool IsReady(Job& job, Later* later, bool* failed);
   void SetReady(Lane* lane, const Job& job, bool ready);
@@ -220,9 +243,55 @@ void FairQueue::State::Pop(Lane* lane, Later* later) {
 }
 
 void FairQueue::State::EndLocked(const JobRef& job, Later* later) {
+  Flow& flow = *job->lane->flow_;
+  Leave(flow, *job, job->left_ns);
+  const auto urgency = flow.by_urgency.find(UrgencyOf(job->terms));
+  if (urgency != flow.by_urgency.end() && --urgency->second.works == 0) {
+    flow.by_urgency.erase(urgency);
+  }
+  if (flow.by_urgency.empty()) flow.backlog_ns = 0;  // what rounding has left
   jobs.erase(job->ended.get());
   ending.insert(job);
   later->over.push_back(job);
+}
+
+// So much of the work is not ahead of the device any more.
+void FairQueue::State::Leave(Flow& flow, Job& job, double ns) {
+  job.left_ns -= ns;
+  flow.backlog_ns -= ns;
+  const auto urgency = flow.by_urgency.find(UrgencyOf(job.terms));
+  if (urgency != flow.by_urgency.end()) urgency->second.ns -= ns;
+}
+
+void FairQueue::State::Observe(Histogram& histogram, int64_t ns, const Job& job) {
+  const DeviceTime* const taken = job.terms.taken.get();
+  if (taken == nullptr || (taken->trace_high == 0 && taken->trace_low == 0)) {
+    histogram.Observe(ns);
+  } else {
+    histogram.ObserveTraced(ns, taken->trace_high, taken->trace_low);
+  }
+}
+
+// While the tenant is served for `own` ns, another of weight w is served for own * w / weight, or
+// for all that it has if that is less.
+double FairQueue::State::PredictEndLocked(const Share& share, const WorkTerms& terms,
+                                          double ns) const {
+  double own = ns;
+  if (const auto flow = flows.find(&share); flow != flows.end()) {
+    int looked = 0;
+    for (const auto& [urgency, backlog] : flow->second->by_urgency) {
+      if (urgency > UrgencyOf(terms) || ++looked > kMostUrgencies) break;
+      own += backlog.ns;
+    }
+  }
+  double end = own;
+  for (const auto& [key, flow] : flows) {
+    if (key == &share) continue;
+    const double served =
+        own * static_cast<double>(flow->share().weight()) / static_cast<double>(share.weight());
+    end += std::min(flow->backlog_ns, served);
+  }
+  return end;
 }
 
 // The next slice for the device; false if there is none, or the device has enough.
@@ -239,7 +308,7 @@ bool FairQueue::State::Choose(Handed* handed, Later* later) {
       if (job->over()) EndLocked(job, later);
       continue;
     }
-    const double ns = std::max((*job->work.slices)[job->handed].seconds * 1e9, kLeastNs);
+    const double ns = NsOf((*job->work.slices)[job->handed]);
     const bool has_room = on_device < kSlicesAhead ||
                           (on_device < kShortSlicesAhead && on_device_ns + ns <= kShortNs);
     if (!has_room) return false;
@@ -251,7 +320,7 @@ bool FairQueue::State::Choose(Handed* handed, Later* later) {
     turns.Charge(flow, ns);
     *handed = {job, job->handed, ns, clock.Ns()};
     if (job->handed == 0) {
-      wait_time.Observe(handed->since - job->submitted);
+      Observe(wait_time, handed->since - job->submitted, *job);
       int64_t never = 0;
       if (job->terms.taken != nullptr) {
         job->terms.taken->first_ns.compare_exchange_strong(never, handed->since);
@@ -319,6 +388,7 @@ void FairQueue::State::Ended(const Handed& handed, const absl::Status& status) {
     turns.Correct(lane->flow_, handed.predicted_ns, std::max(static_cast<double>(ran), kLeastNs));
     --on_device;
     on_device_ns -= handed.predicted_ns;
+    Leave(*lane->flow_, job, handed.predicted_ns);
     --job.on_device;
     if (!status.ok() && job.status.ok()) job.status = status;
     if (!job.status.ok() && !job.handing && !lane->jobs_.empty() &&
@@ -327,7 +397,7 @@ void FairQueue::State::Ended(const Handed& handed, const absl::Status& status) {
       turns.SetWaiting(lane->flow_, !lane->flow_->ready.empty());
     }
     if (job.over()) {
-      run_time.Observe(job.ran);
+      Observe(run_time, job.ran, job);
       EndLocked(handed.job, &later);
     }
     if (jobs.empty()) turns.ForgetDebts();
@@ -469,6 +539,11 @@ TimelinePoint FairQueue::Submit(const std::shared_ptr<Lane>& lane, SlicedWork wo
       job->status = absl::CancelledError("the device was closed before the work could run");
       later.over.push_back(job);
     } else {
+      for (const auto& slice : *job->work.slices) job->left_ns += NsOf(slice);
+      lane->flow_->backlog_ns += job->left_ns;
+      auto& urgency = lane->flow_->by_urgency[State::UrgencyOf(job->terms)];
+      urgency.ns += job->left_ns;
+      ++urgency.works;
       state_->jobs.emplace(job->ended.get(), job);
       lane->jobs_.push_back(job);
       if (lane->jobs_.size() == 1) state_->Look(lane.get(), &later);
@@ -486,6 +561,18 @@ const Histogram& FairQueue::run_time() const { return state_->run_time; }
 int64_t FairQueue::works() const {
   const std::lock_guard lock(state_->mutex);
   return static_cast<int64_t>(state_->jobs.size());
+}
+
+double FairQueue::backlog_ns() const {
+  const std::lock_guard lock(state_->mutex);
+  double ns = 0;
+  for (const auto& [key, flow] : state_->flows) ns += flow->backlog_ns;
+  return std::max(ns, 0.0);
+}
+
+double FairQueue::PredictEnd(const Share& share, const WorkTerms& terms, double ns) const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->PredictEndLocked(share, terms, ns);
 }
 
 std::vector<FairQueue::Waiting> FairQueue::Who() const {

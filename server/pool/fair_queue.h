@@ -35,6 +35,8 @@ struct DeviceTime {
   std::atomic<int64_t> ns{0};  // in which its slices ran, without any waiting
   // When the first of them was handed to a device, and when the last one ended; 0: never.
   std::atomic<int64_t> first_ns{0}, last_ns{0};
+  // The trace that the run belongs to, set before it is submitted; 0 and 0: none.
+  uint64_t trace_high = 0, trace_low = 0;
 };
 
 // How a work stands to others of its tenant.
@@ -75,6 +77,12 @@ class FairQueue {
     double debt_ns = 0;  // that is paid before its next turn
   };
   std::vector<Waiting> Who() const;
+  // Predicted: how long the device takes for all that it and this queue have.
+  double backlog_ns() const;
+  // Predicted: after how long a work of `ns` that this tenant submits now would have ended. What
+  // goes before it within its tenant counts in full, what others have as much as they are served
+  // meanwhile by their weights.
+  double PredictEnd(const Share& share, const WorkTerms& terms, double ns) const;
 
   // Reached when everything that was submitted before has ended; does not fail.
   TimelinePoint Drained();

@@ -186,6 +186,46 @@ TEST_F(FairQueueTest, ALightTenantWaitsForTwoSlicesAtMost) {
   device_.RunAll();
 }
 
+// What is predicted is what happens: the clock of the device is read when the work has ended.
+TEST_F(FairQueueTest, PredictsTheEndOfAWork) {
+  const auto mine = std::make_shared<Share>("mine", 1), other = std::make_shared<Share>("other", 3);
+  const auto my_lane = queue_.NewLane(mine), urgent_lane = queue_.NewLane(mine);
+  const auto other_lane = queue_.NewLane(other);
+  EXPECT_EQ(queue_.backlog_ns(), 0);
+  EXPECT_EQ(queue_.PredictEnd(*mine, {}, kMs), kMs) << "an idle device";
+
+  for (int i = 0; i < 4; ++i) queue_.Submit(my_lane, WorkOf("mine", 10, kMs, kMs));
+  for (int i = 0; i < 100; ++i) queue_.Submit(other_lane, WorkOf("other", 10, kMs, kMs));
+  EXPECT_EQ(queue_.backlog_ns(), 1040 * kMs);
+  // Behind 40 ms of its own tenant; meanwhile the other is served three times as long.
+  EXPECT_EQ(queue_.PredictEnd(*mine, {}, 10 * kMs), 50 * kMs * 4);
+  // Before all of these; and where the other has less than its share, no more than that counts.
+  EXPECT_EQ(queue_.PredictEnd(*mine, {.priority = 1}, 10 * kMs), 10 * kMs * 4);
+  EXPECT_EQ(queue_.PredictEnd(*mine, {.deadline_ns = 5}, 10 * kMs), 10 * kMs * 4);
+  EXPECT_EQ(queue_.PredictEnd(*other, {.priority = 1}, 3000 * kMs), 3040 * kMs);
+
+  const double predicted = queue_.PredictEnd(*mine, {.priority = 1}, 60 * kMs);
+  const int64_t begin = clock_.Ns();
+  const TimelinePoint point =
+      queue_.Submit(urgent_lane, WorkOf("urgent", 60, kMs, kMs), {.priority = 1});
+  while (!IsOver(point)) device_.RunOne();
+  EXPECT_NEAR(static_cast<double>(clock_.Ns() - begin) / predicted, 1, 0.1);
+  device_.RunAll();
+  EXPECT_EQ(queue_.backlog_ns(), 0) << "whatever was predicted wrongly is forgotten";
+}
+
+TEST_F(FairQueueTest, NothingOfACancelledWorkIsAhead) {
+  const auto lane = NewLane("a");
+  const auto cancellation = std::make_shared<Cancellation>();
+  SlicedWork work = WorkOf("a", 10, kMs, kMs);
+  work.cancellation = cancellation;
+  queue_.Submit(lane, std::move(work));
+  EXPECT_EQ(queue_.backlog_ns(), 10 * kMs);
+  cancellation->Cancel();
+  device_.RunAll();
+  EXPECT_EQ(queue_.backlog_ns(), 0);
+}
+
 TEST_F(FairQueueTest, IdleCapacityGoesToWhoeverWantsIt) {
   const auto idle = NewLane("idle", 1000), busy = NewLane("busy", 1);
   std::vector<TimelinePoint> points;

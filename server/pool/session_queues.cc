@@ -32,7 +32,7 @@ absl::StatusOr<TimelinePoint> SessionQueues::Submit(Device& device, QueueKind ki
   if (queue == nullptr) return SubmitDirectly(device, kind, std::move(work), terms.taken);
   std::shared_ptr<FairQueue::Lane> lane;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::shared_ptr<FairQueue::Lane>& known = lanes_[queue];
     if (known == nullptr) known = queue->NewLane(share_);
     lane = known;

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 #include "engine/base/share.h"
 #include "engine/execution/run_queues.h"
 #include "server/pool/device_pool.h"
@@ -35,8 +35,8 @@ class SessionQueues {
  private:
   const DevicePool& devices_;
   const std::shared_ptr<const Share> share_;
-  std::mutex mutex_;
-  absl::flat_hash_map<FairQueue*, std::shared_ptr<FairQueue::Lane>> lanes_;
+  Mutex mutex_;
+  absl::flat_hash_map<FairQueue*, std::shared_ptr<FairQueue::Lane>> lanes_ TG_GUARDED_BY(mutex_);
 };
 
 // For one run, or for copies on behalf of the session.

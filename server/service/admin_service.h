@@ -8,7 +8,7 @@
 #include "server/service/configuration.h"
 #include "server/service/router.h"
 #include "server/session/session_registry.h"
-#include "server/session/tenant_directory.h"
+#include "server/tenant/tenant_directory.h"
 #include "telegrad/v1/admin.pb.h"
 
 namespace telegrad {

@@ -15,7 +15,7 @@
 #include "engine/base/flags.h"
 #include "engine/base/mutex.h"
 #include "server/identity/authenticator.h"
-#include "server/session/tenant_directory.h"
+#include "server/tenant/tenant_directory.h"
 
 namespace telegrad {
 

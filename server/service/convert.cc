@@ -8,11 +8,8 @@
 #include "engine/base/json.h"
 #include "engine/base/rate_limit.h"
 #include "engine/base/status.h"
-#include "engine/ir/content_hash.h"
-#include "engine/types/limits.h"
-#include "engine/wire/graph_codec.h"
-#include "google/protobuf/arena.h"
 #include "proto/transport.h"
+#include "server/operations/operations.h"
 #include "server/service/import_model.h"
 #include "telegrad/v1/errors.pb.h"
 
@@ -25,50 +22,6 @@ grpc::Slice OwnedSlice(const void* data, size_t size, Owner owner) {
   return grpc::Slice(
       const_cast<void*>(data), size, [](void* owner) { delete static_cast<Owner*>(owner); },
       new Owner(std::move(owner)));
-}
-
-// The decoding of a graph. Its nodes are counted before protobuf makes objects of them, because an
-// empty node takes two bytes on the wire and fifty times that in memory.
-absl::StatusOr<VerifiedGraph> Decode(const Payload& payload, Budget* budget) {
-  const int64_t bytes = payload.size();
-  if (bytes > kMaxGraphBytes) {
-    return ResourceExhausted("a graph of ", bytes, " bytes; the limit is ", kMaxGraphBytes);
-  }
-  std::string serialized(static_cast<size_t>(bytes), '\0');
-  payload.CopyTo(serialized.data());
-  TG_ASSIGN_OR_RETURN(const int64_t nodes, CountFields(serialized, v1::Graph::kNodesFieldNumber));
-  if (nodes > kMaxNodes) {
-    return ResourceExhausted("a graph of ", nodes, " nodes; the limit is ", kMaxNodes);
-  }
-  google::protobuf::Arena arena;
-  auto* graph = google::protobuf::Arena::CreateMessage<v1::Graph>(&arena);
-  if (!graph->ParseFromString(serialized)) return InvalidArgument("data is not a serialized Graph");
-  TG_ASSIGN_OR_RETURN(FrozenGraph frozen, FromProto(*graph, budget));
-  const Digest hash = ContentHash(frozen.root());
-  return VerifiedGraph{std::move(frozen), hash};
-}
-
-absl::StatusOr<OpenMode> ToOpenMode(v1::FileMode mode) {
-  switch (mode) {
-    case v1::FILE_MODE_READ:
-      return OpenMode::kRead;
-    case v1::FILE_MODE_WRITE:
-      return OpenMode::kWrite;
-    case v1::FILE_MODE_CREATE:
-      return OpenMode::kCreate;
-    default:
-      return InvalidArgument("alloc: unknown file mode ", static_cast<int>(mode));
-  }
-}
-
-PutOp ToPut(bool compile, std::unique_ptr<Payload> payload) {
-  PutOp put;
-  put.bytes = payload->size();
-  put.compile = compile;
-  put.decode = [payload = std::shared_ptr<Payload>(std::move(payload))](Budget* budget) {
-    return Decode(*payload, budget);
-  };
-  return put;
 }
 
 // Kernels by name, in the order of their launches; a trace has them in that order, each in one or
@@ -133,40 +86,53 @@ std::string Message(const absl::Status& status) {
   return text;
 }
 
-struct ResultToProto {
-  v1::ExecuteResponse* response;
-  void operator()(std::monostate) const {}
-  void operator()(const OpenResult& r) const {
-    v1::OpenResult* open = response->mutable_open();
-    open->set_session(r.session);
-    open->set_token(r.token);
-    open->set_epoch(r.epoch);
-    open->set_lease_ms(static_cast<uint32_t>(r.lease_ms));
-    open->set_grace_ms(static_cast<uint32_t>(r.grace_ms));
-    open->set_last_op_id(r.last_op_id);
-  }
-  void operator()(const HasResult& r) const { response->mutable_has()->set_has(r.has); }
-  void operator()(const PutResult& r) const {
-    response->mutable_put()->set_hash(r.hash.bytes.data(), r.hash.bytes.size());
-    if (!r.cost) return;
-    v1::RunCost* cost = response->mutable_put()->mutable_cost();
-    cost->set_flops(r.cost->flops);
-    cost->set_bytes(r.cost->bytes);
-    cost->set_seconds(r.cost->seconds);
-    cost->set_launch_seconds(r.cost->launch_seconds);
-    cost->set_temporary_bytes(static_cast<uint64_t>(r.cost->temporary_bytes));
-  }
-  void operator()(const ImportResult& r) const { ToProto(r, response->mutable_import()); }
-  void operator()(const RunResult& r) const {
-    v1::RunResult* run = response->mutable_run();
-    run->set_cached(r.cached);
-    run->set_kernels(r.kernels);
-    run->set_device_ns(r.device_ns);
-    run->set_compile_ns(r.compile_ns);
-    if (r.traced != nullptr) ToProto(*r.traced, run->mutable_trace());
-  }
-  void operator()(const ReadResult&) const {}
-};
+void ToProto(const OpenResult& r, v1::ExecuteResponse* response) {
+  v1::OpenResult* open = response->mutable_open();
+  open->set_session(r.session);
+  open->set_token(r.token);
+  open->set_epoch(r.epoch);
+  open->set_lease_ms(static_cast<uint32_t>(r.lease_ms));
+  open->set_grace_ms(static_cast<uint32_t>(r.grace_ms));
+  open->set_last_op_id(r.last_op_id);
+}
+
+void ToProto(const HasResult& r, v1::ExecuteResponse* response) {
+  response->mutable_has()->set_has(r.has);
+}
+
+void ToProto(const PutResult& r, v1::ExecuteResponse* response) {
+  response->mutable_put()->set_hash(r.hash.bytes.data(), r.hash.bytes.size());
+  if (!r.cost) return;
+  v1::RunCost* cost = response->mutable_put()->mutable_cost();
+  cost->set_flops(r.cost->flops);
+  cost->set_bytes(r.cost->bytes);
+  cost->set_seconds(r.cost->seconds);
+  cost->set_launch_seconds(r.cost->launch_seconds);
+  cost->set_temporary_bytes(static_cast<uint64_t>(r.cost->temporary_bytes));
+}
+
+void ToProto(const ImportResult& r, v1::ExecuteResponse* response) {
+  ToProto(r, response->mutable_import());
+}
+
+void ToProto(const RunResult& r, v1::ExecuteResponse* response) {
+  v1::RunResult* run = response->mutable_run();
+  run->set_cached(r.cached);
+  run->set_kernels(r.kernels);
+  run->set_device_ns(r.device_ns);
+  run->set_compile_ns(r.compile_ns);
+  if (r.traced != nullptr) ToProto(*r.traced, run->mutable_trace());
+}
+
+// The first kind that it is.
+template <typename... Kinds>
+void AnyToProto(const Answer& answer, v1::ExecuteResponse* response) {
+  const auto is = [&]<typename Kind>(const Kind* result) {
+    if (result != nullptr) ToProto(*result, response);
+    return result != nullptr;
+  };
+  (is(ResultAs<Kinds>(answer)) || ...);
+}
 
 grpc::ByteBuffer ToChunk(v1::ExecuteResponse& response, const ReadResult& read, uint64_t* sent,
                          bool* last) {
@@ -218,94 +184,15 @@ absl::Status SplitRequest(const ReceivedMessage& message, int64_t limit, std::st
   return SplitEnvelope(message.pieces, kPayloadField, envelope);
 }
 
-absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
-                                      std::unique_ptr<Payload> payload) {
-  Operation operation{.id = request.op_id(), .op = SyncOp{}};
-  switch (request.op_case()) {
-    case v1::ExecuteRequest::kAlloc: {
-      v1::Alloc& op = *request.mutable_alloc();
-      AllocOp alloc{op.handle(), op.bytes(), std::move(*op.mutable_device())};
-      if (!op.path().empty()) {
-        TG_ASSIGN_OR_RETURN(const OpenMode mode, ToOpenMode(op.mode()));
-        alloc.file = {std::move(*op.mutable_path()), op.file_offset(), mode};
-      }
-      operation.op = std::move(alloc);
-      break;
-    }
-    case v1::ExecuteRequest::kFree: {
-      const auto& handles = request.free().handles();
-      operation.op = FreeOp{{handles.begin(), handles.end()}};
-      break;
-    }
-    case v1::ExecuteRequest::kWrite: {
-      const v1::Write& op = request.write();
-      if (op.transfer() != 0) {
-        if (payload != nullptr && payload->size() > 0) {
-          return InvalidArgument("operation ", request.op_id(), ": the bytes of transfer ",
-                                 op.transfer(), " do not travel with the operation");
-        }
-        payload = nullptr;
-      }
-      operation.op =
-          WriteOp{op.handle(), op.offset(), std::move(payload), op.transfer(), op.bytes()};
-      break;
-    }
-    case v1::ExecuteRequest::kRead: {
-      const v1::Read& op = request.read();
-      operation.op = ReadOp{op.handle(), op.offset(), op.bytes(), op.transfer()};
-      break;
-    }
-    case v1::ExecuteRequest::kCopy: {
-      const v1::Copy& op = request.copy();
-      operation.op = CopyOp{op.from(), op.from_offset(), op.to(), op.to_offset(), op.bytes()};
-      break;
-    }
-    case v1::ExecuteRequest::kHas:
-      operation.op = HasOp{std::move(*request.mutable_has()->mutable_hash())};
-      break;
-    case v1::ExecuteRequest::kPut:
-      operation.op = ToPut(request.put().compile(), std::move(payload));
-      break;
-    case v1::ExecuteRequest::kRun: {
-      v1::Run& op = *request.mutable_run();
-      RunOp run{std::move(*op.mutable_hash()),
-                {op.handles().begin(), op.handles().end()},
-                op.quiet(),
-                op.trace()};
-      for (const v1::Variable& v : op.variables()) run.variables.push_back({v.id(), v.value()});
-      run.devices.assign(op.devices().begin(), op.devices().end());
-      run.timeout_ms = op.timeout_ms();
-      run.offsets.assign(op.offsets().begin(), op.offsets().end());
-      if (op.priority() == v1::Run::LOW) run.priority = Priority::kLow;
-      if (op.priority() == v1::Run::HIGH) run.priority = Priority::kHigh;
-      operation.op = std::move(run);
-      break;
-    }
-    case v1::ExecuteRequest::kSync:
-      break;
-    case v1::ExecuteRequest::kOpen:
-      return InvalidArgument("operation ", request.op_id(),
-                             ": open is allowed only as the first operation of a stream");
-    case v1::ExecuteRequest::kImport:
-      operation.op = ToImport(*request.mutable_import(), std::move(payload));
-      break;
-    case v1::ExecuteRequest::kCancel:
-    case v1::ExecuteRequest::OP_NOT_SET:
-      return InvalidArgument("operation ", request.op_id(),
-                             " has no field that this server supports");
-  }
-  return operation;
-}
-
 grpc::ByteBuffer ToMessage(const Answer& answer, uint64_t* sent, bool* last) {
   v1::ExecuteResponse response;
   response.set_op_id(answer.id);
-  if (const auto* read = std::get_if<ReadResult>(&answer.result); read && answer.status.ok()) {
+  if (const auto* read = ResultAs<ReadResult>(answer); read != nullptr) {
     return ToChunk(response, *read, sent, last);
   }
   *last = true;
   if (answer.status.ok()) {
-    std::visit(ResultToProto{&response}, answer.result);
+    AnyToProto<RunResult, HasResult, PutResult, ImportResult, OpenResult>(answer, &response);
   } else {
     response.mutable_status()->set_code(static_cast<uint32_t>(answer.status.raw_code()));
     response.mutable_status()->set_message(Message(answer.status));

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "engine/wire/envelope.h"
 #include "grpcpp/grpcpp.h"
-#include "server/session/operation.h"
+#include "server/session/answer.h"
 #include "telegrad/v1/compute.pb.h"
 
 namespace telegrad {
@@ -26,11 +26,6 @@ struct ReceivedMessage {
 // `limit` bytes is RESOURCE_EXHAUSTED, which says `raise`, how to have more.
 absl::Status SplitRequest(const ReceivedMessage& message, int64_t limit, std::string_view raise,
                           Envelope* envelope);
-
-// Any operation but Open. Takes what is large out of `request`. Write, Put and Import come with
-// their payload.
-absl::StatusOr<Operation> ToOperation(v1::ExecuteRequest& request,
-                                      std::unique_ptr<Payload> payload);
 
 // The next message for an answer: the whole answer or, of a read, one chunk beginning at byte
 // `*sent` of it. Advances `*sent`; sets `*last` with the last message.

@@ -55,14 +55,14 @@ void DataCall::Start(OpenCalls<DataCall>::CallSlot slot, const absl::Status& ref
 void DataCall::OnReceived(bool ok) {
   bool take;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!ok) input_ended_ = true;
     take = ok && !ended_;
   }
   // reading_ stays set meanwhile, so that nobody else starts a read into incoming_.
   const absl::Status status = take ? Accept() : absl::OkStatus();
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     reading_ = false;
   }
   if (status.ok()) {
@@ -81,7 +81,7 @@ absl::Status DataCall::Accept() {
     return InvalidArgument("malformed message: not a TransferRequest");
   }
   WireData data(envelope);
-  if (stream_.session() != nullptr) return stream_.Accept(request_, data);
+  if (stream_.attached()) return stream_.Accept(request_, data);
   if (!request_.has_attach()) {
     return FailedPrecondition("the first message of a stream must be attach");
   }
@@ -94,7 +94,7 @@ absl::Status DataCall::Accept() {
 void DataCall::OnSent(bool ok) {
   grpc::ByteBuffer sent;  // lets go of the memory that it was sent from
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     sent.Swap(&outgoing_);
     writing_ = false;
   }
@@ -118,13 +118,13 @@ void DataCall::OnSessionEnded() { End(absl::AbortedError("the session has ended"
 
 void DataCall::End(absl::Status status) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!ended_) end_ = std::move(status);
     ended_ = true;
   }
   stream_.Close();
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
   }
   Pump();
@@ -132,7 +132,7 @@ void DataCall::End(absl::Status status) {
 
 void DataCall::Pump() {
   const std::shared_ptr<DataCall> keep = shared_from_this();
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   while (!finished_) {
     const bool write = !writing_ && !ended_ && NextMessage();
     const bool read = !reading_ && !input_ended_ && !ended_ && stream_.wants_input();

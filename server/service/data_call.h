@@ -3,13 +3,13 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 
+#include "engine/base/mutex.h"
 #include "grpcpp/grpcpp.h"
+#include "server/data/transfer_stream.h"
 #include "server/service/open_calls.h"
 #include "server/service/router.h"
 #include "server/session/session_registry.h"
-#include "server/transfer/transfer_stream.h"
 #include "telegrad/v1/data.pb.h"
 
 namespace telegrad {
@@ -52,16 +52,16 @@ class DataCall final : public RawStream,
   grpc::ByteBuffer incoming_;
   v1::TransferRequest request_;
 
-  std::mutex mutex_;
-  grpc::ByteBuffer outgoing_;
-  int starting_ = 0;
-  bool reading_ = false;
-  bool writing_ = false;
-  bool input_ended_ = false;
-  bool ended_ = false;   // nothing but the end is to be sent
-  bool closed_ = false;  // and the session has its place back
-  bool finished_ = false;
-  absl::Status end_;
+  Mutex mutex_;
+  grpc::ByteBuffer outgoing_;  // of who set writing_
+  int starting_ TG_GUARDED_BY(mutex_) = 0;
+  bool reading_ TG_GUARDED_BY(mutex_) = false;
+  bool writing_ TG_GUARDED_BY(mutex_) = false;
+  bool input_ended_ TG_GUARDED_BY(mutex_) = false;
+  bool ended_ TG_GUARDED_BY(mutex_) = false;   // nothing but the end is to be sent
+  bool closed_ TG_GUARDED_BY(mutex_) = false;  // and the session has its place back
+  bool finished_ TG_GUARDED_BY(mutex_) = false;
+  absl::Status end_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

@@ -2,11 +2,11 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "server/data/bulk_listener.h"
 #include "server/service/data_call.h"
 #include "server/service/open_calls.h"
 #include "server/service/router.h"
 #include "server/session/session_registry.h"
-#include "server/transfer/bulk_listener.h"
 #include "telegrad/v1/data.pb.h"
 
 namespace telegrad {

@@ -11,7 +11,9 @@
 #include "engine/wire/envelope.h"
 #include "proto/transport.h"
 #include "server/admin/log.h"
+#include "server/operations/read.h"
 #include "server/service/convert.h"
+#include "server/service/operations.h"
 
 namespace telegrad {
 namespace {
@@ -24,7 +26,7 @@ constexpr int kMaxHeld = 32;
 constexpr size_t kHeldBytes = 4096;  // none that is longer
 
 int64_t CopiedBytes(const Answer& answer) {
-  const auto* read = std::get_if<ReadResult>(&answer.result);
+  const auto* read = ResultAs<ReadResult>(answer);
   return read != nullptr ? static_cast<int64_t>(read->copy.size()) : 0;
 }
 
@@ -74,7 +76,7 @@ void ExecuteCall::Start(OpenCalls<ExecuteCall>::CallSlot slot, const absl::Statu
 
 void ExecuteCall::Drain() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     input_ended_ = true;
     if (end_.ok()) end_ = absl::UnavailableError("the server is shutting down");
   }
@@ -84,14 +86,14 @@ void ExecuteCall::Drain() {
 void ExecuteCall::OnReceived(bool ok) {
   bool take;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!ok) input_ended_ = true;
     take = accepting_ = !input_ended_ && !finished_ && !aborted_;
   }
   // reading_ stays set meanwhile, so that nobody else starts a read into incoming_.
   absl::Status status = take ? Accept() : absl::OkStatus();
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     reading_ = accepting_ = false;
   }
   if (status.ok()) {
@@ -132,7 +134,7 @@ absl::Status ExecuteCall::Accept() {
     return absl::OkStatus();
   }
   std::unique_ptr<Payload> payload;
-  if (request_.has_write() || request_.has_put() || request_.has_import()) {
+  if (TakesData(request_)) {
     payload = std::make_unique<SlicesPayload>(std::move(message.slices), std::move(envelope));
   } else if (envelope.payload_bytes > 0) {
     return InvalidArgument("operation ", last_op_, " takes no data");
@@ -162,18 +164,16 @@ absl::Status ExecuteCall::Open(const v1::Open& open) {
     return FailedPrecondition("protocol ", open.protocol(), "; this server supports ", kProtocolMin,
                               " to ", kProtocolMax);
   }
-  Answer opened{.id = request_.op_id(), .status = {}, .result = {}};
   std::shared_ptr<Session> session;
   if (open.token().empty()) {
     TG_ASSIGN_OR_RETURN(session, registry_.Create(caller_.tenant, open.resumable(), open.lease_ms(),
                                                   shared_from_this()));
-    last_op_ = opened.id;
-    opened.result = registry_.Describe(*session);
-    OnAnswer(std::move(opened));
+    last_op_ = request_.op_id();
+    OnAnswer({.id = last_op_, .status = {}, .result = MakeResult(registry_.Describe(*session))});
   } else {
     TG_ASSIGN_OR_RETURN(
         session, registry_.Resume(open.token(), open.epoch(), *caller_.tenant, shared_from_this(),
-                                  std::move(opened), request_.acknowledged()));
+                                  request_.op_id(), request_.acknowledged()));
   }
   Log(LogLevel::kInfo, open.token().empty() ? "session_opened" : "session_resumed",
       {{"session", session->terms().id},
@@ -183,7 +183,7 @@ absl::Status ExecuteCall::Open(const v1::Open& open) {
        {"client", Clip(open.client(), kMaxLogged)}});
   bool aborted;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     session_ = session;
     aborted = aborted_;
   }
@@ -195,7 +195,7 @@ absl::Status ExecuteCall::Open(const v1::Open& open) {
 void ExecuteCall::OnSent(bool ok) {
   grpc::ByteBuffer sent;  // lets go of the memory that it was sent from
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     sent.Swap(&outgoing_);
     writing_ = false;
   }
@@ -221,7 +221,7 @@ void ExecuteCall::OnOver() {
 }
 
 void ExecuteCall::OnAnswer(Answer answer) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (aborted_) return;
   answer_bytes_ += CopiedBytes(answer);
   answers_.push_back(std::move(answer));
@@ -234,7 +234,7 @@ void ExecuteCall::Abort(absl::Status status, bool keep) {
   std::deque<Answer> dropped;
   std::shared_ptr<Session> session;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!aborted_) end_ = std::move(status);
     aborted_ = true;
     dropped.swap(answers_);
@@ -247,7 +247,7 @@ void ExecuteCall::Abort(absl::Status status, bool keep) {
 
 void ExecuteCall::Pump() {
   const std::shared_ptr<ExecuteCall> keep = shared_from_this();
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   while (!finished_) {
     // No operation follows once the input has ended, so that an idle session stays idle.
     const bool ended = input_ended_ && !accepting_;

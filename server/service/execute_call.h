@@ -5,9 +5,9 @@
 
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "engine/base/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "server/service/open_calls.h"
 #include "server/service/router.h"
@@ -53,7 +53,7 @@ class ExecuteCall final : public RawStream,
   void Abort(absl::Status status, bool keep);
   // Starts whatever can be started: the next read, the next write, the end.
   void Pump();
-  Answer NextMessage();
+  Answer NextMessage() TG_REQUIRES(mutex_);
 
   SessionRegistry& registry_;
   const Caller caller_;
@@ -68,22 +68,23 @@ class ExecuteCall final : public RawStream,
   v1::ExecuteRequest request_;
   uint64_t last_op_ = 0;
 
-  std::mutex mutex_;
+  Mutex mutex_;
   std::shared_ptr<Session> session_;  // set once, by the reader
-  std::deque<Answer> answers_;
-  uint64_t sent_ = 0;         // bytes of the read at the front of answers_
-  int64_t answer_bytes_ = 0;  // that answers_ hold copies of
-  grpc::ByteBuffer outgoing_;
-  int held_ = 0;  // messages that the transport may hold back for the next one
-  int starting_ = 0;
-  bool reading_ = false;
-  bool accepting_ = false;  // a message is on its way to the session
-  bool writing_ = false;
-  bool begun_ = false;        // to write
-  bool input_ended_ = false;  // no operation will follow
-  bool finished_ = false;
-  bool aborted_ = false;
-  absl::Status end_;  // what the stream ends with
+  std::deque<Answer> answers_ TG_GUARDED_BY(mutex_);
+  uint64_t sent_ TG_GUARDED_BY(mutex_) = 0;         // bytes of the read at the front of answers_
+  int64_t answer_bytes_ TG_GUARDED_BY(mutex_) = 0;  // that answers_ hold copies of
+  grpc::ByteBuffer outgoing_;                       // of who set writing_
+  int held_ TG_GUARDED_BY(mutex_) =
+      0;  // messages that the transport may hold back for the next one
+  int starting_ TG_GUARDED_BY(mutex_) = 0;
+  bool reading_ TG_GUARDED_BY(mutex_) = false;
+  bool accepting_ TG_GUARDED_BY(mutex_) = false;  // a message is on its way to the session
+  bool writing_ TG_GUARDED_BY(mutex_) = false;
+  bool begun_ TG_GUARDED_BY(mutex_) = false;        // to write
+  bool input_ended_ TG_GUARDED_BY(mutex_) = false;  // no operation will follow
+  bool finished_ TG_GUARDED_BY(mutex_) = false;
+  bool aborted_ TG_GUARDED_BY(mutex_) = false;
+  absl::Status end_ TG_GUARDED_BY(mutex_);  // what the stream ends with
 };
 
 }  // namespace telegrad

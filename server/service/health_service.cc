@@ -53,7 +53,7 @@ class HealthService::Watcher final : public RawStream,
   }
   void OnSent(bool ok) override {
     {
-      std::lock_guard lock(mutex_);
+      const std::lock_guard lock(mutex_);
       writing_ = false;
       if (!ok) end_ = absl::CancelledError("the client has disconnected");
     }
@@ -67,7 +67,7 @@ class HealthService::Watcher final : public RawStream,
 
   void Tell(State state) {
     {
-      std::lock_guard lock(mutex_);
+      const std::lock_guard lock(mutex_);
       if (last_) return;  // the end was told meanwhile
       const auto status = !known_                        ? HealthCheckResponse::SERVICE_UNKNOWN
                           : state.Serves(needs_devices_) ? HealthCheckResponse::SERVING
@@ -81,7 +81,7 @@ class HealthService::Watcher final : public RawStream,
   }
   void End(absl::Status status) override {
     {
-      std::lock_guard lock(mutex_);
+      const std::lock_guard lock(mutex_);
       if (!end_) end_ = std::move(status);
     }
     Pump();
@@ -124,7 +124,7 @@ absl::Status HealthService::Check(const Caller&, const HealthCheckRequest& reque
   if (!request.service().empty() && !IsService(request.service())) {
     return absl::NotFoundError("this server has no such service");
   }
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   response->set_status(state_.Serves(NeedsDevices(request.service()))
                            ? HealthCheckResponse::SERVING
                            : HealthCheckResponse::NOT_SERVING);
@@ -139,7 +139,7 @@ void HealthService::Enter(const std::shared_ptr<Watcher>& watcher) {
   std::shared_ptr<Watcher> oldest;
   State state;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (watchers_.size() >= kMaxWatchers) {
       oldest = watchers_.front();
       watchers_.pop_front();
@@ -154,7 +154,7 @@ void HealthService::Enter(const std::shared_ptr<Watcher>& watcher) {
 }
 
 void HealthService::Leave(const std::shared_ptr<Watcher>& watcher) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   watchers_.remove(watcher);
 }
 
@@ -162,7 +162,7 @@ void HealthService::Change(const std::function<void(State*)>& change) {
   std::list<std::shared_ptr<Watcher>> watchers;
   State state;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     change(&state_);
     state = state_;
     watchers = watchers_;
@@ -172,7 +172,7 @@ void HealthService::Change(const std::function<void(State*)>& change) {
 
 void HealthService::SetDevicesHealthy(bool healthy) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (state_.devices_healthy == healthy) return;
   }
   Change([healthy](State* state) { state->devices_healthy = healthy; });

@@ -4,9 +4,9 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "engine/base/mutex.h"
 #include "grpc/health/v1/health.pb.h"
 #include "server/service/router.h"
 
@@ -35,9 +35,9 @@ class HealthService {
   void Leave(const std::shared_ptr<Watcher>& watcher);
   void Change(const std::function<void(State*)>& change);
 
-  std::mutex mutex_;
-  State state_;
-  std::list<std::shared_ptr<Watcher>> watchers_;  // the oldest first
+  Mutex mutex_;
+  State state_ TG_GUARDED_BY(mutex_);
+  std::list<std::shared_ptr<Watcher>> watchers_ TG_GUARDED_BY(mutex_);  // the oldest first
 };
 
 }  // namespace telegrad

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "engine/frontend/onnx/import.h"
+#include "server/operations/import.h"
 #include "server/serving/form.h"
-#include "server/session/operation.h"
 #include "telegrad/v1/compute.pb.h"
 
 namespace telegrad {

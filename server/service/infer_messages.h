@@ -8,7 +8,7 @@
 #include "grpcpp/grpcpp.h"
 #include "inference/grpc_service.pb.h"
 #include "server/serving/infer.h"
-#include "server/session/tenant.h"
+#include "server/tenant/tenant.h"
 
 namespace telegrad {
 

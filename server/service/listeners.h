@@ -11,12 +11,12 @@
 #include "grpcpp/grpcpp.h"
 #include "server/admin/address.h"
 #include "server/admin/service_manager.h"
+#include "server/data/bulk_listener.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/tls_files.h"
 #include "server/service/acceptor.h"
 #include "server/service/connections.h"
 #include "server/service/router.h"
-#include "server/transfer/bulk_listener.h"
 
 namespace telegrad {
 

@@ -44,7 +44,7 @@ ResetGuard::ResetGuard(int64_t most, std::function<bool(std::string_view)> hang_
 void ResetGuard::Count(const std::string& peer) {
   if (most_ == 0 || !peer.starts_with("ip")) return;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (const int64_t now = clock_->Ns(); now - second_ >= kSecondNs) {
       second_ = now;
       resets_.clear();

@@ -5,12 +5,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/base/clock.h"
+#include "engine/base/mutex.h"
 #include "server/admin/limited_log.h"
 
 namespace telegrad {
@@ -34,9 +34,9 @@ class ResetGuard {
   const std::function<bool(std::string_view)> hang_up_;
   const Clock* const clock_;
   LimitedLog log_;
-  std::mutex mutex_;
-  int64_t second_;                                    // when the one that is counted began
-  absl::flat_hash_map<std::string, int64_t> resets_;  // in it, by peer
+  Mutex mutex_;
+  int64_t second_ TG_GUARDED_BY(mutex_);  // when the one that is counted began
+  absl::flat_hash_map<std::string, int64_t> resets_ TG_GUARDED_BY(mutex_);  // in it, by peer
 };
 
 }  // namespace telegrad

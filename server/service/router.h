@@ -21,7 +21,7 @@
 #include "server/admin/metrics.h"
 #include "server/identity/authenticator.h"
 #include "server/service/raw_stream.h"
-#include "server/session/tenant.h"
+#include "server/tenant/tenant.h"
 
 namespace telegrad {
 

@@ -9,7 +9,7 @@
 #include "proto/transport.h"
 #include "server/admin/log.h"
 #include "server/service/convert.h"
-#include "server/session/tenant_metrics.h"
+#include "server/tenant/tenant_metrics.h"
 
 namespace telegrad {
 namespace {

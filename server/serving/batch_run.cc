@@ -6,13 +6,13 @@
 
 #include "absl/time/clock.h"
 #include "engine/base/status.h"
+#include "server/data/staging.h"
 #include "server/pool/admission.h"
 #include "server/serving/batcher.h"
 #include "server/serving/classification.h"
 #include "server/serving/datatype.h"
 #include "server/serving/served_model.h"
 #include "server/session/buffer.h"
-#include "server/session/staging.h"
 
 namespace telegrad {
 namespace {

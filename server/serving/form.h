@@ -15,8 +15,9 @@
 #include "server/serving/model_files.h"
 #include "server/serving/response_cache.h"
 #include "server/serving/weight_store.h"
-#include "server/session/operation.h"
-#include "server/session/session.h"
+#include "server/tenant/environment.h"
+#include "server/tenant/imported_model.h"
+#include "server/tenant/tenant.h"
 
 namespace telegrad {
 

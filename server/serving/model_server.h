@@ -16,7 +16,7 @@
 #include "server/serving/repository.h"
 #include "server/serving/shared_regions.h"
 #include "server/serving/weight_store.h"
-#include "server/session/tenant.h"
+#include "server/tenant/tenant.h"
 
 namespace telegrad {
 

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "engine/base/status.h"
-#include "server/session/staging.h"
+#include "server/data/staging.h"
 
 namespace telegrad {
 

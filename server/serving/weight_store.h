@@ -15,7 +15,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/hash.h"
 #include "server/pool/session_queues.h"
-#include "server/session/tenant.h"
+#include "server/tenant/tenant.h"
 
 namespace telegrad {
 

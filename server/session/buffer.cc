@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/session/answer.h"
+
 namespace telegrad {
 
 bool IsReached(const TimelinePoint& point) {

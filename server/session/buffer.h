@@ -12,7 +12,7 @@
 #include "devices/api/device.h"
 #include "engine/base/account.h"
 #include "server/admin/metrics.h"
-#include "server/session/operation.h"
+#include "server/data/held_read.h"
 
 namespace telegrad {
 

@@ -29,12 +29,13 @@ uint64_t RandomEpoch() {
 
 }  // namespace
 
-SessionRegistry::SessionRegistry(const Environment& env) : env_(env), epoch_(RandomEpoch()) {}
+SessionRegistry::SessionRegistry(const Environment& env, AccessLog* access_log)
+    : env_(env), access_log_(access_log), epoch_(RandomEpoch()) {}
 
 SessionRegistry::~SessionRegistry() {
   decltype(by_token_) sessions;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
     sessions.swap(by_token_);
   }
@@ -55,7 +56,7 @@ absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::Create(std::shared_ptr
     terms.lease_ns = std::clamp(wanted, kMinLeaseMs, limits.max_lease_ms) * kNsPerMs;
     terms.grace_ns = limits.grace_ms * kNsPerMs;
   }
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (static_cast<int64_t>(by_token_.size()) >= limits.sessions) {
     return ResourceExhausted("this server has ", by_token_.size(),
                              " sessions, of which it may have ", limits.sessions,
@@ -99,14 +100,14 @@ absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::FindLocked(std::string
 absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::Find(std::string_view token,
                                                                uint64_t epoch,
                                                                const Tenant& tenant) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return FindLocked(token, epoch, tenant);
 }
 
 absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::KeepAlive(std::string_view token,
                                                                     uint64_t epoch,
                                                                     const Tenant& tenant) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   TG_ASSIGN_OR_RETURN(auto session, FindLocked(token, epoch, tenant));
   session->Renew();
   return session;
@@ -114,11 +115,11 @@ absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::KeepAlive(std::string_
 
 absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::Resume(
     std::string_view token, uint64_t epoch, const Tenant& tenant, std::shared_ptr<AnswerSink> sink,
-    Answer opened, uint64_t acknowledged) {
+    uint64_t id, uint64_t acknowledged) {
   std::shared_ptr<AnswerSink> before;
   std::shared_ptr<Session> session;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto found = FindLocked(token, epoch, tenant);
     if (absl::IsNotFound(found.status())) return absl::AbortedError(found.status().message());
     TG_RETURN_IF_ERROR(found.status());
@@ -126,8 +127,7 @@ absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::Resume(
     if (!session->terms().resumable) {
       return FailedPrecondition("session ", session->terms().id, " was not opened as resumable");
     }
-    opened.result = Describe(*session);
-    before = session->Attach(std::move(sink), std::move(opened), acknowledged);
+    before = session->Attach(std::move(sink), id, Describe(*session), acknowledged);
   }
   if (before != nullptr) {
     before->OnDetached(absl::AbortedError("another stream has resumed the session"));
@@ -140,28 +140,40 @@ void SessionRegistry::Leave(const std::shared_ptr<Session>& session, const Answe
   if (!session->Detach(sink)) return;
   if (!keep || !session->terms().resumable) return Close(session, absl::OkStatus());
   Log(LogLevel::kInfo, "session_detached", {{"session", session->terms().id}});
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   WakeTimer();
 }
 
 void SessionRegistry::Close(const std::shared_ptr<Session>& session, const absl::Status& why) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (by_token_.erase(session->terms().token) == 0) return;
   }
   End(*session, why);
 }
 
-void SessionRegistry::End(Session& session, const absl::Status& why) {
+void SessionRegistry::End(Session& session, const absl::Status& why) const {
   Log(LogLevel::kInfo, "session_closed",
       {{"session", session.terms().id}, {"status", why.ToString()}});
   session.Close(why);
+  if (access_log_ == nullptr) return;
+  const Metrics& counted = session.counted();
+  access_log_->Write("session", {{"session", session.terms().id},
+                                 {"tenant", session.tenant().name},
+                                 {"ms", (env_.clock->Ns() - session.opened_ns()) / kNsPerMs},
+                                 {"status", absl::StatusCodeToString(why.code())},
+                                 {"operations", counted.count(Metric::kOperations)},
+                                 {"errors", counted.count(Metric::kOperationErrors)},
+                                 {"runs", counted.count(Metric::kRuns)},
+                                 {"device_us", counted.count(Metric::kRunNs) / 1000},
+                                 {"written", counted.count(Metric::kBytesWritten)},
+                                 {"read", counted.count(Metric::kBytesRead)}});
 }
 
 std::vector<std::shared_ptr<Session>> SessionRegistry::All() const {
   std::vector<std::shared_ptr<Session>> all;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [token, session] : by_token_) all.push_back(session);
   }
   std::ranges::sort(all, {}, [](const auto& session) { return session->terms().id; });
@@ -177,12 +189,24 @@ OpenResult SessionRegistry::Describe(const Session& session) const {
           .grace_ms = terms.grace_ns / kNsPerMs};
 }
 
+FindLocalSession FinderIn(
+    SessionRegistry* registry,
+    std::function<absl::StatusOr<std::shared_ptr<Tenant>>(const std::string&)> find_tenant) {
+  return [registry, find_tenant = std::move(find_tenant)](
+             const std::string& name, const std::string& token,
+             uint64_t epoch) -> absl::StatusOr<FoundSession> {
+    TG_ASSIGN_OR_RETURN(const auto tenant, find_tenant(name));
+    TG_ASSIGN_OR_RETURN(auto session, registry->Find(token, epoch, *tenant));
+    return FoundSession{std::move(session), tenant->accounts.shared(Quota::kSharedFiles)};
+  };
+}
+
 int64_t SessionRegistry::CloseExpired() {
   std::vector<std::shared_ptr<Session>> expired;
   int64_t next = INT64_MAX;
   {
     // Nobody resumes or renews one meanwhile.
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const int64_t now = env_.clock->Ns();
     for (auto it = by_token_.begin(); it != by_token_.end();) {
       const auto current = it++;
@@ -206,17 +230,18 @@ void SessionRegistry::StartTimer() {
 }
 
 void SessionRegistry::Tick() {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   while (!stop_) {
     sooner_ = false;
     lock.unlock();
     const int64_t next = CloseExpired();
     lock.lock();
-    const auto woken = [this] { return stop_ || sooner_; };
+    // Woken without a reason, it looks again.
+    if (stop_ || sooner_) continue;
     if (next == INT64_MAX) {
-      wake_.wait(lock, woken);
+      wake_.wait(lock);
     } else {
-      wake_.wait_for(lock, std::chrono::nanoseconds(next - env_.clock->Ns()), woken);
+      wake_.wait_for(lock, std::chrono::nanoseconds(next - env_.clock->Ns()));
     }
   }
 }

@@ -9,8 +9,8 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -18,6 +18,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
+#include "server/admin/access_log.h"
+#include "server/data/local_data.h"
 #include "server/session/session.h"
 
 namespace telegrad {
@@ -25,7 +28,8 @@ namespace telegrad {
 // Thread-safe.
 class SessionRegistry {
  public:
-  explicit SessionRegistry(const Environment& env);
+  // `access_log` has a line for each session that has ended; null: there is none.
+  explicit SessionRegistry(const Environment& env, AccessLog* access_log = nullptr);
   // Closes every session.
   ~SessionRegistry();
 
@@ -41,10 +45,11 @@ class SessionRegistry {
   // more).
   absl::StatusOr<std::shared_ptr<Session>> Find(std::string_view token, uint64_t epoch,
                                                 const Tenant& tenant) const;
-  // Attaches `sink` to a resumable session; see Session::Attach. ABORTED also where there is none.
+  // Attaches `sink` to a resumable session; the answer of operation `id` says so, see
+  // Session::Attach. ABORTED also where there is none.
   absl::StatusOr<std::shared_ptr<Session>> Resume(std::string_view token, uint64_t epoch,
                                                   const Tenant& tenant,
-                                                  std::shared_ptr<AnswerSink> sink, Answer opened,
+                                                  std::shared_ptr<AnswerSink> sink, uint64_t id,
                                                   uint64_t acknowledged);
   // Renews the lease of a session. As Find.
   absl::StatusOr<std::shared_ptr<Session>> KeepAlive(std::string_view token, uint64_t epoch,
@@ -68,21 +73,30 @@ class SessionRegistry {
 
  private:
   absl::StatusOr<std::shared_ptr<Session>> FindLocked(std::string_view token, uint64_t epoch,
-                                                      const Tenant& tenant) const;
-  static void End(Session& session, const absl::Status& why);
-  void WakeTimer();  // with the mutex held
+                                                      const Tenant& tenant) const
+      TG_REQUIRES(mutex_);
+  void End(Session& session, const absl::Status& why) const;
+  void WakeTimer() TG_REQUIRES(mutex_);
   void Tick();
 
   const Environment& env_;
+  AccessLog* const access_log_;
   const uint64_t epoch_;
 
-  mutable std::mutex mutex_;
-  absl::flat_hash_map<std::string, std::shared_ptr<Session>> by_token_;
-  uint64_t last_id_ = 0;
-  std::condition_variable wake_;
-  bool sooner_ = false;  // a session may end before the time that the timer waits for
-  bool stop_ = false;
+  mutable Mutex mutex_;
+  absl::flat_hash_map<std::string, std::shared_ptr<Session>> by_token_ TG_GUARDED_BY(mutex_);
+  uint64_t last_id_ TG_GUARDED_BY(mutex_) = 0;
+  std::condition_variable_any wake_;
+  bool sooner_ TG_GUARDED_BY(mutex_) =
+      false;  // a session may end before the time that the timer waits for
+  bool stop_ TG_GUARDED_BY(mutex_) = false;
   std::thread timer_;
 };
+
+// Finds the session that a client on this machine names, for LocalDataHandlers. The registry
+// outlives the result.
+FindLocalSession FinderIn(
+    SessionRegistry* registry,
+    std::function<absl::StatusOr<std::shared_ptr<Tenant>>(const std::string&)> find_tenant);
 
 }  // namespace telegrad

@@ -13,35 +13,23 @@ namespace {
 // Memory of any kept answer, with its parts of fixed size.
 constexpr int64_t kKeptAnswer = 512;
 
-// Additional memory of this kept answer.
-int64_t KeptBytes(const Answer& answer) {
-  const auto message = static_cast<int64_t>(answer.status.message().size());
-  if (const auto* read = std::get_if<ReadResult>(&answer.result)) {
-    return message + static_cast<int64_t>(read->copy.size());
-  }
-  if (const auto* import = std::get_if<ImportResult>(&answer.result)) {
-    return message + import->slot_bytes;
-  }
-  return message;
-}
-
 }  // namespace
 
-std::shared_ptr<AnswerSink> Session::Attach(std::shared_ptr<AnswerSink> sink, Answer opened,
-                                            uint64_t acknowledged) {
-  std::lock_guard lock(mutex_);
+std::shared_ptr<AnswerSink> Session::Attach(std::shared_ptr<AnswerSink> sink, uint64_t id,
+                                            OpenResult opened, uint64_t acknowledged) {
+  const MutexLock lock(mutex_);
   std::shared_ptr<AnswerSink> before = std::exchange(sink_, std::move(sink));
   RenewLocked();
   ForgetLocked(acknowledged);
-  std::get<OpenResult>(opened.result).last_op_id = last_operation_;
-  sink_->OnAnswer(std::move(opened));
+  opened.last_op_id = last_operation_;
+  sink_->OnAnswer({.id = id, .status = {}, .result = MakeResult(std::move(opened))});
   for (const Kept& kept : kept_) sink_->OnAnswer(kept.answer);
   return before;
 }
 
 bool Session::Detach(const AnswerSink& sink) {
   std::shared_ptr<AnswerSink> detached;  // goes without the lock
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (sink_.get() != &sink) return false;
   detached.swap(sink_);
   if (terms_.resumable) ends_at_ = env_.clock->Ns() + terms_.grace_ns;
@@ -61,7 +49,7 @@ bool Session::TakeLocked(const AnswerSink& from, uint64_t id) {
 void Session::Cancel(const AnswerSink& from, uint64_t id, uint64_t first, uint64_t last) {
   const auto meant = [&](uint64_t other) { return first <= other && other <= last; };
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!TakeLocked(from, id)) return;
     for (Queued& queued : queue_) queued.cancelled |= meant(queued.operation.id);
     for (const SlotRef& slot : slots_) {
@@ -73,21 +61,22 @@ void Session::Cancel(const AnswerSink& from, uint64_t id, uint64_t first, uint64
     }
     // What it waits for may be far away, and is of no importance to it now: unless its bytes are on
     // their way already.
-    if (!blocked_ || !queue_.front().cancelled || queue_.front().copied) return;
+    if (!blocked_ || !queue_.front().cancelled) return;
+    if (queue_.front().operation.action->committed()) return;
     ++arming_;
     blocked_ = false;
   }
-  Drain(Where::kReader);
+  Drain(OnThread::kReader);
 }
 
 void Session::Acknowledge(uint64_t id) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   RenewLocked();
   ForgetLocked(id);
 }
 
 void Session::Renew() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   RenewLocked();
 }
 
@@ -96,12 +85,12 @@ void Session::RenewLocked() {
 }
 
 int64_t Session::EndsAt() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return ends_at_;
 }
 
 uint64_t Session::last_operation() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return last_operation_;
 }
 
@@ -121,26 +110,25 @@ void Session::EmitLocked() {
   }
 }
 
-// Keeps an answer for repetition without device memory and within the session's limit of host
-// memory: the trace of a run and the bytes of a long read are sent only once.
+// Keeps an answer for repetition within the session's limit of host memory.
 void Session::KeepLocked(const Answer& answer) {
-  Answer kept{.id = answer.id, .status = answer.status, .result = {}};
+  Answer kept{.id = answer.id, .status = answer.status};
+  if (answer.result != nullptr) kept.result = answer.result->Kept(answer.result);
+  bool whole = kept.result != nullptr || answer.result == nullptr;
   const std::shared_ptr<Account>& account = tenant_->accounts.shared(Quota::kHostMemory);
-  const int64_t bytes = KeptBytes(answer);
   std::optional<Reservation> paid;
-  if (bytes <= env_.limits.kept_bytes - kept_bytes_) paid = Reservation::Try(account, bytes);
-  const auto* read = std::get_if<ReadResult>(&answer.result);
-  if (!paid || (read != nullptr && read->held != nullptr)) {
+  if (whole) {
+    const int64_t bytes = static_cast<int64_t>(kept.status.message().size()) +
+                          (kept.result == nullptr ? 0 : kept.result->kept_bytes());
+    if (bytes <= env_.limits.kept_bytes - kept_bytes_) paid = Reservation::Try(account, bytes);
+    whole = paid.has_value();
+  }
+  if (!whole) {
     paid.emplace();
+    kept.result = nullptr;
     kept.status = absl::AbortedError(
         "the stream broke before the client had received all of the answer, which is too large to "
         "be kept; request it again");
-  } else if (const auto* run = std::get_if<RunResult>(&answer.result)) {
-    RunResult result = *run;
-    result.traced = nullptr;
-    kept.result = std::move(result);
-  } else {
-    kept.result = answer.result;
   }
   kept_bytes_ += paid->amount();
   kept_.push_back({std::move(kept), *std::move(paid), Reservation::Charge(account, kKeptAnswer)});

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/base/status.h"
-#include "server/session/engine.h"
+#include "server/tenant/engine.h"
 
 namespace telegrad::fakes {
 
@@ -79,10 +79,10 @@ class CopyEngine final : public Engine {
   CopyExecutable::OnRun on_run;                     // before each; likewise
   RunCost cost;                                     // what a run says it takes; likewise
 
-  std::shared_ptr<const Executable> Find(const Digest& hash, std::span<Device* const>,
+  std::shared_ptr<const Executable> Find(const Digest& hash, std::span<Device* const> devices,
                                          std::span<const VarValue>) override {
     std::lock_guard lock(mutex_);
-    const auto it = made_.find(hash);
+    const auto it = made_.find({hash, devices[0]});
     return it == made_.end() ? nullptr : it->second;
   }
   absl::StatusOr<ExecutableCache::Result> Get(const Digest& hash, const FrozenGraph&,
@@ -92,7 +92,7 @@ class CopyEngine final : public Engine {
     ++compiled;
     auto executable = std::make_shared<CopyExecutable>(devices[0], &gate, cost, on_run);
     std::lock_guard lock(mutex_);
-    made_[hash] = executable;
+    made_[{hash, devices[0]}] = executable;
     return ExecutableCache::Result{executable, false, 1};
   }
 
@@ -101,7 +101,7 @@ class CopyEngine final : public Engine {
 
  private:
   std::mutex mutex_;
-  std::map<Digest, std::shared_ptr<const Executable>> made_;
+  std::map<std::pair<Digest, const Device*>, std::shared_ptr<const Executable>> made_;
 };
 
 }  // namespace telegrad::fakes

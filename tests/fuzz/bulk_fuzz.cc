@@ -10,7 +10,7 @@
 
 #include "engine/net/frames.h"
 #include "engine/net/proof.h"
-#include "server/transfer/bulk_connection.h"
+#include "server/data/bulk_connection.h"
 #include "tests/fuzz/filled_session.h"
 #include "tests/fuzz/fuzz.h"
 

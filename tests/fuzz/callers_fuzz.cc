@@ -8,7 +8,7 @@
 #include "server/identity/certificate_tenants.h"
 #include "server/identity/local_socket.h"
 #include "server/identity/token.h"
-#include "server/session/quotas.h"
+#include "server/tenant/quotas.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace telegrad {

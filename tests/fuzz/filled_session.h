@@ -9,6 +9,7 @@
 
 #include "devices/cpu/cpu_device.h"
 #include "server/admin/log.h"
+#include "server/operations/operations.h"
 #include "server/session/session_registry.h"
 #include "tests/fakes/copy_engine.h"
 #include "tests/fakes/manual_clock.h"
@@ -36,7 +37,7 @@ class SessionHost {
     const auto session = *registry_->Create(tenant_, /*resumable=*/false, 0, sink);
     uint64_t id = 0;
     const auto submit = [&](auto op) {
-      FUZZ_CHECK(session->Submit(*sink, {.id = ++id, .op = std::move(op)}).ok());
+      FUZZ_CHECK(session->Submit(*sink, {.id = ++id, .action = MakeAction(std::move(op))}).ok());
     };
     submit(AllocOp{1, kBuffer, ""});
     submit(AllocOp{2, kBuffer, ""});

@@ -12,7 +12,7 @@
 #include "server/service/infer_messages.h"
 #include "server/serving/bytes_tensor.h"
 #include "server/serving/datatype.h"
-#include "server/session/tenant.h"
+#include "server/tenant/tenant.h"
 #include "tests/fakes/copy_engine.h"
 #include "tests/fuzz/fuzz.h"
 

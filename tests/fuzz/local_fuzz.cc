@@ -15,7 +15,7 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
-#include "server/session/local_data.h"
+#include "server/data/local_data.h"
 #include "tests/fuzz/filled_session.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -31,10 +31,9 @@ class Daemon {
   Daemon()
       : path_(std::filesystem::temp_directory_path() / StrCat("telegrad_local_fuzz_", getpid())) {
     LocalSocket::Handlers handlers =
-        LocalDataHandlers(&host_.registry(), &host_.workers(),
-                          [this](const std::string&) -> absl::StatusOr<std::shared_ptr<Tenant>> {
-                            return host_.tenant();
-                          });
+        LocalDataHandlers(&host_.workers(), FinderIn(&host_.registry(), [this](const std::string&) {
+          return absl::StatusOr<std::shared_ptr<Tenant>>(host_.tenant());
+        }));
     socket_ = *LocalSocket::Start(path_, *LocalUsers::Parse({}), std::move(handlers));
     Connect();
   }

@@ -10,7 +10,7 @@
 #include "engine/net/tcp.h"
 #include "engine/wire/compression.h"
 #include "proto/transport.h"
-#include "server/transfer/bulk_listener.h"
+#include "server/data/bulk_listener.h"
 #include "tests/server/bulk_token.h"
 #include "tests/server/session_fixture.h"
 #include "tests/server/transfer_requests.h"

@@ -1,5 +1,5 @@
 // Tickets for bulk sockets: once, soon, few, and for who proves that it knows them.
-#include "server/transfer/bulk_tickets.h"
+#include "server/data/bulk_tickets.h"
 
 #include "engine/base/status.h"
 #include "tests/fakes/manual_clock.h"

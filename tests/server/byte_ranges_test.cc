@@ -1,5 +1,5 @@
 // Sets of byte ranges against a set of bytes.
-#include "server/session/byte_ranges.h"
+#include "server/data/byte_ranges.h"
 
 #include <algorithm>
 #include <random>

@@ -1,9 +1,12 @@
 // The file of --config: what it says is what the flags would say, mistakes in it are told by line,
 // and it is read again while the daemon runs.
 #include <algorithm>
+#include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <thread>
 
 #include "client/cc/admin.h"
 #include "engine/ir/content_hash.h"
@@ -337,6 +340,96 @@ TEST_F(ConfigTest, OperationsAreTraced) {
     EXPECT_EQ(testing::String(event.args, "tenant"), "local");
   }
   EXPECT_THAT(names, ElementsAre("queue", "compile", "admit", "schedule", "run"));
+}
+
+// Every operation is traced and has a line; the collector is not there; clients send trace headers
+// of garbage; and the configuration is read again all the time, every other time with a mistake. No
+// call fails, and every span and line is accounted for.
+TEST_F(ConfigTest, NothingIsLostWhileItIsReadAgainUnderLoad) {
+  const std::string good = "[*]\nweight = 2\n", bad = "[*]\nweight = 0\n";
+  const std::string log = file_ + ".access";
+  Write(good);
+  Start({"--config", file_, "--trace-one-in", "1", "--otlp", "127.0.0.1:9", "--access-log", log,
+         "--admin-listen", "unix:" + admin_socket_});
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> operations{0};
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 3; ++client) {
+    clients.emplace_back([&, client] {
+      RawSession session(connection_->channel());
+      constexpr std::string_view kHeaders[] = {
+          "",
+          "00",
+          "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+          "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+          "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+          "\n\"}"};
+      for (uint64_t i = 1; !stop || i < 50; ++i) {
+        v1::ExecuteRequest request = AllocRequest(i, 8);
+        request.set_traceparent(std::string(kHeaders[(i + static_cast<uint64_t>(client)) % 6]));
+        if (i % 7 == 0) request.set_traceparent(std::string(100'000, '0'));
+        EXPECT_EQ(session.Ask(request), absl::OkStatus());
+        ++operations;
+      }
+    });
+  }
+  for (int i = 0; i < 60; ++i) {
+    Write(i % 2 == 0 ? bad : good);
+    const auto reloaded = Reload();
+    EXPECT_EQ(reloaded.ok(), i % 2 == 1) << reloaded.status();
+    daemon_->Signal(SIGHUP);
+  }
+  stop = true;
+  for (std::thread& client : clients) client.join();
+  EXPECT_TRUE(BecomesZero("telegrad_sessions"));
+  EXPECT_EQ(Stat("telegrad_operation_errors_total"), 0);
+  const auto all = 2 * static_cast<double>(operations.load());  // each with a sync
+  EXPECT_EQ(Stat("telegrad_operations_total"), all);
+  const auto becomes = [&](const char* name, const char* other, double value) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (Stat(name) + Stat(other) != value) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+    }
+    return true;
+  };
+  // Of each operation, its own span and that of its wait.
+  EXPECT_TRUE(becomes("telegrad_spans_dropped_total", "telegrad_spans_exported_total", 2 * all));
+  EXPECT_EQ(Stat("telegrad_spans_exported_total"), 0);
+  EXPECT_TRUE(
+      becomes("telegrad_access_log_lines_total", "telegrad_access_log_lost_total", all + 3));
+  std::ifstream lines(log);
+  int64_t whole = 0, sessions = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const bool operation = line.find(" INFO operation name=") != std::string::npos;
+    const bool session = line.find(" INFO session session=") != std::string::npos;
+    EXPECT_TRUE(operation != session) << line;
+    ++(operation ? whole : sessions);
+  }
+  EXPECT_EQ(static_cast<double>(whole + sessions), Stat("telegrad_access_log_lines_total"));
+  EXPECT_EQ(sessions, 3);
+  std::filesystem::remove(log);
+}
+
+// A reader that asks for OpenMetrics gets it, with the trace of a run.
+TEST_F(ConfigTest, OpenMetricsHasExemplars) {
+  Start({"--trace-one-in", "1"});
+  const auto session = Session();
+  const FrozenGraph graph = DoubleGraph(8);
+  const uint64_t handles[] = {session->NewHandle(), session->NewHandle()};
+  for (const uint64_t handle : handles) session->Alloc(handle, 32);
+  session->WriteCopy(handles[1], 0, Bytes(std::vector<float>(8, 3)));
+  ASSERT_TRUE(session->Put(graph.root()).Get().ok());
+  ASSERT_TRUE(session->Run(ContentHash(graph.root()), handles).Get().ok());
+  Stat("telegrad_sessions");
+  const testing::Output page = testing::RunProgram(
+      "/bin/bash",
+      {"-c", StrCat("exec 3<>/dev/tcp/127.0.0.1/", std::atoi(metrics_.c_str()),
+                    "; printf 'GET /metrics HTTP/1.1\\r\\nACCEPT: application/openmetrics-text; "
+                    "version=1.0.0\\r\\n\\r\\n' >&3; cat <&3")});
+  EXPECT_THAT(page.text, HasSubstr("Content-Type: application/openmetrics-text; version=1.0.0"));
+  EXPECT_THAT(page.text, ContainsRegex("telegrad_tenant_run_latency_seconds_bucket\\{[^}]*\\} 1 # "
+                                       "\\{trace_id=\"[0-9a-f]{32}\"\\} [0-9.e-]+ [0-9.]+\n"));
+  EXPECT_TRUE(page.text.ends_with("\n# EOF\n")) << page.text.substr(page.text.size() - 40);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The graphs of a tenant: how many are kept, and what a run of one writes.
-#include "server/session/graph_store.h"
+#include "server/tenant/graph_store.h"
 
 #include "gtest/gtest.h"
 #include "tests/server/copy_graph.h"

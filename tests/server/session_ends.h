@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "engine/ir/content_hash.h"
+#include "server/operations/operations.h"
 #include "server/session/session.h"
 
 namespace telegrad {
@@ -78,6 +80,14 @@ class Sink final : public AnswerSink {
   std::map<uint64_t, Answer> answers_;
   std::optional<absl::Status> detached_;
 };
+
+// The result of that kind, which the answer has.
+template <typename T>
+const T& As(const Answer& answer) {
+  const T* const result = ResultAs<T>(answer);
+  if (result == nullptr) std::abort();
+  return *result;
+}
 
 // A graph as if it had been decoded and verified.
 inline PutOp PutOf(const FrozenGraph& graph, bool compile) {

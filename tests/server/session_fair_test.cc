@@ -15,7 +15,7 @@ class SessionFairTest : public SessionTest {
     ~Other() { session->Close(); }
     template <typename Op>
     uint64_t Submit(Op op) {
-      EXPECT_TRUE(session->Submit(*sink, {.id = ++last, .op = std::move(op)}).ok());
+      EXPECT_TRUE(session->Submit(*sink, {.id = ++last, .action = MakeAction(std::move(op))}).ok());
       return last;
     }
     absl::Status StatusOf(uint64_t id) { return sink->Take(id).status; }
@@ -89,7 +89,7 @@ TEST_F(SessionFairTest, DeviceTimeIsNotThatOfWaiting) {
   engine_.gate.Open();
   const Answer answer = sink_->Take(run);
   ASSERT_TRUE(answer.status.ok()) << answer.status;
-  EXPECT_EQ(std::get<RunResult>(answer.result).device_ns, 0u);
+  EXPECT_EQ(As<RunResult>(answer).device_ns, 0u);
   session_->Close();
   pool->queue(*pool->devices()[0], QueueKind::kCompute)->Drained().Wait().IgnoreError();
   session_ = nullptr;

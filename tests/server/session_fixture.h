@@ -47,7 +47,8 @@ class SessionTest : public ::testing::Test {
   }
   template <typename Op>
   uint64_t Submit(Op op) {
-    EXPECT_TRUE(session().Submit(*sink_, {.id = ++last_id_, .op = std::move(op)}).ok());
+    EXPECT_TRUE(
+        session().Submit(*sink_, {.id = ++last_id_, .action = MakeAction(std::move(op))}).ok());
     return last_id_;
   }
   uint64_t Alloc(uint64_t handle, uint64_t bytes) { return Submit(AllocOp{handle, bytes, ""}); }
@@ -71,7 +72,7 @@ class SessionTest : public ::testing::Test {
     const Answer answer = sink_->Take(read);
     EXPECT_TRUE(answer.status.ok()) << answer.status;
     if (!answer.status.ok()) return "error";
-    const auto& result = std::get<ReadResult>(answer.result);
+    const auto& result = As<ReadResult>(answer);
     if (!result.held) return result.copy;
     return std::string(static_cast<const char*>(result.held->memory()->host()) + result.at,
                        result.bytes);

@@ -66,7 +66,7 @@ class SessionImportTest : public SessionTest {
 TEST_F(SessionImportTest, MakesFilledBuffersAndAGraph) {
   const Answer answer = sink_->Take(Import("abc", 10));
   ASSERT_TRUE(answer.status.ok()) << answer.status;
-  const auto& result = std::get<ImportResult>(answer.result);
+  const auto& result = As<ImportResult>(answer);
   ASSERT_EQ(result.slots->size(), 4u);
   EXPECT_EQ((*result.slots)[0].handle, 0u) << "of an input";
   for (uint64_t i = 0; i < 3; ++i) {
@@ -74,7 +74,7 @@ TEST_F(SessionImportTest, MakesFilledBuffersAndAGraph) {
     EXPECT_EQ(Bytes(Read(10 + i, 1)), std::string(1, static_cast<char>('a' + i)));
   }
   const Answer has = sink_->Take(Submit(HasOp{std::string(result.hash.view())}));
-  EXPECT_TRUE(std::get<HasResult>(has.result).has);
+  EXPECT_TRUE(As<HasResult>(has).has);
   EXPECT_EQ(metrics_.count(Metric::kImports), 1);
   EXPECT_EQ(engine_.compiled, 0);
   EXPECT_TRUE(sink_->Take(Import("d", 20, /*compile=*/true)).status.ok());
@@ -197,7 +197,7 @@ TEST_F(SessionImportTest, AnswersThatAreTooLongAreNotKept) {
   const uint64_t ids[] = {Import("a", 10), Import("b", 20), Import("c", 30)};
   EXPECT_TRUE(StatusOf(ids[2]).ok());
   sink_ = std::make_shared<Sink>();
-  session().Attach(sink_, {.id = 0, .status = {}, .result = OpenResult{}}, 0);
+  session().Attach(sink_, /*id=*/0, OpenResult{}, 0);
   EXPECT_TRUE(StatusOf(ids[0]).ok());
   EXPECT_TRUE(StatusOf(ids[1]).ok());
   EXPECT_TRUE(absl::IsAborted(StatusOf(ids[2])));
@@ -205,7 +205,7 @@ TEST_F(SessionImportTest, AnswersThatAreTooLongAreNotKept) {
   const uint64_t again = Import("d", 40);
   EXPECT_TRUE(StatusOf(again).ok());
   sink_ = std::make_shared<Sink>();
-  session().Attach(sink_, {.id = 0, .status = {}, .result = OpenResult{}}, 0);
+  session().Attach(sink_, /*id=*/0, OpenResult{}, 0);
   EXPECT_TRUE(StatusOf(again).ok());
 }
 

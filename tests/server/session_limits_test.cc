@@ -30,7 +30,7 @@ TEST_F(SessionTest, OneTraceAtATime) {
   {
     const Answer answer = sink_->Take(first);
     ASSERT_TRUE(answer.status.ok()) << answer.status;
-    const auto& run = std::get<RunResult>(answer.result).traced;
+    const auto& run = As<RunResult>(answer).traced;
     ASSERT_NE(run, nullptr);
     EXPECT_EQ(run->executable->num_launches(), 1);
     EXPECT_LE(run->submitted_ns, run->ended_ns);
@@ -40,7 +40,7 @@ TEST_F(SessionTest, OneTraceAtATime) {
   EXPECT_TRUE(StatusOf(traced(false)).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(StatusOf(traced(true))));
   const Answer plain = sink_->Take(Run(1, 2));
-  EXPECT_EQ(std::get<RunResult>(plain.result).traced, nullptr);
+  EXPECT_EQ(As<RunResult>(plain).traced, nullptr);
 }
 
 TEST_F(SessionTest, ManyRunsAreHeldBackAndAllRun) {
@@ -114,7 +114,7 @@ TEST_F(SessionTest, WhatAnOperationTakesBesideItsDataIsBounded) {
   Run(1, 2);
   Write(2, "1234");  // waits for the run, and what follows for it
   const auto run = [&](int64_t head_bytes) {
-    Operation operation{.id = ++last_id_, .head_bytes = head_bytes, .op = SyncOp{}};
+    Operation operation{.id = ++last_id_, .head_bytes = head_bytes, .action = MakeAction(SyncOp{})};
     EXPECT_TRUE(session().Submit(*sink_, std::move(operation)).ok());
   };
   for (int i = 0; i < 100; ++i) run(1000);
@@ -230,9 +230,9 @@ TEST_F(SessionTest, OthersGoOnWhileOneCompiles) {
   const uint64_t run = Run(1, 2);
   const auto other_sink = std::make_shared<Sink>();
   const auto other = std::make_shared<Session>(env_, tenant_, SessionTerms{.id = 2}, other_sink);
-  ASSERT_TRUE(other->Submit(*other_sink, {.id = 1, .op = AllocOp{1, 16 << 20, ""}})
+  ASSERT_TRUE(other->Submit(*other_sink, {.id = 1, .action = MakeAction(AllocOp{1, 16 << 20, ""})})
                   .ok());  // takes a worker
-  ASSERT_TRUE(other->Submit(*other_sink, {.id = 2, .op = ReadOp{1, 0, 1}}).ok());
+  ASSERT_TRUE(other->Submit(*other_sink, {.id = 2, .action = MakeAction(ReadOp{1, 0, 1})}).ok());
   EXPECT_TRUE(other_sink->Take(2).status.ok());
   other->Close();
   compiler.Open();

@@ -89,7 +89,7 @@ TEST_F(RegistryTest, ALeaseIsRenewedByWhateverIsHeard) {
   Open(false);  // has no lease
   EXPECT_EQ(registry_->CloseExpired(), clock_.Ns() + 60'000 * kMs);
   clock_.Advance(50'000 * kMs);
-  ASSERT_TRUE(session->Submit(*sink_, {.id = 1, .op = SyncOp{}}).ok());
+  ASSERT_TRUE(session->Submit(*sink_, {.id = 1, .action = MakeAction(SyncOp{})}).ok());
   EXPECT_EQ(registry_->CloseExpired(), clock_.Ns() + 60'000 * kMs);
   clock_.Advance(50'000 * kMs);
   const auto renewed = registry_->KeepAlive(session->terms().token, registry_->epoch(), *tenant_);

@@ -24,10 +24,9 @@ class ResumeTest : public SessionTest {
   uint64_t Resume(uint64_t acknowledged) {
     const auto before = sink_;
     sink_ = std::make_shared<Sink>();
-    const auto replaced =
-        session().Attach(sink_, {.id = 0, .status = {}, .result = OpenResult{}}, acknowledged);
+    const auto replaced = session().Attach(sink_, /*id=*/0, OpenResult{}, acknowledged);
     EXPECT_TRUE(replaced == nullptr || replaced == before);
-    return std::get<OpenResult>(sink_->Take(0).result).last_op_id;
+    return As<OpenResult>(sink_->Take(0)).last_op_id;
   }
   uint64_t Repeat(uint64_t id, Operation operation) {
     operation.id = id;
@@ -62,8 +61,8 @@ TEST_F(ResumeTest, OperationsAreCarriedOutOnce) {
   const uint64_t run = Run(1, 2), last = last_id_;
   ASSERT_TRUE(StatusOf(run).ok());
   EXPECT_EQ(Resume(0), last);
-  Repeat(run - 1, {.id = 0, .op = AllocOp{2, 4, ""}});
-  Repeat(run, {.id = 0, .op = RunOp{std::string(hash_.view()), {1, 2}}});
+  Repeat(run - 1, {.id = 0, .action = MakeAction(AllocOp{2, 4, ""})});
+  Repeat(run, {.id = 0, .action = MakeAction(RunOp{std::string(hash_.view()), {1, 2}})});
   EXPECT_TRUE(Sync().ok());
   EXPECT_EQ(metrics_.count(Metric::kRuns), 1);
   EXPECT_EQ(metrics_.count(Metric::kOperationErrors), 0);
@@ -84,7 +83,7 @@ TEST_F(ResumeTest, WorkGoesOnWithoutAStream) {
   pool_->queue(*device_, QueueKind::kCompute)->Drained().Wait().IgnoreError();
   EXPECT_EQ(Resume(1), read);
   EXPECT_EQ(Bytes(read), "abcd");
-  Repeat(lost, {.id = 0, .op = SyncOp{}});
+  Repeat(lost, {.id = 0, .action = MakeAction(SyncOp{})});
   EXPECT_TRUE(StatusOf(lost).ok());
   EXPECT_THAT(sink_->order(), ElementsAre(0, run, read, lost));
 }
@@ -93,7 +92,8 @@ TEST_F(ResumeTest, AHalfOpenStreamIsReplaced) {
   Alloc(1, 4);
   const auto old = sink_;
   Resume(0);
-  EXPECT_TRUE(session().Submit(*old, {.id = 100, .op = SyncOp{}}).ok()) << "ignored";
+  EXPECT_TRUE(session().Submit(*old, {.id = 100, .action = MakeAction(SyncOp{})}).ok())
+      << "ignored";
   EXPECT_FALSE(session().Detach(*old));
   EXPECT_EQ(Bytes(Read(1, 4)), std::string(4, '\0'));
   EXPECT_THAT(old->order(), ElementsAre());
@@ -138,7 +138,8 @@ TEST_F(ResumeTest, KeptAnswersAreChargedToTheTenant) {
 TEST_F(ResumeTest, AClientThatAcknowledgesNothingIsRefused) {
   env_.limits.unacknowledged = 3;
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(Sync().ok());
-  const absl::Status refused = session().Submit(*sink_, {.id = ++last_id_, .op = SyncOp{}});
+  const absl::Status refused =
+      session().Submit(*sink_, {.id = ++last_id_, .action = MakeAction(SyncOp{})});
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("unacknowledged is limited to 3"));
   session().Acknowledge(2);

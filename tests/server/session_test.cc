@@ -72,7 +72,7 @@ TEST_F(SessionTest, RunIsSubmittedWithoutWaitingForIt) {
   EXPECT_THAT(sink_->order(), ElementsAre(1)) << "only the put is answered";
   engine_.gate.Open();
   EXPECT_EQ(Bytes(read), "wxyz");
-  EXPECT_EQ(std::get<RunResult>(sink_->Take(run).result).kernels, 1u);
+  EXPECT_EQ(As<RunResult>(sink_->Take(run)).kernels, 1u);
   EXPECT_THAT(sink_->order(), ElementsAre(1, run, read));
 }
 
@@ -118,7 +118,7 @@ TEST_F(SessionTest, BufferBeingSentIsNotOverwritten) {
   Write(1, "lost");
   Run(1, 2);
   const uint64_t after = Read(1, 4);
-  const auto held = std::get<ReadResult>(sending.result).held;
+  const auto held = As<ReadResult>(sending).held;
   EXPECT_EQ(std::memcmp(held->memory()->host(), "keep", 4), 0);
   EXPECT_EQ(metrics_.count(Metric::kRuns), 0);
   sending = {};
@@ -167,7 +167,7 @@ TEST_F(SessionTest, UploadsAreCopiedOnceIntoTheArena) {
   EXPECT_EQ(device_->memory_used(), used);
   EXPECT_EQ(device_->memory_footprint(), footprint);
   const Answer whole = sink_->Take(Read(1, 4 * kBytes));
-  const auto held = std::get<ReadResult>(whole.result).held;
+  const auto held = As<ReadResult>(whole).held;
   auto* const memory = static_cast<char*>(held->memory()->host());
   EXPECT_THAT(copies, ElementsAre(memory, memory + kBytes, memory + 2 * kBytes));
   EXPECT_EQ(memory[3 * kBytes - 1], 'u');
@@ -218,8 +218,8 @@ TEST_F(SessionTest, CompilesOnceAndOnAWorker) {
   Put(1);
   Alloc(1, 4);
   Alloc(2, 4);
-  EXPECT_FALSE(std::get<RunResult>(sink_->Take(Run(1, 2)).result).cached);
-  EXPECT_TRUE(std::get<RunResult>(sink_->Take(Run(1, 2)).result).cached);
+  EXPECT_FALSE(As<RunResult>(sink_->Take(Run(1, 2))).cached);
+  EXPECT_TRUE(As<RunResult>(sink_->Take(Run(1, 2))).cached);
   EXPECT_EQ(engine_.compiled, 1);
   EXPECT_NE(compiled_on, std::this_thread::get_id());
 }

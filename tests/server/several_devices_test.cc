@@ -8,8 +8,8 @@
 #include "engine/ir/content_hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/session/caching_engine.h"
 #include "server/session/session.h"
+#include "server/tenant/caching_engine.h"
 #include "tests/fakes/loopback/graph_loader.h"
 #include "tests/fakes/loopback/loopback_device.h"
 #include "tests/fakes/temporary_directory.h"
@@ -51,7 +51,8 @@ class SeveralDevices : public ::testing::Test {
 
   template <typename Op>
   uint64_t Submit(Op op) {
-    EXPECT_TRUE(session_->Submit(*answers_, {.id = ++last_id_, .op = std::move(op)}).ok());
+    EXPECT_TRUE(
+        session_->Submit(*answers_, {.id = ++last_id_, .action = MakeAction(std::move(op))}).ok());
     return last_id_;
   }
   absl::Status StatusOf(uint64_t id) { return answers_->Take(id).status; }
@@ -68,7 +69,7 @@ class SeveralDevices : public ::testing::Test {
     const Answer answer = answers_->Take(Submit(ReadOp{handle, 0, 16}));
     EXPECT_TRUE(answer.status.ok()) << answer.status;
     if (!answer.status.ok()) return {};
-    const auto& result = std::get<ReadResult>(answer.result);
+    const auto& result = As<ReadResult>(answer);
     std::vector<int32_t> words(4);
     const void* from = result.held ? result.held->memory()->host() : result.copy.data();
     std::memcpy(words.data(), from, 16);

@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "engine/net/tcp.h"
-#include "server/session/guarded_copy.h"
-#include "server/session/sealed_file.h"
+#include "server/data/guarded_copy.h"
+#include "server/data/sealed_file.h"
 #include "tests/server/daemon_fixture.h"
 
 namespace telegrad {

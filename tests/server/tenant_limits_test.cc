@@ -3,7 +3,7 @@
 #include <map>
 
 #include "server/session/session_registry.h"
-#include "server/session/tenant_metrics.h"
+#include "server/tenant/tenant_metrics.h"
 #include "tests/server/session_fixture.h"
 
 namespace telegrad {
@@ -21,7 +21,8 @@ class TenantLimits : public SessionTest {
     uint64_t last_id = 0;
     template <typename Op>
     uint64_t Submit(Op op) {
-      EXPECT_TRUE(session->Submit(*sink, {.id = ++last_id, .op = std::move(op)}).ok());
+      EXPECT_TRUE(
+          session->Submit(*sink, {.id = ++last_id, .action = MakeAction(std::move(op))}).ok());
       return last_id;
     }
     absl::Status Sync() { return sink->Take(Submit(SyncOp{})).status; }

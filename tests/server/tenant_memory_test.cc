@@ -11,9 +11,9 @@
 #include "engine/compile/compiler.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/session/caching_engine.h"
 #include "server/session/session.h"
-#include "server/session/tenant_directory.h"
+#include "server/tenant/caching_engine.h"
+#include "server/tenant/tenant_directory.h"
 #include "tests/server/copy_graph.h"
 #include "tests/server/session_ends.h"
 
@@ -38,9 +38,10 @@ class Client {
 
   template <typename Op>
   Answer Do(Op op) {
-    EXPECT_TRUE(session_->Submit(*sink_, {.id = ++last_id_, .op = std::move(op)}).ok());
+    EXPECT_TRUE(
+        session_->Submit(*sink_, {.id = ++last_id_, .action = MakeAction(std::move(op))}).ok());
     const uint64_t id = last_id_;
-    EXPECT_TRUE(session_->Submit(*sink_, {.id = ++last_id_, .op = SyncOp{}}).ok());
+    EXPECT_TRUE(session_->Submit(*sink_, {.id = ++last_id_, .action = MakeAction(SyncOp{})}).ok());
     EXPECT_TRUE(sink_->Take(last_id_).status.ok());
     return sink_->TakeIfThere(id);
   }
@@ -54,7 +55,7 @@ class Client {
   std::string Read(uint64_t handle, uint64_t bytes) {
     const Answer answer = Do(ReadOp{handle, 0, bytes});
     EXPECT_TRUE(answer.status.ok()) << answer.status;
-    const auto& result = std::get<ReadResult>(answer.result);
+    const auto& result = As<ReadResult>(answer);
     if (!result.held) return result.copy;
     return {static_cast<const char*>(result.held->memory()->host()) + result.at, result.bytes};
   }
@@ -64,7 +65,7 @@ class Client {
   }
   bool Has(const FrozenGraph& graph) {
     const Answer answer = Do(HasOp{std::string(ContentHash(graph.root()).view())});
-    return std::get<HasResult>(answer.result).has;
+    return As<HasResult>(answer).has;
   }
 
  private:
@@ -194,7 +195,7 @@ TEST_F(TenantMemory, IsChargedUntilTheLastReferenceGoes) {
   EXPECT_TRUE(a.Alloc(1, 700'000).ok());
   {
     const Answer reading = a.Do(ReadOp{1, 0, 700'000});
-    ASSERT_TRUE(reading.status.ok() && std::get<ReadResult>(reading.result).held != nullptr);
+    ASSERT_TRUE(reading.status.ok() && As<ReadResult>(reading).held != nullptr);
     EXPECT_TRUE(a.Free(1).ok());
     EXPECT_TRUE(absl::IsResourceExhausted(a.Alloc(2, 700'000)));
     EXPECT_TRUE(a.Free(2).ok());
@@ -263,9 +264,9 @@ TEST_F(TenantMemory, OneIsNotToldWhatAnotherHas) {
   EXPECT_TRUE(b.Put(graph).ok());
   const Answer first = b.Run(graph, {1, 2});
   ASSERT_TRUE(first.status.ok());
-  EXPECT_FALSE(std::get<RunResult>(first.result).cached) << "a has it cached";
-  EXPECT_GT(std::get<RunResult>(first.result).compile_ns, 0u);
-  EXPECT_TRUE(std::get<RunResult>(b.Run(graph, {1, 2}).result).cached);
+  EXPECT_FALSE(As<RunResult>(first).cached) << "a has it cached";
+  EXPECT_GT(As<RunResult>(first).compile_ns, 0u);
+  EXPECT_TRUE(As<RunResult>(b.Run(graph, {1, 2})).cached);
   EXPECT_EQ(caches_->stats().kernels_compiled, 2u) << "the code is shared all the same";
   EXPECT_EQ(Used("a", Quota::kCacheBytes), Used("b", Quota::kCacheBytes)) << "and charged to both";
 
@@ -320,7 +321,7 @@ TEST_F(TenantMemory, CacheBytesDropTheLeastRecentlyUsed) {
     EXPECT_TRUE(two.Put(graphs[i]).ok());
     const Answer answer = two.Run(graphs[i], {1, 2});
     EXPECT_TRUE(answer.status.ok()) << answer.status;
-    return std::get<RunResult>(answer.result).cached;
+    return As<RunResult>(answer).cached;
   };
   for (const int i : {0, 1}) EXPECT_FALSE(cached(i));
   EXPECT_TRUE(cached(0));

@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/identity/principal.h"
-#include "server/session/tenant_directory.h"
+#include "server/tenant/tenant_directory.h"
 #include "tests/fakes/copy_engine.h"
 #include "tests/fakes/manual_clock.h"
 

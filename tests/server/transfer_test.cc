@@ -10,7 +10,7 @@
 
 #include "devices/null/null_device.h"
 #include "engine/base/status.h"
-#include "server/session/local_data.h"
+#include "server/data/local_data.h"
 #include "server/session/session_registry.h"
 #include "tests/server/transfer_fixture.h"
 
@@ -339,13 +339,12 @@ TEST_F(TransferTest, SharedMemoryReachesOnlyItsOwnTenantsSessions) {
   const auto own = std::make_shared<Tenant>("own", tenant_engine, &metrics_);
   const auto other = std::make_shared<Tenant>("other", tenant_engine, &metrics_);
   const auto session = *registry.Create(own, false, 0, sink_);
-  auto handlers =
-      LocalDataHandlers(&registry, &workers_,
-                        [&](const std::string& name) -> absl::StatusOr<std::shared_ptr<Tenant>> {
-                          return name == "own" ? own : other;
-                        });
-  ASSERT_TRUE(session->Submit(*sink_, {.id = 1, .op = AllocOp{1, 5, ""}}).ok());
-  ASSERT_TRUE(session->Submit(*sink_, {.id = 2, .op = WriteOp{1, 0, nullptr, 1, 5}}).ok());
+  auto handlers = LocalDataHandlers(&workers_, FinderIn(&registry, [&](const std::string& name) {
+    return absl::StatusOr<std::shared_ptr<Tenant>>(name == "own" ? own : other);
+  }));
+  ASSERT_TRUE(session->Submit(*sink_, {.id = 1, .action = MakeAction(AllocOp{1, 5, ""})}).ok());
+  ASSERT_TRUE(
+      session->Submit(*sink_, {.id = 2, .action = MakeAction(WriteOp{1, 0, nullptr, 1, 5})}).ok());
   std::string text;
   for (const char c : session->terms().token) {
     char hex[3];
@@ -365,7 +364,7 @@ TEST_F(TransferTest, SharedMemoryReachesOnlyItsOwnTenantsSessions) {
   };
   EXPECT_EQ(upload("other").code(), Code::kNotFound);
   ASSERT_TRUE(upload("own").ok());
-  ASSERT_TRUE(session->Submit(*sink_, {.id = 3, .op = ReadOp{1, 0, 5}}).ok());
+  ASSERT_TRUE(session->Submit(*sink_, {.id = 3, .action = MakeAction(ReadOp{1, 0, 5})}).ok());
   EXPECT_EQ(Bytes(3), "bytes");
   EXPECT_EQ(own->accounts[Quota::kSharedFiles].limit(), 64);
   registry.Close(session, absl::CancelledError("the test is over"));

@@ -15,6 +15,7 @@ HEADERS = [
     "engine/frontend/nn/nn.h", "engine/frontend/io/zip.h", "engine/schedule/schedule.h",
     "engine/execution/executable.h", "devices/api/device.h", "devices/cpu/cpu.h",
     "devices/drivers.h", "server/session/session.h", "server/service/compute.h",
+    "server/session/turn.h", "server/operations/run.h",
     "client/cc/client.h", "proto/transport.h", "tests/fakes/device.h",
     "engine/frontend/test_model.h", "engine/wire/testing/hostile.h",
 ]
@@ -107,6 +108,10 @@ class FloorsTest(unittest.TestCase):
         self.assert_allowed("engine/frontend/onnx/x.cc", '"engine/frontend/io/zip.h"')
         self.assert_caught("engine/frontend/tensor/x.cc", '"engine/frontend/ops/reduce.h"', "room tensor may not")
         self.assert_caught("engine/frontend/io/x.cc", '"engine/frontend/nn/nn.h"', "room io may not")
+        self.assert_allowed("server/operations/x.cc", '"server/session/turn.h"')
+        self.assert_caught("server/session/x.cc", '"server/operations/run.h"', "room session may not include operations")
+        self.assert_caught("server/data/x.cc", '"server/session/session.h"', "room data may not include session")
+        self.assert_caught("server/new/x.cc", '"server/session/session.h"', "has no row in ROOMS")
         self.assert_caught("engine/frontend/new/x.cc", '"engine/frontend/nn/nn.h"', "has no row in ROOMS")
 
     def test_form(self):

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Clang's analysis of mutexes over every source whose header has TG_GUARDED_BY (engine/base/mutex.h).
+"""Clang's analysis of mutexes over the sources of classes that have TG_GUARDED_BY (engine/base/mutex.h).
 
 Usage: thread_safety.py ROOT [INCLUDE...]. Compiles nothing: each source is parsed with -Wthread-safety. Before that a
 source with a mistake is, which has to be found. Exits 77 (CTest: skipped) where there is no clang.
 """
 
+import concurrent.futures
+import os
 import pathlib
 import shutil
 import subprocess
@@ -38,12 +40,21 @@ def main():
     if not headers:
         print("no header has TG_GUARDED_BY")
         return 1
-    failed = 0
+    # Beside its own source, those of its folder that include it: a class may have several.
+    sources = set()
     for header in headers:
-        source = header.with_suffix(".cc")
-        found = subprocess.run(command + [str(source)], capture_output=True, text=True)
-        failed += found.returncode != 0
-        print(f"{source.relative_to(root)}: {'ok' if found.returncode == 0 else found.stderr}")
+        include = f'#include "{header.relative_to(root)}"'
+        sources.update(s for s in header.parent.glob("*.cc")
+                       if s == header.with_suffix(".cc") or (include in s.read_text() and not s.name.endswith("_test.cc")))
+
+    def parse(source):
+        return source, subprocess.run(command + [str(source)], capture_output=True, text=True)
+
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for source, found in pool.map(parse, sorted(sources)):
+            failed += found.returncode != 0
+            print(f"{source.relative_to(root)}: {'ok' if found.returncode == 0 else found.stderr}", flush=True)
     return 1 if failed else 0
 
 

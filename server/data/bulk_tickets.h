@@ -1,0 +1,66 @@
+// Tickets for bulk sockets. A session gets a ticket over an authenticated call and shows it on a
+// new connection, which then belongs to that session. So a socket needs no credentials of its own,
+// and a connection without a ticket is refused. A ticket is valid once and for a short time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "engine/base/clock.h"
+#include "engine/base/mutex.h"
+#include "engine/net/psk_tls.h"
+#include "server/data/transfers.h"
+
+namespace telegrad {
+
+// Thread-safe.
+class BulkTickets {
+ public:
+  static constexpr int64_t kLifetimeMs = 10'000;
+  static constexpr int kOfOneSession = 8;  // not used yet
+
+  // For at most `most` sockets at a time.
+  explicit BulkTickets(int64_t most, const Clock* clock = Clock::Steady())
+      : most_(most), clock_(clock) {}
+
+  // RESOURCE_EXHAUSTED where there are too many sockets, or tickets of the session.
+  absl::StatusOr<PresharedKey> Issue(const std::shared_ptr<TransferOwner>& session);
+  // The secret of a valid ticket.
+  std::optional<std::string> FindSecret(std::string_view identity) const;
+  struct Redeemed {
+    std::shared_ptr<TransferOwner> session;
+    std::string proof;                  // for the client
+    std::shared_ptr<const void> place;  // its place among the allowed sockets
+  };
+  // Uses up the ticket of which `token` is the identity, a nonce and the client's proof of that,
+  // one after the other. PERMISSION_DENIED if there is none, RESOURCE_EXHAUSTED where there are too
+  // many sockets.
+  absl::StatusOr<Redeemed> Redeem(std::string_view token);
+  int64_t places() const { return places_->load(); }  // that are taken
+
+ private:
+  struct Ticket {
+    std::string secret;
+    std::weak_ptr<TransferOwner> session;
+    const TransferOwner* of = nullptr;  // which one, for counting alone
+    int64_t until_ns = 0;
+  };
+
+  absl::Status CheckRoomLocked() const TG_REQUIRES(mutex_);
+
+  const int64_t most_;
+  const Clock* const clock_;
+  mutable Mutex mutex_;
+  std::map<std::string, Ticket, std::less<>> tickets_ TG_GUARDED_BY(mutex_);  // by identity
+  // Taken under the mutex; may be given back after this object has been destroyed.
+  const std::shared_ptr<std::atomic<int64_t>> places_ = std::make_shared<std::atomic<int64_t>>(0);
+};
+
+}  // namespace telegrad

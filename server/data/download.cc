@@ -1,0 +1,30 @@
+#include "server/data/download.h"
+
+#include "engine/execution/charged_memory.h"
+#include "server/data/staging.h"
+
+namespace telegrad {
+
+void Download::Fetch(ByteRange range, Fetched fetched) const {
+  const std::shared_ptr<Memory>& memory = held_->memory();
+  if (memory->host() != nullptr) {
+    const auto* base = static_cast<const std::byte*>(memory->host());
+    return fetched(FetchedBytes{base + at_ + range.offset, held_});
+  }
+  auto paid = Reservation::Take(staging_, static_cast<int64_t>(range.bytes));
+  if (!paid.ok()) return fetched(paid.status());
+  auto staging = AllocStaging(queues_->devices(), *device_, range.bytes);
+  if (!staging.ok()) return fetched(staging.status());
+  staging = Charged(*std::move(staging), *std::move(paid));
+  const auto copied = EnqueueCopy(*queues_, *device_, Part(*staging, 0, range.bytes),
+                                  Part(memory, at_ + range.offset, range.bytes), {});
+  if (!copied.ok()) return fetched(copied.status());
+  copied->timeline->OnReached(
+      copied->value, [staging = *staging, self = shared_from_this(),
+                      fetched = std::move(fetched)](const absl::Status& status) {
+        if (!status.ok()) return fetched(status);
+        fetched(FetchedBytes{static_cast<const std::byte*>(staging->host()), staging});
+      });
+}
+
+}  // namespace telegrad

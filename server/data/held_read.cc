@@ -1,0 +1,19 @@
+#include "server/data/held_read.h"
+
+namespace telegrad {
+
+HeldRead::~HeldRead() {
+  std::function<void()> released;
+  {
+    const MutexLock lock(mutex_);
+    released.swap(released_);
+  }
+  if (released) released();
+}
+
+void HeldRead::OnReleased(std::function<void()> callback) {
+  const MutexLock lock(mutex_);
+  released_.swap(callback);  // the one before goes without the lock
+}
+
+}  // namespace telegrad

@@ -1,0 +1,257 @@
+#include "server/data/transfer_stream.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "engine/wire/compression.h"
+#include "proto/transport.h"
+
+namespace telegrad {
+namespace {
+
+// Answers or pulls that may wait on one stream before it is not read further.
+constexpr size_t kMaxWaiting = 64;
+// The credit of a stream is at least this many chunks, and is granted in as many parts.
+constexpr uint64_t kChunksOfCredit = 4;
+
+class ReceivedChunk final : public ChunkContent {
+ public:
+  ReceivedChunk(const v1::Chunk& chunk, const CompressionMethod* method, Checksum checksum,
+                MessageData* data)
+      : chunk_(chunk), method_(method), checksum_(checksum), data_(data) {}
+
+  absl::Status CopyTo(std::byte* to) const override {
+    uint32_t sum = 0;
+    if (method_ != nullptr) {
+      TG_ASSIGN_OR_RETURN(const auto pieces, data_->Pieces());
+      TG_RETURN_IF_ERROR(Decompress(*method_, pieces, {to, chunk_.bytes()}));
+      sum = ChecksumOf(checksum_, to, chunk_.bytes());
+    } else {
+      TG_ASSIGN_OR_RETURN(sum, data_->CopyTo(to, checksum_));
+    }
+    if (sum == chunk_.checksum()) return absl::OkStatus();
+    return absl::DataLossError(StrCat("transfer ", chunk_.transfer(), ": the chunk at ",
+                                      chunk_.offset(), " has the checksum ", sum, ", not ",
+                                      chunk_.checksum(), "; send it again"));
+  }
+
+  bool Abandon() const override { return data_->Abandon(); }
+
+ private:
+  const v1::Chunk& chunk_;
+  const CompressionMethod* const method_;
+  const Checksum checksum_;
+  MessageData* const data_;
+};
+
+}  // namespace
+
+TransferStream::~TransferStream() {
+  if (credit_ != nullptr) credit_->Close();
+}
+
+absl::Status TransferStream::Attach(std::shared_ptr<TransferOwner> owner,
+                                    const std::shared_ptr<TransferSink>& sink,
+                                    const v1::Attach& request, bool keeps_bytes,
+                                    std::string proof) {
+  TG_ASSIGN_OR_RETURN(auto credit, owner->transfers().Attach(sink));
+  {
+    const MutexLock lock(mutex_);
+    if (closed_) return absl::AbortedError("the stream has ended");
+    credit_ = std::move(credit);
+  }
+  chunk_bytes_ = std::clamp<uint64_t>(credit_->bytes() / kChunksOfCredit, 1,
+                                      static_cast<uint64_t>(kChunkBytes));
+  owner_ = std::move(owner);
+  v1::Checksum checksum = request.checksum();
+  if (checksum == v1::CHECKSUM_NONE && !keeps_bytes) checksum = v1::CHECKSUM_CRC32;
+  checksum_ = checksum == v1::CHECKSUM_NONE    ? Checksum::kNone
+              : checksum == v1::CHECKSUM_CRC32 ? Checksum::kCrc32
+                                               : Checksum::kCrc32c;
+  v1::TransferResponse response;
+  response.mutable_attached()->set_credit(credit_->bytes());
+  response.mutable_attached()->set_chunk_bytes(chunk_bytes_);
+  response.mutable_attached()->set_proof(std::move(proof));
+  response.mutable_attached()->set_checksum(checksum_ == Checksum::kCrc32c ? v1::CHECKSUM_CRC32C
+                                                                           : checksum);
+  const MutexLock lock(mutex_);
+  responses_.push_back(std::move(response));
+  return absl::OkStatus();
+}
+
+absl::Status TransferStream::Accept(const v1::TransferRequest& request, MessageData& data) {
+  owner_->Renew();
+  switch (request.what_case()) {
+    case v1::TransferRequest::kUpload:
+      return TakeChunk(request.upload(), data);
+    case v1::TransferRequest::kPull:
+      TakePull(request.pull());
+      return absl::OkStatus();
+    case v1::TransferRequest::kRelease:
+      owner_->transfers().Release(request.release().transfer());
+      return absl::OkStatus();
+    case v1::TransferRequest::kAttach:
+      return InvalidArgument("attach is allowed only as the first message of a stream");
+    case v1::TransferRequest::WHAT_NOT_SET:
+      break;
+  }
+  return InvalidArgument("a message that has no field that this server supports");
+}
+
+absl::Status TransferStream::TakeChunk(const v1::Chunk& chunk, MessageData& data) {
+  if (chunk.bytes() > chunk_bytes_) {
+    return InvalidArgument("a chunk of ", chunk.bytes(), " bytes; the largest is ", chunk_bytes_);
+  }
+  const CompressionMethod* method = FindCompression(chunk.compression());
+  if (method == nullptr && chunk.compression() != v1::COMPRESSION_NONE) {
+    return InvalidArgument("unknown compression ", static_cast<int>(chunk.compression()));
+  }
+  if (method == nullptr && data.bytes() != chunk.bytes()) {
+    return InvalidArgument("a chunk of ", chunk.bytes(), " bytes comes with ", data.bytes());
+  }
+  const absl::Status taken =
+      owner_->transfers().Take(chunk.transfer(), {chunk.offset(), chunk.bytes()},
+                               ReceivedChunk(chunk, method, checksum_, &data), *credit_);
+  if (!taken.ok() && !data.broken()) Refuse(chunk.transfer(), chunk.offset(), chunk.bytes(), taken);
+  return absl::OkStatus();
+}
+
+void TransferStream::TakePull(const v1::Pull& pull) {
+  const auto download = owner_->transfers().FindDownload(pull.transfer());
+  absl::Status status = download.status();
+  if (status.ok()) {
+    const uint64_t bytes = (*download)->bytes();
+    if (pull.bytes() == 0 || pull.offset() > bytes || pull.bytes() > bytes - pull.offset()) {
+      status = InvalidArgument("transfer ", pull.transfer(), ": ", pull.bytes(), " bytes at ",
+                               pull.offset(), " are not inside of its ", bytes);
+    }
+  }
+  if (!status.ok()) return Refuse(pull.transfer(), pull.offset(), 0, status);
+  const MutexLock lock(mutex_);
+  pulls_.push_back(pull);
+}
+
+void TransferStream::Refuse(uint64_t transfer, uint64_t offset, uint32_t bytes,
+                            const absl::Status& why) {
+  metrics_->Add(Metric::kChunksRefused);
+  v1::TransferResponse response;
+  v1::Refused& refused = *response.mutable_refused();
+  refused.set_transfer(transfer);
+  refused.set_offset(offset);
+  refused.set_bytes(bytes);
+  refused.set_code(static_cast<uint32_t>(why.raw_code()));
+  refused.set_message(std::string(why.message()));
+  const MutexLock lock(mutex_);
+  if (!closed_) responses_.push_back(std::move(response));
+  tell_credit_ = true;
+}
+
+std::optional<v1::Pull> TransferStream::BeginFetch() {
+  const MutexLock lock(mutex_);
+  if (fetching_ || closed_ || chunk_ || pulls_.empty()) return std::nullopt;
+  fetching_ = true;
+  return pulls_.front();
+}
+
+void TransferStream::Fetch(const v1::Pull& pull, std::function<void()> ready) {
+  auto fetched = [this, pull, ready = std::move(ready)](absl::StatusOr<FetchedBytes> bytes) {
+    Fetched(pull, std::move(bytes));
+    ready();  // holds what this is a part of
+  };
+  const auto download = owner_->transfers().FindDownload(pull.transfer());
+  if (!download.ok()) return fetched(download.status());  // released since it was asked for
+  (*download)->Fetch({pull.offset(), std::min<uint64_t>(pull.bytes(), chunk_bytes_)},
+                     std::move(fetched));
+}
+
+// Handles the bytes of the pull's next chunk.
+void TransferStream::Fetched(const v1::Pull& pull, absl::StatusOr<FetchedBytes> fetched) {
+  const auto bytes = std::min<uint64_t>(pull.bytes(), chunk_bytes_);
+  std::optional<TransferMessage> message;
+  if (fetched.ok()) {
+    message.emplace();
+    message->data = *std::move(fetched);
+    message->bytes = bytes;
+    v1::Chunk& chunk = *message->head.mutable_download();
+    chunk.set_transfer(pull.transfer());
+    chunk.set_offset(pull.offset());
+    chunk.set_bytes(static_cast<uint32_t>(bytes));
+    chunk.set_checksum(ChecksumOf(checksum_, message->data.data, bytes));
+    if (const CompressionMethod* method = FindCompression(pull.compression())) {
+      auto packed = std::make_shared<std::string>();
+      if (Compress(*method, {message->data.data, bytes}, packed.get())) {
+        chunk.set_compression(method->number);
+        message->bytes = packed->size();
+        message->data = {reinterpret_cast<const std::byte*>(packed->data()), std::move(packed)};
+      }
+    }
+    metrics_->Add(Metric::kBytesRead, static_cast<int64_t>(bytes));
+  } else {
+    Refuse(pull.transfer(), pull.offset(), 0, fetched.status());
+  }
+  const MutexLock lock(mutex_);
+  fetching_ = false;
+  if (closed_) return;
+  v1::Pull& front = pulls_.front();
+  front.set_offset(front.offset() + bytes);
+  front.set_bytes(message ? front.bytes() - bytes : 0);
+  if (front.bytes() == 0) pulls_.pop_front();
+  chunk_ = std::move(message);
+}
+
+bool TransferStream::HasCreditLocked() const {
+  return granted_ > 0 && (tell_credit_ || granted_ >= credit_->bytes() / kChunksOfCredit);
+}
+
+bool TransferStream::OnGranted(uint64_t bytes) {
+  const MutexLock lock(mutex_);
+  granted_ += bytes;
+  return HasCreditLocked();
+}
+
+std::optional<TransferMessage> TransferStream::Next() {
+  const MutexLock lock(mutex_);
+  if (closed_) return std::nullopt;
+  if (!responses_.empty()) {
+    TransferMessage message;
+    message.head = std::move(responses_.front());
+    responses_.pop_front();
+    return message;
+  }
+  if (HasCreditLocked()) {
+    TransferMessage message;
+    message.head.mutable_credit()->set_bytes(std::exchange(granted_, 0));
+    tell_credit_ = false;
+    return message;
+  }
+  return std::exchange(chunk_, std::nullopt);
+}
+
+bool TransferStream::wants_input() const {
+  const MutexLock lock(mutex_);
+  return responses_.size() < kMaxWaiting && pulls_.size() < kMaxWaiting;
+}
+
+bool TransferStream::idle() const {
+  const MutexLock lock(mutex_);
+  return responses_.empty() && pulls_.empty() && !fetching_ && !chunk_;
+}
+
+bool TransferStream::fetching() const {
+  const MutexLock lock(mutex_);
+  return fetching_;
+}
+
+void TransferStream::Close() {
+  std::optional<TransferMessage> dropped;
+  const MutexLock lock(mutex_);
+  closed_ = true;
+  if (credit_ != nullptr) credit_->Close();
+  responses_.clear();
+  pulls_.clear();
+  dropped.swap(chunk_);
+}
+
+}  // namespace telegrad

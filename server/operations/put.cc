@@ -1,0 +1,50 @@
+#include "server/operations/put.h"
+
+#include <utility>
+
+#include "server/operations/compiling.h"
+#include "server/session/turn.h"
+
+namespace telegrad {
+namespace {
+
+class PutAction final : public Action {
+ public:
+  explicit PutAction(PutOp op) : op_(std::move(op)) {}
+
+  Step Do(Turn& turn) override {
+    if (turn.where() != OnThread::kCompiler) return Step::kNeedsCompiler;
+    Tenant& tenant = turn.tenant();
+    Budget budget(turn.env().limits.job);
+    budget.SetShare(tenant.share);
+    const absl::Status allowed = tenant.TakeCompileTime(turn.env().clock->Ns());
+    if (!allowed.ok()) return turn.Fail(allowed);
+    const CompileTimer charged(&tenant);
+    auto verified = op_.decode(&budget);
+    op_.decode = nullptr;
+    if (!verified.ok()) return turn.Fail(verified.status());
+    auto stored = tenant.graphs.Put(*std::move(verified), op_.bytes);
+    if (!stored.ok()) return turn.Fail(stored.status());
+    turn.Count(Metric::kGraphPuts);
+    PutResult result{.hash = (*stored)->hash};
+    if (op_.compile && !(*stored)->has_variables) {  // these are specialized to each run's values
+      // For the server's own devices. A graph that names more may still run where its buffers are.
+      const auto compiled = CompileAhead(turn, **stored, {});
+      if (compiled.ok()) {
+        result.cost = compiled->executable->cost();
+      } else if (!absl::IsNotFound(compiled.status())) {
+        return turn.Fail(compiled.status());
+      }
+    }
+    return turn.Reply(MakeResult(result));
+  }
+
+ private:
+  PutOp op_;
+};
+
+}  // namespace
+
+std::unique_ptr<Action> MakeAction(PutOp op) { return std::make_unique<PutAction>(std::move(op)); }
+
+}  // namespace telegrad

@@ -1,0 +1,59 @@
+#include "server/operations/staged.h"
+
+#include <utility>
+
+#include "engine/base/status.h"
+
+namespace telegrad {
+
+absl::StatusOr<std::shared_ptr<Memory>> Stage(const Turn& turn, const Buffer& buffer,
+                                              uint64_t bytes) {
+  for (const auto& device : turn.env().devices->devices()) {
+    if (device->host_visible()) return turn.tenant().Alloc(*device, static_cast<int64_t>(bytes));
+  }
+  return Unimplemented("no device has memory through which ", buffer.device()->name(),
+                       " could be read or written");
+}
+
+absl::StatusOr<TimelinePoint> WriteStaged(const Turn& turn, const Payload& payload, uint64_t offset,
+                                          const Buffer& buffer) {
+  const auto size = static_cast<uint64_t>(payload.size());
+  TG_ASSIGN_OR_RETURN(const std::shared_ptr<Memory> staged, Stage(turn, buffer, size));
+  payload.CopyTo(staged->host());
+  return EnqueueCopy(*turn.queues(), *buffer.device(), Part(buffer.memory(), offset, size),
+                     Part(staged, 0, size), {});
+}
+
+absl::StatusOr<TimelinePoint> CopyOut(const Turn& turn, const Buffer& buffer, uint64_t offset,
+                                      uint64_t bytes, const std::shared_ptr<Memory>& to) {
+  const TimelinePoint waits[] = {buffer.last_write()};
+  return EnqueueCopy(*turn.queues(), *buffer.device(), Part(to, 0, bytes),
+                     Part(buffer.memory(), offset, bytes), waits);
+}
+
+absl::StatusOr<TimelinePoint> CopyInto(const Turn& turn, Buffer& to, uint64_t to_offset,
+                                       BufferView from, const std::vector<TimelinePoint>& waits,
+                                       uint64_t bytes) {
+  return EnqueueCopy(*turn.queues(), *to.device(), Part(to.memory(), to_offset, bytes),
+                     std::move(from), waits, QueueKind::kCompute);
+}
+
+void WrittenBehind(Turn& turn, Buffer& buffer, const TimelinePoint& point, uint64_t bytes) {
+  buffer.UsedBy(point);
+  buffer.WrittenBy(point);
+  auto ended = [answer = turn.Later(/*quiet=*/true), bytes](const absl::Status& status) {
+    if (status.ok()) answer.Count(Metric::kBytesWritten, static_cast<int64_t>(bytes));
+    answer.Give(status);
+  };
+  if (point.timeline == nullptr) return ended(absl::OkStatus());
+  point.timeline->OnReached(point.value, std::move(ended));
+}
+
+Step AwaitUses(Turn& turn, Buffer& buffer) {
+  if (!IsReached(buffer.last_use())) return turn.Wait(buffer.last_use());
+  if (!buffer.copied_reads().empty()) return turn.Wait(buffer.copied_reads().front());
+  if (auto held = buffer.held_read()) return turn.Wait(std::move(held));
+  return Step::kDone;
+}
+
+}  // namespace telegrad

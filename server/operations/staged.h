@@ -1,0 +1,42 @@
+// Writes, reads and copies that a device does: of memory that the host cannot address, such as a
+// file's or another device's, they go through memory of the host that is charged like buffers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "devices/api/device.h"
+#include "server/data/payload.h"
+#include "server/data/staging.h"
+#include "server/session/turn.h"
+
+namespace telegrad {
+
+// Host memory through which the buffer's device can copy.
+absl::StatusOr<std::shared_ptr<Memory>> Stage(const Turn& turn, const Buffer& buffer,
+                                              uint64_t bytes);
+
+// Copies the payload to host memory, and has it copied into the buffer.
+absl::StatusOr<TimelinePoint> WriteStaged(const Turn& turn, const Payload& payload, uint64_t offset,
+                                          const Buffer& buffer);
+
+// Has a part of the buffer copied to `to` once what writes it has ended.
+absl::StatusOr<TimelinePoint> CopyOut(const Turn& turn, const Buffer& buffer, uint64_t offset,
+                                      uint64_t bytes, const std::shared_ptr<Memory>& to);
+
+// On the queue in which the device runs, so that nothing has to wait for what was before on the
+// same device.
+absl::StatusOr<TimelinePoint> CopyInto(const Turn& turn, Buffer& to, uint64_t to_offset,
+                                       BufferView from, const std::vector<TimelinePoint>& waits,
+                                       uint64_t bytes);
+
+// `point` writes the buffer: its failure is the answer of the operation, and the only one.
+void WrittenBehind(Turn& turn, Buffer& buffer, const TimelinePoint& point, uint64_t bytes);
+
+// What still uses the buffer, so that the host must not write it: waits for it, as the turn's step.
+// kDone: nothing does.
+Step AwaitUses(Turn& turn, Buffer& buffer);
+
+}  // namespace telegrad

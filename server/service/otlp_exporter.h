@@ -1,0 +1,56 @@
+// Sends spans to a collector of OpenTelemetry over gRPC (OTLP). A collector that is away, hangs or
+// refuses costs nothing but its spans: they wait in a bounded queue, and those that it has no room
+// for, or that a call has lost, are counted.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "engine/base/mutex.h"
+#include "grpcpp/grpcpp.h"
+#include "server/admin/metrics.h"
+#include "server/admin/tracer.h"
+
+namespace telegrad {
+
+class OtlpExporter final : public SpanSink {
+ public:
+  struct Options {
+    std::string address;         // HOST:PORT or unix:PATH
+    size_t most_queued = 8192;   // spans
+    size_t batch = 512;          // in one call
+    int64_t interval_ms = 1000;  // after which fewer are sent, too
+    int64_t call_ms = 5000;      // the deadline of one call
+  };
+
+  // Both outlive it.
+  OtlpExporter(Options options, Tracer* tracer, Metrics* metrics);
+  // Sends what is queued as long as one call may take.
+  ~OtlpExporter() override;
+  OtlpExporter(const OtlpExporter&) = delete;
+  OtlpExporter& operator=(const OtlpExporter&) = delete;
+
+  void Take(const TraceSpan& span) override;
+
+ private:
+  void Loop();
+  // How many the collector has not taken.
+  int64_t Send(const std::deque<TraceSpan>& spans, int64_t deadline_ms);
+
+  const Options options_;
+  Tracer& tracer_;
+  Metrics& metrics_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  Mutex mutex_;
+  std::condition_variable_any wake_;
+  std::deque<TraceSpan> queue_ TG_GUARDED_BY(mutex_);
+  bool stop_ TG_GUARDED_BY(mutex_) = false;
+  grpc::ClientContext* call_ TG_GUARDED_BY(mutex_) = nullptr;  // under way
+  std::thread thread_;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,23 @@
+// What the daemon has one of, for all sessions and served models; it outlives them.
+#pragma once
+
+#include "engine/base/clock.h"
+#include "server/admin/metrics.h"
+#include "server/admin/tracer.h"
+#include "server/pool/device_pool.h"
+#include "server/pool/task_pool.h"
+#include "server/tenant/limits.h"
+
+namespace telegrad {
+
+struct Environment {
+  const DevicePool* devices;
+  TaskPool* workers;    // for work of milliseconds: large allocations and copies
+  TaskPool* compilers;  // for long work: verifying and compiling
+  Metrics* metrics;
+  SessionLimits limits;
+  const Clock* clock = Clock::Steady();
+  Tracer* tracer = nullptr;  // null: nothing is traced
+};
+
+}  // namespace telegrad
