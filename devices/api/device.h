@@ -6,6 +6,7 @@
 // Thread-safe. Drivers include this folder, base and types; never the IR.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -51,7 +52,17 @@ struct BufferView {
   std::shared_ptr<Memory> memory;
   int64_t offset = 0;
   int64_t length = 0;
+  // The contents of the memory by number, so that what is made of them can be kept; 0: unknown.
+  // Whoever owns the memory gives them a new number whenever something that writes it is submitted:
+  // views of one number and offset hold the same bytes.
+  uint64_t content = 0;
 };
+
+// A number for contents that has not been given before.
+inline uint64_t NewContent() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
 
 // What a compiler made for a target: the CPU's is a relocatable ELF object, NVIDIA's is PTX. For a
 // device of the tensor level, a serialized tensor graph.

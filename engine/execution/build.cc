@@ -11,12 +11,29 @@
 #include "engine/execution/clock.h"
 #include "engine/execution/slot_uses.h"
 #include "engine/execution/written_first.h"
+#include "engine/lowering/passes.h"
 #include "engine/schedule/schedule.h"
 
 namespace telegrad {
 namespace {
 
 using Kernels = std::vector<std::shared_ptr<const Kernel>>;
+
+// A run that packs for itself needs memory for the largest copy of a kernel: where that would be
+// much of the device's, the kernel reads the weight as it lies.
+constexpr int64_t kPackedShare = 16;
+
+std::vector<int32_t> PackableWeights(const ScheduledKernel& scheduled, const Device& device) {
+  std::vector<int32_t> weights;
+  if (scheduled.weights.empty()) return weights;
+  const std::vector<Program::Argument> arguments = KernelArguments(scheduled.graph.root());
+  for (const int32_t w : scheduled.weights) {
+    if (static_cast<size_t>(w) >= arguments.size()) continue;
+    const Program::Argument& a = arguments[static_cast<size_t>(w)];
+    if (BytesOf(a.dtype, a.elements) <= device.memory_limit() / kPackedShare) weights.push_back(w);
+  }
+  return weights;
+}
 
 // Compiles the kernels of a schedule, several at a time.
 absl::StatusOr<Kernels> CompileKernels(const Schedule& schedule, Device& device, KernelCache& cache,
@@ -29,7 +46,8 @@ absl::StatusOr<Kernels> CompileKernels(const Schedule& schedule, Device& device,
   const auto work = [&] {
     for (size_t i = next++; i < n; i = next++) {
       Budget budget(all);
-      auto kernel = cache.Get(schedule.kernels[i].graph, device, &budget);
+      auto kernel = cache.Get(schedule.kernels[i].graph, device, &budget,
+                              PackableWeights(schedule.kernels[i], device));
       const std::lock_guard lock(mutex);
       if (!kernel.ok()) {
         if (status.ok()) status = kernel.status();
@@ -53,30 +71,50 @@ absl::StatusOr<Kernels> CompileKernels(const Schedule& schedule, Device& device,
   return kernels;
 }
 
-KernelInfo Describe(const Kernel& kernel, const ScheduledKernel& scheduled,
-                    const Schedule& schedule) {
+KernelInfo Describe(const Kernel& kernel) {
   KernelInfo info;
   info.name = kernel.name;
-  info.reasons = scheduled.reasons;
   info.flops = kernel.flops;
   info.bytes = kernel.bytes;
   info.iterations = kernel.iterations;
-  for (size_t a = 0; a < kernel.arguments.size(); ++a) {
-    const Program::Argument& use = kernel.arguments[a];
+  for (const Program::Argument& use : kernel.arguments) {
+    info.arguments.push_back(
+        {.bytes = BytesOf(use.dtype, use.elements), .read = use.read, .written = use.written});
+  }
+  return info;
+}
+
+// Adds the kernel, and what packs its weights, to the plan. Kernels that read a slot in the same
+// order share the copy.
+void AddKernel(const Kernel& kernel, const ScheduledKernel& scheduled, const Schedule& schedule,
+               LaunchPlan* plan) {
+  KernelInfo info = Describe(kernel);
+  info.reasons = scheduled.reasons;
+  for (size_t a = 0; a < scheduled.arguments.size(); ++a) {
     const BufferRef ref = scheduled.arguments[a];
-    KernelArgument argument;
+    KernelArgument& argument = info.arguments[a];
     argument.temporary = ref.kind == BufferRef::Kind::kTemporary;
     if (argument.temporary) {
       argument.offset = schedule.temporaries[static_cast<size_t>(ref.index)].offset;
     } else {
       argument.slot = ref.index;
     }
-    argument.bytes = BytesOf(use.dtype, use.elements);
-    argument.read = use.read;
-    argument.written = use.written;
-    info.arguments.push_back(argument);
   }
-  return info;
+  for (const Kernel::Packing& packing : kernel.packings) {
+    KernelArgument& copy = info.arguments[static_cast<size_t>(packing.copy)];
+    copy.slot = info.arguments[static_cast<size_t>(packing.source)].slot;
+    const auto same = std::ranges::find_if(plan->packed, [&](const PackedSlot& p) {
+      return p.slot == copy.slot && p.program == packing.kernel->program;
+    });
+    copy.packed = static_cast<int32_t>(same - plan->packed.begin());
+    if (same != plan->packed.end()) continue;
+    plan->packed.push_back(
+        {copy.slot, copy.bytes, Describe(*packing.kernel), packing.kernel->program});
+    plan->code_bytes += packing.kernel->code_bytes;
+  }
+  plan->kernels.push_back(std::move(info));
+  plan->programs.push_back(kernel.program);
+  plan->code_bytes += kernel.code_bytes;
 }
 
 }  // namespace
@@ -101,9 +139,7 @@ absl::StatusOr<Built> Build(const Digest& hash, const FrozenGraph& graph,
   plan.temporary_bytes = schedule.arena_bytes;
   plan.zeroed_temporaries = !WritesTemporariesFirst(schedule);
   for (size_t k = 0; k < kernels.size(); ++k) {
-    plan.kernels.push_back(Describe(*kernels[k], schedule.kernels[k], schedule));
-    plan.programs.push_back(kernels[k]->program);
-    plan.code_bytes += kernels[k]->code_bytes;
+    AddKernel(*kernels[k], schedule.kernels[k], schedule, &plan);
   }
   TG_ASSIGN_OR_RETURN(out.executable, PlannedExecutable::Create(std::move(plan), std::move(runs)));
   return out;

@@ -63,9 +63,15 @@ absl::Status CaptureGraph::Add(const std::shared_ptr<const Executable>& executab
   }
   plan_.slots = std::move(merged);
   runs_ = planned->runs();
+  const auto packed = static_cast<int32_t>(plan_.packed.size());
+  for (PackedSlot p : plan.packed) {
+    p.slot = slots[static_cast<size_t>(p.slot)];
+    plan_.packed.push_back(std::move(p));
+  }
   for (KernelInfo kernel : plan.kernels) {
     for (KernelArgument& a : kernel.arguments) {
       if (!a.temporary) a.slot = slots[static_cast<size_t>(a.slot)];
+      if (a.packed >= 0) a.packed += packed;
     }
     plan_.kernels.push_back(std::move(kernel));
   }

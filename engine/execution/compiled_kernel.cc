@@ -2,12 +2,14 @@
 #include "engine/execution/compiled_kernel.h"
 
 #include "engine/base/byte_codec.h"
+#include "engine/ir/text.h"
+#include "engine/ir/verify.h"
 
 namespace telegrad {
 
 std::string Encode(const CompiledKernel& kernel) {
   ByteWriter out;
-  const auto& [image, arguments, iterations, flops, bytes, bounds] = kernel;
+  const auto& [image, arguments, packings, iterations, flops, bytes, bounds] = kernel;
   // The hash is that of a tensor graph, which is no kernel.
   const auto& [name, binary, group_threads, local_bytes, hash] = image;
   out.Text(name);
@@ -15,11 +17,18 @@ std::string Encode(const CompiledKernel& kernel) {
   out.Word(group_threads);
   out.Word(local_bytes);
   out.Word(static_cast<uint64_t>(arguments.size()));
-  for (const auto& [dtype, elements, read, written] : arguments) {
+  for (const auto& [dtype, elements, read, written, weight] : arguments) {
     out.Word(static_cast<int32_t>(Info(dtype).wire));
     out.Word(elements);
     out.Word(static_cast<uint8_t>(read));
     out.Word(static_cast<uint8_t>(written));
+    out.Word(static_cast<uint8_t>(weight));
+  }
+  out.Word(static_cast<uint64_t>(packings.size()));
+  for (const auto& [copy, source, packing] : packings) {
+    out.Word(copy);
+    out.Word(source);
+    out.Text(Print(packing.root()));
   }
   out.Word(iterations);
   out.Word(flops);
@@ -32,20 +41,35 @@ std::string Encode(const CompiledKernel& kernel) {
 std::optional<CompiledKernel> DecodeCompiledKernel(std::string_view text) {
   ByteReader in(text);
   CompiledKernel kernel;
-  auto& [image, arguments, iterations, flops, bytes, bounds] = kernel;
+  auto& [image, arguments, packings, iterations, flops, bytes, bounds] = kernel;
   auto& [name, binary, group_threads, local_bytes, hash] = image;
   name = in.Text();
   binary = in.Text();
   group_threads = in.Word<int32_t>();
   local_bytes = in.Word<int64_t>();
   arguments.resize(in.Count());
-  for (auto& [dtype, elements, read, written] : arguments) {
+  for (auto& [dtype, elements, read, written, weight] : arguments) {
     const auto type = DTypeFromWire(in.Word<int32_t>());
     if (!type) in.Fail();
     dtype = type.value_or(DType::kVoid);
     elements = in.Word<int64_t>();
     read = in.Bool();
     written = in.Bool();
+    weight = in.Bool();
+  }
+  packings.resize(in.Count());
+  for (auto& [copy, source, packing] : packings) {
+    copy = in.Word<int32_t>();
+    source = in.Word<int32_t>();
+    Graph graph;
+    const auto root = Parse(in.Text(), &graph);
+    const auto inside = [&](int32_t i) {
+      return i >= 0 && static_cast<size_t>(i) < arguments.size();
+    };
+    if (!root.ok() || !Verify(*root, kKernelLevel).ok() || !inside(copy) || !inside(source)) {
+      return std::nullopt;
+    }
+    packing = Freeze(*root);
   }
   iterations = in.Word<int64_t>();
   flops = in.Word<double>();

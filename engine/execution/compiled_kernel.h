@@ -16,6 +16,7 @@ namespace telegrad {
 struct CompiledKernel {
   ProgramImage image;
   std::vector<Program::Argument> arguments;
+  std::vector<Program::Packing> packings;
   int64_t iterations = 1;
   double flops = 0;
   double bytes = 0;

@@ -31,8 +31,9 @@ struct SlotUse {
 // Memory that a kernel works on: a slot's, or a part of the temporaries'.
 struct KernelArgument {
   bool temporary = false;
-  int32_t slot = 0;    // unless it is temporary
-  int64_t offset = 0;  // bytes into the temporaries
+  int32_t slot = 0;     // unless it is temporary
+  int32_t packed = -1;  // unless negative: the copy of the slot that LaunchPlan::packed names
+  int64_t offset = 0;   // bytes into the temporaries
   int64_t bytes = 0;
   bool read = false;
   bool written = false;

@@ -17,15 +17,9 @@ KernelServices WithCompiler(KernelServices services) {
   return services;
 }
 
-absl::StatusOr<std::shared_ptr<const Kernel>> LoadOn(Device& device, CompiledKernel compiled) {
-  auto out = std::make_shared<Kernel>();
-  TG_ASSIGN_OR_RETURN(out->program, device.Load(compiled.image));
-  out->name = std::move(compiled.image.name);
-  out->code_bytes = static_cast<int64_t>(compiled.image.binary.size());
-  out->arguments = std::move(compiled.arguments);
-  out->iterations = compiled.iterations;
-  out->flops = compiled.flops;
-  out->bytes = compiled.bytes;
+std::string Numbers(std::span<const int32_t> numbers) {
+  std::string out;
+  for (const int32_t n : numbers) StrAppend(&out, out.empty() ? "" : ",", n);
   return out;
 }
 
@@ -39,9 +33,10 @@ std::string Commented(std::string_view text) {
   return out + "\n";
 }
 
-FailedKernel Failure(UOp kernel, const std::string& name, const Target& target,
-                     const absl::Status& status) {
-  const std::string flags = StrCat("--passes=lower --emit=object '--target=", target.Key(), "'");
+FailedKernel Failure(UOp kernel, const std::string& name, std::span<const int32_t> weights,
+                     const Target& target, const absl::Status& status) {
+  std::string flags = StrCat("--passes=lower --emit=object '--target=", target.Key(), "'");
+  if (!weights.empty()) StrAppend(&flags, " --weights=", Numbers(weights));
   return {name, status,
           StrCat("# kernel ", name, " of the build ", ExecutableBuildId(), "\n",
                  Commented(ToStd(status.message())), "# telegrad-opt ", flags, " FILE\n",
@@ -60,16 +55,33 @@ std::string KernelCache::StoreKey(const Named& kernel, const Target& target) con
   const std::string& build = ExecutableBuildId();
   const std::string& compiler = services_.compiler->identity();
   if (services_.store == nullptr || build.empty() || compiler.empty()) return "";
-  return StrCat("kernel ", kernel.hash, "\ntarget ", target.Key(), "\nlowered by ", build,
-                "\ncompiled by ", compiler, "\n");
+  return StrCat("kernel ", kernel.hash, "\nweights ", Numbers(kernel.weights), "\ntarget ",
+                target.Key(), "\nlowered by ", build, "\ncompiled by ", compiler, "\n");
 }
 
-std::shared_ptr<const Kernel> KernelCache::LoadStored(const std::string& store_key,
-                                                      Device& device) {
+absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Load(CompiledKernel compiled,
+                                                                Device& device, Budget* budget) {
+  auto out = std::make_shared<Kernel>();
+  TG_ASSIGN_OR_RETURN(out->program, device.Load(compiled.image));
+  for (const Program::Packing& packing : compiled.packings) {
+    TG_ASSIGN_OR_RETURN(auto packs, Get(packing.kernel, device, budget));
+    out->packings.push_back({packing.copy, packing.source, std::move(packs)});
+  }
+  out->name = std::move(compiled.image.name);
+  out->code_bytes = static_cast<int64_t>(compiled.image.binary.size());
+  out->arguments = std::move(compiled.arguments);
+  out->iterations = compiled.iterations;
+  out->flops = compiled.flops;
+  out->bytes = compiled.bytes;
+  return out;
+}
+
+std::shared_ptr<const Kernel> KernelCache::LoadStored(const std::string& store_key, Device& device,
+                                                      Budget* budget) {
   if (store_key.empty()) return nullptr;
   auto stored = services_.store->Get(store_key);
   if (!stored) return nullptr;
-  auto loaded = LoadOn(device, *std::move(stored));
+  auto loaded = Load(*std::move(stored), device, budget);
   if (loaded.ok()) return *std::move(loaded);
   if (absl::IsInvalidArgument(loaded.status())) services_.store->Reject(store_key);
   return nullptr;
@@ -79,14 +91,15 @@ absl::StatusOr<CompiledKernel> KernelCache::LowerAndCompile(const Named& kernel,
                                                             const Target& target, Budget* budget) {
   const Stopwatch lowering;
   CompiledKernel out;
-  TG_ASSIGN_OR_RETURN(Program program,
-                      Lower(kernel.graph, target, kernel.name, budget, &out.bounds));
+  TG_ASSIGN_OR_RETURN(Program program, Lower(kernel.graph, target, kernel.name, budget, &out.bounds,
+                                             {.weights = kernel.weights}));
   TG_ASSIGN_OR_RETURN(const std::string source, Render(program, target));
   TG_RETURN_IF_ERROR(budget->SpendCode(static_cast<int64_t>(source.size())));
   const uint64_t lower_ns = lowering.ns();
   const Stopwatch compiling;
   TG_ASSIGN_OR_RETURN(out.image, services_.compiler->Compile(source, kernel.name, target, budget));
   out.arguments = std::move(program.arguments);
+  out.packings = std::move(program.packings);
   out.iterations = program.iterations;
   out.flops = program.flops;
   out.bytes = program.bytes;
@@ -102,26 +115,31 @@ absl::StatusOr<CompiledKernel> KernelCache::LowerAndCompile(const Named& kernel,
 absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Make(const Named& kernel, Device& device,
                                                                 Budget* budget) {
   const std::string store_key = StoreKey(kernel, device.target());
-  if (auto stored = LoadStored(store_key, device)) return stored;
+  if (auto stored = LoadStored(store_key, device, budget)) return stored;
   const auto make = [&]() -> absl::StatusOr<std::shared_ptr<const Kernel>> {
     TG_ASSIGN_OR_RETURN(CompiledKernel compiled, LowerAndCompile(kernel, device.target(), budget));
     if (!store_key.empty()) services_.store->Put(store_key, compiled);
-    auto loaded = LoadOn(device, std::move(compiled));
+    auto loaded = Load(std::move(compiled), device, budget);
     if (!absl::IsInvalidArgument(loaded.status())) return loaded;
     return Internal("kernel ", kernel.name, ": ", ToStd(loaded.status().message()));
   };
   auto made = make();
   if (absl::IsInternal(made.status()) && services_.on_failure) {
-    services_.on_failure(Failure(kernel.graph.root(), kernel.name, device.target(), made.status()));
+    services_.on_failure(
+        Failure(kernel.graph.root(), kernel.name, kernel.weights, device.target(), made.status()));
   }
   return made;
 }
 
 absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const FrozenGraph& kernel,
-                                                               Device& device, Budget* budget) {
+                                                               Device& device, Budget* budget,
+                                                               std::span<const int32_t> weights) {
   const std::string hash = ContentHash(kernel.root()).Hex();
-  const std::string key = hash + "|" + device.name() + "|" + device.target().Key();
-  const auto make = [&] { return Make({kernel, hash, "k_" + hash.substr(0, 16)}, device, budget); };
+  const std::string key =
+      StrCat(hash, "|", Numbers(weights), "|", device.name(), "|", device.target().Key());
+  const auto make = [&] {
+    return Make({kernel, hash, "k_" + hash.substr(0, 16), weights}, device, budget);
+  };
   TG_ASSIGN_OR_RETURN(auto got, cache_.Get(key, budget, make));
   return std::move(got.value);
 }

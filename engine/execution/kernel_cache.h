@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -21,9 +22,16 @@ namespace telegrad {
 
 // A loaded kernel and what a launch of it does.
 struct Kernel {
+  // Of an argument that is a copy of a weight: see Program::Packing.
+  struct Packing {
+    int32_t copy = 0;
+    int32_t source = 0;
+    std::shared_ptr<const Kernel> kernel;
+  };
   std::string name;
   std::shared_ptr<LoadedProgram> program;
   std::vector<Program::Argument> arguments;
+  std::vector<Packing> packings;
   int64_t iterations = 1;
   double flops = 0;
   double bytes = 0;
@@ -42,9 +50,11 @@ class KernelCache {
  public:
   explicit KernelCache(int64_t capacity, KernelServices services = {});
 
-  // `kernel` as the schedule makes it, for the budget's share. Thread-safe.
+  // `kernel` as the schedule makes it, for the budget's share, with those of its arguments that are
+  // weights. Thread-safe.
   absl::StatusOr<std::shared_ptr<const Kernel>> Get(const FrozenGraph& kernel, Device& device,
-                                                    Budget* budget);
+                                                    Budget* budget,
+                                                    std::span<const int32_t> weights = {});
   KernelStats stats() const;
 
  private:
@@ -53,11 +63,16 @@ class KernelCache {
     const FrozenGraph& graph;
     const std::string hash;  // of its content, hexadecimal
     const std::string name;
+    const std::span<const int32_t> weights;
   };
   absl::StatusOr<std::shared_ptr<const Kernel>> Make(const Named& kernel, Device& device,
                                                      Budget* budget);
   // Loads the kernel from the store; null if it is not there.
-  std::shared_ptr<const Kernel> LoadStored(const std::string& store_key, Device& device);
+  std::shared_ptr<const Kernel> LoadStored(const std::string& store_key, Device& device,
+                                           Budget* budget);
+  // The compiled kernel on the device, with the kernels of its packings.
+  absl::StatusOr<std::shared_ptr<const Kernel>> Load(CompiledKernel compiled, Device& device,
+                                                     Budget* budget);
   absl::StatusOr<CompiledKernel> LowerAndCompile(const Named& kernel, const Target& target,
                                                  Budget* budget);
   // The key of the kernel in the store; empty if there is no store or the build has no identity.

@@ -12,6 +12,7 @@ namespace {
 
 // Limit of the segments of one run. Each is a command with its launch arguments.
 constexpr int64_t kMaxSegments = 1 << 17;
+constexpr int64_t kPackedAlign = 256;  // of copies in the temporaries
 
 }  // namespace
 
@@ -22,26 +23,56 @@ absl::StatusOr<std::shared_ptr<const PlannedExecutable>> PlannedExecutable::Crea
   return std::shared_ptr<const PlannedExecutable>(std::move(out));
 }
 
+absl::Status PlannedExecutable::AddLaunch(KernelInfo& kernel, Launch launch,
+                                          std::vector<PredictedCommand>* commands,
+                                          int64_t* segments) {
+  const Rates rates = runs_->device.rates();
+  kernel.seconds = PredictedSeconds(kernel.flops, kernel.bytes, rates);
+  kernel.segments = SegmentsOf(kernel.seconds, kernel.iterations);
+  if ((*segments += kernel.segments) > kMaxSegments) {
+    return ResourceExhausted("the run would be cut into more than ", kMaxSegments,
+                             " segments, which are predicted to take ", cost_.seconds,
+                             " s and more; run it in parts");
+  }
+  launch.name = kernel.name;
+  // Segments in order, as equal as whole iterations allow.
+  for (int64_t s = 0; s < kernel.segments; ++s) {
+    const auto cut = [&](int64_t i) {
+      return kernel.iterations / kernel.segments * i +
+             std::min(i, kernel.iterations % kernel.segments);
+    };
+    Command command;
+    command.launch = launch;
+    command.launch.begin = cut(s);
+    command.launch.iterations = cut(s + 1) - cut(s);
+    command.launch.flops = kernel.flops / kernel.segments;
+    command.launch.bytes = kernel.bytes / kernel.segments;
+    commands->push_back({std::move(command), kernel.seconds / kernel.segments});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PlannedExecutable::Encode() {
-  std::vector<int32_t> binding(plan_.slots.size(), -1);
+  binding_.assign(plan_.slots.size(), -1);
   for (size_t i = 0; i < plan_.slots.size(); ++i) {
     if (!plan_.slots[i].used || plan_.slots[i].bytes == 0) continue;
-    binding[i] = static_cast<int32_t>(bound_.size());
+    binding_[i] = static_cast<int32_t>(bound_.size());
     bound_.push_back(i);
   }
-  const auto temporaries = static_cast<int32_t>(bound_.size());
-  const Rates rates = runs_->device.rates();
-  std::vector<PredictedCommand> commands;
-  int64_t segments = 0;
-  for (size_t k = 0; k < plan_.kernels.size(); ++k) {
-    KernelInfo& kernel = plan_.kernels[k];
-    kernel.seconds = PredictedSeconds(kernel.flops, kernel.bytes, rates);
-    kernel.segments = SegmentsOf(kernel.seconds, kernel.iterations);
-    if ((segments += kernel.segments) > kMaxSegments) {
-      return ResourceExhausted("the run would be cut into more than ", kMaxSegments,
-                               " segments, which are predicted to take ", cost_.seconds,
-                               " s and more; run it in parts");
+  for (const KernelInfo& kernel : plan_.kernels) {
+    for (const KernelArgument& a : kernel.arguments) {
+      if (a.temporary) continue;
+      SlotUse& slot = plan_.slots[static_cast<size_t>(a.slot)];
+      slot.read |= a.read;
+      slot.written |= a.written;
     }
+  }
+  for (size_t i = 0; i < plan_.packed.size(); ++i) {
+    if (MayKeep(plan_.packed[i])) keeps_.push_back(i);
+  }
+  TG_ASSIGN_OR_RETURN(plain_, EncodeForm(/*kept=*/false));
+  const Rates rates = runs_->device.rates();
+  for (const KernelInfo& kernel : plan_.kernels) {
     cost_.flops += kernel.flops;
     cost_.bytes += kernel.bytes;
     cost_.seconds += kernel.seconds;
@@ -51,41 +82,77 @@ absl::Status PlannedExecutable::Encode() {
     cost_.launch_seconds =
         std::max(cost_.launch_seconds,
                  kernel.seconds / kernel.segments * static_cast<double>(rates.iterations) / used);
-    Launch launch;
-    launch.program = plan_.programs[k];
-    launch.name = kernel.name;
-    for (const KernelArgument& a : kernel.arguments) {
-      if (a.temporary) {
-        launch.arguments.push_back({temporaries, a.offset});
-        continue;
-      }
-      launch.arguments.push_back({binding[static_cast<size_t>(a.slot)], 0});
-      SlotUse& slot = plan_.slots[static_cast<size_t>(a.slot)];
-      slot.read |= a.read;
-      slot.written |= a.written;
-    }
-    // Segments in order, as equal as whole iterations allow.
-    for (int64_t s = 0; s < kernel.segments; ++s) {
-      const auto cut = [&](int64_t i) {
-        return kernel.iterations / kernel.segments * i +
-               std::min(i, kernel.iterations % kernel.segments);
-      };
-      Command command;
-      command.launch = launch;
-      command.launch.begin = cut(s);
-      command.launch.iterations = cut(s + 1) - cut(s);
-      command.launch.flops = kernel.flops / kernel.segments;
-      command.launch.bytes = kernel.bytes / kernel.segments;
-      commands.push_back({std::move(command), kernel.seconds / kernel.segments});
-    }
   }
   for (const SlotUse& slot : plan_.slots) {
     (slot.written ? cost_.output_bytes : cost_.input_bytes) += slot.bytes;
   }
-  cost_.temporary_bytes = plan_.temporary_bytes;
-  segments_ = commands.size();
-  TG_ASSIGN_OR_RETURN(slices_, EncodeSlices(runs_->device, std::move(commands)));
+  cost_.temporary_bytes = plain_.temporary_bytes;
+  if (keeps_.empty()) return absl::OkStatus();
+  TG_ASSIGN_OR_RETURN(kept_, EncodeForm(/*kept=*/true));
+  for (const size_t i : keeps_) {
+    PackedSlot& packed = plan_.packed[i];
+    Launch launch;
+    launch.program = packed.program;
+    launch.arguments = {{0, 0}, {1, 0}};
+    std::vector<PredictedCommand> commands;
+    int64_t segments = 0;
+    TG_RETURN_IF_ERROR(AddLaunch(packed.kernel, std::move(launch), &commands, &segments));
+    TG_ASSIGN_OR_RETURN(auto slices, EncodeSlices(runs_->device, std::move(commands)));
+    packs_.push_back(std::move(slices));
+  }
   return absl::OkStatus();
+}
+
+absl::StatusOr<PlannedExecutable::Form> PlannedExecutable::EncodeForm(bool kept) {
+  Form form;
+  // What a kernel packs into the temporaries lies behind those of the plan, over what the kernel
+  // before it packed.
+  const auto aligned = [](int64_t bytes) { return (bytes + kPackedAlign - 1) & -kPackedAlign; };
+  const int64_t base = plan_.packed.empty() ? 0 : aligned(plan_.temporary_bytes);
+  form.temporary_bytes = plan_.temporary_bytes;
+  const auto stays = [&](int32_t packed) { return kept && MayKeep(plan_.packed[packed]); };
+  for (const KernelInfo& kernel : plan_.kernels) {
+    int64_t bytes = base;
+    for (const KernelArgument& a : kernel.arguments) {
+      if (a.packed >= 0 && !stays(a.packed)) bytes += aligned(plan_.packed[a.packed].bytes);
+    }
+    if (bytes > base) form.temporary_bytes = std::max(form.temporary_bytes, bytes);
+  }
+  const auto temporaries = static_cast<int32_t>(bound_.size());
+  int32_t next = temporaries + (form.temporary_bytes > 0 ? 1 : 0);
+  std::vector<int32_t> copies(plan_.packed.size(), -1);
+  if (kept) {
+    for (const size_t i : keeps_) copies[i] = next++;
+  }
+  std::vector<PredictedCommand> commands;
+  int64_t segments = 0;
+  for (size_t k = 0; k < plan_.kernels.size(); ++k) {
+    KernelInfo& kernel = plan_.kernels[k];
+    Launch launch;
+    launch.program = plan_.programs[k];
+    int64_t at = base;
+    for (const KernelArgument& a : kernel.arguments) {
+      if (a.packed >= 0 && stays(a.packed)) {
+        launch.arguments.push_back({copies[static_cast<size_t>(a.packed)], 0});
+      } else if (a.packed >= 0) {
+        PackedSlot& packed = plan_.packed[static_cast<size_t>(a.packed)];
+        Launch packs;
+        packs.program = packed.program;
+        packs.arguments = {{temporaries, at}, {binding_[static_cast<size_t>(packed.slot)], 0}};
+        TG_RETURN_IF_ERROR(AddLaunch(packed.kernel, std::move(packs), &commands, &segments));
+        launch.arguments.push_back({temporaries, at});
+        at += aligned(packed.bytes);
+      } else if (a.temporary) {
+        launch.arguments.push_back({temporaries, a.offset});
+      } else {
+        launch.arguments.push_back({binding_[static_cast<size_t>(a.slot)], 0});
+      }
+    }
+    TG_RETURN_IF_ERROR(AddLaunch(kernel, std::move(launch), &commands, &segments));
+  }
+  form.segments = commands.size();
+  TG_ASSIGN_OR_RETURN(form.slices, EncodeSlices(runs_->device, std::move(commands)));
+  return form;
 }
 
 int64_t PlannedExecutable::kept_bytes() const {
@@ -93,8 +160,29 @@ int64_t PlannedExecutable::kept_bytes() const {
   for (const KernelInfo& kernel : plan_.kernels) {
     arguments += kernel.arguments.size() * static_cast<size_t>(kernel.segments);
   }
-  return Executable::kept_bytes() + plan_.code_bytes +
-         static_cast<int64_t>(segments_ * sizeof(Command) + arguments * sizeof(Launch::Argument));
+  const int64_t form = static_cast<int64_t>(plain_.segments * sizeof(Command) +
+                                            arguments * sizeof(Launch::Argument));
+  return Executable::kept_bytes() + plan_.code_bytes + form * (keeps_.empty() ? 1 : 2);
+}
+
+// The copies of what may be kept, in the order of keeps_; nullopt: the run packs for itself.
+std::optional<std::vector<PackedCopy>> PlannedExecutable::Copies(
+    std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
+    RunQueues& queues) const {
+  if (keeps_.empty()) return std::nullopt;
+  std::vector<PackedCopies::Wanted> wanted;
+  for (const size_t i : keeps_) {
+    const PackedSlot& packed = plan_.packed[i];
+    wanted.push_back(
+        {bindings[static_cast<size_t>(packed.slot)], packed.kernel.name, packed.bytes});
+  }
+  const auto make = [&](size_t i, const BufferView& memory) {
+    return queues.Submit(runs_->device, QueueKind::kCompute,
+                         {.slices = packs_[i],
+                          .bindings = {memory, wanted[i].weight},
+                          .waits = {waits.begin(), waits.end()}});
+  };
+  return runs_->temporaries->copies().Get(wanted, make);
 }
 
 absl::StatusOr<TimelinePoint> PlannedExecutable::Run(
@@ -103,27 +191,34 @@ absl::StatusOr<TimelinePoint> PlannedExecutable::Run(
     RunQueues& queues) const {
   TG_RETURN_IF_ERROR(
       CheckBindings(plan_.slots, bindings, BindingAlignment(runs_->device.target())));
+  const std::optional<std::vector<PackedCopy>> copies = Copies(bindings, waits, queues);
+  const Form& form = copies ? kept_ : plain_;
   std::vector<BufferView> bound;
-  bound.reserve(bound_.size() + 1);
+  bound.reserve(bound_.size() + 1 + keeps_.size());
   for (size_t slot : bound_) bound.push_back(bindings[slot]);
-  if (plan_.temporary_bytes > 0) {
+  if (form.temporary_bytes > 0) {
     Temporaries& all = *runs_->temporaries;
     TG_ASSIGN_OR_RETURN(BufferView temporaries,
                         plan_.zeroed_temporaries
-                            ? all.Zeroed(plan_.temporary_bytes)
-                            : all.Shared(plan_.temporary_bytes, queues.run_class()));
+                            ? all.Zeroed(form.temporary_bytes)
+                            : all.Shared(form.temporary_bytes, queues.run_class()));
     bound.push_back(std::move(temporaries));
   }
-  TG_ASSIGN_OR_RETURN(TimelinePoint point, queues.Submit(runs_->device, QueueKind::kCompute,
-                                                         {slices_,
-                                                          std::move(bound),
-                                                          {waits.begin(), waits.end()},
-                                                          std::move(trace),
-                                                          std::move(cancellation)}));
+  std::vector<TimelinePoint> after(waits.begin(), waits.end());
+  if (copies) {
+    for (const PackedCopy& copy : *copies) {
+      bound.push_back(copy.memory);
+      after.push_back(copy.made);
+    }
+  }
+  TG_ASSIGN_OR_RETURN(TimelinePoint point,
+                      queues.Submit(runs_->device, QueueKind::kCompute,
+                                    {form.slices, std::move(bound), std::move(after),
+                                     std::move(trace), std::move(cancellation)}));
   RunCounters& counters = *runs_->counters;
   counters.submissions.fetch_add(1, std::memory_order_relaxed);
   counters.launches.fetch_add(plan_.kernels.size(), std::memory_order_relaxed);
-  counters.segments.fetch_add(segments_, std::memory_order_relaxed);
+  counters.segments.fetch_add(form.segments, std::memory_order_relaxed);
   return point;
 }
 

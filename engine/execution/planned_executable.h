@@ -1,10 +1,15 @@
 // An executable on one queue of one device: a plan that is encoded once. A run only checks and
 // passes its buffers, so its cost on the host does not depend on the number of kernels.
+//
+// A plan with packed slots is encoded twice: for runs whose copies are kept (packed_copies.h),
+// which bind them, and for runs that pack into their temporaries, each copy right before its
+// kernel.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,11 +36,20 @@ struct DeviceRuns {
   const std::shared_ptr<RunCounters> counters;  // of all tenants
 };
 
+// A copy of a slot in the order in which kernels read it (Program::Packing).
+struct PackedSlot {
+  int32_t slot = 0;
+  int64_t bytes = 0;  // of the copy
+  KernelInfo kernel;  // that makes it: its arguments are the copy and the slot
+  std::shared_ptr<LoadedProgram> program;
+};
+
 // What to launch, in order.
 struct LaunchPlan {
   std::vector<SlotUse> slots;
   std::vector<KernelInfo> kernels;
   std::vector<std::shared_ptr<LoadedProgram>> programs;  // of the kernels
+  std::vector<PackedSlot> packed;
   int64_t temporary_bytes = 0;
   bool zeroed_temporaries = false;  // a kernel may read one that none has written
   int64_t code_bytes = 0;           // of the programs
@@ -59,7 +73,25 @@ class PlannedExecutable final : public Executable {
   PlannedExecutable(LaunchPlan plan, std::shared_ptr<DeviceRuns> runs)
       : plan_(std::move(plan)), runs_(std::move(runs)) {}
 
+  // The commands of a run. `slices` is null where this form is not needed.
+  struct Form {
+    std::shared_ptr<const std::vector<RunSlice>> slices;
+    int64_t temporary_bytes = 0;
+    uint64_t segments = 0;
+  };
+
   absl::Status Encode();
+  absl::StatusOr<Form> EncodeForm(bool kept);
+  // Adds the segments of a launch and their predicted cost.
+  absl::Status AddLaunch(KernelInfo& kernel, Launch launch, std::vector<PredictedCommand>* commands,
+                         int64_t* segments);
+  // Whether runs may keep the copy: none of its kernels writes the slot.
+  bool MayKeep(const PackedSlot& packed) const {
+    return !plan_.slots[static_cast<size_t>(packed.slot)].written;
+  }
+  std::optional<std::vector<PackedCopy>> Copies(std::span<const BufferView> bindings,
+                                                std::span<const TimelinePoint> waits,
+                                                RunQueues& queues) const;
   absl::StatusOr<TimelinePoint> Run(std::span<const BufferView> bindings,
                                     std::span<const TimelinePoint> waits,
                                     std::shared_ptr<RunTrace> trace,
@@ -69,9 +101,13 @@ class PlannedExecutable final : public Executable {
   LaunchPlan plan_;
   const std::shared_ptr<DeviceRuns> runs_;
   RunCost cost_;
-  uint64_t segments_ = 0;
-  std::vector<size_t> bound_;  // the slots that are bindings 0, 1, ...; the temporaries follow
-  std::shared_ptr<const std::vector<RunSlice>> slices_;
+  // The slots that are bindings 0, 1, ...; the temporaries follow, if there are any, then copies
+  // that are kept.
+  std::vector<size_t> bound_;
+  std::vector<int32_t> binding_;  // of each slot; -1: none
+  Form plain_, kept_;
+  std::vector<size_t> keeps_;                                        // of the packed slots
+  std::vector<std::shared_ptr<const std::vector<RunSlice>>> packs_;  // of `keeps_`
 };
 
 }  // namespace telegrad

@@ -25,6 +25,7 @@ void AllTemporaries::Release(const Device& device) {
   }
   for (const auto& temporaries : live) {
     if (&temporaries->device_ != &device) continue;
+    temporaries->copies_.TryRelease();
     const std::unique_lock lock(temporaries->mutex_, std::try_to_lock);
     if (lock.owns_lock()) temporaries->memory_ = {};
   }
@@ -35,9 +36,14 @@ bool Temporaries::HasRoom(int64_t bytes) const {
 }
 
 absl::StatusOr<std::shared_ptr<Memory>> Temporaries::Allocate(int64_t bytes) {
+  if (!HasRoom(bytes)) copies_.Release();
   if (!HasRoom(bytes) && all_ != nullptr) all_->Release(device_);
   if (HasRoom(bytes)) {
     auto memory = AllocCharged(device_, bytes, account_);
+    if (absl::IsResourceExhausted(memory.status()) && copies_.bytes() > 0) {
+      copies_.Release();
+      memory = AllocCharged(device_, bytes, account_);
+    }
     if (!absl::IsResourceExhausted(memory.status())) return memory;
     return ResourceExhausted("temporaries of the run: ", ToStd(memory.status().message()));
   }
@@ -61,6 +67,7 @@ absl::StatusOr<BufferView> Temporaries::Zeroed(int64_t bytes) {
 }
 
 void Temporaries::Release() {
+  copies_.Release();
   const std::lock_guard lock(mutex_);
   memory_ = {};
 }

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "engine/base/account.h"
+#include "engine/execution/packed_copies.h"
 #include "engine/execution/run_queues.h"
 
 namespace telegrad {
@@ -39,7 +40,10 @@ class Temporaries {
   // Both may be null: then no account is charged, and no other temporaries are known.
   explicit Temporaries(Device* device, std::shared_ptr<Account> account = nullptr,
                        std::shared_ptr<AllTemporaries> all = nullptr)
-      : device_(*device), account_(std::move(account)), all_(std::move(all)) {}
+      : device_(*device), account_(account), all_(std::move(all)), copies_(device, account) {}
+
+  // Kept like the memory of the temporaries.
+  PackedCopies& copies() { return copies_; }
 
   // `bytes` for a run that is about to be submitted: after success the run cannot fail for want of
   // memory. A run in flight keeps its memory. RESOURCE_EXHAUSTED, before anything is allocated,
@@ -58,6 +62,7 @@ class Temporaries {
   Device& device_;
   const std::shared_ptr<Account> account_;
   const std::shared_ptr<AllTemporaries> all_;
+  PackedCopies copies_;
   std::mutex mutex_;
   std::array<std::shared_ptr<Memory>, RunQueues::kClasses> memory_;
 };

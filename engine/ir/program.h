@@ -55,12 +55,24 @@ struct Program {
     int64_t elements = 0;
     bool read = false;
     bool written = false;
+    // Its contents outlive runs, so that a copy of it in another order may be kept.
+    bool weight = false;
+  };
+
+  // Argument `copy` holds elements of argument `source`, a weight, in the order in which this
+  // program reads them. `kernel` makes it: a kernel before lowering whose PARAM 0 is the copy and
+  // PARAM 1 the source. A launch needs a copy that was made of the source's present contents.
+  struct Packing {
+    int32_t copy = 0;
+    int32_t source = 0;
+    FrozenGraph kernel;
   };
 
   std::string name;  // a C identifier
   std::shared_ptr<const Graph> graph;
   std::vector<uint32_t> order;
   std::vector<Argument> arguments;  // by PARAM slot, without holes
+  std::vector<Packing> packings;
   int64_t iterations = 1;  // size of the kThread range, or at most so many workgroups; 1 if neither
   int64_t warp = 1;        // threads of a warp
   double flops = 0;        // arithmetic operations of the whole launch

@@ -147,6 +147,7 @@ class CpuHeuristic {
     }
     if (!Has(a.ranges, tile.lanes)) return kLoad + (Has(a.gate, tile.lanes) ? kLaneGate : gate);
     const int64_t stride = a.stride[tile.lanes];
+    if (std::isinf(reuse)) return kLoad;
     if (stride == 1) return kLoad + (tile.width * a.bytes > 32 ? kUnaligned : 0) + gate;
     if (stride > 1 && stride <= kMaxStride && !a.store) {
       return static_cast<double>(stride) * (kLoad + kUnaligned + kShuffle) + gate;
@@ -169,7 +170,9 @@ class CpuHeuristic {
   // How often a fold reads what it loads in lanes that lie far apart, where the loops can be
   // ordered so that it is copied first, in squares; else 1. See stage.h.
   double ReuseOf(const Work& work, const MemoryAccess& a, const Tile& tile) const {
-    if (!work.is_reduce() || tile.lanes < 0 || !IsFar(a, tile.lanes)) return 1;
+    if (!work.is_reduce() || tile.lanes < 0) return 1;
+    if (IsPacked(work, a, tile)) return HUGE_VAL;
+    if (!IsFar(a, tile.lanes)) return 1;
     const RangeSet kept = work.all & ~work.own;
     if (s_.outer.size() > kMaxOrdered || !Has(kept, tile.lanes)) return 1;
     // Loops of an inner nest keep their order: what it reads in them is copied as a whole.
@@ -195,6 +198,12 @@ class CpuHeuristic {
       reuse *= std::floor(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
     }
     return rows && reuse >= kMinReuse ? reuse : 1;
+  }
+
+  // Whether its lanes are read from a copy of a weight, which is made once.
+  bool IsPacked(const Work& work, const MemoryAccess& a, const Tile& tile) const {
+    return !Has(work.own, tile.lanes) && Has(a.ranges, tile.lanes) && s_.IsPackable(work, a) &&
+           s_.outer.size() <= kMaxOrdered;
   }
 
   bool IsFar(const MemoryAccess& a, int lanes) const {
@@ -557,20 +566,22 @@ class CpuHeuristic {
 };
 
 // nullopt where nothing is around the stores: there is nothing to order or to share.
-std::optional<KernelShape> ReadLoops(UOp sink) {
-  return sink.src(0).is(Op::kEnd) ? ReadShape(sink) : std::nullopt;
+std::optional<KernelShape> ReadLoops(UOp sink, std::span<const Program::Argument> arguments) {
+  return sink.src(0).is(Op::kEnd) ? ReadShape(sink, arguments) : std::nullopt;
 }
 
 }  // namespace
 
-std::vector<Move> PickPeels(UOp sink, const Target& target) {
-  std::optional<KernelShape> shape = ReadLoops(sink);
+std::vector<Move> PickPeels(UOp sink, std::span<const Program::Argument> arguments,
+                            const Target& target) {
+  std::optional<KernelShape> shape = ReadLoops(sink, arguments);
   if (!shape) return {};
   return CpuHeuristic(*std::move(shape), target, /*peels=*/true).Run();
 }
 
-std::vector<Move> PickMoves(UOp sink, const Target& target) {
-  std::optional<KernelShape> shape = ReadLoops(sink);
+std::vector<Move> PickMoves(UOp sink, std::span<const Program::Argument> arguments,
+                            const Target& target) {
+  std::optional<KernelShape> shape = ReadLoops(sink, arguments);
   if (!shape) return {};
   return CpuHeuristic(*std::move(shape), target, /*peels=*/false).Run();
 }

@@ -19,7 +19,8 @@ double CostOf(UOp u) {
 
 class ShapeReader {
  public:
-  ShapeReader(UOp sink, Dependence d) : g_(*sink.graph()), sink_(sink), order_(PostOrder(sink)) {
+  ShapeReader(UOp sink, Dependence d, std::span<const Program::Argument> arguments)
+      : g_(*sink.graph()), sink_(sink), order_(PostOrder(sink)), arguments_(arguments) {
     shape_.d = std::move(d);
   }
 
@@ -125,7 +126,17 @@ class ShapeReader {
     }
     a.bytes = std::max<int64_t>(1, ByteSize(a.address.dtype()));
     a.buffer_bytes = static_cast<double>(NumElements(Memory(a.address).shape()) * a.bytes);
+    a.weight = !a.store && IsWeight(a.address);
     work->accesses.push_back(std::move(a));
+  }
+
+  bool IsWeight(UOp address) const {
+    const UOp memory = address.src(0);
+    if (!memory.is(Op::kParam) || address.num_src() == 3) return false;
+    const auto slot = static_cast<size_t>(memory.arg(0));
+    if (slot >= arguments_.size() || !arguments_[slot].weight) return false;
+    const std::vector<uint32_t> index = PostOrder(address.src(1));
+    return std::ranges::none_of(index, [&](uint32_t id) { return g_.op(id) == Op::kLoad; });
   }
 
   int64_t Stride(UOp index, int range) {
@@ -160,6 +171,7 @@ class ShapeReader {
   const Graph& g_;
   const UOp sink_;
   const std::vector<uint32_t> order_;
+  const std::span<const Program::Argument> arguments_;
   std::vector<RangeSet> enclosing_;            // of ENDs and STOREs, by node
   std::vector<std::vector<int64_t>> strides_;  // by range and node
   KernelShape shape_;
@@ -183,10 +195,17 @@ bool WritesWhatItReads(UOp sink) {
   return std::ranges::any_of(written, [&](uint32_t id) { return read.contains(id); });
 }
 
-std::optional<KernelShape> ReadShape(UOp sink) {
+bool KernelShape::IsPackable(const Work& work, const MemoryAccess& a) const {
+  constexpr double kMaxGrowth = 1.25;  // windows would multiply it
+  return a.weight && work.is_reduce() && (a.ranges & work.own) != 0 &&
+         Iterations(a.ranges) <= kMaxGrowth * a.elements() &&
+         Iterations(work.all & ~work.own & ~a.ranges) >= kMinReuse;
+}
+
+std::optional<KernelShape> ReadShape(UOp sink, std::span<const Program::Argument> arguments) {
   std::optional<Dependence> d = FindDependence(sink);
   if (!d) return std::nullopt;
-  return ShapeReader(sink, *std::move(d)).Run();
+  return ShapeReader(sink, *std::move(d), arguments).Run();
 }
 
 }  // namespace telegrad

@@ -3,15 +3,19 @@
 
 #include <limits>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/ir/graph.h"
+#include "engine/ir/program.h"
 #include "engine/lowering/affine.h"
 #include "engine/lowering/ranges.h"
 
 namespace telegrad {
 
 inline constexpr double kLineBytes = 64;  // of a cache
+// A copy that is read less often costs more than it saves.
+inline constexpr double kMinReuse = 6;
 
 inline constexpr int64_t kIrregular = std::numeric_limits<int64_t>::min();
 
@@ -19,11 +23,16 @@ inline constexpr int64_t kIrregular = std::numeric_limits<int64_t>::min();
 struct MemoryAccess {
   UOp address;
   bool store = false;
+  // A load of a weight without a gate whose index comes from ranges alone: the program may read it
+  // from a copy that is kept, see stage.h.
+  bool weight = false;
   RangeSet ranges = 0;          // that the index depends on
   RangeSet gate = 0;            // that its gate depends on
   std::vector<int64_t> stride;  // in elements, by range; kIrregular where it is not constant
   int64_t bytes = 1;            // of an element
   double buffer_bytes = 0;
+
+  double elements() const { return buffer_bytes / static_cast<double>(bytes); }
 };
 
 // What is done for every value of some ranges: the body of a REDUCE, or a STORE.
@@ -53,12 +62,16 @@ struct KernelShape {
   bool in_place = false;  // WritesWhatItReads
 
   double Iterations(RangeSet set) const;
+  // Whether a copy of the weight with `a` in the order of the work's loops is worth keeping: about
+  // as large as the weight, and read often.
+  bool IsPackable(const Work& work, const MemoryAccess& a) const;
 };
 
 // Whether some memory is both read and written: then no element may be computed twice.
 bool WritesWhatItReads(UOp sink);
 
-// nullopt: a range without a fixed size, or too many of them.
-std::optional<KernelShape> ReadShape(UOp sink);
+// nullopt: a range without a fixed size, or too many of them. `arguments` tell which PARAMs are
+// weights.
+std::optional<KernelShape> ReadShape(UOp sink, std::span<const Program::Argument> arguments = {});
 
 }  // namespace telegrad

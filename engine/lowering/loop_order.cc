@@ -98,7 +98,7 @@ class Orderer {
     double cycles = 0;
     for (const MemoryAccess& a : work.accesses) {
       const RangeSet lanes = a.ranges & vectors_ & ~work.own;
-      if (!work.is_reduce() || a.store || lanes == 0) continue;
+      if (!work.is_reduce() || a.store || lanes == 0 || s_.IsPackable(work, a)) continue;
       if (a.stride[static_cast<size_t>(std::countr_zero(lanes))] == 1) continue;
       double times = 1, trips = 1, elements = 1;
       for (int r : order) {

@@ -15,6 +15,7 @@ absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, s
   piece.graph->LimitSize(budget);
   piece.root = CopyLive(kernel.root(), piece.graph.get());
   piece.arguments = KernelArguments(kernel.root());
+  MarkWeights(options.weights, &piece.arguments);
   piece.levels = kKernelLevel;
   PassContext context(piece.graph.get(), target, budget);
   TG_ASSIGN_OR_RETURN(Piece lowered,

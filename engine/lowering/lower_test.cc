@@ -94,5 +94,44 @@ TEST(Lower, RowsThatEvictEachOtherAreNotOneTile) {
   EXPECT_GT(rows(1000), 6);
 }
 
+// The copy is in the order of the tile, as large as the weight, and no panel is copied in the
+// program.
+TEST(Lower, WeightsAreReadFromACopyThatIsKept) {
+  const int32_t weights[] = {2};
+  Budget budget;
+  const auto without = Lower(Product(96, 384, 256, DType::kFloat32), Cpu(), "product", &budget);
+  const auto with = Lower(Product(96, 384, 256, DType::kFloat32), Cpu(), "product", &budget,
+                          nullptr, {.weights = weights});
+  ASSERT_TRUE(without.ok() && with.ok()) << without.status() << with.status();
+  EXPECT_TRUE(without->packings.empty());
+  ASSERT_EQ(with->packings.size(), 1u);
+  const Program::Packing& packing = with->packings[0];
+  EXPECT_EQ(packing.source, 2);
+  ASSERT_EQ(packing.copy, 3);
+  ASSERT_EQ(with->arguments.size(), 4u);
+  EXPECT_EQ(with->arguments[3].elements, 384 * 256);
+  EXPECT_TRUE(with->arguments[3].read && !with->arguments[2].read);
+  EXPECT_EQ(AccumulatorBytes(*with), [&] {
+    int64_t bytes = 0;
+    for (UOp buffer : Of(*with, Op::kBuffer)) {
+      bytes += BytesOf(buffer.dtype(), buffer.arg(2));
+    }
+    return bytes;
+  }()) << "all private memory is accumulators";
+  const auto packs = Lower(packing.kernel, Cpu(), "packing", &budget);
+  ASSERT_TRUE(packs.ok()) << packs.status();
+  EXPECT_EQ(packs->bytes, 2 * 4 * 384 * 256);
+}
+
+// Few rows read the weight where it lies: a copy would be read as often as it is made.
+TEST(Lower, WeightsOfFewRowsAreNotCopied) {
+  const int32_t weights[] = {2};
+  Budget budget;
+  const auto program = Lower(Product(2, 1024, 1024, DType::kFloat32), Cpu(), "product", &budget,
+                             nullptr, {.weights = weights});
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_TRUE(program->packings.empty());
+}
+
 }  // namespace
 }  // namespace telegrad

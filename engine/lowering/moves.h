@@ -2,10 +2,12 @@
 // rewrites the kernel and never changes what it computes, up to the order of float reductions.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
+#include "engine/ir/program.h"
 #include "engine/rewrite/rewriter.h"
 #include "engine/types/target.h"
 
@@ -43,8 +45,10 @@ UOp MergeRanges(Rewriter& b, UOp sink, const Target& target);
 
 // Lists that are good for the target at once, without measuring: PEELs, and once these are applied
 // and the ranges separated the others.
-std::vector<Move> PickPeels(UOp sink, const Target& target);
-std::vector<Move> PickMoves(UOp sink, const Target& target);
+std::vector<Move> PickPeels(UOp sink, std::span<const Program::Argument> arguments,
+                            const Target& target);
+std::vector<Move> PickMoves(UOp sink, std::span<const Program::Argument> arguments,
+                            const Target& target);
 
 // A list for a target that has workgroups.
 std::vector<Move> PickWorkgroupMoves(UOp sink, const Target& target);

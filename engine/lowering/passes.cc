@@ -42,29 +42,30 @@ UOp Merge(PassContext& c, UOp root) { return MergeRanges(c.rewriter(kSimplify), 
 
 // What is peeled off may want to be peeled itself. It folds by ranges of its own: one that two
 // folds share, inside of ranges that they do not, would have two places.
-UOp PeelFolds(PassContext& c, UOp root) {
+absl::StatusOr<UOp> PeelFolds(PassContext& c, Piece* piece) {
   constexpr int kRounds = 3;
+  UOp root = piece->root;
   if (c.target().has_workgroups()) return root;  // folds are gated instead
   for (int i = 0; i < kRounds && root.valid(); ++i) {
-    const std::vector<Move> peels = PickPeels(root, c.target());
+    const std::vector<Move> peels = PickPeels(root, piece->arguments, c.target());
     if (peels.empty()) break;
-    root = OrFail(c.graph(), ApplyMoves(c.rewriter(kSimplify), root, peels));
-    if (root.valid()) root = SeparateRanges(c.graph(), root);
+    TG_ASSIGN_OR_RETURN(root, ApplyMoves(c.rewriter(kSimplify), root, peels));
+    root = SeparateRanges(c.graph(), root);
   }
   return root;
 }
 
-UOp MoveRanges(PassContext& c, UOp root) {
+absl::StatusOr<UOp> MoveRanges(PassContext& c, Piece* piece) {
+  Rewriter& b = c.rewriter(kSimplify);
   if (c.target().has_workgroups()) {
-    const std::vector<Move> moves = PickWorkgroupMoves(root, c.target());
-    return OrFail(c.graph(), ApplyWorkgroupMoves(c.rewriter(kSimplify), root, moves));
+    return ApplyWorkgroupMoves(b, piece->root, PickWorkgroupMoves(piece->root, c.target()));
   }
-  return OrFail(c.graph(), ApplyMoves(c.rewriter(kSimplify), root, PickMoves(root, c.target())));
+  return ApplyMoves(b, piece->root, PickMoves(piece->root, piece->arguments, c.target()));
 }
 
-UOp Stage(PassContext& c, UOp root) {
-  if (c.target().has_workgroups()) return root;
-  return StageLoads(c.rewriter(kSimplify), root, c.target());
+absl::StatusOr<UOp> Stage(PassContext& c, Piece* piece) {
+  if (c.target().has_workgroups()) return piece->root;
+  return StageLoads(c.rewriter(kSimplify), piece, c.target());
 }
 
 UOp Expand(PassContext& c, UOp root) {
@@ -191,6 +192,7 @@ absl::StatusOr<Program> LinearizeKernel(PassContext& c, const Piece& piece) {
   TG_RETURN_IF_ERROR(c.graph()->status());
   TG_RETURN_IF_ERROR(program.graph->status());
   program.arguments = piece.arguments;
+  program.packings = piece.packings;
   program.warp = c.target().warp;
   CountWork(&program);
   return program;
@@ -223,11 +225,11 @@ constexpr PassRow kPasses[] = {
     {"merge-ranges", "joins neighbouring ranges that every access walks as one", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Merge}},
     {"peel", "makes what vectors and accumulators leave over of a fold or a loop one of its own",
-     kKernelLevel, kKernelLevel, kSimplify, GraphPass{PeelFolds}},
+     kKernelLevel, kKernelLevel, kSimplify, PiecePass{PeelFolds}},
     {"moves", "splits ranges for the target's vectors, registers and threads", kKernelLevel,
-     kKernelLevel, kSimplify, GraphPass{MoveRanges}},
-    {"stage", "copies what a tile reads again and again into private memory", kKernelLevel,
-     kKernelLevel, kSimplify, GraphPass{Stage}},
+     kKernelLevel, kSimplify, PiecePass{MoveRanges}},
+    {"stage", "copies what a tile reads again and again, weights once for many runs", kKernelLevel,
+     kKernelLevel, kSimplify, PiecePass{Stage}},
     {"expand", "replicates what is not a loop; reductions become accumulators", kKernelLevel,
      kBetween, kSimplify, GraphPass{Expand}},
     {"gate", "gives a run-time gate to each access that is not proved inside its buffer", kBetween,
@@ -261,6 +263,12 @@ std::vector<Program::Argument> KernelArguments(UOp kernel) {
     arguments[slot].elements = NumElements(u.shape());
   }
   return arguments;
+}
+
+void MarkWeights(std::span<const int32_t> slots, std::vector<Program::Argument>* arguments) {
+  for (const int32_t slot : slots) {
+    if (static_cast<size_t>(slot) < arguments->size()) (*arguments)[slot].weight = true;
+  }
 }
 
 }  // namespace telegrad

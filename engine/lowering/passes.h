@@ -20,5 +20,7 @@ inline constexpr std::string_view kAccessesByData = "accesses decided by data";
 
 // What the PARAM slots of a kernel are bound to.
 std::vector<Program::Argument> KernelArguments(UOp kernel);
+// Those of these slots that the kernel has.
+void MarkWeights(std::span<const int32_t> slots, std::vector<Program::Argument>* arguments);
 
 }  // namespace telegrad

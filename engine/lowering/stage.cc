@@ -6,6 +6,11 @@
 //
 // where p numbers the panel in the order of its loops. Rows that lie far apart in x, and often fall
 // onto the same few sets of a cache, are neighbours in the copy.
+//
+// The copy of a weight has the panels of all iterations of the loops, one after another as they are
+// read, and is an argument that a kernel of its own fills:
+//
+//   LOAD(INDEX(x, i))  ->  LOAD(INDEX(PARAM, p))      STORE(INDEX(PARAM, p'), LOAD(INDEX(x, i')))
 #include "engine/lowering/stage.h"
 
 #include <algorithm>
@@ -25,13 +30,13 @@ constexpr double kMaxPanelBytes = 768 << 10;   // of the private memory that a p
 
 class Stager {
  public:
-  Stager(Rewriter& b, UOp sink, KernelShape shape, const Target& target)
-      : b_(b), g_(*b.graph()), sink_(sink), s_(std::move(shape)) {
+  Stager(Rewriter& b, Piece* piece, KernelShape shape, const Target& target)
+      : b_(b), g_(*b.graph()), piece_(*piece), sink_(piece->root), s_(std::move(shape)) {
     limit_ = PanelBytes(target);
     FindOrders();
     room_ = kMaxRanges - static_cast<int>(s_.size.size());
     for (UOp range : s_.d.ranges) next_id_ = std::max(next_id_, range.arg(0) + 1);
-    for (uint32_t id : PostOrder(sink)) {
+    for (uint32_t id : PostOrder(sink_)) {
       const UOp u = g_.at(id);
       if (!u.is(Op::kBuffer)) continue;
       next_slot_ = std::max(next_slot_, u.arg(1) + 1);
@@ -45,9 +50,14 @@ class Stager {
       if (!work.is_reduce()) continue;
       order_ = orders_[work.root.id()];
       for (const MemoryAccess& a : work.accesses) {
-        const RangeSet panel = PanelOf(work, a);
-        if (panel == 0) continue;
-        const UOp staged = Stage(a, panel);
+        UOp staged;
+        if (IsPacked(work, a)) {
+          staged = Pack(a);
+        } else if (const RangeSet panel = PanelOf(work, a); panel != 0) {
+          staged = Stage(a, panel);
+        } else {
+          continue;
+        }
         if (!staged.valid()) return {};
         for (uint32_t id : PostOrder(sink_)) {
           const UOp u = g_.at(id);
@@ -91,27 +101,53 @@ class Stager {
     return IsType(Range(r), AxisType::kLoop) || IsType(Range(r), AxisType::kThread);
   }
 
-  // The ranges of the panel, or 0 where it is not worth it.
-  RangeSet PanelOf(const Work& work, const MemoryAccess& a) {
-    RangeSet panel = 0;
-    bool vector = false, far = true, window = false;
+  // What a copy of it would be: 0 ranges where vectors of neighbours are loaded already, or the
+  // copy would be as near as what it copies.
+  struct Panel {
+    RangeSet ranges = 0;
+    bool window = false;  // lanes lie apart
+  };
+  Panel FindPanel(const Work& work, const MemoryAccess& a) const {
+    Panel panel;
+    bool vector = false, far = true;
     for (RangeSet set = a.ranges | a.gate; set != 0; set &= set - 1) {
       const int r = std::countr_zero(set);
       if (IsLoop(r)) continue;
-      panel |= RangeSet{1} << r;
-      const bool folded = (work.own >> r & 1) != 0;
+      panel.ranges |= Bit(r);
+      const bool folded = Has(work.own, r);
       if (IsType(Range(r), AxisType::kVector)) {
         vector = !folded;
-        window |= a.stride[r] != 1;
+        panel.window |= a.stride[r] != 1;
       } else if (folded) {
         far &= a.stride[r] == kIrregular ||
                static_cast<double>(std::abs(a.stride[r]) * a.bytes) >= kFar;
       }
     }
-    if (!vector || (panel & work.own) == 0 || !(far || window)) return 0;
-    if (std::popcount(panel) + 1 > room_) return 0;
-    double bytes = s_.Iterations(panel) * static_cast<double>(a.bytes);
-    if (used_ + bytes > limit_ || (!window && bytes < kFirstLevelBytes)) return 0;
+    if (!vector || (panel.ranges & work.own) == 0 || !(far || panel.window)) return {};
+    if (!panel.window && CopyBytes(a, panel.ranges) < kFirstLevelBytes) return {};
+    return panel;
+  }
+  double CopyBytes(const MemoryAccess& a, RangeSet ranges) const {
+    return s_.Iterations(ranges) * static_cast<double>(a.bytes);
+  }
+
+  // Whether it is read from a copy of the weight that is kept, however large that is: a run packs
+  // again only where there is no memory to keep it.
+  bool IsPacked(const Work& work, const MemoryAccess& a) const {
+    if (!s_.IsPackable(work, a) || FindPanel(work, a).ranges == 0) return false;
+    double reuse = 1;
+    for (int r : order_) {
+      if (IsLoop(r) && !Has(a.ranges, r)) reuse *= static_cast<double>(s_.size[r]);
+    }
+    return reuse >= kMinReuse;
+  }
+
+  // The ranges of the panel, or 0 where it is not worth it.
+  RangeSet PanelOf(const Work& work, const MemoryAccess& a) {
+    auto [panel, window] = FindPanel(work, a);
+    if (panel == 0 || std::popcount(panel) + 1 > room_) return 0;
+    double bytes = CopyBytes(a, panel);
+    if (used_ + bytes > limit_) return 0;
     // How often the loops inside of those that it depends on repeat it.
     double reuse = 1;
     bool depends = false;  // on some loop that all stores are in
@@ -126,7 +162,7 @@ class Stager {
     }
     if (reuse < kMinReuse && window && a.gate == 0) {
       const RangeSet wider = Widened(a, panel, &reuse);
-      bytes = s_.Iterations(wider) * static_cast<double>(a.bytes);
+      bytes = CopyBytes(a, wider);
       if (reuse < kMinReuse || used_ + bytes > limit_) return 0;
       if (std::popcount(wider) + 1 > room_) return 0;
       panel = wider;
@@ -192,16 +228,54 @@ class Stager {
     return b_.Make(Op::kAdd, {b_.Make(Op::kMul, {outer, g_.Index(together)}), inner});
   }
 
-  UOp Stage(const MemoryAccess& a, RangeSet panel) {
-    // The loops around the fold outermost, then its own, then the tile, then the lanes, as they are
-    // read.
+  // The loops around the fold outermost, then its own, then the tile, then the lanes.
+  std::vector<int> InOrder(RangeSet set) const {
     std::vector<int> ranges;
-    for (RangeSet set = panel; set != 0; set &= set - 1) ranges.push_back(std::countr_zero(set));
+    for (; set != 0; set &= set - 1) ranges.push_back(std::countr_zero(set));
     std::ranges::stable_sort(ranges, {}, [&](int r) {
       if (IsLoop(r)) return -1;
       if (IsType(Range(r), AxisType::kReduce)) return 0;
       return IsType(Range(r), AxisType::kUnroll) ? 1 : IsType(Range(r), AxisType::kVector) ? 3 : 2;
     });
+    return ranges;
+  }
+
+  // The load from a copy that is an argument, and its kernel.
+  UOp Pack(const MemoryAccess& a) {
+    std::vector<int> ranges = InOrder(a.ranges);
+    const auto loops = std::ranges::find_if(ranges, [&](int r) { return !IsLoop(r); });
+    std::ranges::stable_sort(ranges.begin(), loops, {},
+                             [&](int r) { return std::ranges::find(order_, r) - order_.begin(); });
+    Replacements fresh;
+    std::vector<UOp> end{UOp()};
+    UOp at = g_.Index(0), at_fresh = g_.Index(0);
+    for (int r : ranges) {
+      const UOp size = g_.Index(s_.size[r]);
+      const UOp copy = g_.Range(static_cast<int64_t>(end.size()) - 1, AxisType::kLoop, size);
+      fresh[Range(r).id()] = {copy, {copy}};
+      end.push_back(copy);
+      at = b_.Make(Op::kAdd, {b_.Make(Op::kMul, {at, size}), Range(r)});
+      at_fresh = b_.Make(Op::kAdd, {b_.Make(Op::kMul, {at_fresh, size}), copy});
+    }
+    const UOp source = a.address.src(0);
+    const DType dtype = source.dtype();
+    const auto elements = static_cast<int64_t>(s_.Iterations(a.ranges));
+    const UOp from = g_.Param(1, dtype, source.shape());
+    const UOp index = Substitute(b_, a.address.src(1), fresh);
+    const UOp value = g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {from, index})});
+    const UOp to = g_.Make(Op::kIndex, {g_.Param(0, dtype, Shape{elements}), at_fresh});
+    end[0] = g_.Make(Op::kStore, {to, value});
+    const UOp nest = g_.Make(Op::kEnd, DType::kVoid, end);
+    const UOp sink = g_.Make(Op::kSink, {nest});
+    if (!sink.valid()) return sink;
+    const auto slot = static_cast<int32_t>(piece_.arguments.size());
+    piece_.packings.push_back({slot, static_cast<int32_t>(source.arg(0)), Freeze(sink)});
+    piece_.arguments.push_back({.dtype = dtype, .elements = elements});
+    return g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {g_.Param(slot, dtype, Shape{elements}), at})});
+  }
+
+  UOp Stage(const MemoryAccess& a, RangeSet panel) {
+    const std::vector<int> ranges = InOrder(panel);  // as they are read
     Replacements fresh;
     std::vector<UOp> end{UOp()};
     UOp at = g_.Index(0), at_fresh = g_.Index(0);
@@ -229,6 +303,7 @@ class Stager {
 
   Rewriter& b_;
   Graph& g_;
+  Piece& piece_;
   const UOp sink_;
   const KernelShape s_;
   absl::flat_hash_map<uint32_t, std::vector<int>> orders_;  // by REDUCE, outermost first
@@ -244,11 +319,13 @@ double PanelBytes(const Target& target) {
   return std::min(kMaxPanelBytes, static_cast<double>(target.cache_bytes) * 0.5);
 }
 
-UOp StageLoads(Rewriter& b, UOp sink, const Target& target) {
-  if (!sink.src(0).is(Op::kEnd)) return sink;
-  std::optional<KernelShape> shape = ReadShape(sink);
-  if (!shape) return sink;
-  return Stager(b, sink, *std::move(shape), target).Run();
+absl::StatusOr<UOp> StageLoads(Rewriter& b, Piece* piece, const Target& target) {
+  if (!piece->root.src(0).is(Op::kEnd)) return piece->root;
+  std::optional<KernelShape> shape = ReadShape(piece->root, piece->arguments);
+  if (!shape) return piece->root;
+  const UOp staged = Stager(b, piece, *std::move(shape), target).Run();
+  if (!staged.valid()) return b.graph()->status();
+  return staged;
 }
 
 }  // namespace telegrad

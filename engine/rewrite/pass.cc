@@ -48,6 +48,10 @@ Pieces Run(const PassRow& row, PassContext& context, Piece piece) {
             return replace_root(context.rewriter(row.tables).Rewrite(piece.root));
           },
           [&](GraphPass run) -> Pieces { return replace_root(run(context, piece.root)); },
+          [&](PiecePass run) -> Pieces {
+            TG_ASSIGN_OR_RETURN(const UOp root, run(context, &piece));
+            return replace_root(root);
+          },
           [&](SplitPass run) -> Pieces { return run(context, piece); },
           [&](LinearPass run) -> Pieces {
             TG_ASSIGN_OR_RETURN(Program program, run(context, piece));

@@ -75,14 +75,17 @@ struct Piece {
   UOp root;  // of `graph`; invalid where there is a program
   // Of a kernel: what its PARAM slots are bound to. A pass may leave one without a node.
   std::vector<Program::Argument> arguments;
-  std::vector<std::string> bindings;  // the same, by name: "slot0", "temporary1"; may be empty
+  std::vector<std::string> bindings;       // the same, by name: "slot0", "temporary1"; may be empty
   std::shared_ptr<const Program> program;
   uint8_t levels = kTensorLevel;  // every node is of one of them; a program's are of kProgramLevel
+  std::vector<Program::Packing> packings = {};  // of its arguments, see Program
 };
 
 // The kinds of passes. Errors of those that give a UOp are in the graph's status.
 struct Sweep {};  // the tables are applied once to every node, sources first
 using GraphPass = UOp (*)(PassContext&, UOp root);
+// Replaces the root, which is the only node that others look at, and may add arguments.
+using PiecePass = absl::StatusOr<UOp> (*)(PassContext&, Piece*);
 using SplitPass = absl::StatusOr<std::vector<Piece>> (*)(PassContext&, const Piece&);
 using LinearPass = absl::StatusOr<Program> (*)(PassContext&, const Piece&);
 using CheckPass = absl::Status (*)(PassContext&, const Program&);
@@ -93,7 +96,7 @@ struct PassRow {
   uint8_t from;       // Levels that the nodes it takes may be of
   uint8_t to;         // of those it gives; equal to `from`: the same as before
   RuleTables tables;  // those of the rewriter that it sweeps or builds with
-  std::variant<Sweep, GraphPass, SplitPass, LinearPass, CheckPass> run;
+  std::variant<Sweep, GraphPass, PiecePass, SplitPass, LinearPass, CheckPass> run;
 };
 
 struct PassTime {
@@ -102,10 +105,12 @@ struct PassTime {
 };
 
 struct PassOptions {
-  std::span<const std::string> disabled;             // names of passes that are skipped
-  std::function<absl::Status(const Piece&)> verify;  // after every pass, if given
-  std::function<void(const PassRow&, const Piece&)> dump;
+  std::span<const std::string> disabled = {};             // names of passes that are skipped
+  std::function<absl::Status(const Piece&)> verify = {};  // after every pass, if given
+  std::function<void(const PassRow&, const Piece&)> dump = {};
   std::vector<PassTime>* times = nullptr;  // appended to
+  // Of a kernel, the slots of its PARAMs that are weights: see Program::Argument.
+  std::span<const int32_t> weights = {};
 };
 
 std::string LevelNames(uint8_t levels);  // "tensor|kernel"

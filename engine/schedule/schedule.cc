@@ -338,6 +338,13 @@ class Scheduler {
       schedule.kernels.push_back(std::move(kernel));
     }
     WriteInPlace(&schedule, &lifetimes);
+    for (ScheduledKernel& kernel : schedule.kernels) {
+      for (size_t a = 0; a < kernel.arguments.size(); ++a) {
+        const BufferRef ref = kernel.arguments[a];
+        if (ref.kind == BufferRef::Kind::kTemporary || stores_.contains(ref.index)) continue;
+        kernel.weights.push_back(static_cast<int32_t>(a));
+      }
+    }
     schedule.arena_bytes = PlanMemory(lifetimes, schedule.temporaries);
     for (size_t i = 0; i < lifetimes.size(); ++i) {
       schedule.temporaries[i].first = lifetimes[i].first;

@@ -25,6 +25,8 @@ struct ScheduledKernel {
   FrozenGraph graph;                 // see KernelGraph
   std::vector<BufferRef> arguments;  // by PARAM slot of the kernel graph
   std::vector<std::string> reasons;  // why it is a kernel of its own, and computes what it does
+  // The arguments that are slots into which no kernel of the schedule stores.
+  std::vector<int32_t> weights = {};
 };
 
 struct Temporary {

@@ -8,6 +8,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/status.h"
 #include "engine/ir/scalar.h"
+#include "engine/lowering/lower.h"
 #include "engine/reference/program_eval.h"
 #include "engine/reference/tensor_eval.h"
 
@@ -83,13 +84,19 @@ int64_t SlotOf(const std::string& binding) {
   return slot;
 }
 
-absl::Status RunProgram(const Piece& piece, uint64_t seed, Outputs* memory) {
+absl::Status RunProgram(const Piece& piece, uint64_t seed, Outputs* memory, Budget* budget) {
   std::vector<std::string> names = piece.bindings;
   const std::vector<Program::Argument>& arguments = piece.program->arguments;
-  for (size_t i = names.size(); i < arguments.size(); ++i) names.push_back(SlotName(i));
+  const std::vector<Program::Packing>& packings = piece.program->packings;
+  for (size_t i = names.size(); i < arguments.size(); ++i) {
+    const bool copy = std::ranges::any_of(
+        packings, [&](const Program::Packing& p) { return p.copy == static_cast<int32_t>(i); });
+    names.push_back(copy ? StrCat(piece.name, " copy", i) : SlotName(i));
+  }
   std::vector<std::span<uint8_t>> buffers;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const auto [dtype, elements, read, written] = arguments[i];
+    const DType dtype = arguments[i].dtype;
+    const int64_t elements = arguments[i].elements;
     SlotValue& value = (*memory)[names[i]];
     const auto bytes = static_cast<size_t>(BytesOf(dtype, elements));
     if (value.bytes.size() < bytes) {
@@ -104,6 +111,12 @@ absl::Status RunProgram(const Piece& piece, uint64_t seed, Outputs* memory) {
   }
   // Only now, because a name may stand for two arguments.
   for (size_t i = 0; i < arguments.size(); ++i) buffers.push_back((*memory)[names[i]].bytes);
+  for (const Program::Packing& packing : packings) {
+    TG_ASSIGN_OR_RETURN(const Program packs, Lower(packing.kernel, Target(), "packs", budget));
+    const std::span<uint8_t> both[] = {buffers[static_cast<size_t>(packing.copy)],
+                                       buffers[static_cast<size_t>(packing.source)]};
+    TG_RETURN_IF_ERROR(reference::Run(packs, both, 0, packs.iterations));
+  }
   std::vector<int64_t> variables;
   for (uint32_t id : piece.program->order) {
     const UOp u = piece.program->graph->at(id);
@@ -141,7 +154,7 @@ absl::StatusOr<std::optional<Outputs>> EvaluatePieces(const std::vector<Piece>& 
   Outputs memory;
   for (const Piece& piece : pieces) {
     TG_RETURN_IF_ERROR(budget->CheckTime());
-    TG_RETURN_IF_ERROR(RunProgram(piece, seed, &memory));
+    TG_RETURN_IF_ERROR(RunProgram(piece, seed, &memory, budget));
   }
   std::erase_if(memory, [](const auto& entry) { return SlotOf(entry.first) < 0; });
   return memory;

@@ -7,11 +7,13 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "engine/base/files.h"
 #include "engine/base/flag_pages.h"
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
+#include "engine/lowering/passes.h"
 #include "engine/render/render.h"
 #include "engine/rewrite/rule_counts.h"
 #include "engine/tools/evaluate.h"
@@ -64,6 +66,9 @@ constexpr FlagRow kFlags[] = {
      "Number of vector registers of the generic target", Between(1, 65'536)},
     {"threads", 0, FlagKind::kInt, "2", "N", "Number of threads that run one launch on the target",
      Between(1, 65'536)},
+    {"weights", 0, FlagKind::kString, "", "LIST",
+     "Slots of a kernel, such as 0,2, whose contents outlive runs: packed copies of them are kept. "
+     "The pass schedule finds them itself"},
 };
 
 constexpr int kFailed = 1, kUsage = 2;
@@ -130,6 +135,7 @@ struct Settings {
   Target target;
   double tolerance = 0;
   std::optional<uint32_t> node;
+  std::vector<int32_t> weights;
   std::string file;  // "-": standard input
 };
 
@@ -168,6 +174,12 @@ absl::StatusOr<Settings> Check(const Flags& flags) {
       return InvalidArgument("--node: \"", node, "\" is not a label like %5");
     }
     s.node = number;
+  }
+  for (absl::string_view slot :
+       absl::StrSplit(ToAbsl(flags.GetString("weights")), ',', absl::SkipEmpty())) {
+    if (!absl::SimpleAtoi(slot, &s.weights.emplace_back()) || s.weights.back() < 0) {
+      return InvalidArgument("--weights: \"", ToStd(slot), "\" is not the number of a slot");
+    }
   }
   s.form = FormFromText(flags.GetString("emit"));
   TG_ASSIGN_OR_RETURN(s.target, TargetOf(flags));
@@ -226,6 +238,7 @@ class Runner {
  private:
   absl::Status Read(std::string_view text) {
     TG_ASSIGN_OR_RETURN(pieces_, ParsePieces(text, flags_.GetInt("piece")));
+    for (Piece& piece : pieces_) MarkWeights(settings_.weights, &piece.arguments);
     if (!options_.verify) return absl::OkStatus();
     for (const Piece& piece : pieces_) TG_RETURN_IF_ERROR(In(piece.name, Verify(piece)));
     return absl::OkStatus();

@@ -8,11 +8,13 @@
 
 namespace telegrad {
 
-std::shared_ptr<Memory> WeightStore::Find(const Digest& digest, int64_t bytes) {
+BufferView WeightStore::Find(const Digest& digest, int64_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto it = kept_.find(digest);
-  auto memory = it == kept_.end() ? nullptr : it->second.lock();
-  return memory != nullptr && memory->size() >= bytes ? memory : nullptr;
+  if (it == kept_.end()) return {};
+  auto memory = it->second.memory.lock();
+  if (memory == nullptr || memory->size() < bytes) return {};
+  return {std::move(memory), 0, bytes, it->second.content};
 }
 
 WeightStore::Plan WeightStore::MakePlan(std::vector<std::string_view> contents) {
@@ -21,7 +23,8 @@ WeightStore::Plan WeightStore::MakePlan(std::vector<std::string_view> contents) 
   for (const std::string_view content : plan.contents) {
     const Digest& digest = plan.digests.emplace_back(Sha256(content));
     const auto bytes = static_cast<int64_t>(content.size());
-    if (seen.insert(digest).second && Find(digest, bytes) == nullptr) plan.new_bytes += bytes;
+    if (seen.insert(digest).second && Find(digest, bytes).memory == nullptr)
+      plan.new_bytes += bytes;
   }
   return plan;
 }
@@ -51,15 +54,16 @@ absl::StatusOr<std::vector<BufferView>> WeightStore::Place(const Plan& plan, Bud
       out.emplace_back();
       continue;
     }
-    auto memory = Find(plan.digests[i], bytes);
-    if (memory == nullptr) {
-      TG_ASSIGN_OR_RETURN(memory, Put(plan.contents[i]));
+    BufferView weight = Find(plan.digests[i], bytes);
+    if (weight.memory == nullptr) {
+      TG_ASSIGN_OR_RETURN(auto memory, Put(plan.contents[i]));
+      weight = {std::move(memory), 0, bytes, NewContent()};
       const std::lock_guard lock(mutex_);
-      absl::erase_if(kept_, [](const auto& entry) { return entry.second.expired(); });
+      absl::erase_if(kept_, [](const auto& entry) { return entry.second.memory.expired(); });
       // Of two that put it at once, both keep their own, and the later one is found from now on.
-      kept_[plan.digests[i]] = memory;
+      kept_[plan.digests[i]] = {weight.memory, weight.content};
     }
-    out.push_back({std::move(memory), 0, bytes});
+    out.push_back(std::move(weight));
   }
   return out;
 }

@@ -37,7 +37,12 @@ class WeightStore {
   absl::StatusOr<std::vector<BufferView>> Place(const Plan& plan, Budget* budget);
 
  private:
-  std::shared_ptr<Memory> Find(const Digest& digest, int64_t bytes);
+  struct Kept {
+    std::weak_ptr<Memory> memory;
+    uint64_t content = 0;  // see BufferView
+  };
+  // Its memory is null where it is not there.
+  BufferView Find(const Digest& digest, int64_t bytes);
   absl::StatusOr<std::shared_ptr<Memory>> Put(std::string_view content);
 
   const DevicePool& pool_;
@@ -45,7 +50,7 @@ class WeightStore {
   Tenant& owner_;
   SessionQueues queues_;
   std::mutex mutex_;
-  absl::flat_hash_map<Digest, std::weak_ptr<Memory>> kept_;
+  absl::flat_hash_map<Digest, Kept> kept_;
 };
 
 }  // namespace telegrad

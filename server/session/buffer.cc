@@ -44,11 +44,13 @@ const absl::Status& Buffer::Poison() {
 }
 
 void Buffer::SetPoison(const absl::Status& error) {
+  content_ = NewContent();
   poison_ = Clipped(error);
   rewritten_ = 0;
 }
 
 void Buffer::Rewritten(uint64_t offset, uint64_t size) {
+  content_ = NewContent();
   if (poison_.ok() || memory_ == nullptr) return;
   if (offset <= rewritten_) rewritten_ = std::max(rewritten_, offset + size);
   if (rewritten_ < static_cast<uint64_t>(bytes_)) return;
@@ -57,6 +59,7 @@ void Buffer::Rewritten(uint64_t offset, uint64_t size) {
 }
 
 void Buffer::WrittenBy(const TimelinePoint& run) {
+  content_ = NewContent();
   last_write_ = run;
   poison_ = absl::OkStatus();
 }

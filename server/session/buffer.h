@@ -34,7 +34,7 @@ class Buffer {
   const std::shared_ptr<Memory>& memory() const { return memory_; }
   int64_t bytes() const { return bytes_; }
   Device* device() const { return device_; }
-  BufferView view() const { return {memory_, 0, bytes_}; }
+  BufferView view() const { return {memory_, 0, bytes_, content_}; }
   std::byte* host(uint64_t offset) const;  // null where the host cannot address it
 
   // The error of the operation that should have written the contents; OK where they are valid or
@@ -61,6 +61,7 @@ class Buffer {
  private:
   std::shared_ptr<Memory> memory_;
   const int64_t bytes_;
+  uint64_t content_ = NewContent();  // a new one at each write
   Device* const device_;
   Metrics* const metrics_;
   Reservation paid_;

@@ -7,7 +7,9 @@
 // One line for each unique kernel, the slowest first: how often the graph launches it, how long all
 // its launches take together and their share, their mean processor time (twice the time where two
 // threads really run at once), what it does in that time, and how long lowering it and compiling it
-// took. A kernel runs with warm caches here, and again and again on the same buffers.
+// took. A kernel runs with warm caches here, and again and again on the same buffers. A row "pack"
+// is a kernel that brings a weight into the order in which the one before it reads it, which runs
+// once for many runs: it does not count in the sum.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -47,7 +49,8 @@ double ProcessorMilliseconds() {
 struct Row {
   std::string name;
   FrozenGraph kernel;
-  int launches = 0;
+  int launches = 0;  // 0: packs a weight
+  std::vector<int32_t> weights = {};
   double flops = 0, bytes = 0;
   double run = 0, processor = 0, lower = 0, compile = 0;  // milliseconds
 };
@@ -66,7 +69,8 @@ class Bench {
       const auto at = std::ranges::find(known, hash, &std::pair<std::string, size_t>::first);
       if (at == known.end()) {
         known.emplace_back(hash, rows_.size());
-        rows_.push_back({StrCat("kernel", i), schedule.kernels[i].graph, 1});
+        rows_.push_back(
+            {StrCat("kernel", i), schedule.kernels[i].graph, 1, schedule.kernels[i].weights});
       } else {
         ++rows_[at->second].launches;
       }
@@ -85,7 +89,11 @@ class Bench {
       std::erase_if(rows_, [&](const Row& row) { return row.name != only_; });
       for (const Row& row : rows_) std::printf("%s\n", Print(row.kernel.root()).c_str());
     }
-    for (Row& row : rows_) TG_RETURN_IF_ERROR(Measure(&row));
+    for (size_t i = 0; i < rows_.size(); ++i) {  // Measure adds rows
+      Row row = rows_[i];
+      TG_RETURN_IF_ERROR(Measure(&row));
+      rows_[i] = std::move(row);
+    }
     std::ranges::stable_sort(rows_, std::greater<>{},
                              [](const Row& r) { return r.run * r.launches; });
     Row sum;
@@ -102,9 +110,10 @@ class Bench {
         "kernel         times        ms  share    cpu ms  GFLOP/s     GB/s  lower ms  compile "
         "ms\n");
     for (const Row& row : rows_) {
-      const double ms = row.run * row.launches, work = row.launches / ms / 1e6;
+      const int times = std::max(row.launches, 1);
+      const double ms = row.run * times, work = times / ms / 1e6;
       std::printf("%-12s %7d %9.3f %5.1f%% %9.3f %8.1f %8.1f %9.2f %11.1f\n", row.name.c_str(),
-                  row.launches, ms, 100 * ms / sum.run, row.processor * row.launches,
+                  row.launches, ms, 100 * row.run * row.launches / sum.run, row.processor * times,
                   row.flops * work, row.bytes * work, row.lower, row.compile);
     }
     std::printf("%-12s %7d %9.3f %5.1f%% %9.3f %8.1f %8.1f %9.2f %11.1f\n", "all", sum.launches,
@@ -117,7 +126,11 @@ class Bench {
     Budget budget;
     const auto lowering = Clock::now();
     TG_ASSIGN_OR_RETURN(const Program program,
-                        Lower(row->kernel, device_.target(), row->name, &budget));
+                        Lower(row->kernel, device_.target(), row->name, &budget, nullptr,
+                              {.weights = row->weights}));
+    for (const Program::Packing& packing : program.packings) {
+      rows_.push_back({StrCat("pack", row->name.substr(6), "_", packing.source), packing.kernel});
+    }
     TG_ASSIGN_OR_RETURN(const std::string source, RenderLlvm(program, device_.target()));
     row->lower = Milliseconds(lowering);
     const auto compiling = Clock::now();

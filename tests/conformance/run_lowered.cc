@@ -56,6 +56,7 @@ absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue
   for (size_t k = 0; k < schedule.kernels.size(); ++k) {
     const ScheduledKernel& kernel = schedule.kernels[k];
     TG_RETURN_IF_ERROR(Verify(kernel.graph.root(), kKernelLevel));
+    options.weights = kernel.weights;
     TG_ASSIGN_OR_RETURN(const Program program,
                         Lower(kernel.graph, target, "k" + std::to_string(k), &budget,
                               /*stats=*/nullptr, options));
@@ -66,6 +67,19 @@ absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue
                                                            : temporaries[ref.index]);
     }
     buffers.resize(std::max(buffers.size(), program.arguments.size()));
+    Slots copies(program.packings.size());
+    for (size_t i = 0; i < copies.size(); ++i) {
+      const auto& [copy, source, packs] = program.packings[i];
+      const Program::Argument& a = program.arguments[static_cast<size_t>(copy)];
+      copies[i].resize(static_cast<size_t>(BytesOf(a.dtype, a.elements)), 0xcd);
+      buffers[static_cast<size_t>(copy)] = copies[i];
+      options.weights = {};
+      TG_RETURN_IF_ERROR(Verify(packs.root(), kKernelLevel));
+      TG_ASSIGN_OR_RETURN(const Program packing, Lower(packs, target, "packing", &budget,
+                                                       /*stats=*/nullptr, options));
+      const std::span<uint8_t> both[] = {copies[i], buffers[static_cast<size_t>(source)]};
+      TG_RETURN_IF_ERROR(RunProgram(packing, both));
+    }
     TG_RETURN_IF_ERROR(RunProgram(program, buffers));
   }
   return absl::OkStatus();

@@ -1,0 +1,96 @@
+#include "engine/execution/packed_copies.h"
+
+#include <algorithm>
+
+#include "engine/execution/charged_memory.h"
+
+namespace telegrad {
+namespace {
+
+// Contents that were seen, with a copy or without: of some dozens of large models.
+constexpr size_t kMaxEntries = 4096;
+
+bool Failed(const TimelinePoint& point) {
+  return point.timeline != nullptr && point.timeline->value() >= point.value &&
+         !point.timeline->StatusOf(point.value).ok();
+}
+
+}  // namespace
+
+PackedCopies::Entries::iterator PackedCopies::Find(const Wanted& wanted) {
+  const auto it = by_key_.find(KeyOf(wanted));
+  if (it == by_key_.end()) return entries_.end();
+  const auto entry = it->second;
+  entries_.splice(entries_.end(), entries_, entry);
+  if (entry->copy && Failed(entry->copy->made)) entry->copy.reset();
+  return entry;
+}
+
+void PackedCopies::Erase(Entries::iterator entry) {
+  by_key_.erase(entry->key);
+  entries_.erase(entry);
+}
+
+// Copies of weights that are gone, or had other contents, are of no use any more.
+void PackedCopies::Add(const Wanted& wanted) {
+  const auto& memory = wanted.weight.memory;
+  const Key key = KeyOf(wanted);
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    const auto it = entry++;
+    const bool same = !it->weight.owner_before(memory) && !memory.owner_before(it->weight) &&
+                      it->key.offset == key.offset && it->key.kernel == key.kernel;
+    if (same || it->weight.expired()) Erase(it);
+  }
+  if (entries_.size() >= kMaxEntries) Erase(entries_.begin());
+  entries_.push_back({key, memory, std::nullopt});
+  by_key_.emplace(key, std::prev(entries_.end()));
+}
+
+std::optional<std::vector<PackedCopy>> PackedCopies::Get(std::span<const Wanted> wanted,
+                                                         const Make& make) {
+  const std::lock_guard lock(mutex_);
+  bool known = true;
+  for (const Wanted& w : wanted) {
+    if (w.weight.content == 0) return std::nullopt;
+    if (Find(w) != entries_.end()) continue;
+    Add(w);
+    known = false;
+  }
+  if (!known) return std::nullopt;
+  std::vector<PackedCopy> copies;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto entry = Find(wanted[i]);
+    if (entry == entries_.end()) return std::nullopt;  // more are wanted than entries are kept
+    if (!entry->copy) {
+      if (wanted[i].bytes > device_.memory_limit() - device_.memory_used()) return std::nullopt;
+      auto memory = AllocCharged(device_, wanted[i].bytes, account_);
+      if (!memory.ok()) return std::nullopt;
+      BufferView view{*std::move(memory), 0, wanted[i].bytes};
+      auto made = make(i, view);
+      if (!made.ok()) return std::nullopt;
+      entry->copy = PackedCopy{std::move(view), *std::move(made)};
+    }
+    copies.push_back(*entry->copy);
+  }
+  return copies;
+}
+
+void PackedCopies::Release() {
+  const std::lock_guard lock(mutex_);
+  for (Entry& entry : entries_) entry.copy.reset();
+}
+
+void PackedCopies::TryRelease() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  for (Entry& entry : entries_) entry.copy.reset();
+}
+
+int64_t PackedCopies::bytes() const {
+  const std::lock_guard lock(mutex_);
+  int64_t bytes = 0;
+  for (const Entry& entry : entries_) bytes += entry.copy ? entry.copy->memory.length : 0;
+  return bytes;
+}
+
+}  // namespace telegrad

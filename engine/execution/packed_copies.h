@@ -1,0 +1,88 @@
+// Copies of weights in the order in which kernels read them (Program::Packing), kept between the
+// runs of one tenant on a device and found by the contents that they were made of. A weight is
+// worth a copy when a run binds the same contents a second time: until then, and where there is no
+// memory, a run packs for itself, into its temporaries. Copies are charged to the tenant's memory,
+// and go when that or the device's runs out, or when the weight is gone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "devices/api/device.h"
+#include "engine/base/account.h"
+
+namespace telegrad {
+
+struct PackedCopy {
+  BufferView memory;
+  TimelinePoint made;  // who reads it waits for this
+};
+
+// Thread-safe.
+class PackedCopies {
+ public:
+  struct Wanted {
+    BufferView weight;
+    std::string kernel;  // that packs it: its name, which is that of its content
+    int64_t bytes = 0;   // of the copy
+  };
+  // Submits the kernel that fills the memory with the copy number `i` of those wanted.
+  using Make = std::function<absl::StatusOr<TimelinePoint>(size_t i, const BufferView& memory)>;
+
+  PackedCopies(Device* device, std::shared_ptr<Account> account)
+      : device_(*device), account_(std::move(account)) {}
+
+  // All of them, those that were not there made. nullopt where the contents of one are unknown or
+  // wanted for the first time, or where there is no memory.
+  std::optional<std::vector<PackedCopy>> Get(std::span<const Wanted> wanted, const Make& make);
+
+  // Drops all copies; a run in flight keeps those that it reads.
+  void Release();
+  // The same, unless a thread is in Get.
+  void TryRelease();
+
+  int64_t bytes() const;  // of all copies
+
+ private:
+  struct Key {
+    uint64_t content = 0;
+    int64_t offset = 0;
+    std::string kernel;
+    friend bool operator==(const Key&, const Key&) = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const Key& key) {
+      return H::combine(std::move(h), key.content, key.offset, key.kernel);
+    }
+  };
+  struct Entry {
+    Key key;
+    std::weak_ptr<Memory> weight;
+    std::optional<PackedCopy> copy;  // none: the contents were wanted once
+  };
+  using Entries = std::list<Entry>;
+
+  static Key KeyOf(const Wanted& wanted) {
+    return {wanted.weight.content, wanted.weight.offset, wanted.kernel};
+  }
+  Entries::iterator Find(const Wanted& wanted);
+  void Erase(Entries::iterator entry);
+  void Add(const Wanted& wanted);
+
+  Device& device_;
+  const std::shared_ptr<Account> account_;
+  mutable std::mutex mutex_;
+  Entries entries_;  // least recently used first
+  absl::flat_hash_map<Key, Entries::iterator> by_key_;
+};
+
+}  // namespace telegrad
