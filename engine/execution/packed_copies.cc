@@ -46,33 +46,36 @@ void PackedCopies::Add(const Wanted& wanted) {
   by_key_.emplace(key, std::prev(entries_.end()));
 }
 
-std::optional<std::vector<PackedCopy>> PackedCopies::Get(std::span<const Wanted> wanted,
+std::vector<std::optional<PackedCopy>> PackedCopies::Get(std::span<const Wanted> wanted,
                                                          const Make& make) {
   const std::lock_guard lock(mutex_);
-  bool known = true;
-  for (const Wanted& w : wanted) {
-    if (w.weight.content == 0) return std::nullopt;
-    if (Find(w) != entries_.end()) continue;
-    Add(w);
-    known = false;
-  }
-  if (!known) return std::nullopt;
-  std::vector<PackedCopy> copies;
+  std::vector<std::optional<PackedCopy>> copies(wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i].weight.content == 0) continue;
     const auto entry = Find(wanted[i]);
-    if (entry == entries_.end()) return std::nullopt;  // more are wanted than entries are kept
-    if (!entry->copy) {
-      if (wanted[i].bytes > device_.memory_limit() - device_.memory_used()) return std::nullopt;
-      auto memory = AllocCharged(device_, wanted[i].bytes, account_);
-      if (!memory.ok()) return std::nullopt;
-      BufferView view{*std::move(memory), 0, wanted[i].bytes};
-      auto made = make(i, view);
-      if (!made.ok()) return std::nullopt;
-      entry->copy = PackedCopy{std::move(view), *std::move(made)};
+    if (entry == entries_.end()) {
+      Add(wanted[i]);
+      continue;
     }
-    copies.push_back(*entry->copy);
+    if (!entry->copy) {
+      entry->copy =
+          MakeCopy(wanted[i].bytes, [&](const BufferView& memory) { return make(i, memory); });
+    }
+    copies[i] = entry->copy;
   }
   return copies;
+}
+
+std::optional<PackedCopy> PackedCopies::MakeCopy(
+    int64_t bytes,
+    const std::function<absl::StatusOr<TimelinePoint>(const BufferView& memory)>& make) {
+  if (bytes > device_.memory_limit() - device_.memory_used()) return std::nullopt;
+  auto memory = AllocCharged(device_, bytes, account_);
+  if (!memory.ok()) return std::nullopt;
+  BufferView view{*std::move(memory), 0, bytes};
+  auto made = make(view);
+  if (!made.ok()) return std::nullopt;
+  return PackedCopy{std::move(view), *std::move(made)};
 }
 
 void PackedCopies::Release() {

@@ -42,9 +42,9 @@ class PackedCopies {
   PackedCopies(Device* device, std::shared_ptr<Account> account)
       : device_(*device), account_(std::move(account)) {}
 
-  // All of them, those that were not there made. nullopt where the contents of one are unknown or
-  // wanted for the first time, or where there is no memory.
-  std::optional<std::vector<PackedCopy>> Get(std::span<const Wanted> wanted, const Make& make);
+  // A copy for each, made where it was not there. nullopt where the contents are unknown or wanted
+  // for the first time, or where there is no memory.
+  std::vector<std::optional<PackedCopy>> Get(std::span<const Wanted> wanted, const Make& make);
 
   // Drops all copies; a run in flight keeps those that it reads.
   void Release();
@@ -76,6 +76,9 @@ class PackedCopies {
   }
   Entries::iterator Find(const Wanted& wanted);
   void Erase(Entries::iterator entry);
+  std::optional<PackedCopy> MakeCopy(
+      int64_t bytes,
+      const std::function<absl::StatusOr<TimelinePoint>(const BufferView& memory)>& make);
   void Add(const Wanted& wanted);
 
   Device& device_;

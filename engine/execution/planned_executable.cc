@@ -13,29 +13,18 @@ namespace {
 // Limit of the segments of one run. Each is a command with its launch arguments.
 constexpr int64_t kMaxSegments = 1 << 17;
 constexpr int64_t kPackedAlign = 256;  // of copies in the temporaries
+constexpr size_t kMaxForms = 2;        // beside the one in which nothing is kept
 
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<const PlannedExecutable>> PlannedExecutable::Create(
-    LaunchPlan plan, std::shared_ptr<DeviceRuns> runs) {
-  std::shared_ptr<PlannedExecutable> out(new PlannedExecutable(std::move(plan), std::move(runs)));
-  TG_RETURN_IF_ERROR(out->Encode());
-  return std::shared_ptr<const PlannedExecutable>(std::move(out));
+Launch Packs(const PackedSlot& packed, Launch::Argument copy, Launch::Argument slot) {
+  Launch launch;
+  launch.program = packed.program;
+  launch.arguments = {copy, slot};
+  return launch;
 }
 
-absl::Status PlannedExecutable::AddLaunch(KernelInfo& kernel, Launch launch,
-                                          std::vector<PredictedCommand>* commands,
-                                          int64_t* segments) {
-  const Rates rates = runs_->device.rates();
-  kernel.seconds = PredictedSeconds(kernel.flops, kernel.bytes, rates);
-  kernel.segments = SegmentsOf(kernel.seconds, kernel.iterations);
-  if ((*segments += kernel.segments) > kMaxSegments) {
-    return ResourceExhausted("the run would be cut into more than ", kMaxSegments,
-                             " segments, which are predicted to take ", cost_.seconds,
-                             " s and more; run it in parts");
-  }
+// Segments in order, as equal as whole iterations allow.
+void AddLaunch(const KernelInfo& kernel, Launch launch, std::vector<PredictedCommand>* commands) {
   launch.name = kernel.name;
-  // Segments in order, as equal as whole iterations allow.
   for (int64_t s = 0; s < kernel.segments; ++s) {
     const auto cut = [&](int64_t i) {
       return kernel.iterations / kernel.segments * i +
@@ -49,7 +38,24 @@ absl::Status PlannedExecutable::AddLaunch(KernelInfo& kernel, Launch launch,
     command.launch.bytes = kernel.bytes / kernel.segments;
     commands->push_back({std::move(command), kernel.seconds / kernel.segments});
   }
-  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const PlannedExecutable>> PlannedExecutable::Create(
+    LaunchPlan plan, std::shared_ptr<DeviceRuns> runs) {
+  std::shared_ptr<PlannedExecutable> out(new PlannedExecutable(std::move(plan), std::move(runs)));
+  TG_RETURN_IF_ERROR(out->Encode());
+  return std::shared_ptr<const PlannedExecutable>(std::move(out));
+}
+
+absl::Status PlannedExecutable::Predict(KernelInfo* kernel, int64_t* segments) {
+  kernel->seconds = PredictedSeconds(kernel->flops, kernel->bytes, runs_->device.rates());
+  kernel->segments = SegmentsOf(kernel->seconds, kernel->iterations);
+  if ((*segments += kernel->segments) <= kMaxSegments) return absl::OkStatus();
+  return ResourceExhausted("the run would be cut into more than ", kMaxSegments,
+                           " segments, which are predicted to take ", cost_.seconds,
+                           " s and more; run it in parts");
 }
 
 absl::Status PlannedExecutable::Encode() {
@@ -59,20 +65,10 @@ absl::Status PlannedExecutable::Encode() {
     binding_[i] = static_cast<int32_t>(bound_.size());
     bound_.push_back(i);
   }
-  for (const KernelInfo& kernel : plan_.kernels) {
-    for (const KernelArgument& a : kernel.arguments) {
-      if (a.temporary) continue;
-      SlotUse& slot = plan_.slots[static_cast<size_t>(a.slot)];
-      slot.read |= a.read;
-      slot.written |= a.written;
-    }
-  }
-  for (size_t i = 0; i < plan_.packed.size(); ++i) {
-    if (MayKeep(plan_.packed[i])) keeps_.push_back(i);
-  }
-  TG_ASSIGN_OR_RETURN(plain_, EncodeForm(/*kept=*/false));
   const Rates rates = runs_->device.rates();
-  for (const KernelInfo& kernel : plan_.kernels) {
+  int64_t segments = 0;
+  for (KernelInfo& kernel : plan_.kernels) {
+    TG_RETURN_IF_ERROR(Predict(&kernel, &segments));
     cost_.flops += kernel.flops;
     cost_.bytes += kernel.bytes;
     cost_.seconds += kernel.seconds;
@@ -82,64 +78,66 @@ absl::Status PlannedExecutable::Encode() {
     cost_.launch_seconds =
         std::max(cost_.launch_seconds,
                  kernel.seconds / kernel.segments * static_cast<double>(rates.iterations) / used);
+    for (const KernelArgument& a : kernel.arguments) {
+      if (a.temporary) continue;
+      SlotUse& slot = plan_.slots[static_cast<size_t>(a.slot)];
+      slot.read |= a.read;
+      slot.written |= a.written;
+    }
+  }
+  for (size_t i = 0; i < plan_.packed.size(); ++i) {
+    PackedSlot& packed = plan_.packed[i];
+    TG_RETURN_IF_ERROR(Predict(&packed.kernel, &segments));
+    if (plan_.slots[static_cast<size_t>(packed.slot)].written) continue;
+    keeps_.push_back(i);
+    std::vector<PredictedCommand> commands;
+    AddLaunch(packed.kernel, Packs(packed, {0, 0}, {1, 0}), &commands);
+    TG_ASSIGN_OR_RETURN(auto slices, EncodeSlices(runs_->device, std::move(commands)));
+    packs_.push_back(std::move(slices));
   }
   for (const SlotUse& slot : plan_.slots) {
     (slot.written ? cost_.output_bytes : cost_.input_bytes) += slot.bytes;
   }
+  TG_ASSIGN_OR_RETURN(plain_, EncodeForm(Kept(keeps_.size(), false)));
   cost_.temporary_bytes = plain_.temporary_bytes;
-  if (keeps_.empty()) return absl::OkStatus();
-  TG_ASSIGN_OR_RETURN(kept_, EncodeForm(/*kept=*/true));
-  for (const size_t i : keeps_) {
-    PackedSlot& packed = plan_.packed[i];
-    Launch launch;
-    launch.program = packed.program;
-    launch.arguments = {{0, 0}, {1, 0}};
-    std::vector<PredictedCommand> commands;
-    int64_t segments = 0;
-    TG_RETURN_IF_ERROR(AddLaunch(packed.kernel, std::move(launch), &commands, &segments));
-    TG_ASSIGN_OR_RETURN(auto slices, EncodeSlices(runs_->device, std::move(commands)));
-    packs_.push_back(std::move(slices));
-  }
   return absl::OkStatus();
 }
 
-absl::StatusOr<PlannedExecutable::Form> PlannedExecutable::EncodeForm(bool kept) {
+absl::StatusOr<PlannedExecutable::Form> PlannedExecutable::EncodeForm(const Kept& kept) const {
   Form form;
   // What a kernel packs into the temporaries lies behind those of the plan, over what the kernel
   // before it packed.
   const auto aligned = [](int64_t bytes) { return (bytes + kPackedAlign - 1) & -kPackedAlign; };
   const int64_t base = plan_.packed.empty() ? 0 : aligned(plan_.temporary_bytes);
+  std::vector<bool> stays(plan_.packed.size(), false);
+  for (size_t i = 0; i < keeps_.size(); ++i) stays[keeps_[i]] = kept[i];
   form.temporary_bytes = plan_.temporary_bytes;
-  const auto stays = [&](int32_t packed) { return kept && MayKeep(plan_.packed[packed]); };
   for (const KernelInfo& kernel : plan_.kernels) {
-    int64_t bytes = base;
+    int64_t end = base;
     for (const KernelArgument& a : kernel.arguments) {
-      if (a.packed >= 0 && !stays(a.packed)) bytes += aligned(plan_.packed[a.packed].bytes);
+      if (a.packed >= 0 && !stays[a.packed]) end += aligned(plan_.packed[a.packed].bytes);
     }
-    if (bytes > base) form.temporary_bytes = std::max(form.temporary_bytes, bytes);
+    if (end > base) form.temporary_bytes = std::max(form.temporary_bytes, end);
   }
   const auto temporaries = static_cast<int32_t>(bound_.size());
   int32_t next = temporaries + (form.temporary_bytes > 0 ? 1 : 0);
   std::vector<int32_t> copies(plan_.packed.size(), -1);
-  if (kept) {
-    for (const size_t i : keeps_) copies[i] = next++;
+  for (size_t i = 0; i < keeps_.size(); ++i) {
+    if (kept[i]) copies[keeps_[i]] = next++;
   }
   std::vector<PredictedCommand> commands;
-  int64_t segments = 0;
   for (size_t k = 0; k < plan_.kernels.size(); ++k) {
-    KernelInfo& kernel = plan_.kernels[k];
+    const KernelInfo& kernel = plan_.kernels[k];
     Launch launch;
     launch.program = plan_.programs[k];
     int64_t at = base;
     for (const KernelArgument& a : kernel.arguments) {
-      if (a.packed >= 0 && stays(a.packed)) {
-        launch.arguments.push_back({copies[static_cast<size_t>(a.packed)], 0});
+      if (a.packed >= 0 && stays[a.packed]) {
+        launch.arguments.push_back({copies[a.packed], 0});
       } else if (a.packed >= 0) {
-        PackedSlot& packed = plan_.packed[static_cast<size_t>(a.packed)];
-        Launch packs;
-        packs.program = packed.program;
-        packs.arguments = {{temporaries, at}, {binding_[static_cast<size_t>(packed.slot)], 0}};
-        TG_RETURN_IF_ERROR(AddLaunch(packed.kernel, std::move(packs), &commands, &segments));
+        const PackedSlot& packed = plan_.packed[a.packed];
+        AddLaunch(packed.kernel, Packs(packed, {temporaries, at}, {binding_[packed.slot], 0}),
+                  &commands);
         launch.arguments.push_back({temporaries, at});
         at += aligned(packed.bytes);
       } else if (a.temporary) {
@@ -148,10 +146,21 @@ absl::StatusOr<PlannedExecutable::Form> PlannedExecutable::EncodeForm(bool kept)
         launch.arguments.push_back({binding_[static_cast<size_t>(a.slot)], 0});
       }
     }
-    TG_RETURN_IF_ERROR(AddLaunch(kernel, std::move(launch), &commands, &segments));
+    AddLaunch(kernel, std::move(launch), &commands);
   }
   form.segments = commands.size();
   TG_ASSIGN_OR_RETURN(form.slices, EncodeSlices(runs_->device, std::move(commands)));
+  return form;
+}
+
+absl::StatusOr<PlannedExecutable::Form> PlannedExecutable::FormOf(const Kept& kept) const {
+  if (std::ranges::find(kept, true) == kept.end()) return plain_;
+  const std::lock_guard lock(mutex_);
+  const auto known = std::ranges::find(forms_, kept, &std::pair<Kept, Form>::first);
+  if (known != forms_.end()) return known->second;
+  TG_ASSIGN_OR_RETURN(Form form, EncodeForm(kept));
+  if (forms_.size() >= kMaxForms) forms_.erase(forms_.begin());
+  forms_.emplace_back(kept, form);
   return form;
 }
 
@@ -162,14 +171,14 @@ int64_t PlannedExecutable::kept_bytes() const {
   }
   const int64_t form = static_cast<int64_t>(plain_.segments * sizeof(Command) +
                                             arguments * sizeof(Launch::Argument));
-  return Executable::kept_bytes() + plan_.code_bytes + form * (keeps_.empty() ? 1 : 2);
+  return Executable::kept_bytes() + plan_.code_bytes +
+         form * static_cast<int64_t>(keeps_.empty() ? 1 : 1 + kMaxForms);
 }
 
-// The copies of what may be kept, in the order of keeps_; nullopt: the run packs for itself.
-std::optional<std::vector<PackedCopy>> PlannedExecutable::Copies(
+std::vector<std::optional<PackedCopy>> PlannedExecutable::Copies(
     std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
     RunQueues& queues) const {
-  if (keeps_.empty()) return std::nullopt;
+  if (keeps_.empty()) return {};
   std::vector<PackedCopies::Wanted> wanted;
   for (const size_t i : keeps_) {
     const PackedSlot& packed = plan_.packed[i];
@@ -191,8 +200,10 @@ absl::StatusOr<TimelinePoint> PlannedExecutable::Run(
     RunQueues& queues) const {
   TG_RETURN_IF_ERROR(
       CheckBindings(plan_.slots, bindings, BindingAlignment(runs_->device.target())));
-  const std::optional<std::vector<PackedCopy>> copies = Copies(bindings, waits, queues);
-  const Form& form = copies ? kept_ : plain_;
+  const std::vector<std::optional<PackedCopy>> copies = Copies(bindings, waits, queues);
+  Kept kept;
+  for (const auto& copy : copies) kept.push_back(copy.has_value());
+  TG_ASSIGN_OR_RETURN(const Form form, FormOf(kept));
   std::vector<BufferView> bound;
   bound.reserve(bound_.size() + 1 + keeps_.size());
   for (size_t slot : bound_) bound.push_back(bindings[slot]);
@@ -205,11 +216,10 @@ absl::StatusOr<TimelinePoint> PlannedExecutable::Run(
     bound.push_back(std::move(temporaries));
   }
   std::vector<TimelinePoint> after(waits.begin(), waits.end());
-  if (copies) {
-    for (const PackedCopy& copy : *copies) {
-      bound.push_back(copy.memory);
-      after.push_back(copy.made);
-    }
+  for (const auto& copy : copies) {
+    if (!copy) continue;
+    bound.push_back(copy->memory);
+    after.push_back(copy->made);
   }
   TG_ASSIGN_OR_RETURN(TimelinePoint point,
                       queues.Submit(runs_->device, QueueKind::kCompute,

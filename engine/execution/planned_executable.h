@@ -1,16 +1,18 @@
 // An executable on one queue of one device: a plan that is encoded once. A run only checks and
 // passes its buffers, so its cost on the host does not depend on the number of kernels.
 //
-// A plan with packed slots is encoded twice: for runs whose copies are kept (packed_copies.h),
-// which bind them, and for runs that pack into their temporaries, each copy right before its
-// kernel.
+// A run binds those copies of packed slots that are kept (packed_copies.h) and packs the others
+// into its temporaries, each right before its kernel. The commands of the latest such choices are
+// kept.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -73,7 +75,8 @@ class PlannedExecutable final : public Executable {
   PlannedExecutable(LaunchPlan plan, std::shared_ptr<DeviceRuns> runs)
       : plan_(std::move(plan)), runs_(std::move(runs)) {}
 
-  // The commands of a run. `slices` is null where this form is not needed.
+  // The commands of runs for which these of keeps_ are kept.
+  using Kept = std::vector<bool>;
   struct Form {
     std::shared_ptr<const std::vector<RunSlice>> slices;
     int64_t temporary_bytes = 0;
@@ -81,15 +84,11 @@ class PlannedExecutable final : public Executable {
   };
 
   absl::Status Encode();
-  absl::StatusOr<Form> EncodeForm(bool kept);
-  // Adds the segments of a launch and their predicted cost.
-  absl::Status AddLaunch(KernelInfo& kernel, Launch launch, std::vector<PredictedCommand>* commands,
-                         int64_t* segments);
-  // Whether runs may keep the copy: none of its kernels writes the slot.
-  bool MayKeep(const PackedSlot& packed) const {
-    return !plan_.slots[static_cast<size_t>(packed.slot)].written;
-  }
-  std::optional<std::vector<PackedCopy>> Copies(std::span<const BufferView> bindings,
+  absl::Status Predict(KernelInfo* kernel, int64_t* segments);
+  absl::StatusOr<Form> EncodeForm(const Kept& kept) const;
+  absl::StatusOr<Form> FormOf(const Kept& kept) const;
+  // The copies that are kept, in the order of keeps_.
+  std::vector<std::optional<PackedCopy>> Copies(std::span<const BufferView> bindings,
                                                 std::span<const TimelinePoint> waits,
                                                 RunQueues& queues) const;
   absl::StatusOr<TimelinePoint> Run(std::span<const BufferView> bindings,
@@ -105,9 +104,11 @@ class PlannedExecutable final : public Executable {
   // that are kept.
   std::vector<size_t> bound_;
   std::vector<int32_t> binding_;  // of each slot; -1: none
-  Form plain_, kept_;
-  std::vector<size_t> keeps_;                                        // of the packed slots
-  std::vector<std::shared_ptr<const std::vector<RunSlice>>> packs_;  // of `keeps_`
+  std::vector<size_t> keeps_;     // the packed slots that no kernel writes
+  std::vector<std::shared_ptr<const std::vector<RunSlice>>> packs_;  // of keeps_
+  Form plain_;                                                       // nothing is kept
+  mutable std::mutex mutex_;
+  mutable std::vector<std::pair<Kept, Form>> forms_;  // others, the latest last
 };
 
 }  // namespace telegrad

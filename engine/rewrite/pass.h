@@ -75,7 +75,7 @@ struct Piece {
   UOp root;  // of `graph`; invalid where there is a program
   // Of a kernel: what its PARAM slots are bound to. A pass may leave one without a node.
   std::vector<Program::Argument> arguments;
-  std::vector<std::string> bindings;       // the same, by name: "slot0", "temporary1"; may be empty
+  std::vector<std::string> bindings;  // the same, by name: "slot0", "temporary1"; may be empty
   std::shared_ptr<const Program> program;
   uint8_t levels = kTensorLevel;  // every node is of one of them; a program's are of kProgramLevel
   std::vector<Program::Packing> packings = {};  // of its arguments, see Program

@@ -125,9 +125,8 @@ class Bench {
   absl::Status Measure(Row* row) {
     Budget budget;
     const auto lowering = Clock::now();
-    TG_ASSIGN_OR_RETURN(const Program program,
-                        Lower(row->kernel, device_.target(), row->name, &budget, nullptr,
-                              {.weights = row->weights}));
+    TG_ASSIGN_OR_RETURN(const Program program, Lower(row->kernel, device_.target(), row->name,
+                                                     &budget, nullptr, {.weights = row->weights}));
     for (const Program::Packing& packing : program.packings) {
       rows_.push_back({StrCat("pack", row->name.substr(6), "_", packing.source), packing.kernel});
     }
