@@ -72,7 +72,7 @@ struct Program {
   std::shared_ptr<const Graph> graph;
   std::vector<uint32_t> order;
   std::vector<Argument> arguments;  // by PARAM slot, without holes
-  std::vector<Packing> packings;
+  std::vector<Packing> packings = {};
   int64_t iterations = 1;  // size of the kThread range, or at most so many workgroups; 1 if neither
   int64_t warp = 1;        // threads of a warp
   double flops = 0;        // arithmetic operations of the whole launch

@@ -200,10 +200,11 @@ class CpuHeuristic {
     return rows && reuse >= kMinReuse ? reuse : 1;
   }
 
-  // Whether its lanes are read from a copy of a weight, which is made once.
+  // Whether its lanes are read from a copy of a weight, which is made once. What is stored stays in
+  // its order.
   bool IsPacked(const Work& work, const MemoryAccess& a, const Tile& tile) const {
     return !Has(work.own, tile.lanes) && Has(a.ranges, tile.lanes) && s_.IsPackable(work, a) &&
-           s_.outer.size() <= kMaxOrdered;
+           !Has(scattered_, tile.lanes) && s_.outer.size() <= kMaxOrdered;
   }
 
   bool IsFar(const MemoryAccess& a, int lanes) const {
