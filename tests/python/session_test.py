@@ -229,6 +229,40 @@ class SessionTest(DaemonTest):
                 with raises(self, Code.INVALID_ARGUMENT, words):
                     session.run(program, [buffer, buffer], offsets=offsets)
 
+    def test_weights_that_change_between_runs(self):
+        """A server keeps copies of weights in the order of its kernels: each way of writing a buffer ends them."""
+        rng = np.random.default_rng(5)
+        rows, inner, columns = 128, 768, 512
+        new_weights = lambda: rng.integers(-3, 4, (inner, columns)).astype(np.float32)  # noqa: E731
+        g, scale = Graph(), Graph()
+        g.output("y", g.input("x", (rows, inner)) @ g.input("w", (inner, columns)))
+        scale.output("to", scale.input("from", (inner, columns)) * 2)
+        with self.session() as session:
+            program, scaled = session.put(g), session.put(scale)
+            x = rng.integers(-3, 4, (rows, inner)).astype(np.float32)
+            a, y, other = session.upload(x), session.empty((rows, columns)), new_weights()
+            w, source = session.empty((inner, columns)), session.upload(other)
+
+            def check(weights):
+                for _ in range(3):  # the copy is made at the second
+                    session.run(program, [a, w, y])
+                    np.testing.assert_array_equal(y.numpy(), x @ weights)
+
+            weights = new_weights()
+            session.write(w, weights)
+            check(weights)
+            weights = new_weights()
+            session.write(w, weights)
+            check(weights)
+            weights[5, 7:11] = [8, -9, 10, 11]
+            session.write_bytes(w, (5 * columns + 7) * 4, weights[5, 7:11])
+            check(weights)
+            session.run(scaled, [source, w])
+            check(2 * other)
+            session.run(scaled, [source, w])
+            session.write(w, weights)  # pipelined behind the run
+            check(weights)
+
     def test_what_is_pipelined_takes_effect_in_order(self):
         session = self.session()
         g = Graph()
