@@ -15,7 +15,7 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kSecondNs = 1'000'000'000;
+constexpr int64_t kNsInSecond = 1'000'000'000;
 
 // Does not wait for a reader where it is a pipe.
 UniqueFd OpenForAppending(const std::string& path) {
@@ -56,7 +56,7 @@ void AccessLog::Write(std::string_view event, std::initializer_list<LogField> fi
   bool written = false;
   {
     const MutexLock lock(mutex_);
-    if (const int64_t now = clock_.Ns() / kSecondNs; now != second_) {
+    if (const int64_t now = clock_.Ns() / kNsInSecond; now != second_) {
       second_ = now;
       lines_ = 0;
       ReopenLocked();

@@ -12,6 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "engine/base/status.h"
 #include "engine/base/strings.h"
+#include "server/admin/tracer.h"
 
 namespace telegrad {
 namespace {
@@ -32,18 +33,12 @@ std::string TextOf(const Labels& labels) {
   return text.empty() ? text : text + "}";
 }
 
-std::string Hex(uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
 std::string TextOf(const Histogram::Exemplar& exemplar) {
   if (exemplar.trace_high == 0 && exemplar.trace_low == 0) return "";
   char time[32];
   std::snprintf(time, sizeof(time), "%.3f", exemplar.at);
-  return StrCat(" # {trace_id=\"", Hex(exemplar.trace_high), Hex(exemplar.trace_low), "\"} ",
-                Number(exemplar.seconds), " ", time);
+  return StrCat(" # {trace_id=\"", HexDigits(exemplar.trace_high), HexDigits(exemplar.trace_low),
+                "\"} ", Number(exemplar.seconds), " ", time);
 }
 
 // Each bucket counts what the ones before it do, too.

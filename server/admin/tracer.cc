@@ -20,13 +20,13 @@ bool ParseHex(std::string_view text, uint64_t* out) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-std::string Hex(uint64_t value) {
+}  // namespace
+
+std::string HexDigits(uint64_t value) {
   char text[17];
   std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(value));
   return text;
 }
-
-}  // namespace
 
 std::optional<TraceContext> ParseTraceparent(std::string_view text) {
   constexpr size_t kLength = 55;  // of version 00; later ones may have more behind a '-'
@@ -108,9 +108,9 @@ std::string Tracer::ChromeJson() const {
                   static_cast<double>(span.begin_ns - first) * 1e-3,
                   static_cast<double>(std::max<int64_t>(span.end_ns - span.begin_ns, 0)) * 1e-3);
     StrAppend(&out, R"(,{"ph":"X","cat":"span","pid":1,"tid":)", row->second, ",", times,
-              R"(,"name":)", JsonQuote(span.name), R"(,"args":{"trace":")", Hex(span.of.high),
-              Hex(span.of.low), R"(","span":")", Hex(span.id), R"(","parent":")",
-              Hex(span.of.parent), R"(","tenant":)", JsonQuote(span.tenant), "}}");
+              R"(,"name":)", JsonQuote(span.name), R"(,"args":{"trace":")", HexDigits(span.of.high),
+              HexDigits(span.of.low), R"(","span":")", HexDigits(span.id), R"(","parent":")",
+              HexDigits(span.of.parent), R"(","tenant":)", JsonQuote(span.tenant), "}}");
   }
   StrAppend(&out, R"(],"otherData":{"dropped_spans":)", dropped_, "}}\n");
   return out;

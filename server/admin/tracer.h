@@ -22,6 +22,9 @@
 
 namespace telegrad {
 
+// The sixteen hexadecimal digits by which the formats of traces name half a trace, or a span.
+std::string HexDigits(uint64_t value);
+
 struct TraceContext {
   uint64_t high = 0, low = 0;  // the trace
   uint64_t parent = 0;         // the span that caused this one; 0: none
