@@ -17,6 +17,7 @@
 namespace telegrad {
 namespace {
 
+constexpr int64_t kLookMs = 20;
 constexpr char kExport[] = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 std::string BigEndian(uint64_t value) {
@@ -74,7 +75,6 @@ OtlpExporter::~OtlpExporter() {
   {
     const MutexLock lock(mutex_);
     stop_ = true;
-    if (call_ != nullptr) call_->TryCancel();
   }
   wake_.notify_all();
   thread_.join();
@@ -110,7 +110,7 @@ void OtlpExporter::Loop() {
       }
       lock.unlock();
       const auto spans = static_cast<int64_t>(batch.size());
-      const int64_t lost = Send(batch, last ? options_.call_ms / 5 : options_.call_ms);
+      const int64_t lost = Send(batch, options_.call_ms);
       metrics_.Add(Metric::kSpansExported, spans - lost);
       metrics_.Add(Metric::kSpansDropped, lost);
       lock.lock();
@@ -140,10 +140,6 @@ int64_t OtlpExporter::Send(const std::deque<TraceSpan>& spans, int64_t deadline_
   grpc::ClientContext context;
   context.set_deadline(
       gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(deadline_ms, GPR_TIMESPAN)));
-  {
-    const MutexLock lock(mutex_);
-    call_ = &context;
-  }
   otlp::ExportTraceServiceResponse response;
   std::mutex mutex;
   std::condition_variable ended;
@@ -156,13 +152,15 @@ int64_t OtlpExporter::Send(const std::deque<TraceSpan>& spans, int64_t deadline_
                    status = got;
                    ended.notify_one();
                  });
-  {
-    std::unique_lock lock(mutex);
-    ended.wait(lock, [&] { return status.has_value(); });
-  }
-  {
-    const MutexLock lock(mutex_);
-    call_ = nullptr;
+  // Once the exporter is to end, the call has a fifth of its time: looked at every 20 ms, because
+  // the end of the call and that of the exporter are under different locks.
+  int64_t left_ms = deadline_ms / 5;
+  std::unique_lock lock(mutex);
+  while (!ended.wait_for(lock, std::chrono::milliseconds(kLookMs),
+                         [&] { return status.has_value(); })) {
+    const MutexLock own(mutex_);
+    if (!stop_ || (left_ms -= kLookMs) > 0) continue;
+    context.TryCancel();
   }
   const auto sent = static_cast<int64_t>(spans.size());
   const int64_t lost =

@@ -29,7 +29,7 @@ class OtlpExporter final : public SpanSink {
 
   // Both outlive it.
   OtlpExporter(Options options, Tracer* tracer, Metrics* metrics);
-  // Sends what is queued as long as one call may take.
+  // Sends what is queued; a call has a fifth of its time from then on.
   ~OtlpExporter() override;
   OtlpExporter(const OtlpExporter&) = delete;
   OtlpExporter& operator=(const OtlpExporter&) = delete;
@@ -49,7 +49,6 @@ class OtlpExporter final : public SpanSink {
   std::condition_variable_any wake_;
   std::deque<TraceSpan> queue_ TG_GUARDED_BY(mutex_);
   bool stop_ TG_GUARDED_BY(mutex_) = false;
-  grpc::ClientContext* call_ TG_GUARDED_BY(mutex_) = nullptr;  // under way
   std::thread thread_;
 };
 
