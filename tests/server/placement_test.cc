@@ -7,8 +7,6 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
-
 class PlacementTest : public SessionTest {
  protected:
   // CPU:0 of 256 MiB, CPU:1 of 64 MiB, CPU:2 of 256 MiB.
