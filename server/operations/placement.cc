@@ -14,9 +14,12 @@ struct Home {
 // What compiling takes before a first run, at least.
 constexpr double kCompileNs = 1e8;
 
+bool TakesWork(const Turn& turn, const Device& device) {
+  return device.Health().ok() && turn.env().devices->CheckTakesWork(device).ok();
+}
+
 bool Takes(const Turn& turn, const Device& device, int64_t bytes) {
-  return device.Health().ok() && turn.env().devices->CheckTakesWork(device).ok() &&
-         turn.tenant().MayUse(device, /*write=*/true).ok() &&
+  return TakesWork(turn, device) && turn.tenant().MayUse(device, /*write=*/true).ok() &&
          device.memory_limit() - device.memory_used() >= bytes;
 }
 
@@ -42,7 +45,9 @@ double Behind(const Turn& turn, Device& device, const StoredGraph* graph) {
 
 absl::StatusOr<Device*> SessionDevice(const Turn& turn, int64_t bytes, const StoredGraph* graph) {
   Device*& home = turn.state<Home>().device;
-  if (home != nullptr && (!turn.handles().empty() || Takes(turn, *home, bytes))) {
+  // Buffers keep a session where it is, unless nothing new may begin there.
+  if (home != nullptr &&
+      (turn.handles().empty() ? Takes(turn, *home, bytes) : TakesWork(turn, *home))) {
     return turn.tenant().View(*home);
   }
   TG_ASSIGN_OR_RETURN(Device * first, turn.env().devices->Find(""));

@@ -416,7 +416,7 @@ class SessionTest(DaemonTest):
         session = self.session()
         program = session.put(slow_graph(), compile=True)
         program.buffer("x"), program.buffer("y")
-        with raises(self, Code.DEADLINE_EXCEEDED, "(run)", "the run's timeout"):
+        with raises(self, Code.DEADLINE_EXCEEDED, "(run)", "its deadline is in"):
             session.run_future(program, program.handles(), timeout=0.05).result(60)
 
     def test_futures(self):
