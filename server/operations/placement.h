@@ -14,10 +14,10 @@
 
 namespace telegrad {
 
-// The device of a session that names none, for `bytes` more: the one that it has data on; else, of
-// those that are healthy, take work and have room, the one with the least predicted queue, where
-// one that has to compile the graph first counts as further behind. Differences of a segment count
-// as none; then the first of the server's list.
+// The device of a session that names none, for `bytes` more: the one that it has data on, as long
+// as that is healthy and takes work; else, of those that are healthy, take work and have room, the
+// one with the least predicted queue, where one that has to compile the graph first counts as
+// further behind. Differences of a segment count as none; then the first of the server's list.
 absl::StatusOr<Device*> SessionDevice(const Turn& turn, int64_t bytes,
                                       const StoredGraph* graph = nullptr);
 
