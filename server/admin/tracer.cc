@@ -46,7 +46,7 @@ std::optional<TraceContext> ParseTraceparent(std::string_view text) {
 }
 
 Tracer::Tracer(int64_t most, int64_t one_in, const Clock* clock)
-    : most_(static_cast<size_t>(most)), one_in_(one_in), clock_(*clock) {
+    : one_in_(one_in), clock_(*clock), spans_(static_cast<size_t>(most)) {
   std::random_device random;
   ids_ = (uint64_t{random()} << 32) | random();
 }
@@ -71,10 +71,8 @@ std::optional<TraceContext> Tracer::Begin(const std::optional<TraceContext>& cal
 void Tracer::Add(TraceSpan span) {
   const MutexLock lock(mutex_);
   for (SpanSink* const sink : sinks_) sink->Take(span);
-  spans_.push_back(std::move(span));
-  if (spans_.size() <= most_) return;
-  spans_.pop_front();
-  ++dropped_;
+  const std::string tenant = span.tenant;
+  dropped_ += spans_.Add(tenant, std::move(span)) ? 1 : 0;
 }
 
 void Tracer::AddSink(SpanSink* sink) {
@@ -94,9 +92,9 @@ std::string Tracer::ChromeJson() const {
   // Operations of one trace may overlap: so each has a row of its own.
   std::map<std::pair<uint64_t, uint64_t>, int> rows;  // by session and operation
   int64_t first = INT64_MAX;
-  for (const TraceSpan& span : spans_) first = std::min(first, span.begin_ns);
+  spans_.ForEach([&](const TraceSpan& span) { first = std::min(first, span.begin_ns); });
   char times[96];
-  for (const TraceSpan& span : spans_) {
+  spans_.ForEach([&](const TraceSpan& span) {
     const auto [row, fresh] =
         rows.emplace(std::pair(span.session, span.operation), static_cast<int>(rows.size()) + 1);
     if (fresh) {
@@ -111,7 +109,7 @@ std::string Tracer::ChromeJson() const {
               R"(,"name":)", JsonQuote(span.name), R"(,"args":{"trace":")", HexDigits(span.of.high),
               HexDigits(span.of.low), R"(","span":")", HexDigits(span.id), R"(","parent":")",
               HexDigits(span.of.parent), R"(","tenant":)", JsonQuote(span.tenant), "}}");
-  }
+  });
   StrAppend(&out, R"(],"otherData":{"dropped_spans":)", dropped_, "}}\n");
   return out;
 }

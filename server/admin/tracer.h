@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +18,7 @@
 #include "absl/status/status.h"
 #include "engine/base/clock.h"
 #include "engine/base/mutex.h"
+#include "server/admin/fair_backlog.h"
 
 namespace telegrad {
 
@@ -56,8 +56,9 @@ class SpanSink {
 // Thread-safe.
 class Tracer {
  public:
-  // Keeps the last `most` spans; of operations that no caller has marked it takes one in `one_in`,
-  // none if that is 0.
+  // Keeps the last spans, at most `most`; once there are more, the oldest of the tenant that has
+  // the most of them goes. Of operations that no caller has marked it takes one in `one_in`, none
+  // if that is 0.
   Tracer(int64_t most, int64_t one_in, const Clock* clock = Clock::Steady());
 
   // The context of an operation that is to be traced. A context that says it is not sampled is
@@ -74,13 +75,12 @@ class Tracer {
   std::string ChromeJson() const;
 
  private:
-  const size_t most_;
   const int64_t one_in_;
   const Clock& clock_;
   std::atomic<uint64_t> ids_;
   std::atomic<int64_t> seen_{0};
   mutable Mutex mutex_;
-  std::deque<TraceSpan> spans_ TG_GUARDED_BY(mutex_);
+  FairBacklog<TraceSpan> spans_ TG_GUARDED_BY(mutex_);
   uint64_t dropped_ TG_GUARDED_BY(mutex_) = 0;
   std::vector<SpanSink*> sinks_ TG_GUARDED_BY(mutex_);
 };

@@ -65,7 +65,8 @@ OtlpExporter::OtlpExporter(Options options, Tracer* tracer, Metrics* metrics)
     : options_(std::move(options)),
       tracer_(*tracer),
       metrics_(*metrics),
-      channel_(grpc::CreateChannel(options_.address, grpc::InsecureChannelCredentials())) {
+      channel_(grpc::CreateChannel(options_.address, grpc::InsecureChannelCredentials())),
+      queue_(options_.most_queued) {
   thread_ = std::thread([this] { Loop(); });
   tracer_.AddSink(this);
 }
@@ -83,11 +84,7 @@ OtlpExporter::~OtlpExporter() {
 void OtlpExporter::Take(const TraceSpan& span) {
   {
     const MutexLock lock(mutex_);
-    if (queue_.size() >= options_.most_queued) {
-      metrics_.Add(Metric::kSpansDropped);
-      return;
-    }
-    queue_.push_back(span);
+    if (queue_.Add(span.tenant, span)) metrics_.Add(Metric::kSpansDropped);
     if (queue_.size() < options_.batch) return;
   }
   wake_.notify_one();
@@ -105,8 +102,7 @@ void OtlpExporter::Loop() {
     while (!queue_.empty()) {
       std::deque<TraceSpan> batch;
       for (size_t n = std::min(options_.batch, queue_.size()); n > 0; --n) {
-        batch.push_back(std::move(queue_.front()));
-        queue_.pop_front();
+        batch.push_back(queue_.TakeOldest());
       }
       lock.unlock();
       const auto spans = static_cast<int64_t>(batch.size());
@@ -117,7 +113,7 @@ void OtlpExporter::Loop() {
       if (lost < spans) continue;
       if (last) {  // it takes no more
         metrics_.Add(Metric::kSpansDropped, static_cast<int64_t>(queue_.size()));
-        queue_.clear();
+        while (!queue_.empty()) queue_.TakeOldest();
       }
       break;  // a pause before the next call
     }

@@ -1,6 +1,7 @@
 // Sends spans to a collector of OpenTelemetry over gRPC (OTLP). A collector that is away, hangs or
 // refuses costs nothing but its spans: they wait in a bounded queue, and those that it has no room
-// for, or that a call has lost, are counted.
+// for, which are of the tenant that has the most of them there, or that a call has lost, are
+// counted.
 #pragma once
 
 #include <condition_variable>
@@ -12,6 +13,7 @@
 
 #include "engine/base/mutex.h"
 #include "grpcpp/grpcpp.h"
+#include "server/admin/fair_backlog.h"
 #include "server/admin/metrics.h"
 #include "server/admin/tracer.h"
 
@@ -47,7 +49,7 @@ class OtlpExporter final : public SpanSink {
   const std::shared_ptr<grpc::Channel> channel_;
   Mutex mutex_;
   std::condition_variable_any wake_;
-  std::deque<TraceSpan> queue_ TG_GUARDED_BY(mutex_);
+  FairBacklog<TraceSpan> queue_ TG_GUARDED_BY(mutex_);
   bool stop_ TG_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

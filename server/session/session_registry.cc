@@ -158,16 +158,17 @@ void SessionRegistry::End(Session& session, const absl::Status& why) const {
   session.Close(why);
   if (access_log_ == nullptr) return;
   const Metrics& counted = session.counted();
-  access_log_->Write("session", {{"session", session.terms().id},
-                                 {"tenant", session.tenant().name},
-                                 {"ms", (env_.clock->Ns() - session.opened_ns()) / kNsPerMs},
-                                 {"status", absl::StatusCodeToString(why.code())},
-                                 {"operations", counted.count(Metric::kOperations)},
-                                 {"errors", counted.count(Metric::kOperationErrors)},
-                                 {"runs", counted.count(Metric::kRuns)},
-                                 {"device_us", counted.count(Metric::kRunNs) / 1000},
-                                 {"written", counted.count(Metric::kBytesWritten)},
-                                 {"read", counted.count(Metric::kBytesRead)}});
+  access_log_->Write(session.tenant().name, "session",
+                     {{"session", session.terms().id},
+                      {"tenant", session.tenant().name},
+                      {"ms", (env_.clock->Ns() - session.opened_ns()) / kNsPerMs},
+                      {"status", absl::StatusCodeToString(why.code())},
+                      {"operations", counted.count(Metric::kOperations)},
+                      {"errors", counted.count(Metric::kOperationErrors)},
+                      {"runs", counted.count(Metric::kRuns)},
+                      {"device_us", counted.count(Metric::kRunNs) / 1000},
+                      {"written", counted.count(Metric::kBytesWritten)},
+                      {"read", counted.count(Metric::kBytesRead)}});
 }
 
 std::vector<std::shared_ptr<Session>> SessionRegistry::All() const {

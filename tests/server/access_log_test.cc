@@ -5,11 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <semaphore>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -39,6 +42,10 @@ class AccessLogTest : public ::testing::Test {
   }
   int64_t written() const { return metrics_.count(Metric::kAccessLines); }
   int64_t lost() const { return metrics_.count(Metric::kAccessLinesLost); }
+  // Until so many lines are written or lost.
+  void Await(int64_t lines) const {
+    while (written() + lost() < lines) std::this_thread::yield();
+  }
 
   std::string folder_, path_;
   Metrics metrics_;
@@ -54,6 +61,7 @@ TEST_F(AccessLogTest, ALineForAWholeOperationAndNoneForItsParts) {
   clock_.Advance(5'000);
   trace.Note(absl::NotFoundError(""));
   trace.End();
+  Await(1);
   const auto lines = Lines(path_);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_THAT(lines[0], HasSubstr(R"( INFO operation name=run session=1 operation=2 )"
@@ -63,7 +71,8 @@ TEST_F(AccessLogTest, ALineForAWholeOperationAndNoneForItsParts) {
 
 TEST_F(AccessLogTest, AFullDiskCostsACount) {
   const auto log = *AccessLog::Open("/dev/full", &metrics_, &clock_);
-  for (int i = 0; i < 3; ++i) log->Write("session", {{"session", i}});
+  for (int i = 0; i < 3; ++i) log->Write("a", "session", {{"session", i}});
+  Await(3);
   EXPECT_EQ(written(), 0);
   EXPECT_EQ(lost(), 3);
 }
@@ -71,7 +80,8 @@ TEST_F(AccessLogTest, AFullDiskCostsACount) {
 // The rest of a line that did not fit is not taken for the next line.
 TEST_F(AccessLogTest, HalfALineEndsBeforeTheNextOne) {
   const auto log = *AccessLog::Open(path_, &metrics_, &clock_);
-  log->Write("first", {});
+  log->Write("a", "first", {});
+  Await(1);
   const auto size = static_cast<rlim_t>(std::filesystem::file_size(path_));
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit before;
@@ -79,10 +89,12 @@ TEST_F(AccessLogTest, HalfALineEndsBeforeTheNextOne) {
   rlimit limit = before;
   limit.rlim_cur = size + 10;
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-  log->Write("second", {});
-  log->Write("third", {});
+  log->Write("a", "second", {});
+  log->Write("a", "third", {});
+  Await(3);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  log->Write("fourth", {});
+  log->Write("a", "fourth", {});
+  Await(4);
   const auto lines = Lines(path_);
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_THAT(lines[0], HasSubstr("first"));
@@ -94,23 +106,90 @@ TEST_F(AccessLogTest, HalfALineEndsBeforeTheNextOne) {
 
 TEST_F(AccessLogTest, ARotatedFileIsMadeAgain) {
   const auto log = *AccessLog::Open(path_, &metrics_, &clock_);
-  log->Write("first", {});
+  log->Write("a", "first", {});
+  Await(1);
   std::filesystem::rename(path_, path_ + ".1");
-  log->Write("second", {});
+  log->Write("a", "second", {});
+  Await(2);
   clock_.Advance(1'000'000'000);
-  log->Write("third", {});
+  log->Write("a", "third", {});
+  Await(3);
   EXPECT_EQ(Lines(path_ + ".1").size(), 2u);
   EXPECT_THAT(Lines(path_), ElementsAre(HasSubstr("third")));
 }
 
-TEST_F(AccessLogTest, ASecondHasRoomForSoManyLines) {
+TEST_F(AccessLogTest, ASecondHasRoomForSoManyLinesAndForOtherTenants) {
   const auto log = *AccessLog::Open(path_, &metrics_, &clock_);
-  for (int64_t i = 0; i < AccessLog::kLinesPerSecond + 5; ++i) log->Write("x", {});
-  EXPECT_EQ(written(), AccessLog::kLinesPerSecond);
+  constexpr int64_t kHalf = AccessLog::kLinesPerSecond / 2;
+  for (int64_t i = 1; i <= kHalf + 5; ++i) {
+    log->Write("loud", "x", {});
+    Await(i);  // so that none is lost for want of room to wait
+  }
+  EXPECT_EQ(written(), kHalf);
   EXPECT_EQ(lost(), 5);
+  log->Write("quiet", "x", {});
+  Await(kHalf + 6);
+  EXPECT_EQ(written(), kHalf + 1) << "others had left room for it";
   clock_.Advance(1'000'000'000);
-  log->Write("x", {});
-  EXPECT_EQ(written(), AccessLog::kLinesPerSecond + 1);
+  log->Write("loud", "x", {});
+  Await(kHalf + 7);
+  EXPECT_EQ(written(), kHalf + 2);
+}
+
+// A disk that does not return from a call: whoever ends an operation goes on, and so do the spans
+// of all others.
+TEST_F(AccessLogTest, AHangingDiskHoldsNobodyUp) {
+  std::binary_semaphore returns(0);
+  const std::thread::id caller = std::this_thread::get_id();
+  auto log = *AccessLog::Open(path_, &metrics_, &clock_, [&](int, std::string_view text) {
+    if (std::this_thread::get_id() == caller) {
+      ADD_FAILURE() << "written by the thread that has ended the operation";
+    } else {
+      returns.acquire();
+      returns.release();
+    }
+    return static_cast<ssize_t>(text.size());
+  });
+  Tracer tracer(16, 1, &clock_);
+  tracer.AddSink(log.get());
+  constexpr int64_t kMany = 1000;
+  for (int64_t i = 0; i < kMany; ++i) {
+    OperationTrace(&tracer, *tracer.Begin({}), "run", "a", 1, 2).End();
+  }
+  EXPECT_EQ(written(), 0);
+  EXPECT_NE(tracer.ChromeJson(), "");
+  returns.release();
+  tracer.RemoveSink(log.get());
+  log = nullptr;  // with all that waited
+  EXPECT_EQ(written(), kMany);
+}
+
+// What waits is bounded, and of the tenant with most of it the oldest goes.
+TEST_F(AccessLogTest, LinesThatWaitAreOfAllTenants) {
+  std::binary_semaphore returns(0);
+  std::atomic<bool> writes{false};
+  std::atomic<int64_t> of_quiet{0};
+  auto log = *AccessLog::Open(path_, &metrics_, &clock_, [&](int, std::string_view text) {
+    writes = true;
+    returns.acquire();
+    returns.release();
+    of_quiet += text.find("INFO quiet") != text.npos ? 1 : 0;
+    return static_cast<ssize_t>(text.size());
+  });
+  log->Write("loud", "loud", {});
+  while (!writes) std::this_thread::yield();
+  log->Write("quiet", "quiet", {});
+  int64_t lines = 2;
+  for (int second = 0; second < 3; ++second, clock_.Advance(1'000'000'000)) {
+    for (int64_t i = 0; i < AccessLog::kLinesPerSecond / 2; ++i, ++lines) {
+      log->Write("loud", "loud", {});
+    }
+  }
+  EXPECT_EQ(lost(), lines - 1 - static_cast<int64_t>(AccessLog::kMostWaiting));
+  returns.release();
+  log = nullptr;
+  EXPECT_EQ(of_quiet, 1);
+  EXPECT_EQ(written() + lost(), lines);
 }
 
 TEST_F(AccessLogTest, AFolderIsNoFile) {

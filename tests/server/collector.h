@@ -2,6 +2,7 @@
 // refuses them, or never answers.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -19,7 +20,7 @@ namespace telegrad {
 
 class Collector final : public grpc::CallbackGenericService {
  public:
-  enum class Mode { kTake, kRefuse, kRejectOne, kHang };
+  enum class Mode { kTake, kRefuse, kRejectOne, kHang, kHangOnce };
 
   explicit Collector(Mode mode = Mode::kTake, const std::string& address = "127.0.0.1:0")
       : mode_(mode) {
@@ -61,13 +62,13 @@ class Collector final : public grpc::CallbackGenericService {
       }
     }
     void OnReadDone(bool ok) override {
-      if (!ok) return;
+      if (!ok) return EndIfCancelled();
       grpc::Slice whole;
       EXPECT_TRUE(message_.DumpToSingleSlice(&whole).ok());
       otlp::ExportTraceServiceRequest request;
       EXPECT_TRUE(request.ParseFromArray(whole.begin(), static_cast<int>(whole.size())));
       const Mode mode = collector_.Take(request);
-      if (mode == Mode::kHang) return;
+      if (mode == Mode::kHang) return EndIfCancelled();
       if (mode == Mode::kRefuse) {
         return Finish(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "no room"));
       }
@@ -77,14 +78,18 @@ class Collector final : public grpc::CallbackGenericService {
       message_ = grpc::ByteBuffer(&slice, 1);
       StartWriteAndFinish(&message_, {}, grpc::Status::OK);
     }
-    void OnCancel() override {
-      if (collector_.mode_ == Mode::kHang) Finish(grpc::Status::CANCELLED);
-    }
+    void OnCancel() override { EndIfCancelled(); }
     void OnDone() override { delete this; }
 
    private:
+    // The second of the two: nothing more is read or written, and the call is cancelled.
+    void EndIfCancelled() {
+      if (one_.exchange(true)) Finish(grpc::Status::CANCELLED);
+    }
+
     Collector& collector_;
     grpc::ByteBuffer message_;
+    std::atomic<bool> one_{false};
   };
 
   grpc::ServerGenericBidiReactor* CreateReactor(
@@ -100,6 +105,7 @@ class Collector final : public grpc::CallbackGenericService {
       }
     }
     changed_.notify_all();
+    if (mode_ == Mode::kHangOnce) return calls_ == 1 ? Mode::kHang : Mode::kTake;
     return mode_;
   }
 

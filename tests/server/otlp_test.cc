@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -28,8 +29,9 @@ class OtlpTest : public ::testing::Test {
             .address = address, .most_queued = 64, .batch = 16, .interval_ms = 10, .call_ms = 300},
         &tracer_, &metrics_);
   }
-  void Operation(const TraceContext& context, const absl::Status& status) {
-    OperationTrace trace(&tracer_, context, "run", "alice", 7, 9);
+  void Operation(const TraceContext& context, const absl::Status& status,
+                 const std::string& tenant = "alice") {
+    OperationTrace trace(&tracer_, context, "run", tenant, 7, 9);
     trace.Add("queue", trace.begin_ns(), trace.Now());
     trace.Note(status);
     trace.End();
@@ -118,6 +120,26 @@ TEST_F(OtlpTest, AHangingCollectorHoldsABoundedQueue) {
   exporter_ = nullptr;  // ends the call
   EXPECT_EQ(exported(), 0);
   EXPECT_EQ(dropped(), 2 * kOperations);
+}
+
+// While a call hangs, one tenant makes more spans than the queue has room for: those of another one
+// stay in it.
+TEST_F(OtlpTest, ATenantDisplacesItsOwnSpans) {
+  Collector collector(Collector::Mode::kHangOnce);
+  Export(collector.address());
+  collector.AwaitCall([&] { Operation(*tracer_.Begin({}), absl::OkStatus(), "loud"); });
+  for (int i = 0; i < 1000; ++i) Operation(*tracer_.Begin({}), absl::OkStatus(), "loud");
+  for (int i = 0; i < 3; ++i) Operation(*tracer_.Begin({}), absl::OkStatus(), "quiet");
+  for (int i = 0; i < 1000; ++i) Operation(*tracer_.Begin({}), absl::OkStatus(), "loud");
+  constexpr int64_t kSpans = 2 * (1 + 1000 + 3 + 1000);
+  while (exported() + dropped() < kSpans) std::this_thread::yield();
+  int of_quiet = 0;
+  for (const otlp::Span& span : collector.Await(0)) {
+    for (const auto& attribute : span.attributes()) {
+      of_quiet += attribute.value().string_value() == "quiet" ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(of_quiet, 6);
 }
 
 TEST_F(OtlpTest, ACollectorThatComesLaterGetsWhatIsNew) {

@@ -1,6 +1,7 @@
 // Headers as the standard has them and garbage, what is sampled, and the timeline.
 #include "server/admin/tracer.h"
 
+#include <algorithm>
 #include <set>
 
 #include "gmock/gmock.h"
@@ -93,6 +94,30 @@ TEST(Tracer, IsATimelineOfTheLastSpans) {
   EXPECT_EQ(testing::Number(testing::At(testing::ParseJson(json), "otherData").struct_value(),
                             "dropped_spans"),
             1);
+}
+
+// A tenant that has each of its operations traced displaces its own spans, not those of others.
+TEST(Tracer, KeepsSpansOfEachTenant) {
+  fakes::ManualClock clock;
+  Tracer tracer(100, 1, &clock);
+  const auto add = [&](const char* tenant, int spans) {
+    for (int i = 0; i < spans; ++i) {
+      OperationTrace(&tracer, *ParseTraceparent(kGood), "run", tenant, 1, 1).End();
+    }
+  };
+  const auto of = [&](std::string_view tenant) {
+    const auto events = testing::ParseTimeline(tracer.ChromeJson());
+    return std::ranges::count_if(
+        events, [&](const auto& e) { return testing::String(e.args, "tenant") == tenant; });
+  };
+  add("quiet", 10);
+  add("loud", 10'000);
+  EXPECT_EQ(of("quiet"), 10);
+  EXPECT_EQ(of("loud"), 90);
+  add("other", 60);
+  EXPECT_EQ(of("quiet"), 10);
+  EXPECT_EQ(of("loud"), 45);
+  EXPECT_EQ(of("other"), 45);
 }
 
 }  // namespace
