@@ -11,7 +11,6 @@
 #include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -20,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "engine/base/deficit_round_robin.h"
+#include "engine/base/mutex.h"
 #include "engine/execution/prediction.h"
 
 namespace telegrad {
@@ -131,21 +131,22 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
 
   State(Queue* q, const Clock* c) : queue(*q), clock(*c) {}
 
-  Flow* FlowOf(const std::shared_ptr<const Share>& share);
+  Flow* FlowOf(const std::shared_ptr<const Share>& share) TG_REQUIRES(mutex);
   static std::pair<int, int64_t> UrgencyOf(const WorkTerms& terms) {
     return {-terms.priority, terms.deadline_ns};
   }
-  static void Leave(Flow& flow, Job& job, double ns);
+  static void Leave(Flow& flow, Job& job, double ns);  // with the lock, as all that changes a flow
   static void Observe(Histogram& histogram, int64_t ns, const Job& job);
-  double PredictEndLocked(const Share& share, const WorkTerms& terms, double ns) const;
-  void Look(Lane* lane, Later* later);
-  bool IsReady(Job& job, Later* later, bool* failed);
-  void SetReady(Lane* lane, const Job& job, bool ready);
-  void Pop(Lane* lane, Later* later);
-  bool Choose(Handed* handed, Later* later);
+  double PredictEndLocked(const Share& share, const WorkTerms& terms, double ns) const
+      TG_REQUIRES(mutex);
+  void Look(Lane* lane, Later* later) TG_REQUIRES(mutex);
+  bool IsReady(Job& job, Later* later, bool* failed) TG_REQUIRES(mutex);
+  static void SetReady(Lane* lane, const Job& job, bool ready);
+  void Pop(Lane* lane, Later* later) TG_REQUIRES(mutex);
+  bool Choose(Handed* handed, Later* later) TG_REQUIRES(mutex);
   void HandOver(Handed handed, bool by_thread);
   void Ended(const Handed& handed, const absl::Status& status);
-  void EndLocked(const JobRef& job, Later* later);
+  void EndLocked(const JobRef& job, Later* later) TG_REQUIRES(mutex);
   void Do(Later later);
   void DoOne(Later later);
   void Awaited(const JobRef& job);
@@ -155,25 +156,26 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
   const Clock& clock;
   Histogram wait_time, run_time;
 
-  mutable std::mutex mutex;  // of all below
-  std::condition_variable all_over;
-  DeficitRoundRobin turns;
-  std::map<const Share*, std::unique_ptr<Flow>> flows;
-  absl::flat_hash_map<const Timeline*, JobRef> jobs;  // that are not over
-  absl::flat_hash_set<JobRef> ending;  // that are over, and whose points are yet to be signalled
-  uint64_t submitted = 0;
-  bool handing_out = false;
-  int on_device = 0;
-  double on_device_ns = 0;          // predicted
-  int64_t last_end = 0;             // when the device ended something
-  std::atomic<bool> closed{false};  // written under the lock
+  mutable Mutex mutex;  // also of what the flows, lanes and jobs have
+  std::condition_variable_any all_over;
+  DeficitRoundRobin turns TG_GUARDED_BY(mutex);
+  std::map<const Share*, std::unique_ptr<Flow>> flows TG_GUARDED_BY(mutex);
+  absl::flat_hash_map<const Timeline*, JobRef> jobs TG_GUARDED_BY(mutex);  // that are not over
+  // That are over, and whose points are yet to be signalled.
+  absl::flat_hash_set<JobRef> ending TG_GUARDED_BY(mutex);
+  uint64_t submitted TG_GUARDED_BY(mutex) = 0;
+  bool handing_out TG_GUARDED_BY(mutex) = false;
+  int on_device TG_GUARDED_BY(mutex) = 0;
+  double on_device_ns TG_GUARDED_BY(mutex) = 0;  // predicted
+  int64_t last_end TG_GUARDED_BY(mutex) = 0;     // when the device ended something
+  std::atomic<bool> closed{false};               // written under the lock
 };
 
 class FairQueue::Lane {
  public:
   Lane(std::shared_ptr<State> state, State::Flow* flow) : state_(std::move(state)), flow_(flow) {}
   ~Lane() {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     --flow_->lanes;
   }
 
@@ -188,9 +190,11 @@ class FairQueue::Lane {
 
 // A tenant without sessions is remembered as long as it has a debt.
 FairQueue::State::Flow* FairQueue::State::FlowOf(const std::shared_ptr<const Share>& share) {
-  std::erase_if(flows, [&](const auto& known) {
-    return known.first != share.get() && known.second->lanes == 0 && turns.IsSettled(*known.second);
-  });
+  for (auto known = flows.begin(); known != flows.end();) {
+    const bool stays =
+        known->first == share.get() || known->second->lanes > 0 || !turns.IsSettled(*known->second);
+    known = stays ? std::next(known) : flows.erase(known);
+  }
   std::unique_ptr<Flow>& flow = flows[share.get()];
   if (flow == nullptr) flow = std::make_unique<Flow>(share);
   return flow.get();
@@ -349,7 +353,7 @@ void FairQueue::State::HandOver(Handed handed, bool by_thread) {
   if (by_thread) now.timeline->Signal(1);
   Later later;
   {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     Lane* const lane = job.lane.get();
     job.handing = false;
     job.handed = handed.index + 1;
@@ -375,7 +379,7 @@ void FairQueue::State::Ended(const Handed& handed, const absl::Status& status) {
   Later later;
   Job& job = *handed.job;
   {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     const int64_t now = clock.Ns();
     const int64_t ran = std::max<int64_t>(now - std::max(last_end, handed.since), 0);
     last_end = std::max(last_end, now);
@@ -410,7 +414,7 @@ void FairQueue::State::Ended(const Handed& handed, const absl::Status& status) {
 void FairQueue::State::Awaited(const JobRef& job) {
   Later later;
   {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (closed) return;
     Lane* const lane = job->lane.get();  // which it has as long as it waits
     Look(lane, &later);
@@ -450,7 +454,7 @@ void FairQueue::State::DoOne(Later later) {
     job->ended->Signal(1, job->status);
     std::vector<std::shared_ptr<Countdown>> countdowns;
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       ending.erase(job);
       countdowns.swap(job->countdowns);
     }
@@ -462,7 +466,7 @@ void FairQueue::State::DoOne(Later later) {
                                                const absl::Status&) { self->Awaited(job); });
   }
   if (closed) {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     all_over.notify_all();
   }
 }
@@ -473,7 +477,7 @@ void FairQueue::State::HandOut() {
     Handed next;
     bool found = false;
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       if (handed == 0 && handing_out) return;  // who does will find what there is
       // The end of a slice that the device still has finds nobody handing out, and goes on.
       const bool leaves = handed >= kMostSlices && on_device > 0;
@@ -493,7 +497,7 @@ FairQueue::FairQueue(Queue* queue, const Clock* clock)
 FairQueue::~FairQueue() {
   State::Later later;
   {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     state_->closed = true;
     std::vector<State::JobRef> open;
     for (const auto& [timeline, job] : state_->jobs) open.push_back(job);
@@ -511,13 +515,14 @@ FairQueue::~FairQueue() {
     }
   }
   state_->Do(std::move(later));
-  std::unique_lock lock(state_->mutex);
-  state_->all_over.wait(
-      lock, [&] { return state_->jobs.empty() && state_->ending.empty() && !state_->handing_out; });
+  ReleasableLock lock(state_->mutex);
+  while (!state_->jobs.empty() || !state_->ending.empty() || state_->handing_out) {
+    state_->all_over.wait(lock);
+  }
 }
 
 std::shared_ptr<FairQueue::Lane> FairQueue::NewLane(std::shared_ptr<const Share> share) {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   State::Flow* const flow = state_->FlowOf(share);
   ++flow->lanes;
   return std::make_shared<Lane>(state_, flow);
@@ -533,7 +538,7 @@ TimelinePoint FairQueue::Submit(const std::shared_ptr<Lane>& lane, SlicedWork wo
   const TimelinePoint point{job->ended, 1};
   State::Later later;
   {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     job->number = ++state_->submitted;
     if (state_->closed) {
       job->status = absl::CancelledError("the device was closed before the work could run");
@@ -559,24 +564,24 @@ const Histogram& FairQueue::wait_time() const { return state_->wait_time; }
 const Histogram& FairQueue::run_time() const { return state_->run_time; }
 
 int64_t FairQueue::works() const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return static_cast<int64_t>(state_->jobs.size());
 }
 
 double FairQueue::backlog_ns() const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   double ns = 0;
   for (const auto& [key, flow] : state_->flows) ns += flow->backlog_ns;
   return std::max(ns, 0.0);
 }
 
 double FairQueue::PredictEnd(const Share& share, const WorkTerms& terms, double ns) const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->PredictEndLocked(share, terms, ns);
 }
 
 std::vector<FairQueue::Waiting> FairQueue::Who() const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   std::map<std::string_view, Waiting> by_tenant;
   for (const auto& [timeline, job] : state_->jobs) {
     const State::Flow& flow = *job->lane->flow_;
@@ -593,7 +598,7 @@ std::vector<FairQueue::Waiting> FairQueue::Who() const {
 }
 
 TimelinePoint FairQueue::Drained() {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   const size_t open = state_->jobs.size() + state_->ending.size();
   if (open == 0) return {};
   const auto countdown = std::make_shared<State::Countdown>(static_cast<int64_t>(open));

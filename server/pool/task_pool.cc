@@ -21,20 +21,20 @@ TaskPool::TaskPool(const Options& options) : options_(options) {
 
 void TaskPool::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
   std::deque<Task> dropped;  // which go without the lock
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   joined_ = true;
   dropped = tasks_.TakeAll();
 }
 
 void TaskPool::Post(std::function<void()> task, std::shared_ptr<const Share> share) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (joined_) return;
   tasks_.Push(std::move(share), std::move(task));
   // With the mutex held: what the task does may be to let this pool end.
@@ -47,14 +47,14 @@ std::optional<FairTasks<TaskPool::Task>::Taken> TaskPool::NextLocked() {
 }
 
 void TaskPool::Loop() {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   while (true) {
-    std::optional<FairTasks<Task>::Taken> next;
-    wake_.wait(lock, [&] {
-      next = NextLocked();
-      return next || (stop_ && tasks_.size() == 0);
-    });
-    if (!next) return;
+    std::optional<FairTasks<Task>::Taken> next = NextLocked();
+    if (!next && stop_ && tasks_.size() == 0) return;
+    if (!next) {
+      wake_.wait(lock);
+      continue;
+    }
     ++running_;
     // A task of a tenant whose turn has just come up may suit a thread that found nothing before.
     if (tasks_.size() > 0) wake_.notify_one();

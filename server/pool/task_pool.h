@@ -5,11 +5,12 @@
 #include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "engine/base/fair_tasks.h"
+#include "engine/base/mutex.h"
 #include "engine/base/share.h"
 
 namespace telegrad {
@@ -36,15 +37,16 @@ class TaskPool {
 
  private:
   using Task = std::function<void()>;
-  std::optional<FairTasks<Task>::Taken> NextLocked();
+  std::optional<FairTasks<Task>::Taken> NextLocked() TG_REQUIRES(mutex_);
   void Loop();
 
   const Options options_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  FairTasks<Task> tasks_;
-  int running_ = 0;
-  bool stop_ = false, joined_ = false;
+  Mutex mutex_;
+  std::condition_variable_any wake_;
+  FairTasks<Task> tasks_ TG_GUARDED_BY(mutex_);
+  int running_ TG_GUARDED_BY(mutex_) = 0;
+  bool stop_ TG_GUARDED_BY(mutex_) = false;
+  bool joined_ TG_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

@@ -18,7 +18,7 @@ std::shared_ptr<CallWatch::Row> CallWatch::Enter(RawStream* stream, std::optiona
   row->began_ns_ = clock_->Ns();
   row->known_ = std::move(known);
   row->stream_ = stream;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   row->at_ = rows_.insert(rows_.end(), row);
   return row;
 }
@@ -28,12 +28,12 @@ void CallWatch::Row::Leave() {
     const std::lock_guard lock(mutex_);
     stream_ = nullptr;
   }
-  const std::lock_guard lock(watch_->mutex_);
+  const MutexLock lock(watch_->mutex_);
   watch_->rows_.erase(at_);
 }
 
 std::list<std::shared_ptr<CallWatch::Row>> CallWatch::All() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return rows_;
 }
 
@@ -41,7 +41,7 @@ void CallWatch::Look() {
   const int64_t now = clock_->Ns();
   bool draining;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     draining = draining_;
   }
   for (const std::shared_ptr<Row>& row : All()) {
@@ -71,7 +71,7 @@ void CallWatch::Look() {
 
 void CallWatch::Drain() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     draining_ = true;
   }
   Look();

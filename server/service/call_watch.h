@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "engine/base/clock.h"
+#include "engine/base/mutex.h"
 #include "server/admin/limited_log.h"
 #include "server/identity/authenticator.h"
 
@@ -52,9 +53,9 @@ class CallWatch {
   const Check check_;
   const Clock* const clock_;
   LimitedLog ended_{LogLevel::kWarning, "call_ended"};
-  std::mutex mutex_;
-  std::list<std::shared_ptr<Row>> rows_;
-  bool draining_ = false;
+  Mutex mutex_;
+  std::list<std::shared_ptr<Row>> rows_ TG_GUARDED_BY(mutex_);
+  bool draining_ TG_GUARDED_BY(mutex_) = false;
 };
 
 // One call.

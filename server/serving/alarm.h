@@ -5,11 +5,11 @@
 #include <condition_variable>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "engine/base/clock.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -19,7 +19,7 @@ class Alarm {
   Alarm() : thread_([this] { Loop(); }) {}
   ~Alarm() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       stop_ = true;
     }
     wake_.notify_all();
@@ -30,7 +30,7 @@ class Alarm {
   void At(int64_t ns, std::function<void()> call) {
     bool first = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       first = calls_.empty() || ns < calls_.begin()->first;
       calls_.emplace(ns, std::move(call));
     }
@@ -39,7 +39,7 @@ class Alarm {
 
  private:
   void Loop() {
-    std::unique_lock lock(mutex_);
+    ReleasableLock lock(mutex_);
     while (!stop_) {
       if (calls_.empty()) {
         wake_.wait(lock);
@@ -59,10 +59,10 @@ class Alarm {
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::multimap<int64_t, std::function<void()>> calls_;
-  bool stop_ = false;
+  Mutex mutex_;
+  std::condition_variable_any wake_;
+  std::multimap<int64_t, std::function<void()>> calls_ TG_GUARDED_BY(mutex_);
+  bool stop_ TG_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses the rest
 };
 

@@ -124,7 +124,7 @@ absl::StatusOr<std::shared_ptr<BufferSet>> Batcher::TakeBuffers(
     const std::shared_ptr<const Form>& form) {
   std::unique_ptr<BufferSet> buffers;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = std::ranges::find(kept_, form, [](const auto& kept) { return kept.first; });
     if (it != kept_.end()) {
       buffers = std::move(it->second);
@@ -145,7 +145,7 @@ absl::StatusOr<std::shared_ptr<BufferSet>> Batcher::TakeBuffers(
 void Batcher::KeepBuffers(std::shared_ptr<const Form> form, std::unique_ptr<BufferSet> buffers) {
   if (!buffers->reusable) return;
   std::unique_ptr<BufferSet> dropped;  // without the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   int64_t bytes = BytesOf(*buffers, *form);
   for (const auto& [of, kept] : kept_) bytes += BytesOf(*kept, *of);
   if (bytes > kKeptBytes || static_cast<int64_t>(kept_.size()) > most_running_) {
@@ -346,7 +346,7 @@ void Batcher::Over(const BatchPtr& batch, const absl::Status& status) {
   batch->requests.clear();
   batch->buffers = nullptr;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --running_;
   }
   // Gathering the next batch's inputs may be long, and this may be the device's thread.

@@ -77,21 +77,18 @@ void Batcher::Add(const std::shared_ptr<ServedModel>& model, Waiting request) {
   absl::Status full;
   Refused gone;  // without the lock
   {
-    const std::lock_guard lock(mutex_);
-    const auto is_full = [&] {
-      const auto it = levels_.find(request.level);
-      const size_t of_level = it == levels_.end() ? 0 : it->second.size();
-      return waiting_ >= kMostWaiting ||
-             (policy.most > 0 && static_cast<int64_t>(of_level) >= policy.most);
-    };
+    const MutexLock lock(mutex_);
     // Those for which nobody waits any more take no place.
     int64_t wake_ns = INT64_MAX;
-    if (is_full()) DropLocked(request.arrived_ns, &gone, &wake_ns);
-    if (is_full() && waiting_ < kMostWaiting) {
+    if (IsFullLocked(request.level, policy.most)) {
+      DropLocked(request.arrived_ns, &gone, &wake_ns);
+    }
+    const bool is_full = IsFullLocked(request.level, policy.most);
+    if (is_full && waiting_ < kMostWaiting) {
       full =
           absl::UnavailableError(StrCat("model '", config.name, "': Exceeds maximum queue size, ",
                                         policy.most, " of max_queue_size"));
-    } else if (is_full()) {
+    } else if (is_full) {
       full =
           absl::UnavailableError(StrCat("model '", config.name, "': Exceeds maximum queue size, ",
                                         kMostWaiting, " requests of one tenant"));
@@ -103,6 +100,12 @@ void Batcher::Add(const std::shared_ptr<ServedModel>& model, Waiting request) {
   for (auto& [waiting, status] : gone) Refuse(*model, waiting, status);
   if (!full.ok()) return Refuse(*model, request, full);
   Dispatch(model);
+}
+
+bool Batcher::IsFullLocked(uint64_t level, int64_t most) const {
+  const auto it = levels_.find(level);
+  const size_t of_level = it == levels_.end() ? 0 : it->second.size();
+  return waiting_ >= kMostWaiting || (most > 0 && static_cast<int64_t>(of_level) >= most);
 }
 
 // Takes out what nobody waits for any more and what has waited too long.
@@ -131,10 +134,11 @@ void Batcher::DropLocked(int64_t now, Refused* refused, int64_t* wake_ns) {
         return false;
       }
       refused->emplace_back(std::move(waiting), std::move(status));
-      --waiting_;
       return true;
     };
+    const size_t before = refused->size();
     std::erase_if(queue, check);
+    waiting_ -= static_cast<int64_t>(refused->size() - before);
   }
   for (Waiting& waiting : delayed) levels_[kDelayed].push_back(std::move(waiting));
 }
@@ -197,7 +201,7 @@ void Batcher::Dispatch(const std::shared_ptr<ServedModel>& model) {
   std::vector<BatchPtr> batches;
   int64_t wake_ns = INT64_MAX;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const int64_t now = model->maker().env->clock->Ns();
     DropLocked(now, &refused, &wake_ns);
     while (running_ < most_running_) {
@@ -228,7 +232,7 @@ void Batcher::Dispatch(const std::shared_ptr<ServedModel>& model) {
 
 bool Batcher::Trim() {
   decltype(kept_) dropped;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   dropped = std::exchange(kept_, {});
   return waiting_ == 0 && running_ == 0;
 }

@@ -7,9 +7,9 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "server/pool/session_queues.h"
 #include "server/serving/form_cache.h"
 #include "server/serving/infer.h"
@@ -69,9 +69,10 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   static constexpr uint64_t kDelayed = UINT64_MAX;
 
   void Dispatch(const std::shared_ptr<ServedModel>& model);
-  void DropLocked(int64_t now, Refused* refused, int64_t* wake_ns);
-  BatchPtr TakeLocked(int64_t now, int64_t* wake_ns);
-  BatchPtr TakeFirstLocked(size_t count);
+  bool IsFullLocked(uint64_t level, int64_t most) const TG_REQUIRES(mutex_);
+  void DropLocked(int64_t now, Refused* refused, int64_t* wake_ns) TG_REQUIRES(mutex_);
+  BatchPtr TakeLocked(int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
+  BatchPtr TakeFirstLocked(size_t count) TG_REQUIRES(mutex_);
 
   void Start(const BatchPtr& batch);
   void Run(const BatchPtr& batch);
@@ -93,12 +94,13 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   SessionQueues queues_;
   const int64_t most_running_;
 
-  std::mutex mutex_;
-  std::map<uint64_t, std::deque<Waiting>> levels_;
-  int64_t waiting_ = 0;
-  int64_t running_ = 0;
-  int64_t wake_ns_ = INT64_MAX;  // the alarm that is set
-  std::vector<std::pair<std::shared_ptr<const Form>, std::unique_ptr<BufferSet>>> kept_;
+  Mutex mutex_;
+  std::map<uint64_t, std::deque<Waiting>> levels_ TG_GUARDED_BY(mutex_);
+  int64_t waiting_ TG_GUARDED_BY(mutex_) = 0;
+  int64_t running_ TG_GUARDED_BY(mutex_) = 0;
+  int64_t wake_ns_ TG_GUARDED_BY(mutex_) = INT64_MAX;  // the alarm that is set
+  std::vector<std::pair<std::shared_ptr<const Form>, std::unique_ptr<BufferSet>>> kept_
+      TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

@@ -10,7 +10,7 @@ namespace telegrad {
 FormKey FormCache::KeyOf(InputShapes shapes, std::span<const InferInput* const> inputs) const {
   std::vector<bool> guards;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     guards = guards_known_ ? guards_ : std::vector<bool>(inputs.size(), true);
   }
   std::string digests;
@@ -38,7 +38,7 @@ bool FormCache::GuardsGrowLocked(const Form& form) {
 }
 
 FormCache::FormPtr FormCache::Find(const FormKey& key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = forms_.find(key);
   if (it == forms_.end() || it->second.form == nullptr) return nullptr;
   it->second.used = ++uses_;
@@ -57,7 +57,7 @@ void FormCache::Get(const FormKey& key, int64_t rows, ReadValues values,
   FormPtr known;
   absl::Status refused;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = forms_.find(key);
     if (it != forms_.end() && it->second.form == nullptr) {
       it->second.waiting.push_back(std::move(done));
@@ -89,7 +89,7 @@ void FormCache::Get(const FormKey& key, int64_t rows, ReadValues values,
         };
         const auto form = make();
         {
-          const std::lock_guard lock(self->mutex_);
+          const MutexLock lock(self->mutex_);
           --self->making_;
         }
         self->Made(key, form);
@@ -101,7 +101,7 @@ void FormCache::Made(const FormKey& key, const absl::StatusOr<FormPtr>& form) {
   std::vector<Done> waiting;
   std::vector<FormPtr> dropped;  // without the lock
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     waiting = std::exchange(forms_[key].waiting, {});
     const bool by_value = key.values != Digest{};
     if (!form.ok() || (by_value && GuardsGrowLocked(**form))) {
@@ -125,7 +125,7 @@ void FormCache::Made(const FormKey& key, const absl::StatusOr<FormPtr>& form) {
 }
 
 int64_t FormCache::weight_bytes() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   int64_t most = 0;
   for (const auto& [key, entry] : forms_) {
     if (entry.form != nullptr) most = std::max(most, entry.form->weight_bytes);
@@ -134,7 +134,7 @@ int64_t FormCache::weight_bytes() const {
 }
 
 size_t FormCache::size() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return forms_.size();
 }
 

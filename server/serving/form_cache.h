@@ -6,12 +6,12 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/base/hash.h"
+#include "engine/base/mutex.h"
 #include "server/serving/form.h"
 #include "server/serving/infer.h"
 
@@ -62,18 +62,18 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
     uint64_t used = 0;
   };
   void Made(const FormKey& key, const absl::StatusOr<FormPtr>& form);
-  bool GuardsGrowLocked(const Form& form);
+  bool GuardsGrowLocked(const Form& form) TG_REQUIRES(mutex_);
 
   const FormMaker& maker_;
   const ModelConfig config_;
   const std::shared_ptr<ModelSource> source_;
-  mutable std::mutex mutex_;
-  std::map<FormKey, Entry> forms_;
+  mutable Mutex mutex_;
+  std::map<FormKey, Entry> forms_ TG_GUARDED_BY(mutex_);
   // By input: whether a form that was made depends on its values. Before one was, any may.
-  std::vector<bool> guards_;
-  bool guards_known_ = false;
-  size_t making_ = 0;
-  uint64_t uses_ = 0;
+  std::vector<bool> guards_ TG_GUARDED_BY(mutex_);
+  bool guards_known_ TG_GUARDED_BY(mutex_) = false;
+  size_t making_ TG_GUARDED_BY(mutex_) = 0;
+  uint64_t uses_ TG_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace telegrad

@@ -133,7 +133,7 @@ uint64_t ModelFolder::Stamp(std::string_view name) const {
 absl::StatusOr<std::string> ModelSource::ReadSame(std::string_view name) {
   std::shared_ptr<const UniqueFd> known;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (const auto it = sources_.find(name); it != sources_.end()) known = it->second.fd;
   }
   if (known == nullptr) {
@@ -142,7 +142,7 @@ absl::StatusOr<std::string> ModelSource::ReadSame(std::string_view name) {
   }
   TG_ASSIGN_OR_RETURN(std::string bytes, ReadFile(*known, name, kMaxModelBytes));
   const Digest digest = Sha256(bytes);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto [it, fresh] = sources_.emplace(name, Source{known, digest});
   if (fresh || it->second.digest == digest) return bytes;
   return FailedPrecondition("'", name,

@@ -4,13 +4,13 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/base/hash.h"
+#include "engine/base/mutex.h"
 #include "engine/base/unique_fd.h"
 
 namespace telegrad {
@@ -71,8 +71,8 @@ class ModelSource {
 
   const std::shared_ptr<const ModelFolder> folder_;
   const std::string file_;
-  std::mutex mutex_;
-  std::map<std::string, Source, std::less<>> sources_;
+  Mutex mutex_;
+  std::map<std::string, Source, std::less<>> sources_ TG_GUARDED_BY(mutex_);
 };
 
 inline constexpr int64_t kMaxModelBytes = int64_t{64} << 30;

@@ -167,7 +167,7 @@ absl::Status ModelRepository::LoadNow(const std::string& name) {
   std::map<int64_t, std::shared_ptr<ServedModel>> before;
   std::map<int64_t, uint64_t> stamps;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Entry& entry = entries_[name];
     entry.wanted = true;
     if (!found.ok()) {
@@ -224,7 +224,7 @@ absl::Status ModelRepository::LoadNow(const std::string& name) {
   for (const auto& [version, model] : loaded) {
     if (!states.contains(version)) states[version] = {"READY", ""};
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Entry& entry = entries_[name];
   entry.versions.swap(loaded);  // what is replaced goes when the lock is given back
   entry.states = std::move(states);
@@ -237,7 +237,7 @@ absl::Status ModelRepository::LoadNow(const std::string& name) {
 
 void ModelRepository::UnloadNow(const std::string& name) {
   std::map<int64_t, std::shared_ptr<ServedModel>> dropped;  // without the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Entry& entry = entries_[name];
   dropped.swap(entry.versions);
   for (auto& [version, state] : entry.states) state = {"UNAVAILABLE", "unloaded"};
@@ -248,7 +248,7 @@ void ModelRepository::UnloadNow(const std::string& name) {
 
 void ModelRepository::Enqueue(const std::string& name, std::function<void()> task) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Entry& entry = entries_[name];
     entry.waiting.push_back(std::move(task));
     if (std::exchange(entry.busy, true)) return;
@@ -261,7 +261,7 @@ void ModelRepository::Next(const std::string& name) {
       [this, name] {
         std::function<void()> task;
         {
-          const std::lock_guard lock(mutex_);
+          const MutexLock lock(mutex_);
           Entry& entry = entries_[name];
           task = std::move(entry.waiting.front());
           entry.waiting.pop_front();
@@ -269,7 +269,7 @@ void ModelRepository::Next(const std::string& name) {
         task();
         bool more = false;
         {
-          const std::lock_guard lock(mutex_);
+          const MutexLock lock(mutex_);
           Entry& entry = entries_[name];
           more = !entry.waiting.empty();
           entry.busy = more;
@@ -287,7 +287,7 @@ void ModelRepository::Load(const std::string& name, Done done) {
 
 void ModelRepository::Unload(const std::string& name, Done done) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!entries_.contains(name)) return done(Unknown(name, ""));
   }
   Enqueue(name, [this, name, done = std::move(done)] {
@@ -300,7 +300,7 @@ void ModelRepository::Unload(const std::string& name, Done done) {
 void ModelRepository::LoadAll() {
   for (const std::string& name : Names()) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       entries_[name].wanted = true;
     }
     Load(name, [](const absl::Status&) {});
@@ -313,7 +313,7 @@ void ModelRepository::Follow() {
     const auto folder = FolderOf(name);
     const uint64_t stamp = folder.ok() ? StampOf(*folder) : 0;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const Entry& entry = entries_[name];
       if (entry.busy || (entry.wanted && entry.stamp == stamp)) continue;
     }
@@ -321,7 +321,7 @@ void ModelRepository::Follow() {
   }
   std::vector<std::string> gone;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [name, entry] : entries_) {
       if (entry.wanted && !entry.busy && !std::ranges::binary_search(names, name)) {
         gone.push_back(name);
@@ -337,7 +337,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::Find(std::string_v
   if (!version.empty() && number == 0) {
     return InvalidArgument("'", Clip(version, 32), "' is no version; expected 1, 2, ...");
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = entries_.find(name);
   if (it == entries_.end()) return Unknown(name, "");
   const Entry& entry = it->second;
@@ -355,7 +355,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::Find(std::string_v
 
 std::vector<std::string> ModelRepository::Versions(std::string_view name) const {
   std::vector<std::string> out;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = entries_.find(name);
   if (it == entries_.end()) return out;
   for (const auto& [version, model] : it->second.versions) out.push_back(model->version());
@@ -364,7 +364,7 @@ std::vector<std::string> ModelRepository::Versions(std::string_view name) const 
 
 std::vector<std::shared_ptr<ServedModel>> ModelRepository::All() const {
   std::vector<std::shared_ptr<ServedModel>> out;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [name, entry] : entries_) {
     for (const auto& [version, model] : entry.versions) out.push_back(model);
   }
@@ -373,7 +373,7 @@ std::vector<std::shared_ptr<ServedModel>> ModelRepository::All() const {
 
 std::vector<IndexRow> ModelRepository::Index() const {
   std::vector<IndexRow> out;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [name, entry] : entries_) {
     for (const auto& [version, state] : entry.states) {
       out.push_back({name, StrCat(version), state.state, state.reason});
@@ -386,7 +386,7 @@ std::vector<IndexRow> ModelRepository::Index() const {
 }
 
 bool ModelRepository::Ready() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::ranges::all_of(
       entries_, [](const auto& row) { return !row.second.wanted || !row.second.versions.empty(); });
 }

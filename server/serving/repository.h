@@ -7,13 +7,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 #include "server/serving/served_model.h"
 
 namespace telegrad {
@@ -99,8 +99,8 @@ class ModelRepository {
   const RepositoryOptions options_;
   const FormMaker& maker_;
   Alarm& alarm_;
-  mutable std::mutex mutex_;
-  std::map<std::string, Entry, std::less<>> entries_;
+  mutable Mutex mutex_;
+  std::map<std::string, Entry, std::less<>> entries_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

@@ -12,7 +12,7 @@ constexpr int64_t kEntryBytes = 1024;  // of an entry beside its tensors
 }  // namespace
 
 std::shared_ptr<const InferResult> ResponseCache::Find(const Digest& key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = by_key_.find(key);
   if (it == by_key_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, it->second);
@@ -32,7 +32,7 @@ void ResponseCache::Put(const Digest& key, const InferResult& result) {
     output.owner = content;
   }
   Entries dropped;  // without the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (by_key_.contains(key)) return;
   entries_.push_front({key, std::move(copy), bytes});
   by_key_[key] = entries_.begin();
@@ -45,7 +45,7 @@ void ResponseCache::Put(const Digest& key, const InferResult& result) {
 }
 
 int64_t ResponseCache::bytes() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return bytes_;
 }
 

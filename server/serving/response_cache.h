@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/base/hash.h"
+#include "engine/base/mutex.h"
 #include "server/serving/infer.h"
 
 namespace telegrad {
@@ -36,10 +36,10 @@ class ResponseCache {
   using Entries = std::list<Entry>;
 
   const int64_t most_bytes_;
-  mutable std::mutex mutex_;
-  Entries entries_;  // the most recently used first
-  absl::flat_hash_map<Digest, Entries::iterator> by_key_;
-  int64_t bytes_ = 0;
+  mutable Mutex mutex_;
+  Entries entries_ TG_GUARDED_BY(mutex_);  // the most recently used first
+  absl::flat_hash_map<Digest, Entries::iterator> by_key_ TG_GUARDED_BY(mutex_);
+  int64_t bytes_ TG_GUARDED_BY(mutex_) = 0;
 };
 
 // What an answer depends on: who asks, which load of a model, and the request's tensors. `inputs`

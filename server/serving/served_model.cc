@@ -291,7 +291,7 @@ absl::StatusOr<InputValues> ServedModel::ValuesOf(const Waiting& waiting, Tenant
 }
 
 std::shared_ptr<Batcher> ServedModel::BatcherOf(const std::shared_ptr<Tenant>& tenant) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::shared_ptr<Batcher>& batcher = batchers_[tenant.get()];
   if (batcher == nullptr) batcher = std::make_shared<Batcher>(this, tenant);
   if (!trimming_) {
@@ -306,7 +306,7 @@ std::shared_ptr<Batcher> ServedModel::BatcherOf(const std::shared_ptr<Tenant>& t
 // What idle tenants keep goes, until nobody keeps anything.
 void ServedModel::Trim() {
   std::vector<std::shared_ptr<Batcher>> dropped;  // without the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto it = batchers_.begin(); it != batchers_.end();) {
     // Two: this map, and whoever is adding a request.
     const bool alone = it->second.use_count() == 1;

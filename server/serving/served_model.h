@@ -5,10 +5,10 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 #include "server/serving/alarm.h"
 #include "server/serving/batcher.h"
 #include "server/serving/form_cache.h"
@@ -64,9 +64,9 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   std::vector<std::vector<std::string>> labels_;
   std::shared_ptr<FormCache> forms_;
   ServingStatistics statistics_;
-  std::mutex mutex_;
-  std::map<const Tenant*, std::shared_ptr<Batcher>> batchers_;
-  bool trimming_ = false;  // an alarm is set
+  Mutex mutex_;
+  std::map<const Tenant*, std::shared_ptr<Batcher>> batchers_ TG_GUARDED_BY(mutex_);
+  bool trimming_ TG_GUARDED_BY(mutex_) = false;  // an alarm is set
 };
 
 }  // namespace telegrad

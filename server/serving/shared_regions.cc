@@ -58,7 +58,7 @@ absl::Status SharedRegions::Register(const std::string& tenant, Region region) {
     return InvalidArgument("the shared memory '", Clip(key, 64), "' has ", size, " bytes, not ",
                            region.bytes, " from byte ", region.offset, " on");
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto& regions = regions_[tenant];
   if (regions.contains(region.name)) {
     return absl::AlreadyExistsError(
@@ -74,7 +74,7 @@ absl::Status SharedRegions::Register(const std::string& tenant, Region region) {
 
 absl::Status SharedRegions::Unregister(const std::string& tenant, const std::string& name) {
   TG_RETURN_IF_ERROR(CheckEnabled());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = regions_.find(tenant);
   if (it == regions_.end()) return absl::OkStatus();
   if (name.empty()) {
@@ -90,7 +90,7 @@ absl::StatusOr<std::vector<SharedRegions::Region>> SharedRegions::List(
     const std::string& tenant, const std::string& name) const {
   TG_RETURN_IF_ERROR(CheckEnabled());
   std::vector<Region> out;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto it = regions_.find(tenant); it != regions_.end()) {
     for (const auto& [key, entry] : it->second) {
       if (name.empty() || name == key) out.push_back(entry.region);
@@ -103,7 +103,7 @@ absl::StatusOr<std::vector<SharedRegions::Region>> SharedRegions::List(
 absl::StatusOr<std::pair<std::shared_ptr<const UniqueFd>, int64_t>> SharedRegions::Find(
     const std::string& tenant, const RegionPart& part) const {
   TG_RETURN_IF_ERROR(CheckEnabled());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto of = regions_.find(tenant);
   if (of == regions_.end()) return NoRegion(part.region);
   const auto it = of->second.find(part.region);

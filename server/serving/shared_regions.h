@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 #include "engine/base/unique_fd.h"
 
 namespace telegrad {
@@ -66,8 +66,9 @@ class SharedRegions {
       const std::string& tenant, const RegionPart& part) const;
 
   const std::string prefix_;
-  mutable std::mutex mutex_;
-  std::map<std::string, std::map<std::string, Entry>> regions_;  // by tenant and name
+  mutable Mutex mutex_;
+  std::map<std::string, std::map<std::string, Entry>> regions_
+      TG_GUARDED_BY(mutex_);  // by tenant and name
 };
 
 }  // namespace telegrad

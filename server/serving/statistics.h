@@ -3,7 +3,8 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
+
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -44,11 +45,11 @@ struct StatisticsSnapshot {
 class ServingStatistics {
  public:
   void Arrived() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++now_.pending;
   }
   void Ran(int64_t rows, const BatchTimes& times) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++now_.executions;
     StatisticsSnapshot::BatchSums& sums = now_.batches[rows];
     sums.input.Add(times.gathered_ns - times.taken_ns);
@@ -56,7 +57,7 @@ class ServingStatistics {
     sums.output.Add(times.done_ns - times.run_ns);
   }
   void Succeeded(int64_t rows, int64_t arrived_ns, const BatchTimes& times, uint64_t now_ms) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --now_.pending;
     now_.last_ms = now_ms;
     now_.inferences += static_cast<uint64_t>(rows);
@@ -68,30 +69,30 @@ class ServingStatistics {
   }
   // An answer from the response cache.
   void Hit(int64_t duration_ns, uint64_t now_ms) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     now_.last_ms = now_ms;
     now_.success.Add(duration_ns);
     now_.hit.Add(duration_ns);
   }
   void Missed(int64_t duration_ns) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     now_.miss.Add(duration_ns);
   }
   void Failed(FailureReason reason, int64_t duration_ns, uint64_t now_ms) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --now_.pending;
     now_.last_ms = now_ms;
     now_.fail.Add(duration_ns);
     ++now_.failures[static_cast<int>(reason)];
   }
   StatisticsSnapshot Snapshot() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return now_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  StatisticsSnapshot now_;
+  mutable Mutex mutex_;
+  StatisticsSnapshot now_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

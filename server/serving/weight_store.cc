@@ -9,7 +9,7 @@
 namespace telegrad {
 
 BufferView WeightStore::Find(const Digest& digest, int64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = kept_.find(digest);
   if (it == kept_.end()) return {};
   auto memory = it->second.memory.lock();
@@ -58,7 +58,7 @@ absl::StatusOr<std::vector<BufferView>> WeightStore::Place(const Plan& plan, Bud
     if (weight.memory == nullptr) {
       TG_ASSIGN_OR_RETURN(auto memory, Put(plan.contents[i]));
       weight = {std::move(memory), 0, bytes, NewContent()};
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       absl::erase_if(kept_, [](const auto& entry) { return entry.second.memory.expired(); });
       // Of two that put it at once, both keep their own, and the later one is found from now on.
       kept_[plan.digests[i]] = {weight.memory, weight.content};

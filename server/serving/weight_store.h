@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "devices/api/device.h"
 #include "engine/base/budget.h"
 #include "engine/base/hash.h"
+#include "engine/base/mutex.h"
 #include "server/pool/session_queues.h"
 #include "server/tenant/tenant.h"
 
@@ -49,8 +49,8 @@ class WeightStore {
   Device& device_;
   Tenant& owner_;
   SessionQueues queues_;
-  std::mutex mutex_;
-  absl::flat_hash_map<Digest, Kept> kept_;
+  Mutex mutex_;
+  absl::flat_hash_map<Digest, Kept> kept_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

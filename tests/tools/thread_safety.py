@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Clang's analysis of mutexes over the sources of classes that have TG_GUARDED_BY (engine/base/mutex.h).
+"""Clang's analysis of mutexes over the sources that have TG_GUARDED_BY (engine/base/mutex.h), or whose classes have.
 
 Usage: thread_safety.py ROOT [INCLUDE...]. Compiles nothing: each source is parsed with -Wthread-safety. Before that a
 source with a mistake is, which has to be found. Exits 77 (CTest: skipped) where there is no clang.
@@ -41,7 +41,8 @@ def main():
         print("no header has TG_GUARDED_BY")
         return 1
     # Beside its own source, those of its folder that include it: a class may have several.
-    sources = set()
+    sources = {s for s in [*root.glob("*/*/*.cc"), *root.glob("*/*/*/*.cc")]
+               if s.relative_to(root).parts[0] != "build" and "TG_GUARDED_BY" in s.read_text()}
     for header in headers:
         include = f'#include "{header.relative_to(root)}"'
         sources.update(s for s in header.parent.glob("*.cc")
