@@ -37,7 +37,7 @@ std::vector<int32_t> PackableWeights(const ScheduledKernel& scheduled, const Dev
 
 // Compiles the kernels of a schedule, several at a time.
 absl::StatusOr<Kernels> CompileKernels(const Schedule& schedule, Device& device, KernelCache& cache,
-                                       Budget* all) {
+                                       Budget* all, LoweringTime* lowered) {
   const size_t n = schedule.kernels.size();
   Kernels kernels(n);
   std::atomic<size_t> next{0};
@@ -46,9 +46,11 @@ absl::StatusOr<Kernels> CompileKernels(const Schedule& schedule, Device& device,
   const auto work = [&] {
     for (size_t i = next++; i < n; i = next++) {
       Budget budget(all);
+      LoweringTime own;
       auto kernel = cache.Get(schedule.kernels[i].graph, device, &budget,
-                              PackableWeights(schedule.kernels[i], device));
+                              PackableWeights(schedule.kernels[i], device), &own);
       const std::lock_guard lock(mutex);
+      lowered->Cover(own);
       if (!kernel.ok()) {
         if (status.ok()) status = kernel.status();
         next = n;
@@ -133,7 +135,8 @@ absl::StatusOr<Built> Build(const Digest& hash, const FrozenGraph& graph,
     return ResourceExhausted("the graph's temporaries need ", schedule.arena_bytes,
                              " bytes, over the device's limit of ", device.memory_limit());
   }
-  TG_ASSIGN_OR_RETURN(const Kernels kernels, CompileKernels(schedule, device, cache, budget));
+  TG_ASSIGN_OR_RETURN(const Kernels kernels,
+                      CompileKernels(schedule, device, cache, budget, &out.lowered));
   LaunchPlan plan;
   plan.slots = CollectSlots(graph.root());
   plan.temporary_bytes = schedule.arena_bytes;

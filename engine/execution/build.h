@@ -18,6 +18,7 @@ namespace telegrad {
 struct Built {
   std::shared_ptr<const PlannedExecutable> executable;
   uint64_t schedule_ns = 0;
+  LoweringTime lowered = {};
 };
 
 // `graph` is a verified tensor graph with the content hash `hash`, `variables` as in Legalize.

@@ -82,7 +82,8 @@ struct ExecutableCache::Impl {
   // `family`: null without values.
   absl::StatusOr<Form> MakeForm(const Digest& hash, const FrozenGraph& graph, Device& device,
                                 const Family* family, const std::string& key, const Guards& guards,
-                                std::span<const VarValue> values, Budget* budget);
+                                std::span<const VarValue> values, Budget* budget,
+                                LoweringTime* lowered);
   void Note(const Family& family, const std::string& key, const Guards& guards);
   // Drops from the list what has been evicted. With the family's lock.
   void Prune(const Family& family, const std::string& key) const;
@@ -180,8 +181,8 @@ absl::StatusOr<Built> BuildForm(const Digest& hash, const FrozenGraph& graph, co
 
 absl::StatusOr<ExecutableCache::Impl::Form> ExecutableCache::Impl::MakeForm(
     const Digest& hash, const FrozenGraph& graph, Device& device, const Family* family,
-    const std::string& key, const Guards& guards, std::span<const VarValue> values,
-    Budget* budget) {
+    const std::string& key, const Guards& guards, std::span<const VarValue> values, Budget* budget,
+    LoweringTime* lowered) {
   using FormPtr = std::shared_ptr<const PlannedExecutable>;
   SharedCaches::Counters& counters = shared->counters;
   const auto make = [&]() -> absl::StatusOr<FormPtr> {
@@ -197,6 +198,7 @@ absl::StatusOr<ExecutableCache::Impl::Form> ExecutableCache::Impl::MakeForm(
     }
     counters.general_forms.fetch_add(guards.general, std::memory_order_relaxed);
     counters.schedule_ns.fetch_add(built->schedule_ns, std::memory_order_relaxed);
+    lowered->Cover(built->lowered);
     return std::move(built->executable);
   };
   auto form = forms.Get(FormKey(key, guards), budget, make);
@@ -224,8 +226,10 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
     TG_ASSIGN_OR_RETURN(family, impl_->families.Get(key, budget, describe));
     guards = impl_->Choose(*family.value, key, values);
   }
+  LoweringTime lowered;
   const auto make = [&] {
-    return impl_->MakeForm(hash, graph, device, family.value.get(), key, guards, values, budget);
+    return impl_->MakeForm(hash, graph, device, family.value.get(), key, guards, values, budget,
+                           &lowered);
   };
   absl::StatusOr<Impl::Form> form = make();
   if (!form.ok() && guards.general && !IsFinal(form.status())) {
@@ -235,7 +239,7 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
   if (!form.ok()) return form.status();
   if (form->made && family.value != nullptr) impl_->Note(*family.value, key, guards);
   TG_ASSIGN_OR_RETURN(auto executable, ForValues(form->value, guards.general, values));
-  return Result{std::move(executable), !form->made, form->made ? all.ns() : 0};
+  return Result{std::move(executable), !form->made, form->made ? all.ns() : 0, lowered};
 }
 
 std::shared_ptr<const Executable> ExecutableCache::Find(const Digest& hash, const Device& device,

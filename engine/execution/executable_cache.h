@@ -15,6 +15,7 @@
 #include "engine/execution/cache_accounts.h"
 #include "engine/execution/executable.h"
 #include "engine/execution/kernel_services.h"
+#include "engine/execution/lowering_time.h"
 #include "engine/ir/graph.h"
 #include "engine/lowering/bounds_proof.h"
 #include "engine/types/var_value.h"
@@ -53,8 +54,9 @@ class ExecutableCache {
   };
   struct Result {
     std::shared_ptr<const Executable> executable;
-    bool cached = false;      // nothing was scheduled or compiled for this call
-    uint64_t compile_ns = 0;  // schedule, lower and compile; 0 when cached
+    bool cached = false;        // nothing was scheduled or compiled for this call
+    uint64_t compile_ns = 0;    // schedule, lower and compile; 0 when cached
+    LoweringTime lowered = {};  // of the kernels that were lowered for this call
   };
 
   // A cache that shares nothing and charges no account.

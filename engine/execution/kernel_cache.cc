@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "engine/base/clock.h"
 #include "engine/base/status.h"
 #include "engine/compile/build_identity.h"
 #include "engine/execution/clock.h"
@@ -88,14 +89,17 @@ std::shared_ptr<const Kernel> KernelCache::LoadStored(const std::string& store_k
 }
 
 absl::StatusOr<CompiledKernel> KernelCache::LowerAndCompile(const Named& kernel,
-                                                            const Target& target, Budget* budget) {
-  const Stopwatch lowering;
+                                                            const Target& target, Budget* budget,
+                                                            LoweringTime* lowered) {
+  const Clock& clock = *Clock::Steady();
+  const int64_t begin_ns = clock.Ns();
   CompiledKernel out;
   TG_ASSIGN_OR_RETURN(Program program, Lower(kernel.graph, target, kernel.name, budget, &out.bounds,
                                              {.weights = kernel.weights}));
   TG_ASSIGN_OR_RETURN(const std::string source, Render(program, target));
   TG_RETURN_IF_ERROR(budget->SpendCode(static_cast<int64_t>(source.size())));
-  const uint64_t lower_ns = lowering.ns();
+  const int64_t end_ns = clock.Ns();
+  if (lowered != nullptr) lowered->Cover({begin_ns, end_ns});
   const Stopwatch compiling;
   TG_ASSIGN_OR_RETURN(out.image, services_.compiler->Compile(source, kernel.name, target, budget));
   out.arguments = std::move(program.arguments);
@@ -106,18 +110,20 @@ absl::StatusOr<CompiledKernel> KernelCache::LowerAndCompile(const Named& kernel,
 
   const std::lock_guard lock(mutex_);
   ++stats_.compiled;
-  stats_.lower_ns += lower_ns;
+  stats_.lower_ns += static_cast<uint64_t>(end_ns - begin_ns);
   stats_.compile_ns += compiling.ns();
   stats_.bounds += out.bounds;
   return out;
 }
 
 absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Make(const Named& kernel, Device& device,
-                                                                Budget* budget) {
+                                                                Budget* budget,
+                                                                LoweringTime* lowered) {
   const std::string store_key = StoreKey(kernel, device.target());
   if (auto stored = LoadStored(store_key, device, budget)) return stored;
   const auto make = [&]() -> absl::StatusOr<std::shared_ptr<const Kernel>> {
-    TG_ASSIGN_OR_RETURN(CompiledKernel compiled, LowerAndCompile(kernel, device.target(), budget));
+    TG_ASSIGN_OR_RETURN(CompiledKernel compiled,
+                        LowerAndCompile(kernel, device.target(), budget, lowered));
     if (!store_key.empty()) services_.store->Put(store_key, compiled);
     auto loaded = Load(std::move(compiled), device, budget);
     if (!absl::IsInvalidArgument(loaded.status())) return loaded;
@@ -133,12 +139,13 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Make(const Named& ker
 
 absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const FrozenGraph& kernel,
                                                                Device& device, Budget* budget,
-                                                               std::span<const int32_t> weights) {
+                                                               std::span<const int32_t> weights,
+                                                               LoweringTime* lowered) {
   const std::string hash = ContentHash(kernel.root()).Hex();
   const std::string key =
       StrCat(hash, "|", Numbers(weights), "|", device.name(), "|", device.target().Key());
   const auto make = [&] {
-    return Make({kernel, hash, "k_" + hash.substr(0, 16), weights}, device, budget);
+    return Make({kernel, hash, "k_" + hash.substr(0, 16), weights}, device, budget, lowered);
   };
   TG_ASSIGN_OR_RETURN(auto got, cache_.Get(key, budget, make));
   return std::move(got.value);

@@ -15,6 +15,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/once_cache.h"
 #include "engine/execution/kernel_services.h"
+#include "engine/execution/lowering_time.h"
 #include "engine/ir/graph.h"
 #include "engine/lowering/lower.h"
 
@@ -51,10 +52,11 @@ class KernelCache {
   explicit KernelCache(int64_t capacity, KernelServices services = {});
 
   // `kernel` as the schedule makes it, for the budget's share, with those of its arguments that are
-  // weights. Thread-safe.
+  // weights. `lowered`, which may be null, covers when it was lowered for this call. Thread-safe.
   absl::StatusOr<std::shared_ptr<const Kernel>> Get(const FrozenGraph& kernel, Device& device,
                                                     Budget* budget,
-                                                    std::span<const int32_t> weights = {});
+                                                    std::span<const int32_t> weights = {},
+                                                    LoweringTime* lowered = nullptr);
   KernelStats stats() const;
 
  private:
@@ -66,7 +68,7 @@ class KernelCache {
     const std::span<const int32_t> weights;
   };
   absl::StatusOr<std::shared_ptr<const Kernel>> Make(const Named& kernel, Device& device,
-                                                     Budget* budget);
+                                                     Budget* budget, LoweringTime* lowered);
   // Loads the kernel from the store; null if it is not there.
   std::shared_ptr<const Kernel> LoadStored(const std::string& store_key, Device& device,
                                            Budget* budget);
@@ -74,7 +76,7 @@ class KernelCache {
   absl::StatusOr<std::shared_ptr<const Kernel>> Load(CompiledKernel compiled, Device& device,
                                                      Budget* budget);
   absl::StatusOr<CompiledKernel> LowerAndCompile(const Named& kernel, const Target& target,
-                                                 Budget* budget);
+                                                 Budget* budget, LoweringTime* lowered);
   // The key of the kernel in the store; empty if there is no store or the build has no identity.
   std::string StoreKey(const Named& kernel, const Target& target) const;
 

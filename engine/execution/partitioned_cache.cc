@@ -70,19 +70,21 @@ absl::StatusOr<ExecutableCache::Result> PartitionedCache::Get(const Digest& hash
     return parts_.Get(hash, graph, *only, budget, variables);
   }
   const Stopwatch all;
+  LoweringTime lowered;
   const auto make = [&]() -> absl::StatusOr<std::shared_ptr<const Made>> {
     auto made = std::make_shared<Made>();
     if (only != nullptr) {
       TG_ASSIGN_OR_RETURN(made->executable, MakeOnDevice(hash, graph, *only, budget, variables));
     } else {
-      TG_ASSIGN_OR_RETURN(made->several, Make(graph, devices, budget, variables));
+      TG_ASSIGN_OR_RETURN(made->several, Make(graph, devices, budget, variables, &lowered));
       made->executable = made->several;
     }
     return made;
   };
   TG_ASSIGN_OR_RETURN(const auto got,
                       cache_.Get(PartitionedKey(hash, devices, variables), budget, make));
-  return ExecutableCache::Result{got.value->executable, !got.made, got.made ? all.ns() : 0};
+  return ExecutableCache::Result{got.value->executable, !got.made, got.made ? all.ns() : 0,
+                                 lowered};
 }
 
 // The graph travels once, whatever values its variables have.
@@ -118,7 +120,7 @@ void PartitionedCache::ReleaseMemory() {
 
 absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> PartitionedCache::Make(
     const FrozenGraph& graph, std::span<Device* const> devices, Budget* budget,
-    std::span<const VarValue> variables) {
+    std::span<const VarValue> variables, LoweringTime* lowered) {
   // Devices by order of their first number.
   Placement placement;
   placement.all_reduce = limits_.all_reduce;
@@ -151,6 +153,7 @@ absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> PartitionedCache::M
         TG_ASSIGN_OR_RETURN(auto made,
                             parts_.Get(ContentHash(step.graph.root()), step.graph, device, budget));
         part = std::move(made.executable);
+        lowered->Cover(made.lowered);
         break;
       }
     }

@@ -71,7 +71,7 @@ class PartitionedCache {
       std::span<const VarValue> variables);
   absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> Make(
       const FrozenGraph& graph, std::span<Device* const> devices, Budget* budget,
-      std::span<const VarValue> variables);
+      std::span<const VarValue> variables, LoweringTime* lowered);
 
   ExecutableCache& parts_;
   const Limits limits_;

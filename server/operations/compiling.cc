@@ -24,9 +24,16 @@ absl::StatusOr<ExecutableCache::Result> Compile(Turn& turn, const StoredGraph& g
   Budget budget(turn.env().limits.job);
   budget.SetShare(tenant.share);
   TG_ASSIGN_OR_RETURN(const Turn::Job job, Turn::Job::Begin(turn, &budget));
+  OperationTrace* const trace = turn.trace();
+  const int64_t begun = trace == nullptr ? 0 : trace->Now();
   auto result =
       tenant.engine->Get(graph.hash, graph.graph, placement.devices(), &budget, variables);
   tenant.compile_time->Correct(0, budget.worked_ns());
+  if (trace == nullptr) return result;
+  if (result.ok() && !result->lowered.empty()) {
+    trace->Add("lower", result->lowered.begin_ns, result->lowered.end_ns);
+  }
+  trace->Add("compile", begun, trace->Now());
   return result;
 }
 

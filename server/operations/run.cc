@@ -178,9 +178,7 @@ Step RunAction::FindExecutable(Turn& turn, const StoredGraph& graph, absl::Statu
   *status = tenant.TakeCompileTime(turn.env().clock->Ns());
   if (!status->ok()) return Step::kDone;
   const CompileTimer charged(&tenant);
-  const int64_t begun = turn.trace() == nullptr ? 0 : turn.trace()->Now();
   auto compiled = Compile(turn, graph, placement, op_.variables);
-  if (turn.trace() != nullptr) turn.trace()->Add("compile", begun, turn.trace()->Now());
   *status = compiled.status();
   if (compiled.ok()) compiled_ = *std::move(compiled);
   return Step::kDone;

@@ -339,7 +339,7 @@ TEST_F(ConfigTest, OperationsAreTraced) {
     EXPECT_EQ(testing::String(event.args, "parent"), root);
     EXPECT_EQ(testing::String(event.args, "tenant"), "local");
   }
-  EXPECT_THAT(names, ElementsAre("queue", "compile", "admit", "schedule", "run"));
+  EXPECT_THAT(names, ElementsAre("queue", "lower", "compile", "admit", "schedule", "run"));
 }
 
 // Every operation is traced and has a line; the collector is not there; clients send trace headers
