@@ -9,7 +9,7 @@ namespace telegrad {
 namespace {
 
 constexpr int kMostMistakes = 20;
-constexpr std::string_view kBlanks = " \t\r";
+constexpr std::string_view kBlanks = " \t\r", kEnd = "# end";
 
 std::string_view Stripped(std::string_view text) {
   const size_t first = text.find_first_not_of(kBlanks);
@@ -119,6 +119,15 @@ absl::Status Mistakes::ToStatus() const {
   if (count_ == 0) return absl::OkStatus();
   if (count_ <= kMostMistakes) return InvalidArgument(text_);
   return InvalidArgument(text_, "\n", file_, ": ", count_ - kMostMistakes, " more mistakes");
+}
+
+bool SaysItIsWhole(std::string_view text) {
+  const size_t last = text.find_last_not_of(" \t\r\n");
+  if (last == std::string_view::npos || text.find('\n', last) == std::string_view::npos) {
+    return false;
+  }
+  text = text.substr(0, last + 1);
+  return Stripped(text.substr(text.rfind('\n') + 1)) == kEnd;  // npos + 1 is 0
 }
 
 absl::StatusOr<ConfigFile> ParseConfig(std::string_view text, std::string_view file,

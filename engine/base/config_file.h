@@ -8,7 +8,8 @@
 //
 //   [section]                              what follows is for whoever understands sections
 //
-// A '#' at the beginning of a line or behind a blank begins a comment.
+// A '#' at the beginning of a line or behind a blank begins a comment. A file may say that it is
+// whole: its last line is the comment "# end".
 #pragma once
 
 #include <span>
@@ -29,6 +30,9 @@ struct ConfigFile {
   std::vector<Setting> settings;  // in the order of their lines
   std::string sections;           // the text from the first one on, behind as many empty lines
 };
+
+// Whether the last line that is not blank is "# end", and it is a whole line.
+bool SaysItIsWhole(std::string_view text);
 
 // INVALID_ARGUMENT has a line for each mistake, the first few of them: "FILE:LINE: what is wrong".
 absl::StatusOr<ConfigFile> ParseConfig(std::string_view text, std::string_view file,

@@ -60,6 +60,19 @@ TEST(ConfigFile, MistakesAreToldByLine) {
   EXPECT_THAT(Read(many), ElementsAre(HasSubstr("\nf: 980 more mistakes")));
 }
 
+TEST(ConfigFile, MaySayThatItIsWhole) {
+  for (const char* whole :
+       {"# end\n", "name = x\n# end\n", "a\r\n# end\r\n", "a\n  # end \n\n \n"}) {
+    EXPECT_TRUE(SaysItIsWhole(whole)) << whole;
+  }
+  for (const char* other : {"", "\n", "# end", "name = x # end\n", "# end of it\n",
+                            "# end\nname = x\n", "# end\n# more\n", "## end\n"}) {
+    EXPECT_FALSE(SaysItIsWhole(other)) << other;
+  }
+  const std::string file = "name = x\n[a]\nb = c\n# end\n";
+  for (size_t n = 0; n < file.size(); ++n) EXPECT_FALSE(SaysItIsWhole(file.substr(0, n))) << n;
+}
+
 TEST(ConfigFile, IsPrintedAsItIsRead) {
   const std::string_view args[] = {"--name", "a # b", "--part", "x", "--part", " y ", "--loud"};
   const auto flags = Flags::Parse(kTable, args);

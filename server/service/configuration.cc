@@ -95,6 +95,7 @@ absl::StatusOr<Configuration> Configuration::Load(const Flags& command_line) {
     if (!command_line.given(name)) out.flags.Replace(name, std::move(all));
   }
   out.sections = std::move(file.sections);
+  out.says_whole = SaysItIsWhole(*text);
   if (!out.sections.empty() && !out.flags.GetString("tenants").empty()) {
     return InvalidArgument("--config ", path, " has sections of tenants, and --tenants ",
                            out.flags.GetString("tenants"),
@@ -129,6 +130,7 @@ std::string Configuration::Print() const {
   std::string out = PrintConfig(kDaemonFlags, flags);
   const size_t first = sections.find('[');
   if (first != std::string::npos) StrAppend(&out, sections.substr(first));
+  if (!SaysItIsWhole(out)) StrAppend(&out, out.ends_with('\n') ? "" : "\n", "# end\n");
   return out;
 }
 
@@ -138,7 +140,10 @@ Reloader::Reloader(Flags command_line, Configuration running, Authenticator* aut
       started_(running),
       authenticator_(*authenticator),
       tenants_(*tenants),
-      now_(std::move(running)) {}
+      now_(std::move(running)) {
+  const auto table = started_.Tenants(authenticator_.open());
+  tenants_say_whole_ = table.ok() && table->says_whole;
+}
 
 int64_t Reloader::drain_seconds() const {
   const MutexLock lock(mutex_);
@@ -159,14 +164,29 @@ absl::StatusOr<std::vector<std::string>> Reloader::Reload() {
   return waiting;
 }
 
+absl::Status Reloader::CheckWhole(const Configuration& next, const TenantTable& tenants) const {
+  const auto cut = [](std::string_view flag, const std::string& file) {
+    return InvalidArgument("--", flag, " ", file, ": its last line was \"# end\" and is not any ",
+                           "more, so the file may be cut; end it with that line, or restart");
+  };
+  if (now_.says_whole && !next.says_whole) return cut("config", next.flags.GetString("config"));
+  const std::string& file = next.flags.GetString("tenants");
+  if (tenants_say_whole_ && !tenants.says_whole && file == now_.flags.GetString("tenants")) {
+    return cut("tenants", file);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<std::string>> Reloader::ReloadLocked() {
   TG_ASSIGN_OR_RETURN(Configuration next, Configuration::Load(command_line_));
   TG_RETURN_IF_ERROR(next.Check());
   TG_ASSIGN_OR_RETURN(TenantTable table, next.Tenants(authenticator_.open()));
+  TG_RETURN_IF_ERROR(CheckWhole(next, table));
   // From here on nothing fails.
   const std::string& level = next.flags.GetString("log-level");
   if (level != now_.flags.GetString("log-level")) SetLogLevel(*LogLevelFromText(level));
   authenticator_.Refresh();
+  tenants_say_whole_ = table.says_whole;
   tenants_.Replace(std::move(table));
   std::vector<std::string> waiting;
   for (const FlagRow& row : kDaemonFlags) {

@@ -22,6 +22,7 @@ namespace telegrad {
 struct Configuration {
   Flags flags;
   std::string sections = {};  // of tenants, in the file of --config; empty: it has none
+  bool says_whole = false;    // that file, see config_file.h
 
   // Of a command line, and the file that it names. INVALID_ARGUMENT has a line for each mistake in
   // the file.
@@ -45,13 +46,16 @@ class Reloader {
 
   // Reads the configuration and the files that it names again. Gives the names of the flags whose
   // change waits for the next start. An error says what is wrong; then nothing has changed. Both
-  // are logged.
+  // are logged. A file that said that it was whole, and does not any more, is an error: it may be
+  // cut where a line ends.
   absl::StatusOr<std::vector<std::string>> Reload();
 
   int64_t drain_seconds() const;  // as it is now
 
  private:
   absl::StatusOr<std::vector<std::string>> ReloadLocked() TG_REQUIRES(mutex_);
+  absl::Status CheckWhole(const Configuration& next, const TenantTable& tenants) const
+      TG_REQUIRES(mutex_);
 
   const Flags command_line_;
   const Configuration started_;
@@ -59,6 +63,7 @@ class Reloader {
   TenantDirectory& tenants_;
   mutable Mutex mutex_;
   Configuration now_ TG_GUARDED_BY(mutex_);
+  bool tenants_say_whole_ TG_GUARDED_BY(mutex_) = false;  // the file of --tenants
 };
 
 // Answers --check-config and --print-config: the exit code; none where neither is asked for.

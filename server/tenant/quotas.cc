@@ -266,7 +266,9 @@ absl::StatusOr<TenantTable> ReadTenants(const std::string& file, const Quotas& d
   if (!in || in.bad()) {
     return InvalidArgument("cannot read ", file, ": ", std::string_view(std::strerror(errno)));
   }
-  return ParseTenants(text, file, defaults);
+  TG_ASSIGN_OR_RETURN(TenantTable table, ParseTenants(text, file, defaults));
+  table.says_whole = SaysItIsWhole(text);
+  return table;
 }
 
 }  // namespace telegrad

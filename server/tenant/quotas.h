@@ -100,6 +100,7 @@ struct TenantTable {
   std::optional<Quotas> others = Quotas();  // none: only the named are served
   bool from_file = false;                   // else all are others
   std::string flag = "--tenants";           // that names the file
+  bool says_whole = false;                  // the file of --tenants, see config_file.h
 };
 
 // INVALID_ARGUMENT has a line for each mistake, "FILE:LINE: ...".

@@ -168,6 +168,33 @@ TEST_F(ConfigTest, IsReadAgainWithoutARestart) {
   EXPECT_EQ(first.Ask(AllocRequest(2, 8)), absl::OkStatus()) << "no call was dropped";
 }
 
+// Wherever a file of several lines is cut, even where what is left has no mistake.
+TEST_F(ConfigTest, AFileThatIsCutChangesNothing) {
+  const std::string tenants = file_ + ".tenants";
+  const std::string config = "log-level = error\ntenants = " + tenants + "\n# end\n";
+  const std::string table = "[*]\n[local]\nweight = 3\nsessions = 7\n# end\n";
+  std::ofstream(tenants) << table;
+  Write(config);
+  Start({"--config", file_, "--admin-listen", "unix:" + admin_socket_});
+  const auto check = [&](const std::string& file, const std::string& whole) {
+    for (size_t n = 0; n < whole.size(); ++n) {
+      std::ofstream(file) << whole.substr(0, n);
+      const absl::Status refused = Reload().status();
+      EXPECT_EQ(refused.code(), Code::kInvalidArgument) << whole.substr(0, n);
+    }
+    EXPECT_EQ(LimitOf("weight"), 3);
+    std::ofstream(file) << whole;
+    EXPECT_TRUE(Reload().ok());
+  };
+  check(tenants, table);
+  check(file_, config);
+  std::ofstream(tenants) << "[*]\n";
+  EXPECT_THAT(
+      Reload().status().message(),
+      HasSubstr("--tenants " + tenants + ": its last line was \"# end\" and is not any more"));
+  std::filesystem::remove(tenants);
+}
+
 TEST_F(ConfigTest, TheCommandLineAdministrates) {
   Write(StrCat("listen = 127.0.0.1:0\nmetrics = 127.0.0.1:0\ncpu-memory = 268435456\n",
                "cpu-devices = 2\ncompile-workers = 1\nlog-level = error\nadmin-listen = unix:",
