@@ -4,8 +4,9 @@
 //   light HOST:PORT TOKEN RUNS               one trivial run after another: "P50 P99" in ms
 //   flood HOST:PORT TOKEN WHAT SESSIONS      "ready", then from a line on standard input on
 //                                            runs: of 64 Mi additions, four under way in each
-//                                            short: of 0.1 ms or so, sixteen under way in each
-//                                            long: products of 4096 x 4096, 3 s or so, likewise
+//                                            short: of 0.1 ms or so, 64 under way in each
+//                                            long: products of 4096 x 4096, 3 s or so, four
+//                                            under way in each
 //                                            compile: a new graph of 16 kernels after another
 //                                            transfer: 256 MiB up and down
 //   idle HOST:PORT SESSIONS TOKEN...         so many sessions on a connection of each token;
@@ -43,8 +44,8 @@ absl::StatusOr<std::shared_ptr<Connection>> ConnectAs(const std::string& address
 // A session with one graph: slot 1 = slot 0 + 1; of no elements: a product of matrices.
 class FairClient {
  public:
-  absl::Status Open(const std::string& address, const std::string& token, int64_t elements) {
-    TG_ASSIGN_OR_RETURN(connection_, ConnectAs(address, token));
+  absl::Status Open(std::shared_ptr<Connection> connection, int64_t elements) {
+    connection_ = std::move(connection);
     TG_ASSIGN_OR_RETURN(session_, connection_->OpenSession());
     constexpr int64_t kMatrix = 4096;
     for (uint64_t& handle : handles_) {
@@ -76,7 +77,8 @@ class FairClient {
 
 absl::Status Light(const std::string& address, const std::string& token, int runs) {
   FairClient client;
-  TG_RETURN_IF_ERROR(client.Open(address, token, 16));
+  TG_ASSIGN_OR_RETURN(auto connection, ConnectAs(address, token));
+  TG_RETURN_IF_ERROR(client.Open(std::move(connection), 16));
   std::vector<double> ms;
   for (int i = 0; i < runs; ++i) {
     const double start = Seconds();
@@ -138,7 +140,7 @@ absl::Status Flood(const std::string& address, const std::string& token, const s
   std::atomic<int64_t> number{0};
   const std::map<std::string, Kind> kinds = {
       {"runs", {64 * kMi, [](FairClient& c) { return KeepRunning(c, 4); }}},
-      {"short", {kMi / 8, [](FairClient& c) { return KeepRunning(c, 16); }}},
+      {"short", {kMi / 8, [](FairClient& c) { return KeepRunning(c, 64); }}},
       {"long", {0, [](FairClient& c) { return KeepRunning(c, 4); }}},
       {"compile", {16, [&](FairClient& c) { return KeepCompiling(c, number); }}},
       {"transfer", {64 * kMi, [](FairClient& c) { return KeepTransferring(c); }}},
@@ -146,7 +148,8 @@ absl::Status Flood(const std::string& address, const std::string& token, const s
   const auto kind = kinds.find(what);
   if (kind == kinds.end()) return InvalidArgument("there is no flood ", what);
   std::vector<FairClient> clients(static_cast<size_t>(sessions));
-  for (FairClient& c : clients) TG_RETURN_IF_ERROR(c.Open(address, token, kind->second.elements));
+  TG_ASSIGN_OR_RETURN(const auto connection, ConnectAs(address, token));
+  for (FairClient& c : clients) TG_RETURN_IF_ERROR(c.Open(connection, kind->second.elements));
   std::printf("ready\n");
   std::fflush(stdout);
   std::getchar();
