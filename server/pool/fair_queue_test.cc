@@ -166,6 +166,47 @@ TEST_F(FairQueueTest, DeviceTimeIsAsTheWeights) {
   check(ten);
 }
 
+// Clients that send the next run when they have the answer to one, some time after its end: each
+// session runs dry all the time, and a tenant of many sessions never does.
+TEST_F(FairQueueTest, SharesAreAsTheWeightsWhereSessionsRunDry) {
+  struct Client {
+    std::string name;
+    std::shared_ptr<FairQueue::Lane> lane;
+    int64_t predicted = 0, ns = 0;
+    TimelinePoint point = {};
+    int64_t answered = 0;  // when; 0: it is not over
+  };
+  constexpr int64_t kRun = kMs / 10, kAnswer = 2 * kRun, kTotal = 5'000 * kMs;
+  constexpr int kSessions = 64;
+  // Right predictions, and ones that are wrong in both directions.
+  for (const auto& [of_a, of_b] :
+       {std::pair(kRun, kRun), {kRun / 10, kRun * 10}, {kRun * 10, kRun / 10}}) {
+    const auto a = std::make_shared<Share>("a", 1), b = std::make_shared<Share>("b", 3);
+    std::deque<Client> clients;
+    for (int i = 0; i < kSessions; ++i) {
+      clients.push_back({"a", queue_.NewLane(a), of_a, kRun});
+      clients.push_back({"b", queue_.NewLane(b), of_b, kRun});
+    }
+    std::map<std::string, int64_t> got;
+    for (const int64_t end = clock_.Ns() + kTotal; clock_.Ns() < end;) {
+      for (Client& client : clients) {
+        if (!IsOver(client.point)) continue;
+        if (client.answered == 0) client.answered = clock_.Ns() + kAnswer;
+        if (client.point.timeline != nullptr && clock_.Ns() < client.answered) continue;
+        client.answered = 0;
+        client.point =
+            queue_.Submit(client.lane, WorkOf(client.name, 1, client.predicted, client.ns));
+      }
+      ASSERT_GT(device_.size(), 0u);
+      const FakeSlice& slice = device_.RunOne();
+      got[slice.of] += slice.ns;
+    }
+    device_.RunAll();
+    EXPECT_NEAR(static_cast<double>(got["a"]) / kTotal / 0.25, 1, 0.03) << of_a;
+    EXPECT_NEAR(static_cast<double>(got["b"]) / kTotal / 0.75, 1, 0.03) << of_b;
+  }
+}
+
 TEST_F(FairQueueTest, ALightTenantWaitsForTwoSlicesAtMost) {
   std::vector<std::shared_ptr<FairQueue::Lane>> heavy;
   for (int i = 0; i < 10; ++i) {
