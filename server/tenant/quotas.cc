@@ -2,17 +2,14 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <set>
 
 #include "engine/base/config_file.h"
 #include "engine/base/share.h"
 #include "engine/base/status.h"
 #include "server/identity/principal.h"
+#include "server/identity/reloaded.h"
 
 namespace telegrad {
 namespace {
@@ -261,13 +258,12 @@ absl::StatusOr<TenantTable> ParseTenants(std::string_view text, std::string_view
 }
 
 absl::StatusOr<TenantTable> ReadTenants(const std::string& file, const Quotas& defaults) {
-  std::ifstream in(file, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in || in.bad()) {
-    return InvalidArgument("cannot read ", file, ": ", std::string_view(std::strerror(errno)));
+  const absl::StatusOr<std::string> text = ReadSmallFile(file);
+  if (!text.ok()) {
+    return InvalidArgument("cannot read ", file, ": ", ToStd(text.status().message()));
   }
-  TG_ASSIGN_OR_RETURN(TenantTable table, ParseTenants(text, file, defaults));
-  table.says_whole = SaysItIsWhole(text);
+  TG_ASSIGN_OR_RETURN(TenantTable table, ParseTenants(*text, file, defaults));
+  table.says_whole = SaysItIsWhole(*text);
   return table;
 }
 

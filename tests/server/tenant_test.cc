@@ -88,6 +88,8 @@ TEST(TenantFile, SaysWhereItIsWrong) {
   }
   EXPECT_THAT(std::string(ReadTenants("/nowhere/at/all", {}).status().message()),
               HasSubstr("cannot read /nowhere/at/all: No such file"));
+  EXPECT_THAT(std::string(ReadTenants("/proc", {}).status().message()),
+              HasSubstr("cannot read /proc: Is a directory"));
 }
 
 TEST(TenantNames, FitIntoAFileAndALabel) {
