@@ -50,8 +50,9 @@ absl::StatusOr<std::shared_ptr<const PlannedExecutable>> PlannedExecutable::Crea
 }
 
 absl::Status PlannedExecutable::Predict(KernelInfo* kernel, int64_t* segments) {
-  kernel->seconds = PredictedSeconds(kernel->flops, kernel->bytes, runs_->device.rates());
-  kernel->segments = SegmentsOf(kernel->seconds, kernel->iterations);
+  const Rates rates = runs_->device.rates();
+  kernel->seconds = PredictedSeconds(kernel->flops, kernel->bytes, rates);
+  kernel->segments = SegmentsOf(kernel->seconds, kernel->iterations, rates.iterations);
   if ((*segments += kernel->segments) <= kMaxSegments) return absl::OkStatus();
   return ResourceExhausted("the run would be cut into more than ", kMaxSegments,
                            " segments, which are predicted to take ", cost_.seconds,

@@ -59,6 +59,10 @@ TEST(Prediction, SegmentsAreShortAndAtMostOneAnIteration) {
   EXPECT_EQ(SegmentsOf(2.5 * kSegmentSeconds, 2), 2);
   EXPECT_EQ(SegmentsOf(1e30, 1), 1);
   EXPECT_EQ(SegmentsOf(1, 0), 1);
+  EXPECT_EQ(SegmentsOf(1, 64, 2), 32) << "each has work for both threads";
+  EXPECT_EQ(SegmentsOf(1, 65, 2), 32);
+  EXPECT_EQ(SegmentsOf(1, 3, 4), 1);
+  EXPECT_EQ(SegmentsOf(1, 1000, 4), 200);
 }
 
 // 64 Ki floats on a device that says that it needs 12.5 ms for them: three segments.

@@ -18,8 +18,9 @@ double PredictedSeconds(double flops, double bytes, const Rates& rates) {
   return seconds;
 }
 
-int SegmentsOf(double seconds, int64_t iterations) {
-  const double most = std::min(kMaxPredictedSegments, static_cast<double>(iterations));
+int SegmentsOf(double seconds, int64_t iterations, int64_t at_once) {
+  const double most = std::min(kMaxPredictedSegments,
+                               static_cast<double>(iterations / std::max<int64_t>(at_once, 1)));
   return static_cast<int>(std::max(1.0, std::min(most, std::ceil(seconds / kSegmentSeconds))));
 }
 

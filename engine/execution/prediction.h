@@ -15,8 +15,9 @@ inline constexpr double kSegmentSeconds = 5e-3;
 // 0 where the device declares no rates.
 double PredictedSeconds(double flops, double bytes, const Rates& rates);
 
-// Into how many launches of at most kSegmentSeconds each a kernel is cut; at most one for each of
-// its iterations, which are the smallest unit of a launch.
-int SegmentsOf(double seconds, int64_t iterations);
+// Into how many launches of at most kSegmentSeconds each a kernel is cut. Each has at least as many
+// of its iterations as the device does at once (Rates::iterations): one of fewer would take as long
+// and leave the rest of the device idle.
+int SegmentsOf(double seconds, int64_t iterations, int64_t at_once = 1);
 
 }  // namespace telegrad
