@@ -69,7 +69,8 @@ std::string MetadataJson(const ServedModel& model, const std::vector<std::string
   const ModelConfig& config = model.config();
   return StrCat("{\"name\":", JsonQuote(config.name),
                 ",\"versions\":", Array(versions, [](const auto& v) { return JsonQuote(v); }),
-                ",\"platform\":\"onnxruntime_onnx\",\"inputs\":", Array(config.inputs, TensorJson),
+                ",\"platform\":\"", config.format_info().platform,
+                "\",\"inputs\":", Array(config.inputs, TensorJson),
                 ",\"outputs\":", Array(config.outputs, TensorJson), "}");
 }
 
@@ -77,10 +78,11 @@ std::string ConfigJson(const ModelConfig& config) {
   const bool batches = config.max_batch > 0;
   const auto io = [&](const TensorSpec& spec) { return IoJson(spec, batches); };
   std::string out = StrCat(
-      "{\"name\":", JsonQuote(config.name),
-      ",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\",\"version_policy\":",
-      VersionsJson(config.versions), ",\"max_batch_size\":", config.max_batch,
-      ",\"input\":", Array(config.inputs, io), ",\"output\":", Array(config.outputs, io),
+      "{\"name\":", JsonQuote(config.name), ",\"platform\":\"", config.format_info().platform,
+      "\",\"backend\":\"", config.format_info().backend,
+      "\",\"version_policy\":", VersionsJson(config.versions),
+      ",\"max_batch_size\":", config.max_batch, ",\"input\":", Array(config.inputs, io),
+      ",\"output\":", Array(config.outputs, io),
       ",\"instance_group\":[{\"name\":", JsonQuote(config.name), ",\"count\":", config.instances,
       "}],\"default_model_filename\":", JsonQuote(config.file));
   if (config.cached) out += ",\"response_cache\":{\"enable\":true}";

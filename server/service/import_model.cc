@@ -13,6 +13,8 @@
 #include "engine/ir/content_hash.h"
 #include "engine/wire/graph_codec.h"
 #include "google/protobuf/arena.h"
+#include "server/serving/model_format.h"
+#include "server/serving/plan_model.h"
 
 namespace telegrad {
 namespace {
@@ -104,6 +106,28 @@ absl::StatusOr<ImportedModel> FromOnnx(std::string_view file, const ImportOption
   return FromPlan(std::move(onnx), budget);
 }
 
+// Its shapes are fixed, so that options have nothing to say that its caller has not checked.
+absl::StatusOr<ReadForm> ReadServedPlan(std::string_view file, const ImportOptions& options,
+                                        Budget* budget) {
+  if (!options.values.empty()) return InvalidArgument("a plan does not depend on values");
+  TG_ASSIGN_OR_RETURN(PlanModel model, ReadPlanModel(file, budget));
+  OnnxPlan plan;
+  for (size_t i = 0; i < model.plan.slots.size(); ++i) {
+    const Slot& slot = model.plan.slots[i];
+    const auto number = static_cast<int>(i);
+    if (slot.role == SlotRole::kState) {
+      plan.weights.push_back({.slot = number, .bytes = model.contents[i]});
+    } else {
+      (slot.role == SlotRole::kInput ? plan.inputs : plan.outputs)
+          .push_back({.name = slot.name, .slot = number});
+    }
+  }
+  plan.plan = std::move(model.plan);
+  ReadForm out;
+  TG_ASSIGN_OR_RETURN(out.model, FromPlan(std::move(plan), budget));
+  return out;
+}
+
 struct Format {
   std::string_view name;
   absl::StatusOr<ImportedModel> (*read)(std::string_view file, const ImportOptions& options,
@@ -124,6 +148,7 @@ absl::StatusOr<ImportedModel> ReadModelFile(const std::string& format, std::stri
 
 absl::StatusOr<ReadForm> ReadServedModel(std::string_view file, const ImportOptions& options,
                                          Budget* budget) {
+  if (FormatOf(file) == ModelFormat::kPlan) return ReadServedPlan(file, options, budget);
   TG_ASSIGN_OR_RETURN(OnnxPlan onnx, ImportOnnx(file, options, budget));
   ReadForm out{.model = {}, .strings = {}, .guards = std::move(onnx.guards)};
   for (const OnnxValue& value : onnx.outputs) {

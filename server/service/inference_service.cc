@@ -130,7 +130,7 @@ absl::Status InferenceService::ModelMetadata(const Caller& caller,
   TG_ASSIGN_OR_RETURN(const auto model,
                       models->Find(*caller.tenant, request.name(), request.version()));
   response->set_name(model->config().name);
-  response->set_platform("onnxruntime_onnx");
+  response->set_platform(std::string(model->config().format_info().platform));
   for (const std::string& version : models->repository().Versions(request.name())) {
     response->add_versions(version);
   }

@@ -1,5 +1,7 @@
 #include "server/service/model_config_text.h"
 
+#include <iterator>
+#include <optional>
 #include <string>
 
 #include "engine/base/status.h"
@@ -87,6 +89,26 @@ absl::Status ReadIo(const Io& io, std::vector<TensorSpec>* out) {
   return absl::OkStatus();
 }
 
+// None where the configuration leaves it to the file.
+absl::StatusOr<std::optional<ModelFormat>> FormatFrom(const std::string& platform,
+                                                      const std::string& backend) {
+  if (platform.empty() && backend.empty()) return std::optional<ModelFormat>();
+  std::string known;
+  for (size_t i = 0; i < std::size(kModelFormats); ++i) {
+    const ModelFormatInfo& info = kModelFormats[i];
+    StrAppend(&known, known.empty() ? "" : "; ", info.platform, ", backend ", info.backend);
+    const bool short_name = info.backend == "onnxruntime";  // which some write as "onnx"
+    const auto is = [&](const std::string& text, std::string_view name) {
+      return text.empty() || text == name || (short_name && text == "onnx");
+    };
+    if (is(platform, info.platform) && is(backend, info.backend)) {
+      return std::optional(static_cast<ModelFormat>(i));
+    }
+  }
+  return Unimplemented("platform '", Clip(platform, 64), "', backend '", Clip(backend, 64),
+                       "' is not served; known are ", known);
+}
+
 absl::StatusOr<int64_t> Microseconds(uint64_t us, std::string_view what) {
   constexpr uint64_t kMost = uint64_t{86'400} * 1'000'000;
   if (us <= kMost) return static_cast<int64_t>(us);
@@ -157,14 +179,7 @@ absl::StatusOr<ModelConfig> ParseConfigText(std::string_view text) {
   if (!parser.Parse(&stream, &in)) return InvalidArgument(error.text());
 
   ModelConfig out{.name = in.name()};
-  const std::string& platform = in.platform();
-  const std::string& backend = in.backend();
-  if ((!platform.empty() && platform != "onnxruntime_onnx" && platform != "onnx") ||
-      (!backend.empty() && backend != "onnxruntime" && backend != "onnx")) {
-    return Unimplemented("platform '", platform, "', backend '", backend,
-                         "': only ONNX models are served, platform onnxruntime_onnx, backend "
-                         "onnxruntime or none");
-  }
+  TG_ASSIGN_OR_RETURN(out.format, FormatFrom(in.platform(), in.backend()));
   if (in.has_ensemble_scheduling()) return Unimplemented("ensemble_scheduling is not supported");
   if (in.has_sequence_batching()) return Unimplemented("sequence_batching is not supported");
   if (in.model_transaction_policy().decoupled()) {
@@ -203,8 +218,8 @@ absl::StatusOr<ModelConfig> ParseConfigText(std::string_view text) {
 void ToProto(const ModelConfig& config, inference::ModelConfig* out) {
   const bool batches = config.max_batch > 0;
   out->set_name(config.name);
-  out->set_platform("onnxruntime_onnx");
-  out->set_backend("onnxruntime");
+  out->set_platform(std::string(config.format_info().platform));
+  out->set_backend(std::string(config.format_info().backend));
   out->set_default_model_filename(config.file);
   out->set_max_batch_size(static_cast<int32_t>(config.max_batch));
   if (config.cached) out->mutable_response_cache()->set_enable(true);

@@ -75,7 +75,7 @@ absl::Status FormMaker::CheckRoom(const ModelConfig& config, int64_t new_weights
                            "; unload a model or raise --models-memory; in use: ", in_use());
 }
 
-absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(ModelSource& source,
+absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(FormSource& source,
                                                             const ModelConfig& config,
                                                             const std::vector<Shape>& shapes,
                                                             int64_t rows, const InputValues& values,
@@ -83,17 +83,13 @@ absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(ModelSource& source,
   const CompileTimer charged(&payer);
   Budget budget(env->limits.job);
   budget.SetShare(payer.share);
-  TG_ASSIGN_OR_RETURN(const auto content, source.Read());
   ImportOptions options;
   options.values = values;
   for (size_t i = 0; i < shapes.size(); ++i) {
     if (!values.contains(config.inputs[i].name))
       options.input_shapes[config.inputs[i].name] = shapes[i];
   }
-  options.external = [&](std::string_view location) {
-    return source.ReadOther(*content, location);
-  };
-  TG_ASSIGN_OR_RETURN(const ReadForm imported, read(content->file, options, &budget));
+  TG_ASSIGN_OR_RETURN(const ReadForm imported, source.Read(options, &budget));
   const ImportedModel& model = imported.model;
 
   auto form = std::make_shared<Form>();
@@ -129,6 +125,11 @@ absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(ModelSource& source,
   std::vector<size_t> slots;
   for (size_t i = 0; i < model.slots.size(); ++i) {
     if (model.slots[i].role != ImportedSlot::Role::kWeight) continue;
+    if (form->executable->slots()[i].written) {
+      return FailedPrecondition("a run writes to the weight '", model.slots[i].name,
+                                "', which all tenants share; a model that is served has fixed "
+                                "weights, so export it for inference");
+    }
     if (static_cast<int64_t>(model.contents[i].size()) != model.slots[i].bytes) {
       return Internal("weight '", model.slots[i].name, "' has ", model.contents[i].size(),
                       " bytes, expected ", model.slots[i].bytes);

@@ -3,20 +3,17 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/execution/executable.h"
-#include "engine/frontend/onnx/import.h"
+#include "server/serving/form_source.h"
 #include "server/serving/model_config.h"
-#include "server/serving/model_files.h"
 #include "server/serving/response_cache.h"
 #include "server/serving/weight_store.h"
 #include "server/tenant/environment.h"
-#include "server/tenant/imported_model.h"
 #include "server/tenant/tenant.h"
 
 namespace telegrad {
@@ -40,18 +37,6 @@ struct Form {
   int64_t io_bytes = 0;  // of inputs and outputs
 };
 
-// What is bound to inputs, by name, for a model that depends on it.
-using InputValues = std::map<std::string, std::shared_ptr<const onnx::OnnxData>, std::less<>>;
-
-// A model file as it was read, through the door of imports of sessions.
-struct ReadForm {
-  ImportedModel model;
-  InputValues strings;              // outputs that are no tensors of the graph, by name
-  std::vector<std::string> guards;  // inputs on whose given values all of this depends
-};
-using ReadModel = std::function<absl::StatusOr<ReadForm>(
-    std::string_view file, const ImportOptions& options, Budget* budget)>;
-
 // Makes forms of any model. What it points to outlives it.
 struct FormMaker {
   const Environment* env;
@@ -64,7 +49,7 @@ struct FormMaker {
 
   // A form for inputs of these shapes, in the order of the configuration, and where `values` are
   // given, of these. `payer` pays for the time that it takes. Long: for a thread that compiles.
-  absl::StatusOr<std::shared_ptr<const Form>> Make(ModelSource& source, const ModelConfig& config,
+  absl::StatusOr<std::shared_ptr<const Form>> Make(FormSource& source, const ModelConfig& config,
                                                    const std::vector<Shape>& shapes, int64_t rows,
                                                    const InputValues& values, Tenant& payer) const;
 

@@ -35,7 +35,7 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
   static constexpr size_t kMost = 64;
   static constexpr size_t kMostMaking = 8;  // forms of one version made at a time
 
-  FormCache(const FormMaker* maker, ModelConfig config, std::shared_ptr<ModelSource> source)
+  FormCache(const FormMaker* maker, ModelConfig config, std::shared_ptr<FormSource> source)
       : maker_(*maker), config_(std::move(config)), source_(std::move(source)) {}
 
   // The key of a request for a model that depends on values; `inputs` are all of the model's.
@@ -66,7 +66,7 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
 
   const FormMaker& maker_;
   const ModelConfig config_;
-  const std::shared_ptr<ModelSource> source_;
+  const std::shared_ptr<FormSource> source_;
   mutable Mutex mutex_;
   std::map<FormKey, Entry> forms_ TG_GUARDED_BY(mutex_);
   // By input: whether a form that was made depends on its values. Before one was, any may.

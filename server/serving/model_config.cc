@@ -7,6 +7,7 @@
 #include "engine/base/status.h"
 #include "engine/frontend/onnx/model.h"
 #include "server/serving/datatype.h"
+#include "server/serving/plan_model.h"
 
 namespace telegrad {
 namespace {
@@ -41,7 +42,25 @@ struct Declared {
   bool batches = false;  // by the names of its dimensions
 };
 
+absl::StatusOr<Declared> DeclaredOfPlan(std::string_view file) {
+  Budget budget;
+  TG_ASSIGN_OR_RETURN(const PlanModel model, ReadPlanModel(file, &budget));
+  Declared out;
+  for (const Slot& slot : model.plan.slots) {
+    if (slot.role == SlotRole::kState) continue;
+    if (DatatypeOf(slot.dtype).empty()) {
+      return Unimplemented("the plan's '", Clip(slot.name, 256), "' is of type ", Name(slot.dtype),
+                           ", which the protocol does not have");
+    }
+    (slot.role == SlotRole::kInput ? out.inputs : out.outputs)
+        .push_back({.name = slot.name, .dtype = slot.dtype, .shape = slot.shape});
+  }
+  if (out.inputs.empty()) return InvalidArgument("the plan has no inputs");
+  return out;
+}
+
 absl::StatusOr<Declared> DeclaredOf(std::string_view file) {
+  if (FormatOf(file) == ModelFormat::kPlan) return DeclaredOfPlan(file);
   const absl::StatusOr<onnx::Model> parsed = onnx::ParseModel(file);
   if (!parsed.ok()) {
     return absl::Status(parsed.status().code(), StrCat("ONNX: ", ToStd(parsed.status().message())));
@@ -137,6 +156,12 @@ std::string_view DatatypeOf(const TensorSpec& spec) {
 }
 
 absl::Status CompleteConfig(std::string_view file, ModelConfig* config) {
+  const ModelFormat format = FormatOf(file);
+  if (config->format.value_or(format) != format) {
+    return InvalidArgument("config.pbtxt says platform ", Info(*config->format).platform,
+                           ", and the file is ", Info(format).what);
+  }
+  config->format = format;
   TG_ASSIGN_OR_RETURN(const Declared declared, DeclaredOf(file));
   config->by_value = std::ranges::any_of(declared.inputs, &TensorSpec::strings);
   if (!config->batch_said && config->inputs.empty() && config->outputs.empty() &&

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "engine/ir/graph.h"
 #include "engine/types/dtype.h"
+#include "server/serving/model_format.h"
 
 namespace telegrad {
 
@@ -61,8 +62,9 @@ struct VersionPolicy {
 
 struct ModelConfig {
   std::string name;
-  std::string file = "model.onnx";  // in the folder of a version
-  int64_t max_batch = 0;            // 0: requests are run as they are, one by one
+  std::string file = {};  // in the folder of a version; empty: see ModelFileIn
+  std::optional<ModelFormat> format = std::nullopt;  // none: as the file is
+  int64_t max_batch = 0;                             // 0: requests are run as they are, one by one
   std::optional<DynamicBatching> batching = std::nullopt;
   int64_t instances = 1;  // batches of one tenant that run at a time
   VersionPolicy versions = {};
@@ -72,6 +74,8 @@ struct ModelConfig {
   // Whether a form of the model is for given values of inputs, such as strings, which are read when
   // a model is imported. Then requests are run one by one.
   bool by_value = false;
+
+  const ModelFormatInfo& format_info() const { return Info(format.value_or(ModelFormat::kOnnx)); }
 };
 
 // Reads the text of a configuration file.

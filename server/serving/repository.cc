@@ -96,7 +96,10 @@ uint64_t ModelRepository::StampOf(const ModelFolder& folder) const {
     if (number == 0) continue;
     const auto inner = folder.Folder(version);
     if (!inner.ok()) continue;
-    stamp = Mix64(stamp, Mix64(static_cast<uint64_t>(number), inner->Stamp("model.onnx")));
+    stamp = Mix64(stamp, static_cast<uint64_t>(number));
+    for (const ModelFormatInfo& format : kModelFormats) {
+      stamp = Mix64(stamp, inner->Stamp(format.file));
+    }
   }
   return stamp;
 }
@@ -133,7 +136,7 @@ absl::StatusOr<ModelRepository::Found> ModelRepository::Look(const std::string& 
   if (out.versions.empty()) {
     return FailedPrecondition("of the ", available.size(),
                               " versions in its folder, none is to be served; expected folders "
-                              "named 1, 2, ... with a model.onnx, and a version_policy that "
+                              "named 1, 2, ... with a model, and a version_policy that "
                               "chooses some");
   }
   out.folder = std::make_shared<const ModelFolder>(std::move(folder));
@@ -144,12 +147,14 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadVersion(const 
                                                                           int64_t version) const {
   TG_ASSIGN_OR_RETURN(ModelFolder folder, found.folder->Folder(StrCat(version)));
   ModelConfig config = found.config;
-  auto source = std::make_shared<ModelSource>(
-      std::make_shared<const ModelFolder>(std::move(folder)), config.file);
+  TG_ASSIGN_OR_RETURN(config.file, ModelFileIn(folder, config.file));
+  auto files = std::make_shared<ModelSource>(std::make_shared<const ModelFolder>(std::move(folder)),
+                                             config.file);
   {
-    TG_ASSIGN_OR_RETURN(const auto content, source->Read());
+    TG_ASSIGN_OR_RETURN(const auto content, files->Read());
     TG_RETURN_IF_ERROR(CompleteConfig(content->file, &config));
   }
+  auto source = std::make_shared<FileFormSource>(std::move(files), maker_.read);
   std::vector<std::vector<std::string>> labels;
   for (const TensorSpec& output : config.outputs) {
     labels.emplace_back();
@@ -189,8 +194,8 @@ absl::Status ModelRepository::LoadNow(const std::string& name) {
   std::map<int64_t, VersionState> states;
   for (const int64_t version : found->versions) {
     const auto folder = found->folder->Folder(StrCat(version));
-    const uint64_t stamp =
-        Mix64(found->config_stamp, folder.ok() ? folder->Stamp(found->config.file) : 0);
+    const auto file = folder.ok() ? ModelFileIn(*folder, found->config.file) : folder.status();
+    const uint64_t stamp = Mix64(found->config_stamp, file.ok() ? folder->Stamp(*file) : 0);
     const auto known = before.find(version);
     if (known != before.end() && stamps[version] == stamp) {
       loaded.insert(*known);

@@ -1,6 +1,6 @@
-// The model repository: folders NAME/VERSION/model.onnx below some roots, the models of which are
-// loaded, loaded anew in place, and unloaded. A version takes another's place at once and whole;
-// one that does not load leaves those before it serving, and its reason is kept.
+// The model repository: folders NAME/VERSION/ with a model below some roots, the models of which
+// are loaded, loaded anew in place, and unloaded. A version takes another's place at once and
+// whole; one that does not load leaves those before it serving, and its reason is kept.
 #pragma once
 
 #include <deque>

@@ -47,7 +47,7 @@ uint64_t NextLoad() {
 }  // namespace
 
 ServedModel::ServedModel(const FormMaker* maker, Alarm* alarm, ModelConfig config,
-                         std::string version, std::shared_ptr<ModelSource> source,
+                         std::string version, std::shared_ptr<FormSource> source,
                          std::vector<std::vector<std::string>> labels)
     : maker_(*maker),
       alarm_(*alarm),
@@ -60,7 +60,7 @@ ServedModel::ServedModel(const FormMaker* maker, Alarm* alarm, ModelConfig confi
 
 absl::StatusOr<std::shared_ptr<ServedModel>> ServedModel::Load(
     const FormMaker* maker, Alarm* alarm, ModelConfig config, std::string version,
-    std::shared_ptr<ModelSource> source, std::vector<std::vector<std::string>> labels) {
+    std::shared_ptr<FormSource> source, std::vector<std::vector<std::string>> labels) {
   auto out = std::make_shared<ServedModel>(maker, alarm, std::move(config), std::move(version),
                                            std::move(source), std::move(labels));
   if (out->config_.cached && maker->responses == nullptr) {

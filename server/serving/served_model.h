@@ -25,7 +25,7 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   // compiled model tells of its outputs. Long: for a thread that compiles.
   static absl::StatusOr<std::shared_ptr<ServedModel>> Load(
       const FormMaker* maker, Alarm* alarm, ModelConfig config, std::string version,
-      std::shared_ptr<ModelSource> source, std::vector<std::vector<std::string>> labels);
+      std::shared_ptr<FormSource> source, std::vector<std::vector<std::string>> labels);
 
   // Answers the request by `done`, now or later.
   void Infer(const std::shared_ptr<Tenant>& tenant, InferRequest request, InferDone done);
@@ -43,7 +43,7 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   const std::vector<std::string>& labels(size_t output) const { return labels_[output]; }
 
   ServedModel(const FormMaker* maker, Alarm* alarm, ModelConfig config, std::string version,
-              std::shared_ptr<ModelSource> source, std::vector<std::vector<std::string>> labels);
+              std::shared_ptr<FormSource> source, std::vector<std::vector<std::string>> labels);
 
  private:
   bool AnswerFromCache(const Tenant& tenant, Waiting* waiting);

@@ -42,9 +42,11 @@ class FileSource final : public ByteSource {
   const int fd_;
 };
 
-class StringSource final : public ByteSource {
+// Of bytes that it keeps, or that another keeps.
+template <typename Bytes>
+class BytesSource final : public ByteSource {
  public:
-  StringSource(std::string name, std::string bytes)
+  BytesSource(std::string name, Bytes bytes)
       : ByteSource(std::move(name), static_cast<int64_t>(bytes.size())), bytes_(std::move(bytes)) {}
 
  private:
@@ -53,7 +55,7 @@ class StringSource final : public ByteSource {
     return absl::OkStatus();
   }
 
-  const std::string bytes_;
+  const Bytes bytes_;
 };
 
 }  // namespace
@@ -88,7 +90,11 @@ absl::StatusOr<std::shared_ptr<const ByteSource>> OpenSource(const std::string& 
 }
 
 std::shared_ptr<const ByteSource> MemorySource(std::string bytes, std::string name) {
-  return std::make_shared<StringSource>(std::move(name), std::move(bytes));
+  return std::make_shared<BytesSource<std::string>>(std::move(name), std::move(bytes));
+}
+
+std::shared_ptr<const ByteSource> ViewSource(std::string_view bytes, std::string name) {
+  return std::make_shared<BytesSource<std::string_view>>(std::move(name), bytes);
 }
 
 absl::StatusOr<std::string> SourceCursor::Bytes(uint64_t count) {

@@ -42,6 +42,8 @@ class ByteSource {
 // Of a regular file, which is read and never mapped: one that shrinks is an error and no signal.
 absl::StatusOr<std::shared_ptr<const ByteSource>> OpenSource(const std::string& path);
 std::shared_ptr<const ByteSource> MemorySource(std::string bytes, std::string name = "memory");
+// Of memory that outlives it.
+std::shared_ptr<const ByteSource> ViewSource(std::string_view bytes, std::string name);
 
 // Reads forward through a part of a source, a window at a time. Every error says at which byte of
 // the source it is.

@@ -1,0 +1,23 @@
+// Saved plans as models: a graph and its weights in one safetensors file, as
+// `telegrad.torch.export` writes them (engine/frontend/io/plan_file.h).
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/budget.h"
+#include "engine/frontend/tensor/plan.h"
+
+namespace telegrad {
+
+struct PlanModel {
+  Plan plan;
+  std::vector<std::string_view> contents;  // by slot, of its state: where `file` has it
+};
+
+// `file` outlives the contents. The errors of ReadPlan; UNIMPLEMENTED for a graph with numbers that
+// each run chooses, which requests cannot say.
+absl::StatusOr<PlanModel> ReadPlanModel(std::string_view file, Budget* budget);
+
+}  // namespace telegrad
