@@ -15,10 +15,16 @@ namespace {
 
 class RunningHttp final : public HttpFrontEnd {
  public:
-  RunningHttp(std::unique_ptr<InferenceHttp> handler, std::unique_ptr<HttpServer> server)
-      : handler_(std::move(handler)), server_(std::move(server)) {}
+  RunningHttp(std::unique_ptr<HttpTls> tls, std::unique_ptr<InferenceHttp> handler,
+              std::unique_ptr<HttpServer> server)
+      : tls_(std::move(tls)), handler_(std::move(handler)), server_(std::move(server)) {}
+
+  void Refresh() override {
+    if (tls_ != nullptr) tls_->Refresh();
+  }
 
  private:
+  const std::unique_ptr<HttpTls> tls_;
   const std::unique_ptr<InferenceHttp> handler_;
   const std::unique_ptr<HttpServer> server_;  // ends before what it calls
 };
@@ -34,23 +40,33 @@ absl::StatusOr<std::unique_ptr<HttpFrontEnd>> HttpFrontEnd::Start(const Flags& f
   if (serving == nullptr) return InvalidArgument("--http needs --models");
   TG_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(text));
   if (address.is_unix) return InvalidArgument("--http ", text, ": expected HOST:PORT");
-  if (!address.is_local && !flags.GetBool("insecure-listen-anywhere")) {
-    return InvalidArgument("--http ", text,
-                           ": other machines reach this address, and HTTP is not encrypted here; "
-                           "use a loopback address behind a proxy with TLS, or say "
-                           "--insecure-listen-anywhere");
+  const bool encrypted = !flags.GetString("tls-cert").empty();
+  const bool guarded = encrypted && !authenticator->open();
+  if (!address.is_local && !guarded && !flags.GetBool("insecure-listen-anywhere")) {
+    return InvalidArgument("--http ", text, ": other machines reach this address, and ",
+                           encrypted ? "callers would not be authenticated; give --jwt-keys or "
+                                       "--tls-client-ca"
+                                     : "tokens and data would travel in the clear; give --tls-cert",
+                           ", use a loopback address, or say --insecure-listen-anywhere");
+  }
+  std::unique_ptr<HttpTls> tls;
+  if (encrypted) {
+    TG_ASSIGN_OR_RETURN(tls, HttpTls::Open({.certificate = flags.GetString("tls-cert"),
+                                            .key = flags.GetString("tls-key"),
+                                            .client_ca = flags.GetString("tls-client-ca")}));
   }
   auto handler = std::make_unique<InferenceHttp>(serving->models(), authenticator,
                                                  std::move(find_tenant), address.is_local);
   HttpServer::Options options;
   options.address = text;
+  options.tls = tls.get();
   options.head_time = std::chrono::milliseconds(flags.GetInt("http-idle-time"));
   options.body_time = std::min(options.body_time, options.head_time);
   TG_ASSIGN_OR_RETURN(auto server, HttpServer::Start(options, handler.get()));
   const std::string where = StrCat(text.substr(0, text.rfind(':') + 1), server->port());
   std::printf("http listening on %s\n", where.c_str());
   Log(LogLevel::kInfo, "listening", {{"address", where}, {"kind", "http"}});
-  return std::make_unique<RunningHttp>(std::move(handler), std::move(server));
+  return std::make_unique<RunningHttp>(std::move(tls), std::move(handler), std::move(server));
 }
 
 }  // namespace telegrad

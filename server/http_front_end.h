@@ -24,6 +24,8 @@ class HttpFrontEnd {
                                                              FindTenant find_tenant);
   // Ends all requests.
   virtual ~HttpFrontEnd() = default;
+  // Looks now whether the files of TLS have changed.
+  virtual void Refresh() = 0;
 };
 
 }  // namespace telegrad

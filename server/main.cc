@@ -496,8 +496,10 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
     health.SetDevicesHealthy(lost.Look());
   });
   manager.Notify("READY=1");
-  const int signal =
-      WaitForEnd(signals, manager, workers, [&] { reloader.Reload().IgnoreError(); });
+  const int signal = WaitForEnd(signals, manager, workers, [&] {
+    reloader.Reload().IgnoreError();
+    if (http != nullptr) http->Refresh();
+  });
   manager.Notify("STOPPING=1");
   if (serving != nullptr) serving->Drain();
   DrainAndStop(*listeners, compute, health, watch, reloader.drain_seconds(), signals, signal);

@@ -1,16 +1,13 @@
 #include "server/http/http_server.h"
 
-#include <arpa/inet.h>
 #include <microhttpd.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "engine/base/clock.h"
 #include "engine/base/json.h"
 #include "engine/base/status.h"
@@ -20,8 +17,9 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kHeadMemory = 64 << 10;  // of a connection: its head, and pieces of a body
-constexpr size_t kMostHeaders = 100;
 constexpr int64_t kNsPerMs = 1'000'000;
+// GnuTLS's usual choice of ciphers, without versions that no client needs any more.
+constexpr const char* kTlsVersions = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
 int CodeOf(absl::StatusCode code) {
   switch (code) {
@@ -54,103 +52,6 @@ int CodeOf(absl::StatusCode code) {
   }
 }
 
-std::string PeerOf(MHD_Connection* connection) {
-  const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-  char host[INET6_ADDRSTRLEN] = "";
-  if (info == nullptr || info->client_addr == nullptr) return "?";
-  if (info->client_addr->sa_family == AF_INET) {
-    const auto* in = reinterpret_cast<const sockaddr_in*>(info->client_addr);
-    inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
-    return StrCat("ipv4:", host, ":", ntohs(in->sin_port));
-  }
-  const auto* in = reinterpret_cast<const sockaddr_in6*>(info->client_addr);
-  inet_ntop(AF_INET6, &in->sin6_addr, host, sizeof(host));
-  return StrCat("ipv6:[", host, "]:", ntohs(in->sin6_port));
-}
-
-// Headers as they came.
-struct Headers {
-  HttpHead* head;
-  size_t count = 0;
-  int lengths = 0, encodings = 0, hosts = 0;
-  bool names = true;  // all are names; "Content-Length " is none, and others trim it
-};
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  const char lower = absl::ascii_tolower(static_cast<unsigned char>(c));
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
-// Undoes the escapes of a path in place, but not those of a slash, which would divide it in another
-// way than its sender meant, and of a zero, behind which nothing would be seen of it.
-size_t Unescape(void*, MHD_Connection*, char* text) {
-  char* to = text;
-  for (const char* from = text; *from != '\0';) {
-    const int high = from[0] == '%' ? HexDigit(from[1]) : -1;
-    const int low = high >= 0 ? HexDigit(from[2]) : -1;
-    const int code = low >= 0 ? high * 16 + low : 0;
-    if (code == 0 || code == '/') {
-      *to++ = *from++;
-      continue;
-    }
-    *to++ = static_cast<char>(code);
-    from += 3;
-  }
-  *to = '\0';
-  return static_cast<size_t>(to - text);
-}
-
-bool IsToken(std::string_view text) {
-  constexpr std::string_view kOthers = "!#$%&'*+-.^_`|~";
-  return !text.empty() && std::ranges::all_of(text, [&](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-           kOthers.find(c) != std::string_view::npos;
-  });
-}
-
-MHD_Result AddHeader(void* to, MHD_ValueKind, const char* name, const char* value) {
-  auto& headers = *static_cast<Headers*>(to);
-  const std::string key = absl::AsciiStrToLower(name == nullptr ? "" : name);
-  const std::string text = value == nullptr ? "" : value;
-  if (++headers.count > kMostHeaders) return MHD_NO;
-  headers.names &= IsToken(key);
-  headers.lengths += key == "content-length";
-  headers.encodings += key == "transfer-encoding";
-  headers.hosts += key == "host";
-  if (key == "authorization") headers.head->authorizations.push_back(text);
-  headers.head->headers[key] = text;
-  return MHD_YES;
-}
-
-// The one length of the body, -1 where it comes in chunks. Whatever another server on the way could
-// read in two ways is refused, because what follows would be somebody else's request to it.
-absl::StatusOr<int64_t> BodyLength(const HttpHead& head, const Headers& headers) {
-  if (headers.count > kMostHeaders) return InvalidArgument("more than ", kMostHeaders, " headers");
-  if (!headers.names) return InvalidArgument("a header whose name is none");
-  if (headers.hosts > 1) return InvalidArgument("more than one Host");
-  if (headers.lengths > 1) return InvalidArgument("more than one Content-Length");
-  if (headers.encodings > 1) return InvalidArgument("more than one Transfer-Encoding");
-  if (headers.encodings > 0) {
-    if (headers.lengths > 0) {
-      return InvalidArgument("both a Content-Length and a Transfer-Encoding");
-    }
-    if (absl::AsciiStrToLower(head.headers.at("transfer-encoding")) != "chunked") {
-      return Unimplemented("the only Transfer-Encoding is chunked");
-    }
-    return -1;
-  }
-  if (headers.lengths == 0) return 0;
-  const std::string& text = head.headers.at("content-length");
-  const bool digits = std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-  int64_t length = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
-  if (!digits || error != std::errc() || end != text.data() + text.size()) {
-    return InvalidArgument("Content-Length '", Clip(text, 32), "' is no number");
-  }
-  return length;
-}
-
 }  // namespace
 
 HttpAnswer ErrorAnswer(const absl::Status& status) {
@@ -161,6 +62,7 @@ HttpAnswer ErrorAnswer(const absl::Status& status) {
 
 struct HttpServer::Connection {
   int fd = -1;
+  HttpTls* tls = nullptr;  // null without TLS
   // When what it is at has to be over; INT64_MAX while the server itself is at it.
   int64_t ends_ns = INT64_MAX;
   int64_t idle_ns = 0;  // since when there is no request with a head; INT64_MAX: there is one
@@ -195,6 +97,7 @@ struct HttpServer::Callbacks {
     HttpServer& server = *static_cast<HttpServer*>(self);
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
       auto* const made = new Connection;
+      made->tls = server.options_.tls;
       made->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
       const std::lock_guard lock(server.mutex_);
       made->idle_ns = Clock::Steady()->Ns();
@@ -271,23 +174,49 @@ struct HttpServer::Callbacks {
     return sent;
   }
 
+  static absl::Status Certify(HttpServer& server, MHD_Connection* connection, HttpHead* head) {
+    if (server.options_.tls == nullptr) return absl::OkStatus();
+    const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    if (info == nullptr) return Internal("a connection without TLS");
+    TG_ASSIGN_OR_RETURN(
+        HttpCertificate caller,
+        server.options_.tls->CallerOf(static_cast<gnutls_session_t>(info->tls_session)));
+    head->certified = !caller.pem.empty();
+    head->names = std::move(caller.names);
+    head->certificate = std::move(caller.pem);
+    return absl::OkStatus();
+  }
+
+  // The certificate and key of a handshake, which the library frees. It has made the connection the
+  // session's pointer.
+  static int ShowCertificate(gnutls_session_t session, const gnutls_cert_retr_st*,
+                             gnutls_pcert_st** certificates, unsigned* count,
+                             gnutls_ocsp_data_st** answers, unsigned* answer_count,
+                             gnutls_privkey_t* key, unsigned* flags) {
+    auto* const connection = static_cast<MHD_Connection*>(gnutls_session_get_ptr(session));
+    const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    if (info == nullptr || info->socket_context == nullptr) return -1;
+    HttpTls* const tls = static_cast<Connection*>(info->socket_context)->tls;
+    *answers = nullptr;
+    *answer_count = 0;
+    *flags = GNUTLS_CERT_RETR_DEINIT_ALL;
+    return tls->Show(certificates, count, key) ? 0 : -1;
+  }
+
   // The head is there. A request that is refused now is not read any further.
   static MHD_Result OnHead(HttpServer& server, MHD_Connection* connection, const char* url,
                            const char* method, RequestPtr* request) {
-    HttpHead head{.method = method,
-                  .path = url,
-                  .peer = PeerOf(connection),
-                  .headers = {},
-                  .authorizations = {}};
-    Headers headers{.head = &head};
-    MHD_get_connection_values(connection, MHD_HEADER_KIND, &AddHeader, &headers);
-    const auto length = BodyLength(head, headers);
+    HttpHead head = ReadHead(connection, url, method);
+    const auto length = BodyLength(head, connection);
     if (!length.ok()) return Send(connection, ErrorAnswer(length.status()), /*close=*/true);
     if (*length > server.options_.most_body) {
       HttpAnswer answer = ErrorAnswer(ResourceExhausted("a body of ", *length, " bytes; ",
                                                         server.options_.most_body, " are allowed"));
       answer.status = 413;
       return Send(connection, std::move(answer), /*close=*/true);
+    }
+    if (const absl::Status certified = Certify(server, connection, &head); !certified.ok()) {
+      return Send(connection, ErrorAnswer(certified), /*close=*/true);
     }
     auto exchange = server.handler_.Begin(head);
     absl::Status status = exchange.status();
@@ -368,15 +297,28 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& opt
   std::unique_ptr<HttpServer> server(new HttpServer(options, handler));
   server->port_ = PortOf(listener);
   const int fd = listener.release();  // the library closes it
+  unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
+  std::vector<MHD_OptionItem> tls;
+  if (options.tls != nullptr) {
+    flags |= MHD_USE_TLS;
+    server->tls_texts_ = options.tls->Get();  // the library keeps pointers
+    const auto text = [](const char* value) { return const_cast<char*>(value); };
+    tls.push_back({MHD_OPTION_HTTPS_PRIORITIES, 0, text(kTlsVersions)});
+    tls.push_back(
+        {MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, reinterpret_cast<void*>(&Callbacks::ShowCertificate)});
+    if (options.tls->asks_for_certificates()) {
+      tls.push_back({MHD_OPTION_HTTPS_MEM_TRUST, 0, text(server->tls_texts_->client_ca.c_str())});
+    }
+  }
+  tls.push_back({MHD_OPTION_END, 0, nullptr});
   server->daemon_ = MHD_start_daemon(
-      MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, nullptr, nullptr,
-      &Callbacks::OnRequest, server.get(), MHD_OPTION_LISTEN_SOCKET, fd,
+      flags, 0, nullptr, nullptr, &Callbacks::OnRequest, server.get(), MHD_OPTION_LISTEN_SOCKET, fd,
       MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeadMemory, MHD_OPTION_CONNECTION_LIMIT,
       options.most_connections, MHD_OPTION_THREAD_POOL_SIZE, options.threads,
-      MHD_OPTION_UNESCAPE_CALLBACK, &Unescape, nullptr, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+      MHD_OPTION_UNESCAPE_CALLBACK, &UnescapePath, nullptr, MHD_OPTION_STRICT_FOR_CLIENT, 1,
       MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_NOTIFY_CONNECTION, &Callbacks::OnConnection,
       server.get(), MHD_OPTION_NOTIFY_COMPLETED, &Callbacks::OnCompleted, server.get(),
-      MHD_OPTION_END);
+      MHD_OPTION_ARRAY, tls.data(), MHD_OPTION_END);
   if (server->daemon_ == nullptr) {
     close(fd);
     return absl::UnavailableError(

@@ -16,18 +16,12 @@
 #include "absl/status/statusor.h"
 #include "devices/api/cancellation.h"
 #include "server/admin/ticker.h"
+#include "server/http/http_head.h"
+#include "server/http/http_tls.h"
 
 struct MHD_Daemon;
 
 namespace telegrad {
-
-struct HttpHead {
-  std::string method;
-  std::string path;  // without a query, escapes undone but those of '/' and zero
-  std::string peer;
-  std::map<std::string, std::string> headers;  // by name in small letters; the last of a name
-  std::vector<std::string> authorizations;     // all of these
-};
 
 struct HttpAnswer {
   struct Part {
@@ -79,6 +73,7 @@ class HttpServer {
     std::chrono::milliseconds head_time{60'000};  // from the end of what was before
     std::chrono::milliseconds body_time{30'000};  // and a second for each
     int64_t body_rate = 64 << 10;                 // bytes
+    HttpTls* tls = nullptr;                       // outlives it; null: not encrypted
   };
   // UNAVAILABLE when the address cannot be listened on. `handler` outlives it.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const Options& options,
@@ -103,6 +98,7 @@ class HttpServer {
   HttpHandler& handler_;
   int port_ = 0;
   MHD_Daemon* daemon_ = nullptr;
+  std::shared_ptr<const HttpTls::Texts> tls_texts_;
   std::mutex mutex_;
   std::set<Connection*> connections_;
   std::set<std::shared_ptr<Request>> requests_;

@@ -338,9 +338,9 @@ absl::StatusOr<std::unique_ptr<HttpExchange>> InferenceHttp::Begin(const HttpHea
   if (!open_to_anyone) {
     auto principal = authenticator_.Authenticate({.peer = head.peer,
                                                   .authorizations = head.authorizations,
-                                                  .certified = false,
-                                                  .names = {},
-                                                  .certificate = {}});
+                                                  .certified = head.certified,
+                                                  .names = head.names,
+                                                  .certificate = head.certificate});
     if (!principal.ok()) {
       unauthenticated_.Write(
           {{"peer", head.peer}, {"method", head.path}, {"reason", principal.status().message()}});
