@@ -33,6 +33,7 @@ std::optional<LogLevel> LogLevelFromText(std::string_view text) {
 }
 
 void SetLogLevel(LogLevel level) { g_level.store(level, std::memory_order_relaxed); }
+LogLevel CurrentLogLevel() { return g_level.load(std::memory_order_relaxed); }
 
 std::string FormatLogLine(std::string_view time, LogLevel level, std::string_view event,
                           std::span<const LogField> fields) {

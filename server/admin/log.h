@@ -21,6 +21,7 @@ enum class LogLevel : int { kDebug, kInfo, kWarning, kError, kOff };
 // "debug", "info", "warning", "error" or "off".
 std::optional<LogLevel> LogLevelFromText(std::string_view text);
 void SetLogLevel(LogLevel level);
+LogLevel CurrentLogLevel();
 
 struct LogField {
   template <typename T>

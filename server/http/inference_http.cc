@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "server/http/model_json.h"
 #include "server/http/page.h"
 #include "server/http/routes.h"
+#include "server/http/settings_json.h"
 
 namespace telegrad {
 namespace {
@@ -24,6 +26,7 @@ constexpr const char* kJsonLength = "inference-header-content-length";
 struct HttpCaller {
   Principal principal;
   std::shared_ptr<Tenant> tenant;  // null where nobody was asked
+  std::optional<TraceContext> trace;
 };
 
 // "HOST:PORT" without the port, in small letters.
@@ -96,6 +99,10 @@ class InferenceExchange final : public HttpExchange {
       const absl::Status status = RegisterRegion(body);
       return reply(status.ok() ? HttpAnswer{} : ErrorAnswer(status));
     }
+    if (route_.what == What::kTraceSettings || route_.what == What::kLogSettings) {
+      absl::StatusOr<HttpAnswer> answer = Settings(body);
+      return reply(answer.ok() ? *std::move(answer) : ErrorAnswer(answer.status()));
+    }
     if (route_.what == What::kLoad || route_.what == What::kUnload) {
       return Control(body, std::move(reply));
     }
@@ -106,6 +113,7 @@ class InferenceExchange final : public HttpExchange {
  private:
   absl::StatusOr<HttpAnswer> Tell();
   absl::Status RegisterRegion(const std::string& body);
+  absl::StatusOr<HttpAnswer> Settings(const std::string& body);
   void Control(const std::string& body, HttpReply reply);
   void Infer(std::string body, HttpReply reply);
 
@@ -184,6 +192,8 @@ absl::StatusOr<HttpAnswer> InferenceExchange::Tell() {
     case What::kUnregister:
       TG_RETURN_IF_ERROR(models_.regions().Unregister(caller_.tenant->name, route_.model));
       return HttpAnswer{};
+    case What::kTraceSettings:
+    case What::kLogSettings:
     case What::kRegister:
     case What::kLoad:
     case What::kUnload:
@@ -245,6 +255,21 @@ absl::Status InferenceExchange::RegisterRegion(const std::string& body) {
   return models_.regions().Register(caller_.tenant->name, std::move(region));
 }
 
+absl::StatusOr<HttpAnswer> InferenceExchange::Settings(const std::string& body) {
+  if (!caller_.principal.admin) {
+    return absl::PermissionDeniedError("only an administrator may read and change settings");
+  }
+  const std::string_view said = route_.post ? std::string_view(body) : "";
+  if (route_.what == What::kLogSettings) {
+    TG_ASSIGN_OR_RETURN(const LogValues values, ParseLogSettings(said));
+    TG_RETURN_IF_ERROR(SetLogSettings(values));
+    return Json(LogSettingsJson(GetLogSettings()));
+  }
+  TG_ASSIGN_OR_RETURN(const TraceValues values, ParseTraceSettings(said));
+  TG_ASSIGN_OR_RETURN(const TraceValues now, models_.Traces(route_.model, values));
+  return Json(TraceSettingsJson(now));
+}
+
 void InferenceExchange::Control(const std::string& body, HttpReply reply) {
   absl::Status status = CheckControl(body);
   if (!caller_.principal.admin) {
@@ -278,6 +303,7 @@ void InferenceExchange::Infer(std::string body, HttpReply reply) {
                      &request, said.get());
   if (!parsed.ok()) return reply(ErrorAnswer(parsed));
   request.cancellation = cancellation_;
+  request.caller_trace = caller_.trace;
   models_.Infer(caller_.tenant, std::move(request),
                 [reply = std::move(reply), said,
                  tenant = caller_.tenant](absl::StatusOr<InferResult> result) {
@@ -331,7 +357,8 @@ absl::Status InferenceHttp::CheckOrigin(const HttpHead& head) const {
 
 absl::StatusOr<std::unique_ptr<HttpExchange>> InferenceHttp::Begin(const HttpHead& head) {
   TG_RETURN_IF_ERROR(CheckOrigin(head));
-  const auto route = FindRoute(head.path);
+  auto route = FindRoute(head.path);
+  if (route && route->both) route->post = head.method == "POST";
   HttpCaller caller;
   const bool open_to_anyone = route && (route->what == What::kLive || route->what == What::kReady ||
                                         route->what == What::kPage || route->what == What::kScript);
@@ -348,6 +375,9 @@ absl::StatusOr<std::unique_ptr<HttpExchange>> InferenceHttp::Begin(const HttpHea
     }
     caller.principal = *std::move(principal);
     TG_ASSIGN_OR_RETURN(caller.tenant, find_tenant_(caller.principal.tenant));
+  }
+  if (const auto it = head.headers.find("traceparent"); it != head.headers.end()) {
+    caller.trace = ParseTraceparent(it->second);
   }
   if (!route) return NotFound("there is no ", Clip(head.path, 256), " here");
   if (head.method != (route->post ? "POST" : "GET")) {

@@ -44,6 +44,14 @@ std::optional<Route> FindRoute(std::string_view path) {
       return Route{.what = Route::What::kUnload, .model = model, .post = true};
     return std::nullopt;
   }
+  if (n == 2 && parts[1] == "logging")
+    return Route{.what = Route::What::kLogSettings, .both = true};
+  if (n == 3 && parts[1] == "trace" && parts[2] == "setting") {
+    return Route{.what = Route::What::kTraceSettings, .both = true};
+  }
+  if (n == 5 && parts[1] == "models" && parts[3] == "trace" && parts[4] == "setting") {
+    return Route{.what = Route::What::kTraceSettings, .model = std::string(parts[2]), .both = true};
+  }
   if (n >= 3 && parts[1] == "systemsharedmemory") {
     const bool of_one = n == 5 && parts[2] == "region";
     if (n != 3 && !of_one) return std::nullopt;

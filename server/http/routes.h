@@ -26,10 +26,13 @@ struct Route {
     kRegions,
     kRegister,
     kUnregister,
+    kTraceSettings,
+    kLogSettings,
   };
   What what;
   std::string model = {}, version = {};  // a shared memory region is in `model`
   bool post = false;                     // else GET
+  bool both = false;                     // or either, GET to ask and POST to change
 };
 
 // None where there is no such path.

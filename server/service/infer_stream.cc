@@ -5,6 +5,7 @@
 #include "engine/base/status.h"
 #include "server/service/convert.h"
 #include "server/service/infer_messages.h"
+#include "server/service/inference_service.h"
 
 namespace telegrad {
 
@@ -15,6 +16,7 @@ RawStream* InferStream::Start(ModelServer* models, const absl::Status& why, Call
   for (auto it = begin; it != end; ++it) errors_end |= it->second == "true";
   const auto stream = std::make_shared<InferStream>(models, std::move(caller), errors_end);
   stream->self_ = stream;
+  stream->trace_ = CallerTrace(context);
   if (models == nullptr) {
     stream->reading_ = false;
     stream->End(why);
@@ -51,6 +53,7 @@ void InferStream::OnReceived(bool ok) {
     Answer(slot, received.status(), "", "");
   } else {
     received->request.cancellation = cancellation_;
+    received->request.caller_trace = trace_;
     const std::string model = received->request.model;
     models_->Infer(
         caller_.tenant, std::move(received->request),

@@ -47,6 +47,7 @@ class InferStream final : public RawStream, public std::enable_shared_from_this<
   ModelServer* const models_;
   const Caller caller_;
   const bool errors_end_;
+  std::optional<TraceContext> trace_;  // that all requests belong to
   const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();
   std::shared_ptr<InferStream> self_;  // until OnOver
   grpc::ByteBuffer incoming_;          // the reader's

@@ -81,6 +81,12 @@ int64_t DeadlineNs(const grpc::CallbackServerContext& context) {
   return ns > kFar ? INT64_MAX : now + ns;
 }
 
+std::optional<TraceContext> CallerTrace(const grpc::CallbackServerContext& context) {
+  const auto header = context.client_metadata().find("traceparent");
+  if (header == context.client_metadata().end()) return std::nullopt;
+  return ParseTraceparent({header->second.data(), header->second.size()});
+}
+
 absl::StatusOr<ModelServer*> InferenceService::Models() const {
   if (models_ != nullptr) return models_;
   return FailedPrecondition("this server serves no models; start it with --models DIR");
@@ -262,13 +268,15 @@ RawStream* InferenceService::RepositoryModelUnload(grpc::CallbackServerContext*,
 RawStream* InferenceService::ModelInfer(grpc::CallbackServerContext* context, Caller caller) {
   const int64_t deadline_ns = DeadlineNs(*context);
   return new AsyncCall(
-      kMaxMessageBytes, [this, caller = std::move(caller), deadline_ns](
-                            const grpc::ByteBuffer& bytes, AsyncCall::Reply reply) {
+      kMaxMessageBytes,
+      [this, caller = std::move(caller), deadline_ns, trace = CallerTrace(*context)](
+          const grpc::ByteBuffer& bytes, AsyncCall::Reply reply) {
         const auto models = Models();
         if (!models.ok()) return reply(models.status());
         auto received = ToInferRequest(bytes, *caller.tenant);
         if (!received.ok()) return reply(received.status());
         received->request.deadline_ns = deadline_ns;
+        received->request.caller_trace = trace;
         received->request.cancellation = reply.cancellation();
         (*models)->Infer(caller.tenant, std::move(received->request),
                          [reply, id = std::move(received->id)](absl::StatusOr<InferResult> result) {

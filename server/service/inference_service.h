@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "grpcpp/grpcpp.h"
@@ -44,6 +45,10 @@ class InferenceService {
   absl::Status SystemSharedMemoryUnregister(
       const Caller& caller, const inference::SystemSharedMemoryUnregisterRequest& request,
       inference::SystemSharedMemoryUnregisterResponse* response);
+  absl::Status TraceSetting(const Caller& caller, const inference::TraceSettingRequest& request,
+                            inference::TraceSettingResponse* response);
+  absl::Status LogSettings(const Caller& caller, const inference::LogSettingsRequest& request,
+                           inference::LogSettingsResponse* response);
   RawStream* RepositoryModelLoad(grpc::CallbackServerContext* context, Caller caller);
   RawStream* RepositoryModelUnload(grpc::CallbackServerContext* context, Caller caller);
   RawStream* ModelInfer(grpc::CallbackServerContext* context, Caller caller);
@@ -55,6 +60,8 @@ class InferenceService {
   ModelServer* const models_;
 };
 
+// The trace that a call belongs to, by its header traceparent.
+std::optional<TraceContext> CallerTrace(const grpc::CallbackServerContext& context);
 // When a call's deadline is, as the steady clock has it; INT64_MAX: it has none.
 int64_t DeadlineNs(const grpc::CallbackServerContext& context);
 

@@ -39,6 +39,14 @@ InputShapes WithBatch(const InputShapes& tails, int64_t rows) {
   return out;
 }
 
+void TracePhases(const Waiting& waiting, const BatchTimes& times) {
+  OperationTrace& trace = *waiting.request.trace;
+  trace.Add("queue", waiting.arrived_ns, times.taken_ns);
+  trace.Add("input", times.taken_ns, times.gathered_ns);
+  trace.Add("infer", times.gathered_ns, times.run_ns);
+  trace.Add("output", times.run_ns, times.done_ns);
+}
+
 }  // namespace
 
 void Batcher::Start(const BatchPtr& batch) {
@@ -331,6 +339,7 @@ void Batcher::Ended(const BatchPtr& batch, const absl::Status& status) {
     }
     model.statistics().Succeeded(std::max<int64_t>(waiting.rows, 1), waiting.arrived_ns,
                                  batch->times, now_ms);
+    if (waiting.request.trace != nullptr) TracePhases(waiting, batch->times);
     const InferDone done = std::move(waiting.done);
     waiting = {};
     done(std::move(results[i]));

@@ -14,6 +14,7 @@
 #include "engine/base/account.h"
 #include "engine/ir/graph.h"
 #include "engine/types/dtype.h"
+#include "server/admin/tracer.h"
 #include "server/serving/shared_regions.h"
 
 namespace telegrad {
@@ -42,8 +43,10 @@ struct InferRequest {
   int64_t timeout_us = 0;             // in the queue, where the model's policy lets requests say so
   int64_t deadline_ns = INT64_MAX;    // as the clock has it
   std::shared_ptr<Cancellation> cancellation = nullptr;
-  std::shared_ptr<const void> owner = nullptr;  // of the pieces
-  Reservation paid = {};                        // for them, for as long as the request is kept
+  std::optional<TraceContext> caller_trace = std::nullopt;
+  std::shared_ptr<OperationTrace> trace = nullptr;  // null: it is not traced
+  std::shared_ptr<const void> owner = nullptr;      // of the pieces
+  Reservation paid = {};                            // for them, for as long as the request is kept
 };
 
 struct InferOutput {

@@ -116,7 +116,8 @@ std::vector<std::string_view> ModelServer::Extensions() const {
   std::vector<std::string_view> out = {
       "classification",  "model_repository",    "model_repository(unload_dependents)",
       "schedule_policy", "model_configuration", "binary_tensor_data",
-      "parameters",      "statistics"};
+      "parameters",      "statistics",          "trace",
+      "logging"};
   if (regions_.enabled()) out.emplace_back("system_shared_memory");
   return out;
 }
@@ -170,11 +171,42 @@ absl::Status ModelServer::GiveRegions(const std::string& tenant,
   return absl::OkStatus();
 }
 
+absl::StatusOr<TraceValues> ModelServer::Traces(const std::string& model,
+                                                const TraceValues& values) {
+  if (!model.empty()) {
+    const auto known = repository_->Index();
+    if (std::ranges::find(known, model, &IndexRow::name) == known.end()) {
+      return NotFound("Request for unknown model: '", Clip(model, 256), "' is not found");
+    }
+  }
+  TG_RETURN_IF_ERROR(traces_.Set(model, values));
+  return traces_.Get(model);
+}
+
+// Its own span has those of its phases as children, see Batcher.
+InferDone ModelServer::Traced(const Tenant& tenant, InferRequest* request, InferDone done) {
+  Tracer* const tracer = maker_.env->tracer;
+  if (tracer == nullptr) return done;
+  std::optional<TraceContext> context = tracer->Begin(request->caller_trace);
+  if (!context && !request->caller_trace && traces_.Takes(request->model)) {
+    context = TraceContext{.high = tracer->NewId(), .low = tracer->NewId(), .sampled = true};
+  }
+  if (!context) return done;
+  request->trace = std::make_shared<OperationTrace>(
+      tracer, *context, StrCat("infer ", request->model), tenant.name, 0, 0);
+  return [trace = request->trace, done = std::move(done)](absl::StatusOr<InferResult> result) {
+    trace->Note(result.status());
+    trace->End();
+    done(std::move(result));
+  };
+}
+
 void ModelServer::Infer(const std::shared_ptr<Tenant>& tenant, InferRequest request,
                         InferDone done) {
   if (draining_) return done(absl::UnavailableError("the server is shutting down"));
   const auto model = Find(*tenant, request.model, request.version);
   if (!model.ok()) return done(model.status());
+  done = Traced(*tenant, &request, std::move(done));
   if (const absl::Status taken = TakeRegions(*tenant, &request); !taken.ok()) return done(taken);
   if (std::ranges::any_of(request.outputs, [](const auto& o) { return o.region.has_value(); })) {
     done = [this, name = tenant->name, wanted = request.outputs,

@@ -15,6 +15,7 @@
 #include "server/serving/alarm.h"
 #include "server/serving/repository.h"
 #include "server/serving/shared_regions.h"
+#include "server/serving/trace_settings.h"
 #include "server/serving/weight_store.h"
 #include "server/tenant/tenant.h"
 
@@ -55,6 +56,9 @@ class ModelServer {
   // The protocol's extensions that are served, by their public names.
   std::vector<std::string_view> Extensions() const;
   SharedRegions& regions() { return regions_; }
+  // The settings of tracing, for all models or for one, after `values` are set. NOT_FOUND for a
+  // model that is in no folder.
+  absl::StatusOr<TraceValues> Traces(const std::string& model, const TraceValues& values);
 
   // Requests are refused from now on.
   void Drain() { draining_ = true; }
@@ -64,6 +68,7 @@ class ModelServer {
   std::vector<LabelledMetric> Metrics() const;
 
  private:
+  InferDone Traced(const Tenant& tenant, InferRequest* request, InferDone done);
   absl::Status TakeRegions(Tenant& tenant, InferRequest* request) const;
   absl::Status GiveRegions(const std::string& tenant, const std::vector<WantedOutput>& wanted,
                            InferResult* result) const;
@@ -77,6 +82,7 @@ class ModelServer {
   ResponseCache responses_;
   FormMaker maker_;
   Alarm alarm_;
+  TraceSettings traces_;
   std::unique_ptr<ModelRepository> repository_;
   std::atomic<bool> draining_ = false;
   std::optional<Ticker> poller_;

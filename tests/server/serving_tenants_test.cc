@@ -146,6 +146,25 @@ TEST_F(ServingTenantsTest, OnlyAdministratorsLoadAndUnload) {
   EXPECT_TRUE(absl::IsUnavailable(InferAs(Token("alice"), "add")));
 }
 
+TEST_F(ServingTenantsTest, OnlyAdministratorsSeeAndChangeSettings) {
+  const std::string alice = Token("alice");
+  for (const char* const path :
+       {"/v2/trace/setting", "/v2/models/add/trace/setting", "/v2/logging"}) {
+    EXPECT_THAT(Http("", "GET", path), StartsWith("HTTP/1.1 401")) << path;
+    for (const char* const method : {"GET", "POST"}) {
+      EXPECT_THAT(Http(alice, method, path), StartsWith("HTTP/1.1 403")) << method << path;
+    }
+    EXPECT_THAT(Http(token_, "GET", path), StartsWith("HTTP/1.1 200")) << path;
+  }
+  grpc::ClientContext trace, log;
+  As(&trace, alice);
+  As(&log, alice);
+  inference::TraceSettingResponse traced;
+  inference::LogSettingsResponse logged;
+  EXPECT_TRUE(absl::IsPermissionDenied(FromGrpc(stub_->TraceSetting(&trace, {}, &traced))));
+  EXPECT_TRUE(absl::IsPermissionDenied(FromGrpc(stub_->LogSettings(&log, {}, &logged))));
+}
+
 TEST_F(ServingTenantsTest, ARequestIsChargedToItsTenant) {
   const std::string bob = Token("bob");
   EXPECT_TRUE(InferAs(bob, "add", 32).ok());

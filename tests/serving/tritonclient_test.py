@@ -210,6 +210,22 @@ class ServingTest(unittest.TestCase):
         index = {m.name: m.state for m in self.grpc.get_model_repository_index().models}
         self.assertEqual(index, {"add": "READY", "other": "READY"})
 
+    def test_traces_and_logs(self):
+        for client in (self.grpc, self.http):
+            client.update_trace_settings("add", {"trace_level": ["TIMESTAMPS"], "trace_rate": "5"})
+            client.update_trace_settings("add", {"trace_level": None, "trace_rate": None})
+            with self.assertRaises(InferenceServerException):
+                client.update_trace_settings("add", {"trace_file": "x"})
+            with self.assertRaises(InferenceServerException):
+                client.update_log_settings({"log_file": "x"})
+        self.assertEqual(self.http.get_trace_settings("add")["trace_level"], ["OFF"])
+        settings = self.grpc.get_trace_settings("add", as_json=True)["settings"]
+        self.assertEqual(settings["trace_rate"], {"value": ["1000"]})
+        self.assertFalse(self.http.get_log_settings()["log_info"])
+        self.grpc.update_log_settings({"log_error": True})
+        self.assertTrue(self.http.get_log_settings()["log_error"])
+        self.http.update_log_settings({"log_error": False})
+
     def test_counts(self):
         before = self.http.get_inference_statistics("add")["model_stats"][0]
         self.grpc.infer("add", self.inputs(grpc_client))
