@@ -215,13 +215,15 @@ bool ReadMembers(JsonReader& reader, Member member) {
   return reader.Eat('}');
 }
 
-// A body may have parameters, of which none but unload_dependents is known.
-absl::Status CheckControl(const std::string& body) {
-  if (body.empty()) return absl::OkStatus();
+// A body may have parameters, of which none but unload_dependents is known, the result.
+absl::StatusOr<bool> ReadControl(const std::string& body) {
+  if (body.empty()) return false;
   JsonReader reader(body);
   std::string refused;
+  bool parts = false;
   const auto parameter = [&](const std::string& name) {
-    if (name != "unload_dependents") refused = name;
+    if (name == "unload_dependents") return reader.Bool(&parts);
+    refused = name;
     return reader.SkipValue();
   };
   const bool read = ReadMembers(reader, [&](const std::string& key) {
@@ -231,7 +233,7 @@ absl::Status CheckControl(const std::string& body) {
     return InvalidArgument("the body is wrong at byte ", reader.position(),
                            ": expected an object in JSON");
   }
-  if (refused.empty()) return absl::OkStatus();
+  if (refused.empty()) return parts;
   return Unimplemented("parameter '", Clip(refused, 64),
                        "': models are loaded as their folder has them; change the files there");
 }
@@ -271,7 +273,8 @@ absl::StatusOr<HttpAnswer> InferenceExchange::Settings(const std::string& body) 
 }
 
 void InferenceExchange::Control(const std::string& body, HttpReply reply) {
-  absl::Status status = CheckControl(body);
+  const absl::StatusOr<bool> parts = ReadControl(body);
+  absl::Status status = parts.status();
   if (!caller_.principal.admin) {
     status = absl::PermissionDeniedError("only an administrator may load and unload models");
   }
@@ -280,7 +283,7 @@ void InferenceExchange::Control(const std::string& body, HttpReply reply) {
     reply(over.ok() ? HttpAnswer{} : ErrorAnswer(over));
   };
   if (route_.what == What::kLoad) return models_.repository().Load(route_.model, done);
-  models_.repository().Unload(route_.model, done);
+  models_.repository().Unload(route_.model, *parts, done);
 }
 
 void InferenceExchange::Infer(std::string body, HttpReply reply) {

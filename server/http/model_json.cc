@@ -42,6 +42,20 @@ std::string PolicyJson(const QueuePolicy& policy) {
                 ",\"max_queue_size\":", policy.most, "}");
 }
 
+std::string MapJson(const std::map<std::string, std::string>& map) {
+  std::string out = "{";
+  for (const auto& [name, value] : map) {
+    StrAppend(&out, out.size() > 1 ? "," : "", JsonQuote(name), ":", JsonQuote(value));
+  }
+  return out + "}";
+}
+
+std::string StepJson(const EnsembleStep& step) {
+  return StrCat("{\"model_name\":", JsonQuote(step.model), ",\"model_version\":", step.version,
+                ",\"input_map\":", MapJson(step.inputs), ",\"output_map\":", MapJson(step.outputs),
+                "}");
+}
+
 std::string VersionsJson(const VersionPolicy& policy) {
   switch (policy.kind) {
     case VersionPolicy::Kind::kAll:
@@ -85,8 +99,11 @@ std::string ConfigJson(const ModelConfig& config) {
       ",\"output\":", Array(config.outputs, io),
       ",\"instance_group\":[{\"name\":", JsonQuote(config.name), ",\"count\":", config.instances,
       "}],\"default_model_filename\":", JsonQuote(config.file));
+  if (!config.steps.empty()) {
+    StrAppend(&out, ",\"ensemble_scheduling\":{\"step\":", Array(config.steps, StepJson), "}");
+  }
   if (config.cached) out += ",\"response_cache\":{\"enable\":true}";
-  if (config.batching) {
+  if (config.batching && config.steps.empty()) {
     const DynamicBatching& batching = *config.batching;
     StrAppend(&out, ",\"dynamic_batching\":{\"preferred_batch_size\":", Numbers(batching.preferred),
               ",\"max_queue_delay_microseconds\":", batching.delay_us,

@@ -258,10 +258,12 @@ RawStream* InferenceService::RepositoryModelUnload(grpc::CallbackServerContext*,
     status.Update(CheckAdmin(caller));
     status.Update(request.status());
     if (!status.ok()) return reply(status);
-    // unload_dependents: there are no ensembles that a model could depend on.
-    (*models)->repository().Unload(request->model_name(), [reply](const absl::Status& unloaded) {
-      reply(unloaded, SerializeMessage(inference::RepositoryModelUnloadResponse()));
-    });
+    const auto parts = request->parameters().find("unload_dependents");
+    const bool with_parts = parts != request->parameters().end() && parts->second.bool_param();
+    (*models)->repository().Unload(
+        request->model_name(), with_parts, [reply](const absl::Status& unloaded) {
+          reply(unloaded, SerializeMessage(inference::RepositoryModelUnloadResponse()));
+        });
   });
 }
 

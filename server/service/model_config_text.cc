@@ -96,7 +96,8 @@ absl::StatusOr<std::optional<ModelFormat>> FormatFrom(const std::string& platfor
   std::string known;
   for (size_t i = 0; i < std::size(kModelFormats); ++i) {
     const ModelFormatInfo& info = kModelFormats[i];
-    StrAppend(&known, known.empty() ? "" : "; ", info.platform, ", backend ", info.backend);
+    StrAppend(&known, known.empty() ? "" : "; ", info.platform,
+              info.backend.empty() ? "" : StrCat(", backend ", info.backend));
     const bool short_name = info.backend == "onnxruntime";  // which some write as "onnx"
     const auto is = [&](const std::string& text, std::string_view name) {
       return text.empty() || text == name || (short_name && text == "onnx");
@@ -151,6 +152,44 @@ absl::Status ReadVersions(const inference::ModelVersionPolicy& policy, VersionPo
   return absl::OkStatus();
 }
 
+absl::Status ReadSteps(const inference::ModelConfig& in, ModelConfig* out) {
+  const bool ensemble = out->format == ModelFormat::kEnsemble;
+  if (!in.has_ensemble_scheduling() && !ensemble) return absl::OkStatus();
+  const auto& steps = in.ensemble_scheduling().step();
+  if (out->format.value_or(ModelFormat::kEnsemble) != ModelFormat::kEnsemble) {
+    return InvalidArgument("ensemble_scheduling is of platform ensemble, not ",
+                           out->format_info().platform);
+  }
+  if (steps.empty()) return InvalidArgument("an ensemble needs an ensemble_scheduling with steps");
+  if (in.input().empty() || in.output().empty()) {
+    return InvalidArgument("an ensemble needs its inputs and outputs in config.pbtxt");
+  }
+  out->format = ModelFormat::kEnsemble;
+  for (const auto& step : steps) {
+    if (!step.model_namespace().empty()) return Unimplemented("model_namespace is not supported");
+    if (!IsModelName(step.model_name())) {
+      return InvalidArgument("step ", out->steps.size() + 1, ": model_name '",
+                             Clip(step.model_name(), 64), "' is no model's name");
+    }
+    // 0 is what a step has that says nothing; versions begin at 1.
+    out->steps.push_back({.model = step.model_name(),
+                          .version = step.model_version() > 0 ? step.model_version() : -1,
+                          .inputs = {step.input_map().begin(), step.input_map().end()},
+                          .outputs = {step.output_map().begin(), step.output_map().end()}});
+  }
+  return absl::OkStatus();
+}
+
+void WriteSteps(const std::vector<EnsembleStep>& steps, inference::ModelEnsembling* out) {
+  for (const EnsembleStep& step : steps) {
+    auto* to = out->add_step();
+    to->set_model_name(step.model);
+    to->set_model_version(step.version);
+    to->mutable_input_map()->insert(step.inputs.begin(), step.inputs.end());
+    to->mutable_output_map()->insert(step.outputs.begin(), step.outputs.end());
+  }
+}
+
 void WritePolicy(const QueuePolicy& policy, inference::ModelQueuePolicy* out) {
   if (policy.delay) out->set_timeout_action(inference::ModelQueuePolicy::DELAY);
   out->set_default_timeout_microseconds(static_cast<uint64_t>(policy.timeout_us));
@@ -180,14 +219,14 @@ absl::StatusOr<ModelConfig> ParseConfigText(std::string_view text) {
 
   ModelConfig out{.name = in.name()};
   TG_ASSIGN_OR_RETURN(out.format, FormatFrom(in.platform(), in.backend()));
-  if (in.has_ensemble_scheduling()) return Unimplemented("ensemble_scheduling is not supported");
+  TG_RETURN_IF_ERROR(ReadSteps(in, &out));
   if (in.has_sequence_batching()) return Unimplemented("sequence_batching is not supported");
   if (in.model_transaction_policy().decoupled()) {
     return Unimplemented("decoupled models are not supported");
   }
   out.cached = in.response_cache().enable();
   if (!in.default_model_filename().empty()) out.file = in.default_model_filename();
-  if (!IsModelName(out.file)) {
+  if (!out.file.empty() && !IsModelName(out.file)) {
     return InvalidArgument("default_model_filename '", Clip(out.file, 64), "' is no file's name");
   }
   // Written as 0 it says as much as any other number.
@@ -241,6 +280,8 @@ void ToProto(const ModelConfig& config, inference::ModelConfig* out) {
                                                             config.versions.versions.end());
       break;
   }
+  // A configuration has one way of scheduling.
+  if (!config.steps.empty()) return WriteSteps(config.steps, out->mutable_ensemble_scheduling());
   if (!config.batching) return;
   auto* batching = out->mutable_dynamic_batching();
   batching->mutable_preferred_batch_size()->Add(config.batching->preferred.begin(),

@@ -125,7 +125,8 @@ absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(FormSource& source,
   std::vector<size_t> slots;
   for (size_t i = 0; i < model.slots.size(); ++i) {
     if (model.slots[i].role != ImportedSlot::Role::kWeight) continue;
-    if (form->executable->slots()[i].written) {
+    const std::span<const SlotUse> uses = form->executable->slots();
+    if (i < uses.size() && uses[i].written) {
       return FailedPrecondition("a run writes to the weight '", model.slots[i].name,
                                 "', which all tenants share; a model that is served has fixed "
                                 "weights, so export it for inference");

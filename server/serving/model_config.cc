@@ -169,6 +169,11 @@ absl::Status CompleteConfig(std::string_view file, ModelConfig* config) {
     config->max_batch = kInferredMaxBatch;
     if (!config->batching) config->batching.emplace();
   }
+  return JoinSpecs(declared.inputs, declared.outputs, config);
+}
+
+absl::Status JoinSpecs(const std::vector<TensorSpec>& inputs,
+                       const std::vector<TensorSpec>& outputs, ModelConfig* config) {
   const bool batches = config->max_batch > 0;
   if (config->max_batch < 0 || config->max_batch > kMostBatch) {
     return InvalidArgument("max_batch_size is ", config->max_batch, ", expected 0 to ", kMostBatch);
@@ -176,8 +181,8 @@ absl::Status CompleteConfig(std::string_view file, ModelConfig* config) {
   if (config->batching && !batches) {
     return InvalidArgument("dynamic_batching needs a max_batch_size above 0");
   }
-  TG_RETURN_IF_ERROR(Join("input", batches, declared.inputs, &config->inputs));
-  TG_RETURN_IF_ERROR(Join("output", batches, declared.outputs, &config->outputs));
+  TG_RETURN_IF_ERROR(Join("input", batches, inputs, &config->inputs));
+  TG_RETURN_IF_ERROR(Join("output", batches, outputs, &config->outputs));
   if (!batches) return absl::OkStatus();
   for (const auto* specs : {&config->inputs, &config->outputs}) {
     for (const TensorSpec& spec : *specs) {

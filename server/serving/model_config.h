@@ -60,6 +60,14 @@ struct VersionPolicy {
   std::vector<int64_t> Choose(const std::vector<int64_t>& available) const;
 };
 
+// A step of an ensemble: a model, and which of the ensemble's tensors its own are.
+struct EnsembleStep {
+  std::string model;
+  int64_t version = -1;                        // the newest that is to be served
+  std::map<std::string, std::string> inputs;   // by the model's names
+  std::map<std::string, std::string> outputs;  // likewise
+};
+
 struct ModelConfig {
   std::string name;
   std::string file = {};  // in the folder of a version; empty: see ModelFileIn
@@ -69,6 +77,7 @@ struct ModelConfig {
   int64_t instances = 1;  // batches of one tenant that run at a time
   VersionPolicy versions = {};
   std::vector<TensorSpec> inputs = {}, outputs = {};  // none: as the model has them
+  std::vector<EnsembleStep> steps = {};               // of an ensemble, which has no file
   bool cached = false;                                // answers are kept, see response_cache.h
   bool batch_said = false;                            // whether the file says max_batch
   // Whether a form of the model is for given values of inputs, such as strings, which are read when
@@ -85,6 +94,10 @@ using ParseModelConfig = std::function<absl::StatusOr<ModelConfig>(std::string_v
 // Where it does not say whether the model batches, that is so if the first dimension of every input
 // and output has one name and that name is a batch's.
 absl::Status CompleteConfig(std::string_view file, ModelConfig* config);
+
+// The same where inputs and outputs are known, in the model's order.
+absl::Status JoinSpecs(const std::vector<TensorSpec>& inputs,
+                       const std::vector<TensorSpec>& outputs, ModelConfig* config);
 
 // The batch sizes that a model is compiled for, ascending: powers of two, those preferred, and the
 // largest. A smaller batch is padded to the next one.

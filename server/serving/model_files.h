@@ -77,5 +77,6 @@ class ModelSource {
 
 inline constexpr int64_t kMaxModelBytes = int64_t{64} << 30;
 inline constexpr int64_t kMaxConfigBytes = 1 << 20;
+inline constexpr std::string_view kModelConfigFile = "config.pbtxt";
 
 }  // namespace telegrad

@@ -15,6 +15,7 @@ absl::StatusOr<std::string> ModelFileIn(const ModelFolder& folder, const std::st
   if (!said.empty()) return said;
   std::string found, names;
   for (const ModelFormatInfo& format : kModelFormats) {
+    if (format.file.empty()) continue;
     StrAppend(&names, names.empty() ? "" : " or ", format.file);
     if (!folder.Has(format.file)) continue;
     if (!found.empty()) {

@@ -10,10 +10,11 @@
 
 namespace telegrad {
 
-enum class ModelFormat : uint8_t { kOnnx, kPlan };
+enum class ModelFormat : uint8_t { kOnnx, kPlan, kEnsemble };
 
 struct ModelFormatInfo {
-  std::string_view file;      // its name in the folder of a version, where nothing else is said
+  std::string_view
+      file;  // its name in the folder of a version, where nothing else is said; "": none
   std::string_view platform;  // by which configurations and metadata name it
   std::string_view backend;
   std::string_view what;  // for people
@@ -21,6 +22,7 @@ struct ModelFormatInfo {
 inline constexpr ModelFormatInfo kModelFormats[] = {
     {"model.onnx", "onnxruntime_onnx", "onnxruntime", "an ONNX model"},
     {"model.safetensors", "telegrad_plan", "telegrad", "a saved plan"},
+    {"", "ensemble", "", "an ensemble"},
 };
 
 inline const ModelFormatInfo& Info(ModelFormat format) {

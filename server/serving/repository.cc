@@ -1,10 +1,10 @@
 #include "server/serving/repository.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status.h"
 #include "server/admin/log.h"
@@ -12,22 +12,8 @@
 namespace telegrad {
 namespace {
 
-constexpr std::string_view kConfigFile = "config.pbtxt";
 constexpr size_t kMostVersions = 1024;
 constexpr int64_t kMaxLabelBytes = 16 << 20;
-
-// 0 where it is none.
-int64_t VersionOf(std::string_view text) {
-  int64_t version = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);
-  if (error != std::errc() || end != text.data() + text.size() || version < 1) return 0;
-  return text.front() == '0' ? 0 : version;
-}
-
-absl::Status Unknown(std::string_view name, std::string_view version) {
-  return NotFound("Request for unknown model: '", Clip(name, 256), "'",
-                  version.empty() ? "" : StrCat(" version ", Clip(version, 32)), " is not found");
-}
 
 std::vector<std::string> LinesOf(std::string_view text) {
   std::vector<std::string> out = absl::StrSplit(ToAbsl(text), '\n');
@@ -87,19 +73,23 @@ absl::StatusOr<ModelFolder> ModelRepository::FolderOf(const std::string& name) c
   return *std::move(found);
 }
 
-uint64_t ModelRepository::StampOf(const ModelFolder& folder) const {
-  uint64_t stamp = folder.Stamp(kConfigFile);
+uint64_t ModelRepository::StampOf(const ModelFolder& folder,
+                                  const std::vector<std::string>& parts) const {
+  uint64_t stamp = folder.Stamp(kModelConfigFile);
   const auto versions = folder.Folders();
-  if (!versions.ok()) return stamp;
-  for (const std::string& version : *versions) {
-    const int64_t number = VersionOf(version);
+  for (const std::string& version : versions.ok() ? *versions : std::vector<std::string>()) {
+    const int64_t number = ModelVersionOf(version);
     if (number == 0) continue;
     const auto inner = folder.Folder(version);
     if (!inner.ok()) continue;
     stamp = Mix64(stamp, static_cast<uint64_t>(number));
     for (const ModelFormatInfo& format : kModelFormats) {
-      stamp = Mix64(stamp, inner->Stamp(format.file));
+      if (!format.file.empty()) stamp = Mix64(stamp, inner->Stamp(format.file));
     }
+  }
+  for (const std::string& part : parts) {
+    const auto of = FolderOf(part);
+    stamp = Mix64(stamp, of.ok() ? StampOf(*of, {}) : 0);
   }
   return stamp;
 }
@@ -107,10 +97,9 @@ uint64_t ModelRepository::StampOf(const ModelFolder& folder) const {
 absl::StatusOr<ModelRepository::Found> ModelRepository::Look(const std::string& name) const {
   TG_ASSIGN_OR_RETURN(ModelFolder folder, FolderOf(name));
   Found out;
-  out.stamp = StampOf(folder);
-  out.config_stamp = folder.Stamp(kConfigFile);
-  if (folder.Has(kConfigFile)) {
-    TG_ASSIGN_OR_RETURN(const std::string text, folder.Read(kConfigFile, kMaxConfigBytes));
+  out.config_stamp = folder.Stamp(kModelConfigFile);
+  if (folder.Has(kModelConfigFile)) {
+    TG_ASSIGN_OR_RETURN(const std::string text, folder.Read(kModelConfigFile, kMaxConfigBytes));
     auto config = options_.parse(text);
     if (!config.ok()) {
       return absl::Status(config.status().code(),
@@ -126,7 +115,7 @@ absl::StatusOr<ModelRepository::Found> ModelRepository::Look(const std::string& 
   TG_ASSIGN_OR_RETURN(const std::vector<std::string> folders, folder.Folders());
   std::vector<int64_t> available;
   for (const std::string& version : folders) {
-    if (const int64_t number = VersionOf(version); number > 0) available.push_back(number);
+    if (const int64_t number = ModelVersionOf(version); number > 0) available.push_back(number);
   }
   if (available.size() > kMostVersions) {
     return ResourceExhausted("the folder has ", available.size(), " versions; ", kMostVersions,
@@ -139,12 +128,27 @@ absl::StatusOr<ModelRepository::Found> ModelRepository::Look(const std::string& 
                               "named 1, 2, ... with a model, and a version_policy that "
                               "chooses some");
   }
+  out.parts = PartsOf(out.config);
+  out.stamp = StampOf(folder, out.parts);
   out.folder = std::make_shared<const ModelFolder>(std::move(folder));
   return out;
 }
 
+absl::StatusOr<std::vector<std::vector<std::string>>> ModelRepository::LabelsOf(
+    const Found& found, const ModelConfig& config) const {
+  std::vector<std::vector<std::string>> labels;
+  for (const TensorSpec& output : config.outputs) {
+    labels.emplace_back();
+    if (output.labels.empty()) continue;
+    TG_ASSIGN_OR_RETURN(const std::string text, found.folder->Read(output.labels, kMaxLabelBytes));
+    labels.back() = LinesOf(text);
+  }
+  return labels;
+}
+
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadVersion(const Found& found,
                                                                           int64_t version) const {
+  if (!found.config.steps.empty()) return LoadEnsemble(found, version);
   TG_ASSIGN_OR_RETURN(ModelFolder folder, found.folder->Folder(StrCat(version)));
   ModelConfig config = found.config;
   TG_ASSIGN_OR_RETURN(config.file, ModelFileIn(folder, config.file));
@@ -155,13 +159,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadVersion(const 
     TG_RETURN_IF_ERROR(CompleteConfig(content->file, &config));
   }
   auto source = std::make_shared<FileFormSource>(std::move(files), maker_.read);
-  std::vector<std::vector<std::string>> labels;
-  for (const TensorSpec& output : config.outputs) {
-    labels.emplace_back();
-    if (output.labels.empty()) continue;
-    TG_ASSIGN_OR_RETURN(const std::string text, found.folder->Read(output.labels, kMaxLabelBytes));
-    labels.back() = LinesOf(text);
-  }
+  TG_ASSIGN_OR_RETURN(auto labels, LabelsOf(found, config));
   return ServedModel::Load(&maker_, &alarm_, std::move(config), StrCat(version), std::move(source),
                            std::move(labels));
 }
@@ -183,6 +181,7 @@ absl::Status ModelRepository::LoadNow(const std::string& name) {
       return found.status();
     }
     entry.stamp = found->stamp;
+    entry.parts = found->parts;
     before = entry.versions;
     stamps = entry.stamps;
     for (const int64_t version : found->versions) {
@@ -190,12 +189,11 @@ absl::Status ModelRepository::LoadNow(const std::string& name) {
     }
   }
   absl::Status failed;
+  bool changed = false;
   std::map<int64_t, std::shared_ptr<ServedModel>> loaded;
   std::map<int64_t, VersionState> states;
   for (const int64_t version : found->versions) {
-    const auto folder = found->folder->Folder(StrCat(version));
-    const auto file = folder.ok() ? ModelFileIn(*folder, found->config.file) : folder.status();
-    const uint64_t stamp = Mix64(found->config_stamp, file.ok() ? folder->Stamp(*file) : 0);
+    const uint64_t stamp = VersionStamp(*found, version);
     const auto known = before.find(version);
     if (known != before.end() && stamps[version] == stamp) {
       loaded.insert(*known);
@@ -206,6 +204,7 @@ absl::Status ModelRepository::LoadNow(const std::string& name) {
     if (model.ok()) {
       loaded[version] = *std::move(model);
       stamps[version] = stamp;
+      changed = true;
       states[version] = {"READY", ""};
       Log(LogLevel::kInfo, "model_loaded", {{"name", name}, {"version", version}});
       continue;
@@ -229,6 +228,10 @@ absl::Status ModelRepository::LoadNow(const std::string& name) {
   for (const auto& [version, model] : loaded) {
     if (!states.contains(version)) states[version] = {"READY", ""};
   }
+  // Once this one is in its place.
+  const absl::Cleanup others = [&] {
+    if (changed) LoadEnsemblesOf(name);
+  };
   const MutexLock lock(mutex_);
   Entry& entry = entries_[name];
   entry.versions.swap(loaded);  // what is replaced goes when the lock is given back
@@ -290,14 +293,15 @@ void ModelRepository::Load(const std::string& name, Done done) {
   Enqueue(name, [this, name, done = std::move(done)] { done(LoadNow(name)); });
 }
 
-void ModelRepository::Unload(const std::string& name, Done done) {
+void ModelRepository::Unload(const std::string& name, bool parts, Done done) {
   {
     const MutexLock lock(mutex_);
-    if (!entries_.contains(name)) return done(Unknown(name, ""));
+    if (!entries_.contains(name)) return done(UnknownModel(name, ""));
   }
-  Enqueue(name, [this, name, done = std::move(done)] {
+  Enqueue(name, [this, name, parts, done = std::move(done)] {
     UnloadNow(name);
     Log(LogLevel::kInfo, "model_unloaded", {{"name", name}});
+    if (parts) UnloadPartsOf(name);
     done(absl::OkStatus());
   });
 }
@@ -316,7 +320,12 @@ void ModelRepository::Follow() {
   const std::vector<std::string> names = Names();
   for (const std::string& name : names) {
     const auto folder = FolderOf(name);
-    const uint64_t stamp = folder.ok() ? StampOf(*folder) : 0;
+    std::vector<std::string> parts;
+    {
+      const MutexLock lock(mutex_);
+      parts = entries_[name].parts;
+    }
+    const uint64_t stamp = folder.ok() ? StampOf(*folder, parts) : 0;
     {
       const MutexLock lock(mutex_);
       const Entry& entry = entries_[name];
@@ -333,83 +342,7 @@ void ModelRepository::Follow() {
       }
     }
   }
-  for (const std::string& name : gone) Unload(name, [](const absl::Status&) {});
-}
-
-absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::Find(std::string_view name,
-                                                                   std::string_view version) const {
-  const int64_t number = VersionOf(version);
-  if (!version.empty() && number == 0) {
-    return InvalidArgument("'", Clip(version, 32), "' is no version; expected 1, 2, ...");
-  }
-  const MutexLock lock(mutex_);
-  const auto it = entries_.find(name);
-  if (it == entries_.end()) return Unknown(name, "");
-  const Entry& entry = it->second;
-  if (number > 0) {
-    if (const auto at = entry.versions.find(number); at != entry.versions.end()) return at->second;
-    const auto state = entry.states.find(number);
-    if (state == entry.states.end()) return Unknown(name, version);
-    return absl::UnavailableError(StrCat("Request for model '", name, "' version ", version,
-                                         ", which is not ready: ", state->second.reason));
-  }
-  if (!entry.versions.empty()) return entry.versions.rbegin()->second;
-  return absl::UnavailableError(StrCat("Request for model '", name, "', which is not ready: ",
-                                       entry.reason.empty() ? "it is being loaded" : entry.reason));
-}
-
-std::vector<std::string> ModelRepository::Versions(std::string_view name) const {
-  std::vector<std::string> out;
-  const MutexLock lock(mutex_);
-  const auto it = entries_.find(name);
-  if (it == entries_.end()) return out;
-  for (const auto& [version, model] : it->second.versions) out.push_back(model->version());
-  return out;
-}
-
-std::vector<std::shared_ptr<ServedModel>> ModelRepository::All() const {
-  std::vector<std::shared_ptr<ServedModel>> out;
-  const MutexLock lock(mutex_);
-  for (const auto& [name, entry] : entries_) {
-    for (const auto& [version, model] : entry.versions) out.push_back(model);
-  }
-  return out;
-}
-
-std::vector<IndexRow> ModelRepository::Index() const {
-  std::vector<IndexRow> out;
-  const MutexLock lock(mutex_);
-  for (const auto& [name, entry] : entries_) {
-    for (const auto& [version, state] : entry.states) {
-      out.push_back({name, StrCat(version), state.state, state.reason});
-    }
-    if (entry.states.empty()) {
-      out.push_back({name, "", entry.busy ? "LOADING" : "UNAVAILABLE", entry.reason});
-    }
-  }
-  return out;
-}
-
-bool ModelRepository::Ready() const {
-  const MutexLock lock(mutex_);
-  return std::ranges::all_of(
-      entries_, [](const auto& row) { return !row.second.wanted || !row.second.versions.empty(); });
-}
-
-std::string ModelRepository::InUse() const {
-  std::vector<std::pair<int64_t, std::string>> rows;
-  for (const auto& model : All()) {
-    rows.emplace_back(-model->forms().weight_bytes(),
-                      StrCat(model->config().name, " version ", model->version()));
-  }
-  constexpr size_t kShown = 8;
-  std::ranges::sort(rows);
-  std::string out;
-  for (size_t i = 0; i < std::min(rows.size(), kShown); ++i) {
-    StrAppend(&out, i == 0 ? "" : ", ", rows[i].second, " ", -rows[i].first);
-  }
-  if (rows.size() > kShown) StrAppend(&out, " and ", rows.size() - kShown, " more");
-  return out.empty() ? "nothing" : out;
+  for (const std::string& name : gone) Unload(name, /*parts=*/false, [](const absl::Status&) {});
 }
 
 }  // namespace telegrad

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/base/mutex.h"
+#include "server/serving/ensemble.h"
 #include "server/serving/served_model.h"
 
 namespace telegrad {
@@ -27,6 +28,10 @@ struct RepositoryOptions {
 struct IndexRow {
   std::string name, version, state, reason;
 };
+
+// The number of a version, 0 where the text is none.
+int64_t ModelVersionOf(std::string_view text);
+absl::Status UnknownModel(std::string_view name, std::string_view version);
 
 // Thread-safe.
 class ModelRepository {
@@ -44,7 +49,8 @@ class ModelRepository {
   // Loads what the folder has now, versions that are the same are kept as they are. NOT_FOUND where
   // there is no such folder. What is asked of one model is done in order.
   void Load(const std::string& name, Done done);
-  void Unload(const std::string& name, Done done);
+  // `parts`: of an ensemble, those of its models that no other ensemble has, too.
+  void Unload(const std::string& name, bool parts, Done done);
   // Loads what is new or has changed since it was loaded, unloads what is gone.
   void Follow();
   // Loads all, and is not ready before that.
@@ -76,6 +82,7 @@ class ModelRepository {
     std::deque<std::function<void()>> waiting;
     uint64_t stamp = 0;
     std::map<int64_t, uint64_t> stamps;  // of what each version was loaded from
+    std::vector<std::string> parts;      // of an ensemble: all models that it is made of
   };
   // What a folder says.
   struct Found {
@@ -84,6 +91,7 @@ class ModelRepository {
     std::vector<int64_t> versions;  // to be served
     uint64_t config_stamp = 0;
     uint64_t stamp = 0;
+    std::vector<std::string> parts;
   };
 
   void Enqueue(const std::string& name, std::function<void()> task);
@@ -94,7 +102,16 @@ class ModelRepository {
   absl::StatusOr<Found> Look(const std::string& name) const;
   absl::StatusOr<std::shared_ptr<ServedModel>> LoadVersion(const Found& found,
                                                            int64_t version) const;
-  uint64_t StampOf(const ModelFolder& folder) const;
+  absl::StatusOr<std::shared_ptr<ServedModel>> LoadEnsemble(const Found& found,
+                                                            int64_t version) const;
+  absl::StatusOr<std::vector<std::vector<std::string>>> LabelsOf(const Found& found,
+                                                                 const ModelConfig& config) const;
+  absl::StatusOr<EnsemblePart> PartOf(const std::string& name, int64_t version) const;
+  std::vector<std::string> PartsOf(const ModelConfig& config) const;
+  uint64_t StampOf(const ModelFolder& folder, const std::vector<std::string>& parts) const;
+  uint64_t VersionStamp(const Found& found, int64_t version) const;
+  void LoadEnsemblesOf(const std::string& part);
+  void UnloadPartsOf(const std::string& ensemble);
 
   const RepositoryOptions options_;
   const FormMaker& maker_;

@@ -66,7 +66,7 @@ const TraceSettings::Chosen& TraceSettings::ChosenLocked(std::string_view model)
 }
 
 absl::Status TraceSettings::Set(const std::string& model, const TraceValues& values) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool own = !model.empty() && models_.contains(model);
   Chosen next = model.empty() || own ? ChosenLocked(model) : Chosen{};
   for (const auto& [name, said] : values) {
@@ -105,7 +105,7 @@ TraceSettings::Settings TraceSettings::SettingsLocked(const Chosen& of) const {
 }
 
 TraceValues TraceSettings::Get(const std::string& model) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Chosen& chosen = ChosenLocked(model);
   const Settings settings = SettingsLocked(chosen);
   const int64_t left =
@@ -119,7 +119,7 @@ TraceValues TraceSettings::Get(const std::string& model) const {
 
 bool TraceSettings::Takes(std::string_view model) {
   if (!any_.load(std::memory_order_relaxed)) return false;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = models_.find(model);
   Chosen& chosen = it == models_.end() ? all_ : it->second;
   const Settings settings = SettingsLocked(chosen);

@@ -6,13 +6,13 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -39,13 +39,14 @@ class TraceSettings {
     bool on = false;
     int64_t rate = 1000, count = -1;
   };
-  Settings SettingsLocked(const Chosen& of) const;
-  const Chosen& ChosenLocked(std::string_view model) const;
+  Settings SettingsLocked(const Chosen& of) const TG_REQUIRES(mutex_);
+  const Chosen& ChosenLocked(std::string_view model) const TG_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::atomic<bool> any_ = false;  // of the settings is on
-  Chosen all_;
-  std::map<std::string, Chosen, std::less<>> models_;  // that have settings of their own
+  Chosen all_ TG_GUARDED_BY(mutex_);
+  // That have settings of their own.
+  std::map<std::string, Chosen, std::less<>> models_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

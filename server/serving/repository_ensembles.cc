@@ -1,0 +1,100 @@
+// Of the repository, what ensembles need of other models. An ensemble reads the files of its parts
+// itself: it does not matter in which order they are loaded, nor whether a part is served under its
+// own name. Weights are by content, so that both have the same ones.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "server/serving/repository.h"
+
+namespace telegrad {
+
+absl::StatusOr<EnsemblePart> ModelRepository::PartOf(const std::string& name,
+                                                     int64_t version) const {
+  TG_ASSIGN_OR_RETURN(const Found found, Look(name));
+  EnsemblePart out{.config = found.config};
+  if (!found.config.steps.empty()) return out;
+  const int64_t number = version < 0 ? found.versions.back() : version;
+  if (std::ranges::find(found.versions, number) == found.versions.end()) {
+    return NotFound("version ", number, " of model '", name, "' is not to be served");
+  }
+  TG_ASSIGN_OR_RETURN(ModelFolder folder, found.folder->Folder(StrCat(number)));
+  TG_ASSIGN_OR_RETURN(out.config.file, ModelFileIn(folder, out.config.file));
+  auto files = std::make_shared<ModelSource>(std::make_shared<const ModelFolder>(std::move(folder)),
+                                             out.config.file);
+  TG_ASSIGN_OR_RETURN(const auto content, files->Read());
+  TG_RETURN_IF_ERROR(CompleteConfig(content->file, &out.config));
+  out.source = std::make_shared<FileFormSource>(std::move(files), maker_.read);
+  return out;
+}
+
+absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadEnsemble(const Found& found,
+                                                                           int64_t version) const {
+  ModelConfig config = found.config;
+  TG_ASSIGN_OR_RETURN(Ensemble ensemble,
+                      ResolveEnsemble(config, [this](const std::string& name, int64_t part) {
+                        return PartOf(name, part);
+                      }));
+  TG_RETURN_IF_ERROR(CompleteEnsemble(ensemble, &config));
+  TG_ASSIGN_OR_RETURN(auto labels, LabelsOf(found, config));
+  auto source = SourceOf(std::move(ensemble), config);
+  return ServedModel::Load(&maker_, &alarm_, std::move(config), StrCat(version), std::move(source),
+                           std::move(labels));
+}
+
+// All models that it is made of, as far as their configurations can be read: what is wrong with
+// them, loading tells.
+std::vector<std::string> ModelRepository::PartsOf(const ModelConfig& config) const {
+  std::vector<std::string> out;
+  std::set<std::string> seen = {config.name};
+  std::vector<EnsembleStep> steps = config.steps;
+  while (!steps.empty() && out.size() < kMostEnsembleSteps) {
+    const std::string name = steps.back().model;
+    steps.pop_back();
+    if (!seen.insert(name).second) continue;
+    out.push_back(name);
+    const auto folder = FolderOf(name);
+    if (!folder.ok() || !folder->Has(kModelConfigFile)) continue;
+    const auto text = folder->Read(kModelConfigFile, kMaxConfigBytes);
+    const auto part = text.ok() ? options_.parse(*text) : text.status();
+    if (part.ok()) steps.insert(steps.end(), part->steps.begin(), part->steps.end());
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
+uint64_t ModelRepository::VersionStamp(const Found& found, int64_t version) const {
+  if (!found.parts.empty()) return found.stamp;
+  const auto folder = found.folder->Folder(StrCat(version));
+  const auto file = folder.ok() ? ModelFileIn(*folder, found.config.file) : folder.status();
+  return Mix64(found.config_stamp, file.ok() ? folder->Stamp(*file) : 0);
+}
+
+void ModelRepository::LoadEnsemblesOf(const std::string& part) {
+  std::vector<std::string> names;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [name, entry] : entries_) {
+      if (entry.wanted && std::ranges::binary_search(entry.parts, part)) names.push_back(name);
+    }
+  }
+  for (const std::string& name : names) Load(name, [](const absl::Status&) {});
+}
+
+void ModelRepository::UnloadPartsOf(const std::string& ensemble) {
+  std::vector<std::string> parts;
+  {
+    const MutexLock lock(mutex_);
+    for (const std::string& part : entries_[ensemble].parts) {
+      bool alone = entries_.contains(part);
+      for (const auto& [name, other] : entries_) {
+        alone &= !other.wanted || !std::ranges::binary_search(other.parts, part);
+      }
+      if (alone) parts.push_back(part);
+    }
+  }
+  for (const std::string& part : parts) Unload(part, /*parts=*/false, [](const absl::Status&) {});
+}
+
+}  // namespace telegrad
