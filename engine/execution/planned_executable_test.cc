@@ -93,6 +93,18 @@ TEST_F(PlannedExecutableTest, CutsALongKernel) {
   EXPECT_EQ(trace->events()[0].name, e->kernels()[0].name);
 }
 
+TEST_F(PlannedExecutableTest, ASegmentHasIterationsForTheWholeDevice) {
+  device_->declared = kSlow;
+  ExecutableCache first({});
+  const int64_t iterations = Make(first, Add(1, kMany))->kernels()[0].iterations;
+  ASSERT_GE(iterations, 3);
+  for (const auto& [at_once, segments] : {std::pair(iterations / 2, 2), {iterations, 1}}) {
+    device_->declared.iterations = at_once;
+    ExecutableCache cache({});
+    EXPECT_EQ(Make(cache, Add(1, kMany))->kernels()[0].segments, segments);
+  }
+}
+
 TEST_F(PlannedExecutableTest, ACancelledRunStopsAndPoisonsItsOutputs) {
   ExecutableCache cache({});
   device_->declared = kSlow;
