@@ -24,7 +24,7 @@ configure 1
 mkdir "$work/cache"
 # A disk of its own of 1 MiB where that is allowed; the access log is on one that is always full.
 full=none
-if mount -t tmpfs -o size=1m telegrad "$work/cache" 2>/dev/null; then full=$work/cache; fi
+if mount -t tmpfs -o size=1m,mode=700 telegrad "$work/cache" 2>/dev/null; then full=$work/cache; fi
 "$build/server/telegradd" --config "$conf" --listen 127.0.0.1:0 --admin-listen "unix:$work/admin" --log-level off \
   --kernel-cache "$work/cache" --access-log /dev/full --otlp 127.0.0.1:9 --trace-one-in 100 \
   --session-grace 1000 >"$work/out" 2>"$work/log" &
@@ -32,7 +32,12 @@ pid=$!
 clients=()
 trap 'kill -KILL "$pid" "${clients[@]}" 2>/dev/null || true; wait 2>/dev/null || true
   [ "$full" = none ] || umount "$full" || true; rm -rf "$work"' EXIT
-while read -r -t 60 _ _ address <"$work/out"; do break; done
+exec 4<"$work/out"
+address=
+while read -r -t 60 what _ value <&4; do
+  [ "$what" != listening ] || { address=$value; break; }
+done
+[ -n "$address" ] || { echo "soak: telegradd did not start:"; cat "$work/log"; exit 1; }
 export TELEGRAD_ADDRESS=$address
 port=${address##*:}
 
