@@ -4,7 +4,7 @@
 //   light HOST:PORT TOKEN RUNS               one trivial run after another: "P50 P99" in ms
 //   flood HOST:PORT TOKEN WHAT SESSIONS      "ready", then from a line on standard input on
 //                                            runs: of 64 Mi additions, four under way in each
-//                                            short: of 0.1 ms or so, 64 under way in each
+//                                            short: of 0.1 ms or so, 200 under way in each
 //                                            long: products of 4096 x 4096, 3 s or so, four
 //                                            under way in each
 //                                            compile: a new graph of 16 kernels after another
@@ -140,7 +140,7 @@ absl::Status Flood(const std::string& address, const std::string& token, const s
   std::atomic<int64_t> number{0};
   const std::map<std::string, Kind> kinds = {
       {"runs", {64 * kMi, [](FairClient& c) { return KeepRunning(c, 4); }}},
-      {"short", {kMi / 8, [](FairClient& c) { return KeepRunning(c, 64); }}},
+      {"short", {kMi / 8, [](FairClient& c) { return KeepRunning(c, 200); }}},
       {"long", {0, [](FairClient& c) { return KeepRunning(c, 4); }}},
       {"compile", {16, [&](FairClient& c) { return KeepCompiling(c, number); }}},
       {"transfer", {64 * kMi, [](FairClient& c) { return KeepTransferring(c); }}},
