@@ -95,7 +95,11 @@ std::vector<onnx::ValueInfo> CallerInputs(const onnx::Model& model) {
   std::vector<onnx::ValueInfo> out;
   for (const onnx::ValueInfo& input : model.inputs) {
     const auto same = [&](const onnx::TensorProto& t) { return t.name == input.name; };
-    if (std::ranges::none_of(model.initializers, same)) out.push_back(input);
+    const auto sparse = [&](const onnx::SparseTensor& t) { return same(t.values); };
+    if (std::ranges::none_of(model.initializers, same) &&
+        std::ranges::none_of(model.sparse_initializers, sparse)) {
+      out.push_back(input);
+    }
   }
   return out;
 }

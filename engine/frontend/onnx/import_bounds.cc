@@ -98,8 +98,13 @@ absl::StatusOr<ValueRef> Importer::Input(const ValueInfo& input, OnnxValue* out)
 
 // Before IR version 4 initializers are listed among the inputs, as defaults.
 absl::Status Importer::Inputs() {
+  std::set<std::string_view> names;
   for (const ValueInfo& input : model_.inputs) {
-    if (values_.Has(input.name)) continue;
+    if (!names.insert(input.name).second) {
+      return InvalidArgument("ONNX: input '", input.name.substr(0, kShownBytes),
+                             "' is defined twice");
+    }
+    if (values_.Has(input.name)) continue;  // an initializer, its default
     OnnxValue out{.name = std::string(input.name)};
     absl::StatusOr<ValueRef> value = Input(input, &out);
     if (value.ok()) {

@@ -94,6 +94,11 @@ class ModelWriter {
     PutBytesField(field::kGraphInput, info, &graph_);
     return *this;
   }
+  // A serialized SparseTensorProto as it is.
+  ModelWriter& RawSparseInitializer(std::string_view tensor) {
+    PutBytesField(field::kSparseInitializer, tensor, &graph_);
+    return *this;
+  }
   const std::string& graph() const { return graph_; }
   ModelWriter& Node(std::string_view op, const Names& inputs, const Names& outputs,
                     const Attributes& attributes = {}, std::string_view domain = "") {
