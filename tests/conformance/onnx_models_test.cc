@@ -73,7 +73,11 @@ ImportOptions OptionsFor(std::string_view bytes, const std::vector<HostTensor>& 
         std::ranges::find(parsed->initializers, input.name, &onnx::TensorProto::name) !=
         parsed->initializers.end();
     if (has_default || next == inputs.size()) continue;
-    options.input_shapes.emplace(input.name, inputs[next++].shape);
+    const HostTensor& given = inputs[next++];
+    options.input_shapes.emplace(input.name, given.shape);
+    if (IsFloat(given.dtype)) continue;  // others may decide shapes
+    options.values[std::string(input.name)] = std::make_shared<const onnx::OnnxData>(
+        onnx::OnnxData{.kind = onnx::OnnxData::Kind::kTensor, .tensor = given});
   }
   return options;
 }

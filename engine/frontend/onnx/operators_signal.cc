@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "engine/frontend/onnx/common.h"
+#include "engine/frontend/onnx/fourier.h"
 #include "engine/frontend/onnx/operators.h"
 
 namespace telegrad::onnx {
@@ -18,19 +19,6 @@ absl::StatusOr<int64_t> LengthOr(NodeContext& c, int i, int64_t otherwise) {
   return numbers[0];
 }
 
-struct Complex {
-  Tensor real, imaginary;  // the latter invalid of a real signal
-};
-
-// exp(sign 2 pi i k n / length) for n < rows, k < columns; k n is taken modulo the length first, so
-// that the angle is exact.
-Complex Roots(Builder& b, int64_t length, int64_t rows, int64_t columns, double sign, DType type) {
-  const Tensor product = b.Iota(DType::kInt64, rows).Unsqueeze(1) * b.Iota(DType::kInt64, columns);
-  const Tensor angle = product.FloorMod(length).Cast(DType::kFloat64) *
-                       (2 * std::numbers::pi / static_cast<double>(length));
-  return {angle.Cos().Cast(type), (angle.Sin() * sign).Cast(type)};
-}
-
 Complex Product(const Complex& x, const Complex& roots) {
   const Tensor real = x.real.MatMul(roots.real), imaginary = x.real.MatMul(roots.imaginary);
   if (!x.imaginary.valid()) return {real, imaginary};
@@ -44,6 +32,19 @@ struct Transform {
 };
 
 absl::StatusOr<Complex> Fourier(NodeContext& c, Complex x, const Transform& t) {
+  const double sign = t.inverse ? 1 : -1;
+  const double scale = t.inverse ? 1.0 / static_cast<double>(t.length) : 1;
+  if (x.imaginary.valid() && IsFastLength(t.length)) {
+    const auto fitted = [&](const Tensor& part) {
+      const int64_t rows = std::min(t.length, part.dim(-1));
+      std::vector<int64_t> pairs(static_cast<size_t>(2 * part.rank()), 0);
+      pairs.back() = t.length - rows;
+      return part.Slice(-1, 0, rows).Pad(pairs);
+    };
+    const Complex out = FastFourier({fitted(x.real), fitted(x.imaginary)}, sign);
+    return Complex{out.real.Slice(-1, 0, t.bins) * scale,
+                   out.imaginary.Slice(-1, 0, t.bins) * scale};
+  }
   if (t.length < 1 || t.length > kMaxTransform) {
     return Unimplemented("a transform of length ", t.length, "; supported are 1 to ",
                          kMaxTransform);
@@ -51,23 +52,18 @@ absl::StatusOr<Complex> Fourier(NodeContext& c, Complex x, const Transform& t) {
   const int64_t rows = std::min(t.length, x.real.dim(-1));
   x.real = x.real.Slice(-1, 0, rows);
   if (x.imaginary.valid()) x.imaginary = x.imaginary.Slice(-1, 0, rows);
-  const double sign = t.inverse ? 1 : -1;
-  Complex out = Product(x, Roots(c.builder(), t.length, rows, t.bins, sign, x.real.dtype()));
-  if (t.inverse) {
-    const double scale = 1.0 / static_cast<double>(t.length);
-    out = {out.real * scale, out.imaginary * scale};
-  }
-  return out;
+  const Complex out = Product(x, Roots(c.builder(), t.length, rows, t.bins, sign, x.real.dtype()));
+  return Complex{out.real * scale, out.imaginary * scale};
 }
 
-// The two parts of [..., 1 or 2] with `axis` moved last.
-absl::StatusOr<Complex> ReadComplex(const Tensor& x, int64_t axis) {
+// The two parts of [..., 1 or 2] with `axis` moved last, as elements of that type: the terms of a
+// product with a matrix cancel, so those are f64.
+absl::StatusOr<Complex> ReadComplex(const Tensor& x, int64_t axis, DType dtype = DType::kFloat64) {
   if (x.rank() < 2 || (x.dim(-1) != 1 && x.dim(-1) != 2)) {
     return InvalidArgument("the signal has shape ", ToString(x.shape()),
                            ", expected a last axis of 1 or 2: real and imaginary part");
   }
-  // Terms of a transform cancel, so it is computed in f64.
-  const Tensor wide = x.Cast(DType::kFloat64);
+  const Tensor wide = x.Cast(dtype);
   const auto part = [&](int64_t i) {
     return wide.Slice(-1, i, i + 1).Squeeze(-1).MoveAxis(axis, -1);
   };
@@ -130,10 +126,13 @@ absl::Status DftOp(NodeContext& c) {
   if (axis == x.rank() - 1) return InvalidArgument("the axis is the one of the complex parts");
   TG_ASSIGN_OR_RETURN(const int64_t inverse, c.Int("inverse", 0));
   TG_ASSIGN_OR_RETURN(const int64_t onesided, c.Int("onesided", 0));
-  TG_ASSIGN_OR_RETURN(const Complex parts, ReadComplex(x, axis));
   const int64_t n = x.dim(axis);
   const bool half = inverse != 0 && onesided != 0;
   TG_ASSIGN_OR_RETURN(const int64_t length, LengthOr(c, 1, half ? 2 * (n - 1) : n));
+  // A fast transform of complex numbers loses so few bits that it is computed in their own type.
+  const bool own = x.dim(-1) == 2 && !half && IsFastLength(length) && x.dtype() == DType::kFloat32;
+  TG_ASSIGN_OR_RETURN(const Complex parts,
+                      ReadComplex(x, axis, own ? DType::kFloat32 : DType::kFloat64));
   if (half) {
     TG_ASSIGN_OR_RETURN(const Tensor out, InverseOfHalf(c, parts, length));
     return c.Output(out.MoveAxis(-1, axis).Unsqueeze(-1).Cast(x.dtype()));
