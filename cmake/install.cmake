@@ -55,5 +55,6 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/telegrad-config.cmake.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/telegrad-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/telegrad-config.cmake ${PROJECT_BINARY_DIR}/telegrad-config-version.cmake
         DESTINATION ${config_folder} COMPONENT dev)
+string(JOIN " " TELEGRAD_IMAGE_REQUIRES ${TELEGRAD_IMAGE_PACKAGES})
 configure_file(${PROJECT_SOURCE_DIR}/cmake/telegrad.pc.in ${PROJECT_BINARY_DIR}/telegrad.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/telegrad.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)

@@ -154,7 +154,7 @@ find "$work/libtelegrad-dev" -type d -empty -delete
 strip --strip-debug --enable-deterministic-archives "$multiarch/libtelegrad.a"
 # gRPC's CMake config asks for the compilers of both, which its own package does not depend on.
 pack libtelegrad-dev "$architecture" libdevel \
-  "libabsl-dev, libgrpc++-dev, libprotobuf-dev, protobuf-compiler, protobuf-compiler-grpc, libssl-dev, zlib1g-dev, liblz4-dev, libzstd-dev, libre2-dev" \
+  "libabsl-dev, libgrpc++-dev, libprotobuf-dev, protobuf-compiler, protobuf-compiler-grpc, libssl-dev, zlib1g-dev, liblz4-dev, libzstd-dev, libre2-dev, libjpeg-dev, libpng-dev, libwebp-dev, libopenjp2-7-dev" \
   "C++ client of the Telegrad compute server" \
   "This package has the static library, the headers, and what CMake (find_package(telegrad)) and pkg-config need."
 

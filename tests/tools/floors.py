@@ -41,7 +41,7 @@ FLOOR = {
 ROOMS = {
     "server": {"admin": 0, "identity": 1, "pool": 1, "tenant": 2, "data": 3, "session": 4, "operations": 5,
                "serving": 5, "http": 6, "service": 7},
-    "engine/frontend": {"tensor": 0, "ops": 1, "autograd": 2, "nn": 3, "io": 3, "onnx": 4},
+    "engine/frontend": {"image": 0, "tensor": 0, "ops": 1, "autograd": 2, "nn": 3, "io": 3, "onnx": 4},
 }
 
 # Everything else, by pattern, first match: what a folder may include besides itself.

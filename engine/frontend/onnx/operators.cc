@@ -86,6 +86,7 @@ constexpr Operator kOperators[] = {
     {"Hardmax", 1, 1, HardmaxOp},
     {"Identity", 1, 1, IdentityOp},
     {"If", 1, 1, IfOp},
+    {"ImageDecoder", 1, 1, ImageDecoderOp},
     {"InstanceNormalization", 3, 3, InstanceNormalizationOp},
     {"IsInf", 1, 1, IsInfOp},
     {"IsNaN", 1, 1, UnaryOp<&Tensor::IsNan>},

@@ -283,6 +283,7 @@ absl::Status StringSplitOp(NodeContext& c);
 absl::Status TfIdfVectorizerOp(NodeContext& c);
 
 absl::Status RegexFullMatchOp(NodeContext& c);  // operators_regex.cc
+absl::Status ImageDecoderOp(NodeContext& c);    // operators_image.cc
 
 absl::Status ConvOp(NodeContext& c);  // operators_window.cc
 absl::Status ConvTransposeOp(NodeContext& c);

@@ -21,7 +21,6 @@ struct Reason {
   std::string_view domain, name, why;
 };
 constexpr Reason kReasons[] = {
-    {"", "ImageDecoder", "decode the image before, and give its pixels to the rest of the model"},
     {"ai.onnx.ml", "CastMap", "maps are no values here: give the tensor to the rest of the model"},
     {"ai.onnx.ml", "DictVectorizer",
      "maps are no values here: give the tensor to the rest of the model"},

@@ -71,7 +71,9 @@ standard lists for the first input; a combination that is not supported is refus
 
 Where other implementations of the standard differ from each other, `tests/onnx/differences.md` says what Telegrad does and
 why. Maps are no values here: CastMap and DictVectorizer are refused, and the result of ZipMap is the tensor of the
-scores, in the order of the labels. ImageDecoder is refused because the caller decodes images.
+scores, in the order of the labels. ImageDecoder decodes on the host while the model is imported, as string operators
+do: BMP, PNM and TIFF always, JPEG, PNG, WebP and JPEG 2000 where the program was built with their libraries. Bytes that
+are no image give an empty one, as the standard says; one of more than 2^26 pixels is refused.
 
 Beside each operator is whether ONNX Runtime 1.32's processor provider (R) and tinygrad 0.14 (T) have it.
 
