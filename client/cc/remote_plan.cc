@@ -8,7 +8,7 @@
 namespace telegrad {
 namespace {
 
-std::span<const std::byte> Bytes(const std::string& s) {
+std::span<const std::byte> Bytes(std::string_view s) {
   return std::as_bytes(std::span(s.data(), s.size()));
 }
 
@@ -47,6 +47,14 @@ absl::Status RemoteState::Fill(const Slot& slot, uint64_t handle) {
     TG_RETURN_IF_ERROR(CheckFits(slot, it->second.dtype, it->second.shape));
     *value = std::move(it->second);
     preset_.erase(it);
+  } else if (const auto view = views_.find(slot.name); view != views_.end()) {
+    TG_ASSIGN_OR_RETURN(const int64_t bytes, CheckedByteSize(slot.dtype, slot.shape));
+    if (static_cast<int64_t>(view->second.size()) != bytes) {
+      return InvalidArgument("the value given for ", slot.name, " has ", view->second.size(),
+                             " bytes, expected ", bytes);
+    }
+    session_->Write(handle, 0, Bytes(view->second), owner_);
+    return absl::OkStatus();
   } else if (const TensorEntry* entry = file_ ? file_->Find(slot.name) : nullptr) {
     const bool blocks = entry->quantized.has_value();
     TG_RETURN_IF_ERROR(CheckFits(slot, blocks ? DType::kUInt8 : entry->dtype,

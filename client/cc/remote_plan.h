@@ -31,6 +31,11 @@ class RemoteState {
 
   // Values for slots that have no buffer yet; each is moved into the slot that uses it.
   void Preset(std::map<std::string, HostTensor> values) { preset_ = std::move(values); }
+  // The same of bytes that lie in `owner`: they are sent from there, without a copy.
+  void Preset(std::map<std::string, std::string_view> values, std::shared_ptr<const void> owner) {
+    views_ = std::move(values);
+    owner_ = std::move(owner);
+  }
   // The same from a file, whose tensors are sent from there as they are read. A quantized one is
   // for a slot of u8 [bytes].
   void Preset(std::shared_ptr<const TensorFile> file) { file_ = std::move(file); }
@@ -49,6 +54,8 @@ class RemoteState {
   RemoteSession* session_;
   std::map<std::string, Entry> entries_;
   std::map<std::string, HostTensor> preset_;
+  std::map<std::string, std::string_view> views_;
+  std::shared_ptr<const void> owner_;  // of views_
   std::shared_ptr<const TensorFile> file_;
 };
 

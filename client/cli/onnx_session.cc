@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "engine/base/files.h"
@@ -59,7 +60,7 @@ absl::Status OnnxSession::Import(std::vector<OnnxData> inputs) {
   if (fits) return absl::OkStatus();
   plan_ = nullptr;
   options_ = {};
-  options_.external = [this](std::string_view location) { return external_.Content(location); };
+  options_.external = [this](std::string_view location) { return external_->Content(location); };
   for (size_t i = 0; i < bound_.size(); ++i) {
     if (bound_[i].kind == OnnxData::Kind::kTensor) {
       options_.input_shapes.emplace(inputs_[i].name, bound_[i].tensor.shape);
@@ -94,11 +95,15 @@ absl::Status OnnxSession::Send(RemoteSession* session) {
     plan_ = RemotePlan::Create(session, *model.Get());
   } else if (plan_ == nullptr) {
     RemoteState state(session);
-    std::map<std::string, HostTensor> weights;
+    std::map<std::string, std::string_view> weights;
     for (const OnnxWeight& w : onnx_->weights) {
-      weights.emplace(onnx_->plan.slots[w.slot].name, onnx_->Value(w));
+      weights.emplace(onnx_->plan.slots[w.slot].name, w.bytes);
     }
-    state.Preset(std::move(weights));
+    // The weights lie in these, and are sent from there when the session comes to it.
+    using Owners = std::tuple<std::shared_ptr<const std::string>, std::shared_ptr<ExternalFiles>,
+                              std::vector<OnnxWeight>>;
+    state.Preset(std::move(weights),
+                 std::make_shared<const Owners>(file_, external_, onnx_->weights));
     TG_ASSIGN_OR_RETURN(plan_, RemotePlan::Create(session, &state, onnx_->plan));
   }
   const std::vector<Slot> slots = SlotsOf(*plan_, SlotRole::kInput);

@@ -30,14 +30,16 @@ class OnnxSession final : public ModelSession {
 
  private:
   OnnxSession(std::string path, bool server_import)
-      : path_(std::move(path)), server_import_(server_import), external_(FolderOf(path_)) {}
+      : path_(std::move(path)),
+        server_import_(server_import),
+        external_(std::make_shared<ExternalFiles>(FolderOf(path_))) {}
   bool Fits(const std::vector<onnx::OnnxData>& inputs) const;
   absl::Status Set(const OnnxValue& value, const onnx::OnnxData& data);
   absl::StatusOr<onnx::OnnxData> Result(const OnnxValue& value);
 
   std::string path_;
   bool server_import_;
-  ExternalFiles external_;
+  std::shared_ptr<ExternalFiles> external_;
   std::shared_ptr<const std::string> file_;  // in which the model's weights lie
   onnx::Model model_;
   std::vector<onnx::ValueInfo> inputs_;

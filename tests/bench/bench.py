@@ -26,6 +26,7 @@ TELEGRADD = "server/telegradd"
 TELEGRAD_BENCH = "tests/bench/telegrad_bench"
 OPERATIONS_BENCH = "tests/bench/operations_bench"
 FRONTEND_BENCH = "tests/bench/frontend_bench"
+ONNX_BENCH = "tests/bench/onnx_bench"
 SIMPLIFY_BENCH = "tests/bench/simplify_bench"
 NETS_BENCH = "tests/bench/nets_bench"
 REWRITE_BENCH = "tests/bench/rewrite_bench"
@@ -312,6 +313,12 @@ ROWS = [
              telegrad=lambda b: b.telegrad("second_run", "1")),
     # A safetensors file of 1 GiB into buffers against the same bytes from memory, over the same stream.
     LimitRow("load_1g", "x", 1.3, telegrad=lambda b: b.telegrad("load", "7")),
+    # An ONNX file of 400 MiB, imported and its weights sent, against reading its bytes and sending them; and
+    # the same where the server imports it.
+    LimitRow("import_400m", "x", 1.3, telegrad=lambda b: b.telegrad("import", "7")),
+    LimitRow("server_import_400m", "x", 1.3, telegrad=lambda b: b.telegrad("server_import", "7")),
+    # ResNet-50 from a file's bytes to the graph; the weights stay where they are.
+    LimitRow("onnx_resnet50", "ms", 30, telegrad=lambda b: b.number(ONNX_BENCH, ["21"])),
     # Scheduling a ResNet-50 forward graph, which simplifies its indices, and the passes that do so before
     # expansion, on one core.
     LimitRow("resnet50_indices", "ms", 50,

@@ -13,6 +13,11 @@
 //        file of
 //                                                    1 GiB takes into buffers as the same bytes
 //                                                    from memory, median
+//        telegrad_bench HOST:PORT import PAIRS       how many times as long importing an ONNX file
+//        of
+//                                                    400 MiB takes as reading its bytes and sending
+//                                                    them, median
+//        telegrad_bench HOST:PORT server_import PAIRS  the same where the server imports it
 #include <malloc.h>
 #include <unistd.h>
 
@@ -29,12 +34,15 @@
 #include <vector>
 
 #include "client/cc/connection.h"
+#include "client/cc/remote_plan.h"
 #include "client/cc/remote_session.h"
 #include "client/cc/shared_memory.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
 #include "engine/frontend/io/byte_sink.h"
 #include "engine/frontend/io/safetensors.h"
 #include "engine/frontend/io/tensor_file.h"
+#include "engine/frontend/onnx/test_model.h"
 #include "engine/ir/graph.h"
 #include "tests/bench/add_constant.h"
 #include "tests/bench/timing.h"
@@ -49,6 +57,9 @@ using bench::Seconds;
 constexpr int64_t kBulkBytes = int64_t{256} << 20;
 constexpr int kLoadTensors = 64;  // of 16 MiB
 constexpr int64_t kLoadBytes = int64_t{1} << 30;
+constexpr int kImportWeights = 25;  // of 16 MiB
+constexpr int64_t kImportSide = 2048;
+constexpr int64_t kImportBytes = kImportSide * kImportSide * 4;
 
 // The seconds of each of `repeats` calls, after `warm_up` more.
 absl::StatusOr<std::vector<double>> Time(int warm_up, int repeats,
@@ -189,6 +200,32 @@ class Bench {
     return second - first;
   }
 
+  // A chain of products, as a client does it: the file is read, imported, its weights and its graph
+  // are sent. Against the file's bytes, read and sent into as many buffers; in turns.
+  absl::StatusOr<double> Import400M(int pairs, bool by_server) {
+    const std::string path =
+        (std::filesystem::temp_directory_path() / StrCat("telegrad_bench_", getpid(), ".onnx"))
+            .string();
+    TG_RETURN_IF_ERROR(WriteFile(path, ImportModel()));
+    std::vector<double> ratios, of_import, of_bytes;
+    absl::Status status;
+    for (int i = -1; status.ok() && i < pairs; ++i) {
+      const auto imported = [&] { return by_server ? ImportByServer(path) : ImportHere(path); };
+      const auto a = Time(0, 1, imported);
+      const auto b = Time(0, 1, [&] { return ReadAndSend(path); });
+      status = !a.ok() ? a.status() : b.status();
+      if (i < 0 || !status.ok()) continue;
+      of_import.push_back((*a)[0]);
+      of_bytes.push_back((*b)[0]);
+      ratios.push_back((*a)[0] / (*b)[0]);
+    }
+    std::filesystem::remove(path);
+    TG_RETURN_IF_ERROR(status);
+    std::fprintf(stderr, "import: %.3f s, reading and sending %.3f s\n", Median(of_import),
+                 Median(of_bytes));
+    return Median(ratios);
+  }
+
   // A file in the system's cache against the same bytes from memory, in turns, into new buffers.
   absl::StatusOr<double> Load1G(int pairs) {
     const std::string path =
@@ -265,6 +302,84 @@ class Bench {
     return absl::OkStatus();
   }
 
+  static std::string ImportModel() {
+    onnx::test::ModelWriter model;
+    model.Input("x0", DType::kFloat32, {1, kImportSide});
+    std::mt19937_64 random(7);
+    for (int i = 0; i < kImportWeights; ++i) {
+      HostTensor w{DType::kFloat32, {kImportSide, kImportSide}, {}};
+      w.bytes.resize(kImportBytes);
+      for (size_t at = 0; at < w.bytes.size(); at += 8) {
+        const uint64_t word = random();
+        std::memcpy(&w.bytes[at], &word, 8);
+      }
+      model.Initializer(StrCat("w", i), w);
+      model.Node("MatMul", {StrCat("x", i), StrCat("w", i)}, {StrCat("x", i + 1)});
+    }
+    return model.Output(StrCat("x", kImportWeights)).File(13);
+  }
+
+  static std::span<const std::byte> BytesOfFile(const std::string& file) {
+    return std::as_bytes(std::span(file.data(), file.size()));
+  }
+
+  static absl::StatusOr<std::shared_ptr<const std::string>> ReadModel(const std::string& path) {
+    TG_ASSIGN_OR_RETURN(std::string file, ReadFile(path));
+    return std::make_shared<const std::string>(std::move(file));
+  }
+
+  absl::Status ImportHere(const std::string& path) {
+    TG_ASSIGN_OR_RETURN(const auto file, ReadModel(path));
+    TG_ASSIGN_OR_RETURN(const OnnxPlan onnx, ImportOnnx(*file));
+    std::map<std::string, std::string_view> weights;
+    for (const OnnxWeight& w : onnx.weights) weights[onnx.plan.slots[w.slot].name] = w.bytes;
+    if (weights.size() != kImportWeights) return absl::InternalError("weights are missing");
+    RemoteState state(session_.get());
+    state.Preset(std::move(weights), file);
+    std::vector<uint64_t> handles;
+    for (const OnnxWeight& w : onnx.weights) {
+      TG_ASSIGN_OR_RETURN(handles.emplace_back(), state.Buffer(onnx.plan.slots[w.slot]));
+    }
+    TG_RETURN_IF_ERROR(Put(onnx.plan.graph.root()).status());
+    TG_RETURN_IF_ERROR(session_->Sync().Get().status());
+    std::string end(64, '\0');
+    TG_RETURN_IF_ERROR(session_
+                           ->Read(handles.back(), kImportBytes - 64,
+                                  std::as_writable_bytes(std::span(end.data(), end.size())))
+                           .Get()
+                           .status());
+    session_->Free(handles);
+    return onnx.weights.back().bytes.ends_with(end) ? absl::OkStatus()
+                                                    : absl::InternalError("other bytes arrived");
+  }
+
+  absl::Status ImportByServer(const std::string& path) {
+    TG_ASSIGN_OR_RETURN(const auto file, ReadModel(path));
+    TG_ASSIGN_OR_RETURN(const RemoteModel model,
+                        session_->Import(BytesOfFile(*file), {}, file).Get());
+    TG_RETURN_IF_ERROR(session_->Sync().Get().status());
+    std::vector<uint64_t> handles;
+    for (const RemoteModel::Value& value : model.slots) {
+      if (value.handle != 0) handles.push_back(value.handle);
+    }
+    session_->Free(handles);
+    return handles.size() == kImportWeights ? absl::OkStatus()
+                                            : absl::InternalError("weights are missing");
+  }
+
+  absl::Status ReadAndSend(const std::string& path) {
+    TG_ASSIGN_OR_RETURN(const auto file, ReadModel(path));
+    std::vector<uint64_t> handles;
+    for (size_t i = 0; i < kImportWeights; ++i) {
+      handles.push_back(Allocate(kImportBytes));
+      session_->Write(handles.back(), 0, BytesOfFile(*file).subspan(i * kImportBytes, kImportBytes),
+                      file);
+    }
+    TG_RETURN_IF_ERROR(session_->Sync().Get().status());
+    session_->Free(handles);
+    return absl::OkStatus();
+  }
+
   uint64_t Allocate(int64_t bytes) {
     const uint64_t handle = session_->NewHandle();
     session_->Alloc(handle, bytes);
@@ -334,6 +449,8 @@ absl::StatusOr<double> Measure(const std::string& address, const std::string& wh
   if (what == "matmul") return bench.MatMul1024(count);
   if (what == "second_run") return bench.SecondRun();
   if (what == "load") return bench.Load1G(count);
+  if (what == "import") return bench.Import400M(count, /*by_server=*/false);
+  if (what == "server_import") return bench.Import400M(count, /*by_server=*/true);
   return absl::InvalidArgumentError(StrCat("there is no benchmark ", what));
 }
 
@@ -346,10 +463,11 @@ int main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   const int count = argc == 4 ? std::atoi(argv[3]) : 0;
   if (count <= 0) {
-    std::fprintf(
-        stderr,
-        "Usage: telegrad_bench HOST:PORT "
-        "upload|download|shared_upload|shared_download|memcpy|matmul|second_run|load COUNT\n");
+    std::fprintf(stderr,
+                 "Usage: telegrad_bench HOST:PORT "
+                 "upload|download|shared_upload|shared_download|memcpy|matmul|second_run|load|"
+                 "import|server_import "
+                 "COUNT\n");
     return 2;
   }
   const absl::StatusOr<double> result = telegrad::Measure(argv[1], argv[2], count);
