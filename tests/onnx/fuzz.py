@@ -149,6 +149,8 @@ for module in (fuzz_elementwise, fuzz_windows, fuzz_moving, fuzz_composed, fuzz_
 def run_ort(case):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    # A pool of threads for each case would cost more than the cases.
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(case.model().SerializeToString(), options,
                                            providers=["CPUExecutionProvider"])
