@@ -28,6 +28,10 @@ namespace {
 // On the device at a time: two slices; or as many as are predicted to take this time together.
 constexpr int kSlicesAhead = 2, kShortSlicesAhead = 16;
 constexpr double kShortNs = kSegmentSeconds * 1e9 / 10;
+// A slice that is predicted to take longer could not be cut. It is handed out when the device has
+// nothing else: whoever comes waits for one of them, not for two, and the moment in which the
+// device has no work is short against it.
+constexpr double kLongNs = kSegmentSeconds * 1e9 * 1.5;
 // Handing out and waking up take their time, whatever was predicted.
 constexpr double kLeastNs = 1000;
 // A submitter hands out so many slices that he may have to run himself; then the device's thread
@@ -313,7 +317,7 @@ bool FairQueue::State::Choose(Handed* handed, Later* later) {
       continue;
     }
     const double ns = NsOf((*job->work.slices)[job->handed]);
-    const bool has_room = on_device < kSlicesAhead ||
+    const bool has_room = on_device < (ns > kLongNs ? 1 : kSlicesAhead) ||
                           (on_device < kShortSlicesAhead && on_device_ns + ns <= kShortNs);
     if (!has_room) return false;
     SetReady(lane, *job, false);  // until it has this one

@@ -227,6 +227,31 @@ TEST_F(FairQueueTest, ALightTenantWaitsForTwoSlicesAtMost) {
   device_.RunAll();
 }
 
+// Slices that could not be cut: the device has one of them, and no tenant's share changes.
+TEST_F(FairQueueTest, ALightTenantWaitsForOneLongSlice) {
+  for (const char* name : {"heavy", "other"}) {
+    const auto lane = NewLane(name);
+    for (int k = 0; k < 4; ++k) queue_.Submit(lane, WorkOf(name, 60, 50 * kMs, 50 * kMs));
+  }
+  const auto light = NewLane("light");
+  for (int round = 0; round < 100; ++round) {
+    device_.RunOne();
+    EXPECT_EQ(device_.size(), 1u);
+    const TimelinePoint point = queue_.Submit(light, WorkOf("light", 1, 1000, 1000));
+    EXPECT_NE(device_.RunOne().of, "light");
+    EXPECT_EQ(device_.RunOne().of, "light") << round;
+    EXPECT_TRUE(IsOver(point));
+  }
+  device_.RunAll();
+  const auto got = RunFor({{"a", 1, 60, 50 * kMs, 50 * kMs},
+                           {"b", 3, 60, 50 * kMs, 50 * kMs},
+                           {"c", 4, 1, kMs / 10, kMs / 10}},
+                          100'000 * kMs);
+  EXPECT_NEAR(static_cast<double>(got.at("a")), 12'500.0 * kMs, 375.0 * kMs);
+  EXPECT_NEAR(static_cast<double>(got.at("b")), 37'500.0 * kMs, 1125.0 * kMs);
+  EXPECT_NEAR(static_cast<double>(got.at("c")), 50'000.0 * kMs, 1500.0 * kMs);
+}
+
 // What is predicted is what happens: the clock of the device is read when the work has ended.
 TEST_F(FairQueueTest, PredictsTheEndOfAWork) {
   const auto mine = std::make_shared<Share>("mine", 1), other = std::make_shared<Share>("other", 3);
