@@ -36,6 +36,7 @@ except ImportError as error:
 warnings.filterwarnings("ignore")
 onnxruntime.set_default_logger_severity(4)
 
+CASE_SECONDS = "600"  # a machine that is busy otherwise is no difference
 FLOATS = [np.float32, np.float32, np.float32, np.float64, np.float16]
 INTS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 
@@ -228,7 +229,7 @@ class Folder:
 
 def side_with(runner, folder):
     """Prints how many cases of those on which the judges differ agree with either, and which with none."""
-    done = subprocess.run([runner, "--all", folder.path], check=False, capture_output=True, text=True)
+    done = subprocess.run([runner, "--timeout", CASE_SECONDS, "--all", folder.path], check=False, capture_output=True, text=True)
     lines = [line.split()[:2] for line in done.stdout.splitlines() if line.startswith(("pass ", "FAIL "))]
     passed = {name for kind, name in lines if kind == "pass"}
     sides, none = collections.Counter(), []
@@ -283,7 +284,7 @@ def main():
             return 1
         if disputed.rows:
             side_with(options.runner, disputed)
-        done = subprocess.run([options.runner, root], check=False)
+        done = subprocess.run([options.runner, "--timeout", CASE_SECONDS, root], check=False)
         return 0 if done.returncode == 0 else 1
 
 
