@@ -9,6 +9,7 @@
 #include "engine/base/status.h"
 #include "engine/types/limits.h"
 #include "server/serving/datatype.h"
+#include "server/serving/sequences.h"
 
 namespace telegrad {
 namespace {
@@ -27,6 +28,7 @@ struct Parameters {
   std::optional<bool> binary_data, binary_data_output;
   std::optional<std::string> region;
   std::optional<int64_t> region_bytes, region_offset;
+  SequenceMark sequence;
 };
 
 // Where a tensor is in shared memory, if it is.
@@ -95,18 +97,18 @@ absl::Status ReadParameters(JsonReader& reader, Parameters* out) {
       return reader.String(&out->region.emplace()) ? absl::OkStatus()
                                                    : Wrong(reader, "the name of a region");
     }
-    if (key.starts_with("sequence_")) {
+    if (key == "sequence_id") {
       std::string text;
-      bool is_set = true;
-      std::string_view number;
-      if (reader.NumberText(&number)) {
-        is_set = number != "0";
-      } else if (!reader.Bool(&is_set) && !reader.String(&text)) {
-        return Wrong(reader, StrCat("a value for ", Clip(key, 64)));
-      }
-      if (!is_set) return absl::OkStatus();
-      return Unimplemented("parameter '", Clip(key, 64),
-                           "': no model here keeps a state between requests");
+      int64_t number = 0;
+      if (reader.String(&text)) return SetSequenceText(text, &out->sequence);
+      if (!reader.Size(&number)) return Wrong(reader, "a whole number or a text for sequence_id");
+      SetSequenceNumber(static_cast<uint64_t>(number), &out->sequence);
+      return absl::OkStatus();
+    }
+    if (key == "sequence_start" || key == "sequence_end") {
+      bool* const flag = key == "sequence_start" ? &out->sequence.start : &out->sequence.end;
+      return reader.Bool(flag) ? absl::OkStatus()
+                               : Wrong(reader, StrCat("true or false for ", key));
     }
     if (key.starts_with("triton_")) {
       return InvalidArgument("parameter '", Clip(key, 64), "' is reserved and not known here");
@@ -223,6 +225,7 @@ absl::Status ParseInferJson(std::string_view body, size_t json_bytes,
   answer->binary = parameters.binary_data_output.value_or(false);
   request->priority = static_cast<uint64_t>(parameters.priority.value_or(0));
   request->timeout_us = parameters.timeout.value_or(0);
+  request->sequence = std::move(parameters.sequence);
   std::string_view rest = body.substr(json_bytes);
   for (size_t i = 0; i < written.size(); ++i) {
     InferInput& input = request->inputs[i];

@@ -42,6 +42,31 @@ std::string PolicyJson(const QueuePolicy& policy) {
                 ",\"max_queue_size\":", policy.most, "}");
 }
 
+std::string SequencesJson(const ModelConfig& config) {
+  const SequenceBatching& sequences = *config.sequences;
+  const bool batches = config.max_batch > 0;
+  std::string out = StrCat(
+      "{\"max_sequence_idle_microseconds\":", sequences.idle_us, ",\"",
+      sequences.oldest ? StrCat("oldest\":{\"max_candidate_sequences\":", sequences.candidates, ",")
+                       : "direct\":{",
+      "\"max_queue_delay_microseconds\":", sequences.delay_us, "},\"control_input\":",
+      Array(sequences.controls,
+            [](const SequenceControl& control) {
+              constexpr std::string_view kKinds[] = {"START", "END", "READY", "CORRID"};
+              return StrCat("{\"name\":", JsonQuote(control.spec.name),
+                            ",\"control\":[{\"kind\":\"CONTROL_SEQUENCE_",
+                            kKinds[static_cast<int>(control.kind)], "\"}]}");
+            }),
+      ",\"state\":", Array(sequences.states, [&](const SequenceState& state) {
+        ShapeView dims = state.in.shape;
+        if (batches && !dims.empty()) dims = dims.subspan(1);
+        return StrCat("{\"input_name\":", JsonQuote(state.in.name),
+                      ",\"output_name\":", JsonQuote(state.out.name), ",\"data_type\":\"TYPE_",
+                      DatatypeOf(state.in), "\",\"dims\":", Numbers(dims), "}");
+      }));
+  return out + "}";
+}
+
 std::string MapJson(const std::map<std::string, std::string>& map) {
   std::string out = "{";
   for (const auto& [name, value] : map) {
@@ -103,7 +128,8 @@ std::string ConfigJson(const ModelConfig& config) {
     StrAppend(&out, ",\"ensemble_scheduling\":{\"step\":", Array(config.steps, StepJson), "}");
   }
   if (config.cached) out += ",\"response_cache\":{\"enable\":true}";
-  if (config.batching && config.steps.empty()) {
+  if (config.sequences) StrAppend(&out, ",\"sequence_batching\":", SequencesJson(config));
+  if (config.batching && config.steps.empty() && !config.sequences) {
     const DynamicBatching& batching = *config.batching;
     StrAppend(&out, ",\"dynamic_batching\":{\"preferred_batch_size\":", Numbers(batching.preferred),
               ",\"max_queue_delay_microseconds\":", batching.delay_us,

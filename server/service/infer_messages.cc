@@ -11,6 +11,7 @@
 #include "server/service/convert.h"
 #include "server/serving/bytes_tensor.h"
 #include "server/serving/datatype.h"
+#include "server/serving/sequences.h"
 
 namespace telegrad {
 namespace {
@@ -138,6 +139,21 @@ absl::StatusOr<int64_t> IntParameter(const std::string& name, const inference::I
   return InvalidArgument("parameter '", Clip(name, 64), "' is expected to be an integer");
 }
 
+absl::Status ReadSequenceId(const inference::InferParameter& value, SequenceMark* out) {
+  using P = inference::InferParameter;
+  if (value.parameter_choice_case() == P::kStringParam) {
+    return SetSequenceText(value.string_param(), out);
+  }
+  if (value.parameter_choice_case() == P::kUint64Param) {
+    out->number = value.uint64_param();
+  } else {
+    TG_ASSIGN_OR_RETURN(const int64_t number, IntParameter("sequence_id", value));
+    out->number = static_cast<uint64_t>(number);
+  }
+  SetSequenceNumber(out->number, out);
+  return absl::OkStatus();
+}
+
 absl::Status ReadParameters(const Parameters& parameters, ReceivedInfer* out) {
   for (const auto& [name, value] : parameters) {
     if (name == "priority" || name == "timeout") {
@@ -150,15 +166,14 @@ absl::Status ReadParameters(const Parameters& parameters, ReceivedInfer* out) {
       }
     } else if (name == "triton_enable_empty_final_response") {
       out->final_response = value.bool_param();
-    } else if (name.starts_with("sequence_")) {
-      const bool none = value.parameter_choice_case() == inference::InferParameter::kInt64Param &&
-                        value.int64_param() == 0;
-      const bool unset = value.parameter_choice_case() == inference::InferParameter::kBoolParam &&
-                         !value.bool_param();
-      if (!none && !unset) {
-        return Unimplemented("parameter '", Clip(name, 64),
-                             "': no model here keeps a state between requests");
+    } else if (name == "sequence_id") {
+      TG_RETURN_IF_ERROR(ReadSequenceId(value, &out->request.sequence));
+    } else if (name == "sequence_start" || name == "sequence_end") {
+      if (value.parameter_choice_case() != inference::InferParameter::kBoolParam) {
+        return InvalidArgument("parameter '", name, "' is expected to be true or false");
       }
+      SequenceMark& mark = out->request.sequence;
+      (name == "sequence_start" ? mark.start : mark.end) = value.bool_param();
     } else if (name.starts_with("triton_")) {
       return InvalidArgument("parameter '", Clip(name, 64), "' is reserved and not known here");
     }

@@ -9,6 +9,7 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
 #include "server/admin/log.h"
+#include "server/service/sequence_config_text.h"
 #include "server/serving/model_files.h"
 
 namespace telegrad {
@@ -220,7 +221,9 @@ absl::StatusOr<ModelConfig> ParseConfigText(std::string_view text) {
   ModelConfig out{.name = in.name()};
   TG_ASSIGN_OR_RETURN(out.format, FormatFrom(in.platform(), in.backend()));
   TG_RETURN_IF_ERROR(ReadSteps(in, &out));
-  if (in.has_sequence_batching()) return Unimplemented("sequence_batching is not supported");
+  if (in.has_sequence_batching()) {
+    TG_ASSIGN_OR_RETURN(out.sequences, ReadSequences(in.sequence_batching()));
+  }
   if (in.model_transaction_policy().decoupled()) {
     return Unimplemented("decoupled models are not supported");
   }
@@ -282,6 +285,9 @@ void ToProto(const ModelConfig& config, inference::ModelConfig* out) {
   }
   // A configuration has one way of scheduling.
   if (!config.steps.empty()) return WriteSteps(config.steps, out->mutable_ensemble_scheduling());
+  if (config.sequences) {
+    return WriteSequences(*config.sequences, batches, out->mutable_sequence_batching());
+  }
   if (!config.batching) return;
   auto* batching = out->mutable_dynamic_batching();
   batching->mutable_preferred_batch_size()->Add(config.batching->preferred.begin(),

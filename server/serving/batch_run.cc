@@ -25,7 +25,8 @@ constexpr int kMostAttempts = 3;
 
 int64_t BytesOf(const BufferSet& buffers, const Form& form) {
   int64_t bytes = 0;
-  for (const auto* ios : {&form.inputs, &form.outputs, &form.hidden}) {
+  for (const auto* ios : {&form.inputs, &form.outputs, &form.controls, &form.states_in,
+                          &form.states_out, &form.hidden}) {
     for (const Form::Io& io : *ios) {
       if (io.slot >= 0) bytes += buffers.views[static_cast<size_t>(io.slot)].length;
     }
@@ -122,6 +123,9 @@ absl::StatusOr<std::unique_ptr<BufferSet>> Batcher::NewBuffers(const Form& form)
   };
   for (const Form::Io& io : form.inputs) TG_RETURN_IF_ERROR(add(io, &out->inputs));
   for (const Form::Io& io : form.outputs) TG_RETURN_IF_ERROR(add(io, &out->outputs));
+  for (const Form::Io& io : form.controls) TG_RETURN_IF_ERROR(add(io, &out->controls));
+  for (const Form::Io& io : form.states_in) TG_RETURN_IF_ERROR(add(io, &out->states_in));
+  for (const Form::Io& io : form.states_out) TG_RETURN_IF_ERROR(add(io, nullptr));
   for (const Form::Io& io : form.hidden) TG_RETURN_IF_ERROR(add(io, nullptr));
   return out;
 }
@@ -179,6 +183,7 @@ void Batcher::Gather(const Batch& batch) const {
     }
     std::memset(to, 0, static_cast<size_t>(end - to));
   }
+  if (model_.config().sequences) GatherControls(batch);
 }
 
 absl::StatusOr<std::vector<TimelinePoint>> Batcher::CopyIn(const Batch& batch) {
@@ -192,6 +197,7 @@ absl::StatusOr<std::vector<TimelinePoint>> Batcher::CopyIn(const Batch& batch) {
         EnqueueCopy(queues_, device, batch.buffers->views[static_cast<size_t>(io.slot)],
                     {batch.buffers->inputs[i], 0, io.bytes}, {}));
   }
+  if (model_.config().sequences) TG_RETURN_IF_ERROR(CopyStatesIn(batch, &waits));
   return waits;
 }
 
@@ -199,6 +205,7 @@ absl::StatusOr<std::vector<TimelinePoint>> Batcher::CopyIn(const Batch& batch) {
 absl::StatusOr<TimelinePoint> Batcher::CopyOut(const Batch& batch, const TimelinePoint& run) {
   TimelinePoint last = run;
   Device& device = *model_.maker().device;
+  if (model_.config().sequences) TG_RETURN_IF_ERROR(CopyStatesOut(batch, run, &last));
   for (size_t i = 0; i < batch.form->outputs.size() && !device.host_visible(); ++i) {
     const Form::Io& io = batch.form->outputs[i];
     if (io.bytes == 0) continue;
@@ -238,6 +245,9 @@ void Batcher::Run(const BatchPtr& batch) {
     auto taken = tenant_->TakeDeviceTime(predicted_ns, env.clock->Ns());
     if (!taken.ok()) return Over(batch, taken.status());
     batch->device_time = *std::move(taken);
+    if (model_.config().sequences) {
+      if (const absl::Status made = MakeStates(*batch); !made.ok()) return Over(batch, made);
+    }
     Gather(*batch);
     batch->times.gathered_ns = env.clock->Ns();
   }
@@ -320,6 +330,7 @@ absl::StatusOr<InferResult> Batcher::Scatter(const Batch& batch, const Waiting& 
 
 void Batcher::Ended(const BatchPtr& batch, const absl::Status& status) {
   if (!status.ok()) return Over(batch, status);
+  if (model_.config().sequences) KeepStates(*batch);
   ServedModel& model = *batch->model;
   const Environment& env = *model.maker().env;
   std::vector<absl::StatusOr<InferResult>> results;
@@ -357,6 +368,10 @@ void Batcher::Over(const BatchPtr& batch, const absl::Status& status) {
   {
     const MutexLock lock(mutex_);
     --running_;
+    for (const auto& [sequence, ends] : batch->sequences) {
+      if (!status.ok()) sequences_->Lose(sequence, status);
+      sequences_->Done(sequence, ends, model_.maker().env->clock->Ns());
+    }
   }
   // Gathering the next batch's inputs may be long, and this may be the device's thread.
   const bool small = batch->form == nullptr || batch->form->io_bytes <= kCopiedInline;

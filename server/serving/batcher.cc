@@ -39,13 +39,22 @@ int64_t MostRunning(const ModelConfig& config) {
                                                   : std::max(kUnbatchedRunning, config.instances);
 }
 
+std::unique_ptr<SequenceTable> SequencesOf(const ModelConfig& config, int64_t most_running) {
+  if (!config.sequences) return nullptr;
+  const int64_t said = config.sequences->candidates;
+  const int64_t room = std::max<int64_t>(config.max_batch, 1) * most_running;
+  return std::make_unique<SequenceTable>(&*config.sequences,
+                                         static_cast<size_t>(said > 0 ? said : room));
+}
+
 }  // namespace
 
 Batcher::Batcher(ServedModel* model, std::shared_ptr<Tenant> tenant)
     : model_(*model),
       tenant_(std::move(tenant)),
       queues_(model->maker().env->devices, tenant_->share),
-      most_running_(MostRunning(model->config())) {
+      most_running_(MostRunning(model->config())),
+      sequences_(SequencesOf(model->config(), most_running_)) {
   tenant_->Enter();
 }
 
@@ -93,13 +102,23 @@ void Batcher::Add(const std::shared_ptr<ServedModel>& model, Waiting request) {
           absl::UnavailableError(StrCat("model '", config.name, "': Exceeds maximum queue size, ",
                                         kMostWaiting, " requests of one tenant"));
     } else {
-      levels_[request.level].push_back(std::move(request));
-      ++waiting_;
+      full = EnqueueLocked(&request);
     }
   }
   for (auto& [waiting, status] : gone) Refuse(*model, waiting, status);
   if (!full.ok()) return Refuse(*model, request, full);
   Dispatch(model);
+}
+
+absl::Status Batcher::EnqueueLocked(Waiting* request) {
+  if (sequences_ != nullptr) {
+    TG_ASSIGN_OR_RETURN(
+        request->sequence,
+        sequences_->Take(request->request.sequence, model_.config().name, request->arrived_ns));
+  }
+  levels_[request->level].push_back(std::move(*request));
+  ++waiting_;
+  return absl::OkStatus();
 }
 
 bool Batcher::IsFullLocked(uint64_t level, int64_t most) const {
@@ -119,6 +138,7 @@ void Batcher::DropLocked(int64_t now, Refused* refused, int64_t* wake_ns) {
       if (status.ok() && waiting.request.deadline_ns <= now) {
         status = absl::DeadlineExceededError("the request's deadline has passed in the queue");
       }
+      if (status.ok() && waiting.sequence != nullptr) status = waiting.sequence->lost;
       if (status.ok() && waiting.expires_ns <= now) {
         waiting.expires_ns = INT64_MAX;
         const auto& batching = model_.config().batching;
@@ -133,12 +153,20 @@ void Batcher::DropLocked(int64_t now, Refused* refused, int64_t* wake_ns) {
         *wake_ns = std::min({*wake_ns, waiting.expires_ns, waiting.request.deadline_ns});
         return false;
       }
+      // So that those behind it in the queue are refused, too.
+      if (waiting.sequence != nullptr) MarkLost(*waiting.sequence, status);
       refused->emplace_back(std::move(waiting), std::move(status));
       return true;
     };
     const size_t before = refused->size();
     std::erase_if(queue, check);
     waiting_ -= static_cast<int64_t>(refused->size() - before);
+    for (size_t i = before; i < refused->size(); ++i) {
+      const auto& [waiting, status] = (*refused)[i];
+      if (waiting.sequence == nullptr) continue;
+      --waiting.sequence->waiting;
+      sequences_->Lose(waiting.sequence, status);
+    }
   }
   for (Waiting& waiting : delayed) levels_[kDelayed].push_back(std::move(waiting));
 }
@@ -160,6 +188,7 @@ Batcher::BatchPtr Batcher::TakeFirstLocked(size_t count) {
 // The next batch; null where there is none, or where it is worth waiting for more requests.
 Batcher::BatchPtr Batcher::TakeLocked(int64_t now, int64_t* wake_ns) {
   const ModelConfig& config = model_.config();
+  if (sequences_ != nullptr) return TakeSequencesLocked(now, wake_ns);
   size_t count = 0, preferred_count = 0;
   int64_t rows = 0, oldest = INT64_MAX;
   bool closed = false;  // no later request can join
@@ -199,11 +228,13 @@ void Batcher::Dispatch(const std::shared_ptr<ServedModel>& model) {
   const absl::Cleanup outside = [&] { inside = false; };
   Refused refused;
   std::vector<BatchPtr> batches;
+  std::vector<std::shared_ptr<Sequence>> gone;  // without the lock
   int64_t wake_ns = INT64_MAX;
   {
     const MutexLock lock(mutex_);
     const int64_t now = model->maker().env->clock->Ns();
     DropLocked(now, &refused, &wake_ns);
+    if (sequences_ != nullptr) wake_ns = std::min(wake_ns, sequences_->Expire(now, &gone));
     while (running_ < most_running_) {
       BatchPtr batch = TakeLocked(now, &wake_ns);
       if (batch == nullptr) break;
@@ -213,7 +244,8 @@ void Batcher::Dispatch(const std::shared_ptr<ServedModel>& model) {
       batches.push_back(std::move(batch));
     }
     // One alarm at a time, the earliest; what comes too early does no harm.
-    if (waiting_ == 0 || (wake_ns_ <= wake_ns && wake_ns_ > now)) {
+    const bool idle = waiting_ == 0 && (sequences_ == nullptr || sequences_->size() == 0);
+    if (idle || (wake_ns_ <= wake_ns && wake_ns_ > now)) {
       wake_ns = INT64_MAX;
     } else {
       wake_ns_ = wake_ns;
@@ -234,7 +266,7 @@ bool Batcher::Trim() {
   decltype(kept_) dropped;
   const MutexLock lock(mutex_);
   dropped = std::exchange(kept_, {});
-  return waiting_ == 0 && running_ == 0;
+  return waiting_ == 0 && running_ == 0 && (sequences_ == nullptr || sequences_->size() == 0);
 }
 
 }  // namespace telegrad

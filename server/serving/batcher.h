@@ -13,6 +13,7 @@
 #include "server/pool/session_queues.h"
 #include "server/serving/form_cache.h"
 #include "server/serving/infer.h"
+#include "server/serving/sequences.h"
 #include "server/serving/statistics.h"
 
 namespace telegrad {
@@ -29,7 +30,8 @@ struct Waiting {
   int64_t rows = 0;             // of the batch; 0 where the model does not batch
   uint64_t level = 0;           // of priority
   int64_t arrived_ns = 0;
-  int64_t expires_ns = INT64_MAX;  // in the queue
+  int64_t expires_ns = INT64_MAX;                // in the queue
+  std::shared_ptr<Sequence> sequence = nullptr;  // null where the model has none
 };
 
 // Memory that the runs of a form bind.
@@ -37,12 +39,15 @@ struct BufferSet {
   std::vector<BufferView> views;  // by slot
   // By input and by output, in memory of the host: the device's where the host can address it.
   std::vector<std::shared_ptr<Memory>> inputs, outputs;
+  std::vector<std::shared_ptr<Memory>> controls, states_in;  // of sequences, likewise
   bool reusable = true;  // nothing that is under way on the device uses them any more
 };
 
 struct Batch {
   std::shared_ptr<ServedModel> model;
   std::vector<Waiting> requests;
+  // By request, where the model has sequences, and whether it is the last one.
+  std::vector<std::pair<std::shared_ptr<Sequence>, bool>> sequences;
   std::shared_ptr<const Form> form;
   std::shared_ptr<BufferSet> buffers;
   int64_t rows = 0;
@@ -73,6 +78,8 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   void DropLocked(int64_t now, Refused* refused, int64_t* wake_ns) TG_REQUIRES(mutex_);
   BatchPtr TakeLocked(int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
   BatchPtr TakeFirstLocked(size_t count) TG_REQUIRES(mutex_);
+  BatchPtr TakeSequencesLocked(int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
+  absl::Status EnqueueLocked(Waiting* request) TG_REQUIRES(mutex_);
 
   void Start(const BatchPtr& batch);
   void Run(const BatchPtr& batch);
@@ -80,6 +87,11 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   absl::StatusOr<std::unique_ptr<BufferSet>> NewBuffers(const Form& form);
   void KeepBuffers(std::shared_ptr<const Form> form, std::unique_ptr<BufferSet> buffers);
   void Gather(const Batch& batch) const;
+  absl::Status MakeStates(const Batch& batch);
+  void GatherControls(const Batch& batch) const;
+  absl::Status CopyStatesIn(const Batch& batch, std::vector<TimelinePoint>* waits);
+  absl::Status CopyStatesOut(const Batch& batch, const TimelinePoint& run, TimelinePoint* last);
+  void KeepStates(const Batch& batch) const;
   absl::StatusOr<TimelinePoint> Submit(const BatchPtr& batch);
   absl::StatusOr<std::vector<TimelinePoint>> CopyIn(const Batch& batch);
   absl::StatusOr<TimelinePoint> CopyOut(const Batch& batch, const TimelinePoint& run);
@@ -98,7 +110,8 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   std::map<uint64_t, std::deque<Waiting>> levels_ TG_GUARDED_BY(mutex_);
   int64_t waiting_ TG_GUARDED_BY(mutex_) = 0;
   int64_t running_ TG_GUARDED_BY(mutex_) = 0;
-  int64_t wake_ns_ TG_GUARDED_BY(mutex_) = INT64_MAX;  // the alarm that is set
+  std::unique_ptr<SequenceTable> sequences_ TG_GUARDED_BY(mutex_);  // null: the model has none
+  int64_t wake_ns_ TG_GUARDED_BY(mutex_) = INT64_MAX;               // the alarm that is set
   std::vector<std::pair<std::shared_ptr<const Form>, std::unique_ptr<BufferSet>>> kept_
       TG_GUARDED_BY(mutex_);
 };

@@ -46,6 +46,27 @@ absl::StatusOr<std::vector<Form::Io>> FindSlots(std::string_view what, ImportedS
   return out;
 }
 
+absl::Status FindSequenceSlots(const SequenceBatching& sequences, const ReadForm& imported,
+                               Form* form) {
+  std::vector<TensorSpec> controls, in, out;
+  for (const SequenceControl& control : sequences.controls) controls.push_back(control.spec);
+  for (const SequenceState& state : sequences.states) {
+    in.push_back(state.in);
+    out.push_back(state.out);
+  }
+  using Role = ImportedSlot::Role;
+  TG_ASSIGN_OR_RETURN(form->controls, FindSlots("control_input", Role::kInput, controls, imported));
+  TG_ASSIGN_OR_RETURN(form->states_in, FindSlots("state", Role::kInput, in, imported));
+  TG_ASSIGN_OR_RETURN(form->states_out, FindSlots("state", Role::kOutput, out, imported));
+  for (size_t i = 0; i < form->states_in.size(); ++i) {
+    if (form->states_in[i].shape == form->states_out[i].shape) continue;
+    return InvalidArgument("state '", in[i].name, "' has shape ",
+                           ToString(form->states_in[i].shape), ", and comes back as '", out[i].name,
+                           "' of shape ", ToString(form->states_out[i].shape));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckBatch(const ModelConfig& config, const Form& form) {
   for (size_t i = 0; form.rows > 0 && i < form.outputs.size(); ++i) {
     const Shape& shape = form.outputs[i].shape;
@@ -89,6 +110,15 @@ absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(FormSource& source,
     if (!values.contains(config.inputs[i].name))
       options.input_shapes[config.inputs[i].name] = shapes[i];
   }
+  if (config.sequences) {
+    const auto sized = [&](const TensorSpec& spec) {
+      Shape shape = spec.shape;
+      if (rows > 0) shape.front() = rows;
+      options.input_shapes[spec.name] = std::move(shape);
+    };
+    for (const SequenceControl& control : config.sequences->controls) sized(control.spec);
+    for (const SequenceState& state : config.sequences->states) sized(state.in);
+  }
   TG_ASSIGN_OR_RETURN(const ReadForm imported, source.Read(options, &budget));
   const ImportedModel& model = imported.model;
 
@@ -100,6 +130,9 @@ absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(FormSource& source,
                       FindSlots("output", ImportedSlot::Role::kOutput, config.outputs, imported));
   for (const TensorSpec& input : config.inputs) {
     form->guards.push_back(std::ranges::find(imported.guards, input.name) != imported.guards.end());
+  }
+  if (config.sequences) {
+    TG_RETURN_IF_ERROR(FindSequenceSlots(*config.sequences, imported, form.get()));
   }
   TG_RETURN_IF_ERROR(CheckBatch(config, *form));
   for (size_t i = 0; i < model.slots.size(); ++i) {

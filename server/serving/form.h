@@ -28,11 +28,12 @@ struct Form {
     std::shared_ptr<const std::string> strings = nullptr;
   };
   std::shared_ptr<const Executable> executable;
-  std::vector<Io> inputs, outputs;  // in the order of the configuration
-  std::vector<Io> hidden;           // outputs that the model does not name
-  std::vector<BufferView> weights;  // by slot; empty where it is none
-  std::vector<bool> guards;         // by input: whether this form is for its values alone
-  int64_t rows = 0;                 // of the batch; 0 where the model does not batch
+  std::vector<Io> inputs, outputs;                  // in the order of the configuration
+  std::vector<Io> controls, states_in, states_out;  // of sequences, likewise
+  std::vector<Io> hidden;                           // outputs that the model does not name
+  std::vector<BufferView> weights;                  // by slot; empty where it is none
+  std::vector<bool> guards;  // by input: whether this form is for its values alone
+  int64_t rows = 0;          // of the batch; 0 where the model does not batch
   int64_t weight_bytes = 0;
   int64_t io_bytes = 0;  // of inputs and outputs
 };

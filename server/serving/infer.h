@@ -34,14 +34,22 @@ struct WantedOutput {
   std::optional<RegionPart> region = {};  // to which its bytes go
 };
 
+// Which sequence a request belongs to, and whether it begins or ends it.
+struct SequenceMark {
+  std::string id;       // empty: to none
+  uint64_t number = 0;  // what a model is told of it; 0 of an id that is a text
+  bool start = false, end = false;
+};
+
 struct InferRequest {
   std::string model;
   std::string version;  // empty: the one that the version policy prefers
   std::vector<InferInput> inputs;
   std::vector<WantedOutput> outputs;  // none: all of the model's
-  uint64_t priority = 0;              // 1 is the highest; 0: the model's default
-  int64_t timeout_us = 0;             // in the queue, where the model's policy lets requests say so
-  int64_t deadline_ns = INT64_MAX;    // as the clock has it
+  SequenceMark sequence = {};
+  uint64_t priority = 0;            // 1 is the highest; 0: the model's default
+  int64_t timeout_us = 0;           // in the queue, where the model's policy lets requests say so
+  int64_t deadline_ns = INT64_MAX;  // as the clock has it
   std::shared_ptr<Cancellation> cancellation = nullptr;
   std::optional<TraceContext> caller_trace = std::nullopt;
   std::shared_ptr<OperationTrace> trace = nullptr;  // null: it is not traced

@@ -155,6 +155,62 @@ std::string_view DatatypeOf(const TensorSpec& spec) {
   return spec.strings ? kBytesDatatype : DatatypeOf(spec.dtype);
 }
 
+namespace {
+
+// The tensor of that name, which clients do not see any more.
+absl::Status TakeSpec(std::string_view what, bool batches, std::vector<TensorSpec>* declared,
+                      TensorSpec* said) {
+  const auto it = std::ranges::find(*declared, said->name, &TensorSpec::name);
+  if (it == declared->end()) {
+    return InvalidArgument("sequence_batching names the ", what, " '", Clip(said->name, 64),
+                           "', which the model does not have");
+  }
+  Shape shape = said->shape;
+  if (batches) shape.insert(shape.begin(), -1);
+  if (it->strings ||
+      (said->dtype != DType::kVoid && it->dtype != DType::kVoid && said->dtype != it->dtype)) {
+    return InvalidArgument(
+        "sequence_batching: ", what, " '", it->name, "' is ", DatatypeOf(*it),
+        said->dtype == DType::kVoid ? "" : StrCat(", expected ", DatatypeOf(said->dtype)));
+  }
+  if (IsKnown(*it) && !Fits(shape, it->shape)) {
+    return InvalidArgument("sequence_batching: ", what, " '", it->name, "' has shape ",
+                           ToString(it->shape), ", expected ", ToString(shape));
+  }
+  said->shape = std::move(shape);
+  if (it->dtype != DType::kVoid) said->dtype = it->dtype;
+  declared->erase(it);
+  return absl::OkStatus();
+}
+
+// What sequences need of the model's tensors is not among those of requests.
+absl::Status TakeSequenceSpecs(Declared* declared, ModelConfig* config) {
+  SequenceBatching& sequences = *config->sequences;
+  const bool batches = config->max_batch > 0;
+  for (SequenceControl& control : sequences.controls) {
+    // One value, or one for each row.
+    const auto it = std::ranges::find(declared->inputs, control.spec.name, &TensorSpec::name);
+    if (it != declared->inputs.end()) {
+      control.spec.shape = it->shape;
+      if (batches && !it->shape.empty()) control.spec.shape.erase(control.spec.shape.begin());
+      std::ranges::replace(control.spec.shape, -1, 1);
+    }
+    TG_RETURN_IF_ERROR(TakeSpec("control_input", batches, &declared->inputs, &control.spec));
+  }
+  for (SequenceState& state : sequences.states) {
+    TG_RETURN_IF_ERROR(TakeSpec("state", batches, &declared->inputs, &state.in));
+    TG_RETURN_IF_ERROR(TakeSpec("state", batches, &declared->outputs, &state.out));
+    state.out.dtype = state.in.dtype;
+  }
+  if (declared->inputs.empty() || declared->outputs.empty()) {
+    return InvalidArgument(
+        "a model with sequence_batching needs inputs and outputs beside its states");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CompleteConfig(std::string_view file, ModelConfig* config) {
   const ModelFormat format = FormatOf(file);
   if (config->format.value_or(format) != format) {
@@ -162,10 +218,11 @@ absl::Status CompleteConfig(std::string_view file, ModelConfig* config) {
                            ", and the file is ", Info(format).what);
   }
   config->format = format;
-  TG_ASSIGN_OR_RETURN(const Declared declared, DeclaredOf(file));
+  TG_ASSIGN_OR_RETURN(Declared declared, DeclaredOf(file));
+  if (config->sequences) TG_RETURN_IF_ERROR(TakeSequenceSpecs(&declared, config));
   config->by_value = std::ranges::any_of(declared.inputs, &TensorSpec::strings);
-  if (!config->batch_said && config->inputs.empty() && config->outputs.empty() &&
-      declared.batches) {
+  if (!config->batch_said && !config->sequences && config->inputs.empty() &&
+      config->outputs.empty() && declared.batches) {
     config->max_batch = kInferredMaxBatch;
     if (!config->batching) config->batching.emplace();
   }

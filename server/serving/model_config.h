@@ -60,6 +60,28 @@ struct VersionPolicy {
   std::vector<int64_t> Choose(const std::vector<int64_t>& available) const;
 };
 
+// An input by which a model is told about the sequence of each row.
+struct SequenceControl {
+  enum class Kind : uint8_t { kStart, kEnd, kReady, kId };
+  Kind kind = Kind::kStart;
+  TensorSpec spec;
+  double if_false = 0, if_true = 1;  // of all but kId
+};
+
+// What a model keeps between the requests of a sequence: what it gives as `out` comes back as `in`.
+struct SequenceState {
+  TensorSpec in, out;
+};
+
+struct SequenceBatching {
+  bool oldest = false;          // the strategy's name; else direct
+  int64_t idle_us = 1'000'000;  // after which a sequence without requests ends
+  int64_t candidates = 0;       // sequences that take turns; 0: as many as there is room in batches
+  int64_t delay_us = 0;         // that a request may wait for those of other sequences
+  std::vector<SequenceControl> controls = {};
+  std::vector<SequenceState> states = {};
+};
+
 // A step of an ensemble: a model, and which of the ensemble's tensors its own are.
 struct EnsembleStep {
   std::string model;
@@ -74,6 +96,7 @@ struct ModelConfig {
   std::optional<ModelFormat> format = std::nullopt;  // none: as the file is
   int64_t max_batch = 0;                             // 0: requests are run as they are, one by one
   std::optional<DynamicBatching> batching = std::nullopt;
+  std::optional<SequenceBatching> sequences = std::nullopt;
   int64_t instances = 1;  // batches of one tenant that run at a time
   VersionPolicy versions = {};
   std::vector<TensorSpec> inputs = {}, outputs = {};  // none: as the model has them

@@ -113,11 +113,17 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelServer::Find(const Tenant& ten
 }
 
 std::vector<std::string_view> ModelServer::Extensions() const {
-  std::vector<std::string_view> out = {
-      "classification",  "model_repository",    "model_repository(unload_dependents)",
-      "schedule_policy", "model_configuration", "binary_tensor_data",
-      "parameters",      "statistics",          "trace",
-      "logging"};
+  std::vector<std::string_view> out = {"classification",
+                                       "model_repository",
+                                       "model_repository(unload_dependents)",
+                                       "schedule_policy",
+                                       "model_configuration",
+                                       "binary_tensor_data",
+                                       "parameters",
+                                       "statistics",
+                                       "trace",
+                                       "logging",
+                                       "sequence"};
   if (regions_.enabled()) out.emplace_back("system_shared_memory");
   return out;
 }

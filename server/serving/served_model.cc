@@ -68,7 +68,15 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ServedModel::Load(
         "response_cache is enabled in config.pbtxt, and this server keeps no answers; start it "
         "with --models-response-cache BYTES");
   }
+  if (out->config_.cached && out->config_.sequences) {
+    return InvalidArgument(
+        "response_cache is for models whose answers depend on the request "
+        "alone, which sequence_batching excludes");
+  }
   TG_RETURN_IF_ERROR(out->WarmUp());
+  if (out->config_.by_value && out->config_.sequences) {
+    return Unimplemented("a model with sequence_batching cannot depend on the values of inputs");
+  }
   return out;
 }
 
@@ -223,6 +231,20 @@ absl::StatusOr<Waiting> ServedModel::Admitted(InferRequest request) const {
     for (size_t i = 0; i < out.inputs.size(); ++i) {
       out.tails[i] = request.inputs[out.inputs[i]].shape;
     }
+  }
+  const SequenceMark& mark = request.sequence;
+  if (config_.sequences && mark.id.empty()) {
+    return InvalidArgument("model '", config_.name,
+                           "' keeps a state: requests need a sequence_id that is not 0 or empty");
+  }
+  if (!config_.sequences && !mark.id.empty()) {
+    return Unimplemented("model '", config_.name,
+                         "' keeps no state between requests, and the "
+                         "request has a sequence_id; sequence_batching in config.pbtxt makes it");
+  }
+  if (config_.sequences && out.rows > 1) {
+    return InvalidArgument("model '", config_.name, "': a request of a sequence has a batch of ",
+                           out.rows, ", expected 1");
   }
   for (const WantedOutput& wanted : request.outputs) {
     const auto spec = std::ranges::find(config_.outputs, wanted.name, &TensorSpec::name);

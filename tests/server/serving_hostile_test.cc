@@ -215,6 +215,17 @@ TEST_F(HostileInferenceTest, ConfigurationsThatAreWrong) {
       {"max_batch_size: 4 input { name: 'x' data_type: TYPE_FP32 dims: [ 5 ] }", "dims [5]"},
       {"max_batch_size: 4 dynamic_batching { preferred_batch_size: [ 9 ] }", "preferred"},
       {"dynamic_batching { max_queue_delay_microseconds: 18446744073709551615 }", "a day"},
+      {"sequence_batching { iterative_sequence: true }", "iterative_sequence"},
+      {"sequence_batching { state { input_name: 'q' output_name: 'y' dims: 1 } }", "'q'"},
+      {"sequence_batching { state { input_name: 'x' output_name: 'y' dims: -1 } }", "-1"},
+      {"sequence_batching { state { input_name: 'x' output_name: 'y' dims: [ 1, 5 ] } }", "[1, 5]"},
+      {"sequence_batching { state { input_name: 'x' output_name: 'y' dims: [ 1, 4 ] } }", "beside"},
+      {"sequence_batching { control_input { name: 'x' } }", "one control"},
+      {"sequence_batching { control_input { name: 'x' control { } } }", "bool_false_true"},
+      {"sequence_batching { control_input { name: 'x' control { kind: CONTROL_SEQUENCE_CORRID } } "
+       "}",
+       "CORRID has a data_type"},
+      {"sequence_batching { oldest { max_candidate_sequences: -1 } }", "-1"},
       {std::string(2 << 20, ' '), "bytes"},
   };
   for (const auto& [config, says] : configs) {

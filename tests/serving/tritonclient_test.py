@@ -47,6 +47,23 @@ def add_model(folder, name, addend, version=1):
     onnx.save(model, os.path.join(path, "model.onnx"))
 
 
+def sum_model(folder):
+    """y = x + the sum of the x of the sequence before."""
+    shape = ["batch", 1]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "before"], ["y"]), helper.make_node("Identity", ["y"], ["after"])], "sum",
+        [value("x", TensorProto.FLOAT, shape), value("before", TensorProto.FLOAT, shape)],
+        [value("y", TensorProto.FLOAT, shape), value("after", TensorProto.FLOAT, shape)])
+    path = os.path.join(folder, "sum", "1")
+    os.makedirs(path)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8),
+              os.path.join(path, "model.onnx"))
+    with open(os.path.join(folder, "sum", "config.pbtxt"), "w", encoding="utf-8") as file:
+        file.write("max_batch_size: 4 sequence_batching { max_sequence_idle_microseconds: 600000000 direct { } "
+                   "state { input_name: 'before' output_name: 'after' data_type: TYPE_FP32 dims: 1 } }")
+
+
 class Daemon:
     def __init__(self, *flags):
         self.process = subprocess.Popen(
@@ -77,6 +94,7 @@ class ServingTest(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         add_model(cls.folder.name, "add", 1)
         add_model(cls.folder.name, "other", 2)
+        sum_model(cls.folder.name)
         cls.daemon = Daemon("--models", cls.folder.name)
         cls.grpc = grpc_client.InferenceServerClient(cls.daemon.address)
         cls.http = http_client.InferenceServerClient(cls.daemon.http)
@@ -206,9 +224,33 @@ class ServingTest(unittest.TestCase):
             with self.assertRaisesRegex(InferenceServerException, "folder"):
                 client.load_model("other", config="{}")
         index = {m["name"]: m["state"] for m in self.http.get_model_repository_index()}
-        self.assertEqual(index, {"add": "READY", "other": "READY"})
+        self.assertEqual(index, {"add": "READY", "other": "READY", "sum": "READY"})
         index = {m.name: m.state for m in self.grpc.get_model_repository_index().models}
-        self.assertEqual(index, {"add": "READY", "other": "READY"})
+        self.assertEqual(index, {"add": "READY", "other": "READY", "sum": "READY"})
+
+    def test_sequences(self):
+        for client, module in ((self.grpc, grpc_client), (self.http, http_client)):
+            sums = {}
+            for step in range(4):
+                for name in (7, "seven", 8):
+                    value = float(step + len(str(name)))
+                    sums[name] = sums.get(name, 0) + value
+                    result = client.infer("sum", self.inputs(module, np.array([[value]], np.float32)), sequence_id=name,
+                                          sequence_start=step == 0, sequence_end=step == 3)
+                    self.assertEqual(result.as_numpy("y")[0, 0], sums[name])
+            with self.assertRaisesRegex(InferenceServerException, "not under way"):
+                client.infer("sum", self.inputs(module, np.zeros((1, 1), np.float32)), sequence_id=7)
+        answers = queue.Queue()
+        with grpc_client.InferenceServerClient(self.daemon.address) as client:
+            client.start_stream(callback=lambda result, error: answers.put((result, error)))
+            for step in range(10):
+                client.async_stream_infer("sum", self.inputs(grpc_client, np.ones((1, 1), np.float32)), sequence_id=9,
+                                          sequence_start=step == 0, sequence_end=step == 9)
+            for step in range(10):
+                result, error = answers.get(timeout=60)
+                self.assertIsNone(error)
+                self.assertEqual(result.as_numpy("y")[0, 0], step + 1)
+            client.stop_stream()
 
     def test_traces_and_logs(self):
         for client in (self.grpc, self.http):
