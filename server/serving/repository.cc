@@ -323,13 +323,15 @@ void ModelRepository::Follow() {
     std::vector<std::string> parts;
     {
       const MutexLock lock(mutex_);
-      parts = entries_[name].parts;
+      if (const auto it = entries_.find(name); it != entries_.end()) parts = it->second.parts;
     }
     const uint64_t stamp = folder.ok() ? StampOf(*folder, parts) : 0;
     {
       const MutexLock lock(mutex_);
-      const Entry& entry = entries_[name];
-      if (entry.busy || (entry.wanted && entry.stamp == stamp)) continue;
+      // A new one has no entry before its load is under way: nobody sees it as one that failed.
+      const auto it = entries_.find(name);
+      const Entry* const entry = it == entries_.end() ? nullptr : &it->second;
+      if (entry != nullptr && (entry->busy || (entry->wanted && entry->stamp == stamp))) continue;
     }
     Load(name, [](const absl::Status&) {});
   }
