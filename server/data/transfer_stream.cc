@@ -135,7 +135,11 @@ void TransferStream::TakePull(const v1::Pull& pull) {
 
 void TransferStream::Refuse(uint64_t transfer, uint64_t offset, uint32_t bytes,
                             const absl::Status& why) {
-  metrics_->Add(Metric::kChunksRefused);
+  // After a connection broke, what it still held may arrive behind the same bytes of its successor:
+  // another stream brings them, or the transfer has ended with them. That is nobody's mistake.
+  if (!absl::IsNotFound(why) && !absl::IsUnavailable(why)) {
+    metrics_->Add(Metric::kChunksRefused);
+  }
   v1::TransferResponse response;
   v1::Refused& refused = *response.mutable_refused();
   refused.set_transfer(transfer);
