@@ -4,9 +4,8 @@
 # nothing, faster after an edit of a header that few sources include.
 tg_targets(${PROJECT_SOURCE_DIR} targets)
 # What protoc writes has the same names in each file; so have the tables of the fake GPU's instructions and the
-# models of tests. The CLI's library leaves one function to the program, and gpu_test is made of several
-# folders' tests.
-list(REMOVE_ITEM targets telegrad_proto fake_ptx fake_ptx_test telegrad_cli gpu_test telegrad_models)
+# models of tests. gpu_test is made of several folders' tests.
+list(REMOVE_ITEM targets telegrad_proto fake_ptx fake_ptx_test gpu_test telegrad_models)
 foreach(target ${targets})
   get_target_property(type ${target} TYPE)
   if(NOT type MATCHES "INTERFACE|UTILITY")

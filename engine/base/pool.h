@@ -4,7 +4,7 @@
 
 #include <cstddef>
 #include <cstdlib>
-#include <new>
+#include <exception>
 #include <type_traits>
 
 namespace telegrad {
@@ -43,7 +43,7 @@ class Pool {
  private:
   void Reallocate(size_t capacity) {
     auto* const moved = static_cast<T*>(std::realloc(data_, capacity * sizeof(T)));
-    if (moved == nullptr) throw std::bad_alloc();  // as a vector would
+    if (moved == nullptr) std::terminate();  // as where a vector finds no memory
     data_ = moved;
     capacity_ = capacity;
   }
