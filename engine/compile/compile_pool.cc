@@ -199,7 +199,7 @@ class Pool final : public CompilePool {
       job->process = &process;
       job->begin = Clock::now();
       lock.unlock();
-      auto answer = process.Ask(job->request, job->begin + options_.deadline);
+      auto answer = process.Ask(job->request, options_.deadline);
       lock.lock();
       const int64_t took = NsOf(Clock::now() - job->begin);
       job->process = nullptr;

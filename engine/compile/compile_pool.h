@@ -5,7 +5,8 @@
 // it is INTERNAL. A worker that was killed from outside (by an operator, on a machine out of
 // memory) counts less: several of them may be, one after another, before the kernel fails for it.
 // One that takes longer than its deadline is INTERNAL at once: its worker is killed, and to wait as
-// long again would only double the harm. Kernels on other workers never notice.
+// long again would only double the harm. The time in which a worker of low priority waits for a
+// processor does not count. Kernels on other workers never notice.
 //
 // Tenants take turns, see FairTasks: who compiles for a tenant of many kernels does not keep one of
 // few waiting for them. A kernel in a worker is not interrupted for that: while all workers are

@@ -2,6 +2,7 @@
 // bounded in memory, asked one thing at a time, killed when it is of no use any more.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,9 +39,10 @@ class WorkerProcess {
   // Whether it waits for a request. False once it has died or said something unasked.
   bool IsIdle() const { return process_->IsQuiet(); }
 
-  // Its answer. DEADLINE_EXCEEDED where none came in time; ABORTED, saying what happened, where it
+  // Its answer. DEADLINE_EXCEEDED where it worked on it for longer than `patience`, which does not
+  // include waiting for a processor (see PatienceLeft); ABORTED, saying what happened, where it
   // died or its answer was none. After either it is good for nothing but destruction.
-  absl::StatusOr<WorkerAnswer> Ask(const WorkerRequest& request, FrameDeadline deadline);
+  absl::StatusOr<WorkerAnswer> Ask(const WorkerRequest& request, std::chrono::nanoseconds patience);
   // Thread-safe: ends an Ask as if the process had died; nobody waits for what it is doing.
   void Interrupt() { process_->Interrupt(); }
 
@@ -49,6 +51,7 @@ class WorkerProcess {
       : process_(std::move(process)), folder_(std::move(folder)) {}
 
   absl::Status Greet(FrameDeadline deadline);
+  absl::Status AwaitAnswer(std::chrono::nanoseconds patience);
 
   std::unique_ptr<ChildProcess> process_;
   const std::string folder_;  // that is its own; empty: none

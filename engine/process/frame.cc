@@ -18,7 +18,7 @@ namespace {
 absl::Status Closed() { return absl::UnavailableError("the other side has closed its end"); }
 
 // Until the socket is ready for `events`.
-absl::Status Wait(int socket, short events, FrameDeadline deadline) {
+absl::Status WaitFor(int socket, short events, FrameDeadline deadline) {
   while (true) {
     int timeout = -1;
     if (deadline != kNoDeadline) {
@@ -38,7 +38,7 @@ absl::Status Wait(int socket, short events, FrameDeadline deadline) {
 template <typename Move>
 absl::Status MoveAll(int socket, size_t size, short events, FrameDeadline deadline, Move move) {
   for (size_t done = 0; done < size;) {
-    TG_RETURN_IF_ERROR(Wait(socket, events, deadline));
+    TG_RETURN_IF_ERROR(WaitFor(socket, events, deadline));
     const ssize_t moved = move(done);
     if (moved > 0) {
       done += static_cast<size_t>(moved);
@@ -63,6 +63,10 @@ absl::Status ReceiveAll(int socket, char* to, size_t size, FrameDeadline deadlin
 }
 
 }  // namespace
+
+absl::Status AwaitFrame(int socket, FrameDeadline deadline) {
+  return WaitFor(socket, POLLIN, deadline);
+}
 
 absl::Status WriteFrame(int socket, std::string_view payload, FrameDeadline deadline) {
   if (payload.size() > UINT32_MAX) {

@@ -21,6 +21,8 @@ inline constexpr size_t kFrameHeaderBytes = 40;
 // Both work on blocking and nonblocking sockets. DEADLINE_EXCEEDED: the other side took too long;
 // UNAVAILABLE: it has closed its end; DATA_LOSS: what it sent is no frame, or one over `max_bytes`.
 // After an error the stream is at no known place.
+// Until something can be read, or the other side has closed its end. DEADLINE_EXCEEDED.
+absl::Status AwaitFrame(int socket, FrameDeadline deadline);
 absl::Status WriteFrame(int socket, std::string_view payload, FrameDeadline deadline = kNoDeadline);
 absl::StatusOr<std::string> ReadFrame(int socket, size_t max_bytes,
                                       FrameDeadline deadline = kNoDeadline);

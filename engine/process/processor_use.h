@@ -1,0 +1,30 @@
+// How long a process has had a processor and how long it has waited for one, so that a limit of
+// time for what it does is fair on a machine that is busy with other things.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+
+namespace telegrad {
+
+// Of the first thread of a process, as Linux counts it (Documentation/scheduler/sched-stats.rst,
+// /proc/PID/schedstat).
+struct ProcessorUse {
+  std::chrono::nanoseconds ran{0};
+  std::chrono::nanoseconds waited{0};  // for a processor, in waits that have ended
+  bool runnable = false;               // it runs now, or waits for a processor
+};
+
+// All zero where the system does not say.
+ProcessorUse ProcessorUseOf(pid_t process);
+
+// What is left of `patience` with a process that was at `before` when its work began and is at
+// `now`, `elapsed` later. The time in which it waited for a processor does not count, up to
+// kMostPatience times the patience in all. Zero: it took too long.
+inline constexpr int kMostPatience = 10;
+std::chrono::nanoseconds PatienceLeft(const ProcessorUse& before, const ProcessorUse& now,
+                                      std::chrono::nanoseconds elapsed,
+                                      std::chrono::nanoseconds patience);
+
+}  // namespace telegrad
