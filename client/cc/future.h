@@ -30,6 +30,11 @@ class Future {
     return *state_->result;
   }
 
+  bool has_result() const {
+    std::lock_guard lock(state_->mutex);
+    return state_->result.has_value();
+  }
+
   // Calls back with the result: at once, or on a thread of the transport, where nothing may block.
   void Then(Callback callback) const {
     {

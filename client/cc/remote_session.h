@@ -74,6 +74,13 @@ struct RemoteFile {
   Mode mode = Mode::kRead;
 };
 
+// Kernels that a server is compiling for a session, or has compiled last; see KeepAliveResponse in
+// session.proto.
+struct CompileProgress {
+  int64_t done = 0;
+  int64_t total = 0;
+};
+
 class BulkTransfers;
 class ExecuteStream;
 class LocalDoor;
@@ -158,6 +165,9 @@ class RemoteSession {
 
   // What of the writes, reads, graphs and models so far has been sent or received.
   TransferAmount transferred() const { return meter_.amount(); }
+  // Asks the server, which has one second to answer; nothing while the session is not open. A
+  // server that does not count kernels answers with none.
+  absl::StatusOr<CompileProgress> Compiling() const;
 
   const Connection& connection() const { return *connection_; }
 

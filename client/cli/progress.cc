@@ -86,6 +86,14 @@ std::string TransferLine(std::string_view what, std::string_view then, const Tra
   return ProgressLine(what, moved >> kMiB, std::max<int64_t>(total >> kMiB, 1), "MiB", seconds);
 }
 
+std::string CompileLine::operator()(double seconds) {
+  const absl::StatusOr<CompileProgress> now = ask_();
+  if (!now.ok() || now->done >= now->total) return ProgressLine(what_, 0, 0, "", seconds);
+  if (now->total < last_.total || now->done < last_.done) since_ = seconds;  // others than before
+  last_ = *now;
+  return ProgressLine(what_, now->done, now->total, "kernels", seconds - since_);
+}
+
 Progress::Progress(std::string what, int64_t total, std::string unit, bool terminal)
     : total_(total), unit_(std::move(unit)), what_(std::move(what)) {
   if (terminal) thread_ = std::thread([this] { Loop(); });

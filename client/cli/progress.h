@@ -12,7 +12,10 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 
+#include "absl/status/statusor.h"
+#include "client/cc/remote_session.h"
 #include "client/cc/transfer_meter.h"
 
 namespace telegrad::cli {
@@ -33,6 +36,24 @@ std::string ProgressLine(std::string_view what, int64_t done, int64_t total, std
 // MiB, 23%, 60 MiB/s, 0:07 left". `then` is what follows once everything has moved.
 std::string TransferLine(std::string_view what, std::string_view then, const TransferAmount& before,
                          const TransferAmount& now, double seconds);
+
+// What a server compiles for a session: "compiling: 12 of 53 kernels, 23%, 8.1 kernels/s, 0:06
+// left", the time where it compiles nothing. One thread at a time.
+class CompileLine {
+ public:
+  using Ask = std::function<absl::StatusOr<CompileProgress>()>;
+
+  CompileLine(std::string what, Ask ask) : what_(std::move(what)), ask_(std::move(ask)) {}
+  // `seconds` since the beginning. The rate is that of the kernels which are compiled together: it
+  // counts from when they were first seen.
+  std::string operator()(double seconds);
+
+ private:
+  const std::string what_;
+  const Ask ask_;
+  CompileProgress last_;
+  double since_ = 0;
+};
 
 // From its construction to its end. Done may be called by any thread.
 class Progress {

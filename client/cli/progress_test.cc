@@ -31,6 +31,23 @@ TEST(ProgressLine, ATransferCountsFromWhereItBegan) {
   EXPECT_EQ(TransferLine("sending", "running", before, before, 4), "running: 0:04");
 }
 
+TEST(CompileLine, CountsTheKernelsThatAreCompiledTogether) {
+  absl::StatusOr<CompileProgress> server = CompileProgress{};
+  CompileLine line("compiling", [&] { return server; });
+  EXPECT_EQ(line(2), "compiling: 0:02");
+  server = CompileProgress{10, 40};
+  EXPECT_EQ(line(5), "compiling: 10 of 40 kernels, 25%, 2 kernels/s, 0:15 left");
+  server = CompileProgress{40, 40};
+  EXPECT_EQ(line(20), "compiling: 0:20");
+  // Of the next graph, whose kernels have a rate of their own.
+  server = CompileProgress{0, 8};
+  EXPECT_EQ(line(22), "compiling: 0 of 8 kernels, 0%");
+  server = CompileProgress{4, 8};
+  EXPECT_EQ(line(24), "compiling: 4 of 8 kernels, 50%, 2 kernels/s, 0:02 left");
+  server = absl::UnavailableError("the link is cut");
+  EXPECT_EQ(line(30), "compiling: 0:30");
+}
+
 TEST(Progress, EndsAtOnceAndSaysNothingWhenItWasShort) {
   ::testing::internal::CaptureStderr();
   {

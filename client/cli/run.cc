@@ -121,12 +121,15 @@ struct Server {
   }
 };
 
-// The line of what the session sends or receives from now on.
+// The line of what the session sends or receives from now on, and then of what it compiles.
 std::function<std::string(double)> Transfers(const RemoteSession& session, std::string what,
                                              std::string then) {
-  return [&session, before = session.transferred(), what = std::move(what),
-          then = std::move(then)](double seconds) {
-    return TransferLine(what, then, before, session.transferred(), seconds);
+  auto compiling = std::make_shared<CompileLine>(then, [&session] { return session.Compiling(); });
+  return [&session, before = session.transferred(), what = std::move(what), then = std::move(then),
+          compiling](double seconds) {
+    const TransferAmount now = session.transferred();
+    if (now.moved - before.moved >= now.total - before.total) return (*compiling)(seconds);
+    return TransferLine(what, then, before, now, seconds);
   };
 }
 

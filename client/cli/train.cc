@@ -88,7 +88,8 @@ class Trainer {
 };
 
 absl::Status Trainer::Build() {
-  const Progress progress("compiling");
+  auto line = std::make_shared<CompileLine>("compiling", [this] { return session_->Compiling(); });
+  const Progress progress([line](double seconds) { return (*line)(seconds); });
   const Stopwatch watch;
   DigitsCnn model;
   model.seed = options_.seed;

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "engine/base/share.h"
+#include "engine/base/work_progress.h"
 
 namespace telegrad {
 
@@ -54,6 +55,11 @@ class Budget {
   // The tenant for which the job is done; null: none in particular. Set before the job begins.
   void SetShare(std::shared_ptr<const Share> share) { whole_->share_ = std::move(share); }
   const std::shared_ptr<const Share>& share() const { return whole_->share_; }
+  // Who shows how many kernels of the job are compiled; null: nobody. Set before the job begins.
+  void SetProgress(std::shared_ptr<WorkProgress> progress) {
+    whole_->progress_ = std::move(progress);
+  }
+  WorkProgress* progress() const { return whole_->progress_.get(); }
   // Processor time that other threads and processes have spent on the job. Thread-safe.
   void Worked(int64_t ns) { whole_->worked_ns_.fetch_add(ns, std::memory_order_relaxed); }
   int64_t worked_ns() const { return whole_->worked_ns_.load(std::memory_order_relaxed); }
@@ -117,6 +123,7 @@ class Budget {
   std::chrono::steady_clock::time_point deadline_;
   std::atomic<bool> cancelled_{false};
   std::shared_ptr<const Share> share_;
+  std::shared_ptr<WorkProgress> progress_;
   std::atomic<int64_t> worked_ns_{0};
 };
 

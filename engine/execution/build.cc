@@ -35,11 +35,33 @@ std::vector<int32_t> PackableWeights(const ScheduledKernel& scheduled, const Dev
   return weights;
 }
 
+// Tells whoever shows the job's progress of its kernels; on an error, too, all of them end.
+class CountedKernels {
+ public:
+  CountedKernels(WorkProgress* progress, size_t kernels)
+      : progress_(progress), left_(static_cast<int64_t>(kernels)) {
+    if (progress_ != nullptr) progress_->Begin(left_);
+  }
+  CountedKernels(const CountedKernels&) = delete;
+  CountedKernels& operator=(const CountedKernels&) = delete;
+  ~CountedKernels() { Done(left_); }
+  // By one thread at a time.
+  void Done(int64_t kernels) {
+    if (progress_ != nullptr) progress_->Done(kernels);
+    left_ -= kernels;
+  }
+
+ private:
+  WorkProgress* const progress_;
+  int64_t left_;
+};
+
 // Compiles the kernels of a schedule, several at a time.
 absl::StatusOr<Kernels> CompileKernels(const Schedule& schedule, Device& device, KernelCache& cache,
                                        Budget* all, LoweringTime* lowered) {
   const size_t n = schedule.kernels.size();
   Kernels kernels(n);
+  CountedKernels counted(all->progress(), n);
   std::atomic<size_t> next{0};
   std::mutex mutex;
   absl::Status status = absl::OkStatus();
@@ -56,6 +78,7 @@ absl::StatusOr<Kernels> CompileKernels(const Schedule& schedule, Device& device,
         next = n;
       } else {
         kernels[i] = *std::move(kernel);
+        counted.Done(1);
       }
     }
   };

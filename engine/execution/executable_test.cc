@@ -39,6 +39,37 @@ TEST_F(ExecutableTest, RunsAgainWithOtherBuffersAndCompilesNothing) {
   EXPECT_EQ(stats.bounds.gated + stats.bounds.data_dependent, 0);
 }
 
+TEST_F(ExecutableTest, TellsHowManyKernelsAreCompiled) {
+  ExecutableCache cache({});
+  const auto progress = std::make_shared<WorkProgress>();
+  const FrozenGraph graph = ThroughTemporary(64);
+  const auto get = [&] {
+    Budget budget;
+    budget.SetProgress(progress);
+    return cache.Get(ContentHash(graph.root()), graph, *device_, &budget, {});
+  };
+  const auto result = get();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->executable->num_launches(), 2);
+  EXPECT_EQ(progress->state().total, 2);
+  EXPECT_EQ(progress->state().done, 2);
+  ASSERT_TRUE(get()->cached);
+  EXPECT_EQ(progress->state().total, 2);  // nothing began
+}
+
+TEST(WorkProgress, ANewStretchBeginsAfterAPause) {
+  WorkProgress progress;
+  progress.Begin(3);
+  progress.Done(1);
+  progress.Begin(2);  // beside the others
+  EXPECT_EQ(progress.state().total, 5);
+  progress.Done(4);
+  EXPECT_EQ(progress.state().done, 5);
+  progress.Begin(7);
+  EXPECT_EQ(progress.state().done, 0);
+  EXPECT_EQ(progress.state().total, 7);
+}
+
 TEST_F(ExecutableTest, SaysWhatEachSlotIs) {
   ExecutableCache cache({});
   const auto result = Get(cache, Add(1));

@@ -125,6 +125,9 @@ absl::Status SessionService::KeepAlive(const Caller& caller, const v1::KeepAlive
                       registry_.KeepAlive(request.token(), request.epoch(), *caller.tenant));
   response->set_lease_ms(static_cast<uint32_t>(registry_.Describe(*session).lease_ms));
   response->set_last_op_id(session->last_operation());
+  const WorkProgress::State compiling = session->compiling();
+  response->set_kernels_compiled(static_cast<uint64_t>(compiling.done));
+  response->set_kernels_to_compile(static_cast<uint64_t>(compiling.total));
   return absl::OkStatus();
 }
 

@@ -81,6 +81,8 @@ class Session final : public TransferOwner, public std::enable_shared_from_this<
   void Renew() override;
   // The time at which the session is closed if no message arrives; INT64_MAX: never.
   int64_t EndsAt() const;
+  // Of the kernels that its operations compile.
+  WorkProgress::State compiling() const { return compiling_->state(); }
   // The last operation that was taken; 0: none.
   uint64_t last_operation() const;
 
@@ -132,6 +134,7 @@ class Session final : public TransferOwner, public std::enable_shared_from_this<
   const int64_t opened_ns_;
   Metrics counted_;
   const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();
+  const std::shared_ptr<WorkProgress> compiling_ = std::make_shared<WorkProgress>();
 
   mutable Mutex mutex_;
   std::shared_ptr<AnswerSink> sink_ TG_GUARDED_BY(mutex_);

@@ -40,6 +40,7 @@ Step Turn::Wait(std::shared_ptr<HeldRead> held) {
 absl::StatusOr<Turn::Job> Turn::Job::Begin(Turn& turn, Budget* budget) {
   const MutexLock lock(turn.session_.mutex_);
   if (turn.session_.closed_) return absl::CancelledError("the session has ended");
+  budget->SetProgress(turn.session_.compiling_);
   return Job(&turn.session_, std::exchange(turn.session_.budget_, budget));
 }
 

@@ -71,6 +71,23 @@ class ProgressTest(DaemonTest):
                     self.session.sync()
         return file.getvalue()
 
+    def test_kernels_while_nothing_moves(self):
+        counts = [progress.Kernels(0, 0), progress.Kernels(3, 12)]
+        with unittest.mock.patch.object(telegrad.Session, "compiling", property(lambda _: counts[-1])), \
+                unittest.mock.patch.object(telegrad.Session, "transferred", Amount(5, 5)):
+            self.assertIn("sending: 3 of 12 kernels, 25%, ", self.draw(Terminal()))
+            counts.append(progress.Kernels(12, 12))
+            self.assertNotIn("kernels", self.draw(Terminal()))
+
+    def test_the_server_counts_the_kernels(self):
+        self.assertEqual(self.session.compiling, (0, 0))
+        graph = telegrad.Graph()
+        graph.output("y", (graph.input("x", (7,)) * 3 + 1).sum())
+        self.session.put(graph)(x=np.arange(7))
+        done, total = self.session.compiling
+        self.assertEqual(done, total)
+        self.assertGreaterEqual(total, 1)
+
     def test_on_terminals_alone(self):
         seen = self.draw(Terminal())
         self.assertIn("\r\033[Ksending: 0:0", seen)

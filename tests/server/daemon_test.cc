@@ -33,6 +33,11 @@ TEST_F(DaemonTest, RunsAGraphOverTcpAndUnixSocket) {
     EXPECT_EQ(*put.Get(), ContentHash(graph.root()));
     ASSERT_TRUE(run.Get().ok()) << run.Get().status();
     EXPECT_GE(run.Get()->kernels, 1);
+    // The kernels that it compiled, or found compiled.
+    const auto compiling = session->Compiling();
+    ASSERT_TRUE(compiling.ok()) << compiling.status();
+    EXPECT_EQ(compiling->total, address == address_ ? run.Get()->kernels : 0);
+    EXPECT_EQ(compiling->done, compiling->total);
     ASSERT_TRUE(read.Get().ok()) << read.Get().status();
     for (int i = 0; i < 1000; ++i) ASSERT_EQ(y[i], 2.0f * i);
     EXPECT_TRUE(*session->Has(ContentHash(graph.root())).Get());

@@ -142,6 +142,20 @@ class StatsResponse(Message):
 
 
 @dataclass
+class KeepAliveRequest(Message):
+    token: bytes = data(1)
+    epoch: int = fixed64(2)
+
+
+@dataclass
+class KeepAliveResponse(Message):
+    lease_ms: int = uint32(1)
+    last_op_id: int = uint64(2)
+    kernels_compiled: int = uint64(3)
+    kernels_to_compile: int = uint64(4)
+
+
+@dataclass
 class CloseRequest(Message):
     token: bytes = data(1)
     epoch: int = fixed64(2)
@@ -513,6 +527,7 @@ METHODS: dict[str, tuple[type[Message], type[Message]]] = {
     "/telegrad.v1.Session/Hello": (HelloRequest, HelloResponse),
     "/telegrad.v1.Session/ListDevices": (ListDevicesRequest, ListDevicesResponse),
     "/telegrad.v1.Session/Stats": (StatsRequest, StatsResponse),
+    "/telegrad.v1.Session/KeepAlive": (KeepAliveRequest, KeepAliveResponse),
     "/telegrad.v1.Session/Close": (CloseRequest, CloseResponse),
     "/telegrad.v1.Data/Transfer": (TransferRequest, TransferResponse),
     "/telegrad.v1.Data/AdmitBulk": (AdmitBulkRequest, AdmitBulkResponse),

@@ -22,7 +22,7 @@ from telegrad._channel import Channel
 from telegrad._core import Completion, SessionCore, State, tell
 from telegrad._future import Future
 from telegrad._operations import Operation
-from telegrad._progress import Amount, Meter
+from telegrad._progress import Amount, Kernels, Meter
 from telegrad._shared import SharedArray
 from telegrad.buffers import BufferBase, Handles, ProgramBase, handles_of, hash_of
 from telegrad.dtypes import Array, DTypeLike
@@ -227,6 +227,16 @@ class SessionBase:
     def transferred(self) -> Amount:
         """What has moved of the writes and reads so far, and what was asked for."""
         return self._meter.amount()
+
+    @property
+    def compiling(self) -> Kernels:
+        """The kernels that the server compiles for this session, or has compiled last. Asks it, for a second at most."""
+        opened = self._core.opened
+        if not opened.token:
+            return Kernels(0, 0)  # not open yet
+        answer = self.connection._call("KeepAlive", messages.KeepAliveRequest(
+            token=opened.token, epoch=opened.epoch), timeout=1)
+        return Kernels(answer.kernels_compiled, answer.kernels_to_compile)
 
     @property
     def resumed(self) -> int:
