@@ -11,9 +11,8 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
+#include "engine/base/files.h"
 #include "engine/base/status.h"
 #include "grpc/grpc.h"
 #include "grpcpp/grpcpp.h"
@@ -23,6 +22,8 @@
 
 namespace telegrad {
 namespace {
+
+constexpr int64_t kMaxTokenBytes = 1 << 20;  // of a token's file
 
 // How often the files of TLS are looked at for a change.
 constexpr unsigned kTlsRefreshSeconds = 10;
@@ -170,9 +171,12 @@ absl::Status TokenSource::ReadFile() {
   const std::string& path = credentials_.token_file;
   std::string stamp = StampOf(path);
   if (!stamp.empty() && stamp == stamp_) return absl::OkStatus();
-  std::ifstream in(path);
-  if (!in) return InvalidArgument("cannot read ", path, ": ", std::strerror(errno));
-  token_.assign(std::istreambuf_iterator<char>(in), {});
+  auto text = telegrad::ReadFile(path, kMaxTokenBytes);
+  if (!text.ok()) {
+    return InvalidArgument("the token's file: ", ToStd(text.status().message()),
+                           "; expected a file with a token on one line");
+  }
+  token_ = *std::move(text);
   token_.erase(token_.find_last_not_of(" \t\r\n") + 1);
   for (const char c : token_) {
     if (c <= ' ' || c >= 0x7f) return InvalidArgument(path, ": expected a token on one line");

@@ -109,6 +109,7 @@ TEST_F(CliTest, CheckAndVerifySayWhoseFaultItIs) {
   }
   EXPECT_EQ(Cli({"run", model}).exit_code, 2);
   EXPECT_EQ(Cli({"run", model, "--verify", "tests"}).exit_code, 2);
+  EXPECT_EQ(Cli({"run", model, "--verify", std::string(5000, 'x')}).exit_code, 2);
   EXPECT_EQ(Cli({"check", model, "--dim", "nope=3"}).exit_code, 2);
 }
 

@@ -116,6 +116,19 @@ TEST_F(CredentialsTest, TransfersShowThemToo) {
   EXPECT_GE(stats->at("telegrad_bulk_sockets_admitted_total"), 2) << "one of each, at least";
 }
 
+TEST_F(CredentialsTest, AFileThatHasNoTokenIsAnError) {
+  Start({"--jwt-keys", keys_->path("jwt")});
+  std::ofstream(keys_->path("long.txt")) << std::string((1 << 20) + 1, 'x');
+  std::ofstream(keys_->path("empty.txt")) << "\n";
+  std::ofstream(keys_->path("two.txt")) << "one two\n";
+  for (const char* file : {"jwt", "long.txt", "empty.txt", "two.txt", "none.txt"}) {
+    const auto connection =
+        Connect(address_, {.tls_ca = keys_->path("ca.pem"), .token_file = keys_->path(file)});
+    EXPECT_TRUE(absl::IsInvalidArgument(connection.status()))
+        << file << ": " << connection.status();
+  }
+}
+
 TEST_F(CredentialsTest, TokensAreReadFromFilesAndTheirKeysComeAndGo) {
   std::filesystem::create_directory(keys_->path("rotating"));
   std::filesystem::copy_file(keys_->path("jwt/token.pem"), keys_->path("rotating/token.pem"));
