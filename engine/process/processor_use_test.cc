@@ -36,7 +36,8 @@ TEST(PatienceLeft, DoesNotCountWaitingForAProcessor) {
 
 TEST(ProcessorUse, OfThisProcess) {
   const ProcessorUse before = ProcessorUseOf(getpid());
-  if (before.ran.count() == 0) GTEST_SKIP() << "this system does not say what its processes use";
+  if (before.ran.count() == 0)
+    GTEST_SKIP() << "this kernel has no /proc/PID/schedstat (CONFIG_SCHED_INFO)";
   EXPECT_TRUE(before.runnable);
   // Its own count of processor time of this thread, which is the first of the process.
   const auto ran = [] {

@@ -30,6 +30,7 @@ import urllib.request
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 SECRET = b"0123456789abcdef0123456789abcdef"
 SEGMENT_MS = 5.0
+SETTLE_SECONDS = 2  # of load before a window of measurement begins: predictions follow what was measured
 SHORT_AHEAD = 16  # short slices that a device has at a time
 
 
@@ -160,7 +161,7 @@ def shares(build, folder, rows):
                 start(flood)
             while not has_enough():
                 time.sleep(0.05)
-            time.sleep(1)
+            time.sleep(SETTLE_SECONDS)
             begun = used()
             end = time.monotonic() + 10
             looks = dry = 0
@@ -199,7 +200,7 @@ def light(build, folder, rows):
             flood = daemon.bench("flood", token("heavy"), what, sessions)
             ready(flood, "ready")
             start(flood)
-            time.sleep(2)
+            time.sleep(SETTLE_SECONDS)
             beside = daemon.bench("light", token("light"), 400)
             with_p50, with_p99 = percentiles(beside)
         finally:
