@@ -24,6 +24,10 @@ make_root() {
     >"$work/$suite.log" 2>&1 || { tail -n 20 "$work/$suite.log" >&2; root_error "debootstrap $suite failed"; return 1; }
   mount -t proc proc "$root/proc"
   mount -t devtmpfs dev "$root/dev" 2>/dev/null || mount --bind /dev "$root/dev"
+  mount --make-private "$root/dev"  # what is mounted below it is not of this machine's /dev
+  mount -t devpts devpts "$root/dev/pts"
+  # PoCL learns of the processor from it.
+  mount -t sysfs -o ro sysfs "$root/sys"
   mount -t tmpfs tmpfs "$root/tmp"
   cp /etc/resolv.conf /etc/hosts "$root/etc/"
   # What apt-get of this machine is told about proxies holds there, too.
@@ -42,9 +46,13 @@ in_root() {
 # Unmounts and removes all roots.
 drop_roots() {
   local place
-  for place in "$work"/*/tmp "$work"/*/dev "$work"/*/proc; do
+  for place in "$work"/*/tmp "$work"/*/sys "$work"/*/dev/pts "$work"/*/dev "$work"/*/proc; do
     if mountpoint -q "$place"; then umount -l "$place"; fi
   done
-  # Never through a mount that stayed.
+  # Never through a mount that stayed, of the same file system (a bind mount) either.
+  if cut -d' ' -f2 /proc/self/mounts | grep -qF "$(realpath "$work")/"; then
+    root_error "something is mounted below $work, so it is not removed"
+    return 1
+  fi
   rm -rf --one-file-system "$work"
 }

@@ -12,6 +12,8 @@ packages=(
   libjpeg-dev libpng-dev libwebp-dev libopenjp2-7-dev
   # tests and benchmarks
   libgtest-dev libgmock-dev libbenchmark-dev python3 clang-format-19 shellcheck
+  # certificates and keys (deploy/make-keys.sh), and the tests that need them
+  openssl
   # an OpenCL device for the tests, and the constants of its API
   pocl-opencl-icd ocl-icd-libopencl1 opencl-c-headers
   # the Debian packages (deploy/package.sh)

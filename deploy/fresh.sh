@@ -9,7 +9,8 @@ Usage: deploy/fresh.sh [--suite bookworm|trixie]... [--only quickstart|tests] [-
 
 Makes a fresh Debian with debootstrap (as root), copies the last commit into it, and runs there
   ./deploy/quickstart.sh, then ./tests/run.sh
-and prints the time of each. The time of downloading packages is printed separately.
+and prints the time of each. The time of downloading packages is printed separately. What they say is kept in
+build/fresh/SUITE.COMMAND.log.
   --suite NAME  Debian release (default: bookworm, which is Debian 12, and trixie, 13, where its archive answers)
   --only NAME   run only one of the two commands
 END
@@ -47,15 +48,16 @@ figures=()
 timed() {
   local suite=$1 name=$2 start=$SECONDS status=0
   shift 2
-  in_root "$suite" "$@" >"$work/$suite.$name.log" 2>&1 || status=$?
+  in_root "$suite" "$@" >"build/fresh/$suite.$name.log" 2>&1 || status=$?
   figures+=("$(printf '%-10s %-12s %6d s  exit code %d' "$suite" "$name" $((SECONDS - start)) "$status")")
   echo "${figures[-1]}"
   if [ "$status" -ne 0 ]; then
-    tail -n 40 "$work/$suite.$name.log" >&2
+    tail -n 40 "build/fresh/$suite.$name.log" >&2
     return 1
   fi
 }
 
+mkdir -p build/fresh
 failed=0
 for suite in "${suites[@]}"; do
   make_root "$suite"

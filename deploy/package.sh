@@ -14,7 +14,8 @@ Builds the release preset and writes build/packages/:
   libtelegrad-dev   the C++ client: static library, headers, CMake config, pkg-config
   python3-telegrad  the Python client
 and a wheel and an sdist of the Python client where pip and setuptools are installed.
-  --maintainer TEXT  maintainer of the packages (default: DEBFULLNAME and DEBEMAIL, else the last commit's author)
+  --maintainer TEXT  maintainer of the packages (default: DEBFULLNAME and DEBEMAIL, else the last commit's author,
+                     else, outside of a git repository, root of this machine)
   --no-lintian       do not check the packages with lintian (default: check where lintian is installed)
 END
 }
@@ -44,7 +45,7 @@ if [ -z "$maintainer" ]; then
   if [ -n "${DEBEMAIL:-}" ]; then
     maintainer="${DEBFULLNAME:-Telegrad maintainers} <$DEBEMAIL>"
   else
-    maintainer=$(git log -1 --format='%an <%ae>' 2>/dev/null) || die "no --maintainer, DEBEMAIL or git history"
+    maintainer=$(git log -1 --format='%an <%ae>' 2>/dev/null) || maintainer="Telegrad maintainers <root@$(uname -n)>"
   fi
 fi
 
