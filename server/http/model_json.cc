@@ -27,12 +27,14 @@ std::string TensorJson(const TensorSpec& spec) {
 
 // Types as a configuration names them: FP32 is TYPE_FP32.
 std::string IoJson(const TensorSpec& spec, bool batches) {
-  ShapeView dims = spec.shape;
-  if (batches && !dims.empty()) dims = dims.subspan(1);
-  return StrCat("{\"name\":", JsonQuote(spec.name), ",\"data_type\":\"TYPE_",
-                spec.strings ? "STRING" : DatatypeOf(spec.dtype), "\",\"dims\":", Numbers(dims),
-                spec.labels.empty() ? "" : StrCat(",\"label_filename\":", JsonQuote(spec.labels)),
-                "}");
+  const auto dims_of = [&](ShapeView shape) {
+    return Numbers(batches && !shape.empty() ? shape.subspan(1) : shape);
+  };
+  return StrCat(
+      "{\"name\":", JsonQuote(spec.name), ",\"data_type\":\"TYPE_",
+      spec.strings ? "STRING" : DatatypeOf(spec.dtype), "\",\"dims\":", dims_of(spec.shape),
+      spec.inner ? StrCat(",\"reshape\":{\"shape\":", dims_of(*spec.inner), "}") : "",
+      spec.labels.empty() ? "" : StrCat(",\"label_filename\":", JsonQuote(spec.labels)), "}");
 }
 
 std::string PolicyJson(const QueuePolicy& policy) {
@@ -126,6 +128,14 @@ std::string ConfigJson(const ModelConfig& config) {
       "}],\"default_model_filename\":", JsonQuote(config.file));
   if (!config.steps.empty()) {
     StrAppend(&out, ",\"ensemble_scheduling\":{\"step\":", Array(config.steps, StepJson), "}");
+  }
+  if (!config.parameters.empty()) {
+    StrAppend(&out, ",\"parameters\":{");
+    for (const auto& [name, value] : config.parameters) {
+      StrAppend(&out, out.ends_with('{') ? "" : ",", JsonQuote(name),
+                ":{\"string_value\":", JsonQuote(value), "}");
+    }
+    out += "}";
   }
   if (config.cached) out += ",\"response_cache\":{\"enable\":true}";
   if (config.sequences) StrAppend(&out, ",\"sequence_batching\":", SequencesJson(config));

@@ -1,5 +1,6 @@
 #include "server/service/model_config_text.h"
 
+#include <algorithm>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -75,7 +76,12 @@ absl::Status ReadIo(const Io& io, std::vector<TensorSpec>* out) {
     if (dim < -1) return InvalidArgument("'", io.name(), "' has the dimension ", dim);
     spec.shape.push_back(dim);
   }
-  if (io.has_reshape()) return Unimplemented("'", io.name(), "': reshape is not supported");
+  if (io.has_reshape()) {
+    spec.inner = Shape(io.reshape().shape().begin(), io.reshape().shape().end());
+    if (std::ranges::any_of(*spec.inner, [](int64_t dim) { return dim < -1; })) {
+      return InvalidArgument("'", io.name(), "' has the reshape ", ToString(*spec.inner));
+    }
+  }
   if (io.is_shape_tensor()) {
     return Unimplemented("'", io.name(), "': is_shape_tensor is not supported");
   }
@@ -153,6 +159,34 @@ absl::Status ReadVersions(const inference::ModelVersionPolicy& policy, VersionPo
   return absl::OkStatus();
 }
 
+std::vector<WarmupSample> ReadWarmups(const inference::ModelConfig& in) {
+  std::vector<WarmupSample> out;
+  for (const auto& warmup : in.model_warmup()) {
+    WarmupSample& sample = out.emplace_back();
+    sample.rows = warmup.batch_size();
+    for (const auto& [name, input] : warmup.inputs()) {
+      sample.dims[name] = Shape(input.dims().begin(), input.dims().end());
+    }
+  }
+  return out;
+}
+
+// What other servers do with a model and this one does not need.
+void LogPassedOver(const inference::ModelConfig& in) {
+  const std::pair<bool, std::string_view> fields[] = {
+      {in.has_optimization(), "optimization"},
+      {!in.cc_model_filenames().empty(), "cc_model_filenames"},
+      {!in.metric_tags().empty(), "metric_tags"},
+      {in.has_model_operations(), "model_operations"},
+      {in.has_model_repository_agents(), "model_repository_agents"},
+      {in.has_model_metrics(), "model_metrics"}};
+  for (const auto& [there, name] : fields) {
+    if (!there) continue;
+    Log(LogLevel::kWarning, "model_config",
+        {{"model", in.name()}, {"message", StrCat(name, " is passed over")}});
+  }
+}
+
 absl::Status ReadSteps(const inference::ModelConfig& in, ModelConfig* out) {
   const bool ensemble = out->format == ModelFormat::kEnsemble;
   if (!in.has_ensemble_scheduling() && !ensemble) return absl::OkStatus();
@@ -202,7 +236,12 @@ template <typename Io>
 void WriteIo(const TensorSpec& spec, bool batches, Io* out) {
   out->set_name(spec.name);
   out->set_data_type(spec.strings ? inference::TYPE_STRING : FromDType(spec.dtype));
-  for (size_t i = batches ? 1 : 0; i < spec.shape.size(); ++i) out->add_dims(spec.shape[i]);
+  const size_t first = batches ? 1 : 0;
+  for (size_t i = first; i < spec.shape.size(); ++i) out->add_dims(spec.shape[i]);
+  if (spec.inner) {
+    auto* const shape = out->mutable_reshape()->mutable_shape();
+    for (size_t i = first; i < spec.inner->size(); ++i) shape->Add((*spec.inner)[i]);
+  }
   if constexpr (requires { out->set_label_filename(""); }) out->set_label_filename(spec.labels);
 }
 
@@ -227,6 +266,12 @@ absl::StatusOr<ModelConfig> ParseConfigText(std::string_view text) {
   if (in.model_transaction_policy().decoupled()) {
     return Unimplemented("decoupled models are not supported");
   }
+  if (!in.batch_input().empty() || !in.batch_output().empty()) {
+    return Unimplemented("batch_input and batch_output are not supported");
+  }
+  LogPassedOver(in);
+  out.warmups = ReadWarmups(in);
+  for (const auto& [name, value] : in.parameters()) out.parameters[name] = value.string_value();
   out.cached = in.response_cache().enable();
   if (!in.default_model_filename().empty()) out.file = in.default_model_filename();
   if (!out.file.empty() && !IsModelName(out.file)) {
@@ -267,6 +312,9 @@ void ToProto(const ModelConfig& config, inference::ModelConfig* out) {
   if (config.cached) out->mutable_response_cache()->set_enable(true);
   for (const TensorSpec& spec : config.inputs) WriteIo(spec, batches, out->add_input());
   for (const TensorSpec& spec : config.outputs) WriteIo(spec, batches, out->add_output());
+  for (const auto& [name, value] : config.parameters) {
+    (*out->mutable_parameters())[name].set_string_value(value);
+  }
   auto* group = out->add_instance_group();
   group->set_name(config.name);
   group->set_count(static_cast<int32_t>(config.instances));

@@ -289,7 +289,7 @@ absl::StatusOr<InferResult> Batcher::Scatter(const Batch& batch, const Waiting& 
     const Form::Io& io = form.outputs[output];
     InferOutput out{.name = config.outputs[output].name,
                     .datatype = DatatypeOf(io.dtype),
-                    .shape = io.shape,
+                    .shape = config.outputs[output].InRequests(io.shape),
                     .owner = batch.buffers};
     if (io.strings != nullptr) {
       if (classes > 0) {

@@ -197,6 +197,12 @@ absl::StatusOr<Ensemble> ResolveEnsemble(const ModelConfig& config, const FindPa
 }
 
 absl::Status CompleteEnsemble(const Ensemble& ensemble, ModelConfig* config) {
+  for (const auto* specs : {&config->inputs, &config->outputs}) {
+    for (const TensorSpec& spec : *specs) {
+      if (!spec.inner) continue;
+      return Unimplemented("'", spec.name, "': an ensemble has no reshape; its steps may have one");
+    }
+  }
   std::vector<const TensorSpec*> taken(ensemble.tensors), made(ensemble.tensors);
   bool batching = true;
   for (const Ensemble::Step& step : ensemble.steps) {
@@ -221,11 +227,13 @@ absl::Status CompleteEnsemble(const Ensemble& ensemble, ModelConfig* config) {
     }
     inputs.push_back(*spec);
     inputs.back().name = config->inputs[i].name;
+    inputs.back().inner.reset();
   }
   for (size_t i = 0; i < config->outputs.size(); ++i) {
     outputs.push_back(*made[ensemble.outputs[i]]);
     outputs.back().name = config->outputs[i].name;
     outputs.back().labels.clear();
+    outputs.back().inner.reset();
   }
   if (config->max_batch > 0 && batching && !config->batching) config->batching.emplace();
   return JoinSpecs(inputs, outputs, config);

@@ -67,8 +67,9 @@ class EnsembleSource final : public FormSource {
         return InvalidArgument("input '", config.inputs[i].name, "' gets shape ", ToString(shape),
                                ", expected batches of at most ", config.max_batch);
       }
-      options.input_shapes[config.inputs[i].name] = shape;
-      inputs[config.inputs[i].name] = value;
+      const Shape inner = config.inputs[i].InModel(shape);
+      options.input_shapes[config.inputs[i].name] = inner;
+      inputs[config.inputs[i].name] = join->Reshape(value, inner);
     }
     const auto read = step.part.source->Read(options, budget);
     if (NeedsValues(read.status())) {
@@ -83,7 +84,9 @@ class EnsembleSource final : public FormSource {
       if (value == outputs.end()) {
         return Unimplemented("output '", config.outputs[i].name, "' is no tensor of its graph");
       }
-      (*tensors)[step.outputs[i]] = value->second;
+      const ShapeView shape = value->second.shape();
+      (*tensors)[step.outputs[i]] = join->Reshape(
+          value->second, config.outputs[i].InRequests(Shape(shape.begin(), shape.end())));
     }
     return absl::OkStatus();
   }

@@ -16,6 +16,10 @@ std::shared_ptr<const std::string> Encoded(const std::vector<std::string>& eleme
   return out;
 }
 
+bool HasShape(ShapeView shape, ShapeView spec) {
+  return std::ranges::equal(shape, spec, [](int64_t a, int64_t b) { return b < 0 || a == b; });
+}
+
 // Where the model's names of `role` are among the slots, and the strings, which have none.
 absl::StatusOr<std::vector<Form::Io>> FindSlots(std::string_view what, ImportedSlot::Role role,
                                                 const std::vector<TensorSpec>& specs,
@@ -40,6 +44,11 @@ absl::StatusOr<std::vector<Form::Io>> FindSlots(std::string_view what, ImportedS
     if (spec.dtype != DType::kVoid && it->dtype != spec.dtype) {
       return InvalidArgument("the model's ", what, " '", spec.name, "' is computed as ",
                              Name(it->dtype), " and declared as ", Name(spec.dtype));
+    }
+    if (spec.inner && !HasShape(it->shape, *spec.inner)) {
+      return InvalidArgument("the model's ", what, " '", spec.name, "' has shape ",
+                             ToString(it->shape), ", and its reshape in config.pbtxt is ",
+                             ToString(*spec.inner));
     }
     out.push_back({static_cast<int>(it - slots.begin()), it->dtype, it->shape, it->bytes});
   }

@@ -38,6 +38,11 @@ UOp GraphJoin::Input(const std::string& name, DType dtype, const Shape& shape) {
                  "");
 }
 
+UOp GraphJoin::Reshape(UOp value, const Shape& shape) {
+  const Shape before(value.shape().begin(), value.shape().end());
+  return before == shape ? value : graph_.Make(Op::kReshape, {value}, shape);
+}
+
 void GraphJoin::Output(const std::string& name, UOp value) {
   const UOp param = AddSlot({.role = ImportedSlot::Role::kOutput,
                              .name = name,

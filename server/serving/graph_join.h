@@ -23,6 +23,8 @@ class GraphJoin {
 
   // An input of the whole.
   UOp Input(const std::string& name, DType dtype, const Shape& shape);
+  // The same elements in another shape.
+  UOp Reshape(UOp value, const Shape& shape);
   // The graph of a part, its inputs bound by their names in the model; its outputs, likewise.
   // INVALID_ARGUMENT for an input that is missing or of another type or shape; UNIMPLEMENTED for a
   // graph that writes to anything but whole outputs, each once.

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "engine/base/status.h"
 #include "engine/frontend/onnx/model.h"
 #include "server/serving/datatype.h"
 #include "server/serving/plan_model.h"
+#include "server/serving/reshape.h"
 
 namespace telegrad {
 namespace {
@@ -117,13 +119,14 @@ absl::Status Join(std::string_view what, bool batches, const std::vector<TensorS
       return InvalidArgument("config.pbtxt: ", what, " '", spec.name, "' is ", DatatypeOf(spec),
                              ", the model has ", DatatypeOf(*it));
     }
-    Shape shape = spec.shape;
+    Shape shape = spec.model_shape();
     if (batches) shape.insert(shape.begin(), -1);
     const bool known = IsKnown(*it);  // only then is its shape
     if (known && !Fits(shape, it->shape)) {
-      return InvalidArgument("config.pbtxt: ", what, " '", spec.name, "' has dims ",
-                             ToString(spec.shape), batches ? " behind the batch's" : "",
-                             ", the model has ", ToString(it->shape));
+      return InvalidArgument("config.pbtxt: ", what, " '", spec.name, "' has ",
+                             spec.inner ? "the reshape " : "dims ", ToString(spec.model_shape()),
+                             batches ? " behind the batch's" : "", ", the model has ",
+                             ToString(it->shape));
     }
     it->labels = spec.labels;
     if (!known) it->dtype = spec.dtype;
@@ -131,6 +134,13 @@ absl::Status Join(std::string_view what, bool batches, const std::vector<TensorS
     if (!known) it->shape = shape;
     for (size_t i = 0; i < shape.size(); ++i) {
       if (it->shape[i] < 0) it->shape[i] = shape[i];
+    }
+    if (!spec.inner) continue;
+    it->inner = std::exchange(it->shape, spec.shape);
+    if (batches) it->shape.insert(it->shape.begin(), -1);
+    const absl::Status fits = CheckReshape(it->shape, *it->inner);
+    if (!fits.ok()) {
+      return InvalidArgument("config.pbtxt: ", what, " '", spec.name, "': ", ToStd(fits.message()));
     }
   }
   *said = std::move(joined);
@@ -153,6 +163,14 @@ std::vector<int64_t> VersionPolicy::Choose(const std::vector<int64_t>& available
 
 std::string_view DatatypeOf(const TensorSpec& spec) {
   return spec.strings ? kBytesDatatype : DatatypeOf(spec.dtype);
+}
+
+Shape TensorSpec::InModel(const Shape& of_request) const {
+  return inner ? Reshaped(of_request, shape, *inner) : of_request;
+}
+
+Shape TensorSpec::InRequests(const Shape& of_model) const {
+  return inner ? Reshaped(of_model, *inner, shape) : of_model;
 }
 
 namespace {
@@ -229,6 +247,33 @@ absl::Status CompleteConfig(std::string_view file, ModelConfig* config) {
   return JoinSpecs(declared.inputs, declared.outputs, config);
 }
 
+namespace {
+
+absl::Status CheckWarmups(const ModelConfig& config) {
+  for (const WarmupSample& sample : config.warmups) {
+    if (sample.rows > std::max<int64_t>(config.max_batch, 1)) {
+      return InvalidArgument("model_warmup has batch_size ", sample.rows,
+                             ", more than max_batch_size, ", config.max_batch);
+    }
+    for (const TensorSpec& spec : config.inputs) {
+      const auto it = sample.dims.find(spec.name);
+      if (it == sample.dims.end()) {
+        return InvalidArgument("model_warmup has nothing for input '", spec.name, "'");
+      }
+      Shape shape = spec.shape;
+      if (config.max_batch > 0) shape.erase(shape.begin());
+      if (std::ranges::find(it->second, -1) == it->second.end() && Fits(it->second, shape))
+        continue;
+      return InvalidArgument("model_warmup: input '", spec.name, "' has dims ",
+                             ToString(it->second), ", expected ", ToString(shape),
+                             " without any -1");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status JoinSpecs(const std::vector<TensorSpec>& inputs,
                        const std::vector<TensorSpec>& outputs, ModelConfig* config) {
   const bool batches = config->max_batch > 0;
@@ -240,13 +285,15 @@ absl::Status JoinSpecs(const std::vector<TensorSpec>& inputs,
   }
   TG_RETURN_IF_ERROR(Join("input", batches, inputs, &config->inputs));
   TG_RETURN_IF_ERROR(Join("output", batches, outputs, &config->outputs));
+  TG_RETURN_IF_ERROR(CheckWarmups(*config));
   if (!batches) return absl::OkStatus();
   for (const auto* specs : {&config->inputs, &config->outputs}) {
     for (const TensorSpec& spec : *specs) {
       if (!IsKnown(spec)) continue;
-      if (spec.shape.empty() || spec.shape.front() >= 0) {
+      const Shape& shape = spec.model_shape();
+      if (shape.empty() || shape.front() >= 0) {
         return InvalidArgument("max_batch_size is ", config->max_batch, ", but the model's '",
-                               spec.name, "' has shape ", ToString(spec.shape),
+                               spec.name, "' has shape ", ToString(shape),
                                ", whose first dimension is fixed; set max_batch_size to 0, or "
                                "export the model with a dynamic first dimension");
       }

@@ -24,6 +24,13 @@ struct TensorSpec {
   Shape shape;              // where the model batches, the first dimension is the batch's
   bool strings = false;     // of datatype BYTES, which has no type of a graph
   std::string labels = {};  // the file with a label for each class, in the model's folder
+  // As the model has it, where requests have another shape; see reshape.h.
+  std::optional<Shape> inner = std::nullopt;
+
+  const Shape& model_shape() const { return inner ? *inner : shape; }
+  // A shape that a request has as the model has it, and the other way.
+  Shape InModel(const Shape& of_request) const;
+  Shape InRequests(const Shape& of_model) const;
 };
 
 // Of the protocol; empty where it is not known yet.
@@ -82,6 +89,12 @@ struct SequenceBatching {
   std::vector<SequenceState> states = {};
 };
 
+// Inputs for which the model is compiled when it is loaded.
+struct WarmupSample {
+  int64_t rows = 0;
+  std::map<std::string, Shape> dims;  // by input, without the batch's
+};
+
 // A step of an ensemble: a model, and which of the ensemble's tensors its own are.
 struct EnsembleStep {
   std::string model;
@@ -101,8 +114,10 @@ struct ModelConfig {
   VersionPolicy versions = {};
   std::vector<TensorSpec> inputs = {}, outputs = {};  // none: as the model has them
   std::vector<EnsembleStep> steps = {};               // of an ensemble, which has no file
-  bool cached = false;                                // answers are kept, see response_cache.h
-  bool batch_said = false;                            // whether the file says max_batch
+  std::vector<WarmupSample> warmups = {};
+  std::map<std::string, std::string> parameters = {};  // for clients that ask; of no effect here
+  bool cached = false;                                 // answers are kept, see response_cache.h
+  bool batch_said = false;                             // whether the file says max_batch
   // Whether a form of the model is for given values of inputs, such as strings, which are read when
   // a model is imported. Then requests are run one by one.
   bool by_value = false;

@@ -31,7 +31,7 @@ bool Matches(ShapeView shape, ShapeView spec) {
 std::optional<InputShapes> KnownShapes(const ModelConfig& config, int64_t rows) {
   InputShapes out;
   for (const TensorSpec& spec : config.inputs) {
-    Shape shape = spec.shape;
+    Shape shape = spec.model_shape();
     if (rows > 0) shape.front() = rows;
     if (std::ranges::find(shape, -1) != shape.end()) return std::nullopt;
     out.push_back(std::move(shape));
@@ -86,7 +86,7 @@ absl::Status ServedModel::WarmUpByValue() {
   FormKey key;
   InputValues values;
   for (const TensorSpec& spec : config_.inputs) {
-    Shape shape = spec.shape;
+    Shape shape = spec.model_shape();
     std::ranges::replace(shape, -1, 1);
     auto value = std::make_shared<onnx::OnnxData>();
     const auto bytes = CheckedByteSize(spec.strings ? DType::kUInt8 : spec.dtype, shape);
@@ -126,7 +126,9 @@ absl::Status ServedModel::WarmUp() {
     if (!shapes) {
       // Whether it can be served at all is found out with the smallest sizes that there are.
       ModelConfig smallest = config_;
-      for (TensorSpec& spec : smallest.inputs) std::ranges::replace(spec.shape, -1, 1);
+      for (TensorSpec& spec : smallest.inputs) {
+        std::ranges::replace(spec.inner ? *spec.inner : spec.shape, -1, 1);
+      }
       shapes = KnownShapes(smallest, rows);
     }
     auto made = forms_->Make({.shapes = *shapes}, rows, {}, *maker_.owner);
@@ -137,7 +139,29 @@ absl::Status ServedModel::WarmUp() {
     if (!made.ok()) continue;
     form = *made;
   }
-  return LearnOutputs(form);
+  TG_RETURN_IF_ERROR(LearnOutputs(form));
+  return MakeSamples();
+}
+
+// What model_warmup asks for. The values make no difference to what is compiled.
+absl::Status ServedModel::MakeSamples() {
+  for (const WarmupSample& sample : config_.warmups) {
+    int64_t rows = 0;
+    if (config_.max_batch > 0) {
+      rows = *std::ranges::lower_bound(batch_sizes_, std::max<int64_t>(sample.rows, 1));
+    }
+    FormKey key;
+    for (const TensorSpec& spec : config_.inputs) {
+      Shape shape = sample.dims.at(spec.name);
+      if (rows > 0) shape.insert(shape.begin(), rows);
+      key.shapes.push_back(spec.InModel(shape));
+    }
+    const auto made = forms_->Make(key, rows, {}, *maker_.owner);
+    if (made.ok()) continue;
+    return absl::Status(made.status().code(),
+                        StrCat("model_warmup: ", ToStd(made.status().message())));
+  }
+  return absl::OkStatus();
 }
 
 // What a form tells of the outputs that neither the model nor its configuration describes.
@@ -151,6 +175,7 @@ absl::Status ServedModel::LearnOutputs(const FormCache::FormPtr& form) {
     }
     spec.dtype = form->outputs[i].dtype;
     spec.strings = form->outputs[i].strings != nullptr;
+    if (spec.inner) continue;
     spec.shape = form->outputs[i].shape;
     if (config_.by_value || !KnownShapes(config_, form->rows)) std::ranges::fill(spec.shape, -1);
     if (form->rows > 0) spec.shape.front() = -1;
@@ -215,7 +240,7 @@ absl::StatusOr<Waiting> ServedModel::Admitted(InferRequest request) const {
                              " inputs, expected ", config_.inputs.size(), ": '",
                              config_.inputs[i].name, "' is missing");
     }
-    Shape shape = request.inputs[out.inputs[i]].shape;
+    Shape shape = config_.inputs[i].InModel(request.inputs[out.inputs[i]].shape);
     if (config_.max_batch > 0) {
       if (out.rows != 0 && shape[0] != out.rows) {
         return InvalidArgument("model '", config_.name, "': input '", config_.inputs[i].name,
@@ -229,7 +254,7 @@ absl::StatusOr<Waiting> ServedModel::Admitted(InferRequest request) const {
   if (config_.by_value) {
     out.rows = 0;
     for (size_t i = 0; i < out.inputs.size(); ++i) {
-      out.tails[i] = request.inputs[out.inputs[i]].shape;
+      out.tails[i] = config_.inputs[i].InModel(request.inputs[out.inputs[i]].shape);
     }
   }
   const SequenceMark& mark = request.sequence;
@@ -297,12 +322,12 @@ absl::StatusOr<InputValues> ServedModel::ValuesOf(const Waiting& waiting, Tenant
     value->paid = paid;
     if (spec.strings) {
       value->data.kind = onnx::OnnxData::Kind::kStrings;
-      value->data.strings.shape = input.shape;
+      value->data.strings.shape = waiting.tails[i];
       TG_ASSIGN_OR_RETURN(value->data.strings.values,
                           ReadElements(input.pieces, NumElements(input.shape)));
     } else {
       value->data.kind = onnx::OnnxData::Kind::kTensor;
-      value->data.tensor = {spec.dtype, input.shape, {}};
+      value->data.tensor = {spec.dtype, waiting.tails[i], {}};
       for (const auto& piece : input.pieces) {
         value->data.tensor.bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
       }
@@ -375,7 +400,8 @@ void ServedModel::Infer(const std::shared_ptr<Tenant>& tenant, InferRequest requ
   if (!waiting.ok()) {
     const absl::Status status = waiting.status();
     statistics_.Arrived();
-    statistics_.Failed(FailureReason::kOther, 0, 0);
+    statistics_.Failed(FailureReason::kOther, 0,
+                       static_cast<uint64_t>(absl::ToUnixMillis(absl::Now())));
     return done(status);
   }
   waiting->done = std::move(done);

@@ -49,6 +49,7 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   bool AnswerFromCache(const Tenant& tenant, Waiting* waiting);
   absl::Status WarmUp();
   absl::Status WarmUpByValue();
+  absl::Status MakeSamples();
   absl::Status LearnOutputs(const FormCache::FormPtr& form);
   absl::StatusOr<Waiting> Admitted(InferRequest request) const;
   absl::Status CheckInput(const InferInput& input, const TensorSpec& spec) const;
