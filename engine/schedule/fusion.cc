@@ -148,6 +148,8 @@ std::string_view Name(Materialize reason) {
       return "stored: its reduction does not fit into its users' loops";
     case Materialize::kSize:
       return "stored: the kernel would grow too large";
+    case Materialize::kExact:
+      return "stored: it is compared with itself";
     case Materialize::kCost:
       return "stored: recomputing costs more";
     case Materialize::kScatter:

@@ -22,6 +22,7 @@ enum class Materialize : uint8_t {
   kRequested,  // CONTIGUOUS
   kReduction,  // it holds a reduction that does not fit into the loops of its users
   kSize,       // its kernel would grow without bound
+  kExact,      // it is compared with itself, or with its own maximum
   kCost,       // recomputing it would cost more than a store and the loads
   kScatter,    // written in place, row by row
 };

@@ -53,6 +53,10 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
   }
   // A view is stored through its source.
   if (Is(u.op(), kMovement) || u.is(Op::kDetach)) return Materialize::kFused;
+  if (exact_[id] && uses.size() > 1) {
+    *why = "stored: it is compared with itself, which needs the same bits in every place";
+    return Materialize::kExact;
+  }
   for (const KernelUse& use : uses) {
     const Draft& draft = drafts_[use.draft];
     const size_t folds = u.is(Op::kReduce) ? u.arg().size() - 1 : 0;

@@ -13,6 +13,7 @@
 #include "engine/schedule/access.h"
 #include "engine/schedule/cost.h"
 #include "engine/schedule/drafts.h"
+#include "engine/schedule/exact_values.h"
 #include "engine/schedule/fusion.h"
 #include "engine/schedule/nests.h"
 
@@ -28,6 +29,7 @@ class FusionPlanner {
         held_(budget),
         drafts_(graph_, options) {
     plan_.order = PostOrder(sink);
+    exact_ = ExactValues(graph_, plan_.order);
     CountUses();
   }
 
@@ -64,7 +66,7 @@ class FusionPlanner {
   void VisitScatter(UOp scatter, const std::vector<KernelUse>& uses);
 
   // Of the tables below, without the uses and drafts.
-  static constexpr int64_t kBytesPerNode = 120;
+  static constexpr int64_t kBytesPerNode = 144;
 
   const Graph& graph_;
   const uint32_t size_;
@@ -74,6 +76,7 @@ class FusionPlanner {
   FusionPlan plan_;
   std::vector<int> uses_;
   std::vector<uint32_t> last_user_;
+  std::vector<bool> exact_;   // see ExactValues
   std::vector<bool> stored_;  // by the plan before
   std::vector<NodeCost> costs_;
   Drafts drafts_;

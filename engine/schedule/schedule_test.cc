@@ -41,6 +41,33 @@ TEST_F(ScheduleTest, ElementwiseChainIsOneKernel) {
   EXPECT_TRUE(s.temporaries.empty());
 }
 
+// An argmax finds no element that equals the maximum if one of the two was computed with other
+// bits.
+TEST_F(ScheduleTest, SumsThatAreComparedWithThemselvesAreComputedOnce) {
+  const Shape shape = {8, 16};
+  const auto c = [&](double x) { return g_.ConstFloat(DType::kFloat32, x); };
+  const auto temporaries = [&](UOp compared) {
+    const UOp one = g_.Make(Op::kWhere, {compared, c(1), c(0)});
+    return Run({Store(g_.Param(2, DType::kFloat32, shape), one)}).temporaries.size();
+  };
+  const auto row = [&](UOp x) { return To(Op::kExpand, Reduce(ReduceKind::kMax, x, 1), shape); };
+  const UOp wide = To(Op::kReshape, Reduce(ReduceKind::kAdd, Param(0, {8, 16, 4}), 2), shape);
+  const UOp sum = g_.Make(Op::kAdd, {wide, c(0.5)}), negated = g_.Make(Op::kNeg, {sum});
+  const UOp mask = g_.Param(1, DType::kBool, shape);
+  const UOp masked = g_.Make(Op::kWhere, {mask, sum, c(-1e9)});
+  EXPECT_EQ(temporaries(g_.Make(Op::kCmpEq, {sum, row(sum)})), 1u) << "argmax";
+  EXPECT_EQ(temporaries(g_.Make(Op::kCmpEq, {sum, g_.Make(Op::kNeg, {row(negated)})})), 1u)
+      << "argmin";
+  EXPECT_EQ(temporaries(g_.Make(Op::kCmpEq, {sum, row(masked)})), 1u) << "argmax of some";
+  EXPECT_EQ(temporaries(g_.Make(Op::kCmpLt, {sum, To(Op::kFlip, sum, {1})})), 1u) << "sorting";
+  EXPECT_EQ(temporaries(g_.Make(Op::kCmpLt, {sum, c(0)})), 0u) << "a constant";
+  EXPECT_EQ(temporaries(g_.Make(Op::kCmpLt, {g_.Make(Op::kSub, {sum, row(sum)}), c(0)})), 0u)
+      << "one value, which is computed once for each element";
+  const UOp plain = Param(0, shape);
+  EXPECT_EQ(temporaries(g_.Make(Op::kCmpEq, {g_.Make(Op::kNeg, {plain}), row(plain)})), 0u)
+      << "no sum";
+}
+
 TEST_F(ScheduleTest, EpilogueJoinsTheReduction) {
   const UOp a = To(Op::kExpand, To(Op::kReshape, Param(0, {8, 4}), {8, 4, 1}), {8, 4, 16});
   const UOp b = To(Op::kExpand, To(Op::kReshape, Param(1, {4, 16}), {1, 4, 16}), {8, 4, 16});
