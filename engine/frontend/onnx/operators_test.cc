@@ -306,6 +306,26 @@ TEST(Window, AutoPad) {
          Floats({1, 1, 2}, {3, 4}));
 }
 
+// The values are ONNX Runtime's.
+TEST(Window, AutoPadOfPoolsWhoseStepsAreLongerThanTheirWindows) {
+  const HostTensor x = Floats({1, 1, 8}, {1, 2, 3, 4, 5, 6, 7, 8});
+  const auto pool = [&](const char* op, const char* mode, int64_t stride) {
+    return OneNode{
+        op,
+        18,
+        {{"auto_pad", std::string(mode)}, {"kernel_shape", Ints{1}}, {"strides", Ints{stride}}}}(
+        {x});
+  };
+  for (const char* op : {"AveragePool", "LpPool"}) {
+    Expect(pool(op, "SAME_UPPER", 4), Floats({1, 1, 2}, {2, 6}));  // 3 left out: 1 and 2
+    Expect(pool(op, "SAME_LOWER", 4), Floats({1, 1, 2}, {2, 6}));
+    Expect(pool(op, "SAME_UPPER", 3), Floats({1, 1, 3}, {1, 4, 7}));  // 1 left out: 0 and 1
+    Expect(pool(op, "SAME_LOWER", 3), Floats({1, 1, 3}, {1, 4, 7}));
+    Expect(pool(op, "SAME_UPPER", 7), Floats({1, 1, 2}, {1, 8}));
+    Expect(pool(op, "SAME_UPPER", 6), Floats({1, 1, 2}, {1, 7}));
+  }
+}
+
 TEST(Window, CeilModeAndGlobalPools) {
   const HostTensor x = Floats({1, 1, 5}, {1, 2, 3, 4, 6});
   Attributes pool = {{"kernel_shape", Ints{2}}, {"strides", Ints{2}}};

@@ -87,6 +87,23 @@ absl::StatusOr<Geometry> PoolGeometry(NodeContext& c, const Tensor& x) {
   return ReadGeometry(c, x, kernel->ints);
 }
 
+// The formula of the pools' text gives SAME_UPPER and SAME_LOWER a negative pad where steps are
+// longer than windows: so many elements are left out, half of them at the begin.
+absl::StatusOr<Tensor> Cropped(NodeContext& c, const Tensor& x, const Geometry& g) {
+  TG_ASSIGN_OR_RETURN(const std::string_view mode, c.String("auto_pad", "NOTSET"));
+  if (mode != "SAME_UPPER" && mode != "SAME_LOWER") return x;
+  std::vector<int64_t> kept = {0, x.dim(0), 0, x.dim(1)};
+  for (size_t i = 0; i < g.kernel.size(); ++i) {
+    const int64_t in = x.dim(static_cast<int64_t>(i) + 2);
+    const int64_t windows = CeilDiv(in, g.window.stride[i]);
+    const int64_t extent = (g.kernel[i] - 1) * g.window.dilation[i] + 1;
+    const int64_t crop = std::max<int64_t>(0, in - (windows - 1) * g.window.stride[i] - extent);
+    const int64_t begin = (mode == "SAME_UPPER" ? crop : crop - 1) / 2;
+    kept.insert(kept.end(), {begin, in - (crop - begin)});
+  }
+  return x.Shrink(kept);
+}
+
 Axes SpatialAxes(const Tensor& x) {
   Axes axes;
   for (int64_t i = 2; i < x.rank(); ++i) axes.push_back(i);
@@ -237,7 +254,8 @@ absl::Status MaxPoolOp(NodeContext& c) {
 absl::StatusOr<Tensor> AveragePoolByAttributes(NodeContext& c, const Tensor& x) {
   TG_ASSIGN_OR_RETURN(const Geometry g, PoolGeometry(c, x));
   TG_ASSIGN_OR_RETURN(const int64_t count_pads, c.Int("count_include_pad", 0));
-  return x.AvgPool(g.kernel, g.window, count_pads != 0);
+  TG_ASSIGN_OR_RETURN(const Tensor kept, Cropped(c, x, g));
+  return kept.AvgPool(g.kernel, g.window, count_pads != 0);
 }
 
 absl::Status AveragePoolOp(NodeContext& c) {
@@ -252,7 +270,8 @@ absl::Status LpPoolOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, SpatialInput(c));
   TG_ASSIGN_OR_RETURN(const Geometry g, PoolGeometry(c, x));
   TG_ASSIGN_OR_RETURN(const double p, NormNumber(c));
-  return c.Output(x.LpPool(g.kernel, g.window, p));
+  TG_ASSIGN_OR_RETURN(const Tensor kept, Cropped(c, x, g));
+  return c.Output(kept.LpPool(g.kernel, g.window, p));
 }
 
 absl::Status GlobalLpPoolOp(NodeContext& c) {
