@@ -260,6 +260,7 @@ Step RunAction::Submit(Turn& turn, const StoredGraph& graph) {
   auto traced = NewTrace(turn);
   if (!traced.ok()) return Fail(turn, graph, traced.status());
   const auto taken = std::make_shared<DeviceTime>();
+  taken->ended_slice = turn.CountLater(Metric::kRunNs);
   if (turn.trace() != nullptr) {
     taken->trace_high = turn.trace()->context().high;
     taken->trace_low = turn.trace()->context().low;
@@ -333,7 +334,6 @@ void RunAction::Started(Turn& turn, const StoredGraph& graph, const TimelinePoin
     const int64_t ns = taken->ns.load(std::memory_order_relaxed);
     answer.tenant().device_time->Correct(predicted, ns);
     result.device_ns = static_cast<uint64_t>(ns);
-    answer.Count(Metric::kRunNs, ns);
     const int64_t latency = answer.env().clock->Ns() - arrived;
     if (trace == nullptr) {
       answer.tenant().run_latency.Observe(latency);

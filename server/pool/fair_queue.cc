@@ -390,6 +390,7 @@ void FairQueue::State::Ended(const Handed& handed, const absl::Status& status) {
     if (job.terms.taken != nullptr) {
       job.terms.taken->ns.fetch_add(ran, std::memory_order_relaxed);
       job.terms.taken->last_ns.store(now, std::memory_order_relaxed);
+      if (job.terms.taken->ended_slice) job.terms.taken->ended_slice(ran);
     }
     job.ran += ran;
     Lane* const lane = job.lane.get();

@@ -18,6 +18,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,10 @@ struct DeviceTime {
   std::atomic<int64_t> first_ns{0}, last_ns{0};
   // The trace that the run belongs to, set before it is submitted; 0 and 0: none.
   uint64_t trace_high = 0, trace_low = 0;
+  // May be empty; set before the run is submitted. Called with the time of each slice when the
+  // slice has ended, under the queue's lock, so it only counts. Accounts follow a long run while it
+  // runs.
+  std::function<void(int64_t ns)> ended_slice;
 };
 
 // How a work stands to others of its tenant.

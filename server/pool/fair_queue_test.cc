@@ -424,6 +424,18 @@ TEST_F(FairQueueTest, TimeIsOfWhatRanAlone) {
   EXPECT_EQ(tb->ns, 6000);
 }
 
+TEST_F(FairQueueTest, TheTimeOfALongWorkIsCountedWhileItRuns) {
+  const auto taken = std::make_shared<DeviceTime>();
+  int64_t counted = 0;
+  taken->ended_slice = [&](int64_t ns) { counted += ns; };
+  queue_.Submit(NewLane("a"), WorkOf("a", 5, 5 * kMs, 5 * kMs), {.taken = taken});
+  clock_.Advance(0);
+  device_.RunOne();
+  EXPECT_EQ(counted, 5 * kMs);
+  device_.RunAll();
+  EXPECT_EQ(counted, 25 * kMs);
+}
+
 TEST_F(FairQueueTest, ACancelledWorkTakesNoMoreOfTheDevice) {
   const auto a = NewLane("a");
   const auto cancellation = std::make_shared<Cancellation>();

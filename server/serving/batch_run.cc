@@ -245,6 +245,10 @@ void Batcher::Run(const BatchPtr& batch) {
     auto taken = tenant_->TakeDeviceTime(predicted_ns, env.clock->Ns());
     if (!taken.ok()) return Over(batch, taken.status());
     batch->device_time = *std::move(taken);
+    batch->taken->ended_slice = [tenant = tenant_, metrics = env.metrics](int64_t ns) {
+      tenant->metrics.Add(Metric::kRunNs, ns);
+      metrics->Add(Metric::kRunNs, ns);
+    };
     if (model_.config().sequences) {
       if (const absl::Status made = MakeStates(*batch); !made.ok()) return Over(batch, made);
     }
@@ -271,8 +275,6 @@ void Batcher::Run(const BatchPtr& batch) {
     batch->times.run_ns = env.clock->Ns();
     const int64_t ns = batch->taken->ns.load(std::memory_order_relaxed);
     self->tenant_->device_time->Correct(predicted_ns, ns);
-    self->tenant_->metrics.Add(Metric::kRunNs, ns);
-    env.metrics->Add(Metric::kRunNs, ns);
     if (batch->form->io_bytes <= kCopiedInline) return self->Ended(batch, status);
     env.workers->Post([self, batch, status] { self->Ended(batch, status); }, self->tenant_->share);
   };

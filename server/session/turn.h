@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -83,6 +84,11 @@ class Turn {
 
   // Counts in the daemon's metrics and in the tenant's.
   void Count(Metric metric, int64_t n = 1) const { session_.Count(metric, n); }
+  // The same, from any thread and after the turn. Keeps the session.
+  std::function<void(int64_t n)> CountLater(Metric metric) const {
+    return
+        [session = session_.shared_from_this(), metric](int64_t n) { session->Count(metric, n); };
+  }
 
  private:
   friend class Session;
