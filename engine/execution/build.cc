@@ -150,7 +150,8 @@ absl::StatusOr<Built> Build(const Digest& hash, const FrozenGraph& graph,
   Built out;
   const Stopwatch scheduling;
   TG_ASSIGN_OR_RETURN(const std::shared_ptr<const Schedule> shared,
-                      schedules.Get(hash, graph.root(), variables, budget));
+                      schedules.Get(hash, graph.root(), variables, budget,
+                                    ScheduleOptions::For(runs->device.target())));
   const Schedule& schedule = *shared;
   out.schedule_ns = scheduling.ns();
   Device& device = runs->device;

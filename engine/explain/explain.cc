@@ -59,7 +59,8 @@ void DescribeMemory(const Schedule& schedule, Explanation* out) {
 absl::StatusOr<Explanation> ExplainGraph(UOp sink, std::span<const VarValue> variables,
                                          const Target& target, Budget* budget,
                                          const std::function<void(int64_t, int64_t)>& lowered) {
-  TG_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleGraph(sink, variables, budget));
+  TG_ASSIGN_OR_RETURN(const Schedule schedule,
+                      ScheduleGraph(sink, variables, budget, ScheduleOptions::For(target)));
   Explanation out;
   std::map<std::string, size_t> seen;  // by name, the first kernel of that content
   for (const ScheduledKernel& scheduled : schedule.kernels) {

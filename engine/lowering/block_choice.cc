@@ -33,7 +33,7 @@ class Chooser {
         target_(target) {}
 
   BlockChoice Run() const {
-    if (!work_.is_reduce() || lanes_ == 0) return {};
+    if (!work_.is_reduce() || lanes_ == 0 || s_.whole != 0) return {};
     for (uint32_t id : PostOrder(work_.root.src(0))) {
       if (work_.root.graph()->op(id) == Op::kReduce) return {};
     }
@@ -53,7 +53,7 @@ class Chooser {
   // As CpuHeuristic::Fits: a remainder is computed twice.
   bool Fits(int r, double amount) const {
     const auto whole = static_cast<int64_t>(amount);
-    return s_.size[r] % whole == 0 || (!s_.in_place && s_.size[r] > whole);
+    return s_.size[r] % whole == 0 || (!s_.once && s_.size[r] > whole);
   }
   // The largest divisor of what is left of `r` that is at most `most`.
   int64_t Divisor(int r, double most) const {

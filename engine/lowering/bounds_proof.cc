@@ -228,6 +228,13 @@ class Prover {
     if (u.is(Op::kRange) && u.src(0).is_const()) {
       return {0, std::max<int64_t>(u.src(0).const_word(), 1) - 1};
     }
+    if (u.is(Op::kRange)) {  // within the loop it is below an end that is not computed again
+      return {0, std::max<Int128>(Value(u.src(0), depth + 1).hi, 1) - 1};
+    }
+    if (u.is(Op::kWhere)) {
+      const WideBounds x = Value(u.src(1), depth + 1), y = Value(u.src(2), depth + 1);
+      return {std::min(x.lo, y.lo), std::max(x.hi, y.hi)};
+    }
     if (IsDivision(u)) {
       const WideBounds x = Value(u.src(0), depth + 1);
       const int64_t c = u.src(1).const_word();

@@ -19,6 +19,7 @@
 #include "engine/lowering/affine.h"
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/ranges.h"
+#include "engine/lowering/substitute.h"
 #include "engine/lowering/workgroup.h"
 #include "engine/lowering/workgroup_fold.h"
 
@@ -55,8 +56,11 @@ class Expander {
       : b_(b), g_(*b.graph()), d_(std::move(dependence)), warp_(warp) {}
 
   absl::StatusOr<UOp> Run(UOp sink);
+  // The end of a loop, as a value of the loops around it.
+  absl::StatusOr<UOp> End(UOp sink, UOp end);
 
  private:
+  void Prepare(UOp sink);
   // All combinations of the iterations of `ranges`, added to `base`.
   std::vector<Assignment> Combinations(const Assignment& base,
                                        const std::vector<UOp>& ranges) const;
@@ -394,7 +398,7 @@ absl::StatusOr<std::vector<UOp>> Expander::Nest(UOp effect, const Assignment& a,
   return effects;
 }
 
-absl::StatusOr<UOp> Expander::Run(UOp sink) {
+void Expander::Prepare(UOp sink) {
   plain_.resize(sink.id() + 1, false);
   for (uint32_t id : PostOrder(sink)) {
     const UOp u = g_.at(id);
@@ -404,11 +408,23 @@ absl::StatusOr<UOp> Expander::Run(UOp sink) {
                  !(u.is(Op::kIndex) && u.num_src() == 3) &&
                  std::ranges::all_of(u.src_ids(), [&](uint32_t s) { return plain_[s]; });
   }
+  const UOp first = sink.src(0);
+  for (int i = 1; first.is(Op::kEnd) && i < first.num_src(); ++i) {
+    if (IsThreads(first.src(i))) threads_.push_back(first.src(i));
+  }
+}
+
+absl::StatusOr<UOp> Expander::End(UOp sink, UOp end) {
+  if (plain_.empty()) Prepare(sink);
+  return Value(end, Assignment(d_.ranges.size(), kNotHeld), 0);
+}
+
+absl::StatusOr<UOp> Expander::Run(UOp sink) {
+  Prepare(sink);
   std::vector<UOp> parallel;
   const UOp first = sink.src(0);
   for (int i = 1; first.is(Op::kEnd) && i < first.num_src(); ++i) {
     if (IsParallel(first.src(i))) parallel.push_back(first.src(i));
-    if (IsThreads(first.src(i))) threads_.push_back(first.src(i));
   }
   const Assignment base(d_.ranges.size(), kNotHeld);
   std::vector<UOp> ends;
@@ -430,6 +446,23 @@ absl::StatusOr<UOp> Expander::Run(UOp sink) {
 absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink, int64_t warp) {
   std::optional<Dependence> dependence = FindDependence(sink);
   if (!dependence) return ResourceExhausted("lowering: more than ", kMaxRanges, " ranges");
+  // Ends that reductions decide are values of their own: a RANGE stays as it is.
+  Expander ends(b, *dependence, warp);
+  Replacements with;
+  for (uint32_t id : PostOrder(sink)) {
+    const UOp range = b.graph()->at(id);
+    if (!range.is(Op::kRange) || range.src(0).is_const()) continue;
+    TG_ASSIGN_OR_RETURN(const UOp end, ends.End(sink, range.src(0)));
+    if (end == range.src(0)) continue;
+    const UOp made = b.graph()->Range(range.arg(0), static_cast<AxisType>(range.arg(1)), end);
+    with[id] = {made, {made}};
+  }
+  if (!with.empty()) {
+    sink = Substitute(b, sink, with);
+    if (!sink.valid()) return b.graph()->status();
+    dependence = FindDependence(sink);
+    if (!dependence) return ResourceExhausted("lowering: more than ", kMaxRanges, " ranges");
+  }
   return Expander(b, *std::move(dependence), warp).Run(sink);
 }
 

@@ -93,10 +93,14 @@ class CpuHeuristic {
     std::ranges::stable_sort(order, std::greater<>{},
                              [&](size_t i) { return Weight(s_.works[i]); });
     for (size_t i : order) {
-      const bool first = i == order[0];
-      if (first && s_.nodes <= kMaxNodes) heaviest_ = static_cast<int>(i);
-      const Tile tile = Best(s_.works[i], first && s_.nodes <= kMaxNodes);
-      Apply(s_.works[i], tile, first);
+      const Work& work = s_.works[i];
+      const bool first = i == order[0], small = s_.nodes <= kMaxNodes;
+      if (first && small) heaviest_ = static_cast<int>(i);
+      // A sum of products in a nest of its own has a tile of its own.
+      const bool apart = work.is_reduce() && (work.all & taken_ & ~s_.whole) == 0;
+      const Tile tile = Best(work, (first || apart) && small);
+      Apply(work, tile, first, first || apart);
+      taken_ |= work.all;
     }
     for (const Work& work : s_.works) {
       if (work.is_reduce()) Chains(work);
@@ -208,7 +212,7 @@ class CpuHeuristic {
   }
 
   bool IsFar(const MemoryAccess& a, int lanes) const {
-    return !a.store && a.gate == 0 && !s_.in_place && a.stride[lanes] > kMaxStride;
+    return !a.store && a.gate == 0 && !s_.once && a.stride[lanes] > kMaxStride;
   }
 
   // Whether the rows that a fold walks along, an element of each at a time, are so far apart that
@@ -314,7 +318,7 @@ class CpuHeuristic {
   // computed only once.
   bool Fits(int range, int64_t amount) const {
     const int64_t size = s_.size[range];
-    return size % amount == 0 || (!s_.in_place && size > amount);
+    return size % amount == 0 || (!s_.once && size > amount);
   }
 
   // The lanes that `range` may have: powers of two.
@@ -340,9 +344,9 @@ class CpuHeuristic {
       return best;
     }
     double least = Cycles(work, best);
-    const RangeSet kept = work.all & s_.loops & ~work.own;
+    const RangeSet kept = work.all & s_.loops & ~work.own & ~s_.whole;
     std::vector<int> candidates{-1};
-    for (RangeSet set = kept | work.own; set != 0; set &= set - 1) {
+    for (RangeSet set = kept | (work.own & ~s_.whole); set != 0; set &= set - 1) {
       const int r = std::countr_zero(set);
       if (s_.size[r] > 1 && Width(work, r) > 1 && MayBeLanes(r)) candidates.push_back(r);
     }
@@ -411,7 +415,7 @@ class CpuHeuristic {
     std::vector<int> rows;
     for (const MemoryAccess& a : work.accesses) {
       if (lanes < 0 || !IsFar(a, lanes)) continue;
-      for (RangeSet set = a.ranges & s_.loops; set != 0; set &= set - 1) {
+      for (RangeSet set = a.ranges & s_.loops & ~s_.whole; set != 0; set &= set - 1) {
         const int r = std::countr_zero(set);
         if (a.stride[r] == 1 && std::ranges::find(rows, r) == rows.end()) rows.push_back(r);
       }
@@ -435,7 +439,7 @@ class CpuHeuristic {
     return Fits(range, tile);
   }
 
-  void Apply(const Work& work, const Tile& tile, bool first) {
+  void Apply(const Work& work, const Tile& tile, bool first, bool tiled) {
     if (tile.lanes >= 0 && tile.width > 1 && !Has(vectors_, tile.lanes) && room_ > 0) {
       --room_;
       vectors_ |= Bit(tile.lanes);
@@ -446,7 +450,7 @@ class CpuHeuristic {
         Peel(tile.lanes, tile.width);
       }
     }
-    if (!first) return;
+    if (!tiled) return;
     for (const Tile::Part& p : tile.parts) {
       if (p.range >= 0) Upcast(p.range, p.amount);
     }
@@ -473,7 +477,7 @@ class CpuHeuristic {
   bool PaysToPeel(const Tile& tile) const {
     const int64_t size = s_.size[tile.lanes], whole = size / tile.width * tile.width;
     const auto rest = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size - whole)));
-    if (s_.in_place || s_.outer.empty() || s_.outer.back() != tile.lanes || whole == 0) {
+    if (s_.once || s_.outer.empty() || s_.outer.back() != tile.lanes || whole == 0) {
       return false;
     }
     if (3 * s_.size.size() > kMaxRanges) return false;  // both parts have ranges of their own
@@ -492,7 +496,7 @@ class CpuHeuristic {
     for (RangeSet set = work.all; set != 0; set &= set - 1)
       chains *= upcast_[std::countr_zero(set)];
     int range = -1;
-    for (RangeSet set = work.own; set != 0; set &= set - 1) {
+    for (RangeSet set = work.own & ~s_.whole; set != 0; set &= set - 1) {
       const int r = std::countr_zero(set);
       if (range < 0 || lanes_[r] > 1 || (lanes_[range] == 1 && Left(r) > Left(range))) range = r;
     }
@@ -520,6 +524,7 @@ class CpuHeuristic {
       const int r = s_.d.IndexOf(work.root.src(i));
       const int64_t left = Left(r);
       if (left < 2) continue;
+      if (Has(s_.whole, r)) return;
       const bool masks = std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
         return Has(a.gate, r) && (a.gate & vectors_) != 0;
       });
@@ -561,6 +566,7 @@ class CpuHeuristic {
   RangeSet outer_ = 0;      // the loops that can be ordered
   RangeSet scattered_ = 0;  // in which some store is not contiguous
   RangeSet vectors_ = 0, peeled_ = 0;
+  RangeSet taken_ = 0;  // of the works that have been looked at
   std::vector<int64_t> lanes_ = std::vector<int64_t>(kMaxRanges, 1);
   std::vector<int64_t> upcast_ = std::vector<int64_t>(kMaxRanges, 1);
   std::vector<Move> moves_;

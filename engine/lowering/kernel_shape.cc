@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "engine/base/checked.h"
 
@@ -26,8 +27,8 @@ class ShapeReader {
 
   std::optional<KernelShape> Run() {
     for (UOp range : shape_.d.ranges) {
-      if (!range.src(0).is_const()) return std::nullopt;
-      shape_.size.push_back(range.src(0).const_word());
+      shape_.size.push_back(SizeOf(range));
+      if (!range.src(0).is_const()) shape_.whole |= Bit(shape_.d.IndexOf(range));
       if (range.arg(1) == static_cast<int64_t>(AxisType::kLoop)) {
         shape_.loops |= Bit(shape_.d.IndexOf(range));
       }
@@ -40,8 +41,13 @@ class ShapeReader {
       const UOp u = g_.at(id);
       if (u.is(Op::kReduce) || u.is(Op::kStore)) shape_.works.push_back(WorkOf(u));
       if (u.is(Op::kStore)) shape_.parallel &= shape_.d.of[id];
+      if (!u.is(Op::kAfter) || !u.src(0).is(Op::kBuffer)) continue;
+      for (int i = 1; i < u.num_src(); ++i) {
+        if (u.src(i).is(Op::kRange)) shape_.whole |= Bit(shape_.d.IndexOf(u.src(i)));
+      }
     }
     shape_.in_place = WritesWhatItReads(sink_);
+    shape_.once = OverwritesWhatItReads(sink_);
     return std::move(shape_);
   }
 
@@ -193,6 +199,34 @@ bool WritesWhatItReads(UOp sink) {
     if (u.is(Op::kStore)) written.insert(Memory(u.src(0)).id());
   }
   return std::ranges::any_of(written, [&](uint32_t id) { return read.contains(id); });
+}
+
+bool OverwritesWhatItReads(UOp sink) {
+  const Graph& g = *sink.graph();
+  const std::vector<uint32_t> order = PostOrder(sink);
+  absl::flat_hash_map<uint32_t, std::vector<UOp>> stores;  // by memory
+  for (uint32_t id : order) {
+    const UOp u = g.at(id);
+    if (u.is(Op::kStore)) stores[Memory(u.src(0)).id()].push_back(u);
+  }
+  for (uint32_t id : order) {
+    const UOp load = g.at(id);
+    if (!load.is(Op::kLoad)) continue;
+    const auto written = stores.find(Memory(load.src(0)).id());
+    if (written == stores.end()) continue;
+    absl::flat_hash_set<uint32_t> complete;
+    for (UOp base = load.src(0).src(0); base.is(Op::kAfter); base = base.src(0)) {
+      for (int i = 1; i < base.num_src(); ++i) {
+        UOp effect = base.src(i);
+        while (effect.is(Op::kEnd)) effect = effect.src(0);
+        complete.insert(effect.id());
+      }
+    }
+    for (UOp store : written->second) {
+      if (!complete.contains(store.id())) return true;
+    }
+  }
+  return false;
 }
 
 bool KernelShape::IsPackable(const Work& work, const MemoryAccess& a) const {

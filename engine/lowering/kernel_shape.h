@@ -59,7 +59,11 @@ struct KernelShape {
   std::vector<int> outer;  // LOOP ranges that all roots close, outermost first
   RangeSet parallel = 0;   // those of them that every store depends on
   size_t nodes = 0;
+  // No move splits them: loops with private memory in each iteration, and ones whose end is
+  // computed.
+  RangeSet whole = 0;
   bool in_place = false;  // WritesWhatItReads
+  bool once = false;      // OverwritesWhatItReads
 
   double Iterations(RangeSet set) const;
   // Whether a copy of the weight with `a` in the order of the work's loops is worth keeping: about
@@ -67,10 +71,13 @@ struct KernelShape {
   bool IsPackable(const Work& work, const MemoryAccess& a) const;
 };
 
-// Whether some memory is both read and written: then no element may be computed twice.
+// Whether some memory is both read and written.
 bool WritesWhatItReads(UOp sink);
+// Whether some memory is read that the nest which writes it may already have written: then no
+// element may be computed twice. What is read once a nest is complete may be.
+bool OverwritesWhatItReads(UOp sink);
 
-// nullopt: a range without a fixed size, or too many of them. `arguments` tell which PARAMs are
+// nullopt: too many ranges. `arguments` tell which PARAMs are
 // weights.
 std::optional<KernelShape> ReadShape(UOp sink, std::span<const Program::Argument> arguments = {});
 

@@ -134,7 +134,11 @@ class Linearizer {
     waits_.assign(items, 0);
     step_.assign(items, 0);
     for (uint32_t id : live_) {
-      if (g_.op(id) == Op::kEnd || g_.op(id) == Op::kSink || g_.op(id) == Op::kRange) continue;
+      if (g_.op(id) == Op::kEnd || g_.op(id) == Op::kSink) continue;
+      if (g_.op(id) == Op::kRange) {
+        TG_RETURN_IF_ERROR(OrderEnd(g_.at(id)));
+        continue;
+      }
       for (uint32_t s : g_.src(id)) {
         if (g_.op(s) == Op::kRange) continue;
         TG_RETURN_IF_ERROR(Order(s, id));
@@ -146,6 +150,17 @@ class Linearizer {
       }
     }
     KeepOldValues();
+    return absl::OkStatus();
+  }
+
+  // A loop's end is computed before it is entered.
+  absl::Status OrderEnd(UOp range) {
+    const int r = d_.IndexOf(range);
+    const uint32_t end = range.src(0).id();
+    if (g_.at(end).is_const() || r < 0 || !known_[r]) return absl::OkStatus();
+    const std::optional<uint32_t> loop = ItemIn(block_[end], LoopItem(r), parent_[r]);
+    if (!loop) return Internal("linearize: a loop's end depends on a loop inside of it");
+    AddEdge(end, *loop);
     return absl::OkStatus();
   }
 
@@ -242,7 +257,7 @@ class Linearizer {
         order.push_back(item);
       } else {
         const int range = static_cast<int>(item - sink_.id() - 1);
-        order.push_back(d_.ranges[range].src(0).id());
+        if (const UOp end = d_.ranges[range].src(0); end.is_const()) order.push_back(end.id());
         order.push_back(d_.ranges[range].id());
         stack.push_back({range, 0});
       }

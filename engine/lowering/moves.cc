@@ -122,7 +122,8 @@ std::optional<Neighbours> FindMergeable(UOp sink, int64_t lanes) {
     for (int i = 1; i + 1 < u.num_src(); ++i) {
       const UOp outer = u.src(i), inner = u.src(i + 1);
       const uint64_t both = uint64_t{1} << d->IndexOf(outer) | uint64_t{1} << d->IndexOf(inner);
-      if ((uses.values & both) == 0 && Continues(addresses, outer, inner) &&
+      const bool fixed = outer.src(0).is_const() && inner.src(0).is_const();
+      if (fixed && (uses.values & both) == 0 && Continues(addresses, outer, inner) &&
           std::ranges::all_of(closers, [&](UOp c) { return ClosesAsOne(c, outer, inner); }) &&
           ((uses.gates & both) == 0 ||
            PaysAcrossRows(outer, inner, addresses, closers, *d, lanes))) {
@@ -293,7 +294,7 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
     return sink;
   }
   int64_t next_id = NextRangeId(sink);
-  const bool once = WritesWhatItReads(sink);
+  const bool once = OverwritesWhatItReads(sink);
 
   // Outermost first: the loops that remain, then the register tile, then the lanes.
   Replacements with;

@@ -8,6 +8,7 @@
 #include "engine/base/status.h"
 #include "engine/lowering/bounds_proof.h"
 #include "engine/lowering/expand.h"
+#include "engine/lowering/limit.h"
 #include "engine/lowering/linearize.h"
 #include "engine/lowering/moves.h"
 #include "engine/lowering/separate.h"
@@ -32,6 +33,10 @@ UOp Decompose(PassContext& c, UOp root) {
   std::vector<const RuleTable*> tables = EmulationTables(c.target());
   tables.insert(tables.end(), std::begin(kDecompose), std::end(kDecompose));
   return c.rewriter(tables).Rewrite(root);
+}
+
+UOp Limit(PassContext& c, UOp root) {
+  return c.target().has_workgroups() ? root : LimitLoops(c.rewriter(kSimplify), root);
 }
 
 UOp Separate(PassContext& c, UOp root) { return SeparateRanges(c.graph(), root); }
@@ -157,7 +162,7 @@ void CountWork(Program* program) {
     const UOp u = program->graph->at(id);
     if (u.is(Op::kRange)) {
       outer.push_back(iterations);
-      iterations *= static_cast<double>(u.src(0).const_word());
+      iterations *= static_cast<double>(std::max<int64_t>(u.src(0).vmax(), 0));
       const AxisType type{u.arg(1)};
       if (type == AxisType::kThread || type == AxisType::kGroup) {
         program->iterations *= u.src(0).const_word();
@@ -211,6 +216,8 @@ absl::Status Prove(PassContext& c, const Program& program) {
 constexpr uint8_t kBetween = kKernelLevel | kProgramLevel;
 
 constexpr PassRow kPasses[] = {
+    {"limit", "ends loops where a mask hides all that would be left", kKernelLevel, kKernelLevel,
+     kSimplify, GraphPass{Limit}},
     {"decompose",
      "simplifies, and puts what no target has, or this one lacks, in terms of what it has",
      kKernelLevel, kKernelLevel, kDecompose, GraphPass{Decompose}},

@@ -1,14 +1,15 @@
 // What many passes ask of a RANGE, of an address, and of a set of ranges.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "engine/ir/graph.h"
 
 namespace telegrad {
 
-// The iterations of a RANGE whose end is constant.
-inline int64_t SizeOf(UOp range) { return range.src(0).const_word(); }
+// The iterations of a RANGE; where its end is computed, the most that it may have.
+inline int64_t SizeOf(UOp range) { return std::max<int64_t>(range.src(0).vmax(), 0); }
 
 inline bool IsType(UOp range, AxisType type) { return range.arg(1) == static_cast<int64_t>(type); }
 

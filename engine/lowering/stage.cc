@@ -40,7 +40,8 @@ class Stager {
       const UOp u = g_.at(id);
       if (!u.is(Op::kBuffer)) continue;
       next_slot_ = std::max(next_slot_, u.arg(1) + 1);
-      used_ += static_cast<double>(BytesOf(u.dtype(), u.arg(2)));
+      // What the kernel keeps between its nests is no copy.
+      if (s_.whole == 0) used_ += static_cast<double>(BytesOf(u.dtype(), u.arg(2)));
     }
   }
 

@@ -12,7 +12,7 @@ namespace telegrad {
 
 // Bytes that the BUFFERs of one program may take on the CPU: they live on the stack of the thread
 // that runs it.
-inline constexpr int64_t kMaxPrivateBytes = int64_t{1} << 20;
+inline constexpr int64_t kMaxPrivateBytes = int64_t{2} << 20;
 
 // The one function of the program.
 //

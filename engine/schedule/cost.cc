@@ -84,12 +84,14 @@ std::vector<NodeCost> EstimateCosts(const Graph& graph, const std::vector<uint32
     NodeCost& cost = costs[id];
     if (op == Op::kParam || op == Op::kAfter || op == Op::kConst || op == Op::kIota) {
       cost.work = op == Op::kConst ? 0 : 1;
+      cost.reads = op == Op::kParam || op == Op::kAfter;
       continue;
     }
     const double here = CountOf(graph, id);
     for (int i = 0; i < u.num_src(); ++i) {
       const uint32_t s = u.src(i).id();
       cost.level = std::max(cost.level, costs[s].level);
+      cost.reads = cost.reads || costs[s].reads;
       bool seen = false;
       for (int k = 0; k < i; ++k) seen |= u.src(k).id() == s;
       if (seen) continue;

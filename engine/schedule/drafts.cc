@@ -134,6 +134,7 @@ void Drafts::TryMerge(int x, int y, double elements, RangeSet shared) {
   larger.fronts.insert(larger.fronts.end(), smaller.fronts.begin(), smaller.fronts.end());
   larger.after.insert(larger.after.end(), smaller.after.begin(), smaller.after.end());
   for (int i = 0; i < larger.loops; ++i) larger.reread[i] += smaller.reread[i];
+  larger.operands.insert(larger.operands.end(), smaller.operands.begin(), smaller.operands.end());
   larger.nodes += smaller.nodes;
   larger.folds += smaller.folds;
   if (larger.contraction == 0) larger.contraction = smaller.contraction;

@@ -30,7 +30,12 @@ struct Draft {
   uint32_t contraction = 0;
   // By loop: bytes of the operands of its sums of products that do not depend on it.
   std::vector<double> reread;
-  std::vector<int> after;  // drafts that run after this one
+  struct Operand {
+    RangeSet ranges;
+    double bytes;
+  };
+  std::vector<Operand> operands;  // of its sums of products
+  std::vector<int> after;         // drafts that run after this one
   int merged_into = -1;
 
   RangeSet LoopSet() const { return (RangeSet{1} << loops) - 1; }

@@ -39,9 +39,14 @@ int64_t Evaluator::Argument(MemoryId memory) {
 
 UOp Evaluator::Address(MemoryId memory, UOp like, const Indices& index, UOp valid,
                        std::span<const UOp> after) {
-  const UOp flat = FlatIndex(b_, like.shape(), index);
-  const int64_t n[] = {NumElements(like.shape())};
-  UOp param = graph_.Param(Argument(Physical(memory)), like.dtype(), n);
+  UOp param, flat;
+  if (const auto kept = private_.find(memory); kept != private_.end()) {
+    param = PrivateMemory(kept->second, like, index, &flat);
+  } else {
+    flat = FlatIndex(b_, like.shape(), index);
+    const int64_t n[] = {NumElements(like.shape())};
+    param = graph_.Param(Argument(Physical(memory)), like.dtype(), n);
+  }
   if (!after.empty()) {
     std::vector<UOp> src{param};
     src.insert(src.end(), after.begin(), after.end());
@@ -49,6 +54,38 @@ UOp Evaluator::Address(MemoryId memory, UOp like, const Indices& index, UOp vali
   }
   if (valid.is_const() && valid.const_word() == 1) return graph_.Make(Op::kIndex, {param, flat});
   return graph_.Make(Op::kIndex, {param, SimplifyUnder(b_, valid, flat), valid});
+}
+
+UOp Evaluator::PrivateMemory(int64_t slot, UOp like, const Indices& index, UOp* flat) {
+  Shape shape;
+  Indices at;
+  UOp row;
+  size_t shared = 0;
+  for (size_t axis = 0; axis < like.shape().size(); ++axis) {
+    if (like.shape()[axis] == 1) continue;
+    if (shared < shared_.loops.size()) {
+      if (++shared == shared_.loops.size() && shared_.tile > 1) {
+        row = index[axis] == shared_.row ? shared_.inner
+                                         : b_.Make(Op::kSub, {index[axis], shared_.first});
+      }
+      continue;
+    }
+    shape.push_back(like.shape()[axis]);
+    at.push_back(index[axis]);
+  }
+  if (row.valid()) {
+    shape.push_back(shared_.tile);
+    at.push_back(row);
+  }
+  *flat = FlatIndex(b_, shape, at);
+  const UOp buffer =
+      graph_.Make(Op::kBuffer, like.dtype(), {},
+                  {static_cast<int64_t>(AddressSpace::kRegister), slot, NumElements(shape)});
+  std::vector<UOp> src{buffer};
+  for (UOp loop : shared_.loops) {
+    if (loop.is(Op::kRange)) src.push_back(loop);
+  }
+  return src.size() == 1 ? buffer : graph_.Make(Op::kAfter, DType::kVoid, src);
 }
 
 UOp Evaluator::Load(uint32_t node, MemoryId memory, const Indices& index, UOp valid) {

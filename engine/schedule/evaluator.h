@@ -54,6 +54,19 @@ class Evaluator {
   // Loads from `memory` see what `nest`, an END or STORE, has written.
   void Written(MemoryId memory, UOp nest) { written_.emplace(memory, nest); }
 
+  // The outermost loops of the nest that is built. An iteration of the last one begins at row
+  // `first`, and the nest goes through its `tile` rows for itself: row `row`, the `inner`th.
+  struct Shared {
+    std::vector<UOp> loops = {};
+    int64_t tile = 1;
+    UOp first = {}, row = {}, inner = {};
+  };
+  void Share(Shared shared) { shared_ = std::move(shared); }
+  // Each iteration of the shared loops has `memory` for itself.
+  void KeepPrivate(MemoryId memory) {
+    private_.emplace(memory, static_cast<int64_t>(private_.size()));
+  }
+
   // Of `node`'s value, which lies in `memory`.
   UOp Load(uint32_t node, MemoryId memory, const Indices& index, UOp valid);
   // `after`: what has changed the memory, or ranges in each of whose iterations it may have
@@ -103,6 +116,9 @@ class Evaluator {
   // The range that a REDUCE folds along `axis`, which independent ones at the same place share.
   UOp FoldedRange(UOp reduce, const Indices& index, int64_t axis);
   int64_t Argument(MemoryId memory);
+  // A BUFFER of what one iteration of the shared loops has of the value, its rows side by side, so
+  // that vectors of rows are contiguous wherever the others of its axes are.
+  UOp PrivateMemory(int64_t slot, UOp like, const Indices& index, UOp* flat);
   UOp Add(UOp x, UOp y) { return b_.Make(Op::kAdd, {x, y}); }
   UOp And(UOp x, UOp y) { return b_.Make(Op::kAnd, {x, y}); }
   // What a load gives where its gate is false.
@@ -125,6 +141,8 @@ class Evaluator {
   int64_t next_range_ = 0;
   absl::flat_hash_set<uint32_t> computed_;
   absl::flat_hash_map<MemoryId, UOp> written_;
+  absl::flat_hash_map<MemoryId, int64_t> private_;  // slots
+  Shared shared_;
   std::vector<MemoryId> arguments_, reads_;
   bool reads_several_versions_ = false;
   absl::flat_hash_map<Position, UOp> memo_;

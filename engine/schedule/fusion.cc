@@ -116,7 +116,8 @@ absl::Status FusionPlanner::Visit(uint32_t id) {
 }
 
 void FusionPlanner::EmitKernels() {
-  for (const NestGroup& group : JoinNests(graph_, drafts_, stored_values_)) {
+  for (const NestGroup& group :
+       JoinNests(graph_, drafts_, stored_values_, options_.private_bytes)) {
     PlannedKernel kernel;
     for (int d : group.drafts) {
       Draft& draft = drafts_[d];
@@ -129,8 +130,14 @@ void FusionPlanner::EmitKernels() {
     if (kernel.nests.size() > 1) {
       kernel.shared_loops = group.shared;
       kernel.shared_tile = group.tile;
+      kernel.kept = group.kept;
       kernel.reasons.push_back(StrCat(kernel.nests.size(), " nests inside of ", group.shared,
                                       group.shared == 1 ? " loop" : " loops"));
+      if (!kernel.kept.empty()) {
+        kernel.reasons.push_back(StrCat("keeps ", kernel.kept.size(), " values between them, ",
+                                        group.tile, group.tile == 1 ? " row" : " rows",
+                                        " at a time"));
+      }
     }
     plan_.kernels.push_back(std::move(kernel));
   }

@@ -41,6 +41,8 @@ struct PlannedKernel {
   std::vector<PlannedNest> nests;
   int shared_loops = 0;     // 0: there is one nest
   int64_t shared_tile = 1;  // iterations of the last shared loop that each nest does together
+  // Values that only these nests need: each thread keeps the part of the iteration that it is in.
+  std::vector<uint32_t> kept;
   std::vector<std::string> reasons;
 };
 
@@ -55,6 +57,8 @@ struct FusionPlan {
 };
 
 struct FusionOptions {
+  // What a thread may keep for itself between the nests of a kernel; 0: nothing, it is stored.
+  int64_t private_bytes = 0;
   // Roots (STOREs and values) whose kernels write nothing else.
   absl::flat_hash_set<uint32_t> alone;
 };

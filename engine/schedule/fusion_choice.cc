@@ -19,6 +19,7 @@ constexpr int64_t kMaxKernelNodes = 1000;
 // A reduction of less work is not worth spreading over threads.
 constexpr double kSmallWork = 32'768;
 constexpr double kMinParallel = 16;
+constexpr double kMaxPositionWork = 12;
 
 std::string Ratio(double x) {
   return StrCat(std::min(x, 1e9) < 10 ? std::round(x * 10) / 10 : std::round(std::min(x, 1e9)));
@@ -87,6 +88,10 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
   }
   if (computed <= elements) return Materialize::kFused;
   const double work = costs_[id].work;
+  // What a few operations make of positions, such as a mask, is nearer than any memory.
+  if (!cost.reads && work <= kMaxPositionWork && uses.size() <= kMaxRecomputedUses) {
+    return Materialize::kFused;
+  }
   const auto bytes = static_cast<double>(BytesOf(u.dtype(), 1));
   const double redone = (computed - elements) * work;
   const double moved = bytes * (elements * kStoreCostPerByte + loaded * kLoadCostPerByte);

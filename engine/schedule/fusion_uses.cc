@@ -82,6 +82,7 @@ void FusionPlanner::NoteOperand(uint32_t id, const std::vector<KernelUse>& uses)
   const auto bytes = static_cast<double>(BytesOf(graph_.dtype(id), elements));
   for (const KernelUse& use : uses) {
     Draft& draft = drafts_[use.draft];
+    if (use.tiled) draft.operands.push_back({use.access.ranges(), bytes});
     for (int loop = 0; use.tiled && loop < draft.loops; ++loop) {
       if ((use.access.ranges() >> loop & 1) == 0) draft.reread[loop] += bytes;
     }

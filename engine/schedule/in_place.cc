@@ -16,6 +16,12 @@ struct Use {
   bool written = false;
 };
 
+// Whether several iterations may have it: a tile that is moved back computes elements again.
+bool Repeats(UOp index) {
+  const std::vector<uint32_t> order = PostOrder(index);
+  return std::ranges::any_of(order, [&](uint32_t id) { return index.graph()->op(id) == Op::kMax; });
+}
+
 // Pairs of arguments of a kernel, one written and one read, that may be the same memory: of one
 // type and size, and an element of the one is only read to compute the same element of the other.
 std::vector<std::pair<int64_t, int64_t>> InPlaceArguments(UOp kernel) {
@@ -27,6 +33,7 @@ std::vector<std::pair<int64_t, int64_t>> InPlaceArguments(UOp kernel) {
     UOp param = u.src(0);
     const bool ordered = param.is(Op::kAfter);
     while (param.is(Op::kAfter)) param = param.src(0);
+    if (!param.is(Op::kParam)) continue;
     Use& use = uses[param.arg(0)];
     use.param = param;
     use.index = use.seen || ordered || u.num_src() == 3 ? std::nullopt : std::optional(u.src(1));
@@ -37,11 +44,11 @@ std::vector<std::pair<int64_t, int64_t>> InPlaceArguments(UOp kernel) {
     if (!u.is(Op::kStore)) continue;
     UOp param = u.src(0).src(0);
     while (param.is(Op::kAfter)) param = param.src(0);
-    uses[param.arg(0)].written = true;
+    if (param.is(Op::kParam)) uses[param.arg(0)].written = true;
   }
   std::vector<std::pair<int64_t, int64_t>> pairs;
   for (const auto& [written, w] : uses) {
-    if (!w.written || !w.index) continue;
+    if (!w.written || !w.index || Repeats(*w.index)) continue;
     for (const auto& [read, r] : uses) {
       if (r.written || !r.index || *r.index != *w.index) continue;
       if (r.param.dtype() == w.param.dtype() &&

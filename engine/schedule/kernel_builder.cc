@@ -38,7 +38,8 @@ class Builder {
   const Graph& tensor_;
   Budget* budget_;
   Evaluator e_;
-  Graph& graph_;  // the evaluator's
+  Graph& graph_;             // the evaluator's
+  bool moved_back_ = false;  // the last tile of the shared loops
   KernelGraph out_;
 };
 
@@ -133,6 +134,7 @@ absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
     return Close({store}, ranges);
   }
   std::vector<UOp> shared, all_stores, all_ends;
+  for (const MemoryId memory : request.kept) e_.KeepPrivate(memory);
   for (const KernelNest& nest : request.nests) {
     absl::flat_hash_set<uint32_t> computed;
     for (const KernelOutput& output : nest.outputs) {
@@ -144,6 +146,7 @@ absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
     const KernelOutput& shaped = nest.outputs.front();
     Indices loops;
     std::vector<UOp> inner, stores;
+    Evaluator::Shared tiled{.tile = request.shared_tile};
     for (int64_t size : (shaped.target.valid() ? shaped.target : shaped.value).shape()) {
       if (size == 1) continue;
       const size_t loop = loops.size(), last = request.shared_loops;
@@ -153,14 +156,25 @@ absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
         continue;
       }
       const int64_t tile = loop + 1 == last ? request.shared_tile : 1;
-      if (shared.size() == loop) shared.push_back(e_.NewRange(AxisType::kLoop, size / tile));
+      if (shared.size() == loop) {
+        shared.push_back(e_.NewRange(AxisType::kLoop, (size + tile - 1) / tile));
+      }
       loops.push_back(shared[loop]);
       if (tile == 1) continue;
       inner.push_back(e_.NewRange(AxisType::kLoop, tile));
       Rewriter& b = e_.rewriter();
-      const UOp first = b.Make(Op::kMul, {shared[loop], graph_.Index(tile)});
-      loops.back() = b.Make(Op::kAdd, {first, inner.back()});
+      tiled.first = b.Make(Op::kMul, {shared[loop], graph_.Index(tile)});
+      if (size % tile != 0) {  // min(first, size - tile)
+        moved_back_ = true;
+        const UOp back = b.Make(Op::kMul, {shared[loop], graph_.Index(-tile)});
+        const UOp least = b.Make(Op::kMax, {back, graph_.Index(tile - size)});
+        tiled.first = b.Make(Op::kMul, {least, graph_.Index(-1)});
+      }
+      tiled.inner = inner.back();
+      loops.back() = tiled.row = b.Make(Op::kAdd, {tiled.first, tiled.inner});
     }
+    tiled.loops = shared;
+    e_.Share(std::move(tiled));
     for (const KernelOutput& output : nest.outputs) {
       TG_ASSIGN_OR_RETURN(stores.emplace_back(), StoreOutput(output, loops));
     }
@@ -170,9 +184,12 @@ absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
     for (size_t i = 0; i < stores.size(); ++i) {
       const KernelOutput& output = nest.outputs[i];
       const UOp end = End(stores[i], inner);
+      std::vector<UOp> around;
+      std::ranges::copy_if(shared, std::back_inserter(around),
+                           [](UOp loop) { return loop.is(Op::kRange); });
       e_.Written(output.target.valid() ? output.value.id() : output.memory, end);
       all_stores.push_back(stores[i]);
-      all_ends.push_back(End(end, shared));
+      all_ends.push_back(End(end, around));
     }
   }
   return Finish(all_stores, all_ends);
@@ -229,7 +246,9 @@ absl::StatusOr<KernelGraph> Builder::Finish(const std::vector<UOp>& stores,
     if (!u.is(Op::kLoad)) continue;
     for (const UOp store : stores) {
       const UOp address = store.src(0);
-      if (u.src(0).src(0) == address.src(0) && u.src(0) != address) {
+      // A tile that is moved back computes some elements again.
+      const bool once = u.src(0) == address && !moved_back_;
+      if (u.src(0).src(0) == address.src(0) && !once) {
         out_.reads_target_elsewhere = true;
       }
     }

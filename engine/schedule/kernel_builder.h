@@ -52,10 +52,13 @@ struct KernelNest {
 struct KernelRequest {
   // One after another; a later one may read what an earlier one has written in the same iteration
   // of the `shared_loops` outermost loops, which are those of all of them. An iteration of the last
-  // of these stands for `shared_tile` ones, which each nest goes through for itself.
+  // of these stands for `shared_tile` ones, which each nest goes through for itself; where that
+  // does not divide its size, the last tile is moved back.
   std::vector<KernelNest> nests = {};
   int shared_loops = 0;
   int64_t shared_tile = 1;
+  // Values of which each iteration keeps its part in private memory.
+  std::vector<MemoryId> kept = {};
   // By node id, FusionPlan::level: REDUCEs of one level fold together where they can.
   std::span<const uint32_t> level = {};
 };

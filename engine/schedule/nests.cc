@@ -1,9 +1,11 @@
 #include "engine/schedule/nests.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "absl/container/flat_hash_set.h"
+#include "engine/schedule/cost.h"
 
 namespace telegrad {
 namespace {
@@ -17,11 +19,20 @@ constexpr size_t kMaxNests = 4;
 // again is no more than this.
 constexpr int64_t kSharedTile = 16;
 constexpr double kMaxReread = 256 * 1024;
+// Rows whose values private memory keeps: at most so many at a time, and fewer for more threads.
+// What their sums of products read again, of few terms each, comes from a cache.
+constexpr int64_t kMaxRows = 64, kMinRows = 8;
+constexpr double kMaxTerms = 256;
+constexpr double kMaxRowsReread = 4 * 1024 * 1024;
 
 class Joiner {
  public:
-  Joiner(const Graph& graph, const Drafts& drafts, const std::vector<StoredValue>& values)
-      : graph_(graph), drafts_(drafts), values_(values) {}
+  Joiner(const Graph& graph, const Drafts& drafts, const std::vector<StoredValue>& values,
+         int64_t private_bytes)
+      : graph_(graph),
+        drafts_(drafts),
+        values_(values),
+        private_(static_cast<double>(private_bytes)) {}
 
   std::vector<NestGroup> Run() && {
     group_of_.resize(drafts_.size());
@@ -40,6 +51,7 @@ class Joiner {
         TryJoin(*value, Find(value->writer), Find(use.draft));
       }
     }
+    for (const StoredValue& value : values_) Keep(value);
     return std::move(groups_);
   }
 
@@ -60,7 +72,8 @@ class Joiner {
         nodes += drafts_[d].nodes;
       }
     }
-    if (ranges > Drafts::kMaxRanges || nodes > Drafts::kMaxMergedNodes) return;
+    if (nodes > Drafts::kMaxMergedNodes) return;
+    if (private_ == 0 && ranges > Drafts::kMaxRanges) return;
     // As many loops as all of them can share.
     int shared = std::min(a.shared, b.shared);
     std::vector<double> reread;
@@ -82,13 +95,17 @@ class Joiner {
       }
     }
     const Draft& outer = drafts_[writer];
-    const int64_t tile = LimitSharing(outer, reread, &shared);
+    int64_t tile = Rows(value, a, b, reread, shared);
+    if (tile == 0) tile = LimitSharing(outer, reread, &shared);
     if (std::max(a.tile, b.tile) > 1 &&
         (std::max(a.tile, b.tile) != tile || std::max(a.shared, b.shared) < shared)) {
       return;
     }
-    const double iterations =
-        outer.Product((RangeSet{1} << shared) - 1) / static_cast<double>(tile);
+    // The nests have one of each loop that they share, and of a tiled one what is left each.
+    const size_t nests = a.drafts.size() + b.drafts.size();
+    const auto common = static_cast<size_t>(tile > 1 ? shared - 1 : shared);
+    if (ranges > Drafts::kMaxRanges + common * (nests - 1)) return;
+    const double iterations = Iterations(outer, shared, tile);
     if (shared == 0 || iterations < kMinShared) return;
     const auto bytes = static_cast<double>(
         BytesOf(graph_.dtype(value.node), NumElements(graph_.shape(value.node))));
@@ -98,6 +115,71 @@ class Joiner {
     b.shared = shared;
     b.tile = tile;
     a.drafts.clear();
+  }
+
+  static double Iterations(const Draft& draft, int shared, int64_t tile) {
+    const double all = draft.Product((RangeSet{1} << shared) - 1);
+    if (tile == 1) return all;
+    const double last = draft.ranges[shared - 1].size;
+    return all / last * std::ceil(last / static_cast<double>(tile));
+  }
+
+  double BytesOfValue(uint32_t node) const {
+    return static_cast<double>(BytesOf(graph_.dtype(node), NumElements(graph_.shape(node))));
+  }
+
+  // How many iterations of the last of the loops that both share are rows that private memory
+  // keeps; 0: none. The rows are reduced in one of the kernels, as a softmax's are, so that what
+  // sums of products read again, they read for many rows.
+  int64_t Rows(const StoredValue& value, const NestGroup& a, const NestGroup& b,
+               const std::vector<double>& reread, int shared) const {
+    if (private_ == 0 || shared == 0) return 0;
+    const RangeSet all = (RangeSet{1} << shared) - 1, last = RangeSet{1} << (shared - 1);
+    bool again = false, reduced = false;
+    for (int loop = 0; loop < shared; ++loop) again |= reread[loop] != 0;
+    if (!again) return 0;
+    for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {
+      for (int d : *drafts) {
+        const Draft& draft = drafts_[d];
+        reduced |= std::ranges::find(draft.fronts, all) != draft.fronts.end();
+        if (draft.contraction == kSeveral) return 0;
+        for (const Draft::Operand& operand : draft.operands) {
+          const bool stays = (operand.ranges & last) == 0;
+          if (stays && operand.bytes / draft.Product(operand.ranges & all) > kMaxRowsReread) {
+            return 0;
+          }
+        }
+      }
+    }
+    const uint32_t product = drafts_[a.drafts.front()].contraction;
+    if (!reduced || product == 0 || FoldedExtent(graph_.at(product)) > kMaxTerms) return 0;
+    const Draft& outer = drafts_[Find(value.writer)];
+    const double row = BytesOfValue(value.node) / outer.Product(all);
+    const auto fits = [&](int64_t rows) {
+      return static_cast<double>(rows) * row <= std::min(kMaxSlice, private_ / 2);
+    };
+    const double n = outer.ranges[shared - 1].size;
+    int64_t rows = kMaxRows;
+    while (rows > kMinRows && (static_cast<double>(rows) > n || !fits(rows))) rows /= 2;
+    while (rows > 2 * kMinRows && Iterations(outer, shared, rows) < kMinShared) rows /= 2;
+    return fits(rows) && static_cast<double>(rows) <= n ? rows : 0;
+  }
+
+  // Puts what only the nests of one kernel need into private memory.
+  void Keep(const StoredValue& value) {
+    const int writer = Find(value.writer);
+    NestGroup& group = groups_[group_of_[writer]];
+    if (private_ == 0 || group.drafts.size() < 2) return;
+    const bool stays = std::ranges::all_of(value.readers, [&](const KernelUse& use) {
+      return group_of_[Find(use.draft)] == group_of_[writer];
+    });
+    const double bytes =
+        BytesOfValue(value.node) / Iterations(drafts_[writer], group.shared, group.tile);
+    double kept = bytes;
+    for (uint32_t other : group.kept) {
+      kept += BytesOfValue(other) / Iterations(drafts_[writer], group.shared, group.tile);
+    }
+    if (stays && kept <= private_) group.kept.push_back(value.node);
   }
 
   // A sum of products shares a loop that one of its operands does not depend on only in tiles, for
@@ -177,6 +259,7 @@ class Joiner {
   const Graph& graph_;
   const Drafts& drafts_;
   const std::vector<StoredValue>& values_;
+  const double private_;
   std::vector<int> group_of_;                   // by draft
   std::vector<std::vector<size_t>> values_of_;  // by draft: what it stores
   std::vector<NestGroup> groups_;
@@ -185,8 +268,8 @@ class Joiner {
 }  // namespace
 
 std::vector<NestGroup> JoinNests(const Graph& graph, const Drafts& drafts,
-                                 const std::vector<StoredValue>& values) {
-  return Joiner(graph, drafts, values).Run();
+                                 const std::vector<StoredValue>& values, int64_t private_bytes) {
+  return Joiner(graph, drafts, values, private_bytes).Run();
 }
 
 }  // namespace telegrad

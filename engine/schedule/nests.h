@@ -18,13 +18,15 @@ struct StoredValue {
 
 // Drafts that are one kernel.
 struct NestGroup {
-  std::vector<int> drafts;  // writers before readers
-  int shared = 0;           // outermost loops
-  int64_t tile = 1;         // iterations of the last shared loop that each nest does together
+  std::vector<int> drafts;     // writers before readers
+  int shared = 0;              // outermost loops
+  int64_t tile = 1;            // iterations of the last shared loop that each nest does together
+  std::vector<uint32_t> kept;  // values that nobody else needs, in private memory
 };
 
-// Each draft that is left is in one group. `values` by consumers first.
+// Each draft that is left is in one group. `values` by consumers first. A thread may keep up to
+// `private_bytes` of a group's values for itself.
 std::vector<NestGroup> JoinNests(const Graph& graph, const Drafts& drafts,
-                                 const std::vector<StoredValue>& values);
+                                 const std::vector<StoredValue>& values, int64_t private_bytes);
 
 }  // namespace telegrad

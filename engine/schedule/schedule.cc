@@ -23,9 +23,13 @@
 #include "engine/schedule/legalize.h"
 #include "engine/schedule/memory_plan.h"
 #include "engine/schedule/split_reduce.h"
+#include "engine/schedule/store_shape.h"
 
 namespace telegrad {
 namespace {
+
+// Of a thread's private memory, which its accumulators and copies need as well.
+constexpr int64_t kKeptBytes = int64_t{1} << 20;
 
 struct Item {
   std::vector<MemoryId> writes;  // the memory that it fills, and the STOREs that it performs
@@ -177,6 +181,9 @@ class Scheduler {
     KernelRequest request;
     request.shared_loops = kernel.shared_loops;
     request.shared_tile = kernel.shared_tile;
+    for (uint32_t id : kernel.kept) {
+      if (!fusion_.aliases.contains(id)) request.kept.push_back(id);
+    }
     std::vector<MemoryId> writes;
     for (const PlannedNest& nest : kernel.nests) {
       request.nests.emplace_back();
@@ -369,16 +376,24 @@ class Scheduler {
 
 }  // namespace
 
+ScheduleOptions ScheduleOptions::For(const Target& target) {
+  return {.private_bytes = target.has_workgroups() ? 0 : kKeptBytes};
+}
+
 absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue> variables,
-                                       Budget* budget) {
+                                       Budget* budget, const ScheduleOptions& target) {
   TG_ASSIGN_OR_RETURN(FrozenGraph legal, Legalize(client_sink, variables, budget));
   TG_ASSIGN_OR_RETURN(legal, CollapseReductions(legal.root(), budget));
   TG_ASSIGN_OR_RETURN(legal, SplitReductions(std::move(legal), budget));
+  if (target.private_bytes > 0) {
+    TG_ASSIGN_OR_RETURN(legal, StoreInOwnShape(std::move(legal), budget));
+  }
   const UOp sink = legal.root();
   Budget::Held held(budget);
   TG_RETURN_IF_ERROR(held.Grow(legal.graph->bytes()));
   const Budget::Doing doing(budget, "scheduling");
   FusionOptions options;
+  options.private_bytes = target.private_bytes;
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     while (true) {
       TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, options, budget));

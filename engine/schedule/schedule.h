@@ -10,6 +10,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
+#include "engine/types/target.h"
 #include "engine/types/var_value.h"
 
 namespace telegrad {
@@ -42,11 +43,20 @@ struct Schedule {
   int64_t arena_bytes = 0;
 };
 
+// What a schedule has to know of the target that it is for.
+struct ScheduleOptions {
+  // Memory that a thread may keep for itself while it goes through a kernel's nests, where one
+  // thread does all of an iteration of them; 0: there is none.
+  int64_t private_bytes = 0;
+  static ScheduleOptions For(const Target& target);
+};
+
 // `sink` is the root of a verified tensor graph; `variables` as in Legalize.
 absl::StatusOr<Schedule> ScheduleGraph(UOp sink, std::span<const VarValue> variables,
-                                       Budget* budget);
-inline absl::StatusOr<Schedule> ScheduleGraph(UOp sink, Budget* budget) {
-  return ScheduleGraph(sink, {}, budget);
+                                       Budget* budget, const ScheduleOptions& options = {});
+inline absl::StatusOr<Schedule> ScheduleGraph(UOp sink, Budget* budget,
+                                              const ScheduleOptions& options = {}) {
+  return ScheduleGraph(sink, {}, budget, options);
 }
 
 }  // namespace telegrad

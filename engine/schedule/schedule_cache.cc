@@ -11,8 +11,10 @@
 namespace telegrad {
 namespace {
 
-std::string ScheduleKey(const Digest& hash, std::span<const VarValue> variables) {
+std::string ScheduleKey(const Digest& hash, std::span<const VarValue> variables,
+                        const ScheduleOptions& options) {
   std::string key(hash.view());
+  StrAppend(&key, " ", options.private_bytes);
   std::vector<VarValue> sorted(variables.begin(), variables.end());
   std::ranges::sort(sorted);
   for (const VarValue& v : sorted) StrAppend(&key, " ", v.id, "=", v.value);
@@ -36,13 +38,14 @@ ScheduleCache::ScheduleCache(int64_t max_bytes)
     : cache_({.max_bytes = max_bytes, .fair = true}, BytesOfSchedule) {}
 
 absl::StatusOr<std::shared_ptr<const Schedule>> ScheduleCache::Get(
-    const Digest& hash, UOp sink, std::span<const VarValue> variables, Budget* budget) {
+    const Digest& hash, UOp sink, std::span<const VarValue> variables, Budget* budget,
+    const ScheduleOptions& options) {
   using SchedulePtr = std::shared_ptr<const Schedule>;
   const auto make = [&]() -> absl::StatusOr<SchedulePtr> {
-    TG_ASSIGN_OR_RETURN(Schedule made, ScheduleGraph(sink, variables, budget));
+    TG_ASSIGN_OR_RETURN(Schedule made, ScheduleGraph(sink, variables, budget, options));
     return std::make_shared<const Schedule>(std::move(made));
   };
-  TG_ASSIGN_OR_RETURN(auto got, cache_.Get(ScheduleKey(hash, variables), budget, make));
+  TG_ASSIGN_OR_RETURN(auto got, cache_.Get(ScheduleKey(hash, variables, options), budget, make));
   return std::move(got.value);
 }
 

@@ -17,11 +17,12 @@ class ScheduleCache {
  public:
   explicit ScheduleCache(int64_t max_bytes);
 
-  // `hash` is the content hash of `sink`, the root of a verified tensor graph; `variables` as in
+  // `hash` is the content hash of `sink`, the root of a verified tensor graph; all else as in
   // ScheduleGraph.
   absl::StatusOr<std::shared_ptr<const Schedule>> Get(const Digest& hash, UOp sink,
                                                       std::span<const VarValue> variables,
-                                                      Budget* budget);
+                                                      Budget* budget,
+                                                      const ScheduleOptions& options = {});
   OnceCacheCounts counts() const { return cache_.counts(); }
 
  private:

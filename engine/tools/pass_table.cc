@@ -36,7 +36,8 @@ absl::StatusOr<std::vector<Piece>> Canonicalize(PassContext&, const Piece& piece
 }
 
 absl::StatusOr<std::vector<Piece>> SplitIntoKernels(PassContext& c, const Piece& piece) {
-  TG_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleGraph(piece.root, c.budget()));
+  TG_ASSIGN_OR_RETURN(const Schedule schedule,
+                      ScheduleGraph(piece.root, c.budget(), ScheduleOptions::For(c.target())));
   std::vector<Piece> kernels;
   for (const ScheduledKernel& scheduled : schedule.kernels) {
     Piece& kernel = kernels.emplace_back();

@@ -62,7 +62,9 @@ class Bench {
 
   absl::Status Graph(const FrozenGraph& graph) {
     Budget budget;
-    TG_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleGraph(graph.root(), &budget));
+    TG_ASSIGN_OR_RETURN(
+        const Schedule schedule,
+        ScheduleGraph(graph.root(), &budget, ScheduleOptions::For(device_.target())));
     std::vector<std::pair<std::string, size_t>> known;
     for (size_t i = 0; i < schedule.kernels.size(); ++i) {
       const std::string hash = ContentHash(schedule.kernels[i].graph.root()).Hex();

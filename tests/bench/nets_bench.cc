@@ -55,7 +55,7 @@ absl::Status LowerAll(const Schedule& schedule, const Target& target) {
 
 absl::StatusOr<Schedule> Kernels(const Plan& plan) {
   Budget budget;
-  return ScheduleGraph(plan.graph.root(), &budget);
+  return ScheduleGraph(plan.graph.root(), &budget, ScheduleOptions::For(HostShape(1)));
 }
 
 absl::StatusOr<double> Front(const Plan& plan, bool schedule, bool lower) {

@@ -105,7 +105,7 @@ bool LanesLieApart(UOp index) {
 Counts Count(const RandomGraph& graph, const Target& target) {
   Counts counts;
   Budget budget;
-  const auto schedule = ScheduleGraph(graph.sink, &budget);
+  const auto schedule = ScheduleGraph(graph.sink, &budget, ScheduleOptions::For(target));
   EXPECT_TRUE(schedule.ok()) << schedule.status();
   for (const ScheduledKernel& kernel : schedule->kernels) {
     const auto program = Lower(kernel.graph, target, "k", &budget);

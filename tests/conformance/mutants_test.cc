@@ -239,7 +239,7 @@ class Mutants : public ::testing::Test {
       target.vector_registers = 16;
       target.threads = 2;
       Budget budget;
-      const auto schedule = ScheduleGraph(sink, variables, &budget);
+      const auto schedule = ScheduleGraph(sink, variables, &budget, ScheduleOptions::For(target));
       ASSERT_TRUE(schedule.ok()) << schedule.status();
       for (const ScheduledKernel& kernel : schedule->kernels) {
         const auto program = Lower(kernel.graph, target, "kernel", &budget);

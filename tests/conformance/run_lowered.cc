@@ -50,7 +50,8 @@ absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue
   Budget budget;
   PassOptions options;
   options.verify = [](const Piece& piece) { return Verify(piece); };
-  TG_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleGraph(sink, variables, &budget));
+  TG_ASSIGN_OR_RETURN(const Schedule schedule,
+                      ScheduleGraph(sink, variables, &budget, ScheduleOptions::For(target)));
   Slots temporaries;
   for (const Temporary& t : schedule.temporaries) temporaries.emplace_back(t.bytes, 0xcd);
   for (size_t k = 0; k < schedule.kernels.size(); ++k) {

@@ -29,11 +29,22 @@ absl::StatusOr<Plan> Gpt2TrainStep(int64_t batch, int64_t length);
 // f32; outputs "hidden" [batch, length, 768] and "pooled" [batch, 768].
 absl::StatusOr<Plan> Bert(int64_t batch, int64_t length);
 
-// Pieces of them: of each row of "x" [rows, columns]; of "q", "k" and "v" [heads, length,
-// channels], without a mask; and a + b + c beside a + b + d.
+// Which keys a query sees: with kCausal those up to its own position, with kWindow the last
+// `window` of these; kAlibi, after Press et al. 2021, adds a slope times their distance to what
+// kCausal shows.
+enum class Seen { kAll, kCausal, kWindow, kAlibi };
+struct AttentionShape {
+  int64_t batch = 1, heads = 12, groups = 12;  // of heads, each with keys and values of its own
+  int64_t queries = 128, keys = 128, channels = 64;
+  Seen seen = Seen::kAll;
+  int64_t window = 256;
+};
+
+// Pieces of them: of each row of "x" [rows, columns]; of "q" [batch, heads, queries, channels], "k"
+// and "v" [batch, groups, keys, channels]; and a + b + c beside a + b + d.
 absl::StatusOr<Plan> Softmax(int64_t rows, int64_t columns);
 absl::StatusOr<Plan> LayerNorm(int64_t rows, int64_t columns);
-absl::StatusOr<Plan> Attention(int64_t heads, int64_t length, int64_t channels);
+absl::StatusOr<Plan> Attention(const AttentionShape& shape);
 absl::StatusOr<Plan> Sums(int64_t elements);
 
 struct NamedModel {
@@ -46,7 +57,7 @@ inline constexpr NamedModel kModels[] = {
     {"bert", [] { return Bert(1, 128); }},
     {"softmax", [] { return Softmax(1024, 768); }},
     {"layernorm", [] { return LayerNorm(1024, 768); }},
-    {"attention", [] { return Attention(12, 128, 64); }},
+    {"attention", [] { return Attention({}); }},
     {"sums", [] { return Sums(1 << 20); }},
 };
 

@@ -1,4 +1,6 @@
 // What the models are made of, each by itself.
+#include <limits>
+
 #include "engine/frontend/nn/nn.h"
 #include "engine/frontend/tensor/builder.h"
 #include "tests/models/models.h"
@@ -17,13 +19,27 @@ absl::StatusOr<Plan> LayerNorm(int64_t rows, int64_t columns) {
   return b.Finish();
 }
 
-absl::StatusOr<Plan> Attention(int64_t heads, int64_t length, int64_t channels) {
+absl::StatusOr<Plan> Attention(const AttentionShape& s) {
   Builder b;
-  const auto input = [&](const char* name) {
-    return b.Param(DType::kFloat32, {heads, length, channels}, name);
-  };
-  const Tensor q = input("q"), k = input("k"), v = input("v");
-  b.Output(q.ScaledDotProductAttention(k, v), "y");
+  const Tensor q = b.Param(DType::kFloat32, {s.batch, s.heads, s.queries, s.channels}, "q");
+  const Tensor k = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "k");
+  const Tensor v = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "v");
+  const bool causal = s.seen == Seen::kCausal, grouped = s.groups != s.heads;
+  Tensor mask;
+  if (s.seen == Seen::kWindow || s.seen == Seen::kAlibi) {
+    const Tensor from = b.Iota(DType::kInt32, s.queries).Unsqueeze(-1);
+    const Tensor to = b.Iota(DType::kInt32, s.keys), back = from - to;
+    mask = back.Ge(0);
+    if (s.seen == Seen::kWindow) {
+      mask = mask & back.Lt(s.window);
+    } else {
+      const Tensor head = (b.Iota(DType::kInt32, s.heads) + 1).Cast(DType::kFloat32);
+      const Tensor slope = (head * (-8.0 / static_cast<double>(s.heads))).Exp2();
+      const Tensor bias = slope.Reshape({s.heads, 1, 1}) * back.Cast(DType::kFloat32) * -1.0;
+      mask = mask.Where(bias, -std::numeric_limits<double>::infinity());
+    }
+  }
+  b.Output(q.ScaledDotProductAttention(k, v, mask, causal, {}, grouped), "y");
   return b.Finish();
 }
 

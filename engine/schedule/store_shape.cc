@@ -1,0 +1,75 @@
+#include "engine/schedule/store_shape.h"
+
+#include <algorithm>
+
+#include "engine/schedule/cost.h"
+#include "engine/schedule/view_index.h"
+
+namespace telegrad {
+namespace {
+
+// The sum of products that a stored value is, but for RESHAPEs and CASTs; invalid if it is none.
+UOp StoredSum(UOp store) {
+  UOp u = store.src(1);
+  while (u.is(Op::kReshape) || u.is(Op::kCast) || u.is(Op::kDetach)) u = u.src(0);
+  return u.is(Op::kReduce) && IsContraction(u) ? u : UOp();
+}
+
+// Whether each axis of `joined`, but those of size 1, is one or several of `apart`, and some are
+// several.
+bool Joins(ShapeView apart, ShapeView joined) {
+  size_t i = 0;
+  bool several = false;
+  for (int64_t n : joined) {
+    int64_t product = 1;
+    int axes = 0;
+    while (product < n && i < apart.size()) {
+      axes += apart[i] == 1 ? 0 : 1;
+      product *= apart[i++];
+    }
+    if (product != n) return false;
+    several |= axes > 1;
+  }
+  return several;
+}
+
+}  // namespace
+
+absl::StatusOr<FrozenGraph> StoreInOwnShape(FrozenGraph graph, Budget* budget) {
+  const Graph& from = *graph.graph;
+  const std::vector<uint32_t> order = PostOrder(graph.root());
+  TG_RETURN_IF_ERROR(budget->SpendSteps(static_cast<int64_t>(order.size())));
+  const auto joins = [&](uint32_t id) {
+    const UOp u = from.at(id);
+    if (!u.is(Op::kStore) || NumElements(u.src(0).shape()) == 0) return false;
+    const UOp sum = StoredSum(u);
+    return sum.valid() && Joins(sum.shape(), u.src(0).shape());
+  };
+  if (std::ranges::none_of(order, joins)) return graph;
+  auto out = std::make_shared<Graph>();
+  NodeMap<uint32_t> made(from);
+  std::vector<UOp> src;
+  for (uint32_t id : order) {
+    TG_RETURN_IF_ERROR(budget->SpendSteps(1 + static_cast<int64_t>(from.src(id).size())));
+    const UOp u = from.at(id);
+    src.clear();
+    for (uint32_t s : u.src_ids()) src.push_back(out->at(made[s]));
+    if (joins(id)) {
+      const UOp sum = StoredSum(u);
+      std::vector<DType> casts;
+      for (UOp v = u.src(1); v != sum; v = v.src(0)) {
+        if (v.is(Op::kCast)) casts.push_back(v.dtype());
+      }
+      src[1] = out->at(made[sum.id()]);
+      for (size_t i = casts.size(); i-- > 0;) src[1] = out->Make(Op::kCast, casts[i], {src[1]});
+      src[0] = Reshaped(*out, src[0], {sum.shape().begin(), sum.shape().end()});
+    }
+    const UOp copy =
+        out->Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));
+    if (!copy.valid()) return out->status();
+    made[id] = copy.id();
+  }
+  return FrozenGraph{std::move(out), made[graph.root()]};
+}
+
+}  // namespace telegrad

@@ -1,0 +1,15 @@
+// A sum of products is stored in its own shape.
+#pragma once
+
+#include "engine/base/budget.h"
+#include "engine/base/status.h"
+#include "engine/ir/graph.h"
+
+namespace telegrad {
+
+// STORE(target, RESHAPE(sum)) -> STORE(RESHAPE(target), sum) where the RESHAPE joins axes of a sum
+// of products, as the heads of a group are: then the loops of the kernel are the sum's, and nests
+// that compute its operands share them. From and to a legalized tensor graph (legalize.h).
+absl::StatusOr<FrozenGraph> StoreInOwnShape(FrozenGraph graph, Budget* budget);
+
+}  // namespace telegrad
