@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<ModelServing>> ModelServing::Start(const Flags& f
   ServingOptions options{.roots = flags.GetList("models"),
                          .control = ControlOf(flags.GetString("models-control")),
                          .poll = std::chrono::seconds(flags.GetInt("models-poll")),
-                         .device = flags.GetString("models-device"),
+                         .devices = flags.GetList("models-device"),
                          .response_cache = flags.GetInt("models-response-cache"),
                          .shared_memory = flags.GetString("models-shared-memory"),
                          .read = &ReadServedModel,

@@ -83,6 +83,20 @@ std::string StepJson(const EnsembleStep& step) {
                 "}");
 }
 
+std::string GroupsJson(const ModelConfig& config) {
+  constexpr std::string_view kKinds[] = {"AUTO", "GPU", "CPU", "MODEL"};
+  std::string out = "[";
+  for (const InstanceGroup& group : config.groups) {
+    const std::string name = StrCat(config.name, "_", &group - config.groups.data());
+    StrAppend(&out, out.size() > 1 ? "," : "", "{\"name\":", JsonQuote(name), ",\"kind\":\"KIND_",
+              kKinds[static_cast<int>(group.kind)], "\",\"count\":", group.count,
+              ",\"gpus\":", Numbers(group.gpus), ",\"devices\":",
+              Array(group.devices, [](const std::string& device) { return JsonQuote(device); }),
+              "}");
+  }
+  return out + "]";
+}
+
 std::string VersionsJson(const VersionPolicy& policy) {
   switch (policy.kind) {
     case VersionPolicy::Kind::kAll:
@@ -118,14 +132,13 @@ std::string MetadataJson(const ServedModel& model, const std::vector<std::string
 std::string ConfigJson(const ModelConfig& config) {
   const bool batches = config.max_batch > 0;
   const auto io = [&](const TensorSpec& spec) { return IoJson(spec, batches); };
-  std::string out = StrCat(
-      "{\"name\":", JsonQuote(config.name), ",\"platform\":\"", config.format_info().platform,
-      "\",\"backend\":\"", config.format_info().backend,
-      "\",\"version_policy\":", VersionsJson(config.versions),
-      ",\"max_batch_size\":", config.max_batch, ",\"input\":", Array(config.inputs, io),
-      ",\"output\":", Array(config.outputs, io),
-      ",\"instance_group\":[{\"name\":", JsonQuote(config.name), ",\"count\":", config.instances,
-      "}],\"default_model_filename\":", JsonQuote(config.file));
+  std::string out =
+      StrCat("{\"name\":", JsonQuote(config.name), ",\"platform\":\"",
+             config.format_info().platform, "\",\"backend\":\"", config.format_info().backend,
+             "\",\"version_policy\":", VersionsJson(config.versions),
+             ",\"max_batch_size\":", config.max_batch, ",\"input\":", Array(config.inputs, io),
+             ",\"output\":", Array(config.outputs, io), ",\"instance_group\":", GroupsJson(config),
+             ",\"default_model_filename\":", JsonQuote(config.file));
   if (!config.steps.empty()) {
     StrAppend(&out, ",\"ensemble_scheduling\":{\"step\":", Array(config.steps, StepJson), "}");
   }
@@ -167,8 +180,13 @@ std::string StatisticsJson(ServedModel& model) {
                             ",", SumJson("compute_infer", sums.infer), ",",
                             SumJson("compute_output", sums.output), "}");
             }),
-      ",\"memory_usage\":[{\"type\":", JsonQuote(model.maker().device->name()),
-      ",\"id\":0,\"byte_size\":", model.forms().weight_bytes(), "}]}");
+      ",\"memory_usage\":",
+      Array(model.instances(),
+            [](const auto& instance) {
+              return StrCat("{\"type\":", JsonQuote(instance->maker.device->name()),
+                            ",\"id\":0,\"byte_size\":", instance->forms->weight_bytes(), "}");
+            }),
+      "}");
 }
 
 std::string RegionsJson(const std::vector<SharedRegions::Region>& regions) {

@@ -45,9 +45,11 @@ void Write(ServedModel& model, inference::ModelStatistics* out) {
     Write(sums.infer, batch->mutable_compute_infer());
     Write(sums.output, batch->mutable_compute_output());
   }
-  auto* memory = out->add_memory_usage();
-  memory->set_type(model.maker().device->name());
-  memory->set_byte_size(static_cast<uint64_t>(model.forms().weight_bytes()));
+  for (const auto& instance : model.instances()) {
+    auto* memory = out->add_memory_usage();
+    memory->set_type(instance->maker.device->name());
+    memory->set_byte_size(static_cast<uint64_t>(instance->forms->weight_bytes()));
+  }
 }
 
 void Write(const TensorSpec& spec, inference::ModelMetadataResponse::TensorMetadata* out) {

@@ -159,6 +159,34 @@ absl::Status ReadVersions(const inference::ModelVersionPolicy& policy, VersionPo
   return absl::OkStatus();
 }
 
+absl::Status ReadGroups(const inference::ModelConfig& in, std::vector<InstanceGroup>* out) {
+  constexpr int kMostInstances = 64;
+  for (const auto& group : in.instance_group()) {
+    if (group.count() < 0 || group.count() > kMostInstances) {
+      return InvalidArgument("instance_group has count ", group.count(), ", expected 1 to ",
+                             kMostInstances);
+    }
+    if (!group.secondary_devices().empty() || !group.profile().empty()) {
+      return Unimplemented("instance_group: secondary_devices and profile are not supported");
+    }
+    if (group.passive()) continue;  // takes no requests of its own
+    InstanceGroup& to = out->emplace_back();
+    to.kind = static_cast<InstanceGroup::Kind>(group.kind());  // the numbers are the same
+    to.count = std::max(group.count(), 1);
+    to.gpus.assign(group.gpus().begin(), group.gpus().end());
+    to.devices.assign(group.devices().begin(), group.devices().end());
+    const bool all_known = inference::ModelInstanceGroup::Kind_IsValid(group.kind()) &&
+                           std::ranges::all_of(to.gpus, [](int64_t gpu) { return gpu >= 0; });
+    if (!all_known || (to.kind == InstanceGroup::Kind::kCpu && !to.gpus.empty())) {
+      return InvalidArgument("instance_group: gpus are numbers from 0, and none for KIND_CPU");
+    }
+  }
+  if (!in.instance_group().empty() && out->empty()) {
+    return InvalidArgument("instance_group: every group is passive, so that none takes requests");
+  }
+  return absl::OkStatus();
+}
+
 std::vector<WarmupSample> ReadWarmups(const inference::ModelConfig& in) {
   std::vector<WarmupSample> out;
   for (const auto& warmup : in.model_warmup()) {
@@ -290,14 +318,7 @@ absl::StatusOr<ModelConfig> ParseConfigText(std::string_view text) {
   if (in.has_dynamic_batching()) {
     TG_ASSIGN_OR_RETURN(out.batching, ReadBatching(in.dynamic_batching()));
   }
-  for (const auto& group : in.instance_group()) {
-    constexpr int kMostInstances = 64;
-    if (group.count() < 0 || group.count() > kMostInstances) {
-      return InvalidArgument("instance_group has count ", group.count(), ", expected 1 to ",
-                             kMostInstances);
-    }
-    out.instances = std::max<int64_t>(out.instances, group.count());
-  }
+  TG_RETURN_IF_ERROR(ReadGroups(in, &out.groups));
   TG_RETURN_IF_ERROR(ReadVersions(in.version_policy(), &out.versions));
   return out;
 }
@@ -315,9 +336,14 @@ void ToProto(const ModelConfig& config, inference::ModelConfig* out) {
   for (const auto& [name, value] : config.parameters) {
     (*out->mutable_parameters())[name].set_string_value(value);
   }
-  auto* group = out->add_instance_group();
-  group->set_name(config.name);
-  group->set_count(static_cast<int32_t>(config.instances));
+  for (const InstanceGroup& from : config.groups) {
+    auto* group = out->add_instance_group();
+    group->set_name(StrCat(config.name, "_", out->instance_group_size() - 1));
+    group->set_kind(static_cast<inference::ModelInstanceGroup::Kind>(from.kind));
+    group->set_count(static_cast<int32_t>(from.count));
+    for (const int64_t gpu : from.gpus) group->add_gpus(static_cast<int32_t>(gpu));
+    for (const std::string& device : from.devices) group->add_devices(device);
+  }
   auto* versions = out->mutable_version_policy();
   switch (config.versions.kind) {
     case VersionPolicy::Kind::kAll:

@@ -2,6 +2,7 @@
 // tenant's lane of the device's queue, and each request's rows of the outputs.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -51,7 +52,7 @@ void TracePhases(const Waiting& waiting, const BatchTimes& times) {
 }  // namespace
 
 void Batcher::Start(const BatchPtr& batch) {
-  FormCache& forms = batch->model->forms();
+  FormCache& forms = *batch->model->instances()[batch->place]->forms;
   const Waiting& first = batch->requests.front();
   if (first.rows == 0) {
     FormKey key{.shapes = first.tails};
@@ -96,7 +97,7 @@ void Batcher::Start(const BatchPtr& batch) {
 }
 
 absl::StatusOr<std::unique_ptr<BufferSet>> Batcher::NewBuffers(const Form& form) {
-  Device& device = *model_.maker().device;
+  Device& device = *form.device;
   auto out = std::make_unique<BufferSet>();
   out->views = form.weights;
   const auto add = [&](const Form::Io& io,
@@ -160,7 +161,8 @@ void Batcher::KeepBuffers(std::shared_ptr<const Form> form, std::unique_ptr<Buff
   const MutexLock lock(mutex_);
   int64_t bytes = BytesOf(*buffers, *form);
   for (const auto& [of, kept] : kept_) bytes += BytesOf(*kept, *of);
-  if (bytes > kKeptBytes || static_cast<int64_t>(kept_.size()) > most_running_) {
+  const int64_t most = std::accumulate(most_running_.begin(), most_running_.end(), int64_t{0});
+  if (bytes > kKeptBytes || kept_.size() > static_cast<size_t>(most)) {
     dropped = std::move(buffers);
   } else {
     kept_.emplace_back(std::move(form), std::move(buffers));
@@ -188,7 +190,7 @@ void Batcher::Gather(const Batch& batch) const {
 
 absl::StatusOr<std::vector<TimelinePoint>> Batcher::CopyIn(const Batch& batch) {
   std::vector<TimelinePoint> waits;
-  Device& device = *model_.maker().device;
+  Device& device = *batch.form->device;
   for (size_t i = 0; i < batch.form->inputs.size() && !device.host_visible(); ++i) {
     const Form::Io& io = batch.form->inputs[i];
     if (io.bytes == 0) continue;
@@ -204,7 +206,7 @@ absl::StatusOr<std::vector<TimelinePoint>> Batcher::CopyIn(const Batch& batch) {
 // The point at which the outputs are where the host can read them: copies of one lane end in order.
 absl::StatusOr<TimelinePoint> Batcher::CopyOut(const Batch& batch, const TimelinePoint& run) {
   TimelinePoint last = run;
-  Device& device = *model_.maker().device;
+  Device& device = *batch.form->device;
   if (model_.config().sequences) TG_RETURN_IF_ERROR(CopyStatesOut(batch, run, &last));
   for (size_t i = 0; i < batch.form->outputs.size() && !device.host_visible(); ++i) {
     const Form::Io& io = batch.form->outputs[i];
@@ -259,7 +261,7 @@ void Batcher::Run(const BatchPtr& batch) {
   if (absl::IsResourceExhausted(point.status()) && ++batch->attempts < kMostAttempts) {
     // What runs there now holds memory or places in the queue; its end gives them back.
     batch->model->maker().owner->engine->ReleaseMemory();
-    FairQueue* const queue = env.devices->queue(*batch->model->maker().device, QueueKind::kCompute);
+    FairQueue* const queue = env.devices->queue(*batch->form->device, QueueKind::kCompute);
     const TimelinePoint drained = queue == nullptr ? TimelinePoint{} : queue->Drained();
     const auto again = [self = shared_from_this(), batch, &env](const absl::Status&) {
       env.workers->Post([self, batch] { self->Run(batch); }, self->tenant_->share);
@@ -332,6 +334,7 @@ absl::StatusOr<InferResult> Batcher::Scatter(const Batch& batch, const Waiting& 
 
 void Batcher::Ended(const BatchPtr& batch, const absl::Status& status) {
   if (!status.ok()) return Over(batch, status);
+  Learn(*batch);
   if (model_.config().sequences) KeepStates(*batch);
   ServedModel& model = *batch->model;
   const Environment& env = *model.maker().env;
@@ -363,13 +366,15 @@ void Batcher::Ended(const BatchPtr& batch, const absl::Status& status) {
 
 // Makes room for the next batch; what was not answered is refused.
 void Batcher::Over(const BatchPtr& batch, const absl::Status& status) {
+  if (!status.ok() && MoveAway(batch, status)) return;
   const std::shared_ptr<ServedModel> model = batch->model;
   for (Waiting& waiting : batch->requests) Refuse(*model, waiting, status);
   batch->requests.clear();
   batch->buffers = nullptr;
+  Release(*batch);
   {
     const MutexLock lock(mutex_);
-    --running_;
+    --running_[batch->place];
     for (const auto& [sequence, ends] : batch->sequences) {
       if (!status.ok()) sequences_->Lose(sequence, status);
       sequences_->Done(sequence, ends, model_.maker().env->clock->Ns());

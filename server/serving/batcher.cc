@@ -3,6 +3,7 @@
 #include "server/serving/batcher.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -33,16 +34,24 @@ FailureReason ReasonOf(const absl::Status& status) {
   }
 }
 
-int64_t MostRunning(const ModelConfig& config) {
-  // One that runs and one that is ready behind it.
-  return config.max_batch > 0 && !config.by_value ? config.instances + 1
-                                                  : std::max(kUnbatchedRunning, config.instances);
+// By its instances.
+std::vector<int64_t> MostRunning(const ServedModel& model) {
+  const ModelConfig& config = model.config();
+  const bool batches = config.max_batch > 0 && !config.by_value;
+  std::vector<int64_t> out;
+  for (const auto& instance : model.instances()) {
+    // One that runs and one that is ready behind it.
+    out.push_back(batches ? instance->count + 1 : std::max(kUnbatchedRunning, instance->count));
+  }
+  return out;
 }
 
-std::unique_ptr<SequenceTable> SequencesOf(const ModelConfig& config, int64_t most_running) {
+std::unique_ptr<SequenceTable> SequencesOf(const ModelConfig& config,
+                                           const std::vector<int64_t>& most_running) {
   if (!config.sequences) return nullptr;
   const int64_t said = config.sequences->candidates;
-  const int64_t room = std::max<int64_t>(config.max_batch, 1) * most_running;
+  const int64_t room = std::max<int64_t>(config.max_batch, 1) *
+                       std::accumulate(most_running.begin(), most_running.end(), int64_t{0});
   return std::make_unique<SequenceTable>(&*config.sequences,
                                          static_cast<size_t>(said > 0 ? said : room));
 }
@@ -53,7 +62,8 @@ Batcher::Batcher(ServedModel* model, std::shared_ptr<Tenant> tenant)
     : model_(*model),
       tenant_(std::move(tenant)),
       queues_(model->maker().env->devices, tenant_->share),
-      most_running_(MostRunning(model->config())),
+      most_running_(MostRunning(*model)),
+      running_(most_running_.size()),
       sequences_(SequencesOf(model->config(), most_running_)) {
   tenant_->Enter();
 }
@@ -186,9 +196,9 @@ Batcher::BatchPtr Batcher::TakeFirstLocked(size_t count) {
 }
 
 // The next batch; null where there is none, or where it is worth waiting for more requests.
-Batcher::BatchPtr Batcher::TakeLocked(int64_t now, int64_t* wake_ns) {
+Batcher::BatchPtr Batcher::TakeLocked(size_t place, int64_t now, int64_t* wake_ns) {
   const ModelConfig& config = model_.config();
-  if (sequences_ != nullptr) return TakeSequencesLocked(now, wake_ns);
+  if (sequences_ != nullptr) return TakeSequencesLocked(place, now, wake_ns);
   size_t count = 0, preferred_count = 0;
   int64_t rows = 0, oldest = INT64_MAX;
   bool closed = false;  // no later request can join
@@ -235,12 +245,9 @@ void Batcher::Dispatch(const std::shared_ptr<ServedModel>& model) {
     const int64_t now = model->maker().env->clock->Ns();
     DropLocked(now, &refused, &wake_ns);
     if (sequences_ != nullptr) wake_ns = std::min(wake_ns, sequences_->Expire(now, &gone));
-    while (running_ < most_running_) {
-      BatchPtr batch = TakeLocked(now, &wake_ns);
-      if (batch == nullptr) break;
+    while (BatchPtr batch = NextLocked(now, &wake_ns)) {
       batch->times.taken_ns = now;
       batch->model = model;
-      ++running_;
       batches.push_back(std::move(batch));
     }
     // One alarm at a time, the earliest; what comes too early does no harm.
@@ -266,7 +273,8 @@ bool Batcher::Trim() {
   decltype(kept_) dropped;
   const MutexLock lock(mutex_);
   dropped = std::exchange(kept_, {});
-  return waiting_ == 0 && running_ == 0 && (sequences_ == nullptr || sequences_->size() == 0);
+  const bool runs = std::ranges::any_of(running_, [](int64_t of_place) { return of_place > 0; });
+  return waiting_ == 0 && !runs && (sequences_ == nullptr || sequences_->size() == 0);
 }
 
 }  // namespace telegrad

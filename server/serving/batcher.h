@@ -48,6 +48,8 @@ struct Batch {
   std::vector<Waiting> requests;
   // By request, where the model has sequences, and whether it is the last one.
   std::vector<std::pair<std::shared_ptr<Sequence>, bool>> sequences;
+  size_t place = 0;         // of the model's instances, the one that runs it
+  int64_t expected_ns = 0;  // see FormMaker
   std::shared_ptr<const Form> form;
   std::shared_ptr<BufferSet> buffers;
   int64_t rows = 0;
@@ -55,6 +57,7 @@ struct Batch {
   std::shared_ptr<DeviceTime> taken = std::make_shared<DeviceTime>();
   TakenTime device_time = {};
   int attempts = 0;
+  int moves = 0;  // to other places
 };
 
 // Thread-safe. Whoever calls keeps the model meanwhile.
@@ -76,9 +79,16 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   void Dispatch(const std::shared_ptr<ServedModel>& model);
   bool IsFullLocked(uint64_t level, int64_t most) const TG_REQUIRES(mutex_);
   void DropLocked(int64_t now, Refused* refused, int64_t* wake_ns) TG_REQUIRES(mutex_);
-  BatchPtr TakeLocked(int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
+  BatchPtr TakeLocked(size_t place, int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
   BatchPtr TakeFirstLocked(size_t count) TG_REQUIRES(mutex_);
-  BatchPtr TakeSequencesLocked(int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
+  BatchPtr TakeSequencesLocked(size_t place, int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
+  // Those of the model's instances that have room, the one that would end first before the others.
+  std::vector<size_t> PlacesLocked(int64_t now) const TG_REQUIRES(mutex_);
+  BatchPtr NextLocked(int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
+  void Occupy(Batch* batch, size_t place, int64_t now) const;
+  void Release(const Batch& batch) const;
+  void Learn(const Batch& batch) const;
+  bool MoveAway(const BatchPtr& batch, const absl::Status& status);
   absl::Status EnqueueLocked(Waiting* request) TG_REQUIRES(mutex_);
 
   void Start(const BatchPtr& batch);
@@ -104,12 +114,12 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   ServedModel& model_;
   const std::shared_ptr<Tenant> tenant_;
   SessionQueues queues_;
-  const int64_t most_running_;
+  const std::vector<int64_t> most_running_;  // by the model's instances
 
   Mutex mutex_;
   std::map<uint64_t, std::deque<Waiting>> levels_ TG_GUARDED_BY(mutex_);
   int64_t waiting_ TG_GUARDED_BY(mutex_) = 0;
-  int64_t running_ TG_GUARDED_BY(mutex_) = 0;
+  std::vector<int64_t> running_ TG_GUARDED_BY(mutex_);              // by the model's instances
   std::unique_ptr<SequenceTable> sequences_ TG_GUARDED_BY(mutex_);  // null: the model has none
   int64_t wake_ns_ TG_GUARDED_BY(mutex_) = INT64_MAX;               // the alarm that is set
   std::vector<std::pair<std::shared_ptr<const Form>, std::unique_ptr<BufferSet>>> kept_

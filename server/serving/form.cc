@@ -132,6 +132,7 @@ absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(FormSource& source,
   const ImportedModel& model = imported.model;
 
   auto form = std::make_shared<Form>();
+  form->device = device;
   form->rows = rows;
   TG_ASSIGN_OR_RETURN(form->inputs,
                       FindSlots("input", ImportedSlot::Role::kInput, config.inputs, imported));

@@ -1,6 +1,7 @@
 // A form of a model: what it is for inputs of certain shapes, compiled, with its weights in place.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,20 +34,24 @@ struct Form {
   std::vector<Io> hidden;                           // outputs that the model does not name
   std::vector<BufferView> weights;                  // by slot; empty where it is none
   std::vector<bool> guards;  // by input: whether this form is for its values alone
+  Device* device = nullptr;  // on which it runs
   int64_t rows = 0;          // of the batch; 0 where the model does not batch
   int64_t weight_bytes = 0;
   int64_t io_bytes = 0;  // of inputs and outputs
 };
 
-// Makes forms of any model. What it points to outlives it.
+// Makes forms of any model for one device. What it points to outlives it.
 struct FormMaker {
   const Environment* env;
-  Device* device;
-  Tenant* owner;  // of weights, executables and their temporaries
+  Device* device;  // as the owner has it
+  Tenant* owner;   // of weights, executables and their temporaries
   WeightStore* weights;
   ResponseCache* responses;  // null where none are kept
   ReadModel read;
   std::function<std::string()> in_use;  // which models hold how much, for an error
+  Device* pooled = nullptr;             // the device as the daemon has it
+  // How long the batches of all models that are on their way there are expected to run.
+  std::shared_ptr<std::atomic<int64_t>> expected_ns = nullptr;
 
   // A form for inputs of these shapes, in the order of the configuration, and where `values` are
   // given, of these. `payer` pays for the time that it takes. Long: for a thread that compiles.

@@ -124,6 +124,23 @@ void FormCache::Made(const FormKey& key, const absl::StatusOr<FormPtr>& form) {
   for (const Done& done : waiting) done(form);
 }
 
+bool FormCache::Forget(const FormPtr& lost) {
+  std::vector<FormPtr> dropped;  // without the lock
+  const MutexLock lock(mutex_);
+  const bool has =
+      std::ranges::any_of(forms_, [&](const auto& entry) { return entry.second.form == lost; });
+  if (!has) return false;
+  for (auto it = forms_.begin(); it != forms_.end();) {
+    if (it->second.form == nullptr) {
+      ++it;
+      continue;
+    }
+    dropped.push_back(std::move(it->second.form));
+    it = forms_.erase(it);
+  }
+  return true;
+}
+
 int64_t FormCache::weight_bytes() const {
   const MutexLock lock(mutex_);
   int64_t most = 0;

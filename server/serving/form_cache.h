@@ -51,6 +51,10 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
   absl::StatusOr<FormPtr> Make(const FormKey& key, int64_t rows, const InputValues& values,
                                Tenant& payer);
 
+  // Drops all forms, to be made anew, if this is one of them: what they had on their device is
+  // lost. False if it is none any more.
+  bool Forget(const FormPtr& lost);
+
   // Of the weights of one form: the most of any.
   int64_t weight_bytes() const;
   size_t size() const;

@@ -89,6 +89,15 @@ struct SequenceBatching {
   std::vector<SequenceState> states = {};
 };
 
+// How many batches of one tenant run at a time on each of some devices.
+struct InstanceGroup {
+  enum class Kind : uint8_t { kAuto, kGpu, kCpu, kModel };
+  Kind kind = Kind::kAuto;
+  int64_t count = 1;
+  std::vector<int64_t> gpus = {};         // by their number among the daemon's; none: all
+  std::vector<std::string> devices = {};  // by name; before all else
+};
+
 // Inputs for which the model is compiled when it is loaded.
 struct WarmupSample {
   int64_t rows = 0;
@@ -110,7 +119,7 @@ struct ModelConfig {
   int64_t max_batch = 0;                             // 0: requests are run as they are, one by one
   std::optional<DynamicBatching> batching = std::nullopt;
   std::optional<SequenceBatching> sequences = std::nullopt;
-  int64_t instances = 1;  // batches of one tenant that run at a time
+  std::vector<InstanceGroup> groups = {};  // none: one on each device that models run on
   VersionPolicy versions = {};
   std::vector<TensorSpec> inputs = {}, outputs = {};  // none: as the model has them
   std::vector<EnsembleStep> steps = {};               // of an ensemble, which has no file

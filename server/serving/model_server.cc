@@ -59,34 +59,30 @@ constexpr struct {
 }  // namespace
 
 ModelServer::ModelServer(ServingOptions options, const Environment* env,
-                         std::shared_ptr<Tenant> owner, Device* device)
+                         std::shared_ptr<Tenant> owner)
     : options_(std::move(options)),
       owner_(std::move(owner)),
       regions_(options_.shared_memory),
-      weights_(env->devices, device, owner_.get()),
       responses_(options_.response_cache),
       maker_{.env = env,
-             .device = device,
+             .device = nullptr,
              .owner = owner_.get(),
-             .weights = &weights_,
+             .weights = nullptr,
              .responses = options_.response_cache > 0 ? &responses_ : nullptr,
              .read = options_.read,
              .in_use = [this] { return repository_->InUse(); }},
+      places_(maker_, options_.devices),
       repository_(std::make_unique<ModelRepository>(
-          RepositoryOptions{.roots = options_.roots, .parse = options_.parse}, &maker_, &alarm_)) {}
+          RepositoryOptions{.roots = options_.roots, .parse = options_.parse}, &maker_, &places_,
+          &alarm_)) {}
 
 ModelServer::~ModelServer() = default;
 
 absl::StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ServingOptions options,
                                                                 const Environment* env,
                                                                 std::shared_ptr<Tenant> owner) {
-  TG_ASSIGN_OR_RETURN(Device * device, env->devices->Find(options.device));
-  if (device->accepts() == ProgramLevel::kNothing) {
-    return InvalidArgument("--models-device ", device->name(), " runs no models");
-  }
-  device = owner->View(*device);
-  std::unique_ptr<ModelServer> server(
-      new ModelServer(std::move(options), env, std::move(owner), device));
+  std::unique_ptr<ModelServer> server(new ModelServer(std::move(options), env, std::move(owner)));
+  TG_RETURN_IF_ERROR(server->places_.CheckDefaults());
   TG_RETURN_IF_ERROR(server->repository_->CheckRoots());
   if (server->options_.control != ServingOptions::Control::kExplicit) {
     server->repository_->LoadAll();

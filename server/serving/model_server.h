@@ -13,10 +13,10 @@
 #include "server/admin/metrics.h"
 #include "server/admin/ticker.h"
 #include "server/serving/alarm.h"
+#include "server/serving/places.h"
 #include "server/serving/repository.h"
 #include "server/serving/shared_regions.h"
 #include "server/serving/trace_settings.h"
-#include "server/serving/weight_store.h"
 #include "server/tenant/tenant.h"
 
 namespace telegrad {
@@ -26,9 +26,9 @@ struct ServingOptions {
   std::vector<std::string> roots;
   Control control = Control::kStart;
   std::chrono::seconds poll{15};
-  std::string device;          // of the pool; "": the first
-  int64_t response_cache = 0;  // bytes of answers that are kept for repetition
-  std::string shared_memory;   // what names of memory that clients may share begin with; "": none
+  std::vector<std::string> devices;  // of the pool; none: the first
+  int64_t response_cache = 0;        // bytes of answers that are kept for repetition
+  std::string shared_memory;  // what names of memory that clients may share begin with; "": none
   ReadModel read;
   ParseModelConfig parse;
 };
@@ -72,15 +72,14 @@ class ModelServer {
   absl::Status TakeRegions(Tenant& tenant, InferRequest* request) const;
   absl::Status GiveRegions(const std::string& tenant, const std::vector<WantedOutput>& wanted,
                            InferResult* result) const;
-  ModelServer(ServingOptions options, const Environment* env, std::shared_ptr<Tenant> owner,
-              Device* device);
+  ModelServer(ServingOptions options, const Environment* env, std::shared_ptr<Tenant> owner);
 
   const ServingOptions options_;
   const std::shared_ptr<Tenant> owner_;
   SharedRegions regions_;
-  WeightStore weights_;
   ResponseCache responses_;
-  FormMaker maker_;
+  const FormMaker maker_;  // of no device
+  Places places_;
   Alarm alarm_;
   TraceSettings traces_;
   std::unique_ptr<ModelRepository> repository_;

@@ -26,8 +26,9 @@ std::vector<std::string> LinesOf(std::string_view text) {
 
 }  // namespace
 
-ModelRepository::ModelRepository(RepositoryOptions options, const FormMaker* maker, Alarm* alarm)
-    : options_(std::move(options)), maker_(*maker), alarm_(*alarm) {}
+ModelRepository::ModelRepository(RepositoryOptions options, const FormMaker* maker, Places* places,
+                                 Alarm* alarm)
+    : options_(std::move(options)), maker_(*maker), places_(*places), alarm_(*alarm) {}
 
 absl::Status ModelRepository::CheckRoots() const {
   for (const std::string& root : options_.roots) {
@@ -160,7 +161,8 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadVersion(const 
   }
   auto source = std::make_shared<FileFormSource>(std::move(files), maker_.read);
   TG_ASSIGN_OR_RETURN(auto labels, LabelsOf(found, config));
-  return ServedModel::Load(&maker_, &alarm_, std::move(config), StrCat(version), std::move(source),
+  TG_ASSIGN_OR_RETURN(const auto places, places_.Choose(&config));
+  return ServedModel::Load(places, &alarm_, std::move(config), StrCat(version), std::move(source),
                            std::move(labels));
 }
 

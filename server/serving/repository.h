@@ -39,7 +39,7 @@ class ModelRepository {
   using Done = std::function<void(absl::Status)>;
 
   // What it points to outlives it; no task of the pool that compiles does.
-  ModelRepository(RepositoryOptions options, const FormMaker* maker, Alarm* alarm);
+  ModelRepository(RepositoryOptions options, const FormMaker* maker, Places* places, Alarm* alarm);
 
   // INVALID_ARGUMENT unless every root is a folder.
   absl::Status CheckRoots() const;
@@ -114,7 +114,8 @@ class ModelRepository {
   void UnloadPartsOf(const std::string& ensemble);
 
   const RepositoryOptions options_;
-  const FormMaker& maker_;
+  const FormMaker& maker_;  // for what all devices have in common
+  Places& places_;
   Alarm& alarm_;
   mutable Mutex mutex_;
   std::map<std::string, Entry, std::less<>> entries_ TG_GUARDED_BY(mutex_);

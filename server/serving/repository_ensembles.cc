@@ -39,7 +39,8 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadEnsemble(const
   TG_RETURN_IF_ERROR(CompleteEnsemble(ensemble, &config));
   TG_ASSIGN_OR_RETURN(auto labels, LabelsOf(found, config));
   auto source = SourceOf(std::move(ensemble), config);
-  return ServedModel::Load(&maker_, &alarm_, std::move(config), StrCat(version), std::move(source),
+  TG_ASSIGN_OR_RETURN(const auto places, places_.Choose(&config));
+  return ServedModel::Load(places, &alarm_, std::move(config), StrCat(version), std::move(source),
                            std::move(labels));
 }
 

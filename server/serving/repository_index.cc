@@ -83,7 +83,7 @@ bool ModelRepository::Ready() const {
 std::string ModelRepository::InUse() const {
   std::vector<std::pair<int64_t, std::string>> rows;
   for (const auto& model : All()) {
-    rows.emplace_back(-model->forms().weight_bytes(),
+    rows.emplace_back(-model->weight_bytes(),
                       StrCat(model->config().name, " version ", model->version()));
   }
   constexpr size_t kShown = 8;

@@ -40,8 +40,9 @@ int64_t RowBytes(const Form& form, const Form::Io& io) {
 
 }  // namespace
 
-// The oldest request of each sequence of which none is running, as many as a batch has room for.
-Batcher::BatchPtr Batcher::TakeSequencesLocked(int64_t now, int64_t* wake_ns) {
+// The oldest request of each sequence of which none is running, as many as a batch has room for, of
+// those sequences that are at `place` or that begin.
+Batcher::BatchPtr Batcher::TakeSequencesLocked(size_t place, int64_t now, int64_t* wake_ns) {
   const ModelConfig& config = model_.config();
   if (levels_.empty()) return nullptr;
   std::deque<Waiting>& queue = levels_.begin()->second;
@@ -52,6 +53,7 @@ Batcher::BatchPtr Batcher::TakeSequencesLocked(int64_t now, int64_t* wake_ns) {
   for (size_t i = 0; i < queue.size() && chosen.size() < most; ++i) {
     Sequence& sequence = *queue[i].sequence;
     if (!seen.insert(&sequence).second || sequence.running) continue;
+    if (sequence.place.value_or(place) != place) continue;
     if (!chosen.empty() && queue[i].tails != queue[chosen.front()].tails) continue;
     if (!sequences_->Activate(sequence)) continue;
     chosen.push_back(i);
@@ -68,6 +70,7 @@ Batcher::BatchPtr Batcher::TakeSequencesLocked(int64_t now, int64_t* wake_ns) {
   for (const size_t i : chosen) {
     Waiting& waiting = queue[i];
     waiting.sequence->running = true;
+    waiting.sequence->place = place;
     --waiting.sequence->waiting;
     batch->rows += waiting.rows;
     batch->sequences.push_back({waiting.sequence, waiting.request.sequence.end});
@@ -89,7 +92,7 @@ absl::Status Batcher::MakeStates(const Batch& batch) {
       std::shared_ptr<Memory>& state = sequence->states.emplace_back();
       const int64_t bytes = RowBytes(*batch.form, io);
       if (bytes == 0) continue;
-      TG_ASSIGN_OR_RETURN(state, tenant_->Alloc(*model_.maker().device, bytes));
+      TG_ASSIGN_OR_RETURN(state, tenant_->Alloc(*batch.form->device, bytes));
     }
   }
   return absl::OkStatus();
@@ -127,7 +130,7 @@ void Batcher::GatherControls(const Batch& batch) const {
 // Puts controls and states into the batch's rows. A state is zero at a sequence's start, and in
 // rows that are only padding.
 absl::Status Batcher::CopyStatesIn(const Batch& batch, std::vector<TimelinePoint>* waits) {
-  Device& device = *model_.maker().device;
+  Device& device = *batch.form->device;
   const Form& form = *batch.form;
   for (size_t i = 0; i < form.controls.size() && !device.host_visible(); ++i) {
     const Form::Io& io = form.controls[i];
@@ -168,7 +171,7 @@ absl::Status Batcher::CopyStatesIn(const Batch& batch, std::vector<TimelinePoint
 // host reaches the device's memory, KeepStates does it once the run has ended.
 absl::Status Batcher::CopyStatesOut(const Batch& batch, const TimelinePoint& run,
                                     TimelinePoint* last) {
-  Device& device = *model_.maker().device;
+  Device& device = *batch.form->device;
   const Form& form = *batch.form;
   for (size_t i = 0; i < form.states_out.size() && !device.host_visible(); ++i) {
     const Form::Io& io = form.states_out[i];
@@ -187,7 +190,7 @@ absl::Status Batcher::CopyStatesOut(const Batch& batch, const TimelinePoint& run
 }
 
 void Batcher::KeepStates(const Batch& batch) const {
-  if (!model_.maker().device->host_visible()) return;
+  if (!batch.form->device->host_visible()) return;
   const Form& form = *batch.form;
   for (size_t i = 0; i < form.states_out.size(); ++i) {
     const Form::Io& io = form.states_out[i];

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,9 +25,10 @@ struct Sequence {
   uint64_t number = 0;  // what the model is told of it
   // By the configuration's states, once the first request has run.
   std::vector<std::shared_ptr<Memory>> states;
-  bool active = false;   // one of those that may run
-  bool running = false;  // one of its requests is
-  int64_t waiting = 0;   // requests in the queue
+  std::optional<size_t> place = {};  // the model's instance where they are
+  bool active = false;               // one of those that may run
+  bool running = false;              // one of its requests is
+  int64_t waiting = 0;               // requests in the queue
   int64_t used_ns = 0;
   absl::Status lost;  // why it ended before its time
 };

@@ -46,24 +46,49 @@ uint64_t NextLoad() {
 
 }  // namespace
 
-ServedModel::ServedModel(const FormMaker* maker, Alarm* alarm, ModelConfig config,
-                         std::string version, std::shared_ptr<FormSource> source,
+ServedModel::ServedModel(const std::vector<Place>& places, Alarm* alarm, ModelConfig config,
+                         std::string version, const std::shared_ptr<FormSource>& source,
                          std::vector<std::vector<std::string>> labels)
-    : maker_(*maker),
+    : maker_(*places.front().maker),
       alarm_(*alarm),
       config_(std::move(config)),
       version_(std::move(version)),
       load_(NextLoad()),
       batch_sizes_(config_.max_batch > 0 ? BatchSizes(config_) : std::vector<int64_t>{}),
-      labels_(std::move(labels)),
-      forms_(std::make_shared<FormCache>(maker, config_, std::move(source))) {}
+      labels_(std::move(labels)) {
+  for (const Place& place : places) {
+    instances_.push_back(std::make_unique<Instance>(place, config_, source));
+  }
+}
+
+int64_t ServedModel::weight_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& instance : instances_) bytes += instance->forms->weight_bytes();
+  return bytes;
+}
+
+// A form on each device, of which they all differ in nothing else.
+absl::StatusOr<FormCache::FormPtr> ServedModel::MakeEverywhere(const FormKey& key, int64_t rows,
+                                                               const InputValues& values) const {
+  FormCache::FormPtr first;
+  for (const auto& instance : instances_) {
+    auto made = instance->forms->Make(key, rows, values, *maker_.owner);
+    if (!made.ok() && instances_.size() > 1) {
+      return absl::Status(made.status().code(), StrCat("on ", instance->maker.device->name(), ": ",
+                                                       ToStd(made.status().message())));
+    }
+    TG_RETURN_IF_ERROR(made.status());
+    if (first == nullptr) first = *std::move(made);
+  }
+  return first;
+}
 
 absl::StatusOr<std::shared_ptr<ServedModel>> ServedModel::Load(
-    const FormMaker* maker, Alarm* alarm, ModelConfig config, std::string version,
+    const std::vector<Place>& places, Alarm* alarm, ModelConfig config, std::string version,
     std::shared_ptr<FormSource> source, std::vector<std::vector<std::string>> labels) {
-  auto out = std::make_shared<ServedModel>(maker, alarm, std::move(config), std::move(version),
-                                           std::move(source), std::move(labels));
-  if (out->config_.cached && maker->responses == nullptr) {
+  auto out = std::make_shared<ServedModel>(places, alarm, std::move(config), std::move(version),
+                                           source, std::move(labels));
+  if (out->config_.cached && out->maker_.responses == nullptr) {
     return FailedPrecondition(
         "response_cache is enabled in config.pbtxt, and this server keeps no answers; start it "
         "with --models-response-cache BYTES");
@@ -102,7 +127,7 @@ absl::Status ServedModel::WarmUpByValue() {
     key.shapes.push_back(std::move(shape));
   }
   key.values = Sha256("sample");
-  const auto made = forms_->Make(key, 0, values, *maker_.owner);
+  const auto made = MakeEverywhere(key, 0, values);
   // What is wrong with these values may be right with others; then the first request tells.
   if (!made.ok() && !absl::IsInvalidArgument(made.status())) return made.status();
   return LearnOutputs(made.ok() ? *made : nullptr);
@@ -131,7 +156,7 @@ absl::Status ServedModel::WarmUp() {
       }
       shapes = KnownShapes(smallest, rows);
     }
-    auto made = forms_->Make({.shapes = *shapes}, rows, {}, *maker_.owner);
+    auto made = MakeEverywhere({.shapes = *shapes}, rows, {});
     if (NeedsValues(made.status())) return WarmUpByValue();
     if (!made.ok() && KnownShapes(config_, rows)) return made.status();
     // A model may take no dimension of 1; then the first request tells.
@@ -156,7 +181,7 @@ absl::Status ServedModel::MakeSamples() {
       if (rows > 0) shape.insert(shape.begin(), rows);
       key.shapes.push_back(spec.InModel(shape));
     }
-    const auto made = forms_->Make(key, rows, {}, *maker_.owner);
+    const auto made = MakeEverywhere(key, rows, {});
     if (made.ok()) continue;
     return absl::Status(made.status().code(),
                         StrCat("model_warmup: ", ToStd(made.status().message())));

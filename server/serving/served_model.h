@@ -3,9 +3,11 @@
 // that another version may take its place at any time.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/base/mutex.h"
@@ -14,17 +16,34 @@
 #include "server/serving/form_cache.h"
 #include "server/serving/infer.h"
 #include "server/serving/model_config.h"
+#include "server/serving/places.h"
 #include "server/serving/statistics.h"
 
 namespace telegrad {
 
 class ServedModel : public std::enable_shared_from_this<ServedModel> {
  public:
+  // What it has on one of its devices.
+  struct Instance {
+    Instance(const Place& place, const ModelConfig& config,
+             const std::shared_ptr<FormSource>& source)
+        : maker(*place.maker),
+          count(place.count),
+          forms(std::make_shared<FormCache>(place.maker, config, source)) {}
+
+    const FormMaker& maker;
+    const int64_t count;  // see Place
+    const std::shared_ptr<FormCache> forms;
+    std::atomic<int64_t> mean_ns{0};     // of the device's time for a batch, lately; 0: unknown
+    std::atomic<int64_t> learned_ns{0};  // when that was, as the clock has it; 0: never
+    std::atomic<int64_t> avoid_ns{0};    // until then, as the clock has it: a run was lost there
+  };
+
   // Compiles what has to be there before the first request: the smallest and the preferred batch
   // sizes, where all other dimensions are known. `config` is complete but for what only the
   // compiled model tells of its outputs. Long: for a thread that compiles.
   static absl::StatusOr<std::shared_ptr<ServedModel>> Load(
-      const FormMaker* maker, Alarm* alarm, ModelConfig config, std::string version,
+      const std::vector<Place>& places, Alarm* alarm, ModelConfig config, std::string version,
       std::shared_ptr<FormSource> source, std::vector<std::vector<std::string>> labels);
 
   // Answers the request by `done`, now or later.
@@ -33,7 +52,10 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   const ModelConfig& config() const { return config_; }
   const std::string& version() const { return version_; }
   ServingStatistics& statistics() { return statistics_; }
-  FormCache& forms() { return *forms_; }
+  const std::vector<std::unique_ptr<Instance>>& instances() const { return instances_; }
+  // Of its weights, on all devices.
+  int64_t weight_bytes() const;
+  // The clock, threads and owner, which are the same on all devices.
   const FormMaker& maker() const { return maker_; }
   Alarm& alarm() const { return alarm_; }
   const std::vector<int64_t>& batch_sizes() const { return batch_sizes_; }
@@ -42,10 +64,13 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   // Of an output by its number; empty where it has none.
   const std::vector<std::string>& labels(size_t output) const { return labels_[output]; }
 
-  ServedModel(const FormMaker* maker, Alarm* alarm, ModelConfig config, std::string version,
-              std::shared_ptr<FormSource> source, std::vector<std::vector<std::string>> labels);
+  ServedModel(const std::vector<Place>& places, Alarm* alarm, ModelConfig config,
+              std::string version, const std::shared_ptr<FormSource>& source,
+              std::vector<std::vector<std::string>> labels);
 
  private:
+  absl::StatusOr<FormCache::FormPtr> MakeEverywhere(const FormKey& key, int64_t rows,
+                                                    const InputValues& values) const;
   bool AnswerFromCache(const Tenant& tenant, Waiting* waiting);
   absl::Status WarmUp();
   absl::Status WarmUpByValue();
@@ -63,7 +88,7 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   const uint64_t load_;  // a number that no other load of a model has
   const std::vector<int64_t> batch_sizes_;
   std::vector<std::vector<std::string>> labels_;
-  std::shared_ptr<FormCache> forms_;
+  std::vector<std::unique_ptr<Instance>> instances_;
   ServingStatistics statistics_;
   Mutex mutex_;
   std::map<const Tenant*, std::shared_ptr<Batcher>> batchers_ TG_GUARDED_BY(mutex_);

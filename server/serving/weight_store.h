@@ -35,6 +35,11 @@ class WeightStore {
   Plan MakePlan(std::vector<std::string_view> contents);
   // A view for each content, empty for one without bytes. Waits until they are there.
   absl::StatusOr<std::vector<BufferView>> Place(const Plan& plan, Budget* budget);
+  // All that was put there is lost with the machine that had it.
+  void Forget() {
+    const MutexLock lock(mutex_);
+    kept_.clear();
+  }
 
  private:
   struct Kept {

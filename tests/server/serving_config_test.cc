@@ -8,21 +8,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class ServingConfigTest : public ServingTest {
- protected:
-  inference::ModelConfig ConfigOf(const std::string& model) {
-    grpc::ClientContext context;
-    inference::ModelConfigRequest request;
-    request.set_name(model);
-    inference::ModelConfigResponse response;
-    EXPECT_TRUE(stub_->ModelConfig(&context, request, &response).ok());
-    return response.config();
-  }
-  std::string ReasonOf(const std::string& model) {
-    const auto rows = Loaded(model);
-    return rows.empty() ? "" : rows.front().reason();
-  }
-};
+using ServingConfigTest = ServingTest;
 
 // As in the first example of Triton's documentation: a model of one image, which requests send
 // without the dimension of 1.

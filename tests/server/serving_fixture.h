@@ -143,6 +143,19 @@ class ServingTest : public DaemonTest {
     EXPECT_FALSE(loading) << model;
     return out;
   }
+  // Why a model is not served, once it has been tried.
+  std::string ReasonOf(const std::string& model) {
+    const auto rows = Loaded(model);
+    return rows.empty() ? "" : rows.front().reason();
+  }
+  inference::ModelConfig ConfigOf(const std::string& model) {
+    grpc::ClientContext context;
+    inference::ModelConfigRequest request;
+    request.set_name(model);
+    inference::ModelConfigResponse response;
+    EXPECT_TRUE(stub_->ModelConfig(&context, request, &response).ok());
+    return response.config();
+  }
   bool BecomesReady(const std::string& model) {
     Loaded(model);
     return IsReady(model);

@@ -358,6 +358,8 @@ class ProtocolTest(unittest.TestCase):
             nonlocal compared
             name = prefix + message.name
             for f in message.field:
+                if f.number >= 1000 and f.number not in {row[1] for row in theirs[name]}:
+                    continue  # Telegrad's own
                 self.assertIn((f.name, f.number, f.type, f.label, f.type_name), theirs[name], name)
                 compared += 1
             for enum in message.enum_type:

@@ -1,0 +1,150 @@
+// Where a batch runs, if its model has instances on several devices: where it is expected to end
+// first. A batch that a device has lost, because another machine is gone, runs elsewhere.
+#include <algorithm>
+#include <utility>
+
+#include "server/serving/batcher.h"
+#include "server/serving/served_model.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kFirstGuessNs = 100'000;     // before a batch has run anywhere
+constexpr int64_t kAvoidedNs = 5'000'000'000;  // after a device has lost a batch
+constexpr int64_t kStaleNs = 1'000'000'000;    // after which a device is tried again
+constexpr int64_t kOld = 7, kNew = 1;          // weights of the mean
+
+using Instances = std::vector<std::unique_ptr<ServedModel::Instance>>;
+
+// How long a batch is expected to run there: as long as lately or, where nothing is known of late,
+// as long as where it is shortest. Otherwise a device that was slow once would never be tried
+// again.
+int64_t MeanNs(const Instances& instances, size_t place, int64_t now) {
+  const ServedModel::Instance& instance = *instances[place];
+  const int64_t known = instance.mean_ns.load(std::memory_order_relaxed);
+  const bool fresh = now - instance.learned_ns.load(std::memory_order_relaxed) < kStaleNs;
+  if (known > 0 && fresh) return known;
+  int64_t least = known > 0 ? known : INT64_MAX;
+  for (const auto& other : instances) {
+    const int64_t ns = other->mean_ns.load(std::memory_order_relaxed);
+    if (ns > 0) least = std::min(least, ns);
+  }
+  return least == INT64_MAX ? kFirstGuessNs : least;
+}
+
+// When a batch that is handed in now would have ended, from now.
+int64_t EndNs(const Instances& instances, size_t place, int64_t now) {
+  const FormMaker& maker = instances[place]->maker;
+  const FairQueue* const queue = maker.env->devices->queue(*maker.device, QueueKind::kCompute);
+  const auto queued = queue == nullptr ? 0 : static_cast<int64_t>(queue->backlog_ns());
+  return std::max(queued, maker.expected_ns->load(std::memory_order_relaxed)) +
+         MeanNs(instances, place, now);
+}
+
+bool IsWell(const ServedModel::Instance& instance, int64_t now) {
+  const FormMaker& maker = instance.maker;
+  return instance.avoid_ns.load(std::memory_order_relaxed) <= now &&
+         maker.env->devices->CheckTakesWork(*maker.pooled).ok() && maker.device->Health().ok();
+}
+
+}  // namespace
+
+std::vector<size_t> Batcher::PlacesLocked(int64_t now) const {
+  const auto& instances = model_.instances();
+  struct Row {
+    bool ill;
+    int64_t end_ns;
+    size_t place;
+    auto operator<=>(const Row&) const = default;
+  };
+  std::vector<Row> rows;
+  for (size_t i = 0; i < instances.size(); ++i) {
+    if (running_[i] >= most_running_[i]) continue;
+    if (instances.size() == 1) return {0};
+    rows.push_back({!IsWell(*instances[i], now), EndNs(instances, i, now), i});
+  }
+  std::ranges::sort(rows);
+  std::vector<size_t> out;
+  for (const Row& row : rows) {
+    // What is not well is only better than nothing, except for the states that it has.
+    if (!row.ill || rows.front().ill || sequences_ != nullptr) out.push_back(row.place);
+  }
+  return out;
+}
+
+Batcher::BatchPtr Batcher::NextLocked(int64_t now, int64_t* wake_ns) {
+  if (waiting_ == 0) return nullptr;
+  for (const size_t place : PlacesLocked(now)) {
+    BatchPtr batch = TakeLocked(place, now, wake_ns);
+    if (batch != nullptr) {
+      ++running_[place];
+      Occupy(batch.get(), place, now);
+      return batch;
+    }
+    if (sequences_ == nullptr) break;  // another place would have nothing, either
+  }
+  return nullptr;
+}
+
+void Batcher::Occupy(Batch* batch, size_t place, int64_t now) const {
+  batch->place = place;
+  batch->expected_ns = MeanNs(model_.instances(), place, now);
+  model_.instances()[place]->maker.expected_ns->fetch_add(batch->expected_ns,
+                                                          std::memory_order_relaxed);
+}
+
+void Batcher::Release(const Batch& batch) const {
+  const ServedModel::Instance& instance = *model_.instances()[batch.place];
+  instance.maker.expected_ns->fetch_sub(batch.expected_ns, std::memory_order_relaxed);
+}
+
+// The first batch tells nothing: its pages are cold. A shorter time counts for more than a longer
+// one, which may be somebody else's.
+void Batcher::Learn(const Batch& batch) const {
+  ServedModel::Instance& here = *model_.instances()[batch.place];
+  if (here.learned_ns.exchange(batch.times.run_ns, std::memory_order_relaxed) == 0) return;
+  const int64_t taken = batch.taken->ns.load(std::memory_order_relaxed);
+  const int64_t ns =
+      std::max<int64_t>(taken > 0 ? taken : batch.times.run_ns - batch.times.gathered_ns, 1);
+  const int64_t before = here.mean_ns.load(std::memory_order_relaxed);
+  const int64_t mean = before == 0   ? ns
+                       : ns < before ? (before + ns) / 2
+                                     : (kOld * before + kNew * ns) / (kOld + kNew);
+  here.mean_ns.store(mean, std::memory_order_relaxed);
+}
+
+// True if the batch runs elsewhere now. States are only where they are, and nobody knows whether a
+// run of theirs has ended there.
+bool Batcher::MoveAway(const BatchPtr& batch, const absl::Status& status) {
+  const auto& instances = model_.instances();
+  ServedModel::Instance& here = *instances[batch->place];
+  if (!absl::IsUnavailable(status) || !here.maker.device->link()) return false;
+  // The weights that it had are gone, too, even if it is there again.
+  if (batch->form != nullptr && here.forms->Forget(batch->form)) here.maker.weights->Forget();
+  const int64_t now = model_.maker().env->clock->Ns();
+  here.avoid_ns.store(now + kAvoidedNs, std::memory_order_relaxed);
+  if (model_.config().sequences || instances.size() == 1) return false;
+  if (++batch->moves >= static_cast<int>(instances.size())) return false;
+  size_t best = batch->place;
+  for (size_t i = 0; i < instances.size(); ++i) {
+    if (!IsWell(*instances[i], now)) continue;
+    if (best == batch->place || EndNs(instances, i, now) < EndNs(instances, best, now)) best = i;
+  }
+  if (best == batch->place) return false;
+  Release(*batch);
+  {
+    const MutexLock lock(mutex_);
+    --running_[batch->place];
+    ++running_[best];  // above its most for once
+  }
+  Occupy(batch.get(), best, now);
+  batch->buffers = nullptr;
+  batch->form = nullptr;
+  batch->taken = std::make_shared<DeviceTime>();
+  batch->device_time = {};
+  model_.maker().env->workers->Post([self = shared_from_this(), batch] { self->Start(batch); },
+                                    tenant_->share);
+  return true;
+}
+
+}  // namespace telegrad
