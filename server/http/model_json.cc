@@ -34,6 +34,7 @@ std::string IoJson(const TensorSpec& spec, bool batches) {
       "{\"name\":", JsonQuote(spec.name), ",\"data_type\":\"TYPE_",
       spec.strings ? "STRING" : DatatypeOf(spec.dtype), "\",\"dims\":", dims_of(spec.shape),
       spec.inner ? StrCat(",\"reshape\":{\"shape\":", dims_of(*spec.inner), "}") : "",
+      spec.ragged ? ",\"allow_ragged_batch\":true" : "",
       spec.labels.empty() ? "" : StrCat(",\"label_filename\":", JsonQuote(spec.labels)), "}");
 }
 

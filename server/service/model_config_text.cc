@@ -87,10 +87,10 @@ absl::Status ReadIo(const Io& io, std::vector<TensorSpec>* out) {
   }
   if constexpr (requires { io.label_filename(); }) spec.labels = io.label_filename();
   if constexpr (requires { io.optional(); }) {
-    if (io.optional() || io.allow_ragged_batch()) {
-      return Unimplemented("'", io.name(),
-                           "': optional inputs and ragged batches are not supported");
+    if (io.optional()) {
+      return Unimplemented("'", io.name(), "': optional inputs are not supported");
     }
+    spec.ragged = io.allow_ragged_batch();
   }
   out->push_back(std::move(spec));
   return absl::OkStatus();
@@ -271,6 +271,9 @@ void WriteIo(const TensorSpec& spec, bool batches, Io* out) {
     for (size_t i = first; i < spec.inner->size(); ++i) shape->Add((*spec.inner)[i]);
   }
   if constexpr (requires { out->set_label_filename(""); }) out->set_label_filename(spec.labels);
+  if constexpr (requires { out->set_allow_ragged_batch(true); }) {
+    out->set_allow_ragged_batch(spec.ragged);
+  }
 }
 
 }  // namespace

@@ -79,15 +79,21 @@ void Batcher::Start(const BatchPtr& batch) {
   // the next time.
   const std::vector<int64_t>& sizes = batch->model->batch_sizes();
   const auto exact = std::ranges::lower_bound(sizes, batch->rows);
+  const InputShapes tails = TailsOf(batch.get());
   for (auto it = exact; it != sizes.end() && batch->form == nullptr; ++it) {
-    batch->form = forms.Find({.shapes = WithBatch(first.tails, *it)});
+    batch->form = forms.Find({.shapes = WithBatch(tails, *it)});
   }
   const bool found = batch->form != nullptr;
   if (!found || batch->form->rows != *exact) {
-    forms.Get({.shapes = WithBatch(first.tails, *exact)}, *exact, nullptr, tenant_,
+    forms.Get({.shapes = WithBatch(tails, *exact)}, *exact, nullptr, tenant_,
               [self = shared_from_this(),
                batch = found ? nullptr : batch](const absl::StatusOr<FormCache::FormPtr>& form) {
                 if (batch == nullptr) return;
+                // A size that is rounded up may be more than the model has room for.
+                if (absl::IsInvalidArgument(form.status()) && !batch->sizes.empty() &&
+                    !std::exchange(batch->exact, true)) {
+                  return self->Start(batch);
+                }
                 if (!form.ok()) return self->Over(batch, form.status());
                 batch->form = *form;
                 self->Run(batch);
@@ -173,7 +179,7 @@ void Batcher::KeepBuffers(std::shared_ptr<const Form> form, std::unique_ptr<Buff
 void Batcher::Gather(const Batch& batch) const {
   const Form& form = *batch.form;
   for (size_t i = 0; i < form.inputs.size(); ++i) {
-    if (form.inputs[i].bytes == 0) continue;
+    if (form.inputs[i].bytes == 0 || GatherRagged(batch, i)) continue;
     auto* to = static_cast<uint8_t*>(batch.buffers->inputs[i]->host());
     uint8_t* const end = to + form.inputs[i].bytes;
     for (const Waiting& waiting : batch.requests) {
@@ -316,6 +322,7 @@ absl::StatusOr<InferResult> Batcher::Scatter(const Batch& batch, const Waiting& 
       if (data != nullptr) data += row_bytes * first_row;
     }
     out.data = data;
+    if (!batch.sizes.empty()) TG_RETURN_IF_ERROR(Cut(batch, waiting, output, &out));
     if (classes > 0) {
       TG_RETURN_IF_ERROR(
           Classify(io.dtype, classes, form.rows > 0, batch.model->labels(output), &out));

@@ -27,6 +27,7 @@ struct Waiting {
   std::vector<size_t> inputs;   // by the model's inputs: which of the request's
   std::vector<size_t> outputs;  // by the request's outputs: which of the model's
   InputShapes tails;            // shapes of the inputs without the batch's dimension
+  std::vector<int64_t> sizes;   // by the model's ragged sizes; the tails have -1 there
   int64_t rows = 0;             // of the batch; 0 where the model does not batch
   uint64_t level = 0;           // of priority
   int64_t arrived_ns = 0;
@@ -57,7 +58,9 @@ struct Batch {
   std::shared_ptr<DeviceTime> taken = std::make_shared<DeviceTime>();
   TakenTime device_time = {};
   int attempts = 0;
-  int moves = 0;  // to other places
+  int moves = 0;               // to other places
+  std::vector<int64_t> sizes;  // by the model's ragged sizes, with padding
+  bool exact = false;          // these are only as large as they have to be
 };
 
 // Thread-safe. Whoever calls keeps the model meanwhile.
@@ -96,7 +99,11 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   absl::StatusOr<std::shared_ptr<BufferSet>> TakeBuffers(const std::shared_ptr<const Form>& form);
   absl::StatusOr<std::unique_ptr<BufferSet>> NewBuffers(const Form& form);
   void KeepBuffers(std::shared_ptr<const Form> form, std::unique_ptr<BufferSet> buffers);
+  InputShapes TailsOf(Batch* batch) const;
   void Gather(const Batch& batch) const;
+  bool GatherRagged(const Batch& batch, size_t input) const;
+  absl::Status Cut(const Batch& batch, const Waiting& waiting, size_t output,
+                   InferOutput* out) const;
   absl::Status MakeStates(const Batch& batch);
   void GatherControls(const Batch& batch) const;
   absl::Status CopyStatesIn(const Batch& batch, std::vector<TimelinePoint>* waits);

@@ -199,8 +199,9 @@ absl::StatusOr<Ensemble> ResolveEnsemble(const ModelConfig& config, const FindPa
 absl::Status CompleteEnsemble(const Ensemble& ensemble, ModelConfig* config) {
   for (const auto* specs : {&config->inputs, &config->outputs}) {
     for (const TensorSpec& spec : *specs) {
-      if (!spec.inner) continue;
-      return Unimplemented("'", spec.name, "': an ensemble has no reshape; its steps may have one");
+      if (!spec.inner && !spec.ragged) continue;
+      return Unimplemented("'", spec.name, "': an ensemble has no ",
+                           spec.inner ? "reshape; its steps may have one" : "ragged batches");
     }
   }
   std::vector<const TensorSpec*> taken(ensemble.tensors), made(ensemble.tensors);
@@ -228,6 +229,7 @@ absl::Status CompleteEnsemble(const Ensemble& ensemble, ModelConfig* config) {
     inputs.push_back(*spec);
     inputs.back().name = config->inputs[i].name;
     inputs.back().inner.reset();
+    inputs.back().ragged = false;
   }
   for (size_t i = 0; i < config->outputs.size(); ++i) {
     outputs.push_back(*made[ensemble.outputs[i]]);

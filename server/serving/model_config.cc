@@ -29,6 +29,7 @@ absl::StatusOr<TensorSpec> SpecOf(const onnx::ValueInfo& value) {
   TensorSpec out{.name = std::string(value.name), .dtype = dtype, .shape = {}, .strings = strings};
   for (const onnx::Dimension& dim : value.shape) {
     out.shape.push_back(dim.param.empty() && dim.value >= 0 ? dim.value : -1);
+    out.names.emplace_back(dim.param);
   }
   return out;
 }
@@ -129,6 +130,7 @@ absl::Status Join(std::string_view what, bool batches, const std::vector<TensorS
                              ToString(it->shape));
     }
     it->labels = spec.labels;
+    it->ragged = spec.ragged;
     if (!known) it->dtype = spec.dtype;
     if (!known) it->strings = spec.strings;
     if (!known) it->shape = shape;
@@ -286,6 +288,7 @@ absl::Status JoinSpecs(const std::vector<TensorSpec>& inputs,
   TG_RETURN_IF_ERROR(Join("input", batches, inputs, &config->inputs));
   TG_RETURN_IF_ERROR(Join("output", batches, outputs, &config->outputs));
   TG_RETURN_IF_ERROR(CheckWarmups(*config));
+  TG_ASSIGN_OR_RETURN(config->ragged, FindRagged(*config));
   if (!batches) return absl::OkStatus();
   for (const auto* specs : {&config->inputs, &config->outputs}) {
     for (const TensorSpec& spec : *specs) {

@@ -14,6 +14,7 @@
 #include "engine/ir/graph.h"
 #include "engine/types/dtype.h"
 #include "server/serving/model_format.h"
+#include "server/serving/ragged.h"
 
 namespace telegrad {
 
@@ -24,6 +25,8 @@ struct TensorSpec {
   Shape shape;              // where the model batches, the first dimension is the batch's
   bool strings = false;     // of datatype BYTES, which has no type of a graph
   std::string labels = {};  // the file with a label for each class, in the model's folder
+  std::vector<std::string> names = {};  // of its dimensions, as the model has them; "" for none
+  bool ragged = false;                  // of an input: see ragged.h
   // As the model has it, where requests have another shape; see reshape.h.
   std::optional<Shape> inner = std::nullopt;
 
@@ -125,6 +128,7 @@ struct ModelConfig {
   std::vector<EnsembleStep> steps = {};               // of an ensemble, which has no file
   std::vector<WarmupSample> warmups = {};
   std::map<std::string, std::string> parameters = {};  // for clients that ask; of no effect here
+  std::vector<RaggedSize> ragged = {};                 // sizes that differ within a batch
   bool cached = false;                                 // answers are kept, see response_cache.h
   bool batch_said = false;                             // whether the file says max_batch
   // Whether a form of the model is for given values of inputs, such as strings, which are read when

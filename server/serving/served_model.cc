@@ -276,6 +276,19 @@ absl::StatusOr<Waiting> ServedModel::Admitted(InferRequest request) const {
     }
     out.tails.push_back(std::move(shape));
   }
+  for (const RaggedSize& ragged : config_.ragged) {
+    std::optional<int64_t> size;
+    for (const auto& [input, axis] : ragged.inputs) {
+      const int64_t here = std::exchange(out.tails[input][axis - 1], -1);
+      if (size.value_or(here) != here) {
+        return InvalidArgument("model '", config_.name, "', input '", config_.inputs[input].name,
+                               "': its dimension ", axis, " is ", here, ", and the same size '",
+                               ragged.name, "' is ", *size, " in another input");
+      }
+      size = here;
+    }
+    out.sizes.push_back(*size);
+  }
   if (config_.by_value) {
     out.rows = 0;
     for (size_t i = 0; i < out.inputs.size(); ++i) {
