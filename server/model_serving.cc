@@ -41,6 +41,7 @@ absl::StatusOr<std::unique_ptr<ModelServing>> ModelServing::Start(const Flags& f
                          .control = ControlOf(flags.GetString("models-control")),
                          .poll = std::chrono::seconds(flags.GetInt("models-poll")),
                          .devices = flags.GetList("models-device"),
+                         .evict = flags.GetBool("models-evict"),
                          .response_cache = flags.GetInt("models-response-cache"),
                          .shared_memory = flags.GetString("models-shared-memory"),
                          .read = &ReadServedModel,

@@ -149,12 +149,7 @@ absl::StatusOr<HttpAnswer> InferenceExchange::Tell() {
     case What::kServer:
       return Json(ServerJson(models_.Extensions()));
     case What::kModelReady: {
-      const auto model = find();
-      if (absl::IsUnavailable(model.status()) || absl::IsNotFound(model.status())) {
-        HttpAnswer answer = ErrorAnswer(model.status());
-        return answer;
-      }
-      TG_RETURN_IF_ERROR(model.status());
+      TG_RETURN_IF_ERROR(models_.CheckReady(*caller_.tenant, route_.model, route_.version));
       return HttpAnswer{};
     }
     case What::kModel: {

@@ -111,11 +111,9 @@ absl::Status InferenceService::ModelReady(const Caller& caller,
                                           const inference::ModelReadyRequest& request,
                                           inference::ModelReadyResponse* response) {
   TG_ASSIGN_OR_RETURN(const ModelServer* models, Models());
-  const auto model = models->Find(*caller.tenant, request.name(), request.version());
-  if (!model.ok() && !absl::IsUnavailable(model.status()) && !absl::IsNotFound(model.status())) {
-    return model.status();
-  }
-  response->set_ready(model.ok());
+  const absl::Status ready = models->CheckReady(*caller.tenant, request.name(), request.version());
+  if (!ready.ok() && !absl::IsUnavailable(ready) && !absl::IsNotFound(ready)) return ready;
+  response->set_ready(ready.ok());
   return absl::OkStatus();
 }
 

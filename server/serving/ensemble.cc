@@ -78,6 +78,11 @@ class Resolver {
     TG_ASSIGN_OR_RETURN(const auto outputs, Mapped(level, where, "output", config.outputs,
                                                    step.outputs, /*all=*/false));
     if (config.steps.empty()) {
+      if (config.sequences) {
+        return Unimplemented(where,
+                             ": the model keeps states of sequences, and an ensemble answers each "
+                             "request for itself; call the model alone");
+      }
       if (config.by_value) {
         return Unimplemented(where,
                              ": the model depends on the values of its inputs, so that it "

@@ -102,7 +102,7 @@ absl::Status FormMaker::CheckRoom(const ModelConfig& config, int64_t new_weights
                            " (", new_weights, " of weights, ", temporaries,
                            " of temporaries), and ", std::max<int64_t>(left, 0), " are left of ",
                            std::min(account.limit(), device->memory_limit()),
-                           "; unload a model or raise --models-memory; in use: ", in_use());
+                           "; unload a model or raise --models-memory");
 }
 
 absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(FormSource& source,
@@ -183,7 +183,13 @@ absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(FormSource& source,
     form->weight_bytes += model.slots[i].bytes;
   }
   const WeightStore::Plan plan = weights->MakePlan(std::move(contents));
-  TG_RETURN_IF_ERROR(CheckRoom(config, plan.new_bytes, cost.temporary_bytes));
+  absl::Status room = CheckRoom(config, plan.new_bytes, cost.temporary_bytes);
+  while (!room.ok() && make_room != nullptr && make_room(config.name)) {
+    owner->engine->ReleaseMemory();
+    // What went may have been what both have in common.
+    room = CheckRoom(config, weights->NewBytes(plan), cost.temporary_bytes);
+  }
+  TG_RETURN_IF_ERROR(room);
   TG_ASSIGN_OR_RETURN(std::vector<BufferView> placed, weights->Place(plan, &budget));
   form->weights.resize(model.slots.size());
   for (size_t i = 0; i < slots.size(); ++i) form->weights[slots[i]] = std::move(placed[i]);

@@ -48,8 +48,10 @@ struct FormMaker {
   WeightStore* weights;
   ResponseCache* responses;  // null where none are kept
   ReadModel read;
-  std::function<std::string()> in_use;  // which models hold how much, for an error
-  Device* pooled = nullptr;             // the device as the daemon has it
+  // Unloads a model for the one of that name; false if there is none to unload. May be null.
+  using MakeRoom = std::function<bool(const std::string& name)>;
+  MakeRoom make_room = nullptr;
+  Device* pooled = nullptr;  // the device as the daemon has it
   // How long the batches of all models that are on their way there are expected to run.
   std::shared_ptr<std::atomic<int64_t>> expected_ns = nullptr;
 

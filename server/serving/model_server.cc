@@ -64,13 +64,16 @@ ModelServer::ModelServer(ServingOptions options, const Environment* env,
       owner_(std::move(owner)),
       regions_(options_.shared_memory),
       responses_(options_.response_cache),
-      maker_{.env = env,
-             .device = nullptr,
-             .owner = owner_.get(),
-             .weights = nullptr,
-             .responses = options_.response_cache > 0 ? &responses_ : nullptr,
-             .read = options_.read,
-             .in_use = [this] { return repository_->InUse(); }},
+      maker_{
+          .env = env,
+          .device = nullptr,
+          .owner = owner_.get(),
+          .weights = nullptr,
+          .responses = options_.response_cache > 0 ? &responses_ : nullptr,
+          .read = options_.read,
+          .make_room = options_.evict
+                           ? [this](const std::string& name) { return repository_->EvictOne(name); }
+                           : FormMaker::MakeRoom()},
       places_(maker_, options_.devices),
       repository_(std::make_unique<ModelRepository>(
           RepositoryOptions{.roots = options_.roots, .parse = options_.parse}, &maker_, &places_,
@@ -106,6 +109,12 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelServer::Find(const Tenant& ten
                                                                std::string_view version) const {
   TG_RETURN_IF_ERROR(MayUse(tenant, model));
   return repository_->Find(model, version);
+}
+
+absl::Status ModelServer::CheckReady(const Tenant& tenant, std::string_view model,
+                                     std::string_view version) const {
+  TG_RETURN_IF_ERROR(Find(tenant, model, version).status());
+  return draining_ ? absl::UnavailableError("the server is shutting down") : absl::OkStatus();
 }
 
 std::vector<std::string_view> ModelServer::Extensions() const {
@@ -206,6 +215,24 @@ InferDone ModelServer::Traced(const Tenant& tenant, InferRequest* request, Infer
 void ModelServer::Infer(const std::shared_ptr<Tenant>& tenant, InferRequest request,
                         InferDone done) {
   if (draining_) return done(absl::UnavailableError("the server is shutting down"));
+  if (!options_.evict || !MayUse(*tenant, request.model).ok() ||
+      !repository_->IsEvicted(request.model)) {
+    return InferNow(tenant, std::move(request), std::move(done));
+  }
+  struct Kept {
+    InferRequest request;
+    InferDone done;
+  };
+  const std::string name = request.model;
+  auto kept = std::make_shared<Kept>(Kept{std::move(request), std::move(done)});
+  // Whether it could be loaded, and why not, is found like that of any model.
+  repository_->Wake(name, [this, tenant, kept](const absl::Status&) {
+    InferNow(tenant, std::move(kept->request), std::move(kept->done));
+  });
+}
+
+void ModelServer::InferNow(const std::shared_ptr<Tenant>& tenant, InferRequest request,
+                           InferDone done) {
   const auto model = Find(*tenant, request.model, request.version);
   if (!model.ok()) return done(model.status());
   done = Traced(*tenant, &request, std::move(done));

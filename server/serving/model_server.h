@@ -27,6 +27,7 @@ struct ServingOptions {
   Control control = Control::kStart;
   std::chrono::seconds poll{15};
   std::vector<std::string> devices;  // of the pool; none: the first
+  bool evict = false;                // models that are not used, where others need their memory
   int64_t response_cache = 0;        // bytes of answers that are kept for repetition
   std::string shared_memory;  // what names of memory that clients may share begin with; "": none
   ReadModel read;
@@ -63,11 +64,15 @@ class ModelServer {
   // Requests are refused from now on.
   void Drain() { draining_ = true; }
   bool Ready() const { return !draining_ && repository_->Ready(); }
+  // Whether a request would be answered: as Find, and UNAVAILABLE while the server drains.
+  absl::Status CheckReady(const Tenant& tenant, std::string_view model,
+                          std::string_view version) const;
 
   // By Triton's names, with the labels model and version.
   std::vector<LabelledMetric> Metrics() const;
 
  private:
+  void InferNow(const std::shared_ptr<Tenant>& tenant, InferRequest request, InferDone done);
   InferDone Traced(const Tenant& tenant, InferRequest* request, InferDone done);
   absl::Status TakeRegions(Tenant& tenant, InferRequest* request) const;
   absl::Status GiveRegions(const std::string& tenant, const std::vector<WantedOutput>& wanted,

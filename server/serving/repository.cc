@@ -213,10 +213,13 @@ absl::Status ModelRepository::LoadNow(const std::string& name) {
     }
     const std::string reason(model.status().message());
     Log(LogLevel::kError, "model_failed",
-        {{"name", name}, {"version", version}, {"reason", reason}});
+        {{"name", name}, {"version", version}, {"reason", reason}, {"in_use", InUse()}});
     if (failed.ok()) {
+      // Which models there are is for whoever may load: a reason is told to their tenants.
+      const bool full = absl::IsResourceExhausted(model.status());
       failed = absl::Status(model.status().code(),
-                            StrCat("model '", name, "' version ", version, ": ", reason));
+                            StrCat("model '", name, "' version ", version, ": ", reason,
+                                   full ? StrCat("; in use: ", InUse()) : ""));
     }
     if (known != before.end()) {
       loaded.insert(*known);  // goes on serving what it was
@@ -236,11 +239,15 @@ absl::Status ModelRepository::LoadNow(const std::string& name) {
   };
   const MutexLock lock(mutex_);
   Entry& entry = entries_[name];
+  entry.evicted = false;
   entry.versions.swap(loaded);  // what is replaced goes when the lock is given back
   entry.states = std::move(states);
   entry.stamps = std::move(stamps);
   std::erase_if(entry.stamps, [&](const auto& s) { return !entry.versions.contains(s.first); });
-  entry.reason = entry.versions.empty() ? std::string(failed.message()) : "";
+  entry.reason = "";
+  for (const auto& [version, state] : entry.states) {
+    if (entry.versions.empty() && entry.reason.empty()) entry.reason = state.reason;
+  }
   before.clear();
   return failed;
 }
@@ -254,6 +261,7 @@ void ModelRepository::UnloadNow(const std::string& name) {
   entry.stamps.clear();
   entry.reason = "unloaded";
   entry.wanted = false;
+  entry.evicted = false;
 }
 
 void ModelRepository::Enqueue(const std::string& name, std::function<void()> task) {

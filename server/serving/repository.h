@@ -66,7 +66,13 @@ class ModelRepository {
   std::vector<IndexRow> Index() const;
   // Whether every model that is to be served is.
   bool Ready() const;
-  // "NAME 123, ..." of those that hold the most.
+  // Unloads the model that was not used for the longest time, for the one of that name, until it is
+  // asked for. False where every other one has requests or is being loaded.
+  bool EvictOne(const std::string& for_name);
+  bool IsEvicted(std::string_view name) const;
+  // Loads it again, once for all who ask meanwhile.
+  void Wake(const std::string& name, Done done);
+  // For administrators alone: "NAME 123, ..." of those that hold the most.
   std::string InUse() const;
 
  private:
@@ -79,6 +85,8 @@ class ModelRepository {
     std::string reason;   // of the model as a whole, where it is not served
     bool wanted = false;  // is to be served
     bool busy = false;
+    bool evicted = false;      // its memory was needed; see EvictOne
+    std::vector<Done> waking;  // who waits for it to be loaded again
     std::deque<std::function<void()>> waiting;
     uint64_t stamp = 0;
     std::map<int64_t, uint64_t> stamps;  // of what each version was loaded from

@@ -76,8 +76,10 @@ std::vector<IndexRow> ModelRepository::Index() const {
 
 bool ModelRepository::Ready() const {
   const MutexLock lock(mutex_);
-  return std::ranges::all_of(
-      entries_, [](const auto& row) { return !row.second.wanted || !row.second.versions.empty(); });
+  return std::ranges::all_of(entries_, [](const auto& row) {
+    const Entry& entry = row.second;
+    return !entry.wanted || !entry.versions.empty() || entry.evicted;
+  });
 }
 
 std::string ModelRepository::InUse() const {

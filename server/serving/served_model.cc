@@ -53,12 +53,19 @@ ServedModel::ServedModel(const std::vector<Place>& places, Alarm* alarm, ModelCo
       alarm_(*alarm),
       config_(std::move(config)),
       version_(std::move(version)),
+      loaded_ms_(static_cast<uint64_t>(absl::ToUnixMillis(absl::Now()))),
       load_(NextLoad()),
       batch_sizes_(config_.max_batch > 0 ? BatchSizes(config_) : std::vector<int64_t>{}),
       labels_(std::move(labels)) {
   for (const Place& place : places) {
     instances_.push_back(std::make_unique<Instance>(place, config_, source));
   }
+}
+
+std::optional<uint64_t> ServedModel::IdleSince() const {
+  const StatisticsSnapshot now = statistics_.Snapshot();
+  if (now.pending > 0) return std::nullopt;
+  return std::max(loaded_ms_, now.last_ms);
 }
 
 int64_t ServedModel::weight_bytes() const {
@@ -101,6 +108,9 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ServedModel::Load(
   TG_RETURN_IF_ERROR(out->WarmUp());
   if (out->config_.by_value && out->config_.sequences) {
     return Unimplemented("a model with sequence_batching cannot depend on the values of inputs");
+  }
+  if (out->config_.by_value && !out->config_.ragged.empty()) {
+    return Unimplemented("a model with allow_ragged_batch cannot depend on the values of inputs");
   }
   return out;
 }

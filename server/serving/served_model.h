@@ -6,6 +6,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,9 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   const ModelConfig& config() const { return config_; }
   const std::string& version() const { return version_; }
   ServingStatistics& statistics() { return statistics_; }
+  // When it was loaded or last had a request, in milliseconds since the epoch; none while one is
+  // waiting or running.
+  std::optional<uint64_t> IdleSince() const;
   const std::vector<std::unique_ptr<Instance>>& instances() const { return instances_; }
   // Of its weights, on all devices.
   int64_t weight_bytes() const;
@@ -85,6 +89,7 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   Alarm& alarm_;
   ModelConfig config_;
   const std::string version_;
+  const uint64_t loaded_ms_;
   const uint64_t load_;  // a number that no other load of a model has
   const std::vector<int64_t> batch_sizes_;
   std::vector<std::vector<std::string>> labels_;

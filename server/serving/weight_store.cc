@@ -19,14 +19,20 @@ BufferView WeightStore::Find(const Digest& digest, int64_t bytes) {
 
 WeightStore::Plan WeightStore::MakePlan(std::vector<std::string_view> contents) {
   Plan plan{.contents = std::move(contents), .digests = {}};
-  std::set<Digest> seen;
-  for (const std::string_view content : plan.contents) {
-    const Digest& digest = plan.digests.emplace_back(Sha256(content));
-    const auto bytes = static_cast<int64_t>(content.size());
-    if (seen.insert(digest).second && Find(digest, bytes).memory == nullptr)
-      plan.new_bytes += bytes;
-  }
+  for (const std::string_view content : plan.contents) plan.digests.push_back(Sha256(content));
+  plan.new_bytes = NewBytes(plan);
   return plan;
+}
+
+int64_t WeightStore::NewBytes(const Plan& plan) {
+  std::set<Digest> seen;
+  int64_t out = 0;
+  for (size_t i = 0; i < plan.contents.size(); ++i) {
+    const auto bytes = static_cast<int64_t>(plan.contents[i].size());
+    const bool first = seen.insert(plan.digests[i]).second;
+    if (first && Find(plan.digests[i], bytes).memory == nullptr) out += bytes;
+  }
+  return out;
 }
 
 absl::StatusOr<std::shared_ptr<Memory>> WeightStore::Put(std::string_view content) {

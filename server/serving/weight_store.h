@@ -33,6 +33,7 @@ class WeightStore {
     int64_t new_bytes = 0;
   };
   Plan MakePlan(std::vector<std::string_view> contents);
+  int64_t NewBytes(const Plan& plan);  // as it is now
   // A view for each content, empty for one without bytes. Waits until they are there.
   absl::StatusOr<std::vector<BufferView>> Place(const Plan& plan, Budget* budget);
   // All that was put there is lost with the machine that had it.

@@ -184,6 +184,17 @@ TEST_F(ServingEnsemblesTest, WhatDoesNotFitIsRefusedByItsStep) {
                           .StringOutput("y", {-1})
                           .Node("Identity", {"x"}, {"y"})
                           .File(13));
+  WriteModel("counts",
+             onnx::test::ModelWriter()
+                 .Input("x", DType::kFloat32, {-1, 4})
+                 .Input("before", DType::kFloat32, {-1, 4})
+                 .Output("y", DType::kFloat32, {-1, 4})
+                 .Output("after", DType::kFloat32, {-1, 4})
+                 .Node("Add", {"x", "before"}, {"y"})
+                 .Node("Identity", {"y"}, {"after"})
+                 .File(13),
+             R"(max_batch_size: 8 sequence_batching { state { input_name: "before"
+                output_name: "after" data_type: TYPE_FP32 dims: 4 } })");
   WriteEnsemble("itself", Step("itself2", "in", "out"));
   WriteEnsemble("itself2", StrCat("step { model_name: 'itself' ", Pair("input_map", "in", "in"),
                                   Pair("output_map", "out", "out"), "} "));
@@ -221,6 +232,7 @@ TEST_F(ServingEnsemblesTest, WhatDoesNotFitIsRefusedByItsStep) {
        "step 2 (wide)"},
       {"batch", Step("add", "in", "t") + Step("single", "t", "out"),
        "step 2 (single): takes no batches"},
+      {"states", Step("counts", "in", "out"), "step 1 (counts): the model keeps states"},
       {"strings", Step("words", "in", "out"), "step 1 (words)"},
       {"version",
        StrCat("step { model_name: 'add' model_version: 7 ", Pair("input_map", "x", "in"),
