@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/base/status.h"
 #include "server/service/import_model.h"
@@ -37,7 +38,11 @@ absl::StatusOr<std::unique_ptr<ModelServing>> ModelServing::Start(const Flags& f
                                                                   const MakeEngine& make_engine) {
   if (flags.GetList("models").empty()) return nullptr;
   std::unique_ptr<ModelServing> serving(new ModelServing(env));
-  ServingOptions options{.roots = flags.GetList("models"),
+  std::vector<ModelRoot> roots;
+  for (const std::string& text : flags.GetList("models")) {
+    TG_ASSIGN_OR_RETURN(roots.emplace_back(), ParseModelRoot(text));
+  }
+  ServingOptions options{.roots = std::move(roots),
                          .control = ControlOf(flags.GetString("models-control")),
                          .poll = std::chrono::seconds(flags.GetInt("models-poll")),
                          .devices = flags.GetList("models-device"),

@@ -154,7 +154,7 @@ absl::StatusOr<HttpAnswer> InferenceExchange::Tell() {
     }
     case What::kModel: {
       TG_ASSIGN_OR_RETURN(const auto model, find());
-      return Json(MetadataJson(*model, repository.Versions(route_.model)));
+      return Json(MetadataJson(*model, repository.Versions(model->config().name)));
     }
     case What::kConfig: {
       TG_ASSIGN_OR_RETURN(const auto model, find());

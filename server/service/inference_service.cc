@@ -137,7 +137,7 @@ absl::Status InferenceService::ModelMetadata(const Caller& caller,
                       models->Find(*caller.tenant, request.name(), request.version()));
   response->set_name(model->config().name);
   response->set_platform(std::string(model->config().format_info().platform));
-  for (const std::string& version : models->repository().Versions(request.name())) {
+  for (const std::string& version : models->repository().Versions(model->config().name)) {
     response->add_versions(version);
   }
   for (const TensorSpec& spec : model->config().inputs) Write(spec, response->add_inputs());
@@ -165,12 +165,14 @@ absl::Status InferenceService::ModelStatistics(const Caller& caller,
     Write(*model, response->add_model_stats());
     return absl::OkStatus();
   }
+  std::string asked;
   if (!request.name().empty()) {
-    TG_RETURN_IF_ERROR(models->Find(*caller.tenant, request.name(), "").status());
+    TG_ASSIGN_OR_RETURN(const auto model, models->Find(*caller.tenant, request.name(), ""));
+    asked = model->config().name;
   }
   for (const auto& model : models->repository().All()) {
     const std::string& name = model->config().name;
-    if (!request.name().empty() && name != request.name()) continue;
+    if (!asked.empty() && name != asked) continue;
     if (ModelServer::MayUse(*caller.tenant, name).ok()) Write(*model, response->add_model_stats());
   }
   return absl::OkStatus();

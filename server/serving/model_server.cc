@@ -107,8 +107,27 @@ absl::Status ModelServer::MayUse(const Tenant& tenant, std::string_view model) {
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelServer::Find(const Tenant& tenant,
                                                                std::string_view model,
                                                                std::string_view version) const {
-  TG_RETURN_IF_ERROR(MayUse(tenant, model));
-  return repository_->Find(model, version);
+  TG_ASSIGN_OR_RETURN(const std::string name, FullNameFor(tenant, model));
+  TG_RETURN_IF_ERROR(MayUse(tenant, name));
+  return repository_->Find(name, version);
+}
+
+absl::StatusOr<std::string> ModelServer::FullNameFor(const Tenant& tenant,
+                                                     std::string_view name) const {
+  const std::vector<std::string>& spaces = repository_->spaces();
+  std::string found(name);
+  if (spaces.empty() || (tenant.MayInfer(name) && repository_->Knows(name))) return found;
+  int several = 0;
+  std::string all;
+  for (const std::string& space : spaces) {
+    std::string full = FullName(space, name);
+    if (!tenant.MayInfer(full) || !repository_->Knows(full)) continue;
+    StrAppend(&all, several++ == 0 ? "" : ", ", full);
+    found = std::move(full);
+  }
+  if (several <= 1) return found;
+  return InvalidArgument("tenant ", tenant.name, " may use several models '", Clip(name, 256),
+                         "'; name one of ", all);
 }
 
 absl::Status ModelServer::CheckReady(const Tenant& tenant, std::string_view model,
@@ -215,6 +234,9 @@ InferDone ModelServer::Traced(const Tenant& tenant, InferRequest* request, Infer
 void ModelServer::Infer(const std::shared_ptr<Tenant>& tenant, InferRequest request,
                         InferDone done) {
   if (draining_) return done(absl::UnavailableError("the server is shutting down"));
+  auto name = FullNameFor(*tenant, request.model);
+  if (!name.ok()) return done(name.status());
+  request.model = *std::move(name);
   if (!options_.evict || !MayUse(*tenant, request.model).ok() ||
       !repository_->IsEvicted(request.model)) {
     return InferNow(tenant, std::move(request), std::move(done));
@@ -223,10 +245,10 @@ void ModelServer::Infer(const std::shared_ptr<Tenant>& tenant, InferRequest requ
     InferRequest request;
     InferDone done;
   };
-  const std::string name = request.model;
+  const std::string model = request.model;
   auto kept = std::make_shared<Kept>(Kept{std::move(request), std::move(done)});
   // Whether it could be loaded, and why not, is found like that of any model.
-  repository_->Wake(name, [this, tenant, kept](const absl::Status&) {
+  repository_->Wake(model, [this, tenant, kept](const absl::Status&) {
     InferNow(tenant, std::move(kept->request), std::move(kept->done));
   });
 }

@@ -23,7 +23,7 @@ namespace telegrad {
 
 struct ServingOptions {
   enum class Control { kStart, kPoll, kExplicit };
-  std::vector<std::string> roots;
+  std::vector<ModelRoot> roots;
   Control control = Control::kStart;
   std::chrono::seconds poll{15};
   std::vector<std::string> devices;  // of the pool; none: the first
@@ -47,6 +47,11 @@ class ModelServer {
   // PERMISSION_DENIED unless the tenant was granted the model; says nothing about whether there is
   // such a model.
   static absl::Status MayUse(const Tenant& tenant, std::string_view model);
+
+  // The full name of the model that the tenant means by `name`: of those that it may use, the one
+  // of that name, or the one that has it in its namespace. INVALID_ARGUMENT where it may use
+  // several such.
+  absl::StatusOr<std::string> FullNameFor(const Tenant& tenant, std::string_view name) const;
 
   void Infer(const std::shared_ptr<Tenant>& tenant, InferRequest request, InferDone done);
   absl::StatusOr<std::shared_ptr<ServedModel>> Find(const Tenant& tenant, std::string_view model,

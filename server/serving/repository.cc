@@ -24,17 +24,29 @@ std::vector<std::string> LinesOf(std::string_view text) {
   return out;
 }
 
+std::vector<std::string> SpacesOf(const std::vector<ModelRoot>& roots) {
+  std::set<std::string> out;
+  for (const ModelRoot& root : roots) {
+    if (!root.space.empty()) out.insert(root.space);
+  }
+  return {out.begin(), out.end()};
+}
+
 }  // namespace
 
 ModelRepository::ModelRepository(RepositoryOptions options, const FormMaker* maker, Places* places,
                                  Alarm* alarm)
-    : options_(std::move(options)), maker_(*maker), places_(*places), alarm_(*alarm) {}
+    : options_(std::move(options)),
+      spaces_(SpacesOf(options_.roots)),
+      maker_(*maker),
+      places_(*places),
+      alarm_(*alarm) {}
 
 absl::Status ModelRepository::CheckRoots() const {
-  for (const std::string& root : options_.roots) {
-    const absl::Status status = ModelFolder::Open(root).status();
+  for (const ModelRoot& root : options_.roots) {
+    const absl::Status status = ModelFolder::Open(root.path).status();
     if (!status.ok()) {
-      return InvalidArgument("--models ", root, ": ", ToStd(status.message()));
+      return InvalidArgument("--models ", root.path, ": ", ToStd(status.message()));
     }
   }
   return absl::OkStatus();
@@ -42,11 +54,12 @@ absl::Status ModelRepository::CheckRoots() const {
 
 std::vector<std::string> ModelRepository::Names() const {
   std::set<std::string> names;
-  for (const std::string& root : options_.roots) {
-    const auto folder = ModelFolder::Open(root);
+  for (const ModelRoot& root : options_.roots) {
+    const auto folder = ModelFolder::Open(root.path);
     if (!folder.ok()) continue;
     const auto folders = folder->Folders();
-    if (folders.ok()) names.insert(folders->begin(), folders->end());
+    if (!folders.ok()) continue;
+    for (const std::string& name : *folders) names.insert(FullName(root.space, name));
   }
   return {names.begin(), names.end()};
 }
@@ -58,10 +71,12 @@ absl::StatusOr<ModelFolder> ModelRepository::FolderOf(const std::string& name) c
                            "'.', '_' and '-', the first no '.'");
   }
   std::optional<ModelFolder> found;
-  for (const std::string& root : options_.roots) {
-    const auto opened = ModelFolder::Open(root);
+  for (const ModelRoot& root : options_.roots) {
+    const std::string prefix = FullName(root.space, "");
+    if (!name.starts_with(prefix) || name.size() == prefix.size()) continue;
+    const auto opened = ModelFolder::Open(root.path);
     if (!opened.ok()) continue;
-    auto folder = opened->Folder(name);
+    auto folder = opened->Folder(name.substr(prefix.size()));
     if (absl::IsNotFound(folder.status())) continue;
     TG_RETURN_IF_ERROR(folder.status());
     if (found) {
@@ -108,11 +123,15 @@ absl::StatusOr<ModelRepository::Found> ModelRepository::Look(const std::string& 
     }
     out.config = *std::move(config);
   }
-  if (!out.config.name.empty() && out.config.name != name) {
+  const std::string_view space = SpaceOf(name);
+  const std::string_view plain =
+      space.empty() ? std::string_view(name) : std::string_view(name).substr(space.size() + 1);
+  if (!out.config.name.empty() && out.config.name != name && out.config.name != plain) {
     return InvalidArgument("config.pbtxt names the model '", out.config.name,
-                           "', and its folder is '", name, "'");
+                           "', and its folder is '", plain, "'");
   }
   out.config.name = name;
+  ResolveSteps(name, &out.config.steps);
   TG_ASSIGN_OR_RETURN(const std::vector<std::string> folders, folder.Folders());
   std::vector<int64_t> available;
   for (const std::string& version : folders) {

@@ -19,8 +19,17 @@
 
 namespace telegrad {
 
+// A folder of models. Those of one with a namespace have it and a dot before their folders' names.
+struct ModelRoot {
+  std::string space, path;
+};
+
+std::string FullName(std::string_view space, std::string_view name);
+// Of the text DIR or NAMESPACE=DIR.
+absl::StatusOr<ModelRoot> ParseModelRoot(std::string_view text);
+
 struct RepositoryOptions {
-  std::vector<std::string> roots;
+  std::vector<ModelRoot> roots;
   ParseModelConfig parse;
 };
 
@@ -43,6 +52,9 @@ class ModelRepository {
 
   // INVALID_ARGUMENT unless every root is a folder.
   absl::Status CheckRoots() const;
+  const std::vector<std::string>& spaces() const { return spaces_; }
+  // Whether it has been heard of since the daemon started.
+  bool Knows(std::string_view name) const;
   // Names of all models in the roots, sorted.
   std::vector<std::string> Names() const;
 
@@ -106,6 +118,10 @@ class ModelRepository {
   void Next(const std::string& name);
   absl::Status LoadNow(const std::string& name);
   void UnloadNow(const std::string& name);
+  // The part of a name before its dot that is a namespace; empty for none.
+  std::string_view SpaceOf(std::string_view name) const;
+  // The models that the steps of the ensemble `name` mean: of its own namespace before all others.
+  void ResolveSteps(std::string_view name, std::vector<EnsembleStep>* steps) const;
   absl::StatusOr<ModelFolder> FolderOf(const std::string& name) const;
   absl::StatusOr<Found> Look(const std::string& name) const;
   absl::StatusOr<std::shared_ptr<ServedModel>> LoadVersion(const Found& found,
@@ -122,6 +138,7 @@ class ModelRepository {
   void UnloadPartsOf(const std::string& ensemble);
 
   const RepositoryOptions options_;
+  const std::vector<std::string> spaces_;
   const FormMaker& maker_;  // for what all devices have in common
   Places& places_;
   Alarm& alarm_;

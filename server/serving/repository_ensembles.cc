@@ -58,7 +58,8 @@ std::vector<std::string> ModelRepository::PartsOf(const ModelConfig& config) con
     const auto folder = FolderOf(name);
     if (!folder.ok() || !folder->Has(kModelConfigFile)) continue;
     const auto text = folder->Read(kModelConfigFile, kMaxConfigBytes);
-    const auto part = text.ok() ? options_.parse(*text) : text.status();
+    auto part = text.ok() ? options_.parse(*text) : text.status();
+    if (part.ok()) ResolveSteps(name, &part->steps);
     if (part.ok()) steps.insert(steps.end(), part->steps.begin(), part->steps.end());
   }
   std::ranges::sort(out);
