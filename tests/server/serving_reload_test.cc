@@ -187,17 +187,30 @@ TEST_F(ServingReadyTest, ADrainingServerIsNotReady) {
   WriteModel("add", AddModel(1), R"(
     max_batch_size: 8
     dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 60000000 })");
-  StartServing({"--drain-seconds", "60"});
+  StartServing({"--drain-seconds", "60", "--http", "127.0.0.1:0"});
+  // gRPC takes no new calls while it drains; HTTP does.
+  const auto answer = [this](std::string_view path) {
+    const std::string port = http_.substr(http_.rfind(':') + 1);
+    return testing::RunProgram(
+               "/bin/bash",
+               {"-c",
+                StrCat("exec 3<>/dev/tcp/127.0.0.1/", port, "; printf 'GET ", path,
+                       " HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n' >&3;"
+                       " head -n 1 <&3")})
+        .text.substr(0, 12);
+  };
   ASSERT_TRUE(BecomesReady("add"));
   ASSERT_TRUE(ServerIsReady());
   inference::ModelStreamInferResponse response;
   grpc::ClientContext context;
   const auto stream = stub_->ModelStreamInfer(&context);
   ASSERT_TRUE(stream->Write(Floats("add", {4, 4}, std::vector<float>(16))));
-  ASSERT_TRUE(Becomes([&] { return Statistics("add").inference_stats().fail().count() == 0; }));
+  EXPECT_EQ(answer("/v2/models/add/ready"), "HTTP/1.1 200");
   daemon_->Signal(SIGTERM);
-  EXPECT_TRUE(Becomes([&] { return !ServerIsReady(); }));
-  EXPECT_FALSE(IsReady("add"));
+  EXPECT_TRUE(Becomes([&] { return answer("/v2/health/ready") == "HTTP/1.1 503"; }));
+  EXPECT_EQ(answer("/v2/models/add/ready"), "HTTP/1.1 503");
+  EXPECT_EQ(answer("/v2/health/live"), "HTTP/1.1 200");
+  EXPECT_FALSE(ServerIsReady() || IsReady("add"));
   context.TryCancel();
 }
 
