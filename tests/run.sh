@@ -5,12 +5,14 @@ set -uo pipefail
 
 usage() {
   cat <<END
-Usage: tests/run.sh [--full] [-j JOBS] [--help]
+Usage: tests/run.sh [--full [--fuzz SECONDS] [--soak SECONDS]] [-j JOBS] [--help]
 
 Installs missing packages, builds the release preset, runs its tests and makes Debian packages in build/packages.
   --full   also run the packages and the quickstart in a fresh Debian (as root, with debootstrap),
            soak, races on OpenCL, the GPU bundle, chaos at full size, the tsan and asan (with UBSan)
            presets and fuzzing, which takes hours on two cores
+  --fuzz SECONDS  of each fuzz target with --full (default 60)
+  --soak SECONDS  of the soak test with --full (default 300)
   -j JOBS  number of tests that run at a time (default 2)
 Exits 0 only if everything was built and every test passed.
 END
@@ -18,18 +20,22 @@ END
 
 full=false
 jobs=2
-fuzz_seconds=300  # for each target
+fuzz_seconds=60
 soak_seconds=300
 while [ $# -gt 0 ]; do
   case "$1" in
     --full) full=true ;;
+    --fuzz) fuzz_seconds=${2:-}; shift ;;
+    --soak) soak_seconds=${2:-}; shift ;;
     -j) jobs=${2:-}; shift ;;
     --help | -h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
   shift
 done
-[[ $jobs =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
+for number in "$jobs" "$fuzz_seconds" "$soak_seconds"; do
+  [[ $number =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
+done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 

@@ -8,6 +8,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/status.h"
+#include "engine/base/thread.h"
 #include "engine/execution/clock.h"
 #include "engine/execution/slot_uses.h"
 #include "engine/execution/written_first.h"
@@ -85,10 +86,12 @@ absl::StatusOr<Kernels> CompileKernels(const Schedule& schedule, Device& device,
   const size_t helpers = std::min<size_t>(n, std::max(1u, std::thread::hardware_concurrency())) - 1;
   std::vector<std::thread> threads;
   for (size_t i = 0; n > 0 && i < helpers; ++i) {
-    threads.emplace_back([&] {
+    auto thread = StartThread([&] {
       work();
       all->Worked(ThreadCpuNs());
     });
+    if (!thread.ok()) break;  // those that are there do all of it
+    threads.push_back(*std::move(thread));
   }
   work();
   for (std::thread& t : threads) t.join();

@@ -75,8 +75,9 @@ absl::Status WriteFrame(int socket, std::string_view payload, FrameDeadline dead
   ByteWriter header;
   header.Word(kFrameMagic);
   header.Word(static_cast<uint32_t>(payload.size()));
-  TG_RETURN_IF_ERROR(
-      SendAll(socket, header.Take() + std::string(Sha256(payload).view()), deadline));
+  std::string head = header.Take();
+  head.append(Sha256(payload).view());
+  TG_RETURN_IF_ERROR(SendAll(socket, head, deadline));
   return SendAll(socket, payload, deadline);
 }
 

@@ -3,7 +3,7 @@
 # build/fuzz/findings and make it fail.
 set -euo pipefail
 
-all=(wire text admit files onnx callers local bulk service inference http)
+all=(wire text admit files image onnx callers local bulk service inference http)
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
   echo "Usage: tests/fuzz/run.sh [SECONDS [TARGET...]]"
   echo "Each target (default: ${all[*]}) runs for SECONDS (default 60)."
