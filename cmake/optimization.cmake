@@ -6,6 +6,6 @@ foreach(target telegrad_frontend telegrad_frontend_io telegrad_frontend_onnx tel
                telegrad_server_admin telegrad_server_http telegrad_server_identity telegradd
                telegrad_compile telegrad_nv)
   if(TARGET ${target})
-    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+    target_compile_options(${target} PRIVATE "$<$<CONFIG:Release>:${TELEGRAD_COLD}>")
   endif()
 endforeach()
