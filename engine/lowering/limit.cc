@@ -27,7 +27,7 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kMostInBlock = 64, kLeastInBlock = 16;
+constexpr int64_t kMostInBlock = 64, kLeastInBlock = 16, kBlocks = 8;
 
 enum class Hidden { kAny, kPositive, kMinusInf, kZero, kTop, kMinusTop, kSum };
 
@@ -45,8 +45,9 @@ class Limiter {
   UOp Run() {
     if (!FindRows() || !FindMask() || !CheckUses()) return sink_;
     int64_t block = 0;
+    const int64_t most = std::clamp(keys_ / kBlocks, kLeastInBlock, kMostInBlock);
     for (int64_t n = kLeastInBlock; n <= std::min(kMostInBlock, keys_ / 2); ++n) {
-      if (keys_ % n == 0) block = n;
+      if (keys_ % n == 0 && (n <= most || block == 0)) block = n;
     }
     if (block == 0) return sink_;
     return Rebuild(block);

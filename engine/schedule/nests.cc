@@ -22,6 +22,8 @@ constexpr double kMaxReread = 256 * 1024;
 // Rows whose values private memory keeps: at most so many at a time, and fewer for more threads.
 // What their sums of products read again, of few terms each, comes from a cache.
 constexpr int64_t kMaxRows = 64, kMinRows = 8;
+// A mask ends the loops of each tile where it hides the rest, which is little of few tiles.
+constexpr double kMinTiles = 4;
 constexpr double kMaxTerms = 256;
 constexpr double kMaxRowsReread = 4 * 1024 * 1024;
 
@@ -161,7 +163,8 @@ class Joiner {
     const double n = outer.ranges[shared - 1].size;
     int64_t rows = kMaxRows;
     while (rows > kMinRows && (static_cast<double>(rows) > n || !fits(rows))) rows /= 2;
-    while (rows > 2 * kMinRows && Iterations(outer, shared, rows) < kMinShared) rows /= 2;
+    const bool few = static_cast<double>(rows) * kMinTiles > n;
+    while (rows > 2 * kMinRows && (few || Iterations(outer, shared, rows) < kMinShared)) rows /= 2;
     return fits(rows) && static_cast<double>(rows) <= n ? rows : 0;
   }
 

@@ -111,7 +111,7 @@ class AttentionTest : public ::testing::Test {
 
 TEST_F(AttentionTest, AgreesWithTheEvaluator) {
   std::mt19937 random(1);
-  for (int i = 0; i < 24; ++i) {
+  for (int i = 0; i < 14; ++i) {
     const AttentionShape s = RandomShape(random, 250);
     Check(s, Operands(s, random), runner_);
     if (HasFatalFailure()) return;
@@ -122,7 +122,7 @@ TEST_F(AttentionTest, AgreesWithTheEvaluator) {
 // that is none either.
 TEST_F(AttentionTest, AgreesWhereOperandsAreNotFinite) {
   std::mt19937 random(2);
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < 10; ++i) {
     AttentionShape s = RandomShape(random, 128);
     s.batch = 1;
     s.keys = s.queries = std::max<int64_t>(s.queries, 64);

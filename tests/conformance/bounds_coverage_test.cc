@@ -54,7 +54,8 @@ absl::StatusOr<Coverage> LowerAll(const FrozenGraph& graph,
                                   std::span<const VarValue> variables = {}) {
   Budget budget;
   Coverage out;
-  const auto schedule = ScheduleGraph(graph.root(), variables, &budget);
+  const auto schedule =
+      ScheduleGraph(graph.root(), variables, &budget, ScheduleOptions::For(Wide()));
   if (!schedule.ok()) return schedule.status();
   for (const ScheduledKernel& kernel : schedule->kernels) {
     Budget own;
