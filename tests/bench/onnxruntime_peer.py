@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Measures runs of ONNX models against ONNX Runtime: its time over ours, so that above 1 ours is faster.
+
+A row is a model: a matrix product `MxKxN` with a constant right operand, a convolution
+`conv:CxHxW:O:K:S` (channels, rows, columns, channels that come out, window, stride) with bias and ReLU, or a
+network: resnet50, bert, gpt2 (a text of 128 tokens; random weights). Both run the same file on the same number of
+threads, in alternating turns of several runs; the median of each turn counts, and the median of the ratios of the
+pairs. Both compute the same: a row whose outputs differ is an error.
+
+Needs onnx, numpy and onnxruntime; the networks torch and torchvision, too. Exits 0 and says so where they are
+not installed, 1 where a row is below --least.
+
+Usage: onnxruntime_peer.py [--build DIR] [--threads N]... [--pairs N] [--least RATIO] [NAME...]
+       onnxruntime_peer.py --profile NAME        what ONNX Runtime's operators take
+"""
+
+import argparse
+import collections
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+
+try:
+    import numpy as np
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError as error:
+    print(f"not measured: {error}; pip install onnx onnxruntime")
+    sys.exit(0)
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+TURN_MS = 150  # that a turn's runs take, about
+SQUARES = ["512x512x512", "768x768x768", "1024x1024x1024", "1536x1536x1536", "2048x2048x2048",
+           "1023x1023x1023", "1025x1025x1025", "512x2048x1024"]
+SKINNY = [f"{m}x{k}x{n}" for m in (1, 8, 128) for k, n in ((768, 768), (768, 3072), (3072, 768), (4096, 4096))]
+NETWORKS = ["resnet50", "bert", "gpt2"]
+
+
+def random(*shape):
+    return (np.random.default_rng(len(shape)).random(shape, dtype=np.float32) - 0.5).astype(np.float32)
+
+
+def model(nodes, shape, weights):
+    graph = helper.make_graph(
+        nodes, "row", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return onnx.shape_inference.infer_shapes(made)
+
+
+def product(name):
+    m, k, n = (int(size) for size in name.split("x"))
+    return model([helper.make_node("MatMul", ["x", "w"], ["y"])], [m, k], {"w": random(k, n)})
+
+
+def convolution(name):
+    _, image, out, window, stride = name.split(":")
+    image, out, window, stride = [int(s) for s in image.split("x")], int(out), int(window), int(stride)
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["z"], kernel_shape=[window] * 2, strides=[stride] * 2,
+                              pads=[window // 2] * 4),
+             helper.make_node("Relu", ["z"], ["y"])]
+    return model(nodes, [1, *image], {"w": random(out, image[0], window, window), "b": random(out)})
+
+
+def transformer(causal):
+    """GPT-2 small or BERT-base without its pooler, as tests/models has them."""
+    import torch
+    from torch import nn
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(768), nn.LayerNorm(768)
+            self.qkv = nn.ModuleList([nn.Linear(768, 2304)] if causal else [nn.Linear(768, 768) for _ in range(3)])
+            self.out, self.wide, self.narrow = nn.Linear(768, 768), nn.Linear(768, 3072), nn.Linear(3072, 768)
+            self.act = nn.GELU("tanh" if causal else "none")
+
+        def attend(self, x, bias):
+            parts = self.qkv[0](x).split(768, -1) if causal else [linear(x) for linear in self.qkv]
+            q, k, v = (part.reshape(1, 128, 12, 64).transpose(1, 2) for part in parts)
+            weights = (q @ k.transpose(2, 3) / 8 + bias).softmax(-1)
+            return self.out((weights @ v).transpose(1, 2).reshape(1, 128, 768))
+
+        def forward(self, x, bias):
+            if causal:
+                x = x + self.attend(self.norm1(x), bias)
+                return x + self.narrow(self.act(self.wide(self.norm2(x))))
+            x = self.norm1(x + self.attend(x, bias))
+            return self.norm2(x + self.narrow(self.act(self.wide(x))))
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens = nn.Embedding(50257 if causal else 30522, 768)
+            self.positions, self.norm = nn.Embedding(1024, 768), nn.LayerNorm(768)
+            self.types = nn.Embedding(2, 768)
+            self.layers = nn.ModuleList(Layer() for _ in range(12))
+            self.register_buffer("mask", torch.full((128, 128), -10000.0).triu(1))
+
+        def forward(self, tokens, mask):
+            x = self.tokens(tokens) + self.positions.weight[:128]
+            if causal:
+                bias = self.mask
+            else:
+                x = self.norm(x + self.types(torch.zeros_like(tokens)))
+                bias = (1 - mask).reshape(1, 1, 1, 128) * -10000.0
+            for layer in self.layers:
+                x = layer(x, bias)
+            return self.norm(x) @ self.tokens.weight.T if causal else x
+
+    return Network().eval(), (torch.zeros(1, 128, dtype=torch.long), torch.ones(1, 128))
+
+
+def network(name, path):
+    import torch
+    import torchvision
+    torch.manual_seed(0)
+    if name == "resnet50":
+        net, inputs = torchvision.models.resnet50(weights=None).eval(), (torch.randn(1, 3, 224, 224),)
+    else:
+        net, inputs = transformer(causal=name == "gpt2")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(net, inputs, path, dynamo=False, opset_version=17)
+
+
+def write(name, folder):
+    """The row's file."""
+    path = os.path.join(folder, name.replace(":", "_") + ".onnx")
+    if os.path.exists(path):
+        return path
+    if name in NETWORKS:
+        network(name, path)
+    else:
+        onnx.save(convolution(name) if name.startswith("conv:") else product(name), path)
+    return path
+
+
+def fill(value):
+    """As onnx_run_bench fills an input."""
+    shape = [size if isinstance(size, int) else 1 for size in value.shape]
+    i = np.arange(math.prod(shape))
+    if value.type == "tensor(float)":
+        return (((i * 7919 % 1000).astype(np.float32)) / 1000 - np.float32(0.5)).reshape(shape)
+    return (i % 2).astype({"tensor(int64)": np.int64, "tensor(int32)": np.int32}[value.type]).reshape(shape)
+
+
+class Peer:
+    def __init__(self, path, threads, profile=False):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.enable_profiling = profile
+        options.profile_file_prefix = os.path.join(tempfile.gettempdir(), f"onnxruntime_{os.getpid()}")
+        # Its threads spin only during a run: ours has the processor to itself.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.binding = self.session.io_binding()
+        for value in self.session.get_inputs():
+            self.binding.bind_cpu_input(value.name, fill(value))
+        for value in self.session.get_outputs():
+            self.binding.bind_output(value.name)
+
+    def sums(self):
+        self.session.run_with_iobinding(self.binding)
+        return [float(np.abs(y.astype(np.float64)).sum()) for y in self.binding.copy_outputs_to_cpu()
+                if y.dtype == np.float32]
+
+    def median(self, runs):
+        times = []
+        for _ in range(runs):
+            begin = time.perf_counter()
+            self.session.run_with_iobinding(self.binding)
+            times.append((time.perf_counter() - begin) * 1e3)
+        return statistics.median(times)
+
+
+class Ours:
+    def __init__(self, build, path, threads):
+        self.process = subprocess.Popen([os.path.join(build, "tests/bench/onnx_run_bench"), path, str(threads)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.sums = [float(word) for word in self.process.stdout.readline().split()]
+
+    def median(self, runs):
+        self.process.stdin.write(f"{runs}\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def measure(build, path, threads, pairs):
+    """The medians of both sides' ms, and of the ratios."""
+    ours, peer = Ours(build, path, threads), Peer(path, threads)
+    try:
+        theirs = peer.sums()
+        if not ours.sums or not np.allclose(ours.sums, theirs, rtol=1e-3):
+            raise RuntimeError(f"{os.path.basename(path)}: outputs differ: {ours.sums} against {theirs}")
+        runs = [max(3, min(1000, int(TURN_MS / side.median(5)))) for side in (ours, peer)]
+        turns = []
+        for turn in range(pairs):
+            order = [(ours, runs[0]), (peer, runs[1])]
+            got = [side.median(n) for side, n in (order if turn % 2 == 0 else reversed(order))]
+            turns.append(got if turn % 2 == 0 else got[::-1])
+        return [statistics.median(column) for column in zip(*((a, b, b / a) for a, b in turns))]
+    finally:
+        ours.close()
+
+
+def profile(path, threads):
+    """Prints what the peer's operators take in a run, the slowest first."""
+    peer = Peer(path, threads, profile=True)
+    runs = 20
+    for _ in range(runs):
+        peer.session.run_with_iobinding(peer.binding)
+    file = peer.session.end_profiling()
+    with open(file, encoding="utf-8") as text:
+        events = json.load(text)
+    os.remove(file)
+    times = collections.defaultdict(list)
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+            arguments = event["args"]
+            shapes = [list(s.values())[0] for s in arguments.get("input_type_shape", [])]
+            times[(arguments["op_name"], str(shapes))].append(event["dur"] / 1e3)
+    rows = sorted(((sum(v) / runs, len(v) // runs, k) for k, v in times.items()), reverse=True)
+    for ms, count, (operator, shapes) in rows:
+        print(f"{ms:9.3f} ms {count:4d}x  {operator} {shapes}")
+    print(f"{sum(row[0] for row in rows):9.3f} ms all")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="rows (default: the products and networks)")
+    parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
+    parser.add_argument("--threads", type=int, action="append", help="of both (default: 1, then 2)")
+    parser.add_argument("--pairs", type=int, default=9, help="pairs of turns for each row (default: 9)")
+    parser.add_argument("--least", type=float, default=0, help="least ratio (default: none)")
+    parser.add_argument("--models", help="folder where the files are kept (default: a temporary one)")
+    parser.add_argument("--profile", metavar="NAME", help="print the peer's time by operator, and nothing else")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="telegrad_onnx_") as temporary:
+        folder = arguments.models or temporary
+        if arguments.profile:
+            profile(write(arguments.profile, folder), (arguments.threads or [1])[0])
+            return 0
+        failed = False
+        ratios = collections.defaultdict(list)
+        print("| row | threads | Telegrad, ms | ONNX Runtime, ms | ratio |\n|---|---|---|---|---|")
+        for name in arguments.names or SQUARES + SKINNY + NETWORKS:
+            path = write(name, folder)
+            for threads in arguments.threads or [1, 2]:
+                ours, theirs, ratio = measure(arguments.build, path, threads, arguments.pairs)
+                ratios[threads].append(ratio)
+                failed |= ratio < arguments.least
+                print(f"| {name} | {threads} | {ours:.4g} | {theirs:.4g} | {ratio:.3f} |", flush=True)
+        for threads, values in ratios.items():
+            mean = statistics.geometric_mean(values)
+            print(f"| geometric mean, worst | {threads} | | | {mean:.3f}, {min(values):.3f} |")
+        return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
