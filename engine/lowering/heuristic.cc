@@ -33,13 +33,14 @@ constexpr double kMinOutside = 64;       // iterations around it, for each threa
 constexpr size_t kMaxNodes = 2000;       // a larger kernel is not tiled
 
 // Cycles, of a processor that loads twice and computes twice in each.
-constexpr double kLoad = 0.5, kOperation = 0.5, kUnaligned = 0.3, kShuffle = 0.8;
+constexpr double kLoad = 0.5, kStore = 1, kOperation = 0.5, kUnaligned = 0.3, kShuffle = 0.8;
 constexpr double kLaneGate = 0.7, kBranch = 1.5, kGather = 0.8;
 constexpr double kLoop = 1.5;  // of an iteration
 constexpr double kFirstLevelCacheBytes = 32 << 10;
 constexpr int64_t kPage = 4096;
 constexpr double kEvicted = 4;  // of a load that the first-level cache has lost
 constexpr double kSecondLevelCyclesPerByte = 1.0 / 28;  // from the second-level cache
+constexpr double kSharedCyclesPerByte = 1.0 / 20;       // from the cache that all workers share
 constexpr int kMaxStride = 4;                           // of lanes that are loaded as whole vectors
 constexpr int64_t kSquares = 8;                         // in a row of a block's panel
 constexpr int64_t kChains = 8;  // accumulators that hide the latency of an addition
@@ -143,15 +144,16 @@ class CpuHeuristic {
 
   // `reuse`: how often a load whose lanes lie far apart is read from a copy, if it is copied first.
   double LoadCycles(const MemoryAccess& a, const Tile& tile, double reuse = 1) const {
+    if (std::isinf(reuse) && Has(a.ranges, tile.lanes)) return kLoad;
+    if (reuse > 1 && IsRough(a, tile)) return kLoad + (LoadCycles(a, tile) + kStore) / reuse;
     double gate = 0;
-    if (Has(a.gate, tile.lanes)) {
+    if (IsMasked(a, tile)) {
       gate = kLaneGate;
     } else if (a.gate != 0) {
       gate = kBranch;
     }
-    if (!Has(a.ranges, tile.lanes)) return kLoad + (Has(a.gate, tile.lanes) ? kLaneGate : gate);
+    if (!Has(a.ranges, tile.lanes)) return kLoad + gate;
     const int64_t stride = a.stride[tile.lanes];
-    if (std::isinf(reuse)) return kLoad;
     if (stride == 1) return kLoad + (tile.width * a.bytes > 32 ? kUnaligned : 0) + gate;
     if (stride > 1 && stride <= kMaxStride && !a.store) {
       return static_cast<double>(stride) * (kLoad + kUnaligned + kShuffle) + gate;
@@ -160,6 +162,18 @@ class CpuHeuristic {
     if (reuse > 1) return kLoad + (2 * kLoad + exchanges) / reuse;
     if (IsSquare(a, tile)) return kLoad + kUnaligned + exchanges;
     return static_cast<double>(tile.width) * kGather * (a.store ? 2 : 1) + 2;
+  }
+
+  // Whether lanes have gates of their own: the kernel's, or those of a tile that is rounded up.
+  bool IsMasked(const MemoryAccess& a, const Tile& tile) const {
+    if (Has(a.gate, tile.lanes)) return true;
+    return s_.once && Has(a.ranges, tile.lanes) && s_.size[tile.lanes] % tile.Of(tile.lanes) != 0;
+  }
+
+  // Whether a load of lanes is more than that of a whole vector, but for lanes that lie far apart.
+  bool IsRough(const MemoryAccess& a, const Tile& tile) const {
+    if (a.store || !Has(a.ranges, tile.lanes)) return false;
+    return IsMasked(a, tile) || (a.stride[tile.lanes] != 1 && a.stride[tile.lanes] <= kMaxStride);
   }
 
   // Whether lanes that lie far apart are loaded as whole vectors of what lies between, because the
@@ -171,22 +185,37 @@ class CpuHeuristic {
                     p.amount % tile.width == 0;
            });
   }
-  // How often a fold reads what it loads in lanes that lie far apart, where the loops can be
-  // ordered so that it is copied first, in squares; else 1. See stage.h.
+  // How often a fold reads what it loads in lanes that lie apart or have gates, where the loops can
+  // be ordered so that it is copied first; else 1. See stage.h.
   double ReuseOf(const Work& work, const MemoryAccess& a, const Tile& tile) const {
     if (!work.is_reduce() || tile.lanes < 0) return 1;
     if (IsPacked(work, a, tile)) return HUGE_VAL;
-    if (!IsFar(a, tile.lanes)) return 1;
-    const RangeSet kept = work.all & ~work.own;
+    const bool rough = IsRough(a, tile) && s_.whole == 0;
+    if (!rough && !IsFar(a, tile.lanes)) return 1;
+    const RangeSet kept = work.all & ~work.own, panel_of = a.ranges | a.gate;
     if (s_.outer.size() > kMaxOrdered || !Has(kept, tile.lanes)) return 1;
+    double reuse = 1;
+    for (RangeSet set = kept & ~panel_of; set != 0; set &= set - 1) {
+      const int r = std::countr_zero(set);
+      reuse *= std::floor(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
+    }
+    if (reuse < kMinReuse) return 1;
+    // What is stored stays in its order: two operands cannot both be read as they lie.
+    if (Has(scattered_, tile.lanes)) return 1;
     // Loops of an inner nest keep their order: what it reads in them is copied as a whole.
     const RangeSet inner = kept & ~outer_;
+    if (rough) {
+      double bytes = static_cast<double>(a.bytes);
+      for (RangeSet set = panel_of; set != 0; set &= set - 1) {
+        const int r = std::countr_zero(set);
+        bytes *= static_cast<double>(Has(work.own | inner, r) ? s_.size[r] : tile.Of(r));
+      }
+      return (panel_of & work.own) != 0 && bytes <= PanelBytes(target_) ? reuse : 1;
+    }
     if (s_.Iterations(a.ranges & (inner | work.own)) * static_cast<double>(a.bytes) >
         (inner != 0 ? PanelBytes(target_) : HUGE_VAL)) {
       return 1;
     }
-    // What is stored stays in its order: two operands cannot both be read as they lie.
-    if (Has(scattered_, tile.lanes)) return 1;
     // Squares fill the copy, and one that is too large has divisors to be made in blocks.
     const double panel = s_.Iterations(a.ranges & work.own) *
                          static_cast<double>(tile.Copies(a.ranges) * tile.width * a.bytes);
@@ -196,12 +225,7 @@ class CpuHeuristic {
       const int r = std::countr_zero(set);
       rows |= a.stride[r] == 1 && s_.size[r] % squares == 0;
     }
-    double reuse = 1;
-    for (RangeSet set = kept & ~a.ranges; set != 0; set &= set - 1) {
-      const int r = std::countr_zero(set);
-      reuse *= std::floor(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
-    }
-    return rows && reuse >= kMinReuse ? reuse : 1;
+    return rows ? reuse : 1;
   }
 
   // Whether its lanes are read from a copy of a weight, which is made once. What is stored stays in
@@ -246,7 +270,7 @@ class CpuHeuristic {
 
   // Predicted cycles of all iterations; infinite where the tile does not fit.
   double Cycles(const Work& work, const Tile& tile) const {
-    double memory = 0, compute = 0, stores = 0, bytes = 0;
+    double memory = 0, compute = 0, stores = 0, bytes = 0, again = 0;
     int64_t operands = 1 << 20, loads = 0;
     for (const MemoryAccess& a : work.accesses) {
       const double reuse = ReuseOf(work, a, tile);
@@ -254,6 +278,7 @@ class CpuHeuristic {
       const double cycles = static_cast<double>(tile.Copies(a.ranges)) * one;
       (a.store ? stores : memory) += cycles;
       if (a.store) continue;
+      if (reuse > 1 && !std::isinf(reuse) && IsRough(a, tile)) again += RereadCycles(work, a, tile);
       ++loads;
       bytes += static_cast<double>(tile.Copies(a.ranges)) *
                (reuse > 1 ? static_cast<double>(a.bytes * tile.width) : BytesOf(a, tile));
@@ -280,11 +305,29 @@ class CpuHeuristic {
       memory = std::max(memory, bytes * kSecondLevelCyclesPerByte);
     }
     const double one = std::max(memory, compute) + 0.2 * std::min(memory, compute) + kLoop;
-    double total = iterations * one;
+    double total = iterations * one + again;
     // What a folded result costs to store, and to add up over its lanes.
     if (work.is_reduce())
       total += iterations / FoldedIterations(work, tile) * StoreCycles(work, tile);
     return total;
+  }
+
+  // Of other operands that do not stay in the worker's cache: each copy of `a` reads them again.
+  double RereadCycles(const Work& work, const MemoryAccess& a, const Tile& tile) const {
+    double cycles = 0;
+    for (const MemoryAccess& other : work.accesses) {
+      if (&other == &a || other.store) continue;
+      const double bytes = std::min(s_.Iterations(other.ranges) * static_cast<double>(other.bytes),
+                                    other.buffer_bytes);
+      if (bytes <= PanelBytes(target_)) continue;
+      double copies = 1;
+      for (RangeSet set = (a.ranges | a.gate) & ~work.own & ~other.ranges; set; set &= set - 1) {
+        const int r = std::countr_zero(set);
+        copies *= std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
+      }
+      cycles += (copies - 1) * bytes * kSharedCyclesPerByte;
+    }
+    return cycles;
   }
 
   double FoldedIterations(const Work& work, const Tile& tile) const {
@@ -369,15 +412,15 @@ class CpuHeuristic {
       Tile tile;
       tile.lanes = lanes;
       if (lanes >= 0) tile.width = Width(work, lanes);
-      const bool masked = work.is_reduce() && IsMasked(work, lanes);
       for (int64_t vectors : {1, 2, 3, 4, 7, 8, 16}) {
+        tile.parts[0] = {lanes, vectors};
+        tile.parts[1] = tile.parts[2] = {};
         if (vectors > 1) {
           const bool reuses = std::ranges::find(reused, lanes) != reused.end();
           const bool sums = tiled && work.is_reduce() && Has(kept, lanes);
-          if (!(reuses || sums) || masked || !FitsVectors(lanes, tile.width, vectors)) continue;
+          if (!(reuses || sums) || HasMasks(work, tile) || Overhangs(work, tile)) continue;
+          if (!FitsVectors(work, lanes, tile.width, vectors)) continue;
         }
-        tile.parts[0] = {lanes, vectors};
-        tile.parts[1] = tile.parts[2] = {};
         consider(tile);
         for (int r : RowsOf(work, lanes)) {
           if (!tiled || work.is_reduce() || vectors > 1 || !Fits(r, tile.width)) continue;
@@ -423,20 +466,30 @@ class CpuHeuristic {
     return rows;
   }
 
-  // Whether each vector of kept lanes, in each iteration of a window, has a mask of its own. There
-  // are few registers for masks.
-  bool IsMasked(const Work& work, int lanes) const {
-    return Has(work.all & ~work.own, lanes) &&
+  // Whether each vector of kept lanes, in each iteration of a window, has a mask of its own, and is
+  // not copied first. There are few registers for masks.
+  bool HasMasks(const Work& work, const Tile& tile) const {
+    return work.is_reduce() && Has(work.all & ~work.own, tile.lanes) &&
            std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
-             return Has(a.gate, lanes) && (a.gate & work.own) != 0;
+             return Has(a.gate, tile.lanes) && (a.gate & work.own) != 0 &&
+                    ReuseOf(work, a, tile) == 1;
            });
   }
 
+  // Whether a tile of several masked vectors computes many lanes in vain that one vector would not.
+  bool Overhangs(const Work& work, const Tile& tile) const {
+    const int64_t size = s_.size[tile.lanes], lanes = tile.Of(tile.lanes);
+    const auto computed = [&](int64_t step) { return (size + step - 1) / step * step; };
+    return computed(lanes) * 20 > computed(tile.width) * 21 &&
+           std::ranges::any_of(work.accesses,
+                               [&](const MemoryAccess& a) { return IsMasked(a, tile); });
+  }
+
   // Vectors that overhang are gated, unless there are whole ones to move the last tile back over.
-  bool FitsVectors(int range, int64_t width, int64_t vectors) const {
+  bool FitsVectors(const Work& work, int range, int64_t width, int64_t vectors) const {
     const int64_t size = s_.size[range], tile = width * vectors;
     if (tile >= size) return tile - size < width;  // the whole range
-    return Fits(range, tile);
+    return Fits(range, tile) || (work.is_reduce() && !Has(work.own, range) && s_.whole == 0);
   }
 
   void Apply(const Work& work, const Tile& tile, bool first, bool tiled) {

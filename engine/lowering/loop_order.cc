@@ -92,20 +92,22 @@ class Orderer {
     return cost;
   }
 
-  // Cycles to bring together what a fold reads in lanes that lie apart: once for each iteration of
-  // the loops down to the innermost one that it depends on, see stage.h.
+  // Cycles to bring together what a fold reads in lanes that lie apart or have gates: once for each
+  // iteration of the loops down to the innermost one that it depends on, see stage.h.
   double Copies(const Work& work, const std::vector<int>& order) const {
     double cycles = 0;
     for (const MemoryAccess& a : work.accesses) {
       const RangeSet lanes = a.ranges & vectors_ & ~work.own;
       if (!work.is_reduce() || a.store || lanes == 0 || s_.IsPackable(work, a)) continue;
-      if (a.stride[static_cast<size_t>(std::countr_zero(lanes))] == 1) continue;
+      const auto lane = static_cast<size_t>(std::countr_zero(lanes));
+      const bool padded = s_.once && s_.size[lane] % tile_[lane] != 0;
+      if (a.stride[lane] == 1 && (a.gate & lanes) == 0 && !padded) continue;
       double times = 1, trips = 1, elements = 1;
       for (int r : order) {
         trips *= Trips(r);
-        if ((a.ranges >> r & 1) != 0) times = trips;
+        if (((a.ranges | a.gate) >> r & 1) != 0) times = trips;
       }
-      for (RangeSet set = a.ranges; set != 0; set &= set - 1) {
+      for (RangeSet set = a.ranges | a.gate; set != 0; set &= set - 1) {
         const auto r = static_cast<size_t>(std::countr_zero(set));
         const bool ordered = std::ranges::find(order, static_cast<int>(r)) != order.end();
         elements *= static_cast<double>(ordered ? tile_[r] : s_.size[r]);
@@ -164,10 +166,18 @@ class Orderer {
     return total;
   }
 
-  // Whether `a` can be a panel that is folded in blocks.
+  // Whether `a` is a panel that is folded in blocks: see block_choice.h.
   bool MayBlock(const Work& work, const MemoryAccess& a) const {
-    return blocked_ >= 0 && &work == &s_.works[static_cast<size_t>(blocked_)] && work.is_reduce() &&
-           (a.ranges & work.own) != 0;
+    if (blocked_ < 0 || &work != &s_.works[static_cast<size_t>(blocked_)]) return false;
+    const RangeSet kept = work.all & ~work.own;
+    if (!work.is_reduce() || (a.ranges & work.own) == 0 || (a.ranges & kept & vectors_) == 0) {
+      return false;
+    }
+    double bytes = s_.Iterations(a.ranges & work.own) * static_cast<double>(a.bytes);
+    for (RangeSet set = a.ranges & kept; set != 0; set &= set - 1) {
+      bytes *= static_cast<double>(tile_[static_cast<size_t>(std::countr_zero(set))]);
+    }
+    return bytes > PanelBytes(target_);
   }
 
   // Into how many parts the loops from `i` on fall whose accumulators a block can keep.

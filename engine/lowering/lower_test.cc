@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/ir/graph.h"
+#include "engine/lowering/ranges.h"
 #include "gtest/gtest.h"
 
 namespace telegrad {
@@ -21,8 +22,14 @@ Target Cpu() {
   return target;
 }
 
+enum class Form {
+  kPlain,
+  kMasked,   // only elements of `b` with j + k below n + k - 1 count
+  kInPlace,  // added to what `c` has
+};
+
 // c[i, j] = sum over k of a[i, k] * b[k, j], as the schedule makes it; computed in f32.
-FrozenGraph Product(int64_t m, int64_t n, int64_t k, DType dtype) {
+FrozenGraph Product(int64_t m, int64_t n, int64_t k, DType dtype, Form form = Form::kPlain) {
   Graph g;
   const UOp i = g.Range(0, AxisType::kLoop, g.Index(m)),
             j = g.Range(1, AxisType::kLoop, g.Index(n));
@@ -30,14 +37,20 @@ FrozenGraph Product(int64_t m, int64_t n, int64_t k, DType dtype) {
   const auto at = [&](UOp row, int64_t width, UOp column) {
     return g.Make(Op::kAdd, {g.Make(Op::kMul, {row, g.Index(width)}), column});
   };
+  const UOp inside =
+      g.Make(Op::kCmpLt, DType::kBool, {g.Make(Op::kAdd, {j, r}), g.Index(n + k - 2)}, {});
   const auto load = [&](int64_t slot, int64_t elements, UOp index) {
-    const UOp from = g.Make(Op::kIndex, {g.Param(slot, dtype, Shape{elements}), index});
+    const UOp memory = g.Param(slot, dtype, Shape{elements});
+    const UOp from = slot == 2 && form == Form::kMasked
+                         ? g.Make(Op::kIndex, {memory, index, inside})
+                         : g.Make(Op::kIndex, {memory, index});
     return g.Make(Op::kCast, DType::kFloat32, {g.Make(Op::kLoad, {from})});
   };
   const UOp product = g.Make(Op::kMul, {load(1, m * k, at(i, k, r)), load(2, k * n, at(r, n, j))});
-  const UOp sum =
+  UOp sum =
       g.Make(Op::kReduce, DType::kVoid, {product, r}, {static_cast<int64_t>(ReduceKind::kAdd)});
   const UOp to = g.Make(Op::kIndex, {g.Param(0, DType::kFloat32, Shape{m * n}), at(i, n, j)});
+  if (form == Form::kInPlace) sum = g.Make(Op::kAdd, {g.Make(Op::kLoad, {to}), sum});
   const UOp store = g.Make(Op::kStore, {to, sum});
   return Freeze(g.Make(Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {store, i, j}, {})}));
 }
@@ -121,6 +134,46 @@ TEST(Lower, WeightsAreReadFromACopyThatIsKept) {
   const auto packs = Lower(packing.kernel, Cpu(), "packing", &budget);
   ASSERT_TRUE(packs.ok()) << packs.status();
   EXPECT_EQ(packs->bytes, 2 * 4 * 384 * 256);
+}
+
+// All rows are one tile, so the copy is not read again in a run, but it is in the next one; where
+// it lies, the weight is read in short pieces of far rows.
+TEST(Lower, WeightsOfAsManyRowsAsATileHasAreCopied) {
+  const int32_t weights[] = {2};
+  Budget budget;
+  const auto program = Lower(Product(8, 1024, 1024, DType::kFloat32), Cpu(), "product", &budget,
+                             nullptr, {.weights = weights});
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(program->packings.size(), 1u);
+}
+
+// Masks are a matter of copying: what the tile multiplies is read as whole vectors from private
+// memory, several of each row. A tile that the loops do not divide has masks, too, where no element
+// may be computed twice.
+TEST(Lower, MaskedOperandsAreCopiedFirst) {
+  for (const Form form : {Form::kMasked, Form::kInPlace}) {
+    Budget budget;
+    const auto program =
+        Lower(Product(256, 220, 512, DType::kFloat32, form), Cpu(), "product", &budget);
+    ASSERT_TRUE(program.ok()) << program.status();
+    std::vector<UOp> operands;
+    for (UOp u : Of(*program, Op::kMulAcc)) {
+      for (int i = 0; i < 2; ++i) {
+        if (u.src(i).is(Op::kLoad) && !u.src(i).shape().empty()) operands.push_back(u.src(i));
+      }
+    }
+    ASSERT_FALSE(operands.empty());
+    int64_t distinct = 0;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      EXPECT_EQ(Memory(operands[i].src(0)).op(), Op::kBuffer);
+      EXPECT_EQ(operands[i].src(0).num_src(), 2) << "a gate";
+      distinct +=
+          std::find(operands.begin(), operands.begin() + i, operands[i]) == operands.begin() + i
+              ? 1
+              : 0;
+    }
+    EXPECT_GE(distinct, 2) << "vectors of a row";
+  }
 }
 
 // Few rows read the weight where it lies: a copy would be read as often as it is made.

@@ -102,11 +102,12 @@ class Stager {
     return IsType(Range(r), AxisType::kLoop) || IsType(Range(r), AxisType::kThread);
   }
 
-  // What a copy of it would be: 0 ranges where vectors of neighbours are loaded already, or the
-  // copy would be as near as what it copies.
+  // What a copy of it would be: 0 ranges where whole vectors of neighbours are loaded already, or
+  // the copy would be as near as what it copies.
   struct Panel {
     RangeSet ranges = 0;
     bool window = false;  // lanes lie apart
+    bool masked = false;  // lanes have gates of their own
   };
   Panel FindPanel(const Work& work, const MemoryAccess& a) const {
     Panel panel;
@@ -119,13 +120,15 @@ class Stager {
       if (IsType(Range(r), AxisType::kVector)) {
         vector = !folded;
         panel.window |= a.stride[r] != 1;
+        panel.masked |= Has(a.gate, r) && s_.whole == 0;
       } else if (folded) {
         far &= a.stride[r] == kIrregular ||
                static_cast<double>(std::abs(a.stride[r]) * a.bytes) >= kFar;
       }
     }
-    if (!vector || (panel.ranges & work.own) == 0 || !(far || panel.window)) return {};
-    if (!panel.window && CopyBytes(a, panel.ranges) < kFirstLevelBytes) return {};
+    const bool whole = !panel.window && !panel.masked;
+    if (!vector || (panel.ranges & work.own) == 0 || (whole && !far)) return {};
+    if (whole && CopyBytes(a, panel.ranges) < kFirstLevelBytes) return {};
     return panel;
   }
   double CopyBytes(const MemoryAccess& a, RangeSet ranges) const {
@@ -135,17 +138,12 @@ class Stager {
   // Whether it is read from a copy of the weight that is kept, however large that is: a run packs
   // again only where there is no memory to keep it.
   bool IsPacked(const Work& work, const MemoryAccess& a) const {
-    if (!s_.IsPackable(work, a) || FindPanel(work, a).ranges == 0) return false;
-    double reuse = 1;
-    for (int r : order_) {
-      if (IsLoop(r) && !Has(a.ranges, r)) reuse *= static_cast<double>(s_.size[r]);
-    }
-    return reuse >= kMinReuse;
+    return s_.IsPackable(work, a) && FindPanel(work, a).ranges != 0;
   }
 
   // The ranges of the panel, or 0 where it is not worth it.
   RangeSet PanelOf(const Work& work, const MemoryAccess& a) {
-    auto [panel, window] = FindPanel(work, a);
+    auto [panel, window, masked] = FindPanel(work, a);
     if (panel == 0 || std::popcount(panel) + 1 > room_) return 0;
     double bytes = CopyBytes(a, panel);
     if (used_ + bytes > limit_) return 0;
@@ -161,7 +159,7 @@ class Stager {
         reuse *= static_cast<double>(s_.size[r]);
       }
     }
-    if (reuse < kMinReuse && window && a.gate == 0) {
+    if (reuse < kMinReuse && (window || masked)) {
       const RangeSet wider = Widened(a, panel, &reuse);
       bytes = CopyBytes(a, wider);
       if (reuse < kMinReuse || used_ + bytes > limit_) return 0;
@@ -189,9 +187,9 @@ class Stager {
     for (size_t i = order_.size(); i-- > 0;) {
       const int r = order_[i];
       if (!IsLoop(r)) continue;
-      const bool stops = Has(a.ranges, r) && times >= kMinReuse;
-      if (IsType(Range(r), AxisType::kThread) || stops) break;
-      if (Has(a.ranges, r)) {
+      const bool depends = Has(a.ranges | a.gate, r);
+      if (IsType(Range(r), AxisType::kThread) || (depends && times >= kMinReuse)) break;
+      if (depends) {
         panel |= Bit(r);
       } else {
         times *= static_cast<double>(s_.size[r]);
@@ -220,6 +218,8 @@ class Stager {
       return end->back();
     };
     if (together == 1) {
+      // A window's masks are found once, for all iterations of the loops around it.
+      if (type == AxisType::kUnroll) return add(AxisType::kUpcast, s_.size[r]);
       const bool replicated = type == AxisType::kUpcast || type == AxisType::kVector;
       return add(replicated ? type : AxisType::kLoop, s_.size[r]);
     }
