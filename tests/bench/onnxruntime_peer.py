@@ -3,11 +3,12 @@
 
 A row is a model: a matrix product `MxKxN` with a constant right operand, a convolution
 `conv:CxHxW:O:K:S` (channels, rows, columns, channels that come out, window, stride) with bias and ReLU, or a
-network: resnet50, bert, gpt2 (a text of 128 tokens; random weights). Both run the same file on the same number of
+network: resnet50, mobilenet_v2, efficientnet_b0, vgg16 (onnx_networks.py), bert, gpt2 (a text of 128 tokens). Weights
+are random. Both run the same file on the same number of
 threads, in alternating turns of several runs; the median of each turn counts, and the median of the ratios of the
 pairs. Both compute the same: a row whose outputs differ is an error.
 
-Needs onnx, numpy and onnxruntime; the networks torch and torchvision, too. Exits 0 and says so where they are
+Needs onnx, numpy and onnxruntime; bert and gpt2 torch, too. Exits 0 and says so where they are
 not installed, 1 where a row is below --least.
 
 Usage: onnxruntime_peer.py [--build DIR] [--threads N]... [--pairs N] [--least RATIO] [NAME...]
@@ -31,6 +32,7 @@ try:
     import onnx
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
+    import onnx_networks
 except ImportError as error:
     print(f"not measured: {error}; pip install onnx onnxruntime")
     sys.exit(0)
@@ -40,7 +42,8 @@ TURN_MS = 150  # that a turn's runs take, about
 SQUARES = ["512x512x512", "768x768x768", "1024x1024x1024", "1536x1536x1536", "2048x2048x2048",
            "1023x1023x1023", "1025x1025x1025", "512x2048x1024"]
 SKINNY = [f"{m}x{k}x{n}" for m in (1, 8, 128) for k, n in ((768, 768), (768, 3072), (3072, 768), (4096, 4096))]
-NETWORKS = ["resnet50", "bert", "gpt2"]
+TRANSFORMERS = ["bert", "gpt2"]
+NETWORKS = [*onnx_networks.NETWORKS, *TRANSFORMERS]
 
 
 def random(*shape):
@@ -121,12 +124,8 @@ def transformer(causal):
 
 def network(name, path):
     import torch
-    import torchvision
     torch.manual_seed(0)
-    if name == "resnet50":
-        net, inputs = torchvision.models.resnet50(weights=None).eval(), (torch.randn(1, 3, 224, 224),)
-    else:
-        net, inputs = transformer(causal=name == "gpt2")
+    net, inputs = transformer(causal=name == "gpt2")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(net, inputs, path, dynamo=False, opset_version=17)
@@ -137,8 +136,10 @@ def write(name, folder):
     path = os.path.join(folder, name.replace(":", "_") + ".onnx")
     if os.path.exists(path):
         return path
-    if name in NETWORKS:
+    if name in TRANSFORMERS:
         network(name, path)
+    elif name in onnx_networks.NETWORKS:
+        onnx.save(onnx_networks.NETWORKS[name](), path)
     else:
         onnx.save(convolution(name) if name.startswith("conv:") else product(name), path)
     return path
