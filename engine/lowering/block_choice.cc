@@ -110,7 +110,7 @@ class Chooser {
 
   BlockChoice Strips() const {
     // With few accumulators for each element that is read.
-    if (work_.root.num_src() != 2 || TileOf(kept_ & ~lanes_) != 1) return {};
+    if (work_.root.num_src() != 2 || TileOf(kept_ & ~lanes_) >= kMinReuse) return {};
     const int r = std::countr_zero(lanes_), folded = s_.d.IndexOf(work_.root.src(1));
     const MemoryAccess* rows = nullptr;
     for (const MemoryAccess& a : work_.accesses) {

@@ -20,6 +20,7 @@
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/loop_order.h"
 #include "engine/lowering/moves.h"
+#include "engine/lowering/shared_loops.h"
 #include "engine/lowering/stage.h"
 
 namespace telegrad {
@@ -43,7 +44,8 @@ constexpr double kSecondLevelCyclesPerByte = 1.0 / 28;  // from the second-level
 constexpr double kSharedCyclesPerByte = 1.0 / 20;       // from the cache that all workers share
 constexpr int kMaxStride = 4;                           // of lanes that are loaded as whole vectors
 constexpr int64_t kSquares = 8;                         // in a row of a block's panel
-constexpr int64_t kChains = 8;  // accumulators that hide the latency of an addition
+constexpr int64_t kMinUnitRows = 64;  // of a product, for which the other operand is copied once
+constexpr int64_t kChains = 8;        // accumulators that hide the latency of an addition
 
 constexpr int64_t kAmounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16};
 
@@ -600,15 +602,46 @@ class CpuHeuristic {
     if (heaviest_ >= 0 && room_ >= kBlockRanges) {
       blocks = ChooseBlocks(s_, s_.works[heaviest_], order, tile, vectors_, target_);
     }
+    const int64_t parts = PartsOfUnits(order, blocks, tile);
     for (size_t i = 0; i < order.loops.size(); ++i) {
+      const int64_t part = i == 1 && parts > 0 ? parts : i == blocks.outside ? blocks.parts : 0;
+      if (part > 0) moves_.push_back({Move::Kind::kBlock, s_.d.ranges[order.loops[i]], part});
       if (i == blocks.outside) {
-        if (blocks.parts > 0) {
-          moves_.push_back({Move::Kind::kBlock, s_.d.ranges[order.loops[i]], blocks.parts});
-        }
         moves_.push_back({Move::Kind::kBlock, s_.d.ranges[blocks.folded], blocks.amount});
       }
       moves_.push_back({Move::Kind::kOuter, s_.d.ranges[order.loops[i]], 0});
     }
+  }
+
+  // How many iterations of the loop directly inside of the shared one are a unit of a launch, where
+  // all of them would take long; else 0. See shared_loops.h.
+  int64_t PartsOfUnits(const LoopOrder& order, const BlockChoice& blocks,
+                       const std::vector<int64_t>& tile) const {
+    if (order.thread < 0 || order.loops.size() < 2 || s_.whole != 0 || room_ < 2) return 0;
+    const auto at = [&](int r) { return tile[static_cast<size_t>(r)]; };
+    const auto trips = [&](int r) { return (s_.size[r] + at(r) - 1) / at(r); };
+    // Blocks inside of another loop leave that one whole.
+    const int loop = order.loops[1];
+    if (!Has(s_.parallel, loop) || (blocks.folded >= 0 && blocks.outside != 1)) return 0;
+    double cycles = 0;
+    for (const Work& work : s_.works) {
+      double lanes = 1;
+      for (RangeSet set = work.all; set != 0; set &= set - 1) {
+        lanes *= static_cast<double>(lanes_[std::countr_zero(set)]);
+      }
+      cycles += CyclesOf(s_, work) / lanes;
+    }
+    const double units = std::ceil(cycles / static_cast<double>(trips(order.thread)) /
+                                   static_cast<double>(target_.unit_cycles));
+    if (units < 2) return 0;
+    const auto least = static_cast<double>((kMinUnitRows + at(loop) - 1) / at(loop));
+    double part = std::max(least, std::ceil(static_cast<double>(trips(loop)) / units));
+    if (blocks.parts > 0) part = std::min(part, static_cast<double>(blocks.parts));
+    // Of about the same size. A part moved back computes again what it has in common with another.
+    const auto all = static_cast<double>(trips(loop));
+    auto even = static_cast<int64_t>(std::ceil(all / std::ceil(all / part)));
+    while (even > 0 && !Fits(loop, even * at(loop))) --even;
+    return even > 0 && even < trips(loop) ? even : 0;
   }
 
   const KernelShape s_;

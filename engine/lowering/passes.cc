@@ -12,6 +12,7 @@
 #include "engine/lowering/linearize.h"
 #include "engine/lowering/moves.h"
 #include "engine/lowering/separate.h"
+#include "engine/lowering/shared_loops.h"
 #include "engine/lowering/split_ranges.h"
 #include "engine/lowering/stage.h"
 #include "engine/rules/algebra.h"
@@ -71,6 +72,10 @@ absl::StatusOr<UOp> MoveRanges(PassContext& c, Piece* piece) {
 absl::StatusOr<UOp> Stage(PassContext& c, Piece* piece) {
   if (c.target().has_workgroups()) return piece->root;
   return StageLoads(c.rewriter(kSimplify), piece, c.target());
+}
+
+UOp Share(PassContext& c, UOp root) {
+  return c.target().has_workgroups() ? root : ShareLoops(c.rewriter(kSimplify), root, c.target());
 }
 
 UOp Expand(PassContext& c, UOp root) {
@@ -237,6 +242,8 @@ constexpr PassRow kPasses[] = {
      kKernelLevel, kSimplify, PiecePass{MoveRanges}},
     {"stage", "copies what a tile reads again and again, weights once for many runs", kKernelLevel,
      kKernelLevel, kSimplify, PiecePass{Stage}},
+    {"share", "makes more loops the shared one where its iterations are long", kKernelLevel,
+     kKernelLevel, kSimplify, GraphPass{Share}},
     {"expand", "replicates what is not a loop; reductions become accumulators", kKernelLevel,
      kBetween, kSimplify, GraphPass{Expand}},
     {"gate", "gives a run-time gate to each access that is not proved inside its buffer", kBetween,

@@ -16,12 +16,13 @@ std::string Target::Key() const {
          std::to_string(computes.bits()) + "|" + std::to_string(converts.bits()) + "|" +
          std::to_string(warp) + "|" + std::to_string(group_threads) + "|" +
          std::to_string(local_bytes) + "|" + std::to_string(stages ? 1 : 0) + "|" +
-         std::to_string(vector_lanes) + "|" + std::to_string(align);
+         std::to_string(vector_lanes) + "|" + std::to_string(align) + "|" +
+         std::to_string(unit_cycles);
 }
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 16> parts;
+  std::array<std::string_view, 17> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -52,7 +53,8 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   target.stages = number(13, 0) != 0;
   target.vector_lanes = number(14, 0);
   target.align = number(15, 0);
-  good &= target.vector_lanes >= 1 && target.align >= 1;
+  target.unit_cycles = number(16, int64_t{0});
+  good &= target.vector_lanes >= 1 && target.align >= 1 && target.unit_cycles >= 1;
   good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;
   good &= target.vector_bytes >= 1 && target.vector_registers >= 1 && target.threads >= 1;
   if (!good || target.Key() != whole) return std::nullopt;

@@ -21,6 +21,9 @@ struct Target {
   // Results of at least so many bytes, if nothing else is read or written there, go past the caches
   // to memory; 0: none.
   int64_t stream_bytes = 0;
+  // Of a thread, that one iteration of what a launch is cut by takes at most, as far as its loops
+  // allow: about a millisecond. Longer ones hold a thread while others wait for it.
+  int64_t unit_cycles = 5'000'000;
   // Element types of its arithmetic. Of others it loads, stores, selects and moves the bits.
   DTypeSet computes = {DType::kBool,   DType::kInt8,    DType::kInt16,  DType::kInt32,
                        DType::kInt64,  DType::kUInt8,   DType::kUInt16, DType::kUInt32,

@@ -140,6 +140,7 @@ TEST(Target, KeysReadBack) {
   target.stages = false;
   target.vector_lanes = 16;
   target.align = 64;
+  target.unit_cycles = 9;
   const std::string key = target.Key();
   ASSERT_TRUE(Target::FromKey(key).has_value());
   EXPECT_EQ(*Target::FromKey(key), target);

@@ -93,6 +93,8 @@ struct Counts {
   std::vector<double> loaded;  // elements, by argument
   int64_t private_bytes = 0;
   size_t programs = 0;
+  int64_t iterations = 0;  // that launches are cut at
+  double flops = 0;
   int most_together = 0;  // loads from one argument in lanes that lie apart, in one iteration
 };
 
@@ -112,6 +114,8 @@ Counts Count(const RandomGraph& graph, const Target& target) {
     EXPECT_TRUE(program.ok()) << program.status();
     if (!program.ok()) continue;
     ++counts.programs;
+    counts.iterations += program->iterations;
+    counts.flops += program->flops;
     counts.loaded.resize(std::max(counts.loaded.size(), program->arguments.size()));
     std::vector<double> outer{1};
     int together = 0;
@@ -171,6 +175,39 @@ TEST(CpuKernels, ColumnSumsReadLongStrips) {
   EXPECT_GE(counts.private_bytes, 4096);  // the accumulators of a strip
 }
 
+// The few rows of a product, for which no copy of the other operand pays, have a strip of
+// accumulators each.
+TEST(CpuKernels, ProductsOfFewRowsReadLongStrips) {
+  Builder b;
+  b.Out(b.Product(b.In({4, 64}), b.In({64, 2048})));
+  const RandomGraph graph = b.Done();
+  const Target target = Cpu(1 << 20);
+  EXPECT_EQ(DifferenceOn(graph, target), "");
+  const Counts counts = Count(graph, target);
+  EXPECT_EQ(counts.loaded[2], 64.0 * 2048);
+  EXPECT_GE(counts.private_bytes, 4 * 4096);
+}
+
+// Iterations that launches are cut at are as short as the target asks for, also where the columns
+// are too few for that: then rows are cut, too, at little more work.
+TEST(CpuKernels, LaunchesAreCutIntoShortIterations) {
+  constexpr int64_t kRows = 320, kColumns = 64, kFolded = 128;
+  Builder b;
+  b.Out(b.Product(b.In({kRows, kFolded}), b.In({kFolded, kColumns})));
+  const RandomGraph graph = b.Done();
+  for (const int64_t cache : {1 << 20, 16 << 10}) {
+    Target target = Cpu(cache);
+    const Counts whole = Count(graph, target);
+    target.unit_cycles = 40'000;
+    const Counts cut = Count(graph, target);
+    EXPECT_EQ(DifferenceOn(graph, target), "") << cache;
+    EXPECT_GE(cut.iterations, 2 * whole.iterations) << cache;
+    EXPECT_LE(cut.flops, 1.1 * whole.flops) << cache;
+    const double cycles = cut.flops / static_cast<double>(cut.iterations) / (2 * 16);
+    EXPECT_LE(cycles, 1.2 * static_cast<double>(target.unit_cycles)) << cache;
+  }
+}
+
 TEST(CpuKernels, ProductsInBlocksOfAnyShape) {
   const char* const given = std::getenv("TELEGRAD_SEED");
   const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : 1;
@@ -179,9 +216,10 @@ TEST(CpuKernels, ProductsInBlocksOfAnyShape) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
   for (int i = 0; i < 40; ++i) {
-    const int64_t m = pick(1, 80), n = pick(1, 90), k = pick(1, 12) * pick(1, 24);
+    const int64_t m = pick(1, 80) * pick(1, 3), n = pick(1, 90), k = pick(1, 12) * pick(1, 24);
     const int64_t cache = int64_t{1} << pick(9, 15);
-    const Target target = Cpu(cache, pick(0, 1) != 0 ? 64 : 32);
+    Target target = Cpu(cache, pick(0, 1) != 0 ? 64 : 32);
+    target.unit_cycles = int64_t{1} << pick(8, 22);
     const auto kind = pick(0, 3) == 0 ? ReduceKind::kMax : ReduceKind::kAdd;
     const bool transposed = pick(0, 1) != 0, with_sum = pick(0, 1) != 0, twice = pick(0, 2) == 0;
     Builder b;

@@ -65,6 +65,7 @@ eval: after merge-ranges: kernels, not run
 eval: after peel: kernels, not run
 eval: after moves: kernels, not run
 eval: after stage: kernels, not run
+eval: after share: kernels, not run
 eval: after expand: kernels, not run
 eval: after gate: kernels, not run
 eval: after linearize: equal
