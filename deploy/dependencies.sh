@@ -8,7 +8,7 @@ packages=(
   g++ cmake ninja-build pkgconf
   # libraries
   libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
-  llvm-19-dev libssl-dev zlib1g-dev libzstd-dev liblz4-dev libmicrohttpd-dev libgnutls28-dev libre2-dev
+  llvm-19-dev liblld-19-dev libssl-dev zlib1g-dev libzstd-dev liblz4-dev libmicrohttpd-dev libgnutls28-dev libre2-dev
   libjpeg-dev libpng-dev libwebp-dev libopenjp2-7-dev
   # tests and benchmarks
   libgtest-dev libgmock-dev libbenchmark-dev python3 clang-format-19 shellcheck

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/compile/code_object_link.h"
 #include "engine/opencl/build.h"
 #include "engine/types/kernel_attributes.h"
 #include "llvm/Analysis/CGSCCPassManager.h"
@@ -39,6 +40,7 @@ struct Machine {
   const char* features;  // null: those of the target
   bool vectors;          // a thread has vector registers
   llvm::CodeGenFileType form;
+  bool linked = false;  // as a code object of AMD's
 };
 // x86-64: "x86-64" and not Target::cpu, see RenderLlvm on names and features.
 // PTX: version 8.0 is the oldest that has all of sm_90a, 7.1 that of sm_80; a driver takes its own
@@ -49,6 +51,10 @@ constexpr Machine kMachines[] = {
     {"sm_80", "nvptx64-nvidia-cuda", "sm_80", "+ptx71", false, llvm::CodeGenFileType::AssemblyFile},
     {"sm_90a", "nvptx64-nvidia-cuda", "sm_90a", "+ptx80", false,
      llvm::CodeGenFileType::AssemblyFile},
+#define AMD_PROCESSOR(name, wave, features, ...) \
+  {#name, "amdgcn-amd-amdhsa", #name, features, false, llvm::CodeGenFileType::ObjectFile, true},
+#include "engine/types/amd_processors.def"
+#undef AMD_PROCESSOR
 };
 
 void InitializeLlvm() {
@@ -62,6 +68,12 @@ void InitializeLlvm() {
     LLVMInitializeNVPTXTarget();
     LLVMInitializeNVPTXTargetMC();
     LLVMInitializeNVPTXAsmPrinter();
+#ifdef TELEGRAD_LLD
+    LLVMInitializeAMDGPUTargetInfo();
+    LLVMInitializeAMDGPUTarget();
+    LLVMInitializeAMDGPUTargetMC();
+    LLVMInitializeAMDGPUAsmPrinter();
+#endif
   });
 }
 
@@ -91,16 +103,34 @@ class Compilation {
   }
 
   absl::StatusOr<ProgramImage> Run(const std::string& llvm_ir) {
-    TG_RETURN_IF_ERROR(Parse(llvm_ir));
-    TG_RETURN_IF_ERROR(MakeMachine());
-    TG_RETURN_IF_ERROR(Optimize());
-    return Emit();
+    TG_RETURN_IF_ERROR(Prepare(llvm_ir));
+    TG_ASSIGN_OR_RETURN(std::string code, Emit(wanted_.form));
+    if (wanted_.linked) {
+      auto linked = LinkCodeObject(code);
+      if (!linked.ok()) return Bad(ToStd(linked.status().message()));
+      code = *std::move(linked);
+    }
+    ProgramImage image{.name = name_, .binary = std::move(code)};
+    image.group_threads = static_cast<int32_t>(Attribute(kGroupThreadsAttribute, 1));
+    image.local_bytes = static_cast<int64_t>(Attribute(kLocalBytesAttribute, 0));
+    return image;
+  }
+
+  absl::StatusOr<std::string> Print(const std::string& llvm_ir) {
+    TG_RETURN_IF_ERROR(Prepare(llvm_ir));
+    return Emit(llvm::CodeGenFileType::AssemblyFile);
   }
 
  private:
   template <typename... Args>
   absl::Status Bad(const Args&... args) const {
     return Internal("kernel ", name_, ": ", args...);
+  }
+
+  absl::Status Prepare(const std::string& llvm_ir) {
+    TG_RETURN_IF_ERROR(Parse(llvm_ir));
+    TG_RETURN_IF_ERROR(MakeMachine());
+    return Optimize();
   }
 
   absl::Status Parse(const std::string& llvm_ir) {
@@ -160,19 +190,16 @@ class Compilation {
     return error_.empty() ? absl::OkStatus() : Bad("LLVM's optimizer: ", error_);
   }
 
-  absl::StatusOr<ProgramImage> Emit() {
+  absl::StatusOr<std::string> Emit(llvm::CodeGenFileType form) {
     llvm::SmallVector<char, 0> object;
     llvm::raw_svector_ostream out(object);
     llvm::legacy::PassManager passes;
-    if (machine_->addPassesToEmitFile(passes, out, nullptr, wanted_.form)) {
+    if (machine_->addPassesToEmitFile(passes, out, nullptr, form)) {
       return Bad("LLVM cannot emit code for ", wanted_.triple);
     }
     passes.run(*module_);
     if (!error_.empty()) return Bad("LLVM's code generator: ", error_);
-    ProgramImage image{.name = name_, .binary = std::string(object.data(), object.size())};
-    image.group_threads = static_cast<int32_t>(Attribute(kGroupThreadsAttribute, 1));
-    image.local_bytes = static_cast<int64_t>(Attribute(kLocalBytesAttribute, 0));
-    return image;
+    return std::string(object.data(), object.size());
   }
 
   uint64_t Attribute(std::string_view attribute, uint64_t otherwise) const {
@@ -187,6 +214,18 @@ class Compilation {
   std::unique_ptr<llvm::TargetMachine> machine_;
   std::unique_ptr<llvm::Module> module_;
 };
+
+absl::StatusOr<const Machine*> MachineFor(const Target& target) {
+  std::string known;
+  for (const Machine& machine : kMachines) {
+    if (machine.arch == target.arch) {
+      InitializeLlvm();
+      return &machine;
+    }
+    StrAppend(&known, machine.arch, ", ");
+  }
+  return Unimplemented("no compiler for ", target.arch, "; expected one of ", known, kOpenClArch);
+}
 
 }  // namespace
 
@@ -205,13 +244,15 @@ absl::StatusOr<ProgramImage> Compile(const std::string& source, const std::strin
     return ProgramImage{
         .name = name, .binary = std::move(built.binary), .group_threads = built.group_threads};
   }
-  for (const Machine& machine : kMachines) {
-    if (machine.arch != target.arch) continue;
-    InitializeLlvm();
-    return Compilation(name, target, machine).Run(source);
-  }
-  return Unimplemented("no compiler for ", target.arch, "; expected x86-64, sm_80, sm_90a or ",
-                       kOpenClArch);
+  TG_ASSIGN_OR_RETURN(const Machine* machine, MachineFor(target));
+  return Compilation(name, target, *machine).Run(source);
+}
+
+absl::StatusOr<std::string> CompileToAssembly(const std::string& source, const std::string& name,
+                                              const Target& target) {
+  TG_RETURN_IF_ERROR(CheckIrSize(source, name));
+  TG_ASSIGN_OR_RETURN(const Machine* machine, MachineFor(target));
+  return Compilation(name, target, *machine).Print(source);
 }
 
 }  // namespace telegrad

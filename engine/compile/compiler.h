@@ -1,5 +1,5 @@
-// Rendered text to code: LLVM IR to that of the processor this runs on or to PTX, and OpenCL C to
-// what an OpenCL driver makes of it.
+// Rendered text to code: LLVM IR to that of the processor this runs on, to PTX or to AMD's code
+// objects, and OpenCL C to what an OpenCL driver makes of it.
 #pragma once
 
 #include <string>
@@ -20,7 +20,8 @@ struct CompilerOptions {
 
 // Parses, verifies and optimizes `source`, LLVM IR whose function `name` is the entry point, and
 // returns it as code of the target: for x86-64 a position-independent, relocatable ELF object, for
-// NVIDIA's architectures PTX, with what its launch needs (kernel_attributes.h). OpenCL C goes to
+// NVIDIA's architectures PTX, for AMD's a linked code object, with what its launch needs
+// (kernel_attributes.h). OpenCL C goes to
 // the driver of the device that the target names (engine/opencl/build.h). INTERNAL, naming the
 // kernel, if the compiler rejects it: the text comes from a renderer, so that is never a client's
 // fault. RESOURCE_EXHAUSTED for text over kMaxIrBytes.
@@ -29,6 +30,10 @@ struct CompilerOptions {
 // survive that calls this in a process of its own.
 absl::StatusOr<ProgramImage> Compile(const std::string& source, const std::string& name,
                                      const Target& target, const CompilerOptions& options = {});
+
+// The same code as assembly text, for people to read. Not for OpenCL C.
+absl::StatusOr<std::string> CompileToAssembly(const std::string& source, const std::string& name,
+                                              const Target& target);
 
 inline constexpr size_t kMaxIrBytes = size_t{16} << 20;
 absl::Status CheckIrSize(const std::string& source, const std::string& name);

@@ -68,6 +68,51 @@ TEST(Compile, MakesPtxForNvidia) {
   }
 }
 
+std::string AmdKernel(const std::string& body) {
+  return "define amdgpu_kernel void @k(ptr addrspace(1) %a, i64 %begin) #0 {\n" + body +
+         "  ret void\n}\ndeclare void @elsewhere()\n"
+         "attributes #0 = { \"telegrad-group-threads\"=\"96\" "
+         "\"amdgpu-flat-work-group-size\"=\"96,96\" }\n";
+}
+
+TEST(Compile, MakesCodeObjectsForAmd) {
+  const std::string ir = AmdKernel(
+      "  %p = getelementptr <4 x float>, ptr addrspace(1) %a, i64 %begin\n"
+      "  %x = load <4 x float>, ptr addrspace(1) %p, align 16\n"
+      "  %y = fmul <4 x float> %x, %x\n  %z = fadd <4 x float> %y, %x\n"
+      "  store <4 x float> %z, ptr addrspace(1) %p, align 16\n");
+  for (const AmdProcessor& processor : AmdProcessors()) {
+    const Target target = AmdTarget(processor, 8);
+    const auto image = Compile(ir, "k", target);
+    ASSERT_TRUE(image.ok()) << image.status();
+    EXPECT_EQ(image->group_threads, 96);
+    const std::string& elf = image->binary;
+    EXPECT_EQ(elf.substr(0, 4), "\177ELF");
+    EXPECT_EQ(elf[7], 64);                                // of amdhsa
+    EXPECT_EQ(elf[16], 3);                                // e_type: ET_DYN
+    EXPECT_EQ(static_cast<unsigned char>(elf[18]), 224);  // e_machine: EM_AMDGPU
+    EXPECT_THAT(elf, HasSubstr("k.kd"));
+    EXPECT_THAT(elf, HasSubstr(StrCat("amdgcn-amd-amdhsa--", processor.name)));
+    EXPECT_EQ(Compile(ir, "k", target)->binary, elf);
+    const auto assembly = CompileToAssembly(ir, "k", target);
+    ASSERT_TRUE(assembly.ok()) << assembly.status();
+    EXPECT_THAT(*assembly, HasSubstr(StrCat("wavefront_size: ", processor.wave)));
+    EXPECT_THAT(*assembly, testing::AnyOf(HasSubstr("_load_b128"), HasSubstr("_load_dwordx4")));
+    EXPECT_THAT(*assembly, testing::Not(HasSubstr("fma")));
+    EXPECT_THAT(*assembly, testing::Not(HasSubstr("mac_f32")));
+  }
+}
+
+// What only the linker finds.
+TEST(Compile, TheLinkersErrorsAreStatuses) {
+  const Target target = AmdTarget(AmdProcessors()[0], 8);
+  const auto image = Compile(AmdKernel("  call void @elsewhere()\n"), "k", target);
+  EXPECT_EQ(image.status().code(), absl::StatusCode::kInternal) << image.status();
+  EXPECT_THAT(std::string(image.status().message()),
+              testing::AllOf(HasSubstr("kernel k"), HasSubstr("undefined symbol: elsewhere")));
+  EXPECT_TRUE(Compile(AmdKernel(""), "k", target).ok());
+}
+
 TEST(Compile, ErrorsNameTheKernel) {
   const Target target = HostTarget(1);
   const auto message = [&](const std::string& text, const std::string& name) {
@@ -85,7 +130,7 @@ TEST(Compile, ErrorsNameTheKernel) {
               "k"),
       HasSubstr("dominate"));
   Target elsewhere = target;
-  elsewhere.arch = "gfx942";
+  elsewhere.arch = "sparc";
   EXPECT_EQ(Compile(Returning("ret void"), "k", elsewhere).status().code(),
             absl::StatusCode::kUnimplemented);
   EXPECT_EQ(Compile(std::string(kMaxIrBytes + 1, ' '), "k", target).status().code(),

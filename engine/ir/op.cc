@@ -17,8 +17,9 @@ constexpr std::string_view kSpaceNames[] = {"global", "local", "register"};
 constexpr std::string_view kScopeNames[] = {"thread", "warp", "warpgroup", "workgroup", "cluster"};
 
 constexpr auto kMmas = std::to_array<MmaInfo>({
-#define MMA(name, text, scope, threads, m, n, k, a, b, c, async) \
-  {MmaKind::name, text, Scope::scope, threads, m, n, k, DType::a, DType::b, DType::c, async},
+#define MMA(name, text, unit, scope, threads, copies, m, n, k, a, b, c, async)        \
+  {MmaKind::name, text,     MatrixUnit::unit, Scope::scope, threads, copies, m, n, k, \
+   DType::a,      DType::b, DType::c,         async},
 #include "engine/ir/mma.def"
 #undef MMA
 });

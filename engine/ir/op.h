@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/types/dtype.h"
+#include "engine/types/matrix_unit.h"
 
 namespace telegrad {
 
@@ -140,14 +141,16 @@ enum class MmaKind : int64_t {
 struct MmaInfo {
   MmaKind kind;
   std::string_view name;
+  MatrixUnit unit;  // whose instruction it is
   Scope scope;
   int threads;  // of the scope
+  int copies;   // threads that hold an element of a or b
   int m, n, k;
   DType a, b, c;
   bool async;  // a and b in local memory, c in registers; MMA_ASYNC
   // Elements of the three fragments that one thread holds.
-  int a_size() const { return m * k / threads; }
-  int b_size() const { return k * n / threads; }
+  int a_size() const { return m * k * copies / threads; }
+  int b_size() const { return k * n * copies / threads; }
   int c_size() const { return m * n / threads; }
 };
 std::span<const MmaInfo> AllMmas();  // indexed by MmaKind

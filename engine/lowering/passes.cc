@@ -64,7 +64,8 @@ absl::StatusOr<UOp> PeelFolds(PassContext& c, Piece* piece) {
 absl::StatusOr<UOp> MoveRanges(PassContext& c, Piece* piece) {
   Rewriter& b = c.rewriter(kSimplify);
   if (c.target().has_workgroups()) {
-    return ApplyWorkgroupMoves(b, piece->root, PickWorkgroupMoves(piece->root, c.target()));
+    return ApplyWorkgroupMoves(b, piece->root, PickWorkgroupMoves(piece->root, c.target()),
+                               c.target().matrix);
   }
   return ApplyMoves(b, piece->root, PickMoves(piece->root, piece->arguments, c.target()));
 }

@@ -42,15 +42,14 @@ struct ProductTile {
   int64_t rows() const { return threads_m * m; }
   int64_t columns() const { return threads_n * n; }
 };
-// Instructions of 16 x 8 x 16. At most 64 registers for sums and 24 for fragments.
+// Multiples of instructions of 16 x 8 x 16, and of 16 x 16 x 16. At most 64 registers for sums and
+// 24 for fragments where these are of 32 threads.
 constexpr ProductTile kInstructionTiles[] = {
     {2, 2, 2 * 16, 8 * 8, 2 * 16},
     {2, 2, 2 * 16, 4 * 8, 2 * 16},
     {2, 2, 16, 4 * 8, 2 * 16},
     {2, 2, 16, 2 * 8, 2 * 16},
 };
-// For what is too small for these.
-constexpr ProductTile kOneInstruction[] = {{1, 1, 16, 8, 16}};
 constexpr ProductTile kRegisterTiles[] = {{16, 16, 8, 8, 8}, {16, 16, 4, 4, 8}};
 // Of one thread that shares nothing: rows, and columns in vectors, as many as the registers hold
 // beside a vector of each of its columns and one of a row.
@@ -243,17 +242,23 @@ class WorkgroupHeuristic {
     const int m = s_.d.IndexOf(p->m), n = s_.d.IndexOf(p->n), k = s_.d.IndexOf(p->k);
     const bool narrow = p->a.dtype() != DType::kFloat32;
     if (!target_.stages) return !narrow && ThreadProduct(m, n);
-    if (narrow && !(target_.arch.starts_with("sm_") && MmaFor(p->a.dtype()))) return false;
+    const std::optional<MmaKind> kind = MmaFor(target_.matrix, p->a.dtype());
+    if (narrow && !kind) return false;
     const ProductTile* tile =
         narrow ? Pick(kInstructionTiles, m, n, k) : Pick(kRegisterTiles, m, n, k);
-    if (tile == nullptr && narrow) tile = Pick(kOneInstruction, m, n, k);
+    if (tile == nullptr && narrow) {  // for what is too small for these
+      const MmaInfo& mma = AllMmas()[static_cast<size_t>(*kind)];
+      const ProductTile one[] = {{1, 1, mma.m, mma.n, mma.k}};
+      one_instruction_ = one[0];
+      if (Pick(one, m, n, k) != nullptr) tile = &one_instruction_;
+    }
     if (tile == nullptr) return false;
     constexpr int64_t kPadding = 16;  // elements, at most, of each row
     const int64_t elements = (tile->rows() + tile->columns() + 2 * kPadding) * (tile->k + kPadding);
     if (elements * ByteSize(p->a.dtype()) > target_.local_bytes) return false;
     Add(Move::Kind::kLocal, m, tile->threads_m, 1);
     if (narrow) {
-      const MmaInfo& mma = AllMmas()[static_cast<size_t>(*MmaFor(p->a.dtype()))];
+      const MmaInfo& mma = AllMmas()[static_cast<size_t>(*kind)];
       Add(Move::Kind::kUpcast, m, tile->m / mma.m);
       Add(Move::Kind::kTensorcore, m, mma.m);
       Add(Move::Kind::kLocal, n, tile->threads_n, 0);
@@ -392,7 +397,8 @@ class WorkgroupHeuristic {
   int room_;            // for ranges
   std::vector<int64_t> lanes_;
   std::vector<int> parallel_;  // outermost first
-  RangeSet rows_ = 0;          // the parallel ranges that every long fold depends on
+  ProductTile one_instruction_{};
+  RangeSet rows_ = 0;  // the parallel ranges that every long fold depends on
   int fastest_ = -1;
   std::vector<Move> moves_;
 };

@@ -81,44 +81,82 @@ std::optional<Matmul> FindMatmul(const KernelShape& s) {
   return out;
 }
 
-std::optional<MmaKind> MmaFor(DType dtype) {
+std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype) {
   for (const MmaInfo& mma : AllMmas()) {
-    if (mma.scope == Scope::kWarp && !mma.async && mma.a == dtype && mma.b == dtype &&
-        mma.c == DType::kFloat32) {
+    if (mma.unit == unit && mma.scope == Scope::kWarp && !mma.async && mma.a == dtype &&
+        mma.b == dtype && mma.c == DType::kFloat32) {
       return mma.kind;
     }
   }
   return std::nullopt;
 }
 
+namespace {
+
+// Puts together where elements lie.
+class Placer {
+ public:
+  explicit Placer(Rewriter& b) : b_(b), g_(*b.graph()) {}
+  UOp Number(int64_t x) { return g_.Index(x); }
+  UOp Lanes(int64_t n) { return g_.Make(Op::kIota, DType::kInt64, {}, {n}); }
+  UOp Div(UOp x, int64_t y) { return b_.Make(Op::kFloorDiv, {x, Number(y)}); }
+  UOp Mod(UOp x, int64_t y) { return b_.Make(Op::kFloorMod, {x, Number(y)}); }
+  UOp Mul(UOp x, int64_t y) { return b_.Make(Op::kMul, {x, Number(y)}); }
+  UOp Add(UOp x, UOp y) { return b_.Make(Op::kAdd, {x, y}); }
+
+ private:
+  Rewriter& b_;
+  Graph& g_;
+};
+
 // PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type": with group = lane / 4 and
 // pair = lane % 4, element i of a is in row group + 8 (i / 2 % 2) and column 2 pair + i % 2 +
 // 8 (i / 4), of b in row 2 pair + i % 2 + 8 (i / 2) and column group, and of c in row
 // group + 8 (i / 2) and column 2 pair + i % 2.
-std::optional<Fragments> FragmentsFor(Rewriter& b, DType dtype, int64_t range_id) {
-  const std::optional<MmaKind> kind = MmaFor(dtype);
+void PlaceSm80(Placer p, const MmaInfo& mma, Fragments* f) {
+  const UOp group = p.Div(f->lane, 4), pair = p.Mul(p.Mod(f->lane, 4), 2);
+  const auto half = [&](UOp i, int64_t by) { return p.Mul(p.Mod(p.Div(i, by), 2), 8); };
+  const UOp i = p.Lanes(mma.a_size()), j = p.Lanes(mma.b_size()), l = p.Lanes(mma.c_size());
+  f->a = {group, half(i, 2), pair, p.Add(p.Mod(i, 2), half(i, 4))};
+  f->b = {group, p.Number(0), pair, p.Add(p.Mod(j, 2), half(j, 2))};
+  f->c = {p.Add(group, half(l, 2)), p.Add(pair, p.Mod(l, 2))};
+}
+
+// AMD's instruction set guides, on MFMA and WMMA: a lane has row, or column, lane % 16 of a and b,
+// of which each group of 16 lanes has `run` elements; and of c column lane % 16, of which RDNA 3
+// gives the groups every other row, and others `run` rows after one another.
+void PlaceAmd(Placer p, const MmaInfo& mma, int64_t run, Fragments* f) {
+  const UOp column = p.Mod(f->lane, 16), group = p.Div(f->lane, 16);
+  const UOp i = p.Lanes(mma.a_size()), l = p.Lanes(mma.c_size());
+  const UOp first = run == 16 ? p.Number(0) : p.Mul(group, run);
+  f->a = f->b = {column, p.Number(0), first, i};
+  f->c = {run == 16 ? p.Add(group, p.Mul(l, 2)) : p.Add(first, l), column};
+}
+
+}  // namespace
+
+std::optional<Fragments> FragmentsFor(Rewriter& b, MatrixUnit unit, DType dtype, int64_t range_id) {
+  const std::optional<MmaKind> kind = MmaFor(unit, dtype);
   if (!kind) return std::nullopt;
   Graph& g = *b.graph();
   const MmaInfo& mma = AllMmas()[static_cast<size_t>(*kind)];
-  const auto op = [&](Op op, UOp x, int64_t y) { return b.Make(op, {x, g.Index(y)}); };
-  const auto add = [&](UOp x, UOp y) { return b.Make(Op::kAdd, {x, y}); };
-  const auto lanes = [&](int64_t n) { return g.Make(Op::kIota, DType::kInt64, {}, {n}); };
-  const auto half = [&](UOp i, int64_t by) {  // 0 or 8
-    return op(Op::kMul, op(Op::kFloorMod, op(Op::kFloorDiv, i, by), 2), 8);
-  };
-  const auto odd = [&](UOp i) { return op(Op::kFloorMod, i, 2); };
   Fragments f;
   f.kind = *kind;
   f.lane = g.Range(range_id, AxisType::kWarp, g.Index(mma.threads));
-  const UOp group = op(Op::kFloorDiv, f.lane, 4);
-  const UOp pair = op(Op::kMul, op(Op::kFloorMod, f.lane, 4), 2);
-  const UOp i = lanes(mma.a_size()), j = lanes(mma.b_size());
-  f.a = {group, half(i, 2), pair, add(odd(i), half(i, 4))};
-  f.b = {group, g.Index(0), pair, add(odd(j), half(j, 2))};
-  const UOp l = lanes(mma.c_size());
-  f.c.row = add(group, half(l, 2));
-  f.c.column = add(pair, odd(l));
-  f.zero = g.Make(Op::kMul, {g.Make(Op::kCast, DType::kFloat32, {l}),
+  const Placer p(b);
+  switch (unit) {
+    case MatrixUnit::kSm80:
+      PlaceSm80(p, mma, &f);
+      break;
+    case MatrixUnit::kMfma:
+    case MatrixUnit::kRdna3:
+    case MatrixUnit::kRdna4:
+      PlaceAmd(p, mma, mma.a_size(), &f);
+      break;
+    default:
+      return std::nullopt;
+  }
+  f.zero = g.Make(Op::kMul, {g.Make(Op::kCast, DType::kFloat32, {Placer(b).Lanes(mma.c_size())}),
                              g.ConstWord(DType::kFloat32, ScalarFromMemory(DType::kFloat32, 0))});
   return f;
 }

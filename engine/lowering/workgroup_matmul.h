@@ -31,15 +31,15 @@ struct Fragments {
   UOp lane;  // a range of threads
   FragmentPlace a, b;
   struct {
-    UOp row, column;  // vectors
+    UOp row, column;  // one of them at least a vector
   } c;
   UOp zero;  // a fragment of c
 };
 
-// The instruction for operands of that type with f32 sums, m16n8k16; nullopt if there is none. A
+// The unit's instruction for operands of that type with f32 sums; nullopt if there is none. A
 // REDUCE(add) of an MMA with the fragment `zero` for its c is expanded into MMAs that add to the
 // accumulator.
-std::optional<Fragments> FragmentsFor(Rewriter& b, DType dtype, int64_t range_id);
-std::optional<MmaKind> MmaFor(DType dtype);
+std::optional<Fragments> FragmentsFor(Rewriter& b, MatrixUnit unit, DType dtype, int64_t range_id);
+std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype);
 
 }  // namespace telegrad

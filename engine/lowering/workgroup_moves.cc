@@ -47,8 +47,8 @@ AxisType AxisOf(Move::Kind kind) {
 
 class Splitter {
  public:
-  Splitter(Rewriter& b, UOp sink, const std::vector<Move>& moves, Dependence d)
-      : b_(b), g_(*b.graph()), sink_(sink), moves_(moves), d_(std::move(d)) {
+  Splitter(Rewriter& b, UOp sink, const std::vector<Move>& moves, MatrixUnit unit, Dependence d)
+      : b_(b), g_(*b.graph()), sink_(sink), moves_(moves), unit_(unit), d_(std::move(d)) {
     for (UOp range : d_.ranges) next_id_ = std::max(next_id_, range.arg(0) + 1);
     axes_of_.resize(d_.ranges.size(), 0);
   }
@@ -104,7 +104,8 @@ class Splitter {
     if (shape) product_ = FindMatmul(*shape);
     if (!product_) return Internal("lowering: a fold is staged that is no matrix product");
     if (!has(Move::Kind::kTensorcore)) return absl::OkStatus();
-    fragments_ = FragmentsFor(b_, product_->a.dtype(), next_id_++);
+    fragments_ = FragmentsFor(b_, unit_, product_->a.dtype(), next_id_++);
+    if (!fragments_) return Internal("lowering: TENSORCORE without a matrix instruction");
     parallel_.push_back(fragments_->lane);
     return absl::OkStatus();
   }
@@ -347,6 +348,7 @@ class Splitter {
   Graph& g_;
   const UOp sink_;
   const std::vector<Move>& moves_;
+  const MatrixUnit unit_;
   const Dependence d_;
   int64_t next_id_ = 0;
   std::vector<unsigned> axes_of_;  // by range: the thread axes that it has parts on, as bits
@@ -362,10 +364,11 @@ class Splitter {
 
 }  // namespace
 
-absl::StatusOr<UOp> ApplyWorkgroupMoves(Rewriter& b, UOp sink, const std::vector<Move>& moves) {
+absl::StatusOr<UOp> ApplyWorkgroupMoves(Rewriter& b, UOp sink, const std::vector<Move>& moves,
+                                        MatrixUnit unit) {
   std::optional<Dependence> d = FindDependence(sink);
   if (!d) return ResourceExhausted("lowering: more than ", kMaxRanges, " ranges");
-  return Splitter(b, sink, moves, *std::move(d)).Run();
+  return Splitter(b, sink, moves, unit, *std::move(d)).Run();
 }
 
 }  // namespace telegrad

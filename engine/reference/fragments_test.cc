@@ -8,18 +8,19 @@
 namespace telegrad::reference {
 namespace {
 
-// The fragments of a scope's threads together are the matrix, every element once.
-TEST(Fragments, CoverTheirMatrixOnce) {
+// The fragments of a scope's threads together are the matrix, every element once, or as often as
+// the row says.
+TEST(Fragments, CoverTheirMatrix) {
   using Fragment = Element (*)(const MmaInfo&, int, int);
   for (const MmaInfo& mma : AllMmas()) {
     struct Matrix {
       Fragment fragment;
-      int rows, columns, held;
+      int rows, columns, held, copies;
     };
-    std::vector<Matrix> matrices = {{FragmentC, mma.m, mma.n, mma.c_size()}};
+    std::vector<Matrix> matrices = {{FragmentC, mma.m, mma.n, mma.c_size(), 1}};
     if (!mma.async) {
-      matrices.push_back({FragmentA, mma.m, mma.k, mma.a_size()});
-      matrices.push_back({FragmentB, mma.k, mma.n, mma.b_size()});
+      matrices.push_back({FragmentA, mma.m, mma.k, mma.a_size(), mma.copies});
+      matrices.push_back({FragmentB, mma.k, mma.n, mma.b_size(), mma.copies});
     }
     for (const Matrix& matrix : matrices) {
       std::vector<int> seen(matrix.rows * matrix.columns);
@@ -32,7 +33,7 @@ TEST(Fragments, CoverTheirMatrixOnce) {
           ++seen[e.row * matrix.columns + e.column];
         }
       }
-      EXPECT_EQ(seen, std::vector<int>(seen.size(), 1)) << std::string(mma.name);
+      EXPECT_EQ(seen, std::vector<int>(seen.size(), matrix.copies)) << std::string(mma.name);
     }
   }
 }
@@ -57,6 +58,17 @@ TEST(Fragments, SpotChecks) {
   ExpectAt(FragmentC(sm90, 0, 4), 0, 8);
   ExpectAt(FragmentC(sm90, 37, 3), 25, 3);
   ExpectAt(FragmentC(sm90, 127, 31), 63, 63);
+  const MmaInfo& mfma = AllMmas()[static_cast<size_t>(MmaKind::kMfmaF16)];
+  ExpectAt(FragmentA(mfma, 37, 3), 5, 11);
+  ExpectAt(FragmentB(mfma, 63, 0), 12, 15);
+  ExpectAt(FragmentC(mfma, 37, 3), 11, 5);
+  const MmaInfo& rdna3 = AllMmas()[static_cast<size_t>(MmaKind::kRdna3F16)];
+  ExpectAt(FragmentA(rdna3, 21, 9), 5, 9);
+  ExpectAt(FragmentB(rdna3, 5, 9), 9, 5);
+  ExpectAt(FragmentC(rdna3, 21, 3), 7, 5);
+  const MmaInfo& rdna4 = AllMmas()[static_cast<size_t>(MmaKind::kRdna4F16)];
+  ExpectAt(FragmentA(rdna4, 21, 3), 5, 11);
+  ExpectAt(FragmentC(rdna4, 21, 3), 11, 5);
   const MmaInfo& amx = AllMmas()[static_cast<size_t>(MmaKind::kAmxBF16)];
   ExpectAt(FragmentA(amx, 0, 33), 1, 1);
   ExpectAt(FragmentB(amx, 0, 1), 1, 0);

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "engine/base/status.h"
+#include "engine/render/amdgpu.h"
 #include "engine/render/llvm_kernel.h"
 #include "engine/render/llvm_x86.h"
 #include "engine/render/nvptx.h"
@@ -25,6 +26,9 @@ constexpr Row kRows[] = {
     {"x86-64", Make<X86Kernel>},
     {"sm_80", Make<NvptxKernel>},
     {"sm_90a", Make<NvptxKernel>},
+#define AMD_PROCESSOR(name, ...) {#name, Make<AmdgpuKernel>},
+#include "engine/types/amd_processors.def"
+#undef AMD_PROCESSOR
 };
 
 }  // namespace
@@ -33,8 +37,10 @@ absl::StatusOr<std::string> RenderLlvm(const Program& program, const Target& tar
   for (const Row& row : kRows) {
     if (row.arch == target.arch) return row.make(program, target)->Render();
   }
-  return Unimplemented("no LLVM rendering for the architecture ", target.arch,
-                       "; expected x86-64, sm_80 or sm_90a");
+  std::string known;
+  for (const Row& row : kRows) StrAppend(&known, known.empty() ? "" : ", ", row.arch);
+  return Unimplemented("no LLVM rendering for the architecture ", target.arch, "; expected one of ",
+                       known);
 }
 
 }  // namespace telegrad

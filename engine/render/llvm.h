@@ -25,6 +25,9 @@ inline constexpr int64_t kMaxPrivateBytes = int64_t{2} << 20;
 // kernel_attributes.h; workgroups beyond the group ranges do nothing. Arguments are aligned to the
 // target's vector_bytes.
 //
+// AMD's (amd_processors.def): the same kernel, and the same launch. A wave has the target's `warp`
+// threads.
+//
 // Bool elements are bytes, any but 0 is true.
 //
 // What the caller owes: a written argument overlaps no other argument, for the code assumes so

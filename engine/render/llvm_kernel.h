@@ -118,8 +118,9 @@ class LlvmKernel {
   // The BUFFERs of the order, each once.
   std::vector<UOp> Buffers() const;
   // Private memory for the BUFFER, which reads as 0 until it is written: LLVM may otherwise give
-  // every use of such a load another value, past any check. Adds its bytes to `bytes`.
-  absl::Status MakePrivate(UOp buffer, int64_t most, int64_t* bytes);
+  // every use of such a load another value, past any check. Adds its bytes to `bytes`; `space` is
+  // LLVM's number of such memory.
+  absl::Status MakePrivate(UOp buffer, int64_t most, int64_t* bytes, int space = 0);
 
   const Program& program_;
   const Target& target_;

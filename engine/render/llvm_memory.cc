@@ -30,17 +30,20 @@ std::vector<UOp> LlvmKernel::Buffers() const {
   return buffers;
 }
 
-absl::Status LlvmKernel::MakePrivate(UOp buffer, int64_t most, int64_t* bytes) {
+absl::Status LlvmKernel::MakePrivate(UOp buffer, int64_t most, int64_t* bytes, int space) {
   const int64_t size = buffer.arg(2) * ByteSize(buffer.dtype());
   *bytes += (size + 63) / 64 * 64;
   if (*bytes > most) return Broken("the BUFFERs take more than ", most, " bytes");
   Memory& memory = buffers_[buffer.id()];
-  memory.pointer = out_.Name(NameOf(buffer), "alloca [", buffer.arg(2), " x ",
-                             LlvmMemoryType(buffer.dtype(), 1), "], align 64");
+  memory.pointer =
+      out_.Name(NameOf(buffer), "alloca [", buffer.arg(2), " x ", LlvmMemoryType(buffer.dtype(), 1),
+                "], align 64", space == 0 ? "" : StrCat(", addrspace(", space, ")"));
+  memory.space = space;
   memory.align = ByteSize(buffer.dtype());
   memory.elements = buffer.arg(2);
-  out_.CallVoid("llvm.memset.p0.i64",
-                {{"ptr", memory.pointer}, {"i8", "0"}, {"i64", StrCat(size)}, {"i1", "false"}});
+  out_.CallVoid(
+      StrCat("llvm.memset.p", space, ".i64"),
+      {{LlvmPointer(space), memory.pointer}, {"i8", "0"}, {"i64", StrCat(size)}, {"i1", "false"}});
   return absl::OkStatus();
 }
 

@@ -1,7 +1,6 @@
-// Threads that do something together: barriers, shuffles and matrix instructions. The program's
-// warps are parts of the hardware's, of 32 threads, or the same; a set of threads is one that a
-// hardware warp synchronizes by a mask of its lanes, or one of whole hardware warps, which have a
-// numbered barrier.
+// Threads that do something together: barriers, shuffles and matrix instructions. A set of threads
+// is one that a hardware warp synchronizes by a mask of its lanes, or one of whole hardware warps,
+// which have a numbered barrier.
 #include <algorithm>
 #include <bit>
 #include <string>
@@ -31,12 +30,7 @@ constexpr MmaRow kMmas[] = {
 
 }  // namespace
 
-NvptxKernel::Threads NvptxKernel::Present() const {
-  for (const UOp u : open_) {
-    if (u.is(Op::kRole)) return {u.arg(0) * program_.warp, u.arg(1) * program_.warp};
-  }
-  return {0, threads_};
-}
+int64_t NvptxKernel::HardwareLanes() const { return kLanes; }
 
 int64_t NvptxKernel::BarrierNumber(Threads threads, int64_t several) {
   const auto [it, is_new] = barriers_.try_emplace({threads, several}, next_barrier_);
@@ -47,7 +41,7 @@ int64_t NvptxKernel::BarrierNumber(Threads threads, int64_t several) {
 // Aligned sets of `width` threads, a power of two: the one that this thread is in, as a mask.
 std::string NvptxKernel::MaskOf(int64_t width) {
   if (width == kLanes) return "-1";
-  const std::string first = out_.Let("and i32 ", thread_, ", ", kLanes - width);
+  const std::string first = out_.Let("and i32 ", thread(), ", ", kLanes - width);
   return out_.Let("shl i32 ", LowBits(width), ", ", first);
 }
 
@@ -59,7 +53,7 @@ absl::Status NvptxKernel::Synchronize(Threads threads) {
     out_.CallVoid("llvm.nvvm.bar.warp.sync", {{"i32", StrCat(mask)}});
     return absl::OkStatus();
   }
-  if (threads == Threads{0, threads_}) {
+  if (threads == Threads{0, this->threads()}) {
     out_.CallVoid("llvm.nvvm.barrier0", {});
     return absl::OkStatus();
   }
@@ -86,7 +80,7 @@ absl::Status NvptxKernel::SynchronizeParts(int64_t width) {
   }
   const int64_t number = BarrierNumber(present, present.count / width);
   if (number < 0) return Lacks("more than ", kBarriers, " barriers");
-  const std::string beyond = out_.Let("sub i32 ", thread_, ", ", present.first);
+  const std::string beyond = out_.Let("sub i32 ", thread(), ", ", present.first);
   const std::string part = out_.Let("udiv i32 ", beyond, ", ", width);
   const std::string chosen = out_.Let("add i32 ", part, ", ", number);
   out_.CallVoid("llvm.nvvm.barrier", {{"i32", chosen}, {"i32", StrCat(width)}});
@@ -117,59 +111,6 @@ std::string NvptxKernel::ShuffleWord(std::string_view word, std::string_view lan
                     {"i32", std::string(word)},
                     {"i32", std::string(lane)},
                     {"i32", StrCat(segments)}});
-}
-
-// The words that a value of the type is made of, each shuffled.
-std::string NvptxKernel::ShuffleValue(DType dtype, const std::string& value,
-                                      std::string_view lane) {
-  const std::string type = LlvmType(dtype, 1);
-  const int bits = IsBool(dtype) ? 1 : Info(dtype).bits;
-  const std::string code = StrCat("i", bits);
-  std::string word = value;
-  if (IsLlvmFloat(dtype)) word = out_.Let("bitcast ", type, " ", value, " to ", code);
-  if (bits == 64) {
-    const std::string low = out_.Let("trunc i64 ", word, " to i32");
-    const std::string above = out_.Let("lshr i64 ", word, ", 32");
-    const std::string high = out_.Let("trunc i64 ", above, " to i32");
-    const std::string low_there = out_.Let("zext i32 ", ShuffleWord(low, lane), " to i64");
-    const std::string high_there = out_.Let("zext i32 ", ShuffleWord(high, lane), " to i64");
-    word = out_.Let("or i64 ", low_there, ", ", out_.Let("shl i64 ", high_there, ", 32"));
-  } else {
-    if (bits < 32) word = out_.Let("zext ", code, " ", word, " to i32");
-    word = ShuffleWord(word, lane);
-    if (bits < 32) word = out_.Let("trunc i32 ", word, " to ", code);
-  }
-  return IsLlvmFloat(dtype) ? out_.Let("bitcast ", code, " ", word, " to ", type) : word;
-}
-
-absl::Status NvptxKernel::Shuffle(UOp u) {
-  const int64_t width = program_.warp;
-  if (width > kLanes || !std::has_single_bit(static_cast<uint64_t>(width))) {
-    return Lacks("shuffle among ", width, " threads, only among a power of two up to ", kLanes);
-  }
-  const UOp from = u.src(1);
-  TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(u));
-  TG_ASSIGN_OR_RETURN(const std::string value, ValueOf(u.src(0), lanes));
-  TG_ASSIGN_OR_RETURN(const std::string number, ValueOf(from, 1));
-  const std::string wide = AsOffset(from.dtype(), number, 1);
-  const std::string lane = out_.Let("trunc i64 ", wide, " to i32");
-  const std::string type = LlvmType(u.dtype(), lanes), element = LlvmType(u.dtype(), 1);
-  std::string there = value;
-  if (lanes == 1) {
-    if (width > 1) there = ShuffleValue(u.dtype(), value, lane);
-  } else {
-    for (int64_t i = 0; i < lanes && width > 1; ++i) {
-      const std::string own = out_.Let("extractelement ", type, " ", value, ", i64 ", i);
-      there = out_.Let("insertelement ", type, " ", there, ", ", element, " ",
-                       ShuffleValue(u.dtype(), own, lane), ", i64 ", i);
-    }
-  }
-  if (from.vmin() < 0 || from.vmax() >= width) {
-    const std::string exists = out_.Let("icmp ult i64 ", wide, ", ", width);
-    there = out_.Let("select i1 ", exists, ", ", type, " ", there, ", ", type, " zeroinitializer");
-  }
-  values_[u] = there;
-  return absl::OkStatus();
 }
 
 absl::Status NvptxKernel::Mma(UOp u) {

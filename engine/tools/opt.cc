@@ -52,13 +52,14 @@ constexpr FlagRow kFlags[] = {
     {"tolerance", 0, FlagKind::kString, "0", "X",
      "Tolerance of --eval: floats may differ by X times the larger of both, or by X where that is "
      "below 1"},
-    {"emit", 0, FlagKind::kChoice, "uop", "uop|llvm|c|object|ptx",
+    {"emit", 0, FlagKind::kChoice, "uop", "uop|llvm|c|object|ptx|asm",
      "Form of the result: uop is the text form; programs can also be printed as LLVM IR, as OpenCL "
-     "C (c), as machine code (object) and as machine code for NVIDIA GPUs (ptx)"},
+     "C (c), as machine code (object), as machine code for NVIDIA GPUs (ptx) and as assembly "
+     "(asm)"},
     {"target", 0, FlagKind::kString, "", "KEY",
      "Target that programs are lowered and compiled for: the key of a reproducer, host for this "
-     "machine, sm_80 or sm_90a for an A100 or H100, opencl for an OpenCL device (default: a "
-     "generic target that --vector-bytes, "
+     "machine, sm_80 or sm_90a for an A100 or H100, gfx90a, gfx942, gfx1100 or gfx1201 for an AMD "
+     "GPU, opencl for an OpenCL device (default: a generic target that --vector-bytes, "
      "--vector-registers and --threads describe)"},
     {"vector-bytes", 0, FlagKind::kInt, "64", "N",
      "Width of the vector registers of the generic target in bytes", Between(1, 65'536)},
@@ -109,13 +110,14 @@ absl::Status In(std::string_view where, const absl::Status& status) {
   return absl::Status(status.code(), StrCat(where, ": ", status.message()));
 }
 
-enum class Form { kUop, kLlvm, kC, kObject, kPtx };
+enum class Form { kUop, kLlvm, kC, kObject, kPtx, kAssembly };
 
 // Of the words that --emit takes.
 Form FormFromText(std::string_view text) {
   if (text == "llvm") return Form::kLlvm;
   if (text == "c") return Form::kC;
   if (text == "object") return Form::kObject;
+  if (text == "asm") return Form::kAssembly;
   return text == "ptx" ? Form::kPtx : Form::kUop;
 }
 
@@ -126,6 +128,9 @@ std::optional<Target> KnownTarget(std::string_view name, int threads) {
   if (name == "sm_80") return NvidiaTarget(8, 0, 108, 163 * kKiB);
   if (name == "sm_90a") return NvidiaTarget(9, 0, 132, 227 * kKiB);
   if (name == "opencl") return OpenClTarget(std::max(threads, 1));
+  if (const AmdProcessor* amd = FindAmdProcessor(name)) {
+    return AmdTarget(*amd, amd->multiprocessors);
+  }
   return std::nullopt;
 }
 
@@ -147,7 +152,8 @@ absl::StatusOr<Target> TargetOf(const Flags& flags) {
     const auto target = Target::FromKey(key);
     if (!target) {
       return InvalidArgument("--target: \"", key,
-                             "\" is none of host, sm_80, sm_90a, opencl and no key");
+                             "\" is none of host, sm_80, sm_90a, the AMD processors, opencl and no "
+                             "key; --help lists them");
     }
     return *target;
   }
@@ -186,10 +192,13 @@ absl::StatusOr<Settings> Check(const Flags& flags) {
   if ((s.form == Form::kC) != (s.target.arch == kOpenClArch) &&
       (s.form == Form::kC || s.form == Form::kLlvm)) {
     return InvalidArgument(
-        "--emit: llvm is for processors and NVIDIA's GPUs, c for --target=opencl");
+        "--emit: llvm is for processors and the GPUs of NVIDIA and AMD, c for --target=opencl");
   }
   if (s.form == Form::kPtx && !s.target.arch.starts_with("sm_")) {
     return InvalidArgument("--emit: ptx needs a target of NVIDIA, such as --target=sm_90a");
+  }
+  if (s.form == Form::kAssembly && s.target.arch == kOpenClArch) {
+    return InvalidArgument("--emit: there is no assembly of OpenCL C");
   }
   if (flags.positional().size() > 1) {
     return InvalidArgument("one file at most, got ", flags.positional().size());
@@ -285,7 +294,9 @@ class Runner {
         return InvalidArgument("--emit: ", piece.name, " is no program; run --passes=lower");
       }
       TG_ASSIGN_OR_RETURN(std::string text, Render(*piece.program, settings_.target));
-      if (settings_.form != Form::kLlvm && settings_.form != Form::kC) {
+      if (settings_.form == Form::kAssembly) {
+        TG_ASSIGN_OR_RETURN(text, CompileToAssembly(text, piece.program->name, settings_.target));
+      } else if (settings_.form != Form::kLlvm && settings_.form != Form::kC) {
         TG_ASSIGN_OR_RETURN(ProgramImage image,
                             Compile(text, piece.program->name, settings_.target));
         text = std::move(image.binary);

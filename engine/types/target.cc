@@ -17,12 +17,12 @@ std::string Target::Key() const {
          std::to_string(warp) + "|" + std::to_string(group_threads) + "|" +
          std::to_string(local_bytes) + "|" + std::to_string(stages ? 1 : 0) + "|" +
          std::to_string(vector_lanes) + "|" + std::to_string(align) + "|" +
-         std::to_string(unit_cycles);
+         std::to_string(unit_cycles) + "|" + std::to_string(static_cast<int>(matrix));
 }
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 17> parts;
+  std::array<std::string_view, 18> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -54,6 +54,9 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   target.vector_lanes = number(14, 0);
   target.align = number(15, 0);
   target.unit_cycles = number(16, int64_t{0});
+  const int matrix = number(17, 0);
+  target.matrix = static_cast<MatrixUnit>(matrix);
+  good &= matrix >= 0 && matrix <= static_cast<int>(kLastMatrixUnit);
   good &= target.vector_lanes >= 1 && target.align >= 1 && target.unit_cycles >= 1;
   good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;
   good &= target.vector_bytes >= 1 && target.vector_registers >= 1 && target.threads >= 1;
@@ -94,7 +97,42 @@ std::optional<Target> NvidiaTarget(int major, int minor, int multiprocessors, in
   target.warp = 32;
   target.group_threads = 1024;
   target.local_bytes = local_bytes;
-  target.cache_bytes = 0;  // none that a thread has to itself
+  target.cache_bytes = 0;             // none that a thread has to itself
+  target.matrix = MatrixUnit::kSm80;  // later ones have its instructions too
+  return target;
+}
+
+namespace {
+
+constexpr AmdProcessor kAmdProcessors[] = {
+#define AMD_PROCESSOR(name, wave, features, matrix, flops, multiprocessors) \
+  {#name, wave, features, MatrixUnit::matrix, flops, multiprocessors},
+#include "engine/types/amd_processors.def"
+#undef AMD_PROCESSOR
+};
+
+}  // namespace
+
+std::span<const AmdProcessor> AmdProcessors() { return kAmdProcessors; }
+
+const AmdProcessor* FindAmdProcessor(std::string_view name) {
+  const auto* const found = std::ranges::find(kAmdProcessors, name, &AmdProcessor::name);
+  return found == std::end(kAmdProcessors) ? nullptr : found;
+}
+
+Target AmdTarget(const AmdProcessor& processor, int multiprocessors, int64_t local_bytes) {
+  Target target;
+  target.arch = processor.name;
+  target.threads = multiprocessors;
+  target.vector_bytes = 16;
+  target.align = target.vector_bytes;
+  target.vector_registers = 64;  // of 128 bits: a thread has 256 of 32
+  target.converts = {DType::kFloat16, DType::kBFloat16};
+  target.warp = processor.wave;
+  target.matrix = processor.matrix;
+  target.group_threads = 1024;
+  target.local_bytes = local_bytes;
+  target.cache_bytes = 0;
   return target;
 }
 

@@ -3,15 +3,17 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "engine/types/dtype.h"
+#include "engine/types/matrix_unit.h"
 
 namespace telegrad {
 
 struct Target {
-  std::string arch;       // "x86-64", "sm_90a", "opencl-c", later "gfx942"
+  std::string arch;       // "x86-64", "sm_90a", "gfx942", "opencl-c"
   std::string cpu;        // LLVM's processor name, for tuning
   std::string features;   // "+avx2,+fma,...", sorted: what the code may use
   int vector_bytes = 16;  // width of the widest useful vector register
@@ -38,6 +40,7 @@ struct Target {
   bool stages = true;       // that is nearer than other memory, so tiles are worth copying there
   int vector_lanes = 1024;  // the most that a vector has, whatever its elements
   int align = 1;            // bytes: where a buffer must start, beyond its element
+  MatrixUnit matrix = MatrixUnit::kNone;
 
   bool has_workgroups() const { return group_threads > 1; }
 
@@ -63,6 +66,21 @@ inline constexpr double kCpuThreadBytes = 12e9;
 // is made for. Its `arch` is one that LLVM 19 knows, "sm_80" or "sm_90a"; a driver translates code
 // for sm_80 to all later processors.
 std::optional<Target> NvidiaTarget(int major, int minor, int multiprocessors, int64_t local_bytes);
+
+// An AMD GPU of amd_processors.def.
+struct AmdProcessor {
+  std::string_view name;
+  int wave;                   // threads that execute together
+  std::string_view features;  // for LLVM
+  MatrixUnit matrix;
+  int flops_per_cycle;  // of a multiprocessor, f32
+  int multiprocessors;  // of the largest product
+};
+std::span<const AmdProcessor> AmdProcessors();
+const AmdProcessor* FindAmdProcessor(std::string_view name);  // null: code is not made for it
+inline constexpr int64_t kAmdLocalBytes = int64_t{64} << 10;
+Target AmdTarget(const AmdProcessor& processor, int multiprocessors,
+                 int64_t local_bytes = kAmdLocalBytes);
 
 // OpenCL C, for the device and driver that `cpu` names.
 inline constexpr char kOpenClArch[] = "opencl-c";

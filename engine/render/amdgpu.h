@@ -1,0 +1,34 @@
+// AMD: the instructions of its GPUs (llvm_workgroup.h has the frame). Facts: LLVM's "User Guide for
+// AMDGPU Backend".
+#pragma once
+
+#include <string>
+
+#include "engine/render/llvm_workgroup.h"
+
+namespace telegrad {
+
+class AmdgpuKernel final : public LlvmWorkgroupKernel {
+ public:
+  using LlvmWorkgroupKernel::LlvmWorkgroupKernel;
+
+ private:
+  std::string_view triple() const override { return "amdgcn-amd-amdhsa"; }
+  int private_space() const override;
+  std::string ThreadNumber() override;
+  std::string WorkgroupNumber() override;
+  std::string_view CallingConvention() const override { return "amdgpu_kernel"; }
+  std::string Attributes() const override;
+  std::string FunctionMetadata() const override { return " !reqd_work_group_size !0"; }
+  std::string Metadata() const override;
+  absl::Status Barrier(UOp u) override;
+  absl::Status Mma(UOp u) override;
+  std::string ShuffleWord(std::string_view word, std::string_view lane) override;
+  int64_t HardwareLanes() const override { return target_.warp; }
+  void CopyUnits(UOp copy, int64_t unit) override;
+
+  // Orders the memory accesses of the threads that `scope` names on both sides of `barrier`.
+  void Synchronize(std::string_view scope, std::string_view barrier);
+};
+
+}  // namespace telegrad
