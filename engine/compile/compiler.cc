@@ -10,6 +10,7 @@
 
 #include "engine/base/status.h"
 #include "engine/compile/code_object_link.h"
+#include "engine/compile/ptxas.h"
 #include "engine/opencl/build.h"
 #include "engine/types/kernel_attributes.h"
 #include "llvm/Analysis/CGSCCPassManager.h"
@@ -245,7 +246,11 @@ absl::StatusOr<ProgramImage> Compile(const std::string& source, const std::strin
         .name = name, .binary = std::move(built.binary), .group_threads = built.group_threads};
   }
   TG_ASSIGN_OR_RETURN(const Machine* machine, MachineFor(target));
-  return Compilation(name, target, *machine).Run(source);
+  TG_ASSIGN_OR_RETURN(ProgramImage image, Compilation(name, target, *machine).Run(source));
+  if (const auto ptxas = PtxasOf(target)) {
+    TG_ASSIGN_OR_RETURN(image.binary, AssemblePtx(*ptxas, image.binary, target.arch, name));
+  }
+  return image;
 }
 
 absl::StatusOr<std::string> CompileToAssembly(const std::string& source, const std::string& name,

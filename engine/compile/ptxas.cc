@@ -1,0 +1,146 @@
+// ptxas reads and writes files, so each run has a folder of its own that goes with it. It belongs
+// to the process group of whoever runs it: a compile worker that is killed takes it along.
+#include "engine/compile/ptxas.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "engine/base/files.h"
+#include "engine/base/status.h"
+#include "engine/base/strings.h"
+
+extern char** environ;
+
+namespace telegrad {
+namespace {
+
+constexpr std::string_view kCubin = "cubin:";
+constexpr int64_t kMostSaid = 4096, kMostCode = int64_t{128} << 20;
+
+class Folder {
+ public:
+  Folder() {
+    std::error_code error;
+    const auto base = std::filesystem::temp_directory_path(error);
+    if (error) return;
+    std::string path = (base / "telegrad-ptxas-XXXXXX").string();
+    if (mkdtemp(path.data()) != nullptr) path_ = path;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  bool ok() const { return !path_.empty(); }
+  std::string File(const char* name) const { return StrCat(path_, "/", name); }
+
+ private:
+  std::string path_;
+};
+
+// Runs it with its output in the file `said`. Its exit code.
+absl::StatusOr<int> Run(std::vector<std::string> arguments, const std::string& said) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, said.c_str(), O_WRONLY | O_CREAT, 0600);
+  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  pid_t pid = 0;
+  const int error =
+      posix_spawn(&pid, arguments[0].c_str(), &actions, nullptr, pointers.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) {
+    return absl::UnavailableError(StrCat("cannot run ", arguments[0], ": ", std::strerror(error)));
+  }
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0) {
+    if (errno != EINTR) return absl::UnavailableError(std::strerror(errno));
+  }
+  if (WIFSIGNALED(status)) {
+    return absl::InternalError(StrCat(arguments[0], " was ended by signal ", WTERMSIG(status)));
+  }
+  return WEXITSTATUS(status);
+}
+
+std::string Said(const std::string& file) {
+  absl::StatusOr<std::string> text = ReadFile(file, kMostCode);
+  if (!text.ok()) return "nothing";
+  text->resize(std::min<size_t>(text->size(), kMostSaid));
+  return *std::move(text);
+}
+
+std::string Locate(const std::string& name) {
+  if (name.empty() || name.find('/') != name.npos) return name;
+  const char* const path = std::getenv("PATH");
+  std::string folders = StrCat(path == nullptr ? "" : path, ":/usr/local/cuda/bin");
+  for (size_t at = 0; at <= folders.size();) {
+    const size_t end = std::min(folders.find(':', at), folders.size());
+    const std::string file = StrCat(folders.substr(at, end - at), "/", name);
+    if (end > at && access(file.c_str(), X_OK) == 0) return file;
+    at = end + 1;
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<Ptxas> FindPtxas(const std::string& name) {
+  Ptxas out{.path = Locate(name), .version = ""};
+  if (out.path.empty() || access(out.path.c_str(), X_OK) != 0) {
+    return NotFound("there is no program ", name.empty() ? "ptxas" : name);
+  }
+  if (out.path.find('|') != out.path.npos) return InvalidArgument("a path with |: ", out.path);
+  const Folder folder;
+  if (!folder.ok()) return absl::UnavailableError("cannot make a temporary folder");
+  TG_ASSIGN_OR_RETURN(const int code, Run({out.path, "--version"}, folder.File("said")));
+  const std::string said = Said(folder.File("said"));
+  const size_t at = said.find(", V");
+  if (code != 0 || at == said.npos) {
+    return FailedPrecondition(out.path, " --version does not say its version: ", said);
+  }
+  out.version = said.substr(at + 2, said.find_first_of(" \r\n", at + 2) - (at + 2));
+  return out;
+}
+
+std::string CubinFeatures(const Ptxas& ptxas) {
+  return StrCat(kCubin, ptxas.version, ":", ptxas.path);
+}
+
+std::optional<std::string> PtxasOf(const Target& target) {
+  const std::string_view features = target.features;
+  if (!features.starts_with(kCubin)) return std::nullopt;
+  const size_t colon = features.find(':', kCubin.size());
+  if (colon == features.npos) return std::nullopt;
+  return std::string(features.substr(colon + 1));
+}
+
+absl::StatusOr<std::string> AssemblePtx(const std::string& path, const std::string& ptx,
+                                        const std::string& arch, const std::string& kernel) {
+  const Folder folder;
+  if (!folder.ok()) return absl::UnavailableError("cannot make a temporary folder");
+  TG_RETURN_IF_ERROR(WriteFile(folder.File("in.ptx"), ptx));
+  TG_ASSIGN_OR_RETURN(const int code, Run({path, "-arch", arch, folder.File("in.ptx"), "-o",
+                                           folder.File("out.cubin")},
+                                          folder.File("said")));
+  if (code != 0) {
+    return Internal("kernel ", kernel, ": ptxas ended with exit code ", code, ": ",
+                    Said(folder.File("said")));
+  }
+  return ReadFile(folder.File("out.cubin"), kMostCode);
+}
+
+}  // namespace telegrad
