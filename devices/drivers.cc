@@ -7,6 +7,7 @@
 #include "devices/cuda/cuda_device.h"
 #include "devices/disk/disk_device.h"
 #include "devices/null/null_device.h"
+#include "devices/nv/nv_device.h"
 #include "devices/opencl/opencl_device.h"
 #include "engine/base/status.h"
 
@@ -92,8 +93,19 @@ absl::StatusOr<Devices> OpenLoaders(const DriverOptions& options, std::vector<st
                      notes);
 }
 
+absl::StatusOr<Devices> OpenQueues(const DriverOptions& options, std::vector<std::string>* notes) {
+  Devices devices;
+  for (auto& device : OpenNvs({.devices = options.nv_devices,
+                               .memory_limit = options.nv_memory,
+                               .assembler = options.nv_assembler},
+                              notes)) {
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
 constexpr Driver kDrivers[] = {
-    {"cpu", &OpenCpus},   {"cuda", &OpenGpus},  {"opencl", &OpenLoaders},
+    {"cpu", &OpenCpus},   {"cuda", &OpenGpus},  {"nv", &OpenQueues},      {"opencl", &OpenLoaders},
     {"null", &OpenNulls}, {"disk", &OpenDisks}, {"remote", &OpenRemotes},
 };
 

@@ -44,6 +44,9 @@ struct DriverOptions {
   std::string opencl_library = "";  // see OpenClOptions; none for ""
   int64_t opencl_devices = 0;
   int64_t opencl_memory = 0;
+  int64_t nv_devices = 0;  // see NvOptions
+  int64_t nv_memory = 0;
+  absl::StatusOr<std::string> nv_assembler = absl::NotFoundError("none was looked for");
 };
 
 struct Driver {

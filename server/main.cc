@@ -27,6 +27,7 @@
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
+#include "engine/compile/ptxas.h"
 #include "engine/execution/executable_cache.h"
 #include "engine/execution/shared_caches.h"
 #include "engine/opencl/library.h"
@@ -175,6 +176,13 @@ CompileService::Options CompileOptions(const Flags& flags) {
           .store = flags.GetString("kernel-cache"),
           .store_bytes = flags.GetInt("kernel-cache-bytes"),
           .reproducers = flags.GetString("reproducers")};
+}
+
+// What makes the code of NV devices, where there are to be any.
+absl::StatusOr<std::string> NvAssembler(const Flags& flags) {
+  if (flags.GetInt("nv-devices") == 0) return absl::NotFoundError("none was looked for");
+  TG_ASSIGN_OR_RETURN(const Ptxas ptxas, FindPtxas(flags.GetString("ptxas")));
+  return CubinFeatures(ptxas);
 }
 
 // The devices of the servers that --remote names.
@@ -390,7 +398,10 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
       .cuda_memory = flags.GetInt("cuda-memory"),
       .opencl_library = flags.GetString("opencl-library"),
       .opencl_devices = flags.GetInt("opencl-devices"),
-      .opencl_memory = flags.GetInt("opencl-memory")};
+      .opencl_memory = flags.GetInt("opencl-memory"),
+      .nv_devices = flags.GetInt("nv-devices"),
+      .nv_memory = flags.GetInt("nv-memory"),
+      .nv_assembler = NvAssembler(flags)};
   TaskPool workers({.threads = kWorkers, .spare = kWorkers});
   TaskPool compilers({.threads = static_cast<int>(flags.GetInt("compile-threads")),
                       .spare = kSpareCompilers,

@@ -58,6 +58,10 @@ inline constexpr uint32_t kGetIdInfo = 0x205;        // NV0000_CTRL_CMD_GPU_GET_
 inline constexpr uint32_t kGetClassList = 0x800292;  // NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2
 inline constexpr uint32_t kGetName = 0x20800110;     // NV2080_CTRL_CMD_GPU_GET_NAME_STRING
 inline constexpr uint32_t kGetGid = 0x2080014A;      // NV2080_CTRL_CMD_GPU_GET_GID_INFO
+inline constexpr uint32_t kGetGrInfo = 0x20801201;   // NV2080_CTRL_CMD_GR_GET_INFO
+inline constexpr uint32_t kGetGpcMask = 0x2080122A;  // NV2080_CTRL_CMD_GR_GET_GPC_MASK
+inline constexpr uint32_t kGetTpcMask = 0x2080122B;  // NV2080_CTRL_CMD_GR_GET_TPC_MASK
+inline constexpr uint32_t kGetFbInfo = 0x20801303;   // NV2080_CTRL_CMD_FB_GET_INFO_V2
 inline constexpr uint32_t kGetToken = 0xC36F0108;    // NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN
 inline constexpr uint32_t kScheduleGroup = 0xA06C0101;  // NVA06C_CTRL_CMD_GPFIFO_SCHEDULE
 
@@ -184,6 +188,41 @@ struct GidParams {  // NV2080_CTRL_GPU_GET_GID_INFO_PARAMS
 };
 static_assert(sizeof(GidParams) == 268);
 inline constexpr uint32_t kGidBinary = 2;  // NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY
+
+struct GrRoute {  // NV0080_CTRL_GR_ROUTE_INFO; 0: the only engine
+  uint32_t flags;
+  alignas(8) uint64_t route;
+};
+struct IndexedInfo {  // NV0080_CTRL_GR_INFO, NV2080_CTRL_FB_INFO
+  uint32_t index, data;
+};
+struct GrInfoParams {  // NV2080_CTRL_GR_GET_INFO_PARAMS
+  uint32_t count;
+  alignas(8) uint64_t list;
+  GrRoute route;
+};
+static_assert(sizeof(GrInfoParams) == 32 && offsetof(GrInfoParams, route) == 16);
+struct GpcMaskParams {  // NV2080_CTRL_GR_GET_GPC_MASK_PARAMS
+  GrRoute route;
+  uint32_t mask;
+};
+static_assert(sizeof(GpcMaskParams) == 24);
+struct TpcMaskParams {  // NV2080_CTRL_GR_GET_TPC_MASK_PARAMS
+  GrRoute route;
+  uint32_t gpc, mask;
+};
+static_assert(sizeof(TpcMaskParams) == 24);
+struct FbInfoParams {  // NV2080_CTRL_FB_GET_INFO_V2_PARAMS
+  uint32_t count;
+  IndexedInfo list[128];
+};
+static_assert(sizeof(FbInfoParams) == 1028);
+inline constexpr uint32_t kInfoMaxWarpsPerSm = 0x0D;  // NV0080_CTRL_GR_INFO_INDEX_*
+inline constexpr uint32_t kInfoGpcs = 0x14;           // LITTER_NUM_GPCS: that there may be
+inline constexpr uint32_t kInfoTpcsPerGpc = 0x17;     // LITTER_NUM_TPC_PER_GPC, likewise
+inline constexpr uint32_t kInfoSmsPerTpc = 0x20;      // LITTER_NUM_SM_PER_TPC
+inline constexpr uint32_t kInfoHeapKib = 0x09;        // NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE
+inline constexpr uint32_t kInfoHeapFreeKib = 0x16;    // NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE
 
 struct ClassList {  // NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS
   uint32_t count;

@@ -1,12 +1,11 @@
 // Memory, channels, and the first work on them: a semaphore, a copy and a kernel. What the channels
 // read lies in video memory, what the host waits for and compares in its own.
-#include <cstring>
-
 #include "absl/strings/str_format.h"
 #include "devices/nv/bring_up.h"
 #include "devices/nv/methods.h"
 #include "devices/nv/qmd.h"
 #include "devices/nv/store_42.h"
+#include "devices/nv/work.h"
 #include "engine/base/status.h"
 
 namespace telegrad::nv {
@@ -30,39 +29,19 @@ constexpr size_t kComputeSemaphore = 0x000, kCopySemaphore = 0x100, kKernelSemap
 constexpr size_t kKernelOutput = 0x1000, kCopyTarget = 0x10000;
 constexpr size_t kCopyBytes = 0x10000;
 
-constexpr size_t kNotifierBytes = 4096;
-
 // Addresses on the GPU: nothing else is in this address space. All below the 40 bits that entries
 // and QMDs hold, except the windows, through which a kernel sees its shared and local memory and
 // which must be clear of everything.
 constexpr uint64_t kVideoAddress = 0x10'0000'0000, kSharedAddress = 0x10'1000'0000;
 constexpr uint64_t kComputeResources = 0x11'0000'0000, kCopyResources = 0x11'1000'0000;
-constexpr uint64_t kResourceBytes = 64 << 20;
-constexpr uint64_t kSharedWindow = 0x7294'0000'0000, kLocalWindow = 0x7293'0000'0000;
 static_assert(kVideoAddress + kVideoBytes < kPushAddressLimit);
-
-constexpr uint32_t Low(uint64_t value) { return static_cast<uint32_t>(value); }
-constexpr uint32_t High(uint64_t value) { return static_cast<uint32_t>(value >> 32); }
 
 uint32_t CopyWord(size_t i) { return static_cast<uint32_t>(i * 2654435761u + 1); }
 
 }  // namespace
 
 BringUp::Found BringUp::MakeVideoMemory() {
-  MemoryParams params{};
-  params.owner = rm_.root();
-  params.type = kTypeImage;
-  params.flags = kFlagsMapNotRequired | kFlagsHandleProvided | kFlagsAlignment | kFlagsIgnoreBank |
-                 kFlagsPersistent;
-  params.attr = kAttrContiguous;
-  params.attr2 = kAttr2Cacheable | kAttr2NoZbc;
-  params.format = kKindGeneric;
-  params.size = kVideoBytes;
-  params.alignment = 4096;
-  params.limit = kVideoBytes - 1;
-  TG_ASSIGN_OR_RETURN(video_.handle, rm_.Alloc(device_, kMemoryUser, params));
-  TG_ASSIGN_OR_RETURN(const int fd, rm_.OpenDevice(minor_));
-  TG_ASSIGN_OR_RETURN(video_.host, rm_.MapObject(device_, video_.handle, fd, kVideoBytes));
+  TG_ASSIGN_OR_RETURN(video_, MakeVideo(rm_, *this, kVideoBytes, /*mapped=*/true));
   video_.address = kVideoAddress;
   // Rings and control blocks start at zero; a page of the GPU's is not zeroed for us.
   for (size_t i = 0; i < kCopySource; i += 4) video_.Store<uint32_t>(i, 0);
@@ -70,28 +49,13 @@ BringUp::Found BringUp::MakeVideoMemory() {
 }
 
 BringUp::Found BringUp::MakeHostMemory() {
-  TG_ASSIGN_OR_RETURN(shared_.host, rm_.MapAnonymous(kSharedBytes));
-  std::memset(shared_.host, 0, kSharedBytes);  // each page is there when the driver pins it
-  TG_ASSIGN_OR_RETURN(shared_.handle,
-                      rm_.DescribeMemory(device_, device_fd_, shared_.host, kSharedBytes));
+  TG_ASSIGN_OR_RETURN(shared_, MakePinned(rm_, *this, kSharedBytes));
   shared_.address = kSharedAddress;
   return StrCat(kSharedBytes >> 20, " MiB, pinned");
 }
 
 BringUp::Found BringUp::MakeNotifier() {
-  MemoryParams params{};
-  params.owner = rm_.root();
-  params.type = kTypeNotifier;
-  params.flags = kFlagsMapNotRequired | kFlagsHandleProvided | kFlagsAlignment | kFlagsIgnoreBank;
-  params.attr = kAttrAllowNoncontiguous | kAttrSystemMemory;
-  params.attr2 = kAttr2Uncached | kAttr2NoZbc;
-  params.format = kKindGeneric;
-  params.size = kNotifierBytes;
-  params.alignment = 4096;
-  params.limit = kNotifierBytes - 1;
-  TG_ASSIGN_OR_RETURN(notifier_.handle, rm_.Alloc(device_, kMemorySystem, params));
-  TG_ASSIGN_OR_RETURN(const int fd, rm_.Open("/dev/nvidiactl"));
-  TG_ASSIGN_OR_RETURN(notifier_.host, rm_.MapObject(device_, notifier_.handle, fd, kNotifierBytes));
+  TG_ASSIGN_OR_RETURN(notifier_, nv::MakeNotifier(rm_, *this, kNotifierBytes));
   return "";
 }
 
@@ -104,27 +68,9 @@ BringUp::Found BringUp::MapInRm() {
   return "";
 }
 
-absl::Status BringUp::MapExternal(const Region& region, size_t bytes) {
-  UvmRangeParams range{.base = region.address, .length = bytes, .status = 0};
-  constexpr std::string_view kCreate = "UVM_CREATE_EXTERNAL_RANGE";
-  TG_RETURN_IF_ERROR(rm_.Uvm(uvm_, kCreate, kUvmCreateExternalRange, range));
-  rm_.OnRelease("UVM range",
-                [this, range]() mutable { return rm_.Uvm(uvm_, "UVM_FREE", kUvmFree, range); });
-  UvmMapExternalParams map{};
-  map.base = region.address;
-  map.length = bytes;
-  map.attributes[0].gpu = uuid_;
-  map.attributes[0].mapping = kMapReadWriteAtomic;
-  map.attributes_count = 1;
-  map.rm_fd = rm_.control();
-  map.client = rm_.root();
-  map.memory = region.handle;
-  return rm_.Uvm(uvm_, "UVM_MAP_EXTERNAL_ALLOCATION", kUvmMapExternalAllocation, map);
-}
-
 BringUp::Found BringUp::MapInUvm() {
-  TG_RETURN_IF_ERROR(MapExternal(video_, kVideoBytes));
-  TG_RETURN_IF_ERROR(MapExternal(shared_, kSharedBytes));
+  TG_RETURN_IF_ERROR(MapExternal(rm_, *this, video_));
+  TG_RETURN_IF_ERROR(MapExternal(rm_, *this, shared_));
   return absl::StrFormat("at %#x and %#x", video_.address, shared_.address);
 }
 
@@ -134,15 +80,8 @@ BringUp::Found BringUp::MakeChannels() {
       Channel{"copy", kHopperCopy, kCopyRing, kCopyUserd, kCopyResources},
   };
   for (Channel& channel : channels_) {
-    ChannelParams params{};
-    params.error = notifier_.handle;
-    params.buffer = video_.handle;
-    params.gpfifo = video_.address + channel.ring;
-    params.gpfifo_entries = kRingEntries;
-    params.context_share = context_share_;
-    params.userd_memory[0] = video_.handle;
-    params.userd_offset[0] = channel.userd;
-    TG_ASSIGN_OR_RETURN(channel.handle, rm_.Alloc(group_, kHopperGpfifo, params));
+    TG_ASSIGN_OR_RETURN(channel.handle, MakeChannel(rm_, *this, video_, notifier_, channel.ring,
+                                                    channel.userd, kRingEntries));
   }
   return StrCat("one for compute, one for copies, ", kRingEntries, " entries each");
 }
@@ -165,21 +104,8 @@ BringUp::Found BringUp::GetTokens() {
 
 BringUp::Found BringUp::RegisterChannels() {
   for (const Channel& channel : channels_) {
-    UvmRegisterChannelParams params{};
-    params.gpu = uuid_;
-    params.rm_fd = rm_.control();
-    params.client = rm_.root();
-    params.channel = channel.handle;
-    params.base = channel.resources;
-    params.length = kResourceBytes;
-    TG_RETURN_IF_ERROR(rm_.Uvm(uvm_, "UVM_REGISTER_CHANNEL", kUvmRegisterChannel, params));
-    rm_.OnRelease("channel registered with UVM", [this, handle = channel.handle] {
-      UvmUnregisterChannelParams undo{};
-      undo.gpu = uuid_;
-      undo.client = rm_.root();
-      undo.channel = handle;
-      return rm_.Uvm(uvm_, "UVM_UNREGISTER_CHANNEL", kUvmUnregisterChannel, undo);
-    });
+    TG_RETURN_IF_ERROR(
+        RegisterChannel(rm_, *this, channel.handle, channel.resources, kResourceBytes));
   }
   return "";
 }

@@ -49,14 +49,14 @@ constexpr uint64_t Needs(std::initializer_list<Id> ids) {
   return needs;
 }
 
-struct Step {
+struct StepRow {
   Id id;
   std::string_view name;
   uint64_t needs;
   BringUp::Found (BringUp::*run)();
 };
 
-constexpr Step kSteps[] = {
+constexpr StepRow kSteps[] = {
     {Id::kControl, "open /dev/nvidiactl", 0, &BringUp::OpenControl},
     {Id::kUvmFile, "open /dev/nvidia-uvm", 0, &BringUp::OpenUvm},
     {Id::kRoot, "root client", Needs({Id::kControl}), &BringUp::MakeRoot},
@@ -112,7 +112,7 @@ ProbeReport RunProbe(hcq::SysOps& system, const ProbeOptions& options,
   BringUp bring_up(system, options);
   int cause[std::size(kSteps)] = {};  // of a step that is not done: the number of that which failed
   for (size_t i = 0; i < std::size(kSteps); ++i) {
-    const Step& step = kSteps[i];
+    const StepRow& step = kSteps[i];
     StepReport line{static_cast<int>(i) + 1, step.name, StepResult::kOk, ""};
     for (size_t needed = 0; needed < i && cause[i] == 0; ++needed) {
       if (step.needs >> needed & 1) cause[i] = cause[needed];

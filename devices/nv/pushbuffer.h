@@ -10,6 +10,9 @@
 
 namespace telegrad::nv {
 
+constexpr uint32_t Low(uint64_t value) { return static_cast<uint32_t>(value); }
+constexpr uint32_t High(uint64_t value) { return static_cast<uint32_t>(value >> 32); }
+
 class PushBuffer {
  public:
   // `values` go to `method` and those behind it.
@@ -24,13 +27,17 @@ class PushBuffer {
   void Release(uint64_t address, uint64_t value) {
     Push(kSubHost, kSemAddressLow,
          {Low(address), High(address), Low(value), High(value),
-          kSemRelease | kSemPayload64 | kSemTimestamp});
+          kSemRelease | kSemReleaseWaitForIdle | kSemPayload64 | kSemTimestamp});
+  }
+  // The channel stops until the word is at least `value`; others of its group go on.
+  void Acquire(uint64_t address, uint64_t value) {
+    Push(kSubHost, kSemAddressLow,
+         {Low(address), High(address), Low(value), High(value),
+          kSemAcquire | kSemAcquireSwitchGroup | kSemPayload64});
   }
 
   const std::vector<uint32_t>& words() const { return words_; }
-
-  static uint32_t Low(uint64_t value) { return static_cast<uint32_t>(value); }
-  static uint32_t High(uint64_t value) { return static_cast<uint32_t>(value >> 32); }
+  void Clear() { words_.clear(); }
 
  private:
   std::vector<uint32_t> words_;

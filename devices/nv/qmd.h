@@ -20,6 +20,9 @@ namespace telegrad::nv {
   X(kRelease0Payload64,       332,  332)       \
   X(kConstantBuffer0Valid,    416,  416)       \
   X(kConstantBuffer0Invalidate, 419, 419)      \
+  X(kLocalMemoryHigh,         567,  544)       \
+  X(kConstantBuffer4Valid,    432,  432)       \
+  X(kConstantBuffer4Invalidate, 435, 435)      \
   X(kSassVersion,             543,  536)       \
   X(kApiVisibleCallLimit,     568,  568)       \
   X(kSamplerIndex,            569,  569)       \
@@ -52,7 +55,10 @@ namespace telegrad::nv {
   X(kProgramAddressHigh,      1272, 1248)      \
   X(kConstantBuffer0Low6,     1567, 1536)      \
   X(kConstantBuffer0High6,    1586, 1568)      \
-  X(kConstantBuffer0Size4,    1599, 1587)
+  X(kConstantBuffer0Size4,    1599, 1587)      \
+  X(kConstantBuffer4Low6,     1823, 1792)      \
+  X(kConstantBuffer4High6,    1842, 1824)      \
+  X(kConstantBuffer4Size4,    1855, 1843)
 // clang-format on
 
 enum class QmdField : uint8_t {
@@ -71,6 +77,7 @@ inline constexpr QmdBits kQmdBits[] = {
 #undef X
 };
 
+inline constexpr uint32_t kSassVersion = 0x90;       // sm_90
 inline constexpr uint32_t kQmdTypeGridCta = 2;       // QMD_TYPE_GRID_CTA
 inline constexpr uint32_t kMembarL1System = 1;       // CWD_MEMBAR_TYPE_L1_SYSMEMBAR
 inline constexpr uint32_t kReleaseMembarSystem = 1;  // RELEASE_MEMBAR_TYPE_FE_SYSMEMBAR

@@ -29,8 +29,12 @@ std::string DescribeRmStatus(uint32_t status) {
 }
 
 absl::Status FromRmStatus(std::string_view call, uint32_t status) {
+  constexpr uint32_t kGpuIsLost = 0x0F, kNoMemory = 0x51;
   if (status == 0) return absl::OkStatus();
-  return Internal(call, ": ", DescribeRmStatus(status));
+  const absl::StatusCode code = status == kNoMemory    ? absl::StatusCode::kResourceExhausted
+                                : status == kGpuIsLost ? absl::StatusCode::kUnavailable
+                                                       : absl::StatusCode::kInternal;
+  return absl::Status(code, StrCat(call, ": ", DescribeRmStatus(status)));
 }
 
 absl::Status RmClient::Ioctl(int fd, std::string_view call, uint32_t request, void* params) {
@@ -120,7 +124,7 @@ absl::StatusOr<Handle> RmClient::DescribeMemory(Handle device, int device_fd, st
   AllocMemoryParams alloc{};
   alloc.root = root_;
   alloc.parent = device;
-  alloc.object = ++described_;
+  alloc.object = ++*described_;
   alloc.object_class = kOsDescriptor;
   alloc.flags = kDescriptorFlags;
   alloc.memory = reinterpret_cast<uintptr_t>(memory);

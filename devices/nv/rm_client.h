@@ -6,9 +6,11 @@
 // (0x51): out of memory".
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,7 +30,14 @@ absl::Status FromRmStatus(std::string_view call, uint32_t status);
 
 class RmClient {
  public:
-  explicit RmClient(hcq::SysOps& system) : system_(system) {}
+  explicit RmClient(hcq::SysOps& system)
+      : system_(system), described_(std::make_shared<std::atomic<Handle>>(0xD0000000)) {}
+  // Makes things under the same root, and gives back only those: before `other` does.
+  RmClient(const RmClient& other, std::nullptr_t)
+      : system_(other.system_),
+        control_(other.control_),
+        root_(other.root_),
+        described_(other.described_) {}
   ~RmClient() { Release(); }
   RmClient(const RmClient&) = delete;
   RmClient& operator=(const RmClient&) = delete;
@@ -101,7 +110,7 @@ class RmClient {
   hcq::SysOps& system_;
   int control_ = -1;
   Handle root_ = 0;
-  Handle described_ = 0xD0000000;  // handles of our own choice, for DescribeMemory
+  std::shared_ptr<std::atomic<Handle>> described_;  // handles of our choice, for DescribeMemory
   std::vector<Undo> releases_;
 };
 

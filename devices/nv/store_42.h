@@ -12,7 +12,6 @@ inline constexpr uint32_t kStore42Registers = 8;  // EIATTR_REGCOUNT
 inline constexpr uint32_t kStore42ParamBase =
     0x210;  // EIATTR_PARAM_CBANK: the constant bank's offset
 inline constexpr uint32_t kStore42ParamBytes = 8;
-inline constexpr uint32_t kSassVersion = 0x90;  // sm_90
 
 // .text.store_42
 inline constexpr uint32_t kStore42Code[] = {

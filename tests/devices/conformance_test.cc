@@ -11,6 +11,9 @@
 #include "engine/compile/compiler.h"
 #include "tests/devices/cuda_fixture.h"
 #include "tests/opencl/opencl_fixture.h"
+#ifdef FAKE_PTXAS  // not where the suite travels to other machines
+#include "tests/nv/nv_fixture.h"
+#endif
 #ifdef TELEGRADD  // where there is gRPC
 #include "devices/remote/remote_device.h"
 #include "engine/ir/graph.h"
@@ -69,6 +72,23 @@ std::string WhyNoGpu() {
   if (!OpenCudas({.devices = 1}, &notes).empty()) return "";
   return notes.empty() ? "no GPU" : notes[0];
 }
+
+#ifdef FAKE_PTXAS
+// A raw GPU with the fake kernel driver that it runs on.
+std::unique_ptr<Device> OpenRaw(const QueueLimits& limits) {
+  static std::unique_ptr<fakes::FakeDriver> driver;
+  driver = std::make_unique<fakes::FakeDriver>();
+  driver->Start();
+  NvOptions options = FakeNvOptions(*driver);
+  options.memory_limit = kLimit;
+  options.queue_capacity = limits.capacity;
+  options.wait_limit = limits.wait_limit;
+  std::vector<std::string> notes;
+  auto devices = OpenNvs(options, &notes);
+  EXPECT_EQ(devices.size(), 1u) << (notes.empty() ? "" : notes[0]);
+  return devices.empty() ? nullptr : std::move(devices[0]);
+}
+#endif
 
 std::unique_ptr<Device> OpenFirstOpenCl(const QueueLimits& limits) {
   return OpenOpenClDevice(
@@ -161,6 +181,9 @@ std::vector<TestedDriver> AllDrivers() {
        .open = [](const QueueLimits& limits) { return OpenGpu({}, limits); },
        .next = &NextImage,
        .absent = &WhyNoGpu},
+#ifdef FAKE_PTXAS
+      {.name = "nv_fake", .open = &OpenRaw, .next = &NextCubin},
+#endif
       {.name = "opencl",
        .open = &OpenFirstOpenCl,
        .next = &OpenClNext,

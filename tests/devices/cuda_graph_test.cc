@@ -11,6 +11,7 @@
 #include "engine/ir/content_hash.h"
 #include "tests/conformance/run_graph.h"
 #include "tests/devices/cuda_fixture.h"
+#include "tests/nv/nv_fixture.h"
 
 namespace telegrad {
 namespace {
@@ -42,7 +43,7 @@ Slots FirstValues(const Plan& plan) {
   return slots;
 }
 
-enum class Gpu { kFake, kReal };
+enum class Gpu { kFake, kReal, kRaw };  // the last: through its hardware queues
 
 class CudaGraph : public ::testing::TestWithParam<Gpu> {
  protected:
@@ -54,6 +55,14 @@ class CudaGraph : public ::testing::TestWithParam<Gpu> {
     }
     options.devices = 1;
     std::vector<std::string> notes;
+    if (GetParam() == Gpu::kRaw) {
+      raw_ = std::make_unique<fakes::FakeDriver>();
+      raw_->Start();
+      auto raw = OpenNvs(FakeNvOptions(*raw_), &notes);
+      ASSERT_FALSE(raw.empty()) << notes[0];
+      device_ = std::move(raw[0]);
+      return;
+    }
     auto devices = OpenCudas(options, &notes);
     if (!devices.empty()) {
       device_ = std::move(devices[0]);
@@ -105,9 +114,13 @@ class CudaGraph : public ::testing::TestWithParam<Gpu> {
     if (fake_ != nullptr) {
       EXPECT_EQ(fake_->Problems(), "");
     }
+    if (raw_ != nullptr) {
+      EXPECT_THAT(raw_->Locked([&] { return raw_->gpu.errors; }), ::testing::IsEmpty());
+    }
   }
 
-  std::unique_ptr<FakeCuda> fake_;  // null: the machine's own
+  std::unique_ptr<FakeCuda> fake_;          // null: the machine's own
+  std::unique_ptr<fakes::FakeDriver> raw_;  // the kernel driver of a raw one
   std::unique_ptr<Device> host_ = OpenHost({.index = 7});
   std::unique_ptr<Device> device_;
   ExecutableCache cache_{ExecutableCache::Limits{}};
@@ -163,16 +176,22 @@ TEST_P(CudaGraph, ATrainingStep) {
   b.Output(loss.Reshape({1}), "loss");
   ExpectSame(*b.Finish());
   EXPECT_GT(launches_, 1);
+  if (raw_ != nullptr) {
+    EXPECT_EQ(raw_->Locked([&] { return raw_->gpu.kernels; }), kRuns * launches_);
+  }
   if (fake_ == nullptr) return;
   EXPECT_EQ(fake_->Count("launches"), kRuns * launches_);
   EXPECT_EQ(fake_->Count("graph_launches"), kRuns);
   EXPECT_EQ(fake_->Count("node_updates"), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Gpus, CudaGraph, ::testing::Values(Gpu::kFake, Gpu::kReal),
-                         [](const auto& info) {
-                           return info.param == Gpu::kFake ? "fake" : "real";
-                         });
+std::string NameOf(const ::testing::TestParamInfo<Gpu>& info) {
+  constexpr const char* kNames[] = {"fake", "real", "raw"};
+  return kNames[static_cast<int>(info.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpus, CudaGraph, ::testing::Values(Gpu::kFake, Gpu::kReal, Gpu::kRaw),
+                         &NameOf);
 
 }  // namespace
 }  // namespace telegrad

@@ -1,6 +1,8 @@
 // Which devices a daemon gets for its flags.
 #include "devices/drivers.h"
 
+#include <unistd.h>
+
 #include "devices/null/null_device.h"
 #include "engine/base/strings.h"
 #include "tests/devices/fixture.h"
@@ -73,6 +75,19 @@ TEST(Drivers, RemotesAreOpenedByWhoHasTheirDriver) {
         absl::UnavailableError("nobody answers"));
   };
   EXPECT_EQ(OpenDevices(options).status(), absl::UnavailableError("nobody answers"));
+}
+
+TEST(Drivers, RawGpusAreOpenedWhenAskedFor) {
+  if (access("/dev/nvidiactl", F_OK) == 0) GTEST_SKIP() << "there is an NVIDIA driver";
+  DriverOptions options = Options();
+  options.nv_devices = 1;
+  std::vector<std::string> notes;
+  ASSERT_TRUE(OpenDevices(options, &notes).ok());
+  EXPECT_THAT(notes, ::testing::Contains(::testing::HasSubstr("NV: no assembler for its code")));
+  options.nv_assembler = "cubin:V0:/usr/bin/ptxas";
+  ASSERT_TRUE(OpenDevices(options, &notes).ok());
+  EXPECT_THAT(notes, ::testing::Contains(::testing::HasSubstr(
+                         "NV:0 is left out: bring-up: /dev/nvidiactl: No such")));
 }
 
 TEST(Drivers, SayWhatTheyCannotUse) {

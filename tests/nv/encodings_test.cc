@@ -20,7 +20,7 @@ TEST(PushBuffer, SemaphoreRelease) {
   PushBuffer push;
   push.Release(0x1122334450, 0x99AABBCCDD);
   const std::vector<uint32_t> expected = {0x20050017, 0x22334450, 0x11,
-                                          0xAABBCCDD, 0x99,       0x03000001};
+                                          0xAABBCCDD, 0x99,       0x03100001};
   EXPECT_EQ(push.words(), expected);
 }
 

@@ -1,6 +1,7 @@
 // Files, mappings and the doorbell; fake_rm.cc has the objects, fake_uvm.cc unified memory.
 #include "tests/fakes/nv/fake_driver.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -38,7 +39,34 @@ absl::Status Errno(int error, const std::string& what) { return absl::ErrnoToSta
 
 }  // namespace
 
+FakeDriver::FakeDriver() {
+  // The driver ends the whole group of a channel that faulted.
+  gpu.on_fault = [this](FakeChannel& channel) {
+    for (auto& [handle, object] : objects_) {
+      if (object.channel && object.channel->group == channel.group) object.channel->dead = true;
+    }
+  };
+}
+
+FakeDriver::~FakeDriver() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  rung_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void FakeDriver::Start() {
+  threaded_ = true;
+  thread_ = std::thread([this] { Serve(); });
+}
+
+int64_t FakeDriver::Ns() const { return threaded_ ? Clock::Steady()->Ns() : now_; }
+
 absl::StatusOr<int> FakeDriver::Open(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  if (RefusesSystemCall()) return Errno(EMFILE, path);
   if (faults.missing.count(path)) return Errno(ENOENT, path);
   if (faults.denied.count(path)) return Errno(EACCES, path);
   File file{.kind = FileKind::kControl, .path = path};
@@ -54,6 +82,7 @@ absl::StatusOr<int> FakeDriver::Open(const std::string& path) {
 }
 
 absl::Status FakeDriver::Close(int fd) {
+  const std::lock_guard lock(mutex_);
   for (const auto& [address, mapping] : mappings_) {
     if (mapping.fd == fd) return Errno(EBUSY, "closed under its mapping");
   }
@@ -71,6 +100,11 @@ std::string FakeDriver::CallName(const File& file, uint32_t request,
 }
 
 absl::Status FakeDriver::Ioctl(int fd, uint32_t request, void* argument) {
+  const std::lock_guard lock(mutex_);
+  return IoctlLocked(fd, request, argument);
+}
+
+absl::Status FakeDriver::IoctlLocked(int fd, uint32_t request, void* argument) {
   const auto it = files_.find(fd);
   if (it == files_.end()) return Errno(EBADF, "ioctl");
   File& file = it->second;
@@ -162,20 +196,27 @@ absl::Status FakeDriver::Rm(File& file, const Escape& escape, std::byte* at) {
 }
 
 absl::StatusOr<std::byte*> FakeDriver::Map(int fd, size_t length) {
+  const std::lock_guard lock(mutex_);
+  if (RefusesSystemCall()) return Errno(ENOMEM, "mmap");
   Mapping mapping{.bytes = length, .fd = fd, .memory = nullptr};
+  std::byte* address = nullptr;
   if (fd < 0) {
     mapping.memory = std::make_shared<FakeMemory>(length);
+    address = mapping.memory->data;
   } else {
     const auto file = files_.find(fd);
     if (file == files_.end() || file->second.mapped_bytes != length) return Errno(EINVAL, "mmap");
-    mapping.memory = Find(file->second.mapped_object)->memory;
+    const Object& object = *Find(file->second.mapped_object);
+    mapping.memory = object.memory;
+    // Video memory is written through a view that the GPU sees late.
+    address = object.object_class == 0x40 ? object.memory->MapView() : object.memory->data;
   }
-  std::byte* const address = mapping.memory->data;
   if (!mappings_.emplace(address, std::move(mapping)).second) return Errno(EBUSY, "mmap");
   return address;
 }
 
 absl::Status FakeDriver::Unmap(std::byte* address, size_t length) {
+  const std::lock_guard lock(mutex_);
   const auto it = mappings_.find(address);
   if (it == mappings_.end() || it->second.bytes != length) return Errno(EINVAL, "munmap");
   for (const auto& [handle, object] : objects_) {
@@ -188,27 +229,54 @@ absl::Status FakeDriver::Unmap(std::byte* address, size_t length) {
 }
 
 void FakeDriver::StoreDoorbell(volatile uint32_t* doorbell, uint32_t value) {
+  const std::lock_guard lock(mutex_);
   const auto* at = reinterpret_cast<const volatile std::byte*>(doorbell);
   for (const auto& [address, mapping] : mappings_) {
     if (at != address + 0x90 || mapping.fd < 0) continue;  // NOTIFY_CHANNEL_PENDING
     const File& file = files_.at(mapping.fd);
-    if (Find(file.mapped_object, 0xC661) && !faults.lose_doorbell) rung_.push_back(value);
+    if (!Find(file.mapped_object, 0xC661) || faults.lose_doorbell) continue;
+    gpu.Ring();
+    for (auto& [handle, object] : objects_) {
+      if (object.channel && object.channel->token == value) object.channel->rung = true;
+    }
+  }
+  rung_.notify_all();
+}
+
+// The channels take turns by chance, each with a few methods.
+bool FakeDriver::Work() {
+  if (faults.no_progress) return false;
+  std::vector<FakeChannel*> channels;
+  for (auto& [handle, object] : objects_) {
+    if (object.channel) channels.push_back(object.channel.get());
+  }
+  std::shuffle(channels.begin(), channels.end(), random_);
+  bool any = false;
+  for (FakeChannel* channel : channels) any |= gpu.Step(*channel, 1 + random_() % 40);
+  return any;
+}
+
+void FakeDriver::Serve() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    if (!Work()) rung_.wait_for(lock, std::chrono::microseconds(200));
+    // Whoever asks something of the driver gets in between.
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
   }
 }
 
 void FakeDriver::Pause() {
+  if (threaded_) return std::this_thread::yield();
+  const std::lock_guard lock(mutex_);
   now_ += 1'000'000;
-  if (faults.no_progress) return;
-  std::vector<uint32_t> rung;
-  rung.swap(rung_);
-  for (const uint32_t token : rung) {
-    for (auto& [handle, object] : objects_) {
-      if (object.channel && object.channel->token == token) gpu.Run(*object.channel);
-    }
+  while (Work()) {
   }
 }
 
 std::vector<std::string> FakeDriver::Live() const {
+  const std::lock_guard lock(mutex_);
   std::vector<std::string> live;
   for (const auto& [fd, file] : files_) live.push_back(absl::StrFormat("file %s", file.path));
   for (const auto& [handle, object] : objects_) {

@@ -7,11 +7,16 @@
 // back.
 #pragma once
 
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "devices/hcq/sys_ops.h"
@@ -26,12 +31,26 @@ struct FakeFaults {
   uint32_t fail_status = 0;               // ...this status, or, where 0, with EINVAL
   bool lose_doorbell = false;             // stores to it go nowhere
   bool no_progress = false;               // the GPU never does its work
+  int fail_system = -1;                   // which open or mapping from 0 is refused
 };
 
 struct Escape;
 
+// Thread-safe, but for its members, which are set while nobody else uses it, or under `Locked`.
 class FakeDriver final : public hcq::SysOps {
  public:
+  FakeDriver();
+  ~FakeDriver() override;
+
+  // From here on the GPU works on a thread of its own, and time is the machine's.
+  void Start();
+  // Calls `function` while neither the GPU nor a call is at work.
+  template <typename Function>
+  auto Locked(Function function) {
+    const std::lock_guard lock(mutex_);
+    return function();
+  }
+
   absl::StatusOr<int> Open(const std::string& path) override;
   absl::Status Close(int fd) override;
   absl::Status Ioctl(int fd, uint32_t request, void* argument) override;
@@ -39,15 +58,17 @@ class FakeDriver final : public hcq::SysOps {
   absl::Status Unmap(std::byte* address, size_t length) override;
   void StoreDoorbell(volatile uint32_t* doorbell, uint32_t value) override;
   void Pause() override;  // the GPU works; a millisecond passes
-  int64_t Ns() const override { return now_; }
+  int64_t Ns() const override;
 
   std::vector<std::string> Live() const;
   int calls() const { return static_cast<int>(calls_.size()); }
   const std::vector<std::string>& call_names() const { return calls_; }
+  int system_calls() const { return system_calls_; }
 
   FakeFaults faults;
   std::string version = "580.142";
   int cards = 1;
+  uint64_t video_bytes = uint64_t{1} << 30;
   std::set<uint32_t> classes = {0xC661, 0xC86F, 0xCBC0, 0xC8B5, 0x90F1, 0xA06C, 0x9067};
   FakeGpu gpu;
 
@@ -78,6 +99,10 @@ class FakeDriver final : public hcq::SysOps {
     int fd;
   };
 
+  bool Work();
+  void Serve();
+  absl::Status IoctlLocked(int fd, uint32_t request, void* argument);
+  bool RefusesSystemCall() { return system_calls_++ == faults.fail_system; }
   std::string CallName(const File& file, uint32_t request, const std::byte* argument) const;
   absl::Status Rm(File& file, const Escape& escape, std::byte* argument);
   uint32_t Alloc(std::byte* argument, uint32_t object_class, const std::byte* params,
@@ -113,9 +138,17 @@ class FakeDriver final : public hcq::SysOps {
   bool uvm_gpu_ = false;
   uint64_t next_cookie_ = 0x7F0000000000;
   int next_fd_ = 100;
-  std::vector<uint32_t> rung_;  // tokens
+  uint64_t video_used_ = 0;
   std::vector<std::string> calls_;
+  int system_calls_ = 0;
   int64_t now_ = 1'000'000'000;
+  std::mt19937_64 random_{7};
+
+  mutable std::mutex mutex_;
+  std::condition_variable rung_;
+  std::atomic<bool> threaded_{false};
+  bool stop_ = false;
+  std::thread thread_;
 };
 
 }  // namespace telegrad::fakes

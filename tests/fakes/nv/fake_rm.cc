@@ -35,9 +35,10 @@ struct Command {
   uint32_t bytes;
 };
 constexpr Command kCommands[] = {
-    {0x13E, 0x41, 1032},       {0x205, 0x41, 32},         {0x800292, 0x80, 804},
-    {0x20800110, 0x2080, 132}, {0x2080014A, 0x2080, 268}, {0xC36F0108, 0xC86F, 4},
-    {0xA06C0101, 0xA06C, 3},
+    {0x13E, 0x41, 1032},       {0x205, 0x41, 32},          {0x800292, 0x80, 804},
+    {0x20800110, 0x2080, 132}, {0x2080014A, 0x2080, 268},  {0xC36F0108, 0xC86F, 4},
+    {0xA06C0101, 0xA06C, 3},   {0x20801201, 0x2080, 32},   {0x2080122A, 0x2080, 24},
+    {0x2080122B, 0x2080, 24},  {0x20801303, 0x2080, 1028},
 };
 
 }  // namespace
@@ -108,6 +109,8 @@ uint32_t FakeDriver::FillObject(Object& object, const std::byte* params) {
       const uint64_t size = u64(64);
       if (system != (object.object_class == 0x3E) || u32(0) != root_) return kInvalidParameter;
       if (size == 0 || size % 4096 != 0 || u64(72) % 4096 != 0) return kInvalidArgument;
+      if (!system && size > video_bytes - video_used_) return kNoMemory;
+      if (!system) video_used_ += size;
       object.memory = std::make_shared<FakeMemory>(size);
       // Memory of a GPU holds what somebody left in it.
       if (!system) std::memset(object.memory->data, 0xA5, size);
@@ -130,6 +133,7 @@ uint32_t FakeDriver::FillObject(Object& object, const std::byte* params) {
       }
       channel->notifier = notifier->memory;
       channel->userd = userd->memory;
+      channel->group = object.parent;
       channel->token = 0x10000 + next_handle_;
       object.channel = std::move(channel);
       return 0;
@@ -147,6 +151,7 @@ uint32_t FakeDriver::Free(uint32_t parent, uint32_t handle) {
   for (const auto& [other, child] : objects_) {
     if (child.parent == handle || child.share_of == handle) return kStateInUse;
   }
+  if (object->object_class == 0x40) video_used_ -= object->memory->bytes;
   if (handle == root_) root_ = 0;
   objects_.erase(handle);
   return 0;
@@ -183,6 +188,31 @@ uint32_t FakeDriver::Control(uint32_t handle, uint32_t command, std::byte* param
       if (Get<uint32_t>(params, 4) != 2) return kInvalidFlags;
       std::memcpy(params + 12, kFakeUuid, 16);
       Put<uint32_t>(params, 8, 16);
+      return 0;
+    case 0x20801201: {  // GR_GET_INFO: MAX_WARPS_PER_SM, NUM_GPCS, TPC_PER_GPC, SM_PER_TPC
+      const std::map<uint32_t, uint32_t> known = {{0x0D, 64}, {0x14, 8}, {0x17, 9}, {0x20, 2}};
+      auto* list = reinterpret_cast<std::byte*>(Get<uint64_t>(params, 8));
+      for (uint32_t i = 0; i < Get<uint32_t>(params, 0); ++i) {
+        const auto it = known.find(Get<uint32_t>(list, 8 * i));
+        if (it == known.end()) return kInvalidIndex;
+        Put(list, 8 * i + 4, it->second);
+      }
+      return Get<uint32_t>(params, 16) == 0 ? 0 : kInvalidArgument;  // a route
+    }
+    case 0x2080122A:  // GR_GET_GPC_MASK
+      Put<uint32_t>(params, 16, 0xFF);
+      return 0;
+    case 0x2080122B:  // GR_GET_TPC_MASK: 66 of 72
+      if (Get<uint32_t>(params, 16) >= 8) return kInvalidIndex;
+      Put<uint32_t>(params, 20, Get<uint32_t>(params, 16) < 6 ? 0xFF : 0x1FF);
+      return 0;
+    case 0x20801303:  // FB_GET_INFO_V2: HEAP_SIZE, HEAP_FREE, in KiB
+      for (uint32_t i = 0; i < Get<uint32_t>(params, 0); ++i) {
+        const uint32_t index = Get<uint32_t>(params, 4 + 8 * i);
+        if (index != 0x09 && index != 0x16) return kInvalidIndex;
+        const uint64_t bytes = index == 0x09 ? video_bytes : video_bytes - video_used_;
+        Put<uint32_t>(params, 8 + 8 * i, static_cast<uint32_t>(bytes >> 10));
+      }
       return 0;
     case 0xC36F0108:
       Put(params, 0, object->channel->token);

@@ -1,10 +1,9 @@
-// The resource manager's objects, from the control file to the context share, in the order in which
-// they need each other.
+#include "devices/nv/gpu_objects.h"
+
 #include <cstring>
 #include <set>
 
 #include "absl/strings/str_format.h"
-#include "devices/nv/bring_up.h"
 #include "engine/base/status.h"
 
 namespace telegrad::nv {
@@ -22,22 +21,22 @@ std::string Text(const char (&field)[n]) {
 
 }  // namespace
 
-BringUp::Found BringUp::OpenControl() {
+GpuObjects::Found GpuObjects::OpenControl() {
   TG_RETURN_IF_ERROR(rm_.OpenControl());
   return "";
 }
 
-BringUp::Found BringUp::OpenUvm() {
+GpuObjects::Found GpuObjects::OpenUvm() {
   TG_ASSIGN_OR_RETURN(uvm_, rm_.Open("/dev/nvidia-uvm"));
   return "";
 }
 
-BringUp::Found BringUp::MakeRoot() {
+GpuObjects::Found GpuObjects::MakeRoot() {
   TG_RETURN_IF_ERROR(rm_.MakeRoot());
   return Named("handle", rm_.root());
 }
 
-BringUp::Found BringUp::CheckVersion() {
+GpuObjects::Found GpuObjects::CheckVersion() {
   BuildVersion version{};
   TG_RETURN_IF_ERROR(rm_.Control(rm_.root(), kGetBuildVersion, version));
   const std::string driver = Text(version.driver);
@@ -46,35 +45,36 @@ BringUp::Found BringUp::CheckVersion() {
   if (branch != StrCat(kDriverBranch)) {
     const std::string what =
         StrCat("driver ", driver, ", and the structs known here are those of ", kDriverBranch);
-    if (!options_.force) {
+    if (other_branch_ != OtherBranch::kForce) {
       refused_ = true;
-      return FailedPrecondition(what, ": refused (--force goes on)");
+      return FailedPrecondition(
+          what, ": refused", other_branch_ == OtherBranch::kOfferForce ? " (--force goes on)" : "");
     }
     return StrCat(what, "; going on by --force");
   }
   return StrCat("driver ", driver);
 }
 
-BringUp::Found BringUp::ChooseCard() {
+GpuObjects::Found GpuObjects::ChooseCard() {
   TG_ASSIGN_OR_RETURN(const std::vector<CardInfo> cards, rm_.Cards());
   no_card_ = cards.empty();
   if (no_card_) return NotFound("the driver has no GPU");
-  if (options_.gpu < 0 || options_.gpu >= static_cast<int>(cards.size())) {
-    return InvalidArgument("there is no GPU ", options_.gpu, ": the driver has ", cards.size());
+  if (number_ < 0 || number_ >= static_cast<int>(cards.size())) {
+    return InvalidArgument("there is no GPU ", number_, ": the driver has ", cards.size());
   }
-  const CardInfo& card = cards[options_.gpu];
+  const CardInfo& card = cards[number_];
   gpu_id_ = card.gpu_id;
   minor_ = card.minor;
   return absl::StrFormat("%04x:%02x:%02x.%x, device %04x:%04x, minor %d", card.domain, card.bus,
                          card.slot, card.function, card.vendor_id, card.device_id, card.minor);
 }
 
-BringUp::Found BringUp::OpenDevice() {
+GpuObjects::Found GpuObjects::OpenDevice() {
   TG_ASSIGN_OR_RETURN(device_fd_, rm_.OpenDevice(minor_));
   return StrCat("/dev/nvidia", minor_);
 }
 
-BringUp::Found BringUp::GetIdInfo() {
+GpuObjects::Found GpuObjects::GetIdInfo() {
   IdInfo info{};
   info.gpu_id = gpu_id_;
   TG_RETURN_IF_ERROR(rm_.Control(rm_.root(), kGetIdInfo, info));
@@ -82,7 +82,7 @@ BringUp::Found BringUp::GetIdInfo() {
   return StrCat("device instance ", device_instance_);
 }
 
-BringUp::Found BringUp::MakeDevice() {
+GpuObjects::Found GpuObjects::MakeDevice() {
   DeviceParams params{};
   params.device = device_instance_;
   params.client_share = rm_.root();
@@ -90,14 +90,14 @@ BringUp::Found BringUp::MakeDevice() {
   return Named("handle", device_);
 }
 
-BringUp::Found BringUp::MakeSubdevice() {
+GpuObjects::Found GpuObjects::MakeSubdevice() {
   TG_ASSIGN_OR_RETURN(subdevice_, rm_.Alloc(device_, kSubdevice, SubdeviceParams{}));
   NameParams name{};
   TG_RETURN_IF_ERROR(rm_.Control(subdevice_, kGetName, name));
   return Text(name.name);
 }
 
-BringUp::Found BringUp::CheckClasses() {
+GpuObjects::Found GpuObjects::CheckClasses() {
   ClassList list{};
   TG_RETURN_IF_ERROR(rm_.Control(device_, kGetClassList, list));
   const uint32_t count = std::min<uint32_t>(list.count, std::size(list.classes));
@@ -111,7 +111,7 @@ BringUp::Found BringUp::CheckClasses() {
   return StrCat(count, " classes, Hopper's are there");
 }
 
-BringUp::Found BringUp::MapDoorbell() {
+GpuObjects::Found GpuObjects::MapDoorbell() {
   TG_ASSIGN_OR_RETURN(const Handle usermode,
                       rm_.Alloc(subdevice_, kHopperUsermode, UsermodeParams{}));
   TG_ASSIGN_OR_RETURN(const int fd, rm_.OpenDevice(minor_));
@@ -120,7 +120,7 @@ BringUp::Found BringUp::MapDoorbell() {
   return Named("doorbell at", kUsermodeDoorbell);
 }
 
-BringUp::Found BringUp::MakeVaSpace() {
+GpuObjects::Found GpuObjects::MakeVaSpace() {
   VaSpaceParams params{};
   params.va_base = 0x1000;
   params.va_bytes = 0x1fffffb000000;
@@ -129,7 +129,7 @@ BringUp::Found BringUp::MakeVaSpace() {
   return Named("handle", va_space_);
 }
 
-BringUp::Found BringUp::InitializeUvm() {
+GpuObjects::Found GpuObjects::InitializeUvm() {
   UvmInitializeParams params{};
   TG_RETURN_IF_ERROR(rm_.Uvm(uvm_, "UVM_INITIALIZE", kUvmInitialize, params));
   // The second file ties the address space to this process; the driver may do without.
@@ -139,7 +139,7 @@ BringUp::Found BringUp::InitializeUvm() {
   return tied.ok() ? "" : StrCat("goes on without ", ToStd(tied.message()));
 }
 
-BringUp::Found BringUp::RegisterGpu() {
+GpuObjects::Found GpuObjects::RegisterGpu() {
   GidParams gid{};
   gid.flags = kGidBinary;
   gid.length = uuid_.size();
@@ -158,7 +158,7 @@ BringUp::Found BringUp::RegisterGpu() {
   return text;
 }
 
-BringUp::Found BringUp::RegisterVaSpace() {
+GpuObjects::Found GpuObjects::RegisterVaSpace() {
   UvmRegisterVaSpaceParams params{};
   params.gpu = uuid_;
   params.rm_fd = rm_.control();
@@ -173,14 +173,14 @@ BringUp::Found BringUp::RegisterVaSpace() {
   return "";
 }
 
-BringUp::Found BringUp::MakeChannelGroup() {
+GpuObjects::Found GpuObjects::MakeChannelGroup() {
   ChannelGroupParams params{};
   params.engine = kEngineGraphics;
   TG_ASSIGN_OR_RETURN(group_, rm_.Alloc(device_, kChannelGroup, params));
   return Named("handle", group_);
 }
 
-BringUp::Found BringUp::MakeContextShare() {
+GpuObjects::Found GpuObjects::MakeContextShare() {
   ContextShareParams params{};
   params.va_space = va_space_;
   params.flags = kSubcontextAsync;

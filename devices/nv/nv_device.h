@@ -1,0 +1,57 @@
+// NVIDIA GPUs (Hopper) through their hardware queues, without libcuda: the kernel driver of branch
+// 580 gives memory and channels, everything else is written by this driver. A compute queue and a
+// copy queue with memory of their own that the host cannot address.
+//
+// Not opened unless asked for: CUDA serves the same GPUs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "devices/api/device.h"
+#include "devices/api/host_queue.h"
+#include "devices/hcq/sys_ops.h"
+#include "devices/nv/gpu.h"
+
+namespace telegrad {
+
+struct NvOptions {
+  int64_t devices = 0;       // the first so many GPUs that the kernel driver shows
+  int64_t memory_limit = 0;  // bytes of each; below 1: what is free but for a reserve
+  int queue_capacity = HostQueueOptions{}.capacity;
+  absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
+  // A GPU that is at the same submission for so long is taken for stuck.
+  absl::Duration hang_limit = absl::Minutes(5);
+  // The assembler that makes its cubins, as Target::features names it; else why there is none, and
+  // so no device.
+  absl::StatusOr<std::string> assembler = absl::NotFoundError("none was looked for");
+  // How long after a loss the device is first brought back; then after twice as long, up to a
+  // minute. Infinite: only by Recover.
+  absl::Duration recover_after = absl::Seconds(1);
+  hcq::SysOps* system = nullptr;  // null: the machine's own
+  nv::GpuLimits limits = {};
+};
+
+// A device for each GPU, NV:0, ...
+//
+// When a channel faults or is stuck, the device is lost: its health says so, and what it has not
+// ended fails with UNAVAILABLE. It is brought back as a new generation, with new channels and a new
+// client of the kernel driver. Programs and encoded commands go on in it; the contents of its
+// memory are gone, and work with memory of an older generation fails with UNAVAILABLE.
+class NvDevice : public Device {
+ public:
+  // Tries now, whatever `recover_after` says. FAILED_PRECONDITION while the device is healthy; else
+  // why it could not be brought back.
+  virtual absl::Status Recover() = 0;
+  // From 1; how often it was opened.
+  virtual uint64_t generation() const = 0;
+};
+
+// What cannot be used is left out, and `notes`, which may be null, say why.
+std::vector<std::unique_ptr<NvDevice>> OpenNvs(const NvOptions& options,
+                                               std::vector<std::string>* notes);
+
+}  // namespace telegrad

@@ -1,0 +1,183 @@
+#include "devices/nv/work.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <utility>
+
+#include "devices/nv/abi_580.h"
+#include "devices/nv/methods.h"
+#include "devices/nv/qmd.h"
+
+namespace telegrad::nv {
+namespace {
+
+constexpr size_t kBankOffset = 512;  // behind the queue meta data
+// Words of constant bank 0 that the driver fills: the sizes of a workgroup and of the grid, the
+// windows, and where a stack ends. The compiler reads them by these offsets.
+constexpr size_t kThreadsAt = 0x00, kGroupsAt = 0x0C, kWindowsAt = 0x18, kStackAt = 0x28;
+constexpr uint64_t kStackTop = 0xfffdc0;
+
+// Shared memory of a processor, of which the L1 cache has the rest: the sizes there are, in KiB
+// (CUDA C++ Programming Guide, "Compute Capability 9.x").
+constexpr uint32_t kSharedSizes[] = {8, 16, 32, 64, 100, 132, 164, 196, 228};
+constexpr uint32_t SharedConfig(uint32_t kib) { return kib / 4 + 1; }
+
+constexpr uint64_t kMostCopied = uint64_t{1} << 30;  // by one transfer; LINE_LENGTH_IN has 32 bits
+
+size_t BankBytes(const CubinKernel& kernel) {
+  return (kernel.parameter_base + kernel.parameter_bytes + 255) / 256 * 256;
+}
+
+void Store(const Block& at, size_t offset, uint32_t value) {
+  std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(at.host + offset))
+      .store(value, std::memory_order_relaxed);
+}
+void Store64(const Block& at, size_t offset, uint64_t value) {
+  Store(at, offset, Low(value));
+  Store(at, offset + 4, High(value));
+}
+
+Qmd QmdOf(const GridLaunch& launch, uint64_t bank) {
+  const CubinKernel& kernel = launch.function->kernel;
+  const uint64_t image = launch.function->image;
+  const uint64_t program = image + kernel.code;
+  const uint32_t shared = (kernel.shared_bytes + launch.shared_bytes + 127) / 128 * 128;
+  const auto* size = std::ranges::lower_bound(kSharedSizes, (shared + 1023) / 1024);
+  const uint32_t config = SharedConfig(size == std::end(kSharedSizes) ? 228 : *size);
+  const uint32_t stack = (kernel.stack_bytes + 15) / 16 * 16;
+  const std::pair<QmdField, uint32_t> fields[] = {
+      {QmdField::kQmdType, kQmdTypeGridCta},
+      {QmdField::kQmdGroupId, 0x3f},
+      {QmdField::kApiVisibleCallLimit, 1},  // not checked
+      {QmdField::kSamplerIndex, 1},         // by the header's index
+      {QmdField::kSassVersion, kSassVersion},
+      {QmdField::kInvalidateTextureHeader, 1},
+      {QmdField::kInvalidateTextureSampler, 1},
+      {QmdField::kInvalidateTextureData, 1},
+      {QmdField::kInvalidateShaderData, 1},
+      {QmdField::kInvalidateInstruction, 1},
+      {QmdField::kInvalidateConstant, 1},
+      {QmdField::kSharedMemorySize, shared},
+      {QmdField::kMinSharedConfig, config},
+      {QmdField::kTargetSharedConfig, config},
+      {QmdField::kMaxSharedConfig, SharedConfig(228)},
+      {QmdField::kLocalMemoryHigh, stack},
+      {QmdField::kGridWidth, launch.groups},
+      {QmdField::kGridHeight, 1},
+      {QmdField::kGridDepth, 1},
+      {QmdField::kThreadsX, launch.threads},
+      {QmdField::kThreadsY, 1},
+      {QmdField::kThreadsZ, 1},
+      {QmdField::kRegisterCount, kernel.registers},
+      {QmdField::kBarrierCount, std::max<uint32_t>(kernel.barriers, 1)},
+      {QmdField::kMembarType, kMembarL1System},
+      {QmdField::kProgramAddressLow, Low(program)},
+      {QmdField::kProgramAddressHigh, High(program)},
+      {QmdField::kConstantBuffer0Valid, 1},
+      {QmdField::kConstantBuffer0Invalidate, 1},
+      {QmdField::kConstantBuffer0Low6, Low(bank >> 6)},
+      {QmdField::kConstantBuffer0High6, High(bank >> 6)},
+      {QmdField::kConstantBuffer0Size4, static_cast<uint32_t>(BankBytes(kernel) >> 4)},
+  };
+  Qmd qmd;
+  for (const auto& [field, value] : fields) qmd.Set(field, value);
+  if (kernel.constants4_bytes > 0) {
+    const uint64_t bank4 = (image + kernel.constants4) >> 6;
+    qmd.Set(QmdField::kConstantBuffer4Valid, 1);
+    qmd.Set(QmdField::kConstantBuffer4Invalidate, 1);
+    qmd.Set(QmdField::kConstantBuffer4Low6, Low(bank4));
+    qmd.Set(QmdField::kConstantBuffer4High6, High(bank4));
+    qmd.Set(QmdField::kConstantBuffer4Size4,
+            static_cast<uint32_t>((kernel.constants4_bytes + 15) >> 4));
+  }
+  return qmd;
+}
+
+// The copy engine's end of a step: its transfers are flushed to memory first.
+void EndCopy(PushBuffer& push, const Step& step) {
+  push.Push(kSubCopy, kSetSemaphoreA,
+            {High(step.address), Low(step.address), Low(step.value), High(step.value)});
+  push.Push(kSubCopy, kLaunchDma, {kDmaFlush | kDmaReleaseTimestamp | kDmaPayload64});
+  push.Acquire(step.address, step.value);
+}
+
+}  // namespace
+
+size_t LaunchDataBytes(const CubinKernel& kernel) { return kBankOffset + BankBytes(kernel); }
+
+void WriteLaunchData(const Block& at, const GridLaunch& launch) {
+  const Qmd qmd = QmdOf(launch, at.address + kBankOffset);
+  for (size_t i = 0; i < qmd.words().size(); ++i) Store(at, 4 * i, qmd.words()[i]);
+  const CubinKernel& kernel = launch.function->kernel;
+  for (size_t i = 0; i < BankBytes(kernel); i += 4) Store(at, kBankOffset + i, 0);
+  Store64(at, kBankOffset + kWindowsAt, kSharedWindow);
+  Store64(at, kBankOffset + kWindowsAt + 8, kLocalWindow);
+  Store64(at, kBankOffset + kStackAt, kStackTop);
+  PatchLaunchData(at, launch);
+}
+
+void PatchLaunchData(const Block& at, const GridLaunch& launch) {
+  constexpr QmdBits kWidth = kQmdBits[static_cast<size_t>(QmdField::kGridWidth)];
+  static_assert(kWidth.low % 32 == 0 && kWidth.high == kWidth.low + 31);
+  Store(at, kWidth.low / 8, launch.groups);
+  const uint32_t sizes[] = {launch.threads, 1, 1, launch.groups, 1, 1};
+  static_assert(kGroupsAt == kThreadsAt + 3 * sizeof(uint32_t));
+  for (size_t i = 0; i < std::size(sizes); ++i) {
+    Store(at, kBankOffset + kThreadsAt + 4 * i, sizes[i]);
+  }
+  const size_t base = kBankOffset + launch.function->kernel.parameter_base;
+  for (size_t i = 0; i < launch.values.size(); ++i) Store64(at, base + 8 * i, launch.values[i]);
+}
+
+void PushLaunch(PushBuffer& push, uint64_t data, const Step& step) {
+  push.Push(kSubCompute, kInvalidateCaches, {kInvalidateAll});
+  push.Push(kSubCompute, kSendPcasA, {Low(data >> 8)});
+  push.Push(kSubCompute, kSendSignalingPcas2B, {kPcasPrefetchSchedule});
+  push.Release(step.address, step.value);
+  push.Acquire(step.address, step.value);
+}
+
+void PushCopy(PushBuffer& push, uint64_t to, uint64_t from, uint64_t bytes, const Step& step) {
+  for (uint64_t at = 0; at < bytes; at += kMostCopied) {
+    const uint64_t in = from + at, out = to + at;
+    push.Push(kSubCopy, kOffsetInUpper, {High(in), Low(in), High(out), Low(out)});
+    push.Push(kSubCopy, kLineLengthIn, {Low(std::min(bytes - at, kMostCopied))});
+    push.Push(kSubCopy, kLaunchDma, {kDmaNonPipelined | kDmaPitch});
+  }
+  EndCopy(push, step);
+}
+
+// A constant instead of what is read: whole words, then the bytes that are left.
+void PushFill(PushBuffer& push, uint64_t to, uint8_t value, uint64_t bytes, const Step& step) {
+  push.Push(kSubCopy, kSetRemapConstA, {value * 0x01010101u});
+  const uint64_t words = to % 4 == 0 ? bytes / 4 : 0;
+  const auto fill = [&](uint64_t begin, uint64_t elements, uint64_t size, uint32_t components) {
+    if (elements == 0) return;
+    push.Push(kSubCopy, kSetRemapComponents, {kRemapXConstA | components});
+    for (uint64_t at = 0; at < elements; at += kMostCopied) {
+      const uint64_t out = begin + at * size;
+      push.Push(kSubCopy, kOffsetInUpper, {High(out), Low(out), High(out), Low(out)});
+      push.Push(kSubCopy, kLineLengthIn, {Low(std::min(elements - at, kMostCopied))});
+      push.Push(kSubCopy, kLaunchDma, {kDmaNonPipelined | kDmaPitch | kDmaRemap});
+    }
+  };
+  fill(to, words, 4, kRemapFourBytes);
+  fill(to + 4 * words, bytes - 4 * words, 1, 0);
+  EndCopy(push, step);
+}
+
+void PushSetup(PushBuffer& push) {
+  push.Push(kSubCompute, kSetObject, {kHopperCompute});
+  push.Push(kSubCopy, kSetObject, {kHopperCopy});
+  push.Push(kSubCompute, kSetLocalWindow, {High(kLocalWindow), Low(kLocalWindow)});
+  push.Push(kSubCompute, kSetSharedWindow, {High(kSharedWindow), Low(kSharedWindow)});
+}
+
+void PushStacks(PushBuffer& push, uint64_t address, uint64_t bytes_per_tpc) {
+  push.Push(kSubCompute, kSetLocalMemory, {High(address), Low(address)});
+  push.Push(kSubCompute, kSetLocalMemorySize,
+            {High(bytes_per_tpc), Low(bytes_per_tpc), kAllProcessors});
+}
+
+}  // namespace telegrad::nv

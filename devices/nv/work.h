@@ -1,0 +1,53 @@
+// What a channel is told for one copy, one fill or one launch: methods, each with a step behind it
+// that the channel stops at until the operation has ended. So the operations of a channel are in
+// order, whichever engine they are of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "devices/nv/cubin.h"
+#include "devices/nv/heap.h"
+#include "devices/nv/pushbuffer.h"
+
+namespace telegrad::nv {
+
+// A 64-bit word that becomes `value` when an operation has ended.
+struct Step {
+  uint64_t address = 0, value = 0;
+};
+
+// A kernel with its image where it lies.
+struct Function {
+  CubinKernel kernel;
+  uint64_t image = 0;  // the GPU's address of it
+};
+
+struct GridLaunch {
+  const Function* function = nullptr;
+  uint32_t groups = 1, threads = 1, shared_bytes = 0;  // the last: beside the kernel's own
+  std::span<const uint64_t> values = {};               // its parameters
+};
+
+// The windows through which kernels see their shared and local memory: 4 GiB each, and clear of all
+// memory.
+inline constexpr uint64_t kSharedWindow = 0x7294'0000'0000, kLocalWindow = 0x7293'0000'0000;
+
+// What a launch needs of memory that the host writes and the GPU reads, at a multiple of 256 bytes:
+// the queue meta data, and the constant bank with the parameters behind it.
+size_t LaunchDataBytes(const CubinKernel& kernel);
+void WriteLaunchData(const Block& at, const GridLaunch& launch);
+// Of launch data that was written: other parameters, and another number of workgroups.
+void PatchLaunchData(const Block& at, const GridLaunch& launch);
+
+void PushLaunch(PushBuffer& push, uint64_t data, const Step& step);
+// As many words for all addresses.
+void PushCopy(PushBuffer& push, uint64_t to, uint64_t from, uint64_t bytes, const Step& step);
+void PushFill(PushBuffer& push, uint64_t to, uint8_t value, uint64_t bytes, const Step& step);
+
+// The channel's engines, and where their windows are.
+void PushSetup(PushBuffer& push);
+void PushStacks(PushBuffer& push, uint64_t address, uint64_t bytes_per_tpc);
+
+}  // namespace telegrad::nv
