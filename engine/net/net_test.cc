@@ -1,6 +1,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 
 #include <random>
@@ -10,6 +11,7 @@
 #include "engine/base/crc32c.h"
 #include "engine/base/status.h"
 #include "engine/net/frames.h"
+#include "engine/net/own_certificate.h"
 #include "engine/net/proof.h"
 #include "engine/net/psk_tls.h"
 #include "engine/net/tcp.h"
@@ -306,6 +308,81 @@ TEST(Tls, NothingTravelsInTheClear) {
   EXPECT_EQ(frame->head, words);
   EXPECT_GT(heard.size(), words.size());
   EXPECT_THAT(heard, ::testing::Not(HasSubstr(words.substr(0, 8))));
+}
+
+// A client of OpenSSL as other TLS libraries are: without a key, and satisfied with any
+// certificate.
+class KeylessClient {
+ public:
+  explicit KeylessClient(const UniqueFd& fd)
+      : context_(SSL_CTX_new(TLS_client_method())), ssl_(SSL_new(context_)) {
+    SSL_CTX_set_verify(context_, SSL_VERIFY_NONE, nullptr);
+    SSL_set_fd(ssl_, fd.get());
+  }
+  ~KeylessClient() {
+    SSL_free(ssl_);
+    SSL_CTX_free(context_);
+  }
+  bool Handshake() { return SSL_connect(ssl_) == 1; }
+  void Send(std::string_view text) {
+    EXPECT_EQ(SSL_write(ssl_, text.data(), static_cast<int>(text.size())),
+              static_cast<int>(text.size()));
+  }
+  // SHA-256 of what the server showed.
+  std::string Shown() const {
+    X509* const certificate = SSL_get1_peer_certificate(ssl_);
+    if (certificate == nullptr) return "";
+    unsigned char digest[32];
+    X509_digest(certificate, EVP_sha256(), digest, nullptr);
+    X509_free(certificate);
+    return std::string(reinterpret_cast<const char*>(digest), sizeof(digest));
+  }
+
+ private:
+  SSL_CTX* const context_;
+  SSL* const ssl_;
+};
+
+TEST(Tls, AServerWithACertificateTakesClientsWithoutAKey) {
+  auto [a, b] = ConnectedPair();
+  KeylessClient client(a);
+  const auto server = *TlsServerWithCertificate(std::move(b), kLong, SecretOf);
+  absl::Status status;
+  std::thread serves([&] {
+    status = server->Handshake();
+    const auto frame = ReceiveFrame(*server, 10, 0);
+    EXPECT_TRUE(frame.ok() && frame->head == "hi");
+  });
+  const bool shaken = client.Handshake();
+  if (shaken) client.Send(std::string_view("\2\0\0\0\0\0\0\0hi", 10));
+  if (!shaken) server->Shutdown();
+  serves.join();
+  EXPECT_TRUE(shaken && status.ok()) << status;
+  EXPECT_EQ(client.Shown(), OwnCertificate::OfProcess()->sha256());
+  EXPECT_TRUE(server->KeepsBytes());
+}
+
+TEST(Tls, AServerWithACertificateStillTakesKeys) {
+  for (const bool known : {true, false}) {
+    auto [a, b] = ConnectedPair();
+    const PresharedKey key = known ? kKey : PresharedKey{"somebody else", kKey.secret};
+    Ends ends{*TlsClient(std::move(a), kLong, key),
+              *TlsServerWithCertificate(std::move(b), kLong, SecretOf)};
+    const auto [client, server] = Shake(ends);
+    EXPECT_EQ(client.ok(), known) << client << ": it trusts no certificate";
+  }
+}
+
+TEST(Tls, AServerWithoutACertificateShowsNone) {
+  auto [a, b] = ConnectedPair();
+  KeylessClient client(a);
+  const auto server = *TlsServer(std::move(b), kLong, SecretOf);
+  std::thread serves([&] {
+    EXPECT_EQ(server->Handshake().code(), Code::kUnavailable);
+    server->Shutdown();
+  });
+  EXPECT_FALSE(client.Handshake());
+  serves.join();
 }
 
 TEST(Tls, AHandshakeHasADeadline) {

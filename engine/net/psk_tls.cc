@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/net/own_certificate.h"
 
 namespace telegrad {
 namespace {
@@ -99,8 +100,9 @@ SSL_SESSION* SessionOf(SSL* ssl, std::string_view secret) {
 
 // What an end knows, for the callbacks.
 struct Knows {
-  PresharedKey key;   // a client
-  FindSecret secret;  // a server
+  PresharedKey key;          // a client
+  FindSecret secret;         // a server
+  bool certificate = false;  // a server that also takes clients without a key
 };
 const Knows& KnownTo(SSL* ssl) { return *static_cast<const Knows*>(SSL_get_app_data(ssl)); }
 
@@ -122,14 +124,24 @@ int FindKey(SSL* ssl, const unsigned char* id, size_t id_size, SSL_SESSION** ses
   return *session != nullptr ? 1 : 0;
 }
 
-Owned<SSL_CTX> MakeContext(bool server) {
+enum class Side : uint8_t { kClient, kServer, kServerWithCertificate };
+
+Owned<SSL_CTX> MakeContext(Side side) {
+  const bool server = side != Side::kClient;
   Owned<SSL_CTX> context(SSL_CTX_new(server ? TLS_server_method() : TLS_client_method()));
   if (context == nullptr || SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION) != 1 ||
       SSL_CTX_set_ciphersuites(context.get(), kSuiteName) != 1) {
     return nullptr;
   }
-  // A client that is shown a certificate trusts nobody's. A server has none and asks for none.
+  // A client that is shown a certificate trusts nobody's. A server asks for none.
   if (!server) SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
+  if (side == Side::kServerWithCertificate) {
+    const OwnCertificate* const own = OwnCertificate::OfProcess();
+    if (own == nullptr || SSL_CTX_use_certificate(context.get(), own->certificate()) != 1 ||
+        SSL_CTX_use_PrivateKey(context.get(), own->key()) != 1) {
+      return nullptr;
+    }
+  }
   SSL_CTX_set_num_tickets(context.get(), 0);
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_read_ahead(context.get(), 1);
@@ -147,7 +159,7 @@ class TlsSocket final : public StreamSocket {
   TlsSocket(UniqueFd fd, std::chrono::milliseconds stall, Owned<SSL> ssl, Knows knows)
       : StreamSocket(std::move(fd), stall), knows_(std::move(knows)), ssl_(std::move(ssl)) {}
 
-  // Both have proved the key when it is over.
+  // Both have proved the key when it is over, or the server has shown its certificate.
   bool KeepsBytes() const override { return true; }
   absl::Status Handshake() override {
     SSL_set_app_data(ssl_.get(), &knows_);
@@ -161,7 +173,7 @@ class TlsSocket final : public StreamSocket {
       TG_ASSIGN_OR_RETURN(const Moved moved, Result(result, 0));
       TG_RETURN_IF_ERROR(Await(moved.wait_for));
     }
-    if (SSL_session_reused(ssl_.get()) == 1) return absl::OkStatus();
+    if (SSL_session_reused(ssl_.get()) == 1 || knows_.certificate) return absl::OkStatus();
     return absl::UnavailableError("TLS: the peer does not have the key");
   }
 
@@ -210,16 +222,19 @@ class TlsSocket final : public StreamSocket {
 };
 
 absl::StatusOr<std::unique_ptr<StreamSocket>> MakeEnd(UniqueFd fd, std::chrono::milliseconds stall,
-                                                      bool server, Knows knows) {
-  static SSL_CTX* const contexts[] = {MakeContext(false).release(), MakeContext(true).release()};
+                                                      Side side, Knows knows) {
+  static SSL_CTX* const contexts[] = {MakeContext(Side::kClient).release(),
+                                      MakeContext(Side::kServer).release(),
+                                      MakeContext(Side::kServerWithCertificate).release()};
   ERR_clear_error();
-  if (contexts[server] == nullptr) return Internal("TLS 1.3 is not to be had from this OpenSSL");
-  Owned<SSL> ssl(SSL_new(contexts[server]));
+  SSL_CTX* const context = contexts[static_cast<size_t>(side)];
+  if (context == nullptr) return Internal("TLS 1.3 is not to be had from this OpenSSL");
+  Owned<SSL> ssl(SSL_new(context));
   if (ssl == nullptr) return Internal("TLS: ", LastError());
-  if (server) {
-    SSL_set_accept_state(ssl.get());
-  } else {
+  if (side == Side::kClient) {
     SSL_set_connect_state(ssl.get());
+  } else {
+    SSL_set_accept_state(ssl.get());
   }
   return std::make_unique<TlsSocket>(std::move(fd), stall, std::move(ssl), std::move(knows));
 }
@@ -229,13 +244,20 @@ absl::StatusOr<std::unique_ptr<StreamSocket>> MakeEnd(UniqueFd fd, std::chrono::
 absl::StatusOr<std::unique_ptr<StreamSocket>> TlsClient(UniqueFd fd,
                                                         std::chrono::milliseconds stall,
                                                         PresharedKey key) {
-  return MakeEnd(std::move(fd), stall, /*server=*/false, {std::move(key), {}});
+  return MakeEnd(std::move(fd), stall, Side::kClient, {.key = std::move(key), .secret = {}});
 }
 
 absl::StatusOr<std::unique_ptr<StreamSocket>> TlsServer(UniqueFd fd,
                                                         std::chrono::milliseconds stall,
                                                         FindSecret find_secret) {
-  return MakeEnd(std::move(fd), stall, /*server=*/true, {{}, std::move(find_secret)});
+  return MakeEnd(std::move(fd), stall, Side::kServer,
+                 {.key = {}, .secret = std::move(find_secret)});
+}
+
+absl::StatusOr<std::unique_ptr<StreamSocket>> TlsServerWithCertificate(
+    UniqueFd fd, std::chrono::milliseconds stall, FindSecret find_secret) {
+  return MakeEnd(std::move(fd), stall, Side::kServerWithCertificate,
+                 {.key = {}, .secret = std::move(find_secret), .certificate = true});
 }
 
 }  // namespace telegrad

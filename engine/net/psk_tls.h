@@ -2,6 +2,10 @@
 // Who does not know the secret cannot finish the handshake, on either side (external pre-shared
 // keys with (EC)DHE, RFC 8446, sections 2.2 and 4.2.11; so what was recorded stays secret when the
 // secret does not).
+//
+// TLS libraries without external keys, such as Python's, can use a server that also has a
+// certificate of its own: their client compares its SHA-256 with one that it got on another way.
+// Such a client has proved nothing when the handshake is over.
 #pragma once
 
 #include <chrono>
@@ -30,5 +34,9 @@ absl::StatusOr<std::unique_ptr<StreamSocket>> TlsClient(UniqueFd fd,
 absl::StatusOr<std::unique_ptr<StreamSocket>> TlsServer(UniqueFd fd,
                                                         std::chrono::milliseconds stall,
                                                         FindSecret find_secret);
+// The same for clients with and without a key; the latter are shown the certificate of this
+// process (own_certificate.h).
+absl::StatusOr<std::unique_ptr<StreamSocket>> TlsServerWithCertificate(
+    UniqueFd fd, std::chrono::milliseconds stall, FindSecret find_secret);
 
 }  // namespace telegrad

@@ -90,8 +90,9 @@ bool BulkListener::Accept(const UniqueFd& listener) {
   if (!fd.valid()) return errno == ECONNABORTED || errno == EAGAIN || errno == EINTR;
   TuneTcp(fd);
   absl::StatusOr<std::unique_ptr<StreamSocket>> socket =
-      tls_ ? TlsServer(std::move(fd), kBulkStall,
-                       [this](std::string_view identity) { return tickets_.FindSecret(identity); })
+      tls_ ? TlsServerWithCertificate(
+                 std::move(fd), kBulkStall,
+                 [this](std::string_view identity) { return tickets_.FindSecret(identity); })
            : std::make_unique<StreamSocket>(std::move(fd), kBulkStall);
   if (!socket.ok()) {
     refused_.Write({{"why", std::string(socket.status().message())}});

@@ -19,7 +19,7 @@ namespace telegrad {
 
 struct BulkOptions {
   std::vector<std::string> addresses;  // HOST:PORT; port 0 takes a free one
-  bool tls = false;                    // under the key of the ticket
+  bool tls = false;                    // under the key of the ticket, or by certificate
   int64_t most = 128;                  // connections at a time
 };
 

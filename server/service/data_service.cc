@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/net/own_certificate.h"
 
 namespace telegrad {
 
@@ -52,6 +53,9 @@ absl::Status DataService::AdmitBulk(const Caller& caller, const v1::AdmitBulkReq
   response->set_identity(std::move(key.identity));
   response->set_secret(std::move(key.secret));
   response->set_tls(bulk_->tls());
+  if (const OwnCertificate* own = bulk_->tls() ? OwnCertificate::OfProcess() : nullptr) {
+    response->set_certificate_sha256(own->sha256());
+  }
   response->set_lifetime_ms(BulkTickets::kLifetimeMs);
   return absl::OkStatus();
 }

@@ -113,7 +113,7 @@ class BulkTest(DaemonTest):
 
     def test_damaged_chunks_are_sent_again(self):
         array = noise(6 * MIB)
-        patch = unittest.mock.patch.object(bulk, "wanted_checksum", lambda host: messages.Checksum.CHECKSUM_CRC32)
+        patch = unittest.mock.patch.object(bulk, "wanted_checksum", lambda host, tls: messages.Checksum.CHECKSUM_CRC32)
         patch.start()
         self.addCleanup(patch.stop)
         np.testing.assert_array_equal(self.session.upload(array).numpy(), array)

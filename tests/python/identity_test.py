@@ -1,17 +1,20 @@
 """Who the caller is: TLS, client certificates, tokens and the local socket, against the real daemon."""
 
+import dataclasses
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import numpy as np
 from support import Daemon, main, path, raises, run_async
 
 import telegrad
-from telegrad import TLS, Code, aio, credentials
+from telegrad import TLS, Code, _bulk as bulk, aio, credentials
 
 
 class Keys:
@@ -61,6 +64,33 @@ class IdentityTest(unittest.TestCase):
         for wrong in (None, token[:-3] + "AAA", "word"):
             with self.subTest(wrong), raises(self, Code.UNAUTHENTICATED):
                 telegrad.connect(self.tokens.address, tls=self.tls, token=wrong)
+
+    def test_large_arrays_travel_beside_the_stream_under_tls(self):
+        """The server is recognized by the certificate that came with the ticket, on either daemon."""
+        array = np.random.default_rng(3).integers(0, 256, bulk.SPLIT_BYTES + 12345, dtype=np.uint8)
+        for address, options in ((self.tokens.address, {"tls": self.tls, "token": self.keys.token("ops", "--admin")}),
+                                 (self.certificates.address, {"tls": self.certificate("ops")})):
+            with telegrad.connect(address, **options) as connection, connection.session(timeout=60) as session:
+                def admitted():
+                    return connection.stats().get("telegrad_bulk_sockets_admitted_total", 0)
+                before = admitted()
+                np.testing.assert_array_equal(session.upload(array).numpy(), array)
+                self.assertEqual(session._bulk._movers[0]._socket._socket.version(), "TLSv1.3")
+                self.assertEqual(admitted() - before, 3)
+
+    def test_another_certificate_or_none_is_not_talked_to(self):
+        """The bytes then take the stream, and none of them a socket."""
+        array = np.ones(bulk.LEAST_BYTES, np.uint8)
+        admit = telegrad.Connection._call
+        for changes in ({"certificate_sha256": bytes(32)}, {"certificate_sha256": b""}, {"tls": False, "certificate_sha256": b""}):
+            def call(connection, name, request, timeout, changes=changes):
+                answer = admit(connection, name, request, timeout)
+                return dataclasses.replace(answer, **changes) if name == "AdmitBulk" else answer
+
+            with telegrad.connect(self.tokens.address, tls=self.tls, token=self.keys.token("green")) as connection, \
+                    connection.session(timeout=60) as session, unittest.mock.patch.object(telegrad.Connection, "_call", call):
+                np.testing.assert_array_equal(session.upload(array).numpy(), array)
+                self.assertFalse(session._bulk._works, changes)
 
     def test_a_token_in_a_file_may_be_replaced(self):
         file = self.keys("token")
@@ -136,6 +166,32 @@ class IdentityTest(unittest.TestCase):
             telegrad.connect(self.tokens.address, tls=TLS(ca="absent.pem"))
         with raises(self, Code.INVALID_ARGUMENT, "needs its key"):
             telegrad.connect(self.tokens.address, tls=TLS(cert=self.keys("client-blue.pem")))
+
+
+class LaptopTest(unittest.TestCase):
+    """The guide's commands for a server elsewhere, as they stand there but for the name and the ports."""
+
+    def test_the_guide_from_a_laptop(self):
+        with open(path("docs", "python.md"), encoding="utf-8") as file:
+            text = file.read()
+        (first, *_) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        section = text.split("## From a laptop", 1)[1].split("\n## ", 1)[0]
+        server, laptop = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        os.symlink(path("deploy"), os.path.join(folder, "deploy"))
+        keys, daemon = re.sub(r"gpu\.example\.org", "localhost", server).split("telegradd ", 1)
+        subprocess.run(["bash", "-euc", keys], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        flags = [os.path.join(folder, word) if word.startswith("keys/") else re.sub(r"^0\.0\.0\.0:\d+$", "127.0.0.1:0", word)
+                 for word in daemon.replace("\\\n", " ").split()]
+        started = Daemon(*flags)
+        self.addCleanup(started.stop)
+        with open(os.path.join(folder, "program.py"), "w", encoding="utf-8") as file:
+            file.write(first)
+        port = started.address.rpartition(":")[2]
+        commands = laptop.replace("gpu.example.org:50055", f"localhost:{port}").replace("python3", f"{sys.executable} -B")
+        ran = subprocess.run(["bash", "-euc", commands], cwd=folder, text=True, capture_output=True, check=False)
+        self.assertEqual(ran.stdout, "[1. 2. 3. 4.]\n[1.  0.9 0.8 0.7]\n", ran.stderr)
 
 
 class LocalSocketTest(unittest.TestCase):

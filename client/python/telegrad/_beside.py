@@ -89,7 +89,7 @@ class Beside:
     def _try(self) -> bool:
         connection = self._session.connection
         self._address = bulk.address_of(connection.address, connection.server.bulk_address)
-        if self._address is None or connection.encrypted:
+        if self._address is None:
             return False
         opened = self._session._await_open()
         if opened is None:
@@ -112,6 +112,8 @@ class Beside:
         assert self._address is not None
         ticket = self._session.connection._call("AdmitBulk", messages.AdmitBulkRequest(
             token=self._opened.token, epoch=self._opened.epoch), self._session.connection.timeout)
+        if self._session.connection.encrypted and not ticket.tls:
+            raise bulk.Broken("the server's bulk sockets would carry in the clear what its connection encrypts")
         return bulk.BulkSocket(self._address, ticket, self._opened.epoch)
 
     def write(self, handle: int, offset: int, view: memoryview) -> None:

@@ -227,6 +227,7 @@ class AdmitBulkResponse(Message):
     secret: bytes = data(2)
     tls: bool = boolean(3)
     lifetime_ms: int = uint32(4)
+    certificate_sha256: bytes = data(5)
 
 
 @dataclass
