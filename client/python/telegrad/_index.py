@@ -6,6 +6,7 @@ from typing import Any, Protocol, Sequence
 
 import numpy as np
 
+from telegrad._size import Dim, Size, largest, smallest
 from telegrad.errors import invalid
 
 
@@ -13,7 +14,7 @@ class Indexed(Protocol):
     """What an index needs of a tensor."""
 
     graph: Any
-    shape: tuple[int, ...]
+    shape: tuple[Dim, ...]
 
     @property
     def ndim(self) -> int: ...
@@ -21,7 +22,7 @@ class Indexed(Protocol):
     def flip(self, axes: Any) -> Any: ...
     def pad(self, padding: Any) -> Any: ...
     def permute(self, order: Any) -> Any: ...
-    def _make(self, op: str, *, arg: Sequence[int | str]) -> Any: ...
+    def _make(self, op: str, *, arg: Sequence[Dim | str]) -> Any: ...
 
 
 def get(x: Any, index: Any) -> Any:
@@ -33,7 +34,7 @@ def get(x: Any, index: Any) -> Any:
         raise invalid("an index of several tensors or arrays; index axis after axis")
     out = _slices(out, [item if _is_basic(item) else slice(None)
                         for item in items if item is not None])
-    shape: list[int] = []  # with None, without the axes of integers
+    shape: list[Dim] = []  # with None, without the axes of integers
     for item in items:
         if item is None:
             shape.append(1)
@@ -63,7 +64,7 @@ def _whole(x: Indexed, items: list[Any]) -> list[Any]:
 
 
 def _is_integer(item: Any) -> bool:
-    return hasattr(item, "__index__") and not hasattr(item, "shape") or isinstance(item, np.integer)
+    return hasattr(item, "__index__") and not hasattr(item, "shape") or isinstance(item, (np.integer, Size))
 
 
 def _is_basic(item: Any) -> bool:
@@ -76,9 +77,14 @@ def _is_basic(item: Any) -> bool:
 
 def _slices(x: Indexed, items: list[Any]) -> Any:
     """Integers keep their axis here, of size 1."""
-    arg: list[int] = []
+    arg: list[Dim] = []
     steps = []
     for item, size in zip(items, x.shape):
+        if isinstance(size, Size) or _is_symbolic(item):
+            first, count, step = part_of(item, size)
+            arg += [first, count]
+            steps.append(step)
+            continue
         if isinstance(item, slice):
             places = range(size)[item]
             first = min(places[0], places[-1]) if places else 0
@@ -99,13 +105,36 @@ def _slices(x: Indexed, items: list[Any]) -> Any:
     return out
 
 
+def _is_symbolic(item: Any) -> bool:
+    return isinstance(item, Size) or isinstance(item, slice) and any(isinstance(v, Size) for v in (item.start, item.stop))
+
+
+def part_of(item: Any, size: Dim) -> tuple[Dim, Dim, int]:
+    """The first place, the count and the step of what an index takes of an axis, where one of them is decided by each
+    run. Bounds are cut off at the axis as those of slices are, as far as the variables' bounds tell."""
+    if not isinstance(item, slice):
+        first = item + size if item < 0 else item
+        return first, 1, 1
+    step = 1 if item.step is None else int(item.step)
+    if step < 0 and (item.start, item.stop) != (None, None):
+        raise invalid(f"a slice from {item.start} to {item.stop} with a negative step, of an axis of size {size}")
+
+    def cut(bound: Dim) -> Dim:
+        bound = bound + size if bound < 0 else bound
+        return largest(smallest(bound, size), 0)
+
+    start = cut(0 if item.start is None else item.start)
+    stop = size if item.stop is None else cut(item.stop)
+    return start, largest(stop - start, 0), step
+
+
 def _strided(x: Indexed, axis: int, step: int) -> Any:
     """Every `step`-th element: the first column of rows of `step`."""
     size = x.shape[axis]
-    count = -(-size // step)
+    count = (size + step - 1) // step
     after = [(0, count * step - size if i == axis else 0) for i in range(x.ndim)]
     rows = x.pad(after).reshape(*x.shape[:axis], count, step, *x.shape[axis + 1:])
-    arg: list[int] = []
+    arg: list[Dim] = []
     for i, n in enumerate(rows.shape):
         arg += [0, 1 if i == axis + 1 else n]
     return rows._make("shrink", arg=arg).reshape(*x.shape[:axis], count, *x.shape[axis + 1:])
@@ -119,6 +148,8 @@ def _gather(x: Indexed, item: Any, axis: int) -> Any:
         if array.dtype.kind not in "iu":
             raise TypeError(f"an index that is an array of {array.dtype}; integers are")
         size = x.shape[axis]
+        if isinstance(size, Size):
+            raise invalid(f"an index that is an array, for an axis of size {size}; use a tensor")
         if array.size and not -size <= array.min() <= array.max() < size:
             raise invalid(f"an index of {array.min()} to {array.max()} for an axis of {size}")
         item = graph.constant(array % max(size, 1), "i64")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Callable, Generic, Iterable, Mapping, Sequence, TypeVar, Union
 
 from telegrad import _messages as messages
-from telegrad import dtypes
+from telegrad import _runs, dtypes
+from telegrad._size import highest
 from telegrad.dtypes import DType
 from telegrad.errors import Code, TelegradError, invalid
 from telegrad.graph import Graph, Slot, Variable
@@ -60,6 +61,8 @@ class ProgramBase(Generic[B]):
         self.buffers: dict[str, B] = {}
         self._by_name = {slot.name: slot for slot in slots}
         self._aliases = dict(aliases)  # what the model calls a slot
+        self._shapes: dict[str, tuple[int, ...]] = {}  # of inputs whose size each run decides, as they were given
+        self._values: dict[int, int] = {}  # of the variables, in the last run
 
     def slot(self, name: str) -> Slot:
         slot = self._by_name.get(self._aliases.get(name, name))
@@ -74,6 +77,8 @@ class ProgramBase(Generic[B]):
     def bind(self, name: str, buffer: B) -> None:
         """Lets a slot be this buffer, such as the state of another program."""
         slot = self.slot(name)
+        if not slot.is_fixed:
+            raise invalid(f"a buffer for slot {slot.name!r}, whose size each run decides; give it an array")
         if buffer.dtype != slot.dtype or buffer.shape != slot.shape:
             raise invalid(f"{buffer!r} for slot {slot.name!r}, expected {slot.dtype}"
                           f"{list(slot.shape)}")
@@ -93,20 +98,30 @@ class ProgramBase(Generic[B]):
         return [self.buffers[slot.name].handle for slot in self.slots]
 
     def values(self, variables: Mapping[str, int]) -> dict[int, int]:
-        """The variables of a run, by id."""
-        for name in variables:
-            if name not in self.variables:
-                raise invalid(f"there is no variable {name!r}")
-        out = {}
-        for name, v in self.variables.items():
-            if name not in variables:
-                raise invalid(f"variable {name!r} has no value")
-            value = int(variables[name])
-            if not v.min <= value <= v.max or value % v.multiple:
-                raise invalid(f"variable {name!r} is {value}, expected a multiple of {v.multiple} "
-                              f"from {v.min} to {v.max}")
-            out[v.id] = value
-        return out
+        """The variables of a run, by id: those given, and those that are sizes of its inputs."""
+        self._values = _runs.solved(self.slots, self._shapes, self.variables, variables)
+        return {v.id: self._values[v.id] for v in self.variables.values() if v.used}
+
+    def room(self, slot: Slot) -> tuple[int, ...]:
+        """The shape of a slot's buffer, which has room for the largest run."""
+        if slot.is_fixed:
+            return _runs.shape_of(slot.shape, {})
+        return (dtypes.num_elements([highest(size) for size in slot.shape]),)
+
+    def sized(self, slot: Slot, value: Any) -> memoryview:
+        """What an array writes into a slot whose size each run decides."""
+        array, _ = dtypes.as_array(value, slot.dtype)
+        if array.ndim != len(slot.shape):
+            raise invalid(f"input {slot.name!r} is {list(array.shape)}, expected {list(slot.shape)}")
+        data = dtypes.to_bytes(array, slot.dtype)
+        if len(data) > slot.nbytes:
+            raise invalid(f"input {slot.name!r} is {list(array.shape)}, expected {list(slot.shape)} of at most {slot.nbytes} bytes")
+        self._shapes[slot.name] = array.shape
+        return data
+
+    def sink(self, slot: Slot) -> dtypes.Sink:
+        """For what the last run left in a slot."""
+        return dtypes.Sink(slot.dtype, _runs.shape_of(slot.shape, self._values))
 
     def __repr__(self) -> str:
         slots = ", ".join(f"{s.role} {s.name}: {s.dtype}{list(s.shape)}" for s in self.slots)
@@ -122,7 +137,8 @@ def serialized(graph: Graph | bytes) -> bytes:
 
 
 def slots_of(graph: Graph | bytes) -> tuple[Sequence[Slot], Sequence[Variable]]:
-    return (graph.slots, graph.variables) if isinstance(graph, Graph) else ((), ())
+    """Of a graph that was serialized."""
+    return (graph.slots, graph.sent_variables()) if isinstance(graph, Graph) else ((), ())
 
 
 def imported(result: messages.ImportResult, make: Callable[[ImportedSlot], B],

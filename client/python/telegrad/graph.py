@@ -14,13 +14,15 @@ read the state that a run begins with; stores take effect at its end.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Sequence
 
 import numpy as np
 
 from telegrad import _infer
 from telegrad import _messages as messages
+from telegrad import _size
+from telegrad._size import Dim, Size, highest
 from telegrad._tables import GRAPH_FORM
 from telegrad.dtypes import Array, DType, DTypeLike, as_array, dtype, num_elements
 from telegrad.errors import invalid
@@ -34,12 +36,17 @@ class Slot:
     name: str
     role: str  # "input", "output", "state", "weight" or "constant"
     dtype: DType
-    shape: tuple[int, ...]
+    shape: tuple[Dim, ...]
     init: Array | None = field(default=None, compare=False, repr=False)  # of state
 
     @property
     def nbytes(self) -> int:
-        return self.dtype.nbytes(num_elements(self.shape))
+        """Where its size is one that each run decides, those of the largest."""
+        return self.dtype.nbytes(num_elements([highest(size) for size in self.shape]))
+
+    @property
+    def is_fixed(self) -> bool:
+        return all(isinstance(size, int) for size in self.shape)
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ class Variable:
     min: int
     max: int
     multiple: int
+    used: bool = True  # by the graph; servers take no values of others
 
 
 class Graph:
@@ -64,8 +72,10 @@ class Graph:
         self._params: dict[str, Tensor] = {}
         self._current: dict[int, Tensor] = {}  # by slot: what it holds after its stores
         self._stores: list[Tensor] = []
+        self._sizes: dict[Size, Tensor] = {}
+        self._used: set[int] = set()
 
-    def op(self, name: str, *src: Tensor | Number, arg: Sequence[int | str] = (),
+    def op(self, name: str, *src: Tensor | Number, arg: Sequence[Dim | str] = (),
            dtype: DTypeLike | None = None, real: float | None = None) -> Tensor:
         """A node by the op's name in docs/ops.md.
 
@@ -79,11 +89,12 @@ class Graph:
         sources = self._sources(name, src)
         given = None if dtype is None else _dtype(dtype)
         words = _infer.words(row, arg)
+        sizes = tuple(self._node_of(size) for size in _infer.symbols(words))
         key = (name, given, tuple(s.index for s in sources), tuple(words),
                None if real is None else real.hex())
         if key not in self._known:
             kind, shape = _infer.infer(row, given, sources, words)
-            node = Tensor(self, len(self._nodes), name, kind, shape, sources, tuple(words), real,
+            node = Tensor(self, len(self._nodes), name, kind, shape, sources + sizes, tuple(words), real,
                           _infer.instances(row, sources, words))
             self._nodes.append(node)
             self._known[key] = node
@@ -102,9 +113,35 @@ class Graph:
             out.append(s)
         return tuple(out)
 
-    def const(self, value: Number, dtype: DTypeLike = "f32") -> Tensor:
+    def _node_of(self, size: Dim) -> Tensor:
+        """A size as a scalar i64, one node for equal sizes."""
+        if isinstance(size, int):
+            return self.op("const", dtype="i64", arg=(size,))
+        if size not in self._sizes:
+            total: Tensor | None = None
+            for atoms, coefficient in size.terms:
+                product = None if coefficient == 1 and atoms else self._node_of(coefficient)
+                for atom in atoms:
+                    node = self._atom(atom)
+                    product = node if product is None else self.op("mul", product, node)
+                assert product is not None
+                total = product if total is None else self.op("add", total, product)
+            assert total is not None
+            self._sizes[size] = total
+        return self._sizes[size]
+
+    def _atom(self, atom: _size.Atom) -> Tensor:
+        if atom.op == "var":
+            v = self.variables[atom.args[0]]
+            return self.op("var", arg=(v.id, v.min, v.max, v.multiple))
+        return self.op(atom.op, *(self._node_of(a) for a in atom.args))
+
+    def const(self, value: Number | Size, dtype: DTypeLike = "f32") -> Tensor:
         """A scalar."""
         kind = _dtype(dtype)
+        if isinstance(value, Size):
+            node = self._node_of(value)
+            return node if kind.name == "i64" else self.op("cast", node, dtype=kind)
         if kind.is_float:
             rounded = _round(float(value), kind)
             return self.op("const", dtype=kind, real=rounded)
@@ -118,10 +155,10 @@ class Graph:
         word = number - (1 << 64) if number >= 1 << 63 else number
         return self.op("const", dtype=kind, arg=(word,))
 
-    def full(self, shape: Sequence[int], value: Number, dtype: DTypeLike = "f32") -> Tensor:
+    def full(self, shape: Sequence[Dim], value: Number, dtype: DTypeLike = "f32") -> Tensor:
         return self.const(value, dtype).broadcast_to(shape)
 
-    def arange(self, n: int, dtype: DTypeLike = "i64") -> Tensor:
+    def arange(self, n: Dim, dtype: DTypeLike = "i64") -> Tensor:
         """0, 1, ... n-1 of an integer type."""
         return self.op("iota", arg=(n,), dtype=dtype)
 
@@ -130,7 +167,7 @@ class Graph:
         """A buffer by its number, for callers that bind buffers by position; see `input`."""
         return self.op("param", arg=(slot, device, *shape), dtype=dtype)
 
-    def input(self, name: str, shape: Sequence[int], dtype: DTypeLike = "f32",
+    def input(self, name: str, shape: Sequence[Dim], dtype: DTypeLike = "f32",
               device: int = 0) -> Tensor:
         """A slot that each run reads; `device` is a number that a run gives a meaning."""
         return self._slot(name, "input", dtype, shape, None, device)
@@ -154,15 +191,24 @@ class Graph:
             raise invalid(f"output {name!r}: a {value.op} is no value")
         self.store(self._slot(name, "output", value.dtype, value.shape, None, device), value)
 
-    def _slot(self, name: str, role: str, dtype: DTypeLike, shape: Sequence[int],
+    def _slot(self, name: str, role: str, dtype: DTypeLike, shape: Sequence[Dim],
               init: Array | None, device: int) -> Tensor:
         if name in self._params:
             raise invalid(f"there is a slot named {name!r} already")
         kind = _dtype(dtype)
-        param = self.param(len(self.slots), shape, kind, device)
-        self.slots.append(Slot(name, role, kind, param.shape, init))
+        slot = Slot(name, role, kind, tuple(shape), init)
+        if role == "state" and not slot.is_fixed:
+            raise invalid(f"state {name!r} of {kind}{list(shape)}: what stays between runs has one size; take a part of it")
+        if slot.is_fixed:
+            view = param = self.param(len(self.slots), shape, kind, device)  # type: ignore[arg-type]
+        else:  # its elements are the first of a buffer for the most that there can be
+            most = num_elements([highest(size) for size in slot.shape])
+            param = self.param(len(self.slots), (most,), kind, device)
+            part = self.op("shrink", param, arg=(0, _size.product(slot.shape)))
+            view = self.op("reshape", part, arg=slot.shape)  # always there: it says the shape (plan_sizes.h)
+        self.slots.append(slot)
         self._params[name] = param
-        return param
+        return view
 
     def store(self, target: Tensor, value: Tensor | Number) -> Tensor:
         """Writes a slot, or a view of one, after the stores to it before; gives what it then holds.
@@ -203,11 +249,21 @@ class Graph:
 
     def variable(self, name: str, min: int, max: int, multiple: int = 1) -> Tensor:
         """A scalar i64 that each run gives."""
+        number = self._variable(name, min, max, multiple)
+        return self.op("var", arg=(number, min, max, multiple))
+
+    def size(self, name: str, min: int, max: int, multiple: int = 1) -> Size:
+        """A variable as a size: of an input's shape, or of what is made of it. A run takes it from the shapes of its
+        inputs. Memory is for the largest."""
+        if not 0 <= min <= max:
+            raise invalid(f"size {name!r}: from {min} to {max}")
+        return _size.variable(self._variable(name, min, max, multiple), name, min, max)
+
+    def _variable(self, name: str, min: int, max: int, multiple: int) -> int:
         if any(v.name == name for v in self.variables):
             raise invalid(f"there is a variable named {name!r} already")
-        number = len(self.variables)
-        self.variables.append(Variable(name, number, min, max, multiple))
-        return self.op("var", arg=(number, min, max, multiple))
+        self.variables.append(Variable(name, len(self.variables), min, max, multiple))
+        return len(self.variables) - 1
 
     def message(self) -> messages.Graph:
         """The nodes that the stores need."""
@@ -220,6 +276,7 @@ class Graph:
             if live[node.index]:
                 for s in node.src:
                     live[s.index] = True
+        self._used = {node.arg[0] for node in self._nodes if live[node.index] and node.op == "var"}
         out = messages.Graph(form=GRAPH_FORM)
         place: dict[int, int] = {}
         for node in self._nodes:
@@ -230,6 +287,10 @@ class Graph:
         out.root = len(out.nodes)
         out.nodes.append(messages.Node(op=_infer.OP["sink"].wire, src=sink))
         return out
+
+    def sent_variables(self) -> list[Variable]:
+        """The variables of the graph as it was last serialized."""
+        return [replace(v, used=v.id in self._used) for v in self.variables]
 
     def serialize(self) -> bytes:
         """The graph as bytes (a telegrad.v1.Graph), which `put` takes as well."""
@@ -245,7 +306,8 @@ _dtype = dtype  # where a parameter has the name
 
 def _node(node: Tensor, src: list[int]) -> messages.Node:
     given = node.dtype is not None and _infer.OP[node.op].type_rule == "given"
-    return messages.Node(op=_infer.OP[node.op].wire, src=src, arg=list(node.arg),
+    row = _infer.OP[node.op]
+    return messages.Node(op=row.wire, src=src, arg=_infer.encoded(row, node.arg),
                          dtype=node.dtype.wire if given and node.dtype else 0,
                          real=0.0 if node.real is None else node.real)
 

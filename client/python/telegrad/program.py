@@ -6,6 +6,7 @@ import threading
 from typing import Any, Mapping
 
 from telegrad import _messages as messages
+from telegrad._future import Future
 from telegrad._session import Buffer, SessionBase
 from telegrad.buffers import BufferBase, ProgramBase
 from telegrad.dtypes import Array
@@ -30,7 +31,7 @@ class Program(ProgramBase[Buffer]):
         with self._turn:
             if slot.name not in self.buffers:
                 self.buffers[slot.name] = (
-                    self.session.empty(slot.shape, slot.dtype) if slot.init is None
+                    self.session.empty(self.room(slot), slot.dtype) if slot.init is None
                     else self.session.upload(slot.init, slot.dtype))
             return self.buffers[slot.name]
 
@@ -39,6 +40,9 @@ class Program(ProgramBase[Buffer]):
         if isinstance(value, BufferBase):
             buffer: Any = value
             self.bind(name, buffer)
+        elif not (slot := self.slot(name)).is_fixed:
+            data = self.sized(slot, value)
+            self.session.write_bytes(self.buffer(name), 0, data)
         else:
             self.session.write(self.buffer(name), value)
 
@@ -60,7 +64,10 @@ class Program(ProgramBase[Buffer]):
 
     def read(self, name: str, timeout: float | None = None) -> Array:
         """The content of a slot."""
-        return self.session.read(self.buffer(name), timeout=timeout)
+        return self.session._wait(self._reading(name), timeout)
+
+    def _reading(self, name: str) -> Future[Array]:
+        return self.session._read_into(self.buffer(name).handle, 0, self.sink(self.slot(name)))
 
     def __call__(self, inputs: Mapping[str, Any] = {}, /, *, variables: Mapping[str, int] = {},
                  timeout: float | None = None, **named: Any) -> dict[str, Array]:
@@ -70,8 +77,7 @@ class Program(ProgramBase[Buffer]):
         """
         with self._turn:
             self.launch({**inputs, **named}, variables=variables)
-            reads = {name: self.session.read_future(self.buffer(name))
-                     for name in self.names("output")}
+            reads = {name: self._reading(name) for name in self.names("output")}
         return {name: self.session._wait(read, timeout) for name, read in reads.items()}
 
     def _bind(self, inputs: Mapping[str, Any]) -> None:

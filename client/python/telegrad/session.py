@@ -42,8 +42,8 @@ class Session(SessionBase):
     def put(self, graph: Graph | bytes, compile: bool = False,
             timeout: float | None = None) -> Program:
         """Sends a graph, also in its serialized form. `compile`: now, not at the first run."""
-        slots, variables = buffers.slots_of(graph)
         put = operations.put(buffers.serialized(graph), compile)
+        slots, variables = buffers.slots_of(graph)
         return Program(self, self._wait(self._future(put), timeout), slots, variables)
 
     def import_model(self, model: bytes | str | os.PathLike[str], format: str = "onnx", *,

@@ -15,22 +15,23 @@ from typing import Any, Iterator, Protocol, Sequence, Union
 import numpy as np
 
 from telegrad import _index
+from telegrad._size import Dim, Size, highest, product
 from telegrad.dtypes import Array, DType, DTypeLike
 from telegrad.errors import invalid
 
 Number = Union[int, float, bool]
-Operand = Union["Tensor", Number, Sequence[Any], Array]
+Operand = Union["Tensor", Number, Size, Sequence[Any], Array]
 Axes = Union[int, Sequence[int], None]
 
 
 class NodeMaker(Protocol):
     """What a tensor needs of its graph; telegrad.Graph is one."""
 
-    def op(self, name: str, *src: Tensor | Number, arg: Sequence[int | str] = (),
+    def op(self, name: str, *src: Tensor | Number, arg: Sequence[Dim | str] = (),
            dtype: DTypeLike | None = None) -> Tensor: ...
-    def const(self, value: Number, dtype: DTypeLike = "f32") -> Tensor: ...
+    def const(self, value: Number | Size, dtype: DTypeLike = "f32") -> Tensor: ...
     def constant(self, value: Any, dtype: DTypeLike | None = None) -> Tensor: ...
-    def arange(self, n: int, dtype: DTypeLike = "i64") -> Tensor: ...
+    def arange(self, n: Dim, dtype: DTypeLike = "i64") -> Tensor: ...
 
 
 class Tensor:
@@ -40,7 +41,7 @@ class Tensor:
     __array_priority__ = 1000.0
 
     def __init__(self, graph: NodeMaker, index: int, op: str, dtype: DType | None,
-                 shape: tuple[int, ...], src: tuple[Tensor, ...], arg: tuple[int, ...],
+                 shape: tuple[Dim, ...], src: tuple[Tensor, ...], arg: tuple[Any, ...],
                  real: float | None, instances: int) -> None:
         self.graph, self.index, self.op, self._dtype = graph, index, op, dtype
         self.shape, self.src, self.arg, self.real = shape, src, arg, real
@@ -56,13 +57,13 @@ class Tensor:
         return len(self.shape)
 
     @property
-    def size(self) -> int:
-        return math.prod(self.shape)
+    def size(self) -> Dim:
+        return product(self.shape)
 
     def __repr__(self) -> str:
         return f"<Tensor {self.op} {self.dtype}{list(self.shape)}>"
 
-    def _make(self, op: str, *src: Tensor | Number, arg: Sequence[int | str] = (),
+    def _make(self, op: str, *src: Tensor | Number, arg: Sequence[Dim | str] = (),
               dtype: DTypeLike | None = None) -> Tensor:
         return self.graph.op(op, self, *src, arg=arg, dtype=dtype)
 
@@ -76,7 +77,7 @@ class Tensor:
         if isinstance(other, Tensor):
             return other
         array = isinstance(other, np.ndarray)
-        if not array and (isinstance(other, (int, float)) or hasattr(other, "__index__")):
+        if not array and (isinstance(other, (int, float, Size)) or hasattr(other, "__index__")):
             return self.graph.const(other, self.dtype)
         if not isinstance(other, (np.ndarray, np.generic, list, tuple)):
             raise TypeError(f"{op}: {type(other).__name__} is no tensor, no number and no array")
@@ -117,6 +118,8 @@ class Tensor:
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("a scalar has no length")
+        if isinstance(self.shape[0], Size):
+            raise TypeError(f"the length {self.shape[0]} is decided by each run")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -331,13 +334,13 @@ class Tensor:
         """One size may be -1."""
         dims = list(_flat(shape))
         if dims.count(-1) == 1:
-            known = math.prod(d for d in dims if d != -1)
+            known = product(d for d in dims if d != -1)
             if known == 0 or self.size % known:
                 raise invalid(f"reshape: {list(self.shape)} does not become {dims}")
             dims[dims.index(-1)] = self.size // known
         return self if tuple(dims) == self.shape else self._make("reshape", arg=dims)
 
-    def broadcast_to(self, shape: Sequence[int]) -> Tensor:
+    def broadcast_to(self, shape: Sequence[Dim]) -> Tensor:
         shape = tuple(shape)
         if shape == self.shape:
             return self
@@ -380,13 +383,13 @@ class Tensor:
         if not self.shape:
             return self.reshape(1)
         a, b = _axis(first, self.ndim), _axis(last, self.ndim)
-        return self.reshape(*self.shape[:a], math.prod(self.shape[a:b + 1]), *self.shape[b + 1:])
+        return self.reshape(*self.shape[:a], product(self.shape[a:b + 1]), *self.shape[b + 1:])
 
-    def pad(self, widths: Sequence[tuple[int, int]]) -> Tensor:
+    def pad(self, widths: Sequence[tuple[Dim, Dim]]) -> Tensor:
         """Zeros around: (before, after) for each axis."""
         if len(widths) != self.ndim:
             raise invalid(f"pad: {len(widths)} widths for the shape {list(self.shape)}")
-        arg = []
+        arg: list[Dim] = []
         for size, (before, after) in zip(self.shape, widths):
             arg += [before, before + size + after]
         return self._make("pad", arg=arg)
@@ -452,7 +455,7 @@ class Tensor:
     def var(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
         """The mean square of what differs from the mean; divided by `ddof` less than the elements."""
         total = (self - self.mean(axis, keepdims=True)).square().sum(axis, keepdims)
-        return total / max(self.size // max(total.size, 1) - ddof, 0)
+        return total / max(self._count(axis) - ddof, 0)
 
     def std(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
         return self.var(axis, ddof, keepdims).sqrt()
@@ -461,15 +464,25 @@ class Tensor:
         """Sums of an element and all before it, in about log2(n) additions of shifted copies."""
         at, out, shift = _axis(axis, self.ndim), self, 1
         n = self.shape[at]
-        while shift < n:
-            part = out[(slice(None),) * at + (slice(0, n - shift),)]
-            out = out + part.pad([(shift if i == at else 0, 0) for i in range(self.ndim)])
+        widths: list[tuple[Dim, Dim]] = [(0, 0)] * self.ndim
+        while shift < highest(n):
+            widths[at] = (shift, 0)
+            if isinstance(n, int):
+                before = out[(slice(None),) * at + (slice(0, n - shift),)].pad(widths)
+            else:  # the shift may be longer than the axis
+                before = out.pad(widths)[(slice(None),) * at + (slice(0, n),)]
+            out = out + before
             shift *= 2
         return out
 
     def mean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        total = self.sum(axis, keepdims)
-        return total * (total.size / max(self.size, 1))
+        total, count = self.sum(axis, keepdims), self._count(axis)
+        return total / count if isinstance(count, Size) else total * (1 / count if count else 0)
+
+    def _count(self, axis: Axes) -> Dim:
+        """How many elements a reduction over these axes makes one of."""
+        axes = range(self.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+        return product(self.shape[_axis(a, self.ndim)] for a in axes)
 
     def softmax(self, axis: int = -1) -> Tensor:
         powers = (self - self.max(axis, keepdims=True)).exp()
@@ -515,7 +528,20 @@ def cat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     if not tensors:
         raise invalid("cat: no tensors")
     first = tensors[0]
-    return first.graph.op("cat", *tensors, arg=[_axis(axis, first.ndim)])
+    at = _axis(axis, first.ndim)
+    if all(isinstance(t.shape[at], int) for t in tensors):
+        return first.graph.op("cat", *tensors, arg=[at])
+    total: Dim = sum(t.shape[at] for t in tensors)
+    place = first.graph.arange(total).reshape([total if i == at else 1 for i in range(first.ndim)])
+    out: Tensor | None = None  # each behind the others, chosen by the number of the place
+    start: Dim = 0
+    for t in tensors:
+        rest = total - start - t.shape[at]
+        part = t.pad([(start, rest) if i == at else (0, 0) for i in range(t.ndim)])
+        out = part if out is None else (place < start).where(out, part)
+        start = start + t.shape[at]
+    assert out is not None
+    return out
 
 
 def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
@@ -523,8 +549,9 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     return cat([t.unsqueeze(axis) for t in tensors], axis)
 
 
-def _flat(values: Sequence[Any]) -> Sequence[int]:
-    return tuple(values[0] if len(values) == 1 and not hasattr(values[0], "__index__") else values)
+def _flat(values: Sequence[Any]) -> Sequence[Any]:
+    is_dim = len(values) == 1 and (isinstance(values[0], Size) or hasattr(values[0], "__index__"))
+    return tuple(values[0] if len(values) == 1 and not is_dim else values)
 
 
 def _axis(axis: int, rank: int) -> int:
@@ -536,7 +563,7 @@ def _axis(axis: int, rank: int) -> int:
 def _broadcast(*tensors: Tensor) -> list[Tensor]:
     """Of one shape; scalars stay scalars where another has a shape: ops take them so."""
     rank = max(t.ndim for t in tensors)
-    shape = [1] * rank
+    shape: list[Dim] = [1] * rank
     for t in tensors:
         for i, size in enumerate(t.shape, rank - t.ndim):
             if size != 1:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, Mapping
 
 from telegrad import _messages as messages
+from telegrad import _operations as operations
 from telegrad.aio._session import Buffer, SessionBase
 from telegrad.buffers import BufferBase, ProgramBase
 from telegrad.dtypes import Array
@@ -29,7 +30,7 @@ class Program(ProgramBase[Buffer]):
         async with self._making:
             if slot.name not in self.buffers:
                 self.buffers[slot.name] = (
-                    await self.session.empty(slot.shape, slot.dtype) if slot.init is None
+                    await self.session.empty(self.room(slot), slot.dtype) if slot.init is None
                     else await self.session.upload(slot.init, slot.dtype))
             return self.buffers[slot.name]
 
@@ -38,6 +39,9 @@ class Program(ProgramBase[Buffer]):
         if isinstance(value, BufferBase):
             buffer: Any = value
             self.bind(name, buffer)
+        elif not (slot := self.slot(name)).is_fixed:
+            data = self.sized(slot, value)
+            await self.session.write_bytes(await self.buffer(name), 0, data)
         else:
             await self.session.write(await self.buffer(name), value)
 
@@ -59,7 +63,11 @@ class Program(ProgramBase[Buffer]):
 
     async def read(self, name: str, timeout: float | None = None) -> Array:
         """The content of a slot."""
-        return await self.session.read(await self.buffer(name), timeout=timeout)
+        array: Array = await self.session._finish(await self._reading(name), timeout)
+        return array
+
+    async def _reading(self, name: str) -> Any:
+        return await self.session._begin(operations.read((await self.buffer(name)).handle, 0, self.sink(self.slot(name))))
 
     async def __call__(self, inputs: Mapping[str, Any] = {}, /, *,
                        variables: Mapping[str, int] = {}, timeout: float | None = None,
@@ -70,8 +78,7 @@ class Program(ProgramBase[Buffer]):
         """
         async with self._turn:
             await self._launch({**inputs, **named}, variables)
-            reads = {name: await self.session._begin_read(await self.buffer(name))
-                     for name in self.names("output")}
+            reads = {name: await self._reading(name) for name in self.names("output")}
         return {name: await self.session._finish(read, timeout) for name, read in reads.items()}
 
     async def _launch(self, inputs: Mapping[str, Any], variables: Mapping[str, int]) -> None:

@@ -31,8 +31,8 @@ class Session(SessionBase):
     async def put(self, graph: Graph | bytes, compile: bool = False,
                   timeout: float | None = None) -> Program:
         """Sends a graph, also in its serialized form. `compile`: now, not at the first run."""
-        slots, variables = buffers.slots_of(graph)
         digest = await self._answer(operations.put(buffers.serialized(graph), compile), timeout)
+        slots, variables = buffers.slots_of(graph)
         return Program(self, digest, slots, variables)
 
     async def import_model(self, model: bytes | str | os.PathLike[str], format: str = "onnx", *,
