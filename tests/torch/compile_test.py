@@ -218,10 +218,30 @@ class CompileTest(unittest.TestCase):
                 loss.backward()
                 update()
                 history.append(loss.item())
-                if compiled and i in (3, 4, 5):  # the batch, the loss's gradient, the parameters' gradients
-                    self.assertEqual(sorted(written[before:]), sorted([128, 16, 512, 64, 64, 4] + [512] * (i == 4)))
+                if compiled and i in (3, 4, 5):  # the batch, the loss's gradient; the parameters' gradients are there
+                    self.assertEqual(sorted(written[before:]), sorted([128, 16] + [512] * (i == 4)))
             losses.append(torch.tensor(history + [v for p in model.parameters() for v in p.flatten().tolist()]))
         self.close(losses[0], losses[1], rtol=1e-4, atol=1e-5)
+
+    def test_a_tensor_is_known_by_its_storage(self):
+        """Views and detached forms of what the server has do not travel; what was written in any way does."""
+        f = torch.compile(lambda x: x * 2, backend="telegrad", dynamic=False)
+        written = []
+        write = host().write
+        host().write = lambda memory, data: (written.append(memory.nbytes), write(memory, data))
+        self.addCleanup(lambda: setattr(host(), "write", write))
+        x = torch.arange(64.0)
+        for change, travels in ((lambda: None, True), (lambda: None, False), (lambda: x.add_(1), True), (lambda: x.data.mul_(3), True),
+                                (lambda: None, False)):
+            change()
+            before = len(written)
+            self.close(f(x), x * 2)
+            self.close(f(x.detach()), x * 2)
+            self.close(f(x.view(8, 8).view(64)), x * 2)
+            self.assertEqual(len(written) - before, int(travels))
+        self.close(f(x[::2]), x[::2] * 2)
+        self.close(f(x[1::2]), x[1::2] * 2)
+        self.close(f(x), x * 2)
 
     def test_arguments_written_in_place(self):
         f = torch.compile(lambda x: x.add_(1).sum(), backend="telegrad")
@@ -257,14 +277,6 @@ class CompileTest(unittest.TestCase):
             f(x).backward()
         del x
         self.assertLessEqual(used(), before + (1 << 16))
-
-    def test_shapes_change(self):
-        f = lambda x: x.softmax(-1) @ x.T
-        compiled = torch.compile(f, backend="telegrad")
-        with torch.no_grad():
-            for n in (3, 5, 4, 9):
-                x = torch.randn(n, 4)
-                self.close(compiled(x), f(x))
 
     def test_refusals_say_what_and_where(self):
         for function, words in ((lambda x: torch.linalg.svd(x)[1], "svd"), (lambda x: x.exp().multinomial(2) * 1.0, "draws whose number")):

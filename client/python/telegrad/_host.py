@@ -36,11 +36,17 @@ class Memory:
     nbytes: int
     whole: int  # bytes of the buffer
     era: int = 0
+    device: str = ""
+
+
+_POOLED, _POOLED_BYTES = 4, 1 << 16  # buffers of one size, and the size of one
 
 
 class Host:
     def __init__(self) -> None:
         self.era = 0
+        self._pool: dict[tuple[str, int], list[Memory]] = {}  # by device and size
+        self._read: set[int] = set()  # handles of small buffers that were read without an error
         self._dropped: collections.deque[Memory] = collections.deque()
         self._connect()
 
@@ -63,6 +69,8 @@ class Host:
         with contextlib.suppress(TelegradError):
             self.connection.close()
         self._connect()
+        self._pool.clear()
+        self._read.clear()
         self.era += 1
 
     def check(self, memory: Memory) -> None:
@@ -75,20 +83,40 @@ class Host:
         self._dropped.append(memory)
 
     def flush(self) -> None:
-        """Sends what was dropped."""
+        """Frees what was dropped, but for some small buffers that are then used again."""
         handles = []
         while self._dropped:
             memory = self._dropped.popleft()
-            if memory.era == self.era:
+            if memory.era != self.era:
+                continue
+            pool = self._pool.setdefault((memory.device, memory.whole), []) if memory.handle in self._read else None
+            self._read.discard(memory.handle)
+            if pool is not None and len(pool) < _POOLED:
+                pool.append(memory)
+            else:
                 handles.append(memory.handle)
         if handles:
             self.session._submit(operations.free(handles))
 
     def alloc(self, nbytes: int, device: str = "") -> Memory:
+        """Bytes that nobody has written yet, or that were read before."""
         self.renew()
         self.flush()
-        buffer = self.session.alloc(nbytes, device or self.devices[0])
-        return Memory(buffer.handle, 0, nbytes, nbytes, self.era)
+        device = device or self.devices[0]
+        pool = self._pool.get((device, nbytes))
+        if pool:
+            return pool.pop()
+        buffer = self.session.alloc(nbytes, device)
+        return Memory(buffer.handle, 0, nbytes, nbytes, self.era, device)
+
+    def copy(self, source: Memory, target: Memory, nbytes: int) -> None:
+        """Bytes from the beginning of one to the beginning of another, on the server, of any of its devices."""
+        if not self.connection.server.copies:
+            raise TelegradError(Code.UNIMPLEMENTED, f"the server at {self.connection.address} copies no buffers; it is older than "
+                                "this package")
+        for memory in (source, target):
+            self.check(memory)
+        self.session._submit(operations.copy(source.handle, source.offset, target.handle, target.offset, nbytes))
 
     def write(self, memory: Memory, data: Any) -> None:
         self.check(memory)
@@ -105,6 +133,8 @@ class Host:
             self.check(memory)
             array = np.frombuffer(out, np.uint8)
             sink = dtypes.Sink(dtypes.dtype("u8"), array.shape, array)
-            reads.append(self.session._read_into(memory.handle, memory.offset, sink))
-        for read in reads:
+            reads.append((self.session._read_into(memory.handle, memory.offset, sink), memory))
+        for read, memory in reads:
             self.session._wait(read, None)
+            if memory.whole <= _POOLED_BYTES:
+                self._read.add(memory.handle)

@@ -48,6 +48,12 @@ def alloc_file(handle: int, nbytes: int, device: str, path: str, offset: int,
         mode=_MODES[mode])))
 
 
+def copy(source: int, start: int, target: int, at: int, nbytes: int) -> Operation:
+    """Bytes of a buffer, from `start` on, into another one, from `at` on."""
+    return Operation("copy", messages.ExecuteRequest(copy=messages.Copy(
+        from_=source, from_offset=start, to=target, to_offset=at, bytes=nbytes)))
+
+
 def free(handles: Sequence[int]) -> Operation:
     return Operation("free", messages.ExecuteRequest(free=messages.Free(handles=list(handles))))
 

@@ -6,33 +6,34 @@ operators that core ATen's decompositions left. Each is one program of the serve
 A tensor that a call got or gave stays on the server as long as torch keeps it unchanged: parameters travel when
 they have changed, and what a forward pass saves for the backward pass never leaves the server. Such a saved
 tensor has no content in this process.
+
+A graph with symbolic sizes is one program for all of them up to a bound (_sizes.py); where an operator in it needs to know
+a size, it is a program for each set of sizes.
 """
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import dataclasses
 import functools
-import weakref
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.weak import WeakIdKeyDictionary
 
 from telegrad import _operations as operations
-from telegrad._host import Host, Memory
+from telegrad._host import Host
 from telegrad.errors import TelegradError, explained
+from telegrad.torch._kept import Kept, bytes_of, host, keep, place
 from telegrad.torch._lower import Lowered, known
-from telegrad.torch._table import kind, packet_of
+from telegrad.torch._sizes import Bounds, Symbols, real
+from telegrad.torch._table import Unsupported, kind, packet_of
 
 _ATEN = torch.ops.aten
-
-
-@functools.lru_cache(None)
-def host() -> Host:
-    return Host()
 
 
 @functools.lru_cache(None)
@@ -81,95 +82,70 @@ def _encoder_layer(x, width, heads, qkv_weight, qkv_bias, out_weight, out_bias, 
     return norm2(x + feed(x))
 
 
-class _Kept:
-    """The server's memory of a tensor; freed when torch lets the tensor go, or changes it."""
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """What AOTAutograd says of a graph's arguments and results, by their numbers."""
 
-    def __init__(self, host: Host, memory: Memory) -> None:
-        self.memory = memory
-        self.version = -1
-        self._end = weakref.finalize(self, host.drop, memory)
-        self._end.atexit = False
-
-
-_kept: WeakIdKeyDictionary = WeakIdKeyDictionary()
-
-
-def _place(tensor: torch.Tensor, must_be_there: bool, counted: bool = False) -> _Kept:
-    """Where the content of a tensor is on the server; it is sent if it is not there. `counted`: torch has counted a
-    change that is still to come."""
-    known = _kept.get(tensor)
-    version = -2 if tensor.is_inference() else tensor._version - counted
-    if known is not None and known.version == version and known.memory.era == host().era:
-        return known
-    if must_be_there:
-        raise RuntimeError("a tensor that the forward pass had saved on the server no longer exists: the session ended, or it was "
-                           "copied or changed by a hook, which telegrad.torch cannot follow. Run the step again")
-    data = tensor.detach().contiguous()
-    kept = _Kept(host(), host().alloc(max(data.nbytes, 1)))
-    if data.nbytes:
-        host().write(kept.memory, _bytes(data))
-    _keep(tensor, kept)
-    return kept
-
-
-def _keep(tensor: torch.Tensor, kept: _Kept) -> None:
-    if not tensor.is_inference():
-        kept.version = tensor._version
-        _kept[tensor] = kept
-
-
-def _bytes(tensor: torch.Tensor) -> Any:
-    return tensor.reshape(-1).view(torch.uint8).numpy()
+    kept_from: int | None = None  # results from here on stay on the server
+    saved: tuple[bool, ...] = ()  # arguments that the forward pass left there
+    counted: frozenset[int] = frozenset()  # arguments that it writes, which torch counts as changed before the call
 
 
 class Compiled:
-    """A graph of fixed shapes. `kept_from`: results from this number on stay on the server."""
+    """A graph as a program, whose symbolic sizes are between `bounds`."""
 
-    def __init__(self, module: torch.fx.GraphModule, kept_from: int | None, saved: Sequence[bool]) -> None:
-        self.lowered = Lowered(module)
+    def __init__(self, module: torch.fx.GraphModule, role: Role, bounds: Bounds = {}) -> None:
+        self.lowered = Lowered(module, bounds)
         self.operators = sum(node.op == "call_function" for node in module.graph.nodes)
-        self.kept_from = len(self.lowered.results) if kept_from is None else kept_from
-        self.saved = saved
-        self.counted: frozenset[int] = frozenset()  # arguments that it writes, which torch counts as changed before the call
+        self.kept_from = len(self.lowered.results) if role.kept_from is None else role.kept_from
+        self.role = role
         self._hash, self._era = b"", -1  # what the server knows it by, and of which session that was
 
-    def __call__(self, *args: Any) -> list[Any]:
+    def __call__(self, *args: Any, symbols: Mapping[str, int] = {}) -> list[Any]:
         try:
-            return self._call(args)
+            return self._call(args, symbols)
         except TelegradError as error:
             shapes = ", ".join(f"{s.dtype}{list(s.shape)}" for s in self.lowered.graph.slots if s.role == "input")
             raise explained(error, f"a compiled part of {self.operators} operators with the inputs {shapes}") from None
 
-    def _call(self, args: Sequence[Any]) -> list[Any]:
+    def _call(self, args: Sequence[Any], symbols: Mapping[str, int]) -> list[Any]:
         lowered, server = self.lowered, host()
+
+        def sized(value: Any) -> Any:
+            return real(value, symbols)
+
         if lowered.mutated or any(isinstance(r, torch.Tensor) for r in lowered.results):
-            memories, written = self._run(server, lowered, args)
+            memories, written = self._run(server, lowered, args, symbols)
         else:
             memories, written = {}, {}
         out: list[Any] = []
-        reads = []
+        reads, made = [], []
         for i, meta in enumerate(lowered.results):
             if not isinstance(meta, torch.Tensor):
-                out.append(meta)
+                out.append(sized(meta))
                 continue
-            tensor = torch.empty(tuple(meta.shape), dtype=meta.dtype)
+            shape, stride = sized(tuple(meta.shape)), sized(meta.stride())
+            tensor = torch.empty(shape, dtype=meta.dtype)
             kept = memories[i]
             if i < self.kept_from and tensor.nbytes:
-                reads.append((kept.memory, _bytes(tensor)))
-            if tuple(meta.stride()) != tensor.stride() and i >= self.kept_from:
-                tensor = torch.empty_strided(tuple(meta.shape), meta.stride(), dtype=meta.dtype)
-            _keep(tensor, kept)
+                reads.append((kept.memory, bytes_of(tensor)))
+            if stride != tensor.stride() and i >= self.kept_from:
+                tensor = torch.empty_strided(shape, stride, dtype=meta.dtype)
+            made.append((tensor, kept))
             out.append(tensor)
-        values = {i: torch.empty(tuple(meta.shape), dtype=meta.dtype) for i, meta in lowered.mutated.items()}
-        reads += [(written[i].memory, _bytes(value)) for i, value in values.items() if value.nbytes]
+        values = {i: torch.empty(sized(tuple(meta.shape)), dtype=meta.dtype) for i, meta in lowered.mutated.items()}
+        reads += [(written[i].memory, bytes_of(value)) for i, value in values.items() if value.nbytes]
         server.read_all(reads)
+        for tensor, kept in made:
+            keep(tensor, kept)
         with torch.no_grad():
             for i, value in values.items():
                 args[i].copy_(value)
-                _keep(args[i], written[i])
+                keep(args[i], written[i])
         return out
 
-    def _run(self, server: Host, lowered: Lowered, args: Sequence[Any]) -> tuple[dict[int, _Kept], dict[int, _Kept]]:
+    def _run(self, server: Host, lowered: Lowered, args: Sequence[Any],
+             symbols: Mapping[str, int]) -> tuple[dict[int, Kept], dict[int, Kept]]:
         """The memory of each result, and of what each argument that is written becomes."""
         server.renew()
         if self._era != server.era:
@@ -178,38 +154,60 @@ class Compiled:
                                for s in lowered.graph.slots if s.role == "constant"}
             self._era = server.era
         handles, results, written, held = [], {}, {}, []
-        drawn = [draw() for draw in lowered.draws]
+        drawn = [draw(lambda value: real(value, symbols)) for draw in lowered.draws]
         for slot in lowered.graph.slots:
             if slot.role == "constant":
                 handles.append(self._constants[slot.name].handle)
                 continue
             number = int(slot.name[1:])
             if slot.name[0] == "r":
-                place = _place(drawn[number], False)
+                kept = place(drawn[number], False, slot.nbytes)
             elif slot.role == "input":
-                place = _place(args[number], self.saved[number] if self.saved else False, number in self.counted)
+                saved = self.role.saved
+                kept = place(args[number], saved[number] if saved else False, slot.nbytes, number in self.role.counted)
             else:
-                place = (written if slot.name[0] == "m" else results)[number] = _Kept(server, server.alloc(max(slot.nbytes, 1)))
-            held.append(place)
-            handles.append(place.memory.handle)
+                kept = (written if slot.name[0] == "m" else results)[number] = Kept(server, server.alloc(max(slot.nbytes, 1)))
+            held.append(kept)
+            handles.append(kept.memory.handle)
         server.flush()
-        server.session._submit(operations.run(self._hash, handles, {}, [server.devices[0]], None, quiet=True))
+        variables = lowered.size.variables(symbols)
+        server.session._submit(operations.run(self._hash, handles, variables, [server.devices[0]], None, quiet=True))
         return results, written
 
 
-class PerShape:
-    """A graph with symbolic sizes: one Compiled for each set of sizes that it is called with."""
+_ROOM, _FEW = 4, 8  # a program serves sizes of at least a fourth of its bound, and few of anything
 
-    def __init__(self, module: torch.fx.GraphModule, kept_from: int | None) -> None:
-        self.module, self.kept_from = module, kept_from
-        self._made: dict[Any, Compiled] = {}
+
+class Symbolic:
+    """A graph with symbolic sizes: a Compiled for all sizes up to a bound. `reason`: why there is one for each set of sizes
+    that it is called with instead."""
+
+    def __init__(self, module: torch.fx.GraphModule, role: Role) -> None:
+        self.module, self.role = module, role
+        self.reason = ""
+        self.programs: dict[Any, Compiled] = {}  # by the bounds of the sizes, or by the sizes
+        self._symbols = Symbols([n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"])
 
     def __call__(self, *args: Any) -> list[Any]:
+        symbols = self._symbols.values(args)
+        if not self.reason:
+            try:
+                return self._up_to_a_bound(symbols)(*args, symbols=symbols)
+            except Unsupported as error:
+                self.reason = str(error)
         key = tuple((tuple(a.shape), a.dtype) if isinstance(a, torch.Tensor) else a for a in args)
-        if key not in self._made:
+        if key not in self.programs:
             fixed = make_fx(self.module, tracing_mode="fake", decomposition_table=decompositions())(*args)
-            self._made[key] = Compiled(fixed, self.kept_from, ())
-        return self._made[key](*args)
+            self.programs[key] = Compiled(fixed, self.role)
+        return self.programs[key](*args)
+
+    def _up_to_a_bound(self, symbols: Mapping[str, int]) -> Compiled:
+        for known, program in self.programs.items():
+            if all(low <= size <= high <= _ROOM * max(size, _FEW) for (low, high), size in zip(known, symbols.values())):
+                return program
+        bounds = self._symbols.bounds(symbols)
+        self.programs[tuple(bounds.values())] = Compiled(self.module, self.role, bounds)
+        return self.programs[tuple(bounds.values())]
 
 
 def _is_symbolic(values: Sequence[Any]) -> bool:
@@ -217,12 +215,13 @@ def _is_symbolic(values: Sequence[Any]) -> bool:
                (isinstance(v, torch.Tensor) and any(isinstance(d, torch.SymInt) for d in v.shape)) for v in values)
 
 
+compiled_last: collections.deque[Any] = collections.deque(maxlen=64)  # what was compiled last, for tests and for people who wonder
+
+
 def _compiler(which: str) -> Callable[..., Any]:
     def compile(module: torch.fx.GraphModule, example: Sequence[Any]) -> Any:
         from functorch.compile import make_boxed_func
 
-        if _is_symbolic(example):
-            return make_boxed_func(PerShape(module, None))
         nodes = [n for n in module.graph.nodes if n.op == "placeholder"]
         for node, value in zip(nodes, example):
             if isinstance(value, torch.Tensor):
@@ -230,20 +229,34 @@ def _compiler(which: str) -> Callable[..., Any]:
                 if value.device.type != "cpu":
                     raise RuntimeError(f"{node.name} is on {value.device}; leave the model on the CPU, "
                                        "Telegrad's server has it on its own devices")
-        kept_from, saved = None, ()
+        kept_from, saved, counted = None, (), frozenset()
         if which == "forward" and (context := TracingContext.try_get()) is not None:
             kept_from = getattr(context.fw_metadata, "num_forward", None)
         if which == "backward":
             # What is no argument of the forward pass and no gradient is what it saved.
             saved = tuple(not n.name.startswith(("primals", "tangents")) for n in nodes)
-        compiled = Compiled(module, kept_from, saved)
         if which == "inference" and (context := TracingContext.try_get()) is not None:
             meta = context.fw_metadata
             if meta is not None and len(meta.input_info) == len(nodes):
-                compiled.counted = frozenset(meta.mutated_graph_handled_indices_seen_by_autograd)
+                counted = frozenset(meta.mutated_graph_handled_indices_seen_by_autograd)
+        role = Role(kept_from, saved, counted)
+        compiled: Any = Symbolic(module, role) if _is_symbolic(example) else Compiled(module, role)
+        compiled_last.append(compiled)
         return make_boxed_func(compiled)
 
     return compile
+
+
+@contextlib.contextmanager
+def in_parts() -> Iterator[None]:
+    """Where torch has an operator of its own for a whole layer on the CPU, its parts are wanted."""
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
 
 
 def backend(module: torch.fx.GraphModule, example: Sequence[Any], **options: Any) -> Any:
@@ -253,14 +266,8 @@ def backend(module: torch.fx.GraphModule, example: Sequence[Any], **options: Any
     make = aot_autograd(fw_compiler=_compiler("forward"), bw_compiler=_compiler("backward"),
                         inference_compiler=_compiler("inference"), decompositions=decompositions(),
                         keep_inference_input_mutations=True)
-    # Where torch has an operator of its own for a whole layer on the CPU, its parts are wanted.
-    enabled = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            return make(module, example)
-    finally:
-        torch._C._set_mkldnn_enabled(enabled)
+    with in_parts():
+        return make(module, example)
 
 
 def register() -> None:

@@ -104,7 +104,7 @@ def rsub(c: Call, x: Value, y: Value, alpha: Any = 1) -> Tensor:
     return sub(c, y, x, alpha)
 
 
-@aten("div")
+@aten("div", "true_divide")
 def div(c: Call, x: Value, y: Value, rounding_mode: str | None = None) -> Tensor:
     a, b = c.tensors(x, y)
     if a.dtype.is_float:

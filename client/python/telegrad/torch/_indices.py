@@ -78,7 +78,7 @@ def _linear(x: Tensor, axis: int, index: Tensor) -> Tensor:
     index = index.cast("i64")
     total = index * math.prod(x.shape[axis + 1:])
     for a, size in enumerate(index.shape):
-        if a != axis and size > 1:
+        if a != axis and size != 1:
             place = x.graph.arange(size) * math.prod(x.shape[a + 1:])
             total = total + place.reshape([size if i == a else 1 for i in range(index.ndim)])
     return total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Callable
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -12,7 +12,8 @@ import telegrad
 from telegrad import Graph, Tensor
 from telegrad.torch import (_elementwise, _functions, _groups, _indices, _nn, _order,  # noqa: F401  (they fill the table)
                             _random, _reductions, _shapes)
-from telegrad.torch._table import REFUSED, TABLE, Call, Unsupported, Value, kind, packet_of
+from telegrad.torch._sizes import Bounds, Sizes
+from telegrad.torch._table import REFUSED, TABLE, Call, Draw, Unsupported, Value, kind, packet_of
 
 
 def operators() -> list[str]:
@@ -33,13 +34,15 @@ def known() -> set[str]:
 class Lowered:
     """A graph, with an input "x<i>" for each placeholder that is a tensor, an input "r<i>" for what `draws[i]` draws, and
     an output "y<i>" for each result that is a tensor; `results` says for the others what they are: None or a number. An
-    output "m<i>" is what placeholder i, a tensor, is to become: where the graph writes its arguments."""
+    output "m<i>" is what placeholder i, a tensor, is to become: where the graph writes its arguments. Symbolic sizes are
+    variables of the graph, between `bounds`."""
 
-    def __init__(self, module: torch.fx.GraphModule) -> None:
+    def __init__(self, module: torch.fx.GraphModule, bounds: Bounds = {}) -> None:
         self.graph = Graph()
+        self.size = Sizes(self.graph, bounds)
         self.inputs: list[int] = []  # of the placeholders
-        self.draws: list[Callable[[], torch.Tensor]] = []
-        self.results: list[Any] = []  # torch.Tensor metas, None, numbers
+        self.draws: list[Draw] = []
+        self.results: list[Any] = []  # torch.Tensor metas, None, numbers, symbolic or not
         self.mutated: dict[int, Any] = {}  # by placeholder: what torch says of it
         self._values: dict[torch.fx.Node, Value] = {}
         self._places: dict[torch.fx.Node, int] = {}
@@ -62,8 +65,10 @@ class Lowered:
         meta = node.meta.get("val")
         self._places[node] = number
         if isinstance(meta, torch.Tensor):
-            self._values[node] = self.graph.input(f"x{number}", tuple(meta.shape), kind(meta.dtype))
+            self._values[node] = self.graph.input(f"x{number}", self.size.of_shape(meta.shape), kind(meta.dtype))
             self.inputs.append(number)
+        elif isinstance(meta, torch.SymInt):
+            self._values[node] = self.size(meta)
 
     def _mutation(self, node: torch.fx.Node) -> None:
         """torch writes arguments at the graph's end, each once."""
@@ -72,8 +77,8 @@ class Lowered:
         if place is None or place in self.mutated:
             raise Unsupported(f"a write in place to what is no argument{_where(node)}")
         meta = target.meta["val"]  # type: ignore[union-attr]
-        new = Call(self.graph, node, self.draws).tensor(value, kind(meta.dtype))
-        self._values[node] = new = new.broadcast_to(tuple(meta.shape))
+        new = self._call_of(node).tensor(value, kind(meta.dtype))
+        self._values[node] = new = new.broadcast_to(self.size.of_shape(meta.shape))
         self.graph.output(f"m{place}", new)
         self.mutated[place] = meta
 
@@ -93,8 +98,15 @@ class Lowered:
             return [self._map(v) for v in value]
         return value
 
+    def _call_of(self, node: torch.fx.Node) -> Call:
+        return Call(self.graph, node, self.draws, self.size)
+
     def _call(self, node: torch.fx.Node) -> Value:
-        args = self._map(node.args)
+        meta, args = node.meta.get("val"), self._map(node.args)
+        if isinstance(meta, (torch.SymInt, torch.SymBool)):
+            return self.size(meta)  # computed from sizes, by torch
+        if isinstance(meta, torch.SymFloat):
+            return self._real(node, args)
         if node.target is operator.getitem:
             return args[0][args[1]]
         name = str(node.target)
@@ -107,13 +119,21 @@ class Lowered:
                               "docs/pytorch.md lists those that there are. Keep it out of the compiled part with "
                               "torch.compiler.disable")
         try:
-            out = function(Call(self.graph, node, self.draws), *args, **node.kwargs)
+            out = function(self._call_of(node), *args, **{name: self._map(v) for name, v in node.kwargs.items()})
         except Unsupported as error:
             raise Unsupported(f"{name}: {error}{_where(node)}") from None
         except (telegrad.TelegradError, TypeError, ValueError) as error:
             shapes = [tuple(a.shape) for a in args if isinstance(a, Tensor)]
             raise Unsupported(f"{name} of {shapes}: {error}{_where(node)}") from error
         self._check(node, out)
+        return out
+
+    def _real(self, node: torch.fx.Node, args: Any) -> Tensor:
+        """A real number computed from sizes, as a scalar."""
+        function = _REAL.get(node.target)  # type: ignore[arg-type]
+        if function is None:
+            raise Unsupported(f"{node.target} of sizes{_where(node)}")
+        out: Tensor = function(*(a if isinstance(a, Tensor) else self.graph.const(a, "f64") for a in args))
         return out
 
     def _check(self, node: torch.fx.Node, out: Value) -> None:
@@ -123,17 +143,24 @@ class Lowered:
         for value, want in zip(out if isinstance(out, (list, tuple)) else [out], metas):
             if not isinstance(value, Tensor) or not isinstance(want, torch.Tensor):
                 continue
-            if value.shape != tuple(want.shape) or value.dtype != kind(want.dtype):
+            if value.shape != self.size.of_shape(want.shape) or value.dtype != kind(want.dtype):
                 raise Unsupported(f"{node.target} gave {value.dtype}{list(value.shape)}, torch says "
                                   f"{want.dtype}{list(want.shape)}{_where(node)}")
 
     def _output(self, node: torch.fx.Node) -> None:
         for i, result in enumerate(node.args[0]):
-            if isinstance(result, torch.fx.Node):
+            if isinstance(result, torch.fx.Node) and not isinstance(self._values[result], Tensor):
+                self.results.append(result.meta["val"])
+            elif isinstance(result, torch.fx.Node):
                 self.graph.output(f"y{i}", self._values[result])
                 self.results.append(result.meta["val"])
             else:
                 self.results.append(result)
+
+
+_REAL = {operator.truediv: operator.truediv, operator.mul: operator.mul, operator.add: operator.add,
+         operator.sub: operator.sub, operator.pow: operator.pow, operator.neg: operator.neg, torch.sym_float: lambda a: a,
+         torch.sym_sqrt: Tensor.sqrt}  # type: ignore[attr-defined]
 
 
 def _where(node: torch.fx.Node) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from telegrad import Tensor, cat
+from telegrad._size import highest
 from telegrad.torch._shapes import _part
 from telegrad.torch._table import Call, Unsupported, aten, kind
 
@@ -37,8 +38,9 @@ def _sorted(c: Call, x: Tensor, axis: int, descending: bool) -> list[Tensor]:
     if not x.ndim:
         return [x, c.graph.const(0, "i64")]
     at, n = axis % x.ndim, x.shape[axis]
-    if n * x.size > _MOST_STEPS:
-        raise Unsupported(f"sorting {x.size // max(n, 1)} rows of {n} elements takes {n * x.size:.0e} steps, more than "
+    steps = highest(n * x.size)
+    if steps > _MOST_STEPS:
+        raise Unsupported(f"sorting {x.size // max(n, 1)} rows of {n} elements takes {steps:.0e} steps, more than "
                           f"{_MOST_STEPS:.0e}")
     order = [*[a for a in range(x.ndim) if a != at], at]
     rows = x.permute(order)
@@ -69,7 +71,7 @@ def sort(c: Call, x: Tensor, *args: Any, **named: Any) -> list[Tensor]:
 
 @aten("topk")
 def topk(c: Call, x: Tensor, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> list[Tensor]:
-    if not x.ndim or x.shape[axis] * x.size <= _MOST_STEPS >> 6 or k > _MOST_TAKEN:
+    if not x.ndim or highest(x.shape[axis] * x.size) <= _MOST_STEPS >> 6 or k > _MOST_TAKEN:
         values, places = _sorted(c, x, axis, largest)
         return [values, places] if not x.ndim else [_part(t, axis, slice(0, k)) for t in (values, places)]
     at, n = axis % x.ndim, x.shape[axis]

@@ -6,7 +6,7 @@ which eager would draw. What it draws may depend on shapes and numbers, not on t
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import torch
 
@@ -14,12 +14,16 @@ from telegrad import Tensor
 from telegrad.torch._table import Call, Unsupported, aten
 
 
-def _stand_in(value: Any) -> Any:
-    """For a tensor whose values do not matter: one of its shape, strides and type."""
+def _stand_in(value: Any, real: Callable[[Any], Any]) -> Any:
+    """For a tensor whose values do not matter: one of its shape, strides and type. Sizes are those of the call."""
+    if isinstance(value, (list, tuple)):
+        return [_stand_in(v, real) for v in value]
     if not isinstance(value, torch.fx.Node):
         return value
     meta = value.meta["val"]
-    return torch.empty_strided(tuple(meta.shape), meta.stride(), dtype=meta.dtype)
+    if not isinstance(meta, torch.Tensor):
+        return real(meta)
+    return torch.empty_strided(real(tuple(meta.shape)), real(meta.stride()), dtype=meta.dtype)
 
 
 @aten("rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "normal_functional", "uniform",
@@ -28,15 +32,16 @@ def draw(c: Call, *args: Any, **named: Any) -> Tensor:
     target, given = c.node.target, c.node.args
     if str(target).startswith("aten.bernoulli") and len(given) < 2:
         return _bernoulli_of(c, args[0])
-    if any(isinstance(a, torch.fx.Node) for a in given[1:]):
+    if any(isinstance(a, torch.fx.Node) and isinstance(a.meta["val"], torch.Tensor) for a in given[1:]):
         raise Unsupported("a distribution whose parameters are tensors")
-    return c.drawn(lambda: target(*map(_stand_in, given), **named))
+    options = c.node.kwargs
+    return c.drawn(lambda real: target(*_stand_in(given, real), **{k: _stand_in(v, real) for k, v in options.items()}))
 
 
 def _bernoulli_of(c: Call, p: Tensor) -> Tensor:
     """1 with the probability of each element: of eager's distribution, with other numbers than eager's."""
     meta = c.results[0]
-    return (c.drawn(lambda: torch.rand(tuple(meta.shape), dtype=meta.dtype)) < p).cast(c.dtype)
+    return (c.drawn(lambda real: torch.rand(real(tuple(meta.shape)), dtype=meta.dtype)) < p).cast(c.dtype)
 
 
 @aten("native_dropout")
@@ -45,5 +50,5 @@ def native_dropout(c: Call, x: Tensor, p: float, train: bool | None = True) -> S
     if train is False or p in (0, 1):  # eager draws nothing
         keeps = train is False or p == 0
         return [x if keeps else c.full(0), c.graph.const(keeps, "bool").broadcast_to(x.shape)]
-    mask = c.drawn(lambda: torch.empty(tuple(kept.shape), dtype=torch.bool).bernoulli_(1 - p), kept)
+    mask = c.drawn(lambda real: torch.empty(real(tuple(kept.shape)), dtype=torch.bool).bernoulli_(1 - p), kept)
     return [x * mask.cast(x.dtype) * (1 / (1 - p)), mask]

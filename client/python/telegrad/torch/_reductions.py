@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from telegrad import Tensor
+from telegrad._size import highest
 from telegrad.torch._elementwise import _truth
 from telegrad.torch._shapes import _part
 from telegrad.torch._table import Call, Value, aten
@@ -114,8 +115,13 @@ def cumprod(c: Call, x: Tensor, axis: int, **named: Any) -> Tensor:
     if not out.ndim:
         return out
     at, shift = axis % out.ndim, 1
-    while shift < out.shape[at]:
-        part = _part(out, at, slice(0, out.shape[at] - shift))
-        out = out * pad(part, [(shift if i == at else 0, 0) for i in range(out.ndim)], 1)
+    n = out.shape[at]
+    while shift < highest(n):
+        widths = [(shift if i == at else 0, 0) for i in range(out.ndim)]
+        if isinstance(n, int):
+            before = pad(_part(out, at, slice(0, n - shift)), widths, 1)
+        else:  # the shift may be longer than the axis
+            before = _part(pad(out, widths, 1), at, slice(0, n))
+        out = out * before
         shift *= 2
     return out

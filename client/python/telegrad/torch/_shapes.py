@@ -6,7 +6,9 @@ import math
 from typing import Any, Sequence
 
 from telegrad import Tensor, cat
-from telegrad.torch._table import Call, aten
+from telegrad._index import part_of
+from telegrad._size import Size
+from telegrad.torch._table import Call, Unsupported, aten
 from telegrad.torch._windows import pad
 
 
@@ -66,7 +68,7 @@ def stack(c: Call, tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 def split(c: Call, x: Tensor, sizes: Any, axis: int = 0) -> list[Tensor]:
     out, start = [], 0
     for result in c.results:
-        size = result.shape[axis]
+        size = c.size(result.shape[axis])
         out.append(_part(x, axis, slice(start, start + size)))
         start += size
     return out
@@ -100,6 +102,10 @@ def constant_pad_nd(c: Call, x: Tensor, widths: Sequence[int], value: float = 0)
 def slice_scatter(c: Call, x: Tensor, src: Tensor, axis: int = 0, start: int | None = None,
                   end: int | None = None, step: int = 1) -> Tensor:
     at = axis % x.ndim
+    if src.shape == x.shape:  # the whole
+        return c.tensor(src)
+    if isinstance(x.shape[at], Size) or isinstance(start, Size) or isinstance(end, Size):
+        return _written_part(c, x, c.tensor(src), at, slice(start, end, step))
     places = range(x.shape[at])[slice(start, end, step)]
     return _scatter_along(c, x, at, c.graph.constant([*places], "i64"), src, "set")
 
@@ -108,6 +114,17 @@ def slice_scatter(c: Call, x: Tensor, src: Tensor, axis: int = 0, start: int | N
 def select_scatter(c: Call, x: Tensor, src: Tensor, axis: int, index: int) -> Tensor:
     at = axis % x.ndim
     return _scatter_along(c, x, at, c.graph.constant([index % x.shape[at]], "i64"), src.unsqueeze(at), "set")
+
+
+def _written_part(c: Call, x: Tensor, src: Tensor, axis: int, item: slice) -> Tensor:
+    """`src` in place of a part whose size each run decides."""
+    first, count, step = part_of(item, x.shape[axis])
+    if step != 1:
+        raise Unsupported(f"a write to every element number {step} of an axis of size {x.shape[axis]}")
+    size = x.shape[axis]
+    wide = src.pad([(first, size - first - count) if a == axis else (0, 0) for a in range(x.ndim)])
+    place = c.graph.arange(size).reshape([size if a == axis else 1 for a in range(x.ndim)])
+    return ((place < first) | (place >= first + count)).where(x, wide)
 
 
 def _scatter_along(c: Call, x: Tensor, axis: int, index: Tensor, rows: Tensor, how: str) -> Tensor:
@@ -145,7 +162,8 @@ def diagonal_scatter(c: Call, x: Tensor, src: Tensor, offset: int = 0, first: in
 def as_strided(c: Call, x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Tensor:
     """By the strides that torch says the source has; its elements have no gaps between them."""
     meta = c.node.args[0].meta["val"]  # type: ignore[union-attr]
-    order = sorted(range(x.ndim), key=lambda a: (-meta.stride(a), a))
+    strides = [c.size(s) for s in meta.stride()]
+    order = sorted(range(x.ndim), key=lambda a: (-strides[a], a))
     flat = x.permute(order).flatten() if x.ndim else x.reshape(1)
     order = sorted(range(len(size)), key=lambda a: (-stride[a], a))
     if not offset and math.prod(size) == x.size and _is_dense([size[a] for a in order], [stride[a] for a in order]):

@@ -13,12 +13,14 @@ import torch
 
 import telegrad
 from telegrad import Graph, Tensor
+from telegrad._size import Dim, Size
 from telegrad.dtypes import DType
 
 DTYPES = {torch.bool: "bool", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32",
           torch.int64: "i64", torch.uint8: "u8", torch.float16: "f16", torch.bfloat16: "bf16",
           torch.float32: "f32", torch.float64: "f64"}
-Value = Any  # Tensor, number, or a list of them
+Value = Any  # Tensor, number, Size, or a list of them
+Draw = Callable[[Callable[[Any], Any]], torch.Tensor]  # is told what symbolic sizes are in the call
 Operator = Callable[..., Value]
 TABLE: dict[str, Operator] = {}
 REFUSED: dict[str, str] = {}  # why
@@ -58,8 +60,8 @@ def kind(dtype: torch.dtype) -> DType:
 class Call:
     """One call of an operator."""
 
-    def __init__(self, graph: Graph, node: torch.fx.Node, draws: list[Callable[[], torch.Tensor]]) -> None:
-        self.graph, self.node, self._draws = graph, node, draws
+    def __init__(self, graph: Graph, node: torch.fx.Node, draws: list[Draw], size: Callable[[Any], Any]) -> None:
+        self.graph, self.node, self._draws, self.size = graph, node, draws, size
 
     @property
     def results(self) -> Sequence[Any]:
@@ -72,8 +74,8 @@ class Call:
         return kind(self.results[0].dtype)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.results[0].shape)
+    def shape(self) -> tuple[Dim, ...]:
+        return tuple(map(self.size, self.results[0].shape))
 
     def tensor(self, value: Value, like: DType | None = None) -> Tensor:
         """A tensor of a type, that of the result unless said."""
@@ -89,16 +91,17 @@ class Call:
         """Of the type in which torch has these operands meet."""
         metas = [a.meta["val"] if isinstance(a, torch.fx.Node) else a
                  for a in self.node.args[:len(values)]]
+        metas = [0 if isinstance(m, torch.SymInt) else 0.5 if isinstance(m, torch.SymFloat) else m for m in metas]
         met = metas[0].dtype
         for meta in metas[1:]:
             met = torch.result_type(metas[0], meta)
         return [self.tensor(value, kind(met)) for value in values]
 
-    def drawn(self, draw: Callable[[], torch.Tensor], meta: torch.Tensor | None = None) -> Tensor:
+    def drawn(self, draw: Draw, meta: torch.Tensor | None = None) -> Tensor:
         """An input that this process draws before each run, in the order of the graph."""
         meta = self.results[0] if meta is None else meta
         self._draws.append(draw)
-        return self.graph.input(f"r{len(self._draws) - 1}", tuple(meta.shape), kind(meta.dtype))
+        return self.graph.input(f"r{len(self._draws) - 1}", tuple(map(self.size, meta.shape)), kind(meta.dtype))
 
     def full(self, value: float, shape: Sequence[int] | None = None) -> Tensor:
         return self.tensor(value).broadcast_to(self.shape if shape is None else shape)
@@ -106,6 +109,8 @@ class Call:
 
 def _clamped(value: Any, like: DType) -> Any:
     """A number as the type has it: torch wraps integers, and truncates what is to be one."""
+    if isinstance(value, Size):
+        return value
     if like.is_float:
         return float(value)
     if like.kind == "boolean":

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple, Sequence
 
 from telegrad import Tensor
+from telegrad._size import largest
 
 
 class Axis(NamedTuple):
@@ -89,7 +90,7 @@ def _windows(x: Tensor, at: int, a: Axis) -> Tensor:
     def cut(t: Tensor, size: int) -> Tensor:
         return t[none + (slice(0, size),)]
 
-    fold = -(-max(a.padded, a.count * a.stride - a.dilation) // a.padded)
+    fold = -(-largest(a.padded, a.count * a.stride - a.dilation) // a.padded)
     row = a.padded * fold + a.dilation
     repeats = -(-a.kernel * row // a.padded)
     t = x.reshape(*head, 1, a.padded, *tail).broadcast_to((*head, repeats, a.padded, *tail))
@@ -116,7 +117,7 @@ def sum_windows(x: Tensor, axes: Sequence[Axis]) -> Tensor:
 def _sum_windows(x: Tensor, a: Axis) -> Tensor:
     head = x.shape[:-2]
     spread = pad(x.unsqueeze(-1), [(0, 0)] * (len(head) + 2) + [(0, a.stride - 1)])
-    length = max(a.padded, (a.kernel - 1) * a.dilation + a.count * a.stride)
+    length = largest(a.padded, (a.kernel - 1) * a.dilation + a.count * a.stride)
     flat = spread.reshape(*head, a.kernel, a.count * a.stride)
     flat = pad(flat, [(0, 0)] * (len(head) + 1) + [(0, length + a.dilation - a.count * a.stride)])
     flat = flat.reshape(*head, a.kernel * (length + a.dilation))[..., :a.kernel * length]

@@ -1,0 +1,94 @@
+"""What the server has of torch's tensors: it stays there as long as torch keeps a tensor unchanged.
+
+A tensor is known by its storage and its place in it, not as an object: the gradient that a parameter has after
+`backward()` is another object than the one that was returned, of the same storage. torch counts the writes to a tensor in
+`_version`; writes through `.data` are not counted, so a part of the content is compared as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import weakref
+from typing import Any
+
+import torch
+
+from telegrad._host import Host, Memory
+
+_SAMPLE_BYTES = 64
+
+
+@functools.lru_cache(None)
+def host() -> Host:
+    return Host()
+
+
+class Kept:
+    """The server's memory of a tensor; freed when torch lets the tensor go, or changes it."""
+
+    def __init__(self, host: Host, memory: Memory) -> None:
+        self.memory = memory
+        self.version = -1
+        self.sample = b""
+        self._end = weakref.finalize(self, host.drop, memory)
+        self._end.atexit = False
+
+
+_kept: dict[int, dict[Any, Kept]] = {}  # by storage, then by the place in it
+
+
+def _place_of(tensor: torch.Tensor) -> Any:
+    return tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+def _sample(tensor: torch.Tensor) -> bytes:
+    """Some bytes of its middle."""
+    nbytes = tensor.nbytes
+    if not nbytes or not tensor.is_contiguous():
+        return b""
+    return ctypes.string_at(tensor.data_ptr() + nbytes // 2, min(_SAMPLE_BYTES, nbytes - nbytes // 2))
+
+
+def place(tensor: torch.Tensor, must_be_there: bool, nbytes: int, counted: bool = False) -> Kept:
+    """Where the content of a tensor is on the server, with room for `nbytes`; it is sent if it is not there. `counted`:
+    torch has counted a change that is still to come."""
+    inference = tensor.is_inference()
+    known = None if inference else _kept.get(tensor.untyped_storage()._cdata, {}).get(_place_of(tensor))
+    if known is not None and known.version == tensor._version - counted and known.memory.era == host().era \
+            and (must_be_there or known.sample == _sample(tensor)):
+        return known if known.memory.nbytes >= nbytes else _grown(tensor, known, nbytes)
+    if must_be_there:
+        raise RuntimeError("a tensor that the forward pass had saved on the server no longer exists: the session ended, or it was "
+                           "copied or changed by a hook, which telegrad.torch cannot follow. Run the step again")
+    data = tensor.detach().contiguous()
+    kept = Kept(host(), host().alloc(max(data.nbytes, nbytes, 1)))
+    if data.nbytes:
+        host().write(kept.memory, bytes_of(data))
+    keep(tensor, kept)
+    return kept
+
+
+def _grown(tensor: torch.Tensor, old: Kept, nbytes: int) -> Kept:
+    """A copy on the server in a buffer for more, of a program whose sizes may be larger."""
+    new = Kept(host(), host().alloc(nbytes))
+    host().copy(old.memory, new.memory, old.memory.nbytes)
+    keep(tensor, new)
+    return new
+
+
+def keep(tensor: torch.Tensor, kept: Kept) -> None:
+    """The tensor's content, as it is now, is there."""
+    if tensor.is_inference():
+        return
+    storage = tensor.untyped_storage()
+    places = _kept.get(storage._cdata)
+    if places is None:
+        places = _kept[storage._cdata] = {}
+        weakref.finalize(storage, _kept.pop, storage._cdata, None).atexit = False
+    kept.version, kept.sample = tensor._version, _sample(tensor)
+    places[_place_of(tensor)] = kept
+
+
+def bytes_of(tensor: torch.Tensor) -> Any:
+    return tensor.reshape(-1).view(torch.uint8).numpy()
