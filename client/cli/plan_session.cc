@@ -1,7 +1,8 @@
-// Plans: everything is in the file, so nothing is to be imported, and inputs have fixed types and
-// shapes.
+// Plans: everything is in the file, so nothing is to be imported. Where sizes depend on the inputs,
+// there is a plan for each set of shapes.
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "client/cli/onnx_session.h"
 #include "engine/base/status.h"
 #include "engine/frontend/io/plan_file.h"
+#include "engine/frontend/io/plan_sizes.h"
 
 namespace telegrad::cli {
 namespace {
@@ -19,7 +21,7 @@ using onnx::OnnxData;
 class PlanSession final : public ModelSession {
  public:
   PlanSession(std::shared_ptr<const TensorFile> file, Plan plan)
-      : file_(std::move(file)), made_(std::move(plan)) {
+      : file_(std::move(file)), made_(std::move(plan)), imports_(made_.variables.empty() ? 1 : 0) {
     for (const Slot& slot : made_.slots) {
       if (slot.role == SlotRole::kState) continue;
       std::vector<onnx::ValueInfo>& values = slot.role == SlotRole::kInput ? inputs_ : outputs_;
@@ -29,7 +31,7 @@ class PlanSession final : public ModelSession {
 
   const std::vector<onnx::ValueInfo>& inputs() const override { return inputs_; }
   const std::vector<onnx::ValueInfo>& outputs() const override { return outputs_; }
-  int imports() const override { return 1; }
+  int imports() const override { return imports_; }
   RemotePlan* plan() override { return plan_.get(); }
 
   absl::Status Import(std::vector<OnnxData> inputs) override {
@@ -40,14 +42,14 @@ class PlanSession final : public ModelSession {
       }
     }
     bound_ = std::move(inputs);
-    return absl::OkStatus();
+    return made_.variables.empty() ? absl::OkStatus() : FixShapes();
   }
 
   absl::Status Send(RemoteSession* session) override {
     if (plan_ == nullptr) {
       RemoteState state(session);
       state.Preset(file_);
-      TG_ASSIGN_OR_RETURN(plan_, RemotePlan::Create(session, &state, made_));
+      TG_ASSIGN_OR_RETURN(plan_, RemotePlan::Create(session, &state, fixed_ ? *fixed_ : made_));
     }
     for (size_t i = 0; i < bound_.size(); ++i) {
       TG_RETURN_IF_ERROR(plan_->Set(inputs_[i].name, bound_[i].tensor));
@@ -65,8 +67,28 @@ class PlanSession final : public ModelSession {
   }
 
  private:
+  // The plan for the shapes of the inputs, unless it is there.
+  absl::Status FixShapes() {
+    std::vector<Shape> shapes;
+    size_t input = 0;
+    for (const Slot& slot : made_.slots) {
+      const bool given = slot.role == SlotRole::kInput;
+      shapes.push_back(given ? bound_[input++].tensor.shape : Shape());
+    }
+    if (fixed_ && shapes == shapes_) return absl::OkStatus();
+    Budget budget;
+    TG_ASSIGN_OR_RETURN(fixed_, PlanForShapes(made_, shapes, &budget));
+    shapes_ = std::move(shapes);
+    plan_ = nullptr;
+    ++imports_;
+    return absl::OkStatus();
+  }
+
   const std::shared_ptr<const TensorFile> file_;
   const Plan made_;
+  std::optional<Plan> fixed_;
+  std::vector<Shape> shapes_;  // for which it is
+  int imports_;
   std::vector<onnx::ValueInfo> inputs_, outputs_;
   std::vector<OnnxData> bound_;
   std::unique_ptr<RemotePlan> plan_;

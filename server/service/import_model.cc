@@ -106,11 +106,19 @@ absl::StatusOr<ImportedModel> FromOnnx(std::string_view file, const ImportOption
   return FromPlan(std::move(onnx), budget);
 }
 
-// Its shapes are fixed, so that options have nothing to say that its caller has not checked.
+// Where its shapes are fixed, options have nothing to say that its caller has not checked.
 absl::StatusOr<ReadForm> ReadServedPlan(std::string_view file, const ImportOptions& options,
                                         Budget* budget) {
   if (!options.values.empty()) return InvalidArgument("a plan does not depend on values");
   TG_ASSIGN_OR_RETURN(PlanModel model, ReadPlanModel(file, budget));
+  if (!model.plan.variables.empty()) {
+    std::vector<Shape> shapes = model.shapes;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const auto given = options.input_shapes.find(model.plan.slots[i].name);
+      if (given != options.input_shapes.end()) shapes[i] = given->second;
+    }
+    TG_ASSIGN_OR_RETURN(model.plan, PlanForShapes(model.plan, shapes, budget));
+  }
   OnnxPlan plan;
   for (size_t i = 0; i < model.plan.slots.size(); ++i) {
     const Slot& slot = model.plan.slots[i];

@@ -45,20 +45,39 @@ struct Declared {
   bool batches = false;  // by the names of its dimensions
 };
 
+// Whether all inputs and outputs begin with one dimension that is called as a batch's is.
+bool BatchesByName(const Declared& declared) {
+  std::set<std::string_view> first;
+  for (const auto* specs : {&declared.inputs, &declared.outputs}) {
+    for (const TensorSpec& spec : *specs) {
+      first.insert(spec.names.empty() ? std::string_view() : spec.names.front());
+    }
+  }
+  return first.size() == 1 && IsBatchName(*first.begin());
+}
+
 absl::StatusOr<Declared> DeclaredOfPlan(std::string_view file) {
   Budget budget;
   TG_ASSIGN_OR_RETURN(const PlanModel model, ReadPlanModel(file, &budget));
   Declared out;
-  for (const Slot& slot : model.plan.slots) {
+  TG_ASSIGN_OR_RETURN(const auto variables, DimVariables(model.plan));
+  for (size_t i = 0; i < model.plan.slots.size(); ++i) {
+    const Slot& slot = model.plan.slots[i];
     if (slot.role == SlotRole::kState) continue;
     if (DatatypeOf(slot.dtype).empty()) {
       return Unimplemented("the plan's '", Clip(slot.name, 256), "' is of type ", Name(slot.dtype),
                            ", which the protocol does not have");
     }
     (slot.role == SlotRole::kInput ? out.inputs : out.outputs)
-        .push_back({.name = slot.name, .dtype = slot.dtype, .shape = slot.shape});
+        .push_back({.name = slot.name, .dtype = slot.dtype, .shape = model.shapes[i]});
+    TensorSpec& spec = slot.role == SlotRole::kInput ? out.inputs.back() : out.outputs.back();
+    for (const int number : variables[i]) {
+      spec.names.push_back(number < 0 ? ""
+                                      : model.plan.variables[static_cast<size_t>(number)].name);
+    }
   }
   if (out.inputs.empty()) return InvalidArgument("the plan has no inputs");
+  out.batches = BatchesByName(out);
   return out;
 }
 
@@ -72,11 +91,9 @@ absl::StatusOr<Declared> DeclaredOf(std::string_view file) {
   std::set<std::string_view> defaults;
   for (const onnx::TensorProto& t : model.initializers) defaults.insert(t.name);
   Declared out;
-  std::set<std::string_view> batch;
   const auto add = [&](const onnx::ValueInfo& value, std::vector<TensorSpec>* to) -> absl::Status {
     TG_ASSIGN_OR_RETURN(TensorSpec spec, SpecOf(value));
     to->push_back(std::move(spec));
-    batch.insert(value.shape.empty() ? std::string_view() : value.shape.front().param);
     return absl::OkStatus();
   };
   for (const onnx::ValueInfo& input : model.inputs) {
@@ -88,11 +105,10 @@ absl::StatusOr<Declared> DeclaredOf(std::string_view file) {
     } else {
       // Its type and shape are known once the model is imported.
       out.outputs.push_back({.name = std::string(output.name), .dtype = DType::kVoid, .shape = {}});
-      batch.insert("");
     }
   }
   if (out.inputs.empty()) return InvalidArgument("the model has no inputs");
-  out.batches = batch.size() == 1 && IsBatchName(*batch.begin());
+  out.batches = BatchesByName(out);
   return out;
 }
 

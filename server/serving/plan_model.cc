@@ -11,13 +11,7 @@ absl::StatusOr<PlanModel> ReadPlanModel(std::string_view file, Budget* budget) {
   TG_ASSIGN_OR_RETURN(const auto tensors, ReadTensorFile(ViewSource(file, "the model's file")));
   PlanModel out;
   TG_ASSIGN_OR_RETURN(out.plan, ReadPlan(*tensors, budget));
-  for (const uint32_t id : PostOrder(out.plan.graph.root())) {
-    const UOp u = out.plan.graph.graph->at(id);
-    if (!u.is(Op::kVar) || u.num_src() > 0) continue;
-    return Unimplemented("the plan's variable ", u.arg(0),
-                         " is chosen by each run, which requests cannot do; export the model for "
-                         "fixed sizes");
-  }
+  TG_ASSIGN_OR_RETURN(out.shapes, OpenShapes(out.plan));
   out.contents.resize(out.plan.slots.size());
   for (size_t i = 0; i < out.plan.slots.size(); ++i) {
     const Slot& slot = out.plan.slots[i];

@@ -36,6 +36,30 @@ class ServingPlansTest : public ServingTest {
                               metadata, sink);
     });
   }
+  // y = x + w, of up to eight rows; w is 1, 2, 3.
+  static std::string SizedPlanFile(const std::string& size) {
+    Graph g;
+    const UOp n = g.Make(Op::kVar, DType::kInt64, {}, {0, 1, 8, 1});
+    const UOp elements = g.Make(Op::kMul, {n, g.Index(3)});
+    const Shape flat{24}, row{1, 3};
+    const auto view = [&](int64_t slot) {
+      const UOp part = g.Make(Op::kShrink, {g.Param(slot, DType::kFloat32, flat), elements},
+                              std::vector<int64_t>{0, -2});
+      return g.Make(Op::kReshape, {part, n}, std::vector<int64_t>{-2, 3});
+    };
+    const UOp w =
+        g.Make(Op::kExpand, {g.Param(1, DType::kFloat32, row), n}, std::vector<int64_t>{-2, 3});
+    const UOp store = g.Make(Op::kStore, {view(2), g.Make(Op::kAdd, {view(0), w})});
+    const std::map<std::string, std::string> metadata = {
+        {"telegrad.plan", "1"},
+        {"telegrad.graph", absl::Base64Escape(ToAbsl(GraphBytes(g.Make(Op::kSink, {store}))))},
+        {"telegrad.sizes", StrCat("[\"", size, "\"]")},
+        {"telegrad.slots",
+         R"([{"name":"x","role":"input"},{"name":"w","role":"state"},{"name":"y","role":"output"}])"}};
+    return testing::Written([&](ByteSink* sink) {
+      return WriteSafetensors({{"w", HostTensor::Of<float>({1, 3}, {1, 2, 3})}}, metadata, sink);
+    });
+  }
   void WritePlan(const std::string& name, const std::string& file, const std::string& config = "") {
     WriteFile(std::filesystem::path(name) / "1" / "model.safetensors", file);
     if (!config.empty()) WriteFile(std::filesystem::path(name) / "config.pbtxt", config);
@@ -111,6 +135,34 @@ TEST_F(ServingPlansTest, RefusesWhatIsNoModel) {
   ExpectReason("platform", "says platform onnxruntime_onnx, and the file is a saved plan");
   ExpectReason("batch", "whose first dimension is fixed");
   ExpectReason("weights", "telegrad.plan");
+}
+
+TEST_F(ServingPlansTest, ServesSizesThatDependOnTheInputs) {
+  WritePlan("rows", SizedPlanFile("batch"));
+  WritePlan("lengths", SizedPlanFile("length"));
+  StartServing();
+  for (const std::string name : {"rows", "lengths"}) {
+    ASSERT_TRUE(BecomesReady(name)) << Loaded(name)[0].reason();
+    for (const int64_t n : {1, 3, 8}) {
+      std::vector<float> x, want;
+      for (int64_t i = 0; i < n * 3; ++i) {
+        x.push_back(static_cast<float>(i));
+        want.push_back(static_cast<float>(i) + 1 + static_cast<float>(i % 3));
+      }
+      const auto answer = Infer(Floats(name, {n, 3}, x));
+      ASSERT_TRUE(answer.ok()) << answer.status();
+      EXPECT_EQ(Values<float>(*answer), want) << name << " " << n;
+    }
+    const auto more = Infer(Floats(name, {9, 3}, std::vector<float>(27)));
+    EXPECT_EQ(more.status().code(), absl::StatusCode::kInvalidArgument) << more.status();
+  }
+
+  grpc::ClientContext context;
+  inference::ModelMetadataRequest request;
+  inference::ModelMetadataResponse about;
+  request.set_name("lengths");
+  ASSERT_TRUE(stub_->ModelMetadata(&context, request, &about).ok());
+  EXPECT_EQ(Shape(about.inputs(0).shape().begin(), about.inputs(0).shape().end()), (Shape{-1, 3}));
 }
 
 TEST_F(ServingPlansTest, ConfigurationChoosesTheFile) {

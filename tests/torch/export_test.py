@@ -16,6 +16,7 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
+import models  # noqa: E402
 import telegrad.torch  # noqa: E402
 from support import Daemon  # noqa: E402
 
@@ -99,6 +100,47 @@ class ExportTest(unittest.TestCase):
         out = subprocess.run([TELEGRAD, "tensors", path], text=True, stdout=subprocess.PIPE, check=True).stdout
         self.assertIn("weight  bf16 [2, 4]  16 bytes", out)
         self.assertEqual(sorted(os.listdir(os.path.dirname(path))), ["linear.safetensors"])
+
+    def test_sizes_that_depend_on_the_inputs(self):
+        """Batches and lengths of attention, and of convolutions with their batch; one file for all."""
+        batch, length = torch.export.Dim("batch", max=16), torch.export.Dim("length", min=2, max=32)
+
+        def ids(*shape):
+            return torch.randint(0, 64, shape)
+
+        for name, model, args, dynamic, others in (
+                ("gpt", models.Gpt(), (ids(3, 8),), ({0: batch, 1: length},), [(ids(2, 5),), (ids(1, 2),), (ids(5, 16),)]),
+                ("bert", models.Bert(), (ids(3, 8), torch.ones(3, 8, dtype=torch.bool)), ({0: batch, 1: length}, {0: batch, 1: length}),
+                 [(ids(2, 5), torch.tensor([[True] * 5, [True] * 3 + [False] * 2]))]),
+                ("resnet", models.resnet(8, (1, 1, 1, 1), 10), (torch.randn(3, 3, 32, 32),), ({0: batch},),
+                 [(torch.randn(n, 3, 32, 32),) for n in (1, 4)])):
+            with self.subTest(name):
+                model.eval()
+                path = self.file(f"{name}.safetensors")
+                telegrad.torch.export(model, args, path, dynamic_shapes=dynamic)
+                for given in (args, *others):
+                    with torch.no_grad():
+                        want = model(*given)
+                    (got,) = self.run_file(path, given, 1)
+                    torch.testing.assert_close(got, want[0] if isinstance(want, tuple) else want, rtol=1e-3, atol=1e-4)
+        self.assertIn("(batch) is from 1 to 16", self.run_file(path, (torch.zeros(17, 3, 32, 32),), 0, code=2))
+        self.assertIn("expected [2, 3, 32, 32]", self.run_file(path, (torch.zeros(2, 3, 32, 31),), 0, code=2))
+
+    def test_a_size_without_a_bound(self):
+        for dim in (torch.export.Dim("batch"), torch.export.Dim.DYNAMIC):
+            with self.assertRaisesRegex(telegrad.torch.Unsupported, "no largest size; say it: torch.export.Dim"):
+                telegrad.torch.export(torch.nn.Linear(4, 2), (torch.ones(3, 4),), self.file("m.safetensors"), dynamic_shapes=({0: dim},))
+
+    def test_attention_as_one_operator(self):
+        class Attention(torch.nn.Module):
+            def forward(self, q, k, v):
+                return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+        args = tuple(torch.randn(2, 4, 6, 8) for _ in range(3))
+        path = self.file("attention.safetensors")
+        telegrad.torch.export(Attention(), args, path)
+        (got,) = self.run_file(path, args, 1)
+        torch.testing.assert_close(got, Attention()(*args), rtol=1e-4, atol=1e-5)
 
     def test_what_does_not_fit_is_refused(self):
         path = self.file("linear.safetensors")

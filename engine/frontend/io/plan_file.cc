@@ -17,7 +17,8 @@ namespace telegrad {
 namespace {
 
 constexpr std::string_view kPlanKey = "telegrad.plan", kGraphKey = "telegrad.graph",
-                           kSlotsKey = "telegrad.slots", kPlanVersion = "1";
+                           kSlotsKey = "telegrad.slots", kSizesKey = "telegrad.sizes",
+                           kPlanVersion = "1";
 
 // Null if the file has no such text.
 const std::string* MetadataText(const TensorFile& file, std::string_view key) {
@@ -63,6 +64,48 @@ bool ReadSlots(std::string_view text, std::vector<Slot>* out) {
     }
   } while (json.Eat(','));
   return json.Eat(']') && json.AtEnd();
+}
+
+bool ReadNames(std::string_view text, std::vector<std::string>* out) {
+  JsonReader json(text);
+  if (!json.Eat('[')) return false;
+  if (json.Eat(']')) return json.AtEnd();
+  do {
+    if (out->size() == static_cast<size_t>(kMaxParams) || !json.String(&out->emplace_back())) {
+      return false;
+    }
+  } while (json.Eat(','));
+  return json.Eat(']') && json.AtEnd();
+}
+
+// The graph's VARs, each with the name that the file has for its number.
+absl::Status DescribeVariables(const TensorFile& file, Plan* plan) {
+  std::vector<std::string> names;
+  const std::string* const text = MetadataText(file, kSizesKey);
+  if (text != nullptr && !ReadNames(*text, &names)) {
+    return InvalidArgument(file.name(), ": ", kSizesKey, " is not an array of names, at most ",
+                           kMaxParams);
+  }
+  std::set<int64_t> known;
+  for (const uint32_t id : PostOrder(plan->graph.root())) {
+    const UOp u = plan->graph.graph->at(id);
+    if (!u.is(Op::kVar) || u.num_src() > 0) continue;
+    const int64_t number = u.arg(0);
+    if (number < 0 || number >= static_cast<int64_t>(names.size())) {
+      return InvalidArgument(file.name(), ": ", kSizesKey, " has no name for the variable ",
+                             number);
+    }
+    if (!known.insert(number).second) {
+      return InvalidArgument(file.name(), ": the variable ", names[static_cast<size_t>(number)],
+                             " has two ranges");
+    }
+    plan->variables.push_back({.name = names[static_cast<size_t>(number)],
+                               .id = number,
+                               .min = u.arg(1),
+                               .max = u.arg(2),
+                               .multiple = u.arg(3)});
+  }
+  return absl::OkStatus();
 }
 
 // Types and shapes of the slots, from the graph's PARAMs.
@@ -134,6 +177,7 @@ absl::StatusOr<Plan> ReadPlan(const TensorFile& file, Budget* budget) {
   }
   TG_ASSIGN_OR_RETURN(plan.graph, GraphFromBytes(bytes, budget));
   TG_RETURN_IF_ERROR(DescribeSlots(file, plan.graph, &plan.slots));
+  TG_RETURN_IF_ERROR(DescribeVariables(file, &plan));
   TG_RETURN_IF_ERROR(CheckSlots(file, plan.slots));
   return plan;
 }

@@ -4,6 +4,8 @@
 //   telegrad.plan   the version of this form, "1"
 //   telegrad.graph  a serialized graph.proto, in base64
 //   telegrad.slots  a JSON array of {"name": ..., "role": "input", "state" or "output"}, by slot
+//   telegrad.sizes  where sizes depend on the inputs (plan_sizes.h): a JSON array of the names of
+//                   the graph's variables, by their number
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -87,6 +87,44 @@ TEST_F(PlanFileTest, GraphsThatAreNone) {
   EXPECT_EQ(Read().status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// y = x + w, of as many rows as a run says.
+std::string SizedGraph(int64_t number) {
+  Graph g;
+  const UOp n = g.Make(Op::kVar, DType::kInt64, {}, {number, 1, 8, 1});
+  const UOp rows = g.Make(Op::kMul, {n, g.Index(3)});
+  const Shape flat{24}, one{2, 3};
+  const auto view = [&](int64_t slot) {
+    const UOp part = g.Make(Op::kShrink, {g.Param(slot, DType::kFloat32, flat), rows},
+                            std::vector<int64_t>{0, -2});
+    return g.Make(Op::kReshape, {part, n}, std::vector<int64_t>{-2, 3});
+  };
+  const UOp w =
+      g.Make(Op::kShrink, {g.Param(1, DType::kFloat32, one)}, std::vector<int64_t>{0, 1, 0, 3});
+  const UOp wide = g.Make(Op::kExpand, {w, n}, std::vector<int64_t>{-2, 3});
+  const UOp store = g.Make(Op::kStore, {view(2), g.Make(Op::kAdd, {view(0), wide})});
+  return GraphBytes(g.Make(Op::kSink, {store}));
+}
+
+TEST_F(PlanFileTest, NamesOfSizes) {
+  metadata_["telegrad.graph"] = absl::Base64Escape(ToAbsl(SizedGraph(1)));
+  metadata_["telegrad.sizes"] = R"(["batch", "rows"])";
+  const auto plan = Read();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->variables.size(), 1u) << "the graph uses one of them";
+  EXPECT_EQ(plan->variables[0].name, "rows");
+  EXPECT_EQ(plan->variables[0].id, 1);
+  EXPECT_EQ(plan->variables[0].max, 8);
+
+  metadata_["telegrad.sizes"] = R"(["batch"])";
+  Expect(absl::StatusCode::kInvalidArgument, "no name for the variable 1");
+  for (const std::string_view sizes : {"", "[", R"(["a",])", "[1]", R"(["a"]])"}) {
+    metadata_["telegrad.sizes"] = sizes;
+    Expect(absl::StatusCode::kInvalidArgument, "telegrad.sizes is not an array of names");
+  }
+  metadata_.erase("telegrad.sizes");
+  Expect(absl::StatusCode::kInvalidArgument, "no name for the variable 1");
+}
+
 TEST_F(PlanFileTest, SlotsThatAreNone) {
   for (const std::string_view slots :
        {"", "[", "{}", R"([{"name":"x"}])", R"([{"name":"x","role":"weight"}])",
