@@ -221,6 +221,44 @@ class DeviceTest(unittest.TestCase):
     self.equal(Tensor.arange(first.bind(4), last.bind(7))[:3], [4, 5, 6])
     with self.assertRaisesRegex(RuntimeError, "u is unbound"): (Tensor(Variable("u", 1, 10)) + t).numpy()
 
+  def test_what_is_beyond_a_variable_is_not_read(self):
+    x = np.array([[1, 2, np.nan, np.inf], [3, 4, np.nan, -np.inf]], np.float32)
+    n = Variable("n", 1, 4).bind(2)
+    part = real(x)[:, :n]
+    for got, want in ((part.sum(), 10), (part.max(), 4), ((part * 2).mean(axis=1), [3, 7]), (part.softmax().sum(axis=1), [1, 1]),
+                      (part @ part.T, [[5, 11], [11, 25]])):
+      self.equal(got, want)
+
+  def test_copies_of_buffers_are_no_graphs(self):
+    from tinygrad.device import Device
+    from telegrad.tinygrad._client import client
+    x = array(6, 4)
+    source = real(x).uop.buffer.ensure_allocated()._buf
+    before = set(client().loaded)
+    for device in ("TELEGRAD", "TELEGRAD:1"):
+      to = Device[device]
+      for start, size in ((0, x.nbytes), (16, 48)):
+        part, target = to.allocator._offset(source, size, start), to.allocator._alloc(size, None)
+        to.allocator._transfer(target, part, size, Device["TELEGRAD"], to)
+        got = bytearray(size)
+        to.allocator._copyout(memoryview(got), target)
+        self.assertEqual(bytes(got), x.tobytes()[start:start + size])
+        to.allocator._free(target, None)
+    self.assertEqual(set(client().loaded), before)
+
+  def test_no_compiler_is_needed(self):
+    folder = tempfile.TemporaryDirectory()
+    self.addCleanup(folder.cleanup)
+    ran = self.run_script("""
+        import telegrad.tinygrad, tempfile, os
+        from tinygrad import Tensor, nn
+        print((Tensor(5) + 1).item(), Tensor.full((), 3.5).item())
+        with tempfile.TemporaryDirectory() as folder:
+          path = os.path.join(folder, "x.safetensors")
+          nn.state.safe_save({"a": Tensor([1, 2]) * 2}, path)
+          print(nn.state.safe_load(path)["a"].tolist())""", CC="/nowhere/cc", PATH="/nowhere", CACHEDB=os.path.join(folder.name, "kernels"))
+    self.assertEqual(ran.stdout, "6 3.5\n[2, 4]\n", ran.stderr)
+
   def test_several_devices(self):
     two, x = ("TELEGRAD:1", "TELEGRAD:2"), array(8, 2)
     t = real(x).shard(two, 0)

@@ -31,6 +31,7 @@ FILES = ["test_tiny", "test_ops", "test_tensor", "test_nn", "test_optim", "test_
          "unit/test_indexing", "unit/test_invalid_tensor", "unit/test_jit_cases", "unit/test_jit_footguns",
          "unit/test_linalg", "unit/test_masked_tensor", "unit/test_multitensor", "unit/test_randomness",
          "unit/test_symbolic_tensor", "unit/test_tensor_data", "unit/test_tensor_io", "unit/test_winograd"]
+SLOW = ("test_nn", "test_optim")  # whose tests tinygrad skips unless it is told to run slow ones
 PACKAGE = HERE.parents[1] / "client" / "python"
 OF_THE_SCHEDULER = ("KernelCountException", "SCHEDULE ISSUE")
 
@@ -66,6 +67,7 @@ def outcomes(args, file, device, address, report):
   command = [sys.executable, "-m", "pytest", "-q", "-p", "suite_plugin", "-p", "no:cacheprovider", str(args.checkout / file)]
   env = os.environ | {"DEV": device, "PYTHONPATH": path, "TELEGRAD_ADDRESS": address, "SUITE_REPORT": str(report),
                       "SUITE_LIMIT": str(args.test_limit)}
+  if pathlib.Path(file).stem in SLOW: env["RUN_SLOW"] = "1"
   with tempfile.TemporaryFile() as output:
     ran = subprocess.Popen(command, cwd=args.checkout, stdout=output, stderr=subprocess.STDOUT, env=env,
                            start_new_session=True)

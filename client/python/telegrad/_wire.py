@@ -217,6 +217,8 @@ def _make_plan(cls: type[Message]) -> Plan:
 def _append(message: Message, parts: list[Bytes]) -> None:
     for f in plan(type(message)).fields:
         value = getattr(message, f.attribute)
+        if value is None or value is False or value.__class__ is list and not value:  # most fields of most messages
+            continue
         try:
             _append_field(f, value, parts)
         except (TypeError, AttributeError, ValueError) as error:

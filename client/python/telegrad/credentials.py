@@ -67,6 +67,8 @@ def token_from_local_socket(path: Path) -> Callable[[], str]:
 
 def _ask(path: str) -> tuple[str, int]:
     """A packet each way: "token", and "ok SECONDS TOKEN" or "error ..."."""
+    if not hasattr(socket, "AF_UNIX") or not hasattr(socket, "SOCK_SEQPACKET"):
+        raise TelegradError(Code.UNIMPLEMENTED, f"this system has no such sockets as {path}; use another token")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
             asking.settimeout(LOCAL_SOCKET_SECONDS)

@@ -35,7 +35,7 @@ class TelegradAllocator(Allocator):
         return Memory(buf.handle, buf.offset + offset, size, buf.whole, buf.era)
 
     def _transfer(self, dest, src, sz, src_dev, dest_dev):
-        _execute.copy(self.dev.client, dest, dest_dev.name, src, src_dev.name, sz)
+        self.dev.client.copy(src, dest, sz)
 
 
 class TelegradDevice(Compiled):

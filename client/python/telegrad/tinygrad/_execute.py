@@ -232,41 +232,12 @@ class Binding:
         buffer.allocator._copyin(buffer._buf, memoryview(data))
 
     def _copied(self, slot, memory, buffer):
-        device = buffer.allocator.dev.name
-        part = self.client.alloc(slot.nbytes, device)
-        copy(self.client, part, device, memory, device, slot.nbytes)
+        part = self.client.alloc(slot.nbytes, buffer.allocator.dev.name)
+        self.client.copy(memory, part, slot.nbytes)
         if slot.stored:
-            self._after.append(lambda: copy(self.client, memory, device, part, device, slot.nbytes))
+            self._after.append(lambda: self.client.copy(part, memory, slot.nbytes))
         self._after.append(lambda: self.client.drop(part))
         return part
-
-
-# --- copies on the server ---
-
-
-@functools.lru_cache(4096)
-def _copy_graph(to_bytes: int, to: int, from_bytes: int, start: int, size: int, device: int) -> bytes:
-    """Copies `size` bytes from `start` of slot 1 to `to` of slot 0, which is on device `device`."""
-    graph = telegrad.Graph()
-    target = graph.param(0, (to_bytes,), "u8", device)
-    source = graph.param(1, (from_bytes,), "u8")
-    part = source[start:start + size]
-    if device:
-        part = graph.op("copy", part, arg=(device,))
-    graph.store(target[to:to + size], part)
-    return graph.serialize()
-
-
-def copy(client, to, to_device: str, source, from_device: str, size: int) -> None:
-    """Bytes from one buffer of the session's into another, without a way through this process."""
-    number = int(to_device != from_device)
-    graph = _copy_graph(to.whole, to.offset, source.whole, source.offset, size, number)
-    loaded = client.loaded.get(graph)
-    if loaded is None:
-        loaded = client.loaded[graph] = Loaded(client.session.put(graph).hash)
-    client.session._submit(operations.run(
-        loaded.hash, [to.handle, source.handle], {}, [from_device, to_device][:number + 1], None,
-        quiet=True))
 
 
 # --- what tinygrad asks about a call ---
