@@ -278,6 +278,21 @@ std::optional<Block> Gpu::Forget(uint64_t address) {
   return block;
 }
 
+void Gpu::Keep(std::shared_ptr<void> object) {
+  const std::lock_guard lock(kept_mutex_);
+  const void* const key = object.get();
+  kept_.emplace(key, std::move(object));
+}
+
+void Gpu::Drop(const void* object) {
+  std::shared_ptr<void> last;  // goes without the lock
+  const std::lock_guard lock(kept_mutex_);
+  const auto it = kept_.find(object);
+  if (it == kept_.end()) return;
+  last = std::move(it->second);
+  kept_.erase(it);
+}
+
 absl::StatusOr<Channel*> Gpu::TakeChannel() {
   const std::lock_guard lock(mutex_);
   if (!lost_.ok()) return lost_;

@@ -74,6 +74,11 @@ class Gpu {
   void Remember(const Block& block);
   std::optional<Block> Forget(uint64_t address);
 
+  // Holds what a handle stands for until it is dropped; else it goes with the GPU, for of one that
+  // is stuck nothing is destroyed.
+  void Keep(std::shared_ptr<void> object);
+  void Drop(const void* object);
+
   // A channel that nobody has; RESOURCE_EXHAUSTED: all are taken.
   absl::StatusOr<Channel*> TakeChannel();
   // Once it is idle.
@@ -121,6 +126,9 @@ class Gpu {
   absl::Status lost_;
   Stacks stacks_;
   bool scheduled_ = false, closed_ = false;
+
+  std::mutex kept_mutex_;
+  std::map<const void*, std::shared_ptr<void>> kept_;  // last: they give back to what is above
 };
 
 }  // namespace telegrad::nv

@@ -37,7 +37,8 @@ Result Say(absl::Status status) {
 template <typename T, typename Handle>
 Result Say(absl::StatusOr<std::unique_ptr<T>> made, Handle* handle) {
   if (!made.ok()) return Say(made.status());
-  *handle = reinterpret_cast<Handle>(made->release());
+  *handle = reinterpret_cast<Handle>(made->get());
+  Now().gpu->Keep(std::shared_ptr<T>(*std::move(made)));
   return stream::kSuccess;
 }
 
@@ -45,9 +46,9 @@ template <typename T, typename Handle>
 T* As(Handle handle) {
   return reinterpret_cast<T*>(handle);
 }
-template <typename T, typename Handle>
+template <typename Handle>
 Result Destroy(Handle handle) {
-  delete As<T>(handle);
+  Now().gpu->Drop(handle);
   return stream::kSuccess;
 }
 
@@ -77,8 +78,9 @@ Result EventElapsed(float* milliseconds, stream::EventHandle begin, stream::Even
 
 Result StreamCreate(stream::StreamHandle* stream, unsigned int) {
   if (absl::Status status = Now().gpu->Check(); !status.ok()) return Say(std::move(status));
-  *stream = reinterpret_cast<stream::StreamHandle>(new Stream(*Now().gpu, *Now().watcher));
-  return stream::kSuccess;
+  return Say(
+      absl::StatusOr<std::unique_ptr<Stream>>(std::make_unique<Stream>(*Now().gpu, *Now().watcher)),
+      stream);
 }
 Result StreamQuery(stream::StreamHandle stream) {
   const absl::StatusOr<bool> idle = As<Stream>(stream)->IsIdle();
@@ -167,8 +169,8 @@ Result LaunchKernel(stream::FunctionHandle function, unsigned int groups, unsign
 }
 
 Result GraphCreate(stream::GraphHandle* graph, unsigned int) {
-  *graph = reinterpret_cast<stream::GraphHandle>(new CommandGraph);
-  return stream::kSuccess;
+  return Say(absl::StatusOr<std::unique_ptr<CommandGraph>>(std::make_unique<CommandGraph>()),
+             graph);
 }
 Result GraphInstantiate(stream::ExecHandle* exec, stream::GraphHandle graph,
                         unsigned long long) {  // NOLINT(google-runtime-int): as CUDA's
@@ -190,12 +192,12 @@ stream::NodeHandle Add(stream::GraphHandle graph, std::unique_ptr<Node> node) {
 NvDriver::NvDriver(const NvDriverOptions& options, std::string name)
     : options_(options), name_(std::move(name)) {
   calls_.event_create = {"event_create", &EventCreate};
-  calls_.event_destroy = {"event_destroy", &Destroy<Event, stream::EventHandle>};
+  calls_.event_destroy = {"event_destroy", &Destroy<stream::EventHandle>};
   calls_.event_record = {"event_record", &EventRecord};
   calls_.event_query = {"event_query", &EventQuery};
   calls_.event_elapsed = {"event_elapsed", &EventElapsed};
   calls_.stream_create = {"stream_create", &StreamCreate};
-  calls_.stream_destroy = {"stream_destroy", &Destroy<Stream, stream::StreamHandle>};
+  calls_.stream_destroy = {"stream_destroy", &Destroy<stream::StreamHandle>};
   calls_.stream_query = {"stream_query", &StreamQuery};
   calls_.stream_synchronize = {"stream_synchronize", &StreamSynchronize};
   calls_.stream_wait_event = {"stream_wait_event", &StreamWaitEvent};
@@ -209,11 +211,11 @@ NvDriver::NvDriver(const NvDriverOptions& options, std::string name)
   calls_.copy_within = {"copy_within", &CopyWithin};
   calls_.set_bytes = {"set_bytes", &SetBytes};
   calls_.launch_kernel = {"launch_kernel", &LaunchKernel};
-  calls_.module_unload = {"module_unload", &Destroy<Module, stream::ModuleHandle>};
+  calls_.module_unload = {"module_unload", &Destroy<stream::ModuleHandle>};
   calls_.graph_create = {"graph_create", &GraphCreate};
-  calls_.graph_destroy = {"graph_destroy", &Destroy<CommandGraph, stream::GraphHandle>};
+  calls_.graph_destroy = {"graph_destroy", &Destroy<stream::GraphHandle>};
   calls_.graph_instantiate = {"graph_instantiate", &GraphInstantiate};
-  calls_.exec_destroy = {"exec_destroy", &Destroy<CommandExec, stream::ExecHandle>};
+  calls_.exec_destroy = {"exec_destroy", &Destroy<stream::ExecHandle>};
   calls_.graph_launch = {"graph_launch", &GraphLaunch};
 }
 
