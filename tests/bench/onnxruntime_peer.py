@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Measures runs of ONNX models against ONNX Runtime: its time over ours, so that above 1 ours is faster.
+"""Measures runs of ONNX models against ONNX Runtime, and OpenVINO where it is installed: their time over ours, so
+that above 1 ours is faster.
 
 A row is a model: a matrix product `MxKxN` with a constant right operand, a convolution
 `conv:CxHxW:O:K:S` (channels, rows, columns, channels that come out, window, stride) with bias and ReLU, or a
-network: resnet50, mobilenet_v2, efficientnet_b0, vgg16 (onnx_networks.py), bert, gpt2 (a text of 128 tokens). Weights
-are random. Both run the same file on the same number of
-threads, in alternating turns of several runs; the median of each turn counts, and the median of the ratios of the
-pairs. Both compute the same: a row whose outputs differ is an error.
+network: resnet50, mobilenet_v2, efficientnet_b0, vgg16 (onnx_networks.py), bert, gpt2, vit, unet, lstm, llama
+(torch_networks.py). Weights are random. All run the same file on the same number of threads, in alternating
+turns of several runs; the median of each turn counts, and the median of the ratios of the turns. All compute the
+same: a row whose outputs differ is an error.
 
-Needs onnx, numpy and onnxruntime; bert and gpt2 torch, too. Exits 0 and says so where they are
-not installed, 1 where a row is below --least.
+Needs onnx, numpy and onnxruntime; those of torch_networks.py torch and torchvision, too. Exits 0 and says so where they are
+not installed, 1 where a row is below --least against ONNX Runtime.
 
 Usage: onnxruntime_peer.py [--build DIR] [--threads N]... [--pairs N] [--least RATIO] [NAME...]
        onnxruntime_peer.py --profile NAME        what ONNX Runtime's operators take
@@ -25,7 +26,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
+
+import torch_networks
 
 try:
     import numpy as np
@@ -37,13 +39,17 @@ except ImportError as error:
     print(f"not measured: {error}; pip install onnx onnxruntime")
     sys.exit(0)
 
+try:
+    import openvino
+except ImportError:
+    openvino = None
+
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 TURN_MS = 150  # that a turn's runs take, about
 SQUARES = ["512x512x512", "768x768x768", "1024x1024x1024", "1536x1536x1536", "2048x2048x2048",
            "1023x1023x1023", "1025x1025x1025", "512x2048x1024"]
+NETWORKS = [*onnx_networks.NETWORKS, *torch_networks.NETWORKS]
 SKINNY = [f"{m}x{k}x{n}" for m in (1, 8, 128) for k, n in ((768, 768), (768, 3072), (3072, 768), (4096, 4096))]
-TRANSFORMERS = ["bert", "gpt2"]
-NETWORKS = [*onnx_networks.NETWORKS, *TRANSFORMERS]
 
 
 def random(*shape):
@@ -73,71 +79,13 @@ def convolution(name):
     return model(nodes, [1, *image], {"w": random(out, image[0], window, window), "b": random(out)})
 
 
-def transformer(causal):
-    """GPT-2 small or BERT-base without its pooler, as tests/models has them."""
-    import torch
-    from torch import nn
-
-    class Layer(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(768), nn.LayerNorm(768)
-            self.qkv = nn.ModuleList([nn.Linear(768, 2304)] if causal else [nn.Linear(768, 768) for _ in range(3)])
-            self.out, self.wide, self.narrow = nn.Linear(768, 768), nn.Linear(768, 3072), nn.Linear(3072, 768)
-            self.act = nn.GELU("tanh" if causal else "none")
-
-        def attend(self, x, bias):
-            parts = self.qkv[0](x).split(768, -1) if causal else [linear(x) for linear in self.qkv]
-            q, k, v = (part.reshape(1, 128, 12, 64).transpose(1, 2) for part in parts)
-            weights = (q @ k.transpose(2, 3) / 8 + bias).softmax(-1)
-            return self.out((weights @ v).transpose(1, 2).reshape(1, 128, 768))
-
-        def forward(self, x, bias):
-            if causal:
-                x = x + self.attend(self.norm1(x), bias)
-                return x + self.narrow(self.act(self.wide(self.norm2(x))))
-            x = self.norm1(x + self.attend(x, bias))
-            return self.norm2(x + self.narrow(self.act(self.wide(x))))
-
-    class Network(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.tokens = nn.Embedding(50257 if causal else 30522, 768)
-            self.positions, self.norm = nn.Embedding(1024, 768), nn.LayerNorm(768)
-            self.types = nn.Embedding(2, 768)
-            self.layers = nn.ModuleList(Layer() for _ in range(12))
-            self.register_buffer("mask", torch.full((128, 128), -10000.0).triu(1))
-
-        def forward(self, tokens, mask):
-            x = self.tokens(tokens) + self.positions.weight[:128]
-            if causal:
-                bias = self.mask
-            else:
-                x = self.norm(x + self.types(torch.zeros_like(tokens)))
-                bias = (1 - mask).reshape(1, 1, 1, 128) * -10000.0
-            for layer in self.layers:
-                x = layer(x, bias)
-            return self.norm(x) @ self.tokens.weight.T if causal else x
-
-    return Network().eval(), (torch.zeros(1, 128, dtype=torch.long), torch.ones(1, 128))
-
-
-def network(name, path):
-    import torch
-    torch.manual_seed(0)
-    net, inputs = transformer(causal=name == "gpt2")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(net, inputs, path, dynamo=False, opset_version=17)
-
-
 def write(name, folder):
     """The row's file."""
     path = os.path.join(folder, name.replace(":", "_") + ".onnx")
     if os.path.exists(path):
         return path
-    if name in TRANSFORMERS:
-        network(name, path)
+    if name in torch_networks.NETWORKS:
+        torch_networks.export(name, path)
     elif name in onnx_networks.NETWORKS:
         onnx.save(onnx_networks.NETWORKS[name](), path)
     else:
@@ -184,6 +132,33 @@ class Peer:
         return statistics.median(times)
 
 
+class OpenVino:
+    """Of f32 as the others, where it would choose f16 or bf16."""
+
+    def __init__(self, path, threads):
+        core = openvino.Core()
+        self.model = core.compile_model(path, "CPU", {
+            "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": False})
+        self.request = self.model.create_infer_request()
+        peer = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])  # knows the inputs
+        for i, value in enumerate(peer.get_inputs()):
+            self.request.set_input_tensor(i, openvino.Tensor(fill(value)))
+
+    def sums(self):
+        self.request.infer()
+        outputs = [self.request.get_output_tensor(i).data for i in range(len(self.model.outputs))]
+        return [float(np.abs(y.astype(np.float64)).sum()) for y in outputs if y.dtype == np.float32]
+
+    def median(self, runs):
+        times = []
+        for _ in range(runs):
+            begin = time.perf_counter()
+            self.request.infer()
+            times.append((time.perf_counter() - begin) * 1e3)
+        return statistics.median(times)
+
+
 class Ours:
     def __init__(self, build, path, threads):
         self.process = subprocess.Popen([os.path.join(build, "tests/bench/onnx_run_bench"), path, str(threads)],
@@ -200,20 +175,26 @@ class Ours:
         self.process.wait()
 
 
-def measure(build, path, threads, pairs):
-    """The medians of both sides' ms, and of the ratios."""
-    ours, peer = Ours(build, path, threads), Peer(path, threads)
+def measure(build, path, threads, turns):
+    """The medians of all sides' ms, and of the ratios of the peers' to ours."""
+    ours = Ours(build, path, threads)
+    sides = [ours, Peer(path, threads)] + ([OpenVino(path, threads)] if openvino else [])
     try:
-        theirs = peer.sums()
-        if not ours.sums or not np.allclose(ours.sums, theirs, rtol=1e-3):
-            raise RuntimeError(f"{os.path.basename(path)}: outputs differ: {ours.sums} against {theirs}")
-        runs = [max(3, min(1000, int(TURN_MS / side.median(5)))) for side in (ours, peer)]
-        turns = []
-        for turn in range(pairs):
-            order = [(ours, runs[0]), (peer, runs[1])]
-            got = [side.median(n) for side, n in (order if turn % 2 == 0 else reversed(order))]
-            turns.append(got if turn % 2 == 0 else got[::-1])
-        return [statistics.median(column) for column in zip(*((a, b, b / a) for a, b in turns))]
+        for peer in sides[1:]:
+            theirs = peer.sums()
+            if not ours.sums or not np.allclose(ours.sums, theirs, rtol=1e-3):
+                raise RuntimeError(f"{os.path.basename(path)}: outputs differ: {ours.sums} against "
+                                   f"{theirs} of {type(peer).__name__}")
+        runs = [max(3, min(1000, int(TURN_MS / side.median(5)))) for side in sides]
+        table = []
+        for turn in range(turns):
+            order = list(range(len(sides)))
+            row = [0.0] * len(sides)
+            for i in order if turn % 2 == 0 else reversed(order):
+                row[i] = sides[i].median(runs[i])
+            table.append(row + [theirs / row[0] for theirs in row[1:]])
+        medians = [statistics.median(column) for column in zip(*table)]
+        return medians[:len(sides)], medians[len(sides):]
     finally:
         ours.close()
 
@@ -245,7 +226,7 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME", help="rows (default: the products and networks)")
     parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
     parser.add_argument("--threads", type=int, action="append", help="of both (default: 1, then 2)")
-    parser.add_argument("--pairs", type=int, default=9, help="pairs of turns for each row (default: 9)")
+    parser.add_argument("--pairs", type=int, default=9, help="turns of all sides for each row (default: 9)")
     parser.add_argument("--least", type=float, default=0, help="least ratio (default: none)")
     parser.add_argument("--models", help="folder where the files are kept (default: a temporary one)")
     parser.add_argument("--profile", metavar="NAME", help="print the peer's time by operator, and nothing else")
@@ -257,17 +238,20 @@ def main():
             return 0
         failed = False
         ratios = collections.defaultdict(list)
-        print("| row | threads | Telegrad, ms | ONNX Runtime, ms | ratio |\n|---|---|---|---|---|")
+        peers = ["ONNX Runtime"] + (["OpenVINO"] if openvino else [])
+        print("| row | threads | Telegrad, ms |", " ".join(f"{peer}, ms | ratio |" for peer in peers))
+        print("|---|---|---|" + "---|---|" * len(peers))
         for name in arguments.names or SQUARES + SKINNY + NETWORKS:
             path = write(name, folder)
             for threads in arguments.threads or [1, 2]:
-                ours, theirs, ratio = measure(arguments.build, path, threads, arguments.pairs)
-                ratios[threads].append(ratio)
-                failed |= ratio < arguments.least
-                print(f"| {name} | {threads} | {ours:.4g} | {theirs:.4g} | {ratio:.3f} |", flush=True)
-        for threads, values in ratios.items():
-            mean = statistics.geometric_mean(values)
-            print(f"| geometric mean, worst | {threads} | | | {mean:.3f}, {min(values):.3f} |")
+                ms, against = measure(arguments.build, path, threads, arguments.pairs)
+                ratios[threads].append(against)
+                failed |= against[0] < arguments.least
+                print(f"| {name} | {threads} | {ms[0]:.4g} |",
+                      " ".join(f"{theirs:.4g} | {ratio:.3f} |" for theirs, ratio in zip(ms[1:], against)), flush=True)
+        for threads, rows in ratios.items():
+            means = [f"| {statistics.geometric_mean(column):.3f}, {min(column):.3f} |" for column in zip(*rows)]
+            print(f"| geometric mean, worst | {threads} | |", " ".join(means))
         return int(failed)
 
 
