@@ -2,8 +2,8 @@
 """Measures tinygrad on Telegrad beside tinygrad's own CPU device, in alternating turns on the same cores.
 
 Rows, each with its goal:
-  mnist, gpt    a training step under TinyJit (convolutions of tinygrad's MNIST example with random images in batches of
-                512; four layers of a GPT of width 256 on 8 texts of 128 tokens), and the first step with all compilation
+  mnist         a training step under TinyJit (convolutions of tinygrad's MNIST example with random images in batches of
+                512), and the first step with all compilation
   replay        processor time of this process for a captured step whose value nobody reads, above that of the device NULL
   realize       the second realize of an equal graph, against the CPU device
 
@@ -32,9 +32,9 @@ except ImportError as error:
     print(f"not measured: {error}; pip install tinygrad")
     sys.exit(0)
 
-ROWS = ["mnist", "gpt", "replay", "realize"]
-STEPS = {"mnist": 8, "gpt": 8}
-GOALS = {"mnist": 4.0, "gpt": 13.0, "first": 10.0, "replay": 150.0, "realize": 1.2}
+ROWS = ["mnist", "replay", "realize"]
+STEPS = {"mnist": 8}
+GOALS = {"mnist": 4.0, "first": 10.0, "replay": 150.0, "realize": 1.2}
 
 
 def mnist():
@@ -45,27 +45,6 @@ def mnist():
               lambda x: x.flatten(1), nn.Linear(576, 10)]
     images, labels = Tensor.rand(512, 1, 28, 28).realize(), Tensor.randint(512, high=10).realize()
     return nn.state.get_parameters(layers), lambda: images.sequential(layers).sparse_categorical_crossentropy(labels)
-
-
-def gpt(width=256, heads=8, length=128, words=1024, batch=8):
-    from tinygrad import Tensor, nn
-
-    class Block:
-        def __init__(self):
-            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-        def __call__(self, x):
-            q, k, v = self.qkv(self.norm1(x)).reshape(batch, length, 3, heads, -1).permute(2, 0, 3, 1, 4).split(1)
-            h = q[0].scaled_dot_product_attention(k[0], v[0], is_causal=True).transpose(1, 2).reshape(batch, length, width)
-            x = x + self.out(h)
-            return x + self.down(self.up(self.norm2(x)).gelu())
-
-    layers = [nn.Embedding(words, width), *[Block() for _ in range(4)], nn.LayerNorm(width), nn.Linear(width, words)]
-    text = Tensor.randint(batch, length + 1, high=words).realize()
-    return nn.state.get_parameters(layers), lambda: text[:, :-1].sequential(layers).reshape(-1, words).sparse_categorical_crossentropy(
-        text[:, 1:].reshape(-1))
 
 
 def train(make, steps):
@@ -129,8 +108,7 @@ def realize(times=15):
 
 
 def child(row):
-    made = {"mnist": lambda: train(mnist, STEPS["mnist"]), "gpt": lambda: train(gpt, STEPS["gpt"]),
-            "replay": replay, "realize": realize}[row]()
+    made = {"mnist": lambda: train(mnist, STEPS["mnist"]), "replay": replay, "realize": realize}[row]()
     print(json.dumps(made))
     return 0
 
