@@ -10,6 +10,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/json.h"
+#include "engine/base/rate_limit.h"
 #include "engine/base/status.h"
 #include "engine/net/tcp.h"
 
@@ -56,7 +57,12 @@ int CodeOf(absl::StatusCode code) {
 
 HttpAnswer ErrorAnswer(const absl::Status& status) {
   const std::string message(status.message());
+  std::vector<std::pair<std::string, std::string>> headers;
+  if (const auto ms = RetryAfterMs(status)) {
+    headers.emplace_back("Retry-After", std::to_string((*ms + 999) / 1000));  // RFC 9110: seconds
+  }
   return {.status = CodeOf(status.code()),
+          .headers = std::move(headers),
           .text = StrCat("{\"error\":", JsonQuote(IsUtf8(message) ? message : "not UTF-8"), "}")};
 }
 

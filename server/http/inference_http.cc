@@ -385,6 +385,8 @@ absl::StatusOr<std::unique_ptr<HttpExchange>> InferenceHttp::Begin(const HttpHea
   TG_ASSIGN_OR_RETURN(const size_t json_bytes, JsonBytesOf(head));
   if (route->what == What::kInfer) {
     TG_RETURN_IF_ERROR(models_.Find(*caller.tenant, route->model, route->version).status());
+  } else if (!open_to_anyone && !caller.principal.admin) {
+    TG_RETURN_IF_ERROR(caller.tenant->TakeRequest(models_.clock().Ns()));
   }
   return std::make_unique<InferenceExchange>(&models_, *route, std::move(caller), json_bytes);
 }

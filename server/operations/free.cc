@@ -12,6 +12,8 @@ class FreeAction final : public Action {
  public:
   explicit FreeAction(FreeOp op) : op_(std::move(op)) {}
 
+  bool is_request() const override { return false; }
+
   Step Do(Turn& turn) override {
     absl::Status status;
     for (const uint64_t handle : op_.handles) {

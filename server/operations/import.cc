@@ -91,7 +91,12 @@ Step ImportAction::Do(Turn& turn) {
   if (turn.where() != OnThread::kCompiler) return Step::kNeedsCompiler;
 
   Tenant& tenant = turn.tenant();
-  const absl::Status allowed = tenant.TakeCompileTime(turn.env().clock->Ns());
+  const int64_t now_ns = turn.env().clock->Ns();
+  absl::Status allowed = tenant.TakeCompileTime(now_ns);
+  // A model in a buffer was paid for when it was written there.
+  if (allowed.ok()) {
+    allowed = tenant.TakeTransfer(static_cast<uint64_t>(staged_bytes()), now_ns);
+  }
   if (!allowed.ok()) return turn.Fail(allowed);
   const CompileTimer charged(&tenant);
   Budget budget(turn.env().limits.job);

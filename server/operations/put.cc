@@ -17,7 +17,9 @@ class PutAction final : public Action {
     Tenant& tenant = turn.tenant();
     Budget budget(turn.env().limits.job);
     budget.SetShare(tenant.share);
-    const absl::Status allowed = tenant.TakeCompileTime(turn.env().clock->Ns());
+    const int64_t now_ns = turn.env().clock->Ns();
+    absl::Status allowed = tenant.TakeCompileTime(now_ns);
+    if (allowed.ok()) allowed = tenant.TakeTransfer(static_cast<uint64_t>(op_.bytes), now_ns);
     if (!allowed.ok()) return turn.Fail(allowed);
     const CompileTimer charged(&tenant);
     auto verified = op_.decode(&budget);

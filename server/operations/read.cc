@@ -56,6 +56,11 @@ class ReadAction final : public Action {
       return Refuse(turn, InvalidArgument("read of handle ", op_.handle, ": ", op_.bytes,
                                           " bytes at ", op_.offset, " exceed its ", bytes));
     }
+    if (!paid_) {
+      const absl::Status taken = turn.tenant().TakeTransfer(op_.bytes, turn.env().clock->Ns());
+      if (!taken.ok()) return Refuse(turn, taken);
+      paid_ = true;
+    }
     if (op_.transfer != 0) return DoDownload(turn, buffer);
     if (buffer.host(op_.offset) != nullptr) return DoVisible(turn, buffer);
     if (turn.where() == OnThread::kDevice) return Step::kNeedsWorker;
@@ -68,6 +73,7 @@ class ReadAction final : public Action {
   Step DoDownload(Turn& turn, Buffer& buffer) const;
 
   const ReadOp op_;
+  bool paid_ = false;      // for its transfer
   absl::Status numbered_;  // whether the number of its transfer is one
 };
 

@@ -51,6 +51,7 @@ class WriteAction final : public Action {
   Step Written(Turn& turn, Buffer& buffer);
 
   WriteOp op_;
+  bool paid_ = false;                    // for its transfer
   absl::Status numbered_;                // whether the number of its transfer is one
   std::shared_ptr<Upload> upload_;       // if it is a transfer
   bool uploading_ = false;               // straight into its buffer
@@ -102,6 +103,11 @@ Step WriteAction::Do(Turn& turn) {
     if (!IsReached(buffer.last_write())) return turn.Wait(buffer.last_write());
     buffer.SetPoison(error);
     return Fail(turn, error);
+  }
+  if (!paid_) {
+    const absl::Status taken = turn.tenant().TakeTransfer(size, turn.env().clock->Ns());
+    if (!taken.ok()) return Refuse(turn, taken);
+    paid_ = true;
   }
   const bool whole = op_.offset == 0 && size == bytes;
   if (op_.transfer == 0 && buffer.host(0) == nullptr && (whole || buffer.Poison().ok())) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "engine/base/account.h"
 #include "grpcpp/grpcpp.h"
 #include "server/admin/histogram.h"
 #include "server/service/call_watch.h"
@@ -33,6 +34,8 @@ class RawStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
     times_ = times;
     began_ns_ = Clock::Steady()->Ns();
   }
+  // Likewise: given back when the call is over.
+  void Hold(Reservation place) { place_ = std::move(place); }
   // Whether a message has come.
   bool heard() const { return heard_.load(std::memory_order_relaxed); }
 
@@ -48,6 +51,7 @@ class RawStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
   void OnDone() final {
     if (times_ != nullptr) times_->Observe(Clock::Steady()->Ns() - began_ns_);
     if (row_ != nullptr) row_->Leave();
+    place_ = Reservation();
     OnOver();
   }
   void OnWriteDone(bool ok) final {
@@ -71,6 +75,7 @@ class RawStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
   Histogram* times_ = nullptr;
   int64_t began_ns_ = 0;
   std::shared_ptr<CallWatch::Row> row_;
+  Reservation place_;
   std::atomic<bool> answered_ = false, heard_ = false;
 };
 

@@ -85,6 +85,7 @@ Router::Router(Listener listener, const Services& services, Authenticator* authe
       guard_(guard),
       connections_(connections),
       watch_(watch),
+      clock_(clock),
       unauthenticated_(LogLevel::kWarning, "unauthenticated", clock),
       denied_(LogLevel::kWarning, "permission_denied", clock) {
   for (const Method& method : kMethods) methods_[method.path] = &method;
@@ -110,25 +111,28 @@ std::vector<LabelledMetric::Sample> Router::CallTimes() const {
 
 RawStream* Router::CreateReactor(grpc::GenericCallbackServerContext* context) {
   std::optional<CallWatch::Known> known;
-  const absl::StatusOr<RawStream*> started = Start(*context, &known);
+  Reservation open;
+  const absl::StatusOr<RawStream*> started = Start(*context, &known, &open);
   RawStream* const stream = started.ok() ? *started : new Refusal(started.status());
   const auto method = started.ok() ? methods_.find(context->method()) : methods_.end();
   const size_t row = method == methods_.end() ? std::size(kMethods)
                                               : static_cast<size_t>(method->second - kMethods);
   stream->Time(times_[row].get());
   stream->CountResets(guard_, context->peer());
+  stream->Hold(std::move(open));
   stream->EnterWatch(watch_, std::move(known));
   return stream;
 }
 
 absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& context,
-                                         std::optional<CallWatch::Known>* known) {
+                                         std::optional<CallWatch::Known>* known,
+                                         Reservation* stream) {
   const auto it = methods_.find(context.method());
   const Method* method =
       it != methods_.end() && (it->second->listeners & listener_) != 0 ? it->second : nullptr;
   Caller caller{.principal = {}, .tenant = nullptr, .peer = context.peer()};
   if (method != nullptr && method->access == Access::kAnyone) {
-    return method->start(services_, &context, std::move(caller));
+    return method->handler.start(services_, &context, std::move(caller));
   }
   Grant grant;
   absl::StatusOr<Principal> principal =
@@ -161,7 +165,13 @@ absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& con
     caller.principal = {.subject = StrCat(caller.principal.subject, " for ", acts_for),
                         .tenant = acts_for};
   }
-  return method->start(services_, &context, std::move(caller));
+  if (method->handler.counts == Counts::kStream) {
+    TG_ASSIGN_OR_RETURN(*stream,
+                        Reservation::Take(caller.tenant->accounts.shared(Quota::kStreams), 1));
+  } else if (method->handler.counts == Counts::kRequest && !caller.principal.admin) {
+    TG_RETURN_IF_ERROR(caller.tenant->TakeRequest(clock_->Ns()));
+  }
+  return method->handler.start(services_, &context, std::move(caller));
 }
 
 }  // namespace telegrad

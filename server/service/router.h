@@ -15,6 +15,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "engine/base/account.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/grpcpp.h"
 #include "server/admin/limited_log.h"
@@ -48,11 +49,21 @@ enum class Access { kAnyone, kCaller, kAdmin };
 // Where a method is served; a set of them is an unsigned.
 enum Listener : unsigned { kOnCompute = 1, kOnData = 2, kOnAdmin = 4, kOnAll = 7 };
 
+// As what a call counts in the quotas of its tenant: as a request; as a stream while it is open,
+// whose requests count when they come; or as nothing, because it gives back or keeps what the
+// tenant has.
+enum class Counts { kRequest, kStream, kNothing };
+
+struct MethodHandler {
+  RawStream* (*start)(const Services&, grpc::CallbackServerContext*, Caller);
+  Counts counts;
+};
+
 struct Method {
   std::string_view path;
   Access access;
   unsigned listeners;
-  RawStream* (*start)(const Services&, grpc::CallbackServerContext*, Caller);
+  MethodHandler handler;
 };
 
 class Router final : public grpc::CallbackGenericService {
@@ -75,7 +86,7 @@ class Router final : public grpc::CallbackGenericService {
 
  private:
   absl::StatusOr<RawStream*> Start(grpc::GenericCallbackServerContext& context,
-                                   std::optional<CallWatch::Known>* known);
+                                   std::optional<CallWatch::Known>* known, Reservation* stream);
 
   const unsigned listener_;
   const Services services_;
@@ -84,6 +95,7 @@ class Router final : public grpc::CallbackGenericService {
   ResetGuard* const guard_;
   Connections* const connections_;
   CallWatch* const watch_;
+  const Clock* const clock_;
   LimitedLog unauthenticated_, denied_;
   absl::flat_hash_map<std::string_view, const Method*> methods_;
   // One for each method, and one for calls that are refused before their method is looked at.

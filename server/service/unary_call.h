@@ -53,7 +53,9 @@ struct UnaryOf<kMethod> {
   }
 };
 template <auto kMethod>
-constexpr auto Unary = &UnaryOf<kMethod>::Start;
+inline constexpr MethodHandler Unary = {&UnaryOf<kMethod>::Start, Counts::kRequest};
+template <auto kMethod>
+inline constexpr MethodHandler Uncounted = {&UnaryOf<kMethod>::Start, Counts::kNothing};
 
 template <auto kMethod>
 struct StreamOf;
@@ -65,6 +67,6 @@ struct StreamOf<kMethod> {
   }
 };
 template <auto kMethod>
-constexpr auto Stream = &StreamOf<kMethod>::Start;
+inline constexpr MethodHandler Stream = {&StreamOf<kMethod>::Start, Counts::kStream};
 
 }  // namespace telegrad

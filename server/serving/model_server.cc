@@ -231,9 +231,28 @@ InferDone ModelServer::Traced(const Tenant& tenant, InferRequest* request, Infer
   };
 }
 
+// Within the tenant's rates of requests and of bytes. The bytes of the answer are known when it is
+// there.
+absl::Status ModelServer::Admit(Tenant& tenant, const InferRequest& request) const {
+  const int64_t now_ns = clock().Ns();
+  TG_RETURN_IF_ERROR(tenant.TakeRequest(now_ns));
+  uint64_t bytes = 0;
+  for (const InferInput& input : request.inputs) bytes += static_cast<uint64_t>(input.bytes);
+  return tenant.TakeTransfer(bytes, now_ns);
+}
+
 void ModelServer::Infer(const std::shared_ptr<Tenant>& tenant, InferRequest request,
                         InferDone done) {
   if (draining_) return done(absl::UnavailableError("the server is shutting down"));
+  if (const absl::Status admitted = Admit(*tenant, request); !admitted.ok()) return done(admitted);
+  done = [tenant, done = std::move(done)](absl::StatusOr<InferResult> result) {
+    int64_t bytes = 0;
+    if (result.ok()) {
+      for (const InferOutput& output : result->outputs) bytes += output.bytes;
+    }
+    tenant->transfers->Correct(0, bytes);
+    done(std::move(result));
+  };
   auto name = FullNameFor(*tenant, request.model);
   if (!name.ok()) return done(name.status());
   request.model = *std::move(name);

@@ -59,6 +59,7 @@ class ModelServer {
   ModelRepository& repository() { return *repository_; }
   const ModelRepository& repository() const { return *repository_; }
 
+  const Clock& clock() const { return *maker_.env->clock; }
   // The protocol's extensions that are served, by their public names.
   std::vector<std::string_view> Extensions() const;
   SharedRegions& regions() { return regions_; }
@@ -78,6 +79,7 @@ class ModelServer {
 
  private:
   void InferNow(const std::shared_ptr<Tenant>& tenant, InferRequest request, InferDone done);
+  absl::Status Admit(Tenant& tenant, const InferRequest& request) const;
   InferDone Traced(const Tenant& tenant, InferRequest* request, InferDone done);
   absl::Status TakeRegions(Tenant& tenant, InferRequest* request) const;
   absl::Status GiveRegions(const std::string& tenant, const std::vector<WantedOutput>& wanted,

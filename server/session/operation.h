@@ -47,6 +47,8 @@ class Action {
   virtual bool Interrupt() { return false; }
   // What it waits for comes soon, and no cancellation ends it.
   virtual bool committed() const { return false; }
+  // Whether it counts as a request of its tenant. What only gives back is never refused.
+  virtual bool is_request() const { return true; }
 };
 
 struct Operation {

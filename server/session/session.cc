@@ -63,6 +63,9 @@ absl::Status Session::Submit(const AnswerSink& from, Operation operation) {
     if (operation.action != nullptr) {
       queued.staged = operation.action->staged_bytes();
       operation.action->Arrive({env_, transfers_, &leftovers, cancellation_});
+      if (operation.action->is_request()) {
+        queued.refused = tenant_->TakeRequest(env_.clock->Ns());
+      }
     }
     if (operation.head_bytes > kSmallHead) queued.staged += operation.head_bytes * kBytesOfHead;
     queued.operation = std::move(operation);
@@ -203,6 +206,7 @@ Step Session::Execute(Queued& queued, Turn& turn) {
     const absl::Status error = absl::CancelledError("cancelled before it began");
     return action == nullptr ? turn.Fail(error) : action->Refuse(turn, error);
   }
+  if (!queued.refused.ok()) return action->Refuse(turn, queued.refused);
   return action == nullptr ? turn.Reply() : action->Do(turn);
 }
 

@@ -94,7 +94,8 @@ class Session final : public TransferOwner, public std::enable_shared_from_this<
     Operation operation;
     int64_t staged = 0;
     bool cancelled = false;
-    bool begun = false;  // it was tried
+    bool begun = false;         // it was tried
+    absl::Status refused = {};  // as one request too many, when it arrived
   };
   // An operation whose answer is not given yet.
   struct Slot {

@@ -1,5 +1,6 @@
 #include "server/tenant/tenant.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -8,8 +9,9 @@
 namespace telegrad {
 namespace {
 
-std::shared_ptr<RateLimit> RateOf(const Accounts& accounts, Quota rate, Quota burst) {
-  return std::make_shared<RateLimit>(accounts[rate].name(), accounts[rate].limit(),
+std::shared_ptr<RateLimit> RateOf(const Accounts& accounts, RateUnit unit, Quota rate,
+                                  Quota burst) {
+  return std::make_shared<RateLimit>(unit, accounts[rate].name(), accounts[rate].limit(),
                                      std::string(AllQuotas()[static_cast<size_t>(burst)].name),
                                      accounts[burst].limit(), accounts[rate].remedy());
 }
@@ -49,8 +51,10 @@ Tenant::Tenant(std::string n, Accounts a, std::shared_ptr<Engine> e, Metrics* me
     : name(std::move(n)),
       accounts(std::move(a)),
       share(s != nullptr ? std::move(s) : std::make_shared<Share>(name)),
-      device_time(RateOf(accounts, Quota::kDeviceRate, Quota::kDeviceBurst)),
-      compile_time(RateOf(accounts, Quota::kCompileRate, Quota::kCompileBurst)),
+      device_time(RateOf(accounts, kRateOfTime, Quota::kDeviceRate, Quota::kDeviceBurst)),
+      compile_time(RateOf(accounts, kRateOfTime, Quota::kCompileRate, Quota::kCompileBurst)),
+      requests(RateOf(accounts, kRateOfRequests, Quota::kRequestRate, Quota::kRequestBurst)),
+      transfers(RateOf(accounts, kRateOfBytes, Quota::kTransferRate, Quota::kTransferBurst)),
       engine(std::move(e)),
       graphs(accounts.shared(Quota::kGraphs), accounts.shared(Quota::kGraphBytes), metrics) {
   share->SetWeight(accounts[Quota::kWeight].limit());
@@ -59,17 +63,22 @@ Tenant::Tenant(std::string n, Accounts a, std::shared_ptr<Engine> e, Metrics* me
 void Tenant::Limit(const Quotas& quotas, std::string_view remedy, int64_t now_ns) {
   accounts.Limit(quotas, remedy);
   share->SetWeight(quotas[Quota::kWeight]);
-  device_time->Limit(quotas[Quota::kDeviceRate], quotas[Quota::kDeviceBurst],
-                     accounts[Quota::kDeviceRate].remedy(), now_ns);
-  compile_time->Limit(quotas[Quota::kCompileRate], quotas[Quota::kCompileBurst],
-                      accounts[Quota::kCompileRate].remedy(), now_ns);
+  const auto limit = [&](RateLimit& of, Quota rate, Quota burst) {
+    of.Limit(quotas[rate], quotas[burst], accounts[rate].remedy(), now_ns);
+  };
+  limit(*device_time, Quota::kDeviceRate, Quota::kDeviceBurst);
+  limit(*compile_time, Quota::kCompileRate, Quota::kCompileBurst);
+  limit(*requests, Quota::kRequestRate, Quota::kRequestBurst);
+  limit(*transfers, Quota::kTransferRate, Quota::kTransferBurst);
 }
 
 TenantDebts Tenant::Debts(int64_t now_ns) const {
   return {.share = share,
           .disk_bytes = accounts[Quota::kDiskBytes].used(),
-          .device_ns = device_time->used_ns(now_ns),
-          .compile_ns = compile_time->used_ns(now_ns),
+          .device_ns = device_time->used(now_ns),
+          .compile_ns = compile_time->used(now_ns),
+          .requests = requests->used(now_ns),
+          .transferred = transfers->used(now_ns),
           .at_ns = now_ns};
 }
 
@@ -77,19 +86,32 @@ void Tenant::Owe(const TenantDebts& debts) {
   accounts[Quota::kDiskBytes].Charge(debts.disk_bytes);
   device_time->Use(debts.device_ns, debts.at_ns);
   compile_time->Use(debts.compile_ns, debts.at_ns);
+  requests->Use(debts.requests, debts.at_ns);
+  transfers->Use(debts.transferred, debts.at_ns);
+}
+
+absl::Status Tenant::Take(RateLimit& limit, Quota quota, int64_t amount, int64_t now_ns) const {
+  absl::Status taken = limit.Take(amount, now_ns);
+  if (!taken.ok()) accounts[quota].CountRefused();
+  return taken;
 }
 
 absl::StatusOr<TakenTime> Tenant::TakeDeviceTime(int64_t predicted_ns, int64_t now_ns) {
-  const absl::Status taken = device_time->Take(predicted_ns, now_ns);
-  if (taken.ok()) return TakenTime(device_time, predicted_ns);
-  accounts[Quota::kDeviceRate].CountRefused();
-  return taken;
+  TG_RETURN_IF_ERROR(Take(*device_time, Quota::kDeviceRate, predicted_ns, now_ns));
+  return TakenTime(device_time, predicted_ns);
 }
 
 absl::Status Tenant::TakeCompileTime(int64_t now_ns) {
-  absl::Status taken = compile_time->Take(0, now_ns);
-  if (!taken.ok()) accounts[Quota::kCompileRate].CountRefused();
-  return taken;
+  return Take(*compile_time, Quota::kCompileRate, 0, now_ns);
+}
+
+absl::Status Tenant::TakeRequest(int64_t now_ns) {
+  return Take(*requests, Quota::kRequestRate, 1, now_ns);
+}
+
+absl::Status Tenant::TakeTransfer(uint64_t bytes, int64_t now_ns) {
+  return Take(*transfers, Quota::kTransferRate,
+              static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX)), now_ns);
 }
 
 absl::StatusOr<std::shared_ptr<Memory>> Tenant::Alloc(Device& device, int64_t bytes) {

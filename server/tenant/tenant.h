@@ -74,8 +74,9 @@ class TakenTime {
 struct TenantDebts {
   std::shared_ptr<Share> share;  // the key of debts to other tenants
   int64_t disk_bytes = 0;
-  int64_t device_ns = 0, compile_ns = 0;  // of the bursts
-  int64_t at_ns = 0;                      // when that was so
+  // Of the bursts.
+  int64_t device_ns = 0, compile_ns = 0, requests = 0, transferred = 0;
+  int64_t at_ns = 0;  // when that was so
 };
 
 struct Tenant {
@@ -115,6 +116,9 @@ struct Tenant {
   // RESOURCE_EXHAUSTED, which is counted and says when to retry.
   absl::StatusOr<TakenTime> TakeDeviceTime(int64_t predicted_ns, int64_t now_ns);
   absl::Status TakeCompileTime(int64_t now_ns);
+  // Likewise a request, and a transfer of so many bytes.
+  absl::Status TakeRequest(int64_t now_ns);
+  absl::Status TakeTransfer(uint64_t bytes, int64_t now_ns);
 
   const std::string name;
 
@@ -126,13 +130,15 @@ struct Tenant {
  public:
   const Accounts accounts;
   const std::shared_ptr<Share> share;  // of devices and compilers
-  const std::shared_ptr<RateLimit> device_time, compile_time;
+  const std::shared_ptr<RateLimit> device_time, compile_time, requests, transfers;
   const std::shared_ptr<Engine> engine;
   GraphStore graphs;
   Metrics metrics;        // its own part of those in tenant_metrics.h
   Histogram run_latency;  // of each run, from its arrival to its end
 
  private:
+  absl::Status Take(RateLimit& limit, Quota quota, int64_t amount, int64_t now_ns) const;
+
   std::atomic<int64_t> users_{0};
   mutable Mutex mutex_;
   DiskGrants disks_ TG_GUARDED_BY(mutex_);

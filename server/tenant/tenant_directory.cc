@@ -124,13 +124,16 @@ bool TenantDirectory::IsSettledLocked(std::string_view name, const TenantDebts& 
   const Terms terms = TermsOfLocked(name);
   if (debts.disk_bytes > 0) return false;
   if (debts.share.use_count() > 1) return false;  // in debt to others
-  const double ms = static_cast<double>(clock_->Ns() - debts.at_ns) / 1e6;
-  if (terms.quotas == nullptr) return ms > kUnservedMs;
-  const auto is_paid = [&](int64_t used_ns, Quota rate) {
-    return static_cast<double>(used_ns) <= ms * static_cast<double>((*terms.quotas)[rate]) * 1e3;
+  const double seconds = static_cast<double>(clock_->Ns() - debts.at_ns) / 1e9;
+  if (terms.quotas == nullptr) return seconds * 1e3 > kUnservedMs;
+  const auto is_paid = [&](int64_t used, RateUnit unit, Quota rate) {
+    return static_cast<double>(used) <=
+           seconds * static_cast<double>((*terms.quotas)[rate]) * unit.uses;
   };
-  return is_paid(debts.device_ns, Quota::kDeviceRate) &&
-         is_paid(debts.compile_ns, Quota::kCompileRate);
+  return is_paid(debts.device_ns, kRateOfTime, Quota::kDeviceRate) &&
+         is_paid(debts.compile_ns, kRateOfTime, Quota::kCompileRate) &&
+         is_paid(debts.requests, kRateOfRequests, Quota::kRequestRate) &&
+         is_paid(debts.transferred, kRateOfBytes, Quota::kTransferRate);
 }
 
 // Nobody takes a tenant that only the list holds while the lock is held.

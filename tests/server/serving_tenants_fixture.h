@@ -26,6 +26,11 @@ class ServingTenantsTest : public ServingTest {
     std::ofstream(keys_.path() / "jwt" / "shared.hs256") << secret;
     std::ofstream(keys_.path() / "tenants") << "[alice]\nmodels = add team-*\n"
                                                "[bob]\nhost_staging = 1MiB\nmodels = *\n"
+                                               "[carol]\nmodels = *\nrequest_rate = 0\n"
+                                               "request_burst = 3\n"
+                                               "[dora]\nmodels = *\ntransfer_rate = 1\n"
+                                               "transfer_burst = 64\n"
+                                               "[eve]\nmodels = *\nstreams = 1\n"
                                                "[nobody]\n[a]\nmodels = a-*\n[b]\nmodels = b-*\n"
                                                "[ops]\nmodels = *\n";
     options_.credentials.token = Token("ops", /*admin=*/true);

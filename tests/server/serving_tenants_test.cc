@@ -106,6 +106,59 @@ TEST_F(ServingTenantsTest, ARequestIsChargedToItsTenant) {
   EXPECT_TRUE(InferAs(bob, "add").ok());
 }
 
+// Over both protocols together, and others go on.
+TEST_F(ServingTenantsTest, RequestsOfATenantAreLimited) {
+  const std::string carol = Token("carol");
+  EXPECT_TRUE(InferAs(carol, "add").ok());
+  EXPECT_THAT(Http(carol, "POST", "/v2/models/add/infer", kBody), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Http(carol, "GET", "/v2/models/add"), StartsWith("HTTP/1.1 200"));
+  const absl::Status status = InferAs(carol, "add");
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("request_rate of tenant carol"));
+  EXPECT_THAT(Http(carol, "GET", "/v2/models/add"), StartsWith("HTTP/1.1 429"));
+  grpc::ClientContext context;
+  As(&context, carol);
+  inference::ModelMetadataRequest request;
+  request.set_name("add");
+  inference::ModelMetadataResponse response;
+  EXPECT_TRUE(
+      absl::IsResourceExhausted(FromGrpc(stub_->ModelMetadata(&context, request, &response))));
+  EXPECT_TRUE(InferAs(Token("alice"), "add").ok());
+}
+
+TEST_F(ServingTenantsTest, TransferredBytesOfATenantAreLimited) {
+  const std::string dora = Token("dora");
+  EXPECT_TRUE(InferAs(dora, "add", 4).ok());  // 64 bytes there and 64 back
+  const absl::Status status = InferAs(dora, "add");
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("transfer_rate of tenant dora"));
+  const std::string answer = Http(dora, "POST", "/v2/models/add/infer", kBody);
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 429"));
+  EXPECT_THAT(answer, HasSubstr("\r\nRetry-After: "));
+}
+
+TEST_F(ServingTenantsTest, OpenStreamsOfATenantAreLimited) {
+  const std::string eve = Token("eve");
+  {
+    grpc::ClientContext context;
+    As(&context, eve);
+    const auto stream = stub_->ModelStreamInfer(&context);
+    ASSERT_TRUE(stream->Write(Floats("add", {1, 4}, {0, 1, 2, 3})));
+    inference::ModelStreamInferResponse response;
+    ASSERT_TRUE(stream->Read(&response));
+    const absl::Status status = InferAs(eve, "add");
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("streams of tenant eve"));
+    EXPECT_TRUE(stream->WritesDone());
+    EXPECT_TRUE(stream->Finish().ok());
+  }
+  // The call is over for the client a moment before the server knows.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  absl::Status again = InferAs(eve, "add");
+  while (!again.ok() && std::chrono::steady_clock::now() < deadline) again = InferAs(eve, "add");
+  EXPECT_TRUE(again.ok()) << again;
+}
+
 // A short text has many values: what they become is charged before it is there.
 TEST_F(ServingTenantsTest, ValuesInJsonAreCharged) {
   const std::string bob = Token("bob");

@@ -127,6 +127,60 @@ TEST_F(SessionFairTest, CompileTimeIsLimited) {
   EXPECT_EQ(engine_.compiled, 0);
 }
 
+// Frees are not limited, so that memory can be given back at any rate.
+TEST_F(SessionFairTest, RequestsAreLimited) {
+  fakes::ManualClock clock;
+  env_.clock = &clock;
+  for (uint64_t handle : {1, 2, 3}) Alloc(handle, 4);
+  ASSERT_TRUE(Sync().ok());
+  quotas_[Quota::kRequestRate] = 2;
+  quotas_[Quota::kRequestBurst] = 3;
+  tenant_->Limit(quotas_, "ask for more", clock.Ns());
+  // The three so far count.
+  const absl::Status refused = StatusOf(Write(1, "abcd"));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_EQ(refused.message(),
+            "request_rate of tenant test is limited to 2 requests in each second, request_burst to "
+            "3 requests: 0 requests more have been used; try again in 1 ms, or ask for more");
+  EXPECT_EQ(RetryAfterMs(refused), 1);
+  EXPECT_EQ(tenant_->accounts[Quota::kRequestRate].refused(), 1);
+  EXPECT_TRUE(Sync().ok());
+  Submit(FreeOp{{3}});
+  EXPECT_TRUE(Sync().ok());
+  clock.Advance(1'500'000'000);
+  Write(1, "abcd");
+  EXPECT_EQ(Bytes(Read(1, 4)), "abcd");
+  EXPECT_EQ(Bytes(Read(1, 4)), "abcd");
+  EXPECT_TRUE(absl::IsResourceExhausted(StatusOf(Read(1, 4))));
+}
+
+// By what clients write and read, however it is sent; the last one admitted may be longer than what
+// is left.
+TEST_F(SessionFairTest, TransferredBytesAreLimited) {
+  fakes::ManualClock clock;
+  env_.clock = &clock;
+  for (uint64_t handle : {1, 2}) Alloc(handle, 4);
+  quotas_[Quota::kTransferRate] = 4;
+  quotas_[Quota::kTransferBurst] = 6;
+  tenant_->Limit(quotas_, "ask for more", clock.Ns());
+  Write(1, "abcd");
+  EXPECT_EQ(Bytes(Read(1, 4)), "abcd");
+  const absl::Status refused = StatusOf(Read(1, 4));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_EQ(
+      refused.message(),
+      "transfer_rate of tenant test is limited to 4 bytes in each second, transfer_burst to 6 "
+      "bytes: 2 bytes more have been used; try again in 501 ms, or ask for more");
+  EXPECT_EQ(RetryAfterMs(refused), 501);
+  EXPECT_TRUE(absl::IsResourceExhausted(StatusOf(Write(2, "abcd"))));
+  EXPECT_EQ(tenant_->accounts[Quota::kTransferRate].refused(), 2);
+  clock.Advance(501'000'000);
+  Write(2, "efgh");
+  EXPECT_EQ(tenant_->accounts[Quota::kTransferRate].refused(), 2);
+  EXPECT_TRUE(Sync().ok());
+  EXPECT_EQ(tenant_->accounts[Quota::kTransferRate].refused(), 2);
+}
+
 // What is taken for a run that never begins is given back.
 TEST_F(SessionFairTest, ACancelledRunCostsNoDeviceTime) {
   fakes::ManualClock clock;
@@ -139,11 +193,11 @@ TEST_F(SessionFairTest, ACancelledRunCostsNoDeviceTime) {
   engine_.gate.Close();
   const uint64_t run = Run(1, 2);
   sink_->Await([&] { return metrics_.count(Metric::kRuns) == 1; });
-  EXPECT_EQ(tenant_->device_time->overdrawn_ms(clock.Ns()), 10);
+  EXPECT_EQ(tenant_->device_time->overdrawn(clock.Ns()), 10);
   session_->Cancel(*sink_, ++last_id_, run, run);
   engine_.gate.Open();
   EXPECT_TRUE(absl::IsCancelled(StatusOf(run)));
-  EXPECT_EQ(tenant_->device_time->overdrawn_ms(clock.Ns()), -10);
+  EXPECT_EQ(tenant_->device_time->overdrawn(clock.Ns()), -10);
 }
 
 // A run that waits for memory has taken device time; its session ends before it begins.
@@ -162,13 +216,13 @@ TEST_F(SessionFairTest, AClosedSessionsRunsCostNoDeviceTime) {
   engine_.gate.Close();
   Run(1, 2);
   Run(1, 2);
-  sink_->Await([&] { return tenant_->device_time->overdrawn_ms(clock.Ns()) == -60; });
+  sink_->Await([&] { return tenant_->device_time->overdrawn(clock.Ns()) == -60; });
   session_->Close();
-  EXPECT_EQ(tenant_->device_time->overdrawn_ms(clock.Ns()), -80) << "the second, which waits";
+  EXPECT_EQ(tenant_->device_time->overdrawn(clock.Ns()), -80) << "the second, which waits";
   engine_.gate.Open();
   pool_->queue(*device_, QueueKind::kCompute)->Drained().Wait().IgnoreError();
   session_ = nullptr;
-  EXPECT_EQ(tenant_->device_time->overdrawn_ms(clock.Ns()), -100);
+  EXPECT_EQ(tenant_->device_time->overdrawn(clock.Ns()), -100);
 }
 
 }  // namespace

@@ -238,7 +238,7 @@ TEST_F(DirectoryTest, WhatIsReplacedHoldsForThoseInUse) {
                     "file", {}));
   EXPECT_EQ(share->weight(), 7);
   EXPECT_EQ(b->share->weight(), 3);
-  EXPECT_EQ(a->device_time->overdrawn_ms(clock_.Ns()), 10);
+  EXPECT_EQ(a->device_time->overdrawn(clock_.Ns()), 10);
   EXPECT_EQ(a->TakeDeviceTime(1, clock_.Ns()).status().message(),
             "device_rate of tenant a is limited to 20 ms in each second, device_burst to 40 ms: 10 "
             "ms more have been used; try again in 501 ms, or raise it with device_rate = VALUE "
@@ -263,7 +263,7 @@ TEST_F(DirectoryTest, WhoIsDroppedKeepsItsDebts) {
   clock_.Advance(100 * kMs);
   const auto again = *directory->Find("t");
   EXPECT_EQ(engines_, 4) << "it had been dropped";
-  EXPECT_EQ(again->device_time->overdrawn_ms(clock_.Ns()), 400);
+  EXPECT_EQ(again->device_time->overdrawn(clock_.Ns()), 400);
   EXPECT_EQ(again->TakeDeviceTime(1, clock_.Ns()).status().code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(again->share, in_a_queue) << "by which a queue knows what it owes";

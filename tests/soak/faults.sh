@@ -1,13 +1,26 @@
 #!/bin/bash
 # A daemon that serves a million operations while things fail around it: clients and compile workers are killed, the
 # configuration is read again all the time (every other time with a mistake), its logs and its cache of kernels are on
-# full disks, its collector of traces is away, and strangers send garbage. Then every session, byte and charge has to be
-# accounted for. Needs the release build (TELEGRAD_BUILD names another one); loopback only.
+# full disks, its collector of traces is away, strangers send garbage and take all descriptors, the network is cut, and
+# the clock jumps. Then every session, byte and charge has to be accounted for. Needs the release build (TELEGRAD_BUILD
+# names another one). The network is a namespace of its own, whose loopback device is cut; without the right to make one
+# nothing is cut. The clock is libfaketime's (Debian's package faketime); without it the clock does not jump.
 set -euo pipefail
 
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
   echo "Usage: tests/soak/faults.sh [OPERATIONS]   (default 1000000)"
   exit 0
+fi
+if [ -z "${TELEGRAD_SOAK_NETWORK:-}" ]; then
+  if command -v ip >/dev/null && unshare -n ip link set lo up 2>/dev/null; then
+    TELEGRAD_SOAK_NETWORK=own exec unshare -n "$0" "$@"
+  fi
+  TELEGRAD_SOAK_NETWORK=shared
+fi
+if [ "$TELEGRAD_SOAK_NETWORK" = own ]; then
+  ip link set lo up
+else
+  echo "soak: the network is not cut: that needs iproute2 and a network namespace"
 fi
 wanted=${1:-1000000}
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -25,9 +38,18 @@ mkdir "$work/cache"
 # A disk of its own of 1 MiB where that is allowed; the access log is on one that is always full.
 full=none
 if mount -t tmpfs -o size=1m,mode=700 telegrad "$work/cache" 2>/dev/null; then full=$work/cache; fi
-"$build/server/telegradd" --config "$conf" --listen 127.0.0.1:0 --admin-listen "unix:$work/admin" --log-level off \
+# The wall clock of the daemon is that of the machine and what this file says. The descriptors that it may have are fewer
+# than strangers ask for.
+echo +0 >"$work/clock"
+clock=()
+for library in /usr/lib/*/faketime/libfaketimeMT.so.1; do
+  [ ! -e "$library" ] || clock=(LD_PRELOAD="$library" FAKETIME_TIMESTAMP_FILE="$work/clock" FAKETIME_CACHE_DURATION=1
+    FAKETIME_DONT_FAKE_MONOTONIC=1)
+done
+[ ${#clock[@]} -gt 0 ] || echo "soak: the clock does not jump: that needs Debian's package faketime"
+(ulimit -n 512 && exec env "${clock[@]}" "$build/server/telegradd" --config "$conf" --listen 127.0.0.1:0 --admin-listen "unix:$work/admin" --log-level off \
   --kernel-cache "$work/cache" --access-log /dev/full --otlp 127.0.0.1:9 --trace-one-in 100 \
-  --session-grace 1000 >"$work/out" 2>"$work/log" &
+  --session-grace 1000 >"$work/out" 2>"$work/log") &
 pid=$!
 clients=()
 trap 'kill -KILL "$pid" "${clients[@]}" 2>/dev/null || true; wait 2>/dev/null || true
@@ -42,12 +64,45 @@ export TELEGRAD_ADDRESS=$address
 port=${address##*:}
 
 rss() { awk '/VmRSS/ {print $2}' "/proc/$pid/status"; }
-stat() { "$telegrad" stats | awk -v name="telegrad_$1" '$1 == name {printf "%d", $2}'; }
 pause() { timeout "$1" tail -f /dev/null || true; }
+# A metric; while the faults last, the daemon may be out of reach.
+stat() {
+  local value
+  for _ in $(seq 100); do
+    if value=$("$telegrad" stats 2>/dev/null | awk -v name="telegrad_$1" '$1 == name {printf "%d", $2}') &&
+      [ -n "$value" ]; then
+      echo "$value"
+      return
+    fi
+    pause 0.1
+  done
+  echo "soak: the daemon does not say telegrad_$1" >&2
+  exit 1
+}
 start_client() {
   "$telegrad" bench --seconds 3600 --sessions 4 --depth 16 --elements "$((RANDOM + 1))" >/dev/null 2>&1 &
   clients[$1]=$!
 }
+strangers() {  # more connections than the daemon may have descriptors
+  python3 - "$port" <<'END'
+import socket, sys
+held = []
+for _ in range(600):
+    try:
+        held.append(socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=1))
+    except OSError:
+        break
+END
+}
+# Cuts the network for a moment, then breaks the connections that there are, where the kernel does that.
+cut() {
+  [ "$TELEGRAD_SOAK_NETWORK" = own ] || return 0
+  ip link set lo down
+  pause 0.3
+  ip link set lo up
+  ! command -v ss >/dev/null || ss -K state established >/dev/null 2>&1 || true
+}
+jump() { printf '%+d\n' "$((RANDOM % 2 ? RANDOM * 60 : -RANDOM * 60))" >"$work/clock"; }  # up to 23 days
 round() {
   local i=$((RANDOM % ${#clients[@]})) worker
   kill -KILL "${clients[$i]}" 2>/dev/null || true
@@ -58,6 +113,11 @@ round() {
   if ((RANDOM % 2)); then configure $((RANDOM % 100 + 1)); else configure 0; fi
   kill -HUP "$pid"
   "$telegrad" admin trace --address "unix:$work/admin" >/dev/null || true
+  case $((RANDOM % 8)) in
+    0) strangers || true ;;
+    1) cut ;;
+    2) jump ;;
+  esac
   { exec 3<>"/dev/tcp/127.0.0.1/$port" && head -c 4096 /dev/urandom >&3; exec 3>&-; } 2>/dev/null || true
   pause 0.2
 }
