@@ -102,7 +102,8 @@ class Daemon {
     caller.principal.subject = "fuzz";
     caller.principal.tenant = tenant_->name;
     caller.principal.admin = true;
-    const grpc::Status status = peer.Run(method.start(services_, &context, std::move(caller)));
+    const grpc::Status status =
+        peer.Run(method.handler.start(services_, &context, std::move(caller)));
     FUZZ_CHECK(status.ok() || !status.error_message().empty() ||
                status.error_code() == grpc::StatusCode::CANCELLED);
     FUZZ_CHECK(status.error_code() != grpc::StatusCode::INTERNAL);
