@@ -72,7 +72,7 @@ class PagesTest(unittest.TestCase):
         self.assertEqual(complete("telegradd", ["telegradd", "--log-level", "w"]), ["warning"])
         self.assertEqual(complete("telegradd", ["telegradd", "--log-level", "=", "de"]), ["debug"])
         self.assertEqual(complete("telegrad-opt", ["telegrad-opt", "--emit", "=", ""]),
-                         ["uop", "llvm", "c", "object", "ptx"])
+                         ["uop", "llvm", "c", "object", "ptx", "asm"])
         self.assertIn("tests/data/digits/", [f"{f}/" for f in complete("telegradd", ["telegradd", "--jwt-keys", "tests/data/di"])])
         self.assertEqual(complete("telegradd", ["telegradd", "--kernels", "1"]), [])
 

@@ -48,7 +48,7 @@ telegrad-opt: tests/golden/opt/errors.cmd: line 1: expected '%', got '$ telegrad
 [exit 1]
 $ telegrad-opt --emit=wasm tests/golden/opt/two_programs.uop
 [stderr]
-telegrad-opt: --emit: "wasm" is not one of uop, llvm, c, object, ptx
+telegrad-opt: --emit: "wasm" is not one of uop, llvm, c, object, ptx, asm
 [exit 2]
 $ telegrad-opt --emit=llvm tests/golden/opt/row_sum.uop
 [stderr]
@@ -56,9 +56,9 @@ telegrad-opt: --emit: piece0 is no program; run --passes=lower
 [exit 1]
 $ telegrad-opt --target=x86-64 tests/golden/opt/two_programs.uop
 [stderr]
-telegrad-opt: --target: "x86-64" is none of host, sm_80, sm_90a, opencl and no key
+telegrad-opt: --target: "x86-64" is none of host, sm_80, sm_90a, the AMD processors, opencl and no key; --help lists them
 [exit 2]
 $ telegrad-opt --emit=llvm tests/golden/opt/two_programs.uop
 [stderr]
-telegrad-opt: no LLVM rendering for the architecture any; expected x86-64, sm_80 or sm_90a
+telegrad-opt: no LLVM rendering for the architecture any; expected one of x86-64, sm_80, sm_90a, gfx90a, gfx942, gfx1100, gfx1201
 [exit 1]
