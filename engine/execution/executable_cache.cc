@@ -19,7 +19,7 @@
 #include "engine/execution/planned_executable.h"
 #include "engine/execution/shared_caches.h"
 #include "engine/ir/content_hash.h"
-#include "engine/schedule/generalize.h"
+#include "engine/rewrite/generalize.h"
 
 namespace telegrad {
 namespace {

@@ -6,14 +6,14 @@
 // A STORE to a symbolic view writes its whole buffer in place: the way back from the view to the
 // buffer puts the value at its elements, and a mask that goes the same way says which they are; the
 // others keep what they hold.
-#include "engine/schedule/generalize.h"
+#include "engine/rewrite/generalize.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
 #include "engine/ir/scalar.h"
-#include "engine/schedule/padded.h"
+#include "engine/rewrite/padded.h"
 #include "engine/types/limits.h"
 
 namespace telegrad {

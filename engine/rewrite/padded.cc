@@ -1,7 +1,7 @@
 // One axis at a time: the value seen as [before, axis, after]. Where a fixed window and a mask say
 // what is meant, the index stays one that can be vectorized; else the axis is gathered by an index
 // computed from the sizes.
-#include "engine/schedule/padded.h"
+#include "engine/rewrite/padded.h"
 
 #include <algorithm>
 
