@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "devices/remote/remote_link.h"
+#include "devices/remote/remote_peers.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -100,6 +101,12 @@ absl::Status RemoteServer::Health(const std::string& device) const {
 DeviceLink RemoteServer::link() const {
   const std::lock_guard lock(mutex_);
   return {round_trip_ns_, bytes_per_second_};
+}
+
+bool RemoteServer::Exchanges(const RemoteServer& other) const {
+  return options_.peers != nullptr && options_.peers == other.options_.peers &&
+         RemotePeers::Sends(*connection_, *other.connection_) &&
+         RemotePeers::Sends(*other.connection_, *connection_);
 }
 
 void RemoteServer::Measured(int64_t bytes, int64_t ns) {

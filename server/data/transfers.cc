@@ -31,6 +31,10 @@ absl::Status Transfers::CheckRoomLocked() const {
 }
 
 absl::Status Transfers::UseNumberLocked(uint64_t transfer, Leftovers* leftovers) {
+  if (transfer >= kFirstAdmitted) {
+    return InvalidArgument("transfer ", transfer, ": numbers from ", kFirstAdmitted,
+                           " are the server's");
+  }
   if (transfer <= last_) {
     return InvalidArgument("transfer ", transfer, " follows ", last_,
                            "; numbers of transfers must increase");
@@ -56,6 +60,14 @@ absl::StatusOr<std::shared_ptr<Upload>> Transfers::Expect(uint64_t transfer, uin
   TG_ASSIGN_OR_RETURN(std::shared_ptr<Upload> upload, UploadLocked(transfer));
   upload->Expect(bytes, &leftovers->credit);
   return upload;
+}
+
+absl::StatusOr<Transfers::Admitted> Transfers::Admit(uint64_t bytes) {
+  std::vector<CreditLine::Part> none;
+  const MutexLock lock(mutex_);
+  TG_ASSIGN_OR_RETURN(std::shared_ptr<Upload> upload, UploadLocked(admitted_));
+  upload->Expect(bytes, &none);
+  return Admitted{admitted_++, std::move(upload)};
 }
 
 absl::Status Transfers::Announce(uint64_t transfer, Leftovers* leftovers) {
@@ -143,7 +155,8 @@ absl::Status Transfers::Take(uint64_t transfer, ByteRange range, const ChunkCont
 
 absl::StatusOr<std::shared_ptr<Upload>> Transfers::FindUpload(uint64_t transfer) {
   const MutexLock lock(mutex_);
-  if (transfer <= last_ && !uploads_.contains(transfer)) {
+  const bool known = transfer <= last_ || transfer >= kFirstAdmitted;
+  if (known && !uploads_.contains(transfer)) {
     return NotFound("transfer ", transfer, " is not an upload that is under way");
   }
   return UploadLocked(transfer);
@@ -171,7 +184,7 @@ absl::StatusOr<Upload::State> Transfers::Stat(uint64_t transfer) const {
   std::shared_ptr<Upload> upload;
   {
     const MutexLock lock(mutex_);
-    if (transfer > last_) {
+    if (transfer > last_ && transfer < kFirstAdmitted) {
       return absl::UnavailableError(
           StrCat("the operation of transfer ", transfer, " has not arrived yet"));
     }
