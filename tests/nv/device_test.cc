@@ -108,7 +108,8 @@ TEST_F(Nv, IsLeftOutWithTheReason) {
 
 // Far more launches, copies and bytes than the rings have room for, in one order.
 // Disabled, because it fails in one of some ten runs on a busy machine: the fake GPU then reports a
-// fault of a kernel, whose cause is not known (docs/nv.md). --gtest_also_run_disabled_tests runs it.
+// fault of a kernel, whose cause is not known (docs/nv.md). --gtest_also_run_disabled_tests runs
+// it.
 TEST_F(Nv, DISABLED_RingsWrapAndHoldTheHostUp) {
   Open();
   constexpr int kRuns = 300;
