@@ -37,8 +37,10 @@ class MachineOps final : public SysOps {
   absl::Status Unmap(std::byte* address, size_t length) override {
     return munmap(address, length) == 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "munmap");
   }
+  // A full fence, which drains write-combining buffers too.
+  void OrderStores() override { __sync_synchronize(); }
   void StoreDoorbell(volatile uint32_t* doorbell, uint32_t value) override {
-    __sync_synchronize();  // a full fence, which drains write-combining buffers too
+    __sync_synchronize();
     *doorbell = value;
     __sync_synchronize();
   }

@@ -25,6 +25,9 @@ class SysOps : public Clock {
   // process's own where fd is -1.
   virtual absl::StatusOr<std::byte*> Map(int fd, size_t length) = 0;
   virtual absl::Status Unmap(std::byte* address, size_t length) = 0;
+  // What this thread stored before is visible to the device before what it stores from now on,
+  // through write-combining mappings too.
+  virtual void OrderStores() = 0;
   // A store that a device acts on: all stores of this thread before it are visible to the device
   // first, those through write-combining mappings too.
   virtual void StoreDoorbell(volatile uint32_t* doorbell, uint32_t value) = 0;

@@ -125,6 +125,7 @@ void BringUp::Submit(Channel& channel, const PushBuffer& push) {
   video_.Store<uint64_t>(channel.ring + channel.put * 8,
                          RingEntry(video_.address + at, push.words().size()));
   ++channel.put;
+  rm_.system().OrderStores();
   video_.Store<uint32_t>(channel.userd + kUserdGpPut, channel.put);
   rm_.system().StoreDoorbell(doorbell_, channel.token);
 }

@@ -139,6 +139,9 @@ void Channel::FlushLocked() {
   parts_.memory.StoreWords(tail, release.words().data(), release.words().size());
   AddEntry(parts_.memory.address + tail, release.words().size());
   for (hcq::FencedRing* ring : {&entries_, &words_, &data_}) ring->Fence(fence_);
+  // A GPU that is still about an earlier doorbell may find the new end of the ring before the next
+  // one, and what is there must be complete.
+  gpu_.system().OrderStores();
   parts_.memory.Store<uint32_t>(UserdOffset(gpu_.limits()) + kUserdGpPut, put_);
   unflushed_ = false;
   gpu_.RingDoorbell(parts_.token);

@@ -228,6 +228,11 @@ absl::Status FakeDriver::Unmap(std::byte* address, size_t length) {
   return absl::OkStatus();
 }
 
+void FakeDriver::OrderStores() {
+  const std::lock_guard lock(mutex_);
+  gpu.Ring();
+}
+
 void FakeDriver::StoreDoorbell(volatile uint32_t* doorbell, uint32_t value) {
   const std::lock_guard lock(mutex_);
   const auto* at = reinterpret_cast<const volatile std::byte*>(doorbell);

@@ -56,6 +56,7 @@ class FakeDriver final : public hcq::SysOps {
   absl::Status Ioctl(int fd, uint32_t request, void* argument) override;
   absl::StatusOr<std::byte*> Map(int fd, size_t length) override;
   absl::Status Unmap(std::byte* address, size_t length) override;
+  void OrderStores() override;
   void StoreDoorbell(volatile uint32_t* doorbell, uint32_t value) override;
   void Pause() override;  // the GPU works; a millisecond passes
   int64_t Ns() const override;

@@ -69,7 +69,7 @@ class FakeGpu {
 
   // The GPU's side of its address space; null where [address, address + bytes) is not mapped.
   std::byte* At(uint64_t address, uint64_t bytes);
-  // A doorbell was rung: all that the host wrote before is seen.
+  // The host ordered its stores, or rang a doorbell: all that it wrote before is seen.
   void Ring() { ++doorbells_; }
   // Does some of the channel's work, at most `words` methods; whether there was any.
   bool Step(FakeChannel& channel, size_t words);
