@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "client/cc/execute_stream.h"
+#include "client/cc/model_value.h"
 #include "client/cc/remote_session.h"
 #include "engine/base/status.h"
 #include "engine/types/limits.h"
@@ -28,6 +29,9 @@ v1::ExecuteRequest ImportRequest(const RemoteImportOptions& options, const std::
     (*import.mutable_input_shapes())[name].mutable_dims()->Add(shape.begin(), shape.end());
   }
   import.mutable_dims()->insert(options.model.dims.begin(), options.model.dims.end());
+  for (const auto& [name, value] : options.model.values) {
+    if (value != nullptr) ToProto(*value, &(*import.mutable_values())[name]);
+  }
   return request;
 }
 
@@ -63,6 +67,13 @@ absl::StatusOr<RemoteModel> ToRemoteModel(const v1::ImportResult& result) {
     }
     out.slots.push_back(std::move(value));
   }
+  for (const v1::ModelValue& value : result.inputs()) {
+    TG_ASSIGN_OR_RETURN(out.inputs.emplace_back(), ToOnnxValue(value, out.slots.size()));
+  }
+  for (const v1::ModelValue& value : result.outputs()) {
+    TG_ASSIGN_OR_RETURN(out.outputs.emplace_back(), ToOnnxValue(value, out.slots.size()));
+  }
+  out.guards.assign(result.guards().begin(), result.guards().end());
   return out;
 }
 

@@ -19,7 +19,7 @@ class ImportResult;
 
 struct RemoteImportOptions {
   std::string format = "onnx";
-  ImportOptions model = {};  // shapes and sizes that the model leaves open
+  ImportOptions model = {};  // shapes and sizes that the model leaves open, and values of inputs
   std::string device = {};   // of the weights; "": that of ConnectOptions
   bool compile = false;      // now, not on the first run
 };
@@ -32,6 +32,9 @@ struct RemoteModel {
   };
   Digest hash;
   std::vector<Value> slots;  // inputs and outputs are in the model's order, each among themselves
+  // What the model's inputs and outputs are, by these slots. Empty of servers that do not say it.
+  std::vector<OnnxValue> inputs, outputs;
+  std::vector<std::string> guards;  // see OnnxPlan
 };
 
 // INTERNAL where the answer breaks the protocol.

@@ -48,4 +48,21 @@ absl::StatusOr<ImportOptions> ImportOptionsOf(const Flags& flags) {
   return options;
 }
 
+absl::StatusOr<std::map<std::string, DimRange, std::less<>>> DimRangesOf(const Flags& flags) {
+  std::map<std::string, DimRange, std::less<>> out;
+  for (const std::string& text : flags.GetList("dim")) {
+    TG_ASSIGN_OR_RETURN(const auto pair, NameAndValue("dim", text));
+    const size_t dots = pair.second.find("..");
+    if (dots == std::string::npos) {
+      return InvalidArgument("--dim ", text, ": expected NAME=MIN..MAX");
+    }
+    DimRange range;
+    TG_ASSIGN_OR_RETURN(range.min, ParseSize("dim", text, pair.second.substr(0, dots)));
+    TG_ASSIGN_OR_RETURN(range.max, ParseSize("dim", text, pair.second.substr(dots + 2)));
+    if (range.max < range.min) return InvalidArgument("--dim ", text, ": the range is empty");
+    out[pair.first] = range;
+  }
+  return out;
+}
+
 }  // namespace telegrad::cli

@@ -9,4 +9,7 @@ namespace telegrad::cli {
 
 absl::StatusOr<ImportOptions> ImportOptionsOf(const Flags& flags);
 
+// --dim NAME=MIN..MAX of `telegrad run`.
+absl::StatusOr<std::map<std::string, DimRange, std::less<>>> DimRangesOf(const Flags& flags);
+
 }  // namespace telegrad::cli

@@ -43,6 +43,8 @@ constexpr FlagRow kRunFlags[] = {
     {"atol", 0, FlagKind::kString, "1e-5", "X", "Absolute tolerance of --expect and --verify"},
     {"verify", 'v', FlagKind::kString, "", "DIR",
      "Folder whose test_data_set_N/input_*.pb are run and compared with output_*.pb"},
+    {"dim", 'd', FlagKind::kList, "", "NAME=MIN..MAX",
+     "Let runs choose the size of a named dimension of the model: one import for all of them"},
     {"timeline", 't', FlagKind::kString, "", "FILE",
      "File that a timeline of the run is written to, for Perfetto (Chrome trace JSON)"},
     {"server-import", 0, FlagKind::kBool, "false", "",

@@ -1,6 +1,7 @@
 // A model on a server, for any number of sets of inputs: an ONNX file, or a plan with its weights.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,10 +27,16 @@ class ModelSession {
   virtual int imports() const = 0;
 };
 
-// Of the file's kind. `server_import`: it is sent unchanged, and the server imports it, if it is an
-// ONNX file.
+// Of an ONNX file: `server_import`: it is sent unchanged, and the server imports it. `ranges`:
+// sizes of its named dimensions for which one import is to do. INVALID_ARGUMENT for both.
+struct ModelOptions {
+  bool server_import = false;
+  std::map<std::string, DimRange, std::less<>> ranges = {};
+};
+
+// Of the file's kind.
 absl::StatusOr<std::unique_ptr<ModelSession>> OpenModel(const std::string& path,
-                                                        bool server_import);
+                                                        ModelOptions options);
 
 // The error of a model that has `names` as inputs and was given another number of them.
 absl::Status WrongInputs(const std::vector<onnx::ValueInfo>& inputs, size_t given);

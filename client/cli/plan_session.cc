@@ -97,16 +97,21 @@ class PlanSession final : public ModelSession {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelSession>> OpenModel(const std::string& path,
-                                                        bool server_import) {
+                                                        ModelOptions options) {
   const auto file = OpenTensorFile(path);
   if (file.ok() && HoldsPlan(**file)) {
-    if (server_import)
-      return InvalidArgument("--server-import: ", path, " is a plan, no ONNX file");
+    if (options.server_import || !options.ranges.empty()) {
+      return InvalidArgument(options.server_import ? "--server-import" : "--dim", ": ", path,
+                             " is a plan, no ONNX file");
+    }
     Budget budget;
     TG_ASSIGN_OR_RETURN(Plan plan, ReadPlan(**file, &budget));
     return std::make_unique<PlanSession>(*file, std::move(plan));
   }
-  return OnnxSession::Open(path, server_import);
+  if (options.server_import && !options.ranges.empty()) {
+    return InvalidArgument("--server-import imports for each size; omit --dim");
+  }
+  return OnnxSession::Open(path, std::move(options));
 }
 
 absl::Status WrongInputs(const std::vector<onnx::ValueInfo>& inputs, size_t given) {

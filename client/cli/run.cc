@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "client/cli/command.h"
+#include "client/cli/import_options.h"
 #include "client/cli/model_session.h"
 #include "client/cli/progress.h"
 #include "client/cli/timeline.h"
@@ -33,7 +34,7 @@ struct Settings {
   std::string path, timeline, verify;
   std::vector<std::string> inputs, outputs, expected;
   Tolerance tolerance;
-  bool server_import = false;
+  ModelOptions model;
 };
 
 absl::StatusOr<Settings> ParseSettings(const Flags& flags) {
@@ -45,7 +46,8 @@ absl::StatusOr<Settings> ParseSettings(const Flags& flags) {
              flags.GetList("output"),
              flags.GetList("expect"),
              {},
-             flags.GetBool("server-import")};
+             {flags.GetBool("server-import"), {}}};
+  TG_ASSIGN_OR_RETURN(s.model.ranges, DimRangesOf(flags));
   TG_ASSIGN_OR_RETURN(s.tolerance.rtol, ParseTolerance(flags, "rtol"));
   TG_ASSIGN_OR_RETURN(s.tolerance.atol, ParseTolerance(flags, "atol"));
   for (const std::string& out : s.outputs) {
@@ -152,9 +154,9 @@ absl::StatusOr<std::vector<OnnxData>> RunInputs(const Settings& settings, ModelS
   absl::StatusOr<RunInfo> run;
   {
     // What is sent goes on while the server compiles.
-    const Progress progress(
-        Transfers(*session, "sending the model",
-                  settings.server_import ? "importing on the server" : "compiling and running"));
+    const Progress progress(Transfers(
+        *session, "sending the model",
+        settings.model.server_import ? "importing on the server" : "compiling and running"));
     timeline->Begin("send model and inputs");
     TG_RETURN_IF_ERROR(model->Send(session));
     run = RunOnce(settings, session, model->plan(), timeline);
@@ -218,7 +220,7 @@ absl::Status Run(const Flags& flags) {
   TG_ASSIGN_OR_RETURN(const Settings settings, ParseSettings(flags));
   Timeline timeline;
   timeline.Begin("read files");
-  TG_ASSIGN_OR_RETURN(const auto model, OpenModel(settings.path, settings.server_import));
+  TG_ASSIGN_OR_RETURN(const auto model, OpenModel(settings.path, settings.model));
   Server server{flags};
   TG_RETURN_IF_ERROR(settings.verify.empty() ? RunGiven(settings, model.get(), &server, &timeline)
                                              : Verify(settings, model.get(), &server, &timeline));

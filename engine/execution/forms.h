@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/schedule/generalize.h"
+#include "engine/rewrite/generalize.h"
 #include "engine/types/var_value.h"
 
 namespace telegrad {

@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "engine/tools/search_pieces.h"
 
 namespace telegrad {
 
@@ -16,9 +15,8 @@ struct OptResult {
   std::string out, err;
 };
 
-// `args` is without the program's name. `read_stdin` is called where the input is "-" or not named,
-// `open` for --search.
+// `args` is without the program's name. `read_stdin` is called where the input is "-" or not named.
 OptResult RunOpt(std::span<const std::string_view> args,
-                 const std::function<std::string()>& read_stdin, const OpenDevice& open = nullptr);
+                 const std::function<std::string()>& read_stdin);
 
 }  // namespace telegrad

@@ -193,9 +193,11 @@ absl::StatusOr<ImportResult> ImportAction::Import(Turn& turn, std::string_view f
   }
   TG_RETURN_IF_ERROR(turn.tenant().graphs.Put(stored).status());
   weights.Keep();
-  return ImportResult{.hash = stored->hash,
-                      .slots = std::make_shared<const std::vector<ImportedSlot>>(std::move(slots)),
-                      .slot_bytes = model.slot_bytes};
+  return ImportResult{
+      .hash = stored->hash,
+      .slots = std::make_shared<const std::vector<ImportedSlot>>(std::move(slots)),
+      .interface = std::make_shared<const ImportedInterface>(std::move(model.interface)),
+      .slot_bytes = model.slot_bytes};
 }
 
 }  // namespace

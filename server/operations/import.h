@@ -31,6 +31,7 @@ struct ImportOp {
 struct ImportResult {
   Digest hash;
   std::shared_ptr<const std::vector<ImportedSlot>> slots;
+  std::shared_ptr<const ImportedInterface> interface;
   int64_t slot_bytes = 0;  // that these take
 
   int64_t kept_bytes() const { return slot_bytes; }

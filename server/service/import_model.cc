@@ -13,6 +13,7 @@
 #include "engine/ir/content_hash.h"
 #include "engine/wire/graph_codec.h"
 #include "google/protobuf/arena.h"
+#include "server/service/model_value.h"
 #include "server/serving/model_format.h"
 #include "server/serving/plan_model.h"
 
@@ -42,6 +43,14 @@ absl::Status CheckNames(ImportedModel* model) {
     bytes += slot.name.size();
     for (const std::string& name : slot.model_names) bytes += name.size();
   }
+  for (const auto* values : {&model->interface.inputs, &model->interface.outputs}) {
+    for (const OnnxValue& value : *values) {
+      bytes += value.name.size() + sizeof(OnnxValue);
+      for (const OnnxValue& e : value.elements) bytes += e.name.size() + sizeof(OnnxValue);
+      if (value.fixed == nullptr) continue;
+      for (const std::string& s : value.fixed->strings.values) bytes += s.size() + sizeof s;
+    }
+  }
   model->slot_bytes = static_cast<int64_t>(bytes + model->slots.size() * sizeof(ImportedSlot));
   if (bytes <= kMaxNameBytes) return absl::OkStatus();
   return ResourceExhausted("the names of the model's inputs, outputs and weights take ", bytes,
@@ -65,18 +74,6 @@ struct OwnContents {
   Budget::Held held;
 };
 
-absl::Status CheckTensors(const OnnxPlan& onnx) {
-  for (const auto* values : {&onnx.inputs, &onnx.outputs}) {
-    for (const OnnxValue& value : *values) {
-      if (value.slot >= 0) continue;
-      return Unimplemented(
-          "import: '", value.name,
-          "' is not a tensor; the inputs and outputs of an imported model must be tensors");
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<ImportedModel> FromPlan(OnnxPlan onnx, Budget* budget) {
   auto own = std::make_shared<OwnContents>(budget);
   ImportedModel out;
@@ -86,6 +83,7 @@ absl::StatusOr<ImportedModel> FromPlan(OnnxPlan onnx, Budget* budget) {
       if (value.slot >= 0) out.slots[value.slot].model_names.push_back(value.name);
     }
   }
+  out.interface = {std::move(onnx.inputs), std::move(onnx.outputs), std::move(onnx.guards)};
   TG_RETURN_IF_ERROR(CheckNames(&out));
   out.contents.resize(out.slots.size());
   for (OnnxWeight& weight : onnx.weights) {
@@ -102,7 +100,6 @@ absl::StatusOr<ImportedModel> FromPlan(OnnxPlan onnx, Budget* budget) {
 absl::StatusOr<ImportedModel> FromOnnx(std::string_view file, const ImportOptions& options,
                                        Budget* budget) {
   TG_ASSIGN_OR_RETURN(OnnxPlan onnx, ImportOnnx(file, options, budget));
-  TG_RETURN_IF_ERROR(CheckTensors(onnx));
   return FromPlan(std::move(onnx), budget);
 }
 
@@ -195,9 +192,21 @@ ImportOp ToImport(v1::Import& import, std::unique_ptr<Payload> payload) {
     options.input_shapes[name].assign(shape.dims().begin(), shape.dims().end());
   }
   options.dims.insert(import.dims().begin(), import.dims().end());
+  absl::Status given;
+  for (auto& [name, value] : *import.mutable_values()) {
+    auto data = ToOnnxData(value);
+    if (data.ok()) {
+      options.values[name] = std::make_shared<const onnx::OnnxData>(*std::move(data));
+    } else {
+      given = absl::Status(data.status().code(), StrCat("import: the value of '", Clip(name, 256),
+                                                        "': ", ToStd(data.status().message())));
+    }
+  }
   ImportOp op;
-  op.decode = [format = std::move(*import.mutable_format()), options = std::move(options)](
-                  std::string_view file, Budget* budget) {
+  op.decode = [format = std::move(*import.mutable_format()), options = std::move(options),
+               given = std::move(given)](std::string_view file,
+                                         Budget* budget) -> absl::StatusOr<ImportedModel> {
+    TG_RETURN_IF_ERROR(given);
     return ReadModelFile(format, file, options, budget);
   };
   op.payload = std::move(payload);
@@ -221,6 +230,9 @@ void ToProto(const ImportResult& result, v1::ImportResult* out) {
     to->set_bytes(static_cast<uint64_t>(slot.bytes));
     to->set_handle(slot.handle);
   }
+  for (const OnnxValue& value : result.interface->inputs) ToProto(value, out->add_inputs());
+  for (const OnnxValue& value : result.interface->outputs) ToProto(value, out->add_outputs());
+  out->mutable_guards()->Add(result.interface->guards.begin(), result.interface->guards.end());
 }
 
 }  // namespace telegrad

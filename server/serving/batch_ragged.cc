@@ -90,12 +90,17 @@ absl::Status Batcher::Cut(const Batch& batch, const Waiting& waiting, size_t out
       box[axis] = waiting.sizes[i];
     }
   }
+  return CutTo(std::move(box), batch.form->outputs[output].dtype, out);
+}
+
+// The part of an output that begins where it does and has that shape, in memory of its own.
+absl::Status Batcher::CutTo(Shape box, DType dtype, InferOutput* out) const {
   if (box == out->shape) return absl::OkStatus();
   struct Kept {
     Reservation paid;
     std::string bytes;
   };
-  const int64_t element = ByteSize(batch.form->outputs[output].dtype);
+  const int64_t element = ByteSize(dtype);
   auto kept = std::make_shared<Kept>();
   TG_ASSIGN_OR_RETURN(kept->paid, Reservation::Take(tenant_->accounts.shared(Quota::kHostStaging),
                                                     NumElements(box) * element));
@@ -108,6 +113,19 @@ absl::Status Batcher::Cut(const Batch& batch, const Waiting& waiting, size_t out
   out->bytes = static_cast<int64_t>(kept->bytes.size());
   out->owner = std::move(kept);
   return absl::OkStatus();
+}
+
+// Takes off what the run has not used of an output whose shape it decides.
+absl::Status Batcher::CutToRun(const Batch& batch, const Form::Io& io, InferOutput* out) const {
+  Shape box(io.shape.size());
+  const auto& memory = batch.buffers->shapes[static_cast<size_t>(io.run_shape)];
+  if (memory != nullptr) std::memcpy(box.data(), memory->host(), box.size() * sizeof(box[0]));
+  for (size_t i = 0; i < box.size(); ++i) {
+    if (box[i] >= 0 && box[i] <= io.shape[i]) continue;
+    return Internal("output '", out->name, "' of ", ToString(io.shape), " has the shape ",
+                    ToString(box));
+  }
+  return CutTo(std::move(box), io.dtype, out);
 }
 
 }  // namespace telegrad

@@ -27,7 +27,7 @@ constexpr int kMostAttempts = 3;
 int64_t BytesOf(const BufferSet& buffers, const Form& form) {
   int64_t bytes = 0;
   for (const auto* ios : {&form.inputs, &form.outputs, &form.controls, &form.states_in,
-                          &form.states_out, &form.hidden}) {
+                          &form.states_out, &form.shapes, &form.hidden}) {
     for (const Form::Io& io : *ios) {
       if (io.slot >= 0) bytes += buffers.views[static_cast<size_t>(io.slot)].length;
     }
@@ -133,6 +133,7 @@ absl::StatusOr<std::unique_ptr<BufferSet>> Batcher::NewBuffers(const Form& form)
   for (const Form::Io& io : form.controls) TG_RETURN_IF_ERROR(add(io, &out->controls));
   for (const Form::Io& io : form.states_in) TG_RETURN_IF_ERROR(add(io, &out->states_in));
   for (const Form::Io& io : form.states_out) TG_RETURN_IF_ERROR(add(io, nullptr));
+  for (const Form::Io& io : form.shapes) TG_RETURN_IF_ERROR(add(io, &out->shapes));
   for (const Form::Io& io : form.hidden) TG_RETURN_IF_ERROR(add(io, nullptr));
   return out;
 }
@@ -214,14 +215,20 @@ absl::StatusOr<TimelinePoint> Batcher::CopyOut(const Batch& batch, const Timelin
   TimelinePoint last = run;
   Device& device = *batch.form->device;
   if (model_.config().sequences) TG_RETURN_IF_ERROR(CopyStatesOut(batch, run, &last));
-  for (size_t i = 0; i < batch.form->outputs.size() && !device.host_visible(); ++i) {
-    const Form::Io& io = batch.form->outputs[i];
-    if (io.bytes == 0) continue;
-    const TimelinePoint waits[] = {run, last};
-    TG_ASSIGN_OR_RETURN(last,
-                        EnqueueCopy(queues_, device, {batch.buffers->outputs[i], 0, io.bytes},
-                                    batch.buffers->views[static_cast<size_t>(io.slot)], waits));
-  }
+  const auto copy = [&](const std::vector<Form::Io>& ios,
+                        const std::vector<std::shared_ptr<Memory>>& hosts) -> absl::Status {
+    for (size_t i = 0; i < ios.size(); ++i) {
+      if (ios[i].bytes == 0) continue;
+      const TimelinePoint waits[] = {run, last};
+      TG_ASSIGN_OR_RETURN(
+          last, EnqueueCopy(queues_, device, {hosts[i], 0, ios[i].bytes},
+                            batch.buffers->views[static_cast<size_t>(ios[i].slot)], waits));
+    }
+    return absl::OkStatus();
+  };
+  if (device.host_visible()) return last;
+  TG_RETURN_IF_ERROR(copy(batch.form->outputs, batch.buffers->outputs));
+  TG_RETURN_IF_ERROR(copy(batch.form->shapes, batch.buffers->shapes));
   return last;
 }
 
@@ -283,7 +290,6 @@ void Batcher::Run(const BatchPtr& batch) {
     batch->times.run_ns = env.clock->Ns();
     const int64_t ns = batch->taken->ns.load(std::memory_order_relaxed);
     self->tenant_->device_time->Correct(predicted_ns, ns);
-    batch->model->maker().owner->engine->Ran(*batch->form->executable, ns, self->tenant_->share);
     if (batch->form->io_bytes <= kCopiedInline) return self->Ended(batch, status);
     env.workers->Post([self, batch, status] { self->Ended(batch, status); }, self->tenant_->share);
   };
@@ -324,6 +330,7 @@ absl::StatusOr<InferResult> Batcher::Scatter(const Batch& batch, const Waiting& 
     }
     out.data = data;
     if (!batch.sizes.empty()) TG_RETURN_IF_ERROR(Cut(batch, waiting, output, &out));
+    if (io.run_shape >= 0) TG_RETURN_IF_ERROR(CutToRun(batch, io, &out));
     if (classes > 0) {
       TG_RETURN_IF_ERROR(
           Classify(io.dtype, classes, form.rows > 0, batch.model->labels(output), &out));

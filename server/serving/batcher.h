@@ -41,6 +41,7 @@ struct BufferSet {
   // By input and by output, in memory of the host: the device's where the host can address it.
   std::vector<std::shared_ptr<Memory>> inputs, outputs;
   std::vector<std::shared_ptr<Memory>> controls, states_in;  // of sequences, likewise
+  std::vector<std::shared_ptr<Memory>> shapes;               // likewise
   bool reusable = true;  // nothing that is under way on the device uses them any more
 };
 
@@ -104,6 +105,8 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   bool GatherRagged(const Batch& batch, size_t input) const;
   absl::Status Cut(const Batch& batch, const Waiting& waiting, size_t output,
                    InferOutput* out) const;
+  absl::Status CutTo(Shape box, DType dtype, InferOutput* out) const;
+  absl::Status CutToRun(const Batch& batch, const Form::Io& io, InferOutput* out) const;
   absl::Status MakeStates(const Batch& batch);
   void GatherControls(const Batch& batch) const;
   absl::Status CopyStatesIn(const Batch& batch, std::vector<TimelinePoint>* waits);

@@ -77,6 +77,12 @@ class EnsembleSource final : public FormSource {
                            "; a model that depends on values is no step of an ensemble");
     }
     TG_RETURN_IF_ERROR(read.status());
+    for (const OnnxValue& output : read->model.interface.outputs) {
+      if (output.shape_slot < 0) continue;
+      return Unimplemented("output '", output.name,
+                           "' has a shape that depends on values; such a model is no step of an "
+                           "ensemble");
+    }
     TG_ASSIGN_OR_RETURN(const GraphJoin::Values outputs, join->Add(read->model, inputs));
     for (size_t i = 0; i < step.outputs.size(); ++i) {
       if (step.outputs[i] == SIZE_MAX) continue;

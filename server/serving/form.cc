@@ -76,6 +76,34 @@ absl::Status FindSequenceSlots(const SequenceBatching& sequences, const ReadForm
   return absl::OkStatus();
 }
 
+// The shapes that each run decides.
+absl::Status FindShapes(const ModelConfig& config, const ImportedModel& model, Form* form) {
+  for (size_t i = 0; i < form->outputs.size(); ++i) {
+    const std::string& name = config.outputs[i].name;
+    const auto it = std::ranges::find(model.interface.outputs, name, &OnnxValue::name);
+    if (it == model.interface.outputs.end() || it->shape_slot < 0) continue;
+    if (form->rows > 0) {
+      return InvalidArgument("the shape of the model's output '", name,
+                             "' depends on values, so that a batch cannot be taken apart again; "
+                             "set max_batch_size to 0 in config.pbtxt");
+    }
+    if (config.outputs[i].inner) {
+      return InvalidArgument("the shape of the model's output '", name,
+                             "' depends on values; it has no reshape in config.pbtxt");
+    }
+    const ImportedSlot& slot = model.slots[static_cast<size_t>(it->shape_slot)];
+    form->outputs[i].run_shape = static_cast<int>(form->shapes.size());
+    form->shapes.push_back({it->shape_slot, slot.dtype, slot.shape, slot.bytes});
+  }
+  for (const Form::Io& state : form->states_out) {
+    const auto of_slot = [&](const OnnxValue& value) { return value.slot == state.slot; };
+    const auto it = std::ranges::find_if(model.interface.outputs, of_slot);
+    if (it == model.interface.outputs.end() || it->shape_slot < 0) continue;
+    return InvalidArgument("the shape of the state '", it->name, "' depends on values");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckBatch(const ModelConfig& config, const Form& form) {
   for (size_t i = 0; form.rows > 0 && i < form.outputs.size(); ++i) {
     const Shape& shape = form.outputs[i].shape;
@@ -144,10 +172,13 @@ absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(FormSource& source,
   if (config.sequences) {
     TG_RETURN_IF_ERROR(FindSequenceSlots(*config.sequences, imported, form.get()));
   }
+  TG_RETURN_IF_ERROR(FindShapes(config, model, form.get()));
   TG_RETURN_IF_ERROR(CheckBatch(config, *form));
   for (size_t i = 0; i < model.slots.size(); ++i) {
     const ImportedSlot& slot = model.slots[i];
-    if (slot.role == ImportedSlot::Role::kOutput && slot.model_names.empty()) {
+    const bool shape =
+        std::ranges::find(form->shapes, static_cast<int>(i), &Form::Io::slot) != form->shapes.end();
+    if (slot.role == ImportedSlot::Role::kOutput && slot.model_names.empty() && !shape) {
       form->hidden.push_back({static_cast<int>(i), slot.dtype, slot.shape, slot.bytes});
     }
   }

@@ -27,10 +27,14 @@ struct Form {
     int64_t bytes = 0;  // in its slot
     // Of an output of strings, which no slot has: its elements as the protocol has them.
     std::shared_ptr<const std::string> strings = nullptr;
+    // Of an output whose shape each run decides: which of `shapes` holds it; `shape` then bounds
+    // it.
+    int run_shape = -1;
   };
   std::shared_ptr<const Executable> executable;
   std::vector<Io> inputs, outputs;                  // in the order of the configuration
   std::vector<Io> controls, states_in, states_out;  // of sequences, likewise
+  std::vector<Io> shapes;                           // of outputs, see run_shape
   std::vector<Io> hidden;                           // outputs that the model does not name
   std::vector<BufferView> weights;                  // by slot; empty where it is none
   std::vector<bool> guards;  // by input: whether this form is for its values alone

@@ -201,7 +201,9 @@ absl::Status ServedModel::LearnOutputs(const FormCache::FormPtr& form) {
     spec.strings = form->outputs[i].strings != nullptr;
     if (spec.inner) continue;
     spec.shape = form->outputs[i].shape;
-    if (config_.by_value || !KnownShapes(config_, form->rows)) std::ranges::fill(spec.shape, -1);
+    if (config_.by_value || form->outputs[i].run_shape >= 0 || !KnownShapes(config_, form->rows)) {
+      std::ranges::fill(spec.shape, -1);
+    }
     if (form->rows > 0) spec.shape.front() = -1;
   }
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/hash.h"
+#include "engine/frontend/onnx/import.h"
 #include "engine/ir/graph.h"
 
 namespace telegrad {
@@ -30,11 +31,18 @@ struct ImportedSlot {
   uint64_t handle = 0;  // of a weight, once it has one
 };
 
+// What a model's inputs and outputs are, by slots, and the inputs on whose values it depends.
+struct ImportedInterface {
+  std::vector<OnnxValue> inputs, outputs;
+  std::vector<std::string> guards;
+};
+
 struct ImportedModel {
   VerifiedGraph graph;
   int64_t graph_bytes = 0;  // serialized
   std::vector<ImportedSlot> slots;
-  int64_t slot_bytes = 0;                  // that these take
+  ImportedInterface interface;
+  int64_t slot_bytes = 0;                  // that these and the slots take
   std::vector<std::string_view> contents;  // by slot, of the weights: in the file, or in
   std::shared_ptr<const void> keep;
 };

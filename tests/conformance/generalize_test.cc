@@ -1,6 +1,6 @@
 // One form of a graph for all values of its variables, against the interpreter of the graph itself
 // with each value.
-#include "engine/schedule/generalize.h"
+#include "engine/rewrite/generalize.h"
 
 #include <gtest/gtest.h>
 

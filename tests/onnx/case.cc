@@ -123,17 +123,25 @@ void Bind(const OnnxValue& input, const OnnxData& data, Slots* slots) {
   }
 }
 
-OnnxData Result(const OnnxPlan& model, const OnnxValue& output, const Slots& slots) {
+HostTensor Content(const OnnxPlan& model, int number, const Slots& slots) {
+  const Slot& slot = model.plan.slots[number];
+  const std::vector<uint8_t>& bytes = slots[number];
+  return {slot.dtype, slot.shape, std::string(bytes.begin(), bytes.end())};
+}
+
+absl::StatusOr<OnnxData> Result(const OnnxPlan& model, const OnnxValue& output,
+                                const Slots& slots) {
   if (output.kind == OnnxValue::Kind::kFixed) return *output.fixed;
   if (output.kind == OnnxValue::Kind::kTensor) {
-    const Slot& slot = model.plan.slots[output.slot];
-    const std::vector<uint8_t>& bytes = slots[output.slot];
-    return {.kind = Kind::kTensor,
-            .tensor = {slot.dtype, slot.shape, std::string(bytes.begin(), bytes.end())}};
+    OnnxData out{.kind = Kind::kTensor, .tensor = Content(model, output.slot, slots)};
+    if (output.shape_slot < 0) return out;
+    const auto shape = Content(model, output.shape_slot, slots).Values<int64_t>();
+    TG_ASSIGN_OR_RETURN(out.tensor, Cut(out.tensor, shape));
+    return out;
   }
   OnnxData out{.kind = Kind::kSequence};
   for (const OnnxValue& element : output.elements) {
-    out.elements.push_back(Result(model, element, slots));
+    TG_ASSIGN_OR_RETURN(out.elements.emplace_back(), Result(model, element, slots));
   }
   return out;
 }
@@ -162,6 +170,10 @@ absl::Status RunSet(const OnnxCase& item, const std::string& file, const fs::pat
   TG_ASSIGN_OR_RETURN(const std::vector<OnnxData> want, ReadSet(data, "output", parsed.outputs));
   ImportOptions options;
   for (size_t i = 0; i < inputs.size(); ++i) {
+    if (item.by_shape && inputs[i].kind == Kind::kTensor) {
+      options.input_shapes.emplace(types[i].name, inputs[i].tensor.shape);
+      continue;
+    }
     options.values.emplace(types[i].name, std::make_shared<const OnnxData>(inputs[i]));
   }
   ExternalFiles files(item.folder);
@@ -183,7 +195,8 @@ absl::Status RunSet(const OnnxCase& item, const std::string& file, const fs::pat
     return FailedPrecondition("has ", model.outputs.size(), " outputs, expected ", want.size());
   }
   for (size_t i = 0; i < want.size(); ++i) {
-    const absl::Status s = Compare(item, want[i], Result(model, model.outputs[i], slots));
+    TG_ASSIGN_OR_RETURN(const OnnxData got, Result(model, model.outputs[i], slots));
+    const absl::Status s = Compare(item, want[i], got);
     if (!s.ok()) return FailedPrecondition("output ", i, " ", ToStd(s.message()));
   }
   return absl::OkStatus();

@@ -17,7 +17,7 @@ namespace telegrad::testing {
 namespace {
 
 constexpr std::string_view kHelp =
-    R"(onnx_conformance [--jobs N] [--timeout S] [--list] [--all] FOLDER [NAME...]
+    R"(onnx_conformance [--jobs N] [--timeout S] [--list] [--all] [--by-shape] FOLDER [NAME...]
 
 Runs the ONNX cases in FOLDER (CASE/model.onnx with CASE/test_data_set_N/{input,output}_N.pb) on the
 CPU device and compares types, shapes and values. FOLDER may also be given by TELEGRAD_ONNX_CASES.
@@ -28,6 +28,7 @@ contain one of them; "=NAME" the case of that name.
   --timeout S  seconds that a case may take (default 60)
   --list       only print the names of the cases
   --all        list the cases that passed as well
+  --by-shape   import for the shapes of the inputs, without their values
 
 Prints a table by operator and each failure with its message. Exit code 0: all passed, 1: not all,
 2: wrong usage.
@@ -37,7 +38,7 @@ struct Settings {
   std::string folder;
   std::vector<std::string> names;
   SweepOptions sweep{.jobs = 2, .timeout_s = 60};
-  bool list = false, all = false, help = false;
+  bool list = false, all = false, help = false, by_shape = false;
 };
 
 absl::StatusOr<Settings> ParseArguments(const std::vector<std::string>& arguments) {
@@ -53,6 +54,8 @@ absl::StatusOr<Settings> ParseArguments(const std::vector<std::string>& argument
       out.list = true;
     } else if (arg == "--all") {
       out.all = true;
+    } else if (arg == "--by-shape") {
+      out.by_shape = true;
     } else if (arg == "--jobs") {
       if (!absl::SimpleAtoi(value, &out.sweep.jobs) || out.sweep.jobs < 1) {
         return InvalidArgument("--jobs: expected a number from 1, got '", value, "'");
@@ -122,6 +125,7 @@ int Main(const std::vector<std::string>& arguments) {
     return 2;
   }
   std::erase_if(*cases, [&](const OnnxCase& item) { return !Wanted(item, settings->names); });
+  for (OnnxCase& item : *cases) item.by_shape = settings->by_shape;
   if (settings->list) {
     for (const OnnxCase& item : *cases) std::printf("%s\n", item.name.c_str());
     return 0;

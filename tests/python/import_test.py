@@ -60,6 +60,27 @@ class ImportTest(DaemonTest):
             input_shapes={"input": (2, 1, 224, 224)})
         self.assertEqual(shapes.slot("input").shape, (2, 1, 224, 224))
 
+    def test_shapes_that_values_decide(self):
+        """By each run where that can be, else by values that are given with the model."""
+        nodes = path("tests", "data", "onnx_nodes")
+        model = self.session().import_model(os.path.join(nodes, "test_nonzero_example", "model.onnx"))
+        self.assertEqual(model.guards, ())
+        for x in ([[1, 0], [1, 1]], [[0, 0], [0, 0]], [[1, 1], [1, 1]]):
+            got = model({"condition": np.array(x, bool)})
+            self.assertEqual(set(got), {"result"})
+            np.testing.assert_array_equal(got["result"], np.array(np.nonzero(np.array(x))))
+        slices = os.path.join(nodes, "test_slice_neg_steps", "model.onnx")
+        with raises(self, Code.UNIMPLEMENTED, "'axes'"):
+            self.session().import_model(slices)
+        x = np.random.default_rng(1).standard_normal((20, 10, 5)).astype(np.float32)
+        starts, ends, axes = ([20, 10, 4], [0, 0, 1], [0, 1, 2])
+        inputs = {"x": x, "starts": np.array(starts), "ends": np.array(ends),
+                  "axes": np.array(axes), "steps": np.array([-1, -3, -2])}
+        model = self.session().import_model(
+            slices, values={name: inputs[name] for name in ("axes", "steps")})
+        self.assertEqual(set(model.guards), {"axes", "steps"})
+        np.testing.assert_array_equal(model(inputs)["y"], x[20:0:-1, 10:0:-3, 4:1:-2])
+
     def test_several_models_and_weights_by_name(self):
         session = self.session()
         first, second = (session.import_model(os.path.join(MNIST, "model.onnx")) for _ in range(2))

@@ -170,6 +170,116 @@ TEST_F(ImportTest, IsWhatTheClientWouldHaveMade) {
 }
 
 // Beyond what one message may hold: it goes through a buffer, which is freed again.
+// Of an answer that says them, where each run decides their shapes: what is there of them.
+std::vector<HostTensor> AsRun(const RemoteModel& model, const std::vector<HostTensor>& slots) {
+  std::map<int, HostTensor> by_slot;
+  size_t next = 0;
+  for (size_t i = 0; i < model.slots.size(); ++i) {
+    if (model.slots[i].slot.role == SlotRole::kOutput) by_slot[static_cast<int>(i)] = slots[next++];
+  }
+  std::vector<HostTensor> out;
+  for (const OnnxValue& value : model.outputs) {
+    out.push_back(by_slot[value.slot]);
+    if (value.shape_slot < 0) continue;
+    auto cut = Cut(out.back(), by_slot[value.shape_slot].Values<int64_t>());
+    EXPECT_TRUE(cut.ok()) << cut.status();
+    if (cut.ok()) out.back() = *std::move(cut);
+  }
+  return out;
+}
+
+TEST_F(ImportTest, ARunDecidesTheShapeOfAResult) {
+  const std::string file = ModelWriter()
+                               .Input("x", DType::kFloat32, {5})
+                               .Node("NonZero", {"x"}, {"at"})
+                               .Node("Neg", {"x"}, {"y"})
+                               .Output("at")
+                               .Output("y")
+                               .File(13);
+  const auto model = Import(file);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(model->guards.empty());
+  ASSERT_EQ(model->outputs.size(), 2u);
+  EXPECT_GE(model->outputs[0].shape_slot, 0);
+  EXPECT_LT(model->outputs[1].shape_slot, 0);
+  for (const auto& [values, want] :
+       std::vector<std::pair<std::vector<float>, std::vector<int64_t>>>{
+           {{0, 1, 0, 2, 3}, {1, 3, 4}},
+           {{0, 0, 0, 0, 0}, {}},
+           {{1, 1, 1, 1, 1}, {0, 1, 2, 3, 4}}}) {
+    const auto slots = Run(*model, {HostTensor::Of<float>({5}, values)});
+    ASSERT_TRUE(slots.ok()) << slots.status();
+    const auto got = AsRun(*model, *slots);
+    EXPECT_EQ(got[0].Values<int64_t>(), want);
+    EXPECT_THAT(got[1].shape, ElementsAre(5));
+  }
+}
+
+TEST_F(ImportTest, ValuesThatDecideAShapeComeWithTheModel) {
+  const std::string file = ModelWriter()
+                               .Input("x", DType::kFloat32, {6})
+                               .Input("to", DType::kInt64, {2})
+                               .Node("Reshape", {"x", "to"}, {"y"})
+                               .Output("y")
+                               .File(13);
+  const absl::Status without = Import(file).status();
+  EXPECT_EQ(without.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(without.ToString(), HasSubstr("'to'"));
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 3}, {3, 2}}) {
+    RemoteImportOptions options;
+    const HostTensor to = HostTensor::Of<int64_t>({2}, shape);
+    options.model.values["to"] = std::make_shared<const onnx::OnnxData>(
+        onnx::OnnxData{.kind = onnx::OnnxData::Kind::kTensor, .tensor = to});
+    const auto model = Import(file, options);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_THAT(model->guards, ElementsAre("to"));
+    const auto got = Run(*model, {HostTensor::Of<float>({6}, {1, 2, 3, 4, 5, 6}), to});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ((*got)[0].shape, Shape(shape));
+  }
+  RemoteImportOptions options;
+  options.model.values["nobody"] = std::make_shared<const onnx::OnnxData>();
+  EXPECT_THAT(Import(file, options).status().ToString(), HasSubstr("no input 'nobody'"));
+  // Values that are none, or not the input's.
+  for (const HostTensor& bad :
+       {HostTensor{DType::kInt64, {2}, "abc"}, HostTensor{DType::kInt64, {-1}, ""},
+        HostTensor{DType::kInt64, {int64_t{1} << 40, int64_t{1} << 40}, ""},
+        HostTensor::Of<float>({2}, {2, 3}), HostTensor::Of<int64_t>({2}, {4, 2})}) {
+    RemoteImportOptions given;
+    given.model.values["to"] = std::make_shared<const onnx::OnnxData>(
+        onnx::OnnxData{.kind = onnx::OnnxData::Kind::kTensor, .tensor = bad});
+    EXPECT_EQ(Import(file, given).status().code(), absl::StatusCode::kInvalidArgument)
+        << Import(file, given).status();
+  }
+}
+
+TEST_F(ImportTest, SequencesAndStringsAreInputsAndOutputs) {
+  const std::string file =
+      ModelWriter()
+          .StringInput("words", {2})
+          .Input("x", DType::kFloat32, {4})
+          .Node("Identity", {"words"}, {"same"})
+          .Node("SplitToSequence", {"x"}, {"parts"}, {{"keepdims", int64_t{1}}})
+          .Output("same")
+          .Output("parts")
+          .File(14);
+  EXPECT_EQ(Import(file).status().code(), absl::StatusCode::kUnimplemented);
+  RemoteImportOptions options;
+  options.model.values["words"] = std::make_shared<const onnx::OnnxData>(
+      onnx::OnnxData{.kind = onnx::OnnxData::Kind::kStrings, .strings = {{2}, {"one", "two"}}});
+  const auto model = Import(file, options);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->guards, ElementsAre("words"));
+  ASSERT_EQ(model->outputs.size(), 2u);
+  ASSERT_NE(model->outputs[0].fixed, nullptr);
+  EXPECT_THAT(model->outputs[0].fixed->strings.values, ElementsAre("one", "two"));
+  EXPECT_EQ(model->outputs[1].elements.size(), 4u);
+  const auto got = Run(*model, {HostTensor::Of<float>({4}, {1, 2, 3, 4})});
+  ASSERT_TRUE(got.ok()) << got.status();
+  ASSERT_EQ(got->size(), 4u);
+  EXPECT_THAT((*got)[2].Values<float>(), ElementsAre(3));
+}
+
 TEST_F(ImportTest, AFileOfMoreThanAMessage) {
   HostTensor w{DType::kFloat32, {5000, 5000}, std::string(100'000'000, '\0')};
   for (int i = 0; i < 5000; ++i) {

@@ -360,6 +360,36 @@ class DimEntry(Message):
     value: int = int64(2)
 
 
+class ModelElementKind(enum.IntEnum):
+    TENSOR = 0
+    STRINGS = 1
+    NOTHING = 2
+
+
+@dataclass
+class ModelElement(Message):
+    kind: int = enumeration(1, ModelElementKind)
+    slot: int = uint32(2)
+    shape_slot: int = uint32(3)
+    dtype: int = uint32(4)
+    dims: list[int] = repeated(5, "int64")
+    data: bytes = data(6)
+    strings: list[bytes] = repeated(7, "bytes")
+
+
+@dataclass
+class ModelValue(Message):
+    name: str = string(1)
+    sequence: bool = boolean(2)
+    elements: list[ModelElement] = repeated(3, ModelElement)
+
+
+@dataclass
+class ValueEntry(Message):
+    key: str = string(1)
+    value: ModelValue | None = submessage(2, ModelValue)
+
+
 @dataclass
 class Import(Message):
     format: str = string(1)
@@ -370,6 +400,7 @@ class Import(Message):
     input_shapes: list[ShapeEntry] = repeated(6, ShapeEntry)
     dims: list[DimEntry] = repeated(7, DimEntry)
     compile: bool = boolean(8)
+    values: list[ValueEntry] = repeated(9, ValueEntry)
 
 
 @dataclass
@@ -387,6 +418,9 @@ class ImportedSlot(Message):
 class ImportResult(Message):
     hash: bytes = data(1)
     slots: list[ImportedSlot] = repeated(2, ImportedSlot)
+    inputs: list[ModelValue] = repeated(3, ModelValue)
+    outputs: list[ModelValue] = repeated(4, ModelValue)
+    guards: list[str] = repeated(5, "string")
 
 
 @dataclass

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
+import numpy as np
+
 from telegrad import _messages as messages
+from telegrad import dtypes
 from telegrad.buffers import BufferBase
 from telegrad.dtypes import Sink
 from telegrad.errors import Code, TelegradError, invalid
@@ -150,17 +153,39 @@ def cancel(first: int, last: int) -> Operation:
 
 def import_model(model: bytes, file: BufferBase | None, format: str, first_handle: int,
                  device: str, input_shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int],
-                 compile: bool) -> Operation:
+                 values: Mapping[str, Any], compile: bool) -> Operation:
     """`file`: a buffer that holds the model, which then does not travel with the operation."""
     request = messages.Import(
         format=format, first_handle=first_handle, device=device, compile=compile,
         input_shapes=[messages.ShapeEntry(key=name, value=messages.Dims(dims=list(shape)))
                       for name, shape in input_shapes.items()],
-        dims=[messages.DimEntry(key=name, value=size) for name, size in dims.items()])
+        dims=[messages.DimEntry(key=name, value=size) for name, size in dims.items()],
+        values=[messages.ValueEntry(key=name, value=_model_value(value))
+                for name, value in values.items()])
     if file is not None:
         request.handle, request.bytes = file.handle, len(model)
     return Operation("import", messages.ExecuteRequest(
         import_=request, data=b"" if file is not None else model), _imported)
+
+
+def _model_value(value: Any) -> messages.ModelValue:
+    """What is bound to an input: an array, strings, a list of such, or None."""
+    if isinstance(value, (list, tuple)):
+        return messages.ModelValue(sequence=True, elements=[_model_element(v) for v in value])
+    return messages.ModelValue(elements=[_model_element(value)])
+
+
+def _model_element(value: Any) -> messages.ModelElement:
+    if value is None:
+        return messages.ModelElement(kind=messages.ModelElementKind.NOTHING)
+    array = np.asarray(value)
+    if array.dtype.kind in "OSU":
+        return messages.ModelElement(
+            kind=messages.ModelElementKind.STRINGS, dims=list(array.shape),
+            strings=[s if isinstance(s, bytes) else str(s).encode() for s in array.flat])
+    array, kind = dtypes.as_array(value)
+    return messages.ModelElement(dtype=kind.wire, dims=list(array.shape),
+                                 data=bytes(dtypes.to_bytes(array, kind)))
 
 
 def _imported(response: messages.ExecuteResponse) -> tuple[bool, messages.ImportResult]:

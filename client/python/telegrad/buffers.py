@@ -63,6 +63,33 @@ class ProgramBase(Generic[B]):
         self._aliases = dict(aliases)  # what the model calls a slot
         self._shapes: dict[str, tuple[int, ...]] = {}  # of inputs whose size each run decides, as they were given
         self._values: dict[int, int] = {}  # of the variables, in the last run
+        self.guards: tuple[str, ...] = ()  # inputs for whose values alone this is
+        self._run_shapes: dict[str, str] = {}  # of outputs whose shape each run decides: its slot
+        self._fixed: dict[str, Any] = {}  # outputs that are always the same
+
+    def learn(self, result: messages.ImportResult) -> None:
+        """What the server says of a model that it has imported."""
+        self.guards = tuple(result.guards)
+        for value in result.outputs:
+            for element in value.elements:
+                if element.kind == messages.ModelElementKind.STRINGS and not value.sequence:
+                    self._fixed[value.name] = dtypes.strings(element.strings, element.dims)
+                if element.kind != messages.ModelElementKind.TENSOR or element.shape_slot == 0:
+                    continue
+                if max(element.slot, element.shape_slot - 1) >= len(self.slots):
+                    raise TelegradError(Code.INTERNAL, "the server names a slot that is none")
+                self._run_shapes[self.slots[element.slot].name] = (
+                    self.slots[element.shape_slot - 1].name)
+
+    def results(self, read: Mapping[str, dtypes.Array]) -> dict[str, Any]:
+        """Outputs as a run has left them, those whose shape it decides cut to it."""
+        out = dict(read)
+        for name, shape in self._run_shapes.items():
+            if name in read and shape in read:
+                out[name] = read[name][tuple(slice(0, int(n)) for n in read[shape])]
+        for shape in self._run_shapes.values():
+            out.pop(shape, None)
+        return {**out, **self._fixed}
 
     def slot(self, name: str) -> Slot:
         slot = self._by_name.get(self._aliases.get(name, name))

@@ -127,6 +127,14 @@ def num_elements(shape: Sequence[int]) -> int:
     return math.prod(shape)
 
 
+def strings(values: Sequence[bytes], shape: Sequence[int]) -> Array:
+    """An array of str of that shape."""
+    out = np.empty(len(values), dtype=object)
+    for i, value in enumerate(values):
+        out[i] = value.decode("utf-8", "replace")
+    return out.reshape(tuple(shape))
+
+
 def as_array(value: Any, like: DTypeLike | None = None) -> tuple[Array, DType]:
     """`value` as an array that holds its element type: `like`, or that of the array itself.
 

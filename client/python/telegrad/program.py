@@ -78,7 +78,8 @@ class Program(ProgramBase[Buffer]):
         with self._turn:
             self.launch({**inputs, **named}, variables=variables)
             reads = {name: self._reading(name) for name in self.names("output")}
-        return {name: self.session._wait(read, timeout) for name, read in reads.items()}
+        return self.results({name: self.session._wait(read, timeout)
+                             for name, read in reads.items()})
 
     def _bind(self, inputs: Mapping[str, Any]) -> None:
         for name, value in inputs.items():

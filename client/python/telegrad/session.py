@@ -48,12 +48,16 @@ class Session(SessionBase):
 
     def import_model(self, model: bytes | str | os.PathLike[str], format: str = "onnx", *,
                      input_shapes: Mapping[str, Sequence[int]] = {},
-                     dims: Mapping[str, int] = {}, device: str = "", compile: bool = False,
+                     dims: Mapping[str, int] = {}, values: Mapping[str, Any] = {},
+                     device: str = "", compile: bool = False,
                      timeout: float | None = None) -> Program:
         """A model file (its path, or its bytes), read by the server, which keeps its weights.
 
         `input_shapes` count in place of what the model says; `dims` are the sizes of dimensions
-        that it only names.
+        that it only names. `values` are what will be bound to inputs, by name, where shapes may
+        depend on them: program.guards says for which inputs they did, so that other values need
+        another import. An input of strings, a list of arrays (a sequence) or None (an optional
+        without a value) needs its value here.
         """
         device = device or self.connection.device
         data = model if isinstance(model, bytes) else transport.read_file(model)
@@ -62,12 +66,13 @@ class Session(SessionBase):
             self._imports += 1
         file = self.upload(np.frombuffer(data, np.uint8)) if len(data) > MAX_INLINE_MODEL else None
         future = self._future(operations.import_model(
-            data, file, format, first, device, input_shapes, dims, compile))
+            data, file, format, first, device, input_shapes, dims, values, compile))
         if file is not None:
             file.free()
         result = self._wait(future, timeout)
         slots, weights, aliases = buffers.imported(result, lambda slot: Buffer(
             self, slot.handle, slot.dims, dtypes.from_wire(slot.dtype), device))
         program = Program(self, result.hash, slots, aliases=aliases)
+        program.learn(result)
         program.buffers.update(weights)
         return program

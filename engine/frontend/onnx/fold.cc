@@ -1,11 +1,12 @@
 // Exporters write shapes as small programs: Shape, Gather one of its numbers, compute, Unsqueeze
 // and Concat. They are run here on integers and what comparing them gives, so that what they feed
-// (Reshape, Expand) sees a constant. Only lists and scalars fold: everything else is left to the
-// graph.
+// (Reshape, Expand) sees a constant; sizes of the run stay what they are, so that equal ones stay
+// equal. Only lists and scalars fold: everything else is left to the graph.
 #include <algorithm>
 
 #include "engine/base/checked.h"
 #include "engine/frontend/onnx/operators.h"
+#include "engine/frontend/tensor/dim_math.h"
 #include "engine/ir/scalar.h"
 
 namespace telegrad::onnx {
@@ -13,22 +14,24 @@ namespace {
 
 constexpr size_t kMaxFolded = 1024;  // elements
 
-struct List {
-  DType dtype = DType::kInt64;
-  bool scalar = false;  // shape [] rather than [n]
-  std::vector<int64_t> values;
-};
-
+using List = SizeList;
 using Inputs = std::vector<List>;
 // No value: the node does not fold.
 using FoldedList = absl::StatusOr<std::optional<List>>;
+
+bool IsInt32(const Dim& dim) {
+  const Interval bounds = BoundsOf(dim);
+  return bounds.lo >= INT32_MIN && bounds.hi <= INT32_MAX;
+}
 
 FoldedList FoldGather(NodeContext& c, const Inputs& in) {
   TG_ASSIGN_OR_RETURN(const int64_t axis, c.Int("axis", 0));
   if (in[0].scalar || IsBool(in[1].dtype) || (axis != 0 && axis != -1)) return std::nullopt;
   const auto n = static_cast<int64_t>(in[0].values.size());
   List out{in[0].dtype, in[1].scalar, {}};
-  for (const int64_t index : in[1].values) {
+  for (const Dim& dim : in[1].values) {
+    if (!dim.is_static()) return std::nullopt;
+    const int64_t index = dim.size();
     if (index < -n || index >= n) {
       return InvalidArgument("index ", index, " is outside of a list of ", n);
     }
@@ -51,7 +54,7 @@ FoldedList FoldConcat(NodeContext& c, const Inputs& in) {
 absl::StatusOr<bool> OneAxis(NodeContext& c, const Inputs& in) {
   if (c.opset() >= 13) {
     return in.size() == 2 &&
-           (in[1].values == std::vector<int64_t>{0} || in[1].values == std::vector<int64_t>{-1});
+           (in[1].values == std::vector<Dim>{Dim(0)} || in[1].values == std::vector<Dim>{Dim(-1)});
   }
   TG_ASSIGN_OR_RETURN(const auto axes, c.Ints("axes", {}));
   return axes == std::vector<int64_t>{0} || axes == std::vector<int64_t>{-1};
@@ -77,7 +80,10 @@ FoldedList FoldCast(NodeContext& c, const Inputs& in) {
     out.dtype = DType::kInt64;
   } else if (to == Info(DType::kInt32).onnx) {
     out.dtype = DType::kInt32;
-    for (int64_t& v : out.values) v = ScalarFromInt(DType::kInt32, v);
+    for (Dim& v : out.values) {
+      if (v.is_static()) v = ScalarFromInt(DType::kInt32, v.size());
+      if (!IsInt32(v)) return std::nullopt;
+    }
   } else {
     return std::nullopt;
   }
@@ -103,9 +109,9 @@ FoldedList FoldSlice(NodeContext& c, const Inputs& in) {
 // To a list: whether it is a list already or a scalar.
 FoldedList FoldReshape(NodeContext& c, const Inputs& in) {
   c.Ignore("allowzero");
-  const std::vector<int64_t>& shape = in[1].values;
+  const std::vector<Dim>& shape = in[1].values;
   if (in[1].scalar || shape.size() != 1 ||
-      (shape[0] != -1 && shape[0] != static_cast<int64_t>(in[0].values.size()))) {
+      (shape[0] != Dim(-1) && shape[0] != Dim(in[0].values.size()))) {
     return std::nullopt;
   }
   return List{in[0].dtype, false, in[0].values};
@@ -117,8 +123,16 @@ bool Broadcasts(std::initializer_list<const List*> lists, size_t n) {
       lists, [n](const List* l) { return l->values.size() == n || l->values.size() == 1; });
 }
 
-int64_t ElementAt(const List& list, size_t i) {
+const Dim& ElementAt(const List& list, size_t i) {
   return list.values[list.values.size() == 1 ? 0 : i];
+}
+
+// Whether they are equal, if that is so, or not, for every run.
+std::optional<bool> Equal(const Dim& a, const Dim& b) {
+  if (a == b) return true;
+  const Interval x = BoundsOf(a), y = BoundsOf(b);
+  if (x.hi < y.lo || y.hi < x.lo) return false;
+  return std::nullopt;
 }
 
 FoldedList FoldEqual(NodeContext&, const Inputs& in) {
@@ -126,17 +140,23 @@ FoldedList FoldEqual(NodeContext&, const Inputs& in) {
   const size_t n = std::max(a.values.size(), b.values.size());
   if (a.dtype != b.dtype || !Broadcasts({&a, &b}, n)) return std::nullopt;
   List out{DType::kBool, a.scalar && b.scalar, {}};
-  for (size_t i = 0; i < n; ++i) out.values.push_back(ElementAt(a, i) == ElementAt(b, i));
+  for (size_t i = 0; i < n; ++i) {
+    const auto equal = Equal(ElementAt(a, i), ElementAt(b, i));
+    if (!equal) return std::nullopt;
+    out.values.push_back(*equal ? 1 : 0);
+  }
   return out;
 }
 
 FoldedList FoldWhere(NodeContext&, const Inputs& in) {
   const List &c = in[0], &a = in[1], &b = in[2];
   const size_t n = std::max({c.values.size(), a.values.size(), b.values.size()});
-  if (!IsBool(c.dtype) || a.dtype != b.dtype || !Broadcasts({&c, &a, &b}, n)) return std::nullopt;
+  if (!IsBool(c.dtype) || !c.is_static() || a.dtype != b.dtype || !Broadcasts({&c, &a, &b}, n))
+    return std::nullopt;
   List out{a.dtype, c.scalar && a.scalar && b.scalar, {}};
-  for (size_t i = 0; i < n; ++i)
-    out.values.push_back(ElementAt(c, i) != 0 ? ElementAt(a, i) : ElementAt(b, i));
+  for (size_t i = 0; i < n; ++i) {
+    out.values.push_back(ElementAt(c, i) != Dim(0) ? ElementAt(a, i) : ElementAt(b, i));
+  }
   return out;
 }
 
@@ -149,6 +169,12 @@ bool Compute(char op, int64_t a, int64_t b, int64_t* out) {
       return CheckedSub(a, b, out);
     case '*':
       return CheckedMul(a, b, out);
+    case '<':
+      *out = std::min(a, b);
+      return true;
+    case '>':
+      *out = std::max(a, b);
+      return true;
     default:
       if (b == 0 || (a == INT64_MIN && b == -1)) return false;
       *out = a / b;
@@ -156,19 +182,87 @@ bool Compute(char op, int64_t a, int64_t b, int64_t* out) {
   }
 }
 
+// The same where the run knows one of them. Quotients only of what is not negative, where rounding
+// down and rounding to 0 are the same.
+std::optional<Dim> ComputeSizes(Builder* b, char op, const Dim& x, const Dim& y) {
+  const Interval ix = BoundsOf(x), iy = BoundsOf(y);
+  constexpr int64_t kMost = int64_t{1} << 31;  // so that no operation overflows
+  if (ix.lo < -kMost || ix.hi > kMost || iy.lo < -kMost || iy.hi > kMost) return std::nullopt;
+  switch (op) {
+    case '+':
+      return AddDims(b, x, y);
+    case '-':
+      return SubDims(b, x, y);
+    case '*':
+      return MulDims(b, x, y);
+    case '<':
+      return MinDims(b, x, y);
+    case '>':
+      return MaxDims(b, x, y);
+    default:
+      if (ix.lo < 0 || !y.is_static() || y.size() <= 0) return std::nullopt;
+      return Dim(AsTensor(b, x).FloorDiv(y.size()));
+  }
+}
+
+// An operation of two elements, or nothing.
+std::optional<Dim> ComputeElement(NodeContext& c, char op, DType dtype, const Dim& a,
+                                  const Dim& b) {
+  if (!a.is_static() || !b.is_static()) {
+    const auto out = ComputeSizes(&c.builder(), op, a, b);
+    return out && (dtype == DType::kInt64 || IsInt32(*out)) ? out : std::nullopt;
+  }
+  int64_t value = 0;
+  if (!Compute(op, a.size(), b.size(), &value) || ScalarFromInt(dtype, value) != value) {
+    return std::nullopt;
+  }
+  return Dim(value);
+}
+
 template <char op>
-FoldedList FoldBinary(NodeContext&, const Inputs& in) {
+FoldedList FoldBinary(NodeContext& c, const Inputs& in) {
   const List &a = in[0], &b = in[1];
   const size_t n = std::max(a.values.size(), b.values.size());
-  if (a.dtype != b.dtype || IsBool(a.dtype) || !Broadcasts({&a, &b}, n)) return std::nullopt;
+  // Before opset 7 attributes say how operands broadcast.
+  if (c.opset() < 7 || a.dtype != b.dtype || IsBool(a.dtype) || !Broadcasts({&a, &b}, n)) {
+    return std::nullopt;
+  }
   List out{a.dtype, a.scalar && b.scalar, {}};
   for (size_t i = 0; i < n; ++i) {
-    int64_t value = 0;
-    if (!Compute(op, ElementAt(a, i), ElementAt(b, i), &value) ||
-        ScalarFromInt(a.dtype, value) != value) {
-      return std::nullopt;
-    }
-    out.values.push_back(value);
+    const auto value = ComputeElement(c, op, a.dtype, ElementAt(a, i), ElementAt(b, i));
+    if (!value) return std::nullopt;
+    out.values.push_back(*value);
+  }
+  return out;
+}
+
+// The least or the largest of several lists, element by element.
+template <char op>
+FoldedList FoldExtreme(NodeContext& c, const Inputs& in) {
+  std::optional<List> out = in[0];
+  for (size_t i = 1; i < in.size() && out; ++i) {
+    const Inputs both = {*out, in[i]};
+    TG_ASSIGN_OR_RETURN(out, FoldBinary<op>(c, both));
+  }
+  return out;
+}
+
+// The least, the largest or the product of the elements of a list.
+template <char op>
+FoldedList FoldReduce(NodeContext& c, const Inputs& in) {
+  const List& list = in[0];
+  TG_ASSIGN_OR_RETURN(const int64_t keep, c.Int("keepdims", 1));
+  TG_ASSIGN_OR_RETURN(const auto axes, c.Ints("axes", {}));
+  TG_ASSIGN_OR_RETURN(const int64_t noop, c.Int("noop_with_empty_axes", 0));
+  if (noop != 0 || list.scalar || list.values.empty() || IsBool(list.dtype) || axes.size() > 1 ||
+      (!axes.empty() && axes[0] != 0 && axes[0] != -1)) {
+    return std::nullopt;
+  }
+  List out{list.dtype, keep == 0, {list.values[0]}};
+  for (size_t i = 1; i < list.values.size(); ++i) {
+    const auto value = ComputeElement(c, op, list.dtype, out.values[0], list.values[i]);
+    if (!value) return std::nullopt;
+    out.values[0] = *value;
   }
   return out;
 }
@@ -182,10 +276,23 @@ struct FoldRow {
 constexpr int kFirstOptional = 3;  // of Slice, the only row with inputs that may be left out
 
 constexpr FoldRow kFolds[] = {
-    {"Add", 2, FoldBinary<'+'>}, {"Sub", 2, FoldBinary<'-'>}, {"Mul", 2, FoldBinary<'*'>},
-    {"Div", 2, FoldBinary<'/'>}, {"Cast", 1, FoldCast},       {"Concat", 0, FoldConcat},
-    {"Equal", 2, FoldEqual},     {"Gather", 2, FoldGather},   {"Reshape", 2, FoldReshape},
-    {"Slice", 0, FoldSlice},     {"Squeeze", 0, FoldSqueeze}, {"Unsqueeze", 0, FoldUnsqueeze},
+    {"Add", 2, FoldBinary<'+'>},
+    {"Sub", 2, FoldBinary<'-'>},
+    {"Mul", 2, FoldBinary<'*'>},
+    {"Div", 2, FoldBinary<'/'>},
+    {"Cast", 1, FoldCast},
+    {"Concat", 0, FoldConcat},
+    {"Equal", 2, FoldEqual},
+    {"Gather", 2, FoldGather},
+    {"Max", 0, FoldExtreme<'>'>},
+    {"Min", 0, FoldExtreme<'<'>},
+    {"ReduceMax", 1, FoldReduce<'>'>},
+    {"ReduceMin", 1, FoldReduce<'<'>},
+    {"ReduceProd", 1, FoldReduce<'*'>},
+    {"Reshape", 2, FoldReshape},
+    {"Slice", 0, FoldSlice},
+    {"Squeeze", 0, FoldSqueeze},
+    {"Unsqueeze", 0, FoldUnsqueeze},
     {"Where", 3, FoldWhere},
 };
 
@@ -195,6 +302,11 @@ absl::StatusOr<std::optional<Inputs>> KnownLists(NodeContext& c) {
   for (int i = 0; i < c.num_inputs(); ++i) {
     if (!c.HasInput(i) && i >= kFirstOptional) {
       out.emplace_back();
+      continue;
+    }
+    TG_ASSIGN_OR_RETURN(const ValueRef value, c.Get(i));
+    if (value->sizes != nullptr) {
+      out.push_back(*value->sizes);
       continue;
     }
     TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(i, kMaxFolded * 8));
@@ -207,7 +319,7 @@ absl::StatusOr<std::optional<Inputs>> KnownLists(NodeContext& c) {
     if (!IsBool(known->dtype)) {
       TG_ASSIGN_OR_RETURN(values, ToIntegers(*known));
     }
-    out.push_back({known->dtype, known->shape.empty(), std::move(values)});
+    out.push_back({known->dtype, known->shape.empty(), {values.begin(), values.end()}});
   }
   return out;
 }
@@ -215,8 +327,8 @@ absl::StatusOr<std::optional<Inputs>> KnownLists(NodeContext& c) {
 HostTensor ToHost(const List& list) {
   HostTensor out{list.dtype, {}, {}};
   if (!list.scalar) out.shape = {static_cast<int64_t>(list.values.size())};
-  for (const int64_t value : list.values) {
-    const int64_t raw = ScalarToMemory(list.dtype, value);
+  for (const Dim& value : list.values) {
+    const int64_t raw = ScalarToMemory(list.dtype, value.size());
     out.bytes.append(reinterpret_cast<const char*>(&raw), ByteSize(list.dtype));
   }
   return out;
@@ -234,7 +346,12 @@ absl::StatusOr<bool> TryFold(NodeContext& c) {
   if (!inputs) return false;
   TG_ASSIGN_OR_RETURN(const std::optional<List> out, row->function(c, *inputs));
   if (!out) return false;
-  TG_RETURN_IF_ERROR(c.OutputKnown(ToHost(*out)));
+  if (out->is_static()) {
+    TG_RETURN_IF_ERROR(c.OutputKnown(ToHost(*out)));
+    return true;
+  }
+  TG_ASSIGN_OR_RETURN(ValueRef value, c.values().FromSizes(*out));
+  TG_RETURN_IF_ERROR(c.OutputValue(std::move(value)));
   return true;
 }
 

@@ -11,6 +11,7 @@
 #include "engine/frontend/onnx/external_data.h"
 #include "engine/frontend/onnx/importer.h"
 #include "engine/frontend/onnx/on_strings.h"
+#include "engine/rewrite/generalize.h"
 #include "engine/types/limits.h"
 
 namespace telegrad {
@@ -48,7 +49,10 @@ absl::Status Importer::CheckModel() const {
       return OptionsError("ONNX: the model has no input '", name, "', for which a value is given");
     }
   }
-  for (const auto& [name, size] : options_.dims) {
+  std::vector<std::string_view> sized;
+  for (const auto& [name, size] : options_.dims) sized.push_back(name);
+  for (const auto& [name, range] : options_.ranges) sized.push_back(name);
+  for (const std::string_view name : sized) {
     if (name.empty() || !params.contains(name)) {
       return OptionsError("ONNX: no input has a dimension '", name, "', for which a size is given");
     }
@@ -132,10 +136,58 @@ absl::Status Importer::ImportOperator(const Node& node) {
   if (done) return SpendGrowth();
   NodeContext context(&node, opset, &values_, this);
   TG_ASSIGN_OR_RETURN(const bool folded, TryFold(context));
-  if (!folded) TG_RETURN_IF_ERROR(row->function(context));
+  if (!folded) {
+    if (!row->run_sizes) TG_RETURN_IF_ERROR(CheckSizes(node));
+    TG_RETURN_IF_ERROR(row->function(context));
+  }
   TG_RETURN_IF_ERROR(builder_.status());
   TG_RETURN_IF_ERROR(SpendGrowth());
   return context.Finish();
+}
+
+namespace {
+
+// A tensor, or one of a sequence.
+bool HasRunSizes(const Value& value) {
+  const auto symbolic = [](const Value& v) {
+    return v.tensor.valid() && v.tensor.uop().symbolic();
+  };
+  return symbolic(value) ||
+         std::ranges::any_of(value.elements, [&](const ValueRef& v) { return symbolic(*v); });
+}
+
+}  // namespace
+
+// Of an operator that makes numbers of its inputs' sizes.
+absl::Status Importer::CheckSizes(const Node& node) {
+  for (const std::string_view name : node.inputs) {
+    if (name.empty()) continue;
+    TG_ASSIGN_OR_RETURN(const ValueRef value, values_.Get(name));
+    if (!HasRunSizes(*value)) continue;
+    return Unimplemented("input '", name.substr(0, kShownBytes),
+                         "' has a size that each run decides, which is not supported here");
+  }
+  return absl::OkStatus();
+}
+
+// Sizes that the graph computes become their bounds, and the elements that they leave out are
+// masked where they would count. Sizes that each run chooses stay: an executable knows them when it
+// runs.
+absl::Status Importer::FixSizes() {
+  const Graph& graph = *out_.plan.graph.graph;
+  bool computed = false;
+  for (uint32_t id = 0; id < graph.size(); ++id) {
+    computed |= graph.op(id) == Op::kVar && !graph.src(id).empty();
+  }
+  if (!computed) return absl::OkStatus();
+  if (!out_.plan.variables.empty()) {
+    return Unimplemented(
+        "ONNX: the model has shapes that depend on values; give the sizes of its dimensions as "
+        "numbers");
+  }
+  TG_ASSIGN_OR_RETURN(GeneralForm form, Generalize(out_.plan.graph.root(), {}, budget_));
+  out_.plan.graph = std::move(form.graph);
+  return absl::OkStatus();
 }
 
 // What the graph has grown by.
@@ -159,6 +211,18 @@ bool IsOptionsError(const absl::Status& status) {
   return status.GetPayload(onnx::kOptionsUrl).has_value();
 }
 
+namespace {
+
+// Whether values of inputs may change an error.
+absl::StatusOr<OnnxPlan> Marked(absl::StatusOr<OnnxPlan> plan, const onnx::Importer& importer) {
+  if (plan.ok() || !importer.missed_values()) return plan;
+  absl::Status status = plan.status();
+  status.SetPayload(onnx::kValuesUrl, {});
+  return status;
+}
+
+}  // namespace
+
 absl::StatusOr<OnnxPlan> ImportOnnx(std::string_view bytes, const ImportOptions& options,
                                     Budget* budget) {
   const Budget::Doing doing(budget, "importing the model");
@@ -166,12 +230,17 @@ absl::StatusOr<OnnxPlan> ImportOnnx(std::string_view bytes, const ImportOptions&
   if (!model.ok())
     return absl::Status(model.status().code(), StrCat("ONNX: ", ToStd(model.status().message())));
   TG_RETURN_IF_ERROR(onnx::ReadExternal(options, &*model));
-  onnx::Importer importer(*model, options, budget);
-  absl::StatusOr<OnnxPlan> plan = importer.Run();
-  if (plan.ok() || !importer.missed_values()) return plan;
-  absl::Status status = plan.status();
-  status.SetPayload(onnx::kValuesUrl, {});
-  return status;
+  onnx::Importer bounded(*model, options, budget, onnx::RunSizes::kBounded);
+  absl::StatusOr<OnnxPlan> plan = bounded.Run();
+  if (plan.ok() || !bounded.asked_run_sizes()) return Marked(std::move(plan), bounded);
+  // Something has no form for all sizes of a run: then there is one for each.
+  onnx::Importer guarded(*model, options, budget, onnx::RunSizes::kAtImport);
+  absl::StatusOr<OnnxPlan> again = guarded.Run();
+  // Where either needs values, the first needs fewer.
+  if (!again.ok() && guarded.missed_values() && bounded.missed_values()) {
+    return Marked(std::move(plan), bounded);
+  }
+  return Marked(std::move(again), guarded);
 }
 
 absl::StatusOr<OnnxPlan> ImportOnnx(std::string_view bytes, const ImportOptions& options) {

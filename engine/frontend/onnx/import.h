@@ -21,11 +21,20 @@ namespace onnx {
 struct OnnxData;  // model.h
 }
 
+// The sizes that a run may choose for a dimension.
+struct DimRange {
+  int64_t min = 0, max = 0;
+};
+
 struct ImportOptions {
   // Shapes that replace those that the model declares for its inputs, by input name.
   std::map<std::string, Shape, std::less<>> input_shapes;
   // Sizes of the model's named dynamic dimensions ("batch_size").
   std::map<std::string, int64_t, std::less<>> dims;
+  // Those of them that each run chooses: variables of the plan by the same names. A slot of an
+  // input with such a dimension has the shape of the bounds; what the run means is the part of it
+  // that begins where it does (Widen).
+  std::map<std::string, DimRange, std::less<>> ranges;
   // What will be bound to inputs, as far as the caller has it already. It is read where a shape or
   // a choice depends on it, and OnnxPlan::guards then says so. Inputs that are sequences, optionals
   // without a value, or strings need it. It tells the input's shape too.
@@ -48,7 +57,17 @@ struct OnnxValue {
   Kind kind = Kind::kTensor;
   std::vector<OnnxValue> elements = {};
   std::shared_ptr<const onnx::OnnxData> fixed = nullptr;
+  // Of an output whose shape each run decides: the slot of that shape, i64, one for each axis. The
+  // output's own slot has the shape of the bounds; Cut takes what is there.
+  int shape_slot = -1;
 };
+
+// The part of a tensor that begins where it does and has that shape. INTERNAL if it is not within
+// the tensor's.
+absl::StatusOr<HostTensor> Cut(const HostTensor& whole, ShapeView shape);
+// The other way: the tensor with zeros behind it up to that shape. INVALID_ARGUMENT if it is
+// larger.
+absl::StatusOr<HostTensor> Widen(const HostTensor& part, ShapeView shape);
 
 struct OnnxWeight {
   int slot = -1;

@@ -2,19 +2,30 @@
 #include <algorithm>
 
 #include "engine/frontend/onnx/importer.h"
+#include "engine/types/limits.h"
 
 namespace telegrad::onnx {
 
-absl::StatusOr<Shape> Importer::InputShape(const ValueInfo& input) const {
+absl::StatusOr<Dims> Importer::InputDims(const ValueInfo& input) {
   if (const auto it = options_.input_shapes.find(input.name); it != options_.input_shapes.end()) {
-    return it->second;
+    return Dims(it->second);
   }
   if (!input.has_shape) return OptionsError("has no shape: give one in input_shapes");
-  Shape out;
+  Dims out;
   for (size_t i = 0; i < input.shape.size(); ++i) {
     const Dimension& dim = input.shape[i];
     const auto given = options_.dims.find(dim.param);
-    if (!dim.param.empty() && given != options_.dims.end()) {
+    const auto range = options_.ranges.find(dim.param);
+    if (!dim.param.empty() && range != options_.ranges.end()) {
+      const auto [min, max] = range->second;
+      if (min < 0 || max < min || max > kMaxElements) {
+        return OptionsError("axis ", i, ": '", dim.param, "' has sizes from ", min, " to ", max);
+      }
+      auto [it, added] = variables_.emplace(dim.param, Dim(max));
+      if (added && min < max) it->second = Dim(builder_.Variable(dim.param, min, max));
+      TG_RETURN_IF_ERROR(builder_.status());
+      out.push_back(it->second);
+    } else if (!dim.param.empty() && given != options_.dims.end()) {
       out.push_back(given->second);
     } else if (dim.param.empty() && dim.value >= 0) {
       out.push_back(dim.value);
@@ -26,14 +37,17 @@ absl::StatusOr<Shape> Importer::InputShape(const ValueInfo& input) const {
   return out;
 }
 
-absl::StatusOr<ValueRef> Importer::InputTensor(const ValueInfo& input, const Shape& shape,
+absl::StatusOr<ValueRef> Importer::InputTensor(const ValueInfo& input, const Dims& dims,
                                                std::string_view name, OnnxValue* out) {
   const auto dtype = input.elem_type >= 1 && input.elem_type <= 1000
                          ? DTypeFromOnnx(static_cast<int>(input.elem_type))
                          : std::nullopt;
   if (!dtype) return Unimplemented("element type ", input.elem_type, " is not supported");
   out->slot = static_cast<int>(builder_.slots().size());
-  const Tensor tensor = builder_.Param(*dtype, shape, values_.SlotName(name));
+  Tensor tensor = builder_.Param(*dtype, dims.sizes(), values_.SlotName(name));
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (!dims[i].is_static()) tensor = tensor.Narrow(static_cast<int64_t>(i), 0, dims[i]);
+  }
   TG_RETURN_IF_ERROR(builder_.status());
   input_of_slot_[out->slot] = std::string(input.name);
   return Values::FromTensor(tensor);
@@ -92,8 +106,8 @@ absl::StatusOr<ValueRef> Importer::Input(const ValueInfo& input, OnnxValue* out)
     return Unimplemented("holds ", input.elem_type == kStringType ? "strings" : "a sequence",
                          ": give its value at import");
   }
-  TG_ASSIGN_OR_RETURN(const Shape shape, InputShape(input));
-  return InputTensor(input, shape, input.name, out);
+  TG_ASSIGN_OR_RETURN(const Dims dims, InputDims(input));
+  return InputTensor(input, dims, input.name, out);
 }
 
 // Before IR version 4 initializers are listed among the inputs, as defaults.
@@ -118,6 +132,19 @@ absl::Status Importer::Inputs() {
   return absl::OkStatus();
 }
 
+namespace {
+
+// Zeros up to the bounds, so that nobody reads what lay in the output's memory before.
+Tensor WithBounds(const Tensor& x) {
+  const Dims dims = x.dims();
+  if (dims.is_static()) return x;
+  Dims words;
+  for (const int64_t bound : x.shape()) words.insert(words.end(), {Dim(0), Dim(bound)});
+  return x.builder()->MakeSized(Op::kPad, DType::kVoid, {x}, words);
+}
+
+}  // namespace
+
 absl::StatusOr<OnnxValue> Importer::Output(const ValueInfo& output, Value* value) {
   OnnxValue out{.name = std::string(output.name)};
   switch (value->kind) {
@@ -127,8 +154,17 @@ absl::StatusOr<OnnxValue> Importer::Output(const ValueInfo& output, Value* value
         return InvalidArgument("is declared with element type ", output.elem_type,
                                " and computed as ", Name(tensor.dtype()));
       }
-      out.slot = builder_.Output(tensor, values_.SlotName(output.name));
+      out.slot = builder_.Output(WithBounds(tensor), values_.SlotName(output.name));
       stores_ = true;
+      if (!tensor.dims().is_static()) {
+        if (IsPacked(tensor.dtype())) {  // its rows need not begin at a byte
+          return Unimplemented("has element type ", Name(tensor.dtype()),
+                               " and a shape that each run decides");
+        }
+        SizeList sizes{DType::kInt64, false, tensor.dims()};
+        TG_ASSIGN_OR_RETURN(const ValueRef shape, values_.FromSizes(std::move(sizes)));
+        out.shape_slot = builder_.Output(shape->tensor, values_.SlotName(output.name, ".shape"));
+      }
       TG_RETURN_IF_ERROR(builder_.status());
       TG_RETURN_IF_ERROR(SpendGrowth());
       return out;

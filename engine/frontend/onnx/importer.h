@@ -45,12 +45,12 @@ struct Frame {
 
 class Importer : public GraphImporter {
  public:
-  Importer(const Model& model, const ImportOptions& options, Budget* budget)
+  Importer(const Model& model, const ImportOptions& options, Budget* budget, RunSizes run_sizes)
       : model_(model),
         options_(options),
         budget_(budget),
         held_(budget),
-        values_(&builder_, budget),
+        values_(&builder_, budget, run_sizes),
         frame_{.opsets = &model.opsets} {
     for (const Function& f : model.functions) functions_[FunctionKey(f.domain, f.name)] = &f;
   }
@@ -64,6 +64,7 @@ class Importer : public GraphImporter {
     TG_RETURN_IF_ERROR(refused_.ToStatus());
     TG_RETURN_IF_ERROR(Outputs());
     TG_ASSIGN_OR_RETURN(out_.plan, builder_.Finish());
+    TG_RETURN_IF_ERROR(FixSizes());
     out_.weights = values_.TakeWeights();
     for (const int slot : values_.guards()) guards_.insert(input_of_slot_.at(slot));
     out_.guards.assign(guards_.begin(), guards_.end());
@@ -72,6 +73,8 @@ class Importer : public GraphImporter {
 
   // Whether something asked in vain for the value of an input.
   bool missed_values() const { return values_.missed_inputs(); }
+  // Whether finding the sizes of the run at import would have made a difference.
+  bool asked_run_sizes() const { return values_.asked_run_sizes(); }
 
   absl::StatusOr<std::vector<ValueRef>> ImportGraph(const GraphProto& graph,
                                                     const std::vector<ValueRef>& inputs) override;
@@ -85,17 +88,19 @@ class Importer : public GraphImporter {
   absl::StatusOr<ValueRef> Input(const ValueInfo& input, OnnxValue* out);
   absl::StatusOr<ValueRef> InputOf(const ValueInfo& input, const OnnxData& data,
                                    std::string_view name, OnnxValue* out);
-  absl::StatusOr<ValueRef> InputTensor(const ValueInfo& input, const Shape& shape,
+  absl::StatusOr<ValueRef> InputTensor(const ValueInfo& input, const Dims& dims,
                                        std::string_view name, OnnxValue* out);
-  absl::StatusOr<Shape> InputShape(const ValueInfo& input) const;
+  absl::StatusOr<Dims> InputDims(const ValueInfo& input);
   absl::Status ImportNodes(const std::vector<Node>& nodes, Refusals* refused);
   absl::Status Import(const Node& node);
   absl::Status ImportOperator(const Node& node);
   absl::Status Call(const Function& function, const Node& node);
   absl::StatusOr<const Node*> Resolve(const Node& node);
+  absl::Status CheckSizes(const Node& node);
   absl::Status Deeper();
   absl::Status SpendGrowth();
   absl::Status Outputs();
+  absl::Status FixSizes();
   absl::StatusOr<OnnxValue> Output(const ValueInfo& output, Value* value);
 
   const Model& model_;
@@ -108,10 +113,11 @@ class Importer : public GraphImporter {
   Values values_;
   Functions functions_;
   Frame frame_;
-  int depth_ = 0;                             // of graphs in nodes and calls of functions
-  std::deque<Node> resolved_;                 // nodes of functions with their callers' attributes
-  std::deque<std::vector<Node>> bodies_;      // of functions called with fewer inputs
-  std::map<int, std::string> input_of_slot_;  // the model's name
+  int depth_ = 0;                              // of graphs in nodes and calls of functions
+  std::deque<Node> resolved_;                  // nodes of functions with their callers' attributes
+  std::deque<std::vector<Node>> bodies_;       // of functions called with fewer inputs
+  std::map<int, std::string> input_of_slot_;   // the model's name
+  std::map<std::string_view, Dim> variables_;  // by the name of the dimension
   std::set<std::string> guards_;
   Refusals refused_;
   bool stores_ = false;

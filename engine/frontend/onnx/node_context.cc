@@ -62,6 +62,31 @@ absl::StatusOr<std::vector<int64_t>> NodeContext::Numbers(int i) {
   return ToIntegers(*known);
 }
 
+absl::StatusOr<Dims> NodeContext::Sizes(int i) {
+  TG_ASSIGN_OR_RETURN(const ValueRef value, Get(i));
+  if (value->sizes != nullptr && !IsBool(value->sizes->dtype)) {
+    const std::vector<Dim>& sizes = value->sizes->values;
+    Dims out;
+    out.assign(sizes.begin(), sizes.end());
+    return out;
+  }
+  TG_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, Numbers(i));
+  return Dims(numbers);
+}
+
+absl::StatusOr<bool> NodeContext::DecidedByRun(std::initializer_list<int> inputs) {
+  for (const int i : inputs) {
+    if (!HasInput(i)) continue;
+    TG_ASSIGN_OR_RETURN(const ValueRef value, Get(i));
+    if (value->kind != Value::Kind::kTensor) continue;
+    TG_ASSIGN_OR_RETURN(const HostTensor* known, values_->ToHost(value.get(), Effort::kConstants));
+    if (known != nullptr) continue;
+    values_->AskRunSize();
+    return values_->run_sizes() == RunSizes::kBounded;
+  }
+  return false;
+}
+
 absl::StatusOr<double> NodeContext::Number(int i) {
   TG_ASSIGN_OR_RETURN(const HostTensor* known, Content(i));
   if (NumElements(known->shape) != 1) {

@@ -1,6 +1,7 @@
 // What an operator's function sees: its inputs, its attributes and where its results go.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include "engine/base/status.h"
 #include "engine/frontend/onnx/model.h"
 #include "engine/frontend/onnx/values.h"
+#include "engine/frontend/tensor/dims.h"
 #include "engine/frontend/tensor/tensor.h"
 
 namespace telegrad::onnx {
@@ -52,6 +54,16 @@ class NodeContext {
   // As Content: of integers, and of one float or integer.
   absl::StatusOr<std::vector<int64_t>> Numbers(int i);
   absl::StatusOr<double> Number(int i);
+  // As Numbers, but sizes that only the run knows stay as they are.
+  absl::StatusOr<Dims> Sizes(int i);
+  // An axis that is as long as the run says: a scalar of integers, cut off at 0 and at the bound,
+  // for which there is storage. Where the sizes of a run are wanted at import, UNIMPLEMENTED.
+  absl::StatusOr<Dim> RunSize(const Tensor& value, int64_t bound) {
+    return values_->RunSize(value, bound);
+  }
+  // Whether a shape that depends on values of inputs is to be found when the model runs: one of
+  // them (there may be fewer) depends on more than constants, and sizes of the run are allowed.
+  absl::StatusOr<bool> DecidedByRun(std::initializer_list<int> inputs);
   absl::StatusOr<const StringTensor*> InputStrings(int i);
 
   // Attributes; the default if the node does not have it. Every attribute that a node has must be

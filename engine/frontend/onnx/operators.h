@@ -20,6 +20,9 @@ struct Operator {
   int min_inputs;
   int max_inputs;  // -1: any number
   OperatorFunction function;
+  // Whether the sizes of its inputs may be those of the run (frontend/tensor/dims.h): then it makes
+  // numbers of none of them. A row without this has the sizes found at import.
+  bool run_sizes = false;
 };
 
 std::span<const Operator> AllOperators();  // sorted by name

@@ -52,7 +52,7 @@ absl::Status SwishOp(NodeContext& c) { return WithAlpha(c, 1, SwishOf); }
 absl::Status SwiGluOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor value, c.FloatInput(1));
   TG_ASSIGN_OR_RETURN(const Tensor gate, c.FloatInput(0));
-  if (!std::ranges::equal(gate.shape(), value.shape())) {
+  if (gate.dims() != value.dims()) {
     return InvalidArgument("the inputs have shapes ", ToString(gate.shape()), " and ",
                            ToString(value.shape()), ", expected equal ones");
   }
@@ -97,8 +97,7 @@ absl::Status PReluOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(Tensor slope, c.Input(1));
   const bool of_channels = c.opset() < 7 && slope.rank() == 1 && slope.size() > 1 && x.rank() > 1;
   if (of_channels) slope = AlongAxis(slope, 1, x.rank());
-  const Shape shape = ToShape(x.shape());
-  return c.Output(x.Lt(0).Where(x * slope.Expand(shape), x));
+  return c.Output(x.Lt(0).Where(x * slope.Expand(x.dims()), x));
 }
 
 }  // namespace telegrad::onnx

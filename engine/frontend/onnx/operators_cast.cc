@@ -64,8 +64,8 @@ absl::StatusOr<DType> TypeAttribute(NodeContext& c, std::string_view name, DType
 }
 
 Tensor AlongAxis(const Tensor& x, int64_t axis, int64_t rank) {
-  Shape shape(static_cast<size_t>(rank), 1);
-  shape[axis] = x.size();
+  Dims shape(static_cast<size_t>(rank), Dim(1));
+  shape[axis] = x.SizeOf(AllAxes(x.rank()));
   return x.Reshape(shape);
 }
 

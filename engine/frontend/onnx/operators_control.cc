@@ -6,6 +6,7 @@
 
 #include "engine/frontend/onnx/operators.h"
 #include "engine/frontend/tensor/builder.h"
+#include "engine/frontend/tensor/dim_math.h"
 #include "engine/frontend/tensor/shapes.h"
 
 namespace telegrad::onnx {
@@ -48,12 +49,32 @@ absl::StatusOr<ValueRef> Select(NodeContext& c, const Tensor& condition, const V
   }
   TG_ASSIGN_OR_RETURN(const Tensor a, c.values().ToTensor(yes.get()));
   TG_ASSIGN_OR_RETURN(const Tensor b, c.values().ToTensor(no.get()));
-  if (a.dtype() != b.dtype() || !std::ranges::equal(a.shape(), b.shape())) {
-    return Unimplemented("its branches give ", Name(a.dtype()), " ", ToString(a.shape()), " and ",
-                         Name(b.dtype()), " ", ToString(b.shape()),
+  if (a.dtype() != b.dtype() || a.rank() != b.rank()) {
+    return Unimplemented("its branches give ", Name(a.dtype()), " ", ToString(a.dims()), " and ",
+                         Name(b.dtype()), " ", ToString(b.dims()),
                          ", and the condition is only known when the model runs");
   }
-  return Values::FromTensor(condition.Where(a, b));
+  if (a.dims() == b.dims()) return Values::FromTensor(condition.Where(a, b));
+  // Storage for the larger of either; the sizes are those of the branch that is taken.
+  Builder& builder = c.builder();
+  Dims sizes, words;
+  for (int64_t i = 0; i < a.rank(); ++i) {
+    const Dim x = a.dims()[i], y = b.dims()[i];
+    const int64_t bound = std::max(x.size(), y.size());
+    Dim size = x;
+    if (x != y) {
+      const Tensor taken = condition.Where(AsTensor(&builder, x), AsTensor(&builder, y));
+      TG_ASSIGN_OR_RETURN(size, c.RunSize(taken, bound));
+    }
+    sizes.push_back(size);
+    words.insert(words.end(), {Dim(0), Dim(bound)});
+  }
+  const auto padded = [&](const Tensor& t) {
+    return builder.MakeSized(Op::kPad, DType::kVoid, {t}, words);
+  };
+  Tensor out = condition.Where(padded(a), padded(b));
+  for (int64_t i = 0; i < a.rank(); ++i) out = out.Narrow(i, 0, sizes[i]);
+  return Values::FromTensor(out);
 }
 
 // A tensor of `rows` rounds' results along a new axis; of none, by what the graph declares.

@@ -140,7 +140,8 @@ absl::Status ClipOp(NodeContext& c) {
     } else {
       if (!c.HasInput(side)) continue;
       TG_ASSIGN_OR_RETURN(bound, c.Input(side));
-      if (bound.size() != 1) return InvalidArgument("'", name, "' is not a scalar");
+      if (bound.size() != 1 || !bound.dims().is_static())
+        return InvalidArgument("'", name, "' is not a scalar");
       bound = bound.Reshape(Shape{});
     }
     x = side == 1 ? x.Maximum(bound) : x.Minimum(bound);

@@ -31,8 +31,7 @@ absl::Status GemmOp(NodeContext& c) {
   if (c.HasInput(2)) {
     TG_ASSIGN_OR_RETURN(Tensor bias, c.Input(2));
     if (beta != 1) bias = (bias * beta).Cast(dtype);
-    const Shape shape = ToShape(out.shape());
-    out = out + bias.Expand(shape);
+    out = out + bias.Expand(out.dims());
   }
   return c.Output(out);
 }

@@ -4,20 +4,16 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/base/checked.h"
 #include "engine/frontend/onnx/operators.h"
 #include "engine/frontend/tensor/builder.h"
+#include "engine/frontend/tensor/dim_math.h"
 #include "engine/frontend/tensor/shapes.h"
 
 namespace telegrad::onnx {
 namespace {
 
 constexpr int64_t kMaxPadBytes = 8;  // of one number
-
-// The sizes of `shape` from `begin` on, to `end`, as one; the shape is that of a node, so this does
-// not overflow.
-int64_t Product(ShapeView shape, int64_t begin, int64_t end) {
-  return NumElements(shape.subspan(begin, end - begin));
-}
 
 }  // namespace
 
@@ -78,21 +74,65 @@ absl::Status ShapeOp(NodeContext& c) {
   };
   begin = clamp(begin);
   end = std::max(begin, clamp(end));
-  const ShapeView part = x.shape().subspan(begin, end - begin);
-  return c.OutputKnown(HostTensor::Of<int64_t>({end - begin}, part));
+  const Dims dims = x.dims();
+  SizeList part{DType::kInt64, false, {dims.begin() + begin, dims.begin() + end}};
+  if (!part.is_static()) {
+    TG_ASSIGN_OR_RETURN(ValueRef out, c.values().FromSizes(std::move(part)));
+    return c.OutputValue(std::move(out));
+  }
+  return c.OutputKnown(
+      HostTensor::Of<int64_t>({end - begin}, x.shape().subspan(begin, end - begin)));
 }
+
+namespace {
+
+// What -1 stands for: the sizes that both shapes have are left out of either product.
+absl::StatusOr<Dim> RestOf(Builder& b, const Dims& from, const Dims& to) {
+  std::vector<Dim> left(from.begin(), from.end());
+  int64_t known = 1;
+  for (const Dim& dim : to) {
+    if (dim == Dim(-1)) continue;
+    const auto same = std::ranges::find(left, dim);
+    if (same != left.end()) {
+      left.erase(same);
+    } else if (!dim.is_static() || !CheckedMul(known, dim.size(), &known)) {
+      return Unimplemented("a reshape from ", ToString(from), " to ", ToString(to),
+                           ", whose sizes each run decides, cannot be checked at import");
+    }
+  }
+  Dim have = 1, sizes = 1;
+  for (const Dim& dim : left) {
+    Dim& product = dim.is_static() ? have : sizes;
+    product = MulDims(&b, product, dim);
+  }
+  if (known == 0 || have.size() % known != 0) {
+    if (sizes.is_static()) {
+      return InvalidArgument("a reshape from ", ToString(from), " to ", ToString(to));
+    }
+    return Unimplemented("a reshape from ", ToString(from), " to ", ToString(to),
+                         ", whose sizes each run decides, cannot be checked at import");
+  }
+  return MulDims(&b, sizes, have.size() / known);
+}
+
+}  // namespace
 
 absl::Status ReshapeOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  TG_ASSIGN_OR_RETURN(Shape shape, c.Numbers(1));
+  TG_ASSIGN_OR_RETURN(Dims shape, c.Sizes(1));
   TG_ASSIGN_OR_RETURN(const int64_t allow_zero, c.Int("allowzero", 0));
+  const Dims from = x.dims();
   for (size_t i = 0; allow_zero == 0 && i < shape.size(); ++i) {
-    if (shape[i] != 0) continue;
+    if (shape[i] != Dim(0)) continue;
     if (static_cast<int64_t>(i) >= x.rank()) {
       return InvalidArgument("axis ", i, " of the new shape ", ToString(shape), " copies that of ",
                              ToString(x.shape()), ", which has none");
     }
-    shape[i] = x.shape()[i];
+    shape[i] = from[i];
+  }
+  const auto wild = std::ranges::find(shape, Dim(-1));
+  if (wild != shape.end() && !(from.is_static() && shape.is_static())) {
+    TG_ASSIGN_OR_RETURN(*wild, RestOf(c.builder(), from, shape));
   }
   return c.Output(x.Reshape(shape));
 }
@@ -105,7 +145,10 @@ absl::Status FlattenOp(NodeContext& c) {
   if (axis != x.rank()) {
     TG_ASSIGN_OR_RETURN(split, ResolveAxis("flatten", axis, x.rank()));
   }
-  return c.Output(x.Reshape({Product(x.shape(), 0, split), Product(x.shape(), split, x.rank())}));
+  Axes before(static_cast<size_t>(split)), behind(static_cast<size_t>(x.rank() - split));
+  std::iota(before.begin(), before.end(), 0);
+  std::iota(behind.begin(), behind.end(), split);
+  return c.Output(x.Reshape(Dims{Dim(x.SizeOf(before)), Dim(x.SizeOf(behind))}));
 }
 
 absl::Status TransposeOp(NodeContext& c) {
@@ -120,8 +163,9 @@ absl::Status SqueezeOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
   TG_ASSIGN_OR_RETURN(Axes axes, c.IntsOrInput("axes", 1, 13));
   if (axes.empty()) {
+    const Dims dims = x.dims();
     for (int64_t i = 0; i < x.rank(); ++i) {
-      if (x.shape()[i] == 1) axes.push_back(i);
+      if (dims[i] == Dim(1)) axes.push_back(i);
     }
   }
   TG_ASSIGN_OR_RETURN(axes, ResolveAxes("squeeze", axes, x.rank()));
@@ -144,8 +188,8 @@ absl::Status UnsqueezeOp(NodeContext& c) {
 // Both broadcast: a dim of 1 in the wanted shape keeps the input's.
 absl::Status ExpandOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  TG_ASSIGN_OR_RETURN(const Shape wanted, c.Numbers(1));
-  TG_ASSIGN_OR_RETURN(const Shape shape, BroadcastShapes("expand", x.shape(), wanted));
+  TG_ASSIGN_OR_RETURN(const Dims wanted, c.Sizes(1));
+  TG_ASSIGN_OR_RETURN(const Dims shape, Broadcast("expand", x.dims(), wanted));
   return c.Output(x.Expand(shape));
 }
 
@@ -237,8 +281,7 @@ absl::Status PadOp(NodeContext& c) {
   }
   const Tensor out = x.Pad(pairs, mode->mode, value);
   if (!run_time.valid() || mode->mode != PadMode::kConstant) return c.Output(out);
-  const Tensor inside =
-      c.builder().Full(DType::kBool, ToShape(x.shape()), 1).Pad(pairs, mode->mode);
+  const Tensor inside = c.builder().Full(DType::kBool, x.dims(), 1).Pad(pairs, mode->mode);
   return c.Output(inside.Where(out, run_time));
 }
 

@@ -4,6 +4,7 @@
 
 #include "engine/frontend/onnx/common.h"
 #include "engine/frontend/onnx/operators.h"
+#include "engine/frontend/tensor/dim_math.h"
 #include "engine/ir/scalar.h"
 
 namespace telegrad::onnx {
@@ -25,9 +26,10 @@ absl::Status AlongSoftmaxAxis(NodeContext& c, F f) {
   if (axis != x.rank()) {
     TG_ASSIGN_OR_RETURN(axis, ResolveAxis("softmax", given, x.rank()));
   }
-  const Shape shape = ToShape(x.shape());
-  const Shape matrix = {NumElements(x.shape().first(axis)), NumElements(x.shape().subspan(axis))};
-  return c.Output(f(x.Reshape(matrix), 1).Reshape(shape));
+  Axes before = AllAxes(axis), behind = AllAxes(x.rank());
+  behind.erase(behind.begin(), behind.begin() + axis);
+  const Dims matrix = {Dim(x.SizeOf(before)), Dim(x.SizeOf(behind))};
+  return c.Output(f(x.Reshape(matrix), 1).Reshape(x.dims()));
 }
 
 absl::Status AnySoftmax(NodeContext& c, SoftmaxMethod method) {
@@ -97,7 +99,7 @@ absl::Status Arg(NodeContext& c, Tensor (Tensor::*method)(int64_t, bool) const) 
   TG_ASSIGN_OR_RETURN(const int64_t axis, ResolveAxis("arg", given, x.rank()));
   if (last != 0) x = x.Flip({axis});
   Tensor at = (x.*method)(axis, keep != 0).Cast(DType::kInt64);
-  if (last != 0) at = x.dim(axis) - 1 - at;
+  if (last != 0) at = x.SizeOf({axis}) - 1 - at;
   return c.Output(at);
 }
 
@@ -132,7 +134,7 @@ absl::Status LogSoftmaxOp(NodeContext& c) { return AnySoftmax(c, &Tensor::LogSof
 absl::Status HardmaxOp(NodeContext& c) {
   return AlongSoftmaxAxis(c, [&](const Tensor& x, int64_t axis) {
     const Tensor positions =
-        AlongAxis(c.builder().Iota(DType::kInt32, x.dim(axis)), axis, x.rank());
+        AlongAxis(c.builder().Iota(DType::kInt32, x.dims()[axis]), axis, x.rank());
     return positions.Eq(x.ArgMax(axis, true)).Cast(x.dtype());
   });
 }
@@ -187,6 +189,34 @@ absl::Status ReduceLogSumExpOp(NodeContext& c) {
 absl::Status ArgMaxOp(NodeContext& c) { return Arg(c, &Tensor::ArgMax); }
 absl::Status ArgMinOp(NodeContext& c) { return Arg(c, &Tensor::ArgMin); }
 
+namespace {
+
+absl::StatusOr<bool> TopKDecidedByRun(NodeContext& c) {
+  if (c.opset() < 10) return false;
+  return c.DecidedByRun({1});
+}
+
+// All in order, of which the first k are used.
+absl::Status TopKOfRun(NodeContext& c, const Tensor& x, int64_t axis, bool largest) {
+  TG_ASSIGN_OR_RETURN(const ValueRef value, c.Get(1));
+  Builder* b = &c.builder();
+  const Dim n = x.dims()[axis];
+  Dim k = 0;
+  if (value->sizes != nullptr && value->sizes->values.size() == 1) {
+    k = MaxDims(b, MinDims(b, value->sizes->values[0], n), 0);
+  } else {
+    TG_ASSIGN_OR_RETURN(const Tensor number, c.Input(1));
+    if (number.size() != 1) return InvalidArgument("input 1 has ", number.size(), " numbers");
+    const Tensor wanted = number.Reshape(Shape{}).Cast(DType::kInt64);
+    TG_ASSIGN_OR_RETURN(k, c.RunSize(wanted.Minimum(AsTensor(b, n)), n.size()));
+  }
+  const auto [values, positions] = x.TopK(k.size(), axis, largest);
+  TG_RETURN_IF_ERROR(c.Output(values.Narrow(axis, 0, k)));
+  return c.Output(positions.Cast(DType::kInt64).Narrow(axis, 0, k));
+}
+
+}  // namespace
+
 // `k` is an attribute before opset 10, an input from then on.
 absl::Status TopKOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
@@ -194,6 +224,8 @@ absl::Status TopKOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const int64_t axis, ResolveAxis("top_k", given, x.rank()));
   TG_ASSIGN_OR_RETURN(const int64_t largest, c.Int("largest", 1));
   c.Ignore("sorted");  // any order will do, a sorted one too
+  TG_ASSIGN_OR_RETURN(const bool by_run, TopKDecidedByRun(c));
+  if (by_run) return TopKOfRun(c, x, axis, largest != 0);
   int64_t k = 0;
   if (c.opset() < 10) {
     TG_ASSIGN_OR_RETURN(const Attribute* attribute, c.Required("k", AttributeType::kInt));

@@ -1,10 +1,12 @@
-// Operators whose results' shapes depend on values: those are computed at import.
+// Operators whose results' shapes depend on values. What depends on constants alone is computed at
+// import, and so is the rest where its size is wanted then; otherwise run_select.h has them.
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
 
 #include "engine/frontend/onnx/operators.h"
+#include "engine/frontend/onnx/run_select.h"
 #include "engine/frontend/tensor/builder.h"
 #include "engine/frontend/tensor/shapes.h"
 #include "engine/ir/scalar.h"
@@ -130,6 +132,8 @@ float Overlap(const Box& a, const Box& b) {
 }  // namespace
 
 absl::Status NonZeroOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const bool by_run, c.DecidedByRun({0}));
+  if (by_run) return NonZeroOfRun(c);
   TG_ASSIGN_OR_RETURN(const HostTensor* x, c.Content(0));
   const std::vector<double> values = x->AsDoubles();
   const Shape shape = x->shape.empty() ? Shape{1} : x->shape;
@@ -150,6 +154,8 @@ absl::Status NonZeroOp(NodeContext& c) {
 
 // What lies where the condition holds; a condition shorter than the axis takes nothing behind it.
 absl::Status CompressOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const bool by_run, c.DecidedByRun({1}));
+  if (by_run) return CompressOfRun(c);
   TG_ASSIGN_OR_RETURN(Tensor x, c.Input(0));
   TG_ASSIGN_OR_RETURN(const HostTensor* condition, c.Content(1));
   int64_t axis = 0;
@@ -172,6 +178,8 @@ absl::Status CompressOp(NodeContext& c) {
 }
 
 absl::Status UniqueOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const bool by_run, c.DecidedByRun({0}));
+  if (by_run) return UniqueOfRun(c);
   TG_ASSIGN_OR_RETURN(const HostTensor* x, c.Content(0));
   TG_ASSIGN_OR_RETURN(const int64_t sorted, c.Int("sorted", 1));
   TG_ASSIGN_OR_RETURN(const std::vector<Key> keys, Keys(*x));
@@ -205,6 +213,8 @@ absl::Status UniqueOp(NodeContext& c) {
 // Of each class the boxes in the order of their scores, without those that overlap one taken
 // before.
 absl::Status NonMaxSuppressionOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const bool by_run, c.DecidedByRun({0, 1, 2, 3, 4}));
+  if (by_run) return NonMaxSuppressionOfRun(c);
   TG_ASSIGN_OR_RETURN(const HostTensor* boxes, c.Content(0));
   TG_ASSIGN_OR_RETURN(const HostTensor* scores, c.Content(1));
   TG_ASSIGN_OR_RETURN(const int64_t center, c.Int("center_point_box", 0));

@@ -5,6 +5,7 @@
 
 #include "engine/base/checked.h"
 #include "engine/frontend/onnx/operators.h"
+#include "engine/frontend/onnx/run_slice.h"
 #include "engine/frontend/tensor/builder.h"
 #include "engine/frontend/tensor/shapes.h"
 
@@ -60,6 +61,8 @@ absl::StatusOr<std::vector<SlicePart>> SliceParts(NodeContext& c, ShapeView shap
 
 absl::Status SliceOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const bool by_run, SliceDecidedByRun(c, x));
+  if (by_run) return SliceOfRun(c, x);
   TG_ASSIGN_OR_RETURN(const std::vector<SlicePart> parts, SliceParts(c, x.shape()));
   for (const SlicePart& part : parts) {
     x = x.Slice(part.axis, part.begin, part.end);
@@ -76,6 +79,9 @@ absl::Status SplitOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const int64_t given, c.Int("axis", 0));
   TG_ASSIGN_OR_RETURN(const int64_t axis, ResolveAxis("split", given, x.rank()));
   TG_ASSIGN_OR_RETURN(Axes sizes, c.IntsOrInput("split", 1, 13));
+  if (!x.dims()[axis].is_static()) {
+    return Unimplemented("axis ", axis, ", along which it is split, has a size of the run");
+  }
   const int64_t n = x.shape()[axis];
   const auto results = static_cast<int64_t>(c.node().outputs.size());
   TG_ASSIGN_OR_RETURN(const int64_t parts, c.Int("num_outputs", results));
@@ -131,8 +137,9 @@ absl::Status TriluOp(NodeContext& c) {
     }
     diagonal = diagonal.Reshape({});
   }
-  const Tensor row = c.builder().Iota(DType::kInt64, x.dim(-2)).Unsqueeze(-1);
-  const Tensor column = c.builder().Iota(DType::kInt64, x.dim(-1));
+  const Dims dims = x.dims();
+  const Tensor row = c.builder().Iota(DType::kInt64, dims[dims.size() - 2]).Unsqueeze(-1);
+  const Tensor column = c.builder().Iota(DType::kInt64, dims.back());
   const Tensor kept = upper != 0 ? column.Ge(row + diagonal) : column.Le(row + diagonal);
   return c.Output(kept.Where(x, x.Like(0)));
 }

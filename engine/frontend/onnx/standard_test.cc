@@ -52,6 +52,11 @@ bool IsImported(std::string_view name) {
   return std::ranges::find(AllOperators(), name, &Operator::name) != AllOperators().end();
 }
 
+bool TakesRunSizes(std::string_view name) {
+  const auto row = std::ranges::find(AllOperators(), name, &Operator::name);
+  return row != AllOperators().end() && row->run_sizes;
+}
+
 std::string Document() {
   std::string out = R"(# ONNX operators
 
@@ -64,10 +69,14 @@ Opsets )";
 opset selects. A model with unsupported nodes is refused before anything runs, with a list of all of them;
 `telegrad check model.onnx` prints the list.
 
-Values that determine a shape or a branch (the shape of Reshape, the condition of If and Loop, the result of NonZero)
-are computed when the model is imported, from constants and from the values of inputs where the caller gives them, as
-`telegrad run` does; with other values of those inputs the model is imported again. Element types are those that the
-standard lists for the first input; a combination that is not supported is refused with an error.
+Shapes that depend on values (NonZero, Unique, Compress, NonMaxSuppression, TopK and Slice with numbers that are inputs, an
+If whose branches differ in size) are found by each run: a result has storage for its largest size, and a part of the
+graph computes how much of it is used. Operators on such a result are marked with an S; what the run has not used is cut off
+when the result is read. Otherwise (the shape of Reshape, the condition and the number of rounds of a Loop, an operator
+without an S) what determines a shape or a branch is computed when the model is imported, from constants and from the
+values of inputs where the caller gives them, as `telegrad run` does; with other values of those inputs the model is
+imported again. Element types are those that the standard lists for the first input; a combination that is not supported
+is refused with an error.
 
 Where other implementations of the standard differ from each other, `tests/onnx/differences.md` says what Telegrad does and
 why. Maps are no values here: CastMap and DictVectorizer are refused, and the result of ZipMap is the tensor of the
@@ -75,10 +84,11 @@ scores, in the order of the labels. ImageDecoder decodes on the host while the m
 do: BMP, PNM and TIFF always, JPEG, PNG, WebP and JPEG 2000 where the program was built with their libraries. Bytes that
 are no image give an empty one, as the standard says; one of more than 2^26 pixels is refused.
 
-Beside each operator is whether ONNX Runtime 1.32's processor provider (R) and tinygrad 0.14 (T) have it.
+Beside each operator is whether it takes results whose size the run decides (S), and whether ONNX Runtime 1.32's processor
+provider (R) and tinygrad 0.14 (T) have it.
 
-| Operator | Versions | Also in | Element types |
-|---|---|---|---|
+| Operator | Versions | Sizes | Also in | Element types |
+|---|---|---|---|---|
 )");
   int imported = 0, runtime = 0, tinygrad = 0;
   std::string missing, own;
@@ -95,6 +105,7 @@ Beside each operator is whether ONNX Runtime 1.32's processor provider (R) and t
     ++imported;
     const std::string_view also[] = {"-", "T", "R", "R T"};
     StrAppend(&out, "| `", row.name, "` | ", row.versions, " | ",
+              TakesRunSizes(row.name) ? "S" : "-", " | ",
               also[2 * (peers.runtime ? 1 : 0) + (peers.tinygrad ? 1 : 0)], " | ", row.types,
               " |\n");
   }

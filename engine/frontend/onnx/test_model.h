@@ -151,9 +151,11 @@ class ModelWriter {
   std::string graph_;
 };
 
-// The outputs in the model's order.
-inline absl::StatusOr<std::vector<HostTensor>> Run(const OnnxPlan& onnx,
-                                                   const std::vector<HostTensor>& inputs) {
+// The outputs in the model's order. `sizes` of the plan's variables, whose inputs may be smaller
+// than their slots.
+inline absl::StatusOr<std::vector<HostTensor>> Run(
+    const OnnxPlan& onnx, const std::vector<HostTensor>& inputs,
+    const std::map<std::string, int64_t>& sizes = {}) {
   std::vector<std::vector<uint8_t>> slots;
   for (const Slot& slot : onnx.plan.slots) {
     slots.emplace_back(NumElements(slot.shape) * ByteSize(slot.dtype));
@@ -165,15 +167,33 @@ inline absl::StatusOr<std::vector<HostTensor>> Run(const OnnxPlan& onnx,
   };
   for (const OnnxWeight& weight : onnx.weights) bind(weight.slot, onnx.Value(weight));
   EXPECT_EQ(inputs.size(), onnx.inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) bind(onnx.inputs[i].slot, inputs[i]);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const int slot = onnx.inputs[i].slot;
+    const absl::StatusOr<HostTensor> whole =
+        sizes.empty() ? inputs[i] : Widen(inputs[i], onnx.plan.slots[slot].shape);
+    if (!whole.ok()) return whole.status();
+    bind(slot, *whole);
+  }
+  reference::Variables variables;
+  for (const PlanVariable& variable : onnx.plan.variables) {
+    variables[variable.id] = sizes.at(variable.name);
+  }
   Budget budget;
-  const absl::Status status = reference::Evaluate(onnx.plan.graph.root(), slots, &budget);
+  const absl::Status status =
+      reference::Evaluate(onnx.plan.graph.root(), slots, &budget, variables);
   if (!status.ok()) return status;
   std::vector<HostTensor> out;
+  const auto read = [&](int number) {
+    const Slot& slot = onnx.plan.slots[number];
+    return HostTensor{slot.dtype, slot.shape,
+                      std::string(slots[number].begin(), slots[number].end())};
+  };
   for (const OnnxValue& output : onnx.outputs) {
-    const Slot& slot = onnx.plan.slots[output.slot];
-    out.push_back({slot.dtype, slot.shape,
-                   std::string(slots[output.slot].begin(), slots[output.slot].end())});
+    out.push_back(read(output.slot));
+    if (output.shape_slot < 0) continue;
+    absl::StatusOr<HostTensor> cut = Cut(out.back(), read(output.shape_slot).Values<int64_t>());
+    if (!cut.ok()) return cut.status();
+    out.back() = *std::move(cut);
   }
   return out;
 }

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "engine/base/json.h"
 #include "engine/base/status.h"
+#include "engine/frontend/tensor/dim_math.h"
 #include "engine/frontend/tensor/shapes.h"
 #include "engine/ir/scalar.h"
 #include "engine/reference/tensor_eval.h"
@@ -98,6 +99,30 @@ absl::StatusOr<ValueRef> Values::FromStrings(StringTensor value) {
   return out;
 }
 
+absl::StatusOr<ValueRef> Values::FromSizes(SizeList sizes) {
+  std::vector<Tensor> parts;
+  for (const Dim& size : sizes.values) {
+    const Tensor part = AsTensor(builder_, size).Cast(sizes.dtype);
+    parts.push_back(sizes.scalar ? part : part.Reshape({1}));
+  }
+  const Tensor all = sizes.scalar ? parts[0] : Concat(parts, 0);
+  TG_RETURN_IF_ERROR(builder_->status());
+  const ValueRef out = FromTensor(all);
+  out->sizes = std::make_shared<const SizeList>(std::move(sizes));
+  return out;
+}
+
+absl::StatusOr<Dim> Values::RunSize(const Tensor& value, int64_t bound) {
+  asked_run_sizes_ = true;
+  if (run_sizes_ == RunSizes::kAtImport) {
+    return Unimplemented("a size that each run decides is not supported here");
+  }
+  const int64_t arg[] = {0, 0, bound, 1};
+  const Tensor size = builder_->Make(Op::kVar, DType::kVoid, {value.Cast(DType::kInt64)}, arg);
+  TG_RETURN_IF_ERROR(builder_->status());
+  return Dim(size);
+}
+
 ValueRef Values::FromTensor(const Tensor& tensor) {
   return std::make_shared<Value>(Value{.tensor = tensor});
 }
@@ -169,7 +194,8 @@ std::string Values::SlotName(std::string_view name, std::string_view suffix) {
   return out;
 }
 
-// The PARAMs that a computation of `roots` reads, and how many elements it makes.
+// The PARAMs that a computation of `roots` reads, and how many elements it makes: too many where
+// sizes are those of the run.
 std::vector<UOp> Values::ParamsOf(const std::vector<UOp>& roots, int64_t* elements) const {
   std::vector<UOp> stack = roots, out;
   *elements = 0;
@@ -179,6 +205,7 @@ std::vector<UOp> Values::ParamsOf(const std::vector<UOp>& roots, int64_t* elemen
     const UOp u = stack.back();
     stack.pop_back();
     if (u.is(Op::kParam)) out.push_back(u);
+    if (u.symbolic() || (u.is(Op::kVar) && u.num_src() > 0)) *elements = kMaxComputed + 1;
     // A node has at most kMaxElements, a graph kMaxNodes: the sum is cut off long before.
     if (*elements <= kMaxComputed) *elements += NumElements(u.shape());
     for (int i = 0; i < u.num_src(); ++i) {

@@ -1,6 +1,7 @@
 // The values of a model while it is imported: initializers, inputs and results of nodes.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -13,8 +14,26 @@
 #include "engine/frontend/onnx/import.h"
 #include "engine/frontend/onnx/model.h"
 #include "engine/frontend/tensor/builder.h"
+#include "engine/frontend/tensor/dims.h"
 
 namespace telegrad::onnx {
+
+// A list or a scalar of integers or bools, some of which only the run knows.
+struct SizeList {
+  DType dtype = DType::kInt64;
+  bool scalar = false;  // shape [] rather than [n]
+  std::vector<Dim> values;
+
+  bool is_static() const {
+    return std::ranges::all_of(values, [](const Dim& dim) { return dim.is_static(); });
+  }
+};
+
+// What becomes of a size that depends on values: see NodeContext::RunSize.
+enum class RunSizes : uint8_t {
+  kBounded,   // storage for its bound, and a scalar of the graph that says how much of it is used
+  kAtImport,  // it is computed at import, and the values that it depends on become guards
+};
 
 // What a name stands for. A tensor is one of the graph, or known on the host (an initializer, a
 // constant, what was computed of such), or both. A known tensor becomes a weight of the plan when a
@@ -36,6 +55,8 @@ struct Value {
   const TensorProto* proto = nullptr;                 // the file's, or
   std::shared_ptr<const HostTensor> known = nullptr;  // what was read of it, or computed
   std::shared_ptr<const StringTensor> strings = nullptr;
+  // Of a list or scalar that holds sizes of the run, beside the tensor.
+  std::shared_ptr<const SizeList> sizes = nullptr;
   std::vector<std::shared_ptr<Value>> elements = {};  // of a sequence
   // Of an empty sequence, and of an optional without a value, if that is said.
   DType element_type = DType::kVoid;
@@ -54,7 +75,8 @@ enum class Effort : uint8_t {
 
 class Values {
  public:
-  Values(Builder* builder, Budget* budget) : builder_(builder), budget_(budget), held_(budget) {}
+  Values(Builder* builder, Budget* budget, RunSizes run_sizes)
+      : builder_(builder), budget_(budget), held_(budget), run_sizes_(run_sizes) {}
 
   // Names in a scope hide those of the scopes around it, which a function's body does not see.
   void Enter(bool sees_outer) { scopes_.push_back({.sees_outer = sees_outer}); }
@@ -70,6 +92,15 @@ class Values {
   absl::StatusOr<ValueRef> FromKnown(HostTensor value);
   absl::StatusOr<ValueRef> FromStrings(StringTensor value);
   static ValueRef FromTensor(const Tensor& tensor);
+
+  absl::StatusOr<ValueRef> FromSizes(SizeList sizes);
+
+  // The clamped scalar as a size. UNIMPLEMENTED where sizes are found at import.
+  absl::StatusOr<Dim> RunSize(const Tensor& value, int64_t bound);
+  // Whether something asked for one, or would have.
+  bool asked_run_sizes() const { return asked_run_sizes_; }
+  void AskRunSize() { asked_run_sizes_ = true; }
+  RunSizes run_sizes() const { return run_sizes_; }
 
   // Errors if it is no tensor.
   absl::StatusOr<Tensor> ToTensor(Value* value);
@@ -120,6 +151,8 @@ class Values {
   std::map<int, const HostTensor*> given_;
   std::set<int> guards_;
   bool missed_inputs_ = false;
+  RunSizes run_sizes_;
+  bool asked_run_sizes_ = false;
   std::map<std::string, int64_t> slot_names_;  // each with how many slots were named after it
   size_t slots_named_ = 0;                     // that are in there
 };

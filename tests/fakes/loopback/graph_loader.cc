@@ -4,7 +4,7 @@
 
 #include "engine/base/status.h"
 #include "engine/ir/content_hash.h"
-#include "engine/schedule/generalize.h"
+#include "engine/rewrite/generalize.h"
 #include "engine/wire/graph_bytes.h"
 
 namespace telegrad {

@@ -79,7 +79,8 @@ class Program(ProgramBase[Buffer]):
         async with self._turn:
             await self._launch({**inputs, **named}, variables)
             reads = {name: await self._reading(name) for name in self.names("output")}
-        return {name: await self.session._finish(read, timeout) for name, read in reads.items()}
+        return self.results({name: await self.session._finish(read, timeout)
+                             for name, read in reads.items()})
 
     async def _launch(self, inputs: Mapping[str, Any], variables: Mapping[str, int]) -> None:
         await self._bind(inputs)

@@ -37,7 +37,8 @@ class Session(SessionBase):
 
     async def import_model(self, model: bytes | str | os.PathLike[str], format: str = "onnx", *,
                            input_shapes: Mapping[str, Sequence[int]] = {},
-                           dims: Mapping[str, int] = {}, device: str = "", compile: bool = False,
+                           dims: Mapping[str, int] = {}, values: Mapping[str, Any] = {},
+                           device: str = "", compile: bool = False,
                            timeout: float | None = None) -> Program:
         """A model file, read by the server; see telegrad.Session.import_model."""
         device = device or self.connection.device
@@ -48,12 +49,13 @@ class Session(SessionBase):
         if len(data) > MAX_INLINE_MODEL:
             file = await self.upload(np.frombuffer(data, np.uint8))
         result = await self._answer(operations.import_model(
-            data, file, format, first, device, input_shapes, dims, compile), timeout)
+            data, file, format, first, device, input_shapes, dims, values, compile), timeout)
         if file is not None:
             await file.free()
         slots, weights, aliases = buffers.imported(result, lambda slot: Buffer(
             self, slot.handle, slot.dims, dtypes.from_wire(slot.dtype), device))
         program = Program(self, result.hash, slots, aliases=aliases)
+        program.learn(result)
         program.buffers.update(weights)
         return program
 

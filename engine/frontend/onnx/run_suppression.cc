@@ -1,0 +1,174 @@
+// NonMaxSuppression when the model runs. The boxes of a class are taken in the order of their
+// scores, each unless one taken before overlaps it, which makes every box depend on all before it.
+// Blocks of boxes bound the steps: what the boxes taken before a block suppress is one reduction;
+// within a block a word has a bit for each box, and each of them in turn clears the bits of those
+// that it overlaps.
+#include <algorithm>
+
+#include "engine/frontend/onnx/common.h"
+#include "engine/frontend/onnx/run_select.h"
+#include "engine/frontend/tensor/dim_math.h"
+
+namespace telegrad::onnx {
+namespace {
+
+constexpr int64_t kBlock = 64;       // boxes, one for each bit of a word
+constexpr int64_t kMaxBlocks = 512;  // each is some kernels
+
+// Corners, [..., n] each.
+struct Boxes {
+  Tensor y1, x1, y2, x2;
+
+  template <typename F>
+  Boxes Each(F f) const {
+    return {f(y1), f(x1), f(y2), f(x2)};
+  }
+  Tensor Area() const { return (y2 - y1) * (x2 - x1); }
+};
+
+// [batch, n, 4] as corners in their order.
+Boxes ReadBoxes(const Tensor& boxes, bool center) {
+  const auto column = [&](int64_t i) { return boxes.Slice(2, i, i + 1).Squeeze(2); };
+  const Tensor a = column(0), b = column(1), c = column(2), d = column(3);
+  if (center) return {b - d / 2.0, a - c / 2.0, b + d / 2.0, a + c / 2.0};
+  return {a.Minimum(c), b.Minimum(d), a.Maximum(c), b.Maximum(d)};
+}
+
+// Whether boxes overlap by more than the threshold, broadcast.
+Tensor Overlaps(const Boxes& a, const Boxes& b, const Tensor& threshold) {
+  const Tensor height = a.y2.Minimum(b.y2) - a.y1.Maximum(b.y1);
+  const Tensor width = a.x2.Minimum(b.x2) - a.x1.Maximum(b.x1);
+  const Tensor common = height.Gt(0).And(width.Gt(0)).Where(height * width, 0.0);
+  const Tensor all = a.Area() + b.Area() - common;
+  return all.Gt(0).Where(common / all, 0.0).Gt(threshold);
+}
+
+// Of rows [rows, n] of boxes in the order of their scores, n a multiple of kBlock, those taken.
+Tensor Greedy(Builder& b, const Boxes& boxes, const Tensor& eligible, const Tensor& threshold) {
+  const int64_t rows = eligible.dim(0), n = eligible.dim(1);
+  const Tensor bit = b.Iota(DType::kInt64, kBlock);
+  const Tensor power = b.Const(DType::kInt64, 1).ShiftLeft(bit);
+  const Tensor later = bit.Gt(bit.Unsqueeze(1));  // [of a box, the other]
+  std::vector<Tensor> taken;
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const auto part = [&](const Tensor& t) { return t.Slice(1, begin, begin + kBlock); };
+    const Boxes mine = boxes.Each(part);
+    Tensor alive = part(eligible);
+    if (begin > 0) {
+      const auto before = [&](const Tensor& t) { return t.Slice(1, 0, begin).Unsqueeze(2); };
+      const Tensor covered =
+          Overlaps(boxes.Each(before), mine.Each([](const Tensor& t) { return t.Unsqueeze(1); }),
+                   threshold)
+              .And(Concat(taken, 1).Unsqueeze(2))
+              .Any({1});
+      alive = alive.And(covered.Not());
+    }
+    const Tensor within =
+        Overlaps(mine.Each([](const Tensor& t) { return t.Unsqueeze(2); }),
+                 mine.Each([](const Tensor& t) { return t.Unsqueeze(1); }), threshold)
+            .And(later);
+    const Tensor clears = within.Where(power, 0).Sum({2}).Contiguous();  // [rows, kBlock]
+    Tensor word = alive.Where(power, 0).Sum({1}).Contiguous();           // [rows]
+    for (int64_t i = 0; i + 1 < kBlock; ++i) {
+      const Tensor mask = clears.Slice(1, i, i + 1).Squeeze(1).BitwiseNot();
+      word = word.ShiftRight(i).And(1).Ne(0).Where(word.And(mask), word);
+    }
+    taken.push_back(word.Contiguous().Reshape({rows, 1}).ShiftRight(bit).And(1).Ne(0));
+  }
+  return Concat(taken, 1);
+}
+
+// Zeros up to the bounds of the sizes and then up to `n` on the last axis.
+Tensor Filled(Builder& b, const Tensor& x, int64_t axis, int64_t n) {
+  Dims words;
+  for (int64_t i = 0; i < x.rank(); ++i) {
+    words.push_back(0);
+    words.push_back(i == axis ? n : x.dim(i));
+  }
+  return b.MakeSized(Op::kPad, DType::kVoid, {x}, words);
+}
+
+absl::StatusOr<Tensor> Scalar(NodeContext& c, int i) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(i));
+  if (x.size() == 1 && x.dims().is_static()) return x.Reshape({});
+  return InvalidArgument("input ", i, " has the shape ", ToString(x.dims()),
+                         ", expected one element");
+}
+
+// The rows of `scores` [batch, classes, n] with its boxes, in the order of the scores.
+struct Candidates {
+  Tensor order;     // [rows, n] of the positions
+  Tensor eligible;  // [rows, n]
+  Boxes boxes;
+};
+
+absl::StatusOr<Candidates> Sort(NodeContext& c, const Tensor& boxes, const Tensor& given,
+                                int64_t padded) {
+  TG_ASSIGN_OR_RETURN(const int64_t center, c.Int("center_point_box", 0));
+  Builder& b = c.builder();
+  const Dims dims = given.dims();
+  const int64_t batch = dims[0].size(), classes = dims[1].size(), rows = batch * classes;
+  const Tensor scores = Filled(b, given, 2, padded);
+  Tensor eligible =
+      b.Iota(DType::kInt64, padded).Lt(AsTensor(&b, dims[2])).Expand({batch, classes, padded});
+  if (c.HasInput(4)) {
+    TG_ASSIGN_OR_RETURN(const Tensor least, Scalar(c, 4));
+    eligible = eligible.And(scores.Gt(least));
+  }
+  // What is not eligible comes last, whatever its score.
+  const Tensor key = eligible.Where(scores, -std::numeric_limits<double>::infinity());
+  const Tensor order = key.ArgSort(2, true).Cast(DType::kInt64).Contiguous();
+  const auto in_order = [&](const Tensor& t) {
+    return t.Unsqueeze(1)
+        .Expand({batch, classes, padded})
+        .TakeAlong(2, order)
+        .Contiguous()
+        .Reshape({rows, padded});
+  };
+  return Candidates{order.Reshape({rows, padded}),
+                    eligible.TakeAlong(2, order).Contiguous().Reshape({rows, padded}),
+                    ReadBoxes(Filled(b, boxes, 1, padded), center != 0).Each(in_order)};
+}
+
+}  // namespace
+
+absl::Status NonMaxSuppressionOfRun(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor boxes, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const Tensor scores, c.Input(1));
+  const bool fits = boxes.dtype() == DType::kFloat32 && scores.dtype() == DType::kFloat32 &&
+                    boxes.rank() == 3 && scores.rank() == 3 && boxes.dim(2) == 4 &&
+                    boxes.dims()[0] == scores.dims()[0] && boxes.dims()[1] == scores.dims()[2];
+  if (!fits) {
+    return InvalidArgument("boxes are ", Name(boxes.dtype()), " ", ToString(boxes.dims()),
+                           " and scores ", Name(scores.dtype()), " ", ToString(scores.dims()),
+                           ", expected f32 [batch, n, 4] and [batch, classes, n]");
+  }
+  Builder& b = c.builder();
+  const int64_t n = scores.dim(2), rows = scores.dim(0) * scores.dim(1);
+  if (!scores.dims()[0].is_static() || !scores.dims()[1].is_static() || n == 0 || rows == 0 ||
+      n > kBlock * kMaxBlocks) {
+    return Unimplemented("scores of shape ", ToString(scores.dims()), " that each run decides");
+  }
+  Tensor most = b.Const(DType::kInt64, 0), threshold = b.Const(DType::kFloat32, 0.0);
+  if (c.HasInput(2)) {
+    TG_ASSIGN_OR_RETURN(most, Scalar(c, 2));
+  }
+  if (c.HasInput(3)) {
+    TG_ASSIGN_OR_RETURN(threshold, Scalar(c, 3));
+  }
+  const int64_t padded = CeilDiv(n, kBlock) * kBlock;
+  TG_ASSIGN_OR_RETURN(const Candidates all, Sort(c, boxes, scores, padded));
+  Tensor taken = Greedy(b, all.boxes, all.eligible, threshold);
+  taken = taken.And(taken.Cast(DType::kInt64).CumSum(1).Le(most)).Contiguous();
+  // As many as there are at most, where that is known.
+  const int64_t each =
+      most.uop().is_const() ? std::clamp<int64_t>(most.uop().const_word(), 0, n) : n;
+  TG_ASSIGN_OR_RETURN(const Dim count, c.RunSize(taken.CountNonzero(), rows * each));
+  const Tensor at = taken.Nonzero(rows * each, 0);  // [bound, 2] of row and place
+  const Tensor row = at.Slice(1, 0, 1).Squeeze(1), place = at.Slice(1, 1, 2).Squeeze(1);
+  const Tensor box = all.order.Flatten().Gather(row * padded + place);
+  const Tensor columns[] = {row.FloorDiv(scores.dim(1)), row.FloorMod(scores.dim(1)), box};
+  return c.Output(Stack(columns, 1).Narrow(0, 0, count));
+}
+
+}  // namespace telegrad::onnx
