@@ -7,9 +7,9 @@
 # tree, so a compiler cache finds what another clone has compiled.
 set(group_size 12)
 tg_targets(${PROJECT_SOURCE_DIR} targets)
-# What protoc writes has the same names in each file; so have the tables of the fake GPU's instructions and the
+# What protoc writes has the same names in each file; so have the tables of the fake GPUs' instructions and the
 # models of tests. gpu_test is made of several folders' tests.
-list(REMOVE_ITEM targets telegrad_proto fake_ptx fake_ptx_test gpu_test telegrad_models)
+list(REMOVE_ITEM targets telegrad_proto fake_ptx fake_ptx_test fake_amd fake_amd_test gpu_test telegrad_models)
 foreach(target ${targets})
   get_target_property(type ${target} TYPE)
   get_target_property(sources ${target} SOURCES)

@@ -61,6 +61,7 @@
 #include "server/service/reflection_service.h"
 #include "server/service/session_service.h"
 #include "server/tenant/caching_engine.h"
+#include "server/tenant/kernel_search.h"
 #include "server/tenant/quotas.h"
 #include "server/tenant/tenant_directory.h"
 #include "server/tenant/tenant_metrics.h"
@@ -175,7 +176,9 @@ CompileService::Options CompileOptions(const Flags& flags) {
           .nice = static_cast<int>(flags.GetInt("compile-nice")),
           .store = flags.GetString("kernel-cache"),
           .store_bytes = flags.GetInt("kernel-cache-bytes"),
-          .reproducers = flags.GetString("reproducers")};
+          .reproducers = flags.GetString("reproducers"),
+          .search = flags.GetInt("search-seconds") > 0,
+          .found_moves = flags.GetString("search-cache")};
 }
 
 // What makes the code of NV devices, where there are to be any.
@@ -445,6 +448,15 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   metrics.AddLabelled([&] { return MetricsByDevice(*pool); });
   // Where nobody is asked who they are, it is better to say so now.
   if (authenticator->open()) TG_RETURN_IF_ERROR(tenants.Find(kLocalTenant).status());
+  std::optional<KernelSearch> search;
+  if (const int64_t seconds = flags.GetInt("search-seconds"); seconds > 0) {
+    search.emplace(
+        KernelSearch::Options{.seconds = static_cast<double>(seconds),
+                              .hot_ns = flags.GetInt("search-threshold") * 1'000'000,
+                              .limits = limits.job},
+        pool.get(), caches.get(), compile_service->services(),
+        [&](std::string_view name) { return tenants.Find(name); }, &metrics);
+  }
   SessionRegistry registry(env, access_log.get());
   registry.StartTimer();
   SessionService sessions(env, registry, flags.GetString("local-socket"));

@@ -9,7 +9,7 @@ Usage: tests/run.sh [--full [--fuzz SECONDS] [--soak SECONDS]] [-j JOBS] [--help
 
 Installs missing packages, builds the release preset, runs its tests and makes Debian packages in build/packages.
   --full   also run the packages and the quickstart in a fresh Debian (as root, with debootstrap),
-           soak, races on OpenCL, the GPU bundle, chaos at full size, the tsan and asan (with UBSan)
+           20,000 random lists of moves, soak, races on OpenCL, the GPU bundle, chaos at full size, the tsan and asan (with UBSan)
            presets and fuzzing, which takes hours on two cores
   --fuzz SECONDS  of each fuzz target with --full (default 60)
   --soak SECONDS  of the soak test with --full (default 300)
@@ -85,6 +85,7 @@ if $full; then
     summary+=("install packages and fresh debian: skipped, they need root and debootstrap")
   fi
   # What takes longest comes last.
+  step "random moves" env TELEGRAD_CASES=20000 build/release/tests/conformance/random_moves_test
   step soak tests/soak/run.sh "$soak_seconds"
   step faults tests/soak/faults.sh
   step "opencl races" tests/opencl/races.sh build/release/tests/opencl/graphs_on_opencl_test

@@ -105,6 +105,9 @@ KernelInfo Describe(const Kernel& kernel) {
   info.flops = kernel.flops;
   info.bytes = kernel.bytes;
   info.iterations = kernel.iterations;
+  info.moves = kernel.moves;
+  info.searched = kernel.found.has_value();
+  info.heat = kernel.heat;
   for (const Program::Argument& use : kernel.arguments) {
     info.arguments.push_back(
         {.bytes = BytesOf(use.dtype, use.elements), .read = use.read, .written = use.written});
@@ -141,6 +144,7 @@ void AddKernel(const Kernel& kernel, const ScheduledKernel& scheduled, const Sch
     plan->code_bytes += packing.kernel->code_bytes;
   }
   plan->kernels.push_back(std::move(info));
+  if (!kernel.found_key.empty()) plan->found.emplace_back(kernel.found_key, kernel.found);
   plan->programs.push_back(kernel.program);
   plan->code_bytes += kernel.code_bytes;
 }

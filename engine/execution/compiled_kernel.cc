@@ -9,7 +9,7 @@ namespace telegrad {
 
 std::string Encode(const CompiledKernel& kernel) {
   ByteWriter out;
-  const auto& [image, arguments, packings, iterations, flops, bytes, bounds] = kernel;
+  const auto& [image, arguments, packings, iterations, flops, bytes, bounds, moves] = kernel;
   // The hash is that of a tensor graph, which is no kernel.
   const auto& [name, binary, group_threads, local_bytes, hash] = image;
   out.Text(name);
@@ -35,13 +35,14 @@ std::string Encode(const CompiledKernel& kernel) {
   out.Word(bytes);
   const auto& [proved, gated, data_dependent] = bounds;
   for (const int64_t n : {proved, gated, data_dependent}) out.Word(n);
+  out.Text(moves);
   return out.Take();
 }
 
 std::optional<CompiledKernel> DecodeCompiledKernel(std::string_view text) {
   ByteReader in(text);
   CompiledKernel kernel;
-  auto& [image, arguments, packings, iterations, flops, bytes, bounds] = kernel;
+  auto& [image, arguments, packings, iterations, flops, bytes, bounds, moves] = kernel;
   auto& [name, binary, group_threads, local_bytes, hash] = image;
   name = in.Text();
   binary = in.Text();
@@ -76,6 +77,7 @@ std::optional<CompiledKernel> DecodeCompiledKernel(std::string_view text) {
   bytes = in.Word<double>();
   auto& [proved, gated, data_dependent] = bounds;
   for (int64_t* n : {&proved, &gated, &data_dependent}) *n = in.Word<int64_t>();
+  moves = in.Text();
   if (!in.Done()) return std::nullopt;
   return kernel;
 }

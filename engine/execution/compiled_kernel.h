@@ -21,6 +21,7 @@ struct CompiledKernel {
   double flops = 0;
   double bytes = 0;
   BoundsStats bounds;
+  std::string moves;  // that lowering carried out
 };
 
 std::string Encode(const CompiledKernel& kernel);

@@ -45,7 +45,10 @@ struct KernelInfo {
   std::vector<std::string> reasons;  // why it is a kernel of its own, and computes what it does
   double flops = 0;                  // of the whole kernel, with bytes
   double bytes = 0;
-  double seconds = 0;  // predicted, see PredictedSeconds
+  double seconds = 0;     // predicted, see PredictedSeconds
+  std::string moves;      // that lowering carried out, see engine/lowering/moves/move.h
+  bool searched = false;  // a search found them
+  uint64_t heat = 0;      // its number in KernelHeat; 0: not counted
   int64_t iterations = 1;
   int segments = 1;  // launches that it is cut into
   std::vector<KernelArgument> arguments;

@@ -85,6 +85,9 @@ struct ExecutableCache::Impl {
                                 std::span<const VarValue> values, Budget* budget,
                                 LoweringTime* lowered);
   void Note(const Family& family, const std::string& key, const Guards& guards);
+  // The form if it is there, and no better list of moves has been found for a kernel of it since:
+  // else it is made anew by the next run, whose kernels are compiled by then.
+  std::shared_ptr<const PlannedExecutable> FindFresh(const std::string& form_key);
   // Drops from the list what has been evicted. With the family's lock.
   void Prune(const Family& family, const std::string& key) const;
 
@@ -108,6 +111,15 @@ std::shared_ptr<DeviceRuns> ExecutableCache::Impl::RunsOf(Device& device) {
         DeviceRuns{device, accounts.device_memory, std::move(temporaries), shared->runs});
   }
   return known;
+}
+
+std::shared_ptr<const PlannedExecutable> ExecutableCache::Impl::FindFresh(
+    const std::string& form_key) {
+  auto form = forms.Find(form_key);
+  FoundMoves* const found = shared->kernels.found();
+  if (form == nullptr || found == nullptr || !form->IsOutdated(*found)) return form;
+  forms.Erase(form_key);
+  return nullptr;
 }
 
 void ExecutableCache::Impl::Prune(const Family& family, const std::string& key) const {
@@ -201,6 +213,7 @@ absl::StatusOr<ExecutableCache::Impl::Form> ExecutableCache::Impl::MakeForm(
     lowered->Cover(built->lowered);
     return std::move(built->executable);
   };
+  if (shared->kernels.found() != nullptr) FindFresh(FormKey(key, guards));
   auto form = forms.Get(FormKey(key, guards), budget, make);
   if (form.ok() && !form->made) counters.hits.fetch_add(1, std::memory_order_relaxed);
   return form;
@@ -247,12 +260,12 @@ std::shared_ptr<const Executable> ExecutableCache::Find(const Digest& hash, cons
   const std::string key = ExecutableKey(hash, device);
   const std::vector<VarValue> values = Sorted(variables);
   Guards guards = Specialized(values);
-  auto form = impl_->forms.Find(FormKey(key, guards));
+  auto form = impl_->FindFresh(FormKey(key, guards));
   if (form == nullptr && !values.empty()) {
     const auto family = impl_->families.Find(key);
     if (family == nullptr) return nullptr;
     guards = impl_->Choose(*family, key, values);
-    form = impl_->forms.Find(FormKey(key, guards));
+    form = impl_->FindFresh(FormKey(key, guards));
   }
   if (form == nullptr) return nullptr;
   impl_->shared->counters.hits.fetch_add(1, std::memory_order_relaxed);

@@ -35,9 +35,11 @@ std::string Commented(std::string_view text) {
 }
 
 FailedKernel Failure(UOp kernel, const std::string& name, std::span<const int32_t> weights,
-                     const Target& target, const absl::Status& status) {
+                     const std::optional<std::string>& moves, const Target& target,
+                     const absl::Status& status) {
   std::string flags = StrCat("--passes=lower --emit=object '--target=", target.Key(), "'");
   if (!weights.empty()) StrAppend(&flags, " --weights=", Numbers(weights));
+  if (moves) StrAppend(&flags, " '--moves=", moves->empty() ? "none" : *moves, "'");
   return {name, status,
           StrCat("# kernel ", name, " of the build ", ExecutableBuildId(), "\n",
                  Commented(ToStd(status.message())), "# telegrad-opt ", flags, " FILE\n",
@@ -57,7 +59,8 @@ std::string KernelCache::StoreKey(const Named& kernel, const Target& target) con
   const std::string& compiler = services_.compiler->identity();
   if (services_.store == nullptr || build.empty() || compiler.empty()) return "";
   return StrCat("kernel ", kernel.hash, "\nweights ", Numbers(kernel.weights), "\ntarget ",
-                target.Key(), "\nlowered by ", build, "\ncompiled by ", compiler, "\n");
+                target.Key(), kernel.found ? StrCat("\nmoves ", *kernel.found) : "",
+                "\nlowered by ", build, "\ncompiled by ", compiler, "\n");
 }
 
 absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Load(CompiledKernel compiled,
@@ -74,7 +77,28 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Load(CompiledKernel c
   out->iterations = compiled.iterations;
   out->flops = compiled.flops;
   out->bytes = compiled.bytes;
+  out->moves = std::move(compiled.moves);
   return out;
+}
+
+std::optional<std::string> KernelCache::FoundFor(const std::string& key) const {
+  if (services_.found == nullptr || key.empty()) return std::nullopt;
+  const std::optional<FoundList> list = services_.found->Get(key);
+  if (!list || !list->better) return std::nullopt;
+  return list->moves;
+}
+
+// A list that the kernel cannot have is forgotten: the heuristic's takes its place.
+absl::StatusOr<Program> KernelCache::LowerOne(const Named& kernel, const Target& target,
+                                              Budget* budget, BoundsStats* bounds) {
+  PassOptions options{.weights = kernel.weights, .moves = kernel.found};
+  auto program = Lower(kernel.graph, target, kernel.name, budget, bounds, options);
+  if (program.ok() || !kernel.found) return program;
+  TG_RETURN_IF_ERROR(budget->CheckTime());
+  services_.found->Reject(kernel.found_key, std::string(ToStd(program.status().message())));
+  options.moves = std::nullopt;
+  *bounds = {};
+  return Lower(kernel.graph, target, kernel.name, budget, bounds, options);
 }
 
 std::shared_ptr<const Kernel> KernelCache::LoadStored(const std::string& store_key, Device& device,
@@ -94,8 +118,7 @@ absl::StatusOr<CompiledKernel> KernelCache::LowerAndCompile(const Named& kernel,
   const Clock& clock = *Clock::Steady();
   const int64_t begin_ns = clock.Ns();
   CompiledKernel out;
-  TG_ASSIGN_OR_RETURN(Program program, Lower(kernel.graph, target, kernel.name, budget, &out.bounds,
-                                             {.weights = kernel.weights}));
+  TG_ASSIGN_OR_RETURN(Program program, LowerOne(kernel, target, budget, &out.bounds));
   TG_ASSIGN_OR_RETURN(const std::string source, Render(program, target));
   TG_RETURN_IF_ERROR(budget->SpendCode(static_cast<int64_t>(source.size())));
   const int64_t end_ns = clock.Ns();
@@ -107,6 +130,7 @@ absl::StatusOr<CompiledKernel> KernelCache::LowerAndCompile(const Named& kernel,
   out.iterations = program.iterations;
   out.flops = program.flops;
   out.bytes = program.bytes;
+  out.moves = std::move(program.moves);
 
   const std::lock_guard lock(mutex_);
   ++stats_.compiled;
@@ -131,8 +155,8 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Make(const Named& ker
   };
   auto made = make();
   if (absl::IsInternal(made.status()) && services_.on_failure) {
-    services_.on_failure(
-        Failure(kernel.graph.root(), kernel.name, kernel.weights, device.target(), made.status()));
+    services_.on_failure(Failure(kernel.graph.root(), kernel.name, kernel.weights, kernel.found,
+                                 device.target(), made.status()));
   }
   return made;
 }
@@ -142,10 +166,24 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const FrozenGraph
                                                                std::span<const int32_t> weights,
                                                                LoweringTime* lowered) {
   const std::string hash = ContentHash(kernel.root()).Hex();
-  const std::string key =
-      StrCat(hash, "|", Numbers(weights), "|", device.name(), "|", device.target().Key());
-  const auto make = [&] {
-    return Make({kernel, hash, "k_" + hash.substr(0, 16), weights}, device, budget, lowered);
+  Named named{kernel, hash, "k_" + hash.substr(0, 16), weights};
+  if (services_.found != nullptr) {
+    named.found_key = FoundMoves::Key(hash, weights, device.target().Key());
+    named.found = FoundFor(named.found_key);
+  }
+  const std::string key = StrCat(hash, "|", Numbers(weights), "|", device.name(), "|",
+                                 device.target().Key(), "|", named.found ? *named.found : "");
+  const auto make = [&]() -> absl::StatusOr<std::shared_ptr<const Kernel>> {
+    TG_ASSIGN_OR_RETURN(const auto made, Make(named, device, budget, lowered));
+    if (services_.found == nullptr) return made;
+    auto known = std::make_shared<Kernel>(*made);
+    known->found_key = named.found_key;
+    known->found = named.found;
+    if (services_.heat != nullptr) {
+      known->heat = services_.heat->Know(
+          {named.found_key, named.name, kernel, {weights.begin(), weights.end()}, device.name()});
+    }
+    return known;
   };
   TG_ASSIGN_OR_RETURN(auto got, cache_.Get(key, budget, make));
   return std::move(got.value);

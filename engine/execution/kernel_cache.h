@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -37,6 +38,12 @@ struct Kernel {
   double flops = 0;
   double bytes = 0;
   int64_t code_bytes = 0;
+  std::string moves;  // that lowering carried out
+  // Where lists that searches found are used: its key there, and the list that it was given, if
+  // any.
+  std::string found_key = {};
+  std::optional<std::string> found = {};
+  uint64_t heat = 0;  // its number in KernelHeat; 0: not counted
 };
 
 struct KernelStats {
@@ -58,6 +65,10 @@ class KernelCache {
                                                     std::span<const int32_t> weights = {},
                                                     LoweringTime* lowered = nullptr);
   KernelStats stats() const;
+  // Null where no lists are found.
+  FoundMoves* found() const { return services_.found.get(); }
+  // Null where device time of kernels is not counted.
+  KernelHeat* heat() const { return services_.heat.get(); }
 
  private:
   // A kernel and its identity.
@@ -66,12 +77,18 @@ class KernelCache {
     const std::string hash;  // of its content, hexadecimal
     const std::string name;
     const std::span<const int32_t> weights;
+    std::string found_key = {};             // empty where no lists are looked for
+    std::optional<std::string> found = {};  // the list
   };
   absl::StatusOr<std::shared_ptr<const Kernel>> Make(const Named& kernel, Device& device,
                                                      Budget* budget, LoweringTime* lowered);
   // Loads the kernel from the store; null if it is not there.
   std::shared_ptr<const Kernel> LoadStored(const std::string& store_key, Device& device,
                                            Budget* budget);
+  // The list that was found for the kernel, if it is better than the heuristic's.
+  std::optional<std::string> FoundFor(const std::string& key) const;
+  absl::StatusOr<Program> LowerOne(const Named& kernel, const Target& target, Budget* budget,
+                                   BoundsStats* bounds);
   // The compiled kernel on the device, with the kernels of its packings.
   absl::StatusOr<std::shared_ptr<const Kernel>> Load(CompiledKernel compiled, Device& device,
                                                      Budget* budget);

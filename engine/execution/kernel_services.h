@@ -8,6 +8,8 @@
 
 #include "absl/status/status.h"
 #include "engine/compile/kernel_compiler.h"
+#include "engine/execution/found_moves.h"
+#include "engine/execution/kernel_heat.h"
 #include "engine/execution/kernel_store.h"
 
 namespace telegrad {
@@ -27,6 +29,8 @@ struct KernelServices {
   std::shared_ptr<KernelCompiler> compiler;  // null: this process compiles
   std::shared_ptr<KernelStore> store;        // null: nothing is kept on disk
   std::function<void(const FailedKernel&)> on_failure;
+  std::shared_ptr<FoundMoves> found = nullptr;  // null: the heuristics' moves are used
+  std::shared_ptr<KernelHeat> heat = nullptr;   // null: device time of kernels is not counted
 };
 
 }  // namespace telegrad

@@ -59,6 +59,17 @@ absl::Status PlannedExecutable::Predict(KernelInfo* kernel, int64_t* segments) {
                            " s and more; run it in parts");
 }
 
+bool PlannedExecutable::IsOutdated(FoundMoves& found) const {
+  const uint64_t version = found.version();
+  if (seen_.load(std::memory_order_relaxed) == version) return false;
+  for (const auto& [key, moves] : plan_.found) {
+    const std::optional<FoundList> list = found.Get(key);
+    if (list && list->better && list->moves != moves) return true;
+  }
+  seen_.store(version, std::memory_order_relaxed);
+  return false;
+}
+
 absl::Status PlannedExecutable::Encode() {
   binding_.assign(plan_.slots.size(), -1);
   for (size_t i = 0; i < plan_.slots.size(); ++i) {

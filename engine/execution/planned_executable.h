@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "engine/execution/executable.h"
+#include "engine/execution/found_moves.h"
 #include "engine/execution/temporaries.h"
 
 namespace telegrad {
@@ -55,6 +56,8 @@ struct LaunchPlan {
   int64_t temporary_bytes = 0;
   bool zeroed_temporaries = false;  // a kernel may read one that none has written
   int64_t code_bytes = 0;           // of the programs
+  // The keys of kernels in FoundMoves, and the lists that they were made with.
+  std::vector<std::pair<std::string, std::optional<std::string>>> found;
 };
 
 class PlannedExecutable final : public Executable {
@@ -64,6 +67,8 @@ class PlannedExecutable final : public Executable {
       LaunchPlan plan, std::shared_ptr<DeviceRuns> runs);
 
   const LaunchPlan& plan() const { return plan_; }
+  // Whether a better list has been found for one of its kernels since it was made.
+  bool IsOutdated(FoundMoves& found) const;
   const std::shared_ptr<DeviceRuns>& runs() const { return runs_; }
 
   std::span<const SlotUse> slots() const override { return plan_.slots; }
@@ -98,6 +103,7 @@ class PlannedExecutable final : public Executable {
                                     RunQueues& queues) const override;
 
   LaunchPlan plan_;
+  mutable std::atomic<uint64_t> seen_{0};  // version of the lists at which it was not outdated
   const std::shared_ptr<DeviceRuns> runs_;
   RunCost cost_;
   // The slots that are bindings 0, 1, ...; the temporaries follow, if there are any, then copies

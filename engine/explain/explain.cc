@@ -75,6 +75,7 @@ absl::StatusOr<Explanation> ExplainGraph(UOp sink, std::span<const VarValue> var
       kernel.arguments = program.arguments;
       kernel.flops = program.flops;
       kernel.bytes = program.bytes;
+      kernel.moves = program.moves;
     } else {
       kernel = out.kernels[it->second];
     }

@@ -77,6 +77,7 @@ struct Program {
   int64_t warp = 1;        // threads of a warp
   double flops = 0;        // arithmetic operations of the whole launch
   double bytes = 0;        // bytes of the arguments that it can touch, once each
+  std::string moves = {};  // that made it of its kernel, as text: see engine/lowering/moves/move.h
 };
 
 }  // namespace telegrad

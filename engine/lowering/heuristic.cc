@@ -73,11 +73,13 @@ struct Tile {
 
 class CpuHeuristic {
  public:
-  // `peels`: find what is to be peeled, else all other moves.
-  CpuHeuristic(KernelShape shape, const Target& target, bool peels)
+  // `peels`: find what is to be peeled, else all other moves. `rank`: which tile the heaviest work
+  // gets; 0 is the best one.
+  CpuHeuristic(KernelShape shape, const Target& target, bool peels, size_t rank = 0)
       : s_(std::move(shape)),
         target_(target),
         peels_(peels),
+        rank_(rank),
         room_(kMaxRanges - static_cast<int>(s_.size.size())) {
     for (int r : s_.outer) outer_ |= Bit(r);
     for (const Work& work : s_.works) {
@@ -90,7 +92,7 @@ class CpuHeuristic {
     }
   }
 
-  std::vector<Move> Run() {
+  MoveList Run() {
     std::vector<size_t> order(s_.works.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::ranges::stable_sort(order, std::greater<>{},
@@ -101,7 +103,8 @@ class CpuHeuristic {
       if (first && small) heaviest_ = static_cast<int>(i);
       // A sum of products in a nest of its own has a tile of its own.
       const bool apart = work.is_reduce() && (work.all & taken_ & ~s_.whole) == 0;
-      const Tile tile = Best(work, (first || apart) && small);
+      const Tile tile = Best(work, (first || apart) && small, first ? rank_ : 0);
+      if (first) predicted_ = Cycles(work, tile);
       Apply(work, tile, first, first || apart);
       taken_ |= work.all;
     }
@@ -113,10 +116,38 @@ class CpuHeuristic {
       if (work.is_reduce()) Unroll(work);
     }
     for (size_t r = 0; r < s_.size.size(); ++r) {
-      if (lanes_[r] > 1) moves_.push_back({Move::Kind::kVectorize, s_.d.ranges[r], lanes_[r]});
+      if (lanes_[r] > 1)
+        moves_.push_back({Move::Kind::kVectorize, s_.d.ranges[r].arg(0), lanes_[r]});
     }
     Order();
     return std::move(moves_);
+  }
+
+  // Of the heaviest work, after Run.
+  double predicted() const { return predicted_; }
+  bool exhausted() const { return exhausted_; }
+
+  // Cycles of all works with a list of moves.
+  double Predict(const MoveList& moves) const {
+    double cycles = 0;
+    for (const Work& work : s_.works) {
+      Tile tile;
+      size_t parts = 0;
+      for (const Move& m : moves) {
+        const auto at =
+            std::ranges::find_if(s_.d.ranges, [&](UOp range) { return range.arg(0) == m.range; });
+        const auto r = static_cast<int>(at - s_.d.ranges.begin());
+        if (at == s_.d.ranges.end() || !Has(work.all, r)) continue;
+        if (m.kind == Move::Kind::kVectorize) {
+          tile.lanes = r;
+          tile.width = m.amount;
+        } else if (m.kind == Move::Kind::kUpcast && parts < std::size(tile.parts)) {
+          tile.parts[parts++] = {r, m.amount};
+        }
+      }
+      cycles += Cycles(work, tile);
+    }
+    return cycles;
   }
 
  private:
@@ -379,7 +410,7 @@ class CpuHeuristic {
     return size == 1 ? 1 : width;
   }
 
-  Tile Best(const Work& work, bool tiled) const {
+  Tile Best(const Work& work, bool tiled, size_t rank) {
     Tile best;
     // A range that is lanes already is lanes here.
     const RangeSet given = work.all & vectors_;
@@ -403,8 +434,10 @@ class CpuHeuristic {
           work.accesses, [&](const MemoryAccess& a) { return !a.store && a.stride[r] == 0; });
       if (reuses && s_.size[r] > 1) reused.push_back(r);
     }
+    std::vector<std::pair<double, Tile>> ranked;  // only where another than the best is wanted
     const auto consider = [&](const Tile& tile) {
       const double cycles = Cycles(work, tile);
+      if (rank > 0 && !std::isinf(cycles)) ranked.emplace_back(cycles, tile);
       if (cycles < least) {
         least = cycles;
         best = tile;
@@ -452,7 +485,10 @@ class CpuHeuristic {
         }
       }
     }
-    return best;
+    if (rank == 0) return best;
+    std::ranges::stable_sort(ranked, {}, [](const auto& one) { return one.first; });
+    exhausted_ = rank >= ranked.size();
+    return exhausted_ ? best : ranked[rank].second;
   }
 
   // The ranges along which loads whose lanes lie far apart are contiguous.
@@ -515,7 +551,7 @@ class CpuHeuristic {
     if (amount < 2 || room_ <= 0) return;
     --room_;
     upcast_[range] *= amount;
-    if (!peels_) moves_.push_back({kind, s_.d.ranges[range], amount});
+    if (!peels_) moves_.push_back({kind, s_.d.ranges[range].arg(0), amount});
   }
 
   void Peel(int range, int64_t step) {
@@ -524,7 +560,7 @@ class CpuHeuristic {
     if (room_ <= 0) return;
     --room_;
     peeled_ |= Bit(range);
-    moves_.push_back({Move::Kind::kPeel, s_.d.ranges[range], s_.size[range] - rest});
+    moves_.push_back({Move::Kind::kPeel, s_.d.ranges[range].arg(0), s_.size[range] - rest});
   }
 
   // Whether narrower vectors for the rest of a loop save many lanes of a register tile, and the
@@ -596,7 +632,7 @@ class CpuHeuristic {
     for (size_t r = 0; r < tile.size(); ++r) tile[r] = lanes_[r] * upcast_[r];
     const LoopOrder order = OrderLoops(s_, tile, target_, vectors_, heaviest_);
     if (order.thread >= 0) {
-      moves_.push_back({Move::Kind::kThread, s_.d.ranges[order.thread], 0});
+      moves_.push_back({Move::Kind::kThread, s_.d.ranges[order.thread].arg(0), 0});
     }
     BlockChoice blocks;
     if (heaviest_ >= 0 && room_ >= kBlockRanges) {
@@ -605,11 +641,12 @@ class CpuHeuristic {
     const int64_t parts = PartsOfUnits(order, blocks, tile);
     for (size_t i = 0; i < order.loops.size(); ++i) {
       const int64_t part = i == 1 && parts > 0 ? parts : i == blocks.outside ? blocks.parts : 0;
-      if (part > 0) moves_.push_back({Move::Kind::kBlock, s_.d.ranges[order.loops[i]], part});
+      if (part > 0)
+        moves_.push_back({Move::Kind::kBlock, s_.d.ranges[order.loops[i]].arg(0), part});
       if (i == blocks.outside) {
-        moves_.push_back({Move::Kind::kBlock, s_.d.ranges[blocks.folded], blocks.amount});
+        moves_.push_back({Move::Kind::kBlock, s_.d.ranges[blocks.folded].arg(0), blocks.amount});
       }
-      moves_.push_back({Move::Kind::kOuter, s_.d.ranges[order.loops[i]], 0});
+      moves_.push_back({Move::Kind::kOuter, s_.d.ranges[order.loops[i]].arg(0), 0});
     }
   }
 
@@ -647,6 +684,9 @@ class CpuHeuristic {
   const KernelShape s_;
   const Target& target_;
   const bool peels_;
+  const size_t rank_;
+  double predicted_ = 0;    // cycles of the heaviest work
+  bool exhausted_ = false;  // there are not so many tiles
   int heaviest_ = -1;       // the work that is tiled
   int room_;                // for ranges: every split and peel makes one more
   RangeSet outer_ = 0;      // the loops that can be ordered
@@ -655,7 +695,7 @@ class CpuHeuristic {
   RangeSet taken_ = 0;  // of the works that have been looked at
   std::vector<int64_t> lanes_ = std::vector<int64_t>(kMaxRanges, 1);
   std::vector<int64_t> upcast_ = std::vector<int64_t>(kMaxRanges, 1);
-  std::vector<Move> moves_;
+  MoveList moves_;
 };
 
 // nullopt where nothing is around the stores: there is nothing to order or to share.
@@ -665,15 +705,33 @@ std::optional<KernelShape> ReadLoops(UOp sink, std::span<const Program::Argument
 
 }  // namespace
 
-std::vector<Move> PickPeels(UOp sink, std::span<const Program::Argument> arguments,
-                            const Target& target) {
+MoveList PickPeels(UOp sink, std::span<const Program::Argument> arguments, const Target& target) {
   std::optional<KernelShape> shape = ReadLoops(sink, arguments);
   if (!shape) return {};
   return CpuHeuristic(*std::move(shape), target, /*peels=*/true).Run();
 }
 
-std::vector<Move> PickMoves(UOp sink, std::span<const Program::Argument> arguments,
-                            const Target& target) {
+std::vector<RankedMoves> RankMoves(UOp sink, std::span<const Program::Argument> arguments,
+                                   const Target& target, size_t most) {
+  std::vector<RankedMoves> out;
+  const std::optional<KernelShape> shape = ReadLoops(sink, arguments);
+  if (!shape) return {{}};
+  for (size_t rank = 0; rank < most; ++rank) {
+    CpuHeuristic heuristic(*shape, target, /*peels=*/false, rank);
+    MoveList moves = heuristic.Run();
+    if (heuristic.exhausted()) break;
+    out.push_back({std::move(moves), heuristic.predicted()});
+  }
+  return out;
+}
+
+double PredictCycles(UOp sink, std::span<const Program::Argument> arguments, const Target& target,
+                     const MoveList& moves) {
+  const std::optional<KernelShape> shape = ReadLoops(sink, arguments);
+  return shape ? CpuHeuristic(*shape, target, /*peels=*/false).Predict(moves) : 0;
+}
+
+MoveList PickMoves(UOp sink, std::span<const Program::Argument> arguments, const Target& target) {
   std::optional<KernelShape> shape = ReadLoops(sink, arguments);
   if (!shape) return {};
   return CpuHeuristic(*std::move(shape), target, /*peels=*/false).Run();

@@ -41,11 +41,18 @@ class ShapeReader {
       const UOp u = g_.at(id);
       if (u.is(Op::kReduce) || u.is(Op::kStore)) shape_.works.push_back(WorkOf(u));
       if (u.is(Op::kStore)) shape_.parallel &= shape_.d.of[id];
+      if (u.is(Op::kEnd)) {
+        for (int i = 1; i < u.num_src(); ++i) shape_.inner |= Bit(shape_.d.IndexOf(u.src(i)));
+      }
+      for (int i = 1; u.is(Op::kAfter) && i < u.num_src(); ++i) {
+        if (u.src(i).is(Op::kEnd)) shape_.around_nests |= shape_.d.of[u.src(i).id()];
+      }
       if (!u.is(Op::kAfter) || !u.src(0).is(Op::kBuffer)) continue;
       for (int i = 1; i < u.num_src(); ++i) {
         if (u.src(i).is(Op::kRange)) shape_.whole |= Bit(shape_.d.IndexOf(u.src(i)));
       }
     }
+    for (int r : shape_.outer) shape_.inner &= ~Bit(r);
     shape_.in_place = WritesWhatItReads(sink_);
     shape_.once = OverwritesWhatItReads(sink_);
     return std::move(shape_);

@@ -62,8 +62,10 @@ struct KernelShape {
   // No move splits them: loops with private memory in each iteration, and ones whose end is
   // computed.
   RangeSet whole = 0;
-  bool in_place = false;  // WritesWhatItReads
-  bool once = false;      // OverwritesWhatItReads
+  RangeSet inner = 0;         // that ENDs close and that are not `outer`
+  RangeSet around_nests = 0;  // around a nest that a later one of the same iteration waits for
+  bool in_place = false;      // WritesWhatItReads
+  bool once = false;          // OverwritesWhatItReads
 
   double Iterations(RangeSet set) const;
   // Whether a copy of the weight with `a` in the order of the work's loops is worth keeping: about

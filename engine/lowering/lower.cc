@@ -9,14 +9,8 @@ namespace telegrad {
 absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, std::string name,
                               Budget* budget, BoundsStats* stats, const PassOptions& options) {
   const Budget::Doing doing(budget, "lowering");
-  Piece piece;
-  piece.name = std::move(name);
-  piece.graph = std::make_shared<Graph>();
-  piece.graph->LimitSize(budget);
-  piece.root = CopyLive(kernel.root(), piece.graph.get());
-  piece.arguments = KernelArguments(kernel.root());
-  MarkWeights(options.weights, &piece.arguments);
-  piece.levels = kKernelLevel;
+  Piece piece = KernelPiece(kernel, std::move(name), options.weights, budget);
+  piece.given_moves = options.moves;
   PassContext context(piece.graph.get(), target, budget);
   TG_ASSIGN_OR_RETURN(Piece lowered,
                       RunPasses(LoweringPasses(), context, std::move(piece), options));

@@ -250,13 +250,6 @@ UOp Peel(Rewriter& b, UOp sink, UOp range, int64_t amount) {
 
 }  // namespace
 
-std::string_view Name(Move::Kind kind) {
-  constexpr std::string_view kNames[] = {"VECTORIZE",  "UPCAST", "UNROLL", "THREAD",
-                                         "OUTER",      "PEEL",   "LOCAL",  "GROUP",
-                                         "TENSORCORE", "STAGE",  "BLOCK"};
-  return kNames[static_cast<int>(kind)];
-}
-
 // With the outer range held at 0, the inner one alone walks the whole product: its stride is the
 // same. A gate needs to know both.
 UOp Join(Rewriter& b, UOp sink, UOp outer, UOp inner) {
@@ -284,10 +277,10 @@ UOp MergeRanges(Rewriter& b, UOp sink, const Target& target) {
   return sink;
 }
 
-absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& moves) {
+absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<RangeMove>& moves) {
   Graph& g = *b.graph();
   if (!moves.empty() && moves[0].kind == Move::Kind::kPeel) {
-    for (const Move& move : moves) {
+    for (const RangeMove& move : moves) {
       sink = Peel(b, sink, move.range, move.amount);
       if (!sink.valid()) return g.status();
     }
@@ -299,32 +292,35 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
   // Outermost first: the loops that remain, then the register tile, then the lanes.
   Replacements with;
   std::vector<Padded> padded;
-  std::vector<Move> splits;
-  for (const Move& move : moves) {
+  std::vector<RangeMove> splits;
+  for (const RangeMove& move : moves) {
     if (move.kind == Move::Kind::kThread || move.kind == Move::Kind::kOuter) continue;
     splits.push_back(move);
   }
-  std::ranges::stable_partition(splits, [](const Move& m) { return m.kind == Move::Kind::kBlock; });
+  std::ranges::stable_partition(splits,
+                                [](const RangeMove& m) { return m.kind == Move::Kind::kBlock; });
   std::vector<UOp> blocks, outside;
   std::vector<UOp> ranges;
-  for (const Move& move : moves) {
+  for (const RangeMove& move : moves) {
     if (std::ranges::find(ranges, move.range) == ranges.end()) ranges.push_back(move.range);
   }
   for (const UOp range : ranges) {
     int64_t tile = 1;
-    for (const Move& m : splits) tile *= m.range == range ? m.amount : 1;
+    for (const RangeMove& m : splits) tile *= m.range == range ? m.amount : 1;
     const int64_t size = SizeOf(range), loops = (size + tile - 1) / tile;
     const auto type = static_cast<AxisType>(range.arg(1));
-    const bool thread = std::ranges::any_of(
-        moves, [&](const Move& m) { return m.range == range && m.kind == Move::Kind::kThread; });
+    const bool thread = std::ranges::any_of(moves, [&](const RangeMove& m) {
+      return m.range == range && m.kind == Move::Kind::kThread;
+    });
     if (type == AxisType::kReduce && loops * tile != size) {
       return Internal("lowering: ", tile, " does not divide the folded size ", size);
     }
     Replacement r;
     r.value = g.Index(0);
     if (loops > 1) {
-      const bool block = std::ranges::any_of(
-          splits, [&](const Move& m) { return m.range == range && m.kind == Move::Kind::kBlock; });
+      const bool block = std::ranges::any_of(splits, [&](const RangeMove& m) {
+        return m.range == range && m.kind == Move::Kind::kBlock;
+      });
       const AxisType loop = thread ? AxisType::kThread : block ? AxisType::kLoop : type;
       r.value = g.Range(next_id++, loop, g.Index(loops));
       r.ranges.push_back(r.value);
@@ -337,7 +333,7 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
       r.value = b.Make(Op::kMul, {least, g.Index(-1)});
     }
     int64_t step = tile;  // of `value`, in elements
-    for (const Move& m : splits) {
+    for (const RangeMove& m : splits) {
       if (m.range != range) continue;
       const AxisType axis = m.kind == Move::Kind::kVectorize ? AxisType::kVector
                             : m.kind == Move::Kind::kUpcast  ? AxisType::kUpcast
@@ -368,11 +364,11 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
     const bool loop = !IsType(part, AxisType::kUpcast) && !IsType(part, AxisType::kVector);
     if (loop && std::ranges::find(order, part) == order.end()) order.push_back(part);
   };
-  const auto moved = [](const Move& m) {
+  const auto moved = [](const RangeMove& m) {
     return m.kind == Move::Kind::kThread || m.kind == Move::Kind::kOuter;
   };
   if (!blocks.empty()) {
-    for (const Move& m : moves) {
+    for (const RangeMove& m : moves) {
       if (m.kind == Move::Kind::kBlock && IsType(m.range, AxisType::kReduce)) break;
       if (moved(m)) move_out(with.at(m.range.id()).ranges[0]);
     }
@@ -380,7 +376,7 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<Move>& m
     outside = order;
   }
   for (const Move::Kind kind : {Move::Kind::kThread, Move::Kind::kOuter}) {
-    for (const Move& m : moves) {
+    for (const RangeMove& m : moves) {
       if (m.kind != kind) continue;
       for (UOp part : with.at(m.range.id()).ranges) move_out(part);
     }

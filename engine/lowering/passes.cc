@@ -11,6 +11,7 @@
 #include "engine/lowering/limit.h"
 #include "engine/lowering/linearize.h"
 #include "engine/lowering/moves.h"
+#include "engine/lowering/moves/apply.h"
 #include "engine/lowering/separate.h"
 #include "engine/lowering/shared_loops.h"
 #include "engine/lowering/split_ranges.h"
@@ -46,28 +47,62 @@ UOp Split(PassContext& c, UOp root) { return SplitRanges(c.rewriter(kSimplify), 
 
 UOp Merge(PassContext& c, UOp root) { return MergeRanges(c.rewriter(kSimplify), root, c.target()); }
 
+void Record(const MoveList& moves, Piece* piece) {
+  if (!piece->moves.empty() && !moves.empty()) piece->moves += ", ";
+  piece->moves += Print(moves);
+}
+
+Checked CheckedOf(const Piece& piece) { return piece.given_moves ? Checked::kYes : Checked::kNo; }
+
+bool IsPeel(const Move& m) {
+  return m.kind == Move::Kind::kPeel || m.kind == Move::Kind::kSeparate;
+}
+
 // What is peeled off may want to be peeled itself. It folds by ranges of its own: one that two
 // folds share, inside of ranges that they do not, would have two places.
 absl::StatusOr<UOp> PeelFolds(PassContext& c, Piece* piece) {
-  constexpr int kRounds = 3;
-  UOp root = piece->root;
-  if (c.target().has_workgroups()) return root;  // folds are gated instead
-  for (int i = 0; i < kRounds && root.valid(); ++i) {
-    const std::vector<Move> peels = PickPeels(root, piece->arguments, c.target());
-    if (peels.empty()) break;
-    TG_ASSIGN_OR_RETURN(root, ApplyMoves(c.rewriter(kSimplify), root, peels));
-    root = SeparateRanges(c.graph(), root);
+  MovedKernel kernel{.root = piece->root};
+  const Checked checked = CheckedOf(*piece);
+  const auto apply = [&](const Move& move) -> absl::Status {
+    TG_ASSIGN_OR_RETURN(kernel,
+                        Apply(c.rewriter(kSimplify), c.target(), std::move(kernel), move, checked));
+    return absl::OkStatus();
+  };
+  if (piece->given_moves) {
+    TG_ASSIGN_OR_RETURN(const MoveList moves, ParseMoves(*piece->given_moves));
+    for (const Move& move : moves) {
+      if (!IsPeel(move)) break;
+      TG_RETURN_IF_ERROR(apply(move));
+    }
+  } else if (!c.target().has_workgroups()) {  // there folds are gated instead
+    for (int i = 0; i < kPeelRounds; ++i) {
+      const MoveList peels = PickPeels(kernel.root, piece->arguments, c.target());
+      if (peels.empty()) break;
+      for (const Move& move : peels) TG_RETURN_IF_ERROR(apply(move));
+      TG_RETURN_IF_ERROR(apply(Move{}));
+    }
   }
-  return root;
+  if (kernel.peeled) return FailedPrecondition("moves: SEPARATE stands after the last PEEL");
+  Record(kernel.done, piece);
+  return kernel.root;
 }
 
 absl::StatusOr<UOp> MoveRanges(PassContext& c, Piece* piece) {
-  Rewriter& b = c.rewriter(kSimplify);
-  if (c.target().has_workgroups()) {
-    return ApplyWorkgroupMoves(b, piece->root, PickWorkgroupMoves(piece->root, c.target()),
-                               c.target().matrix);
+  MoveList moves;
+  if (piece->given_moves) {
+    TG_ASSIGN_OR_RETURN(moves, ParseMoves(*piece->given_moves));
+    moves.erase(moves.begin(), std::ranges::find_if_not(moves, IsPeel));
+  } else {
+    moves = c.target().has_workgroups() ? PickWorkgroupMoves(piece->root, c.target())
+                                        : PickMoves(piece->root, piece->arguments, c.target());
   }
-  return ApplyMoves(b, piece->root, PickMoves(piece->root, piece->arguments, c.target()));
+  Rewriter& b = c.rewriter(kSimplify);
+  MovedKernel kernel{.root = piece->root};
+  for (const Move& move : moves) {
+    TG_ASSIGN_OR_RETURN(kernel, Apply(b, c.target(), std::move(kernel), move, CheckedOf(*piece)));
+  }
+  Record(moves, piece);
+  return Finish(b, c.target(), std::move(kernel), CheckedOf(*piece));
 }
 
 absl::StatusOr<UOp> Stage(PassContext& c, Piece* piece) {
@@ -205,6 +240,7 @@ absl::StatusOr<Program> LinearizeKernel(PassContext& c, const Piece& piece) {
   program.arguments = piece.arguments;
   program.packings = piece.packings;
   program.warp = c.target().warp;
+  program.moves = piece.moves;
   CountWork(&program);
   return program;
 }
@@ -266,6 +302,19 @@ constexpr PassRow kPasses[] = {
 }  // namespace
 
 std::span<const PassRow> LoweringPasses() { return kPasses; }
+
+Piece KernelPiece(const FrozenGraph& kernel, std::string name, std::span<const int32_t> weights,
+                  Budget* budget) {
+  Piece piece;
+  piece.name = std::move(name);
+  piece.graph = std::make_shared<Graph>();
+  piece.graph->LimitSize(budget);
+  piece.root = CopyLive(kernel.root(), piece.graph.get());
+  piece.arguments = KernelArguments(kernel.root());
+  MarkWeights(weights, &piece.arguments);
+  piece.levels = kKernelLevel;
+  return piece;
+}
 
 std::vector<Program::Argument> KernelArguments(UOp kernel) {
   std::vector<Program::Argument> arguments;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,10 @@ std::span<const PassRow> LoweringPasses();
 inline constexpr std::string_view kAccessesProved = "accesses proved";
 inline constexpr std::string_view kAccessesGated = "accesses gated";
 inline constexpr std::string_view kAccessesByData = "accesses decided by data";
+
+// A kernel as the schedule makes it, in a graph of its own that spends the budget.
+Piece KernelPiece(const FrozenGraph& kernel, std::string name, std::span<const int32_t> weights,
+                  Budget* budget);
 
 // What the PARAM slots of a kernel are bound to.
 std::vector<Program::Argument> KernelArguments(UOp kernel);

@@ -114,10 +114,18 @@ class Separator {
 
 }  // namespace
 
+// A loop that is renamed in one of two nests leaves the loops inside of it shared by both: these
+// are found in the next round.
 UOp SeparateRanges(Graph* graph, UOp sink) {
-  std::optional<Dependence> d = FindDependence(sink);
-  if (!d) return graph->Fail(ResourceExhausted("lowering: more than ", kMaxRanges, " ranges"));
-  return Separator(graph, sink, *std::move(d)).Run(sink);
+  constexpr int kRounds = 8;  // as deep as REDUCEs may nest
+  for (int i = 0; i < kRounds; ++i) {
+    std::optional<Dependence> d = FindDependence(sink);
+    if (!d) return graph->Fail(ResourceExhausted("lowering: more than ", kMaxRanges, " ranges"));
+    const UOp next = Separator(graph, sink, *std::move(d)).Run(sink);
+    if (!next.valid() || next == sink) return next;
+    sink = next;
+  }
+  return sink;
 }
 
 }  // namespace telegrad

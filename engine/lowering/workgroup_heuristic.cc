@@ -65,7 +65,7 @@ class WorkgroupHeuristic {
         room_(kMaxRanges - static_cast<int>(s_.size.size())),
         lanes_(s_.size.size(), 1) {}
 
-  std::vector<Move> Run() {
+  MoveList Run() {
     for (int r : s_.outer) {
       if (Has(s_.parallel, r) && s_.size[r] > 1) parallel_.push_back(r);
     }
@@ -166,7 +166,7 @@ class WorkgroupHeuristic {
   void Add(Move::Kind kind, int range, int64_t amount, int axis = 0) {
     if (amount < 2 && kind != Move::Kind::kGroup) return;
     --room_;
-    moves_.push_back({kind, s_.d.ranges[range], amount, axis});
+    moves_.push_back({kind, s_.d.ranges[range].arg(0), amount, axis});
   }
 
   void Groups(RangeSet set) {
@@ -400,12 +400,12 @@ class WorkgroupHeuristic {
   ProductTile one_instruction_{};
   RangeSet rows_ = 0;  // the parallel ranges that every long fold depends on
   int fastest_ = -1;
-  std::vector<Move> moves_;
+  MoveList moves_;
 };
 
 }  // namespace
 
-std::vector<Move> PickWorkgroupMoves(UOp sink, const Target& target) {
+MoveList PickWorkgroupMoves(UOp sink, const Target& target) {
   std::optional<KernelShape> shape = ReadShape(sink);
   if (!shape) return {};
   return WorkgroupHeuristic(*std::move(shape), target).Run();

@@ -47,7 +47,8 @@ AxisType AxisOf(Move::Kind kind) {
 
 class Splitter {
  public:
-  Splitter(Rewriter& b, UOp sink, const std::vector<Move>& moves, MatrixUnit unit, Dependence d)
+  Splitter(Rewriter& b, UOp sink, const std::vector<RangeMove>& moves, MatrixUnit unit,
+           Dependence d)
       : b_(b), g_(*b.graph()), sink_(sink), moves_(moves), unit_(unit), d_(std::move(d)) {
     for (UOp range : d_.ranges) next_id_ = std::max(next_id_, range.arg(0) + 1);
     axes_of_.resize(d_.ranges.size(), 0);
@@ -55,12 +56,12 @@ class Splitter {
 
   absl::StatusOr<UOp> Run() {
     std::vector<UOp> ranges;
-    for (const Move& m : moves_) {
+    for (const RangeMove& m : moves_) {
       if (std::ranges::find(ranges, m.range) == ranges.end()) ranges.push_back(m.range);
     }
     TG_RETURN_IF_ERROR(MakeThreads());
     for (UOp range : ranges) {
-      for (const Move& m : moves_) {
+      for (const RangeMove& m : moves_) {
         if (m.range != range || m.kind != Move::Kind::kGroup) continue;
         grouped_.push_back({range, (SizeOf(range) + TileOf(range) - 1) / TileOf(range)});
       }
@@ -83,13 +84,13 @@ class Splitter {
     UOp value = {};
   };
 
-  static bool Splits(const Move& m) {
+  static bool Splits(const RangeMove& m) {
     return m.kind != Move::Kind::kGroup && m.kind != Move::Kind::kStage;
   }
 
   int64_t TileOf(UOp range) const {
     int64_t tile = 1;
-    for (const Move& m : moves_) {
+    for (const RangeMove& m : moves_) {
       if (m.range == range && Splits(m)) tile *= m.amount;
     }
     return tile;
@@ -97,7 +98,7 @@ class Splitter {
 
   absl::Status FindProduct() {
     const auto has = [&](Move::Kind kind) {
-      return std::ranges::any_of(moves_, [&](const Move& m) { return m.kind == kind; });
+      return std::ranges::any_of(moves_, [&](const RangeMove& m) { return m.kind == kind; });
     };
     if (!has(Move::Kind::kStage)) return absl::OkStatus();
     const std::optional<KernelShape> shape = ReadShape(sink_);
@@ -112,7 +113,7 @@ class Splitter {
 
   // The threads of an axis are one range, whatever they share.
   absl::Status MakeThreads() {
-    for (const Move& m : moves_) {
+    for (const RangeMove& m : moves_) {
       if (m.kind != Move::Kind::kLocal) continue;
       UOp& thread = threads_.at(static_cast<size_t>(m.axis));
       if (!thread.valid()) thread = g_.Range(next_id_++, AxisType::kLocal, g_.Index(m.amount));
@@ -171,7 +172,7 @@ class Splitter {
     UOp whole = r.value;  // without the lanes, which lie all inside or all outside
     int64_t lanes = 1;
     UOp inner = g_.Index(0);  // `value` within the tile
-    for (const Move& m : moves_) {
+    for (const RangeMove& m : moves_) {
       if (m.range != range || !Splits(m)) continue;
       if (m.kind == Move::Kind::kTensorcore) {
         const auto at = [&](UOp x) { return b_.Make(Op::kMul, {x, g_.Index(m.amount)}); };
@@ -347,7 +348,7 @@ class Splitter {
   Rewriter& b_;
   Graph& g_;
   const UOp sink_;
-  const std::vector<Move>& moves_;
+  const std::vector<RangeMove>& moves_;
   const MatrixUnit unit_;
   const Dependence d_;
   int64_t next_id_ = 0;
@@ -364,7 +365,7 @@ class Splitter {
 
 }  // namespace
 
-absl::StatusOr<UOp> ApplyWorkgroupMoves(Rewriter& b, UOp sink, const std::vector<Move>& moves,
+absl::StatusOr<UOp> ApplyWorkgroupMoves(Rewriter& b, UOp sink, const std::vector<RangeMove>& moves,
                                         MatrixUnit unit) {
   std::optional<Dependence> d = FindDependence(sink);
   if (!d) return ResourceExhausted("lowering: more than ", kMaxRanges, " ranges");

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -79,6 +80,10 @@ struct Piece {
   std::shared_ptr<const Program> program;
   uint8_t levels = kTensorLevel;  // every node is of one of them; a program's are of kProgramLevel
   std::vector<Program::Packing> packings = {};  // of its arguments, see Program
+  // Of a kernel: the list of moves that lowering is to carry out (engine/lowering/moves/move.h);
+  // nullopt: it chooses one. And the moves that it has carried out.
+  std::optional<std::string> given_moves = {};
+  std::string moves = {};
 };
 
 // The kinds of passes. Errors of those that give a UOp are in the graph's status.
@@ -111,6 +116,8 @@ struct PassOptions {
   std::vector<PassTime>* times = nullptr;  // appended to
   // Of a kernel, the slots of its PARAMs that are weights: see Program::Argument.
   std::span<const int32_t> weights = {};
+  // Of a kernel, its given_moves.
+  std::optional<std::string> moves = {};
 };
 
 std::string LevelNames(uint8_t levels);  // "tensor|kernel"

@@ -13,6 +13,7 @@
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
+#include "engine/lowering/moves/move.h"
 #include "engine/lowering/passes.h"
 #include "engine/render/render.h"
 #include "engine/rewrite/rule_counts.h"
@@ -70,6 +71,14 @@ constexpr FlagRow kFlags[] = {
     {"weights", 0, FlagKind::kString, "", "LIST",
      "Slots of a kernel, such as 0,2, whose contents outlive runs: packed copies of them are kept. "
      "The pass schedule finds them itself"},
+    {"moves", 'm', FlagKind::kString, "", "LIST",
+     "Moves that the passes peel and moves carry out on a kernel instead of choosing some, such as "
+     "'UPCAST r0 4, VECTORIZE r1 16, THREAD r0'; none carries out no move (default: they choose)"},
+    {"search", 0, FlagKind::kInt, "0", "SECONDS",
+     "Search for the moves of each kernel for so many seconds, by measuring programs on this "
+     "machine's processor, and print the best list instead of the result; 0 does not search",
+     Between(0, 86'400)},
+    {"list-moves", 0, FlagKind::kBool, "false", "", "Print all kinds of moves"},
 };
 
 constexpr int kFailed = 1, kUsage = 2;
@@ -85,6 +94,15 @@ constexpr ProgramPage kPage = {
     .exit_codes = "0 done, 1 failed, 2 wrong usage.",
     .flags = kFlags,
 };
+
+std::string ListMoves() {
+  std::string text;
+  for (const MoveRow& row : AllMoves()) {
+    StrAppend(&text, row.name, row.range ? " rN" : "", row.amount ? " AMOUNT" : "",
+              row.axis ? " axis N" : "", ": ", row.what, "\n");
+  }
+  return text;
+}
 
 std::string Help() {
   return StrCat("Usage: telegrad-opt [flags] [FILE]\n\n", kPage.description, "\n\n",
@@ -141,6 +159,7 @@ struct Settings {
   double tolerance = 0;
   std::optional<uint32_t> node;
   std::vector<int32_t> weights;
+  std::optional<std::string> moves;
   std::string file;  // "-": standard input
 };
 
@@ -187,8 +206,18 @@ absl::StatusOr<Settings> Check(const Flags& flags) {
       return InvalidArgument("--weights: \"", ToStd(slot), "\" is not the number of a slot");
     }
   }
+  if (const std::string& moves = flags.GetString("moves"); !moves.empty()) {
+    s.moves = moves == "none" ? "" : moves;
+    TG_RETURN_IF_ERROR(In("--moves", ParseMoves(*s.moves).status()));
+  }
   s.form = FormFromText(flags.GetString("emit"));
   TG_ASSIGN_OR_RETURN(s.target, TargetOf(flags));
+  if (flags.GetInt("search") > 0) {
+    if (flags.GetString("target").empty()) s.target = HostTarget(0);
+    if (s.target.arch != HostTarget(0).arch) {
+      return InvalidArgument("--search: programs are measured on this machine; --target=host");
+    }
+  }
   if ((s.form == Form::kC) != (s.target.arch == kOpenClArch) &&
       (s.form == Form::kC || s.form == Form::kLlvm)) {
     return InvalidArgument(
@@ -209,9 +238,10 @@ absl::StatusOr<Settings> Check(const Flags& flags) {
 
 class Runner {
  public:
-  Runner(const Flags& flags, const Settings& settings, OptResult* result)
+  Runner(const Flags& flags, const Settings& settings, const OpenDevice& open, OptResult* result)
       : flags_(flags),
         settings_(settings),
+        open_(open),
         result_(*result),
         trace_(flags.GetInt("trace-limit")),
         observer_(flags.GetBool("counts") ? &counts_ : nullptr,
@@ -230,6 +260,7 @@ class Runner {
     // What happened up to a failure is what one wants to see.
     TG_RETURN_IF_ERROR(Report());
     TG_RETURN_IF_ERROR(status);
+    if (const int64_t seconds = flags_.GetInt("search"); seconds > 0) return Search(seconds);
     if (settings_.form != Form::kUop) return Emit();
     if (flags_.GetString("explain").empty()) {
       result_.out += PrintPieces(pieces_);
@@ -253,7 +284,22 @@ class Runner {
     return absl::OkStatus();
   }
 
+  // The list is for one kernel, whichever pass makes it.
+  absl::Status GiveMoves() {
+    if (!settings_.moves) return absl::OkStatus();
+    for (Piece& piece : pieces_) {
+      if (piece.levels != kKernelLevel) continue;
+      if (pieces_.size() > 1) {
+        return InvalidArgument("--moves: a list is for one kernel, of ", pieces_.size(),
+                               "; write them to a file and choose one with --piece");
+      }
+      piece.given_moves = settings_.moves;
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status RunOne(size_t number, const PassRow& row) {
+    TG_RETURN_IF_ERROR(GiveMoves());
     std::vector<Piece> after;
     for (Piece& piece : pieces_) {
       PassContext context(piece.graph.get(), settings_.target, &budget_,
@@ -285,6 +331,17 @@ class Runner {
     const std::string name =
         absl::StrFormat("%s/%02d-%s.uop", where, number + 1, std::string(row.name));
     return WriteFile(name, PrintPieces(pieces_));
+  }
+
+  absl::Status Search(int64_t seconds) {
+    Budget::Limits limits;
+    limits.time = std::chrono::hours(24);  // each search has its own limit
+    Budget budget(limits);
+    TG_ASSIGN_OR_RETURN(
+        const std::string text,
+        SearchPieces(pieces_, settings_.target, static_cast<double>(seconds), open_, &budget));
+    result_.out += text;
+    return absl::OkStatus();
   }
 
   // What the daemon makes of programs after lowering.
@@ -342,6 +399,7 @@ class Runner {
 
   const Flags& flags_;
   const Settings& settings_;
+  const OpenDevice& open_;
   OptResult& result_;
   Budget budget_;
   PassOptions options_;
@@ -363,12 +421,13 @@ OptResult Fail(int code, const absl::Status& status, OptResult result = {}) {
 }  // namespace
 
 OptResult RunOpt(std::span<const std::string_view> args,
-                 const std::function<std::string()>& read_stdin) {
+                 const std::function<std::string()>& read_stdin, const OpenDevice& open) {
   const auto flags = Flags::Parse(kFlags, args);
   if (!flags.ok()) return Fail(kUsage, flags.status());
   if (flags->help()) return {0, Help(), ""};
   if (const auto page = AnswerPage(kPage, *flags)) return {page->exit_code, page->out, page->err};
   if (flags->GetBool("list")) return {0, ListPasses(), ""};
+  if (flags->GetBool("list-moves")) return {0, ListMoves(), ""};
   if (flags->GetBool("ops-doc")) {
     const auto page = OpsDocument();
     return page.ok() ? OptResult{0, *page, ""} : Fail(kFailed, page.status());
@@ -379,7 +438,8 @@ OptResult RunOpt(std::span<const std::string_view> args,
       settings->file == "-" ? read_stdin() : ReadFile(settings->file);
   if (!text.ok()) return Fail(kFailed, text.status());
   OptResult result;
-  if (const absl::Status status = Runner(*flags, *settings, &result).Run(*text); !status.ok()) {
+  if (const absl::Status status = Runner(*flags, *settings, open, &result).Run(*text);
+      !status.ok()) {
     return Fail(kFailed, status, std::move(result));
   }
   return result;

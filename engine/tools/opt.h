@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "engine/tools/search_pieces.h"
 
 namespace telegrad {
 
@@ -15,8 +16,9 @@ struct OptResult {
   std::string out, err;
 };
 
-// `args` is without the program's name. `read_stdin` is called where the input is "-" or not named.
+// `args` is without the program's name. `read_stdin` is called where the input is "-" or not named,
+// `open` for --search.
 OptResult RunOpt(std::span<const std::string_view> args,
-                 const std::function<std::string()>& read_stdin);
+                 const std::function<std::string()>& read_stdin, const OpenDevice& open = nullptr);
 
 }  // namespace telegrad

@@ -115,7 +115,9 @@ absl::StatusOr<std::vector<Piece>> ParsePieces(std::string_view text, int64_t on
 }
 
 std::string PrintPiece(const Piece& piece) {
-  return piece.program != nullptr ? Print(*piece.program) : Print(piece.root);
+  if (piece.program == nullptr) return Print(piece.root);
+  const std::string& moves = piece.program->moves;
+  return StrCat(moves.empty() ? "" : StrCat("# moves: ", moves, "\n"), Print(*piece.program));
 }
 
 std::string PrintPieces(const std::vector<Piece>& pieces) {

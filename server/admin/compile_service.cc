@@ -46,8 +46,19 @@ absl::StatusOr<std::unique_ptr<CompileService>> CompileService::Start(const Opti
   }
   std::shared_ptr<KernelCompiler> compiler = out->pool_;
   if (compiler == nullptr) compiler = CompileInProcess({options.opencl_library});
-  out->services_ = {compiler, out->store_,
-                    [self](const FailedKernel& kernel) { self->Report(kernel); }};
+  out->services_ = {.compiler = compiler,
+                    .store = out->store_,
+                    .on_failure = [self](const FailedKernel& kernel) { self->Report(kernel); }};
+  if (options.search) {
+    TG_ASSIGN_OR_RETURN(
+        out->services_.found,
+        FoundMoves::Open({.path = options.found_moves,
+                          .on_ignored = [](const std::string& what, const std::string& why) {
+                            Log(LogLevel::kWarning, "moves_ignored",
+                                {{"file", what}, {"why", why}});
+                          }}));
+    out->services_.heat = std::make_shared<KernelHeat>();
+  }
   return out;
 }
 
@@ -74,6 +85,8 @@ void CompileService::Report(const FailedKernel& kernel) {
 
 void CompileService::CollectInto(Metrics& metrics) const {
   metrics.Set(Metric::kKernelFailures, failures_.load());
+  if (services_.found != nullptr)
+    metrics.Set(Metric::kMovesIgnored, services_.found->stats().ignored);
   if (store_ != nullptr) {
     const KernelStore::Stats stats = store_->stats();
     const std::pair<Metric, uint64_t> rows[] = {

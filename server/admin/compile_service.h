@@ -26,6 +26,8 @@ class CompileService {
     std::string store;  // folders; empty: none
     int64_t store_bytes = 0;
     std::string reproducers;
+    bool search = false;      // for better moves of kernels, see server/tenant/kernel_search.h
+    std::string found_moves;  // the folder of what was found; empty: none
   };
 
   // FAILED_PRECONDITION for a folder that cannot be trusted, NOT_FOUND or UNAVAILABLE if workers

@@ -329,10 +329,11 @@ void RunAction::Started(Turn& turn, const StoredGraph& graph, const TimelinePoin
   }
   auto ended = [answer = turn.Later(op_.quiet, cancellation_), result, arrived = arrived_ns_,
                 trace = turn.TakeTrace(), asked = submitted_ns_, predicted = device_time_.ns(),
-                taken = std::move(taken),
-                traced = std::move(traced)](const absl::Status& status) mutable {
+                taken = std::move(taken), traced = std::move(traced),
+                executable = compiled_->executable](const absl::Status& status) mutable {
     const int64_t ns = taken->ns.load(std::memory_order_relaxed);
     answer.tenant().device_time->Correct(predicted, ns);
+    answer.tenant().engine->Ran(*executable, ns, answer.tenant().share);
     result.device_ns = static_cast<uint64_t>(ns);
     const int64_t latency = answer.env().clock->Ns() - arrived;
     if (trace == nullptr) {

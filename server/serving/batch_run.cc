@@ -290,6 +290,7 @@ void Batcher::Run(const BatchPtr& batch) {
     batch->times.run_ns = env.clock->Ns();
     const int64_t ns = batch->taken->ns.load(std::memory_order_relaxed);
     self->tenant_->device_time->Correct(predicted_ns, ns);
+    batch->model->maker().owner->engine->Ran(*batch->form->executable, ns, self->tenant_->share);
     if (batch->form->io_bytes <= kCopiedInline) return self->Ended(batch, status);
     env.workers->Post([self, batch, status] { self->Ended(batch, status); }, self->tenant_->share);
   };

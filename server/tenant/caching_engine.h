@@ -31,6 +31,12 @@ class CachingEngine final : public Engine {
     DropExcess();
     return result;
   }
+  void Ran(const Executable& executable, int64_t device_ns,
+           const std::shared_ptr<const Share>& share) override {
+    if (KernelHeat* const heat = shared_->kernels.heat(); heat != nullptr) {
+      heat->Spent(executable.kernels(), device_ns, share);
+    }
+  }
   void ReleaseMemory() override {
     cache_.ReleaseTemporaries();
     partitioned_.ReleaseMemory();

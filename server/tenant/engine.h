@@ -24,6 +24,8 @@ class Engine {
                                                       std::span<Device* const> devices,
                                                       Budget* budget,
                                                       std::span<const VarValue> variables) = 0;
+  // A run of the executable, for that tenant, has taken so much device time.
+  virtual void Ran(const Executable&, int64_t, const std::shared_ptr<const Share>&) {}
   // Gives back all device memory that this engine keeps and no run in flight uses.
   virtual void ReleaseMemory() = 0;
   // The same for the temporaries of all engines on that device.

@@ -47,6 +47,11 @@ absl::Status RunLowered(UOp sink, int vector_bytes, std::span<const VarValue> va
 
 absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue> variables,
                         Slots* slots) {
+  return RunLowered(sink, target, variables, slots, nullptr);
+}
+
+absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue> variables,
+                        Slots* slots, const ChooseMoves& choose) {
   Budget budget;
   PassOptions options;
   options.verify = [](const Piece& piece) { return Verify(piece); };
@@ -58,6 +63,10 @@ absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue
     const ScheduledKernel& kernel = schedule.kernels[k];
     TG_RETURN_IF_ERROR(Verify(kernel.graph.root(), kKernelLevel));
     options.weights = kernel.weights;
+    options.moves = std::nullopt;
+    if (choose) {
+      TG_ASSIGN_OR_RETURN(options.moves, choose(kernel.graph, target, kernel.weights));
+    }
     TG_ASSIGN_OR_RETURN(const Program program,
                         Lower(kernel.graph, target, "k" + std::to_string(k), &budget,
                               /*stats=*/nullptr, options));
@@ -75,6 +84,7 @@ absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue
       copies[i].resize(static_cast<size_t>(BytesOf(a.dtype, a.elements)), 0xcd);
       buffers[static_cast<size_t>(copy)] = copies[i];
       options.weights = {};
+      options.moves = std::nullopt;
       TG_RETURN_IF_ERROR(Verify(packs.root(), kKernelLevel));
       TG_ASSIGN_OR_RETURN(const Program packing, Lower(packs, target, "packing", &budget,
                                                        /*stats=*/nullptr, options));

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/ir/graph.h"
 #include "engine/types/target.h"
 #include "engine/types/var_value.h"
@@ -20,6 +21,11 @@ using Slots = std::vector<std::vector<uint8_t>>;
 // workers would run them, or, where it is for many threads, at once, so that races are found.
 absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue> variables,
                         Slots* slots);
+// The same, with the moves that are chosen for each kernel.
+using ChooseMoves = std::function<absl::StatusOr<std::string>(
+    const FrozenGraph& kernel, const Target& target, std::span<const int32_t> weights)>;
+absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue> variables,
+                        Slots* slots, const ChooseMoves& choose);
 // The same for a made-up target of that vector width.
 absl::Status RunLowered(UOp sink, int vector_bytes, std::span<const VarValue> variables,
                         Slots* slots);

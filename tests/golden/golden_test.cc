@@ -47,12 +47,17 @@ std::string Programs(std::string_view graph_text, const Target& target) {
     const ScheduledKernel& kernel = schedule->kernels[k];
     const auto program = Lower(kernel.graph, target, "kernel" + std::to_string(k), &budget);
     if (!program.ok()) return program.status().ToString();
+    // The list is all that was decided.
+    const auto again =
+        Lower(kernel.graph, target, program->name, &budget, nullptr, {.moves = program->moves});
+    if (!again.ok()) return again.status().ToString();
+    if (Print(*again) != Print(*program)) return "the list makes another program: " + Print(*again);
     text += "; " + absl::StrJoin(kernel.reasons, "; ") + ", arguments";
     for (const BufferRef ref : kernel.arguments) {
       text += ref.kind == BufferRef::Kind::kSlot ? " slot" : " temporary";
       text += std::to_string(ref.index);
     }
-    text += "\n" + Print(*program) + "\n";
+    text += "\n; moves: " + program->moves + "\n" + Print(*program) + "\n";
   }
   return text;
 }

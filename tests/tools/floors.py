@@ -65,7 +65,7 @@ ALLOWED = [
     ("client/cli", ["client/cc", "engine/base", "engine/types", "engine/ir", "engine/frontend", "engine/explain"]),
 ]
 
-MAINS = ["server/main.cc", "server/model_serving.cc", "server/model_serving.h", "server/http_front_end.cc",
+MAINS = ["server/main.cc", "engine/tools/main.cc", "server/model_serving.cc", "server/model_serving.h", "server/http_front_end.cc",
          "server/http_front_end.h", "server/no_http_front_end.cc"]  # may include everything
 
 # Headers from outside that only some folders may know.

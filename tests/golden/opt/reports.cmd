@@ -33,6 +33,7 @@ $ telegrad-opt --explain=mulacc --node=%12 tests/golden/opt/multiply_add.uop
       expected (x * y) + z, found %12 (mul)
 $ telegrad-opt --passes=algebra,schedule,lower --eval --seed=7 tests/golden/opt/row_sum.uop
 --- kernel0(slot1, slot0): writes slot 1
+# moves: PEEL r1 2, SEPARATE, VECTORIZE r2 2, THREAD r0, OUTER r0
 program kernel0 iterations=2 flops=2 bytes=32 arguments=[f32 2 write, f32 6 read]
 %0 = param f32 [2] slot=0
 %1 = const i64 2

@@ -1,0 +1,62 @@
+#include "engine/execution/kernel_heat.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace telegrad {
+namespace {
+
+constexpr size_t kMaxTenants = 16;  // of a kernel that are told apart
+
+}  // namespace
+
+uint64_t KernelHeat::Know(HotKernel kernel) {
+  const MutexLock lock(mutex_);
+  if (const auto it = numbers_.find(kernel.key); it != numbers_.end()) return it->second;
+  if (kernels_.size() >= most_ && !kernels_.empty()) {
+    const auto coldest = std::ranges::min_element(kernels_, {}, [](const auto& entry) {
+      return entry.second.taken ? -1 : entry.second.kernel.ns;
+    });
+    numbers_.erase(coldest->second.kernel.key);
+    kernels_.erase(coldest);
+  }
+  const uint64_t number = next_++;
+  numbers_[kernel.key] = number;
+  kernels_.emplace(number, Known{std::move(kernel)});
+  return number;
+}
+
+void KernelHeat::Spent(std::span<const KernelInfo> kernels, int64_t ns,
+                       const std::shared_ptr<const Share>& share) {
+  double predicted = 0;
+  for (const KernelInfo& k : kernels) predicted += k.seconds;
+  if (predicted <= 0 || ns <= 0) return;
+  const MutexLock lock(mutex_);
+  for (const KernelInfo& k : kernels) {
+    const auto it = kernels_.find(k.heat);
+    if (it == kernels_.end()) continue;
+    const auto part = static_cast<int64_t>(static_cast<double>(ns) * k.seconds / predicted);
+    it->second.kernel.ns += part;
+    auto& by_share = it->second.by_share;
+    if (by_share.size() < kMaxTenants || by_share.contains(share)) by_share[share] += part;
+  }
+}
+
+std::optional<HotKernel> KernelHeat::TakeHottest(int64_t least_ns) {
+  const MutexLock lock(mutex_);
+  Known* hottest = nullptr;
+  for (auto& [number, known] : kernels_) {
+    if (known.taken || known.kernel.ns < std::max<int64_t>(least_ns, 1)) continue;
+    if (hottest == nullptr || known.kernel.ns > hottest->kernel.ns) hottest = &known;
+  }
+  if (hottest == nullptr) return std::nullopt;
+  hottest->taken = true;
+  HotKernel out = hottest->kernel;
+  const auto payer = std::ranges::max_element(hottest->by_share, {},
+                                              [](const auto& entry) { return entry.second; });
+  if (payer != hottest->by_share.end()) out.share = payer->first;
+  hottest->by_share.clear();
+  return out;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,380 @@
+// The list of a processor has an order: what splits ranges, then THREAD, then OUTER and BLOCK, so
+// that each move is checked against the final tile of its range. That of a device with workgroups
+// has none, but for the moves of one range: from the outermost part to the lanes.
+#include "engine/lowering/moves/check.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "engine/base/status.h"
+#include "engine/lowering/block_choice.h"
+#include "engine/lowering/workgroup_matmul.h"
+
+namespace telegrad {
+namespace {
+
+using Kind = Move::Kind;
+
+constexpr int64_t kMaxAmount = 1024;        // of what is written out or held in registers
+constexpr int64_t kMaxReplicas = 1024;      // of a work
+constexpr double kMaxOperations = 1 << 14;  // of a work with its replicas
+constexpr int64_t kLocalPadding = 16;       // elements of a staged row, at most
+
+class Checker {
+ public:
+  Checker(const KernelShape& shape, const MoveList& before, const Move& move, const Target& target)
+      : s_(shape), before_(before), move_(move), target_(target) {}
+
+  absl::Status Peel() {
+    TG_RETURN_IF_ERROR(FindRange());
+    const int64_t size = s_.size[Index()];
+    if (move_.amount < 1 || move_.amount >= size) {
+      return No("the amount is not between 1 and the size ", size);
+    }
+    if (target_.has_workgroups()) return No("folds are gated where there are workgroups");
+    if (Whole()) return No("the range is not split: memory of a thread lives in each iteration");
+    if (IsFold()) return Room(1);
+    if (s_.once) return No("some element is read that the same nest writes");
+    if (s_.inner != 0) return No("both parts would share the loops of a nest inside");
+    if (s_.outer.empty() || s_.outer.back() != r_) {
+      return No("only the innermost of the loops that all stores share is peeled");
+    }
+    return Room(2 * static_cast<int>(s_.size.size()));  // both parts have ranges of their own
+  }
+
+  absl::Status Other() {
+    TG_RETURN_IF_ERROR(FindRange());
+    if (before_.size() >= kMaxMoves) return No("the list is too long");
+    return target_.has_workgroups() ? ForWorkgroups() : ForProcessor();
+  }
+
+ private:
+  template <typename... Why>
+  absl::Status No(const Why&... why) const {
+    return FailedPrecondition("move ", Print(move_), ": ", why...);
+  }
+
+  absl::Status FindRange() {
+    for (size_t i = 0; i < s_.d.ranges.size(); ++i) {
+      if (s_.d.ranges[i].arg(0) != move_.range) continue;
+      if (r_ >= 0) return No("several ranges have that number");
+      r_ = static_cast<int>(i);
+    }
+    return r_ < 0 ? No("the kernel has no such range") : absl::OkStatus();
+  }
+
+  size_t Index() const { return static_cast<size_t>(r_); }
+  bool Whole() const { return Has(s_.whole, r_); }
+  bool IsFold() const {
+    return std::ranges::any_of(s_.works, [&](const Work& w) { return Has(w.own, r_); });
+  }
+  bool IsLoop() const { return Has(s_.loops, r_); }
+  bool IsOuter() const { return std::ranges::find(s_.outer, r_) != s_.outer.end(); }
+
+  // Those of `before_` that split a range.
+  static bool Splits(Kind kind) {
+    return kind == Kind::kVectorize || kind == Kind::kUpcast || kind == Kind::kUnroll ||
+           kind == Kind::kLocal || kind == Kind::kTensorcore || kind == Kind::kBlock;
+  }
+  int64_t TileOf(int64_t range) const {
+    int64_t tile = 1;
+    for (const Move& m : before_) tile *= m.range == range && Splits(m.kind) ? m.amount : 1;
+    return tile;
+  }
+  bool Had(Kind kind) const {
+    return std::ranges::any_of(before_, [&](const Move& m) { return m.kind == kind; });
+  }
+  bool Had(Kind kind, int64_t range) const {
+    return std::ranges::any_of(before_,
+                               [&](const Move& m) { return m.kind == kind && m.range == range; });
+  }
+
+  // The parts of a workgroup's ranges replace them, and what is too much is found as it is made.
+  absl::Status Room(int more) const {
+    if (target_.has_workgroups()) return absl::OkStatus();
+    int ranges = static_cast<int>(s_.size.size()) + more;
+    for (const Move& m : before_) ranges += Splits(m.kind) && m.kind != Kind::kBlock ? 1 : 0;
+    return ranges > kMaxRanges ? No("the kernel would have more than ", kMaxRanges, " ranges")
+                               : absl::OkStatus();
+  }
+
+  // What every split needs: a range that may be split, and code of bounded length.
+  absl::Status Split() const {
+    if (Whole()) return No("the range is not split: memory of a thread lives in each iteration");
+    if (!IsFold() && !IsLoop()) return No("the iterations of the range run in order");
+    if (move_.amount < 1 || move_.amount > kMaxAmount) {
+      return No("the amount is not between 1 and ", kMaxAmount);
+    }
+    return Room(1);
+  }
+
+  absl::Status FewReplicas() const {
+    if (Has(s_.around_nests, r_)) return No("a nest inside of the loop is done once at a time");
+    const auto replicated = [](Kind kind) {
+      return kind == Kind::kUpcast || kind == Kind::kUnroll;
+    };
+    for (const Work& work : s_.works) {
+      if (!Has(work.all, r_)) continue;
+      int64_t replicas = move_.amount;
+      for (const Move& m : before_) {
+        const bool of_work = std::ranges::any_of(s_.d.ranges, [&](UOp range) {
+          return range.arg(0) == m.range && Has(work.all, s_.d.IndexOf(range));
+        });
+        if (of_work && replicated(m.kind)) replicas *= m.amount;
+        if (replicas > kMaxReplicas) return No("more than ", kMaxReplicas, " replicas of a value");
+      }
+      const auto operations = static_cast<double>(work.operations.size() + work.accesses.size());
+      if (static_cast<double>(replicas) * operations > kMaxOperations) {
+        return No("the innermost loop would have more than ", kMaxOperations, " operations");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The lanes of a work are one axis.
+  absl::Status Lanes() const {
+    const auto amount = static_cast<uint64_t>(move_.amount);
+    const int most = std::min(target_.vector_bytes, target_.vector_lanes);
+    if (!std::has_single_bit(amount) || move_.amount < 2 || move_.amount > most) {
+      return No("lanes are a power of two of at most ", most);
+    }
+    for (const Work& work : s_.works) {
+      if (!Has(work.all, r_)) continue;
+      for (size_t i = 0; i < s_.d.ranges.size(); ++i) {
+        if (Has(work.all, static_cast<int>(i)) && Had(Kind::kVectorize, s_.d.ranges[i].arg(0))) {
+          return No("what depends on the range has lanes already");
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Divides() const {
+    const int64_t size = s_.size[Index()], tile = TileOf(move_.range) * move_.amount;
+    return size % tile == 0 ? absl::OkStatus()
+                            : No("a tile of ", tile, " does not divide the folded size ", size);
+  }
+
+  absl::Status ForProcessor() const {
+    const bool ordered = Had(Kind::kThread) || Had(Kind::kOuter) || Had(Kind::kBlock);
+    switch (move_.kind) {
+      case Kind::kVectorize:
+      case Kind::kUpcast:
+      case Kind::kUnroll: {
+        if (ordered) return No("ranges are split before THREAD, OUTER and BLOCK");
+        TG_RETURN_IF_ERROR(Split());
+        if (IsFold()) TG_RETURN_IF_ERROR(Divides());
+        if (Had(Kind::kVectorize, move_.range)) return No("lanes are the last split of a range");
+        if (move_.kind == Kind::kVectorize) return Lanes();
+        if (move_.kind == Kind::kUnroll && !IsFold()) return No("only a folded range is unrolled");
+        if (move_.amount < 2) return No("the amount is not at least 2");
+        return FewReplicas();
+      }
+      case Kind::kThread:
+        if (ordered) return No("THREAD stands before OUTER and BLOCK, and once");
+        if (!IsOuter()) return No("not all stores are in the loop");
+        if (!Has(s_.parallel, r_)) return No("some store does not depend on the range");
+        return Trips() < 2 ? No("one iteration is left") : absl::OkStatus();
+      case Kind::kOuter:
+        if (!IsOuter()) return No("not all stores are in the loop");
+        if (Had(Kind::kOuter, move_.range)) return No("the range was moved before");
+        return Trips() < 2 ? No("one iteration is left") : absl::OkStatus();
+      case Kind::kBlock:
+        return IsFold() ? BlockOfFold() : PartOfLoop();
+      default:
+        return No("a move for workgroups, which the target has not");
+    }
+  }
+
+  int64_t Trips() const {
+    const int64_t tile = TileOf(move_.range);
+    return (s_.size[Index()] + tile - 1) / tile;
+  }
+
+  bool HadFoldBlock() const {
+    return std::ranges::any_of(before_, [&](const Move& m) {
+      return m.kind == Kind::kBlock && std::ranges::any_of(s_.d.ranges, [&](UOp range) {
+               return range.arg(0) == m.range && IsType(range, AxisType::kReduce);
+             });
+    });
+  }
+
+  absl::Status BlockOfFold() const {
+    if (HadFoldBlock()) return No("one fold is in blocks already");
+    if (s_.whole != 0) return No("the kernel keeps memory between its nests");
+    TG_RETURN_IF_ERROR(Room(kBlockRanges));
+    TG_RETURN_IF_ERROR(Divides());
+    if (Trips() <= move_.amount) return No("one block is left");
+    for (const Work& work : s_.works) {
+      if (!work.is_reduce() || !Has(work.own, r_)) continue;
+      const std::vector<uint32_t> body = PostOrder(work.root.src(0));
+      if (std::ranges::any_of(
+              body, [&](uint32_t id) { return work.root.graph()->op(id) == Op::kReduce; })) {
+        return No("the fold has another one inside of it");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status PartOfLoop() const {
+    if (!IsOuter()) return No("not all stores are in the loop");
+    if (HadFoldBlock()) return No("a loop's parts stand before the fold's blocks");
+    if (Had(Kind::kBlock, move_.range)) return No("the loop has parts already");
+    if (Had(Kind::kOuter, move_.range)) return No("the range was moved before");
+    if (s_.whole != 0) return No("the kernel keeps memory between its nests");
+    TG_RETURN_IF_ERROR(Room(1));
+    const int64_t size = s_.size[Index()], part = TileOf(move_.range) * move_.amount;
+    if (Trips() <= move_.amount) return No("one part is left");
+    if (size % part != 0 && (s_.once || size <= part)) {
+      return No("parts of ", part, " iterations do not divide the size ", size);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ForWorkgroups() const {
+    switch (move_.kind) {
+      case Kind::kVectorize:
+      case Kind::kUpcast:
+      case Kind::kUnroll:
+        TG_RETURN_IF_ERROR(Split());
+        if (Had(Kind::kVectorize, move_.range)) return No("lanes are the last split of a range");
+        if (Had(Kind::kTensorcore, move_.range)) return No("TENSORCORE is the last split");
+        if (move_.kind == Kind::kVectorize) return Lanes();
+        if (move_.kind == Kind::kUnroll && !IsFold()) return No("only a folded range is unrolled");
+        if (move_.amount < 2) return No("the amount is not at least 2");
+        return FewReplicas();
+      case Kind::kLocal:
+        return Local();
+      case Kind::kGroup:
+        if (Had(Kind::kGroup, move_.range)) return No("the range has workgroups already");
+        if (Whole()) return No("the range is not split: memory of a thread lives in it");
+        if (!Has(s_.parallel, r_)) return No("some store does not depend on the range");
+        return absl::OkStatus();
+      case Kind::kTensorcore:
+      case Kind::kStage:
+        return Product();
+      default:
+        return No("a move for processors, not for workgroups");
+    }
+  }
+
+  absl::Status Local() const {
+    TG_RETURN_IF_ERROR(Split());
+    if (Had(Kind::kLocal, move_.range)) return No("the range has threads already");
+    if (Had(Kind::kVectorize, move_.range)) return No("lanes are the last split of a range");
+    if (s_.in_place && !Has(s_.parallel, r_)) {
+      return No("memory is both read and written, and some store does not depend on the range");
+    }
+    int64_t threads = 1;
+    bool seen[kMaxThreadAxes] = {};
+    for (const Move& m : before_) {
+      if (m.kind != Kind::kLocal) continue;
+      if (m.axis == move_.axis && m.amount != move_.amount) {
+        return No("the axis has ", m.amount, " threads");
+      }
+      if (!std::exchange(seen[m.axis], true)) threads *= m.amount;
+    }
+    if (!seen[move_.axis]) threads *= move_.amount;
+    if (threads > target_.group_threads) {
+      return No(threads, " threads in a workgroup, at most ", target_.group_threads);
+    }
+    for (const Work& work : s_.works) {
+      if (!Has(work.all, r_)) continue;
+      for (const Move& m : before_) {
+        const bool same = m.kind == Kind::kLocal && m.axis == move_.axis;
+        if (same && std::ranges::any_of(s_.d.ranges, [&](UOp range) {
+              return range.arg(0) == m.range && Has(work.all, s_.d.IndexOf(range));
+            })) {
+          return No("what depends on the range is shared on that axis already");
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // TENSORCORE and STAGE are for products alone.
+  absl::Status Product() const {
+    const std::optional<Matmul> p = FindMatmul(s_);
+    if (!p) return No("the kernel is no matrix product");
+    if (!target_.stages) return No("local memory is not nearer than other memory");
+    if (move_.kind == Kind::kStage) {
+      return move_.range == p->k.arg(0) ? absl::OkStatus() : No("not the folded range");
+    }
+    const std::optional<MmaKind> kind = MmaFor(target_.matrix, p->a.dtype());
+    if (!kind || target_.warp == 1) return No("there is no instruction for the type");
+    const MmaInfo& mma = AllMmas()[static_cast<size_t>(*kind)];
+    const int64_t wanted = move_.range == p->m.arg(0)   ? mma.m
+                           : move_.range == p->n.arg(0) ? mma.n
+                           : move_.range == p->k.arg(0) ? mma.k
+                                                        : 0;
+    if (move_.amount != wanted) return No("the instruction has ", wanted, " iterations of it");
+    if (Had(Kind::kVectorize)) return No("an instruction's operands are no lanes");
+    return Had(Kind::kTensorcore, move_.range) ? No("the range has it already") : absl::OkStatus();
+  }
+
+  const KernelShape& s_;
+  const MoveList& before_;
+  const Move& move_;
+  const Target& target_;
+  int r_ = -1;  // the move's range
+};
+
+absl::Status CheckProduct(const KernelShape& s, const MoveList& moves, const Target& target) {
+  const auto no = [](std::string_view why) { return FailedPrecondition("moves: ", why); };
+  const std::optional<Matmul> p = FindMatmul(s);
+  if (!p) return no("the kernel is no matrix product");
+  int64_t tile[3] = {1, 1, 1};
+  int instructions = 0, stages = 0;
+  const int64_t number[3] = {p->m.arg(0), p->n.arg(0), p->k.arg(0)};
+  int64_t staged = 0;
+  bool folds_by_threads = false;
+  for (const Move& m : moves) {
+    instructions += m.kind == Kind::kTensorcore;
+    stages += m.kind == Kind::kStage;
+    if (m.kind == Kind::kStage) {
+      staged = m.amount;
+      continue;
+    }
+    for (int i = 0; i < 3; ++i) {
+      if (m.range == number[i] && m.kind != Kind::kGroup) tile[i] *= m.amount;
+    }
+    folds_by_threads |=
+        m.range == number[2] && (m.kind == Kind::kLocal || m.kind == Kind::kVectorize);
+  }
+  if (stages != 1) return no("TENSORCORE needs one STAGE");
+  if (instructions != 0 && instructions != 3) return no("TENSORCORE is for all three ranges");
+  if (staged != tile[2]) return no("STAGE has the amount of the folded range's tile");
+  if (folds_by_threads) return no("threads and lanes do not share a staged fold");
+  const int64_t elements = (tile[0] + tile[1] + 2 * kLocalPadding) * (tile[2] + kLocalPadding);
+  if (elements * ByteSize(p->a.dtype()) > target.local_bytes) {
+    return no("the staged operands are more than local memory");
+  }
+  for (int i = 0; i < 2; ++i) {
+    const bool grouped = std::ranges::any_of(
+        moves, [&](const Move& m) { return m.kind == Kind::kGroup && m.range == number[i]; });
+    if (!grouped) return no("the rows and columns of a staged product are workgroups");
+  }
+  if (instructions == 0) return absl::OkStatus();
+  int64_t threads = target.warp;
+  for (const Move& m : moves) threads *= m.kind == Kind::kLocal ? m.amount : 1;
+  return threads <= target.group_threads ? absl::OkStatus() : no("too many warps in a workgroup");
+}
+
+}  // namespace
+
+absl::Status CheckPeel(const KernelShape& shape, const Move& move, const Target& target) {
+  return Checker(shape, {}, move, target).Peel();
+}
+
+absl::Status CheckMove(const KernelShape& shape, const MoveList& before, const Move& move,
+                       const Target& target) {
+  return Checker(shape, before, move, target).Other();
+}
+
+absl::Status CheckComplete(const KernelShape& shape, const MoveList& moves, const Target& target) {
+  const bool product = std::ranges::any_of(
+      moves, [](const Move& m) { return m.kind == Kind::kStage || m.kind == Kind::kTensorcore; });
+  return product ? CheckProduct(shape, moves, target) : absl::OkStatus();
+}
+
+}  // namespace telegrad

@@ -1,0 +1,118 @@
+#include "engine/lowering/moves/move.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+
+namespace telegrad {
+namespace {
+
+using MoveKind = Move::Kind;
+
+constexpr MoveRow kMoves[] = {
+    {MoveKind::kVectorize, "VECTORIZE", true, true, false, "the innermost iterations become lanes"},
+    {MoveKind::kUpcast, "UPCAST", true, true, false,
+     "iterations are computed together in registers"},
+    {MoveKind::kUnroll, "UNROLL", true, true, false, "iterations of a fold are written out"},
+    {MoveKind::kThread, "THREAD", true, false, false, "workers share the iterations"},
+    {MoveKind::kOuter, "OUTER", true, false, false,
+     "the loop is moved outside of the others so far"},
+    {MoveKind::kPeel, "PEEL", true, true, false, "the first iterations become a loop of their own"},
+    {MoveKind::kLocal, "LOCAL", true, true, true, "threads of a workgroup share the iterations"},
+    {MoveKind::kGroup, "GROUP", true, false, false, "what is left of the range becomes workgroups"},
+    {MoveKind::kTensorcore, "TENSORCORE", true, true, false,
+     "iterations are a matrix instruction's"},
+    {MoveKind::kStage, "STAGE", true, true, false, "a product's operands go through local memory"},
+    {MoveKind::kBlock, "BLOCK", true, true, false, "a fold is done in blocks, a loop in parts"},
+    {MoveKind::kSeparate, "SEPARATE", false, false, false, "each fold gets ranges of its own"},
+};
+
+constexpr bool InOrder() {
+  for (size_t i = 0; i < std::size(kMoves); ++i) {
+    if (static_cast<size_t>(kMoves[i].kind) != i) return false;
+  }
+  return std::size(kMoves) == static_cast<size_t>(MoveKind::kSeparate) + 1;
+}
+static_assert(InOrder(), "a row for each Move::Kind, in their order");
+
+// A number without sign or blanks.
+bool ParseCount(absl::string_view text, int64_t* out) {
+  constexpr size_t kDigits = 12;
+  return !text.empty() && text.size() <= kDigits && absl::ascii_isdigit(text[0]) != 0 &&
+         absl::SimpleAtoi(text, out);
+}
+
+absl::StatusOr<Move> ParseMove(absl::string_view text) {
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(text, absl::ByAnyChar(" \t\n\r"), absl::SkipEmpty());
+  const auto bad = [&](std::string_view why) {
+    return InvalidArgument("moves: \"", ToStd(text.substr(0, 60)), "\": ", why);
+  };
+  if (words.empty()) return bad("a move is missing between commas");
+  for (const MoveRow& row : kMoves) {
+    if (ToStd(words[0]) != row.name) continue;
+    Move move{.kind = row.kind};
+    size_t next = 1;
+    if (row.range) {
+      if (words.size() <= next || words[next][0] != 'r' ||
+          !ParseCount(words[next].substr(1), &move.range)) {
+        return bad("a range such as r2 follows the name");
+      }
+      ++next;
+    }
+    if (row.amount) {
+      if (words.size() <= next || !ParseCount(words[next], &move.amount) || move.amount < 1) {
+        return bad("an amount of at least 1 follows the range");
+      }
+      ++next;
+    }
+    if (row.axis) {
+      int64_t axis = 0;
+      if (words.size() <= next + 1 || words[next] != "axis" ||
+          !ParseCount(words[next + 1], &axis) || axis >= kMaxThreadAxes) {
+        return bad("an axis such as \"axis 0\", of 0 to 2, follows the amount");
+      }
+      move.axis = static_cast<int>(axis);
+      next += 2;
+    }
+    if (words.size() != next) return bad("there is more than the move has");
+    return move;
+  }
+  return bad("there is no such move; see telegrad-opt --list-moves");
+}
+
+}  // namespace
+
+std::span<const MoveRow> AllMoves() { return kMoves; }
+
+std::string_view Name(Move::Kind kind) { return kMoves[static_cast<size_t>(kind)].name; }
+
+std::string Print(const Move& move) {
+  const MoveRow& row = kMoves[static_cast<size_t>(move.kind)];
+  std::string out(row.name);
+  if (row.range) StrAppend(&out, " r", move.range);
+  if (row.amount) StrAppend(&out, " ", move.amount);
+  if (row.axis) StrAppend(&out, " axis ", move.axis);
+  return out;
+}
+
+std::string Print(const MoveList& moves) {
+  std::string out;
+  for (const Move& move : moves) StrAppend(&out, out.empty() ? "" : ", ", Print(move));
+  return out;
+}
+
+absl::StatusOr<MoveList> ParseMoves(std::string_view text) {
+  if (text.size() > kMaxMoveText) {
+    return InvalidArgument("moves: ", text.size(), " characters, at most ", kMaxMoveText);
+  }
+  MoveList moves;
+  if (absl::StripAsciiWhitespace(ToAbsl(text)).empty()) return moves;
+  for (absl::string_view part : absl::StrSplit(ToAbsl(text), ',')) {
+    if (moves.size() == kMaxMoves) return InvalidArgument("moves: more than ", kMaxMoves);
+    TG_ASSIGN_OR_RETURN(moves.emplace_back(), ParseMove(absl::StripAsciiWhitespace(part)));
+  }
+  return moves;
+}
+
+}  // namespace telegrad

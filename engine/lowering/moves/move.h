@@ -1,0 +1,65 @@
+// Moves as values. A move says how one range of a kernel is split or executed, and a list of moves
+// is everything that a heuristic or a search decides about a kernel. A list is text:
+//
+//   PEEL r2 96, SEPARATE, UPCAST r0 14, VECTORIZE r1 16, THREAD r0, OUTER r0, OUTER r1
+//
+// r2 is the kernel's RANGE whose number (its first argument) is 2. A PEEL makes ranges: moves after
+// it name those that it left and made. What a list does is in apply.h.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/status.h"
+
+namespace telegrad {
+
+struct Move {
+  enum class Kind {
+    kVectorize,   // the innermost `amount` iterations become the lanes of vectors
+    kUpcast,      // `amount` iterations are computed together in registers
+    kUnroll,      // the same for a range that is folded; `amount` divides its size
+    kThread,      // the iterations are sliced over workers; the range becomes the outermost
+    kOuter,       // the range is moved outside of all others so far
+    kPeel,        // the first `amount` iterations of a fold, or of a loop, are one of their own
+    kLocal,       // `amount` iterations are done by as many threads of a workgroup
+    kGroup,       // what the other moves leave of the range becomes workgroups
+    kTensorcore,  // `amount` iterations are a matrix instruction's: rows, columns or folded
+    kStage,       // of a folded range: a matrix product's operands come by way of local memory
+    kBlock,       // of a folded range: `amount` iterations are folded at a time, in loops inside of
+                  // those that are moved before, see block.h; of a loop: in parts of `amount`
+    kSeparate,    // after PEELs: each fold gets ranges of its own
+  };
+  Kind kind = Kind::kSeparate;
+  int64_t range = -1;  // the number of a RANGE; -1: SEPARATE
+  int64_t amount = 0;
+  int axis = 0;  // LOCAL: of the workgroup's threads, which stand in a box of up to three
+
+  friend bool operator==(const Move&, const Move&) = default;
+};
+
+using MoveList = std::vector<Move>;
+
+inline constexpr int kMaxThreadAxes = 3;
+inline constexpr size_t kMaxMoves = 256;       // of a list
+inline constexpr size_t kMaxMoveText = 8'192;  // characters of one
+
+// One row for each kind, in the order of Move::Kind.
+struct MoveRow {
+  Move::Kind kind;
+  std::string_view name;
+  bool range, amount, axis;  // what the text has after the name
+  std::string_view what;     // for --list-moves
+};
+std::span<const MoveRow> AllMoves();
+std::string_view Name(Move::Kind kind);
+
+std::string Print(const Move& move);       // "LOCAL r1 32 axis 1"
+std::string Print(const MoveList& moves);  // separated by ", "
+// INVALID_ARGUMENT names the move that is malformed. Whether a kernel can have them is not checked.
+absl::StatusOr<MoveList> ParseMoves(std::string_view text);
+
+}  // namespace telegrad

@@ -1,0 +1,157 @@
+// Lists of moves as text, and what a kernel refuses.
+#include "engine/lowering/moves/move.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "engine/ir/text.h"
+#include "engine/lowering/choose/move_space.h"
+#include "engine/lowering/lower.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Moves, AreReadAsTheyArePrinted) {
+  std::mt19937_64 rng(7);
+  for (int i = 0; i < 500; ++i) {
+    MoveList list;
+    for (uint64_t n = rng() % 12; n > 0; --n) {
+      const MoveRow& row = AllMoves()[rng() % AllMoves().size()];
+      Move move{.kind = row.kind};
+      if (row.range) move.range = static_cast<int64_t>(rng() % 100);
+      if (row.amount) move.amount = static_cast<int64_t>(1 + rng() % 5000);
+      if (row.axis) move.axis = static_cast<int>(rng() % kMaxThreadAxes);
+      list.push_back(move);
+    }
+    const auto parsed = ParseMoves(Print(list));
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, list) << Print(list);
+  }
+}
+
+TEST(Moves, MalformedOnesAreNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"TURN r1 2", "\"TURN r1 2\": there is no such move"},
+      {"UPCAST 1 2", "a range such as r2 follows"},
+      {"UPCAST r1", "an amount of at least 1"},
+      {"UPCAST r1 0", "an amount of at least 1"},
+      {"UPCAST r1 -3", "an amount of at least 1"},
+      {"UPCAST r1 99999999999999999999", "an amount of at least 1"},
+      {"UPCAST r1 2 3", "more than the move has"},
+      {"LOCAL r1 2", "an axis such as"},
+      {"LOCAL r1 2 axis 3", "of 0 to 2"},
+      {"SEPARATE r1", "more than the move has"},
+      {"THREAD r0,, OUTER r0", "a move is missing"},
+      {"THREAD r0,", "a move is missing"},
+  };
+  for (const auto& [text, why] : cases) {
+    const auto parsed = ParseMoves(text);
+    EXPECT_TRUE(absl::IsInvalidArgument(parsed.status())) << text;
+    EXPECT_THAT(parsed.status().message(), HasSubstr(why)) << text;
+  }
+  EXPECT_FALSE(ParseMoves(std::string(kMaxMoveText + 1, ' ')).ok());
+  std::string many = "THREAD r0";
+  for (size_t i = 0; i < kMaxMoves; ++i) many += ",OUTER r0";
+  EXPECT_FALSE(ParseMoves(many).ok());
+}
+
+// c[i, j] = sum over k of a[i, k] * b[k, j].
+FrozenGraph Product(int64_t m, int64_t n, int64_t k) {
+  Graph g;
+  const UOp i = g.Range(0, AxisType::kLoop, g.Index(m)),
+            j = g.Range(1, AxisType::kLoop, g.Index(n));
+  const UOp r = g.Range(2, AxisType::kReduce, g.Index(k));
+  const auto at = [&](UOp row, int64_t width, UOp column) {
+    return g.Make(Op::kAdd, {g.Make(Op::kMul, {row, g.Index(width)}), column});
+  };
+  const auto load = [&](int64_t slot, int64_t elements, UOp index) {
+    const UOp memory = g.Param(slot, DType::kFloat32, Shape{elements});
+    return g.Make(Op::kLoad, {g.Make(Op::kIndex, {memory, index})});
+  };
+  const UOp product = g.Make(Op::kMul, {load(1, m * k, at(i, k, r)), load(2, k * n, at(r, n, j))});
+  const UOp sum =
+      g.Make(Op::kReduce, DType::kVoid, {product, r}, {static_cast<int64_t>(ReduceKind::kAdd)});
+  const UOp to = g.Make(Op::kIndex, {g.Param(0, DType::kFloat32, Shape{m * n}), at(i, n, j)});
+  const UOp store = g.Make(Op::kStore, {to, sum});
+  return Freeze(g.Make(Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {store, i, j}, {})}));
+}
+
+Target WideCpu() {
+  Target target;
+  target.arch = "x86-64";
+  target.vector_bytes = 64;
+  target.vector_registers = 32;
+  target.threads = 2;
+  return target;
+}
+
+TEST(Moves, WhatAKernelCannotHaveIsRefusedWithAReason) {
+  const std::pair<const char*, const char*> cpu[] = {
+      {"UPCAST r9 2", "the kernel has no such range"},
+      {"UPCAST r2 3", "does not divide the folded size 32"},
+      {"UNROLL r0 2", "only a folded range is unrolled"},
+      {"VECTORIZE r1 12", "a power of two of at most 64"},
+      {"VECTORIZE r0 4, VECTORIZE r1 4", "has lanes already"},
+      {"VECTORIZE r1 4, UPCAST r1 2", "lanes are the last split"},
+      {"THREAD r2", "not all stores are in the loop"},
+      {"OUTER r0, THREAD r1", "THREAD stands before"},
+      {"THREAD r0, UPCAST r1 2", "ranges are split before"},
+      {"UPCAST r0 48, THREAD r0", "one iteration is left"},
+      {"BLOCK r2 32", "one block is left"},
+      {"BLOCK r2 8, BLOCK r0 2", "a loop's parts stand before"},
+      {"BLOCK r2 8, BLOCK r2 2", "one fold is in blocks already"},
+      {"PEEL r0 4", "only the innermost of the loops"},
+      {"PEEL r2 32", "is not between 1 and the size"},
+      {"PEEL r2 16", "SEPARATE stands after the last PEEL"},
+      {"PEEL r2 16, UPCAST r0 2", "SEPARATE stands after the last PEEL"},
+      {"SEPARATE", "nothing was peeled"},
+      {"UPCAST r0 2, PEEL r2 16, SEPARATE", "peeled before all other moves"},
+      {"UPCAST r0 48, UPCAST r1 48", "more than 1024 replicas"},
+      {"LOCAL r0 4 axis 0", "a move for workgroups"},
+  };
+  const std::pair<const char*, const char*> gpu[] = {
+      {"THREAD r0", "a move for processors"},
+      {"PEEL r2 16", "folds are gated"},
+      {"LOCAL r0 1024 axis 0, LOCAL r1 4 axis 1", "threads in a workgroup, at most 1024"},
+      {"LOCAL r0 4 axis 0, LOCAL r1 4 axis 0", "is shared on that axis already"},
+      {"LOCAL r0 4 axis 0, LOCAL r2 8 axis 0", "the axis has 4 threads"},
+      {"GROUP r2", "some store does not depend on the range"},
+      {"TENSORCORE r0 16", "there is no instruction for the type"},
+      {"UNROLL r2 8, STAGE r2 16", "STAGE has the amount of the folded range's tile"},
+      {"UNROLL r2 8, STAGE r2 8", "are workgroups"},
+      {"LOCAL r2 8 axis 0, STAGE r2 8, GROUP r0, GROUP r1", "do not share a staged fold"},
+  };
+  const FrozenGraph kernel = Product(48, 48, 32);
+  const auto refuses = [&](const Target& target, const char* text, const char* why) {
+    Budget budget;
+    const auto program = Lower(kernel, target, "k", &budget, nullptr, {.moves = text});
+    EXPECT_TRUE(absl::IsFailedPrecondition(program.status())) << text << program.status();
+    EXPECT_THAT(program.status().message(), HasSubstr(why)) << text;
+  };
+  const Target device = *NvidiaTarget(8, 0, 4, 163840);
+  for (const auto& [text, why] : cpu) refuses(WideCpu(), text, why);
+  for (const auto& [text, why] : gpu) refuses(device, text, why);
+}
+
+TEST(Moves, TheHeuristicsListMakesTheSameProgram) {
+  for (const Target& target : {WideCpu(), *NvidiaTarget(8, 0, 4, 163840), OpenClProcessor(2, 64)}) {
+    for (const auto& [m, n, k] : {std::tuple(48, 48, 32), std::tuple(7, 131, 77)}) {
+      const FrozenGraph kernel = Product(m, n, k);
+      Budget budget;
+      const auto chosen = Lower(kernel, target, "k", &budget);
+      ASSERT_TRUE(chosen.ok()) << chosen.status();
+      EXPECT_FALSE(chosen->moves.empty());
+      const auto given = Lower(kernel, target, "k", &budget, nullptr, {.moves = chosen->moves});
+      ASSERT_TRUE(given.ok()) << given.status();
+      EXPECT_EQ(given->moves, chosen->moves);
+      EXPECT_EQ(Print(*given), Print(*chosen));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,185 @@
+// Random lists of moves, on kernels of every kind, for processors and GPUs: what Apply accepts is
+// lowered, proved, interpreted with races detected, and agrees with the evaluator of tensor graphs.
+// What it refuses, it refuses with a reason. The lists are drawn from a seed that failures name;
+// TELEGRAD_SEED repeats it, and TELEGRAD_CASES asks for more lists than the usual ones.
+#include "tests/conformance/random_moves.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+#include "engine/frontend/tensor/builder.h"
+#include "engine/ir/scalar.h"
+#include "engine/ir/text.h"
+#include "engine/reference/tensor_eval.h"
+#include "tests/conformance/compare.h"
+
+namespace telegrad {
+namespace {
+
+using testing::RandomGraph;
+using testing::Slots;
+
+uint64_t Setting(const char* name, uint64_t otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? std::strtoull(value, nullptr, 10) : otherwise;
+}
+
+Target Processor(int vector_bytes, int64_t cache_bytes) {
+  Target target;
+  target.vector_bytes = vector_bytes;
+  target.vector_registers = vector_bytes == 64 ? 32 : 16;
+  target.threads = 2;
+  target.cache_bytes = cache_bytes;
+  return target;
+}
+
+const std::vector<Target>& Targets() {
+  static const auto* const targets =
+      new std::vector<Target>{Processor(4, 4 << 10),
+                              Processor(16, 16 << 10),
+                              Processor(64, 1 << 20),
+                              *NvidiaTarget(8, 0, 4, 163840),
+                              *NvidiaTarget(9, 0, 132, 232448),
+                              OpenClTarget(4),
+                              OpenClProcessor(2, 64),
+                              AmdTarget(*FindAmdProcessor("gfx942"), 4),
+                              AmdTarget(*FindAmdProcessor("gfx1100"), 4)};
+  return *targets;
+}
+
+// Kernels that a list of moves changes much, with sizes drawn.
+class Kernels {
+ public:
+  explicit Kernels(std::mt19937_64& rng) : rng_(rng) {}
+
+  absl::StatusOr<Plan> Draw() {
+    switch (Below(8)) {
+      case 0:
+      case 1: {
+        const DType dtype = Below(2) == 0 ? DType::kFloat16 : DType::kFloat32;
+        const int64_t m = Size(), n = Size(), k = Size();
+        const Tensor a = b_.Param(dtype, {m, k}, "a"), b = b_.Param(dtype, {k, n}, "b");
+        return Done(a.MatMul(b).Relu());
+      }
+      case 2: {
+        const int64_t c = 1 + Below(4), h = 3 + Below(6), w = 3 + Below(9);
+        const Tensor x = b_.Param(DType::kFloat32, {1, c, h, w}, "x");
+        const Tensor y = b_.Param(DType::kFloat32, {1 + Below(5), c, 3, 3}, "w");
+        return Done(x.Conv(y, {.pads = {1, 1, 1, 1}}));
+      }
+      case 3:
+        return Done(Matrix("x").Softmax());
+      case 4:
+        return Done(Matrix("x").Sum({0}));
+      case 5: {
+        const Tensor x = Matrix("x");
+        return Done(x.Transpose().Add(b_.Param(DType::kFloat32, {1}, "y")));
+      }
+      case 6: {
+        const Tensor x = Matrix("x");
+        return Done(x.Sub(x.Mean({1}, /*keepdim=*/true)).Exp().Sum({1}));
+      }
+      default: {
+        const int64_t s = 2 + Below(6), d = 2 + Below(6);
+        const Tensor q = b_.Param(DType::kFloat32, {1, 2, s, d}, "q");
+        const Tensor k = b_.Param(DType::kFloat32, {1, 2, s, d}, "k");
+        const Tensor v = b_.Param(DType::kFloat32, {1, 2, s, d}, "v");
+        return Done(q.MatMul(k.Transpose()).Softmax().MatMul(v));
+      }
+    }
+  }
+
+ private:
+  int64_t Below(int64_t n) { return static_cast<int64_t>(rng_() % static_cast<uint64_t>(n)); }
+  int64_t Size() {
+    constexpr int64_t kSizes[] = {1, 2, 3, 5, 8, 12, 16, 17, 24, 32, 33};
+    return kSizes[Below(11)];
+  }
+  Tensor Matrix(const char* name) { return b_.Param(DType::kFloat32, {Size(), Size()}, name); }
+  absl::StatusOr<Plan> Done(const Tensor& y) {
+    b_.Output(y, "out");
+    return b_.Finish();
+  }
+
+  std::mt19937_64& rng_;
+  Builder b_;
+};
+
+RandomGraph WithInputs(const Plan& plan, std::mt19937_64& rng) {
+  RandomGraph out;
+  out.sink = plan.graph.root();
+  for (const Slot& slot : plan.slots) {
+    const int64_t n = NumElements(slot.shape);
+    const auto size = static_cast<size_t>(ByteSize(slot.dtype));
+    std::vector<uint8_t>& bytes = out.slots.emplace_back(static_cast<size_t>(n) * size);
+    for (int64_t i = 0; i < n; ++i) {
+      const auto steps = static_cast<double>(rng() % 2048);
+      const int64_t raw =
+          ScalarToMemory(slot.dtype, ScalarFromDouble(slot.dtype, steps / 1024 - 1));
+      std::memcpy(bytes.data() + static_cast<size_t>(i) * size, &raw, size);
+    }
+    out.dtypes.push_back(slot.dtype);
+    out.exact.push_back(false);
+  }
+  return out;
+}
+
+TEST(RandomMoves, ListsThatApplyAcceptsChangeNothing) {
+  const uint64_t first = Setting("TELEGRAD_SEED", 1), wanted = Setting("TELEGRAD_CASES", 400);
+  testing::RandomMoveCounts counts;
+  uint64_t seed = first;
+  for (; counts.lists < static_cast<int64_t>(wanted); ++seed) {
+    std::mt19937_64 rng(seed);
+    const Target& target = Targets()[rng() % Targets().size()];
+    Graph graph;
+    RandomGraph random;
+    absl::StatusOr<Plan> plan;
+    if (rng() % 4 == 0) {
+      random = testing::GraphOfSeed(seed, &graph);
+      if (!random.sink.valid()) continue;
+    } else {
+      plan = Kernels(rng).Draw();
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      random = WithInputs(*plan, rng);
+    }
+    std::string lists;
+    const auto choose = [&](const FrozenGraph& kernel, const Target& t,
+                            std::span<const int32_t> weights) -> absl::StatusOr<std::string> {
+      Budget budget;
+      TG_ASSIGN_OR_RETURN(MoveSpace space, MoveSpace::Open(kernel, t, weights, &budget));
+      while (true) {
+        TG_ASSIGN_OR_RETURN(const MoveList moves, testing::RandomMoves(space, rng, &counts));
+        // Only a whole list shows that something is missing at its end.
+        TG_ASSIGN_OR_RETURN(MovedKernel moved, space.Add(moves));
+        const auto finished = space.Finish(std::move(moved));
+        if (absl::IsFailedPrecondition(finished.status())) {
+          ++counts.refused;
+          --counts.lists;
+          continue;
+        }
+        TG_RETURN_IF_ERROR(finished.status());
+        StrAppend(&lists, Print(moves), "\n", Print(kernel.root()), "\n");
+        return Print(moves);
+      }
+    };
+    const std::string difference =
+        testing::Compare(random, [&](UOp sink, std::span<const VarValue> variables, Slots* slots) {
+          return testing::RunLowered(sink, target, variables, slots, choose);
+        });
+    ASSERT_EQ("", difference) << "TELEGRAD_SEED=" << seed << ", target " << target.Key()
+                              << ", moves and kernels:\n"
+                              << lists;
+  }
+  std::printf("%lld lists of %lld moves agree, %lld moves were refused, seeds %llu to %llu\n",
+              static_cast<long long>(counts.lists), static_cast<long long>(counts.moves),
+              static_cast<long long>(counts.refused), static_cast<unsigned long long>(first),
+              static_cast<unsigned long long>(seed - 1));
+  // A checker that refuses nearly everything would prove nothing.
+  EXPECT_GT(counts.moves, 2 * counts.lists);
+}
+
+}  // namespace
+}  // namespace telegrad

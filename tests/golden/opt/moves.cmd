@@ -1,0 +1,79 @@
+$ telegrad-opt --list-moves
+VECTORIZE rN AMOUNT: the innermost iterations become lanes
+UPCAST rN AMOUNT: iterations are computed together in registers
+UNROLL rN AMOUNT: iterations of a fold are written out
+THREAD rN: workers share the iterations
+OUTER rN: the loop is moved outside of the others so far
+PEEL rN AMOUNT: the first iterations become a loop of their own
+LOCAL rN AMOUNT axis N: threads of a workgroup share the iterations
+GROUP rN: what is left of the range becomes workgroups
+TENSORCORE rN AMOUNT: iterations are a matrix instruction's
+STAGE rN AMOUNT: a product's operands go through local memory
+BLOCK rN AMOUNT: a fold is done in blocks, a loop in parts
+SEPARATE: each fold gets ranges of its own
+$ telegrad-opt --passes=schedule,lower --vector-bytes=16 tests/golden/opt/row_sum.uop
+--- kernel0(slot1, slot0): writes slot 1
+# moves: PEEL r1 2, SEPARATE, VECTORIZE r2 2, THREAD r0, OUTER r0
+program kernel0 iterations=2 flops=2 bytes=32 arguments=[f32 2 write, f32 6 read]
+%0 = param f32 [2] slot=0
+%1 = const i64 2
+%2 = param f32 [6] slot=1
+%3 = const i64 3
+%4 = iota i64 [2]
+%5 = range i64 %1 id=4 type=thread
+%6 = index f32 %0 %5
+%7 = mul i64 %5 %3
+%8 = add i64 %7 %1
+%9 = index f32 %2 %8
+%10 = load f32 %9
+%11 = add i64 [2] %7 %4
+%12 = index f32 [2] %2 %11
+%13 = load f32 [2] %12
+%14 = reduce f32 [1] %13 kind=add axes=[0]
+%15 = reshape f32 %14
+%16 = add f32 %10 %15
+%17 = store %6 %16
+%18 = end %5
+$ telegrad-opt --passes=schedule,lower --vector-bytes=16 --moves=none tests/golden/opt/row_sum.uop
+--- kernel0(slot1, slot0): writes slot 1
+program kernel0 iterations=1 flops=6 bytes=32 arguments=[f32 2 write, f32 6 read]
+%0 = param f32 [2] slot=0
+%1 = const i64 2
+%2 = param f32 [6] slot=1
+%3 = const i64 3
+%4 = const i64 0
+%5 = buffer f32 [1] space=register slot=0
+%6 = const f32 0
+%7 = range i64 %1 id=0 type=loop
+%8 = index f32 %0 %7
+%9 = mul i64 %7 %3
+%10 = after f32 [1] %5 %7
+%11 = index f32 %10 %4
+%12 = store %11 %6
+%13 = range i64 %3 id=1 type=reduce
+%14 = add i64 %9 %13
+%15 = index f32 %2 %14
+%16 = load f32 %15
+%17 = after f32 [1] %10 %12 %13
+%18 = index f32 %17 %4
+%19 = load f32 %18
+%20 = add f32 %16 %19
+%21 = store %18 %20
+%22 = end %13
+%23 = after f32 [1] %10 %22
+%24 = index f32 %23 %4
+%25 = load f32 %24
+%26 = store %8 %25
+%27 = end %7
+$ telegrad-opt --passes=schedule,lower --moves=TURN tests/golden/opt/row_sum.uop
+[stderr]
+telegrad-opt: --moves: moves: "TURN": there is no such move; see telegrad-opt --list-moves
+[exit 2]
+$ telegrad-opt --passes=schedule,lower --moves=SEPARATE tests/golden/opt/row_sum.uop
+[stderr]
+telegrad-opt: peel: move SEPARATE: nothing was peeled
+[exit 1]
+$ telegrad-opt --search=1 --passes=schedule tests/golden/opt/row_sum.uop
+[stderr]
+telegrad-opt: --search: this program has no device to measure on
+[exit 1]

@@ -1,0 +1,20 @@
+#!/bin/bash
+# Process replay: compare.sh OLD NEW runs two builds of program_digests and prints the programs that
+# differ, by graph, target and kernel. A change that is said to keep behaviour prints none.
+#
+#   tests/replay/compare.sh /tmp/program_digests.before build/release/tests/replay/program_digests
+set -euo pipefail
+[ $# = 2 ] || { echo "Usage: compare.sh OLD NEW" >&2; exit 2; }
+old=$(realpath "$1") new=$(realpath "$2")
+cd "$(dirname "$0")/../.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$old" >"$work/old"
+"$new" >"$work/new"
+if diff "$work/old" "$work/new" >"$work/difference"; then
+  echo "all $(wc -l <"$work/new") programs are the same"
+else
+  cat "$work/difference"
+  echo "$(grep -c '^>' "$work/difference") of $(wc -l <"$work/new") programs differ" >&2
+  exit 1
+fi

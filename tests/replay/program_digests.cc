@@ -1,0 +1,140 @@
+// Prints one line for each program that this build makes of many graphs: the golden graphs, those
+// captured from tinygrad, and the networks of tests/models, for made-up processors and GPUs. A line
+// names the graph, the target and the kernel, and has the hash of the program's text. A change that
+// is said to keep behaviour prints the same lines: see compare.sh.
+//
+//   program_digests            run in the root of the source tree
+//   program_digests PREFIX     prints the text of the programs whose line begins so instead
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "engine/base/files.h"
+#include "engine/base/hash.h"
+#include "engine/base/status.h"
+#include "engine/ir/text.h"
+#include "engine/lowering/lower.h"
+#include "engine/schedule/schedule.h"
+#include "engine/wire/graph_codec.h"
+#include "tests/models/models.h"
+#include "tests/tinygrad/captures.h"
+
+namespace telegrad {
+namespace {
+
+struct NamedTarget {
+  std::string name;
+  Target target;
+};
+
+std::vector<NamedTarget> Targets() {
+  std::vector<NamedTarget> targets;
+  for (const int bytes : {4, 16, 64}) {
+    Target target;
+    target.arch = "x86-64";
+    target.vector_bytes = bytes;
+    target.vector_registers = bytes == 64 ? 32 : 16;
+    target.threads = bytes == 64 ? 2 : 5;
+    target.cache_bytes = bytes == 16 ? int64_t{128} << 10 : int64_t{1} << 20;
+    if (bytes == 64) target.converts = {DType::kFloat16};
+    targets.push_back({StrCat("cpu", bytes), target});
+  }
+  targets.push_back({"sm_80", *NvidiaTarget(8, 0, 108, 163840)});
+  targets.push_back({"opencl", OpenClTarget(20)});
+  targets.push_back({"pocl", OpenClProcessor(2, 64)});
+  return targets;
+}
+
+class Digests {
+ public:
+  explicit Digests(std::string prefix) : prefix_(std::move(prefix)) {}
+
+  void Graph(const std::string& name, UOp root, std::span<const VarValue> variables) {
+    for (const NamedTarget& t : Targets()) {
+      Budget budget;
+      const auto schedule = ScheduleGraph(root, variables, &budget, ScheduleOptions::For(t.target));
+      if (!schedule.ok()) {
+        Line(StrCat(name, " ", t.name), schedule.status().ToString());
+        continue;
+      }
+      for (size_t i = 0; i < schedule->kernels.size(); ++i) {
+        const ScheduledKernel& kernel = schedule->kernels[i];
+        Budget own;
+        const auto program =
+            Lower(kernel.graph, t.target, "kernel", &own, nullptr, {.weights = kernel.weights});
+        std::string text = program.ok() ? Print(*program) : program.status().ToString();
+        for (size_t p = 0; program.ok() && p < program->packings.size(); ++p) {
+          StrAppend(&text, "packs\n", Print(program->packings[p].kernel.root()));
+        }
+        Line(StrCat(name, " ", t.name, " ", i), text);
+      }
+    }
+  }
+
+ private:
+  void Line(const std::string& what, const std::string& text) const {
+    if (prefix_.empty()) {
+      std::printf("%s %s\n", what.c_str(), Sha256(text).Hex().substr(0, 16).c_str());
+    } else if (what.starts_with(prefix_)) {
+      std::printf("%s\n%s\n", what.c_str(), text.c_str());
+    }
+  }
+
+  const std::string prefix_;
+};
+
+absl::Status Golden(Digests* digests) {
+  std::vector<std::string> files;
+  for (const char* folder : {"tests/golden", "tests/golden/workgroups"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (entry.path().extension() == ".uop") files.push_back(entry.path().string());
+    }
+  }
+  std::ranges::sort(files);
+  for (const std::string& file : files) {
+    TG_ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
+    Graph graph;
+    TG_ASSIGN_OR_RETURN(const UOp root, Parse(text.substr(0, text.find("--- programs")), &graph));
+    digests->Graph(file, root, {});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Captured(Digests* digests) {
+  TG_ASSIGN_OR_RETURN(const auto captures, testing::ReadCaptures());
+  for (const testing::Capture& capture : captures) {
+    Budget budget;
+    TG_ASSIGN_OR_RETURN(const FrozenGraph graph, FromProto(capture.graph, &budget));
+    digests->Graph(StrCat("captured/", capture.name), graph.root(), capture.VarValues());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Networks(Digests* digests) {
+  for (const testing::NamedModel& model : testing::kModels) {
+    TG_ASSIGN_OR_RETURN(const Plan plan, model.plan());
+    digests->Graph(StrCat("network/", model.name), plan.graph.root(), {});
+  }
+  TG_ASSIGN_OR_RETURN(const Plan step, testing::Gpt2TrainStep(1, 32));
+  digests->Graph("network/gpt2_train", step.graph.root(), {});
+  return absl::OkStatus();
+}
+
+absl::Status Run(const std::string& prefix) {
+  Digests digests(prefix);
+  TG_RETURN_IF_ERROR(Golden(&digests));
+  TG_RETURN_IF_ERROR(Captured(&digests));
+  return Networks(&digests);
+}
+
+}  // namespace
+}  // namespace telegrad
+
+int main(int argc, char** argv) {
+  if (const absl::Status status = telegrad::Run(argc > 1 ? argv[1] : ""); !status.ok()) {
+    std::fprintf(stderr, "program_digests: %s\n", status.ToString().c_str());
+    return 1;
+  }
+  return 0;
+}

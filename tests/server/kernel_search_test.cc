@@ -1,0 +1,164 @@
+// The search of a daemon, on this machine's processor: a hot kernel is found and searched for, its
+// tenant pays, runs use what is found, and results stay the same.
+#include "server/tenant/kernel_search.h"
+
+#include <cstring>
+
+#include "absl/synchronization/notification.h"
+#include "devices/cpu/cpu_device.h"
+#include "engine/compile/compiler.h"
+#include "engine/ir/content_hash.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/tenant/caching_engine.h"
+#include "server/tenant/tenant_directory.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kSize = 96;
+constexpr int64_t kHot = 1'000'000;  // ns
+
+// Slot 2 = slot 0 x slot 1, of integers in floats: sums of them are exact in any order.
+FrozenGraph ProductOfSquares() {
+  Graph g;
+  const auto param = [&](int64_t slot, const Shape& shape) {
+    return g.Param(slot, DType::kFloat32, shape);
+  };
+  const auto make = [&](Op op, UOp x, const Shape& arg) {
+    return g.Make(op, DType::kVoid, std::span(&x, 1), arg);
+  };
+  const auto wide = [&](int64_t slot, const Shape& shape) {
+    const UOp square = param(slot, {kSize, kSize});
+    return make(Op::kExpand, make(Op::kReshape, square, shape), {kSize, kSize, kSize});
+  };
+  const UOp product = g.Make(Op::kMul, {wide(0, {kSize, kSize, 1}), wide(1, {1, kSize, kSize})});
+  const UOp sum = make(Op::kReduce, product, {static_cast<int64_t>(ReduceKind::kAdd), 1});
+  return Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {param(2, {kSize, 1, kSize}), sum})}));
+}
+
+class KernelSearchTest : public ::testing::Test {
+ protected:
+  KernelSearchTest() {
+    CpuOptions options;
+    options.target = HostTarget(1);
+    options.threads = 1;
+    options.memory_limit = int64_t{256} << 20;
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(*OpenCpu(options));
+    device_ = devices[0].get();
+    pool_ = *DevicePool::Create(std::move(devices));
+    services_.compiler = CompileInProcess();
+    services_.found = *FoundMoves::Open({});
+    services_.heat = std::make_shared<KernelHeat>();
+    caches_ = std::make_shared<SharedCaches>(ExecutableCache::Limits{}, services_);
+    directory_ = std::make_unique<TenantDirectory>(
+        *ParseTenants("[*]", "file", {}), /*max_idle=*/2,
+        [this](const Accounts& accounts) {
+          return std::make_shared<CachingEngine>(ExecutableCache::Limits{}, caches_,
+                                                 accounts.for_caches());
+        },
+        &metrics_);
+    tenant_ = *directory_->Find("a");
+  }
+
+  // Until the search has ended.
+  void Search(double seconds) {
+    absl::Notification ended;
+    KernelSearch search(
+        {.seconds = seconds, .hot_ns = kHot, .ended = [&] { ended.Notify(); }}, pool_.get(),
+        caches_.get(), services_, [this](std::string_view name) { return directory_->Find(name); },
+        &metrics_);
+    ASSERT_TRUE(ended.WaitForNotificationWithTimeout(absl::Minutes(2)));
+  }
+
+  std::shared_ptr<const Executable> Executable1() {
+    Budget budget;
+    Device* const devices[] = {device_};
+    const auto got = tenant_->engine->Get(ContentHash(graph_.root()), graph_, devices, &budget, {});
+    EXPECT_TRUE(got.ok()) << got.status();
+    return got.ok() ? got->executable : nullptr;
+  }
+
+  std::vector<float> Run(const Executable& executable) {
+    std::vector<BufferView> bindings;
+    for (int slot = 0; slot < 3; ++slot) {
+      auto memory = *device_->Alloc(kSize * kSize * 4);
+      auto* const values = static_cast<float*>(memory->host());
+      for (int64_t i = 0; i < kSize * kSize; ++i) {
+        values[i] = slot == 2 ? -1 : static_cast<float>((i * (slot + 3)) % 13 - 6);
+      }
+      bindings.push_back({std::move(memory), 0, kSize * kSize * 4});
+    }
+    const auto point = executable.Submit(bindings, {});
+    EXPECT_TRUE(point.ok() && point->Wait().ok());
+    std::vector<float> out(kSize * kSize);
+    std::memcpy(out.data(), bindings[2].memory->host(), out.size() * 4);
+    return out;
+  }
+
+  const FrozenGraph graph_ = ProductOfSquares();
+  Metrics metrics_;
+  Device* device_ = nullptr;
+  std::unique_ptr<DevicePool> pool_;
+  KernelServices services_;
+  std::shared_ptr<SharedCaches> caches_;
+  std::unique_ptr<TenantDirectory> directory_;
+  std::shared_ptr<Tenant> tenant_;
+};
+
+TEST_F(KernelSearchTest, AHotKernelIsSearchedForAtItsTenantsExpense) {
+  const auto before = Executable1();
+  ASSERT_NE(before, nullptr);
+  const std::vector<float> want = Run(*before);
+  EXPECT_FALSE(services_.heat->TakeHottest(1));
+  tenant_->engine->Ran(*before, 2 * kHot, tenant_->share);
+  Search(1);
+  EXPECT_EQ(metrics_.Value(Metric::kSearches), 1);
+  EXPECT_GT(metrics_.Value(Metric::kSearchPrograms), 1);
+  const TenantDebts debts = tenant_->Debts(SteadyNs());
+  EXPECT_EQ(static_cast<double>(services_.found->stats().found), 1);
+  // Without a limit of its rate a tenant has no debts; what it has used is counted all the same.
+  EXPECT_GE(debts.device_ns, 0);
+  EXPECT_EQ(tenant_->accounts[Quota::kDeviceMemory].used(), 0) << "scratch buffers are gone";
+  EXPECT_EQ(Run(*Executable1()), want);
+}
+
+// Whatever list is found: sessions get an executable with it, and the old one still runs.
+TEST_F(KernelSearchTest, RunsUseWhatIsFound) {
+  const auto before = Executable1();
+  ASSERT_EQ(before->kernels().size(), 1u);
+  const std::string moves = before->kernels()[0].moves;
+  EXPECT_FALSE(before->kernels()[0].searched);
+  EXPECT_EQ(Executable1(), before);
+  tenant_->engine->Ran(*before, kHot, tenant_->share);
+  const std::string key = services_.heat->TakeHottest(1)->key;
+  services_.found->Put(key, {.moves = moves, .better = false});
+  EXPECT_EQ(Executable1(), before) << "the heuristic's list was the best";
+  services_.found->Put(key, {.moves = "UPCAST r0 2", .better = true});
+  Device* const devices[] = {device_};
+  EXPECT_EQ(tenant_->engine->Find(ContentHash(graph_.root()), devices, {}), nullptr);
+  const auto after = Executable1();
+  EXPECT_NE(after, before);
+  EXPECT_EQ(after->kernels()[0].moves, "UPCAST r0 2");
+  EXPECT_TRUE(after->kernels()[0].searched);
+  EXPECT_EQ(Run(*after), Run(*before));
+  EXPECT_EQ(Executable1(), after);
+}
+
+TEST_F(KernelSearchTest, EndsWithTheDaemon) {
+  const auto executable = Executable1();
+  tenant_->engine->Ran(*executable, 2 * kHot, tenant_->share);
+  KernelSearch search(
+      {.seconds = 3600, .hot_ns = kHot}, pool_.get(), caches_.get(), services_,
+      [this](std::string_view name) { return directory_->Find(name); }, &metrics_);
+  // Its first program is enough to know that it runs.
+  const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  while (metrics_.Value(Metric::kSearchDeviceNs) == 0 && absl::Now() < deadline) {
+    std::this_thread::yield();
+  }
+  EXPECT_GT(metrics_.Value(Metric::kSearchDeviceNs), 0);
+}
+
+}  // namespace
+}  // namespace telegrad
