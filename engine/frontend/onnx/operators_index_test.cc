@@ -137,6 +137,27 @@ TEST(Elementwise, ErfAndGelu) {
          2e-6f);
 }
 
+// The relative error stays small down to where the results are denormal: 1 + erf(x) has lost all of
+// its digits at -5.5, 1 + tanh(y) at -4.
+TEST(Elementwise, GeluDoesNotCancel) {
+  std::vector<float> x = {-4.617f};
+  for (int i = -1290; i <= 600; ++i) x.push_back(0.01f * static_cast<float>(i));
+  const auto n = static_cast<int64_t>(x.size());
+  const auto check = [&](const OneNode& node, auto want) {
+    const auto got = node({HostTensor::Of<float>({n}, x)});
+    ASSERT_TRUE(got.ok()) << got.status();
+    const std::vector<float> values = got->Values<float>();
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double exact = want(static_cast<double>(x[i]));
+      EXPECT_NEAR(values[i], exact, 2e-5 * std::abs(exact) + 1e-38) << x[i];
+    }
+  };
+  check(OneNode{"Gelu", 20}, [](double v) { return v * 0.5 * std::erfc(-v / std::sqrt(2.0)); });
+  check(OneNode{"Gelu", 20, {{"approximate", std::string("tanh")}}}, [](double v) {
+    return v / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+  });
+}
+
 // The definition of each, in double precision.
 TEST(Norm, LayerAndInstance) {
   std::mt19937_64 random(7);

@@ -11,6 +11,31 @@
 namespace telegrad {
 namespace {
 
+// (1 - Phi(x)) e^(x^2 / 2) (x + 7/2), Phi the normal distribution's probability to be below x, by
+// (x - 7/2) / (x + 7/2) for x from 0 to infinity: interpolations at Chebyshev nodes, computed in 40
+// digits, whose error is 1e-8 and 5e-17 of the value.
+constexpr double kTailF32[] = {0.74441607544,    -0.56556190873,    0.31542505795,
+                               -0.11604904539,   0.017406058734,    0.0064652340767,
+                               -0.0031789859007, -0.00041776859817, 0.00045269391973,
+                               3.4635200822e-5,  -4.9766889355e-5};
+constexpr double kTailF64[] = {
+    0.74441607543593813,    -0.56556181605377833,  0.31542496988795307,    -0.11605092871414682,
+    0.017407832602008851,   0.0064762189219883623, -0.0031891010472258988, -0.00044501298037938891,
+    0.00047665708620806891, 6.7033474680870454e-5, -7.558452919877664e-5,  -1.8790094792314144e-5,
+    1.1505959615831742e-5,  5.6557367373693482e-6, -1.1627943254320324e-6, -1.4872406600413694e-6,
+    -1.4810458011888594e-7, 3.0562105819475497e-7, 1.3098115659989562e-7,  -3.9980253516064631e-8,
+    -4.2802070023096725e-8, 1.1235481633309484e-9, 8.3079355186180236e-9,  3.8671380954793441e-10,
+    -7.8269948288212805e-10};
+
+// 1 - Phi(x) of x from 0 to infinity. The exponent rounds: relative to the value, the result is up
+// to 4 + x^2 units away.
+Tensor UpperTail(const Tensor& x) {
+  constexpr double kMiddle = 3.5;
+  constexpr Coefficients kOf{kTailF32, kTailF64};
+  const Tensor s = (x + kMiddle).Reciprocal(), t = 1.0 - s * (2 * kMiddle);
+  return (x * x * (-0.5 * std::numbers::log2e)).Exp2() * (s * Polynomial(t, kOf.For(x)));
+}
+
 Tensor SoftplusOf(const Tensor& x) { return x.LogAddExp(0); }
 
 // x above 0, alpha (e^(x / width) - 1) below.
@@ -56,16 +81,19 @@ Tensor Tensor::Selu() const {
   return Composed(*this, [](const Tensor& x) { return ExponentialUnit(x, kAlpha, 1) * kScale; });
 }
 
+// Not by erf: where x is negative, 1 + erf cancels.
 Tensor Tensor::Gelu() const {
   return Composed(*this, [](const Tensor& x) {
-    return x * 0.5 * ((x * (1 / std::numbers::sqrt2)).Erf() + 1.0);
+    const Tensor negative = x.Lt(0), tail = UpperTail(negative.Where(-x, x));
+    return x * negative.Where(tail, 1.0 - tail);
   });
 }
 
+// (1 + tanh y) / 2 is the sigmoid of 2 y.
 Tensor Tensor::GeluTanh() const {
   return Composed(*this, [](const Tensor& x) {
     const Tensor inner = x + x * x * x * 0.044715;
-    return x * 0.5 * ((inner * std::sqrt(2 / std::numbers::pi)).Tanh() + 1.0);
+    return x * (inner * (2 * std::sqrt(2 / std::numbers::pi))).Sigmoid();
   });
 }
 
