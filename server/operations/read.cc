@@ -109,8 +109,14 @@ Step ReadAction::DoStaged(Turn& turn, Buffer& buffer) const {
   ReadResult result{.offset = op_.offset, .bytes = op_.bytes};
   result.held = std::make_shared<HeldRead>(*std::move(staged));
   current = result.held;
-  copied->timeline->OnReached(copied->value, [answer = turn.Later(), result = std::move(result)](
-                                                 const absl::Status& status) mutable {
+  // A short one is kept for repetition, as of other memory.
+  const bool copy = op_.bytes <= static_cast<uint64_t>(turn.env().limits.copied_read_bytes);
+  copied->timeline->OnReached(copied->value, [answer = turn.Later(), result = std::move(result),
+                                              copy](const absl::Status& status) mutable {
+    if (copy && status.ok()) {
+      result.copy.assign(static_cast<const char*>(result.held->memory()->host()), result.bytes);
+      result.held.reset();
+    }
     Answered(answer, std::move(result), status);
   });
   return Step::kDone;
