@@ -23,6 +23,7 @@
 #include "absl/time/clock.h"
 #include "devices/drivers.h"
 #include "devices/remote/remote_device.h"
+#include "devices/remote/remote_peers.h"
 #include "engine/base/flag_pages.h"
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
@@ -45,6 +46,7 @@
 #include "server/admin/ticker.h"
 #include "server/admin/tracer.h"
 #include "server/data/local_data.h"
+#include "server/data/peers.h"
 #include "server/flags.h"
 #include "server/http_front_end.h"
 #include "server/identity/authenticator.h"
@@ -192,6 +194,7 @@ absl::StatusOr<std::string> NvAssembler(const Flags& flags) {
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemotes(const Flags& flags,
                                                                  std::vector<std::string>* notes) {
   std::vector<std::unique_ptr<Device>> all;
+  const auto peers = std::make_shared<RemotePeers>();
   for (const std::string& remote : flags.GetList("remote")) {
     const size_t equals = remote.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == remote.size()) {
@@ -203,6 +206,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemotes(const Flags& fl
                            .tls_key = flags.GetString("remote-tls-key"),
                            .token_file = flags.GetString("remote-token-file"),
                            .local_socket = flags.GetString("remote-local-socket")};
+    options.peers = peers;
     options.connect_time = absl::Milliseconds(flags.GetInt("remote-wait"));
     options.grace = absl::Milliseconds(flags.GetInt("remote-grace"));
     TG_ASSIGN_OR_RETURN(auto devices, OpenRemote(options, notes));
@@ -435,8 +439,9 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   metrics.AddCollector([&](Metrics& m) { compile_service->CollectInto(m); });
   metrics.AddCollector(
       [&](Metrics& m) { m.Set(Metric::kCredentialReadErrors, authenticator->read_errors()); });
+  TG_ASSIGN_OR_RETURN(const auto peers, Peers::Create(flags.GetList("peer"), &metrics));
   const Environment env{pool.get(), &workers,        &compilers, &metrics,
-                        limits,     Clock::Steady(), &tracer};
+                        limits,     Clock::Steady(), &tracer,    peers.get()};
   const auto make_engine = [&](const Accounts& accounts) {
     return std::make_shared<CachingEngine>(
         ExecutableCache::Limits{.executables = flags.GetInt("executables"),
@@ -463,6 +468,7 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   ComputeService compute(env, registry);
   TG_ASSIGN_OR_RETURN(const auto bulk, listeners->StartBulk(&metrics));
   if (bulk != nullptr) sessions.SetBulkAddress(bulk->addresses().front());
+  peers->SetBulk(bulk.get());
   DataService data(env, registry, bulk.get());
   TG_ASSIGN_OR_RETURN(serving, ModelServing::Start(flags, env, make_engine));
   InferenceService inference(serving == nullptr ? nullptr : serving->models());

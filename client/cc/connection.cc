@@ -79,6 +79,10 @@ absl::Status Invoke(Connection& connection, Call call) {
 
 }  // namespace
 
+bool IsLoopbackAddress(std::string_view address) {
+  return address.starts_with("unix:") || IsLoopback(HostOf(address));
+}
+
 Connection::Connection(std::string address, const ConnectOptions& options,
                        std::shared_ptr<grpc::Channel> channel)
     : address_(std::move(address)),
@@ -119,7 +123,9 @@ absl::Status Connection::Hello() {
              .data_address = Reached(address_, response.data_address()),
              .bulk_address = {},
              .binds_parts = response.binds_parts(),
-             .copies = response.copies()};
+             .copies = response.copies(),
+             .peer_key = response.peer_key(),
+             .peers = {response.peers().begin(), response.peers().end()}};
   if (server_.data_address.empty()) server_.data_address = address_;
   if (options_.bulk_sockets && options_.data_address.empty()) {
     server_.bulk_address = ReachedHere(address_, response.bulk_address());

@@ -64,6 +64,9 @@ struct ServerInfo {
   Compression compression = Compression::kNone;  // as agreed
   bool binds_parts = false;                      // runs bind parts of buffers
   bool copies = false;                           // it copies between buffers
+  // Of its exchange of buffers with other servers, see HelloResponse in session.proto.
+  std::string peer_key = {};
+  std::vector<std::string> peers = {};
 };
 
 struct DeviceInfo {
@@ -79,6 +82,9 @@ struct DeviceInfo {
   int64_t round_trip_ns = 0;
   double bytes_per_second = 0;
 };
+
+// Whether a HOST:PORT or unix:PATH is reached from its own machine alone.
+bool IsLoopbackAddress(std::string_view address);
 
 // Thread-safe.
 class Connection : public std::enable_shared_from_this<Connection> {

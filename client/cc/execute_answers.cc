@@ -109,6 +109,8 @@ absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse
   if (auto* done = std::get_if<Future<Done>>(&pending.completion)) {
     const absl::Status first = status(/*take=*/false);
     done->Set(first.ok() ? absl::StatusOr<Done>(Done{}) : first);
+  } else if (auto* without = std::get_if<Told>(&pending.completion)) {
+    without->done.Set(Done{});
   } else if (auto* has = std::get_if<Future<bool>>(&pending.completion)) {
     has->Set(response.has().has());
   } else if (auto* put = std::get_if<Future<Digest>>(&pending.completion)) {

@@ -289,6 +289,41 @@ void RemoteSession::CopyTold(uint64_t to, int64_t to_offset, uint64_t from, int6
   stream_->Send("copy", std::move(request), Told{told});
 }
 
+void RemoteSession::AdmitPeerTold(const std::string& peer_key, int64_t bytes, absl::Duration limit,
+                                  const Future<PeerTicket>& told) {
+  stream_->ticket().Then([=, connection = connection_](const absl::StatusOr<SessionTicket>& own) {
+    if (!own.ok()) return told.Set(own.status());
+    AdmitPeer(connection, *own, peer_key, static_cast<uint64_t>(bytes), limit, told);
+  });
+}
+
+void RemoteSession::SendTold(uint64_t handle, int64_t offset, int64_t bytes,
+                             std::string_view address, const PeerTicket& ticket,
+                             const Future<Done>& told) {
+  v1::ExecuteRequest request;
+  v1::Send& send = *request.mutable_send();
+  send.set_handle(handle);
+  send.set_offset(static_cast<uint64_t>(offset));
+  send.set_bytes(static_cast<uint64_t>(bytes));
+  send.set_address(std::string(address));
+  send.set_transfer(ticket.transfer);
+  send.set_identity(ticket.identity);
+  send.set_secret(ticket.secret);
+  send.set_tls(ticket.tls);
+  stream_->Send("send", std::move(request), Told{told});
+}
+
+void RemoteSession::ReceiveTold(uint64_t handle, int64_t offset, int64_t bytes, uint64_t transfer,
+                                const Future<Done>& told) {
+  v1::ExecuteRequest request;
+  v1::Receive& receive = *request.mutable_receive();
+  receive.set_handle(handle);
+  receive.set_offset(static_cast<uint64_t>(offset));
+  receive.set_bytes(static_cast<uint64_t>(bytes));
+  receive.set_transfer(transfer);
+  stream_->Send("receive", std::move(request), Told{told});
+}
+
 void RemoteSession::RunTold(const Digest& hash, const RunParts& parts,
                             const Future<RunInfo>& told) {
   v1::ExecuteRequest request = RunRequest(

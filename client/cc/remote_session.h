@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "client/cc/connection.h"
 #include "client/cc/future.h"
+#include "client/cc/peer_admission.h"
 #include "client/cc/transfer_meter.h"
 #include "engine/base/hash.h"
 #include "engine/ir/graph.h"
@@ -180,6 +181,14 @@ class RemoteSession {
   // Between two parts that do not overlap; needs ServerInfo::copies.
   void CopyTold(uint64_t to, int64_t to_offset, uint64_t from, int64_t from_offset, int64_t bytes,
                 const Future<Done>& told);
+  // From a buffer of this session to one of another server's, which has admitted a transfer for it:
+  // see Send and Receive in data.proto. Needs ServerInfo::peer_key on both sides.
+  void AdmitPeerTold(const std::string& peer_key, int64_t bytes, absl::Duration limit,
+                     const Future<PeerTicket>& told);
+  void SendTold(uint64_t handle, int64_t offset, int64_t bytes, std::string_view address,
+                const PeerTicket& ticket, const Future<Done>& told);
+  void ReceiveTold(uint64_t handle, int64_t offset, int64_t bytes, uint64_t transfer,
+                   const Future<Done>& told);
   struct RunParts {
     std::span<const uint64_t> handles;
     std::span<const uint64_t> offsets;  // of each part in its buffer; needs ServerInfo::binds_parts

@@ -42,7 +42,9 @@ void RemoteLink::Take(Ended ended) {
       std::erase_if(host_reads_, [&](const HostRead& read) {
         return read.item == &item && read.command == ended.command;
       });
-      if (ended.status.ok()) server_->Measured(command.copy.length, took);
+      if (ended.status.ok() && !item.copies.contains(ended.command)) {
+        server_->Measured(command.copy.length, took);
+      }
     }
   }
   if (traced_ == &item && ended.program != nullptr) traced_ = nullptr;
@@ -103,6 +105,12 @@ void RemoteLink::Settle() {
     }
     lock.lock();
   }
+  for (auto later = std::exchange(later_, {}); !later.empty(); later = std::exchange(later_, {})) {
+    lock.unlock();
+    for (const auto& what : later) what();
+    later.clear();  // with what they hold
+    lock.lock();
+  }
   if (settling_) return;
   settling_ = true;
   while (!finished_.empty()) {
@@ -111,6 +119,7 @@ void RemoteLink::Settle() {
     lock.unlock();
     const auto queue = item->queue;
     item->commands.reset();
+    item->copies.clear();
     item->bindings.clear();
     item->waits.clear();
     if (item->trace != nullptr) TellTrace(*item, queue->name);
@@ -162,6 +171,16 @@ bool RemoteLink::Tick() {
       const auto queue = known.lock();
       if (queue == nullptr) continue;
       for (const ItemRef& item : queue->open) {
+        for (const auto& [command, copy] : item->copies) {
+          later_.push_back([copy = copy] { copy->Look(); });
+        }
+        if (!item->copies.empty() && !item->copies_cancelled && item->cancellation != nullptr) {
+          const absl::Status cancelled = item->cancellation->Check();
+          if (!cancelled.ok()) {
+            item->copies_cancelled = true;
+            CancelCopies(*item, cancelled);
+          }
+        }
         if (item->open == 0 || item->first_operation == 0) continue;
         if (item->cancel_sent != 0) {
           if (now - std::max(item->cancel_sent, progressed_) < grace) continue;

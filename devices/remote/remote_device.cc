@@ -82,7 +82,8 @@ class RemoteDevice final : public Device {
   bool host_visible() const override { return false; }
   bool Reaches(const Device& other) const override {
     const auto* remote = dynamic_cast<const RemoteDevice*>(&other);
-    return other.host_visible() || (remote != nullptr && remote->link_ == link_);
+    return other.host_visible() ||
+           (remote != nullptr && (remote->link_ == link_ || link_->Exchanges(*remote->link_)));
   }
   std::optional<DeviceLink> link() const override { return server_->link(); }
 

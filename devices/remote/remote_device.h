@@ -5,7 +5,9 @@
 //
 // A device takes tensor graphs: one travels when it is loaded, and a run of it is one small
 // message. A copy to or from memory of the host is a write or a read of that session, large ones on
-// connections of their own; a copy between two devices of one server stays there.
+// connections of their own; a copy between two devices of one server stays there, and one between
+// devices of two servers goes from the one to the other where their operators allow it (see
+// remote_copy.h).
 #pragma once
 
 #include <memory>
@@ -20,6 +22,8 @@
 
 namespace telegrad {
 
+class RemotePeers;
+
 struct RemoteOptions {
   std::string name;     // its devices are called NAME/CPU:0, ...
   std::string address;  // HOST:PORT or unix:PATH
@@ -32,6 +36,8 @@ struct RemoteOptions {
   absl::Duration grace = absl::Seconds(30);
   int queue_capacity = HostQueueOptions{}.capacity;
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
+  // Of all servers whose devices copy to each other; null: this one's do with nobody's.
+  std::shared_ptr<RemotePeers> peers = nullptr;
 };
 
 // What the server at that address computes on; `notes` gets a line for each of its devices that is

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "devices/remote/remote_copy.h"
 #include "devices/remote/remote_link.h"
 
 namespace telegrad {
@@ -18,7 +19,7 @@ inline constexpr size_t kOperationsOfPost = 4;
 
 // The link whose lock this thread holds: what ends meanwhile, on this thread, is taken by it.
 struct RemoteLinkHolder {
-  static thread_local const RemoteLink* holds;
+  static thread_local RemoteLink* holds;
 };
 
 // Null: it is not of a server.
@@ -57,7 +58,9 @@ struct RemoteLink::Item {
   size_t first_failed = SIZE_MAX;  // command
   absl::Status status;
   std::map<size_t, BufferView>
-      by_way;                      // by command: of the host, of a copy that goes there and back
+      by_way;  // by command: of the host, of a copy that goes there and back
+  std::map<size_t, std::shared_ptr<RemoteCopy>> copies;  // by command: to or from another server
+  bool copies_cancelled = false;
   std::vector<TraceEvent> events;  // by command
   std::vector<RunEvent> detailed;  // of its traced run
 };
@@ -80,7 +83,7 @@ template <typename Do>
 void RemoteLink::Enter(Do what) {
   {
     const std::lock_guard lock(mutex_);
-    const RemoteLink* const before = std::exchange(RemoteLinkHolder::holds, this);
+    RemoteLink* const before = std::exchange(RemoteLinkHolder::holds, this);
     what();
     do {
       for (Ended& ended : std::exchange(ended_, {})) Take(std::move(ended));

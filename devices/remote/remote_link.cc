@@ -43,7 +43,7 @@ bool CanBe(const PutInfo& put) {
 
 }  // namespace
 
-thread_local const RemoteLink* RemoteLinkHolder::holds = nullptr;
+thread_local RemoteLink* RemoteLinkHolder::holds = nullptr;
 
 RemoteLink::RemoteLink(std::shared_ptr<RemoteServer> server, std::string tenant)
     : server_(std::move(server)), tenant_(std::move(tenant)) {}
@@ -183,9 +183,47 @@ void RemoteLink::LoseLocked(const absl::Status& why) {
              "; operations under way may or may not have run, and buffers must be allocated again "
              "once the device is back"));
   server_->Bury(std::move(far_->session));
+  DropLocked();
+}
+
+void RemoteLink::DropLocked() {
   far_.reset();
   freed_.clear();
   for (const Post& post : std::exchange(outbox_, {})) post(nullptr);
+  for (const auto& known : queues_) {
+    const auto queue = known.lock();
+    if (queue == nullptr) continue;
+    for (const ItemRef& item : queue->open) CancelCopies(*item, lost_);
+  }
+}
+
+absl::Status RemoteLink::WithSession(uint64_t generation,
+                                     const std::function<void(RemoteSession&)>& use) {
+  const std::lock_guard lock(mutex_);
+  if (far_ == nullptr || far_->generation != generation) return LostLocked();
+  use(*far_->session);
+  return absl::OkStatus();
+}
+
+void RemoteLink::PostTo(uint64_t generation, const Future<Done>& told,
+                        std::function<void(RemoteSession&)> post) {
+  Enter([&] {
+    Post both = [this, told, post = std::move(post)](RemoteSession* session) {
+      session != nullptr ? post(*session) : told.Set(LostLocked());
+    };
+    far_ != nullptr && far_->generation == generation ? Send(std::move(both)) : both(nullptr);
+  });
+}
+
+void RemoteLink::LoseSession(uint64_t generation, const absl::Status& why) {
+  Enter([&] {
+    if (far_ != nullptr && far_->generation == generation) LoseLocked(why);
+  });
+}
+
+void RemoteLink::Later(std::function<void()> what) {
+  RemoteLink* const holds = RemoteLinkHolder::holds;
+  holds == nullptr ? what() : holds->later_.push_back(std::move(what));
 }
 
 // Closed here and not buried: what waits ends with it, and no memory is written any more.
@@ -198,9 +236,7 @@ void RemoteLink::Lose(const absl::Status& why) {
                "; its buffers are lost, operations under way may or may not have run, and "
                "buffers must be allocated again once the device is back"));
     session = std::move(far_->session);
-    far_.reset();
-    freed_.clear();
-    for (const Post& post : std::exchange(outbox_, {})) post(nullptr);
+    DropLocked();
   });
   session.reset();
   Enter([] {});

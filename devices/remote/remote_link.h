@@ -43,6 +43,12 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   ~RemoteLink();
 
   const std::string& name() const { return server_->options().name; }
+  absl::Duration grace() const { return server_->options().grace; }
+  const std::shared_ptr<RemotePeers>& peers() const { return server_->options().peers; }
+  // Whether buffers travel directly between the two servers, of one tenant.
+  bool Exchanges(const RemoteLink& other) const {
+    return this != &other && tenant_ == other.tenant_ && server_->Exchanges(*other.server_);
+  }
 
   // May wait for a connection to the server, the first time. `device` is the server's name for it.
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(const std::string& device, int64_t size,
@@ -63,6 +69,17 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
                                        std::shared_ptr<RunTrace> trace,
                                        std::shared_ptr<const Cancellation> cancellation);
   TimelinePoint Last(const QueueState& queue) const;
+
+  // For copies between servers. `use` is called with the lock, and must not wait. UNAVAILABLE if
+  // the session of that generation is over.
+  absl::Status WithSession(uint64_t generation, const std::function<void(RemoteSession&)>& use);
+  // Sends operations behind all before, in that session; else `told` has the error.
+  void PostTo(uint64_t generation, const Future<Done>& told,
+              std::function<void(RemoteSession&)> post);
+  // The session of that generation is over, unless it is already.
+  void LoseSession(uint64_t generation, const absl::Status& why);
+  // Runs it when this thread has the lock of no link.
+  static void Later(std::function<void()> what);
 
   // Of the server's threads:
   // Ends what time has ended; true while something is under way.
@@ -105,6 +122,7 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   absl::Status Open();
   absl::Status CheckBindings(const CommandBuffer* commands,
                              std::span<const BufferView> bindings) const;
+  bool IsOwn(const BufferView& view) const;
   template <typename Do>
   void Enter(Do what);
   void Settle();
@@ -114,6 +132,7 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   void Send(Post post);
   void Flush();
   void LoseLocked(const absl::Status& why);
+  void DropLocked();
   absl::Status LostLocked() const;
   bool AdvanceAll();
   const Item* AliveAt(const TimelinePoint& point) const;
@@ -123,6 +142,8 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   bool MustWaitForRead(const BufferView& host, int64_t offset, int64_t length) const;
   void PostLaunch(const ItemRef& item, size_t i);
   Step CopyByWayOfHost(const ItemRef& item, size_t i);
+  Step CopyBetweenServers(const ItemRef& item, size_t i);
+  void CancelCopies(const Item& item, const absl::Status& why);
   void PostCopy(const ItemRef& item, size_t i, const BufferView& to, const BufferView& from);
   void Take(Ended ended);
   bool Finish(QueueState& queue);
@@ -145,8 +166,9 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   std::vector<Ended> ended_;     // that are yet to be taken
   std::vector<uint64_t> freed_;  // handles of the session at hand, likewise
   std::vector<HostRead> host_reads_;
-  std::vector<TimelinePoint> arm_;  // of other devices, that are to call back
-  std::deque<ItemRef> finished_;    // whose points are to be signalled, in this order
+  std::vector<TimelinePoint> arm_;            // of other devices, that are to call back
+  std::vector<std::function<void()>> later_;  // to be run without the lock
+  std::deque<ItemRef> finished_;              // whose points are to be signalled, in this order
   bool settling_ = false;
   const Item* traced_ = nullptr;  // that has the session's one traced run
   int64_t items_ = 0;             // under way

@@ -30,6 +30,7 @@ class RemoteMemory final : public Memory {
   ~RemoteMemory() override;
 
   const RemoteLink& link() const { return *link_; }
+  const std::shared_ptr<RemoteLink>& shared_link() const { return link_; }
   uint64_t handle() const { return handle_; }
   uint64_t generation() const { return generation_; }
 

@@ -41,6 +41,11 @@ TimelinePoint RemoteLink::Last(const QueueState& queue) const {
   return {queue.timeline, queue.submitted};
 }
 
+bool RemoteLink::IsOwn(const BufferView& view) const {
+  const RemoteMemory* const remote = AsRemote(view);
+  return remote != nullptr && &remote->link() == this;
+}
+
 absl::Status RemoteLink::CheckBindings(const CommandBuffer* commands,
                                        std::span<const BufferView> bindings) const {
   const auto* list = dynamic_cast<const RemoteCommands*>(commands);
@@ -48,23 +53,22 @@ absl::Status RemoteLink::CheckBindings(const CommandBuffer* commands,
   TG_RETURN_IF_ERROR(list->Check(bindings));
   for (size_t i = 0; i < bindings.size(); ++i) {
     const RemoteMemory* remote = AsRemote(bindings[i]);
-    if (remote != nullptr ? &remote->link() == this : bindings[i].memory->host() != nullptr) {
-      continue;
-    }
+    if (remote == nullptr && bindings[i].memory->host() != nullptr) continue;
+    if (remote != nullptr && (&remote->link() == this || Exchanges(remote->link()))) continue;
     return InvalidArgument("binding ", i, " is memory that ", name(), " cannot reach");
   }
   for (size_t i = 0; i < list->commands().size(); ++i) {
     const Command& command = list->commands()[i];
     if (command.kind == CommandKind::kCopy) {
-      if (AsRemote(bindings[command.copy.to.binding]) == nullptr &&
-          AsRemote(bindings[command.copy.from.binding]) == nullptr) {
+      if (!IsOwn(bindings[command.copy.to.binding]) &&
+          !IsOwn(bindings[command.copy.from.binding])) {
         return InvalidArgument("command ", i, " copies between memories of which none is on ",
                                name());
       }
       continue;
     }
     for (const Launch::Argument& argument : command.launch.arguments) {
-      if (AsRemote(bindings[argument.binding]) == nullptr) {
+      if (!IsOwn(bindings[argument.binding])) {
         return InvalidArgument("command ", i, ": binding ", argument.binding, " is not on ", name(),
                                ", which alone its programs reach");
       }
@@ -212,8 +216,7 @@ RemoteLink::Step RemoteLink::Go(const ItemRef& item) {
   if (item->cursor == 0) {
     item->generation = far_ == nullptr ? 0 : far_->generation;
     for (const BufferView& view : item->bindings) {
-      const RemoteMemory* remote = AsRemote(view);
-      if (remote == nullptr || (far_ != nullptr && remote->generation() == far_->generation)) {
+      if (!IsOwn(view) || (far_ != nullptr && AsRemote(view)->generation() == far_->generation)) {
         continue;
       }
       Fail(*item, LostLocked());
@@ -244,6 +247,10 @@ RemoteLink::Step RemoteLink::Go(const ItemRef& item) {
     item->events[i] = item->commands->Describe(i);
     item->events[i].begin_ns = item->events[i].end_ns = SteadyNs();
     if (copy.length == 0) continue;
+    if (AsRemote(to) != nullptr && AsRemote(from) != nullptr && IsOwn(to) != IsOwn(from)) {
+      if (CopyBetweenServers(item, i) == Step::kBlocked) return Step::kBlocked;
+      continue;
+    }
     if (!far_->copies && AsRemote(to) != nullptr && AsRemote(from) != nullptr) {
       if (CopyByWayOfHost(item, i) == Step::kBlocked) return Step::kBlocked;
       continue;

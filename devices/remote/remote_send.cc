@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "devices/api/host_memory.h"
+#include "devices/remote/remote_copy.h"
 #include "devices/remote/remote_items.h"
 #include "devices/remote/remote_link.h"
 #include "engine/base/status.h"
@@ -70,6 +71,35 @@ RemoteLink::Step RemoteLink::CopyByWayOfHost(const ItemRef& item, size_t i) {
   to.offset += copy.to.offset;
   PostCopy(item, i, to, host);
   return Step::kSent;
+}
+
+// What is sent behind it is not before both servers know of it.
+RemoteLink::Step RemoteLink::CopyBetweenServers(const ItemRef& item, size_t i) {
+  std::shared_ptr<RemoteCopy>& copy = item->copies[i];
+  if (copy != nullptr) return copy->posted() ? Step::kSent : Step::kBlocked;
+  const CopyBytes& command = item->commands->commands()[i].copy;
+  const auto end = [&](const Launch::Argument& argument) {
+    const BufferView& view = item->bindings[argument.binding];
+    const RemoteMemory* remote = AsRemote(view);
+    return RemoteCopy::End{remote->shared_link(), remote->generation(), remote->handle(),
+                           view.offset + argument.offset};
+  };
+  ++item->open;
+  item->answered = true;
+  copy = std::make_shared<RemoteCopy>(
+      end(command.from), end(command.to), command.length,
+      [self = shared_from_this()] { self->Enter([] {}); },
+      [self = shared_from_this(), item, i](const absl::Status& status) {
+        self->OnEnded({.item = item, .command = i, .status = status});
+      });
+  later_.push_back([copy] { copy->Start(); });
+  return Step::kBlocked;
+}
+
+void RemoteLink::CancelCopies(const Item& item, const absl::Status& why) {
+  for (const auto& [command, copy] : item.copies) {
+    later_.push_back([copy, why] { copy->Cancel(why); });
+  }
 }
 
 // As many bytes as the command copies.

@@ -3,7 +3,9 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "devices/remote/remote_link.h"
+#include "devices/remote/remote_peers.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -15,6 +17,8 @@ constexpr std::chrono::milliseconds kBusyTick{10}, kIdleTick{50};
 constexpr absl::Duration kDrain = absl::Seconds(10);
 // Copies that are shorter tell about the round trip, not about the bandwidth.
 constexpr int64_t kMeasuredBytes = 1 << 20;
+// To connect: nothing resumes a connection that breaks before its first answer.
+constexpr int kConnectAttempts = 4;
 
 ConnectOptions ConnectionTo(const RemoteOptions& options, const std::string& tenant) {
   ConnectOptions out{.client = "telegradd"};
@@ -60,7 +64,12 @@ void RemoteServer::Stop() {
 }
 
 absl::StatusOr<std::shared_ptr<Connection>> RemoteServer::Connect(const std::string& tenant) const {
-  return Connection::Connect(options_.address, ConnectionTo(options_, tenant));
+  const absl::Time deadline = absl::Now() + options_.connect_time;
+  for (int attempt = 1;; ++attempt) {
+    auto connection = Connection::Connect(options_.address, ConnectionTo(options_, tenant));
+    const bool again = absl::IsUnavailable(connection.status()) && attempt < kConnectAttempts;
+    if (!again || absl::Now() > deadline) return connection;
+  }
 }
 
 std::shared_ptr<RemoteLink> RemoteServer::LinkOf(std::string_view tenant) {
@@ -100,6 +109,12 @@ absl::Status RemoteServer::Health(const std::string& device) const {
 DeviceLink RemoteServer::link() const {
   const std::lock_guard lock(mutex_);
   return {round_trip_ns_, bytes_per_second_};
+}
+
+bool RemoteServer::Exchanges(const RemoteServer& other) const {
+  return options_.peers != nullptr && options_.peers == other.options_.peers &&
+         RemotePeers::Sends(*connection_, *other.connection_) &&
+         RemotePeers::Sends(*other.connection_, *connection_);
 }
 
 void RemoteServer::Measured(int64_t bytes, int64_t ns) {

@@ -44,6 +44,8 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   // That a copy of so many bytes took so long.
   void Measured(int64_t bytes, int64_t ns);
 
+  // Whether buffers travel directly between it and the other server, both ways.
+  bool Exchanges(const RemoteServer& other) const;
   // A connection that acts for the tenant, or for nobody for "".
   absl::StatusOr<std::shared_ptr<Connection>> Connect(const std::string& tenant) const;
   // Closes the session, soon and on another thread.

@@ -132,6 +132,11 @@ absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> PartitionedCache::M
       distinct.push_back(device);
     }
   }
+  const bool linked = std::ranges::any_of(
+      distinct, [](const Device* device) { return device->link().has_value(); });
+  if (linked && placement.all_reduce == AllReduceAlgorithm::kBySize) {
+    placement.all_reduce = AllReduceAlgorithm::kBySizeOverLinks;
+  }
   TG_ASSIGN_OR_RETURN(Partition partition,
                       PartitionGraph(graph.root(), variables, placement, budget));
   std::vector<std::shared_ptr<const Executable>> parts;

@@ -7,9 +7,9 @@
 #include <cstdlib>
 
 namespace telegrad {
+namespace {
 
-std::string Prove(std::string_view secret, Prover who, std::string_view nonce) {
-  std::string text(who == Prover::kClient ? "telegrad bulk client" : "telegrad bulk server");
+std::string Hmac(std::string_view secret, std::string text, std::string_view nonce) {
   text += nonce;
   std::string proof(kProofBytes, '\0');
   unsigned size = 0;
@@ -18,6 +18,18 @@ std::string Prove(std::string_view secret, Prover who, std::string_view nonce) {
                          reinterpret_cast<unsigned char*>(proof.data()), &size);
   if (out == nullptr || size != kProofBytes) std::abort();  // only without memory
   return proof;
+}
+
+}  // namespace
+
+std::string Prove(std::string_view secret, Prover who, std::string_view nonce) {
+  return Hmac(secret, who == Prover::kClient ? "telegrad bulk client" : "telegrad bulk server",
+              nonce);
+}
+
+NextTicket NextTicketOf(std::string_view secret, std::string_view nonce) {
+  return {Hmac(secret, "telegrad bulk next identity", nonce).substr(0, kIdentityBytes),
+          Hmac(secret, "telegrad bulk next secret", nonce)};
 }
 
 bool IsProof(std::string_view shown, std::string_view secret, Prover who, std::string_view nonce) {

@@ -19,4 +19,12 @@ std::string Prove(std::string_view secret, Prover who, std::string_view nonce);
 // In a time that does not depend on where they differ.
 bool IsProof(std::string_view shown, std::string_view secret, Prover who, std::string_view nonce);
 
+// What both ends know of the ticket that follows one, once that has been used with the nonce: see
+// Send in data.proto.
+struct NextTicket {
+  std::string identity;
+  std::string secret;
+};
+NextTicket NextTicketOf(std::string_view secret, std::string_view nonce);
+
 }  // namespace telegrad

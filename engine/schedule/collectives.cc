@@ -101,10 +101,11 @@ UOp Empty(Graph* g, DType dtype, ShapeView dims) {
 
 }  // namespace
 
-AllReduceAlgorithm ChooseAllReduce(int64_t bytes, int64_t instances) {
+AllReduceAlgorithm ChooseAllReduce(int64_t bytes, int64_t instances, bool over_links) {
   if (bytes < kManyBytes || instances < 2) return AllReduceAlgorithm::kNaive;
   // Of two devices each is the other's neighbour, and an all-to-all needs fewer steps.
-  if (bytes >= kRingBytes && instances > 2) return AllReduceAlgorithm::kRing;
+  const bool ring = over_links || bytes >= kRingBytes;
+  if (ring && instances > 2) return AllReduceAlgorithm::kRing;
   return AllReduceAlgorithm::kAllToAll;
 }
 
@@ -170,8 +171,9 @@ std::vector<UOp> AllReduceInstances(Graph* g, ReduceKind kind, std::span<const U
   // What is anywhere, or on one device, moves nothing.
   const bool one_place =
       std::ranges::all_of(values, [&](UOp x) { return x.place() == first.place(); });
-  if (algorithm == AllReduceAlgorithm::kBySize) {
-    algorithm = ChooseAllReduce(BytesOf(first.dtype(), elements), n);
+  const bool over_links = algorithm == AllReduceAlgorithm::kBySizeOverLinks;
+  if (over_links || algorithm == AllReduceAlgorithm::kBySize) {
+    algorithm = ChooseAllReduce(BytesOf(first.dtype(), elements), n, over_links);
   }
   if (one_place || elements == 0 || algorithm == AllReduceAlgorithm::kNaive) {
     std::vector<UOp> gathered;

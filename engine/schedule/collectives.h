@@ -28,11 +28,13 @@
 
 namespace telegrad {
 
-enum class AllReduceAlgorithm : uint8_t { kBySize, kNaive, kAllToAll, kRing };
+enum class AllReduceAlgorithm : uint8_t { kBySize, kBySizeOverLinks, kNaive, kAllToAll, kRing };
 
-// What kBySize means for n instances of that size: naive for little data, whose cost is the number
-// of transfers; ring for so much that a device should not hold all parts at once.
-AllReduceAlgorithm ChooseAllReduce(int64_t bytes, int64_t instances);
+// What the first means for n instances of that size: naive for little data, whose cost is the
+// number of transfers; ring for so much that a device should not hold all parts at once. What the
+// second means, where devices are reached over a network: ring for all but little data, so that
+// each server sends to one other and receives from one.
+AllReduceAlgorithm ChooseAllReduce(int64_t bytes, int64_t instances, bool over_links = false);
 
 // Elements of chunk `c` of `n` of `elements`, and where it begins.
 struct Chunk {

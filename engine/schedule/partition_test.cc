@@ -216,6 +216,9 @@ TEST_F(PartitionTest, TheAlgorithmIsChosenBySize) {
   EXPECT_EQ(ChooseAllReduce(1 << 20, 4), kAllToAll);
   EXPECT_EQ(ChooseAllReduce(int64_t{1} << 30, 4), kRing);
   EXPECT_EQ(ChooseAllReduce(int64_t{1} << 30, 2), kAllToAll);
+  EXPECT_EQ(ChooseAllReduce(4096, 4, /*over_links=*/true), kNaive);
+  EXPECT_EQ(ChooseAllReduce(1 << 20, 4, /*over_links=*/true), kRing);
+  EXPECT_EQ(ChooseAllReduce(1 << 20, 2, /*over_links=*/true), kAllToAll);
   const std::vector<UOp> stores = AllReduced(4, 1 << 18);
   EXPECT_EQ(Print(Run(stores, On(4))), Print(Run(stores, On(4, kAllToAll))));
 }

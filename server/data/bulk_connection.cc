@@ -92,8 +92,25 @@ absl::Status BulkConnection::Admit() {
   place_ = std::move(redeemed.place);
   admitted_ = true;
   metrics_->Add(Metric::kBulkAdmitted);
-  return stream_.Attach(std::move(redeemed.session), shared_from_this(), request_.attach(),
-                        socket_->KeepsBytes(), std::move(redeemed.proof));
+  if (!redeemed.peer) {
+    return stream_.Attach(std::move(redeemed.session), shared_from_this(), request_.attach(),
+                          socket_->KeepsBytes(), std::move(redeemed.proof));
+  }
+  const std::shared_ptr<Upload> upload = std::move(redeemed.peer->upload);
+  TG_RETURN_IF_ERROR(stream_.Attach(
+      std::move(redeemed.session), shared_from_this(), request_.attach(), socket_->KeepsBytes(),
+      std::move(redeemed.proof), TransferStream::Only{redeemed.peer->transfer, upload}));
+  upload->ended().timeline->OnReached(upload->ended().value,
+                                      [weak = weak_from_this()](const absl::Status& status) {
+                                        if (const auto self = weak.lock())
+                                          self->OnTransferEnded(status);
+                                      });
+  return absl::OkStatus();
+}
+
+void BulkConnection::OnTransferEnded(const absl::Status& status) {
+  stream_.End(status);
+  Wake();
 }
 
 absl::Status BulkConnection::Receive() {
@@ -123,8 +140,8 @@ void BulkConnection::SendAll() {
       stream_.Fetch(*pull, [self = shared_from_this()] { self->Wake(); });
       continue;
     }
-    if (!Send(*message).ok()) {  // the receiving thread notices and reports it
-      socket_->Shutdown();
+    if (!Send(*message).ok() || message->head.has_ended()) {
+      socket_->Shutdown();  // the receiving thread notices and reports it
       break;
     }
     message.reset();

@@ -41,6 +41,7 @@ class BulkConnection final : public TransferSink,
   absl::Status Take(Frame frame);
   void SendAll();  // until it is over
   absl::Status Send(const TransferMessage& message);
+  void OnTransferEnded(const absl::Status& status);  // the one of another server's socket
   void Farewell(const absl::Status& status);
   void Wake();
   // Waits until `ready` returns true or the connection ends; false for the latter.

@@ -38,6 +38,11 @@ class BulkListener {
   absl::StatusOr<PresharedKey> Admit(const std::shared_ptr<TransferOwner>& session) {
     return tickets_.Issue(session);
   }
+  // A ticket for one of another server.
+  PresharedKey AdmitPeer(const std::shared_ptr<TransferOwner>& session,
+                         const BulkTickets::Peer& peer, int64_t lifetime_ms) {
+    return tickets_.IssueToPeer(session, peer, lifetime_ms);
+  }
 
   // Limit of connections that have not shown a ticket yet; one more replaces the oldest.
   static constexpr int64_t kMostWaiting = 32;

@@ -5,12 +5,14 @@
 
 #include "engine/base/random_bytes.h"
 #include "engine/base/status.h"
+#include "engine/net/peer_key.h"
 #include "engine/net/proof.h"
 
 namespace telegrad {
 namespace {
 
 constexpr int64_t kNsPerMs = 1'000'000;
+constexpr size_t kTokenBytes = kIdentityBytes + kNonceBytes + kProofBytes;
 
 }  // namespace
 
@@ -25,11 +27,9 @@ absl::StatusOr<PresharedKey> BulkTickets::Issue(const std::shared_ptr<TransferOw
   const int64_t now = clock_->Ns();
   const MutexLock lock(mutex_);
   TG_RETURN_IF_ERROR(CheckRoomLocked());
-  std::erase_if(tickets_, [&](const auto& row) {
-    return row.second.until_ns <= now || row.second.session.expired();
-  });
+  DropOverLocked();
   const auto unused = std::count_if(tickets_.begin(), tickets_.end(), [&](const auto& row) {
-    return row.second.of == session.get();
+    return row.second.of == session.get() && row.second.peer_key.empty();
   });
   if (unused >= kOfOneSession) {
     return ResourceExhausted("this session has ", unused, " tickets for bulk sockets, of which ",
@@ -37,6 +37,30 @@ absl::StatusOr<PresharedKey> BulkTickets::Issue(const std::shared_ptr<TransferOw
                              " ms");
   }
   tickets_[key.identity] = {key.secret, session, session.get(), now + kLifetimeMs * kNsPerMs};
+  return key;
+}
+
+void BulkTickets::DropOverLocked() {
+  std::erase_if(tickets_, [now = clock_->Ns()](const auto& row) {
+    const Ticket& ticket = row.second;
+    return ticket.until_ns <= now || ticket.session.expired() ||
+           (!ticket.peer_key.empty() && ticket.upload.expired());
+  });
+}
+
+// Of these there are as many as transfers.
+PresharedKey BulkTickets::IssueToPeer(const std::shared_ptr<TransferOwner>& session,
+                                      const Peer& peer, int64_t lifetime_ms) {
+  PresharedKey key{RandomBytes(kIdentityBytes), RandomBytes(kSecretBytes)};
+  const MutexLock lock(mutex_);
+  DropOverLocked();
+  tickets_[key.identity] = {.secret = key.secret,
+                            .session = session,
+                            .of = session.get(),
+                            .until_ns = clock_->Ns() + lifetime_ms * kNsPerMs,
+                            .peer_key = peer.key,
+                            .transfer = peer.transfer,
+                            .upload = peer.upload};
   return key;
 }
 
@@ -49,19 +73,33 @@ std::optional<std::string> BulkTickets::FindSecret(std::string_view identity) co
 
 absl::StatusOr<BulkTickets::Redeemed> BulkTickets::Redeem(std::string_view token) {
   Redeemed redeemed;
-  if (token.size() == kIdentityBytes + kNonceBytes + kProofBytes) {
+  const bool signed_by_peer = token.size() == kTokenBytes + kPeerSignatureBytes;
+  if (token.size() == kTokenBytes || signed_by_peer) {
     const std::string_view nonce = token.substr(kIdentityBytes, kNonceBytes);
-    const std::string_view proof = token.substr(kIdentityBytes + kNonceBytes);
+    const std::string_view proof = token.substr(kIdentityBytes + kNonceBytes, kProofBytes);
     const MutexLock lock(mutex_);
     const auto it = tickets_.find(token.substr(0, kIdentityBytes));
     if (it != tickets_.end() && it->second.until_ns > clock_->Ns() &&
-        IsProof(proof, it->second.secret, Prover::kClient, nonce)) {
+        signed_by_peer == !it->second.peer_key.empty() &&
+        IsProof(proof, it->second.secret, Prover::kClient, nonce) &&
+        (!signed_by_peer || IsPeerSignature(it->second.peer_key, token.substr(0, kTokenBytes),
+                                            token.substr(kTokenBytes)))) {
       TG_RETURN_IF_ERROR(CheckRoomLocked());
       places_->fetch_add(1);
       redeemed = {it->second.session.lock(), Prove(it->second.secret, Prover::kServer, nonce),
                   std::shared_ptr<const void>(
-                      this, [places = places_](const void*) { places->fetch_sub(1); })};
+                      this, [places = places_](const void*) { places->fetch_sub(1); }),
+                  std::nullopt};
+      Ticket used = std::move(it->second);
       tickets_.erase(it);
+      if (signed_by_peer) {
+        redeemed.peer = Peer{used.peer_key, used.transfer, used.upload.lock()};
+        if (redeemed.peer->upload == nullptr) redeemed.session = nullptr;
+        NextTicket next = NextTicketOf(used.secret, nonce);
+        used.secret = std::move(next.secret);
+        used.until_ns = INT64_MAX;
+        tickets_[std::move(next.identity)] = std::move(used);
+      }
     }
   }
   if (redeemed.session != nullptr) return redeemed;

@@ -1,6 +1,9 @@
 // Tickets for bulk sockets. A session gets a ticket over an authenticated call and shows it on a
 // new connection, which then belongs to that session. So a socket needs no credentials of its own,
 // and a connection without a ticket is refused. A ticket is valid once and for a short time.
+//
+// A ticket for another server is good for one transfer and for the server that can sign with a
+// certain key; its use makes the one that follows it valid, for when the connection breaks.
 #pragma once
 
 #include <atomic>
@@ -32,16 +35,26 @@ class BulkTickets {
 
   // RESOURCE_EXHAUSTED where there are too many sockets, or tickets of the session.
   absl::StatusOr<PresharedKey> Issue(const std::shared_ptr<TransferOwner>& session);
+  // What a ticket for another server admits.
+  struct Peer {
+    std::string key;  // its public one
+    uint64_t transfer = 0;
+    std::shared_ptr<Upload> upload;
+  };
+  // Valid for `lifetime_ms`, and no longer than the upload.
+  PresharedKey IssueToPeer(const std::shared_ptr<TransferOwner>& session, const Peer& peer,
+                           int64_t lifetime_ms);
   // The secret of a valid ticket.
   std::optional<std::string> FindSecret(std::string_view identity) const;
   struct Redeemed {
     std::shared_ptr<TransferOwner> session;
     std::string proof;                  // for the client
     std::shared_ptr<const void> place;  // its place among the allowed sockets
+    std::optional<Peer> peer;           // if it is another server
   };
   // Uses up the ticket of which `token` is the identity, a nonce and the client's proof of that,
-  // one after the other. PERMISSION_DENIED if there is none, RESOURCE_EXHAUSTED where there are too
-  // many sockets.
+  // one after the other, and of another server its signature. PERMISSION_DENIED if there is none,
+  // RESOURCE_EXHAUSTED where there are too many sockets.
   absl::StatusOr<Redeemed> Redeem(std::string_view token);
   int64_t places() const { return places_->load(); }  // that are taken
 
@@ -51,9 +64,14 @@ class BulkTickets {
     std::weak_ptr<TransferOwner> session;
     const TransferOwner* of = nullptr;  // which one, for counting alone
     int64_t until_ns = 0;
+    // Of another server.
+    std::string peer_key = {};
+    uint64_t transfer = 0;
+    std::weak_ptr<Upload> upload = {};
   };
 
   absl::Status CheckRoomLocked() const TG_REQUIRES(mutex_);
+  void DropOverLocked() TG_REQUIRES(mutex_);
 
   const int64_t most_;
   const Clock* const clock_;

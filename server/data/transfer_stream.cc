@@ -54,9 +54,10 @@ TransferStream::~TransferStream() {
 
 absl::Status TransferStream::Attach(std::shared_ptr<TransferOwner> owner,
                                     const std::shared_ptr<TransferSink>& sink,
-                                    const v1::Attach& request, bool keeps_bytes,
-                                    std::string proof) {
-  TG_ASSIGN_OR_RETURN(auto credit, owner->transfers().Attach(sink));
+                                    const v1::Attach& request, bool keeps_bytes, std::string proof,
+                                    std::optional<Only> only) {
+  const bool may_wait = only && !only->upload->is_open();
+  TG_ASSIGN_OR_RETURN(auto credit, owner->transfers().Attach(sink, may_wait));
   {
     const MutexLock lock(mutex_);
     if (closed_) return absl::AbortedError("the stream has ended");
@@ -65,6 +66,7 @@ absl::Status TransferStream::Attach(std::shared_ptr<TransferOwner> owner,
   chunk_bytes_ = std::clamp<uint64_t>(credit_->bytes() / kChunksOfCredit, 1,
                                       static_cast<uint64_t>(kChunkBytes));
   owner_ = std::move(owner);
+  only_ = std::move(only);
   v1::Checksum checksum = request.checksum();
   if (checksum == v1::CHECKSUM_NONE && !keeps_bytes) checksum = v1::CHECKSUM_CRC32;
   checksum_ = checksum == v1::CHECKSUM_NONE    ? Checksum::kNone
@@ -76,13 +78,32 @@ absl::Status TransferStream::Attach(std::shared_ptr<TransferOwner> owner,
   response.mutable_attached()->set_proof(std::move(proof));
   response.mutable_attached()->set_checksum(checksum_ == Checksum::kCrc32c ? v1::CHECKSUM_CRC32C
                                                                            : checksum);
+  if (only_) {
+    for (const ByteRange& range : only_->upload->Stat().missing) {
+      v1::ByteRange& missing = *response.mutable_attached()->add_missing();
+      missing.set_offset(range.offset);
+      missing.set_bytes(range.bytes);
+    }
+  }
   const MutexLock lock(mutex_);
   responses_.push_back(std::move(response));
   return absl::OkStatus();
 }
 
+void TransferStream::End(const absl::Status& status) {
+  v1::TransferResponse response;
+  response.mutable_ended()->set_code(static_cast<uint32_t>(status.raw_code()));
+  response.mutable_ended()->set_message(std::string(status.message()));
+  const MutexLock lock(mutex_);
+  if (!closed_) responses_.push_back(std::move(response));
+}
+
 absl::Status TransferStream::Accept(const v1::TransferRequest& request, MessageData& data) {
-  owner_->Renew();
+  if (only_ && (!request.has_upload() || request.upload().transfer() != only_->transfer)) {
+    return absl::PermissionDeniedError(
+        StrCat("this socket is for uploads to transfer ", only_->transfer, " alone"));
+  }
+  if (!only_) owner_->Renew();  // else it is not the client who is there
   switch (request.what_case()) {
     case v1::TransferRequest::kUpload:
       return TakeChunk(request.upload(), data);
@@ -114,6 +135,9 @@ absl::Status TransferStream::TakeChunk(const v1::Chunk& chunk, MessageData& data
   const absl::Status taken =
       owner_->transfers().Take(chunk.transfer(), {chunk.offset(), chunk.bytes()},
                                ReceivedChunk(chunk, method, checksum_, &data), *credit_);
+  if (only_ && taken.ok()) {
+    metrics_->Add(Metric::kPeerBytesReceived, static_cast<int64_t>(chunk.bytes()));
+  }
   if (!taken.ok() && !data.broken()) Refuse(chunk.transfer(), chunk.offset(), chunk.bytes(), taken);
   return absl::OkStatus();
 }

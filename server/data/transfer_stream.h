@@ -52,9 +52,15 @@ class TransferStream {
 
   // Called before all others, for the client's `request`; the first message is Attached, with
   // `proof`. `keeps_bytes`: see StreamSocket::KeepsBytes.
+  // `only`: the one transfer that the stream may carry, uploaded.
+  struct Only {
+    uint64_t transfer = 0;
+    std::shared_ptr<Upload> upload;
+  };
   absl::Status Attach(std::shared_ptr<TransferOwner> owner,
                       const std::shared_ptr<TransferSink>& sink, const v1::Attach& request,
-                      bool keeps_bytes = false, std::string proof = {});
+                      bool keeps_bytes = false, std::string proof = {},
+                      std::optional<Only> only = std::nullopt);
   bool attached() const { return owner_ != nullptr; }
   // An error is a violation of the protocol, or the transport's; an error of a single chunk or pull
   // is answered with a Refused. Blocks only where `data` does.
@@ -69,6 +75,8 @@ class TransferStream {
   bool wants_input() const;  // a client that requests more than it receives is not read further
   bool idle() const;         // nothing is to be sent or prepared
   bool fetching() const;     // Fetch has not called back
+  // The next message is the last one, Ended.
+  void End(const absl::Status& status);
   // Nothing is sent any more.
   void Close();
 
@@ -85,6 +93,7 @@ class TransferStream {
   std::shared_ptr<CreditLine> credit_;
   uint64_t chunk_bytes_ = 0;
   Checksum checksum_ = Checksum::kCrc32c;
+  std::optional<Only> only_;
 
   mutable Mutex mutex_;
   std::deque<v1::TransferResponse> responses_ TG_GUARDED_BY(mutex_);

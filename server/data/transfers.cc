@@ -31,6 +31,10 @@ absl::Status Transfers::CheckRoomLocked() const {
 }
 
 absl::Status Transfers::UseNumberLocked(uint64_t transfer, Leftovers* leftovers) {
+  if (transfer >= kFirstAdmitted) {
+    return InvalidArgument("transfer ", transfer, ": numbers from ", kFirstAdmitted,
+                           " are the server's");
+  }
   if (transfer <= last_) {
     return InvalidArgument("transfer ", transfer, " follows ", last_,
                            "; numbers of transfers must increase");
@@ -58,6 +62,28 @@ absl::StatusOr<std::shared_ptr<Upload>> Transfers::Expect(uint64_t transfer, uin
   return upload;
 }
 
+absl::StatusOr<Transfers::Admitted> Transfers::Admit(uint64_t bytes) {
+  std::vector<CreditLine::Part> none;
+  const MutexLock lock(mutex_);
+  TG_ASSIGN_OR_RETURN(std::shared_ptr<Upload> upload, UploadLocked(admitted_));
+  upload->Expect(bytes, &none);
+  unclaimed_.insert(admitted_);
+  return Admitted{admitted_++, std::move(upload)};
+}
+
+absl::StatusOr<std::shared_ptr<Upload>> Transfers::Claim(uint64_t transfer) {
+  if (transfer < kFirstAdmitted) {
+    return InvalidArgument("transfer ", transfer,
+                           " is not one that this server has admitted for another server");
+  }
+  const MutexLock lock(mutex_);
+  if (unclaimed_.erase(transfer) == 0) {
+    return NotFound("transfer ", transfer,
+                    " of another server has ended, or another operation receives it");
+  }
+  return UploadLocked(transfer);
+}
+
 absl::Status Transfers::Announce(uint64_t transfer, Leftovers* leftovers) {
   const MutexLock lock(mutex_);
   TG_RETURN_IF_ERROR(UseNumberLocked(transfer, leftovers));
@@ -81,6 +107,7 @@ void Transfers::Finish(uint64_t transfer) {
   std::shared_ptr<const Download> download;
   {
     const MutexLock lock(mutex_);
+    unclaimed_.erase(transfer);
     if (const auto it = uploads_.find(transfer); it != uploads_.end()) {
       upload = std::move(it->second);
       uploads_.erase(it);
@@ -101,6 +128,7 @@ void Transfers::Close(const absl::Status& why) {
   {
     const MutexLock lock(mutex_);
     closed_ = true;
+    unclaimed_.clear();
     uploads.swap(uploads_);
     downloads.swap(downloads_);
     sinks.swap(sinks_);
@@ -112,7 +140,7 @@ void Transfers::Close(const absl::Status& why) {
 }
 
 absl::StatusOr<std::shared_ptr<CreditLine>> Transfers::Attach(
-    const std::shared_ptr<TransferSink>& sink) {
+    const std::shared_ptr<TransferSink>& sink, bool leaves_room) {
   // At least a chunk of the usual size, where a session may stage one.
   constexpr int64_t kLeast = 1 << 20;
   const int64_t bytes =
@@ -121,6 +149,10 @@ absl::StatusOr<std::shared_ptr<CreditLine>> Transfers::Attach(
   for (const auto& account : {session_staging_, tenant_staging_}) {
     TG_ASSIGN_OR_RETURN(Reservation part, Reservation::Take(account, bytes));
     reserved.push_back(std::move(part));
+    if (leaves_room && account->limit() - account->used() < bytes) {
+      return ResourceExhausted(account->name(), ": the last ", bytes,
+                               " bytes are kept for a transfer whose buffer is ready");
+    }
   }
   const MutexLock lock(mutex_);
   if (closed_) return absl::AbortedError("the session has ended");
@@ -143,7 +175,8 @@ absl::Status Transfers::Take(uint64_t transfer, ByteRange range, const ChunkCont
 
 absl::StatusOr<std::shared_ptr<Upload>> Transfers::FindUpload(uint64_t transfer) {
   const MutexLock lock(mutex_);
-  if (transfer <= last_ && !uploads_.contains(transfer)) {
+  const bool known = transfer <= last_ || transfer >= kFirstAdmitted;
+  if (known && !uploads_.contains(transfer)) {
     return NotFound("transfer ", transfer, " is not an upload that is under way");
   }
   return UploadLocked(transfer);
@@ -171,7 +204,7 @@ absl::StatusOr<Upload::State> Transfers::Stat(uint64_t transfer) const {
   std::shared_ptr<Upload> upload;
   {
     const MutexLock lock(mutex_);
-    if (transfer > last_) {
+    if (transfer > last_ && transfer < kFirstAdmitted) {
       return absl::UnavailableError(
           StrCat("the operation of transfer ", transfer, " has not arrived yet"));
     }

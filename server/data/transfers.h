@@ -1,12 +1,14 @@
 // The transfers of a session: the uploads and downloads that its operations have named, and the
 // streams that carry them. Transfers have ascending numbers, which distinguish a transfer whose
 // operation has not arrived yet over another connection from one that has ended: its chunks are
-// staged, like those of an operation that waits for its turn.
+// staged, like those of an operation that waits for its turn. Those that another server sends have
+// numbers that are given out here, from kFirstAdmitted.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -35,6 +37,7 @@ class Transfers {
  public:
   // Streams that share the bytes that a session may stage.
   static constexpr int64_t kStreams = 4;
+  static constexpr uint64_t kFirstAdmitted = uint64_t{1} << 63;
 
   Transfers(const SessionLimits& limits, std::shared_ptr<SessionQueues> queues, Metrics* metrics,
             const std::shared_ptr<Account>& tenant_staging);
@@ -57,14 +60,25 @@ class Transfers {
                                                  Leftovers* leftovers);
   absl::Status Announce(uint64_t transfer, Leftovers* leftovers);  // a download that may begin
   void Begin(uint64_t transfer, std::shared_ptr<const Download> download);
+  // An upload of another server, before the operation that names its buffer. RESOURCE_EXHAUSTED if
+  // there are too many transfers.
+  struct Admitted {
+    uint64_t transfer = 0;
+    std::shared_ptr<Upload> upload;
+  };
+  absl::StatusOr<Admitted> Admit(uint64_t bytes);
+  // It, for the one operation that receives it: NOT_FOUND if another one has named it, too.
+  absl::StatusOr<std::shared_ptr<Upload>> Claim(uint64_t transfer);
   // The operation is over: an upload that has not ended does so now.
   void Finish(uint64_t transfer);
   // The session has ended: ends uploads, drops downloads, notifies streams.
   void Close(const absl::Status& why);
 
   // Called by streams. RESOURCE_EXHAUSTED if there is no credit left, ABORTED if the session has
-  // ended.
-  absl::StatusOr<std::shared_ptr<CreditLine>> Attach(const std::shared_ptr<TransferSink>& sink);
+  // ended. `leaves_room`: credit for another stream must be left, as for one whose bytes may have
+  // to wait here until what another one carries has arrived.
+  absl::StatusOr<std::shared_ptr<CreditLine>> Attach(const std::shared_ptr<TransferSink>& sink,
+                                                     bool leaves_room = false);
   // See Upload::Take. A chunk has at most kMaxChunkBytes.
   absl::Status Take(uint64_t transfer, ByteRange range, const ChunkContent& content,
                     CreditLine& credit);
@@ -90,6 +104,8 @@ class Transfers {
   bool closed_ TG_GUARDED_BY(mutex_) = false;
   uint64_t last_ TG_GUARDED_BY(mutex_) = 0;      // the number of the last operation that named one
   uint64_t attached_ TG_GUARDED_BY(mutex_) = 0;  // streams, so far
+  uint64_t admitted_ TG_GUARDED_BY(mutex_) = kFirstAdmitted;  // the next number
+  std::set<uint64_t> unclaimed_ TG_GUARDED_BY(mutex_);        // of those admitted
   std::map<uint64_t, std::shared_ptr<Upload>> uploads_ TG_GUARDED_BY(mutex_);
   std::map<uint64_t, std::shared_ptr<const Download>> downloads_
       TG_GUARDED_BY(mutex_);  // null: has not begun

@@ -120,6 +120,7 @@ const Upload::Claim* Upload::FindClaimLocked(ByteRange range) const {
 
 void Upload::ArrivedLocked(ByteRange range) {
   ClaimLocked(range)->content = nullptr;
+  ++arrivals_;
   settled_.notify_all();
 }
 
@@ -250,6 +251,7 @@ void Upload::Settle(ByteRange range, bool placed, const absl::Status& fatal) {
     claims_.erase(ClaimLocked(range));
     settled_.notify_all();
     if (placed) {
+      if (range.bytes > 0) ++arrivals_;
       received_.Add(range);
       placed_ += range.bytes;
       metrics_->Add(Metric::kBytesWritten, static_cast<int64_t>(range.bytes));
@@ -261,6 +263,16 @@ void Upload::Settle(ByteRange range, bool placed, const absl::Status& fatal) {
     dropped.swap(staged_);
   }
   ended_.timeline->Signal(ended_.value, end);
+}
+
+bool Upload::is_open() const {
+  const MutexLock lock(mutex_);
+  return open_;
+}
+
+uint64_t Upload::arrivals() const {
+  const MutexLock lock(mutex_);
+  return arrivals_;
 }
 
 Upload::State Upload::Stat() const {

@@ -54,6 +54,7 @@ class Upload : public std::enable_shared_from_this<Upload> {
   // FAILED_PRECONDITION if another caller waits already.
   absl::Status WhenOpen(std::function<void()> callback);
   uint64_t staged_bytes() const;
+  bool is_open() const;
   // Reached when the last byte is written, or with the status of End, and not before the last
   // writer to the target has finished.
   const TimelinePoint& ended() const { return ended_; }
@@ -72,6 +73,8 @@ class Upload : public std::enable_shared_from_this<Upload> {
     std::vector<ByteRange> missing;
   };
   State Stat() const;
+  // Grows whenever bytes have arrived.
+  uint64_t arrivals() const;
 
  private:
   struct Staged {
@@ -112,6 +115,7 @@ class Upload : public std::enable_shared_from_this<Upload> {
   std::vector<Staged> staged_ TG_GUARDED_BY(mutex_);
   uint64_t staged_bytes_ TG_GUARDED_BY(mutex_) = 0;
   uint64_t placed_ TG_GUARDED_BY(mutex_) = 0;
+  uint64_t arrivals_ TG_GUARDED_BY(mutex_) = 0;
   BufferView target_;         // of the thread that opens, then constant
   Device* device_ = nullptr;  // likewise
   bool open_ TG_GUARDED_BY(mutex_) = false;

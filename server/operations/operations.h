@@ -8,6 +8,8 @@
 #include "server/operations/import.h"
 #include "server/operations/put.h"
 #include "server/operations/read.h"
+#include "server/operations/receive.h"
 #include "server/operations/run.h"
+#include "server/operations/send.h"
 #include "server/operations/sync.h"
 #include "server/operations/write.h"

@@ -5,6 +5,7 @@
 
 #include "engine/base/status.h"
 #include "engine/net/own_certificate.h"
+#include "server/data/peers.h"
 
 namespace telegrad {
 
@@ -49,6 +50,18 @@ absl::Status DataService::AdmitBulk(const Caller& caller, const v1::AdmitBulkReq
   }
   TG_ASSIGN_OR_RETURN(const auto session,
                       registry_.Find(request.token(), request.epoch(), *caller.tenant));
+  if (!request.peer_key().empty()) {
+    if (env_.peers == nullptr) return Unimplemented("this server receives from no others");
+    TG_ASSIGN_OR_RETURN(Peers::Ticket ticket,
+                        env_.peers->Admit(session, request.peer_key(), request.bytes(),
+                                          int64_t{request.lifetime_ms()}));
+    response->set_identity(std::move(ticket.key.identity));
+    response->set_secret(std::move(ticket.key.secret));
+    response->set_tls(ticket.tls);
+    response->set_lifetime_ms(static_cast<uint32_t>(ticket.lifetime_ms));
+    response->set_transfer(ticket.transfer);
+    return absl::OkStatus();
+  }
   TG_ASSIGN_OR_RETURN(PresharedKey key, bulk_->Admit(session));
   response->set_identity(std::move(key.identity));
   response->set_secret(std::move(key.secret));

@@ -85,6 +85,21 @@ absl::StatusOr<CopyOp> Read(v1::Copy& op, Data /*data*/) {
   return CopyOp{op.from(), op.from_offset(), op.to(), op.to_offset(), op.bytes()};
 }
 
+absl::StatusOr<SendOp> Read(v1::Send& op, Data /*data*/) {
+  return SendOp{.handle = op.handle(),
+                .offset = op.offset(),
+                .bytes = op.bytes(),
+                .address = std::move(*op.mutable_address()),
+                .transfer = op.transfer(),
+                .identity = std::move(*op.mutable_identity()),
+                .secret = std::move(*op.mutable_secret()),
+                .tls = op.tls()};
+}
+
+absl::StatusOr<ReceiveOp> Read(v1::Receive& op, Data /*data*/) {
+  return ReceiveOp{op.handle(), op.offset(), op.bytes(), op.transfer()};
+}
+
 absl::StatusOr<HasOp> Read(v1::Has& op, Data /*data*/) {
   return HasOp{std::move(*op.mutable_hash())};
 }

@@ -8,6 +8,7 @@
 #include "engine/wire/compression.h"
 #include "proto/transport.h"
 #include "server/admin/log.h"
+#include "server/data/peers.h"
 #include "server/service/convert.h"
 #include "server/tenant/tenant_metrics.h"
 
@@ -65,6 +66,11 @@ absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest&
   response->set_binds_parts(true);
   response->set_copies(true);
   response->set_local_socket(local_socket_);
+  if (env_.peers != nullptr) {
+    response->set_peer_key(env_.peers->public_key());
+    const auto& peers = env_.peers->allowed();
+    response->mutable_peers()->Add(peers.begin(), peers.end());
+  }
   Log(LogLevel::kDebug, "hello",
       {{"peer", caller.peer},
        {"subject", caller.principal.subject},

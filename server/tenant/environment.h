@@ -10,6 +10,8 @@
 
 namespace telegrad {
 
+class Peers;
+
 struct Environment {
   const DevicePool* devices;
   TaskPool* workers;    // for work of milliseconds: large allocations and copies
@@ -18,6 +20,7 @@ struct Environment {
   SessionLimits limits;
   const Clock* clock = Clock::Steady();
   Tracer* tracer = nullptr;  // null: nothing is traced
+  Peers* peers = nullptr;    // null: nothing is exchanged with other servers
 };
 
 }  // namespace telegrad

@@ -172,6 +172,15 @@ class Bench:
                               ["--listen", "127.0.0.1:0", "--remote", f"far={there}"], {})
         return self.number(program, [address, *arguments], {"TELEGRAD_DEVICE": "far/CPU:0"})
 
+    def between(self, repeats):
+        """A copy from the device of one server to that of another, asked for by way of a front."""
+        far = [self.server(f"telegradd that sends {i}", TELEGRADD, ["--listen", "127.0.0.1:0", "--peer", "127.0.0.1:*"], {})
+               for i in range(2)]
+        address = self.server("front of two", TELEGRADD, ["--listen", "127.0.0.1:0", "--remote", f"a={far[0]}",
+                                                          "--remote", f"b={far[1]}"], {})
+        return self.number(TELEGRAD_BENCH, [address, "between", repeats],
+                           {"TELEGRAD_DEVICE": "a/CPU:0", "TELEGRAD_OTHER_DEVICE": "b/CPU:0"})
+
     def isolated(self, when, runs):
         """Microseconds that a worker process adds to a run."""
         worker, here = (self.number("tests/bench/isolation_bench", [where, when, runs]) for where in ("worker", "cpu"))
@@ -281,6 +290,10 @@ ROWS = [
           telegrad=lambda b, d=direction: b.far(0, TELEGRAD_BENCH, (d, "5")),
           peer=lambda b, d=direction: b.telegrad(d, "5"))
       for direction in ("upload", "download")),
+    # 256 MiB from a server to another, against one plain TCP connection.
+    Row("server_to_server", "GB/s", (">=", 0.9), turns=5,
+        telegrad=lambda b: b.between("5"),
+        peer=lambda b: b.raw_tcp("up")),
     # What a worker process adds to a run: while it spins, and after 5 ms without work.
     LimitRow("worker_spinning", "us", 15, telegrad=lambda b: b.isolated("spinning", "20000")),
     LimitRow("worker_idle", "us", 60, telegrad=lambda b: b.isolated("idle", "500")),

@@ -5,6 +5,8 @@
 //        telegrad_bench HOST:PORT download REPEATS   median GB/s of 256 MiB out of a buffer
 //        telegrad_bench HOST:PORT shared_upload|shared_download REPEATS
 //                                                    the same through shared memory
+//        telegrad_bench HOST:PORT between REPEATS    median GB/s of 256 MiB from TELEGRAD_DEVICE to
+//                                                    TELEGRAD_OTHER_DEVICE
 //        telegrad_bench HOST:PORT memcpy REPEATS     the same from memory to memory of this process
 //        telegrad_bench HOST:PORT matmul RUNS        median milliseconds of 1024 x 1024 x 1024,
 //                                                    float32
@@ -148,6 +150,21 @@ class Bench {
     TG_RETURN_IF_ERROR(Compare(handle, data));
     const bool same = std::memcmp(memory->bytes().data(), data.data(), data.size()) == 0;
     if (!same) return absl::InternalError("other bytes came back");
+    return kBulkBytes / Median(times) / 1e9;
+  }
+
+  absl::StatusOr<double> Between256M(int repeats) {
+    const char* const other = std::getenv("TELEGRAD_OTHER_DEVICE");
+    if (other == nullptr) return absl::InvalidArgumentError("there is no TELEGRAD_OTHER_DEVICE");
+    const std::vector<uint8_t> data = RandomBytes();
+    const uint64_t from = Upload(data), to = session_->NewHandle();
+    session_->Alloc(to, kBulkBytes, other);
+    TG_RETURN_IF_ERROR(session_->Sync().Get().status());
+    TG_ASSIGN_OR_RETURN(const std::vector<double> times, Time(1, repeats, [&] {
+                          session_->CopyTold(to, 0, from, 0, kBulkBytes, Future<Done>());
+                          return session_->Sync().Get().status();
+                        }));
+    TG_RETURN_IF_ERROR(Compare(to, data));
     return kBulkBytes / Median(times) / 1e9;
   }
 
@@ -445,6 +462,7 @@ absl::StatusOr<double> Measure(const std::string& address, const std::string& wh
   if (what == "download") return bench.Download256M(count);
   if (what == "shared_upload") return bench.Shared256M(count, /*up=*/true);
   if (what == "shared_download") return bench.Shared256M(count, /*up=*/false);
+  if (what == "between") return bench.Between256M(count);
   if (what == "memcpy") return bench.Memcpy256M(count);
   if (what == "matmul") return bench.MatMul1024(count);
   if (what == "second_run") return bench.SecondRun();
@@ -463,11 +481,12 @@ int main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   const int count = argc == 4 ? std::atoi(argv[3]) : 0;
   if (count <= 0) {
-    std::fprintf(stderr,
-                 "Usage: telegrad_bench HOST:PORT "
-                 "upload|download|shared_upload|shared_download|memcpy|matmul|second_run|load|"
-                 "import|server_import "
-                 "COUNT\n");
+    std::fprintf(
+        stderr,
+        "Usage: telegrad_bench HOST:PORT "
+        "upload|download|shared_upload|shared_download|between|memcpy|matmul|second_run|load|"
+        "import|server_import "
+        "COUNT\n");
     return 2;
   }
   const absl::StatusOr<double> result = telegrad::Measure(argv[1], argv[2], count);

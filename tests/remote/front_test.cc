@@ -187,6 +187,16 @@ TEST_F(TwoDaemons, WhatFailedThereSpoilsWhatItWouldHaveWritten) {
   EXPECT_TRUE(counting.Run().Get().ok());
 }
 
+TEST_F(TwoDaemons, AnUnknownFarDeviceIsNamed) {
+  for (const std::string name : {"b/CPU:9", "c/CPU:0", "b/b/CPU:0", "b/"}) {
+    const auto session = *connection_->OpenSession();
+    session->Alloc(1, 16, name);
+    const Future<Done> synced = session->Sync();
+    EXPECT_EQ(synced.Get().status().code(), absl::StatusCode::kNotFound) << synced.Get().status();
+    EXPECT_THAT(std::string(synced.Get().status().message()), HasSubstr(name));
+  }
+}
+
 TEST_F(TwoDaemons, AFullDeviceSaysSo) {
   const auto session = *connection_->OpenSession();
   session->Alloc(1, int64_t{2} << 30, kFar);

@@ -1,90 +1,22 @@
 // A front whose far server lies, speaks another protocol, or is not one: each is a clear error, and
 // nothing hangs.
-#include <grpcpp/grpcpp.h>
-
 #include <atomic>
 #include <cmath>
 #include <thread>
 
-#include "devices/remote/remote_device.h"
-#include "engine/base/strings.h"
-#include "telegrad/v1/compute.grpc.pb.h"
-#include "telegrad/v1/session.grpc.pb.h"
 #include "tests/devices/fixture.h"
+#include "tests/remote/fake_server.h"
 
 namespace telegrad {
 namespace {
 
 using ::testing::HasSubstr;
 
-class FakeSession final : public v1::Session::Service {
- public:
-  grpc::Status Hello(grpc::ServerContext*, const v1::HelloRequest*,
-                     v1::HelloResponse* response) override {
-    if (refuses) {
-      return {grpc::StatusCode::FAILED_PRECONDITION, "no common version of the protocol"};
-    }
-    response->set_protocol(1);
-    response->set_graph_form(2);
-    response->set_chunk_bytes(1 << 20);
-    response->set_binds_parts(binds_parts);
-    return grpc::Status::OK;
-  }
-  grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
-                           v1::ListDevicesResponse* response) override {
-    v1::Device* device = response->add_devices();
-    device->set_name("CPU:0");
-    device->set_target("x86, 512-bit vectors");
-    device->set_memory_limit(1 << 20);
-    device->set_healthy(true);
-    if (more) more(response);
-    return grpc::Status::OK;
-  }
-  std::function<void(v1::ListDevicesResponse*)> more;
-  bool refuses = false, binds_parts = true;
-};
-
-// Answers each operation as the test says.
-class FakeCompute final : public v1::Compute::Service {
- public:
-  using Stream = grpc::ServerReaderWriter<v1::ExecuteResponse, v1::ExecuteRequest>;
-  std::function<void(const v1::ExecuteRequest&, Stream*)> answer;
-
-  grpc::Status Execute(grpc::ServerContext*, Stream* stream) override {
-    v1::ExecuteRequest request;
-    while (stream->Read(&request)) {
-      v1::ExecuteResponse response;
-      response.set_op_id(request.op_id());
-      if (request.has_open()) {
-        response.mutable_open()->set_token("0123456789abcdef");
-        response.mutable_open()->set_epoch(1);
-        response.mutable_open()->set_lease_ms(60'000);
-        response.mutable_open()->set_grace_ms(500);
-        stream->Write(response);
-      } else if (request.op_case() != v1::ExecuteRequest::OP_NOT_SET) {
-        answer(request, stream);
-      }
-    }
-    return grpc::Status::OK;
-  }
-};
-
 class HostileRemotes : public ::testing::Test {
  protected:
-  HostileRemotes() {
-    int port = 0;
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(&session_);
-    builder.RegisterService(&compute_);
-    server_ = builder.BuildAndStart();
-    options_ = {.name = "r", .address = StrCat("127.0.0.1:", port)};
-    options_.connect_time = absl::Milliseconds(500);
-    compute_.answer = [](const v1::ExecuteRequest&, FakeCompute::Stream*) {};
-  }
   ~HostileRemotes() override {
     devices_.clear();
-    server_->Shutdown(std::chrono::system_clock::now());
+    server_.Shutdown();
   }
 
   Device& Open() {
@@ -95,10 +27,7 @@ class HostileRemotes : public ::testing::Test {
   }
   static void Answer(const v1::ExecuteRequest& request, FakeCompute::Stream* stream,
                      const std::function<void(v1::ExecuteResponse&)>& fill) {
-    v1::ExecuteResponse response;
-    response.set_op_id(request.op_id());
-    fill(response);
-    stream->Write(response);
+    FakeServer::Answer(request, stream, fill);
   }
   // How a read of 4 bytes ends.
   absl::Status ReadFrom(Device& device) {
@@ -108,10 +37,10 @@ class HostileRemotes : public ::testing::Test {
     return point.ok() ? point->Wait(absl::Seconds(60)) : point.status();
   }
 
-  FakeSession session_;
-  FakeCompute compute_;
-  std::unique_ptr<grpc::Server> server_;
-  RemoteOptions options_;
+  FakeServer server_;
+  FakeSession& session_ = server_.session;
+  FakeCompute& compute_ = server_.compute;
+  RemoteOptions options_ = server_.Options("r");
   std::unique_ptr<Device> host_ = OpenHost();
   std::vector<std::unique_ptr<Device>> devices_;
 };
@@ -221,7 +150,7 @@ TEST_F(HostileRemotes, ItNeverAnswers) {
   ASSERT_TRUE(memory.ok()) << memory.status();
   const auto point = Copy(device, HostBuffer(*host_, "????"), Whole(*memory));
   ASSERT_TRUE(point.ok());
-  server_->Shutdown(std::chrono::system_clock::now());
+  server_.Shutdown();
   const absl::Status ended = point->Wait(absl::Seconds(60));
   EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable) << ended;
   EXPECT_THAT(std::string(ended.message()), HasSubstr("is lost"));

@@ -18,11 +18,12 @@ namespace telegrad {
 class RunningDaemon {
  public:
   explicit RunningDaemon(std::vector<std::string> more = {},
-                         const std::string& listen = "127.0.0.1:0") {
+                         const std::string& listen = "127.0.0.1:0",
+                         const std::string& program = TELEGRADD) {
     std::vector<std::string> args = {"--listen",     listen,       "--cuda-devices", "0",
                                      "--cpu-memory", "1073741824", "--log-level",    "off"};
     args.insert(args.end(), more.begin(), more.end());
-    process_ = std::make_unique<testing::Process>(TELEGRADD, args);
+    process_ = std::make_unique<testing::Process>(program, args);
     address_ = process_->Line("listening on ");
     process_->ReadOn();
   }

@@ -97,6 +97,8 @@ class HelloResponse(Message):
     bulk_address: str = string(11)
     binds_parts: bool = boolean(12)
     copies: bool = boolean(13)
+    peer_key: bytes = data(14)
+    peers: list[str] = repeated(15, "string")
 
 
 @dataclass
@@ -202,6 +204,26 @@ class Copy(Message):
 
 
 @dataclass
+class Send(Message):
+    handle: int = uint64(1)
+    offset: int = uint64(2)
+    bytes: int = uint64(3)
+    address: str = string(4)
+    transfer: int = uint64(5)
+    identity: Bytes = data(6)
+    secret: Bytes = data(7)
+    tls: bool = boolean(8)
+
+
+@dataclass
+class Receive(Message):
+    handle: int = uint64(1)
+    offset: int = uint64(2)
+    bytes: int = uint64(3)
+    transfer: int = uint64(4)
+
+
+@dataclass
 class Read(Message):
     handle: int = uint64(1)
     offset: int = uint64(2)
@@ -219,6 +241,9 @@ class ReadChunk(Message):
 class AdmitBulkRequest(Message):
     token: bytes = data(1)
     epoch: int = fixed64(2)
+    peer_key: bytes = data(3)
+    bytes: int = uint64(4)
+    lifetime_ms: int = uint32(5)
 
 
 @dataclass
@@ -228,6 +253,7 @@ class AdmitBulkResponse(Message):
     tls: bool = boolean(3)
     lifetime_ms: int = uint32(4)
     certificate_sha256: bytes = data(5)
+    transfer: int = uint64(6)
 
 
 @dataclass
@@ -239,11 +265,18 @@ class Attach(Message):
 
 
 @dataclass
+class ByteRange(Message):
+    offset: int = uint64(1)
+    bytes: int = uint64(2)
+
+
+@dataclass
 class Attached(Message):
     credit: int = uint64(1)
     chunk_bytes: int = uint64(2)
     proof: bytes = data(3)
     checksum: int = enumeration(4, Checksum)
+    missing: list[ByteRange] = repeated(5, ByteRange)
 
 
 @dataclass
@@ -520,6 +553,8 @@ class ExecuteRequest(Message):
     cancel: Cancel | None = submessage(11, Cancel, "op")
     import_: Import | None = submessage(12, Import, "op")
     copy: Copy | None = submessage(13, Copy, "op")
+    send: Send | None = submessage(17, Send, "op")
+    receive: Receive | None = submessage(18, Receive, "op")
     acknowledged: int = uint64(14)
     data: Bytes = payload(15)
     traceparent: str = string(16)

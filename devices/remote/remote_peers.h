@@ -1,0 +1,30 @@
+// What the servers of one front have in common: between which of them buffers travel directly, and
+// the order in which such copies are handed to them.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <mutex>
+
+#include "client/cc/connection.h"
+
+namespace telegrad {
+
+// Thread-safe.
+class RemotePeers {
+ public:
+  // Whether the one, by what it has said of itself to this process, sends to the other: its
+  // operator allows the other's bulk address, and that means the same there as here.
+  static bool Sends(const Connection& from, const Connection& to);
+
+  // Runs one at a time and in the order of the calls, perhaps on another thread. All servers get
+  // the two halves of every copy in one order this way, so no two copies wait for each other.
+  void InOrder(std::function<void()> post);
+
+ private:
+  std::mutex mutex_;
+  std::deque<std::function<void()>> waiting_;
+  bool running_ = false;
+};
+
+}  // namespace telegrad
