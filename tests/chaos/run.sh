@@ -1,7 +1,7 @@
 #!/bin/bash
-# The chaos tests at full size: a million operations over connections that are cut at random points, 100,000
-# sessions opened and closed, and 1,000 that are idle. Needs the release build; loopback only. The seed of a
-# failure is printed; TELEGRAD_CHAOS_SEED repeats it.
+# The chaos tests at full size: a million operations over connections that are cut at random points, a million by
+# way of a front while workers are killed, 100,000 sessions opened and closed, and 1,000 that are idle. Needs the
+# release build; loopback only. The seed of a failure is printed; TELEGRAD_CHAOS_SEED repeats it.
 set -euo pipefail
 
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
