@@ -40,7 +40,7 @@ std::string Describe(const OnnxPlan& onnx, const OnnxValue& value) {
     return StrCat("a sequence of ", value.elements.size());
   }
   const Slot& slot = onnx.plan.slots[value.slot];
-  return StrCat(Name(slot.dtype), " ", ToString(slot.shape));
+  return StrCat(Name(slot.dtype), value.shape_slot < 0 ? " " : " at most ", ToString(slot.shape));
 }
 
 void Print(const onnx::Model& model, const OnnxPlan& onnx) {

@@ -142,5 +142,62 @@ TEST(HostileModels, LoopsWithoutEndSpendTheBudget) {
   EXPECT_EQ(budget.bytes_held(), 0);
 }
 
+// Every cut and every changed byte of models whose sizes the run decides: an error, or a plan whose
+// outputs have their shapes in slots of their own.
+TEST(HostileModels, SizesOfTheRunInBrokenFiles) {
+  const std::string file = OneInput()
+                               .Input("k", DType::kInt64, {1})
+                               .Node("NonZero", {"x"}, {"at"})
+                               .Node("TopK", {"x", "k"}, {"v", "i"})
+                               .Node("Unique", {"v"}, {"u"})
+                               .Node("Concat", {"u", "x"}, {"y"}, {{"axis", int64_t{0}}})
+                               .Output("at", DType::kInt64, {1, -1})
+                               .Output("y", DType::kFloat32, {-1})
+                               .File(13);
+  const auto check = [](const std::string& bytes) {
+    const auto onnx = ImportOnnx(bytes);
+    if (!onnx.ok()) {
+      EXPECT_THAT(std::string(onnx.status().message()), HasSubstr("ONNX: "));
+      return false;
+    }
+    for (const OnnxValue& output : onnx->outputs) {
+      if (output.kind != OnnxValue::Kind::kTensor || output.shape_slot < 0) continue;
+      const Slot& shape = onnx->plan.slots[output.shape_slot];
+      EXPECT_EQ(shape.dtype, DType::kInt64);
+      EXPECT_EQ(shape.shape,
+                Shape{static_cast<int64_t>(onnx->plan.slots[output.slot].shape.size())});
+    }
+    return true;
+  };
+  ASSERT_TRUE(check(file)) << ImportOnnx(file).status();
+  for (size_t i = 0; i < file.size(); ++i) {
+    EXPECT_FALSE(check(file.substr(0, i))) << "cut after " << i << " bytes";
+    for (const int change : {1, 0x80, 0xff}) {
+      std::string mutant = file;
+      mutant[i] = static_cast<char>(mutant[i] ^ change);
+      check(mutant);
+    }
+  }
+}
+
+// Bounds that multiply: each is storage, which is checked before anything is made of it.
+TEST(HostileModels, BoundsThatAreTooLarge) {
+  ModelWriter model;
+  model.Input("x", DType::kFloat32, {1 << 20});
+  model.Node("NonZero", {"x"}, {"at"});
+  std::string last = "at";
+  for (int i = 0; i < 3; ++i) {  // pairs of all pairs
+    const std::string turned = StrCat("t", i), next = StrCat("p", i);
+    model.Node("Cast", {last}, {StrCat("f", i)}, {{"to", int64_t{1}}});
+    model.Node("Transpose", {StrCat("f", i)}, {turned});
+    model.Node("MatMul", {turned, StrCat("f", i)}, {next});
+    model.Node("NonZero", {next}, {StrCat("n", i)});
+    last = StrCat("n", i);
+  }
+  const absl::Status status = ImportOnnx(model.Output(last).File(13)).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("ONNX: "));
+}
+
 }  // namespace
 }  // namespace telegrad::onnx

@@ -213,11 +213,15 @@ bool IsOptionsError(const absl::Status& status) {
 
 namespace {
 
-// Whether values of inputs may change an error.
+// Errors say what they are about, and whether values of inputs may change them.
 absl::StatusOr<OnnxPlan> Marked(absl::StatusOr<OnnxPlan> plan, const onnx::Importer& importer) {
-  if (plan.ok() || !importer.missed_values()) return plan;
-  absl::Status status = plan.status();
-  status.SetPayload(onnx::kValuesUrl, {});
+  if (plan.ok()) return plan;
+  const absl::Status& error = plan.status();
+  const std::string_view text = ToStd(error.message());
+  absl::Status status(error.code(), StrCat(text.starts_with("ONNX: ") ? "" : "ONNX: ", text));
+  error.ForEachPayload(
+      [&](const auto& url, const auto& payload) { status.SetPayload(url, payload); });
+  if (importer.missed_values()) status.SetPayload(onnx::kValuesUrl, {});
   return status;
 }
 
