@@ -86,7 +86,7 @@ uint8_t ListBits(const std::vector<int64_t>& list, uint8_t otherwise) {
   return bits;
 }
 
-bool DecodeModifiers(Decoder& d) {
+bool DecodeModifiers(Decoder& d, const Row& row) {
   Instruction& out = d.out();
   if (!d.OnlyModifiers(kVectorModifiers)) return false;
   const Text& text = d.text();
@@ -100,7 +100,9 @@ bool DecodeModifiers(Decoder& d) {
     out.op_sel = static_cast<uint8_t>(out.op_sel & ((1u << out.sources) - 1));
     if (select.back() == 1) out.op_sel |= 8;
   }
-  out.op_sel_hi = ListBits(text.List("op_sel_hi"), 7);
+  // Where the text says nothing, a packed operand has its upper half above, and a mixed one is a
+  // float.
+  out.op_sel_hi = ListBits(text.List("op_sel_hi"), row.source[0] == Type::kMix ? 0 : 7);
   out.negate_low = ListBits(text.List("neg_lo"), 0);
   out.negate_high = ListBits(text.List("neg_hi"), 0);
   return DecodeParts(d) && DecodeLaneMove(d);
@@ -133,7 +135,7 @@ bool DecodeVector(Decoder& d, const Row& row) {
     last.reg = kVcc;
     last.words = static_cast<uint8_t>(d.lanes() / 32);
   }
-  if (!DecodeModifiers(d)) return false;
+  if (!DecodeModifiers(d, row)) return false;
   for (size_t k = 0; k < out.sources; ++k) {
     // The signs of a mixed operand apply to the half or the float that it is.
     if (row.source[k] != Type::kMix) continue;

@@ -85,6 +85,18 @@ TEST(AmdHalfTest, Operations) {
       "half",
       [](double x, double y, double z) { return double{static_cast<float>(std::fma(x, y, z))}; },
       "declare float @llvm.fma.f32(float, float, float)\n");
+  ExpectHalves(
+      "fma of floats",
+      "  %x32 = fpext half %x to float\n  %y32 = fpext half %y to float\n  %z32 = fpext half %z to "
+      "float\n  %u = fadd float %x32, 1.0\n  %v = fadd float %y32, 1.0\n"
+      "  %w = fadd float %z32, 1.0\n"
+      "  %f = call float @llvm.fma.f32(float %u, float %v, float %w)\n  %h = fptrunc float %f to "
+      "half",
+      [](double x, double y, double z) {
+        return double{std::fma(static_cast<float>(x + 1), static_cast<float>(y + 1),
+                               static_cast<float>(z + 1))};
+      },
+      "declare float @llvm.fma.f32(float, float, float)\n");
 }
 
 }  // namespace

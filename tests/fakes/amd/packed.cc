@@ -139,7 +139,8 @@ constexpr Row FloatPairRow(std::string_view names, uint32_t flags = 0) {
   return row;
 }
 
-// v_fma_mix: each source is a float or, where op_sel_hi says so, the half that op_sel says.
+// v_fma_mix: each source is a float or, where op_sel_hi says so, the half that op_sel says. The
+// result is a float, which mixlo and mixhi round a second time.
 void Mix(Wave& w, const Instruction& i) {
   alignas(64) Lanes room[3];
   LaneView view[3];
@@ -157,18 +158,15 @@ void Mix(Wave& w, const Instruction& i) {
       if ((i.negate_high >> k & 1) != 0) x[k] = std::abs(x[k]);
       if ((i.negate_low >> k & 1) != 0) x[k] = -x[k];
     }
-    const double exact = FmaToOdd(x[0], x[1], x[2]);
+    const auto single = static_cast<float>(FmaToOdd(x[0], x[1], x[2]));
     if (i.row->value == 0) {
-      low[l] = std::bit_cast<uint32_t>(static_cast<float>(exact));
-      if (i.clamp) {
-        const auto f = static_cast<float>(exact);
-        low[l] = std::bit_cast<uint32_t>(f > 0 ? (f < 1 ? f : 1.0f) : 0.0f);
-      }
+      low[l] = std::bit_cast<uint32_t>(single);
+      if (i.clamp) low[l] = std::bit_cast<uint32_t>(single > 0 ? std::min(single, 1.0f) : 0.0f);
       continue;
     }
     const uint32_t old = w.Vector(i.result[0].reg)[l];
-    uint32_t half = ToHalf(exact).bits;
-    if (i.clamp) half = exact > 0 ? std::min(half, 0x3c00u) : 0;
+    uint32_t half = ToHalf(single).bits;
+    if (i.clamp) half = single > 0 ? std::min(half, 0x3c00u) : 0;
     low[l] = (i.row->value & 64) != 0 ? half << 16 | (old & 0xffff) : half | (old & 0xffff0000);
   }
   Instruction plain = {};
