@@ -10,6 +10,7 @@
 
 #include "engine/base/status.h"
 #include "engine/compile/code_object_link.h"
+#include "engine/compile/halves.h"
 #include "engine/compile/ptxas.h"
 #include "engine/opencl/build.h"
 #include "engine/types/kernel_attributes.h"
@@ -131,7 +132,10 @@ class Compilation {
   absl::Status Prepare(const std::string& llvm_ir) {
     TG_RETURN_IF_ERROR(Parse(llvm_ir));
     TG_RETURN_IF_ERROR(MakeMachine());
-    return Optimize();
+    if (wanted_.linked) KeepQuotientsWide(*module_);
+    TG_RETURN_IF_ERROR(Optimize());
+    if (wanted_.linked) KeepSignsOfZero(*module_);
+    return absl::OkStatus();
   }
 
   absl::Status Parse(const std::string& llvm_ir) {

@@ -103,6 +103,39 @@ TEST(Compile, MakesCodeObjectsForAmd) {
   }
 }
 
+// A product of floats that is rounded to half, beside one that is not: see halves.cc.
+TEST(Compile, RoundsProductsToHalfByThemselves) {
+  const std::string ir = AmdKernel(
+      "  %p = getelementptr float, ptr addrspace(1) %a, i64 %begin\n"
+      "  %x = load float, ptr addrspace(1) %p, align 4\n  %y = fmul float %x, 3.0\n"
+      "  %h = fptrunc float %y to half\n  %w = fpext half %h to float\n"
+      "  %z = fadd float %w, %y\n  store float %z, ptr addrspace(1) %p, align 4\n");
+  for (const AmdProcessor& processor : AmdProcessors()) {
+    const auto assembly = CompileToAssembly(ir, "k", AmdTarget(processor, 8));
+    ASSERT_TRUE(assembly.ok()) << assembly.status();
+    EXPECT_THAT(*assembly, testing::Not(HasSubstr("fma")));
+    EXPECT_THAT(*assembly, testing::Not(HasSubstr("_max_")));  // nothing remains of the operation
+    EXPECT_THAT(*assembly, HasSubstr("_mul_f32"));
+    EXPECT_THAT(*assembly, HasSubstr("_cvt_f16_f32"));
+  }
+}
+
+// A quotient of halves that are widened for it: see halves.cc.
+TEST(Compile, DividesHalvesAsFloats) {
+  const std::string ir = AmdKernel(
+      "  %p = getelementptr half, ptr addrspace(1) %a, i64 %begin\n"
+      "  %x = load half, ptr addrspace(1) %p, align 2\n  %w = fpext half %x to float\n"
+      "  %q = fdiv float 1.0, %w\n  %h = fptrunc float %q to half\n"
+      "  store half %h, ptr addrspace(1) %p, align 2\n");
+  for (const AmdProcessor& processor : AmdProcessors()) {
+    const auto assembly = CompileToAssembly(ir, "k", AmdTarget(processor, 8));
+    ASSERT_TRUE(assembly.ok()) << assembly.status();
+    EXPECT_THAT(*assembly, HasSubstr("v_div_fixup_f32"));
+    EXPECT_THAT(*assembly, testing::Not(HasSubstr("v_rcp_f16")));
+    EXPECT_THAT(*assembly, testing::Not(HasSubstr("_max_")));
+  }
+}
+
 // What only the linker finds.
 TEST(Compile, TheLinkersErrorsAreStatuses) {
   const Target target = AmdTarget(AmdProcessors()[0], 8);
