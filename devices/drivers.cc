@@ -6,6 +6,7 @@
 #include "devices/cpu/cpu_device.h"
 #include "devices/cuda/cuda_device.h"
 #include "devices/disk/disk_device.h"
+#include "devices/hip/hip_device.h"
 #include "devices/null/null_device.h"
 #include "devices/nv/nv_device.h"
 #include "devices/opencl/opencl_device.h"
@@ -85,6 +86,14 @@ absl::StatusOr<Devices> OpenGpus(const DriverOptions& options, std::vector<std::
                    notes);
 }
 
+absl::StatusOr<Devices> OpenAmds(const DriverOptions& options, std::vector<std::string>* notes) {
+  if (options.hip_library.empty()) return Devices();
+  return OpenHips({.library = options.hip_library,
+                   .devices = options.hip_devices,
+                   .memory_limit = options.hip_memory},
+                  notes);
+}
+
 absl::StatusOr<Devices> OpenLoaders(const DriverOptions& options, std::vector<std::string>* notes) {
   if (options.opencl_library.empty()) return Devices();
   return OpenOpenCls({.library = options.opencl_library,
@@ -105,8 +114,8 @@ absl::StatusOr<Devices> OpenQueues(const DriverOptions& options, std::vector<std
 }
 
 constexpr Driver kDrivers[] = {
-    {"cpu", &OpenCpus},   {"cuda", &OpenGpus},  {"nv", &OpenQueues},      {"opencl", &OpenLoaders},
-    {"null", &OpenNulls}, {"disk", &OpenDisks}, {"remote", &OpenRemotes},
+    {"cpu", &OpenCpus},       {"cuda", &OpenGpus},  {"nv", &OpenQueues},  {"hip", &OpenAmds},
+    {"opencl", &OpenLoaders}, {"null", &OpenNulls}, {"disk", &OpenDisks}, {"remote", &OpenRemotes},
 };
 
 }  // namespace

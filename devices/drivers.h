@@ -41,6 +41,9 @@ struct DriverOptions {
   std::string cuda_library = "";  // see CudaOptions; none for ""
   int64_t cuda_devices = -1;
   int64_t cuda_memory = 0;
+  std::string hip_library = "";  // see HipOptions; none for ""
+  int64_t hip_devices = -1;
+  int64_t hip_memory = 0;
   std::string opencl_library = "";  // see OpenClOptions; none for ""
   int64_t opencl_devices = 0;
   int64_t opencl_memory = 0;

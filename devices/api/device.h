@@ -64,8 +64,8 @@ inline uint64_t NewContent() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-// What a compiler made for a target: the CPU's is a relocatable ELF object, NVIDIA's is PTX. For a
-// device of the tensor level, a serialized tensor graph.
+// What a compiler made for a target: the CPU's is a relocatable ELF object, NVIDIA's is PTX, AMD's
+// a linked code object. For a device of the tensor level, a serialized tensor graph.
 struct ProgramImage {
   std::string name;  // the entry point
   std::string binary;
@@ -88,8 +88,9 @@ struct GraphCost {
 //   void name(void* const* buffers, int64_t begin, int64_t end)
 // and runs the iterations [begin, end) of its outermost parallel range. NVIDIA's is
 //   .entry name(.u64 buffer..., .s64 begin)
-// launched on a grid of `iterations` workgroups in x with group_threads threads in x: workgroup x
-// is iteration begin + x, its row-major position in the program's group ranges.
+// and AMD's an amdgpu_kernel of the same parameters. Both are launched on a grid of `iterations`
+// workgroups in x with group_threads threads in x: workgroup x is iteration begin + x, its
+// row-major position in the program's group ranges.
 class LoadedProgram {
  public:
   virtual ~LoadedProgram() = default;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "devices/cuda/cuda_driver.h"
-#include "devices/stream/stream_device.h"
+#include "devices/stream/open_each.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -78,7 +78,6 @@ absl::StatusOr<std::unique_ptr<StreamDevice>> OpenOne(std::shared_ptr<const Cuda
                              .hang_limit = options.hang_limit});
 }
 
-// Lets copies between the two go straight; without, the driver takes them through the host.
 absl::Status Befriend(const CudaDriver& driver, Context& context, const Context& peer) {
   int can = 0;
   TG_RETURN_IF_ERROR(context.Enter());
@@ -105,47 +104,31 @@ std::string NameOf(const Library& library, int index) {
 
 std::vector<std::unique_ptr<Device>> OpenCudas(const CudaOptions& options,
                                                std::vector<std::string>* notes) {
-  std::vector<std::unique_ptr<Device>> out;
   const auto note = [&](std::string text) {
     if (notes != nullptr) notes->push_back(std::move(text));
   };
-  if (options.devices == 0) return out;
+  if (options.devices == 0) return {};
   const auto library = Library::Open(options.library);
   if (!library.ok()) {
     note(StrCat("CUDA: ", ToStd(library.status().message())));
-    return out;
+    return {};
   }
   int count = 0;
   if (const absl::Status status = TG_CUDA(**library, cuDeviceGetCount, &count); !status.ok()) {
     note(StrCat("CUDA: ", ToStd(status.message())));
-    return out;
+    return {};
   }
   if (count == 0) note("CUDA: the NVIDIA driver shows no GPU");
   if (options.devices > 0) count = static_cast<int>(std::min<int64_t>(count, options.devices));
   const auto driver = std::make_shared<const CudaDriver>(*library);
-  std::vector<StreamDevice*> opened;
-  for (int i = 0; i < count; ++i) {
-    const std::string name = StrCat("CUDA:", i);
-    auto device = OpenOne(driver, i, name, options);
-    if (!device.ok()) {
-      note(StrCat(name, " (", NameOf(**library, i),
-                  ") is left out: ", ToStd(device.status().message())));
-      continue;
-    }
-    opened.push_back(device->get());
-    out.push_back(*std::move(device));
-  }
-  for (StreamDevice* device : opened) {
-    for (const StreamDevice* peer : opened) {
-      if (peer == device) continue;
-      if (const absl::Status direct = Befriend(*driver, device->context(), peer->context());
-          !direct.ok()) {
-        note(StrCat("copies between ", device->name(), " and ", peer->name(),
-                    " go through the host: ", ToStd(direct.message())));
-      }
-    }
-  }
-  return out;
+  const stream::Opening opening{
+      .kind = "CUDA",
+      .count = count,
+      .open = [&](int i, const std::string& name) { return OpenOne(driver, i, name, options); },
+      .product = [&](int i) { return NameOf(**library, i); },
+      .befriend = [&](Context& device,
+                      const Context& peer) { return Befriend(*driver, device, peer); }};
+  return stream::OpenEach(opening, notes);
 }
 
 }  // namespace telegrad

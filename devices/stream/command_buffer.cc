@@ -15,7 +15,6 @@ constexpr double kBatchSeconds = 10e-3;
 constexpr size_t kBatchCommands = 1024;
 // The library's limit for the length of a row, of which a node copies one.
 constexpr int64_t kNodeBytes = int64_t{1} << 30;
-constexpr int64_t kMostGroups = INT32_MAX;  // of a grid in x
 // So many runs with other buffers can be on their way at once.
 constexpr size_t kInstances = 4;
 
@@ -41,9 +40,9 @@ absl::Status CheckLaunch(const Launch& launch, const Context& context) {
     return InvalidArgument(launch.arguments.size(), " arguments for a program of ",
                            program->buffers());
   }
-  if (launch.iterations > kMostGroups) {
-    return InvalidArgument(launch.iterations, " workgroups in one launch; expected at most ",
-                           kMostGroups);
+  const int64_t most = context.driver().MostGroups(program->group_threads());
+  if (launch.iterations > most) {
+    return InvalidArgument(launch.iterations, " workgroups in one launch; expected at most ", most);
   }
   return absl::OkStatus();
 }

@@ -88,6 +88,9 @@ class Driver {
   // Whether the driver refuses all further work in the context.
   virtual bool IsSticky(Result result) const = 0;
 
+  // Workgroups of so many threads that one launch can have.
+  virtual int64_t MostGroups(int64_t) const { return INT32_MAX; }
+
   virtual Called Retain(int device, ContextHandle* context) const = 0;
   virtual Called Release(int device) const = 0;
   // Makes the context the thread's current one.

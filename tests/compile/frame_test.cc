@@ -141,6 +141,7 @@ TEST(Target, KeysReadBack) {
   target.vector_lanes = 16;
   target.align = 64;
   target.unit_cycles = 9;
+  target.matrix = MatrixUnit::kMfma;
   const std::string key = target.Key();
   ASSERT_TRUE(Target::FromKey(key).has_value());
   EXPECT_EQ(*Target::FromKey(key), target);

@@ -231,17 +231,28 @@ RandomGraph Product(Builder& b, const ProductCase& c, DType dtype) {
   return b.Done();
 }
 
+// Each unit has shapes and fragments of its own.
+std::vector<Target> TargetsWithMatrixUnits() {
+  std::vector<Target> targets = {Gpu(1), Gpu(108)};
+  for (const char* processor : {"gfx942", "gfx1100", "gfx1201"}) {
+    targets.push_back(AmdTarget(*FindAmdProcessor(processor), 1));
+    targets.push_back(AmdTarget(*FindAmdProcessor(processor), 100));
+  }
+  return targets;
+}
+
 TEST(WorkgroupKernels, ProductsOf16BitFloatsAreMatrixInstructions) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     for (const ProductCase& c : kProducts) {
       Builder b;
       const RandomGraph graph = Product(b, c, dtype);
       const std::string what = StrCat(c.batch, " x ", c.m, " x ", c.n, " x ", c.k);
-      for (const int processors : {1, 108}) {
-        EXPECT_EQ(DifferenceOn(graph, Gpu(processors)), "") << what;
-        const KernelCounts counts = Count(graph, Gpu(processors));
-        EXPECT_GE(counts["mma"], 1) << what;
-        EXPECT_EQ(counts["barrier"], c.k <= 32 ? 1 : 2) << what;
+      for (const Target& target : TargetsWithMatrixUnits()) {
+        SCOPED_TRACE(StrCat(what, " for ", target.arch));
+        EXPECT_EQ(DifferenceOn(graph, target), "");
+        const KernelCounts counts = Count(graph, target);
+        EXPECT_GE(counts["mma"], 1);
+        EXPECT_EQ(counts["barrier"], c.k <= 32 ? 1 : 2);
       }
     }
   }

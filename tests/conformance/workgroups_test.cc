@@ -25,8 +25,10 @@ TEST_P(Workgroups, ProgramsAgreeWithTheTensorEvaluator) {
 
 INSTANTIATE_TEST_SUITE_P(Targets, Workgroups,
                          ::testing::Values(*NvidiaTarget(8, 0, 1, 163840),
-                                           *NvidiaTarget(9, 0, 132, 232448), OpenClTarget(16),
-                                           OpenClProcessor(1, 64)),
+                                           *NvidiaTarget(9, 0, 132, 232448),
+                                           AmdTarget(*FindAmdProcessor("gfx942"), 1),
+                                           AmdTarget(*FindAmdProcessor("gfx1100"), 48),
+                                           OpenClTarget(16), OpenClProcessor(1, 64)),
                          [](const auto& info) {
                            const Target& target = info.param;
                            std::string name = target.arch + (target.stages ? "" : "_processor");

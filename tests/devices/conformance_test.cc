@@ -10,6 +10,7 @@
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "tests/devices/cuda_fixture.h"
+#include "tests/devices/hip_fixture.h"
 #include "tests/opencl/opencl_fixture.h"
 #ifdef FAKE_PTXAS  // not where the suite travels to other machines
 #include "tests/nv/nv_fixture.h"
@@ -89,6 +90,28 @@ std::unique_ptr<Device> OpenRaw(const QueueLimits& limits) {
   return devices.empty() ? nullptr : std::move(devices[0]);
 }
 #endif
+std::string WhyNoAmd() {
+  std::vector<std::string> notes;
+  if (!OpenHips({.devices = 1}, &notes).empty()) return "";
+  return notes.empty() ? "no GPU" : notes[0];
+}
+
+std::unique_ptr<Device> OpenAmd(HipOptions options, const QueueLimits& limits) {
+  options.devices = 1;
+  options.memory_limit = kLimit;
+  options.queue_capacity = limits.capacity;
+  options.wait_limit = limits.wait_limit;
+  auto devices = OpenHips(options, nullptr);
+  EXPECT_EQ(devices.size(), 1u);
+  return devices.empty() ? nullptr : std::move(devices[0]);
+}
+
+// Of the fake library, with that processor.
+std::unique_ptr<Device> OpenFakeAmd(int64_t processor, const QueueLimits& limits) {
+  static FakeHip* const fake = new FakeHip();
+  fake->Set("processor", processor);
+  return OpenAmd(FakeHipOptions(), limits);
+}
 
 std::unique_ptr<Device> OpenFirstOpenCl(const QueueLimits& limits) {
   return OpenOpenClDevice(
@@ -184,6 +207,16 @@ std::vector<TestedDriver> AllDrivers() {
 #ifdef FAKE_PTXAS
       {.name = "nv_fake", .open = &OpenRaw, .next = &NextCubin},
 #endif
+      {.name = "hip_fake_wave64",
+       .open = [](const QueueLimits& limits) { return OpenFakeAmd(0x942, limits); },
+       .next = [] { return NextHip("gfx942"); }},
+      {.name = "hip_fake_wave32",
+       .open = [](const QueueLimits& limits) { return OpenFakeAmd(0x1100, limits); },
+       .next = [] { return NextHip("gfx1100"); }},
+      {.name = "hip",
+       .open = [](const QueueLimits& limits) { return OpenAmd({}, limits); },
+       .next = [] { return NextHip(OpenAmd({}, {})->target().arch); },
+       .absent = &WhyNoAmd},
       {.name = "opencl",
        .open = &OpenFirstOpenCl,
        .next = &OpenClNext,

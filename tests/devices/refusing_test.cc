@@ -12,6 +12,7 @@
 #include "engine/compile/compiler.h"
 #include "tests/devices/cuda_fixture.h"
 #include "tests/devices/failing_fixture.h"
+#include "tests/devices/hip_fixture.h"
 #include "tests/opencl/opencl_fixture.h"
 
 namespace telegrad {
@@ -270,6 +271,32 @@ TEST_F(RefusingCuda, EveryCall) {
   EXPECT_THAT(refusing.uncalled(),
               ::testing::IsSubsetOf({"cuGetErrorName", "cuGetErrorString", "cuDeviceGetName",
                                      "cuStreamQuery", "cuLaunchHostFunc"}));
+}
+
+TEST(RefusingHip, EveryCall) {
+  FakeHip fake;
+  FailingLibrary library(TELEGRAD_FAILING_HIP, TELEGRAD_FAKE_HIP);
+  ASSERT_TRUE(library.works());
+  const auto image = NextHip();
+  ASSERT_TRUE(image.ok()) << image.status();
+  const RefusingDriver driver{
+      [](std::vector<std::string>* notes) {
+        return OpenHips({.library = TELEGRAD_FAILING_HIP, .memory_limit = 1 << 20}, notes);
+      },
+      *image};
+  constexpr int kInvalidValue = 1;
+  Refusing refusing(library, driver, kInvalidValue,
+                    {{{"hipStreamCreateWithFlags"}, {"hipStreamDestroy"}},
+                     {{"hipEventCreateWithFlags"}, {"hipEventDestroy"}},
+                     {{"hipMalloc"}, {"hipFree"}},
+                     {{"hipHostMalloc"}, {"hipHostFree"}},
+                     {{"hipModuleLoadData"}, {"hipModuleUnload"}},
+                     {{"hipGraphCreate"}, {"hipGraphDestroy"}},
+                     {{"hipGraphInstantiateWithFlags"}, {"hipGraphExecDestroy"}}});
+  EXPECT_GT(refusing.FailEachCall(), 200);
+  EXPECT_THAT(refusing.uncalled(),
+              ::testing::IsSubsetOf({"hipDrvGetErrorName", "hipDrvGetErrorString",
+                                     "hipDeviceGetName", "hipStreamQuery", "hipLaunchHostFunc"}));
 }
 
 // A download of which the driver does not mark the end may still land in pinned memory when the

@@ -1,4 +1,4 @@
-// GPUs behind the daemon, on the fake driver: they are listed, their memory is written and read
+// GPUs behind the daemon, on fake drivers: they are listed, their memory is written and read
 // though the host cannot address it, and what cannot be used is told and stops nothing.
 #include "engine/ir/content_hash.h"
 #include "tests/server/daemon_fixture.h"
@@ -10,14 +10,22 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST_F(DaemonTest, OffersGpus) {
-  Start({"--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1", "--cuda-memory", "1000000"});
+struct OfferedGpu {
+  std::vector<std::string> flags;
+  std::string device, arch;
+};
+
+class DaemonOnGpus : public DaemonTest, public ::testing::WithParamInterface<OfferedGpu> {};
+
+TEST_P(DaemonOnGpus, OffersThem) {
+  const std::string gpu = GetParam().device;
+  Start(GetParam().flags);
   std::vector<std::string> notes;
   const auto devices = connection_->ListDevices(&notes);
   ASSERT_TRUE(devices.ok()) << devices.status();
   ASSERT_EQ(devices->size(), 2u);
-  EXPECT_EQ((*devices)[1].name, "CUDA:0");
-  EXPECT_THAT((*devices)[1].target, HasSubstr("sm_90a"));
+  EXPECT_EQ((*devices)[1].name, gpu);
+  EXPECT_THAT((*devices)[1].target, HasSubstr(GetParam().arch));
   EXPECT_EQ((*devices)[1].memory_limit, 1'000'000);
   EXPECT_TRUE((*devices)[1].healthy);
   EXPECT_THAT(notes, IsEmpty());
@@ -25,8 +33,8 @@ TEST_F(DaemonTest, OffersGpus) {
   const auto session = Session();
   std::vector<float> x(1000), y(1000), z(1000, 1.0f);
   for (int i = 0; i < 1000; ++i) x[i] = static_cast<float>(i);
-  session->Alloc(1, 4000, "CUDA:0");
-  session->Alloc(2, 4000, "CUDA:0");
+  session->Alloc(1, 4000, gpu);
+  session->Alloc(2, 4000, gpu);
   session->WriteCopy(1, 0, Bytes(x));
   const auto read = session->Read(1, 0, Writable(y));
   const auto zeros = session->Read(2, 0, Writable(z));
@@ -46,8 +54,20 @@ TEST_F(DaemonTest, OffersGpus) {
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(z[i], 2.0f * x[i]);
 }
 
+INSTANTIATE_TEST_SUITE_P(
+    Gpus, DaemonOnGpus,
+    ::testing::Values(OfferedGpu{{"--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1",
+                                  "--cuda-memory", "1000000", "--hip-devices", "0"},
+                                 "CUDA:0",
+                                 "sm_90a"},
+                      OfferedGpu{{"--hip-library", TELEGRAD_FAKE_HIP, "--hip-devices", "1",
+                                  "--hip-memory", "1000000", "--cuda-devices", "0"},
+                                 "HIP:0",
+                                 "gfx942"}),
+    [](const auto& info) { return info.param.arch; });
+
 TEST_F(DaemonTest, SaysWhichGpusItCannotUse) {
-  Start({"--cuda-library", TELEGRAD_FAKE_CUDA_OLD});
+  Start({"--cuda-library", TELEGRAD_FAKE_CUDA_OLD, "--hip-devices", "0"});
   std::vector<std::string> notes;
   const auto devices = connection_->ListDevices(&notes);
   ASSERT_TRUE(devices.ok()) << devices.status();

@@ -52,6 +52,7 @@ ALLOWED = [
     ("devices/remote", ["client/cc"] + CONTRACT),  # a device behind a channel
     ("devices/nv", ["devices/hcq", "devices/stream"] + CONTRACT),  # writes its queues itself
     ("devices/cuda", ["devices/stream"] + CONTRACT),  # a table of functions over it
+    ("devices/hip", ["devices/stream"] + CONTRACT),  # the same
     ("devices/opencl", ["engine/opencl"] + CONTRACT),  # whose loader the compiler opens, too
     ("devices/worker", ["devices/cpu", "engine/process"] + CONTRACT),  # a processor in another process
     ("devices/*", CONTRACT),

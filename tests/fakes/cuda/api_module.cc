@@ -2,9 +2,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "tests/fakes/cuda/device_facts.h"
 #include "tests/fakes/cuda/device_memory.h"
+#include "tests/fakes/cuda/ptx/assemble.h"
+#include "tests/fakes/cuda/ptx/launch.h"
 #include "tests/fakes/cuda/state.h"
 
 using fakecuda::Assembly;
@@ -15,6 +19,36 @@ using fakecuda::LoadedFunction;
 using fakecuda::Result;
 
 namespace {
+
+class PtxKernel final : public fakecuda::DeviceKernel {
+ public:
+  PtxKernel(std::shared_ptr<const Assembly> assembly, const fakecuda::Kernel& kernel)
+      : assembly_(std::move(assembly)), kernel_(kernel) {
+    name = kernel.name;
+    for (const auto& p : kernel.parameters) parameters.push_back({p.offset, p.bytes});
+    parameter_bytes = kernel.parameter_bytes;
+    required_threads = kernel.required_threads;
+    maximal_threads = kernel.maximal_threads;
+    shared_bytes = kernel.shared_bytes;
+    local_bytes = kernel.local_bytes;
+    registers = std::clamp(static_cast<int>(kernel.register_bits.size()), 16, 255);
+  }
+
+  fakecuda::KernelEnd Run(const fakecuda::KernelRun& run) const override {
+    fakecuda::Launch launch;
+    launch.kernel = &kernel_;
+    launch.shape = {.grid = run.grid, .block = run.block, .dynamic_shared = run.dynamic_shared};
+    launch.parameters = run.parameters->data();
+    launch.memory = run.memory;
+    launch.budget = run.budget;
+    const fakecuda::Fault fault = fakecuda::Run(launch);
+    return {static_cast<Result>(fault.code), fault.message, launch.instructions};
+  }
+
+ private:
+  const std::shared_ptr<const Assembly> assembly_;  // owns the kernel
+  const fakecuda::Kernel& kernel_;
+};
 
 struct Log {
   char* text = nullptr;
@@ -134,8 +168,13 @@ FAKE_CUDA_API int cuModuleLoadDataEx(Handle* module, const void* image, unsigned
   Write(info, "");
   Write(error, "");
   *module = driver.NewHandle();
-  driver.modules[*module] = {
-      .context = call.context().handle, .assembly = std::move(assembly), .globals = globals};
+  fakecuda::LoadedModule& loaded = driver.modules[*module];
+  loaded.context = call.context().handle;
+  loaded.globals = globals;
+  loaded.most_shared = fakecuda::kStaticSharedLimit;
+  for (const fakecuda::Kernel& kernel : assembly->kernels) {
+    loaded.kernels.push_back(std::make_shared<PtxKernel>(assembly, kernel));
+  }
   ++driver.counters.modules_loaded;
   ++driver.counters.live_modules;
   return fakecuda::CUDA_SUCCESS;
@@ -161,21 +200,19 @@ FAKE_CUDA_API int cuModuleGetFunction(Handle* function, Handle module, const cha
   const auto it = driver.modules.find(module);
   if (it == driver.modules.end()) return fakecuda::CUDA_ERROR_INVALID_HANDLE;
   if (function == nullptr || name == nullptr) return fakecuda::CUDA_ERROR_INVALID_VALUE;
-  for (const auto& kernel : it->second.assembly->kernels) {
-    if (kernel.name != name) continue;
+  for (const auto& kernel : it->second.kernels) {
+    if (kernel->name != name) continue;
     for (const auto& [handle, loaded] : driver.functions) {
-      if (loaded.module == module && loaded.kernel == &kernel) {
+      if (loaded.module == module && loaded.kernel == kernel) {
         *function = handle;
         return fakecuda::CUDA_SUCCESS;
       }
     }
     *function = driver.NewHandle();
-    driver.functions[*function] = {
-        .module = module,
-        .context = it->second.context,
-        .assembly = it->second.assembly,
-        .kernel = &kernel,
-        .dynamic_shared = fakecuda::kStaticSharedLimit - kernel.shared_bytes};
+    driver.functions[*function] = {.module = module,
+                                   .context = it->second.context,
+                                   .kernel = kernel,
+                                   .dynamic_shared = it->second.most_shared - kernel->shared_bytes};
     return fakecuda::CUDA_SUCCESS;
   }
   return fakecuda::CUDA_ERROR_NOT_FOUND;
@@ -187,7 +224,7 @@ FAKE_CUDA_API int cuFuncGetAttribute(int* value, int attribute, Handle function)
   const auto it = call.driver().functions.find(function);
   if (it == call.driver().functions.end()) return fakecuda::CUDA_ERROR_INVALID_HANDLE;
   if (value == nullptr) return fakecuda::CUDA_ERROR_INVALID_VALUE;
-  const fakecuda::Kernel& kernel = *it->second.kernel;
+  const fakecuda::DeviceKernel& kernel = *it->second.kernel;
   switch (attribute) {
     case fakecuda::kMaxThreadsPerBlock:
       *value = static_cast<int>(kernel.maximal_threads);
@@ -199,7 +236,7 @@ FAKE_CUDA_API int cuFuncGetAttribute(int* value, int attribute, Handle function)
       *value = static_cast<int>(kernel.local_bytes);
       break;
     case fakecuda::kNumRegs:
-      *value = std::clamp(static_cast<int>(kernel.register_bits.size()), 16, 255);
+      *value = kernel.registers;
       break;
     case fakecuda::kPtxVersion:
     case fakecuda::kBinaryVersion:

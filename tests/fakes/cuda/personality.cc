@@ -28,13 +28,15 @@ Knobs KnobsFromEnvironment() {
 #include "tests/fakes/cuda/knobs.def"
 #undef KNOB
   };
-  for (const std::string name : kNames) {
-    std::string variable = "FAKE_CUDA_";
-    for (const char c : name) {
-      variable += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (const char* const prefix : {"FAKE_CUDA_", "FAKE_HIP_"}) {
+    for (const std::string name : kNames) {
+      std::string variable = prefix;
+      for (const char c : name) {
+        variable += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+      }
+      const char* value = std::getenv(variable.c_str());
+      if (value != nullptr) *FindKnob(&knobs, name) = std::strtoll(value, nullptr, 0);
     }
-    const char* value = std::getenv(variable.c_str());
-    if (value != nullptr) *FindKnob(&knobs, name) = std::strtoll(value, nullptr, 0);
   }
   return knobs;
 }

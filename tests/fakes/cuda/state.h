@@ -16,9 +16,8 @@
 #include <vector>
 
 #include "tests/fakes/cuda/abi.h"
+#include "tests/fakes/cuda/device_kernel.h"
 #include "tests/fakes/cuda/personality.h"
-#include "tests/fakes/cuda/ptx/assemble.h"
-#include "tests/fakes/cuda/ptx/launch.h"
 #include "tests/fakes/cuda/ptx/memory.h"
 
 namespace fakecuda {
@@ -75,15 +74,15 @@ struct Allocation {
 
 struct LoadedModule {
   Handle context = 0;
-  std::shared_ptr<const Assembly> assembly;
+  std::vector<std::shared_ptr<const DeviceKernel>> kernels;
   DevicePointer globals = 0;  // its variables; 0: none
+  uint64_t most_shared = 0;   // of a workgroup, without asking for more
 };
 
 struct LoadedFunction {
   Handle module = 0;
   Handle context = 0;
-  std::shared_ptr<const Assembly> assembly;  // owns the kernel
-  const Kernel* kernel = nullptr;
+  std::shared_ptr<const DeviceKernel> kernel;
   uint64_t dynamic_shared = 0;  // at most
 };
 
@@ -91,7 +90,7 @@ struct LoadedFunction {
 struct PreparedLaunch {
   Handle function = 0;
   LoadedFunction loaded;
-  LaunchShape shape;
+  KernelRun run;  // without its parameters and memory
   std::vector<uint8_t> parameters;
 };
 

@@ -22,7 +22,7 @@ uint8_t* Find(const MemoryView& memory, DevicePointer address, uint64_t bytes, c
 }
 
 // `extra`: pairs of key and value up to the end key.
-Result ReadExtra(void** extra, const Kernel& kernel, std::vector<uint8_t>* parameters) {
+Result ReadExtra(void** extra, const DeviceKernel& kernel, std::vector<uint8_t>* parameters) {
   const void* buffer = nullptr;
   size_t size = 0;
   for (size_t i = 0; reinterpret_cast<uintptr_t>(extra[i]) != kLaunchParamEnd; i += 2) {
@@ -40,7 +40,7 @@ Result ReadExtra(void** extra, const Kernel& kernel, std::vector<uint8_t>* param
   return CUDA_SUCCESS;
 }
 
-Result ReadParameters(const Kernel& kernel, void** parameters, void** extra,
+Result ReadParameters(const DeviceKernel& kernel, void** parameters, void** extra,
                       std::vector<uint8_t>* out) {
   out->assign(kernel.parameter_bytes, 0xcd);
   if (parameters != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -49,7 +49,7 @@ Result ReadParameters(const Kernel& kernel, void** parameters, void** extra,
   if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < kernel.parameters.size(); ++i) {
     if (parameters[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const Variable& p = kernel.parameters[i];
+    const DeviceKernel::Parameter& p = kernel.parameters[i];
     std::memcpy(out->data() + p.offset, parameters[i], p.bytes);
   }
   return CUDA_SUCCESS;
@@ -83,7 +83,7 @@ Result Prepare(Driver& driver, const Context& context, Handle function, const ui
   if (it == driver.functions.end()) return CUDA_ERROR_INVALID_HANDLE;
   const LoadedFunction& loaded = it->second;
   if (loaded.context != context.handle) return CUDA_ERROR_INVALID_CONTEXT;
-  const Kernel& kernel = *loaded.kernel;
+  const DeviceKernel& kernel = *loaded.kernel;
   static constexpr uint32_t kGrid[3] = {0x7fffffff, 65535, 65535};
   static constexpr uint32_t kBlock[3] = {1024, 1024, 64};
   uint64_t threads = 1;
@@ -102,9 +102,9 @@ Result Prepare(Driver& driver, const Context& context, Handle function, const ui
   if (shared_bytes > loaded.dynamic_shared) return CUDA_ERROR_INVALID_VALUE;
   launch->function = function;
   launch->loaded = loaded;
-  launch->shape = {.grid = {grid[0], grid[1], grid[2]},
-                   .block = {block[0], block[1], block[2]},
-                   .dynamic_shared = shared_bytes};
+  launch->run.grid = {grid[0], grid[1], grid[2]};
+  launch->run.block = {block[0], block[1], block[2]};
+  launch->run.dynamic_shared = shared_bytes;
   return ReadParameters(kernel, parameters, extra, &launch->parameters);
 }
 
@@ -118,21 +118,20 @@ LaunchFate DrawFate(Driver& driver) {
 
 void RunLaunch(const PreparedLaunch& prepared, const LaunchFate& fate, const MemoryView& memory,
                Outcome* outcome) {
-  Launch launch;
-  launch.kernel = prepared.loaded.kernel;
-  launch.shape = prepared.shape;
-  launch.parameters = prepared.parameters.data();
-  launch.memory = &memory;
-  launch.budget = fate.budget;
-  const Fault fault = Run(launch);
+  KernelRun run = prepared.run;
+  run.parameters = &prepared.parameters;
+  run.memory = &memory;
+  run.budget = fate.budget;
+  const DeviceKernel& kernel = *prepared.loaded.kernel;
+  const KernelEnd end = kernel.Run(run);
   ++outcome->counted.launches;
-  outcome->counted.instructions += static_cast<int64_t>(launch.instructions);
-  if (fault.code != FaultCode::kNone) {
-    outcome->result = static_cast<Result>(fault.code);
-    outcome->message = fault.message;
+  outcome->counted.instructions += static_cast<int64_t>(end.instructions);
+  if (end.result != CUDA_SUCCESS) {
+    outcome->result = end.result;
+    outcome->message = end.message;
   } else if (fate.fault != CUDA_SUCCESS) {
     outcome->result = fate.fault;
-    outcome->message = "kernel " + launch.kernel->name + ": a fault that the test asked for";
+    outcome->message = "kernel " + kernel.name + ": a fault that the test asked for";
   }
 }
 

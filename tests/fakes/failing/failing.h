@@ -17,6 +17,7 @@
 // Rows of either table, as DO(name, result, parameters).
 #define CL_SYMBOL(name, result, parameters) DO(name, result, parameters)
 #define CUDA_SYMBOL(name, version, parameters) DO(name, CUresult, parameters)
+#define HIP_SYMBOL(name, parameters) DO(name, hipError_t, parameters)
 
 namespace telegrad::failing {
 

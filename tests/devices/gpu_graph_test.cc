@@ -1,5 +1,6 @@
-// Tensor graphs from the frontend through the whole engine onto a GPU, on the fake driver:
-// schedule, lower, render, PTX, load, launch. The CPU device judges the results.
+// Tensor graphs from the frontend through the whole engine onto a GPU, on the fake drivers of
+// NVIDIA and AMD: schedule, lower, render, compile, load, launch. The CPU device judges the
+// results.
 #include <random>
 
 #include "engine/base/status.h"
@@ -9,8 +10,10 @@
 #include "engine/frontend/nn/optim.h"
 #include "engine/frontend/tensor/builder.h"
 #include "engine/ir/content_hash.h"
+#include "engine/ir/scalar.h"
 #include "tests/conformance/run_graph.h"
 #include "tests/devices/cuda_fixture.h"
+#include "tests/devices/hip_fixture.h"
 #include "tests/nv/nv_fixture.h"
 
 namespace telegrad {
@@ -32,10 +35,12 @@ Slots FirstValues(const Plan& plan) {
     if (slot.role == SlotRole::kState) {
       const std::string first = InitialValue(slot)->bytes;
       bytes.assign(first.begin(), first.end());
-    } else if (slot.role == SlotRole::kInput && slot.dtype == DType::kFloat32) {
-      for (size_t i = 0; i < bytes.size(); i += 4) {
-        const float x = normal(rng);
-        std::memcpy(&bytes[i], &x, 4);
+    } else if (slot.role == SlotRole::kInput && IsFloat(slot.dtype)) {
+      const auto size = static_cast<size_t>(ByteSize(slot.dtype));
+      for (size_t i = 0; i < bytes.size(); i += size) {
+        const int64_t x =
+            ScalarToMemory(slot.dtype, ScalarFromDouble(slot.dtype, double{normal(rng)}));
+        std::memcpy(&bytes[i], &x, size);
       }
     }
     slots.push_back(std::move(bytes));
@@ -43,19 +48,33 @@ Slots FirstValues(const Plan& plan) {
   return slots;
 }
 
-enum class Gpu { kFake, kReal, kRaw };  // the last: through its hardware queues
+// Whose driver, and what the fake one pretends to be; or NVIDIA's hardware queues without a driver.
+struct Gpu {
+  enum Maker { kNvidia, kAmd, kRawNvidia };
+  std::string name;
+  Maker maker = kNvidia;
+  bool fake = true;
+  int64_t processor = 0;
+};
+const Gpu kGpus[] = {{.name = "cuda_fake"},
+                     {.name = "cuda", .fake = false},
+                     {.name = "nv_fake", .maker = Gpu::kRawNvidia},
+                     {.name = "hip_fake_wave64", .maker = Gpu::kAmd, .processor = 0x942},
+                     {.name = "hip_fake_wave32", .maker = Gpu::kAmd, .processor = 0x1100},
+                     {.name = "hip", .maker = Gpu::kAmd, .fake = false}};
 
-class CudaGraph : public ::testing::TestWithParam<Gpu> {
+class GpuGraph : public ::testing::TestWithParam<Gpu> {
  protected:
   void SetUp() override {
-    CudaOptions options;
-    if (GetParam() == Gpu::kFake) {
-      fake_ = std::make_unique<FakeCuda>();
-      options = FakeOptions();
+    const Gpu& gpu = GetParam();
+    if (gpu.fake && gpu.maker == Gpu::kAmd) {
+      fake_hip_ = std::make_unique<FakeHip>();
+      fake_hip_->Set("processor", gpu.processor);
+    } else if (gpu.fake && gpu.maker == Gpu::kNvidia) {
+      fake_cuda_ = std::make_unique<FakeCuda>();
     }
-    options.devices = 1;
     std::vector<std::string> notes;
-    if (GetParam() == Gpu::kRaw) {
+    if (gpu.maker == Gpu::kRawNvidia) {
       raw_ = std::make_unique<fakes::FakeDriver>();
       raw_->Start();
       auto raw = OpenNvs(FakeNvOptions(*raw_), &notes);
@@ -63,13 +82,34 @@ class CudaGraph : public ::testing::TestWithParam<Gpu> {
       device_ = std::move(raw[0]);
       return;
     }
-    auto devices = OpenCudas(options, &notes);
+    auto devices = gpu.maker == Gpu::kAmd ? OpenAmd(gpu, &notes) : OpenNvidia(gpu, &notes);
     if (!devices.empty()) {
       device_ = std::move(devices[0]);
     } else {
-      ASSERT_EQ(GetParam(), Gpu::kReal) << notes[0];
+      ASSERT_FALSE(gpu.fake) << notes[0];
       GTEST_SKIP() << notes[0];
     }
+  }
+
+  static std::vector<std::unique_ptr<Device>> OpenAmd(const Gpu& gpu,
+                                                      std::vector<std::string>* notes) {
+    HipOptions options = gpu.fake ? FakeHipOptions() : HipOptions();
+    options.devices = 1;
+    return OpenHips(options, notes);
+  }
+  static std::vector<std::unique_ptr<Device>> OpenNvidia(const Gpu& gpu,
+                                                         std::vector<std::string>* notes) {
+    CudaOptions options = gpu.fake ? FakeOptions() : CudaOptions();
+    options.devices = 1;
+    return OpenCudas(options, notes);
+  }
+  std::string Problems() {
+    return fake_hip_ != nullptr    ? fake_hip_->Problems()
+           : fake_cuda_ != nullptr ? fake_cuda_->Problems()
+                                   : "";
+  }
+  int64_t Count(const char* counter) {
+    return fake_hip_ != nullptr ? fake_hip_->Count(counter) : fake_cuda_->Count(counter);
   }
 
   absl::Status RunOnGpu(UOp sink, Slots* slots) {
@@ -111,15 +151,14 @@ class CudaGraph : public ::testing::TestWithParam<Gpu> {
       EXPECT_EQ(testing::Difference(plan.slots[i].dtype, false, want[i], got[i]), "")
           << plan.slots[i].name << ", inputs of seed " << kSeed;
     }
-    if (fake_ != nullptr) {
-      EXPECT_EQ(fake_->Problems(), "");
-    }
+    EXPECT_EQ(Problems(), "");
     if (raw_ != nullptr) {
       EXPECT_THAT(raw_->Locked([&] { return raw_->gpu.errors; }), ::testing::IsEmpty());
     }
   }
 
-  std::unique_ptr<FakeCuda> fake_;          // null: the machine's own
+  std::unique_ptr<FakeCuda> fake_cuda_;  // null, all three: the machine's own
+  std::unique_ptr<FakeHip> fake_hip_;
   std::unique_ptr<fakes::FakeDriver> raw_;  // the kernel driver of a raw one
   std::unique_ptr<Device> host_ = OpenHost({.index = 7});
   std::unique_ptr<Device> device_;
@@ -127,7 +166,7 @@ class CudaGraph : public ::testing::TestWithParam<Gpu> {
   int launches_ = 0;
 };
 
-TEST_P(CudaGraph, Elementwise) {
+TEST_P(GpuGraph, Elementwise) {
   Builder b;
   const Tensor x = b.Param(DType::kFloat32, {37, 129}, "x");
   const Tensor y = b.Param(DType::kFloat32, {129}, "y");
@@ -136,7 +175,7 @@ TEST_P(CudaGraph, Elementwise) {
   ExpectSame(*b.Finish());
 }
 
-TEST_P(CudaGraph, Reductions) {
+TEST_P(GpuGraph, Reductions) {
   Builder b;
   const Tensor x = b.Param(DType::kFloat32, {33, 300}, "x");
   b.Output(x.Sum({1}), "rows");
@@ -145,13 +184,35 @@ TEST_P(CudaGraph, Reductions) {
   ExpectSame(*b.Finish());
 }
 
-TEST_P(CudaGraph, Softmax) {
+TEST_P(GpuGraph, Softmax) {
   Builder b;
   b.Output(b.Param(DType::kFloat32, {16, 200}, "x").Softmax(-1), "out");
   ExpectSame(*b.Finish());
 }
 
-TEST_P(CudaGraph, Matmul) {
+// With the matrix instructions that the GPU has.
+TEST_P(GpuGraph, MatmulOf16BitFloats) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    Builder b;
+    const Tensor x = b.Param(dtype, {40, 48}, "x");
+    const Tensor y = b.Param(dtype, {48, 72}, "y");
+    b.Output(x.Cast(DType::kFloat32).MatMul(y.Cast(DType::kFloat32)), "out");
+    ExpectSame(*b.Finish());
+  }
+}
+
+// Half of the products are -0, which a sum with +0 would lose.
+TEST_P(GpuGraph, ProductsRoundedToHalf) {
+  Builder b;
+  const Tensor x = b.Param(DType::kFloat16, {8, 32}, "x");
+  const Tensor y = b.Param(DType::kFloat32, {32}, "y");
+  const Tensor zeros = (x.Cast(DType::kFloat32) * (y - y)).Cast(DType::kFloat16);
+  b.Output(zeros.Bitcast(DType::kInt16), "zeros");
+  b.Output((x.Cast(DType::kFloat32) * y).Cast(DType::kFloat16), "products");
+  ExpectSame(*b.Finish());
+}
+
+TEST_P(GpuGraph, Matmul) {
   Builder b;
   const Tensor x = b.Param(DType::kFloat32, {48, 40}, "x");
   const Tensor y = b.Param(DType::kFloat32, {40, 56}, "y");
@@ -161,7 +222,7 @@ TEST_P(CudaGraph, Matmul) {
 
 // Forward, backward and the optimizer's step in place, several kernels with temporaries: a replay
 // is one graph launch, and nothing is told anew.
-TEST_P(CudaGraph, ATrainingStep) {
+TEST_P(GpuGraph, ATrainingStep) {
   Builder b;
   const Tensor x = b.Param(DType::kFloat32, {8, 12}, "x");
   const Tensor y = b.Param(DType::kFloat32, {8, 3}, "y");
@@ -178,20 +239,16 @@ TEST_P(CudaGraph, ATrainingStep) {
   EXPECT_GT(launches_, 1);
   if (raw_ != nullptr) {
     EXPECT_EQ(raw_->Locked([&] { return raw_->gpu.kernels; }), kRuns * launches_);
+    return;
   }
-  if (fake_ == nullptr) return;
-  EXPECT_EQ(fake_->Count("launches"), kRuns * launches_);
-  EXPECT_EQ(fake_->Count("graph_launches"), kRuns);
-  EXPECT_EQ(fake_->Count("node_updates"), 0);
+  if (!GetParam().fake) return;
+  EXPECT_EQ(Count("launches"), kRuns * launches_);
+  EXPECT_EQ(Count("graph_launches"), kRuns);
+  EXPECT_EQ(Count("node_updates"), 0);
 }
 
-std::string NameOf(const ::testing::TestParamInfo<Gpu>& info) {
-  constexpr const char* kNames[] = {"fake", "real", "raw"};
-  return kNames[static_cast<int>(info.param)];
-}
-
-INSTANTIATE_TEST_SUITE_P(Gpus, CudaGraph, ::testing::Values(Gpu::kFake, Gpu::kReal, Gpu::kRaw),
-                         &NameOf);
+INSTANTIATE_TEST_SUITE_P(Gpus, GpuGraph, ::testing::ValuesIn(kGpus),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace telegrad

@@ -1,0 +1,132 @@
+#include "devices/hip/hip_device.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "devices/hip/hip_driver.h"
+#include "devices/stream/open_each.h"
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+using hip::HipDriver;
+using stream::Context;
+using stream::StreamDevice;
+using HipLibrary = hip::Library;
+
+constexpr double kTransfers = 2;     // of memory in a cycle
+constexpr double kUsualShare = 0.7;  // of its best
+
+// What there are, for messages.
+std::string KnownProcessors() {
+  std::string out;
+  for (const AmdProcessor& each : AmdProcessors()) {
+    StrAppend(&out, out.empty() ? "" : ", ", each.name);
+  }
+  return out;
+}
+
+absl::StatusOr<stream::Description> DescribeHip(Context& context, const HipDriver& driver,
+                                                const HipOptions& options) {
+  stream::Description out;
+  hip::hipDeviceProp_tR0600 properties{};
+  TG_RETURN_IF_ERROR(
+      TG_HIP_IN(context, driver, hipGetDevicePropertiesR0600, &properties, context.device()));
+  properties.gcnArchName.back() = 0;
+  const std::string_view full(properties.gcnArchName.data());
+  const std::string_view name = full.substr(0, full.find(':'));
+  const AmdProcessor* processor = FindAmdProcessor(name);
+  if (processor == nullptr) {
+    return FailedPrecondition("its processor is ", name, "; expected one of ", KnownProcessors());
+  }
+  absl::Status status;
+  const auto get = [&](hip::hipDeviceAttribute_t attribute) {
+    int value = 0;
+    if (status.ok()) {
+      status =
+          TG_HIP_IN(context, driver, hipDeviceGetAttribute, &value, attribute, context.device());
+    }
+    return value;
+  };
+  const int processors = get(hip::hipDeviceAttributeMultiprocessorCount);
+  const int local = get(hip::hipDeviceAttributeMaxSharedMemoryPerBlock);
+  const int threads = get(hip::hipDeviceAttributeMaxThreadsPerMultiProcessor);
+  const double khz = get(hip::hipDeviceAttributeClockRate);
+  const double memory_khz = get(hip::hipDeviceAttributeMemoryClockRate);
+  const double bus_bits = get(hip::hipDeviceAttributeMemoryBusWidth);
+  TG_RETURN_IF_ERROR(status);
+  if (processors < 1) return FailedPrecondition("it has ", processors, " multiprocessors");
+  out.target = AmdTarget(*processor, processors, local);
+  out.rates.flops = kUsualShare * processors * processor->flops_per_cycle * khz * 1e3;
+  out.rates.bytes = kUsualShare * kTransfers * memory_khz * 1e3 * bus_bits / 8;
+  out.resident_threads = int64_t{threads} * processors;
+  size_t free = 0, total = 0;
+  TG_RETURN_IF_ERROR(TG_HIP_IN(context, driver, hipMemGetInfo, &free, &total));
+  out.memory_limit = stream::MemoryLimit(options.memory_limit, free, total);
+  return out;
+}
+
+absl::StatusOr<std::unique_ptr<StreamDevice>> OpenHip(std::shared_ptr<const HipDriver> driver,
+                                                      int index, const std::string& name,
+                                                      const HipOptions& options) {
+  TG_ASSIGN_OR_RETURN(auto context, Context::Open(driver, index, name));
+  TG_RETURN_IF_ERROR(context->Enter());
+  TG_ASSIGN_OR_RETURN(stream::Description description, DescribeHip(*context, *driver, options));
+  return StreamDevice::Open(std::move(context), std::move(description),
+                            {.queue_capacity = options.queue_capacity,
+                             .wait_limit = options.wait_limit,
+                             .hang_limit = options.hang_limit});
+}
+
+absl::Status BefriendHip(const HipDriver& driver, Context& context, const Context& peer) {
+  int can = 0;
+  TG_RETURN_IF_ERROR(context.Enter());
+  TG_RETURN_IF_ERROR(
+      TG_HIP_IN(context, driver, hipDeviceCanAccessPeer, &can, context.device(), peer.device()));
+  if (can == 0) return absl::OkStatus();
+  const hip::hipError_t enabled = driver.api().hipDeviceEnablePeerAccess(peer.device(), 0);
+  if (enabled == hip::hipErrorPeerAccessAlreadyEnabled) return absl::OkStatus();
+  return context.Check("hipDeviceEnablePeerAccess", enabled);
+}
+
+std::string HipName(const HipLibrary& library, int index) {
+  std::array<char, 256> name{};
+  const auto got =
+      library.api().hipDeviceGetName(name.data(), static_cast<int>(name.size()) - 1, index);
+  return got == hip::hipSuccess ? name.data() : "a GPU";
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Device>> OpenHips(const HipOptions& options,
+                                              std::vector<std::string>* notes) {
+  const auto note = [&](std::string_view text) {
+    if (notes != nullptr) notes->push_back(StrCat("HIP: ", text));
+  };
+  if (options.devices == 0) return {};
+  const auto library = HipLibrary::Open(options.library);
+  if (!library.ok()) {
+    note(ToStd(library.status().message()));
+    return {};
+  }
+  int count = 0;
+  if (const absl::Status status = TG_HIP(**library, hipGetDeviceCount, &count); !status.ok()) {
+    note(ToStd(status.message()));
+    return {};
+  }
+  if (count == 0) note("the library shows no GPU");
+  if (options.devices > 0) count = static_cast<int>(std::min<int64_t>(count, options.devices));
+  const auto driver = std::make_shared<const HipDriver>(*library);
+  const stream::Opening opening{
+      .kind = "HIP",
+      .count = count,
+      .open = [&](int i, const std::string& name) { return OpenHip(driver, i, name, options); },
+      .product = [&](int i) { return HipName(**library, i); },
+      .befriend = [&](Context& device,
+                      const Context& peer) { return BefriendHip(*driver, device, peer); }};
+  return stream::OpenEach(opening, notes);
+}
+
+}  // namespace telegrad

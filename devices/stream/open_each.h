@@ -1,0 +1,29 @@
+// The GPUs that a driver shows, opened one by one.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "devices/stream/stream_device.h"
+
+namespace telegrad::stream {
+
+struct Opening {
+  std::string kind;  // "CUDA"; the devices are CUDA:0, ...
+  int count = 0;
+  std::function<absl::StatusOr<std::unique_ptr<StreamDevice>>(int index, const std::string& name)>
+      open;
+  std::function<std::string(int index)> product;  // what the driver calls it
+  // Lets copies of the first go straight to memory of the second, where they can; without, the
+  // driver takes them through the host.
+  std::function<absl::Status(Context& device, const Context& peer)> befriend;
+};
+
+// What cannot be used is left out; `notes`, which may be null, say why.
+std::vector<std::unique_ptr<Device>> OpenEach(const Opening& opening,
+                                              std::vector<std::string>* notes);
+
+}  // namespace telegrad::stream
