@@ -102,10 +102,13 @@ absl::Status PartitionedExecutable::Encode() {
     if (step.kind == PartitionStep::Kind::kTransfer) {
       Device& device = CopyDevice(*devices_[step.to_device], *devices_[step.device]);
       std::vector<PredictedCommand> commands;
+      const bool through_host = NeedsHost(*devices_[step.to_device], *devices_[step.device]);
+      const Device* const other =
+          devices_[&device == devices_[step.device] ? step.to_device : step.device];
       AddCopy({.to = {0, 0}, .from = {1, step.from_offset}, .length = step.bytes}, device,
-              &commands);
+              &commands, through_host ? nullptr : other);
       TG_ASSIGN_OR_RETURN(transfers_[i], EncodeSlices(device, std::move(commands)));
-      if (NeedsHost(*devices_[step.to_device], *devices_[step.device])) {
+      if (through_host) {
         Device& to = *devices_[step.to_device];
         std::vector<PredictedCommand> second;
         AddCopy({.to = {0, 0}, .from = {1, 0}, .length = step.bytes}, to, &second);

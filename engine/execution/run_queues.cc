@@ -12,7 +12,7 @@ namespace {
 // Assumed rate of a device that declares none, which may be a disk.
 constexpr double kUnknownBytesPerSecond = 2e9;
 // Copies are not cut into smaller parts, because each part is a command.
-constexpr int64_t kLeastCopy = int64_t{4} << 20;
+constexpr int64_t kLeastCopy = int64_t{4} << 20, kLeastBetweenServers = int64_t{64} << 20;
 
 class Direct final : public RunQueues {
  public:
@@ -60,10 +60,13 @@ absl::StatusOr<std::shared_ptr<const std::vector<RunSlice>>> EncodeSlices(
   return std::shared_ptr<const std::vector<RunSlice>>(std::move(slices));
 }
 
-void AddCopy(const CopyBytes& copy, const Device& device, std::vector<PredictedCommand>* commands) {
+void AddCopy(const CopyBytes& copy, const Device& device, std::vector<PredictedCommand>* commands,
+             const Device* other) {
   const double rate = device.rates().bytes > 0 ? device.rates().bytes : kUnknownBytesPerSecond;
   const auto seconds = [&](int64_t bytes) { return 2 * static_cast<double>(bytes) / rate; };
-  const auto most = std::max(kLeastCopy, static_cast<int64_t>(kSegmentSeconds * rate / 2));
+  const bool between = other != nullptr && other->link() && device.link();
+  const auto most = std::max(between ? kLeastBetweenServers : kLeastCopy,
+                             static_cast<int64_t>(kSegmentSeconds * rate / 2));
   int64_t at = 0;
   do {
     Command command{.kind = CommandKind::kCopy, .launch = {}, .copy = copy};

@@ -28,8 +28,10 @@ struct PredictedCommand {
 absl::StatusOr<std::shared_ptr<const std::vector<RunSlice>>> EncodeSlices(
     Device& device, std::vector<PredictedCommand> commands);
 
-// Adds a copy, cut into parts of at most kSegmentSeconds each.
-void AddCopy(const CopyBytes& copy, const Device& device, std::vector<PredictedCommand>* commands);
+// Adds a copy, cut into parts of at most kSegmentSeconds each. Of one between `device` and `other`,
+// which both are of servers, every part is a transfer that has to be agreed upon: these are longer.
+void AddCopy(const CopyBytes& copy, const Device& device, std::vector<PredictedCommand>* commands,
+             const Device* other = nullptr);
 
 // The work of a run for one queue.
 struct SlicedWork {

@@ -17,9 +17,9 @@ absl::StatusOr<std::shared_ptr<Memory>> AllocStaging(const DevicePool& pool, con
 
 absl::StatusOr<TimelinePoint> EnqueueCopy(SessionQueues& queues, Device& device, BufferView to,
                                           BufferView from, std::span<const TimelinePoint> waits,
-                                          QueueKind kind) {
+                                          QueueKind kind, const Device* other) {
   std::vector<PredictedCommand> commands;
-  AddCopy({.to = {0, 0}, .from = {1, 0}, .length = from.length}, device, &commands);
+  AddCopy({.to = {0, 0}, .from = {1, 0}, .length = from.length}, device, &commands, other);
   SlicedWork work{.waits = {waits.begin(), waits.end()}};
   TG_ASSIGN_OR_RETURN(work.slices, EncodeSlices(device, std::move(commands)));
   work.bindings = {std::move(to), std::move(from)};

@@ -18,9 +18,11 @@ absl::StatusOr<std::shared_ptr<Memory>> AllocStaging(const DevicePool& pool, con
                                                      uint64_t bytes);
 
 // Enqueues a copy of all of `from` to the beginning of `to` on `device`, in the session's turn.
+// `other`: the device at the other end, if that is not the host.
 absl::StatusOr<TimelinePoint> EnqueueCopy(SessionQueues& queues, Device& device, BufferView to,
                                           BufferView from, std::span<const TimelinePoint> waits,
-                                          QueueKind kind = QueueKind::kCopy);
+                                          QueueKind kind = QueueKind::kCopy,
+                                          const Device* other = nullptr);
 
 inline BufferView Part(const std::shared_ptr<Memory>& memory, uint64_t offset, uint64_t bytes) {
   return {memory, static_cast<int64_t>(offset), static_cast<int64_t>(bytes)};

@@ -50,9 +50,10 @@ absl::StatusOr<TimelinePoint> CopyAction::BetweenDevices(Turn& turn, Buffer& to,
     waits.push_back(out);
     return CopyInto(turn, to, op_.to_offset, Part(host, 0, op_.bytes), waits, op_.bytes);
   }
-  return EnqueueCopy(*turn.queues(), CopyDevice(*to.device(), *from.device()),
-                     Part(to.memory(), op_.to_offset, op_.bytes),
-                     Part(from.memory(), op_.from_offset, op_.bytes), waits);
+  Device& device = CopyDevice(*to.device(), *from.device());
+  return EnqueueCopy(*turn.queues(), device, Part(to.memory(), op_.to_offset, op_.bytes),
+                     Part(from.memory(), op_.from_offset, op_.bytes), waits, QueueKind::kCopy,
+                     &device == to.device() ? from.device() : to.device());
 }
 
 Step CopyAction::Do(Turn& turn) {

@@ -82,6 +82,7 @@ TEST_F(BetweenServers, ACopyDoesNotPassThroughTheFront) {
   ASSERT_TRUE(session->Sync().Get().ok()) << session->status();
   const int64_t before = ThroughProxies();
   const double written = There(1, "telegrad_written_bytes_total");
+  const double sockets = There(1, "telegrad_bulk_sockets_admitted_total");
   const Future<Done> copied;
   session->CopyTold(2, 0, 1, 0, bytes, copied);
   ASSERT_TRUE(session->Sync().Get().ok()) << session->status();
@@ -91,6 +92,7 @@ TEST_F(BetweenServers, ACopyDoesNotPassThroughTheFront) {
   EXPECT_EQ(Sent(), (std::vector<int64_t>{bytes, 0}));
   EXPECT_EQ(There(1, "telegrad_peer_received_bytes_total"), static_cast<double>(bytes));
   EXPECT_EQ(There(1, "telegrad_written_bytes_total") - written, static_cast<double>(bytes));
+  EXPECT_EQ(There(1, "telegrad_bulk_sockets_admitted_total") - sockets, 1) << "it is one transfer";
   EXPECT_EQ(There(0, "telegrad_read_bytes_total"), 0) << "nobody has read it from there";
   std::vector<int32_t> out(in.size(), -1);
   ASSERT_TRUE(session->Read(2, 0, Writable(out)).Get().ok()) << session->status();
