@@ -31,8 +31,9 @@ def main():
     version = importlib.metadata.version("tinygrad")
     print("// Which operators others have: PEER(name, ONNX Runtime's processor provider, tinygrad). Facts of ONNX Runtime")
     print(f"// {onnxruntime.__version__} (MIT) and tinygrad {version} (MIT); printed by tests/tools/onnx_peers.py.")
+    training = "ai.onnx.preview.training."
     for name in names:
-        print(f'PEER("{name}", {str(name in runtime).lower()}, {str(name in onnx_ops).lower()})')
+        print(f'PEER("{name}", {str(name in runtime).lower()}, {str(name.removeprefix(training) in onnx_ops).lower()})')
 
 
 if __name__ == "__main__":

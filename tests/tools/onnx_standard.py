@@ -7,7 +7,6 @@ Usage: onnx_standard.py > engine/frontend/onnx/standard.def
 
 import sys
 
-SKIPPED = {"ai.onnx.preview.training"}
 SHORT = {"float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16",
          "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
          "bool": "bool", "string": "string", "int4": "i4", "uint4": "u4", "int2": "i2", "uint2": "u2",
@@ -33,8 +32,6 @@ def main():
         sys.exit("onnx_standard.py: needs the package onnx (pip install onnx)")
     rows = {}
     for schema in defs.get_all_schemas_with_history():
-        if schema.domain in SKIPPED:
-            continue
         name = schema.name if schema.domain in ("", "ai.onnx") else f"{schema.domain}.{schema.name}"
         row = rows.setdefault(name, {"versions": set(), "attributes": set(), "latest": schema})
         row["versions"].add(schema.since_version)

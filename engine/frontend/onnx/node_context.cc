@@ -28,6 +28,13 @@ absl::StatusOr<Tensor> NodeContext::Input(int i) {
   return values_->ToTensor(value.get());
 }
 
+absl::StatusOr<Tensor> NodeContext::ScalarInput(int i) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, Input(i));
+  if (x.size() == 1 && x.dims().is_static()) return x.Reshape(Shape{});
+  return InvalidArgument("input ", i, " has the shape ", ToString(x.dims()),
+                         ", expected one element");
+}
+
 absl::StatusOr<Tensor> NodeContext::FloatInput(int i) {
   TG_ASSIGN_OR_RETURN(const Tensor x, Input(i));
   if (IsFloat(x.dtype())) return x;

@@ -85,6 +85,8 @@ class NodeContext {
   absl::StatusOr<Tensor> Constant(const HostTensor& value);
   // Input `i` if its elements are floats.
   absl::StatusOr<Tensor> FloatInput(int i);
+  // Input `i` of shape [] if it has one element.
+  absl::StatusOr<Tensor> ScalarInput(int i);
 
   // Results, in order. The error of the builder if the tensor is invalid.
   absl::Status Output(const Tensor& tensor);

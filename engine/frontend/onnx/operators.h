@@ -118,6 +118,10 @@ absl::Status PReluOp(NodeContext& c);
 absl::Status AttentionOp(NodeContext& c);  // operators_attention.cc
 absl::Status RotaryEmbeddingOp(NodeContext& c);
 absl::Status FlexAttentionOp(NodeContext& c);
+absl::Status AdagradOp(NodeContext& c);
+absl::Status AdamOp(NodeContext& c);
+absl::Status GradientOp(NodeContext& c);
+absl::Status MomentumOp(NodeContext& c);
 
 absl::Status DepthToSpaceOp(NodeContext& c);  // operators_blocks.cc
 absl::Status SpaceToDepthOp(NodeContext& c);

@@ -88,13 +88,6 @@ Tensor Filled(Builder& b, const Tensor& x, int64_t axis, int64_t n) {
   return b.MakeSized(Op::kPad, DType::kVoid, {x}, words);
 }
 
-absl::StatusOr<Tensor> Scalar(NodeContext& c, int i) {
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(i));
-  if (x.size() == 1 && x.dims().is_static()) return x.Reshape({});
-  return InvalidArgument("input ", i, " has the shape ", ToString(x.dims()),
-                         ", expected one element");
-}
-
 // The rows of `scores` [batch, classes, n] with its boxes, in the order of the scores.
 struct Candidates {
   Tensor order;     // [rows, n] of the positions
@@ -112,7 +105,7 @@ absl::StatusOr<Candidates> Sort(NodeContext& c, const Tensor& boxes, const Tenso
   Tensor eligible =
       b.Iota(DType::kInt64, padded).Lt(AsTensor(&b, dims[2])).Expand({batch, classes, padded});
   if (c.HasInput(4)) {
-    TG_ASSIGN_OR_RETURN(const Tensor least, Scalar(c, 4));
+    TG_ASSIGN_OR_RETURN(const Tensor least, c.ScalarInput(4));
     eligible = eligible.And(scores.Gt(least));
   }
   // What is not eligible comes last, whatever its score.
@@ -151,10 +144,10 @@ absl::Status NonMaxSuppressionOfRun(NodeContext& c) {
   }
   Tensor most = b.Const(DType::kInt64, 0), threshold = b.Const(DType::kFloat32, 0.0);
   if (c.HasInput(2)) {
-    TG_ASSIGN_OR_RETURN(most, Scalar(c, 2));
+    TG_ASSIGN_OR_RETURN(most, c.ScalarInput(2));
   }
   if (c.HasInput(3)) {
-    TG_ASSIGN_OR_RETURN(threshold, Scalar(c, 3));
+    TG_ASSIGN_OR_RETURN(threshold, c.ScalarInput(3));
   }
   const int64_t padded = CeilDiv(n, kBlock) * kBlock;
   TG_ASSIGN_OR_RETURN(const Candidates all, Sort(c, boxes, scores, padded));

@@ -82,7 +82,8 @@ Where other implementations of the standard differ from each other, `tests/onnx/
 why. Maps are no values here: CastMap and DictVectorizer are refused, and the result of ZipMap is the tensor of the
 scores, in the order of the labels. ImageDecoder decodes on the host while the model is imported, as string operators
 do: BMP, PNM and TIFF always, JPEG, PNG, WebP and JPEG 2000 where the program was built with their libraries. Bytes that
-are no image give an empty one, as the standard says; one of more than 2^26 pixels is refused.
+are no image give an empty one, as the standard says; one of more than 2^26 pixels is refused. Gradient differentiates at
+the values that the names in its attributes have in the graph; other inputs than these are refused.
 
 Beside each operator is whether it takes results whose size the run decides (S), and whether ONNX Runtime 1.32's processor
 provider (R) and tinygrad 0.14 (T) have it.
@@ -114,8 +115,8 @@ provider (R) and tinygrad 0.14 (T) have it.
     StrAppend(&own, own.empty() ? "" : ", ", "`", row.name, "`");
   }
   StrAppend(&out, "\n", imported, " of the standard's ", std::size(kStandard),
-            " operators (ai.onnx.preview.training aside); ONNX Runtime has ", runtime,
-            " and tinygrad ", tinygrad, ". Not supported: ", missing, ".\n");
+            " operators; ONNX Runtime has ", runtime, " and tinygrad ", tinygrad,
+            ". Not supported: ", missing, ".\n");
   if (!own.empty()) StrAppend(&out, "\nBeyond the standard: ", own, ".\n");
   return out;
 }

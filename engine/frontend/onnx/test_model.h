@@ -114,16 +114,18 @@ class ModelWriter {
     return *this;
   }
   // With `ml_opset` of ai.onnx.ml, unless that is 0.
-  std::string File(int64_t opset, int64_t ml_opset = 0) const {
+  // `other_opset`: of a second domain, unless it is 0.
+  std::string File(int64_t opset, int64_t other_opset = 0,
+                   std::string_view other = "ai.onnx.ml") const {
     std::string version, out;
     PutVarintField(field::kOpsetVersion, static_cast<uint64_t>(opset), &version);
     PutVarintField(field::kIrVersion, 7, &out);
     PutBytesField(field::kOpsetImport, version, &out);
-    if (ml_opset != 0) {
-      std::string ml;
-      PutBytesField(field::kOpsetDomain, "ai.onnx.ml", &ml);
-      PutVarintField(field::kOpsetVersion, static_cast<uint64_t>(ml_opset), &ml);
-      PutBytesField(field::kOpsetImport, ml, &out);
+    if (other_opset != 0) {
+      std::string import;
+      PutBytesField(field::kOpsetDomain, other, &import);
+      PutVarintField(field::kOpsetVersion, static_cast<uint64_t>(other_opset), &import);
+      PutBytesField(field::kOpsetImport, import, &out);
     }
     PutBytesField(field::kGraph, graph_, &out);
     return out;
