@@ -1,4 +1,5 @@
 // Loads of scalar registers.
+#include <algorithm>
 #include <cstring>
 
 #include "tests/fakes/amd/memory_row.h"
@@ -31,6 +32,9 @@ void ScalarLoad(Wave& w, const Instruction& i) {
                  ? static_cast<uint64_t>(int64_t{static_cast<int32_t>(static_cast<uint32_t>(more))})
                  : more;
   if (w.failed()) return;
+  if (address % std::min(bytes, 4u) != 0) {  // the hardware drops these bits
+    return w.Fail(FaultCode::kMisaligned, i, -1, "misaligned scalar load from " + Hex(address));
+  }
   const uint8_t* from = w.Global(i, 0, address, bytes, Access::kRead);
   if (from == nullptr) return;
   const uint16_t to = i.result[0].reg;

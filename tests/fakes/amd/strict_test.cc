@@ -127,11 +127,26 @@ TEST_P(AmdStrictTest, OutsideOfMemory) {
 }
 
 TEST_P(AmdStrictTest, Misaligned) {
-  const Fault fault =
+  const Fault atomic =
       Run("  %p1 = getelementptr i8, ptr addrspace(1) %out, i64 2\n"
-          "  %pr = getelementptr i32, ptr addrspace(1) %p1, i64 %i\n"
-          "  store i32 %local, ptr addrspace(1) %pr\n  ret void");
-  EXPECT_EQ(fault.code, FaultCode::kMisaligned);
+          "  %old = atomicrmw add ptr addrspace(1) %p1, i32 1 syncscope(\"agent\") monotonic\n"
+          "  ret void");
+  EXPECT_EQ(atomic.code, FaultCode::kMisaligned);
+  const Fault local =
+      Run("  %p1 = getelementptr i8, ptr addrspace(3) @shared, i32 2\n"
+          "  %mine = getelementptr i32, ptr addrspace(3) %p1, i32 %local\n"
+          "  store i32 %local, ptr addrspace(3) %mine\n  ret void",
+          kShared, 1024);
+  EXPECT_EQ(local.code, FaultCode::kMisaligned);
+}
+
+// LLVM joins accesses of bytes that lie next to each other.
+TEST_P(AmdStrictTest, GlobalMemoryNeedsNoAlignment) {
+  const Fault fault =
+      Run("  %i3 = mul i64 %i, 3\n"
+          "  %p = getelementptr i8, ptr addrspace(1) %out, i64 %i3\n"
+          "  store <2 x i8> <i8 1, i8 2>, ptr addrspace(1) %p, align 1\n  ret void");
+  EXPECT_EQ(fault.message, "");
 }
 
 TEST_P(AmdStrictTest, RegisterThatNothingHasWritten) {

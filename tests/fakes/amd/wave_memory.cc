@@ -30,7 +30,8 @@ uint8_t* Wave::Global(const Instruction& i, uint32_t lane, uint64_t address, uin
                       Access access) {
   LaunchState& state = group_->state();
   const int where = static_cast<int>(lane);
-  if (!Aligned(address, bytes, access)) {
+  // HSA has the hardware take other addresses of global memory as they are, and LLVM relies on it.
+  if (access == Access::kAtomic && address % bytes != 0) {
     Fail(FaultCode::kMisaligned, i, where,
          "misaligned " + DescribeAccess(access, bytes, "global", address));
     return nullptr;

@@ -1,0 +1,32 @@
+// The captured graphs on the fake HIP library, for waves of 64 and of 32: every 12th on each;
+// TELEGRAD_HIP_EVERY=1 takes all.
+#include "tests/devices/captures_on_device.h"
+#include "tests/devices/hip_fixture.h"
+
+namespace telegrad {
+namespace {
+
+class CapturesOnHip : public ::testing::TestWithParam<int> {};
+
+TEST_P(CapturesOnHip, Agree) {
+  FakeHip fake;
+  fake.Set("processor", GetParam());
+  fake.Set("memory", int64_t{1} << 30);
+  HipOptions options = FakeHipOptions();
+  options.devices = 1;
+  std::vector<std::string> notes;
+  auto devices = OpenHips(options, &notes);
+  ASSERT_EQ(devices.size(), 1u) << notes[0];
+  DeviceGraphRunner runner(std::move(devices[0]), {CompileInProcess(), nullptr, {}});
+  testing::ExpectCapturesAgree(runner, "TELEGRAD_HIP_EVERY", 12, /*exact=*/true,
+                               GetParam() == 0x942 ? 0 : 6);
+  EXPECT_EQ(fake.Problems(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Processors, CapturesOnHip, ::testing::Values(0x942, 0x1100),
+                         [](const auto& info) {
+                           return info.param == 0x942 ? "gfx942" : "gfx1100";
+                         });
+
+}  // namespace
+}  // namespace telegrad
