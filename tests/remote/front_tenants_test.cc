@@ -89,5 +89,53 @@ TEST_F(FrontTenants, AreNoAdministrators) {
   EXPECT_FALSE((*connection)->Stats()->contains("telegrad_sessions"));
 }
 
+// From a server to another directly, under TLS: a tenant's buffer to the same tenant's session,
+// under the quotas of both servers.
+TEST_F(FrontTenants, CopyBetweenServersUnderTheirOwnQuotas) {
+  const std::string token = keys_->path("front.token");
+  std::ofstream(token) << keys_->Token("front") << "\n";
+  const std::string common = "[front]\nacts_for = alice bob\n[alice]\n[ops]\n[bob]\n";
+  std::vector<std::unique_ptr<testing::Process>> far;
+  std::vector<std::string> addresses;
+  for (const char* const of_bob : {"", "transfer_rate = 1\ntransfer_burst = 1\n"}) {
+    const std::string file = keys_->path(StrCat("tenants", far.size()));
+    std::ofstream(file) << common << of_bob;
+    Start({"--jwt-keys", keys_->path("jwt"), "--tenants", file, "--peer", "127.0.0.1:*"});
+    far.push_back(std::move(daemon_));
+    addresses.push_back(address_);
+  }
+  Start({"--jwt-keys", keys_->path("jwt"), "--remote", "b=" + addresses[0], "--remote",
+         "c=" + addresses[1], "--remote-tls-ca", keys_->path("ca.pem"), "--remote-token-file",
+         token});
+  const auto copied = [&](const std::string& tenant) {
+    const auto connection = *Connect(address_, keys_->WithToken(keys_->Token(tenant)));
+    const auto session = *connection->OpenSession();
+    std::vector<uint8_t> bytes(1 << 20), out(bytes.size());
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 7 + i / 256);
+    session->Alloc(1, 1 << 20, "b/CPU:0");
+    session->Alloc(2, 1 << 20, "c/CPU:0");
+    session->Write(1, 0, Bytes(bytes));
+    const Future<Done> done;
+    session->CopyTold(2, 0, 1, 0, 1 << 20, done);
+    if (tenant == "alice") {
+      EXPECT_TRUE(session->Read(2, 0, Writable(out)).Get().ok()) << session->status();
+      EXPECT_TRUE(out == bytes);
+    }
+    EXPECT_TRUE(session->Sync().Get().ok() || tenant != "alice") << session->status();
+    return session->status();
+  };
+  const auto there = [&](size_t server, const std::string& caller, const std::string& metric) {
+    return (*Connect(addresses[server], keys_->WithToken(caller)))->Stats()->at(metric);
+  };
+  EXPECT_EQ(copied("alice"), absl::OkStatus());
+  const std::string ops = keys_->Token("ops", {"--admin"});
+  EXPECT_EQ(there(0, ops, "telegrad_peer_sent_bytes_total"), 1 << 20);
+  EXPECT_EQ(there(1, ops, "telegrad_peer_received_bytes_total"), 1 << 20);
+  EXPECT_EQ(copied("bob"), absl::OkStatus()) << "the first one may be longer than the burst";
+  const absl::Status refused = copied("bob");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("c: transfer_rate of tenant bob"));
+}
+
 }  // namespace
 }  // namespace telegrad
