@@ -326,6 +326,46 @@ TEST(Window, AutoPadOfPoolsWhoseStepsAreLongerThanTheirWindows) {
   }
 }
 
+// By the text: what is left out is split as pads are. The positions are those in the whole input.
+TEST(Window, AutoPadOfMaxPoolsWhoseStepsAreLongerThanTheirWindows) {
+  const HostTensor x = Floats({1, 1, 8}, {1, 2, 3, 4, 5, 6, 7, 8});
+  const auto check = [&](const char* mode, int64_t stride, std::initializer_list<float> want) {
+    const auto got =
+        OneNode{
+            "MaxPool",
+            12,
+            {{"auto_pad", std::string(mode)}, {"kernel_shape", Ints{1}}, {"strides", Ints{stride}}}}
+            .Results({x}, {"y", "at"});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ((*got)[0].Values<float>(), std::vector<float>(want));
+    std::vector<int64_t> at;
+    for (const float value : want) at.push_back(static_cast<int64_t>(value) - 1);
+    EXPECT_EQ((*got)[1].Values<int64_t>(), at);
+  };
+  check("SAME_UPPER", 4, {2, 6});  // 3 left out: 1 and 2
+  check("SAME_LOWER", 4, {3, 7});  // 2 and 1
+  check("SAME_UPPER", 3, {1, 4, 7});
+  check("SAME_LOWER", 3, {2, 5, 8});
+  check("SAME_UPPER", 7, {1, 8});
+  // Rows and columns of a plane of 4 x 8, of which 3 rows and 1 column are left out.
+  std::vector<float> values(32);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  for (const int64_t column_major : {0, 1}) {
+    const auto got = OneNode{
+        "MaxPool",
+        12,
+        {{"auto_pad", std::string("SAME_LOWER")},
+         {"kernel_shape", Ints{1, 1}},
+         {"storage_order", column_major},
+         {"strides",
+          Ints{4, 3}}}}.Results({HostTensor::Of<float>({1, 1, 4, 8}, values)}, {"y", "at"});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ((*got)[0].Values<float>(), (std::vector<float>{17, 20, 23}));
+    EXPECT_EQ((*got)[1].Values<int64_t>(),
+              column_major != 0 ? (Ints{6, 18, 30}) : (Ints{17, 20, 23}));
+  }
+}
+
 TEST(Window, CeilModeAndGlobalPools) {
   const HostTensor x = Floats({1, 1, 5}, {1, 2, 3, 4, 6});
   Attributes pool = {{"kernel_shape", Ints{2}}, {"strides", Ints{2}}};

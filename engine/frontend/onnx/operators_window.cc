@@ -88,19 +88,30 @@ absl::StatusOr<Geometry> PoolGeometry(NodeContext& c, const Tensor& x) {
 }
 
 // The formula of the pools' text gives SAME_UPPER and SAME_LOWER a negative pad where steps are
-// longer than windows: so many elements are left out, half of them at the begin.
-absl::StatusOr<Tensor> Cropped(NodeContext& c, const Tensor& x, const Geometry& g) {
+// longer than windows: so many elements are left out, half of them at the begin. An odd one is left
+// out at the end, of SAME_LOWER at the begin, as an odd pad is added there; ONNX Runtime, which
+// `as_runtime` follows, leaves it out at the end of both. Returned is what is kept, by axis.
+absl::StatusOr<std::vector<int64_t>> Kept(NodeContext& c, const Tensor& x, const Geometry& g,
+                                          bool as_runtime) {
   TG_ASSIGN_OR_RETURN(const std::string_view mode, c.String("auto_pad", "NOTSET"));
-  if (mode != "SAME_UPPER" && mode != "SAME_LOWER") return x;
-  std::vector<int64_t> kept = {0, x.dim(0), 0, x.dim(1)};
+  std::vector<int64_t> kept;
+  for (const int64_t size : x.shape()) kept.insert(kept.end(), {0, size});
+  if (mode != "SAME_UPPER" && mode != "SAME_LOWER") return kept;
   for (size_t i = 0; i < g.kernel.size(); ++i) {
     const int64_t in = x.dim(static_cast<int64_t>(i) + 2);
     const int64_t windows = CeilDiv(in, g.window.stride[i]);
     const int64_t extent = (g.kernel[i] - 1) * g.window.dilation[i] + 1;
     const int64_t crop = std::max<int64_t>(0, in - (windows - 1) * g.window.stride[i] - extent);
-    const int64_t begin = (mode == "SAME_UPPER" ? crop : crop - 1) / 2;
-    kept.insert(kept.end(), {begin, in - (crop - begin)});
+    const int64_t odd = mode == "SAME_UPPER" ? 0 : as_runtime ? -1 : 1;
+    const int64_t begin = (crop + odd) / 2;
+    kept[2 * i + 4] = begin;
+    kept[2 * i + 5] = in - (crop - begin);
   }
+  return kept;
+}
+
+absl::StatusOr<Tensor> Cropped(NodeContext& c, const Tensor& x, const Geometry& g) {
+  TG_ASSIGN_OR_RETURN(const std::vector<int64_t> kept, Kept(c, x, g, /*as_runtime=*/true));
   return x.Shrink(kept);
 }
 
@@ -224,25 +235,26 @@ absl::Status MaxPoolOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, SpatialInput(c));
   TG_ASSIGN_OR_RETURN(const Geometry g, PoolGeometry(c, x));
   TG_ASSIGN_OR_RETURN(const int64_t column_major, c.Int("storage_order", 0));
+  TG_ASSIGN_OR_RETURN(const std::vector<int64_t> kept, Kept(c, x, g, /*as_runtime=*/false));
+  const Tensor part = x.Shrink(kept);
   if (c.node().outputs.size() < 2 || c.node().outputs[1].empty()) {
-    return c.Output(x.MaxPool(g.kernel, g.window));
+    return c.Output(part.MaxPool(g.kernel, g.window));
   }
-  const auto [values, positions] = x.MaxPoolIndices(g.kernel, g.window);
+  const auto [values, positions] = part.MaxPoolIndices(g.kernel, g.window);
   TG_RETURN_IF_ERROR(c.Output(values));
   const ShapeView spatial = x.shape().subspan(2);
   const int64_t plane = NumElements(spatial);
-  Tensor at = positions.Cast(DType::kInt64);
-  if (column_major != 0) {
-    Tensor rest = at, flat;
-    int64_t stride = plane;
-    for (size_t i = spatial.size(); i-- > 0;) {
-      const int64_t size = std::max<int64_t>(1, spatial[i]);
-      stride /= size;
-      const Tensor part = rest.FloorMod(size) * stride;
-      flat = flat.valid() ? flat + part : part;
-      rest = rest.FloorDiv(size);
-    }
-    at = flat;
+  // The position on each axis of what is kept, and with it that in the whole.
+  Tensor rest = positions.Cast(DType::kInt64), at;
+  int64_t row_major = 1, stride = plane;
+  for (size_t i = spatial.size(); i-- > 0;) {
+    const int64_t size = std::max<int64_t>(1, part.dim(static_cast<int64_t>(i) + 2));
+    const Tensor on_axis = rest.FloorMod(size) + kept[2 * i + 4];
+    rest = rest.FloorDiv(size);
+    if (column_major != 0) stride /= std::max<int64_t>(1, spatial[i]);
+    const Tensor of_axis = on_axis * (column_major != 0 ? stride : row_major);
+    at = at.valid() ? at + of_axis : of_axis;
+    row_major *= spatial[i];
   }
   Shape planes(static_cast<size_t>(x.rank()), 1);
   planes[0] = x.dim(0);
