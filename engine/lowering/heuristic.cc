@@ -31,6 +31,7 @@ constexpr double kMaxUnrolled = 200;     // the same of a window
 constexpr double kMaxMasked = 1000;      // of one whose masks only then do not change in the loop
 constexpr int64_t kMinCopies = 4;        // of a tile that is worth a peel
 constexpr double kMinOutside = 64;       // iterations around it, for each thread
+constexpr int64_t kMinShared = 3;        // of a loop that overhangs, for each thread
 constexpr size_t kMaxNodes = 2000;       // a larger kernel is not tiled
 
 // Cycles, of a processor that loads twice and computes twice in each.
@@ -40,10 +41,12 @@ constexpr double kLoop = 1.5;  // of an iteration
 constexpr double kFirstLevelCacheBytes = 32 << 10;
 constexpr int64_t kPage = 4096;
 constexpr double kEvicted = 4;  // of a load that the first-level cache has lost
-constexpr double kSecondLevelCyclesPerByte = 1.0 / 28;  // from the second-level cache
-constexpr double kSharedCyclesPerByte = 1.0 / 20;       // from the cache that all workers share
-constexpr int kMaxStride = 4;                           // of lanes that are loaded as whole vectors
-constexpr int64_t kSquares = 8;                         // in a row of a block's panel
+constexpr double kSecondLevelCyclesPerByte = 1.0 / 20;  // from the second-level cache
+// From the cache that all workers share, of rows that the processor loads ahead.
+constexpr double kSharedCyclesPerByte = 1.0 / 60;
+constexpr int64_t kMaxBlocks = 8;     // that a panel of windows is copied in
+constexpr int kMaxStride = 4;         // of lanes that are loaded as whole vectors
+constexpr int64_t kSquares = 8;       // in a row of a block's panel
 constexpr int64_t kMinUnitRows = 64;  // of a product, for which the other operand is copied once
 constexpr int64_t kChains = 8;        // accumulators that hide the latency of an addition
 
@@ -153,9 +156,26 @@ class CpuHeuristic {
  private:
   double Weight(const Work& work) const {
     double cost = 0;
-    for (const Work::Operation& o : work.operations) cost += o.cost;
+    for (const Work::Operation& o : work.operations) cost += o.cost / Repeats(work, o.ranges, {});
     return s_.Iterations(work.all) * (cost + static_cast<double>(work.accesses.size())) *
            (work.is_reduce() ? 1 : 0.5);
+  }
+
+  // Iterations of the loops of a store that are inside of all those that an operation depends on:
+  // it is done once for all of them, as what a row is divided by.
+  double Repeats(const Work& work, RangeSet ranges, const Tile& tile) const {
+    if (work.is_reduce()) return 1;
+    const auto last =
+        std::find_if(s_.outer.rbegin(), s_.outer.rend(), [&](int r) { return Has(ranges, r); });
+    RangeSet inside = work.all & ~ranges;
+    for (auto r = last; r != s_.outer.rend(); ++r) inside &= ~Bit(*r);
+    if ((ranges & ~outer_) != 0) return 1;  // of some loop of an inner nest
+    double n = 1;
+    for (; inside != 0; inside &= inside - 1) {
+      const int r = std::countr_zero(inside);
+      n *= std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
+    }
+    return n;
   }
 
   // Lanes are as many as fit into a register of the widest element that is loaded, computed or
@@ -218,6 +238,11 @@ class CpuHeuristic {
                     p.amount % tile.width == 0;
            });
   }
+  static double AccumulatorBytes(const Work& work, const Tile& tile) {
+    return static_cast<double>(tile.Copies(~RangeSet{0}) * tile.width *
+                               ByteSize(work.root.dtype()));
+  }
+
   // How often a fold reads what it loads in lanes that lie apart or have gates, where the loops can
   // be ordered so that it is copied first; else 1. See stage.h.
   double ReuseOf(const Work& work, const MemoryAccess& a, const Tile& tile) const {
@@ -243,7 +268,18 @@ class CpuHeuristic {
         const int r = std::countr_zero(set);
         bytes *= static_cast<double>(Has(work.own | inner, r) ? s_.size[r] : tile.Of(r));
       }
-      return (panel_of & work.own) != 0 && bytes <= PanelBytes(target_) ? reuse : 1;
+      if ((panel_of & work.own) == 0) return 1;
+      if (bytes <= PanelBytes(target_)) return reuse;
+      // A block of the longest folded range at a time, if the cache has room for the accumulators
+      // of as many tiles as make it worth a copy (block_choice.cc).
+      int64_t longest = 1;
+      for (RangeSet set = work.own; set != 0; set &= set - 1) {
+        longest = std::max(longest, s_.size[std::countr_zero(set)]);
+      }
+      const bool blocks = inner == 0 && kMaxBlocks * PanelBytes(target_) >= bytes &&
+                          longest >= kMaxBlocks * kSquares &&
+                          kMinReuse * AccumulatorBytes(work, tile) <= PartBytes(target_);
+      return blocks ? reuse : 1;
     }
     if (s_.Iterations(a.ranges & (inner | work.own)) * static_cast<double>(a.bytes) >
         (inner != 0 ? PanelBytes(target_) : HUGE_VAL)) {
@@ -318,7 +354,8 @@ class CpuHeuristic {
       operands = std::min(operands, tile.Copies(a.ranges));
     }
     for (const Work::Operation& o : work.operations) {
-      compute += kOperation * o.cost * static_cast<double>(tile.Copies(o.ranges));
+      compute += kOperation * o.cost * static_cast<double>(tile.Copies(o.ranges)) /
+                 Repeats(work, o.ranges, tile);
     }
     const int64_t values = tile.Copies(~RangeSet{0});
     if (work.is_reduce()) {
@@ -514,13 +551,17 @@ class CpuHeuristic {
            });
   }
 
-  // Whether a tile of several masked vectors computes many lanes in vain that one vector would not.
+  // Whether a tile of several masked vectors computes many lanes in vain that one vector would not,
+  // where the masks are not a matter of a copy.
   bool Overhangs(const Work& work, const Tile& tile) const {
     const int64_t size = s_.size[tile.lanes], lanes = tile.Of(tile.lanes);
     const auto computed = [&](int64_t step) { return (size + step - 1) / step * step; };
-    return computed(lanes) * 20 > computed(tile.width) * 21 &&
-           std::ranges::any_of(work.accesses,
-                               [&](const MemoryAccess& a) { return IsMasked(a, tile); });
+    if (computed(lanes) * 20 <= computed(tile.width) * 21) return false;
+    // With a copy, the loop over lanes is the outer one: threads have to share it evenly.
+    const bool shared = computed(lanes) / lanes >= kMinShared * target_.threads;
+    return std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
+      return IsMasked(a, tile) && !(shared && ReuseOf(work, a, tile) > 1);
+    });
   }
 
   // Vectors that overhang are gated, unless there are whole ones to move the last tile back over.
@@ -537,7 +578,7 @@ class CpuHeuristic {
       lanes_[tile.lanes] = tile.width;
       if (Has(work.own, tile.lanes)) {
         Peel(tile.lanes, tile.width);
-      } else if (first && work.is_reduce() && PaysToPeel(tile)) {
+      } else if (first && work.is_reduce() && PaysToPeel(work, tile)) {
         Peel(tile.lanes, tile.width);
       }
     }
@@ -564,12 +605,19 @@ class CpuHeuristic {
   }
 
   // Whether narrower vectors for the rest of a loop save many lanes of a register tile, and the
-  // loops that are left around both parts still are enough for the threads.
-  bool PaysToPeel(const Tile& tile) const {
+  // loops that are left around both parts still are enough for the threads. These are then around
+  // the lanes, too: what a tile walks along is read in each of their iterations, without a copy.
+  bool PaysToPeel(const Work& work, const Tile& tile) const {
     const int64_t size = s_.size[tile.lanes], whole = size / tile.width * tile.width;
     const auto rest = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size - whole)));
     if (s_.once || s_.outer.empty() || s_.outer.back() != tile.lanes || whole == 0) {
       return false;
+    }
+    for (const MemoryAccess& a : work.accesses) {
+      if (!Has(a.ranges, tile.lanes)) continue;
+      // A row that begins anywhere lies in one line more.
+      const auto row = static_cast<double>(tile.Of(tile.lanes) * a.bytes) + kLineBytes;
+      if (s_.Iterations(a.ranges & work.own) * row > kFirstLevelCacheBytes) return false;
     }
     if (3 * s_.size.size() > kMaxRanges) return false;  // both parts have ranges of their own
     if ((whole + tile.width) * 20 < (whole + rest) * 21) return false;

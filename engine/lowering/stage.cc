@@ -15,8 +15,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <optional>
 
+#include "absl/container/flat_hash_set.h"
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
@@ -26,7 +28,9 @@ namespace {
 
 constexpr double kFirstLevelBytes = 32 << 10;  // a panel that fits is as near without a copy
 constexpr double kFar = 1024;                  // bytes between rows
-constexpr double kMaxPanelBytes = 768 << 10;   // of the private memory that a program may have
+// Of rows that are nearer, which processors load ahead, a copy has to be read more often.
+constexpr double kMinReuseOfNear = 2 * kMinReuse;
+constexpr double kMaxPanelBytes = 768 << 10;  // of the private memory that a program may have
 
 class Stager {
  public:
@@ -40,9 +44,10 @@ class Stager {
       const UOp u = g_.at(id);
       if (!u.is(Op::kBuffer)) continue;
       next_slot_ = std::max(next_slot_, u.arg(1) + 1);
-      // What the kernel keeps between its nests is no copy.
-      if (s_.whole == 0) used_ += static_cast<double>(BytesOf(u.dtype(), u.arg(2)));
+      used_ += static_cast<double>(BytesOf(u.dtype(), u.arg(2)));
     }
+    nests_ = s_.whole != 0 && KeepsValues();
+    if (nests_) used_ = 0;  // what the kernel keeps between its nests is no copy
   }
 
   UOp Run() {
@@ -97,6 +102,23 @@ class Stager {
     }
   }
 
+  // Whether private memory has other things than the accumulators of a fold in blocks, which are
+  // added to.
+  bool KeepsValues() const {
+    absl::flat_hash_set<uint32_t> kept, accumulators;
+    for (const Work& work : s_.works) {
+      if (work.is_reduce()) continue;
+      const UOp memory = Memory(work.root.src(0)), value = work.root.src(1);
+      if (!memory.is(Op::kBuffer)) continue;
+      kept.insert(memory.id());
+      for (int i = 0; i < value.num_src(); ++i) {
+        const UOp from = value.src(i);
+        if (from.is(Op::kLoad) && Memory(from.src(0)) == memory) accumulators.insert(memory.id());
+      }
+    }
+    return kept.size() != accumulators.size();
+  }
+
   UOp Range(int r) const { return s_.d.ranges[r]; }
   bool IsLoop(int r) const {
     return IsType(Range(r), AxisType::kLoop) || IsType(Range(r), AxisType::kThread);
@@ -108,6 +130,9 @@ class Stager {
     RangeSet ranges = 0;
     bool window = false;  // lanes lie apart
     bool masked = false;  // lanes have gates of their own
+    bool near = false;    // neither, and rows that are not far apart
+
+    bool whole() const { return !window && !masked; }
   };
   Panel FindPanel(const Work& work, const MemoryAccess& a) const {
     Panel panel;
@@ -120,16 +145,32 @@ class Stager {
       if (IsType(Range(r), AxisType::kVector)) {
         vector = !folded;
         panel.window |= a.stride[r] != 1;
-        panel.masked |= Has(a.gate, r) && s_.whole == 0;
+        panel.masked |= Has(a.gate, r) && !nests_;
       } else if (folded) {
         far &= a.stride[r] == kIrregular ||
                static_cast<double>(std::abs(a.stride[r]) * a.bytes) >= kFar;
       }
     }
-    const bool whole = !panel.window && !panel.masked;
-    if (!vector || (panel.ranges & work.own) == 0 || (whole && !far)) return {};
-    if (whole && CopyBytes(a, panel.ranges) < kFirstLevelBytes) return {};
+    if (!vector || (panel.ranges & work.own) == 0) return {};
+    panel.near = panel.whole() && !far;
+    if (panel.whole() && TouchedBytes(work, a, panel.ranges) < kFirstLevelBytes) return {};
     return panel;
+  }
+
+  // Bytes of the lines that a panel of whole vectors lies in; 0 where its rows are neighbours.
+  double TouchedBytes(const Work& work, const MemoryAccess& a, RangeSet panel) const {
+    const double row = CopyBytes(a, panel & ~work.own);
+    double lines = std::ceil(row / kLineBytes);
+    bool aligned = true;
+    for (RangeSet set = panel & work.own; set != 0; set &= set - 1) {
+      const int r = std::countr_zero(set);
+      if (a.stride[r] == kIrregular) continue;
+      const auto step = static_cast<double>(std::abs(a.stride[r]) * a.bytes);
+      if (step < 2 * row) return 0;
+      aligned &= std::fmod(step, kLineBytes) == 0;
+    }
+    if (!aligned) ++lines;
+    return s_.Iterations(panel & work.own) * lines * kLineBytes;
   }
   double CopyBytes(const MemoryAccess& a, RangeSet ranges) const {
     return s_.Iterations(ranges) * static_cast<double>(a.bytes);
@@ -143,7 +184,9 @@ class Stager {
 
   // The ranges of the panel, or 0 where it is not worth it.
   RangeSet PanelOf(const Work& work, const MemoryAccess& a) {
-    auto [panel, window, masked] = FindPanel(work, a);
+    const Panel found = FindPanel(work, a);
+    RangeSet panel = found.ranges;
+    const double least = found.near ? kMinReuseOfNear : kMinReuse;
     if (panel == 0 || std::popcount(panel) + 1 > room_) return 0;
     double bytes = CopyBytes(a, panel);
     if (used_ + bytes > limit_) return 0;
@@ -159,7 +202,7 @@ class Stager {
         reuse *= static_cast<double>(s_.size[r]);
       }
     }
-    if (reuse < kMinReuse && (window || masked)) {
+    if (reuse < kMinReuse && !found.whole()) {
       const RangeSet wider = Widened(a, panel, &reuse);
       bytes = CopyBytes(a, wider);
       if (reuse < kMinReuse || used_ + bytes > limit_) return 0;
@@ -171,7 +214,7 @@ class Stager {
     for (RangeSet set = (a.ranges | a.gate) & ~panel; set != 0; set &= set - 1) {
       if (std::ranges::find(order_, std::countr_zero(set)) == order_.end()) return 0;
     }
-    if (!depends || reuse < kMinReuse) return 0;
+    if (!depends || reuse < least) return 0;
     for (int r : order_) {
       if (IsLoop(r) && (work.all >> r & 1) == 0) return 0;
     }
@@ -311,7 +354,8 @@ class Stager {
   std::vector<int> order_;                                  // of the REDUCE that is looked at
   int64_t next_id_ = 0, next_slot_ = 0;
   double used_ = 0, limit_;
-  int room_;  // for ranges
+  bool nests_ = false;  // values are kept between nests in private memory
+  int room_;            // for ranges
 };
 
 }  // namespace

@@ -34,6 +34,7 @@ class Builder {
     return random_;
   }
 
+  UOp Do(Op op, UOp x) { return graph_.Make(op, {x}); }
   UOp Do(Op op, UOp x, UOp y) { return graph_.Make(op, {x, y}); }
   UOp Reshape(UOp x, const Shape& to) {
     return graph_.Make(Op::kReshape, DType::kVoid, {&x, 1}, to);
@@ -46,6 +47,23 @@ class Builder {
   UOp Fold(ReduceKind kind, UOp x, int64_t axis) {
     const Shape arg{static_cast<int64_t>(kind), axis};
     return graph_.Make(Op::kReduce, DType::kVoid, {&x, 1}, arg);
+  }
+  // `part` has an offset and a size for each axis.
+  UOp Pad(UOp x, const Shape& part) { return graph_.Make(Op::kPad, DType::kVoid, {&x, 1}, part); }
+  UOp Shrink(UOp x, const Shape& part) {
+    return graph_.Make(Op::kShrink, DType::kVoid, {&x, 1}, part);
+  }
+  // Of windows of 3 over rows x[c, n] with zeros around them, by weights w[m, 3 * c]: [m, n].
+  UOp Convolution(UOp w, UOp x) {
+    const int64_t m = w.shape()[0], c = x.shape()[0], n = x.shape()[1], row = n + 2;
+    UOp wide = Expand(Reshape(Pad(x, {0, c, 1, row}), {c, 1, row}), {c, 4, row});
+    wide = Shrink(Reshape(wide, {c, 4 * row}), {0, c, 0, 3 * (row + 1)});
+    const UOp windows = Shrink(Reshape(wide, {c, 3, row + 1}), {0, c, 0, 3, 0, n});
+    const UOp a = Expand(Reshape(w, {m, c, 3, 1}), {m, c, 3, n});
+    const UOp b = Expand(Reshape(windows, {1, c, 3, n}), {m, c, 3, n});
+    const UOp products = Do(Op::kMul, a, b);
+    const Shape sum{static_cast<int64_t>(ReduceKind::kAdd), 1, 2};
+    return Reshape(graph_.Make(Op::kReduce, DType::kVoid, {&products, 1}, sum), {m, n});
   }
   // a[m, k] and b[k, n].
   UOp Product(UOp a, UOp b, ReduceKind kind = ReduceKind::kAdd) {
@@ -150,6 +168,57 @@ TEST(CpuKernels, AFoldInBlocksReadsItsPanelOnce) {
   const double once = 1.25 * kFolded * kColumns;  // the last tile is moved back over another
   EXPECT_LE(counts.loaded[2], once);
   EXPECT_LE(counts.private_bytes, small.cache_bytes);
+}
+
+// Rows of an image follow each other closely, but what a tile takes of many of them is in more
+// lines than the first-level cache has: it is copied once for all rows of the result. Of few it is
+// read where it lies.
+TEST(CpuKernels, NearRowsOfALongFoldAreCopied) {
+  constexpr int64_t kRows = 256, kColumns = 784;
+  for (const int64_t folded : {32, 256}) {
+    Builder b;
+    b.Out(b.Product(b.In({kRows, folded}), b.In({folded, kColumns})));
+    const RandomGraph graph = b.Done();
+    const Target target = Cpu(1 << 20);
+    EXPECT_EQ(DifferenceOn(graph, target), "");
+    const Counts counts = Count(graph, target);
+    const auto once = static_cast<double>(folded * kColumns);
+    if (folded == 32) {
+      EXPECT_GE(counts.loaded[2], 8 * once);
+      EXPECT_LE(counts.private_bytes, 32 * 64);
+    } else {
+      EXPECT_LE(counts.loaded[2], 1.35 * once);  // the last tile is moved back over another
+    }
+  }
+}
+
+// Masks of windows are a matter of the copy, too, where that is made a block at a time.
+TEST(CpuKernels, WindowsThatExceedTheCacheAreCopiedInBlocks) {
+  constexpr int64_t kOut = 96, kChannels = 384, kPixels = 49;
+  Builder b;
+  b.Out(b.Convolution(b.In({kOut, 3 * kChannels}), b.In({kChannels, kPixels})));
+  const RandomGraph graph = b.Done();
+  for (const int64_t cache : {1 << 20, 256 << 10}) {
+    const Target target = Cpu(cache);
+    EXPECT_EQ(DifferenceOn(graph, target), "");
+    EXPECT_LE(Count(graph, target).loaded[2], 1.5 * 3 * kChannels * kPixels) << cache;
+  }
+}
+
+// What is the same for all of a row costs little: lanes are those of the row's elements, which are
+// neighbours, in the sum and in what is stored.
+TEST(CpuKernels, RowsAreNormalizedAlongTheirElements) {
+  Builder b;
+  const UOp x = b.In({64, 256});
+  const UOp most = b.Fold(ReduceKind::kMax, x, 1);
+  const UOp d = b.Do(Op::kSub, x, b.Expand(most, {64, 256}));
+  UOp scale = b.Fold(ReduceKind::kAdd, b.Do(Op::kMul, d, d), 1);
+  for (int i = 0; i < 2; ++i) scale = b.Do(Op::kRecip, b.Do(Op::kSqrt, scale));
+  b.Out(b.Do(Op::kMul, d, b.Expand(scale, {64, 256})));
+  const RandomGraph graph = b.Done();
+  const Target target = Cpu(1 << 20);
+  EXPECT_EQ(DifferenceOn(graph, target), "");
+  EXPECT_EQ(Count(graph, target).most_together, 0);
 }
 
 // Lanes that lie rows apart come with as many neighbours along the row, so that whole vectors can
