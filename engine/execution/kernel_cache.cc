@@ -88,13 +88,15 @@ std::optional<std::string> KernelCache::FoundFor(const std::string& key) const {
   return list->moves;
 }
 
-// A list that the kernel cannot have is forgotten: the heuristic's takes its place.
+// A list that the kernel cannot have is forgotten: the heuristic's takes its place. A budget that
+// is used up says nothing of a list, which all tenants share.
 absl::StatusOr<Program> KernelCache::LowerOne(const Named& kernel, const Target& target,
                                               Budget* budget, BoundsStats* bounds) {
   PassOptions options{.weights = kernel.weights, .moves = kernel.found};
   auto program = Lower(kernel.graph, target, kernel.name, budget, bounds, options);
   if (program.ok() || !kernel.found) return program;
   TG_RETURN_IF_ERROR(budget->CheckTime());
+  if (absl::IsResourceExhausted(program.status())) return program;
   services_.found->Reject(kernel.found_key, std::string(ToStd(program.status().message())));
   options.moves = std::nullopt;
   *bounds = {};

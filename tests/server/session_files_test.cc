@@ -48,6 +48,7 @@ TEST_F(FileSessionTest, OperationsOnAFileKeepTheirOrder) {
 }
 
 TEST_F(FileSessionTest, OneReadIsStagedAtATime) {
+  env_.limits.copied_read_bytes = 0;  // else an answer this short keeps no piece of the arena
   AllocFile(1, 10);
   const int64_t used = device_->memory_used();
   Answer first = sink_->Take(Read(1, 10));
