@@ -149,6 +149,9 @@ TEST_F(BoundsProofTest, FactsTightenEachOther) {
       At(16, Add(Add(Mul(i, 3), Mul(j, 2)), g_.Index(-2)), Lt(g_.Index(0), Add(i, j)))));
   EXPECT_TRUE(ProveInside(At(1, Add(i, g_.Index(70)), And(Lt(i, g_.Index(2)), Lt(g_.Index(3), i)))))
       << "a gate that contradicts itself is never true";
+  const UOp x = Add(Mul(i, 3), g_.Index(5));
+  EXPECT_TRUE(ProveInside(At(4, x, And(Lt(g_.Index(-1), x), Lt(x, g_.Index(4))))))
+      << "one whose values of i would be below 0, neither";
 }
 
 TEST_F(BoundsProofTest, DivisionsWithinDivisionsEnd) {

@@ -29,8 +29,9 @@ WideBounds operator+(const WideBounds& a, const WideBounds& b) {
 }
 
 WideBounds operator*(const WideBounds& a, int64_t factor) {
+  // Without min and max, which would make an interval of no values one of some.
   const Int128 x = a.lo * factor, y = a.hi * factor;
-  return {std::min(x, y), std::max(x, y)};
+  return factor < 0 ? WideBounds{y, x} : WideBounds{x, y};
 }
 
 WideBounds Intersect(const WideBounds& a, const WideBounds& b) {
