@@ -50,10 +50,16 @@ void RemoteCopy::Admitted(const absl::StatusOr<PeerTicket>& ticket) {
 }
 
 void RemoteCopy::PostBoth(const PeerTicket& ticket) {
+  bool cancelled;
   {
     const std::lock_guard lock(mutex_);
-    if (ended_) return;  // cancelled
-    begun_ = true;
+    cancelled = ended_;
+    begun_ = !cancelled;
+  }
+  if (cancelled) {  // into no buffer: it fails, and the transfer ends
+    return to_.link->PostTo(to_.generation, Future<Done>(), [ticket](RemoteSession& session) {
+      session.ReceiveTold(0, 0, 0, ticket.transfer, Future<Done>());
+    });
   }
   const Future<Done> sent, received;
   const auto self = shared_from_this();
@@ -113,6 +119,7 @@ void RemoteCopy::HalfEnded(Half& half, const absl::Status& status) {
   absl::Status result;
   {
     const std::lock_guard lock(mutex_);
+    if (half.ended) return;  // nobody waits for an answer this late
     half.ended = true;
     half.status = status;
     if (why_.ok()) why_ = status;
@@ -141,22 +148,22 @@ void RemoteCopy::Cancel(const absl::Status& why) {
 }
 
 void RemoteCopy::Look() {
-  std::vector<const End*> silent;
+  std::vector<std::pair<Half*, const End*>> silent;
   {
     const std::lock_guard lock(mutex_);
     if (ended_ || cancelled_ns_ == 0) return;
     const int64_t waited = SteadyNs() - cancelled_ns_;
     for (const auto& [half, end] : {std::pair(&send_, &from_), std::pair(&receive_, &to_)}) {
       if (!half->ended && waited > absl::ToInt64Nanoseconds(end->link->grace())) {
-        silent.push_back(end);
+        silent.emplace_back(half, end);
       }
     }
   }
-  for (const End* end : silent) {
-    end->link->LoseSession(
-        end->generation,
-        absl::UnavailableError("the server has not ended a copy that was cancelled within the time "
-                               "that it has to answer"));
+  for (const auto& [half, end] : silent) {
+    HalfEnded(*half,
+              Of(*end->link, absl::UnavailableError("the server has not ended a copy that was "
+                                                    "cancelled within the time that it has to "
+                                                    "answer")));
   }
 }
 

@@ -24,8 +24,7 @@ class RemoteCopy : public std::enable_shared_from_this<RemoteCopy> {
     uint64_t handle = 0;
     int64_t offset = 0;
   };
-  // `posted` is called once both servers were told, or will not be; `ended`, once, when nothing of
-  // either buffer is in use any more.
+  // `posted` is called once both servers were told, or will not be; `ended`, once.
   RemoteCopy(End from, End to, int64_t bytes, std::function<void()> posted,
              std::function<void(const absl::Status&)> ended)
       : from_(std::move(from)),
@@ -37,8 +36,9 @@ class RemoteCopy : public std::enable_shared_from_this<RemoteCopy> {
   void Start();
   // Ends it soon, with this error.
   void Cancel(const absl::Status& why);
-  // Ends what time has ended: the session of a server that has not ended its half within the grace
-  // after that was cancelled.
+  // Waits no longer for a server that has not ended its half within the grace after that was
+  // cancelled. It keeps its session: answers come in order, so this one may be behind a long run,
+  // and the server itself orders what is asked of the buffers from now on.
   void Look();
   bool posted() const { return posted_.load(); }
 

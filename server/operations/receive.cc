@@ -118,14 +118,21 @@ void ReceiveAction::Begin(Turn& turn, Buffer& buffer, bool whole) {
   // A part inherits the failure of what writes the rest.
   const TimelinePoint rest = whole ? TimelinePoint() : buffer.last_write();
   const TimelinePoint ended = upload_->ended();
-  buffer.UsedBy(ended);
-  buffer.WrittenBy(ended);
+  // A transfer can end before what it waits for, and what follows must wait for both.
+  const TimelinePoint over{std::make_shared<Timeline>(), 1};
   const TimelinePoint free{std::make_shared<Timeline>(), 1};  // never fails
+  buffer.UsedBy(over);
+  buffer.WrittenBy(over);
   buffer.ReadUntil(free);
-  ended.timeline->OnReached(ended.value, [answer = turn.Later(/*quiet=*/false, cancellation_), free,
+  std::vector<TimelinePoint> all = waits;
+  all.push_back(ended);
+  WhenAll::Await(all, ended, [over, free](const absl::Status& status) {
+    over.timeline->Signal(1, status);
+    free.timeline->Signal(1);
+  });
+  ended.timeline->OnReached(ended.value, [answer = turn.Later(/*quiet=*/false, cancellation_),
                                           transfer = op_.transfer](const absl::Status& status) {
     answer.transfers().Finish(transfer);
-    free.timeline->Signal(1);
     answer.Give(status);
   });
   WhenAll::Await(waits, rest,

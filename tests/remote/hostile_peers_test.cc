@@ -148,7 +148,7 @@ TEST_F(HostilePeers, ASenderThatRefusesIsNamedAndTheReceiverIsCancelled) {
   EXPECT_EQ(cancelled_[1], received_);
 }
 
-// Its session is given up when it has had its time, and with it its half.
+// It is waited for no longer when it has had its time.
 TEST_F(HostilePeers, AReceiverThatFailsAndASenderThatNeverEnds) {
   grace_ = absl::Milliseconds(100);
   receive_ = Answering(Code::kResourceExhausted, "no room");
@@ -156,7 +156,7 @@ TEST_F(HostilePeers, AReceiverThatFailsAndASenderThatNeverEnds) {
   EXPECT_EQ(status.code(), Code::kResourceExhausted) << status;
   EXPECT_EQ(status.message(), "to: no room");
   EXPECT_EQ(cancelled_[0], sent_);
-  EXPECT_TRUE(devices_[0]->Alloc(4).ok()) << "another session is opened";
+  EXPECT_TRUE(devices_[0]->Alloc(4).ok()) << "its session is kept";
 }
 
 TEST_F(HostilePeers, ACancelledCopyEndsThoughNeitherAnswers) {

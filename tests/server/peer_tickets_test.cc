@@ -174,6 +174,40 @@ TEST_F(PeersTest, WhatIsCancelledEnds) {
   EXPECT_EQ(Bytes(Read(1, 4)), "5678");
 }
 
+// What arrives for a buffer after a Receive that has ended early still comes after the run before.
+TEST_F(PeersTest, AReceiveThatEndsEarlyHidesNoRun) {
+  Put(1);
+  Fill(1, "----");
+  Fill(2, "old!");
+  Fill(3, "new!");
+  const auto first = Admit(4, other_->public_key()), second = Admit(4);
+  const auto upload = *session().transfers().FindUpload(second.transfer);
+  engine_.gate.Close();
+  const uint64_t run = Run(1, 2);
+  const uint64_t ended = Submit(ReceiveOp{1, 0, 4, first.transfer});
+  Alloc(4, 4);  // goes on, so the Receive has begun
+  sink_->Await([&] { return metrics_.count(Metric::kBuffers) == 4; });
+  session().Cancel(*sink_, ++last_id_, ended, ended);
+  // It ends, though its answer comes after that of the run.
+  sink_->Await([&] { return !session().transfers().FindUpload(first.transfer).ok(); });
+  const uint64_t received = Submit(ReceiveOp{1, 0, 4, second.transfer});
+  Submit(SendOf(3, 0, 4, second, address()));
+  sink_->Await([&] { return upload->Stat().missing.empty(); });
+  engine_.gate.Open();
+  EXPECT_EQ(StatusOf(run), absl::OkStatus());
+  EXPECT_EQ(StatusOf(ended).code(), Code::kCancelled);
+  EXPECT_EQ(StatusOf(received), absl::OkStatus());
+  EXPECT_EQ(Bytes(Read(1, 4)), "new!");
+}
+
+// Into no buffer: what was admitted for a copy that is not made is given back.
+TEST_F(PeersTest, ATransferIsGivenBack) {
+  Alloc(1, 4);
+  const auto ticket = Admit(4, other_->public_key());
+  EXPECT_FALSE(StatusOf(Submit(ReceiveOp{0, 0, 0, ticket.transfer})).ok());
+  EXPECT_EQ(StatusOf(Submit(ReceiveOp{1, 0, 4, ticket.transfer})).code(), Code::kNotFound);
+}
+
 TEST_F(PeersTest, TheEndOfASessionEndsBothHalves) {
   Fill(1, Noise(1 << 20));
   Alloc(2, 1 << 20);
