@@ -18,6 +18,7 @@ constexpr std::chrono::milliseconds kAdmission{5'000}, kFirstPause{20}, kLongest
 // Chunks that arrived damaged, after which it is not the network's fault.
 constexpr int kMostErrors = 64;
 constexpr size_t kMostTickets = 8;
+constexpr uint64_t kMostTimes = 4, kMostAgain = uint64_t{1} << 30;  // of a buffer's bytes
 
 using SteadyClock = std::chrono::steady_clock;
 
@@ -78,10 +79,12 @@ absl::Status PeerSend::RunUntilOver() {
     const uint64_t before = missing_;
     refused_ = false;
     attached_at_.reset();
+    sent_any_ = false;
     const absl::Status status = Attempt();
     if (over_) return *over_;
-    // Where it keeps a connection for long, it waits for its buffer.
-    const bool kept = attached_at_ && SteadyClock::now() - *attached_at_ > patience_.reach;
+    // Where it keeps a connection for long and takes nothing, it waits for its buffer.
+    const bool kept =
+        attached_at_ && !sent_any_ && SteadyClock::now() - *attached_at_ > patience_.reach;
     if (missing_ < before || kept) {
       moved = SteadyClock::now();
       pause = kFirstPause;
@@ -238,6 +241,11 @@ absl::Status PeerSend::SendAll(Terms& terms) {
 absl::Status PeerSend::SendChunk(Terms& terms, ByteRange range, Fetching& fetched) {
   TG_RETURN_IF_ERROR(fetched.result->done.Wait());
   TG_RETURN_IF_ERROR(fetched.result->bytes.status());
+  // Nobody pays for what is sent again.
+  if (sent_ > kMostTimes * request_.bytes->bytes() + kMostAgain) {
+    return absl::DataLossError(StrCat("the other server has taken ", sent_, " bytes of ",
+                                      request_.bytes->bytes(), " and still misses some"));
+  }
   const std::byte* const data = fetched.result->bytes->data;
   v1::TransferRequest request;
   v1::Chunk& chunk = *request.mutable_upload();
@@ -246,6 +254,8 @@ absl::Status PeerSend::SendChunk(Terms& terms, ByteRange range, Fetching& fetche
   chunk.set_bytes(static_cast<uint32_t>(range.bytes));
   chunk.set_checksum(ChecksumOf(terms.checksum, data, range.bytes));
   terms.credit -= range.bytes;
+  sent_ += range.bytes;
+  sent_any_ = true;
   TG_RETURN_IF_ERROR(SendFrame(*socket_, request.SerializeAsString(), {data, range.bytes}));
   metrics_->Add(Metric::kPeerBytesSent, static_cast<int64_t>(range.bytes));
   return absl::OkStatus();

@@ -86,6 +86,8 @@ class PeerSend {
   std::deque<PresharedKey> tickets_;
   uint64_t missing_ = UINT64_MAX;  // the fewest bytes of which the other server has said so
   std::optional<std::chrono::steady_clock::time_point> attached_at_;  // the last time, if it was
+  bool sent_any_ = false;                                             // on the connection
+  uint64_t sent_ = 0;                                                 // on all connections
   int errors_ = 0;                    // chunks that did not arrive well
   std::optional<absl::Status> over_;  // what the other server said at the end
   bool refused_ = false;              // the last ticket was

@@ -170,6 +170,23 @@ TEST_F(PeersTest, AReceiverThatGetsNoFurtherIsGivenUp) {
   EXPECT_GT(connections, 1);
 }
 
+// Nor does it help to keep each connection, after it has taken everything.
+TEST_F(PeersTest, AReceiverThatTakesEverythingAgainIsGivenUp) {
+  constexpr std::chrono::milliseconds kReach{50};
+  Start({.patience = {.reach = kReach}});
+  Fill(1, "1234");
+  LyingServer* self = nullptr;
+  LyingServer server([&](StreamSocket& socket) {
+    LyingServer::Answer(socket, self->Attached());
+    LyingServer::TakeChunk(socket);
+    socket.SetDeadline(std::chrono::steady_clock::now() + 2 * kReach);
+    (void)ReceiveFrame(socket, 4096, 0);
+  });
+  self = &server;
+  const absl::Status status = StatusOf(Submit(SendOf(1, 0, 4, server.ticket(), server.address())));
+  EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+}
+
 // One that has no room for as long as the sender is ready to wait.
 TEST_F(PeersTest, AReceiverWithoutRoomIsGivenUp) {
   Start({.patience = {.reach = std::chrono::milliseconds(1),
