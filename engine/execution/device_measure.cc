@@ -10,6 +10,7 @@
 
 #include "absl/time/time.h"
 #include "engine/base/status.h"
+#include "engine/execution/prediction.h"
 #include "engine/ir/scalar.h"
 #include "engine/render/render.h"
 
@@ -50,11 +51,14 @@ DeviceMeasure::DeviceMeasure(Device& device, std::shared_ptr<KernelCompiler> com
     options_.alloc = [&device](int64_t bytes) { return device.Alloc(bytes); };
   }
   if (!options_.run) {
-    options_.run = [&device](std::shared_ptr<const CommandBuffer> commands,
+    options_.run = [&device](std::shared_ptr<const std::vector<RunSlice>> slices,
                              const std::vector<BufferView>& bindings) -> absl::StatusOr<double> {
       const auto begin = SteadyClock::now();
+      SlicedWork work;
+      work.slices = std::move(slices);
+      work.bindings = bindings;
       TG_ASSIGN_OR_RETURN(const TimelinePoint point,
-                          device.queue().Submit(std::move(commands), bindings, {}));
+                          DirectQueues().Submit(device, QueueKind::kCompute, std::move(work)));
       TG_RETURN_IF_ERROR(point.Wait(kMostTime));
       return SecondsSince(begin);
     };
@@ -87,10 +91,18 @@ absl::StatusOr<std::vector<BufferView>> DeviceMeasure::Bind(const Program& progr
 
 absl::StatusOr<double> DeviceMeasure::Run(const Launch& launch, int launches,
                                           const std::vector<BufferView>& bindings, Budget* budget) {
-  std::vector<Command> commands(static_cast<size_t>(launches));
-  for (Command& command : commands) command.launch = launch;
-  TG_ASSIGN_OR_RETURN(const auto encoded, device_.Encode(std::move(commands)));
-  TG_ASSIGN_OR_RETURN(const double seconds, options_.run(encoded, bindings));
+  const Rates rates = device_.rates();
+  const double predicted = PredictedSeconds(launch.flops, launch.bytes, rates);
+  if (predicted > options_.longest_seconds) {
+    return ResourceExhausted("a run of ", launch.name, " is predicted to take ", predicted,
+                             " s; programs of at most ", options_.longest_seconds,
+                             " s are measured");
+  }
+  const int segments = SegmentsOf(predicted, launch.iterations, rates.iterations);
+  std::vector<PredictedCommand> commands;
+  for (int i = 0; i < launches; ++i) AddLaunch(launch, predicted, segments, &commands);
+  TG_ASSIGN_OR_RETURN(auto slices, EncodeSlices(device_, std::move(commands)));
+  TG_ASSIGN_OR_RETURN(const double seconds, options_.run(std::move(slices), bindings));
   seconds_used_ += seconds;
   TG_RETURN_IF_ERROR(budget->CheckTime());
   return seconds;

@@ -9,6 +9,7 @@
 
 #include "devices/api/device.h"
 #include "engine/compile/kernel_compiler.h"
+#include "engine/execution/run_queues.h"
 #include "engine/lowering/choose/measure.h"
 
 namespace telegrad {
@@ -21,9 +22,11 @@ struct MeasureOptions {
   int64_t memory_bytes = int64_t{4} << 30;  // of scratch buffers, at most
   // Memory of the device; by default its own Alloc.
   std::function<absl::StatusOr<std::shared_ptr<Memory>>(int64_t bytes)> alloc = {};
-  // Runs the commands and returns the seconds that they took on the device; by default through its
-  // compute queue, by the clock of the host.
-  std::function<absl::StatusOr<double>(std::shared_ptr<const CommandBuffer> commands,
+  double longest_seconds =
+      1;  // of one run of a program, as it is predicted; longer ones are refused
+  // Runs the slices, which are cut as those of any run, and returns the seconds that they took on
+  // the device; by default through its compute queue, by the clock of the host.
+  std::function<absl::StatusOr<double>(std::shared_ptr<const std::vector<RunSlice>> slices,
                                        const std::vector<BufferView>& bindings)>
       run = {};
 };
@@ -41,7 +44,7 @@ class DeviceMeasure final : public Measure {
 
  private:
   absl::StatusOr<std::vector<BufferView>> Bind(const Program& program, Launch* launch);
-  // One submission of `launches` launches, in seconds.
+  // `launches` launches of all iterations, in seconds.
   absl::StatusOr<double> Run(const Launch& launch, int launches,
                              const std::vector<BufferView>& bindings, Budget* budget);
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -14,9 +15,12 @@
 #include "engine/base/files.h"
 #include "engine/base/strings.h"
 #include "engine/compile/compiler.h"
+#include "engine/execution/device_measure.h"
 #include "engine/execution/kernel_cache.h"
 #include "engine/execution/kernel_heat.h"
+#include "engine/execution/prediction.h"
 #include "engine/ir/content_hash.h"
+#include "engine/lowering/lower.h"
 
 namespace telegrad {
 namespace {
@@ -186,6 +190,42 @@ TEST_F(FoundKernelTest, AListThatDoesNotFitIsIgnored) {
   }
 }
 
+// What is left of a caller's budget says nothing of a list that others use.
+TEST_F(FoundKernelTest, AListOutlivesABudgetThatIsUsedUp) {
+  KernelCache cache(100, services_);
+  found_->Put(key_, kList);
+  Budget::Limits limits;
+  limits.steps = 1;
+  Budget budget(limits);
+  EXPECT_TRUE(absl::IsResourceExhausted(cache.Get(Twice(), *device_, &budget).status()));
+  EXPECT_TRUE(found_->Get(key_));
+  EXPECT_EQ(Get(cache)->moves, kList.moves);
+}
+
+// A long program is measured in slices, as it is run, and one that is too long is not.
+TEST_F(FoundKernelTest, MeasuringCutsLaunches) {
+  Budget budget;
+  auto program = Lower(Twice(), device_->target(), "k", &budget);
+  ASSERT_TRUE(program.ok()) << program.status();
+  program->flops = 20e-3 * device_->rates().flops;
+  program->iterations = 4096;
+  std::vector<RunSlice> slices;
+  MeasureOptions options;
+  options.run = [&](std::shared_ptr<const std::vector<RunSlice>> given,
+                    const std::vector<BufferView>&) -> absl::StatusOr<double> {
+    slices = *given;
+    return 0.02;
+  };
+  DeviceMeasure measure(*device_, CompileInProcess(), options);
+  ASSERT_TRUE(measure.Seconds(*program, HUGE_VAL, &budget).ok());
+  EXPECT_GE(slices.size(), 4u);
+  for (const RunSlice& slice : slices) EXPECT_LE(slice.seconds, kSegmentSeconds * 1.001);
+  options.longest_seconds = 0.01;
+  DeviceMeasure strict(*device_, CompileInProcess(), options);
+  const absl::Status refused = strict.Seconds(*program, HUGE_VAL, &budget).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+}
+
 TEST_F(FoundKernelTest, TheHottestKernelIsTakenOnce) {
   KernelCache cache(100, services_);
   const auto kernel = Get(cache);
@@ -207,6 +247,18 @@ TEST_F(FoundKernelTest, TheHottestKernelIsTakenOnce) {
   EXPECT_EQ(hot->share, more);
   heat_->Spent(both, 10'000, share);
   EXPECT_FALSE(heat_->TakeHottest(1));
+  heat_->PutBack(key_);
+  EXPECT_EQ(heat_->TakeHottest(1)->ns, 7500);
+}
+
+TEST(KernelHeat, KnowsNothingOfWhatIsTooLarge) {
+  Graph g;
+  const UOp x = g.Param(1, DType::kFloat32, Shape{1});
+  UOp sum = g.Make(Op::kLoad, {g.Make(Op::kIndex, {x, g.Index(0)})});
+  for (int i = 0; i < 5000; ++i) sum = g.Make(Op::kAdd, {sum, sum});
+  const UOp to = g.Make(Op::kIndex, {g.Param(0, DType::kFloat32, Shape{1}), g.Index(0)});
+  const FrozenGraph graph = Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {to, sum})}));
+  EXPECT_EQ(KernelHeat().Know({"0", "k", graph, {}, "CPU:0"}), 0u);
 }
 
 TEST(KernelHeat, KnowsABoundedNumber) {

@@ -6,11 +6,13 @@
 namespace telegrad {
 namespace {
 
-constexpr size_t kMaxTenants = 16;  // of a kernel that are told apart
+constexpr size_t kMaxTenants = 16;    // of a kernel that are told apart
+constexpr uint32_t kMaxNodes = 4096;  // of a kernel
 
 }  // namespace
 
 uint64_t KernelHeat::Know(HotKernel kernel) {
+  if (kernel.graph.graph->size() > kMaxNodes) return 0;
   const MutexLock lock(mutex_);
   if (const auto it = numbers_.find(kernel.key); it != numbers_.end()) return it->second;
   if (kernels_.size() >= most_ && !kernels_.empty()) {
@@ -50,13 +52,20 @@ std::optional<HotKernel> KernelHeat::TakeHottest(int64_t least_ns) {
     if (hottest == nullptr || known.kernel.ns > hottest->kernel.ns) hottest = &known;
   }
   if (hottest == nullptr) return std::nullopt;
-  hottest->taken = true;
   HotKernel out = hottest->kernel;
+  hottest->taken = true;
+  hottest->kernel.ns = 0;
   const auto payer = std::ranges::max_element(hottest->by_share, {},
                                               [](const auto& entry) { return entry.second; });
   if (payer != hottest->by_share.end()) out.share = payer->first;
   hottest->by_share.clear();
   return out;
+}
+
+void KernelHeat::PutBack(const std::string& key) {
+  const MutexLock lock(mutex_);
+  const auto it = numbers_.find(key);
+  if (it != numbers_.end()) kernels_.at(it->second).taken = false;
 }
 
 }  // namespace telegrad

@@ -29,19 +29,22 @@ struct HotKernel {
   std::shared_ptr<const Share> share = nullptr;  // of the tenant that took most of it
 };
 
-// Thread-safe. Knows a bounded number of kernels: of more, one that was taken, or else the one that
-// has taken the least time, gives way.
+// Thread-safe. Knows a bounded number of kernels, of a bounded size: of more, one that was taken,
+// or else the one that has taken the least time, gives way.
 class KernelHeat {
  public:
   explicit KernelHeat(size_t kernels = 512) : most_(kernels) {}
 
-  // Its number, for KernelInfo::heat; the same for the same key.
+  // Its number, for KernelInfo::heat; the same for the same key. 0 for one that is too large to be
+  // tiled, so that there is nothing to be searched for.
   uint64_t Know(HotKernel kernel);
   // A run of these kernels, for that tenant, has taken so much device time.
   void Spent(std::span<const KernelInfo> kernels, int64_t ns,
              const std::shared_ptr<const Share>& share);
   // The one that has taken the most, at least `least_ns`, and that was not taken before.
   std::optional<HotKernel> TakeHottest(int64_t least_ns);
+  // One that was taken may be taken again, once it has taken `least_ns` anew.
+  void PutBack(const std::string& key);
 
  private:
   struct Known {

@@ -22,22 +22,12 @@ Launch Packs(const PackedSlot& packed, Launch::Argument copy, Launch::Argument s
   return launch;
 }
 
-// Segments in order, as equal as whole iterations allow.
-void AddLaunch(const KernelInfo& kernel, Launch launch, std::vector<PredictedCommand>* commands) {
+void AddKernel(const KernelInfo& kernel, Launch launch, std::vector<PredictedCommand>* commands) {
   launch.name = kernel.name;
-  for (int64_t s = 0; s < kernel.segments; ++s) {
-    const auto cut = [&](int64_t i) {
-      return kernel.iterations / kernel.segments * i +
-             std::min(i, kernel.iterations % kernel.segments);
-    };
-    Command command;
-    command.launch = launch;
-    command.launch.begin = cut(s);
-    command.launch.iterations = cut(s + 1) - cut(s);
-    command.launch.flops = kernel.flops / kernel.segments;
-    command.launch.bytes = kernel.bytes / kernel.segments;
-    commands->push_back({std::move(command), kernel.seconds / kernel.segments});
-  }
+  launch.iterations = kernel.iterations;
+  launch.flops = kernel.flops;
+  launch.bytes = kernel.bytes;
+  AddLaunch(launch, kernel.seconds, kernel.segments, commands);
 }
 
 }  // namespace
@@ -103,7 +93,7 @@ absl::Status PlannedExecutable::Encode() {
     if (plan_.slots[static_cast<size_t>(packed.slot)].written) continue;
     keeps_.push_back(i);
     std::vector<PredictedCommand> commands;
-    AddLaunch(packed.kernel, Packs(packed, {0, 0}, {1, 0}), &commands);
+    AddKernel(packed.kernel, Packs(packed, {0, 0}, {1, 0}), &commands);
     TG_ASSIGN_OR_RETURN(auto slices, EncodeSlices(runs_->device, std::move(commands)));
     packs_.push_back(std::move(slices));
   }
@@ -148,7 +138,7 @@ absl::StatusOr<PlannedExecutable::Form> PlannedExecutable::EncodeForm(const Kept
         launch.arguments.push_back({copies[a.packed], 0});
       } else if (a.packed >= 0) {
         const PackedSlot& packed = plan_.packed[a.packed];
-        AddLaunch(packed.kernel, Packs(packed, {temporaries, at}, {binding_[packed.slot], 0}),
+        AddKernel(packed.kernel, Packs(packed, {temporaries, at}, {binding_[packed.slot], 0}),
                   &commands);
         launch.arguments.push_back({temporaries, at});
         at += aligned(packed.bytes);
@@ -158,7 +148,7 @@ absl::StatusOr<PlannedExecutable::Form> PlannedExecutable::EncodeForm(const Kept
         launch.arguments.push_back({binding_[static_cast<size_t>(a.slot)], 0});
       }
     }
-    AddLaunch(kernel, std::move(launch), &commands);
+    AddKernel(kernel, std::move(launch), &commands);
   }
   form.segments = commands.size();
   TG_ASSIGN_OR_RETURN(form.slices, EncodeSlices(runs_->device, std::move(commands)));

@@ -42,6 +42,23 @@ class Direct final : public RunQueues {
 
 }  // namespace
 
+void AddLaunch(const Launch& whole, double seconds, int64_t segments,
+               std::vector<PredictedCommand>* commands) {
+  const auto cut = [&](int64_t i) {
+    return whole.iterations / segments * i + std::min(i, whole.iterations % segments);
+  };
+  const auto parts = static_cast<double>(segments);
+  for (int64_t s = 0; s < segments; ++s) {
+    Command command;
+    command.launch = whole;
+    command.launch.begin = cut(s);
+    command.launch.iterations = cut(s + 1) - cut(s);
+    command.launch.flops = whole.flops / parts;
+    command.launch.bytes = whole.bytes / parts;
+    commands->push_back({std::move(command), seconds / parts});
+  }
+}
+
 absl::StatusOr<std::shared_ptr<const std::vector<RunSlice>>> EncodeSlices(
     Device& device, std::vector<PredictedCommand> commands) {
   auto slices = std::make_shared<std::vector<RunSlice>>();

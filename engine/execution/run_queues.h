@@ -23,6 +23,11 @@ struct PredictedCommand {
   double seconds = 0;
 };
 
+// Cuts a launch of all iterations, flops and bytes, predicted to take `seconds`, into `segments`
+// launches in order, as equal as whole iterations allow.
+void AddLaunch(const Launch& whole, double seconds, int64_t segments,
+               std::vector<PredictedCommand>* commands);
+
 // Cuts the commands into slices of at most kSegmentSeconds, as far as single commands allow. There
 // is at least one slice.
 absl::StatusOr<std::shared_ptr<const std::vector<RunSlice>>> EncodeSlices(

@@ -57,6 +57,7 @@ KernelSearch::~KernelSearch() {
     const std::lock_guard lock(mutex_);
     stop_ = true;
     if (running_ != nullptr) running_->Cancel();
+    cancellation_->Cancel();
   }
   wake_.notify_all();
   thread_.join();
@@ -77,7 +78,8 @@ void KernelSearch::Loop() {
 
 // A program waits until the device has nothing else, though not for ever, and then for its tenant's
 // turn.
-MeasureOptions KernelSearch::MeasureFor(Device& device, const HotKernel& kernel, Tenant* tenant) {
+MeasureOptions KernelSearch::MeasureFor(Device& device, const HotKernel& kernel,
+                                        std::shared_ptr<Tenant> tenant) {
   MeasureOptions options;
   options.memory_bytes = device.memory_limit() / kScratchShare;
   if (tenant != nullptr) {
@@ -86,29 +88,35 @@ MeasureOptions KernelSearch::MeasureFor(Device& device, const HotKernel& kernel,
   const auto queues = std::make_shared<SessionQueues>(&devices_, kernel.share);
   FairQueue* const queue = devices_.queue(device, QueueKind::kCompute);
   options.run = [&device, queues, queue, tenant, this](
-                    std::shared_ptr<const CommandBuffer> commands,
+                    std::shared_ptr<const std::vector<RunSlice>> slices,
                     const std::vector<BufferView>& bindings) -> absl::StatusOr<double> {
     if (queue != nullptr) queue->Drained().Wait(kIdleWait).IgnoreError();
     const auto taken = std::make_shared<DeviceTime>();
+    // Each slice is charged when it ends, also where nobody waits for the program any more.
+    taken->ended_slice = [tenant, metrics = &metrics_](int64_t ns) {
+      metrics->Add(Metric::kSearchDeviceNs, ns);
+      if (tenant != nullptr) tenant->device_time->Correct(0, ns);
+    };
     QueuesForRun low(queues.get(), Priority::kLow, INT64_MAX, taken);
     SlicedWork work;
-    work.slices = std::make_shared<const std::vector<RunSlice>>(
-        std::vector<RunSlice>{{std::move(commands), 0}});
+    work.slices = std::move(slices);
     work.bindings = bindings;
+    const auto cancellation = std::make_shared<Cancellation>(cancellation_, nullptr, INT64_MAX);
+    work.cancellation = cancellation;
     TG_ASSIGN_OR_RETURN(const TimelinePoint point,
                         low.Submit(device, QueueKind::kCompute, std::move(work)));
-    TG_RETURN_IF_ERROR(point.Wait(kRunWait));
-    const int64_t ns = taken->ns.load(std::memory_order_relaxed);
-    metrics_.Add(Metric::kSearchDeviceNs, ns);
-    if (tenant != nullptr) tenant->device_time->Correct(0, ns);
-    return static_cast<double>(ns) * 1e-9;
+    const absl::Status ended = point.Wait(kRunWait);
+    if (absl::IsDeadlineExceeded(ended)) cancellation->Cancel();  // its buffers are used no more
+    TG_RETURN_IF_ERROR(ended);
+    return static_cast<double>(taken->ns.load(std::memory_order_relaxed)) * 1e-9;
   };
   return options;
 }
 
 absl::StatusOr<FoundList> KernelSearch::SearchOn(Device& device, const HotKernel& kernel,
-                                                 Tenant* tenant, Budget* budget) {
-  const ChargedTime charged(tenant, budget);
+                                                 const std::shared_ptr<Tenant>& tenant,
+                                                 Budget* budget) {
+  const ChargedTime charged(tenant.get(), budget);
   DeviceMeasure measure(device, services_.compiler, MeasureFor(device, kernel, tenant));
   SearchOptions options;
   options.seconds = options_.seconds;
@@ -145,13 +153,15 @@ void KernelSearch::Search(const HotKernel& kernel) {
     running_ = &budget;
   }
   const int64_t begin = SteadyNs();
-  const auto list = SearchOn(**device, kernel, tenant.ok() ? tenant->get() : nullptr, &budget);
+  const auto list = SearchOn(**device, kernel, tenant.ok() ? *tenant : nullptr, &budget);
   {
     const std::lock_guard lock(mutex_);
     running_ = nullptr;
   }
   metrics_.Add(Metric::kSearchNs, SteadyNs() - begin);
   if (!list.ok()) {
+    // The device was busy, which says nothing of the kernel.
+    if (absl::IsDeadlineExceeded(list.status())) services_.heat->PutBack(kernel.key);
     Log(LogLevel::kWarning, "search_failed",
         {{"kernel", kernel.name}, {"error", list.status().message()}});
     return;

@@ -41,9 +41,10 @@ class KernelSearch {
  private:
   void Loop();
   void Search(const HotKernel& kernel);
-  absl::StatusOr<FoundList> SearchOn(Device& device, const HotKernel& kernel, Tenant* tenant,
-                                     Budget* budget);
-  MeasureOptions MeasureFor(Device& device, const HotKernel& kernel, Tenant* tenant);
+  absl::StatusOr<FoundList> SearchOn(Device& device, const HotKernel& kernel,
+                                     const std::shared_ptr<Tenant>& tenant, Budget* budget);
+  MeasureOptions MeasureFor(Device& device, const HotKernel& kernel,
+                            std::shared_ptr<Tenant> tenant);
 
   const Options options_;
   const DevicePool& devices_;
@@ -53,7 +54,9 @@ class KernelSearch {
   Metrics& metrics_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool stop_ = false;          // under mutex_
+  bool stop_ = false;  // under mutex_
+  // Of all programs that are measured.
+  const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();
   Budget* running_ = nullptr;  // under mutex_: of the search that runs
   std::thread thread_;         // last: it uses the rest
 };
