@@ -11,38 +11,10 @@
 
 #include "engine/lowering/choose/candidates.h"
 #include "engine/lowering/lower.h"
+#include "engine/lowering/test_product.h"
 
 namespace telegrad {
 namespace {
-
-FrozenGraph MatrixProduct(int64_t m, int64_t n, int64_t k) {
-  Graph g;
-  const UOp i = g.Range(0, AxisType::kLoop, g.Index(m)),
-            j = g.Range(1, AxisType::kLoop, g.Index(n));
-  const UOp r = g.Range(2, AxisType::kReduce, g.Index(k));
-  const auto at = [&](UOp row, int64_t width, UOp column) {
-    return g.Make(Op::kAdd, {g.Make(Op::kMul, {row, g.Index(width)}), column});
-  };
-  const auto load = [&](int64_t slot, int64_t elements, UOp index) {
-    const UOp memory = g.Param(slot, DType::kFloat32, Shape{elements});
-    return g.Make(Op::kLoad, {g.Make(Op::kIndex, {memory, index})});
-  };
-  const UOp product = g.Make(Op::kMul, {load(1, m * k, at(i, k, r)), load(2, k * n, at(r, n, j))});
-  const UOp sum =
-      g.Make(Op::kReduce, DType::kVoid, {product, r}, {static_cast<int64_t>(ReduceKind::kAdd)});
-  const UOp to = g.Make(Op::kIndex, {g.Param(0, DType::kFloat32, Shape{m * n}), at(i, n, j)});
-  const UOp store = g.Make(Op::kStore, {to, sum});
-  return Freeze(g.Make(Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {store, i, j}, {})}));
-}
-
-Target Processor() {
-  Target target;
-  target.arch = "x86-64";
-  target.vector_bytes = 64;
-  target.vector_registers = 32;
-  target.threads = 2;
-  return target;
-}
 
 class MadeUpClock final : public Measure {
  public:
@@ -63,7 +35,7 @@ SearchOptions Few() { return {.seconds = 3600, .most_measured = 150}; }
 absl::StatusOr<SearchResult> SearchBy(MadeUpClock& clock, const SearchOptions& options = Few(),
                                       Budget* budget = nullptr) {
   Budget own;
-  return SearchMoves(MatrixProduct(96, 96, 64), Processor(), {}, clock, options,
+  return SearchMoves(TestProduct(96, 96, 64), TestProcessor(), {}, clock, options,
                      budget == nullptr ? &own : budget);
 }
 
@@ -163,8 +135,8 @@ TEST(Search, SaysHowFarItIs) {
 // The candidate of the least predicted cost is what lowering does without a search.
 TEST(Candidates, TheFirstIsTheHeuristics) {
   for (const auto& [m, n, k] : {std::tuple(96, 96, 64), std::tuple(37, 131, 77)}) {
-    const FrozenGraph kernel = MatrixProduct(m, n, k);
-    const Target target = Processor();
+    const FrozenGraph kernel = TestProduct(m, n, k);
+    const Target target = TestProcessor();
     Budget budget;
     auto space = MoveSpace::Open(kernel, target, {}, &budget);
     ASSERT_TRUE(space.ok()) << space.status();

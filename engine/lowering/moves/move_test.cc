@@ -9,6 +9,7 @@
 #include "engine/ir/text.h"
 #include "engine/lowering/choose/move_space.h"
 #include "engine/lowering/lower.h"
+#include "engine/lowering/test_product.h"
 
 namespace telegrad {
 namespace {
@@ -59,36 +60,6 @@ TEST(Moves, MalformedOnesAreNamed) {
   EXPECT_FALSE(ParseMoves(many).ok());
 }
 
-// c[i, j] = sum over k of a[i, k] * b[k, j].
-FrozenGraph Product(int64_t m, int64_t n, int64_t k) {
-  Graph g;
-  const UOp i = g.Range(0, AxisType::kLoop, g.Index(m)),
-            j = g.Range(1, AxisType::kLoop, g.Index(n));
-  const UOp r = g.Range(2, AxisType::kReduce, g.Index(k));
-  const auto at = [&](UOp row, int64_t width, UOp column) {
-    return g.Make(Op::kAdd, {g.Make(Op::kMul, {row, g.Index(width)}), column});
-  };
-  const auto load = [&](int64_t slot, int64_t elements, UOp index) {
-    const UOp memory = g.Param(slot, DType::kFloat32, Shape{elements});
-    return g.Make(Op::kLoad, {g.Make(Op::kIndex, {memory, index})});
-  };
-  const UOp product = g.Make(Op::kMul, {load(1, m * k, at(i, k, r)), load(2, k * n, at(r, n, j))});
-  const UOp sum =
-      g.Make(Op::kReduce, DType::kVoid, {product, r}, {static_cast<int64_t>(ReduceKind::kAdd)});
-  const UOp to = g.Make(Op::kIndex, {g.Param(0, DType::kFloat32, Shape{m * n}), at(i, n, j)});
-  const UOp store = g.Make(Op::kStore, {to, sum});
-  return Freeze(g.Make(Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {store, i, j}, {})}));
-}
-
-Target WideCpu() {
-  Target target;
-  target.arch = "x86-64";
-  target.vector_bytes = 64;
-  target.vector_registers = 32;
-  target.threads = 2;
-  return target;
-}
-
 TEST(Moves, WhatAKernelCannotHaveIsRefusedWithAReason) {
   const std::pair<const char*, const char*> cpu[] = {
       {"UPCAST r9 2", "the kernel has no such range"},
@@ -125,7 +96,7 @@ TEST(Moves, WhatAKernelCannotHaveIsRefusedWithAReason) {
       {"UNROLL r2 8, STAGE r2 8", "are workgroups"},
       {"LOCAL r2 8 axis 0, STAGE r2 8, GROUP r0, GROUP r1", "do not share a staged fold"},
   };
-  const FrozenGraph kernel = Product(48, 48, 32);
+  const FrozenGraph kernel = TestProduct(48, 48, 32);
   const auto refuses = [&](const Target& target, const char* text, const char* why) {
     Budget budget;
     const auto program = Lower(kernel, target, "k", &budget, nullptr, {.moves = text});
@@ -133,14 +104,15 @@ TEST(Moves, WhatAKernelCannotHaveIsRefusedWithAReason) {
     EXPECT_THAT(program.status().message(), HasSubstr(why)) << text;
   };
   const Target device = *NvidiaTarget(8, 0, 4, 163840);
-  for (const auto& [text, why] : cpu) refuses(WideCpu(), text, why);
+  for (const auto& [text, why] : cpu) refuses(TestProcessor(), text, why);
   for (const auto& [text, why] : gpu) refuses(device, text, why);
 }
 
 TEST(Moves, TheHeuristicsListMakesTheSameProgram) {
-  for (const Target& target : {WideCpu(), *NvidiaTarget(8, 0, 4, 163840), OpenClProcessor(2, 64)}) {
+  for (const Target& target :
+       {TestProcessor(), *NvidiaTarget(8, 0, 4, 163840), OpenClProcessor(2, 64)}) {
     for (const auto& [m, n, k] : {std::tuple(48, 48, 32), std::tuple(7, 131, 77)}) {
-      const FrozenGraph kernel = Product(m, n, k);
+      const FrozenGraph kernel = TestProduct(m, n, k);
       Budget budget;
       const auto chosen = Lower(kernel, target, "k", &budget);
       ASSERT_TRUE(chosen.ok()) << chosen.status();
