@@ -1,4 +1,5 @@
-// The heuristic. It predicts cycles for every choice among a few hundred and takes the least:
+// The heuristic. It predicts cycles (tile_cost.h) for every choice among a few hundred and takes
+// the least:
 //
 //   lanes     the range that becomes vectors: one for each work, its own if it folds
 //   tile      other ranges that some load does not depend on: upcasting them reuses that load from
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
 #include <optional>
 
 #include "engine/lowering/block_choice.h"
@@ -22,57 +22,23 @@
 #include "engine/lowering/moves.h"
 #include "engine/lowering/shared_loops.h"
 #include "engine/lowering/stage.h"
+#include "engine/lowering/tile_cost.h"
 
 namespace telegrad {
 namespace {
 
-constexpr double kMaxReplicated = 4000;  // operations in the innermost loop, of all replicas
-constexpr double kMaxUnrolled = 200;     // the same of a window
-constexpr double kMaxMasked = 1000;      // of one whose masks only then do not change in the loop
-constexpr int64_t kMinCopies = 4;        // of a tile that is worth a peel
-constexpr double kMinOutside = 64;       // iterations around it, for each thread
-constexpr int64_t kMinShared = 3;        // of a loop that overhangs, for each thread
-constexpr size_t kMaxNodes = 2000;       // a larger kernel is not tiled
+// Operations of all iterations of a window that is unrolled; and of one whose masks only then do
+// not change in the loop.
+constexpr double kMaxUnrolled = 200, kMaxMasked = 1000;
+constexpr int64_t kMinCopies = 4;   // of a tile that is worth a peel
+constexpr double kMinOutside = 64;  // iterations around it, for each thread
+constexpr int64_t kMinShared = 3;   // of a loop that overhangs, for each thread
+constexpr size_t kMaxNodes = 2000;  // a larger kernel is not tiled
 
-// Cycles, of a processor that loads twice and computes twice in each.
-constexpr double kLoad = 0.5, kStore = 1, kOperation = 0.5, kUnaligned = 0.3, kShuffle = 0.8;
-constexpr double kLaneGate = 0.7, kBranch = 1.5, kGather = 0.8;
-constexpr double kLoop = 1.5;  // of an iteration
-constexpr double kFirstLevelCacheBytes = 32 << 10;
-constexpr int64_t kPage = 4096;
-constexpr double kEvicted = 4;  // of a load that the first-level cache has lost
-constexpr double kSecondLevelCyclesPerByte = 1.0 / 20;  // from the second-level cache
-// From the cache that all workers share, of rows that the processor loads ahead.
-constexpr double kSharedCyclesPerByte = 1.0 / 60;
-constexpr int64_t kMaxBlocks = 8;     // that a panel of windows is copied in
-constexpr int kMaxStride = 4;         // of lanes that are loaded as whole vectors
-constexpr int64_t kSquares = 8;       // in a row of a block's panel
 constexpr int64_t kMinUnitRows = 64;  // of a product, for which the other operand is copied once
 constexpr int64_t kChains = 8;        // accumulators that hide the latency of an addition
 
 constexpr int64_t kAmounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16};
-
-// How one work runs: at most three ranges are upcast.
-struct Tile {
-  int lanes = -1;
-  int64_t width = 1;
-  struct Part {
-    int range = -1;
-    int64_t amount = 1;
-  };
-  Part parts[3];
-
-  int64_t Copies(RangeSet set) const {
-    int64_t n = 1;
-    for (const Part& p : parts) n *= Has(set, p.range) ? p.amount : 1;
-    return n;
-  }
-  int64_t Of(int range) const {
-    int64_t n = range == lanes ? width : 1;
-    for (const Part& p : parts) n *= p.range == range ? p.amount : 1;
-    return n;
-  }
-};
 
 class CpuHeuristic {
  public:
@@ -83,17 +49,10 @@ class CpuHeuristic {
         target_(target),
         peels_(peels),
         rank_(rank),
-        room_(kMaxRanges - static_cast<int>(s_.size.size())) {
-    for (int r : s_.outer) outer_ |= Bit(r);
-    for (const Work& work : s_.works) {
-      for (const MemoryAccess& a : work.accesses) {
-        for (RangeSet set = a.store ? a.ranges : 0; set != 0; set &= set - 1) {
-          const int r = std::countr_zero(set);
-          if (a.stride[r] != 1) scattered_ |= Bit(r);
-        }
-      }
-    }
-  }
+        room_(kMaxRanges - static_cast<int>(s_.size.size())),
+        cost_(s_, target_) {}
+  CpuHeuristic(const CpuHeuristic&) = delete;
+  CpuHeuristic& operator=(const CpuHeuristic&) = delete;
 
   MoveList Run() {
     std::vector<size_t> order(s_.works.size());
@@ -107,7 +66,7 @@ class CpuHeuristic {
       // A sum of products in a nest of its own has a tile of its own.
       const bool apart = work.is_reduce() && (work.all & taken_ & ~s_.whole) == 0;
       const Tile tile = Best(work, (first || apart) && small, first ? rank_ : 0);
-      if (first) predicted_ = Cycles(work, tile);
+      if (first) predicted_ = cost_.Cycles(work, tile);
       Apply(work, tile, first, first || apart);
       taken_ |= work.all;
     }
@@ -148,7 +107,7 @@ class CpuHeuristic {
           tile.parts[parts++] = {r, m.amount};
         }
       }
-      cycles += Cycles(work, tile);
+      cycles += cost_.Cycles(work, tile);
     }
     return cycles;
   }
@@ -156,26 +115,10 @@ class CpuHeuristic {
  private:
   double Weight(const Work& work) const {
     double cost = 0;
-    for (const Work::Operation& o : work.operations) cost += o.cost / Repeats(work, o.ranges, {});
+    for (const Work::Operation& o : work.operations)
+      cost += o.cost / cost_.Repeats(work, o.ranges, {});
     return s_.Iterations(work.all) * (cost + static_cast<double>(work.accesses.size())) *
            (work.is_reduce() ? 1 : 0.5);
-  }
-
-  // Iterations of the loops of a store that are inside of all those that an operation depends on:
-  // it is done once for all of them, as what a row is divided by.
-  double Repeats(const Work& work, RangeSet ranges, const Tile& tile) const {
-    if (work.is_reduce()) return 1;
-    const auto last =
-        std::find_if(s_.outer.rbegin(), s_.outer.rend(), [&](int r) { return Has(ranges, r); });
-    RangeSet inside = work.all & ~ranges;
-    for (auto r = last; r != s_.outer.rend(); ++r) inside &= ~Bit(*r);
-    if ((ranges & ~outer_) != 0) return 1;  // of some loop of an inner nest
-    double n = 1;
-    for (; inside != 0; inside &= inside - 1) {
-      const int r = std::countr_zero(inside);
-      n *= std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
-    }
-    return n;
   }
 
   // Lanes are as many as fit into a register of the widest element that is loaded, computed or
@@ -193,238 +136,6 @@ class CpuHeuristic {
     return std::ranges::all_of(s_.works, [&](const Work& w) {
       return !Has(w.all, range) || (w.all & vectors_ & ~Bit(range)) == 0;
     });
-  }
-
-  // `reuse`: how often a load whose lanes lie far apart is read from a copy, if it is copied first.
-  double LoadCycles(const MemoryAccess& a, const Tile& tile, double reuse = 1) const {
-    if (std::isinf(reuse) && Has(a.ranges, tile.lanes)) return kLoad;
-    if (reuse > 1 && IsRough(a, tile)) return kLoad + (LoadCycles(a, tile) + kStore) / reuse;
-    double gate = 0;
-    if (IsMasked(a, tile)) {
-      gate = kLaneGate;
-    } else if (a.gate != 0) {
-      gate = kBranch;
-    }
-    if (!Has(a.ranges, tile.lanes)) return kLoad + gate;
-    const int64_t stride = a.stride[tile.lanes];
-    if (stride == 1) return kLoad + (tile.width * a.bytes > 32 ? kUnaligned : 0) + gate;
-    if (stride > 1 && stride <= kMaxStride && !a.store) {
-      return static_cast<double>(stride) * (kLoad + kUnaligned + kShuffle) + gate;
-    }
-    const double exchanges = kShuffle * std::log2(static_cast<double>(tile.width));
-    if (reuse > 1) return kLoad + (2 * kLoad + exchanges) / reuse;
-    if (IsSquare(a, tile)) return kLoad + kUnaligned + exchanges;
-    return static_cast<double>(tile.width) * kGather * (a.store ? 2 : 1) + 2;
-  }
-
-  // Whether lanes have gates of their own: the kernel's, or those of a tile that is rounded up.
-  bool IsMasked(const MemoryAccess& a, const Tile& tile) const {
-    if (Has(a.gate, tile.lanes)) return true;
-    return s_.once && Has(a.ranges, tile.lanes) && s_.size[tile.lanes] % tile.Of(tile.lanes) != 0;
-  }
-
-  // Whether a load of lanes is more than that of a whole vector, but for lanes that lie far apart.
-  bool IsRough(const MemoryAccess& a, const Tile& tile) const {
-    if (a.store || !Has(a.ranges, tile.lanes)) return false;
-    return IsMasked(a, tile) || (a.stride[tile.lanes] != 1 && a.stride[tile.lanes] <= kMaxStride);
-  }
-
-  // Whether lanes that lie far apart are loaded as whole vectors of what lies between, because the
-  // tile has as many neighbours of each: see engine/render/transposes.h.
-  bool IsSquare(const MemoryAccess& a, const Tile& tile) const {
-    return tile.lanes >= 0 && IsFar(a, tile.lanes) &&
-           std::ranges::any_of(tile.parts, [&](const Tile::Part& p) {
-             return p.range >= 0 && p.range != tile.lanes && a.stride[p.range] == 1 &&
-                    p.amount % tile.width == 0;
-           });
-  }
-  static double AccumulatorBytes(const Work& work, const Tile& tile) {
-    return static_cast<double>(tile.Copies(~RangeSet{0}) * tile.width *
-                               ByteSize(work.root.dtype()));
-  }
-
-  // How often a fold reads what it loads in lanes that lie apart or have gates, where the loops can
-  // be ordered so that it is copied first; else 1. See stage.h.
-  double ReuseOf(const Work& work, const MemoryAccess& a, const Tile& tile) const {
-    if (!work.is_reduce() || tile.lanes < 0) return 1;
-    if (IsPacked(work, a, tile)) return HUGE_VAL;
-    const bool rough = IsRough(a, tile) && s_.whole == 0;
-    if (!rough && !IsFar(a, tile.lanes)) return 1;
-    const RangeSet kept = work.all & ~work.own, panel_of = a.ranges | a.gate;
-    if (s_.outer.size() > kMaxOrdered || !Has(kept, tile.lanes)) return 1;
-    double reuse = 1;
-    for (RangeSet set = kept & ~panel_of; set != 0; set &= set - 1) {
-      const int r = std::countr_zero(set);
-      reuse *= std::floor(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
-    }
-    if (reuse < kMinReuse) return 1;
-    // What is stored stays in its order: two operands cannot both be read as they lie.
-    if (Has(scattered_, tile.lanes)) return 1;
-    // Loops of an inner nest keep their order: what it reads in them is copied as a whole.
-    const RangeSet inner = kept & ~outer_;
-    if (rough) {
-      double bytes = static_cast<double>(a.bytes);
-      for (RangeSet set = panel_of; set != 0; set &= set - 1) {
-        const int r = std::countr_zero(set);
-        bytes *= static_cast<double>(Has(work.own | inner, r) ? s_.size[r] : tile.Of(r));
-      }
-      if ((panel_of & work.own) == 0) return 1;
-      if (bytes <= PanelBytes(target_)) return reuse;
-      // A block of the longest folded range at a time, if the cache has room for the accumulators
-      // of as many tiles as make it worth a copy (block_choice.cc).
-      int64_t longest = 1;
-      for (RangeSet set = work.own; set != 0; set &= set - 1) {
-        longest = std::max(longest, s_.size[std::countr_zero(set)]);
-      }
-      const bool blocks = inner == 0 && kMaxBlocks * PanelBytes(target_) >= bytes &&
-                          longest >= kMaxBlocks * kSquares &&
-                          kMinReuse * AccumulatorBytes(work, tile) <= PartBytes(target_);
-      return blocks ? reuse : 1;
-    }
-    if (s_.Iterations(a.ranges & (inner | work.own)) * static_cast<double>(a.bytes) >
-        (inner != 0 ? PanelBytes(target_) : HUGE_VAL)) {
-      return 1;
-    }
-    // Squares fill the copy, and one that is too large has divisors to be made in blocks.
-    const double panel = s_.Iterations(a.ranges & work.own) *
-                         static_cast<double>(tile.Copies(a.ranges) * tile.width * a.bytes);
-    const int64_t squares = panel > PanelBytes(target_) ? kSquares * tile.width : tile.width;
-    bool rows = false;
-    for (RangeSet set = work.own & a.ranges; set != 0; set &= set - 1) {
-      const int r = std::countr_zero(set);
-      rows |= a.stride[r] == 1 && s_.size[r] % squares == 0;
-    }
-    return rows ? reuse : 1;
-  }
-
-  // Whether its lanes are read from a copy of a weight, which is made once. What is stored stays in
-  // its order.
-  bool IsPacked(const Work& work, const MemoryAccess& a, const Tile& tile) const {
-    return !Has(work.own, tile.lanes) && Has(a.ranges, tile.lanes) && s_.IsPackable(work, a) &&
-           !Has(scattered_, tile.lanes) && s_.outer.size() <= kMaxOrdered;
-  }
-
-  bool IsFar(const MemoryAccess& a, int lanes) const {
-    return !a.store && a.gate == 0 && !s_.once && a.stride[lanes] > kMaxStride;
-  }
-
-  // Whether the rows that a fold walks along, an element of each at a time, are so far apart that
-  // their lines fall onto the same few sets of the first-level cache, more than a set keeps. That
-  // cache finds a line by its place in a page.
-  bool Conflicts(const Work& work, const MemoryAccess& a, const Tile& tile) const {
-    if (!work.is_reduce() || a.store || Has(a.ranges, tile.lanes)) return false;
-    bool along = false;
-    for (RangeSet set = work.own & a.ranges; set != 0; set &= set - 1) {
-      along |= a.stride[std::countr_zero(set)] == 1;
-    }
-    return along && std::ranges::any_of(tile.parts, [&](const Tile::Part& p) {
-             if (p.range < 0 || a.stride[p.range] == 0 || a.stride[p.range] == kIrregular)
-               return false;
-             const int64_t step = std::gcd(a.stride[p.range] * a.bytes, kPage);
-             const int64_t sets = kPage / std::max<int64_t>(step, static_cast<int64_t>(kLineBytes));
-             const int64_t ways = static_cast<int64_t>(kFirstLevelCacheBytes) / kPage;
-             return p.amount > sets * ways * 3 / 4;  // other operands want some, too
-           });
-  }
-
-  // What one copy of a load brings into the first-level cache, where neighbours are used later.
-  double BytesOf(const MemoryAccess& a, const Tile& tile) const {
-    const int64_t stride = tile.lanes < 0 ? 0 : a.stride[tile.lanes];
-    const auto bytes = static_cast<double>(a.bytes), width = static_cast<double>(tile.width);
-    if (stride == 0) return bytes;
-    if (IsSquare(a, tile)) return bytes * width;
-    if (stride == kIrregular) return width * kLineBytes;
-    return width * std::min(kLineBytes, bytes * static_cast<double>(std::abs(stride)));
-  }
-
-  // Predicted cycles of all iterations; infinite where the tile does not fit.
-  double Cycles(const Work& work, const Tile& tile) const {
-    double memory = 0, compute = 0, stores = 0, bytes = 0, again = 0;
-    int64_t operands = 1 << 20, loads = 0;
-    for (const MemoryAccess& a : work.accesses) {
-      const double reuse = ReuseOf(work, a, tile);
-      const double one = LoadCycles(a, tile, reuse) + (Conflicts(work, a, tile) ? kEvicted : 0);
-      const double cycles = static_cast<double>(tile.Copies(a.ranges)) * one;
-      (a.store ? stores : memory) += cycles;
-      if (a.store) continue;
-      if (reuse > 1 && !std::isinf(reuse) && IsRough(a, tile)) again += RereadCycles(work, a, tile);
-      ++loads;
-      bytes += static_cast<double>(tile.Copies(a.ranges)) *
-               (reuse > 1 ? static_cast<double>(a.bytes * tile.width) : BytesOf(a, tile));
-      operands = std::min(operands, tile.Copies(a.ranges));
-    }
-    for (const Work::Operation& o : work.operations) {
-      compute += kOperation * o.cost * static_cast<double>(tile.Copies(o.ranges)) /
-                 Repeats(work, o.ranges, tile);
-    }
-    const int64_t values = tile.Copies(~RangeSet{0});
-    if (work.is_reduce()) {
-      const int64_t registers = values + (loads > 1 ? operands : 0) + 1;
-      if (values > 1 && registers > target_.vector_registers) return HUGE_VAL;
-    } else {
-      memory += stores;
-    }
-    if (compute / kOperation > kMaxReplicated) return HUGE_VAL;
-    double iterations = 1;
-    for (RangeSet set = work.all; set != 0; set &= set - 1) {
-      const int r = std::countr_zero(set);
-      iterations *= std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
-    }
-    // What a fold walks over seldom stays in the first-level cache until the next tile.
-    if (work.is_reduce() && FoldedIterations(work, tile) * bytes > kFirstLevelCacheBytes) {
-      memory = std::max(memory, bytes * kSecondLevelCyclesPerByte);
-    }
-    const double one = std::max(memory, compute) + 0.2 * std::min(memory, compute) + kLoop;
-    double total = iterations * one + again;
-    // What a folded result costs to store, and to add up over its lanes.
-    if (work.is_reduce())
-      total += iterations / FoldedIterations(work, tile) * StoreCycles(work, tile);
-    return total;
-  }
-
-  // Of other operands that do not stay in the worker's cache: each copy of `a` reads them again.
-  double RereadCycles(const Work& work, const MemoryAccess& a, const Tile& tile) const {
-    double cycles = 0;
-    for (const MemoryAccess& other : work.accesses) {
-      if (&other == &a || other.store) continue;
-      const double bytes = std::min(s_.Iterations(other.ranges) * static_cast<double>(other.bytes),
-                                    other.buffer_bytes);
-      if (bytes <= PanelBytes(target_)) continue;
-      double copies = 1;
-      for (RangeSet set = (a.ranges | a.gate) & ~work.own & ~other.ranges; set; set &= set - 1) {
-        const int r = std::countr_zero(set);
-        copies *= std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
-      }
-      cycles += (copies - 1) * bytes * kSharedCyclesPerByte;
-    }
-    return cycles;
-  }
-
-  double FoldedIterations(const Work& work, const Tile& tile) const {
-    double n = 1;
-    for (RangeSet set = work.own; set != 0; set &= set - 1) {
-      const int r = std::countr_zero(set);
-      n *= std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
-    }
-    return n;
-  }
-
-  // Of the stores that a fold's tile ends in, once for each time that the fold is done.
-  double StoreCycles(const Work& work, const Tile& tile) const {
-    const RangeSet kept = work.all & ~work.own;
-    if (Has(work.own, tile.lanes)) {
-      return static_cast<double>(tile.Copies(kept)) * 2 *
-             std::log2(static_cast<double>(tile.width) + 1);
-    }
-    double cycles = static_cast<double>(tile.Copies(kept));
-    for (const Work& other : s_.works) {
-      for (const MemoryAccess& a : other.accesses) {
-        if (a.store && (a.ranges & ~kept) == 0) {
-          cycles += static_cast<double>(tile.Copies(kept)) * LoadCycles(a, tile);
-        }
-      }
-    }
-    return cycles;
   }
 
   // Amounts that leave a remainder move the last tile back, which is wrong where an element may be
@@ -456,7 +167,7 @@ class CpuHeuristic {
       best.width = lanes_[best.lanes];
       return best;
     }
-    double least = Cycles(work, best);
+    double least = cost_.Cycles(work, best);
     const RangeSet kept = work.all & s_.loops & ~work.own & ~s_.whole;
     std::vector<int> candidates{-1};
     for (RangeSet set = kept | (work.own & ~s_.whole); set != 0; set &= set - 1) {
@@ -473,7 +184,7 @@ class CpuHeuristic {
     }
     std::vector<std::pair<double, Tile>> ranked;  // only where another than the best is wanted
     const auto consider = [&](const Tile& tile) {
-      const double cycles = Cycles(work, tile);
+      const double cycles = cost_.Cycles(work, tile);
       if (rank > 0 && !std::isinf(cycles)) ranked.emplace_back(cycles, tile);
       if (cycles < least) {
         least = cycles;
@@ -532,7 +243,7 @@ class CpuHeuristic {
   std::vector<int> RowsOf(const Work& work, int lanes) const {
     std::vector<int> rows;
     for (const MemoryAccess& a : work.accesses) {
-      if (lanes < 0 || !IsFar(a, lanes)) continue;
+      if (lanes < 0 || !cost_.IsFar(a, lanes)) continue;
       for (RangeSet set = a.ranges & s_.loops & ~s_.whole; set != 0; set &= set - 1) {
         const int r = std::countr_zero(set);
         if (a.stride[r] == 1 && std::ranges::find(rows, r) == rows.end()) rows.push_back(r);
@@ -547,7 +258,7 @@ class CpuHeuristic {
     return work.is_reduce() && Has(work.all & ~work.own, tile.lanes) &&
            std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
              return Has(a.gate, tile.lanes) && (a.gate & work.own) != 0 &&
-                    ReuseOf(work, a, tile) == 1;
+                    cost_.ReuseOf(work, a, tile) == 1;
            });
   }
 
@@ -560,7 +271,7 @@ class CpuHeuristic {
     // With a copy, the loop over lanes is the outer one: threads have to share it evenly.
     const bool shared = computed(lanes) / lanes >= kMinShared * target_.threads;
     return std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
-      return IsMasked(a, tile) && !(shared && ReuseOf(work, a, tile) > 1);
+      return cost_.IsMasked(a, tile) && !(shared && cost_.ReuseOf(work, a, tile) > 1);
     });
   }
 
@@ -737,8 +448,7 @@ class CpuHeuristic {
   bool exhausted_ = false;  // there are not so many tiles
   int heaviest_ = -1;       // the work that is tiled
   int room_;                // for ranges: every split and peel makes one more
-  RangeSet outer_ = 0;      // the loops that can be ordered
-  RangeSet scattered_ = 0;  // in which some store is not contiguous
+  const TileCost cost_;
   RangeSet vectors_ = 0, peeled_ = 0;
   RangeSet taken_ = 0;  // of the works that have been looked at
   std::vector<int64_t> lanes_ = std::vector<int64_t>(kMaxRanges, 1);

@@ -14,6 +14,7 @@
 namespace telegrad {
 
 inline constexpr double kLineBytes = 64;  // of a cache
+inline constexpr double kFirstLevelCacheBytes = 32 << 10;
 // A copy that is read less often costs more than it saves.
 inline constexpr double kMinReuse = 6;
 

@@ -26,8 +26,7 @@
 namespace telegrad {
 namespace {
 
-constexpr double kFirstLevelBytes = 32 << 10;  // a panel that fits is as near without a copy
-constexpr double kFar = 1024;                  // bytes between rows
+constexpr double kFar = 1024;  // bytes between rows
 // Of rows that are nearer, which processors load ahead, a copy has to be read more often.
 constexpr double kMinReuseOfNear = 2 * kMinReuse;
 constexpr double kMaxPanelBytes = 768 << 10;  // of the private memory that a program may have
@@ -153,7 +152,7 @@ class Stager {
     }
     if (!vector || (panel.ranges & work.own) == 0) return {};
     panel.near = panel.whole() && !far;
-    if (panel.whole() && TouchedBytes(work, a, panel.ranges) < kFirstLevelBytes) return {};
+    if (panel.whole() && TouchedBytes(work, a, panel.ranges) < kFirstLevelCacheBytes) return {};
     return panel;
   }
 

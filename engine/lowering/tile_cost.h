@@ -1,0 +1,94 @@
+// What the heuristic predicts for one work with one register tile: cycles of a processor that loads
+// twice and computes twice in each. Nothing here chooses; heuristic.cc compares.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/lowering/kernel_shape.h"
+#include "engine/types/target.h"
+
+namespace telegrad {
+
+// How one work runs: at most three ranges are upcast.
+struct Tile {
+  int lanes = -1;
+  int64_t width = 1;
+  struct Part {
+    int range = -1;
+    int64_t amount = 1;
+  };
+  Part parts[3];
+
+  int64_t Copies(RangeSet set) const {
+    int64_t n = 1;
+    for (const Part& p : parts) n *= Has(set, p.range) ? p.amount : 1;
+    return n;
+  }
+  int64_t Of(int range) const {
+    int64_t n = range == lanes ? width : 1;
+    for (const Part& p : parts) n *= p.range == range ? p.amount : 1;
+    return n;
+  }
+};
+
+class TileCost {
+ public:
+  // Both outlive the object.
+  TileCost(const KernelShape& shape, const Target& target);
+
+  // Predicted cycles of all iterations; infinite where the tile does not fit.
+  double Cycles(const Work& work, const Tile& tile) const;
+
+  // Iterations of the loops of a store that are inside of all those that an operation depends on:
+  // it is done once for all of them, as what a row is divided by.
+  double Repeats(const Work& work, RangeSet ranges, const Tile& tile) const;
+
+  // Whether lanes have gates of their own: the kernel's, or those of a tile that is rounded up.
+  bool IsMasked(const MemoryAccess& a, const Tile& tile) const;
+
+  // How often a fold reads what it loads in lanes that lie apart or have gates, where the loops can
+  // be ordered so that it is copied first; else 1. See stage.h.
+  double ReuseOf(const Work& work, const MemoryAccess& a, const Tile& tile) const;
+
+  bool IsFar(const MemoryAccess& a, int lanes) const;
+
+ private:
+  // `reuse`: how often a load whose lanes lie far apart is read from a copy, if it is copied first.
+  double LoadCycles(const MemoryAccess& a, const Tile& tile, double reuse = 1) const;
+
+  // Whether a load of lanes is more than that of a whole vector, but for lanes that lie far apart.
+  bool IsRough(const MemoryAccess& a, const Tile& tile) const;
+
+  // Whether lanes that lie far apart are loaded as whole vectors of what lies between, because the
+  // tile has as many neighbours of each: see engine/render/transposes.h.
+  bool IsSquare(const MemoryAccess& a, const Tile& tile) const;
+
+  static double AccumulatorBytes(const Work& work, const Tile& tile);
+
+  // Whether its lanes are read from a copy of a weight, which is made once. What is stored stays in
+  // its order.
+  bool IsPacked(const Work& work, const MemoryAccess& a, const Tile& tile) const;
+
+  // Whether the rows that a fold walks along, an element of each at a time, are so far apart that
+  // their lines fall onto the same few sets of the first-level cache, more than a set keeps. That
+  // cache finds a line by its place in a page.
+  bool Conflicts(const Work& work, const MemoryAccess& a, const Tile& tile) const;
+
+  // What one copy of a load brings into the first-level cache, where neighbours are used later.
+  double BytesOf(const MemoryAccess& a, const Tile& tile) const;
+
+  // Of other operands that do not stay in the worker's cache: each copy of `a` reads them again.
+  double RereadCycles(const Work& work, const MemoryAccess& a, const Tile& tile) const;
+
+  double FoldedIterations(const Work& work, const Tile& tile) const;
+
+  // Of the stores that a fold's tile ends in, once for each time that the fold is done.
+  double StoreCycles(const Work& work, const Tile& tile) const;
+
+  const KernelShape& s_;
+  const Target& target_;
+  RangeSet outer_ = 0;      // the loops that can be ordered
+  RangeSet scattered_ = 0;  // in which some store is not contiguous
+};
+
+}  // namespace telegrad
