@@ -67,10 +67,27 @@ build() {  # PRESET
   step "configure $1" cmake --preset "$1" && step "build $1" cmake --build --preset "$1"
 }
 
+# Tests that fail beside others run once more, one at a time: a test that hangs on the machine's load is told from one
+# that is broken. The summary names those that only passed then, since each is a defect of the test or of what it tests.
 tests() {  # PRESET CTEST_ARGUMENT...
-  local preset=$1
+  local preset=$1 log=build/$1/Testing/Temporary/LastTestsFailed.log
   shift
-  step "test $preset" ctest --preset "$preset" -j "$jobs" "$@"
+  step "test $preset" run_twice "$preset" "$@"
+  if [ -s "$log.first" ]; then
+    summary+=("failed at first in $preset: $(cut -d: -f2 "$log.first" | sort -u | tr '\n' ' ')")
+  fi
+}
+
+# shellcheck disable=SC2317  # called by step
+run_twice() {  # PRESET CTEST_ARGUMENT...
+  local preset=$1 log=build/$1/Testing/Temporary/LastTestsFailed.log
+  shift
+  rm -f "$log" "$log.first"
+  ctest --preset "$preset" -j "$jobs" "$@" && return
+  [ -s "$log" ] || return 1
+  cp "$log" "$log.first"
+  printf '\n== failed, once more by itself: %s\n' "$(cut -d: -f2 "$log.first" | tr '\n' ' ')"
+  ctest --preset "$preset" --rerun-failed -j 1 "$@"
 }
 
 step packages deploy/dependencies.sh || finish
