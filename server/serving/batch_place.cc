@@ -58,16 +58,20 @@ std::vector<size_t> Batcher::PlacesLocked(int64_t now) const {
     auto operator<=>(const Row&) const = default;
   };
   std::vector<Row> rows;
+  bool some_are_well = false;
   for (size_t i = 0; i < instances.size(); ++i) {
+    const bool ill = !IsWell(*instances[i], now);
+    some_are_well |= !ill;
     if (running_[i] >= most_running_[i]) continue;
     if (instances.size() == 1) return {0};
-    rows.push_back({!IsWell(*instances[i], now), EndNs(instances, i, now), i});
+    rows.push_back({ill, EndNs(instances, i, now), i});
   }
   std::ranges::sort(rows);
   std::vector<size_t> out;
   for (const Row& row : rows) {
-    // What is not well is only better than nothing, except for the states that it has.
-    if (!row.ill || rows.front().ill || sequences_ != nullptr) out.push_back(row.place);
+    // What is not well is only better than nothing, except for the states that it has. A device
+    // that is well and has all the work that it may have now is not nothing.
+    if (!row.ill || !some_are_well || sequences_ != nullptr) out.push_back(row.place);
   }
   return out;
 }

@@ -45,9 +45,21 @@ FormCache::FormPtr FormCache::Find(const FormKey& key) {
   return it->second.form;
 }
 
+absl::StatusOr<FormCache::FormPtr> FormCache::MakeNow(const FormKey& key, int64_t rows,
+                                                      const InputValues& values,
+                                                      Tenant& payer) const {
+  TG_ASSIGN_OR_RETURN(FormPtr made,
+                      maker_.Make(*source_, config_, key.shapes, rows, values, payer));
+  const Form* const form = made.get();
+  return FormPtr(form, [made = std::move(made), alive = alive_](const Form*) mutable {
+    made = nullptr;  // before the promise
+    alive = nullptr;
+  });
+}
+
 absl::StatusOr<FormCache::FormPtr> FormCache::Make(const FormKey& key, int64_t rows,
                                                    const InputValues& values, Tenant& payer) {
-  absl::StatusOr<FormPtr> form = maker_.Make(*source_, config_, key.shapes, rows, values, payer);
+  absl::StatusOr<FormPtr> form = MakeNow(key, rows, values, payer);
   Made(key, form);
   return form;
 }
@@ -85,7 +97,7 @@ void FormCache::Get(const FormKey& key, int64_t rows, ReadValues values,
           if (values != nullptr) {
             TG_ASSIGN_OR_RETURN(given, values());
           }
-          return self->maker_.Make(*self->source_, self->config_, key.shapes, rows, given, *payer);
+          return self->MakeNow(key, rows, given, *payer);
         };
         const auto form = make();
         {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <list>
 #include <map>
 #include <memory>
@@ -55,6 +56,10 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
   // lost. False if it is none any more.
   bool Forget(const FormPtr& lost);
 
+  // Ready once this and all of its forms are destroyed: with answers that are still being sent,
+  // too. Their weights are gone then, but for those that other models have in common with them.
+  std::shared_future<void> gone() const { return gone_; }
+
   // Of the weights of one form: the most of any.
   int64_t weight_bytes() const;
   size_t size() const;
@@ -65,12 +70,17 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
     std::vector<Done> waiting;
     uint64_t used = 0;
   };
+  absl::StatusOr<FormPtr> MakeNow(const FormKey& key, int64_t rows, const InputValues& values,
+                                  Tenant& payer) const;
   void Made(const FormKey& key, const absl::StatusOr<FormPtr>& form);
   bool GuardsGrowLocked(const Form& form) TG_REQUIRES(mutex_);
 
   const FormMaker& maker_;
   const ModelConfig config_;
   const std::shared_ptr<FormSource> source_;
+  // Nobody keeps the promise: it is broken when its last owner is destroyed, of this and its forms.
+  std::shared_ptr<std::promise<void>> alive_ = std::make_shared<std::promise<void>>();
+  const std::shared_future<void> gone_ = alive_->get_future().share();
   mutable Mutex mutex_;
   std::map<FormKey, Entry> forms_ TG_GUARDED_BY(mutex_);
   // By input: whether a form that was made depends on its values. Before one was, any may.

@@ -283,7 +283,7 @@ void ModelRepository::UnloadNow(const std::string& name) {
   entry.evicted = false;
 }
 
-void ModelRepository::Enqueue(const std::string& name, std::function<void()> task) {
+void ModelRepository::Enqueue(const std::string& name, Task task) {
   {
     const MutexLock lock(mutex_);
     Entry& entry = entries_[name];
@@ -296,14 +296,14 @@ void ModelRepository::Enqueue(const std::string& name, std::function<void()> tas
 void ModelRepository::Next(const std::string& name) {
   maker_.env->compilers->Post(
       [this, name] {
-        std::function<void()> task;
+        Task task;
         {
           const MutexLock lock(mutex_);
           Entry& entry = entries_[name];
           task = std::move(entry.waiting.front());
           entry.waiting.pop_front();
         }
-        task();
+        const std::function<void()> tell = task();
         bool more = false;
         {
           const MutexLock lock(mutex_);
@@ -312,6 +312,7 @@ void ModelRepository::Next(const std::string& name) {
           entry.busy = more;
         }
         if (more) Next(name);
+        tell();
       },
       maker_.owner->share);
 }
@@ -319,7 +320,9 @@ void ModelRepository::Next(const std::string& name) {
 void ModelRepository::Load(const std::string& name, Done done) {
   const absl::Status there = FolderOf(name).status();
   if (!there.ok()) return done(there);  // so that unknown names leave nothing behind
-  Enqueue(name, [this, name, done = std::move(done)] { done(LoadNow(name)); });
+  Enqueue(name, [this, name, done = std::move(done)] {
+    return [done, loaded = LoadNow(name)] { done(loaded); };
+  });
 }
 
 void ModelRepository::Unload(const std::string& name, bool parts, Done done) {
@@ -331,7 +334,7 @@ void ModelRepository::Unload(const std::string& name, bool parts, Done done) {
     UnloadNow(name);
     Log(LogLevel::kInfo, "model_unloaded", {{"name", name}});
     if (parts) UnloadPartsOf(name);
-    done(absl::OkStatus());
+    return [done] { done(absl::OkStatus()); };
   });
 }
 

@@ -91,6 +91,9 @@ class ModelRepository {
   struct VersionState {
     std::string state, reason;
   };
+  // What it returns is called once the model is not busy any more, so that whoever is told that a
+  // model is loaded may have it evicted.
+  using Task = std::function<std::function<void()>()>;
   struct Entry {
     std::map<int64_t, std::shared_ptr<ServedModel>> versions;  // served
     std::map<int64_t, VersionState> states;
@@ -99,7 +102,7 @@ class ModelRepository {
     bool busy = false;
     bool evicted = false;      // its memory was needed; see EvictOne
     std::vector<Done> waking;  // who waits for it to be loaded again
-    std::deque<std::function<void()>> waiting;
+    std::deque<Task> waiting;
     uint64_t stamp = 0;
     std::map<int64_t, uint64_t> stamps;  // of what each version was loaded from
     std::vector<std::string> parts;      // of an ensemble: all models that it is made of
@@ -114,7 +117,7 @@ class ModelRepository {
     std::vector<std::string> parts;
   };
 
-  void Enqueue(const std::string& name, std::function<void()> task);
+  void Enqueue(const std::string& name, Task task);
   void Next(const std::string& name);
   absl::Status LoadNow(const std::string& name);
   void UnloadNow(const std::string& name);

@@ -1,6 +1,8 @@
 // Of the repository, what makes room: models that nobody has asked for the longest time go, and
 // come back with the next request.
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -8,9 +10,17 @@
 #include "server/serving/repository.h"
 
 namespace telegrad {
+namespace {
+
+// How long an eviction waits for answers that are being sent and hold the weights meanwhile. A
+// client that does not take its answer holds them longer; then the next model goes, too.
+constexpr std::chrono::seconds kLongestWait{1};
+
+}  // namespace
 
 bool ModelRepository::EvictOne(const std::string& for_name) {
   std::map<int64_t, std::shared_ptr<ServedModel>> dropped;  // without the lock
+  std::vector<std::shared_future<void>> gone;
   std::string name;
   {
     const MutexLock lock(mutex_);
@@ -35,6 +45,13 @@ bool ModelRepository::EvictOne(const std::string& for_name) {
     oldest->evicted = true;
     dropped.swap(oldest->versions);
   }
+  for (const auto& [version, model] : dropped) {
+    for (const auto& instance : model->instances()) gone.push_back(instance->forms->gone());
+  }
+  dropped.clear();
+  // A request that was answered a moment ago may not have given back what it used.
+  const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
+  for (const auto& each : gone) each.wait_until(deadline);
   Log(LogLevel::kInfo, "model_evicted", {{"name", name}, {"for", for_name}});
   return true;
 }
