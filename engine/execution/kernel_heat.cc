@@ -17,7 +17,8 @@ uint64_t KernelHeat::Know(HotKernel kernel) {
   if (const auto it = numbers_.find(kernel.key); it != numbers_.end()) return it->second;
   if (kernels_.size() >= most_ && !kernels_.empty()) {
     const auto coldest = std::ranges::min_element(kernels_, {}, [](const auto& entry) {
-      return entry.second.taken ? -1 : entry.second.kernel.ns;
+      const Known& known = entry.second;
+      return known.taken ? -1 : known.wanted_by != nullptr ? INT64_MAX : known.kernel.ns;
     });
     numbers_.erase(coldest->second.kernel.key);
     kernels_.erase(coldest);
@@ -44,10 +45,24 @@ void KernelHeat::Spent(std::span<const KernelInfo> kernels, int64_t ns,
   }
 }
 
+void KernelHeat::Want(std::span<const KernelInfo> kernels,
+                      const std::shared_ptr<const Share>& share) {
+  const MutexLock lock(mutex_);
+  for (const KernelInfo& k : kernels) {
+    const auto it = kernels_.find(k.heat);
+    if (it == kernels_.end() || it->second.taken || it->second.wanted_by != nullptr) continue;
+    it->second.wanted_by = share;
+  }
+}
+
 std::optional<HotKernel> KernelHeat::TakeHottest(int64_t least_ns) {
   const MutexLock lock(mutex_);
   Known* hottest = nullptr;
   for (auto& [number, known] : kernels_) {
+    if (known.wanted_by != nullptr) {
+      hottest = &known;
+      break;
+    }
     if (known.taken || known.kernel.ns < std::max<int64_t>(least_ns, 1)) continue;
     if (hottest == nullptr || known.kernel.ns > hottest->kernel.ns) hottest = &known;
   }
@@ -58,6 +73,7 @@ std::optional<HotKernel> KernelHeat::TakeHottest(int64_t least_ns) {
   const auto payer = std::ranges::max_element(hottest->by_share, {},
                                               [](const auto& entry) { return entry.second; });
   if (payer != hottest->by_share.end()) out.share = payer->first;
+  if (hottest->wanted_by != nullptr) out.share = std::exchange(hottest->wanted_by, nullptr);
   hottest->by_share.clear();
   return out;
 }

@@ -41,7 +41,11 @@ class KernelHeat {
   // A run of these kernels, for that tenant, has taken so much device time.
   void Spent(std::span<const KernelInfo> kernels, int64_t ns,
              const std::shared_ptr<const Share>& share);
-  // The one that has taken the most, at least `least_ns`, and that was not taken before.
+  // Somebody asks, at the expense of that tenant, that these be taken whatever time they have
+  // taken.
+  void Want(std::span<const KernelInfo> kernels, const std::shared_ptr<const Share>& share);
+  // One that was asked for; else the one that has taken the most, at least `least_ns`. None that
+  // was taken before.
   std::optional<HotKernel> TakeHottest(int64_t least_ns);
   // One that was taken may be taken again, once it has taken `least_ns` anew.
   void PutBack(const std::string& key);
@@ -51,6 +55,7 @@ class KernelHeat {
     HotKernel kernel;
     bool taken = false;
     std::map<std::shared_ptr<const Share>, int64_t> by_share = {};
+    std::shared_ptr<const Share> wanted_by = nullptr;  // who has asked first
   };
 
   const size_t most_;

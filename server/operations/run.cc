@@ -230,6 +230,11 @@ Step RunAction::Do(Turn& turn) {
   const int64_t begun = turn.trace() == nullptr ? 0 : turn.trace()->Now();
   absl::Status status = Bind(turn, graph);
   if (status.ok()) status = cancellation_->Check();
+  if (status.ok() && op_.search && !turn.tenant().engine->searches()) {
+    status = FailedPrecondition(
+        "run: this server does not search for faster kernels; start it with --search-seconds, or "
+        "ask for no search");
+  }
   for (const Device* device : state.placement.devices()) {
     if (status.ok() && device != nullptr) status = turn.env().devices->CheckTakesWork(*device);
   }
@@ -310,6 +315,7 @@ absl::StatusOr<std::shared_ptr<TracedRun>> RunAction::NewTrace(const Turn& turn)
 void RunAction::Started(Turn& turn, const StoredGraph& graph, const TimelinePoint& point,
                         std::shared_ptr<DeviceTime> taken, std::shared_ptr<TracedRun> traced) {
   RunState& state = turn.state<RunState>();
+  if (op_.search) turn.tenant().engine->Search(*compiled_->executable, turn.tenant().share);
   turn.Count(Metric::kRuns);
   if (compiled_->cached) turn.Count(Metric::kRunsCached);
   const TimelinePoint transfers = EndOfTransfers(state.placement, point);

@@ -26,6 +26,7 @@ struct RunOp {
   int64_t timeout_ms = 0;              // from its arrival; 0: none
   std::vector<uint64_t> offsets = {};  // by slot; empty: the whole buffers are bound
   Priority priority = Priority::kNormal;
+  bool search = false;  // its kernels are to be searched for
 };
 // The device events of one run, with descriptions of its kernels.
 struct TracedRun {

@@ -123,6 +123,7 @@ absl::StatusOr<RunOp> Read(v1::Run& op, Data /*data*/) {
   run.devices.assign(op.devices().begin(), op.devices().end());
   run.timeout_ms = op.timeout_ms();
   run.offsets.assign(op.offsets().begin(), op.offsets().end());
+  run.search = op.search();
   if (op.priority() == v1::Run::LOW) run.priority = Priority::kLow;
   if (op.priority() == v1::Run::HIGH) run.priority = Priority::kHigh;
   return run;

@@ -37,6 +37,10 @@ class CachingEngine final : public Engine {
       heat->Spent(executable.kernels(), device_ns, share);
     }
   }
+  bool searches() const override { return shared_->kernels.heat() != nullptr; }
+  void Search(const Executable& executable, const std::shared_ptr<const Share>& share) override {
+    if (searches()) shared_->kernels.heat()->Want(executable.kernels(), share);
+  }
   void ReleaseMemory() override {
     cache_.ReleaseTemporaries();
     partitioned_.ReleaseMemory();

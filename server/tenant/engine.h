@@ -26,6 +26,10 @@ class Engine {
                                                       std::span<const VarValue> variables) = 0;
   // A run of the executable, for that tenant, has taken so much device time.
   virtual void Ran(const Executable&, int64_t, const std::shared_ptr<const Share>&) {}
+  // Whether it searches for faster kernels; and has those of an executable searched for, at the
+  // expense of the tenant of `share`.
+  virtual bool searches() const { return false; }
+  virtual void Search(const Executable&, const std::shared_ptr<const Share>&) {}
   // Gives back all device memory that this engine keeps and no run in flight uses.
   virtual void ReleaseMemory() = 0;
   // The same for the temporaries of all engines on that device.

@@ -146,6 +146,20 @@ TEST_F(KernelSearchTest, RunsUseWhatIsFound) {
   EXPECT_EQ(Executable1(), after);
 }
 
+// However little it has taken, and at the expense of who asked, not of who ran it.
+TEST_F(KernelSearchTest, AKernelThatSomebodyAsksForIsSearchedFor) {
+  const auto executable = Executable1();
+  ASSERT_TRUE(tenant_->engine->searches());
+  const auto other = *directory_->Find("b");
+  tenant_->engine->Ran(*executable, 1, tenant_->share);
+  other->engine->Search(*executable, other->share);
+  const auto hot = services_.heat->TakeHottest(kHot);
+  ASSERT_TRUE(hot);
+  EXPECT_EQ(hot->share, other->share);
+  other->engine->Search(*executable, other->share);
+  EXPECT_FALSE(services_.heat->TakeHottest(1)) << "once is enough";
+}
+
 TEST_F(KernelSearchTest, EndsWithTheDaemon) {
   const auto executable = Executable1();
   tenant_->engine->Ran(*executable, 2 * kHot, tenant_->share);

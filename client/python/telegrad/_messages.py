@@ -99,6 +99,7 @@ class HelloResponse(Message):
     copies: bool = boolean(13)
     peer_key: bytes = data(14)
     peers: list[str] = repeated(15, "string")
+    searches: bool = boolean(16)
 
 
 @dataclass
@@ -503,6 +504,7 @@ class Run(Message):
     timeout_ms: int = uint32(7)
     offsets: list[int] = repeated(8, "uint64")
     priority: int = enumeration(9, Priority)
+    search: bool = boolean(10)
 
 
 @dataclass
