@@ -18,7 +18,7 @@ MODULES = {
 NAMES = {
     "win32": {"os": ["fork", "geteuid", "getuid", "memfd_create", "posix_fallocate", "pread", "pwrite", "sendfile", "sched_getaffinity",
                      "MFD_CLOEXEC", "MFD_ALLOW_SEALING", "O_CLOEXEC", "O_NOFOLLOW", "eventfd", "chown", "fchmod"],
-              "socket": ["AF_UNIX", "SOCK_SEQPACKET", "SOCK_CLOEXEC", "send_fds", "recv_fds", "MSG_WAITALL", "MSG_NOSIGNAL", "SO_REUSEPORT"],
+              "socket": ["AF_UNIX", "SOCK_SEQPACKET", "SOCK_CLOEXEC", "send_fds", "recv_fds", "MSG_WAITALL", "MSG_DONTWAIT", "MSG_NOSIGNAL", "SO_REUSEPORT"],
               "select": ["poll", "epoll"], "signal": ["SIGALRM", "setitimer", "SIGKILL", "pthread_sigmask"]},
     "darwin": {"os": ["memfd_create", "posix_fallocate", "MFD_CLOEXEC", "MFD_ALLOW_SEALING", "sched_getaffinity", "eventfd"],
                "socket": ["SOCK_SEQPACKET", "SOCK_CLOEXEC"], "select": ["epoll"]}}

@@ -5,6 +5,7 @@ and what to do, and the next graph works; skipped (77) where tinygrad is not ins
 import os
 import pathlib
 import sys
+import time
 import unittest
 import unittest.mock
 
@@ -27,6 +28,7 @@ from telegrad import Code, TelegradError
 from telegrad._host import Host
 from telegrad.tinygrad import _device
 from tinygrad import Tensor, TinyJit
+from tinygrad.helpers import Context
 
 
 class FailuresTest(unittest.TestCase):
@@ -61,6 +63,21 @@ class FailuresTest(unittest.TestCase):
     self.assertEqual(context.exception.code, Code.RESOURCE_EXHAUSTED)
     for word in ("float[25000000]", "smaller tensors"): self.assertIn(word, str(context.exception))
     self.assertEqual(Tensor.ones(5).contiguous().sum().item(), 5)
+
+  def test_beam_where_the_server_does_not_search(self):
+    with Context(BEAM=2), self.assertRaises(TelegradError) as context: (Tensor.ones(64, 64).contiguous() * 3).realize()
+    self.assertEqual(context.exception.code, Code.FAILED_PRECONDITION)
+    for word in ("BEAM=2", self.daemon.address, "--search-seconds"): self.assertIn(word, str(context.exception))
+    self.assertEqual((Tensor.ones(2).contiguous() * 3).tolist(), [3, 3])
+
+  def test_beam_asks_for_a_search(self):
+    self.daemon.stop()
+    self.start("--search-seconds", "1", "--search-threshold", str(1 << 30))
+    a = Tensor.ones(64, 64).contiguous().realize()
+    with Context(BEAM=1):
+      for _ in range(2): self.assertEqual((a @ a).sum().item(), 64 ** 3)
+    stats, end = _device.client().connection.stats, time.monotonic() + 120
+    while stats()["telegrad_searches_total"] < 1: self.assertLess(time.monotonic(), end, "no search has ended")
 
   def test_the_server_goes_away_while_a_value_is_asked_for(self):
     made = (Tensor([1.0, 2]).realize() * 3).realize()

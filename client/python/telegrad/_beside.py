@@ -15,7 +15,7 @@ from telegrad._future import Future
 from telegrad._operations import Operation
 from telegrad._progress import Meter
 from telegrad._shared import LocalDoor, SharedArray, offered
-from telegrad.dtypes import Array, Sink
+from telegrad.dtypes import Array
 from telegrad.errors import Code, TelegradError
 
 
@@ -25,7 +25,7 @@ class Opened(Protocol):
     connection: Channel
     _meter: Meter
 
-    def _submit(self, operation: Operation) -> tuple[int, Future[Any] | None]: ...
+    def _submit(self, operation: Operation) -> tuple[int, Any]: ...
     def _future(self, operation: Operation) -> Future[Any]: ...
     def _await_open(self) -> messages.OpenResult | None: ...
     def _abandon(self, error: TelegradError) -> None: ...
@@ -141,7 +141,7 @@ class Beside:
                 raise errors[0]
             acknowledged.result()
 
-    def read(self, handle: int, offset: int, sink: Sink) -> Future[Array]:
+    def read(self, handle: int, offset: int, sink: operations.Filled) -> Future[Array]:
         out: Future[Array] = Future()
 
         def done(error: TelegradError | None) -> None:

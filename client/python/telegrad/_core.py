@@ -18,7 +18,7 @@ from typing import Any, Callable, Generic, NamedTuple, Protocol, Sequence, TypeV
 
 from telegrad import _messages as messages
 from telegrad._operations import Operation, Take, Violation
-from telegrad._wire import DecodeError
+from telegrad._wire import DecodeError, encode_varint
 from telegrad.errors import Code, TelegradError, invalid
 
 MAX_QUEUED = 1024  # operations not sent yet
@@ -29,6 +29,7 @@ MAX_SILENT = 512  # operations without an answer, until a sync asks for one
 MAX_SILENT_BYTES = 8 << 20
 MAX_UNACKNOWLEDGED = 256  # answers, until a message acknowledges them
 OPENING_SECONDS = 10.0  # after a stream broke before the session was open
+OP_ID_TAG = encode_varint(messages.ExecuteRequest.tag("op_id"))
 SHORT = 4096  # a message that something may be put before
 
 
@@ -118,12 +119,15 @@ class SessionCore(Generic[F]):
         """Much is waiting to be sent: time to let the stream run."""
         return len(self._queue) >= MANY_QUEUED
 
-    def submit(self, operation: Operation) -> tuple[int, F | None]:
-        """Its id, and a future where it is answered. The session's error if it has ended."""
+    def submit(self, operation: Operation, future: F | None = None) -> tuple[int, F | None]:
+        """Its id, and a future, this or a new one, where it is answered. The session's error if it has ended."""
         if self.state is State.ENDED or self._closing:
             why = self.error or TelegradError(Code.FAILED_PRECONDITION, "the session is closed")
             raise TelegradError(why.code, why.message)
-        future = self._new_future() if operation.take is not None else None
+        if operation.take is None:
+            future = None
+        elif future is None:
+            future = self._new_future()
         op_id = self._enqueue(operation, future)
         if future is not None:
             self._silent = self._silent_bytes = 0
@@ -138,11 +142,14 @@ class SessionCore(Generic[F]):
         return op_id, future
 
     def _enqueue(self, operation: Operation, future: F | None) -> int:
-        operation.request.op_id = self._next_id
-        try:
-            data = operation.request.encode()
-        except ValueError as error:
-            raise invalid(str(error)) from None
+        if operation.body is not None:
+            data = OP_ID_TAG + encode_varint(self._next_id) + operation.body
+        else:
+            operation.request.op_id = self._next_id
+            try:
+                data = operation.request.encode()
+            except ValueError as error:
+                raise invalid(str(error)) from None
         self._pending.append(_Pending(self._next_id, operation.name, operation.take, future))
         self._queue.append(_Message(self._next_id, data))
         self._held_bytes += len(data)

@@ -17,10 +17,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Iterable
 
-import numpy as np
-
 from telegrad import _operations as operations
-from telegrad import dtypes
 from telegrad.connection import connect
 from telegrad.errors import Code, TelegradError
 
@@ -40,6 +37,17 @@ class Memory:
 
 
 _POOLED, _POOLED_BYTES = 4, 1 << 16  # buffers of one size, and the size of one
+
+
+class _Into:
+    """What is read goes into a caller's bytes."""
+
+    def __init__(self, out: Any) -> None:
+        view = memoryview(out)
+        self.memory = view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+    def finish(self) -> None:
+        return None
 
 
 class Host:
@@ -131,9 +139,7 @@ class Host:
         reads = []
         for memory, out in wanted:
             self.check(memory)
-            array = np.frombuffer(out, np.uint8)
-            sink = dtypes.Sink(dtypes.dtype("u8"), array.shape, array)
-            reads.append((self.session._read_into(memory.handle, memory.offset, sink), memory))
+            reads.append((self.session._read_into(memory.handle, memory.offset, _Into(out), self.session._asked), memory))
         for read, memory in reads:
             self.session._wait(read, None)
             if memory.whole <= _POOLED_BYTES:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+import functools
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Protocol, Sequence
 
 import numpy as np
 
 from telegrad import _messages as messages
 from telegrad import dtypes
 from telegrad.buffers import BufferBase
-from telegrad.dtypes import Sink
 from telegrad.errors import Code, TelegradError, invalid
 
 Take = Callable[[messages.ExecuteResponse], tuple[bool, Any]]
 HASH_BYTES = 32
+
+
+class Filled(Protocol):
+    """What is read goes into `memory`; `finish` makes of it what the reader wants."""
+
+    @property
+    def memory(self) -> memoryview: ...
+    def finish(self) -> Any: ...
 
 
 class Violation(TelegradError):
@@ -29,6 +37,7 @@ class Operation(NamedTuple):
     name: str
     request: messages.ExecuteRequest
     take: Take | None = None
+    body: bytes | None = None  # the request without its id, encoded, where that is known already
 
 
 def alloc(handle: int, nbytes: int, device: str) -> Operation:
@@ -68,16 +77,32 @@ def write(handle: int, offset: int, data: memoryview, chunk: int) -> Iterator[Op
             write=messages.Write(handle=handle, offset=offset + at), data=data[at:at + chunk]))
 
 
-def read(handle: int, offset: int, sink: Sink) -> Operation:
-    return Operation("read", messages.ExecuteRequest(read=messages.Read(
-        handle=handle, offset=offset, bytes=len(sink.memory))), _Reader(offset, sink))
+_NOTHING = messages.ExecuteRequest()  # in place of a request whose body is encoded
+_BODIES = 256  # that are kept: a program that repeats something sends the same again and again
+
+
+def read(handle: int, offset: int, sink: Filled, moved: Callable[[int], None] = lambda nbytes: None) -> Operation:
+    """`moved` is told how many bytes have arrived, once all have."""
+    return Operation("read", _NOTHING, _Reader(offset, sink, moved), _body(_read_body, handle, offset, len(sink.memory)))
+
+
+def _body(make: Callable[..., bytes], *args: Any) -> bytes:
+    try:
+        return make(*args)
+    except ValueError as error:  # a number that is none of its field's
+        raise invalid(str(error)) from None
+
+
+@functools.lru_cache(_BODIES)
+def _read_body(handle: int, offset: int, nbytes: int) -> bytes:
+    return messages.ExecuteRequest(read=messages.Read(handle=handle, offset=offset, bytes=nbytes)).encode()
 
 
 class _Reader:
     """Chunks in order; a repeated answer begins anew."""
 
-    def __init__(self, offset: int, sink: Sink) -> None:
-        self.offset, self.sink, self.at = offset, sink, 0
+    def __init__(self, offset: int, sink: Filled, moved: Callable[[int], None]) -> None:
+        self.offset, self.sink, self.moved, self.at = offset, sink, moved, 0
 
     def __call__(self, response: messages.ExecuteResponse) -> tuple[bool, Any]:
         chunk = _result(response.read, "read")
@@ -95,6 +120,7 @@ class _Reader:
             return False, None
         if self.at != len(self.sink.memory):
             raise Violation(f"a read ended after {self.at} of {len(self.sink.memory)} bytes")
+        self.moved(self.at)
         return True, self.sink.finish()
 
 
@@ -127,14 +153,23 @@ def put(graph: bytes, compile: bool) -> Operation:
 
 def run(digest: bytes, handles: Sequence[int], variables: Mapping[int, int],
         devices: Sequence[str], timeout: float | None, *, quiet: bool = False,
-        trace: bool = False, offsets: Sequence[int] = ()) -> Operation:
-    request = messages.Run(
-        hash=digest, handles=list(handles), quiet=quiet, trace=trace, devices=list(devices),
-        offsets=list(offsets),
-        variables=[messages.Variable(id=i, value=v) for i, v in variables.items()],
-        timeout_ms=0 if timeout is None else min(max(round(timeout * 1000), 1), (1 << 32) - 1))
-    return Operation("run", messages.ExecuteRequest(run=request), None if quiet else
-                     lambda response: (True, _result(response.run, "run")))
+        trace: bool = False, offsets: Sequence[int] = (), search: bool = False) -> Operation:
+    body = _body(_run_body, digest, tuple(handles), tuple(variables.items()), tuple(devices), timeout, quiet, trace,
+                 tuple(offsets), search)
+    return Operation("run", _NOTHING, None if quiet else _take_run, body)
+
+
+def _take_run(response: messages.ExecuteResponse) -> tuple[bool, Any]:
+    return True, _result(response.run, "run")
+
+
+@functools.lru_cache(_BODIES)
+def _run_body(digest: bytes, handles: tuple[int, ...], variables: tuple[tuple[int, int], ...], devices: tuple[str, ...],
+              timeout: float | None, quiet: bool, trace: bool, offsets: tuple[int, ...], search: bool) -> bytes:
+    return messages.ExecuteRequest(run=messages.Run(
+        hash=digest, handles=list(handles), quiet=quiet, trace=trace, devices=list(devices), offsets=list(offsets),
+        variables=[messages.Variable(id=i, value=v) for i, v in variables], search=search,
+        timeout_ms=0 if timeout is None else min(max(round(timeout * 1000), 1), (1 << 32) - 1))).encode()
 
 
 def sync() -> Operation:

@@ -20,15 +20,18 @@ from telegrad import credentials, dtypes
 from telegrad._beside import Beside
 from telegrad._channel import Channel
 from telegrad._core import Completion, SessionCore, State, tell
-from telegrad._future import Future
+from telegrad._future import Answer, Future, Waited
+from telegrad._http2 import Lost
 from telegrad._operations import Operation
+from telegrad._plain import Plain
 from telegrad._progress import Amount, Kernels, Meter
 from telegrad._shared import SharedArray
+from telegrad._stream import Stream, reaches
 from telegrad.buffers import BufferBase, Handles, ProgramBase, handles_of, hash_of
 from telegrad.dtypes import Array, DTypeLike
 from telegrad.errors import Code, TelegradError, error_of, invalid
 
-T = TypeVar("T")
+W = TypeVar("W", bound=Waited)
 S = TypeVar("S", bound="SessionBase")
 
 
@@ -68,8 +71,9 @@ class SessionBase:
         """`ended` is told once, when nothing can be asked of it any more."""
         self.connection, self.timeout = connection, timeout
         self._ended = ended
-        self._changed = threading.Condition()
-        self._core: SessionCore[Future[Any]] = SessionCore(
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self._core: SessionCore[Waited] = SessionCore(
             address=connection.address, client=transport.CLIENT,
             protocol=connection.server.protocol, resumable=resumable, lease=lease,
             new_future=Future)
@@ -80,6 +84,8 @@ class SessionBase:
         self._bulk = None if resumable else Beside(self)
         self._stream = 0  # which one is the last
         self._call: Any = None
+        self._lock = lock
+        self._plain: Plain | None = None  # the same, where it is not grpcio's
         self._thread = threading.Thread(target=self._serve, name="telegrad session", daemon=True)
         self._thread.start()
 
@@ -149,26 +155,27 @@ class SessionBase:
     def read(self, buffer: Buffer, out: Array | None = None,
              timeout: float | None = None) -> Array:
         """The buffer as an array: a new one, or `out`, which is of its type and shape."""
-        return self._wait(self.read_future(buffer, out), timeout)
+        sink = dtypes.Sink(buffer.dtype, buffer.shape, out)
+        array: Array = self._wait(self._read_into(buffer.handle, 0, sink, self._asked), timeout)
+        return array
 
     def read_future(self, buffer: Buffer, out: Array | None = None) -> Future[Array]:
         sink = dtypes.Sink(buffer.dtype, buffer.shape, out)
-        return self._read_into(buffer.handle, 0, sink)
+        return self._read_into(buffer.handle, 0, sink, self._future)
 
     def read_bytes(self, buffer: Buffer | int, offset: int, nbytes: int,
                    timeout: float | None = None) -> Array:
         """A part of a buffer, as an array of uint8."""
         handle = buffer if isinstance(buffer, int) else buffer.handle
         sink = dtypes.Sink(dtypes.dtype("u8"), (nbytes,))
-        return self._wait(self._read_into(handle, offset, sink), timeout)
+        array: Array = self._wait(self._read_into(handle, offset, sink, self._asked), timeout)
+        return array
 
-    def _read_into(self, handle: int, offset: int, sink: dtypes.Sink) -> Future[Array]:
+    def _read_into(self, handle: int, offset: int, sink: operations.Filled, ask: Callable[[Operation], W]) -> W | Future[Any]:
         self._meter.ask(len(sink.memory))
         if self._bulk is not None and self._bulk.takes(len(sink.memory)):
             return self._bulk.read(handle, offset, sink)
-        read: Future[Array] = self._future(operations.read(handle, offset, sink))
-        read.add_done_callback(lambda _: self._meter.move(len(sink.memory)))
-        return read
+        return ask(operations.read(handle, offset, sink, self._meter.move))
 
     def free(self, *buffers: Buffer) -> None:
         """What uses them already still does."""
@@ -180,24 +187,29 @@ class SessionBase:
     def run(self, program: ProgramBase[Any] | bytes, handles: Handles = (),
             variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
             timeout: float | None = None, trace: bool = False,
-            offsets: Sequence[int] = ()) -> messages.RunResult:
+            offsets: Sequence[int] = (), search: bool = False) -> messages.RunResult:
         """Runs a graph, by its hash, with slot i bound to handles[i], and waits for its end.
 
         `offsets` are bytes: where slot i begins in its buffer, which may then be bound several times.
         `variables` by id; `devices` are the names of those that the graph's device numbers mean.
         `timeout`: a run that takes longer is ended on the server, too. `trace`: the result says
-        what ran when.
+        what ran when. `search`: the server is to look for faster code of the run's kernels in the
+        background, at the expense of the caller's tenant; FAILED_PRECONDITION where it does not search.
         """
-        return self._wait_run(self.run_future(program, handles, variables, devices, timeout, trace,
-                                              offsets), timeout)
+        return self._wait_run(self._asked(self._run(program, handles, variables, devices, timeout, trace, offsets, search)),
+                              timeout)
 
     def run_future(self, program: ProgramBase[Any] | bytes, handles: Handles = (),
                    variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
                    timeout: float | None = None, trace: bool = False,
-                   offsets: Sequence[int] = ()) -> Future[messages.RunResult]:
-        return self._future(operations.run(
-            hash_of(program), handles_of(handles), variables, devices, timeout, trace=trace,
-            offsets=transport.offsets_for(self.connection, offsets)))
+                   offsets: Sequence[int] = (), search: bool = False) -> Future[messages.RunResult]:
+        return self._future(self._run(program, handles, variables, devices, timeout, trace, offsets, search))
+
+    def _run(self, program: ProgramBase[Any] | bytes, handles: Handles, variables: Mapping[int, int], devices: Sequence[str],
+             timeout: float | None, trace: bool, offsets: Sequence[int], search: bool) -> Operation:
+        return operations.run(hash_of(program), handles_of(handles), variables, devices, timeout, trace=trace,
+                              offsets=transport.offsets_for(self.connection, offsets),
+                              search=transport.check_search(self.connection, search))
 
     def launch(self, program: ProgramBase[Any] | bytes, handles: Handles = (),
                variables: Mapping[int, int] = {}, devices: Sequence[str] = (),
@@ -218,7 +230,7 @@ class SessionBase:
 
         Raises the first error of an operation that had no answer of its own, once.
         """
-        self._wait(self.sync_future(), timeout)
+        self._wait(self._asked(operations.sync()), timeout)
 
     def sync_future(self) -> Future[None]:
         return self._future(operations.sync())
@@ -260,6 +272,8 @@ class SessionBase:
         with self._changed:
             self._core.close()
             self._changed.notify_all()
+            if self._plain is not None:
+                self._plain.pump()
         self._thread.join(seconds)
         late = self._thread.is_alive()
         self._abort()
@@ -298,33 +312,67 @@ class SessionBase:
     def _write(self, buffer: Buffer, values: Array) -> None:
         self.write_bytes(buffer, 0, dtypes.to_bytes(values, buffer.dtype))
 
-    def _submit(self, operation: Operation) -> tuple[int, Future[Any] | None]:
+    def _submit(self, operation: Operation, held: bool = False, future: Waited | None = None) -> tuple[int, Waited | None]:
+        """`held`: it may wait for the next operation, which follows at once, and be sent together with it. `future`: what is
+        told the answer, where it has one."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._core.has_room, self.timeout):
+            if not self._core.has_room and not self._await_room():
                 raise transport.no_room_error(self.timeout, operation.name)
-            submitted = self._core.submit(operation)
-            self._changed.notify_all()
+            submitted = self._core.submit(operation, future)
+            if self._plain is None:
+                self._changed.notify_all()
+            elif not held:
+                self._plain.pump()
         return submitted
 
+    def _send_held(self) -> None:
+        with self._changed:
+            if self._plain is not None:
+                self._plain.pump()
+
+    def _await_room(self) -> bool:
+        if self._plain is not None:
+            return self._plain.await_room(self.timeout)
+        return self._changed.wait_for(lambda: self._core.has_room, self.timeout)
+
     def _future(self, operation: Operation) -> Future[Any]:
-        op_id, future = self._submit(operation)
-        assert future is not None
-        future.op_id = op_id
+        """For whoever keeps it, and may wait for it or not."""
+        future: Future[Any] = Future()
+        future.op_id, _ = self._submit(operation, future=future)
+        with self._changed:
+            if self._plain is not None:
+                self._plain.attend(future)
         return future
 
-    def _wait_run(self, future: Future[messages.RunResult],
-                  timeout: float | None) -> messages.RunResult:
+    def _asked(self, operation: Operation) -> Answer:
+        """For `_wait`."""
+        answer = Answer()
+        answer.op_id, _ = self._submit(operation, future=answer)
+        return answer
+
+    def _wait_run(self, future: Waited, timeout: float | None) -> messages.RunResult:
         # The server's own answer to a timeout comes first where it can.
-        return self._wait(future, timeout if timeout is None else timeout + 1.0)
+        result: messages.RunResult = self._wait(future, timeout if timeout is None else timeout + 1.0)
+        return result
 
-    def _wait(self, future: Future[T], timeout: float | None) -> T:
-        return future.result(self.timeout if timeout is None else timeout)
+    def _wait(self, future: Waited, timeout: float | None) -> Any:
+        seconds = self.timeout if timeout is None else timeout
+        if self._plain is not None and isinstance(future, Answer):
+            begun = time.monotonic()
+            self._plain.lead(future, seconds)
+            if seconds is not None and not future.done():
+                seconds = max(seconds - (time.monotonic() - begun), 0.0)
+        return future.result(seconds)
 
-    # The stream, of which the thread reads and gRPC writes.
+    # The stream, of which the thread reads. gRPC writes, or whoever has something to write.
 
     def _serve(self) -> None:
         try:
-            self._streams()
+            plain = self._connect_plain()
+            if plain is None:
+                self._streams()
+            else:
+                self._plain_stream(plain)
             done: list[Completion] = []
         except Exception as error:  # such as that a token's file is gone
             with self._changed:
@@ -336,6 +384,35 @@ class SessionBase:
         if self._bulk is not None:
             self._bulk.close()
         self._ended(self)
+
+    def _connect_plain(self) -> Plain | None:
+        """None: grpcio's streams are to be used, since there is more than one in turn, or encryption, or no such connection."""
+        connection = self.connection
+        if self._bulk is None or connection.encrypted or not reaches(connection.address):
+            return None
+        metadata = credentials.metadata(connection._token)
+        try:
+            return Plain(self._core, self._changed, self._lock, lambda clear: Stream(
+                connection.address, transport.EXECUTE, metadata, transport.MAX_MESSAGE_BYTES, connection.timeout, clear))
+        except Lost:
+            return None
+
+    def _plain_stream(self, plain: Plain) -> None:
+        """The one stream of a session that is not resumable."""
+        with self._changed:
+            self._call = self._plain = plain
+            if self._aborted:
+                plain.cancel()
+            plain.begin()
+        code, details = plain.serve()
+        with self._changed:
+            self._plain = None
+            if self._aborted:
+                done = self._core.end(TelegradError(Code.CANCELLED, "the session was ended"))
+            else:
+                done = self._core.stream_ended(code, details, 0.0)[1]
+            self._changed.notify_all()
+        tell(done)
 
     def _streams(self) -> None:
         """One stream after another, until the session has ended."""

@@ -15,6 +15,7 @@ from telegrad.errors import Code, TelegradError, invalid
 DEFAULT_ADDRESS = "127.0.0.1:50055"
 VERSION = "0.1.0"
 CLIENT = f"telegrad-python/{VERSION}"
+MAX_MESSAGE_BYTES = tables.MAX_MESSAGE_BYTES
 EXECUTE = "/telegrad.v1.Compute/Execute"
 
 _OPTIONS = (
@@ -96,6 +97,14 @@ def offsets_for(connection: Any, offsets: Sequence[int]) -> Sequence[int]:
         raise TelegradError(Code.UNIMPLEMENTED, f"the server at {connection.address} binds whole buffers only; it is "
                             "older than this package")
     return offsets
+
+
+def check_search(connection: Any, search: bool) -> bool:
+    """Of a run on that connection."""
+    if search and not connection.server.searches:
+        raise TelegradError(Code.FAILED_PRECONDITION, f"the server at {connection.address} does not search for faster kernels; "
+                            "its operator has to start it with --search-seconds")
+    return search
 
 
 def method(name: str) -> str:

@@ -182,6 +182,11 @@ class Message:
         return b"".join(parts)
 
     @classmethod
+    def tag(cls, name: str) -> int:
+        """What precedes a field."""
+        return next(f.tag for f in plan(cls).fields if f.name == name)
+
+    @classmethod
     def decode(cls: type[M], data: Bytes) -> M:
         """DecodeError if `data` is not such a message."""
         message = cls()

@@ -6,7 +6,7 @@ import threading
 from typing import Any, Mapping
 
 from telegrad import _messages as messages
-from telegrad._future import Future
+from telegrad._future import Waited
 from telegrad._session import Buffer, SessionBase
 from telegrad.buffers import BufferBase, ProgramBase
 from telegrad.dtypes import Array
@@ -54,20 +54,22 @@ class Program(ProgramBase[Buffer]):
             self.session.launch(self, self.handles(), self.values(variables))
 
     def run(self, inputs: Mapping[str, Any] = {}, /, *, variables: Mapping[str, int] = {},
-            timeout: float | None = None, trace: bool = False, **named: Any) -> messages.RunResult:
-        """A run, and how it went."""
+            timeout: float | None = None, trace: bool = False, search: bool = False, **named: Any) -> messages.RunResult:
+        """A run, and how it went; see Session.run."""
         with self._turn:
             self._bind({**inputs, **named})
-            future = self.session.run_future(self, self.handles(), self.values(variables),
-                                             timeout=timeout, trace=trace)
+            future = self.session._asked(self.session._run(self, self.handles(), self.values(variables), (), timeout, trace, (),
+                                                           search))
         return self.session._wait_run(future, timeout)
 
     def read(self, name: str, timeout: float | None = None) -> Array:
         """The content of a slot."""
-        return self.session._wait(self._reading(name), timeout)
+        array: Array = self.session._wait(self._reading(name), timeout)
+        return array
 
-    def _reading(self, name: str) -> Future[Array]:
-        return self.session._read_into(self.buffer(name).handle, 0, self.sink(self.slot(name)))
+    def _reading(self, name: str) -> Waited:
+        return self.session._read_into(self.buffer(name).handle, 0, self.sink(self.slot(name)),
+                                       self.session._asked)
 
     def __call__(self, inputs: Mapping[str, Any] = {}, /, *, variables: Mapping[str, int] = {},
                  timeout: float | None = None, **named: Any) -> dict[str, Array]:

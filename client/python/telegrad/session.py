@@ -36,15 +36,15 @@ class Session(SessionBase):
 
     def has(self, digest: bytes, timeout: float | None = None) -> bool:
         """Whether this client has put the graph with this hash."""
-        there: Future[bool] = self._future(operations.has(digest))
-        return self._wait(there, timeout)
+        there: bool = self._wait(self._asked(operations.has(digest)), timeout)
+        return there
 
     def put(self, graph: Graph | bytes, compile: bool = False,
             timeout: float | None = None) -> Program:
         """Sends a graph, also in its serialized form. `compile`: now, not at the first run."""
         put = operations.put(buffers.serialized(graph), compile)
         slots, variables = buffers.slots_of(graph)
-        return Program(self, self._wait(self._future(put), timeout), slots, variables)
+        return Program(self, self._wait(self._asked(put), timeout), slots, variables)
 
     def import_model(self, model: bytes | str | os.PathLike[str], format: str = "onnx", *,
                      input_shapes: Mapping[str, Sequence[int]] = {},
@@ -65,7 +65,7 @@ class Session(SessionBase):
             first = buffers.handles_beyond(self._imports)
             self._imports += 1
         file = self.upload(np.frombuffer(data, np.uint8)) if len(data) > MAX_INLINE_MODEL else None
-        future = self._future(operations.import_model(
+        future = self._asked(operations.import_model(
             data, file, format, first, device, input_shapes, dims, values, compile))
         if file is not None:
             file.free()

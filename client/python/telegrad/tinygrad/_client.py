@@ -16,6 +16,7 @@ class Loaded:
     kernels: int = 0
     flops: float = 0.0
     traffic: float = 0.0  # bytes that its kernels read and write
+    searched: bool = False  # the server was asked to search for its kernels
 
 
 class Client(Host):

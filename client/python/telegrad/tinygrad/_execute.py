@@ -20,7 +20,7 @@ import tinygrad.engine.jit as jit
 import tinygrad.engine.realize as realize
 import tinygrad.tensor
 from tinygrad.device import MultiBuffer
-from tinygrad.helpers import CAPTURING, DEBUG, GlobalCounters, colored, ansipad, time_to_str, size_to_str
+from tinygrad.helpers import BEAM, CAPTURING, DEBUG, GlobalCounters, colored, ansipad, time_to_str, size_to_str
 from tinygrad.uop.ops import Ops, PatternMatcher, UOp, UPat
 
 import telegrad
@@ -123,13 +123,13 @@ def _run(client, work: Work, args, inputs, values: dict[str, int], wait: bool):
     client.flush()
     wait = wait or first
     request = operations.run(loaded.hash, handles, variables, devices, None, quiet=not wait,
-                             trace=wait, offsets=offsets)
+                             trace=wait, offsets=offsets, search=_asks_for_search(client, loaded))
     result = None
     if not wait:
         client.session._submit(request)
     else:
         try:
-            result = client.session._wait(client.session._future(request), None)
+            result = client.session._wait(client.session._asked(request), None)
         except telegrad.TelegradError:
             client.loaded.pop(program.digest, None)
             raise
@@ -139,6 +139,18 @@ def _run(client, work: Work, args, inputs, values: dict[str, int], wait: bool):
         loaded.traffic = sum(e.bytes for e in events)
     binding.done()
     return Ran(loaded, result)
+
+
+def _asks_for_search(client, loaded: Loaded) -> bool:
+    """Whether this run is to say that BEAM is set; once for each graph is enough."""
+    if not BEAM or loaded.searched:
+        return False
+    if not client.connection.server.searches:
+        raise telegrad.TelegradError(
+            telegrad.Code.FAILED_PRECONDITION, f"BEAM={BEAM.value}: the server at {client.connection.address} does not search for "
+            "faster kernels; its operator has to start it with --search-seconds, or run without BEAM")
+    loaded.searched = True
+    return True
 
 
 @dataclass

@@ -28,6 +28,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from telegrad import _operations as operations
 from telegrad._host import Host
 from telegrad.errors import TelegradError, explained
+from telegrad.graph import Slot
 from telegrad.torch._kept import Kept, bytes_of, host, keep, place
 from telegrad.torch._lower import Lowered, known
 from telegrad.torch._sizes import Bounds, Symbols, real
@@ -100,6 +101,18 @@ class Compiled:
         self.kept_from = len(self.lowered.results) if role.kept_from is None else role.kept_from
         self.role = role
         self._hash, self._era = b"", -1  # what the server knows it by, and of which session that was
+        self._slots = [self._plan(slot) for slot in self.lowered.graph.slots]
+        self._computes = bool(self.lowered.mutated) or any(isinstance(r, torch.Tensor) for r in self.lowered.results)
+
+    def _plan(self, slot: Slot) -> tuple[str, int, int, bool, bool]:
+        """What a call binds to a slot: of which kind, its number among those of its kind, its bytes, and for an argument
+        whether the forward pass saved it and whether a change of it is counted."""
+        if slot.role == "constant":
+            return "c", 0, slot.nbytes, False, False
+        number = int(slot.name[1:])
+        kind = slot.name[0] if slot.name[0] == "r" else "a" if slot.role == "input" else slot.name[0]
+        saved = kind == "a" and bool(self.role.saved) and self.role.saved[number]
+        return kind, number, slot.nbytes, saved, kind == "a" and number in self.role.counted
 
     def __call__(self, *args: Any, symbols: Mapping[str, int] = {}) -> list[Any]:
         try:
@@ -112,9 +125,9 @@ class Compiled:
         lowered, server = self.lowered, host()
 
         def sized(value: Any) -> Any:
-            return real(value, symbols)
+            return real(value, symbols) if symbols else value
 
-        if lowered.mutated or any(isinstance(r, torch.Tensor) for r in lowered.results):
+        if self._computes:
             memories, written = self._run(server, lowered, args, symbols)
         else:
             memories, written = {}, {}
@@ -124,7 +137,7 @@ class Compiled:
             if not isinstance(meta, torch.Tensor):
                 out.append(sized(meta))
                 continue
-            shape, stride = sized(tuple(meta.shape)), sized(meta.stride())
+            shape, stride = sized(meta.shape), sized(meta.stride())
             tensor = torch.empty(shape, dtype=meta.dtype)
             kept = memories[i]
             if i < self.kept_from and tensor.nbytes:
@@ -136,6 +149,8 @@ class Compiled:
         values = {i: torch.empty(sized(tuple(meta.shape)), dtype=meta.dtype) for i, meta in lowered.mutated.items()}
         reads += [(written[i].memory, bytes_of(value)) for i, value in values.items() if value.nbytes]
         server.read_all(reads)
+        if not reads:
+            server.session._send_held()
         for tensor, kept in made:
             keep(tensor, kept)
         with torch.no_grad():
@@ -150,28 +165,28 @@ class Compiled:
         server.renew()
         if self._era != server.era:
             self._hash = server.session.put(lowered.graph).hash
-            self._constants = {s.name: server.session.upload(s.init, s.dtype, device=server.devices[0])
-                               for s in lowered.graph.slots if s.role == "constant"}
+            self._constants = [server.session.upload(s.init, s.dtype, device=server.devices[0])
+                               for s in lowered.graph.slots if s.role == "constant"]
             self._era = server.era
+        constants = iter(self._constants)
         handles, results, written, held = [], {}, {}, []
         drawn = [draw(lambda value: real(value, symbols)) for draw in lowered.draws]
-        for slot in lowered.graph.slots:
-            if slot.role == "constant":
-                handles.append(self._constants[slot.name].handle)
+        for of, number, nbytes, saved, counted in self._slots:
+            if of == "c":
+                handles.append(next(constants).handle)
                 continue
-            number = int(slot.name[1:])
-            if slot.name[0] == "r":
-                kept = place(drawn[number], False, slot.nbytes)
-            elif slot.role == "input":
-                saved = self.role.saved
-                kept = place(args[number], saved[number] if saved else False, slot.nbytes, number in self.role.counted)
+            if of == "a":
+                kept = place(server, args[number], saved, nbytes, counted)
+            elif of == "r":
+                kept = place(server, drawn[number], False, nbytes)
             else:
-                kept = (written if slot.name[0] == "m" else results)[number] = Kept(server, server.alloc(max(slot.nbytes, 1)))
+                kept = (written if of == "m" else results)[number] = Kept(server, server.alloc(max(nbytes, 1)))
             held.append(kept)
             handles.append(kept.memory.handle)
         server.flush()
         variables = lowered.size.variables(symbols)
-        server.session._submit(operations.run(self._hash, handles, variables, [server.devices[0]], None, quiet=True))
+        run = operations.run(self._hash, handles, variables, [server.devices[0]], None, quiet=True)
+        server.session._submit(run, held=True)  # until `_call` knows what it reads
         return results, written
 
 

@@ -28,14 +28,15 @@ class Kept:
     """The server's memory of a tensor; freed when torch lets the tensor go, or changes it."""
 
     def __init__(self, host: Host, memory: Memory) -> None:
-        self.memory = memory
+        self._host, self.memory = host, memory
         self.version = -1
         self.sample = b""
-        self._end = weakref.finalize(self, host.drop, memory)
-        self._end.atexit = False
+
+    def __del__(self) -> None:
+        self._host.drop(self.memory)
 
 
-_kept: dict[int, dict[Any, Kept]] = {}  # by storage, then by the place in it
+_kept: dict[int, dict[Any, Any]] = {}  # by storage, then by the place in it; None: a reference to the storage
 
 
 def _place_of(tensor: torch.Tensor) -> Any:
@@ -50,29 +51,29 @@ def _sample(tensor: torch.Tensor) -> bytes:
     return ctypes.string_at(tensor.data_ptr() + nbytes // 2, min(_SAMPLE_BYTES, nbytes - nbytes // 2))
 
 
-def place(tensor: torch.Tensor, must_be_there: bool, nbytes: int, counted: bool = False) -> Kept:
+def place(server: Host, tensor: torch.Tensor, must_be_there: bool, nbytes: int, counted: bool = False) -> Kept:
     """Where the content of a tensor is on the server, with room for `nbytes`; it is sent if it is not there. `counted`:
     torch has counted a change that is still to come."""
     inference = tensor.is_inference()
     known = None if inference else _kept.get(tensor.untyped_storage()._cdata, {}).get(_place_of(tensor))
-    if known is not None and known.version == tensor._version - counted and known.memory.era == host().era \
+    if known is not None and known.version == tensor._version - counted and known.memory.era == server.era \
             and (must_be_there or known.sample == _sample(tensor)):
-        return known if known.memory.nbytes >= nbytes else _grown(tensor, known, nbytes)
+        return known if known.memory.nbytes >= nbytes else _grown(server, tensor, known, nbytes)
     if must_be_there:
         raise RuntimeError("a tensor that the forward pass had saved on the server no longer exists: the session ended, or it was "
                            "copied or changed by a hook, which telegrad.torch cannot follow. Run the step again")
     data = tensor.detach().contiguous()
-    kept = Kept(host(), host().alloc(max(data.nbytes, nbytes, 1)))
+    kept = Kept(server, server.alloc(max(data.nbytes, nbytes, 1)))
     if data.nbytes:
-        host().write(kept.memory, bytes_of(data))
+        server.write(kept.memory, bytes_of(data))
     keep(tensor, kept)
     return kept
 
 
-def _grown(tensor: torch.Tensor, old: Kept, nbytes: int) -> Kept:
+def _grown(server: Host, tensor: torch.Tensor, old: Kept, nbytes: int) -> Kept:
     """A copy on the server in a buffer for more, of a program whose sizes may be larger."""
-    new = Kept(host(), host().alloc(nbytes))
-    host().copy(old.memory, new.memory, old.memory.nbytes)
+    new = Kept(server, server.alloc(nbytes))
+    server.copy(old.memory, new.memory, old.memory.nbytes)
     keep(tensor, new)
     return new
 
@@ -82,10 +83,11 @@ def keep(tensor: torch.Tensor, kept: Kept) -> None:
     if tensor.is_inference():
         return
     storage = tensor.untyped_storage()
-    places = _kept.get(storage._cdata)
+    number = storage._cdata
+    places = _kept.get(number)
     if places is None:
-        places = _kept[storage._cdata] = {}
-        weakref.finalize(storage, _kept.pop, storage._cdata, None).atexit = False
+        # The reference is held by what it takes away.
+        places = _kept[number] = {None: weakref.ref(storage, lambda _: _kept.pop(number, None))}
     kept.version, kept.sample = tensor._version, _sample(tensor)
     places[_place_of(tensor)] = kept
 

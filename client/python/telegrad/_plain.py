@@ -1,0 +1,148 @@
+"""A session's plain stream: who writes to it, and who reads from it.
+
+Handing a message to another thread takes longer than all else that Python does with it. So the thread that submits an
+operation sends it, and the thread that waits for an answer reads until it is there (`lead`). The session's own thread reads
+where nobody waits in that way: for futures that somebody has kept, and now and then while the session is in use.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Callable, Sequence
+
+from telegrad._core import Completion, SessionCore, State, tell
+from telegrad._future import Answer, Future, Waited
+from telegrad._stream import Ended, Stream
+from telegrad.errors import Code, TelegradError, error_of
+
+GLANCE_SECONDS = 0.05  # between two looks of the session's thread at a stream that others read
+_LONG = 1 << 16  # a message that is sent before the next one is made
+
+
+class Plain:
+    """`lock` guards `core` and is that of `changed`, which is notified when something in it may have changed."""
+
+    def __init__(self, core: SessionCore[Waited], changed: threading.Condition, lock: Any,
+                 make: Callable[[Callable[[], None]], Stream]) -> None:
+        self._core, self._changed = core, changed
+        self._role = threading.Lock()  # of who reads
+        self._attention = threading.Condition(lock)  # of the session's thread
+        self._alone = 0  # who needs the session's thread to read
+        self._begun = self._ends = False
+        self._used = 0  # counts what was submitted
+        self._stream = make(self._on_clear)
+
+    def begin(self) -> None:
+        with self._changed:
+            self._core.start_stream()
+            self._begun = True
+            self.pump()
+
+    # Under the lock.
+
+    def pump(self) -> None:
+        """Sends what can be sent at once."""
+        stream = self._stream
+        while stream.is_clear and self._put():
+            stream.flush()
+        self._used += 1
+        if self._core.finished:
+            stream.half_close()
+            self.attend()
+        self._changed.notify_all()  # there may be room, or none any more
+
+    def _put(self) -> bool:
+        """Gives the stream messages, as many as may go together."""
+        put = False
+        while (message := self._core.next_message()) is not None:
+            self._stream.put(message)
+            put = True
+            if len(message) > _LONG:
+                break
+        return put
+
+    def attend(self, future: Waited | None = None) -> None:
+        """Has the session's thread read until the future is done; None: until the stream is over."""
+        if future is None:
+            self._ends = True
+        elif not future.done() and not future.alone:
+            future.alone = True
+            self._alone += 1
+        self._attention.notify()
+
+    def await_room(self, seconds: float | None) -> bool:
+        """Whether there is room for another operation, after waiting for it."""
+        self._alone += 1
+        self._attention.notify()
+        try:
+            return self._changed.wait_for(lambda: self._core.has_room, seconds)
+        finally:
+            self._alone -= 1
+
+    # Without it.
+
+    def _on_clear(self) -> None:
+        with self._changed:
+            if self._begun:
+                self.pump()
+
+    def cancel(self) -> None:
+        self._stream.cancel()
+
+    def lead(self, future: Waited, seconds: float | None) -> None:
+        """Reads until the future is done, or for so many seconds; not if another thread reads, which then has to go on."""
+        if self._role.acquire(blocking=False):
+            try:
+                end = None if seconds is None else time.monotonic() + seconds
+                while not future.done() and self._stream.ended is None and self._stream.await_input(
+                        None if end is None else max(end - time.monotonic(), 0.0)):
+                    self._receive()
+            finally:
+                self._role.release()
+        if not future.done():
+            with self._changed:
+                self.attend(future)
+
+    def _receive(self) -> None:
+        try:
+            for message in self._stream.receive():
+                with self._changed:
+                    done = self._core.receive(message)
+                    self._changed.notify_all()
+                self._tell(done)
+        except BaseException as error:  # a violation of the protocol, no memory for what came, or an interrupt
+            self._stream.cancel()
+            why = error_of(error) if isinstance(error, Exception) else TelegradError(
+                Code.CANCELLED, "the session was interrupted while it took an answer")
+            with self._changed:
+                done = self._core.end(why)
+                self.attend()
+            self._tell(done)
+            if not isinstance(error, Exception):
+                raise
+
+    def _tell(self, done: Sequence[Completion]) -> None:
+        tell(done)
+        alone = [one for one in done if isinstance(one.future, (Answer, Future)) and one.future.alone]
+        if alone:
+            with self._changed:
+                self._alone -= len(alone)
+
+    def serve(self) -> Ended:
+        """What the session's thread does, until the stream is over."""
+        used = -1
+        while self._stream.ended is None:
+            with self._changed:
+                others_read = used != self._used and not self._needed()
+                if others_read:
+                    used = self._used
+                    self._attention.wait_for(self._needed, GLANCE_SECONDS)
+            with self._role:
+                if self._stream.ended is None and self._stream.await_input(0.0 if others_read else None):
+                    self._receive()
+        self._stream.release()
+        return self._stream.ended
+
+    def _needed(self) -> bool:
+        return self._ends or self._alone > 0 or self._core.state is State.OPENING or not self._stream.is_clear
