@@ -28,6 +28,11 @@ namespace {
 // On the device at a time: two slices; or as many as are predicted to take this time together.
 constexpr int kSlicesAhead = 2, kShortSlicesAhead = 16;
 constexpr double kShortNs = kSegmentSeconds * 1e9 / 10;
+// Where several tenants have sessions, any of them may come next, and what is on the device is what
+// it waits for: two slices only if they are predicted to take no longer than one segment together.
+// Otherwise the device gets its next slice when one has ended, which costs some microseconds of
+// milliseconds. A tenant alone does not pay for that.
+constexpr double kSharedNs = kSegmentSeconds * 1e9;
 // A slice that is predicted to take longer could not be cut. It is handed out when the device has
 // nothing else: whoever comes waits for one of them, not for two, and the moment in which the
 // device has no work is short against it.
@@ -147,6 +152,7 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
   bool IsReady(Job& job, Later* later, bool* failed) TG_REQUIRES(mutex);
   static void SetReady(Lane* lane, const Job& job, bool ready);
   void Pop(Lane* lane, Later* later) TG_REQUIRES(mutex);
+  bool HasRoom(double ns) const TG_REQUIRES(mutex);
   bool Choose(Handed* handed, Later* later) TG_REQUIRES(mutex);
   void HandOver(Handed handed, bool by_thread);
   void Ended(const Handed& handed, const absl::Status& status);
@@ -167,6 +173,7 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
   absl::flat_hash_map<const Timeline*, JobRef> jobs TG_GUARDED_BY(mutex);  // that are not over
   // That are over, and whose points are yet to be signalled.
   absl::flat_hash_set<JobRef> ending TG_GUARDED_BY(mutex);
+  int tenants TG_GUARDED_BY(mutex) = 0;  // that have lanes
   uint64_t submitted TG_GUARDED_BY(mutex) = 0;
   bool handing_out TG_GUARDED_BY(mutex) = false;
   int on_device TG_GUARDED_BY(mutex) = 0;
@@ -180,7 +187,7 @@ class FairQueue::Lane {
   Lane(std::shared_ptr<State> state, State::Flow* flow) : state_(std::move(state)), flow_(flow) {}
   ~Lane() {
     const MutexLock lock(state_->mutex);
-    --flow_->lanes;
+    if (--flow_->lanes == 0) --state_->tenants;
   }
 
  private:
@@ -302,6 +309,14 @@ double FairQueue::State::PredictEndLocked(const Share& share, const WorkTerms& t
   return end;
 }
 
+// Whether the device may have a slice that is predicted to take `ns` behind what it has.
+bool FairQueue::State::HasRoom(double ns) const {
+  if (on_device == 0) return true;
+  if (on_device < kShortSlicesAhead && on_device_ns + ns <= kShortNs) return true;
+  if (on_device >= kSlicesAhead || ns > kLongNs) return false;
+  return tenants < 2 || on_device_ns + ns <= kSharedNs;
+}
+
 // The next slice for the device; false if there is none, or the device has enough.
 bool FairQueue::State::Choose(Handed* handed, Later* later) {
   while (!closed) {
@@ -317,9 +332,7 @@ bool FairQueue::State::Choose(Handed* handed, Later* later) {
       continue;
     }
     const double ns = NsOf((*job->work.slices)[job->handed]);
-    const bool has_room = on_device < (ns > kLongNs ? 1 : kSlicesAhead) ||
-                          (on_device < kShortSlicesAhead && on_device_ns + ns <= kShortNs);
-    if (!has_room) return false;
+    if (!HasRoom(ns)) return false;
     SetReady(lane, *job, false);  // until it has this one
     job->handing = true;
     ++job->on_device;
@@ -529,7 +542,7 @@ FairQueue::~FairQueue() {
 std::shared_ptr<FairQueue::Lane> FairQueue::NewLane(std::shared_ptr<const Share> share) {
   const MutexLock lock(state_->mutex);
   State::Flow* const flow = state_->FlowOf(share);
-  ++flow->lanes;
+  if (++flow->lanes == 1) ++state_->tenants;
   return std::make_shared<Lane>(state_, flow);
 }
 

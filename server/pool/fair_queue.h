@@ -10,7 +10,8 @@
 //
 // What waits for another queue, a slow upload or a failed predecessor waits in its lane and holds
 // up nobody else. The device itself has two slices at a time, or a few very short ones: one that
-// runs and one that is ready behind it. So whoever comes waits for no more than these.
+// runs and one that is ready behind it. So whoever comes waits for no more than these. While
+// several tenants have sessions, two slices are together no longer than a segment.
 //
 // No thread is added: whoever submits hands out what can be handed out, and so does the device's
 // thread when it has ended something. On an idle device work goes straight through.

@@ -227,6 +227,32 @@ TEST_F(FairQueueTest, ALightTenantWaitsForTwoSlicesAtMost) {
   device_.RunAll();
 }
 
+// As soon as a stranger has a session, and until it has none: then the device has the next one
+// ready behind that which runs.
+TEST_F(FairQueueTest, AStrangerWaitsForOneSegment) {
+  const auto share = std::make_shared<Share>("heavy", 1);
+  const auto heavy = queue_.NewLane(share), more = queue_.NewLane(share);
+  for (const auto& lane : {heavy, more}) queue_.Submit(lane, WorkOf("heavy", 60, 5 * kMs, 5 * kMs));
+  EXPECT_EQ(device_.size(), 2u) << "two sessions of one tenant are no strangers";
+  auto light = NewLane("light");
+  for (int round = 0; round < 10; ++round) {
+    device_.RunOne();
+    device_.RunOne();
+    EXPECT_EQ(device_.size(), 1u);
+    queue_.Submit(light, WorkOf("light", 1, 1000, 1000));
+    EXPECT_EQ(device_.RunOne().of, "heavy");
+    EXPECT_EQ(device_.RunOne().of, "light") << round;
+  }
+  light.reset();
+  device_.RunOne();
+  EXPECT_EQ(device_.size(), 2u);
+  light = NewLane("light");
+  device_.RunAll();
+  queue_.Submit(heavy, WorkOf("heavy", 60, 2 * kMs, 2 * kMs));
+  EXPECT_EQ(device_.size(), 2u) << "together no longer than a segment";
+  device_.RunAll();
+}
+
 // Slices that could not be cut: the device has one of them, and no tenant's share changes.
 TEST_F(FairQueueTest, ALightTenantWaitsForOneLongSlice) {
   for (const char* name : {"heavy", "other"}) {
