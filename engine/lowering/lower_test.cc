@@ -2,6 +2,8 @@
 #include "engine/lowering/lower.h"
 
 #include <algorithm>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -134,6 +136,33 @@ TEST(Lower, WeightsAreReadFromACopyThatIsKept) {
   const auto packs = Lower(packing.kernel, Cpu(), "packing", &budget);
   ASSERT_TRUE(packs.ok()) << packs.status();
   EXPECT_EQ(packs->bytes, 2 * 4 * 384 * 256);
+}
+
+// The rows of a tile are neighbours in the copy of a left operand. Of two operands that no kernel
+// writes, the right one is taken for the weight.
+TEST(Lower, RowsOfAWeightAreNeighboursInItsCopy) {
+  const auto lower = [](std::span<const int32_t> weights) {
+    Budget budget;
+    auto program = Lower(Product(384, 1024, 384, DType::kFloat32), Cpu(), "product", &budget,
+                         nullptr, {.weights = weights});
+    EXPECT_TRUE(program.ok()) << program.status();
+    return program.value_or(Program{});
+  };
+  const int32_t left[] = {1}, both[] = {1, 2};
+  const Program rows = lower(left), columns = lower(both);
+  ASSERT_EQ(columns.packings.size(), 1u);
+  EXPECT_EQ(columns.packings[0].source, 2);
+  ASSERT_EQ(rows.packings.size(), 1u);
+  EXPECT_EQ(rows.packings[0].source, 1);
+  std::set<int64_t> places;  // beyond the first one, of a tile's rows
+  for (UOp u : Of(rows, Op::kLoad)) {
+    if (Memory(u.src(0)).arg(0) != rows.packings[0].copy) continue;
+    const UOp index = u.src(0).src(1);
+    EXPECT_TRUE(u.shape().empty());
+    places.insert(index.is(Op::kAdd) && index.src(1).is_const() ? index.src(1).const_word() : 0);
+  }
+  EXPECT_GE(places.size(), 4u);
+  EXPECT_EQ(*places.rbegin(), std::ssize(places) - 1);
 }
 
 // All rows are one tile, so the copy is not read again in a run, but it is in the next one; where

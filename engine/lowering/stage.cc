@@ -178,7 +178,23 @@ class Stager {
   // Whether it is read from a copy of the weight that is kept, however large that is: a run packs
   // again only where there is no memory to keep it.
   bool IsPacked(const Work& work, const MemoryAccess& a) const {
-    return s_.IsPackable(work, a) && FindPanel(work, a).ranges != 0;
+    return s_.IsPackable(work, a) && (FindPanel(work, a).ranges != 0 || PacksRows(work, a));
+  }
+
+  // Whether all lanes of a tile read one element of each of several rows, which are neighbours in a
+  // copy: one stream that goes on from tile to tile, instead of as many as there are rows. One
+  // operand of a product is packed: of two that no kernel writes, the other is most likely no
+  // weight but an input, which each run would have to pack again.
+  bool PacksRows(const Work& work, const MemoryAccess& a) const {
+    bool rows = false;
+    for (RangeSet set = a.ranges; set != 0; set &= set - 1) {
+      const int r = std::countr_zero(set);
+      if (IsType(Range(r), AxisType::kVector)) return false;
+      rows |= IsType(Range(r), AxisType::kUpcast) && s_.size[r] > 1 && a.stride[r] != 1;
+    }
+    return rows && std::ranges::none_of(work.accesses, [&](const MemoryAccess& other) {
+             return &other != &a && s_.IsPackable(work, other);
+           });
   }
 
   // The ranges of the panel, or 0 where it is not worth it.

@@ -232,5 +232,23 @@ TEST(RenderLlvm, RejectsForms) {
               HasSubstr("BUFFER"));
 }
 
+// c[i] = sum over k of copy[i * 16 + k]: while one i is computed, what the next reads is asked for.
+TEST(RenderLlvm, PackedWeightsAreFetchedAhead) {
+  Program program = Make([](Graph& g, std::vector<UOp>& order) {
+    const UOp out = g.Param(0, DType::kFloat32, Shape{64}),
+              in = g.Param(1, DType::kFloat32, Shape{64});
+    const UOp i = g.Range(0, AxisType::kThread, g.Index(4));
+    const UOp k = g.Range(1, AxisType::kReduce, g.Index(16));
+    const UOp row = g.Make(Op::kMul, {i, g.Index(16)}), at = g.Make(Op::kAdd, {row, k});
+    const UOp from = g.Make(Op::kIndex, {in, at}), x = g.Make(Op::kLoad, {from});
+    const UOp to = g.Make(Op::kIndex, {out, i}), store = g.Make(Op::kStore, {to, x});
+    order = {
+        out, in, i, row, k, at, from, x, to, store, g.Make(Op::kEnd, {k}), g.Make(Op::kEnd, {i})};
+  });
+  EXPECT_THAT(*RenderLlvm(program, kWide), Not(HasSubstr("llvm.prefetch")));
+  program.packings.push_back({.copy = 1, .source = 1, .kernel = {}});
+  EXPECT_THAT(*RenderLlvm(program, kWide), HasSubstr("call void @llvm.prefetch.p0"));
+}
+
 }  // namespace
 }  // namespace telegrad

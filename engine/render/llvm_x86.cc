@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "engine/base/status.h"
+#include "engine/render/fetch_ahead.h"
 #include "engine/render/llvm.h"
 
 namespace telegrad {
@@ -189,7 +190,43 @@ void X86Kernel::LoadTransposed(UOp u, const Address& at, const Transpose& square
   for (int64_t i = 0; i < at.lanes; ++i) transposed_[square[i].id()] = rows[i];
 }
 
+// Behind the last panel comes the first one again, so that nothing beyond the argument is asked
+// for.
+void X86Kernel::FetchAheadOf(UOp load, const Address& at) {
+  const int64_t slot = at.memory->argument;
+  const bool packed = slot >= 0 && std::ranges::any_of(program_.packings, [&](const auto& packing) {
+                        return packing.copy == slot;
+                      });
+  if (!packed || open_.empty() || !fetched_.emplace(open_.back().id(), slot).second) return;
+  const auto ahead =
+      PlanFetchAhead(load.src(0).src(1), open_, at.memory->elements, ByteSize(at.dtype), target_);
+  if (!ahead) return;
+  const auto sum = [&](const FetchAhead::Terms& terms, std::string value) {
+    for (const auto& [range, factor] : terms) {
+      const std::string index = AsOffset(range.dtype(), values_[range], 1);
+      value = out_.Let("add i64 ", value, ", ", out_.Let("mul i64 ", index, ", ", factor));
+    }
+    return value;
+  };
+  std::string panel = sum(ahead->panel, StrCat(ahead->constant));
+  const std::string past = out_.Let("icmp uge i64 ", panel, ", ", at.memory->elements);
+  panel = out_.Let("select i1 ", past, ", i64 0, i64 ", panel);
+  const std::string begin = out_.Let("getelementptr ", LlvmMemoryType(at.dtype, 1), ", ptr ",
+                                     at.memory->pointer, ", i64 ", panel);
+  const std::string beyond = sum(ahead->bytes, "0");
+  for (int64_t line = 0; line < ahead->lines; ++line) {
+    const std::string from = out_.Let("add i64 ", beyond, ", ", line * kFetchedLineBytes);
+    const std::string pointer = out_.Let("getelementptr i8, ptr ", begin, ", i64 ", from);
+    constexpr std::string_view kRead = "0", kAllLevels = "3", kData = "1";
+    out_.CallVoid("llvm.prefetch.p0", {{"ptr", pointer},
+                                       {"i32", std::string(kRead)},
+                                       {"i32", std::string(kAllLevels)},
+                                       {"i32", std::string(kData)}});
+  }
+}
+
 absl::StatusOr<std::string> X86Kernel::LoadLanes(UOp u, const Address& at) {
+  FetchAheadOf(u, at);
   if (const auto it = square_.find(u.id()); it != square_.end()) {
     if (!transposed_.contains(u.id())) LoadTransposed(u, at, squares_[it->second]);
     return transposed_.at(u.id());

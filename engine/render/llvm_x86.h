@@ -2,9 +2,11 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "engine/render/llvm_kernel.h"
 #include "engine/render/transposes.h"
 
@@ -27,6 +29,8 @@ class X86Kernel final : public LlvmKernel {
   std::string LoadStrided(const Address& at);
   // All loads of a square, where `u`, the first of them, stands.
   void LoadTransposed(UOp u, const Address& at, const Transpose& square);
+  // Asks for what the next iteration of a loop reads of a packed weight, if `load` is from one.
+  void FetchAheadOf(UOp load, const Address& at);
   // Whether stores to the argument go past the caches where it is aligned.
   bool Streams(int64_t slot) const;
   void StoreStreamed(UOp u, const Address& at, std::string_view value);
@@ -34,6 +38,7 @@ class X86Kernel final : public LlvmKernel {
   std::vector<Transpose> squares_;
   absl::flat_hash_map<uint32_t, size_t> square_;  // of a load: its index
   absl::flat_hash_map<uint32_t, std::string> transposed_;
+  absl::flat_hash_set<std::pair<uint32_t, int64_t>> fetched_;  // in which loop, of which argument
   bool thread_seen_ = false;
   bool streamed_ = false;
 };

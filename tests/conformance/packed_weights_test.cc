@@ -21,14 +21,15 @@ struct Product {
   int64_t rows, inner, columns;
   bool transposed;  // the weight is [columns, inner]
   bool residual;    // y = x w + r, in place of what r was added up in
+  bool left;        // w is doubled first, so that x is what no kernel writes
 };
 
 FrozenGraph GraphOf(const Product& p) {
   Builder b;
   const Tensor x = b.Param(DType::kFloat32, {p.rows, p.inner}, "x");
-  const Tensor w = p.transposed
-                       ? b.Param(DType::kFloat32, {p.columns, p.inner}, "w").Transpose(0, 1)
-                       : b.Param(DType::kFloat32, {p.inner, p.columns}, "w");
+  Tensor w = p.transposed ? b.Param(DType::kFloat32, {p.columns, p.inner}, "w").Transpose(0, 1)
+                          : b.Param(DType::kFloat32, {p.inner, p.columns}, "w");
+  if (p.left) w = (w + w).Contiguous();
   const Tensor r = b.Param(DType::kFloat32, {p.rows, p.columns}, "r");
   Tensor y = x.MatMul(w);
   if (p.residual) y = y + (r * r).Contiguous();
@@ -60,13 +61,13 @@ TEST(PackedWeights, AgreeWithTheTensorEvaluator) {
   };
   auto cpu = testing::CpuRunner::Open();
   ASSERT_TRUE(cpu.ok()) << cpu.status();
-  int packings = 0;
+  int packings = 0, left = 0;
   for (int i = 0; i < 8; ++i) {
-    const Product p{between(60, 80), between(130, 200), between(256, 300), random() % 2 == 0,
-                    random() % 2 == 0};
+    const Product p{between(60, 80),   between(130, 200), between(256, 300),
+                    random() % 2 == 0, random() % 2 == 0, i % 3 == 2};
     SCOPED_TRACE(StrCat("seed ", kSeed, ", product ", i, ": ", p.rows, " x ", p.inner, " x ",
-                        p.columns, p.transposed ? " transposed" : "",
-                        p.residual ? " residual" : ""));
+                        p.columns, p.transposed ? " transposed" : "", p.residual ? " residual" : "",
+                        p.left ? " left" : ""));
     const FrozenGraph graph = GraphOf(p);
     Slots before(4);
     const int64_t sizes[] = {p.rows * p.inner, p.inner * p.columns, p.rows * p.columns,
@@ -85,7 +86,9 @@ TEST(PackedWeights, AgreeWithTheTensorEvaluator) {
       target.vector_bytes = vector_bytes;
       target.vector_registers = vector_bytes == 64 ? 32 : 16;
       target.threads = 2;
-      packings += PackingsOf(graph, target);
+      const int packed = PackingsOf(graph, target);
+      packings += packed;
+      left += p.left ? packed : 0;
       Slots got = before;
       const absl::Status status = testing::RunLowered(graph.root(), target, {}, &got);
       ASSERT_TRUE(status.ok()) << status;
@@ -97,6 +100,7 @@ TEST(PackedWeights, AgreeWithTheTensorEvaluator) {
     EXPECT_EQ(testing::Difference(DType::kFloat32, false, want[3], got[3]), "");
   }
   EXPECT_GE(packings, 8) << "most products are of the size that is packed";
+  EXPECT_GE(left, 3) << "rows of a left operand are";
 }
 
 }  // namespace

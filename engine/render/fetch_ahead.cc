@@ -1,0 +1,81 @@
+// A panel is what the load reads while the innermost loop stands whose range its index has, but for
+// folded ones. All iterations of the loops inside of that one, of the fold and of those that read
+// the panel again, ask for equally much, so that a fold waits for none of it and all of it is asked
+// for once.
+#include "engine/render/fetch_ahead.h"
+
+#include <algorithm>
+
+#include "engine/render/lane_offsets.h"
+#include "engine/rules/linear.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kPanels = 4;  // that a cache has room for: this, the next, and other operands
+// Of a copy: from the second one on, it often lies in some cache.
+constexpr double kMaxPasses = 16;
+constexpr int64_t kMaxIterations = int64_t{1} << 40;
+
+bool IsFold(UOp range) { return AxisType{range.arg(1)} == AxisType::kReduce; }
+
+// The first lane's index.
+std::optional<Linear> FormOf(UOp index) {
+  if (index.shape().empty()) return Linear::Of(index);
+  const std::optional<LaneOffsets> split = SplitLanes(index);
+  if (!split) return std::nullopt;
+  Linear form(index.dtype(), split->constant);
+  for (const auto& [scalar, factor] : split->terms) {
+    const std::optional<Linear> term = Linear::Of(scalar);
+    if (!term || !form.AddScaled(*term, factor)) return std::nullopt;
+  }
+  return form;
+}
+
+int64_t CoefficientOf(UOp range, const Linear& form) {
+  const auto term = std::ranges::find(form.terms(), range, &Linear::Term::atom);
+  return term == form.terms().end() ? 0 : term->coefficient;
+}
+
+bool MultiplyBy(UOp range, int64_t* iterations) {
+  if (!range.src(0).is_const()) return false;
+  *iterations *= std::max<int64_t>(1, range.src(0).const_word());
+  return *iterations <= kMaxIterations;
+}
+
+}  // namespace
+
+std::optional<FetchAhead> PlanFetchAhead(UOp index, std::span<const UOp> loops, int64_t elements,
+                                         int64_t element_bytes, const Target& target) {
+  const bool ranges = std::ranges::all_of(loops, [](UOp loop) { return loop.is(Op::kRange); });
+  if (!ranges || loops.empty() || !IsFold(loops.back())) return std::nullopt;
+  const std::optional<Linear> form = FormOf(index);
+  if (!form) return std::nullopt;
+  FetchAhead out;
+  size_t next = loops.size() - 1;  // the loop that goes on to the next panel
+  int64_t inside = 1, all = 1;     // iterations
+  while (IsFold(loops[next]) || CoefficientOf(loops[next], *form) == 0) {
+    out.bytes.emplace_back(loops[next], inside);
+    if (!MultiplyBy(loops[next], &inside) || next-- == 0) return std::nullopt;
+  }
+  all = inside;
+  for (size_t i = 0; i <= next; ++i) {
+    if (!MultiplyBy(loops[i], &all)) return std::nullopt;
+  }
+  const int64_t panel = CoefficientOf(loops[next], *form) * element_bytes;
+  const int64_t step = panel / inside;
+  if (step < 1 || panel > target.cache_bytes / kPanels) return std::nullopt;
+  const double asked = static_cast<double>(all) * static_cast<double>(step);
+  if (asked > kMaxPasses * static_cast<double>(elements * element_bytes)) return std::nullopt;
+  for (auto& [range, factor] : out.bytes) factor *= step;
+  out.lines = (step + kFetchedLineBytes - 1) / kFetchedLineBytes;
+  out.constant = CoefficientOf(loops[next], *form);
+  for (const Linear::Term& term : form->terms()) {
+    const auto at = std::ranges::find(loops, term.atom) - loops.begin();
+    if (at == std::ssize(loops)) return std::nullopt;
+    if (at <= static_cast<ptrdiff_t>(next)) out.panel.emplace_back(term.atom, term.coefficient);
+  }
+  return out;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,36 @@
+// Packed weights come from memory in every run, as what lies between their uses is larger than the
+// caches. A copy is read panel by panel, as it lies: while a fold reads one, it can ask for the
+// next.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/ir/graph.h"
+#include "engine/types/target.h"
+
+namespace telegrad {
+
+// What an iteration of the innermost loop asks for, of the panel that the next iteration of some
+// loop around it reads.
+struct FetchAhead {
+  using Terms = std::vector<std::pair<UOp, int64_t>>;  // of a sum: a RANGE, how often
+  Terms panel;           // where the next panel begins, in elements, plus
+  int64_t constant = 0;  // this; from the end of the copy on, it is the first one
+  Terms bytes;           // how far beyond that: always within the panel
+  int64_t lines = 1;     // neighbours from there on
+};
+
+inline constexpr int64_t kFetchedLineBytes = 64;
+
+// `index`: of a load from a copy of `elements`, inside of `loops`, outermost first. nullopt where
+// none of the loops goes on from panel to panel or the innermost one is not a fold, and where it
+// would cost more than it saves: where the target's cache has no room for the next panel, or where
+// a panel, or the copy, is read so often that the first time is no matter.
+std::optional<FetchAhead> PlanFetchAhead(UOp index, std::span<const UOp> loops, int64_t elements,
+                                         int64_t element_bytes, const Target& target);
+
+}  // namespace telegrad

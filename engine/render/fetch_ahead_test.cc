@@ -1,0 +1,90 @@
+// The loops are run here, and what they ask for is compared with what they read afterwards.
+#include "engine/render/fetch_ahead.h"
+
+#include <set>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kBytes = 4, kTile = 24;
+
+// for panel (4) { for row (rows) { for k (64) { copy[(panel * 64 + k) * 24 + ...] } } }
+struct Loops {
+  Graph g;
+  UOp panel, row, k, index;
+  std::vector<UOp> open;
+  explicit Loops(int64_t rows, AxisType innermost = AxisType::kReduce)
+      : panel(g.Range(0, AxisType::kThread, g.Index(4))),
+        row(g.Range(1, AxisType::kLoop, g.Index(rows))),
+        k(g.Range(2, innermost, g.Index(64))),
+        index(g.Make(Op::kMul, {g.Make(Op::kAdd, {g.Make(Op::kMul, {panel, g.Index(64)}), k}),
+                                g.Index(kTile)})),
+        open{panel, row, k} {}
+  std::optional<FetchAhead> Plan(int64_t cache_bytes = 1 << 20) const {
+    Target target;
+    target.cache_bytes = cache_bytes;
+    return PlanFetchAhead(index, open, 4 * 64 * kTile, kBytes, target);
+  }
+};
+
+TEST(FetchAhead, WhileAPanelIsReadAllOfTheNextIsAskedForAndNoMore) {
+  for (const int64_t rows : {1, 5, 32}) {
+    const Loops loops(rows);
+    const auto ahead = loops.Plan();
+    ASSERT_TRUE(ahead.has_value()) << rows;
+    for (int64_t panel = 0; panel < 4; ++panel) {
+      std::set<int64_t> asked;
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t k = 0; k < 64; ++k) {
+          const auto sum = [&](const FetchAhead::Terms& terms) {
+            int64_t total = 0;
+            for (const auto& [range, factor] : terms) {
+              total += factor * (range == loops.panel ? panel : range == loops.row ? row : k);
+            }
+            return total;
+          };
+          int64_t at = sum(ahead->panel) + ahead->constant;
+          if (at >= 4 * 64 * kTile) at = 0;
+          for (int64_t line = 0; line < ahead->lines; ++line) {
+            asked.insert((at * kBytes + sum(ahead->bytes)) / kFetchedLineBytes + line);
+          }
+        }
+      }
+      const int64_t bytes = 64 * kTile * kBytes, first = (panel + 1) % 4 * bytes;
+      // 24 * 4 bytes in each iteration of k, in 5 parts of which each is 19 bytes.
+      const int64_t covered = rows == 5 ? bytes / 96 * 95 : bytes;
+      EXPECT_EQ(*asked.begin(), first / kFetchedLineBytes) << rows;
+      EXPECT_LE(*asked.rbegin(), (first + bytes - 1) / kFetchedLineBytes) << rows;
+      EXPECT_GE(std::ssize(asked), covered / kFetchedLineBytes) << rows;
+    }
+  }
+}
+
+TEST(FetchAhead, OnlyWhereItSavesMoreThanItCosts) {
+  EXPECT_TRUE(Loops(1).Plan().has_value());
+  EXPECT_FALSE(Loops(97).Plan().has_value()) << "less than a byte in each iteration";
+  EXPECT_FALSE(Loops(1, AxisType::kLoop).Plan().has_value()) << "no fold";
+  EXPECT_TRUE(Loops(1).Plan(4 * 64 * kTile * kBytes).has_value());
+  EXPECT_FALSE(Loops(1).Plan(4 * 64 * kTile * kBytes - 1).has_value()) << "the cache has no room";
+  // Loops around the one over panels read all of the copy again.
+  for (const int64_t passes : {16, 17}) {
+    Loops loops(1);
+    loops.open.insert(loops.open.begin(), loops.g.Range(3, AxisType::kLoop, loops.g.Index(passes)));
+    EXPECT_EQ(loops.Plan().has_value(), passes == 16) << passes;
+  }
+}
+
+TEST(FetchAhead, WhatIsNoSumOfLoopsHasNone) {
+  Loops loops(1);
+  loops.index =
+      loops.g.Make(Op::kAdd, {loops.index, loops.g.Range(4, AxisType::kLoop, loops.g.Index(3))});
+  EXPECT_FALSE(loops.Plan().has_value()) << "an index of a loop that is not open";
+  loops.index = loops.k;
+  EXPECT_FALSE(loops.Plan().has_value()) << "no loop goes on to a next panel";
+}
+
+}  // namespace
+}  // namespace telegrad
